@@ -1,0 +1,78 @@
+//! The codec: classes, vectors, groups and payloads, defined value by value (FORMAT.md §3 and §4).
+//!
+//! What a codec that runs on TCP must promise, because TCP may resend any byte range at any time
+//! and cut it anywhere; `tests/laws.rs` holds this codec to it:
+//!
+//! 1. *Bound*: `|f - f'| < 2^(x-b)` for every `f32` bit pattern, bit-exact where no bound can be given.
+//! 2. *Idempotence*: encoding a decoded value gives the same lane.
+//! 3. *Sign symmetry*: `-f` encodes as `f` with the other sign; zeros lose their sign.
+//! 4. *Monotonicity*: `|f| <= |g|` implies `|f'| <= |g'|`.
+//! 5. *Mixing*: any byte-wise mix of `f` and `f'` keeps the bound.
+//! 6. *Totality*: any bytes decode, or are refused with an error.
+//!
+//! The functions here are the definition: plain, branchy, and the judge of every faster kernel.
+
+mod group;
+mod lane;
+mod params;
+
+pub use group::{Group, decode_burst, encode_burst};
+pub use lane::{Class, Lane, decode_lane, encode_lane};
+pub use params::{Params, Split};
+
+use crate::error::{DecodeError, EncodeError};
+
+/// Bytes of a value.
+pub const VALUE_LEN: usize = 4;
+/// Lanes of a burst.
+pub const LANES: usize = 8;
+/// Bytes of a burst: one beat of a 256-bit bus.
+pub const BURST_LEN: usize = LANES * VALUE_LEN;
+/// Bytes of a tag vector.
+pub const TAGS_LEN: usize = 2;
+/// Bytes of the longest group: all lanes raw.
+pub const MAX_GROUP_LEN: usize = TAGS_LEN + BURST_LEN;
+
+/// The most bytes that `values_len` bytes of values encode to.
+#[must_use]
+pub const fn max_encoded_len(values_len: usize) -> usize {
+    values_len + TAGS_LEN * values_len.div_ceil(BURST_LEN)
+}
+
+/// Encodes `values` (little-endian `f32`s, any alignment) to groups in `groups`; returns their length.
+///
+/// # Errors
+/// `values` is not a multiple of 4 long, or the groups do not fit; `groups` then holds nothing of use.
+pub fn encode_payload(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
+    if !values.len().is_multiple_of(VALUE_LEN) {
+        return Err(EncodeError::Unaligned { len: values.len() });
+    }
+    let have = groups.len();
+    let mut at = 0;
+    for burst in values.chunks(BURST_LEN) {
+        let group = encode_burst(burst, params);
+        let bytes = group.as_bytes();
+        let end = at + bytes.len();
+        let room = groups.get_mut(at..end).ok_or(EncodeError::NoRoom { have })?;
+        room.copy_from_slice(bytes);
+        at = end;
+    }
+    Ok(at)
+}
+
+/// Decodes groups until `values` (little-endian `f32`s, any alignment) is full; returns how many bytes of
+/// `groups` that took. What follows them is the caller's to judge.
+///
+/// # Errors
+/// `values` is not a multiple of 4 long, the groups end too early, or a lane past the last value has a
+/// tag; `values` then holds nothing of use.
+pub fn decode_payload(groups: &[u8], values: &mut [u8], params: Params) -> Result<usize, DecodeError> {
+    if !values.len().is_multiple_of(VALUE_LEN) {
+        return Err(DecodeError::Unaligned { len: values.len() });
+    }
+    let mut at = 0;
+    for burst in values.chunks_mut(BURST_LEN) {
+        at += decode_burst(groups, at, burst, params)?;
+    }
+    Ok(at)
+}

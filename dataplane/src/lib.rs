@@ -1,0 +1,12 @@
+//! gradwire's dataplane.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(any(test, feature = "std"))]
+extern crate std;
+
+pub mod codec;
+pub mod engine;
+pub mod error;
+pub mod rules;
+pub mod verdict;

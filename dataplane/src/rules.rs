@@ -1,0 +1,156 @@
+//! Rules: which type of service asks for which treatment.
+
+use heapless::Vec;
+
+use crate::codec::Params;
+use crate::error::RulesError;
+
+/// The low two bits of a type of service (IPv6: traffic class) are ECN (RFC 3168): routers set them,
+/// and nothing here changes them.
+pub const ECN: u8 = 0x03;
+/// The default type of service of gradient sockets: AF11.
+pub const DEFAULT_TOS: u8 = 0x28;
+/// The default mark of compressed frames in routed framing: AF12, the same forwarding class as AF11, so
+/// routers do not reorder the two.
+pub const DEFAULT_MARK: u8 = 0x30;
+/// The most rules that one engine takes.
+pub const MAX_RULES: usize = 16;
+
+/// How headers look on the wire (FORMAT.md §5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub enum Framing {
+    /// No header byte changes; the frame is shorter than its IP length says. Layer-2 neighbours only.
+    InPlace,
+    /// Lengths and checksums are right for the shorter packet, a segment header stands before the
+    /// payload, and the type of service is the mark. Crosses routers and NATs.
+    #[default]
+    Routed,
+}
+
+/// How the start of a TCP stream's values is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub enum Grid {
+    /// The first byte after the connection's SYN starts a value, and every fourth after it.
+    #[default]
+    Connection,
+    /// Every segment's payload starts with a value, whatever its sequence number: for senders that
+    /// never let TCP cut a value.
+    Payload,
+}
+
+/// One rule: frames whose type of service equals `tos` under `mask` get this treatment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub struct Rule {
+    /// The type of service looked for.
+    pub tos: u8,
+    /// Which of its bits count; 0xfc ignores ECN.
+    pub mask: u8,
+    /// Codec parameters. In-place framing: the same at both ends.
+    pub params: Params,
+    /// Framing of compressed frames.
+    pub framing: Framing,
+    /// Where values start in a TCP stream.
+    pub grid: Grid,
+    /// Bytes at the start of every UDP payload that are not values; sent raw. In-place framing: the
+    /// same at both ends.
+    pub udp_offset: u8,
+}
+
+impl Rule {
+    /// ToS 0x28 under 0xfc, default codec parameters, routed framing.
+    pub const DEFAULT: Self = Self {
+        tos: DEFAULT_TOS,
+        mask: !ECN,
+        params: Params::DEFAULT,
+        framing: Framing::Routed,
+        grid: Grid::Connection,
+        udp_offset: 0,
+    };
+
+    const fn matches(&self, tos: u8) -> bool {
+        (tos ^ self.tos) & self.mask == 0
+    }
+}
+
+impl Default for Rule {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// A checked list of rules, the first match first, and the mark of compressed frames.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    list: Vec<Rule, MAX_RULES>,
+    /// Index into `list` by type of service; `NONE` where no rule matches.
+    by_tos: [u8; 256],
+    mark: u8,
+}
+
+const NONE: u8 = u8::MAX;
+
+impl Rules {
+    /// Checks `rules` and `mark`, whose ECN bits are ignored.
+    ///
+    /// # Errors
+    /// More than [`MAX_RULES`] rules; a rule whose `tos` has bits outside its `mask` or that matches the mark;
+    /// a rule that earlier rules hide.
+    pub fn new(rules: &[Rule], mark: u8) -> Result<Self, RulesError> {
+        let mark = mark & !ECN;
+        let list = Vec::from_slice(rules).map_err(|_| RulesError::TooMany { got: rules.len() })?;
+        let mut by_tos = [NONE; 256];
+        for (index, rule) in rules.iter().enumerate() {
+            if rule.tos & !rule.mask != 0 {
+                return Err(RulesError::TosOutsideMask { index });
+            }
+            let mut reached = false;
+            for (tos, slot) in (0..=u8::MAX).zip(&mut by_tos) {
+                if !rule.matches(tos) {
+                    continue;
+                }
+                if tos & !ECN == mark {
+                    return Err(RulesError::MatchesMark { index, mark });
+                }
+                if *slot == NONE {
+                    *slot = index as u8;
+                    reached = true;
+                }
+            }
+            if !reached {
+                return Err(RulesError::Hidden { index });
+            }
+        }
+        Ok(Self { list, by_tos, mark })
+    }
+
+    /// The first rule that matches this type of service.
+    #[must_use]
+    pub fn find(&self, tos: u8) -> Option<&Rule> {
+        let index = *self.by_tos.get(usize::from(tos))?;
+        self.list.get(usize::from(index))
+    }
+
+    /// Whether this type of service is the mark of compressed frames.
+    #[must_use]
+    pub const fn is_mark(&self, tos: u8) -> bool {
+        tos & !ECN == self.mark
+    }
+
+    /// The mark, with ECN bits 0.
+    #[must_use]
+    pub const fn mark(&self) -> u8 {
+        self.mark
+    }
+
+    /// The rules, in the order of their precedence.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Rule] {
+        &self.list
+    }
+}

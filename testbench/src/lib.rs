@@ -1,0 +1,1 @@
+//! gradwire's testbench.

@@ -1,0 +1,2 @@
+//! The `gradwire` command.
+fn main() {}
