@@ -24,6 +24,8 @@ const NANOSECONDS: u32 = 0xa1b2_3c4d;
 /// One captured frame: Ethernet II, without FCS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
+    /// Its place in the file, from 1, as capture tools count.
+    pub number: u64,
     /// When it was captured, since 1970.
     pub time: Duration,
     /// Its bytes, all of them.
@@ -57,7 +59,8 @@ impl Capture {
             magic if magic.swap_bytes() == NANOSECONDS => (Fields { big_endian: true, ..reader }, true),
             _ => {
                 let found = format!("{:02x?}", &bytes[..4]);
-                let expected = "a capture: pcap (a1b2c3d4 or a1b23c4d in either byte order) or pcapng (0a0d0d0a)";
+                let expected =
+                    "a capture: pcap (a1b2c3d4 or a1b23c4d in either byte order) or pcapng (0a0d0d0a)";
                 return Err(Error::input(file, 0usize, found, expected));
             }
         };
@@ -90,8 +93,9 @@ impl Capture {
             self.cut += 1;
             return;
         }
+        let number = self.frames.len() as u64 + self.cut + 1;
         let bytes = data[..data.len().saturating_sub(fcs_len)].to_vec();
-        self.frames.push(Frame { time, bytes });
+        self.frames.push(Frame { number, time, bytes });
     }
 }
 

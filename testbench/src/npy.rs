@@ -15,7 +15,8 @@ const WANTED: &str = "'<f4' (little-endian float32; in NumPy: a.astype('<f4'))";
 /// Not an `.npy` file, another dtype or byte order, a header that cannot be read, no values at all, fewer
 /// bytes than the shape asks for, or more.
 pub fn parse<'a>(file: &str, bytes: &'a [u8]) -> Result<&'a [u8], Error> {
-    let refuse = |offset: usize, found: String, expected: &str| Err(Error::input(file, offset, found, expected));
+    let refuse =
+        |offset: usize, found: String, expected: &str| Err(Error::input(file, offset, found, expected));
 
     if !bytes.starts_with(MAGIC) {
         let found = format!("{:02x?}", bytes.get(..6).unwrap_or(bytes));
@@ -138,13 +139,18 @@ mod tests {
         );
         assert!(message(b"").contains("byte 0: []"));
         let big = GOOD.replace("<f4", ">f4");
-        assert!(message(&npy(&big, &[0; 8])).starts_with("x.npy: byte 20: big-endian dtype '>f4', expected '<f4'"));
+        assert!(
+            message(&npy(&big, &[0; 8]))
+                .starts_with("x.npy: byte 20: big-endian dtype '>f4', expected '<f4'")
+        );
         let double = GOOD.replace("<f4", "<f8");
         assert!(message(&npy(&double, &[0; 16])).contains("byte 20: dtype '<f8', expected '<f4'"));
         let structured = "{'descr': [('a', '<f4')], 'shape': (2,)}";
         assert!(message(&npy(structured, &[0; 8])).contains("dtype '[('a', '<f4')]"));
         let end = 10 + GOOD.len();
-        assert!(message(&npy(GOOD, &[0; 7])).contains(&format!("byte {}: the end of the file, 7 bytes", end + 7)));
+        assert!(
+            message(&npy(GOOD, &[0; 7])).contains(&format!("byte {}: the end of the file, 7 bytes", end + 7))
+        );
         assert!(message(&npy(GOOD, &[0; 9])).contains(&format!("byte {}: 1 bytes after", end + 8)));
         assert!(message(&npy(&GOOD.replace("(2,)", "(0,)"), &[])).contains("no values"));
         let huge = GOOD.replace("(2,)", "(99999999999, 99999999999)");

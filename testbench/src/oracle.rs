@@ -41,8 +41,18 @@ impl Tally {
     /// An empty tally that judges by the bound of `params`.
     #[must_use]
     pub fn new(params: Params) -> Self {
+        Self::with_bound(bound(params))
+    }
+
+    /// An empty tally with the same bound.
+    #[must_use]
+    pub fn new_like(other: &Self) -> Self {
+        Self::with_bound(other.bound)
+    }
+
+    const fn with_bound(bound: f64) -> Self {
         Self {
-            bound: bound(params),
+            bound,
             values: 0,
             max_error: 0.0,
             violations: 0,

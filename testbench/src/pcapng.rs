@@ -26,8 +26,10 @@ struct Interface {
 
 impl Interface {
     fn time(&self, ticks: u64) -> Duration {
-        let whole = Duration::from_secs((ticks / self.ticks_per_second).saturating_add_signed(self.offset_seconds));
-        let rest = u128::from(ticks % self.ticks_per_second) * 1_000_000_000 / u128::from(self.ticks_per_second);
+        let whole =
+            Duration::from_secs((ticks / self.ticks_per_second).saturating_add_signed(self.offset_seconds));
+        let rest =
+            u128::from(ticks % self.ticks_per_second) * 1_000_000_000 / u128::from(self.ticks_per_second);
         // Below one second, so it fits.
         whole.saturating_add(Duration::from_nanos(rest as u64))
     }
