@@ -91,9 +91,6 @@ impl<const SETS: usize> Egress<SETS> {
         out: &mut [u8],
         now: Millis,
     ) -> Result<usize, PassReason> {
-        if packet.payload_len() == 0 {
-            return Err(PassReason::NoPayload);
-        }
         let mark = self.rules.mark();
         let (seq, flags) = match packet.transport() {
             Transport::Tcp { seq, flags } => (seq, flags),
@@ -107,6 +104,9 @@ impl<const SETS: usize> Egress<SETS> {
         };
         if flags & EXCLUDED_FLAGS != 0 {
             return Err(PassReason::TcpFlags);
+        }
+        if packet.payload_len() == 0 {
+            return Err(PassReason::NoPayload);
         }
         if packet.has_binding_option() {
             return Err(PassReason::TcpOption);

@@ -203,9 +203,11 @@ impl<'a> Network<'a> {
         let mut next = *self.frame.get(self.ip_at + 6).ok_or(malformed)?;
         let mut at = self.ip_at + IPV6_LEN;
         let end = at + payload_len;
-        for _ in 0..=MAX_EXTENSIONS {
+        for place in 0..=MAX_EXTENSIONS {
             match next {
-                HOP_BY_HOP | ROUTING | DESTINATION => {}
+                // Only directly behind the IPv6 header (RFC 8200 §4.1).
+                HOP_BY_HOP if place == 0 => {}
+                ROUTING | DESTINATION => {}
                 FRAGMENT => return Err(PassReason::Fragment),
                 _ => return Ok((next, at, end)),
             }
