@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn finds_payload_flow_and_checksums() {
         let builder = PacketBuilder::ethernet2([2; 6], [4; 6])
-            .vlan(7.try_into().unwrap())
+            .single_vlan(7u16.try_into().unwrap())
             .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
             .tcp(40_000, 5400, 77, 1000);
         let mut frame = Vec::new();

@@ -228,6 +228,10 @@ impl<'a> Judge<'a> {
             Framing::Routed => self.routed_wire(wire, view)?,
         }
 
+        if wire_len(wire) >= wire_len(sent) {
+            return Err("compressed, but not shorter on the wire".into());
+        }
+
         let got = passage.delivered(sent).ok_or("dropped by ingress")?;
         if !matches!(passage.ingress, Some(Verdict::Changed { change: Change::Restored, .. })) {
             return Err("compressed, but not restored".into());
@@ -265,6 +269,9 @@ impl<'a> Judge<'a> {
                 (origin.wrapping_sub(seq) % 4) as usize
             }
         };
+        if sent[segment.payload.end..] != got[segment.payload.end..] {
+            return Err("a byte behind the packet changed".into());
+        }
         let (sent, got) = (&sent[segment.payload.clone()], &got[segment.payload.clone()]);
         let head_len = head_len.min(sent.len());
         let tail_at = sent.len() - (sent.len() - head_len) % 4;

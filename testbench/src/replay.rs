@@ -59,8 +59,8 @@ pub struct Passage {
     pub egress: Verdict,
     /// What the receiver's card did; `None` where nothing reached it.
     pub ingress: Option<Verdict>,
-    changed_wire: Option<Vec<u8>>,
-    changed_delivered: Option<Vec<u8>>,
+    pub(crate) changed_wire: Option<Vec<u8>>,
+    pub(crate) changed_delivered: Option<Vec<u8>>,
 }
 
 impl Passage {

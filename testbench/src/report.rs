@@ -75,8 +75,8 @@ pub fn measured(out: &mut impl Write, rows: &[Measured]) -> io::Result<()> {
             percent(half),
             percent(raw),
             bar(row.classes),
-            format!("{:.4}", row.max_error / bound),
-            format!("{:.4}", row.rms_error / bound),
+            of_bound(row.max_error, bound),
+            of_bound(row.rms_error, bound),
             percent(row.norm_lost),
             format!("{:.2}", row.speed.0 / 1e9),
             format!("{:.2}", row.speed.1 / 1e9),
@@ -122,15 +122,12 @@ pub fn replayed(out: &mut impl Write, name: &str, rule: &Rule, report: &Report) 
     let (sent, wire) = (report.wire_bytes_in, report.wire_bytes_out);
     let shorter = if wire == 0 { 1.0 } else { sent as f64 / wire as f64 };
     writeln!(out, "  tagged payload on the wire: {sent} bytes became {wire}, ratio {shorter:.2}")?;
-    let error = report.max_error / oracle::bound(rule.params);
+    let error = of_bound(report.max_error, oracle::bound(rule.params));
     writeln!(
         out,
-        "  {} values, largest error {error:.4} of the bound, {} over it; {} TCP streams reassembled twice",
+        "  {} values, largest error {error} of the bound, {} over it; {} TCP streams reassembled twice",
         report.values, report.violations, report.streams
     )?;
-    for warning in &report.warnings {
-        writeln!(out, "  warning: {warning}")?;
-    }
     for failure in &report.failures {
         writeln!(out, "  FAILED: {failure}")?;
     }
@@ -170,6 +167,11 @@ fn split_name(params: Params) -> &'static str {
         Ok(dense) if dense == params => "dense",
         _ => "paper",
     }
+}
+
+/// An error as a part of the bound, cut after four digits: only what reaches the bound shows as 1.
+fn of_bound(error: f64, bound: f64) -> String {
+    format!("{:.4}", (error / bound * 1e4).floor() / 1e4)
 }
 
 fn percent(share: f64) -> String {

@@ -88,8 +88,8 @@ impl Args {
     }
 }
 
-/// Replays what `args` name and reports to `out`; warnings and failures go to standard error as well where
-/// `out` gets JSON.
+/// Replays what `args` name and reports to `out`. Warnings go to standard error, and failures too where `out`
+/// gets JSON.
 ///
 /// # Errors
 /// The capture cannot be read, an output not be written, or the rule contradicts itself.
@@ -106,12 +106,12 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     if let Some(path) = &args.write_restored {
         write(path, frames().map(|(frame, passage)| (frame.time, passage.delivered(&frame.bytes))))?;
     }
+    for warning in &report.warnings {
+        eprintln!("gradwire: warning: {warning}");
+    }
     if args.json {
         serde_json::to_writer(&mut *out, &report).map_err(std::io::Error::from)?;
         writeln!(out)?;
-        for warning in &report.warnings {
-            eprintln!("gradwire: warning: {warning}");
-        }
         for failure in &report.failures {
             eprintln!("gradwire: {failure}");
         }
