@@ -354,3 +354,6 @@ fn remarked(frame: &Frame, passage: &Passage, view: Option<&View>, mark: u8) -> 
 fn wire_len(frame: &[u8]) -> u64 {
     (frame.len().max(MIN_FRAME_LEN) + WIRE_OVERHEAD) as u64
 }
+
+#[cfg(test)]
+mod tests;
