@@ -18,7 +18,7 @@ use crate::rules::{ECN, Framing, Grid, Rule, Rules};
 use crate::verdict::{Change, Counters, DropReason, PassReason, Verdict};
 use crate::wire::checksum::Sum;
 use crate::wire::frame::{MIN_FRAME_LEN, Network, Packet, Transport, tcp_flags};
-use crate::wire::rewrite::{Headers, L4Checksum, write_headers, write_remarked};
+use crate::wire::rewrite::{Headers, L4Checksum, write_at, write_headers, write_remarked};
 use crate::wire::segment::{CHECKSUM_CONSTANT, HEADER_LEN, Segment};
 
 pub use crate::flow::Millis;
@@ -406,10 +406,4 @@ impl Ingress {
     pub fn set_rules(&mut self, rules: Rules) {
         self.rules = rules;
     }
-}
-
-/// Copies `bytes` to byte `at` of `out`; `None` where they do not fit.
-fn write_at(out: &mut [u8], at: usize, bytes: &[u8]) -> Option<()> {
-    out.get_mut(at..at + bytes.len())?.copy_from_slice(bytes);
-    Some(())
 }
