@@ -1,13 +1,15 @@
-//! The front of both directions: the two-burst buffer, the ToS comparator and the counters that tell
+//! The front of both directions: the burst buffer, the ToS comparator and the counters that tell
 //! bypassed bytes from payload.
 
 use super::aligner::Collector;
 use super::{Beat, Layout};
-use crate::codec::{BURST_LEN, LANES, VALUE_LEN};
+use crate::codec::{BURST_LEN, LANES, MAX_GROUP_LEN, VALUE_LEN};
 use crate::rules::Rule;
 
-/// The burst buffer: 512 bits. One burst is coded while the next arrives.
-const BUFFER: usize = 2 * BURST_LEN;
+/// The burst buffer: two bursts and one byte. A group of 34 bytes may begin in the last byte of a burst and then
+/// ends in the third; with 512 bits the decompressor would hold 33 of them and have no room for the beat with
+/// the last one, for ever.
+const BUFFER: usize = BURST_LEN + MAX_GROUP_LEN - 1;
 
 /// What is at the front of the burst buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

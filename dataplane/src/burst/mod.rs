@@ -9,7 +9,7 @@
 //!           ┌────────────────────────┐                                       ┌──────────────────────┐
 //!           │ ToS comparator         │   ┌────────────────┐   ┌─────────┐    │          collector   │
 //!  beat ───►│ burst buffer ──payload─┼──►│ 8 compression  ├──►│ shifter ├─┬─►│ register ──► 65 bytes├───► beat
-//!  256 bits │ 512 bits               │   │   blocks       │   │  tree   │ │  │ 34 bytes             │ 256 bits
+//!  256 bits │ 65 bytes               │   │   blocks       │   │  tree   │ │  │ 34 bytes             │ 256 bits
 //!           │              └─bypass──┼─┐ └────────────────┘   └─────────┘ │  └──────────────────────┘
 //!           └────────────────────────┘ └────────────────────────────────-─┘
 //!
