@@ -4,17 +4,23 @@ use super::Beat;
 use crate::codec::{BURST_LEN, MAX_GROUP_LEN};
 use crate::error::DecodeError;
 
-/// A shift register of `N` bytes: strings of any length are appended behind what it holds, and bytes leave at
-/// its front.
+/// Bytes of a collector: two bursts and one byte.
+///
+/// Before the blocks: 33 bytes are not yet a group of 34, and the beat that completes it must fit. Behind
+/// them: 31 bytes are not yet a beat, and a group of 34 must fit. With 512 bits either would wait for ever.
+const COLLECTOR_LEN: usize = BURST_LEN + MAX_GROUP_LEN - 1;
+
+/// A shift register: strings of any length are appended behind what it holds, and bytes leave at its front.
+/// Before the blocks it is the burst buffer, behind them it collects full beats.
 #[derive(Clone, Debug)]
-pub(super) struct Collector<const N: usize> {
-    bytes: [u8; N],
-    held: usize, // at most N
+pub(super) struct Collector {
+    bytes: [u8; COLLECTOR_LEN],
+    held: usize, // at most COLLECTOR_LEN
 }
 
-impl<const N: usize> Collector<N> {
+impl Collector {
     pub(super) const fn new() -> Self {
-        Self { bytes: [0; N], held: 0 }
+        Self { bytes: [0; COLLECTOR_LEN], held: 0 }
     }
 
     /// The bytes held, oldest first.
@@ -33,15 +39,21 @@ impl<const N: usize> Collector<N> {
 
     /// Drops the oldest `len` bytes, or all where it holds fewer.
     pub(super) fn shift_out(&mut self, len: usize) {
-        self.bytes.copy_within(len.min(N).., 0);
+        self.bytes.copy_within(len.min(COLLECTOR_LEN).., 0);
         self.held = self.held.saturating_sub(len);
+    }
+
+    /// Drops all.
+    pub(super) fn clear(&mut self) {
+        self.held = 0;
     }
 }
 
 /// How a frame ended: `Err` where it was refused on the way.
 pub(super) type End = Result<(), DecodeError>;
 
-/// What one clock of the blocks gives to the alignment unit: a group, a burst or bypassed bytes; 0 to 34 bytes.
+/// What one clock of the blocks gives to the alignment unit: a group, a burst or bypassed bytes; 0 to 34
+/// bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Parcel {
     bytes: [u8; MAX_GROUP_LEN],
@@ -68,10 +80,6 @@ impl Parcel {
     }
 }
 
-/// What is held below a whole beat, and the longest parcel behind it: with less, 34-byte groups would
-/// stall more often than the sink's 32 bytes per clock ask for.
-const COLLECTED: usize = BURST_LEN - 1 + MAX_GROUP_LEN;
-
 /// Alignment unit: collects parcels and gives a full beat whenever 256 bits have collected, and what is
 /// left when the frame ends. Two stages: the register that the blocks write, and the collector behind it.
 ///
@@ -80,7 +88,7 @@ const COLLECTED: usize = BURST_LEN - 1 + MAX_GROUP_LEN;
 #[derive(Clone, Debug)]
 pub(super) struct AlignmentUnit {
     register: Option<Parcel>,
-    collector: Collector<COLLECTED>,
+    collector: Collector,
     /// Set while the last byte of a frame is in the collector.
     end: Option<End>,
 }

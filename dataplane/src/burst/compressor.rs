@@ -14,7 +14,8 @@ use crate::rules::Rule;
 /// - One burst enters per clock while the groups are 32 bytes or shorter on average; 34-byte groups stall the
 ///   source in one clock of 17.
 /// - A burst leaves three clocks after it was taken, at the earliest.
-/// - A frame that ends before its layout says: the whole values that are there are coded, the rest is bypassed.
+/// - A frame that ends before its layout says: the whole values that are there are coded, the rest is
+///   bypassed.
 ///
 /// Source: FORMAT.md §4; Li et al., MICRO 2018 (doi:10.1109/MICRO.2018.00023).
 #[derive(Clone, Debug)]
@@ -30,7 +31,8 @@ impl Compressor {
         Self { pipeline: Pipeline::new(None), params }
     }
 
-    /// A compressor for Ethernet frames: those that do not match the rule's type of service are bypassed whole.
+    /// A compressor for Ethernet frames: those that do not match the rule's type of service are bypassed
+    /// whole.
     #[must_use]
     pub fn for_frames(rule: &Rule) -> Self {
         Self { pipeline: Pipeline::new(Some(rule)), params: rule.params }

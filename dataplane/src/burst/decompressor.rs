@@ -12,8 +12,8 @@ use crate::rules::Rule;
 /// The receiving direction: a group becomes eight values; bytes before the first group and after the last
 /// leave as they came, all as one stream of full beats.
 ///
-/// - One burst leaves per clock while the buffer holds a whole group: the source waits where groups are short;
-///   34-byte groups need 17 clocks for 16 bursts.
+/// - One burst leaves per clock while the buffer holds a whole group: the source waits where groups are
+///   short; 34-byte groups need 17 clocks for 16 bursts.
 /// - A burst leaves three clocks after the last byte of its group was taken, at the earliest.
 /// - A frame whose groups cannot be decoded ends early, its last beat with a fault; the rest of it is
 ///   taken and thrown away. Offsets in the fault count from the first group.
@@ -32,7 +32,8 @@ impl Decompressor {
         Self { pipeline: Pipeline::new(None), params }
     }
 
-    /// A decompressor for Ethernet frames: those that do not match the rule's type of service are bypassed whole.
+    /// A decompressor for Ethernet frames: those that do not match the rule's type of service are bypassed
+    /// whole.
     #[must_use]
     pub fn for_frames(rule: &Rule) -> Self {
         Self { pipeline: Pipeline::new(Some(rule)), params: rule.params }
@@ -86,8 +87,8 @@ fn decompress(intake: &mut Intake, params: Params) -> Option<Parcel> {
     Some(parcel)
 }
 
-/// Decodes the group at the front of the buffer to `lanes` values; also returns the group's length. `Truncated` where
-/// the buffer does not hold the whole group.
+/// Decodes the group at the front of the buffer to `lanes` values; also returns the group's length.
+/// `Truncated` where the buffer does not hold the whole group.
 fn decode_group(intake: &Intake, lanes: usize, params: Params) -> Result<(Parcel, usize), DecodeError> {
     let (at, bytes) = (intake.coded(), intake.bytes());
     let truncated = |need| DecodeError::Truncated { at, need, have: bytes.len() };
@@ -133,8 +134,8 @@ fn tag_decoder(tags: u16) -> ([Place; LANES], usize) {
     (places, at)
 }
 
-/// A lane's input multiplexer: the 32 bits from byte `at` on. Bytes that belong to the next lane come along; the
-/// block ignores them.
+/// A lane's input multiplexer: the 32 bits from byte `at` on. Bytes that belong to the next lane come along;
+/// the block ignores them.
 fn select(vectors: &[u8], at: usize) -> u32 {
     let bytes = vectors.get(at..).unwrap_or(&[]);
     bytes.iter().take(VALUE_LEN).rev().fold(0, |high, &low| high << 8 | u32::from(low))

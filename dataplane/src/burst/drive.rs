@@ -54,8 +54,8 @@ pub fn encode_payload(values: &[u8], groups: &mut [u8], params: Params) -> Resul
     compress(Compressor::new(params), values, layout, groups)
 }
 
-/// [`crate::codec::decode_payload`], clock by clock: the same values and the same errors. [`Run::len`] is how many
-/// bytes of `groups` were decoded; the clocks count until all values have left.
+/// [`crate::codec::decode_payload`], clock by clock: the same values and the same errors. [`Run::len`] is how
+/// many bytes of `groups` were decoded; the clocks count until all values have left.
 ///
 /// # Errors
 /// `values` is not a multiple of 4 long, the groups end too early, or a lane past the last value has a
@@ -71,9 +71,9 @@ pub fn decode_payload(groups: &[u8], values: &mut [u8], params: Params) -> Resul
     Ok(Run { len: decompressor.groups_len(), clocks: decompressor.clocks() })
 }
 
-/// An Ethernet frame (without FCS) to its in-place form (FORMAT.md §5): the bytes before the first value, the groups,
-/// the bytes after the last value. A frame that does not match the rule's type of service, or that has no
-/// values, comes out as it went in.
+/// An Ethernet frame (without FCS) to its in-place form (FORMAT.md §5): the bytes before the first value,
+/// the groups, the bytes after the last value. A frame that does not match the rule's type of service, or
+/// that has no values, comes out as it went in.
 ///
 /// A frame that ends before `layout` says: the whole values that are there are coded, the rest is bypassed.
 ///
@@ -83,8 +83,8 @@ pub fn encode_frame(frame: &[u8], layout: Layout, out: &mut [u8], rule: &Rule) -
     compress(Compressor::for_frames(rule), frame, layout, out)
 }
 
-/// The inverse of [`encode_frame`]; `layout` is that of the frame before compression. What follows the last group
-/// comes out as it went in; how long it may be is the caller's to judge.
+/// The inverse of [`encode_frame`]; `layout` is that of the frame before compression. What follows the last
+/// group comes out as it went in; how long it may be is the caller's to judge.
 ///
 /// # Errors
 /// The groups are refused, or the result does not fit; `out` then holds nothing of use.

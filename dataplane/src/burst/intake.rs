@@ -3,13 +3,8 @@
 
 use super::aligner::Collector;
 use super::{Beat, Layout};
-use crate::codec::{BURST_LEN, LANES, MAX_GROUP_LEN, VALUE_LEN};
+use crate::codec::{BURST_LEN, LANES, VALUE_LEN};
 use crate::rules::Rule;
-
-/// The burst buffer: two bursts and one byte. A group of 34 bytes may begin in the last byte of a burst and then
-/// ends in the third; with 512 bits the decompressor would hold 33 of them and have no room for the beat with
-/// the last one, for ever.
-const BUFFER: usize = BURST_LEN + MAX_GROUP_LEN - 1;
 
 /// What is at the front of the burst buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +17,8 @@ pub(super) enum Front {
     Payload(usize),
 }
 
-/// `Idle --first beat--> Open --last beat--> Ended --buffer empty--> Idle`; a refused frame goes from `Open` to
-/// `Refused` until its last beat.
+/// `Idle --first beat--> Open --last beat--> Ended --buffer empty--> Idle`; a refused frame goes from `Open`
+/// to `Refused` until its last beat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Between frames.
@@ -39,7 +34,7 @@ enum State {
 /// Burst buffer, comparator and counters.
 #[derive(Clone, Debug)]
 pub(super) struct Intake {
-    buffer: Collector<BUFFER>,
+    buffer: Collector,
     state: State,
     /// ToS and mask; `None` for bare payloads.
     filter: Option<(u8, u8)>,
@@ -151,7 +146,7 @@ impl Intake {
 
     /// Throws the rest of the frame away, also what has yet to arrive.
     pub(super) fn refuse(&mut self) {
-        self.buffer.shift_out(BUFFER);
+        self.buffer.clear();
         self.state = if self.has_ended() { State::Idle } else { State::Refused };
     }
 

@@ -5,36 +5,39 @@
 //!
 //! ```text
 //!  Compressor
-//!             intake                          blocks                           alignment unit
-//!           ┌────────────────────────┐                                       ┌──────────────────────┐
-//!           │ ToS comparator         │   ┌────────────────┐   ┌─────────┐    │          collector   │
-//!  beat ───►│ burst buffer ──payload─┼──►│ 8 compression  ├──►│ shifter ├─┬─►│ register ──► 65 bytes├───► beat
-//!  256 bits │ 65 bytes               │   │   blocks       │   │  tree   │ │  │ 34 bytes             │ 256 bits
-//!           │              └─bypass──┼─┐ └────────────────┘   └─────────┘ │  └──────────────────────┘
-//!           └────────────────────────┘ └────────────────────────────────-─┘
-//!
+//!          ┌─ intake ────────────────┐                                     ┌─ alignment unit ──────┐
+//!          │ ToS comparator          │  ┌─────────────┐   ┌─────────┐      │                       │
+//!   beat ─►│ burst ───────► payload ─┼─►│ 8 compress. ├──►│ shifter ├──┬──►│ register ─► collector ├─► beat
+//!          │ buffer ──────► bypass ──┼┐ │ blocks      │   │ tree    │  │   │                       │
+//!          └─────────────────────────┘│ └─────────────┘   └─────────┘  │   └───────────────────────┘
+//!                                     └────────────────────────────────┘
 //!  Decompressor
-//!           ┌────────────────────────┐   ┌─────────┐   ┌──────────────────┐  ┌──────────────────────┐
-//!  beat ───►│ the same     ──payload─┼──►│ tag     ├──►│ 8 decompression  ├┬►│ the same             ├───► beat
-//!           │              └─bypass──┼─┐ │ decoder │   │   blocks         ││ └──────────────────────┘
-//!           └────────────────────────┘ │ └─────────┘   └──────────────────┘│
-//!                                      └───────────────────────────────────┘
+//!          ┌─ intake ────────────────┐                                     ┌─ alignment unit ──────┐
+//!          │ ToS comparator          │  ┌─────────┐   ┌───────────────┐    │                       │
+//!   beat ─►│ burst ───────► payload ─┼─►│ tag     ├──►│ 8 decompress. ├┬──►│ register ─► collector ├─► beat
+//!          │ buffer ──────► bypass ──┼┐ │ decoder │   │ blocks        ││   │                       │
+//!          └─────────────────────────┘│ └─────────┘   └───────────────┘│   └───────────────────────┘
+//!                                     └────────────────────────────────┘
 //! ```
 //!
-//! State is held in three places: burst buffer, register, collector. All between them is combinational. Both
-//! sides are valid/ready: a source may leave clocks empty and must offer a beat until it is taken; a sink may
-//! refuse any clock. Neither changes a byte.
+//! State is held in three places: burst buffer (65 bytes), register (34), collector (65). All between them
+//! is combinational. Both sides are valid/ready: a source may leave clocks empty and must offer a beat
+//! until it is taken; a sink may refuse in any clock. Neither changes a byte.
 //!
-//! - The *burst buffer* realigns: headers rarely end on a burst, and the payload is cut into bursts that start at its
-//!   first value.
-//! - *Bypass*: headers, the bytes before the grid and the bytes after the last value go around the blocks, up to 32
-//!   a clock; frames that the comparator does not want go around whole.
+//! - The *burst buffer* realigns: headers rarely end on a burst, and the payload is cut into bursts that
+//!   start at its first value.
+//! - *Bypass*: headers, the bytes before the grid and the bytes after the last value go around the blocks,
+//!   up to 32 a clock; frames that the comparator does not want go around whole.
 //! - The *collector* keeps the bytes of a frame in one stream and cuts it into full beats.
 //!
-//! Where the values are comes from the frame parser beside the pipeline, as a [`Layout`] with the first beat. What
-//! is known only at a frame's end has to be judged around the pipeline, which gives its first beat before it has seen
-//! the last: whether the frame got shorter (raw lanes make it longer by 1/16) and whether its L4 checksum was right
-//! (FORMAT.md §5). A NIC keeps the original frame until then.
+//! A payload of 1448 bytes takes 49 clocks in either direction, from the first beat in to the last beat out:
+//! 46 bursts and three stages. Raw lanes add at most four clocks. Frames of 1514 bytes with such a payload
+//! of zeros follow each other every 49 clocks.
+//!
+//! Where the values are comes from the frame parser beside the pipeline, as a [`Layout`] with the first beat.
+//! What is known only at a frame's end has to be judged around the pipeline, which gives its first beat
+//! before it has seen the last: whether the frame got shorter (raw lanes make it longer by 1/16) and whether
+//! its L4 checksum was right (FORMAT.md §5). A NIC keeps the original frame until then.
 
 mod aligner;
 mod compressor;
@@ -62,8 +65,8 @@ pub struct Beat {
 }
 
 impl Beat {
-    /// A beat of the first 32 of `bytes`, or of all where there are fewer. A beat of no bytes is allowed: with
-    /// `last` it ends a frame.
+    /// A beat of the first 32 of `bytes`, or of all where there are fewer. A beat of no bytes is allowed:
+    /// with `last` it ends a frame.
     #[must_use]
     pub fn new(bytes: &[u8], last: bool) -> Self {
         let mut data = [0; BURST_LEN];
@@ -86,8 +89,8 @@ impl Beat {
 
 /// Where the values of a frame are; what the frame parser gives the pipeline with the first beat (`tuser`).
 ///
-/// The same in both directions: it describes the frame as it was before compression. What follows the values is
-/// bypassed up to the last beat.
+/// The same in both directions: it describes the frame as it was before compression. What follows the values
+/// is bypassed up to the last beat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Layout {
@@ -106,8 +109,8 @@ pub struct Step {
     pub taken: bool,
     /// The beat given to the sink.
     pub beat: Option<Beat>,
-    /// Comes with the last beat of a frame that could not be decoded: the sink throws the frame away. A compressor
-    /// never gives one.
+    /// Comes with the last beat of a frame that could not be decoded: the sink throws the frame away.
+    /// A compressor never gives one.
     pub fault: Option<DecodeError>,
 }
 

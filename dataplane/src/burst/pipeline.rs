@@ -27,7 +27,8 @@ impl Pipeline {
         self.intake.is_idle() && self.aligner.is_empty()
     }
 
-    /// One clock. `blocks` is the combinational logic between the burst buffer and the alignment unit's register.
+    /// One clock. `blocks` is the combinational logic between the burst buffer and the alignment unit's
+    /// register.
     ///
     /// The stages move from the last to the first: each takes what the one before it held at the start of the
     /// clock, and room that one stage makes serves the stage before it in the same clock. So `ready` ripples

@@ -5,7 +5,8 @@ use gradwire::codec::{self, Params};
 use gradwire::error::DecodeError;
 use proptest::prelude::*;
 
-/// Cases are short, so there are many; failures are not stored, as the clocked model keeps no regression file.
+/// Cases are short, so there are many; failures are not stored, as the clocked model keeps no regression
+/// file.
 pub(crate) fn config() -> ProptestConfig {
     ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() }
 }
