@@ -60,7 +60,7 @@ fn decompression_block_equals_the_definition_on_every_vector() {
 }
 
 #[test]
-#[ignore = "all 2^32 inputs for six parameters, about a minute in release: cargo test --release -- --ignored"]
+#[ignore = "all 2^32 inputs for six parameters, some 100 s in release: cargo test --release -- --ignored"]
 fn lane_blocks_equal_the_definition_on_every_value() {
     for b in [6, 8, 10] {
         for split in [Split::Dense, Split::Paper] {
