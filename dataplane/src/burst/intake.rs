@@ -36,8 +36,8 @@ enum State {
 pub(super) struct Intake {
     buffer: Collector,
     state: State,
-    /// ToS and mask; `None` for bare payloads.
-    filter: Option<(u8, u8)>,
+    /// Whose frames are coded; `None` for bare payloads.
+    rule: Option<Rule>,
     /// The comparator has yet to see the frame's first burst.
     uncompared: bool,
     /// Bytes left before the first value.
@@ -54,7 +54,7 @@ impl Intake {
         Self {
             buffer: Collector::new(),
             state: State::Idle,
-            filter: rule.map(|rule| (rule.tos, rule.mask)),
+            rule: rule.copied(),
             uncompared: false,
             bypass: 0,
             values: 0,
@@ -87,7 +87,7 @@ impl Intake {
     pub(super) fn accept(&mut self, beat: &Beat, layout: Layout) -> bool {
         if self.state == State::Idle {
             self.state = State::Open;
-            self.uncompared = self.filter.is_some();
+            self.uncompared = self.rule.is_some();
             (self.bypass, self.values, self.coded) = (layout.bypass, layout.values, 0);
         }
         match self.state {
@@ -166,8 +166,8 @@ impl Intake {
     /// The comparator: a frame of another type of service, or of none, has no values.
     fn compare(&mut self) {
         self.uncompared = false;
-        if let Some((tos, mask)) = self.filter
-            && type_of_service(self.bytes()).is_none_or(|got| (got ^ tos) & mask != 0)
+        if let Some(rule) = self.rule
+            && !type_of_service(self.bytes()).is_some_and(|tos| rule.matches(tos))
         {
             self.values = 0;
         }

@@ -49,7 +49,7 @@ mod pipeline;
 
 pub use compressor::Compressor;
 pub use decompressor::Decompressor;
-pub use drive::{FrameError, Run, decode_frame, decode_payload, encode_frame, encode_payload};
+pub use drive::{Run, decode_frame, decode_payload, encode_frame, encode_payload};
 pub use lane::{compression_block, decompression_block};
 
 use crate::codec::BURST_LEN;
