@@ -38,20 +38,15 @@ pub struct Cli {
     pub command: Option<Command>,
 }
 
-/// Every subcommand.
+/// Every subcommand; each is documented where its arguments are, and the help shows that.
 #[derive(Debug, Subcommand)]
+#[expect(missing_docs, reason = "documentation here would take the place of that of the arguments")]
 pub enum Command {
-    /// Compress and restore gradients, and measure ratio, errors and speed.
     Check(check::Args),
-    /// Send a capture through both engines and check every frame, value and stream.
     Replay(replay::Args),
-    /// Little-endian f32 on standard input, groups on standard output.
     Encode(encode::Args),
-    /// Groups on standard input, little-endian f32 on standard output.
     Decode(decode::Args),
-    /// Write manual pages.
     Man(man::Args),
-    /// Print shell completions.
     Completions(completions::Args),
 }
 
