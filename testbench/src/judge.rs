@@ -61,7 +61,7 @@ pub struct Report {
     pub tagged: u64,
     /// Frames that egress compressed.
     pub compressed: u64,
-    /// Frames that carried the mark when they came, and lost it.
+    /// Frames that looked compressed when they came, and lost their type of service.
     #[serde(skip_serializing_if = "is_zero")]
     pub remarked: u64,
     /// Frames that egress left untouched, by reason.
@@ -177,12 +177,8 @@ impl<'a> Judge<'a> {
                 }
                 _ => Err("compressed, though it is not a whole TCP or UDP packet".into()),
             },
-            Verdict::Changed { .. } => remarked(frame, passage, view.as_ref(), self.setup.mark),
+            Verdict::Changed { .. } => remarked(frame, passage, view.as_ref(), self.setup),
             _ if delivered == Some(&frame.bytes) => Ok(()),
-            // In-place framing cannot tell it from a compressed frame (FORMAT.md §7), and no host would use it.
-            _ if delivered.is_none() && rule.framing == Framing::InPlace && is_cut_short(&frame.bytes) => {
-                Ok(())
-            }
             _ if delivered.is_none() => Err("dropped".into()),
             _ => Err("left untouched by egress, but not as it was when it arrived".into()),
         };
@@ -350,16 +346,18 @@ fn kind(view: Option<&View>, tagged: bool) -> Kind {
     }
 }
 
-/// A frame that came with the mark may lose it and nothing else.
-fn remarked(frame: &Frame, passage: &Passage, view: Option<&View>, mark: u8) -> Result<(), String> {
-    let view =
-        view.filter(|view| view.tos & !ECN == mark & !ECN).ok_or("re-marked, though it had no mark")?;
+/// A frame that the far end would take for a compressed one may lose its type of service and nothing else.
+fn remarked(frame: &Frame, passage: &Passage, view: Option<&View>, setup: &Setup) -> Result<(), String> {
+    let marked = view.is_some_and(|view| view.tos & !ECN == setup.mark & !ECN);
+    let short = setup.rule.framing == Framing::InPlace && is_cut_short(&frame.bytes);
+    if !marked && !short {
+        return Err("re-marked, though it did not look compressed".into());
+    }
     let got = passage.delivered(&frame.bytes).ok_or("re-marked, and then dropped")?;
-    let got_view = View::of(got).ok_or("no IP packet when it arrived")?;
-    let right = View { tos: view.tos & ECN, ..view.clone() };
     // In IPv4 the type of service and the header checksum differ, in IPv6 the traffic class.
     let differing = frame.bytes.iter().zip(got).filter(|(sent, got)| sent != got).count();
-    if got_view != right || got.get(..frame.bytes.len()).is_none() || differing > 3 {
+    let right = view.map(|view| View { tos: view.tos & ECN, ..view.clone() });
+    if View::of(got) != right || got.get(..frame.bytes.len()).is_none() || differing > 3 {
         return Err("re-marked, and changed in other ways".into());
     }
     Ok(())
