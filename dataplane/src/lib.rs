@@ -1,6 +1,5 @@
 //! gradwire's dataplane.
 #![no_std]
-#![forbid(unsafe_code)]
 
 #[cfg(any(test, feature = "std"))]
 extern crate std;
@@ -10,6 +9,7 @@ pub mod codec;
 pub mod engine;
 pub mod error;
 pub mod flow;
+pub mod kernels;
 pub mod rules;
 pub mod verdict;
 pub mod wire;
