@@ -5,6 +5,7 @@
 
 use crate::codec::{BURST_LEN, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN, decode_burst};
 use crate::error::{DecodeError, EncodeError};
+use crate::wire::checksum::Sum;
 
 /// Two more than the longest group, so that the offset of a lane, at most 30, can be masked with 31 instead of
 /// being checked.
@@ -14,41 +15,48 @@ pub(super) type Window = [u8; WINDOW_LEN];
 /// A burst of decoded values.
 pub(super) type Burst = [u8; BURST_LEN];
 
-/// Encodes `values` with `step`, which turns `STEP` bytes of values (a multiple of a burst) into groups at the start of
-/// `ROOM` bytes and returns their length; it may write anything behind them.
+/// Encodes all whole steps of `values` for which `groups` has room with `step`, which turns `STEP` bytes of values (a multiple
+/// of a burst) into groups at the start of `ROOM` bytes and returns their length; it may write anything behind them.
+/// Returns how many bytes of groups were written, and the values that are left for [`encode_rest`].
+///
+/// No call stands in this loop, and nothing that the rest needs: the kernel's constants stay in registers.
 #[inline(always)]
-pub(super) fn encode_with<const STEP: usize, const ROOM: usize>(
+pub(super) fn encode_whole<'a, const STEP: usize, const ROOM: usize>(
+    values: &'a [u8],
+    groups: &mut [u8],
+    step: impl Fn(&[u8; STEP], &mut [u8; ROOM]) -> usize,
+) -> (usize, &'a [u8]) {
+    let (mut at, mut left) = (0, values);
+    while let Some((whole, rest)) = left.split_first_chunk()
+        && let Some(room) = groups.get_mut(at..).and_then(|groups| groups.first_chunk_mut())
+    {
+        at += step(whole, room);
+        left = rest;
+    }
+    (at, left)
+}
+
+/// Encodes what [`encode_whole`] left to byte `at` of `groups` and behind: less than a step, or with little room.
+#[inline(always)]
+pub(super) fn encode_rest<const STEP: usize, const ROOM: usize>(
     values: &[u8],
     groups: &mut [u8],
+    mut at: usize,
     step: impl Fn(&[u8; STEP], &mut [u8; ROOM]) -> usize,
 ) -> Result<usize, EncodeError> {
     if !values.len().is_multiple_of(VALUE_LEN) {
         return Err(EncodeError::Unaligned { len: values.len() });
     }
     let have = groups.len();
-    let (mut at, mut left) = (0, values);
-    while let Some((whole, rest)) = left.split_first_chunk::<STEP>()
-        && let Some(room) = groups.get_mut(at..).and_then(|groups| groups.first_chunk_mut::<ROOM>())
-    {
-        at += step(whole, room);
-        left = rest;
-    }
-    // The end of the values, padded with zeros, which leave nothing but their tags; or little room.
-    while !left.is_empty() {
+    for values in values.chunks(STEP) {
+        // Zeros behind the values leave nothing but the tags of absent bursts.
         let (mut block, mut room) = ([0; STEP], [0; ROOM]);
-        let (part, rest) = left.split_at(left.len().min(STEP));
-        copy_start(&mut block, part);
-        let absent_bursts = STEP / BURST_LEN - part.len().div_ceil(BURST_LEN);
-        let absent_len = TAGS_LEN * absent_bursts;
-        if let Some(room) = groups.get_mut(at..).and_then(|groups| groups.first_chunk_mut::<ROOM>()) {
-            at += step(&block, room) - absent_len;
-        } else {
-            let len = step(&block, &mut room) - absent_len;
-            let to = groups.get_mut(at..at + len).ok_or(EncodeError::NoRoom { have })?;
-            copy_start(to, room.get(..len).unwrap_or(&[]));
-            at += len;
-        }
-        left = rest;
+        copy_start(&mut block, values);
+        let absent_bursts = STEP / BURST_LEN - values.len().div_ceil(BURST_LEN);
+        let len = step(&block, &mut room) - TAGS_LEN * absent_bursts;
+        let to = groups.get_mut(at..at + len).ok_or(EncodeError::NoRoom { have })?;
+        copy_start(to, room.get(..len).unwrap_or(&[]));
+        at += len;
     }
     Ok(at)
 }
@@ -115,6 +123,20 @@ pub(super) fn decode_end(
         copy_start(last, to.get(..len).unwrap_or(&[]));
     }
     Ok(at + used)
+}
+
+/// As [`Sum::of`], eight sums side by side, which is what SIMD adds at once.
+#[inline(always)]
+pub(super) fn sum_wide(bytes: &[u8]) -> Sum {
+    let (chunks, rest) = bytes.as_chunks::<64>();
+    let mut sums = [0u64; 8]; // of 32-bit words: a frame has 2^14, so they stay below 2^46
+    for chunk in chunks {
+        for (sum, word) in sums.iter_mut().zip(chunk.as_chunks::<8>().0) {
+            let word = u64::from_le_bytes(*word);
+            *sum += (word & 0xffff_ffff) + (word >> 32);
+        }
+    }
+    Sum::from_le_words(sums.iter().sum()) + Sum::of(rest)
 }
 
 /// Copies `from` to the start of `to`, or nothing where it does not fit.

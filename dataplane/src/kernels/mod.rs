@@ -13,6 +13,7 @@ mod x86;
 
 use crate::codec::Params;
 use crate::error::{DecodeError, EncodeError};
+use crate::wire::checksum::Sum;
 #[cfg(target_arch = "x86_64")]
 use x86::{avx2::Avx2, avx512::Avx512};
 
@@ -57,6 +58,18 @@ impl Kernel {
             Token::Avx2(_) => "avx2",
             #[cfg(target_arch = "x86_64")]
             Token::Avx512(_) => "avx512",
+        }
+    }
+
+    /// As [`Sum::of`].
+    #[must_use]
+    pub fn sum(self, bytes: &[u8]) -> Sum {
+        match self.0 {
+            Token::Portable => portable::sum(bytes),
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx2(kernel) => kernel.sum(bytes),
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx512(kernel) => kernel.sum(bytes),
         }
     }
 

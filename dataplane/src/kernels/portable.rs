@@ -1,8 +1,9 @@
 //! No SIMD, no `unsafe`, no branch on data: for processors without a kernel of their own.
 
-use super::drive::{Burst, WINDOW_LEN, Window, decode_with, encode_with};
+use super::drive::{Burst, WINDOW_LEN, Window, decode_with, encode_rest, encode_whole, sum_wide};
 use crate::codec::{BURST_LEN, LANES, Params, TAGS_LEN, VALUE_LEN};
 use crate::error::{DecodeError, EncodeError};
+use crate::wire::checksum::Sum;
 
 /// How a value of one exponent is encoded.
 #[derive(Clone, Copy, Default)]
@@ -35,13 +36,30 @@ fn codings(params: Params) -> [Coding; 16] {
     })
 }
 
+/// As [`Sum::of`].
+pub(super) fn sum(bytes: &[u8]) -> Sum {
+    sum_wide(bytes)
+}
+
 /// As [`crate::codec::encode_payload`].
 pub(super) fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
+    let (at, left) = encode_whole(values, groups, stepper(params));
+    if left.is_empty() { Ok(at) } else { encode_end(left, groups, at, params) }
+}
+
+#[inline(never)]
+fn encode_end(values: &[u8], groups: &mut [u8], at: usize, params: Params) -> Result<usize, EncodeError> {
+    encode_rest(values, groups, at, stepper(params))
+}
+
+/// From values to groups.
+#[inline(always)]
+fn stepper(params: Params) -> impl Fn(&[u8; BURST_LEN], &mut [u8; WINDOW_LEN]) -> usize {
     let codings = codings(params);
     let below = params.byte_from() - 1;
     let raw = u32::from(params.b()) + 1;
 
-    encode_with(values, groups, |values: &[u8; BURST_LEN], room: &mut [u8; WINDOW_LEN]| {
+    move |values: &[u8; BURST_LEN], room: &mut [u8; WINDOW_LEN]| {
         let (mut tags, mut at) = (0u32, TAGS_LEN);
         let (values, _) = values.as_chunks::<VALUE_LEN>();
         for (lane, value) in values.iter().enumerate() {
@@ -60,7 +78,7 @@ pub(super) fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result
         let [low, high, ..] = tags.to_le_bytes();
         (room[0], room[1]) = (low, high);
         at
-    })
+    }
 }
 
 /// As [`crate::codec::decode_payload`].

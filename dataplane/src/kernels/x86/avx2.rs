@@ -5,10 +5,11 @@
 use core::arch::x86_64::*;
 
 use super::super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
-use super::super::drive::{Burst, WINDOW_LEN, Window, encode_with};
+use super::super::drive::{Burst, WINDOW_LEN, Window, encode_rest, encode_whole, sum_wide};
 use super::{BYTE_MASKS, Placing, load16, load32, store};
 use crate::codec::{BURST_LEN, Params, TAGS_LEN};
 use crate::error::{DecodeError, EncodeError};
+use crate::wire::checksum::Sum;
 
 cpufeatures::new!(cpu, "avx2", "bmi1", "bmi2", "popcnt");
 
@@ -19,6 +20,11 @@ pub(in super::super) struct Avx2(());
 impl Avx2 {
     pub(in super::super) fn detect() -> Option<Self> {
         cpu::get().then_some(Self(()))
+    }
+
+    pub(in super::super) fn sum(self, bytes: &[u8]) -> Sum {
+        // SAFETY: the callee needs these features and nothing else; `self` proves them.
+        unsafe { sum(bytes) }
     }
 
     pub(in super::super) fn encode(
@@ -72,7 +78,26 @@ const fn shuffles(close_up: bool) -> [[u8; 16]; 256] {
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn sum(bytes: &[u8]) -> Sum {
+    sum_wide(bytes)
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
+    let (at, left) = encode_whole(values, groups, stepper(params));
+    if left.is_empty() { Ok(at) } else { encode_end(left, groups, at, params) }
+}
+
+#[inline(never)]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn encode_end(values: &[u8], groups: &mut [u8], at: usize, params: Params) -> Result<usize, EncodeError> {
+    encode_rest(values, groups, at, stepper(params))
+}
+
+/// From values to groups.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn stepper(params: Params) -> impl Fn(&[u8; BURST_LEN], &mut [u8; WINDOW_LEN]) -> usize {
     let Placing { borders, byte_up, half_up, .. } = Placing::new(params);
     let borders = _mm256_set1_epi32(borders);
     let byte_up = _mm256_set1_ps(byte_up);
@@ -82,7 +107,7 @@ fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, Enc
     let spread =
         _mm256_broadcastsi128_si256(_mm_set_epi8(15, 15, 15, 15, 11, 11, 11, 11, 7, 7, 7, 7, 3, 3, 3, 3));
 
-    encode_with(values, groups, |values: &[u8; BURST_LEN], room: &mut [u8; WINDOW_LEN]| {
+    move |values: &[u8; BURST_LEN], room: &mut [u8; WINDOW_LEN]| {
         let f = load32(values);
         let exponent = _mm256_shuffle_epi8(_mm256_slli_epi32::<1>(f), spread);
         // Per lane, bytes from the top: coded, half or raw, raw, raw.
@@ -110,7 +135,7 @@ fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, Enc
         put16(room, TAGS_LEN, _mm256_castsi256_si128(vectors));
         put16(room, TAGS_LEN + low_len, _mm256_extracti128_si256::<1>(vectors));
         TAGS_LEN + low_len + high_len
-    })
+    }
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]

@@ -6,10 +6,11 @@
 use core::arch::x86_64::*;
 
 use super::super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
-use super::super::drive::{Burst, Window, encode_with};
+use super::super::drive::{Burst, Window, encode_rest, encode_whole, sum_wide};
 use super::{Placing, get_group, load16, put_group, store};
 use crate::codec::{MAX_GROUP_LEN, Params};
 use crate::error::{DecodeError, EncodeError};
+use crate::wire::checksum::Sum;
 
 cpufeatures::new!(
     cpu,
@@ -31,6 +32,11 @@ pub(in super::super) struct Avx512(());
 impl Avx512 {
     pub(in super::super) fn detect() -> Option<Self> {
         cpu::get().then_some(Self(()))
+    }
+
+    pub(in super::super) fn sum(self, bytes: &[u8]) -> Sum {
+        // SAFETY: the callee needs these features and nothing else; `self` proves them.
+        unsafe { sum(bytes) }
     }
 
     pub(in super::super) fn encode(
@@ -60,7 +66,26 @@ const STEP: usize = 64;
 const ROOM: usize = 2 * MAX_GROUP_LEN;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
+fn sum(bytes: &[u8]) -> Sum {
+    sum_wide(bytes)
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
 fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
+    let (at, left) = encode_whole(values, groups, stepper(params));
+    if left.is_empty() { Ok(at) } else { encode_end(left, groups, at, params) }
+}
+
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
+fn encode_end(values: &[u8], groups: &mut [u8], at: usize, params: Params) -> Result<usize, EncodeError> {
+    encode_rest(values, groups, at, stepper(params))
+}
+
+/// From values to groups.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
+fn stepper(params: Params) -> impl Fn(&[u8; STEP], &mut [u8; ROOM]) -> usize {
     let Placing { borders, byte_up, half_up, .. } = Placing::new(params);
     let borders = _mm512_set1_epi32(borders);
     // The smallest magnitude of each class but zero.
@@ -72,7 +97,7 @@ fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, Enc
     // Byte 3 of each lane, four times.
     let spread = _mm512_broadcast_i32x4(_mm_set_epi8(15, 15, 15, 15, 11, 11, 11, 11, 7, 7, 7, 7, 3, 3, 3, 3));
 
-    encode_with(values, groups, |values: &[u8; STEP], room: &mut [u8; ROOM]| {
+    move |values: &[u8; STEP], room: &mut [u8; ROOM]| {
         // SAFETY: 64 readable bytes; no alignment is asked for.
         let f = unsafe { _mm512_loadu_si512(values.as_ptr().cast()) };
         // The exponent, in byte 3.
@@ -99,7 +124,7 @@ fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, Enc
         put_group(room, 0, tags as u16, low);
         put_group(room, low_len, (tags >> 16) as u16, high);
         low_len + 2 + high_keep.count_ones() as usize
-    })
+    }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
