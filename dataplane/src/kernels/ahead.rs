@@ -38,9 +38,6 @@ pub(super) fn decode_ahead(
     ahead: impl Fn(&[u8; AHEAD + 1], &mut [u8; AHEAD]),
     burst: impl Fn(&Window, &mut Burst),
 ) -> Result<usize, DecodeError> {
-    if !values.len().is_multiple_of(VALUE_LEN) {
-        return Err(DecodeError::Unaligned { len: values.len() });
-    }
     let last_lanes = values.len() / VALUE_LEN % LANES;
     let (whole, last) = values.as_chunks_mut();
     let mut last_burst = [0; BURST_LEN];

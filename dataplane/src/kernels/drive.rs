@@ -44,9 +44,6 @@ pub(super) fn encode_rest<const STEP: usize, const ROOM: usize>(
     mut at: usize,
     step: impl Fn(&[u8; STEP], &mut [u8; ROOM]) -> usize,
 ) -> Result<usize, EncodeError> {
-    if !values.len().is_multiple_of(VALUE_LEN) {
-        return Err(EncodeError::Unaligned { len: values.len() });
-    }
     let have = groups.len();
     for values in values.chunks(STEP) {
         // Zeros behind the values leave nothing but the tags of absent bursts.
@@ -70,9 +67,6 @@ pub(super) fn decode_with(
     params: Params,
     burst: impl Fn(&Window, &mut Burst) -> usize,
 ) -> Result<usize, DecodeError> {
-    if !values.len().is_multiple_of(VALUE_LEN) {
-        return Err(DecodeError::Unaligned { len: values.len() });
-    }
     let mut at = 0;
     let (bursts, last) = values.as_chunks_mut();
     let mut bursts = bursts.iter_mut();

@@ -11,7 +11,7 @@ mod portable;
 #[expect(unsafe_code, reason = "SIMD loads and stores, and calls that a token proves")]
 mod x86;
 
-use crate::codec::Params;
+use crate::codec::{Params, VALUE_LEN};
 use crate::error::{DecodeError, EncodeError};
 use crate::wire::checksum::Sum;
 #[cfg(target_arch = "x86_64")]
@@ -78,6 +78,9 @@ impl Kernel {
     /// # Errors
     /// As [`crate::codec::encode_payload`].
     pub fn encode(self, values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
+        if !values.len().is_multiple_of(VALUE_LEN) {
+            return Err(EncodeError::Unaligned { len: values.len() });
+        }
         match self.0 {
             Token::Portable => portable::encode(values, groups, params),
             #[cfg(target_arch = "x86_64")]
@@ -92,6 +95,9 @@ impl Kernel {
     /// # Errors
     /// As [`crate::codec::decode_payload`].
     pub fn decode(self, groups: &[u8], values: &mut [u8], params: Params) -> Result<usize, DecodeError> {
+        if !values.len().is_multiple_of(VALUE_LEN) {
+            return Err(DecodeError::Unaligned { len: values.len() });
+        }
         match self.0 {
             Token::Portable => portable::decode(groups, values, params),
             #[cfg(target_arch = "x86_64")]
