@@ -1,1 +1,3 @@
 //! gradwire's testbench.
+
+pub mod sim;
