@@ -1,32 +1,135 @@
-//! The path of a frame: in, verdict, out.
+//! The path of a frame: in, verdict, out. Start reading here.
+//!
+//! ```text
+//! egress   host -> IP header -> rule by ToS -> packet whole and right? -> flow: grid, resend, trust
+//!               -> groups -> headers -> wire
+//! ingress  wire -> IP header -> marked, or shorter than it says? -> checksums, segment header
+//!               -> values -> headers -> host
+//! ```
+//!
+//! Whatever is in doubt leaves egress untouched. Ingress drops what says that it is compressed and is not
+//! right: TCP sends it again, and egress does not compress what is sent again.
 
-use crate::rules::Rules;
-use crate::verdict::{Counters, PassReason, Verdict};
+use core::cmp::Ordering;
 
-/// A point in time in milliseconds since any fixed start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Millis(pub u64);
+use crate::codec::{Params, VALUE_LEN, decode_payload, encode_payload};
+use crate::flow::{FlowTable, Syn};
+use crate::rules::{ECN, Framing, Grid, Rule, Rules};
+use crate::verdict::{Change, Counters, DropReason, PassReason, Verdict};
+use crate::wire::checksum::Sum;
+use crate::wire::frame::{MIN_FRAME_LEN, Network, Packet, Transport, tcp_flags};
+use crate::wire::rewrite::{Headers, L4Checksum, write_headers, write_remarked};
+use crate::wire::segment::{CHECKSUM_CONSTANT, HEADER_LEN, Segment};
 
-/// The sending direction: host to wire. `SETS * 8` TCP flows at most.
+pub use crate::flow::Millis;
+
+/// Flags of segments that are never compressed: they carry more than a position in the stream.
+const EXCLUDED_FLAGS: u8 = tcp_flags::SYN | tcp_flags::RST | tcp_flags::URG;
+
+/// The sending direction: host to wire. At most `SETS * 8` TCP flows; `SETS` is a power of two.
+#[derive(Debug)]
 pub struct Egress<const SETS: usize> {
     rules: Rules,
+    flows: FlowTable<SETS>,
     counters: Counters,
 }
 
 impl<const SETS: usize> Egress<SETS> {
-    /// An engine with an empty flow table; `seed` keys its hash.
+    /// An engine with an empty flow table; `seed` keys its hash and should be random.
     #[must_use]
-    pub fn new(rules: Rules, seed: u64) -> Self {
-        let _ = seed;
-        Self { rules, counters: Counters::new() }
+    pub const fn new(rules: Rules, seed: u64) -> Self {
+        Self { rules, flows: FlowTable::new(seed), counters: Counters::new() }
     }
 
-    /// One frame from the host (Ethernet II, without FCS). `out` should be as long as the frame.
+    /// One frame from the host: Ethernet II, without FCS. Its replacement, where there is one, is written
+    /// to `out`, which must be as long as `frame`; no frame gets longer.
     pub fn process(&mut self, frame: &[u8], out: &mut [u8], now: Millis) -> Verdict {
-        let _ = (out, now, &self.rules);
-        let verdict = Verdict::Untouched(PassReason::NoRule);
+        let verdict = self.decide(frame, out, now).unwrap_or_else(Verdict::Untouched);
         self.counters.count(verdict, frame.len());
         verdict
+    }
+
+    fn decide(&mut self, frame: &[u8], out: &mut [u8], now: Millis) -> Result<Verdict, PassReason> {
+        let network = Network::parse(frame)?;
+        if self.rules.is_mark(network.tos()) {
+            // The far end would take it for a compressed frame.
+            let len = write_remarked(&network, network.tos() & ECN, out).ok_or(PassReason::NoRoom)?;
+            return Ok(Verdict::Changed { change: Change::Remarked, len });
+        }
+        let rule = self.rules.find(network.tos()).copied();
+        if network.may_be_syn() {
+            self.learn(&network, rule.is_some(), now);
+        }
+        let rule = rule.ok_or(PassReason::NoRule)?;
+        let packet = network.packet()?;
+        let result = self.send(&packet, &rule, out, now);
+        if let Transport::Tcp { flags, .. } = packet.transport()
+            && flags & (tcp_flags::FIN | tcp_flags::RST) != 0
+            && let Some(flow) = self.flows.find(&packet.flow_key())
+        {
+            flow.end();
+        }
+        result.map(|len| Verdict::Changed { change: Change::Compressed, len })
+    }
+
+    /// Remembers where a TCP stream starts, tagged or not: applications tag sockets late.
+    fn learn(&mut self, network: &Network<'_>, tagged: bool, now: Millis) {
+        let Ok(packet) = network.packet() else { return };
+        let Transport::Tcp { seq, flags } = packet.transport() else { return };
+        if flags & tcp_flags::SYN != 0 && check_whole(&packet).is_ok() {
+            let syn = Syn { isn: seq, tagged, binding: packet.has_binding_option() };
+            // A full table shows when the connection's payload comes.
+            let _ = self.flows.syn(&packet.flow_key(), syn, now);
+        }
+    }
+
+    /// Compresses a tagged packet to `out`; the new frame's length.
+    fn send(
+        &mut self,
+        packet: &Packet<'_>,
+        rule: &Rule,
+        out: &mut [u8],
+        now: Millis,
+    ) -> Result<usize, PassReason> {
+        let mark = self.rules.mark();
+        let (seq, flags) = match packet.transport() {
+            Transport::Tcp { seq, flags } => (seq, flags),
+            Transport::Udp { .. } => {
+                if packet.is_tunnel() {
+                    return Err(PassReason::Tunnel);
+                }
+                check_whole(packet)?;
+                return compress(packet, rule, mark, usize::from(rule.udp_offset), out);
+            }
+        };
+        if flags & EXCLUDED_FLAGS != 0 {
+            return Err(PassReason::TcpFlags);
+        }
+        if packet.payload_len() == 0 {
+            return Err(PassReason::NoPayload);
+        }
+        if packet.has_binding_option() {
+            return Err(PassReason::TcpOption);
+        }
+        check_whole(packet)?;
+        let key = packet.flow_key();
+        let flow = match rule.grid {
+            Grid::Connection => self.flows.find(&key).ok_or(PassReason::GridUnknown)?,
+            Grid::Payload => self.flows.find_or_open(&key, now)?,
+        };
+        // An IP length field bounds it.
+        let len = packet.payload_len() as u32;
+        flow.send(seq, len, now)?;
+        let head_len = match rule.grid {
+            Grid::Connection => flow.head_len(seq),
+            Grid::Payload => 0,
+        };
+        if rule.framing == Framing::InPlace && head_len != 0 {
+            return Err(PassReason::OffGrid);
+        }
+        let new_len = compress(packet, rule, mark, head_len, out)?;
+        flow.compressed(seq, len);
+        Ok(new_len)
     }
 
     /// What was done so far.
@@ -34,28 +137,257 @@ impl<const SETS: usize> Egress<SETS> {
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
+
+    /// The flows known.
+    #[must_use]
+    pub const fn flows(&self) -> &FlowTable<SETS> {
+        &self.flows
+    }
+
+    /// The rules in force.
+    #[must_use]
+    pub const fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Puts other rules in force; flows and counters stay.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.rules = rules;
+    }
 }
 
-/// The receiving direction: wire to host. Keeps no state but its counters.
+/// Whether a packet of the host is whole, and its checksums are right or left to offload: what was
+/// wrong before must not become right.
+fn check_whole(packet: &Packet<'_>) -> Result<(), PassReason> {
+    match packet.extent() {
+        Ordering::Less => return Err(PassReason::Malformed),
+        Ordering::Greater => return Err(PassReason::Trailer),
+        Ordering::Equal => {}
+    }
+    if !packet.ip_checksum_holds() {
+        return Err(PassReason::IpChecksum);
+    }
+    let none = matches!(packet.transport(), Transport::Udp { checksum: 0 });
+    if none || packet.l4_sum().is_zero() || packet.l4_checksum_is_offloaded() {
+        Ok(())
+    } else {
+        Err(PassReason::L4Checksum)
+    }
+}
+
+/// Writes the compressed frame to `out`: headers, in routed framing the segment header, `head_len` raw
+/// bytes, the groups, up to 3 raw bytes. The new frame's length.
+fn compress(
+    packet: &Packet<'_>,
+    rule: &Rule,
+    mark: u8,
+    head_len: usize,
+    out: &mut [u8],
+) -> Result<usize, PassReason> {
+    let payload = packet.payload();
+    let (head, rest) = payload.split_at_checked(head_len).ok_or(PassReason::NoValue)?;
+    let (values, tail) = rest.split_at(rest.len() - rest.len() % VALUE_LEN);
+    if values.is_empty() {
+        return Err(PassReason::NoValue);
+    }
+    let frame_len = packet.frame().len();
+    if out.len() < frame_len {
+        return Err(PassReason::NoRoom);
+    }
+    let head_at = match rule.framing {
+        Framing::InPlace => packet.payload_at(),
+        Framing::Routed => packet.payload_at() + HEADER_LEN,
+    };
+    let groups_at = head_at + head_len;
+    // Where the groups do not even fit into the old frame's room, they are not shorter.
+    let room = out.get_mut(groups_at..).ok_or(PassReason::NotShorter)?;
+    let groups_len = encode_payload(values, room, rule.params).map_err(|_| PassReason::NotShorter)?;
+    let tail_at = groups_at + groups_len;
+    let len = tail_at + tail.len();
+    if len.max(MIN_FRAME_LEN) >= frame_len.max(MIN_FRAME_LEN) {
+        return Err(PassReason::NotShorter);
+    }
+    write_at(out, head_at, head).ok_or(PassReason::NoRoom)?;
+    write_at(out, tail_at, tail).ok_or(PassReason::NoRoom)?;
+    match rule.framing {
+        Framing::InPlace => write_at(out, 0, packet.headers()),
+        Framing::Routed => {
+            let segment = Segment {
+                tos: packet.tos() & !ECN,
+                no_checksum: matches!(packet.transport(), Transport::Udp { checksum: 0 }),
+                head_len: head_len as u8,      // at most 255: a rule's u8, or 3
+                raw_len: payload.len() as u16, // bounded by an IP length field
+                params: rule.params,
+            };
+            write_at(out, packet.payload_at(), &segment.to_bytes()).ok_or(PassReason::NoRoom)?;
+            let headers = Headers {
+                tos: mark | (packet.tos() & ECN),
+                payload_len: len - packet.payload_at(),
+                checksum: L4Checksum::Computed { plus: CHECKSUM_CONSTANT },
+            };
+            write_headers(packet, headers, out)
+        }
+    }
+    .ok_or(PassReason::NoRoom)?;
+    Ok(len)
+}
+
+/// The receiving direction: wire to host. It keeps no state but its counters.
+#[derive(Debug)]
 pub struct Ingress {
     rules: Rules,
     mtu: u16,
     counters: Counters,
 }
 
+/// How a compressed packet is restored.
+struct Restoration {
+    tos: u8,
+    head_len: usize,
+    raw_len: usize,
+    params: Params,
+    no_checksum: bool,
+    /// Bytes may follow the payload: a MAC pads frames to the Ethernet minimum.
+    padded: bool,
+}
+
 impl Ingress {
     /// An engine that restores IP packets of at most `mtu` bytes.
     #[must_use]
-    pub fn new(rules: Rules, mtu: u16) -> Self {
+    pub const fn new(rules: Rules, mtu: u16) -> Self {
         Self { rules, mtu, counters: Counters::new() }
     }
 
-    /// One frame from the wire (Ethernet II, without FCS). `out` should have room for the MTU and 22 bytes.
+    /// One frame from the wire: Ethernet II, without FCS. Its replacement, where there is one, is written
+    /// to `out`, which must have room for the MTU and [`crate::wire::frame::MAX_LINK_LEN`] bytes.
     pub fn process(&mut self, frame: &[u8], out: &mut [u8]) -> Verdict {
-        let _ = (out, &self.rules, self.mtu);
-        let verdict = Verdict::Untouched(PassReason::NotCompressed);
+        let verdict = match self.decide(frame, out) {
+            Ok(len) => Verdict::Changed { change: Change::Restored, len },
+            Err(verdict) => verdict,
+        };
         self.counters.count(verdict, frame.len());
         verdict
+    }
+
+    fn decide(&self, frame: &[u8], out: &mut [u8]) -> Result<usize, Verdict> {
+        let network = Network::parse(frame)?;
+        if self.rules.is_mark(network.tos()) {
+            return self.receive_routed(&network, out);
+        }
+        match self.rules.find(network.tos()) {
+            Some(rule) if rule.framing == Framing::InPlace => self.receive_in_place(&network, rule, out),
+            _ => Err(PassReason::NotCompressed.into()),
+        }
+    }
+
+    /// A frame that carries the mark. What can not be told from a foreign frame goes untouched: a host
+    /// refuses a compressed segment by its checksum.
+    fn receive_routed(&self, network: &Network<'_>, out: &mut [u8]) -> Result<usize, Verdict> {
+        let packet = match network.packet() {
+            Err(PassReason::Malformed) => return Err(DropReason::Malformed.into()),
+            result => result?,
+        };
+        if packet.extent() == Ordering::Less {
+            return Err(DropReason::Malformed.into());
+        }
+        if !packet.ip_checksum_holds() {
+            return Err(DropReason::IpChecksum.into());
+        }
+        // A host would accept it without looking.
+        if matches!(packet.transport(), Transport::Udp { checksum: 0 }) {
+            return Err(DropReason::NoChecksum.into());
+        }
+        let sum = packet.l4_sum();
+        if sum.is_zero() {
+            return Err(PassReason::ForeignMark.into());
+        }
+        if !sum.equals(Sum::word(CHECKSUM_CONSTANT)) {
+            return Err(DropReason::L4Checksum.into());
+        }
+        let (segment, body) = Segment::parse(packet.payload()).map_err(|_| DropReason::SegmentHeader)?;
+        let tcp = match packet.transport() {
+            Transport::Tcp { flags, .. } if flags & EXCLUDED_FLAGS != 0 => {
+                return Err(DropReason::Malformed.into());
+            }
+            Transport::Tcp { .. } => true,
+            Transport::Udp { .. } => false,
+        };
+        if self.rules.is_mark(segment.tos) || (tcp && segment.no_checksum) {
+            return Err(DropReason::SegmentHeader.into());
+        }
+        let restoration = Restoration {
+            tos: segment.tos | (packet.tos() & ECN),
+            head_len: usize::from(segment.head_len),
+            raw_len: usize::from(segment.raw_len),
+            params: segment.params,
+            no_checksum: segment.no_checksum,
+            padded: false,
+        };
+        self.restore(&packet, body, &restoration, out).map_err(Into::into)
+    }
+
+    /// A frame whose rule asks for in-place framing: compressed where it is shorter than its IP header says.
+    fn receive_in_place(&self, network: &Network<'_>, rule: &Rule, out: &mut [u8]) -> Result<usize, Verdict> {
+        let packet = network.packet()?;
+        if packet.extent() != Ordering::Less {
+            return Err(PassReason::NotCompressed.into());
+        }
+        let (head_len, no_checksum) = match packet.transport() {
+            // No engine compressed these; the host drops what is cut short.
+            Transport::Tcp { flags, .. } if flags & EXCLUDED_FLAGS != 0 => {
+                return Err(PassReason::TcpFlags.into());
+            }
+            Transport::Tcp { .. } => (0, false),
+            Transport::Udp { checksum } => (usize::from(rule.udp_offset), checksum == 0),
+        };
+        if !packet.ip_checksum_holds() {
+            return Err(DropReason::IpChecksum.into());
+        }
+        let raw_len = packet.payload_len();
+        if raw_len < head_len + VALUE_LEN {
+            return Err(DropReason::Malformed.into());
+        }
+        let restoration = Restoration {
+            tos: packet.tos(),
+            head_len,
+            raw_len,
+            params: rule.params,
+            no_checksum,
+            padded: packet.frame().len() == MIN_FRAME_LEN,
+        };
+        self.restore(&packet, packet.payload(), &restoration, out).map_err(Into::into)
+    }
+
+    /// Writes the frame that the host sent to `out`; its length. `body` is head, groups and tail.
+    fn restore(
+        &self,
+        packet: &Packet<'_>,
+        body: &[u8],
+        restoration: &Restoration,
+        out: &mut [u8],
+    ) -> Result<usize, DropReason> {
+        let &Restoration { tos, head_len, raw_len, params, no_checksum, padded } = restoration;
+        let payload_at = packet.payload_at();
+        let len = payload_at + raw_len;
+        if len - packet.ip_at() > usize::from(self.mtu) {
+            return Err(DropReason::TooLong);
+        }
+        let payload = out.get_mut(payload_at..len).ok_or(DropReason::NoRoom)?;
+        let (head_in, body) = body.split_at_checked(head_len).ok_or(DropReason::Groups)?;
+        let (head, rest) = payload.split_at_mut_checked(head_len).ok_or(DropReason::Malformed)?;
+        head.copy_from_slice(head_in);
+        let (values, tail) = rest.split_at_mut(rest.len() - rest.len() % VALUE_LEN);
+        let groups_len = decode_payload(body, values, params).map_err(|_| DropReason::Groups)?;
+        let after = body.get(groups_len..).unwrap_or(&[]);
+        let (tail_in, excess) = after.split_at_checked(tail.len()).ok_or(DropReason::Groups)?;
+        if !excess.is_empty() && !padded {
+            return Err(DropReason::Excess);
+        }
+        tail.copy_from_slice(tail_in);
+        let checksum = if no_checksum { L4Checksum::None } else { L4Checksum::Computed { plus: 0 } };
+        write_headers(packet, Headers { tos, payload_len: raw_len, checksum }, out)
+            .ok_or(DropReason::TooLong)?;
+        Ok(len)
     }
 
     /// What was done so far.
@@ -63,4 +395,21 @@ impl Ingress {
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
+
+    /// The rules in force.
+    #[must_use]
+    pub const fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Puts other rules in force; counters stay.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.rules = rules;
+    }
+}
+
+/// Copies `bytes` to byte `at` of `out`; `None` where they do not fit.
+fn write_at(out: &mut [u8], at: usize, bytes: &[u8]) -> Option<()> {
+    out.get_mut(at..at + bytes.len())?.copy_from_slice(bytes);
+    Some(())
 }

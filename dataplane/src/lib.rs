@@ -8,5 +8,7 @@ extern crate std;
 pub mod codec;
 pub mod engine;
 pub mod error;
+pub mod flow;
 pub mod rules;
 pub mod verdict;
+pub mod wire;

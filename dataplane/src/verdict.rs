@@ -138,6 +138,18 @@ outcomes! {
     }
 }
 
+impl From<PassReason> for Verdict {
+    fn from(reason: PassReason) -> Self {
+        Self::Untouched(reason)
+    }
+}
+
+impl From<DropReason> for Verdict {
+    fn from(reason: DropReason) -> Self {
+        Self::Dropped(reason)
+    }
+}
+
 /// Frames and bytes, by outcome; they wrap at 2^64.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {

@@ -1,3 +1,26 @@
-//! gradwire's testbench.
+//! gradwire's testbench: recorded gradients and captures go through the dataplane, and everything that
+//! comes out is judged.
+//!
+//! - In: [`npy`] and [`capture`] read recordings; [`recordings`] has those that are built in.
+//! - Through: [`check`] sends a vector through the codec, [`replay`] a capture through both engines.
+//! - Judged: [`oracle`] judges values, [`judge`] frames and streams, with [`mod@frame`] (another crate's parser)
+//!   and [`stream`] (TCP reassembly). None of them uses the code that it judges.
+//! - Larger than the desk: [`sim`] simulates clusters.
+//! - Out: [`report`] for people, `serde` for programs. [`cmd`] has the subcommands of `gradwire`.
 
+pub mod capture;
+pub mod check;
+pub mod cmd;
+mod connections;
+pub mod error;
+pub mod frame;
+pub mod judge;
+pub mod npy;
+pub mod oracle;
+mod pcapng;
+pub mod progress;
+pub mod recordings;
+pub mod replay;
+pub mod report;
 pub mod sim;
+pub mod stream;

@@ -1,0 +1,296 @@
+//! The flow table: where the values of a TCP stream start, what it sent before, and whether its peer
+//! restores what it is sent.
+//!
+//! Only the sending direction is looked at: the peer's ACKs need not carry the tag, so they may
+//! never come by. Time is an argument; it may stand still or jump.
+
+use crate::verdict::PassReason;
+use crate::wire::frame::FlowKey;
+
+pub mod trust;
+
+use trust::{Trust, TrustState};
+
+/// A point in time, in milliseconds since any fixed start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub struct Millis(pub u64);
+
+impl Millis {
+    /// Milliseconds since `earlier`; 0 where the clock went back.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// Flows that share a hash: a look-up compares this many keys, at most.
+pub const WAYS: usize = 8;
+/// A tagged connection that has sent no payload for this long may lose its place to another.
+pub const OPENING_MS: u64 = 10_000;
+/// A connection that has sent nothing for this long may lose its place to another. Trainers pause for
+/// evaluations and checkpoints; who loses its place is not compressed any more.
+pub const IDLE_MS: u64 = 3_600_000;
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum Phase {
+    /// Nothing is known: no connection, or one whose start was not seen.
+    Vacant,
+    /// The SYN was seen, no tagged payload yet.
+    Opening,
+    /// Tagged payload was sent.
+    Open,
+    /// Two different starts were seen: which one the stream's values count from is not known.
+    Doubtful,
+    /// FIN or RST was sent.
+    Closed,
+}
+
+/// What a flow's own frames tell about its phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub enum Event {
+    /// A SYN with the initial sequence number already known, or the first one.
+    Syn,
+    /// A SYN with another initial sequence number than the one known.
+    OtherSyn,
+    /// A SYN whose options bind the payload to what the sender sent.
+    BindingSyn,
+    /// A tagged segment with payload.
+    Payload,
+    /// FIN or RST.
+    End,
+}
+
+impl Phase {
+    /// The whole machine: no other code changes a phase, and no arm is `_`.
+    #[must_use]
+    pub const fn next(self, event: Event) -> Self {
+        use Event::{BindingSyn, End, OtherSyn, Payload, Syn};
+        use Phase::{Closed, Doubtful, Open, Opening, Vacant};
+        match (self, event) {
+            // Before there is payload, the newest start is the one that counts.
+            (Vacant | Opening | Closed, Syn | OtherSyn) => Opening,
+            (Vacant | Opening | Closed | Open | Doubtful, BindingSyn) => Doubtful,
+            // A SYN that was sent again, or that the network of the host doubled.
+            (Open, Syn) => Open,
+            (Open, OtherSyn) => Doubtful,
+            (Doubtful, Syn | OtherSyn | Payload) => Doubtful,
+            (Opening | Open, Payload) => Open,
+            (Vacant, Payload | End) => Vacant,
+            (Closed, Payload) => Closed,
+            (Opening | Open | Doubtful | Closed, End) => Closed,
+        }
+    }
+}
+
+/// One direction of a TCP connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow {
+    key: FlowKey,
+    phase: Phase,
+    /// Whether a rule matched any of its frames.
+    tagged: bool,
+    /// Sequence number of the first byte of the stream.
+    origin: u32,
+    /// The sequence number behind the highest tagged byte sent; counts from phase `Open` on.
+    sent: u32,
+    seen: Millis,
+    trust: Trust,
+}
+
+impl Flow {
+    const VACANT: Self = Self {
+        key: FlowKey([0; 5]),
+        phase: Phase::Vacant,
+        tagged: false,
+        origin: 0,
+        sent: 0,
+        seen: Millis(0),
+        trust: Trust::NEW,
+    };
+
+    /// Bytes from sequence number `seq` to the next start of a value: 0 to 3.
+    #[must_use]
+    pub const fn head_len(&self, seq: u32) -> usize {
+        (self.origin.wrapping_sub(seq) & 3) as usize
+    }
+
+    /// How far the connection is.
+    #[must_use]
+    pub const fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Whether the peer seems to restore what it is sent.
+    #[must_use]
+    pub const fn trust(&self) -> TrustState {
+        self.trust.state()
+    }
+
+    /// Takes note of a tagged segment that starts at `seq` and has `len` payload bytes, and says whether it may
+    /// be compressed. The caller says with [`Flow::compressed`] that it was.
+    ///
+    /// # Errors
+    /// Why it must go untouched.
+    pub fn send(&mut self, seq: u32, len: u32, now: Millis) -> Result<(), PassReason> {
+        self.seen = now;
+        self.tagged = true;
+        let first = self.phase != Phase::Open;
+        self.phase = self.phase.next(Event::Payload);
+        match self.phase {
+            Phase::Open => {}
+            Phase::Doubtful => return Err(PassReason::GridDoubtful),
+            Phase::Vacant | Phase::Opening | Phase::Closed => return Err(PassReason::GridUnknown),
+        }
+        let end = seq.wrapping_add(len);
+        if first {
+            // Whatever the connection sent before it was tagged does not count as sent.
+            self.sent = seq;
+        }
+        if is_before(seq, self.sent) {
+            if is_before(self.sent, end) {
+                self.sent = end;
+            }
+            self.trust.resent(seq, end, now);
+            return Err(PassReason::Resent);
+        }
+        self.sent = end;
+        if self.trust.allows(seq, now) { Ok(()) } else { Err(PassReason::Bypassed) }
+    }
+
+    /// The segment that [`Flow::send`] allowed left compressed.
+    pub fn compressed(&mut self, seq: u32, len: u32) {
+        self.trust.compressed(seq.wrapping_add(len), len);
+    }
+
+    /// FIN or RST was sent.
+    pub fn end(&mut self) {
+        self.phase = self.phase.next(Event::End);
+    }
+
+    /// Whether another connection may take its place.
+    const fn yields(&self, now: Millis) -> bool {
+        let idle = now.since(self.seen);
+        match self.phase {
+            Phase::Vacant | Phase::Closed => true,
+            // Most connections are never tagged; they must not crowd out those that are.
+            Phase::Opening | Phase::Open | Phase::Doubtful if !self.tagged => true,
+            Phase::Opening => idle >= OPENING_MS,
+            Phase::Open | Phase::Doubtful => idle >= IDLE_MS,
+        }
+    }
+}
+
+/// Whether sequence number `a` comes before `b` (RFC 9293 §3.4: modulo 2^32).
+const fn is_before(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
+}
+
+/// A SYN as the table sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub struct Syn {
+    /// Its sequence number.
+    pub isn: u32,
+    /// Whether a rule matches it.
+    pub tagged: bool,
+    /// Whether its options bind the payload to what the sender sent.
+    pub binding: bool,
+}
+
+/// Flows by key: `SETS` sets of [`WAYS`]; `SETS` is a power of two.
+///
+/// A look-up or an insertion touches one set, so a flood of new flows costs no more a frame than none.
+/// A live flow never loses its place: where a set is full, new flows go untouched.
+#[derive(Debug)]
+pub struct FlowTable<const SETS: usize> {
+    sets: [[Flow; WAYS]; SETS],
+    seed: u64,
+}
+
+impl<const SETS: usize> FlowTable<SETS> {
+    /// An empty table; `seed` keys the hash, so that who does not know it cannot fill one set on purpose.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        const { assert!(SETS.is_power_of_two()) };
+        Self { sets: [[Flow::VACANT; WAYS]; SETS], seed }
+    }
+
+    /// The flow with this key.
+    pub fn find(&mut self, key: &FlowKey) -> Option<&mut Flow> {
+        self.set(key).iter_mut().find(|flow| flow.key == *key && flow.phase != Phase::Vacant)
+    }
+
+    /// Takes note of a SYN.
+    ///
+    /// # Errors
+    /// [`PassReason::TableFull`].
+    pub fn syn(&mut self, key: &FlowKey, syn: Syn, now: Millis) -> Result<(), PassReason> {
+        let origin = syn.isn.wrapping_add(1);
+        let flow = self.find_or_insert(key, now)?;
+        let event = match flow.phase {
+            _ if syn.binding => Event::BindingSyn,
+            Phase::Opening | Phase::Open | Phase::Doubtful if flow.origin != origin => Event::OtherSyn,
+            _ => Event::Syn,
+        };
+        let next = flow.phase.next(event);
+        if next == Phase::Opening {
+            *flow = Flow { key: *key, origin, tagged: syn.tagged, ..Flow::VACANT };
+        }
+        flow.phase = next;
+        flow.seen = now;
+        Ok(())
+    }
+
+    /// The flow with this key; where there is none, a new one for which every payload starts on the grid.
+    ///
+    /// # Errors
+    /// [`PassReason::TableFull`].
+    pub fn find_or_open(&mut self, key: &FlowKey, now: Millis) -> Result<&mut Flow, PassReason> {
+        let flow = self.find_or_insert(key, now)?;
+        if matches!(flow.phase, Phase::Vacant | Phase::Closed) {
+            *flow = Flow { key: *key, phase: Phase::Opening, tagged: true, ..Flow::VACANT };
+        }
+        Ok(flow)
+    }
+
+    /// Every flow that has a place.
+    pub fn iter(&self) -> impl Iterator<Item = (&FlowKey, &Flow)> {
+        let flows = self.sets.iter().flatten().filter(|flow| flow.phase != Phase::Vacant);
+        flows.map(|flow| (&flow.key, flow))
+    }
+
+    /// The place of this key: its own, else one that is vacant (`phase` says so), else one that yields.
+    fn find_or_insert(&mut self, key: &FlowKey, now: Millis) -> Result<&mut Flow, PassReason> {
+        let set = self.set(key);
+        // Own place first, then who was seen longest ago; vacant places were never seen.
+        let rank = |flow: &Flow| match flow.phase {
+            Phase::Vacant => Some((1, 0)),
+            _ if flow.key == *key => Some((0, 0)),
+            _ if flow.yields(now) => Some((2, flow.seen.0)),
+            _ => None,
+        };
+        let ranked = set.iter_mut().filter_map(|flow| rank(flow).map(|rank| (rank, flow)));
+        let (_, flow) = ranked.min_by_key(|(rank, _)| *rank).ok_or(PassReason::TableFull)?;
+        if flow.key != *key {
+            *flow = Flow { key: *key, ..Flow::VACANT };
+        }
+        Ok(flow)
+    }
+
+    fn set(&mut self, key: &FlowKey) -> &mut [Flow] {
+        let hash = key.0.iter().fold(self.seed, |hash, word| {
+            let mixed = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15); // 2^64 / golden ratio
+            mixed ^ (mixed >> 32)
+        });
+        // The remainder keeps the index in range where the compiler can see it.
+        match self.sets.get_mut(hash as usize % SETS) {
+            Some(set) => set,
+            None => &mut [],
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The Internet checksum (RFC 1071), and its incremental update (RFC 1624).
+
+use core::ops::Add;
+
+/// A ones' complement sum of 16-bit big-endian words, folded.
+///
+/// 0 and 0xffff both stand for zero; compare with [`Sum::is_zero`] or [`Sum::equals`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum(u16);
+
+impl Sum {
+    /// The sum of `bytes`; an odd last byte counts as the high half of a word.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        // RFC 1071 §2: the sum does not care for byte order as long as the result is swapped alike, and
+        // wider words may be added as long as their carries are.
+        let (words, rest) = bytes.as_chunks::<8>();
+        let mut sum = 0u64; // a frame's 2^13 words of two 32-bit halves stay below 2^46
+        for word in words {
+            let word = u64::from_le_bytes(*word);
+            sum += (word & 0xffff_ffff) + (word >> 32);
+        }
+        let mut last = [0; 8];
+        for (to, from) in last.iter_mut().zip(rest) {
+            *to = *from;
+        }
+        let last = u64::from_le_bytes(last);
+        sum += (last & 0xffff_ffff) + (last >> 32);
+        let sum = (sum & 0xffff_ffff) + (sum >> 32);
+        let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
+        let sum = (sum & 0xffff) + (sum >> 16);
+        let sum = (sum & 0xffff) + (sum >> 16);
+        Self((sum as u16).swap_bytes())
+    }
+
+    /// The sum of one word.
+    #[must_use]
+    pub const fn word(word: u16) -> Self {
+        Self(word)
+    }
+
+    /// The folded sum itself.
+    #[must_use]
+    pub const fn value(self) -> u16 {
+        self.0
+    }
+
+    /// The checksum field that makes the whole sum to zero: the complement.
+    #[must_use]
+    pub const fn field(self) -> u16 {
+        !self.0
+    }
+
+    /// Whether this is ones' complement zero: what a packet with a right checksum sums to.
+    #[must_use]
+    pub const fn is_zero(self) -> bool {
+        self.0 == 0 || self.0 == u16::MAX
+    }
+
+    /// Whether both are the same number; the two zeros are.
+    #[must_use]
+    pub const fn equals(self, other: Self) -> bool {
+        self.0 == other.0 || (self.is_zero() && other.is_zero())
+    }
+}
+
+impl Add for Sum {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let (sum, carry) = self.0.overflowing_add(other.0);
+        // With a carry the sum is at most 0xfffe.
+        Self(sum.wrapping_add(u16::from(carry)))
+    }
+}
+
+/// The checksum field `field` after a word of what it covers changed (RFC 1624, equation 3).
+#[must_use]
+pub fn update(field: u16, old: u16, new: u16) -> u16 {
+    (Sum(!field) + Sum(!old) + Sum(new)).field()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// RFC 1071 §1, word by word in wide integers.
+    fn judge(bytes: &[u8]) -> u64 {
+        bytes.chunks(2).map(|w| u64::from(w[0]) << 8 | w.get(1).map_or(0, |b| u64::from(*b))).sum::<u64>()
+            % 65535
+    }
+
+    #[test]
+    fn example_of_rfc_1071() {
+        assert_eq!(Sum::of(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), Sum(0xddf2));
+    }
+
+    #[test]
+    fn example_of_rfc_1624() {
+        assert_eq!(update(0xdd2f, 0x5555, 0x3285), 0x0000);
+    }
+
+    proptest! {
+        #[test]
+        fn sum_is_the_sum_modulo_65535(bytes in proptest::collection::vec(any::<u8>(), 0..4000)) {
+            prop_assert_eq!(u64::from(Sum::of(&bytes).0) % 65535, judge(&bytes));
+        }
+
+        #[test]
+        fn update_is_the_sum_of_the_changed_bytes(
+            bytes in proptest::collection::vec(any::<u8>(), 2..64), at: prop::sample::Index, new: u16,
+        ) {
+            let mut bytes = bytes;
+            bytes.truncate(bytes.len() & !1);
+            let at = at.index(bytes.len() / 2) * 2;
+            let old = u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+            let field = Sum::of(&bytes).field();
+            bytes[at..at + 2].copy_from_slice(&new.to_be_bytes());
+            prop_assert_eq!((judge(&bytes) + u64::from(update(field, old, new))) % 65535, 0);
+        }
+    }
+}

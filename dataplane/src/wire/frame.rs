@@ -1,0 +1,481 @@
+//! Where things are in an Ethernet frame: headers, payload, and what the flow table needs to know.
+//!
+//! Two steps, because most frames need only the first: [`Network::parse`] finds the IP header and its type
+//! of service, [`Network::packet`] the transport header and the payload. Neither believes a length
+//! that the frame does not bear out, except the IP length itself: in-place framing makes frames shorter
+//! than that.
+
+use super::checksum::Sum;
+use crate::verdict::PassReason;
+
+/// TCP flags, byte 13 of its header (RFC 9293 §3.1).
+pub mod tcp_flags {
+    /// No more data from the sender.
+    pub const FIN: u8 = 0x01;
+    /// Start of the connection.
+    pub const SYN: u8 = 0x02;
+    /// Reset.
+    pub const RST: u8 = 0x04;
+    /// The urgent pointer counts.
+    pub const URG: u8 = 0x20;
+}
+
+/// Bytes of an Ethernet II header.
+pub const ETHERNET_LEN: usize = 14;
+/// Bytes of one VLAN tag.
+pub const VLAN_LEN: usize = 4;
+/// The smallest frame of Ethernet without FCS; MACs pad shorter ones.
+pub const MIN_FRAME_LEN: usize = 60;
+/// Bytes that [`crate::engine::Ingress`] may need beyond the IP packet: Ethernet and two VLAN tags.
+pub const MAX_LINK_LEN: usize = ETHERNET_LEN + 2 * VLAN_LEN;
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+const ETHERTYPE_VLAN: [u16; 2] = [0x8100, 0x88a8];
+const IPV4_LEN: usize = 20;
+const IPV6_LEN: usize = 40;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const TCP_LEN: usize = 20;
+const UDP_LEN: usize = 8;
+/// IPv6 extension headers that are stepped over (RFC 8200 §4).
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+const DESTINATION: u8 = 60;
+/// More extension headers than this are nobody's gradient traffic.
+const MAX_EXTENSIONS: usize = 4;
+
+/// The version of IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum Ip {
+    /// RFC 791.
+    V4,
+    /// RFC 8200.
+    V6,
+}
+
+/// A frame that carries IP: where the IP header starts and what its first bytes say.
+#[derive(Clone, Copy, Debug)]
+pub struct Network<'a> {
+    frame: &'a [u8],
+    /// The VLAN identifiers, outer first, 12 bits each; 0 where there is no tag.
+    vlans: u32,
+    ip: Ip,
+    ip_at: usize,
+    tos: u8,
+}
+
+fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
+}
+
+fn be32(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
+}
+
+fn be64(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
+}
+
+impl<'a> Network<'a> {
+    /// Finds the IP header behind at most two VLAN tags.
+    ///
+    /// # Errors
+    /// [`PassReason::NotIp`], or [`PassReason::Malformed`] where the IP header is not what the EtherType says.
+    pub fn parse(frame: &'a [u8]) -> Result<Self, PassReason> {
+        let mut ip_at = ETHERNET_LEN;
+        let mut vlans = 0;
+        let mut ethertype = be16(frame, ip_at - 2).ok_or(PassReason::NotIp)?;
+        for _ in 0..2 {
+            if !ETHERTYPE_VLAN.contains(&ethertype) {
+                break;
+            }
+            vlans = vlans << 12 | u32::from(be16(frame, ip_at).ok_or(PassReason::NotIp)? & 0x0fff);
+            ip_at += VLAN_LEN;
+            ethertype = be16(frame, ip_at - 2).ok_or(PassReason::NotIp)?;
+        }
+        let (ip, version, header_len) = match ethertype {
+            ETHERTYPE_IPV4 => (Ip::V4, 4, IPV4_LEN),
+            ETHERTYPE_IPV6 => (Ip::V6, 6, IPV6_LEN),
+            _ => return Err(PassReason::NotIp),
+        };
+        let first = be16(frame, ip_at).ok_or(PassReason::Malformed)?;
+        if first >> 12 != version || frame.len() < ip_at + header_len {
+            return Err(PassReason::Malformed);
+        }
+        // IPv4: version, IHL, ToS. IPv6: version, traffic class, the top of the flow label.
+        let tos = match ip {
+            Ip::V4 => first as u8,
+            Ip::V6 => (first >> 4) as u8,
+        };
+        Ok(Self { frame, vlans, ip, ip_at, tos })
+    }
+
+    /// The whole frame.
+    #[must_use]
+    pub const fn frame(&self) -> &'a [u8] {
+        self.frame
+    }
+
+    /// Offset of the IP header.
+    #[must_use]
+    pub const fn ip_at(&self) -> usize {
+        self.ip_at
+    }
+
+    /// The type of service (IPv6: traffic class), ECN included.
+    #[must_use]
+    pub const fn tos(&self) -> u8 {
+        self.tos
+    }
+
+    /// The version of IP.
+    #[must_use]
+    pub const fn ip(&self) -> Ip {
+        self.ip
+    }
+
+    /// Whether this could start a TCP connection; cheap, and right for frames without IPv4 options and
+    /// extension headers. [`Network::packet`] decides; with options or extension headers it has to.
+    #[must_use]
+    pub fn may_be_syn(&self) -> bool {
+        let flags_at = match self.ip {
+            Ip::V4 => match self.frame.get(self.ip_at) {
+                Some(0x45) if self.frame.get(self.ip_at + 9) != Some(&TCP) => return false,
+                Some(0x45) => self.ip_at + IPV4_LEN + 13,
+                _ => return true,
+            },
+            Ip::V6 => match self.frame.get(self.ip_at + 6) {
+                Some(&TCP) => self.ip_at + IPV6_LEN + 13,
+                Some(&(HOP_BY_HOP | ROUTING | DESTINATION)) => return true,
+                _ => return false,
+            },
+        };
+        self.frame.get(flags_at).is_some_and(|flags| flags & tcp_flags::SYN != 0)
+    }
+
+    /// Finds the transport header and the payload.
+    ///
+    /// # Errors
+    /// [`PassReason::Fragment`], [`PassReason::Protocol`], or [`PassReason::Malformed`] where a header is cut short,
+    /// lies outside the IP packet, or contradicts itself.
+    pub fn packet(&self) -> Result<Packet<'a>, PassReason> {
+        let (frame, ip_at) = (self.frame, self.ip_at);
+        let (protocol, l4_at, end) = match self.ip {
+            Ip::V4 => self.ipv4()?,
+            Ip::V6 => self.ipv6()?,
+        };
+        let (transport, payload_at) = match protocol {
+            TCP => tcp(frame, l4_at)?,
+            UDP => udp(frame, l4_at, end)?,
+            _ => return Err(PassReason::Protocol),
+        };
+        // Both ends are bounded by an IP length field: no sum here overflows.
+        if payload_at > end || payload_at > frame.len() {
+            return Err(PassReason::Malformed);
+        }
+        debug_assert!(ip_at < l4_at && l4_at < payload_at);
+        Ok(Packet { network: *self, transport, l4_at, payload_at, end })
+    }
+
+    /// Protocol, offset of the transport header, offset of the packet's end.
+    fn ipv4(&self) -> Result<(u8, usize, usize), PassReason> {
+        let header = self.frame.get(self.ip_at..).and_then(|rest| rest.first_chunk::<IPV4_LEN>());
+        let header = header.ok_or(PassReason::Malformed)?;
+        let header_len = 4 * usize::from(header[0] & 0x0f);
+        let total_len = usize::from(u16::from_be_bytes([header[2], header[3]]));
+        if header_len < IPV4_LEN || total_len < header_len {
+            return Err(PassReason::Malformed);
+        }
+        // More fragments, or an offset; reserved and don't-fragment bits do not matter (RFC 791 §3.1).
+        if u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0 {
+            return Err(PassReason::Fragment);
+        }
+        Ok((header[9], self.ip_at + header_len, self.ip_at + total_len))
+    }
+
+    /// Protocol, offset of the transport header, offset of the packet's end.
+    fn ipv6(&self) -> Result<(u8, usize, usize), PassReason> {
+        let malformed = PassReason::Malformed;
+        let payload_len = usize::from(be16(self.frame, self.ip_at + 4).ok_or(malformed)?);
+        let mut next = *self.frame.get(self.ip_at + 6).ok_or(malformed)?;
+        let mut at = self.ip_at + IPV6_LEN;
+        let end = at + payload_len;
+        for place in 0..=MAX_EXTENSIONS {
+            match next {
+                // Only directly behind the IPv6 header (RFC 8200 §4.1).
+                HOP_BY_HOP if place == 0 => {}
+                ROUTING | DESTINATION => {}
+                FRAGMENT => return Err(PassReason::Fragment),
+                _ => return Ok((next, at, end)),
+            }
+            let extension = self.frame.get(at..).and_then(|rest| rest.first_chunk::<4>()).ok_or(malformed)?;
+            // Until the last segment the destination is not the one that checksums are over (RFC 8200 §8.1).
+            if next == ROUTING && extension[3] != 0 {
+                return Err(PassReason::Protocol);
+            }
+            next = extension[0];
+            at += 8 * (usize::from(extension[1]) + 1);
+        }
+        Err(PassReason::Protocol)
+    }
+}
+
+/// Transport and offset of the payload.
+fn tcp(frame: &[u8], at: usize) -> Result<(Transport, usize), PassReason> {
+    let header = frame.get(at..).and_then(|rest| rest.first_chunk::<TCP_LEN>());
+    let header = header.ok_or(PassReason::Malformed)?;
+    let header_len = 4 * usize::from(header[12] >> 4);
+    if header_len < TCP_LEN {
+        return Err(PassReason::Malformed);
+    }
+    let seq = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
+    Ok((Transport::Tcp { seq, flags: header[13] }, at + header_len))
+}
+
+/// Transport and offset of the payload.
+fn udp(frame: &[u8], at: usize, end: usize) -> Result<(Transport, usize), PassReason> {
+    let len = be16(frame, at + 4).ok_or(PassReason::Malformed)?;
+    // A datagram that does not fill its packet has something else behind it (UDP options, RFC 9868).
+    if at + usize::from(len) != end {
+        return Err(PassReason::Malformed);
+    }
+    let checksum = be16(frame, at + 6).ok_or(PassReason::Malformed)?;
+    Ok((Transport::Udp { checksum }, at + UDP_LEN))
+}
+
+/// What the transport header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum Transport {
+    /// RFC 9293.
+    Tcp {
+        /// Sequence number of the first payload byte (of the SYN, where there is one).
+        seq: u32,
+        /// The flags of [`tcp_flags`].
+        flags: u8,
+    },
+    /// RFC 768.
+    Udp {
+        /// The checksum field; 0 where the sender computed none.
+        checksum: u16,
+    },
+}
+
+/// Which flow a packet belongs to: addresses, ports, VLANs, version of IP. One direction of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub struct FlowKey(pub [u64; 5]);
+
+/// A TCP or UDP packet whose headers are whole and consistent with each other.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    network: Network<'a>,
+    transport: Transport,
+    l4_at: usize,
+    /// At most the frame's length, and at most `end`.
+    payload_at: usize,
+    /// Where the packet ends as its IP length says; may lie behind the frame's end.
+    end: usize,
+}
+
+impl<'a> Packet<'a> {
+    /// The whole frame.
+    #[must_use]
+    pub const fn frame(&self) -> &'a [u8] {
+        self.network.frame
+    }
+
+    /// The version of IP.
+    #[must_use]
+    pub const fn ip(&self) -> Ip {
+        self.network.ip
+    }
+
+    /// The type of service (IPv6: traffic class), ECN included.
+    #[must_use]
+    pub const fn tos(&self) -> u8 {
+        self.network.tos
+    }
+
+    /// What the transport header says.
+    #[must_use]
+    pub const fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// Offset of the IP header.
+    #[must_use]
+    pub const fn ip_at(&self) -> usize {
+        self.network.ip_at
+    }
+
+    /// Offset of the transport header.
+    #[must_use]
+    pub const fn l4_at(&self) -> usize {
+        self.l4_at
+    }
+
+    /// Offset of the payload.
+    #[must_use]
+    pub const fn payload_at(&self) -> usize {
+        self.payload_at
+    }
+
+    /// Offset of the transport's checksum field.
+    #[must_use]
+    pub const fn l4_checksum_at(&self) -> usize {
+        match self.transport {
+            Transport::Tcp { .. } => self.l4_at + 16,
+            Transport::Udp { .. } => self.l4_at + 6,
+        }
+    }
+
+    /// Length of the IP packet as its header says.
+    #[must_use]
+    pub const fn ip_len(&self) -> usize {
+        self.end - self.network.ip_at
+    }
+
+    /// Length of the payload as the IP header says.
+    #[must_use]
+    pub const fn payload_len(&self) -> usize {
+        self.end - self.payload_at
+    }
+
+    /// How the frame's length and that of its IP packet compare.
+    #[must_use]
+    pub fn extent(&self) -> core::cmp::Ordering {
+        self.network.frame.len().cmp(&self.end)
+    }
+
+    /// Everything behind the transport header, up to the packet's end or the frame's.
+    #[must_use]
+    pub fn payload(&self) -> &'a [u8] {
+        let rest = self.network.frame.get(self.payload_at..).unwrap_or(&[]);
+        rest.get(..self.payload_len()).unwrap_or(rest)
+    }
+
+    /// Everything up to the payload.
+    #[must_use]
+    pub fn headers(&self) -> &'a [u8] {
+        self.network.frame.get(..self.payload_at).unwrap_or(&[])
+    }
+
+    /// Whether the IPv4 header's checksum is right; IPv6 has none.
+    #[must_use]
+    pub fn ip_checksum_holds(&self) -> bool {
+        match self.network.ip {
+            Ip::V6 => true,
+            Ip::V4 => {
+                let header = self.network.frame.get(self.network.ip_at..self.l4_at);
+                header.is_some_and(|header| Sum::of(header).is_zero())
+            }
+        }
+    }
+
+    /// The sum of the pseudo-header for a transport segment of `l4_len` bytes
+    /// (RFC 9293 §3.1, RFC 768, RFC 8200 §8.1).
+    #[must_use]
+    pub fn pseudo_sum(&self, l4_len: usize) -> Sum {
+        let (at, len) = match self.network.ip {
+            Ip::V4 => (self.network.ip_at + 12, 8),
+            Ip::V6 => (self.network.ip_at + 8, 32),
+        };
+        let addresses = self.network.frame.get(at..at + len).unwrap_or(&[]);
+        // A length from an IP length field fits 16 bits.
+        Sum::of(addresses) + Sum::word(self.protocol().into()) + Sum::word(l4_len as u16)
+    }
+
+    /// The sum of pseudo-header and segment: zero where the checksum is right. Only for packets that
+    /// lie wholly in their frame.
+    #[must_use]
+    pub fn l4_sum(&self) -> Sum {
+        let segment = self.network.frame.get(self.l4_at..self.end).unwrap_or(&[]);
+        self.pseudo_sum(segment.len()) + Sum::of(segment)
+    }
+
+    /// The transport's checksum field.
+    #[must_use]
+    pub fn l4_checksum(&self) -> u16 {
+        be16(self.network.frame, self.l4_checksum_at()).unwrap_or(0)
+    }
+
+    /// Whether the checksum is left to offload: the field holds the pseudo-header's sum, not inverted.
+    #[must_use]
+    pub fn l4_checksum_is_offloaded(&self) -> bool {
+        Sum::word(self.l4_checksum()).equals(self.pseudo_sum(self.end - self.l4_at))
+    }
+
+    /// The flow that the packet belongs to.
+    #[must_use]
+    pub fn flow_key(&self) -> FlowKey {
+        let (frame, at) = (self.network.frame, self.network.ip_at);
+        let word = |at| be64(frame, at).unwrap_or(0);
+        let ports = u64::from(be32(frame, self.l4_at).unwrap_or(0));
+        let version = matches!(self.network.ip, Ip::V6);
+        let rest = ports << 32 | u64::from(self.network.vlans) << 8 | u64::from(version);
+        FlowKey(match self.network.ip {
+            Ip::V4 => [word(at + 12), 0, 0, 0, rest],
+            Ip::V6 => [word(at + 8), word(at + 16), word(at + 24), word(at + 32), rest],
+        })
+    }
+
+    /// Whether the UDP destination port is a tunnel's or RDMA's. Their payload has headers that the
+    /// tagged socket never saw, because they inherit the ToS of what they carry.
+    #[must_use]
+    pub fn is_tunnel(&self) -> bool {
+        const PORTS: [u16; 5] = [
+            4789, // VXLAN, RFC 7348
+            8472, // VXLAN, Linux's default
+            6081, // Geneve, RFC 8926
+            2152, // GTP-U, 3GPP TS 29.281
+            4791, // RoCEv2, InfiniBand Architecture Annex A17
+        ];
+        let port = be16(self.network.frame, self.l4_at + 2).unwrap_or(0);
+        matches!(self.transport, Transport::Udp { .. }) && PORTS.contains(&port)
+    }
+
+    /// Whether a TCP option signs or renumbers the payload: changing it would break the connection.
+    #[must_use]
+    pub fn has_binding_option(&self) -> bool {
+        const END: u8 = 0;
+        const NOP: u8 = 1;
+        const MD5: u8 = 19; // RFC 2385
+        const AO: u8 = 29; // RFC 5925
+        const MPTCP: u8 = 30; // RFC 8684
+        /// NOP, NOP, timestamps (RFC 7323 appendix A): what nearly every data segment has.
+        const USUAL: u32 = 0x0101_080a;
+        if !matches!(self.transport, Transport::Tcp { .. }) {
+            return false;
+        }
+        let mut options = self.network.frame.get(self.l4_at + TCP_LEN..self.payload_at).unwrap_or(&[]);
+        if options.len() == 12 && be32(options, 0) == Some(USUAL) {
+            return false;
+        }
+        // At most 40 bytes; every turn takes at least one.
+        while let [kind, rest @ ..] = options {
+            options = match *kind {
+                END => return false,
+                NOP => rest,
+                MD5 | AO | MPTCP => return true,
+                _ => match rest.first() {
+                    Some(&len) if len >= 2 => options.get(usize::from(len)..).unwrap_or(&[]),
+                    // Not to be understood: who knows what it says.
+                    _ => return true,
+                },
+            };
+        }
+        false
+    }
+
+    const fn protocol(&self) -> u8 {
+        match self.transport {
+            Transport::Tcp { .. } => TCP,
+            Transport::Udp { .. } => UDP,
+        }
+    }
+}

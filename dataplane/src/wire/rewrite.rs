@@ -1,0 +1,105 @@
+//! Headers of a rewritten packet: lengths, type of service, and the checksums that follow from them.
+
+use super::checksum::{Sum, update};
+use super::frame::{Ip, Network, Packet, Transport};
+
+/// What of the headers changes; the rest is copied.
+#[derive(Clone, Copy, Debug)]
+pub struct Headers {
+    /// The new type of service, ECN included.
+    pub tos: u8,
+    /// The new length of the payload in bytes.
+    pub payload_len: usize,
+    /// The transport checksum.
+    pub checksum: L4Checksum,
+}
+
+/// How the transport checksum of a rewritten packet is made.
+#[derive(Clone, Copy, Debug)]
+pub enum L4Checksum {
+    /// Over the new segment, plus this constant.
+    Computed {
+        /// 0 for what a host is to accept.
+        plus: u16,
+    },
+    /// None: the field is 0 (UDP over IPv4, RFC 768).
+    None,
+}
+
+/// Writes the headers of `packet` with `headers` to the start of `out`, where the new payload already
+/// stands. `None` where a length does not fit its field or `out` is too short; `out` then holds nothing of
+/// use.
+pub fn write_headers(packet: &Packet<'_>, headers: Headers, out: &mut [u8]) -> Option<()> {
+    let Headers { tos, payload_len, checksum } = headers;
+    let (ip_at, l4_at, payload_at) = (packet.ip_at(), packet.l4_at(), packet.payload_at());
+    let end = payload_at + payload_len;
+    let out = out.get_mut(..end)?;
+    out.get_mut(..payload_at)?.copy_from_slice(packet.headers());
+
+    set_tos(out, packet.ip(), ip_at, tos)?;
+    match packet.ip() {
+        Ip::V4 => {
+            let total_len = u16::try_from(end - ip_at).ok()?;
+            let old = replace16(out, ip_at + 2, total_len)?;
+            update_ipv4_checksum(out, ip_at, old, total_len)?;
+        }
+        Ip::V6 => {
+            const FIXED_LEN: usize = 40;
+            replace16(out, ip_at + 4, u16::try_from(end - ip_at - FIXED_LEN).ok()?)?;
+        }
+    }
+    let udp = matches!(packet.transport(), Transport::Udp { .. });
+    if udp {
+        replace16(out, l4_at + 4, u16::try_from(end - l4_at).ok()?)?;
+    }
+    let field_at = packet.l4_checksum_at();
+    replace16(out, field_at, 0)?;
+    if let L4Checksum::Computed { plus } = checksum {
+        let segment = out.get(l4_at..)?;
+        let sum = packet.pseudo_sum(segment.len()) + Sum::of(segment);
+        let field = (Sum::word(sum.field()) + Sum::word(plus)).value();
+        // RFC 768: 0 would say that there is none; 0xffff is the other zero.
+        replace16(out, field_at, if field == 0 && udp { u16::MAX } else { field })?;
+    }
+    Some(())
+}
+
+/// Copies the frame of `network` to `out` with another type of service. `None` where `out` is too short.
+pub fn write_remarked(network: &Network<'_>, tos: u8, out: &mut [u8]) -> Option<usize> {
+    let frame = network.frame();
+    let out = out.get_mut(..frame.len())?;
+    out.copy_from_slice(frame);
+    set_tos(out, network.ip(), network.ip_at(), tos)?;
+    Some(frame.len())
+}
+
+fn set_tos(out: &mut [u8], ip: Ip, ip_at: usize, tos: u8) -> Option<()> {
+    let first = out.get(ip_at..)?.first_chunk::<2>().map(|bytes| u16::from_be_bytes(*bytes))?;
+    match ip {
+        Ip::V4 => {
+            let new = first & 0xff00 | u16::from(tos);
+            replace16(out, ip_at, new)?;
+            update_ipv4_checksum(out, ip_at, first, new)
+        }
+        Ip::V6 => replace16(out, ip_at, first & 0xf00f | u16::from(tos) << 4).map(|_| ()),
+    }
+}
+
+/// Follows the change of one aligned word of the IPv4 header.
+fn update_ipv4_checksum(out: &mut [u8], ip_at: usize, old: u16, new: u16) -> Option<()> {
+    // The update may turn one zero of ones' complement into the other; in-place framing changes no byte.
+    if old == new {
+        return Some(());
+    }
+    let field = out.get_mut(ip_at + 10..)?.first_chunk_mut::<2>()?;
+    *field = update(u16::from_be_bytes(*field), old, new).to_be_bytes();
+    Some(())
+}
+
+/// Writes a big-endian word; returns what stood there.
+fn replace16(out: &mut [u8], at: usize, new: u16) -> Option<u16> {
+    let field = out.get_mut(at..)?.first_chunk_mut::<2>()?;
+    let old = u16::from_be_bytes(*field);
+    *field = new.to_be_bytes();
+    Some(old)
+}

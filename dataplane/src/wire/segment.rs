@@ -1,0 +1,135 @@
+//! The segment header: the eight bytes before a compressed payload in routed framing (FORMAT.md §5.2).
+//!
+//! ```text
+//! 0         1         2              3          4                    6        7       8
+//! | version | codec   | ToS, flags   | head_len | raw_len (u16, BE)  | b, k   | x (i8) |
+//! ```
+
+use crate::codec::Params;
+use crate::error::SegmentError;
+
+/// Bytes of the header.
+pub const HEADER_LEN: usize = 8;
+/// The version this build writes, and the only one it reads.
+pub const VERSION: u8 = 1;
+/// The codec of `crate::codec`, and the only one this build knows.
+pub const CODEC: u8 = 1;
+
+/// What the checksum of a compressed segment is over: the right one, plus this constant. A host without
+/// gradwire then drops the segment, and NATs' incremental updates keep the difference (FORMAT.md §5.3).
+///
+/// No change of a single byte moves a sum by it: neither of its bytes is 0x00 or 0xff.
+pub const CHECKSUM_CONSTANT: u16 = 0x6777;
+
+const NO_CHECKSUM: u8 = 0x01;
+const RESERVED: u8 = 0x02;
+const TOS: u8 = 0xfc;
+
+/// A checked segment header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Segment {
+    /// The frame's type of service before it was marked; the two ECN bits are 0.
+    pub tos: u8,
+    /// The datagram had no checksum (UDP over IPv4, RFC 768) and gets none again.
+    pub no_checksum: bool,
+    /// Bytes before the first value, raw.
+    pub head_len: u8,
+    /// Length of the restored payload in bytes.
+    pub raw_len: u16,
+    /// Parameters of the codec.
+    pub params: Params,
+}
+
+impl Segment {
+    /// Splits `bytes`, which come from the network, into the header and what follows it.
+    ///
+    /// # Errors
+    /// Too short; another version or codec; a reserved bit set; invalid parameters; less than one value.
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), SegmentError> {
+        let Some((header, body)) = bytes.split_first_chunk::<HEADER_LEN>() else {
+            return Err(SegmentError::Truncated { need: HEADER_LEN, have: bytes.len() });
+        };
+        let [version, codec, tos, head_len, raw_high, raw_low, exponents, scale] = *header;
+        if version != VERSION {
+            return Err(SegmentError::Version { got: version });
+        }
+        if codec != CODEC {
+            return Err(SegmentError::Codec { got: codec });
+        }
+        if tos & RESERVED != 0 {
+            return Err(SegmentError::Reserved { got: tos });
+        }
+        let params = Params::from_exponents(exponents >> 4, exponents & 0x0f, scale as i8)
+            .map_err(SegmentError::Params)?;
+        let raw_len = u16::from_be_bytes([raw_high, raw_low]);
+        if raw_len < u16::from(head_len) + 4 {
+            return Err(SegmentError::NoValue { raw_len, head_len });
+        }
+        let no_checksum = tos & NO_CHECKSUM != 0;
+        Ok((Self { tos: tos & TOS, no_checksum, head_len, raw_len, params }, body))
+    }
+
+    /// The header's bytes.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; HEADER_LEN] {
+        let [raw_high, raw_low] = self.raw_len.to_be_bytes();
+        let flags = if self.no_checksum { NO_CHECKSUM } else { 0 };
+        let exponents = self.params.b() << 4 | self.params.k();
+        [
+            VERSION,
+            CODEC,
+            self.tos & TOS | flags,
+            self.head_len,
+            raw_high,
+            raw_low,
+            exponents,
+            self.params.x() as u8,
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_parses_is_written_back_alike(bytes: [u8; 12]) {
+            if let Ok((segment, body)) = Segment::parse(&bytes) {
+                prop_assert_eq!(&segment.to_bytes(), &bytes[..8]);
+                prop_assert_eq!(body, &bytes[8..]);
+            }
+        }
+
+        #[test]
+        fn what_is_written_parses_back(
+            tos: u8, no_checksum: bool, head_len: u8, raw in 4u16.., b in 1u8..=14, x in -80i8..,
+        ) {
+            let params = Params::new(b, crate::codec::Split::Dense, x).unwrap();
+            let raw_len = raw.max(u16::from(head_len) + 4);
+            let segment = Segment { tos: tos & 0xfc, no_checksum, head_len, raw_len, params };
+            let bytes = segment.to_bytes();
+            prop_assert_eq!(Segment::parse(&bytes), Ok((segment, &[][..])));
+        }
+    }
+
+    #[test]
+    fn every_refusal_has_its_error() {
+        let good = [1, 1, 0x28, 0, 0, 4, 0xa3, 0];
+        assert!(Segment::parse(&good).is_ok());
+        let with = |at: usize, byte: u8| {
+            let mut bytes = good;
+            bytes[at] = byte;
+            Segment::parse(&bytes).unwrap_err()
+        };
+        assert_eq!(Segment::parse(&good[..7]), Err(SegmentError::Truncated { need: 8, have: 7 }));
+        assert_eq!(with(0, 2), SegmentError::Version { got: 2 });
+        assert_eq!(with(1, 0), SegmentError::Codec { got: 0 });
+        assert_eq!(with(2, 0x2a), SegmentError::Reserved { got: 0x2a });
+        assert_eq!(with(3, 1), SegmentError::NoValue { raw_len: 4, head_len: 1 });
+        assert!(matches!(with(6, 0xf3), SegmentError::Params(_)));
+        assert!(matches!(with(7, 0x80), SegmentError::Params(_)));
+    }
+}

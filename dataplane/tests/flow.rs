@@ -1,0 +1,262 @@
+//! The flow table: what it learns, what it forgets, and when it stops to believe in a peer.
+
+use gradwire::flow::trust::{BYPASS_MS, EPOCH_MS, MAX_BACKOFF, SAMPLE_LEN, TrustState};
+use gradwire::flow::{Event, FlowTable, IDLE_MS, Millis, OPENING_MS, Phase, Syn, WAYS};
+use gradwire::verdict::PassReason;
+use gradwire::wire::frame::FlowKey;
+use proptest::prelude::*;
+
+const MSS: u32 = 1448;
+
+fn key(n: u64) -> FlowKey {
+    FlowKey([n, 0, 0, 0, 5400])
+}
+
+fn syn(isn: u32) -> Syn {
+    Syn { isn, tagged: true, binding: false }
+}
+
+/// A table of one set with one open flow whose stream starts at 1.
+fn open() -> FlowTable<1> {
+    let mut table = FlowTable::new(0);
+    table.syn(&key(0), syn(0), Millis(0)).unwrap();
+    table
+}
+
+/// Sends a whole segment compressed where that is allowed.
+fn send(table: &mut FlowTable<1>, seq: u32, now: u64) -> Result<(), PassReason> {
+    let flow = table.find(&key(0)).ok_or(PassReason::GridUnknown)?;
+    let result = flow.send(seq, MSS, Millis(now));
+    if result.is_ok() {
+        flow.compressed(seq, MSS);
+    }
+    result
+}
+
+fn trust(table: &mut FlowTable<1>) -> TrustState {
+    table.find(&key(0)).unwrap().trust()
+}
+
+#[test]
+fn the_phases_are_this_table() {
+    use Event::{BindingSyn, End, OtherSyn, Payload, Syn};
+    use Phase::{Closed, Doubtful, Open, Opening, Vacant};
+    let table = [
+        (Vacant, [Opening, Opening, Doubtful, Vacant, Vacant]),
+        (Opening, [Opening, Opening, Doubtful, Open, Closed]),
+        (Open, [Open, Doubtful, Doubtful, Open, Closed]),
+        (Doubtful, [Doubtful, Doubtful, Doubtful, Doubtful, Closed]),
+        (Closed, [Opening, Opening, Doubtful, Closed, Closed]),
+    ];
+    for (phase, expected) in table {
+        assert_eq!(
+            [Syn, OtherSyn, BindingSyn, Payload, End].map(|event| phase.next(event)),
+            expected,
+            "{phase:?}"
+        );
+    }
+}
+
+#[test]
+fn values_start_behind_the_syn_across_the_wrap() {
+    for isn in [0, 1, u32::MAX, u32::MAX - 1, 0x8000_0000] {
+        let mut table = FlowTable::<1>::new(0);
+        table.syn(&key(0), syn(isn), Millis(0)).unwrap();
+        let flow = table.find(&key(0)).unwrap();
+        for sent in 0..20u32 {
+            let seq = isn.wrapping_add(1).wrapping_add(sent);
+            assert_eq!(flow.head_len(seq), (4 - sent as usize % 4) % 4);
+        }
+    }
+}
+
+#[test]
+fn only_what_was_not_sent_before_is_compressed() {
+    let mut table = open();
+    let half_wrap = 1u32.wrapping_sub(MSS); // behind the start of the stream
+    assert_eq!(send(&mut table, 1, 0), Ok(()));
+    assert_eq!(send(&mut table, 1, 0), Err(PassReason::Resent));
+    assert_eq!(send(&mut table, 1 + MSS, 0), Ok(()));
+    // Cut otherwise: partly new, but not only.
+    assert_eq!(send(&mut table, 1 + MSS + 4, 0), Err(PassReason::Resent));
+    assert_eq!(send(&mut table, 1 + 2 * MSS, 0), Err(PassReason::Resent));
+    assert_eq!(send(&mut table, 1 + 2 * MSS + 4, 0), Err(PassReason::Resent));
+    assert_eq!(send(&mut table, 1 + 3 * MSS + 4, 0), Ok(()));
+    assert_eq!(send(&mut table, half_wrap, 0), Err(PassReason::Resent));
+}
+
+#[test]
+fn sequence_numbers_wrap() {
+    let mut table = FlowTable::<1>::new(0);
+    let start = 0u32.wrapping_sub(10 * MSS);
+    table.syn(&key(0), syn(start.wrapping_sub(1)), Millis(0)).unwrap();
+    for segment in 0..20 {
+        assert_eq!(send(&mut table, start.wrapping_add(segment * MSS), 0), Ok(()));
+    }
+    assert_eq!(send(&mut table, start.wrapping_add(9 * MSS), 0), Err(PassReason::Resent));
+}
+
+#[test]
+fn a_second_start_raises_doubt_until_the_connection_ends() {
+    let mut table = open();
+    assert_eq!(send(&mut table, 1, 0), Ok(()));
+    table.syn(&key(0), syn(0), Millis(0)).unwrap(); // the same SYN, doubled
+    assert_eq!(send(&mut table, 1 + MSS, 0), Ok(()));
+    table.syn(&key(0), syn(2), Millis(0)).unwrap();
+    assert_eq!(send(&mut table, 1 + 2 * MSS, 0), Err(PassReason::GridDoubtful));
+    table.find(&key(0)).unwrap().end();
+    assert_eq!(send(&mut table, 1 + 3 * MSS, 0), Err(PassReason::GridUnknown));
+    table.syn(&key(0), syn(77), Millis(0)).unwrap();
+    assert_eq!(send(&mut table, 78, 0), Ok(()));
+    // A SYN that binds the payload is never followed by compression.
+    table.syn(&key(0), Syn { binding: true, ..syn(77) }, Millis(0)).unwrap();
+    assert_eq!(send(&mut table, 78 + MSS, 0), Err(PassReason::GridDoubtful));
+}
+
+#[test]
+fn a_live_flow_never_loses_its_place() {
+    let mut table = FlowTable::<1>::new(0);
+    for n in 0..WAYS as u64 {
+        table.syn(&key(n), syn(9), Millis(n)).unwrap();
+        table.find(&key(n)).unwrap().send(10, MSS, Millis(n)).unwrap();
+    }
+    let newcomer = key(100);
+    assert_eq!(table.syn(&newcomer, syn(1), Millis(IDLE_MS - 1)), Err(PassReason::TableFull));
+    assert!((0..WAYS as u64).all(|n| table.find(&key(n)).is_some()));
+    // Idle for long enough: the one seen longest ago goes.
+    assert_eq!(table.syn(&newcomer, syn(1), Millis(IDLE_MS + 1)), Ok(()));
+    assert!(table.find(&key(0)).is_none() && table.find(&key(1)).is_some());
+    // Ended: it goes before any that is idle.
+    table.find(&key(5)).unwrap().end();
+    assert_eq!(table.syn(&key(101), syn(1), Millis(IDLE_MS - 1)), Ok(()));
+    assert!(table.find(&key(5)).is_none());
+}
+
+#[test]
+fn connections_without_a_tag_make_way() {
+    let mut table = FlowTable::<1>::new(0);
+    for n in 0..1000 {
+        table.syn(&key(n), Syn { tagged: false, ..syn(9) }, Millis(n)).unwrap();
+    }
+    assert_eq!(table.iter().count(), WAYS);
+    // One of the latest, tagged late, is still known; then it keeps its place.
+    table.find(&key(998)).unwrap().send(10, MSS, Millis(1000)).unwrap();
+    for n in 1000..2000 {
+        table.syn(&key(n), Syn { tagged: false, ..syn(9) }, Millis(n)).unwrap();
+    }
+    assert!(table.find(&key(998)).is_some());
+}
+
+#[test]
+fn tagged_syns_without_payload_make_way_after_a_while() {
+    let mut table = FlowTable::<1>::new(0);
+    for n in 0..WAYS as u64 {
+        table.syn(&key(n), syn(9), Millis(0)).unwrap();
+    }
+    assert_eq!(table.syn(&key(50), syn(9), Millis(OPENING_MS - 1)), Err(PassReason::TableFull));
+    assert_eq!(table.syn(&key(50), syn(9), Millis(OPENING_MS)), Ok(()));
+}
+
+/// Sends `count` new segments, then all of them again.
+fn refuse(table: &mut FlowTable<1>, from: u32, count: u32, now: u64) -> u32 {
+    for segment in 0..count {
+        let _ = send(table, from + segment * MSS, now);
+    }
+    for segment in 0..count {
+        assert_eq!(send(table, from + segment * MSS, now), Err(PassReason::Resent));
+    }
+    from + count * MSS
+}
+
+#[test]
+fn a_refusing_peer_is_bypassed_for_twice_as_long_each_time() {
+    let mut table = open();
+    let mut seq = refuse(&mut table, 1, 20, 0);
+    let mut now = 0;
+    for round in 0..u32::from(MAX_BACKOFF) + 3 {
+        assert_eq!(trust(&mut table), TrustState::Bypassed, "round {round}");
+        let wait = BYPASS_MS << round.min(MAX_BACKOFF.into());
+        assert_eq!(send(&mut table, seq, now + wait - 1), Err(PassReason::Bypassed));
+        now += wait;
+        seq = refuse(&mut table, seq + MSS, 20, now);
+    }
+}
+
+#[test]
+fn a_probe_is_one_sample_and_ends_in_trust() {
+    let mut table = open();
+    let mut seq = refuse(&mut table, 1, 20, 0);
+    let mut compressed = 0;
+    for _ in 0..200 {
+        compressed += u32::from(send(&mut table, seq, BYPASS_MS).is_ok());
+        seq += MSS;
+    }
+    assert_eq!(trust(&mut table), TrustState::Probing);
+    assert_eq!(compressed, SAMPLE_LEN.div_ceil(MSS));
+    assert_eq!(send(&mut table, seq, BYPASS_MS + EPOCH_MS), Ok(()));
+    assert_eq!(trust(&mut table), TrustState::Trusted);
+    // The next bypass is a first one again.
+    refuse(&mut table, seq + MSS, 20, BYPASS_MS + EPOCH_MS);
+    assert_eq!(trust(&mut table), TrustState::Bypassed);
+    let seq = seq + 21 * MSS;
+    assert_eq!(send(&mut table, seq, BYPASS_MS + EPOCH_MS + BYPASS_MS), Ok(()));
+}
+
+/// A third of all segments lost is far beyond ordinary.
+#[test]
+fn loss_of_a_third_is_not_a_refusal() {
+    let mut table = open();
+    let mut seq = 1;
+    for round in 0..3000u64 {
+        assert_ne!(send(&mut table, seq, round), Err(PassReason::Bypassed), "round {round}");
+        if round % 3 == 0 {
+            assert_eq!(send(&mut table, seq, round), Err(PassReason::Resent));
+        }
+        seq += MSS;
+    }
+    assert_eq!(trust(&mut table), TrustState::Trusted);
+}
+
+/// An epoch ends: what a healthy peer did long ago does not excuse it now.
+#[test]
+fn a_peer_that_fails_late_is_noticed() {
+    let mut table = open();
+    let mut seq = 1;
+    for round in 0..10_000u64 {
+        assert_eq!(send(&mut table, seq, round), Ok(()));
+        seq += MSS;
+    }
+    let now = 10_000 + EPOCH_MS;
+    refuse(&mut table, seq, 40, now);
+    assert_eq!(trust(&mut table), TrustState::Bypassed);
+}
+
+#[test]
+fn a_clock_that_goes_back_does_not_prolong_a_bypass() {
+    let mut table = open();
+    let seq = refuse(&mut table, 1, 20, u64::MAX / 2);
+    assert_eq!(send(&mut table, seq, 5), Err(PassReason::Bypassed));
+    assert_eq!(send(&mut table, seq + MSS, 5 + BYPASS_MS), Ok(()));
+}
+
+proptest! {
+    /// Whatever happens: a byte is compressed at most once in a flow's life, unless it began anew.
+    #[test]
+    fn no_byte_is_compressed_twice(
+        events in prop::collection::vec((0u32..40, 1u32..3000, any::<u64>()), 1..200), isn: u32,
+    ) {
+        let mut table = FlowTable::<1>::new(0);
+        table.syn(&key(0), syn(isn), Millis(0)).unwrap();
+        let mut highest: Option<u32> = None;
+        for (step, len, now) in events {
+            let offset = step * 1000;
+            let seq = isn.wrapping_add(1).wrapping_add(offset);
+            let flow = table.find(&key(0)).unwrap();
+            if flow.send(seq, len, Millis(now)).is_ok() {
+                flow.compressed(seq, len);
+                prop_assert!(highest.is_none_or(|highest| offset >= highest));
+            }
+            highest = highest.max(Some(offset + len));
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Whole frames through both engines: generated, corrupted, random.
+
+mod common;
+
+use common::{ACK, IpSpec, Spec, TIMESTAMPS, TransportSpec, gradient, host_accepts, le_bytes};
+use gradwire::codec::{Params, Split};
+use gradwire::engine::{Egress, Ingress, Millis};
+use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule, Rules};
+use gradwire::verdict::{Change, PassReason, Verdict};
+use gradwire::wire::frame::MAX_LINK_LEN;
+use proptest::prelude::*;
+
+const MTU: u16 = 9216;
+const NOW: Millis = Millis(0);
+
+fn rules(rule: Rule) -> Rules {
+    Rules::new(&[rule], DEFAULT_MARK).unwrap()
+}
+
+/// Egress over exactly the room it asks for.
+fn egress(engine: &mut Egress<2>, frame: &[u8]) -> (Verdict, Vec<u8>) {
+    let mut out = vec![0xaa; frame.len()];
+    let verdict = engine.process(frame, &mut out, NOW);
+    (verdict, sent(verdict, frame, out))
+}
+
+fn ingress(engine: &mut Ingress, frame: &[u8]) -> (Verdict, Vec<u8>) {
+    let mut out = vec![0x55; usize::from(MTU) + MAX_LINK_LEN];
+    let verdict = engine.process(frame, &mut out);
+    (verdict, sent(verdict, frame, out))
+}
+
+fn sent(verdict: Verdict, frame: &[u8], mut out: Vec<u8>) -> Vec<u8> {
+    match verdict {
+        Verdict::Untouched(_) => frame.to_vec(),
+        Verdict::Dropped(_) => vec![],
+        Verdict::Changed { len, .. } => {
+            out.truncate(len);
+            out
+        }
+    }
+}
+
+/// A new flow's SYN, then the frame.
+fn send(rule: Rule, origin: u32, spec: &Spec) -> (Verdict, Vec<u8>) {
+    let mut engine = Egress::<2>::new(rules(rule), 1);
+    if matches!(spec.transport, TransportSpec::Tcp { .. }) && rule.grid == Grid::Connection {
+        let (verdict, _) = egress(&mut engine, &spec.syn(origin).bytes());
+        assert_eq!(verdict, Verdict::Untouched(PassReason::TcpFlags));
+    }
+    egress(&mut engine, &spec.bytes())
+}
+
+fn receive(rule: Rule, frame: &[u8]) -> (Verdict, Vec<u8>) {
+    ingress(&mut Ingress::new(rules(rule), MTU), frame)
+}
+
+fn any_ip() -> impl Strategy<Value = IpSpec> {
+    // RFC 8200 §4.1: the order, and how often each occurs at most.
+    let extension = |number: u8| prop::option::of((Just(number), 0u8..4));
+    let extensions = (extension(0), extension(60), extension(43), extension(60));
+    prop_oneof![
+        (0u8..=10).prop_map(|option_words| IpSpec::V4 { option_words }),
+        extensions
+            .prop_map(|(a, b, c, d)| IpSpec::V6 { extensions: [a, b, c, d].into_iter().flatten().collect() }),
+    ]
+}
+
+fn any_transport() -> impl Strategy<Value = TransportSpec> {
+    let options = prop_oneof![Just(vec![]), Just(TIMESTAMPS.to_vec()), Just(vec![1; 40])];
+    let flags = prop::sample::select(vec![ACK, ACK | 8, ACK | 1, ACK | 0x80]);
+    prop_oneof![
+        (any::<u32>(), flags, options).prop_map(|(seq, flags, options)| TransportSpec::Tcp {
+            seq,
+            flags,
+            options
+        }),
+        any::<bool>().prop_map(|checksum| TransportSpec::Udp { checksum }),
+    ]
+}
+
+/// Values from bits and from the range that gradients have, and 0 to 3 bytes that are none.
+fn any_payload() -> impl Strategy<Value = Vec<u8>> {
+    let value = prop_oneof![1 => any::<u32>(), 8 => (-0.01f32..0.01).prop_map(f32::to_bits)];
+    (prop::collection::vec(value, 0..700), 0usize..4).prop_map(|(values, ragged)| {
+        let mut bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        bytes.truncate(bytes.len().saturating_sub(ragged));
+        bytes
+    })
+}
+
+prop_compose! {
+    fn any_spec()(
+        vlans in prop::collection::vec((prop::sample::select(vec![0x8100u16, 0x88a8]), any::<u16>()), 0..=2),
+        ip in any_ip(), ecn in 0u8..4, transport in any_transport(), payload in any_payload(),
+    ) -> Spec {
+        Spec { vlans, ip, tos: 0x28 | ecn, transport, payload }
+    }
+}
+
+prop_compose! {
+    fn any_rule()(
+        b in 1u8..=14, paper: bool, x in -20i8..20, in_place: bool, payload_grid: bool, udp_offset in 0u8..64,
+    ) -> Rule {
+        let split = if paper { Split::Paper } else { Split::Dense };
+        Rule {
+            params: Params::new(b, split, x).unwrap(),
+            framing: if in_place { Framing::InPlace } else { Framing::Routed },
+            grid: if payload_grid { Grid::Payload } else { Grid::Connection },
+            udp_offset,
+            ..Rule::DEFAULT
+        }
+    }
+}
+
+/// Where the payload's first value starts, from the headers alone.
+fn head_len(spec: &Spec, rule: &Rule, origin: u32) -> usize {
+    match spec.transport {
+        TransportSpec::Tcp { seq, .. } if rule.grid == Grid::Connection => {
+            (i64::from(origin) - i64::from(seq)).rem_euclid(4) as usize
+        }
+        TransportSpec::Tcp { .. } => 0,
+        TransportSpec::Udp { .. } => usize::from(rule.udp_offset),
+    }
+}
+
+/// Every value within the bound, every other byte as it was.
+fn assert_payload_within(payload: &[u8], restored: &[u8], head_len: usize, params: Params) {
+    assert_eq!(payload.len(), restored.len());
+    let values_end = head_len + (payload.len() - head_len) / 4 * 4;
+    assert_eq!(payload[..head_len], restored[..head_len]);
+    assert_eq!(payload[values_end..], restored[values_end..]);
+    let bound = 2f64.powi(i32::from(params.x()) - i32::from(params.b()));
+    let values =
+        payload[head_len..values_end].chunks_exact(4).zip(restored[head_len..values_end].chunks_exact(4));
+    for (f, g) in values {
+        let [f, g] = [f, g].map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()));
+        let error = (f64::from(f) - f64::from(g)).abs();
+        assert!(f.to_bits() == g.to_bits() || error < bound, "{f} -> {g}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn what_egress_compresses_ingress_restores(spec in any_spec(), rule in any_rule(), origin: u32) {
+        let frame = spec.bytes();
+        prop_assume!(frame.len() <= usize::from(MTU));
+        let (verdict, wire) = send(rule, origin, &spec);
+        let Verdict::Changed { change: Change::Compressed, .. } = verdict else {
+            prop_assert_eq!(wire, frame);
+            return Ok(());
+        };
+        prop_assert!(wire.len().max(60) < frame.len());
+        match rule.framing {
+            Framing::InPlace => prop_assert_eq!(&wire[..spec.payload_at()], &frame[..spec.payload_at()]),
+            // Whole to any parser, and refused by any host.
+            Framing::Routed => {
+                prop_assert!(etherparse::SlicedPacket::from_ethernet(&wire).is_ok());
+                prop_assert_eq!(host_accepts(&wire), None);
+            }
+        }
+        let (verdict, restored) = receive(rule, &wire);
+        prop_assert_eq!(verdict, Verdict::Changed { change: Change::Restored, len: frame.len() });
+        let mut expected = frame.clone();
+        let field = spec.l4_checksum_at();
+        expected[field..field + 2].copy_from_slice(&restored[field..field + 2]);
+        prop_assert_eq!(&restored[..spec.payload_at()], &expected[..spec.payload_at()]);
+        let accepted = host_accepts(&restored).expect("a host accepts what ingress restores");
+        assert_payload_within(&spec.payload, &accepted, head_len(&spec, &rule, origin), rule.params);
+        if matches!(spec.transport, TransportSpec::Udp { checksum: false }) {
+            prop_assert_eq!(&restored[field..field + 2], &[0, 0]);
+        }
+    }
+
+    #[test]
+    fn padding_of_the_mac_is_ignored(count in 12usize..40, in_place: bool) {
+        let framing = if in_place { Framing::InPlace } else { Framing::Routed };
+        let rule = Rule { framing, ..Rule::DEFAULT };
+        let spec = Spec::udp(&le_bytes(&vec![1e-5; count]));
+        let (verdict, mut wire) = send(rule, 0, &spec);
+        prop_assert!(matches!(verdict, Verdict::Changed { .. }), "{:?}", verdict);
+        if wire.len() < 60 {
+            wire.resize(60, 0);
+        }
+        let (_, restored) = receive(rule, &wire);
+        prop_assert_eq!(host_accepts(&restored), Some(vec![0; 4 * count]));
+    }
+
+    #[test]
+    fn random_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..200), rule in any_rule()) {
+        let mut engine = Egress::<2>::new(rules(rule), 1);
+        let (_, wire) = egress(&mut engine, &bytes);
+        prop_assert!(wire.len() <= bytes.len());
+        let (_, host) = receive(rule, &bytes);
+        prop_assert!(host.len() <= usize::from(MTU) + MAX_LINK_LEN);
+    }
+
+    #[test]
+    fn frames_with_random_bytes_in_them_do_no_harm(
+        spec in any_spec(), rule in any_rule(), marked: bool, cut: prop::sample::Index,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+    ) {
+        let spec = Spec { tos: if marked { DEFAULT_MARK } else { spec.tos }, ..spec };
+        let mut frame = spec.bytes();
+        for (at, byte) in changes {
+            // Half of the changes fall into the headers, where they say more.
+            let at = at.index(frame.len() * 2) % frame.len().min(120);
+            frame[at] = byte;
+        }
+        frame.truncate(cut.index(frame.len() * 4).min(frame.len()));
+        let mut engine = Egress::<2>::new(rules(rule), 1);
+        let (_, wire) = egress(&mut engine, &frame);
+        prop_assert!(wire.len() <= frame.len());
+        let (_, host) = receive(rule, &frame);
+        prop_assert!(host.len() <= usize::from(MTU) + MAX_LINK_LEN);
+    }
+
+    #[test]
+    fn untagged_frames_are_untouched(spec in any_spec(), rule in any_rule(), tos: u8) {
+        prop_assume!(tos & 0xfc != 0x28 && tos & 0xfc != DEFAULT_MARK);
+        let frame = Spec { tos, ..spec }.bytes();
+        let mut engine = Egress::<2>::new(rules(rule), 1);
+        let (verdict, wire) = egress(&mut engine, &frame);
+        prop_assert_eq!(verdict, Verdict::Untouched(PassReason::NoRule));
+        prop_assert_eq!(&wire, &frame);
+        let (verdict, host) = receive(rule, &frame);
+        prop_assert_eq!(verdict, Verdict::Untouched(PassReason::NotCompressed));
+        prop_assert_eq!(&host, &frame);
+    }
+
+    #[test]
+    fn a_hosts_own_mark_is_taken_away(spec in any_spec(), ecn in 0u8..4) {
+        let spec = Spec { tos: DEFAULT_MARK | ecn, ..spec };
+        let (verdict, wire) = egress(&mut Egress::<2>::new(rules(Rule::DEFAULT), 1), &spec.bytes());
+        prop_assert!(matches!(verdict, Verdict::Changed { change: Change::Remarked, .. }), "{:?}", verdict);
+        prop_assert_eq!(wire, Spec { tos: ecn, ..spec }.bytes());
+    }
+}
+
+/// Every byte behind the Ethernet header, every other value: what a host accepts has the right bytes.
+#[test]
+fn no_changed_byte_of_a_routed_frame_gets_through() {
+    let payload = le_bytes(&gradient(24));
+    let udp_without = TransportSpec::Udp { checksum: false };
+    for spec in [
+        Spec::tcp(1001, ACK, &payload),
+        Spec::udp(&payload),
+        Spec { transport: udp_without, ..Spec::udp(&payload) },
+    ] {
+        let (verdict, wire) = send(Rule::DEFAULT, 1000, &spec);
+        assert!(matches!(verdict, Verdict::Changed { .. }), "{verdict:?}");
+        let right = host_accepts(&receive(Rule::DEFAULT, &wire).1).unwrap();
+        let mut engine = Ingress::new(rules(Rule::DEFAULT), MTU);
+        for at in 14..wire.len() {
+            for change in 1..=255 {
+                let mut wire = wire.clone();
+                wire[at] ^= change;
+                let (verdict, host) = ingress(&mut engine, &wire);
+                if let Some(accepted) = host_accepts(&host) {
+                    assert_eq!(accepted, right, "byte {at} changed by {change:#04x}: {verdict:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_truncation_of_a_compressed_frame_is_refused() {
+    let spec = Spec::tcp(1000, ACK, &le_bytes(&gradient(100)));
+    for framing in [Framing::InPlace, Framing::Routed] {
+        let rule = Rule { framing, ..Rule::DEFAULT };
+        let (_, wire) = send(rule, 1000, &spec);
+        assert!(wire.len() < spec.bytes().len());
+        for len in 0..wire.len() {
+            let (verdict, host) = receive(rule, &wire[..len]);
+            assert!(!matches!(verdict, Verdict::Changed { .. }), "{len}: {verdict:?}");
+            assert_eq!(host_accepts(&host), None, "{len}");
+        }
+    }
+}
+
+#[test]
+fn off_grid_segments_compress_in_routed_framing_only() {
+    let payload = le_bytes(&gradient(100));
+    for shift in 1..4u32 {
+        let spec = Spec::tcp(1000 + shift, ACK, &payload);
+        let (verdict, _) = send(Rule::DEFAULT, 1000, &spec);
+        assert!(matches!(verdict, Verdict::Changed { .. }), "{verdict:?}");
+        let (verdict, _) = send(Rule { framing: Framing::InPlace, ..Rule::DEFAULT }, 1000, &spec);
+        assert_eq!(verdict, Verdict::Untouched(PassReason::OffGrid));
+    }
+}
+
+/// Zeros expand most: a short frame that claims more than the MTU restores to nothing.
+#[test]
+fn expansion_stops_at_the_mtu() {
+    for framing in [Framing::InPlace, Framing::Routed] {
+        let rule = Rule { framing, ..Rule::DEFAULT };
+        let spec = Spec::udp(&[0; 1472]);
+        let (_, wire) = send(rule, 0, &spec);
+        let mut out = [0; 2000];
+        let verdict = Ingress::new(rules(rule), 1500).process(&wire, &mut out);
+        assert_eq!(verdict, Verdict::Changed { change: Change::Restored, len: 1514 });
+        let verdict = Ingress::new(rules(rule), 1499).process(&wire, &mut out);
+        assert!(matches!(verdict, Verdict::Dropped(gradwire::verdict::DropReason::TooLong)), "{verdict:?}");
+        let verdict = Ingress::new(rules(rule), 1500).process(&wire, &mut out[..1513]);
+        assert!(matches!(verdict, Verdict::Dropped(gradwire::verdict::DropReason::NoRoom)), "{verdict:?}");
+    }
+}

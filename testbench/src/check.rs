@@ -1,0 +1,184 @@
+//! Sends a gradient through the codec as the wire would carry it, and measures what comes back.
+//!
+//! The payloads are [`PAYLOAD_LEN`] bytes: the 45 whole bursts that fit into a TCP segment of 1448 bytes
+//! (MTU 1500 with timestamps). With whole bursts the ratio is that of the format itself,
+//! 32 / (2 + mean vector bits), up to the vector's last burst.
+
+use std::time::{Duration, Instant};
+
+use gradwire::codec::{Class, LANES, Params, TAGS_LEN, decode_payload, encode_payload, max_encoded_len};
+use serde::Serialize;
+
+use crate::oracle::Tally;
+use crate::recordings::Recording;
+
+/// Bytes of values in a payload.
+pub const PAYLOAD_LEN: usize = 1440;
+
+/// A speed is measured over at least this long, so that short recordings do not measure the clock.
+const TIMED: Duration = Duration::from_millis(20);
+
+/// Shares of a recording's values by class; they sum to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Shares {
+    /// Nothing kept.
+    pub zero: f64,
+    /// 8 bits kept.
+    pub byte: f64,
+    /// 16 bits kept.
+    pub half: f64,
+    /// All 32 bits kept.
+    pub raw: f64,
+}
+
+/// One recording at one bound. The serialised fields are those of `gradwire check --json`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measured {
+    /// Name of the recording.
+    pub name: String,
+    /// How many values it has.
+    pub values: u64,
+    /// The bound as its exponent b: errors stay below 2^(x-b).
+    pub bound: u8,
+    /// Bytes of values by bytes of groups.
+    pub ratio: f64,
+    /// Shares of the classes, as the groups' tags have them.
+    pub classes: Shares,
+    /// The largest error. It is infinite, and so `null` in JSON, where a NaN or infinity was not restored.
+    pub max_error: f64,
+    /// The root of the mean squared error.
+    pub rms_error: f64,
+    /// `1 - ||f'|| / ||f||`: the share of the Euclidean norm that is gone.
+    pub norm_lost: f64,
+    /// Values whose error is not below the bound, and payloads that did not decode to the length they had.
+    pub violations: u64,
+    /// The scale exponent, where the user left it to the tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale: Option<i8>,
+    /// The parameters it was measured with.
+    #[serde(skip)]
+    pub params: Params,
+    /// Bytes of values a second through the encoder, and through the decoder.
+    #[serde(skip)]
+    pub speed: (f64, f64),
+}
+
+/// Measures `recording` with `params`.
+#[must_use]
+pub fn measure(recording: &Recording, params: Params) -> Measured {
+    let values = &recording.values[..];
+    let mut groups = vec![0; values.chunks(PAYLOAD_LEN).map(|payload| max_encoded_len(payload.len())).sum()];
+    let mut lens = Vec::with_capacity(values.len().div_ceil(PAYLOAD_LEN));
+    let encode_speed = timed(values.len(), || {
+        lens.clear();
+        let mut at = 0;
+        for payload in values.chunks(PAYLOAD_LEN) {
+            // There is room for the longest groups, and the values are whole.
+            let len = encode_payload(payload, &mut groups[at..], params).unwrap_or(0);
+            lens.push(len);
+            at += len;
+        }
+    });
+    groups.truncate(lens.iter().sum());
+
+    let mut restored = vec![0; values.len()];
+    let mut refused = 0;
+    let decode_speed = timed(values.len(), || {
+        refused = 0;
+        let mut wire = &groups[..];
+        for (payload, &len) in restored.chunks_mut(PAYLOAD_LEN).zip(&lens) {
+            let (encoded, rest) = wire.split_at(len);
+            wire = rest;
+            refused += u64::from(decode_payload(encoded, payload, params) != Ok(len));
+        }
+    });
+
+    let mut tally = Tally::new(params);
+    tally.bytes(values, &restored);
+    Measured {
+        name: recording.name.clone(),
+        values: tally.values,
+        bound: params.b(),
+        ratio: values.len() as f64 / groups.len() as f64,
+        classes: shares(&groups, &lens, tally.values),
+        max_error: tally.max_error,
+        rms_error: tally.rms_error(),
+        norm_lost: tally.norm_lost(),
+        violations: tally.violations + refused,
+        scale: None,
+        params,
+        speed: (encode_speed, decode_speed),
+    }
+}
+
+/// Runs `work`, which handles `bytes`, until [`TIMED`] is over; bytes a second.
+fn timed(bytes: usize, mut work: impl FnMut()) -> f64 {
+    let start = Instant::now();
+    let mut rounds = 0u32;
+    loop {
+        work();
+        rounds += 1;
+        let elapsed = start.elapsed();
+        if elapsed >= TIMED {
+            return bytes as f64 * f64::from(rounds) / elapsed.as_secs_f64();
+        }
+    }
+}
+
+/// Counts the tags of payloads of `lens` bytes that hold `values` values in all.
+fn shares(groups: &[u8], lens: &[usize], values: u64) -> Shares {
+    let mut counts = [0u64; 4];
+    let mut rest = groups;
+    for &len in lens {
+        let (mut payload, next) = rest.split_at(len);
+        rest = next;
+        while let Some((tags, vectors)) = payload.split_first_chunk::<TAGS_LEN>() {
+            let tags = u16::from_le_bytes(*tags);
+            let classes = (0..LANES).map(|lane| Class::from_tag(tags >> (2 * lane)));
+            let mut group_len = 0;
+            for class in classes {
+                counts[class as usize] += 1;
+                group_len += class.vector_len();
+            }
+            payload = vectors.get(group_len..).unwrap_or(&[]);
+        }
+    }
+    // Absent lanes have tag 0 and are not values.
+    let absent = counts.iter().sum::<u64>().saturating_sub(values);
+    counts[0] = counts[0].saturating_sub(absent);
+    let share = |class: Class| counts[class as usize] as f64 / values as f64;
+    Shares {
+        zero: share(Class::Zero),
+        byte: share(Class::Byte),
+        half: share(Class::Half),
+        raw: share(Class::Raw),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gradwire::codec::Split;
+
+    fn recording(values: &[f32]) -> Recording {
+        Recording { name: "x".into(), values: values.iter().flat_map(|value| value.to_le_bytes()).collect() }
+    }
+
+    #[test]
+    fn a_recording_of_each_class_measures_as_computed_by_hand() {
+        // Dense at 2^-10: byte from 2^-10, half from 2^-3, raw from 1.
+        let values = [0.0, 0.01, 0.3, 1.5, -0.0, -0.01, -0.3, f32::NAN];
+        let measured = measure(&recording(&values), Params::DEFAULT);
+        assert_eq!(measured.classes, Shares { zero: 0.25, byte: 0.25, half: 0.25, raw: 0.25 });
+        assert_eq!(measured.ratio, 32.0 / (2 + 2 * (1 + 2 + 4)) as f64);
+        assert_eq!(measured.violations, 0);
+        assert!(measured.max_error > 0.0 && measured.max_error < 2f64.powi(-10));
+    }
+
+    #[test]
+    fn absent_lanes_are_not_counted() {
+        let measured = measure(&recording(&[1.0; 9]), Params::new(6, Split::Paper, 0).unwrap());
+        assert_eq!(measured.classes, Shares { raw: 1.0, ..Shares::default() });
+        assert_eq!(measured.values, 9);
+    }
+}

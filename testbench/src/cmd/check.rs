@@ -1,0 +1,122 @@
+//! `gradwire check`: gradients through the codec.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use gradwire::codec::Split;
+use serde::Serialize;
+
+use super::codec::{SplitArg, bound, params, scale};
+use crate::check::{Measured, measure};
+use crate::error::{Error, Outcome};
+use crate::oracle::scale_to_peak;
+use crate::progress::Progress;
+use crate::recordings::{self, Recording};
+use crate::report;
+
+/// Sends every gradient through compress, wire and decompress, and measures what comes back.
+///
+/// The wire carries payloads of 1440 bytes, the whole bursts that fit into a TCP segment. An error is
+/// judged in f64 and has to be below 2^(X-B).
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+JSON: {\"recordings\": [{\"name\", \"values\", \"bound\", \"ratio\", \"classes\": {\"zero\", \"byte\", \"half\", \"raw\"},
+\"max_error\", \"rms_error\", \"norm_lost\", \"violations\"}], \"ok\"}; bound is B, classes are shares of 1.
+With --scale auto each recording also has \"scale\".
+
+Examples:
+  gradwire check                                     the built-in gradients
+  gradwire check grad.npy --bounds 6 --scale auto    bound relative to the largest gradient
+  gradwire check a.npy folder/ --split paper --json")]
+pub struct Args {
+    /// .npy files of little-endian f32, folders of them, or - for standard input [default: built in].
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Error bounds as exponents, each measured: 10 means 2^-10.
+    #[arg(long, value_name = "B,..", value_delimiter = ',', default_values_t = DEFAULT_BOUNDS, value_parser = bound())]
+    pub bounds: Vec<u8>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
+    pub split: SplitArg,
+    /// Scale exponent (-80 to 127): the codec runs on f * 2^-X. `auto`: for each recording the one that brings
+    /// its largest magnitude into [0.5, 1).
+    #[arg(long, value_name = "X", default_value = "0", allow_hyphen_values = true, value_parser = parse_scale)]
+    pub scale: Scale,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The bounds measured by default.
+pub const DEFAULT_BOUNDS: [u8; 3] = [10, 8, 6];
+
+/// How the scale exponent is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// By the peak of each recording.
+    Auto,
+    /// This one for all.
+    Fixed(i8),
+}
+
+fn parse_scale(text: &str) -> Result<Scale, String> {
+    match text {
+        "auto" => Ok(Scale::Auto),
+        number => scale(number).map(Scale::Fixed).map_err(|expected| format!("{expected}, or auto")),
+    }
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// One for each recording and bound.
+    pub recordings: Vec<Measured>,
+    /// Whether no error reached its bound.
+    pub ok: bool,
+}
+
+/// Measures what `args` name and reports to `out`.
+///
+/// # Errors
+/// A recording cannot be read, or the output not be written.
+pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
+    let recordings =
+        if args.paths.is_empty() { recordings::builtin() } else { recordings::load(&args.paths) }?;
+    let report = measure_all(&recordings, &args.bounds, args.split.split, args.scale)?;
+    if args.json {
+        serde_json::to_writer(&mut *out, &report).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        report::measured(out, &report.recordings)?;
+        report::conclusion(out, report.ok, &format!("{} measurements", report.recordings.len()))?;
+    }
+    Ok(Outcome::from_ok(report.ok))
+}
+
+/// Measures each of `recordings` at each of `bounds`.
+///
+/// # Errors
+/// The codec refuses the parameters.
+pub fn measure_all(
+    recordings: &[Recording],
+    bounds: &[u8],
+    split: Split,
+    scale: Scale,
+) -> Result<Report, Error> {
+    let progress = Progress::new("gradients", (recordings.len() * bounds.len()) as u64);
+    let mut rows = Vec::new();
+    for recording in recordings {
+        let x = match scale {
+            Scale::Auto => scale_to_peak(&recording.values),
+            Scale::Fixed(x) => x,
+        };
+        for &bound in bounds {
+            let mut row = measure(recording, params(bound, split, x)?);
+            row.scale = (scale == Scale::Auto).then_some(x);
+            rows.push(row);
+            progress.step();
+        }
+    }
+    let ok = rows.iter().all(|row| row.violations == 0);
+    Ok(Report { recordings: rows, ok })
+}

@@ -1,0 +1,31 @@
+//! `gradwire man`: manual pages.
+
+use std::fs;
+use std::path::PathBuf;
+
+use clap::CommandFactory;
+
+use super::Cli;
+use crate::error::{Error, Outcome};
+
+/// Writes the manual pages of gradwire and its subcommands to a folder, which is made where it is missing.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  gradwire man man1 && man -l man1/gradwire.1")]
+pub struct Args {
+    /// The folder.
+    pub folder: PathBuf,
+}
+
+/// Writes the pages.
+///
+/// # Errors
+/// The folder cannot be made or written to.
+pub fn run(args: &Args) -> Result<Outcome, Error> {
+    let write = || {
+        fs::create_dir_all(&args.folder).and_then(|()| clap_mangen::generate_to(Cli::command(), &args.folder))
+    };
+    write().map_err(|source| Error::io(args.folder.display().to_string(), "write", source))?;
+    Ok(Outcome::Held)
+}

@@ -1,0 +1,173 @@
+//! `gradwire replay`: a capture through both engines.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use gradwire::rules::{DEFAULT_TOS, ECN, Framing, Grid, Rule};
+
+use super::codec::CodecArgs;
+use crate::capture::{Capture, Writer};
+use crate::error::{Error, Outcome};
+use crate::judge::{self, Report};
+use crate::progress::Progress;
+use crate::recordings::{display, read};
+use crate::replay::{Passage, Path as Engines, Setup};
+use crate::report;
+
+/// Sends every frame of a capture through the sender's egress engine, the wire, and the receiver's ingress
+/// engine, and checks what arrives.
+///
+/// Checked: untagged frames arrive byte-identical; restored frames have their length, headers and valid
+/// checksums, as another parser judges; every value is within the bound; what TCP sends again goes out raw;
+/// nothing is dropped; each tagged TCP stream, reassembled with the first and with the last copy of every byte,
+/// is within the bound of what was sent.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+JSON: {\"frames\", \"tagged\", \"compressed\", \"untouched\": {reason: n}, \"dropped\": {reason: n}, \"wire_bytes_in\",
+\"wire_bytes_out\", \"values\", \"max_error\", \"violations\", \"altered_untagged\", \"ok\", \"warnings\": [text]}.
+Wire bytes are those of tagged frames with payload: at least 60 each, and 24 for preamble, FCS and gap.
+`remarked` counts, where there are any, frames that carried the mark of compressed frames and lost it.
+
+Capture whole frames on one side of the path, from before the connections open: where values start is known
+from the SYN. A host that leaves segmentation to its card shows frames that never were on the wire.
+  tcpdump -i eth0 -s 0 -w ring.pcap
+
+Examples:
+  gradwire replay ring.pcap
+  gradwire replay ring.pcapng --framing in-place --bound 6 --scale -3 --json
+  gradwire replay ring.pcap --write-wire wire.pcap --write-restored restored.pcap")]
+pub struct Args {
+    /// Capture to replay (pcap or pcapng, Ethernet), or - for standard input.
+    pub capture: PathBuf,
+    /// How headers look on the wire: in-place leaves them as they are, for neighbours only; routed crosses
+    /// routers.
+    #[arg(long, default_value = "routed", value_parser = framing())]
+    pub framing: Framing,
+    /// Codec parameters.
+    #[command(flatten)]
+    pub codec: CodecArgs,
+    /// Bytes at the start of every UDP payload that are not values.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub udp_offset: u8,
+    /// Type of service that marks gradient traffic, as 0x28 or 40.
+    #[arg(long, default_value = "0x28", value_parser = byte)]
+    pub tos: u8,
+    /// Which bits of it count; 0xfc leaves out ECN.
+    #[arg(long, default_value = "0xfc", value_parser = byte)]
+    pub mask: u8,
+    /// Where values start in a TCP stream: every 4 bytes from its first, or at the start of every payload.
+    #[arg(long, default_value = "connection", value_parser = grid())]
+    pub grid: Grid,
+    /// Write the frames as they were on the wire to this pcap file.
+    #[arg(long, value_name = "FILE")]
+    pub write_wire: Option<PathBuf>,
+    /// Write the frames as they arrived to this pcap file.
+    #[arg(long, value_name = "FILE")]
+    pub write_restored: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Args {
+    /// The rule that the options make.
+    ///
+    /// # Errors
+    /// The codec refuses its parameters.
+    pub fn rule(&self) -> Result<Rule, Error> {
+        Ok(Rule {
+            tos: self.tos,
+            mask: self.mask,
+            params: self.codec.params()?,
+            framing: self.framing,
+            grid: self.grid,
+            udp_offset: self.udp_offset,
+        })
+    }
+}
+
+/// Replays what `args` name and reports to `out`. Warnings go to standard error, and failures too where `out`
+/// gets JSON.
+///
+/// # Errors
+/// The capture cannot be read, an output not be written, or the rule contradicts itself.
+pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
+    let setup = Setup::new(args.rule()?);
+    let name = display(&args.capture);
+    let capture = Capture::parse(&name, &read(&args.capture)?)?;
+    let (report, passages) = replay(&setup, &capture)?;
+
+    let frames = || capture.frames.iter().zip(&passages);
+    if let Some(path) = &args.write_wire {
+        write(path, frames().map(|(frame, passage)| (frame.time, passage.on_wire(&frame.bytes))))?;
+    }
+    if let Some(path) = &args.write_restored {
+        write(path, frames().map(|(frame, passage)| (frame.time, passage.delivered(&frame.bytes))))?;
+    }
+    for warning in &report.warnings {
+        eprintln!("gradwire: warning: {warning}");
+    }
+    if args.json {
+        serde_json::to_writer(&mut *out, &report).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+        for failure in &report.failures {
+            eprintln!("gradwire: {failure}");
+        }
+    } else {
+        report::replayed(out, &name, &setup.rule, &report)?;
+        report::conclusion(out, report.ok, &format!("{} frames", report.frames))?;
+    }
+    Ok(Outcome::from_ok(report.ok))
+}
+
+/// Sends all of `capture` through the engines, and judges.
+///
+/// # Errors
+/// The rule contradicts itself.
+pub fn replay(setup: &Setup, capture: &Capture) -> Result<(Report, Vec<Passage>), Error> {
+    let mut engines = Engines::new(setup, capture).map_err(|refused| Error::Usage(refused.to_string()))?;
+    let progress = Progress::new("frames", capture.frames.len() as u64);
+    let send = |frame| {
+        progress.step();
+        engines.send(frame)
+    };
+    let passages: Vec<Passage> = capture.frames.iter().map(send).collect();
+    Ok((judge::judge(setup, capture, &passages), passages))
+}
+
+fn write<'a>(
+    path: &Path,
+    frames: impl Iterator<Item = (std::time::Duration, Option<&'a [u8]>)>,
+) -> Result<(), Error> {
+    let refused = |source| Error::io(path.display().to_string(), "write", source);
+    let mut writer = Writer::new(BufWriter::new(File::create(path).map_err(refused)?)).map_err(refused)?;
+    for (time, bytes) in frames {
+        if let Some(bytes) = bytes {
+            writer.frame(time, bytes).map_err(refused)?;
+        }
+    }
+    writer.finish().map_err(refused)
+}
+
+fn byte(text: &str) -> Result<u8, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(hex) => u8::from_str_radix(hex, 16),
+        None => text.parse(),
+    };
+    number.map_err(|_| "expected a number from 0 to 255 or from 0x00 to 0xff".into())
+}
+
+fn framing() -> impl TypedValueParser<Value = Framing> {
+    PossibleValuesParser::new(["in-place", "routed"])
+        .map(|name| if name == "in-place" { Framing::InPlace } else { Framing::Routed })
+}
+
+fn grid() -> impl TypedValueParser<Value = Grid> {
+    PossibleValuesParser::new(["connection", "payload"])
+        .map(|name| if name == "payload" { Grid::Payload } else { Grid::Connection })
+}
+
+// The texts of the options' defaults are those of the dataplane.
+const _: () = assert!(DEFAULT_TOS == 0x28 && !ECN == 0xfc);

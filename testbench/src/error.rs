@@ -1,0 +1,78 @@
+//! Why the tool could not do its work: exit code 2.
+
+use std::io;
+
+/// Every failure of the tool itself. That a bound or a check failed is not one: it is a result.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The operating system refused.
+    #[error("{file}: cannot {action}: {source}")]
+    Io {
+        /// File, folder or `standard input`.
+        file: String,
+        /// What was tried: `read`, `write`, ...
+        action: &'static str,
+        /// Its answer.
+        source: io::Error,
+    },
+    /// An input is not what it should be.
+    #[error("{file}: byte {offset}: {found}, expected {expected}")]
+    Input {
+        /// File, or `standard input`.
+        file: String,
+        /// Where in it, in bytes from its start.
+        offset: u64,
+        /// What is there.
+        found: String,
+        /// What would be right.
+        expected: String,
+    },
+    /// Options that do not go together, or that the dataplane refuses.
+    #[error("{0}")]
+    Usage(String),
+    /// The output could not be written. Where its kind is `BrokenPipe`, the reader has gone.
+    #[error("cannot write the output: {0}")]
+    Output(#[from] io::Error),
+}
+
+impl Error {
+    /// An [`Error::Io`].
+    pub fn io(file: impl Into<String>, action: &'static str, source: io::Error) -> Self {
+        Self::Io { file: file.into(), action, source }
+    }
+
+    /// An [`Error::Input`].
+    pub fn input(
+        file: impl Into<String>,
+        offset: impl TryInto<u64>,
+        found: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Self {
+        let offset = offset.try_into().unwrap_or(u64::MAX);
+        Self::Input { file: file.into(), offset, found: found.into(), expected: expected.into() }
+    }
+
+    /// Whether this is the reader of the output having gone, which deserves no message.
+    #[must_use]
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, Self::Output(source) if source.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+/// What a command that did its work found out.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Every bound and check held: exit code 0.
+    Held,
+    /// A bound or a check failed: exit code 1.
+    Failed,
+}
+
+impl Outcome {
+    /// `Held` where `ok`.
+    pub const fn from_ok(ok: bool) -> Self {
+        if ok { Self::Held } else { Self::Failed }
+    }
+}

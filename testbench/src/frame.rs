@@ -1,0 +1,206 @@
+//! Looks into a frame with `etherparse`, which shares no code with the dataplane: the judge of frames.
+
+use std::net::IpAddr;
+use std::ops::Range;
+
+use etherparse::{Ipv6ExtensionSlice, NetSlice, SlicedPacket, TransportSlice};
+
+/// One direction of a TCP connection, or of a pair of UDP ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Flow {
+    /// Sender.
+    pub source: (IpAddr, u16),
+    /// Receiver.
+    pub destination: (IpAddr, u16),
+}
+
+impl std::fmt::Display for Flow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (from, to) = (self.source, self.destination);
+        write!(f, "{} port {} to {} port {}", from.0, from.1, to.0, to.1)
+    }
+}
+
+/// What a receiving host would find when it adds up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksum {
+    /// It is right.
+    Valid,
+    /// UDP: the sender computed none.
+    Absent,
+    /// It is wrong; a sender's own capture looks so where the card computes it.
+    Wrong,
+    /// A routing header: the address to add may not be the one in the IP header.
+    NotJudged,
+}
+
+/// What is particular to the transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// TCP.
+    Tcp {
+        /// Sequence number.
+        seq: u32,
+        /// Whether it opens the connection.
+        syn: bool,
+    },
+    /// UDP.
+    Udp,
+}
+
+/// TCP or UDP in a frame. Ranges and offsets are in bytes of the frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Where from and where to.
+    pub flow: Flow,
+    /// TCP or UDP.
+    pub transport: Transport,
+    /// The payload.
+    pub payload: Range<usize>,
+    /// The two bytes of the checksum.
+    pub checksum_at: Range<usize>,
+    /// Whether it is right.
+    pub checksum: Checksum,
+}
+
+/// An IP packet in a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Type of service or traffic class.
+    pub tos: u8,
+    /// IPv4: whether the header checksum is right. IPv6 has none.
+    pub ip_checksum_ok: bool,
+    /// TCP or UDP, where it is whole and not a fragment.
+    pub segment: Option<Segment>,
+}
+
+impl View {
+    /// Looks into an Ethernet frame; `None` where it holds no IP packet whose headers are whole.
+    #[must_use]
+    pub fn of(frame: &[u8]) -> Option<Self> {
+        let packet = SlicedPacket::from_ethernet(frame).ok()?;
+        let (tos, ip_checksum_ok, addresses, routed) = match packet.net.as_ref()? {
+            NetSlice::Ipv4(ip) => {
+                let header = ip.header();
+                let right = header.to_header().calc_header_checksum();
+                let tos = header.dcp().value() << 2 | header.ecn().value();
+                let addresses = (header.source_addr().into(), header.destination_addr().into());
+                (tos, right == header.header_checksum(), addresses, false)
+            }
+            NetSlice::Ipv6(ip) => {
+                let header = ip.header();
+                let addresses = (header.source_addr().into(), header.destination_addr().into());
+                let is_routing = |ext| matches!(ext, Ipv6ExtensionSlice::Routing(_));
+                (header.traffic_class(), true, addresses, ip.extensions().clone().into_iter().any(is_routing))
+            }
+            NetSlice::Arp(_) => return None,
+        };
+        let segment = packet.transport.and_then(|transport| segment(frame, &transport, addresses, routed));
+        Some(Self { tos, ip_checksum_ok, segment })
+    }
+}
+
+fn segment(
+    frame: &[u8],
+    transport: &TransportSlice<'_>,
+    (source, destination): (IpAddr, IpAddr),
+    routed: bool,
+) -> Option<Segment> {
+    let (ports, header, payload, checksum_offset, found, right, kind) = match transport {
+        TransportSlice::Tcp(tcp) => {
+            let right = match (source, destination) {
+                (IpAddr::V4(a), IpAddr::V4(b)) => tcp.calc_checksum_ipv4(a.octets(), b.octets()).ok(),
+                (IpAddr::V6(a), IpAddr::V6(b)) => tcp.calc_checksum_ipv6(a.octets(), b.octets()).ok(),
+                _ => None,
+            };
+            let ports = (tcp.source_port(), tcp.destination_port());
+            let kind = Transport::Tcp { seq: tcp.sequence_number(), syn: tcp.syn() };
+            (ports, tcp.header_slice(), tcp.payload(), 16, tcp.checksum(), right, kind)
+        }
+        TransportSlice::Udp(udp) => {
+            let (header, payload) = (udp.to_header(), udp.payload());
+            let right = match (source, destination) {
+                (IpAddr::V4(a), IpAddr::V4(b)) => {
+                    header.calc_checksum_ipv4_raw(a.octets(), b.octets(), payload).ok()
+                }
+                (IpAddr::V6(a), IpAddr::V6(b)) => {
+                    header.calc_checksum_ipv6_raw(a.octets(), b.octets(), payload).ok()
+                }
+                _ => None,
+            };
+            let ports = (udp.source_port(), udp.destination_port());
+            (ports, udp.header_slice(), payload, 6, udp.checksum(), right, Transport::Udp)
+        }
+        _ => return None,
+    };
+    let checksum = match right {
+        // RFC 768: zero means that the sender computed none.
+        _ if kind == Transport::Udp && found == 0 => Checksum::Absent,
+        _ if routed => Checksum::NotJudged,
+        Some(right) if right == found => Checksum::Valid,
+        _ => Checksum::Wrong,
+    };
+    let checksum_at = offset_in(frame, header) + checksum_offset;
+    let payload_at = offset_in(frame, payload);
+    Some(Segment {
+        flow: Flow { source: (source, ports.0), destination: (destination, ports.1) },
+        transport: kind,
+        payload: payload_at..payload_at + payload.len(),
+        checksum_at: checksum_at..checksum_at + 2,
+        checksum,
+    })
+}
+
+/// Where `part`, a slice of `frame`, starts in it.
+fn offset_in(frame: &[u8], part: &[u8]) -> usize {
+    part.as_ptr().addr() - frame.as_ptr().addr()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use etherparse::PacketBuilder;
+
+    #[test]
+    fn finds_payload_flow_and_checksums() {
+        let builder = PacketBuilder::ethernet2([2; 6], [4; 6])
+            .single_vlan(7u16.try_into().unwrap())
+            .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+            .tcp(40_000, 5400, 77, 1000);
+        let mut frame = Vec::new();
+        builder.write(&mut frame, b"payload").unwrap();
+        let view = View::of(&frame).unwrap();
+        assert!(view.ip_checksum_ok);
+        let segment = view.segment.unwrap();
+        assert_eq!(&frame[segment.payload.clone()], b"payload");
+        assert_eq!(segment.transport, Transport::Tcp { seq: 77, syn: false });
+        assert_eq!(segment.checksum, Checksum::Valid);
+        assert_eq!(segment.flow.to_string(), "10.0.0.1 port 40000 to 10.0.0.2 port 5400");
+
+        frame[segment.payload.start] ^= 1;
+        assert_eq!(View::of(&frame).unwrap().segment.unwrap().checksum, Checksum::Wrong);
+        frame[18 + 8] ^= 1;
+        assert!(!View::of(&frame).unwrap().ip_checksum_ok);
+    }
+
+    #[test]
+    fn udp_may_have_no_checksum() {
+        let builder = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv6([1; 16], [2; 16], 64).udp(1, 2);
+        let mut frame = Vec::new();
+        builder.write(&mut frame, &[0; 8]).unwrap();
+        let segment = View::of(&frame).unwrap().segment.unwrap();
+        assert_eq!(segment.checksum, Checksum::Valid);
+        frame[segment.checksum_at].fill(0);
+        assert_eq!(View::of(&frame).unwrap().segment.unwrap().checksum, Checksum::Absent);
+    }
+
+    #[test]
+    fn what_is_cut_short_is_not_seen() {
+        let mut frame = Vec::new();
+        let builder = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4([1; 4], [2; 4], 64).udp(1, 2);
+        builder.write(&mut frame, &[0; 8]).unwrap();
+        assert!(
+            (0..frame.len()).all(|len| View::of(&frame[..len]).is_none_or(|view| view.segment.is_none()))
+        );
+    }
+}

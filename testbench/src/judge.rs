@@ -1,0 +1,356 @@
+//! Judges a replay: what reached the receiving hosts against what the sending hosts had sent.
+//!
+//! Where a frame's values start is worked out here from the capture's SYNs, frames are read by
+//! `etherparse`, and errors are computed in `f64`: nothing is taken from the engines but their verdicts.
+
+use std::collections::BTreeMap;
+
+use gradwire::rules::{ECN, Framing, Grid};
+use gradwire::verdict::{Change, Verdict};
+use serde::Serialize;
+
+use crate::capture::{Capture, Frame};
+use crate::connections::{Connections, Suspicion};
+use crate::frame::{Checksum, Segment, Transport, View};
+use crate::oracle::Tally;
+use crate::replay::{MIN_FRAME_LEN, Passage, Setup};
+
+/// So many failures are told one by one; the rest is counted.
+const TOLD: usize = 20;
+/// Preamble, FCS and gap between frames.
+const WIRE_OVERHEAD: usize = 8 + 4 + 12;
+
+/// Kinds of frames, as the capture shows them before anything is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// The rule matches; TCP with payload.
+    TaggedTcp,
+    /// The rule matches; UDP with payload.
+    TaggedUdp,
+    /// The rule matches; TCP or UDP without payload: bare ACKs, SYNs, FINs.
+    TaggedEmpty,
+    /// The rule matches; fragments, other protocols.
+    TaggedOther,
+    /// IP that the rule does not match.
+    Untagged,
+    /// ARP and all else that is not IP, or not whole.
+    NotIp,
+}
+
+impl Kind {
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TaggedTcp => "tagged TCP, payload",
+            Self::TaggedUdp => "tagged UDP, payload",
+            Self::TaggedEmpty => "tagged, no payload",
+            Self::TaggedOther => "tagged, other",
+            Self::Untagged => "untagged IP",
+            Self::NotIp => "not IP",
+        }
+    }
+}
+
+/// What a replay found. The serialised fields are those of `gradwire replay --json`.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    /// Frames replayed.
+    pub frames: u64,
+    /// Frames whose type of service matches the rule, with payload or not.
+    pub tagged: u64,
+    /// Frames that egress compressed.
+    pub compressed: u64,
+    /// Frames that carried the mark when they came, and lost it.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub remarked: u64,
+    /// Frames that egress left untouched, by reason.
+    pub untouched: BTreeMap<&'static str, u64>,
+    /// Frames that either engine dropped, by reason.
+    pub dropped: BTreeMap<&'static str, u64>,
+    /// Ethernet bytes of the tagged frames with payload as the hosts sent them: at least 60 bytes each, with
+    /// preamble, FCS and gap (24 bytes).
+    pub wire_bytes_in: u64,
+    /// The same for what went over the wire in their place.
+    pub wire_bytes_out: u64,
+    /// Values in compressed frames.
+    pub values: u64,
+    /// The largest error of any of them, in its frame or in its reassembled stream.
+    pub max_error: f64,
+    /// Values whose error is not below the bound, in frames and in streams.
+    pub violations: u64,
+    /// Untagged frames that did not arrive byte-identical.
+    pub altered_untagged: u64,
+    /// Whether every check held.
+    pub ok: bool,
+    /// What the user should know though no check failed.
+    pub warnings: Vec<String>,
+    /// Tagged TCP streams, each reassembled twice and compared.
+    #[serde(skip)]
+    pub streams: u64,
+    /// The first failures, one line each.
+    #[serde(skip)]
+    pub failures: Vec<String>,
+    /// How many there were.
+    #[serde(skip)]
+    pub failed: u64,
+    /// What happened to each kind of frame.
+    #[serde(skip)]
+    pub kinds: BTreeMap<Kind, BTreeMap<String, u64>>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+impl Report {
+    pub(crate) fn fail(&mut self, what: String) {
+        self.failed += 1;
+        if self.failures.len() < TOLD {
+            self.failures.push(what);
+        }
+    }
+}
+
+/// Compares what was sent (`capture`) with what became of it (`passages`, one for each frame).
+#[must_use]
+pub fn judge(setup: &Setup, capture: &Capture, passages: &[Passage]) -> Report {
+    let mut judge = Judge {
+        setup,
+        tally: Tally::new(setup.rule.params),
+        connections: Connections::new(setup.rule.grid),
+        datagrams: Suspicion::default(),
+        report: Report::default(),
+    };
+    for (frame, passage) in capture.frames.iter().zip(passages) {
+        judge.frame(frame, passage);
+    }
+    judge.finish(capture)
+}
+
+struct Judge<'a> {
+    setup: &'a Setup,
+    tally: Tally,
+    connections: Connections<'a>,
+    datagrams: Suspicion,
+    report: Report,
+}
+
+impl<'a> Judge<'a> {
+    fn frame(&mut self, frame: &'a Frame, passage: &'a Passage) {
+        let view = View::of(&frame.bytes);
+        let rule = &self.setup.rule;
+        let tagged = view.as_ref().is_some_and(|view| (view.tos ^ rule.tos) & rule.mask == 0);
+        let segment = view.as_ref().and_then(|view| view.segment.as_ref());
+        let kind = kind(view.as_ref(), tagged);
+        self.count(kind, frame, passage);
+
+        let delivered = passage.delivered(&frame.bytes);
+        if let Some(Segment { transport: Transport::Udp, payload, flow, .. }) = segment
+            && tagged
+        {
+            let values = payload.start + usize::from(rule.udp_offset);
+            self.datagrams.add(*flow, frame.bytes.get(values..payload.end).unwrap_or(&[]));
+        }
+        let place = segment.and_then(|segment| {
+            let delivered = delivered.and_then(|bytes| bytes.get(segment.payload.clone()));
+            self.connections.add(segment, &frame.bytes[segment.payload.clone()], delivered, tagged)
+        });
+
+        let verdict = match passage.egress {
+            Verdict::Changed { change: Change::Compressed, .. } => match (&view, segment) {
+                _ if !tagged => Err("compressed, though the rule does not match".into()),
+                (Some(view), Some(segment)) => {
+                    let place = place.map(|place| (place.grid_origin, place.again));
+                    self.compressed(frame, passage, view, segment, place)
+                }
+                _ => Err("compressed, though it is not a whole TCP or UDP packet".into()),
+            },
+            Verdict::Changed { .. } => remarked(frame, passage, view.as_ref(), self.setup.mark),
+            _ if delivered == Some(&frame.bytes) => Ok(()),
+            _ if delivered.is_none() => Err("dropped".into()),
+            _ => Err("left untouched by egress, but not as it was when it arrived".into()),
+        };
+        if let Err(what) = verdict {
+            self.report.altered_untagged += u64::from(!tagged);
+            self.report.fail(format!("frame {} ({}): {what}", frame.number, kind.name()));
+        }
+    }
+
+    fn count(&mut self, kind: Kind, frame: &Frame, passage: &Passage) {
+        let report = &mut self.report;
+        report.frames += 1;
+        report.tagged += u64::from(kind < Kind::Untagged);
+        let mut outcome = match passage.egress {
+            Verdict::Changed { change, .. } => {
+                report.compressed += u64::from(change == Change::Compressed);
+                report.remarked += u64::from(change == Change::Remarked);
+                change.name().to_owned()
+            }
+            Verdict::Untouched(reason) => {
+                *report.untouched.entry(reason.name()).or_default() += 1;
+                reason.name().to_owned()
+            }
+            Verdict::Dropped(_) => String::new(),
+        };
+        for verdict in [Some(passage.egress), passage.ingress].into_iter().flatten() {
+            if let Verdict::Dropped(reason) = verdict {
+                *report.dropped.entry(reason.name()).or_default() += 1;
+                outcome = format!("dropped ({reason})");
+            }
+        }
+        *report.kinds.entry(kind).or_default().entry(outcome).or_default() += 1;
+        if matches!(kind, Kind::TaggedTcp | Kind::TaggedUdp) {
+            report.wire_bytes_in += wire_len(&frame.bytes);
+            report.wire_bytes_out += passage.on_wire(&frame.bytes).map_or(0, wire_len);
+        }
+    }
+
+    /// Checks a frame that egress has compressed. For TCP, `place` is where a value starts, if the capture
+    /// shows it, and whether the sender had sent any of these bytes before.
+    fn compressed(
+        &mut self,
+        frame: &Frame,
+        passage: &Passage,
+        view: &View,
+        segment: &Segment,
+        place: Option<(Option<u32>, bool)>,
+    ) -> Result<(), String> {
+        let sent = &frame.bytes[..];
+        let payload_at = segment.payload.start;
+        let wire = passage.on_wire(sent).ok_or("dropped by egress")?;
+        match self.setup.rule.framing {
+            Framing::InPlace if wire.get(..payload_at) != sent.get(..payload_at) => {
+                return Err("in-place framing changed a header on the wire".into());
+            }
+            Framing::InPlace => {}
+            Framing::Routed => self.routed_wire(wire, view)?,
+        }
+
+        if wire_len(wire) >= wire_len(sent) {
+            return Err("compressed, but not shorter on the wire".into());
+        }
+
+        let got = passage.delivered(sent).ok_or("dropped by ingress")?;
+        if !matches!(passage.ingress, Some(Verdict::Changed { change: Change::Restored, .. })) {
+            return Err("compressed, but not restored".into());
+        }
+        if got.len() != sent.len() {
+            return Err(format!("{} bytes long when it arrived, {} when sent", got.len(), sent.len()));
+        }
+        let differs = |at: &usize| sent[*at] != got[*at] && !segment.checksum_at.contains(at);
+        if let Some(at) = (0..payload_at).find(differs) {
+            return Err(format!("header byte {at} is {:#04x}, was {:#04x}", got[at], sent[at]));
+        }
+        let got_view = View::of(got).ok_or("no IP packet when it arrived")?;
+        let got_checksum = got_view.segment.map(|segment| segment.checksum);
+        if !got_view.ip_checksum_ok {
+            return Err("wrong IPv4 header checksum when it arrived".into());
+        }
+        match (segment.checksum, got_checksum) {
+            (Checksum::Absent, Some(Checksum::Absent)) | (Checksum::NotJudged, Some(Checksum::NotJudged)) => {
+            }
+            (Checksum::Valid | Checksum::Wrong, Some(Checksum::Valid)) => {}
+            (before, after) => {
+                return Err(format!("checksum {before:?} when sent, {after:?} when it arrived"));
+            }
+        }
+
+        let head_len = match segment.transport {
+            Transport::Udp => usize::from(self.setup.rule.udp_offset),
+            Transport::Tcp { .. } if self.setup.rule.grid == Grid::Payload => 0,
+            Transport::Tcp { seq, .. } => {
+                let (origin, again) = place.ok_or("no connection")?;
+                if again {
+                    return Err("sent again, but compressed".into());
+                }
+                let origin = origin.ok_or("compressed, though the capture has no SYN of its connection")?;
+                (origin.wrapping_sub(seq) % 4) as usize
+            }
+        };
+        if sent[segment.payload.end..] != got[segment.payload.end..] {
+            return Err("a byte behind the packet changed".into());
+        }
+        let (sent, got) = (&sent[segment.payload.clone()], &got[segment.payload.clone()]);
+        let head_len = head_len.min(sent.len());
+        let tail_at = sent.len() - (sent.len() - head_len) % 4;
+        if sent[..head_len] != got[..head_len] || sent[tail_at..] != got[tail_at..] {
+            return Err("a payload byte outside the values changed".into());
+        }
+        let violations = self.tally.violations;
+        self.tally.bytes(&sent[head_len..tail_at], &got[head_len..tail_at]);
+        match self.tally.violations - violations {
+            0 => Ok(()),
+            some => Err(format!("{some} values not within the bound")),
+        }
+    }
+
+    /// A compressed frame on the wire has to look right to routers, and wrong to a host without a decompressor.
+    fn routed_wire(&self, wire: &[u8], sent: &View) -> Result<(), String> {
+        let view = View::of(wire).ok_or("no IP packet on the wire")?;
+        let marked = self.setup.mark & !ECN | sent.tos & ECN;
+        if view.tos != marked {
+            return Err(format!("type of service {:#04x} on the wire, expected {marked:#04x}", view.tos));
+        }
+        if !view.ip_checksum_ok {
+            return Err("wrong IPv4 header checksum on the wire".into());
+        }
+        match view.segment.map(|segment| segment.checksum) {
+            Some(Checksum::Wrong | Checksum::NotJudged) => Ok(()),
+            other => {
+                Err(format!("checksum {other:?} on the wire: a host without a decompressor would accept it"))
+            }
+        }
+    }
+
+    fn finish(mut self, capture: &Capture) -> Report {
+        let mut suspicion = self.datagrams;
+        let streams = self.connections.judge(&self.tally, &mut suspicion, &mut self.report);
+        let report = &mut self.report;
+        report.values = self.tally.values;
+        report.max_error = self.tally.max_error.max(streams.max_error);
+        report.violations = self.tally.violations + streams.violations;
+        report.ok = report.failed == 0 && report.violations == 0;
+        if capture.cut > 0 {
+            let cut = capture.cut;
+            report
+                .warnings
+                .push(format!("{cut} frames cut by a snap length were left out: capture with a longer one"));
+        }
+        report.warnings.extend(suspicion.warnings());
+        self.report
+    }
+}
+
+fn kind(view: Option<&View>, tagged: bool) -> Kind {
+    match view {
+        None => Kind::NotIp,
+        Some(_) if !tagged => Kind::Untagged,
+        Some(View { segment: None, .. }) => Kind::TaggedOther,
+        Some(View { segment: Some(segment), .. }) => match segment.transport {
+            _ if segment.payload.is_empty() => Kind::TaggedEmpty,
+            Transport::Tcp { .. } => Kind::TaggedTcp,
+            Transport::Udp => Kind::TaggedUdp,
+        },
+    }
+}
+
+/// A frame that came with the mark may lose it and nothing else.
+fn remarked(frame: &Frame, passage: &Passage, view: Option<&View>, mark: u8) -> Result<(), String> {
+    let view =
+        view.filter(|view| view.tos & !ECN == mark & !ECN).ok_or("re-marked, though it had no mark")?;
+    let got = passage.delivered(&frame.bytes).ok_or("re-marked, and then dropped")?;
+    let got_view = View::of(got).ok_or("no IP packet when it arrived")?;
+    let right = View { tos: view.tos & ECN, ..view.clone() };
+    // In IPv4 the type of service and the header checksum differ, in IPv6 the traffic class.
+    let differing = frame.bytes.iter().zip(got).filter(|(sent, got)| sent != got).count();
+    if got_view != right || got.get(..frame.bytes.len()).is_none() || differing > 3 {
+        return Err("re-marked, and changed in other ways".into());
+    }
+    Ok(())
+}
+
+fn wire_len(frame: &[u8]) -> u64 {
+    (frame.len().max(MIN_FRAME_LEN) + WIRE_OVERHEAD) as u64
+}

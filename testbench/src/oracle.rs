@@ -1,0 +1,174 @@
+//! Judgements about values, shared by `check`, `replay` and the tests.
+//!
+//! They use `f64` and the bound alone, nothing of the codec that they judge.
+
+use gradwire::codec::Params;
+
+/// The difference between a value and what came back for it, both as `f32` bit patterns.
+///
+/// 0 where the bits are equal, also of NaN and infinities; infinite where one of the two is not finite.
+#[must_use]
+pub fn error(sent: u32, got: u32) -> f64 {
+    if sent == got {
+        return 0.0;
+    }
+    let difference = (f64::from(f32::from_bits(sent)) - f64::from(f32::from_bits(got))).abs();
+    if difference.is_nan() { f64::INFINITY } else { difference }
+}
+
+/// The bound `2^(x-b)`, exactly.
+#[must_use]
+pub fn bound(params: Params) -> f64 {
+    f64::from(params.x()).exp2() * (-f64::from(params.b())).exp2()
+}
+
+/// Values compared so far: how many, how far off, how many too far.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    bound: f64,
+    /// Values compared.
+    pub values: u64,
+    /// The largest error of one value.
+    pub max_error: f64,
+    /// Values whose error is not below the bound.
+    pub violations: u64,
+    squared_error: f64,
+    squared_sent: f64,
+    squared_got: f64,
+}
+
+impl Tally {
+    /// An empty tally that judges by the bound of `params`.
+    #[must_use]
+    pub fn new(params: Params) -> Self {
+        Self::with_bound(bound(params))
+    }
+
+    /// An empty tally with the same bound.
+    #[must_use]
+    pub fn new_like(other: &Self) -> Self {
+        Self::with_bound(other.bound)
+    }
+
+    const fn with_bound(bound: f64) -> Self {
+        Self {
+            bound,
+            values: 0,
+            max_error: 0.0,
+            violations: 0,
+            squared_error: 0.0,
+            squared_sent: 0.0,
+            squared_got: 0.0,
+        }
+    }
+
+    /// Compares one value; the bound is strict: `|f - f'| < 2^(x-b)`.
+    pub fn value(&mut self, sent: u32, got: u32) {
+        let error = error(sent, got);
+        self.values += 1;
+        self.max_error = self.max_error.max(error);
+        self.violations += u64::from(error >= self.bound);
+        let (sent, got) = (f64::from(f32::from_bits(sent)), f64::from(f32::from_bits(got)));
+        if error.is_finite() && sent.is_finite() {
+            self.squared_error += error * error;
+            self.squared_sent += sent * sent;
+            self.squared_got += got * got;
+        }
+    }
+
+    /// Compares the whole values of two byte strings; what follows the last whole value is not looked at.
+    pub fn bytes(&mut self, sent: &[u8], got: &[u8]) {
+        for (sent, got) in sent.as_chunks::<4>().0.iter().zip(got.as_chunks::<4>().0) {
+            self.value(u32::from_le_bytes(*sent), u32::from_le_bytes(*got));
+        }
+    }
+
+    /// The root of the mean squared error over the finite values.
+    #[must_use]
+    pub fn rms_error(&self) -> f64 {
+        if self.values == 0 { 0.0 } else { (self.squared_error / self.values as f64).sqrt() }
+    }
+
+    /// `1 - ||f'|| / ||f||`, the share of the vector's Euclidean norm that truncation took; 0 for a zero vector.
+    #[must_use]
+    pub fn norm_lost(&self) -> f64 {
+        if self.squared_sent == 0.0 { 0.0 } else { 1.0 - (self.squared_got / self.squared_sent).sqrt() }
+    }
+}
+
+/// The scale exponent that brings the largest finite magnitude of `values` (little-endian `f32`s) into
+/// [0.5, 1), as near as the codec's range allows; 0 where there is none above zero.
+#[must_use]
+pub fn scale_to_peak(values: &[u8]) -> i8 {
+    let peak = values
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|value| f32::from_le_bytes(*value).abs())
+        .filter(|magnitude| magnitude.is_finite())
+        .fold(0.0f32, f32::max);
+    if peak == 0.0 {
+        return 0;
+    }
+    // A biased exponent of 126 is [0.5, 1).
+    let exponent = (peak.to_bits() >> 23) as i32 - 126;
+    exponent.clamp(i32::from(Params::MIN_SCALE), i32::from(i8::MAX)) as i8
+}
+
+/// How many of `values` (little-endian `f32`s) are subnormal and not zero.
+///
+/// Small integers, lengths and flags look like that when read as `f32`; gradients do not.
+#[must_use]
+pub fn nonzero_subnormals(values: &[u8]) -> u64 {
+    let subnormal = |value: &&[u8; 4]| f32::from_le_bytes(**value).is_subnormal();
+    values.as_chunks::<4>().0.iter().filter(subnormal).count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gradwire::codec::Split;
+
+    #[test]
+    fn the_bound_is_strict_and_exact() {
+        let params = Params::new(10, Split::Dense, 0).unwrap();
+        assert_eq!(bound(params), 1.0 / 1024.0);
+        let mut tally = Tally::new(params);
+        tally.value(1.0f32.to_bits(), (1.0f32 - 1.0 / 1024.0).to_bits());
+        assert_eq!(tally.violations, 1);
+        tally.value(1.0f32.to_bits(), (1.0f32 - 0.9 / 1024.0).to_bits());
+        assert_eq!((tally.violations, tally.values), (1, 2));
+    }
+
+    #[test]
+    fn what_is_not_finite_must_come_back_bit_by_bit() {
+        let nan = 0x7fc0_0001;
+        assert_eq!(error(nan, nan), 0.0);
+        assert_eq!(error(nan, nan + 1), f64::INFINITY);
+        assert_eq!(error(f32::INFINITY.to_bits(), f32::MAX.to_bits()), f64::INFINITY);
+        assert_eq!(error((-0.0f32).to_bits(), 0), 0.0);
+    }
+
+    #[test]
+    fn norm_lost_is_a_share() {
+        let mut tally = Tally::new(Params::DEFAULT);
+        tally.value(3.0f32.to_bits(), 3.0f32.to_bits());
+        tally.value(4.0f32.to_bits(), 0);
+        assert!((tally.norm_lost() - 0.4).abs() < 1e-12);
+        assert!((tally.rms_error() - (16.0f64 / 2.0).sqrt()).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_scale_brings_the_peak_below_one() {
+        for (peak, x) in [(1.0f32, 1), (0.99, 0), (0.5, 0), (0.49, -1), (-3.0, 2), (0.0, 0), (1e-38, -80)] {
+            let values: Vec<u8> = [0.0, peak, f32::NAN].iter().flat_map(|v| v.to_le_bytes()).collect();
+            assert_eq!(scale_to_peak(&values), x, "{peak}");
+        }
+    }
+
+    #[test]
+    fn integers_look_subnormal() {
+        let values: Vec<u8> = [1u32, 0, 48, 0x3f80_0000].iter().flat_map(|v| v.to_le_bytes()).collect();
+        assert_eq!(nonzero_subnormals(&values), 2);
+    }
+}

@@ -1,0 +1,140 @@
+//! Sends the frames of a capture through the dataplane: sender's egress, wire, receiver's ingress.
+//!
+//! - *Hosts.* A capture from a bridge holds the frames of several hosts, and each has a card of its own: there
+//!   is one egress engine for each source MAC address. Ingress keeps no state of flows, so one stands for all.
+//! - *Time* is the capture's: milliseconds since its first frame, never backwards.
+//! - *Wire.* A frame that egress has changed is padded to the Ethernet minimum of 60 bytes, as the MAC does.
+//!   A frame left untouched goes on as it was captured.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use gradwire::engine::{Egress, Ingress, Millis};
+use gradwire::error::RulesError;
+use gradwire::rules::{DEFAULT_MARK, Rule, Rules};
+use gradwire::verdict::Verdict;
+
+use crate::capture::{Capture, Frame};
+
+/// Shortest frame that Ethernet carries, without FCS.
+pub const MIN_FRAME_LEN: usize = 60;
+
+/// 512 flows a host.
+const SETS: usize = 64;
+/// So many hosts have an engine of their own; further ones share the engine of MAC address zero. It bounds
+/// the memory that a capture with made-up addresses can ask for.
+const MAX_HOSTS: usize = 256;
+/// Ethernet header with two VLAN tags: what a restored frame may have besides its IP packet.
+const MAX_LINK_LEN: usize = 22;
+
+/// The one rule that a replay uses, and the mark of compressed frames.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Which frames, and what is done to them.
+    pub rule: Rule,
+    /// Type of service of compressed frames in routed framing.
+    pub mark: u8,
+}
+
+impl Setup {
+    /// The default mark with `rule`.
+    #[must_use]
+    pub const fn new(rule: Rule) -> Self {
+        Self { rule, mark: DEFAULT_MARK }
+    }
+
+    /// The rules as the engines take them.
+    ///
+    /// # Errors
+    /// The rule contradicts itself or matches the mark.
+    pub fn rules(&self) -> Result<Rules, RulesError> {
+        Rules::new(&[self.rule], self.mark)
+    }
+}
+
+/// What became of one frame. Bytes are kept only where they differ from those before.
+#[derive(Clone, Debug)]
+pub struct Passage {
+    /// What the sender's card did.
+    pub egress: Verdict,
+    /// What the receiver's card did; `None` where nothing reached it.
+    pub ingress: Option<Verdict>,
+    pub(crate) changed_wire: Option<Vec<u8>>,
+    pub(crate) changed_delivered: Option<Vec<u8>>,
+}
+
+impl Passage {
+    /// The frame on the wire, where `frame` is what the sender had; `None` where egress dropped it.
+    #[must_use]
+    pub fn on_wire<'a>(&'a self, frame: &'a [u8]) -> Option<&'a [u8]> {
+        match self.egress {
+            Verdict::Dropped(_) => None,
+            _ => Some(self.changed_wire.as_deref().unwrap_or(frame)),
+        }
+    }
+
+    /// The frame that the receiving host gets, where `frame` is what the sender had; `None` where it was
+    /// dropped on the way.
+    #[must_use]
+    pub fn delivered<'a>(&'a self, frame: &'a [u8]) -> Option<&'a [u8]> {
+        match self.ingress? {
+            Verdict::Dropped(_) => None,
+            _ => self.changed_delivered.as_deref().or_else(|| self.on_wire(frame)),
+        }
+    }
+}
+
+/// The engines of all hosts of a capture.
+pub struct Path {
+    rules: Rules,
+    hosts: HashMap<[u8; 6], Box<Egress<SETS>>>,
+    ingress: Ingress,
+    start: Option<Duration>,
+    now: Millis,
+    out: Vec<u8>,
+}
+
+impl Path {
+    /// Engines for the frames of `capture`, whose longest IP packet, but at least 1500 bytes, is the MTU.
+    ///
+    /// # Errors
+    /// Those of [`Setup::rules`].
+    pub fn new(setup: &Setup, capture: &Capture) -> Result<Self, RulesError> {
+        const ETHERNET_HEADER_LEN: usize = 14;
+        let rules = setup.rules()?;
+        let longest = capture.frames.iter().map(|frame| frame.bytes.len()).max().unwrap_or(0);
+        let mtu = u16::try_from(longest.saturating_sub(ETHERNET_HEADER_LEN)).unwrap_or(u16::MAX).max(1500);
+        let ingress = Ingress::new(rules.clone(), mtu);
+        let out = vec![0; longest.max(usize::from(mtu) + MAX_LINK_LEN)];
+        Ok(Self { rules, hosts: HashMap::new(), ingress, start: None, now: Millis(0), out })
+    }
+
+    /// Sends one frame, the next in the order of the capture.
+    pub fn send(&mut self, frame: &Frame) -> Passage {
+        let start = *self.start.get_or_insert(frame.time);
+        let elapsed = frame.time.saturating_sub(start).as_millis();
+        self.now = self.now.max(Millis(u64::try_from(elapsed).unwrap_or(u64::MAX)));
+
+        let source = frame.bytes.get(6..12).and_then(|mac| mac.try_into().ok()).unwrap_or_default();
+        let full = self.hosts.len() >= MAX_HOSTS && !self.hosts.contains_key(&source);
+        let host = if full { [0; 6] } else { source };
+        // The seed only has to be hard to guess for a sender; a replay is better repeatable.
+        let egress = self.hosts.entry(host).or_insert_with(|| Box::new(Egress::new(self.rules.clone(), 0)));
+
+        let verdict = egress.process(&frame.bytes, &mut self.out, self.now);
+        let mut passage =
+            Passage { egress: verdict, ingress: None, changed_wire: None, changed_delivered: None };
+        if let Verdict::Changed { len, .. } = verdict {
+            let mut wire = self.out.get(..len).unwrap_or(&self.out).to_vec();
+            wire.resize(wire.len().max(MIN_FRAME_LEN), 0);
+            passage.changed_wire = Some(wire);
+        }
+        let Some(wire) = passage.on_wire(&frame.bytes) else { return passage };
+        let verdict = self.ingress.process(wire, &mut self.out);
+        passage.ingress = Some(verdict);
+        if let Verdict::Changed { len, .. } = verdict {
+            passage.changed_delivered = Some(self.out.get(..len).unwrap_or(&self.out).to_vec());
+        }
+        passage
+    }
+}

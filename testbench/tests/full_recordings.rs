@@ -1,0 +1,107 @@
+//! All recordings, most of which are too large for the project. Run as the `ignore` reasons say.
+
+mod support;
+
+use std::fs;
+
+use gradwire::codec::{Params, Split};
+use gradwire::rules::{Framing, Rule};
+use gradwire_testbench::cmd::check::{DEFAULT_BOUNDS, Scale, measure_all};
+use gradwire_testbench::recordings::load;
+use support::{capture, check_streams, files, full_recordings, published, replayed, replayed_with, sha256};
+
+#[test]
+#[ignore = "needs the full recordings: GRADWIRE_RECORDINGS=<dir> cargo test --release -- --ignored"]
+fn files_are_those_of_the_manifest() {
+    let folder = full_recordings();
+    let manifest: serde_json::Value =
+        serde_json::from_slice(&fs::read(folder.join("manifest.json")).unwrap()).unwrap();
+    for part in ["dumps", "pcaps"] {
+        for entry in manifest[part].as_array().unwrap() {
+            let file = entry["file"].as_str().unwrap();
+            assert_eq!(
+                sha256(&fs::read(folder.join(file)).unwrap()),
+                entry["sha256"].as_str().unwrap(),
+                "{file}"
+            );
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs the full recordings: GRADWIRE_RECORDINGS=<dir> cargo test --release -- --ignored"]
+fn all_ratios_are_the_published_ones() {
+    let recordings = load(&[full_recordings()]).unwrap();
+    let report = measure_all(&recordings, &DEFAULT_BOUNDS, Split::Dense, Scale::Fixed(0)).unwrap();
+    let published = published();
+    let mut compared = 0;
+    for row in &report.recordings {
+        let Some(expected) = published.get(&row.name) else { continue };
+        let at = DEFAULT_BOUNDS.iter().position(|bound| *bound == row.bound).unwrap();
+        let expected = expected[at];
+        assert!((row.ratio - expected).abs() <= 0.01, "{} {}: {} {expected}", row.name, row.bound, row.ratio);
+        compared += 1;
+    }
+    assert_eq!(compared, 39, "13 recordings, 3 bounds");
+}
+
+#[test]
+#[ignore = "needs the full recordings: GRADWIRE_RECORDINGS=<dir> cargo test --release -- --ignored"]
+fn no_bound_is_violated_in_either_split_at_any_scale() {
+    let recordings = load(&[full_recordings()]).unwrap();
+    for split in [Split::Dense, Split::Paper] {
+        for scale in [Scale::Fixed(0), Scale::Auto] {
+            let report = measure_all(&recordings, &DEFAULT_BOUNDS, split, scale).unwrap();
+            for row in &report.recordings {
+                assert_eq!(row.violations, 0, "{} {:?}", row.name, row.params);
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs the full recordings: GRADWIRE_RECORDINGS=<dir> cargo test --release -- --ignored"]
+fn reassembly_gives_the_streams_that_the_workers_sent() {
+    let checked: usize = files(&full_recordings(), "pcap").iter().map(|path| check_streams(path)).sum();
+    assert_eq!(checked, 8 * 8, "eight captures of values, four workers, two policies");
+}
+
+#[test]
+#[ignore = "needs the full recordings: GRADWIRE_RECORDINGS=<dir> cargo test --release -- --ignored"]
+fn all_captures_replay_in_both_framings() {
+    let captures = files(&full_recordings(), "pcap");
+    assert_eq!(captures.len(), 9);
+    for path in captures {
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let capture = capture(&path);
+        for framing in [Framing::InPlace, Framing::Routed] {
+            for (bound, split) in [(10, Split::Dense), (10, Split::Paper), (6, Split::Dense)] {
+                let params = Params::new(bound, split, 0).unwrap();
+                let report = replayed_with(&capture, Rule { framing, params, ..Rule::DEFAULT });
+                assert!(report.ok, "{name} {framing:?} {params:?}: {:?}", report.failures);
+            }
+            let report = replayed(&capture, framing);
+            assert!(report.compressed > 0 && report.dropped.is_empty(), "{name} {framing:?}");
+            let suspicious = name.starts_with("gloo");
+            assert_eq!(!report.warnings.is_empty(), suspicious, "{name}: {:?}", report.warnings);
+            let off_grid = report.untouched.get("off-grid").copied().unwrap_or(0);
+            let cut_off_grid =
+                ["ring4_mtu1450", "ring4_mtu9001", "ring4_oddwrites", "ring4_loss"].contains(&&name[..]);
+            // Routed framing compresses off-grid segments; in-place framing passes them untouched.
+            assert_eq!(off_grid > 0, cut_off_grid && framing == Framing::InPlace, "{name} {framing:?}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs the full recordings: GRADWIRE_RECORDINGS=<dir> cargo test --release -- --ignored"]
+fn tagged_frames_are_those_of_the_manifest() {
+    let folder = full_recordings();
+    let manifest: serde_json::Value =
+        serde_json::from_slice(&fs::read(folder.join("manifest.json")).unwrap()).unwrap();
+    for entry in manifest["pcaps"].as_array().unwrap() {
+        let report = replayed(&capture(&folder.join(entry["file"].as_str().unwrap())), Framing::Routed);
+        assert_eq!(report.frames, entry["packets"].as_u64().unwrap());
+        assert_eq!(report.tagged, entry["tagged"].as_u64().unwrap());
+    }
+}

@@ -1,0 +1,105 @@
+//! The recordings inside the project: they are what they should be, and every check on them holds.
+
+mod support;
+
+use std::fs;
+
+use gradwire::codec::Split;
+use gradwire::rules::{Framing, Rule};
+use gradwire_testbench::cmd::check::{DEFAULT_BOUNDS, Scale, measure_all};
+use gradwire_testbench::recordings::{CAPTURES, GRADIENTS, builtin};
+use support::{capture, check_streams, files, published, recordings, replayed, replayed_with, sha256};
+
+#[test]
+fn every_file_is_the_one_that_the_readme_names() {
+    let readme = fs::read_to_string(recordings().join("README.md")).unwrap();
+    let mut named = 0;
+    for line in readme.lines() {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        if let [_, file, hash, ..] = cells[..]
+            && hash.len() == 66
+        {
+            let bytes = fs::read(recordings().join(file.trim_matches('`'))).unwrap();
+            assert_eq!(sha256(&bytes), hash.trim_matches('`'), "{file}");
+            named += 1;
+        }
+    }
+    assert_eq!(named, fs::read_dir(recordings()).unwrap().count() - 1, "all files but the README");
+}
+
+#[test]
+fn every_recording_is_built_in() {
+    let names = |extension| {
+        let name = |path: &std::path::PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
+        files(&recordings(), extension).iter().map(name).collect::<Vec<_>>()
+    };
+    assert_eq!(names("npy"), GRADIENTS.iter().map(|file| file.name).collect::<Vec<_>>());
+    assert_eq!(names("pcap"), CAPTURES.iter().map(|file| file.name).collect::<Vec<_>>());
+}
+
+#[test]
+fn ratios_are_the_published_ones() {
+    let published = published();
+    let report = measure_all(&builtin().unwrap(), &DEFAULT_BOUNDS, Split::Dense, Scale::Fixed(0)).unwrap();
+    assert_eq!(report.recordings.len(), 12);
+    for row in report.recordings {
+        let at = DEFAULT_BOUNDS.iter().position(|bound| *bound == row.bound).unwrap();
+        let expected = published[&row.name][at];
+        assert!((row.ratio - expected).abs() <= 0.01, "{} {}: {} {expected}", row.name, row.bound, row.ratio);
+    }
+}
+
+#[test]
+fn no_bound_is_violated_in_either_split_at_any_scale() {
+    for split in [Split::Dense, Split::Paper] {
+        for scale in [Scale::Fixed(0), Scale::Auto] {
+            let report = measure_all(&builtin().unwrap(), &DEFAULT_BOUNDS, split, scale).unwrap();
+            for row in &report.recordings {
+                assert_eq!(row.violations, 0, "{} {:?}", row.name, row.params);
+                let bound = 2f64.powi(i32::from(row.params.x()) - i32::from(row.bound));
+                assert!(row.max_error > 0.0 && row.max_error < bound, "{} {:?}", row.name, row.params);
+                let classes = row.classes;
+                assert!((classes.zero + classes.byte + classes.half + classes.raw - 1.0).abs() < 1e-9);
+                if scale == Scale::Auto {
+                    assert_eq!(classes.raw, 0.0, "the peak is below 1");
+                }
+            }
+            assert!(report.ok);
+        }
+    }
+}
+
+#[test]
+fn reassembly_gives_the_streams_that_the_workers_sent() {
+    for path in files(&recordings(), "pcap") {
+        assert_eq!(check_streams(&path), 8, "four workers, two policies");
+    }
+}
+
+#[test]
+fn captures_replay_in_both_framings() {
+    for path in files(&recordings(), "pcap") {
+        let capture = capture(&path);
+        for framing in [Framing::InPlace, Framing::Routed] {
+            for bound in DEFAULT_BOUNDS {
+                for split in [Split::Dense, Split::Paper] {
+                    let params = gradwire::codec::Params::new(bound, split, 0).unwrap();
+                    let report = replayed_with(&capture, Rule { framing, params, ..Rule::DEFAULT });
+                    assert!(report.ok, "{} {framing:?}: {:?}", path.display(), report.failures);
+                }
+            }
+            let report = replayed(&capture, framing);
+            let outcomes = report.compressed + report.untouched.values().sum::<u64>();
+            assert_eq!((outcomes, report.altered_untagged), (report.frames, 0));
+            assert!(report.dropped.is_empty() && report.warnings.is_empty());
+            assert!(report.compressed > 0 && report.values > 0 && report.streams == 4);
+            assert!(report.wire_bytes_out < report.wire_bytes_in);
+            let off_grid = report.untouched.get("off-grid").copied().unwrap_or(0);
+            assert_eq!(
+                off_grid > 0,
+                framing == Framing::InPlace,
+                "only in-place framing passes off-grid segments"
+            );
+        }
+    }
+}
