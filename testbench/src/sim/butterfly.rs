@@ -6,19 +6,24 @@ use super::mechanism::{Cluster, Exchange};
 use super::network::{Dest, Message};
 use super::{Content, Scenario};
 
+/// Iterations that can be under way at once: with a staleness of 1, whoever begins iteration k+4 has the sum
+/// of k+2, to which a worker contributes only when it is done with k.
+const UNDER_WAY: usize = 4;
+
 pub(super) struct Butterfly {
     rounds: u32,
     symmetric: bool,
-    /// Rounds begun, and a bit for each round received, of [worker][parameter], for this iteration and the next.
-    state: Vec<[State; 2]>,
-    /// Workers that are not done with [parameter], likewise.
+    /// Of [worker][parameter], for each iteration under way.
+    state: Vec<[State; UNDER_WAY]>,
+    /// Workers that are not done with [parameter], for this iteration and the next.
     behind: Vec<[u32; 2]>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct State {
-    /// The gradient is there and rounds below this one are complete.
+    /// The round that waits for its exchange.
     begun: Option<u32>,
+    /// A bit for each round whose exchange has come.
     received: u32,
 }
 
@@ -30,14 +35,14 @@ impl Butterfly {
         Self {
             rounds: scenario.workers.ilog2(),
             symmetric,
-            state: vec![[State::default(); 2]; workers as usize * rows],
+            state: vec![[State::default(); UNDER_WAY]; workers as usize * rows],
             behind: vec![[workers; 2]; rows],
         }
     }
 
     fn state(&mut self, worker: u32, message: Message) -> &mut State {
         let slot = worker as usize * self.behind.len() + message.item as usize;
-        &mut self.state[slot][message.iteration as usize % 2]
+        &mut self.state[slot][message.iteration as usize % UNDER_WAY]
     }
 
     /// Begins `round`, and every following one whose exchange has already come.

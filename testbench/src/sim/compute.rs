@@ -84,6 +84,8 @@ pub(super) struct Worker {
     busy: bool,
     /// This iteration's compute time over the profile's, in 2^-32.
     pace: u64,
+    /// Added to the next row.
+    delay: Picos,
     /// How many versions of each parameter have arrived.
     versions: Vec<u32>,
 }
@@ -91,7 +93,12 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) fn new(number: u32, rows: usize, jitter: Jitter) -> Self {
         let pace = pace(jitter, number, 0);
-        Self { next: Next::Forward(0), iteration: 0, busy: false, pace, versions: vec![0; rows] }
+        Self { next: Next::Forward(0), iteration: 0, busy: false, pace, delay: 0, versions: vec![0; rows] }
+    }
+
+    /// Makes the next row take `delay` longer.
+    pub(super) fn delay(&mut self, delay: Picos) {
+        self.delay = delay;
     }
 
     /// One more version of `parameter` is there.
@@ -118,7 +125,8 @@ impl Worker {
             Next::Backward(row) => profile.backward[row as usize],
         };
         self.busy = true;
-        Some(((u128::from(time) * u128::from(self.pace)) >> 32) as Picos)
+        let time = ((u128::from(time) * u128::from(self.pace)) >> 32) as Picos;
+        Some(time + core::mem::take(&mut self.delay))
     }
 
     /// The row that was started is done.

@@ -190,10 +190,15 @@ impl<'a> Cluster<'a> {
     pub(super) fn new(scenario: &'a Scenario, network: Network, workers: u32) -> Self {
         let rows = scenario.model.parameters.len();
         let iterations = scenario.iterations() as usize;
+        let mut workers: Vec<_> =
+            (0..workers).map(|number| Worker::new(number, rows, scenario.jitter)).collect();
+        for &(worker, late) in &scenario.late {
+            workers[worker as usize].delay(late);
+        }
         Self {
             network,
             scenario,
-            workers: (0..workers).map(|number| Worker::new(number, rows, scenario.jitter)).collect(),
+            workers,
             left: vec![rows; iterations],
             finished: vec![0; iterations],
             first_row: vec![0; iterations],
@@ -267,8 +272,11 @@ impl<'a> Cluster<'a> {
             "the exchange came to a halt before it was complete"
         );
         let iteration = match *self.first_row {
-            [.., before, _, last] => (last - before) / 2,
-            _ => self.finished[0],
+            [_] => self.finished[0],
+            [first, _, third] => (third - first) / 2,
+            // A pipeline has to fill, and its last iterations have the network to themselves.
+            [.., fourth, _, _, _, eighth, _, _] => (eighth - fourth) / 4,
+            _ => unreachable!("see Scenario::iterations"),
         };
         let hosts = 0..self.network.hosts();
         Outcome {

@@ -118,6 +118,8 @@ pub struct Scenario {
     pub staleness: u32,
     /// Variation of compute time.
     pub jitter: Jitter,
+    /// Workers that begin their first pass late: (worker, by how much).
+    pub late: Vec<(u32, Picos)>,
     /// Simulate every worker even where they are all alike.
     pub full: bool,
 }
@@ -126,7 +128,8 @@ pub struct Scenario {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Time of an iteration. With a barrier: until all gradients are in. Without: the mean distance of the
-    /// times at which the first row's gradient is in, over the last two iterations.
+    /// times at which the first row's gradient is in, from the first to the third iteration, or from the
+    /// fourth to the eighth of a pipeline.
     pub iteration: Picos,
     /// Events processed.
     pub events: u64,
@@ -152,6 +155,7 @@ impl Scenario {
             barrier: true,
             staleness: 0,
             jitter: Jitter::default(),
+            late: Vec::new(),
             full: false,
         }
     }
@@ -187,6 +191,7 @@ impl Scenario {
             (workers > 0, "the number of workers"),
             (links.bandwidth > 0 && links.exceptions.iter().all(|&(_, rate)| rate > 0), "the bandwidth"),
             (links.exceptions.iter().all(|&(worker, _)| worker < workers), "the worker of a link rate"),
+            (self.late.iter().all(|&(worker, _)| worker < workers), "the worker that is late"),
             (racks_fit, "the rack size or oversubscription"),
             (self.message != Some(0), "the message size"),
             (self.jitter.amount >= 0.0 && self.jitter.amount <= 1e6, "the jitter"),

@@ -139,6 +139,8 @@ struct Server {
     owner: u32,
     rate: u64,
     free: Picos,
+    /// When the last bit so far is out.
+    tail: Picos,
     bits: u64,
     /// Ordered by time and sequence number; its front is in the heap.
     pending: VecDeque<Pending>,
@@ -177,8 +179,15 @@ impl Network {
         for &(worker, rate) in &links.exceptions {
             rates[worker as usize] = rate;
         }
-        let server =
-            |stage, owner, rate| Server { stage, owner, rate, free: 0, bits: 0, pending: VecDeque::new() };
+        let server = |stage, owner, rate| Server {
+            stage,
+            owner,
+            rate,
+            free: 0,
+            tail: 0,
+            bits: 0,
+            pending: VecDeque::new(),
+        };
         let mut servers: Vec<Server> = (0..hosts)
             .flat_map(|host| HOST_STAGES.map(|stage| (stage, host)))
             .map(|(stage, host)| server(stage, host, rates[host as usize]))
@@ -418,12 +427,15 @@ impl Network {
 
 impl Server {
     /// Serves a message whose head is here at `at`; returns when it starts and when its last bit is out.
+    ///
+    /// A fast link after a slow one is not held up by it: it has room for others between the bits that
+    /// trickle in, but keeps their order.
     fn serve(&mut self, at: Picos, flight: Flight) -> (Picos, Picos) {
         let start = at.max(self.free);
-        // A faster link after a slower one waits for the last bit.
-        self.free = (start + transmission(flight.cost.bits, self.rate)).max(flight.tail);
+        self.free = start + transmission(flight.cost.bits, self.rate);
+        self.tail = self.free.max(flight.tail).max(self.tail);
         self.bits += flight.cost.bits;
-        (start, self.free)
+        (start, self.tail)
     }
 }
 
