@@ -18,6 +18,7 @@ pub mod judge;
 pub mod npy;
 pub mod oracle;
 mod pcapng;
+pub mod plot;
 pub mod progress;
 pub mod recordings;
 pub mod replay;

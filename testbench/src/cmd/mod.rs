@@ -11,9 +11,13 @@ pub mod codec;
 pub mod completions;
 pub mod decode;
 pub mod encode;
+pub mod figures;
 pub mod main_job;
 pub mod man;
+pub mod published;
+pub mod quantity;
 pub mod replay;
+pub mod simulate;
 
 /// Sends recorded gradients and gradient traffic through gradwire's dataplane and checks every value.
 ///
@@ -49,6 +53,8 @@ pub enum Command {
     Encode(encode::Args),
     /// Groups on standard input, little-endian f32 on standard output.
     Decode(decode::Args),
+    /// Simulate training on a cluster.
+    Simulate(Box<simulate::Args>),
     /// Write manual pages.
     Man(man::Args),
     /// Print shell completions.
@@ -66,6 +72,7 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> Result<Outcome, Error> {
         Some(Command::Replay(args)) => replay::run(args, out),
         Some(Command::Encode(args)) => encode::run(args, &mut std::io::stdin().lock(), out),
         Some(Command::Decode(args)) => decode::run(args, &mut std::io::stdin().lock(), out),
+        Some(Command::Simulate(args)) => simulate::run(args, out),
         Some(Command::Man(args)) => man::run(args),
         Some(Command::Completions(args)) => completions::run(args, out),
     }

@@ -9,8 +9,10 @@
 
 mod aggregation;
 mod butterfly;
+pub mod claims;
 mod compression;
 mod compute;
+pub mod figures;
 mod hierarchical_aggregators;
 mod hierarchical_rings;
 mod mechanism;
@@ -20,6 +22,7 @@ mod ps;
 pub mod published;
 mod ring;
 mod time;
+pub mod trace;
 
 pub use compression::{Compression, Content, Headers, Place, RECORDED, Ratios, Wire};
 pub use compute::{Jitter, Profile};
