@@ -128,10 +128,14 @@ fn png(svg: &str) -> Result<Vec<u8>, String> {
     /// Pixels for each SVG unit.
     const DENSITY: f32 = 2.0;
     let mut options = usvg::Options::default();
-    options.fontdb_mut().load_system_fonts();
-    if options.fontdb.is_empty() {
-        return Err("PNG needs a font, and this system has none; SVG does not".into());
-    }
+    let fonts = options.fontdb_mut();
+    fonts.load_system_fonts();
+    // The generic family means Arial here, which many systems do not have.
+    let families: Vec<&str> =
+        fonts.faces().flat_map(|face| &face.families).map(|family| &*family.0).collect();
+    let family = families.iter().find(|family| family.contains("Sans")).or(families.first());
+    let family = (*family.ok_or("PNG needs a font, and this system has none; SVG does not")?).to_owned();
+    fonts.set_sans_serif_family(family);
     let tree = usvg::Tree::from_str(svg, &options).map_err(|error| error.to_string())?;
     let size = tree.size().to_int_size().scale_by(DENSITY).ok_or("an empty picture")?;
     let mut pixels = tiny_skia::Pixmap::new(size.width(), size.height()).ok_or("an empty picture")?;

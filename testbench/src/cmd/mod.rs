@@ -14,6 +14,7 @@ pub mod encode;
 pub mod figures;
 pub mod main_job;
 pub mod man;
+pub mod plan;
 pub mod published;
 pub mod quantity;
 pub mod replay;
@@ -53,6 +54,8 @@ pub enum Command {
     Encode(encode::Args),
     /// Groups on standard input, little-endian f32 on standard output.
     Decode(decode::Args),
+    /// Decide, tensor by tensor, whether compression pays.
+    Plan(Box<plan::Args>),
     /// Simulate training on a cluster.
     Simulate(Box<simulate::Args>),
     /// Write manual pages.
@@ -72,6 +75,7 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> Result<Outcome, Error> {
         Some(Command::Replay(args)) => replay::run(args, out),
         Some(Command::Encode(args)) => encode::run(args, &mut std::io::stdin().lock(), out),
         Some(Command::Decode(args)) => decode::run(args, &mut std::io::stdin().lock(), out),
+        Some(Command::Plan(args)) => plan::run(args, out),
         Some(Command::Simulate(args)) => simulate::run(args, out),
         Some(Command::Man(args)) => man::run(args),
         Some(Command::Completions(args)) => completions::run(args, out),

@@ -324,16 +324,8 @@ impl Runs {
     }
 
     fn model(&self, name: &str) -> Result<Model, Error> {
-        let path = Path::new(name);
-        let mut model = if path.extension().is_some_and(|ending| ending == "csv") {
-            let stem = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-            Model::from_csv(&stem, open(path)?)?
-        } else {
-            Model::published(name)?
-        };
-        if self.calibrated {
-            model = model.calibrated();
-        }
+        let model = model(name)?;
+        let model = if self.calibrated { model.calibrated() } else { model };
         let (forward, backward) =
             (self.forward.unwrap_or(model.forward), self.backward.unwrap_or(model.backward));
         Ok(model.timed(forward, backward))
@@ -434,7 +426,9 @@ impl Runs {
                 self.latency
             }
             _ => {
-                return Err("not one of workers, bandwidth, compute, layers, message, latency, servers".into());
+                return Err(
+                    "not one of workers, bandwidth, compute, layers, message, latency, servers".into()
+                );
             }
         })
     }
@@ -486,6 +480,19 @@ fn compare(
         run.gain_16bit = baselines[1] / run.iteration_s;
     }
     Ok(runs)
+}
+
+/// The model that comes with gradwire under `name`, or that of a CSV file.
+///
+/// # Errors
+/// There is neither.
+pub(super) fn model(name: &str) -> Result<Model, Error> {
+    let path = Path::new(name);
+    if path.extension().is_none_or(|ending| ending != "csv") {
+        return Ok(Model::published(name)?);
+    }
+    let stem = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    Ok(Model::from_csv(&stem, open(path)?)?)
 }
 
 fn open(path: &Path) -> Result<File, Error> {
