@@ -317,7 +317,7 @@ impl Runs {
     /// Models with sizes and compute times, and the profile of a trace.
     fn models(&self) -> Result<Vec<(Model, Option<Profile>)>, Error> {
         if let Some(path) = &self.trace {
-            let (model, profile) = trace::load(open(path)?, &path.display().to_string())?;
+            let (model, profile) = trace::load(open(path)?, &stem(path))?;
             return Ok(vec![(model, Some(profile))]);
         }
         self.model.iter().map(|name| Ok((self.model(name)?, None))).collect()
@@ -491,8 +491,11 @@ pub(super) fn model(name: &str) -> Result<Model, Error> {
     if path.extension().is_none_or(|ending| ending != "csv") {
         return Ok(Model::published(name)?);
     }
-    let stem = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-    Ok(Model::from_csv(&stem, open(path)?)?)
+    Ok(Model::from_csv(&stem(path), open(path)?)?)
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
 }
 
 fn open(path: &Path) -> Result<File, Error> {

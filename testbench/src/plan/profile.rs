@@ -70,7 +70,10 @@ pub fn codec(values: &[u8], bound: u8, step: impl Fn()) -> Result<Codec, Error> 
     if values.is_empty() {
         return Err(Error::Usage("nothing to measure a codec on".into()));
     }
-    let (mut encode, mut decode, mut ratio) = (Vec::new(), Vec::new(), 1.0);
+    let mut all = vec![0; max_encoded_len(values.len())];
+    let len = encode_payload(values, &mut all, params).map_err(|error| refused(&error))?;
+    let ratio = values.len() as f64 / len as f64;
+    let (mut encode, mut decode) = (Vec::new(), Vec::new());
     for bytes in ENCODED {
         let raw: Vec<u8> = values.iter().copied().cycle().take(bytes).collect();
         let mut groups = vec![0; max_encoded_len(bytes)];
@@ -78,10 +81,8 @@ pub fn codec(values: &[u8], bound: u8, step: impl Fn()) -> Result<Codec, Error> 
         let len = encode_payload(&raw, &mut groups, params).map_err(|error| refused(&error))?;
         encode.push((bytes as f64, median(|| encode_payload(&raw, &mut groups, params).is_ok())));
         decode.push((len as f64, median(|| decode_payload(&groups[..len], &mut restored, params).is_ok())));
-        ratio = bytes as f64 / len as f64;
         step();
     }
-    let curve = |points| Curve::try_from(points).map_err(Error::Usage);
     Ok(Codec { name: "dense".into(), bound, ratio, encode: curve(encode)?, decode: curve(decode)? })
 }
 
@@ -107,6 +108,15 @@ pub fn send(mut stream: TcpStream, step: impl Fn()) -> Result<Curve, Error> {
         times.sort_by(f64::total_cmp);
         points.push((bytes as f64, times[RUNS / 2]));
         step();
+    }
+    curve(points)
+}
+
+/// The curve through measured points. More bytes never take less time; where they seem to, something else
+/// ran while fewer were measured.
+fn curve(mut points: Vec<(f64, f64)>) -> Result<Curve, Error> {
+    for at in (1..points.len()).rev() {
+        points[at - 1].1 = points[at - 1].1.min(points[at].1);
     }
     Curve::try_from(points).map_err(Error::Usage)
 }
