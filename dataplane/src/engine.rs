@@ -18,7 +18,7 @@ use crate::rules::{ECN, Framing, Grid, Rule, Rules};
 use crate::verdict::{Change, Counters, DropReason, PassReason, Verdict};
 use crate::wire::checksum::Sum;
 use crate::wire::frame::{MIN_FRAME_LEN, Network, Packet, Transport, tcp_flags};
-use crate::wire::rewrite::{Headers, L4Checksum, write_headers, write_remarked};
+use crate::wire::rewrite::{Headers, L4Checksum, write_at, write_headers, write_remarked};
 use crate::wire::segment::{CHECKSUM_CONSTANT, HEADER_LEN, Segment};
 
 pub use crate::flow::Millis;
@@ -52,9 +52,7 @@ impl<const SETS: usize> Egress<SETS> {
     fn decide(&mut self, frame: &[u8], out: &mut [u8], now: Millis) -> Result<Verdict, PassReason> {
         let network = Network::parse(frame)?;
         if self.rules.is_mark(network.tos()) {
-            // The far end would take it for a compressed frame.
-            let len = write_remarked(&network, network.tos() & ECN, out).ok_or(PassReason::NoRoom)?;
-            return Ok(Verdict::Changed { change: Change::Remarked, len });
+            return remark(&network, out);
         }
         let rule = self.rules.find(network.tos()).copied();
         if network.may_be_syn() {
@@ -62,9 +60,13 @@ impl<const SETS: usize> Egress<SETS> {
         }
         let rule = rule.ok_or(PassReason::NoRule)?;
         let packet = network.packet()?;
+        if rule.framing == Framing::InPlace && packet.extent() == Ordering::Less {
+            return remark(&network, out);
+        }
         let result = self.send(&packet, &rule, out, now);
         if let Transport::Tcp { flags, .. } = packet.transport()
             && flags & (tcp_flags::FIN | tcp_flags::RST) != 0
+            && check_sums(&packet).is_ok()
             && let Some(flow) = self.flows.find(&packet.flow_key())
         {
             flow.end();
@@ -76,8 +78,10 @@ impl<const SETS: usize> Egress<SETS> {
     fn learn(&mut self, network: &Network<'_>, tagged: bool, now: Millis) {
         let Ok(packet) = network.packet() else { return };
         let Transport::Tcp { seq, flags } = packet.transport() else { return };
-        if flags & tcp_flags::SYN != 0 && check_whole(&packet).is_ok() {
-            let syn = Syn { isn: seq, tagged, binding: packet.has_binding_option() };
+        if flags & tcp_flags::SYN != 0 {
+            // A SYN may be short enough to be padded.
+            let whole = packet.extent() != Ordering::Less && check_sums(&packet).is_ok();
+            let syn = Syn { isn: seq, tagged, doubtful: !whole || packet.has_binding_option() };
             // A full table shows when the connection's payload comes.
             let _ = self.flows.syn(&packet.flow_key(), syn, now);
         }
@@ -102,14 +106,11 @@ impl<const SETS: usize> Egress<SETS> {
                 return compress(packet, rule, mark, usize::from(rule.udp_offset), out);
             }
         };
-        if flags & EXCLUDED_FLAGS != 0 {
+        if flags & (tcp_flags::SYN | tcp_flags::RST) != 0 {
             return Err(PassReason::TcpFlags);
         }
         if packet.payload_len() == 0 {
             return Err(PassReason::NoPayload);
-        }
-        if packet.has_binding_option() {
-            return Err(PassReason::TcpOption);
         }
         check_whole(packet)?;
         let key = packet.flow_key();
@@ -120,6 +121,12 @@ impl<const SETS: usize> Egress<SETS> {
         // An IP length field bounds it.
         let len = packet.payload_len() as u32;
         flow.send(seq, len, now)?;
+        if flags & EXCLUDED_FLAGS != 0 {
+            return Err(PassReason::TcpFlags);
+        }
+        if packet.has_binding_option() {
+            return Err(PassReason::TcpOption);
+        }
         let head_len = match rule.grid {
             Grid::Connection => flow.head_len(seq),
             Grid::Payload => 0,
@@ -128,7 +135,7 @@ impl<const SETS: usize> Egress<SETS> {
             return Err(PassReason::OffGrid);
         }
         let new_len = compress(packet, rule, mark, head_len, out)?;
-        flow.compressed(seq, len);
+        flow.compressed(seq);
         Ok(new_len)
     }
 
@@ -156,14 +163,24 @@ impl<const SETS: usize> Egress<SETS> {
     }
 }
 
-/// Whether a packet of the host is whole, and its checksums are right or left to offload: what was
-/// wrong before must not become right.
+/// The far end would take this frame of the host's own for a compressed one: it loses its type of service.
+fn remark(network: &Network<'_>, out: &mut [u8]) -> Result<Verdict, PassReason> {
+    let len = write_remarked(network, network.tos() & ECN, out).ok_or(PassReason::NoRoom)?;
+    Ok(Verdict::Changed { change: Change::Remarked, len })
+}
+
+/// Whether a packet of the host fills its frame, and its checksums hold.
 fn check_whole(packet: &Packet<'_>) -> Result<(), PassReason> {
     match packet.extent() {
-        Ordering::Less => return Err(PassReason::Malformed),
-        Ordering::Greater => return Err(PassReason::Trailer),
-        Ordering::Equal => {}
+        Ordering::Less => Err(PassReason::Malformed),
+        Ordering::Greater => Err(PassReason::Trailer),
+        Ordering::Equal => check_sums(packet),
     }
+}
+
+/// Whether the checksums of a packet of the host are right, or left to offload: what was wrong before must
+/// not become right.
+fn check_sums(packet: &Packet<'_>) -> Result<(), PassReason> {
     if !packet.ip_checksum_holds() {
         return Err(PassReason::IpChecksum);
     }
@@ -406,10 +423,4 @@ impl Ingress {
     pub fn set_rules(&mut self, rules: Rules) {
         self.rules = rules;
     }
-}
-
-/// Copies `bytes` to byte `at` of `out`; `None` where they do not fit.
-fn write_at(out: &mut [u8], at: usize, bytes: &[u8]) -> Option<()> {
-    out.get_mut(at..at + bytes.len())?.copy_from_slice(bytes);
-    Some(())
 }

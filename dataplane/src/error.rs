@@ -118,6 +118,31 @@ impl fmt::Display for DecodeError {
 
 impl core::error::Error for DecodeError {}
 
+/// Why the clocked model could not decode a frame; nothing of the output may be used.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum FrameError {
+    /// Its groups were refused; offsets count from the first group.
+    Groups(DecodeError),
+    /// The restored frame does not fit into the output.
+    NoRoom {
+        /// Length of the output in bytes.
+        have: usize,
+    },
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Groups(fault) => fault.fmt(f),
+            Self::NoRoom { have } => write!(f, "the frame does not fit into {have} bytes"),
+        }
+    }
+}
+
+impl core::error::Error for FrameError {}
+
 /// Why a segment header was refused; its frame is dropped.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

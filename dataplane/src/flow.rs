@@ -57,8 +57,9 @@ pub enum Event {
     Syn,
     /// A SYN with another initial sequence number than the one known.
     OtherSyn,
-    /// A SYN whose options bind the payload to what the sender sent.
-    BindingSyn,
+    /// A SYN that cannot be relied on: its options bind the payload to what the sender sent, or its
+    /// checksum is wrong.
+    DoubtfulSyn,
     /// A tagged segment with payload.
     Payload,
     /// FIN or RST.
@@ -69,12 +70,12 @@ impl Phase {
     /// The whole machine: no other code changes a phase, and no arm is `_`.
     #[must_use]
     pub const fn next(self, event: Event) -> Self {
-        use Event::{BindingSyn, End, OtherSyn, Payload, Syn};
+        use Event::{DoubtfulSyn, End, OtherSyn, Payload, Syn};
         use Phase::{Closed, Doubtful, Open, Opening, Vacant};
         match (self, event) {
             // Before there is payload, the newest start is the one that counts.
             (Vacant | Opening | Closed, Syn | OtherSyn) => Opening,
-            (Vacant | Opening | Closed | Open | Doubtful, BindingSyn) => Doubtful,
+            (Vacant | Opening | Closed | Open | Doubtful, DoubtfulSyn) => Doubtful,
             // A SYN that was sent again, or that the network of the host doubled.
             (Open, Syn) => Open,
             (Open, OtherSyn) => Doubtful,
@@ -155,16 +156,16 @@ impl Flow {
             if is_before(self.sent, end) {
                 self.sent = end;
             }
-            self.trust.resent(seq, end, now);
+            self.trust.resent(seq, now);
             return Err(PassReason::Resent);
         }
         self.sent = end;
         if self.trust.allows(seq, now) { Ok(()) } else { Err(PassReason::Bypassed) }
     }
 
-    /// The segment that [`Flow::send`] allowed left compressed.
-    pub fn compressed(&mut self, seq: u32, len: u32) {
-        self.trust.compressed(seq.wrapping_add(len), len);
+    /// The segment at `seq` that [`Flow::send`] allowed left compressed.
+    pub fn compressed(&mut self, seq: u32) {
+        self.trust.compressed(seq);
     }
 
     /// FIN or RST was sent.
@@ -198,8 +199,8 @@ pub struct Syn {
     pub isn: u32,
     /// Whether a rule matches it.
     pub tagged: bool,
-    /// Whether its options bind the payload to what the sender sent.
-    pub binding: bool,
+    /// Whether it cannot be relied on: [`Event::DoubtfulSyn`].
+    pub doubtful: bool,
 }
 
 /// Flows by key: `SETS` sets of [`WAYS`]; `SETS` is a power of two.
@@ -233,7 +234,7 @@ impl<const SETS: usize> FlowTable<SETS> {
         let origin = syn.isn.wrapping_add(1);
         let flow = self.find_or_insert(key, now)?;
         let event = match flow.phase {
-            _ if syn.binding => Event::BindingSyn,
+            _ if syn.doubtful => Event::DoubtfulSyn,
             Phase::Opening | Phase::Open | Phase::Doubtful if flow.origin != origin => Event::OtherSyn,
             _ => Event::Syn,
         };

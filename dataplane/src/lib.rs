@@ -5,6 +5,7 @@
 #[cfg(any(test, feature = "std"))]
 extern crate std;
 
+pub mod burst;
 pub mod codec;
 pub mod engine;
 pub mod error;

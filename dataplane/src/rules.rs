@@ -73,7 +73,8 @@ impl Rule {
         udp_offset: 0,
     };
 
-    const fn matches(&self, tos: u8) -> bool {
+    /// Whether frames of this type of service are its.
+    pub(crate) const fn matches(&self, tos: u8) -> bool {
         (tos ^ self.tos) & self.mask == 0
     }
 }

@@ -54,7 +54,8 @@ outcomes! {
     Change {
         /// Egress: the payload was compressed.
         Compressed = "compressed",
-        /// Egress: the host's own frame carried the mark of compressed frames; the mark was set to 0.
+        /// Egress: the far end would have taken the host's own frame for a compressed one, by its mark or, under
+        /// in-place framing, because it was cut short; its type of service was set to 0.
         Remarked = "remarked",
         /// Ingress: the payload was restored.
         Restored = "restored",

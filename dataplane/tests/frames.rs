@@ -309,3 +309,66 @@ fn expansion_stops_at_the_mtu() {
         assert!(matches!(verdict, Verdict::Dropped(gradwire::verdict::DropReason::NoRoom)), "{verdict:?}");
     }
 }
+
+/// A connection that takes the place of one that never ended: its values start elsewhere.
+#[test]
+fn another_start_on_a_live_flow_raises_doubt() {
+    let payload = le_bytes(&gradient(100));
+    let first = Spec::tcp(1000, ACK, &payload);
+    let again = Spec::tcp(7_000_002, ACK, &payload);
+    let mut padded = again.syn(7_000_002).bytes();
+    padded.resize(60, 0);
+    let mut corrupt = again.syn(7_000_002).bytes();
+    *corrupt.last_mut().unwrap() ^= 1;
+    for syn in [again.syn(7_000_002).bytes(), padded, corrupt] {
+        let mut engine = Egress::<2>::new(rules(Rule::DEFAULT), 1);
+        let _ = egress(&mut engine, &first.syn(1000).bytes());
+        let (verdict, _) = egress(&mut engine, &first.bytes());
+        assert!(matches!(verdict, Verdict::Changed { .. }), "{verdict:?}");
+        let _ = egress(&mut engine, &syn);
+        let (verdict, _) = egress(&mut engine, &again.bytes());
+        assert_eq!(verdict, Verdict::Untouched(PassReason::GridDoubtful));
+    }
+}
+
+#[test]
+fn a_padded_syn_starts_a_flow() {
+    let spec = Spec::tcp(1000, ACK, &le_bytes(&gradient(100)));
+    let mut engine = Egress::<2>::new(rules(Rule::DEFAULT), 1);
+    let mut syn = spec.syn(1000).bytes();
+    syn.resize(60, 0);
+    let _ = egress(&mut engine, &syn);
+    let (verdict, _) = egress(&mut engine, &spec.bytes());
+    assert!(matches!(verdict, Verdict::Changed { .. }), "{verdict:?}");
+}
+
+#[test]
+fn only_a_right_fin_ends_a_flow() {
+    let payload = le_bytes(&gradient(100));
+    let mut fin = Spec::tcp(1400, ACK | 1, &[]).bytes();
+    let mut engine = Egress::<2>::new(rules(Rule::DEFAULT), 1);
+    let _ = egress(&mut engine, &Spec::tcp(0, ACK, &[]).syn(1000).bytes());
+    fin[50] ^= 1;
+    let _ = egress(&mut engine, &fin);
+    let (verdict, _) = egress(&mut engine, &Spec::tcp(1000, ACK, &payload).bytes());
+    assert!(matches!(verdict, Verdict::Changed { .. }), "{verdict:?}");
+    fin[50] ^= 1;
+    let _ = egress(&mut engine, &fin);
+    let (verdict, _) = egress(&mut engine, &Spec::tcp(1400, ACK, &payload).bytes());
+    assert_eq!(verdict, Verdict::Untouched(PassReason::GridUnknown));
+}
+
+/// In-place framing knows compressed frames by their length: the host's own must not look like one.
+#[test]
+fn a_hosts_own_short_frame_is_not_taken_for_a_compressed_one() {
+    let rule = Rule { framing: Framing::InPlace, ..Rule::DEFAULT };
+    let spec = Spec::udp(&[0; 400]);
+    let frame = spec.bytes();
+    for len in 42..frame.len() {
+        let (verdict, wire) = egress(&mut Egress::<2>::new(rules(rule), 1), &frame[..len]);
+        assert_eq!(verdict, Verdict::Changed { change: Change::Remarked, len });
+        let (verdict, host) = receive(rule, &wire);
+        assert_eq!(verdict, Verdict::Untouched(PassReason::NotCompressed));
+        assert_eq!(host, wire);
+    }
+}

@@ -19,9 +19,9 @@ struct Connection<'a> {
     base: u32,
     /// Whether payload was tagged.
     tagged: bool,
-    unwrapper: Unwrapper,
-    /// Position behind the highest tagged byte sent.
-    sent_to: i64,
+    /// By source MAC address, since each card knows only what it has sent itself: positions, and the one
+    /// behind the highest tagged byte.
+    cards: BTreeMap<[u8; 6], (Unwrapper, i64)>,
     segments: Vec<Copies<'a>>,
 }
 
@@ -37,7 +37,7 @@ struct Copies<'a> {
 pub(crate) struct Place {
     /// Sequence number that a value starts at, where it is known.
     pub(crate) grid_origin: Option<u32>,
-    /// Whether the sender had sent any byte of it, or any byte after it, before.
+    /// Whether the same card had sent any byte of it, or any byte after it, before.
     pub(crate) again: bool,
 }
 
@@ -54,9 +54,11 @@ impl<'a> Connections<'a> {
         Self { grid, all: Vec::new(), live: BTreeMap::new() }
     }
 
-    /// Adds a segment with the payload that was `sent` and what was `delivered`; `None` where it is not TCP.
+    /// Adds a segment that the `card` with this MAC address got, with the payload that was `sent` and what was
+    /// `delivered`; `None` where it is not TCP.
     pub(crate) fn add(
         &mut self,
+        card: [u8; 6],
         segment: &Segment,
         sent: &'a [u8],
         delivered: Option<&'a [u8]>,
@@ -71,18 +73,9 @@ impl<'a> Connections<'a> {
             // Another SYN with the same number is the same SYN, sent again.
             Some(index) if !syn || self.all[index].origin == origin => index,
             _ => {
-                let unwrapper = Unwrapper::new(seq);
                 let (flow, base) = (segment.flow, seq);
-                let segments = Vec::new();
-                self.all.push(Connection {
-                    flow,
-                    origin,
-                    base,
-                    tagged: false,
-                    unwrapper,
-                    sent_to: 0,
-                    segments,
-                });
+                let (cards, segments) = (BTreeMap::new(), Vec::new());
+                self.all.push(Connection { flow, origin, base, tagged: false, cards, segments });
                 self.live.insert(flow, self.all.len() - 1);
                 self.all.len() - 1
             }
@@ -91,12 +84,14 @@ impl<'a> Connections<'a> {
         let mut again = false;
         if !sent.is_empty() {
             connection.segments.push(Copies { seq, sent, delivered });
-            if tagged {
-                let position = connection.unwrapper.position(seq);
-                again = connection.tagged && position < connection.sent_to;
-                let end = position + sent.len() as i64;
-                connection.sent_to = if connection.tagged { connection.sent_to.max(end) } else { end };
+            // What a SYN carries does not count: a server may refuse it (RFC 7413), and then it is as good as new.
+            if tagged && !syn {
                 connection.tagged = true;
+                let (unwrapper, sent_to) =
+                    connection.cards.entry(card).or_insert_with(|| (Unwrapper::new(seq), 0));
+                let position = unwrapper.position(seq);
+                again = position < *sent_to;
+                *sent_to = position.saturating_add(sent.len() as i64).max(*sent_to);
             }
         }
         Some(Place { grid_origin: connection.origin, again })
@@ -112,15 +107,23 @@ impl<'a> Connections<'a> {
     ) -> StreamResult {
         let mut result = StreamResult { max_error: 0.0, violations: 0 };
         for connection in self.all.iter().filter(|connection| connection.tagged) {
+            let sent = |policy| connection.reassemble(policy, |copies| Some(copies.sent));
+            let first = sent(Policy::FirstWins);
+            for run in &first {
+                suspicion.add(connection.flow, run.bytes.get(to_grid(run)..).unwrap_or(&[]));
+            }
+            let last = sent(Policy::LastWins);
+            if first != last {
+                // A value put together from two contents was never sent; no bound is promised for it.
+                let flow = connection.flow;
+                report.warnings.push(format!(
+                    "{flow}: sent different bytes at the same place; its stream is not judged"
+                ));
+                continue;
+            }
             report.streams += 1;
-            for policy in [Policy::FirstWins, Policy::LastWins] {
-                let sent = connection.reassemble(policy, |copies| Some(copies.sent));
+            for (policy, sent) in [(Policy::FirstWins, first), (Policy::LastWins, last)] {
                 let got = connection.reassemble(policy, |copies| copies.delivered);
-                if policy == Policy::FirstWins {
-                    for run in &sent {
-                        suspicion.add(connection.flow, run.bytes.get(to_grid(run)..).unwrap_or(&[]));
-                    }
-                }
                 let on_grid = connection.origin.is_some() || self.grid == Grid::Payload;
                 let mut tally = Tally::new_like(tally);
                 if let Err(what) = compare(&sent, &got, on_grid, &mut tally) {

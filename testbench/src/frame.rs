@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::ops::Range;
 
+use etherparse::checksum::Sum16BitWords;
+use etherparse::err::{Layer, packet::SliceError};
 use etherparse::{Ipv6ExtensionSlice, NetSlice, SlicedPacket, TransportSlice};
 
 /// One direction of a TCP connection, or of a pair of UDP ports.
@@ -28,7 +30,9 @@ pub enum Checksum {
     Valid,
     /// UDP: the sender computed none.
     Absent,
-    /// It is wrong; a sender's own capture looks so where the card computes it.
+    /// It is the sum of the pseudo-header alone: a capture from the sending host, whose card computes the rest.
+    LeftToCard,
+    /// It is wrong: the receiving host drops the segment.
     Wrong,
     /// A routing header: the address to add may not be the one in the IP header.
     NotJudged,
@@ -100,6 +104,13 @@ impl View {
     }
 }
 
+/// Whether an Ethernet frame is shorter than its IP packet says.
+#[must_use]
+pub fn is_cut_short(frame: &[u8]) -> bool {
+    let Err(SliceError::Len(error)) = SlicedPacket::from_ethernet(frame) else { return false };
+    matches!(error.layer, Layer::Ipv4Packet | Layer::Ipv6Packet)
+}
+
 fn segment(
     frame: &[u8],
     transport: &TransportSlice<'_>,
@@ -138,6 +149,9 @@ fn segment(
         _ if kind == Transport::Udp && found == 0 => Checksum::Absent,
         _ if routed => Checksum::NotJudged,
         Some(right) if right == found => Checksum::Valid,
+        _ if found == pseudo_header_sum(source, destination, kind, header.len() + payload.len()) => {
+            Checksum::LeftToCard
+        }
         _ => Checksum::Wrong,
     };
     let checksum_at = offset_in(frame, header) + checksum_offset;
@@ -149,6 +163,23 @@ fn segment(
         checksum_at: checksum_at..checksum_at + 2,
         checksum,
     })
+}
+
+/// The sum that a host leaves in the checksum field for its card to complete.
+fn pseudo_header_sum(source: IpAddr, destination: IpAddr, transport: Transport, len: usize) -> u16 {
+    let mut sum = Sum16BitWords::new();
+    sum = match (source, destination) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => sum.add_4bytes(a.octets()).add_4bytes(b.octets()),
+        (IpAddr::V6(a), IpAddr::V6(b)) => sum.add_16bytes(a.octets()).add_16bytes(b.octets()),
+        _ => sum,
+    };
+    let protocol = match transport {
+        Transport::Tcp { .. } => etherparse::IpNumber::TCP,
+        Transport::Udp => etherparse::IpNumber::UDP,
+    };
+    // An IP length bounds `len`, so the upper half is zero but for jumbograms, which nothing here reads.
+    let sum = sum.add_2bytes([0, protocol.0]).add_4bytes((len as u32).to_be_bytes());
+    !sum.ones_complement().to_be()
 }
 
 /// Where `part`, a slice of `frame`, starts in it.
@@ -176,6 +207,13 @@ mod tests {
         assert_eq!(segment.transport, Transport::Tcp { seq: 77, syn: false });
         assert_eq!(segment.checksum, Checksum::Valid);
         assert_eq!(segment.flow.to_string(), "10.0.0.1 port 40000 to 10.0.0.2 port 5400");
+
+        // Host order of the fields: 10.0.0.1, 10.0.0.2, protocol 6, 20 + 7 bytes.
+        let left_to_card = 0x0a00u16 + 0x0001 + 0x0a00 + 0x0002 + 6 + 27;
+        let right = frame[segment.checksum_at.clone()].to_vec();
+        frame[segment.checksum_at.clone()].copy_from_slice(&left_to_card.to_be_bytes());
+        assert_eq!(View::of(&frame).unwrap().segment.unwrap().checksum, Checksum::LeftToCard);
+        frame[segment.checksum_at.clone()].copy_from_slice(&right);
 
         frame[segment.payload.start] ^= 1;
         assert_eq!(View::of(&frame).unwrap().segment.unwrap().checksum, Checksum::Wrong);

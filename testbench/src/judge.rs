@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use crate::capture::{Capture, Frame};
 use crate::connections::{Connections, Suspicion};
-use crate::frame::{Checksum, Segment, Transport, View};
+use crate::frame::{Checksum, Segment, Transport, View, is_cut_short};
 use crate::oracle::Tally;
-use crate::replay::{MIN_FRAME_LEN, Passage, Setup};
+use crate::replay::{MIN_FRAME_LEN, Passage, Setup, source_mac};
 
 /// So many failures are told one by one; the rest is counted.
 const TOLD: usize = 20;
@@ -61,7 +61,7 @@ pub struct Report {
     pub tagged: u64,
     /// Frames that egress compressed.
     pub compressed: u64,
-    /// Frames that carried the mark when they came, and lost it.
+    /// Frames that looked compressed when they came, and lost their type of service.
     #[serde(skip_serializing_if = "is_zero")]
     pub remarked: u64,
     /// Frames that egress left untouched, by reason.
@@ -153,9 +153,19 @@ impl<'a> Judge<'a> {
             let values = payload.start + usize::from(rule.udp_offset);
             self.datagrams.add(*flow, frame.bytes.get(values..payload.end).unwrap_or(&[]));
         }
-        let place = segment.and_then(|segment| {
+        // A segment whose checksum is wrong is dropped by the receiving host: it is no part of the stream.
+        let accepted = |segment: &&Segment| {
+            segment.checksum != Checksum::Wrong && view.as_ref().is_some_and(|view| view.ip_checksum_ok)
+        };
+        let place = segment.filter(accepted).and_then(|segment| {
             let delivered = delivered.and_then(|bytes| bytes.get(segment.payload.clone()));
-            self.connections.add(segment, &frame.bytes[segment.payload.clone()], delivered, tagged)
+            self.connections.add(
+                source_mac(&frame.bytes),
+                segment,
+                &frame.bytes[segment.payload.clone()],
+                delivered,
+                tagged,
+            )
         });
 
         let verdict = match passage.egress {
@@ -167,7 +177,7 @@ impl<'a> Judge<'a> {
                 }
                 _ => Err("compressed, though it is not a whole TCP or UDP packet".into()),
             },
-            Verdict::Changed { .. } => remarked(frame, passage, view.as_ref(), self.setup.mark),
+            Verdict::Changed { .. } => remarked(frame, passage, view.as_ref(), self.setup),
             _ if delivered == Some(&frame.bytes) => Ok(()),
             _ if delivered.is_none() => Err("dropped".into()),
             _ => Err("left untouched by egress, but not as it was when it arrived".into()),
@@ -251,7 +261,7 @@ impl<'a> Judge<'a> {
         match (segment.checksum, got_checksum) {
             (Checksum::Absent, Some(Checksum::Absent)) | (Checksum::NotJudged, Some(Checksum::NotJudged)) => {
             }
-            (Checksum::Valid | Checksum::Wrong, Some(Checksum::Valid)) => {}
+            (Checksum::Valid | Checksum::LeftToCard, Some(Checksum::Valid)) => {}
             (before, after) => {
                 return Err(format!("checksum {before:?} when sent, {after:?} when it arrived"));
             }
@@ -336,16 +346,18 @@ fn kind(view: Option<&View>, tagged: bool) -> Kind {
     }
 }
 
-/// A frame that came with the mark may lose it and nothing else.
-fn remarked(frame: &Frame, passage: &Passage, view: Option<&View>, mark: u8) -> Result<(), String> {
-    let view =
-        view.filter(|view| view.tos & !ECN == mark & !ECN).ok_or("re-marked, though it had no mark")?;
+/// A frame that the far end would take for a compressed one may lose its type of service and nothing else.
+fn remarked(frame: &Frame, passage: &Passage, view: Option<&View>, setup: &Setup) -> Result<(), String> {
+    let marked = view.is_some_and(|view| view.tos & !ECN == setup.mark & !ECN);
+    let short = setup.rule.framing == Framing::InPlace && is_cut_short(&frame.bytes);
+    if !marked && !short {
+        return Err("re-marked, though it did not look compressed".into());
+    }
     let got = passage.delivered(&frame.bytes).ok_or("re-marked, and then dropped")?;
-    let got_view = View::of(got).ok_or("no IP packet when it arrived")?;
-    let right = View { tos: view.tos & ECN, ..view.clone() };
     // In IPv4 the type of service and the header checksum differ, in IPv6 the traffic class.
     let differing = frame.bytes.iter().zip(got).filter(|(sent, got)| sent != got).count();
-    if got_view != right || got.get(..frame.bytes.len()).is_none() || differing > 3 {
+    let right = view.map(|view| View { tos: view.tos & ECN, ..view.clone() });
+    if View::of(got) != right || got.get(..frame.bytes.len()).is_none() || differing > 3 {
         return Err("re-marked, and changed in other ways".into());
     }
     Ok(())
@@ -354,3 +366,6 @@ fn remarked(frame: &Frame, passage: &Passage, view: Option<&View>, mark: u8) -> 
 fn wire_len(frame: &[u8]) -> u64 {
     (frame.len().max(MIN_FRAME_LEN) + WIRE_OVERHEAD) as u64
 }
+
+#[cfg(test)]
+mod tests;

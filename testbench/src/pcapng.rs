@@ -55,7 +55,7 @@ pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<Capture, Error> {
             };
         }
         let len = reader.u32(at + 4, "a block header")? as usize;
-        if len < 12 || len % 4 != 0 {
+        if len < 12 || !len.is_multiple_of(4) {
             let expected = "a multiple of 4 from 12 up";
             return Err(Error::input(file, at + 4, format!("a block of {len} bytes"), expected));
         }

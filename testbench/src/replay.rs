@@ -115,7 +115,7 @@ impl Path {
         let elapsed = frame.time.saturating_sub(start).as_millis();
         self.now = self.now.max(Millis(u64::try_from(elapsed).unwrap_or(u64::MAX)));
 
-        let source = frame.bytes.get(6..12).and_then(|mac| mac.try_into().ok()).unwrap_or_default();
+        let source = source_mac(&frame.bytes);
         let full = self.hosts.len() >= MAX_HOSTS && !self.hosts.contains_key(&source);
         let host = if full { [0; 6] } else { source };
         // The seed only has to be hard to guess for a sender; a replay is better repeatable.
@@ -137,4 +137,9 @@ impl Path {
         }
         passage
     }
+}
+
+/// The source MAC address of an Ethernet frame; zeros where it is too short to have one.
+pub(crate) fn source_mac(frame: &[u8]) -> [u8; 6] {
+    frame.get(6..12).and_then(|mac| mac.try_into().ok()).unwrap_or_default()
 }

@@ -129,7 +129,7 @@ impl<'a> Reassembler<'a> {
         for (start, piece) in self.pieces {
             match runs.last_mut() {
                 Some(run) if run.start + run.bytes.len() as i64 == start => {
-                    run.bytes.extend_from_slice(piece)
+                    run.bytes.extend_from_slice(piece);
                 }
                 _ => runs.push(Run { start, bytes: piece.to_vec() }),
             }

@@ -82,6 +82,10 @@ fn all_captures_replay_in_both_framings() {
             }
             let report = replayed(&capture, framing);
             assert!(report.compressed > 0 && report.dropped.is_empty(), "{name} {framing:?}");
+            assert!(
+                !report.untouched.contains_key("bypassed"),
+                "{name}: ordinary loss is not a peer that fails"
+            );
             let suspicious = name.starts_with("gloo");
             assert_eq!(!report.warnings.is_empty(), suspicious, "{name}: {:?}", report.warnings);
             let off_grid = report.untouched.get("off-grid").copied().unwrap_or(0);

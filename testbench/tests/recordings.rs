@@ -92,6 +92,7 @@ fn captures_replay_in_both_framings() {
             let outcomes = report.compressed + report.untouched.values().sum::<u64>();
             assert_eq!((outcomes, report.altered_untagged), (report.frames, 0));
             assert!(report.dropped.is_empty() && report.warnings.is_empty());
+            assert!(!report.untouched.contains_key("bypassed"), "ordinary loss is not a peer that fails");
             assert!(report.compressed > 0 && report.values > 0 && report.streams == 4);
             assert!(report.wire_bytes_out < report.wire_bytes_in);
             let off_grid = report.untouched.get("off-grid").copied().unwrap_or(0);

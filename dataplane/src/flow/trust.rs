@@ -1,16 +1,21 @@
 //! Whether a flow's peer restores what it is sent.
 //!
 //! A peer without a decompressor drops every compressed segment, so all of them are sent again. Loss
-//! makes some of them be sent again. The two are told apart on a sample: of the first
-//! [`SAMPLE_LEN`] bytes that an epoch sends compressed, how many had to be sent again?
+//! makes some of them be sent again. The two are told apart on a sample: of the segments that the first
+//! [`SAMPLE_LEN`] bytes of an epoch sent compressed, how many had to be sent again?
 
 use super::Millis;
 
-/// Bytes sent compressed that an epoch watches.
-pub const SAMPLE_LEN: u32 = 65_536;
-/// Fewer resent bytes than this prove nothing: a small message may be lost whole. Below the 10 segments
-/// that TCP sends before it hears anything (RFC 6928).
-pub const MIN_EVIDENCE: u32 = 8_192;
+/// Bytes of the stream that an epoch watches.
+pub const SAMPLE_LEN: u32 = 64 * UNIT_LEN;
+/// A sample is watched in 64 units of so many bytes, a bit each: was a segment that starts in it compressed, and
+/// was it sent again? Longer than Ethernet's usual segments, so that nearly every one has a bit.
+const UNIT_LEN: u32 = 2_048;
+/// Fewer resent units prove nothing: a small message may be lost whole. Below the 10 segments that TCP sends
+/// before it hears anything (RFC 6928).
+const MIN_EVIDENCE: u32 = 6;
+/// A sample with fewer compressed units is not worth judging.
+const MIN_SAMPLE: u32 = 2 * MIN_EVIDENCE;
 /// An epoch lasts at least this long: beyond TCP's first retransmission time-outs.
 pub const EPOCH_MS: u64 = 2_000;
 /// The first bypass lasts this long, the next one twice as long, and so on.
@@ -33,8 +38,8 @@ pub enum TrustState {
 
 /// What the machine hears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Evidence {
-    /// Most of the sample was sent again.
+enum Evidence {
+    /// Nearly all of the sample was sent again.
     Refused,
     /// The epoch is over, and most of its sample was not sent again.
     Healthy,
@@ -44,7 +49,7 @@ pub(super) enum Evidence {
 
 impl TrustState {
     /// The whole machine: no other code changes a state, and no arm is `_`.
-    pub(super) const fn next(self, evidence: Evidence) -> Self {
+    const fn next(self, evidence: Evidence) -> Self {
         use Evidence::{Healthy, Refused, Waited};
         use TrustState::{Bypassed, Probing, Trusted};
         match (self, evidence) {
@@ -67,25 +72,17 @@ pub struct Trust {
     backoff: u8,
     /// When the epoch or the bypass began.
     since: Millis,
-    /// Sequence numbers of the sample: from `start` up to `end`.
+    /// Sequence number at which the sample starts.
     start: u32,
-    end: u32,
-    /// Bytes of the sample that were sent compressed, at least [`SAMPLE_LEN`] where it is whole.
-    compressed: u32,
-    /// Bytes of the sample that were sent again.
-    resent: u32,
+    /// Units in which a segment started that was sent compressed; bit 0 is at `start`.
+    compressed: u64,
+    /// Those of them in which one was sent again. How often does not count.
+    resent: u64,
 }
 
 impl Trust {
-    pub(super) const NEW: Self = Self {
-        state: TrustState::Trusted,
-        backoff: 0,
-        since: Millis(0),
-        start: 0,
-        end: 0,
-        compressed: 0,
-        resent: 0,
-    };
+    pub(super) const NEW: Self =
+        Self { state: TrustState::Trusted, backoff: 0, since: Millis(0), start: 0, compressed: 0, resent: 0 };
 
     /// What is believed of the peer.
     #[must_use]
@@ -98,47 +95,47 @@ impl Trust {
         // A clock that went back would prolong what it interrupts.
         self.since = self.since.min(now);
         let elapsed = now.since(self.since);
-        match self.state {
-            TrustState::Bypassed if elapsed >= self.bypass_ms() => {
-                self.state = self.state.next(Evidence::Waited);
-                self.begin_epoch(seq, now);
+        if self.state == TrustState::Bypassed {
+            if elapsed < self.bypass_ms() {
+                return false;
             }
-            TrustState::Bypassed => return false,
-            TrustState::Trusted | TrustState::Probing => {
-                // An epoch without a sample worth judging goes on.
-                if elapsed >= EPOCH_MS && self.compressed >= 2 * MIN_EVIDENCE {
-                    self.state = self.state.next(Evidence::Healthy);
-                    self.backoff = 0;
-                    self.begin_epoch(seq, now);
-                } else if self.compressed == 0 {
-                    self.begin_epoch(seq, now);
-                }
-            }
+            self.state = self.state.next(Evidence::Waited);
+            self.begin_epoch(seq, now);
+            return true;
         }
-        self.state == TrustState::Trusted || self.compressed < SAMPLE_LEN
+        let worth_judging = self.compressed.count_ones() >= MIN_SAMPLE;
+        if worth_judging && elapsed >= EPOCH_MS {
+            self.state = self.state.next(Evidence::Healthy);
+            self.backoff = 0;
+            self.begin_epoch(seq, now);
+        } else if self.compressed == 0 || (!worth_judging && self.unit(seq) == 0) {
+            // Nothing was sampled, or too little and the sample is over.
+            self.begin_epoch(seq, now);
+        }
+        self.state == TrustState::Trusted || self.unit(seq) != 0
     }
 
-    /// `len` bytes that end at sequence number `end` were sent compressed.
-    pub(super) const fn compressed(&mut self, end: u32, len: u32) {
-        if self.compressed < SAMPLE_LEN {
-            self.compressed = self.compressed.saturating_add(len);
-            self.end = end;
-        }
+    /// The segment that starts at `seq` was sent compressed.
+    pub(super) const fn compressed(&mut self, seq: u32) {
+        self.compressed |= self.unit(seq);
     }
 
-    /// The bytes from `seq` to `end` were sent again.
-    pub(super) fn resent(&mut self, seq: u32, end: u32, now: Millis) {
-        let sample = self.end.wrapping_sub(self.start);
-        let from = seq.wrapping_sub(self.start);
-        if from >= sample {
-            return;
-        }
-        let to = end.wrapping_sub(self.start).min(sample);
-        self.resent = self.resent.saturating_add(to.saturating_sub(from));
-        if self.resent >= MIN_EVIDENCE && self.resent > self.compressed / 2 {
+    /// The segment that starts at `seq` was sent again.
+    pub(super) fn resent(&mut self, seq: u32, now: Millis) {
+        self.resent |= self.unit(seq) & self.compressed;
+        let (resent, compressed) = (self.resent.count_ones(), self.compressed.count_ones());
+        if resent >= MIN_EVIDENCE && 8 * resent >= 7 * compressed {
             self.state = self.state.next(Evidence::Refused);
             self.backoff = self.backoff.saturating_add(1);
             self.begin_epoch(seq, now);
+        }
+    }
+
+    /// The bit of the sample's unit in which `seq` lies; none where it lies outside.
+    const fn unit(&self, seq: u32) -> u64 {
+        match 1u64.checked_shl(seq.wrapping_sub(self.start) / UNIT_LEN) {
+            Some(bit) => bit,
+            None => 0,
         }
     }
 
@@ -149,7 +146,7 @@ impl Trust {
 
     const fn begin_epoch(&mut self, seq: u32, now: Millis) {
         self.since = now;
-        (self.start, self.end) = (seq, seq);
+        self.start = seq;
         (self.compressed, self.resent) = (0, 0);
     }
 }

@@ -31,10 +31,10 @@ pub enum L4Checksum {
 /// use.
 pub fn write_headers(packet: &Packet<'_>, headers: Headers, out: &mut [u8]) -> Option<()> {
     let Headers { tos, payload_len, checksum } = headers;
-    let (ip_at, l4_at, payload_at) = (packet.ip_at(), packet.l4_at(), packet.payload_at());
-    let end = payload_at + payload_len;
+    let (ip_at, l4_at) = (packet.ip_at(), packet.l4_at());
+    let end = packet.payload_at() + payload_len;
     let out = out.get_mut(..end)?;
-    out.get_mut(..payload_at)?.copy_from_slice(packet.headers());
+    write_at(out, 0, packet.headers())?;
 
     set_tos(out, packet.ip(), ip_at, tos)?;
     match packet.ip() {
@@ -67,10 +67,15 @@ pub fn write_headers(packet: &Packet<'_>, headers: Headers, out: &mut [u8]) -> O
 /// Copies the frame of `network` to `out` with another type of service. `None` where `out` is too short.
 pub fn write_remarked(network: &Network<'_>, tos: u8, out: &mut [u8]) -> Option<usize> {
     let frame = network.frame();
-    let out = out.get_mut(..frame.len())?;
-    out.copy_from_slice(frame);
+    write_at(out, 0, frame)?;
     set_tos(out, network.ip(), network.ip_at(), tos)?;
     Some(frame.len())
+}
+
+/// Copies `bytes` to byte `at` of `out`. `None` where they do not fit.
+pub fn write_at(out: &mut [u8], at: usize, bytes: &[u8]) -> Option<()> {
+    out.get_mut(at..at + bytes.len())?.copy_from_slice(bytes);
+    Some(())
 }
 
 fn set_tos(out: &mut [u8], ip: Ip, ip_at: usize, tos: u8) -> Option<()> {

@@ -136,7 +136,7 @@ impl Spec {
         match &self.transport {
             TransportSpec::Tcp { seq, flags, options } => {
                 l4.extend(seq.to_be_bytes());
-                l4.extend([0, 0, 0, 1, ((20 + options.len()) / 4 << 4) as u8, *flags, 1, 0, 0, 0, 0, 0]);
+                l4.extend([0, 0, 0, 1, (5 + options.len() as u8 / 4) << 4, *flags, 1, 0, 0, 0, 0, 0]);
                 l4.extend(options);
             }
             TransportSpec::Udp { .. } => {

@@ -33,7 +33,7 @@ pub struct Args {
     #[arg(value_name = "PATH")]
     pub paths: Vec<PathBuf>,
     /// Error bounds as exponents, each measured: 10 means 2^-10.
-    #[arg(long, value_name = "B,..", value_delimiter = ',', default_values_t = DEFAULT_BOUNDS, value_parser = bound())]
+    #[arg(long, value_name = "B,..", value_delimiter = ',', default_value = "10,8,6", value_parser = bound())]
     pub bounds: Vec<u8>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
@@ -47,7 +47,7 @@ pub struct Args {
     pub json: bool,
 }
 
-/// The bounds measured by default.
+/// The bounds measured by default, as exponents.
 pub const DEFAULT_BOUNDS: [u8; 3] = [10, 8, 6];
 
 /// How the scale exponent is chosen.
@@ -119,4 +119,22 @@ pub fn measure_all(
     }
     let ok = rows.iter().all(|row| row.violations == 0);
     Ok(Report { recordings: rows, ok })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn the_default_bounds_of_the_option_are_those_of_the_main_job() {
+        let cli = Cli::try_parse_from(["check"]).unwrap();
+        assert_eq!(cli.args.bounds, DEFAULT_BOUNDS);
+    }
 }

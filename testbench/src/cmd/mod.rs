@@ -35,7 +35,9 @@ Examples:
   gradwire                                        the main job, on built-in recordings
   gradwire check gradients/ --bounds 8 --json     all .npy files of a folder, for a program to read
   gradwire replay ring.pcap --framing in-place    a capture of your own
-  gradwire encode < values.f32 > values.groups    the bytes of the format, for an RTL testbench"
+  gradwire encode < values.f32 > values.groups    the bytes of the format, for an RTL testbench
+  gradwire simulate --sweep workers=8..1024       iteration time on clusters larger than the desk
+  gradwire plan vgg16 --nodes 16                  whether compression pays, tensor by tensor"
 )]
 pub struct Cli {
     /// What to do.
@@ -43,24 +45,17 @@ pub struct Cli {
     pub command: Option<Command>,
 }
 
-/// Every subcommand.
+/// Every subcommand; each is documented where its arguments are, and the help shows that.
 #[derive(Debug, Subcommand)]
+#[expect(missing_docs, reason = "documentation here would take the place of that of the arguments")]
 pub enum Command {
-    /// Compress and restore gradients, and measure ratio, errors and speed.
     Check(check::Args),
-    /// Send a capture through both engines and check every frame, value and stream.
     Replay(replay::Args),
-    /// Little-endian f32 on standard input, groups on standard output.
     Encode(encode::Args),
-    /// Groups on standard input, little-endian f32 on standard output.
     Decode(decode::Args),
-    /// Decide, tensor by tensor, whether compression pays.
     Plan(Box<plan::Args>),
-    /// Simulate training on a cluster.
     Simulate(Box<simulate::Args>),
-    /// Write manual pages.
     Man(man::Args),
-    /// Print shell completions.
     Completions(completions::Args),
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use serde::Serialize;
 
+use super::codec::bound;
 use super::quantity::time;
 use super::simulate::model;
 use crate::error::{Error, Outcome};
@@ -49,7 +50,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
     /// Loosest error bound as an exponent: 10 means 2^-10 or tighter.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=14))]
+    #[arg(long, default_value_t = 10, value_parser = bound())]
     pub bound: u8,
     /// The codec runs in the NIC and costs no time.
     #[arg(long)]
@@ -68,14 +69,14 @@ pub struct Args {
     pub json: bool,
 }
 
-/// What else the planner does.
+/// What else the planner does; documented where the arguments are.
 #[derive(Debug, Subcommand)]
+#[expect(missing_docs, reason = "documentation here would take the place of that of the arguments")]
 pub enum Command {
-    /// Measure what sending, encoding and decoding take, and print it as TOML.
     Profile(ProfileArgs),
 }
 
-/// How to measure.
+/// Measures what sending, encoding and decoding take, and prints it as TOML.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A link between two machines:
@@ -89,7 +90,7 @@ pub struct ProfileArgs {
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["connect", "output"])]
     pub listen: Option<String>,
     /// Error bounds to measure the codec at, as exponents.
-    #[arg(long, value_name = "B,..", value_delimiter = ',', default_values_t = [10, 8, 6])]
+    #[arg(long, value_name = "B,..", value_delimiter = ',', default_value = "10,8,6", value_parser = bound())]
     pub bounds: Vec<u8>,
     /// Gradients to measure the codec on: .npy files or folders of them [default: built in].
     #[arg(long, value_name = "PATH")]

@@ -49,12 +49,11 @@ pub struct Args {
     pub runs: Runs,
 }
 
-/// What is prepared.
+/// What is prepared; documented where the arguments are.
 #[derive(Debug, Subcommand)]
+#[expect(missing_docs, reason = "documentation here would take the place of that of the arguments")]
 pub enum Command {
-    /// Print every published cell beside ours, and the claims that do not reproduce.
     Published(published::Args),
-    /// Write the plots of docs/simulator.md.
     Figures(figures::Args),
 }
 

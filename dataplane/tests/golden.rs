@@ -1,0 +1,160 @@
+//! The golden files and the examples of FORMAT.md, which a second implementation wrote.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use gradwire::burst;
+use gradwire::codec::{Params, decode_payload, encode_payload, max_encoded_len};
+use gradwire::engine::{Egress, Ingress, Millis};
+use gradwire::rules::{DEFAULT_MARK, Framing, Rule, Rules};
+use gradwire::verdict::Verdict;
+
+const ISN: u32 = 999;
+const NOW: Millis = Millis(0);
+
+fn golden(prefix: &str) -> BTreeMap<String, Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let named = files.map(|path| (path.file_stem().unwrap().to_str().unwrap().to_owned(), path));
+    let wanted = named.filter(|(name, _)| name.starts_with(prefix));
+    wanted.map(|(name, path)| (name, fs::read(path).unwrap())).collect()
+}
+
+/// Both directions of one payload, and every truncation of its groups.
+fn check_payload(values: &[u8], groups: &[u8], decoded: &[u8], params: Params) {
+    let mut out = vec![0xaa; max_encoded_len(values.len())];
+    let len = encode_payload(values, &mut out, params).unwrap();
+    assert_eq!(&out[..len], groups);
+    // Exactly enough room does, one byte less does not.
+    assert_eq!(encode_payload(values, &mut out[..len], params), Ok(len));
+    assert!(encode_payload(values, &mut out[..len - 1], params).is_err());
+    let mut out = vec![0x55; values.len()];
+    assert_eq!(decode_payload(groups, &mut out, params), Ok(groups.len()));
+    assert_eq!(out, decoded);
+    let mut out = vec![0xaa; max_encoded_len(values.len())];
+    let run = burst::encode_payload(values, &mut out, params).unwrap();
+    assert_eq!(&out[..run.len], groups);
+    let mut out = vec![0x55; values.len()];
+    assert_eq!(burst::decode_payload(groups, &mut out, params).unwrap().len, groups.len());
+    assert_eq!(out, decoded);
+    for len in 0..groups.len() {
+        assert!(decode_payload(&groups[..len], &mut out, params).is_err(), "{len}");
+    }
+}
+
+#[test]
+fn bursts() {
+    let files = golden("v1_burst_");
+    assert_eq!(files.len(), 7);
+    for (name, bytes) in files {
+        let [b, k, x, _, count @ ..] = *bytes.first_chunk::<8>().unwrap();
+        let params = Params::from_exponents(b, k, x as i8).unwrap();
+        let values_len = 4 * u32::from_le_bytes(count) as usize;
+        let (values, rest) = bytes[8..].split_at(values_len);
+        let (groups, decoded) = rest.split_at(rest.len() - values_len);
+        println!("{name}");
+        check_payload(values, groups, decoded, params);
+    }
+}
+
+/// The host's frame to the wire's and on to the restored one; every truncation of the wire's is refused.
+fn check_frames(name: &str, frames: &[Vec<u8>; 3]) {
+    let [host, wire, restored] = frames;
+    let framing = if name.contains("routed") { Framing::Routed } else { Framing::InPlace };
+    let rules = Rules::new(&[Rule { framing, ..Rule::DEFAULT }], DEFAULT_MARK).unwrap();
+    let mut egress = Egress::<1>::new(rules.clone(), 0);
+    let mut out = vec![0xaa; host.len()];
+    let _ = egress.process(&syn(host), &mut out, NOW);
+    let verdict = egress.process(host, &mut out, NOW);
+    let Verdict::Changed { len, .. } = verdict else { panic!("{name}: {verdict:?}") };
+    assert_eq!(&out[..len], wire, "{name}");
+    let mut ingress = Ingress::new(rules, 1500);
+    let mut out = vec![0x55; 1514 + 8];
+    let verdict = ingress.process(wire, &mut out);
+    let Verdict::Changed { len, .. } = verdict else { panic!("{name}: {verdict:?}") };
+    assert_eq!(&out[..len], restored, "{name}");
+    assert!(common::host_accepts(restored).is_some());
+    for len in 0..wire.len() {
+        let verdict = ingress.process(&wire[..len], &mut out);
+        assert!(!matches!(verdict, Verdict::Changed { .. }), "{name} cut to {len}: {verdict:?}");
+    }
+}
+
+/// The SYN of the flow that a TCP frame belongs to: the frame's headers, with the golden ISN.
+fn syn(host: &[u8]) -> Vec<u8> {
+    let packet = etherparse::PacketHeaders::from_ethernet_slice(host).unwrap();
+    let Some(etherparse::TransportHeader::Tcp(mut tcp)) = packet.transport else { return vec![] };
+    (tcp.sequence_number, tcp.syn) = (ISN, true);
+    let mut frame = host[..14 + 4 * packet.link_exts.len()].to_vec();
+    match packet.net.unwrap() {
+        etherparse::NetHeaders::Ipv4(mut ip, _) => {
+            ip.set_payload_len(tcp.header_len()).unwrap();
+            ip.header_checksum = ip.calc_header_checksum();
+            tcp.checksum = tcp.calc_checksum_ipv4(&ip, &[]).unwrap();
+            ip.write(&mut frame).unwrap();
+        }
+        etherparse::NetHeaders::Ipv6(mut ip, _) => {
+            ip.payload_length = tcp.header_len_u16();
+            tcp.checksum = tcp.calc_checksum_ipv6(&ip, &[]).unwrap();
+            ip.write(&mut frame).unwrap();
+        }
+        other => panic!("{other:?}"),
+    }
+    tcp.write(&mut frame).unwrap();
+    frame
+}
+
+#[test]
+fn frames() {
+    let files = golden("v1_frame_");
+    assert_eq!(files.len(), 8);
+    for (name, bytes) in files {
+        let mut rest = &bytes[..];
+        let frames = [(); 3].map(|()| {
+            let (len, after) = rest.split_first_chunk::<2>().unwrap();
+            let (frame, after) = after.split_at(u16::from_be_bytes(*len).into());
+            rest = after;
+            frame.to_vec()
+        });
+        assert!(rest.is_empty());
+        check_frames(&name, &frames);
+    }
+}
+
+/// The blocks of FORMAT.md section 8: a name, parameters, and hex under labels.
+fn examples() -> BTreeMap<String, BTreeMap<String, Vec<u8>>> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../FORMAT.md")).unwrap();
+    let blocks = text.split("```example ").skip(1).map(|block| block.split("```").next().unwrap());
+    let parse = |block: &str| {
+        let mut lines = block.lines();
+        let name = lines.next().unwrap().to_owned();
+        assert_eq!(lines.next(), Some("b=10 k=3 x=0"));
+        let (mut fields, mut label) = (BTreeMap::<String, Vec<u8>>::new(), String::new());
+        for line in lines {
+            let (first, hex) = line.split_at_checked(9).unwrap_or((line, ""));
+            if !first.trim().is_empty() {
+                label = first.trim().to_owned();
+            }
+            let digits: Vec<u32> = hex.chars().filter_map(|digit| digit.to_digit(16)).collect();
+            let bytes = digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8);
+            fields.entry(label.clone()).or_default().extend(bytes);
+        }
+        (name, fields)
+    };
+    blocks.map(parse).collect()
+}
+
+#[test]
+fn examples_of_the_format_document() {
+    let examples = examples();
+    assert_eq!(examples.keys().map(String::as_str).collect::<Vec<_>>(), ["burst", "in-place", "routed"]);
+    let burst = &examples["burst"];
+    check_payload(&burst["values"], &burst["group"], &burst["decoded"], Params::DEFAULT);
+    for name in ["in-place", "routed"] {
+        let frames = ["host", "wire", "restored"].map(|label| examples[name][label].clone());
+        check_frames(name, &frames);
+    }
+}

@@ -1,0 +1,257 @@
+//! A judge is worth what it catches: each test damages a good replay in one way.
+
+use std::time::Duration;
+
+use etherparse::PacketBuilder;
+use gradwire::rules::Rule;
+use gradwire::verdict::{DropReason, PassReason};
+
+use super::*;
+use crate::replay::Path;
+
+const TOS: usize = 15;
+const VALUES: usize = 64;
+
+/// One tagged or untagged TCP frame.
+fn tcp(number: u64, tos: u8, seq: u32, syn: bool, payload: &[u8]) -> Frame {
+    let mut ip =
+        etherparse::Ipv4Header::new(0, 64, etherparse::IpNumber::TCP, [10, 0, 0, 1], [10, 0, 0, 2]).unwrap();
+    ip.dscp = (tos >> 2).try_into().unwrap();
+    ip.ecn = (tos & 3).try_into().unwrap();
+    let builder = PacketBuilder::ethernet2([2; 6], [4; 6])
+        .ip(etherparse::IpHeaders::Ipv4(ip, etherparse::Ipv4Extensions::default()))
+        .tcp(40_000, 5400, seq, 1000);
+    let builder = if syn { builder.syn() } else { builder.ack(1) };
+    let mut bytes = Vec::new();
+    builder.write(&mut bytes, payload).unwrap();
+    Frame { number, time: Duration::from_millis(number), bytes }
+}
+
+fn values(factor: f32) -> Vec<u8> {
+    (0..VALUES).flat_map(|i| ((i as f32 - 20.0) * factor).to_le_bytes()).collect()
+}
+
+/// SYN, two segments of values, the first of them again, and an untagged segment. The second starts within a value.
+fn capture() -> Capture {
+    let (first, second) = (values(0.001), values(0.01));
+    let start = 1000u32;
+    let stream = [&first[..], &second[..]].concat();
+    let frames = vec![
+        tcp(1, 0x28, start - 1, true, &[]),
+        tcp(2, 0x28, start, false, &stream[..254]),
+        tcp(3, 0x2a, start + 254, false, &stream[254..]),
+        tcp(4, 0x28, start, false, &stream[..254]),
+        tcp(5, 0, start + 512, false, b"untagged"),
+    ];
+    Capture { frames, cut: 0 }
+}
+
+fn setup(framing: Framing) -> Setup {
+    Setup::new(Rule { framing, ..Rule::DEFAULT })
+}
+
+fn replay(setup: &Setup, capture: &Capture) -> Vec<Passage> {
+    let mut path = Path::new(setup, capture).unwrap();
+    capture.frames.iter().map(|frame| path.send(frame)).collect()
+}
+
+/// What the judge says after `damage`, which has to fail at `expected`.
+fn caught(framing: Framing, damage: impl FnOnce(&mut Capture, &mut [Passage]), expected: &str) -> Report {
+    let setup = setup(framing);
+    let mut capture = capture();
+    let mut passages = replay(&setup, &capture);
+    damage(&mut capture, &mut passages);
+    let report = judge(&setup, &capture, &passages);
+    assert!(!report.ok);
+    assert!(report.failures.iter().any(|line| line.contains(expected)), "{expected}: {:?}", report.failures);
+    report
+}
+
+/// Changes what arrived of a frame, and puts its checksums right again.
+fn delivered(passage: &mut Passage, change: impl FnOnce(&mut Vec<u8>)) {
+    let bytes = passage.changed_delivered.as_mut().unwrap();
+    change(bytes);
+    repair(bytes);
+}
+
+fn repair(bytes: &mut [u8]) {
+    let mut ip = etherparse::Ipv4Header::from_slice(&bytes[14..]).unwrap().0;
+    ip.header_checksum = ip.calc_header_checksum();
+    bytes[14..34].copy_from_slice(&ip.to_bytes());
+    let tcp = etherparse::TcpSlice::from_slice(&bytes[34..]).unwrap();
+    let checksum = tcp.calc_checksum_ipv4(ip.source, ip.destination).unwrap();
+    bytes[50..52].copy_from_slice(&checksum.to_be_bytes());
+}
+
+#[test]
+fn a_good_replay_holds() {
+    for (framing, compressed) in [(Framing::InPlace, 1), (Framing::Routed, 2)] {
+        let (setup, capture) = (setup(framing), capture());
+        let report = judge(&setup, &capture, &replay(&setup, &capture));
+        assert!(report.ok, "{:?}", report.failures);
+        assert_eq!((report.frames, report.tagged, report.compressed), (5, 4, compressed));
+        assert_eq!(report.untouched["resent"], 1);
+        assert_eq!((report.streams, report.violations, report.altered_untagged), (1, 0, 0));
+        // Only the second segment starts within a value: 63 whole values in the first, 2 + 256 bytes in it.
+        assert_eq!(report.values, if framing == Framing::Routed { 63 + 64 } else { 63 });
+        let sent: usize = [308, 312, 308].iter().map(|len| len + 24).sum();
+        assert_eq!(report.wire_bytes_in as usize, sent);
+    }
+}
+
+#[test]
+fn a_value_off_by_the_bound_is_caught_in_the_frame_and_in_the_stream() {
+    let damage = |_: &mut Capture, passages: &mut [Passage]| {
+        // Value 63 of the stream, the last whole one of frame 2, starts at payload byte 248.
+        delivered(&mut passages[1], |bytes| bytes[54 + 248..54 + 252].copy_from_slice(&0.5f32.to_le_bytes()));
+    };
+    let report =
+        caught(Framing::Routed, damage, "frame 2 (tagged TCP, payload): 1 values not within the bound");
+    // Last copy wins: the resend, which is raw, puts it right.
+    assert_eq!(report.violations, 2);
+    assert!(report.failures.iter().any(|line| line.contains("FirstWins: 1 values not within")));
+    assert!(!report.failures.iter().any(|line| line.contains("LastWins")));
+    assert!(report.max_error > 0.4);
+}
+
+#[test]
+fn a_byte_before_the_grid_is_caught() {
+    let damage =
+        |_: &mut Capture, passages: &mut [Passage]| delivered(&mut passages[2], |bytes| bytes[54] ^= 1);
+    caught(
+        Framing::Routed,
+        damage,
+        "frame 3 (tagged TCP, payload): a payload byte outside the values changed",
+    );
+}
+
+#[test]
+fn a_changed_header_is_caught() {
+    // Type of service with ECN, TTL, sequence number.
+    for at in [TOS, 22, 41] {
+        let damage =
+            |_: &mut Capture, passages: &mut [Passage]| delivered(&mut passages[2], |bytes| bytes[at] ^= 1);
+        caught(Framing::Routed, damage, &format!("header byte {at} is"));
+    }
+}
+
+#[test]
+fn a_wrong_checksum_is_caught() {
+    let tcp =
+        |_: &mut Capture, passages: &mut [Passage]| passages[1].changed_delivered.as_mut().unwrap()[50] ^= 1;
+    caught(Framing::Routed, tcp, "checksum Valid when sent, Some(Wrong) when it arrived");
+}
+
+#[test]
+fn a_length_is_caught() {
+    let damage =
+        |_: &mut Capture, passages: &mut [Passage]| passages[1].changed_delivered.as_mut().unwrap().push(0);
+    caught(Framing::Routed, damage, "309 bytes long when it arrived, 308 when sent");
+}
+
+#[test]
+fn a_dropped_frame_is_caught() {
+    let damage = |_: &mut Capture, passages: &mut [Passage]| {
+        passages[2].ingress = Some(Verdict::Dropped(DropReason::Groups));
+    };
+    let report = caught(Framing::Routed, damage, "frame 3 (tagged TCP, payload): dropped by ingress");
+    assert_eq!(report.dropped["groups"], 1);
+    assert!(report.failures.iter().any(|line| line.contains("not the same bytes arrived")));
+}
+
+#[test]
+fn a_frame_that_is_not_restored_is_caught() {
+    let damage = |_: &mut Capture, passages: &mut [Passage]| {
+        passages[1].ingress = Some(Verdict::Untouched(PassReason::NotCompressed));
+        passages[1].changed_delivered = None;
+    };
+    caught(Framing::InPlace, damage, "compressed, but not restored");
+}
+
+#[test]
+fn an_altered_untagged_frame_is_caught_and_counted() {
+    let damage = |capture: &mut Capture, passages: &mut [Passage]| {
+        let mut bytes = capture.frames[4].bytes.clone();
+        *bytes.last_mut().unwrap() ^= 1;
+        passages[4].changed_delivered = Some(bytes);
+    };
+    let report =
+        caught(Framing::Routed, damage, "frame 5 (untagged IP): left untouched by egress, but not as it was");
+    assert_eq!(report.altered_untagged, 1);
+}
+
+#[test]
+fn what_is_sent_again_may_not_be_compressed() {
+    let damage = |_: &mut Capture, passages: &mut [Passage]| passages[3] = passages[1].clone();
+    caught(Framing::Routed, damage, "frame 4 (tagged TCP, payload): sent again, but compressed");
+}
+
+#[test]
+fn without_a_syn_nothing_may_be_compressed() {
+    let damage = |capture: &mut Capture, _: &mut [Passage]| capture.frames[0] = tcp(1, 0x28, 77, false, &[]);
+    caught(Framing::Routed, damage, "though the capture has no SYN");
+}
+
+#[test]
+fn a_wire_frame_that_a_plain_host_would_accept_is_caught() {
+    let damage =
+        |_: &mut Capture, passages: &mut [Passage]| repair(passages[1].changed_wire.as_mut().unwrap());
+    caught(Framing::Routed, damage, "a host without a decompressor would accept it");
+    let damage = |_: &mut Capture, passages: &mut [Passage]| {
+        passages[1].changed_wire.as_mut().unwrap()[TOS] = 0x28;
+        repair(passages[1].changed_wire.as_mut().unwrap());
+    };
+    caught(Framing::Routed, damage, "type of service 0x28 on the wire, expected 0x30");
+    let damage =
+        |_: &mut Capture, passages: &mut [Passage]| passages[1].changed_wire.as_mut().unwrap()[22] ^= 1;
+    caught(Framing::InPlace, damage, "in-place framing changed a header on the wire");
+}
+
+#[test]
+fn a_frame_that_carries_the_mark_loses_it_and_nothing_else() {
+    let setup = setup(Framing::Routed);
+    let capture = Capture { frames: vec![tcp(1, 0x31, 5, false, &values(0.1))], cut: 0 };
+    let mut passages = replay(&setup, &capture);
+    let report = judge(&setup, &capture, &passages);
+    assert!(report.ok, "{:?}", report.failures);
+    assert_eq!((report.remarked, report.altered_untagged), (1, 0));
+    passages[0].changed_wire.as_mut().unwrap()[22] ^= 1;
+    assert!(!judge(&setup, &capture, &passages).ok);
+}
+
+#[test]
+fn a_connection_that_starts_anew_has_a_new_grid() {
+    let setup = setup(Framing::Routed);
+    let payload = values(0.001);
+    let reopened = |number: u64, isn: u32| {
+        [tcp(number, 0x28, isn, true, &[]), tcp(number + 1, 0x28, isn + 1, false, &payload)]
+    };
+    let fin = {
+        let mut frame = tcp(3, 0x28, 100 + 1 + payload.len() as u32, false, &[]);
+        frame.bytes[47] |= 1;
+        repair(&mut frame.bytes);
+        frame
+    };
+    let mut frames = reopened(1, 100).to_vec();
+    frames.push(fin);
+    frames.extend(reopened(4, 7_000_003));
+    let capture = Capture { frames, cut: 0 };
+    let report = judge(&setup, &capture, &replay(&setup, &capture));
+    assert!(report.ok, "{:?}", report.failures);
+    assert_eq!(report.streams, 2);
+    assert!(report.values >= VALUES as u64);
+}
+
+#[test]
+fn integers_in_a_tagged_stream_warn() {
+    let setup = setup(Framing::Routed);
+    let mut payload = values(0.001);
+    for word in payload.as_chunks_mut::<4>().0.iter_mut().take(4) {
+        *word = 48u32.to_le_bytes();
+    }
+    let frames = vec![tcp(1, 0x28, 0, true, &[]), tcp(2, 0x28, 1, false, &payload)];
+    let capture = Capture { frames, cut: 0 };
+    let report = judge(&setup, &capture, &replay(&setup, &capture));
+    assert!(report.ok);
+    assert!(report.warnings[0].contains("4 of 64 values are nonzero subnormals"), "{:?}", report.warnings);
+}

@@ -1,0 +1,375 @@
+//! The command as its users meet it: exit codes, streams, messages, the shape of JSON.
+
+mod support;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use gradwire_testbench::capture::Writer;
+use serde_json::Value;
+use support::{capture, recordings};
+
+fn gradwire(args: &[&str]) -> Output {
+    gradwire_with(args, &[])
+}
+
+/// Runs the command with `input` on standard input.
+fn gradwire_with(args: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_gradwire"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    std::thread::scope(|scope| {
+        // The command may end without having read its input.
+        scope.spawn(move || drop(stdin.write_all(input)));
+        child.wait_with_output().unwrap()
+    })
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn keys(object: &Value) -> Vec<&str> {
+    let mut keys: Vec<&str> = object.as_object().unwrap().keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    keys
+}
+
+/// A file for one test.
+fn scratch(name: &str, bytes: &[u8]) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::write(&path, bytes).unwrap();
+    path
+}
+
+/// Runs a subcommand on a file of `bytes`: it has to end with code 2 and name the file in its message.
+fn refusal(subcommand: &str, name: &str, bytes: &[u8]) -> String {
+    let path = scratch(name, bytes);
+    let output = gradwire(&[subcommand, path.to_str().unwrap()]);
+    assert_eq!(code(&output), 2, "{name}: {}", stderr(&output));
+    assert!(output.stdout.is_empty());
+    assert_eq!(stderr(&output).lines().count(), 1);
+    let message = stderr(&output);
+    message.strip_prefix(&format!("gradwire: {}: ", path.display())).expect("the file's name first").into()
+}
+
+#[test]
+fn the_main_job_holds_and_says_so_in_its_last_line() {
+    let output = gradwire(&[]);
+    assert_eq!((code(&output), stderr(&output)), (0, String::new()));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for name in ["cnn_i0300_w0", "hdc256_i0040_w0", "lm_i0950_w0", "resnet_i0010_w0"] {
+        assert_eq!(text.lines().filter(|line| line.starts_with(name)).count(), 3, "{name} at three bounds");
+    }
+    for name in ["ring4_loss.pcap", "ring4_mtu1450.pcap"] {
+        assert!(
+            text.contains(&format!("{name}, in-place framing")) && text.contains(&format!("{name}, routed"))
+        );
+    }
+    assert!(text.lines().last().unwrap().starts_with("every bound and check held"));
+}
+
+#[test]
+fn check_prints_the_json_of_its_help() {
+    let path = recordings().join("cnn_i0300_w0.npy");
+    let args =
+        ["check", path.to_str().unwrap(), "--bounds", "8,6", "--split", "paper", "--scale", "-2", "--json"];
+    let output = gradwire(&args);
+    assert_eq!((code(&output), stderr(&output)), (0, String::new()));
+    let report = json(&output);
+    assert_eq!(keys(&report), ["ok", "recordings"]);
+    assert_eq!(report["ok"], true);
+    let rows = report["recordings"].as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    let wanted =
+        ["bound", "classes", "max_error", "name", "norm_lost", "ratio", "rms_error", "values", "violations"];
+    assert_eq!(keys(&rows[0]), wanted);
+    assert_eq!(keys(&rows[0]["classes"]), ["byte", "half", "raw", "zero"]);
+    assert_eq!((&rows[0]["bound"], &rows[1]["bound"]), (&Value::from(8), &Value::from(6)));
+    assert_eq!(rows[0]["name"], "cnn_i0300_w0");
+    assert_eq!((&rows[0]["values"], &rows[0]["violations"]), (&Value::from(49672), &Value::from(0)));
+}
+
+#[test]
+fn check_reads_files_folders_and_standard_input_alike() {
+    let file = recordings().join("cnn_i0300_w0.npy");
+    let of_file = gradwire(&["check", file.to_str().unwrap(), "--json"]);
+    let of_stdin = gradwire_with(&["check", "-", "--json"], &fs::read(&file).unwrap());
+    assert_eq!(json(&of_file)["recordings"][0]["ratio"], json(&of_stdin)["recordings"][0]["ratio"]);
+    let of_folder = json(&gradwire(&["check", recordings().to_str().unwrap(), "--json"]));
+    assert_eq!(of_folder, json(&gradwire(&["check", "--json"])), "the folder is the built-in set");
+    let auto = json(&gradwire(&["check", file.to_str().unwrap(), "--scale", "auto", "--json"]));
+    assert_eq!(auto["recordings"][0]["scale"], -2, "its peak is 0.232");
+}
+
+#[test]
+fn bad_gradients_are_refused_with_file_offset_and_what_would_be_right() {
+    let good = fs::read(recordings().join("cnn_i0300_w0.npy")).unwrap();
+    let with_dtype = |dtype: &str| {
+        let at = good.windows(3).position(|bytes| bytes == b"<f4").unwrap();
+        let mut bytes = good.clone();
+        bytes[at..at + 3].copy_from_slice(dtype.as_bytes());
+        bytes
+    };
+    assert!(refusal("check", "magic.npy", b"GIF89a").starts_with("byte 0: "));
+    assert!(
+        refusal("check", "big.npy", &with_dtype(">f4")).contains("big-endian dtype '>f4', expected '<f4'")
+    );
+    assert!(refusal("check", "double.npy", &with_dtype("<f8")).contains("dtype '<f8', expected '<f4'"));
+    let cut = refusal("check", "cut.npy", &good[..good.len() - 2]);
+    assert!(cut.starts_with(&format!("byte {}: the end of the file", good.len() - 2)), "{cut}");
+    assert!(cut.contains("expected 198688 bytes (49672 values)"), "{cut}");
+    let mut long = good.clone();
+    long.push(0);
+    assert!(refusal("check", "long.npy", &long).contains("1 bytes after the last value"));
+    assert!(refusal("check", "empty.npy", b"").starts_with("byte 0: "));
+}
+
+#[test]
+fn what_is_missing_is_code_2() {
+    for subcommand in ["check", "replay"] {
+        let output = gradwire(&[subcommand, "no/such/file"]);
+        assert_eq!(code(&output), 2);
+        assert!(stderr(&output).starts_with("gradwire: no/such/file: cannot read: "), "{}", stderr(&output));
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-gradients");
+    fs::create_dir_all(&folder).unwrap();
+    let output = gradwire(&["check", folder.to_str().unwrap()]);
+    assert_eq!(code(&output), 2);
+    assert!(stderr(&output).contains("a folder without .npy files"));
+}
+
+#[test]
+fn wrong_options_are_code_2() {
+    for args in [
+        &["check", "--bounds", "15"][..],
+        &["check", "--bounds", "0"],
+        &["check", "--scale", "-81"],
+        &["check", "--split", "fine"],
+        &["replay"],
+        &["replay", "x", "--tos", "256"],
+        &["nonsense"],
+        // The rule's own faults are found by the dataplane.
+        &["replay", recordings().join("ring4_loss.pcap").to_str().unwrap(), "--tos", "0x30"],
+        &["replay", recordings().join("ring4_loss.pcap").to_str().unwrap(), "--mask", "0x0f"],
+    ] {
+        let output = gradwire(args);
+        assert_eq!(code(&output), 2, "{args:?}");
+        assert!(!stderr(&output).is_empty() && output.stdout.is_empty(), "{args:?}");
+    }
+    assert_eq!(code(&gradwire(&["--help"])), 0);
+}
+
+#[test]
+fn replay_prints_the_json_of_its_help_and_writes_both_captures() {
+    let path = recordings().join("ring4_mtu1450.pcap");
+    let tmp = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (wire, restored) = (tmp.join("wire.pcap"), tmp.join("restored.pcap"));
+    for framing in ["in-place", "routed"] {
+        let output = gradwire(&[
+            "replay",
+            path.to_str().unwrap(),
+            "--framing",
+            framing,
+            "--write-wire",
+            wire.to_str().unwrap(),
+            "--write-restored",
+            restored.to_str().unwrap(),
+            "--json",
+        ]);
+        assert_eq!((code(&output), stderr(&output)), (0, String::new()));
+        let report = json(&output);
+        let wanted = [
+            "altered_untagged",
+            "compressed",
+            "dropped",
+            "frames",
+            "max_error",
+            "ok",
+            "tagged",
+            "untouched",
+            "values",
+            "violations",
+            "warnings",
+            "wire_bytes_in",
+            "wire_bytes_out",
+        ];
+        assert_eq!(keys(&report), wanted);
+        assert_eq!((&report["ok"], &report["frames"]), (&Value::from(true), &Value::from(1280)));
+
+        let (sent, wire, restored) = (capture(&path), capture(&wire), capture(&restored));
+        let lens = |frames: &[gradwire_testbench::capture::Frame]| {
+            frames.iter().map(|frame| (frame.time, frame.bytes.len())).collect::<Vec<_>>()
+        };
+        assert_eq!(lens(&sent.frames), lens(&restored.frames), "every frame has its length and time back");
+        let shorter =
+            sent.frames.iter().zip(&wire.frames).filter(|(sent, wire)| wire.bytes.len() < sent.bytes.len());
+        assert_eq!(shorter.count() as u64, report["compressed"].as_u64().unwrap());
+    }
+}
+
+#[test]
+fn a_failed_check_is_code_1() {
+    // These segments start off the grid; a rule that says that each payload starts with a value is wrong for
+    // them, and the stream shows it.
+    let path = recordings().join("ring4_mtu1450.pcap");
+    let output = gradwire(&["replay", path.to_str().unwrap(), "--grid", "payload"]);
+    assert_eq!(code(&output), 1);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("FAILED: stream 10.40.0."), "{text}");
+    assert!(text.lines().last().unwrap().starts_with("NOT every bound and check held"));
+    let output = gradwire(&["replay", path.to_str().unwrap(), "--grid", "payload", "--json"]);
+    assert_eq!((code(&output), &json(&output)["ok"]), (1, &Value::from(false)));
+}
+
+#[test]
+fn bad_captures_are_refused_with_file_offset_and_what_would_be_right() {
+    let good = fs::read(recordings().join("ring4_mtu1450.pcap")).unwrap();
+    assert!(refusal("replay", "magic.pcap", b"GIF89a").contains("expected a capture: pcap"));
+    let mut cooked = good.clone();
+    cooked[20] = 113;
+    assert!(
+        refusal("replay", "cooked.pcap", &cooked)
+            .starts_with("byte 20: link type 113, expected 1 (Ethernet)")
+    );
+    let cut = refusal("replay", "cut.pcap", &good[..good.len() - 2]);
+    let expected = format!("byte {}: the end of the file, expected a frame that reaches", good.len() - 2);
+    assert!(cut.starts_with(&expected), "{cut}");
+}
+
+#[test]
+fn frames_cut_by_a_snap_length_are_left_out_with_a_warning() {
+    let mut good = capture(&recordings().join("ring4_mtu1450.pcap"));
+    good.frames.truncate(40);
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes).unwrap();
+    for frame in &good.frames {
+        writer.frame(frame.time, &frame.bytes).unwrap();
+    }
+    writer.finish().unwrap();
+    // The last record says that the frame was longer than what follows.
+    let last_len = good.frames.last().unwrap().bytes.len();
+    let at = bytes.len() - last_len - 4;
+    bytes[at..at + 4].copy_from_slice(&9000u32.to_le_bytes());
+    let path = scratch("snapped.pcap", &bytes);
+    let output = gradwire(&["replay", path.to_str().unwrap(), "--json"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let report = json(&output);
+    assert_eq!(report["frames"], 39);
+    let warning = report["warnings"][0].as_str().unwrap();
+    assert!(warning.starts_with("1 frames cut by a snap length were left out"));
+    assert!(stderr(&output).contains(warning));
+}
+
+#[test]
+fn encode_and_decode_undo_each_other_in_pipes() {
+    // All classes, special values, and more than one buffer of either command.
+    let specials = [0.0, -0.0, 1e-3, 0.3, -0.9, 1.0, -7.5, f32::NAN, f32::INFINITY, 1e-40];
+    let values: Vec<f32> = (0..50_003).map(|i| specials[i % 10] * (1.0 + (i % 97) as f32 / 128.0)).collect();
+    let sent: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    for params in [&["--bound", "10"][..], &["--bound", "6", "--split", "paper", "--scale", "-3"]] {
+        let groups = gradwire_with(&[&["encode"], params].concat(), &sent);
+        assert_eq!(code(&groups), 0);
+        let count = values.len().to_string();
+        let restored = gradwire_with(&[&["decode", "--values", &count], params].concat(), &groups.stdout);
+        assert_eq!((code(&restored), stderr(&restored)), (0, String::new()));
+        let again = gradwire_with(&[&["encode"], params].concat(), &restored.stdout);
+        assert_eq!(again.stdout, groups.stdout, "what is decoded encodes to the same groups");
+        let bound = if params.len() == 2 { 2f64.powi(-10) } else { 2f64.powi(-9) };
+        assert_eq!(restored.stdout.len(), sent.len());
+        for (sent, got) in values.iter().zip(restored.stdout.as_chunks::<4>().0) {
+            let got = f32::from_le_bytes(*got);
+            let same = sent.to_bits() == got.to_bits();
+            assert!(same || (f64::from(*sent) - f64::from(got)).abs() < bound, "{sent} {got}");
+        }
+        let all_lanes = gradwire_with(&[&["decode"], params].concat(), &groups.stdout);
+        assert_eq!(all_lanes.stdout.len(), sent.len().next_multiple_of(32), "without --values, whole bursts");
+        assert_eq!(all_lanes.stdout[..sent.len()], restored.stdout);
+    }
+}
+
+#[test]
+fn encode_and_decode_of_nothing_is_nothing() {
+    for args in [&["encode"][..], &["decode"], &["decode", "--values", "0"]] {
+        let output = gradwire_with(args, &[]);
+        assert_eq!((code(&output), output.stdout.len()), (0, 0));
+    }
+}
+
+#[test]
+fn encode_and_decode_refuse_what_is_not_whole() {
+    let says = |args: &[&str], input: &[u8], expected: &str| {
+        let output = gradwire_with(args, input);
+        assert_eq!(code(&output), 2);
+        assert!(
+            stderr(&output).starts_with(&format!("gradwire: standard input: {expected}")),
+            "{}",
+            stderr(&output)
+        );
+    };
+    says(&["encode"], &[0; 7], "byte 7: the end of the input within a value, after 3 of its 4 bytes");
+    says(&["decode"], &[0], "byte 0: 1 bytes and the end of the input, expected a group of 2 bytes or more");
+    says(
+        &["decode"],
+        &[0, 0, 0xff, 0xff, 1],
+        "byte 2: 3 bytes and the end of the input, expected a group of 34",
+    );
+    says(&["decode", "--values", "8"], &[0; 4], "byte 2: bytes after the last value, expected the end");
+    says(&["decode", "--values", "9"], &[0; 2], "byte 2: 0 bytes and the end of the input");
+    says(
+        &["decode", "--values", "1"],
+        &[4, 0, 0],
+        "byte 0: tag vector 0x0004, expected tag 0 in every lane from 1",
+    );
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_crash() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_gradwire"))
+        .arg("encode")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let mut stdin = child.stdin.take().unwrap();
+    // More than any buffer on the way; the command ends before it has read all.
+    drop(stdin.write_all(&vec![0x55; 1 << 20]));
+    drop(stdin);
+    let mut message = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut message).unwrap();
+    assert_eq!((child.wait().unwrap().code(), &message[..]), (Some(2), ""));
+}
+
+#[test]
+fn manual_pages_and_completions_come_out() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("man");
+    let output = gradwire(&["man", folder.to_str().unwrap()]);
+    assert_eq!((code(&output), stderr(&output)), (0, String::new()));
+    for page in
+        ["gradwire.1", "gradwire-check.1", "gradwire-replay.1", "gradwire-encode.1", "gradwire-decode.1"]
+    {
+        assert!(fs::read_to_string(folder.join(page)).unwrap().contains(".TH"), "{page}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let output = gradwire(&["completions", shell]);
+        assert_eq!(code(&output), 0);
+        assert!(String::from_utf8(output.stdout).unwrap().contains("replay"));
+    }
+}
