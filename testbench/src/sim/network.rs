@@ -121,7 +121,10 @@ const DECODE: usize = 4;
 /// A message on its way.
 #[derive(Clone, Copy)]
 struct Flight {
-    cost: Cost,
+    /// Bits on the wire.
+    bits: u64,
+    /// Time in the receiver's decoder.
+    decode: Picos,
     /// When the last bit leaves the link behind; no later link can be done before.
     tail: Picos,
     message: Message,
@@ -247,13 +250,13 @@ impl Network {
     /// Keeps `worker`'s processor busy for `span`; then [`Event::Computed`].
     pub(super) fn compute(&mut self, worker: u32, span: Picos) {
         let message = Message { src: worker, dest: Dest::Host(worker), item: 0, step: 0, iteration: 0 };
-        let flight = Flight { cost: Cost { bits: 0, encode: 0, decode: 0 }, tail: 0, message };
+        let flight = Flight { bits: 0, decode: 0, tail: 0, message };
         self.occupy(host(worker, COMPUTE), span, flight);
     }
 
     /// Queues `message` at its sender.
     pub(super) fn send(&mut self, message: Message, cost: Cost) {
-        let flight = Flight { cost, tail: 0, message };
+        let flight = Flight { bits: cost.bits, decode: cost.decode, tail: 0, message };
         if cost.encode > 0 {
             self.occupy(host(message.src, ENCODE), cost.encode, flight);
         } else {
@@ -264,7 +267,7 @@ impl Network {
     /// Sends `message` from the switch to a host; its last bit is not at the switch before `tail`.
     pub(super) fn send_from_switch(&mut self, message: Message, cost: Cost, tail: Picos) {
         let Dest::Host(to) = message.dest else { unreachable!("the switch answers one host") };
-        self.arrive(to, self.now, Flight { cost, tail, message });
+        self.arrive(to, self.now, Flight { bits: cost.bits, decode: cost.decode, tail, message });
     }
 
     /// Runs to the next event that concerns a mechanism.
@@ -299,8 +302,8 @@ impl Network {
                     Dest::Host(to) => self.arrive(to, self.now, flight),
                     Dest::Switch => unreachable!("messages to the switch are taken off at the core"),
                 },
-                Stage::Ingress if flight.cost.decode > 0 => {
-                    self.occupy(host(owner, DECODE), flight.cost.decode, flight);
+                Stage::Ingress if flight.decode > 0 => {
+                    self.occupy(host(owner, DECODE), flight.decode, flight);
                 }
                 Stage::Ingress | Stage::Decode => return Some(Event::Delivered { host: owner, message }),
             }
@@ -432,9 +435,9 @@ impl Server {
     /// trickle in, but keeps their order.
     fn serve(&mut self, at: Picos, flight: Flight) -> (Picos, Picos) {
         let start = at.max(self.free);
-        self.free = start + transmission(flight.cost.bits, self.rate);
+        self.free = start + transmission(flight.bits, self.rate);
         self.tail = self.free.max(flight.tail).max(self.tail);
-        self.bits += flight.cost.bits;
+        self.bits += flight.bits;
         (start, self.tail)
     }
 }
