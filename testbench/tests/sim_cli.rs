@@ -99,6 +99,7 @@ fn every_option_is_taken() {
     assert_eq!(report["runs"].as_array().unwrap().len(), 2 * 2 * 2);
     json(&["simulate", "--mechanism", "ring", "--pipelined", "--full", "--workers", "4", "--json"]);
     json(&["simulate", "--mechanism", "mc+agg", "--cut-through", "--json"]);
+    json(&["simulate", "--mechanism", "ring", "--compress", "on-host:b8@measured", "--json"]);
     json(&[
         "simulate",
         "--model",
@@ -127,6 +128,7 @@ fn what_cannot_be_simulated_is_refused() {
         &["--jitter", "NaN"],
         &["--compute", "0"],
         &["--compress", "zip"],
+        &["--compress", "on-host:4@measured"],
         &["--sweep", "workers"],
         &["--sweep", "moon=1..2"],
         &["--sweep", "workers=9..8"],
@@ -140,7 +142,7 @@ fn what_cannot_be_simulated_is_refused() {
 
 #[test]
 fn the_recorded_trace_simulates() {
-    let trace = file("recordings/cnn.trace.jsonl");
+    let trace = file("recorder/cnn.trace.jsonl");
     let report = json(&["simulate", "--trace", &trace, "--mechanism", "ps", "--bandwidth", "1G", "--json"]);
     let run = &report["runs"][0];
     // The network's architecture: three convolutions, their normalisation and two dense layers.

@@ -11,8 +11,10 @@ use serde::Serialize;
 use super::quantity::{pair, plain, scaled, time};
 use super::{figures, published};
 use crate::error::{Error, Outcome};
+use crate::plan::profile;
 use crate::plot::{self, Chart, Series};
 use crate::progress::Progress;
+use crate::recordings;
 use crate::report::Table;
 use crate::sim::{
     Assignment, Compression, Headers, Jitter, Links, Mechanism, Model, Profile, Racks, Scenario, Wire, picos,
@@ -29,7 +31,8 @@ Mechanisms: ps, ps-rr, ps-block, agg, mc, mc+agg, ring, ring-whole, ring+mc, but
 hier-ring[:GROUP].
 
 Compression: in-nic:RATIOS runs at the rate of the link; on-host:RATIOS@ENCODE,DECODE at these GB/s of values.
-RATIOS is GRADIENT[/PARTIAL_SUM[/PARAMETERS]], or b10, b8, b6 for what was recorded at that bound.
+RATIOS is GRADIENT[/PARTIAL_SUM[/PARAMETERS]], or b10, b8, b6 for what was recorded at that bound. The rates of
+on-host:bB@measured are measured on this machine.
 
 JSON: {\"runs\": [{\"model\", \"mechanism\", \"compression\", \"workers\", \"bandwidth\", \"sweep\", \"iteration_s\",
 \"gain_f32\", \"gain_16bit\", \"sent_bytes\", \"events\"}]}; sent_bytes is what worker 0 sent.
@@ -309,7 +312,7 @@ impl Runs {
 
     fn compressions(&self) -> Result<Vec<(String, Option<Compression>)>, Error> {
         let baselines = [("f32".to_owned(), None), ("16bit".to_owned(), Some(Compression::TRUNCATION_16))];
-        let given = self.compress.iter().map(|text| Ok((text.clone(), Some(text.parse()?))));
+        let given = self.compress.iter().map(|text| Ok((text.clone(), Some(compression(text)?))));
         baselines.into_iter().map(Ok).chain(given).collect()
     }
 
@@ -445,6 +448,20 @@ fn expand(values: &str) -> Result<Vec<String>, Error> {
         .map(|value| value.to_string())
         .collect();
     if doubled.is_empty() { Err(Error::Usage(format!("--sweep {values} is empty"))) } else { Ok(doubled) }
+}
+
+/// A compression as options have it; `@measured` stands for the rates of this machine.
+fn compression(text: &str) -> Result<Compression, Error> {
+    let Some(codec) = text.strip_suffix("@measured") else { return Ok(text.parse()?) };
+    let bound = codec.strip_prefix("on-host:b").and_then(|bound| bound.parse().ok());
+    let bound =
+        bound.ok_or_else(|| Error::Usage(format!("{text}: only on-host:b10, b8 or b6 can be measured")))?;
+    let values: Vec<u8> = recordings::builtin()?.into_iter().flat_map(|recording| recording.values).collect();
+    let measured = profile::codec(&values, bound, || {})?;
+    let megabyte = 1e6;
+    let rate = |seconds: f64| megabyte / seconds / 1e9;
+    let (encode, decode) = (measured.encode.at(megabyte), measured.decode.at(megabyte / measured.ratio));
+    Ok(format!("{codec}@{},{}", rate(encode), rate(decode)).parse()?)
 }
 
 /// One scenario under every compression, the first two of which are the baselines.

@@ -86,8 +86,8 @@ pub fn codec(values: &[u8], bound: u8, step: impl Fn()) -> Result<Codec, Error> 
     Ok(Codec { name: "dense".into(), bound, ratio, encode: curve(encode)?, decode: curve(decode)? })
 }
 
-/// Measures the time from the first byte sent to the answer that all have been received, on `stream`, whose
-/// other end runs [`answer`]; calls `step` after each size.
+/// Measures the time from the first byte sent to the answer that all have been received, on `stream` from
+/// [`connect`]; calls `step` after each size.
 ///
 /// # Errors
 /// The connection fails.
@@ -121,7 +121,7 @@ fn curve(mut points: Vec<(f64, f64)>) -> Result<Curve, Error> {
     Curve::try_from(points).map_err(Error::Usage)
 }
 
-/// Connects to `peer`, or to a thread of our own over loopback.
+/// Connects to `peer`, which runs [`listen`], or to a thread of our own over loopback.
 ///
 /// # Errors
 /// There is no connection.
