@@ -12,8 +12,9 @@
 
 use core::cmp::Ordering;
 
-use crate::codec::{Params, VALUE_LEN, decode_payload, encode_payload};
+use crate::codec::{Params, VALUE_LEN};
 use crate::flow::{FlowTable, Syn};
+use crate::kernels::Kernel;
 use crate::rules::{ECN, Framing, Grid, Rule, Rules};
 use crate::verdict::{Change, Counters, DropReason, PassReason, Verdict};
 use crate::wire::checksum::Sum;
@@ -30,6 +31,7 @@ const EXCLUDED_FLAGS: u8 = tcp_flags::SYN | tcp_flags::RST | tcp_flags::URG;
 #[derive(Debug)]
 pub struct Egress<const SETS: usize> {
     rules: Rules,
+    kernel: Kernel,
     flows: FlowTable<SETS>,
     counters: Counters,
 }
@@ -37,8 +39,8 @@ pub struct Egress<const SETS: usize> {
 impl<const SETS: usize> Egress<SETS> {
     /// An engine with an empty flow table; `seed` keys its hash and should be random.
     #[must_use]
-    pub const fn new(rules: Rules, seed: u64) -> Self {
-        Self { rules, flows: FlowTable::new(seed), counters: Counters::new() }
+    pub const fn new(rules: Rules, kernel: Kernel, seed: u64) -> Self {
+        Self { rules, kernel, flows: FlowTable::new(seed), counters: Counters::new() }
     }
 
     /// One frame from the host: Ethernet II, without FCS. Its replacement, where there is one, is written
@@ -103,7 +105,7 @@ impl<const SETS: usize> Egress<SETS> {
                     return Err(PassReason::Tunnel);
                 }
                 check_whole(packet)?;
-                return compress(packet, rule, mark, usize::from(rule.udp_offset), out);
+                return compress(self.kernel, packet, rule, mark, usize::from(rule.udp_offset), out);
             }
         };
         if flags & (tcp_flags::SYN | tcp_flags::RST) != 0 {
@@ -134,7 +136,7 @@ impl<const SETS: usize> Egress<SETS> {
         if rule.framing == Framing::InPlace && head_len != 0 {
             return Err(PassReason::OffGrid);
         }
-        let new_len = compress(packet, rule, mark, head_len, out)?;
+        let new_len = compress(self.kernel, packet, rule, mark, head_len, out)?;
         flow.compressed(seq);
         Ok(new_len)
     }
@@ -195,6 +197,7 @@ fn check_sums(packet: &Packet<'_>) -> Result<(), PassReason> {
 /// Writes the compressed frame to `out`: headers, in routed framing the segment header, `head_len` raw
 /// bytes, the groups, up to 3 raw bytes. The new frame's length.
 fn compress(
+    kernel: Kernel,
     packet: &Packet<'_>,
     rule: &Rule,
     mark: u8,
@@ -218,7 +221,7 @@ fn compress(
     let groups_at = head_at + head_len;
     // Where the groups do not even fit into the old frame's room, they are not shorter.
     let room = out.get_mut(groups_at..).ok_or(PassReason::NotShorter)?;
-    let groups_len = encode_payload(values, room, rule.params).map_err(|_| PassReason::NotShorter)?;
+    let groups_len = kernel.encode(values, room, rule.params).map_err(|_| PassReason::NotShorter)?;
     let tail_at = groups_at + groups_len;
     let len = tail_at + tail.len();
     if len.max(MIN_FRAME_LEN) >= frame_len.max(MIN_FRAME_LEN) {
@@ -253,6 +256,7 @@ fn compress(
 #[derive(Debug)]
 pub struct Ingress {
     rules: Rules,
+    kernel: Kernel,
     mtu: u16,
     counters: Counters,
 }
@@ -271,8 +275,8 @@ struct Restoration {
 impl Ingress {
     /// An engine that restores IP packets of at most `mtu` bytes.
     #[must_use]
-    pub const fn new(rules: Rules, mtu: u16) -> Self {
-        Self { rules, mtu, counters: Counters::new() }
+    pub const fn new(rules: Rules, kernel: Kernel, mtu: u16) -> Self {
+        Self { rules, kernel, mtu, counters: Counters::new() }
     }
 
     /// One frame from the wire: Ethernet II, without FCS. Its replacement, where there is one, is written
@@ -394,7 +398,7 @@ impl Ingress {
         let (head, rest) = payload.split_at_mut_checked(head_len).ok_or(DropReason::Malformed)?;
         head.copy_from_slice(head_in);
         let (values, tail) = rest.split_at_mut(rest.len() - rest.len() % VALUE_LEN);
-        let groups_len = decode_payload(body, values, params).map_err(|_| DropReason::Groups)?;
+        let groups_len = self.kernel.decode(body, values, params).map_err(|_| DropReason::Groups)?;
         let after = body.get(groups_len..).unwrap_or(&[]);
         let (tail_in, excess) = after.split_at_checked(tail.len()).ok_or(DropReason::Groups)?;
         if !excess.is_empty() && !padded {

@@ -5,6 +5,7 @@ mod common;
 use common::{ACK, IpSpec, Spec, TIMESTAMPS, TransportSpec, gradient, host_accepts, le_bytes};
 use gradwire::codec::{Params, Split};
 use gradwire::engine::{Egress, Ingress, Millis};
+use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule, Rules};
 use gradwire::verdict::{Change, PassReason, Verdict};
 use gradwire::wire::frame::MAX_LINK_LEN;
@@ -43,7 +44,7 @@ fn sent(verdict: Verdict, frame: &[u8], mut out: Vec<u8>) -> Vec<u8> {
 
 /// A new flow's SYN, then the frame.
 fn send(rule: Rule, origin: u32, spec: &Spec) -> (Verdict, Vec<u8>) {
-    let mut engine = Egress::<2>::new(rules(rule), 1);
+    let mut engine = Egress::<2>::new(rules(rule), Kernel::detect(), 1);
     if matches!(spec.transport, TransportSpec::Tcp { .. }) && rule.grid == Grid::Connection {
         let (verdict, _) = egress(&mut engine, &spec.syn(origin).bytes());
         assert_eq!(verdict, Verdict::Untouched(PassReason::TcpFlags));
@@ -52,7 +53,7 @@ fn send(rule: Rule, origin: u32, spec: &Spec) -> (Verdict, Vec<u8>) {
 }
 
 fn receive(rule: Rule, frame: &[u8]) -> (Verdict, Vec<u8>) {
-    ingress(&mut Ingress::new(rules(rule), MTU), frame)
+    ingress(&mut Ingress::new(rules(rule), Kernel::detect(), MTU), frame)
 }
 
 fn any_ip() -> impl Strategy<Value = IpSpec> {
@@ -190,7 +191,7 @@ proptest! {
 
     #[test]
     fn random_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..200), rule in any_rule()) {
-        let mut engine = Egress::<2>::new(rules(rule), 1);
+        let mut engine = Egress::<2>::new(rules(rule), Kernel::detect(), 1);
         let (_, wire) = egress(&mut engine, &bytes);
         prop_assert!(wire.len() <= bytes.len());
         let (_, host) = receive(rule, &bytes);
@@ -210,7 +211,7 @@ proptest! {
             frame[at] = byte;
         }
         frame.truncate(cut.index(frame.len() * 4).min(frame.len()));
-        let mut engine = Egress::<2>::new(rules(rule), 1);
+        let mut engine = Egress::<2>::new(rules(rule), Kernel::detect(), 1);
         let (_, wire) = egress(&mut engine, &frame);
         prop_assert!(wire.len() <= frame.len());
         let (_, host) = receive(rule, &frame);
@@ -221,7 +222,7 @@ proptest! {
     fn untagged_frames_are_untouched(spec in any_spec(), rule in any_rule(), tos: u8) {
         prop_assume!(tos & 0xfc != 0x28 && tos & 0xfc != DEFAULT_MARK);
         let frame = Spec { tos, ..spec }.bytes();
-        let mut engine = Egress::<2>::new(rules(rule), 1);
+        let mut engine = Egress::<2>::new(rules(rule), Kernel::detect(), 1);
         let (verdict, wire) = egress(&mut engine, &frame);
         prop_assert_eq!(verdict, Verdict::Untouched(PassReason::NoRule));
         prop_assert_eq!(&wire, &frame);
@@ -233,7 +234,7 @@ proptest! {
     #[test]
     fn a_hosts_own_mark_is_taken_away(spec in any_spec(), ecn in 0u8..4) {
         let spec = Spec { tos: DEFAULT_MARK | ecn, ..spec };
-        let (verdict, wire) = egress(&mut Egress::<2>::new(rules(Rule::DEFAULT), 1), &spec.bytes());
+        let (verdict, wire) = egress(&mut Egress::<2>::new(rules(Rule::DEFAULT), Kernel::detect(), 1), &spec.bytes());
         prop_assert!(matches!(verdict, Verdict::Changed { change: Change::Remarked, .. }), "{:?}", verdict);
         prop_assert_eq!(wire, Spec { tos: ecn, ..spec }.bytes());
     }
@@ -252,7 +253,7 @@ fn no_changed_byte_of_a_routed_frame_gets_through() {
         let (verdict, wire) = send(Rule::DEFAULT, 1000, &spec);
         assert!(matches!(verdict, Verdict::Changed { .. }), "{verdict:?}");
         let right = host_accepts(&receive(Rule::DEFAULT, &wire).1).unwrap();
-        let mut engine = Ingress::new(rules(Rule::DEFAULT), MTU);
+        let mut engine = Ingress::new(rules(Rule::DEFAULT), Kernel::detect(), MTU);
         for at in 14..wire.len() {
             for change in 1..=255 {
                 let mut wire = wire.clone();
@@ -301,11 +302,11 @@ fn expansion_stops_at_the_mtu() {
         let spec = Spec::udp(&[0; 1472]);
         let (_, wire) = send(rule, 0, &spec);
         let mut out = [0; 2000];
-        let verdict = Ingress::new(rules(rule), 1500).process(&wire, &mut out);
+        let verdict = Ingress::new(rules(rule), Kernel::detect(), 1500).process(&wire, &mut out);
         assert_eq!(verdict, Verdict::Changed { change: Change::Restored, len: 1514 });
-        let verdict = Ingress::new(rules(rule), 1499).process(&wire, &mut out);
+        let verdict = Ingress::new(rules(rule), Kernel::detect(), 1499).process(&wire, &mut out);
         assert!(matches!(verdict, Verdict::Dropped(gradwire::verdict::DropReason::TooLong)), "{verdict:?}");
-        let verdict = Ingress::new(rules(rule), 1500).process(&wire, &mut out[..1513]);
+        let verdict = Ingress::new(rules(rule), Kernel::detect(), 1500).process(&wire, &mut out[..1513]);
         assert!(matches!(verdict, Verdict::Dropped(gradwire::verdict::DropReason::NoRoom)), "{verdict:?}");
     }
 }
@@ -321,7 +322,7 @@ fn another_start_on_a_live_flow_raises_doubt() {
     let mut corrupt = again.syn(7_000_002).bytes();
     *corrupt.last_mut().unwrap() ^= 1;
     for syn in [again.syn(7_000_002).bytes(), padded, corrupt] {
-        let mut engine = Egress::<2>::new(rules(Rule::DEFAULT), 1);
+        let mut engine = Egress::<2>::new(rules(Rule::DEFAULT), Kernel::detect(), 1);
         let _ = egress(&mut engine, &first.syn(1000).bytes());
         let (verdict, _) = egress(&mut engine, &first.bytes());
         assert!(matches!(verdict, Verdict::Changed { .. }), "{verdict:?}");
@@ -334,7 +335,7 @@ fn another_start_on_a_live_flow_raises_doubt() {
 #[test]
 fn a_padded_syn_starts_a_flow() {
     let spec = Spec::tcp(1000, ACK, &le_bytes(&gradient(100)));
-    let mut engine = Egress::<2>::new(rules(Rule::DEFAULT), 1);
+    let mut engine = Egress::<2>::new(rules(Rule::DEFAULT), Kernel::detect(), 1);
     let mut syn = spec.syn(1000).bytes();
     syn.resize(60, 0);
     let _ = egress(&mut engine, &syn);
@@ -346,7 +347,7 @@ fn a_padded_syn_starts_a_flow() {
 fn only_a_right_fin_ends_a_flow() {
     let payload = le_bytes(&gradient(100));
     let mut fin = Spec::tcp(1400, ACK | 1, &[]).bytes();
-    let mut engine = Egress::<2>::new(rules(Rule::DEFAULT), 1);
+    let mut engine = Egress::<2>::new(rules(Rule::DEFAULT), Kernel::detect(), 1);
     let _ = egress(&mut engine, &Spec::tcp(0, ACK, &[]).syn(1000).bytes());
     fin[50] ^= 1;
     let _ = egress(&mut engine, &fin);
@@ -365,7 +366,7 @@ fn a_hosts_own_short_frame_is_not_taken_for_a_compressed_one() {
     let spec = Spec::udp(&[0; 400]);
     let frame = spec.bytes();
     for len in 42..frame.len() {
-        let (verdict, wire) = egress(&mut Egress::<2>::new(rules(rule), 1), &frame[..len]);
+        let (verdict, wire) = egress(&mut Egress::<2>::new(rules(rule), Kernel::detect(), 1), &frame[..len]);
         assert_eq!(verdict, Verdict::Changed { change: Change::Remarked, len });
         let (verdict, host) = receive(rule, &wire);
         assert_eq!(verdict, Verdict::Untouched(PassReason::NotCompressed));

@@ -9,6 +9,7 @@ use std::path::Path;
 use gradwire::burst;
 use gradwire::codec::{Params, decode_payload, encode_payload, max_encoded_len};
 use gradwire::engine::{Egress, Ingress, Millis};
+use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Framing, Rule, Rules};
 use gradwire::verdict::Verdict;
 
@@ -65,13 +66,13 @@ fn check_frames(name: &str, frames: &[Vec<u8>; 3]) {
     let [host, wire, restored] = frames;
     let framing = if name.contains("routed") { Framing::Routed } else { Framing::InPlace };
     let rules = Rules::new(&[Rule { framing, ..Rule::DEFAULT }], DEFAULT_MARK).unwrap();
-    let mut egress = Egress::<1>::new(rules.clone(), 0);
+    let mut egress = Egress::<1>::new(rules.clone(), Kernel::detect(), 0);
     let mut out = vec![0xaa; host.len()];
     let _ = egress.process(&syn(host), &mut out, NOW);
     let verdict = egress.process(host, &mut out, NOW);
     let Verdict::Changed { len, .. } = verdict else { panic!("{name}: {verdict:?}") };
     assert_eq!(&out[..len], wire, "{name}");
-    let mut ingress = Ingress::new(rules, 1500);
+    let mut ingress = Ingress::new(rules, Kernel::detect(), 1500);
     let mut out = vec![0x55; 1514 + 8];
     let verdict = ingress.process(wire, &mut out);
     let Verdict::Changed { len, .. } = verdict else { panic!("{name}: {verdict:?}") };

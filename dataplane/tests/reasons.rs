@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use common::{ACK, IpSpec, SYN, Spec, TransportSpec, gradient, le_bytes};
 use gradwire::engine::{Egress, Ingress, Millis};
+use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule, Rules};
 use gradwire::verdict::{DropReason, PassReason, Verdict};
 
@@ -38,7 +39,7 @@ fn edited(spec: &Spec, edit: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 
 /// Sends the flow's SYN and then each frame; the last verdict, checked against its counter.
 fn egress(rule: Rule, frames: &[Vec<u8>]) -> Verdict {
-    let mut engine = Egress::<1>::new(rules(rule), 7);
+    let mut engine = Egress::<1>::new(rules(rule), Kernel::detect(), 7);
     let mut out = [0; 4096];
     let _ = engine.process(&segment().syn(ORIGIN).bytes(), &mut out, NOW);
     let mut last = None;
@@ -120,7 +121,7 @@ fn every_reason_to_pass_at_egress() {
         (PassReason::NotShorter, one(rule, with_payload_only(&[0; 8]))),
     ];
     let mut small = [0; 2000];
-    let mut engine = Egress::<1>::new(rules(Rule { grid: Grid::Payload, ..rule }), 7);
+    let mut engine = Egress::<1>::new(rules(Rule { grid: Grid::Payload, ..rule }), Kernel::detect(), 7);
     table.push((PassReason::NoRoom, engine.process(&frame, &mut small[..frame.len() - 1], NOW)));
     table.push((PassReason::Bypassed, bypassed()));
     table.push((PassReason::TableFull, table_full()));
@@ -164,7 +165,8 @@ fn edited_port(frame: &[u8], port: u8) -> Vec<u8> {
 
 #[test]
 fn every_reason_at_ingress() {
-    let mut sender = Egress::<1>::new(rules(Rule { grid: Grid::Payload, ..Rule::DEFAULT }), 7);
+    let mut sender =
+        Egress::<1>::new(rules(Rule { grid: Grid::Payload, ..Rule::DEFAULT }), Kernel::detect(), 7);
     let mut compress = |spec: &Spec| {
         let mut out = [0; 4096];
         match sender.process(&spec.bytes(), &mut out, NOW) {
@@ -178,13 +180,13 @@ fn every_reason_at_ingress() {
         let rule = Rule { framing: Framing::InPlace, ..Rule::DEFAULT };
         let mut out = [0; 4096];
         let spec = Spec::udp(&le_bytes(&gradient(100)));
-        match Egress::<1>::new(rules(rule), 7).process(&spec.bytes(), &mut out, NOW) {
+        match Egress::<1>::new(rules(rule), Kernel::detect(), 7).process(&spec.bytes(), &mut out, NOW) {
             Verdict::Changed { len, .. } => out[..len].to_vec(),
             verdict => panic!("{verdict:?}"),
         }
     };
     let receive = |framing: Framing, mtu: u16, room: usize, frame: &[u8]| {
-        let mut engine = Ingress::new(rules(Rule { framing, ..Rule::DEFAULT }), mtu);
+        let mut engine = Ingress::new(rules(Rule { framing, ..Rule::DEFAULT }), Kernel::detect(), mtu);
         let verdict = engine.process(frame, &mut vec![0; room]);
         match verdict {
             Verdict::Untouched(reason) => assert_eq!(engine.counters().passed(reason), 1),
@@ -279,14 +281,15 @@ fn a_checksum_left_to_offload_is_not_a_wrong_one() {
             sum += frame[26..34].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum::<u32>();
             frame[at..at + 2].copy_from_slice(&(((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
         });
-        let mut engine = Egress::<1>::new(rules(rule), 7);
+        let mut engine = Egress::<1>::new(rules(rule), Kernel::detect(), 7);
         let mut wire = [0; 4096];
         let _ = engine.process(&segment().syn(ORIGIN).bytes(), &mut wire, NOW);
         let Verdict::Changed { len, .. } = engine.process(&offloaded, &mut wire, NOW) else {
             panic!("{framing:?}")
         };
         let mut host = [0; 2000];
-        let Verdict::Changed { len, .. } = Ingress::new(rules(rule), 1500).process(&wire[..len], &mut host)
+        let Verdict::Changed { len, .. } =
+            Ingress::new(rules(rule), Kernel::detect(), 1500).process(&wire[..len], &mut host)
         else {
             panic!("{framing:?}")
         };

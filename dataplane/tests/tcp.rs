@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use gradwire::engine::{Egress, Ingress, Millis};
 use gradwire::flow::trust::TrustState;
+use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Rule, Rules};
 use gradwire::verdict::{Change, Counters, PassReason, Verdict};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
@@ -90,8 +91,16 @@ impl Host {
         let mut sockets = SocketSet::new(vec![]);
         let socket = sockets.add(tcp::Socket::new(buffer(), buffer()));
         let rules = Rules::new(&[Rule::DEFAULT], DEFAULT_MARK).unwrap();
-        let ingress = Ingress::new(rules.clone(), mtu as u16);
-        Self { port, interface, sockets, socket, egress: Egress::new(rules, 3), ingress, restores: true }
+        let ingress = Ingress::new(rules.clone(), Kernel::detect(), mtu as u16);
+        Self {
+            port,
+            interface,
+            sockets,
+            socket,
+            egress: Egress::new(rules, Kernel::detect(), 3),
+            ingress,
+            restores: true,
+        }
     }
 
     fn socket(&mut self) -> &mut tcp::Socket<'static> {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use gradwire::engine::{Egress, Ingress, Millis};
 use gradwire::error::RulesError;
+use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Rule, Rules};
 use gradwire::verdict::Verdict;
 
@@ -104,7 +105,7 @@ impl Path {
         let rules = setup.rules()?;
         let longest = capture.frames.iter().map(|frame| frame.bytes.len()).max().unwrap_or(0);
         let mtu = u16::try_from(longest.saturating_sub(ETHERNET_HEADER_LEN)).unwrap_or(u16::MAX).max(1500);
-        let ingress = Ingress::new(rules.clone(), mtu);
+        let ingress = Ingress::new(rules.clone(), Kernel::detect(), mtu);
         let out = vec![0; longest.max(usize::from(mtu) + MAX_LINK_LEN)];
         Ok(Self { rules, hosts: HashMap::new(), ingress, start: None, now: Millis(0), out })
     }
@@ -119,7 +120,10 @@ impl Path {
         let full = self.hosts.len() >= MAX_HOSTS && !self.hosts.contains_key(&source);
         let host = if full { [0; 6] } else { source };
         // The seed only has to be hard to guess for a sender; a replay is better repeatable.
-        let egress = self.hosts.entry(host).or_insert_with(|| Box::new(Egress::new(self.rules.clone(), 0)));
+        let egress = self
+            .hosts
+            .entry(host)
+            .or_insert_with(|| Box::new(Egress::new(self.rules.clone(), Kernel::detect(), 0)));
 
         let verdict = egress.process(&frame.bytes, &mut self.out, self.now);
         let mut passage =

@@ -1,0 +1,126 @@
+//! The loops that all kernels share: whole steps straight from and to the payload, the ends of payloads
+//! through a padded block.
+//!
+//! `#[inline(always)]`: each is compiled into the kernel that calls it, with that kernel's instructions.
+
+use crate::codec::{BURST_LEN, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN, decode_burst};
+use crate::error::{DecodeError, EncodeError};
+
+/// Two more than the longest group, so that the offset of a lane, at most 30, can be masked with 31 instead of
+/// being checked.
+pub(super) const WINDOW_LEN: usize = MAX_GROUP_LEN + 2;
+/// What a decoder may read from the start of a group, whatever its length.
+pub(super) type Window = [u8; WINDOW_LEN];
+/// A burst of decoded values.
+pub(super) type Burst = [u8; BURST_LEN];
+
+/// Encodes `values` with `step`, which turns `STEP` bytes of values (a multiple of a burst) into groups at the start of
+/// `ROOM` bytes and returns their length; it may write anything behind them.
+#[inline(always)]
+pub(super) fn encode_with<const STEP: usize, const ROOM: usize>(
+    values: &[u8],
+    groups: &mut [u8],
+    step: impl Fn(&[u8; STEP], &mut [u8; ROOM]) -> usize,
+) -> Result<usize, EncodeError> {
+    if !values.len().is_multiple_of(VALUE_LEN) {
+        return Err(EncodeError::Unaligned { len: values.len() });
+    }
+    let have = groups.len();
+    let (mut at, mut left) = (0, values);
+    while let Some((whole, rest)) = left.split_first_chunk::<STEP>()
+        && let Some(room) = groups.get_mut(at..).and_then(|groups| groups.first_chunk_mut::<ROOM>())
+    {
+        at += step(whole, room);
+        left = rest;
+    }
+    // The end of the values, padded with zeros, which leave nothing but their tags; or little room.
+    while !left.is_empty() {
+        let (mut block, mut room) = ([0; STEP], [0; ROOM]);
+        let (part, rest) = left.split_at(left.len().min(STEP));
+        copy_start(&mut block, part);
+        let absent_bursts = STEP / BURST_LEN - part.len().div_ceil(BURST_LEN);
+        let absent_len = TAGS_LEN * absent_bursts;
+        if let Some(room) = groups.get_mut(at..).and_then(|groups| groups.first_chunk_mut::<ROOM>()) {
+            at += step(&block, room) - absent_len;
+        } else {
+            let len = step(&block, &mut room) - absent_len;
+            let to = groups.get_mut(at..at + len).ok_or(EncodeError::NoRoom { have })?;
+            copy_start(to, room.get(..len).unwrap_or(&[]));
+            at += len;
+        }
+        left = rest;
+    }
+    Ok(at)
+}
+
+/// Decodes groups until `values` is full with `burst`, which decodes the group at the start of its window and returns
+/// the group's length; it never reads further than the window.
+#[inline(always)]
+pub(super) fn decode_with(
+    groups: &[u8],
+    values: &mut [u8],
+    params: Params,
+    burst: impl Fn(&Window, &mut Burst) -> usize,
+) -> Result<usize, DecodeError> {
+    if !values.len().is_multiple_of(VALUE_LEN) {
+        return Err(DecodeError::Unaligned { len: values.len() });
+    }
+    let mut at = 0;
+    let (bursts, last) = values.as_chunks_mut();
+    let mut bursts = bursts.iter_mut();
+    while let Some(window) = groups.get(at..).and_then(|groups| groups.first_chunk())
+        && let Some(to) = bursts.next()
+    {
+        at += burst(window, to);
+    }
+    decode_end(groups, at, bursts.into_slice(), last, params, burst)
+}
+
+/// The end of a payload: fewer bytes than a window, or fewer values than a burst. `at` is the offset of the next group;
+/// returns that of the first byte behind the last group.
+#[inline(always)]
+pub(super) fn decode_end(
+    groups: &[u8],
+    at: usize,
+    bursts: &mut [Burst],
+    last: &mut [u8],
+    params: Params,
+    burst: impl Fn(&Window, &mut Burst) -> usize,
+) -> Result<usize, DecodeError> {
+    // Zeros behind the end: what a window shows there is a group of 2 bytes, and then too long.
+    let mut block = [0; 2 * WINDOW_LEN];
+    let rest = groups.get(at..).unwrap_or(&[]);
+    let have = rest.len().min(WINDOW_LEN);
+    copy_start(&mut block, rest.get(..have).unwrap_or(&[]));
+    let mut used = 0; // at most `have`
+    let mut next = |to: &mut Burst, lanes: usize| {
+        let window = block.get(used..).and_then(|block| block.first_chunk());
+        let window: &Window = window.unwrap_or(&[0; WINDOW_LEN]);
+        let len = burst(window, to);
+        let tags = u32::from(u16::from_le_bytes([window[0], window[1]]));
+        if used + len > have || tags >> (2 * lanes) != 0 {
+            // Refused; the definition says why.
+            decode_burst(groups, at + used, to.get_mut(..lanes * VALUE_LEN).unwrap_or(&mut []), params)?;
+        }
+        used += len;
+        Ok(())
+    };
+    for to in bursts {
+        next(to, LANES)?;
+    }
+    if !last.is_empty() {
+        let mut to = [0; BURST_LEN];
+        next(&mut to, last.len() / VALUE_LEN)?;
+        let len = last.len();
+        copy_start(last, to.get(..len).unwrap_or(&[]));
+    }
+    Ok(at + used)
+}
+
+/// Copies `from` to the start of `to`, or nothing where it does not fit.
+#[inline(always)]
+pub(super) fn copy_start(to: &mut [u8], from: &[u8]) {
+    if let Some(to) = to.get_mut(..from.len()) {
+        to.copy_from_slice(from);
+    }
+}

@@ -1,0 +1,90 @@
+//! Fast versions of the payload functions of [`crate::codec`], which define what each of them must do on every
+//! input: same bytes, same errors.
+//!
+//! A [`Kernel`] is a proof that the processor can run it: only detection makes one. Engines are built with
+//! one and call it without further checks.
+
+mod ahead;
+mod drive;
+mod portable;
+#[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "SIMD loads and stores, and calls that a token proves")]
+mod x86;
+
+use crate::codec::Params;
+use crate::error::{DecodeError, EncodeError};
+#[cfg(target_arch = "x86_64")]
+use x86::{avx2::Avx2, avx512::Avx512};
+
+/// One implementation of the codec's payload functions.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel(Token);
+
+#[derive(Clone, Copy, Debug)]
+enum Token {
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512),
+}
+
+impl Kernel {
+    /// The one that every processor runs.
+    pub const PORTABLE: Self = Self(Token::Portable);
+
+    /// Those that this processor runs, the fastest first.
+    pub fn available() -> impl Iterator<Item = Self> {
+        #[cfg(target_arch = "x86_64")]
+        let simd = [Avx512::detect().map(Token::Avx512), Avx2::detect().map(Token::Avx2)];
+        #[cfg(not(target_arch = "x86_64"))]
+        let simd: [Option<Token>; 0] = [];
+        simd.into_iter().flatten().map(Self).chain([Self::PORTABLE])
+    }
+
+    /// The fastest that this processor runs.
+    #[must_use]
+    pub fn detect() -> Self {
+        Self::available().next().unwrap_or(Self::PORTABLE)
+    }
+
+    /// Its name on command lines and in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self.0 {
+            Token::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx2(_) => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx512(_) => "avx512",
+        }
+    }
+
+    /// As [`crate::codec::encode_payload`]. Behind what it returns, `groups` may be overwritten.
+    ///
+    /// # Errors
+    /// As [`crate::codec::encode_payload`].
+    pub fn encode(self, values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
+        match self.0 {
+            Token::Portable => portable::encode(values, groups, params),
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx2(kernel) => kernel.encode(values, groups, params),
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx512(kernel) => kernel.encode(values, groups, params),
+        }
+    }
+
+    /// As [`crate::codec::decode_payload`].
+    ///
+    /// # Errors
+    /// As [`crate::codec::decode_payload`].
+    pub fn decode(self, groups: &[u8], values: &mut [u8], params: Params) -> Result<usize, DecodeError> {
+        match self.0 {
+            Token::Portable => portable::decode(groups, values, params),
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx2(kernel) => kernel.decode(groups, values, params),
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx512(kernel) => kernel.decode(groups, values, params),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! AVX2 with BMI2: byte shuffles from tables stand for the codec's shifter trees, four lanes at a time.
+//!
+//! Placed lanes are those of the AVX-512 kernel.
+
+use core::arch::x86_64::*;
+
+use super::super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
+use super::super::drive::{Burst, WINDOW_LEN, Window, encode_with};
+use super::{BYTE_MASKS, Placing, load16, load32, store};
+use crate::codec::{BURST_LEN, Params, TAGS_LEN};
+use crate::error::{DecodeError, EncodeError};
+
+cpufeatures::new!(cpu, "avx2", "bmi1", "bmi2", "popcnt");
+
+/// Proof that the processor and the system support what this module needs.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Avx2(());
+
+impl Avx2 {
+    pub(in super::super) fn detect() -> Option<Self> {
+        cpu::get().then_some(Self(()))
+    }
+
+    pub(in super::super) fn encode(
+        self,
+        values: &[u8],
+        groups: &mut [u8],
+        params: Params,
+    ) -> Result<usize, EncodeError> {
+        // SAFETY: the callee needs these features and nothing else; `self` proves them.
+        unsafe { encode(values, groups, params) }
+    }
+
+    pub(in super::super) fn decode(
+        self,
+        groups: &[u8],
+        values: &mut [u8],
+        params: Params,
+    ) -> Result<usize, DecodeError> {
+        // SAFETY: the callee needs these features and nothing else; `self` proves them.
+        unsafe { decode(groups, values, params) }
+    }
+}
+
+/// A shuffle that writes zero where the index has its top bit set.
+const NOTHING: u8 = 0x80;
+
+/// By the tags of four lanes: from placed lanes to vectors without gaps.
+static CLOSE_UP: [[u8; 16]; 256] = shuffles(true);
+/// By the tags of four lanes: from vectors without gaps to placed lanes.
+static SPREAD_OUT: [[u8; 16]; 256] = shuffles(false);
+
+const fn shuffles(close_up: bool) -> [[u8; 16]; 256] {
+    let mut table = [[NOTHING; 16]; 256];
+    let mut tags = 0;
+    while tags < 256 {
+        let (mut placed, mut packed) = (0, 0);
+        while placed < 16 {
+            if BYTE_MASKS[tags] >> placed & 1 != 0 {
+                if close_up {
+                    table[tags][packed] = placed as u8;
+                } else {
+                    table[tags][placed] = packed as u8;
+                }
+                packed += 1;
+            }
+            placed += 1;
+        }
+        tags += 1;
+    }
+    table
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
+    let Placing { borders, byte_up, half_up, .. } = Placing::new(params);
+    let borders = _mm256_set1_epi32(borders);
+    let byte_up = _mm256_set1_ps(byte_up);
+    let half_up = _mm256_set1_ps(half_up);
+    let sign_bit = _mm256_set1_epi32(i32::MIN);
+    // Byte 3 of each lane, four times.
+    let spread =
+        _mm256_broadcastsi128_si256(_mm_set_epi8(15, 15, 15, 15, 11, 11, 11, 11, 7, 7, 7, 7, 3, 3, 3, 3));
+
+    encode_with(values, groups, |values: &[u8; BURST_LEN], room: &mut [u8; WINDOW_LEN]| {
+        let f = load32(values);
+        let exponent = _mm256_shuffle_epi8(_mm256_slli_epi32::<1>(f), spread);
+        // Per lane, bytes from the top: coded, half or raw, raw, raw.
+        let kept = _mm256_cmpeq_epi8(_mm256_max_epu8(exponent, borders), exponent);
+        let keep = _mm256_movemask_epi8(kept) as u32;
+
+        // Below the byte class subnormals would reach the multiplier; their product is not kept.
+        let coded = _mm256_srai_epi32::<31>(kept);
+        let magnitude = _mm256_and_si256(_mm256_andnot_si256(sign_bit, f), coded);
+        let up = _mm256_blendv_ps(byte_up, half_up, _mm256_castsi256_ps(_mm256_slli_epi32::<8>(kept)));
+        // The truncating conversion is the shift by the exponent.
+        let fraction = _mm256_cvttps_epi32(_mm256_mul_ps(_mm256_castsi256_ps(magnitude), up));
+        let placed = _mm256_or_si256(fraction, _mm256_and_si256(f, sign_bit));
+        let raw = _mm256_castsi256_ps(_mm256_slli_epi32::<24>(kept));
+        let placed = _mm256_blendv_ps(_mm256_castsi256_ps(placed), _mm256_castsi256_ps(f), raw);
+
+        // t0 is set where an odd number of bits of the nibble's upper three is, t1 is bit 2.
+        let tags = _pext_u32(keep ^ ((keep >> 1 ^ keep >> 2) & 0x2222_2222), 0x6666_6666) as u16;
+        let [low_tags, high_tags] = tags.to_le_bytes();
+        let shuffle = both(&CLOSE_UP[usize::from(low_tags)], &CLOSE_UP[usize::from(high_tags)]);
+        let vectors = _mm256_shuffle_epi8(_mm256_castps_si256(placed), shuffle);
+        let low_len = (keep as u16).count_ones() as usize;
+        let high_len = (keep >> 16).count_ones() as usize;
+        (room[0], room[1]) = (low_tags, high_tags);
+        put16(room, TAGS_LEN, _mm256_castsi256_si128(vectors));
+        put16(room, TAGS_LEN + low_len, _mm256_extracti128_si256::<1>(vectors));
+        TAGS_LEN + low_len + high_len
+    })
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Result<usize, DecodeError> {
+    let Placing { byte_down, half_down, .. } = Placing::new(params);
+    let sign_bit = _mm256_set1_epi32(i32::MIN);
+    // By tag; the multiplier of raw lanes does not matter.
+    let down = _mm256_set_ps(0.0, half_down, byte_down, 0.0, 0.0, half_down, byte_down, 0.0);
+    let lanes = _mm256_set_epi32(14, 12, 10, 8, 6, 4, 2, 0);
+    let three = _mm256_set1_epi32(3);
+
+    decode_ahead(
+        groups,
+        values,
+        params,
+        |bytes, lens| ahead(bytes, lens),
+        |window: &Window, to: &mut Burst| {
+            let (low_tags, high_tags) = (usize::from(window[0]), usize::from(window[1]));
+            let low_len = BYTE_MASKS[low_tags].count_ones() as usize;
+            let vectors = _mm256_set_m128i(get16(window, TAGS_LEN + low_len), get16(window, TAGS_LEN));
+            let placed = _mm256_shuffle_epi8(vectors, both(&SPREAD_OUT[low_tags], &SPREAD_OUT[high_tags]));
+
+            let tags = _mm256_set1_epi32((high_tags << 8 | low_tags) as i32);
+            let tags = _mm256_srlv_epi32(tags, lanes);
+            let magnitude = _mm256_cvtepi32_ps(_mm256_andnot_si256(sign_bit, placed));
+            // vpermilps looks at the two low bits of each lane: its tag.
+            let value = _mm256_mul_ps(magnitude, _mm256_permutevar_ps(down, tags));
+            let value = _mm256_or_si256(_mm256_castps_si256(value), _mm256_and_si256(placed, sign_bit));
+            let raw = _mm256_cmpeq_epi32(_mm256_and_si256(tags, three), three);
+            store(to, _mm256_blendv_epi8(value, placed, raw));
+        },
+    )
+}
+
+/// For each of 64 offsets the length of a group that starts there.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn ahead(bytes: &[u8; AHEAD + 1], lens: &mut [u8; AHEAD]) {
+    let nibble_lens = _mm256_broadcastsi128_si256(load16(&NIBBLE_LENS));
+    let nibble = _mm256_set1_epi8(15);
+    let vectors_len = |tags| {
+        let low = _mm256_shuffle_epi8(nibble_lens, _mm256_and_si256(tags, nibble));
+        let high = _mm256_shuffle_epi8(nibble_lens, _mm256_and_si256(_mm256_srli_epi16::<4>(tags), nibble));
+        _mm256_add_epi8(low, high)
+    };
+    for (half, lens) in lens.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let load =
+            |at: usize| load32(bytes.get(at..).and_then(|bytes| bytes.first_chunk()).unwrap_or(&[0; 32]));
+        let (low, high) = (load(32 * half), load(32 * half + 1));
+        let len = _mm256_add_epi8(vectors_len(low), vectors_len(high));
+        store(lens, _mm256_add_epi8(len, _mm256_set1_epi8(2)));
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn both(low: &[u8; 16], high: &[u8; 16]) -> __m256i {
+    _mm256_set_m128i(load16(high), load16(low))
+}
+
+/// The 16 bytes at `at`, which is at most 18.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn get16(window: &Window, at: usize) -> __m128i {
+    load16(window.get(at..).and_then(|window| window.first_chunk()).unwrap_or(&[0; 16]))
+}
+
+/// Writes 16 bytes at `at`, which is at most 18.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn put16(room: &mut [u8; WINDOW_LEN], at: usize, bytes: __m128i) {
+    let Some(to) = room.get_mut(at..).and_then(|room| room.first_chunk_mut::<16>()) else { return };
+    // SAFETY: 16 writable bytes; no alignment is asked for.
+    unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), bytes) };
+}

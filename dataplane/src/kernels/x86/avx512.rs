@@ -1,0 +1,157 @@
+//! AVX-512 with VBMI2: the byte-wise compress and expand instructions are the codec's shifter trees.
+//!
+//! A *placed* lane has its vector at the top of 32 bits: sign at bit 31, magnitude from bit 30 down. The bytes to keep
+//! are then always the topmost ones, and a mask of bytes is all that differs between lanes.
+
+use core::arch::x86_64::*;
+
+use super::super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
+use super::super::drive::{Burst, Window, encode_with};
+use super::{Placing, get_group, load16, put_group, store};
+use crate::codec::{MAX_GROUP_LEN, Params};
+use crate::error::{DecodeError, EncodeError};
+
+cpufeatures::new!(
+    cpu,
+    "avx512f",
+    "avx512bw",
+    "avx512vl",
+    "avx512vbmi",
+    "avx512vbmi2",
+    "avx2",
+    "bmi1",
+    "bmi2",
+    "popcnt"
+);
+
+/// Proof that the processor and the system support what this module needs.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Avx512(());
+
+impl Avx512 {
+    pub(in super::super) fn detect() -> Option<Self> {
+        cpu::get().then_some(Self(()))
+    }
+
+    pub(in super::super) fn encode(
+        self,
+        values: &[u8],
+        groups: &mut [u8],
+        params: Params,
+    ) -> Result<usize, EncodeError> {
+        // SAFETY: the callee needs these features and nothing else; `self` proves them.
+        unsafe { encode(values, groups, params) }
+    }
+
+    pub(in super::super) fn decode(
+        self,
+        groups: &[u8],
+        values: &mut [u8],
+        params: Params,
+    ) -> Result<usize, DecodeError> {
+        // SAFETY: the callee needs these features and nothing else; `self` proves them.
+        unsafe { decode(groups, values, params) }
+    }
+}
+
+/// Two bursts a step: 16 lanes fill a register.
+const STEP: usize = 64;
+/// Two groups of at most 34 bytes; each store is 32 bytes wide behind 2 bytes of tags, so it ends within them.
+const ROOM: usize = 2 * MAX_GROUP_LEN;
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
+fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
+    let Placing { borders, byte_up, half_up, .. } = Placing::new(params);
+    let borders = _mm512_set1_epi32(borders);
+    // The smallest magnitude of each class but zero.
+    let [byte_from, half_from, raw_from] = [params.byte_from(), params.half_from(), params.raw_from()]
+        .map(|exponent| _mm512_set1_epi32((exponent << 23) as i32));
+    let byte_up = _mm512_set1_ps(byte_up);
+    let half_up = _mm512_set1_ps(half_up);
+    let magnitude_bits = _mm512_set1_epi32(0x7fff_ffff);
+    // Byte 3 of each lane, four times.
+    let spread = _mm512_broadcast_i32x4(_mm_set_epi8(15, 15, 15, 15, 11, 11, 11, 11, 7, 7, 7, 7, 3, 3, 3, 3));
+
+    encode_with(values, groups, |values: &[u8; STEP], room: &mut [u8; ROOM]| {
+        // SAFETY: 64 readable bytes; no alignment is asked for.
+        let f = unsafe { _mm512_loadu_si512(values.as_ptr().cast()) };
+        // The exponent, in byte 3.
+        let exponent = _mm512_slli_epi32::<1>(f);
+        // Per lane 0000, 1000, 1100 or 1111: zero, byte, half, raw.
+        let keep = _mm512_cmpge_epu8_mask(_mm512_shuffle_epi8(exponent, spread), borders);
+        // What is below the byte class is not kept; no subnormal may reach the multiplier.
+        let magnitude = _mm512_max_epu32(_mm512_and_si512(f, magnitude_bits), byte_from);
+        let half = _mm512_cmpge_epu32_mask(magnitude, half_from);
+        let coded = _mm512_cmplt_epu32_mask(magnitude, raw_from);
+        // The truncating conversion is the shift by the exponent.
+        let up = _mm512_mask_blend_ps(half, byte_up, half_up);
+        let fraction = _mm512_cvttps_epi32(_mm512_mul_ps(_mm512_castsi512_ps(magnitude), up));
+        // The sign of the value over the fraction; raw lanes are the value itself.
+        let placed = _mm512_mask_ternarylogic_epi32::<0xd8>(f, coded, fraction, magnitude_bits);
+
+        // t0 is set where an odd number of bits of the nibble's upper three is, t1 is bit 2.
+        let tags =
+            _pext_u64(keep ^ ((keep >> 1 ^ keep >> 2) & 0x2222_2222_2222_2222), 0x6666_6666_6666_6666) as u32;
+        let (low_keep, high_keep) = (keep as u32, (keep >> 32) as u32);
+        let low = _mm256_maskz_compress_epi8(low_keep, _mm512_castsi512_si256(placed));
+        let high = _mm256_maskz_compress_epi8(high_keep, _mm512_extracti64x4_epi64::<1>(placed));
+        let low_len = 2 + low_keep.count_ones() as usize; // at most 34
+        put_group(room, 0, tags as u16, low);
+        put_group(room, low_len, (tags >> 16) as u16, high);
+        low_len + 2 + high_keep.count_ones() as usize
+    })
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
+fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Result<usize, DecodeError> {
+    let Placing { byte_down, half_down, .. } = Placing::new(params);
+    let magnitude_bits = _mm256_set1_epi32(0x7fff_ffff);
+    // By tag: the bytes kept, and the multiplier. Its sign is not used but tells raw lanes from others.
+    let kept_bytes = _mm256_setr_epi32(0, -1 << 24, -1 << 16, -1, 0, -1 << 24, -1 << 16, -1);
+    let kept_bytes = _mm256_castsi256_ps(kept_bytes);
+    let (byte_down, half_down) = (-byte_down, -half_down);
+    let down = _mm256_setr_ps(-0.0, byte_down, half_down, 0.0, -0.0, byte_down, half_down, 0.0);
+    let lanes = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
+
+    decode_ahead(
+        groups,
+        values,
+        params,
+        |bytes, lens| ahead(bytes, lens),
+        |window: &Window, to: &mut Burst| {
+            // vpermilps looks at the two low bits of each lane: its tag, whatever stands above.
+            let [tags, vectors] = get_group(window);
+            let tags = _mm256_srlv_epi32(tags, lanes);
+            let keep = _mm256_movepi8_mask(_mm256_castps_si256(_mm256_permutevar_ps(kept_bytes, tags)));
+            let placed = _mm256_maskz_expand_epi8(keep, vectors);
+            let magnitude = _mm256_cvtepi32_ps(_mm256_and_si256(placed, magnitude_bits));
+            let down = _mm256_permutevar_ps(down, tags);
+            let value = _mm256_castps_si256(_mm256_mul_ps(magnitude, down));
+            // The sign of the vector over the value; raw lanes are the vector itself.
+            let coded = _mm256_movepi32_mask(_mm256_castps_si256(down));
+            let value = _mm256_mask_ternarylogic_epi32::<0xd8>(placed, coded, value, magnitude_bits);
+            store(to, value);
+        },
+    )
+}
+
+/// For each of 64 offsets the length of a group that starts there.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn ahead(bytes: &[u8; AHEAD + 1], lens: &mut [u8; AHEAD]) {
+    let nibble_lens = _mm512_broadcast_i32x4(load16(&NIBBLE_LENS));
+    let nibble = _mm512_set1_epi8(15);
+    // SAFETY: 64 readable bytes; no alignment is asked for.
+    let low = unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) };
+    let high = bytes.last_chunk::<AHEAD>().unwrap_or(&[0; AHEAD]);
+    // SAFETY: 64 readable bytes; no alignment is asked for.
+    let high = unsafe { _mm512_loadu_si512(high.as_ptr().cast()) };
+    let vectors_len = |tags| {
+        let low = _mm512_shuffle_epi8(nibble_lens, _mm512_and_si512(tags, nibble));
+        let high = _mm512_shuffle_epi8(nibble_lens, _mm512_and_si512(_mm512_srli_epi16::<4>(tags), nibble));
+        _mm512_add_epi8(low, high)
+    };
+    let len = _mm512_add_epi8(_mm512_add_epi8(vectors_len(low), vectors_len(high)), _mm512_set1_epi8(2));
+    // SAFETY: 64 writable bytes; no alignment is asked for.
+    unsafe { _mm512_storeu_si512(lens.as_mut_ptr().cast(), len) };
+}

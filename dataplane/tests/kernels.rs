@@ -1,0 +1,161 @@
+//! Every kernel against the definition: same bytes, same errors, on every input.
+
+use std::thread;
+
+use gradwire::codec::{self, LANES, Params, Split, max_encoded_len};
+use gradwire::error::{DecodeError, EncodeError};
+use gradwire::kernels::Kernel;
+use proptest::prelude::*;
+
+fn any_params() -> impl Strategy<Value = Params> {
+    (1u8..=14, -80i8..=127)
+        .prop_flat_map(|(b, x)| (Just(b), b.saturating_sub(7)..=b, Just(x)))
+        .prop_map(|(b, k, x)| Params::from_exponents(b, k, x).unwrap())
+}
+
+/// Bit patterns whose exponents lie around the class borders of `params`, and anything else.
+fn any_values(params: Params, len: usize) -> impl Strategy<Value = Vec<u8>> {
+    let near = 127 + i32::from(params.x());
+    let value = prop_oneof![
+        4 => (any::<u32>(), -16i32..3).prop_map(move |(bits, from)| {
+            bits & 0x807f_ffff | ((near + from).clamp(0, 255) as u32) << 23
+        }),
+        1 => any::<u32>(),
+        1 => (any::<u32>(), any::<bool>()).prop_map(|(bits, zero)| if zero { 0 } else { bits & 0x807f_ffff }),
+    ];
+    prop::collection::vec(value, len).prop_map(|values| values.iter().flat_map(|v| v.to_le_bytes()).collect())
+}
+
+type Encoded = Result<Vec<u8>, EncodeError>;
+type Decoded = Result<(usize, Vec<u8>), DecodeError>;
+
+fn encoded(result: Result<usize, EncodeError>, groups: &[u8]) -> Encoded {
+    result.map(|len| groups[..len].to_vec())
+}
+
+/// With unlike fills, so that a byte that was not written shows.
+fn agree_on_encoding(values: &[u8], room: usize, params: Params) -> Encoded {
+    let mut groups = vec![0xaa; room];
+    let expected = encoded(codec::encode_payload(values, &mut groups, params), &groups);
+    for kernel in Kernel::available() {
+        for fill in [0x00, 0x55] {
+            let mut groups = vec![fill; room];
+            let got = encoded(kernel.encode(values, &mut groups, params), &groups);
+            assert_eq!(got, expected, "{} {params:?} {} values", kernel.name(), values.len() / 4);
+        }
+    }
+    expected
+}
+
+fn agree_on_decoding(groups: &[u8], len: usize, params: Params) -> Decoded {
+    let mut values = vec![0xaa; len];
+    let expected = codec::decode_payload(groups, &mut values, params).map(|used| (used, values));
+    for kernel in Kernel::available() {
+        for fill in [0x00, 0x55] {
+            let mut values = vec![fill; len];
+            let got = kernel.decode(groups, &mut values, params).map(|used| (used, values));
+            assert_eq!(got, expected, "{} {params:?} {len} bytes of values", kernel.name());
+        }
+    }
+    expected
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3_000))]
+
+    #[test]
+    fn on_payloads_of_any_length(
+        (params, values) in (any_params(), 0usize..800).prop_flat_map(|(p, n)| (Just(p), any_values(p, n))),
+        short in 0usize..80,
+    ) {
+        let groups = agree_on_encoding(&values, max_encoded_len(values.len()), params).unwrap();
+        // Any room from the exact one up and down.
+        let _ = agree_on_encoding(&values, groups.len(), params);
+        let _ = agree_on_encoding(&values, groups.len().saturating_sub(short), params);
+        let _ = agree_on_encoding(&values, groups.len() + short, params);
+        let (used, _) = agree_on_decoding(&groups, values.len(), params).unwrap();
+        prop_assert_eq!(used, groups.len());
+        // Anything behind, and anything missing.
+        let longer = [&groups[..], &[0xff; 80][..short]].concat();
+        let _ = agree_on_decoding(&longer, values.len(), params);
+        let _ = agree_on_decoding(&groups[..groups.len().saturating_sub(short)], values.len(), params);
+        let _ = agree_on_decoding(&longer, values.len().saturating_sub(4 * short), params);
+    }
+
+    #[test]
+    fn on_any_bytes(groups in prop::collection::vec(any::<u8>(), 0..600), len in 0usize..900, params in any_params()) {
+        let _ = agree_on_decoding(&groups, len, params);
+        let _ = agree_on_encoding(&groups, len, params);
+    }
+}
+
+#[test]
+fn on_every_length_and_every_truncation() {
+    let params = Params::DEFAULT;
+    let values: Vec<u8> =
+        (0..200u32).flat_map(|i| (i.wrapping_mul(0x9e37_79b9) >> 3 | 0x3800_0000).to_le_bytes()).collect();
+    for count in 0..200 {
+        let groups = agree_on_encoding(&values[..4 * count], 1000, params).unwrap();
+        for len in 0..=groups.len() {
+            let whole = agree_on_decoding(&groups[..len], 4 * count, params).is_ok();
+            assert_eq!(whole, len == groups.len());
+        }
+    }
+}
+
+#[test]
+fn on_every_tag_vector() {
+    let noise: Vec<u8> = (0..64u32).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 11) as u8).collect();
+    for params in [Params::DEFAULT, Params::new(14, Split::Paper, -80).unwrap()] {
+        for tags in 0..=u16::MAX {
+            let groups = [&tags.to_le_bytes(), &noise[..(tags % 30) as usize + 32]].concat();
+            let (lanes, second) = (tags as usize % LANES, tags as usize / LANES % 2 * 32);
+            let _ = agree_on_decoding(&groups, 32, params);
+            let _ = agree_on_decoding(&groups, second + 4 * lanes, params);
+        }
+    }
+}
+
+/// An odd multiplier visits all 2^32 values in an order that mixes the exponents of neighbouring lanes.
+#[test]
+#[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test kernels -- --ignored"]
+fn on_every_f32() {
+    const VALUES: u32 = 1 << 14;
+    let kernels: Vec<Kernel> = Kernel::available().collect();
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let check = |thread: usize, params: Params| {
+        let mut values = vec![0; 4 * VALUES as usize];
+        let mut expected = vec![0; max_encoded_len(values.len())];
+        let mut decoded = vec![0; values.len()];
+        let (mut groups, mut restored) = (expected.clone(), decoded.clone());
+        for block in (thread as u32..1 << 18).step_by(threads) {
+            for (i, value) in values.as_chunks_mut().0.iter_mut().enumerate() {
+                *value = (block * VALUES + i as u32).wrapping_mul(0x9e37_79b1).to_le_bytes();
+            }
+            let len = codec::encode_payload(&values, &mut expected, params).unwrap();
+            codec::decode_payload(&expected[..len], &mut decoded, params).unwrap();
+            for kernel in &kernels {
+                assert_eq!(kernel.encode(&values, &mut groups, params), Ok(len), "{}", kernel.name());
+                assert_eq!(groups[..len], expected[..len], "{} {params:?} block {block}", kernel.name());
+                assert_eq!(
+                    kernel.decode(&groups[..len], &mut restored, params),
+                    Ok(len),
+                    "{}",
+                    kernel.name()
+                );
+                assert_eq!(restored, decoded, "{} {params:?} block {block}", kernel.name());
+            }
+        }
+    };
+    for b in [6, 8, 10] {
+        for split in [Split::Dense, Split::Paper] {
+            let params = Params::new(b, split, 0).unwrap();
+            thread::scope(|scope| {
+                for thread in 0..threads {
+                    let check = &check;
+                    scope.spawn(move || check(thread, params));
+                }
+            });
+        }
+    }
+}
