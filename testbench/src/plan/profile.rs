@@ -16,7 +16,8 @@ use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Instant;
 
-use gradwire::codec::{Params, Split, decode_payload, encode_payload, max_encoded_len};
+use gradwire::codec::{Params, Split, max_encoded_len};
+use gradwire::kernels::Kernel;
 use serde::{Deserialize, Serialize};
 
 use super::curve::Curve;
@@ -59,7 +60,7 @@ pub fn steps(codecs: usize) -> u64 {
     (SENT.len() + codecs * ENCODED.len()) as u64
 }
 
-/// Measures the codec with the dense split at a bound of 2^-`bound` on `values` (little-endian `f32`s),
+/// Measures this machine's fastest kernel of the codec with the dense split at a bound of 2^-`bound` on `values` (little-endian `f32`s),
 /// repeated as needed, and calls `step` after each size.
 ///
 /// # Errors
@@ -70,17 +71,18 @@ pub fn codec(values: &[u8], bound: u8, step: impl Fn()) -> Result<Codec, Error> 
     if values.is_empty() {
         return Err(Error::Usage("nothing to measure a codec on".into()));
     }
+    let kernel = Kernel::detect();
     let mut all = vec![0; max_encoded_len(values.len())];
-    let len = encode_payload(values, &mut all, params).map_err(|error| refused(&error))?;
+    let len = kernel.encode(values, &mut all, params).map_err(|error| refused(&error))?;
     let ratio = values.len() as f64 / len as f64;
     let (mut encode, mut decode) = (Vec::new(), Vec::new());
     for bytes in ENCODED {
         let raw: Vec<u8> = values.iter().copied().cycle().take(bytes).collect();
         let mut groups = vec![0; max_encoded_len(bytes)];
         let mut restored = vec![0; bytes];
-        let len = encode_payload(&raw, &mut groups, params).map_err(|error| refused(&error))?;
-        encode.push((bytes as f64, median(|| encode_payload(&raw, &mut groups, params).is_ok())));
-        decode.push((len as f64, median(|| decode_payload(&groups[..len], &mut restored, params).is_ok())));
+        let len = kernel.encode(&raw, &mut groups, params).map_err(|error| refused(&error))?;
+        encode.push((bytes as f64, median(|| kernel.encode(&raw, &mut groups, params).is_ok())));
+        decode.push((len as f64, median(|| kernel.decode(&groups[..len], &mut restored, params).is_ok())));
         step();
     }
     Ok(Codec { name: "dense".into(), bound, ratio, encode: curve(encode)?, decode: curve(decode)? })
