@@ -129,6 +129,13 @@ fn what_cannot_be_simulated_is_refused() {
         &["--compute", "0"],
         &["--compress", "zip"],
         &["--compress", "on-host:4@measured"],
+        &["--compress", "in-nic:1e-300"],
+        &["--compress", "on-host:4@1e-300,1"],
+        &["--bandwidth", "1"],
+        &["--racks", "4:1e300"],
+        &["--compute", "1e-300"],
+        &["--layers", "1", "--layer", "1000T,1"],
+        &["--layers", "4000000000"],
         &["--sweep", "workers"],
         &["--sweep", "moon=1..2"],
         &["--sweep", "workers=9..8"],
@@ -138,6 +145,26 @@ fn what_cannot_be_simulated_is_refused() {
         let args = [&["simulate"], args].concat();
         assert!(gradwire(&args).is_err(), "{args:?}");
     }
+}
+
+#[test]
+fn damaged_models_are_refused() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("damaged-{}.csv", std::process::id()));
+    for text in [
+        "",
+        "name,values\np,1\n",
+        "name,values,forward_flops\n",
+        "name,values,forward_flops\np,x,1\n",
+        "name,values,forward_flops\np,18446744073709551615,1\n",
+    ] {
+        std::fs::write(&path, text).unwrap();
+        assert!(gradwire(&["simulate", "--model", path.to_str().unwrap()]).is_err(), "{text:?}");
+        assert!(
+            gradwire(&["plan", path.to_str().unwrap(), "--nodes", "4", "--bound", "10"]).is_err(),
+            "{text:?}"
+        );
+    }
+    std::fs::remove_file(&path).unwrap();
 }
 
 #[test]

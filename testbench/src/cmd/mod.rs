@@ -18,6 +18,7 @@ pub mod plan;
 pub mod published;
 pub mod quantity;
 pub mod replay;
+pub mod runs;
 pub mod simulate;
 
 /// Sends recorded gradients and gradient traffic through gradwire's dataplane and checks every value.

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::codec::bound;
 use super::quantity::time;
-use super::simulate::model;
+use super::runs::model;
 use crate::error::{Error, Outcome};
 use crate::plan::casync::Strategy;
 use crate::plan::profile::{self, Profile};
@@ -134,6 +134,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     if !(0.0..1.0).contains(&args.threshold) {
         return Err(Error::Usage("--threshold has to be from 0 to below 1".into()));
     }
+    let model = model(name)?;
     let profile = match &args.profile {
         Some(path) => read(path)?,
         None => measure(&[args.bound], &[], None)?,
@@ -150,7 +151,6 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         in_nic: args.in_nic,
         threshold: args.threshold,
     };
-    let model = model(name)?;
     let (forward, backward) =
         (args.forward.unwrap_or(model.forward), args.backward.unwrap_or(model.backward));
     let plan = planner.plan(&model.timed(forward, backward));
@@ -243,8 +243,14 @@ fn measure(bounds: &[u8], gradients: &[PathBuf], peer: Option<&str>) -> Result<P
 fn read(path: &Path) -> Result<Profile, Error> {
     let name = path.display().to_string();
     let text = fs::read_to_string(path).map_err(|source| Error::io(&name, "read", source))?;
-    toml::from_str(&text).map_err(|error| {
+    let profile: Profile = toml::from_str(&text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
-        Error::input(name, offset, error.message(), "a profile as `gradwire plan profile` writes it")
-    })
+        Error::input(&name, offset, error.message(), "a profile as `gradwire plan profile` writes it")
+    })?;
+    match profile.codecs.iter().find(|codec| !(codec.ratio.is_finite() && codec.ratio > 0.0)) {
+        Some(codec) => {
+            Err(Error::Usage(format!("{name}: codec {} has a ratio of {}", codec.name, codec.ratio)))
+        }
+        None => Ok(profile),
+    }
 }

@@ -140,7 +140,7 @@ impl Wire {
     #[must_use]
     pub fn cost(&self, bits: u64, content: Content) -> Cost {
         let Some(Compression { place, ratios }) = self.compression else {
-            return Cost { bits: bits + self.header_bits(bits), encode: 0, decode: 0 };
+            return Cost { bits: bits.saturating_add(self.header_bits(bits)), encode: 0, decode: 0 };
         };
         let ratio = match content {
             Content::Gradient => ratios.gradient,
@@ -149,15 +149,17 @@ impl Wire {
         };
         let compressed = (bits as f64 / ratio).ceil() as u64;
         match place {
-            Place::Nic => Cost { bits: compressed + self.header_bits(bits), encode: 0, decode: 0 },
+            Place::Nic => {
+                Cost { bits: compressed.saturating_add(self.header_bits(bits)), encode: 0, decode: 0 }
+            }
             // Nothing to gain is sent as it is.
             Place::Host { .. } if ratio == 1.0 => {
-                Cost { bits: bits + self.header_bits(bits), encode: 0, decode: 0 }
+                Cost { bits: bits.saturating_add(self.header_bits(bits)), encode: 0, decode: 0 }
             }
             Place::Host { encode, decode } => {
                 let bytes = bits as f64 / 8.0;
                 Cost {
-                    bits: compressed + self.header_bits(compressed),
+                    bits: compressed.saturating_add(self.header_bits(compressed)),
                     encode: picos(bytes / encode),
                     decode: picos(bytes / decode),
                 }
@@ -166,7 +168,9 @@ impl Wire {
     }
 
     fn header_bits(&self, bits: u64) -> u64 {
-        self.headers.map_or(0, |Headers { payload, overhead }| bits.div_ceil(8 * payload) * overhead * 8)
+        self.headers.map_or(0, |Headers { payload, overhead }| {
+            bits.div_ceil(8 * payload).saturating_mul(overhead * 8)
+        })
     }
 }
 

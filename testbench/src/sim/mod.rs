@@ -27,7 +27,7 @@ pub mod trace;
 pub use compression::{Compression, Content, Headers, Place, RECORDED, Ratios, Wire};
 pub use compute::{Jitter, Profile};
 pub use mechanism::{Assignment, Mechanism, Order};
-pub use model::{Model, Parameter, VALUE_BITS, Variable};
+pub use model::{MOST, Model, Parameter, VALUE_BITS, Variable};
 pub use network::{Cost, Links, Racks};
 pub use time::{Picos, SECOND, picos, seconds, transmission};
 
@@ -206,6 +206,10 @@ impl Scenario {
         if let Some(&(_, what)) = ranges.iter().find(|(holds, _)| !holds) {
             return Err(SimError::OutOfRange { what });
         }
+        // Beyond it the clock could overflow.
+        if self.longest() > 5e6 {
+            return Err(SimError::OutOfRange { what: "the time of an iteration (weeks)" });
+        }
         match self.mechanism {
             Mechanism::Butterfly if !workers.is_power_of_two() => Err(SimError::NotAPowerOfTwo { workers }),
             Mechanism::HierarchicalAggregators { group } | Mechanism::HierarchicalRings { group }
@@ -215,6 +219,28 @@ impl Scenario {
             }
             _ => Ok(()),
         }
+    }
+
+    /// An upper bound of the run's time in seconds: nothing overlaps, on the slowest link.
+    fn longest(&self) -> f64 {
+        let links = &self.links;
+        let uplinks = links.racks.map(|racks| links.bandwidth as f64 / racks.oversubscription);
+        let rates = links.exceptions.iter().map(|&(_, rate)| rate as f64).chain(uplinks);
+        let slowest = rates.fold(links.bandwidth as f64, f64::min).max(1.0);
+        // Each way at most two hops for each worker; a chunk of a parameter has headers of its own.
+        let hops = 4.0 * f64::from(self.workers);
+        let exchange = |bits: u64| {
+            let costs = [Content::Gradient, Content::PartialSum, Content::Parameters]
+                .map(|content| [self.wire.cost(bits, content), self.wire.cost(1, content)]);
+            let time = |cost: &Cost| cost.bits as f64 / slowest + seconds(cost.encode) + seconds(cost.decode);
+            costs.as_flattened().iter().map(time).sum::<f64>() + seconds(links.latency)
+        };
+        let exchanges: f64 =
+            self.model.parameters.iter().map(|parameter| hops * exchange(parameter.bits)).sum();
+        let rows = self.profile.forward.iter().chain(&self.profile.backward);
+        let compute: f64 = rows.map(|&row| seconds(row) * (1.0 + self.jitter.amount)).sum();
+        let late: f64 = self.late.iter().map(|&(_, late)| seconds(late)).sum();
+        f64::from(self.iterations()) * (exchanges + compute) + late
     }
 
     /// Simulates.

@@ -10,6 +10,9 @@ use super::SimError;
 /// Bits of an `f32`.
 pub const VALUE_BITS: u64 = 32;
 
+/// Values or FLOPs that a parameter may have, so that no sum of them overflows.
+pub const MOST: u64 = 1 << 44;
+
 /// One trained parameter (a tensor).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Parameter {
@@ -147,6 +150,9 @@ impl Model {
     pub fn from_csv(name: &str, csv: impl Read) -> Result<Self, SimError> {
         let mut parameters: Vec<Parameter> = rows(csv)?;
         for parameter in &mut parameters {
+            if parameter.values.max(parameter.forward_flops) > MOST {
+                return Err(SimError::OutOfRange { what: "a parameter's values or FLOPs" });
+            }
             parameter.bits = parameter.values * VALUE_BITS;
         }
         if parameters.is_empty() {
@@ -185,7 +191,7 @@ impl Model {
             forward_flops,
             bits,
         }));
-        let growth = self.forward_flops() as f64 / before;
+        let growth = if before > 0.0 { self.forward_flops() as f64 / before } else { 1.0 };
         let (forward, backward) = (self.forward * growth, self.backward * growth);
         self.timed(forward, backward)
     }

@@ -197,7 +197,8 @@ impl Network {
             .collect();
         if let Some(racks) = links.racks {
             for (rack, members) in rates[..workers as usize].chunks(racks.size as usize).enumerate() {
-                let rate = (members.iter().sum::<u64>() as f64 / racks.oversubscription).round() as u64;
+                let rate =
+                    (members.iter().sum::<u64>() as f64 / racks.oversubscription).round().max(1.0) as u64;
                 servers.push(server(Stage::Uplink, rack as u32, rate));
                 servers.push(server(Stage::Downlink, rack as u32, rate));
             }

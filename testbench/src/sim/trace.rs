@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 use super::SimError;
 use super::compute::Profile;
-use super::model::{Model, Parameter, VALUE_BITS};
+use super::model::{MOST, Model, Parameter, VALUE_BITS};
 use super::time::picos;
 
 /// The name by which traces know the other end.
@@ -55,6 +55,9 @@ pub fn load(trace: impl Read, name: &str) -> Result<(Model, Profile), SimError> 
         let record: Record = serde_json::from_str(&line).map_err(|error| bad(error.to_string()))?;
         if !record.time.is_finite() || record.time < last {
             return Err(bad("times have to ascend".into()));
+        }
+        if record.bytes > MOST {
+            return Err(bad("too many bytes".into()));
         }
         last = record.time;
         match (record.source.as_str(), record.destination.as_str()) {
