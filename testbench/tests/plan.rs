@@ -129,6 +129,42 @@ fn the_simulator_agrees_with_the_closed_forms() {
     assert!((ours / parameter_server(machine, 32, n) - 1.0).abs() < 0.005);
 }
 
+/// CaSync's Eq. 2 with K = N is a ring whose hosts encode and decode, as long as decoding keeps up with the link.
+/// Where it does not, each worker's N-1 distributed chunks queue for it, of which Eq. 2 counts one.
+#[test]
+fn the_simulator_agrees_with_casync() {
+    let (encode, ratio) = (4e9, 8.0);
+    let bits = 32 * 640_000;
+    for (nodes, full, decode) in [
+        (2, false, 30e9),
+        (4, false, 30e9),
+        (8, false, 30e9),
+        (8, true, 30e9),
+        (64, false, 30e9),
+        (8, false, 2e9),
+    ] {
+        let model = Model::from_csv("one", &b"name,values,forward_flops\np,640000,0\n"[..]).unwrap();
+        let mut scenario = Scenario { workers: nodes, full, ..Scenario::new(model, Mechanism::RING) };
+        scenario.wire.compression =
+            Some(format!("on-host:{ratio}@{},{}", encode / 1e9, decode / 1e9).parse().unwrap());
+        let ours = seconds(scenario.run().unwrap().iteration);
+        let costs = Costs {
+            send: Curve::affine(0.0, 25e9 / 8.0),
+            encode: Curve::affine(0.0, encode),
+            // The simulator's rate is of raw values, T_dec is of compressed bytes.
+            decode: Curve::affine(0.0, decode / ratio),
+            rate: 1.0 / ratio,
+        };
+        let expected: f64 =
+            compressed(&costs, Strategy::Ring, nodes, f64::from(bits) / 8.0, nodes).iter().sum();
+        if decode / ratio > 25e9 / 8.0 {
+            assert!((ours / expected - 1.0).abs() < 1e-6, "{nodes} nodes: {ours} s and {expected} s");
+        } else {
+            assert!(ours > expected, "{nodes} nodes: {ours} s and {expected} s");
+        }
+    }
+}
+
 /// The published claims, at 10 Gbit/s and 20 GB/s of summing: WA nearly linear, INC nearly constant.
 #[test]
 fn inceptionns_two_exchanges_scale_as_it_says() {

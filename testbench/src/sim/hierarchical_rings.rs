@@ -50,16 +50,33 @@ impl Rings {
         worker as usize * self.behind.len() + parameter as usize
     }
 
-    fn pass(&self, cluster: &mut Cluster<'_>, worker: u32, message: Message, step: u32) {
-        let bits = cluster.scenario.model.parameters[message.item as usize].bits;
-        let leader = worker - worker % self.group;
-        let (next, chunks) = if step > self.leaders_base() && step <= self.result_base() {
-            ((worker + self.group) % cluster.workers(), self.groups)
+    /// The next worker on the ring of hop number `step`, and in how many chunks a parameter travels there.
+    fn next(&self, worker: u32, step: u32) -> (u32, u32) {
+        if step > self.leaders_base() && step <= self.result_base() {
+            ((worker + self.group) % (self.group * self.groups), self.groups)
         } else {
+            let leader = worker - worker % self.group;
             (leader + (worker + 1 - leader) % self.group, self.group)
-        };
+        }
+    }
+
+    fn pass(&self, cluster: &mut Cluster<'_>, worker: u32, message: Message, step: u32) {
+        let (next, chunks) = self.next(worker, step);
+        let bits = cluster.scenario.model.parameters[message.item as usize].bits.div_ceil(chunks.into());
         let content = if step == 1 { Content::Gradient } else { Content::PartialSum };
-        cluster.pass(worker, next, Message { step, ..message }, bits.div_ceil(chunks.into()), content);
+        cluster.pass(worker, next, Message { step, ..message }, bits, content);
+    }
+
+    /// The number of the hop on which a chunk that is not yet decoded goes on as it is.
+    fn relay(&self, step: u32) -> Option<u32> {
+        if step <= self.leaders_base() {
+            self.in_group.relay(step)
+        } else if step <= self.result_base() {
+            let base = self.leaders_base();
+            self.among_leaders.relay(step - base).map(|step| base + step)
+        } else {
+            (step + 1 < self.result_base() + self.group).then_some(step + 1)
+        }
     }
 
     fn receive_in_group(&mut self, cluster: &mut Cluster<'_>, worker: u32, message: Message) {
@@ -136,6 +153,14 @@ impl Exchange for Rings {
         }
     }
 
+    fn arrived(&mut self, cluster: &mut Cluster<'_>, host: u32, message: Message) {
+        if let Some(step) = self.relay(message.step) {
+            let (next, chunks) = self.next(host, step);
+            let bits = cluster.scenario.model.parameters[message.item as usize].bits.div_ceil(chunks.into());
+            cluster.relay(host, next, Message { step, ..message }, bits, Content::PartialSum);
+        }
+    }
+
     fn delivered(&mut self, cluster: &mut Cluster<'_>, host: u32, message: Message) {
         if message.step <= self.leaders_base() {
             return self.receive_in_group(cluster, host, message);
@@ -143,10 +168,6 @@ impl Exchange for Rings {
         if message.step <= self.result_base() {
             let message = Message { step: message.step - self.leaders_base(), ..message };
             return self.receive_among_leaders(cluster, host, message);
-        }
-        let hops = message.step - self.result_base();
-        if hops + 1 < self.group {
-            self.pass(cluster, host, message, message.step + 1);
         }
         let slot = self.slot(host, message.item);
         let missing = &mut self.missing[slot][message.iteration as usize % 2];

@@ -167,7 +167,9 @@ pub(super) trait Exchange {
     fn start(&mut self, cluster: &mut Cluster<'_>);
     /// `worker` has computed a gradient.
     fn gradient(&mut self, cluster: &mut Cluster<'_>, worker: u32, parameter: u32, iteration: u32);
-    /// A message is whole at `host`.
+    /// A message is whole at `host`, not yet decoded: the time to pass it on as it is.
+    fn arrived(&mut self, _: &mut Cluster<'_>, _host: u32, _: Message) {}
+    /// A message is decoded at `host`.
     fn delivered(&mut self, cluster: &mut Cluster<'_>, host: u32, message: Message);
     /// A message is at the switch; its last bit at `tail`.
     fn at_switch(&mut self, _: &mut Cluster<'_>, _: Message, _tail: Picos) {
@@ -222,6 +224,12 @@ impl<'a> Cluster<'a> {
     /// Sends to one host; `item`, `step` and `iteration` are the mechanism's own.
     pub(super) fn pass(&mut self, src: u32, to: u32, message: Message, bits: u64, content: Content) {
         self.send(Message { src, dest: Dest::Host(to), ..message }, bits, content);
+    }
+
+    /// Passes on, as it came, what another host encoded.
+    pub(super) fn relay(&mut self, src: u32, to: u32, message: Message, bits: u64, content: Content) {
+        let cost = Cost { encode: 0, ..self.cost(bits, content) };
+        self.network.send(Message { src, dest: Dest::Host(to), ..message }, cost);
     }
 
     /// A new version of `parameter` is whole at `worker`.

@@ -277,7 +277,13 @@ impl Scenario {
                     }
                     cluster.compute(worker);
                 }
-                Event::Delivered { host, message } => exchange.delivered(&mut cluster, host, message),
+                Event::Arrived { host, message } => exchange.arrived(&mut cluster, host, message),
+                Event::Delivered { host, message, announced } => {
+                    if !announced {
+                        exchange.arrived(&mut cluster, host, message);
+                    }
+                    exchange.delivered(&mut cluster, host, message);
+                }
                 Event::AtSwitch { message, tail } => exchange.at_switch(&mut cluster, message, tail),
             }
         }

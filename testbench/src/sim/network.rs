@@ -50,12 +50,21 @@ pub(super) enum Event {
         /// The worker.
         worker: u32,
     },
+    /// `message` is whole at `host`, which goes on to decode it.
+    Arrived {
+        /// The receiving host.
+        host: u32,
+        /// What arrived.
+        message: Message,
+    },
     /// `message` is whole, and decoded, at `host`.
     Delivered {
         /// The receiving host.
         host: u32,
         /// What arrived.
         message: Message,
+        /// Whether an [`Event::Arrived`] told of it; without a decoder nothing lies between the two.
+        announced: bool,
     },
     /// `message` reached the switch it was addressed to.
     AtSwitch {
@@ -305,8 +314,12 @@ impl Network {
                 },
                 Stage::Ingress if flight.decode > 0 => {
                     self.occupy(host(owner, DECODE), flight.decode, flight);
+                    return Some(Event::Arrived { host: owner, message });
                 }
-                Stage::Ingress | Stage::Decode => return Some(Event::Delivered { host: owner, message }),
+                Stage::Ingress | Stage::Decode => {
+                    let announced = stage == Stage::Decode;
+                    return Some(Event::Delivered { host: owner, message, announced });
+                }
             }
         }
     }

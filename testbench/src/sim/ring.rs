@@ -1,5 +1,8 @@
 //! Ring all-reduce: W-1 hops sum, W-1 hops distribute, store-and-forward at every worker.
 //!
+//! Compressed sums are distributed as they are: only the worker that completed a sum encodes it, and decoding
+//! holds nobody up.
+//!
 //! Chunk c of a parameter starts at worker c when its own gradient is there; each summing hop waits for the
 //! local gradient. Forward starts at time 0 on every worker, which all hold the parameters. Where workers
 //! are alike, one worker whose link leads back to itself sees what each of them would.
@@ -20,9 +23,9 @@ pub(super) struct Lap {
     waiting: Vec<Vec<Message>>,
 }
 
-/// What a message on a ring leads to.
+/// What a decoded message on a ring leads to.
 pub(super) struct Turn {
-    /// The number of the hop on which the chunk goes on.
+    /// The number of the hop on which the sum, with the member's contribution, goes on.
     pub(super) forward: Option<u32>,
     /// The member now holds the whole sum.
     pub(super) complete: bool,
@@ -41,14 +44,18 @@ impl Lap {
         core::mem::take(&mut self.waiting[slot])
     }
 
-    /// A chunk arrives.
+    /// The number of the hop on which a chunk that is not yet decoded goes on as it is.
+    pub(super) fn relay(&self, step: u32) -> Option<u32> {
+        (step >= self.size && step < 2 * (self.size - 1)).then_some(step + 1)
+    }
+
+    /// A chunk is decoded.
     pub(super) fn receive(&mut self, slot: usize, message: Message) -> Turn {
         let distributed = message.step >= self.size;
         if !distributed && self.contributed[slot] <= message.iteration {
             self.waiting[slot].push(message);
             return Turn { forward: None, complete: false };
         }
-        let last = message.step >= 2 * (self.size - 1);
         let complete = message.step + 1 >= self.size && {
             let missing = &mut self.missing[slot][message.iteration as usize % 2];
             *missing -= 1;
@@ -58,7 +65,7 @@ impl Lap {
             }
             complete
         };
-        Turn { forward: (!last).then_some(message.step + 1), complete }
+        Turn { forward: (!distributed).then_some(message.step + 1), complete }
     }
 }
 
@@ -98,14 +105,14 @@ impl Ring {
         worker as usize * self.bits.len() + parameter as usize
     }
 
-    /// Sends a chunk that `worker` has dealt with on its hop number `step`.
+    /// Sends a chunk to which `worker` has added its own on its hop number `step`.
     fn forward(&self, cluster: &mut Cluster<'_>, worker: u32, message: Message, step: u32) {
         let bits = self.bits[message.item as usize];
         let content = if step == 1 { Content::Gradient } else { Content::PartialSum };
         let message = Message { src: worker, step, ..message };
         if self.multicast && step == self.size {
             cluster.send(Message { dest: Dest::Workers, ..message }, bits, content);
-        } else if !self.multicast || step < self.size {
+        } else {
             cluster.pass(worker, (worker + 1) % cluster.workers(), message, bits, content);
         }
     }
@@ -148,6 +155,17 @@ impl Exchange for Ring {
         }
         for message in waited {
             self.receive(cluster, worker, message);
+        }
+    }
+
+    fn arrived(&mut self, cluster: &mut Cluster<'_>, host: u32, message: Message) {
+        if self.multicast {
+            return;
+        }
+        if let Some(step) = self.lap.relay(message.step) {
+            let bits = self.bits[message.item as usize];
+            let next = (host + 1) % cluster.workers();
+            cluster.relay(host, next, Message { step, ..message }, bits, Content::PartialSum);
         }
     }
 
