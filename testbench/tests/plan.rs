@@ -79,8 +79,20 @@ fn a_plan_is_no_slower_than_f32_at_any_number_of_nodes() {
             let plan = planner(&profile, strategy, nodes).plan(&model);
             assert!(plan.iteration_s <= plan.iteration_f32_s && plan.gain_f32 >= 1.0, "{strategy:?} {nodes}");
             assert_eq!(plan.tensors.len(), model.parameters.len());
+            assert!(!plan.pays || plan.iteration_s < plan.iteration_16bit_s);
         }
     }
+}
+
+/// Compute of an hour hides every exchange, so nothing is gained; without compute, all of it is.
+#[test]
+fn a_plan_pays_only_where_the_exchange_counts() {
+    let profile = table7();
+    let planner = Planner { threshold: 0.1, ..planner(&profile, Strategy::Ring, 4) };
+    let model = Model::published("vgg16").unwrap();
+    let bound = planner.plan(&model.clone().timed(3600.0, 3600.0));
+    assert!(!bound.pays && bound.tensors.iter().any(|tensor| tensor.compress));
+    assert!(planner.plan(&model.timed(0.0, 0.0)).pays);
 }
 
 /// Eq. 1 and Table 3 of CaSync at K = N are the ring of the linear model without summing.

@@ -5,7 +5,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use serde::Serialize;
 
 use super::codec::bound;
 use super::quantity::time;
@@ -111,15 +110,6 @@ pub enum StrategyArg {
     PsColocated,
 }
 
-/// What `--json` prints.
-#[derive(Debug, Serialize)]
-struct Report<'a> {
-    #[serde(flatten)]
-    plan: &'a Plan,
-    /// Whether the plan beats both f32 and 16 bits.
-    pays: bool,
-}
-
 /// Plans or measures, and reports to `out`. That nothing pays is an answer, not a failure.
 ///
 /// # Errors
@@ -154,17 +144,16 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     let (forward, backward) =
         (args.forward.unwrap_or(model.forward), args.backward.unwrap_or(model.backward));
     let plan = planner.plan(&model.timed(forward, backward));
-    let pays = plan.gain_f32 > 1.0 && plan.gain_16bit > 1.0;
     if args.json {
-        serde_json::to_writer(&mut *out, &Report { plan: &plan, pays }).map_err(std::io::Error::from)?;
+        serde_json::to_writer(&mut *out, &plan).map_err(std::io::Error::from)?;
         writeln!(out)?;
     } else {
-        write(out, &plan, pays)?;
+        write(out, &plan, args.threshold)?;
     }
     Ok(Outcome::Held)
 }
 
-fn write(out: &mut impl Write, plan: &Plan, pays: bool) -> Result<(), Error> {
+fn write(out: &mut impl Write, plan: &Plan, threshold: f64) -> Result<(), Error> {
     let mut table = Table::new(&[
         "tensor",
         "kB",
@@ -206,10 +195,14 @@ fn write(out: &mut impl Write, plan: &Plan, pays: bool) -> Result<(), Error> {
         plan.gain_16bit,
         plan.iteration_16bit_s,
     )?;
-    let verdict = match (yes, pays) {
-        (0, _) => "compression does not pay: no tensor reaches the threshold",
-        (_, true) => "compression pays",
-        (_, false) => "compression does not pay: truncation to 16 bits is as fast",
+    let verdict = if plan.pays {
+        "compression pays"
+    } else if yes == 0 {
+        "compression does not pay: no tensor reaches the threshold"
+    } else if plan.iteration_s > (1.0 - threshold) * plan.iteration_f32_s {
+        "compression does not pay: the iteration is bound by something else and saves less than the threshold"
+    } else {
+        "compression does not pay: against truncation to 16 bits the iteration saves less than the threshold"
     };
     writeln!(out, "{verdict}")?;
     Ok(())

@@ -112,6 +112,8 @@ pub struct Plan {
     pub gain_f32: f64,
     /// The second over the third; below 1, truncation is the better plan.
     pub gain_16bit: f64,
+    /// Whether an iteration saves the threshold against both.
+    pub pays: bool,
 }
 
 impl Planner<'_> {
@@ -140,6 +142,7 @@ impl Planner<'_> {
         let decided = iteration(Decision::time);
         let gain = |over: f64| if decided > 0.0 { over / decided } else { 1.0 };
         let (gain_f32, gain_16bit) = (gain(plain), gain(truncated));
+        let pays = decided < plain && decided <= (1.0 - self.threshold) * plain.min(truncated);
         Plan {
             tensors,
             iteration_f32_s: plain,
@@ -147,6 +150,7 @@ impl Planner<'_> {
             iteration_s: decided,
             gain_f32,
             gain_16bit,
+            pays,
         }
     }
 
