@@ -68,7 +68,7 @@ impl<const SETS: usize> Egress<SETS> {
         let result = self.send(&packet, &rule, out, now);
         if let Transport::Tcp { flags, .. } = packet.transport()
             && flags & (tcp_flags::FIN | tcp_flags::RST) != 0
-            && check_sums(&packet).is_ok()
+            && check_sums(&packet, self.kernel).is_ok()
             && let Some(flow) = self.flows.find(&packet.flow_key())
         {
             flow.end();
@@ -82,7 +82,7 @@ impl<const SETS: usize> Egress<SETS> {
         let Transport::Tcp { seq, flags } = packet.transport() else { return };
         if flags & tcp_flags::SYN != 0 {
             // A SYN may be short enough to be padded.
-            let whole = packet.extent() != Ordering::Less && check_sums(&packet).is_ok();
+            let whole = packet.extent() != Ordering::Less && check_sums(&packet, self.kernel).is_ok();
             let syn = Syn { isn: seq, tagged, doubtful: !whole || packet.has_binding_option() };
             // A full table shows when the connection's payload comes.
             let _ = self.flows.syn(&packet.flow_key(), syn, now);
@@ -104,7 +104,7 @@ impl<const SETS: usize> Egress<SETS> {
                 if packet.is_tunnel() {
                     return Err(PassReason::Tunnel);
                 }
-                check_whole(packet)?;
+                check_whole(packet, self.kernel)?;
                 return compress(self.kernel, packet, rule, mark, usize::from(rule.udp_offset), out);
             }
         };
@@ -114,7 +114,7 @@ impl<const SETS: usize> Egress<SETS> {
         if packet.payload_len() == 0 {
             return Err(PassReason::NoPayload);
         }
-        check_whole(packet)?;
+        check_whole(packet, self.kernel)?;
         let key = packet.flow_key();
         let flow = match rule.grid {
             Grid::Connection => self.flows.find(&key).ok_or(PassReason::GridUnknown)?,
@@ -172,22 +172,22 @@ fn remark(network: &Network<'_>, out: &mut [u8]) -> Result<Verdict, PassReason> 
 }
 
 /// Whether a packet of the host fills its frame, and its checksums hold.
-fn check_whole(packet: &Packet<'_>) -> Result<(), PassReason> {
+fn check_whole(packet: &Packet<'_>, kernel: Kernel) -> Result<(), PassReason> {
     match packet.extent() {
         Ordering::Less => Err(PassReason::Malformed),
         Ordering::Greater => Err(PassReason::Trailer),
-        Ordering::Equal => check_sums(packet),
+        Ordering::Equal => check_sums(packet, kernel),
     }
 }
 
 /// Whether the checksums of a packet of the host are right, or left to offload: what was wrong before must
 /// not become right.
-fn check_sums(packet: &Packet<'_>) -> Result<(), PassReason> {
+fn check_sums(packet: &Packet<'_>, kernel: Kernel) -> Result<(), PassReason> {
     if !packet.ip_checksum_holds() {
         return Err(PassReason::IpChecksum);
     }
     let none = matches!(packet.transport(), Transport::Udp { checksum: 0 });
-    if none || packet.l4_sum().is_zero() || packet.l4_checksum_is_offloaded() {
+    if none || packet.l4_sum(kernel).is_zero() || packet.l4_checksum_is_offloaded() {
         Ok(())
     } else {
         Err(PassReason::L4Checksum)
@@ -245,7 +245,7 @@ fn compress(
                 payload_len: len - packet.payload_at(),
                 checksum: L4Checksum::Computed { plus: CHECKSUM_CONSTANT },
             };
-            write_headers(packet, headers, out)
+            write_headers(packet, headers, kernel, out)
         }
     }
     .ok_or(PassReason::NoRoom)?;
@@ -318,7 +318,7 @@ impl Ingress {
         if matches!(packet.transport(), Transport::Udp { checksum: 0 }) {
             return Err(DropReason::NoChecksum.into());
         }
-        let sum = packet.l4_sum();
+        let sum = packet.l4_sum(self.kernel);
         if sum.is_zero() {
             return Err(PassReason::ForeignMark.into());
         }
@@ -406,7 +406,7 @@ impl Ingress {
         }
         tail.copy_from_slice(tail_in);
         let checksum = if no_checksum { L4Checksum::None } else { L4Checksum::Computed { plus: 0 } };
-        write_headers(packet, Headers { tos, payload_len: raw_len, checksum }, out)
+        write_headers(packet, Headers { tos, payload_len: raw_len, checksum }, self.kernel, out)
             .ok_or(DropReason::TooLong)?;
         Ok(len)
     }

@@ -86,7 +86,7 @@ pub fn decode_burst(
 }
 
 /// Length of the group that starts with `tags`, tag vector included: 2 to 34 bytes.
-pub(crate) const fn group_len(tags: u16) -> usize {
+const fn group_len(tags: u16) -> usize {
     // A tag of 1, 2, 3 stands for 1, 2, 4 bytes: its value, and one more where both bits are set.
     let low = tags & 0x5555;
     let high = (tags >> 1) & 0x5555;

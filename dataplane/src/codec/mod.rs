@@ -16,7 +16,6 @@ mod group;
 mod lane;
 mod params;
 
-pub(crate) use group::group_len;
 pub use group::{Group, decode_burst, encode_burst};
 pub use lane::{Class, Lane, decode_lane, encode_lane};
 pub use params::{Params, Split};

@@ -5,16 +5,14 @@
 //! group that starts there would be, whether one does or not. The chain is then a load of one byte and
 //! an add.
 
-use core::slice::IterMut;
-
 use super::drive::{Burst, WINDOW_LEN, Window, copy_start};
-use crate::codec::{BURST_LEN, Class, LANES, Params, VALUE_LEN, decode_payload, group_len};
+use crate::codec::{BURST_LEN, Class, LANES, Params, VALUE_LEN, decode_payload};
 use crate::error::DecodeError;
 
 /// Offsets that one look-ahead step covers; it reads one byte more.
 pub(super) const AHEAD: usize = 64;
 /// Steps whose results are kept at a time.
-const STEPS: usize = 8;
+const STEPS: usize = 4;
 /// The end of a payload, less than this, is copied and padded: windows and steps would reach beyond it.
 const END: usize = AHEAD + WINDOW_LEN;
 
@@ -40,63 +38,58 @@ pub(super) fn decode_ahead(
     ahead: impl Fn(&[u8; AHEAD + 1], &mut [u8; AHEAD]),
     burst: impl Fn(&Window, &mut Burst),
 ) -> Result<usize, DecodeError> {
-    if !values.len().is_multiple_of(VALUE_LEN) {
-        return Err(DecodeError::Unaligned { len: values.len() });
-    }
     let last_lanes = values.len() / VALUE_LEN % LANES;
     let (whole, last) = values.as_chunks_mut();
-    let mut whole = whole.iter_mut();
-    // Decodes the group at `from` and those behind it, up to the end of `lens` or of the values; where it got to.
-    let run = |base: &[u8], lens: &[u8], mut from: usize, whole: &mut IterMut<'_, Burst>| {
-        while let Some(&len) = lens.get(from)
-            && let Some(window) = base.get(from..).and_then(|base| base.first_chunk())
-            && let Some(to) = whole.next()
-        {
-            burst(window, to);
-            from += usize::from(len);
-        }
-        from
-    };
+    let mut last_burst = [0; BURST_LEN];
+    let mut bursts = whole.iter_mut().chain((last_lanes > 0).then_some(&mut last_burst));
 
-    // Offsets below `end` have a whole window, and whole steps.
+    // Up to `end` there are whole windows and whole steps. The rest is read from a block, padded with zeros, which
+    // look like groups of 2 bytes.
     let end = groups.len().saturating_sub(WINDOW_LEN) / AHEAD * AHEAD;
-    let (mut at, mut first) = (0, 0); // `first` is a multiple of AHEAD
-    while first < end && whole.len() > 0 {
-        let base = groups.get(first..).unwrap_or(&[]);
-        let steps = ((end - first) / AHEAD).min(STEPS);
+    let mut block = [0; 2 * AHEAD + WINDOW_LEN];
+    let rest = groups.get(end..).unwrap_or(&[]);
+    copy_start(&mut block, rest.get(..rest.len().min(END)).unwrap_or(rest));
+
+    let mut first = 0; // a multiple of AHEAD
+    let mut at = 0; // of the next group
+    let mut last_at = 0; // of the last group decoded
+    let mut done = false;
+    while !done && first <= end {
+        // One call of `ahead` and one of `burst`, so that they are inlined here and their constants stay in
+        // registers.
+        let (base, steps) = if first < end {
+            (groups.get(first..).unwrap_or(&[]), ((end - first) / AHEAD).min(STEPS))
+        } else {
+            (&block[..], 2)
+        };
         let mut lens = [[0; AHEAD]; STEPS];
         for (step, lens) in lens.iter_mut().take(steps).enumerate() {
             ahead(chunk(base, step * AHEAD), lens);
         }
         let lens = lens.as_flattened();
-        at = first + run(base, lens.get(..steps * AHEAD).unwrap_or(lens), at - first, &mut whole);
+        let lens = lens.get(..steps * AHEAD).unwrap_or(lens);
+        let mut from = at - first;
+        while let Some(&len) = lens.get(from)
+            && let Some(window) = base.get(from..).and_then(|base| base.first_chunk())
+        {
+            let Some(to) = bursts.next() else {
+                done = true;
+                break;
+            };
+            burst(window, to);
+            last_at = first + from;
+            from += usize::from(len);
+        }
+        at = first + from;
         first += steps * AHEAD;
     }
 
-    // The rest, padded with zeros, which look like groups of 2 bytes.
-    let rest = groups.get(end..).unwrap_or(&[]);
-    let mut block = [0; 2 * AHEAD + WINDOW_LEN];
-    copy_start(&mut block, rest.get(..rest.len().min(END)).unwrap_or(rest));
-    if whole.len() > 0 {
-        let mut lens = [[0; AHEAD]; 2];
-        ahead(chunk(&block, 0), &mut lens[0]);
-        ahead(chunk(&block, AHEAD), &mut lens[1]);
-        at = end + run(&block, lens.as_flattened(), at - end, &mut whole);
-    }
-    let mut absent = 0;
-    if last_lanes > 0 {
-        let window: &Window = if at < end { chunk(groups, at) } else { chunk(&block, at - end) };
-        let tags = u16::from_le_bytes([window[0], window[1]]);
-        let mut to = [0; BURST_LEN];
-        burst(window, &mut to);
-        copy_start(last, to.get(..last_lanes * VALUE_LEN).unwrap_or(&[]));
-        absent = tags >> (2 * last_lanes);
-        at += group_len(tags);
-    }
-    if whole.len() > 0 || at > groups.len() || absent != 0 {
-        // Refused; the definition says why.
+    let tags = u16::from_le_bytes(*chunk(groups, last_at));
+    if !done || at > groups.len() || (last_lanes > 0 && tags >> (2 * last_lanes) != 0) {
+        // Refused, or nothing but values that are done; the definition says which.
         return decode_payload(groups, values, params);
     }
+    copy_start(last, last_burst.get(..last_lanes * VALUE_LEN).unwrap_or(&[]));
     Ok(at)
 }
 

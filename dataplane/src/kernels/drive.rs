@@ -3,7 +3,9 @@
 //!
 //! `#[inline(always)]`: each is compiled into the kernel that calls it, with that kernel's instructions.
 
-use crate::codec::{BURST_LEN, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN, decode_burst};
+use crate::codec::{
+    BURST_LEN, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN, decode_burst, encode_payload,
+};
 use crate::error::{DecodeError, EncodeError};
 
 /// Two more than the longest group, so that the offset of a lane, at most 30, can be masked with 31 instead of
@@ -15,42 +17,41 @@ pub(super) type Window = [u8; WINDOW_LEN];
 pub(super) type Burst = [u8; BURST_LEN];
 
 /// Encodes `values` with `step`, which turns `STEP` bytes of values (a multiple of a burst) into groups at the start of
-/// `ROOM` bytes and returns their length; it may write anything behind them.
+/// `ROOM` bytes and returns their length; it may write anything behind them. `load` reads values, `load_part` fewer than
+/// `STEP` bytes of them and zeros behind.
+///
+/// Nothing is called here but what is inlined, and the definition at the very end: the kernel's constants
+/// stay in registers.
 #[inline(always)]
-pub(super) fn encode_with<const STEP: usize, const ROOM: usize>(
+pub(super) fn encode_with<const STEP: usize, const ROOM: usize, V>(
     values: &[u8],
     groups: &mut [u8],
-    step: impl Fn(&[u8; STEP], &mut [u8; ROOM]) -> usize,
+    params: Params,
+    load: impl Fn(&[u8; STEP]) -> V,
+    load_part: impl Fn(&[u8]) -> V,
+    step: impl Fn(V, &mut [u8; ROOM]) -> usize,
 ) -> Result<usize, EncodeError> {
-    if !values.len().is_multiple_of(VALUE_LEN) {
-        return Err(EncodeError::Unaligned { len: values.len() });
-    }
-    let have = groups.len();
     let (mut at, mut left) = (0, values);
-    while let Some((whole, rest)) = left.split_first_chunk::<STEP>()
-        && let Some(room) = groups.get_mut(at..).and_then(|groups| groups.first_chunk_mut::<ROOM>())
+    while let Some((whole, rest)) = left.split_first_chunk()
+        && let Some(room) = groups.get_mut(at..).and_then(|groups| groups.first_chunk_mut())
     {
-        at += step(whole, room);
+        at += step(load(whole), room);
         left = rest;
     }
-    // The end of the values, padded with zeros, which leave nothing but their tags; or little room.
-    while !left.is_empty() {
-        let (mut block, mut room) = ([0; STEP], [0; ROOM]);
-        let (part, rest) = left.split_at(left.len().min(STEP));
-        copy_start(&mut block, part);
-        let absent_bursts = STEP / BURST_LEN - part.len().div_ceil(BURST_LEN);
-        let absent_len = TAGS_LEN * absent_bursts;
-        if let Some(room) = groups.get_mut(at..).and_then(|groups| groups.first_chunk_mut::<ROOM>()) {
-            at += step(&block, room) - absent_len;
-        } else {
-            let len = step(&block, &mut room) - absent_len;
-            let to = groups.get_mut(at..at + len).ok_or(EncodeError::NoRoom { have })?;
-            copy_start(to, room.get(..len).unwrap_or(&[]));
-            at += len;
-        }
-        left = rest;
+    if left.is_empty() {
+        return Ok(at);
     }
-    Ok(at)
+    if left.len() < STEP
+        && let Some(room) = groups.get_mut(at..).and_then(|groups| groups.first_chunk_mut())
+    {
+        // Zeros leave nothing behind but the tags of absent bursts.
+        let absent_bursts = STEP / BURST_LEN - left.len().div_ceil(BURST_LEN);
+        return Ok(at + step(load_part(left), room) - TAGS_LEN * absent_bursts);
+    }
+    // Little room is left: for two bursts, at most.
+    let have = groups.len();
+    let rest = groups.get_mut(at..).unwrap_or(&mut []);
+    encode_payload(left, rest, params).map(|len| at + len).map_err(|_| EncodeError::NoRoom { have })
 }
 
 /// Decodes groups until `values` is full with `burst`, which decodes the group at the start of its window and returns
@@ -62,9 +63,6 @@ pub(super) fn decode_with(
     params: Params,
     burst: impl Fn(&Window, &mut Burst) -> usize,
 ) -> Result<usize, DecodeError> {
-    if !values.len().is_multiple_of(VALUE_LEN) {
-        return Err(DecodeError::Unaligned { len: values.len() });
-    }
     let mut at = 0;
     let (bursts, last) = values.as_chunks_mut();
     let mut bursts = bursts.iter_mut();

@@ -11,8 +11,9 @@ mod portable;
 #[expect(unsafe_code, reason = "SIMD loads and stores, and calls that a token proves")]
 mod x86;
 
-use crate::codec::Params;
+use crate::codec::{Params, VALUE_LEN};
 use crate::error::{DecodeError, EncodeError};
+use crate::wire::checksum::Sum;
 #[cfg(target_arch = "x86_64")]
 use x86::{avx2::Avx2, avx512::Avx512};
 
@@ -60,11 +61,26 @@ impl Kernel {
         }
     }
 
+    /// As [`Sum::of`].
+    #[must_use]
+    pub fn sum(self, bytes: &[u8]) -> Sum {
+        match self.0 {
+            Token::Portable => portable::sum(bytes),
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx2(kernel) => kernel.sum(bytes),
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx512(kernel) => kernel.sum(bytes),
+        }
+    }
+
     /// As [`crate::codec::encode_payload`]. Behind what it returns, `groups` may be overwritten.
     ///
     /// # Errors
     /// As [`crate::codec::encode_payload`].
     pub fn encode(self, values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
+        if !values.len().is_multiple_of(VALUE_LEN) {
+            return Err(EncodeError::Unaligned { len: values.len() });
+        }
         match self.0 {
             Token::Portable => portable::encode(values, groups, params),
             #[cfg(target_arch = "x86_64")]
@@ -79,6 +95,9 @@ impl Kernel {
     /// # Errors
     /// As [`crate::codec::decode_payload`].
     pub fn decode(self, groups: &[u8], values: &mut [u8], params: Params) -> Result<usize, DecodeError> {
+        if !values.len().is_multiple_of(VALUE_LEN) {
+            return Err(DecodeError::Unaligned { len: values.len() });
+        }
         match self.0 {
             Token::Portable => portable::decode(groups, values, params),
             #[cfg(target_arch = "x86_64")]

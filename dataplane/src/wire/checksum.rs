@@ -9,23 +9,24 @@ use core::ops::Add;
 pub struct Sum(u16);
 
 impl Sum {
-    /// The sum of `bytes`; an odd last byte counts as the high half of a word.
+    /// The sum of `bytes`; an odd last byte counts as the high half of a word. For headers:
+    /// [`crate::kernels::Kernel::sum`] is made for payloads.
+    #[inline]
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
-        // RFC 1071 §2: the sum does not care for byte order as long as the result is swapped alike, and
-        // wider words may be added as long as their carries are.
-        let (words, rest) = bytes.as_chunks::<8>();
-        let mut sum = 0u64; // a frame's 2^13 words of two 32-bit halves stay below 2^46
-        for word in words {
-            let word = u64::from_le_bytes(*word);
-            sum += (word & 0xffff_ffff) + (word >> 32);
-        }
-        let mut last = [0; 8];
-        for (to, from) in last.iter_mut().zip(rest) {
-            *to = *from;
-        }
-        let last = u64::from_le_bytes(last);
-        sum += (last & 0xffff_ffff) + (last >> 32);
+        let (words, rest) = bytes.as_chunks::<4>();
+        let sum = words.iter().fold(0, |sum, word| sum + u64::from(u32::from_le_bytes(*word)));
+        let mut last = [0; 4];
+        last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+        Self::from_le_words(sum + u64::from(u32::from_le_bytes(last)))
+    }
+
+    /// Folds a sum of little-endian 32-bit words.
+    ///
+    /// RFC 1071 §2: the sum does not care for byte order as long as the result is swapped alike, and wider
+    /// words may be added as long as their carries are.
+    #[inline]
+    pub(crate) const fn from_le_words(sum: u64) -> Self {
         let sum = (sum & 0xffff_ffff) + (sum >> 32);
         let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
         let sum = (sum & 0xffff) + (sum >> 16);

@@ -2,6 +2,7 @@
 
 use super::checksum::{Sum, update};
 use super::frame::{Ip, Network, Packet, Transport};
+use crate::kernels::Kernel;
 
 /// What of the headers changes; the rest is copied.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +30,7 @@ pub enum L4Checksum {
 /// Writes the headers of `packet` with `headers` to the start of `out`, where the new payload already
 /// stands. `None` where a length does not fit its field or `out` is too short; `out` then holds nothing of
 /// use.
-pub fn write_headers(packet: &Packet<'_>, headers: Headers, out: &mut [u8]) -> Option<()> {
+pub fn write_headers(packet: &Packet<'_>, headers: Headers, kernel: Kernel, out: &mut [u8]) -> Option<()> {
     let Headers { tos, payload_len, checksum } = headers;
     let (ip_at, l4_at) = (packet.ip_at(), packet.l4_at());
     let end = packet.payload_at() + payload_len;
@@ -56,7 +57,7 @@ pub fn write_headers(packet: &Packet<'_>, headers: Headers, out: &mut [u8]) -> O
     replace16(out, field_at, 0)?;
     if let L4Checksum::Computed { plus } = checksum {
         let segment = out.get(l4_at..)?;
-        let sum = packet.pseudo_sum(segment.len()) + Sum::of(segment);
+        let sum = packet.pseudo_sum(segment.len()) + kernel.sum(segment);
         let field = (Sum::word(sum.field()) + Sum::word(plus)).value();
         // RFC 768: 0 would say that there is none; 0xffff is the other zero.
         replace16(out, field_at, if field == 0 && udp { u16::MAX } else { field })?;
@@ -74,7 +75,11 @@ pub fn write_remarked(network: &Network<'_>, tos: u8, out: &mut [u8]) -> Option<
 
 /// Copies `bytes` to byte `at` of `out`. `None` where they do not fit.
 pub fn write_at(out: &mut [u8], at: usize, bytes: &[u8]) -> Option<()> {
-    out.get_mut(at..at + bytes.len())?.copy_from_slice(bytes);
+    let out = out.get_mut(at..at + bytes.len())?;
+    // Heads and tails are nearly always empty: not worth a call.
+    if !bytes.is_empty() {
+        out.copy_from_slice(bytes);
+    }
     Some(())
 }
 

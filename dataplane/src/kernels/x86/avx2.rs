@@ -7,8 +7,9 @@ use core::arch::x86_64::*;
 use super::super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
 use super::super::drive::{Burst, WINDOW_LEN, Window, encode_with};
 use super::{BYTE_MASKS, Placing, load16, load32, store};
-use crate::codec::{BURST_LEN, Params, TAGS_LEN};
+use crate::codec::{Params, TAGS_LEN, VALUE_LEN};
 use crate::error::{DecodeError, EncodeError};
+use crate::wire::checksum::Sum;
 
 cpufeatures::new!(cpu, "avx2", "bmi1", "bmi2", "popcnt");
 
@@ -19,6 +20,11 @@ pub(in super::super) struct Avx2(());
 impl Avx2 {
     pub(in super::super) fn detect() -> Option<Self> {
         cpu::get().then_some(Self(()))
+    }
+
+    pub(in super::super) fn sum(self, bytes: &[u8]) -> Sum {
+        // SAFETY: the callee needs these features and nothing else; `self` proves them.
+        unsafe { sum(bytes) }
     }
 
     pub(in super::super) fn encode(
@@ -72,7 +78,31 @@ const fn shuffles(close_up: bool) -> [[u8; 16]; 256] {
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn sum(bytes: &[u8]) -> Sum {
+    // RFC 1071 §2: of words of 32 bits, whose carries the 64 bits of a sum have room for.
+    let low_half = _mm256_set1_epi64x(0xffff_ffff);
+    let (chunks, rest) = bytes.as_chunks();
+    let [mut low, mut high] = [_mm256_setzero_si256(); 2];
+    for chunk in chunks {
+        let words = load32(chunk);
+        low = _mm256_add_epi64(low, _mm256_and_si256(words, low_half));
+        high = _mm256_add_epi64(high, _mm256_srli_epi64::<32>(words));
+    }
+    let sums = _mm256_add_epi64(low, high);
+    let sums = _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
+    let sum = _mm_cvtsi128_si64(sums).wrapping_add(_mm_extract_epi64::<1>(sums)) as u64;
+    Sum::from_le_words(sum) + Sum::of(rest)
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
+    encode_with(values, groups, params, |values| load32(values), |part| load_part(part), stepper(params))
+}
+
+/// From values to groups.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn stepper(params: Params) -> impl Fn(__m256i, &mut [u8; WINDOW_LEN]) -> usize {
     let Placing { borders, byte_up, half_up, .. } = Placing::new(params);
     let borders = _mm256_set1_epi32(borders);
     let byte_up = _mm256_set1_ps(byte_up);
@@ -82,8 +112,7 @@ fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, Enc
     let spread =
         _mm256_broadcastsi128_si256(_mm_set_epi8(15, 15, 15, 15, 11, 11, 11, 11, 7, 7, 7, 7, 3, 3, 3, 3));
 
-    encode_with(values, groups, |values: &[u8; BURST_LEN], room: &mut [u8; WINDOW_LEN]| {
-        let f = load32(values);
+    move |f, room| {
         let exponent = _mm256_shuffle_epi8(_mm256_slli_epi32::<1>(f), spread);
         // Per lane, bytes from the top: coded, half or raw, raw, raw.
         let kept = _mm256_cmpeq_epi8(_mm256_max_epu8(exponent, borders), exponent);
@@ -110,7 +139,7 @@ fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, Enc
         put16(room, TAGS_LEN, _mm256_castsi256_si128(vectors));
         put16(room, TAGS_LEN + low_len, _mm256_extracti128_si256::<1>(vectors));
         TAGS_LEN + low_len + high_len
-    })
+    }
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
@@ -143,6 +172,16 @@ fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Result<usize, Dec
             store(to, _mm256_blendv_epi8(value, placed, raw));
         },
     )
+}
+
+/// Fewer than 8 values, and zeros behind.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_part(values: &[u8]) -> __m256i {
+    let count = _mm256_set1_epi32((values.len() / VALUE_LEN) as i32);
+    let there = _mm256_cmpgt_epi32(count, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    // SAFETY: of the 8 words only those whose mask is set are read, and as many are set as `values` has.
+    unsafe { _mm256_maskload_epi32(values.as_ptr().cast(), there) }
 }
 
 /// For each of 64 offsets the length of a group that starts there.
