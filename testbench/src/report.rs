@@ -15,14 +15,18 @@ const BAR: usize = 16;
 const SIGNS: [char; 4] = ['.', '-', '+', '#'];
 
 /// Lines of cells, aligned: the first column to the left, the others to the right.
-struct Table(Vec<Vec<String>>);
+pub(crate) struct Table(Vec<Vec<String>>);
 
 impl Table {
-    fn new(head: &[&str]) -> Self {
+    pub(crate) fn new(head: &[&str]) -> Self {
         Self(vec![head.iter().map(|&cell| cell.to_owned()).collect()])
     }
 
-    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn row(&mut self, cells: impl Into<Vec<String>>) {
+        self.0.push(cells.into());
+    }
+
+    pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             self.0.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
