@@ -77,7 +77,7 @@ pub(super) fn decode_with(
 /// The end of a payload: fewer bytes than a window, or fewer values than a burst. `at` is the offset of the next group;
 /// returns that of the first byte behind the last group.
 #[inline(always)]
-pub(super) fn decode_end(
+fn decode_end(
     groups: &[u8],
     at: usize,
     bursts: &mut [Burst],
