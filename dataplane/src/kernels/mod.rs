@@ -4,9 +4,12 @@
 //! A [`Kernel`] is a proof that the processor can run it: only detection makes one. Engines are built with
 //! one and call it without further checks.
 
+#[cfg(target_arch = "x86_64")]
 mod ahead;
 mod drive;
 mod portable;
+#[cfg(target_arch = "x86_64")]
+mod tables;
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "SIMD loads and stores, and calls that a token proves")]
 mod x86;
