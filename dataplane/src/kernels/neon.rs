@@ -134,15 +134,17 @@ fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Result<usize, Dec
     let Placing { byte_down, half_down, .. } = Placing::new(params);
     let (byte_down, half_down) = (vdupq_n_f32(byte_down), vdupq_n_f32(half_down));
     let sign_bit = vdupq_n_u32(1 << 31);
-    // The lower bit of each lane's tag.
-    let tag_bits = [lanes_u32([1, 1 << 2, 1 << 4, 1 << 6]), lanes_u32([1 << 8, 1 << 10, 1 << 12, 1 << 14])];
+    let raw_tag = vdupq_n_u32(3 << 30);
+    // Of the tag vector, twice in 32 bits, these shifts leave each lane's tag at the top.
+    let shifts = [lanes_i32([14, 12, 10, 8]), lanes_i32([6, 4, 2, 0])];
 
     // Four lanes from vectors without gaps.
-    let restore = |vectors: &[u8; 16], shuffle: &[u8; 16], tags: uint32x4_t, tag_bit: uint32x4_t| {
+    let restore = |vectors: &[u8; 16], shuffle: &[u8; 16], tags: uint32x4_t| {
         let placed = vreinterpretq_u32_u8(vqtbl1q_u8(load(vectors), load(shuffle)));
-        let half_or_raw = vtstq_u32(tags, vshlq_n_u32::<1>(tag_bit));
-        let raw = vandq_u32(half_or_raw, vtstq_u32(tags, tag_bit));
-        let magnitude = vcvtq_f32_u32(vbicq_u32(placed, sign_bit));
+        let half_or_raw = vcltzq_s32(vreinterpretq_s32_u32(tags));
+        let raw = vcgeq_u32(tags, raw_tag);
+        // Shifted out, the sign needs no mask; the conversion halves what that doubled.
+        let magnitude = vcvtq_n_f32_u32::<1>(vshlq_n_u32::<1>(placed));
         // Lanes of tag 0 are zero, whatever they are multiplied by.
         let value = vmulq_f32(magnitude, vbslq_f32(half_or_raw, half_down, byte_down));
         // The sign of the vector over the value; raw lanes are the vector itself.
@@ -156,11 +158,12 @@ fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Result<usize, Dec
         params,
         |bytes, lens| ahead(bytes, lens),
         |window: &Window, to: &mut Burst| {
-            let tags = vdupq_n_u32(u32::from(u16::from_le_bytes([window[0], window[1]])));
             let (low_tags, high_tags) = (usize::from(window[0]), usize::from(window[1]));
             let high_at = TAGS_LEN + usize::from(LENS[low_tags]);
-            let low = restore(get16(window, TAGS_LEN), &SPREAD_OUT[low_tags], tags, tag_bits[0]);
-            let high = restore(get16(window, high_at), &SPREAD_OUT[high_tags], tags, tag_bits[1]);
+            let tags = vreinterpretq_u32_u16(vdupq_n_u16(u16::from_le_bytes([window[0], window[1]])));
+            let [low, high] = shifts.map(|shift| vshlq_u32(tags, shift));
+            let low = restore(get16(window, TAGS_LEN), &SPREAD_OUT[low_tags], low);
+            let high = restore(get16(window, high_at), &SPREAD_OUT[high_tags], high);
             put16(to, 0, low);
             put16(to, 16, high);
         },
@@ -219,7 +222,7 @@ fn lanes_u16(lanes: [u16; 8]) -> uint16x8_t {
 
 #[inline]
 #[target_feature(enable = "neon")]
-fn lanes_u32(lanes: [u32; 4]) -> uint32x4_t {
+fn lanes_i32(lanes: [i32; 4]) -> int32x4_t {
     // SAFETY: 4 readable values.
-    unsafe { vld1q_u32(lanes.as_ptr()) }
+    unsafe { vld1q_s32(lanes.as_ptr()) }
 }
