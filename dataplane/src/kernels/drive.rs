@@ -115,6 +115,14 @@ fn decode_end(
     Ok(at + used)
 }
 
+/// Fewer values than a burst, and zeros behind.
+#[inline(always)]
+pub(super) fn padded(values: &[u8]) -> Burst {
+    let mut burst = [0; BURST_LEN];
+    copy_start(&mut burst, values);
+    burst
+}
+
 /// Copies `from` to the start of `to`, or nothing where it does not fit.
 #[inline(always)]
 pub(super) fn copy_start(to: &mut [u8], from: &[u8]) {

@@ -4,9 +4,22 @@
 //! A [`Kernel`] is a proof that the processor can run it: only detection makes one. Engines are built with
 //! one and call it without further checks.
 
+#[cfg(any(
+    target_arch = "x86_64",
+    all(target_arch = "aarch64", target_endian = "little", target_feature = "neon")
+))]
 mod ahead;
 mod drive;
+// On big-endian targets the bytes of a lane stand the other way round; those for soft floats may not use NEON.
+#[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
+#[expect(unsafe_code, reason = "SIMD loads and stores, and calls that a token proves")]
+mod neon;
 mod portable;
+#[cfg(any(
+    target_arch = "x86_64",
+    all(target_arch = "aarch64", target_endian = "little", target_feature = "neon")
+))]
+mod tables;
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "SIMD loads and stores, and calls that a token proves")]
 mod x86;
@@ -14,6 +27,8 @@ mod x86;
 use crate::codec::{Params, VALUE_LEN};
 use crate::error::{DecodeError, EncodeError};
 use crate::wire::checksum::Sum;
+#[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
+use neon::Neon;
 #[cfg(target_arch = "x86_64")]
 use x86::{avx2::Avx2, avx512::Avx512};
 
@@ -28,6 +43,8 @@ enum Token {
     Avx2(Avx2),
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
+    #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
+    Neon(Neon),
 }
 
 impl Kernel {
@@ -36,10 +53,15 @@ impl Kernel {
 
     /// Those that this processor runs, the fastest first.
     pub fn available() -> impl Iterator<Item = Self> {
-        #[cfg(target_arch = "x86_64")]
-        let simd = [Avx512::detect().map(Token::Avx512), Avx2::detect().map(Token::Avx2)];
-        #[cfg(not(target_arch = "x86_64"))]
-        let simd: [Option<Token>; 0] = [];
+        let simd = cfg_select! {
+            target_arch = "x86_64" => {
+                [Avx512::detect().map(Token::Avx512), Avx2::detect().map(Token::Avx2)]
+            }
+            all(target_arch = "aarch64", target_endian = "little", target_feature = "neon") => {
+                [Some(Token::Neon(Neon::detect()))]
+            }
+            _ => { [None::<Token>; 0] }
+        };
         simd.into_iter().flatten().map(Self).chain([Self::PORTABLE])
     }
 
@@ -58,6 +80,8 @@ impl Kernel {
             Token::Avx2(_) => "avx2",
             #[cfg(target_arch = "x86_64")]
             Token::Avx512(_) => "avx512",
+            #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
+            Token::Neon(_) => "neon",
         }
     }
 
@@ -70,6 +94,8 @@ impl Kernel {
             Token::Avx2(kernel) => kernel.sum(bytes),
             #[cfg(target_arch = "x86_64")]
             Token::Avx512(kernel) => kernel.sum(bytes),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
+            Token::Neon(kernel) => kernel.sum(bytes),
         }
     }
 
@@ -87,6 +113,8 @@ impl Kernel {
             Token::Avx2(kernel) => kernel.encode(values, groups, params),
             #[cfg(target_arch = "x86_64")]
             Token::Avx512(kernel) => kernel.encode(values, groups, params),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
+            Token::Neon(kernel) => kernel.encode(values, groups, params),
         }
     }
 
@@ -104,6 +132,8 @@ impl Kernel {
             Token::Avx2(kernel) => kernel.decode(groups, values, params),
             #[cfg(target_arch = "x86_64")]
             Token::Avx512(kernel) => kernel.decode(groups, values, params),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
+            Token::Neon(kernel) => kernel.decode(groups, values, params),
         }
     }
 }

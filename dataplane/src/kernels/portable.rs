@@ -1,7 +1,7 @@
 //! No SIMD, no `unsafe`, no branch on data: for processors without a kernel of their own.
 
-use super::drive::{Burst, WINDOW_LEN, Window, copy_start, decode_with, encode_with};
-use crate::codec::{BURST_LEN, LANES, Params, TAGS_LEN, VALUE_LEN};
+use super::drive::{Burst, WINDOW_LEN, Window, decode_with, encode_with, padded};
+use crate::codec::{LANES, Params, TAGS_LEN, VALUE_LEN};
 use crate::error::{DecodeError, EncodeError};
 use crate::wire::checksum::Sum;
 
@@ -49,7 +49,7 @@ pub(super) fn sum(bytes: &[u8]) -> Sum {
 
 /// As [`crate::codec::encode_payload`].
 pub(super) fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
-    encode_with(values, groups, params, |values| *values, load_part, stepper(params))
+    encode_with(values, groups, params, |values| *values, padded, stepper(params))
 }
 
 /// From values to groups.
@@ -106,13 +106,6 @@ pub(super) fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Result
         }
         at
     })
-}
-
-/// Fewer values than a burst, and zeros behind.
-fn load_part(values: &[u8]) -> Burst {
-    let mut burst = [0; BURST_LEN];
-    copy_start(&mut burst, values);
-    burst
 }
 
 /// Writes four bytes at `at`, which is at most 31.

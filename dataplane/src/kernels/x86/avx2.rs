@@ -1,12 +1,11 @@
 //! AVX2 with BMI2: byte shuffles from tables stand for the codec's shifter trees, four lanes at a time.
-//!
-//! Placed lanes are those of the AVX-512 kernel.
 
 use core::arch::x86_64::*;
 
 use super::super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
 use super::super::drive::{Burst, WINDOW_LEN, Window, encode_with};
-use super::{BYTE_MASKS, Placing, load16, load32, store};
+use super::super::tables::{BYTE_MASKS, CLOSE_UP, Placing, SPREAD_OUT};
+use super::{borders, load16, load32, store};
 use crate::codec::{Params, TAGS_LEN, VALUE_LEN};
 use crate::error::{DecodeError, EncodeError};
 use crate::wire::checksum::Sum;
@@ -48,35 +47,6 @@ impl Avx2 {
     }
 }
 
-/// A shuffle that writes zero where the index has its top bit set.
-const NOTHING: u8 = 0x80;
-
-/// By the tags of four lanes: from placed lanes to vectors without gaps.
-static CLOSE_UP: [[u8; 16]; 256] = shuffles(true);
-/// By the tags of four lanes: from vectors without gaps to placed lanes.
-static SPREAD_OUT: [[u8; 16]; 256] = shuffles(false);
-
-const fn shuffles(close_up: bool) -> [[u8; 16]; 256] {
-    let mut table = [[NOTHING; 16]; 256];
-    let mut tags = 0;
-    while tags < 256 {
-        let (mut placed, mut packed) = (0, 0);
-        while placed < 16 {
-            if BYTE_MASKS[tags] >> placed & 1 != 0 {
-                if close_up {
-                    table[tags][packed] = placed as u8;
-                } else {
-                    table[tags][placed] = packed as u8;
-                }
-                packed += 1;
-            }
-            placed += 1;
-        }
-        tags += 1;
-    }
-    table
-}
-
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn sum(bytes: &[u8]) -> Sum {
     // RFC 1071 §2: of words of 32 bits, whose carries the 64 bits of a sum have room for.
@@ -103,8 +73,8 @@ fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, Enc
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn stepper(params: Params) -> impl Fn(__m256i, &mut [u8; WINDOW_LEN]) -> usize {
-    let Placing { borders, byte_up, half_up, .. } = Placing::new(params);
-    let borders = _mm256_set1_epi32(borders);
+    let Placing { byte_up, half_up, .. } = Placing::new(params);
+    let borders = _mm256_set1_epi32(borders(params));
     let byte_up = _mm256_set1_ps(byte_up);
     let half_up = _mm256_set1_ps(half_up);
     let sign_bit = _mm256_set1_epi32(i32::MIN);

@@ -1,13 +1,12 @@
 //! AVX-512 with VBMI2: the byte-wise compress and expand instructions are the codec's shifter trees.
-//!
-//! A *placed* lane has its vector at the top of 32 bits: sign at bit 31, magnitude from bit 30 down. The bytes to keep
-//! are then always the topmost ones, and a mask of bytes is all that differs between lanes.
+//! A mask of bytes is all that differs between placed lanes (`tables.rs`).
 
 use core::arch::x86_64::*;
 
 use super::super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
 use super::super::drive::{Burst, Window, encode_with};
-use super::{Placing, get_group, load16, put_group, store};
+use super::super::tables::Placing;
+use super::{borders, get_group, load16, put_group, store};
 use crate::codec::{MAX_GROUP_LEN, Params};
 use crate::error::{DecodeError, EncodeError};
 use crate::wire::checksum::Sum;
@@ -98,8 +97,8 @@ fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, Enc
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
 fn stepper(params: Params) -> impl Fn(__m512i, &mut [u8; ROOM]) -> usize {
-    let Placing { borders, byte_up, half_up, .. } = Placing::new(params);
-    let borders = _mm512_set1_epi32(borders);
+    let Placing { byte_up, half_up, .. } = Placing::new(params);
+    let borders = _mm512_set1_epi32(borders(params));
     // The smallest magnitude of each class but zero.
     let [byte_from, half_from, raw_from] = [params.byte_from(), params.half_from(), params.raw_from()]
         .map(|exponent| _mm512_set1_epi32((exponent << 23) as i32));
