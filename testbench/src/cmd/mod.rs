@@ -11,6 +11,7 @@ pub mod codec;
 pub mod completions;
 pub mod decode;
 pub mod encode;
+pub mod kernel;
 pub mod main_job;
 pub mod man;
 pub mod replay;
