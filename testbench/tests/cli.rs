@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use gradwire::kernels::Kernel;
 use gradwire_testbench::capture::Writer;
 use serde_json::Value;
 use support::{capture, recordings};
@@ -300,6 +301,35 @@ fn encode_and_decode_undo_each_other_in_pipes() {
         let all_lanes = gradwire_with(&[&["decode"], params].concat(), &groups.stdout);
         assert_eq!(all_lanes.stdout.len(), sent.len().next_multiple_of(32), "without --values, whole bursts");
         assert_eq!(all_lanes.stdout[..sent.len()], restored.stdout);
+    }
+}
+
+#[test]
+fn every_kernel_that_is_available_does_all_the_work_and_others_are_named_in_the_refusal() {
+    let gradient = recordings().join("cnn_i0300_w0.npy");
+    let pcap = recordings().join("ring4_mtu1450.pcap");
+    let (gradient, pcap) = (gradient.to_str().unwrap(), pcap.to_str().unwrap());
+    let values: Vec<u8> = (0..40_000u32).flat_map(|i| (i as f32 / 3e4 - 0.2).powi(3).to_le_bytes()).collect();
+    let groups = gradwire_with(&["encode"], &values).stdout;
+    let restored = gradwire_with(&["decode"], &groups).stdout;
+    assert_eq!(restored.len(), values.len());
+    let replayed = gradwire(&["replay", pcap, "--json"]).stdout;
+    let checked = gradwire(&["check", gradient, "--json"]).stdout;
+    for kernel in Kernel::available() {
+        let with = ["--kernel", kernel.name()];
+        assert_eq!(gradwire_with(&[&["encode"], &with[..]].concat(), &values).stdout, groups, "{with:?}");
+        assert_eq!(gradwire_with(&[&["decode"], &with[..]].concat(), &groups).stdout, restored, "{with:?}");
+        assert_eq!(gradwire(&[&["check", gradient, "--json"], &with[..]].concat()).stdout, checked);
+        assert_eq!(gradwire(&[&["replay", pcap, "--json"], &with[..]].concat()).stdout, replayed);
+    }
+    for args in [&["check"][..], &["replay", pcap], &["encode"], &["decode"]] {
+        let output = gradwire(&[args, &["--kernel", "abacus"]].concat());
+        assert_eq!((code(&output), output.stdout.len()), (2, 0));
+        let message = stderr(&output);
+        assert!(message.contains("invalid value 'abacus' for '--kernel <K>'"), "{message}");
+        for kernel in Kernel::available() {
+            assert!(message.contains(kernel.name()), "{message}");
+        }
     }
 }
 

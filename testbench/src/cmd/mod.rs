@@ -12,6 +12,7 @@ pub mod completions;
 pub mod decode;
 pub mod encode;
 pub mod figures;
+pub mod kernel;
 pub mod main_job;
 pub mod man;
 pub mod plan;
