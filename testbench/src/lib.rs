@@ -5,8 +5,10 @@
 //! - Through: [`check`] sends a vector through the codec, [`replay`] a capture through both engines.
 //! - Judged: [`oracle`] judges values, [`judge`] frames and streams, with [`mod@frame`] (another crate's parser)
 //!   and [`stream`] (TCP reassembly). None of them uses the code that it judges.
+//! - Timed: [`bench`] on the inputs of [`shapes`].
 //! - Out: [`report`] for people, `serde` for programs. [`cmd`] has the subcommands of `gradwire`.
 
+pub mod bench;
 pub mod capture;
 pub mod check;
 pub mod cmd;
@@ -21,4 +23,5 @@ pub mod progress;
 pub mod recordings;
 pub mod replay;
 pub mod report;
+pub mod shapes;
 pub mod stream;
