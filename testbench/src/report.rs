@@ -69,7 +69,7 @@ pub fn measured(out: &mut impl Write, rows: &[Measured]) -> io::Result<()> {
     for row in rows {
         let bound = oracle::bound(row.params);
         let Shares { zero, byte, half, raw } = row.classes;
-        table.0.push(vec![
+        table.row(vec![
             row.name.clone(),
             row.values.to_string(),
             bound_name(row.params),
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn tables_align() {
         let mut table = Table::new(&["a", "b"]);
-        table.0.push(vec!["name".into(), "10".into()]);
+        table.row(vec!["name".into(), "10".into()]);
         let mut out = Vec::new();
         table.write(&mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "a      b\nname  10\n");

@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::error::{Error, Outcome};
 
+pub mod bench;
 pub mod check;
 pub mod codec;
 pub mod completions;
@@ -53,6 +54,7 @@ pub struct Cli {
 pub enum Command {
     Check(check::Args),
     Replay(replay::Args),
+    Bench(bench::Args),
     Encode(encode::Args),
     Decode(decode::Args),
     Plan(Box<plan::Args>),
@@ -70,6 +72,7 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> Result<Outcome, Error> {
         None => main_job::run(out),
         Some(Command::Check(args)) => check::run(args, out),
         Some(Command::Replay(args)) => replay::run(args, out),
+        Some(Command::Bench(args)) => bench::run(args, out),
         Some(Command::Encode(args)) => encode::run(args, &mut std::io::stdin().lock(), out),
         Some(Command::Decode(args)) => decode::run(args, &mut std::io::stdin().lock(), out),
         Some(Command::Plan(args)) => plan::run(args, out),
