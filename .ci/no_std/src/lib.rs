@@ -29,7 +29,13 @@ fn len(verdict: Verdict) -> usize {
 
 /// Host to wire.
 #[unsafe(no_mangle)]
-pub extern "C" fn egress(engine: &mut Egress<8>, frame: &[u8; 1514], out: &mut [u8; 2048], used: usize, now: u64) -> usize {
+pub extern "C" fn egress(
+    engine: &mut Egress<8>,
+    frame: &[u8; 1514],
+    out: &mut [u8; 2048],
+    used: usize,
+    now: u64,
+) -> usize {
     #[cfg(feature = "plant-panic")]
     assert!(used < 1514);
     #[cfg(feature = "plant-alloc")]
@@ -39,6 +45,11 @@ pub extern "C" fn egress(engine: &mut Egress<8>, frame: &[u8; 1514], out: &mut [
 
 /// Wire to host.
 #[unsafe(no_mangle)]
-pub extern "C" fn ingress(engine: &mut Ingress, frame: &[u8; 1514], out: &mut [u8; 2048], used: usize) -> usize {
+pub extern "C" fn ingress(
+    engine: &mut Ingress,
+    frame: &[u8; 1514],
+    out: &mut [u8; 2048],
+    used: usize,
+) -> usize {
     len(engine.process(frame.get(..used).unwrap_or(frame), out))
 }
