@@ -6,7 +6,7 @@
 //! - Judged: [`oracle`] judges values, [`judge`] frames and streams, with [`mod@frame`] (another crate's parser)
 //!   and [`stream`] (TCP reassembly). None of them uses the code that it judges.
 //! - Larger than the desk: [`sim`] simulates clusters, [`plan`] says where compression pays.
-//! - Timed: [`bench`] on the inputs of [`shapes`].
+//! - Timed: [`mod@bench`] on the inputs of [`shapes`].
 //! - Out: [`report`] for people, `serde` for programs. [`cmd`] has the subcommands of `gradwire`.
 
 pub mod bench;
