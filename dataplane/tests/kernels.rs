@@ -5,6 +5,7 @@ use std::thread;
 use gradwire::codec::{self, LANES, Params, Split, max_encoded_len};
 use gradwire::error::{DecodeError, EncodeError};
 use gradwire::kernels::Kernel;
+use gradwire::wire::checksum::Sum;
 use proptest::prelude::*;
 
 fn any_params() -> impl Strategy<Value = Params> {
@@ -80,6 +81,14 @@ proptest! {
         let _ = agree_on_decoding(&longer, values.len(), params);
         let _ = agree_on_decoding(&groups[..groups.len().saturating_sub(short)], values.len(), params);
         let _ = agree_on_decoding(&longer, values.len().saturating_sub(4 * short), params);
+    }
+
+    #[test]
+    fn on_checksums(bytes in prop::collection::vec(any::<u8>(), 0..2000), ones in 0usize..200) {
+        let bytes = [&bytes[..], &[0xff; 200][..ones]].concat();
+        for kernel in Kernel::available() {
+            prop_assert_eq!(kernel.sum(&bytes), Sum::of(&bytes), "{}", kernel.name());
+        }
     }
 
     #[test]

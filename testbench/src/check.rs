@@ -6,7 +6,8 @@
 
 use std::time::{Duration, Instant};
 
-use gradwire::codec::{Class, LANES, Params, TAGS_LEN, decode_payload, encode_payload, max_encoded_len};
+use gradwire::codec::{Class, LANES, Params, TAGS_LEN, max_encoded_len};
+use gradwire::kernels::Kernel;
 use serde::Serialize;
 
 use crate::oracle::Tally;
@@ -63,9 +64,9 @@ pub struct Measured {
     pub speed: (f64, f64),
 }
 
-/// Measures `recording` with `params`.
+/// Measures `recording` with `params` and `kernel`.
 #[must_use]
-pub fn measure(recording: &Recording, params: Params) -> Measured {
+pub fn measure(recording: &Recording, params: Params, kernel: Kernel) -> Measured {
     let values = &recording.values[..];
     let mut groups = vec![0; values.chunks(PAYLOAD_LEN).map(|payload| max_encoded_len(payload.len())).sum()];
     let mut lens = Vec::with_capacity(values.len().div_ceil(PAYLOAD_LEN));
@@ -74,7 +75,7 @@ pub fn measure(recording: &Recording, params: Params) -> Measured {
         let mut at = 0;
         for payload in values.chunks(PAYLOAD_LEN) {
             // There is room for the longest groups, and the values are whole.
-            let len = encode_payload(payload, &mut groups[at..], params).unwrap_or(0);
+            let len = kernel.encode(payload, &mut groups[at..], params).unwrap_or(0);
             lens.push(len);
             at += len;
         }
@@ -89,7 +90,7 @@ pub fn measure(recording: &Recording, params: Params) -> Measured {
         for (payload, &len) in restored.chunks_mut(PAYLOAD_LEN).zip(&lens) {
             let (encoded, rest) = wire.split_at(len);
             wire = rest;
-            refused += u64::from(decode_payload(encoded, payload, params) != Ok(len));
+            refused += u64::from(kernel.decode(encoded, payload, params) != Ok(len));
         }
     });
 
@@ -168,7 +169,7 @@ mod tests {
     fn a_recording_of_each_class_measures_as_computed_by_hand() {
         // Dense at 2^-10: byte from 2^-10, half from 2^-3, raw from 1.
         let values = [0.0, 0.01, 0.3, 1.5, -0.0, -0.01, -0.3, f32::NAN];
-        let measured = measure(&recording(&values), Params::DEFAULT);
+        let measured = measure(&recording(&values), Params::DEFAULT, Kernel::detect());
         assert_eq!(measured.classes, Shares { zero: 0.25, byte: 0.25, half: 0.25, raw: 0.25 });
         assert_eq!(measured.ratio, 32.0 / (2 + 2 * (1 + 2 + 4)) as f64);
         assert_eq!(measured.violations, 0);
@@ -177,7 +178,8 @@ mod tests {
 
     #[test]
     fn absent_lanes_are_not_counted() {
-        let measured = measure(&recording(&[1.0; 9]), Params::new(6, Split::Paper, 0).unwrap());
+        let measured =
+            measure(&recording(&[1.0; 9]), Params::new(6, Split::Paper, 0).unwrap(), Kernel::detect());
         assert_eq!(measured.classes, Shares { raw: 1.0, ..Shares::default() });
         assert_eq!(measured.values, 9);
     }

@@ -31,6 +31,9 @@ pub enum Error {
     /// Options that do not go together, or that the dataplane refuses.
     #[error("{0}")]
     Usage(String),
+    /// The simulator or the planner refused what it was given.
+    #[error("{0}")]
+    Sim(#[from] crate::sim::SimError),
     /// The output could not be written. Where its kind is `BrokenPipe`, the reader has gone.
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),

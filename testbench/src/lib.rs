@@ -5,8 +5,11 @@
 //! - Through: [`check`] sends a vector through the codec, [`replay`] a capture through both engines.
 //! - Judged: [`oracle`] judges values, [`judge`] frames and streams, with [`mod@frame`] (another crate's parser)
 //!   and [`stream`] (TCP reassembly). None of them uses the code that it judges.
+//! - Larger than the desk: [`sim`] simulates clusters, [`plan`] says where compression pays.
+//! - Timed: [`bench`] on the inputs of [`shapes`].
 //! - Out: [`report`] for people, `serde` for programs. [`cmd`] has the subcommands of `gradwire`.
 
+pub mod bench;
 pub mod capture;
 pub mod check;
 pub mod cmd;
@@ -17,8 +20,12 @@ pub mod judge;
 pub mod npy;
 pub mod oracle;
 mod pcapng;
+pub mod plan;
+pub mod plot;
 pub mod progress;
 pub mod recordings;
 pub mod replay;
 pub mod report;
+pub mod shapes;
+pub mod sim;
 pub mod stream;

@@ -19,6 +19,11 @@ impl Progress {
         Self(bar)
     }
 
+    /// So many steps are done in all.
+    pub fn at(&self, steps: u64) {
+        self.0.set_position(steps);
+    }
+
     /// One step is done.
     pub fn step(&self) {
         self.0.inc(1);

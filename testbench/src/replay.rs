@@ -28,20 +28,22 @@ const MAX_HOSTS: usize = 256;
 /// Ethernet header with two VLAN tags: what a restored frame may have besides its IP packet.
 const MAX_LINK_LEN: usize = 22;
 
-/// The one rule that a replay uses, and the mark of compressed frames.
+/// The one rule that a replay uses, the mark of compressed frames, and the kernel.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// Which frames, and what is done to them.
     pub rule: Rule,
     /// Type of service of compressed frames in routed framing.
     pub mark: u8,
+    /// What encodes and decodes.
+    pub kernel: Kernel,
 }
 
 impl Setup {
-    /// The default mark with `rule`.
+    /// The default mark with `rule`, and the fastest kernel.
     #[must_use]
-    pub const fn new(rule: Rule) -> Self {
-        Self { rule, mark: DEFAULT_MARK }
+    pub fn new(rule: Rule) -> Self {
+        Self { rule, mark: DEFAULT_MARK, kernel: Kernel::detect() }
     }
 
     /// The rules as the engines take them.
@@ -88,6 +90,7 @@ impl Passage {
 /// The engines of all hosts of a capture.
 pub struct Path {
     rules: Rules,
+    kernel: Kernel,
     hosts: HashMap<[u8; 6], Box<Egress<SETS>>>,
     ingress: Ingress,
     start: Option<Duration>,
@@ -105,9 +108,17 @@ impl Path {
         let rules = setup.rules()?;
         let longest = capture.frames.iter().map(|frame| frame.bytes.len()).max().unwrap_or(0);
         let mtu = u16::try_from(longest.saturating_sub(ETHERNET_HEADER_LEN)).unwrap_or(u16::MAX).max(1500);
-        let ingress = Ingress::new(rules.clone(), Kernel::detect(), mtu);
+        let ingress = Ingress::new(rules.clone(), setup.kernel, mtu);
         let out = vec![0; longest.max(usize::from(mtu) + MAX_LINK_LEN)];
-        Ok(Self { rules, hosts: HashMap::new(), ingress, start: None, now: Millis(0), out })
+        Ok(Self {
+            rules,
+            kernel: setup.kernel,
+            hosts: HashMap::new(),
+            ingress,
+            start: None,
+            now: Millis(0),
+            out,
+        })
     }
 
     /// Sends one frame, the next in the order of the capture.
@@ -123,7 +134,7 @@ impl Path {
         let egress = self
             .hosts
             .entry(host)
-            .or_insert_with(|| Box::new(Egress::new(self.rules.clone(), Kernel::detect(), 0)));
+            .or_insert_with(|| Box::new(Egress::new(self.rules.clone(), self.kernel, 0)));
 
         let verdict = egress.process(&frame.bytes, &mut self.out, self.now);
         let mut passage =

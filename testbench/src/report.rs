@@ -15,14 +15,18 @@ const BAR: usize = 16;
 const SIGNS: [char; 4] = ['.', '-', '+', '#'];
 
 /// Lines of cells, aligned: the first column to the left, the others to the right.
-struct Table(Vec<Vec<String>>);
+pub(crate) struct Table(Vec<Vec<String>>);
 
 impl Table {
-    fn new(head: &[&str]) -> Self {
+    pub(crate) fn new(head: &[&str]) -> Self {
         Self(vec![head.iter().map(|&cell| cell.to_owned()).collect()])
     }
 
-    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn row(&mut self, cells: impl Into<Vec<String>>) {
+        self.0.push(cells.into());
+    }
+
+    pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             self.0.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
@@ -65,7 +69,7 @@ pub fn measured(out: &mut impl Write, rows: &[Measured]) -> io::Result<()> {
     for row in rows {
         let bound = oracle::bound(row.params);
         let Shares { zero, byte, half, raw } = row.classes;
-        table.0.push(vec![
+        table.row(vec![
             row.name.clone(),
             row.values.to_string(),
             bound_name(row.params),
@@ -204,7 +208,7 @@ mod tests {
     #[test]
     fn tables_align() {
         let mut table = Table::new(&["a", "b"]);
-        table.0.push(vec!["name".into(), "10".into()]);
+        table.row(vec!["name".into(), "10".into()]);
         let mut out = Vec::new();
         table.write(&mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "a      b\nname  10\n");

@@ -7,7 +7,9 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use gradwire::kernels::Kernel;
 use gradwire_testbench::capture::Writer;
+use gradwire_testbench::shapes;
 use serde_json::Value;
 use support::{capture, recordings};
 
@@ -304,6 +306,122 @@ fn encode_and_decode_undo_each_other_in_pipes() {
 }
 
 #[test]
+fn every_kernel_that_is_available_does_all_the_work_and_others_are_named_in_the_refusal() {
+    let gradient = recordings().join("cnn_i0300_w0.npy");
+    let pcap = recordings().join("ring4_mtu1450.pcap");
+    let (gradient, pcap) = (gradient.to_str().unwrap(), pcap.to_str().unwrap());
+    let values: Vec<u8> = (0..40_000u32).flat_map(|i| (i as f32 / 3e4 - 0.2).powi(3).to_le_bytes()).collect();
+    let groups = gradwire_with(&["encode"], &values).stdout;
+    let restored = gradwire_with(&["decode"], &groups).stdout;
+    assert_eq!(restored.len(), values.len());
+    let replayed = gradwire(&["replay", pcap, "--json"]).stdout;
+    let checked = gradwire(&["check", gradient, "--json"]).stdout;
+    for kernel in Kernel::available() {
+        let with = ["--kernel", kernel.name()];
+        assert_eq!(gradwire_with(&[&["encode"], &with[..]].concat(), &values).stdout, groups, "{with:?}");
+        assert_eq!(gradwire_with(&[&["decode"], &with[..]].concat(), &groups).stdout, restored, "{with:?}");
+        assert_eq!(gradwire(&[&["check", gradient, "--json"], &with[..]].concat()).stdout, checked);
+        assert_eq!(gradwire(&[&["replay", pcap, "--json"], &with[..]].concat()).stdout, replayed);
+    }
+    for args in [&["check"][..], &["replay", pcap], &["encode"], &["decode"], &["bench"]] {
+        let output = gradwire(&[args, &["--kernel", "abacus"]].concat());
+        assert_eq!((code(&output), output.stdout.len()), (2, 0));
+        let message = stderr(&output);
+        assert!(message.contains("invalid value 'abacus' for '--kernel <K>'"), "{message}");
+        for kernel in Kernel::available() {
+            assert!(message.contains(kernel.name()), "{message}");
+        }
+    }
+}
+
+/// What a bench measured is no matter for a test; that it measured everything is.
+fn assert_positive(rows: &Value, columns: &[&str]) {
+    for row in rows.as_array().unwrap() {
+        for column in columns {
+            assert!(row[column].as_f64().unwrap() > 0.0, "{column} of {row}");
+        }
+    }
+}
+
+#[test]
+fn bench_prints_the_json_of_its_help() {
+    let output = gradwire(&["bench", "--hasty", "--json"]);
+    assert_eq!((code(&output), stderr(&output)), (0, String::new()));
+    let report = json(&output);
+    assert_eq!(keys(&report), ["frame_path", "kernels", "memcpy_gbps", "peers"]);
+    assert!(report["memcpy_gbps"].as_f64().unwrap() > 0.0);
+    assert_eq!(report["peers"], Value::Array(vec![]));
+
+    let rows = report["kernels"].as_array().unwrap();
+    let mut found = rows.iter().map(|row| (row["name"].as_str().unwrap(), row["shape"].as_str().unwrap()));
+    for kernel in Kernel::available() {
+        for shape in shapes::ALL {
+            assert_eq!(found.next(), Some((kernel.name(), shape.name)));
+        }
+    }
+    assert_eq!(found.next(), None);
+    let speeds = ["decode_batch_gbps", "decode_gbps", "encode_gbps"];
+    assert_eq!(keys(&rows[0]), [&speeds[..], &["name", "shape"]].concat());
+    assert_positive(&report["kernels"], &speeds);
+
+    let rows = report["frame_path"].as_array().unwrap();
+    let mut found =
+        rows.iter().map(|row| (row["direction"].as_str().unwrap(), row["kind"].as_str().unwrap()));
+    for direction in ["egress", "ingress"] {
+        for kind in ["routed", "in-place", "kernel", "untagged"] {
+            assert_eq!(found.next(), Some((direction, kind)));
+        }
+    }
+    assert_eq!(found.next(), None);
+    assert_eq!(keys(&rows[0]), ["direction", "gbps", "kind", "ns"]);
+    assert_positive(&report["frame_path"], &["gbps", "ns"]);
+}
+
+#[test]
+fn bench_measures_the_kernel_asked_for_and_says_what_is_left_of_the_targets() {
+    let output = gradwire(&["bench", "--hasty", "--kernel", "portable", "--json"]);
+    let report = json(&output);
+    let rows = report["kernels"].as_array().unwrap();
+    assert_eq!(rows.len(), shapes::ALL.len());
+    assert!(rows.iter().all(|row| row["name"] == "portable"));
+    let output = gradwire(&["bench", "--hasty", "--kernel", "portable"]);
+    assert_eq!((code(&output), stderr(&output)), (0, String::new()));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for expected in ["recorded", "kernel portable", "untagged", "portable decode 75/4/20/1, GB/s"] {
+        assert!(text.contains(expected), "{expected} in {text}");
+    }
+}
+
+#[test]
+fn bench_measures_peers_where_they_are_built_in() {
+    let output = gradwire(&["bench", "--hasty", "--kernel", "portable", "--peers", "--json"]);
+    if !cfg!(feature = "peers") {
+        assert_eq!(code(&output), 2);
+        assert!(stderr(&output).contains("build it with --features peers"), "{}", stderr(&output));
+        return;
+    }
+    assert_eq!((code(&output), stderr(&output)), (0, String::new()));
+    let report = json(&output);
+    let rows = report["peers"].as_array().unwrap();
+    assert_eq!(keys(&rows[0]), ["compress_gbps", "decompress_gbps", "max_error", "name", "ratio"]);
+    assert_positive(&report["peers"], &["compress_gbps", "decompress_gbps", "ratio"]);
+    let bound = 2f64.powi(-10);
+    for recording in ["hdc256_i0040_w0", "lm_i0950_w0", "resnet_i0010_w0"] {
+        let row =
+            |codec: &str| rows.iter().find(|row| row["name"] == format!("{codec}/{recording}")).unwrap();
+        for codec in ["zstd -1", "lz4", "snappy", "pco"] {
+            assert_eq!(row(codec)["max_error"], 0.0, "{codec} is lossless");
+        }
+        for codec in ["gradwire", "quantised pco"] {
+            assert!(row(codec)["max_error"].as_f64().unwrap() <= bound, "{codec} keeps the bound");
+        }
+        for codec in ["f16", "bf16"] {
+            assert_eq!(row(codec)["ratio"], 2.0);
+        }
+    }
+}
+
+#[test]
 fn encode_and_decode_of_nothing_is_nothing() {
     for args in [&["encode"][..], &["decode"], &["decode", "--values", "0"]] {
         let output = gradwire_with(args, &[]);
@@ -363,7 +481,7 @@ fn manual_pages_and_completions_come_out() {
     let output = gradwire(&["man", folder.to_str().unwrap()]);
     assert_eq!((code(&output), stderr(&output)), (0, String::new()));
     for page in
-        ["gradwire.1", "gradwire-check.1", "gradwire-replay.1", "gradwire-encode.1", "gradwire-decode.1"]
+        ["gradwire.1", "gradwire-check.1", "gradwire-replay.1", "gradwire-encode.1", "gradwire-bench.1"]
     {
         assert!(fs::read_to_string(folder.join(page)).unwrap().contains(".TH"), "{page}");
     }

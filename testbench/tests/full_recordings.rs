@@ -5,6 +5,7 @@ mod support;
 use std::fs;
 
 use gradwire::codec::{Params, Split};
+use gradwire::kernels::Kernel;
 use gradwire::rules::{Framing, Rule};
 use gradwire_testbench::cmd::check::{DEFAULT_BOUNDS, Scale, measure_all};
 use gradwire_testbench::recordings::load;
@@ -32,7 +33,8 @@ fn files_are_those_of_the_manifest() {
 #[ignore = "needs the full recordings: GRADWIRE_RECORDINGS=<dir> cargo test --release -- --ignored"]
 fn all_ratios_are_the_published_ones() {
     let recordings = load(&[full_recordings()]).unwrap();
-    let report = measure_all(&recordings, &DEFAULT_BOUNDS, Split::Dense, Scale::Fixed(0)).unwrap();
+    let report =
+        measure_all(&recordings, &DEFAULT_BOUNDS, Split::Dense, Scale::Fixed(0), Kernel::detect()).unwrap();
     let published = published();
     let mut compared = 0;
     for row in &report.recordings {
@@ -51,7 +53,7 @@ fn no_bound_is_violated_in_either_split_at_any_scale() {
     let recordings = load(&[full_recordings()]).unwrap();
     for split in [Split::Dense, Split::Paper] {
         for scale in [Scale::Fixed(0), Scale::Auto] {
-            let report = measure_all(&recordings, &DEFAULT_BOUNDS, split, scale).unwrap();
+            let report = measure_all(&recordings, &DEFAULT_BOUNDS, split, scale, Kernel::detect()).unwrap();
             for row in &report.recordings {
                 assert_eq!(row.violations, 0, "{} {:?}", row.name, row.params);
             }

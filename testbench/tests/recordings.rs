@@ -5,6 +5,7 @@ mod support;
 use std::fs;
 
 use gradwire::codec::Split;
+use gradwire::kernels::Kernel;
 use gradwire::rules::{Framing, Rule};
 use gradwire_testbench::cmd::check::{DEFAULT_BOUNDS, Scale, measure_all};
 use gradwire_testbench::recordings::{CAPTURES, GRADIENTS, builtin};
@@ -40,7 +41,9 @@ fn every_recording_is_built_in() {
 #[test]
 fn ratios_are_the_published_ones() {
     let published = published();
-    let report = measure_all(&builtin().unwrap(), &DEFAULT_BOUNDS, Split::Dense, Scale::Fixed(0)).unwrap();
+    let report =
+        measure_all(&builtin().unwrap(), &DEFAULT_BOUNDS, Split::Dense, Scale::Fixed(0), Kernel::detect())
+            .unwrap();
     assert_eq!(report.recordings.len(), 12);
     for row in report.recordings {
         let at = DEFAULT_BOUNDS.iter().position(|bound| *bound == row.bound).unwrap();
@@ -53,7 +56,8 @@ fn ratios_are_the_published_ones() {
 fn no_bound_is_violated_in_either_split_at_any_scale() {
     for split in [Split::Dense, Split::Paper] {
         for scale in [Scale::Fixed(0), Scale::Auto] {
-            let report = measure_all(&builtin().unwrap(), &DEFAULT_BOUNDS, split, scale).unwrap();
+            let report =
+                measure_all(&builtin().unwrap(), &DEFAULT_BOUNDS, split, scale, Kernel::detect()).unwrap();
             for row in &report.recordings {
                 assert_eq!(row.violations, 0, "{} {:?}", row.name, row.params);
                 let bound = 2f64.powi(i32::from(row.params.x()) - i32::from(row.bound));

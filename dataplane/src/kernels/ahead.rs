@@ -12,7 +12,7 @@ use crate::error::DecodeError;
 /// Offsets that one look-ahead step covers; it reads one byte more.
 pub(super) const AHEAD: usize = 64;
 /// Steps whose results are kept at a time.
-const STEPS: usize = 8;
+const STEPS: usize = 4;
 /// The end of a payload, less than this, is copied and padded: windows and steps would reach beyond it.
 const END: usize = AHEAD + WINDOW_LEN;
 

@@ -3,9 +3,10 @@
 //!
 //! `#[inline(always)]`: each is compiled into the kernel that calls it, with that kernel's instructions.
 
-use crate::codec::{BURST_LEN, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN, decode_burst};
+use crate::codec::{
+    BURST_LEN, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN, decode_burst, encode_payload,
+};
 use crate::error::{DecodeError, EncodeError};
-use crate::wire::checksum::Sum;
 
 /// Two more than the longest group, so that the offset of a lane, at most 30, can be masked with 31 instead of
 /// being checked.
@@ -15,47 +16,42 @@ pub(super) type Window = [u8; WINDOW_LEN];
 /// A burst of decoded values.
 pub(super) type Burst = [u8; BURST_LEN];
 
-/// Encodes all whole steps of `values` for which `groups` has room with `step`, which turns `STEP` bytes of values (a multiple
-/// of a burst) into groups at the start of `ROOM` bytes and returns their length; it may write anything behind them.
-/// Returns how many bytes of groups were written, and the values that are left for [`encode_rest`].
+/// Encodes `values` with `step`, which turns `STEP` bytes of values (a multiple of a burst) into groups at the start of
+/// `ROOM` bytes and returns their length; it may write anything behind them. `load` reads values, `load_part` fewer than
+/// `STEP` bytes of them and zeros behind.
 ///
-/// No call stands in this loop, and nothing that the rest needs: the kernel's constants stay in registers.
+/// Nothing is called here but what is inlined, and the definition at the very end: the kernel's constants
+/// stay in registers.
 #[inline(always)]
-pub(super) fn encode_whole<'a, const STEP: usize, const ROOM: usize>(
-    values: &'a [u8],
+pub(super) fn encode_with<const STEP: usize, const ROOM: usize, V>(
+    values: &[u8],
     groups: &mut [u8],
-    step: impl Fn(&[u8; STEP], &mut [u8; ROOM]) -> usize,
-) -> (usize, &'a [u8]) {
+    params: Params,
+    load: impl Fn(&[u8; STEP]) -> V,
+    load_part: impl Fn(&[u8]) -> V,
+    step: impl Fn(V, &mut [u8; ROOM]) -> usize,
+) -> Result<usize, EncodeError> {
     let (mut at, mut left) = (0, values);
     while let Some((whole, rest)) = left.split_first_chunk()
         && let Some(room) = groups.get_mut(at..).and_then(|groups| groups.first_chunk_mut())
     {
-        at += step(whole, room);
+        at += step(load(whole), room);
         left = rest;
     }
-    (at, left)
-}
-
-/// Encodes what [`encode_whole`] left to byte `at` of `groups` and behind: less than a step, or with little room.
-#[inline(always)]
-pub(super) fn encode_rest<const STEP: usize, const ROOM: usize>(
-    values: &[u8],
-    groups: &mut [u8],
-    mut at: usize,
-    step: impl Fn(&[u8; STEP], &mut [u8; ROOM]) -> usize,
-) -> Result<usize, EncodeError> {
-    let have = groups.len();
-    for values in values.chunks(STEP) {
-        // Zeros behind the values leave nothing but the tags of absent bursts.
-        let (mut block, mut room) = ([0; STEP], [0; ROOM]);
-        copy_start(&mut block, values);
-        let absent_bursts = STEP / BURST_LEN - values.len().div_ceil(BURST_LEN);
-        let len = step(&block, &mut room) - TAGS_LEN * absent_bursts;
-        let to = groups.get_mut(at..at + len).ok_or(EncodeError::NoRoom { have })?;
-        copy_start(to, room.get(..len).unwrap_or(&[]));
-        at += len;
+    if left.is_empty() {
+        return Ok(at);
     }
-    Ok(at)
+    if left.len() < STEP
+        && let Some(room) = groups.get_mut(at..).and_then(|groups| groups.first_chunk_mut())
+    {
+        // Zeros leave nothing behind but the tags of absent bursts.
+        let absent_bursts = STEP / BURST_LEN - left.len().div_ceil(BURST_LEN);
+        return Ok(at + step(load_part(left), room) - TAGS_LEN * absent_bursts);
+    }
+    // Little room is left: for two bursts, at most.
+    let have = groups.len();
+    let rest = groups.get_mut(at..).unwrap_or(&mut []);
+    encode_payload(left, rest, params).map(|len| at + len).map_err(|_| EncodeError::NoRoom { have })
 }
 
 /// Decodes groups until `values` is full with `burst`, which decodes the group at the start of its window and returns
@@ -81,7 +77,7 @@ pub(super) fn decode_with(
 /// The end of a payload: fewer bytes than a window, or fewer values than a burst. `at` is the offset of the next group;
 /// returns that of the first byte behind the last group.
 #[inline(always)]
-pub(super) fn decode_end(
+fn decode_end(
     groups: &[u8],
     at: usize,
     bursts: &mut [Burst],
@@ -119,18 +115,12 @@ pub(super) fn decode_end(
     Ok(at + used)
 }
 
-/// As [`Sum::of`], eight sums side by side, which is what SIMD adds at once.
+/// Fewer values than a burst, and zeros behind.
 #[inline(always)]
-pub(super) fn sum_wide(bytes: &[u8]) -> Sum {
-    let (chunks, rest) = bytes.as_chunks::<64>();
-    let mut sums = [0u64; 8]; // of 32-bit words: a frame has 2^14, so they stay below 2^46
-    for chunk in chunks {
-        for (sum, word) in sums.iter_mut().zip(chunk.as_chunks::<8>().0) {
-            let word = u64::from_le_bytes(*word);
-            *sum += (word & 0xffff_ffff) + (word >> 32);
-        }
-    }
-    Sum::from_le_words(sums.iter().sum()) + Sum::of(rest)
+pub(super) fn padded(values: &[u8]) -> Burst {
+    let mut burst = [0; BURST_LEN];
+    copy_start(&mut burst, values);
+    burst
 }
 
 /// Copies `from` to the start of `to`, or nothing where it does not fit.

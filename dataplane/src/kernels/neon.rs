@@ -7,9 +7,9 @@
 use core::arch::aarch64::*;
 
 use super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
-use super::drive::{Burst, WINDOW_LEN, Window, encode_rest, encode_whole};
+use super::drive::{Burst, WINDOW_LEN, Window, encode_with, padded};
 use super::tables::{BYTE_MASKS, CLOSE_UP, Placing, SPREAD_OUT};
-use crate::codec::{BURST_LEN, Params, TAGS_LEN};
+use crate::codec::{Params, TAGS_LEN};
 use crate::error::{DecodeError, EncodeError};
 use crate::wire::checksum::Sum;
 
@@ -76,20 +76,13 @@ fn sum(bytes: &[u8]) -> Sum {
 
 #[target_feature(enable = "neon")]
 fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
-    let (at, left) = encode_whole(values, groups, stepper(params));
-    if left.is_empty() { Ok(at) } else { encode_end(left, groups, at, params) }
-}
-
-#[inline(never)]
-#[target_feature(enable = "neon")]
-fn encode_end(values: &[u8], groups: &mut [u8], at: usize, params: Params) -> Result<usize, EncodeError> {
-    encode_rest(values, groups, at, stepper(params))
+    encode_with(values, groups, params, |values| *values, padded, stepper(params))
 }
 
 /// From values to groups.
 #[inline]
 #[target_feature(enable = "neon")]
-fn stepper(params: Params) -> impl Fn(&[u8; BURST_LEN], &mut [u8; WINDOW_LEN]) -> usize {
+fn stepper(params: Params) -> impl Fn(Burst, &mut [u8; WINDOW_LEN]) -> usize {
     let Placing { byte_up, half_up, .. } = Placing::new(params);
     let (byte_up, half_up) = (vdupq_n_f32(byte_up), vdupq_n_f32(half_up));
     let sign_bit = vdupq_n_u32(1 << 31);
@@ -115,9 +108,9 @@ fn stepper(params: Params) -> impl Fn(&[u8; BURST_LEN], &mut [u8; WINDOW_LEN]) -
         (vreinterpretq_u8_u32(placed), vaddq_u32(vaddq_u32(byte, half), raw))
     };
 
-    move |values: &[u8; BURST_LEN], room: &mut [u8; WINDOW_LEN]| {
-        let (low, low_minus) = place(get16(values, 0));
-        let (high, high_minus) = place(get16(values, 16));
+    move |values, room| {
+        let (low, low_minus) = place(get16(&values, 0));
+        let (high, high_minus) = place(get16(&values, 16));
         let minus = vcombine_u16(vmovn_u32(low_minus), vmovn_u32(high_minus));
         let [low_tags, high_tags] = vaddvq_u16(vmulq_u16(minus, weights)).to_le_bytes();
         (room[0], room[1]) = (low_tags, high_tags);

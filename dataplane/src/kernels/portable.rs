@@ -1,7 +1,7 @@
 //! No SIMD, no `unsafe`, no branch on data: for processors without a kernel of their own.
 
-use super::drive::{Burst, WINDOW_LEN, Window, decode_with, encode_rest, encode_whole, sum_wide};
-use crate::codec::{BURST_LEN, LANES, Params, TAGS_LEN, VALUE_LEN};
+use super::drive::{Burst, WINDOW_LEN, Window, decode_with, encode_with, padded};
+use crate::codec::{LANES, Params, TAGS_LEN, VALUE_LEN};
 use crate::error::{DecodeError, EncodeError};
 use crate::wire::checksum::Sum;
 
@@ -13,6 +13,8 @@ struct Coding {
     multiplier: u16,
     /// The vector's top bit.
     sign: u16,
+    /// The bits of the value that are kept as they are: all of a raw one, or none.
+    whole: u32,
     /// Length of the vector in bytes.
     len: u8,
     tag: u8,
@@ -29,37 +31,35 @@ fn codings(params: Params) -> [Coding; 16] {
         let distance = (b + 1).wrapping_sub(index as u32); // 127+x-e
         match index {
             0 => Coding::default(),
-            _ if distance == 0 || distance > b => Coding { multiplier: 0, sign: 0, len: 4, tag: 3 },
-            _ if distance > k => Coding { multiplier: 1 << (8 + k - distance), sign: 1 << 7, len: 1, tag: 1 },
-            _ => Coding { multiplier: 1 << (16 - distance), sign: 1 << 15, len: 2, tag: 2 },
+            _ if distance == 0 || distance > b => {
+                Coding { multiplier: 0, sign: 0, whole: u32::MAX, len: 4, tag: 3 }
+            }
+            _ if distance > k => {
+                Coding { multiplier: 1 << (8 + k - distance), sign: 1 << 7, whole: 0, len: 1, tag: 1 }
+            }
+            _ => Coding { multiplier: 1 << (16 - distance), sign: 1 << 15, whole: 0, len: 2, tag: 2 },
         }
     })
 }
 
 /// As [`Sum::of`].
 pub(super) fn sum(bytes: &[u8]) -> Sum {
-    sum_wide(bytes)
+    Sum::of(bytes)
 }
 
 /// As [`crate::codec::encode_payload`].
 pub(super) fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
-    let (at, left) = encode_whole(values, groups, stepper(params));
-    if left.is_empty() { Ok(at) } else { encode_end(left, groups, at, params) }
-}
-
-#[inline(never)]
-fn encode_end(values: &[u8], groups: &mut [u8], at: usize, params: Params) -> Result<usize, EncodeError> {
-    encode_rest(values, groups, at, stepper(params))
+    encode_with(values, groups, params, |values| *values, padded, stepper(params))
 }
 
 /// From values to groups.
 #[inline(always)]
-fn stepper(params: Params) -> impl Fn(&[u8; BURST_LEN], &mut [u8; WINDOW_LEN]) -> usize {
+fn stepper(params: Params) -> impl Fn(Burst, &mut [u8; WINDOW_LEN]) -> usize {
     let codings = codings(params);
     let below = params.byte_from() - 1;
     let raw = u32::from(params.b()) + 1;
 
-    move |values: &[u8; BURST_LEN], room: &mut [u8; WINDOW_LEN]| {
+    move |values, room| {
         let (mut tags, mut at) = (0u32, TAGS_LEN);
         let (values, _) = values.as_chunks::<VALUE_LEN>();
         for (lane, value) in values.iter().enumerate() {
@@ -69,7 +69,7 @@ fn stepper(params: Params) -> impl Fn(&[u8; BURST_LEN], &mut [u8; WINDOW_LEN]) -
             let significand = u64::from(1 << 31 | f << 8);
             let magnitude = ((significand * u64::from(coding.multiplier)) >> 32) as u32;
             let sign = ((f as i32) >> 31) as u32 & u32::from(coding.sign);
-            let vector = if index == raw { f } else { sign | magnitude };
+            let vector = f & coding.whole | sign | magnitude;
             tags |= u32::from(coding.tag) << (2 * lane);
             // A lane starts at byte 30 at most: the mask changes nothing and spares the check.
             put(room, at & 31, vector);
@@ -86,6 +86,8 @@ pub(super) fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Result
     // By tag. A placed vector has its sign at bit 31 and its magnitude below, whatever its class.
     let place = [0u32, 1 << 24, 1 << 16, 1];
     let lens = [0usize, 1, 2, 4];
+    // The sign of a coded lane, all of a raw one, whose multiplier is zero.
+    let kept = [0, 1 << 31, 1 << 31, u32::MAX];
     let power = |exponent: i32| f32::from_bits(((127 + exponent) as u32) << 23);
     let (k, x) = (i32::from(params.k()), i32::from(params.x()));
     let down = [0.0, power(x - 31 - k), power(x - 31), 0.0];
@@ -99,8 +101,7 @@ pub(super) fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Result
             let placed = get(window, at & 31).wrapping_mul(place[tag]);
             // At most 15 significant bits, or raw: the conversion is exact where it counts.
             let magnitude = (placed & 0x7fff_ffff) as i32 as f32 * down[tag];
-            let coded = magnitude.to_bits() | placed & 0x8000_0000;
-            *value = if tag == 3 { placed } else { coded }.to_le_bytes();
+            *value = (magnitude.to_bits() | placed & kept[tag]).to_le_bytes();
             at += lens[tag];
         }
         at

@@ -167,7 +167,8 @@ impl<'a> Network<'a> {
     /// # Errors
     /// [`PassReason::Fragment`], [`PassReason::Protocol`], or [`PassReason::Malformed`] where a header is cut short,
     /// lies outside the IP packet, or contradicts itself.
-    #[inline]
+    // Always: handed over in memory, the parts that were just written would be read before they can be.
+    #[inline(always)]
     pub fn packet(&self) -> Result<Packet<'a>, PassReason> {
         let (frame, ip_at) = (self.frame, self.ip_at);
         let (protocol, l4_at, end) = match self.ip {

@@ -4,9 +4,11 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use gradwire::codec::Split;
+use gradwire::kernels::Kernel;
 use serde::Serialize;
 
 use super::codec::{SplitArg, bound, params, scale};
+use super::kernel::KernelArg;
 use crate::check::{Measured, measure};
 use crate::error::{Error, Outcome};
 use crate::oracle::scale_to_peak;
@@ -42,6 +44,9 @@ pub struct Args {
     /// its largest magnitude into [0.5, 1).
     #[arg(long, value_name = "X", default_value = "0", allow_hyphen_values = true, value_parser = parse_scale)]
     pub scale: Scale,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
+    pub kernel: KernelArg,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -82,7 +87,7 @@ pub struct Report {
 pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     let recordings =
         if args.paths.is_empty() { recordings::builtin() } else { recordings::load(&args.paths) }?;
-    let report = measure_all(&recordings, &args.bounds, args.split.split, args.scale)?;
+    let report = measure_all(&recordings, &args.bounds, args.split.split, args.scale, args.kernel.kernel())?;
     if args.json {
         serde_json::to_writer(&mut *out, &report).map_err(std::io::Error::from)?;
         writeln!(out)?;
@@ -93,7 +98,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     Ok(Outcome::from_ok(report.ok))
 }
 
-/// Measures each of `recordings` at each of `bounds`.
+/// Measures each of `recordings` at each of `bounds` with `kernel`.
 ///
 /// # Errors
 /// The codec refuses the parameters.
@@ -102,6 +107,7 @@ pub fn measure_all(
     bounds: &[u8],
     split: Split,
     scale: Scale,
+    kernel: Kernel,
 ) -> Result<Report, Error> {
     let progress = Progress::new("gradients", (recordings.len() * bounds.len()) as u64);
     let mut rows = Vec::new();
@@ -111,7 +117,7 @@ pub fn measure_all(
             Scale::Fixed(x) => x,
         };
         for &bound in bounds {
-            let mut row = measure(recording, params(bound, split, x)?);
+            let mut row = measure(recording, params(bound, split, x)?, kernel);
             row.scale = (scale == Scale::Auto).then_some(x);
             rows.push(row);
             progress.step();

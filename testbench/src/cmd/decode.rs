@@ -2,15 +2,19 @@
 
 use std::io::{Read, Write};
 
-use gradwire::codec::{BURST_LEN, LANES, MAX_GROUP_LEN, Params, VALUE_LEN, decode_burst};
+use gradwire::codec::{BURST_LEN, Class, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
 use gradwire::error::DecodeError;
+use gradwire::kernels::Kernel;
 
 use super::codec::{CodecArgs, read_full};
+use super::kernel::KernelArg;
 use crate::error::{Error, Outcome};
 use crate::recordings::STDIN;
 
 /// Bytes of groups held at once; memory does not grow with the input.
 const BUFFER_LEN: usize = 1 << 16;
+/// Bursts decoded at once.
+const BURSTS: usize = 1024;
 
 /// Reads groups on standard input and writes little-endian f32 values to standard output.
 ///
@@ -27,6 +31,9 @@ pub struct Args {
     /// Codec parameters.
     #[command(flatten)]
     pub codec: CodecArgs,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
+    pub kernel: KernelArg,
     /// How many values there are; without it, all lanes of the last group come out.
     #[arg(long, value_name = "N")]
     pub values: Option<u64>,
@@ -38,8 +45,12 @@ pub struct Args {
 /// The groups end too early, go on after the last value, or have a tag where no value is; or the input or
 /// the output fails.
 pub fn run(args: &Args, input: &mut impl Read, out: &mut impl Write) -> Result<Outcome, Error> {
-    let params = args.codec.params()?;
-    let mut left = args.values;
+    let mut decoder = Decoder {
+        kernel: args.kernel.kernel(),
+        params: args.codec.params()?,
+        left: args.values,
+        values: vec![0; BURSTS * BURST_LEN],
+    };
     let mut buffer = vec![0; BUFFER_LEN];
     // Bytes of the buffer that hold input, and the input's offset of the first of them.
     let (mut filled, mut offset) = (0, 0u64);
@@ -48,7 +59,7 @@ pub fn run(args: &Args, input: &mut impl Read, out: &mut impl Write) -> Result<O
         let read = read_full(input, room)?;
         let ended = read < room.len();
         filled += read;
-        let used = decode(&buffer[..filled], offset, ended, &mut left, params, out)?;
+        let used = decoder.decode(&buffer[..filled], offset, ended, out)?;
         buffer.copy_within(used..filled, 0);
         filled -= used;
         offset += used as u64;
@@ -58,42 +69,62 @@ pub fn run(args: &Args, input: &mut impl Read, out: &mut impl Write) -> Result<O
     }
 }
 
-/// Decodes the groups of `bytes`, which stand at `offset` of the input, that are surely whole: all where
-/// the input has `ended`. Returns how many bytes that took; `left` counts down.
-fn decode(
-    bytes: &[u8],
-    offset: u64,
-    ended: bool,
-    left: &mut Option<u64>,
+struct Decoder {
+    kernel: Kernel,
     params: Params,
-    out: &mut impl Write,
-) -> Result<usize, Error> {
-    let mut burst = [0; BURST_LEN];
-    let mut at = 0;
-    loop {
-        let rest = &bytes[at..];
-        let lanes = left.map_or(LANES, |left| left.min(LANES as u64) as usize);
-        let no_input = rest.is_empty() && left.is_none();
-        let undecided = rest.len() < MAX_GROUP_LEN && !ended;
-        if lanes == 0 && !rest.is_empty() {
-            return Err(Error::input(
-                STDIN,
-                offset + at as u64,
-                "bytes after the last value",
-                "the end of the input",
-            ));
-        }
-        if lanes == 0 || no_input || undecided {
-            return Ok(at);
-        }
-        let values = &mut burst[..lanes * VALUE_LEN];
-        let group_len = decode_burst(rest, 0, values, params).map_err(|e| refused(e, offset + at as u64))?;
-        out.write_all(values)?;
-        at += group_len;
-        if let Some(left) = left {
-            *left -= lanes as u64;
+    /// How many values are to come, where that is known.
+    left: Option<u64>,
+    values: Vec<u8>,
+}
+
+impl Decoder {
+    /// Decodes the groups of `bytes`, which stand at `offset` of the input, that are surely whole: all where
+    /// the input has `ended`. Returns how many bytes that took.
+    fn decode(
+        &mut self,
+        bytes: &[u8],
+        offset: u64,
+        ended: bool,
+        out: &mut impl Write,
+    ) -> Result<usize, Error> {
+        let mut at = 0;
+        loop {
+            let rest = &bytes[at..];
+            let here = offset + at as u64;
+            let no_input = rest.is_empty() && self.left.is_none();
+            let undecided = rest.len() < MAX_GROUP_LEN && !ended;
+            if self.left == Some(0) && !rest.is_empty() {
+                return Err(Error::input(STDIN, here, "bytes after the last value", "the end of the input"));
+            }
+            if self.left == Some(0) || no_input || undecided {
+                return Ok(at);
+            }
+            let left = self.left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX));
+            // Whole bursts together; what is not whole by itself, so that a refusal knows where.
+            let count = match whole_groups(rest, BURSTS.min(left / LANES)) {
+                0 => left.min(LANES),
+                groups => groups * LANES,
+            };
+            let values = &mut self.values[..count * VALUE_LEN];
+            at += self.kernel.decode(rest, values, self.params).map_err(|e| refused(e, here))?;
+            out.write_all(values)?;
+            if let Some(left) = &mut self.left {
+                *left -= count as u64;
+            }
         }
     }
+}
+
+/// How many whole groups `bytes` starts with, at most `most`.
+fn whole_groups(mut bytes: &[u8], most: usize) -> usize {
+    for count in 0..most {
+        let Some((tags, vectors)) = bytes.split_first_chunk::<TAGS_LEN>() else { return count };
+        let tags = u16::from_le_bytes(*tags);
+        let lens = (0..LANES).map(|lane| Class::from_tag(tags >> (2 * lane)).vector_len());
+        let Some(rest) = vectors.get(lens.sum()..) else { return count };
+        bytes = rest;
+    }
+    most
 }
 
 /// The decoder's refusal of the group at `at` of the input.

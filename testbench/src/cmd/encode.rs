@@ -2,9 +2,10 @@
 
 use std::io::{Read, Write};
 
-use gradwire::codec::{BURST_LEN, encode_payload, max_encoded_len};
+use gradwire::codec::{BURST_LEN, max_encoded_len};
 
 use super::codec::{CodecArgs, read_full};
+use super::kernel::KernelArg;
 use crate::error::{Error, Outcome};
 use crate::recordings::STDIN;
 
@@ -24,6 +25,9 @@ pub struct Args {
     /// Codec parameters.
     #[command(flatten)]
     pub codec: CodecArgs,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
+    pub kernel: KernelArg,
 }
 
 /// Encodes `input` to `out`.
@@ -32,12 +36,13 @@ pub struct Args {
 /// The input ends within a value, or one of the two fails.
 pub fn run(args: &Args, input: &mut impl Read, out: &mut impl Write) -> Result<Outcome, Error> {
     let params = args.codec.params()?;
+    let kernel = args.kernel.kernel();
     let mut values = vec![0; BURSTS * BURST_LEN];
     let mut groups = vec![0; max_encoded_len(values.len())];
     let mut offset = 0u64;
     loop {
         let len = read_full(input, &mut values)?;
-        let len = encode_payload(&values[..len], &mut groups, params).map_err(|_| {
+        let len = kernel.encode(&values[..len], &mut groups, params).map_err(|_| {
             let found = format!("the end of the input within a value, after {} of its 4 bytes", len % 4);
             Error::input(STDIN, offset + len as u64, found, "whole little-endian f32 values")
         })?;

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use gradwire::codec::{Params, Split};
+use gradwire::kernels::Kernel;
 use gradwire::rules::{Framing, Rule};
 
 use super::check::{DEFAULT_BOUNDS, Scale, measure_all};
@@ -19,7 +20,13 @@ use crate::report;
 /// The output cannot be written.
 pub fn run(out: &mut impl Write) -> Result<Outcome, Error> {
     writeln!(out, "Gradients: compress, wire, decompress (dense split)\n")?;
-    let measured = measure_all(&recordings::builtin()?, &DEFAULT_BOUNDS, Split::Dense, Scale::Fixed(0))?;
+    let measured = measure_all(
+        &recordings::builtin()?,
+        &DEFAULT_BOUNDS,
+        Split::Dense,
+        Scale::Fixed(0),
+        Kernel::detect(),
+    )?;
     report::measured(out, &measured.recordings)?;
     let mut ok = measured.ok;
 

@@ -6,14 +6,22 @@ use clap::{Parser, Subcommand};
 
 use crate::error::{Error, Outcome};
 
+pub mod bench;
 pub mod check;
 pub mod codec;
 pub mod completions;
 pub mod decode;
 pub mod encode;
+pub mod figures;
+pub mod kernel;
 pub mod main_job;
 pub mod man;
+pub mod plan;
+pub mod published;
+pub mod quantity;
 pub mod replay;
+pub mod runs;
+pub mod simulate;
 
 /// Sends recorded gradients and gradient traffic through gradwire's dataplane and checks every value.
 ///
@@ -30,7 +38,9 @@ Examples:
   gradwire                                        the main job, on built-in recordings
   gradwire check gradients/ --bounds 8 --json     all .npy files of a folder, for a program to read
   gradwire replay ring.pcap --framing in-place    a capture of your own
-  gradwire encode < values.f32 > values.groups    the bytes of the format, for an RTL testbench"
+  gradwire encode < values.f32 > values.groups    the bytes of the format, for an RTL testbench
+  gradwire simulate --sweep workers=8..1024       iteration time on clusters larger than the desk
+  gradwire plan vgg16 --nodes 16                  whether compression pays, tensor by tensor"
 )]
 pub struct Cli {
     /// What to do.
@@ -44,8 +54,11 @@ pub struct Cli {
 pub enum Command {
     Check(check::Args),
     Replay(replay::Args),
+    Bench(bench::Args),
     Encode(encode::Args),
     Decode(decode::Args),
+    Plan(Box<plan::Args>),
+    Simulate(Box<simulate::Args>),
     Man(man::Args),
     Completions(completions::Args),
 }
@@ -59,8 +72,11 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> Result<Outcome, Error> {
         None => main_job::run(out),
         Some(Command::Check(args)) => check::run(args, out),
         Some(Command::Replay(args)) => replay::run(args, out),
+        Some(Command::Bench(args)) => bench::run(args, out),
         Some(Command::Encode(args)) => encode::run(args, &mut std::io::stdin().lock(), out),
         Some(Command::Decode(args)) => decode::run(args, &mut std::io::stdin().lock(), out),
+        Some(Command::Plan(args)) => plan::run(args, out),
+        Some(Command::Simulate(args)) => simulate::run(args, out),
         Some(Command::Man(args)) => man::run(args),
         Some(Command::Completions(args)) => completions::run(args, out),
     }

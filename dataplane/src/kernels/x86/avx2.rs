@@ -3,10 +3,10 @@
 use core::arch::x86_64::*;
 
 use super::super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
-use super::super::drive::{Burst, WINDOW_LEN, Window, encode_rest, encode_whole, sum_wide};
+use super::super::drive::{Burst, WINDOW_LEN, Window, encode_with};
 use super::super::tables::{BYTE_MASKS, CLOSE_UP, Placing, SPREAD_OUT};
 use super::{borders, load16, load32, store};
-use crate::codec::{BURST_LEN, Params, TAGS_LEN};
+use crate::codec::{Params, TAGS_LEN, VALUE_LEN};
 use crate::error::{DecodeError, EncodeError};
 use crate::wire::checksum::Sum;
 
@@ -49,25 +49,30 @@ impl Avx2 {
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn sum(bytes: &[u8]) -> Sum {
-    sum_wide(bytes)
+    // RFC 1071 §2: of words of 32 bits, whose carries the 64 bits of a sum have room for.
+    let low_half = _mm256_set1_epi64x(0xffff_ffff);
+    let (chunks, rest) = bytes.as_chunks();
+    let [mut low, mut high] = [_mm256_setzero_si256(); 2];
+    for chunk in chunks {
+        let words = load32(chunk);
+        low = _mm256_add_epi64(low, _mm256_and_si256(words, low_half));
+        high = _mm256_add_epi64(high, _mm256_srli_epi64::<32>(words));
+    }
+    let sums = _mm256_add_epi64(low, high);
+    let sums = _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
+    let sum = _mm_cvtsi128_si64(sums).wrapping_add(_mm_extract_epi64::<1>(sums)) as u64;
+    Sum::from_le_words(sum) + Sum::of(rest)
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
-    let (at, left) = encode_whole(values, groups, stepper(params));
-    if left.is_empty() { Ok(at) } else { encode_end(left, groups, at, params) }
-}
-
-#[inline(never)]
-#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn encode_end(values: &[u8], groups: &mut [u8], at: usize, params: Params) -> Result<usize, EncodeError> {
-    encode_rest(values, groups, at, stepper(params))
+    encode_with(values, groups, params, |values| load32(values), |part| load_part(part), stepper(params))
 }
 
 /// From values to groups.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn stepper(params: Params) -> impl Fn(&[u8; BURST_LEN], &mut [u8; WINDOW_LEN]) -> usize {
+fn stepper(params: Params) -> impl Fn(__m256i, &mut [u8; WINDOW_LEN]) -> usize {
     let Placing { byte_up, half_up, .. } = Placing::new(params);
     let borders = _mm256_set1_epi32(borders(params));
     let byte_up = _mm256_set1_ps(byte_up);
@@ -77,8 +82,7 @@ fn stepper(params: Params) -> impl Fn(&[u8; BURST_LEN], &mut [u8; WINDOW_LEN]) -
     let spread =
         _mm256_broadcastsi128_si256(_mm_set_epi8(15, 15, 15, 15, 11, 11, 11, 11, 7, 7, 7, 7, 3, 3, 3, 3));
 
-    move |values: &[u8; BURST_LEN], room: &mut [u8; WINDOW_LEN]| {
-        let f = load32(values);
+    move |f, room| {
         let exponent = _mm256_shuffle_epi8(_mm256_slli_epi32::<1>(f), spread);
         // Per lane, bytes from the top: coded, half or raw, raw, raw.
         let kept = _mm256_cmpeq_epi8(_mm256_max_epu8(exponent, borders), exponent);
@@ -138,6 +142,16 @@ fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Result<usize, Dec
             store(to, _mm256_blendv_epi8(value, placed, raw));
         },
     )
+}
+
+/// Fewer than 8 values, and zeros behind.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_part(values: &[u8]) -> __m256i {
+    let count = _mm256_set1_epi32((values.len() / VALUE_LEN) as i32);
+    let there = _mm256_cmpgt_epi32(count, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    // SAFETY: of the 8 words only those whose mask is set are read, and as many are set as `values` has.
+    unsafe { _mm256_maskload_epi32(values.as_ptr().cast(), there) }
 }
 
 /// For each of 64 offsets the length of a group that starts there.

@@ -4,7 +4,7 @@
 use core::arch::x86_64::*;
 
 use super::super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
-use super::super::drive::{Burst, Window, encode_rest, encode_whole, sum_wide};
+use super::super::drive::{Burst, Window, encode_with};
 use super::super::tables::Placing;
 use super::{borders, get_group, load16, put_group, store};
 use crate::codec::{MAX_GROUP_LEN, Params};
@@ -66,25 +66,37 @@ const ROOM: usize = 2 * MAX_GROUP_LEN;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
 fn sum(bytes: &[u8]) -> Sum {
-    sum_wide(bytes)
+    // RFC 1071 §2: of words of 32 bits, whose carries the 64 bits of a sum have room for.
+    let low_half = _mm512_set1_epi64(0xffff_ffff);
+    let (chunks, rest) = bytes.as_chunks();
+    let [mut low, mut high] = [_mm512_setzero_si512(); 2];
+    let mut add = |words| {
+        low = _mm512_add_epi64(low, _mm512_and_si512(words, low_half));
+        high = _mm512_add_epi64(high, _mm512_srli_epi64::<32>(words));
+    };
+    for chunk in chunks {
+        add(load64(chunk));
+    }
+    add(load_part(rest));
+    Sum::from_le_words(_mm512_reduce_add_epi64(_mm512_add_epi64(low, high)) as u64)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
 fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
-    let (at, left) = encode_whole(values, groups, stepper(params));
-    if left.is_empty() { Ok(at) } else { encode_end(left, groups, at, params) }
-}
-
-#[inline(never)]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
-fn encode_end(values: &[u8], groups: &mut [u8], at: usize, params: Params) -> Result<usize, EncodeError> {
-    encode_rest(values, groups, at, stepper(params))
+    encode_with(
+        values,
+        groups,
+        params,
+        |values: &[u8; STEP]| load64(values),
+        |part| load_part(part),
+        stepper(params),
+    )
 }
 
 /// From values to groups.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
-fn stepper(params: Params) -> impl Fn(&[u8; STEP], &mut [u8; ROOM]) -> usize {
+fn stepper(params: Params) -> impl Fn(__m512i, &mut [u8; ROOM]) -> usize {
     let Placing { byte_up, half_up, .. } = Placing::new(params);
     let borders = _mm512_set1_epi32(borders(params));
     // The smallest magnitude of each class but zero.
@@ -96,9 +108,7 @@ fn stepper(params: Params) -> impl Fn(&[u8; STEP], &mut [u8; ROOM]) -> usize {
     // Byte 3 of each lane, four times.
     let spread = _mm512_broadcast_i32x4(_mm_set_epi8(15, 15, 15, 15, 11, 11, 11, 11, 7, 7, 7, 7, 3, 3, 3, 3));
 
-    move |values: &[u8; STEP], room: &mut [u8; ROOM]| {
-        // SAFETY: 64 readable bytes; no alignment is asked for.
-        let f = unsafe { _mm512_loadu_si512(values.as_ptr().cast()) };
+    move |f, room| {
         // The exponent, in byte 3.
         let exponent = _mm512_slli_epi32::<1>(f);
         // Per lane 0000, 1000, 1100 or 1111: zero, byte, half, raw.
@@ -159,17 +169,30 @@ fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Result<usize, Dec
     )
 }
 
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load64(bytes: &[u8; 64]) -> __m512i {
+    // SAFETY: 64 readable bytes; no alignment is asked for.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+/// Fewer than 64 bytes, and zeros behind.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
+fn load_part(bytes: &[u8]) -> __m512i {
+    let there = _bzhi_u64(u64::MAX, bytes.len() as u32);
+    // SAFETY: of the 64 bytes only those whose bit is set are read, and `there` has a bit for each of `bytes`.
+    unsafe { _mm512_maskz_loadu_epi8(there, bytes.as_ptr().cast()) }
+}
+
 /// For each of 64 offsets the length of a group that starts there.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn ahead(bytes: &[u8; AHEAD + 1], lens: &mut [u8; AHEAD]) {
     let nibble_lens = _mm512_broadcast_i32x4(load16(&NIBBLE_LENS));
     let nibble = _mm512_set1_epi8(15);
-    // SAFETY: 64 readable bytes; no alignment is asked for.
-    let low = unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) };
-    let high = bytes.last_chunk::<AHEAD>().unwrap_or(&[0; AHEAD]);
-    // SAFETY: 64 readable bytes; no alignment is asked for.
-    let high = unsafe { _mm512_loadu_si512(high.as_ptr().cast()) };
+    let low = load64(bytes.first_chunk().unwrap_or(&[0; AHEAD]));
+    let high = load64(bytes.last_chunk().unwrap_or(&[0; AHEAD]));
     let vectors_len = |tags| {
         let low = _mm512_shuffle_epi8(nibble_lens, _mm512_and_si512(tags, nibble));
         let high = _mm512_shuffle_epi8(nibble_lens, _mm512_and_si512(_mm512_srli_epi16::<4>(tags), nibble));

@@ -1,0 +1,157 @@
+//! The report for people.
+
+use std::io::{self, Write};
+
+use super::{BATCH, Direction, FRAME_LEN, KernelRow, Kind, PAYLOAD_LEN, Report};
+use crate::report::Table;
+use crate::shapes::{MIXED, TYPICAL};
+
+/// What a kernel should reach on the typical shape, encoding and decoding.
+enum Target {
+    /// As parts of memcpy's speed.
+    OfMemcpy(f64, f64),
+    /// GB/s.
+    Gbps(f64, f64),
+}
+
+fn target(kernel: &str) -> Option<Target> {
+    match kernel {
+        "avx512" => Some(Target::OfMemcpy(0.36, 0.27)),
+        "avx2" => Some(Target::OfMemcpy(0.21, 0.18)),
+        "portable" => Some(Target::Gbps(2.5, 2.5)),
+        _ => None,
+    }
+}
+
+/// The frame path in terms of the kernel's own time, at most.
+const FRAME_OF_KERNEL: f64 = 1.6;
+/// An untagged frame in terms of a tagged one, at most.
+const UNTAGGED_OF_TAGGED: f64 = 1.0 / 20.0;
+/// The mixed shape in terms of the typical one, at least.
+const MIXED_OF_TYPICAL: f64 = 0.5;
+
+/// Writes `report` to `out`. `frame_kernel` names the kernel that the frame path was measured with.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(out: &mut impl Write, report: &Report, frame_kernel: &str) -> io::Result<()> {
+    let memcpy = report.memcpy_gbps;
+    writeln!(
+        out,
+        "Kernels: GB of raw gradient a second, one core, and as a part of memcpy's {memcpy:.1} GB/s\n"
+    )?;
+    let mut table =
+        Table::new(&["kernel", "shape", "encode", "", "decode", "", &format!("batch of {BATCH}"), ""]);
+    for row in &report.kernels {
+        let mut cells = vec![row.name.to_owned(), row.shape.to_owned()];
+        for speed in [row.encode_gbps, row.decode_gbps, row.decode_batch_gbps] {
+            cells.extend([format!("{speed:.2}"), format!("{:.3}", speed / memcpy)]);
+        }
+        table.row(cells);
+    }
+    table.write(out)?;
+
+    writeln!(
+        out,
+        "\nFrame path: {FRAME_LEN}-byte TCP frames of the shape recorded, kernel {frame_kernel}\n"
+    )?;
+    let mut table = Table::new(&["direction", "kind", "ns/frame", "Gbit/s", "of the kernel alone"]);
+    for direction in Direction::ALL {
+        let alone = report.frame(direction, Kind::KernelAlone).map_or(f64::NAN, |row| row.ns);
+        for row in report.frame_path.iter().filter(|row| row.direction == direction.name()) {
+            table.row(vec![
+                row.direction.to_owned(),
+                row.kind.to_owned(),
+                format!("{:.1}", row.ns),
+                format!("{:.1}", row.gbps),
+                format!("{:.2}", row.ns / alone),
+            ]);
+        }
+    }
+    table.write(out)?;
+
+    if !report.peers.is_empty() {
+        writeln!(out, "\nPeers, one core; compress and decompress in GB of raw gradient a second\n")?;
+        let mut table =
+            Table::new(&["recording", "codec", "ratio", "max error", "2^", "compress", "decompress"]);
+        for row in &report.peers {
+            let (codec, recording) = row.name.split_once('/').unwrap_or((&row.name, ""));
+            table.row(vec![
+                recording.to_owned(),
+                codec.to_owned(),
+                format!("{:.2}", row.ratio),
+                format!("{:.2e}", row.max_error),
+                if row.max_error > 0.0 { format!("{:.1}", row.max_error.log2()) } else { "-".into() },
+                format!("{:.2}", row.compress_gbps),
+                format!("{:.2}", row.decompress_gbps),
+            ]);
+        }
+        table.write(out)?;
+    }
+
+    writeln!(out, "\nTargets; whatever is missed, this is information and no check\n")?;
+    let mut table = Table::new(&["target", "wanted", "measured", ""]);
+    for (name, wanted, measured) in targets(report) {
+        let (sign, met) = match wanted {
+            Wanted::AtLeast(limit) => (format!(">= {limit:.2}"), measured >= limit),
+            Wanted::AtMost(limit) => (format!("<= {limit:.2}"), measured <= limit),
+        };
+        let met = if met { "met" } else { "missed" };
+        table.row(vec![name, sign, format!("{measured:.3}"), met.to_owned()]);
+    }
+    table.write(out)?;
+    writeln!(out)?;
+    writeln!(
+        out,
+        "payloads of {PAYLOAD_LEN} bytes in L2, bound 2^-10, dense split; best of many slices, in turn with memcpy"
+    )?;
+    writeln!(out, "Gbit/s count the payload that hosts see, not what is on the wire")
+}
+
+enum Wanted {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+fn targets(report: &Report) -> Vec<(String, Wanted, f64)> {
+    let mut targets = Vec::new();
+    let rows = |shape: &'static str| report.kernels.iter().filter(move |row| row.shape == shape);
+    for row in rows(TYPICAL.name) {
+        let (unit, scale, encode, decode) = match target(row.name) {
+            Some(Target::OfMemcpy(encode, decode)) => ("of memcpy", 1.0 / report.memcpy_gbps, encode, decode),
+            Some(Target::Gbps(encode, decode)) => ("GB/s", 1.0, encode, decode),
+            None => continue,
+        };
+        let name = |work: &str| format!("{} {work} {}, {unit}", row.name, row.shape);
+        targets.push((name("encode"), Wanted::AtLeast(encode), row.encode_gbps * scale));
+        let fastest = row.decode_gbps.max(row.decode_batch_gbps);
+        targets.push((name("decode"), Wanted::AtLeast(decode), fastest * scale));
+    }
+    for (mixed, typical) in rows(MIXED.name).zip(rows(TYPICAL.name)) {
+        let mut half = |work: &str, speed: fn(&KernelRow) -> f64| {
+            let name = format!("{} {work} {}, of {}", mixed.name, MIXED.name, TYPICAL.name);
+            targets.push((name, Wanted::AtLeast(MIXED_OF_TYPICAL), speed(mixed) / speed(typical)));
+        };
+        half("encode", |row| row.encode_gbps);
+        half("decode", |row| row.decode_gbps.max(row.decode_batch_gbps));
+    }
+    for direction in Direction::ALL {
+        let ns = |kind| report.frame(direction, kind).map(|row| row.ns);
+        let (Some(kernel), Some(untagged)) = (ns(Kind::KernelAlone), ns(Kind::Untagged)) else { continue };
+        for kind in [Kind::Routed, Kind::InPlace] {
+            let Some(tagged) = ns(kind) else { continue };
+            let name = format!("{} {}", direction.name(), kind.name());
+            targets.push((
+                format!("{name}, of the kernel alone"),
+                Wanted::AtMost(FRAME_OF_KERNEL),
+                tagged / kernel,
+            ));
+            targets.push((
+                format!("{} untagged, of {}", direction.name(), kind.name()),
+                Wanted::AtMost(UNTAGGED_OF_TAGGED),
+                untagged / tagged,
+            ));
+        }
+    }
+    targets
+}

@@ -1,0 +1,65 @@
+//! `gradwire bench`: speed.
+
+use std::io::Write;
+
+use gradwire::kernels::Kernel;
+
+use super::kernel::KernelArg;
+use crate::bench::{self, Effort, HAS_PEERS};
+use crate::error::{Error, Outcome};
+
+/// Measures every kernel against memcpy, and the whole path of a frame.
+///
+/// Payloads are 1448 bytes, in L2, at the bound 2^-10; speeds count bytes of raw gradient. memcpy is that of the same
+/// buffers in the same run. All work is timed in turn, in short slices, and of each the best counts: on a busy
+/// machine the ratios hold better than the speeds. Takes 20 seconds of one core, with peers 40.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+JSON: {\"memcpy_gbps\", \"kernels\": [{\"name\", \"shape\", \"encode_gbps\", \"decode_gbps\", \"decode_batch_gbps\"}],
+\"frame_path\": [{\"direction\", \"kind\", \"ns\", \"gbps\"}], \"peers\": [{\"name\", \"ratio\", \"max_error\",
+\"compress_gbps\", \"decompress_gbps\"}]}.
+gbps of memcpy, kernels and peers are GB/s of raw gradient. Those of frame_path are Gbit/s of payload as the
+hosts see it. Its kinds are routed, in-place and untagged frames, and kernel: the kernel alone on the same payloads.
+A peer's name is CODEC/RECORDING; each gets a whole recording at once, gradwire a payload at a time. zfp is there
+where its command is installed: timed from start to end, so on a busy machine it seems slower than it is.
+
+Examples:
+  gradwire bench
+  gradwire bench --kernel portable --json
+  cargo run --release --features peers -- bench --peers")]
+pub struct Args {
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
+    pub kernel: KernelArg,
+    /// Measure other codecs on the same recordings (cargo feature `peers`).
+    #[arg(long)]
+    pub peers: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// One pass of everything: for tests of the output, not of the speed.
+    #[arg(long, hide = true)]
+    pub hasty: bool,
+}
+
+/// Measures, and reports to `out`.
+///
+/// # Errors
+/// Peers were asked for and are not built in, or the output cannot be written.
+pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
+    if args.peers && !HAS_PEERS {
+        let how = "--peers: this gradwire was built without other codecs; build it with --features peers";
+        return Err(Error::Usage(how.into()));
+    }
+    let kernels: Vec<Kernel> =
+        args.kernel.kernel.map_or_else(|| Kernel::available().collect(), |kernel| vec![kernel]);
+    let effort = if args.hasty { Effort::NONE } else { Effort::DEFAULT };
+    let report = bench::run(&kernels, args.peers, effort);
+    if args.json {
+        serde_json::to_writer(&mut *out, &report).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        bench::write(out, &report, args.kernel.kernel().name())?;
+    }
+    Ok(Outcome::Held)
+}

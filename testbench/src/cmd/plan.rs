@@ -1,0 +1,249 @@
+//! `gradwire plan`: whether compression pays, tensor by tensor.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+
+use super::codec::bound;
+use super::quantity::time;
+use super::runs::model;
+use crate::error::{Error, Outcome};
+use crate::plan::casync::Strategy;
+use crate::plan::profile::{self, Profile};
+use crate::plan::{Plan, Planner};
+use crate::progress::Progress;
+use crate::recordings;
+use crate::report::Table;
+
+/// Decides for each tensor of a model whether compression pays, by CaSync's cost model and measured costs.
+#[derive(Debug, clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "\
+JSON: {\"tensors\": [{\"tensor\", \"bytes\", \"compress\", \"reason\", \"codec\", \"bound\", \"partitions\", \"plain_s\",
+\"truncated_s\", \"compressed_s\"}], \"iteration_f32_s\", \"iteration_16bit_s\", \"iteration_s\", \"gain_f32\", \"gain_16bit\",
+\"pays\"}; partitions are those of the decision.
+
+Examples:
+  gradwire plan profile --output this.toml
+  gradwire plan vgg16 --nodes 16 --profile this.toml
+  gradwire plan my.csv --nodes 5 --strategy ps --profile this.toml --json"
+)]
+pub struct Args {
+    /// Measure instead.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// vgg16, resnet101, resnet200, inceptionv3, or a CSV file of name,values,forward_flops.
+    #[arg(required = true)]
+    pub model: Option<String>,
+    /// Nodes.
+    #[arg(long, required = true, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub nodes: Option<u32>,
+    /// How gradients are exchanged.
+    #[arg(long, value_enum, default_value = "ring")]
+    pub strategy: StrategyArg,
+    /// Costs, as `plan profile` writes them [default: measured now, over loopback].
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
+    /// Loosest error bound as an exponent: 10 means 2^-10 or tighter.
+    #[arg(long, default_value_t = 10, value_parser = bound())]
+    pub bound: u8,
+    /// The codec runs in the NIC and costs no time.
+    #[arg(long)]
+    pub in_nic: bool,
+    /// Smallest saving that is worth it, as a part of a tensor's time.
+    #[arg(long, default_value_t = 0.1)]
+    pub threshold: f64,
+    /// Forward time of a batch, for models that have none.
+    #[arg(long, value_parser = time)]
+    pub forward: Option<f64>,
+    /// Backward time of a batch, for models that have none.
+    #[arg(long, value_parser = time)]
+    pub backward: Option<f64>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What else the planner does; documented where the arguments are.
+#[derive(Debug, Subcommand)]
+#[expect(missing_docs, reason = "documentation here would take the place of that of the arguments")]
+pub enum Command {
+    Profile(ProfileArgs),
+}
+
+/// Measures what sending, encoding and decoding take, and prints it as TOML.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A link between two machines:
+  there:  gradwire plan profile --listen 0.0.0.0:7100
+  here:   gradwire plan profile --connect there:7100 --output link.toml")]
+pub struct ProfileArgs {
+    /// Measure the link to this address [default: loopback].
+    #[arg(long, value_name = "ADDRESS")]
+    pub connect: Option<String>,
+    /// Be the other end of one measurement, and measure nothing.
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["connect", "output"])]
+    pub listen: Option<String>,
+    /// Error bounds to measure the codec at, as exponents.
+    #[arg(long, value_name = "B,..", value_delimiter = ',', default_value = "10,8,6", value_parser = bound())]
+    pub bounds: Vec<u8>,
+    /// Gradients to measure the codec on: .npy files or folders of them [default: built in].
+    #[arg(long, value_name = "PATH")]
+    pub gradients: Vec<PathBuf>,
+    /// File to write instead of standard output.
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// How gradients are exchanged, as options have it.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum StrategyArg {
+    /// Ring.
+    Ring,
+    /// Parameter servers on hosts of their own.
+    Ps,
+    /// A parameter server on every node.
+    PsColocated,
+}
+
+/// Plans or measures, and reports to `out`. That nothing pays is an answer, not a failure.
+///
+/// # Errors
+/// An option or a file is refused, or the measurement fails.
+pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
+    if let Some(Command::Profile(args)) = &args.command {
+        return measure_and_write(args, out);
+    }
+    let (Some(name), Some(nodes)) = (&args.model, args.nodes) else {
+        return Err(Error::Usage("a plan needs a model and --nodes".into()));
+    };
+    if !(0.0..1.0).contains(&args.threshold) {
+        return Err(Error::Usage("--threshold has to be from 0 to below 1".into()));
+    }
+    let model = model(name)?;
+    let profile = match &args.profile {
+        Some(path) => read(path)?,
+        None => measure(&[args.bound], &[], None)?,
+    };
+    let planner = Planner {
+        profile: &profile,
+        strategy: match args.strategy {
+            StrategyArg::Ring => Strategy::Ring,
+            StrategyArg::Ps => Strategy::Ps,
+            StrategyArg::PsColocated => Strategy::PsColocated,
+        },
+        nodes,
+        bound: args.bound,
+        in_nic: args.in_nic,
+        threshold: args.threshold,
+    };
+    let (forward, backward) =
+        (args.forward.unwrap_or(model.forward), args.backward.unwrap_or(model.backward));
+    let plan = planner.plan(&model.timed(forward, backward));
+    if args.json {
+        serde_json::to_writer(&mut *out, &plan).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        write(out, &plan, args.threshold)?;
+    }
+    Ok(Outcome::Held)
+}
+
+fn write(out: &mut impl Write, plan: &Plan, threshold: f64) -> Result<(), Error> {
+    let mut table = Table::new(&[
+        "tensor",
+        "kB",
+        "compress",
+        "codec",
+        "bound",
+        "K",
+        "f32 us",
+        "16 bit us",
+        "with us",
+        "why not",
+    ]);
+    let dash = || "-".to_owned();
+    for tensor in &plan.tensors {
+        let micros = |time: f64| format!("{:.1}", time * 1e6);
+        table.row([
+            tensor.tensor.clone(),
+            format!("{:.1}", tensor.bytes as f64 / 1e3),
+            if tensor.compress { "yes" } else { "no" }.into(),
+            tensor.codec.clone().unwrap_or_else(dash),
+            tensor.bound.map_or_else(dash, |bound| format!("2^-{bound}")),
+            tensor.partitions.to_string(),
+            micros(tensor.plain_s),
+            micros(tensor.truncated_s),
+            tensor.compressed_s.map_or_else(dash, micros),
+            tensor.reason.map_or_else(dash, |reason| reason.to_string()),
+        ]);
+    }
+    table.write(out)?;
+    let yes = plan.tensors.iter().filter(|tensor| tensor.compress).count();
+    writeln!(
+        out,
+        "\n{yes} of {} tensors are worth it; an iteration takes {:.4} s, {:.2}x as fast as f32 ({:.4} s) and {:.2}x as 16 \
+         bit ({:.4} s)",
+        plan.tensors.len(),
+        plan.iteration_s,
+        plan.gain_f32,
+        plan.iteration_f32_s,
+        plan.gain_16bit,
+        plan.iteration_16bit_s,
+    )?;
+    let verdict = if plan.pays {
+        "compression pays"
+    } else if yes == 0 {
+        "compression does not pay: no tensor reaches the threshold"
+    } else if plan.iteration_s > (1.0 - threshold) * plan.iteration_f32_s {
+        "compression does not pay: the iteration is bound by something else and saves less than the threshold"
+    } else {
+        "compression does not pay: against truncation to 16 bits the iteration saves less than the threshold"
+    };
+    writeln!(out, "{verdict}")?;
+    Ok(())
+}
+
+fn measure_and_write(args: &ProfileArgs, out: &mut impl Write) -> Result<Outcome, Error> {
+    if let Some(address) = &args.listen {
+        profile::listen(address.as_str())?;
+        return Ok(Outcome::Held);
+    }
+    let profile = measure(&args.bounds, &args.gradients, args.connect.as_deref())?;
+    let text = toml::to_string(&profile).map_err(|error| Error::Usage(error.to_string()))?;
+    match &args.output {
+        Some(path) => {
+            fs::write(path, text).map_err(|source| Error::io(path.display().to_string(), "write", source))?;
+        }
+        None => out.write_all(text.as_bytes())?,
+    }
+    Ok(Outcome::Held)
+}
+
+fn measure(bounds: &[u8], gradients: &[PathBuf], peer: Option<&str>) -> Result<Profile, Error> {
+    let recordings = if gradients.is_empty() { recordings::builtin() } else { recordings::load(gradients) }?;
+    let values: Vec<u8> = recordings.into_iter().flat_map(|recording| recording.values).collect();
+    let progress = Progress::new("costs", profile::steps(bounds.len()));
+    let send = profile::send(profile::connect(peer)?, || progress.step())?;
+    let codecs = bounds.iter().map(|&bound| profile::codec(&values, bound, || progress.step()));
+    Ok(Profile { send, codecs: codecs.collect::<Result<_, _>>()? })
+}
+
+fn read(path: &Path) -> Result<Profile, Error> {
+    let name = path.display().to_string();
+    let text = fs::read_to_string(path).map_err(|source| Error::io(&name, "read", source))?;
+    let profile: Profile = toml::from_str(&text).map_err(|error| {
+        let offset = error.span().map_or(0, |span| span.start);
+        Error::input(&name, offset, error.message(), "a profile as `gradwire plan profile` writes it")
+    })?;
+    match profile.codecs.iter().find(|codec| !(codec.ratio.is_finite() && codec.ratio > 0.0)) {
+        Some(codec) => {
+            Err(Error::Usage(format!("{name}: codec {} has a ratio of {}", codec.name, codec.ratio)))
+        }
+        None => Ok(profile),
+    }
+}

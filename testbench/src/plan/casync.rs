@@ -1,0 +1,79 @@
+//! CaSync's cost of exchanging one gradient, with and without compression (HiPress, SOSP 2021, Eq. 1 and 2,
+//! Table 3).
+//!
+//! N nodes, a gradient of m bytes in K partitions, compressed to r m bytes:
+//! ```text
+//! (1)  T_orig(m, K) = a T_send(m/K)
+//! (2)  T_cpr(m, K)  = a T_send(r m/K) + b T_enc(m/K) + g T_dec(r m/K)
+//! ```
+//! T_dec counts compressed bytes.
+
+use super::curve::Curve;
+
+/// Who talks to whom: the factors a, b and g of Eq. 1 and 2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    /// Ring: a = 2(N-1), b = g = N.
+    Ring,
+    /// Parameter servers on hosts of their own (Table 3): a = 2N, b = K+1, g = N+1.
+    Ps,
+    /// A parameter server on every node (Table 7): a = 2(N-1), b = K, g = N.
+    PsColocated,
+}
+
+impl Strategy {
+    fn factors(self, nodes: u32, partitions: u32) -> (f64, f64, f64) {
+        let (n, k) = (f64::from(nodes), f64::from(partitions));
+        match self {
+            Self::Ring => (2.0 * (n - 1.0), n, n),
+            Self::Ps => (2.0 * n, k + 1.0, n + 1.0),
+            Self::PsColocated => (2.0 * (n - 1.0), k, n),
+        }
+    }
+}
+
+/// What a machine takes, in seconds by bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Costs {
+    /// T_send.
+    pub send: Curve,
+    /// T_enc, by raw bytes.
+    pub encode: Curve,
+    /// T_dec, by compressed bytes.
+    pub decode: Curve,
+    /// r: compressed bytes over raw bytes.
+    pub rate: f64,
+}
+
+/// A time and the number of partitions that gives it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Best {
+    /// Seconds.
+    pub time: f64,
+    /// K.
+    pub partitions: u32,
+}
+
+/// Eq. 1.
+#[must_use]
+pub fn original(send: &Curve, strategy: Strategy, nodes: u32, bytes: f64, partitions: u32) -> f64 {
+    strategy.factors(nodes, partitions).0 * send.at(bytes / f64::from(partitions))
+}
+
+/// Eq. 2: the time to send, to encode and to decode, whose sum it is.
+#[must_use]
+pub fn compressed(costs: &Costs, strategy: Strategy, nodes: u32, bytes: f64, partitions: u32) -> [f64; 3] {
+    let (a, b, g) = strategy.factors(nodes, partitions);
+    let part = bytes / f64::from(partitions);
+    let small = costs.rate * part;
+    [a * costs.send.at(small), b * costs.encode.at(part), g * costs.decode.at(small)]
+}
+
+/// The best K from 1 to N. The paper's batches of K > N are not modelled: it does not give their formula.
+#[must_use]
+pub fn best(nodes: u32, time: impl Fn(u32) -> f64) -> Best {
+    (1..=nodes.max(1))
+        .map(|partitions| Best { time: time(partitions), partitions })
+        .min_by(|a, b| a.time.total_cmp(&b.time))
+        .unwrap_or(Best { time: 0.0, partitions: 1 })
+}

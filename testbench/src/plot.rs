@@ -1,0 +1,212 @@
+//! Line charts and bars as SVG, and from that as PNG.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use crate::error::Error;
+
+/// Points of one line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// Its name in the legend.
+    pub name: String,
+    /// (x, y), in the order they are joined.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A chart, from y = 0 up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chart {
+    /// What it shows.
+    pub title: String,
+    /// What x is, with its unit.
+    pub x: String,
+    /// What y is, with its unit.
+    pub y: String,
+    /// Space x by its logarithm; x must be positive.
+    pub log_x: bool,
+    /// The lines.
+    pub series: Vec<Series>,
+}
+
+/// Colours that people with any colour vision can tell apart (Okabe and Ito), then the same dashed.
+const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
+
+const WIDTH: f64 = 720.0;
+const HEIGHT: f64 = 400.0;
+/// The area of the data: left, top, right, bottom.
+const AREA: (f64, f64, f64, f64) = (64.0, 36.0, 500.0, 350.0);
+
+impl Chart {
+    /// The chart as an SVG document.
+    #[must_use]
+    pub fn svg(&self) -> String {
+        let (left, top, right, bottom) = AREA;
+        let all = || self.series.iter().flat_map(|series| &series.points);
+        let scale = |x: f64| if self.log_x { x.ln() } else { x };
+        let low = all().map(|point| scale(point.0)).fold(f64::INFINITY, f64::min);
+        let high = all().map(|point| scale(point.0)).fold(f64::NEG_INFINITY, f64::max);
+        let top_y = all().map(|point| point.1).fold(0.0, f64::max);
+        let step = round_step(top_y / 5.0);
+        let top_y = (top_y / step).ceil().max(1.0) * step;
+        let x_at =
+            |x: f64| left + (right - left) * if high > low { (scale(x) - low) / (high - low) } else { 0.5 };
+        let y_at = |y: f64| bottom - (bottom - top) * y / top_y;
+
+        let mut svg = head(&self.title, HEIGHT);
+        let mut xs: Vec<f64> = all().map(|point| point.0).collect();
+        xs.sort_by(f64::total_cmp);
+        xs.dedup();
+        let mut free_from = f64::NEG_INFINITY;
+        for x in xs {
+            let at = x_at(x);
+            // Labels keep a distance, or they would cover each other.
+            if at >= free_from {
+                text(&mut svg, at, bottom + 16.0, "middle", &number(x));
+                free_from = at + 36.0;
+            }
+        }
+        let lines = (top_y / step).round() as u32;
+        for line in 0..=lines {
+            let y = f64::from(line) * step;
+            let at = y_at(y);
+            let _ = writeln!(svg, r##"<path d="M{left:.0} {at:.1}H{right:.0}" stroke="#ddd"/>"##);
+            text(&mut svg, left - 6.0, at + 4.0, "end", &number(y));
+        }
+        text(&mut svg, (left + right) / 2.0, bottom + 36.0, "middle", &self.x);
+        text(&mut svg, 8.0, top - 12.0, "start", &self.y);
+        for (at, series) in self.series.iter().enumerate() {
+            let colour = COLOURS[at % COLOURS.len()];
+            let dash = if at < COLOURS.len() { "" } else { r#" stroke-dasharray="5 3""# };
+            let points: Vec<String> =
+                series.points.iter().map(|&(x, y)| format!("{:.1},{:.1}", x_at(x), y_at(y))).collect();
+            let points = points.join(" ");
+            let style = format!(r#"fill="none" stroke="{colour}" stroke-width="2"{dash}"#);
+            let _ = writeln!(svg, r#"<polyline points="{points}" {style}/>"#);
+            let y = top + 18.0 * at as f64;
+            let _ = writeln!(svg, r#"<path d="M{:.0} {y:.0}h24" {style}/>"#, right + 12.0);
+            text(&mut svg, right + 42.0, y + 4.0, "start", &series.name);
+        }
+        svg.push_str("</svg>\n");
+        svg
+    }
+}
+
+/// Horizontal bars, one for each name, of the values given.
+#[must_use]
+pub fn bars(title: &str, unit: &str, values: &[(String, f64)]) -> String {
+    const ROW: f64 = 22.0;
+    let longest = values.iter().map(|value| value.1).fold(f64::MIN_POSITIVE, f64::max);
+    let mut svg = head(title, 50.0 + ROW * values.len() as f64);
+    for (at, (name, value)) in values.iter().enumerate() {
+        let y = 40.0 + ROW * at as f64;
+        let width = 330.0 * value / longest;
+        text(&mut svg, 290.0, y + 14.0, "end", name);
+        let colour = COLOURS[0];
+        let _ = writeln!(svg, r#"<rect x="300" y="{y:.0}" width="{width:.1}" height="16" fill="{colour}"/>"#);
+        text(&mut svg, 306.0 + width, y + 14.0, "start", &format!("{} {unit}", number(*value)));
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+/// Writes an SVG document to `path`, or its picture where the name ends in `.png`.
+///
+/// # Errors
+/// The name has another ending, the picture cannot be drawn, or the file not be written.
+pub fn write(path: &Path, svg: &str) -> Result<(), Error> {
+    let bytes = match path.extension().and_then(|ending| ending.to_str()) {
+        Some("svg") => svg.as_bytes().to_vec(),
+        Some("png") => png(svg).map_err(Error::Usage)?,
+        _ => return Err(Error::Usage(format!("{}: a plot is .svg or .png", path.display()))),
+    };
+    std::fs::write(path, bytes).map_err(|source| Error::io(path.display().to_string(), "write", source))
+}
+
+fn png(svg: &str) -> Result<Vec<u8>, String> {
+    use resvg::{tiny_skia, usvg};
+    /// Pixels for each SVG unit.
+    const DENSITY: f32 = 2.0;
+    let mut options = usvg::Options::default();
+    let fonts = options.fontdb_mut();
+    fonts.load_system_fonts();
+    // The generic family means Arial here, which many systems do not have.
+    let families: Vec<&str> =
+        fonts.faces().flat_map(|face| &face.families).map(|family| &*family.0).collect();
+    let family = families.iter().find(|family| family.contains("Sans")).or(families.first());
+    let family = (*family.ok_or("PNG needs a font, and this system has none; SVG does not")?).to_owned();
+    fonts.set_sans_serif_family(family);
+    let tree = usvg::Tree::from_str(svg, &options).map_err(|error| error.to_string())?;
+    let size = tree.size().to_int_size().scale_by(DENSITY).ok_or("an empty picture")?;
+    let mut pixels = tiny_skia::Pixmap::new(size.width(), size.height()).ok_or("an empty picture")?;
+    resvg::render(&tree, tiny_skia::Transform::from_scale(DENSITY, DENSITY), &mut pixels.as_mut());
+    pixels.encode_png().map_err(|error| error.to_string())
+}
+
+fn head(title: &str, height: f64) -> String {
+    let mut svg = format!(
+        r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:.0} {height:.0}" width="{WIDTH:.0}" height="{height:.0}" font-family="sans-serif" font-size="12">
+<rect width="100%" height="100%" fill="#fff"/>
+"##
+    );
+    text(&mut svg, 280.0, 16.0, "middle", title);
+    svg
+}
+
+fn text(svg: &mut String, x: f64, y: f64, anchor: &str, text: &str) {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;");
+    let _ = writeln!(svg, r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}">{text}</text>"#);
+}
+
+/// 1, 2 or 5 times a power of ten, at least `least`.
+fn round_step(least: f64) -> f64 {
+    if least <= 0.0 {
+        return 1.0;
+    }
+    let power = 10_f64.powf(least.log10().floor());
+    [1.0, 2.0, 5.0]
+        .map(|factor| factor * power)
+        .into_iter()
+        .find(|&step| step >= least)
+        .unwrap_or(10.0 * power)
+}
+
+/// Three significant digits, and no zeros that say nothing.
+fn number(value: f64) -> String {
+    let digits = if value == 0.0 { 0 } else { (2 - value.abs().log10().floor() as i32).max(0) };
+    let text = format!("{value:.*}", digits as usize);
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits() {
+        assert_eq!(
+            [0.0, 0.1, 1.5, 12.34, 1024.0, 0.004].map(number),
+            ["0", "0.1", "1.5", "12.3", "1024", "0.004"]
+        );
+        assert_eq!([0.0, 0.03, 0.6, 3.0, 51.0].map(round_step), [1.0, 0.05, 1.0, 5.0, 100.0]);
+    }
+
+    /// Judged by another crate's parser: it is SVG, and has a line for each series.
+    #[test]
+    fn a_chart_is_valid_svg() {
+        let series = |name: &str| Series { name: name.into(), points: vec![(8.0, 1.0), (1024.0, 0.5)] };
+        let chart = Chart {
+            title: "a < b & c".into(),
+            x: "workers".into(),
+            y: "s".into(),
+            log_x: true,
+            series: vec![series("one"), series("two")],
+        };
+        let svg = chart.svg();
+        let options = resvg::usvg::Options::default();
+        let tree = resvg::usvg::Tree::from_str(&svg, &options).unwrap();
+        assert_eq!((tree.size().width(), tree.size().height()), (720.0, 400.0));
+        assert_eq!(svg.matches("<polyline").count(), 2);
+        resvg::usvg::Tree::from_str(&bars("t", "s", &[("x".into(), 1.0)]), &options).unwrap();
+    }
+}

@@ -1,0 +1,176 @@
+//! What benches run on: values whose classes are known, and one recording.
+//!
+//! Every shape is the same on every run and machine. Classes are those of the bound 2^-10, and the same in both
+//! splits: what they disagree on, 2^-5 to 2^-3, is drawn by the Laplace shapes only.
+
+use std::ops::Range;
+
+use gradwire::codec::VALUE_LEN;
+
+use crate::npy;
+use crate::recordings::GRADIENTS;
+
+/// The recording of the shape `recorded`.
+pub const RECORDED: &str = "hdc256_i0040_w0.npy";
+
+/// Values in a row that the shape `recorded` takes from one place: those of a payload of 1448 bytes.
+const RUN: usize = 362;
+
+/// One shape of input.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Its name in tables; stable.
+    pub name: &'static str,
+    source: Source,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Recorded,
+    /// Shares of the classes zero, byte, half and raw, in percent.
+    Classes([u32; 4]),
+    /// The mean magnitude of a Laplace distribution.
+    Laplace(f64),
+}
+
+/// A real gradient, from places spread over the whole vector: its layers differ.
+pub const RECORDED_SHAPE: Shape = Shape { name: "recorded", source: Source::Recorded };
+/// The mix that targets are stated for.
+pub const TYPICAL: Shape = Shape { name: "75/4/20/1", source: Source::Classes([75, 4, 20, 1]) };
+/// A quarter of each class: no branch on a class can be predicted.
+pub const MIXED: Shape = Shape { name: "mixed", source: Source::Classes([25, 25, 25, 25]) };
+
+/// All shapes.
+pub const ALL: [Shape; 8] = [
+    RECORDED_SHAPE,
+    Shape { name: "zero", source: Source::Classes([100, 0, 0, 0]) },
+    Shape { name: "raw", source: Source::Classes([0, 0, 0, 100]) },
+    MIXED,
+    TYPICAL,
+    Shape { name: "laplace 1e-4", source: Source::Laplace(1e-4) },
+    Shape { name: "laplace 1e-3", source: Source::Laplace(1e-3) },
+    Shape { name: "laplace 1e-2", source: Source::Laplace(1e-2) },
+];
+
+impl Shape {
+    /// So many values, as little-endian `f32`s.
+    #[must_use]
+    pub fn values(&self, count: usize) -> Vec<u8> {
+        // The seed is any constant.
+        let mut random = Random(0x6772_6164_7769_7265);
+        let mut drawn = |draw: &dyn Fn(&mut Random) -> f32| {
+            (0..count).flat_map(|_| draw(&mut random).to_le_bytes()).collect()
+        };
+        match self.source {
+            Source::Recorded => recorded(count),
+            Source::Classes(shares) => drawn(&|random| of_classes(random, shares)),
+            Source::Laplace(mean) => drawn(&|random| {
+                let magnitude = -mean * (1.0 - random.unit()).ln();
+                random.sign() * magnitude as f32
+            }),
+        }
+    }
+}
+
+/// Binary exponents of the classes' magnitudes. Those of zero reach down to where half of a trained model's
+/// gradients are; those of half begin where both splits have it.
+const EXPONENTS: [Range<f64>; 4] = [-30.0..-10.0, -10.0..-5.0, -3.0..0.0, 0.0..4.0];
+
+fn of_classes(random: &mut Random, shares: [u32; 4]) -> f32 {
+    let mut left = (random.unit() * 100.0) as u32; // 0..=99
+    for (share, exponents) in shares.into_iter().zip(EXPONENTS) {
+        if left < share {
+            let exponent = exponents.start + random.unit() * (exponents.end - exponents.start);
+            // Rounding to f32 must not carry a magnitude over the border above it.
+            let magnitude = (exponent.exp2() as f32).min((exponents.end.exp2() as f32).next_down());
+            return random.sign() * magnitude;
+        }
+        left -= share;
+    }
+    0.0
+}
+
+fn recorded(count: usize) -> Vec<u8> {
+    let file = GRADIENTS.iter().find(|file| file.name == RECORDED).expect("it is built in");
+    let values = npy::parse(file.name, file.bytes).expect("a test reads every built-in recording");
+    let runs = count.div_ceil(RUN);
+    let last = values.len() / VALUE_LEN - RUN;
+    let start = |run: usize| if runs < 2 { 0 } else { run * last / (runs - 1) * VALUE_LEN };
+    let mut taken: Vec<u8> =
+        (0..runs).flat_map(|run| &values[start(run)..][..RUN * VALUE_LEN]).copied().collect();
+    taken.truncate(count * VALUE_LEN);
+    taken
+}
+
+/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014, doi:10.1145/2714064.2660195).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Uniform in [0, 1).
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// 1 or -1.
+    fn sign(&mut self) -> f32 {
+        if self.next() & 1 == 0 { 1.0 } else { -1.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gradwire::codec::{Params, Split, encode_lane};
+
+    const COUNT: usize = 100_000;
+
+    fn shares(shape: &Shape, split: Split) -> [f64; 4] {
+        let params = Params::new(10, split, 0).unwrap();
+        let values = shape.values(COUNT);
+        assert_eq!(values.len(), COUNT * VALUE_LEN);
+        let mut shares = [0.0; 4];
+        for value in values.as_chunks().0 {
+            shares[encode_lane(u32::from_le_bytes(*value), params).class as usize] += 1.0 / COUNT as f64;
+        }
+        shares
+    }
+
+    #[test]
+    fn classes_have_the_shares_of_the_name_in_both_splits() {
+        for shape in ALL {
+            let Source::Classes(percent) = shape.source else { continue };
+            assert_eq!(percent.iter().sum::<u32>(), 100);
+            for split in [Split::Dense, Split::Paper] {
+                for (share, percent) in shares(&shape, split).into_iter().zip(percent) {
+                    assert!((share - f64::from(percent) / 100.0).abs() < 0.01, "{}: {share}", shape.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_laplace_shape_has_the_zeros_of_its_distribution() {
+        for shape in ALL {
+            let Source::Laplace(mean) = shape.source else { continue };
+            let expected = 1.0 - (-(2f64.powi(-10)) / mean).exp();
+            let [zeros, ..] = shares(&shape, Split::Dense);
+            assert!((zeros - expected).abs() < 0.01, "{}: {zeros}, expected {expected}", shape.name);
+        }
+    }
+
+    #[test]
+    fn every_shape_is_the_same_each_time_and_longer_ones_differ_in_places() {
+        for shape in ALL {
+            assert_eq!(shape.values(1000), shape.values(1000));
+        }
+        let values = RECORDED_SHAPE.values(2 * RUN);
+        assert_ne!(values[..RUN * VALUE_LEN], values[RUN * VALUE_LEN..]);
+    }
+}

@@ -1,0 +1,252 @@
+//! `gradwire simulate` and `gradwire plan`, called as a program would call them.
+
+use std::path::Path;
+
+use clap::Parser;
+use gradwire_testbench::cmd::{Cli, run};
+use gradwire_testbench::error::{Error, Outcome};
+use serde_json::Value;
+
+fn gradwire(args: &[&str]) -> Result<(Outcome, String), Error> {
+    let cli = Cli::try_parse_from([&["gradwire"], args].concat())
+        .map_err(|error| Error::Usage(error.to_string()))?;
+    let mut out = Vec::new();
+    let outcome = run(&cli, &mut out)?;
+    Ok((outcome, String::from_utf8(out).unwrap()))
+}
+
+fn json(args: &[&str]) -> Value {
+    let (outcome, text) = gradwire(args).unwrap();
+    assert_eq!(outcome, Outcome::Held);
+    serde_json::from_str(&text).unwrap()
+}
+
+fn file(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn every_run_is_compared_with_f32_and_16_bits() {
+    let report = json(&[
+        "simulate",
+        "--model",
+        "vgg16,resnet101",
+        "--mechanism",
+        "ring,mc+agg,hier-ring:4",
+        "--compress",
+        "in-nic:b10",
+        "--compress",
+        "on-host:4/3@5,5",
+        "--sweep",
+        "workers=8..32",
+        "--mtu",
+        "1500",
+        "--json",
+    ]);
+    let runs = report["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 2 * 3 * 4 * 3);
+    for runs in runs.chunks(4) {
+        assert_eq!(runs[0]["compression"], "f32");
+        assert_eq!(runs[1]["compression"], "16bit");
+        for run in runs {
+            let time = run["iteration_s"].as_f64().unwrap();
+            for (gain, baseline) in [("gain_f32", &runs[0]), ("gain_16bit", &runs[1])] {
+                let expected = baseline["iteration_s"].as_f64().unwrap() / time;
+                assert!((run[gain].as_f64().unwrap() - expected).abs() < 1e-12);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_option_is_taken() {
+    let report = json(&[
+        "simulate",
+        "--mechanism",
+        "ps,ring",
+        "--workers",
+        "8",
+        "--servers",
+        "2",
+        "--assign",
+        "round-robin",
+        "--no-barrier",
+        "--message",
+        "2.5M",
+        "--latency",
+        "5us",
+        "--link",
+        "3=1G",
+        "--racks",
+        "4:2",
+        "--jitter",
+        "0.1",
+        "--seed",
+        "7",
+        "--late",
+        "1=10ms",
+        "--compute",
+        "2",
+        "--layers",
+        "2",
+        "--layer",
+        "1M,1G",
+        "--calibrated",
+        "--sweep",
+        "bandwidth=10G,25G",
+        "--json",
+    ]);
+    assert_eq!(report["runs"].as_array().unwrap().len(), 2 * 2 * 2);
+    json(&["simulate", "--mechanism", "ring", "--pipelined", "--full", "--workers", "4", "--json"]);
+    json(&["simulate", "--mechanism", "mc+agg", "--cut-through", "--json"]);
+    json(&["simulate", "--mechanism", "ring", "--compress", "on-host:b8@measured", "--json"]);
+    json(&[
+        "simulate",
+        "--model",
+        &file("models/vgg16.csv"),
+        "--forward",
+        "1s",
+        "--backward",
+        "2s",
+        "--json",
+    ]);
+}
+
+#[test]
+fn what_cannot_be_simulated_is_refused() {
+    for args in [
+        &["--model", "alexnet"][..],
+        &["--mechanism", "star"],
+        &["--mechanism", "butterfly", "--workers", "12"],
+        &["--mechanism", "hier-agg:5", "--workers", "12"],
+        &["--workers", "0"],
+        &["--bandwidth", "0"],
+        &["--link", "99=1G"],
+        &["--racks", "0:2"],
+        &["--racks", "4:-1"],
+        &["--jitter", "-1"],
+        &["--jitter", "NaN"],
+        &["--compute", "0"],
+        &["--compress", "zip"],
+        &["--compress", "on-host:4@measured"],
+        &["--compress", "in-nic:1e-300"],
+        &["--compress", "on-host:4@1e-300,1"],
+        &["--bandwidth", "1"],
+        &["--racks", "4:1e300"],
+        &["--compute", "1e-300"],
+        &["--layers", "1", "--layer", "1000T,1"],
+        &["--layers", "4000000000"],
+        &["--sweep", "workers"],
+        &["--sweep", "moon=1..2"],
+        &["--sweep", "workers=9..8"],
+        &["--trace", "/nonexistent"],
+        &["--plot", "plot.gif", "--mechanism", "ring"],
+    ] {
+        let args = [&["simulate"], args].concat();
+        assert!(gradwire(&args).is_err(), "{args:?}");
+    }
+}
+
+#[test]
+fn damaged_models_are_refused() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("damaged-{}.csv", std::process::id()));
+    for text in [
+        "",
+        "name,values\np,1\n",
+        "name,values,forward_flops\n",
+        "name,values,forward_flops\np,x,1\n",
+        "name,values,forward_flops\np,18446744073709551615,1\n",
+    ] {
+        std::fs::write(&path, text).unwrap();
+        assert!(gradwire(&["simulate", "--model", path.to_str().unwrap()]).is_err(), "{text:?}");
+        assert!(
+            gradwire(&["plan", path.to_str().unwrap(), "--nodes", "4", "--bound", "10"]).is_err(),
+            "{text:?}"
+        );
+    }
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn the_recorded_trace_simulates() {
+    let trace = file("recorder/cnn.trace.jsonl");
+    let report = json(&["simulate", "--trace", &trace, "--mechanism", "ps", "--bandwidth", "1G", "--json"]);
+    let run = &report["runs"][0];
+    // The network's architecture: three convolutions, their normalisation and two dense layers.
+    let values = [(3, 32), (32, 64), (64, 128)].map(|(from, to)| 9 * from * to + 3 * to).iter().sum::<u64>()
+        + (2048 + 1) * 512
+        + (512 + 1) * 10;
+    assert_eq!(run["sent_bytes"], 4 * values);
+    assert_eq!(run["model"], "cnn.trace");
+}
+
+#[test]
+fn published_prints_every_cell_and_the_claims_that_do_not_reproduce() {
+    let report = json(&["simulate", "published", "--json"]);
+    assert_eq!(report["cells"].as_array().unwrap().len(), 101);
+    let claims = report["claims"].as_array().unwrap();
+    let not: Vec<&str> = claims
+        .iter()
+        .filter(|claim| claim["reproduces"] == false)
+        .map(|claim| claim["claim"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        not,
+        [
+            "the ring beats multicast and aggregation at every bandwidth",
+            "Fig. 8: on VGG-16 the ring is 2x multicast and aggregation at 4 workers, 1.3x at 32",
+            "a parameter server does not gain from message pipelining",
+        ]
+    );
+    assert_eq!(claims.len(), not.len() + 5);
+    let (_, text) = gradwire(&["simulate", "published"]).unwrap();
+    assert!(text.contains("do NOT reproduce") && text.contains("85 of 85 judged cells reproduce"));
+}
+
+/// The plots of the documentation are what the code draws.
+#[test]
+fn the_committed_plots_are_current() {
+    let folder =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("gradwire-plots-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (_, written) = gradwire(&["simulate", "figures", folder.to_str().unwrap()]).unwrap();
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let page = std::fs::read_to_string(docs.join("simulator.md")).unwrap();
+    for path in written.lines().map(Path::new) {
+        let name = path.file_name().unwrap();
+        let (new, committed) =
+            (std::fs::read(path).unwrap(), std::fs::read(docs.join("plots").join(name)).unwrap());
+        assert!(new == committed, "{name:?} is stale: gradwire simulate figures docs/plots");
+        assert!(page.contains(&format!("plots/{}", name.to_str().unwrap())), "{name:?} is not on the page");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_plot_is_written_as_svg() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("gradwire-{}.svg", std::process::id()));
+    for sweep in [&["--sweep", "workers=8,16"][..], &[]] {
+        let plot = ["simulate", "--mechanism", "ring", "--plot", path.to_str().unwrap()];
+        let (outcome, _) = gradwire(&[&plot, sweep].concat()).unwrap();
+        assert_eq!(outcome, Outcome::Held);
+        assert!(std::fs::read_to_string(&path).unwrap().starts_with("<svg"));
+    }
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn a_measured_profile_can_be_planned_with() {
+    let (_, profile) = gradwire(&["plan", "profile", "--bounds", "10,6"]).unwrap();
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("gradwire-{}.toml", std::process::id()));
+    std::fs::write(&path, profile).unwrap();
+    let profile = path.to_str().unwrap();
+    let plan =
+        json(&["plan", "resnet101", "--nodes", "7", "--strategy", "ps", "--profile", profile, "--json"]);
+    assert_eq!(plan["tensors"].as_array().unwrap().len(), 344);
+    assert!(plan["gain_f32"].as_f64().unwrap() >= 1.0);
+    let (_, text) = gradwire(&["plan", "vgg16", "--nodes", "4", "--profile", profile, "--in-nic"]).unwrap();
+    assert!(text.contains("compression pays") || text.contains("compression does not pay"), "{text}");
+    std::fs::write(&path, "send = [[1.0, 2.0]]\ncodecs = []\n").unwrap();
+    assert!(gradwire(&["plan", "vgg16", "--nodes", "4", "--profile", profile]).is_err());
+    std::fs::remove_file(&path).unwrap();
+}
