@@ -137,3 +137,39 @@ impl Kernel {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::{encode_payload, max_encoded_len};
+    use std::vec;
+    use std::vec::Vec;
+
+    /// Or the tests of all available kernels would pass without the one that they are for.
+    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+    #[test]
+    fn every_aarch64_has_neon() {
+        assert_eq!(Kernel::detect().name(), "neon");
+    }
+
+    /// The first, second and last value of every exponent and sign: random mantissas hardly ever lie on a border.
+    #[test]
+    fn classes_begin_and_end_where_they_should() {
+        let bits = (0..512u32).flat_map(|top| [0, 1, 0x7f_ffff].map(|mantissa| top << 23 | mantissa));
+        let values: Vec<u8> = bits.flat_map(u32::to_le_bytes).collect();
+        let mut expected = vec![0; max_encoded_len(values.len())];
+        let mut groups = expected.clone();
+        for b in Params::MIN_B..=Params::MAX_B {
+            for k in b.saturating_sub(7)..=b {
+                for x in [Params::MIN_SCALE, -1, 0, i8::MAX] {
+                    let params = Params::from_exponents(b, k, x).unwrap();
+                    let len = encode_payload(&values, &mut expected, params).unwrap();
+                    for kernel in Kernel::available() {
+                        assert_eq!(kernel.encode(&values, &mut groups, params), Ok(len), "{}", kernel.name());
+                        assert_eq!(groups[..len], expected[..len], "{} {params:?}", kernel.name());
+                    }
+                }
+            }
+        }
+    }
+}
