@@ -14,6 +14,7 @@ use gradwire::error::RulesError;
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Rule, Rules};
 use gradwire::verdict::Verdict;
+use gradwire::wire::frame::MAX_LINK_LEN;
 
 use crate::capture::{Capture, Frame};
 
@@ -25,8 +26,6 @@ const SETS: usize = 64;
 /// So many hosts have an engine of their own; further ones share the engine of MAC address zero. It bounds
 /// the memory that a capture with made-up addresses can ask for.
 const MAX_HOSTS: usize = 256;
-/// Ethernet header with two VLAN tags: what a restored frame may have besides its IP packet.
-const MAX_LINK_LEN: usize = 22;
 
 /// The one rule that a replay uses, the mark of compressed frames, and the kernel.
 #[derive(Clone, Debug)]

@@ -1,5 +1,5 @@
-//! The loops that all kernels share: whole steps straight from and to the payload, the ends of payloads
-//! through a padded block.
+//! The loops that kernels share: whole steps straight from and to the payload, and the ends of payloads, where a
+//! whole step or window is not there.
 //!
 //! `#[inline(always)]`: each is compiled into the kernel that calls it, with that kernel's instructions.
 
