@@ -34,6 +34,7 @@ pub mod codec;
 pub mod engine;
 pub mod error;
 pub mod flow;
+pub mod forward;
 pub mod kernels;
 pub mod rules;
 pub mod verdict;

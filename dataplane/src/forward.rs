@@ -1,0 +1,203 @@
+//! Receive, engine, transmit: frames between two ports, in batches. What every driver runs; a driver itself is
+//! a [`Device`].
+//!
+//! ```text
+//!          receive              transmit
+//!   host ──────────► Egress ──────────────► network
+//!   host ◄────────── Ingress ◄───────────── network
+//!          transmit              receive
+//! ```
+//!
+//! Buffers are handed over, never copied: an untouched frame leaves in the buffer that it came in, a changed one in
+//! a spare, and the buffer that it came in is the next spare.
+
+use crate::engine::{Egress, Ingress, Millis};
+use crate::kernels::Kernel;
+use crate::rules::Rules;
+use crate::verdict::Verdict;
+
+/// One of the two ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum Port {
+    /// Towards the host: its frames are compressed.
+    Host,
+    /// Towards the wire: its frames are restored.
+    Network,
+}
+
+impl Port {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Host, Self::Network];
+
+    /// The port on the other side.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Host => Self::Network,
+            Self::Network => Self::Host,
+        }
+    }
+}
+
+/// A buffer that holds a frame at its start. Whoever has the value has the memory.
+pub trait Buffer {
+    /// The frame: Ethernet II, without FCS.
+    fn frame(&self) -> &[u8];
+
+    /// The whole memory: at least the MTU and [`crate::wire::frame::MAX_LINK_LEN`] bytes.
+    fn room(&mut self) -> &mut [u8];
+
+    /// The first `len` bytes are the frame now; `len` is at most the length of the room.
+    fn set_len(&mut self, len: usize);
+}
+
+/// Two ports and the buffers that circulate between them. No call waits.
+pub trait Device {
+    /// Its buffers.
+    type Buffer: Buffer;
+
+    /// The next frame that a port received.
+    fn receive(&mut self, from: Port) -> Option<Self::Buffer>;
+
+    /// Queues a frame for sending.
+    ///
+    /// # Errors
+    /// The buffer, where a port has no room for it or no link.
+    fn transmit(&mut self, to: Port, frame: Self::Buffer) -> Result<(), Self::Buffer>;
+
+    /// A buffer that nobody uses. None where all are under way.
+    fn take(&mut self) -> Option<Self::Buffer>;
+
+    /// Takes back a buffer that is not sent.
+    fn release(&mut self, buffer: Self::Buffer);
+
+    /// Tells a port that frames were queued: once a batch.
+    fn kick(&mut self, to: Port);
+}
+
+/// What happened to frames of one port outside the engines; the counts wrap at 2^64.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Losses {
+    /// Dropped: the other port's queue was full, or its link gone.
+    pub no_queue: u64,
+    /// No buffer was free to write their replacement to: compressed frames were dropped, others left as they
+    /// were. The engine counts both.
+    pub no_buffer: u64,
+}
+
+/// Both engines between two ports. At most `SETS * 8` TCP flows; `SETS` is a power of two.
+#[derive(Debug)]
+pub struct Forwarder<const SETS: usize> {
+    egress: Egress<SETS>,
+    ingress: Ingress,
+    /// By port of reception.
+    losses: [Losses; 2],
+}
+
+impl<const SETS: usize> Forwarder<SETS> {
+    /// Engines with an empty flow table, for IP packets of at most `mtu` bytes; `seed` keys the flow table's
+    /// hash and should be random.
+    #[must_use]
+    pub fn new(rules: Rules, kernel: Kernel, mtu: u16, seed: u64) -> Self {
+        let ingress = Ingress::new(rules.clone(), kernel, mtu);
+        Self { egress: Egress::new(rules, kernel, seed), ingress, losses: [Losses::default(); 2] }
+    }
+
+    /// Takes at most `budget` frames that `from` received to the other port; how many there were.
+    ///
+    /// Frames keep their order. One that finds no room at the other port is dropped and counted, as a
+    /// switch would.
+    pub fn forward<D: Device>(&mut self, device: &mut D, from: Port, budget: usize, now: Millis) -> usize {
+        let mut spare = None;
+        let mut received = 0;
+        let mut queued = false;
+        while received < budget
+            && let Some(frame) = device.receive(from)
+        {
+            received += 1;
+            if spare.is_none() {
+                spare = device.take();
+            }
+            let room = match &mut spare {
+                Some(spare) => spare.room(),
+                None => {
+                    count(&mut self.losses_mut(from).no_buffer);
+                    &mut []
+                }
+            };
+            let verdict = match from {
+                Port::Host => self.egress.process(frame.frame(), room, now),
+                Port::Network => self.ingress.process(frame.frame(), room),
+            };
+            let sent = match verdict {
+                Verdict::Untouched(_) => frame,
+                Verdict::Dropped(_) => {
+                    device.release(frame);
+                    continue;
+                }
+                Verdict::Changed { len, .. } => {
+                    // Always there: without room an engine changes nothing.
+                    let Some(mut changed) = spare.replace(frame) else { continue };
+                    changed.set_len(len);
+                    changed
+                }
+            };
+            match device.transmit(from.other(), sent) {
+                Ok(()) => queued = true,
+                Err(refused) => {
+                    count(&mut self.losses_mut(from).no_queue);
+                    device.release(refused);
+                }
+            }
+        }
+        if let Some(spare) = spare {
+            device.release(spare);
+        }
+        if queued {
+            device.kick(from.other());
+        }
+        received
+    }
+
+    /// The engine of the host's frames.
+    #[must_use]
+    pub const fn egress(&self) -> &Egress<SETS> {
+        &self.egress
+    }
+
+    /// The engine of the network's frames.
+    #[must_use]
+    pub const fn ingress(&self) -> &Ingress {
+        &self.ingress
+    }
+
+    /// What happened to frames of `from` outside the engines.
+    #[must_use]
+    pub const fn losses(&self, from: Port) -> Losses {
+        let [host, network] = self.losses;
+        match from {
+            Port::Host => host,
+            Port::Network => network,
+        }
+    }
+
+    const fn losses_mut(&mut self, from: Port) -> &mut Losses {
+        let [host, network] = &mut self.losses;
+        match from {
+            Port::Host => host,
+            Port::Network => network,
+        }
+    }
+
+    /// Puts other rules in force in both directions; flows and counters stay.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.egress.set_rules(rules.clone());
+        self.ingress.set_rules(rules);
+    }
+}
+
+const fn count(counter: &mut u64) {
+    *counter = counter.wrapping_add(1);
+}

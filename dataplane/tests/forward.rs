@@ -1,0 +1,230 @@
+//! Receive, engine, transmit, over a device made of queues.
+
+mod common;
+
+use std::collections::VecDeque;
+
+use common::{ACK, Spec, gradient, host_accepts, le_bytes};
+use gradwire::engine::Millis;
+use gradwire::forward::{Buffer, Device, Forwarder, Losses, Port};
+use gradwire::kernels::Kernel;
+use gradwire::rules::{DEFAULT_MARK, Rule, Rules};
+use gradwire::verdict::{Change, DropReason, PassReason};
+
+const MTU: u16 = 1500;
+const NOW: Millis = Millis(0);
+
+#[derive(Debug)]
+struct Memory {
+    /// Which buffer it is.
+    name: usize,
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+impl Buffer for Memory {
+    fn frame(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    fn room(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+
+    fn set_len(&mut self, len: usize) {
+        assert!(len <= self.bytes.len());
+        self.len = len;
+    }
+}
+
+#[derive(Default)]
+struct Queues {
+    free: Vec<Memory>,
+    received: [VecDeque<Memory>; 2],
+    sent: [Vec<Memory>; 2],
+    kicks: [usize; 2],
+    /// How many frames a port takes.
+    depth: usize,
+}
+
+impl Queues {
+    fn new(buffers: usize, depth: usize) -> Self {
+        let memory = |name| Memory { name, bytes: vec![0; 2048], len: 0 };
+        Self { free: (0..buffers).map(memory).collect(), depth, ..Self::default() }
+    }
+
+    /// A frame arrives; which buffer has it.
+    fn arrive(&mut self, at: Port, frame: &[u8]) -> usize {
+        let mut memory = self.free.pop().unwrap();
+        memory.bytes[..frame.len()].copy_from_slice(frame);
+        memory.len = frame.len();
+        let name = memory.name;
+        self.received[at as usize].push_back(memory);
+        name
+    }
+
+    /// What a port sent since it was asked last; its buffers are free again.
+    fn sent(&mut self, by: Port) -> Vec<(usize, Vec<u8>)> {
+        let sent = self.sent[by as usize].drain(..).collect::<Vec<_>>();
+        let frames = sent.iter().map(|memory| (memory.name, memory.frame().to_vec())).collect();
+        self.free.extend(sent);
+        frames
+    }
+}
+
+impl Device for Queues {
+    type Buffer = Memory;
+
+    fn receive(&mut self, from: Port) -> Option<Memory> {
+        self.received[from as usize].pop_front()
+    }
+
+    fn transmit(&mut self, to: Port, frame: Memory) -> Result<(), Memory> {
+        let queue = &mut self.sent[to as usize];
+        if queue.len() == self.depth {
+            return Err(frame);
+        }
+        queue.push(frame);
+        Ok(())
+    }
+
+    fn take(&mut self) -> Option<Memory> {
+        self.free.pop()
+    }
+
+    fn release(&mut self, buffer: Memory) {
+        self.free.push(buffer);
+    }
+
+    fn kick(&mut self, to: Port) {
+        self.kicks[to as usize] += 1;
+    }
+}
+
+fn forwarder() -> Forwarder<2> {
+    let rules = Rules::new(&[Rule::DEFAULT], DEFAULT_MARK).unwrap();
+    Forwarder::new(rules, Kernel::detect(), MTU, 1)
+}
+
+fn segment(number: u32) -> Spec {
+    Spec::tcp(1000 + 400 * number, ACK, &le_bytes(&gradient(100)))
+}
+
+fn untagged() -> Vec<u8> {
+    Spec { tos: 0, ..segment(0) }.bytes()
+}
+
+#[test]
+fn frames_cross_in_order_in_the_buffers_they_came_in_and_changed_ones_in_the_spare() {
+    let mut device = Queues::new(8, 8);
+    let mut forwarder = forwarder();
+    let segments = [segment(0).bytes(), segment(1).bytes()];
+    let syn = device.arrive(Port::Host, &segment(0).syn(1000).bytes());
+    let first = device.arrive(Port::Host, &segments[0]);
+    let other = device.arrive(Port::Host, &untagged());
+    device.arrive(Port::Host, &segments[1]);
+    assert_eq!(forwarder.forward(&mut device, Port::Host, 64, NOW), 4);
+    let wire = device.sent(Port::Network);
+    assert_eq!(device.kicks, [0, 1]);
+    assert_eq!(wire.len(), 4);
+    assert_eq!(wire[0], (syn, segment(0).syn(1000).bytes()));
+    assert_eq!(wire[2], (other, untagged()));
+    assert_eq!(wire[3].0, first, "the buffer of a frame that was replaced is the next spare");
+    assert_eq!(forwarder.egress().counters().changed(Change::Compressed), 2);
+    for (sent, (_, on_wire)) in segments.iter().zip([&wire[1], &wire[3]]) {
+        assert!(on_wire.len() < sent.len());
+        assert_eq!(host_accepts(on_wire), None, "only a gradwire can take it");
+    }
+
+    // The wire's other end is the same machine here.
+    for (_, frame) in &wire {
+        device.arrive(Port::Network, frame);
+    }
+    assert_eq!(forwarder.forward(&mut device, Port::Network, 64, NOW), 4);
+    let host = device.sent(Port::Host);
+    assert_eq!(forwarder.ingress().counters().changed(Change::Restored), 2);
+    assert_eq!(host[2].1, untagged());
+    for (frame, (_, restored)) in segments.iter().zip([&host[1], &host[3]]) {
+        let (sent, got) = (host_accepts(frame).unwrap(), host_accepts(restored).unwrap());
+        assert_eq!(sent.len(), got.len());
+        for (sent, got) in sent.chunks_exact(4).zip(got.chunks_exact(4)) {
+            let value = |bytes: &[u8]| f64::from(f32::from_le_bytes(bytes.try_into().unwrap()));
+            assert!((value(sent) - value(got)).abs() < 1.0 / 1024.0);
+        }
+    }
+    assert_eq!(device.free.len(), 8, "every buffer came back");
+    assert_eq!(forwarder.losses(Port::Host), Losses::default());
+    assert_eq!(forwarder.losses(Port::Network), Losses::default());
+}
+
+#[test]
+fn a_budget_ends_a_batch_and_an_idle_port_is_not_kicked() {
+    let mut device = Queues::new(8, 8);
+    let mut forwarder = forwarder();
+    assert_eq!(forwarder.forward(&mut device, Port::Host, 64, NOW), 0);
+    for _ in 0..3 {
+        device.arrive(Port::Host, &untagged());
+    }
+    assert_eq!(forwarder.forward(&mut device, Port::Host, 2, NOW), 2);
+    assert_eq!(forwarder.forward(&mut device, Port::Host, 2, NOW), 1);
+    assert_eq!(forwarder.forward(&mut device, Port::Host, 2, NOW), 0);
+    assert_eq!(device.kicks, [0, 2]);
+    assert_eq!(device.sent(Port::Network).len(), 3);
+}
+
+#[test]
+fn what_a_full_queue_refuses_is_counted_and_its_buffer_is_free_again() {
+    let mut device = Queues::new(8, 1);
+    let mut forwarder = forwarder();
+    for frame in [segment(0).syn(1000).bytes(), segment(0).bytes(), untagged()] {
+        device.arrive(Port::Host, &frame);
+    }
+    assert_eq!(forwarder.forward(&mut device, Port::Host, 64, NOW), 3);
+    assert_eq!(device.sent(Port::Network).len(), 1);
+    assert_eq!(forwarder.losses(Port::Host).no_queue, 2);
+    assert_eq!(device.free.len(), 8);
+}
+
+#[test]
+fn without_a_spare_buffer_frames_leave_as_they_came_and_compressed_ones_are_dropped() {
+    let mut forwarder = forwarder();
+    let mut device = Queues::new(2, 8);
+    device.arrive(Port::Host, &segment(0).syn(1000).bytes());
+    device.arrive(Port::Host, &segment(0).bytes());
+    forwarder.forward(&mut device, Port::Host, 64, NOW);
+    assert_eq!(device.sent(Port::Network)[1].1, segment(0).bytes());
+    assert_eq!(forwarder.egress().counters().passed(PassReason::NoRoom), 1);
+    assert_eq!(forwarder.losses(Port::Host).no_buffer, 2);
+
+    let mut device = Queues::new(2, 8);
+    device.arrive(Port::Host, &segment(1).bytes());
+    forwarder.forward(&mut device, Port::Host, 64, NOW);
+    let compressed = device.sent(Port::Network).remove(0).1;
+    assert_eq!(forwarder.egress().counters().changed(Change::Compressed), 1);
+    let mut device = Queues::new(1, 8);
+    device.arrive(Port::Network, &compressed);
+    assert_eq!(forwarder.forward(&mut device, Port::Network, 64, NOW), 1);
+    assert!(device.sent(Port::Host).is_empty());
+    assert_eq!(forwarder.ingress().counters().dropped(DropReason::NoRoom), 1);
+    assert_eq!(device.free.len(), 1);
+}
+
+#[test]
+fn new_rules_hold_in_both_directions_and_keep_flows() {
+    let mut device = Queues::new(8, 8);
+    let mut forwarder = forwarder();
+    device.arrive(Port::Host, &segment(0).syn(1000).bytes());
+    forwarder.forward(&mut device, Port::Host, 64, NOW);
+    forwarder.set_rules(Rules::new(&[Rule { tos: 0x50, ..Rule::DEFAULT }], 0x60).unwrap());
+    device.sent(Port::Network);
+    let tagged = Spec { tos: 0x50, ..segment(0) }.bytes();
+    device.arrive(Port::Host, &tagged);
+    device.arrive(Port::Host, &segment(1).bytes());
+    forwarder.forward(&mut device, Port::Host, 64, NOW);
+    let wire = device.sent(Port::Network);
+    assert!(wire[0].1.len() < tagged.len());
+    assert_eq!(wire[1].1, segment(1).bytes(), "its type of service means nothing any more");
+    device.arrive(Port::Network, &wire[0].1);
+    forwarder.forward(&mut device, Port::Network, 64, NOW);
+    assert!(host_accepts(&device.sent(Port::Host)[0].1).is_some());
+}
