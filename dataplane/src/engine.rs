@@ -15,8 +15,8 @@ use core::cmp::Ordering;
 use crate::codec::{Params, VALUE_LEN};
 use crate::flow::{FlowTable, Syn};
 use crate::kernels::Kernel;
-use crate::rules::{ECN, Framing, Grid, Rule, Rules};
-use crate::verdict::{Change, Counters, DropReason, PassReason, Verdict};
+use crate::rules::{ECN, Framing, Grid, MAX_RULES, Rule, Rules};
+use crate::verdict::{Change, Counters, DropReason, PassReason, Traffic, Verdict};
 use crate::wire::checksum::Sum;
 use crate::wire::frame::{MIN_FRAME_LEN, Network, Packet, Transport, tcp_flags};
 use crate::wire::rewrite::{Headers, L4Checksum, write_at, write_headers, write_remarked};
@@ -34,13 +34,16 @@ pub struct Egress<const SETS: usize> {
     kernel: Kernel,
     flows: FlowTable<SETS>,
     counters: Counters,
+    /// By the rules' places.
+    traffic: [Traffic; MAX_RULES],
 }
 
 impl<const SETS: usize> Egress<SETS> {
     /// An engine with an empty flow table; `seed` keys its hash and should be random.
     #[must_use]
     pub const fn new(rules: Rules, kernel: Kernel, seed: u64) -> Self {
-        Self { rules, kernel, flows: FlowTable::new(seed), counters: Counters::new() }
+        let (flows, counters) = (FlowTable::new(seed), Counters::new());
+        Self { rules, kernel, flows, counters, traffic: [Traffic::NONE; MAX_RULES] }
     }
 
     /// One frame from the host: Ethernet II, without FCS. Its replacement, where there is one, is written
@@ -56,11 +59,14 @@ impl<const SETS: usize> Egress<SETS> {
         if self.rules.is_mark(network.tos()) {
             return remark(&network, out);
         }
-        let rule = self.rules.find(network.tos()).copied();
+        let rule = self.rules.find_indexed(network.tos()).map(|(index, rule)| (index, *rule));
         if network.may_be_syn() {
             self.learn(&network, rule.is_some(), now);
         }
-        let rule = rule.ok_or(PassReason::NoRule)?;
+        let (index, rule) = rule.ok_or(PassReason::NoRule)?;
+        if let Some(traffic) = self.traffic.get_mut(index) {
+            traffic.count(frame.len());
+        }
         let packet = network.packet()?;
         if rule.framing == Framing::InPlace && packet.extent() == Ordering::Less {
             return remark(&network, out);
@@ -73,7 +79,11 @@ impl<const SETS: usize> Egress<SETS> {
         {
             flow.end();
         }
-        result.map(|len| Verdict::Changed { change: Change::Compressed, len })
+        let len = result?;
+        if let Some(traffic) = self.traffic.get_mut(index) {
+            traffic.count_compressed(frame.len() - len);
+        }
+        Ok(Verdict::Changed { change: Change::Compressed, len })
     }
 
     /// Remembers where a TCP stream starts, tagged or not: applications tag sockets late.
@@ -137,7 +147,7 @@ impl<const SETS: usize> Egress<SETS> {
             return Err(PassReason::OffGrid);
         }
         let new_len = compress(self.kernel, packet, rule, mark, head_len, out)?;
-        flow.compressed(seq);
+        flow.compressed(seq, packet.frame().len() - new_len);
         Ok(new_len)
     }
 
@@ -159,8 +169,19 @@ impl<const SETS: usize> Egress<SETS> {
         &self.rules
     }
 
-    /// Puts other rules in force; flows and counters stay.
+    /// Frames that matched the rule at this place of the list.
+    #[must_use]
+    pub fn traffic(&self, rule: usize) -> Traffic {
+        self.traffic.get(rule).copied().unwrap_or(Traffic::NONE)
+    }
+
+    /// Puts other rules in force; flows and counters stay, but for the traffic of rules that changed.
     pub fn set_rules(&mut self, rules: Rules) {
+        for (place, traffic) in self.traffic.iter_mut().enumerate() {
+            if rules.as_slice().get(place) != self.rules.as_slice().get(place) {
+                *traffic = Traffic::NONE;
+            }
+        }
         self.rules = rules;
     }
 }

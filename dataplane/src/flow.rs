@@ -4,7 +4,7 @@
 //! Only the sending direction is looked at: the peer's ACKs need not carry the tag, so they may
 //! never come by. Time is an argument; it may stand still or jump.
 
-use crate::verdict::PassReason;
+use crate::verdict::{PassReason, Traffic};
 use crate::wire::frame::FlowKey;
 
 pub mod trust;
@@ -101,6 +101,7 @@ pub struct Flow {
     sent: u32,
     seen: Millis,
     trust: Trust,
+    traffic: Traffic,
 }
 
 impl Flow {
@@ -112,6 +113,7 @@ impl Flow {
         sent: 0,
         seen: Millis(0),
         trust: Trust::NEW,
+        traffic: Traffic::NONE,
     };
 
     /// Bytes from sequence number `seq` to the next start of a value: 0 to 3.
@@ -132,6 +134,12 @@ impl Flow {
         self.trust.state()
     }
 
+    /// Its tagged segments with payload; bytes are those of the payloads.
+    #[must_use]
+    pub const fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+
     /// Takes note of a tagged segment that starts at `seq` and has `len` payload bytes, and says whether it may
     /// be compressed. The caller says with [`Flow::compressed`] that it was.
     ///
@@ -140,6 +148,7 @@ impl Flow {
     pub fn send(&mut self, seq: u32, len: u32, now: Millis) -> Result<(), PassReason> {
         self.seen = now;
         self.tagged = true;
+        self.traffic.count(len as usize);
         let first = self.phase != Phase::Open;
         self.phase = self.phase.next(Event::Payload);
         match self.phase {
@@ -163,9 +172,10 @@ impl Flow {
         if self.trust.allows(seq, now) { Ok(()) } else { Err(PassReason::Bypassed) }
     }
 
-    /// The segment at `seq` that [`Flow::send`] allowed left compressed.
-    pub fn compressed(&mut self, seq: u32) {
+    /// The segment at `seq` that [`Flow::send`] allowed left compressed, `saved` bytes shorter.
+    pub const fn compressed(&mut self, seq: u32, saved: usize) {
         self.trust.compressed(seq);
+        self.traffic.count_compressed(saved);
     }
 
     /// FIN or RST was sent.

@@ -133,8 +133,13 @@ impl Rules {
     /// The first rule that matches this type of service.
     #[must_use]
     pub fn find(&self, tos: u8) -> Option<&Rule> {
-        let index = *self.by_tos.get(usize::from(tos))?;
-        self.list.get(usize::from(index))
+        self.find_indexed(tos).map(|(_, rule)| rule)
+    }
+
+    /// The first rule that matches, and its place in the list.
+    pub(crate) fn find_indexed(&self, tos: u8) -> Option<(usize, &Rule)> {
+        let index = usize::from(*self.by_tos.get(usize::from(tos))?);
+        self.list.get(index).map(|rule| (index, rule))
     }
 
     /// Whether this type of service is the mark of compressed frames.

@@ -220,3 +220,34 @@ impl Default for Counters {
         Self::new()
     }
 }
+
+/// Tagged frames, and what compression saved on them; the counts wrap at 2^64.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Traffic {
+    /// Frames, compressed or not.
+    pub frames: u64,
+    /// Their bytes, before compression.
+    pub bytes: u64,
+    /// Frames that left compressed.
+    pub compressed: u64,
+    /// Bytes by which those got shorter.
+    pub saved: u64,
+}
+
+impl Traffic {
+    /// Nothing yet.
+    pub const NONE: Self = Self { frames: 0, bytes: 0, compressed: 0, saved: 0 };
+
+    /// Counts one frame of `bytes` bytes.
+    pub(crate) const fn count(&mut self, bytes: usize) {
+        self.frames = self.frames.wrapping_add(1);
+        self.bytes = self.bytes.wrapping_add(bytes as u64);
+    }
+
+    /// The frame counted last left compressed, shorter by `saved` bytes.
+    pub(crate) const fn count_compressed(&mut self, saved: usize) {
+        self.compressed = self.compressed.wrapping_add(1);
+        self.saved = self.saved.wrapping_add(saved as u64);
+    }
+}

@@ -29,7 +29,7 @@ fn send(table: &mut FlowTable<1>, seq: u32, now: u64) -> Result<(), PassReason> 
     let flow = table.find(&key(0)).ok_or(PassReason::GridUnknown)?;
     let result = flow.send(seq, MSS, Millis(now));
     if result.is_ok() {
-        flow.compressed(seq);
+        flow.compressed(seq, 1);
     }
     result
 }
@@ -228,7 +228,7 @@ fn only_what_was_compressed_is_evidence() {
         let seq = 1 + segment * 2 * UNIT;
         let flow = table.find(&key(0)).unwrap();
         assert_eq!(flow.send(seq, UNIT, Millis(0)), Ok(()));
-        flow.compressed(seq);
+        flow.compressed(seq, 1);
         assert_eq!(flow.send(seq + UNIT, UNIT, Millis(0)), Ok(()));
         assert_eq!(flow.send(seq + UNIT, UNIT, Millis(0)), Err(PassReason::Resent));
     }
@@ -271,7 +271,7 @@ proptest! {
             let seq = isn.wrapping_add(1).wrapping_add(offset);
             let flow = table.find(&key(0)).unwrap();
             if flow.send(seq, len, Millis(now)).is_ok() {
-                flow.compressed(seq);
+                flow.compressed(seq, 1);
                 prop_assert!(highest.is_none_or(|highest| offset >= highest));
             }
             highest = highest.max(Some(offset + len));

@@ -7,7 +7,7 @@ use gradwire::codec::{Params, Split};
 use gradwire::engine::{Egress, Ingress, Millis};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule, Rules};
-use gradwire::verdict::{Change, PassReason, Verdict};
+use gradwire::verdict::{Change, PassReason, Traffic, Verdict};
 use gradwire::wire::frame::MAX_LINK_LEN;
 use proptest::prelude::*;
 
@@ -372,4 +372,46 @@ fn a_hosts_own_short_frame_is_not_taken_for_a_compressed_one() {
         assert_eq!(verdict, Verdict::Untouched(PassReason::NotCompressed));
         assert_eq!(host, wire);
     }
+}
+
+#[test]
+fn a_flow_and_a_rule_tell_what_they_saved() {
+    let values = le_bytes(&gradient(100));
+    let spec = Spec { vlans: vec![(0x8100, 0x6005)], ..Spec::tcp(1000, ACK, &values) };
+    let other = Rule { tos: 0x50, ..Rule::DEFAULT };
+    let rules = Rules::new(&[other, Rule::DEFAULT], DEFAULT_MARK).unwrap();
+    let mut engine = Egress::<2>::new(rules, Kernel::detect(), 1);
+    let (syn, first) = (spec.syn(1000).bytes(), spec.bytes());
+    assert_eq!(egress(&mut engine, &syn).1, syn);
+    let (_, sent) = egress(&mut engine, &first);
+    let saved = (first.len() - sent.len()) as u64;
+    assert!(saved > 0);
+    assert_eq!(egress(&mut engine, &first).0, Verdict::Untouched(PassReason::Resent));
+
+    let (key, flow) = engine.flows().iter().next().unwrap();
+    assert_eq!(key.to_string(), "10.40.0.1:40000 > 10.40.0.2:5400 vlan 5");
+    let expected = Traffic { frames: 2, bytes: 800, compressed: 1, saved };
+    assert_eq!(*flow.traffic(), expected);
+    let expected = Traffic { frames: 3, bytes: (syn.len() + 2 * first.len()) as u64, compressed: 1, saved };
+    assert_eq!(engine.traffic(1), expected);
+    assert_eq!(engine.traffic(0), Traffic::NONE);
+
+    // The rule stays where it was; the one before it does not.
+    engine.set_rules(Rules::new(&[Rule { udp_offset: 8, ..other }, Rule::DEFAULT], DEFAULT_MARK).unwrap());
+    assert_eq!(engine.traffic(1), expected);
+    engine.set_rules(Rules::new(&[Rule::DEFAULT], DEFAULT_MARK).unwrap());
+    assert_eq!(engine.traffic(1), Traffic::NONE);
+}
+
+#[test]
+fn a_key_tells_both_ends_of_a_flow_over_ipv6() {
+    let spec = Spec { ip: IpSpec::V6 { extensions: vec![] }, ..Spec::tcp(1000, ACK, &[]) };
+    let mut engine = Egress::<2>::new(rules(Rule::DEFAULT), Kernel::detect(), 1);
+    let (verdict, _) = egress(&mut engine, &spec.syn(1000).bytes());
+    assert_eq!(verdict, Verdict::Untouched(PassReason::TcpFlags));
+    let (key, _) = engine.flows().iter().next().unwrap();
+    assert_eq!(
+        key.to_string(),
+        "[fd01:203:405:607:809:a0b:c0d:e0f]:40000 > [fd11:1213:1415:1617:1819:1a1b:1c1d:1e1f]:5400"
+    );
 }

@@ -5,6 +5,9 @@
 //! that the frame does not bear out, except the IP length itself: in-place framing makes frames shorter
 //! than that.
 
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
 use super::checksum::Sum;
 use crate::kernels::Kernel;
 use crate::verdict::PassReason;
@@ -287,6 +290,42 @@ impl PartialEq for FlowKey {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         self.0.iter().zip(&other.0).fold(0, |differing, (a, b)| differing | (a ^ b)) == 0
+    }
+}
+
+impl FlowKey {
+    /// Source and destination: address and port.
+    #[must_use]
+    pub fn ends(&self) -> [SocketAddr; 2] {
+        let Self([a, b, c, d, rest]) = *self;
+        let addresses = if rest & 1 == 0 {
+            [(a >> 32) as u32, a as u32].map(|bits| IpAddr::V4(Ipv4Addr::from_bits(bits)))
+        } else {
+            [(a, b), (c, d)]
+                .map(|(high, low)| IpAddr::V6(Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low))))
+        };
+        let [source, destination] = addresses;
+        [SocketAddr::new(source, (rest >> 48) as u16), SocketAddr::new(destination, (rest >> 32) as u16)]
+    }
+
+    /// VLAN identifiers, outer first; 0 where there is no tag.
+    #[must_use]
+    pub const fn vlans(&self) -> [u16; 2] {
+        let vlans = self.0[4] >> 8;
+        [(vlans >> 12) as u16 & 0x0fff, vlans as u16 & 0x0fff]
+    }
+}
+
+impl fmt::Display for FlowKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [source, destination] = self.ends();
+        write!(f, "{source} > {destination}")?;
+        for vlan in self.vlans() {
+            if vlan != 0 {
+                write!(f, " vlan {vlan}")?;
+            }
+        }
+        Ok(())
     }
 }
 
