@@ -7,6 +7,7 @@ use std::error::Error;
 use std::fs;
 use std::path::Path;
 
+use etherparse::{IpHeaders, IpNumber, Ipv4Extensions, Ipv4Header, PacketBuilder};
 use gradwire::rules::{Framing, Rule};
 use gradwire_testbench::capture::{Capture, Frame, Writer};
 use gradwire_testbench::frame::View;
@@ -75,9 +76,24 @@ fn main() -> Result<(), Box<dyn Error>> {
         let [host, wire, _] = golden(&bytes);
         let framing = if name.starts_with("routed") { Framing::Routed } else { Framing::InPlace };
         write("frame", name, host)?;
+        if let Some(segment) = View::of(host).and_then(|view| view.segment) {
+            write("clocked", name, &codec::clocked_seed(host, segment.payload.start))?;
+        }
         write("egress", name, &frames::egress_seed(framing, &[host]))?;
         write("ingress", name, &frames::ingress_seed(framing, &[wire]))?;
     }
+
+    // A tunnel: its payload is not the tagged socket's.
+    let mut tunnel = Vec::new();
+    let ip = PacketBuilder::ethernet2([2; 6], [4; 6]).ip(IpHeaders::Ipv4(
+        Ipv4Header {
+            dscp: 10.try_into()?,
+            ..Ipv4Header::new(0, 64, IpNumber::UDP, [10, 0, 0, 1], [10, 0, 0, 2])?
+        },
+        Ipv4Extensions::default(),
+    ));
+    ip.udp(40_000, 4789).write(&mut tunnel, &[0; 200])?;
+    write("egress", "tunnel", &frames::egress_seed(Framing::Routed, &[&tunnel]))?;
 
     for recording in recordings::builtin()? {
         // Values enough for every class, and for a burst that is not whole.

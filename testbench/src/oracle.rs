@@ -18,6 +18,7 @@ pub type Judge = fn(&[u8]);
 /// Every fuzz target: its name under `fuzz/`, and what judges its inputs.
 pub const FUZZED: &[(&str, Judge)] = &[
     ("capture", readers::capture),
+    ("clocked", codec::clocked),
     ("egress", frames::egress),
     ("flows", flows::run),
     ("frame", frames::parse),

@@ -1,10 +1,13 @@
 //! Judges the codec: its laws in `f64`, and that every implementation of it agrees with the definition.
 
 use arbitrary::Unstructured;
+use etherparse::{LaxNetSlice, LaxSlicedPacket};
 use gradwire::burst;
-use gradwire::codec::{self, Class, Params, decode_lane, encode_lane, max_encoded_len};
+use gradwire::burst::Layout;
+use gradwire::codec::{self, Class, Params, Split, decode_lane, encode_lane, max_encoded_len};
 use gradwire::error::{DecodeError, EncodeError};
 use gradwire::kernels::Kernel;
+use gradwire::rules::Rule;
 
 use super::{bound, error};
 
@@ -42,8 +45,12 @@ pub fn values(data: &[u8]) {
     let mut u = Unstructured::new(data);
     let Ok((params, missing)) = u.arbitrary::<(Params, u8)>() else { return };
     let values = u.take_rest();
+    assert_eq!(f64::from(params.bound()), bound(params));
+    let named = [Split::Dense, Split::Paper].map(|split| Params::new(params.b(), split, params.x()));
     for value in values.as_chunks::<4>().0 {
-        laws(u32::from_le_bytes(*value), params);
+        for params in named.into_iter().flatten().chain([params]) {
+            laws(u32::from_le_bytes(*value), params);
+        }
     }
     let room = max_encoded_len(values.len()).saturating_sub(missing.into());
     let groups = encode(values, room, params);
@@ -76,6 +83,81 @@ pub fn groups(data: &[u8]) {
         assert_eq!(encode(&again, max_encoded_len(len), params), Ok(once));
         assert!(used <= max_encoded_len(len));
     }
+}
+
+/// Any bytes as a frame for the clocked model of the NIC: what is before and behind the values is bypassed, values are
+/// coded as the definition says, and come back; or nothing changes, because the type of service is another.
+///
+/// The input of a fuzzer: parameters as `arbitrary` reads them, length of the bypass, number of values (a byte each), frame.
+///
+/// # Panics
+/// The frame on the wire is another, or does not come back.
+pub fn clocked(data: &[u8]) {
+    let mut u = Unstructured::new(data);
+    let Ok((params, bypass, values)) = u.arbitrary::<(Params, u8, u8)>() else { return };
+    let rule = Rule { params, ..Rule::DEFAULT };
+    let layout = Layout { bypass: bypass.into(), values: values.into() };
+    let frame = u.take_rest();
+    let (head, rest) = frame.split_at(layout.bypass.min(frame.len()));
+    let (values, tail) = rest.split_at((4 * layout.values).min(rest.len() / 4 * 4));
+    let room = frame.len() + max_encoded_len(values.len());
+
+    let mut groups = vec![0; max_encoded_len(values.len())];
+    let len = codec::encode_payload(values, &mut groups, params).expect("room for the longest");
+    let coded = [head, &groups[..len], tail].concat();
+    let mut wire = vec![0x55; room];
+    let run = burst::encode_frame(frame, layout, &mut wire, &rule).expect("room for the longest");
+    wire.truncate(run.len);
+    match type_of_service(frame) {
+        Some(tos) if (tos ^ rule.tos) & rule.mask == 0 => assert_eq!(wire, coded),
+        Some(_) => assert_eq!(wire, frame),
+        // Half a header, which says enough for the comparator or not.
+        None => assert!(wire == coded || wire == frame),
+    }
+    let refused = burst::encode_frame(frame, layout, &mut vec![0; run.len.saturating_sub(1)], &rule);
+    assert_eq!(refused.is_err(), run.len > 0);
+
+    // Back, where the values neither end early nor stand where the comparator looks.
+    let tos = type_of_service(frame);
+    let mut out = vec![0xaa; frame.len()];
+    let back = burst::decode_frame(&wire, layout, &mut out, &rule);
+    let whole = values.len() == 4 * layout.values && tos.is_some() && tos == type_of_service(&wire);
+    if wire == coded && wire != frame && whole {
+        let mut decoded = vec![0; values.len()];
+        let used = codec::decode_payload(&groups[..len], &mut decoded, params);
+        assert_eq!(used, Ok(len));
+        assert_eq!(back.map(|run| run.len), Ok(frame.len()));
+        assert_eq!(out, [head, &decoded, tail].concat());
+    }
+    // Any frame may arrive.
+    if let Ok(run) = burst::decode_frame(frame, layout, &mut vec![0; room], &rule) {
+        assert!(run.len <= room);
+    }
+}
+
+/// By `etherparse`; `None` where the IP header is not whole, or something that only one of the two steps over.
+fn type_of_service(frame: &[u8]) -> Option<u8> {
+    const DOUBLE_TAGGED: [u8; 2] = [0x91, 0x00];
+    if [12, 16].iter().any(|at| frame.get(*at..at + 2) == Some(&DOUBLE_TAGGED)) {
+        return None;
+    }
+    let packet = LaxSlicedPacket::from_ethernet(frame).ok().filter(|packet| packet.link_exts.len() <= 2)?;
+    let ethertype_at = 12 + 4 * packet.link_exts.len();
+    // `etherparse` believes the version in the header, the model the EtherType.
+    match (packet.net?, &frame[ethertype_at..ethertype_at + 2]) {
+        (LaxNetSlice::Ipv4(ip), [0x08, 0x00]) => {
+            Some(ip.header().dcp().value() << 2 | ip.header().ecn().value())
+        }
+        (LaxNetSlice::Ipv6(ip), [0x86, 0xdd]) => Some(ip.header().traffic_class()),
+        _ => None,
+    }
+}
+
+/// A seed for the fuzzer of [`clocked`]: a frame whose payload starts at `payload_at`.
+#[must_use]
+pub fn clocked_seed(frame: &[u8], payload_at: usize) -> Vec<u8> {
+    let values = (frame.len() - payload_at) / 4;
+    [&DEFAULT_PARAMS[..], &[payload_at as u8, values.min(255) as u8], frame].concat()
 }
 
 /// A seed for the fuzzer of [`groups`]: what `values` encode to, with default parameters.

@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 
 use arbitrary::{Arbitrary, Unstructured};
-use gradwire::flow::Millis;
-use gradwire::flow::{FlowTable, Syn};
-use gradwire::verdict::PassReason;
+use gradwire::flow::trust::TrustState;
+use gradwire::flow::{FlowTable, Millis, Phase, Syn};
+use gradwire::verdict::{PassReason, Traffic};
 use gradwire::wire::frame::FlowKey;
 
 /// So many flows: more than the table has places.
@@ -40,6 +40,12 @@ enum Event {
     Open {
         flow: u8,
     },
+    /// Segments are compressed and sent again, as by a peer that restores nothing.
+    Refused {
+        flow: u8,
+        segments: u8,
+        len: u16,
+    },
     End {
         flow: u8,
     },
@@ -59,6 +65,7 @@ struct Connection {
     /// One behind the highest sequence number of tagged payload.
     sent: Option<u32>,
     resent: bool,
+    traffic: Traffic,
 }
 
 /// A table of 8 places, two of whose sets would hold [`FLOWS`] flows only in part.
@@ -78,6 +85,13 @@ pub fn run(data: &[u8]) {
     {
         step(&mut table, &mut model, &mut now, event);
         assert!(table.iter().count() <= 16);
+        for (flow, connection) in &model {
+            let Some(entry) = table.find(&key(*flow)) else { continue };
+            assert_eq!(*entry.traffic(), connection.traffic);
+            assert_eq!(entry.phase() == Phase::Closed, connection.ended);
+            assert_eq!(entry.phase() == Phase::Doubtful, connection.doubtful && !connection.ended);
+            assert!(connection.resent || entry.trust() == TrustState::Trusted);
+        }
     }
 }
 
@@ -129,6 +143,15 @@ fn step(table: &mut Table, model: &mut HashMap<u8, Connection>, now: &mut Millis
             payload(table, model, *now, flow, seq, len, compress);
         }
         Event::Jump { flow, seq, len } => payload(table, model, *now, flow % FLOWS, seq, len, true),
+        Event::Refused { flow, segments, len } => {
+            let flow = flow % FLOWS;
+            let len = len % MAX_LEN;
+            let at = model.get(&flow).map_or(0, |connection| connection.sent.unwrap_or(connection.origin));
+            let starts = (0..u32::from(segments)).map(|segment| at.wrapping_add(segment * u32::from(len)));
+            for seq in starts.clone().chain(starts) {
+                payload(table, model, *now, flow, seq, len, true);
+            }
+        }
         Event::End { flow } => {
             let flow = flow % FLOWS;
             if let Some(known) = table.find(&key(flow)) {
@@ -157,6 +180,8 @@ fn payload(
     let Some(entry) = table.find(&key(flow)) else { return };
     let connection = model.get_mut(&flow).expect("the table knows no flow that the model does not");
     let verdict = entry.send(seq, len, now);
+    connection.traffic.frames += 1;
+    connection.traffic.bytes += u64::from(len);
     let end = seq.wrapping_add(len);
     if connection.ended {
         assert_eq!(verdict, Err(PassReason::GridUnknown));
@@ -180,6 +205,8 @@ fn payload(
             assert_eq!(entry.head_len(seq), to_grid as usize);
             if compress {
                 entry.compressed(seq, 1);
+                connection.traffic.compressed += 1;
+                connection.traffic.saved += 1;
             }
         }
         Err(PassReason::Resent) => assert!(again, "nothing was sent before"),

@@ -8,7 +8,7 @@ use gradwire::codec::{self, Params};
 use gradwire::engine::{Egress, Ingress, Millis};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, ECN, Framing, Rule, Rules};
-use gradwire::verdict::{Change, Verdict};
+use gradwire::verdict::{Change, Counters, DropReason, PassReason, Verdict};
 use gradwire::wire::frame::{self as parser, Network};
 
 use super::Tally;
@@ -164,7 +164,26 @@ pub fn egress(data: &[u8]) {
             Verdict::Changed { change: Change::Remarked, .. } => remarked(&rule, frame, &out),
             Verdict::Changed { change, .. } => panic!("egress: {change}"),
         }
+        // The same rules again change nothing.
+        engines[0].set_rules(engines[1].rules().clone());
+        let traffic = engines[0].traffic(0);
+        assert!(traffic.frames <= time as u64 + 1);
+        assert_eq!(traffic.compressed, engines[0].counters().changed(Change::Compressed));
     }
+    assert_eq!(counted(engines[0].counters()), frames.len() as u64);
+    for (key, flow) in engines[0].flows().iter() {
+        let [source, destination] = key.ends();
+        assert!(key.to_string().starts_with(&format!("{source} > {destination}")));
+        assert!(flow.traffic().compressed <= flow.traffic().frames);
+    }
+}
+
+/// Frames, over all outcomes.
+fn counted(counters: &Counters) -> u64 {
+    let changed = Change::ALL.iter().map(|change| counters.changed(*change));
+    let passed = PassReason::ALL.iter().map(|reason| counters.passed(*reason));
+    let dropped = DropReason::ALL.iter().map(|reason| counters.dropped(*reason));
+    changed.chain(passed).chain(dropped).sum()
 }
 
 fn remarked(rule: &Rule, sent: &[u8], out: &[u8]) {
@@ -281,7 +300,9 @@ pub fn ingress(data: &[u8]) {
             Verdict::Changed { change: Change::Restored, .. } => restored(&rule, frame, &out),
             Verdict::Changed { change, .. } => panic!("ingress: {change}"),
         }
+        engines[0].set_rules(engines[1].rules().clone());
     }
+    assert_eq!(counted(engines[0].counters()), frames.len() as u64);
 }
 
 /// A frame that ingress restored: whole and right for a host, and what the definition makes of the wire's bytes.
