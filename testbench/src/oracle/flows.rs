@@ -13,6 +13,10 @@ use gradwire::wire::frame::FlowKey;
 const FLOWS: u8 = 24;
 /// Segments are no longer.
 const MAX_LEN: u16 = 9000;
+/// Segments of one refusal: more than the sample that trust is judged on.
+const MAX_REFUSED: u8 = 72;
+/// Events of one input.
+const MAX_EVENTS: usize = 200;
 
 /// What one direction of a TCP connection sends.
 #[derive(Clone, Copy, Debug, Arbitrary)]
@@ -68,7 +72,7 @@ struct Connection {
     traffic: Traffic,
 }
 
-/// A table of 8 places, two of whose sets would hold [`FLOWS`] flows only in part.
+/// Sixteen places, fewer than [`FLOWS`].
 type Table = FlowTable<2>;
 
 /// Runs events from a fuzzer's bytes, read by `arbitrary`.
@@ -80,9 +84,11 @@ pub fn run(data: &[u8]) {
     let mut table = Box::new(Table::new(u64::arbitrary(&mut u).unwrap_or(0)));
     let mut model: HashMap<u8, Connection> = HashMap::new();
     let mut now = Millis(1 << 40);
-    while let Ok(event) = u.arbitrary::<Event>()
-        && !u.is_empty()
-    {
+    for _ in 0..MAX_EVENTS {
+        let Ok(event) = u.arbitrary::<Event>() else { break };
+        if u.is_empty() {
+            break;
+        }
         step(&mut table, &mut model, &mut now, event);
         assert!(table.iter().count() <= 16);
         for (flow, connection) in &model {
@@ -147,7 +153,8 @@ fn step(table: &mut Table, model: &mut HashMap<u8, Connection>, now: &mut Millis
             let flow = flow % FLOWS;
             let len = len % MAX_LEN;
             let at = model.get(&flow).map_or(0, |connection| connection.sent.unwrap_or(connection.origin));
-            let starts = (0..u32::from(segments)).map(|segment| at.wrapping_add(segment * u32::from(len)));
+            let starts = (0..u32::from(segments % MAX_REFUSED))
+                .map(|segment| at.wrapping_add(segment * u32::from(len)));
             for seq in starts.clone().chain(starts) {
                 payload(table, model, *now, flow, seq, len, true);
             }
