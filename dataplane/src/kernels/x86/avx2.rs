@@ -5,7 +5,7 @@ use core::arch::x86_64::*;
 use super::super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
 use super::super::drive::{Burst, WINDOW_LEN, Window, encode_with};
 use super::super::tables::{BYTE_MASKS, CLOSE_UP, Placing, SPREAD_OUT};
-use super::{borders, load16, load32, store};
+use super::{load16, load32, store};
 use crate::codec::{Params, TAGS_LEN, VALUE_LEN};
 use crate::error::{DecodeError, EncodeError};
 use crate::wire::checksum::Sum;
@@ -73,42 +73,47 @@ fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, Enc
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn stepper(params: Params) -> impl Fn(__m256i, &mut [u8; WINDOW_LEN]) -> usize {
-    let Placing { byte_up, half_up, .. } = Placing::new(params);
-    let borders = _mm256_set1_epi32(borders(params));
-    let byte_up = _mm256_set1_ps(byte_up);
-    let half_up = _mm256_set1_ps(half_up);
+    let (b, h, r) = (params.byte_from(), params.half_from(), params.raw_from());
+    // A lane's bytes 3, 2, 1, 0 are set from these biased exponents on: as many as are kept, but not the same ones.
+    let borders = _mm256_set1_epi32((h << 24 | b << 16 | r << 8 | r) as i32);
+    let raw_from = _mm256_set1_epi32((r << 24) as i32);
+    // `Placing::byte_up` as an exponent, and what `Placing::half_up` is less.
+    let (k, x) = (i32::from(params.k()), i32::from(params.x()));
+    let byte_up = _mm256_set1_epi32((31 + k - x) << 24);
+    let half_less = _mm256_set1_epi32(k << 24);
     let sign_bit = _mm256_set1_epi32(i32::MIN);
     // Byte 3 of each lane, four times.
     let spread =
         _mm256_broadcastsi128_si256(_mm_set_epi8(15, 15, 15, 15, 11, 11, 11, 11, 7, 7, 7, 7, 3, 3, 3, 3));
 
     move |f, room| {
-        let exponent = _mm256_shuffle_epi8(_mm256_slli_epi32::<1>(f), spread);
-        // Per lane, bytes from the top: coded, half or raw, raw, raw.
+        // Without the sign the exponent is in byte 3.
+        let magnitude = _mm256_add_epi32(f, f);
+        let exponent = _mm256_shuffle_epi8(magnitude, spread);
         let kept = _mm256_cmpeq_epi8(_mm256_max_epu8(exponent, borders), exponent);
         let keep = _mm256_movemask_epi8(kept) as u32;
 
-        // Below the byte class subnormals would reach the multiplier; their product is not kept.
-        let coded = _mm256_srai_epi32::<31>(kept);
-        let magnitude = _mm256_and_si256(_mm256_andnot_si256(sign_bit, f), coded);
-        let up = _mm256_blendv_ps(byte_up, half_up, _mm256_castsi256_ps(_mm256_slli_epi32::<8>(kept)));
-        // The truncating conversion is the shift by the exponent.
-        let fraction = _mm256_cvttps_epi32(_mm256_mul_ps(_mm256_castsi256_ps(magnitude), up));
-        let placed = _mm256_or_si256(fraction, _mm256_and_si256(f, sign_bit));
-        let raw = _mm256_castsi256_ps(_mm256_slli_epi32::<24>(kept));
-        let placed = _mm256_blendv_ps(_mm256_castsi256_ps(placed), _mm256_castsi256_ps(f), raw);
+        // Scaled by adding to the exponent: no subnormal reaches a multiplier. What becomes of lanes below the byte
+        // class does not matter; raw lanes become 2^31, which no exponent takes beyond its byte.
+        let magnitude = _mm256_add_epi32(_mm256_min_epu32(magnitude, raw_from), byte_up);
+        let magnitude = _mm256_sub_epi32(magnitude, _mm256_and_si256(kept, half_less));
+        // The truncating conversion is the shift by the exponent. Of 2^31 it makes the negative number that says that it
+        // does not fit: there the value itself is taken.
+        let fraction = _mm256_cvttps_epi32(_mm256_castsi256_ps(_mm256_srli_epi32::<1>(magnitude)));
+        let fraction = _mm256_castsi256_ps(fraction);
+        let placed = _mm256_blendv_ps(fraction, _mm256_castsi256_ps(f), fraction);
+        let placed = _mm256_or_si256(_mm256_castps_si256(placed), _mm256_and_si256(f, sign_bit));
 
-        // t0 is set where an odd number of bits of the nibble's upper three is, t1 is bit 2.
-        let tags = _pext_u32(keep ^ ((keep >> 1 ^ keep >> 2) & 0x2222_2222), 0x6666_6666) as u16;
+        // Three times 0000, 0100, 1100, 1111 has the tag at bits 5 and 3, and no lane's bits meet its neighbour's.
+        let tags = _pext_u64(3 * u64::from(keep), 0x2_aaaa_aaa8) as u16;
         let [low_tags, high_tags] = tags.to_le_bytes();
         let shuffle = both(&CLOSE_UP[usize::from(low_tags)], &CLOSE_UP[usize::from(high_tags)]);
-        let vectors = _mm256_shuffle_epi8(_mm256_castps_si256(placed), shuffle);
+        let vectors = _mm256_shuffle_epi8(placed, shuffle);
         let low_len = (keep as u16).count_ones() as usize;
-        let high_len = (keep >> 16).count_ones() as usize;
         (room[0], room[1]) = (low_tags, high_tags);
         put16(room, TAGS_LEN, _mm256_castsi256_si128(vectors));
         put16(room, TAGS_LEN + low_len, _mm256_extracti128_si256::<1>(vectors));
-        TAGS_LEN + low_len + high_len
+        TAGS_LEN + keep.count_ones() as usize
     }
 }
 
