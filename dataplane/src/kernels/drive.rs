@@ -54,7 +54,7 @@ pub(super) fn encode_with<const STEP: usize, const ROOM: usize, V>(
         let absent_bursts = STEP / BURST_LEN - left.div_ceil(BURST_LEN);
         return Ok(at + step(load_part(part), room) - TAGS_LEN * absent_bursts);
     }
-    // Little room is left: for two bursts, at most.
+    // Less room is left than one step may need.
     let have = groups.len();
     let left = values.get(values.len() - left..).unwrap_or(&[]);
     let rest = groups.get_mut(at..).unwrap_or(&mut []);

@@ -6,7 +6,7 @@ use super::super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
 use super::super::drive::{Burst, WINDOW_LEN, Window, encode_with};
 use super::super::tables::{BYTE_MASKS, CLOSE_UP, Placing, SPREAD_OUT};
 use super::{load16, load32, store};
-use crate::codec::{Params, TAGS_LEN, VALUE_LEN};
+use crate::codec::{BURST_LEN, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
 use crate::error::{DecodeError, EncodeError};
 use crate::wire::checksum::Sum;
 
@@ -47,6 +47,11 @@ impl Avx2 {
     }
 }
 
+/// Two bursts a step share the loop's own instructions.
+const STEP: usize = 2 * BURST_LEN;
+/// A group of at most 34 bytes, and a window.
+const ROOM: usize = MAX_GROUP_LEN + WINDOW_LEN;
+
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn sum(bytes: &[u8]) -> Sum {
     // RFC 1071 §2: of words of 32 bits, whose carries the 64 bits of a sum have room for.
@@ -66,13 +71,31 @@ fn sum(bytes: &[u8]) -> Sum {
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
-    encode_with(values, groups, params, |values| load32(values), |part| load_part(part), stepper(params))
+    let burst = packer(params);
+    encode_with(
+        values,
+        groups,
+        params,
+        |values: &[u8; STEP]| {
+            let (low, high) = values.split_at(BURST_LEN);
+            [low, high].map(|burst| load32(burst.first_chunk().unwrap_or(&[0; BURST_LEN])))
+        },
+        |part| {
+            let (low, high) = part.split_at(part.len().min(BURST_LEN));
+            [load_part(low), load_part(high)]
+        },
+        |[low, high], room: &mut [u8; ROOM]| {
+            let low_len = room.first_chunk_mut().map_or(0, |room| burst(low, room));
+            let high_room = room.get_mut(low_len..).and_then(|room| room.first_chunk_mut());
+            low_len + high_room.map_or(0, |room| burst(high, room))
+        },
+    )
 }
 
 /// From values to groups.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn stepper(params: Params) -> impl Fn(__m256i, &mut [u8; WINDOW_LEN]) -> usize {
+fn packer(params: Params) -> impl Fn(__m256i, &mut [u8; WINDOW_LEN]) -> usize {
     let (b, h, r) = (params.byte_from(), params.half_from(), params.raw_from());
     // A lane's bytes 3, 2, 1, 0 are set from these biased exponents on: as many as are kept, but not the same ones.
     let borders = _mm256_set1_epi32((h << 24 | b << 16 | r << 8 | r) as i32);
@@ -149,7 +172,7 @@ fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Result<usize, Dec
     )
 }
 
-/// Fewer than 8 values, and zeros behind.
+/// At most 8 values, and zeros behind.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn load_part(values: &[u8]) -> __m256i {
