@@ -29,7 +29,7 @@ pub(super) fn encode_with<const STEP: usize, const ROOM: usize, V>(
     params: Params,
     load: impl Fn(&[u8; STEP]) -> V,
     load_part: impl Fn(&[u8]) -> V,
-    step: impl Fn(V, &mut [u8; ROOM]) -> usize,
+    step: impl Fn(&V, &mut [u8; ROOM]) -> usize,
 ) -> Result<usize, EncodeError> {
     let (whole, part) = values.as_chunks();
     let mut whole = whole.iter();
@@ -40,7 +40,7 @@ pub(super) fn encode_with<const STEP: usize, const ROOM: usize, V>(
             && let Some(room) = groups.get_mut(at..at + ROOM).and_then(|groups| groups.first_chunk_mut())
             && let Some(values) = whole.next()
         {
-            at += step(load(values), room);
+            at += step(&load(values), room);
         }
     }
     let left = STEP * whole.len() + part.len();
@@ -52,7 +52,7 @@ pub(super) fn encode_with<const STEP: usize, const ROOM: usize, V>(
     {
         // Zeros leave nothing behind but the tags of absent bursts.
         let absent_bursts = STEP / BURST_LEN - left.div_ceil(BURST_LEN);
-        return Ok(at + step(load_part(part), room) - TAGS_LEN * absent_bursts);
+        return Ok(at + step(&load_part(part), room) - TAGS_LEN * absent_bursts);
     }
     // Less room is left than one step may need.
     let have = groups.len();
@@ -122,12 +122,12 @@ fn decode_end(
     Ok(at + used)
 }
 
-/// Fewer values than a burst, and zeros behind.
+/// Fewer bytes than `N`, and zeros behind.
 #[inline(always)]
-pub(super) fn padded(values: &[u8]) -> Burst {
-    let mut burst = [0; BURST_LEN];
-    copy_start(&mut burst, values);
-    burst
+pub(super) fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut block = [0; N];
+    copy_start(&mut block, bytes);
+    block
 }
 
 /// Copies `from` to the start of `to`, or nothing where it does not fit.

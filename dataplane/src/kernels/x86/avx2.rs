@@ -84,7 +84,7 @@ fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, Enc
             let (low, high) = part.split_at(part.len().min(BURST_LEN));
             [load_part(low), load_part(high)]
         },
-        |[low, high], room: &mut [u8; ROOM]| {
+        |&[low, high], room: &mut [u8; ROOM]| {
             let low_len = room.first_chunk_mut().map_or(0, |room| burst(low, room));
             let high_room = room.get_mut(low_len..).and_then(|room| room.first_chunk_mut());
             low_len + high_room.map_or(0, |room| burst(high, room))
