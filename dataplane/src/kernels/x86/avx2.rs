@@ -54,19 +54,24 @@ const ROOM: usize = MAX_GROUP_LEN + WINDOW_LEN;
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn sum(bytes: &[u8]) -> Sum {
-    // RFC 1071 §2: of words of 32 bits, whose carries the 64 bits of a sum have room for.
-    let low_half = _mm256_set1_epi64x(0xffff_ffff);
-    let (chunks, rest) = bytes.as_chunks();
-    let [mut low, mut high] = [_mm256_setzero_si256(); 2];
-    for chunk in chunks {
-        let words = load32(chunk);
-        low = _mm256_add_epi64(low, _mm256_and_si256(words, low_half));
+    // RFC 1071 §2: of words of 32 bits, whose carries the 64 bits of a sum have room for. Words are added in pairs, 64 bits
+    // wide, and their high halves once more: what these make of the first sum can be taken away again.
+    let [mut pairs, mut high] = [_mm256_setzero_si256(); 2];
+    let mut add = |words| {
+        pairs = _mm256_add_epi64(pairs, words);
         high = _mm256_add_epi64(high, _mm256_srli_epi64::<32>(words));
+    };
+    let (chunks, rest) = bytes.as_chunks();
+    for chunk in chunks {
+        add(load32(chunk));
     }
+    let (words, _) = rest.as_chunks::<4>();
+    add(load_part(words.as_flattened()));
+    let low = _mm256_sub_epi64(pairs, _mm256_slli_epi64::<32>(high));
     let sums = _mm256_add_epi64(low, high);
     let sums = _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
     let sum = _mm_cvtsi128_si64(sums).wrapping_add(_mm_extract_epi64::<1>(sums)) as u64;
-    Sum::from_le_words(sum) + Sum::of(rest)
+    Sum::from_le_words(sum + Sum::part_of_le_word(bytes))
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
