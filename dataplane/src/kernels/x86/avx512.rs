@@ -96,7 +96,7 @@ fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, Enc
 /// From values to groups.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
-fn stepper(params: Params) -> impl Fn(__m512i, &mut [u8; ROOM]) -> usize {
+fn stepper(params: Params) -> impl Fn(&__m512i, &mut [u8; ROOM]) -> usize {
     let Placing { byte_up, half_up, .. } = Placing::new(params);
     let borders = _mm512_set1_epi32(borders(params));
     // The smallest magnitude of each class but zero.
@@ -108,7 +108,7 @@ fn stepper(params: Params) -> impl Fn(__m512i, &mut [u8; ROOM]) -> usize {
     // Byte 3 of each lane, four times.
     let spread = _mm512_broadcast_i32x4(_mm_set_epi8(15, 15, 15, 15, 11, 11, 11, 11, 7, 7, 7, 7, 3, 3, 3, 3));
 
-    move |f, room| {
+    move |&f, room| {
         // The exponent, in byte 3.
         let exponent = _mm512_slli_epi32::<1>(f);
         // Per lane 0000, 1000, 1100 or 1111: zero, byte, half, raw.
