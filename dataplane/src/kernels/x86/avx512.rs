@@ -6,7 +6,7 @@ use core::arch::x86_64::*;
 use super::super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
 use super::super::drive::{Burst, Window, encode_with};
 use super::super::tables::Placing;
-use super::{borders, get_group, load16, put_group, store};
+use super::{get_group, load16, put_group, store};
 use crate::codec::{MAX_GROUP_LEN, Params};
 use crate::error::{DecodeError, EncodeError};
 use crate::wire::checksum::Sum;
@@ -15,6 +15,7 @@ cpufeatures::new!(
     cpu,
     "avx512f",
     "avx512bw",
+    "avx512dq",
     "avx512vl",
     "avx512vbmi",
     "avx512vbmi2",
@@ -91,6 +92,12 @@ fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, Enc
         |part| load_part(part),
         stepper(params),
     )
+}
+
+/// A lane's bytes 3, 2, 1, 0 are kept from these biased exponents on.
+fn borders(params: Params) -> i32 {
+    let (byte, half, raw) = (params.byte_from(), params.half_from(), params.raw_from());
+    (byte << 24 | half << 16 | raw << 8 | raw) as i32
 }
 
 /// From values to groups.
