@@ -232,6 +232,12 @@ impl<const SETS: usize> FlowTable<SETS> {
         Self { sets: [[Flow::VACANT; WAYS]; SETS], seed }
     }
 
+    /// Forgets all flows; `seed` keys the hash from now on.
+    pub fn clear(&mut self, seed: u64) {
+        self.sets.as_flattened_mut().fill(Flow::VACANT);
+        self.seed = seed;
+    }
+
     /// The flow with this key.
     pub fn find(&mut self, key: &FlowKey) -> Option<&mut Flow> {
         self.set(key).iter_mut().find(|flow| flow.key == *key && flow.phase != Phase::Vacant)

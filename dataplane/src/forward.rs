@@ -196,6 +196,13 @@ impl<const SETS: usize> Forwarder<SETS> {
         self.egress.set_rules(rules.clone());
         self.ingress.set_rules(rules);
     }
+
+    /// Forgets flows and counts; rules stay. `seed` keys the flow table's hash from now on.
+    pub fn reset(&mut self, seed: u64) {
+        self.egress.reset(seed);
+        self.ingress.reset();
+        self.losses = [Losses::default(); 2];
+    }
 }
 
 const fn count(counter: &mut u64) {

@@ -9,7 +9,7 @@ use gradwire::engine::{Egress, Ingress};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule, Rules};
 use gradwire::verdict::{Change, PassReason, Traffic, Verdict};
-use gradwire::wire::frame::MAX_LINK_LEN;
+use gradwire::wire::frame::{FlowKey, MAX_LINK_LEN};
 use proptest::prelude::*;
 
 /// A new flow's SYN, then the frame.
@@ -384,4 +384,19 @@ fn a_key_tells_both_ends_of_a_flow_over_ipv6() {
         key.to_string(),
         "[fd01:203:405:607:809:a0b:c0d:e0f]:40000 > [fd11:1213:1415:1617:1819:1a1b:1c1d:1e1f]:5400"
     );
+}
+
+#[test]
+fn a_key_is_written_as_core_writes_addresses() {
+    for zeros in 0..=u8::MAX {
+        // Words that are zero where the bit is set, and of all four lengths elsewhere.
+        let word = |place: u32| if zeros >> place & 1 != 0 { 0u64 } else { 0x1234 >> (4 * (place % 4)) };
+        let half = |from: u32| (from..from + 4).fold(0, |bits, place| bits << 16 | word(place));
+        let key = FlowKey([half(0), half(4), half(4), half(0), 80 << 48 | 5400 << 32 | 1]);
+        let [source, destination] = key.ends();
+        assert_eq!(key.to_string(), format!("{source} > {destination}"));
+        let key = FlowKey([half(0), 0, 0, 0, 1 << 48]);
+        let [source, destination] = key.ends();
+        assert_eq!(key.to_string(), format!("{source} > {destination}"));
+    }
 }

@@ -1,0 +1,247 @@
+//! One virtio-net NIC: reset, negotiation, a receive and a transmit queue (sections 3.1, 4.2.3 and 5.1).
+
+use gradwire::forward::Buffer;
+
+use super::Registers;
+use super::queue::{Queue, QueueMemory, RING, Returned, Writer};
+use crate::board::Faults;
+use crate::buffers::{FrameBuffer, HEADER_LEN, Pool, ROOM};
+
+/// Registers: section 4.2.2.
+mod register {
+    pub(super) const MAGIC: usize = 0x000;
+    pub(super) const VERSION: usize = 0x004;
+    pub(super) const DEVICE: usize = 0x008;
+    pub(super) const DEVICE_FEATURES: usize = 0x010;
+    pub(super) const DEVICE_FEATURES_WORD: usize = 0x014;
+    pub(super) const DRIVER_FEATURES: usize = 0x020;
+    pub(super) const DRIVER_FEATURES_WORD: usize = 0x024;
+    pub(super) const QUEUE: usize = 0x030;
+    pub(super) const QUEUE_LEN_MAX: usize = 0x034;
+    pub(super) const QUEUE_LEN: usize = 0x038;
+    pub(super) const QUEUE_READY: usize = 0x044;
+    pub(super) const QUEUE_NOTIFY: usize = 0x050;
+    pub(super) const INTERRUPT_STATUS: usize = 0x060;
+    pub(super) const INTERRUPT_ACK: usize = 0x064;
+    pub(super) const STATUS: usize = 0x070;
+    /// Low words of the addresses of descriptors, available and used ring; the high words stand behind them.
+    pub(super) const QUEUE_ADDRESSES: [usize; 3] = [0x080, 0x090, 0x0a0];
+    /// MAC address (6 bytes), status (2): section 5.1.4.
+    pub(super) const CONFIG_MAC_STATUS: usize = 0x104;
+}
+
+const MAGIC: u32 = 0x7472_6976;
+/// The interface of virtio 1.0 and later.
+const VERSION: u32 = 2;
+const DEVICE_NET: u32 = 1;
+
+/// Device status: section 2.1.
+const ACKNOWLEDGE: u32 = 1;
+const DRIVER: u32 = 2;
+const DRIVER_OK: u32 = 4;
+const FEATURES_OK: u32 = 8;
+const NEEDS_RESET: u32 = 64;
+
+/// Feature bits 0 to 31: VIRTIO_NET_F_STATUS.
+const FEATURE_STATUS: u32 = 1 << 16;
+/// Feature bits 32 to 63: VIRTIO_F_VERSION_1.
+const FEATURE_VERSION_1: u32 = 1;
+
+const RECEIVE: u32 = 0;
+const TRANSMIT: u32 = 1;
+/// Shorter is no Ethernet frame.
+const MIN_FRAME_LEN: usize = 14;
+
+/// Why a NIC cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(test), derive(defmt::Format))]
+pub enum Unusable {
+    /// There is no virtio device of the version wanted at this address.
+    Absent,
+    /// It is not a NIC.
+    NoNic,
+    /// It wants the interface from before virtio 1.0.
+    Legacy,
+    /// Its queues hold fewer than [`RING`] buffers.
+    QueueTooShort,
+}
+
+/// A NIC.
+#[derive(Debug)]
+pub struct Nic<R> {
+    registers: R,
+    receive: Queue,
+    transmit: Queue,
+    has_status: bool,
+    link: bool,
+    /// The receiver has had buffers.
+    started: bool,
+    faults: Faults,
+}
+
+impl<R: Registers> Nic<R> {
+    /// Takes a device into service; its receive queue has no buffers yet.
+    ///
+    /// # Errors
+    /// It is no NIC that this driver knows.
+    pub fn new(
+        mut registers: R,
+        receive: &'static QueueMemory,
+        transmit: &'static QueueMemory,
+    ) -> Result<Self, Unusable> {
+        use register as at;
+        if registers.read(at::MAGIC) != MAGIC {
+            return Err(Unusable::Absent);
+        }
+        match (registers.read(at::VERSION), registers.read(at::DEVICE)) {
+            (VERSION, DEVICE_NET) => {}
+            (_, DEVICE_NET) => return Err(Unusable::Legacy),
+            (_, 0) => return Err(Unusable::Absent),
+            _ => return Err(Unusable::NoNic),
+        }
+        registers.write(at::STATUS, 0);
+        let mut status = ACKNOWLEDGE | DRIVER;
+        registers.write(at::STATUS, status);
+
+        registers.write(at::DEVICE_FEATURES_WORD, 0);
+        let low = registers.read(at::DEVICE_FEATURES) & FEATURE_STATUS;
+        registers.write(at::DRIVER_FEATURES_WORD, 0);
+        registers.write(at::DRIVER_FEATURES, low);
+        registers.write(at::DRIVER_FEATURES_WORD, 1);
+        registers.write(at::DRIVER_FEATURES, FEATURE_VERSION_1);
+        status |= FEATURES_OK;
+        registers.write(at::STATUS, status);
+        if registers.read(at::STATUS) & FEATURES_OK == 0 {
+            return Err(Unusable::Legacy);
+        }
+
+        for (queue, memory) in [(RECEIVE, receive), (TRANSMIT, transmit)] {
+            registers.write(at::QUEUE, queue);
+            if (registers.read(at::QUEUE_LEN_MAX) as usize) < RING {
+                return Err(Unusable::QueueTooShort);
+            }
+            registers.write(at::QUEUE_LEN, RING as u32);
+            for (offset, address) in at::QUEUE_ADDRESSES.into_iter().zip(memory.addresses()) {
+                registers.write(offset, address as u32);
+                registers.write(offset + 4, (address >> 32) as u32);
+            }
+            registers.write(at::QUEUE_READY, 1);
+        }
+        registers.write(at::STATUS, status | DRIVER_OK);
+        let mut nic = Self {
+            registers,
+            receive: Queue::new(receive, Writer::Device),
+            transmit: Queue::new(transmit, Writer::Driver),
+            has_status: low != 0,
+            link: true,
+            started: false,
+            faults: Faults::default(),
+        };
+        nic.link = nic.read_link();
+        Ok(nic)
+    }
+
+    /// The next frame received. Runts, frames that are too long and what the device may not do are counted and
+    /// skipped, at most a ring's length of them.
+    pub fn receive<const N: usize>(&mut self, pool: &mut Pool<N>) -> Option<FrameBuffer> {
+        for _ in 0..RING {
+            let Ok(Returned { mut buffer, written }) = self.receive.take_back()? else {
+                count(&mut self.faults.violations);
+                continue;
+            };
+            let len = (written as usize).wrapping_sub(HEADER_LEN);
+            // A frame that fills its buffer was cut, or is too long by a few bytes.
+            if (MIN_FRAME_LEN..ROOM).contains(&len) {
+                buffer.set_len(len);
+                return Some(buffer);
+            }
+            let runt = (written as usize) < HEADER_LEN + MIN_FRAME_LEN;
+            count(if runt { &mut self.faults.runts } else { &mut self.faults.oversize });
+            pool.put(buffer);
+        }
+        None
+    }
+
+    /// Queues a frame.
+    ///
+    /// # Errors
+    /// The buffer, where the queue is full or the link gone.
+    pub fn transmit(&mut self, frame: FrameBuffer) -> Result<(), FrameBuffer> {
+        if !self.link {
+            return Err(frame);
+        }
+        let len = frame.frame().len();
+        let memory = frame.into_memory();
+        // Nothing is offloaded: all of the header is zero (section 5.1.6).
+        memory.header = [0; HEADER_LEN];
+        self.transmit.lend(FrameBuffer::new(memory), len)
+    }
+
+    /// Tells the device that frames were queued.
+    pub fn kick(&mut self) {
+        self.registers.write(register::QUEUE_NOTIFY, TRANSMIT);
+    }
+
+    /// Takes back what was sent, gives the receiver buffers, looks after the link, and stops the interrupt.
+    pub fn service<const N: usize>(&mut self, pool: &mut Pool<N>) {
+        // Before anything is looked at: what comes later interrupts again.
+        let interrupt = self.registers.read(register::INTERRUPT_STATUS);
+        if interrupt != 0 {
+            self.registers.write(register::INTERRUPT_ACK, interrupt);
+        }
+        for _ in 0..RING {
+            match self.transmit.take_back() {
+                Some(Ok(returned)) => pool.put(returned.buffer),
+                Some(Err(_)) => count(&mut self.faults.violations),
+                None => break,
+            }
+        }
+        if self.started && self.receive.is_idle() {
+            count(&mut self.faults.overruns);
+        }
+        let mut lent = false;
+        while !self.receive.is_full()
+            && let Some(buffer) = pool.take()
+        {
+            if let Err(buffer) = self.receive.lend(buffer, ROOM) {
+                pool.put(buffer);
+                break;
+            }
+            lent = true;
+        }
+        if lent {
+            self.started = true;
+            self.registers.write(register::QUEUE_NOTIFY, RECEIVE);
+        }
+        let link = self.read_link();
+        if self.link && !link {
+            count(&mut self.faults.links_lost);
+        }
+        self.link = link;
+    }
+
+    /// Whether there is a link.
+    pub const fn link(&self) -> bool {
+        self.link
+    }
+
+    /// What went wrong.
+    pub const fn faults(&self) -> Faults {
+        self.faults
+    }
+
+    /// Sets them to zero.
+    pub fn clear_faults(&mut self) {
+        self.faults = Faults::default();
+    }
+
+    fn read_link(&self) -> bool {
+        let broken = self.registers.read(register::STATUS) & NEEDS_RESET != 0;
+        let status = self.registers.read(register::CONFIG_MAC_STATUS) >> 16;
+        !broken && (!self.has_status || status & 1 != 0)
+    }
+}
+
+const fn count(counter: &mut u32) {
+    *counter = counter.wrapping_add(1);
+}
