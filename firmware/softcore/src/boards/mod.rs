@@ -9,7 +9,7 @@ mod qemu_virt;
 #[cfg(feature = "board-qemu-virt")]
 use qemu_virt::{restart, tick};
 #[cfg(feature = "board-qemu-virt")]
-pub(crate) use qemu_virt::{serial, start};
+pub(crate) use qemu_virt::{exit, serial, start};
 
 #[cfg(feature = "board-litex")]
 mod litex;
