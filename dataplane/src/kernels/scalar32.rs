@@ -5,8 +5,10 @@
 //! what it executes alone. A value below the bound costs a load, a shift and a branch; a decoded group without any
 //! lane, eight stores.
 
+use core::sync::atomic::{Ordering, compiler_fence};
+
 use super::drive::{Burst, WINDOW_LEN, Window, decode_from, encode_with, padded};
-use crate::codec::{BURST_LEN, LANES, Params, TAGS_LEN, VALUE_LEN};
+use crate::codec::{BURST_LEN, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
 use crate::error::{DecodeError, EncodeError};
 use crate::wire::checksum::Sum;
 
@@ -39,16 +41,24 @@ pub(super) fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result
     let (mut at, mut done) = (0, 0);
     // SAFETY: every bit pattern of 32 bytes is an array of 8 `u32`.
     let (before, bursts, _) = unsafe { values.align_to::<Words>() };
-    if before.is_empty() {
-        for burst in bursts {
-            let Some(room) = groups.get_mut(at..).and_then(|groups| groups.first_chunk_mut()) else { break };
-            at += encoder.burst(burst, room);
-            done += BURST_LEN;
+    let mut bursts = if before.is_empty() { bursts } else { &[] };
+    // As many bursts as fit for sure, and again.
+    while let Some(room) = groups.get_mut(at..)
+        && let Some((fitting, left)) = bursts.split_at_checked(bursts.len().min(room.len() / MAX_GROUP_LEN))
+        && !fitting.is_empty()
+    {
+        // SAFETY: there is room for the longest group of each burst, and `burst` writes no more.
+        let mut to = unsafe { Writer::new(room) };
+        for burst in fitting {
+            encoder.burst(burst, &mut to);
         }
+        at += to.written(room);
+        done += BURST_LEN * fitting.len();
+        bursts = left;
     }
     let rest = values.get(done..).unwrap_or(&[]);
     let room = groups.get_mut(at..).unwrap_or(&mut []);
-    let step = |words: Words, room: &mut [u8; WINDOW_LEN]| encoder.called(&words, room);
+    let step = move |words: Words, room: &mut [u8; WINDOW_LEN]| encoder.called(&words, room);
     let len = encode_with(rest, room, params, words, |part| words(&padded(part)), step);
     len.map(|len| at + len).map_err(|_| EncodeError::NoRoom { have })
 }
@@ -84,56 +94,98 @@ impl Encoder {
         }
     }
 
-    /// One burst to the start of `room`; the group's length.
+    /// One group: at most [`MAX_GROUP_LEN`] bytes.
     #[inline(always)]
-    fn burst(&self, values: &Words, room: &mut [u8; WINDOW_LEN]) -> usize {
-        let (mut tags, mut at) = (0, TAGS_LEN);
-        // Written out, so that the compiler sees where each lane can start: at byte 30 at most, which spares checks.
-        self.lane(values[0], 0, room, &mut at, &mut tags);
-        self.lane(values[1], 1, room, &mut at, &mut tags);
-        self.lane(values[2], 2, room, &mut at, &mut tags);
-        self.lane(values[3], 3, room, &mut at, &mut tags);
-        self.lane(values[4], 4, room, &mut at, &mut tags);
-        self.lane(values[5], 5, room, &mut at, &mut tags);
-        self.lane(values[6], 6, room, &mut at, &mut tags);
-        self.lane(values[7], 7, room, &mut at, &mut tags);
-        (room[0], room[1]) = (tags as u8, (tags >> 8) as u8);
-        at
+    fn burst(self, values: &Words, to: &mut Writer) {
+        let tags = to.skip(TAGS_LEN);
+        let [a, b, c, d, e, f, g, h] = *values;
+        let (mut low, mut high) = (0, 0);
+        self.lane(a, 0, to, &mut low);
+        self.lane(b, 2, to, &mut low);
+        self.lane(c, 4, to, &mut low);
+        self.lane(d, 6, to, &mut low);
+        self.lane(e, 0, to, &mut high);
+        self.lane(f, 2, to, &mut high);
+        self.lane(g, 4, to, &mut high);
+        self.lane(h, 6, to, &mut high);
+        tags.fill([low as u8, high as u8]);
     }
 
-    /// As [`Self::burst`], where it is worth its size only once.
+    /// As [`Self::burst`], to the start of `room`, where it is worth its size only once; the group's length.
     #[inline(never)]
-    fn called(&self, values: &Words, room: &mut [u8; WINDOW_LEN]) -> usize {
-        self.burst(values, room)
+    fn called(self, values: &Words, room: &mut [u8; WINDOW_LEN]) -> usize {
+        // SAFETY: there is room for the longest group, and `burst` writes no more.
+        let mut to = unsafe { Writer::new(room) };
+        self.burst(values, &mut to);
+        to.written(room)
     }
 
+    /// One lane: at most 4 bytes. Its tag goes to bit `shift` of `tags`.
     #[inline(always)]
-    fn lane(&self, value: u32, lane: u32, room: &mut [u8; WINDOW_LEN], at: &mut usize, tags: &mut u32) {
+    fn lane(self, value: u32, shift: u32, to: &mut Writer, tags: &mut u32) {
         let value = value.to_le();
         let magnitude = value << 1;
         if magnitude < self.byte_from {
             return;
         }
-        let place = *at;
         let significand = value << 8 | SIGN;
         let exponent = magnitude >> 24;
         if magnitude < self.half_from {
             let vector = significand.wrapping_shr(self.byte_shift.wrapping_sub(exponent));
-            room[place] = (value >> 24 & 0x80 | vector) as u8;
-            *at += 1;
-            *tags |= 1 << (2 * lane);
+            to.put(value >> 24 & 0x80 | vector);
+            *tags |= 1 << shift;
         } else if magnitude < self.raw_from {
             let vector = significand.wrapping_shr(self.half_shift.wrapping_sub(exponent));
-            room[place] = vector as u8;
-            room[place + 1] = (value >> 24 & 0x80 | vector >> 8) as u8;
-            *at += 2;
-            *tags |= 2 << (2 * lane);
+            to.put(vector);
+            to.put(value >> 24 & 0x80 | vector >> 8);
+            *tags |= 2 << shift;
         } else {
-            let [a, b, c, d] = value.to_le_bytes();
-            (room[place], room[place + 1], room[place + 2], room[place + 3]) = (a, b, c, d);
-            *at += 4;
-            *tags |= 3 << (2 * lane);
+            to.put(value);
+            to.put(value >> 8);
+            to.put(value >> 16);
+            to.put(value >> 24);
+            *tags |= 3 << shift;
         }
+    }
+}
+
+/// Bytes one behind the other, as a pointer: an index beside a pointer costs an instruction a byte.
+struct Writer(*mut u8);
+
+impl Writer {
+    /// From the start of `room`.
+    ///
+    /// # Safety
+    /// No more than all of `room` is written, while nobody else uses it.
+    const unsafe fn new(room: &mut [u8]) -> Self {
+        Self(room.as_mut_ptr())
+    }
+
+    /// Appends the lowest byte of `byte`.
+    #[inline(always)]
+    const fn put(&mut self, byte: u32) {
+        // SAFETY: `new` promises that the room is there.
+        unsafe { self.0.write(byte as u8) };
+        self.0 = self.0.wrapping_add(1);
+    }
+
+    /// Leaves out `len` bytes, which the result writes.
+    #[inline(always)]
+    const fn skip(&mut self, len: usize) -> Self {
+        let skipped = Self(self.0);
+        self.0 = self.0.wrapping_add(len);
+        skipped
+    }
+
+    /// Writes what was left out.
+    #[inline(always)]
+    fn fill(mut self, bytes: [u8; TAGS_LEN]) {
+        bytes.into_iter().for_each(|byte| self.put(byte.into()));
+    }
+
+    /// How many bytes were written or left out since the start of `room`.
+    fn written(&self, room: &[u8]) -> usize {
+        self.0.addr() - room.as_ptr().addr()
     }
 }
 
@@ -143,15 +195,24 @@ pub(super) fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Result
     let (mut at, mut done) = (0, 0);
     // SAFETY: every bit pattern of 32 bytes is an array of 8 `u32`, and the other way round.
     let (before, bursts, _) = unsafe { values.align_to_mut::<Words>() };
-    if before.is_empty() {
-        for to in bursts {
-            let Some(window) = groups.get(at..).and_then(|groups| groups.first_chunk()) else { break };
-            at += decoder.burst(window, to);
-            done += BURST_LEN;
+    let mut bursts = if before.is_empty() { bursts } else { &mut [] };
+    // As many bursts as there are groups for sure, and again.
+    while let Some(rest) = groups.get(at..)
+        && let Some((whole, left)) =
+            bursts.split_at_mut_checked(bursts.len().min(rest.len() / MAX_GROUP_LEN))
+        && !whole.is_empty()
+    {
+        // SAFETY: the longest group for each burst is there, and `burst` reads no more.
+        let mut from = unsafe { Reader::new(rest) };
+        done += BURST_LEN * whole.len();
+        for to in whole {
+            decoder.burst(&mut from, to);
         }
+        at += from.read(rest);
+        bursts = left;
     }
     let rest = values.get_mut(done..).unwrap_or(&mut []);
-    let to_bytes = |window: &Window, to: &mut Burst| {
+    let to_bytes = move |window: &Window, to: &mut Burst| {
         let mut words = [0; LANES];
         let len = decoder.called(window, &mut words);
         let (values, _) = to.as_chunks_mut::<VALUE_LEN>();
@@ -215,47 +276,52 @@ impl Decoder {
         }
     }
 
-    /// The group at the start of `window`; its length.
+    /// The next group: at most [`MAX_GROUP_LEN`] bytes.
     #[inline(always)]
-    fn burst(&self, window: &Window, to: &mut Words) -> usize {
-        let tags = u32::from(u16::from_le_bytes([window[0], window[1]]));
-        if tags == 0 {
+    fn burst(self, from: &mut Reader, to: &mut Words) {
+        let (low, high) = (from.take(), from.take());
+        if low | high == 0 {
             *to = [0; LANES];
-            return TAGS_LEN;
+            return;
         }
-        let mut at = TAGS_LEN;
-        // Written out, so that the compiler sees where each lane can start: at byte 30 at most, which spares checks.
-        to[0] = self.lane(tags, window, &mut at);
-        to[1] = self.lane(tags >> 2, window, &mut at);
-        to[2] = self.lane(tags >> 4, window, &mut at);
-        to[3] = self.lane(tags >> 6, window, &mut at);
-        to[4] = self.lane(tags >> 8, window, &mut at);
-        to[5] = self.lane(tags >> 10, window, &mut at);
-        to[6] = self.lane(tags >> 12, window, &mut at);
-        to[7] = self.lane(tags >> 14, window, &mut at);
-        at
+        let [a, b, c, d, e, f, g, h] = to;
+        *a = self.lane(low, 0, from);
+        *b = self.lane(low, 2, from);
+        *c = self.lane(low, 4, from);
+        *d = self.lane(low, 6, from);
+        *e = self.lane(high, 0, from);
+        *f = self.lane(high, 2, from);
+        *g = self.lane(high, 4, from);
+        *h = self.lane(high, 6, from);
     }
 
-    /// As [`Self::burst`], where it is worth its size only once.
+    /// As [`Self::burst`], from the start of `window`, where it is worth its size only once; the group's length.
     #[inline(never)]
-    fn called(&self, window: &Window, to: &mut Words) -> usize {
-        self.burst(window, to)
+    fn called(self, window: &Window, to: &mut Words) -> usize {
+        // SAFETY: the longest group is there, and `burst` reads no more.
+        let mut from = unsafe { Reader::new(window) };
+        self.burst(&mut from, to);
+        from.read(window)
     }
 
-    /// The lane whose tag is the lowest of `tags`.
+    /// The next lane, whose tag is at bit `shift` of `tags`: at most 4 bytes.
     #[inline(always)]
-    fn lane(&self, tags: u32, window: &Window, at: &mut usize) -> u32 {
-        let place = *at;
-        let tag = tags & 3;
-        let value = if tag == 0 {
+    fn lane(self, tags: u32, shift: u32, from: &mut Reader) -> u32 {
+        let value = if tags & 3 << shift == 0 {
             0
-        } else if tag == 1 {
-            *at += 1;
-            let value = BYTES[usize::from(window[place])];
-            if value << 1 == 0 { value } else { value.wrapping_add(self.byte_exponent) }
-        } else if tag == 2 {
-            *at += 2;
-            let vector = u32::from(u16::from_le_bytes([window[place], window[place + 1]]));
+        } else if tags & 2 << shift == 0 {
+            let vector = from.take();
+            let value = BYTES[vector as usize & 0xff];
+            if vector & 0x7f == 0 {
+                // No encoder makes them. The fence, which is no instruction, keeps this a branch that is never taken;
+                // the compiler would rather have four instructions for every lane.
+                compiler_fence(Ordering::SeqCst);
+                value
+            } else {
+                value.wrapping_add(self.byte_exponent)
+            }
+        } else if tags & 1 << shift == 0 {
+            let vector = from.take() | from.take() << 8;
             let (sign, magnitude) = (vector >> 15 << 31, vector & 0x7fff);
             if magnitude == 0 {
                 sign
@@ -265,9 +331,35 @@ impl Decoder {
                 sign | placed.wrapping_add(self.half_exponent).wrapping_sub(shift << MANTISSA)
             }
         } else {
-            *at += 4;
-            u32::from_le_bytes([window[place], window[place + 1], window[place + 2], window[place + 3]])
+            from.take() | from.take() << 8 | from.take() << 16 | from.take() << 24
         };
         value.to_le()
+    }
+}
+
+/// Bytes one behind the other, as a pointer: an index beside a pointer costs an instruction a byte.
+struct Reader(*const u8);
+
+impl Reader {
+    /// From the start of `bytes`.
+    ///
+    /// # Safety
+    /// No more than all of `bytes` is taken.
+    const unsafe fn new(bytes: &[u8]) -> Self {
+        Self(bytes.as_ptr())
+    }
+
+    /// The next byte.
+    #[inline(always)]
+    const fn take(&mut self) -> u32 {
+        // SAFETY: `new` promises that it is there.
+        let byte = unsafe { self.0.read() };
+        self.0 = self.0.wrapping_add(1);
+        byte as u32
+    }
+
+    /// How many were taken since the start of `bytes`.
+    fn read(&self, bytes: &[u8]) -> usize {
+        self.0.addr() - bytes.as_ptr().addr()
     }
 }
