@@ -6,8 +6,10 @@ use heapless::Vec;
 
 use crate::MTU;
 
-/// Bytes for a frame: the MTU and the longest link header, and some to see that a frame was too long.
-pub const ROOM: usize = (MTU as usize + MAX_LINK_LEN).next_multiple_of(4) + 4;
+/// The longest frame.
+pub const MAX_FRAME_LEN: usize = MTU as usize + MAX_LINK_LEN;
+/// Bytes for a frame, and some to see that one was too long.
+pub const ROOM: usize = MAX_FRAME_LEN.next_multiple_of(4) + 4;
 /// Bytes before the frame for what a NIC wants there; virtio-net's header is 12 bytes long.
 pub const HEADER_LEN: usize = 12;
 

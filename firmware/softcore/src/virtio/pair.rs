@@ -27,6 +27,12 @@ impl<R: Registers> Pair<R> {
         pair
     }
 
+    /// How many buffers the devices have.
+    #[cfg(test)]
+    pub(super) fn lent(&self) -> usize {
+        self.host.lent() + self.network.lent()
+    }
+
     const fn nic(&mut self, port: Port) -> (&mut Nic<R>, &mut Pool<BUFFERS>) {
         match port {
             Port::Host => (&mut self.host, &mut self.pool),

@@ -74,6 +74,24 @@ impl QueueMemory {
     }
 }
 
+/// What a device does.
+#[cfg(test)]
+impl QueueMemory {
+    pub(super) fn write_used(&self, place: u16, id: u32, written: u32) {
+        let [to_id, to_written] = &self.used.ring[usize::from(place)];
+        to_id.store(id, Ordering::Relaxed);
+        to_written.store(written, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_used_index(&self, index: u16) {
+        self.used.index.store(index, Ordering::Release);
+    }
+
+    pub(super) fn used_index(&self) -> u16 {
+        self.used.index.load(Ordering::Relaxed)
+    }
+}
+
 impl Default for QueueMemory {
     fn default() -> Self {
         Self::new()
@@ -139,6 +157,12 @@ impl Queue {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.vacant.len() == RING
+    }
+
+    /// How many buffers the device has.
+    #[cfg(test)]
+    pub(super) fn lent(&self) -> usize {
+        self.lent.iter().flatten().count()
     }
 
     /// Lends a buffer to the device, with `len` bytes behind the header.
