@@ -32,6 +32,10 @@ fn main() -> ! {
     // Made in its place: it is longer than the stack.
     let forwarder = FORWARDER.try_init_with(|| Forwarder::new(rules, Kernel::detect(), MTU, seed));
     let Some(forwarder) = forwarder else { stop(format_args!("started twice")) };
+    #[cfg(feature = "plant-panic")]
+    assert!(seed != 0);
+    #[cfg(feature = "plant-stack")]
+    core::hint::black_box(&[seed as u8; 1 << 16]);
     let mut firmware = Firmware::new(board, forwarder);
     defmt::info!("nics up");
     loop {
@@ -39,6 +43,8 @@ fn main() -> ! {
             match event {
                 Event::Console(request) => {
                     defmt::info!("console: {}", request);
+                    #[cfg(feature = "plant-stall")]
+                    while *request == Request::Reset {}
                     if *request == Request::Reboot {
                         firmware.restart();
                     }

@@ -262,23 +262,43 @@ impl Machine {
     /// # Errors
     /// The emulator refuses.
     pub fn set_link(&mut self, port: Port, up: bool) -> Result<(), Error> {
+        let nic = port as usize;
+        self.control("set_link", &format!("{{\"name\":\"n{nic}\",\"up\":{up}}}"))
+    }
+
+    /// The memory from `address`, as it is while the core runs.
+    ///
+    /// # Errors
+    /// The emulator refuses.
+    pub fn memory(&mut self, address: u32, len: u32) -> Result<Vec<u8>, Error> {
+        let file = self.folder.join("memory");
+        let name = file.display();
+        self.control("pmemsave", &format!("{{\"val\":{address},\"size\":{len},\"filename\":\"{name}\"}}"))?;
+        std::fs::read(&file).map_err(|source| Error::io(name.to_string(), "read", source))
+    }
+
+    /// Gives the emulator itself a command (QEMU Machine Protocol).
+    fn control(&mut self, command: &str, arguments: &str) -> Result<(), Error> {
         let refused = |source| Error::io(QEMU, "control", source);
         let mut qmp = UnixStream::connect(self.folder.join("qmp")).map_err(refused)?;
         qmp.set_read_timeout(Some(PATIENCE)).map_err(refused)?;
-        let nic = port as usize;
         let lines = format!(
-            "{{\"execute\":\"qmp_capabilities\"}}\n{{\"execute\":\"set_link\",\"arguments\":{{\"name\":\"n{nic}\",\"up\":{up}}}}}\n"
+            "{{\"execute\":\"qmp_capabilities\"}}\n{{\"execute\":\"{command}\",\"arguments\":{arguments}}}\n"
         );
         qmp.write_all(lines.as_bytes()).map_err(refused)?;
-        // A greeting and two answers.
-        let mut answers = io::BufRead::lines(io::BufReader::new(qmp));
-        for _ in 0..3 {
-            let line = answers.next().unwrap_or_else(|| Err(io::ErrorKind::UnexpectedEof.into())).map_err(refused)?;
+        // A greeting, answers to both, and events between them.
+        let mut returned = 0;
+        for line in io::BufRead::lines(io::BufReader::new(qmp)) {
+            let line = line.map_err(refused)?;
             if line.contains("\"error\"") {
                 return Err(Error::Usage(format!("{QEMU}: {line}")));
             }
+            returned += u32::from(line.contains("\"return\""));
+            if returned == 2 {
+                return Ok(());
+            }
         }
-        Ok(())
+        Err(refused(io::ErrorKind::UnexpectedEof.into()))
     }
 }
 
