@@ -5,8 +5,9 @@
 
 What is assumed, and checked where it can be:
 - A function's frame is the sum of all that it subtracts from the stack pointer.
-- Calls through registers go to any function whose address stands in the image. Only formatting (core::fmt) and what it
-  calls has them; `core::fmt::write` nests at most NESTING deep, since no type that is formatted contains itself.
+- Only formatting (core::fmt and its implementations) calls through registers: `core::fmt::write` whatever formatting
+  function's address stands in the image, all others the methods of what is written to.
+- `core::fmt::write` nests at most NESTING deep, since no type that is formatted contains itself.
 - No other recursion: a cycle is an error.
 - On top comes one trap, which interrupts at the deepest point; traps do not nest.
 Fails where that is more than the linker script reserves (`_stack_reserved`), or where a frame's size cannot be told.
@@ -20,6 +21,8 @@ from functools import cache
 # A problem of the console that is a problem of the codec's parameters that is a number: write, and twice within.
 NESTING = 4
 WRITE = re.compile(r"core3fmt5write")
+FORMATS = re.compile(r"3fmt|9write_str|10write_char|9write_fmt|5frame9write_end")
+METHOD = re.compile(r"9write_str|10write_char|9write_fmt")
 TRAP = "_start_trap"
 # They set the stack pointer for the first time.
 SETS_IT = ("_start", "_abs_start")
@@ -39,8 +42,8 @@ class Image:
         offset, = struct.unpack_from("<I", data, 32)
         size, count = struct.unpack_from("<HH", data, 46)
         sections = [struct.unpack_from("<10I", data, offset + size * i) for i in range(count)]
-        self.symbols, self.functions, self.constants = {}, {}, set()
-        for kind, flags, at, length, link in ((s[1], s[2], s[4], s[5], s[6]) for s in sections):
+        self.symbols, self.functions, self.constants = {}, {}, {}
+        for kind, flags, address, at, length, link in (section[1:7] for section in sections):
             if kind == 2:  # symbols
                 names = sections[link][4]
                 for place in range(at, at + length, 16):
@@ -50,7 +53,8 @@ class Image:
                     if info & 15 == 2:
                         self.functions[value] = text
             if kind == 1 and flags & 2 and not flags & 4:  # loaded, no code
-                self.constants.update(struct.unpack_from(f"<{length // 4}I", data, at))
+                words = struct.unpack_from(f"<{length // 4}I", data, at)
+                self.constants.update((address + 4 * place, word) for place, word in enumerate(words))
         for name in ("_start", TRAP, "_default_start_trap"):
             if name in self.symbols:
                 self.functions.setdefault(self.symbols[name], name)
@@ -68,14 +72,14 @@ def analyse(path, image):
     """By function: frame, functions called, whether calls go through a register; and all addresses that are made."""
     starts = sorted(image.functions)
     frames, calls, indirect, made = {}, {}, set(), set()
-    upper, known, function, end = {}, {}, None, 0
+    upper, known, tables, function, end = {}, {}, {}, None, 0
     place = -1
     for pc, operation, operands in disassemble(path):
         while place + 1 < len(starts) and starts[place + 1] <= pc:
             place += 1
             function = starts[place]
             end = starts[place + 1] if place + 1 < len(starts) else 1 << 32
-            frames[function], calls[function], upper, known = 0, set(), {}, {}
+            frames[function], calls[function], upper, known, tables = 0, set(), {}, {}, {}
         if function is None:
             continue
         parts = [part.strip() for part in operands.split(",")]
@@ -89,6 +93,19 @@ def analyse(path, image):
         elif operation == "addi" and parts[1] in upper:
             made.add((upper[parts[1]] + int(parts[2], 0)) & 0xFFFFFFFF)
             known[parts[0]] = (upper[parts[1]] + int(parts[2], 0)) & 0xFFFFFFFF
+            if parts[0] != parts[1]:
+                upper.pop(parts[0], None)
+        elif not re.match(r"s[bhw]$|b|j|ret", operation):
+            # An entry of a table of constants: its address, then what stands there.
+            table = None
+            if operation == "add":
+                table = next((known[part] for part in parts[1:] if part in known), None)
+            elif operation == "lw" and (match := re.match(r"0\((\w+)\)", parts[1])):
+                table = tables.get(match[1])
+            for registers in (upper, known, tables):
+                registers.pop(parts[0], None)
+            if table is not None:
+                tables[parts[0]] = table
         if operation in ("addi", "c.addi16sp") and parts[:2] == ["sp", "sp"]:
             frames[function] += max(0, -int(parts[2], 0))
         elif operation == "sub" and parts[:2] == ["sp", "sp"]:
@@ -104,6 +121,10 @@ def analyse(path, image):
             match = re.match(r"(?:(-?\d+)\()?(\w+)\)?$", parts[-1])
             if match[2] in upper and match[1] is not None:
                 target = (upper[match[2]] + int(match[1])) & 0xFFFFFFFF
+            elif match[1] is None and known.get(match[2]) in image.functions:
+                target = known[match[2]]
+            elif operation == "jr" and function <= image.constants.get(tables.get(match[2]), 0) < end:
+                pass  # the branches of a `match`
             else:
                 indirect.add(function)
         if target is not None and not function <= target < end:
@@ -114,26 +135,27 @@ def analyse(path, image):
 def main(path):
     image = Image(path)
     frames, calls, indirect, made = analyse(path, image)
-    taken = {address for address in image.constants | made if address in image.functions} - {
-        image.symbols[name] for name in ("_start", TRAP) if name in image.symbols}
     names = image.functions
+    taken = {address for address in set(image.constants.values()) | made if FORMATS.search(names.get(address, ""))}
 
-    # Jump tables stay in their function: a register that was loaded from one is not a call.
-    for function in indirect:
-        calls[function] |= taken
+    methods = {function for function in taken if METHOD.search(names[function])}
     writes = {function for function in calls if WRITE.search(names[function])}
+    for function in indirect:
+        if not FORMATS.search(names[function]):
+            fail(f"{names[function]}: a call through a register")
+        calls[function] |= taken if function in writes else methods
 
     path_to = []
 
     @cache
     def deepest(function, nesting):
         """Bytes, and the calls that use them."""
-        if (function, nesting) in path_to:
-            cycle = [names[f] for f, _ in path_to[path_to.index((function, nesting)):]]
-            fail("recursion: " + " -> ".join(cycle))
         nesting += function in writes
         if nesting > NESTING:
             return 0, ()
+        if (function, nesting) in path_to:
+            cycle = [names[f] for f, _ in path_to[path_to.index((function, nesting)):]]
+            fail("recursion: " + " -> ".join(cycle))
         path_to.append((function, nesting))
         below = max((deepest(to, nesting) for to in calls[function] if to in calls), default=(0, ()))
         path_to.pop()

@@ -22,7 +22,7 @@ static FORWARDER: StaticCell<Forwarder<SETS>> = StaticCell::new();
 fn main() -> ! {
     let mut board = match boards::start() {
         Ok(board) => board,
-        Err((what, why)) => stop(format_args!("{what}: {why:?}")),
+        Err((what, why)) => stop(format_args!("{what}: {why}")),
     };
     let rules = match Rules::new(RULES, MARK) {
         Ok(rules) => rules,

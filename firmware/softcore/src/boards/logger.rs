@@ -1,5 +1,8 @@
 //! `defmt`'s logger: frames go to [`softcore::logs`] and on to the serial line when it has time.
-#![expect(unsafe_code, reason = "defmt's logger is an unsafe trait, and its critical section outlives a call")]
+#![expect(
+    unsafe_code,
+    reason = "defmt's logger is an unsafe trait, and its critical section outlives a call"
+)]
 
 use core::cell::RefCell;
 
@@ -13,7 +16,8 @@ struct State {
     restore: Option<RestoreState>,
 }
 
-static STATE: Mutex<RefCell<State>> = Mutex::new(RefCell::new(State { encoder: Encoder::new(), restore: None }));
+static STATE: Mutex<RefCell<State>> =
+    Mutex::new(RefCell::new(State { encoder: Encoder::new(), restore: None }));
 
 #[defmt::global_logger]
 struct Logger;

@@ -39,6 +39,7 @@ impl Mmio {
     }
 
     /// Reads the byte at `offset`; 0 outside the block.
+    #[allow(dead_code, reason = "not every board has registers of a byte")]
     pub(crate) fn read8(&self, offset: usize) -> u8 {
         if offset >= self.len {
             return 0;
@@ -48,6 +49,7 @@ impl Mmio {
     }
 
     /// Writes the byte at `offset`; nothing outside the block.
+    #[allow(dead_code, reason = "not every board has registers of a byte")]
     pub(crate) fn write8(&mut self, offset: usize, value: u8) {
         if offset >= self.len {
             return;

@@ -9,10 +9,10 @@ use softcore::board::{Board, Chip, IDLE_MS, NoPin};
 use softcore::buffers::{Memory, Pool};
 use softcore::progress;
 use softcore::uart16550::{self, Uart};
+use softcore::virtio::Registers;
 use softcore::virtio::net::{Nic, Unusable};
 use softcore::virtio::pair::{BUFFERS, Pair};
 use softcore::virtio::queue::QueueMemory;
-use softcore::virtio::Registers;
 use static_cell::ConstStaticCell;
 
 use super::mmio::Mmio;
@@ -172,7 +172,7 @@ impl Chip for Virt {
 }
 
 /// The timer interrupt: the next tick, and the watchdog. A `virt` machine has no other.
-pub(super) fn tick() {
+pub(crate) fn tick() {
     use core::sync::atomic::{AtomicU32, Ordering};
     static TURNS: AtomicU32 = AtomicU32::new(0);
     static TICKS: AtomicU32 = AtomicU32::new(0);
@@ -187,7 +187,7 @@ pub(super) fn tick() {
 }
 
 /// Starts the machine anew.
-pub(super) fn restart() -> ! {
+pub(crate) fn restart() -> ! {
     const RESET: u32 = 0x7777;
     test_device().write32(0, RESET);
     loop {
@@ -196,6 +196,7 @@ pub(super) fn restart() -> ! {
 }
 
 /// Ends the machine: its exit status is 0, or 1.
+#[allow(dead_code, reason = "for the selftest alone")]
 pub(crate) fn exit(success: bool) -> ! {
     const PASS: u32 = 0x5555;
     const FAIL_WITH_1: u32 = 1 << 16 | 0x3333;
@@ -220,8 +221,7 @@ fn set_tick() {
 fn time() -> u64 {
     const MTIME: usize = 0xbff8;
     let clint = clint();
-    let (before, low, after) =
-        (clint.read32(MTIME + 4), clint.read32(MTIME), clint.read32(MTIME + 4));
+    let (before, low, after) = (clint.read32(MTIME + 4), clint.read32(MTIME), clint.read32(MTIME + 4));
     // Where the high half moved on in between, the low half is as good as zero.
     let low = if before == after { low } else { 0 };
     u64::from(after) << 32 | u64::from(low)

@@ -65,9 +65,11 @@ pub(crate) fn payloads() {
 
 /// Whole frames, from parsing to checksums, with the firmware's kernel.
 pub(crate) fn frames() {
-    for (name, tos, framing) in
-        [("routed", 0x28, Framing::Routed), ("in-place", 0x28, Framing::InPlace), ("untagged", 0, Framing::Routed)]
-    {
+    for (name, tos, framing) in [
+        ("routed", 0x28, Framing::Routed),
+        ("in-place", 0x28, Framing::InPlace),
+        ("untagged", 0, Framing::Routed),
+    ] {
         let kernel = Kernel::detect();
         let rules = Rules::new(&[Rule { framing, ..Rule::DEFAULT }], DEFAULT_MARK).unwrap();
         let mut egress = Egress::<2>::new(rules.clone(), kernel, 1);

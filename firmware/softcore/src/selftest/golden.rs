@@ -80,7 +80,9 @@ pub(crate) fn frames() {
             let len = syn_of(host, &mut syn);
             let _ = egress.process(&syn[..len], &mut out, Millis(0));
         }
-        let Verdict::Changed { len, .. } = egress.process(host, &mut out, Millis(0)) else { panic!("{name}") };
+        let Verdict::Changed { len, .. } = egress.process(host, &mut out, Millis(0)) else {
+            panic!("{name}")
+        };
         assert!(out[..len] == *wire, "{name}: on the wire");
         let mut ingress = Ingress::new(rules, Kernel::detect(), 1500);
         let Verdict::Changed { len, .. } = ingress.process(wire, &mut out) else { panic!("{name}") };
@@ -91,7 +93,8 @@ pub(crate) fn frames() {
 
 /// The SYN of a frame's connection: its headers, without payload.
 fn syn_of(host: &[u8], syn: &mut [u8]) -> usize {
-    let ip = 14 + 4 * host[12..].chunks(4).take_while(|tag| matches!(tag[..2], [0x81, 0] | [0x88, 0xa8])).count();
+    let ip =
+        14 + 4 * host[12..].chunks(4).take_while(|tag| matches!(tag[..2], [0x81, 0] | [0x88, 0xa8])).count();
     let tcp = ip + if host[ip] >> 4 == 6 { 40 } else { 4 * usize::from(host[ip] & 0xf) };
     let header_len = 4 * usize::from(host[tcp + 12] >> 4);
     let len = tcp + header_len;

@@ -4,7 +4,7 @@
 #![no_main]
 
 #[path = "../boards/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "NICs are not used here")]
+#[allow(dead_code, reason = "NICs are not used here")]
 mod boards;
 mod counts;
 mod golden;

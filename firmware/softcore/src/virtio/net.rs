@@ -1,5 +1,7 @@
 //! One virtio-net NIC: reset, negotiation, a receive and a transmit queue (sections 3.1, 4.2.3 and 5.1).
 
+use core::fmt;
+
 use gradwire::forward::Buffer;
 
 use super::Registers;
@@ -64,6 +66,17 @@ pub enum Unusable {
     Legacy,
     /// Its queues hold fewer than [`RING`] buffers.
     QueueTooShort,
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Absent => "no virtio device there: -device virtio-net-device,bus=virtio-mmio-bus.N",
+            Self::NoNic => "a virtio device, but no NIC",
+            Self::Legacy => "the interface from before virtio 1.0: -global virtio-mmio.force-legacy=false",
+            Self::QueueTooShort => "its queues are too short",
+        })
+    }
 }
 
 /// A NIC.
@@ -311,7 +324,8 @@ mod tests {
         let fakes = [Fake::new(), Fake::new()];
         let host = Nic::new(fakes[0].clone(), queues[0], queues[1]).unwrap();
         let network = Nic::new(fakes[1].clone(), queues[2], queues[3]).unwrap();
-        let memory: Box<[Memory; BUFFERS]> = (0..BUFFERS).map(|_| Memory::NEW).collect::<Vec<_>>().try_into().unwrap();
+        let memory: Box<[Memory; BUFFERS]> =
+            (0..BUFFERS).map(|_| Memory::NEW).collect::<Vec<_>>().try_into().unwrap();
         Bench { pair: Pair::new(host, network, Pool::new(Box::leak(memory))), queues, fakes }
     }
 
@@ -330,7 +344,8 @@ mod tests {
         assert_eq!(Nic::new(legacy, memory(), memory()).unwrap_err(), Unusable::Legacy);
         let writes = Fake::new();
         Nic::new(writes.clone(), memory(), memory()).unwrap();
-        let last = writes.writes.borrow().iter().rev().find(|(offset, _)| *offset == register::STATUS).copied();
+        let last =
+            writes.writes.borrow().iter().rev().find(|(offset, _)| *offset == register::STATUS).copied();
         assert_eq!(last, Some((register::STATUS, ACKNOWLEDGE | DRIVER | FEATURES_OK | DRIVER_OK)));
     }
 
@@ -338,12 +353,15 @@ mod tests {
     fn runts_and_frames_that_are_too_long_are_counted_and_their_buffers_lent_again() {
         let Bench { mut pair, queues, .. } = bench();
         for (place, len) in [(0, 13), (1, 14), (2, MAX_FRAME_LEN), (3, MAX_FRAME_LEN + 1), (4, usize::MAX)] {
-            queues[0].write_used(place, RING as u32 - 1 - u32::from(place), (len.wrapping_add(HEADER_LEN)) as u32);
+            queues[0].write_used(
+                place,
+                RING as u32 - 1 - u32::from(place),
+                (len.wrapping_add(HEADER_LEN)) as u32,
+            );
         }
         queues[0].set_used_index(5);
-        let lens: Vec<usize> = std::iter::from_fn(|| pair.receive(Port::Host))
-            .map(|frame| frame.frame().len())
-            .collect();
+        let lens: Vec<usize> =
+            std::iter::from_fn(|| pair.receive(Port::Host)).map(|frame| frame.frame().len()).collect();
         assert_eq!(lens, [14, MAX_FRAME_LEN]);
         let expected = Faults { runts: 2, oversize: 1, ..Faults::default() };
         assert_eq!(pair.faults(Port::Host), expected);

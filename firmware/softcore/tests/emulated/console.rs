@@ -60,7 +60,10 @@ fn flows_and_counters_show_traffic_until_a_reset() {
         assert!(core.receive(Port::Network, Duration::from_secs(5)).unwrap().is_some());
     }
     let counters = core.command("counters").unwrap();
-    assert!(counters.contains("egress untouched no-rule ") && counters.contains("rule 0 frames "), "{counters}");
+    assert!(
+        counters.contains("egress untouched no-rule ") && counters.contains("rule 0 frames "),
+        "{counters}"
+    );
     let flows = core.command("flows").unwrap();
     assert!(flows.lines().count() >= 2 && flows.contains(" > "), "{flows}");
     assert_eq!(core.command("reset").unwrap(), "");

@@ -79,7 +79,8 @@ fn hostile_frames_change_nothing() {
     let options = firmware();
     let elf = std::fs::read(&options.image).unwrap();
     let elf = object::File::parse(&*elf).unwrap();
-    let symbol = |name: &str| elf.symbols().find(|symbol| symbol.name() == Ok(name)).unwrap().address() as u32;
+    let symbol =
+        |name: &str| elf.symbols().find(|symbol| symbol.name() == Ok(name)).unwrap().address() as u32;
     let (code_end, bss_end, stack_start) = (symbol("__erodata"), symbol("__ebss"), symbol("_stack_start"));
     let reserved = elf.symbol_by_name("_stack_reserved").unwrap().address() as u32;
     assert!(elf.section_by_name(".text").unwrap().size() > 10_000);
