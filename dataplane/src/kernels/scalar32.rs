@@ -59,7 +59,7 @@ pub(super) fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result
     }
     let rest = values.get(done..).unwrap_or(&[]);
     let room = groups.get_mut(at..).unwrap_or(&mut []);
-    let step = move |words: Words, room: &mut [u8; WINDOW_LEN]| encoder.called(&words, room);
+    let step = move |words: &Words, room: &mut [u8; WINDOW_LEN]| encoder.called(words, room);
     let len = encode_with(rest, room, params, words, |part| words(&padded(part)), step);
     len.map(|len| at + len).map_err(|_| EncodeError::NoRoom { have })
 }

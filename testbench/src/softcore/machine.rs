@@ -48,7 +48,9 @@ impl Options {
     pub fn command(&self) -> Result<Command, Error> {
         if !self.image.is_file() {
             let image = self.image.display();
-            return Err(Error::Usage(format!("{image}: no such file: firmware/softcore/cargo build --release")));
+            return Err(Error::Usage(format!(
+                "{image}: no such file: firmware/softcore/cargo build --release"
+            )));
         }
         let mut command = Command::new(QEMU);
         command
@@ -69,7 +71,9 @@ impl Options {
         let mut command = self.command()?;
         command.args(more).stdin(Stdio::piped()).stdout(Stdio::piped());
         command.spawn().map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => Error::Usage(format!("{QEMU}: not found: apt-get install qemu-system-misc")),
+            io::ErrorKind::NotFound => {
+                Error::Usage(format!("{QEMU}: not found: apt-get install qemu-system-misc"))
+            }
             _ => Error::io(QEMU, "start", source),
         })
     }
@@ -229,7 +233,9 @@ impl Machine {
                         RecvTimeoutError::Timeout => "says nothing",
                         RecvTimeoutError::Disconnected => "has gone",
                     };
-                    return Err(Error::Usage(format!("the soft core {why}; its console's last words: {said:?}")));
+                    return Err(Error::Usage(format!(
+                        "the soft core {why}; its console's last words: {said:?}"
+                    )));
                 }
             }
         }

@@ -125,7 +125,9 @@ impl Pair {
         }
         let mut report = judge::judge(setup, capture, &passages);
         for number in differing {
-            report.fail(format!("frame {number}: the soft cores made other bytes of it than the host's engines"));
+            report.fail(format!(
+                "frame {number}: the soft cores made other bytes of it than the host's engines"
+            ));
         }
         self.check_counters(&mut report)?;
         report.ok = report.failed == 0 && report.violations == 0;
@@ -145,7 +147,8 @@ impl Pair {
             ("egress remarked".to_owned(), report.remarked),
             ("ingress restored".to_owned(), report.compressed),
         ]);
-        let untouched = report.untouched.iter().map(|(reason, count)| (format!("egress untouched {reason}"), *count));
+        let untouched =
+            report.untouched.iter().map(|(reason, count)| (format!("egress untouched {reason}"), *count));
         expected.extend(untouched);
         let lost = ["overrun", "oversize", "runt", "violation", "link-lost", "no-queue", "no-buffer"];
         for port in ["host", "network"] {

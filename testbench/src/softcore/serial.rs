@@ -49,7 +49,8 @@ mod tests {
     #[test]
     fn text_and_frames_come_apart() {
         let mut splitter = Splitter::default();
-        let mut items = b"\0ok\x01\0\x7e\x01\x7e\0\x01\0\x55\0> ".iter().filter_map(|byte| splitter.byte(*byte));
+        let mut items =
+            b"\0ok\x01\0\x7e\x01\x7e\0\x01\0\x55\0> ".iter().filter_map(|byte| splitter.byte(*byte));
         assert_eq!(items.next(), Some(Item::Text(b'o')));
         assert_eq!(items.next(), Some(Item::Text(b'k')));
         assert_eq!(items.next(), Some(Item::Frame(vec![0x7e, 1, 0x7e])));
