@@ -302,6 +302,29 @@ fn another_start_on_a_live_flow_raises_doubt() {
     }
 }
 
+/// A first SYN that cannot be relied on: cut short, corrupt, or with an option that binds the payload.
+#[test]
+fn a_doubtful_first_syn_starts_no_values() {
+    let spec = Spec::tcp(1000, ACK, &le_bytes(&gradient(100)));
+    let right = spec.syn(1000);
+    let mptcp = vec![30, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let transport = TransportSpec::Tcp { seq: 999, flags: 2, options: mptcp };
+    let binding = Spec { transport, ..right.clone() }.bytes();
+    let mut corrupt = right.bytes();
+    *corrupt.last_mut().unwrap() ^= 1;
+    let short = right.bytes()[..right.bytes().len() - 1].to_vec();
+    for (syn, expected) in [
+        (binding, PassReason::GridDoubtful),
+        (corrupt, PassReason::GridDoubtful),
+        // The header itself is not whole.
+        (short, PassReason::GridUnknown),
+    ] {
+        let mut engine = Egress::<2>::new(rules(Rule::DEFAULT), Kernel::detect(), 1);
+        let _ = egress(&mut engine, &syn);
+        assert_eq!(egress(&mut engine, &spec.bytes()).0, Verdict::Untouched(expected));
+    }
+}
+
 #[test]
 fn a_padded_syn_starts_a_flow() {
     let spec = Spec::tcp(1000, ACK, &le_bytes(&gradient(100)));
