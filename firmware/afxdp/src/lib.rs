@@ -1,2 +1,14 @@
 //! gradwire on a Linux host: tagged frames between a container's veth and the network card go through the
-//! engines, by AF_XDP; everything else stays in the kernel's bridge.
+//! engines, by `AF_XDP`; everything else stays in the kernel's bridge.
+//!
+//! ```text
+//!  container ── veth ──► XDP program ── tagged ──► socket ─► Egress ─► socket ──► card ── wire
+//!                             └──────── the rest ───────► bridge ──────────────────┘
+//! ```
+
+pub mod device;
+pub mod interface;
+pub mod mapped;
+pub mod program;
+pub mod worker;
+pub mod xsk;
