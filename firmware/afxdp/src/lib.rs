@@ -1,2 +1,4 @@
 //! gradwire on a Linux host: tagged frames between a container's veth and the network card go through the
 //! engines, by AF_XDP; everything else stays in the kernel's bridge.
+
+pub mod config;
