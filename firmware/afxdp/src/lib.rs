@@ -6,6 +6,7 @@
 //!                             └──────── the rest ───────► bridge ──────────────────┘
 //! ```
 
+pub mod config;
 pub mod device;
 pub mod interface;
 pub mod mapped;
