@@ -39,6 +39,10 @@ impl Buffer for Frame {
     }
 }
 
+const fn chunk_size(frame_len: usize) -> u32 {
+    if frame_len <= (SMALL_CHUNK - HEADROOM) as usize { SMALL_CHUNK } else { LARGE_CHUNK }
+}
+
 /// Sockets of both ports that one thread serves, and their memory.
 #[derive(Debug)]
 pub struct Queues {
@@ -53,21 +57,27 @@ pub struct Queues {
 
 #[derive(Debug)]
 struct Queue {
+    number: u32,
     socket: Socket,
     /// The socket has frames that it could not send yet.
     pending: bool,
 }
 
 impl Queues {
-    /// Memory for `sockets` sockets and frames of `frame_len` bytes.
+    /// Memory for `sockets` sockets and frames of `frame_len` bytes, at most [`crate::interface::MAX_MTU`] and
+    /// link headers.
     ///
     /// # Errors
     /// The kernel's.
     pub fn new(sockets: u32, frame_len: usize) -> io::Result<Self> {
-        let small = frame_len <= (SMALL_CHUNK - HEADROOM) as usize;
-        let chunk_size = if small { SMALL_CHUNK } else { LARGE_CHUNK };
-        let (frames, free) = Frames::new(chunk_size, sockets * CHUNKS_PER_SOCKET)?;
+        let (frames, free) = Frames::new(chunk_size(frame_len), sockets * CHUNKS_PER_SOCKET)?;
         Ok(Self { frames, free, ports: [Vec::new(), Vec::new()], turn: [0; 2] })
+    }
+
+    /// Bytes of that memory.
+    #[must_use]
+    pub fn memory(sockets: u32, frame_len: usize) -> u64 {
+        u64::from(sockets) * u64::from(CHUNKS_PER_SOCKET) * u64::from(chunk_size(frame_len))
     }
 
     /// The memory, for sockets to register.
@@ -76,14 +86,14 @@ impl Queues {
         &self.frames
     }
 
-    /// Adds a socket that was bound with this memory.
-    pub fn add(&mut self, port: Port, socket: Socket) {
-        self.ports[port as usize].push(Queue { socket, pending: false });
+    /// Adds the socket of a queue, which was bound with this memory.
+    pub fn add(&mut self, port: Port, number: u32, socket: Socket) {
+        self.ports[port as usize].push(Queue { number, socket, pending: false });
     }
 
-    /// The sockets of a port.
-    pub fn sockets(&self, port: Port) -> impl Iterator<Item = &Socket> {
-        self.ports[port as usize].iter().map(|queue| &queue.socket)
+    /// The sockets of a port, and the numbers of their queues.
+    pub fn sockets(&self, port: Port) -> impl Iterator<Item = (u32, &Socket)> {
+        self.ports[port as usize].iter().map(|queue| (queue.number, &queue.socket))
     }
 
     /// Takes back what was sent, gives the kernel memory for what is to come, and sends what could not be sent

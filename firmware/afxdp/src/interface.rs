@@ -83,7 +83,8 @@ impl Interface {
     pub fn find(name: &str) -> Result<Self, InterfaceError> {
         let missing = || InterfaceError::Missing { name: name.into() };
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
-        let socket = socket.map_err(|error| InterfaceError::Read { path: "socket".into(), error: error.into() })?;
+        let socket =
+            socket.map_err(|error| InterfaceError::Read { path: "socket".into(), error: error.into() })?;
         let index = name_to_index(&socket, name).map_err(|_| missing())?;
         if read::<u32>(name, "ifindex").ok() != Some(index) {
             return Err(InterfaceError::OtherNamespace { name: name.into() });
@@ -166,6 +167,7 @@ fn class(name: &str, file: &str) -> PathBuf {
 fn read<T: FromStr<Err: Display>>(name: &str, file: &str) -> Result<T, InterfaceError> {
     let path = class(name, file);
     let text = fs::read_to_string(&path);
-    let value = text.and_then(|text| text.trim().parse::<T>().map_err(|error| io::Error::other(error.to_string())));
+    let value =
+        text.and_then(|text| text.trim().parse::<T>().map_err(|error| io::Error::other(error.to_string())));
     value.map_err(|error| InterfaceError::Read { path, error })
 }

@@ -11,5 +11,7 @@ pub mod device;
 pub mod interface;
 pub mod mapped;
 pub mod program;
+pub mod run;
+pub mod shim;
 pub mod worker;
 pub mod xsk;

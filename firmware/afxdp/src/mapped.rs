@@ -27,7 +27,8 @@ impl Mapping {
     pub fn new(fd: impl AsFd, offset: u64, len: usize) -> io::Result<Self> {
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a null hint lets the kernel choose addresses that nothing else uses.
-        let base = unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags, fd, offset) }?;
+        let base =
+            unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags, fd, offset) }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
         Ok(Self { base, len })
     }
@@ -162,8 +163,11 @@ impl Frames {
 /// # Errors
 /// The kernel's: before 5.11 it does not know the option.
 pub fn prefer_busy_poll(socket: impl AsFd, microseconds: u32, budget: u32) -> io::Result<()> {
-    let options =
-        [(libc::SO_PREFER_BUSY_POLL, 1), (libc::SO_BUSY_POLL, microseconds), (libc::SO_BUSY_POLL_BUDGET, budget)];
+    let options = [
+        (libc::SO_PREFER_BUSY_POLL, 1),
+        (libc::SO_BUSY_POLL, microseconds),
+        (libc::SO_BUSY_POLL_BUDGET, budget),
+    ];
     for (option, value) in options {
         let fd = socket.as_fd().as_raw_fd();
         let (value, len) = (ptr::from_ref(&value).cast(), size_of::<u32>() as libc::socklen_t);

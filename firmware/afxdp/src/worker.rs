@@ -106,7 +106,9 @@ impl<const SETS: usize> Worker<SETS> {
     /// The kernel's.
     pub fn run(&mut self, orders: &Orders, mut observe: impl FnMut(&Self, u64)) -> io::Result<()> {
         let sockets = Port::ALL.iter().flat_map(|port| self.queues.sockets(*port));
-        let fds = sockets.map(|socket| socket.as_fd().try_clone_to_owned()).collect::<io::Result<Vec<OwnedFd>>>()?;
+        let fds = sockets
+            .map(|(_, socket)| socket.as_fd().try_clone_to_owned())
+            .collect::<io::Result<Vec<OwnedFd>>>()?;
         let mut polled = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect::<Vec<_>>();
         self.queues.service();
         while !orders.stop.load(Ordering::Relaxed) {

@@ -59,7 +59,11 @@ pub(super) struct Producer<const WORDS: usize> {
 impl<const WORDS: usize> Producer<WORDS> {
     pub(super) fn map(socket: impl AsFd, page_offset: u64, at: &XdpRingOffset, len: u32) -> io::Result<Self> {
         let ring = Layout::map(socket, page_offset, at, len)?;
-        Ok(Self { ring, head: ring.producer.load(Ordering::Relaxed), tail: ring.consumer.load(Ordering::Acquire) })
+        Ok(Self {
+            ring,
+            head: ring.producer.load(Ordering::Relaxed),
+            tail: ring.consumer.load(Ordering::Acquire),
+        })
     }
 
     /// Entries that can be written.
@@ -112,7 +116,11 @@ pub(super) struct Consumer<const WORDS: usize> {
 impl<const WORDS: usize> Consumer<WORDS> {
     pub(super) fn map(socket: impl AsFd, page_offset: u64, at: &XdpRingOffset, len: u32) -> io::Result<Self> {
         let ring = Layout::map(socket, page_offset, at, len)?;
-        Ok(Self { ring, head: ring.producer.load(Ordering::Acquire), tail: ring.consumer.load(Ordering::Relaxed) })
+        Ok(Self {
+            ring,
+            head: ring.producer.load(Ordering::Acquire),
+            tail: ring.consumer.load(Ordering::Relaxed),
+        })
     }
 
     /// The next entry. What was read is the kernel's again only after [`Consumer::release`].
