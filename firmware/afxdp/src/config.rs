@@ -71,8 +71,8 @@ impl Config {
     /// # Errors
     /// The file cannot be read, is no TOML, has settings that are not known, or values that are refused.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = fs::read_to_string(path)
-            .map_err(|source| ConfigError::Read { file: path.to_owned(), source })?;
+        let text =
+            fs::read_to_string(path).map_err(|source| ConfigError::Read { file: path.to_owned(), source })?;
         Self::parse(&text).map_err(|Fault { at, found }| ConfigError::Refused {
             file: path.to_owned(),
             line: line_of(&text, at.start),
@@ -105,7 +105,10 @@ impl Config {
         let forwarding = &file.path;
         let busy_poll = match &forwarding.busy_poll_us {
             Some(us) if *us.as_ref() == 0 => {
-                return Err(Fault::at(us, "busy-poll-us 0 polls for no time; remove the line to wait instead"));
+                return Err(Fault::at(
+                    us,
+                    "busy-poll-us 0 polls for no time; remove the line to wait instead",
+                ));
             }
             us => us.as_ref().map(|us| Duration::from_micros(u64::from(*us.as_ref()))),
         };
@@ -197,7 +200,10 @@ impl File {
             RulesError::TosOutsideMask { index } => {
                 let found = rule(index);
                 let allowed = found.map_or(0, |rule| rule.tos.as_ref() & rule.mask());
-                (found.map(|rule| rule.tos.span()), format!("with this mask it would be tos = {allowed:#04x}"))
+                (
+                    found.map(|rule| rule.tos.span()),
+                    format!("with this mask it would be tos = {allowed:#04x}"),
+                )
             }
             RulesError::MatchesMark { index, .. } => {
                 (rule(index).map(|rule| rule.tos.span()), "choose another tos, or another mark".to_owned())

@@ -2,3 +2,4 @@
 //! engines, by AF_XDP; everything else stays in the kernel's bridge.
 
 pub mod config;
+pub mod telemetry;
