@@ -49,7 +49,7 @@ struct {
 	TYPE(value, u64);
 } actions SEC(".maps");
 
-/* Frames that the engines would have got but for... */
+/* Frames that stay with the bridge though their type of service asks for an engine... */
 enum reason {
 	STALE,     /* no sign of life */
 	UNKNOWN,   /* TCP whose connection is not known, or known on another queue */
@@ -63,7 +63,7 @@ struct {
 	NUMBER(map_flags, BPF_F_MMAPABLE);
 	TYPE(key, u32);
 	TYPE(value, u64);
-} passed SEC(".maps");
+} kept SEC(".maps");
 
 /* Behind which port a MAC address is, as `enum port`, or neither. The bridge knows, but does not tell programs: this is
  * learned from the frames that come in, and userspace corrects it by the bridge's table. */
@@ -136,7 +136,7 @@ INLINE u64 mac(const u8 *bytes)
 INLINE void count(enum port port, u32 queue, enum reason reason)
 {
 	u32 at = (port * QUEUES + queue) * REASONS + reason;
-	u64 *frames = bpf_map_lookup_elem(&passed, &at);
+	u64 *frames = bpf_map_lookup_elem(&kept, &at);
 	if (frames)
 		(*frames)++;
 }

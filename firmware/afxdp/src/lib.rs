@@ -13,5 +13,6 @@ pub mod mapped;
 pub mod program;
 pub mod run;
 pub mod shim;
+pub mod telemetry;
 pub mod worker;
 pub mod xsk;

@@ -15,6 +15,7 @@ use gradwire::rules::{Framing, Grid, Rules};
 
 use crate::interface::{Interface, InterfaceError, MAX_QUEUES, bridge_port, stations};
 use crate::mapped::Mapping;
+use crate::telemetry::{Attached, KeptStats};
 use crate::xsk::Socket;
 
 /// `bpf/gradwire.c`, compiled by `bpf/build`.
@@ -26,26 +27,6 @@ const CONNECTION: u64 = 2;
 const OPEN: u64 = 4;
 /// `NEITHER`: a MAC address behind another port of the bridge, or its own.
 const NEITHER: u64 = 2;
-
-/// Which way an XDP program runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// In the driver.
-    Native,
-    /// Behind it, on the kernel's own buffers: works everywhere, and slower.
-    Generic,
-}
-
-impl Mode {
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Native => "native",
-            Self::Generic => "generic",
-        }
-    }
-}
 
 /// Why the program does not run.
 #[derive(Debug, thiserror::Error)]
@@ -107,18 +88,27 @@ pub struct Program {
     links: Vec<FdLink>,
     beats: &'static [AtomicU64],
     actions: &'static [AtomicU64],
-    passed: &'static [AtomicU64],
+    kept: Kept,
 }
 
-/// Frames that would have gone to the engines but went to the bridge.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Passed {
-    /// The process gave no sign of life.
-    pub stale: u64,
-    /// TCP connections whose start was not seen, or was seen on another queue.
-    pub unknown: u64,
-    /// Their way does not lead from one port to the other.
-    pub elsewhere: u64,
+/// Counts of frames that the program left to the bridge.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept(&'static [AtomicU64]);
+
+impl Kept {
+    /// Those of one queue.
+    #[must_use]
+    pub fn of(&self, port: Port, queue: u32) -> KeptStats {
+        let first = 3 * place(port, queue) as usize;
+        match self.0.get(first..first + 3) {
+            Some([stale, unknown, elsewhere]) => KeptStats {
+                stale: stale.load(Ordering::Relaxed),
+                unknown: unknown.load(Ordering::Relaxed),
+                elsewhere: elsewhere.load(Ordering::Relaxed),
+            },
+            _ => KeptStats::default(),
+        }
+    }
 }
 
 impl Program {
@@ -139,19 +129,24 @@ impl Program {
         }
         let beats = array(&ebpf, "beats", 2 * MAX_QUEUES as usize)?;
         let actions = array(&ebpf, "actions", 2 * 256)?;
-        let passed = array(&ebpf, "passed", 2 * 3 * MAX_QUEUES as usize)?;
-        Ok(Self { ebpf, links: Vec::new(), beats, actions, passed })
+        let kept = Kept(array(&ebpf, "kept", 2 * 3 * MAX_QUEUES as usize)?);
+        Ok(Self { ebpf, links: Vec::new(), beats, actions, kept })
     }
 
     /// Attaches it to a port.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn attach(&mut self, port: Port, interface: &Interface, mode: Mode) -> Result<(), ProgramLoadError> {
+    pub fn attach(
+        &mut self,
+        port: Port,
+        interface: &Interface,
+        mode: Attached,
+    ) -> Result<(), ProgramLoadError> {
         let name = || interface.name.clone();
         let kernel_mode = match mode {
-            Mode::Native => XdpMode::Driver,
-            Mode::Generic => XdpMode::Skb,
+            Attached::Native => XdpMode::Driver,
+            Attached::Generic => XdpMode::Skb,
         };
         let program = xdp(&mut self.ebpf, program_name(port))?;
         let attached = program.attach_to_if_index(interface.index, kernel_mode);
@@ -198,18 +193,10 @@ impl Program {
         }
     }
 
-    /// What went to the bridge, of one queue.
+    /// What it leaves to the bridge, all along.
     #[must_use]
-    pub fn passed(&self, port: Port, queue: u32) -> Passed {
-        let first = 3 * place(port, queue) as usize;
-        match self.passed.get(first..first + 3) {
-            Some([stale, unknown, elsewhere]) => Passed {
-                stale: stale.load(Ordering::Relaxed),
-                unknown: unknown.load(Ordering::Relaxed),
-                elsewhere: elsewhere.load(Ordering::Relaxed),
-            },
-            _ => Passed::default(),
-        }
+    pub const fn kept(&self) -> Kept {
+        self.kept
     }
 
     /// Tells the program what the bridge knows and it does not: addresses behind the two ports that it has not

@@ -13,6 +13,7 @@ use tracing::{error, info, warn};
 
 use crate::config::{Config, ConfigError};
 use crate::shim::{SETS, Shim, StartError};
+use crate::telemetry::Telemetry;
 use crate::worker::{Orders, Worker};
 
 /// How long after a thread's last sign of life frames go to the bridge.
@@ -61,6 +62,7 @@ pub fn run(host: &str, network: &str, file: Option<&Path>) -> Result<(), RunErro
     // Before all else: from here on no signal ends the process half set up.
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(system("signals"))?;
     let mut shim = Shim::set_up(host, network, &config, LIMIT)?;
+    let telemetry = Arc::new(shim.telemetry(&config, file));
     let (events, inbox) = channel();
     let signal_events = events.clone();
     thread::Builder::new()
@@ -71,11 +73,13 @@ pub fn run(host: &str, network: &str, file: Option<&Path>) -> Result<(), RunErro
     let workers = workers
         .into_iter()
         .enumerate()
-        .map(|(number, worker)| spawn(number, worker, Arc::clone(&shim.orders), events.clone()))
+        .map(|(number, worker)| {
+            spawn(number, worker, Arc::clone(&shim.orders), Arc::clone(&telemetry), events.clone())
+        })
         .collect::<io::Result<Vec<_>>>()
         .map_err(system("threads"))?;
     info!("ready");
-    let result = serve(&mut shim, &mut config, file, &inbox);
+    let result = serve(&mut shim, &mut config, file, &telemetry, &inbox);
     shim.orders.stop();
     let ended = workers.into_iter().map(JoinHandle::join).collect::<Vec<_>>();
     for failed in
@@ -92,11 +96,12 @@ fn serve(
     shim: &mut Shim,
     config: &mut Config,
     file: Option<&Path>,
+    telemetry: &Telemetry,
     inbox: &Receiver<Event>,
 ) -> Result<(), RunError> {
     loop {
         match inbox.recv_timeout(TICK) {
-            Ok(Event::Signal(SIGHUP)) => reload(shim, config, file),
+            Ok(Event::Signal(SIGHUP)) => reload(shim, config, file, telemetry),
             Ok(Event::Signal(_)) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
             Ok(Event::WorkerEnded) => return Err(RunError::Worker),
             Err(RecvTimeoutError::Timeout) => {
@@ -109,7 +114,7 @@ fn serve(
 }
 
 /// Reads the file again. What cannot be understood changes nothing.
-fn reload(shim: &Shim, config: &mut Config, file: Option<&Path>) {
+fn reload(shim: &Shim, config: &mut Config, file: Option<&Path>, telemetry: &Telemetry) {
     let Some(file) = file else {
         warn!("SIGHUP: there is no configuration file to read again (--config)");
         return;
@@ -122,6 +127,7 @@ fn reload(shim: &Shim, config: &mut Config, file: Option<&Path>) {
             // The threads first: a frame of a rule that they do not know yet would go untouched.
             shim.orders.set_rules(new.rules.clone());
             shim.program.set_rules(&new.rules);
+            telemetry.reloaded(new.rules.clone());
             config.rules = new.rules;
             info!(rules = config.rules.as_slice().len(), "reloaded");
         }
@@ -133,6 +139,7 @@ fn spawn(
     number: usize,
     mut worker: Worker<SETS>,
     orders: Arc<Orders>,
+    telemetry: Arc<Telemetry>,
     events: Sender<Event>,
 ) -> io::Result<JoinHandle<io::Result<()>>> {
     /// Tells the main thread, also by a panic.
@@ -144,6 +151,6 @@ fn spawn(
     }
     thread::Builder::new().name(format!("worker-{number}")).stack_size(STACK).spawn(move || {
         let _guard = Guard(events);
-        worker.run(&orders, |_, _| {})
+        worker.run(&orders, &telemetry.board, number)
     })
 }

@@ -2,16 +2,19 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use gradwire::forward::Port;
+use gradwire::kernels::Kernel;
 use tracing::{info, warn};
 
 use crate::config::{Config, Mode as WantedMode};
 use crate::device::Queues;
 use crate::interface::{Interface, InterfaceError};
-use crate::program::{FollowError, Mode, Program, ProgramLoadError};
+use crate::program::{FollowError, Program, ProgramLoadError};
+use crate::telemetry::{Attached, Bound, PerPort, PortStatus, Telemetry};
 use crate::worker::{Orders, Worker};
 use crate::xsk::{Binding, Socket};
 
@@ -70,7 +73,7 @@ pub struct PortSetup {
     /// The interface.
     pub interface: Interface,
     /// How the program is attached.
-    pub mode: Mode,
+    pub mode: Attached,
     /// Whether every socket's driver reads and writes the frames' memory itself.
     pub zero_copy: bool,
 }
@@ -103,7 +106,7 @@ impl Shim {
         let threads = thread_count(&interfaces, config);
         let tracked = (threads * TRACKED_PER_THREAD).min(MAX_TRACKED);
         let mut program = Program::load(tracked, limit.as_nanos() as u64)?;
-        let mut modes = [Mode::Native; 2];
+        let mut modes = [Attached::Native; 2];
         for ((port, interface), mode) in Port::ALL.into_iter().zip(&interfaces).zip(&mut modes) {
             *mode = attach(&mut program, port, interface, config.mode)?;
         }
@@ -141,7 +144,7 @@ impl Shim {
             // The standard library's hash keys are random.
             let seed = RandomState::new().build_hasher().finish();
             let (rules, busy) = (config.rules.clone(), config.busy_poll.is_some());
-            workers.push(Worker::new(queues, rules, host.mtu, seed, beats, limit, busy));
+            workers.push(Worker::new(queues, rules, host.mtu, seed, beats, limit, busy, program.kept()));
         }
         program.set_rules(&config.rules);
 
@@ -153,7 +156,7 @@ impl Shim {
         for PortSetup { interface, mode, zero_copy } in &ports {
             info!(
                 interface = interface.name,
-                mode = mode.name(),
+                ?mode,
                 copy = !zero_copy,
                 queues = interface.queues,
                 mtu = interface.mtu,
@@ -182,13 +185,13 @@ fn attach(
     port: Port,
     interface: &Interface,
     wanted: WantedMode,
-) -> Result<Mode, StartError> {
+) -> Result<Attached, StartError> {
     let native = match wanted {
         WantedMode::Generic => None,
-        WantedMode::Auto | WantedMode::Native => Some(program.attach(port, interface, Mode::Native)),
+        WantedMode::Auto | WantedMode::Native => Some(program.attach(port, interface, Attached::Native)),
     };
     let refused = match native {
-        Some(Ok(())) => return Ok(Mode::Native),
+        Some(Ok(())) => return Ok(Attached::Native),
         // Not a matter of the mode.
         Some(Err(error @ (ProgramLoadError::Busy { .. } | ProgramLoadError::NoLink { .. }))) => {
             return Err(error.into());
@@ -204,8 +207,8 @@ fn attach(
              turn off TSO, GSO and GRO where these frames come from"
         );
     }
-    program.attach(port, interface, Mode::Generic)?;
-    Ok(Mode::Generic)
+    program.attach(port, interface, Attached::Generic)?;
+    Ok(Attached::Generic)
 }
 
 /// What is not compressed, and all when this process is gone, is the bridge's to forward.
@@ -229,6 +232,23 @@ fn check_bridge(program: &mut Program, interfaces: &[Interface; 2]) {
 }
 
 impl Shim {
+    /// What it tells about itself, before any frame; `file` is where the configuration is from.
+    #[must_use]
+    pub fn telemetry(&self, config: &Config, file: Option<&Path>) -> Telemetry {
+        let ports = PerPort::new(|port| {
+            let PortSetup { interface, mode, zero_copy } = &self.ports[port as usize];
+            PortStatus {
+                name: interface.name.clone(),
+                index: interface.index,
+                mtu: interface.mtu.into(),
+                xdp: *mode,
+                bind: if *zero_copy { Bound::ZeroCopy } else { Bound::Copy },
+            }
+        });
+        let kernel = Kernel::detect().name();
+        Telemetry::new(ports, self.workers.len(), kernel, file.map(Path::to_owned), config.rules.clone())
+    }
+
     /// Learns what the bridge knows by now: to be called every few seconds.
     ///
     /// # Errors

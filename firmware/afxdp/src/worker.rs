@@ -14,6 +14,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::device::Queues;
+use crate::program::Kept;
+use crate::telemetry::{Board, KeptStats, PerPort, QueueReport, RingStats};
 
 /// Frames that are taken from a port before it is the other's turn: what the kernel's drivers take, too.
 const BATCH: usize = 64;
@@ -63,6 +65,7 @@ pub struct Worker<const SETS: usize> {
     pause: Duration,
     busy_poll: bool,
     rules_version: u64,
+    kept: Kept,
 }
 
 impl<const SETS: usize> Worker<SETS> {
@@ -78,33 +81,22 @@ impl<const SETS: usize> Worker<SETS> {
         beats: Vec<&'static AtomicU64>,
         limit: Duration,
         busy_poll: bool,
+        kept: Kept,
     ) -> Self {
         let kernel = Kernel::detect();
         // Frames from a veth come with their checksum left to offload, and lose the note that says so.
         let forwarder = Forwarder::new(rules, kernel, mtu, seed).completing_checksums(kernel);
         let (forwarder, pause) = (Box::new(forwarder), limit / 4);
-        Self { queues, forwarder, beats, pause, busy_poll, rules_version: 0 }
-    }
-
-    /// The engines.
-    #[must_use]
-    pub const fn forwarder(&self) -> &Forwarder<SETS> {
-        &self.forwarder
-    }
-
-    /// The sockets.
-    #[must_use]
-    pub const fn queues(&self) -> &Queues {
-        &self.queues
+        Self { queues, forwarder, beats, pause, busy_poll, rules_version: 0, kept }
     }
 
     /// Forwards until it is told to stop; then sends what is under way.
     ///
-    /// `observe` is called after each turn, with the time in nanoseconds.
+    /// Whoever asks on the board for the report of this `number` gets it after the present turn.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn run(&mut self, orders: &Orders, mut observe: impl FnMut(&Self, u64)) -> io::Result<()> {
+    pub fn run(&mut self, orders: &Orders, board: &Board, number: usize) -> io::Result<()> {
         let sockets = Port::ALL.iter().flat_map(|port| self.queues.sockets(*port));
         let fds = sockets
             .map(|(_, socket)| socket.as_fd().try_clone_to_owned())
@@ -116,7 +108,7 @@ impl<const SETS: usize> Worker<SETS> {
             self.beats.iter().for_each(|beat| beat.store(now, Ordering::Relaxed));
             self.follow(orders);
             let (frames, all_sent) = self.turn(now);
-            observe(self, now);
+            board.answer(number, |report| self.report(report));
             if frames == 0 && !self.busy_poll {
                 wait(&mut polled, if all_sent { self.pause } else { RETRY })?;
             }
@@ -142,6 +134,29 @@ impl<const SETS: usize> Worker<SETS> {
         let forward = |port| self.forwarder.forward(&mut self.queues, port, BATCH, now);
         let frames = Port::ALL.map(forward).iter().sum();
         (frames, self.queues.service())
+    }
+
+    fn report(&self, report: &mut QueueReport) {
+        let rings = PerPort::new(|port| {
+            let statistics = self.queues.sockets(port).filter_map(|(_, socket)| socket.statistics().ok());
+            statistics.fold(RingStats::default(), |sum, of| RingStats {
+                rx_dropped: sum.rx_dropped + of.rx_dropped,
+                rx_ring_full: sum.rx_ring_full + of.rx_ring_full.unwrap_or(0),
+                fill_ring_empty: sum.fill_ring_empty + of.rx_fill_ring_empty_descs.unwrap_or(0),
+                tx_ring_empty: sum.tx_ring_empty + of.tx_ring_empty_descs.unwrap_or(0),
+                rx_invalid: sum.rx_invalid + of.rx_invalid_descs,
+                tx_invalid: sum.tx_invalid + of.tx_invalid_descs,
+            })
+        });
+        let kept = PerPort::new(|port| {
+            let kept = self.queues.sockets(port).map(|(queue, _)| self.kept.of(port, queue));
+            kept.fold(KeptStats::default(), |sum, of| KeptStats {
+                stale: sum.stale + of.stale,
+                unknown: sum.unknown + of.unknown,
+                elsewhere: sum.elsewhere + of.elsewhere,
+            })
+        });
+        report.fill(&self.forwarder, rings, kept);
     }
 
     /// From now on frames go to the bridge; those that came before are sent.
