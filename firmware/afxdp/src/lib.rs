@@ -13,6 +13,7 @@ pub mod interface;
 pub mod logging;
 pub mod mapped;
 pub mod metrics;
+pub mod netlink;
 pub mod notify;
 pub mod privileges;
 pub mod program;
