@@ -27,8 +27,8 @@ pub struct Config {
     pub mode: Mode,
     /// Whether drivers that can may hand over frames without a copy.
     pub zero_copy: bool,
-    /// How many queues of each port are served; all, where there is no number.
-    pub queues: Option<NonZeroU32>,
+    /// The most threads to run; one for each pair of queues, where there is no number.
+    pub threads: Option<NonZeroU32>,
     /// How long the kernel polls the driver at each call: for cores that do nothing else.
     pub busy_poll: Option<Duration>,
     /// Where the Prometheus endpoint listens.
@@ -59,7 +59,7 @@ impl fmt::Display for Mode {
 }
 
 impl Default for Config {
-    /// [`Rule::DEFAULT`], the default mark, all queues, no metrics.
+    /// [`Rule::DEFAULT`], the default mark, no metrics.
     fn default() -> Self {
         Self::of(&File::default()).expect("the defaults are valid: a test loads them")
     }
@@ -117,7 +117,7 @@ impl Config {
             rules,
             mode: forwarding.mode,
             zero_copy: forwarding.zero_copy,
-            queues: forwarding.queues,
+            threads: forwarding.threads,
             busy_poll,
             metrics,
         })
@@ -129,7 +129,7 @@ impl Config {
         let differs = [
             ("path.mode", self.mode != in_force.mode),
             ("path.zero-copy", self.zero_copy != in_force.zero_copy),
-            ("path.queues", self.queues != in_force.queues),
+            ("path.threads", self.threads != in_force.threads),
             ("path.busy-poll-us", self.busy_poll != in_force.busy_poll),
             ("metrics", self.metrics != in_force.metrics),
         ];
@@ -300,13 +300,13 @@ enum GridName {
 struct PathTable {
     mode: Mode,
     zero_copy: bool,
-    queues: Option<NonZeroU32>,
+    threads: Option<NonZeroU32>,
     busy_poll_us: Option<Spanned<u32>>,
 }
 
 impl Default for PathTable {
     fn default() -> Self {
-        Self { mode: Mode::default(), zero_copy: true, queues: None, busy_poll_us: None }
+        Self { mode: Mode::default(), zero_copy: true, threads: None, busy_poll_us: None }
     }
 }
 
@@ -337,7 +337,7 @@ mod tests {
         let config = Config::parse("").unwrap();
         assert_eq!(config.rules.as_slice(), [Rule::DEFAULT]);
         assert_eq!(config.rules.mark(), DEFAULT_MARK);
-        assert_eq!((config.mode, config.zero_copy, config.queues), (Mode::Auto, true, None));
+        assert_eq!((config.mode, config.zero_copy, config.threads), (Mode::Auto, true, None));
         assert_eq!((config.busy_poll, config.metrics), (None, None));
         assert!(config.needs_restart(&Config::default()).is_empty());
     }
@@ -360,7 +360,7 @@ mod tests {
             [path]
             mode = "native"
             zero-copy = false
-            queues = 4
+            threads = 4
             busy-poll-us = 50
             [metrics]
         "#;
@@ -376,11 +376,11 @@ mod tests {
         assert_eq!(config.rules.as_slice(), [first, second]);
         assert_eq!(config.rules.mark(), 0x48);
         assert_eq!((config.mode, config.zero_copy), (Mode::Native, false));
-        assert_eq!(config.queues, NonZeroU32::new(4));
+        assert_eq!(config.threads, NonZeroU32::new(4));
         assert_eq!(config.busy_poll, Some(Duration::from_micros(50)));
         // The endpoint is on loopback unless the file says otherwise.
         assert_eq!(config.metrics, Some(SocketAddr::from(([127, 0, 0, 1], METRICS_PORT))));
-        let changed = ["path.mode", "path.zero-copy", "path.queues", "path.busy-poll-us", "metrics"];
+        let changed = ["path.mode", "path.zero-copy", "path.threads", "path.busy-poll-us", "metrics"];
         assert_eq!(config.needs_restart(&Config::default()), changed);
 
         let open = Config::parse("[metrics]\naddress = \"::\"\nport = 80").unwrap();
@@ -406,7 +406,7 @@ mod tests {
             ("[[rule]]\ntos = 0x29", 2, "with this mask it would be tos = 0x28"),
             ("[[rule]]\ntos = 0x30", 2, "matches the mark 0x30; choose another tos, or another mark"),
             ("[[rule]]\ntos = 0x28\n[[rule]]\ntos = 0x28", 4, "remove it, or move it before them"),
-            ("[path]\nqueues = 0", 2, "nonzero"),
+            ("[path]\nthreads = 0", 2, "nonzero"),
             ("[path]\nbusy-poll-us = 0", 2, "remove the line"),
             ("[path]\nmode = \"fast\"", 2, "expected one of `auto`, `native`, `generic`"),
             ("[metrics]\n\naddress = \"localhost\"", 3, "invalid IP address"),

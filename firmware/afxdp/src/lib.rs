@@ -7,12 +7,21 @@
 //! ```
 
 pub mod config;
+pub mod control;
 pub mod device;
 pub mod interface;
+pub mod logging;
 pub mod mapped;
+pub mod metrics;
+pub mod netlink;
+pub mod notify;
+pub mod privileges;
 pub mod program;
 pub mod run;
 pub mod shim;
 pub mod telemetry;
 pub mod worker;
 pub mod xsk;
+
+#[cfg(test)]
+mod scratch;

@@ -176,7 +176,7 @@ fn thread_count(interfaces: &[Interface; 2], config: &Config) -> u32 {
     if host.queues != network.queues {
         info!(host = host.queues, network = network.queues, "different numbers of queues; threads: {pairs}");
     }
-    config.queues.map_or(pairs, |most| pairs.min(most.get()))
+    config.threads.map_or(pairs, |most| pairs.min(most.get()))
 }
 
 /// Attaches the program as the configuration wants it.

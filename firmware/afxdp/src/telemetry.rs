@@ -64,6 +64,21 @@ pub struct RingStats {
     pub tx_invalid: u64,
 }
 
+impl RingStats {
+    /// Each count with its name in reports and metrics.
+    #[must_use]
+    pub const fn named(&self) -> [(&'static str, u64); 6] {
+        [
+            ("rx-dropped", self.rx_dropped),
+            ("rx-ring-full", self.rx_ring_full),
+            ("fill-ring-empty", self.fill_ring_empty),
+            ("tx-ring-empty", self.tx_ring_empty),
+            ("rx-invalid", self.rx_invalid),
+            ("tx-invalid", self.tx_invalid),
+        ]
+    }
+}
+
 /// Frames that the XDP program left in the kernel's path though their type of service asks for an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptStats {
@@ -73,6 +88,14 @@ pub struct KeptStats {
     pub unknown: u64,
     /// Not from one of the two ports to the other.
     pub elsewhere: u64,
+}
+
+impl KeptStats {
+    /// Each count with its name in reports and metrics.
+    #[must_use]
+    pub const fn named(&self) -> [(&'static str, u64); 3] {
+        [("stale", self.stale), ("unknown", self.unknown), ("elsewhere", self.elsewhere)]
+    }
 }
 
 /// A TCP flow.
@@ -514,6 +537,14 @@ pub struct LossStats {
     pub no_queue: u64,
     /// No buffer was free to write their replacement to.
     pub no_buffer: u64,
+}
+
+impl LossStats {
+    /// Each count with its name in reports and metrics.
+    #[must_use]
+    pub const fn named(&self) -> [(&'static str, u64); 2] {
+        [("no-queue", self.no_queue), ("no-buffer", self.no_buffer)]
+    }
 }
 
 /// One direction of a TCP connection.
