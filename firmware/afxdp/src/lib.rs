@@ -9,6 +9,8 @@
 pub mod config;
 pub mod control;
 pub mod device;
+pub mod doctor;
+pub mod holders;
 pub mod interface;
 pub mod logging;
 pub mod mapped;
