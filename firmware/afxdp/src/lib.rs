@@ -6,6 +6,7 @@
 //!                             └──────── the rest ───────► bridge ──────────────────┘
 //! ```
 
+pub mod cli;
 pub mod config;
 pub mod control;
 pub mod device;
@@ -21,7 +22,10 @@ pub mod privileges;
 pub mod program;
 pub mod run;
 pub mod shim;
+pub mod status;
+mod table;
 pub mod telemetry;
+pub mod unload;
 pub mod worker;
 pub mod xsk;
 

@@ -1,14 +1,25 @@
-//! The `gradwire-xdp` command.
+//! The `gradwire-xdp` command: exit codes.
 
+use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
+use clap::Parser;
+use gradwire_xdp::cli::{Cli, Outcome, run};
+
 fn main() -> ExitCode {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    let args = std::env::args().collect::<Vec<_>>();
-    match gradwire_xdp::run::run(&args[3], &args[5], args.get(7).map(std::path::Path::new)) {
-        Ok(()) => ExitCode::SUCCESS,
+    let cli = Cli::parse();
+    let mut out = BufWriter::new(io::stdout());
+    let result = run(&cli, &mut out).and_then(|outcome| {
+        out.flush()?;
+        Ok(outcome)
+    });
+    match result {
+        Ok(Outcome::Good) => ExitCode::SUCCESS,
+        Ok(Outcome::Bad) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("gradwire-xdp: {error}");
+            if !error.is_broken_pipe() {
+                eprintln!("gradwire-xdp: {error}");
+            }
             ExitCode::from(2)
         }
     }

@@ -11,7 +11,7 @@ pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>)
         findings.push(link(port).of(port));
         if let Some(link) = &port.link {
             findings.push(xdp_mode(port, config).of(port));
-            findings.push(other_program(facts, port, link).of(port));
+            findings.push(other_program(port, link).of(port));
             findings.push(mtu(port, link).of(port));
             findings.push(queues(port).of(port));
         }
@@ -93,7 +93,7 @@ fn xdp_mode(port: &PortFacts, config: &Config) -> Finding {
     }
 }
 
-fn other_program(facts: &Facts, port: &PortFacts, link: &Link) -> Finding {
+fn other_program(port: &PortFacts, link: &Link) -> Finding {
     let Some(program) = link.xdp_program else {
         return Finding::ok("program", "no XDP program is attached");
     };
@@ -101,9 +101,8 @@ fn other_program(facts: &Facts, port: &PortFacts, link: &Link) -> Finding {
         [] => Finding::failed("program", format!("XDP program {program} is attached"))
             .mend(format!("ip link set dev {} xdp off", word(&port.name))),
         [holder, ..] if holder.is_gradwire() => {
-            let (host, network) = (word(&facts.ports.host.name), word(&facts.ports.network.name));
             Finding::ok("program", format!("gradwire-xdp, process {}, runs here", holder.pid))
-                .mend(format!("gradwire-xdp unload --host {host} --net {network}   # to end it"))
+                .mend(format!("gradwire-xdp unload {}   # to end it", word(&port.name)))
         }
         [holder, ..] => {
             let found = format!("XDP program {program} of {}, process {}", holder.name, holder.pid);
@@ -273,7 +272,7 @@ pub(in crate::doctor) mod tests {
         let off = "ip link set dev veth0 xdp off".to_owned();
         assert_eq!(attached(None), (Status::Failed, Some(off)));
         assert_eq!(attached(Some("xdpd")), (Status::Failed, Some("kill 77".to_owned())));
-        let unload = "gradwire-xdp unload --host veth0 --net eth0   # to end it".to_owned();
+        let unload = "gradwire-xdp unload veth0   # to end it".to_owned();
         assert_eq!(attached(Some("gradwire-xdp")), (Status::Ok, Some(unload)));
     }
 }
