@@ -25,7 +25,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(2).saturating_add(telemetry::
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// Another process serves the ports.
-    #[error("{}: process {pid} runs on these ports; end it first: gradwire-xdp unload --host {host} --net {net}", socket.display())]
+    #[error("{}: process {pid} runs on these ports; end it first: gradwire-xdp unload {host}", socket.display())]
     Running {
         /// The socket.
         socket: PathBuf,
@@ -33,8 +33,6 @@ pub enum ControlError {
         pid: u32,
         /// The port towards the host.
         host: String,
-        /// The port towards the wire.
-        net: String,
     },
     /// No process listens.
     #[error("{}: nobody listens: the process has gone; clear up after it: gradwire-xdp unload", socket.display())]
@@ -43,7 +41,7 @@ pub enum ControlError {
         socket: PathBuf,
     },
     /// The process does not answer.
-    #[error("{}: process {pid} does not answer; end it: gradwire-xdp unload", socket.display())]
+    #[error("{}: process {pid} does not answer; end it: gradwire-xdp unload {}", socket.display(), host_of(socket))]
     Silent {
         /// The socket.
         socket: PathBuf,
@@ -89,20 +87,35 @@ pub fn ports_of(socket: &Path) -> Option<(String, String)> {
     Some((host.to_owned(), net.to_owned()))
 }
 
-/// All sockets in a folder, in the order of their names; none where there is no such folder.
+fn host_of(socket: &Path) -> String {
+    ports_of(socket).map_or_else(|| "--all".to_owned(), |(host, _)| host)
+}
+
+/// All sockets in a folder and in the folders in it, in the order of their names; none where there is no such folder.
+/// Under systemd each shim has a folder of its own below [`RUN_DIR`].
 ///
 /// # Errors
 /// [`ControlError::Io`].
 pub fn sockets(run_dir: &Path) -> Result<Vec<PathBuf>, ControlError> {
-    let entries = match fs::read_dir(run_dir) {
+    let mut sockets = Vec::new();
+    for path in entries(run_dir)? {
+        if ports_of(&path).is_some() {
+            sockets.push(path);
+        } else if path.is_dir() {
+            sockets.extend(entries(&path)?.into_iter().filter(|path| ports_of(path).is_some()));
+        }
+    }
+    sockets.sort();
+    Ok(sockets)
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>, ControlError> {
+    let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        result => result.map_err(ControlError::io(run_dir, "read"))?,
+        result => result.map_err(ControlError::io(folder, "read"))?,
     };
-    let paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>();
-    let mut paths = paths.map_err(ControlError::io(run_dir, "read"))?;
-    paths.retain(|path| ports_of(path).is_some());
-    paths.sort();
-    Ok(paths)
+    let paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<_>>();
+    paths.map_err(ControlError::io(folder, "read"))
 }
 
 /// A bound control socket; the file goes when it is dropped.
@@ -135,8 +148,7 @@ impl Control {
         let path = socket_path(run_dir, host, net);
         match connect(&path) {
             Ok((_, pid)) => {
-                let (host, net) = (host.to_owned(), net.to_owned());
-                return Err(ControlError::Running { socket: path, pid, host, net });
+                return Err(ControlError::Running { socket: path, pid, host: host.to_owned() });
             }
             Err(ControlError::Gone { .. }) => {
                 fs::remove_file(&path).map_err(ControlError::io(&path, "remove"))?;
@@ -267,10 +279,8 @@ mod tests {
         let run_dir = Scratch::new();
         let _first = Control::bind(run_dir.path(), "veth0", "eth0").unwrap();
         let error = Control::bind(run_dir.path(), "veth0", "eth0").unwrap_err();
-        let expected = format!(
-            "process {} runs on these ports; end it first: gradwire-xdp unload --host veth0 --net eth0",
-            process::id()
-        );
+        let expected =
+            format!("process {} runs on these ports; end it first: gradwire-xdp unload veth0", process::id());
         assert!(error.to_string().ends_with(&expected), "{error}");
         // Other ports are others' affair.
         let _other = Control::bind(run_dir.path(), "veth1", "eth0").unwrap();
@@ -314,6 +324,10 @@ mod tests {
         fs::write(run_dir.path().join("notes.sock"), "").unwrap();
         fs::write(run_dir.path().join("a:b.pid"), "").unwrap();
         assert!(sockets(run_dir.path()).unwrap().is_empty());
+        let own = run_dir.path().join("instance");
+        fs::create_dir(&own).unwrap();
+        let _control = Control::bind(&own, "a", "b").unwrap();
+        assert_eq!(sockets(run_dir.path()).unwrap(), [socket_path(&own, "a", "b")]);
         assert!(sockets(&run_dir.path().join("missing")).unwrap().is_empty());
     }
 }

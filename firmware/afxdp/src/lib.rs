@@ -6,9 +6,12 @@
 //!                             └──────── the rest ───────► bridge ──────────────────┘
 //! ```
 
+pub mod cli;
 pub mod config;
 pub mod control;
 pub mod device;
+pub mod doctor;
+pub mod holders;
 pub mod interface;
 pub mod logging;
 pub mod mapped;
@@ -19,7 +22,10 @@ pub mod privileges;
 pub mod program;
 pub mod run;
 pub mod shim;
+pub mod status;
+mod table;
 pub mod telemetry;
+pub mod unload;
 pub mod worker;
 pub mod xsk;
 

@@ -1,20 +1,25 @@
-//! The `gradwire-xdp` command.
+//! The `gradwire-xdp` command: exit codes.
 
+use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
+use clap::Parser;
+use gradwire_xdp::cli::{Cli, Outcome, run};
+
 fn main() -> ExitCode {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    let args = std::env::args().collect::<Vec<_>>();
-    let run = gradwire_xdp::run::Run {
-        host: &args[3],
-        network: &args[5],
-        file: args.get(7).map(std::path::Path::new),
-        run_dir: std::path::Path::new(gradwire_xdp::control::RUN_DIR),
-    };
-    match gradwire_xdp::run::run(run) {
-        Ok(()) => ExitCode::SUCCESS,
+    let cli = Cli::parse();
+    let mut out = BufWriter::new(io::stdout());
+    let result = run(&cli, &mut out).and_then(|outcome| {
+        out.flush()?;
+        Ok(outcome)
+    });
+    match result {
+        Ok(Outcome::Good) => ExitCode::SUCCESS,
+        Ok(Outcome::Bad) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("gradwire-xdp: {error}");
+            if !error.is_broken_pipe() {
+                eprintln!("gradwire-xdp: {error}");
+            }
             ExitCode::from(2)
         }
     }
