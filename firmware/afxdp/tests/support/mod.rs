@@ -229,6 +229,11 @@ impl Lab {
         checked(&words.join(" "), &Command::new("ip").args(words).output().unwrap())
     }
 
+    /// The index of the wire's end at a side.
+    pub fn wire_end(&self, side: Side) -> u32 {
+        self.link("w", side.name())["ifindex"].as_u64().unwrap() as u32
+    }
+
     /// Bytes and frames that the wire's own interface got from a side's shim.
     pub fn wire_count(&self, from: Side) -> (u64, u64) {
         let link = self.link("w", from.name());
