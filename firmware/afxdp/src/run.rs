@@ -5,15 +5,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use aya::util::KernelVersion;
+use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 
 use crate::config::{Config, ConfigError};
+use crate::control::{Control, ControlError};
+use crate::metrics::Endpoint;
+use crate::notify::Notifier;
+use crate::privileges::{PrivilegesError, drop_all_but};
 use crate::shim::{SETS, Shim, StartError};
-use crate::telemetry::Telemetry;
+use crate::telemetry::{PATIENCE, Telemetry};
 use crate::worker::{Orders, Worker};
 
 /// How long after a thread's last sign of life frames go to the bridge.
@@ -22,6 +28,19 @@ pub const LIMIT: Duration = Duration::from_millis(100);
 const TICK: Duration = Duration::from_secs(1);
 /// A thread has the flow table on its stack while it is made.
 const STACK: usize = 16 << 20;
+
+/// What to run, and where.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// The port towards the host.
+    pub host: &'a str,
+    /// The port towards the wire.
+    pub network: &'a str,
+    /// The configuration; the defaults where there is none.
+    pub file: Option<&'a Path>,
+    /// Where the control socket is.
+    pub run_dir: &'a Path,
+}
 
 /// Why it ended.
 #[derive(Debug, thiserror::Error)]
@@ -32,17 +51,27 @@ pub enum RunError {
     /// Set-up.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// The control socket.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// Privileges.
+    #[error(transparent)]
+    Privileges(#[from] PrivilegesError),
     /// The operating system.
     #[error("{what}: {error}")]
     System {
         /// What was to be done.
-        what: &'static str,
+        what: String,
         /// Why it was not.
         error: io::Error,
     },
     /// A thread ended that should not have; frames go by the bridge.
     #[error("a worker thread failed")]
     Worker,
+}
+
+fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> RunError {
+    move |error| RunError::System { what: what.into(), error }
 }
 
 /// What the main thread waits for.
@@ -56,19 +85,33 @@ enum Event {
 ///
 /// # Errors
 /// Why it did not start, or a thread that failed.
-pub fn run(host: &str, network: &str, file: Option<&Path>) -> Result<(), RunError> {
-    let system = |what| move |error| RunError::System { what, error };
-    let mut config = file.map_or_else(|| Ok(Config::default()), Config::load)?;
-    // Before all else: from here on no signal ends the process half set up.
+pub fn run(run: Run<'_>) -> Result<(), RunError> {
+    let config = run.file.map_or_else(|| Ok(Config::default()), Config::load)?;
+    let notifier = Notifier::from_env().map_err(system("service manager"))?;
+    // From here on no signal ends the process half set up.
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(system("signals"))?;
-    let mut shim = Shim::set_up(host, network, &config, LIMIT)?;
-    let telemetry = Arc::new(shim.telemetry(&config, file));
+    // First of all who else runs here: their answer is clearer than the kernel's.
+    let control = Control::bind(run.run_dir, run.host, run.network)?;
+    let endpoint = config.metrics.map(|at| Endpoint::bind(at).map_err(system(format!("metrics, {at}"))));
+    let endpoint = endpoint.transpose()?;
+    let mut shim = Shim::set_up(run.host, run.network, &config, LIMIT)?;
+    drop_all_but(still_needed())?;
+
+    let telemetry = Arc::new(shim.telemetry(&config, run.file));
+    let snapshot = || {
+        let telemetry = Arc::clone(&telemetry);
+        move || telemetry.snapshot()
+    };
     let (events, inbox) = channel();
     let signal_events = events.clone();
     thread::Builder::new()
         .name("signals".into())
         .spawn(move || signals.forever().all(|signal| signal_events.send(Event::Signal(signal)).is_ok()))
         .map_err(system("signals"))?;
+    let _socket_file = control.serve(snapshot())?;
+    if let Some(endpoint) = endpoint {
+        endpoint.serve(snapshot()).map_err(system("metrics"))?;
+    }
     let workers = std::mem::take(&mut shim.workers);
     let workers = workers
         .into_iter()
@@ -78,60 +121,93 @@ pub fn run(host: &str, network: &str, file: Option<&Path>) -> Result<(), RunErro
         })
         .collect::<io::Result<Vec<_>>>()
         .map_err(system("threads"))?;
-    info!("ready");
-    let result = serve(&mut shim, &mut config, file, &telemetry, &inbox);
-    shim.orders.stop();
+    info!(threads = workers.len(), "ready");
+    let mut service = Service { run, shim, config, telemetry, notifier };
+    service.notifier.ready(&service.line());
+    let result = service.serve(&inbox);
+
+    service.notifier.stopping();
+    service.shim.orders.stop();
     let ended = workers.into_iter().map(JoinHandle::join).collect::<Vec<_>>();
-    for failed in
-        ended.into_iter().filter_map(|end| end.unwrap_or_else(|_| Err(io::Error::other("panic"))).err())
-    {
-        error!("worker: {failed}");
+    let failed =
+        ended.into_iter().filter_map(|end| end.unwrap_or_else(|_| Err(io::Error::other("panic"))).err());
+    for error in failed {
+        error!("worker: {error}");
     }
     info!("stopped");
     result
 }
 
-/// Until the end is asked for.
-fn serve(
-    shim: &mut Shim,
-    config: &mut Config,
-    file: Option<&Path>,
-    telemetry: &Telemetry,
-    inbox: &Receiver<Event>,
-) -> Result<(), RunError> {
-    loop {
-        match inbox.recv_timeout(TICK) {
-            Ok(Event::Signal(SIGHUP)) => reload(shim, config, file, telemetry),
-            Ok(Event::Signal(_)) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
-            Ok(Event::WorkerEnded) => return Err(RunError::Worker),
-            Err(RecvTimeoutError::Timeout) => {
-                if let Err(error) = shim.follow_bridge() {
-                    warn!("the bridge's addresses: {error}");
+/// What the main thread still needs when all is set up: to change maps, before Linux 5.19 let their owner.
+fn still_needed() -> CapabilitySet {
+    let recent = KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(5, 19, 0));
+    if recent { CapabilitySet::empty() } else { CapabilitySet::BPF }
+}
+
+/// What the main thread looks after.
+struct Service<'a> {
+    run: Run<'a>,
+    shim: Shim,
+    config: Config,
+    telemetry: Arc<Telemetry>,
+    notifier: Notifier,
+}
+
+impl Service<'_> {
+    /// Until the end is asked for.
+    fn serve(&mut self, inbox: &Receiver<Event>) -> Result<(), RunError> {
+        let tick = self.notifier.watchdog().map_or(TICK, |watchdog| TICK.min(watchdog / 3));
+        let mut next = Instant::now();
+        loop {
+            match inbox.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok(Event::Signal(SIGHUP)) => self.reload(),
+                Ok(Event::Signal(_)) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Ok(Event::WorkerEnded) => return Err(RunError::Worker),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.tick();
+                    next = Instant::now() + tick;
                 }
             }
         }
     }
-}
 
-/// Reads the file again. What cannot be understood changes nothing.
-fn reload(shim: &Shim, config: &mut Config, file: Option<&Path>, telemetry: &Telemetry) {
-    let Some(file) = file else {
-        warn!("SIGHUP: there is no configuration file to read again (--config)");
-        return;
-    };
-    match Config::load(file) {
-        Ok(new) => {
-            for setting in new.needs_restart(config) {
-                warn!("{setting} changed: takes effect at the next start");
-            }
-            // The threads first: a frame of a rule that they do not know yet would go untouched.
-            shim.orders.set_rules(new.rules.clone());
-            shim.program.set_rules(&new.rules);
-            telemetry.reloaded(new.rules.clone());
-            config.rules = new.rules;
-            info!(rules = config.rules.as_slice().len(), "reloaded");
+    fn tick(&mut self) {
+        if self.notifier.watchdog().is_some() && self.telemetry.board.all_answer(PATIENCE) {
+            self.notifier.alive();
         }
-        Err(error) => error!("{error}; the rules in force stay"),
+        if let Err(error) = self.shim.follow_bridge() {
+            warn!("the bridge's addresses: {error}");
+        }
+    }
+
+    /// A line for people.
+    fn line(&self) -> String {
+        let Run { host, network, .. } = self.run;
+        format!("{host} to {network}, {} rules", self.config.rules.as_slice().len())
+    }
+
+    /// Reads the file again. What cannot be understood changes nothing.
+    fn reload(&mut self) {
+        let Some(file) = self.run.file else {
+            warn!("SIGHUP: there is no configuration file to read again (--config)");
+            return;
+        };
+        self.notifier.reloading();
+        match Config::load(file) {
+            Ok(new) => {
+                for setting in new.needs_restart(&self.config) {
+                    warn!("{setting} changed: takes effect at the next start");
+                }
+                // The threads first: a frame of a rule that they do not know yet would go untouched.
+                self.shim.orders.set_rules(new.rules.clone());
+                self.shim.program.set_rules(&new.rules);
+                self.telemetry.reloaded(new.rules.clone());
+                self.config.rules = new.rules;
+                info!(rules = self.config.rules.as_slice().len(), "reloaded");
+            }
+            Err(error) => error!("{error}; the rules in force stay"),
+        }
+        self.notifier.ready(&self.line());
     }
 }
 

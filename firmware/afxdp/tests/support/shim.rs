@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
+use gradwire_xdp::control::{RUN_DIR, query, socket_path};
 use gradwire_xdp::telemetry::{Outcomes, Snapshot};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Lab, Side, checked};
+use super::{Lab, Side};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -97,17 +98,14 @@ impl Shim {
     }
 
     /// What it tells of itself.
-    pub fn status(&self, lab: &Lab) -> Snapshot {
+    pub fn status(&self) -> Snapshot {
         let [host, network] = &self.ports;
-        let program = env!("CARGO_BIN_EXE_gradwire-xdp");
-        let command = format!("{program} status --host {host} --net {network} --json");
-        let json = checked(&command, &lab.in_place(&self.place, &command));
-        serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {json}"))
+        query(&socket_path(RUN_DIR.as_ref(), host, network)).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// What its egress did, over all queues; and its ingress.
-    pub fn outcomes(&self, lab: &Lab) -> [Outcomes; 2] {
-        let status = self.status(lab);
+    pub fn outcomes(&self) -> [Outcomes; 2] {
+        let status = self.status();
         let mut sums = [Outcomes::default(), Outcomes::default()];
         for queue in &status.queues {
             assert!(queue.answered);
