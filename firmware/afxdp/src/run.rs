@@ -1,7 +1,6 @@
 //! `gradwire-xdp run`: from set-up to the last frame.
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -13,6 +12,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 
+use crate::cli::{PortArgs, RunArgs, config};
 use crate::config::{Config, ConfigError};
 use crate::control::{Control, ControlError};
 use crate::metrics::Endpoint;
@@ -28,19 +28,6 @@ pub const LIMIT: Duration = Duration::from_millis(100);
 const TICK: Duration = Duration::from_secs(1);
 /// A thread has the flow table on its stack while it is made.
 const STACK: usize = 16 << 20;
-
-/// What to run, and where.
-#[derive(Clone, Copy, Debug)]
-pub struct Run<'a> {
-    /// The port towards the host.
-    pub host: &'a str,
-    /// The port towards the wire.
-    pub network: &'a str,
-    /// The configuration; the defaults where there is none.
-    pub file: Option<&'a Path>,
-    /// Where the control socket is.
-    pub run_dir: &'a Path,
-}
 
 /// Why it ended.
 #[derive(Debug, thiserror::Error)]
@@ -85,19 +72,21 @@ enum Event {
 ///
 /// # Errors
 /// Why it did not start, or a thread that failed.
-pub fn run(run: Run<'_>) -> Result<(), RunError> {
-    let config = run.file.map_or_else(|| Ok(Config::default()), Config::load)?;
+pub fn run(args: &RunArgs) -> Result<(), RunError> {
+    let PortArgs { host, net } = &args.ports;
+    let file = args.config.as_deref();
+    let config = config(file)?;
     let notifier = Notifier::from_env().map_err(system("service manager"))?;
     // From here on no signal ends the process half set up.
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(system("signals"))?;
     // First of all who else runs here: their answer is clearer than the kernel's.
-    let control = Control::bind(run.run_dir, run.host, run.network)?;
+    let control = Control::bind(&args.run_dir, host, net)?;
     let endpoint = config.metrics.map(|at| Endpoint::bind(at).map_err(system(format!("metrics, {at}"))));
     let endpoint = endpoint.transpose()?;
-    let mut shim = Shim::set_up(run.host, run.network, &config, LIMIT)?;
+    let mut shim = Shim::set_up(host, net, &config, LIMIT)?;
     drop_all_but(still_needed())?;
 
-    let telemetry = Arc::new(shim.telemetry(&config, run.file));
+    let telemetry = Arc::new(shim.telemetry(&config, file));
     let snapshot = || {
         let telemetry = Arc::clone(&telemetry);
         move || telemetry.snapshot()
@@ -122,7 +111,7 @@ pub fn run(run: Run<'_>) -> Result<(), RunError> {
         .collect::<io::Result<Vec<_>>>()
         .map_err(system("threads"))?;
     info!(threads = workers.len(), "ready");
-    let mut service = Service { run, shim, config, telemetry, notifier };
+    let mut service = Service { args, shim, config, telemetry, notifier };
     service.notifier.ready(&service.line());
     let result = service.serve(&inbox);
 
@@ -146,7 +135,7 @@ fn still_needed() -> CapabilitySet {
 
 /// What the main thread looks after.
 struct Service<'a> {
-    run: Run<'a>,
+    args: &'a RunArgs,
     shim: Shim,
     config: Config,
     telemetry: Arc<Telemetry>,
@@ -182,13 +171,13 @@ impl Service<'_> {
 
     /// A line for people.
     fn line(&self) -> String {
-        let Run { host, network, .. } = self.run;
-        format!("{host} to {network}, {} rules", self.config.rules.as_slice().len())
+        let PortArgs { host, net } = &self.args.ports;
+        format!("{host} to {net}, {} rules", self.config.rules.as_slice().len())
     }
 
     /// Reads the file again. What cannot be understood changes nothing.
     fn reload(&mut self) {
-        let Some(file) = self.run.file else {
+        let Some(file) = self.args.config.as_deref() else {
             warn!("SIGHUP: there is no configuration file to read again (--config)");
             return;
         };

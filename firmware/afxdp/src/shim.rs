@@ -4,7 +4,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use gradwire::forward::Port;
 use gradwire::kernels::Kernel;
@@ -13,6 +14,7 @@ use tracing::{info, warn};
 use crate::config::{Config, Mode as WantedMode};
 use crate::device::Queues;
 use crate::interface::{Interface, InterfaceError};
+use crate::mapped::Frames;
 use crate::program::{FollowError, Program, ProgramLoadError};
 use crate::telemetry::{Attached, Bound, PerPort, PortStatus, Telemetry};
 use crate::worker::{Orders, Worker};
@@ -25,6 +27,8 @@ pub const FLOWS: u32 = (SETS * gradwire::flow::WAYS) as u32;
 /// Connections that the XDP program keeps in mind for each thread: untagged ones are among them.
 const TRACKED_PER_THREAD: u32 = 2 * FLOWS;
 const MAX_TRACKED: u32 = 1 << 18;
+/// How long a start waits for a queue that is not free.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why the shim does not start.
 #[derive(Debug, thiserror::Error)]
@@ -134,7 +138,7 @@ impl Shim {
                         zero_copy: config.zero_copy,
                         busy_poll: config.busy_poll,
                     };
-                    let socket = Socket::bind(queues.frames(), binding).map_err(error)?;
+                    let socket = bind_patiently(queues.frames(), binding).map_err(error)?;
                     *zero_copy &= socket.is_zero_copy().map_err(error)?;
                     program.add_socket(port, queue, &socket)?;
                     beats.extend(program.beat(port, queue));
@@ -165,6 +169,23 @@ impl Shim {
         }
         let orders = Arc::new(Orders::new(config.rules.clone()));
         Ok(Self { ports, program, orders, workers })
+    }
+}
+
+/// Binds a socket; where the queue is not free, waits a while for it: the kernel takes its time to take back what a
+/// process that has just ended had.
+///
+/// # Errors
+/// Those of [`Socket::bind`].
+pub fn bind_patiently(frames: &Frames, binding: Binding) -> io::Result<Socket> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match Socket::bind(frames, binding) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < end => {
+                thread::sleep(PATIENCE / 100);
+            }
+            result => return result,
+        }
     }
 }
 

@@ -18,20 +18,13 @@ fn config(framing: Framing) -> &'static str {
     }
 }
 
-fn mac(lab: &Lab, place: &str) -> [u8; 6] {
-    let json: serde_json::Value = serde_json::from_str(&lab.ip_in(place, "-j link show dev eth0")).unwrap();
-    let text = json[0]["address"].as_str().unwrap();
-    let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap());
-    bytes.collect::<Vec<_>>().try_into().unwrap()
-}
-
 /// Within the bound; as many bytes on the wire as the engines of a replay make of the same frames; the untagged
 /// stream and pings beside it as if there were no shim.
 fn gradients_get_smaller(mtu: u16, framing: Framing) {
     let Some(lab) = Lab::new(Plan { mtu, ..Plan::default() }) else { return };
     let _shims = Side::BOTH.map(|side| Shim::start(&lab, side, config(framing)));
     let data = gradients(LEN);
-    let source = mac(&lab, "ha");
+    let source = lab.mac("ha");
     for address in ["10.77.0.2", "fd77::2"] {
         let capturing = Capturing::start(&lab, "ha");
         let before = lab.wire_count(Side::A);

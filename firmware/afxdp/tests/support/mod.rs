@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+pub mod injector;
+pub mod relay;
 pub mod shim;
 pub mod traffic;
 
@@ -180,6 +182,20 @@ impl Lab {
         })
     }
 
+    /// The MAC address of a host.
+    pub fn mac(&self, place: &str) -> [u8; 6] {
+        let link = self.link(place, "eth0");
+        let bytes =
+            link["address"].as_str().unwrap().split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap());
+        bytes.collect::<Vec<_>>().try_into().unwrap()
+    }
+
+    /// What `ip` tells of an interface.
+    pub fn link(&self, place: &str, name: &str) -> serde_json::Value {
+        let json = self.ip_in(place, &format!("-s -j link show dev {name}"));
+        serde_json::from_str::<serde_json::Value>(&json).unwrap()[0].take()
+    }
+
     /// Runs a command in a namespace, `/sys` included.
     pub fn in_place(&self, place: &str, command: &str) -> Output {
         self.command_in(place, command).output().unwrap()
@@ -215,9 +231,8 @@ impl Lab {
 
     /// Bytes and frames that the wire's own interface got from a side's shim.
     pub fn wire_count(&self, from: Side) -> (u64, u64) {
-        let json = self.ip_in("w", &format!("-s -j link show dev {}", from.name()));
-        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-        let count = |field| json[0]["stats64"]["rx"][field].as_u64().unwrap();
+        let link = self.link("w", from.name());
+        let count = |field| link["stats64"]["rx"][field].as_u64().unwrap();
         (count("bytes"), count("packets"))
     }
 

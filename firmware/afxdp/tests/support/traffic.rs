@@ -136,7 +136,7 @@ pub fn connect_tagged(to: SocketAddr, tos: u8) -> io::Result<TcpStream> {
     Ok(socket.into())
 }
 
-fn set_tos(socket: impl AsFd, address: IpAddr, tos: u8) -> io::Result<()> {
+pub fn set_tos(socket: impl AsFd, address: IpAddr, tos: u8) -> io::Result<()> {
     Ok(match address {
         IpAddr::V4(_) => set_ip_tos(socket, tos),
         IpAddr::V6(_) => set_ipv6_tclass(socket, tos.into()),
