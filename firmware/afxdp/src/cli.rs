@@ -12,7 +12,7 @@ use crate::config::{Config, ConfigError};
 use crate::control::{ControlError, RUN_DIR};
 use crate::doctor::{self, Facts, GatherError, Status};
 use crate::logging;
-use crate::run::{self, Run, RunError};
+use crate::run::{self, RunError};
 use crate::status::{self, StatusArgs};
 use crate::unload::{self, UnloadArgs, UnloadError};
 
@@ -77,17 +77,6 @@ pub struct RunArgs {
     /// How it is logged.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub log_format: logging::Format,
-}
-
-impl RunArgs {
-    fn to_run(&self) -> Run<'_> {
-        Run {
-            host: &self.ports.host,
-            network: &self.ports.net,
-            file: self.config.as_deref(),
-            run_dir: &self.run_dir,
-        }
-    }
 }
 
 /// The two ports.
@@ -219,7 +208,7 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> Result<Outcome, CliError> {
         Command::Run(args) => {
             logging::start(&args.log, args.log_format)
                 .map_err(|source| CliError::Log { filter: args.log.clone(), source })?;
-            run::run(args.to_run())?;
+            run::run(args)?;
             Ok(Outcome::Good)
         }
         Command::Status(args) => status::run(args, out),
