@@ -9,10 +9,12 @@ use rustix::thread::{
 };
 
 /// What set-up needs: to attach programs and bind AF_XDP sockets (`CAP_NET_ADMIN`, `CAP_NET_RAW`), to load programs
-/// (`CAP_BPF`), and to pin their memory (`CAP_IPC_LOCK`, or a large enough `RLIMIT_MEMLOCK`).
+/// that compute where in a packet to read (`CAP_BPF`, `CAP_PERFMON`), and to pin their memory (`CAP_IPC_LOCK`, or a
+/// large enough `RLIMIT_MEMLOCK`).
 pub const NEEDED: CapabilitySet = CapabilitySet::NET_ADMIN
     .union(CapabilitySet::NET_RAW)
     .union(CapabilitySet::BPF)
+    .union(CapabilitySet::PERFMON)
     .union(CapabilitySet::IPC_LOCK);
 
 /// Why privileges were not dropped; the process must not go on.

@@ -32,7 +32,7 @@ const NEITHER: u64 = 2;
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramLoadError {
     /// It cannot be loaded.
-    #[error("loading the XDP program: {0} (needs CAP_BPF and CAP_NET_ADMIN, or root)")]
+    #[error("loading the XDP program: {0} (needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, or root)")]
     Load(#[from] EbpfError),
     /// The verifier refused it.
     #[error("loading the XDP program: {0}")]

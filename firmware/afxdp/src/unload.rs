@@ -227,6 +227,11 @@ mod tests {
 
         let (mut stopped, pid) = child("exec sleep 60");
         rustix::process::kill_process(pid, Signal::STOP).unwrap();
+        // Stopped is `T` in the kernel's own words; before that, another signal would still reach it.
+        let stat = format!("/proc/{}/stat", pid.as_raw_nonzero());
+        while !fs::read_to_string(&stat).unwrap().contains(") T ") {
+            thread::yield_now();
+        }
         assert_eq!(end(pid, Duration::from_millis(50)).unwrap(), Ending::Killed);
         stopped.wait().unwrap();
     }

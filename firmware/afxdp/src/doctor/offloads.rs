@@ -18,7 +18,10 @@ pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>)
         findings.extend(merging(port).map(|finding| finding.of(port)));
         findings.extend(vlans(port).map(|finding| finding.of(port)));
         if ports::will_be_generic(port, config) == Some(true) {
-            findings.extend(giants(port).into_iter().map(|finding| finding.of(port)));
+            findings.extend(merged(port).map(|finding| finding.of(port)));
+            if port.name == facts.ports.host.name {
+                findings.extend(uncut(port).map(|finding| finding.of(port)));
+            }
         }
         if findings.len() == before {
             findings.push(Finding::ok("offloads", "none that is in the way").of(port));
@@ -59,20 +62,22 @@ fn vlans(port: &PortFacts) -> Option<Finding> {
     Some(Finding::warning("offloads", found).mend(turn_off(port, &["rxvlan", "txvlan"])))
 }
 
-/// Generic mode sees frames as the stack has them: merged, or not yet cut.
-fn giants(port: &PortFacts) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    if is_on(port, "rx-gro") {
+/// Generic mode sees frames as the stack has merged them.
+fn merged(port: &PortFacts) -> Option<Finding> {
+    is_on(port, "rx-gro").then(|| {
         let found = "GRO merges segments before generic XDP sees them: too long to be taken";
-        findings.push(Finding::failed("offloads", found).mend(turn_off(port, &["gro"])));
-    }
-    if port.driver.as_deref() == Some("veth") {
+        Finding::failed("offloads", found).mend(turn_off(port, &["gro"]))
+    })
+}
+
+/// Nor does it make a veth's other end cut what it sends, as native mode does.
+fn uncut(port: &PortFacts) -> Option<Finding> {
+    (port.driver.as_deref() == Some("veth")).then(|| {
         let found = "with generic XDP the container's uncut segments come through the veth: traffic stalls";
         let command =
             "nsenter --net=/proc/PID/ns/net ethtool -K eth0 tso off gso off   # PID of the container";
-        findings.push(Finding::warning("offloads", found).mend(command));
-    }
-    findings
+        Finding::warning("offloads", found).mend(command)
+    })
 }
 
 #[cfg(test)]

@@ -163,9 +163,12 @@ mod tests {
         facts.system.capabilities = Some(1 << 13);
         let finding = capabilities(&facts.system);
         assert_eq!(finding.status, Status::Failed);
-        assert_eq!(finding.found, "CAP_NET_ADMIN, CAP_BPF missing");
+        assert_eq!(finding.found, "CAP_NET_ADMIN, CAP_PERFMON, CAP_BPF missing");
         let mend = finding.mend.unwrap();
-        assert!(mend.starts_with("setcap cap_net_admin,cap_net_raw,cap_ipc_lock,cap_bpf+ep "), "{mend}");
+        assert!(
+            mend.starts_with("setcap cap_net_admin,cap_net_raw,cap_ipc_lock,cap_perfmon,cap_bpf+ep "),
+            "{mend}"
+        );
         facts.system.capabilities = Some(NEEDED.bits());
         assert_eq!(capabilities(&facts.system).status, Status::Ok);
     }
