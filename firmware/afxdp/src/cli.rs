@@ -77,6 +77,9 @@ pub struct RunArgs {
     /// How it is logged.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub log_format: logging::Format,
+    /// Takes tagged frames and sends them on as they are: what a benchmark compares compression with.
+    #[arg(long, hide = true)]
+    pub plain: bool,
 }
 
 /// The two ports.

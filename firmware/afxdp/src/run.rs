@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use aya::util::KernelVersion;
+use gradwire::rules::Rules;
 use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -83,7 +84,7 @@ pub fn run(args: &RunArgs) -> Result<(), RunError> {
     let control = Control::bind(&args.run_dir, host, net)?;
     let endpoint = config.metrics.map(|at| Endpoint::bind(at).map_err(system(format!("metrics, {at}"))));
     let endpoint = endpoint.transpose()?;
-    let mut shim = Shim::set_up(host, net, &config, LIMIT)?;
+    let mut shim = Shim::set_up(host, net, &config, engine_rules(args, &config)?, LIMIT)?;
     drop_all_but(still_needed())?;
 
     let telemetry = Arc::new(shim.telemetry(&config, file));
@@ -125,6 +126,14 @@ pub fn run(args: &RunArgs) -> Result<(), RunError> {
     }
     info!("stopped");
     result
+}
+
+/// The rules that the engines go by: those of the configuration, or none.
+fn engine_rules(args: &RunArgs, config: &Config) -> Result<Rules, RunError> {
+    if !args.plain {
+        return Ok(config.rules.clone());
+    }
+    Rules::new(&[], config.rules.mark()).map_err(|error| system("rules")(io::Error::other(error)))
 }
 
 /// What the main thread still needs when all is set up: to change maps, before Linux 5.19 let their owner.
@@ -188,7 +197,9 @@ impl Service<'_> {
                     warn!("{setting} changed: takes effect at the next start");
                 }
                 // The threads first: a frame of a rule that they do not know yet would go untouched.
-                self.shim.orders.set_rules(new.rules.clone());
+                if !self.args.plain {
+                    self.shim.orders.set_rules(new.rules.clone());
+                }
                 self.shim.program.set_rules(&new.rules);
                 self.telemetry.reloaded(new.rules.clone());
                 self.config.rules = new.rules;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use gradwire::forward::Port;
 use gradwire::kernels::Kernel;
+use gradwire::rules::Rules;
 use tracing::{info, warn};
 
 use crate::config::{Config, Mode as WantedMode};
@@ -98,11 +99,17 @@ pub struct Shim {
 impl Shim {
     /// Sets all up. No frame is taken before the workers run.
     ///
-    /// `limit`: how long after a thread's last sign of life frames go to the bridge.
+    /// `rules`: those of the engines; frames are taken by those of `config`. `limit`: how long after a thread's last sign of life frames go to the bridge.
     ///
     /// # Errors
     /// What is in the way, and what mends it.
-    pub fn set_up(host: &str, network: &str, config: &Config, limit: Duration) -> Result<Self, StartError> {
+    pub fn set_up(
+        host: &str,
+        network: &str,
+        config: &Config,
+        rules: Rules,
+        limit: Duration,
+    ) -> Result<Self, StartError> {
         if host == network {
             return Err(StartError::SamePort(host.into()));
         }
@@ -147,8 +154,17 @@ impl Shim {
             }
             // The standard library's hash keys are random.
             let seed = RandomState::new().build_hasher().finish();
-            let (rules, busy) = (config.rules.clone(), config.busy_poll.is_some());
-            workers.push(Worker::new(queues, rules, host.mtu, seed, beats, limit, busy, program.kept()));
+            let busy = config.busy_poll.is_some();
+            workers.push(Worker::new(
+                queues,
+                rules.clone(),
+                host.mtu,
+                seed,
+                beats,
+                limit,
+                busy,
+                program.kept(),
+            ));
         }
         program.set_rules(&config.rules);
 
@@ -167,7 +183,7 @@ impl Shim {
                 "port"
             );
         }
-        let orders = Arc::new(Orders::new(config.rules.clone()));
+        let orders = Arc::new(Orders::new(rules));
         Ok(Self { ports, program, orders, workers })
     }
 }

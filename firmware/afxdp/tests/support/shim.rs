@@ -29,12 +29,17 @@ pub struct Shim {
 impl Shim {
     /// Starts beside one host, and waits until it is ready.
     pub fn start(lab: &Lab, side: Side, config: &str) -> Self {
-        let mut shim = Self::spawn(lab, side, config);
+        Self::start_with(lab, side, config, "")
+    }
+
+    /// As [`Shim::start`], with more words on the command line.
+    pub fn start_with(lab: &Lab, side: Side, config: &str, words: &str) -> Self {
+        let mut shim = Self::spawn(lab, side, config, words);
         shim.wait_for("ready");
         shim
     }
 
-    pub fn spawn(lab: &Lab, side: Side, config: &str) -> Self {
+    fn spawn(lab: &Lab, side: Side, config: &str, words: &str) -> Self {
         let ports = [lab.host_port(side), lab.network_port(side)];
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
         let path = folder.join(format!("{}.toml", ports[0]));
@@ -42,7 +47,8 @@ impl Shim {
         let place = format!("s{}", side.name());
         let [host, network] = &ports;
         let program = env!("CARGO_BIN_EXE_gradwire-xdp");
-        let command = format!("{program} run --host {host} --net {network} --config {}", path.display());
+        let command =
+            format!("{program} run --host {host} --net {network} --config {} {words}", path.display());
         let mut child =
             lab.command_in(&place, &command).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let (log, (sender, lines)) = (Arc::new(Mutex::new(String::new())), channel());
@@ -120,6 +126,21 @@ impl Shim {
             sums[1].add(&queue.ingress);
         }
         sums
+    }
+
+    /// Nanoseconds of CPU that all its threads used, and the part of it outside the kernel in ticks of 10 ms.
+    pub fn cpu(&self) -> (u64, u64) {
+        let folder = format!("/proc/{}/task", self.child.id());
+        let tasks = fs::read_dir(folder).unwrap().map(|task| task.unwrap().path());
+        let of = |path: PathBuf| {
+            let schedule = fs::read_to_string(path.join("schedstat")).unwrap();
+            let stat = fs::read_to_string(path.join("stat")).unwrap();
+            let stat = stat.rsplit(')').next().unwrap();
+            // Fields 14 of proc_pid_stat(5), counted from the third.
+            let user = stat.split_whitespace().nth(11).unwrap();
+            (schedule.split(' ').next().unwrap().parse::<u64>().unwrap(), user.parse::<u64>().unwrap())
+        };
+        tasks.map(of).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
     /// Its memory in use, in KiB.
