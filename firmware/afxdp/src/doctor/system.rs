@@ -61,8 +61,7 @@ fn jit(system: &SystemFacts) -> Finding {
         Some(0) => Finding::warning("bpf-jit", "XDP programs are interpreted: every frame costs more")
             .mend("sysctl -w net.core.bpf_jit_enable=1"),
         Some(_) => Finding::ok("bpf-jit", "XDP programs are compiled"),
-        // A kernel that always compiles has no such setting, nor has a namespace.
-        None => Finding::ok("bpf-jit", "not a setting here"),
+        None => Finding::unknown("bpf-jit", "only the machine's own network namespace shows the setting"),
     }
 }
 
@@ -120,7 +119,7 @@ fn processors(facts: &Facts, config: &Config) -> Finding {
         return Finding::warning("processors", found)
             .mend(format!("threads = {cpus}   # in [path] of the configuration"));
     }
-    Finding::ok("processors", format!("{threads} threads on {cpus}"))
+    Finding::ok("processors", format!("{cpus} for {threads} threads"))
 }
 
 #[cfg(test)]
@@ -150,8 +149,10 @@ mod tests {
     fn what_the_kernel_lacks_is_told() {
         let mut facts = healthy();
         facts.system.xdp_sockets = Some(false);
-        facts.system.bpf_jit = Some(0);
+        facts.system.bpf_jit = None;
         assert_eq!(sockets(&facts.system).status, Status::Failed);
+        assert_eq!(jit(&facts.system).status, Status::Unknown);
+        facts.system.bpf_jit = Some(0);
         let slow = jit(&facts.system);
         assert_eq!(slow.mend.as_deref(), Some("sysctl -w net.core.bpf_jit_enable=1"));
     }
