@@ -146,6 +146,14 @@ impl Lab {
         }
     }
 
+    /// Another host on a shim's bridge, of this name.
+    pub fn add_container(&self, shim: &str, name: &str, address: &str) {
+        self.ip(&["netns", "add", &self.netns(name)]);
+        self.veth((name, "eth0"), (shim, name));
+        self.ip_in(shim, &format!("link set dev {name} master br0"));
+        self.ip_in(name, &format!("address add {address}/24 dev eth0"));
+    }
+
     fn bridge(&self, place: &str, ports: &[&str]) {
         self.ip_in(place, "link add br0 type bridge");
         self.ip_in(place, "link set dev br0 up");
@@ -229,6 +237,11 @@ impl Lab {
         checked(&words.join(" "), &Command::new("ip").args(words).output().unwrap())
     }
 
+    /// The index of the wire's end at a side.
+    pub fn wire_end(&self, side: Side) -> u32 {
+        self.link("w", side.name())["ifindex"].as_u64().unwrap() as u32
+    }
+
     /// Bytes and frames that the wire's own interface got from a side's shim.
     pub fn wire_count(&self, from: Side) -> (u64, u64) {
         let link = self.link("w", from.name());
@@ -257,7 +270,7 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        for place in ["ha", "sa", "w", "sb", "hb"] {
+        for place in ["ha", "sa", "w", "sb", "hb", "c2"] {
             let _ = Command::new("ip").args(["netns", "del", &self.netns(place)]).output();
         }
     }

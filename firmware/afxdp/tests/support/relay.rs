@@ -13,7 +13,8 @@ use gradwire_xdp::xsk::{Binding, Socket};
 use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size_force, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, eth, recv, socket_with};
 
-use super::Lab;
+use super::injector::Random;
+use super::{Lab, Side};
 
 /// One frame in so many is overtaken by the frames that come after it; one in so many comes twice.
 const OVERTAKEN: u32 = 50;
@@ -32,7 +33,7 @@ impl Relay {
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
         let macs = ["ha", "hb"].map(|place| lab.mac(place));
-        let ends = ["a", "b"].map(|name| lab.link("w", name)["ifindex"].as_u64().unwrap() as u32);
+        let ends = Side::BOTH.map(|side| lab.wire_end(side));
         let frame_len = usize::from(lab.plan.mtu) + MAX_LINK_LEN;
         let thread = lab.enter("w", move || {
             let socket =
@@ -68,7 +69,7 @@ struct Wire {
     queues: Queues,
     /// Frames that wait, where to, and for how many others.
     waiting: VecDeque<(Port, Vec<u8>, usize)>,
-    random: u32,
+    random: Random,
     overtaken: u64,
     doubled: u64,
 }
@@ -81,21 +82,18 @@ impl Wire {
             let socket = Socket::bind(queues.frames(), binding).unwrap();
             queues.add(port, 0, socket);
         }
-        Self { queues, waiting: VecDeque::new(), random: 0x9e37_79b9, overtaken: 0, doubled: 0 }
+        Self { queues, waiting: VecDeque::new(), random: Random(0x9e37_79b9), overtaken: 0, doubled: 0 }
     }
 
     fn pass(&mut self, to: Port, frame: &[u8]) {
-        // Marsaglia's xorshift: the same losses in every run.
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 17;
-        self.random ^= self.random << 5;
-        if self.random.is_multiple_of(OVERTAKEN) {
-            self.waiting.push_back((to, frame.to_vec(), 1 + self.random as usize / 7 % BEHIND));
+        let random = self.random.next();
+        if random.is_multiple_of(OVERTAKEN) {
+            self.waiting.push_back((to, frame.to_vec(), 1 + random as usize / 7 % BEHIND));
             self.overtaken += 1;
             return;
         }
         self.send(to, frame);
-        if self.random % DOUBLED == 1 {
+        if random % DOUBLED == 1 {
             self.doubled += 1;
             self.send(to, frame);
         }

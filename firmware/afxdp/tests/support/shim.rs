@@ -97,6 +97,13 @@ impl Shim {
         self.wait_for("reloaded");
     }
 
+    /// Writes a configuration that cannot be understood, and has it read.
+    pub fn reload_refused(&mut self, config: &str) {
+        fs::write(&self.config, config).unwrap();
+        self.signal(Signal::HUP);
+        self.wait_for("the rules in force stay");
+    }
+
     /// What it tells of itself.
     pub fn status(&self) -> Snapshot {
         let [host, network] = &self.ports;
