@@ -35,7 +35,7 @@ pub enum ControlError {
         host: String,
     },
     /// No process listens.
-    #[error("{}: nobody listens: the process has gone; clear up after it: gradwire-xdp unload", socket.display())]
+    #[error("{}: nobody listens: the process has gone; clear up after it: gradwire-xdp unload {}", socket.display(), host_of(socket))]
     Gone {
         /// The socket.
         socket: PathBuf,
@@ -292,7 +292,9 @@ mod tests {
         let path = socket_path(run_dir.path(), "veth0", "eth0");
         // Closing a listener leaves its file, as a crash does.
         drop(UnixListener::bind(&path).unwrap());
-        assert!(matches!(query(&path), Err(ControlError::Gone { .. })));
+        let error = query(&path).unwrap_err();
+        assert!(matches!(error, ControlError::Gone { .. }));
+        assert!(error.to_string().ends_with("clear up after it: gradwire-xdp unload veth0"), "{error}");
         let file = Control::bind(run_dir.path(), "veth0", "eth0").unwrap().serve(example).unwrap();
         assert_eq!(query(&path).unwrap(), example());
         drop(file);
@@ -304,7 +306,9 @@ mod tests {
         let path = socket_path(run_dir.path(), "veth0", "eth0");
         let _silent = UnixListener::bind(&path).unwrap();
         let error = query_within(&path, Duration::from_millis(20)).unwrap_err();
-        assert!(matches!(error, ControlError::Silent { pid, .. } if pid == process::id()), "{error}");
+        let expected =
+            format!("process {} does not answer; end it: gradwire-xdp unload veth0", process::id());
+        assert!(error.to_string().ends_with(&expected), "{error}");
     }
 
     #[test]

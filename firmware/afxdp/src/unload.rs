@@ -20,16 +20,16 @@ use crate::netlink::link::Link;
 ///
 /// Traffic goes on by the bridge. XDP programs of others stay.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
+#[command(group(clap::ArgGroup::new("which").required(true).args(["interfaces", "all"])), after_help = "\
 Examples:
   gradwire-xdp unload veth0
   gradwire-xdp unload --all --timeout 1")]
 pub struct UnloadArgs {
     /// Interfaces that are freed; one of a pair is enough.
-    #[arg(value_name = "IF", required_unless_present = "all")]
+    #[arg(value_name = "IF")]
     pub interfaces: Vec<String>,
     /// Every gradwire-xdp with a control socket here.
-    #[arg(long, conflicts_with = "interfaces")]
+    #[arg(long)]
     pub all: bool,
     /// Seconds that it gets to end by itself before it is killed.
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
