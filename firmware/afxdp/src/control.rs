@@ -57,7 +57,7 @@ pub enum ControlError {
         source: serde_json::Error,
     },
     /// The operating system refused.
-    #[error("{}: cannot {action}: {source}", path.display())]
+    #[error("{}: cannot {action}: {source}{}", path.display(), as_root(source))]
     Io {
         /// The socket, or its folder.
         path: PathBuf,
@@ -85,6 +85,11 @@ pub fn socket_path(run_dir: &Path, host: &str, net: &str) -> PathBuf {
 pub fn ports_of(socket: &Path) -> Option<(String, String)> {
     let (host, net) = socket.file_name()?.to_str()?.strip_suffix(".sock")?.split_once(':')?;
     Some((host.to_owned(), net.to_owned()))
+}
+
+/// What mends a refusal for want of privileges; nothing for other errors.
+pub(crate) fn as_root(error: &io::Error) -> &'static str {
+    if error.kind() == io::ErrorKind::PermissionDenied { "; try it as root" } else { "" }
 }
 
 fn host_of(socket: &Path) -> String {

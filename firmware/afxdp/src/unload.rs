@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::cli::seconds;
-use crate::control::{self, ControlError, RUN_DIR};
+use crate::control::{self, ControlError, RUN_DIR, as_root};
 use crate::holders::{Holder, holders};
 use crate::netlink::link::Link;
 
@@ -44,7 +44,7 @@ pub struct UnloadArgs {
 #[derive(Debug, thiserror::Error)]
 pub enum UnloadError {
     /// Its process cannot be ended.
-    #[error("process {pid}: cannot {action}: {source}{}", if matches!(source.kind(), io::ErrorKind::PermissionDenied) { "; try it as root" } else { "" })]
+    #[error("process {pid}: cannot {action}: {source}{}", as_root(source))]
     Process {
         /// The process.
         pid: i32,
