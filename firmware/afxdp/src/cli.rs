@@ -269,6 +269,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::privileges::NEEDED;
     use crate::scratch::Scratch;
 
     fn output(words: &[&str]) -> (Outcome, String) {
@@ -303,6 +304,79 @@ mod tests {
             for command in Cli::command().get_subcommands() {
                 assert!(script.contains(command.get_name()), "{shell}: {}", command.get_name());
             }
+        }
+    }
+
+    /// What stands between lines of three backquotes that name `language`.
+    fn blocks<'a>(text: &'a str, language: &str) -> Vec<&'a str> {
+        let start = format!("```{language}\n");
+        let parts = text.split(&start).skip(1);
+        parts.map(|part| part.split("```").next().unwrap()).collect()
+    }
+
+    const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/deploy.md");
+    const UNIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/systemd/gradwire-xdp@.service");
+
+    #[test]
+    fn commands_of_the_guide_exist() {
+        let guide = fs::read_to_string(GUIDE).unwrap();
+        let lines = blocks(&guide, "sh").into_iter().flat_map(str::lines);
+        let commands = lines.filter_map(|line| {
+            let line = line.strip_prefix("sudo ").unwrap_or(line);
+            line.starts_with("gradwire-xdp ").then(|| line.split(['#', '|']).next().unwrap())
+        });
+        let mut count = 0;
+        for command in commands {
+            Cli::try_parse_from(command.split_whitespace())
+                .unwrap_or_else(|error| panic!("{command}: {error}"));
+            count += 1;
+        }
+        assert!(count >= 5);
+    }
+
+    #[test]
+    fn the_guides_configuration_is_the_default() {
+        let guide = fs::read_to_string(GUIDE).unwrap();
+        let [toml] = blocks(&guide, "toml")[..] else { panic!("one configuration") };
+        let folder = Scratch::new();
+        let file = folder.path().join("xdp.toml");
+        let load = |text: &str| {
+            fs::write(&file, text).unwrap();
+            Config::load(&file).unwrap()
+        };
+        let (shown, default) = (load(toml), Config::default());
+        assert!(shown.needs_restart(&default).is_empty());
+        assert_eq!(shown.rules.as_slice(), default.rules.as_slice());
+        assert_eq!(shown.rules.mark(), default.rules.mark());
+        // What is commented out is valid, and each of it changes something.
+        let uncommented = |line: &str| match line.strip_prefix("# ") {
+            Some(rest) if rest.starts_with('[') || rest.contains(" = ") => format!("{rest}\n"),
+            _ => format!("{line}\n"),
+        };
+        let all = load(&toml.lines().map(uncommented).collect::<String>());
+        assert_eq!(all.needs_restart(&default), ["path.threads", "path.busy-poll-us", "metrics"]);
+        assert_eq!(all.metrics.unwrap().to_string(), format!("127.0.0.1:{}", crate::config::METRICS_PORT));
+    }
+
+    #[test]
+    fn the_unit_starts_what_exists_with_what_it_needs() {
+        let unit = fs::read_to_string(UNIT).unwrap();
+        let setting = |name: &str| {
+            let found = unit.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+            found.unwrap_or_else(|| panic!("no {name}"))
+        };
+        let start = setting("ExecStart").replace("${HOST}", "veth0").replace("${NET}", "eth0");
+        let cli = Cli::try_parse_from(start.split_whitespace()).unwrap();
+        let Command::Run(args) = cli.command else { panic!("{start}") };
+        // `status` and `unload` look there.
+        assert_eq!(args.run_dir.parent(), Some(Path::new(RUN_DIR)));
+        assert_eq!(Path::new("/run").join(setting("RuntimeDirectory")), args.run_dir);
+        for set in ["AmbientCapabilities", "CapabilityBoundingSet"] {
+            let mut names: Vec<_> = setting(set).split_whitespace().map(str::to_owned).collect();
+            names.sort();
+            let mut needed: Vec<_> = NEEDED.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
+            needed.sort();
+            assert_eq!(names, needed);
         }
     }
 

@@ -423,6 +423,29 @@ mod tests {
         assert!(found.contains("expected at most 16; remove some"), "{found}");
     }
 
+    proptest::proptest! {
+        /// Lines in any order, whole or cut: taken, or refused at a line that there is.
+        #[test]
+        fn whatever_stands_in_a_file_is_judged(
+            lines in proptest::collection::vec(
+                proptest::prop_oneof![
+                    "[[rule]]", "[path]", "[metrics]", "mark = 0x[0-9a-f]{1,3}", "tos = [0-9]{1,3}",
+                    "mask = 0xf[cdef]", "bound = -?[0-9]{1,2}", "scale = -?[0-9]{1,3}",
+                    "split = \"(dense|paper|x)\"", "framing = \"(routed|in-place)\"", "threads = [0-9]",
+                    "busy-poll-us = [0-9]{1,12}", "port = [0-9]{1,6}", "address = \"[0-9.:]{0,9}\"", ".{0,12}",
+                ],
+                0..12,
+            )
+        ) {
+            let text = lines.join("\n");
+            if let Err(fault) = Config::parse(&text) {
+                let line = line_of(&text, fault.at.start);
+                proptest::prop_assert!(line <= 1 + text.matches('\n').count());
+                proptest::prop_assert!(!fault.found.is_empty());
+            }
+        }
+    }
+
     #[test]
     fn a_file_that_is_not_there_is_named() {
         let error = Config::load(Path::new("/nonexistent/xdp.toml")).unwrap_err();

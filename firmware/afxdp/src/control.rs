@@ -35,7 +35,7 @@ pub enum ControlError {
         host: String,
     },
     /// No process listens.
-    #[error("{}: nobody listens: the process has gone; clear up after it: gradwire-xdp unload", socket.display())]
+    #[error("{}: nobody listens: the process has gone; clear up after it: gradwire-xdp unload {}", socket.display(), host_of(socket))]
     Gone {
         /// The socket.
         socket: PathBuf,
@@ -57,7 +57,7 @@ pub enum ControlError {
         source: serde_json::Error,
     },
     /// The operating system refused.
-    #[error("{}: cannot {action}: {source}", path.display())]
+    #[error("{}: cannot {action}: {source}{}", path.display(), as_root(source))]
     Io {
         /// The socket, or its folder.
         path: PathBuf,
@@ -85,6 +85,11 @@ pub fn socket_path(run_dir: &Path, host: &str, net: &str) -> PathBuf {
 pub fn ports_of(socket: &Path) -> Option<(String, String)> {
     let (host, net) = socket.file_name()?.to_str()?.strip_suffix(".sock")?.split_once(':')?;
     Some((host.to_owned(), net.to_owned()))
+}
+
+/// What mends a refusal for want of privileges; nothing for other errors.
+pub(crate) fn as_root(error: &io::Error) -> &'static str {
+    if error.kind() == io::ErrorKind::PermissionDenied { "; try it as root" } else { "" }
 }
 
 fn host_of(socket: &Path) -> String {
@@ -292,7 +297,9 @@ mod tests {
         let path = socket_path(run_dir.path(), "veth0", "eth0");
         // Closing a listener leaves its file, as a crash does.
         drop(UnixListener::bind(&path).unwrap());
-        assert!(matches!(query(&path), Err(ControlError::Gone { .. })));
+        let error = query(&path).unwrap_err();
+        assert!(matches!(error, ControlError::Gone { .. }));
+        assert!(error.to_string().ends_with("clear up after it: gradwire-xdp unload veth0"), "{error}");
         let file = Control::bind(run_dir.path(), "veth0", "eth0").unwrap().serve(example).unwrap();
         assert_eq!(query(&path).unwrap(), example());
         drop(file);
@@ -304,7 +311,9 @@ mod tests {
         let path = socket_path(run_dir.path(), "veth0", "eth0");
         let _silent = UnixListener::bind(&path).unwrap();
         let error = query_within(&path, Duration::from_millis(20)).unwrap_err();
-        assert!(matches!(error, ControlError::Silent { pid, .. } if pid == process::id()), "{error}");
+        let expected =
+            format!("process {} does not answer; end it: gradwire-xdp unload veth0", process::id());
+        assert!(error.to_string().ends_with(&expected), "{error}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ impl<const N: usize> Table<N> {
         self.rows.push(cells);
     }
 
-    /// The table and an empty line; nothing where there is no row.
+    /// The table and an empty line, without columns whose cells are all empty; nothing where there is no row.
     pub(crate) fn render(&self) -> String {
         if self.rows.is_empty() {
             return String::new();
@@ -28,6 +28,9 @@ impl<const N: usize> Table<N> {
         for cells in &lines {
             let mut line = String::new();
             for (column, cell) in cells.iter().enumerate() {
+                if self.rows.iter().all(|cells| cells[column].is_empty()) {
+                    continue;
+                }
                 let width = lines.iter().map(|cells| cells[column].chars().count()).max().unwrap_or(0);
                 if column != 0 {
                     line += "  ";
@@ -52,10 +55,10 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let mut table = Table::new(&["name", ">count"]);
+        let mut table = Table::new(&["name", "empty", ">count"]);
         assert_eq!(table.render(), "");
-        table.row(["a".to_owned(), "1".to_owned()]);
-        table.row(["long name".to_owned(), "123456".to_owned()]);
+        table.row(["a", "", "1"].map(str::to_owned));
+        table.row(["long name", "", "123456"].map(str::to_owned));
         assert_eq!(table.render(), "name        count\na               1\nlong name  123456\n\n");
     }
 }

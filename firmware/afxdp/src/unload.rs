@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::cli::seconds;
-use crate::control::{self, ControlError, RUN_DIR};
+use crate::control::{self, ControlError, RUN_DIR, as_root};
 use crate::holders::{Holder, holders};
 use crate::netlink::link::Link;
 
@@ -20,16 +20,16 @@ use crate::netlink::link::Link;
 ///
 /// Traffic goes on by the bridge. XDP programs of others stay.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
+#[command(group(clap::ArgGroup::new("which").required(true).args(["interfaces", "all"])), after_help = "\
 Examples:
   gradwire-xdp unload veth0
   gradwire-xdp unload --all --timeout 1")]
 pub struct UnloadArgs {
     /// Interfaces that are freed; one of a pair is enough.
-    #[arg(value_name = "IF", required_unless_present = "all")]
+    #[arg(value_name = "IF")]
     pub interfaces: Vec<String>,
     /// Every gradwire-xdp with a control socket here.
-    #[arg(long, conflicts_with = "interfaces")]
+    #[arg(long)]
     pub all: bool,
     /// Seconds that it gets to end by itself before it is killed.
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
@@ -44,7 +44,7 @@ pub struct UnloadArgs {
 #[derive(Debug, thiserror::Error)]
 pub enum UnloadError {
     /// Its process cannot be ended.
-    #[error("process {pid}: cannot {action}: {source}{}", if matches!(source.kind(), io::ErrorKind::PermissionDenied) { "; try it as root" } else { "" })]
+    #[error("process {pid}: cannot {action}: {source}{}", as_root(source))]
     Process {
         /// The process.
         pid: i32,

@@ -16,6 +16,8 @@ use gradwire_xdp::telemetry::Snapshot;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use support::shim::Shim;
+use support::traffic::{TAG, assert_within_bound, gradients, transfer};
 use support::{Lab, Plan, Side};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_gradwire-xdp");
@@ -380,6 +382,28 @@ fn it_can_be_ended_in_every_state() {
     running.0.wait().unwrap();
     operator.assert_nothing_left();
     assert!(operator.unload(&host).contains("nothing to do"));
+}
+
+/// The guide's steps: a host without rules restores what others send; a rule comes and goes by a reload.
+#[test]
+fn rolling_out_and_back() {
+    let Some(lab) = Lab::new(Plan::default()) else { return };
+    let no_rule = "rule = []\n";
+    let mut shims = Side::BOTH.map(|side| Shim::start(&lab, side, no_rule));
+    let data = gradients(2_000_000);
+    let sent_compressed = |shims: &[Shim; 2]| {
+        let (got, _) = transfer(&lab, "10.77.0.2", TAG, &data);
+        assert_within_bound(&data, &got);
+        let [egress, _] = shims[0].outcomes();
+        let [_, ingress] = shims[1].outcomes();
+        (egress.changed["compressed"], ingress.changed["restored"], got == data)
+    };
+    assert_eq!(sent_compressed(&shims), (0, 0, true));
+    shims[0].reload("[[rule]]\ntos = 0x28\n");
+    let (compressed, restored, same) = sent_compressed(&shims);
+    assert!(compressed > 1_000 && restored > 1_000 && !same, "{compressed} {restored}");
+    shims[0].reload(no_rule);
+    assert_eq!(sent_compressed(&shims), (compressed, restored, true));
 }
 
 #[test]

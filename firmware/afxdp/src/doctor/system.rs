@@ -2,7 +2,7 @@
 
 use rustix::thread::CapabilitySet;
 
-use super::{Facts, Finding, SystemFacts};
+use super::{Facts, Finding, SystemFacts, word};
 use crate::config::Config;
 use crate::device::Queues;
 use crate::privileges::NEEDED;
@@ -16,7 +16,7 @@ const UNPRIVILEGED_MAPS: (u32, u32) = (5, 19);
 pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>) {
     let system = &facts.system;
     findings.push(kernel(system));
-    findings.push(sockets(system));
+    findings.push(sockets(facts));
     findings.push(jit(system));
     findings.push(capabilities(system));
     findings.push(memory(facts));
@@ -46,13 +46,16 @@ fn kernel(system: &SystemFacts) -> Finding {
     Finding::ok("kernel", format!("{release}{kept}"))
 }
 
-fn sockets(system: &SystemFacts) -> Finding {
-    match system.xdp_sockets {
+fn sockets(facts: &Facts) -> Finding {
+    match facts.system.xdp_sockets {
         Some(true) => Finding::ok("af-xdp", "the kernel has AF_XDP sockets"),
         Some(false) => Finding::failed("af-xdp", "the kernel was built without CONFIG_XDP_SOCKETS")
             .mend("grep CONFIG_XDP_SOCKETS /boot/config-*   # and boot a kernel that says y"),
-        None => Finding::unknown("af-xdp", "without CAP_NET_RAW the kernel does not tell")
-            .mend("sudo gradwire-xdp doctor ..."),
+        None => Finding::unknown("af-xdp", "without CAP_NET_RAW the kernel does not tell").mend(format!(
+            "sudo gradwire-xdp doctor --host {} --net {}",
+            word(&facts.ports.host.name),
+            word(&facts.ports.network.name)
+        )),
     }
 }
 
@@ -61,8 +64,7 @@ fn jit(system: &SystemFacts) -> Finding {
         Some(0) => Finding::warning("bpf-jit", "XDP programs are interpreted: every frame costs more")
             .mend("sysctl -w net.core.bpf_jit_enable=1"),
         Some(_) => Finding::ok("bpf-jit", "XDP programs are compiled"),
-        // A kernel that always compiles has no such setting, nor has a namespace.
-        None => Finding::ok("bpf-jit", "not a setting here"),
+        None => Finding::unknown("bpf-jit", "only the machine's own network namespace shows the setting"),
     }
 }
 
@@ -120,7 +122,7 @@ fn processors(facts: &Facts, config: &Config) -> Finding {
         return Finding::warning("processors", found)
             .mend(format!("threads = {cpus}   # in [path] of the configuration"));
     }
-    Finding::ok("processors", format!("{threads} threads on {cpus}"))
+    Finding::ok("processors", format!("{cpus} for {threads} threads"))
 }
 
 #[cfg(test)]
@@ -150,8 +152,10 @@ mod tests {
     fn what_the_kernel_lacks_is_told() {
         let mut facts = healthy();
         facts.system.xdp_sockets = Some(false);
+        facts.system.bpf_jit = None;
+        assert_eq!(sockets(&facts).status, Status::Failed);
+        assert_eq!(jit(&facts.system).status, Status::Unknown);
         facts.system.bpf_jit = Some(0);
-        assert_eq!(sockets(&facts.system).status, Status::Failed);
         let slow = jit(&facts.system);
         assert_eq!(slow.mend.as_deref(), Some("sysctl -w net.core.bpf_jit_enable=1"));
     }

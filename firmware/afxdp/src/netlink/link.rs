@@ -93,7 +93,7 @@ impl Link {
         }
     }
 
-    fn parse(message: &[u8]) -> io::Result<Self> {
+    pub(super) fn parse(message: &[u8]) -> io::Result<Self> {
         let [_, _, kind_0, kind_1, a, b, c, d, e, f, g, h, ..] = first::<INFO_LEN>(message)?;
         let attributes = Attributes(message.get(INFO_LEN..).unwrap_or_default());
         let info = attributes.nested(IFLA_LINKINFO);

@@ -218,4 +218,16 @@ mod tests {
         // A length of zero must not be read forever.
         assert_eq!(Attributes(&[0, 0, 0, 0, 0, 0, 0, 0]).count(), 0);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_can_be_read(bytes: Vec<u8>) {
+            proptest::prop_assert!(Attributes(&bytes).count() <= bytes.len() / 4);
+            let _ = link::Link::parse(&bytes);
+            let mut messages = bytes.as_slice();
+            while let Some((header, rest)) = Header::split(messages) {
+                messages = rest.get(header.body_len..).unwrap_or_default();
+            }
+        }
+    }
 }
