@@ -74,7 +74,7 @@ impl Phase {
         use Phase::{Closed, Doubtful, Open, Opening, Vacant};
         match (self, event) {
             // Before there is payload, the newest start is the one that counts.
-            (Vacant | Opening | Closed, Syn | OtherSyn) => Opening,
+            (Vacant | Opening, Syn | OtherSyn) | (Closed, OtherSyn) => Opening,
             (Vacant | Opening | Closed | Open | Doubtful, DoubtfulSyn) => Doubtful,
             // A SYN that was sent again, or that the network of the host doubled.
             (Open, Syn) => Open,
@@ -82,7 +82,8 @@ impl Phase {
             (Doubtful, Syn | OtherSyn | Payload) => Doubtful,
             (Opening | Open, Payload) => Open,
             (Vacant, Payload | End) => Vacant,
-            (Closed, Payload) => Closed,
+            // The old connection's SYN, late: a new one has another start (RFC 9293 §3.4.1).
+            (Closed, Syn | Payload) => Closed,
             (Opening | Open | Doubtful | Closed, End) => Closed,
         }
     }
@@ -245,7 +246,8 @@ impl<const SETS: usize> FlowTable<SETS> {
         let flow = self.find_or_insert(key, now)?;
         let event = match flow.phase {
             _ if syn.doubtful => Event::DoubtfulSyn,
-            Phase::Opening | Phase::Open | Phase::Doubtful if flow.origin != origin => Event::OtherSyn,
+            Phase::Vacant => Event::Syn,
+            _ if flow.origin != origin => Event::OtherSyn,
             _ => Event::Syn,
         };
         let next = flow.phase.next(event);

@@ -47,7 +47,7 @@ fn the_phases_are_this_table() {
         (Opening, [Opening, Opening, Doubtful, Open, Closed]),
         (Open, [Open, Doubtful, Doubtful, Open, Closed]),
         (Doubtful, [Doubtful, Doubtful, Doubtful, Doubtful, Closed]),
-        (Closed, [Opening, Opening, Doubtful, Closed, Closed]),
+        (Closed, [Closed, Opening, Doubtful, Closed, Closed]),
     ];
     for (phase, expected) in table {
         assert_eq!(

@@ -2,45 +2,15 @@
 
 mod common;
 
+use common::engines::{MTU, egress, ingress, rules};
 use common::{ACK, IpSpec, Spec, TIMESTAMPS, TransportSpec, gradient, host_accepts, le_bytes};
 use gradwire::codec::{Params, Split};
-use gradwire::engine::{Egress, Ingress, Millis};
+use gradwire::engine::{Egress, Ingress};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule, Rules};
 use gradwire::verdict::{Change, PassReason, Traffic, Verdict};
 use gradwire::wire::frame::MAX_LINK_LEN;
 use proptest::prelude::*;
-
-const MTU: u16 = 9216;
-const NOW: Millis = Millis(0);
-
-fn rules(rule: Rule) -> Rules {
-    Rules::new(&[rule], DEFAULT_MARK).unwrap()
-}
-
-/// Egress over exactly the room it asks for.
-fn egress(engine: &mut Egress<2>, frame: &[u8]) -> (Verdict, Vec<u8>) {
-    let mut out = vec![0xaa; frame.len()];
-    let verdict = engine.process(frame, &mut out, NOW);
-    (verdict, sent(verdict, frame, out))
-}
-
-fn ingress(engine: &mut Ingress, frame: &[u8]) -> (Verdict, Vec<u8>) {
-    let mut out = vec![0x55; usize::from(MTU) + MAX_LINK_LEN];
-    let verdict = engine.process(frame, &mut out);
-    (verdict, sent(verdict, frame, out))
-}
-
-fn sent(verdict: Verdict, frame: &[u8], mut out: Vec<u8>) -> Vec<u8> {
-    match verdict {
-        Verdict::Untouched(_) => frame.to_vec(),
-        Verdict::Dropped(_) => vec![],
-        Verdict::Changed { len, .. } => {
-            out.truncate(len);
-            out
-        }
-    }
-}
 
 /// A new flow's SYN, then the frame.
 fn send(rule: Rule, origin: u32, spec: &Spec) -> (Verdict, Vec<u8>) {

@@ -125,6 +125,27 @@ fn on_every_tag_vector() {
     }
 }
 
+/// With all parameters but most scales: every exponent, both signs, and the ends and the middle of the significands. Lanes of
+/// one burst have exponents far apart. Quick enough for an emulator.
+#[test]
+fn on_every_exponent_with_all_parameters() {
+    const SIGNIFICANDS: [u32; 5] = [0, 1, 0x2a_aaaa, 0x40_0000, 0x7f_ffff];
+    let values: Vec<u8> = (0..256u32)
+        .flat_map(|i| [0, 1].map(|sign| sign << 31 | (i * 91 % 256) << 23))
+        .flat_map(|value| SIGNIFICANDS.map(|significand| value | significand))
+        .flat_map(u32::to_le_bytes)
+        .collect();
+    let splits = (1u8..=14).flat_map(|b| (b.saturating_sub(7)..=b).map(move |k| (b, k)));
+    for (b, k) in splits {
+        for x in [-80, -31, -1, 0, 1, 64, 127] {
+            let params = Params::from_exponents(b, k, x).unwrap();
+            let groups = agree_on_encoding(&values, max_encoded_len(values.len()), params).unwrap();
+            let (used, _) = agree_on_decoding(&groups, values.len(), params).unwrap();
+            assert_eq!(used, groups.len());
+        }
+    }
+}
+
 /// An odd multiplier visits all 2^32 values in an order that mixes the exponents of neighbouring lanes.
 #[test]
 #[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test kernels -- --ignored"]

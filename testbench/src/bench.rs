@@ -19,7 +19,7 @@ mod table;
 
 pub use clock::Effort;
 pub use frames::{Direction, FRAME_LEN, Frames, Kind, PASS_FRAMES};
-pub use payloads::{BATCH, PASS_LEN, PASS_VALUES, PAYLOAD_LEN, Payloads, Work};
+pub use payloads::{PASS_LEN, PASS_VALUES, PAYLOAD_LEN, Payloads, Work};
 pub use table::write;
 
 use clock::Timing;
@@ -48,7 +48,8 @@ pub struct KernelRow {
     pub encode_gbps: f64,
     /// Groups to values, payload after payload.
     pub decode_gbps: f64,
-    /// Groups to values, a batch of payloads at a time: [`Work::DecodeBatch`].
+    /// Groups to values of the same payloads once more, as a driver with a receive batch decodes them: by consecutive
+    /// calls. No kernel has an entry point for a batch, so this differs from `decode_gbps` by chance alone.
     pub decode_batch_gbps: f64,
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use etherparse::checksum::Sum16BitWords;
 use etherparse::err::{Layer, packet::SliceError};
-use etherparse::{Ipv6ExtensionSlice, NetSlice, SlicedPacket, TransportSlice};
+use etherparse::{Ipv6ExtensionSlice, LaxNetSlice, LaxSlicedPacket, NetSlice, SlicedPacket, TransportSlice};
 
 /// One direction of a TCP connection, or of a pair of UDP ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +38,15 @@ pub enum Checksum {
     NotJudged,
 }
 
+impl Checksum {
+    /// Whether a host that receives the segment accepts it. What only looks as if it had been left to a card, one
+    /// segment in 65,536 by chance, is wrong to a receiver.
+    #[must_use]
+    pub const fn is_accepted(self) -> bool {
+        matches!(self, Self::Valid | Self::Absent)
+    }
+}
+
 /// What is particular to the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
@@ -65,6 +74,8 @@ pub struct Segment {
     pub checksum_at: Range<usize>,
     /// Whether it is right.
     pub checksum: Checksum,
+    /// The right one, as it would stand in the frame; `None` where that is not known.
+    pub right_checksum: Option<u16>,
 }
 
 /// An IP packet in a frame.
@@ -86,10 +97,11 @@ impl View {
         let (tos, ip_checksum_ok, addresses, routed) = match packet.net.as_ref()? {
             NetSlice::Ipv4(ip) => {
                 let header = ip.header();
-                let right = header.to_header().calc_header_checksum();
+                // Over the bytes: a header taken apart has no reserved bits.
+                let holds = Sum16BitWords::new().add_slice(header.slice()).ones_complement() == 0;
                 let tos = header.dcp().value() << 2 | header.ecn().value();
                 let addresses = (header.source_addr().into(), header.destination_addr().into());
-                (tos, right == header.header_checksum(), addresses, false)
+                (tos, holds, addresses, false)
             }
             NetSlice::Ipv6(ip) => {
                 let header = ip.header();
@@ -162,7 +174,36 @@ fn segment(
         payload: payload_at..payload_at + payload.len(),
         checksum_at: checksum_at..checksum_at + 2,
         checksum,
+        right_checksum: right.filter(|_| !routed),
     })
+}
+
+/// Makes the IPv4 header checksum right, and the one of TCP or UDP right but for `plus`, which is added to it in
+/// one's complement (RFC 1071). What a frame does not have, or is not whole, stays as it is.
+pub fn repair_checksums(frame: &mut [u8], plus: u16) {
+    let ip_header = match LaxSlicedPacket::from_ethernet(frame).ok().and_then(|packet| packet.net) {
+        Some(LaxNetSlice::Ipv4(ip)) => {
+            let header = ip.header();
+            Some(offset_in(frame, header.slice())..offset_in(frame, header.slice()) + header.slice().len())
+        }
+        _ => None,
+    };
+    if let Some(header) = ip_header.and_then(|range| frame.get_mut(range)) {
+        header[10..12].fill(0);
+        let checksum = Sum16BitWords::new().add_slice(header).ones_complement();
+        header[10..12].copy_from_slice(&checksum.to_ne_bytes());
+    }
+    let Some(segment) = View::of(frame).and_then(|view| view.segment) else { return };
+    if let Some(right) = segment.right_checksum {
+        frame[segment.checksum_at].copy_from_slice(&add_ones_complement(right, plus).to_be_bytes());
+    }
+}
+
+/// The sum of two 16-bit words in one's complement (RFC 1071).
+#[must_use]
+pub const fn add_ones_complement(a: u16, b: u16) -> u16 {
+    let (sum, carry) = a.overflowing_add(b);
+    sum + carry as u16
 }
 
 /// The sum that a host leaves in the checksum field for its card to complete.

@@ -1,8 +1,33 @@
-//! Judgements about values, shared by `check`, `replay` and the tests.
+//! Judgements about values, shared by `check`, `replay`, the tests and the fuzzer. They use `f64` and the bound alone,
+//! nothing of the codec that they judge.
 //!
-//! They use `f64` and the bound alone, nothing of the codec that they judge.
+//! In the folder are judges of everything that takes bytes from elsewhere. Each takes any bytes and panics where something
+//! is wrong; [`FUZZED`] lists them. `fuzz/` runs each under libFuzzer, `tests/corpus.rs` on what the fuzzer kept.
 
 use gradwire::codec::Params;
+
+pub mod codec;
+pub mod conversation;
+pub mod flows;
+pub mod frames;
+pub mod readers;
+
+/// A judge of any bytes; it panics where something is wrong.
+pub type Judge = fn(&[u8]);
+
+/// Every fuzz target: its name under `fuzz/`, and what judges its inputs.
+pub const FUZZED: &[(&str, Judge)] = &[
+    ("capture", readers::capture),
+    ("clocked", codec::clocked),
+    ("egress", frames::egress),
+    ("flows", flows::run),
+    ("frame", frames::parse),
+    ("groups", codec::groups),
+    ("ingress", frames::ingress),
+    ("npy", readers::npy),
+    ("round_trip", conversation::run),
+    ("values", codec::values),
+];
 
 /// The difference between a value and what came back for it, both as `f32` bit patterns.
 ///

@@ -3,9 +3,9 @@
 
 mod support;
 
-use etherparse::{Ipv4Header, TcpSlice};
 use gradwire::rules::{Framing, Grid, Rule};
 use gradwire_testbench::capture::{Capture, Frame};
+use gradwire_testbench::frame::repair_checksums;
 use proptest::prelude::*;
 use support::{capture, recordings, replayed_with};
 
@@ -23,18 +23,6 @@ fn sample() -> Capture {
     capture.frames.drain(..start);
     capture.frames.truncate(FRAMES);
     capture
-}
-
-/// Makes the checksums of a TCP segment over IPv4 right, if that is what the frame is.
-fn repair(bytes: &mut [u8]) {
-    let Some(Ok((mut ip, _))) = bytes.get(14..).map(Ipv4Header::from_slice) else { return };
-    ip.header_checksum = ip.calc_header_checksum();
-    let tcp_at = 14 + ip.header_len();
-    bytes[14..tcp_at].copy_from_slice(&ip.to_bytes());
-    let end = (14 + usize::from(ip.total_len)).min(bytes.len());
-    let Some(Ok(tcp)) = bytes.get(tcp_at..end).map(TcpSlice::from_slice) else { return };
-    let Ok(checksum) = tcp.calc_checksum_ipv4(ip.source, ip.destination) else { return };
-    bytes[tcp_at + 16..tcp_at + 18].copy_from_slice(&checksum.to_be_bytes());
 }
 
 fn holds(capture: &Capture, framing: Framing) {
@@ -59,7 +47,7 @@ proptest! {
             }
             frame.bytes[at] = byte;
             if right_again {
-                repair(&mut frame.bytes);
+                repair_checksums(&mut frame.bytes, 0);
             }
         }
         for framing in [Framing::InPlace, Framing::Routed] {

@@ -29,27 +29,34 @@ pub(super) fn encode_with<const STEP: usize, const ROOM: usize, V>(
     params: Params,
     load: impl Fn(&[u8; STEP]) -> V,
     load_part: impl Fn(&[u8]) -> V,
-    step: impl Fn(V, &mut [u8; ROOM]) -> usize,
+    step: impl Fn(&V, &mut [u8; ROOM]) -> usize,
 ) -> Result<usize, EncodeError> {
-    let (mut at, mut left) = (0, values);
-    while let Some((whole, rest)) = left.split_first_chunk()
-        && let Some(room) = groups.get_mut(at..).and_then(|groups| groups.first_chunk_mut())
-    {
-        at += step(load(whole), room);
-        left = rest;
+    let (whole, part) = values.as_chunks();
+    let mut whole = whole.iter();
+    let mut at = 0;
+    // A limit costs one comparison a step, a slice that shrinks two.
+    if let Some(limit) = groups.len().checked_sub(ROOM) {
+        while at <= limit
+            && let Some(room) = groups.get_mut(at..at + ROOM).and_then(|groups| groups.first_chunk_mut())
+            && let Some(values) = whole.next()
+        {
+            at += step(&load(values), room);
+        }
     }
-    if left.is_empty() {
+    let left = STEP * whole.len() + part.len();
+    if left == 0 {
         return Ok(at);
     }
-    if left.len() < STEP
+    if left < STEP
         && let Some(room) = groups.get_mut(at..).and_then(|groups| groups.first_chunk_mut())
     {
         // Zeros leave nothing behind but the tags of absent bursts.
-        let absent_bursts = STEP / BURST_LEN - left.len().div_ceil(BURST_LEN);
-        return Ok(at + step(load_part(left), room) - TAGS_LEN * absent_bursts);
+        let absent_bursts = STEP / BURST_LEN - left.div_ceil(BURST_LEN);
+        return Ok(at + step(&load_part(part), room) - TAGS_LEN * absent_bursts);
     }
-    // Little room is left: for two bursts, at most.
+    // Less room is left than one step may need.
     let have = groups.len();
+    let left = values.get(values.len() - left..).unwrap_or(&[]);
     let rest = groups.get_mut(at..).unwrap_or(&mut []);
     encode_payload(left, rest, params).map(|len| at + len).map_err(|_| EncodeError::NoRoom { have })
 }
@@ -115,12 +122,12 @@ fn decode_end(
     Ok(at + used)
 }
 
-/// Fewer values than a burst, and zeros behind.
+/// Fewer bytes than `N`, and zeros behind.
 #[inline(always)]
-pub(super) fn padded(values: &[u8]) -> Burst {
-    let mut burst = [0; BURST_LEN];
-    copy_start(&mut burst, values);
-    burst
+pub(super) fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut block = [0; N];
+    copy_start(&mut block, bytes);
+    block
 }
 
 /// Copies `from` to the start of `to`, or nothing where it does not fit.

@@ -82,7 +82,7 @@ fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, Enc
 /// From values to groups.
 #[inline]
 #[target_feature(enable = "neon")]
-fn stepper(params: Params) -> impl Fn(Burst, &mut [u8; WINDOW_LEN]) -> usize {
+fn stepper(params: Params) -> impl Fn(&Burst, &mut [u8; WINDOW_LEN]) -> usize {
     let Placing { byte_up, half_up, .. } = Placing::new(params);
     let (byte_up, half_up) = (vdupq_n_f32(byte_up), vdupq_n_f32(half_up));
     let sign_bit = vdupq_n_u32(1 << 31);
@@ -109,8 +109,8 @@ fn stepper(params: Params) -> impl Fn(Burst, &mut [u8; WINDOW_LEN]) -> usize {
     };
 
     move |values, room| {
-        let (low, low_minus) = place(get16(&values, 0));
-        let (high, high_minus) = place(get16(&values, 16));
+        let (low, low_minus) = place(get16(values, 0));
+        let (high, high_minus) = place(get16(values, 16));
         let minus = vcombine_u16(vmovn_u32(low_minus), vmovn_u32(high_minus));
         let [low_tags, high_tags] = vaddvq_u16(vmulq_u16(minus, weights)).to_le_bytes();
         (room[0], room[1]) = (low_tags, high_tags);

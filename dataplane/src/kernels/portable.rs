@@ -1,84 +1,103 @@
-//! No SIMD, no `unsafe`, no branch on data: for processors without a kernel of their own.
+//! No intrinsics, no `unsafe`, no branch on data: for processors without a kernel of their own.
 
 use super::drive::{Burst, WINDOW_LEN, Window, decode_with, encode_with, padded};
-use crate::codec::{LANES, Params, TAGS_LEN, VALUE_LEN};
+use crate::codec::{BURST_LEN, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
 use crate::error::{DecodeError, EncodeError};
 use crate::wire::checksum::Sum;
-
-/// How a value of one exponent is encoded.
-#[derive(Clone, Copy, Default)]
-struct Coding {
-    /// Takes a significand, left-aligned in 32 bits, to the magnitude 32 bits above its place: a shift
-    /// to the right, without a shift count. At most 2^15.
-    multiplier: u16,
-    /// The vector's top bit.
-    sign: u16,
-    /// The bits of the value that are kept as they are: all of a raw one, or none.
-    whole: u32,
-    /// Length of the vector in bytes.
-    len: u8,
-    tag: u8,
-}
-
-/// Index of the first exponent of raw values, at most: E is 14 below it, and 0 stands for all below E.
-const MAX_RAW: usize = Params::MAX_B as usize + 1;
-
-/// Codings by exponent, 1 for E; the last one is raw.
-fn codings(params: Params) -> [Coding; 16] {
-    const { assert!(MAX_RAW < 16) };
-    let (b, k) = (u32::from(params.b()), u32::from(params.k()));
-    core::array::from_fn(|index| {
-        let distance = (b + 1).wrapping_sub(index as u32); // 127+x-e
-        match index {
-            0 => Coding::default(),
-            _ if distance == 0 || distance > b => {
-                Coding { multiplier: 0, sign: 0, whole: u32::MAX, len: 4, tag: 3 }
-            }
-            _ if distance > k => {
-                Coding { multiplier: 1 << (8 + k - distance), sign: 1 << 7, whole: 0, len: 1, tag: 1 }
-            }
-            _ => Coding { multiplier: 1 << (16 - distance), sign: 1 << 15, whole: 0, len: 2, tag: 2 },
-        }
-    })
-}
 
 /// As [`Sum::of`].
 pub(super) fn sum(bytes: &[u8]) -> Sum {
     Sum::of(bytes)
 }
 
-/// As [`crate::codec::encode_payload`].
-pub(super) fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
-    encode_with(values, groups, params, |values| *values, padded, stepper(params))
+/// Bursts that are encoded at a time: enough lanes for compilers to vectorise what is done to each.
+const BURSTS: usize = 8;
+const STEP: usize = BURSTS * BURST_LEN;
+/// Groups of at most 34 bytes, and a window.
+const ROOM: usize = (BURSTS - 1) * MAX_GROUP_LEN + WINDOW_LEN;
+
+/// Lanes whose vectors are known, but not yet where they go.
+struct Placed {
+    /// A lane's vector in its low bytes; those behind will be overwritten by the next vector.
+    vectors: [[u32; LANES]; BURSTS],
+    tags: [[u8; LANES]; BURSTS],
 }
 
-/// From values to groups.
-#[inline(always)]
-fn stepper(params: Params) -> impl Fn(Burst, &mut [u8; WINDOW_LEN]) -> usize {
-    let codings = codings(params);
-    let below = params.byte_from() - 1;
-    let raw = u32::from(params.b()) + 1;
+/// As [`crate::codec::encode_payload`].
+pub(super) fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
+    let place = placer(params);
+    encode_with(
+        values,
+        groups,
+        params,
+        &place,
+        |part| place(&padded(part)),
+        |placed: &Placed, room: &mut [u8; ROOM]| {
+            let mut at = 0;
+            for (vectors, tags) in placed.vectors.iter().zip(&placed.tags) {
+                let room = room.get_mut(at..).and_then(|room| room.first_chunk_mut());
+                at += room.map_or(0, |room| pack(vectors, u64::from_le_bytes(*tags), room));
+            }
+            at
+        },
+    )
+}
 
-    move |values, room| {
-        let (mut tags, mut at) = (0u32, TAGS_LEN);
-        let (values, _) = values.as_chunks::<VALUE_LEN>();
-        for (lane, value) in values.iter().enumerate() {
-            let f = u32::from_le_bytes(*value);
-            let index = ((f >> 23) & 0xff).saturating_sub(below).min(raw);
-            let coding = codings[(index & 15) as usize];
-            let significand = u64::from(1 << 31 | f << 8);
-            let magnitude = ((significand * u64::from(coding.multiplier)) >> 32) as u32;
-            let sign = ((f as i32) >> 31) as u32 & u32::from(coding.sign);
-            let vector = f & coding.whole | sign | magnitude;
-            tags |= u32::from(coding.tag) << (2 * lane);
-            // A lane starts at byte 30 at most: the mask changes nothing and spares the check.
-            put(room, at & 31, vector);
-            at += usize::from(coding.len);
+/// From values to vectors.
+#[inline(always)]
+fn placer(params: Params) -> impl Fn(&[u8; STEP]) -> Placed {
+    let [byte_from, half_from, raw_from] =
+        [params.byte_from(), params.half_from(), params.raw_from()].map(|exponent| (exponent << 23) as i32);
+    // What exponents grow by, so that a fraction becomes a whole number: 2^(7+k-x) and 2^(15-x).
+    let (k, x) = (i32::from(params.k()), i32::from(params.x()));
+    let (byte_up, half_more) = ((7 + k - x) << 23, (8 - k) << 23);
+    // Between 2^23 and 2^24 floats are the whole numbers. A conversion would have to saturate, which not every vector
+    // unit does.
+    let whole = f32::from_bits((127 + 23) << 23);
+
+    move |values| {
+        let mut placed = Placed { vectors: [[0; LANES]; BURSTS], tags: [[0; LANES]; BURSTS] };
+        let mut classes = [0; BURSTS * LANES];
+        let to = placed.vectors.as_flattened_mut().iter_mut().zip(&mut classes);
+        for (value, (vector, class)) in values.as_chunks().0.iter().zip(to) {
+            let f = i32::from_le_bytes(*value);
+            let magnitude = f & i32::MAX;
+            let [byte, half, raw] = [byte_from, half_from, raw_from].map(|from| magnitude >= from);
+            let up = byte_up.wrapping_add(if half { half_more } else { 0 });
+            // Less than 2^15 where it is coded; whatever other lanes become is not kept.
+            let scaled = f32::from_bits(magnitude.wrapping_add(up) as u32);
+            let rounded = scaled + whole;
+            let too_much = u32::from(rounded - whole > scaled);
+            let fraction = rounded.to_bits().wrapping_sub(whole.to_bits() + too_much);
+            let sign = (f >> 31) as u32 & (0x80 ^ if half { 0x8080 } else { 0 });
+            *vector = if raw { f as u32 } else { fraction | sign };
+            *class = u32::from(byte) + u32::from(half) + u32::from(raw);
         }
-        let [low, high, ..] = tags.to_le_bytes();
-        (room[0], room[1]) = (low, high);
-        at
+        for (tag, class) in placed.tags.as_flattened_mut().iter_mut().zip(classes) {
+            *tag = class as u8;
+        }
+        placed
     }
+}
+
+/// Writes a group; its length.
+#[inline(always)]
+fn pack(vectors: &[u32; LANES], tags: u64, room: &mut [u8; WINDOW_LEN]) -> usize {
+    // Of every byte its lowest bit.
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    // 0, 1, 2, 4: a byte a lane, as all that follows. At most 32 in all, so no byte overflows.
+    let lens = tags + (tags & tags >> 1 & ONES);
+    let ends = lens.wrapping_mul(ONES);
+    let starts = ends - lens + TAGS_LEN as u64 * ONES;
+    for (lane, vector) in vectors.iter().enumerate() {
+        // At most 30: the mask changes nothing and spares the check.
+        put(room, (starts >> (8 * lane) & 31) as usize, *vector);
+    }
+    // Two bits a lane, the first lane's lowest.
+    let tags = tags | tags >> 6;
+    let tags = (tags | tags >> 12) & 0x0000_00ff_0000_00ff;
+    (room[0], room[1]) = (tags as u8, (tags >> 32) as u8);
+    TAGS_LEN + (ends >> 56) as usize
 }
 
 /// As [`crate::codec::decode_payload`].

@@ -14,11 +14,25 @@ impl Sum {
     #[inline]
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
-        let (words, rest) = bytes.as_chunks::<4>();
+        let (words, _) = bytes.as_chunks::<4>();
         let sum = words.iter().fold(0, |sum, word| sum + u64::from(u32::from_le_bytes(*word)));
-        let mut last = [0; 4];
-        last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-        Self::from_le_words(sum + u64::from(u32::from_le_bytes(last)))
+        Self::from_le_words(sum + Self::part_of_le_word(bytes))
+    }
+
+    /// What of `bytes` is behind its last whole word of four bytes.
+    // The usual case has no branch and copies nothing: groups end anywhere.
+    #[inline]
+    pub(crate) fn part_of_le_word(bytes: &[u8]) -> u64 {
+        let word = match *bytes {
+            [.., a, b, c, d] => {
+                return u64::from(u32::from_le_bytes([a, b, c, d])) >> (32 - 8 * (bytes.len() % 4));
+            }
+            [a, b, c] => [a, b, c, 0],
+            [a, b] => [a, b, 0, 0],
+            [a] => [a, 0, 0, 0],
+            [] => [0; 4],
+        };
+        u32::from_le_bytes(word).into()
     }
 
     /// Folds a sum of little-endian 32-bit words.

@@ -4,6 +4,8 @@
 
 use etherparse::{SlicedPacket, TransportSlice};
 
+pub mod engines;
+
 /// One frame, in the terms of its headers.
 #[derive(Clone, Debug)]
 pub struct Spec {
@@ -162,35 +164,68 @@ fn checksum(bytes: &[u8]) -> u16 {
 /// What a receiving host would take from a frame: the payload, or nothing where it would drop the frame.
 pub fn host_accepts(frame: &[u8]) -> Option<Vec<u8>> {
     let packet = SlicedPacket::from_ethernet(frame).ok()?;
-    let ip = packet.net?;
-    if let Some(ipv4) = ip.ipv4_ref() {
+    if let Some(ipv4) = packet.net.as_ref()?.ipv4_ref() {
         let header = ipv4.header();
         if header.header_checksum() != header.to_header().calc_header_checksum() {
             return None;
         }
     }
+    let right = l4_checksum(&packet)?;
     match packet.transport? {
-        TransportSlice::Tcp(tcp) => {
-            let right = if let Some(ipv4) = ip.ipv4_ref() {
-                tcp.calc_checksum_ipv4(ipv4.header().source(), ipv4.header().destination()).ok()?
-            } else {
-                {
-                    let header = ip.ipv6_ref()?.header();
-                    tcp.calc_checksum_ipv6(header.source(), header.destination()).ok()?
-                }
-            };
-            (same_zero(tcp.checksum(), right)).then(|| tcp.payload().to_vec())
-        }
+        TransportSlice::Tcp(tcp) => same_zero(tcp.checksum(), right).then(|| tcp.payload().to_vec()),
         TransportSlice::Udp(udp) => {
-            let header = udp.to_header();
-            let right = if let Some(ipv4) = ip.ipv4_ref() {
-                header.calc_checksum_ipv4(&ipv4.header().to_header(), udp.payload()).ok()?
-            } else {
-                header.calc_checksum_ipv6(&ip.ipv6_ref()?.header().to_header(), udp.payload()).ok()?
-            };
             (udp.checksum() == 0 || udp.checksum() == right).then(|| udp.payload().to_vec())
         }
         _ => None,
+    }
+}
+
+/// The right checksum of a TCP segment or UDP datagram.
+fn l4_checksum(packet: &SlicedPacket<'_>) -> Option<u16> {
+    let ip = packet.net.as_ref()?;
+    match packet.transport.as_ref()? {
+        TransportSlice::Tcp(tcp) => if let Some(ipv4) = ip.ipv4_ref() {
+            tcp.calc_checksum_ipv4(ipv4.header().source(), ipv4.header().destination())
+        } else {
+            let header = ip.ipv6_ref()?.header();
+            tcp.calc_checksum_ipv6(header.source(), header.destination())
+        }
+        .ok(),
+        TransportSlice::Udp(udp) => {
+            let header = udp.to_header();
+            if let Some(ipv4) = ip.ipv4_ref() {
+                header.calc_checksum_ipv4(&ipv4.header().to_header(), udp.payload())
+            } else {
+                header.calc_checksum_ipv6(&ip.ipv6_ref()?.header().to_header(), udp.payload())
+            }
+            .ok()
+        }
+        _ => None,
+    }
+}
+
+/// Makes the IPv4 header checksum right, and the transport's right but for `plus` (ones' complement), where the frame
+/// has them.
+pub fn repair_checksums(frame: &mut [u8], plus: u16) {
+    if frame[12..14] == [0x08, 0x00]
+        && let Some(header) = frame.get_mut(14..14 + 4 * usize::from(frame[14] & 0x0f))
+        && header.len() >= 20
+    {
+        header[10..12].fill(0);
+        let sum = checksum(header);
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+    }
+    let l4 = SlicedPacket::from_ethernet(frame).ok().and_then(|packet| {
+        let field = match packet.transport.as_ref()? {
+            TransportSlice::Tcp(tcp) => &tcp.slice()[16..18],
+            TransportSlice::Udp(udp) => &udp.slice()[6..8],
+            _ => return None,
+        };
+        Some((field.as_ptr().addr() - frame.as_ptr().addr(), l4_checksum(&packet)?))
+    });
+    if let Some((at, right)) = l4 {
+        let (sum, carry) = right.overflowing_add(plus);
+        frame[at..at + 2].copy_from_slice(&(sum + u16::from(carry)).to_be_bytes());
     }
 }
 

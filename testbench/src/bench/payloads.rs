@@ -14,8 +14,6 @@ pub const PAYLOAD_LEN: usize = 1448;
 pub const PASS_LEN: usize = SLOTS * PAYLOAD_LEN;
 /// Values that one pass handles.
 pub const PASS_VALUES: usize = PASS_LEN / VALUE_LEN;
-/// Payloads of a batch.
-pub const BATCH: usize = 32;
 
 /// What is done to each payload.
 #[derive(Clone, Copy, Debug)]
@@ -26,8 +24,8 @@ pub enum Work {
     Encode(Kernel),
     /// Decoded, one after the other.
     Decode(Kernel),
-    /// Decoded, [`BATCH`] payloads at a time. The dataplane has no entry point for a batch yet, so this is the loop
-    /// that a driver would write: as [`Work::Decode`].
+    /// Decoded as a driver decodes a batch: by consecutive calls, as [`Work::Decode`]. No kernel has an entry point for
+    /// a batch.
     DecodeBatch(Kernel),
 }
 

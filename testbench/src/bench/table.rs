@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{BATCH, Direction, FRAME_LEN, KernelRow, Kind, PAYLOAD_LEN, Report};
+use super::{Direction, FRAME_LEN, KernelRow, Kind, PAYLOAD_LEN, Report};
 use crate::report::Table;
 use crate::shapes::{MIXED, TYPICAL};
 
@@ -40,11 +40,10 @@ pub fn write(out: &mut impl Write, report: &Report, frame_kernel: &str) -> io::R
         out,
         "Kernels: GB of raw gradient a second, one core, and as a part of memcpy's {memcpy:.1} GB/s\n"
     )?;
-    let mut table =
-        Table::new(&["kernel", "shape", "encode", "", "decode", "", &format!("batch of {BATCH}"), ""]);
+    let mut table = Table::new(&["kernel", "shape", "encode", "", "decode", ""]);
     for row in &report.kernels {
         let mut cells = vec![row.name.to_owned(), row.shape.to_owned()];
-        for speed in [row.encode_gbps, row.decode_gbps, row.decode_batch_gbps] {
+        for speed in [row.encode_gbps, row.decode_gbps] {
             cells.extend([format!("{speed:.2}"), format!("{:.3}", speed / memcpy)]);
         }
         table.row(cells);

@@ -5,8 +5,8 @@ use core::arch::x86_64::*;
 use super::super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
 use super::super::drive::{Burst, WINDOW_LEN, Window, encode_with};
 use super::super::tables::{BYTE_MASKS, CLOSE_UP, Placing, SPREAD_OUT};
-use super::{borders, load16, load32, store};
-use crate::codec::{Params, TAGS_LEN, VALUE_LEN};
+use super::{load16, load32, store};
+use crate::codec::{BURST_LEN, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
 use crate::error::{DecodeError, EncodeError};
 use crate::wire::checksum::Sum;
 
@@ -47,68 +47,101 @@ impl Avx2 {
     }
 }
 
+/// Two bursts a step share the loop's own instructions.
+const STEP: usize = 2 * BURST_LEN;
+/// A group of at most 34 bytes, and a window.
+const ROOM: usize = MAX_GROUP_LEN + WINDOW_LEN;
+
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn sum(bytes: &[u8]) -> Sum {
-    // RFC 1071 §2: of words of 32 bits, whose carries the 64 bits of a sum have room for.
-    let low_half = _mm256_set1_epi64x(0xffff_ffff);
-    let (chunks, rest) = bytes.as_chunks();
-    let [mut low, mut high] = [_mm256_setzero_si256(); 2];
-    for chunk in chunks {
-        let words = load32(chunk);
-        low = _mm256_add_epi64(low, _mm256_and_si256(words, low_half));
+    // RFC 1071 §2: of words of 32 bits, whose carries the 64 bits of a sum have room for. Words are added in pairs, 64 bits
+    // wide, and their high halves once more: what these make of the first sum can be taken away again.
+    let [mut pairs, mut high] = [_mm256_setzero_si256(); 2];
+    let mut add = |words| {
+        pairs = _mm256_add_epi64(pairs, words);
         high = _mm256_add_epi64(high, _mm256_srli_epi64::<32>(words));
+    };
+    let (chunks, rest) = bytes.as_chunks();
+    for chunk in chunks {
+        add(load32(chunk));
     }
+    let (words, _) = rest.as_chunks::<4>();
+    add(load_part(words.as_flattened()));
+    let low = _mm256_sub_epi64(pairs, _mm256_slli_epi64::<32>(high));
     let sums = _mm256_add_epi64(low, high);
     let sums = _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
     let sum = _mm_cvtsi128_si64(sums).wrapping_add(_mm_extract_epi64::<1>(sums)) as u64;
-    Sum::from_le_words(sum) + Sum::of(rest)
+    Sum::from_le_words(sum + Sum::part_of_le_word(bytes))
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
-    encode_with(values, groups, params, |values| load32(values), |part| load_part(part), stepper(params))
+    let burst = packer(params);
+    encode_with(
+        values,
+        groups,
+        params,
+        |values: &[u8; STEP]| {
+            let (low, high) = values.split_at(BURST_LEN);
+            [low, high].map(|burst| load32(burst.first_chunk().unwrap_or(&[0; BURST_LEN])))
+        },
+        |part| {
+            let (low, high) = part.split_at(part.len().min(BURST_LEN));
+            [load_part(low), load_part(high)]
+        },
+        |&[low, high], room: &mut [u8; ROOM]| {
+            let low_len = room.first_chunk_mut().map_or(0, |room| burst(low, room));
+            let high_room = room.get_mut(low_len..).and_then(|room| room.first_chunk_mut());
+            low_len + high_room.map_or(0, |room| burst(high, room))
+        },
+    )
 }
 
 /// From values to groups.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn stepper(params: Params) -> impl Fn(__m256i, &mut [u8; WINDOW_LEN]) -> usize {
-    let Placing { byte_up, half_up, .. } = Placing::new(params);
-    let borders = _mm256_set1_epi32(borders(params));
-    let byte_up = _mm256_set1_ps(byte_up);
-    let half_up = _mm256_set1_ps(half_up);
+fn packer(params: Params) -> impl Fn(__m256i, &mut [u8; WINDOW_LEN]) -> usize {
+    let (b, h, r) = (params.byte_from(), params.half_from(), params.raw_from());
+    // A lane's bytes 3, 2, 1, 0 are set from these biased exponents on: as many as are kept, but not the same ones.
+    let borders = _mm256_set1_epi32((h << 24 | b << 16 | r << 8 | r) as i32);
+    let raw_from = _mm256_set1_epi32((r << 24) as i32);
+    // `Placing::byte_up` as an exponent, and what `Placing::half_up` is less.
+    let (k, x) = (i32::from(params.k()), i32::from(params.x()));
+    let byte_up = _mm256_set1_epi32((31 + k - x) << 24);
+    let half_less = _mm256_set1_epi32(k << 24);
     let sign_bit = _mm256_set1_epi32(i32::MIN);
     // Byte 3 of each lane, four times.
     let spread =
         _mm256_broadcastsi128_si256(_mm_set_epi8(15, 15, 15, 15, 11, 11, 11, 11, 7, 7, 7, 7, 3, 3, 3, 3));
 
     move |f, room| {
-        let exponent = _mm256_shuffle_epi8(_mm256_slli_epi32::<1>(f), spread);
-        // Per lane, bytes from the top: coded, half or raw, raw, raw.
+        // Without the sign the exponent is in byte 3.
+        let magnitude = _mm256_add_epi32(f, f);
+        let exponent = _mm256_shuffle_epi8(magnitude, spread);
         let kept = _mm256_cmpeq_epi8(_mm256_max_epu8(exponent, borders), exponent);
         let keep = _mm256_movemask_epi8(kept) as u32;
 
-        // Below the byte class subnormals would reach the multiplier; their product is not kept.
-        let coded = _mm256_srai_epi32::<31>(kept);
-        let magnitude = _mm256_and_si256(_mm256_andnot_si256(sign_bit, f), coded);
-        let up = _mm256_blendv_ps(byte_up, half_up, _mm256_castsi256_ps(_mm256_slli_epi32::<8>(kept)));
-        // The truncating conversion is the shift by the exponent.
-        let fraction = _mm256_cvttps_epi32(_mm256_mul_ps(_mm256_castsi256_ps(magnitude), up));
-        let placed = _mm256_or_si256(fraction, _mm256_and_si256(f, sign_bit));
-        let raw = _mm256_castsi256_ps(_mm256_slli_epi32::<24>(kept));
-        let placed = _mm256_blendv_ps(_mm256_castsi256_ps(placed), _mm256_castsi256_ps(f), raw);
+        // Scaled by adding to the exponent: no subnormal reaches a multiplier. What becomes of lanes below the byte
+        // class does not matter; raw lanes become 2^31, which no exponent takes beyond its byte.
+        let magnitude = _mm256_add_epi32(_mm256_min_epu32(magnitude, raw_from), byte_up);
+        let magnitude = _mm256_sub_epi32(magnitude, _mm256_and_si256(kept, half_less));
+        // The truncating conversion is the shift by the exponent. Of 2^31 it makes the negative number that says that it
+        // does not fit: there the value itself is taken.
+        let fraction = _mm256_cvttps_epi32(_mm256_castsi256_ps(_mm256_srli_epi32::<1>(magnitude)));
+        let fraction = _mm256_castsi256_ps(fraction);
+        let placed = _mm256_blendv_ps(fraction, _mm256_castsi256_ps(f), fraction);
+        let placed = _mm256_or_si256(_mm256_castps_si256(placed), _mm256_and_si256(f, sign_bit));
 
-        // t0 is set where an odd number of bits of the nibble's upper three is, t1 is bit 2.
-        let tags = _pext_u32(keep ^ ((keep >> 1 ^ keep >> 2) & 0x2222_2222), 0x6666_6666) as u16;
+        // Three times 0000, 0100, 1100, 1111 has the tag at bits 5 and 3, and no lane's bits meet its neighbour's.
+        let tags = _pext_u64(3 * u64::from(keep), 0x2_aaaa_aaa8) as u16;
         let [low_tags, high_tags] = tags.to_le_bytes();
         let shuffle = both(&CLOSE_UP[usize::from(low_tags)], &CLOSE_UP[usize::from(high_tags)]);
-        let vectors = _mm256_shuffle_epi8(_mm256_castps_si256(placed), shuffle);
+        let vectors = _mm256_shuffle_epi8(placed, shuffle);
         let low_len = (keep as u16).count_ones() as usize;
-        let high_len = (keep >> 16).count_ones() as usize;
         (room[0], room[1]) = (low_tags, high_tags);
         put16(room, TAGS_LEN, _mm256_castsi256_si128(vectors));
         put16(room, TAGS_LEN + low_len, _mm256_extracti128_si256::<1>(vectors));
-        TAGS_LEN + low_len + high_len
+        TAGS_LEN + keep.count_ones() as usize
     }
 }
 
@@ -144,7 +177,7 @@ fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Result<usize, Dec
     )
 }
 
-/// Fewer than 8 values, and zeros behind.
+/// At most 8 values, and zeros behind.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn load_part(values: &[u8]) -> __m256i {

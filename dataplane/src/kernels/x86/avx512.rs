@@ -6,7 +6,7 @@ use core::arch::x86_64::*;
 use super::super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
 use super::super::drive::{Burst, Window, encode_with};
 use super::super::tables::Placing;
-use super::{borders, get_group, load16, put_group, store};
+use super::{get_group, load16, put_group, store};
 use crate::codec::{MAX_GROUP_LEN, Params};
 use crate::error::{DecodeError, EncodeError};
 use crate::wire::checksum::Sum;
@@ -15,6 +15,7 @@ cpufeatures::new!(
     cpu,
     "avx512f",
     "avx512bw",
+    "avx512dq",
     "avx512vl",
     "avx512vbmi",
     "avx512vbmi2",
@@ -93,10 +94,16 @@ fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, Enc
     )
 }
 
+/// A lane's bytes 3, 2, 1, 0 are kept from these biased exponents on.
+fn borders(params: Params) -> i32 {
+    let (byte, half, raw) = (params.byte_from(), params.half_from(), params.raw_from());
+    (byte << 24 | half << 16 | raw << 8 | raw) as i32
+}
+
 /// From values to groups.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
-fn stepper(params: Params) -> impl Fn(__m512i, &mut [u8; ROOM]) -> usize {
+fn stepper(params: Params) -> impl Fn(&__m512i, &mut [u8; ROOM]) -> usize {
     let Placing { byte_up, half_up, .. } = Placing::new(params);
     let borders = _mm512_set1_epi32(borders(params));
     // The smallest magnitude of each class but zero.
@@ -108,7 +115,7 @@ fn stepper(params: Params) -> impl Fn(__m512i, &mut [u8; ROOM]) -> usize {
     // Byte 3 of each lane, four times.
     let spread = _mm512_broadcast_i32x4(_mm_set_epi8(15, 15, 15, 15, 11, 11, 11, 11, 7, 7, 7, 7, 3, 3, 3, 3));
 
-    move |f, room| {
+    move |&f, room| {
         // The exponent, in byte 3.
         let exponent = _mm512_slli_epi32::<1>(f);
         // Per lane 0000, 1000, 1100 or 1111: zero, byte, half, raw.

@@ -6,13 +6,7 @@ pub(super) mod avx512;
 use core::arch::x86_64::*;
 
 use super::drive::{Burst, Window};
-use crate::codec::{Params, TAGS_LEN};
-
-/// A lane's bytes 3, 2, 1, 0 are kept from these biased exponents on.
-fn borders(params: Params) -> i32 {
-    let (byte, half, raw) = (params.byte_from(), params.half_from(), params.raw_from());
-    (byte << 24 | half << 16 | raw << 8 | raw) as i32
-}
+use crate::codec::TAGS_LEN;
 
 /// The first four bytes of a group, which start with its tag vector, in every lane; and the 32 bytes behind
 /// the tag vector.

@@ -1,0 +1,120 @@
+//! Cuts the first inputs of the fuzzer's corpora from the recordings and golden frames: `fuzz/corpus/NAME/seed-*`.
+//!
+//! Usage: `cargo run --example seeds -- fuzz/corpus dataplane/tests/golden`
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+use etherparse::{IpHeaders, IpNumber, Ipv4Extensions, Ipv4Header, PacketBuilder};
+use gradwire::rules::{Framing, Rule};
+use gradwire_testbench::capture::{Capture, Frame, Writer};
+use gradwire_testbench::frame::View;
+use gradwire_testbench::oracle::{codec, frames};
+use gradwire_testbench::recordings;
+use gradwire_testbench::replay::{Path as Engines, Setup};
+
+/// Frames of a capture in one seed: a SYN and some segments of each of the first connections.
+const FRAMES: usize = 12;
+
+/// Host's, wire's and restored frame, each behind its length in two bytes.
+fn golden(bytes: &[u8]) -> [&[u8]; 3] {
+    let mut rest = bytes;
+    [(); 3].map(|()| {
+        let (len, after) = rest.split_first_chunk::<2>().expect("a length");
+        let (frame, after) = after.split_at(u16::from_be_bytes(*len).into());
+        rest = after;
+        frame
+    })
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [corpus, golden_frames] = &arguments[..] else { return Err("usage: seeds CORPUS GOLDEN".into()) };
+    let write = |target: &str, name: &str, bytes: &[u8]| -> Result<(), Box<dyn Error>> {
+        let folder = Path::new(corpus).join(target);
+        fs::create_dir_all(&folder)?;
+        Ok(fs::write(folder.join(format!("seed-{name}")), bytes)?)
+    };
+
+    for file in recordings::CAPTURES {
+        let name = file.name.trim_end_matches(".pcap");
+        let mut capture = Capture::parse(file.name, file.bytes)?;
+        // From the first SYN that asks for the rule on.
+        let tagged = |frame: &Frame| View::of(&frame.bytes).is_some_and(|view| view.tos & 0xfc == 0x28);
+        let start = capture.frames.iter().position(tagged).unwrap_or(0);
+        capture.frames.drain(..start);
+        capture.frames.truncate(FRAMES);
+        let sent: Vec<&[u8]> = capture.frames.iter().map(|frame| &frame.bytes[..]).collect();
+        for (framing_name, framing) in [("routed", Framing::Routed), ("in-place", Framing::InPlace)] {
+            write("egress", &format!("{name}-{framing_name}"), &frames::egress_seed(framing, &sent))?;
+            let setup = Setup::new(Rule { framing, ..Rule::DEFAULT });
+            let mut engines = Engines::new(&setup, &capture)?;
+            let passages: Vec<_> = capture.frames.iter().map(|frame| engines.send(frame)).collect();
+            let wire: Vec<&[u8]> =
+                passages.iter().zip(&sent).filter_map(|(passage, sent)| passage.on_wire(sent)).collect();
+            write("ingress", &format!("{name}-{framing_name}"), &frames::ingress_seed(framing, &wire))?;
+        }
+        let mut file = Vec::new();
+        let mut writer = Writer::new(&mut file)?;
+        for frame in &capture.frames[..3] {
+            writer.frame(frame.time, &frame.bytes)?;
+            write("frame", &format!("{name}-{}", frame.number), &frame.bytes)?;
+        }
+        writer.finish()?;
+        write("capture", name, &file)?;
+    }
+
+    let files: BTreeMap<_, _> = fs::read_dir(golden_frames)?
+        .filter_map(|entry| Some((entry.as_ref().ok()?.file_name().into_string().ok()?, entry.ok()?.path())))
+        .filter(|(name, _)| name.starts_with("v1_frame_"))
+        .collect();
+    for (name, path) in files {
+        let name = name.trim_start_matches("v1_frame_").trim_end_matches(".bin");
+        let bytes = fs::read(path)?;
+        let [host, wire, _] = golden(&bytes);
+        let framing = if name.starts_with("routed") { Framing::Routed } else { Framing::InPlace };
+        write("frame", name, host)?;
+        if let Some(segment) = View::of(host).and_then(|view| view.segment) {
+            write("clocked", name, &codec::clocked_seed(host, segment.payload.start))?;
+        }
+        write("egress", name, &frames::egress_seed(framing, &[host]))?;
+        write("ingress", name, &frames::ingress_seed(framing, &[wire]))?;
+    }
+
+    // A tunnel: its payload is not the tagged socket's.
+    let mut tunnel = Vec::new();
+    let ip = PacketBuilder::ethernet2([2; 6], [4; 6]).ip(IpHeaders::Ipv4(
+        Ipv4Header {
+            dscp: 10.try_into()?,
+            ..Ipv4Header::new(0, 64, IpNumber::UDP, [10, 0, 0, 1], [10, 0, 0, 2])?
+        },
+        Ipv4Extensions::default(),
+    ));
+    ip.udp(40_000, 4789).write(&mut tunnel, &[0; 200])?;
+    write("egress", "tunnel", &frames::egress_seed(Framing::Routed, &[&tunnel]))?;
+
+    for recording in recordings::builtin()? {
+        // Values enough for every class, and for a burst that is not whole.
+        let values = &recording.values[..4 * 45];
+        write("values", &recording.name, &codec::values_seed(values))?;
+        write("groups", &recording.name, &codec::groups_seed(values))?;
+    }
+    let values: Vec<u8> =
+        (96..160u32).flat_map(|exponent| (exponent << 23 | 0x0051_0b5e).to_le_bytes()).collect();
+    write("values", "exponents", &codec::values_seed(&values))?;
+    write("groups", "exponents", &codec::groups_seed(&values))?;
+
+    let header = b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }";
+    let mut npy = header.to_vec();
+    npy.resize(127, b' ');
+    npy.extend(b"\n\0\0\x80\x3f\0\0\0\x3f");
+    write("npy", "two", &npy)?;
+
+    // Any bytes are events and conversations; these have one of each kind.
+    let events: Vec<u8> = (0..400u32).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
+    write("flows", "mixed", &events)?;
+    write("round_trip", "mixed", &events)?;
+    Ok(())
+}

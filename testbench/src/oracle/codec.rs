@@ -1,0 +1,207 @@
+//! Judges the codec: its laws in `f64`, and that every implementation of it agrees with the definition.
+
+use arbitrary::Unstructured;
+use etherparse::{LaxNetSlice, LaxSlicedPacket};
+use gradwire::burst;
+use gradwire::burst::Layout;
+use gradwire::codec::{self, Class, Params, Split, decode_lane, encode_lane, max_encoded_len};
+use gradwire::error::{DecodeError, EncodeError};
+use gradwire::kernels::Kernel;
+use gradwire::rules::Rule;
+
+use super::{bound, error};
+
+/// The laws of FORMAT.md section 3.5 for one `f32`; what it decodes to.
+///
+/// # Panics
+/// One does not hold.
+pub fn laws(bits: u32, params: Params) -> u32 {
+    let lane = encode_lane(bits, params);
+    let got = decode_lane(lane, params);
+    let bound = bound(params);
+    assert!(error(bits, got) < bound, "bound: {bits:#010x} -> {got:#010x}, {params:?}");
+    assert_eq!(encode_lane(got, params), lane, "idempotence: {bits:#010x}, {params:?}");
+    let mirrored = decode_lane(encode_lane(bits ^ 1 << 31, params), params);
+    let expected = if lane.class == Class::Zero { got } else { got ^ 1 << 31 };
+    assert_eq!(mirrored, expected, "sign symmetry: {bits:#010x}, {params:?}");
+    for from_got in 0..16 {
+        let mut mix = bits.to_le_bytes();
+        for (i, byte) in got.to_le_bytes().into_iter().enumerate().filter(|(i, _)| from_got >> i & 1 != 0) {
+            mix[i] = byte;
+        }
+        let mix = u32::from_le_bytes(mix);
+        assert!(error(bits, mix) < bound, "mixing: {bits:#010x} -> {mix:#010x}, {params:?}");
+    }
+    got
+}
+
+/// The laws for any values, and the same groups from the definition, every kernel and the clocked model.
+///
+/// The input of a fuzzer: parameters as `arbitrary` reads them, the room for groups that is missing (a byte), values.
+///
+/// # Panics
+/// A law does not hold, or two differ.
+pub fn values(data: &[u8]) {
+    let mut u = Unstructured::new(data);
+    let Ok((params, missing)) = u.arbitrary::<(Params, u8)>() else { return };
+    let values = u.take_rest();
+    assert_eq!(f64::from(params.bound()), bound(params));
+    let named = [Split::Dense, Split::Paper].map(|split| Params::new(params.b(), split, params.x()));
+    for value in values.as_chunks::<4>().0 {
+        for params in named.into_iter().flatten().chain([params]) {
+            laws(u32::from_le_bytes(*value), params);
+        }
+    }
+    let room = max_encoded_len(values.len()).saturating_sub(missing.into());
+    let groups = encode(values, room, params);
+    if let Ok(groups) = groups {
+        let (used, decoded) = decode(&groups, values.len(), params).expect("what was encoded decodes");
+        assert_eq!(used, groups.len());
+        for (sent, got) in values.as_chunks::<4>().0.iter().zip(decoded.as_chunks::<4>().0) {
+            let sent = u32::from_le_bytes(*sent);
+            assert_eq!(u32::from_le_bytes(*got), decode_lane(encode_lane(sent, params), params));
+        }
+    }
+}
+
+/// Any bytes as groups: the definition, every kernel and the clocked model decode or refuse them alike.
+///
+/// The input of a fuzzer: parameters as `arbitrary` reads them, the length of the values (two bytes), groups.
+///
+/// # Panics
+/// Two differ.
+pub fn groups(data: &[u8]) {
+    let mut u = Unstructured::new(data);
+    let Ok((params, len)) = u.arbitrary::<(Params, u16)>() else { return };
+    // A jumbo frame's payload, and lengths that are not whole values.
+    let len = usize::from(len) % 9000;
+    if let Ok((used, values)) = decode(u.take_rest(), len, params) {
+        assert_eq!(values.len(), len);
+        // What no encoder makes decodes too; encoding that again is stable.
+        let once = encode(&values, max_encoded_len(len), params).expect("room for the longest");
+        let (_, again) = decode(&once, len, params).expect("what was encoded decodes");
+        assert_eq!(encode(&again, max_encoded_len(len), params), Ok(once));
+        assert!(used <= max_encoded_len(len));
+    }
+}
+
+/// Any bytes as a frame for the clocked model of the NIC: what is before and behind the values is bypassed, values are
+/// coded as the definition says, and come back; or nothing changes, because the type of service is another.
+///
+/// The input of a fuzzer: parameters as `arbitrary` reads them, length of the bypass, number of values (a byte each), frame.
+///
+/// # Panics
+/// The frame on the wire is another, or does not come back.
+pub fn clocked(data: &[u8]) {
+    let mut u = Unstructured::new(data);
+    let Ok((params, bypass, values)) = u.arbitrary::<(Params, u8, u8)>() else { return };
+    let rule = Rule { params, ..Rule::DEFAULT };
+    let layout = Layout { bypass: bypass.into(), values: values.into() };
+    let frame = u.take_rest();
+    let (head, rest) = frame.split_at(layout.bypass.min(frame.len()));
+    let (values, tail) = rest.split_at((4 * layout.values).min(rest.len() / 4 * 4));
+    let room = frame.len() + max_encoded_len(values.len());
+
+    let mut groups = vec![0; max_encoded_len(values.len())];
+    let len = codec::encode_payload(values, &mut groups, params).expect("room for the longest");
+    let coded = [head, &groups[..len], tail].concat();
+    let mut wire = vec![0x55; room];
+    let run = burst::encode_frame(frame, layout, &mut wire, &rule).expect("room for the longest");
+    wire.truncate(run.len);
+    match type_of_service(frame) {
+        Some(tos) if (tos ^ rule.tos) & rule.mask == 0 => assert_eq!(wire, coded),
+        Some(_) => assert_eq!(wire, frame),
+        // Half a header, which says enough for the comparator or not.
+        None => assert!(wire == coded || wire == frame),
+    }
+    let refused = burst::encode_frame(frame, layout, &mut vec![0; run.len.saturating_sub(1)], &rule);
+    assert_eq!(refused.is_err(), run.len > 0);
+
+    // Back, where the values neither end early nor stand where the comparator looks.
+    let tos = type_of_service(frame);
+    let mut out = vec![0xaa; frame.len()];
+    let back = burst::decode_frame(&wire, layout, &mut out, &rule);
+    let whole = values.len() == 4 * layout.values && tos.is_some() && tos == type_of_service(&wire);
+    if wire == coded && wire != frame && whole {
+        let mut decoded = vec![0; values.len()];
+        let used = codec::decode_payload(&groups[..len], &mut decoded, params);
+        assert_eq!(used, Ok(len));
+        assert_eq!(back.map(|run| run.len), Ok(frame.len()));
+        assert_eq!(out, [head, &decoded, tail].concat());
+    }
+    // Any frame may arrive.
+    if let Ok(run) = burst::decode_frame(frame, layout, &mut vec![0; room], &rule) {
+        assert!(run.len <= room);
+    }
+}
+
+/// By `etherparse`; `None` where the IP header is not whole, or something that only one of the two steps over.
+fn type_of_service(frame: &[u8]) -> Option<u8> {
+    const DOUBLE_TAGGED: [u8; 2] = [0x91, 0x00];
+    if [12, 16].iter().any(|at| frame.get(*at..at + 2) == Some(&DOUBLE_TAGGED)) {
+        return None;
+    }
+    let packet = LaxSlicedPacket::from_ethernet(frame).ok().filter(|packet| packet.link_exts.len() <= 2)?;
+    let ethertype_at = 12 + 4 * packet.link_exts.len();
+    // `etherparse` believes the version in the header, the model the EtherType.
+    match (packet.net?, &frame[ethertype_at..ethertype_at + 2]) {
+        (LaxNetSlice::Ipv4(ip), [0x08, 0x00]) => {
+            Some(ip.header().dcp().value() << 2 | ip.header().ecn().value())
+        }
+        (LaxNetSlice::Ipv6(ip), [0x86, 0xdd]) => Some(ip.header().traffic_class()),
+        _ => None,
+    }
+}
+
+/// A seed for the fuzzer of [`clocked`]: a frame whose payload starts at `payload_at`.
+#[must_use]
+pub fn clocked_seed(frame: &[u8], payload_at: usize) -> Vec<u8> {
+    let values = (frame.len() - payload_at) / 4;
+    [&DEFAULT_PARAMS[..], &[payload_at as u8, values.min(255) as u8], frame].concat()
+}
+
+/// A seed for the fuzzer of [`groups`]: what `values` encode to, with default parameters.
+#[must_use]
+pub fn groups_seed(values: &[u8]) -> Vec<u8> {
+    let groups = encode(values, max_encoded_len(values.len()), Params::DEFAULT).expect("whole values");
+    [&DEFAULT_PARAMS[..], &(values.len() as u16).to_le_bytes(), &groups].concat()
+}
+
+/// A seed for the fuzzer of [`values`]: these, with default parameters and all the room they need.
+#[must_use]
+pub fn values_seed(values: &[u8]) -> Vec<u8> {
+    [&DEFAULT_PARAMS[..], &[0], values].concat()
+}
+
+/// [`Params::DEFAULT`] as `arbitrary` reads it: offsets from the start of each range.
+const DEFAULT_PARAMS: [u8; 3] = [Params::DEFAULT.b() - 1, 0, Params::MIN_SCALE.unsigned_abs()];
+
+/// What all implementations make of `values`; unlike fills, so that a byte that was not written shows.
+fn encode(values: &[u8], room: usize, params: Params) -> Result<Vec<u8>, EncodeError> {
+    let mut out = vec![0xaa; room];
+    let expected = codec::encode_payload(values, &mut out, params).map(|len| out[..len].to_vec());
+    let mut out = vec![0x55; room];
+    let clocked = burst::encode_payload(values, &mut out, params).map(|run| out[..run.len].to_vec());
+    assert_eq!(clocked, expected, "clocked, {params:?}");
+    for kernel in Kernel::available() {
+        let mut out = vec![0x55; room];
+        let got = kernel.encode(values, &mut out, params).map(|len| out[..len].to_vec());
+        assert_eq!(got, expected, "{}, {params:?}", kernel.name());
+    }
+    expected
+}
+
+/// What all implementations make of `groups`, for `len` bytes of values; unlike fills.
+fn decode(groups: &[u8], len: usize, params: Params) -> Result<(usize, Vec<u8>), DecodeError> {
+    let mut out = vec![0xaa; len];
+    let expected = codec::decode_payload(groups, &mut out, params).map(|used| (used, out));
+    let mut out = vec![0x55; len];
+    let clocked = burst::decode_payload(groups, &mut out, params).map(|run| (run.len, out));
+    assert_eq!(clocked, expected, "clocked, {params:?}");
+    for kernel in Kernel::available() {
+        let mut out = vec![0x55; len];
+        let got = kernel.decode(groups, &mut out, params).map(|used| (used, out));
+        assert_eq!(got, expected, "{}, {params:?}", kernel.name());
+    }
+    expected
+}

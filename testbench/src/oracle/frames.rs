@@ -1,0 +1,355 @@
+//! Judges the engines frame by frame: any rule, any bytes.
+//!
+//! The input of a fuzzer: a [`Rule`] as `arbitrary` reads it, then frames, each a byte for its form, two for its
+//! length (little-endian), and its bytes. Forms 1 and 2 make checksums right, which no fuzzer finds.
+
+use arbitrary::{Arbitrary, Result, Unstructured};
+use gradwire::codec::{self, Params};
+use gradwire::engine::{Egress, Ingress, Millis};
+use gradwire::kernels::Kernel;
+use gradwire::rules::{DEFAULT_MARK, ECN, Framing, Rule, Rules};
+use gradwire::verdict::{Change, Counters, DropReason, PassReason, Verdict};
+use gradwire::wire::frame::{self as parser, Network};
+
+use super::Tally;
+use crate::frame::{Checksum, Segment, Transport, View, add_ones_complement, is_cut_short, repair_checksums};
+use crate::replay::MIN_FRAME_LEN;
+
+/// FORMAT.md section 5.3.
+const CHECKSUM_CONSTANT: u16 = 0x6777;
+/// FORMAT.md section 5.2.
+const SEGMENT_HEADER_LEN: usize = 8;
+/// The longest that ingress may restore here.
+const MTU: u16 = 1500;
+/// Ethernet header and two VLAN tags.
+const LINK_LEN: usize = 22;
+/// No frame of a fuzzer is longer.
+const MAX_LEN: u16 = 2048;
+
+/// One rule and some frames.
+struct Input {
+    rule: Rule,
+    rules: Rules,
+    frames: Vec<Vec<u8>>,
+}
+
+impl<'a> Arbitrary<'a> for Input {
+    fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
+        let mut rule = Rule::arbitrary(u)?;
+        rule.tos &= rule.mask;
+        let rules = Rules::new(&[rule], DEFAULT_MARK).map_err(|_| arbitrary::Error::IncorrectFormat)?;
+        let mut frames = Vec::new();
+        while !u.is_empty() {
+            let form = u8::arbitrary(u)?;
+            let len = usize::from(u16::arbitrary(u)? % MAX_LEN).min(u.len());
+            let mut frame = u.bytes(len)?.to_vec();
+            match form % 3 {
+                0 => {}
+                1 => repair_checksums(&mut frame, 0),
+                _ => repair_checksums(&mut frame, CHECKSUM_CONSTANT),
+            }
+            frames.push(frame);
+        }
+        Ok(Self { rule, rules, frames })
+    }
+}
+
+impl Input {
+    /// The bytes that are read as `rule` (only its default parameters) and `frames`, each with its form.
+    fn to_bytes(framing: Framing, frames: &[(u8, &[u8])]) -> Vec<u8> {
+        // As `arbitrary` reads integers, ranges (offset from their start) and enums (a u32 scaled to the variants).
+        let framing = match framing {
+            Framing::InPlace => 0u32,
+            Framing::Routed => u32::MAX,
+        };
+        let Rule { tos, mask, udp_offset, .. } = Rule::DEFAULT;
+        let [b, k, x] = [Params::DEFAULT.b() - 1, 0, Params::MIN_SCALE.unsigned_abs()];
+        let mut bytes = vec![tos, mask, b, k, x];
+        bytes.extend(framing.to_le_bytes());
+        bytes.extend(0u32.to_le_bytes());
+        bytes.push(udp_offset);
+        for (form, frame) in frames {
+            bytes.push(*form);
+            bytes.extend((frame.len() as u16).to_le_bytes());
+            bytes.extend_from_slice(frame);
+        }
+        bytes
+    }
+}
+
+/// A seed for the fuzzer of [`egress`]: these frames under the default rule, as they are.
+#[must_use]
+pub fn egress_seed(framing: Framing, frames: &[&[u8]]) -> Vec<u8> {
+    Input::to_bytes(framing, &frames.iter().map(|frame| (0, *frame)).collect::<Vec<_>>())
+}
+
+/// A seed for the fuzzer of [`ingress`]: these compressed frames; in routed framing their checksums are made anew after
+/// the fuzzer has changed something.
+#[must_use]
+pub fn ingress_seed(framing: Framing, frames: &[&[u8]]) -> Vec<u8> {
+    let form = if framing == Framing::Routed { 2 } else { 1 };
+    Input::to_bytes(framing, &frames.iter().map(|frame| (form, *frame)).collect::<Vec<_>>())
+}
+
+/// The frame parser against `etherparse`, on frames that both accept.
+///
+/// # Panics
+/// They differ.
+pub fn parse(bytes: &[u8]) {
+    let Ok(network) = Network::parse(bytes) else { return };
+    let Some(view) = View::of(bytes) else { return };
+    assert_eq!(network.tos(), view.tos);
+    let (Ok(packet), Some(segment)) = (network.packet(), view.segment) else { return };
+    assert_eq!(packet.payload_at()..packet.payload_at() + packet.payload_len(), segment.payload);
+    assert_eq!(packet.l4_checksum_at(), segment.checksum_at.start);
+    assert_eq!(packet.ip_checksum_holds(), view.ip_checksum_ok);
+    let [source, destination] = packet.flow_key().ends();
+    assert_eq!((source.ip(), source.port()), segment.flow.source);
+    assert_eq!((destination.ip(), destination.port()), segment.flow.destination);
+    match (packet.transport(), segment.transport) {
+        (parser::Transport::Tcp { seq, flags }, Transport::Tcp { seq: expected, syn }) => {
+            assert_eq!((seq, flags & parser::tcp_flags::SYN != 0), (expected, syn));
+        }
+        (parser::Transport::Udp { checksum }, Transport::Udp) => {
+            assert_eq!(checksum == 0, segment.checksum == Checksum::Absent);
+        }
+        (ours, theirs) => panic!("{ours:?}, but {theirs:?}"),
+    }
+    for kernel in Kernel::available() {
+        let sum_holds = packet.l4_sum(kernel).is_zero();
+        match segment.checksum {
+            Checksum::Valid => assert!(sum_holds, "{}", kernel.name()),
+            // Its sum may happen to be right, or the right one left to the card.
+            Checksum::Absent | Checksum::LeftToCard | Checksum::NotJudged => {}
+            Checksum::Wrong => assert!(!sum_holds || is_same_zero(bytes, &segment), "{}", kernel.name()),
+        }
+    }
+}
+
+/// 0x0000 and 0xffff are one number to who adds up (RFC 1071), and two to who compares.
+fn is_same_zero(frame: &[u8], segment: &Segment) -> bool {
+    let found = &frame[segment.checksum_at.clone()];
+    matches!(found, [0, 0] | [0xff, 0xff]) && matches!(segment.right_checksum, Some(0 | 0xffff))
+}
+
+/// Runs `engine` twice over buffers with unlike fills: a byte that it did not write shows. Its verdict, and
+/// what it wrote.
+fn twice(room: usize, mut engine: impl FnMut(usize, &mut [u8]) -> Verdict) -> (Verdict, Vec<u8>) {
+    let [(verdict, out), (other_verdict, other)] = [(0, 0x00), (1, 0xff)].map(|(which, fill)| {
+        let mut out = vec![fill; room];
+        let verdict = engine(which, &mut out);
+        let len = if let Verdict::Changed { len, .. } = verdict { len } else { 0 };
+        assert!(len <= room);
+        out.truncate(len);
+        (verdict, out)
+    });
+    assert_eq!((verdict, &out), (other_verdict, &other));
+    (verdict, out)
+}
+
+/// What egress makes of any frames.
+///
+/// # Panics
+/// It changed a frame that it must not, or wrongly.
+pub fn egress(data: &[u8]) {
+    let Ok(Input { rule, rules, frames }) = Unstructured::new(data).arbitrary() else { return };
+    let mut engines = [0; 2].map(|seed| Egress::<4>::new(rules.clone(), Kernel::detect(), seed));
+    for (time, frame) in frames.iter().enumerate() {
+        let now = Millis(time as u64);
+        let (verdict, out) = twice(frame.len(), |which, out| engines[which].process(frame, out, now));
+        match verdict {
+            Verdict::Untouched(_) => {}
+            Verdict::Dropped(reason) => panic!("egress dropped a frame: {reason}"),
+            Verdict::Changed { change: Change::Compressed, .. } => compressed(&rule, frame, &out),
+            Verdict::Changed { change: Change::Remarked, .. } => remarked(&rule, frame, &out),
+            Verdict::Changed { change, .. } => panic!("egress: {change}"),
+        }
+        // The same rules again change nothing.
+        engines[0].set_rules(engines[1].rules().clone());
+        let traffic = engines[0].traffic(0);
+        assert!(traffic.frames <= time as u64 + 1);
+        assert_eq!(traffic.compressed, engines[0].counters().changed(Change::Compressed));
+    }
+    assert_eq!(counted(engines[0].counters()), frames.len() as u64);
+    for (key, flow) in engines[0].flows().iter() {
+        let [source, destination] = key.ends();
+        assert!(key.to_string().starts_with(&format!("{source} > {destination}")));
+        assert!(flow.traffic().compressed <= flow.traffic().frames);
+    }
+}
+
+/// Frames, over all outcomes.
+fn counted(counters: &Counters) -> u64 {
+    let changed = Change::ALL.iter().map(|change| counters.changed(*change));
+    let passed = PassReason::ALL.iter().map(|reason| counters.passed(*reason));
+    let dropped = DropReason::ALL.iter().map(|reason| counters.dropped(*reason));
+    changed.chain(passed).chain(dropped).sum()
+}
+
+fn remarked(rule: &Rule, sent: &[u8], out: &[u8]) {
+    assert_eq!(out.len(), sent.len());
+    let differing = sent.iter().zip(out).filter(|(sent, out)| sent != out).count();
+    assert!(differing <= 3, "type of service and IPv4 header checksum");
+    match View::of(sent) {
+        Some(view) => {
+            assert_eq!(view.tos & !ECN, DEFAULT_MARK);
+            assert_eq!(View::of(out), Some(View { tos: view.tos & ECN, ..view }));
+        }
+        // Cut short, or something that only the IP header's first bytes are needed for.
+        None => assert!(is_cut_short(sent) && rule.framing == Framing::InPlace || is_marked(sent)),
+    }
+}
+
+/// Whether the type of service is the mark, in a frame whose rest may be anything.
+fn is_marked(frame: &[u8]) -> bool {
+    Network::parse(frame).is_ok_and(|network| network.tos() & !ECN == DEFAULT_MARK)
+}
+
+/// A frame that egress compressed: what the wire has, decoded by the codec's definition, is within the bound.
+fn compressed(rule: &Rule, sent: &[u8], wire: &[u8]) {
+    assert!(wire.len().max(MIN_FRAME_LEN) < sent.len().max(MIN_FRAME_LEN));
+    let view = View::of(sent).expect("an IP packet");
+    let segment = view.segment.expect("TCP or UDP");
+    assert_eq!((view.tos ^ rule.tos) & rule.mask, 0, "no rule");
+    assert!(view.ip_checksum_ok);
+    assert_ne!(segment.checksum, Checksum::Wrong);
+    assert_eq!(segment.payload.end, sent.len(), "bytes behind the packet");
+    let payload = &sent[segment.payload.clone()];
+    let body = &wire[segment.payload.start..];
+    let (head_len, body) = match rule.framing {
+        Framing::InPlace => {
+            assert_eq!(wire[..segment.payload.start], sent[..segment.payload.start]);
+            let head_len = if segment.transport == Transport::Udp { rule.udp_offset } else { 0 };
+            (usize::from(head_len), body)
+        }
+        Framing::Routed => {
+            let wire_view = View::of(wire).expect("an IP packet on the wire");
+            assert!(wire_view.ip_checksum_ok);
+            assert_eq!(wire_view.tos, DEFAULT_MARK | view.tos & ECN);
+            let wire_segment = wire_view.segment.expect("a segment on the wire");
+            assert_eq!(wire_segment.flow, segment.flow);
+            assert!(!wire_segment.checksum.is_accepted(), "{:?} on the wire", wire_segment.checksum);
+            let header = Header::read(body);
+            assert_eq!(usize::from(header.raw_len), payload.len());
+            assert_eq!((header.tos, header.params), (view.tos & !ECN, rule.params));
+            assert_eq!(header.no_checksum, segment.checksum == Checksum::Absent);
+            (usize::from(header.head_len), &body[SEGMENT_HEADER_LEN..])
+        }
+    };
+    let restored = restore(body, head_len, payload.len(), rule.params);
+    let values = head_len..payload.len() - (payload.len() - head_len) % 4;
+    assert_eq!(restored[..values.start], payload[..values.start]);
+    assert_eq!(restored[values.end..], payload[values.end..]);
+    let mut tally = Tally::new(rule.params);
+    tally.bytes(&payload[values.clone()], &restored[values]);
+    assert_eq!(tally.violations, 0);
+}
+
+/// The segment header, read as FORMAT.md section 5.2 says.
+struct Header {
+    tos: u8,
+    no_checksum: bool,
+    head_len: u8,
+    raw_len: u16,
+    params: Params,
+}
+
+impl Header {
+    fn read(bytes: &[u8]) -> Self {
+        let [version, codec, tos, head_len, high, low, exponents, scale, ..] = *bytes else {
+            panic!("a segment header of {} bytes", bytes.len())
+        };
+        assert_eq!((version, codec), (1, 1));
+        let params = Params::from_exponents(exponents >> 4, exponents & 15, scale.cast_signed());
+        Self {
+            tos: tos & !ECN,
+            no_checksum: tos & 1 != 0,
+            head_len,
+            raw_len: u16::from_be_bytes([high, low]),
+            params: params.expect("valid parameters"),
+        }
+    }
+}
+
+/// Head, groups and tail back to a payload of `len` bytes, by the codec's definition; nothing may be left over.
+fn restore(body: &[u8], head_len: usize, len: usize, params: Params) -> Vec<u8> {
+    let (head, groups) = body.split_at(head_len);
+    let mut values = vec![0; (len - head_len) / 4 * 4];
+    let used = codec::decode_payload(groups, &mut values, params).expect("whole groups");
+    let restored = [head, &values, &groups[used..]].concat();
+    assert_eq!(restored.len(), len, "head, values and tail");
+    restored
+}
+
+/// What ingress makes of any frames.
+///
+/// # Panics
+/// It restored a frame that it must not, or wrongly.
+pub fn ingress(data: &[u8]) {
+    let Ok(Input { rule, rules, frames }) = Unstructured::new(data).arbitrary() else { return };
+    let mut engines = [0; 2].map(|_| Ingress::new(rules.clone(), Kernel::detect(), MTU));
+    for frame in &frames {
+        let room = usize::from(MTU) + LINK_LEN;
+        let (verdict, out) = twice(room, |which, out| engines[which].process(frame, out));
+        match verdict {
+            Verdict::Untouched(_) => {}
+            Verdict::Dropped(_) => {
+                let claims = is_marked(frame) || rule.framing == Framing::InPlace;
+                assert!(claims, "dropped, though it did not claim to be compressed");
+            }
+            Verdict::Changed { change: Change::Restored, .. } => restored(&rule, frame, &out),
+            Verdict::Changed { change, .. } => panic!("ingress: {change}"),
+        }
+        engines[0].set_rules(engines[1].rules().clone());
+    }
+    assert_eq!(counted(engines[0].counters()), frames.len() as u64);
+}
+
+/// A frame that ingress restored: whole and right for a host, and what the definition makes of the wire's bytes.
+fn restored(rule: &Rule, wire: &[u8], out: &[u8]) {
+    let view = View::of(out).expect("an IP packet");
+    let segment = view.segment.expect("TCP or UDP");
+    assert!(view.ip_checksum_ok);
+    assert_eq!(segment.payload.end, out.len());
+    assert!(out.len() <= usize::from(MTU) + LINK_LEN);
+    assert_eq!(out[..12], wire[..12], "addresses of cards");
+    let body = &wire[segment.payload.start..];
+    let (head_len, params, body, no_checksum) = if is_marked(wire) {
+        let wire_view = View::of(wire).expect("an IP packet on the wire");
+        assert!(wire_view.ip_checksum_ok);
+        let wire_segment = wire_view.segment.expect("a segment on the wire");
+        if let Some(right) = wire_segment.right_checksum {
+            let found = &wire[wire_segment.checksum_at.clone()];
+            // As it stands in the frame, complemented: what is added to the sum is taken from the field.
+            let found = u16::from_be_bytes([found[0], found[1]]);
+            let expected = add_ones_complement(right, CHECKSUM_CONSTANT);
+            assert_eq!(found % 0xffff, expected % 0xffff);
+        }
+        let header = Header::read(body);
+        assert_eq!(view.tos, header.tos | wire_view.tos & ECN);
+        assert_eq!(segment.payload.len(), usize::from(header.raw_len));
+        let wire_body = &wire[segment.payload.start + SEGMENT_HEADER_LEN..wire_segment.payload.end];
+        (usize::from(header.head_len), header.params, wire_body, header.no_checksum)
+    } else {
+        assert_eq!(rule.framing, Framing::InPlace);
+        assert!(is_cut_short(wire));
+        assert_eq!(out[..segment.checksum_at.start], wire[..segment.checksum_at.start]);
+        let udp = segment.transport == Transport::Udp;
+        let head_len = if udp { usize::from(rule.udp_offset) } else { 0 };
+        let no_checksum = udp && wire[segment.checksum_at.clone()] == [0, 0];
+        (head_len, rule.params, body, no_checksum)
+    };
+    match segment.checksum {
+        Checksum::Absent => assert!(no_checksum),
+        Checksum::Valid | Checksum::NotJudged => assert!(!no_checksum),
+        Checksum::Wrong | Checksum::LeftToCard => panic!("{:?} after restoring", segment.checksum),
+    }
+    let len = segment.payload.len();
+    let mut values = vec![0; (len - head_len) / 4 * 4];
+    let used = codec::decode_payload(&body[head_len..], &mut values, params).expect("whole groups");
+    let tail_at = head_len + used;
+    let tail = &body[tail_at..tail_at + (len - head_len) % 4];
+    assert_eq!(out[segment.payload], [&body[..head_len], &values, tail].concat());
+    // A MAC pads frames to the Ethernet minimum.
+    assert!(tail_at + tail.len() == body.len() || !is_marked(wire) && wire.len() == MIN_FRAME_LEN);
+}
