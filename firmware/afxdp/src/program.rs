@@ -170,7 +170,7 @@ impl Program {
     /// # Errors
     /// The kernel's.
     pub fn add_socket(&mut self, port: Port, queue: u32, socket: &Socket) -> Result<(), ProgramLoadError> {
-        let mut sockets = map(&mut self.ebpf, "sockets", |map| XskMap::try_from(map))?;
+        let mut sockets = map(&mut self.ebpf, "sockets", XskMap::try_from)?;
         let error = |error| ProgramLoadError::Map { name: "sockets", error };
         sockets.set(place(port, queue), socket.as_fd().as_raw_fd(), 0).map_err(error)
     }
@@ -213,7 +213,7 @@ impl Program {
         let known = stations(bridge)?;
         let known = known.iter().map(|station| (station.mac, place(station.port, station.local)));
         let known = known.collect::<BTreeMap<_, _>>();
-        let mut map = map(&mut self.ebpf, "stations", |map| HashMap::<_, u64, u64>::try_from(map))?;
+        let mut map = map(&mut self.ebpf, "stations", HashMap::<_, u64, u64>::try_from)?;
         for (mac, port) in known {
             let [a, b, c, d, e, f] = mac;
             // As the program reads it: three words as they are in memory.
@@ -272,7 +272,7 @@ const fn program_name(port: Port) -> &'static str {
 fn xdp<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Xdp, ProgramLoadError> {
     let program = ebpf.program_mut(name);
     let missing = || ProgramError::InvalidName { name: name.into() };
-    program.ok_or_else(missing).and_then(|program| program.try_into()).map_err(ProgramLoadError::Verify)
+    program.ok_or_else(missing).and_then(TryInto::try_into).map_err(ProgramLoadError::Verify)
 }
 
 fn map<'a, T>(

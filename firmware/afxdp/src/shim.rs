@@ -1,6 +1,5 @@
 //! Setting up: interfaces, program, memory, sockets; then the threads.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use crate::interface::{Interface, InterfaceError};
 use crate::mapped::Frames;
 use crate::program::{FollowError, Program, ProgramLoadError};
 use crate::telemetry::{Attached, Bound, PerPort, PortStatus, Telemetry};
-use crate::worker::{Orders, Worker};
+use crate::worker::{Duties, Orders, Worker};
 use crate::xsk::{Binding, Socket};
 
 /// Sets of each thread's flow table.
@@ -152,19 +151,9 @@ impl Shim {
                     queues.add(port, queue, socket);
                 }
             }
-            // The standard library's hash keys are random.
-            let seed = RandomState::new().build_hasher().finish();
-            let busy = config.busy_poll.is_some();
-            workers.push(Worker::new(
-                queues,
-                rules.clone(),
-                host.mtu,
-                seed,
-                beats,
-                limit,
-                busy,
-                program.kept(),
-            ));
+            let (busy_poll, kept) = (config.busy_poll.is_some(), program.kept());
+            let duties = Duties { beats, limit, busy_poll, kept };
+            workers.push(Worker::new(queues, rules.clone(), host.mtu, duties));
         }
         program.set_rules(&config.rules);
 

@@ -1,5 +1,6 @@
 //! A thread: its queues of both ports, both engines between them.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -54,40 +55,38 @@ impl Orders {
     }
 }
 
+/// What a thread does beside forwarding.
+#[derive(Debug)]
+pub struct Duties {
+    /// Where it gives signs of life, for each socket.
+    pub beats: Vec<&'static AtomicU64>,
+    /// Within what time it has to give one.
+    pub limit: Duration,
+    /// Whether it polls without a pause.
+    pub busy_poll: bool,
+    /// What the XDP program kept from it, for its reports.
+    pub kept: Kept,
+}
+
 /// The thread's work.
 #[derive(Debug)]
 pub struct Worker<const SETS: usize> {
     queues: Queues,
     forwarder: Box<Forwarder<SETS>>,
-    /// Where it gives signs of life, for each socket.
-    beats: Vec<&'static AtomicU64>,
-    /// After how long without work it gives one all the same.
-    pause: Duration,
-    busy_poll: bool,
+    duties: Duties,
     rules_version: u64,
-    kept: Kept,
 }
 
 impl<const SETS: usize> Worker<SETS> {
-    /// Engines between the ports of `queues`, for IP packets of at most `mtu` bytes; `seed` keys the flow table.
-    ///
-    /// `beats`: where to give signs of life; `limit`: within what time.
+    /// Engines between the ports of `queues`, for IP packets of at most `mtu` bytes.
     #[must_use]
-    pub fn new(
-        queues: Queues,
-        rules: Rules,
-        mtu: u16,
-        seed: u64,
-        beats: Vec<&'static AtomicU64>,
-        limit: Duration,
-        busy_poll: bool,
-        kept: Kept,
-    ) -> Self {
+    pub fn new(queues: Queues, rules: Rules, mtu: u16, duties: Duties) -> Self {
         let kernel = Kernel::detect();
+        // The standard library's hash keys are random.
+        let seed = RandomState::new().build_hasher().finish();
         // Frames from a veth come with their checksum left to offload, and lose the note that says so.
         let forwarder = Forwarder::new(rules, kernel, mtu, seed).completing_checksums(kernel);
-        let (forwarder, pause) = (Box::new(forwarder), limit / 4);
-        Self { queues, forwarder, beats, pause, busy_poll, rules_version: 0, kept }
+        Self { queues, forwarder: Box::new(forwarder), duties, rules_version: 0 }
     }
 
     /// Forwards until it is told to stop; then sends what is under way.
@@ -105,12 +104,12 @@ impl<const SETS: usize> Worker<SETS> {
         self.queues.service();
         while !orders.stop.load(Ordering::Relaxed) {
             let now = monotonic_ns();
-            self.beats.iter().for_each(|beat| beat.store(now, Ordering::Relaxed));
+            self.duties.beats.iter().for_each(|beat| beat.store(now, Ordering::Relaxed));
             self.follow(orders);
             let (frames, all_sent) = self.turn(now);
             board.answer(number, |report| self.report(report));
-            if frames == 0 && !self.busy_poll {
-                wait(&mut polled, if all_sent { self.pause } else { RETRY })?;
+            if frames == 0 && !self.duties.busy_poll {
+                wait(&mut polled, if all_sent { self.duties.limit / 4 } else { RETRY })?;
             }
         }
         self.drain(&mut polled)
@@ -149,7 +148,7 @@ impl<const SETS: usize> Worker<SETS> {
             })
         });
         let kept = PerPort::new(|port| {
-            let kept = self.queues.sockets(port).map(|(queue, _)| self.kept.of(port, queue));
+            let kept = self.queues.sockets(port).map(|(queue, _)| self.duties.kept.of(port, queue));
             kept.fold(KeptStats::default(), |sum, of| KeptStats {
                 stale: sum.stale + of.stale,
                 unknown: sum.unknown + of.unknown,
@@ -161,7 +160,7 @@ impl<const SETS: usize> Worker<SETS> {
 
     /// From now on frames go to the bridge; those that came before are sent.
     fn drain(&mut self, polled: &mut [PollFd<'_>]) -> io::Result<()> {
-        self.beats.iter().for_each(|beat| beat.store(0, Ordering::Relaxed));
+        self.duties.beats.iter().for_each(|beat| beat.store(0, Ordering::Relaxed));
         let start = monotonic_ns();
         loop {
             let now = monotonic_ns();
