@@ -79,7 +79,7 @@ struct {
 struct connection {
 	u32 source[4], destination[4];
 	u16 ports[2];
-	u16 vlans[2]; /* outer first */
+	u16 vlans[2]; /* outer first; the top bit of the first says IPv6 */
 };
 struct owner {
 	u32 queue;
@@ -191,7 +191,6 @@ INLINE int divert(struct xdp_md *xdp, enum port port)
 		protocol = ip->fragment & BE16(0x3fff) ? 0 : ip->protocol;
 		key.source[0] = ip->source;
 		key.destination[0] = ip->destination;
-		/* An IPv6 address of the same bits has no connections of its own: loopback and unspecified. */
 		at += (ip->version_len & 0x0f) * 4;
 	} else if (type == BE16(IPV6)) {
 		struct ipv6 *ip = at;
@@ -200,6 +199,7 @@ INLINE int divert(struct xdp_md *xdp, enum port port)
 		tos = ip->first[0] << 4 | ip->first[1] >> 4;
 		/* TCP and UDP behind extension headers go untouched: not worth a loop here. */
 		protocol = ip->next;
+		key.vlans[0] |= BE16(0x8000);
 		__builtin_memcpy(key.source, ip->source, sizeof(key.source));
 		__builtin_memcpy(key.destination, ip->destination, sizeof(key.destination));
 		at = ip + 1;

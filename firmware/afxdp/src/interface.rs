@@ -110,6 +110,12 @@ impl Interface {
         Ok(Self { name: name.into(), index, mtu, queues: queues.max(1), driver, bridge })
     }
 
+    /// Whether it is still there; another of its name is not it.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        read::<u32>(&self.name, "ifindex").ok() == Some(self.index)
+    }
+
     /// Bytes of its longest frame, VLAN tags included.
     #[must_use]
     pub fn frame_len(&self) -> usize {

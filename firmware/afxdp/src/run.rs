@@ -53,6 +53,12 @@ pub enum RunError {
         /// Why it was not.
         error: io::Error,
     },
+    /// A port was removed: its container ended, or its card.
+    #[error("{interface} has gone; start again when it is back")]
+    PortGone {
+        /// The port.
+        interface: String,
+    },
     /// A thread ended that should not have; frames go by the bridge.
     #[error("a worker thread failed")]
     Worker,
@@ -162,20 +168,26 @@ impl Service<'_> {
                 Ok(Event::Signal(_)) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Ok(Event::WorkerEnded) => return Err(RunError::Worker),
                 Err(RecvTimeoutError::Timeout) => {
-                    self.tick();
+                    self.tick()?;
                     next = Instant::now() + tick;
                 }
             }
         }
     }
 
-    fn tick(&mut self) {
+    fn tick(&mut self) -> Result<(), RunError> {
+        // Its sockets do not tell: they only have no more frames.
+        let mut ports = self.shim.ports.iter().map(|port| &port.interface);
+        if let Some(gone) = ports.find(|interface| !interface.exists()) {
+            return Err(RunError::PortGone { interface: gone.name.clone() });
+        }
         if self.notifier.watchdog().is_some() && self.telemetry.board.all_answer(PATIENCE) {
             self.notifier.alive();
         }
         if let Err(error) = self.shim.follow_bridge() {
             warn!("the bridge's addresses: {error}");
         }
+        Ok(())
     }
 
     /// A line for people.

@@ -104,6 +104,17 @@ fn what_it_refuses_it_says_and_how_to_mend_it() {
     drop(shim);
 }
 
+/// The container ends, and its veth with it: so does the shim, for its service manager to start it again.
+#[test]
+fn a_port_that_goes() {
+    let Some(lab) = Lab::new(Plan::default()) else { return };
+    let mut shim = Shim::start(&lab, Side::A, ROUTED);
+    let port = lab.host_port(Side::A);
+    lab.ip_in("sa", &format!("link del dev {port}"));
+    assert_eq!(shim.wait().code(), Some(2));
+    assert!(shim.log().contains(&format!("{port} has gone")), "{}", shim.log());
+}
+
 /// MTU of the largest frames that are taken in one piece.
 #[test]
 fn the_largest_mtu_works() {
