@@ -302,12 +302,16 @@ impl<const SETS: usize> FlowTable<SETS> {
     }
 
     fn set(&mut self, key: &FlowKey) -> &mut [Flow] {
+        /// 2^64 / golden ratio (Knuth, The Art of Computer Programming, volume 3, section 6.4).
+        const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
         let hash = key.0.iter().fold(self.seed, |hash, word| {
-            let mixed = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15); // 2^64 / golden ratio
+            let mixed = (hash ^ word).wrapping_mul(MULTIPLIER);
             mixed ^ (mixed >> 32)
         });
+        // A product's low bits know nothing of the factor's high ones, where ports are; its middle ones do.
+        let index = (hash.wrapping_mul(MULTIPLIER) >> 32) as usize;
         // The remainder keeps the index in range where the compiler can see it.
-        match self.sets.get_mut(hash as usize % SETS) {
+        match self.sets.get_mut(index % SETS) {
             Some(set) => set,
             None => &mut [],
         }

@@ -14,7 +14,8 @@
 use crate::engine::{Egress, Ingress, Millis};
 use crate::kernels::Kernel;
 use crate::rules::Rules;
-use crate::verdict::Verdict;
+use crate::verdict::{Change, Verdict};
+use crate::wire::rewrite::complete_checksum;
 
 /// One of the two ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,6 +45,9 @@ impl Port {
 pub trait Buffer {
     /// The frame: Ethernet II, without FCS.
     fn frame(&self) -> &[u8];
+
+    /// The frame.
+    fn frame_mut(&mut self) -> &mut [u8];
 
     /// The whole memory: at least the MTU and [`crate::wire::frame::MAX_LINK_LEN`] bytes.
     fn room(&mut self) -> &mut [u8];
@@ -94,6 +98,8 @@ pub struct Forwarder<const SETS: usize> {
     ingress: Ingress,
     /// By port of reception.
     losses: [Losses; 2],
+    /// Who completes checksums that were left to offload; none where the ports do.
+    completes: Option<Kernel>,
 }
 
 impl<const SETS: usize> Forwarder<SETS> {
@@ -102,7 +108,15 @@ impl<const SETS: usize> Forwarder<SETS> {
     #[must_use]
     pub fn new(rules: Rules, kernel: Kernel, mtu: u16, seed: u64) -> Self {
         let ingress = Ingress::new(rules.clone(), kernel, mtu);
-        Self { egress: Egress::new(rules, kernel, seed), ingress, losses: [Losses::default(); 2] }
+        Self { egress: Egress::new(rules, kernel, seed), ingress, losses: [Losses::default(); 2], completes: None }
+    }
+
+    /// Completes checksums of frames that leave as they came. For ports that hand over frames whose checksum the
+    /// sender left to them, and do not compute it when they send: virtual ones, between machines on one host.
+    #[must_use]
+    pub fn completing_checksums(mut self, kernel: Kernel) -> Self {
+        self.completes = Some(kernel);
+        self
     }
 
     /// Takes at most `budget` frames that `from` received to the other port; how many there were.
@@ -131,7 +145,7 @@ impl<const SETS: usize> Forwarder<SETS> {
                 Port::Host => self.egress.process(frame.frame(), room, now),
                 Port::Network => self.ingress.process(frame.frame(), room),
             };
-            let sent = match verdict {
+            let mut sent = match verdict {
                 Verdict::Untouched(_) => frame,
                 Verdict::Dropped(_) => {
                     device.release(frame);
@@ -144,6 +158,12 @@ impl<const SETS: usize> Forwarder<SETS> {
                     changed
                 }
             };
+            // Never a compressed one: its checksum is wrong on purpose.
+            if let Some(kernel) = self.completes
+                && matches!(verdict, Verdict::Untouched(_) | Verdict::Changed { change: Change::Remarked, .. })
+            {
+                complete_checksum(sent.frame_mut(), kernel);
+            }
             match device.transmit(from.other(), sent) {
                 Ok(()) => queued = true,
                 Err(refused) => {

@@ -278,3 +278,26 @@ proptest! {
         }
     }
 }
+
+/// Whatever differs between connections: source port, destination port, an address, a VLAN.
+#[test]
+fn connections_spread_over_the_table() {
+    const FLOWS: u64 = 256;
+    let shapes: [fn(u64) -> [u64; 5]; 6] = [
+        |flow| [0x0a4d_0001_0a4d_0002, 0, 0, 0, (flow + 40_000) << 48 | 5400 << 32],
+        |flow| [0x0a4d_0001_0a4d_0002, 0, 0, 0, 40_000 << 48 | (flow + 5_400) << 32],
+        |flow| [(0x0a4d_0001 + flow) << 32 | 0x0a4d_0002, 0, 0, 0, 40_000 << 48 | 5400 << 32],
+        |flow| [0x0a4d_0001 << 32 | (0x0a4d_0002 + flow), 0, 0, 0, 40_000 << 48 | 5400 << 32],
+        |flow| [0xfd77 << 48, 1 + (flow << 56), 0xfd77 << 48, 2, 40_000 << 48 | 5400 << 32 | 1],
+        |flow| [0x0a4d_0001_0a4d_0002, 0, 0, 0, 40_000 << 48 | 5400 << 32 | (flow << 8)],
+    ];
+    for (shape, key) in shapes.iter().enumerate() {
+        for seed in 0..8 {
+            // Half full, if spread evenly.
+            let mut table = FlowTable::<64>::new(seed);
+            let syn = Syn { isn: 1, tagged: true, doubtful: false };
+            let known = (0..FLOWS).filter(|flow| table.syn(&FlowKey(key(*flow)), syn, Millis(0)).is_ok()).count();
+            assert!(known as u64 > FLOWS * 19 / 20, "shape {shape}, seed {seed}: room for {known}");
+        }
+    }
+}

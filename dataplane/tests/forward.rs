@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::VecDeque;
 
-use common::{ACK, Spec, gradient, host_accepts, le_bytes};
+use common::{ACK, IpSpec, Spec, TransportSpec, gradient, host_accepts, le_bytes};
 use gradwire::engine::Millis;
 use gradwire::forward::{Buffer, Device, Forwarder, Losses, Port};
 use gradwire::kernels::Kernel;
@@ -25,6 +25,10 @@ struct Memory {
 impl Buffer for Memory {
     fn frame(&self) -> &[u8] {
         &self.bytes[..self.len]
+    }
+
+    fn frame_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..self.len]
     }
 
     fn room(&mut self) -> &mut [u8] {
@@ -227,4 +231,98 @@ fn new_rules_hold_in_both_directions_and_keep_flows() {
     device.arrive(Port::Network, &wire[0].1);
     forwarder.forward(&mut device, Port::Network, 64, NOW);
     assert!(host_accepts(&device.sent(Port::Host)[0].1).is_some());
+}
+
+/// The sum of the pseudo-header in the frame's checksum field, as a host leaves it to offload.
+fn offloaded(spec: &Spec) -> Vec<u8> {
+    let mut frame = spec.bytes();
+    let (at, sum) = (spec.l4_checksum_at(), pseudo_sum(spec, frame.len()));
+    frame[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+fn pseudo_sum(spec: &Spec, frame_len: usize) -> u16 {
+    let (addresses, ip_len) = match &spec.ip {
+        IpSpec::V4 { .. } => (26..34, 20),
+        IpSpec::V6 { .. } => (22..54, 40),
+    };
+    let protocol = if matches!(spec.transport, TransportSpec::Tcp { .. }) { 6 } else { 17 };
+    let frame = spec.bytes();
+    let words = frame[addresses].chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let mut sum = words.sum::<u32>() + protocol + (frame_len - 14 - ip_len) as u32;
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+#[test]
+fn checksums_left_to_offload_are_completed_where_the_ports_do_not() {
+    let values = le_bytes(&gradient(100));
+    let v6 = || IpSpec::V6 { extensions: vec![] };
+    let tcp = Spec { tos: 0, ..Spec::tcp(1000, ACK, &values) };
+    let udp = Spec { tos: 0, ..Spec::udp(&values) };
+    for spec in [tcp.clone(), udp.clone(), Spec { ip: v6(), ..tcp.clone() }, Spec { ip: v6(), ..udp }] {
+        let frame = offloaded(&spec);
+        assert_eq!(host_accepts(&frame), None, "a host that sees the metadata no more drops it");
+        for from in Port::ALL {
+            let mut device = Queues::new(4, 4);
+            device.arrive(from, &frame);
+            forwarder().forward(&mut device, from, 4, NOW);
+            assert_eq!(device.sent(from.other())[0].1, frame, "nobody asked for it");
+            let mut forwarder = forwarder().completing_checksums(Kernel::detect());
+            device.arrive(from, &frame);
+            device.arrive(from, &spec.bytes());
+            forwarder.forward(&mut device, from, 4, NOW);
+            let sent = device.sent(from.other());
+            assert_eq!(sent[0].1, spec.bytes());
+            assert_eq!(sent[1].1, spec.bytes());
+        }
+    }
+
+    // The host's own frame with the mark loses its type of service, and has no right checksum before.
+    let mut device = Queues::new(4, 4);
+    device.arrive(Port::Host, &offloaded(&Spec { tos: DEFAULT_MARK, ..tcp.clone() }));
+    forwarder().completing_checksums(Kernel::detect()).forward(&mut device, Port::Host, 4, NOW);
+    assert_eq!(device.sent(Port::Network)[0].1, tcp.bytes());
+
+    // What is cut short, has no checksum or is no packet stays as it is.
+    let cut = offloaded(&tcp)[..200].to_vec();
+    let none = Spec { transport: TransportSpec::Udp { checksum: false }, tos: 0, ..Spec::udp(&values) }.bytes();
+    for frame in [cut, none, vec![0; 60]] {
+        let mut device = Queues::new(4, 4);
+        device.arrive(Port::Host, &frame);
+        forwarder().completing_checksums(Kernel::detect()).forward(&mut device, Port::Host, 4, NOW);
+        assert_eq!(device.sent(Port::Network)[0].1, frame);
+    }
+}
+
+#[test]
+fn a_compressed_frame_is_not_completed_though_its_checksum_looks_left_to_offload() {
+    // Of 65536 frames that differ in 16 raw bits, one has the checksum that looks so.
+    let (mut plain, mut completing) = (forwarder(), forwarder().completing_checksums(Kernel::detect()));
+    let mut device = Queues::new(4, 4);
+    for forwarder in [&mut plain, &mut completing] {
+        device.arrive(Port::Host, &segment(0).syn(1000).bytes());
+        forwarder.forward(&mut device, Port::Host, 4, NOW);
+        device.sent(Port::Network);
+    }
+    let mut seen = 0;
+    for bits in 0..=u16::MAX {
+        let mut values = gradient(24);
+        values[0] = f32::from_bits(0x4000_0000 | u32::from(bits));
+        let spec = Spec::tcp(1000 + 96 * u32::from(bits), ACK, &le_bytes(&values));
+        device.arrive(Port::Host, &spec.bytes());
+        plain.forward(&mut device, Port::Host, 4, NOW);
+        let wire = device.sent(Port::Network).remove(0).1;
+        let (mark, at) = (Spec { tos: DEFAULT_MARK, ..spec.clone() }, spec.l4_checksum_at());
+        if wire[at..at + 2] == pseudo_sum(&mark, wire.len()).to_be_bytes() {
+            device.arrive(Port::Host, &spec.bytes());
+            completing.forward(&mut device, Port::Host, 4, NOW);
+            assert_eq!(device.sent(Port::Network)[0].1, wire);
+            assert_eq!(completing.egress().counters().changed(Change::Compressed), seen + 1);
+            seen += 1;
+        }
+    }
+    assert!(seen > 0);
 }

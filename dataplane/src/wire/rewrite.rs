@@ -1,5 +1,7 @@
 //! Headers of a rewritten packet: lengths, type of service, and the checksums that follow from them.
 
+use core::cmp::Ordering;
+
 use super::checksum::{Sum, update};
 use super::frame::{Ip, Network, Packet, Transport};
 use crate::kernels::Kernel;
@@ -71,6 +73,23 @@ pub fn write_remarked(network: &Network<'_>, tos: u8, out: &mut [u8]) -> Option<
     write_at(out, 0, frame)?;
     set_tos(out, network.ip(), network.ip_at(), tos)?;
     Some(frame.len())
+}
+
+/// Computes the transport checksum of a packet whose sender left it to offload; whether it was left. A frame that
+/// went past the hardware, or the metadata, that would do it is dropped by its receiver.
+///
+/// A packet whose own checksum is right by chance looks the same, and keeps it.
+pub fn complete_checksum(frame: &mut [u8], kernel: Kernel) -> bool {
+    let Ok(packet) = Network::parse(frame).and_then(|network| network.packet()) else { return false };
+    let none = matches!(packet.transport(), Transport::Udp { checksum: 0 });
+    if none || packet.extent() == Ordering::Less || !packet.l4_checksum_is_offloaded() {
+        return false;
+    }
+    let udp = matches!(packet.transport(), Transport::Udp { .. });
+    let (at, end) = (packet.l4_checksum_at(), packet.ip_at() + packet.ip_len());
+    // The field stands for the pseudo-header, whose sum it is.
+    let field = kernel.sum(frame.get(packet.l4_at()..end).unwrap_or(&[])).field();
+    replace16(frame, at, if field == 0 && udp { u16::MAX } else { field }).is_some()
 }
 
 /// Copies `bytes` to byte `at` of `out`. `None` where they do not fit.

@@ -1,0 +1,454 @@
+//! The configuration file: TOML, checked before anything is touched. Every error names file, line and remedy.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io};
+
+use gradwire::codec::{Params, Split};
+use gradwire::error::{ParamsError, RulesError};
+use gradwire::rules::{DEFAULT_MARK, ECN, Framing, Grid, Rule, Rules};
+use serde::Deserialize;
+use toml::Spanned;
+
+/// The port of the Prometheus endpoint where the file names none.
+pub const METRICS_PORT: u16 = 9407;
+
+/// What `gradwire-xdp run` does, but for the names of its ports.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Which frames are compressed, and how; the mark of compressed frames. The one part that is taken over when
+    /// the file is read again.
+    pub rules: Rules,
+    /// How the XDP program is attached.
+    pub mode: Mode,
+    /// Whether drivers that can may hand over frames without a copy.
+    pub zero_copy: bool,
+    /// The most threads to run; one for each pair of queues, where there is no number.
+    pub threads: Option<NonZeroU32>,
+    /// How long the kernel polls the driver at each call: for cores that do nothing else.
+    pub busy_poll: Option<Duration>,
+    /// Where the Prometheus endpoint listens.
+    pub metrics: Option<SocketAddr>,
+}
+
+/// How an XDP program is attached to a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// In the driver; where it cannot, in the kernel's generic path, and said so.
+    #[default]
+    Auto,
+    /// In the driver, or not at all.
+    Native,
+    /// In the kernel's generic path: slower, but for every driver.
+    Generic,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Native => "native",
+            Self::Generic => "generic",
+        })
+    }
+}
+
+impl Default for Config {
+    /// [`Rule::DEFAULT`], the default mark, no metrics.
+    fn default() -> Self {
+        Self::of(&File::default()).expect("the defaults are valid: a test loads them")
+    }
+}
+
+impl Config {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no TOML, has settings that are not known, or values that are refused.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text =
+            fs::read_to_string(path).map_err(|source| ConfigError::Read { file: path.to_owned(), source })?;
+        Self::parse(&text).map_err(|Fault { at, found }| ConfigError::Refused {
+            file: path.to_owned(),
+            line: line_of(&text, at.start),
+            found,
+        })
+    }
+
+    fn parse(text: &str) -> Result<Self, Fault> {
+        let file: File = toml::from_str(text).map_err(|error| Fault {
+            at: error.span().unwrap_or_default(),
+            found: error.message().trim().replace('\n', "; "),
+        })?;
+        Self::of(&file)
+    }
+
+    fn of(file: &File) -> Result<Self, Fault> {
+        let rules = match &file.rule {
+            None => vec![Rule::DEFAULT],
+            Some(rules) => rules.iter().map(|rule| rule.as_ref().rule()).collect::<Result<_, _>>()?,
+        };
+        let mark = file.mark.as_ref().map_or(DEFAULT_MARK, |mark| *mark.as_ref());
+        if let Some(given) = &file.mark
+            && mark & ECN != 0
+        {
+            let found =
+                format!("mark {mark:#04x} has ECN bits, which routers change; expected {:#04x}", mark & !ECN);
+            return Err(Fault::at(given, found));
+        }
+        let rules = Rules::new(&rules, mark).map_err(|refused| file.refused(refused))?;
+        let forwarding = &file.path;
+        let busy_poll = match &forwarding.busy_poll_us {
+            Some(us) if *us.as_ref() == 0 => {
+                return Err(Fault::at(
+                    us,
+                    "busy-poll-us 0 polls for no time; remove the line to wait instead",
+                ));
+            }
+            us => us.as_ref().map(|us| Duration::from_micros(u64::from(*us.as_ref()))),
+        };
+        let metrics = file.metrics.as_ref().map(|metrics| SocketAddr::new(metrics.address, metrics.port));
+        Ok(Self {
+            rules,
+            mode: forwarding.mode,
+            zero_copy: forwarding.zero_copy,
+            threads: forwarding.threads,
+            busy_poll,
+            metrics,
+        })
+    }
+
+    /// Names of settings that differ from those in force and that only a restart changes.
+    #[must_use]
+    pub fn needs_restart(&self, in_force: &Self) -> Vec<&'static str> {
+        let differs = [
+            ("path.mode", self.mode != in_force.mode),
+            ("path.zero-copy", self.zero_copy != in_force.zero_copy),
+            ("path.threads", self.threads != in_force.threads),
+            ("path.busy-poll-us", self.busy_poll != in_force.busy_poll),
+            ("metrics", self.metrics != in_force.metrics),
+        ];
+        differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
+    }
+}
+
+/// Why a configuration file was refused.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The operating system refused.
+    #[error("{}: cannot read: {source}", file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// Its answer.
+        source: io::Error,
+    },
+    /// A line is not what it should be.
+    #[error("{}: line {line}: {found}", file.display())]
+    Refused {
+        /// The file.
+        file: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is there, and what would be right.
+        found: String,
+    },
+}
+
+/// What was refused, and where: bytes of the file.
+#[derive(Debug)]
+struct Fault {
+    at: Range<usize>,
+    found: String,
+}
+
+impl Fault {
+    fn at<T>(part: &Spanned<T>, found: impl Into<String>) -> Self {
+        Self { at: part.span(), found: found.into() }
+    }
+}
+
+/// The line, from 1, of byte `at`.
+fn line_of(text: &str, at: usize) -> usize {
+    1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count()
+}
+
+/// The file as it stands.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct File {
+    mark: Option<Spanned<u8>>,
+    rule: Option<Vec<Spanned<RuleTable>>>,
+    #[serde(default)]
+    path: PathTable,
+    metrics: Option<MetricsTable>,
+}
+
+impl File {
+    /// Where in the file the reason stands for which its rules are refused.
+    fn refused(&self, error: RulesError) -> Fault {
+        let rules = self.rule.as_deref().unwrap_or_default();
+        let rule = |index: usize| rules.get(index).map(Spanned::as_ref);
+        let (place, remedy) = match error {
+            RulesError::TooMany { .. } => (rules.last().map(Spanned::span), "remove some".to_owned()),
+            RulesError::TosOutsideMask { index } => {
+                let found = rule(index);
+                let allowed = found.map_or(0, |rule| rule.tos.as_ref() & rule.mask());
+                (
+                    found.map(|rule| rule.tos.span()),
+                    format!("with this mask it would be tos = {allowed:#04x}"),
+                )
+            }
+            RulesError::MatchesMark { index, .. } => {
+                (rule(index).map(|rule| rule.tos.span()), "choose another tos, or another mark".to_owned())
+            }
+            RulesError::Hidden { index } => {
+                (rule(index).map(|rule| rule.tos.span()), "remove it, or move it before them".to_owned())
+            }
+            _ => (None, "see the manual".to_owned()),
+        };
+        Fault { at: place.unwrap_or_default(), found: format!("{error}; {remedy}") }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct RuleTable {
+    tos: Spanned<u8>,
+    mask: Option<u8>,
+    bound: Option<Spanned<u8>>,
+    #[serde(default)]
+    split: SplitName,
+    scale: Option<Spanned<i8>>,
+    #[serde(default)]
+    framing: FramingName,
+    #[serde(default)]
+    grid: GridName,
+    #[serde(default)]
+    udp_offset: u8,
+}
+
+impl RuleTable {
+    fn mask(&self) -> u8 {
+        self.mask.unwrap_or(Rule::DEFAULT.mask)
+    }
+
+    fn rule(&self) -> Result<Rule, Fault> {
+        let bound = self.bound.as_ref().map_or(Params::DEFAULT.b(), |bound| *bound.as_ref());
+        let scale = self.scale.as_ref().map_or(Params::DEFAULT.x(), |scale| *scale.as_ref());
+        let split = match self.split {
+            SplitName::Dense => Split::Dense,
+            SplitName::Paper => Split::Paper,
+        };
+        let params = Params::new(bound, split, scale).map_err(|refused| {
+            let place = match refused {
+                ParamsError::Scale { .. } => self.scale.as_ref().map(Spanned::span),
+                _ => self.bound.as_ref().map(Spanned::span),
+            };
+            Fault { at: place.unwrap_or(self.tos.span()), found: refused.to_string() }
+        })?;
+        Ok(Rule {
+            tos: *self.tos.as_ref(),
+            mask: self.mask(),
+            params,
+            framing: match self.framing {
+                FramingName::Routed => Framing::Routed,
+                FramingName::InPlace => Framing::InPlace,
+            },
+            grid: match self.grid {
+                GridName::Connection => Grid::Connection,
+                GridName::Payload => Grid::Payload,
+            },
+            udp_offset: self.udp_offset,
+        })
+    }
+}
+
+/// Names for what the dataplane, which knows no serde, has types for.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum SplitName {
+    #[default]
+    Dense,
+    Paper,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum FramingName {
+    #[default]
+    Routed,
+    InPlace,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum GridName {
+    #[default]
+    Connection,
+    Payload,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+struct PathTable {
+    mode: Mode,
+    zero_copy: bool,
+    threads: Option<NonZeroU32>,
+    busy_poll_us: Option<Spanned<u32>>,
+}
+
+impl Default for PathTable {
+    fn default() -> Self {
+        Self { mode: Mode::default(), zero_copy: true, threads: None, busy_poll_us: None }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+struct MetricsTable {
+    address: IpAddr,
+    port: u16,
+}
+
+impl Default for MetricsTable {
+    fn default() -> Self {
+        Self { address: IpAddr::V4(Ipv4Addr::LOCALHOST), port: METRICS_PORT }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> (usize, String) {
+        let fault = Config::parse(text).expect_err("it should be refused");
+        (line_of(text, fault.at.start), fault.found)
+    }
+
+    #[test]
+    fn an_empty_file_is_the_default() {
+        let config = Config::parse("").unwrap();
+        assert_eq!(config.rules.as_slice(), [Rule::DEFAULT]);
+        assert_eq!(config.rules.mark(), DEFAULT_MARK);
+        assert_eq!((config.mode, config.zero_copy, config.threads), (Mode::Auto, true, None));
+        assert_eq!((config.busy_poll, config.metrics), (None, None));
+        assert!(config.needs_restart(&Config::default()).is_empty());
+    }
+
+    #[test]
+    fn every_setting_arrives() {
+        let text = r#"
+            mark = 0x48
+            [[rule]]
+            tos = 0x28
+            bound = 6
+            scale = -3
+            split = "paper"
+            framing = "in-place"
+            grid = "payload"
+            udp-offset = 16
+            [[rule]]
+            tos = 0x50
+            mask = 0xff
+            [path]
+            mode = "native"
+            zero-copy = false
+            threads = 4
+            busy-poll-us = 50
+            [metrics]
+        "#;
+        let config = Config::parse(text).unwrap();
+        let first = Rule {
+            params: Params::new(6, Split::Paper, -3).unwrap(),
+            framing: Framing::InPlace,
+            grid: Grid::Payload,
+            udp_offset: 16,
+            ..Rule::DEFAULT
+        };
+        let second = Rule { tos: 0x50, mask: 0xff, ..Rule::DEFAULT };
+        assert_eq!(config.rules.as_slice(), [first, second]);
+        assert_eq!(config.rules.mark(), 0x48);
+        assert_eq!((config.mode, config.zero_copy), (Mode::Native, false));
+        assert_eq!(config.threads, NonZeroU32::new(4));
+        assert_eq!(config.busy_poll, Some(Duration::from_micros(50)));
+        // The endpoint is on loopback unless the file says otherwise.
+        assert_eq!(config.metrics, Some(SocketAddr::from(([127, 0, 0, 1], METRICS_PORT))));
+        let changed = ["path.mode", "path.zero-copy", "path.threads", "path.busy-poll-us", "metrics"];
+        assert_eq!(config.needs_restart(&Config::default()), changed);
+
+        let open = Config::parse("[metrics]\naddress = \"::\"\nport = 80").unwrap();
+        assert_eq!(open.metrics, Some("[::]:80".parse().unwrap()));
+    }
+
+    #[test]
+    fn no_rule_at_all_can_be_asked_for() {
+        assert!(Config::parse("rule = []").unwrap().rules.as_slice().is_empty());
+    }
+
+    #[test]
+    fn errors_name_the_line_and_what_would_be_right() {
+        let cases = [
+            ("\nmark = \n", 2, ""),
+            ("mark = 0x30\nmarks = 1", 2, "unknown field `marks`, expected one of `mark`"),
+            ("mark = 300", 1, "expected u8"),
+            ("mark = 0x31", 1, "expected 0x30"),
+            ("[[rule]]\ntos = 0x28\nbound = 10\n\n[[rule]]\ntos = 0x50\nbound = 15", 7, "expected 1 to 14"),
+            ("[[rule]]\ntos = 0x28\nscale = -81", 3, "expected -80 to 127"),
+            ("[[rule]]\nbound = 8", 1, "missing field `tos`"),
+            ("[[rule]]\ntos = 0x28\nframing = \"cut-through\"", 3, "expected `routed` or `in-place`"),
+            ("[[rule]]\ntos = 0x29", 2, "with this mask it would be tos = 0x28"),
+            ("[[rule]]\ntos = 0x30", 2, "matches the mark 0x30; choose another tos, or another mark"),
+            ("[[rule]]\ntos = 0x28\n[[rule]]\ntos = 0x28", 4, "remove it, or move it before them"),
+            ("[path]\nthreads = 0", 2, "nonzero"),
+            ("[path]\nbusy-poll-us = 0", 2, "remove the line"),
+            ("[path]\nmode = \"fast\"", 2, "expected one of `auto`, `native`, `generic`"),
+            ("[metrics]\n\naddress = \"localhost\"", 3, "invalid IP address"),
+        ];
+        for (text, line, words) in cases {
+            let (at, found) = refused(text);
+            assert_eq!(at, line, "{text:?}: {found}");
+            assert!(found.contains(words), "{text:?}: {found}");
+            assert!(!found.contains('\n'), "{found:?}");
+        }
+        let many = "[[rule]]\ntos = 0x28\n".repeat(17);
+        let (at, found) = refused(&many);
+        assert_eq!(at, 33, "{found}");
+        assert!(found.contains("expected at most 16; remove some"), "{found}");
+    }
+
+    proptest::proptest! {
+        /// Lines in any order, whole or cut: taken, or refused at a line that there is.
+        #[test]
+        fn whatever_stands_in_a_file_is_judged(
+            lines in proptest::collection::vec(
+                proptest::prop_oneof![
+                    "[[rule]]", "[path]", "[metrics]", "mark = 0x[0-9a-f]{1,3}", "tos = [0-9]{1,3}",
+                    "mask = 0xf[cdef]", "bound = -?[0-9]{1,2}", "scale = -?[0-9]{1,3}",
+                    "split = \"(dense|paper|x)\"", "framing = \"(routed|in-place)\"", "threads = [0-9]",
+                    "busy-poll-us = [0-9]{1,12}", "port = [0-9]{1,6}", "address = \"[0-9.:]{0,9}\"", ".{0,12}",
+                ],
+                0..12,
+            )
+        ) {
+            let text = lines.join("\n");
+            if let Err(fault) = Config::parse(&text) {
+                let line = line_of(&text, fault.at.start);
+                proptest::prop_assert!(line <= 1 + text.matches('\n').count());
+                proptest::prop_assert!(!fault.found.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let error = Config::load(Path::new("/nonexistent/xdp.toml")).unwrap_err();
+        assert!(error.to_string().starts_with("/nonexistent/xdp.toml: cannot read: "), "{error}");
+    }
+}

@@ -1,0 +1,179 @@
+//! What is to be known of a network interface before frames are taken from it: `/sys/class/net`.
+
+use std::fmt::Display;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use gradwire::wire::frame::MAX_LINK_LEN;
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+/// The largest MTU: a frame and what the kernel keeps beside it must fit a page (256 bytes before, 320 behind, as a
+/// veth has it). Above it a frame is in several pieces, which the engines do not take.
+pub const MAX_MTU: u32 = 3506;
+
+/// The most queues of one port (`QUEUES` in `bpf/gradwire.c`).
+pub const MAX_QUEUES: u32 = 64;
+
+/// An interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its index.
+    pub index: u32,
+    /// Longest IP packet in bytes.
+    pub mtu: u16,
+    /// Receive queues.
+    pub queues: u32,
+    /// Its driver, where it has one.
+    pub driver: Option<String>,
+    /// The bridge that it is a port of.
+    pub bridge: Option<String>,
+}
+
+/// Why an interface cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum InterfaceError {
+    /// There is none of this name.
+    #[error("{name}: no such interface (`ip link` lists them)")]
+    Missing {
+        /// The name.
+        name: String,
+    },
+    /// `/sys` shows another network namespace than the process is in.
+    #[error("{name}: /sys shows another network namespace; run with `ip netns exec`, or mount sysfs anew")]
+    OtherNamespace {
+        /// The name.
+        name: String,
+    },
+    /// The MTU asks for frames in several pieces.
+    #[error("{name}: MTU {mtu} is too large, {MAX_MTU} works: `ip link set {name} mtu {MAX_MTU}`")]
+    Mtu {
+        /// The name.
+        name: String,
+        /// Its MTU.
+        mtu: u32,
+    },
+    /// More queues than the XDP program has places for.
+    #[error("{name}: {queues} receive queues are too many: `ethtool -L {name} combined {MAX_QUEUES}`")]
+    Queues {
+        /// The name.
+        name: String,
+        /// Its queues.
+        queues: u32,
+    },
+    /// A file that every interface has cannot be read.
+    #[error("{}: {error}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl Interface {
+    /// Looks an interface up by its name.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub fn find(name: &str) -> Result<Self, InterfaceError> {
+        let missing = || InterfaceError::Missing { name: name.into() };
+        let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+        let socket =
+            socket.map_err(|error| InterfaceError::Read { path: "socket".into(), error: error.into() })?;
+        let index = name_to_index(&socket, name).map_err(|_| missing())?;
+        if read::<u32>(name, "ifindex").ok() != Some(index) {
+            return Err(InterfaceError::OtherNamespace { name: name.into() });
+        }
+        let mtu = read::<u32>(name, "mtu")?;
+        let mtu = u16::try_from(mtu)
+            .ok()
+            .filter(|mtu| u32::from(*mtu) <= MAX_MTU)
+            .ok_or(InterfaceError::Mtu { name: name.into(), mtu })?;
+        let path = class(name, "queues");
+        let queues = fs::read_dir(&path).map_err(|error| InterfaceError::Read { path, error })?;
+        let names = queues.flatten().map(|entry| entry.file_name());
+        let queues = names.filter(|name| name.to_string_lossy().starts_with("rx-")).count() as u32;
+        if queues > MAX_QUEUES {
+            return Err(InterfaceError::Queues { name: name.into(), queues });
+        }
+        let link = |file| {
+            let target = fs::read_link(class(name, file)).ok()?;
+            Some(target.file_name()?.to_string_lossy().into_owned())
+        };
+        let (driver, bridge) = (link("device/driver"), link("master"));
+        let bridge = bridge.filter(|bridge| class(bridge, "bridge").is_dir());
+        Ok(Self { name: name.into(), index, mtu, queues: queues.max(1), driver, bridge })
+    }
+
+    /// Whether it is still there; another of its name is not it.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        read::<u32>(&self.name, "ifindex").ok() == Some(self.index)
+    }
+
+    /// Bytes of its longest frame, VLAN tags included.
+    #[must_use]
+    pub fn frame_len(&self) -> usize {
+        usize::from(self.mtu) + MAX_LINK_LEN
+    }
+}
+
+/// One MAC address that a bridge knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Station {
+    /// The address.
+    pub mac: [u8; 6],
+    /// Number of the bridge's port that it is behind.
+    pub port: u16,
+    /// Whether it is one of the bridge's own.
+    pub local: bool,
+}
+
+/// The MAC addresses that a bridge knows.
+///
+/// # Errors
+/// Where there is no such bridge.
+pub fn stations(bridge: &str) -> Result<Vec<Station>, InterfaceError> {
+    let path = class(bridge, "brforward");
+    let table = fs::read(&path).map_err(|error| InterfaceError::Read { path, error })?;
+    // `struct __fdb_entry`, linux/if_bridge.h.
+    let (entries, _) = table.as_chunks::<16>();
+    Ok(entries
+        .iter()
+        .map(|&[a, b, c, d, e, f, port, is_local, _, _, _, _, port_high, ..]| Station {
+            mac: [a, b, c, d, e, f],
+            port: u16::from_le_bytes([port, port_high]),
+            local: is_local != 0,
+        })
+        .collect())
+}
+
+/// The number of a bridge's port.
+///
+/// # Errors
+/// Where the interface is no such port.
+pub fn bridge_port(name: &str) -> Result<u16, InterfaceError> {
+    let path = class(name, "brport/port_no");
+    let text = fs::read_to_string(&path);
+    let number = text.and_then(|text| {
+        u16::from_str_radix(text.trim().trim_start_matches("0x"), 16).map_err(io::Error::other)
+    });
+    number.map_err(|error| InterfaceError::Read { path, error })
+}
+
+fn class(name: &str, file: &str) -> PathBuf {
+    ["/sys/class/net", name, file].iter().collect()
+}
+
+fn read<T: FromStr<Err: Display>>(name: &str, file: &str) -> Result<T, InterfaceError> {
+    let path = class(name, file);
+    let text = fs::read_to_string(&path);
+    let value =
+        text.and_then(|text| text.trim().parse::<T>().map_err(|error| io::Error::other(error.to_string())));
+    value.map_err(|error| InterfaceError::Read { path, error })
+}

@@ -1,0 +1,233 @@
+//! Questions to the kernel about network devices, over netlink: of the namespace that the process is in, whatever
+//! `/sys` shows. [`link`](mod@link) asks rtnetlink, [`generic`] what ethtool and the XDP features are about.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
+};
+
+pub mod generic;
+pub mod link;
+
+/// `struct nlmsghdr`, linux/netlink.h.
+const HEADER_LEN: usize = 16;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const NLM_F_REQUEST: u16 = 1;
+const NLM_F_ACK: u16 = 4;
+const NLM_F_MULTI: u16 = 2;
+/// The upper two bits of an attribute's type are flags.
+const NLA_TYPE_MASK: u16 = 0x3fff;
+const NLA_F_NESTED: u16 = 0x8000;
+/// The kernel answers at once; this is for a kernel that does not.
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// A netlink socket.
+#[derive(Debug)]
+pub(crate) struct Netlink {
+    socket: OwnedFd,
+    sequence: u32,
+}
+
+impl Netlink {
+    /// A socket for rtnetlink, or for generic netlink.
+    fn open(protocol: Option<Protocol>) -> io::Result<Self> {
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
+        Ok(Self { socket, sequence: 0 })
+    }
+
+    fn route() -> io::Result<Self> {
+        Self::open(None)
+    }
+
+    fn generic() -> io::Result<Self> {
+        Self::open(Some(netlink::GENERIC))
+    }
+
+    /// Sends a request of type `kind` and takes its first answer, without the header; empty where the kernel only
+    /// acknowledges.
+    fn request(&mut self, kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut message = Vec::with_capacity(HEADER_LEN + body.len());
+        message.extend(((HEADER_LEN + body.len()) as u32).to_ne_bytes());
+        message.extend(kind.to_ne_bytes());
+        message.extend((NLM_F_REQUEST | NLM_F_ACK).to_ne_bytes());
+        message.extend(self.sequence.to_ne_bytes());
+        // The kernel fills in the port.
+        message.extend(0u32.to_ne_bytes());
+        message.extend(body);
+        send(&self.socket, &message, SendFlags::empty())?;
+        let mut answer = Vec::new();
+        loop {
+            let mut buffer = vec![MaybeUninit::uninit(); 1 << 16];
+            let ((received, _), _) = recv(&self.socket, &mut buffer[..], RecvFlags::empty())?;
+            let mut messages: &[u8] = received;
+            while let Some((header, rest)) = Header::split(messages) {
+                let (body, behind) = rest.split_at(header.body_len.min(rest.len()));
+                messages = behind.get(padding(header.body_len)..).unwrap_or_default();
+                if header.sequence != self.sequence {
+                    continue;
+                }
+                match header.kind {
+                    // The error, 0 for an acknowledgement, and the request.
+                    NLMSG_ERROR => {
+                        let errno = i32::from_ne_bytes(first(body)?);
+                        return if errno == 0 {
+                            Ok(answer)
+                        } else {
+                            Err(io::Error::from_raw_os_error(errno.saturating_neg()))
+                        };
+                    }
+                    NLMSG_DONE => return Ok(answer),
+                    _ if header.flags & NLM_F_MULTI != 0 || !answer.is_empty() => {}
+                    _ => answer = body.to_vec(),
+                }
+            }
+        }
+    }
+}
+
+struct Header {
+    body_len: usize,
+    kind: u16,
+    flags: u16,
+    sequence: u32,
+}
+
+impl Header {
+    fn split(messages: &[u8]) -> Option<(Self, &[u8])> {
+        let (header, rest) = messages.split_first_chunk::<HEADER_LEN>()?;
+        let &[a, b, c, d, kind_0, kind_1, flags_0, flags_1, e, f, g, h, ..] = header;
+        let len = u32::from_ne_bytes([a, b, c, d]) as usize;
+        let header = Self {
+            body_len: len.checked_sub(HEADER_LEN)?,
+            kind: u16::from_ne_bytes([kind_0, kind_1]),
+            flags: u16::from_ne_bytes([flags_0, flags_1]),
+            sequence: u32::from_ne_bytes([e, f, g, h]),
+        };
+        Some((header, rest))
+    }
+}
+
+/// Bytes up to the next multiple of four.
+const fn padding(len: usize) -> usize {
+    len.next_multiple_of(4) - len
+}
+
+/// The first `N` bytes of an answer.
+fn first<const N: usize>(bytes: &[u8]) -> io::Result<[u8; N]> {
+    let short = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is cut short");
+    bytes.first_chunk().copied().ok_or_else(short)
+}
+
+/// The attributes of a message, as type and value.
+#[derive(Clone, Copy, Debug)]
+struct Attributes<'a>(&'a [u8]);
+
+impl<'a> Iterator for Attributes<'a> {
+    type Item = (u16, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let &[len_0, len_1, kind_0, kind_1] = self.0.first_chunk()?;
+        let len = usize::from(u16::from_ne_bytes([len_0, len_1]));
+        let value = self.0.get(4..len)?;
+        self.0 = self.0.get(len + padding(len)..).unwrap_or_default();
+        Some((u16::from_ne_bytes([kind_0, kind_1]) & NLA_TYPE_MASK, value))
+    }
+}
+
+impl<'a> Attributes<'a> {
+    fn find(self, kind: u16) -> Option<&'a [u8]> {
+        let mut attributes = self;
+        attributes.find_map(|(found, value)| (found == kind).then_some(value))
+    }
+
+    fn nested(self, kind: u16) -> Self {
+        Self(self.find(kind).unwrap_or_default())
+    }
+
+    fn u8(self, kind: u16) -> Option<u8> {
+        self.find(kind)?.first().copied()
+    }
+
+    fn u32(self, kind: u16) -> Option<u32> {
+        Some(u32::from_ne_bytes(*self.find(kind)?.first_chunk()?))
+    }
+
+    fn u64(self, kind: u16) -> Option<u64> {
+        Some(u64::from_ne_bytes(*self.find(kind)?.first_chunk()?))
+    }
+
+    fn text(self, kind: u16) -> Option<String> {
+        let bytes = self.find(kind)?;
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
+    }
+}
+
+/// Appends an attribute.
+fn put(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    message.extend(((4 + value.len()) as u16).to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
+    message.extend(value);
+    message.extend(std::iter::repeat_n(0, padding(value.len())));
+}
+
+/// Appends an attribute that holds attributes.
+fn put_nested(message: &mut Vec<u8>, kind: u16, fill: impl FnOnce(&mut Vec<u8>)) {
+    let mut nested = Vec::new();
+    fill(&mut nested);
+    put(message, kind | NLA_F_NESTED, &nested);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_come_out_as_they_went_in() {
+        let mut message = Vec::new();
+        put(&mut message, 3, b"eth0\0");
+        put_nested(&mut message, 18, |nested| {
+            put(nested, 1, &[7]);
+            put(nested, 2, &9u64.to_ne_bytes());
+        });
+        put(&mut message, 4, &1500u32.to_ne_bytes());
+        assert_eq!(message.len() % 4, 0);
+        let attributes = Attributes(&message);
+        assert_eq!(attributes.text(3).as_deref(), Some("eth0"));
+        assert_eq!(attributes.nested(18).u8(1), Some(7));
+        assert_eq!(attributes.nested(18).u64(2), Some(9));
+        assert_eq!(attributes.u32(4), Some(1500));
+        assert_eq!(attributes.u32(5), None);
+    }
+
+    #[test]
+    fn attributes_cut_short_end_and_do_not_panic() {
+        let mut message = Vec::new();
+        put(&mut message, 3, b"eth0\0");
+        put(&mut message, 4, &1500u32.to_ne_bytes());
+        for len in 0..message.len() {
+            assert!(Attributes(&message[..len]).count() <= 1);
+        }
+        // A length of zero must not be read forever.
+        assert_eq!(Attributes(&[0, 0, 0, 0, 0, 0, 0, 0]).count(), 0);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_can_be_read(bytes: Vec<u8>) {
+            proptest::prop_assert!(Attributes(&bytes).count() <= bytes.len() / 4);
+            let _ = link::Link::parse(&bytes);
+            let mut messages = bytes.as_slice();
+            while let Some((header, rest)) = Header::split(messages) {
+                messages = rest.get(header.body_len..).unwrap_or_default();
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The program under test, as a process.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use gradwire_xdp::control::{RUN_DIR, query, socket_path};
+use gradwire_xdp::telemetry::{Outcomes, Snapshot};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Lab, Side};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct Shim {
+    child: Child,
+    /// What it logged.
+    log: Arc<Mutex<String>>,
+    lines: Receiver<String>,
+    ports: [String; 2],
+    place: String,
+    config: PathBuf,
+}
+
+impl Shim {
+    /// Starts beside one host, and waits until it is ready.
+    pub fn start(lab: &Lab, side: Side, config: &str) -> Self {
+        Self::start_with(lab, side, config, "")
+    }
+
+    /// As [`Shim::start`], with more words on the command line.
+    pub fn start_with(lab: &Lab, side: Side, config: &str, words: &str) -> Self {
+        let mut shim = Self::spawn(lab, side, config, words);
+        shim.wait_for("ready");
+        shim
+    }
+
+    fn spawn(lab: &Lab, side: Side, config: &str, words: &str) -> Self {
+        let ports = [lab.host_port(side), lab.network_port(side)];
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+        let path = folder.join(format!("{}.toml", ports[0]));
+        fs::write(&path, config).unwrap();
+        let place = format!("s{}", side.name());
+        let [host, network] = &ports;
+        let program = env!("CARGO_BIN_EXE_gradwire-xdp");
+        let command =
+            format!("{program} run --host {host} --net {network} --config {} {words}", path.display());
+        let mut child =
+            lab.command_in(&place, &command).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let (log, (sender, lines)) = (Arc::new(Mutex::new(String::new())), channel());
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let copy = Arc::clone(&log);
+        thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                *copy.lock().unwrap() += &format!("{line}\n");
+                let _ = sender.send(line);
+            }
+        });
+        Self { child, log, lines, ports, place, config: path }
+    }
+
+    /// Waits until it logs a line with these words.
+    pub fn wait_for(&mut self, words: &str) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) if line.contains(words) => return,
+                Ok(_) => {}
+                Err(_) => panic!("no `{words}` from the shim; it said:\n{}", self.log()),
+            }
+        }
+    }
+
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> ExitStatus {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < end, "it does not end; it said:\n{}", self.log());
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Writes another configuration and has it read.
+    pub fn reload(&mut self, config: &str) {
+        fs::write(&self.config, config).unwrap();
+        self.signal(Signal::HUP);
+        self.wait_for("reloaded");
+    }
+
+    /// Writes a configuration that cannot be understood, and has it read.
+    pub fn reload_refused(&mut self, config: &str) {
+        fs::write(&self.config, config).unwrap();
+        self.signal(Signal::HUP);
+        self.wait_for("the rules in force stay");
+    }
+
+    /// What it tells of itself.
+    pub fn status(&self) -> Snapshot {
+        let [host, network] = &self.ports;
+        query(&socket_path(RUN_DIR.as_ref(), host, network)).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// What its egress did, over all queues; and its ingress.
+    pub fn outcomes(&self) -> [Outcomes; 2] {
+        let status = self.status();
+        let mut sums = [Outcomes::default(), Outcomes::default()];
+        for queue in &status.queues {
+            assert!(queue.answered);
+            sums[0].add(&queue.egress);
+            sums[1].add(&queue.ingress);
+        }
+        sums
+    }
+
+    /// Nanoseconds of CPU that all its threads used, and the part of it outside the kernel in ticks of 10 ms.
+    pub fn cpu(&self) -> (u64, u64) {
+        let folder = format!("/proc/{}/task", self.child.id());
+        let tasks = fs::read_dir(folder).unwrap().map(|task| task.unwrap().path());
+        let of = |path: PathBuf| {
+            let schedule = fs::read_to_string(path.join("schedstat")).unwrap();
+            let stat = fs::read_to_string(path.join("stat")).unwrap();
+            let stat = stat.rsplit(')').next().unwrap();
+            // Fields 14 of proc_pid_stat(5), counted from the third.
+            let user = stat.split_whitespace().nth(11).unwrap();
+            (schedule.split(' ').next().unwrap().parse::<u64>().unwrap(), user.parse::<u64>().unwrap())
+        };
+        tasks.map(of).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    }
+
+    /// Its memory in use, in KiB.
+    pub fn resident_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Shim {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("{}:\n{}", self.place, self.log());
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Recorded gradients over real TCP between two hosts: nothing goes wrong here.
+
+mod support;
+
+use gradwire::rules::{Framing, Rule};
+use gradwire_testbench::replay::Setup;
+
+use support::shim::Shim;
+use support::traffic::{Capturing, TAG, assert_within_bound, gradients, predicted, transfer};
+use support::{Lab, Plan, Side};
+
+const LEN: usize = 6_000_000;
+
+fn config(framing: Framing) -> &'static str {
+    match framing {
+        Framing::Routed => "[[rule]]\ntos = 0x28\n",
+        Framing::InPlace => "[[rule]]\ntos = 0x28\nframing = \"in-place\"\n",
+    }
+}
+
+/// Within the bound; as many bytes on the wire as the engines of a replay make of the same frames; the untagged
+/// stream and pings beside it as if there were no shim.
+fn gradients_get_smaller(mtu: u16, framing: Framing) {
+    let Some(lab) = Lab::new(Plan { mtu, ..Plan::default() }) else { return };
+    let _shims = Side::BOTH.map(|side| Shim::start(&lab, side, config(framing)));
+    let data = gradients(LEN);
+    let source = lab.mac("ha");
+    for address in ["10.77.0.2", "fd77::2"] {
+        let capturing = Capturing::start(&lab, "ha");
+        let before = lab.wire_count(Side::A);
+        let (got, _) = transfer(&lab, address, TAG, &data);
+        let after = lab.wire_count(Side::A);
+        let capture = capturing.finish();
+        assert_within_bound(&data, &got);
+
+        let setup = Setup::new(Rule { framing, ..Rule::DEFAULT });
+        let (bytes, frames) = predicted(&setup, &capture, source);
+        let wire = (after.0 - before.0, after.1 - before.1);
+        let plain = capture.frames.iter().filter(|frame| frame.bytes[6..12] == source);
+        let plain = plain.map(|frame| frame.bytes.len() as u64).sum::<u64>();
+        eprintln!(
+            "MTU {mtu}, {framing:?}, {address}: {plain} bytes left the host, {} were on the wire in {} frames, \
+             {bytes} in {frames} predicted",
+            wire.0, wire.1
+        );
+        // A frame or two of other protocols, at other times.
+        assert!(wire.1.abs_diff(frames) <= 10, "{wire:?} {frames}");
+        assert!(wire.0.abs_diff(bytes) <= bytes / 200, "{wire:?} {bytes}");
+        // In-place framing leaves alone what starts off the grid: half of the segments at MTU 1450.
+        assert!(wire.0 < plain * 2 / 3);
+
+        let (got, _) = transfer(&lab, address, 0, &data);
+        assert!(got == data, "an untagged stream changed");
+        let pings = lab.run_in("ha", &format!("ping -q -i 0.01 -c 50 -s 1000 {address}"));
+        assert!(pings.contains("50 received"), "{pings}");
+    }
+}
+
+#[test]
+fn routed_1500() {
+    gradients_get_smaller(1500, Framing::Routed);
+}
+
+#[test]
+fn routed_1450() {
+    gradients_get_smaller(1450, Framing::Routed);
+}
+
+#[test]
+fn in_place_1500() {
+    gradients_get_smaller(1500, Framing::InPlace);
+}
+
+#[test]
+fn in_place_1450() {
+    gradients_get_smaller(1450, Framing::InPlace);
+}
