@@ -108,7 +108,12 @@ impl<const SETS: usize> Forwarder<SETS> {
     #[must_use]
     pub fn new(rules: Rules, kernel: Kernel, mtu: u16, seed: u64) -> Self {
         let ingress = Ingress::new(rules.clone(), kernel, mtu);
-        Self { egress: Egress::new(rules, kernel, seed), ingress, losses: [Losses::default(); 2], completes: None }
+        Self {
+            egress: Egress::new(rules, kernel, seed),
+            ingress,
+            losses: [Losses::default(); 2],
+            completes: None,
+        }
     }
 
     /// Completes checksums of frames that leave as they came. For ports that hand over frames whose checksum the
@@ -160,7 +165,10 @@ impl<const SETS: usize> Forwarder<SETS> {
             };
             // Never a compressed one: its checksum is wrong on purpose.
             if let Some(kernel) = self.completes
-                && matches!(verdict, Verdict::Untouched(_) | Verdict::Changed { change: Change::Remarked, .. })
+                && matches!(
+                    verdict,
+                    Verdict::Untouched(_) | Verdict::Changed { change: Change::Remarked, .. }
+                )
             {
                 complete_checksum(sent.frame_mut(), kernel);
             }

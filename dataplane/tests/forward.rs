@@ -288,7 +288,8 @@ fn checksums_left_to_offload_are_completed_where_the_ports_do_not() {
 
     // What is cut short, has no checksum or is no packet stays as it is.
     let cut = offloaded(&tcp)[..200].to_vec();
-    let none = Spec { transport: TransportSpec::Udp { checksum: false }, tos: 0, ..Spec::udp(&values) }.bytes();
+    let none =
+        Spec { transport: TransportSpec::Udp { checksum: false }, tos: 0, ..Spec::udp(&values) }.bytes();
     for frame in [cut, none, vec![0; 60]] {
         let mut device = Queues::new(4, 4);
         device.arrive(Port::Host, &frame);
