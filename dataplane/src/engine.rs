@@ -175,6 +175,13 @@ impl<const SETS: usize> Egress<SETS> {
         self.traffic.get(rule).copied().unwrap_or(Traffic::NONE)
     }
 
+    /// Forgets flows and counts; rules stay. `seed` keys the flow table's hash from now on.
+    pub fn reset(&mut self, seed: u64) {
+        self.flows.clear(seed);
+        self.counters = Counters::new();
+        self.traffic = [Traffic::NONE; MAX_RULES];
+    }
+
     /// Puts other rules in force; flows and counters stay, but for the traffic of rules that changed.
     pub fn set_rules(&mut self, rules: Rules) {
         for (place, traffic) in self.traffic.iter_mut().enumerate() {
@@ -442,6 +449,11 @@ impl Ingress {
     #[must_use]
     pub const fn rules(&self) -> &Rules {
         &self.rules
+    }
+
+    /// Forgets counts; rules stay.
+    pub const fn reset(&mut self) {
+        self.counters = Counters::new();
     }
 
     /// Puts other rules in force; counters stay.

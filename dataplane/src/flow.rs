@@ -214,7 +214,7 @@ pub struct Syn {
     pub doubtful: bool,
 }
 
-/// Flows by key: `SETS` sets of [`WAYS`]; `SETS` is a power of two.
+/// Flows by key: `SETS` sets of [`WAYS`]; `SETS` is a power of two, at most 65536.
 ///
 /// A look-up or an insertion touches one set, so a flood of new flows costs no more a frame than none.
 /// A live flow never loses its place: where a set is full, new flows go untouched.
@@ -228,8 +228,14 @@ impl<const SETS: usize> FlowTable<SETS> {
     /// An empty table; `seed` keys the hash, so that who does not know it cannot fill one set on purpose.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
-        const { assert!(SETS.is_power_of_two()) };
+        const { assert!(SETS.is_power_of_two() && SETS <= 1 << 16) };
         Self { sets: [[Flow::VACANT; WAYS]; SETS], seed }
+    }
+
+    /// Forgets all flows; `seed` keys the hash from now on.
+    pub fn clear(&mut self, seed: u64) {
+        self.sets.as_flattened_mut().fill(Flow::VACANT);
+        self.seed = seed;
     }
 
     /// The flow with this key.
@@ -302,8 +308,8 @@ impl<const SETS: usize> FlowTable<SETS> {
             let mixed = (hash ^ word).wrapping_mul(MULTIPLIER);
             mixed ^ (mixed >> 32)
         });
-        // A product's low bits know nothing of the factor's high ones, where ports are; its middle ones do.
-        let index = (hash.wrapping_mul(MULTIPLIER) >> 32) as usize;
+        // A product's low bits know nothing of the factor's high ones, where ports are; its highest know of all.
+        let index = (hash >> 48) as usize;
         // The remainder keeps the index in range where the compiler can see it.
         match self.sets.get_mut(index % SETS) {
             Some(set) => set,

@@ -296,7 +296,8 @@ fn connections_spread_over_the_table() {
             // Half full, if spread evenly.
             let mut table = FlowTable::<64>::new(seed);
             let syn = Syn { isn: 1, tagged: true, doubtful: false };
-            let known = (0..FLOWS).filter(|flow| table.syn(&FlowKey(key(*flow)), syn, Millis(0)).is_ok()).count();
+            let known =
+                (0..FLOWS).filter(|flow| table.syn(&FlowKey(key(*flow)), syn, Millis(0)).is_ok()).count();
             assert!(known as u64 > FLOWS * 19 / 20, "shape {shape}, seed {seed}: room for {known}");
         }
     }

@@ -9,7 +9,7 @@ use gradwire::engine::{Egress, Ingress};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule, Rules};
 use gradwire::verdict::{Change, PassReason, Traffic, Verdict};
-use gradwire::wire::frame::MAX_LINK_LEN;
+use gradwire::wire::frame::{FlowKey, MAX_LINK_LEN};
 use proptest::prelude::*;
 
 /// A new flow's SYN, then the frame.
@@ -302,6 +302,29 @@ fn another_start_on_a_live_flow_raises_doubt() {
     }
 }
 
+/// A first SYN that cannot be relied on: cut short, corrupt, or with an option that binds the payload.
+#[test]
+fn a_doubtful_first_syn_starts_no_values() {
+    let spec = Spec::tcp(1000, ACK, &le_bytes(&gradient(100)));
+    let right = spec.syn(1000);
+    let mptcp = vec![30, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let transport = TransportSpec::Tcp { seq: 999, flags: 2, options: mptcp };
+    let binding = Spec { transport, ..right.clone() }.bytes();
+    let mut corrupt = right.bytes();
+    *corrupt.last_mut().unwrap() ^= 1;
+    let short = right.bytes()[..right.bytes().len() - 1].to_vec();
+    for (syn, expected) in [
+        (binding, PassReason::GridDoubtful),
+        (corrupt, PassReason::GridDoubtful),
+        // The header itself is not whole.
+        (short, PassReason::GridUnknown),
+    ] {
+        let mut engine = Egress::<2>::new(rules(Rule::DEFAULT), Kernel::detect(), 1);
+        let _ = egress(&mut engine, &syn);
+        assert_eq!(egress(&mut engine, &spec.bytes()).0, Verdict::Untouched(expected));
+    }
+}
+
 #[test]
 fn a_padded_syn_starts_a_flow() {
     let spec = Spec::tcp(1000, ACK, &le_bytes(&gradient(100)));
@@ -384,4 +407,19 @@ fn a_key_tells_both_ends_of_a_flow_over_ipv6() {
         key.to_string(),
         "[fd01:203:405:607:809:a0b:c0d:e0f]:40000 > [fd11:1213:1415:1617:1819:1a1b:1c1d:1e1f]:5400"
     );
+}
+
+#[test]
+fn a_key_is_written_as_core_writes_addresses() {
+    for zeros in 0..=u8::MAX {
+        // Words that are zero where the bit is set, and of all four lengths elsewhere.
+        let word = |place: u32| if zeros >> place & 1 != 0 { 0u64 } else { 0x1234 >> (4 * (place % 4)) };
+        let half = |from: u32| (from..from + 4).fold(0, |bits, place| bits << 16 | word(place));
+        let key = FlowKey([half(0), half(4), half(4), half(0), 80 << 48 | 5400 << 32 | 1]);
+        let [source, destination] = key.ends();
+        assert_eq!(key.to_string(), format!("{source} > {destination}"));
+        let key = FlowKey([half(0), 0, 0, 0, 1 << 48]);
+        let [source, destination] = key.ends();
+        assert_eq!(key.to_string(), format!("{source} > {destination}"));
+    }
 }

@@ -112,6 +112,33 @@ fn on_every_length_and_every_truncation() {
     }
 }
 
+/// Kernels may read words where payloads lie on them.
+#[test]
+fn at_every_address() {
+    let params = Params::DEFAULT;
+    let values: Vec<u8> =
+        (0..100u32).flat_map(|i| (i.wrapping_mul(0x9e37_79b9) >> 3 | 0x3800_0000).to_le_bytes()).collect();
+    let mut expected = vec![0; max_encoded_len(values.len())];
+    let len = codec::encode_payload(&values, &mut expected, params).unwrap();
+    let mut decoded = vec![0; values.len()];
+    codec::decode_payload(&expected[..len], &mut decoded, params).unwrap();
+    for kernel in Kernel::available() {
+        for offset in 0..8 {
+            let shifted = [&[0xff; 8][..offset], &values].concat();
+            let mut groups = vec![0xaa; expected.len()];
+            assert_eq!(kernel.encode(&shifted[offset..], &mut groups, params), Ok(len), "{}", kernel.name());
+            assert_eq!(groups[..len], expected[..len], "{} at {offset}", kernel.name());
+            let mut restored = vec![0x55; offset + values.len()];
+            assert_eq!(kernel.decode(&groups[..len], &mut restored[offset..], params), Ok(len));
+            assert_eq!(restored[offset..], decoded, "{} at {offset}", kernel.name());
+            for end in shifted.len() - 8..shifted.len() {
+                let bytes = &shifted[offset..end];
+                assert_eq!(kernel.sum(bytes), Sum::of(bytes), "{} at {offset}", kernel.name());
+            }
+        }
+    }
+}
+
 #[test]
 fn on_every_tag_vector() {
     let noise: Vec<u8> = (0..64u32).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 11) as u8).collect();

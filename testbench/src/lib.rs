@@ -6,6 +6,7 @@
 //! - Judged: [`oracle`] judges values, [`judge`] frames and streams, with [`mod@frame`] (another crate's parser)
 //!   and [`stream`] (TCP reassembly). None of them uses the code that it judges.
 //! - Larger than the desk: [`sim`] simulates clusters, [`plan`] says where compression pays.
+//! - In firmware: [`softcore`] sends a capture through soft cores in QEMU.
 //! - Timed: [`mod@bench`] on the inputs of [`shapes`].
 //! - Out: [`report`] for people, `serde` for programs. [`cmd`] has the subcommands of `gradwire`.
 
@@ -28,4 +29,5 @@ pub mod replay;
 pub mod report;
 pub mod shapes;
 pub mod sim;
+pub mod softcore;
 pub mod stream;

@@ -70,7 +70,18 @@ pub(super) fn decode_with(
     params: Params,
     burst: impl Fn(&Window, &mut Burst) -> usize,
 ) -> Result<usize, DecodeError> {
-    let mut at = 0;
+    decode_from(groups, 0, values, params, burst)
+}
+
+/// As [`decode_with`], from the group at byte `at`; returns the offset of the first byte behind the last group.
+#[inline(always)]
+pub(super) fn decode_from(
+    groups: &[u8],
+    mut at: usize,
+    values: &mut [u8],
+    params: Params,
+    burst: impl Fn(&Window, &mut Burst) -> usize,
+) -> Result<usize, DecodeError> {
     let (bursts, last) = values.as_chunks_mut();
     let mut bursts = bursts.iter_mut();
     while let Some(window) = groups.get(at..).and_then(|groups| groups.first_chunk())

@@ -15,6 +15,8 @@ mod drive;
 #[expect(unsafe_code, reason = "SIMD loads and stores, and calls that a token proves")]
 mod neon;
 mod portable;
+#[expect(unsafe_code, reason = "whole words of payloads that lie on them")]
+mod scalar32;
 #[cfg(any(
     target_arch = "x86_64",
     all(target_arch = "aarch64", target_endian = "little", target_feature = "neon")
@@ -39,6 +41,7 @@ pub struct Kernel(Token);
 #[derive(Clone, Copy, Debug)]
 enum Token {
     Portable,
+    Scalar32,
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
     #[cfg(target_arch = "x86_64")]
@@ -50,6 +53,8 @@ enum Token {
 impl Kernel {
     /// The one that every processor runs.
     pub const PORTABLE: Self = Self(Token::Portable);
+    /// The one for small 32-bit processors; every processor runs it.
+    pub const SCALAR32: Self = Self(Token::Scalar32);
 
     /// Those that this processor runs, the fastest first.
     pub fn available() -> impl Iterator<Item = Self> {
@@ -62,7 +67,11 @@ impl Kernel {
             }
             _ => { [None::<Token>; 0] }
         };
-        simd.into_iter().flatten().map(Self).chain([Self::PORTABLE])
+        let scalar = cfg_select! {
+            target_pointer_width = "32" => { [Self::SCALAR32, Self::PORTABLE] }
+            _ => { [Self::PORTABLE, Self::SCALAR32] }
+        };
+        simd.into_iter().flatten().map(Self).chain(scalar)
     }
 
     /// The fastest that this processor runs.
@@ -76,6 +85,7 @@ impl Kernel {
     pub const fn name(self) -> &'static str {
         match self.0 {
             Token::Portable => "portable",
+            Token::Scalar32 => "scalar32",
             #[cfg(target_arch = "x86_64")]
             Token::Avx2(_) => "avx2",
             #[cfg(target_arch = "x86_64")]
@@ -90,6 +100,7 @@ impl Kernel {
     pub fn sum(self, bytes: &[u8]) -> Sum {
         match self.0 {
             Token::Portable => portable::sum(bytes),
+            Token::Scalar32 => scalar32::sum(bytes),
             #[cfg(target_arch = "x86_64")]
             Token::Avx2(kernel) => kernel.sum(bytes),
             #[cfg(target_arch = "x86_64")]
@@ -109,6 +120,7 @@ impl Kernel {
         }
         match self.0 {
             Token::Portable => portable::encode(values, groups, params),
+            Token::Scalar32 => scalar32::encode(values, groups, params),
             #[cfg(target_arch = "x86_64")]
             Token::Avx2(kernel) => kernel.encode(values, groups, params),
             #[cfg(target_arch = "x86_64")]
@@ -128,6 +140,7 @@ impl Kernel {
         }
         match self.0 {
             Token::Portable => portable::decode(groups, values, params),
+            Token::Scalar32 => scalar32::decode(groups, values, params),
             #[cfg(target_arch = "x86_64")]
             Token::Avx2(kernel) => kernel.decode(groups, values, params),
             #[cfg(target_arch = "x86_64")]

@@ -7,6 +7,7 @@
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::ops::Range;
 
 use super::checksum::Sum;
 use crate::kernels::Kernel;
@@ -319,7 +320,9 @@ impl FlowKey {
 impl fmt::Display for FlowKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [source, destination] = self.ends();
-        write!(f, "{source} > {destination}")?;
+        write_end(f, source)?;
+        f.write_str(" > ")?;
+        write_end(f, destination)?;
         for vlan in self.vlans() {
             if vlan != 0 {
                 write!(f, " vlan {vlan}")?;
@@ -327,6 +330,47 @@ impl fmt::Display for FlowKey {
         }
         Ok(())
     }
+}
+
+/// As core's own `Display`, which has paths to panics (it pads).
+fn write_end(f: &mut fmt::Formatter<'_>, end: SocketAddr) -> fmt::Result {
+    match end.ip() {
+        IpAddr::V4(ip) => {
+            let [a, b, c, d] = ip.octets();
+            write!(f, "{a}.{b}.{c}.{d}:{}", end.port())
+        }
+        IpAddr::V6(ip) => {
+            let words = ip.segments();
+            let zeros = longest_zeros(words);
+            f.write_str("[")?;
+            for (place, word) in words.into_iter().enumerate() {
+                if place == zeros.start && !zeros.is_empty() {
+                    f.write_str("::")?;
+                }
+                if !zeros.contains(&place) {
+                    let separator = if place == 0 || place == zeros.end { "" } else { ":" };
+                    write!(f, "{separator}{word:x}")?;
+                }
+            }
+            write!(f, "]:{}", end.port())
+        }
+    }
+}
+
+/// What RFC 5952 section 4.2 writes as `::`: the first of the longest runs of zeros, where it is longer than one.
+fn longest_zeros(words: [u16; 8]) -> Range<usize> {
+    let (mut longest, mut run) = (0..0, 0..0);
+    for (place, word) in words.into_iter().enumerate() {
+        if word != 0 {
+            run = place + 1..place + 1;
+        } else {
+            run.end = place + 1;
+            if run.len() > longest.len().max(1) {
+                longest = run.clone();
+            }
+        }
+    }
+    longest
 }
 
 /// A TCP or UDP packet whose headers are whole and consistent with each other.

@@ -22,6 +22,7 @@ pub mod quantity;
 pub mod replay;
 pub mod runs;
 pub mod simulate;
+pub mod softcore;
 
 /// Sends recorded gradients and gradient traffic through gradwire's dataplane and checks every value.
 ///
@@ -38,6 +39,7 @@ Examples:
   gradwire                                        the main job, on built-in recordings
   gradwire check gradients/ --bounds 8 --json     all .npy files of a folder, for a program to read
   gradwire replay ring.pcap --framing in-place    a capture of your own
+  gradwire softcore ring.pcap                     the same through the firmware, in QEMU
   gradwire encode < values.f32 > values.groups    the bytes of the format, for an RTL testbench
   gradwire simulate --sweep workers=8..1024       iteration time on clusters larger than the desk
   gradwire plan vgg16 --nodes 16                  whether compression pays, tensor by tensor"
@@ -59,6 +61,7 @@ pub enum Command {
     Decode(decode::Args),
     Plan(Box<plan::Args>),
     Simulate(Box<simulate::Args>),
+    Softcore(softcore::Args),
     Man(man::Args),
     Completions(completions::Args),
 }
@@ -77,6 +80,7 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> Result<Outcome, Error> {
         Some(Command::Decode(args)) => decode::run(args, &mut std::io::stdin().lock(), out),
         Some(Command::Plan(args)) => plan::run(args, out),
         Some(Command::Simulate(args)) => simulate::run(args, out),
+        Some(Command::Softcore(args)) => softcore::run(args, out),
         Some(Command::Man(args)) => man::run(args),
         Some(Command::Completions(args)) => completions::run(args, out),
     }

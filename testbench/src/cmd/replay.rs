@@ -102,8 +102,23 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     let name = display(&args.capture);
     let capture = Capture::parse(&name, &read(&args.capture)?)?;
     let (report, passages) = replay(&setup, &capture)?;
+    self::report(args, out, &setup, &capture, &report, &passages)
+}
 
-    let frames = || capture.frames.iter().zip(&passages);
+/// Writes what `args` ask for: captures, then the table or JSON. Warnings go to standard error.
+///
+/// # Errors
+/// An output cannot be written.
+pub fn report(
+    args: &Args,
+    out: &mut impl Write,
+    setup: &Setup,
+    capture: &Capture,
+    report: &Report,
+    passages: &[Passage],
+) -> Result<Outcome, Error> {
+    let name = display(&args.capture);
+    let frames = || capture.frames.iter().zip(passages);
     if let Some(path) = &args.write_wire {
         write(path, frames().map(|(frame, passage)| (frame.time, passage.on_wire(&frame.bytes))))?;
     }
@@ -114,13 +129,13 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         eprintln!("gradwire: warning: {warning}");
     }
     if args.json {
-        serde_json::to_writer(&mut *out, &report).map_err(std::io::Error::from)?;
+        serde_json::to_writer(&mut *out, report).map_err(std::io::Error::from)?;
         writeln!(out)?;
         for failure in &report.failures {
             eprintln!("gradwire: {failure}");
         }
     } else {
-        report::replayed(out, &name, &setup.rule, &report)?;
+        report::replayed(out, &name, &setup.rule, report)?;
         report::conclusion(out, report.ok, &format!("{} frames", report.frames))?;
     }
     Ok(Outcome::from_ok(report.ok))

@@ -1,0 +1,378 @@
+//! For small 32-bit processors: no multiplication, no floating point, no count of leading zeros unless the target has
+//! one, and loads of whole words where payloads lie on them.
+//!
+//! Branches by class, unlike `portable`: gradients are mostly below the bound, and a core without speculation pays for
+//! what it executes alone. A value below the bound costs a load, a shift and a branch; a decoded group without any
+//! lane, eight stores.
+
+use core::hint::black_box;
+use core::sync::atomic::{Ordering, compiler_fence};
+
+use super::drive::{Burst, WINDOW_LEN, Window, decode_from, encode_with, padded};
+use crate::codec::{BURST_LEN, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
+use crate::error::{DecodeError, EncodeError};
+use crate::wire::checksum::Sum;
+
+/// A burst as words, least significant byte first.
+type Words = [u32; LANES];
+
+const SIGN: u32 = 1 << 31;
+/// Bits of a significand, the hidden one not counted.
+const MANTISSA: u32 = 23;
+
+/// As [`Sum::of`].
+pub(super) fn sum(bytes: &[u8]) -> Sum {
+    // SAFETY: every bit pattern of four bytes is a `u32`, and the other way round.
+    let (before, words, after) = unsafe { bytes.align_to::<u32>() };
+    if !before.is_empty() {
+        return Sum::of(bytes);
+    }
+    let (mut sum, mut carries) = (0u32, 0u32);
+    for word in words {
+        let (next, carry) = sum.overflowing_add(word.to_le());
+        (sum, carries) = (next, carries + u32::from(carry));
+    }
+    Sum::from_le_words(u64::from(carries) << 32 | u64::from(sum)) + Sum::of(after)
+}
+
+/// As [`crate::codec::encode_payload`].
+pub(super) fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
+    let encoder = Encoder::new(params);
+    let have = groups.len();
+    let (mut at, mut done) = (0, 0);
+    // SAFETY: every bit pattern of 32 bytes is an array of 8 `u32`.
+    let (before, bursts, _) = unsafe { values.align_to::<Words>() };
+    let mut bursts = if before.is_empty() { bursts } else { &[] };
+    // As many bursts as fit for sure, and again.
+    while let Some(room) = groups.get_mut(at..)
+        && let Some((fitting, left)) = bursts.split_at_checked(bursts.len().min(room.len() / MAX_GROUP_LEN))
+        && !fitting.is_empty()
+    {
+        // SAFETY: there is room for the longest group of each burst, and `burst` writes no more.
+        let mut to = unsafe { Writer::new(room) };
+        for burst in fitting {
+            encoder.burst(burst, &mut to);
+        }
+        at += to.written(room);
+        done += BURST_LEN * fitting.len();
+        bursts = left;
+    }
+    let rest = values.get(done..).unwrap_or(&[]);
+    let room = groups.get_mut(at..).unwrap_or(&mut []);
+    let step = move |words: &Words, room: &mut [u8; WINDOW_LEN]| encoder.called(words, room);
+    let len = encode_with(rest, room, params, words, |part| words(&padded(part)), step);
+    len.map(|len| at + len).map_err(|_| EncodeError::NoRoom { have })
+}
+
+/// A burst of any alignment.
+fn words(burst: &Burst) -> Words {
+    let (values, _) = burst.as_chunks::<VALUE_LEN>();
+    let mut words = [0; LANES];
+    words.iter_mut().zip(values).for_each(|(word, value)| *word = u32::from_ne_bytes(*value));
+    words
+}
+
+/// From values to groups.
+#[derive(Clone, Copy)]
+struct Encoder {
+    /// Where the classes begin, compared with a value without its sign: the exponent is then the topmost byte.
+    byte_from: u32,
+    half_from: u32,
+    raw_from: u32,
+    /// Less the exponent: by how much a significand, left-aligned, is shifted to its vector's place; 17 to 31.
+    byte_shift: u32,
+    half_shift: u32,
+}
+
+impl Encoder {
+    const fn new(params: Params) -> Self {
+        Self {
+            byte_from: params.byte_from() << 24,
+            half_from: params.half_from() << 24,
+            raw_from: params.raw_from() << 24,
+            byte_shift: params.raw_from() + 24 - params.k() as u32,
+            half_shift: params.raw_from() + 16,
+        }
+    }
+
+    /// One group: at most [`MAX_GROUP_LEN`] bytes.
+    #[inline(always)]
+    fn burst(self, values: &Words, to: &mut Writer) {
+        let tags = to.skip(TAGS_LEN);
+        let [a, b, c, d, e, f, g, h] = *values;
+        let (mut low, mut high) = (0, 0);
+        self.lane(a, 0, to, &mut low);
+        self.lane(b, 2, to, &mut low);
+        self.lane(c, 4, to, &mut low);
+        self.lane(d, 6, to, &mut low);
+        self.lane(e, 0, to, &mut high);
+        self.lane(f, 2, to, &mut high);
+        self.lane(g, 4, to, &mut high);
+        self.lane(h, 6, to, &mut high);
+        tags.fill([low as u8, high as u8]);
+    }
+
+    /// As [`Self::burst`], to the start of `room`, where it is worth its size only once; the group's length.
+    #[inline(never)]
+    fn called(self, values: &Words, room: &mut [u8; WINDOW_LEN]) -> usize {
+        // SAFETY: there is room for the longest group, and `burst` writes no more.
+        let mut to = unsafe { Writer::new(room) };
+        self.burst(values, &mut to);
+        to.written(room)
+    }
+
+    /// One lane: at most 4 bytes. Its tag goes to bit `shift` of `tags`.
+    #[inline(always)]
+    fn lane(self, value: u32, shift: u32, to: &mut Writer, tags: &mut u32) {
+        let value = value.to_le();
+        let magnitude = value << 1;
+        if magnitude < self.byte_from {
+            return;
+        }
+        let significand = value << 8 | SIGN;
+        let exponent = magnitude >> 24;
+        if magnitude < self.half_from {
+            let vector = significand.wrapping_shr(self.byte_shift.wrapping_sub(exponent));
+            to.put(value >> 24 & 0x80 | vector);
+            *tags |= 1 << shift;
+        } else if magnitude < self.raw_from {
+            let vector = significand.wrapping_shr(self.half_shift.wrapping_sub(exponent));
+            to.put(vector);
+            to.put(value >> 24 & 0x80 | vector >> 8);
+            *tags |= 2 << shift;
+        } else {
+            to.put(value);
+            to.put(value >> 8);
+            to.put(value >> 16);
+            to.put(value >> 24);
+            *tags |= 3 << shift;
+        }
+    }
+}
+
+/// Bytes one behind the other, as a pointer: an index beside a pointer costs an instruction a byte.
+struct Writer(*mut u8);
+
+impl Writer {
+    /// From the start of `room`.
+    ///
+    /// # Safety
+    /// No more than all of `room` is written, while nobody else uses it.
+    const unsafe fn new(room: &mut [u8]) -> Self {
+        Self(room.as_mut_ptr())
+    }
+
+    /// Appends the lowest byte of `byte`.
+    #[inline(always)]
+    const fn put(&mut self, byte: u32) {
+        // SAFETY: `new` promises that the room is there.
+        unsafe { self.0.write(byte as u8) };
+        self.0 = self.0.wrapping_add(1);
+    }
+
+    /// Leaves out `len` bytes, which the result writes.
+    #[inline(always)]
+    const fn skip(&mut self, len: usize) -> Self {
+        let skipped = Self(self.0);
+        self.0 = self.0.wrapping_add(len);
+        skipped
+    }
+
+    /// Writes what was left out.
+    #[inline(always)]
+    fn fill(mut self, bytes: [u8; TAGS_LEN]) {
+        bytes.into_iter().for_each(|byte| self.put(byte.into()));
+    }
+
+    /// How many bytes were written or left out since the start of `room`.
+    fn written(&self, room: &[u8]) -> usize {
+        self.0.addr() - room.as_ptr().addr()
+    }
+}
+
+/// As [`crate::codec::decode_payload`].
+pub(super) fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Result<usize, DecodeError> {
+    let decoder = Decoder::new(params);
+    let (mut at, mut done) = (0, 0);
+    // SAFETY: every bit pattern of 32 bytes is an array of 8 `u32`, and the other way round.
+    let (before, bursts, _) = unsafe { values.align_to_mut::<Words>() };
+    let mut bursts = if before.is_empty() { bursts } else { &mut [] };
+    // As many bursts as there are groups for sure, and again.
+    while let Some(rest) = groups.get(at..)
+        && let Some((whole, left)) = bursts.split_at_mut_checked(bursts.len().min(rest.len() / MAX_GROUP_LEN))
+        && !whole.is_empty()
+    {
+        // SAFETY: the longest group for each burst is there, and `burst` reads no more.
+        let mut from = unsafe { Reader::new(rest) };
+        done += BURST_LEN * whole.len();
+        for to in whole {
+            decoder.burst(&mut from, to);
+        }
+        at += from.read(rest);
+        bursts = left;
+    }
+    let rest = values.get_mut(done..).unwrap_or(&mut []);
+    let to_bytes = move |window: &Window, to: &mut Burst| {
+        let mut words = [0; LANES];
+        let len = decoder.called(window, &mut words);
+        let (values, _) = to.as_chunks_mut::<VALUE_LEN>();
+        values.iter_mut().zip(words).for_each(|(value, word)| *value = word.to_ne_bytes());
+        len
+    };
+    decode_from(groups, at, rest, params, to_bytes)
+}
+
+/// Stands in [`BYTES`] where the magnitude is 0, whose exponent is no other number's; no integer below 128 is this.
+const NOTHING: u32 = u32::MAX;
+
+/// The `f32`s that byte vectors are as integers.
+static BYTES: [u32; 256] = {
+    let mut table = [NOTHING; 256];
+    let mut vector = 0;
+    while vector < 256 {
+        let magnitude = (vector & 0x7f) as f32;
+        if magnitude != 0.0 {
+            table[vector] = magnitude.to_bits() | (vector as u32 & 0x80) << 24;
+        }
+        vector += 1;
+    }
+    table
+};
+
+/// From the leading one of a number below 256 to bit [`MANTISSA`]; 0 for 0.
+static TO_HIDDEN: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut number = 1usize;
+    while number < 256 {
+        table[number] = (MANTISSA - number.ilog2()) as u8;
+        number += 1;
+    }
+    table
+};
+
+/// From the leading one of a half vector's magnitude, which is not 0, to bit [`MANTISSA`].
+#[inline(always)]
+fn to_hidden(magnitude: u32) -> u32 {
+    if cfg!(target_feature = "zbb") {
+        return magnitude.leading_zeros().wrapping_sub(31 - MANTISSA);
+    }
+    let high = magnitude >> 7 & 0xff;
+    if high != 0 {
+        u32::from(TO_HIDDEN[high as usize]).wrapping_sub(7)
+    } else {
+        u32::from(TO_HIDDEN[(magnitude & 0xff) as usize])
+    }
+}
+
+/// From groups to values.
+#[derive(Clone, Copy)]
+struct Decoder {
+    /// What takes the exponent of an integer to that of its byte vector: the integer 1 has 127.
+    byte_exponent: u32,
+    /// The exponent of a half vector whose leading one is at bit 23, less the one that the hidden bit adds.
+    half_exponent: u32,
+    /// [`NOTHING`], where the compiler does not see it: it knows the table by heart and would look at the vector instead,
+    /// for one instruction more.
+    nothing: u32,
+}
+
+impl Decoder {
+    fn new(params: Params) -> Self {
+        Self {
+            byte_exponent: params.raw_from().wrapping_sub(127 + u32::from(params.k()) + 7) << MANTISSA,
+            half_exponent: (params.raw_from() + MANTISSA - 15 - 1) << MANTISSA,
+            nothing: black_box(NOTHING),
+        }
+    }
+
+    /// The next group: at most [`MAX_GROUP_LEN`] bytes.
+    #[inline(always)]
+    fn burst(self, from: &mut Reader, to: &mut Words) {
+        let (low, high) = (from.take(), from.take());
+        let (first, second) = to.split_at_mut(LANES / 2);
+        self.half_burst(low, from, first);
+        self.half_burst(high, from, second);
+    }
+
+    /// Four lanes, by the four tags of one byte.
+    #[inline(always)]
+    fn half_burst(self, tags: u32, from: &mut Reader, to: &mut [u32]) {
+        let [a, b, c, d] = to else { return };
+        if tags == 0 {
+            (*a, *b, *c, *d) = (0, 0, 0, 0);
+            return;
+        }
+        *a = self.lane(tags, 0, from);
+        *b = self.lane(tags, 2, from);
+        *c = self.lane(tags, 4, from);
+        *d = self.lane(tags, 6, from);
+    }
+
+    /// As [`Self::burst`], from the start of `window`, where it is worth its size only once; the group's length.
+    #[inline(never)]
+    fn called(self, window: &Window, to: &mut Words) -> usize {
+        // SAFETY: the longest group is there, and `burst` reads no more.
+        let mut from = unsafe { Reader::new(window) };
+        self.burst(&mut from, to);
+        from.read(window)
+    }
+
+    /// The next lane, whose tag is at bit `shift` of `tags`: at most 4 bytes.
+    #[inline(always)]
+    fn lane(self, tags: u32, shift: u32, from: &mut Reader) -> u32 {
+        let value = if tags & 3 << shift == 0 {
+            0
+        } else if tags & 2 << shift == 0 {
+            let vector = from.take();
+            let value = BYTES[vector as usize & 0xff];
+            if value == self.nothing {
+                // No encoder makes them. The fence, which is no instruction, keeps this a branch that is never taken;
+                // the compiler would rather have four instructions for every lane.
+                compiler_fence(Ordering::SeqCst);
+                (vector & 0x80) << 24
+            } else {
+                value.wrapping_add(self.byte_exponent)
+            }
+        } else if tags & 1 << shift == 0 {
+            let vector = from.take() | from.take() << 8;
+            let (sign, magnitude) = (vector >> 15 << 31, vector & 0x7fff);
+            if magnitude == 0 {
+                sign
+            } else {
+                let shift = to_hidden(magnitude);
+                let placed = magnitude.wrapping_shl(shift);
+                sign | placed.wrapping_add(self.half_exponent).wrapping_sub(shift << MANTISSA)
+            }
+        } else {
+            from.take() | from.take() << 8 | from.take() << 16 | from.take() << 24
+        };
+        value.to_le()
+    }
+}
+
+/// Bytes one behind the other, as a pointer: an index beside a pointer costs an instruction a byte.
+struct Reader(*const u8);
+
+impl Reader {
+    /// From the start of `bytes`.
+    ///
+    /// # Safety
+    /// No more than all of `bytes` is taken.
+    const unsafe fn new(bytes: &[u8]) -> Self {
+        Self(bytes.as_ptr())
+    }
+
+    /// The next byte.
+    #[inline(always)]
+    const fn take(&mut self) -> u32 {
+        // SAFETY: `new` promises that it is there.
+        let byte = unsafe { self.0.read() };
+        self.0 = self.0.wrapping_add(1);
+        byte as u32
+    }
+
+    /// How many were taken since the start of `bytes`.
+    fn read(&self, bytes: &[u8]) -> usize {
+        self.0.addr() - bytes.as_ptr().addr()
+    }
+}

@@ -1,0 +1,239 @@
+//! What a line of the console asks for.
+
+use core::fmt;
+
+use gradwire::codec::{Params, Split};
+use gradwire::rules::{Framing, Grid, Rule};
+
+/// A command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Nothing: an empty line.
+    Nothing,
+    /// The list of commands.
+    Help,
+    /// The rules in force.
+    Rules,
+    /// Appends a rule.
+    AddRule(Rule),
+    /// Removes a rule by its number, from 0.
+    RemoveRule(usize),
+    /// The rules of the start again, and the mark.
+    DefaultRules,
+    /// Another mark of compressed frames.
+    Mark(u8),
+    /// All counters that are not zero.
+    Counters,
+    /// The flows known.
+    Flows,
+    /// Counters to zero; flows are forgotten.
+    Reset,
+    /// Logs on the serial line, or none.
+    Logs(bool),
+    /// Starts anew.
+    Reboot,
+}
+
+/// What is wrong with a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Problem<'a> {
+    /// There is no such command.
+    Unknown(&'a str),
+    /// There is no such setting of a rule.
+    Setting(&'a str),
+    /// A setting's value, and what was expected.
+    Value(&'a str, &'static str),
+    /// Something stands behind the command.
+    Excess(&'a str),
+    /// Something is missing.
+    Missing(&'static str),
+    /// The codec refuses the bound or the scale.
+    Params(gradwire::error::ParamsError),
+}
+
+impl fmt::Display for Problem<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(word) => write!(f, "no command '{word}': help lists them"),
+            Self::Setting(word) => write!(f, "no setting '{word}': help lists them"),
+            Self::Value(value, expected) => write!(f, "'{value}': expected {expected}"),
+            Self::Excess(word) => write!(f, "'{word}' is too much"),
+            Self::Missing(what) => write!(f, "missing: {what}"),
+            Self::Params(refused) => write!(f, "{refused}"),
+        }
+    }
+}
+
+/// The lines of `help`.
+pub const HELP: &[&str] = &[
+    "rules                  rules in force, the first match first",
+    "rule add SETTING...    append a rule; settings not given are those of the default",
+    "    tos=0x28  mask=0xfc  bound=10  split=dense|paper  scale=0",
+    "    framing=routed|in-place  grid=connection|payload  udp-offset=0",
+    "rule remove N          remove rule N",
+    "rule default           the rules and the mark of the start",
+    "mark 0x30              type of service of compressed frames",
+    "counters               all counts that are not zero",
+    "flows                  TCP flows with a place in the table",
+    "reset                  counters to zero, flows forgotten",
+    "logs on|off            log frames (defmt) between the text",
+    "reboot                 start anew",
+];
+
+/// Reads a line.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse(line: &str) -> Result<Command, Problem<'_>> {
+    let mut words = line.split_ascii_whitespace();
+    let Some(verb) = words.next() else { return Ok(Command::Nothing) };
+    let command = match verb {
+        "help" | "?" => Command::Help,
+        "rules" => Command::Rules,
+        "counters" => Command::Counters,
+        "flows" => Command::Flows,
+        "reset" => Command::Reset,
+        "reboot" => Command::Reboot,
+        "mark" => Command::Mark(byte(words.next().ok_or(Problem::Missing("a type of service"))?)?),
+        "logs" => match words.next() {
+            Some("on") => Command::Logs(true),
+            Some("off") => Command::Logs(false),
+            Some(other) => return Err(Problem::Value(other, "on or off")),
+            None => return Err(Problem::Missing("on or off")),
+        },
+        "rule" => match words.next() {
+            Some("add") => return rule(words).map(Command::AddRule),
+            Some("remove") => {
+                let number = words.next().ok_or(Problem::Missing("the number of a rule"))?;
+                Command::RemoveRule(number.parse().map_err(|_| Problem::Value(number, "a number"))?)
+            }
+            Some("default") => Command::DefaultRules,
+            Some(other) => return Err(Problem::Value(other, "add, remove or default")),
+            None => return Err(Problem::Missing("add, remove or default")),
+        },
+        other => return Err(Problem::Unknown(other)),
+    };
+    words.next().map_or(Ok(command), |word| Err(Problem::Excess(word)))
+}
+
+/// The default rule with the settings given.
+fn rule<'a>(settings: impl Iterator<Item = &'a str>) -> Result<Rule, Problem<'a>> {
+    let mut rule = Rule::DEFAULT;
+    let (mut bound, mut split, mut scale) = (Params::DEFAULT.b(), Split::Dense, Params::DEFAULT.x());
+    for setting in settings {
+        let (name, value) = setting.split_once('=').ok_or(Problem::Setting(setting))?;
+        match name {
+            "tos" => rule.tos = byte(value)?,
+            "mask" => rule.mask = byte(value)?,
+            "bound" => bound = byte(value)?,
+            "scale" => {
+                scale = value.parse().map_err(|_| Problem::Value(value, "a number from -128 to 127"))?;
+            }
+            "udp-offset" => rule.udp_offset = byte(value)?,
+            "split" => {
+                split = match value {
+                    "dense" => Split::Dense,
+                    "paper" => Split::Paper,
+                    _ => return Err(Problem::Value(value, "dense or paper")),
+                }
+            }
+            "framing" => {
+                rule.framing = match value {
+                    "routed" => Framing::Routed,
+                    "in-place" => Framing::InPlace,
+                    _ => return Err(Problem::Value(value, "routed or in-place")),
+                }
+            }
+            "grid" => {
+                rule.grid = match value {
+                    "connection" => Grid::Connection,
+                    "payload" => Grid::Payload,
+                    _ => return Err(Problem::Value(value, "connection or payload")),
+                }
+            }
+            other => return Err(Problem::Setting(other)),
+        }
+    }
+    rule.params = Params::new(bound, split, scale).map_err(Problem::Params)?;
+    Ok(rule)
+}
+
+fn byte(text: &str) -> Result<u8, Problem<'_>> {
+    let number = match text.strip_prefix("0x") {
+        // A sign would be taken for part of the number.
+        Some(hex) if !hex.starts_with('+') => u8::from_str_radix(hex, 16),
+        _ => text.parse(),
+    };
+    number.map_err(|_| Problem::Value(text, "a number from 0 to 255 or from 0x00 to 0xff"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_that_help_names_is_one() {
+        let examples = [
+            ("", Command::Nothing),
+            (" help ", Command::Help),
+            ("rules", Command::Rules),
+            ("rule add", Command::AddRule(Rule::DEFAULT)),
+            ("rule remove 3", Command::RemoveRule(3)),
+            ("rule default", Command::DefaultRules),
+            ("mark 0x38", Command::Mark(0x38)),
+            ("mark 56", Command::Mark(0x38)),
+            ("counters", Command::Counters),
+            ("flows", Command::Flows),
+            ("reset", Command::Reset),
+            ("logs off", Command::Logs(false)),
+            ("logs\ton", Command::Logs(true)),
+            ("reboot", Command::Reboot),
+        ];
+        for (line, command) in examples {
+            assert_eq!(parse(line), Ok(command), "{line}");
+        }
+        for line in HELP.iter().filter(|line| !line.starts_with(' ')) {
+            let words: Vec<_> = line.split_whitespace().take(2).collect();
+            let known =
+                examples.iter().any(|(example, _)| example.split_whitespace().next() == Some(words[0]));
+            assert!(known, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_rule_takes_its_settings_and_the_default_for_the_rest() {
+        let line =
+            "rule add tos=0x50 bound=6 split=paper scale=-3 framing=in-place grid=payload udp-offset=8";
+        let params = Params::new(6, Split::Paper, -3).unwrap();
+        let rule = Rule {
+            tos: 0x50,
+            mask: 0xfc,
+            params,
+            framing: Framing::InPlace,
+            grid: Grid::Payload,
+            udp_offset: 8,
+        };
+        assert_eq!(parse(line), Ok(Command::AddRule(rule)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (line, said) in [
+            ("rulez", "no command 'rulez': help lists them"),
+            ("rules now", "'now' is too much"),
+            ("rule", "missing: add, remove or default"),
+            ("rule remove", "missing: the number of a rule"),
+            ("rule remove x", "'x': expected a number"),
+            ("rule add tos", "no setting 'tos': help lists them"),
+            ("rule add color=red", "no setting 'color': help lists them"),
+            ("rule add tos=0x100", "'0x100': expected a number from 0 to 255 or from 0x00 to 0xff"),
+            ("rule add tos=0x+1", "'0x+1': expected a number from 0 to 255 or from 0x00 to 0xff"),
+            ("rule add split=half", "'half': expected dense or paper"),
+            ("mark", "missing: a type of service"),
+        ] {
+            assert_eq!(parse(line).unwrap_err().to_string(), said);
+        }
+        assert!(matches!(parse("rule add bound=15"), Err(Problem::Params(_))));
+        assert!(matches!(parse("rule add scale=-81"), Err(Problem::Params(_))));
+    }
+}

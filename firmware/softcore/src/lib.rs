@@ -1,0 +1,34 @@
+//! gradwire in a soft core: all that does not depend on the board, so that it runs in host tests and fuzzers too.
+//!
+//! ```text
+//!             ┌──────────────── Firmware::step ────────────────┐
+//!  host NIC ──┤ forward::Forwarder (gradwire's own loop)       ├── network NIC
+//!             │ console::Console   rules, counters, flows      │
+//!             │ progress           counters for interrupts     │
+//!             └──────── board::Board: what a port writes ──────┘
+//! ```
+//!
+//! [`board`] says what a board provides, and PORTING.md how; [`virtio`] drives the NICs of QEMU's `virt` machine.
+#![cfg_attr(not(test), no_std)]
+
+pub mod board;
+pub mod buffers;
+pub mod console;
+pub mod firmware;
+pub mod logs;
+pub mod progress;
+pub mod uart16550;
+pub mod virtio;
+
+use gradwire::rules::{DEFAULT_MARK, Rule};
+
+/// The rules in force after a start; the console changes them until the next one.
+pub const RULES: &[Rule] = &[Rule::DEFAULT];
+/// The mark of compressed frames after a start.
+pub const MARK: u8 = DEFAULT_MARK;
+/// The longest IP packet.
+pub const MTU: u16 = 1500;
+/// The flow table has so many sets, a power of two, of 8 flows.
+pub const SETS: usize = 32;
+/// Frames that go one way before the other way has its turn.
+pub const BUDGET: usize = 16;

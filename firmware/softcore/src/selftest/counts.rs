@@ -1,0 +1,122 @@
+//! Instructions, counted by the processor: exact under QEMU's `-icount shift=0`, whatever the machine.
+//!
+//! A line `count NAME INSTRUCTIONS UNITS`: so many instructions for so many values, or frames.
+
+use gradwire::codec::Params;
+use gradwire::engine::{Egress, Ingress, Millis};
+use gradwire::kernels::Kernel;
+use gradwire::rules::{DEFAULT_MARK, Framing, Rule, Rules};
+use gradwire::verdict::Verdict;
+use riscv::register::minstret;
+
+use crate::golden::set_lengths_and_checksums;
+use crate::say;
+
+/// Gradients of an MLP, as a file of `numpy` holds them.
+static RECORDING: &[u8] = include_bytes!("../../../../testbench/recordings/hdc256_i0040_w0.npy");
+
+/// Bytes of values in a usual TCP segment, with timestamps.
+const PAYLOAD: usize = 1448;
+/// Ethernet, IPv4, TCP with timestamps.
+const HEADERS: usize = 14 + 20 + 32;
+const FRAME: usize = HEADERS + PAYLOAD;
+
+/// Where a frame lies in memory: its IP header on a word, as in the firmware's buffers.
+#[repr(C, align(4))]
+struct Aligned([u8; FRAME + 8]);
+
+/// The recorded values, a payload at a time.
+fn recorded() -> impl Iterator<Item = &'static [u8; PAYLOAD]> {
+    // Version 1 of the format: magic number, version, length of the header, header.
+    let header = 10 + usize::from(u16::from_le_bytes([RECORDING[8], RECORDING[9]]));
+    RECORDING[header..].as_chunks::<PAYLOAD>().0.iter()
+}
+
+fn counted<T>(f: impl FnOnce() -> T) -> (u64, T) {
+    let before = minstret::read64();
+    let result = f();
+    (minstret::read64() - before, result)
+}
+
+/// Encoding and decoding of payloads at all distances from a word.
+pub(crate) fn payloads() {
+    for kernel in [Kernel::SCALAR32, Kernel::PORTABLE] {
+        for offset in 0..4 {
+            let mut values = Aligned([0; FRAME + 8]);
+            let mut groups = [0; PAYLOAD + 2 * PAYLOAD.div_ceil(32)];
+            let (mut encode, mut decode, mut units) = (0, 0, 0);
+            for payload in recorded() {
+                let values = &mut values.0[offset..][..PAYLOAD];
+                values.copy_from_slice(payload);
+                let (count, len) = counted(|| kernel.encode(values, &mut groups, Params::DEFAULT));
+                encode += count;
+                let groups = &groups[..len.unwrap()];
+                let (count, used) = counted(|| kernel.decode(groups, values, Params::DEFAULT));
+                decode += count;
+                assert_eq!(used, Ok(groups.len()));
+                units += PAYLOAD as u64 / 4;
+            }
+            let name = kernel.name();
+            say(format_args!("count {name},encode,value,{offset} {encode} {units}"));
+            say(format_args!("count {name},decode,value,{offset} {decode} {units}"));
+        }
+    }
+}
+
+/// Whole frames, from parsing to checksums, with the firmware's kernel.
+pub(crate) fn frames() {
+    for (name, tos, framing) in [
+        ("routed", 0x28, Framing::Routed),
+        ("in-place", 0x28, Framing::InPlace),
+        ("untagged", 0, Framing::Routed),
+    ] {
+        let kernel = Kernel::detect();
+        let rules = Rules::new(&[Rule { framing, ..Rule::DEFAULT }], DEFAULT_MARK).unwrap();
+        let mut egress = Egress::<2>::new(rules.clone(), kernel, 1);
+        let mut ingress = Ingress::new(rules, kernel, 1500);
+        // Two bytes before the frame, so that its IP header lies on a word.
+        let (mut host, mut wire, mut out) =
+            (Aligned([0; FRAME + 8]), Aligned([0; FRAME + 8]), Aligned([0; FRAME + 8]));
+        let frame = &mut host.0[2..2 + FRAME];
+        make_headers(frame, tos);
+        let (mut seq, mut sent, mut received, mut units) = (1000u32, 0, 0, 0);
+        write_segment(frame, seq.wrapping_sub(1), 2, &[]);
+        let _ = egress.process(&frame[..HEADERS], &mut wire.0[2..], Millis(0));
+        for payload in recorded() {
+            write_segment(frame, seq, 0x10, payload);
+            seq = seq.wrapping_add(PAYLOAD as u32);
+            let (count, verdict) = counted(|| egress.process(frame, &mut wire.0[2..], Millis(0)));
+            sent += count;
+            let on_wire = match verdict {
+                Verdict::Changed { len, .. } => &wire.0[2..2 + len],
+                _ => &*frame,
+            };
+            let (count, verdict) = counted(|| ingress.process(on_wire, &mut out.0[2..]));
+            received += count;
+            assert_eq!(matches!(verdict, Verdict::Changed { .. }), tos != 0, "{name}");
+            units += 1;
+        }
+        say(format_args!("count {},egress,frame,{name} {sent} {units}", kernel.name()));
+        say(format_args!("count {},ingress,frame,{name} {received} {units}", kernel.name()));
+    }
+}
+
+fn make_headers(frame: &mut [u8], tos: u8) {
+    frame[12] = 0x08;
+    let ip = &mut frame[14..];
+    ip[..2].copy_from_slice(&[0x45, tos]);
+    ip[8..20].copy_from_slice(&[64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    let tcp = &mut frame[34..];
+    tcp[..4].copy_from_slice(&[0x9c, 0x40, 0x15, 0x18]);
+    // 32 bytes long; timestamps behind two no-operations (RFC 7323).
+    tcp[12] = 0x80;
+    tcp[20..24].copy_from_slice(&[1, 1, 8, 10]);
+}
+
+/// Sequence number, flags, payload, and what follows from them. Without a payload the segment ends at the headers.
+fn write_segment(frame: &mut [u8], seq: u32, flags: u8, payload: &[u8]) {
+    frame[38..42].copy_from_slice(&seq.to_be_bytes());
+    frame[47] = flags;
+    frame[HEADERS..HEADERS + payload.len()].copy_from_slice(payload);
+    set_lengths_and_checksums(&mut frame[..HEADERS + payload.len()], 14, 34);
+}

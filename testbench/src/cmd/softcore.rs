@@ -1,0 +1,52 @@
+//! `gradwire softcore`: a capture through the firmware, in QEMU.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use super::replay;
+use crate::capture::Capture;
+use crate::error::{Error, Outcome};
+use crate::recordings::{display, read};
+use crate::replay::Setup;
+use crate::softcore::Pair;
+use crate::softcore::machine::Options;
+
+/// Sends every frame of a capture through two soft cores in QEMU, back to back, and checks what arrives.
+///
+/// The hosts of the capture stand by turns on one side and on the other, so frames go both ways. Checked is what
+/// `gradwire replay` checks, and that the cores' frames are byte for byte those of the engines here, and that their
+/// counters are those of the frames.
+///
+/// Needs qemu-system-riscv32 (Debian: qemu-system-misc) and the firmware: firmware/softcore/cargo build --release
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Table and JSON are those of `gradwire replay`.
+
+Examples:
+  gradwire softcore testbench/recordings/ring4_loss.pcap
+  gradwire softcore ring.pcap --framing in-place --bound 6 --json")]
+pub struct Args {
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
+    pub replay: replay::Args,
+    /// The firmware.
+    #[arg(
+        long,
+        value_name = "ELF",
+        default_value = "target/softcore/build/riscv32imac-unknown-none-elf/release/softcore"
+    )]
+    pub image: PathBuf,
+}
+
+/// Replays what `args` name through two soft cores and reports to `out`.
+///
+/// # Errors
+/// The capture cannot be read, an output not be written, the emulator not be started.
+pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
+    let rule = args.replay.rule()?;
+    let setup = Setup { kernel: args.replay.kernel.kernel(), ..Setup::new(rule) };
+    let capture = Capture::parse(&display(&args.replay.capture), &read(&args.replay.capture)?)?;
+    let mut pair = Pair::start(&Options::new(&args.image), &rule)?;
+    let (report, passages) = pair.replay(&setup, &capture)?;
+    replay::report(&args.replay, out, &setup, &capture, &report, &passages)
+}

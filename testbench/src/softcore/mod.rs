@@ -1,0 +1,165 @@
+//! Soft cores in QEMU, and a capture through two of them, back to back.
+//!
+//! ```text
+//!  hosts of one side ──► core A ──► wire ──► core B ──► hosts of the other side
+//!                    ◄──        ◄──      ◄──        ◄──
+//! ```
+//!
+//! Frames go one by one, so each that arrives is known by its turn. The engines of the host go the same way beside
+//! it: what the cores make of a frame has to be, byte for byte, what they make.
+
+pub mod machine;
+pub mod serial;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use gradwire::codec::{Params, Split};
+use gradwire::forward::Port;
+use gradwire::rules::{Framing, Grid, Rule};
+
+use crate::capture::Capture;
+use crate::error::Error;
+use crate::judge::{self, Report};
+use crate::progress::Progress;
+use crate::replay::{Passage, Path, Setup, source_mac};
+use machine::{Machine, Options};
+
+/// A frame that takes longer is lost.
+const LOST: Duration = Duration::from_secs(2);
+
+/// The console's command for a rule.
+///
+/// # Errors
+/// The console has no words for its parameters: their split has no name.
+pub fn rule_command(rule: &Rule) -> Result<String, Error> {
+    let Rule { tos, mask, params, framing, grid, udp_offset } = *rule;
+    let (bound, scale) = (params.b(), params.x());
+    let split = [("dense", Split::Dense), ("paper", Split::Paper)].into_iter();
+    let mut named = split.filter(|(_, split)| Params::new(bound, *split, scale) == Ok(params));
+    let (split, _) = named.next().ok_or_else(|| Error::Usage("a split that has no name".into()))?;
+    let framing = match framing {
+        Framing::InPlace => "in-place",
+        Framing::Routed => "routed",
+    };
+    let grid = match grid {
+        Grid::Connection => "connection",
+        Grid::Payload => "payload",
+    };
+    Ok(format!(
+        "rule add tos={tos} mask={mask} bound={bound} split={split} scale={scale} framing={framing} grid={grid} udp-offset={udp_offset}"
+    ))
+}
+
+/// Puts one rule in force, in place of all others.
+///
+/// # Errors
+/// The console refuses it.
+pub fn set_rule(core: &mut Machine, rule: &Rule) -> Result<(), Error> {
+    for _ in core.command("rules")?.lines().filter(|line| line.starts_with("rule ")) {
+        core.command("rule remove 0")?;
+    }
+    let answer = core.command(&rule_command(rule)?)?;
+    if answer.is_empty() { Ok(()) } else { Err(Error::Usage(format!("the soft core's console: {answer}"))) }
+}
+
+/// Two cores whose network NICs are connected.
+#[derive(Debug)]
+pub struct Pair {
+    /// Core A and core B.
+    pub cores: [Machine; 2],
+}
+
+impl Pair {
+    /// Starts both with one rule.
+    ///
+    /// # Errors
+    /// An emulator cannot be started, or a console refuses the rule.
+    pub fn start(options: &Options, rule: &Rule) -> Result<Self, Error> {
+        let mut cores = [Machine::start(options)?, Machine::start(options)?];
+        for core in &mut cores {
+            set_rule(core, rule)?;
+        }
+        Ok(Self { cores })
+    }
+
+    /// Sends a frame from a host of core `from` to those of the other: what was on the wire, and what arrived.
+    ///
+    /// # Errors
+    /// An emulator has gone.
+    pub fn send(&mut self, from: usize, frame: &[u8]) -> Result<[Option<Vec<u8>>; 2], Error> {
+        let [a, b] = &mut self.cores;
+        let (near, far) = if from == 0 { (a, b) } else { (b, a) };
+        near.send(Port::Host, frame)?;
+        let Some(wire) = near.receive(Port::Network, LOST)? else { return Ok([None, None]) };
+        far.send(Port::Network, &wire)?;
+        let arrived = far.receive(Port::Host, LOST)?;
+        Ok([Some(wire), arrived])
+    }
+
+    /// Sends all of a capture, and judges what arrives. Where the cores' frames are not those of the host's
+    /// engines, or their counters not those of the frames, the report says so.
+    ///
+    /// # Errors
+    /// An emulator has gone, or the rule contradicts itself.
+    pub fn replay(&mut self, setup: &Setup, capture: &Capture) -> Result<(Report, Vec<Passage>), Error> {
+        let mut engines = Path::new(setup, capture).map_err(|refused| Error::Usage(refused.to_string()))?;
+        let progress = Progress::new("frames", capture.frames.len() as u64);
+        let mut sides = BTreeMap::new();
+        let mut differing = Vec::new();
+        let mut passages = Vec::new();
+        for frame in &capture.frames {
+            progress.step();
+            // Hosts by turns on one side and the other.
+            let next = sides.len() % 2;
+            let from = *sides.entry(source_mac(&frame.bytes)).or_insert(next);
+            let mut passage = engines.send(frame);
+            let [wire, arrived] = self.send(from, &frame.bytes)?;
+            let expected = (passage.on_wire(&frame.bytes), passage.delivered(&frame.bytes));
+            if (wire.as_deref(), arrived.as_deref()) != expected {
+                differing.push(frame.number);
+            }
+            passage.changed_wire = wire;
+            passage.changed_delivered = arrived;
+            passages.push(passage);
+        }
+        let mut report = judge::judge(setup, capture, &passages);
+        for number in differing {
+            report.fail(format!(
+                "frame {number}: the soft cores made other bytes of it than the host's engines"
+            ));
+        }
+        self.check_counters(&mut report)?;
+        report.ok = report.failed == 0 && report.violations == 0;
+        Ok((report, passages))
+    }
+
+    /// The counters of both cores, which were zero before, against the frames.
+    fn check_counters(&mut self, report: &mut Report) -> Result<(), Error> {
+        let mut sums = BTreeMap::<String, u64>::new();
+        for core in &mut self.cores {
+            for (name, count) in core.counters()? {
+                *sums.entry(name).or_default() += count;
+            }
+        }
+        let mut expected = BTreeMap::from([
+            ("egress compressed".to_owned(), report.compressed),
+            ("egress remarked".to_owned(), report.remarked),
+            ("ingress restored".to_owned(), report.compressed),
+        ]);
+        let untouched =
+            report.untouched.iter().map(|(reason, count)| (format!("egress untouched {reason}"), *count));
+        expected.extend(untouched);
+        let lost = ["overrun", "oversize", "runt", "violation", "link-lost", "no-queue", "no-buffer"];
+        for port in ["host", "network"] {
+            expected.extend(lost.map(|what| (format!("{port} {what}"), 0)));
+        }
+        for (name, frames) in expected {
+            let counted = sums.get(&name).copied().unwrap_or(0);
+            if counted != frames {
+                report.fail(format!("the soft cores counted {counted} '{name}', the frames say {frames}"));
+            }
+        }
+        Ok(())
+    }
+}
