@@ -214,7 +214,7 @@ pub struct Syn {
     pub doubtful: bool,
 }
 
-/// Flows by key: `SETS` sets of [`WAYS`]; `SETS` is a power of two, at most 65536.
+/// Flows by key: `SETS` sets of [`WAYS`]; `SETS` is a power of two.
 ///
 /// A look-up or an insertion touches one set, so a flood of new flows costs no more a frame than none.
 /// A live flow never loses its place: where a set is full, new flows go untouched.
@@ -228,7 +228,7 @@ impl<const SETS: usize> FlowTable<SETS> {
     /// An empty table; `seed` keys the hash, so that who does not know it cannot fill one set on purpose.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
-        const { assert!(SETS.is_power_of_two() && SETS <= 1 << 16) };
+        const { assert!(SETS.is_power_of_two()) };
         Self { sets: [[Flow::VACANT; WAYS]; SETS], seed }
     }
 
@@ -309,7 +309,7 @@ impl<const SETS: usize> FlowTable<SETS> {
             mixed ^ (mixed >> 32)
         });
         // A product's low bits know nothing of the factor's high ones, where ports are; its highest know of all.
-        let index = (hash >> 48) as usize;
+        let index = ((hash >> 32) * SETS as u64 >> 32) as usize;
         // The remainder keeps the index in range where the compiler can see it.
         match self.sets.get_mut(index % SETS) {
             Some(set) => set,
