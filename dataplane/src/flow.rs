@@ -308,8 +308,8 @@ impl<const SETS: usize> FlowTable<SETS> {
             let mixed = (hash ^ word).wrapping_mul(MULTIPLIER);
             mixed ^ (mixed >> 32)
         });
-        // A product's low bits know nothing of the factor's high ones, where ports are; its middle ones do.
-        let index = (hash.wrapping_mul(MULTIPLIER) >> 32) as usize;
+        // A product's low bits know nothing of the factor's high ones, where ports are; its highest know of all.
+        let index = ((hash >> 32) * SETS as u64 >> 32) as usize;
         // The remainder keeps the index in range where the compiler can see it.
         match self.sets.get_mut(index % SETS) {
             Some(set) => set,

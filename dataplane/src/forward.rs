@@ -15,7 +15,6 @@ use crate::engine::{Egress, Ingress, Millis};
 use crate::kernels::Kernel;
 use crate::rules::Rules;
 use crate::verdict::{Change, Verdict};
-use crate::wire::rewrite::complete_checksum;
 
 /// One of the two ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,9 +45,6 @@ pub trait Buffer {
     /// The frame: Ethernet II, without FCS.
     fn frame(&self) -> &[u8];
 
-    /// The frame.
-    fn frame_mut(&mut self) -> &mut [u8];
-
     /// The whole memory: at least the MTU and [`crate::wire::frame::MAX_LINK_LEN`] bytes.
     fn room(&mut self) -> &mut [u8];
 
@@ -63,6 +59,14 @@ pub trait Device {
 
     /// The next frame that a port received.
     fn receive(&mut self, from: Port) -> Option<Self::Buffer>;
+
+    /// Last work on a frame that leaves with the payload it came with. A device whose ports hand over frames with
+    /// checksums left to offload, and do not compute them when they send, completes them here
+    /// ([`crate::wire::rewrite::complete_checksum`]); others have nothing to do.
+    #[inline]
+    fn finish(&mut self, frame: &mut Self::Buffer) {
+        let _ = frame;
+    }
 
     /// Queues a frame for sending.
     ///
@@ -98,8 +102,6 @@ pub struct Forwarder<const SETS: usize> {
     ingress: Ingress,
     /// By port of reception.
     losses: [Losses; 2],
-    /// Who completes checksums that were left to offload; none where the ports do.
-    completes: Option<Kernel>,
 }
 
 impl<const SETS: usize> Forwarder<SETS> {
@@ -108,20 +110,7 @@ impl<const SETS: usize> Forwarder<SETS> {
     #[must_use]
     pub fn new(rules: Rules, kernel: Kernel, mtu: u16, seed: u64) -> Self {
         let ingress = Ingress::new(rules.clone(), kernel, mtu);
-        Self {
-            egress: Egress::new(rules, kernel, seed),
-            ingress,
-            losses: [Losses::default(); 2],
-            completes: None,
-        }
-    }
-
-    /// Completes checksums of frames that leave as they came. For ports that hand over frames whose checksum the
-    /// sender left to them, and do not compute it when they send: virtual ones, between machines on one host.
-    #[must_use]
-    pub fn completing_checksums(mut self, kernel: Kernel) -> Self {
-        self.completes = Some(kernel);
-        self
+        Self { egress: Egress::new(rules, kernel, seed), ingress, losses: [Losses::default(); 2] }
     }
 
     /// Takes at most `budget` frames that `from` received to the other port; how many there were.
@@ -164,13 +153,8 @@ impl<const SETS: usize> Forwarder<SETS> {
                 }
             };
             // Never a compressed one: its checksum is wrong on purpose.
-            if let Some(kernel) = self.completes
-                && matches!(
-                    verdict,
-                    Verdict::Untouched(_) | Verdict::Changed { change: Change::Remarked, .. }
-                )
-            {
-                complete_checksum(sent.frame_mut(), kernel);
+            if matches!(verdict, Verdict::Untouched(_) | Verdict::Changed { change: Change::Remarked, .. }) {
+                device.finish(&mut sent);
             }
             match device.transmit(from.other(), sent) {
                 Ok(()) => queued = true,

@@ -283,8 +283,11 @@ proptest! {
 #[test]
 fn connections_spread_over_the_table() {
     const FLOWS: u64 = 256;
-    let shapes: [fn(u64) -> [u64; 5]; 6] = [
+    let shapes: [fn(u64) -> [u64; 5]; 8] = [
         |flow| [0x0a4d_0001_0a4d_0002, 0, 0, 0, (flow + 40_000) << 48 | 5400 << 32],
+        // Linux connects from every other port.
+        |flow| [0x0a4d_0001_0a4d_0002, 0, 0, 0, (2 * flow + 40_000) << 48 | 5400 << 32],
+        |flow| [0x0a4d_0001_0a4d_0002, 0, 0, 0, (32 * flow + 2_000) << 48 | 5400 << 32],
         |flow| [0x0a4d_0001_0a4d_0002, 0, 0, 0, 40_000 << 48 | (flow + 5_400) << 32],
         |flow| [(0x0a4d_0001 + flow) << 32 | 0x0a4d_0002, 0, 0, 0, 40_000 << 48 | 5400 << 32],
         |flow| [0x0a4d_0001 << 32 | (0x0a4d_0002 + flow), 0, 0, 0, 40_000 << 48 | 5400 << 32],

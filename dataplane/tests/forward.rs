@@ -10,6 +10,7 @@ use gradwire::forward::{Buffer, Device, Forwarder, Losses, Port};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Rule, Rules};
 use gradwire::verdict::{Change, DropReason, PassReason};
+use gradwire::wire::rewrite::complete_checksum;
 
 const MTU: u16 = 1500;
 const NOW: Millis = Millis(0);
@@ -25,10 +26,6 @@ struct Memory {
 impl Buffer for Memory {
     fn frame(&self) -> &[u8] {
         &self.bytes[..self.len]
-    }
-
-    fn frame_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[..self.len]
     }
 
     fn room(&mut self) -> &mut [u8] {
@@ -49,6 +46,8 @@ struct Queues {
     kicks: [usize; 2],
     /// How many frames a port takes.
     depth: usize,
+    /// Whether checksums are left to it.
+    completes: bool,
 }
 
 impl Queues {
@@ -90,6 +89,12 @@ impl Device for Queues {
         }
         queue.push(frame);
         Ok(())
+    }
+
+    fn finish(&mut self, frame: &mut Memory) {
+        if self.completes {
+            complete_checksum(&mut frame.bytes[..frame.len], Kernel::detect());
+        }
     }
 
     fn take(&mut self) -> Option<Memory> {
@@ -270,10 +275,10 @@ fn checksums_left_to_offload_are_completed_where_the_ports_do_not() {
             device.arrive(from, &frame);
             forwarder().forward(&mut device, from, 4, NOW);
             assert_eq!(device.sent(from.other())[0].1, frame, "nobody asked for it");
-            let mut forwarder = forwarder().completing_checksums(Kernel::detect());
+            device.completes = true;
             device.arrive(from, &frame);
             device.arrive(from, &spec.bytes());
-            forwarder.forward(&mut device, from, 4, NOW);
+            forwarder().forward(&mut device, from, 4, NOW);
             let sent = device.sent(from.other());
             assert_eq!(sent[0].1, spec.bytes());
             assert_eq!(sent[1].1, spec.bytes());
@@ -281,9 +286,9 @@ fn checksums_left_to_offload_are_completed_where_the_ports_do_not() {
     }
 
     // The host's own frame with the mark loses its type of service, and has no right checksum before.
-    let mut device = Queues::new(4, 4);
+    let mut device = Queues { completes: true, ..Queues::new(4, 4) };
     device.arrive(Port::Host, &offloaded(&Spec { tos: DEFAULT_MARK, ..tcp.clone() }));
-    forwarder().completing_checksums(Kernel::detect()).forward(&mut device, Port::Host, 4, NOW);
+    forwarder().forward(&mut device, Port::Host, 4, NOW);
     assert_eq!(device.sent(Port::Network)[0].1, tcp.bytes());
 
     // What is cut short, has no checksum or is no packet stays as it is.
@@ -291,9 +296,9 @@ fn checksums_left_to_offload_are_completed_where_the_ports_do_not() {
     let none =
         Spec { transport: TransportSpec::Udp { checksum: false }, tos: 0, ..Spec::udp(&values) }.bytes();
     for frame in [cut, none, vec![0; 60]] {
-        let mut device = Queues::new(4, 4);
+        let mut device = Queues { completes: true, ..Queues::new(4, 4) };
         device.arrive(Port::Host, &frame);
-        forwarder().completing_checksums(Kernel::detect()).forward(&mut device, Port::Host, 4, NOW);
+        forwarder().forward(&mut device, Port::Host, 4, NOW);
         assert_eq!(device.sent(Port::Network)[0].1, frame);
     }
 }
@@ -301,7 +306,7 @@ fn checksums_left_to_offload_are_completed_where_the_ports_do_not() {
 #[test]
 fn a_compressed_frame_is_not_completed_though_its_checksum_looks_left_to_offload() {
     // Of 65536 frames that differ in 16 raw bits, one has the checksum that looks so.
-    let (mut plain, mut completing) = (forwarder(), forwarder().completing_checksums(Kernel::detect()));
+    let (mut plain, mut completing) = (forwarder(), forwarder());
     let mut device = Queues::new(4, 4);
     for forwarder in [&mut plain, &mut completing] {
         device.arrive(Port::Host, &segment(0).syn(1000).bytes());
@@ -318,8 +323,10 @@ fn a_compressed_frame_is_not_completed_though_its_checksum_looks_left_to_offload
         let wire = device.sent(Port::Network).remove(0).1;
         let (mark, at) = (Spec { tos: DEFAULT_MARK, ..spec.clone() }, spec.l4_checksum_at());
         if wire[at..at + 2] == pseudo_sum(&mark, wire.len()).to_be_bytes() {
+            device.completes = true;
             device.arrive(Port::Host, &spec.bytes());
             completing.forward(&mut device, Port::Host, 4, NOW);
+            device.completes = false;
             assert_eq!(device.sent(Port::Network)[0].1, wire);
             assert_eq!(completing.egress().counters().changed(Change::Compressed), seen + 1);
             seen += 1;

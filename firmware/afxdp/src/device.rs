@@ -3,6 +3,8 @@
 use std::io;
 
 use gradwire::forward::{Buffer, Device, Port};
+use gradwire::kernels::Kernel;
+use gradwire::wire::rewrite::complete_checksum;
 
 use crate::mapped::{Chunk, Frames};
 use crate::xsk::{HEADROOM, RING_LEN, Socket};
@@ -23,10 +25,6 @@ pub struct Frame {
 impl Buffer for Frame {
     fn frame(&self) -> &[u8] {
         self.chunk.bytes().get(self.start..self.start + self.len).unwrap_or(&[])
-    }
-
-    fn frame_mut(&mut self) -> &mut [u8] {
-        self.chunk.bytes_mut().get_mut(self.start..self.start + self.len).unwrap_or(&mut [])
     }
 
     fn room(&mut self) -> &mut [u8] {
@@ -53,6 +51,8 @@ pub struct Queues {
     ports: [Vec<Queue>; 2],
     /// By port: the socket whose turn it is.
     turn: [usize; 2],
+    /// What sums for checksums.
+    kernel: Kernel,
 }
 
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Queues {
     /// The kernel's.
     pub fn new(sockets: u32, frame_len: usize) -> io::Result<Self> {
         let (frames, free) = Frames::new(chunk_size(frame_len), sockets * CHUNKS_PER_SOCKET)?;
-        Ok(Self { frames, free, ports: [Vec::new(), Vec::new()], turn: [0; 2] })
+        Ok(Self { frames, free, ports: [Vec::new(), Vec::new()], turn: [0; 2], kernel: Kernel::detect() })
     }
 
     /// Bytes of that memory.
@@ -99,7 +99,7 @@ impl Queues {
     /// Takes back what was sent, gives the kernel memory for what is to come, and sends what could not be sent
     /// before; whether all is under way.
     pub fn service(&mut self) -> bool {
-        let Self { frames, free, ports, turn } = self;
+        let Self { frames, free, ports, turn, .. } = self;
         for (turn, queues) in turn.iter_mut().zip(&*ports) {
             *turn = (*turn + 1) % queues.len().max(1);
         }
@@ -144,6 +144,12 @@ impl Device for Queues {
             *turn = (*turn + 1) % queues.len();
         }
         None
+    }
+
+    fn finish(&mut self, frame: &mut Frame) {
+        // A veth leaves checksums to offload, and the note that says so is lost on the way here.
+        let bytes = frame.chunk.bytes_mut().get_mut(frame.start..frame.start + frame.len);
+        complete_checksum(bytes.unwrap_or(&mut []), self.kernel);
     }
 
     fn transmit(&mut self, to: Port, frame: Frame) -> Result<(), Frame> {

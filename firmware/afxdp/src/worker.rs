@@ -84,8 +84,7 @@ impl<const SETS: usize> Worker<SETS> {
         let kernel = Kernel::detect();
         // The standard library's hash keys are random.
         let seed = RandomState::new().build_hasher().finish();
-        // Frames from a veth come with their checksum left to offload, and lose the note that says so.
-        let forwarder = Forwarder::new(rules, kernel, mtu, seed).completing_checksums(kernel);
+        let forwarder = Forwarder::new(rules, kernel, mtu, seed);
         Self { queues, forwarder: Box::new(forwarder), duties, rules_version: 0 }
     }
 

@@ -70,8 +70,6 @@ fn one_thread_serves_all_queues() {
     }
     let status = shims[0].status();
     assert_eq!(status.queues.len(), 1);
-    let kept = status.queues[0].kept;
-    assert_eq!(kept.host.stale + kept.network.stale, 0, "{kept:?}");
     assert!(status.queues[0].egress.changed["compressed"] > 8 * 1_000);
 }
 

@@ -58,14 +58,6 @@ impl Buffer for FrameBuffer {
         self.memory.room.get(..self.len).unwrap_or(&self.memory.room)
     }
 
-    fn frame_mut(&mut self) -> &mut [u8] {
-        let Memory { room, .. } = &mut *self.memory;
-        match room.split_at_mut_checked(self.len) {
-            Some((frame, _)) => frame,
-            None => &mut [],
-        }
-    }
-
     fn room(&mut self) -> &mut [u8] {
         &mut self.memory.room
     }
