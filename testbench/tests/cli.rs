@@ -475,13 +475,25 @@ fn a_reader_that_goes_away_is_no_crash() {
     assert_eq!((child.wait().unwrap().code(), &message[..]), (Some(2), ""));
 }
 
+/// With the firmware and QEMU it is tested by `firmware/softcore/test`.
+#[test]
+fn a_soft_core_that_is_not_built_is_missed() {
+    let capture = concat!(env!("CARGO_MANIFEST_DIR"), "/recordings/ring4_mtu1450.pcap");
+    let output = gradwire(&["softcore", capture, "--image", "/nowhere/softcore"]);
+    assert_eq!(code(&output), 2);
+    assert_eq!(
+        stderr(&output),
+        "gradwire: /nowhere/softcore: no such file: firmware/softcore/cargo build --release\n"
+    );
+}
+
 #[test]
 fn manual_pages_and_completions_come_out() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("man");
     let output = gradwire(&["man", folder.to_str().unwrap()]);
     assert_eq!((code(&output), stderr(&output)), (0, String::new()));
     for page in
-        ["gradwire.1", "gradwire-check.1", "gradwire-replay.1", "gradwire-encode.1", "gradwire-bench.1"]
+        ["gradwire.1", "gradwire-check.1", "gradwire-replay.1", "gradwire-softcore.1", "gradwire-bench.1"]
     {
         assert!(fs::read_to_string(folder.join(page)).unwrap().contains(".TH"), "{page}");
     }

@@ -32,3 +32,16 @@ pub const MTU: u16 = 1500;
 pub const SETS: usize = 32;
 /// Frames that go one way before the other way has its turn.
 pub const BUDGET: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gradwire::rules::Rules;
+
+    /// The firmware does not start with others.
+    #[test]
+    fn the_rules_of_the_start_are_right() {
+        assert!(Rules::new(RULES, MARK).is_ok());
+        assert!(SETS.is_power_of_two());
+    }
+}

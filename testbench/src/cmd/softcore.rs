@@ -19,6 +19,8 @@ use crate::softcore::machine::Options;
 ///
 /// Needs qemu-system-riscv32 (Debian: qemu-system-misc) and the firmware: firmware/softcore/cargo build --release
 #[derive(Debug, clap::Args)]
+// Those of `replay` are a group named `Args` too, and names must differ.
+#[group(id = "softcore")]
 #[command(after_help = "\
 Table and JSON are those of `gradwire replay`.
 

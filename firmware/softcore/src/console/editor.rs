@@ -29,7 +29,7 @@ pub enum Echo {
 enum Escape {
     #[default]
     None,
-    Escape,
+    Begun,
     Sequence,
 }
 
@@ -64,12 +64,12 @@ impl Editor {
         }
         let after_return = core::mem::replace(&mut self.carriage_return, byte == b'\r');
         match (self.escape, byte) {
-            (Escape::Escape, b'[' | b'O') => {
+            (Escape::Begun, b'[' | b'O') => {
                 self.escape = Escape::Sequence;
                 return Echo::Nothing;
             }
             (Escape::Sequence, b' '..=b'?') => return Echo::Nothing,
-            (Escape::Escape | Escape::Sequence, b' '..=b'~') => {
+            (Escape::Begun | Escape::Sequence, b' '..=b'~') => {
                 self.escape = Escape::None;
                 return Echo::Nothing;
             }
@@ -94,7 +94,7 @@ impl Editor {
                 Echo::EraseAll(len)
             }
             0x1b => {
-                self.escape = Escape::Escape;
+                self.escape = Escape::Begun;
                 Echo::Nothing
             }
             b' '..=b'~' if self.line.push(char::from(byte)).is_ok() => Echo::Character(byte),
