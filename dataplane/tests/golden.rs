@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use common::golden::{golden, golden_frames};
 use gradwire::burst;
 use gradwire::codec::{Params, decode_payload, encode_payload, max_encoded_len};
 use gradwire::engine::{Egress, Ingress, Millis};
@@ -15,14 +16,6 @@ use gradwire::verdict::Verdict;
 
 const ISN: u32 = 999;
 const NOW: Millis = Millis(0);
-
-fn golden(prefix: &str) -> BTreeMap<String, Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let named = files.map(|path| (path.file_stem().unwrap().to_str().unwrap().to_owned(), path));
-    let wanted = named.filter(|(name, _)| name.starts_with(prefix));
-    wanted.map(|(name, path)| (name, fs::read(path).unwrap())).collect()
-}
 
 /// Both directions of one payload, and every truncation of its groups.
 fn check_payload(values: &[u8], groups: &[u8], decoded: &[u8], params: Params) {
@@ -110,17 +103,7 @@ fn syn(host: &[u8]) -> Vec<u8> {
 
 #[test]
 fn frames() {
-    let files = golden("v1_frame_");
-    assert_eq!(files.len(), 8);
-    for (name, bytes) in files {
-        let mut rest = &bytes[..];
-        let frames = [(); 3].map(|()| {
-            let (len, after) = rest.split_first_chunk::<2>().unwrap();
-            let (frame, after) = after.split_at(u16::from_be_bytes(*len).into());
-            rest = after;
-            frame.to_vec()
-        });
-        assert!(rest.is_empty());
+    for (name, frames) in golden_frames() {
         check_frames(&name, &frames);
     }
 }

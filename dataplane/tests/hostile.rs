@@ -2,11 +2,8 @@
 
 mod common;
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
-
 use common::engines::{NOW, egress, ingress, rules};
+use common::golden::golden_frames;
 use common::{ACK, IpSpec, Spec, TransportSpec, gradient, host_accepts, le_bytes, repair_checksums};
 use gradwire::engine::{Egress, Ingress, Millis};
 use gradwire::kernels::Kernel;
@@ -14,27 +11,6 @@ use gradwire::rules::{Framing, Grid, Rule};
 use gradwire::verdict::{Change, PassReason, Verdict};
 
 const ORIGIN: u32 = 1000;
-
-/// Host's, wire's and restored frame of every golden file, by name.
-fn golden() -> BTreeMap<String, [Vec<u8>; 3]> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let named = paths.map(|path| (path.file_stem().unwrap().to_str().unwrap().to_owned(), path));
-    let frames = named.filter(|(name, _)| name.starts_with("v1_frame_")).map(|(name, path)| {
-        let bytes = fs::read(path).unwrap();
-        let mut rest = &bytes[..];
-        let frames = [(); 3].map(|()| {
-            let (len, after) = rest.split_first_chunk::<2>().unwrap();
-            let (frame, after) = after.split_at(u16::from_be_bytes(*len).into());
-            rest = after;
-            frame.to_vec()
-        });
-        (name, frames)
-    });
-    let frames: BTreeMap<_, _> = frames.collect();
-    assert_eq!(frames.len(), 8);
-    frames
-}
 
 fn rule_of(name: &str) -> Rule {
     let framing = if name.contains("routed") { Framing::Routed } else { Framing::InPlace };
@@ -54,7 +30,7 @@ fn assert_harmless(engine: &mut Ingress, wire: &[u8], right: &[u8], what: &str) 
 
 #[test]
 fn every_prefix_of_every_golden_frame() {
-    for (name, [host, wire, restored]) in golden() {
+    for (name, [host, wire, restored]) in golden_frames() {
         let rule = rule_of(&name);
         for len in 0..host.len() {
             let mut engine = Egress::<1>::new(rules(rule), Kernel::detect(), 0);
@@ -75,7 +51,7 @@ fn every_prefix_of_every_golden_frame() {
 /// Every bit of the IP packet; those of the Ethernet header are the FCS's, and IPv6 has no checksum over addresses' way.
 #[test]
 fn every_flipped_bit_of_a_routed_frame() {
-    for (name, [_, wire, restored]) in golden() {
+    for (name, [_, wire, restored]) in golden_frames() {
         if !name.contains("routed") {
             continue;
         }

@@ -5,6 +5,7 @@
 use etherparse::{SlicedPacket, TransportSlice};
 
 pub mod engines;
+pub mod golden;
 
 /// One frame, in the terms of its headers.
 #[derive(Clone, Debug)]
