@@ -309,7 +309,7 @@ impl<const SETS: usize> FlowTable<SETS> {
             mixed ^ (mixed >> 32)
         });
         // A product's low bits know nothing of the factor's high ones, where ports are; its highest know of all.
-        let index = ((hash >> 32) * SETS as u64 >> 32) as usize;
+        let index = (((hash >> 32) * SETS as u64) >> 32) as usize;
         // The remainder keeps the index in range where the compiler can see it.
         match self.sets.get_mut(index % SETS) {
             Some(set) => set,

@@ -8,7 +8,7 @@ use gradwire::codec::{Params, Split};
 use gradwire::engine::{Egress, Ingress};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule, Rules};
-use gradwire::verdict::{Change, PassReason, Traffic, Verdict};
+use gradwire::verdict::{Change, DropReason, PassReason, Traffic, Verdict};
 use gradwire::wire::frame::{FlowKey, MAX_LINK_LEN};
 use proptest::prelude::*;
 
@@ -275,9 +275,9 @@ fn expansion_stops_at_the_mtu() {
         let verdict = Ingress::new(rules(rule), Kernel::detect(), 1500).process(&wire, &mut out);
         assert_eq!(verdict, Verdict::Changed { change: Change::Restored, len: 1514 });
         let verdict = Ingress::new(rules(rule), Kernel::detect(), 1499).process(&wire, &mut out);
-        assert!(matches!(verdict, Verdict::Dropped(gradwire::verdict::DropReason::TooLong)), "{verdict:?}");
+        assert!(matches!(verdict, Verdict::Dropped(DropReason::TooLong)), "{verdict:?}");
         let verdict = Ingress::new(rules(rule), Kernel::detect(), 1500).process(&wire, &mut out[..1513]);
-        assert!(matches!(verdict, Verdict::Dropped(gradwire::verdict::DropReason::NoRoom)), "{verdict:?}");
+        assert!(matches!(verdict, Verdict::Dropped(DropReason::NoRoom)), "{verdict:?}");
     }
 }
 
@@ -300,6 +300,27 @@ fn another_start_on_a_live_flow_raises_doubt() {
         let (verdict, _) = egress(&mut engine, &again.bytes());
         assert_eq!(verdict, Verdict::Untouched(PassReason::GridDoubtful));
     }
+}
+
+/// One value behind an application header as long as it may be: the shortest payload that is compressed in place.
+#[test]
+fn a_single_value_comes_back() {
+    let rule = Rule { framing: Framing::InPlace, udp_offset: 200, ..Rule::DEFAULT };
+    let payload = [vec![7; 200], le_bytes(&[0.0])].concat();
+    let (verdict, wire) = send(rule, 0, &Spec::udp(&payload));
+    assert!(matches!(verdict, Verdict::Changed { .. }), "{verdict:?}");
+    assert_eq!(host_accepts(&receive(rule, &wire).1), Some(payload));
+    // The same frame, where more bytes are no values than it claims to have.
+    let longer = Rule { udp_offset: 201, ..rule };
+    let (verdict, _) = receive(longer, &wire);
+    assert_eq!(verdict, Verdict::Dropped(DropReason::Malformed));
+}
+
+/// Only a rule that asks for in-place framing makes a frame that is cut short a compressed one.
+#[test]
+fn a_short_frame_under_a_routed_rule_is_left_alone() {
+    let (_, wire) = send(Rule { framing: Framing::InPlace, ..Rule::DEFAULT }, 0, &Spec::udp(&[0; 400]));
+    assert_eq!(receive(Rule::DEFAULT, &wire).0, Verdict::Untouched(PassReason::NotCompressed));
 }
 
 /// A first SYN that cannot be relied on: cut short, corrupt, or with an option that binds the payload.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use defmt_decoder::{DecodeError, Table};
 use gradwire::forward::Port;
 use gradwire_testbench::softcore::machine::Machine;
+use softcore::logs::{END, START};
 
 use super::firmware;
 
@@ -62,6 +63,34 @@ fn what_happens_is_logged() {
     core.command("rules").unwrap();
     log.read(&mut core);
     assert_eq!(log.messages.len(), before, "{:#?}", log.messages);
+}
+
+/// `defmt-print` reads the whole line: text is malformed to it, and it goes on behind the next zero.
+#[test]
+fn a_reader_that_knows_frames_only_skips_the_text() {
+    let (mut core, log) = (Machine::start(&firmware()).unwrap(), Log::new());
+    let frames = core.logs();
+    let line = [
+        b"gradwire> rules\r\n",
+        &START[..],
+        &frames[0],
+        &[END],
+        b"mark 0x30\r\n",
+        &START,
+        &frames[0],
+        &[END],
+    ];
+    let mut decoder = log.table.new_stream_decoder();
+    decoder.received(&line.concat());
+    let mut messages = Vec::new();
+    loop {
+        match decoder.decode() {
+            Ok(frame) => messages.push(frame.display_message().to_string()),
+            Err(DecodeError::Malformed) => {}
+            Err(DecodeError::UnexpectedEof) => break,
+        }
+    }
+    assert_eq!(messages, ["nics up", "nics up"]);
 }
 
 #[test]
