@@ -155,6 +155,9 @@ impl Drop for Shim {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // One that was killed leaves its socket behind.
+        let [host, network] = &self.ports;
+        let _ = fs::remove_file(socket_path(RUN_DIR.as_ref(), host, network));
         if thread::panicking() {
             eprintln!("{}:\n{}", self.place, self.log());
         }
