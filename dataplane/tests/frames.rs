@@ -432,9 +432,13 @@ fn a_key_tells_both_ends_of_a_flow_over_ipv6() {
 
 #[test]
 fn a_key_is_written_as_core_writes_addresses() {
-    for zeros in 0..=u8::MAX {
-        // Words that are zero where the bit is set, and of all four lengths elsewhere.
-        let word = |place: u32| if zeros >> place & 1 != 0 { 0u64 } else { 0x1234 >> (4 * (place % 4)) };
+    for (zeros, mapped) in (0..=u8::MAX).flat_map(|zeros| [(zeros, false), (zeros, true)]) {
+        // Words that are zero where the bit is set, and of all four lengths elsewhere; ::ffff:0:0/96 is written otherwise.
+        let word = |place: u32| match place {
+            5 if mapped => 0xffff,
+            _ if zeros >> place & 1 != 0 => 0u64,
+            _ => 0x1234 >> (4 * (place % 4)),
+        };
         let half = |from: u32| (from..from + 4).fold(0, |bits, place| bits << 16 | word(place));
         let key = FlowKey([half(0), half(4), half(4), half(0), 80 << 48 | 5400 << 32 | 1]);
         let [source, destination] = key.ends();

@@ -335,26 +335,39 @@ impl fmt::Display for FlowKey {
 /// As core's own `Display`, which has paths to panics (it pads).
 fn write_end(f: &mut fmt::Formatter<'_>, end: SocketAddr) -> fmt::Result {
     match end.ip() {
-        IpAddr::V4(ip) => {
-            let [a, b, c, d] = ip.octets();
-            write!(f, "{a}.{b}.{c}.{d}:{}", end.port())
-        }
+        IpAddr::V4(ip) => write_ipv4(f, ip)?,
         IpAddr::V6(ip) => {
-            let words = ip.segments();
-            let zeros = longest_zeros(words);
             f.write_str("[")?;
-            for (place, word) in words.into_iter().enumerate() {
-                if place == zeros.start && !zeros.is_empty() {
-                    f.write_str("::")?;
-                }
-                if !zeros.contains(&place) {
-                    let separator = if place == 0 || place == zeros.end { "" } else { ":" };
-                    write!(f, "{separator}{word:x}")?;
-                }
-            }
-            write!(f, "]:{}", end.port())
+            write_ipv6(f, ip)?;
+            f.write_str("]")?;
         }
     }
+    write!(f, ":{}", end.port())
+}
+
+fn write_ipv4(f: &mut fmt::Formatter<'_>, ip: Ipv4Addr) -> fmt::Result {
+    let [a, b, c, d] = ip.octets();
+    write!(f, "{a}.{b}.{c}.{d}")
+}
+
+/// RFC 5952, with section 5 for IPv4-mapped addresses.
+fn write_ipv6(f: &mut fmt::Formatter<'_>, ip: Ipv6Addr) -> fmt::Result {
+    if let Some(ip) = ip.to_ipv4_mapped() {
+        f.write_str("::ffff:")?;
+        return write_ipv4(f, ip);
+    }
+    let words = ip.segments();
+    let zeros = longest_zeros(words);
+    for (place, word) in words.into_iter().enumerate() {
+        if place == zeros.start && !zeros.is_empty() {
+            f.write_str("::")?;
+        }
+        if !zeros.contains(&place) {
+            let separator = if place == 0 || place == zeros.end { "" } else { ":" };
+            write!(f, "{separator}{word:x}")?;
+        }
+    }
+    Ok(())
 }
 
 /// What RFC 5952 section 4.2 writes as `::`: the first of the longest runs of zeros, where it is longer than one.
