@@ -3,11 +3,13 @@
 //!
 //! In the folder are judges of everything that takes bytes from elsewhere. Each takes any bytes and panics where something
 //! is wrong; [`FUZZED`] lists them. `fuzz/` runs each under libFuzzer, `tests/corpus.rs` on what the fuzzer kept.
+//! Judges of firmware's own input, which this crate does not know, are in `fuzz/judges`.
 
 use gradwire::codec::Params;
 
 pub mod codec;
 pub mod conversation;
+pub mod corpus;
 pub mod flows;
 pub mod frames;
 pub mod readers;
@@ -15,7 +17,7 @@ pub mod readers;
 /// A judge of any bytes; it panics where something is wrong.
 pub type Judge = fn(&[u8]);
 
-/// Every fuzz target: its name under `fuzz/`, and what judges its inputs.
+/// Every fuzz target but firmware's: its name under `fuzz/`, and what judges its inputs.
 pub const FUZZED: &[(&str, Judge)] = &[
     ("capture", readers::capture),
     ("clocked", codec::clocked),

@@ -1,0 +1,112 @@
+//! Judges the Linux shim's configuration: any text is refused at a line that it has, or does what its tables say.
+//! The `toml` crate's own tables and the equations of FORMAT.md say what that is.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use gradwire::rules::{Framing, Grid, Rule};
+use gradwire_xdp::config::{Config, ConfigError, METRICS_PORT, Mode};
+use toml::{Table, Value};
+
+/// Any bytes as a configuration file.
+///
+/// # Panics
+/// It is taken and does not do what it says, or is refused without a line and a reason.
+pub(crate) fn judge(data: &[u8]) {
+    let Ok(text) = str::from_utf8(data) else { return };
+    match Config::parse(text, Path::new("fuzz.toml")) {
+        Ok(config) => does_what_it_says(&config, &text.parse().expect("what was taken is TOML")),
+        Err(ConfigError::Refused { line, found, .. }) => {
+            assert!((1..=1 + text.matches('\n').count()).contains(&line), "line {line}: {found}");
+            assert!(!found.is_empty() && !found.contains('\n'), "{found:?}");
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+fn does_what_it_says(config: &Config, file: &Table) {
+    assert_eq!(i64::from(config.rules.mark()), integer(file, "mark", 0x30));
+    let list = config.rules.as_slice();
+    match file.get("rule") {
+        None => assert_eq!(list, [Rule::DEFAULT]),
+        Some(rules) => {
+            let rules = rules.as_array().expect("a list of rules");
+            assert_eq!(list.len(), rules.len());
+            for (rule, table) in list.iter().zip(rules) {
+                is_rule(rule, table.as_table().expect("a rule is a table"));
+            }
+        }
+    }
+    // Every rule has a type of service, and none the mark of compressed frames.
+    let first = |tos: u8| list.iter().position(|rule| (rule.tos ^ tos) & rule.mask == 0);
+    for index in 0..list.len() {
+        assert!((0..=u8::MAX).any(|tos| first(tos) == Some(index)), "rule {index} is never used");
+    }
+    assert!((0..4).all(|ecn| first(config.rules.mark() | ecn).is_none()));
+
+    let none = Table::new();
+    let path = file.get("path").map_or(&none, |path| path.as_table().expect("a table"));
+    let mode = match name(path, "mode", "auto") {
+        "auto" => Mode::Auto,
+        "native" => Mode::Native,
+        "generic" => Mode::Generic,
+        other => panic!("mode {other}"),
+    };
+    assert_eq!(config.mode, mode);
+    assert_eq!(config.zero_copy, path.get("zero-copy").is_none_or(|flag| flag == &Value::Boolean(true)));
+    let number = |name: &str| path.get(name).map(|value| value.as_integer().expect("a number"));
+    assert_eq!(config.threads.map(|threads| i64::from(threads.get())), number("threads"));
+    let busy_poll = number("busy-poll-us").map(|us| Duration::from_micros(us.try_into().expect("some time")));
+    assert_eq!(config.busy_poll, busy_poll);
+    assert_ne!(config.busy_poll, Some(Duration::ZERO));
+
+    let metrics = file.get("metrics").map(|metrics| {
+        let metrics = metrics.as_table().expect("a table");
+        let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let address = metrics.get("address").map_or(loopback, |address| {
+            address.as_str().and_then(|text| text.parse().ok()).expect("an address")
+        });
+        let port = integer(metrics, "port", METRICS_PORT.into());
+        SocketAddr::new(address, port.try_into().expect("a port"))
+    });
+    assert_eq!(config.metrics, metrics);
+}
+
+fn is_rule(rule: &Rule, table: &Table) {
+    assert!(table.contains_key("tos"));
+    assert_eq!(i64::from(rule.tos), integer(table, "tos", -1));
+    assert_eq!(i64::from(rule.mask), integer(table, "mask", 0xfc));
+    assert_eq!(rule.tos & !rule.mask, 0);
+    let b = integer(table, "bound", 10);
+    assert_eq!(i64::from(rule.params.b()), b);
+    // 127 - M of FORMAT.md §3.2.
+    let k = match name(table, "split", "dense") {
+        "dense" => (b - 7).max(0),
+        "paper" => b / 2,
+        other => panic!("split {other}"),
+    };
+    assert_eq!(i64::from(rule.params.k()), k);
+    assert_eq!(i64::from(rule.params.x()), integer(table, "scale", 0));
+    let framing = match name(table, "framing", "routed") {
+        "routed" => Framing::Routed,
+        "in-place" => Framing::InPlace,
+        other => panic!("framing {other}"),
+    };
+    assert_eq!(rule.framing, framing);
+    let grid = match name(table, "grid", "connection") {
+        "connection" => Grid::Connection,
+        "payload" => Grid::Payload,
+        other => panic!("grid {other}"),
+    };
+    assert_eq!(rule.grid, grid);
+    assert_eq!(i64::from(rule.udp_offset), integer(table, "udp-offset", 0));
+}
+
+fn integer(table: &Table, name: &str, default: i64) -> i64 {
+    table.get(name).map_or(default, |value| value.as_integer().expect("a number"))
+}
+
+fn name<'a>(table: &'a Table, name: &str, default: &'a str) -> &'a str {
+    table.get(name).map_or(default, |value| value.as_str().expect("a name"))
+}
