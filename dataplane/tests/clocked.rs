@@ -1,7 +1,7 @@
 //! The clocked model against the definition: the same bytes and the same errors on every payload.
 
 use gradwire::burst::{compression_block, decode_payload, decompression_block, encode_payload};
-use gradwire::codec::{self, Class, Lane, Params, Split, decode_lane, encode_lane};
+use gradwire::codec::{self, Class, Lane, Params, decode_lane, encode_lane};
 use gradwire::error::{DecodeError, EncodeError};
 use proptest::prelude::*;
 
@@ -54,21 +54,6 @@ fn decompression_block_equals_the_definition_on_every_vector() {
                     let value = decompression_block(lane, params);
                     assert_eq!(value, decode_lane(lane, params), "{lane:?} {params:?}");
                 }
-            }
-        }
-    }
-}
-
-#[test]
-#[ignore = "all 2^32 inputs for six parameters, some 100 s in release: cargo test --release -- --ignored"]
-fn lane_blocks_equal_the_definition_on_every_value() {
-    for b in [6, 8, 10] {
-        for split in [Split::Dense, Split::Paper] {
-            let params = Params::new(b, split, 0).unwrap();
-            for value in 0..=u32::MAX {
-                let lane = compression_block(value, params);
-                assert!(lane == encode_lane(value, params), "{value:#010x} {params:?}");
-                assert!(decompression_block(lane, params) == decode_lane(lane, params), "{value:#010x}");
             }
         }
     }

@@ -1,40 +1,15 @@
 //! The laws of the codec (FORMAT.md §3.5), judged in `f64` and on bits.
 
-use std::thread;
-
 use gradwire::codec::{Class, Lane, Params, Split, decode_lane, encode_lane};
 use proptest::prelude::*;
+
+mod common;
+use common::laws::Laws;
 
 fn any_params() -> impl Strategy<Value = Params> {
     (1u8..=14, -80i8..=127)
         .prop_flat_map(|(b, x)| (Just(b), b.saturating_sub(7)..=b, Just(x)))
         .prop_map(|(b, k, x)| Params::from_exponents(b, k, x).unwrap())
-}
-
-fn restored(f: u32, params: Params) -> u32 {
-    decode_lane(encode_lane(f, params), params)
-}
-
-/// `|f - g| < 2^(x-b)` in `f64`, where every `f32` and every difference that matters is exact.
-fn within(f: u32, g: u32, params: Params) -> bool {
-    let bound = 2f64.powi(i32::from(params.x()) - i32::from(params.b()));
-    let (f_value, g_value) = (f64::from(f32::from_bits(f)), f64::from(f32::from_bits(g)));
-    f == g || (f_value - g_value).abs() < bound
-}
-
-/// All laws that one positive value and its predecessor's decoded magnitude can show; returns its own.
-fn hold(f: u32, below: u32, params: Params) -> u32 {
-    let lane = encode_lane(f, params);
-    let g = decode_lane(lane, params);
-    assert!(within(f, g, params), "bound: {f:#010x} -> {g:#010x}, {params:?}");
-    assert_eq!(encode_lane(g, params), lane, "idempotence: {f:#010x}, {params:?}");
-    assert!(g >= below, "monotonicity: {f:#010x}, {params:?}");
-    // Any mix of bits, and so of bytes, then lies between g and f in magnitude.
-    assert_eq!(g & !f, 0, "mixing: {f:#010x} -> {g:#010x}, {params:?}");
-    let negative = restored(f | 1 << 31, params);
-    let expected = if lane.class == Class::Zero { 0 } else { g | 1 << 31 };
-    assert_eq!(negative, expected, "sign symmetry: {f:#010x}, {params:?}");
-    g
 }
 
 proptest! {
@@ -43,8 +18,8 @@ proptest! {
     #[test]
     fn laws_hold_for_any_bits_and_any_parameters(f: u32, step in 0u32..1 << 12, params in any_params()) {
         let f = f & !(1 << 31);
-        let below = restored(f.saturating_sub(step), params);
-        hold(f, below, params);
+        let laws = Laws::of(params);
+        laws.hold(f, laws.restored(f.saturating_sub(step)));
     }
 
     #[test]
@@ -57,14 +32,16 @@ proptest! {
             _ => 255,
         };
         let f = ((exponent << 23) + near) as u32;
-        hold(f, restored(f - 1, params), params);
+        let laws = Laws::of(params);
+        laws.hold(f, laws.restored(f - 1));
     }
 
     #[test]
     fn any_mix_of_bytes_keeps_the_bound(f: u32, params in any_params(), from_decoded: [bool; 4]) {
-        let (raw, decoded) = (f.to_le_bytes(), restored(f, params).to_le_bytes());
+        let laws = Laws::of(params);
+        let (raw, decoded) = (f.to_le_bytes(), laws.restored(f).to_le_bytes());
         let mix: [u8; 4] = core::array::from_fn(|i| if from_decoded[i] { decoded[i] } else { raw[i] });
-        prop_assert!(within(f, u32::from_le_bytes(mix), params));
+        prop_assert!(laws.within(f, u32::from_le_bytes(mix)));
     }
 
     /// FORMAT.md §3.4 in `f64`: what no encoder makes has a value too.
@@ -108,32 +85,4 @@ fn classes_are_ranges_of_magnitude() {
             }
         }
     }
-}
-
-#[test]
-#[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test laws -- --ignored"]
-fn laws_hold_for_every_f32() {
-    let all: Vec<Params> = [6, 8, 10]
-        .into_iter()
-        .flat_map(|b| [Split::Dense, Split::Paper].map(|split| Params::new(b, split, 0).unwrap()))
-        .collect();
-    const SHARE: u32 = 1 << 26;
-    thread::scope(|scope| {
-        let threads = thread::available_parallelism().map_or(1, usize::from);
-        for thread in 0..threads {
-            let all = &all;
-            scope.spawn(move || {
-                let shares = ((1u32 << 31) / SHARE) as usize;
-                for share in (thread..shares).step_by(threads) {
-                    let first = share as u32 * SHARE;
-                    for &params in all {
-                        let mut below = restored(first.saturating_sub(1), params);
-                        for f in first..first + SHARE {
-                            below = hold(f, below, params);
-                        }
-                    }
-                }
-            });
-        }
-    });
 }

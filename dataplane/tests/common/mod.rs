@@ -6,6 +6,7 @@ use etherparse::{SlicedPacket, TransportSlice};
 
 pub mod engines;
 pub mod golden;
+pub mod laws;
 
 /// One frame, in the terms of its headers.
 #[derive(Clone, Debug)]

@@ -1,0 +1,156 @@
+//! All 2^32 values: the laws of the codec, every kernel and the clocked model's lane blocks, with a sample of the parameters
+//! or with all that `exhaustive.csv` records.
+//!
+//! `GRADWIRE_BOUNDS=10,11` runs everything for those bounds; `.ci/exhaustive` does so for all and writes the record.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use gradwire::burst::{compression_block, decompression_block};
+use gradwire::codec::{self, Params, Split, decode_lane, encode_lane, max_encoded_len};
+use gradwire::kernels::Kernel;
+
+mod common;
+use common::laws::Laws;
+
+const BOUNDS: std::ops::RangeInclusive<u8> = Params::MIN_B..=Params::MAX_B;
+/// Both extremes, both sides of their middle, and scales at which small and large values of neural networks lie.
+const SCALES: [i8; 7] = [Params::MIN_SCALE, -24, -1, 0, 1, 63, i8::MAX];
+/// For what compares code with the definition, which knows of the scale only through the exponents of the class borders.
+const FEW_SCALES: [i8; 3] = [Params::MIN_SCALE, 0, i8::MAX];
+
+/// Values are visited in so many blocks.
+const BLOCKS: u32 = 1 << 8;
+const BLOCK: u32 = 1 << 24;
+
+/// Both splits of every bound, with every scale, each once: for some bounds both splits are the same.
+fn parameters(bounds: impl IntoIterator<Item = u8>, scales: &[i8]) -> Vec<Params> {
+    let mut seen = BTreeSet::new();
+    let mut all = Vec::new();
+    for b in bounds {
+        for split in [Split::Dense, Split::Paper] {
+            for x in scales {
+                let params = Params::new(b, split, *x).unwrap();
+                if seen.insert((params.b(), params.k(), params.x())) {
+                    all.push(params);
+                }
+            }
+        }
+    }
+    all
+}
+
+/// What CI can afford, or what was asked for.
+fn asked(scales: &[i8]) -> Vec<Params> {
+    match env::var("GRADWIRE_BOUNDS") {
+        Ok(bounds) => {
+            let bound = |text: &str| text.trim().parse().expect("GRADWIRE_BOUNDS: bounds as 10,11");
+            parameters(bounds.split(',').map(bound), scales)
+        }
+        Err(_) => {
+            [(10, Split::Dense, 0), (8, Split::Paper, 0), (6, Split::Dense, -80), (14, Split::Dense, 127)]
+                .map(|(b, split, x)| Params::new(b, split, x).unwrap())
+                .to_vec()
+        }
+    }
+}
+
+/// Calls `check` for every block with every set of parameters, on all processors; a row of the record for each set.
+fn on_every_value(name: &str, scales: &[i8], check: impl Fn(Params, u32) + Sync) {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    for params in asked(scales) {
+        let (start, next) = (Instant::now(), AtomicU32::new(0));
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    while let block @ 0..BLOCKS = next.fetch_add(1, Ordering::Relaxed) {
+                        check(params, block);
+                    }
+                });
+            }
+        });
+        println!("{}{:.1}", row(name, params), start.elapsed().as_secs_f64());
+    }
+}
+
+/// A row of the record up to its last column, the seconds.
+fn row(name: &str, params: Params) -> String {
+    format!("{name},{},{},{},", params.b(), params.k(), params.x())
+}
+
+#[test]
+#[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test exhaustive -- --ignored --nocapture"]
+fn laws() {
+    // A value and its negative at once.
+    on_every_value("laws", &SCALES, |params, block| {
+        let laws = Laws::of(params);
+        let values = block * (BLOCK / 2)..(block + 1) * (BLOCK / 2);
+        let mut below = laws.restored(values.start.saturating_sub(1));
+        for f in values {
+            below = laws.hold(f, below);
+        }
+    });
+}
+
+#[test]
+#[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test exhaustive -- --ignored --nocapture"]
+fn kernels() {
+    const VALUES: u32 = 1 << 14;
+    let kernels: Vec<Kernel> = Kernel::available().collect();
+    on_every_value("kernels", &FEW_SCALES, |params, block| {
+        let mut values = vec![0; 4 * VALUES as usize];
+        let mut expected = vec![0; max_encoded_len(values.len())];
+        let mut decoded = vec![0; values.len()];
+        let (mut groups, mut restored) = (expected.clone(), decoded.clone());
+        for payload in 0..BLOCK / VALUES {
+            let first = block * BLOCK + payload * VALUES;
+            for (i, value) in (first..=first + (VALUES - 1)).zip(values.as_chunks_mut().0) {
+                // An odd multiplier visits every value, in an order that mixes the exponents of neighbouring lanes.
+                *value = i.wrapping_mul(0x9e37_79b1).to_le_bytes();
+            }
+            let len = codec::encode_payload(&values, &mut expected, params).unwrap();
+            codec::decode_payload(&expected[..len], &mut decoded, params).unwrap();
+            for kernel in &kernels {
+                let name = kernel.name();
+                assert_eq!(kernel.encode(&values, &mut groups, params), Ok(len), "{name} {params:?} {first}");
+                assert!(groups[..len] == expected[..len], "{name} {params:?} {first}");
+                assert_eq!(
+                    kernel.decode(&groups[..len], &mut restored, params),
+                    Ok(len),
+                    "{name} {params:?} {first}"
+                );
+                assert!(restored == decoded, "{name} {params:?} {first}");
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test exhaustive -- --ignored --nocapture"]
+fn lane_blocks() {
+    on_every_value("lane-blocks", &FEW_SCALES, |params, block| {
+        for value in block * BLOCK..=block * BLOCK + (BLOCK - 1) {
+            let lane = compression_block(value, params);
+            assert!(lane == encode_lane(value, params), "{value:#010x} {params:?}");
+            assert!(
+                decompression_block(lane, params) == decode_lane(lane, params),
+                "{value:#010x} {params:?}"
+            );
+        }
+    });
+}
+
+/// A list of parameters that grows leaves the record behind: run `.ci/exhaustive` again.
+#[test]
+fn the_record_has_every_set_of_parameters() {
+    let record = include_str!("exhaustive.csv");
+    for (name, scales) in [("laws", &SCALES[..]), ("kernels", &FEW_SCALES), ("lane-blocks", &FEW_SCALES)] {
+        for params in parameters(BOUNDS, scales) {
+            let row = row(name, params);
+            assert_eq!(record.lines().filter(|line| line.starts_with(&row)).count(), 1, "{row}");
+        }
+    }
+}
