@@ -87,6 +87,17 @@ fn only_what_was_not_sent_before_is_compressed() {
 }
 
 #[test]
+fn a_flow_without_a_start_is_found_again() {
+    let mut table = FlowTable::<1>::new(0);
+    for n in 0..3 {
+        assert_eq!(table.find_or_open(&key(n), Millis(n)).unwrap().phase(), Phase::Opening);
+    }
+    let found: Vec<_> = table.iter().map(|(key, _)| *key).collect();
+    assert_eq!(found, [key(0), key(1), key(2)]);
+    assert!(table.find(&key(2)).is_some() && table.find(&key(3)).is_none());
+}
+
+#[test]
 fn sequence_numbers_wrap() {
     let mut table = FlowTable::<1>::new(0);
     let start = 0u32.wrapping_sub(10 * MSS);

@@ -8,7 +8,7 @@ use common::{ACK, IpSpec, SYN, Spec, TransportSpec, gradient, le_bytes};
 use gradwire::engine::{Egress, Ingress, Millis};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule, Rules};
-use gradwire::verdict::{DropReason, PassReason, Verdict};
+use gradwire::verdict::{Change, Counters, DropReason, PassReason, Verdict};
 
 const NOW: Millis = Millis(5);
 const ORIGIN: u32 = 0xffff_fff0; // wraps within the first segment
@@ -303,4 +303,35 @@ fn names_are_unique() {
     assert_eq!(names.len(), PassReason::ALL.len());
     let names: BTreeSet<_> = DropReason::ALL.iter().map(|reason| reason.name()).collect();
     assert_eq!(names.len(), DropReason::ALL.len());
+}
+
+#[test]
+fn counters_say_what_happened_and_nothing_else() {
+    let mut egress = Egress::<1>::new(rules(Rule::DEFAULT), Kernel::detect(), 7);
+    let mut ingress = Ingress::new(rules(Rule::DEFAULT), Kernel::detect(), 1500);
+    let counts = |counters: &Counters| {
+        let changed = Change::ALL.iter().map(|change| (change.name(), counters.changed(*change)));
+        let passed = PassReason::ALL.iter().map(|reason| (reason.name(), counters.passed(*reason)));
+        let dropped = DropReason::ALL.iter().map(|reason| (reason.name(), counters.dropped(*reason)));
+        changed.chain(passed).chain(dropped).filter(|(_, count)| *count > 0).collect::<Vec<_>>()
+    };
+    assert_eq!((counts(egress.counters()), egress.counters().changed_bytes()), (vec![], (0, 0)));
+
+    let frame = segment().bytes();
+    let (mut wire, mut host) = ([0; 2048], [0; 2048]);
+    let _ = egress.process(&segment().syn(ORIGIN).bytes(), &mut wire, NOW);
+    let Verdict::Changed { len, .. } = egress.process(&frame, &mut wire, NOW) else {
+        panic!("not compressed")
+    };
+    let expected = vec![(Change::Compressed.name(), 1), (PassReason::TcpFlags.name(), 1)];
+    assert_eq!(counts(egress.counters()), expected);
+    assert_eq!(egress.counters().changed_bytes(), (frame.len() as u64, len as u64));
+
+    for _ in 0..2 {
+        assert!(matches!(ingress.process(&wire[..len], &mut host), Verdict::Changed { .. }));
+    }
+    wire[len - 1] ^= 1;
+    let Verdict::Dropped(reason) = ingress.process(&wire[..len], &mut host) else { panic!("not dropped") };
+    assert_eq!(counts(ingress.counters()), vec![(Change::Restored.name(), 2), (reason.name(), 1)]);
+    assert_eq!(ingress.counters().changed_bytes(), (2 * len as u64, 2 * frame.len() as u64));
 }

@@ -1,0 +1,56 @@
+//! Errors say what was found and what was expected.
+
+use gradwire::error::{DecodeError, EncodeError, FrameError, ParamsError, RulesError, SegmentError};
+
+#[test]
+fn errors_say_what_was_found_and_what_would_be_right() {
+    let messages = [
+        (ParamsError::Bound { got: 15 }.to_string(), "bound exponent 15, expected 1 to 14"),
+        (
+            ParamsError::ByteOffset { got: 1, b: 10 }.to_string(),
+            "byte offset 1 with bound exponent 10, expected 3 to 10",
+        ),
+        (ParamsError::Scale { got: -81 }.to_string(), "scale exponent -81, expected -80 to 127"),
+        (EncodeError::Unaligned { len: 5 }.to_string(), "5 bytes of values, expected a multiple of 4"),
+        (EncodeError::NoRoom { have: 9 }.to_string(), "the groups do not fit into 9 bytes"),
+        (
+            DecodeError::Unaligned { len: 5 }.to_string(),
+            "room for 5 bytes of values, expected a multiple of 4",
+        ),
+        (
+            DecodeError::Truncated { at: 2, need: 34, have: 33 }.to_string(),
+            "group at byte 2: expected 34 bytes, found 33",
+        ),
+        (
+            DecodeError::AbsentLane { at: 2, tags: 0x40, lanes: 3 }.to_string(),
+            "group at byte 2: tag vector 0x0040, expected tag 0 in every lane from 3 on",
+        ),
+        (
+            FrameError::Groups(DecodeError::Unaligned { len: 5 }).to_string(),
+            "room for 5 bytes of values, expected a multiple of 4",
+        ),
+        (FrameError::NoRoom { have: 9 }.to_string(), "the frame does not fit into 9 bytes"),
+        (
+            SegmentError::Truncated { need: 8, have: 7 }.to_string(),
+            "segment header: expected 8 bytes, found 7",
+        ),
+        (SegmentError::Version { got: 2 }.to_string(), "segment version 2, expected 1"),
+        (SegmentError::Codec { got: 2 }.to_string(), "codec 2, expected 1"),
+        (SegmentError::Reserved { got: 2 }.to_string(), "ToS and flags 0x02, expected bit 1 to be 0"),
+        (
+            SegmentError::Params(ParamsError::Bound { got: 0 }).to_string(),
+            "bound exponent 0, expected 1 to 14",
+        ),
+        (
+            SegmentError::NoValue { raw_len: 3, head_len: 2 }.to_string(),
+            "payload of 3 bytes, expected at least 2 and 4",
+        ),
+        (RulesError::TooMany { got: 17 }.to_string(), "17 rules, expected at most 16"),
+        (RulesError::TosOutsideMask { index: 1 }.to_string(), "rule 1: tos has bits outside its mask"),
+        (RulesError::MatchesMark { index: 1, mark: 0x30 }.to_string(), "rule 1: matches the mark 0x30"),
+        (RulesError::Hidden { index: 1 }.to_string(), "rule 1: earlier rules match all of it"),
+    ];
+    for (message, expected) in messages {
+        assert_eq!(message, expected);
+    }
+}
