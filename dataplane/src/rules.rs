@@ -29,6 +29,26 @@ pub enum Framing {
     Routed,
 }
 
+impl Framing {
+    /// Both of them.
+    pub const ALL: [Self; 2] = [Self::InPlace, Self::Routed];
+
+    /// Its name in options, configuration files and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::InPlace => "in-place",
+            Self::Routed => "routed",
+        }
+    }
+
+    /// The framing of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|framing| framing.name() == name)
+    }
+}
+
 /// How the start of a TCP stream's values is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -40,6 +60,26 @@ pub enum Grid {
     /// Every segment's payload starts with a value, whatever its sequence number: for senders that
     /// never let TCP cut a value.
     Payload,
+}
+
+impl Grid {
+    /// Both of them.
+    pub const ALL: [Self; 2] = [Self::Connection, Self::Payload];
+
+    /// Its name in options, configuration files and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connection => "connection",
+            Self::Payload => "payload",
+        }
+    }
+
+    /// The grid of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|grid| grid.name() == name)
+    }
 }
 
 /// One rule: frames whose type of service equals `tos` under `mask` get this treatment.

@@ -1,6 +1,8 @@
-//! Errors say what was found and what was expected.
+//! What people read: names, and errors that say what was found and what was expected.
 
+use gradwire::codec::Split;
 use gradwire::error::{DecodeError, EncodeError, FrameError, ParamsError, RulesError, SegmentError};
+use gradwire::rules::{Framing, Grid};
 
 #[test]
 fn errors_say_what_was_found_and_what_would_be_right() {
@@ -53,4 +55,18 @@ fn errors_say_what_was_found_and_what_would_be_right() {
     for (message, expected) in messages {
         assert_eq!(message, expected);
     }
+}
+
+#[test]
+fn names_are_those_of_options_and_files() {
+    assert_eq!(Framing::ALL.map(Framing::name), ["in-place", "routed"]);
+    assert_eq!(Grid::ALL.map(Grid::name), ["connection", "payload"]);
+    assert_eq!(Split::ALL.map(Split::name), ["dense", "paper"]);
+    assert!(Framing::ALL.iter().all(|framing| Framing::from_name(framing.name()) == Some(*framing)));
+    assert!(Grid::ALL.iter().all(|grid| Grid::from_name(grid.name()) == Some(*grid)));
+    assert!(Split::ALL.iter().all(|split| Split::from_name(split.name()) == Some(*split)));
+    assert_eq!(
+        (Framing::from_name("Routed"), Grid::from_name(""), Split::from_name("half")),
+        (None, None, None)
+    );
 }

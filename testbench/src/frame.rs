@@ -123,6 +123,21 @@ pub fn is_cut_short(frame: &[u8]) -> bool {
     matches!(error.layer, Layer::Ipv4Packet | Layer::Ipv6Packet)
 }
 
+/// The type of service (IPv6: traffic class) behind at most two VLAN tags, where the IP header is whole. By the bytes
+/// themselves: `etherparse` refuses packets for what follows.
+#[must_use]
+pub fn type_of_service(frame: &[u8]) -> Option<u8> {
+    let mut at = 12;
+    while at < 20 && matches!(frame.get(at..at + 2), Some([0x81, 0x00] | [0x88, 0xa8])) {
+        at += 4;
+    }
+    match frame.get(at..)? {
+        [0x08, 0x00, 0x40..=0x4f, tos, rest @ ..] if rest.len() >= 18 => Some(*tos),
+        [0x86, 0xdd, high @ 0x60..=0x6f, low, rest @ ..] if rest.len() >= 38 => Some(high << 4 | low >> 4),
+        _ => None,
+    }
+}
+
 fn segment(
     frame: &[u8],
     transport: &TransportSlice<'_>,
@@ -231,7 +246,7 @@ fn offset_in(frame: &[u8], part: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use etherparse::PacketBuilder;
+    use etherparse::{IpHeaders, IpNumber, Ipv4Header, Ipv6Header, PacketBuilder};
 
     #[test]
     fn finds_payload_flow_and_checksums() {
@@ -271,6 +286,35 @@ mod tests {
         assert_eq!(segment.checksum, Checksum::Valid);
         frame[segment.checksum_at].fill(0);
         assert_eq!(View::of(&frame).unwrap().segment.unwrap().checksum, Checksum::Absent);
+    }
+
+    #[test]
+    fn the_type_of_service_is_etherparses() {
+        let builders = [
+            PacketBuilder::ethernet2([2; 6], [4; 6]).ip(IpHeaders::Ipv4(
+                Ipv4Header {
+                    dscp: 10.try_into().unwrap(),
+                    ecn: 1.try_into().unwrap(),
+                    ..Ipv4Header::new(0, 64, IpNumber::UDP, [1; 4], [2; 4]).unwrap()
+                },
+                Default::default(),
+            )),
+            PacketBuilder::ethernet2([2; 6], [4; 6])
+                .double_vlan(1.try_into().unwrap(), 2.try_into().unwrap())
+                .ip(IpHeaders::Ipv6(
+                    Ipv6Header { traffic_class: 0x29, ..Ipv6Header::default() },
+                    Default::default(),
+                )),
+        ];
+        for builder in builders {
+            let mut frame = Vec::new();
+            builder.udp(1, 2).write(&mut frame, &[0; 8]).unwrap();
+            assert_eq!(type_of_service(&frame), Some(0x29));
+            assert_eq!(View::of(&frame).unwrap().tos, 0x29);
+            for len in 0..frame.len() - 16 {
+                assert_eq!(type_of_service(&frame[..len]), None, "{len} bytes");
+            }
+        }
     }
 
     #[test]

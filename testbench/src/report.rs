@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use gradwire::codec::{Params, Split};
-use gradwire::rules::{Framing, Rule};
+use gradwire::rules::Rule;
 
 use crate::check::{Measured, Shares};
 use crate::judge::Report;
@@ -108,13 +108,9 @@ pub fn measured(out: &mut impl Write, rows: &[Measured]) -> io::Result<()> {
 /// # Errors
 /// Those of `out`.
 pub fn replayed(out: &mut impl Write, name: &str, rule: &Rule, report: &Report) -> io::Result<()> {
-    let framing = framing_name(rule.framing);
-    writeln!(
-        out,
-        "{name}, {framing} framing, bound {}, {} split",
-        bound_name(rule.params),
-        split_name(rule.params)
-    )?;
+    let framing = rule.framing.name();
+    let split = rule.params.split().map_or("unnamed", Split::name);
+    writeln!(out, "{name}, {framing} framing, bound {}, {split} split", bound_name(rule.params))?;
     for (kind, outcomes) in &report.kinds {
         let frames: u64 = outcomes.values().sum();
         let mut outcomes: Vec<_> = outcomes.iter().collect();
@@ -154,23 +150,6 @@ pub fn conclusion(out: &mut impl Write, ok: bool, of_what: &str) -> io::Result<(
 #[must_use]
 pub fn bound_name(params: Params) -> String {
     format!("2^{}", i16::from(params.x()) - i16::from(params.b()))
-}
-
-/// The name of a framing, as options have it.
-#[must_use]
-pub const fn framing_name(framing: Framing) -> &'static str {
-    match framing {
-        Framing::InPlace => "in-place",
-        Framing::Routed => "routed",
-    }
-}
-
-/// The name of the split of `params`; the two are the same at some bounds, and then it is dense.
-fn split_name(params: Params) -> &'static str {
-    match Params::new(params.b(), Split::Dense, params.x()) {
-        Ok(dense) if dense == params => "dense",
-        _ => "paper",
-    }
 }
 
 /// An error as a part of the bound, cut after four digits: only what reaches the bound shows as 1.

@@ -15,6 +15,26 @@ pub enum Split {
     Paper,
 }
 
+impl Split {
+    /// Both of them.
+    pub const ALL: [Self; 2] = [Self::Dense, Self::Paper];
+
+    /// Its name in options, configuration files and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dense => "dense",
+            Self::Paper => "paper",
+        }
+    }
+
+    /// The split of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|split| split.name() == name)
+    }
+}
+
 /// Bound, split and scale of the codec; only valid combinations exist.
 ///
 /// The codec keeps `|f - f'| < 2^(x-b)` for every `f32` (FORMAT.md §3).
@@ -87,6 +107,12 @@ impl Params {
         self.k
     }
 
+    /// The split that has this byte offset: dense where both have it, none where neither has.
+    #[must_use]
+    pub fn split(self) -> Option<Split> {
+        Split::ALL.into_iter().find(|split| Self::new(self.b, *split, self.x) == Ok(self))
+    }
+
     /// The scale exponent `x`.
     #[must_use]
     pub const fn x(self) -> i8 {
@@ -146,6 +172,21 @@ mod tests {
             assert_eq!(127 - i32::from(paper.k()), e + half_way);
         }
         assert_eq!(Params::new(10, Split::Dense, 0), Ok(Params::DEFAULT));
+    }
+
+    #[test]
+    fn a_byte_offset_tells_its_split() {
+        for b in 1..=14u8 {
+            for k in b.saturating_sub(7)..=b {
+                let split = Params::from_exponents(b, k, -3).unwrap().split();
+                let expected = match k {
+                    _ if k == b.saturating_sub(7) => Some(Split::Dense),
+                    _ if k == b / 2 => Some(Split::Paper),
+                    _ => None,
+                };
+                assert_eq!(split, expected, "{b} {k}");
+            }
+        }
     }
 
     #[test]

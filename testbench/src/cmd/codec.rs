@@ -61,8 +61,8 @@ pub(crate) fn scale(text: &str) -> Result<i8, String> {
 }
 
 fn split() -> impl TypedValueParser<Value = Split> {
-    PossibleValuesParser::new(["dense", "paper"])
-        .map(|name| if name == "paper" { Split::Paper } else { Split::Dense })
+    PossibleValuesParser::new(Split::ALL.map(Split::name))
+        .try_map(|name| Split::from_name(&name).ok_or("no split"))
 }
 
 /// Reads until `buffer` is full or `input` ends; how many bytes that gave.

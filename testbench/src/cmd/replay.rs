@@ -179,13 +179,13 @@ fn byte(text: &str) -> Result<u8, String> {
 }
 
 fn framing() -> impl TypedValueParser<Value = Framing> {
-    PossibleValuesParser::new(["in-place", "routed"])
-        .map(|name| if name == "in-place" { Framing::InPlace } else { Framing::Routed })
+    PossibleValuesParser::new(Framing::ALL.map(Framing::name))
+        .try_map(|name| Framing::from_name(&name).ok_or("no framing"))
 }
 
 fn grid() -> impl TypedValueParser<Value = Grid> {
-    PossibleValuesParser::new(["connection", "payload"])
-        .map(|name| if name == "payload" { Grid::Payload } else { Grid::Connection })
+    PossibleValuesParser::new(Grid::ALL.map(Grid::name))
+        .try_map(|name| Grid::from_name(&name).ok_or("no grid"))
 }
 
 // The texts of the options' defaults are those of the dataplane.

@@ -1,7 +1,6 @@
 //! Judges the codec: its laws in `f64`, and that every implementation of it agrees with the definition.
 
 use arbitrary::Unstructured;
-use etherparse::{LaxNetSlice, LaxSlicedPacket};
 use gradwire::burst;
 use gradwire::burst::Layout;
 use gradwire::codec::{self, Class, Params, Split, decode_lane, encode_lane, max_encoded_len};
@@ -10,6 +9,7 @@ use gradwire::kernels::Kernel;
 use gradwire::rules::Rule;
 
 use super::{bound, error};
+use crate::frame::type_of_service;
 
 /// The laws of FORMAT.md section 3.5 for one `f32`; what it decodes to.
 ///
@@ -132,24 +132,6 @@ pub fn clocked(data: &[u8]) {
     // Any frame may arrive.
     if let Ok(run) = burst::decode_frame(frame, layout, &mut vec![0; room], &rule) {
         assert!(run.len <= room);
-    }
-}
-
-/// By `etherparse`; `None` where the IP header is not whole, or something that only one of the two steps over.
-fn type_of_service(frame: &[u8]) -> Option<u8> {
-    const DOUBLE_TAGGED: [u8; 2] = [0x91, 0x00];
-    if [12, 16].iter().any(|at| frame.get(*at..at + 2) == Some(&DOUBLE_TAGGED)) {
-        return None;
-    }
-    let packet = LaxSlicedPacket::from_ethernet(frame).ok().filter(|packet| packet.link_exts.len() <= 2)?;
-    let ethertype_at = 12 + 4 * packet.link_exts.len();
-    // `etherparse` believes the version in the header, the model the EtherType.
-    match (packet.net?, &frame[ethertype_at..ethertype_at + 2]) {
-        (LaxNetSlice::Ipv4(ip), [0x08, 0x00]) => {
-            Some(ip.header().dcp().value() << 2 | ip.header().ecn().value())
-        }
-        (LaxNetSlice::Ipv6(ip), [0x86, 0xdd]) => Some(ip.header().traffic_class()),
-        _ => None,
     }
 }
 

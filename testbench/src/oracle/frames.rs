@@ -12,7 +12,9 @@ use gradwire::verdict::{Change, Counters, DropReason, PassReason, Verdict};
 use gradwire::wire::frame::{self as parser, Network};
 
 use super::Tally;
-use crate::frame::{Checksum, Segment, Transport, View, add_ones_complement, is_cut_short, repair_checksums};
+use crate::frame::{
+    Checksum, Segment, Transport, View, add_ones_complement, is_cut_short, repair_checksums, type_of_service,
+};
 use crate::replay::MIN_FRAME_LEN;
 
 /// FORMAT.md section 5.3.
@@ -202,7 +204,7 @@ fn remarked(rule: &Rule, sent: &[u8], out: &[u8]) {
 
 /// Whether the type of service is the mark, in a frame whose rest may be anything.
 fn is_marked(frame: &[u8]) -> bool {
-    Network::parse(frame).is_ok_and(|network| network.tos() & !ECN == DEFAULT_MARK)
+    type_of_service(frame).is_some_and(|tos| tos & !ECN == DEFAULT_MARK)
 }
 
 /// A frame that egress compressed: what the wire has, decoded by the codec's definition, is within the bound.

@@ -14,9 +14,8 @@ pub mod serial;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use gradwire::codec::{Params, Split};
 use gradwire::forward::Port;
-use gradwire::rules::{Framing, Grid, Rule};
+use gradwire::rules::Rule;
 
 use crate::capture::Capture;
 use crate::error::Error;
@@ -35,17 +34,8 @@ const LOST: Duration = Duration::from_secs(2);
 pub fn rule_command(rule: &Rule) -> Result<String, Error> {
     let Rule { tos, mask, params, framing, grid, udp_offset } = *rule;
     let (bound, scale) = (params.b(), params.x());
-    let split = [("dense", Split::Dense), ("paper", Split::Paper)].into_iter();
-    let mut named = split.filter(|(_, split)| Params::new(bound, *split, scale) == Ok(params));
-    let (split, _) = named.next().ok_or_else(|| Error::Usage("a split that has no name".into()))?;
-    let framing = match framing {
-        Framing::InPlace => "in-place",
-        Framing::Routed => "routed",
-    };
-    let grid = match grid {
-        Grid::Connection => "connection",
-        Grid::Payload => "payload",
-    };
+    let split = params.split().ok_or_else(|| Error::Usage("a split that has no name".into()))?.name();
+    let (framing, grid) = (framing.name(), grid.name());
     Ok(format!(
         "rule add tos={tos} mask={mask} bound={bound} split={split} scale={scale} framing={framing} grid={grid} udp-offset={udp_offset}"
     ))

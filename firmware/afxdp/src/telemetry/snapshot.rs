@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use gradwire::flow::Phase;
 use gradwire::flow::trust::TrustState;
 use gradwire::forward::Losses;
-use gradwire::rules::{Framing, Grid, Rule};
+use gradwire::rules::Rule;
 use gradwire::verdict::{Change, Counters, DropReason, PassReason, Traffic};
 use serde::{Deserialize, Serialize};
 
@@ -97,21 +97,13 @@ pub struct RuleStatus {
 
 impl RuleStatus {
     pub(super) fn new(rule: &Rule, traffic: Traffic) -> Self {
-        let framing = match rule.framing {
-            Framing::Routed => "routed",
-            Framing::InPlace => "in-place",
-        };
-        let grid = match rule.grid {
-            Grid::Connection => "connection",
-            Grid::Payload => "payload",
-        };
         Self {
             tos: rule.tos,
             mask: rule.mask,
             bound: rule.params.b(),
             scale: rule.params.x(),
-            framing: framing.to_owned(),
-            grid: grid.to_owned(),
+            framing: rule.framing.name().to_owned(),
+            grid: rule.grid.name().to_owned(),
             udp_offset: rule.udp_offset,
             traffic,
         }

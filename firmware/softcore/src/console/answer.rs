@@ -2,11 +2,11 @@
 
 use core::fmt::Write;
 
-use gradwire::codec::{Params, Split};
+use gradwire::codec::Split;
 use gradwire::flow::Phase;
 use gradwire::flow::trust::TrustState;
 use gradwire::forward::{Forwarder, Port};
-use gradwire::rules::{Framing, Grid, Rule};
+use gradwire::rules::Rule;
 use gradwire::verdict::{Change, Counters, DropReason, PassReason};
 use heapless::String;
 
@@ -57,19 +57,9 @@ fn rule_line(at: usize, forwarder: &Forwarder<SETS>) -> Line {
     let Some(Rule { tos, mask, params, framing, grid, udp_offset }) = rules.as_slice().get(at) else {
         return Line::End;
     };
-    let (b, k, x) = (params.b(), params.k(), params.x());
-    let split = match Params::new(b, Split::Dense, x) {
-        Ok(dense) if dense.k() == k => "dense",
-        _ => "paper",
-    };
-    let framing = match framing {
-        Framing::InPlace => "in-place",
-        Framing::Routed => "routed",
-    };
-    let grid = match grid {
-        Grid::Connection => "connection",
-        Grid::Payload => "payload",
-    };
+    let (b, x) = (params.b(), params.x());
+    let split = params.split().map_or("unnamed", Split::name);
+    let (framing, grid) = (framing.name(), grid.name());
     said(format_args!(
         "rule {at} tos={tos:#04x} mask={mask:#04x} bound={b} split={split} scale={x} framing={framing} grid={grid} udp-offset={udp_offset}"
     ))

@@ -130,26 +130,13 @@ fn rule<'a>(settings: impl Iterator<Item = &'a str>) -> Result<Rule, Problem<'a>
                 scale = value.parse().map_err(|_| Problem::Value(value, "a number from -128 to 127"))?;
             }
             "udp-offset" => rule.udp_offset = byte(value)?,
-            "split" => {
-                split = match value {
-                    "dense" => Split::Dense,
-                    "paper" => Split::Paper,
-                    _ => return Err(Problem::Value(value, "dense or paper")),
-                }
-            }
+            "split" => split = Split::from_name(value).ok_or(Problem::Value(value, "dense or paper"))?,
             "framing" => {
-                rule.framing = match value {
-                    "routed" => Framing::Routed,
-                    "in-place" => Framing::InPlace,
-                    _ => return Err(Problem::Value(value, "routed or in-place")),
-                }
+                rule.framing =
+                    Framing::from_name(value).ok_or(Problem::Value(value, "routed or in-place"))?;
             }
             "grid" => {
-                rule.grid = match value {
-                    "connection" => Grid::Connection,
-                    "payload" => Grid::Payload,
-                    _ => return Err(Problem::Value(value, "connection or payload")),
-                }
+                rule.grid = Grid::from_name(value).ok_or(Problem::Value(value, "connection or payload"))?
             }
             other => return Err(Problem::Setting(other)),
         }
