@@ -214,6 +214,20 @@ fn a_probe_is_one_sample_and_ends_in_trust() {
     assert_eq!(send(&mut table, seq, BYPASS_MS + EPOCH_MS + BYPASS_MS), Ok(()));
 }
 
+#[test]
+fn a_probe_of_few_segments_proves_nothing() {
+    let mut table = open();
+    let mut seq = refuse(&mut table, 1, 20, 0);
+    for round in 0..3 {
+        for segment in 0..5 {
+            let now = BYPASS_MS + round * EPOCH_MS;
+            assert_eq!(send(&mut table, seq + segment * MSS, now), Ok(()), "round {round}");
+        }
+        assert_eq!(trust(&mut table), TrustState::Probing, "round {round}");
+        seq += SAMPLE_LEN;
+    }
+}
+
 /// Three quarters of all segments lost, some of them again and again: no peer that restores nothing.
 #[test]
 fn heavy_loss_is_not_a_refusal() {

@@ -53,6 +53,38 @@ fn an_ipv4_packet_may_be_its_header_alone() {
 }
 
 #[test]
+fn a_syn_is_told_by_its_flags() {
+    for ip in [IpSpec::V4 { option_words: 0 }, IpSpec::V6 { extensions: vec![] }] {
+        for (flags, may_be) in [(SYN, true), (SYN | ACK, true), (ACK, false), (!SYN, false)] {
+            let frame = Spec { ip: ip.clone(), ..Spec::tcp(1, flags, &[]) }.bytes();
+            assert_eq!(Network::parse(&frame).unwrap().may_be_syn(), may_be, "{flags:#04x}");
+        }
+        // The byte where flags would be is the payload's.
+        let udp = Spec { ip, ..Spec::udp(&[SYN; 8]) }.bytes();
+        assert!(!Network::parse(&udp).unwrap().may_be_syn());
+    }
+    let with_options = Spec { ip: IpSpec::V4 { option_words: 1 }, ..Spec::tcp(1, ACK, &[]) }.bytes();
+    assert!(Network::parse(&with_options).unwrap().may_be_syn(), "only the packet tells");
+}
+
+#[test]
+fn a_key_has_both_vlans() {
+    let vlans = |vlans: &[(u16, u16)]| {
+        let frame = Spec { vlans: vlans.to_vec(), ..Spec::tcp(1, ACK, &[]) }.bytes();
+        Network::parse(&frame).and_then(|network| network.packet()).unwrap().flow_key()
+    };
+    for (tags, expected, shown) in [
+        (vec![], [0, 0], ""),
+        (vec![(0x8100, 0xe005)], [0, 5], " vlan 5"),
+        (vec![(0x88a8, 0xfffe), (0x8100, 0x0801)], [0xffe, 0x801], " vlan 4094 vlan 2049"),
+    ] {
+        let key = vlans(&tags);
+        assert_eq!(key.vlans(), expected);
+        assert_eq!(key.to_string(), format!("10.40.0.1:40000 > 10.40.0.2:5400{shown}"));
+    }
+}
+
+#[test]
 fn a_syn_behind_extension_headers_may_be_one() {
     for (number, may_be) in [(0, true), (43, true), (60, true), (44, false), (50, false)] {
         let ip = IpSpec::V6 { extensions: vec![(number, 0)] };

@@ -334,4 +334,11 @@ fn counters_say_what_happened_and_nothing_else() {
     let Verdict::Dropped(reason) = ingress.process(&wire[..len], &mut host) else { panic!("not dropped") };
     assert_eq!(counts(ingress.counters()), vec![(Change::Restored.name(), 2), (reason.name(), 1)]);
     assert_eq!(ingress.counters().changed_bytes(), (2 * len as u64, 2 * frame.len() as u64));
+
+    assert_eq!((egress.traffic(0).frames, egress.flows().iter().count()), (2, 1));
+    egress.reset(8);
+    ingress.reset();
+    assert_eq!((counts(egress.counters()), egress.counters().changed_bytes()), (vec![], (0, 0)));
+    assert_eq!((egress.traffic(0).frames, egress.flows().iter().count()), (0, 0));
+    assert_eq!((counts(ingress.counters()), ingress.counters().changed_bytes()), (vec![], (0, 0)));
 }
