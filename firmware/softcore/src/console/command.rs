@@ -136,7 +136,7 @@ fn rule<'a>(settings: impl Iterator<Item = &'a str>) -> Result<Rule, Problem<'a>
                     Framing::from_name(value).ok_or(Problem::Value(value, "routed or in-place"))?;
             }
             "grid" => {
-                rule.grid = Grid::from_name(value).ok_or(Problem::Value(value, "connection or payload"))?
+                rule.grid = Grid::from_name(value).ok_or(Problem::Value(value, "connection or payload"))?;
             }
             other => return Err(Problem::Setting(other)),
         }
