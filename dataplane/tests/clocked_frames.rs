@@ -193,6 +193,20 @@ fn frames() -> impl Strategy<Value = Vec<(Layout, Vec<u8>)>> {
     prop::collection::vec(frame, 1..5)
 }
 
+#[test]
+fn what_was_taken_and_has_not_left_is_inside() {
+    let layout = Layout { bypass: 0, values: 16 };
+    let [first, last] = [Beat::new(&[0xff; 32], false), Beat::new(&[0xff; 32], true)];
+    let mut compressor = Compressor::new(Params::DEFAULT);
+    assert!(compressor.is_idle());
+    assert!(compressor.clock(Some(&first), layout, true).taken);
+    assert!(!compressor.is_idle());
+    assert!(compressor.clock(Some(&last), layout, true).taken);
+    while !compressor.is_idle() {
+        let _ = compressor.clock(None, layout, true);
+    }
+}
+
 proptest! {
     #![proptest_config(clocked_inputs::config())]
 

@@ -214,17 +214,18 @@ fn a_probe_is_one_sample_and_ends_in_trust() {
     assert_eq!(send(&mut table, seq, BYPASS_MS + EPOCH_MS + BYPASS_MS), Ok(()));
 }
 
+/// Twelve units that were sent compressed, and none of them again, are worth an epoch's judgement; eleven are not.
 #[test]
 fn a_probe_of_few_segments_proves_nothing() {
-    let mut table = open();
-    let mut seq = refuse(&mut table, 1, 20, 0);
-    for round in 0..3 {
-        for segment in 0..5 {
-            let now = BYPASS_MS + round * EPOCH_MS;
-            assert_eq!(send(&mut table, seq + segment * MSS, now), Ok(()), "round {round}");
+    for (segments, judged) in [(11, TrustState::Probing), (12, TrustState::Trusted)] {
+        let mut table = open();
+        let seq = refuse(&mut table, 1, 20, 0);
+        for segment in 0..segments {
+            assert_eq!(send(&mut table, seq + segment * UNIT, BYPASS_MS), Ok(()));
         }
-        assert_eq!(trust(&mut table), TrustState::Probing, "round {round}");
-        seq += SAMPLE_LEN;
+        assert_eq!(trust(&mut table), TrustState::Probing);
+        assert_eq!(send(&mut table, seq + SAMPLE_LEN, BYPASS_MS + EPOCH_MS), Ok(()));
+        assert_eq!(trust(&mut table), judged, "{segments} segments");
     }
 }
 

@@ -96,6 +96,35 @@ proptest! {
     }
 }
 
+/// Judged by the standard library, which asks the processor itself.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn every_kernel_that_the_processor_runs_is_there() {
+    let has = |name: &str| Kernel::available().any(|kernel| kernel.name() == name);
+    let avx2 = is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("bmi2")
+        && is_x86_feature_detected!("popcnt");
+    let avx512 = avx2
+        && is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512vbmi")
+        && is_x86_feature_detected!("avx512vbmi2");
+    assert_eq!((has("avx2"), has("avx512")), (avx2, avx512));
+    assert!(has("portable") && has("scalar32"));
+}
+
+/// FORMAT.md §4: a tag vector and up to 32 bytes.
+#[test]
+fn the_shortest_and_the_longest_group() {
+    let mut groups = [0; 64];
+    assert_eq!(codec::encode_payload(&[0; 32], &mut groups, Params::DEFAULT), Ok(2));
+    assert_eq!(codec::encode_payload(&[0xff; 32], &mut groups, Params::DEFAULT), Ok(34));
+    assert_eq!((codec::MAX_GROUP_LEN, max_encoded_len(32), max_encoded_len(36)), (34, 34, 40));
+}
+
 #[test]
 fn on_every_length_and_every_truncation() {
     let params = Params::DEFAULT;

@@ -116,6 +116,21 @@ mod tests {
         assert_eq!(update(0xdd2f, 0x5555, 0x3285), 0x0000);
     }
 
+    /// Around every carry of the folds.
+    #[test]
+    fn a_wide_sum_folds_to_the_same_remainder() {
+        let near = |bits: u64| [bits.wrapping_sub(1), bits, bits.wrapping_add(1)];
+        for high in [0, 1, 0xffff, 0x1_0000, 0xffff_fffe, 0xffff_ffff] {
+            for low in [0, 0x1_0000, 0xffff_0000, 0xffff_ffff, 0x1234_5678] {
+                for sum in near(high << 32 | low) {
+                    let folded = Sum::from_le_words(sum).value().swap_bytes();
+                    assert_eq!(u64::from(folded) % 65535, sum % 65535, "{sum:#x}");
+                    assert_eq!(folded == 0, sum == 0, "{sum:#x}");
+                }
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn sum_is_the_sum_modulo_65535(bytes in proptest::collection::vec(any::<u8>(), 0..4000)) {
