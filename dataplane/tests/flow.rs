@@ -95,6 +95,11 @@ fn a_flow_without_a_start_is_found_again() {
     let found: Vec<_> = table.iter().map(|(key, _)| *key).collect();
     assert_eq!(found, [key(0), key(1), key(2)]);
     assert!(table.find(&key(2)).is_some() && table.find(&key(3)).is_none());
+    // They are tagged, so they keep their places for a while.
+    for n in 3..WAYS as u64 {
+        assert!(table.find_or_open(&key(n), Millis(n)).is_ok());
+    }
+    assert_eq!(table.find_or_open(&key(100), Millis(OPENING_MS - 1)).err(), Some(PassReason::TableFull));
 }
 
 #[test]
