@@ -9,7 +9,7 @@ use gradwire::engine::Millis;
 use gradwire::forward::{Buffer, Device, Forwarder, Losses, Port};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Rule, Rules};
-use gradwire::verdict::{Change, DropReason, PassReason};
+use gradwire::verdict::{Change, Counters, DropReason, PassReason};
 use gradwire::wire::rewrite::complete_checksum;
 
 const MTU: u16 = 1500;
@@ -191,6 +191,10 @@ fn what_a_full_queue_refuses_is_counted_and_its_buffer_is_free_again() {
     assert_eq!(forwarder.forward(&mut device, Port::Host, 64, NOW), 3);
     assert_eq!(device.sent(Port::Network).len(), 1);
     assert_eq!(forwarder.losses(Port::Host).no_queue, 2);
+    assert_ne!(*forwarder.egress().counters(), Counters::new());
+    forwarder.reset(2);
+    assert_eq!(forwarder.losses(Port::Host), Losses::default());
+    assert_eq!(*forwarder.egress().counters(), Counters::new());
     assert_eq!(device.free.len(), 8);
 }
 
