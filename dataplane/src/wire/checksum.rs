@@ -43,7 +43,7 @@ impl Sum {
     pub(crate) const fn from_le_words(sum: u64) -> Self {
         let sum = (sum & 0xffff_ffff) + (sum >> 32);
         let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
-        let sum = (sum & 0xffff) + (sum >> 16);
+        // At most 0x1fffe, so this is the last carry.
         let sum = (sum & 0xffff) + (sum >> 16);
         Self((sum as u16).swap_bytes())
     }
