@@ -8,7 +8,7 @@ use gradwire::wire::frame::{FlowKey, MAX_LINK_LEN, Network};
 
 fn with_options(options: &[u8]) -> Spec {
     let transport = TransportSpec::Tcp { seq: 1, flags: ACK, options: options.to_vec() };
-    Spec { transport, ..Spec::tcp(1, ACK, &[7; 8]) }
+    Spec { transport, tos: 0, ..Spec::tcp(1, ACK, &[7; 8]) }
 }
 
 fn is_bound(options: &[u8]) -> bool {
