@@ -150,6 +150,19 @@ fn a_live_flow_never_loses_its_place() {
 }
 
 #[test]
+fn an_ended_flow_is_remembered_while_there_is_room() {
+    let mut table = FlowTable::<1>::new(0);
+    table.syn(&key(0), syn(9), Millis(0)).unwrap();
+    table.find(&key(0)).unwrap().end();
+    for n in 1..WAYS as u64 {
+        table.syn(&key(n), syn(9), Millis(n)).unwrap();
+        assert_eq!(table.find(&key(0)).map(|flow| flow.phase()), Some(Phase::Closed));
+    }
+    table.syn(&key(100), syn(9), Millis(100)).unwrap();
+    assert!(table.find(&key(0)).is_none());
+}
+
+#[test]
 fn connections_without_a_tag_make_way() {
     let mut table = FlowTable::<1>::new(0);
     for n in 0..1000 {

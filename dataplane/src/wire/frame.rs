@@ -375,7 +375,7 @@ fn longest_zeros(words: [u16; 8]) -> Range<usize> {
     let (mut longest, mut run) = (0..0, 0..0);
     for (place, word) in words.into_iter().enumerate() {
         if word != 0 {
-            run = place + 1..place + 1;
+            run.start = place + 1;
         } else {
             run.end = place + 1;
             if run.len() > longest.len().max(1) {
