@@ -46,7 +46,11 @@ pub fn values(data: &[u8]) {
     let Ok((params, missing)) = u.arbitrary::<(Params, u8)>() else { return };
     let values = u.take_rest();
     assert_eq!(f64::from(params.bound()), bound(params));
-    let named = [Split::Dense, Split::Paper].map(|split| Params::new(params.b(), split, params.x()));
+    let named = Split::ALL.map(|split| Params::new(params.b(), split, params.x()));
+    let split =
+        Split::ALL.into_iter().zip(named).find(|(_, named)| *named == Ok(params)).map(|(split, _)| split);
+    assert_eq!(params.split(), split);
+    assert!(Split::ALL.iter().all(|split| Split::from_name(split.name()) == Some(*split)));
     for value in values.as_chunks::<4>().0 {
         for params in named.into_iter().flatten().chain([params]) {
             laws(u32::from_le_bytes(*value), params);
