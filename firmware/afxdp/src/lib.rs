@@ -21,6 +21,7 @@ pub mod notify;
 pub mod privileges;
 pub mod program;
 pub mod run;
+mod server;
 pub mod shim;
 pub mod status;
 mod table;
