@@ -22,6 +22,7 @@ pub mod privileges;
 pub mod program;
 pub mod run;
 mod server;
+pub mod settings;
 pub mod shim;
 pub mod status;
 mod table;
