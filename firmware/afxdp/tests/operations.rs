@@ -18,10 +18,9 @@ use serde_json::Value;
 
 use support::shim::Shim;
 use support::traffic::{TAG, assert_within_bound, gradients, transfer};
-use support::{Lab, Plan, Side};
+use support::{Lab, PATIENCE, Plan, Side};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_gradwire-xdp");
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Side A's shim and what belongs to it.
 struct Operator {
@@ -87,7 +86,13 @@ impl Operator {
     }
 
     fn unload(&self, words: &str) -> String {
-        let words = format!("unload {words} --timeout 0.3 --run-dir {}", self.folder.display());
+        self.unload_within(PATIENCE, words)
+    }
+
+    /// One that does not end by itself in this time is killed.
+    fn unload_within(&self, time: Duration, words: &str) -> String {
+        let time = time.as_secs_f32();
+        let words = format!("unload {words} --timeout {time} --run-dir {}", self.folder.display());
         let output = self.output(&words);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
@@ -369,7 +374,7 @@ fn it_can_be_ended_in_every_state() {
     // Hanging: it cannot do what it is asked.
     let mut running = operator.start(|_| {});
     kill_process(running.pid(), Signal::STOP).unwrap();
-    let told = operator.unload(&operator.net);
+    let told = operator.unload_within(Duration::from_millis(300), &operator.net);
     assert!(told.contains("did not answer and was killed"), "{told}");
     running.0.wait().unwrap();
     operator.assert_nothing_left();
@@ -401,7 +406,7 @@ fn rolling_out_and_back() {
     assert_eq!(sent_compressed(&shims), (0, 0, true));
     shims[0].reload("[[rule]]\ntos = 0x28\n");
     let (compressed, restored, same) = sent_compressed(&shims);
-    assert!(compressed > 1_000 && restored > 1_000 && !same, "{compressed} {restored}");
+    assert!(compressed > 100 && restored > 100 && !same, "{compressed} {restored}");
     shims[0].reload(no_rule);
     assert_eq!(sent_compressed(&shims), (compressed, restored, true));
 }
