@@ -109,7 +109,8 @@ impl Operator {
     /// The doctor's finding of one check; of a port, where it is about one.
     fn finding(&self, check: &str, port: Option<&str>, config: &str) -> Value {
         let file = self.config(config);
-        let words = format!("doctor --json {} --config {}", self.ports(), file.display());
+        let (file, folder) = (file.display(), self.folder.display());
+        let words = format!("doctor --json {} --config {file} --run-dir {folder}", self.ports());
         let output = self.output(&words);
         let findings: Vec<Value> = serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
@@ -231,6 +232,13 @@ fn the_doctor_sees_what_drivers_tell() {
     let program = operator.finding("program", Some(&operator.net), "");
     let expected = format!("gradwire-xdp, process {}, runs here", running.0.id());
     assert_eq!((&program["found"], &program["status"]), (&Value::from(expected), &Value::from("ok")));
+    // And what it was set up for, whatever the port is by now.
+    operator.lab.run_in("sa", &format!("ip link set dev {} mtu 1600", operator.host));
+    let mtu = operator.finding("mtu", Some(&operator.host), "");
+    assert_eq!(mtu["status"], "warning");
+    assert!(
+        mtu["found"].as_str().unwrap().starts_with("1600, but the gradwire-xdp that runs started with 1500")
+    );
 }
 
 #[test]
