@@ -72,12 +72,14 @@ impl<const SETS: usize> Egress<SETS> {
             return remark(&network, out);
         }
         let result = self.send(&packet, &rule, out, now);
-        if let Transport::Tcp { flags, .. } = packet.transport()
+        if let Transport::Tcp { seq, flags } = packet.transport()
             && flags & (tcp_flags::FIN | tcp_flags::RST) != 0
             && check_sums(&packet, self.kernel).is_ok()
             && let Some(flow) = self.flows.find(&packet.flow_key())
         {
-            flow.end();
+            // What a RST carries is no part of the stream; an IP length field bounds what a FIN carries.
+            let len = if flags & tcp_flags::RST != 0 { 0 } else { packet.payload_len() as u32 };
+            flow.end(seq.wrapping_add(len));
         }
         let len = result?;
         if let Some(traffic) = self.traffic.get_mut(index) {
@@ -139,10 +141,7 @@ impl<const SETS: usize> Egress<SETS> {
         if packet.has_binding_option() {
             return Err(PassReason::TcpOption);
         }
-        let head_len = match rule.grid {
-            Grid::Connection => flow.head_len(seq),
-            Grid::Payload => 0,
-        };
+        let head_len = flow.head_len(seq, rule.grid)?;
         if rule.framing == Framing::InPlace && head_len != 0 {
             return Err(PassReason::OffGrid);
         }
