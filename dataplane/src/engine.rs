@@ -198,12 +198,11 @@ fn remark(network: &Network<'_>, out: &mut [u8]) -> Result<Verdict, PassReason> 
     Ok(Verdict::Changed { change: Change::Remarked, len })
 }
 
-/// Whether a packet of the host fills its frame, and its checksums hold.
+/// Whether a packet of the host is all in its frame, and its checksums hold.
 fn check_whole(packet: &Packet<'_>, kernel: Kernel) -> Result<(), PassReason> {
     match packet.extent() {
         Ordering::Less => Err(PassReason::Malformed),
-        Ordering::Greater => Err(PassReason::Trailer),
-        Ordering::Equal => check_sums(packet, kernel),
+        Ordering::Equal | Ordering::Greater => check_sums(packet, kernel),
     }
 }
 
@@ -231,6 +230,10 @@ fn compress(
     head_len: usize,
     out: &mut [u8],
 ) -> Result<usize, PassReason> {
+    // A padded segment counts as sent like any other; only now is it told apart.
+    if packet.extent() == Ordering::Greater {
+        return Err(PassReason::Trailer);
+    }
     let payload = packet.payload();
     let (head, rest) = payload.split_at_checked(head_len).ok_or(PassReason::NoValue)?;
     let (values, tail) = rest.split_at(rest.len() - rest.len() % VALUE_LEN);

@@ -189,6 +189,18 @@ fn a_reset_elsewhere_in_the_stream_ends_nothing() {
     }
 }
 
+/// A padded segment cannot be compressed, but what is sent again of it has been sent.
+#[test]
+fn what_left_in_a_padded_frame_was_sent() {
+    let mut stream = Stream::new(Rule::DEFAULT);
+    stream.syn(ORIGIN, 0x02);
+    let spec = Spec::tcp(ORIGIN, ACK, &stream.values[..400]);
+    let padded = [spec.bytes(), vec![0; 4]].concat();
+    assert_eq!(stream.process(&padded).0, untouched(PassReason::Trailer));
+    assert_eq!(stream.send(0, 800, ACK), untouched(PassReason::Resent));
+    assert!(is_compressed(stream.send(800, 400, ACK)));
+}
+
 /// A start was seen, but the payload is nowhere near it: another start went by unseen.
 #[test]
 fn payload_far_from_its_start_raises_doubt() {
