@@ -113,6 +113,9 @@ impl<const SETS: usize> Egress<SETS> {
         let (seq, flags) = match packet.transport() {
             Transport::Tcp { seq, flags } => (seq, flags),
             Transport::Udp { .. } => {
+                if !rule.udp {
+                    return Err(PassReason::UdpOff);
+                }
                 if packet.is_tunnel() {
                     return Err(PassReason::Tunnel);
                 }

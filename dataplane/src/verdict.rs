@@ -75,6 +75,8 @@ outcomes! {
         Fragment = "fragment",
         /// Neither TCP nor UDP, or behind an extension header that is not understood.
         Protocol = "protocol",
+        /// UDP, and its rule does not say that both ends restore it.
+        UdpOff = "udp-off",
         /// A UDP port of a tunnel or of RDMA, whose payload is not the tagged socket's.
         Tunnel = "tunnel",
         /// TCP with SYN, RST or URG.

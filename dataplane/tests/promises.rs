@@ -349,3 +349,21 @@ proptest! {
         }
     }
 }
+
+/// UDP sends nothing again, so nothing shows that a peer does not restore: its rule has to say that it does.
+#[test]
+fn udp_is_compressed_only_where_its_rule_says_so() {
+    let frame = Spec::udp(&le_bytes(&gradient(100))).bytes();
+    let mut stream = Stream::new(Rule::DEFAULT);
+    let (verdict, wire) = stream.process(&frame);
+    assert_eq!((verdict, &wire), (untouched(PassReason::UdpOff), &frame));
+    assert_eq!(stream.engine.counters().passed(PassReason::UdpOff), 1);
+    stream.engine.set_rules(rules(Rule { udp: true, ..Rule::DEFAULT }));
+    let (verdict, wire) = stream.process(&frame);
+    assert!(is_compressed(verdict));
+    // It is the sender's word: a receiver restores what arrives.
+    assert!(matches!(
+        ingress(&mut stream.receiver, &wire).0,
+        Verdict::Changed { change: Change::Restored, .. }
+    ));
+}
