@@ -18,14 +18,11 @@ use crate::kernels::Kernel;
 use crate::rules::{ECN, Framing, Grid, MAX_RULES, Rule, Rules};
 use crate::verdict::{Change, Counters, DropReason, PassReason, Traffic, Verdict};
 use crate::wire::checksum::Sum;
-use crate::wire::frame::{MIN_FRAME_LEN, Network, Packet, Transport, tcp_flags};
+use crate::wire::frame::{EXCLUDED_FLAGS, MIN_FRAME_LEN, Network, Packet, Transport, tcp_flags};
 use crate::wire::rewrite::{Headers, L4Checksum, write_at, write_headers, write_remarked};
 use crate::wire::segment::{CHECKSUM_CONSTANT, HEADER_LEN, Segment};
 
 pub use crate::flow::Millis;
-
-/// Flags of segments that are never compressed: they carry more than a position in the stream.
-const EXCLUDED_FLAGS: u8 = tcp_flags::SYN | tcp_flags::RST | tcp_flags::URG;
 
 /// The sending direction: host to wire. At most `SETS * 8` TCP flows; `SETS` is a power of two.
 #[derive(Debug)]
@@ -339,6 +336,12 @@ impl Ingress {
     fn receive_routed(&self, network: &Network<'_>, out: &mut [u8]) -> Result<usize, Verdict> {
         let packet = match network.packet() {
             Err(PassReason::Malformed) => return Err(DropReason::Malformed.into()),
+            // No engine sends UDP options, but a changed length field may look like them.
+            Err(PassReason::UdpOptions)
+                if network.packet_by_ip_len().is_ok_and(|packet| self.is_ours(&packet)) =>
+            {
+                return Err(DropReason::Malformed.into());
+            }
             result => result?,
         };
         if packet.extent() == Ordering::Less {
@@ -347,13 +350,15 @@ impl Ingress {
         if !packet.ip_checksum_holds() {
             return Err(DropReason::IpChecksum.into());
         }
-        // A host would accept it without looking.
-        if matches!(packet.transport(), Transport::Udp { checksum: 0 }) {
-            return Err(DropReason::NoChecksum.into());
-        }
+        let unchecked = matches!(packet.transport(), Transport::Udp { checksum: 0 });
         let sum = packet.l4_sum(self.kernel);
-        if sum.is_zero() {
-            return Err(PassReason::ForeignMark.into());
+        if unchecked || sum.is_zero() {
+            // A host takes it for what it is, or for data.
+            return Err(match (self.is_ours(&packet), unchecked) {
+                (false, _) => PassReason::ForeignMark.into(),
+                (true, true) => DropReason::NoChecksum.into(),
+                (true, false) => DropReason::Recomputed.into(),
+            });
         }
         if !sum.equals(Sum::word(CHECKSUM_CONSTANT)) {
             return Err(DropReason::L4Checksum.into());
@@ -378,6 +383,11 @@ impl Ingress {
             padded: false,
         };
         self.restore(&packet, body, &restoration, out).map_err(Into::into)
+    }
+
+    /// Whether an engine made this marked packet, whatever has become of its checksum.
+    fn is_ours(&self, packet: &Packet<'_>) -> bool {
+        Segment::recognise(packet).is_some_and(|segment| !self.rules.is_mark(segment.tos))
     }
 
     /// A frame whose rule asks for in-place framing: compressed where it is shorter than its IP header says.

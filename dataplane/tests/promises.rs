@@ -226,7 +226,7 @@ fn a_flow_without_a_start_has_no_connection_grid() {
         let mut stream = Stream::new(PAYLOAD_GRID);
         // Where the flow begins says nothing of where the stream does.
         stream.origin = ORIGIN.wrapping_add(first);
-        stream.send(0, 400, ACK);
+        let _ = stream.send(0, 400, ACK);
         stream.engine.set_rules(rules(Rule::DEFAULT));
         assert_eq!(stream.send(400, 400, ACK), untouched(PassReason::GridUnknown));
         stream.engine.set_rules(rules(PAYLOAD_GRID));

@@ -84,7 +84,8 @@ fn every_reason_to_pass_at_egress() {
         (PassReason::Malformed, one(rule, frame[..frame.len() - 1].to_vec())),
         (PassReason::Malformed, one(rule, edited(&spec, |f| f[46] = 0x40))),
         (PassReason::Malformed, one(rule, edited(&spec, |f| f[16..18].fill(0)))),
-        (PassReason::Malformed, one(rule, edited(&udp, |f| f[39] ^= 1))),
+        (PassReason::Malformed, one(rule, edited(&udp, |f| f[38] ^= 2))),
+        (PassReason::UdpOptions, one(rule, edited(&udp, |f| f[38] ^= 1))),
         (PassReason::Fragment, one(rule, edited(&spec, |f| f[20] |= 0x20))),
         (PassReason::Fragment, one(rule, edited(&spec, |f| f[21] = 1))),
         (PassReason::Fragment, one(rule, v6(&[(44, 0)]).bytes())),
@@ -244,6 +245,14 @@ fn every_reason_at_ingress() {
                 let mut udp = udp.clone();
                 udp[40..42].fill(0);
                 udp
+            }),
+        ),
+        (
+            drop(DropReason::Recomputed),
+            routed(&{
+                let mut wire = wire.clone();
+                common::repair_checksums(&mut wire, 0);
+                wire
             }),
         ),
         (drop(DropReason::SegmentHeader), routed(&forged(&with(0, 2), ACK))),
