@@ -254,7 +254,10 @@ fn compress(
     let groups_len = kernel.encode(values, room, rule.params).map_err(|_| PassReason::NotShorter)?;
     let tail_at = groups_at + groups_len;
     let len = tail_at + tail.len();
-    if len.max(MIN_FRAME_LEN) >= frame_len.max(MIN_FRAME_LEN) {
+    // Without VLAN tags: a switch on the way may take them off or put others on, and pads anew. In-place framing tells
+    // compressed frames by their length alone.
+    let padded_len = |len: usize| len.saturating_sub(packet.tags_len()).max(MIN_FRAME_LEN);
+    if padded_len(len) >= padded_len(frame_len) {
         return Err(PassReason::NotShorter);
     }
     write_at(out, head_at, head).ok_or(PassReason::NoRoom)?;
@@ -298,7 +301,7 @@ struct Restoration {
     raw_len: usize,
     params: Params,
     no_checksum: bool,
-    /// Bytes may follow the payload: a MAC pads frames to the Ethernet minimum.
+    /// Bytes may follow the payload: MACs and switches pad frames to the Ethernet minimum.
     padded: bool,
 }
 
@@ -417,7 +420,8 @@ impl Ingress {
             raw_len,
             params: rule.params,
             no_checksum,
-            padded: packet.frame().len() == MIN_FRAME_LEN,
+            // Tags may have been put on after the padding.
+            padded: (MIN_FRAME_LEN..=MIN_FRAME_LEN + packet.tags_len()).contains(&packet.frame().len()),
         };
         self.restore(&packet, packet.payload(), &restoration, out).map_err(Into::into)
     }

@@ -7,7 +7,7 @@ use common::engines::{egress, ingress, rules};
 use common::{ACK, IpSpec, Spec, TransportSpec, gradient, host_accepts, le_bytes, repair_checksums};
 use gradwire::engine::{Egress, Ingress};
 use gradwire::kernels::Kernel;
-use gradwire::rules::{DEFAULT_MARK, Grid, Rule};
+use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule};
 use gradwire::verdict::{Change, DropReason, PassReason, Verdict};
 
 const RULE: Rule = Rule { grid: Grid::Payload, udp: true, ..Rule::DEFAULT };
@@ -194,4 +194,55 @@ fn foreign_packets_with_a_home_address_pass() {
         repair_checksums(&mut frame, 0);
         assert_eq!(receive(RULE, &frame).0, Verdict::Untouched(PassReason::ForeignMark));
     }
+}
+
+/// A switch takes VLAN tags off a frame and puts others on; it pads what gets too short, and cuts no padding off.
+fn through_a_switch(frame: &[u8], tags: &[(u16, u16)]) -> Vec<u8> {
+    let mut rest = &frame[12..];
+    while matches!(rest, [0x81, 0, ..] | [0x88, 0xa8, ..]) {
+        rest = &rest[4..];
+    }
+    let tags = tags.iter().flat_map(|(ethertype, tci)| [ethertype.to_be_bytes(), tci.to_be_bytes()]);
+    let mut out = [&frame[..12], &tags.flatten().collect::<Vec<_>>(), rest].concat();
+    out.resize(out.len().max(60), 0);
+    out
+}
+
+/// In-place framing tells compressed frames by their length, which a switch that changes VLAN tags changes too.
+#[test]
+fn in_place_frames_survive_a_change_of_vlan_tags() {
+    let tags = [(0x88a8, 7), (0x8100, 5)];
+    let mut compressed = 0;
+    for (values, ragged) in (2..16).flat_map(|values| (0..4).map(move |ragged| (values, ragged))) {
+        let payload = [le_bytes(&vec![0.0; values]), vec![7; ragged]].concat();
+        let transport = TransportSpec::Tcp { seq: 1000, flags: ACK, options: vec![] };
+        let udp = Spec::udp(&payload);
+        let without = Spec { transport: UDP_WITHOUT, ..udp.clone() };
+        for spec in [Spec { transport, ..udp.clone() }, udp, without] {
+            for (before, after) in (0..3).flat_map(|before| (0..3).map(move |after| (before, after))) {
+                let rule = Rule { framing: Framing::InPlace, ..RULE };
+                let spec = Spec { vlans: tags[..before].to_vec(), ..spec.clone() };
+                let mut engine = Egress::<2>::new(rules(rule), Kernel::detect(), 1);
+                let (verdict, mut wire) = egress(&mut engine, &spec.bytes());
+                wire.resize(wire.len().max(60), 0);
+                let wire = through_a_switch(&wire, &tags[..after]);
+                let (received, host) = receive(rule, &wire);
+                let what = format!("{} bytes, {before} tags, then {after}: {received:?}", payload.len());
+                let same = Spec { vlans: tags[..after].to_vec(), ..spec }.bytes();
+                if matches!(verdict, Verdict::Changed { .. }) {
+                    compressed += 1;
+                    assert_eq!(
+                        received,
+                        Verdict::Changed { change: Change::Restored, len: same.len() },
+                        "{what}"
+                    );
+                    assert_eq!(host, same, "{what}");
+                } else {
+                    assert_eq!(received, Verdict::Untouched(PassReason::NotCompressed), "{what}");
+                    assert_eq!(host[..same.len()], same, "{what}");
+                }
+            }
+        }
+    }
+    assert!(compressed > 300, "{compressed}");
 }

@@ -476,6 +476,12 @@ impl<'a> Packet<'a> {
         self.network.ip_at
     }
 
+    /// Length of the VLAN tags in bytes.
+    #[must_use]
+    pub const fn tags_len(&self) -> usize {
+        self.network.ip_at - ETHERNET_LEN
+    }
+
     /// Offset of the transport header.
     #[must_use]
     pub const fn l4_at(&self) -> usize {
