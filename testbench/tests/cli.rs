@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::process::{Command, Output, Stdio};
 
 use gradwire::kernels::Kernel;
 use gradwire_testbench::capture::Writer;
+use gradwire_testbench::frame::repair_checksums;
 use gradwire_testbench::shapes;
 use serde_json::Value;
 use support::{capture, recordings};
@@ -225,11 +227,30 @@ fn replay_prints_the_json_of_its_help_and_writes_both_captures() {
     }
 }
 
+/// Connections without a SYN that are tagged from their second segment on, which starts within a value.
+fn tagged_within_a_value() -> Vec<u8> {
+    let mut capture = capture(&recordings().join("ring4_mtu1450.pcap"));
+    let is_tcp = |frame: &[u8]| frame[15] & 0xfc == 0x28 && frame[23] == 6;
+    capture.frames.retain(|frame| is_tcp(&frame.bytes) && frame.bytes[47] & 2 == 0);
+    let mut seen = BTreeSet::new();
+    let mut file = Vec::new();
+    let mut writer = Writer::new(&mut file).unwrap();
+    for frame in &mut capture.frames {
+        // Addresses and ports.
+        if frame.bytes.len() > 1000 && seen.insert(frame.bytes[26..38].to_vec()) {
+            frame.bytes[15] = 0;
+            repair_checksums(&mut frame.bytes, 0);
+        }
+        writer.frame(frame.time, &frame.bytes).unwrap();
+    }
+    writer.finish().unwrap();
+    file
+}
+
 #[test]
 fn a_failed_check_is_code_1() {
-    // These segments start off the grid; a rule that says that each payload starts with a value is wrong for
-    // them, and the stream shows it.
-    let path = recordings().join("ring4_mtu1450.pcap");
+    // A rule that says that each payload starts with a value is wrong for these streams, and they show it.
+    let path = scratch("within_a_value.pcap", &tagged_within_a_value());
     let output = gradwire(&["replay", path.to_str().unwrap(), "--grid", "payload"]);
     assert_eq!(code(&output), 1);
     let text = String::from_utf8(output.stdout).unwrap();

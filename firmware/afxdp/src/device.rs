@@ -20,8 +20,6 @@ pub struct Frame {
     chunk: Chunk,
     start: usize,
     len: usize,
-    /// Its checksum may have been left to the card.
-    offloaded: bool,
 }
 
 impl Buffer for Frame {
@@ -167,7 +165,7 @@ impl Device for Queues {
             while let Some(received) = queue.socket.receive() {
                 // The kernel gives back what it was lent, once.
                 if let Some((chunk, start, len)) = self.frames.reclaim(received) {
-                    return Some(Frame { chunk, start, len, offloaded: self.offloads[from as usize] });
+                    return Some(Frame { chunk, start, len });
                 }
             }
             // An empty one passes the turn on; so does the end of a batch.
@@ -176,19 +174,19 @@ impl Device for Queues {
         None
     }
 
-    fn finish(&mut self, frame: &mut Frame) {
+    fn finish(&mut self, from: Port, frame: &mut Frame) {
         // A veth leaves checksums to offload, and AF_XDP does not carry the kernel's note that says so. By chance, one
         // compressed frame in 65536 looks like that, too: where no frame can be, none is taken for one.
-        if !frame.offloaded {
+        if !self.offloads[from as usize] {
             return;
         }
         let bytes = frame.chunk.bytes_mut().get_mut(frame.start..frame.start + frame.len);
-        complete_checksum(bytes.unwrap_or(&mut []), self.kernel);
+        complete_checksum(bytes.unwrap_or(&mut []), from == Port::Network, self.kernel);
     }
 
     fn transmit(&mut self, to: Port, frame: Frame) -> Result<(), Frame> {
         let Some(queue) = self.ports[to as usize].first_mut() else { return Err(frame) };
-        let Frame { chunk, start, len, offloaded } = frame;
+        let Frame { chunk, start, len } = frame;
         give(&mut self.frames, chunk, |lent| queue.socket.transmit(lent, start, len)).map_err(|chunk| Frame {
             chunk,
             start,
@@ -198,7 +196,7 @@ impl Device for Queues {
     }
 
     fn take(&mut self) -> Option<Frame> {
-        self.free.pop().map(|chunk| Frame { chunk, start: 0, len: 0, offloaded: true })
+        self.free.pop().map(|chunk| Frame { chunk, start: 0, len: 0 })
     }
 
     fn release(&mut self, frame: Frame) {
@@ -231,8 +229,7 @@ mod tests {
         for (port, completed) in [(Port::Host, true), (Port::Network, false)] {
             frame.room()[..OFFLOADED.len()].copy_from_slice(OFFLOADED);
             frame.set_len(OFFLOADED.len());
-            frame.offloaded = queues.offloads[port as usize];
-            queues.finish(&mut frame);
+            queues.finish(port, &mut frame);
             assert_eq!(frame.frame()[CHECKSUM] != OFFLOADED[CHECKSUM], completed, "{port:?}");
         }
     }

@@ -17,7 +17,7 @@ use support::shim::Shim;
 use support::traffic::{Capturing, TAG, Transfer, assert_within_bound, gradients, transfer};
 use support::{Lab, PATIENCE, Plan, Side};
 
-const ROUTED: &str = "[[rule]]\ntos = 0x28\n";
+const ROUTED: &str = "[[rule]]\ntos = 0x28\nudp = true\n";
 /// Ethernet and IPv4 without options.
 const L4_AT: usize = 34;
 

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 
 use arbitrary::{Arbitrary, Unstructured};
 use gradwire::flow::trust::TrustState;
-use gradwire::flow::{FlowTable, Millis, Phase, Syn};
+use gradwire::flow::{FlowTable, Millis, Phase, START_REACH, Syn};
+use gradwire::rules::Grid;
 use gradwire::verdict::{PassReason, Traffic};
 use gradwire::wire::frame::FlowKey;
 
@@ -40,7 +41,7 @@ enum Event {
         seq: u32,
         len: u16,
     },
-    /// Every payload starts on the grid.
+    /// Without a SYN: its first payload fixes the grid.
     Open {
         flow: u8,
     },
@@ -63,13 +64,23 @@ enum Event {
 #[derive(Clone, Copy, Debug, Default)]
 struct Connection {
     /// Sequence number of the stream's first byte, where exactly one start is known.
-    origin: u32,
+    origin: Option<u32>,
+    tagged: bool,
     doubtful: bool,
     ended: bool,
-    /// One behind the highest sequence number of tagged payload.
+    /// Sequence number of the first tagged payload.
+    first: Option<u32>,
+    /// One behind the highest sequence number of tagged payload; behind the last one where it is doubtful.
     sent: Option<u32>,
     resent: bool,
     traffic: Traffic,
+}
+
+impl Connection {
+    /// What its host sends next, as far as is known.
+    fn next(&self) -> u32 {
+        self.sent.or(self.origin).unwrap_or(0)
+    }
 }
 
 /// Sixteen places, fewer than [`FLOWS`].
@@ -115,19 +126,22 @@ fn step(table: &mut Table, model: &mut HashMap<u8, Connection>, now: &mut Millis
                 assert!(!model.contains_key(&flow), "no room for a flow that has a place");
                 return;
             }
-            let origin = isn.wrapping_add(1);
-            let before = model.get(&flow).copied().unwrap_or_default();
-            let live = model.contains_key(&flow) && !before.ended;
-            let next = if doubtful || live && before.doubtful {
-                Connection { doubtful: true, ended: false, ..before }
-            } else if live && before.sent.is_some() {
-                // The same start again, or another.
-                Connection { doubtful: before.origin != origin, ..before }
-            } else if before.ended && before.origin == origin {
+            let origin = Some(isn.wrapping_add(1));
+            let before = model.get(&flow).copied();
+            let next = match before {
+                Some(before) if doubtful => Connection { doubtful: true, ended: false, ..before },
                 // The SYN of the connection that has ended, late.
-                before
-            } else {
-                Connection { origin, ..Connection::default() }
+                Some(before) if before.ended && before.origin == origin => before,
+                Some(before) if !before.ended && before.origin != origin => {
+                    Connection { doubtful: true, ..before }
+                }
+                // The same SYN again.
+                Some(before) if !before.ended => {
+                    let opening = !before.doubtful && before.sent.is_none();
+                    Connection { tagged: before.tagged || tagged && opening, ..before }
+                }
+                _ if doubtful => Connection { doubtful, ..Connection::default() },
+                _ => Connection { origin, tagged, ..Connection::default() },
             };
             model.insert(flow, next);
         }
@@ -137,14 +151,11 @@ fn step(table: &mut Table, model: &mut HashMap<u8, Connection>, now: &mut Millis
                 assert!(!model.contains_key(&flow), "no room for a flow that has a place");
                 return;
             }
-            let connection = model.entry(flow).or_default();
-            if connection.ended {
-                *connection = Connection::default();
-            }
+            model.entry(flow).or_insert(Connection { tagged: true, ..Connection::default() });
         }
         Event::Payload { flow, ahead, len, compress } => {
             let flow = flow % FLOWS;
-            let at = model.get(&flow).map_or(0, |connection| connection.sent.unwrap_or(connection.origin));
+            let at = model.get(&flow).map_or(0, Connection::next);
             let seq = at.wrapping_add_signed(ahead.into());
             payload(table, model, *now, flow, seq, len, compress);
         }
@@ -152,7 +163,7 @@ fn step(table: &mut Table, model: &mut HashMap<u8, Connection>, now: &mut Millis
         Event::Refused { flow, segments, len } => {
             let flow = flow % FLOWS;
             let len = len % MAX_LEN;
-            let at = model.get(&flow).map_or(0, |connection| connection.sent.unwrap_or(connection.origin));
+            let at = model.get(&flow).map_or(0, Connection::next);
             let starts = (0..u32::from(segments % MAX_REFUSED))
                 .map(|segment| at.wrapping_add(segment * u32::from(len)));
             for seq in starts.clone().chain(starts) {
@@ -161,10 +172,11 @@ fn step(table: &mut Table, model: &mut HashMap<u8, Connection>, now: &mut Millis
         }
         Event::End { flow } => {
             let flow = flow % FLOWS;
-            if let Some(known) = table.find(&key(flow)) {
-                known.end();
-            }
-            if let Some(connection) = model.get_mut(&flow) {
+            if let (Some(known), Some(connection)) = (table.find(&key(flow)), model.get_mut(&flow)) {
+                // Elsewhere in the stream it ends nothing.
+                known.end(connection.next() ^ 1);
+                assert_eq!(known.phase() == Phase::Closed, connection.ended);
+                known.end(connection.next());
                 connection.ended = true;
             }
         }
@@ -194,7 +206,11 @@ fn payload(
         assert_eq!(verdict, Err(PassReason::GridUnknown));
         return;
     }
+    let far = |origin: u32| connection.tagged && seq.wrapping_sub(origin) >= START_REACH;
+    connection.doubtful |= connection.sent.is_none() && connection.origin.is_some_and(far);
+    connection.tagged = true;
     if connection.doubtful {
+        connection.sent = Some(end);
         assert_eq!(verdict, Err(PassReason::GridDoubtful));
         return;
     }
@@ -205,11 +221,14 @@ fn payload(
         _ => Some(end),
     };
     connection.resent |= again;
+    let first = *connection.first.get_or_insert(seq);
     match verdict {
         Ok(()) => {
             assert!(!again, "bytes sent before");
-            let to_grid = connection.origin.wrapping_sub(seq) % 4;
-            assert_eq!(entry.head_len(seq), to_grid as usize);
+            let to_grid = connection.origin.unwrap_or(first).wrapping_sub(seq) % 4;
+            let known = connection.origin.map(|_| to_grid as usize).ok_or(PassReason::GridUnknown);
+            assert_eq!(entry.head_len(seq, Grid::Connection), known);
+            assert_eq!(entry.head_len(seq, Grid::Payload).is_ok(), to_grid == 0);
             if compress {
                 entry.compressed(seq, 1);
                 connection.traffic.compressed += 1;
