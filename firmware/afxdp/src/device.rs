@@ -191,7 +191,6 @@ impl Device for Queues {
             chunk,
             start,
             len,
-            offloaded,
         })
     }
 
