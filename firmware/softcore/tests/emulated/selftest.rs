@@ -1,15 +1,22 @@
 //! Golden files on the target, and its instructions against a committed table.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::path::Path;
 
 use gradwire_testbench::softcore::machine::Options;
+use xtask::table::{Row, Table, Tolerance};
 
 use super::image;
 
+const COUNTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/counts.csv");
+const HEAD: &str = "\
+# Instructions per value, or per frame of 1514 bytes, by minstret under QEMU's -icount shift=0.
+# Gradients of hdc256_i0040_w0 at 2^-10. `how`: for values, their distance from a word in bytes; for frames, their kind.
+# Compared by firmware/softcore/test; written anew by firmware/softcore/test --refresh
+isa,kernel,direction,of,how,instructions
+";
 /// Counts of another compiler than the table's differ a little; a regression that matters differs more.
-const TOLERANCE: f64 = 0.03;
-const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/counts.csv");
+const TOLERANCE: Tolerance = Tolerance { part: 0.03, least: 0.0 };
 /// Bursts with both kernels, and frames.
 const GOLDEN: usize = 7 * 2 + 8;
 
@@ -39,25 +46,18 @@ fn golden_files_and_instruction_counts() {
     let mut counted = counts("rv32imac", &run(&base));
     assert_eq!(counted, counts("rv32imac", &run(&base)), "the same run twice");
     counted.extend(counts("rv32imac_zbb", &run(&zbb)));
+    let table = Table {
+        path: Path::new(COUNTS),
+        head: HEAD,
+        digits: 3,
+        tolerance: TOLERANCE,
+        refresh: "firmware/softcore/test --refresh",
+    };
+    let rows: Vec<Row> = counted.clone().into_iter().collect();
     if std::env::var_os("SOFTCORE_REFRESH").is_some() {
-        let rows: String = counted.iter().map(|(name, count)| format!("{name},{count:.3}\n")).collect();
-        let head = "\
-# Instructions per value, or per frame of 1514 bytes, by minstret under QEMU's -icount shift=0.
-# Gradients of hdc256_i0040_w0 at 2^-10. `how`: for values, their distance from a word in bytes; for frames, their kind.
-# Compared by firmware/softcore/test; written anew by firmware/softcore/test --refresh
-isa,kernel,direction,of,how,instructions
-";
-        fs::write(TABLE, format!("{head}{rows}")).unwrap();
+        table.write(&rows).unwrap();
     }
-    let table = fs::read_to_string(TABLE).unwrap();
-    let rows = table.lines().filter(|line| line.starts_with("rv32")).map(|row| row.rsplit_once(',').unwrap());
-    let expected: BTreeMap<String, f64> =
-        rows.map(|(name, count)| (name.to_owned(), count.parse().unwrap())).collect();
-    assert_eq!(counted.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
-    for (name, count) in &counted {
-        let was = expected[name];
-        assert!((count / was - 1.0).abs() <= TOLERANCE, "{name}: {count:.3}, was {was:.3}: meant? --refresh");
-    }
+    table.compare(&rows).unwrap();
     // What the kernel is made for.
     assert!(counted["rv32imac,scalar32,encode,value,0"] <= 10.0);
     assert!(counted["rv32imac,scalar32,decode,value,0"] <= 11.0);

@@ -1,11 +1,7 @@
 //! Cuts the first inputs of the fuzzer's corpora from the recordings and golden frames: `fuzz/corpus/NAME/seed-*`.
-//!
-//! Usage: `cargo run --example seeds -- fuzz/corpus dataplane/tests/golden`
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::fs;
-use std::path::Path;
 
 use etherparse::{IpHeaders, IpNumber, Ipv4Extensions, Ipv4Header, PacketBuilder};
 use gradwire::rules::{Framing, Rule};
@@ -14,6 +10,9 @@ use gradwire_testbench::frame::View;
 use gradwire_testbench::oracle::{codec, frames};
 use gradwire_testbench::recordings;
 use gradwire_testbench::replay::{Path as Engines, Setup};
+
+use crate::Result;
+use crate::tools::root;
 
 /// Frames of a capture in one seed: a SYN and some segments of each of the first connections.
 const FRAMES: usize = 12;
@@ -29,11 +28,14 @@ fn golden(bytes: &[u8]) -> [&[u8]; 3] {
     })
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [corpus, golden_frames] = &arguments[..] else { return Err("usage: seeds CORPUS GOLDEN".into()) };
-    let write = |target: &str, name: &str, bytes: &[u8]| -> Result<(), Box<dyn Error>> {
-        let folder = Path::new(corpus).join(target);
+/// Writes every seed.
+///
+/// # Errors
+/// A recording cannot be read, or the file system's.
+pub fn seeds() -> Result {
+    let corpus = root().join("fuzz/corpus");
+    let write = |target: &str, name: &str, bytes: &[u8]| -> Result {
+        let folder = corpus.join(target);
         fs::create_dir_all(&folder)?;
         Ok(fs::write(folder.join(format!("seed-{name}")), bytes)?)
     };
@@ -66,7 +68,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         write("capture", name, &file)?;
     }
 
-    let files: BTreeMap<_, _> = fs::read_dir(golden_frames)?
+    let files: BTreeMap<_, _> = fs::read_dir(root().join("dataplane/tests/golden"))?
         .filter_map(|entry| Some((entry.as_ref().ok()?.file_name().into_string().ok()?, entry.ok()?.path())))
         .filter(|(name, _)| name.starts_with("v1_frame_"))
         .collect();

@@ -1,0 +1,138 @@
+//! The record of all 2^32 values, `dataplane/tests/exhaustive.csv`: runs `dataplane/tests/exhaustive.rs` bound by bound.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use crate::Result;
+use crate::tools::{cargo, output, root, run};
+
+const RECORD: &str = "dataplane/tests/exhaustive.csv";
+const HEAD: &str = "\
+# All 2^32 values with these parameters; written by .ci/exhaustive. k tells the split; commit: the last that changed the code.
+test,b,k,x,seconds,date,commit,machine
+";
+const TEST: [&str; 8] =
+    ["test", "--quiet", "--locked", "--release", "--package", "gradwire", "--test", "exhaustive"];
+/// Each prints a row for each set of parameters.
+const TESTS: [&str; 3] = ["kernels", "lane-blocks", "laws"];
+
+/// Writes the rows of these bounds; other rows stay. Some hours on two cores for all.
+///
+/// # Errors
+/// The dataplane differs from its last commit; a value breaks a law; a test printed no row.
+pub fn exhaustive(bounds: &[u8]) -> Result {
+    let git = |arguments: &[&str]| output(Command::new("git").args(arguments).current_dir(root()));
+    if !git(&["status", "--porcelain", "--", "dataplane", "Cargo.lock", &format!(":!{RECORD}")])?.is_empty() {
+        return Err("the dataplane has changes that are not committed; the record names a commit".into());
+    }
+    let commit = git(&["log", "-1", "--format=%h", "--", "dataplane/src"])?;
+    let date = output(Command::new("date").args(["-u", "+%F"]))?;
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let source = format!("{},{},{processors} of {}", date.trim(), commit.trim(), processor()?);
+
+    run(cargo().args(TEST).arg("--no-run"))?;
+    for bound in bounds {
+        // One test at a time: each has all processors.
+        let mut test = cargo();
+        test.args(TEST).args(["--", "--ignored", "--nocapture", "--test-threads", "1"]);
+        let said = output(test.env("GRADWIRE_BOUNDS", bound.to_string()).stdin(Stdio::null()))?;
+        print!("{said}");
+        let measured = rows(&said, *bound)?;
+        let path = root().join(RECORD);
+        let record = updated(&fs::read_to_string(&path)?, *bound, &measured, &source);
+        fs::write(&path, record)?;
+    }
+    Ok(())
+}
+
+fn processor() -> Result<String> {
+    let text = fs::read_to_string("/proc/cpuinfo")?;
+    let name =
+        text.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split(": ").nth(1));
+    Ok(name.unwrap_or(std::env::consts::ARCH).replace(',', " "))
+}
+
+/// What the tests printed, `laws,10,3,0,9.5`: at least one row of each test, all of this bound.
+fn rows(said: &str, bound: u8) -> Result<Vec<&str>> {
+    // The harness may write in front of a row.
+    let row = |line| {
+        let starts = TESTS.iter().filter_map(|test| str::find(line, &format!("{test},")));
+        starts.min().map(|start| &line[start..]).filter(|row| is_row(row))
+    };
+    let found: Vec<&str> = said.lines().filter_map(row).collect();
+    for test in TESTS {
+        if !found.iter().any(|row| row.starts_with(&format!("{test},{bound},"))) {
+            return Err(format!("no row of {test} with bound {bound}").into());
+        }
+    }
+    Ok(found)
+}
+
+/// A test, three parameters and seconds.
+fn is_row(row: &str) -> bool {
+    let fields: Vec<&str> = row.split(',').collect();
+    let [_, b, k, x, seconds] = fields[..] else { return false };
+    b.parse::<u8>().is_ok()
+        && k.parse::<u8>().is_ok()
+        && x.parse::<i8>().is_ok()
+        && seconds.parse::<f64>().is_ok()
+}
+
+/// The record with the rows of this bound replaced, in order.
+fn updated(record: &str, bound: u8, measured: &[&str], source: &str) -> String {
+    let other = |line: &&str| {
+        !line.is_empty()
+            && !line.starts_with('#')
+            && !line.starts_with("test,")
+            && line.split(',').nth(1) != Some(&bound.to_string())
+    };
+    let mut rows: Vec<String> = record.lines().filter(other).map(str::to_owned).collect();
+    rows.extend(measured.iter().map(|row| format!("{row},{source}")));
+    let key = |row: &String| {
+        let fields: Vec<&str> = row.split(',').collect();
+        let number = |index: usize| fields.get(index).and_then(|field| field.parse::<i32>().ok());
+        (fields.first().copied().unwrap_or_default().to_owned(), number(1), number(2), number(3))
+    };
+    rows.sort_by_cached_key(key);
+    format!("{HEAD}{}\n", rows.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAID: &str = "\nrunning 3 tests\nkernels,10,3,0,80.1\ntest kernels ... ok\ntest laws ... laws,10,3,-80,9.5\n\
+        laws,10,3,0,9.4\nlane-blocks,10,3,0,1.0\n.\ntest result: ok.\n";
+
+    #[test]
+    fn rows_are_found_among_what_tests_print() {
+        let found = rows(SAID, 10).unwrap();
+        assert_eq!(
+            found,
+            ["kernels,10,3,0,80.1", "laws,10,3,-80,9.5", "laws,10,3,0,9.4", "lane-blocks,10,3,0,1.0"]
+        );
+    }
+
+    #[test]
+    fn a_test_without_a_row_is_an_error() {
+        assert!(rows("", 10).is_err());
+        assert!(rows(SAID, 11).is_err(), "rows of another bound");
+        assert!(rows(&SAID.replace("lane-blocks,", "blocks,"), 10).is_err());
+    }
+
+    #[test]
+    fn rows_of_other_bounds_stay() {
+        let record =
+            format!("{HEAD}laws,2,0,0,1.0,then,a,m\nlaws,10,3,0,1.0,then,a,m\nlaws,10,4,0,1.0,then,a,m\n");
+        let new = updated(&record, 10, &["laws,10,3,0,9.4", "kernels,10,3,0,8.0"], "now,b,n");
+        let expected = "kernels,10,3,0,8.0,now,b,n\nlaws,2,0,0,1.0,then,a,m\nlaws,10,3,0,9.4,now,b,n\n";
+        assert_eq!(new, format!("{HEAD}{expected}"));
+    }
+
+    #[test]
+    fn the_record_is_written_as_it_stands() {
+        let record = fs::read_to_string(root().join(RECORD)).unwrap();
+        assert_eq!(updated(&record, 99, &[], ""), record);
+    }
+}

@@ -1,0 +1,15 @@
+//! The project's chores, as programs: what CI compares, counts and proves beside running tests.
+
+pub mod at_least;
+pub mod counts;
+pub mod coverage;
+pub mod exhaustive;
+#[cfg(feature = "seeds")]
+pub mod seeds;
+pub mod sizes;
+pub mod stack;
+pub mod table;
+pub mod tools;
+
+/// An error is shown to who runs the chore, and ends it.
+pub type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;

@@ -1,0 +1,102 @@
+//! `cargo xtask`: see `--help`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use xtask::{Result, at_least, counts, coverage, exhaustive, sizes, stack};
+
+/// The project's chores. Scripts in .ci install what they need and call them.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+enum Chore {
+    /// Run a command that runs tests, and fail if fewer passed than asked for.
+    AtLeast {
+        /// Tests that have to pass.
+        #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+        tests: u32,
+        /// The command and its arguments.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
+    /// Compare instructions per value and frame with testbench/benches/counts.csv; needs valgrind.
+    Counts {
+        /// Write the table.
+        #[arg(long)]
+        refresh: bool,
+    },
+    /// Say how much of the dataplane the fuzzer's corpora reach; needs LLVM's tools of the compiler's version.
+    Coverage {
+        /// Also name every line that no input reaches.
+        #[arg(long)]
+        lines: bool,
+    },
+    /// Run the tests of all 2^32 values and write their record; hours.
+    Exhaustive {
+        /// Error bounds as exponents; all of them if none is named.
+        #[arg(value_parser = clap::value_parser!(u8).range(1..=14))]
+        bounds: Vec<u8>,
+    },
+    /// Write the seeds of the fuzzer's corpora.
+    Seeds,
+    /// Compare the sizes of the soft core's image with firmware/softcore/sizes.csv.
+    Sizes {
+        /// The image.
+        image: PathBuf,
+        /// Write the table.
+        #[arg(long)]
+        refresh: bool,
+    },
+    /// Bound the stack of the soft core's image; needs llvm-objdump.
+    Stack {
+        /// The image.
+        image: PathBuf,
+    },
+}
+
+#[cfg(feature = "seeds")]
+fn seeds() -> Result {
+    xtask::seeds::seeds()
+}
+
+/// Builds the chore with the project, which no other chore needs.
+#[cfg(not(feature = "seeds"))]
+fn seeds() -> Result {
+    use xtask::tools::{cargo, run};
+    run(cargo().args([
+        "run",
+        "--quiet",
+        "--locked",
+        "--package",
+        "xtask",
+        "--features",
+        "seeds",
+        "--",
+        "seeds",
+    ]))
+}
+
+fn run(chore: Chore) -> Result {
+    match chore {
+        Chore::AtLeast { tests, command } => at_least::run(tests as usize, &command, &mut std::io::stdout()),
+        Chore::Counts { refresh } => counts::counts(refresh),
+        Chore::Coverage { lines } => coverage::coverage(lines),
+        Chore::Exhaustive { bounds } if bounds.is_empty() => {
+            exhaustive::exhaustive(&(1..=14).collect::<Vec<_>>())
+        }
+        Chore::Exhaustive { bounds } => exhaustive::exhaustive(&bounds),
+        Chore::Seeds => seeds(),
+        Chore::Sizes { image, refresh } => sizes::sizes(&image, refresh),
+        Chore::Stack { image } => stack::stack(&image),
+    }
+}
+
+fn main() -> ExitCode {
+    match run(Chore::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
