@@ -9,8 +9,7 @@ use core::hint::black_box;
 use core::sync::atomic::{Ordering, compiler_fence};
 
 use super::drive::{Burst, WINDOW_LEN, Window, decode_from, encode_with, padded};
-use crate::codec::{BURST_LEN, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
-use crate::error::{DecodeError, EncodeError};
+use crate::codec::{BURST_LEN, DecodeError, EncodeError, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
 use crate::wire::checksum::Sum;
 
 /// A burst as words, least significant byte first.
