@@ -12,12 +12,12 @@
 
 use core::cmp::Ordering;
 
+use crate::checksum::Sum;
 use crate::codec::{Params, VALUE_LEN};
 use crate::flow::{FlowTable, Syn};
 use crate::kernels::Kernel;
 use crate::rules::{ECN, Framing, Grid, MAX_RULES, Rule, Rules};
 use crate::verdict::{Change, Counters, DropReason, PassReason, Traffic, Verdict};
-use crate::wire::checksum::Sum;
 use crate::wire::frame::{EXCLUDED_FLAGS, MIN_FRAME_LEN, Network, Packet, Transport, tcp_flags};
 use crate::wire::rewrite::{Headers, L4Checksum, write_at, write_headers, write_remarked};
 use crate::wire::segment::{CHECKSUM_CONSTANT, HEADER_LEN, Segment};

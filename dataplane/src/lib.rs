@@ -30,6 +30,7 @@
 extern crate std;
 
 pub mod burst;
+pub mod checksum;
 pub mod codec;
 pub mod engine;
 pub mod flow;

@@ -9,7 +9,7 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::ops::Range;
 
-use super::checksum::Sum;
+use crate::checksum::Sum;
 use crate::kernels::Kernel;
 use crate::verdict::PassReason;
 
