@@ -22,7 +22,7 @@
 //! let mut out = [0; 60];
 //! let verdict = egress.process(&frame, &mut out, Millis(0));
 //! assert_eq!(verdict, Verdict::Untouched(PassReason::NotIp));
-//! # Ok::<(), gradwire::error::RulesError>(())
+//! # Ok::<(), gradwire::rules::RulesError>(())
 //! ```
 #![no_std]
 
@@ -30,9 +30,9 @@
 extern crate std;
 
 pub mod burst;
+pub mod checksum;
 pub mod codec;
 pub mod engine;
-pub mod error;
 pub mod flow;
 pub mod forward;
 pub mod kernels;

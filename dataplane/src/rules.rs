@@ -1,9 +1,10 @@
 //! Rules: which type of service asks for which treatment.
 
+use core::fmt;
+
 use heapless::Vec;
 
 use crate::codec::Params;
-use crate::error::RulesError;
 
 /// The low two bits of a type of service (IPv6: traffic class) are ECN (RFC 3168): routers set them,
 /// and nothing here changes them.
@@ -206,3 +207,45 @@ impl Rules {
         &self.list
     }
 }
+
+/// Why a list of rules was refused.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum RulesError {
+    /// More than [`MAX_RULES`] rules.
+    TooMany {
+        /// How many there are.
+        got: usize,
+    },
+    /// A rule looks for bits that its mask ignores.
+    TosOutsideMask {
+        /// Its place in the list, from 0.
+        index: usize,
+    },
+    /// A rule matches the mark of compressed frames.
+    MatchesMark {
+        /// Its place in the list, from 0.
+        index: usize,
+        /// The mark.
+        mark: u8,
+    },
+    /// Earlier rules match all that this one would.
+    Hidden {
+        /// Its place in the list, from 0.
+        index: usize,
+    },
+}
+
+impl fmt::Display for RulesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::TooMany { got } => write!(f, "{got} rules, expected at most {}", MAX_RULES),
+            Self::TosOutsideMask { index } => write!(f, "rule {index}: tos has bits outside its mask"),
+            Self::MatchesMark { index, mark } => write!(f, "rule {index}: matches the mark {mark:#04x}"),
+            Self::Hidden { index } => write!(f, "rule {index}: earlier rules match all of it"),
+        }
+    }
+}
+
+impl core::error::Error for RulesError {}

@@ -1,8 +1,7 @@
 //! The clocked model against the definition: the same bytes and the same errors on every payload.
 
 use gradwire::burst::{compression_block, decode_payload, decompression_block, encode_payload};
-use gradwire::codec::{self, Class, Lane, Params, decode_lane, encode_lane};
-use gradwire::error::{DecodeError, EncodeError};
+use gradwire::codec::{self, Class, DecodeError, EncodeError, Lane, Params, decode_lane, encode_lane};
 use proptest::prelude::*;
 
 mod clocked_inputs;

@@ -3,11 +3,10 @@
 use std::iter::repeat_n;
 
 use gradwire::burst::{
-    Beat, Clocks, Compressor, Decompressor, Layout, Step, decode_frame, decode_payload, encode_frame,
-    encode_payload,
+    Beat, Clocks, Compressor, Decompressor, FrameError, Layout, Step, decode_frame, decode_payload,
+    encode_frame, encode_payload,
 };
-use gradwire::codec::{self, BURST_LEN, LANES, Params, Split};
-use gradwire::error::{DecodeError, EncodeError, FrameError};
+use gradwire::codec::{self, BURST_LEN, DecodeError, EncodeError, LANES, Params, Split};
 use gradwire::rules::Rule;
 use proptest::prelude::*;
 

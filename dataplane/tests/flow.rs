@@ -4,7 +4,7 @@ use gradwire::flow::trust::{BYPASS_MS, EPOCH_MS, MAX_BACKOFF, SAMPLE_LEN, TrustS
 use gradwire::flow::{Event, FlowTable, IDLE_MS, Millis, OPENING_MS, Phase, Syn, WAYS};
 use gradwire::rules::Grid;
 use gradwire::verdict::PassReason;
-use gradwire::wire::frame::FlowKey;
+use gradwire::wire::flow_key::FlowKey;
 use proptest::prelude::*;
 
 const MSS: u32 = 1448;

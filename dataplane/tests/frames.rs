@@ -9,7 +9,8 @@ use gradwire::engine::{Egress, Ingress};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule, Rules};
 use gradwire::verdict::{Change, DropReason, PassReason, Traffic, Verdict};
-use gradwire::wire::frame::{FlowKey, MAX_LINK_LEN};
+use gradwire::wire::flow_key::FlowKey;
+use gradwire::wire::frame::MAX_LINK_LEN;
 use proptest::prelude::*;
 
 /// The default, and UDP too.

@@ -1,9 +1,8 @@
 //! Every kernel against the definition: same bytes, same errors, on every input.
 
-use gradwire::codec::{self, LANES, Params, Split, max_encoded_len};
-use gradwire::error::{DecodeError, EncodeError};
+use gradwire::checksum::Sum;
+use gradwire::codec::{self, DecodeError, EncodeError, LANES, Params, Split, max_encoded_len};
 use gradwire::kernels::Kernel;
-use gradwire::wire::checksum::Sum;
 use proptest::prelude::*;
 
 fn any_params() -> impl Strategy<Value = Params> {

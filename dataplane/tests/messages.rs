@@ -1,8 +1,9 @@
 //! What people read: names, and errors that say what was found and what was expected.
 
-use gradwire::codec::Split;
-use gradwire::error::{DecodeError, EncodeError, FrameError, ParamsError, RulesError, SegmentError};
-use gradwire::rules::{Framing, Grid};
+use gradwire::burst::FrameError;
+use gradwire::codec::{DecodeError, EncodeError, ParamsError, Split};
+use gradwire::rules::{Framing, Grid, RulesError};
+use gradwire::wire::segment::SegmentError;
 
 #[test]
 fn errors_say_what_was_found_and_what_would_be_right() {

@@ -4,7 +4,8 @@ mod common;
 
 use common::{ACK, IpSpec, SYN, Spec, TransportSpec};
 use gradwire::verdict::PassReason;
-use gradwire::wire::frame::{FlowKey, MAX_LINK_LEN, Network};
+use gradwire::wire::flow_key::FlowKey;
+use gradwire::wire::frame::{MAX_LINK_LEN, Network};
 
 fn with_options(options: &[u8]) -> Spec {
     let transport = TransportSpec::Tcp { seq: 1, flags: ACK, options: options.to_vec() };

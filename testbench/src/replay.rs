@@ -10,9 +10,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use gradwire::engine::{Egress, Ingress, Millis};
-use gradwire::error::RulesError;
 use gradwire::kernels::Kernel;
-use gradwire::rules::{DEFAULT_MARK, Rule, Rules};
+use gradwire::rules::{DEFAULT_MARK, Rule, Rules, RulesError};
 use gradwire::verdict::Verdict;
 use gradwire::wire::frame::MAX_LINK_LEN;
 

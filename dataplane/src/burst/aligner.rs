@@ -1,8 +1,7 @@
 //! Where byte strings of one length become byte strings of another.
 
 use super::Beat;
-use crate::codec::{BURST_LEN, MAX_GROUP_LEN};
-use crate::error::DecodeError;
+use crate::codec::{BURST_LEN, DecodeError, MAX_GROUP_LEN};
 
 /// Bytes of a collector: two bursts and one byte.
 ///

@@ -5,8 +5,7 @@ use super::intake::{Front, Intake};
 use super::lane::decompression_block;
 use super::pipeline::Pipeline;
 use super::{Beat, Clocks, Layout, Step};
-use crate::codec::{Class, LANES, Lane, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
-use crate::error::DecodeError;
+use crate::codec::{Class, DecodeError, LANES, Lane, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
 use crate::rules::Rule;
 
 /// The receiving direction: a group becomes eight values; bytes before the first group and after the last

@@ -1,8 +1,9 @@
 //! Whole payloads and frames through the model: a source that always has a beat, a sink that is always ready.
 
+use core::fmt;
+
 use super::{Beat, Clocks, Compressor, Decompressor, Layout, Step};
-use crate::codec::{BURST_LEN, Params, VALUE_LEN};
-use crate::error::{DecodeError, EncodeError, FrameError};
+use crate::codec::{BURST_LEN, DecodeError, EncodeError, Params, VALUE_LEN};
 use crate::rules::Rule;
 
 /// A payload or frame that went through.
@@ -140,3 +141,28 @@ fn drive(
     }
     Ok(())
 }
+
+/// Why the clocked model could not decode a frame; nothing of the output may be used.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum FrameError {
+    /// Its groups were refused; offsets count from the first group.
+    Groups(DecodeError),
+    /// The restored frame does not fit into the output.
+    NoRoom {
+        /// Length of the output in bytes.
+        have: usize,
+    },
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Groups(fault) => fault.fmt(f),
+            Self::NoRoom { have } => write!(f, "the frame does not fit into {have} bytes"),
+        }
+    }
+}
+
+impl core::error::Error for FrameError {}

@@ -49,11 +49,10 @@ mod pipeline;
 
 pub use compressor::Compressor;
 pub use decompressor::Decompressor;
-pub use drive::{Run, decode_frame, decode_payload, encode_frame, encode_payload};
+pub use drive::{FrameError, Run, decode_frame, decode_payload, encode_frame, encode_payload};
 pub use lane::{compression_block, decompression_block};
 
-use crate::codec::BURST_LEN;
-use crate::error::DecodeError;
+use crate::codec::{BURST_LEN, DecodeError};
 
 /// One beat of a 256-bit AXI stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

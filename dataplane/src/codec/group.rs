@@ -1,7 +1,7 @@
 //! One burst: eight lanes behind one tag vector.
 
 use super::{Class, LANES, Lane, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN, decode_lane, encode_lane};
-use crate::error::DecodeError;
+use crate::codec::DecodeError;
 
 /// An encoded burst: the tag vector, then the lanes' vectors without gaps; 2 to 34 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

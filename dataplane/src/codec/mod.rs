@@ -12,15 +12,15 @@
 //!
 //! The functions here are the definition: plain, branchy, and the judge of every faster kernel.
 
+use core::fmt;
+
 mod group;
 mod lane;
 mod params;
 
 pub use group::{Group, decode_burst, encode_burst, groups_len};
 pub use lane::{Class, Lane, decode_lane, encode_lane};
-pub use params::{Params, Split};
-
-use crate::error::{DecodeError, EncodeError};
+pub use params::{Params, ParamsError, Split};
 
 /// Bytes of a value.
 pub const VALUE_LEN: usize = 4;
@@ -76,3 +76,78 @@ pub fn decode_payload(groups: &[u8], values: &mut [u8], params: Params) -> Resul
     }
     Ok(at)
 }
+
+/// Why a payload could not be encoded; nothing of the output may be used.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum EncodeError {
+    /// The values are not a whole number of `f32`.
+    Unaligned {
+        /// Bytes given.
+        len: usize,
+    },
+    /// The groups do not fit into the output.
+    NoRoom {
+        /// Length of the output in bytes.
+        have: usize,
+    },
+}
+
+impl fmt::Display for EncodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Unaligned { len } => write!(f, "{len} bytes of values, expected a multiple of 4"),
+            Self::NoRoom { have } => write!(f, "the groups do not fit into {have} bytes"),
+        }
+    }
+}
+
+impl core::error::Error for EncodeError {}
+
+/// Why groups could not be decoded; nothing of the output may be used.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum DecodeError {
+    /// The output is not a whole number of `f32`.
+    Unaligned {
+        /// Length of the output in bytes.
+        len: usize,
+    },
+    /// The groups end too early.
+    Truncated {
+        /// Offset of the group that is not whole, in bytes.
+        at: usize,
+        /// Bytes that this group needs: 2 where its tag vector is missing, else its whole length.
+        need: usize,
+        /// Bytes that are there.
+        have: usize,
+    },
+    /// A lane past the last value has a tag other than 0.
+    AbsentLane {
+        /// Offset of the last group, in bytes.
+        at: usize,
+        /// Its tag vector.
+        tags: u16,
+        /// How many lanes are present.
+        lanes: usize,
+    },
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Unaligned { len } => write!(f, "room for {len} bytes of values, expected a multiple of 4"),
+            Self::Truncated { at, need, have } => {
+                write!(f, "group at byte {at}: expected {need} bytes, found {have}")
+            }
+            Self::AbsentLane { at, tags, lanes } => write!(
+                f,
+                "group at byte {at}: tag vector {tags:#06x}, expected tag 0 in every lane from {lanes} on"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for DecodeError {}

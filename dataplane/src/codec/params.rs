@@ -1,6 +1,6 @@
 //! The parameters of the codec, as a type that cannot hold an invalid combination.
 
-use crate::error::ParamsError;
+use core::fmt;
 
 /// Where the border between the *byte* and the *half* class lies (FORMAT.md §3.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -156,6 +156,45 @@ impl<'a> arbitrary::Arbitrary<'a> for Params {
         Self::from_exponents(b, k, x).map_err(|_| arbitrary::Error::IncorrectFormat)
     }
 }
+
+/// Why codec parameters were refused.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum ParamsError {
+    /// The bound exponent is not in 1..=14.
+    Bound {
+        /// The bound exponent given.
+        got: u8,
+    },
+    /// The byte offset k is above b, or k+7 is below b.
+    ByteOffset {
+        /// The byte offset given.
+        got: u8,
+        /// The bound exponent it was given with.
+        b: u8,
+    },
+    /// The scale exponent is below -80.
+    Scale {
+        /// The scale exponent given.
+        got: i8,
+    },
+}
+
+impl fmt::Display for ParamsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Bound { got } => write!(f, "bound exponent {got}, expected 1 to 14"),
+            Self::ByteOffset { got, b } => {
+                let least = b.saturating_sub(7);
+                write!(f, "byte offset {got} with bound exponent {b}, expected {least} to {b}")
+            }
+            Self::Scale { got } => write!(f, "scale exponent {got}, expected -80 to 127"),
+        }
+    }
+}
+
+impl core::error::Error for ParamsError {}
 
 #[cfg(test)]
 mod tests {

@@ -6,8 +6,7 @@
 //! an add.
 
 use super::drive::{Burst, WINDOW_LEN, Window, copy_start};
-use crate::codec::{BURST_LEN, Class, LANES, Params, VALUE_LEN, decode_payload};
-use crate::error::DecodeError;
+use crate::codec::{BURST_LEN, Class, DecodeError, LANES, Params, VALUE_LEN, decode_payload};
 
 /// Offsets that one look-ahead step covers; it reads one byte more.
 pub(super) const AHEAD: usize = 64;

@@ -4,9 +4,9 @@
 //! `#[inline(always)]`: each is compiled into the kernel that calls it, with that kernel's instructions.
 
 use crate::codec::{
-    BURST_LEN, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN, decode_burst, encode_payload,
+    BURST_LEN, DecodeError, EncodeError, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN, decode_burst,
+    encode_payload,
 };
-use crate::error::{DecodeError, EncodeError};
 
 /// Two more than the longest group, so that the offset of a lane, at most 30, can be masked with 31 instead of
 /// being checked.

@@ -26,9 +26,8 @@ mod tables;
 #[expect(unsafe_code, reason = "SIMD loads and stores, and calls that a token proves")]
 mod x86;
 
-use crate::codec::{Params, VALUE_LEN};
-use crate::error::{DecodeError, EncodeError};
-use crate::wire::checksum::Sum;
+use crate::checksum::Sum;
+use crate::codec::{DecodeError, EncodeError, Params, VALUE_LEN};
 #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
 use neon::Neon;
 #[cfg(target_arch = "x86_64")]

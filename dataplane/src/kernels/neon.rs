@@ -9,9 +9,8 @@ use core::arch::aarch64::*;
 use super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
 use super::drive::{Burst, WINDOW_LEN, Window, encode_with, padded};
 use super::tables::{BYTE_MASKS, CLOSE_UP, Placing, SPREAD_OUT};
-use crate::codec::{Params, TAGS_LEN};
-use crate::error::{DecodeError, EncodeError};
-use crate::wire::checksum::Sum;
+use crate::checksum::Sum;
+use crate::codec::{DecodeError, EncodeError, Params, TAGS_LEN};
 
 /// Proof that the processor has NEON.
 #[derive(Clone, Copy, Debug)]

@@ -1,9 +1,8 @@
 //! No intrinsics, no `unsafe`, no branch on data: for processors without a kernel of their own.
 
 use super::drive::{Burst, WINDOW_LEN, Window, decode_with, encode_with, padded};
-use crate::codec::{BURST_LEN, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
-use crate::error::{DecodeError, EncodeError};
-use crate::wire::checksum::Sum;
+use crate::checksum::Sum;
+use crate::codec::{BURST_LEN, DecodeError, EncodeError, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
 
 /// As [`Sum::of`].
 pub(super) fn sum(bytes: &[u8]) -> Sum {

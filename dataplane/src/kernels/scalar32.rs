@@ -9,9 +9,8 @@ use core::hint::black_box;
 use core::sync::atomic::{Ordering, compiler_fence};
 
 use super::drive::{Burst, WINDOW_LEN, Window, decode_from, encode_with, padded};
-use crate::codec::{BURST_LEN, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
-use crate::error::{DecodeError, EncodeError};
-use crate::wire::checksum::Sum;
+use crate::checksum::Sum;
+use crate::codec::{BURST_LEN, DecodeError, EncodeError, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
 
 /// A burst as words, least significant byte first.
 type Words = [u32; LANES];

@@ -1,7 +1,7 @@
-//! Bytes on the wire: where a frame's payload is, its checksums, the segment header, and how headers are
+//! Bytes on the wire: where a frame's payload is, which flow it belongs to, the segment header, and how headers are
 //! rewritten.
 
-pub mod checksum;
+pub mod flow_key;
 pub mod frame;
 pub mod rewrite;
 pub mod segment;

@@ -2,9 +2,9 @@
 
 use core::cmp::Ordering;
 
-use super::checksum::{Sum, update};
 use super::frame::{Ip, Network, Packet, Transport};
 use super::segment::Segment;
+use crate::checksum::{Sum, update};
 use crate::kernels::Kernel;
 
 /// What of the headers changes; the rest is copied.

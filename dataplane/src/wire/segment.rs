@@ -5,9 +5,10 @@
 //! | version | codec   | ToS, flags   | head_len | raw_len (u16, BE)  | b, k   | x (i8) |
 //! ```
 
+use core::fmt;
+
 use super::frame::{EXCLUDED_FLAGS, Packet, Transport};
-use crate::codec::{Params, VALUE_LEN, groups_len};
-use crate::error::SegmentError;
+use crate::codec::{Params, ParamsError, VALUE_LEN, groups_len};
 
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 8;
@@ -105,6 +106,65 @@ impl Segment {
         ]
     }
 }
+
+/// Why a segment header was refused; its frame is dropped.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum SegmentError {
+    /// Fewer bytes than the header has.
+    Truncated {
+        /// Bytes of the header.
+        need: usize,
+        /// Bytes that are there.
+        have: usize,
+    },
+    /// A version this build does not speak.
+    Version {
+        /// The version found.
+        got: u8,
+    },
+    /// A codec this build does not know.
+    Codec {
+        /// The codec found.
+        got: u8,
+    },
+    /// The reserved bit of the third byte is set.
+    Reserved {
+        /// The third byte.
+        got: u8,
+    },
+    /// The codec's parameters are invalid.
+    Params(ParamsError),
+    /// The restored payload would not hold one whole value.
+    NoValue {
+        /// Length of the restored payload.
+        raw_len: u16,
+        /// Bytes before its first value.
+        head_len: u8,
+    },
+}
+
+impl fmt::Display for SegmentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Truncated { need, have } => {
+                write!(f, "segment header: expected {need} bytes, found {have}")
+            }
+            Self::Version { got } => {
+                write!(f, "segment version {got}, expected {}", VERSION)
+            }
+            Self::Codec { got } => write!(f, "codec {got}, expected {}", CODEC),
+            Self::Reserved { got } => write!(f, "ToS and flags {got:#04x}, expected bit 1 to be 0"),
+            Self::Params(error) => error.fmt(f),
+            Self::NoValue { raw_len, head_len } => {
+                write!(f, "payload of {raw_len} bytes, expected at least {head_len} and 4")
+            }
+        }
+    }
+}
+
+impl core::error::Error for SegmentError {}
 
 #[cfg(test)]
 mod tests {

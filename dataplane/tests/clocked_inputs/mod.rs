@@ -1,8 +1,7 @@
 //! Inputs for the tests of the clocked model, and what the definition makes of them.
 #![allow(dead_code, reason = "each test file compiles its own copy and uses a part of it")]
 
-use gradwire::codec::{self, Params};
-use gradwire::error::DecodeError;
+use gradwire::codec::{self, DecodeError, Params};
 use proptest::prelude::*;
 
 /// Cases are short, so there are many; failures are not stored, as the clocked model keeps no regression

@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
-use gradwire::codec::{Params, Split};
-use gradwire::error::{ParamsError, RulesError};
-use gradwire::rules::{DEFAULT_MARK, ECN, Framing, Grid, Rule, Rules};
+use gradwire::codec::{Params, ParamsError, Split};
+use gradwire::rules::{DEFAULT_MARK, ECN, Framing, Grid, Rule, Rules, RulesError};
 use serde::Deserialize;
 use toml::Spanned;
 

@@ -2,8 +2,7 @@
 
 use std::io::{Read, Write};
 
-use gradwire::codec::{BURST_LEN, Class, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
-use gradwire::error::DecodeError;
+use gradwire::codec::{BURST_LEN, Class, DecodeError, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
 use gradwire::kernels::Kernel;
 
 use super::codec::{CodecArgs, read_full};

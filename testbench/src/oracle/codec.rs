@@ -3,8 +3,9 @@
 use arbitrary::Unstructured;
 use gradwire::burst;
 use gradwire::burst::Layout;
-use gradwire::codec::{self, Class, Params, Split, decode_lane, encode_lane, max_encoded_len};
-use gradwire::error::{DecodeError, EncodeError};
+use gradwire::codec::{
+    self, Class, DecodeError, EncodeError, Params, Split, decode_lane, encode_lane, max_encoded_len,
+};
 use gradwire::kernels::Kernel;
 use gradwire::rules::Rule;
 

@@ -8,7 +8,7 @@ use gradwire::flow::trust::TrustState;
 use gradwire::flow::{FlowTable, Millis, Phase, START_REACH, Syn};
 use gradwire::rules::Grid;
 use gradwire::verdict::{PassReason, Traffic};
-use gradwire::wire::frame::FlowKey;
+use gradwire::wire::flow_key::FlowKey;
 
 /// So many flows: more than the table has places.
 const FLOWS: u8 = 24;

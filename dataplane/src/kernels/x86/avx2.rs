@@ -6,9 +6,8 @@ use super::super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
 use super::super::drive::{Burst, WINDOW_LEN, Window, encode_with};
 use super::super::tables::{BYTE_MASKS, CLOSE_UP, Placing, SPREAD_OUT};
 use super::{load16, load32, store};
-use crate::codec::{BURST_LEN, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
-use crate::error::{DecodeError, EncodeError};
-use crate::wire::checksum::Sum;
+use crate::checksum::Sum;
+use crate::codec::{BURST_LEN, DecodeError, EncodeError, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
 
 cpufeatures::new!(cpu, "avx2", "bmi1", "bmi2", "popcnt");
 

@@ -7,9 +7,8 @@ use super::super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
 use super::super::drive::{Burst, Window, encode_with};
 use super::super::tables::Placing;
 use super::{get_group, load16, put_group, store};
-use crate::codec::{MAX_GROUP_LEN, Params};
-use crate::error::{DecodeError, EncodeError};
-use crate::wire::checksum::Sum;
+use crate::checksum::Sum;
+use crate::codec::{DecodeError, EncodeError, MAX_GROUP_LEN, Params};
 
 cpufeatures::new!(
     cpu,

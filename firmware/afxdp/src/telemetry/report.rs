@@ -5,7 +5,7 @@ use gradwire::flow::{FlowTable, Phase};
 use gradwire::forward::{Forwarder, Losses};
 use gradwire::rules::MAX_RULES;
 use gradwire::verdict::{Counters, Traffic};
-use gradwire::wire::frame::FlowKey;
+use gradwire::wire::flow_key::FlowKey;
 use serde::{Deserialize, Serialize};
 
 use super::PerPort;

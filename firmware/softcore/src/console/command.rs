@@ -48,7 +48,7 @@ pub enum Problem<'a> {
     /// Something is missing.
     Missing(&'static str),
     /// The codec refuses the bound or the scale.
-    Params(gradwire::error::ParamsError),
+    Params(gradwire::codec::ParamsError),
 }
 
 impl fmt::Display for Problem<'_> {

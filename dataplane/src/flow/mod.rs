@@ -6,7 +6,7 @@
 
 use crate::rules::Grid;
 use crate::verdict::{PassReason, Traffic};
-use crate::wire::frame::FlowKey;
+use crate::wire::flow_key::FlowKey;
 
 pub mod trust;
 

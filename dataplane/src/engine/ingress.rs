@@ -1,0 +1,208 @@
+//! Wire to host: checksums, segment header, values, headers.
+
+use core::cmp::Ordering;
+
+use crate::checksum::Sum;
+use crate::codec::{Params, VALUE_LEN};
+use crate::kernels::Kernel;
+use crate::rules::{ECN, Framing, Rule, Rules};
+use crate::verdict::{Change, Counters, DropReason, PassReason, Verdict};
+use crate::wire::frame::{EXCLUDED_FLAGS, MIN_FRAME_LEN, Network, Packet, Transport};
+use crate::wire::rewrite::{Headers, L4Checksum, write_headers};
+use crate::wire::segment::{CHECKSUM_CONSTANT, Segment};
+
+/// The receiving direction: wire to host. It keeps no state but its counters.
+#[derive(Debug)]
+pub struct Ingress {
+    rules: Rules,
+    kernel: Kernel,
+    mtu: u16,
+    counters: Counters,
+}
+
+/// How a compressed packet is restored.
+struct Restoration {
+    tos: u8,
+    head_len: usize,
+    raw_len: usize,
+    params: Params,
+    no_checksum: bool,
+    /// Bytes may follow the payload: MACs and switches pad frames to the Ethernet minimum.
+    padded: bool,
+}
+
+impl Ingress {
+    /// An engine that restores IP packets of at most `mtu` bytes.
+    #[must_use]
+    pub const fn new(rules: Rules, kernel: Kernel, mtu: u16) -> Self {
+        Self { rules, kernel, mtu, counters: Counters::new() }
+    }
+
+    /// One frame from the wire: Ethernet II, without FCS. Its replacement, where there is one, is written
+    /// to `out`, which must have room for the MTU and [`crate::wire::frame::MAX_LINK_LEN`] bytes.
+    pub fn process(&mut self, frame: &[u8], out: &mut [u8]) -> Verdict {
+        let verdict = match self.decide(frame, out) {
+            Ok(len) => Verdict::Changed { change: Change::Restored, len },
+            Err(verdict) => verdict,
+        };
+        self.counters.count(verdict, frame.len());
+        verdict
+    }
+
+    fn decide(&self, frame: &[u8], out: &mut [u8]) -> Result<usize, Verdict> {
+        let network = Network::parse(frame)?;
+        if self.rules.is_mark(network.tos()) {
+            return self.receive_routed(&network, out);
+        }
+        match self.rules.find(network.tos()) {
+            Some(rule) if rule.framing == Framing::InPlace => self.receive_in_place(&network, rule, out),
+            _ => Err(PassReason::NotCompressed.into()),
+        }
+    }
+
+    /// A frame that carries the mark. What can not be told from a foreign frame goes untouched: a host
+    /// refuses a compressed segment by its checksum.
+    fn receive_routed(&self, network: &Network<'_>, out: &mut [u8]) -> Result<usize, Verdict> {
+        let packet = match network.packet() {
+            Err(PassReason::Malformed) => return Err(DropReason::Malformed.into()),
+            // No engine sends UDP options, but a changed length field may look like them.
+            Err(PassReason::UdpOptions)
+                if network.packet_by_ip_len().is_ok_and(|packet| self.is_ours(&packet)) =>
+            {
+                return Err(DropReason::Malformed.into());
+            }
+            result => result?,
+        };
+        if packet.extent() == Ordering::Less {
+            return Err(DropReason::Malformed.into());
+        }
+        if !packet.ip_checksum_holds() {
+            return Err(DropReason::IpChecksum.into());
+        }
+        let unchecked = matches!(packet.transport(), Transport::Udp { checksum: 0 });
+        let sum = packet.l4_sum(self.kernel);
+        if unchecked || sum.is_zero() {
+            // A host takes it for what it is, or for data.
+            return Err(match (self.is_ours(&packet), unchecked) {
+                (false, _) => PassReason::ForeignMark.into(),
+                (true, true) => DropReason::NoChecksum.into(),
+                (true, false) => DropReason::Recomputed.into(),
+            });
+        }
+        if !sum.equals(Sum::word(CHECKSUM_CONSTANT)) {
+            return Err(DropReason::L4Checksum.into());
+        }
+        let (segment, body) = Segment::parse(packet.payload()).map_err(|_| DropReason::SegmentHeader)?;
+        let tcp = match packet.transport() {
+            Transport::Tcp { flags, .. } if flags & EXCLUDED_FLAGS != 0 => {
+                return Err(DropReason::Malformed.into());
+            }
+            Transport::Tcp { .. } => true,
+            Transport::Udp { .. } => false,
+        };
+        if self.rules.is_mark(segment.tos) || (tcp && segment.no_checksum) {
+            return Err(DropReason::SegmentHeader.into());
+        }
+        let restoration = Restoration {
+            tos: segment.tos | (packet.tos() & ECN),
+            head_len: usize::from(segment.head_len),
+            raw_len: usize::from(segment.raw_len),
+            params: segment.params,
+            no_checksum: segment.no_checksum,
+            padded: false,
+        };
+        self.restore(&packet, body, &restoration, out).map_err(Into::into)
+    }
+
+    /// Whether an engine made this marked packet, whatever has become of its checksum.
+    fn is_ours(&self, packet: &Packet<'_>) -> bool {
+        Segment::recognise(packet).is_some_and(|segment| !self.rules.is_mark(segment.tos))
+    }
+
+    /// A frame whose rule asks for in-place framing: compressed where it is shorter than its IP header says.
+    fn receive_in_place(&self, network: &Network<'_>, rule: &Rule, out: &mut [u8]) -> Result<usize, Verdict> {
+        let packet = network.packet()?;
+        if packet.extent() != Ordering::Less {
+            return Err(PassReason::NotCompressed.into());
+        }
+        let (head_len, no_checksum) = match packet.transport() {
+            // No engine compressed these; the host drops what is cut short.
+            Transport::Tcp { flags, .. } if flags & EXCLUDED_FLAGS != 0 => {
+                return Err(PassReason::TcpFlags.into());
+            }
+            Transport::Tcp { .. } => (0, false),
+            Transport::Udp { checksum } => (usize::from(rule.udp_offset), checksum == 0),
+        };
+        if !packet.ip_checksum_holds() {
+            return Err(DropReason::IpChecksum.into());
+        }
+        let raw_len = packet.payload_len();
+        if raw_len < head_len + VALUE_LEN {
+            return Err(DropReason::Malformed.into());
+        }
+        let restoration = Restoration {
+            tos: packet.tos(),
+            head_len,
+            raw_len,
+            params: rule.params,
+            no_checksum,
+            // Tags may have been put on after the padding.
+            padded: (MIN_FRAME_LEN..=MIN_FRAME_LEN + packet.tags_len()).contains(&packet.frame().len()),
+        };
+        self.restore(&packet, packet.payload(), &restoration, out).map_err(Into::into)
+    }
+
+    /// Writes the frame that the host sent to `out`; its length. `body` is head, groups and tail.
+    fn restore(
+        &self,
+        packet: &Packet<'_>,
+        body: &[u8],
+        restoration: &Restoration,
+        out: &mut [u8],
+    ) -> Result<usize, DropReason> {
+        let &Restoration { tos, head_len, raw_len, params, no_checksum, padded } = restoration;
+        let payload_at = packet.payload_at();
+        let len = payload_at + raw_len;
+        if len - packet.ip_at() > usize::from(self.mtu) {
+            return Err(DropReason::TooLong);
+        }
+        let payload = out.get_mut(payload_at..len).ok_or(DropReason::NoRoom)?;
+        let (head_in, body) = body.split_at_checked(head_len).ok_or(DropReason::Groups)?;
+        let (head, rest) = payload.split_at_mut_checked(head_len).ok_or(DropReason::Malformed)?;
+        head.copy_from_slice(head_in);
+        let (values, tail) = rest.split_at_mut(rest.len() - rest.len() % VALUE_LEN);
+        let groups_len = self.kernel.decode(body, values, params).map_err(|_| DropReason::Groups)?;
+        let after = body.get(groups_len..).unwrap_or(&[]);
+        let (tail_in, excess) = after.split_at_checked(tail.len()).ok_or(DropReason::Groups)?;
+        if !excess.is_empty() && !padded {
+            return Err(DropReason::Excess);
+        }
+        tail.copy_from_slice(tail_in);
+        let checksum = if no_checksum { L4Checksum::None } else { L4Checksum::Computed { plus: 0 } };
+        write_headers(packet, Headers { tos, payload_len: raw_len, checksum }, self.kernel, out)
+            .ok_or(DropReason::TooLong)?;
+        Ok(len)
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The rules in force.
+    #[must_use]
+    pub const fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Forgets counts; rules stay.
+    pub const fn reset(&mut self) {
+        self.counters = Counters::new();
+    }
+
+    /// Puts other rules in force; counters stay.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.rules = rules;
+    }
+}

@@ -1,0 +1,18 @@
+//! The path of a frame: in, verdict, out. Start reading here.
+//!
+//! ```text
+//! egress   host -> IP header -> rule by ToS -> packet whole and right? -> flow: grid, resend, trust
+//!               -> groups -> headers -> wire
+//! ingress  wire -> IP header -> marked, or shorter than it says? -> checksums, segment header
+//!               -> values -> headers -> host
+//! ```
+//!
+//! Whatever is in doubt leaves egress untouched. Ingress drops what says that it is compressed and is not
+//! right: TCP sends it again, and egress does not compress what is sent again.
+
+mod egress;
+mod ingress;
+
+pub use crate::flow::Millis;
+pub use egress::Egress;
+pub use ingress::Ingress;
