@@ -28,7 +28,7 @@ fn open() -> FlowTable<1> {
 /// Sends a whole segment compressed where that is allowed.
 fn send(table: &mut FlowTable<1>, seq: u32, now: u64) -> Result<(), PassReason> {
     let flow = table.find(&key(0)).ok_or(PassReason::GridUnknown)?;
-    let result = flow.send(seq, MSS, Millis(now));
+    let result = flow.admit(seq, MSS, Millis(now));
     if result.is_ok() {
         flow.compressed(seq, 1);
     }
@@ -139,7 +139,7 @@ fn a_live_flow_never_loses_its_place() {
     let mut table = FlowTable::<1>::new(0);
     for n in 0..WAYS as u64 {
         table.syn(&key(n), syn(9), Millis(n)).unwrap();
-        table.find(&key(n)).unwrap().send(10, MSS, Millis(n)).unwrap();
+        table.find(&key(n)).unwrap().admit(10, MSS, Millis(n)).unwrap();
     }
     let newcomer = key(100);
     assert_eq!(table.syn(&newcomer, syn(1), Millis(IDLE_MS - 1)), Err(PassReason::TableFull));
@@ -174,7 +174,7 @@ fn connections_without_a_tag_make_way() {
     }
     assert_eq!(table.iter().count(), WAYS);
     // One of the latest, tagged late, is still known; then it keeps its place.
-    table.find(&key(998)).unwrap().send(10, MSS, Millis(1000)).unwrap();
+    table.find(&key(998)).unwrap().admit(10, MSS, Millis(1000)).unwrap();
     for n in 1000..2000 {
         table.syn(&key(n), Syn { tagged: false, ..syn(9) }, Millis(n)).unwrap();
     }
@@ -275,10 +275,10 @@ fn only_what_was_compressed_is_evidence() {
     for segment in 0..2000u32 {
         let seq = 1 + segment * 2 * UNIT;
         let flow = table.find(&key(0)).unwrap();
-        assert_eq!(flow.send(seq, UNIT, Millis(0)), Ok(()));
+        assert_eq!(flow.admit(seq, UNIT, Millis(0)), Ok(()));
         flow.compressed(seq, 1);
-        assert_eq!(flow.send(seq + UNIT, UNIT, Millis(0)), Ok(()));
-        assert_eq!(flow.send(seq + UNIT, UNIT, Millis(0)), Err(PassReason::Resent));
+        assert_eq!(flow.admit(seq + UNIT, UNIT, Millis(0)), Ok(()));
+        assert_eq!(flow.admit(seq + UNIT, UNIT, Millis(0)), Err(PassReason::Resent));
     }
     assert_eq!(trust(&mut table), TrustState::Trusted);
 }
@@ -318,7 +318,7 @@ proptest! {
             let offset = step * 1000;
             let seq = isn.wrapping_add(1).wrapping_add(offset);
             let flow = table.find(&key(0)).unwrap();
-            if flow.send(seq, len, Millis(now)).is_ok() {
+            if flow.admit(seq, len, Millis(now)).is_ok() {
                 flow.compressed(seq, 1);
                 prop_assert!(highest.is_none_or(|highest| offset >= highest));
             }

@@ -3,7 +3,7 @@
 use gradwire::burst::FrameError;
 use gradwire::codec::{DecodeError, EncodeError, ParamsError, Split};
 use gradwire::rules::{Framing, Grid, RulesError};
-use gradwire::wire::segment::SegmentError;
+use gradwire::wire::segment_header::SegmentError;
 
 #[test]
 fn errors_say_what_was_found_and_what_would_be_right() {

@@ -5,7 +5,7 @@ mod common;
 use common::{ACK, IpSpec, SYN, Spec, TransportSpec};
 use gradwire::verdict::PassReason;
 use gradwire::wire::flow_key::FlowKey;
-use gradwire::wire::frame::{MAX_LINK_LEN, Network};
+use gradwire::wire::frame::{IpFrame, MAX_LINK_LEN};
 
 fn with_options(options: &[u8]) -> Spec {
     let transport = TransportSpec::Tcp { seq: 1, flags: ACK, options: options.to_vec() };
@@ -14,7 +14,7 @@ fn with_options(options: &[u8]) -> Spec {
 
 fn is_bound(options: &[u8]) -> bool {
     let frame = with_options(options).bytes();
-    Network::parse(&frame).and_then(|network| network.packet()).unwrap().has_binding_option()
+    IpFrame::parse(&frame).and_then(|ip_frame| ip_frame.packet()).unwrap().has_binding_option()
 }
 
 #[test]
@@ -24,7 +24,7 @@ fn the_network_stage_needs_a_whole_ip_header() {
             let ip_at = 14 + 4 * vlans.len();
             let frame = Spec { ip: ip.clone(), vlans, ..Spec::tcp(1, ACK, &[]) }.bytes();
             for len in 0..=frame.len() {
-                let parsed = Network::parse(&frame[..len]);
+                let parsed = IpFrame::parse(&frame[..len]);
                 assert_eq!(parsed.is_ok(), len >= ip_at + header_len, "{len} bytes: {parsed:?}");
             }
         }
@@ -46,10 +46,10 @@ fn an_ipv4_packet_may_be_its_header_alone() {
     frame.truncate(34);
     frame[16..18].copy_from_slice(&20u16.to_be_bytes());
     frame[23] = 253; // for experiments, RFC 3692
-    assert_eq!(Network::parse(&frame).unwrap().packet().unwrap_err(), PassReason::Protocol);
+    assert_eq!(IpFrame::parse(&frame).unwrap().packet().unwrap_err(), PassReason::Protocol);
     for (version_and_ihl, total_len) in [(0x45, 19), (0x44, 20), (0x46, 20)] {
         (frame[14], frame[17]) = (version_and_ihl, total_len);
-        assert_eq!(Network::parse(&frame).unwrap().packet().unwrap_err(), PassReason::Malformed);
+        assert_eq!(IpFrame::parse(&frame).unwrap().packet().unwrap_err(), PassReason::Malformed);
     }
 }
 
@@ -58,21 +58,21 @@ fn a_syn_is_told_by_its_flags() {
     for ip in [IpSpec::V4 { option_words: 0 }, IpSpec::V6 { extensions: vec![] }] {
         for (flags, may_be) in [(SYN, true), (SYN | ACK, true), (ACK, false), (!SYN, false)] {
             let frame = Spec { ip: ip.clone(), ..Spec::tcp(1, flags, &[]) }.bytes();
-            assert_eq!(Network::parse(&frame).unwrap().may_be_syn(), may_be, "{flags:#04x}");
+            assert_eq!(IpFrame::parse(&frame).unwrap().may_be_syn(), may_be, "{flags:#04x}");
         }
         // The byte where flags would be is the payload's.
         let udp = Spec { ip, ..Spec::udp(&[SYN; 8]) }.bytes();
-        assert!(!Network::parse(&udp).unwrap().may_be_syn());
+        assert!(!IpFrame::parse(&udp).unwrap().may_be_syn());
     }
     let with_options = Spec { ip: IpSpec::V4 { option_words: 1 }, ..Spec::tcp(1, ACK, &[]) }.bytes();
-    assert!(Network::parse(&with_options).unwrap().may_be_syn(), "only the packet tells");
+    assert!(IpFrame::parse(&with_options).unwrap().may_be_syn(), "only the packet tells");
 }
 
 #[test]
 fn a_key_has_both_vlans() {
     let vlans = |vlans: &[(u16, u16)]| {
         let frame = Spec { vlans: vlans.to_vec(), ..Spec::tcp(1, ACK, &[]) }.bytes();
-        Network::parse(&frame).and_then(|network| network.packet()).unwrap().flow_key()
+        IpFrame::parse(&frame).and_then(|ip_frame| ip_frame.packet()).unwrap().flow_key()
     };
     for (tags, expected, shown) in [
         (vec![], [0, 0], ""),
@@ -92,7 +92,7 @@ fn a_syn_behind_extension_headers_may_be_one() {
         for flags in [SYN, ACK] {
             let frame = Spec { ip: ip.clone(), ..Spec::tcp(1, flags, &[]) }.bytes();
             // Without a look at them: whether it is one, only the packet tells.
-            assert_eq!(Network::parse(&frame).unwrap().may_be_syn(), may_be, "{number}");
+            assert_eq!(IpFrame::parse(&frame).unwrap().may_be_syn(), may_be, "{number}");
         }
     }
 }

@@ -1,15 +1,13 @@
 //! Host to wire: rule, flow, groups, headers.
 
-use core::cmp::Ordering;
-
 use crate::codec::VALUE_LEN;
 use crate::flow::{FlowTable, Millis, Syn};
 use crate::kernels::Kernel;
 use crate::rules::{ECN, Framing, Grid, MAX_RULES, Rule, Rules};
 use crate::verdict::{Change, Counters, PassReason, Traffic, Verdict};
-use crate::wire::frame::{EXCLUDED_FLAGS, MIN_FRAME_LEN, Network, Packet, Transport, tcp_flags};
+use crate::wire::frame::{EXCLUDED_FLAGS, Extent, IpFrame, MIN_FRAME_LEN, Packet, Transport, tcp_flags};
 use crate::wire::rewrite::{Headers, L4Checksum, write_at, write_headers, write_remarked};
-use crate::wire::segment::{CHECKSUM_CONSTANT, HEADER_LEN, Segment};
+use crate::wire::segment_header::{CHECKSUM_CONSTANT, HEADER_LEN, SegmentHeader};
 
 /// The sending direction: host to wire. At most `SETS * 8` TCP flows; `SETS` is a power of two.
 #[derive(Debug)]
@@ -39,26 +37,26 @@ impl<const SETS: usize> Egress<SETS> {
     }
 
     fn decide(&mut self, frame: &[u8], out: &mut [u8], now: Millis) -> Result<Verdict, PassReason> {
-        let network = Network::parse(frame)?;
-        if self.rules.is_mark(network.tos()) {
-            return remark(&network, out);
+        let ip_frame = IpFrame::parse(frame)?;
+        if self.rules.is_mark(ip_frame.tos()) {
+            return remark(&ip_frame, out);
         }
-        let rule = self.rules.find_indexed(network.tos()).map(|(index, rule)| (index, *rule));
-        if network.may_be_syn() {
-            self.learn(&network, rule.is_some(), now);
+        let rule = self.rules.find_indexed(ip_frame.tos()).map(|(index, rule)| (index, *rule));
+        if ip_frame.may_be_syn() {
+            self.learn(&ip_frame, rule.is_some(), now);
         }
         let (index, rule) = rule.ok_or(PassReason::NoRule)?;
         if let Some(traffic) = self.traffic.get_mut(index) {
             traffic.count(frame.len());
         }
-        let packet = network.packet()?;
-        if rule.framing == Framing::InPlace && packet.extent() == Ordering::Less {
-            return remark(&network, out);
+        let packet = ip_frame.packet()?;
+        if rule.framing == Framing::InPlace && packet.extent() == Extent::Short {
+            return remark(&ip_frame, out);
         }
         let result = self.send(&packet, &rule, out, now);
         if let Transport::Tcp { seq, flags } = packet.transport()
             && flags & (tcp_flags::FIN | tcp_flags::RST) != 0
-            && check_sums(&packet, self.kernel).is_ok()
+            && packet.verify(self.kernel).is_ok()
             && let Some(flow) = self.flows.find(&packet.flow_key())
         {
             // What a RST carries is no part of the stream; an IP length field bounds what a FIN carries.
@@ -73,12 +71,12 @@ impl<const SETS: usize> Egress<SETS> {
     }
 
     /// Remembers where a TCP stream starts, tagged or not: applications tag sockets late.
-    fn learn(&mut self, network: &Network<'_>, tagged: bool, now: Millis) {
-        let Ok(packet) = network.packet() else { return };
+    fn learn(&mut self, ip_frame: &IpFrame<'_>, tagged: bool, now: Millis) {
+        let Ok(packet) = ip_frame.packet() else { return };
         let Transport::Tcp { seq, flags } = packet.transport() else { return };
         if flags & tcp_flags::SYN != 0 {
             // A SYN may be short enough to be padded.
-            let whole = packet.extent() != Ordering::Less && check_sums(&packet, self.kernel).is_ok();
+            let whole = packet.verify(self.kernel).is_ok();
             let syn = Syn { isn: seq, tagged, doubtful: !whole || packet.has_binding_option() };
             // A full table shows when the connection's payload comes.
             let _ = self.flows.syn(&packet.flow_key(), syn, now);
@@ -103,7 +101,7 @@ impl<const SETS: usize> Egress<SETS> {
                 if packet.is_tunnel() {
                     return Err(PassReason::Tunnel);
                 }
-                check_whole(packet, self.kernel)?;
+                packet.verify(self.kernel)?;
                 return compress(self.kernel, packet, rule, mark, usize::from(rule.udp_offset), out);
             }
         };
@@ -113,7 +111,7 @@ impl<const SETS: usize> Egress<SETS> {
         if packet.payload_len() == 0 {
             return Err(PassReason::NoPayload);
         }
-        check_whole(packet, self.kernel)?;
+        packet.verify(self.kernel)?;
         let key = packet.flow_key();
         let flow = match rule.grid {
             Grid::Connection => self.flows.find(&key).ok_or(PassReason::GridUnknown)?,
@@ -121,7 +119,7 @@ impl<const SETS: usize> Egress<SETS> {
         };
         // An IP length field bounds it.
         let len = packet.payload_len() as u32;
-        flow.send(seq, len, now)?;
+        flow.admit(seq, len, now)?;
         if flags & EXCLUDED_FLAGS != 0 {
             return Err(PassReason::TcpFlags);
         }
@@ -180,31 +178,9 @@ impl<const SETS: usize> Egress<SETS> {
 }
 
 /// The far end would take this frame of the host's own for a compressed one: it loses its type of service.
-fn remark(network: &Network<'_>, out: &mut [u8]) -> Result<Verdict, PassReason> {
-    let len = write_remarked(network, network.tos() & ECN, out).ok_or(PassReason::NoRoom)?;
+fn remark(ip_frame: &IpFrame<'_>, out: &mut [u8]) -> Result<Verdict, PassReason> {
+    let len = write_remarked(ip_frame, ip_frame.tos() & ECN, out).ok_or(PassReason::NoRoom)?;
     Ok(Verdict::Changed { change: Change::Remarked, len })
-}
-
-/// Whether a packet of the host is all in its frame, and its checksums hold.
-fn check_whole(packet: &Packet<'_>, kernel: Kernel) -> Result<(), PassReason> {
-    match packet.extent() {
-        Ordering::Less => Err(PassReason::Malformed),
-        Ordering::Equal | Ordering::Greater => check_sums(packet, kernel),
-    }
-}
-
-/// Whether the checksums of a packet of the host are right, or left to offload: what was wrong before must
-/// not become right.
-fn check_sums(packet: &Packet<'_>, kernel: Kernel) -> Result<(), PassReason> {
-    if !packet.ip_checksum_holds() {
-        return Err(PassReason::IpChecksum);
-    }
-    let none = matches!(packet.transport(), Transport::Udp { checksum: 0 });
-    if none || packet.l4_sum(kernel).is_zero() || packet.l4_checksum_is_offloaded() {
-        Ok(())
-    } else {
-        Err(PassReason::L4Checksum)
-    }
 }
 
 /// Writes the compressed frame to `out`: headers, in routed framing the segment header, `head_len` raw
@@ -218,7 +194,7 @@ fn compress(
     out: &mut [u8],
 ) -> Result<usize, PassReason> {
     // A padded segment counts as sent like any other; only now is it told apart.
-    if packet.extent() == Ordering::Greater {
+    if packet.extent() == Extent::Trailing {
         return Err(PassReason::Trailer);
     }
     let payload = packet.payload();
@@ -252,7 +228,7 @@ fn compress(
     match rule.framing {
         Framing::InPlace => write_at(out, 0, packet.headers()),
         Framing::Routed => {
-            let segment = Segment {
+            let segment = SegmentHeader {
                 tos: packet.tos() & !ECN,
                 no_checksum: matches!(packet.transport(), Transport::Udp { checksum: 0 }),
                 head_len: head_len as u8,      // at most 255: a rule's u8, or 3

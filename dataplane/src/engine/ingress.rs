@@ -1,15 +1,13 @@
 //! Wire to host: checksums, segment header, values, headers.
 
-use core::cmp::Ordering;
-
 use crate::checksum::Sum;
 use crate::codec::{Params, VALUE_LEN};
 use crate::kernels::Kernel;
 use crate::rules::{ECN, Framing, Rule, Rules};
 use crate::verdict::{Change, Counters, DropReason, PassReason, Verdict};
-use crate::wire::frame::{EXCLUDED_FLAGS, MIN_FRAME_LEN, Network, Packet, Transport};
+use crate::wire::frame::{EXCLUDED_FLAGS, Extent, IpFrame, MIN_FRAME_LEN, Packet, Transport};
 use crate::wire::rewrite::{Headers, L4Checksum, write_headers};
-use crate::wire::segment::{CHECKSUM_CONSTANT, Segment};
+use crate::wire::segment_header::{CHECKSUM_CONSTANT, SegmentHeader};
 
 /// The receiving direction: wire to host. It keeps no state but its counters.
 #[derive(Debug)]
@@ -50,30 +48,30 @@ impl Ingress {
     }
 
     fn decide(&self, frame: &[u8], out: &mut [u8]) -> Result<usize, Verdict> {
-        let network = Network::parse(frame)?;
-        if self.rules.is_mark(network.tos()) {
-            return self.receive_routed(&network, out);
+        let ip_frame = IpFrame::parse(frame)?;
+        if self.rules.is_mark(ip_frame.tos()) {
+            return self.receive_routed(&ip_frame, out);
         }
-        match self.rules.find(network.tos()) {
-            Some(rule) if rule.framing == Framing::InPlace => self.receive_in_place(&network, rule, out),
+        match self.rules.find(ip_frame.tos()) {
+            Some(rule) if rule.framing == Framing::InPlace => self.receive_in_place(&ip_frame, rule, out),
             _ => Err(PassReason::NotCompressed.into()),
         }
     }
 
     /// A frame that carries the mark. What can not be told from a foreign frame goes untouched: a host
     /// refuses a compressed segment by its checksum.
-    fn receive_routed(&self, network: &Network<'_>, out: &mut [u8]) -> Result<usize, Verdict> {
-        let packet = match network.packet() {
+    fn receive_routed(&self, ip_frame: &IpFrame<'_>, out: &mut [u8]) -> Result<usize, Verdict> {
+        let packet = match ip_frame.packet() {
             Err(PassReason::Malformed) => return Err(DropReason::Malformed.into()),
             // No engine sends UDP options, but a changed length field may look like them.
             Err(PassReason::UdpOptions)
-                if network.packet_by_ip_len().is_ok_and(|packet| self.is_ours(&packet)) =>
+                if ip_frame.packet_by_ip_len().is_ok_and(|packet| self.is_ours(&packet)) =>
             {
                 return Err(DropReason::Malformed.into());
             }
             result => result?,
         };
-        if packet.extent() == Ordering::Less {
+        if packet.extent() == Extent::Short {
             return Err(DropReason::Malformed.into());
         }
         if !packet.ip_checksum_holds() {
@@ -92,7 +90,8 @@ impl Ingress {
         if !sum.equals(Sum::word(CHECKSUM_CONSTANT)) {
             return Err(DropReason::L4Checksum.into());
         }
-        let (segment, body) = Segment::parse(packet.payload()).map_err(|_| DropReason::SegmentHeader)?;
+        let (segment, body) =
+            SegmentHeader::parse(packet.payload()).map_err(|_| DropReason::SegmentHeader)?;
         let tcp = match packet.transport() {
             Transport::Tcp { flags, .. } if flags & EXCLUDED_FLAGS != 0 => {
                 return Err(DropReason::Malformed.into());
@@ -116,13 +115,18 @@ impl Ingress {
 
     /// Whether an engine made this marked packet, whatever has become of its checksum.
     fn is_ours(&self, packet: &Packet<'_>) -> bool {
-        Segment::recognise(packet).is_some_and(|segment| !self.rules.is_mark(segment.tos))
+        SegmentHeader::recognise(packet).is_some_and(|segment| !self.rules.is_mark(segment.tos))
     }
 
     /// A frame whose rule asks for in-place framing: compressed where it is shorter than its IP header says.
-    fn receive_in_place(&self, network: &Network<'_>, rule: &Rule, out: &mut [u8]) -> Result<usize, Verdict> {
-        let packet = network.packet()?;
-        if packet.extent() != Ordering::Less {
+    fn receive_in_place(
+        &self,
+        ip_frame: &IpFrame<'_>,
+        rule: &Rule,
+        out: &mut [u8],
+    ) -> Result<usize, Verdict> {
+        let packet = ip_frame.packet()?;
+        if packet.extent() != Extent::Short {
             return Err(PassReason::NotCompressed.into());
         }
         let (head_len, no_checksum) = match packet.transport() {

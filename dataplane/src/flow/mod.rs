@@ -175,7 +175,7 @@ impl Flow {
     ///
     /// # Errors
     /// Why it must go untouched.
-    pub fn send(&mut self, seq: u32, len: u32, now: Millis) -> Result<(), PassReason> {
+    pub fn admit(&mut self, seq: u32, len: u32, now: Millis) -> Result<(), PassReason> {
         self.seen = now;
         self.traffic.count(len as usize);
         let end = seq.wrapping_add(len);
@@ -210,7 +210,7 @@ impl Flow {
         if self.trust.allows(seq, now) { Ok(()) } else { Err(PassReason::Bypassed) }
     }
 
-    /// The segment at `seq` that [`Flow::send`] allowed left compressed, `saved` bytes shorter.
+    /// The segment at `seq` that [`Flow::admit`] allowed left compressed, `saved` bytes shorter.
     pub const fn compressed(&mut self, seq: u32, saved: usize) {
         self.trust.compressed(seq);
         self.traffic.count_compressed(saved);

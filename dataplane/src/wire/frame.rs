@@ -1,9 +1,11 @@
 //! Where things are in an Ethernet frame: headers, payload, and what the flow table needs to know.
 //!
-//! Two steps, because most frames need only the first: [`Network::parse`] finds the IP header and its type
-//! of service, [`Network::packet`] the transport header and the payload. Neither believes a length
+//! Two steps, because most frames need only the first: [`IpFrame::parse`] finds the IP header and its type
+//! of service, [`IpFrame::packet`] the transport header and the payload. Neither believes a length
 //! that the frame does not bear out, except the IP length itself: in-place framing makes frames shorter
 //! than that.
+
+use core::cmp::Ordering;
 
 use super::flow_key::FlowKey;
 use crate::checksum::Sum;
@@ -63,7 +65,7 @@ pub enum Ip {
 
 /// A frame that carries IP: where the IP header starts and what its first bytes say.
 #[derive(Clone, Copy, Debug)]
-pub struct Network<'a> {
+pub struct IpFrame<'a> {
     frame: &'a [u8],
     /// The VLAN identifiers, outer first, 12 bits each; 0 where there is no tag.
     vlans: u32,
@@ -87,7 +89,7 @@ fn be64(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
 }
 
-impl<'a> Network<'a> {
+impl<'a> IpFrame<'a> {
     /// Finds the IP header behind at most two VLAN tags.
     ///
     /// # Errors
@@ -147,7 +149,7 @@ impl<'a> Network<'a> {
     }
 
     /// Whether this could start a TCP connection; cheap, and right for frames without IPv4 options and
-    /// extension headers. [`Network::packet`] decides; with options or extension headers it has to.
+    /// extension headers. [`IpFrame::packet`] decides; with options or extension headers it has to.
     #[inline]
     #[must_use]
     pub fn may_be_syn(&self) -> bool {
@@ -177,7 +179,7 @@ impl<'a> Network<'a> {
         self.packet_where(false)
     }
 
-    /// [`Network::packet`], but a UDP datagram is as long as the IP packet has room for, whatever its own length says.
+    /// [`IpFrame::packet`], but a UDP datagram is as long as the IP packet has room for, whatever its own length says.
     ///
     /// # Errors
     /// As there, but for [`PassReason::UdpOptions`].
@@ -204,7 +206,7 @@ impl<'a> Network<'a> {
             return Err(PassReason::Malformed);
         }
         debug_assert!(ip_at < l4_at && l4_at < payload_at);
-        Ok(Packet { network: *self, transport, l4_at, payload_at, end })
+        Ok(Packet { ip_frame: *self, transport, l4_at, payload_at, end })
     }
 
     /// Protocol, offset of the transport header, offset of the packet's end.
@@ -324,10 +326,21 @@ pub enum Transport {
     },
 }
 
+/// Where a frame ends, compared with the IP packet in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Before the packet does, as its IP length says: in-place framing, or a frame that was cut.
+    Short,
+    /// With the packet.
+    Exact,
+    /// Behind it: padding, or bytes that are nobody's.
+    Trailing,
+}
+
 /// A TCP or UDP packet whose headers are whole and consistent with each other.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    network: Network<'a>,
+    ip_frame: IpFrame<'a>,
     transport: Transport,
     l4_at: usize,
     /// At most the frame's length, and at most `end`.
@@ -340,19 +353,19 @@ impl<'a> Packet<'a> {
     /// The whole frame.
     #[must_use]
     pub const fn frame(&self) -> &'a [u8] {
-        self.network.frame
+        self.ip_frame.frame
     }
 
     /// The version of IP.
     #[must_use]
     pub const fn ip(&self) -> Ip {
-        self.network.ip
+        self.ip_frame.ip
     }
 
     /// The type of service (IPv6: traffic class), ECN included.
     #[must_use]
     pub const fn tos(&self) -> u8 {
-        self.network.tos
+        self.ip_frame.tos
     }
 
     /// What the transport header says.
@@ -364,13 +377,13 @@ impl<'a> Packet<'a> {
     /// Offset of the IP header.
     #[must_use]
     pub const fn ip_at(&self) -> usize {
-        self.network.ip_at
+        self.ip_frame.ip_at
     }
 
     /// Length of the VLAN tags in bytes.
     #[must_use]
     pub const fn tags_len(&self) -> usize {
-        self.network.ip_at - ETHERNET_LEN
+        self.ip_frame.ip_at - ETHERNET_LEN
     }
 
     /// Offset of the transport header.
@@ -397,7 +410,7 @@ impl<'a> Packet<'a> {
     /// Length of the IP packet as its header says.
     #[must_use]
     pub const fn ip_len(&self) -> usize {
-        self.end - self.network.ip_at
+        self.end - self.ip_frame.ip_at
     }
 
     /// Length of the payload as the IP header says.
@@ -409,15 +422,40 @@ impl<'a> Packet<'a> {
     /// How the frame's length and that of its IP packet compare.
     #[inline]
     #[must_use]
-    pub fn extent(&self) -> core::cmp::Ordering {
-        self.network.frame.len().cmp(&self.end)
+    pub fn extent(&self) -> Extent {
+        match self.ip_frame.frame.len().cmp(&self.end) {
+            Ordering::Less => Extent::Short,
+            Ordering::Equal => Extent::Exact,
+            Ordering::Greater => Extent::Trailing,
+        }
+    }
+
+    /// Whether the packet is all in its frame and its checksums are right, or left to offload. Asked of a packet of the
+    /// host: what was wrong before must not become right.
+    ///
+    /// # Errors
+    /// [`PassReason::Malformed`] if the frame ends before the packet, [`PassReason::IpChecksum`], [`PassReason::L4Checksum`].
+    #[inline]
+    pub fn verify(&self, kernel: Kernel) -> Result<(), PassReason> {
+        if self.extent() == Extent::Short {
+            return Err(PassReason::Malformed);
+        }
+        if !self.ip_checksum_holds() {
+            return Err(PassReason::IpChecksum);
+        }
+        let none = matches!(self.transport, Transport::Udp { checksum: 0 });
+        if none || self.l4_sum(kernel).is_zero() || self.l4_checksum_is_offloaded() {
+            Ok(())
+        } else {
+            Err(PassReason::L4Checksum)
+        }
     }
 
     /// Everything behind the transport header, up to the packet's end or the frame's.
     #[inline]
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
-        let rest = self.network.frame.get(self.payload_at..).unwrap_or(&[]);
+        let rest = self.ip_frame.frame.get(self.payload_at..).unwrap_or(&[]);
         rest.get(..self.payload_len()).unwrap_or(rest)
     }
 
@@ -425,17 +463,17 @@ impl<'a> Packet<'a> {
     #[inline]
     #[must_use]
     pub fn headers(&self) -> &'a [u8] {
-        self.network.frame.get(..self.payload_at).unwrap_or(&[])
+        self.ip_frame.frame.get(..self.payload_at).unwrap_or(&[])
     }
 
     /// Whether the IPv4 header's checksum is right; IPv6 has none.
     #[inline]
     #[must_use]
     pub fn ip_checksum_holds(&self) -> bool {
-        match self.network.ip {
+        match self.ip_frame.ip {
             Ip::V6 => true,
             Ip::V4 => {
-                let header = self.network.frame.get(self.network.ip_at..self.l4_at);
+                let header = self.ip_frame.frame.get(self.ip_frame.ip_at..self.l4_at);
                 header.is_some_and(|header| Sum::of(header).is_zero())
             }
         }
@@ -446,11 +484,11 @@ impl<'a> Packet<'a> {
     #[inline]
     #[must_use]
     pub fn pseudo_sum(&self, l4_len: usize) -> Sum {
-        let (at, len) = match self.network.ip {
-            Ip::V4 => (self.network.ip_at + 12, 8),
-            Ip::V6 => (self.network.ip_at + 8, 32),
+        let (at, len) = match self.ip_frame.ip {
+            Ip::V4 => (self.ip_frame.ip_at + 12, 8),
+            Ip::V6 => (self.ip_frame.ip_at + 8, 32),
         };
-        let addresses = self.network.frame.get(at..at + len).unwrap_or(&[]);
+        let addresses = self.ip_frame.frame.get(at..at + len).unwrap_or(&[]);
         // A length from an IP length field fits 16 bits.
         Sum::of(addresses) + Sum::word(self.protocol().into()) + Sum::word(l4_len as u16)
     }
@@ -460,7 +498,7 @@ impl<'a> Packet<'a> {
     #[inline]
     #[must_use]
     pub fn l4_sum(&self, kernel: Kernel) -> Sum {
-        let segment = self.network.frame.get(self.l4_at..self.end).unwrap_or(&[]);
+        let segment = self.ip_frame.frame.get(self.l4_at..self.end).unwrap_or(&[]);
         self.pseudo_sum(segment.len()) + kernel.sum(segment)
     }
 
@@ -468,7 +506,7 @@ impl<'a> Packet<'a> {
     #[inline]
     #[must_use]
     pub fn l4_checksum(&self) -> u16 {
-        be16(self.network.frame, self.l4_checksum_at()).unwrap_or(0)
+        be16(self.ip_frame.frame, self.l4_checksum_at()).unwrap_or(0)
     }
 
     /// Whether the checksum is left to offload: the field holds the pseudo-header's sum, not inverted.
@@ -481,12 +519,12 @@ impl<'a> Packet<'a> {
     #[inline]
     #[must_use]
     pub fn flow_key(&self) -> FlowKey {
-        let (frame, at) = (self.network.frame, self.network.ip_at);
+        let (frame, at) = (self.ip_frame.frame, self.ip_frame.ip_at);
         let word = |at| be64(frame, at).unwrap_or(0);
         let ports = u64::from(be32(frame, self.l4_at).unwrap_or(0));
-        let version = matches!(self.network.ip, Ip::V6);
-        let rest = ports << 32 | u64::from(self.network.vlans) << 8 | u64::from(version);
-        FlowKey(match self.network.ip {
+        let version = matches!(self.ip_frame.ip, Ip::V6);
+        let rest = ports << 32 | u64::from(self.ip_frame.vlans) << 8 | u64::from(version);
+        FlowKey(match self.ip_frame.ip {
             Ip::V4 => [word(at + 12), 0, 0, 0, rest],
             Ip::V6 => [word(at + 8), word(at + 16), word(at + 24), word(at + 32), rest],
         })
@@ -504,7 +542,7 @@ impl<'a> Packet<'a> {
             2152, // GTP-U, 3GPP TS 29.281
             4791, // RoCEv2, InfiniBand Architecture Annex A17
         ];
-        let port = be16(self.network.frame, self.l4_at + 2).unwrap_or(0);
+        let port = be16(self.ip_frame.frame, self.l4_at + 2).unwrap_or(0);
         matches!(self.transport, Transport::Udp { .. }) && PORTS.contains(&port)
     }
 
@@ -522,7 +560,7 @@ impl<'a> Packet<'a> {
         if !matches!(self.transport, Transport::Tcp { .. }) {
             return false;
         }
-        let mut options = self.network.frame.get(self.l4_at + TCP_LEN..self.payload_at).unwrap_or(&[]);
+        let mut options = self.ip_frame.frame.get(self.l4_at + TCP_LEN..self.payload_at).unwrap_or(&[]);
         if options.len() == 12 && be32(options, 0) == Some(USUAL) {
             return false;
         }

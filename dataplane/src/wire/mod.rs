@@ -4,4 +4,4 @@
 pub mod flow_key;
 pub mod frame;
 pub mod rewrite;
-pub mod segment;
+pub mod segment_header;

@@ -1,9 +1,7 @@
 //! Headers of a rewritten packet: lengths, type of service, and the checksums that follow from them.
 
-use core::cmp::Ordering;
-
-use super::frame::{Ip, Network, Packet, Transport};
-use super::segment::Segment;
+use super::frame::{Extent, Ip, IpFrame, Packet, Transport};
+use super::segment_header::SegmentHeader;
 use crate::checksum::{Sum, update};
 use crate::kernels::Kernel;
 
@@ -69,10 +67,10 @@ pub fn write_headers(packet: &Packet<'_>, headers: Headers, kernel: Kernel, out:
 }
 
 /// Copies the frame of `network` to `out` with another type of service. `None` where `out` is too short.
-pub fn write_remarked(network: &Network<'_>, tos: u8, out: &mut [u8]) -> Option<usize> {
-    let frame = network.frame();
+pub fn write_remarked(ip_frame: &IpFrame<'_>, tos: u8, out: &mut [u8]) -> Option<usize> {
+    let frame = ip_frame.frame();
     write_at(out, 0, frame)?;
-    set_tos(out, network.ip(), network.ip_at(), tos)?;
+    set_tos(out, ip_frame.ip(), ip_frame.ip_at(), tos)?;
     Some(frame.len())
 }
 
@@ -83,12 +81,12 @@ pub fn write_remarked(network: &Network<'_>, tos: u8, out: &mut [u8]) -> Option<
 /// a host would then take it for data: where the frame is `from_wire`, it may be one whose mark somebody has changed, and
 /// what looks like a compressed segment is left alone.
 pub fn complete_checksum(frame: &mut [u8], from_wire: bool, kernel: Kernel) -> bool {
-    let Ok(packet) = Network::parse(frame).and_then(|network| network.packet()) else { return false };
+    let Ok(packet) = IpFrame::parse(frame).and_then(|ip_frame| ip_frame.packet()) else { return false };
     let none = matches!(packet.transport(), Transport::Udp { checksum: 0 });
-    if none || packet.extent() == Ordering::Less || !packet.l4_checksum_is_offloaded() {
+    if none || packet.extent() == Extent::Short || !packet.l4_checksum_is_offloaded() {
         return false;
     }
-    if from_wire && Segment::recognise(&packet).is_some() {
+    if from_wire && SegmentHeader::recognise(&packet).is_some() {
         return false;
     }
     let udp = matches!(packet.transport(), Transport::Udp { .. });

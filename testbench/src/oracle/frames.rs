@@ -9,7 +9,7 @@ use gradwire::engine::{Egress, Ingress, Millis};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, ECN, Framing, Rule, Rules};
 use gradwire::verdict::{Change, Counters, DropReason, PassReason, Verdict};
-use gradwire::wire::frame::{self as parser, Network};
+use gradwire::wire::frame::{self as parser, IpFrame};
 
 use super::Tally;
 use crate::frame::{
@@ -98,10 +98,10 @@ pub fn ingress_seed(framing: Framing, frames: &[&[u8]]) -> Vec<u8> {
 /// # Panics
 /// They differ.
 pub fn parse(bytes: &[u8]) {
-    let Ok(network) = Network::parse(bytes) else { return };
+    let Ok(ip_frame) = IpFrame::parse(bytes) else { return };
     let Some(view) = View::of(bytes) else { return };
-    assert_eq!(network.tos(), view.tos);
-    let (Ok(packet), Some(segment)) = (network.packet(), view.segment) else { return };
+    assert_eq!(ip_frame.tos(), view.tos);
+    let (Ok(packet), Some(segment)) = (ip_frame.packet(), view.segment) else { return };
     assert_eq!(packet.payload_at()..packet.payload_at() + packet.payload_len(), segment.payload);
     assert_eq!(packet.l4_checksum_at(), segment.checksum_at.start);
     assert_eq!(packet.ip_checksum_holds(), view.ip_checksum_ok);

@@ -240,7 +240,7 @@ fn stream_range(frame: &[u8]) -> Option<(u32, u32)> {
     let seq = u32::from_be_bytes(tcp[4..8].try_into().unwrap());
     let payload = tcp.get(4 * usize::from(tcp[12] >> 4)..)?;
     // The original payload's length.
-    let segment = gradwire::wire::segment::Segment::parse(payload).unwrap().0;
+    let segment = gradwire::wire::segment_header::SegmentHeader::parse(payload).unwrap().0;
     Some((seq, segment.raw_len.into()))
 }
 

@@ -30,7 +30,7 @@ const TOS: u8 = 0xfc;
 /// A checked segment header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Segment {
+pub struct SegmentHeader {
     /// The frame's type of service before it was marked; the two ECN bits are 0.
     pub tos: u8,
     /// The datagram had no checksum (UDP over IPv4, RFC 768) and gets none again.
@@ -43,7 +43,7 @@ pub struct Segment {
     pub params: Params,
 }
 
-impl Segment {
+impl SegmentHeader {
     /// Splits `bytes`, which come from the network, into the header and what follows it.
     ///
     /// # Errors
@@ -174,7 +174,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_parses_is_written_back_alike(bytes: [u8; 12]) {
-            if let Ok((segment, body)) = Segment::parse(&bytes) {
+            if let Ok((segment, body)) = SegmentHeader::parse(&bytes) {
                 prop_assert_eq!(&segment.to_bytes(), &bytes[..8]);
                 prop_assert_eq!(body, &bytes[8..]);
             }
@@ -186,22 +186,22 @@ mod tests {
         ) {
             let params = Params::new(b, crate::codec::Split::Dense, x).unwrap();
             let raw_len = raw.max(u16::from(head_len) + 4);
-            let segment = Segment { tos: tos & 0xfc, no_checksum, head_len, raw_len, params };
+            let segment = SegmentHeader { tos: tos & 0xfc, no_checksum, head_len, raw_len, params };
             let bytes = segment.to_bytes();
-            prop_assert_eq!(Segment::parse(&bytes), Ok((segment, &[][..])));
+            prop_assert_eq!(SegmentHeader::parse(&bytes), Ok((segment, &[][..])));
         }
     }
 
     #[test]
     fn every_refusal_has_its_error() {
         let good = [1, 1, 0x28, 0, 0, 4, 0xa3, 0];
-        assert!(Segment::parse(&good).is_ok());
+        assert!(SegmentHeader::parse(&good).is_ok());
         let with = |at: usize, byte: u8| {
             let mut bytes = good;
             bytes[at] = byte;
-            Segment::parse(&bytes).unwrap_err()
+            SegmentHeader::parse(&bytes).unwrap_err()
         };
-        assert_eq!(Segment::parse(&good[..7]), Err(SegmentError::Truncated { need: 8, have: 7 }));
+        assert_eq!(SegmentHeader::parse(&good[..7]), Err(SegmentError::Truncated { need: 8, have: 7 }));
         assert_eq!(with(0, 2), SegmentError::Version { got: 2 });
         assert_eq!(with(1, 0), SegmentError::Codec { got: 0 });
         assert_eq!(with(2, 0x2a), SegmentError::Reserved { got: 0x2a });
