@@ -198,7 +198,7 @@ fn payload(
     let len = u32::from(len % MAX_LEN).max(1);
     let Some(entry) = table.find(&key(flow)) else { return };
     let connection = model.get_mut(&flow).expect("the table knows no flow that the model does not");
-    let verdict = entry.send(seq, len, now);
+    let verdict = entry.admit(seq, len, now);
     connection.traffic.frames += 1;
     connection.traffic.bytes += u64::from(len);
     let end = seq.wrapping_add(len);

@@ -185,7 +185,7 @@ mod tests {
         }
         // Flows 30..=99 have sent; the order in which the table holds them is its own.
         for flow in 30..100 {
-            table.find(&key(flow)).unwrap().send(1, flow as u32, Millis(0)).unwrap();
+            table.find(&key(flow)).unwrap().admit(1, flow as u32, Millis(0)).unwrap();
         }
         let mut report = QueueReport::new();
         for _ in 0..2 {
