@@ -58,8 +58,8 @@ pub enum Grid {
     /// The first byte after the connection's SYN starts a value, and every fourth after it.
     #[default]
     Connection,
-    /// Every segment's payload starts with a value, whatever its sequence number: for senders that
-    /// never let TCP cut a value.
+    /// Every segment's payload starts with a value: for senders that never let TCP cut one. No SYN need have been seen; the first
+    /// tagged segment then fixes the grid. Segments off the connection's grid go untouched.
     Payload,
 }
 

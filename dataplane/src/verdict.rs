@@ -95,11 +95,12 @@ outcomes! {
         IpChecksum = "ip-checksum",
         /// The TCP or UDP checksum is wrong, and not one left to offload.
         L4Checksum = "l4-checksum",
-        /// The start of the TCP connection was not seen, so where values start is not known.
+        /// The start of the TCP connection was not seen, so where values start is not known; or it has ended.
         GridUnknown = "grid-unknown",
-        /// A second, different start of a live connection was seen; which one holds is not known.
+        /// The connection's start cannot be relied on: two different ones were seen, or one far from the payload, or one
+        /// whose options bind the payload.
         GridDoubtful = "grid-doubtful",
-        /// In-place framing: the payload does not start on a value.
+        /// The payload does not start on a value, and in-place framing or the rule's grid needs it to.
         OffGrid = "off-grid",
         /// TCP sends these bytes again.
         Resent = "resent",

@@ -191,6 +191,24 @@ fn tagged_syns_without_payload_make_way_after_a_while() {
     assert_eq!(table.syn(&key(50), syn(9), Millis(OPENING_MS)), Ok(()));
 }
 
+/// A flood makes a listener answer twice on the same ports: no more of a connection than one answer.
+#[test]
+fn doubt_without_payload_makes_way_after_a_while() {
+    let mut table = FlowTable::<1>::new(0);
+    for n in 0..WAYS as u64 {
+        table.syn(&key(n), syn(9), Millis(0)).unwrap();
+        table.syn(&key(n), syn(8), Millis(0)).unwrap();
+    }
+    // One is a connection.
+    assert_eq!(table.find(&key(0)).unwrap().send(10, MSS, Millis(0)), Err(PassReason::GridDoubtful));
+    assert_eq!(table.syn(&key(50), syn(9), Millis(OPENING_MS - 1)), Err(PassReason::TableFull));
+    for n in 50..50 + WAYS as u64 - 1 {
+        assert_eq!(table.syn(&key(n), syn(9), Millis(OPENING_MS)), Ok(()));
+    }
+    assert_eq!(table.syn(&key(100), syn(9), Millis(OPENING_MS)), Err(PassReason::TableFull));
+    assert!(table.find(&key(0)).is_some());
+}
+
 /// Sends `count` new segments, then all of them again.
 fn refuse(table: &mut FlowTable<1>, from: u32, count: u32, now: u64) -> u32 {
     for segment in 0..count {

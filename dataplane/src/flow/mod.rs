@@ -234,6 +234,8 @@ impl Flow {
             // Most connections are never tagged; they must not crowd out those that are.
             Phase::Opening | Phase::Open | Phase::Doubtful if !self.tagged => true,
             Phase::Opening => idle >= OPENING_MS,
+            // Nor those that only a flood of SYNs began.
+            Phase::Doubtful if self.traffic.frames == 0 => idle >= OPENING_MS,
             Phase::Open | Phase::Doubtful => idle >= IDLE_MS,
         }
     }

@@ -260,7 +260,7 @@ impl<'a> IpFrame<'a> {
 }
 
 /// Whether a header with destination options has Mobile IPv6's home address. Checksums are over that one then, in place of
-/// the source (RFC 6275 §11.3.2).
+/// the source (RFC 6275 §6.3).
 fn has_home_address(header: &[u8]) -> bool {
     const PAD1: u8 = 0;
     const HOME_ADDRESS: u8 = 0xc9;
