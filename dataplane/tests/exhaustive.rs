@@ -2,6 +2,7 @@
 //! or with all that `exhaustive.csv` records.
 //!
 //! `GRADWIRE_BOUNDS=10,11` runs everything for those bounds; `.ci/exhaustive` does so for all and writes the record.
+//! `GRADWIRE_KERNEL=avx512` compares that kernel alone, in rows of its own: few machines have it.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -99,8 +100,11 @@ fn laws() {
 #[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test exhaustive -- --ignored --nocapture"]
 fn kernels() {
     const VALUES: u32 = 1 << 14;
-    let kernels: Vec<Kernel> = Kernel::available().collect();
-    on_every_value("kernels", &NO_SCALE, |params, block| {
+    let asked = env::var("GRADWIRE_KERNEL").ok();
+    let is_asked = |kernel: &Kernel| asked.as_deref().is_none_or(|asked| kernel.name() == asked);
+    let kernels: Vec<Kernel> = Kernel::available().filter(is_asked).collect();
+    assert!(!kernels.is_empty(), "this processor has no kernel {asked:?}");
+    on_every_value(asked.as_deref().unwrap_or("kernels"), &NO_SCALE, |params, block| {
         let mut values = vec![0; 4 * VALUES as usize];
         let mut expected = vec![0; max_encoded_len(values.len())];
         let mut decoded = vec![0; values.len()];

@@ -17,11 +17,13 @@ const TEST: [&str; 8] =
 /// Each prints a row for each set of parameters.
 const TESTS: [&str; 3] = ["kernels", "lane-blocks", "laws"];
 
-/// Writes the rows of these bounds; other rows stay. Some hours on two cores for all.
+/// Writes the rows of these bounds; other rows stay. Some hours on two cores for all. With `kernel`, that kernel alone is
+/// compared with the definition, in rows of its own name: for a processor that the others were not recorded on.
 ///
 /// # Errors
 /// The dataplane differs from its last commit; a value breaks a law; a test printed no row.
-pub fn exhaustive(bounds: &[u8]) -> Result {
+pub fn exhaustive(bounds: &[u8], kernel: Option<&str>) -> Result {
+    let tests = kernel.as_ref().map_or(&TESTS[..], std::slice::from_ref);
     let git = |arguments: &[&str]| output(Command::new("git").args(arguments).current_dir(root()));
     if !git(&["status", "--porcelain", "--", "dataplane", "Cargo.lock", &format!(":!{RECORD}")])?.is_empty() {
         return Err("the dataplane has changes that are not committed; the record names a commit".into());
@@ -36,11 +38,14 @@ pub fn exhaustive(bounds: &[u8]) -> Result {
         // One test at a time: each has all processors.
         let mut test = cargo();
         test.args(TEST).args(["--", "--ignored", "--nocapture", "--test-threads", "1"]);
+        if let Some(kernel) = kernel {
+            test.args(["--exact", "kernels"]).env("GRADWIRE_KERNEL", kernel);
+        }
         let said = output(test.env("GRADWIRE_BOUNDS", bound.to_string()).stdin(Stdio::null()))?;
         print!("{said}");
-        let measured = rows(&said, *bound)?;
+        let measured = rows(&said, tests, *bound)?;
         let path = root().join(RECORD);
-        let record = updated(&fs::read_to_string(&path)?, *bound, &measured, &source);
+        let record = updated(&fs::read_to_string(&path)?, tests, *bound, &measured, &source);
         fs::write(&path, record)?;
     }
     Ok(())
@@ -54,14 +59,14 @@ fn processor() -> Result<String> {
 }
 
 /// What the tests printed, `laws,10,3,0,9.5`: at least one row of each test, all of this bound.
-fn rows(said: &str, bound: u8) -> Result<Vec<&str>> {
+fn rows<'a>(said: &'a str, tests: &[&str], bound: u8) -> Result<Vec<&'a str>> {
     // The harness may write in front of a row.
-    let row = |line| {
-        let starts = TESTS.iter().filter_map(|test| str::find(line, &format!("{test},")));
+    let row = |line: &'a str| {
+        let starts = tests.iter().filter_map(|test| line.find(&format!("{test},")));
         starts.min().map(|start| &line[start..]).filter(|row| is_row(row))
     };
     let found: Vec<&str> = said.lines().filter_map(row).collect();
-    for test in TESTS {
+    for test in tests {
         if !found.iter().any(|row| row.starts_with(&format!("{test},{bound},"))) {
             return Err(format!("no row of {test} with bound {bound}").into());
         }
@@ -79,13 +84,15 @@ fn is_row(row: &str) -> bool {
         && seconds.parse::<f64>().is_ok()
 }
 
-/// The record with the rows of this bound replaced, in order.
-fn updated(record: &str, bound: u8, measured: &[&str], source: &str) -> String {
+/// The record with these tests' rows of this bound replaced, in order.
+fn updated(record: &str, tests: &[&str], bound: u8, measured: &[&str], source: &str) -> String {
+    let bound = bound.to_string();
+    let replaced = |line: &str| {
+        let mut fields = line.split(',');
+        fields.next().is_some_and(|test| tests.contains(&test)) && fields.next() == Some(&bound)
+    };
     let other = |line: &&str| {
-        !line.is_empty()
-            && !line.starts_with('#')
-            && !line.starts_with("test,")
-            && line.split(',').nth(1) != Some(&bound.to_string())
+        !line.is_empty() && !line.starts_with('#') && !line.starts_with("test,") && !replaced(line)
     };
     let mut rows: Vec<String> = record.lines().filter(other).map(str::to_owned).collect();
     rows.extend(measured.iter().map(|row| format!("{row},{source}")));
@@ -107,7 +114,7 @@ mod tests {
 
     #[test]
     fn rows_are_found_among_what_tests_print() {
-        let found = rows(SAID, 10).unwrap();
+        let found = rows(SAID, &TESTS, 10).unwrap();
         assert_eq!(
             found,
             ["kernels,10,3,0,80.1", "laws,10,3,-80,9.5", "laws,10,3,0,9.4", "lane-blocks,10,3,0,1.0"]
@@ -116,23 +123,32 @@ mod tests {
 
     #[test]
     fn a_test_without_a_row_is_an_error() {
-        assert!(rows("", 10).is_err());
-        assert!(rows(SAID, 11).is_err(), "rows of another bound");
-        assert!(rows(&SAID.replace("lane-blocks,", "blocks,"), 10).is_err());
+        assert!(rows("", &TESTS, 10).is_err());
+        assert!(rows(SAID, &TESTS, 11).is_err(), "rows of another bound");
+        assert!(rows(&SAID.replace("lane-blocks,", "blocks,"), &TESTS, 10).is_err());
     }
 
     #[test]
     fn rows_of_other_bounds_stay() {
         let record =
             format!("{HEAD}laws,2,0,0,1.0,then,a,m\nlaws,10,3,0,1.0,then,a,m\nlaws,10,4,0,1.0,then,a,m\n");
-        let new = updated(&record, 10, &["laws,10,3,0,9.4", "kernels,10,3,0,8.0"], "now,b,n");
+        let new = updated(&record, &TESTS, 10, &["laws,10,3,0,9.4", "kernels,10,3,0,8.0"], "now,b,n");
         let expected = "kernels,10,3,0,8.0,now,b,n\nlaws,2,0,0,1.0,then,a,m\nlaws,10,3,0,9.4,now,b,n\n";
         assert_eq!(new, format!("{HEAD}{expected}"));
     }
 
     #[test]
+    fn one_kernel_replaces_its_own_rows_only() {
+        let record = format!("{HEAD}avx512,10,3,0,1.0,then,a,m\nkernels,10,3,0,1.0,then,a,m\n");
+        let said = "running 1 test\navx512,10,3,0,2.0\n.\n";
+        let measured = rows(said, &["avx512"], 10).unwrap();
+        let expected = "avx512,10,3,0,2.0,now,b,n\nkernels,10,3,0,1.0,then,a,m\n";
+        assert_eq!(updated(&record, &["avx512"], 10, &measured, "now,b,n"), format!("{HEAD}{expected}"));
+    }
+
+    #[test]
     fn the_record_is_written_as_it_stands() {
         let record = fs::read_to_string(root().join(RECORD)).unwrap();
-        assert_eq!(updated(&record, 99, &[], ""), record);
+        assert_eq!(updated(&record, &TESTS, 99, &[], ""), record);
     }
 }

@@ -33,6 +33,9 @@ enum Chore {
     },
     /// Run the tests of all 2^32 values and write their record; hours.
     Exhaustive {
+        /// Compare this kernel alone, in rows of its own: for a processor that the others were not recorded on.
+        #[arg(long)]
+        kernel: Option<String>,
         /// Error bounds as exponents; all of them if none is named.
         #[arg(value_parser = clap::value_parser!(u8).range(1..=14))]
         bounds: Vec<u8>,
@@ -81,10 +84,10 @@ fn run(chore: Chore) -> Result {
         Chore::AtLeast { tests, command } => at_least::run(tests as usize, &command, &mut std::io::stdout()),
         Chore::Counts { refresh } => counts::counts(refresh),
         Chore::Coverage { lines } => coverage::coverage(lines),
-        Chore::Exhaustive { bounds } if bounds.is_empty() => {
-            exhaustive::exhaustive(&(1..=14).collect::<Vec<_>>())
+        Chore::Exhaustive { bounds, kernel } => {
+            let bounds = if bounds.is_empty() { (1..=14).collect() } else { bounds };
+            exhaustive::exhaustive(&bounds, kernel.as_deref())
         }
-        Chore::Exhaustive { bounds } => exhaustive::exhaustive(&bounds),
         Chore::Seeds => seeds(),
         Chore::Sizes { image, refresh } => sizes::sizes(&image, refresh),
         Chore::Stack { image } => stack::stack(&image),
