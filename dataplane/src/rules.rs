@@ -240,7 +240,7 @@ pub enum RulesError {
 impl fmt::Display for RulesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::TooMany { got } => write!(f, "{got} rules, expected at most {}", MAX_RULES),
+            Self::TooMany { got } => write!(f, "{got} rules, expected at most {MAX_RULES}"),
             Self::TosOutsideMask { index } => write!(f, "rule {index}: tos has bits outside its mask"),
             Self::MatchesMark { index, mark } => write!(f, "rule {index}: matches the mark {mark:#04x}"),
             Self::Hidden { index } => write!(f, "rule {index}: earlier rules match all of it"),

@@ -200,7 +200,7 @@ fn doubt_without_payload_makes_way_after_a_while() {
         table.syn(&key(n), syn(8), Millis(0)).unwrap();
     }
     // One is a connection.
-    assert_eq!(table.find(&key(0)).unwrap().send(10, MSS, Millis(0)), Err(PassReason::GridDoubtful));
+    assert_eq!(table.find(&key(0)).unwrap().admit(10, MSS, Millis(0)), Err(PassReason::GridDoubtful));
     assert_eq!(table.syn(&key(50), syn(9), Millis(OPENING_MS - 1)), Err(PassReason::TableFull));
     for n in 50..50 + WAYS as u64 - 1 {
         assert_eq!(table.syn(&key(n), syn(9), Millis(OPENING_MS)), Ok(()));

@@ -241,7 +241,7 @@ fn analyse<'a>(image: &Image, instructions: impl Iterator<Item = Instruction<'a>
                 }
             }
             "jal" | "j" => {
-                target = number(parts.last().copied().unwrap_or_default()).map(|address| address as u32)
+                target = number(parts.last().copied().unwrap_or_default()).map(|address| address as u32);
             }
             _ if operation.starts_with('b') => {
                 target = number(parts.last().copied().unwrap_or_default()).map(|address| address as u32);

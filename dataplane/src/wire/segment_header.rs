@@ -152,9 +152,9 @@ impl fmt::Display for SegmentError {
                 write!(f, "segment header: expected {need} bytes, found {have}")
             }
             Self::Version { got } => {
-                write!(f, "segment version {got}, expected {}", VERSION)
+                write!(f, "segment version {got}, expected {VERSION}")
             }
-            Self::Codec { got } => write!(f, "codec {got}, expected {}", CODEC),
+            Self::Codec { got } => write!(f, "codec {got}, expected {CODEC}"),
             Self::Reserved { got } => write!(f, "ToS and flags {got:#04x}, expected bit 1 to be 0"),
             Self::Params(error) => error.fmt(f),
             Self::NoValue { raw_len, head_len } => {
