@@ -1,7 +1,7 @@
 //! Line charts and bars as SVG, and from that as PNG.
 
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 
@@ -110,22 +110,48 @@ pub fn bars(title: &str, unit: &str, values: &[(String, f64)]) -> String {
     svg
 }
 
-/// Writes an SVG document to `path`, or its picture where the name ends in `.png`.
+/// What a plot is written as.
+#[derive(Clone, Copy)]
+enum Format {
+    Svg,
+    Png,
+}
+
+/// The format that the ending of a file's name asks for.
+fn format_of(path: &Path) -> Result<Format, String> {
+    match path.extension().and_then(|ending| ending.to_str()) {
+        Some("svg") => Ok(Format::Svg),
+        Some("png") if cfg!(feature = "png") => Ok(Format::Png),
+        Some("png") => Err("PNG needs the feature `png`, without which this was built; SVG does not".into()),
+        _ => Err("a plot is .svg or .png".into()),
+    }
+}
+
+/// The path of a plot, as an option has it: refused now rather than when all the work is done.
+///
+/// # Errors
+/// [`write`] could not write this format.
+pub fn path(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    format_of(&path).map(|_| path)
+}
+
+/// Writes an SVG document to `path`, or its picture if the name ends in `.png`.
 ///
 /// # Errors
 /// The name has another ending, the picture cannot be drawn, or the file not be written.
 pub fn write(path: &Path, svg: &str) -> Result<(), Error> {
-    let bytes = match path.extension().and_then(|ending| ending.to_str()) {
-        Some("svg") => svg.as_bytes().to_vec(),
-        Some("png") => png(svg).map_err(Error::Usage)?,
-        _ => return Err(Error::Usage(format!("{}: a plot is .svg or .png", path.display()))),
+    let name = path.display();
+    let bytes = match format_of(path).map_err(|error| Error::Usage(format!("{name}: {error}")))? {
+        Format::Svg => svg.as_bytes().to_vec(),
+        Format::Png => png(svg).map_err(Error::Usage)?,
     };
-    std::fs::write(path, bytes).map_err(|source| Error::io(path.display().to_string(), "write", source))
+    std::fs::write(path, bytes).map_err(|source| Error::io(name.to_string(), "write", source))
 }
 
 #[cfg(not(feature = "png"))]
 fn png(_: &str) -> Result<Vec<u8>, String> {
-    Err("PNG needs the feature `png`, without which this was built; SVG does not".into())
+    unreachable!("`format_of` refused it")
 }
 
 #[cfg(feature = "png")]

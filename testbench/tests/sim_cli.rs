@@ -235,6 +235,19 @@ fn a_plot_is_written_as_svg() {
 }
 
 #[test]
+fn a_plot_of_another_kind_is_refused_before_anything_runs() {
+    for command in ["simulate --mechanism ring --plot plot.gif", "simulate --mechanism ring --plot plot"] {
+        let mut out = Vec::new();
+        let result = Cli::try_parse_from(["gradwire"].into_iter().chain(command.split(' ')))
+            .map_err(|error| Error::Usage(error.to_string()))
+            .and_then(|cli| run(&cli, &mut out));
+        let message = result.unwrap_err().to_string();
+        assert!(message.contains("--plot") && message.contains(".svg"), "{message}");
+        assert!(out.is_empty(), "{command} ran: {}", String::from_utf8_lossy(&out));
+    }
+}
+
+#[test]
 fn a_measured_profile_can_be_planned_with() {
     let (_, profile) = gradwire(&["plan", "profile", "--bounds", "10,6"]).unwrap();
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("gradwire-{}.toml", std::process::id()));

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::quantity::{pair, plain, scaled, time};
 use crate::error::Error;
 use crate::plan::profile;
+use crate::plot;
 use crate::progress::Progress;
 use crate::recordings;
 use crate::sim::{
@@ -109,7 +110,7 @@ pub struct Runs {
     #[arg(long)]
     pub json: bool,
     /// Draw the iteration times: .svg or .png.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = plot::path)]
     pub plot: Option<PathBuf>,
 }
 
