@@ -167,6 +167,36 @@ fn damaged_models_are_refused() {
     std::fs::remove_file(&path).unwrap();
 }
 
+/// A model whose file knows no FLOPs takes the compute time that the options give it.
+#[test]
+fn compute_times_of_a_model_without_flops_count() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("no-flops-{}.csv", std::process::id()));
+    std::fs::write(&path, "name,values,forward_flops\np,1000,0\nq,1000,0\n").unwrap();
+    let model = path.to_str().unwrap();
+    let times = ["--forward", "1s", "--backward", "2s", "--json"];
+    let run = [&["simulate", "--model", model, "--mechanism", "ring", "--workers", "1"], &times[..]].concat();
+    assert_eq!(json(&run)["runs"][0]["iteration_s"], 3.0);
+    let nothing = json(&["simulate", "--model", model, "--mechanism", "ring", "--workers", "1", "--json"]);
+    assert_eq!(
+        (&nothing["runs"][0]["iteration_s"], &nothing["runs"][0]["gain_f32"]),
+        (&0.0.into(), &1.0.into())
+    );
+    let plan = [&["plan", model, "--nodes", "1"], &times[..]].concat();
+    assert_eq!(json(&plan)["iteration_f32_s"], 3.0);
+    std::fs::remove_file(&path).unwrap();
+}
+
+/// A trace has compute times of its own.
+#[test]
+fn options_that_a_trace_would_ignore_are_refused() {
+    let trace = file("recorder/cnn.trace.jsonl");
+    for option in [&["--forward", "1s"][..], &["--backward", "1s"], &["--calibrated"], &["--model", "vgg16"]]
+    {
+        let args = [&["simulate", "--trace", &trace, "--mechanism", "ring"], option].concat();
+        assert!(gradwire(&args).is_err(), "{args:?}");
+    }
+}
+
 #[test]
 fn the_recorded_trace_simulates() {
     let trace = file("recorder/cnn.trace.jsonl");

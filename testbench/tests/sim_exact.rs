@@ -276,6 +276,26 @@ prop_compose! {
     }
 }
 
+/// Where a model's time goes, by the FLOPs of its rows: in proportion, or evenly if there are none.
+#[test]
+fn compute_times_are_divided_by_flops_and_never_dropped() {
+    for (flops, forward, backward) in [
+        (&[0, 0, 0, 0][..], &[3, 3, 3, 3][..], &[6, 6, 6, 6][..]),
+        (&[5], &[12], &[24]),
+        (&[0, 7, 0], &[0, 12, 0], &[0, 24, 0]),
+        // The backward pass is timed from the last row's gradient on.
+        (&[1, 2, 3], &[2, 4, 6], &[8, 16, 0]),
+    ] {
+        let mut model = model(&vec![32; flops.len()]).timed(12.0, 24.0);
+        for (parameter, &flops) in model.parameters.iter_mut().zip(flops) {
+            parameter.forward_flops = flops;
+        }
+        let in_seconds = |times: &[Picos]| times.iter().map(|&time| time / SECOND).collect::<Vec<_>>();
+        let times = Profile::of(&model);
+        assert_eq!((&*in_seconds(&times.forward), &*in_seconds(&times.backward)), (forward, backward));
+    }
+}
+
 proptest! {
     #[test]
     fn every_scenario_ends_and_ends_alike_each_time(scenario in scenario()) {

@@ -101,7 +101,7 @@ pub struct Runs {
     #[arg(long)]
     pub calibrated: bool,
     /// A recorded trace of one worker, for sizes and compute times; replaces --model.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "forward", "backward", "calibrated"])]
     pub trace: Option<PathBuf>,
     /// Simulate every worker, even where one can stand for all.
     #[arg(long)]
@@ -363,8 +363,9 @@ fn compare(
         });
     }
     for run in &mut runs {
-        run.gain_f32 = baselines[0] / run.iteration_s;
-        run.gain_16bit = baselines[1] / run.iteration_s;
+        // One worker and no compute take no time at all.
+        let gain = |over: f64| if over == run.iteration_s { 1.0 } else { over / run.iteration_s };
+        (run.gain_f32, run.gain_16bit) = (gain(baselines[0]), gain(baselines[1]));
     }
     Ok(runs)
 }

@@ -25,19 +25,27 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Divides a model's compute times among its rows in proportion to their FLOPs.
+    /// Divides a model's compute times among its rows in proportion to their FLOPs, or evenly if no row has
+    /// any. No time is lost: the rows' times add up to the model's.
     ///
     /// Backward, the last row with FLOPs and the rows after it cost nothing, as the published traces begin at
-    /// the first gradient (Chang et al., Table 3: 'does not include the first layer').
+    /// the first gradient (Chang et al., Table 3: 'does not include the first layer'). A row that alone has
+    /// FLOPs keeps all of the time.
     #[must_use]
     pub fn of(model: &Model) -> Self {
-        let flops: Vec<u64> = model.parameters.iter().map(|parameter| parameter.forward_flops).collect();
-        let forward = shares(&flops, picos(model.forward));
-        let mut rest = flops;
-        if let Some(last) = rest.iter().rposition(|&flops| flops > 0) {
-            rest[last] = 0;
+        let mut weights: Vec<u64> =
+            model.parameters.iter().map(|parameter| parameter.forward_flops).collect();
+        let with_flops = weights.iter().filter(|&&flops| flops > 0).count();
+        if with_flops == 0 {
+            weights.fill(1);
         }
-        Self { forward, backward: shares(&rest, picos(model.backward)) }
+        let forward = shares(&weights, picos(model.forward));
+        if with_flops > 1
+            && let Some(last) = weights.iter_mut().rfind(|flops| **flops > 0)
+        {
+            *last = 0;
+        }
+        Self { forward, backward: shares(&weights, picos(model.backward)) }
     }
 
     /// The same on a processor `speed` times as fast.
@@ -55,7 +63,7 @@ impl Profile {
     }
 }
 
-/// Splits `total` in proportion to `weights`, exactly: the parts sum to `total` unless all weights are zero.
+/// Splits `total` in proportion to `weights`, exactly: the parts sum to `total`. Some weight is positive.
 fn shares(weights: &[u64], total: Picos) -> Vec<Picos> {
     let sum: u128 = weights.iter().map(|&weight| u128::from(weight)).sum();
     let mut done = 0_u128;
