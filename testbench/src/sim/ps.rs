@@ -8,7 +8,7 @@ use super::network::{Dest, Message};
 use super::{Content, Picos, Scenario};
 
 /// Message size of [`Order::Messages`]: 2.5 MB, in bits.
-const FAIR_SHARE: u64 = 2_500_000 * 8;
+pub(super) const FAIR_SHARE: u64 = 2_500_000 * 8;
 
 /// What travels as one message: a parameter, or a piece of it.
 struct Piece {
@@ -30,7 +30,9 @@ pub(super) struct Ps {
     missing: Vec<u32>,
     /// Gradient messages that a server waits for, of each piece, for this iteration and the next.
     awaited: Vec<[u32; 2]>,
-    /// Pieces of each parameter not yet summed, likewise.
+    /// Pieces of each parameter.
+    whole: Vec<u32>,
+    /// Of those, the ones not yet summed, for this iteration and the next.
     unsummed: Vec<[u32; 2]>,
     copies: u32,
 }
@@ -59,11 +61,11 @@ impl Ps {
         }
         let rows = model.parameters.len();
         let mut messages = vec![0; rows];
-        let mut unsummed = vec![[0; 2]; rows];
+        let mut whole = vec![0; rows];
         for piece in &pieces {
             let parameter = piece.parameter as usize;
             messages[parameter] += parts(order, multicast, piece.bits).len() as u32;
-            unsummed[parameter].iter_mut().for_each(|count| *count += 1);
+            whole[parameter] += 1;
         }
         let copies = if aggregation { 1 } else { scenario.workers };
         Self {
@@ -74,7 +76,8 @@ impl Ps {
             missing: (0..scenario.workers).flat_map(|_| messages.iter().copied()).collect(),
             messages,
             awaited: vec![[copies; 2]; pieces.len()],
-            unsummed,
+            unsummed: whole.iter().map(|&pieces| [pieces; 2]).collect(),
+            whole,
             copies,
             pieces,
         }
@@ -103,7 +106,7 @@ impl Ps {
         let unsummed = &mut self.unsummed[parameter as usize][parity];
         *unsummed -= 1;
         if *unsummed == 0 {
-            *unsummed = self.pieces.iter().filter(|piece| piece.parameter == parameter).count() as u32;
+            *unsummed = self.whole[parameter as usize];
             cluster.reduced(message.iteration, parameter);
         }
         if message.iteration + 1 < cluster.scenario.iterations() {
