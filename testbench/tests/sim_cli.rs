@@ -1,6 +1,7 @@
 //! `gradwire simulate` and `gradwire plan`, called as a program would call them.
 
 use std::path::Path;
+use std::process::Command;
 
 use clap::Parser;
 use gradwire_testbench::cmd::{Cli, run};
@@ -144,6 +145,63 @@ fn what_cannot_be_simulated_is_refused() {
     ] {
         let args = [&["simulate"], args].concat();
         assert!(gradwire(&args).is_err(), "{args:?}");
+    }
+}
+
+/// Refused with code 2 before anything is allocated, with the option to blame and what to do about it.
+#[test]
+fn runs_that_are_too_large_are_refused_by_option() {
+    for (args, option, remedy) in [
+        (&["--message", "1"][..], "--message 1: ", "larger messages"),
+        (&["--mechanism", "ps", "--sweep", "message=2,1M"], "--message 2: ", "larger messages"),
+        (&["--servers", "4000000000"], "--servers 4000000000: ", "fewer servers"),
+        (&["--servers", "4000000000", "--assign", "round-robin"], "--servers 4000000000: ", "fewer servers"),
+        (&["--mechanism", "ring", "--workers", "100000", "--full"], "--full: ", "one worker stand for all"),
+        (
+            &["--mechanism", "ring", "--workers", "1000000000", "--bandwidth", "900000T"],
+            "--workers 1000000000: ",
+            "fewer workers",
+        ),
+        (
+            &[
+                "--mechanism",
+                "mc",
+                "--workers",
+                "4000",
+                "--layers",
+                "100000",
+                "--layer",
+                "10T,1",
+                "--bandwidth",
+                "900000T",
+            ],
+            "--workers 4000: ",
+            "fewer workers",
+        ),
+        (
+            &[
+                "--mechanism",
+                "ps",
+                "--workers",
+                "1",
+                "--layers",
+                "100000",
+                "--layer",
+                "10T,1",
+                "--bandwidth",
+                "900000T",
+            ],
+            "--layers 100000: ",
+            "fewer",
+        ),
+    ] {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_gradwire")).arg("simulate").args(args).output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {message}");
+        assert!(output.stdout.is_empty());
+        let rest = message.strip_prefix("gradwire: ").and_then(|message| message.strip_prefix(option));
+        assert!(rest.is_some_and(|rest| rest.contains(remedy)), "{args:?}: {message}");
     }
 }
 

@@ -1,8 +1,8 @@
 //! The simulator against closed forms, which share nothing with it, and against itself.
 
 use gradwire_testbench::sim::{
-    Assignment, Jitter, Links, Mechanism, Model, Parameter, Picos, Profile, Racks, SECOND, Scenario,
-    VALUE_BITS, seconds, transmission,
+    Assignment, Excess, Jitter, Links, Mechanism, Model, Parameter, Picos, Profile, Racks, SECOND, Scenario,
+    SimError, VALUE_BITS, Wire, seconds, transmission,
 };
 use proptest::prelude::*;
 
@@ -253,8 +253,8 @@ prop_compose! {
         seed: u64,
         message in prop::option::of(10_000_u64..1_000_000),
         racks in prop::option::of((1_u32..5, 1.0..8.0)),
-        barrier: bool,
-        staleness in 0_u32..2,
+        (barrier, staleness) in (any::<bool>(), 0_u32..2),
+        codec in prop::sample::select(vec!["", "16bit", "in-nic:4", "on-host:4/3@1,2"]),
     ) -> Scenario {
         let mut model = model(&sizes.iter().map(|values| values * VALUE_BITS).collect::<Vec<_>>());
         for (parameter, flops) in model.parameters.iter_mut().zip(flops) {
@@ -271,9 +271,50 @@ prop_compose! {
             barrier,
             staleness: if barrier { 0 } else { staleness },
             jitter: Jitter { amount, seed },
+            wire: Wire { compression: codec.parse().ok(), headers: None },
             ..Scenario::new(model, mechanism.with_servers(servers, assignment))
         }
     }
+}
+
+/// Nothing is allocated for a run that is too large; the error names what makes it so.
+#[test]
+fn runs_that_are_too_large_are_refused_with_their_cause() {
+    let vgg = |mechanism| Scenario::new(Model::published("vgg16").unwrap(), mechanism);
+    let ring_mc = "ring+mc".parse().unwrap();
+    for (scenario, cause) in [
+        (Scenario { message: Some(8), ..vgg(Mechanism::BASELINE) }, Excess::Message),
+        (vgg(Mechanism::BASELINE.with_servers(u32::MAX, Assignment::Even)), Excess::Servers),
+        (vgg(Mechanism::BASELINE.with_servers(u32::MAX, Assignment::RoundRobin)), Excess::Servers),
+        (Scenario { workers: 100_000, full: true, ..vgg(Mechanism::RING) }, Excess::Full),
+        (Scenario { workers: 1 << 31, full: true, ..vgg(Mechanism::Butterfly) }, Excess::Full),
+        (Scenario { workers: 40_000, full: true, ..vgg(ring_mc) }, Excess::Full),
+        (Scenario { workers: u32::MAX, ..vgg("hier-agg:1".parse().unwrap()) }, Excess::Workers),
+        (
+            Scenario { workers: 1, ..Scenario::new(model(&vec![32 << 44; 100_000]), Mechanism::BASELINE) },
+            Excess::Parameters,
+        ),
+    ] {
+        let scenario = Scenario { links: Links { bandwidth: 1 << 60, ..scenario.links }, ..scenario };
+        match scenario.run() {
+            Err(SimError::TooLarge { excess, .. }) => assert_eq!(excess, cause, "{}", scenario.mechanism),
+            other => panic!("{}, {cause:?}: {other:?}", scenario.mechanism),
+        }
+    }
+}
+
+/// Progress can be shown: a long run tells again and again how far it is.
+#[test]
+fn a_long_run_can_be_watched() {
+    let scenario = Scenario {
+        workers: 500,
+        ..Scenario::new(Model::published("resnet101").unwrap(), Mechanism::BASELINE)
+    };
+    let mut seen = Vec::new();
+    let watched = scenario.run_watched(|events| seen.push(events)).unwrap();
+    assert!(seen.len() > 2 && seen.is_sorted(), "{seen:?}");
+    assert!(*seen.last().unwrap() <= watched.events);
+    assert_eq!(watched, scenario.run().unwrap());
 }
 
 /// Where a model's time goes, by the FLOPs of its rows: in proportion, or evenly if there are none.
@@ -302,6 +343,7 @@ proptest! {
         let outcome = scenario.run().unwrap();
         prop_assert_eq!(&outcome, &scenario.run().unwrap());
         prop_assert!(outcome.events > 0);
+        prop_assert!(outcome.events <= scenario.check().unwrap().events);
     }
 
     /// No scenario beats what its busiest link and its compute need.

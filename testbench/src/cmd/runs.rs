@@ -13,8 +13,8 @@ use crate::plot;
 use crate::progress::Progress;
 use crate::recordings;
 use crate::sim::{
-    Assignment, Compression, Headers, Jitter, Links, MOST, Mechanism, Model, Profile, Racks, Scenario, Wire,
-    picos, seconds, trace,
+    Assignment, Compression, Excess, Headers, Jitter, Links, MOST, Mechanism, Model, Profile, Racks,
+    Scenario, SimError, Wire, picos, seconds, trace,
 };
 
 /// Runs to do: every model, mechanism, compression and value of the sweep.
@@ -162,18 +162,21 @@ impl Runs {
         for (value, runs) in self.points()? {
             for model in &models {
                 for &mechanism in &runs.mechanism {
-                    jobs.push((value, runs.scenario(model, mechanism)?));
+                    let scenario = runs.scenario(model, mechanism)?;
+                    let most = |codec: &(String, _)| runs.most_events(&with(&scenario, codec.1));
+                    let most = compressions.iter().map(most).collect::<Result<Vec<u64>, _>>()?;
+                    jobs.push((value, scenario, most));
                 }
             }
         }
-        let progress = Progress::new("runs", jobs.len() as u64);
+        let events = jobs.iter().flat_map(|(_, _, most)| most).sum();
+        if let Some(notice) = notice(jobs.len() * compressions.len(), events) {
+            eprintln!("gradwire: {notice}");
+        }
+        let progress = Progress::new("events", events);
         let results: Result<Vec<Vec<Run>>, Error> = jobs
             .into_par_iter()
-            .map(|(value, scenario)| {
-                let runs = compare(value, &scenario, &compressions);
-                progress.step();
-                runs
-            })
+            .map(|(value, scenario, most)| compare(value, &scenario, &compressions, &most, &progress))
             .collect();
         Ok(results?.into_iter().flatten().collect())
     }
@@ -227,7 +230,7 @@ impl Runs {
             Some(_) => return Err(Error::Usage("layers cannot be added to a trace".into())),
             None => Profile::of(&model),
         };
-        let scenario = Scenario {
+        Ok(Scenario {
             profile,
             workers: self.workers,
             links: Links {
@@ -245,9 +248,30 @@ impl Runs {
             late: self.late.iter().map(|&(worker, late)| (worker, picos(late))).collect(),
             full: self.full,
             ..Scenario::new(model, mechanism.with_servers(self.servers, self.assign))
-        };
-        scenario.check()?;
-        Ok(scenario)
+        })
+    }
+
+    /// How many events the scenario takes at most; refuses what cannot be run.
+    fn most_events(&self, scenario: &Scenario) -> Result<u64, Error> {
+        match scenario.check() {
+            Ok(work) => Ok(work.events),
+            Err(error @ SimError::TooLarge { excess, .. }) => {
+                Err(Error::Usage(format!("{}: {error}", self.option(excess))))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The option that makes a run too large.
+    fn option(&self, excess: Excess) -> String {
+        match (excess, self.message) {
+            (Excess::Message, Some(bytes)) => format!("--message {bytes}"),
+            (Excess::Servers, _) => format!("--servers {}", self.servers),
+            (Excess::Full, _) => "--full".into(),
+            (Excess::Workers, _) => format!("--workers {}", self.workers),
+            _ if self.layers > 0 => format!("--layers {}", self.layers),
+            _ => "--model".into(),
+        }
     }
 
     /// The values of the sweep and the options of each; one point without a sweep.
@@ -335,17 +359,37 @@ fn compression(text: &str) -> Result<Compression, Error> {
     Ok(format!("{codec}@{},{}", rate(encode), rate(decode)).parse()?)
 }
 
-/// One scenario under every compression, the first two of which are the baselines.
+/// What to say before runs that take a while; a terminal has a bar besides.
+fn notice(runs: usize, events: u64) -> Option<String> {
+    /// Some ten seconds of one core.
+    const LONG: u64 = 100_000_000;
+    (events > LONG).then(|| format!("{runs} runs of up to {} million events in all", events / 1_000_000))
+}
+
+/// The scenario with another codec.
+fn with(scenario: &Scenario, compression: Option<Compression>) -> Scenario {
+    Scenario { wire: Wire { compression, ..scenario.wire }, ..scenario.clone() }
+}
+
+/// One scenario under every compression, the first two of which are the baselines; `most` are their events.
 fn compare(
     sweep: Option<f64>,
     scenario: &Scenario,
     compressions: &[(String, Option<Compression>)],
+    most: &[u64],
+    progress: &Progress,
 ) -> Result<Vec<Run>, Error> {
     let mut baselines = Vec::new();
     let mut runs = Vec::new();
-    for (name, compression) in compressions {
-        let wire = Wire { compression: *compression, ..scenario.wire };
-        let outcome = Scenario { wire, ..scenario.clone() }.run()?;
+    for ((name, compression), &most) in compressions.iter().zip(most) {
+        let mut done = 0;
+        let mut at = |events| {
+            progress.advance(events - done);
+            done = events;
+        };
+        let outcome = with(scenario, *compression).run_watched(&mut at)?;
+        // They were fewer; the bar is not to fall short.
+        at(most);
         let iteration_s = seconds(outcome.iteration);
         baselines.push(iteration_s);
         runs.push(Run {
@@ -388,4 +432,16 @@ fn stem(path: &Path) -> String {
 
 fn open(path: &Path) -> Result<File, Error> {
     File::open(path).map_err(|source| Error::io(path.display().to_string(), "read", source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_runs_are_announced() {
+        assert_eq!(notice(24, 1_000_000), None);
+        let said = notice(24, 300_000_000).unwrap();
+        assert!(said.contains("24 runs") && said.contains("300 million"), "{said}");
+    }
 }

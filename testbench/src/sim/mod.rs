@@ -9,6 +9,7 @@
 
 mod aggregation;
 mod butterfly;
+mod check;
 pub mod claims;
 mod compression;
 mod compute;
@@ -24,6 +25,7 @@ mod ring;
 mod time;
 pub mod trace;
 
+pub use check::{Excess, LIMIT, Work};
 pub use compression::{Compression, Content, Headers, Place, RECORDED, Ratios, Wire};
 pub use compute::{Jitter, Profile};
 pub use mechanism::{Assignment, Mechanism, Order};
@@ -86,6 +88,17 @@ pub enum SimError {
         /// The number's name.
         what: &'static str,
     },
+    /// A run that would take too long or too much memory.
+    #[error(
+        "up to {} million events and {} MB, more than the {} million and {} MB that a run may take; {excess}",
+        work.events / 1_000_000, work.memory / 1_000_000, LIMIT.events / 1_000_000, LIMIT.memory / 1_000_000
+    )]
+    TooLarge {
+        /// What it would take at most.
+        work: Work,
+        /// What makes it so large; printed as the remedy.
+        excess: Excess,
+    },
     /// A trace that is not what [`trace`] reads.
     #[error("trace line {line}: {reason}")]
     BadTrace {
@@ -95,6 +108,9 @@ pub enum SimError {
         reason: String,
     },
 }
+
+/// Events between two calls of the function that watches a run.
+const WATCHED: u64 = 1 << 18;
 
 /// A run: the model, the cluster and the way gradients are exchanged.
 #[derive(Clone, Debug)]
@@ -183,93 +199,47 @@ impl Scenario {
         alike && symmetric && !self.full
     }
 
-    /// Refuses what cannot be run.
-    ///
-    /// # Errors
-    /// See [`SimError`].
-    pub fn check(&self) -> Result<(), SimError> {
-        let (workers, links) = (self.workers, &self.links);
-        let racks_fit = links.racks.is_none_or(|racks| racks.size > 0 && racks.oversubscription > 0.0);
-        let ranges = [
-            (workers > 0, "the number of workers"),
-            (links.bandwidth > 0 && links.exceptions.iter().all(|&(_, rate)| rate > 0), "the bandwidth"),
-            (links.exceptions.iter().all(|&(worker, _)| worker < workers), "the worker of a link rate"),
-            (self.late.iter().all(|&(worker, _)| worker < workers), "the worker that is late"),
-            (racks_fit, "the rack size or oversubscription"),
-            (self.message != Some(0), "the message size"),
-            (self.jitter.amount >= 0.0 && self.jitter.amount <= 1e6, "the jitter"),
-            (!self.barrier || self.staleness == 0, "the staleness, which a barrier forbids,"),
-            (self.staleness <= 1, "the staleness"),
-            (self.profile.forward.len() == self.model.parameters.len(), "the profile's length"),
-            (!matches!(self.mechanism, Mechanism::Ps { servers: 0, .. }), "the number of servers"),
-        ];
-        if let Some(&(_, what)) = ranges.iter().find(|(holds, _)| !holds) {
-            return Err(SimError::OutOfRange { what });
-        }
-        // Beyond it the clock could overflow.
-        if self.longest() > 5e6 {
-            return Err(SimError::OutOfRange { what: "the time of an iteration (weeks)" });
-        }
-        match self.mechanism {
-            Mechanism::Butterfly if !workers.is_power_of_two() => Err(SimError::NotAPowerOfTwo { workers }),
-            Mechanism::HierarchicalAggregators { group } | Mechanism::HierarchicalRings { group }
-                if group == 0 || !workers.is_multiple_of(group) =>
-            {
-                Err(SimError::UnevenGroups { workers, group })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// An upper bound of the run's time in seconds: nothing overlaps, on the slowest link.
-    fn longest(&self) -> f64 {
-        let links = &self.links;
-        let uplinks = links.racks.map(|racks| links.bandwidth as f64 / racks.oversubscription);
-        let rates = links.exceptions.iter().map(|&(_, rate)| rate as f64).chain(uplinks);
-        let slowest = rates.fold(links.bandwidth as f64, f64::min).max(1.0);
-        // Each way at most two hops for each worker; a chunk of a parameter has headers of its own.
-        let hops = 4.0 * f64::from(self.workers);
-        let exchange = |bits: u64| {
-            let costs = [Content::Gradient, Content::PartialSum, Content::Parameters]
-                .map(|content| [self.wire.cost(bits, content), self.wire.cost(1, content)]);
-            let time = |cost: &Cost| cost.bits as f64 / slowest + seconds(cost.encode) + seconds(cost.decode);
-            costs.as_flattened().iter().map(time).sum::<f64>() + seconds(links.latency)
-        };
-        let exchanges: f64 =
-            self.model.parameters.iter().map(|parameter| hops * exchange(parameter.bits)).sum();
-        let rows = self.profile.forward.iter().chain(&self.profile.backward);
-        let compute: f64 = rows.map(|&row| seconds(row) * (1.0 + self.jitter.amount)).sum();
-        let late: f64 = self.late.iter().map(|&(_, late)| seconds(late)).sum();
-        f64::from(self.iterations()) * (exchanges + compute) + late
-    }
-
     /// Simulates.
     ///
     /// # Errors
     /// [`check`](Self::check) refuses the scenario.
     pub fn run(&self) -> Result<Outcome, SimError> {
+        self.run_watched(|_| ())
+    }
+
+    /// Simulates, and now and then calls `watch` with the events done so far; [`check`](Self::check) says how
+    /// many there are at most.
+    ///
+    /// # Errors
+    /// [`check`](Self::check) refuses the scenario.
+    pub fn run_watched(&self, watch: impl FnMut(u64)) -> Result<Outcome, SimError> {
         self.check()?;
         Ok(match self.mechanism {
-            Mechanism::Ps { .. } => self.simulate(ps::Ps::new(self)),
-            Mechanism::Ring { .. } => self.simulate(ring::Ring::new(self)),
-            Mechanism::Butterfly => self.simulate(butterfly::Butterfly::new(self)),
+            Mechanism::Ps { .. } => self.simulate(ps::Ps::new(self), watch),
+            Mechanism::Ring { .. } => self.simulate(ring::Ring::new(self), watch),
+            Mechanism::Butterfly => self.simulate(butterfly::Butterfly::new(self), watch),
             Mechanism::HierarchicalAggregators { group } => {
-                self.simulate(hierarchical_aggregators::Aggregators::new(self, group))
+                self.simulate(hierarchical_aggregators::Aggregators::new(self, group), watch)
             }
             Mechanism::HierarchicalRings { group } => {
-                self.simulate(hierarchical_rings::Rings::new(self, group))
+                self.simulate(hierarchical_rings::Rings::new(self, group), watch)
             }
         })
     }
 
-    fn simulate<E: Exchange>(&self, mut exchange: E) -> Outcome {
+    fn simulate<E: Exchange>(&self, mut exchange: E, mut watch: impl FnMut(u64)) -> Outcome {
         let symmetric = self.symmetric();
         let workers = if symmetric { 1 } else { self.workers };
         let copies = symmetric.then(|| self.workers - 1);
         let network = Network::new(&self.links, workers, exchange.others(), copies, self.cut_through);
         let mut cluster = Cluster::new(self, network, workers);
         exchange.start(&mut cluster);
+        let mut watched = 0;
         while let Some(event) = cluster.network.next_event() {
+            if cluster.network.events() - watched >= WATCHED {
+                watched = cluster.network.events();
+                watch(watched);
+            }
             match event {
                 Event::Computed { worker } => {
                     if let Done::Gradient { parameter, iteration } = cluster.row_done(worker) {

@@ -139,6 +139,17 @@ struct Flight {
     message: Message,
 }
 
+/// Bytes for a message under way: a queue that grows holds its messages, and room for twice as many.
+pub(super) const MESSAGE_BYTES: u128 = 192;
+/// Bytes of a server and its entry in the heap.
+pub(super) const STATION_BYTES: u128 = 128;
+/// Servers of a host.
+pub(super) const STATIONS: u128 = HOST_STAGES.len() as u128;
+
+const _: () = assert!(3 * size_of::<Pending>() as u128 <= MESSAGE_BYTES);
+const _: () =
+    assert!((size_of::<Server>() + size_of::<Reverse<(Picos, u64, u32)>>()) as u128 <= STATION_BYTES);
+
 struct Pending {
     at: Picos,
     seq: u64,
