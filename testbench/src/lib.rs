@@ -7,7 +7,7 @@
 //!   and [`stream`] (TCP reassembly). None of them uses the code that it judges.
 //! - Larger than the desk: [`sim`] simulates clusters, [`plan`] says where compression pays.
 //! - In firmware: [`softcore`] sends a capture through soft cores in QEMU.
-//! - Timed: [`mod@bench`] on the inputs of [`shapes`].
+//! - Timed: [`mod@bench`] on the inputs of [`shapes`], and [`measure`] for the planner.
 //! - Out: [`report`] for people, `serde` for programs. [`cmd`] has the subcommands of `gradwire`.
 
 pub mod bench;
@@ -18,6 +18,7 @@ mod connections;
 pub mod error;
 pub mod frame;
 pub mod judge;
+pub mod measure;
 pub mod npy;
 pub mod oracle;
 mod pcapng;

@@ -26,7 +26,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     let progress = Progress::new("plots", ALL.len() as u64);
     for (name, figure) in ALL {
         let path = args.folder.join(name).with_extension(if args.png { "png" } else { "svg" });
-        plot::write(&path, &figure()?.svg())?;
+        plot::write(&path, &plot::lines(&figure()?))?;
         writeln!(out, "{}", path.display())?;
         progress.step();
     }

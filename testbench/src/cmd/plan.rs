@@ -10,8 +10,9 @@ use super::codec::bound;
 use super::quantity::time;
 use super::runs::model;
 use crate::error::{Error, Outcome};
+use crate::measure;
 use crate::plan::casync::Strategy;
-use crate::plan::profile::{self, Profile};
+use crate::plan::profile::Profile;
 use crate::plan::{Plan, Planner};
 use crate::progress::Progress;
 use crate::recordings;
@@ -210,7 +211,7 @@ fn write(out: &mut impl Write, plan: &Plan, threshold: f64) -> Result<(), Error>
 
 fn measure_and_write(args: &ProfileArgs, out: &mut impl Write) -> Result<Outcome, Error> {
     if let Some(address) = &args.listen {
-        profile::listen(address.as_str())?;
+        measure::listen(address.as_str())?;
         return Ok(Outcome::Held);
     }
     let profile = measure(&args.bounds, &args.gradients, args.connect.as_deref())?;
@@ -227,9 +228,9 @@ fn measure_and_write(args: &ProfileArgs, out: &mut impl Write) -> Result<Outcome
 fn measure(bounds: &[u8], gradients: &[PathBuf], peer: Option<&str>) -> Result<Profile, Error> {
     let recordings = if gradients.is_empty() { recordings::builtin() } else { recordings::load(gradients) }?;
     let values: Vec<u8> = recordings.into_iter().flat_map(|recording| recording.values).collect();
-    let progress = Progress::new("costs", profile::steps(bounds.len()));
-    let send = profile::send(profile::connect(peer)?, || progress.step())?;
-    let codecs = bounds.iter().map(|&bound| profile::codec(&values, bound, || progress.step()));
+    let progress = Progress::new("costs", measure::steps(bounds.len()));
+    let send = measure::send(measure::connect(peer)?, || progress.step())?;
+    let codecs = bounds.iter().map(|&bound| measure::codec(&values, bound, || progress.step()));
     Ok(Profile { send, codecs: codecs.collect::<Result<_, _>>()? })
 }
 

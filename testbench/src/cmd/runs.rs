@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::quantity::{pair, plain, scaled, time};
 use crate::error::Error;
-use crate::plan::profile;
+use crate::measure;
 use crate::plot;
 use crate::progress::Progress;
 use crate::recordings;
@@ -352,7 +352,7 @@ fn compression(text: &str) -> Result<Compression, Error> {
     let bound =
         bound.ok_or_else(|| Error::Usage(format!("{text}: only on-host:b10, b8 or b6 can be measured")))?;
     let values: Vec<u8> = recordings::builtin()?.into_iter().flat_map(|recording| recording.values).collect();
-    let measured = profile::codec(&values, bound, || {})?;
+    let measured = measure::codec(&values, bound, || {})?;
     let megabyte = 1e6;
     let rate = |seconds: f64| megabyte / seconds / 1e9;
     let (encode, decode) = (measured.encode.at(megabyte), measured.decode.at(megabyte / measured.ratio));

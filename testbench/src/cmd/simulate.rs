@@ -8,8 +8,9 @@ use serde::Serialize;
 use super::runs::{Run, Runs};
 use super::{figures, published};
 use crate::error::{Error, Outcome};
-use crate::plot::{self, Chart, Series};
+use crate::plot;
 use crate::report::Table;
+use crate::sim::figures::{Chart, Series};
 
 /// Simulates training on a cluster: what each way to exchange gradients, and compression on it, does to the
 /// time of an iteration. Every result is compared with f32 and with truncation to 16 bits.
@@ -136,5 +137,5 @@ fn draw(runs: &[Run], swept: Option<&str>) -> String {
         }
     }
     let log_x = series.iter().flat_map(|series| &series.points).all(|point| point.0 > 0.0);
-    Chart { title, x: swept.to_owned(), y: "seconds".into(), log_x, series }.svg()
+    plot::lines(&Chart { title, x: swept.to_owned(), y: "seconds".into(), log_x, series })
 }

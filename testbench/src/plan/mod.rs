@@ -1,6 +1,6 @@
 //! The planner: for each tensor, whether compression pays, and what the whole iteration gains.
 //!
-//! [`collectives`], [`pipe_sgd`] and [`casync`] are cost models as published; [`profile`] measures what they
+//! [`collectives`], [`pipe_sgd`] and [`casync`] are cost models as published; a [`profile`] has the costs that they
 //! need; [`Planner`] decides by CaSync's Eq. 1 and 2.
 
 pub mod casync;

@@ -7,7 +7,30 @@ use super::mechanism::{Assignment, Mechanism};
 use super::model::Model;
 use super::time::seconds;
 use super::{Compression, Headers, Scenario, SimError, Wire};
-use crate::plot::{Chart, Series};
+
+/// Points of one line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// Its name in the legend.
+    pub name: String,
+    /// (x, y), in the order they are joined.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A chart of lines.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chart {
+    /// What it shows.
+    pub title: String,
+    /// What x is, with its unit.
+    pub x: String,
+    /// What y is, with its unit.
+    pub y: String,
+    /// Space x by its logarithm; x must be positive.
+    pub log_x: bool,
+    /// The lines.
+    pub series: Vec<Series>,
+}
 
 /// Simulates one plot.
 pub type Figure = fn() -> Result<Chart, SimError>;
