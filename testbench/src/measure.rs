@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use gradwire::codec::{Params, Split, max_encoded_len};
 use gradwire::kernels::Kernel;
+use gradwire_simulator::planner::curve::Curve;
+use gradwire_simulator::planner::profile::Codec;
 
 use crate::error::Error;
-use crate::plan::curve::Curve;
-use crate::plan::profile::Codec;
 
 /// Runs of each measurement; its median counts.
 const RUNS: usize = 9;

@@ -3,8 +3,9 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use gradwire_simulator::published::figures::Chart;
+
 use crate::error::Error;
-use crate::sim::figures::Chart;
 
 /// Colours that people with any colour vision can tell apart (Okabe and Ito), then the same dashed.
 const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
@@ -202,7 +203,7 @@ mod tests {
     #[cfg(feature = "png")]
     #[test]
     fn a_chart_is_valid_svg() {
-        use crate::sim::figures::Series;
+        use gradwire_simulator::published::figures::Series;
 
         let series = |name: &str| Series { name: name.into(), points: vec![(8.0, 1.0), (1024.0, 0.5)] };
         let chart = Chart {

@@ -104,7 +104,7 @@ fn every_option_is_taken() {
     json(&[
         "simulate",
         "--model",
-        &file("models/vgg16.csv"),
+        &file("../simulator/models/vgg16.csv"),
         "--forward",
         "1s",
         "--backward",
@@ -247,7 +247,7 @@ fn compute_times_of_a_model_without_flops_count() {
 /// A trace has compute times of its own.
 #[test]
 fn options_that_a_trace_would_ignore_are_refused() {
-    let trace = file("recorder/cnn.trace.jsonl");
+    let trace = file("../simulator/recorder/cnn.trace.jsonl");
     for option in [&["--forward", "1s"][..], &["--backward", "1s"], &["--calibrated"], &["--model", "vgg16"]]
     {
         let args = [&["simulate", "--trace", &trace, "--mechanism", "ring"], option].concat();
@@ -257,7 +257,7 @@ fn options_that_a_trace_would_ignore_are_refused() {
 
 #[test]
 fn the_recorded_trace_simulates() {
-    let trace = file("recorder/cnn.trace.jsonl");
+    let trace = file("../simulator/recorder/cnn.trace.jsonl");
     let report = json(&["simulate", "--trace", &trace, "--mechanism", "ps", "--bandwidth", "1G", "--json"]);
     let run = &report["runs"][0];
     // The network's architecture: three convolutions, their normalisation and two dense layers.

@@ -5,15 +5,15 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use gradwire_simulator::planner::casync::Strategy;
+use gradwire_simulator::planner::profile::Profile;
+use gradwire_simulator::planner::{Plan, Planner};
 
 use super::codec::bound;
+use super::model::model;
 use super::quantity::time;
-use super::runs::model;
 use crate::error::{Error, Outcome};
 use crate::measure;
-use crate::plan::casync::Strategy;
-use crate::plan::profile::Profile;
-use crate::plan::{Plan, Planner};
 use crate::progress::Progress;
 use crate::recordings;
 use crate::report::Table;

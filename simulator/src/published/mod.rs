@@ -1,0 +1,5 @@
+//! What is published: the cells and claims of Chang et al. beside ours, and the subjects of their figures.
+
+pub mod cells;
+pub mod claims;
+pub mod figures;
