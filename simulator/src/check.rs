@@ -4,7 +4,7 @@ use crate::cluster::{MESSAGE_BYTES, STATION_BYTES, STATIONS};
 use crate::error::SimError;
 use crate::limits::{Excess, Work};
 use crate::mechanisms::FAIR_SHARE;
-use crate::scenario::{Assignment, Compression, Content, Cost, Mechanism, Order, Place, Scenario};
+use crate::scenario::{Assignment, CodecPlace, Compression, Content, Mechanism, Order, Scenario, WireCost};
 use crate::time::seconds;
 
 /// Bytes of what a mechanism and a worker keep for one parameter at one worker.
@@ -30,7 +30,7 @@ impl Scenario {
             (self.jitter.amount >= 0.0 && self.jitter.amount <= 1e6, "the jitter"),
             (!self.barrier || self.staleness == 0, "the staleness, which a barrier forbids,"),
             (self.staleness <= 1, "the staleness"),
-            (self.profile.forward.len() == self.model.parameters.len(), "the profile's length"),
+            (self.compute_times.forward.len() == self.model.parameters.len(), "the number of compute times"),
             (!matches!(self.mechanism, Mechanism::Ps { servers: 0, .. }), "the number of servers"),
         ];
         if let Some(&(_, what)) = ranges.iter().find(|(holds, _)| !holds) {
@@ -62,12 +62,13 @@ impl Scenario {
         let exchange = |bits: u64| {
             let costs = [Content::Gradient, Content::PartialSum, Content::Parameters]
                 .map(|content| [self.wire.cost(bits, content), self.wire.cost(1, content)]);
-            let time = |cost: &Cost| cost.bits as f64 / slowest + seconds(cost.encode) + seconds(cost.decode);
+            let time =
+                |cost: &WireCost| cost.bits as f64 / slowest + seconds(cost.encode) + seconds(cost.decode);
             costs.as_flattened().iter().map(time).sum::<f64>() + seconds(links.latency)
         };
         let exchanges: f64 =
             self.model.parameters.iter().map(|parameter| hops * exchange(parameter.bits)).sum();
-        let rows = self.profile.forward.iter().chain(&self.profile.backward);
+        let rows = self.compute_times.forward.iter().chain(&self.compute_times.backward);
         let compute: f64 = rows.map(|&row| seconds(row) * (1.0 + self.jitter.amount)).sum();
         let late: f64 = self.late.iter().map(|&(_, late)| seconds(late)).sum();
         f64::from(self.iterations()) * (exchanges + compute) + late
@@ -108,7 +109,7 @@ impl Scenario {
             }
         };
         let racks = self.links.racks.map_or(0, |racks| workers.div_ceil(u128::from(racks.size)));
-        let busy = |codec: Compression| matches!(codec.place, Place::Host { encode, decode } if encode.min(decode).is_finite());
+        let busy = |codec: Compression| matches!(codec.place, CodecPlace::Host { encode, decode } if encode.min(decode).is_finite());
         let codec = self.wire.compression.is_some_and(busy);
         let steps = 2 + if racks > 0 { 2 } else { 0 } + if codec { 2 } else { 0 };
         let computed = 2 * each;

@@ -1,6 +1,6 @@
 //! Why a scenario cannot be read or run.
 
-use crate::limits::{Excess, LIMIT, Work};
+use crate::limits::{Excess, RUN_LIMIT, Work};
 
 /// Why a scenario cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +56,7 @@ pub enum SimError {
     /// A run that would take too long or too much memory.
     #[error(
         "up to {} million events and {} MB, more than the {} million and {} MB that a run may take; {excess}",
-        work.events / 1_000_000, work.memory / 1_000_000, LIMIT.events / 1_000_000, LIMIT.memory / 1_000_000
+        work.events / 1_000_000, work.memory / 1_000_000, RUN_LIMIT.events / 1_000_000, RUN_LIMIT.memory / 1_000_000
     )]
     TooLarge {
         /// What it would take at most.

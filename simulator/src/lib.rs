@@ -14,10 +14,10 @@ mod time;
 mod workload;
 
 pub use error::SimError;
-pub use limits::{Excess, LIMIT, Work};
+pub use limits::{Excess, RUN_LIMIT, Work};
 pub use scenario::{
-    Assignment, Compression, Content, Cost, Headers, Links, Mechanism, Order, Outcome, Place, RECORDED,
-    Racks, Ratios, Scenario, Wire,
+    Assignment, CodecPlace, Compression, Content, Links, Mechanism, Order, Packets, RECORDED_RATIOS, Racks,
+    Ratios, Results, Scenario, Wire, WireCost,
 };
 pub use time::{Picos, SECOND, picos, seconds, transmission};
-pub use workload::{Jitter, MOST, Model, Parameter, Profile, VALUE_BITS, Variable, trace};
+pub use workload::{ComputeTimes, Jitter, MOST_VALUES, Model, Parameter, VALUE_BITS, Variable, trace};

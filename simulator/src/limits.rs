@@ -12,13 +12,13 @@ pub struct Work {
 }
 
 /// The most that a run may take: half an hour or so of one core, and what any desk has.
-pub const LIMIT: Work = Work { events: 10_000_000_000, memory: 4_000_000_000 };
+pub const RUN_LIMIT: Work = Work { events: 10_000_000_000, memory: 4_000_000_000 };
 
 impl Work {
-    /// As a part of [`LIMIT`].
+    /// As a part of [`RUN_LIMIT`].
     pub(crate) fn load(self) -> f64 {
         let part = |need: u64, most: u64| need as f64 / most as f64;
-        part(self.events, LIMIT.events).max(part(self.memory, LIMIT.memory))
+        part(self.events, RUN_LIMIT.events).max(part(self.memory, RUN_LIMIT.memory))
     }
 }
 

@@ -1,8 +1,8 @@
 //! The simulator against closed forms, which share nothing with it, and against itself.
 
 use gradwire_simulator::{
-    Assignment, Excess, Jitter, Links, Mechanism, Model, Parameter, Picos, Profile, Racks, SECOND, Scenario,
-    SimError, VALUE_BITS, Wire, seconds, transmission,
+    Assignment, ComputeTimes, Excess, Jitter, Links, Mechanism, Model, Parameter, Picos, Racks, SECOND,
+    Scenario, SimError, VALUE_BITS, Wire, seconds, transmission,
 };
 use proptest::prelude::*;
 
@@ -37,7 +37,7 @@ fn all() -> impl Iterator<Item = Mechanism> {
 fn toy(mechanism: Mechanism, late: Picos) -> Picos {
     let bits = 3 * SECOND;
     let mut scenario = Scenario::new(model(&[bits; 3]), mechanism);
-    scenario.profile = Profile { forward: vec![0; 3], backward: vec![3 * SECOND; 3] };
+    scenario.compute_times = ComputeTimes { forward: vec![0; 3], backward: vec![3 * SECOND; 3] };
     scenario.links.bandwidth = SECOND;
     scenario.workers = 2;
     scenario.cut_through = true;
@@ -146,7 +146,7 @@ fn one_worker_for_all_is_the_same_as_all_of_them() {
 fn a_pipeline_takes_the_longer_of_compute_and_exchange() {
     for compute in [D / 4, D, 2 * D, 5 * D] {
         let mut scenario = single(Mechanism::RING, 4);
-        scenario.profile = Profile { forward: vec![compute], backward: vec![0] };
+        scenario.compute_times = ComputeTimes { forward: vec![compute], backward: vec![0] };
         let exchange = 2 * 3 * D / 4;
         assert_eq!(time(&scenario), compute + exchange, "without a pipeline");
         scenario.barrier = false;
@@ -271,7 +271,7 @@ prop_compose! {
             barrier,
             staleness: if barrier { 0 } else { staleness },
             jitter: Jitter { amount, seed },
-            wire: Wire { compression: codec.parse().ok(), headers: None },
+            wire: Wire { compression: codec.parse().ok(), packets: None },
             ..Scenario::new(model, mechanism.with_servers(servers, assignment))
         }
     }
@@ -332,7 +332,7 @@ fn compute_times_are_divided_by_flops_and_never_dropped() {
             parameter.forward_flops = flops;
         }
         let in_seconds = |times: &[Picos]| times.iter().map(|&time| time / SECOND).collect::<Vec<_>>();
-        let times = Profile::of(&model);
+        let times = ComputeTimes::of(&model);
         assert_eq!((&*in_seconds(&times.forward), &*in_seconds(&times.backward)), (forward, backward));
     }
 }
@@ -353,7 +353,7 @@ proptest! {
         if scenario.barrier {
             let busiest = outcome.sent.iter().chain(&outcome.received).max().unwrap();
             prop_assert!(outcome.iteration >= transmission(*busiest, scenario.links.bandwidth));
-            prop_assert!(outcome.iteration >= scenario.profile.total());
+            prop_assert!(outcome.iteration >= scenario.compute_times.total());
         }
     }
 

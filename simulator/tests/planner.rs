@@ -4,29 +4,29 @@ use gradwire_simulator::planner::casync::{Costs, Strategy, best, compressed, ori
 use gradwire_simulator::planner::collectives::{
     Linear, butterfly, parameter_server, ring, worker_aggregator,
 };
+use gradwire_simulator::planner::cost_profile::{CodecCosts, CostProfile};
 use gradwire_simulator::planner::curve::Curve;
 use gradwire_simulator::planner::pipe_sgd::{
     Stages, ideal_pipeline, pipeline, pipelined_gradients, scaling_efficiency, sequential_gradients,
     synchronous,
 };
-use gradwire_simulator::planner::profile::{Codec, Profile};
 use gradwire_simulator::planner::{Planner, Reason};
 use gradwire_simulator::{Mechanism, Model, Scenario, seconds};
 use proptest::{prop_assert, proptest};
 
 /// Constants with which every decision of HiPress' Table 7 comes out; onebit sends 1 bit of 32.
-fn table7() -> Profile {
-    let codec = Codec {
+fn table7() -> CostProfile {
+    let codec = CodecCosts {
         name: "onebit".into(),
         bound: 14,
         ratio: 32.0,
         encode: Curve::affine(48e-6, 59e9),
         decode: Curve::affine(3.8e-6, 15.3e9),
     };
-    Profile { send: Curve::affine(11.7e-6, 10.7e9), codecs: vec![codec] }
+    CostProfile { send: Curve::affine(11.7e-6, 10.7e9), codecs: vec![codec] }
 }
 
-fn planner(profile: &Profile, strategy: Strategy, nodes: u32) -> Planner<'_> {
+fn planner(profile: &CostProfile, strategy: Strategy, nodes: u32) -> Planner<'_> {
     Planner { profile, strategy, nodes, bound: 10, in_nic: false, threshold: 0.0 }
 }
 

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use gradwire::codec::{Params, Split, max_encoded_len};
 use gradwire::kernels::Kernel;
+use gradwire_simulator::planner::cost_profile::CodecCosts;
 use gradwire_simulator::planner::curve::Curve;
-use gradwire_simulator::planner::profile::Codec;
 
 use crate::error::Error;
 
@@ -29,7 +29,7 @@ pub fn steps(codecs: usize) -> u64 {
 ///
 /// # Errors
 /// The bound is not one, there are no values, or the codec refuses them.
-pub fn codec(values: &[u8], bound: u8, step: impl Fn()) -> Result<Codec, Error> {
+pub fn codec(values: &[u8], bound: u8, step: impl Fn()) -> Result<CodecCosts, Error> {
     let refused = |error: &dyn std::fmt::Display| Error::Usage(format!("bound {bound}: {error}"));
     let params = Params::new(bound, Split::Dense, 0).map_err(|error| refused(&error))?;
     if values.is_empty() {
@@ -49,7 +49,7 @@ pub fn codec(values: &[u8], bound: u8, step: impl Fn()) -> Result<Codec, Error> 
         decode.push((len as f64, median(|| kernel.decode(&groups[..len], &mut restored, params).is_ok())));
         step();
     }
-    Ok(Codec { name: "dense".into(), bound, ratio, encode: curve(encode)?, decode: curve(decode)? })
+    Ok(CodecCosts { name: "dense".into(), bound, ratio, encode: curve(encode)?, decode: curve(decode)? })
 }
 
 /// Measures the time from the first byte sent to the answer that all have been received, on `stream` from

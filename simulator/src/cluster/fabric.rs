@@ -5,7 +5,7 @@
 //! ```
 //! Cut-through: a message's head enters the next link when it enters this one, and a message is delivered
 //! when its last bit has left the last link. Switch buffers are unbounded. Every link, codec and processor is
-//! a FIFO server, so what leaves one of them is ordered in time: the heap holds one entry for each server,
+//! a station that serves first in, first out, so what leaves one of them is ordered in time: the heap holds one entry for each station,
 //! not one for each message. Equal times are ordered by the sequence number given at admission.
 //!
 //! Source: Chang et al., 'How to Train your DNN', the rules of its simulator.
@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, VecDeque};
 
-use crate::scenario::{Cost, Links};
+use crate::scenario::{Links, WireCost};
 use crate::time::{Picos, transmission};
 
 /// What a mechanism sends; the network reads only `src` and `dest`.
@@ -45,7 +45,7 @@ pub(crate) enum Dest {
 
 /// What happened, for the mechanism to act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum FabricEvent {
     /// `worker` finished the row it was computing.
     Computed {
         /// The worker.
@@ -64,7 +64,7 @@ pub(crate) enum Event {
         host: u32,
         /// What arrived.
         message: Message,
-        /// Whether an [`Event::Arrived`] told of it; without a decoder nothing lies between the two.
+        /// Whether an [`FabricEvent::Arrived`] told of it; without a decoder nothing lies between the two.
         announced: bool,
     },
     /// `message` reached the switch it was addressed to.
@@ -87,7 +87,7 @@ enum Stage {
     Decode,
 }
 
-/// Servers of a host, in the order of their numbers.
+/// Stations of a host, in the order of their numbers.
 const HOST_STAGES: [Stage; 5] = [Stage::Compute, Stage::Encode, Stage::Egress, Stage::Ingress, Stage::Decode];
 const COMPUTE: usize = 0;
 const ENCODE: usize = 1;
@@ -109,14 +109,14 @@ struct Flight {
 
 /// Bytes for a message under way: a queue that grows holds its messages, and room for twice as many.
 pub(crate) const MESSAGE_BYTES: u128 = 192;
-/// Bytes of a server and its entry in the heap.
+/// Bytes of a station and its entry in the heap.
 pub(crate) const STATION_BYTES: u128 = 128;
-/// Servers of a host.
+/// Stations of a host.
 pub(crate) const STATIONS: u128 = HOST_STAGES.len() as u128;
 
 const _: () = assert!(3 * size_of::<Pending>() as u128 <= MESSAGE_BYTES);
 const _: () =
-    assert!((size_of::<Server>() + size_of::<Reverse<(Picos, u64, u32)>>()) as u128 <= STATION_BYTES);
+    assert!((size_of::<Station>() + size_of::<Reverse<(Picos, u64, u32)>>()) as u128 <= STATION_BYTES);
 
 struct Pending {
     at: Picos,
@@ -124,7 +124,7 @@ struct Pending {
     flight: Flight,
 }
 
-struct Server {
+struct Station {
     stage: Stage,
     /// Host or rack.
     owner: u32,
@@ -137,8 +137,8 @@ struct Server {
     pending: VecDeque<Pending>,
 }
 
-/// The servers and the event queue.
-pub(crate) struct Network {
+/// The stations and the event queue.
+pub(crate) struct Fabric {
     now: Picos,
     seq: u64,
     events: u64,
@@ -148,11 +148,11 @@ pub(crate) struct Network {
     latency: Picos,
     rack_size: u32,
     cut_through: bool,
-    servers: Vec<Server>,
+    stations: Vec<Station>,
     queue: BinaryHeap<Reverse<(Picos, u64, u32)>>,
 }
 
-impl Network {
+impl Fabric {
     /// A network of `workers` hosts and then `others` (servers, aggregators).
     ///
     /// `copies`: in the symmetric form, where one worker stands for all, how many multicasts of the others
@@ -170,7 +170,7 @@ impl Network {
         for &(worker, rate) in &links.exceptions {
             rates[worker as usize] = rate;
         }
-        let server = |stage, owner, rate| Server {
+        let station = |stage, owner, rate| Station {
             stage,
             owner,
             rate,
@@ -179,16 +179,16 @@ impl Network {
             bits: 0,
             pending: VecDeque::new(),
         };
-        let mut servers: Vec<Server> = (0..hosts)
+        let mut stations: Vec<Station> = (0..hosts)
             .flat_map(|host| HOST_STAGES.map(|stage| (stage, host)))
-            .map(|(stage, host)| server(stage, host, rates[host as usize]))
+            .map(|(stage, host)| station(stage, host, rates[host as usize]))
             .collect();
         if let Some(racks) = links.racks {
             for (rack, members) in rates[..workers as usize].chunks(racks.size as usize).enumerate() {
                 let rate =
                     (members.iter().sum::<u64>() as f64 / racks.oversubscription).round().max(1.0) as u64;
-                servers.push(server(Stage::Uplink, rack as u32, rate));
-                servers.push(server(Stage::Downlink, rack as u32, rate));
+                stations.push(station(Stage::Uplink, rack as u32, rate));
+                stations.push(station(Stage::Downlink, rack as u32, rate));
             }
         }
         Self {
@@ -201,8 +201,8 @@ impl Network {
             latency: links.latency,
             rack_size: links.racks.map_or(0, |racks| racks.size),
             cut_through,
-            queue: BinaryHeap::with_capacity(servers.len()),
-            servers,
+            queue: BinaryHeap::with_capacity(stations.len()),
+            stations,
         }
     }
 
@@ -212,7 +212,7 @@ impl Network {
         self.now
     }
 
-    /// Events so far: every step of a message from one server to the next, every row computed.
+    /// Events so far: every step of a message from one station to the next, every row computed.
     #[must_use]
     pub(crate) fn events(&self) -> u64 {
         self.events
@@ -221,13 +221,13 @@ impl Network {
     /// Bits that left `host`'s egress link.
     #[must_use]
     pub(crate) fn sent(&self, host: u32) -> u64 {
-        self.servers[host as usize * HOST_STAGES.len() + EGRESS].bits
+        self.stations[host as usize * HOST_STAGES.len() + EGRESS].bits
     }
 
     /// Bits that arrived on `host`'s ingress link.
     #[must_use]
     pub(crate) fn received(&self, host: u32) -> u64 {
-        self.servers[host as usize * HOST_STAGES.len() + INGRESS].bits
+        self.stations[host as usize * HOST_STAGES.len() + INGRESS].bits
     }
 
     /// Hosts, workers first.
@@ -236,7 +236,7 @@ impl Network {
         self.hosts
     }
 
-    /// Keeps `worker`'s processor busy for `span`; then [`Event::Computed`].
+    /// Keeps `worker`'s processor busy for `span`; then [`FabricEvent::Computed`].
     pub(crate) fn compute(&mut self, worker: u32, span: Picos) {
         let message = Message { src: worker, dest: Dest::Host(worker), item: 0, step: 0, iteration: 0 };
         let flight = Flight { bits: 0, decode: 0, tail: 0, message };
@@ -244,7 +244,7 @@ impl Network {
     }
 
     /// Queues `message` at its sender.
-    pub(crate) fn send(&mut self, message: Message, cost: Cost) {
+    pub(crate) fn send(&mut self, message: Message, cost: WireCost) {
         let flight = Flight { bits: cost.bits, decode: cost.decode, tail: 0, message };
         if cost.encode > 0 {
             self.occupy(host(message.src, ENCODE), cost.encode, flight);
@@ -254,13 +254,13 @@ impl Network {
     }
 
     /// Sends `message` from the switch to a host; its last bit is not at the switch before `tail`.
-    pub(crate) fn send_from_switch(&mut self, message: Message, cost: Cost, tail: Picos) {
+    pub(crate) fn send_from_switch(&mut self, message: Message, cost: WireCost, tail: Picos) {
         let Dest::Host(to) = message.dest else { unreachable!("the switch answers one host") };
         self.arrive(to, self.now, Flight { bits: cost.bits, decode: cost.decode, tail, message });
     }
 
     /// Runs to the next event that concerns a mechanism.
-    pub(crate) fn next_event(&mut self) -> Option<Event> {
+    pub(crate) fn next_event(&mut self) -> Option<FabricEvent> {
         loop {
             let (stage, owner, mut flight) = self.pop()?;
             let message = flight.message;
@@ -268,7 +268,7 @@ impl Network {
                 flight.tail += self.latency;
             }
             match stage {
-                Stage::Compute => return Some(Event::Computed { worker: owner }),
+                Stage::Compute => return Some(FabricEvent::Computed { worker: owner }),
                 Stage::Encode => self.egress(flight),
                 Stage::Egress => match self.rack(owner) {
                     Some(rack) if self.leaves(message.dest, rack) => {
@@ -278,12 +278,12 @@ impl Network {
                         self.link(self.uplink(rack), self.now + self.latency, flight);
                     }
                     None if message.dest == Dest::Switch => {
-                        return Some(Event::AtSwitch { message, tail: flight.tail });
+                        return Some(FabricEvent::AtSwitch { message, tail: flight.tail });
                     }
                     _ => self.across_core(owner, self.now + self.latency, flight),
                 },
                 Stage::Uplink if message.dest == Dest::Switch => {
-                    return Some(Event::AtSwitch { message, tail: flight.tail });
+                    return Some(FabricEvent::AtSwitch { message, tail: flight.tail });
                 }
                 Stage::Uplink => self.across_core(message.src, self.now, flight),
                 Stage::Downlink => match message.dest {
@@ -293,11 +293,11 @@ impl Network {
                 },
                 Stage::Ingress if flight.decode > 0 => {
                     self.occupy(host(owner, DECODE), flight.decode, flight);
-                    return Some(Event::Arrived { host: owner, message });
+                    return Some(FabricEvent::Arrived { host: owner, message });
                 }
                 Stage::Ingress | Stage::Decode => {
                     let announced = stage == Stage::Decode;
-                    return Some(Event::Delivered { host: owner, message, announced });
+                    return Some(FabricEvent::Delivered { host: owner, message, announced });
                 }
             }
         }
@@ -364,16 +364,16 @@ impl Network {
 
     /// A link on the way: the event is the head's entry into it, which is also its entry into what follows.
     fn link(&mut self, index: usize, at: Picos, flight: Flight) {
-        if self.servers[index].stage == Stage::Uplink && flight.message.dest == Dest::Switch {
+        if self.stations[index].stage == Stage::Uplink && flight.message.dest == Dest::Switch {
             return self.reach_switch(index, at, 0, flight);
         }
-        let (start, tail) = self.servers[index].serve(at, flight);
+        let (start, tail) = self.stations[index].serve(at, flight);
         self.push(index, start, Flight { tail, ..flight });
     }
 
     /// The last link before the switch, which acts on the first bit (cut-through) or on the last.
     fn reach_switch(&mut self, index: usize, at: Picos, latency: Picos, flight: Flight) {
-        let (start, tail) = self.servers[index].serve(at, flight);
+        let (start, tail) = self.stations[index].serve(at, flight);
         let tail = tail + latency;
         self.push(index, if self.cut_through { start + latency } else { tail }, Flight { tail, ..flight });
     }
@@ -381,23 +381,23 @@ impl Network {
     /// The last link: the event is the delivery.
     fn arrive(&mut self, to: u32, at: Picos, flight: Flight) {
         let index = host(to, INGRESS);
-        let (_, tail) = self.servers[index].serve(at, flight);
+        let (_, tail) = self.stations[index].serve(at, flight);
         self.push(index, tail, Flight { tail, ..flight });
     }
 
     /// Keeps a processor or codec busy for `span`; the event is its end.
     fn occupy(&mut self, index: usize, span: Picos, flight: Flight) {
-        let server = &mut self.servers[index];
-        server.free = server.free.max(self.now) + span;
-        let end = server.free;
+        let station = &mut self.stations[index];
+        station.free = station.free.max(self.now) + span;
+        let end = station.free;
         self.push(index, end, flight);
     }
 
     fn push(&mut self, index: usize, at: Picos, flight: Flight) {
-        let pending = &mut self.servers[index].pending;
+        let pending = &mut self.stations[index].pending;
         debug_assert!(
             pending.back().is_none_or(|last| last.at <= at),
-            "a server's events are ordered in time"
+            "a station's events are ordered in time"
         );
         if pending.is_empty() {
             self.queue.push(Reverse((at, self.seq, index as u32)));
@@ -409,19 +409,19 @@ impl Network {
     fn pop(&mut self) -> Option<(Stage, u32, Flight)> {
         let mut top = self.queue.peek_mut()?;
         let Reverse((at, _, index)) = *top;
-        let server = &mut self.servers[index as usize];
-        let done = server.pending.pop_front().expect("a server in the heap has work");
-        match server.pending.front() {
+        let station = &mut self.stations[index as usize];
+        let done = station.pending.pop_front().expect("a station in the heap has work");
+        match station.pending.front() {
             Some(next) => *top = Reverse((next.at, next.seq, index)),
             None => drop(PeekMut::pop(top)),
         }
         self.now = at;
         self.events += 1;
-        Some((server.stage, server.owner, done.flight))
+        Some((station.stage, station.owner, done.flight))
     }
 }
 
-impl Server {
+impl Station {
     /// Serves a message whose head is here at `at`; returns when it starts and when its last bit is out.
     ///
     /// A fast link after a slow one is not held up by it: it has room for others between the bits that

@@ -3,10 +3,10 @@
 mod fabric;
 mod worker;
 
-pub(crate) use fabric::{Dest, Event, MESSAGE_BYTES, Message, Network, STATION_BYTES, STATIONS};
+pub(crate) use fabric::{Dest, Fabric, FabricEvent, MESSAGE_BYTES, Message, STATION_BYTES, STATIONS};
 pub(crate) use worker::Done;
 
-use crate::scenario::{Content, Cost, Outcome, Scenario};
+use crate::scenario::{Content, Results, Scenario, WireCost};
 use crate::time::Picos;
 use worker::Worker;
 
@@ -32,7 +32,7 @@ pub(crate) trait Exchange {
 
 /// The workers and their network, as a mechanism sees them.
 pub(crate) struct Cluster<'a> {
-    pub(crate) network: Network,
+    pub(crate) fabric: Fabric,
     pub(crate) scenario: &'a Scenario,
     workers: Vec<Worker>,
     /// For each iteration: parameters not yet reduced, the time of the last, the time of the first row's.
@@ -42,7 +42,7 @@ pub(crate) struct Cluster<'a> {
 }
 
 impl<'a> Cluster<'a> {
-    pub(crate) fn new(scenario: &'a Scenario, network: Network, workers: u32) -> Self {
+    pub(crate) fn new(scenario: &'a Scenario, fabric: Fabric, workers: u32) -> Self {
         let rows = scenario.model.parameters.len();
         let iterations = scenario.iterations() as usize;
         let mut workers: Vec<_> =
@@ -51,7 +51,7 @@ impl<'a> Cluster<'a> {
             workers[worker as usize].delay(late);
         }
         Self {
-            network,
+            fabric,
             scenario,
             workers,
             left: vec![rows; iterations],
@@ -65,13 +65,13 @@ impl<'a> Cluster<'a> {
         self.workers.len() as u32
     }
 
-    pub(crate) fn cost(&self, bits: u64, content: Content) -> Cost {
+    pub(crate) fn cost(&self, bits: u64, content: Content) -> WireCost {
         self.scenario.wire.cost(bits, content)
     }
 
     pub(crate) fn send(&mut self, message: Message, bits: u64, content: Content) {
         let cost = self.cost(bits, content);
-        self.network.send(message, cost);
+        self.fabric.send(message, cost);
     }
 
     /// Sends to one host; `item`, `step` and `iteration` are the mechanism's own.
@@ -81,8 +81,8 @@ impl<'a> Cluster<'a> {
 
     /// Passes on, as it came, what another host encoded.
     pub(crate) fn relay(&mut self, src: u32, to: u32, message: Message, bits: u64, content: Content) {
-        let cost = Cost { encode: 0, ..self.cost(bits, content) };
-        self.network.send(Message { src, dest: Dest::Host(to), ..message }, cost);
+        let cost = WireCost { encode: 0, ..self.cost(bits, content) };
+        self.fabric.send(Message { src, dest: Dest::Host(to), ..message }, cost);
     }
 
     /// A new version of `parameter` is whole at `worker`.
@@ -104,7 +104,7 @@ impl<'a> Cluster<'a> {
     /// The sum of `parameter`'s gradients is wherever the mechanism needs it.
     pub(crate) fn reduced(&mut self, iteration: u32, parameter: u32) {
         let iteration = iteration as usize;
-        let now = self.network.now();
+        let now = self.fabric.now();
         self.left[iteration] -= 1;
         if self.left[iteration] == 0 {
             self.finished[iteration] = now;
@@ -120,14 +120,14 @@ impl<'a> Cluster<'a> {
 
     /// Starts `worker`'s next row if it is idle and has what the row needs.
     pub(crate) fn compute(&mut self, worker: u32) {
-        let Scenario { profile, staleness, .. } = self.scenario;
-        let start = self.workers[worker as usize].start(profile, *staleness, self.left.len() as u32);
+        let Scenario { compute_times, staleness, .. } = self.scenario;
+        let start = self.workers[worker as usize].start(compute_times, *staleness, self.left.len() as u32);
         if let Some(span) = start {
-            self.network.compute(worker, span);
+            self.fabric.compute(worker, span);
         }
     }
 
-    pub(crate) fn outcome(self) -> Outcome {
+    pub(crate) fn results(self) -> Results {
         assert!(
             self.left.iter().all(|&left| left == 0),
             "the exchange came to a halt before it was complete"
@@ -139,12 +139,12 @@ impl<'a> Cluster<'a> {
             [.., fourth, _, _, _, eighth, _, _] => (eighth - fourth) / 4,
             _ => unreachable!("see Scenario::iterations"),
         };
-        let hosts = 0..self.network.hosts();
-        Outcome {
+        let hosts = 0..self.fabric.hosts();
+        Results {
             iteration,
-            events: self.network.events(),
-            sent: hosts.clone().map(|host| self.network.sent(host)).collect(),
-            received: hosts.map(|host| self.network.received(host)).collect(),
+            events: self.fabric.events(),
+            sent: hosts.clone().map(|host| self.fabric.sent(host)).collect(),
+            received: hosts.map(|host| self.fabric.received(host)).collect(),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! last row to the first; gradient i is handed to the mechanism at the end of its row.
 
 use crate::time::Picos;
-use crate::workload::{Jitter, Profile};
+use crate::workload::{ComputeTimes, Jitter};
 
 /// What a worker computes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) struct Worker {
     next: Next,
     iteration: u32,
     busy: bool,
-    /// This iteration's compute time over the profile's, in 2^-32.
+    /// This iteration's compute time over the model's, in 2^-32.
     pace: u64,
     /// Added to the next row.
     delay: Picos,
@@ -54,7 +54,12 @@ impl Worker {
     /// If the worker is idle and can compute its next row, marks it busy and returns the row's time.
     ///
     /// An iteration's forward pass may use parameters that miss the last `staleness` updates.
-    pub(crate) fn start(&mut self, profile: &Profile, staleness: u32, iterations: u32) -> Option<Picos> {
+    pub(crate) fn start(
+        &mut self,
+        compute_times: &ComputeTimes,
+        staleness: u32,
+        iterations: u32,
+    ) -> Option<Picos> {
         if self.busy || self.iteration == iterations {
             return None;
         }
@@ -65,9 +70,9 @@ impl Worker {
                 {
                     return None;
                 }
-                profile.forward[row as usize]
+                compute_times.forward[row as usize]
             }
-            Next::Backward(row) => profile.backward[row as usize],
+            Next::Backward(row) => compute_times.backward[row as usize],
         };
         self.busy = true;
         let time = ((u128::from(time) * u128::from(self.pace)) >> 32) as Picos;

@@ -7,14 +7,14 @@
 use crate::cluster::{Cluster, Dest, Exchange, Message};
 use crate::scenario::{Content, Scenario};
 
-pub(crate) struct Aggregators {
+pub(crate) struct HierarchicalAggregators {
     group: u32,
     groups: u32,
     /// Copies that [aggregator][parameter] waits for, for this iteration and the next; the root comes last.
     awaited: Vec<[u32; 2]>,
 }
 
-impl Aggregators {
+impl HierarchicalAggregators {
     pub(crate) fn new(scenario: &Scenario, group: u32) -> Self {
         let groups = scenario.workers / group;
         let rows = scenario.model.parameters.len();
@@ -31,7 +31,7 @@ impl Aggregators {
     }
 }
 
-impl Exchange for Aggregators {
+impl Exchange for HierarchicalAggregators {
     fn others(&self) -> u32 {
         self.groups + 1
     }

@@ -9,7 +9,7 @@ use crate::cluster::{Cluster, Dest, Exchange, Message};
 use crate::scenario::{Content, Scenario};
 
 /// [`Message::step`] counts the hops of all three phases, each from its base.
-pub(crate) struct Rings {
+pub(crate) struct HierarchicalRings {
     group: u32,
     groups: u32,
     in_group: Lap,
@@ -20,7 +20,7 @@ pub(crate) struct Rings {
     behind: Vec<[u32; 2]>,
 }
 
-impl Rings {
+impl HierarchicalRings {
     pub(crate) fn new(scenario: &Scenario, group: u32) -> Self {
         let groups = scenario.workers / group;
         let rows = scenario.model.parameters.len();
@@ -135,7 +135,7 @@ impl Rings {
     }
 }
 
-impl Exchange for Rings {
+impl Exchange for HierarchicalRings {
     fn start(&mut self, cluster: &mut Cluster<'_>) {
         cluster.all_parameters_arrived();
     }

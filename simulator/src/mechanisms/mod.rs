@@ -8,7 +8,7 @@ mod parameter_server;
 mod ring;
 
 pub(crate) use butterfly::Butterfly;
-pub(crate) use hierarchical_aggregators::Aggregators;
-pub(crate) use hierarchical_rings::Rings;
-pub(crate) use parameter_server::{FAIR_SHARE, Ps};
+pub(crate) use hierarchical_aggregators::HierarchicalAggregators;
+pub(crate) use hierarchical_rings::HierarchicalRings;
+pub(crate) use parameter_server::{FAIR_SHARE, ParameterServers};
 pub(crate) use ring::Ring;

@@ -18,7 +18,7 @@ struct Piece {
     server: u32,
 }
 
-pub(crate) struct Ps {
+pub(crate) struct ParameterServers {
     servers: u32,
     order: Order,
     multicast: bool,
@@ -37,7 +37,7 @@ pub(crate) struct Ps {
     copies: u32,
 }
 
-impl Ps {
+impl ParameterServers {
     pub(crate) fn new(scenario: &Scenario) -> Self {
         let Mechanism::Ps { servers, assignment, order, multicast, aggregation } = scenario.mechanism else {
             unreachable!("Scenario::run matched the mechanism")
@@ -115,7 +115,7 @@ impl Ps {
     }
 }
 
-impl Exchange for Ps {
+impl Exchange for ParameterServers {
     fn others(&self) -> u32 {
         self.servers
     }
@@ -177,7 +177,7 @@ impl Exchange for Ps {
         let piece = &self.pieces[message.item as usize];
         let cost = cluster.cost(piece.bits, Content::PartialSum);
         let dest = Dest::Host(cluster.workers() + piece.server);
-        cluster.network.send_from_switch(Message { dest, ..message }, cost, tail);
+        cluster.fabric.send_from_switch(Message { dest, ..message }, cost, tail);
     }
 }
 

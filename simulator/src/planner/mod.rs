@@ -1,21 +1,21 @@
 //! The planner: for each tensor, whether compression pays, and what the whole iteration gains.
 //!
-//! [`collectives`], [`pipe_sgd`] and [`casync`] are cost models as published; a [`profile`] has the costs that they
+//! [`collectives`], [`pipe_sgd`] and [`casync`] are cost models as published; a [`cost_profile`] has the costs that they
 //! need; [`Planner`] decides by CaSync's Eq. 1 and 2.
 
 pub mod casync;
 pub mod collectives;
+pub mod cost_profile;
 pub mod curve;
 pub mod pipe_sgd;
-pub mod profile;
 
 use std::fmt;
 
 use serde::Serialize;
 
 use self::casync::{Best, Costs, Strategy, best, compressed, original};
+use self::cost_profile::{CodecCosts, CostProfile};
 use self::curve::Curve;
-use self::profile::{Codec, Profile};
 use crate::time::seconds;
 use crate::workload::{self, Model};
 
@@ -23,7 +23,7 @@ use crate::workload::{self, Model};
 #[derive(Clone, Debug)]
 pub struct Planner<'a> {
     /// Costs on this machine or link.
-    pub profile: &'a Profile,
+    pub profile: &'a CostProfile,
     /// Who talks to whom.
     pub strategy: Strategy,
     /// N.
@@ -129,7 +129,7 @@ impl Planner<'_> {
             .iter()
             .map(|parameter| self.decide(&parameter.name, parameter.bits / 8))
             .collect();
-        let times = workload::Profile::of(model);
+        let times = workload::ComputeTimes::of(model);
         let iteration = |exchange: fn(&Decision) -> f64| {
             let mut computed = seconds(times.forward.iter().sum());
             let mut sent = computed;
@@ -201,7 +201,7 @@ impl Planner<'_> {
         decision
     }
 
-    fn time_with(&self, codec: &Codec, bytes: f64) -> Best {
+    fn time_with(&self, codec: &CodecCosts, bytes: f64) -> Best {
         let no_time = || Curve::affine(0.0, f64::INFINITY);
         let (encode, decode) =
             if self.in_nic { (no_time(), no_time()) } else { (codec.encode.clone(), codec.decode.clone()) };

@@ -4,7 +4,7 @@
 //! 25 Gbit/s.
 
 use crate::error::SimError;
-use crate::scenario::{Assignment, Compression, Headers, Mechanism, Scenario, Wire};
+use crate::scenario::{Assignment, Compression, Mechanism, Packets, Scenario, Wire};
 use crate::time::seconds;
 use crate::workload::Model;
 
@@ -195,7 +195,7 @@ fn barrier() -> Result<Chart, SimError> {
 fn compression() -> Result<Chart, SimError> {
     let line = |name: &str, mechanism, compression: Option<Compression>| {
         series(name, &[1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0], |gigabits| {
-            let wire = Wire { compression, headers: Some(Headers::of_mtu(1500)) };
+            let wire = Wire { compression, packets: Some(Packets::of_mtu(1500)) };
             let mut scenario = Scenario { wire, ..scenario("vgg16", mechanism)? };
             scenario.links.bandwidth = (gigabits * 1e9) as u64;
             let plain = Scenario { wire: Wire { compression: None, ..wire }, ..scenario.clone() };

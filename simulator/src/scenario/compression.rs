@@ -29,11 +29,11 @@ pub struct Ratios {
 
 /// Ratios recorded on a 4-worker ring training an MLP (run hdc256, iteration 40): bound exponent, ratio of
 /// one worker's gradient, ratio of everything the ring sent, which is partial sums for the most part.
-pub const RECORDED: [(u8, f64, f64); 3] = [(10, 6.19, 5.69), (8, 8.71, 7.30), (6, 14.23, 11.35)];
+pub const RECORDED_RATIOS: [(u8, f64, f64); 3] = [(10, 6.19, 5.69), (8, 8.71, 7.30), (6, 14.23, 11.35)];
 
 /// Where values are encoded and decoded.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Place {
+pub enum CodecPlace {
     /// In the NIC, at the rate of the link and packet by packet: no host time, as many packets as before.
     Nic,
     /// On the host, in bytes of raw values a second, one message at a time, before it is cut into packets.
@@ -50,7 +50,7 @@ pub enum Place {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compression {
     /// Where it runs.
-    pub place: Place,
+    pub place: CodecPlace,
     /// What it achieves.
     pub ratios: Ratios,
 }
@@ -58,7 +58,7 @@ pub struct Compression {
 impl Compression {
     /// Truncation of every value to 16 bits, parameters too, at no cost: the baseline.
     pub const TRUNCATION_16: Self = Self {
-        place: Place::Host { encode: f64::INFINITY, decode: f64::INFINITY },
+        place: CodecPlace::Host { encode: f64::INFINITY, decode: f64::INFINITY },
         ratios: Ratios { gradient: 2.0, partial_sum: 2.0, parameters: 2.0 },
     };
 }
@@ -75,11 +75,11 @@ impl FromStr for Compression {
         }
         let (place, rest) = text.split_once(':').ok_or_else(bad)?;
         match (place, rest.split_once('@')) {
-            ("in-nic", None) => Ok(Self { place: Place::Nic, ratios: ratios(rest).ok_or_else(bad)? }),
+            ("in-nic", None) => Ok(Self { place: CodecPlace::Nic, ratios: ratios(rest).ok_or_else(bad)? }),
             ("on-host", Some((rest, rates))) => {
                 let (encode, decode) = rates.split_once(',').ok_or_else(bad)?;
                 let rate = |text| positive(text).map(|rate| rate * 1e9).ok_or_else(bad);
-                let place = Place::Host { encode: rate(encode)?, decode: rate(decode)? };
+                let place = CodecPlace::Host { encode: rate(encode)?, decode: rate(decode)? };
                 Ok(Self { place, ratios: ratios(rest).ok_or_else(bad)? })
             }
             _ => Err(bad()),
@@ -94,7 +94,7 @@ fn positive(text: &str) -> Option<f64> {
 fn ratios(text: &str) -> Option<Ratios> {
     if let Some(bound) = text.strip_prefix('b') {
         let bound: u8 = bound.parse().ok()?;
-        let &(_, gradient, partial_sum) = RECORDED.iter().find(|recorded| recorded.0 == bound)?;
+        let &(_, gradient, partial_sum) = RECORDED_RATIOS.iter().find(|recorded| recorded.0 == bound)?;
         return Some(Ratios { gradient, partial_sum, parameters: 1.0 });
     }
     let given: Vec<f64> = text.split('/').map(positive).collect::<Option<_>>()?;
@@ -107,16 +107,16 @@ fn ratios(text: &str) -> Option<Ratios> {
     })
 }
 
-/// Packet headers.
+/// Packets: what a message is cut into, and their headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Headers {
+pub struct Packets {
     /// Payload bytes of a full packet.
     pub payload: u64,
     /// Bytes a packet takes beyond its payload.
     pub overhead: u64,
 }
 
-impl Headers {
+impl Packets {
     /// TCP over IPv4 with timestamps (20 + 32 bytes inside the MTU), and on Ethernet a header, FCS, preamble
     /// and gap (14 + 4 + 8 + 12 bytes).
     #[must_use]
@@ -127,7 +127,7 @@ impl Headers {
 
 /// Time in the host before and after the wire, and the bits on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cost {
+pub struct WireCost {
     /// Bits on the wire, headers included.
     pub bits: u64,
     /// Time in the sender's encoder.
@@ -142,15 +142,15 @@ pub struct Wire {
     /// `None` sends values as `f32`.
     pub compression: Option<Compression>,
     /// `None` counts values only, as the published simulator does.
-    pub headers: Option<Headers>,
+    pub packets: Option<Packets>,
 }
 
 impl Wire {
     /// What `bits` of raw values cost.
     #[must_use]
-    pub fn cost(&self, bits: u64, content: Content) -> Cost {
+    pub fn cost(&self, bits: u64, content: Content) -> WireCost {
         let Some(Compression { place, ratios }) = self.compression else {
-            return Cost { bits: bits.saturating_add(self.header_bits(bits)), encode: 0, decode: 0 };
+            return WireCost { bits: bits.saturating_add(self.header_bits(bits)), encode: 0, decode: 0 };
         };
         let ratio = match content {
             Content::Gradient => ratios.gradient,
@@ -159,16 +159,16 @@ impl Wire {
         };
         let compressed = (bits as f64 / ratio).ceil() as u64;
         match place {
-            Place::Nic => {
-                Cost { bits: compressed.saturating_add(self.header_bits(bits)), encode: 0, decode: 0 }
+            CodecPlace::Nic => {
+                WireCost { bits: compressed.saturating_add(self.header_bits(bits)), encode: 0, decode: 0 }
             }
             // Nothing to gain is sent as it is.
-            Place::Host { .. } if ratio == 1.0 => {
-                Cost { bits: bits.saturating_add(self.header_bits(bits)), encode: 0, decode: 0 }
+            CodecPlace::Host { .. } if ratio == 1.0 => {
+                WireCost { bits: bits.saturating_add(self.header_bits(bits)), encode: 0, decode: 0 }
             }
-            Place::Host { encode, decode } => {
+            CodecPlace::Host { encode, decode } => {
                 let bytes = bits as f64 / 8.0;
-                Cost {
+                WireCost {
                     bits: compressed.saturating_add(self.header_bits(compressed)),
                     encode: picos(bytes / encode),
                     decode: picos(bytes / decode),
@@ -178,7 +178,7 @@ impl Wire {
     }
 
     fn header_bits(&self, bits: u64) -> u64 {
-        self.headers.map_or(0, |Headers { payload, overhead }| {
+        self.packets.map_or(0, |Packets { payload, overhead }| {
             bits.div_ceil(8 * payload).saturating_mul(overhead * 8)
         })
     }
@@ -191,21 +191,21 @@ mod tests {
     /// The recording counted every header of a real ring on the wire: 4.46, 5.33 and 7.06.
     #[test]
     fn headers_bring_the_recorded_ratios_down_to_those_recorded_on_the_wire() {
-        let headers = Some(Headers::of_mtu(1500));
+        let packets = Some(Packets::of_mtu(1500));
         let bits = 1448 * 8 * 1000;
-        let raw = Wire { compression: None, headers }.cost(bits, Content::PartialSum).bits as f64;
+        let raw = Wire { compression: None, packets }.cost(bits, Content::PartialSum).bits as f64;
         for (name, on_wire) in [("b10", 4.46), ("b8", 5.33), ("b6", 7.06)] {
             let compression = Some(format!("in-nic:{name}").parse().unwrap());
-            let sent = Wire { compression, headers }.cost(bits, Content::PartialSum).bits as f64;
+            let sent = Wire { compression, packets }.cost(bits, Content::PartialSum).bits as f64;
             assert!((raw / sent - on_wire).abs() < 0.01, "{name}: {} is not {on_wire}", raw / sent);
         }
     }
 
     #[test]
     fn a_host_codec_sends_fewer_packets_than_a_nic_codec() {
-        let headers = Some(Headers::of_mtu(1500));
+        let packets = Some(Packets::of_mtu(1500));
         let cost = |text: &str| {
-            Wire { compression: Some(text.parse().unwrap()), headers }.cost(1448 * 8 * 64, Content::Gradient)
+            Wire { compression: Some(text.parse().unwrap()), packets }.cost(1448 * 8 * 64, Content::Gradient)
         };
         let (nic, host) = (cost("in-nic:4"), cost("on-host:4@1,2"));
         assert_eq!(nic.bits - host.bits, 48 * 90 * 8);

@@ -4,20 +4,20 @@ mod compression;
 mod links;
 mod mechanism;
 
-pub use compression::{Compression, Content, Cost, Headers, Place, RECORDED, Ratios, Wire};
+pub use compression::{CodecPlace, Compression, Content, Packets, RECORDED_RATIOS, Ratios, Wire, WireCost};
 pub use links::{Links, Racks};
 pub use mechanism::{Assignment, Mechanism, Order};
 
 use crate::time::Picos;
-use crate::workload::{Jitter, Model, Profile};
+use crate::workload::{ComputeTimes, Jitter, Model};
 
 /// A run: the model, the cluster and the way gradients are exchanged.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// Sizes.
     pub model: Model,
-    /// Compute times; [`Profile::of`] the model, or from a trace.
-    pub profile: Profile,
+    /// Compute times; [`ComputeTimes::of`] the model, or from a trace.
+    pub compute_times: ComputeTimes,
     /// Workers, from 1.
     pub workers: u32,
     /// The network.
@@ -44,7 +44,7 @@ pub struct Scenario {
 
 /// What a run came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct Results {
     /// Time of an iteration. With a barrier: until all gradients are in. Without: the mean distance of the
     /// times at which the first row's gradient is in, from the first to the third iteration, or from the
     /// fourth to the eighth of a pipeline.
@@ -62,7 +62,7 @@ impl Scenario {
     #[must_use]
     pub fn new(model: Model, mechanism: Mechanism) -> Self {
         Self {
-            profile: Profile::of(&model),
+            compute_times: ComputeTimes::of(&model),
             model,
             workers: 32,
             links: Links { bandwidth: 25_000_000_000, exceptions: Vec::new(), latency: 0, racks: None },

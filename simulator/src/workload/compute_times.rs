@@ -14,14 +14,14 @@ pub struct Jitter {
 
 /// Compute time of each row, in picoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Profile {
+pub struct ComputeTimes {
     /// Forward time of each row.
     pub forward: Vec<Picos>,
     /// Backward time of each row.
     pub backward: Vec<Picos>,
 }
 
-impl Profile {
+impl ComputeTimes {
     /// Divides a model's compute times among its rows in proportion to their FLOPs, or evenly if no row has
     /// any. No time is lost: the rows' times add up to the model's.
     ///

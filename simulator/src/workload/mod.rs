@@ -4,5 +4,5 @@ mod compute_times;
 mod model;
 pub mod trace;
 
-pub use compute_times::{Jitter, Profile};
-pub use model::{MOST, Model, Parameter, VALUE_BITS, Variable};
+pub use compute_times::{ComputeTimes, Jitter};
+pub use model::{MOST_VALUES, Model, Parameter, VALUE_BITS, Variable};

@@ -11,7 +11,7 @@ use crate::error::SimError;
 pub const VALUE_BITS: u64 = 32;
 
 /// Values or FLOPs that a parameter may have, so that no sum of them overflows.
-pub const MOST: u64 = 1 << 44;
+pub const MOST_VALUES: u64 = 1 << 44;
 
 /// One trained parameter (a tensor).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -150,7 +150,7 @@ impl Model {
     pub fn from_csv(name: &str, csv: impl Read) -> Result<Self, SimError> {
         let mut parameters: Vec<Parameter> = rows(csv)?;
         for parameter in &mut parameters {
-            if parameter.values.max(parameter.forward_flops) > MOST {
+            if parameter.values.max(parameter.forward_flops) > MOST_VALUES {
                 return Err(SimError::OutOfRange { what: "a parameter's values or FLOPs" });
             }
             parameter.bits = parameter.values * VALUE_BITS;

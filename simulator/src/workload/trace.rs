@@ -13,8 +13,8 @@ use std::io::{BufRead, BufReader, Read};
 
 use serde::Deserialize;
 
-use super::compute_times::Profile;
-use super::model::{MOST, Model, Parameter, VALUE_BITS};
+use super::compute_times::ComputeTimes;
+use super::model::{MOST_VALUES, Model, Parameter, VALUE_BITS};
 use crate::error::SimError;
 use crate::time::picos;
 
@@ -41,7 +41,7 @@ pub struct Record {
 ///
 /// # Errors
 /// A line is not a record, or the last iteration has no gradient or one without its parameter.
-pub fn load(trace: impl Read, name: &str) -> Result<(Model, Profile), SimError> {
+pub fn load(trace: impl Read, name: &str) -> Result<(Model, ComputeTimes), SimError> {
     let mut needed: Vec<(usize, Record)> = Vec::new();
     let mut gradients: Vec<(usize, Record)> = Vec::new();
     let mut last = f64::NEG_INFINITY;
@@ -56,7 +56,7 @@ pub fn load(trace: impl Read, name: &str) -> Result<(Model, Profile), SimError> 
         if !record.time.is_finite() || record.time < last {
             return Err(bad("times have to ascend".into()));
         }
-        if record.bytes > MOST {
+        if record.bytes > MOST_VALUES {
             return Err(bad("too many bytes".into()));
         }
         last = record.time;
@@ -82,7 +82,7 @@ fn rows(
     name: &str,
     needed: &[(usize, Record)],
     gradients: &[(usize, Record)],
-) -> Result<(Model, Profile), SimError> {
+) -> Result<(Model, ComputeTimes), SimError> {
     let Some((_, first_gradient)) = gradients.first() else {
         return Err(SimError::EmptyModel { name: name.to_owned() });
     };
@@ -126,7 +126,7 @@ fn rows(
         forward: 0.0,
         backward: 0.0,
     };
-    Ok((model, Profile { forward, backward }))
+    Ok((model, ComputeTimes { forward, backward }))
 }
 
 #[cfg(test)]
@@ -152,11 +152,11 @@ mod tests {
             line(16.0, "b", false),
         ];
         let text = [&first[..], &last[..]].concat().join("\n");
-        let (model, profile) = load(text.as_bytes(), "t").unwrap();
+        let (model, times) = load(text.as_bytes(), "t").unwrap();
         assert_eq!(model.parameters.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(model.bits(), 2 * 320);
-        assert_eq!(profile.forward, [picos(1.0), picos(3.0)]);
-        assert_eq!(profile.backward, [0, picos(2.0)]);
+        assert_eq!(times.forward, [picos(1.0), picos(3.0)]);
+        assert_eq!(times.backward, [0, picos(2.0)]);
     }
 
     #[test]

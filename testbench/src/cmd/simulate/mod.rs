@@ -10,7 +10,7 @@ use clap::Subcommand;
 use gradwire_simulator::published::figures::{Chart, Series};
 use serde::Serialize;
 
-use self::runs::{Run, Runs};
+use self::runs::{Runs, SimulatedRun};
 use crate::error::{Error, Outcome};
 use crate::plot;
 use crate::report::Table;
@@ -58,7 +58,7 @@ pub enum Command {
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// All runs.
-    pub runs: Vec<Run>,
+    pub runs: Vec<SimulatedRun>,
 }
 
 /// Simulates what `args` say and reports to `out`.
@@ -85,7 +85,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     Ok(Outcome::Held)
 }
 
-fn table(out: &mut impl Write, runs: &[Run]) -> Result<(), Error> {
+fn table(out: &mut impl Write, runs: &[SimulatedRun]) -> Result<(), Error> {
     let mut table = Table::new(&[
         "model",
         "mechanism",
@@ -116,9 +116,9 @@ fn table(out: &mut impl Write, runs: &[Run]) -> Result<(), Error> {
 }
 
 /// A line for each mechanism and codec over what was swept, or a bar for each.
-fn draw(runs: &[Run], swept: Option<&str>) -> String {
+fn draw(runs: &[SimulatedRun], swept: Option<&str>) -> String {
     let several = runs.iter().any(|run| run.model != runs[0].model);
-    let name = |run: &Run| {
+    let name = |run: &SimulatedRun| {
         let model = if several { format!("{} ", run.model) } else { String::new() };
         format!("{model}{} {}", run.mechanism, run.compression)
     };

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use gradwire_simulator::{
-    Assignment, Compression, Excess, Headers, Jitter, Links, MOST, Mechanism, Model, Profile, Racks,
-    Scenario, SimError, Wire, picos, seconds, trace,
+    Assignment, Compression, ComputeTimes, Excess, Jitter, Links, MOST_VALUES, Mechanism, Model, Packets,
+    Racks, Scenario, SimError, Wire, picos, seconds, trace,
 };
 use rayon::prelude::*;
 use serde::Serialize;
@@ -124,7 +124,7 @@ fn assignment(text: &str) -> Result<Assignment, String> {
 
 /// A run's result, as `--json` prints it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Run {
+pub struct SimulatedRun {
     /// Model.
     pub model: String,
     /// Mechanism.
@@ -155,7 +155,7 @@ impl Runs {
     ///
     /// # Errors
     /// An option or a file is refused.
-    pub fn simulate(&self) -> Result<Vec<Run>, Error> {
+    pub fn simulate(&self) -> Result<Vec<SimulatedRun>, Error> {
         let models = self.models()?;
         let compressions = self.compressions()?;
         let mut jobs = Vec::new();
@@ -174,7 +174,7 @@ impl Runs {
             eprintln!("gradwire: {notice}");
         }
         let progress = Progress::new("events", events);
-        let results: Result<Vec<Vec<Run>>, Error> = jobs
+        let results: Result<Vec<Vec<SimulatedRun>>, Error> = jobs
             .into_par_iter()
             .map(|(value, scenario, most)| compare(value, &scenario, &compressions, &most, &progress))
             .collect();
@@ -187,11 +187,11 @@ impl Runs {
         baselines.into_iter().map(Ok).chain(given).collect()
     }
 
-    /// Models with sizes and compute times, and the profile of a trace.
-    fn models(&self) -> Result<Vec<(Model, Option<Profile>)>, Error> {
+    /// Models with sizes and compute times, and the compute times of a trace.
+    fn models(&self) -> Result<Vec<(Model, Option<ComputeTimes>)>, Error> {
         if let Some(path) = &self.trace {
-            let (model, profile) = trace::load(open(path)?, &stem(path))?;
-            return Ok(vec![(model, Some(profile))]);
+            let (model, times) = trace::load(open(path)?, &stem(path))?;
+            return Ok(vec![(model, Some(times))]);
         }
         self.model.iter().map(|name| Ok((self.model(name)?, None))).collect()
     }
@@ -206,14 +206,14 @@ impl Runs {
 
     fn scenario(
         &self,
-        (model, profile): &(Model, Option<Profile>),
+        (model, times): &(Model, Option<ComputeTimes>),
         mechanism: Mechanism,
     ) -> Result<Scenario, Error> {
         if !(self.compute.is_finite() && self.compute > 0.0) {
             return Err(Error::Usage("--compute has to be positive".into()));
         }
         let (values, flops) = self.layer;
-        if values.max(flops) > MOST || self.layers > 100_000 {
+        if values.max(flops) > MOST_VALUES || self.layers > 100_000 {
             return Err(Error::Usage("--layers or --layer is out of range".into()));
         }
         let model = if self.layers == 0 {
@@ -225,13 +225,13 @@ impl Runs {
             let (forward, backward) = (model.forward / self.compute, model.backward / self.compute);
             model.timed(forward, backward)
         };
-        let profile = match profile {
-            Some(profile) if self.layers == 0 => profile.faster(self.compute),
+        let compute_times = match times {
+            Some(times) if self.layers == 0 => times.faster(self.compute),
             Some(_) => return Err(Error::Usage("layers cannot be added to a trace".into())),
-            None => Profile::of(&model),
+            None => ComputeTimes::of(&model),
         };
         Ok(Scenario {
-            profile,
+            compute_times,
             workers: self.workers,
             links: Links {
                 bandwidth: self.bandwidth,
@@ -239,7 +239,7 @@ impl Runs {
                 latency: picos(self.latency),
                 racks: self.racks.map(|(size, oversubscription)| Racks { size, oversubscription }),
             },
-            wire: Wire { compression: None, headers: self.mtu.map(Headers::of_mtu) },
+            wire: Wire { compression: None, packets: self.mtu.map(Packets::of_mtu) },
             message: self.message.map(|bytes| bytes * 8),
             cut_through: self.cut_through,
             barrier: !self.no_barrier && !self.pipelined,
@@ -378,7 +378,7 @@ fn compare(
     compressions: &[(String, Option<Compression>)],
     most: &[u64],
     progress: &Progress,
-) -> Result<Vec<Run>, Error> {
+) -> Result<Vec<SimulatedRun>, Error> {
     let mut baselines = Vec::new();
     let mut runs = Vec::new();
     for ((name, compression), &most) in compressions.iter().zip(most) {
@@ -392,7 +392,7 @@ fn compare(
         at(most);
         let iteration_s = seconds(outcome.iteration);
         baselines.push(iteration_s);
-        runs.push(Run {
+        runs.push(SimulatedRun {
             model: scenario.model.name.clone(),
             mechanism: scenario.mechanism.to_string(),
             compression: name.clone(),

@@ -18,16 +18,16 @@ use super::curve::Curve;
 
 /// Costs of a link and of codecs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Profile {
+pub struct CostProfile {
     /// Time to send, by bytes.
     pub send: Curve,
     /// Codecs to choose from.
-    pub codecs: Vec<Codec>,
+    pub codecs: Vec<CodecCosts>,
 }
 
 /// Costs of one codec.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Codec {
+pub struct CodecCosts {
     /// Its name.
     pub name: String,
     /// Its error bound as an exponent: 10 means 2^-10.
