@@ -5,10 +5,9 @@
 
 use serde::Serialize;
 
+use super::setting::{scenario, time, time_at, time_with_compute};
 use crate::error::SimError;
 use crate::scenario::{Mechanism, Scenario};
-use crate::time::seconds;
-use crate::workload::Model;
 
 /// A claim, judged.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -63,35 +62,16 @@ fn at(speed: Option<f64>) -> String {
     speed.map_or_else(|| "never".to_owned(), |speed| format!("at {speed}x"))
 }
 
-fn scenario(model: &str, mechanism: Mechanism) -> Result<Scenario, SimError> {
-    Ok(Scenario::new(Model::published(model)?.calibrated().table2_size(), mechanism))
-}
-
-fn time(scenario: &Scenario) -> Result<f64, SimError> {
-    scenario.run().map(|outcome| seconds(outcome.iteration))
-}
-
-fn at_bandwidth(model: &str, mechanism: Mechanism, gigabits: u64) -> Result<f64, SimError> {
-    let mut scenario = scenario(model, mechanism)?;
-    scenario.links.bandwidth = gigabits * 1_000_000_000;
-    time(&scenario)
-}
-
-fn with_compute(model: &str, mechanism: Mechanism, speed: f64) -> Result<f64, SimError> {
-    let model = Model::published(model)?.calibrated().table2_size();
-    let (forward, backward) = (model.forward / speed, model.backward / speed);
-    time(&Scenario::new(model.timed(forward, backward), mechanism))
-}
-
 fn gain_of_fast_compute(mechanism: Mechanism) -> Result<f64, SimError> {
-    Ok(with_compute("resnet200", Mechanism::BASELINE, 3.0)? / with_compute("resnet200", mechanism, 3.0)?)
+    Ok(time_with_compute("resnet200", Mechanism::BASELINE, 3.0)?
+        / time_with_compute("resnet200", mechanism, 3.0)?)
 }
 
 /// The first compute speed at which multicast and aggregation are faster than the ring by more than 0.1 %.
 fn first_passing(model: &str, speeds: &[f64]) -> Result<Option<f64>, SimError> {
     for &speed in speeds {
-        let both = with_compute(model, Mechanism::BOTH, speed)?;
-        if both < 0.999 * with_compute(model, Mechanism::RING, speed)? {
+        let both = time_with_compute(model, Mechanism::BOTH, speed)?;
+        if both < 0.999 * time_with_compute(model, Mechanism::RING, speed)? {
             return Ok(Some(speed));
         }
     }
@@ -100,7 +80,7 @@ fn first_passing(model: &str, speeds: &[f64]) -> Result<Option<f64>, SimError> {
 
 fn butterfly_at_10g() -> Result<Claim, SimError> {
     let pair = |model| -> Result<(f64, f64), SimError> {
-        Ok((at_bandwidth(model, Mechanism::Butterfly, 10)?, at_bandwidth(model, Mechanism::RING, 10)?))
+        Ok((time_at(model, Mechanism::Butterfly, 10)?, time_at(model, Mechanism::RING, 10)?))
     };
     let (inception, resnet, vgg) = (pair("inceptionv3")?, pair("resnet200")?, pair("vgg16")?);
     let show = |(butterfly, ring)| format!("{butterfly:.3} s and {ring:.3} s");
@@ -120,8 +100,8 @@ fn ring_at_every_bandwidth() -> Result<Claim, SimError> {
         ("inceptionv3", "Inception-v3"),
     ] {
         for gigabits in [5, 10, 25, 50, 100] {
-            let both = at_bandwidth(model, Mechanism::BOTH, gigabits)?;
-            let ring = at_bandwidth(model, Mechanism::RING, gigabits)?;
+            let both = time_at(model, Mechanism::BOTH, gigabits)?;
+            let ring = time_at(model, Mechanism::RING, gigabits)?;
             if both < 0.99 * ring {
                 ahead.push(format!("{name} at {gigabits} Gbit/s {both:.3} s, ring {ring:.3} s"));
             }

@@ -3,9 +3,9 @@
 //! All with the calibrated backward times, the sizes of Table 2 and, unless said otherwise, 32 workers at
 //! 25 Gbit/s.
 
+use super::setting::{scenario, time, time_at, time_with_compute};
 use crate::error::SimError;
 use crate::scenario::{Assignment, Compression, Mechanism, Packets, Scenario, Wire};
-use crate::time::seconds;
 use crate::workload::Model;
 
 /// Points of one line.
@@ -63,14 +63,6 @@ const COMPARED: [(&str, Mechanism); 5] = [
     ("butterfly", Mechanism::Butterfly),
 ];
 
-fn scenario(model: &str, mechanism: Mechanism) -> Result<Scenario, SimError> {
-    Ok(Scenario::new(Model::published(model)?.calibrated().table2_size(), mechanism))
-}
-
-fn time(scenario: &Scenario) -> Result<f64, SimError> {
-    scenario.run().map(|outcome| seconds(outcome.iteration))
-}
-
 /// A line of `y` over `xs`.
 fn series(name: &str, xs: &[f64], y: impl Fn(f64) -> Result<f64, SimError>) -> Result<Series, SimError> {
     let points: Result<_, SimError> = xs.iter().map(|&x| Ok((x, y(x)?))).collect();
@@ -115,11 +107,7 @@ fn in_network_workers() -> Result<Chart, SimError> {
 
 fn bandwidth(model: &str) -> Result<Chart, SimError> {
     let line = |&(name, mechanism): &(&str, Mechanism)| {
-        series(name, &[5.0, 10.0, 25.0, 50.0, 100.0], |gigabits| {
-            let mut scenario = scenario(model, mechanism)?;
-            scenario.links.bandwidth = (gigabits * 1e9) as u64;
-            time(&scenario)
-        })
+        series(name, &[5.0, 10.0, 25.0, 50.0, 100.0], |gigabits| time_at(model, mechanism, gigabits as u64))
     };
     let lines: Result<_, SimError> = COMPARED.iter().map(line).collect();
     Ok(chart(&format!("Iteration time by bandwidth, {model}"), "Gbit/s", "seconds", true, lines?))
@@ -128,10 +116,7 @@ fn bandwidth(model: &str) -> Result<Chart, SimError> {
 fn compute() -> Result<Chart, SimError> {
     let line = |&(name, mechanism): &(&str, Mechanism)| {
         series(name, &[1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0], |speed| {
-            let model = Model::published("resnet200")?.calibrated().table2_size();
-            let (forward, backward) = (model.forward / speed, model.backward / speed);
-            let model = model.timed(forward, backward);
-            let with = |mechanism| time(&Scenario::new(model.clone(), mechanism));
+            let with = |mechanism| time_with_compute("resnet200", mechanism, speed);
             Ok(with(Mechanism::BASELINE)? / with(mechanism)?)
         })
     };

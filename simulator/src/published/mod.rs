@@ -3,3 +3,4 @@
 pub mod cells;
 pub mod claims;
 pub mod figures;
+mod setting;
