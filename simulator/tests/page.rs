@@ -1,7 +1,7 @@
 //! What docs/simulator.md says of its plots holds for what they show.
 
 use gradwire_simulator::published::figures::{ALL, Chart};
-use gradwire_simulator::{ComputeTimes, Model, seconds};
+use gradwire_simulator::{ComputeTimes, Mechanism, Model, Scenario, seconds};
 
 fn chart(name: &str) -> Chart {
     ALL.iter().find(|figure| figure.0 == name).unwrap().1().unwrap()
@@ -127,4 +127,21 @@ fn compression_gains_where_the_page_says() {
     assert!(nic.iter().zip(&half).all(|(nic, half)| nic.1 > half.1));
     let (nic, half) = (gain("servers, in the NIC"), gain("servers, 16 bits"));
     assert!(nic.iter().zip(&half).all(|(nic, half)| nic.1 < half.1));
+}
+
+/// "2.5 MB in turn", "three of the four models".
+#[test]
+fn numbers_of_the_page_are_those_of_the_code() {
+    let events = |bits| {
+        let mut model = Model::from_csv("one", &b"name,values,forward_flops\np,1,0\n"[..]).unwrap();
+        model.parameters[0].bits = bits;
+        Scenario::new(model, Mechanism::BASELINE).run().unwrap().events
+    };
+    assert_eq!(events(8), events(8 * 2_500_000));
+    assert!(events(8) < events(8 * 2_500_000 + 1));
+    let calibrated = Model::names().filter(|name| {
+        let model = Model::published(name).unwrap();
+        model.clone().calibrated().backward != model.backward
+    });
+    assert_eq!((calibrated.count(), Model::names().count()), (3, 4));
 }

@@ -291,6 +291,28 @@ fn published_prints_every_cell_and_the_claims_that_do_not_reproduce() {
     assert!(text.contains("do NOT reproduce") && text.contains("85 of 85 judged cells reproduce"));
 }
 
+/// Every command on the page is one that `gradwire` takes, and every file it names exists.
+#[test]
+fn the_pages_commands_and_files_are_real() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let page = std::fs::read_to_string(root.join("docs/simulator.md")).unwrap();
+    let commands: Vec<&str> = page.lines().filter(|line| line.starts_with("gradwire ")).collect();
+    assert!(commands.len() >= 5, "{commands:?}");
+    for command in commands {
+        assert!(Cli::try_parse_from(command.split(' ')).is_ok(), "{command}");
+    }
+    let quoted = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    let files = quoted(&page.replace("```", "")).into_iter().filter(|name| name.starts_with("simulator/"));
+    let mechanisms =
+        page.lines().filter(|line| line.starts_with("| `")).flat_map(|row| row.rsplit('|').nth(1));
+    let of_table = mechanisms.flat_map(quoted).map(|name| format!("simulator/src/mechanisms/{name}"));
+    let files: Vec<String> = files.chain(of_table).collect();
+    assert!(files.len() >= 12, "{files:?}");
+    for file in files {
+        assert!(root.join(&file).exists(), "{file}");
+    }
+}
+
 /// The plots of the documentation are what the code draws.
 #[test]
 fn the_committed_plots_are_current() {
