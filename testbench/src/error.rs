@@ -33,7 +33,7 @@ pub enum Error {
     Usage(String),
     /// The simulator or the planner refused what it was given.
     #[error("{0}")]
-    Sim(#[from] crate::sim::SimError),
+    Sim(#[from] gradwire_simulator::SimError),
     /// The output could not be written. Where its kind is `BrokenPipe`, the reader has gone.
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),

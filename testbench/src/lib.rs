@@ -5,9 +5,9 @@
 //! - Through: [`check`] sends a vector through the codec, [`replay`] a capture through both engines.
 //! - Judged: [`oracle`] judges values, [`judge`] frames and streams, with [`mod@frame`] (another crate's parser)
 //!   and [`stream`] (TCP reassembly). None of them uses the code that it judges.
-//! - Larger than the desk: [`sim`] simulates clusters, [`plan`] says where compression pays.
+//! - Larger than the desk: `gradwire_simulator` simulates clusters and says where compression pays.
 //! - In firmware: [`softcore`] sends a capture through soft cores in QEMU.
-//! - Timed: [`mod@bench`] on the inputs of [`shapes`].
+//! - Timed: [`mod@bench`] on the inputs of [`shapes`], and [`measure`] for the planner.
 //! - Out: [`report`] for people, `serde` for programs. [`cmd`] has the subcommands of `gradwire`.
 
 pub mod bench;
@@ -18,16 +18,15 @@ mod connections;
 pub mod error;
 pub mod frame;
 pub mod judge;
+pub mod measure;
 pub mod npy;
 pub mod oracle;
 mod pcapng;
-pub mod plan;
 pub mod plot;
 pub mod progress;
 pub mod recordings;
 pub mod replay;
 pub mod report;
 pub mod shapes;
-pub mod sim;
 pub mod softcore;
 pub mod stream;

@@ -1,33 +1,11 @@
 //! Line charts and bars as SVG, and from that as PNG.
 
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use gradwire_simulator::published::figures::Chart;
 
 use crate::error::Error;
-
-/// Points of one line.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Series {
-    /// Its name in the legend.
-    pub name: String,
-    /// (x, y), in the order they are joined.
-    pub points: Vec<(f64, f64)>,
-}
-
-/// A chart, from y = 0 up.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Chart {
-    /// What it shows.
-    pub title: String,
-    /// What x is, with its unit.
-    pub x: String,
-    /// What y is, with its unit.
-    pub y: String,
-    /// Space x by its logarithm; x must be positive.
-    pub log_x: bool,
-    /// The lines.
-    pub series: Vec<Series>,
-}
 
 /// Colours that people with any colour vision can tell apart (Okabe and Ito), then the same dashed.
 const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
@@ -37,59 +15,57 @@ const HEIGHT: f64 = 400.0;
 /// The area of the data: left, top, right, bottom.
 const AREA: (f64, f64, f64, f64) = (64.0, 36.0, 500.0, 350.0);
 
-impl Chart {
-    /// The chart as an SVG document.
-    #[must_use]
-    pub fn svg(&self) -> String {
-        let (left, top, right, bottom) = AREA;
-        let all = || self.series.iter().flat_map(|series| &series.points);
-        let scale = |x: f64| if self.log_x { x.ln() } else { x };
-        let low = all().map(|point| scale(point.0)).fold(f64::INFINITY, f64::min);
-        let high = all().map(|point| scale(point.0)).fold(f64::NEG_INFINITY, f64::max);
-        let top_y = all().map(|point| point.1).fold(0.0, f64::max);
-        let step = round_step(top_y / 5.0);
-        let top_y = (top_y / step).ceil().max(1.0) * step;
-        let x_at =
-            |x: f64| left + (right - left) * if high > low { (scale(x) - low) / (high - low) } else { 0.5 };
-        let y_at = |y: f64| bottom - (bottom - top) * y / top_y;
+/// The chart as an SVG document: lines, from y = 0 up.
+#[must_use]
+pub fn lines(chart: &Chart) -> String {
+    let (left, top, right, bottom) = AREA;
+    let all = || chart.series.iter().flat_map(|series| &series.points);
+    let scale = |x: f64| if chart.log_x { x.ln() } else { x };
+    let low = all().map(|point| scale(point.0)).fold(f64::INFINITY, f64::min);
+    let high = all().map(|point| scale(point.0)).fold(f64::NEG_INFINITY, f64::max);
+    let top_y = all().map(|point| point.1).fold(0.0, f64::max);
+    let step = round_step(top_y / 5.0);
+    let top_y = (top_y / step).ceil().max(1.0) * step;
+    let x_at =
+        |x: f64| left + (right - left) * if high > low { (scale(x) - low) / (high - low) } else { 0.5 };
+    let y_at = |y: f64| bottom - (bottom - top) * y / top_y;
 
-        let mut svg = head(&self.title, HEIGHT);
-        let mut xs: Vec<f64> = all().map(|point| point.0).collect();
-        xs.sort_by(f64::total_cmp);
-        xs.dedup();
-        let mut free_from = f64::NEG_INFINITY;
-        for x in xs {
-            let at = x_at(x);
-            // Labels keep a distance, or they would cover each other.
-            if at >= free_from {
-                text(&mut svg, at, bottom + 16.0, "middle", &number(x));
-                free_from = at + 36.0;
-            }
+    let mut svg = head(&chart.title, HEIGHT);
+    let mut xs: Vec<f64> = all().map(|point| point.0).collect();
+    xs.sort_by(f64::total_cmp);
+    xs.dedup();
+    let mut free_from = f64::NEG_INFINITY;
+    for x in xs {
+        let at = x_at(x);
+        // Labels keep a distance, or they would cover each other.
+        if at >= free_from {
+            text(&mut svg, at, bottom + 16.0, "middle", &number(x));
+            free_from = at + 36.0;
         }
-        let lines = (top_y / step).round() as u32;
-        for line in 0..=lines {
-            let y = f64::from(line) * step;
-            let at = y_at(y);
-            let _ = writeln!(svg, r##"<path d="M{left:.0} {at:.1}H{right:.0}" stroke="#ddd"/>"##);
-            text(&mut svg, left - 6.0, at + 4.0, "end", &number(y));
-        }
-        text(&mut svg, (left + right) / 2.0, bottom + 36.0, "middle", &self.x);
-        text(&mut svg, 8.0, top - 12.0, "start", &self.y);
-        for (at, series) in self.series.iter().enumerate() {
-            let colour = COLOURS[at % COLOURS.len()];
-            let dash = if at < COLOURS.len() { "" } else { r#" stroke-dasharray="5 3""# };
-            let points: Vec<String> =
-                series.points.iter().map(|&(x, y)| format!("{:.1},{:.1}", x_at(x), y_at(y))).collect();
-            let points = points.join(" ");
-            let style = format!(r#"fill="none" stroke="{colour}" stroke-width="2"{dash}"#);
-            let _ = writeln!(svg, r#"<polyline points="{points}" {style}/>"#);
-            let y = top + 18.0 * at as f64;
-            let _ = writeln!(svg, r#"<path d="M{:.0} {y:.0}h24" {style}/>"#, right + 12.0);
-            text(&mut svg, right + 42.0, y + 4.0, "start", &series.name);
-        }
-        svg.push_str("</svg>\n");
-        svg
     }
+    let lines = (top_y / step).round() as u32;
+    for line in 0..=lines {
+        let y = f64::from(line) * step;
+        let at = y_at(y);
+        let _ = writeln!(svg, r##"<path d="M{left:.0} {at:.1}H{right:.0}" stroke="#ddd"/>"##);
+        text(&mut svg, left - 6.0, at + 4.0, "end", &number(y));
+    }
+    text(&mut svg, (left + right) / 2.0, bottom + 36.0, "middle", &chart.x);
+    text(&mut svg, 8.0, top - 12.0, "start", &chart.y);
+    for (at, series) in chart.series.iter().enumerate() {
+        let colour = COLOURS[at % COLOURS.len()];
+        let dash = if at < COLOURS.len() { "" } else { r#" stroke-dasharray="5 3""# };
+        let points: Vec<String> =
+            series.points.iter().map(|&(x, y)| format!("{:.1},{:.1}", x_at(x), y_at(y))).collect();
+        let points = points.join(" ");
+        let style = format!(r#"fill="none" stroke="{colour}" stroke-width="2"{dash}"#);
+        let _ = writeln!(svg, r#"<polyline points="{points}" {style}/>"#);
+        let y = top + 18.0 * at as f64;
+        let _ = writeln!(svg, r#"<path d="M{:.0} {y:.0}h24" {style}/>"#, right + 12.0);
+        text(&mut svg, right + 42.0, y + 4.0, "start", &series.name);
+    }
+    svg.push_str("</svg>\n");
+    svg
 }
 
 /// Horizontal bars, one for each name, of the values given.
@@ -110,22 +86,48 @@ pub fn bars(title: &str, unit: &str, values: &[(String, f64)]) -> String {
     svg
 }
 
-/// Writes an SVG document to `path`, or its picture where the name ends in `.png`.
+/// What a plot is written as.
+#[derive(Clone, Copy)]
+enum Format {
+    Svg,
+    Png,
+}
+
+/// The format that the ending of a file's name asks for.
+fn format_of(path: &Path) -> Result<Format, String> {
+    match path.extension().and_then(|ending| ending.to_str()) {
+        Some("svg") => Ok(Format::Svg),
+        Some("png") if cfg!(feature = "png") => Ok(Format::Png),
+        Some("png") => Err("PNG needs the feature `png`, without which this was built; SVG does not".into()),
+        _ => Err("a plot is .svg or .png".into()),
+    }
+}
+
+/// The path of a plot, as an option has it: refused now rather than when all the work is done.
+///
+/// # Errors
+/// [`write`] could not write this format.
+pub fn path(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    format_of(&path).map(|_| path)
+}
+
+/// Writes an SVG document to `path`, or its picture if the name ends in `.png`.
 ///
 /// # Errors
 /// The name has another ending, the picture cannot be drawn, or the file not be written.
 pub fn write(path: &Path, svg: &str) -> Result<(), Error> {
-    let bytes = match path.extension().and_then(|ending| ending.to_str()) {
-        Some("svg") => svg.as_bytes().to_vec(),
-        Some("png") => png(svg).map_err(Error::Usage)?,
-        _ => return Err(Error::Usage(format!("{}: a plot is .svg or .png", path.display()))),
+    let name = path.display();
+    let bytes = match format_of(path).map_err(|error| Error::Usage(format!("{name}: {error}")))? {
+        Format::Svg => svg.as_bytes().to_vec(),
+        Format::Png => png(svg).map_err(Error::Usage)?,
     };
-    std::fs::write(path, bytes).map_err(|source| Error::io(path.display().to_string(), "write", source))
+    std::fs::write(path, bytes).map_err(|source| Error::io(name.to_string(), "write", source))
 }
 
 #[cfg(not(feature = "png"))]
 fn png(_: &str) -> Result<Vec<u8>, String> {
-    Err("PNG needs the feature `png`, without which this was built; SVG does not".into())
+    unreachable!("`format_of` refused it")
 }
 
 #[cfg(feature = "png")]
@@ -201,6 +203,8 @@ mod tests {
     #[cfg(feature = "png")]
     #[test]
     fn a_chart_is_valid_svg() {
+        use gradwire_simulator::published::figures::Series;
+
         let series = |name: &str| Series { name: name.into(), points: vec![(8.0, 1.0), (1024.0, 0.5)] };
         let chart = Chart {
             title: "a < b & c".into(),
@@ -209,7 +213,7 @@ mod tests {
             log_x: true,
             series: vec![series("one"), series("two")],
         };
-        let svg = chart.svg();
+        let svg = lines(&chart);
         let options = resvg::usvg::Options::default();
         let tree = resvg::usvg::Tree::from_str(&svg, &options).unwrap();
         assert_eq!((tree.size().width(), tree.size().height()), (720.0, 400.0));

@@ -26,7 +26,12 @@ impl Progress {
 
     /// One step is done.
     pub fn step(&self) {
-        self.0.inc(1);
+        self.advance(1);
+    }
+
+    /// So many more steps are done.
+    pub fn advance(&self, steps: u64) {
+        self.0.inc(steps);
     }
 }
 

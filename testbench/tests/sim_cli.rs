@@ -1,6 +1,7 @@
 //! `gradwire simulate` and `gradwire plan`, called as a program would call them.
 
 use std::path::Path;
+use std::process::Command;
 
 use clap::Parser;
 use gradwire_testbench::cmd::{Cli, run};
@@ -103,7 +104,7 @@ fn every_option_is_taken() {
     json(&[
         "simulate",
         "--model",
-        &file("models/vgg16.csv"),
+        &file("../simulator/models/vgg16.csv"),
         "--forward",
         "1s",
         "--backward",
@@ -147,6 +148,63 @@ fn what_cannot_be_simulated_is_refused() {
     }
 }
 
+/// Refused with code 2 before anything is allocated, with the option to blame and what to do about it.
+#[test]
+fn runs_that_are_too_large_are_refused_by_option() {
+    for (args, option, remedy) in [
+        (&["--message", "1"][..], "--message 1: ", "larger messages"),
+        (&["--mechanism", "ps", "--sweep", "message=2,1M"], "--message 2: ", "larger messages"),
+        (&["--servers", "4000000000"], "--servers 4000000000: ", "fewer servers"),
+        (&["--servers", "4000000000", "--assign", "round-robin"], "--servers 4000000000: ", "fewer servers"),
+        (&["--mechanism", "ring", "--workers", "100000", "--full"], "--full: ", "one worker stand for all"),
+        (
+            &["--mechanism", "ring", "--workers", "1000000000", "--bandwidth", "900000T"],
+            "--workers 1000000000: ",
+            "fewer workers",
+        ),
+        (
+            &[
+                "--mechanism",
+                "mc",
+                "--workers",
+                "4000",
+                "--layers",
+                "100000",
+                "--layer",
+                "10T,1",
+                "--bandwidth",
+                "900000T",
+            ],
+            "--workers 4000: ",
+            "fewer workers",
+        ),
+        (
+            &[
+                "--mechanism",
+                "ps",
+                "--workers",
+                "1",
+                "--layers",
+                "100000",
+                "--layer",
+                "10T,1",
+                "--bandwidth",
+                "900000T",
+            ],
+            "--layers 100000: ",
+            "fewer",
+        ),
+    ] {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_gradwire")).arg("simulate").args(args).output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {message}");
+        assert!(output.stdout.is_empty());
+        let rest = message.strip_prefix("gradwire: ").and_then(|message| message.strip_prefix(option));
+        assert!(rest.is_some_and(|rest| rest.contains(remedy)), "{args:?}: {message}");
+    }
+}
+
 #[test]
 fn damaged_models_are_refused() {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("damaged-{}.csv", std::process::id()));
@@ -167,9 +225,39 @@ fn damaged_models_are_refused() {
     std::fs::remove_file(&path).unwrap();
 }
 
+/// A model whose file knows no FLOPs takes the compute time that the options give it.
+#[test]
+fn compute_times_of_a_model_without_flops_count() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("no-flops-{}.csv", std::process::id()));
+    std::fs::write(&path, "name,values,forward_flops\np,1000,0\nq,1000,0\n").unwrap();
+    let model = path.to_str().unwrap();
+    let times = ["--forward", "1s", "--backward", "2s", "--json"];
+    let run = [&["simulate", "--model", model, "--mechanism", "ring", "--workers", "1"], &times[..]].concat();
+    assert_eq!(json(&run)["runs"][0]["iteration_s"], 3.0);
+    let nothing = json(&["simulate", "--model", model, "--mechanism", "ring", "--workers", "1", "--json"]);
+    assert_eq!(
+        (&nothing["runs"][0]["iteration_s"], &nothing["runs"][0]["gain_f32"]),
+        (&0.0.into(), &1.0.into())
+    );
+    let plan = [&["plan", model, "--nodes", "1"], &times[..]].concat();
+    assert_eq!(json(&plan)["iteration_f32_s"], 3.0);
+    std::fs::remove_file(&path).unwrap();
+}
+
+/// A trace has compute times of its own.
+#[test]
+fn options_that_a_trace_would_ignore_are_refused() {
+    let trace = file("../simulator/recorder/cnn.trace.jsonl");
+    for option in [&["--forward", "1s"][..], &["--backward", "1s"], &["--calibrated"], &["--model", "vgg16"]]
+    {
+        let args = [&["simulate", "--trace", &trace, "--mechanism", "ring"], option].concat();
+        assert!(gradwire(&args).is_err(), "{args:?}");
+    }
+}
+
 #[test]
 fn the_recorded_trace_simulates() {
-    let trace = file("recorder/cnn.trace.jsonl");
+    let trace = file("../simulator/recorder/cnn.trace.jsonl");
     let report = json(&["simulate", "--trace", &trace, "--mechanism", "ps", "--bandwidth", "1G", "--json"]);
     let run = &report["runs"][0];
     // The network's architecture: three convolutions, their normalisation and two dense layers.
@@ -203,6 +291,28 @@ fn published_prints_every_cell_and_the_claims_that_do_not_reproduce() {
     assert!(text.contains("do NOT reproduce") && text.contains("85 of 85 judged cells reproduce"));
 }
 
+/// Every command on the page is one that `gradwire` takes, and every file it names exists.
+#[test]
+fn the_pages_commands_and_files_are_real() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let page = std::fs::read_to_string(root.join("docs/simulator.md")).unwrap();
+    let commands: Vec<&str> = page.lines().filter(|line| line.starts_with("gradwire ")).collect();
+    assert!(commands.len() >= 5, "{commands:?}");
+    for command in commands {
+        assert!(Cli::try_parse_from(command.split(' ')).is_ok(), "{command}");
+    }
+    let quoted = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    let files = quoted(&page.replace("```", "")).into_iter().filter(|name| name.starts_with("simulator/"));
+    let mechanisms =
+        page.lines().filter(|line| line.starts_with("| `")).flat_map(|row| row.rsplit('|').nth(1));
+    let of_table = mechanisms.flat_map(quoted).map(|name| format!("simulator/src/mechanisms/{name}"));
+    let files: Vec<String> = files.chain(of_table).collect();
+    assert!(files.len() >= 12, "{files:?}");
+    for file in files {
+        assert!(root.join(&file).exists(), "{file}");
+    }
+}
+
 /// The plots of the documentation are what the code draws.
 #[test]
 fn the_committed_plots_are_current() {
@@ -232,6 +342,19 @@ fn a_plot_is_written_as_svg() {
         assert!(std::fs::read_to_string(&path).unwrap().starts_with("<svg"));
     }
     std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn a_plot_of_another_kind_is_refused_before_anything_runs() {
+    for command in ["simulate --mechanism ring --plot plot.gif", "simulate --mechanism ring --plot plot"] {
+        let mut out = Vec::new();
+        let result = Cli::try_parse_from(["gradwire"].into_iter().chain(command.split(' ')))
+            .map_err(|error| Error::Usage(error.to_string()))
+            .and_then(|cli| run(&cli, &mut out));
+        let message = result.unwrap_err().to_string();
+        assert!(message.contains("--plot") && message.contains(".svg"), "{message}");
+        assert!(out.is_empty(), "{command} ran: {}", String::from_utf8_lossy(&out));
+    }
 }
 
 #[test]

@@ -12,15 +12,13 @@ pub mod codec;
 pub mod completions;
 pub mod decode;
 pub mod encode;
-pub mod figures;
 pub mod kernel;
 pub mod main_job;
 pub mod man;
+mod model;
 pub mod plan;
-pub mod published;
 pub mod quantity;
 pub mod replay;
-pub mod runs;
 pub mod simulate;
 pub mod softcore;
 

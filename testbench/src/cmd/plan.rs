@@ -5,14 +5,15 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use gradwire_simulator::planner::casync::Strategy;
+use gradwire_simulator::planner::cost_profile::CostProfile;
+use gradwire_simulator::planner::{Plan, Planner};
 
 use super::codec::bound;
+use super::model::model;
 use super::quantity::time;
-use super::runs::model;
 use crate::error::{Error, Outcome};
-use crate::plan::casync::Strategy;
-use crate::plan::profile::{self, Profile};
-use crate::plan::{Plan, Planner};
+use crate::measure;
 use crate::progress::Progress;
 use crate::recordings;
 use crate::report::Table;
@@ -210,7 +211,7 @@ fn write(out: &mut impl Write, plan: &Plan, threshold: f64) -> Result<(), Error>
 
 fn measure_and_write(args: &ProfileArgs, out: &mut impl Write) -> Result<Outcome, Error> {
     if let Some(address) = &args.listen {
-        profile::listen(address.as_str())?;
+        measure::listen(address.as_str())?;
         return Ok(Outcome::Held);
     }
     let profile = measure(&args.bounds, &args.gradients, args.connect.as_deref())?;
@@ -224,19 +225,19 @@ fn measure_and_write(args: &ProfileArgs, out: &mut impl Write) -> Result<Outcome
     Ok(Outcome::Held)
 }
 
-fn measure(bounds: &[u8], gradients: &[PathBuf], peer: Option<&str>) -> Result<Profile, Error> {
+fn measure(bounds: &[u8], gradients: &[PathBuf], peer: Option<&str>) -> Result<CostProfile, Error> {
     let recordings = if gradients.is_empty() { recordings::builtin() } else { recordings::load(gradients) }?;
     let values: Vec<u8> = recordings.into_iter().flat_map(|recording| recording.values).collect();
-    let progress = Progress::new("costs", profile::steps(bounds.len()));
-    let send = profile::send(profile::connect(peer)?, || progress.step())?;
-    let codecs = bounds.iter().map(|&bound| profile::codec(&values, bound, || progress.step()));
-    Ok(Profile { send, codecs: codecs.collect::<Result<_, _>>()? })
+    let progress = Progress::new("costs", measure::steps(bounds.len()));
+    let send = measure::send(measure::connect(peer)?, || progress.step())?;
+    let codecs = bounds.iter().map(|&bound| measure::codec(&values, bound, || progress.step()));
+    Ok(CostProfile { send, codecs: codecs.collect::<Result<_, _>>()? })
 }
 
-fn read(path: &Path) -> Result<Profile, Error> {
+fn read(path: &Path) -> Result<CostProfile, Error> {
     let name = path.display().to_string();
     let text = fs::read_to_string(path).map_err(|source| Error::io(&name, "read", source))?;
-    let profile: Profile = toml::from_str(&text).map_err(|error| {
+    let profile: CostProfile = toml::from_str(&text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
         Error::input(&name, offset, error.message(), "a profile as `gradwire plan profile` writes it")
     })?;

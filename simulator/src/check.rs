@@ -1,0 +1,184 @@
+//! What cannot be run, and what a run takes at most: judged before anything is allocated for it.
+
+use crate::cluster::{MESSAGE_BYTES, STATION_BYTES, STATIONS};
+use crate::error::SimError;
+use crate::limits::{Excess, Work};
+use crate::mechanisms::FAIR_SHARE;
+use crate::scenario::{Assignment, CodecPlace, Compression, Content, Mechanism, Order, Scenario, WireCost};
+use crate::time::seconds;
+
+/// Bytes of what a mechanism and a worker keep for one parameter at one worker.
+const SLOT_BYTES: u128 = 128;
+/// Bytes of a piece of a parameter at its server.
+const PIECE_BYTES: u128 = 64;
+
+impl Scenario {
+    /// Refuses what cannot be run; otherwise, what the run takes at most.
+    ///
+    /// # Errors
+    /// See [`SimError`].
+    pub fn check(&self) -> Result<Work, SimError> {
+        let (workers, links) = (self.workers, &self.links);
+        let racks_fit = links.racks.is_none_or(|racks| racks.size > 0 && racks.oversubscription > 0.0);
+        let ranges = [
+            (workers > 0, "the number of workers"),
+            (links.bandwidth > 0 && links.exceptions.iter().all(|&(_, rate)| rate > 0), "the bandwidth"),
+            (links.exceptions.iter().all(|&(worker, _)| worker < workers), "the worker of a link rate"),
+            (self.late.iter().all(|&(worker, _)| worker < workers), "the worker that is late"),
+            (racks_fit, "the rack size or oversubscription"),
+            (self.message != Some(0), "the message size"),
+            (self.jitter.amount >= 0.0 && self.jitter.amount <= 1e6, "the jitter"),
+            (!self.barrier || self.staleness == 0, "the staleness, which a barrier forbids,"),
+            (self.staleness <= 1, "the staleness"),
+            (self.compute_times.forward.len() == self.model.parameters.len(), "the number of compute times"),
+            (!matches!(self.mechanism, Mechanism::Ps { servers: 0, .. }), "the number of servers"),
+        ];
+        if let Some(&(_, what)) = ranges.iter().find(|(holds, _)| !holds) {
+            return Err(SimError::OutOfRange { what });
+        }
+        // Beyond it the clock could overflow.
+        if self.longest() > 5e6 {
+            return Err(SimError::OutOfRange { what: "the time of an iteration (weeks)" });
+        }
+        match self.mechanism {
+            Mechanism::Butterfly if !workers.is_power_of_two() => Err(SimError::NotAPowerOfTwo { workers }),
+            Mechanism::HierarchicalAggregators { group } | Mechanism::HierarchicalRings { group }
+                if group == 0 || !workers.is_multiple_of(group) =>
+            {
+                Err(SimError::UnevenGroups { workers, group })
+            }
+            _ => self.check_work(),
+        }
+    }
+
+    /// An upper bound of the run's time in seconds: nothing overlaps, on the slowest link.
+    fn longest(&self) -> f64 {
+        let links = &self.links;
+        let uplinks = links.racks.map(|racks| links.bandwidth as f64 / racks.oversubscription);
+        let rates = links.exceptions.iter().map(|&(_, rate)| rate as f64).chain(uplinks);
+        let slowest = rates.fold(links.bandwidth as f64, f64::min).max(1.0);
+        // Each way at most two hops for each worker; a chunk of a parameter has headers of its own.
+        let hops = 4.0 * f64::from(self.workers);
+        let exchange = |bits: u64| {
+            let costs = [Content::Gradient, Content::PartialSum, Content::Parameters]
+                .map(|content| [self.wire.cost(bits, content), self.wire.cost(1, content)]);
+            let time =
+                |cost: &WireCost| cost.bits as f64 / slowest + seconds(cost.encode) + seconds(cost.decode);
+            costs.as_flattened().iter().map(time).sum::<f64>() + seconds(links.latency)
+        };
+        let exchanges: f64 =
+            self.model.parameters.iter().map(|parameter| hops * exchange(parameter.bits)).sum();
+        let rows = self.compute_times.forward.iter().chain(&self.compute_times.backward);
+        let compute: f64 = rows.map(|&row| seconds(row) * (1.0 + self.jitter.amount)).sum();
+        let late: f64 = self.late.iter().map(|&(_, late)| seconds(late)).sum();
+        f64::from(self.iterations()) * (exchanges + compute) + late
+    }
+
+    /// What the run takes at most. All numbers are in range.
+    fn work(&self) -> Work {
+        let rows = self.model.parameters.len() as u128;
+        let workers = u128::from(self.workers);
+        let simulated = if self.symmetric() { 1 } else { workers };
+        let each = simulated * rows;
+        let mut pieces = 0;
+        // Hosts beside the workers; messages that one host gets in an iteration; those under way at once.
+        let (others, messages, under_way) = match self.mechanism {
+            Mechanism::Ps { servers, assignment, order, multicast, .. } => {
+                let parts;
+                (pieces, parts) = self.pieces(servers, assignment, order, multicast);
+                // Each worker gets every part and sends every piece, the switch every server's sum. No worker
+                // has a piece's gradient before it has the piece.
+                (u128::from(servers), workers * (pieces + parts) + pieces, workers * parts)
+            }
+            Mechanism::Ring { messages, multicast } => {
+                let sent = if messages { each } else { rows };
+                let copies = if multicast { workers } else { 1 };
+                (0, sent * 2 * (workers - 1), each * copies)
+            }
+            Mechanism::Butterfly => (0, each * u128::from(self.workers.ilog2()), each),
+            Mechanism::HierarchicalAggregators { group } => {
+                let groups = workers / u128::from(group);
+                (groups + 1, 2 * rows * (workers + groups), rows * (workers + groups))
+            }
+            Mechanism::HierarchicalRings { group } => {
+                let group = u128::from(group);
+                let groups = workers / group;
+                let in_groups = 2 * workers * (group - 1);
+                let among_leaders = 2 * groups * (groups - 1);
+                (0, rows * (in_groups + among_leaders + workers * (group - 1)), each)
+            }
+        };
+        let racks = self.links.racks.map_or(0, |racks| workers.div_ceil(u128::from(racks.size)));
+        let busy = |codec: Compression| matches!(codec.place, CodecPlace::Host { encode, decode } if encode.min(decode).is_finite());
+        let codec = self.wire.compression.is_some_and(busy);
+        let steps = 2 + if racks > 0 { 2 } else { 0 } + if codec { 2 } else { 0 };
+        let computed = 2 * each;
+        let events = u128::from(self.iterations()) * (computed + messages * steps);
+        let stations = (simulated + others) * STATIONS + 2 * racks;
+        let memory = stations * STATION_BYTES
+            + each * SLOT_BYTES
+            + pieces * PIECE_BYTES
+            // Decoding and passed on at once, and with staleness those of two iterations.
+            + under_way * MESSAGE_BYTES * (1 + u128::from(self.staleness));
+        let clip = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
+        Work { events: clip(events), memory: clip(memory) }
+    }
+
+    /// Pieces in which the parameters are kept on servers, and the messages that distribute them to a worker.
+    fn pieces(&self, servers: u32, assignment: Assignment, order: Order, multicast: bool) -> (u128, u128) {
+        let homes = match assignment {
+            Assignment::RoundRobin => 1,
+            Assignment::Even => u64::from(servers),
+        };
+        let fair = order == Order::Messages && !multicast;
+        let of = |bits: u64| {
+            let part = bits.div_ceil(homes);
+            let cut = self.message.map_or(1, |limit| part.div_ceil(limit).max(1));
+            let parts = if fair { part.div_ceil(cut).div_ceil(FAIR_SHARE).max(1) } else { 1 };
+            let pieces = u128::from(cut) * u128::from(homes);
+            (pieces, pieces * u128::from(parts))
+        };
+        let all = self.model.parameters.iter().map(|parameter| of(parameter.bits));
+        all.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    }
+
+    /// Refuses a run that is too large, and finds what makes it so: the first that, left out, shrinks it
+    /// enough, or what shrinks it most.
+    fn check_work(&self) -> Result<Work, SimError> {
+        let work = self.work();
+        if work.load() <= 1.0 {
+            return Ok(work);
+        }
+        let without = |excess| match excess {
+            Excess::Message => Self { message: None, ..self.clone() },
+            Excess::Servers => {
+                Self { mechanism: self.mechanism.with_servers(1, Assignment::Even), ..self.clone() }
+            }
+            Excess::Full => Self { full: false, ..self.clone() },
+            Excess::Workers => {
+                let group = |mechanism| match mechanism {
+                    Mechanism::HierarchicalAggregators { .. } => {
+                        Mechanism::HierarchicalAggregators { group: 1 }
+                    }
+                    Mechanism::HierarchicalRings { .. } => Mechanism::HierarchicalRings { group: 1 },
+                    other => other,
+                };
+                Self { workers: 1, mechanism: group(self.mechanism), ..self.clone() }
+            }
+            Excess::Parameters => self.clone(),
+        };
+        let mut least = (Excess::Parameters, work.load());
+        for excess in [Excess::Message, Excess::Servers, Excess::Full, Excess::Workers] {
+            let load = without(excess).work().load();
+            if load < least.1 {
+                least = (excess, load);
+            }
+            if load <= 1.0 {
+                break;
+            }
+        }
+        // With one worker it would still be too large.
+        let excess = if least.0 == Excess::Workers && least.1 > 1.0 { Excess::Parameters } else { least.0 };
+        Err(SimError::TooLarge { work, excess })
+    }
+}

@@ -1,0 +1,56 @@
+//! Simulates distributed training before any hardware is bought: how long an iteration takes with each way to
+//! exchange gradients, and what compression changes, in the NIC or on the host. It also plans: for which tensors
+//! compression pays.
+//!
+//! ```
+//! use gradwire_simulator::{Mechanism, Model, Scenario, seconds};
+//!
+//! // ResNet-200 on 16 workers at 10 Gbit/s, with a ring all-reduce.
+//! let mut scenario = Scenario { workers: 16, ..Scenario::new(Model::published("resnet200")?, Mechanism::RING) };
+//! scenario.links.bandwidth = 10_000_000_000;
+//! let plain = scenario.run()?;
+//! // The same with a codec in every NIC, at the ratios that were recorded at a bound of 2^-10.
+//! scenario.wire.compression = Some("in-nic:b10".parse()?);
+//! let compressed = scenario.run()?;
+//! println!("{:.3} s, compressed {:.3} s", seconds(plain.iteration), seconds(compressed.iteration));
+//! assert!(compressed.iteration < plain.iteration && compressed.sent[0] < plain.sent[0] / 5);
+//! # Ok::<(), gradwire_simulator::SimError>(())
+//! ```
+//!
+//! | to | use |
+//! |---|---|
+//! | describe a run | [`Scenario`]: [`Model`], [`ComputeTimes`], [`Links`], [`Mechanism`], [`Wire`] |
+//! | know what it takes before it runs | [`Scenario::check`] |
+//! | run it, and watch it run | [`Scenario::run`], [`Scenario::run_watched`] |
+//! | read a trace of real training | [`trace::load`] |
+//! | decide tensor by tensor | [`planner::Planner`] |
+//! | compare with what is published | [`published`] |
+//!
+//! A run is deterministic and exact to the picosecond. The library does no I/O, reads no clock and depends on no
+//! other part of gradwire; the `gradwire` command is its face. `docs/simulator.md` says what is simulated and what not.
+//!
+//! Inside, imports point down: `workload` (what is trained) and `scenario` (what is run) are below `cluster` (workers
+//! and the network at work), which is below `mechanisms` (one file each) and `run`. `published` and `planner` are users.
+//!
+//! Source: Chang et al., 'How to Train your DNN: The Network Operator Edition'.
+
+mod check;
+mod cluster;
+mod error;
+mod limits;
+mod mechanisms;
+pub mod planner;
+pub mod published;
+mod run;
+mod scenario;
+mod time;
+mod workload;
+
+pub use error::SimError;
+pub use limits::{Excess, RUN_LIMIT, Work};
+pub use scenario::{
+    Assignment, CodecPlace, Compression, Content, Links, Mechanism, Order, Packets, RECORDED_RATIOS, Racks,
+    Ratios, Results, Scenario, Wire, WireCost,
+};
+pub use time::{Picos, SECOND, picos, seconds, transmission};
+pub use workload::{ComputeTimes, Jitter, MOST_VALUES, Model, Parameter, VALUE_BITS, Variable, trace};

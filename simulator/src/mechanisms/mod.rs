@@ -1,0 +1,14 @@
+//! The mechanisms, one file each: who sends what to whom, and when.
+
+mod aggregation;
+mod butterfly;
+mod hierarchical_aggregators;
+mod hierarchical_rings;
+mod parameter_server;
+mod ring;
+
+pub(crate) use butterfly::Butterfly;
+pub(crate) use hierarchical_aggregators::HierarchicalAggregators;
+pub(crate) use hierarchical_rings::HierarchicalRings;
+pub(crate) use parameter_server::{FAIR_SHARE, ParameterServers};
+pub(crate) use ring::Ring;

@@ -1,0 +1,211 @@
+//! The planner: for each tensor, whether compression pays, and what the whole iteration gains.
+//!
+//! [`collectives`], [`pipe_sgd`] and [`casync`] are cost models as published; a [`cost_profile`] has the costs that they
+//! need; [`Planner`] decides by CaSync's Eq. 1 and 2.
+
+pub mod casync;
+pub mod collectives;
+pub mod cost_profile;
+pub mod curve;
+pub mod pipe_sgd;
+
+use std::fmt;
+
+use serde::Serialize;
+
+use self::casync::{Best, Costs, Strategy, best, compressed, original};
+use self::cost_profile::{CodecCosts, CostProfile};
+use self::curve::Curve;
+use crate::time::seconds;
+use crate::workload::{self, Model};
+
+/// What to plan for.
+#[derive(Clone, Debug)]
+pub struct Planner<'a> {
+    /// Costs on this machine or link.
+    pub profile: &'a CostProfile,
+    /// Who talks to whom.
+    pub strategy: Strategy,
+    /// N.
+    pub nodes: u32,
+    /// Only codecs whose error bound is 2^-`bound` or tighter.
+    pub bound: u8,
+    /// The codec runs in the NIC, at the rate of the link: it costs no time of its own.
+    pub in_nic: bool,
+    /// Smallest part of a tensor's time that has to be saved: 0.1 is 10 %.
+    pub threshold: f64,
+}
+
+/// Why a tensor is sent as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Reason {
+    /// There is nobody to send to.
+    OneNode,
+    /// The profile has no codec that keeps the bound.
+    NoCodec,
+    /// Encoding and decoding take longer than compression saves on the wire.
+    CodecCostsMore,
+    /// What is saved is below the threshold.
+    BelowThreshold,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OneNode => "one node has nobody to send to",
+            Self::NoCodec => "no codec of the profile keeps the bound",
+            Self::CodecCostsMore => "the codec takes longer than it saves on the wire",
+            Self::BelowThreshold => "the saving is below the threshold",
+        })
+    }
+}
+
+/// The decision on one tensor. Times are seconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Decision {
+    /// The parameter.
+    pub tensor: String,
+    /// Its size as `f32`.
+    pub bytes: u64,
+    /// Whether to compress it.
+    pub compress: bool,
+    /// Why not.
+    pub reason: Option<Reason>,
+    /// The codec that is or would be best.
+    pub codec: Option<String>,
+    /// Its error bound as an exponent: 10 means 2^-10.
+    pub bound: Option<u8>,
+    /// Partitions to send it in, as decided.
+    pub partitions: u32,
+    /// Time as `f32`.
+    pub plain_s: f64,
+    /// Time truncated to 16 bits, at no cost.
+    pub truncated_s: f64,
+    /// Time with that codec.
+    pub compressed_s: Option<f64>,
+}
+
+impl Decision {
+    /// Time as decided.
+    #[must_use]
+    pub fn time(&self) -> f64 {
+        match self.compressed_s {
+            Some(time) if self.compress => time,
+            _ => self.plain_s,
+        }
+    }
+}
+
+/// Decisions on all tensors and what they come to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Plan {
+    /// In forward order.
+    pub tensors: Vec<Decision>,
+    /// An iteration with everything as `f32`, in seconds.
+    pub iteration_f32_s: f64,
+    /// An iteration with everything truncated to 16 bits.
+    pub iteration_16bit_s: f64,
+    /// An iteration as decided.
+    pub iteration_s: f64,
+    /// The first over the third.
+    pub gain_f32: f64,
+    /// The second over the third; below 1, truncation is the better plan.
+    pub gain_16bit: f64,
+    /// Whether an iteration saves the threshold against both.
+    pub pays: bool,
+}
+
+impl Planner<'_> {
+    /// Decides on every tensor of `model`.
+    ///
+    /// An iteration is the forward pass and then the backward pass, with exchanges one after the other as
+    /// gradients appear. A model without compute times is all exchange.
+    #[must_use]
+    pub fn plan(&self, model: &Model) -> Plan {
+        let tensors: Vec<Decision> = model
+            .parameters
+            .iter()
+            .map(|parameter| self.decide(&parameter.name, parameter.bits / 8))
+            .collect();
+        let times = workload::ComputeTimes::of(model);
+        let iteration = |exchange: fn(&Decision) -> f64| {
+            let mut computed = seconds(times.forward.iter().sum());
+            let mut sent = computed;
+            for (tensor, &backward) in tensors.iter().zip(&times.backward).rev() {
+                computed += seconds(backward);
+                sent = computed.max(sent) + exchange(tensor);
+            }
+            sent
+        };
+        let (plain, truncated) = (iteration(|tensor| tensor.plain_s), iteration(|tensor| tensor.truncated_s));
+        let decided = iteration(Decision::time);
+        let gain = |over: f64| if decided > 0.0 { over / decided } else { 1.0 };
+        let (gain_f32, gain_16bit) = (gain(plain), gain(truncated));
+        let pays = decided < plain && decided <= (1.0 - self.threshold) * plain.min(truncated);
+        Plan {
+            tensors,
+            iteration_f32_s: plain,
+            iteration_16bit_s: truncated,
+            iteration_s: decided,
+            gain_f32,
+            gain_16bit,
+            pays,
+        }
+    }
+
+    /// Decides on one tensor.
+    #[must_use]
+    pub fn decide(&self, tensor: &str, bytes: u64) -> Decision {
+        let size = bytes as f64;
+        let plain_of = |size: f64| {
+            best(self.nodes, |k| original(&self.profile.send, self.strategy, self.nodes, size, k))
+        };
+        let (plain, truncated) = (plain_of(size), plain_of(size / 2.0));
+        let mut decision = Decision {
+            tensor: tensor.to_owned(),
+            bytes,
+            compress: false,
+            reason: None,
+            codec: None,
+            bound: None,
+            partitions: plain.partitions,
+            plain_s: plain.time,
+            truncated_s: truncated.time,
+            compressed_s: None,
+        };
+        if self.nodes < 2 {
+            (decision.plain_s, decision.truncated_s) = (0.0, 0.0);
+            decision.reason = Some(Reason::OneNode);
+            return decision;
+        }
+        let candidates = self.profile.codecs.iter().filter(|codec| codec.bound >= self.bound);
+        let timed = candidates.map(|codec| (codec, self.time_with(codec, size)));
+        let Some((codec, with)) = timed.min_by(|a, b| a.1.time.total_cmp(&b.1.time)) else {
+            decision.reason = Some(Reason::NoCodec);
+            return decision;
+        };
+        decision.codec = Some(codec.name.clone());
+        decision.bound = Some(codec.bound);
+        decision.compressed_s = Some(with.time);
+        decision.reason = if with.time >= plain.time {
+            Some(Reason::CodecCostsMore)
+        } else if with.time > (1.0 - self.threshold) * plain.time {
+            Some(Reason::BelowThreshold)
+        } else {
+            decision.compress = true;
+            decision.partitions = with.partitions;
+            None
+        };
+        decision
+    }
+
+    fn time_with(&self, codec: &CodecCosts, bytes: f64) -> Best {
+        let no_time = || Curve::affine(0.0, f64::INFINITY);
+        let (encode, decode) =
+            if self.in_nic { (no_time(), no_time()) } else { (codec.encode.clone(), codec.decode.clone()) };
+        let costs = Costs { send: self.profile.send.clone(), encode, decode, rate: 1.0 / codec.ratio };
+        best(self.nodes, |k| compressed(&costs, self.strategy, self.nodes, bytes, k).iter().sum())
+    }
+}

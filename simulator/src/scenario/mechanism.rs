@@ -1,0 +1,157 @@
+//! Ways to exchange gradients, and their names.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::SimError;
+
+/// In which order a server that has no multicast serves its workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Parameter by parameter, 2.5 MB to each worker in turn: fair sharing among connections.
+    Messages,
+    /// Parameter by parameter, a whole one to each worker in turn.
+    RoundRobin,
+    /// Everything to one worker, then to the next.
+    Block,
+}
+
+/// Which server holds a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Assignment {
+    /// TensorFlow's: whole variables in turn, in creation order, untrained ones too.
+    RoundRobin,
+    /// An equal piece of every parameter on every server.
+    Even,
+}
+
+/// A way to exchange gradients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mechanism {
+    /// Parameter servers.
+    Ps {
+        /// Servers, from 1, each with a link of its own.
+        servers: u32,
+        /// Who holds what.
+        assignment: Assignment,
+        /// Order of the distribution; without effect under multicast.
+        order: Order,
+        /// Servers distribute by IP multicast.
+        multicast: bool,
+        /// The switch sums gradients.
+        aggregation: bool,
+    },
+    /// Ring all-reduce.
+    Ring {
+        /// Parameters travel in W equal chunks; otherwise whole, parameter i owned by worker i mod W.
+        messages: bool,
+        /// A summed chunk is multicast, not passed on round the ring.
+        multicast: bool,
+    },
+    /// Butterfly mixing: whole parameters in log2 W pairwise exchanges.
+    Butterfly,
+    /// A tree: groups of workers, an aggregator for each, one at the root.
+    HierarchicalAggregators {
+        /// Workers in a group.
+        group: u32,
+    },
+    /// Rings in groups, then a ring of the groups' first workers.
+    HierarchicalRings {
+        /// Workers in a group.
+        group: u32,
+    },
+}
+
+const fn ps(order: Order, multicast: bool, aggregation: bool) -> Mechanism {
+    Mechanism::Ps { servers: 1, assignment: Assignment::Even, order, multicast, aggregation }
+}
+
+impl Mechanism {
+    /// One server that serves its workers in turn: what the paper compares with.
+    pub const BASELINE: Self = ps(Order::Messages, false, false);
+    /// In-network aggregation.
+    pub const AGGREGATION: Self = ps(Order::Messages, false, true);
+    /// IP multicast.
+    pub const MULTICAST: Self = ps(Order::Messages, true, false);
+    /// Both.
+    pub const BOTH: Self = ps(Order::Messages, true, true);
+    /// Block distribution.
+    pub const BLOCK: Self = ps(Order::Block, false, false);
+    /// Ring all-reduce of chunks.
+    pub const RING: Self = Self::Ring { messages: true, multicast: false };
+
+    /// Names on the command line, and what they stand for. `hier-agg` and `hier-ring` take groups of 8 or,
+    /// as `hier-agg:4`, of any size.
+    pub const NAMES: [(&'static str, Self); 12] = [
+        ("ps", Self::BASELINE),
+        ("ps-rr", ps(Order::RoundRobin, false, false)),
+        ("ps-block", Self::BLOCK),
+        ("agg", Self::AGGREGATION),
+        ("mc", Self::MULTICAST),
+        ("mc+agg", Self::BOTH),
+        ("ring", Self::RING),
+        ("ring-whole", Self::Ring { messages: false, multicast: false }),
+        ("ring+mc", Self::Ring { messages: true, multicast: true }),
+        ("butterfly", Self::Butterfly),
+        ("hier-agg", Self::HierarchicalAggregators { group: 8 }),
+        ("hier-ring", Self::HierarchicalRings { group: 8 }),
+    ];
+
+    /// The same on several servers; other mechanisms have none and stay.
+    #[must_use]
+    pub fn with_servers(self, count: u32, how: Assignment) -> Self {
+        match self {
+            Self::Ps { order, multicast, aggregation, .. } => {
+                Self::Ps { servers: count, assignment: how, order, multicast, aggregation }
+            }
+            other => other,
+        }
+    }
+}
+
+impl FromStr for Mechanism {
+    type Err = SimError;
+
+    fn from_str(text: &str) -> Result<Self, SimError> {
+        let bad = || SimError::BadMechanism { text: text.to_owned() };
+        let (name, group) = match text.split_once(':') {
+            Some((name, group)) => (name, Some(group.parse().map_err(|_| bad())?)),
+            None => (text, None),
+        };
+        let known = Self::NAMES.iter().find(|known| known.0 == name).ok_or_else(bad)?;
+        match (known.1, group) {
+            (mechanism, None) => Ok(mechanism),
+            (Self::HierarchicalAggregators { .. }, Some(group)) => {
+                Ok(Self::HierarchicalAggregators { group })
+            }
+            (Self::HierarchicalRings { .. }, Some(group)) => Ok(Self::HierarchicalRings { group }),
+            _ => Err(bad()),
+        }
+    }
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::HierarchicalAggregators { group } => write!(f, "hier-agg:{group}"),
+            Self::HierarchicalRings { group } => write!(f, "hier-ring:{group}"),
+            Self::Ps { servers, assignment, .. } => {
+                f.write_str(self.name())?;
+                match assignment {
+                    _ if servers == 1 => Ok(()),
+                    Assignment::Even => write!(f, " on {servers}"),
+                    Assignment::RoundRobin => write!(f, " on {servers} (round robin)"),
+                }
+            }
+            Self::Ring { .. } | Self::Butterfly => f.write_str(self.name()),
+        }
+    }
+}
+
+impl Mechanism {
+    fn name(self) -> &'static str {
+        let plain = self.with_servers(1, Assignment::Even);
+        // Every combination of flags has a name but the orders of a multicast, which are one mechanism.
+        Self::NAMES.iter().find(|known| known.1 == plain).map_or("ps", |known| known.0)
+    }
+}

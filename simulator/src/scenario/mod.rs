@@ -1,0 +1,100 @@
+//! What is run: a model on a cluster, with a way to exchange gradients and a codec.
+
+mod compression;
+mod links;
+mod mechanism;
+
+pub use compression::{CodecPlace, Compression, Content, Packets, RECORDED_RATIOS, Ratios, Wire, WireCost};
+pub use links::{Links, Racks};
+pub use mechanism::{Assignment, Mechanism, Order};
+
+use crate::time::Picos;
+use crate::workload::{ComputeTimes, Jitter, Model};
+
+/// A run: the model, the cluster and the way gradients are exchanged.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Sizes.
+    pub model: Model,
+    /// Compute times; [`ComputeTimes::of`] the model, or from a trace.
+    pub compute_times: ComputeTimes,
+    /// Workers, from 1.
+    pub workers: u32,
+    /// The network.
+    pub links: Links,
+    /// The way gradients are exchanged.
+    pub mechanism: Mechanism,
+    /// Codec and headers.
+    pub wire: Wire,
+    /// Largest message in bits, for every mechanism that sends whole parameters; `None` does not cut them.
+    pub message: Option<u64>,
+    /// Aggregation starts with the first bits of the last copy, not when it is whole.
+    pub cut_through: bool,
+    /// Wait for all parameters before the next iteration begins.
+    pub barrier: bool,
+    /// Updates that a forward pass may miss: 0, or 1 for pipelined SGD. Needs `barrier` to be off.
+    pub staleness: u32,
+    /// Variation of compute time.
+    pub jitter: Jitter,
+    /// Workers that begin their first pass late: (worker, by how much).
+    pub late: Vec<(u32, Picos)>,
+    /// Simulate every worker even where they are all alike.
+    pub full: bool,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Results {
+    /// Time of an iteration. With a barrier: until all gradients are in. Without: the mean distance of the
+    /// times at which the first row's gradient is in, from the first to the third iteration, or from the
+    /// fourth to the eighth of a pipeline.
+    pub iteration: Picos,
+    /// Events processed.
+    pub events: u64,
+    /// Bits that left each host, workers first, in all iterations that were run.
+    pub sent: Vec<u64>,
+    /// Bits that arrived at each host.
+    pub received: Vec<u64>,
+}
+
+impl Scenario {
+    /// The published setting: one mechanism on 32 workers at 25 Gbit/s, no latency, no headers, no codec.
+    #[must_use]
+    pub fn new(model: Model, mechanism: Mechanism) -> Self {
+        Self {
+            compute_times: ComputeTimes::of(&model),
+            model,
+            workers: 32,
+            links: Links { bandwidth: 25_000_000_000, exceptions: Vec::new(), latency: 0, racks: None },
+            mechanism,
+            wire: Wire::default(),
+            message: None,
+            cut_through: false,
+            barrier: true,
+            staleness: 0,
+            jitter: Jitter::default(),
+            late: Vec::new(),
+            full: false,
+        }
+    }
+
+    /// Iterations a run simulates: one up to a barrier; without, three, or ten so that a pipeline fills.
+    #[must_use]
+    pub fn iterations(&self) -> u32 {
+        match (self.barrier, self.staleness) {
+            (true, _) => 1,
+            (false, 0) => 3,
+            (false, _) => 10,
+        }
+    }
+
+    /// Whether one worker can stand for all.
+    #[must_use]
+    pub fn symmetric(&self) -> bool {
+        let alike =
+            self.links.exceptions.is_empty() && self.links.racks.is_none() && self.jitter.amount == 0.0;
+        let symmetric =
+            matches!(self.mechanism, Mechanism::Ring { messages: true, .. } | Mechanism::Butterfly);
+        alike && symmetric && !self.full
+    }
+}

@@ -1,0 +1,8 @@
+//! What is trained: parameters, their sizes and the time that computing takes.
+
+mod compute_times;
+mod model;
+pub mod trace;
+
+pub use compute_times::{ComputeTimes, Jitter};
+pub use model::{MOST_VALUES, Model, Parameter, VALUE_BITS, Variable};

@@ -1,0 +1,217 @@
+//! The planner against published decisions, and the cost models against each other and the simulator.
+
+use gradwire_simulator::planner::casync::{Costs, Strategy, best, compressed, original};
+use gradwire_simulator::planner::collectives::{
+    Linear, butterfly, parameter_server, ring, worker_aggregator,
+};
+use gradwire_simulator::planner::cost_profile::{CodecCosts, CostProfile};
+use gradwire_simulator::planner::curve::Curve;
+use gradwire_simulator::planner::pipe_sgd::{
+    Stages, ideal_pipeline, pipeline, pipelined_gradients, scaling_efficiency, sequential_gradients,
+    synchronous,
+};
+use gradwire_simulator::planner::{Planner, Reason};
+use gradwire_simulator::{Mechanism, Model, Scenario, seconds};
+use proptest::{prop_assert, proptest};
+
+/// Constants with which every decision of HiPress' Table 7 comes out; onebit sends 1 bit of 32.
+fn table7() -> CostProfile {
+    let codec = CodecCosts {
+        name: "onebit".into(),
+        bound: 14,
+        ratio: 32.0,
+        encode: Curve::affine(48e-6, 59e9),
+        decode: Curve::affine(3.8e-6, 15.3e9),
+    };
+    CostProfile { send: Curve::affine(11.7e-6, 10.7e9), codecs: vec![codec] }
+}
+
+fn planner(profile: &CostProfile, strategy: Strategy, nodes: u32) -> Planner<'_> {
+    Planner { profile, strategy, nodes, bound: 10, in_nic: false, threshold: 0.0 }
+}
+
+#[test]
+fn the_twelve_decisions_of_table_7() {
+    let profile = table7();
+    let mut decisions = Vec::new();
+    for megabytes in [4, 16, 392] {
+        for strategy in [Strategy::PsColocated, Strategy::Ring] {
+            for nodes in [4, 16] {
+                let decision = planner(&profile, strategy, nodes).decide("g", megabytes << 20);
+                // All are yes but a ring of 16 with 4 MB.
+                let expected = !(megabytes == 4 && strategy == Strategy::Ring && nodes == 16);
+                assert_eq!(
+                    decision.compress, expected,
+                    "{megabytes} MB, {strategy:?}, {nodes} nodes: {decision:?}"
+                );
+                decisions.push(decision);
+            }
+        }
+    }
+    assert_eq!(decisions.len(), 12);
+    let no = decisions.iter().find(|decision| !decision.compress).unwrap();
+    assert_eq!(no.reason, Some(Reason::CodecCostsMore));
+    assert!(
+        (no.plain_s * 1e6 - 1086.0).abs() < 1.0 && (no.compressed_s.unwrap() * 1e6 - 1282.0).abs() < 1.0,
+        "{no:?}"
+    );
+}
+
+#[test]
+fn a_saving_below_the_threshold_is_refused_and_says_so() {
+    let mut profile = table7();
+    profile.codecs[0].encode = Curve::affine(0.0, f64::INFINITY);
+    profile.codecs[0].decode = Curve::affine(0.0, f64::INFINITY);
+    profile.codecs[0].ratio = 1.05;
+    let decide =
+        |threshold| Planner { threshold, ..planner(&profile, Strategy::Ring, 8) }.decide("g", 1 << 30);
+    assert!(decide(0.0).compress);
+    assert_eq!(decide(0.1).reason, Some(Reason::BelowThreshold));
+    profile.codecs[0].bound = 6;
+    assert_eq!(planner(&profile, Strategy::Ring, 8).decide("g", 1 << 30).reason, Some(Reason::NoCodec));
+    assert_eq!(planner(&profile, Strategy::Ring, 1).decide("g", 1 << 30).reason, Some(Reason::OneNode));
+}
+
+#[test]
+fn a_plan_is_no_slower_than_f32_at_any_number_of_nodes() {
+    let profile = table7();
+    let model = Model::published("resnet101").unwrap();
+    for strategy in [Strategy::Ring, Strategy::Ps, Strategy::PsColocated] {
+        for nodes in [1, 2, 3, 5, 7, 13, 64] {
+            let plan = planner(&profile, strategy, nodes).plan(&model);
+            assert!(plan.iteration_s <= plan.iteration_f32_s && plan.gain_f32 >= 1.0, "{strategy:?} {nodes}");
+            assert_eq!(plan.tensors.len(), model.parameters.len());
+            assert!(!plan.pays || plan.iteration_s < plan.iteration_16bit_s);
+        }
+    }
+}
+
+/// Compute of an hour hides every exchange, so nothing is gained; without compute, all of it is.
+#[test]
+fn a_plan_pays_only_where_the_exchange_counts() {
+    let profile = table7();
+    let planner = Planner { threshold: 0.1, ..planner(&profile, Strategy::Ring, 4) };
+    let model = Model::published("vgg16").unwrap();
+    let bound = planner.plan(&model.clone().timed(3600.0, 3600.0));
+    assert!(!bound.pays && bound.tensors.iter().any(|tensor| tensor.compress));
+    assert!(planner.plan(&model.timed(0.0, 0.0)).pays);
+}
+
+/// Eq. 1 and Table 3 of CaSync at K = N are the ring of the linear model without summing.
+#[test]
+fn casync_and_the_linear_model_agree_on_the_ring() {
+    for nodes in [2, 3, 8, 50] {
+        let machine = Linear { alpha: 1e-5, beta: 1e-10, gamma: 0.0 };
+        let casync = original(&Curve::affine(1e-5, 1e10), Strategy::Ring, nodes, 1e7, nodes);
+        assert!((casync / ring(machine, nodes, 1e7) - 1.0).abs() < 1e-9);
+    }
+}
+
+/// The factors of Table 3 with unit costs: 2N sends, K+1 encodings, N+1 decodings.
+#[test]
+fn casync_counts_operations_as_table_3() {
+    let unit = || Curve::affine(1.0, f64::INFINITY);
+    let costs = Costs { send: unit(), encode: unit(), decode: unit(), rate: 0.5 };
+    assert_eq!(compressed(&costs, Strategy::Ps, 5, 1.0, 3), [10.0, 4.0, 6.0]);
+    assert_eq!(compressed(&costs, Strategy::PsColocated, 5, 1.0, 3), [8.0, 3.0, 5.0]);
+    assert_eq!(compressed(&costs, Strategy::Ring, 5, 1.0, 3), [8.0, 5.0, 5.0]);
+    assert_eq!(best(4, |k| f64::from((k as i32 - 3).abs())).partitions, 3);
+}
+
+/// One parameter, no latency, no compute: closed form and simulator are the same.
+#[test]
+fn the_simulator_agrees_with_the_closed_forms() {
+    let bits = 32 * 6400;
+    let machine = Linear { alpha: 0.0, beta: 8.0 / 25e9, gamma: 0.0 };
+    let n = bits as f64 / 8.0;
+    for workers in [2, 4, 8, 16, 64] {
+        let simulate = |mechanism| {
+            let model = Model::from_csv("one", &b"name,values,forward_flops\np,6400,0\n"[..]).unwrap();
+            seconds(Scenario { workers, ..Scenario::new(model, mechanism) }.run().unwrap().iteration)
+        };
+        for (mechanism, expected) in [
+            (Mechanism::RING, ring(machine, workers, n)),
+            (Mechanism::Butterfly, butterfly(machine, workers, n)),
+        ] {
+            assert!((simulate(mechanism) / expected - 1.0).abs() < 1e-9, "{mechanism} {workers}");
+        }
+    }
+    // A server's two directions follow each other only where compute or many parameters part them.
+    let vgg = Model::published("vgg16").unwrap();
+    let n = vgg.bits() as f64 / 8.0;
+    let ours = seconds(Scenario::new(vgg, Mechanism::BASELINE).run().unwrap().iteration);
+    assert!((ours / parameter_server(machine, 32, n) - 1.0).abs() < 0.005);
+}
+
+/// CaSync's Eq. 2 with K = N is a ring whose hosts encode and decode, as long as decoding keeps up with the link.
+/// Where it does not, each worker's N-1 distributed chunks queue for it, of which Eq. 2 counts one.
+#[test]
+fn the_simulator_agrees_with_casync() {
+    let (encode, ratio) = (4e9, 8.0);
+    let bits = 32 * 640_000;
+    for (nodes, full, decode) in [
+        (2, false, 30e9),
+        (4, false, 30e9),
+        (8, false, 30e9),
+        (8, true, 30e9),
+        (64, false, 30e9),
+        (8, false, 2e9),
+    ] {
+        let model = Model::from_csv("one", &b"name,values,forward_flops\np,640000,0\n"[..]).unwrap();
+        let mut scenario = Scenario { workers: nodes, full, ..Scenario::new(model, Mechanism::RING) };
+        scenario.wire.compression =
+            Some(format!("on-host:{ratio}@{},{}", encode / 1e9, decode / 1e9).parse().unwrap());
+        let ours = seconds(scenario.run().unwrap().iteration);
+        let costs = Costs {
+            send: Curve::affine(0.0, 25e9 / 8.0),
+            encode: Curve::affine(0.0, encode),
+            // The simulator's rate is of raw values, T_dec is of compressed bytes.
+            decode: Curve::affine(0.0, decode / ratio),
+            rate: 1.0 / ratio,
+        };
+        let expected: f64 =
+            compressed(&costs, Strategy::Ring, nodes, f64::from(bits) / 8.0, nodes).iter().sum();
+        if decode / ratio > 25e9 / 8.0 {
+            assert!((ours / expected - 1.0).abs() < 1e-6, "{nodes} nodes: {ours} s and {expected} s");
+        } else {
+            assert!(ours > expected, "{nodes} nodes: {ours} s and {expected} s");
+        }
+    }
+}
+
+/// The published claims, at 10 Gbit/s and 20 GB/s of summing: WA nearly linear, INC nearly constant.
+#[test]
+fn inceptionns_two_exchanges_scale_as_it_says() {
+    let machine = Linear { alpha: 0.0, beta: 8.0 / 10e9, gamma: 1.0 / 20e9 };
+    let (wa, inc) = (|p| worker_aggregator(machine, p, 1e8), |p| ring(machine, p, 1e8));
+    assert!((wa(8) / inc(8) - 6.3).abs() < 0.05);
+    assert!((wa(8) / wa(4) - 1.85).abs() < 0.01);
+    assert!((inc(8) / inc(4) - 1.17).abs() < 0.01);
+    assert!(inc(1000) < 1e8 * (2.0 * machine.beta + machine.gamma));
+}
+
+proptest! {
+    #[test]
+    fn pipe_sgds_equations_keep_their_identities(
+        (update, forward, backward) in (0.0..1.0, 0.001..1.0, 0.0..1.0),
+        comm in 0.001..3.0,
+        (p, n) in (2_u32..64, 1.0..1e9),
+        segments in 1.0..100.0,
+        (alpha, beta, gamma, sync) in (0.0..1e-3, 1e-10..1e-8, 0.0..1e-9, 0.0..1e-3),
+    ) {
+        let stages = Stages { update, forward, backward };
+        let (whole, pipe) = (synchronous(10.0, stages, comm), pipeline(10.0, stages, comm));
+        prop_assert!(pipe <= whole && whole <= 2.0 * pipe * (1.0 + 1e-12));
+        prop_assert!((ideal_pipeline(10.0, 2.0, stages, comm) - whole / 2.0).abs() < 1e-9);
+        prop_assert!((synchronous(1.0, stages, stages.compute()) / pipeline(1.0, stages, stages.compute()) - 2.0).abs() < 1e-12);
+        let efficiency = scaling_efficiency(stages, comm);
+        let expected = if comm <= stages.compute() { 1.0 } else { stages.compute() / comm };
+        prop_assert!((efficiency - expected).abs() < 1e-12);
+        let machine = Linear { alpha, beta, gamma };
+        let five = sequential_gradients(1.0, stages, machine, p, n, sync);
+        let six = pipelined_gradients(1.0, stages, machine, p, n, sync, (segments, 0.0));
+        prop_assert!(five <= six * (1.0 + 1e-12));
+        let same = pipelined_gradients(1.0, stages, machine, p, n, sync, (1.0, 0.0));
+        prop_assert!((five / same - 1.0).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,144 @@
+//! `gradwire simulate`: a cluster larger than the desk.
+
+pub mod figures;
+pub mod published;
+pub mod runs;
+
+use std::io::Write;
+
+use clap::Subcommand;
+use gradwire_simulator::published::figures::{Chart, Series};
+use serde::Serialize;
+
+use self::runs::{Runs, SimulatedRun};
+use crate::error::{Error, Outcome};
+use crate::plot;
+use crate::report::Table;
+
+/// Simulates training on a cluster: what each way to exchange gradients, and compression on it, does to the
+/// time of an iteration. Every result is compared with f32 and with truncation to 16 bits.
+#[derive(Debug, clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Mechanisms: ps, ps-rr, ps-block, agg, mc, mc+agg, ring, ring-whole, ring+mc, butterfly, hier-agg[:GROUP],
+hier-ring[:GROUP].
+
+Compression: in-nic:RATIOS runs at the rate of the link; on-host:RATIOS@ENCODE,DECODE at these GB/s of values.
+RATIOS is GRADIENT[/PARTIAL_SUM[/PARAMETERS]], or b10, b8, b6 for what was recorded at that bound. The rates of
+on-host:bB@measured are measured on this machine.
+
+JSON: {\"runs\": [{\"model\", \"mechanism\", \"compression\", \"workers\", \"bandwidth\", \"sweep\", \"iteration_s\",
+\"gain_f32\", \"gain_16bit\", \"sent_bytes\", \"events\"}]}; sent_bytes is what worker 0 sent.
+
+Examples:
+  gradwire simulate --mechanism ring,ps,mc+agg --compress in-nic:b10 --mtu 1500
+  gradwire simulate --model resnet200 --sweep workers=8..1024 --plot ring.svg
+  gradwire simulate --mechanism ring --link 3=1G --jitter 0.1 --seed 7 --json
+  gradwire simulate published"
+)]
+pub struct Args {
+    /// Something else than runs of your own.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
+    pub runs: Runs,
+}
+
+/// What is prepared; documented where the arguments are.
+#[derive(Debug, Subcommand)]
+#[expect(missing_docs, reason = "documentation here would take the place of that of the arguments")]
+pub enum Command {
+    Published(published::Args),
+    Figures(figures::Args),
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// All runs.
+    pub runs: Vec<SimulatedRun>,
+}
+
+/// Simulates what `args` say and reports to `out`.
+///
+/// # Errors
+/// An option or a file is refused, or an output cannot be written.
+pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
+    match &args.command {
+        Some(Command::Published(args)) => return published::run(args, out),
+        Some(Command::Figures(args)) => return figures::run(args, out),
+        None => {}
+    }
+    let report = Report { runs: args.runs.simulate()? };
+    if args.runs.json {
+        serde_json::to_writer(&mut *out, &report).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        table(out, &report.runs)?;
+    }
+    if let Some(path) = &args.runs.plot {
+        let x = args.runs.sweep.as_deref().and_then(|sweep| sweep.split('=').next());
+        plot::write(path, &draw(&report.runs, x))?;
+    }
+    Ok(Outcome::Held)
+}
+
+fn table(out: &mut impl Write, runs: &[SimulatedRun]) -> Result<(), Error> {
+    let mut table = Table::new(&[
+        "model",
+        "mechanism",
+        "codec",
+        "workers",
+        "Gbit/s",
+        "swept",
+        "iteration s",
+        "vs f32",
+        "vs 16 bit",
+        "MB sent",
+    ]);
+    for run in runs {
+        table.row([
+            run.model.clone(),
+            run.mechanism.clone(),
+            run.compression.clone(),
+            run.workers.to_string(),
+            format!("{}", run.bandwidth as f64 / 1e9),
+            run.sweep.map_or_else(|| "-".into(), |value| value.to_string()),
+            format!("{:.4}", run.iteration_s),
+            format!("{:.2}x", run.gain_f32),
+            format!("{:.2}x", run.gain_16bit),
+            format!("{:.1}", run.sent_bytes as f64 / 1e6),
+        ]);
+    }
+    Ok(table.write(out)?)
+}
+
+/// A line for each mechanism and codec over what was swept, or a bar for each.
+fn draw(runs: &[SimulatedRun], swept: Option<&str>) -> String {
+    let several = runs.iter().any(|run| run.model != runs[0].model);
+    let name = |run: &SimulatedRun| {
+        let model = if several { format!("{} ", run.model) } else { String::new() };
+        format!("{model}{} {}", run.mechanism, run.compression)
+    };
+    let title =
+        if several { "Iteration time".to_owned() } else { format!("Iteration time, {}", runs[0].model) };
+    let Some(swept) = swept else {
+        return plot::bars(
+            &title,
+            "s",
+            &runs.iter().map(|run| (name(run), run.iteration_s)).collect::<Vec<_>>(),
+        );
+    };
+    let mut series: Vec<Series> = Vec::new();
+    for run in runs {
+        let point = (run.sweep.unwrap_or(0.0), run.iteration_s);
+        match series.iter_mut().find(|series| series.name == name(run)) {
+            Some(series) => series.points.push(point),
+            None => series.push(Series { name: name(run), points: vec![point] }),
+        }
+    }
+    let log_x = series.iter().flat_map(|series| &series.points).all(|point| point.0 > 0.0);
+    plot::lines(&Chart { title, x: swept.to_owned(), y: "seconds".into(), log_x, series })
+}

@@ -1,0 +1,125 @@
+//! `gradwire simulate published`: the published cells beside ours.
+
+use std::io::Write;
+
+use gradwire_simulator::published::cells::{Comparison, Setting, cells, compare};
+use gradwire_simulator::published::claims::{Claim, claims};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::error::{Error, Outcome};
+use crate::progress::Progress;
+use crate::report::Table;
+
+/// Prints every published cell beside ours with its tolerance and the verdict, then the claims of the text.
+///
+/// A cell outside its tolerance is a failure. A claim that does not reproduce is a finding, not a failure.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+JSON: {\"cells\": [{\"table\", \"model\", \"column\", \"published\", \"ours\", \"difference\", \"tolerance\", \"calibrated\",
+\"ok\"}], \"claims\": [{\"claim\", \"ours\", \"reproduces\"}], \"ok\"}; a tolerance of null is not judged.")]
+pub struct Args {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A cell as `--json` prints it.
+#[derive(Debug, Serialize)]
+struct Cell {
+    table: String,
+    model: String,
+    column: String,
+    published: f64,
+    ours: f64,
+    difference: f64,
+    tolerance: Option<f64>,
+    calibrated: bool,
+    ok: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    cells: Vec<Cell>,
+    claims: Vec<Claim>,
+    ok: bool,
+}
+
+/// Simulates every cell and claim and reports to `out`.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
+    let cells = cells()?;
+    let progress = Progress::new("cells", cells.len() as u64);
+    let comparisons: Result<Vec<Comparison>, _> =
+        cells.into_par_iter().map(compare).inspect(|_| progress.step()).collect();
+    drop(progress);
+    let cells: Vec<Cell> = comparisons?.into_iter().map(cell).collect();
+    let ok = cells.iter().all(|cell| cell.ok);
+    let report = Report { cells, claims: claims()?, ok };
+    if args.json {
+        serde_json::to_writer(&mut *out, &report).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        write(out, &report)?;
+    }
+    Ok(Outcome::from_ok(ok))
+}
+
+fn cell(comparison: Comparison) -> Cell {
+    Cell {
+        ours: comparison.ours,
+        difference: comparison.difference(),
+        tolerance: comparison.tolerance,
+        calibrated: comparison.setting == Setting::Calibrated,
+        ok: comparison.holds(),
+        published: comparison.cell.published,
+        table: comparison.cell.table,
+        model: comparison.cell.model,
+        column: comparison.cell.column,
+    }
+}
+
+fn write(out: &mut impl Write, report: &Report) -> Result<(), Error> {
+    let mut table = Table::new(&[
+        "table",
+        "model",
+        "column",
+        "published",
+        "ours",
+        "difference",
+        "tolerance",
+        "compute",
+        "verdict",
+    ]);
+    for cell in &report.cells {
+        let verdict = match (cell.tolerance, cell.ok) {
+            (None, _) => "not judged",
+            (Some(_), true) => "reproduces",
+            (Some(_), false) => "DOES NOT REPRODUCE",
+        };
+        table.row([
+            cell.table.clone(),
+            cell.model.clone(),
+            cell.column.clone(),
+            cell.published.to_string(),
+            format!("{:.3}", cell.ours),
+            format!("{:+.1}%", 100.0 * cell.difference),
+            cell.tolerance.map_or_else(|| "-".into(), |tolerance| format!("{:.0}%", 100.0 * tolerance)),
+            if cell.calibrated { "calibrated" } else { "Table 3" }.into(),
+            verdict.into(),
+        ]);
+    }
+    table.write(out)?;
+    for reproduces in [true, false] {
+        writeln!(out, "\nClaims that {}:", if reproduces { "reproduce" } else { "do NOT reproduce" })?;
+        for claim in report.claims.iter().filter(|claim| claim.reproduces == reproduces) {
+            writeln!(out, "  {}\n    ours: {}", claim.claim, claim.ours)?;
+        }
+    }
+    let judged = report.cells.iter().filter(|cell| cell.tolerance.is_some());
+    let held = judged.clone().filter(|cell| cell.ok).count();
+    writeln!(out, "\n{held} of {} judged cells reproduce", judged.count())?;
+    Ok(())
+}

@@ -1,0 +1,427 @@
+//! Runs of `gradwire simulate`: their options, sweeps over them, and what each is compared with.
+
+use std::path::PathBuf;
+
+use gradwire_simulator::{
+    Assignment, Compression, ComputeTimes, Excess, Jitter, Links, MOST_VALUES, Mechanism, Model, Packets,
+    Racks, Scenario, SimError, Wire, picos, seconds, trace,
+};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::cmd::model::{model, open, stem};
+use crate::cmd::quantity::{pair, plain, scaled, time};
+use crate::error::Error;
+use crate::measure;
+use crate::plot;
+use crate::progress::Progress;
+use crate::recordings;
+
+/// Runs to do: every model, mechanism, compression and value of the sweep.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Runs {
+    /// Models: vgg16, resnet101, resnet200, inceptionv3, or CSV files of name,values,forward_flops.
+    #[arg(long, value_delimiter = ',', default_value = "vgg16", value_name = "MODEL,..")]
+    pub model: Vec<String>,
+    /// Workers.
+    #[arg(long, default_value_t = 32)]
+    pub workers: u32,
+    /// Bit/s of every link, each way.
+    #[arg(long, default_value = "25G", value_parser = scaled)]
+    pub bandwidth: u64,
+    /// Ways to exchange gradients.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "ps,agg,mc,mc+agg,ring,butterfly",
+        value_name = "NAME,.."
+    )]
+    pub mechanism: Vec<Mechanism>,
+    /// Compression to compare with f32 and 16 bits; may be given several times.
+    #[arg(long, value_name = "CODEC")]
+    pub compress: Vec<String>,
+    /// Values to run through: workers, bandwidth, compute, layers, message, latency or servers; A..B doubles.
+    #[arg(long, value_name = "WHAT=A..B|A,B,..")]
+    pub sweep: Option<String>,
+    /// Parameter servers.
+    #[arg(long, default_value_t = 1)]
+    pub servers: u32,
+    /// Which server holds a parameter: TensorFlow's round robin of variables, or a piece of each on every one.
+    #[arg(long, default_value = "even", value_parser = assignment)]
+    pub assign: Assignment,
+    /// Do not wait for all gradients before parameters are sent out again.
+    #[arg(long)]
+    pub no_barrier: bool,
+    /// Pipelined SGD: a forward pass may miss the last update.
+    #[arg(long)]
+    pub pipelined: bool,
+    /// Cut what a server exchanges into messages of at most this many bytes.
+    #[arg(long, value_parser = scaled, value_name = "BYTES")]
+    pub message: Option<u64>,
+    /// Aggregate in the switch from the first bits on.
+    #[arg(long)]
+    pub cut_through: bool,
+    /// Latency of a host's link.
+    #[arg(long, default_value = "0s", value_parser = time)]
+    pub latency: f64,
+    /// Count headers of packets of this MTU; without it, values only.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(576..=65_535))]
+    pub mtu: Option<u64>,
+    /// Another rate for one worker's link; may be given several times.
+    #[arg(long, value_name = "WORKER=RATE", value_parser = |text: &str| pair(text, '=', plain::<u32>, scaled))]
+    pub link: Vec<(u32, u64)>,
+    /// Racks of this many workers, whose uplink is oversubscribed by this factor.
+    #[arg(long, value_name = "SIZE:FACTOR", value_parser = |text: &str| pair(text, ':', plain::<u32>, plain::<f64>))]
+    pub racks: Option<(u32, f64)>,
+    /// A pass takes up to this part longer, drawn for each worker and iteration.
+    #[arg(long, default_value_t = 0.0)]
+    pub jitter: f64,
+    /// Seed of the jitter.
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// A worker that begins late; may be given several times.
+    #[arg(long, value_name = "WORKER=TIME", value_parser = |text: &str| pair(text, '=', plain::<u32>, time))]
+    pub late: Vec<(u32, f64)>,
+    /// How much faster than the model's times workers compute.
+    #[arg(long, default_value_t = 1.0)]
+    pub compute: f64,
+    /// Layers to add behind the last.
+    #[arg(long, default_value_t = 0)]
+    pub layers: u32,
+    /// What an added layer has: values and forward FLOPs of an image.
+    #[arg(long, default_value = "1M,100M", value_name = "VALUES,FLOPS", value_parser = |text: &str| pair(text, ',', scaled, scaled))]
+    pub layer: (u64, u64),
+    /// Forward time of a batch, for models that have none.
+    #[arg(long, value_parser = time)]
+    pub forward: Option<f64>,
+    /// Backward time of a batch, for models that have none.
+    #[arg(long, value_parser = time)]
+    pub backward: Option<f64>,
+    /// Backward times with which the published Table 8 fits, not those of Table 3.
+    #[arg(long)]
+    pub calibrated: bool,
+    /// A recorded trace of one worker, for sizes and compute times; replaces --model.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "forward", "backward", "calibrated"])]
+    pub trace: Option<PathBuf>,
+    /// Simulate every worker, even if one can stand for all.
+    #[arg(long)]
+    pub full: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Draw the iteration times: .svg or .png.
+    #[arg(long, value_name = "FILE", value_parser = plot::path)]
+    pub plot: Option<PathBuf>,
+}
+
+fn assignment(text: &str) -> Result<Assignment, String> {
+    match text {
+        "even" => Ok(Assignment::Even),
+        "round-robin" => Ok(Assignment::RoundRobin),
+        _ => Err("even or round-robin".into()),
+    }
+}
+
+/// A run's result, as `--json` prints it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SimulatedRun {
+    /// Model.
+    pub model: String,
+    /// Mechanism.
+    pub mechanism: String,
+    /// `f32`, `16bit`, or as given.
+    pub compression: String,
+    /// Workers.
+    pub workers: u32,
+    /// Bit/s.
+    pub bandwidth: u64,
+    /// The value of what was swept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<f64>,
+    /// Time of an iteration in seconds.
+    pub iteration_s: f64,
+    /// Time without compression over this.
+    pub gain_f32: f64,
+    /// Time with 16-bit values over this.
+    pub gain_16bit: f64,
+    /// Bytes that worker 0 sent in an iteration, headers included.
+    pub sent_bytes: u64,
+    /// Events processed.
+    pub events: u64,
+}
+
+impl Runs {
+    /// Does all runs, in parallel; the order of the results is that of the options.
+    ///
+    /// # Errors
+    /// An option or a file is refused.
+    pub fn simulate(&self) -> Result<Vec<SimulatedRun>, Error> {
+        let models = self.models()?;
+        let compressions = self.compressions()?;
+        let mut jobs = Vec::new();
+        for (value, runs) in self.points()? {
+            for model in &models {
+                for &mechanism in &runs.mechanism {
+                    let scenario = runs.scenario(model, mechanism)?;
+                    let most = |codec: &(String, _)| runs.most_events(&with(&scenario, codec.1));
+                    let most = compressions.iter().map(most).collect::<Result<Vec<u64>, _>>()?;
+                    jobs.push((value, scenario, most));
+                }
+            }
+        }
+        let events = jobs.iter().flat_map(|(_, _, most)| most).sum();
+        if let Some(notice) = notice(jobs.len() * compressions.len(), events) {
+            eprintln!("gradwire: {notice}");
+        }
+        let progress = Progress::new("events", events);
+        let results: Result<Vec<Vec<SimulatedRun>>, Error> = jobs
+            .into_par_iter()
+            .map(|(value, scenario, most)| compare(value, &scenario, &compressions, &most, &progress))
+            .collect();
+        Ok(results?.into_iter().flatten().collect())
+    }
+
+    fn compressions(&self) -> Result<Vec<(String, Option<Compression>)>, Error> {
+        let baselines = [("f32".to_owned(), None), ("16bit".to_owned(), Some(Compression::TRUNCATION_16))];
+        let given = self.compress.iter().map(|text| Ok((text.clone(), Some(compression(text)?))));
+        baselines.into_iter().map(Ok).chain(given).collect()
+    }
+
+    /// Models with sizes and compute times, and the compute times of a trace.
+    fn models(&self) -> Result<Vec<(Model, Option<ComputeTimes>)>, Error> {
+        if let Some(path) = &self.trace {
+            let (model, times) = trace::load(open(path)?, &stem(path))?;
+            return Ok(vec![(model, Some(times))]);
+        }
+        self.model.iter().map(|name| Ok((self.model(name)?, None))).collect()
+    }
+
+    fn model(&self, name: &str) -> Result<Model, Error> {
+        let model = model(name)?;
+        let model = if self.calibrated { model.calibrated() } else { model };
+        let (forward, backward) =
+            (self.forward.unwrap_or(model.forward), self.backward.unwrap_or(model.backward));
+        Ok(model.timed(forward, backward))
+    }
+
+    fn scenario(
+        &self,
+        (model, times): &(Model, Option<ComputeTimes>),
+        mechanism: Mechanism,
+    ) -> Result<Scenario, Error> {
+        if !(self.compute.is_finite() && self.compute > 0.0) {
+            return Err(Error::Usage("--compute has to be positive".into()));
+        }
+        let (values, flops) = self.layer;
+        if values.max(flops) > MOST_VALUES || self.layers > 100_000 {
+            return Err(Error::Usage("--layers or --layer is out of range".into()));
+        }
+        let model = if self.layers == 0 {
+            model.clone()
+        } else {
+            model.clone().with_layers(self.layers, values, flops)
+        };
+        let model = {
+            let (forward, backward) = (model.forward / self.compute, model.backward / self.compute);
+            model.timed(forward, backward)
+        };
+        let compute_times = match times {
+            Some(times) if self.layers == 0 => times.faster(self.compute),
+            Some(_) => return Err(Error::Usage("layers cannot be added to a trace".into())),
+            None => ComputeTimes::of(&model),
+        };
+        Ok(Scenario {
+            compute_times,
+            workers: self.workers,
+            links: Links {
+                bandwidth: self.bandwidth,
+                exceptions: self.link.clone(),
+                latency: picos(self.latency),
+                racks: self.racks.map(|(size, oversubscription)| Racks { size, oversubscription }),
+            },
+            wire: Wire { compression: None, packets: self.mtu.map(Packets::of_mtu) },
+            message: self.message.map(|bytes| bytes * 8),
+            cut_through: self.cut_through,
+            barrier: !self.no_barrier && !self.pipelined,
+            staleness: u32::from(self.pipelined),
+            jitter: Jitter { amount: self.jitter, seed: self.seed },
+            late: self.late.iter().map(|&(worker, late)| (worker, picos(late))).collect(),
+            full: self.full,
+            ..Scenario::new(model, mechanism.with_servers(self.servers, self.assign))
+        })
+    }
+
+    /// How many events the scenario takes at most; refuses what cannot be run.
+    fn most_events(&self, scenario: &Scenario) -> Result<u64, Error> {
+        match scenario.check() {
+            Ok(work) => Ok(work.events),
+            Err(error @ SimError::TooLarge { excess, .. }) => {
+                Err(Error::Usage(format!("{}: {error}", self.option(excess))))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The option that makes a run too large.
+    fn option(&self, excess: Excess) -> String {
+        match (excess, self.message) {
+            (Excess::Message, Some(bytes)) => format!("--message {bytes}"),
+            (Excess::Servers, _) => format!("--servers {}", self.servers),
+            (Excess::Full, _) => "--full".into(),
+            (Excess::Workers, _) => format!("--workers {}", self.workers),
+            _ if self.layers > 0 => format!("--layers {}", self.layers),
+            _ => "--model".into(),
+        }
+    }
+
+    /// The values of the sweep and the options of each; one point without a sweep.
+    fn points(&self) -> Result<Vec<(Option<f64>, Self)>, Error> {
+        let Some(sweep) = &self.sweep else { return Ok(vec![(None, self.clone())]) };
+        let (what, values) =
+            sweep.split_once('=').ok_or_else(|| Error::Usage(format!("--sweep {sweep} has no =")))?;
+        expand(values)?
+            .into_iter()
+            .map(|text| {
+                let mut runs = self.clone();
+                let value = runs
+                    .set(what, &text)
+                    .map_err(|error| Error::Usage(format!("--sweep {what}: {error}")))?;
+                Ok((Some(value), runs))
+            })
+            .collect()
+    }
+
+    /// Sets what is swept; returns its value as a number.
+    fn set(&mut self, what: &str, text: &str) -> Result<f64, String> {
+        Ok(match what {
+            "workers" => {
+                self.workers = u32::try_from(scaled(text)?).map_err(|_| "out of range")?;
+                f64::from(self.workers)
+            }
+            "servers" => {
+                self.servers = u32::try_from(scaled(text)?).map_err(|_| "out of range")?;
+                f64::from(self.servers)
+            }
+            "bandwidth" => {
+                self.bandwidth = scaled(text)?;
+                self.bandwidth as f64
+            }
+            "message" => {
+                self.message = Some(scaled(text)?);
+                scaled(text)? as f64
+            }
+            "layers" => {
+                self.layers = plain(text)?;
+                f64::from(self.layers)
+            }
+            "compute" => {
+                self.compute = plain(text)?;
+                self.compute
+            }
+            "latency" => {
+                self.latency = time(text)?;
+                self.latency
+            }
+            _ => {
+                return Err(
+                    "not one of workers, bandwidth, compute, layers, message, latency, servers".into()
+                );
+            }
+        })
+    }
+}
+
+/// `A..B`: A, doubled until B; otherwise what is between the commas.
+fn expand(values: &str) -> Result<Vec<String>, Error> {
+    let Some((first, last)) = values.split_once("..") else {
+        return Ok(values.split(',').map(str::to_owned).collect());
+    };
+    let number = |text| scaled(text).map_err(|error| Error::Usage(format!("--sweep: {error}")));
+    let (first, last) = (number(first)?, number(last)?);
+    let doubled: Vec<String> = std::iter::successors(Some(first), |&value| value.checked_mul(2))
+        .take_while(|&value| value <= last)
+        .map(|value| value.to_string())
+        .collect();
+    if doubled.is_empty() { Err(Error::Usage(format!("--sweep {values} is empty"))) } else { Ok(doubled) }
+}
+
+/// A compression as options have it; `@measured` stands for the rates of this machine.
+fn compression(text: &str) -> Result<Compression, Error> {
+    let Some(codec) = text.strip_suffix("@measured") else { return Ok(text.parse()?) };
+    let bound = codec.strip_prefix("on-host:b").and_then(|bound| bound.parse().ok());
+    let bound =
+        bound.ok_or_else(|| Error::Usage(format!("{text}: only on-host:b10, b8 or b6 can be measured")))?;
+    let values: Vec<u8> = recordings::builtin()?.into_iter().flat_map(|recording| recording.values).collect();
+    let measured = measure::codec(&values, bound, || {})?;
+    let megabyte = 1e6;
+    let rate = |seconds: f64| megabyte / seconds / 1e9;
+    let (encode, decode) = (measured.encode.at(megabyte), measured.decode.at(megabyte / measured.ratio));
+    Ok(format!("{codec}@{},{}", rate(encode), rate(decode)).parse()?)
+}
+
+/// What to say before runs that take a while; a terminal has a bar besides.
+fn notice(runs: usize, events: u64) -> Option<String> {
+    /// Some ten seconds of one core.
+    const LONG: u64 = 100_000_000;
+    (events > LONG).then(|| format!("{runs} runs of up to {} million events in all", events / 1_000_000))
+}
+
+/// The scenario with another codec.
+fn with(scenario: &Scenario, compression: Option<Compression>) -> Scenario {
+    Scenario { wire: Wire { compression, ..scenario.wire }, ..scenario.clone() }
+}
+
+/// One scenario under every compression, the first two of which are the baselines; `most` are their events.
+fn compare(
+    sweep: Option<f64>,
+    scenario: &Scenario,
+    compressions: &[(String, Option<Compression>)],
+    most: &[u64],
+    progress: &Progress,
+) -> Result<Vec<SimulatedRun>, Error> {
+    let mut baselines = Vec::new();
+    let mut runs = Vec::new();
+    for ((name, compression), &most) in compressions.iter().zip(most) {
+        let mut done = 0;
+        let mut at = |events| {
+            progress.advance(events - done);
+            done = events;
+        };
+        let outcome = with(scenario, *compression).run_watched(&mut at)?;
+        // They were fewer; the bar is not to fall short.
+        at(most);
+        let iteration_s = seconds(outcome.iteration);
+        baselines.push(iteration_s);
+        runs.push(SimulatedRun {
+            model: scenario.model.name.clone(),
+            mechanism: scenario.mechanism.to_string(),
+            compression: name.clone(),
+            workers: scenario.workers,
+            bandwidth: scenario.links.bandwidth,
+            sweep,
+            iteration_s,
+            gain_f32: 0.0,
+            gain_16bit: 0.0,
+            sent_bytes: outcome.sent[0] / 8 / u64::from(scenario.iterations()),
+            events: outcome.events,
+        });
+    }
+    for run in &mut runs {
+        // One worker and no compute take no time at all.
+        let gain = |over: f64| if over == run.iteration_s { 1.0 } else { over / run.iteration_s };
+        (run.gain_f32, run.gain_16bit) = (gain(baselines[0]), gain(baselines[1]));
+    }
+    Ok(runs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_runs_are_announced() {
+        assert_eq!(notice(24, 1_000_000), None);
+        let said = notice(24, 300_000_000).unwrap();
+        assert!(said.contains("24 runs") && said.contains("300 million"), "{said}");
+    }
+}
