@@ -18,14 +18,11 @@ use crate::kernels::Kernel;
 use crate::rules::{ECN, Framing, Grid, MAX_RULES, Rule, Rules};
 use crate::verdict::{Change, Counters, DropReason, PassReason, Traffic, Verdict};
 use crate::wire::checksum::Sum;
-use crate::wire::frame::{MIN_FRAME_LEN, Network, Packet, Transport, tcp_flags};
+use crate::wire::frame::{EXCLUDED_FLAGS, MIN_FRAME_LEN, Network, Packet, Transport, tcp_flags};
 use crate::wire::rewrite::{Headers, L4Checksum, write_at, write_headers, write_remarked};
 use crate::wire::segment::{CHECKSUM_CONSTANT, HEADER_LEN, Segment};
 
 pub use crate::flow::Millis;
-
-/// Flags of segments that are never compressed: they carry more than a position in the stream.
-const EXCLUDED_FLAGS: u8 = tcp_flags::SYN | tcp_flags::RST | tcp_flags::URG;
 
 /// The sending direction: host to wire. At most `SETS * 8` TCP flows; `SETS` is a power of two.
 #[derive(Debug)]
@@ -72,12 +69,14 @@ impl<const SETS: usize> Egress<SETS> {
             return remark(&network, out);
         }
         let result = self.send(&packet, &rule, out, now);
-        if let Transport::Tcp { flags, .. } = packet.transport()
+        if let Transport::Tcp { seq, flags } = packet.transport()
             && flags & (tcp_flags::FIN | tcp_flags::RST) != 0
             && check_sums(&packet, self.kernel).is_ok()
             && let Some(flow) = self.flows.find(&packet.flow_key())
         {
-            flow.end();
+            // What a RST carries is no part of the stream; an IP length field bounds what a FIN carries.
+            let len = if flags & tcp_flags::RST != 0 { 0 } else { packet.payload_len() as u32 };
+            flow.end(seq.wrapping_add(len));
         }
         let len = result?;
         if let Some(traffic) = self.traffic.get_mut(index) {
@@ -111,6 +110,9 @@ impl<const SETS: usize> Egress<SETS> {
         let (seq, flags) = match packet.transport() {
             Transport::Tcp { seq, flags } => (seq, flags),
             Transport::Udp { .. } => {
+                if !rule.udp {
+                    return Err(PassReason::UdpOff);
+                }
                 if packet.is_tunnel() {
                     return Err(PassReason::Tunnel);
                 }
@@ -139,10 +141,7 @@ impl<const SETS: usize> Egress<SETS> {
         if packet.has_binding_option() {
             return Err(PassReason::TcpOption);
         }
-        let head_len = match rule.grid {
-            Grid::Connection => flow.head_len(seq),
-            Grid::Payload => 0,
-        };
+        let head_len = flow.head_len(seq, rule.grid)?;
         if rule.framing == Framing::InPlace && head_len != 0 {
             return Err(PassReason::OffGrid);
         }
@@ -199,12 +198,11 @@ fn remark(network: &Network<'_>, out: &mut [u8]) -> Result<Verdict, PassReason> 
     Ok(Verdict::Changed { change: Change::Remarked, len })
 }
 
-/// Whether a packet of the host fills its frame, and its checksums hold.
+/// Whether a packet of the host is all in its frame, and its checksums hold.
 fn check_whole(packet: &Packet<'_>, kernel: Kernel) -> Result<(), PassReason> {
     match packet.extent() {
         Ordering::Less => Err(PassReason::Malformed),
-        Ordering::Greater => Err(PassReason::Trailer),
-        Ordering::Equal => check_sums(packet, kernel),
+        Ordering::Equal | Ordering::Greater => check_sums(packet, kernel),
     }
 }
 
@@ -232,6 +230,10 @@ fn compress(
     head_len: usize,
     out: &mut [u8],
 ) -> Result<usize, PassReason> {
+    // A padded segment counts as sent like any other; only now is it told apart.
+    if packet.extent() == Ordering::Greater {
+        return Err(PassReason::Trailer);
+    }
     let payload = packet.payload();
     let (head, rest) = payload.split_at_checked(head_len).ok_or(PassReason::NoValue)?;
     let (values, tail) = rest.split_at(rest.len() - rest.len() % VALUE_LEN);
@@ -252,7 +254,10 @@ fn compress(
     let groups_len = kernel.encode(values, room, rule.params).map_err(|_| PassReason::NotShorter)?;
     let tail_at = groups_at + groups_len;
     let len = tail_at + tail.len();
-    if len.max(MIN_FRAME_LEN) >= frame_len.max(MIN_FRAME_LEN) {
+    // Without VLAN tags: a switch on the way may take them off or put others on, and pads anew. In-place framing tells
+    // compressed frames by their length alone.
+    let padded_len = |len: usize| len.saturating_sub(packet.tags_len()).max(MIN_FRAME_LEN);
+    if padded_len(len) >= padded_len(frame_len) {
         return Err(PassReason::NotShorter);
     }
     write_at(out, head_at, head).ok_or(PassReason::NoRoom)?;
@@ -296,7 +301,7 @@ struct Restoration {
     raw_len: usize,
     params: Params,
     no_checksum: bool,
-    /// Bytes may follow the payload: a MAC pads frames to the Ethernet minimum.
+    /// Bytes may follow the payload: MACs and switches pad frames to the Ethernet minimum.
     padded: bool,
 }
 
@@ -334,6 +339,12 @@ impl Ingress {
     fn receive_routed(&self, network: &Network<'_>, out: &mut [u8]) -> Result<usize, Verdict> {
         let packet = match network.packet() {
             Err(PassReason::Malformed) => return Err(DropReason::Malformed.into()),
+            // No engine sends UDP options, but a changed length field may look like them.
+            Err(PassReason::UdpOptions)
+                if network.packet_by_ip_len().is_ok_and(|packet| self.is_ours(&packet)) =>
+            {
+                return Err(DropReason::Malformed.into());
+            }
             result => result?,
         };
         if packet.extent() == Ordering::Less {
@@ -342,13 +353,15 @@ impl Ingress {
         if !packet.ip_checksum_holds() {
             return Err(DropReason::IpChecksum.into());
         }
-        // A host would accept it without looking.
-        if matches!(packet.transport(), Transport::Udp { checksum: 0 }) {
-            return Err(DropReason::NoChecksum.into());
-        }
+        let unchecked = matches!(packet.transport(), Transport::Udp { checksum: 0 });
         let sum = packet.l4_sum(self.kernel);
-        if sum.is_zero() {
-            return Err(PassReason::ForeignMark.into());
+        if unchecked || sum.is_zero() {
+            // A host takes it for what it is, or for data.
+            return Err(match (self.is_ours(&packet), unchecked) {
+                (false, _) => PassReason::ForeignMark.into(),
+                (true, true) => DropReason::NoChecksum.into(),
+                (true, false) => DropReason::Recomputed.into(),
+            });
         }
         if !sum.equals(Sum::word(CHECKSUM_CONSTANT)) {
             return Err(DropReason::L4Checksum.into());
@@ -373,6 +386,11 @@ impl Ingress {
             padded: false,
         };
         self.restore(&packet, body, &restoration, out).map_err(Into::into)
+    }
+
+    /// Whether an engine made this marked packet, whatever has become of its checksum.
+    fn is_ours(&self, packet: &Packet<'_>) -> bool {
+        Segment::recognise(packet).is_some_and(|segment| !self.rules.is_mark(segment.tos))
     }
 
     /// A frame whose rule asks for in-place framing: compressed where it is shorter than its IP header says.
@@ -402,7 +420,8 @@ impl Ingress {
             raw_len,
             params: rule.params,
             no_checksum,
-            padded: packet.frame().len() == MIN_FRAME_LEN,
+            // Tags may have been put on after the padding.
+            padded: (MIN_FRAME_LEN..=MIN_FRAME_LEN + packet.tags_len()).contains(&packet.frame().len()),
         };
         self.restore(&packet, packet.payload(), &restoration, out).map_err(Into::into)
     }

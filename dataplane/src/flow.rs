@@ -4,6 +4,7 @@
 //! Only the sending direction is looked at: the peer's ACKs need not carry the tag, so they may
 //! never come by. Time is an argument; it may stand still or jump.
 
+use crate::rules::Grid;
 use crate::verdict::{PassReason, Traffic};
 use crate::wire::frame::FlowKey;
 
@@ -32,6 +33,13 @@ pub const OPENING_MS: u64 = 10_000;
 /// A connection that has sent nothing for this long may lose its place to another. Trainers pause for
 /// evaluations and checkpoints; who loses its place is not compressed any more.
 pub const IDLE_MS: u64 = 3_600_000;
+/// Where payload alone opens a flow, one that has ended keeps its place until it has been silent for this long: TCP may still
+/// send again what it sent before, and a flow that is not known would begin anew and compress it a second time. Twice the
+/// lifetime of a segment (RFC 9293 §3.4.2), and twice as long as TCP waits between two attempts.
+pub const CLOSED_MS: u64 = 240_000;
+/// Payload of a connection that was tagged from its SYN on starts at most this far behind the SYN when the first of it
+/// is seen; what came before it went another way. Farther off, it is more likely that another start was missed.
+pub const START_REACH: u32 = 1 << 20;
 
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +51,8 @@ pub enum Phase {
     Opening,
     /// Tagged payload was sent.
     Open,
-    /// Two different starts were seen: which one the stream's values count from is not known.
+    /// A start was seen, but not for certain the one that the stream's values count from: there were two different
+    /// ones, for example.
     Doubtful,
     /// FIN or RST was sent.
     Closed,
@@ -62,6 +71,8 @@ pub enum Event {
     DoubtfulSyn,
     /// A tagged segment with payload.
     Payload,
+    /// The first tagged payload, and not where its start says: beyond [`START_REACH`].
+    FarPayload,
     /// FIN or RST.
     End,
 }
@@ -70,20 +81,24 @@ impl Phase {
     /// The whole machine: no other code changes a phase, and no arm is `_`.
     #[must_use]
     pub const fn next(self, event: Event) -> Self {
-        use Event::{DoubtfulSyn, End, OtherSyn, Payload, Syn};
+        use Event::{DoubtfulSyn, End, FarPayload, OtherSyn, Payload, Syn};
         use Phase::{Closed, Doubtful, Open, Opening, Vacant};
         match (self, event) {
-            // Before there is payload, the newest start is the one that counts.
-            (Vacant | Opening, Syn | OtherSyn) | (Closed, OtherSyn) => Opening,
-            (Vacant | Opening | Closed | Open | Doubtful, DoubtfulSyn) => Doubtful,
+            (Vacant, Syn | OtherSyn) | (Closed, OtherSyn) => Opening,
             // A SYN that was sent again, or that the network of the host doubled.
+            (Opening, Syn) => Opening,
             (Open, Syn) => Open,
-            (Open, OtherSyn) => Doubtful,
-            (Doubtful, Syn | OtherSyn | Payload) => Doubtful,
-            (Opening | Open, Payload) => Open,
-            (Vacant, Payload | End) => Vacant,
-            // The old connection's SYN, late: a new one has another start (RFC 9293 §3.4.1).
-            (Closed, Syn | Payload) => Closed,
+            // Either may be the one that counts: with SYN cookies a listener answers every SYN of a client with another
+            // number, and the client may acknowledge any of the answers (RFC 4987 §3.6).
+            (Opening | Open, OtherSyn) => Doubtful,
+            (Vacant | Opening | Closed | Open | Doubtful, DoubtfulSyn) => Doubtful,
+            (Opening, FarPayload) => Doubtful,
+            (Doubtful, Syn | OtherSyn | Payload | FarPayload) => Doubtful,
+            (Opening | Open, Payload) | (Open, FarPayload) => Open,
+            (Vacant, Payload | FarPayload | End) => Vacant,
+            // The old connection's SYN, late: a new one has another start (RFC 9293 §3.4.1). Payload is what the old
+            // one sends again.
+            (Closed, Syn | Payload | FarPayload) => Closed,
             (Opening | Open | Doubtful | Closed, End) => Closed,
         }
     }
@@ -96,9 +111,13 @@ pub struct Flow {
     phase: Phase,
     /// Whether a rule matched any of its frames.
     tagged: bool,
-    /// Sequence number of the first byte of the stream.
+    /// Whether a rule with [`Grid::Payload`] has served it: if it were forgotten, payload would open it anew.
+    reopens: bool,
+    /// Whether a SYN told `origin`.
+    started: bool,
+    /// Sequence number of the first byte of the stream; of the first tagged one where no SYN was seen.
     origin: u32,
-    /// The sequence number behind the highest tagged byte sent; counts from phase `Open` on.
+    /// The sequence number behind the highest tagged byte sent; in phase `Doubtful` behind the last one.
     sent: u32,
     seen: Millis,
     trust: Trust,
@@ -110,6 +129,8 @@ impl Flow {
         key: FlowKey([0; 5]),
         phase: Phase::Vacant,
         tagged: false,
+        reopens: false,
+        started: false,
         origin: 0,
         sent: 0,
         seen: Millis(0),
@@ -117,10 +138,18 @@ impl Flow {
         traffic: Traffic::NONE,
     };
 
-    /// Bytes from sequence number `seq` to the next start of a value: 0 to 3.
-    #[must_use]
-    pub const fn head_len(&self, seq: u32) -> usize {
-        (self.origin.wrapping_sub(seq) & 3) as usize
+    /// Bytes from sequence number `seq` to the next start of a value: 0 to 3; under [`Grid::Payload`] 0.
+    ///
+    /// # Errors
+    /// [`PassReason::GridUnknown`], where `grid` needs a SYN and none was seen. [`PassReason::OffGrid`], where `grid` promises
+    /// that every payload starts with a value, and this one does not.
+    pub const fn head_len(&self, seq: u32, grid: Grid) -> Result<usize, PassReason> {
+        match (grid, (self.origin.wrapping_sub(seq) & 3) as usize) {
+            (Grid::Connection, _) if !self.started => Err(PassReason::GridUnknown),
+            (Grid::Connection, head_len) => Ok(head_len),
+            (Grid::Payload, 0) => Ok(0),
+            (Grid::Payload, _) => Err(PassReason::OffGrid),
+        }
     }
 
     /// How far the connection is.
@@ -148,16 +177,24 @@ impl Flow {
     /// Why it must go untouched.
     pub fn send(&mut self, seq: u32, len: u32, now: Millis) -> Result<(), PassReason> {
         self.seen = now;
-        self.tagged = true;
         self.traffic.count(len as usize);
-        let first = self.phase != Phase::Open;
-        self.phase = self.phase.next(Event::Payload);
+        let end = seq.wrapping_add(len);
+        let first = self.phase == Phase::Opening;
+        if first && !self.started {
+            self.origin = seq;
+        }
+        // Before the tag, a connection may have sent any number of bytes.
+        let far = first && self.tagged && seq.wrapping_sub(self.origin) >= START_REACH;
+        self.phase = self.phase.next(if far { Event::FarPayload } else { Event::Payload });
+        self.tagged = true;
         match self.phase {
             Phase::Open => {}
-            Phase::Doubtful => return Err(PassReason::GridDoubtful),
+            Phase::Doubtful => {
+                self.sent = end;
+                return Err(PassReason::GridDoubtful);
+            }
             Phase::Vacant | Phase::Opening | Phase::Closed => return Err(PassReason::GridUnknown),
         }
-        let end = seq.wrapping_add(len);
         if first {
             // Whatever the connection sent before it was tagged does not count as sent.
             self.sent = seq;
@@ -179,16 +216,21 @@ impl Flow {
         self.traffic.count_compressed(saved);
     }
 
-    /// FIN or RST was sent.
-    pub fn end(&mut self) {
-        self.phase = self.phase.next(Event::End);
+    /// FIN or RST was sent; `at` is the sequence number behind its payload. It ends the flow where that is what the host sends
+    /// next. Elsewhere it says nothing: a host answers a stray ACK with a RST whose number the stray one chose
+    /// (RFC 9293 §3.5.2).
+    pub fn end(&mut self, at: u32) {
+        if at == self.sent {
+            self.phase = self.phase.next(Event::End);
+        }
     }
 
     /// Whether another connection may take its place.
     const fn yields(&self, now: Millis) -> bool {
         let idle = now.since(self.seen);
         match self.phase {
-            Phase::Vacant | Phase::Closed => true,
+            Phase::Vacant => true,
+            Phase::Closed => !self.reopens || idle >= CLOSED_MS,
             // Most connections are never tagged; they must not crowd out those that are.
             Phase::Opening | Phase::Open | Phase::Doubtful if !self.tagged => true,
             Phase::Opening => idle >= OPENING_MS,
@@ -253,27 +295,31 @@ impl<const SETS: usize> FlowTable<SETS> {
         let event = match flow.phase {
             _ if syn.doubtful => Event::DoubtfulSyn,
             Phase::Vacant => Event::Syn,
-            _ if flow.origin != origin => Event::OtherSyn,
-            _ => Event::Syn,
+            _ if flow.started && flow.origin == origin => Event::Syn,
+            _ => Event::OtherSyn,
         };
-        let next = flow.phase.next(event);
-        if next == Phase::Opening {
-            *flow = Flow { key: *key, origin, tagged: syn.tagged, ..Flow::VACANT };
+        let before = flow.phase;
+        flow.phase = before.next(event);
+        if flow.phase == Phase::Opening && before != Phase::Opening {
+            let (phase, sent) = (Phase::Opening, origin);
+            *flow = Flow { key: *key, phase, started: true, origin, sent, ..Flow::VACANT };
         }
-        flow.phase = next;
+        flow.tagged |= syn.tagged && flow.phase == Phase::Opening;
         flow.seen = now;
         Ok(())
     }
 
-    /// The flow with this key; where there is none, a new one for which every payload starts on the grid.
+    /// The flow with this key; where there is none, a new one whose first payload fixes its grid. One that has ended stays
+    /// so, until a SYN begins another connection.
     ///
     /// # Errors
     /// [`PassReason::TableFull`].
     pub fn find_or_open(&mut self, key: &FlowKey, now: Millis) -> Result<&mut Flow, PassReason> {
         let flow = self.find_or_insert(key, now)?;
-        if matches!(flow.phase, Phase::Vacant | Phase::Closed) {
+        if flow.phase == Phase::Vacant {
             *flow = Flow { key: *key, phase: Phase::Opening, tagged: true, ..Flow::VACANT };
         }
+        flow.reopens = true;
         Ok(flow)
     }
 

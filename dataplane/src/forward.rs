@@ -60,12 +60,12 @@ pub trait Device {
     /// The next frame that a port received.
     fn receive(&mut self, from: Port) -> Option<Self::Buffer>;
 
-    /// Last work on a frame that leaves with the payload it came with. A device whose ports hand over frames with
+    /// Last work on a frame that leaves with the payload that it came with from the port `from`. A device whose ports hand over frames with
     /// checksums left to offload, and do not compute them when they send, completes them here
     /// ([`crate::wire::rewrite::complete_checksum`]); others have nothing to do.
     #[inline]
-    fn finish(&mut self, frame: &mut Self::Buffer) {
-        let _ = frame;
+    fn finish(&mut self, from: Port, frame: &mut Self::Buffer) {
+        let _ = (from, frame);
     }
 
     /// Queues a frame for sending.
@@ -152,9 +152,9 @@ impl<const SETS: usize> Forwarder<SETS> {
                     changed
                 }
             };
-            // Never a compressed one: its checksum is wrong on purpose.
+            // Never one that egress compressed: its checksum is wrong on purpose.
             if matches!(verdict, Verdict::Untouched(_) | Verdict::Changed { change: Change::Remarked, .. }) {
-                device.finish(&mut sent);
+                device.finish(from, &mut sent);
             }
             match device.transmit(from.other(), sent) {
                 Ok(()) => queued = true,

@@ -97,19 +97,25 @@ pub struct Rule {
     pub framing: Framing,
     /// Where values start in a TCP stream.
     pub grid: Grid,
+    /// Whether UDP is compressed: only where both ends are known to restore. TCP falls back to ordinary segments
+    /// where its peer does not; UDP sends nothing again, so nothing shows that its datagrams are lost. Only the
+    /// sender asks for it.
+    #[cfg_attr(feature = "arbitrary", arbitrary(value = true))]
+    pub udp: bool,
     /// Bytes at the start of every UDP payload that are not values; sent raw. In-place framing: the
     /// same at both ends.
     pub udp_offset: u8,
 }
 
 impl Rule {
-    /// ToS 0x28 under 0xfc, default codec parameters, routed framing.
+    /// ToS 0x28 under 0xfc, default codec parameters, routed framing, TCP only.
     pub const DEFAULT: Self = Self {
         tos: DEFAULT_TOS,
         mask: !ECN,
         params: Params::DEFAULT,
         framing: Framing::Routed,
         grid: Grid::Connection,
+        udp: false,
         udp_offset: 0,
     };
 

@@ -75,6 +75,10 @@ outcomes! {
         Fragment = "fragment",
         /// Neither TCP nor UDP, or behind an extension header that is not understood.
         Protocol = "protocol",
+        /// UDP, and its rule does not say that both ends restore it.
+        UdpOff = "udp-off",
+        /// A UDP datagram that ends before its IP packet: UDP options stand behind it (RFC 9868).
+        UdpOptions = "udp-options",
         /// A UDP port of a tunnel or of RDMA, whose payload is not the tagged socket's.
         Tunnel = "tunnel",
         /// TCP with SYN, RST or URG.
@@ -109,8 +113,8 @@ outcomes! {
         NoRoom = "no-room",
         /// Ingress: an ordinary frame; nothing to restore.
         NotCompressed = "not-compressed",
-        /// Ingress: the mark of compressed frames on a frame that no engine made: its ordinary
-        /// checksum is right.
+        /// Ingress: the mark of compressed frames on a frame that no engine made. Its ordinary checksum is right, or it
+        /// needs none, and its payload is no compressed segment.
         ForeignMark = "foreign-mark",
     }
 }
@@ -124,8 +128,11 @@ outcomes! {
         IpChecksum = "ip-checksum",
         /// The TCP or UDP checksum is not that of a compressed segment.
         L4Checksum = "l4-checksum",
-        /// UDP without a checksum: nothing vouches for the segment.
+        /// A compressed segment over UDP without a checksum: a host would take it for data.
         NoChecksum = "no-checksum",
+        /// A compressed segment with an ordinary checksum, which somebody has computed on the way: a host would take
+        /// it for data.
+        Recomputed = "recomputed",
         /// The segment header is cut short, of another version or codec, or holds invalid parameters.
         SegmentHeader = "segment-header",
         /// The groups are cut short, or a lane that must be absent is not.

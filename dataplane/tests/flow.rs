@@ -2,6 +2,7 @@
 
 use gradwire::flow::trust::{BYPASS_MS, EPOCH_MS, MAX_BACKOFF, SAMPLE_LEN, TrustState};
 use gradwire::flow::{Event, FlowTable, IDLE_MS, Millis, OPENING_MS, Phase, Syn, WAYS};
+use gradwire::rules::Grid;
 use gradwire::verdict::PassReason;
 use gradwire::wire::frame::FlowKey;
 use proptest::prelude::*;
@@ -40,18 +41,18 @@ fn trust(table: &mut FlowTable<1>) -> TrustState {
 
 #[test]
 fn the_phases_are_this_table() {
-    use Event::{DoubtfulSyn, End, OtherSyn, Payload, Syn};
+    use Event::{DoubtfulSyn, End, FarPayload, OtherSyn, Payload, Syn};
     use Phase::{Closed, Doubtful, Open, Opening, Vacant};
     let table = [
-        (Vacant, [Opening, Opening, Doubtful, Vacant, Vacant]),
-        (Opening, [Opening, Opening, Doubtful, Open, Closed]),
-        (Open, [Open, Doubtful, Doubtful, Open, Closed]),
-        (Doubtful, [Doubtful, Doubtful, Doubtful, Doubtful, Closed]),
-        (Closed, [Closed, Opening, Doubtful, Closed, Closed]),
+        (Vacant, [Opening, Opening, Doubtful, Vacant, Vacant, Vacant]),
+        (Opening, [Opening, Doubtful, Doubtful, Open, Doubtful, Closed]),
+        (Open, [Open, Doubtful, Doubtful, Open, Open, Closed]),
+        (Doubtful, [Doubtful, Doubtful, Doubtful, Doubtful, Doubtful, Closed]),
+        (Closed, [Closed, Opening, Doubtful, Closed, Closed, Closed]),
     ];
     for (phase, expected) in table {
         assert_eq!(
-            [Syn, OtherSyn, DoubtfulSyn, Payload, End].map(|event| phase.next(event)),
+            [Syn, OtherSyn, DoubtfulSyn, Payload, FarPayload, End].map(|event| phase.next(event)),
             expected,
             "{phase:?}"
         );
@@ -66,7 +67,10 @@ fn values_start_behind_the_syn_across_the_wrap() {
         let flow = table.find(&key(0)).unwrap();
         for sent in 0..20u32 {
             let seq = isn.wrapping_add(1).wrapping_add(sent);
-            assert_eq!(flow.head_len(seq), (4 - sent as usize % 4) % 4);
+            let head_len = (4 - sent as usize % 4) % 4;
+            assert_eq!(flow.head_len(seq, Grid::Connection), Ok(head_len));
+            let on_grid = if head_len == 0 { Ok(0) } else { Err(PassReason::OffGrid) };
+            assert_eq!(flow.head_len(seq, Grid::Payload), on_grid);
         }
     }
 }
@@ -121,7 +125,7 @@ fn a_second_start_raises_doubt_until_the_connection_ends() {
     assert_eq!(send(&mut table, 1 + MSS, 0), Ok(()));
     table.syn(&key(0), syn(2), Millis(0)).unwrap();
     assert_eq!(send(&mut table, 1 + 2 * MSS, 0), Err(PassReason::GridDoubtful));
-    table.find(&key(0)).unwrap().end();
+    table.find(&key(0)).unwrap().end(1 + 3 * MSS);
     assert_eq!(send(&mut table, 1 + 3 * MSS, 0), Err(PassReason::GridUnknown));
     table.syn(&key(0), syn(77), Millis(0)).unwrap();
     assert_eq!(send(&mut table, 78, 0), Ok(()));
@@ -144,7 +148,7 @@ fn a_live_flow_never_loses_its_place() {
     assert_eq!(table.syn(&newcomer, syn(1), Millis(IDLE_MS + 1)), Ok(()));
     assert!(table.find(&key(0)).is_none() && table.find(&key(1)).is_some());
     // Ended: it goes before any that is idle.
-    table.find(&key(5)).unwrap().end();
+    table.find(&key(5)).unwrap().end(10 + MSS);
     assert_eq!(table.syn(&key(101), syn(1), Millis(IDLE_MS - 1)), Ok(()));
     assert!(table.find(&key(5)).is_none());
 }
@@ -153,7 +157,7 @@ fn a_live_flow_never_loses_its_place() {
 fn an_ended_flow_is_remembered_while_there_is_room() {
     let mut table = FlowTable::<1>::new(0);
     table.syn(&key(0), syn(9), Millis(0)).unwrap();
-    table.find(&key(0)).unwrap().end();
+    table.find(&key(0)).unwrap().end(10);
     for n in 1..WAYS as u64 {
         table.syn(&key(n), syn(9), Millis(n)).unwrap();
         assert_eq!(table.find(&key(0)).map(|flow| flow.phase()), Some(Phase::Closed));

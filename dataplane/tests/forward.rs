@@ -91,9 +91,9 @@ impl Device for Queues {
         Ok(())
     }
 
-    fn finish(&mut self, frame: &mut Memory) {
+    fn finish(&mut self, from: Port, frame: &mut Memory) {
         if self.completes {
-            complete_checksum(&mut frame.bytes[..frame.len], Kernel::detect());
+            complete_checksum(&mut frame.bytes[..frame.len], from == Port::Network, Kernel::detect());
         }
     }
 
@@ -313,7 +313,8 @@ fn a_compressed_frame_is_not_completed_though_its_checksum_looks_left_to_offload
     let (mut plain, mut completing) = (forwarder(), forwarder());
     let mut device = Queues::new(4, 4);
     for forwarder in [&mut plain, &mut completing] {
-        device.arrive(Port::Host, &segment(0).syn(1000).bytes());
+        // Tagged late: one of them sees nothing of the stream but what stands in its middle.
+        device.arrive(Port::Host, &Spec { tos: 0, ..segment(0).syn(1000) }.bytes());
         forwarder.forward(&mut device, Port::Host, 4, NOW);
         device.sent(Port::Network);
     }
@@ -334,6 +335,18 @@ fn a_compressed_frame_is_not_completed_though_its_checksum_looks_left_to_offload
             assert_eq!(device.sent(Port::Network)[0].1, wire);
             assert_eq!(completing.egress().counters().changed(Change::Compressed), seen + 1);
             seen += 1;
+            // A switch on the way takes its mark away: a host must not take it for data.
+            for tos in [0x28, 0] {
+                let mut remarked = wire.clone();
+                remarked[15] = tos;
+                common::repair_ipv4_checksum(&mut remarked);
+                device.completes = true;
+                device.arrive(Port::Network, &remarked);
+                completing.forward(&mut device, Port::Network, 4, NOW);
+                device.completes = false;
+                assert_eq!(device.sent(Port::Host)[0].1, remarked);
+                assert_eq!(host_accepts(&remarked), None);
+            }
         }
     }
     assert!(seen > 0);

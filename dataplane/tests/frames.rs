@@ -12,12 +12,15 @@ use gradwire::verdict::{Change, DropReason, PassReason, Traffic, Verdict};
 use gradwire::wire::frame::{FlowKey, MAX_LINK_LEN};
 use proptest::prelude::*;
 
-/// A new flow's SYN, then the frame.
+/// The default, and UDP too.
+const RULE: Rule = Rule { udp: true, ..Rule::DEFAULT };
+
+/// A new flow's SYN, then the frame. The SYN is not tagged: the frame may be anywhere in the stream.
 fn send(rule: Rule, origin: u32, spec: &Spec) -> (Verdict, Vec<u8>) {
     let mut engine = Egress::<2>::new(rules(rule), Kernel::detect(), 1);
     if matches!(spec.transport, TransportSpec::Tcp { .. }) && rule.grid == Grid::Connection {
-        let (verdict, _) = egress(&mut engine, &spec.syn(origin).bytes());
-        assert_eq!(verdict, Verdict::Untouched(PassReason::TcpFlags));
+        let (verdict, _) = egress(&mut engine, &Spec { tos: 0, ..spec.syn(origin) }.bytes());
+        assert_eq!(verdict, Verdict::Untouched(PassReason::NoRule));
     }
     egress(&mut engine, &spec.bytes())
 }
@@ -79,7 +82,7 @@ prop_compose! {
             framing: if in_place { Framing::InPlace } else { Framing::Routed },
             grid: if payload_grid { Grid::Payload } else { Grid::Connection },
             udp_offset,
-            ..Rule::DEFAULT
+            ..RULE
         }
     }
 }
@@ -148,7 +151,7 @@ proptest! {
     #[test]
     fn padding_of_the_mac_is_ignored(count in 12usize..40, in_place: bool) {
         let framing = if in_place { Framing::InPlace } else { Framing::Routed };
-        let rule = Rule { framing, ..Rule::DEFAULT };
+        let rule = Rule { framing, ..RULE };
         let spec = Spec::udp(&le_bytes(&vec![1e-5; count]));
         let (verdict, mut wire) = send(rule, 0, &spec);
         prop_assert!(matches!(verdict, Verdict::Changed { .. }), "{:?}", verdict);
@@ -204,7 +207,7 @@ proptest! {
     #[test]
     fn a_hosts_own_mark_is_taken_away(spec in any_spec(), ecn in 0u8..4) {
         let spec = Spec { tos: DEFAULT_MARK | ecn, ..spec };
-        let (verdict, wire) = egress(&mut Egress::<2>::new(rules(Rule::DEFAULT), Kernel::detect(), 1), &spec.bytes());
+        let (verdict, wire) = egress(&mut Egress::<2>::new(rules(RULE), Kernel::detect(), 1), &spec.bytes());
         prop_assert!(matches!(verdict, Verdict::Changed { change: Change::Remarked, .. }), "{:?}", verdict);
         prop_assert_eq!(wire, Spec { tos: ecn, ..spec }.bytes());
     }
@@ -220,10 +223,10 @@ fn no_changed_byte_of_a_routed_frame_gets_through() {
         Spec::udp(&payload),
         Spec { transport: udp_without, ..Spec::udp(&payload) },
     ] {
-        let (verdict, wire) = send(Rule::DEFAULT, 1000, &spec);
+        let (verdict, wire) = send(RULE, 1000, &spec);
         assert!(matches!(verdict, Verdict::Changed { .. }), "{verdict:?}");
-        let right = host_accepts(&receive(Rule::DEFAULT, &wire).1).unwrap();
-        let mut engine = Ingress::new(rules(Rule::DEFAULT), Kernel::detect(), MTU);
+        let right = host_accepts(&receive(RULE, &wire).1).unwrap();
+        let mut engine = Ingress::new(rules(RULE), Kernel::detect(), MTU);
         for at in 14..wire.len() {
             for change in 1..=255 {
                 let mut wire = wire.clone();
@@ -241,7 +244,7 @@ fn no_changed_byte_of_a_routed_frame_gets_through() {
 fn every_truncation_of_a_compressed_frame_is_refused() {
     let spec = Spec::tcp(1000, ACK, &le_bytes(&gradient(100)));
     for framing in [Framing::InPlace, Framing::Routed] {
-        let rule = Rule { framing, ..Rule::DEFAULT };
+        let rule = Rule { framing, ..RULE };
         let (_, wire) = send(rule, 1000, &spec);
         assert!(wire.len() < spec.bytes().len());
         for len in 0..wire.len() {
@@ -257,9 +260,9 @@ fn off_grid_segments_compress_in_routed_framing_only() {
     let payload = le_bytes(&gradient(100));
     for shift in 1..4u32 {
         let spec = Spec::tcp(1000 + shift, ACK, &payload);
-        let (verdict, _) = send(Rule::DEFAULT, 1000, &spec);
+        let (verdict, _) = send(RULE, 1000, &spec);
         assert!(matches!(verdict, Verdict::Changed { .. }), "{verdict:?}");
-        let (verdict, _) = send(Rule { framing: Framing::InPlace, ..Rule::DEFAULT }, 1000, &spec);
+        let (verdict, _) = send(Rule { framing: Framing::InPlace, ..RULE }, 1000, &spec);
         assert_eq!(verdict, Verdict::Untouched(PassReason::OffGrid));
     }
 }
@@ -268,7 +271,7 @@ fn off_grid_segments_compress_in_routed_framing_only() {
 #[test]
 fn expansion_stops_at_the_mtu() {
     for framing in [Framing::InPlace, Framing::Routed] {
-        let rule = Rule { framing, ..Rule::DEFAULT };
+        let rule = Rule { framing, ..RULE };
         let spec = Spec::udp(&[0; 1472]);
         let (_, wire) = send(rule, 0, &spec);
         let mut out = [0; 2000];
@@ -292,7 +295,7 @@ fn another_start_on_a_live_flow_raises_doubt() {
     let mut corrupt = again.syn(7_000_002).bytes();
     *corrupt.last_mut().unwrap() ^= 1;
     for syn in [again.syn(7_000_002).bytes(), padded, corrupt] {
-        let mut engine = Egress::<2>::new(rules(Rule::DEFAULT), Kernel::detect(), 1);
+        let mut engine = Egress::<2>::new(rules(RULE), Kernel::detect(), 1);
         let _ = egress(&mut engine, &first.syn(1000).bytes());
         let (verdict, _) = egress(&mut engine, &first.bytes());
         assert!(matches!(verdict, Verdict::Changed { .. }), "{verdict:?}");
@@ -305,7 +308,7 @@ fn another_start_on_a_live_flow_raises_doubt() {
 /// One value behind an application header as long as it may be: the shortest payload that is compressed in place.
 #[test]
 fn a_single_value_comes_back() {
-    let rule = Rule { framing: Framing::InPlace, udp_offset: 200, ..Rule::DEFAULT };
+    let rule = Rule { framing: Framing::InPlace, udp_offset: 200, ..RULE };
     let payload = [vec![7; 200], le_bytes(&[0.0])].concat();
     let (verdict, wire) = send(rule, 0, &Spec::udp(&payload));
     assert!(matches!(verdict, Verdict::Changed { .. }), "{verdict:?}");
@@ -319,8 +322,8 @@ fn a_single_value_comes_back() {
 /// Only a rule that asks for in-place framing makes a frame that is cut short a compressed one.
 #[test]
 fn a_short_frame_under_a_routed_rule_is_left_alone() {
-    let (_, wire) = send(Rule { framing: Framing::InPlace, ..Rule::DEFAULT }, 0, &Spec::udp(&[0; 400]));
-    assert_eq!(receive(Rule::DEFAULT, &wire).0, Verdict::Untouched(PassReason::NotCompressed));
+    let (_, wire) = send(Rule { framing: Framing::InPlace, ..RULE }, 0, &Spec::udp(&[0; 400]));
+    assert_eq!(receive(RULE, &wire).0, Verdict::Untouched(PassReason::NotCompressed));
 }
 
 /// A first SYN that cannot be relied on: cut short, corrupt, or with an option that binds the payload.
@@ -340,7 +343,7 @@ fn a_doubtful_first_syn_starts_no_values() {
         // The header itself is not whole.
         (short, PassReason::GridUnknown),
     ] {
-        let mut engine = Egress::<2>::new(rules(Rule::DEFAULT), Kernel::detect(), 1);
+        let mut engine = Egress::<2>::new(rules(RULE), Kernel::detect(), 1);
         let _ = egress(&mut engine, &syn);
         assert_eq!(egress(&mut engine, &spec.bytes()).0, Verdict::Untouched(expected));
     }
@@ -349,7 +352,7 @@ fn a_doubtful_first_syn_starts_no_values() {
 #[test]
 fn a_padded_syn_starts_a_flow() {
     let spec = Spec::tcp(1000, ACK, &le_bytes(&gradient(100)));
-    let mut engine = Egress::<2>::new(rules(Rule::DEFAULT), Kernel::detect(), 1);
+    let mut engine = Egress::<2>::new(rules(RULE), Kernel::detect(), 1);
     let mut syn = spec.syn(1000).bytes();
     syn.resize(60, 0);
     let _ = egress(&mut engine, &syn);
@@ -361,7 +364,7 @@ fn a_padded_syn_starts_a_flow() {
 fn only_a_right_fin_ends_a_flow() {
     let payload = le_bytes(&gradient(100));
     let mut fin = Spec::tcp(1400, ACK | 1, &[]).bytes();
-    let mut engine = Egress::<2>::new(rules(Rule::DEFAULT), Kernel::detect(), 1);
+    let mut engine = Egress::<2>::new(rules(RULE), Kernel::detect(), 1);
     let _ = egress(&mut engine, &Spec::tcp(0, ACK, &[]).syn(1000).bytes());
     fin[50] ^= 1;
     let _ = egress(&mut engine, &fin);
@@ -376,7 +379,7 @@ fn only_a_right_fin_ends_a_flow() {
 /// In-place framing knows compressed frames by their length: the host's own must not look like one.
 #[test]
 fn a_hosts_own_short_frame_is_not_taken_for_a_compressed_one() {
-    let rule = Rule { framing: Framing::InPlace, ..Rule::DEFAULT };
+    let rule = Rule { framing: Framing::InPlace, ..RULE };
     let spec = Spec::udp(&[0; 400]);
     let frame = spec.bytes();
     for len in 42..frame.len() {
@@ -392,8 +395,8 @@ fn a_hosts_own_short_frame_is_not_taken_for_a_compressed_one() {
 fn a_flow_and_a_rule_tell_what_they_saved() {
     let values = le_bytes(&gradient(100));
     let spec = Spec { vlans: vec![(0x8100, 0x6005)], ..Spec::tcp(1000, ACK, &values) };
-    let other = Rule { tos: 0x50, ..Rule::DEFAULT };
-    let rules = Rules::new(&[other, Rule::DEFAULT], DEFAULT_MARK).unwrap();
+    let other = Rule { tos: 0x50, ..RULE };
+    let rules = Rules::new(&[other, RULE], DEFAULT_MARK).unwrap();
     let mut engine = Egress::<2>::new(rules, Kernel::detect(), 1);
     let (syn, first) = (spec.syn(1000).bytes(), spec.bytes());
     assert_eq!(egress(&mut engine, &syn).1, syn);
@@ -411,16 +414,16 @@ fn a_flow_and_a_rule_tell_what_they_saved() {
     assert_eq!(engine.traffic(0), Traffic::NONE);
 
     // The rule stays where it was; the one before it does not.
-    engine.set_rules(Rules::new(&[Rule { udp_offset: 8, ..other }, Rule::DEFAULT], DEFAULT_MARK).unwrap());
+    engine.set_rules(Rules::new(&[Rule { udp_offset: 8, ..other }, RULE], DEFAULT_MARK).unwrap());
     assert_eq!(engine.traffic(1), expected);
-    engine.set_rules(Rules::new(&[Rule::DEFAULT], DEFAULT_MARK).unwrap());
+    engine.set_rules(Rules::new(&[RULE], DEFAULT_MARK).unwrap());
     assert_eq!(engine.traffic(1), Traffic::NONE);
 }
 
 #[test]
 fn a_key_tells_both_ends_of_a_flow_over_ipv6() {
     let spec = Spec { ip: IpSpec::V6 { extensions: vec![] }, ..Spec::tcp(1000, ACK, &[]) };
-    let mut engine = Egress::<2>::new(rules(Rule::DEFAULT), Kernel::detect(), 1);
+    let mut engine = Egress::<2>::new(rules(RULE), Kernel::detect(), 1);
     let (verdict, _) = egress(&mut engine, &spec.syn(1000).bytes());
     assert_eq!(verdict, Verdict::Untouched(PassReason::TcpFlags));
     let (key, _) = engine.flows().iter().next().unwrap();

@@ -58,7 +58,7 @@ fn bursts() {
 fn check_frames(name: &str, frames: &[Vec<u8>; 3]) {
     let [host, wire, restored] = frames;
     let framing = if name.contains("routed") { Framing::Routed } else { Framing::InPlace };
-    let rules = Rules::new(&[Rule { framing, ..Rule::DEFAULT }], DEFAULT_MARK).unwrap();
+    let rules = Rules::new(&[Rule { framing, udp: true, ..Rule::DEFAULT }], DEFAULT_MARK).unwrap();
     let mut egress = Egress::<1>::new(rules.clone(), Kernel::detect(), 0);
     let mut out = vec![0xaa; host.len()];
     let _ = egress.process(&syn(host), &mut out, NOW);

@@ -11,11 +11,13 @@ use gradwire::rules::{Framing, Grid, Rule};
 use gradwire::verdict::{Change, PassReason, Verdict};
 
 const ORIGIN: u32 = 1000;
+/// The default, and UDP too.
+const RULE: Rule = Rule { udp: true, ..Rule::DEFAULT };
 
 fn rule_of(name: &str) -> Rule {
     let framing = if name.contains("routed") { Framing::Routed } else { Framing::InPlace };
     // Whether the grid is known is not what is tested here.
-    Rule { framing, grid: Grid::Payload, ..Rule::DEFAULT }
+    Rule { framing, grid: Grid::Payload, ..RULE }
 }
 
 /// Whatever arrives, a host that accepts it gets the payload that was right.
@@ -78,7 +80,7 @@ fn length_fields_that_lie() {
         (Spec { ip: v6, ..Spec::tcp(ORIGIN, ACK, &payload) }, vec![(18, 2), (55, 1), (74, 1)]),
     ];
     for framing in [Framing::InPlace, Framing::Routed] {
-        let rule = Rule { framing, grid: Grid::Payload, ..Rule::DEFAULT };
+        let rule = Rule { framing, grid: Grid::Payload, ..RULE };
         let plus = if framing == Framing::Routed { 0x6777 } else { 0 }; // FORMAT.md section 5.3
         for (spec, fields) in &specs {
             let host = spec.bytes();
@@ -124,11 +126,11 @@ fn bombs_of_options_and_extension_headers() {
         for filler in [vec![kind; 40], [kind, 0].repeat(20), [kind, 1].repeat(20), [kind, 2].repeat(20)] {
             let transport = TransportSpec::Tcp { seq: ORIGIN, flags: ACK, options: filler };
             let spec = Spec { transport, payload: payload.clone(), ..Spec::tcp(0, 0, &[]) };
-            let mut sender = Egress::<2>::new(rules(Rule::DEFAULT), Kernel::detect(), 0);
+            let mut sender = Egress::<2>::new(rules(RULE), Kernel::detect(), 0);
             let _ = egress(&mut sender, &spec.syn(ORIGIN).bytes());
             let (verdict, sent) = egress(&mut sender, &spec.bytes());
             if let Verdict::Changed { .. } = verdict {
-                let mut receiver = Ingress::new(rules(Rule::DEFAULT), Kernel::detect(), 1500);
+                let mut receiver = Ingress::new(rules(RULE), Kernel::detect(), 1500);
                 let (_, back) = ingress(&mut receiver, &sent);
                 assert_eq!(host_accepts(&back).unwrap().len(), payload.len(), "option {kind}");
             }
@@ -137,8 +139,7 @@ fn bombs_of_options_and_extension_headers() {
         for (count, units) in [(180, 0), (5, 31), (1, 170)] {
             let extensions = vec![(kind, units); count];
             let spec = Spec { ip: IpSpec::V6 { extensions }, ..Spec::udp(&payload) };
-            let (verdict, _) =
-                egress(&mut Egress::<2>::new(rules(Rule::DEFAULT), Kernel::detect(), 0), &spec.bytes());
+            let (verdict, _) = egress(&mut Egress::<2>::new(rules(RULE), Kernel::detect(), 0), &spec.bytes());
             let stepped_over = count == 1 && [0, 43, 60].contains(&kind);
             assert_eq!(
                 matches!(verdict, Verdict::Changed { .. }),
@@ -153,7 +154,7 @@ fn bombs_of_options_and_extension_headers() {
 #[test]
 fn a_flood_of_syns() {
     let live: Vec<Spec> = (0..8).map(|port| from_port(port, ORIGIN)).collect();
-    let mut engine = Egress::<2>::new(rules(Rule::DEFAULT), Kernel::detect(), 3);
+    let mut engine = Egress::<2>::new(rules(RULE), Kernel::detect(), 3);
     let mut held = Vec::new();
     for spec in &live {
         let _ = egress(&mut engine, &bytes_from(spec, &spec.syn(ORIGIN)));
@@ -203,8 +204,8 @@ fn segments_that_overlap_in_every_way() {
         for end in [far - NEAR, far - 5, far] {
             for again_start in 0..NEAR {
                 for again_end in [far - NEAR, far - 5, far] {
-                    let mut sender = Egress::<2>::new(rules(Rule::DEFAULT), Kernel::detect(), 0);
-                    let mut receiver = Ingress::new(rules(Rule::DEFAULT), Kernel::detect(), 1500);
+                    let mut sender = Egress::<2>::new(rules(RULE), Kernel::detect(), 0);
+                    let mut receiver = Ingress::new(rules(RULE), Kernel::detect(), 1500);
                     let syn = Spec::tcp(0, 0, &[]).syn(ORIGIN);
                     let _ = egress(&mut sender, &syn.bytes());
                     let mut deliver = |from: usize, to: usize| {
@@ -244,7 +245,7 @@ fn sequence_numbers_that_wrap() {
     let payload = le_bytes(&gradient(100));
     for before in (0..=404).step_by(3) {
         let origin = 0u32.wrapping_sub(before);
-        let mut sender = Egress::<2>::new(rules(Rule::DEFAULT), Kernel::detect(), 0);
+        let mut sender = Egress::<2>::new(rules(RULE), Kernel::detect(), 0);
         let _ = egress(&mut sender, &Spec::tcp(0, 0, &[]).syn(origin).bytes());
         for segment in 0..3u32 {
             let spec = Spec::tcp(origin.wrapping_add(400 * segment), ACK, &payload);
@@ -262,7 +263,7 @@ fn expansion_stops_at_what_the_frame_claimed() {
     for claimed in [64usize, 1000, 1460, 9000] {
         let host = Spec::udp(&vec![0; claimed]).bytes();
         for framing in [Framing::InPlace, Framing::Routed] {
-            let rule = Rule { framing, ..Rule::DEFAULT };
+            let rule = Rule { framing, ..RULE };
             let (_, wire) = egress(&mut Egress::<2>::new(rules(rule), Kernel::detect(), 0), &host);
             assert!(wire.len() < host.len());
             let mut receiver = Ingress::new(rules(rule), Kernel::detect(), 9216);
@@ -294,7 +295,7 @@ fn expansion_stops_at_what_the_frame_claimed() {
 fn time_that_jumps_or_stands_still() {
     let payload = le_bytes(&gradient(100));
     for times in [[0, 0, 0, 0], [0, u64::MAX, 0, u64::MAX], [u64::MAX, 0, 1, 2], [5, 5, u64::MAX, 5]] {
-        let mut sender = Egress::<2>::new(rules(Rule::DEFAULT), Kernel::detect(), 0);
+        let mut sender = Egress::<2>::new(rules(RULE), Kernel::detect(), 0);
         let mut out = vec![0; 2000];
         let _ = sender.process(&Spec::tcp(0, 0, &[]).syn(ORIGIN).bytes(), &mut out, Millis(times[3]));
         let mut compressed = 0;

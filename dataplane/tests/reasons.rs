@@ -12,6 +12,8 @@ use gradwire::verdict::{Change, Counters, DropReason, PassReason, Verdict};
 
 const NOW: Millis = Millis(5);
 const ORIGIN: u32 = 0xffff_fff0; // wraps within the first segment
+/// The default, and UDP too.
+const RULE: Rule = Rule { udp: true, ..Rule::DEFAULT };
 
 fn rules(rule: Rule) -> Rules {
     Rules::new(&[rule], DEFAULT_MARK).unwrap()
@@ -56,7 +58,7 @@ fn egress(rule: Rule, frames: &[Vec<u8>]) -> Verdict {
 
 #[test]
 fn every_reason_to_pass_at_egress() {
-    let rule = Rule::DEFAULT;
+    let rule = RULE;
     let in_place = Rule { framing: Framing::InPlace, ..rule };
     let spec = segment();
     let frame = spec.bytes();
@@ -82,7 +84,8 @@ fn every_reason_to_pass_at_egress() {
         (PassReason::Malformed, one(rule, frame[..frame.len() - 1].to_vec())),
         (PassReason::Malformed, one(rule, edited(&spec, |f| f[46] = 0x40))),
         (PassReason::Malformed, one(rule, edited(&spec, |f| f[16..18].fill(0)))),
-        (PassReason::Malformed, one(rule, edited(&udp, |f| f[39] ^= 1))),
+        (PassReason::Malformed, one(rule, edited(&udp, |f| f[38] ^= 2))),
+        (PassReason::UdpOptions, one(rule, edited(&udp, |f| f[38] ^= 1))),
         (PassReason::Fragment, one(rule, edited(&spec, |f| f[20] |= 0x20))),
         (PassReason::Fragment, one(rule, edited(&spec, |f| f[21] = 1))),
         (PassReason::Fragment, one(rule, v6(&[(44, 0)]).bytes())),
@@ -92,6 +95,7 @@ fn every_reason_to_pass_at_egress() {
         (PassReason::Protocol, one(rule, v6(&[(60, 0); 6]).bytes())),
         // Routing header, segments left.
         (PassReason::Protocol, one(rule, edited(&v6(&[(43, 0)]), |f| f[57] = 1))),
+        (PassReason::UdpOff, one(Rule::DEFAULT, udp.bytes())),
         (PassReason::Tunnel, one(rule, edited(&udp, |f| f[36..38].copy_from_slice(&4789u16.to_be_bytes())))),
         (PassReason::TcpFlags, one(rule, with_flags(SYN).bytes())),
         (PassReason::TcpFlags, one(rule, with_flags(ACK | 0x04).bytes())),
@@ -146,13 +150,13 @@ fn bypassed() -> Verdict {
         (0..40).map(|i| Spec::tcp(ORIGIN.wrapping_add(400 * i), ACK, &segment().payload).bytes()).collect();
     let again = frames.clone();
     let next = Spec::tcp(ORIGIN.wrapping_add(16_000), ACK, &segment().payload).bytes();
-    egress(Rule::DEFAULT, &[frames, again, vec![next]].concat())
+    egress(RULE, &[frames, again, vec![next]].concat())
 }
 
 /// More tagged connections than one set has places.
 fn table_full() -> Verdict {
     let flow = |port: u8| edited_port(&segment().bytes(), port);
-    egress(Rule { grid: Grid::Payload, ..Rule::DEFAULT }, &(0..9).map(flow).collect::<Vec<_>>())
+    egress(Rule { grid: Grid::Payload, ..RULE }, &(0..9).map(flow).collect::<Vec<_>>())
 }
 
 /// The same segment from another port. The two bytes that change are one word up, one word down.
@@ -165,8 +169,7 @@ fn edited_port(frame: &[u8], port: u8) -> Vec<u8> {
 
 #[test]
 fn every_reason_at_ingress() {
-    let mut sender =
-        Egress::<1>::new(rules(Rule { grid: Grid::Payload, ..Rule::DEFAULT }), Kernel::detect(), 7);
+    let mut sender = Egress::<1>::new(rules(Rule { grid: Grid::Payload, ..RULE }), Kernel::detect(), 7);
     let mut compress = |spec: &Spec| {
         let mut out = [0; 4096];
         match sender.process(&spec.bytes(), &mut out, NOW) {
@@ -177,7 +180,7 @@ fn every_reason_at_ingress() {
     let wire = compress(&segment());
     let udp = compress(&Spec::udp(&le_bytes(&gradient(100))));
     let in_place = {
-        let rule = Rule { framing: Framing::InPlace, ..Rule::DEFAULT };
+        let rule = Rule { framing: Framing::InPlace, ..RULE };
         let mut out = [0; 4096];
         let spec = Spec::udp(&le_bytes(&gradient(100)));
         match Egress::<1>::new(rules(rule), Kernel::detect(), 7).process(&spec.bytes(), &mut out, NOW) {
@@ -186,7 +189,7 @@ fn every_reason_at_ingress() {
         }
     };
     let receive = |framing: Framing, mtu: u16, room: usize, frame: &[u8]| {
-        let mut engine = Ingress::new(rules(Rule { framing, ..Rule::DEFAULT }), Kernel::detect(), mtu);
+        let mut engine = Ingress::new(rules(Rule { framing, ..RULE }), Kernel::detect(), mtu);
         let verdict = engine.process(frame, &mut vec![0; room]);
         match verdict {
             Verdict::Untouched(reason) => assert_eq!(engine.counters().passed(reason), 1),
@@ -244,6 +247,14 @@ fn every_reason_at_ingress() {
                 udp
             }),
         ),
+        (
+            drop(DropReason::Recomputed),
+            routed(&{
+                let mut wire = wire.clone();
+                common::repair_checksums(&mut wire, 0);
+                wire
+            }),
+        ),
         (drop(DropReason::SegmentHeader), routed(&forged(&with(0, 2), ACK))),
         (drop(DropReason::SegmentHeader), routed(&forged(&with(2, 0x29), ACK))),
         (drop(DropReason::SegmentHeader), routed(&forged(&with(2, 0x30), ACK))),
@@ -273,7 +284,7 @@ fn every_reason_at_ingress() {
 #[test]
 fn a_checksum_left_to_offload_is_not_a_wrong_one() {
     for framing in [Framing::InPlace, Framing::Routed] {
-        let rule = Rule { framing, ..Rule::DEFAULT };
+        let rule = Rule { framing, ..RULE };
         let spec = segment();
         let at = spec.l4_checksum_at();
         let offloaded = edited(&spec, |frame| {
@@ -307,8 +318,8 @@ fn names_are_unique() {
 
 #[test]
 fn counters_say_what_happened_and_nothing_else() {
-    let mut egress = Egress::<1>::new(rules(Rule::DEFAULT), Kernel::detect(), 7);
-    let mut ingress = Ingress::new(rules(Rule::DEFAULT), Kernel::detect(), 1500);
+    let mut egress = Egress::<1>::new(rules(RULE), Kernel::detect(), 7);
+    let mut ingress = Ingress::new(rules(RULE), Kernel::detect(), 1500);
     let counts = |counters: &Counters| {
         let changed = Change::ALL.iter().map(|change| (change.name(), counters.changed(*change)));
         let passed = PassReason::ALL.iter().map(|reason| (reason.name(), counters.passed(*reason)));

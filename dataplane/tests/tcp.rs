@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use gradwire::engine::{Egress, Ingress, Millis};
 use gradwire::flow::trust::TrustState;
 use gradwire::kernels::Kernel;
-use gradwire::rules::{DEFAULT_MARK, Rule, Rules};
+use gradwire::rules::{DEFAULT_MARK, Grid, Rule, Rules};
 use gradwire::verdict::{Change, Counters, PassReason, Verdict};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
@@ -83,14 +83,14 @@ struct Host {
 }
 
 impl Host {
-    fn new(address: IpAddress, mtu: usize, window: usize) -> Self {
+    fn new(address: IpAddress, mtu: usize, window: usize, rule: Rule) -> Self {
         let mut port = Port { mtu, received: VecDeque::new(), sent: VecDeque::new() };
         let mut interface = Interface::new(Config::new(HardwareAddress::Ip), &mut port, Instant::ZERO);
         interface.update_ip_addrs(|addresses| addresses.push(IpCidr::new(address, 24)).unwrap());
         let buffer = || tcp::SocketBuffer::new(vec![0; window]);
         let mut sockets = SocketSet::new(vec![]);
         let socket = sockets.add(tcp::Socket::new(buffer(), buffer()));
-        let rules = Rules::new(&[Rule::DEFAULT], DEFAULT_MARK).unwrap();
+        let rules = Rules::new(&[rule], DEFAULT_MARK).unwrap();
         let ingress = Ingress::new(rules.clone(), Kernel::detect(), mtu as u16);
         Self {
             port,
@@ -151,10 +151,21 @@ struct Scenario {
     latency: usize,
     /// Whether the receiver's NIC restores at this time.
     restores: fn(now: Millis) -> bool,
+    grid: Grid,
+    /// Whether the sender closes behind its last byte, which then leaves with a FIN.
+    closes: bool,
 }
 
-const CLEAN: Scenario =
-    Scenario { v6: false, mtu: 1500, window: 65_535, lost: 0, latency: 1, restores: |_| true };
+const CLEAN: Scenario = Scenario {
+    v6: false,
+    mtu: 1500,
+    window: 65_535,
+    lost: 0,
+    latency: 1,
+    restores: |_| true,
+    grid: Grid::Connection,
+    closes: false,
+};
 
 /// Moves `payload` from one host to the other.
 fn transfer(scenario: &Scenario, payload: &[u8]) -> Outcome {
@@ -162,8 +173,9 @@ fn transfer(scenario: &Scenario, payload: &[u8]) -> Outcome {
         false => IpAddress::v4(10, 40, 0, host as u8),
         true => IpAddress::v6(0xfd40, 0, 0, 0, 0, 0, 0, host),
     };
-    let mut sender = Host::new(address(1), scenario.mtu, scenario.window);
-    let mut receiver = Host::new(address(2), scenario.mtu, scenario.window);
+    let rule = Rule { grid: scenario.grid, ..Rule::DEFAULT };
+    let [mut sender, mut receiver] =
+        [1, 2].map(|host| Host::new(address(host), scenario.mtu, scenario.window, rule));
     receiver.socket().listen(5400).unwrap();
     let (handle, remote) = (sender.socket, (address(2), 5400));
     sender
@@ -189,6 +201,9 @@ fn transfer(scenario: &Scenario, payload: &[u8]) -> Outcome {
         }
         if sender.socket().can_send() && written < payload.len() {
             written += sender.socket().send_slice(&payload[written..]).unwrap();
+            if scenario.closes && written == payload.len() {
+                sender.socket().close();
+            }
         }
         while receiver.socket().can_recv() {
             receiver.socket().recv(|bytes| (bytes.len(), received.extend_from_slice(bytes))).unwrap();
@@ -276,4 +291,18 @@ fn a_peer_that_fails_for_a_while_is_trusted_again() {
     assert_within(&payload, &outcome.received);
     assert!(outcome.sender.passed(PassReason::Bypassed) > 0, "{:?}", outcome.sender);
     assert_eq!(outcome.trust, TrustState::Trusted, "{:?} {:?}", outcome.elapsed, outcome.sender);
+}
+
+/// The stream's last segment has a FIN, behind which its sender sends again what the peer refused.
+#[test]
+fn a_peer_that_never_restores_gets_streams_that_end() {
+    for grid in Grid::ALL {
+        for values in [100, 1_000, VALUES] {
+            let payload = common::le_bytes(&common::gradient(values));
+            let outcome = transfer(&Scenario { restores: |_| false, grid, closes: true, ..CLEAN }, &payload);
+            assert_eq!(payload, outcome.received, "{grid:?} {values}");
+            assert!(outcome.sender.changed(Change::Compressed) > 0, "{:?}", outcome.sender);
+            assert!(outcome.elapsed < Millis(10_000), "{:?}", outcome.elapsed);
+        }
+    }
 }

@@ -100,6 +100,7 @@ fn is_rule(rule: &Rule, table: &Table) {
         other => panic!("grid {other}"),
     };
     assert_eq!(rule.grid, grid);
+    assert_eq!(rule.udp, table.get("udp").is_some_and(|value| value.as_bool().expect("true or false")));
     assert_eq!(i64::from(rule.udp_offset), integer(table, "udp-offset", 0));
 }
 

@@ -113,6 +113,7 @@ fn is_rule(rule: &Rule, settings: &[&str]) {
         other => panic!("grid {other}"),
     };
     assert_eq!(rule.grid, grid);
+    assert_eq!(rule.udp.to_string(), value("udp", "false"));
     assert_eq!(i64::from(rule.udp_offset), number(&value("udp-offset", "0")));
 }
 

@@ -5,6 +5,8 @@ use etherparse::{
     Ipv6ExtensionSlice, LinkExtSlice, NetSlice, SlicedPacket, TcpSlice, TransportSlice, UdpSlice,
 };
 
+use crate::replay::MIN_FRAME_LEN;
+
 /// Tunnels and RDMA: GTP-U, VXLAN, RoCEv2, GENEVE, VXLAN's old port.
 const TUNNELS: [u16; 5] = [2152, 4789, 4791, 6081, 8472];
 /// TCP options that bind the payload to what the sender sent: MD5 (RFC 2385), AO (RFC 5925), Multipath TCP (RFC 8684).
@@ -26,7 +28,13 @@ pub fn refusal(frame: &[u8]) -> Option<&'static str> {
         Some(NetSlice::Ipv6(ip)) => {
             for extension in ip.extensions().clone() {
                 match extension {
-                    Ipv6ExtensionSlice::HopByHop(_) | Ipv6ExtensionSlice::DestinationOptions(_) => {}
+                    Ipv6ExtensionSlice::HopByHop(_) => {}
+                    Ipv6ExtensionSlice::DestinationOptions(options)
+                        if has_home_address(options.payload()) =>
+                    {
+                        return Some("a home address");
+                    }
+                    Ipv6ExtensionSlice::DestinationOptions(_) => {}
                     // RFC 8200 section 4.4: behind next header, length and type.
                     Ipv6ExtensionSlice::Routing(routing) if routing.slice()[3] == 0 => {}
                     Ipv6ExtensionSlice::Routing(_) => return Some("a routing header with segments left"),
@@ -66,6 +74,28 @@ fn udp_refusal(udp: &UdpSlice<'_>, len: usize) -> Option<&'static str> {
         return Some("a tunnel's port");
     }
     (udp.payload().len() < 4).then_some("no whole value")
+}
+
+/// Whether IPv6 destination options (RFC 8200 section 4.2) hold the one for a home address (RFC 6275 section 6.3).
+fn has_home_address(mut options: &[u8]) -> bool {
+    while let [kind, rest @ ..] = options {
+        options = match (kind, rest) {
+            (0, _) => rest,
+            (0xc9, _) => return true,
+            (_, [len, data @ ..]) => data.get(usize::from(*len)..).unwrap_or(&[]),
+            _ => &[],
+        };
+    }
+    false
+}
+
+/// How long a frame counts when it is asked whether it got shorter: without VLAN tags and FCS, and as 60 bytes at least.
+#[must_use]
+pub fn counted_len(frame: &[u8]) -> usize {
+    let tags = [12, 16]
+        .into_iter()
+        .take_while(|at| matches!(frame.get(*at..*at + 2), Some([0x81, 0x00] | [0x88, 0xa8])));
+    (frame.len() - 4 * tags.count()).max(MIN_FRAME_LEN)
 }
 
 /// Whether one of these TCP options binds the payload.
@@ -161,6 +191,17 @@ mod tests {
     }
 
     #[test]
+    fn a_vlan_tag_makes_no_frame_longer() {
+        let mut frame = udp(1, 2);
+        assert_eq!(counted_len(&frame), 14 + 20 + 8 + 64);
+        for tag in [[0x81, 0, 0, 5], [0x88, 0xa8, 0, 6]] {
+            frame.splice(12..12, tag);
+            assert_eq!(counted_len(&frame), 14 + 20 + 8 + 64);
+        }
+        assert_eq!(counted_len(&frame[..64]), 60);
+    }
+
+    #[test]
     fn extension_headers_that_may_stand_before_it() {
         let raw = || Ipv6RawExtHeader::new_raw(IpNumber::UDP, &[4, 0, 0, 0, 0, 0]).unwrap();
         let routed = |left: u8| {
@@ -173,6 +214,12 @@ mod tests {
         let destination_options = Some(raw());
         let options = Ipv6Extensions { destination_options, ..none.clone() };
         assert_eq!(refusal(&ipv6(options, IpNumber::IPV6_DESTINATION_OPTIONS)), None);
+        // PadN, and then a home address: 18 bytes, padded to 24.
+        let mut address = [0; 22];
+        address[..6].copy_from_slice(&[1, 2, 0, 0, 0xc9, 16]);
+        let destination_options = Some(Ipv6RawExtHeader::new_raw(IpNumber::UDP, &address).unwrap());
+        let mobile = Ipv6Extensions { destination_options, ..none.clone() };
+        assert_eq!(refusal(&ipv6(mobile, IpNumber::IPV6_DESTINATION_OPTIONS)), Some("a home address"));
         assert_eq!(refusal(&routed(0)), None);
         assert_eq!(refusal(&routed(1)), Some("a routing header with segments left"));
         let fragment = Some(Ipv6FragmentHeader::new(IpNumber::UDP, 0u16.try_into().unwrap(), false, 1));

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::capture::{Capture, Frame};
 use crate::connections::{Connections, Place, Sent, Suspicion};
-use crate::eligible::refusal;
+use crate::eligible::{counted_len, refusal};
 use crate::frame::{Checksum, Segment, Transport, View, is_cut_short, type_of_service};
 use crate::oracle::Tally;
 use crate::replay::{MIN_FRAME_LEN, Passage, Setup, source_mac};
@@ -271,8 +271,11 @@ impl<'a> Judge<'_, 'a> {
             Framing::Routed => self.routed_wire(wire, view)?,
         }
 
-        if wire_len(wire) >= wire_len(sent) {
+        if counted_len(wire) >= counted_len(sent) {
             return Err("compressed, but not shorter on the wire".into());
+        }
+        if segment.transport == Transport::Udp && !rule.udp {
+            return Err("UDP, compressed though its rule does not say that the far end restores it".into());
         }
 
         let got = passage.delivered(sent).ok_or("dropped by ingress")?;

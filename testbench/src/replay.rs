@@ -41,9 +41,10 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// The default mark with `rule`, and the fastest kernel.
+    /// The default mark with `rule`, for UDP too since both ends are here, and the fastest kernel.
     #[must_use]
     pub fn new(rule: Rule) -> Self {
+        let rule = Rule { udp: true, ..rule };
         Self { rules: vec![rule], mark: DEFAULT_MARK, kernel: Kernel::detect() }
     }
 

@@ -160,7 +160,7 @@ fn a_flow_without_a_start_has_no_grid_under_another_rule() {
     talk.syn(TOS, ORIGIN, false).accepts(ORIGIN, true);
     talk.data(TOS, 0, false).data(TOS, LEN, false).data(TOS, 2 * LEN, false);
     // The engines are started in the connection's middle, and their rules are reloaded.
-    holds(&talk.0, &[(0, payload), (4, connection)], 2, 1);
+    holds(&talk.0, &[(0, payload), (4, connection)], 2, 2);
 
     const OTHER_TOS: u8 = 0x48;
     let mut both = Setup::new(rule(Grid::Payload));

@@ -85,6 +85,22 @@ pub fn decode_burst(
     Ok(need)
 }
 
+/// Length of the groups of `count` values at the start of `groups`; none where [`super::decode_payload`] would refuse them.
+/// It decodes nothing, and needs no room.
+#[must_use]
+pub fn groups_len(groups: &[u8], count: usize) -> Option<usize> {
+    let (mut at, mut left) = (0, count);
+    while left > 0 {
+        let tags = u16::from_le_bytes(*groups.get(at..)?.first_chunk::<TAGS_LEN>()?);
+        if left < LANES && tags >> (2 * left) != 0 {
+            return None;
+        }
+        at += group_len(tags);
+        left = left.saturating_sub(LANES);
+    }
+    (at <= groups.len()).then_some(at)
+}
+
 /// Length of the group that starts with `tags`, tag vector included: 2 to 34 bytes.
 const fn group_len(tags: u16) -> usize {
     // A tag of 1, 2, 3 stands for 1, 2, 4 bytes: its value, and one more where both bits are set.
@@ -96,6 +112,22 @@ const fn group_len(tags: u16) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::decode_payload;
+    use proptest::prelude::*;
+    use std::vec;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        /// Mostly short groups, so that several fit.
+        #[test]
+        fn groups_len_is_what_decoding_takes(
+            groups in prop::collection::vec(prop_oneof![4 => Just(0u8), 1 => any::<u8>()], 0..40), count in 0usize..40,
+        ) {
+            let decoded = decode_payload(&groups, &mut vec![0; 4 * count], Params::DEFAULT);
+            prop_assert_eq!(groups_len(&groups, count), decoded.ok());
+        }
+    }
 
     #[test]
     fn group_len_is_the_sum_over_the_lanes() {

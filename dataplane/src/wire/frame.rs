@@ -25,6 +25,9 @@ pub mod tcp_flags {
     pub const URG: u8 = 0x20;
 }
 
+/// Flags of segments that are never compressed: they carry more than a position in the stream.
+pub(crate) const EXCLUDED_FLAGS: u8 = tcp_flags::SYN | tcp_flags::RST | tcp_flags::URG;
+
 /// Bytes of an Ethernet II header.
 pub const ETHERNET_LEN: usize = 14;
 /// Bytes of one VLAN tag.
@@ -169,11 +172,26 @@ impl<'a> Network<'a> {
     /// Finds the transport header and the payload.
     ///
     /// # Errors
-    /// [`PassReason::Fragment`], [`PassReason::Protocol`], or [`PassReason::Malformed`] where a header is cut short,
-    /// lies outside the IP packet, or contradicts itself.
+    /// [`PassReason::Fragment`], [`PassReason::Protocol`], [`PassReason::UdpOptions`], or [`PassReason::Malformed`] where a
+    /// header is cut short, lies outside the IP packet, or contradicts itself.
     // Always: handed over in memory, the parts that were just written would be read before they can be.
     #[inline(always)]
     pub fn packet(&self) -> Result<Packet<'a>, PassReason> {
+        self.packet_where(false)
+    }
+
+    /// [`Network::packet`], but a UDP datagram is as long as the IP packet has room for, whatever its own length says.
+    ///
+    /// # Errors
+    /// As there, but for [`PassReason::UdpOptions`].
+    #[cold]
+    #[inline(never)]
+    pub fn packet_by_ip_len(&self) -> Result<Packet<'a>, PassReason> {
+        self.packet_where(true)
+    }
+
+    #[inline(always)]
+    fn packet_where(&self, any_udp_len: bool) -> Result<Packet<'a>, PassReason> {
         let (frame, ip_at) = (self.frame, self.ip_at);
         let (protocol, l4_at, end) = match self.ip {
             Ip::V4 => self.ipv4()?,
@@ -181,7 +199,7 @@ impl<'a> Network<'a> {
         };
         let (transport, payload_at) = match protocol {
             TCP => tcp(frame, l4_at)?,
-            UDP => udp(frame, l4_at, end)?,
+            UDP => udp(frame, l4_at, end, any_udp_len)?,
             _ => return Err(PassReason::Protocol),
         };
         // Both ends are bounded by an IP length field: no sum here overflows.
@@ -230,11 +248,36 @@ impl<'a> Network<'a> {
             if next == ROUTING && extension[3] != 0 {
                 return Err(PassReason::Protocol);
             }
+            let extension_len = 8 * (usize::from(extension[1]) + 1);
+            if next == DESTINATION && has_home_address(self.frame.get(at..at + extension_len).unwrap_or(&[]))
+            {
+                return Err(PassReason::Protocol);
+            }
             next = extension[0];
-            at += 8 * (usize::from(extension[1]) + 1);
+            at += extension_len;
         }
         Err(PassReason::Protocol)
     }
+}
+
+/// Whether a header with destination options has Mobile IPv6's home address. Checksums are over that one then, in place of
+/// the source (RFC 6275 §11.3.2).
+fn has_home_address(header: &[u8]) -> bool {
+    const PAD1: u8 = 0;
+    const HOME_ADDRESS: u8 = 0xc9;
+    let mut options = header.get(2..).unwrap_or(&[]);
+    // At most 2046 bytes; every turn takes at least one.
+    while let [kind, rest @ ..] = options {
+        options = match *kind {
+            PAD1 => rest,
+            HOME_ADDRESS => return true,
+            _ => match rest.split_first() {
+                Some((len, rest)) => rest.get(usize::from(*len)..).unwrap_or(&[]),
+                None => &[],
+            },
+        };
+    }
+    false
 }
 
 /// Transport and offset of the payload.
@@ -252,11 +295,15 @@ fn tcp(frame: &[u8], at: usize) -> Result<(Transport, usize), PassReason> {
 
 /// Transport and offset of the payload.
 #[inline]
-fn udp(frame: &[u8], at: usize, end: usize) -> Result<(Transport, usize), PassReason> {
-    let len = be16(frame, at + 4).ok_or(PassReason::Malformed)?;
-    // A datagram that does not fill its packet has something else behind it (UDP options, RFC 9868).
-    if at + usize::from(len) != end {
-        return Err(PassReason::Malformed);
+fn udp(frame: &[u8], at: usize, end: usize, any_len: bool) -> Result<(Transport, usize), PassReason> {
+    let len = usize::from(be16(frame, at + 4).ok_or(PassReason::Malformed)?);
+    if at + len != end {
+        if len < UDP_LEN || at + len > end {
+            return Err(PassReason::Malformed);
+        }
+        if !any_len {
+            return Err(PassReason::UdpOptions);
+        }
     }
     let checksum = be16(frame, at + 6).ok_or(PassReason::Malformed)?;
     Ok((Transport::Udp { checksum }, at + UDP_LEN))
@@ -427,6 +474,12 @@ impl<'a> Packet<'a> {
     #[must_use]
     pub const fn ip_at(&self) -> usize {
         self.network.ip_at
+    }
+
+    /// Length of the VLAN tags in bytes.
+    #[must_use]
+    pub const fn tags_len(&self) -> usize {
+        self.network.ip_at - ETHERNET_LEN
     }
 
     /// Offset of the transport header.

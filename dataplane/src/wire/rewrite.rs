@@ -4,6 +4,7 @@ use core::cmp::Ordering;
 
 use super::checksum::{Sum, update};
 use super::frame::{Ip, Network, Packet, Transport};
+use super::segment::Segment;
 use crate::kernels::Kernel;
 
 /// What of the headers changes; the rest is copied.
@@ -78,11 +79,16 @@ pub fn write_remarked(network: &Network<'_>, tos: u8, out: &mut [u8]) -> Option<
 /// Computes the transport checksum of a packet whose sender left it to offload; whether it was left. A frame that
 /// went past the hardware, or the metadata, that would do it is dropped by its receiver.
 ///
-/// A packet whose own checksum is right by chance looks the same, and keeps it.
-pub fn complete_checksum(frame: &mut [u8], kernel: Kernel) -> bool {
+/// A packet whose own checksum is right by chance looks the same, and keeps it. So does one compressed segment in 65,536, and
+/// a host would then take it for data: where the frame is `from_wire`, it may be one whose mark somebody has changed, and
+/// what looks like a compressed segment is left alone.
+pub fn complete_checksum(frame: &mut [u8], from_wire: bool, kernel: Kernel) -> bool {
     let Ok(packet) = Network::parse(frame).and_then(|network| network.packet()) else { return false };
     let none = matches!(packet.transport(), Transport::Udp { checksum: 0 });
     if none || packet.extent() == Ordering::Less || !packet.l4_checksum_is_offloaded() {
+        return false;
+    }
+    if from_wire && Segment::recognise(&packet).is_some() {
         return false;
     }
     let udp = matches!(packet.transport(), Transport::Udp { .. });

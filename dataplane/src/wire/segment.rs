@@ -5,7 +5,8 @@
 //! | version | codec   | ToS, flags   | head_len | raw_len (u16, BE)  | b, k   | x (i8) |
 //! ```
 
-use crate::codec::Params;
+use super::frame::{EXCLUDED_FLAGS, Packet, Transport};
+use crate::codec::{Params, VALUE_LEN, groups_len};
 use crate::error::SegmentError;
 
 /// Bytes of the header.
@@ -68,6 +69,22 @@ impl Segment {
         }
         let no_checksum = tos & NO_CHECKSUM != 0;
         Ok((Self { tos: tos & TOS, no_checksum, head_len, raw_len, params }, body))
+    }
+
+    /// The header of a packet that is a compressed segment in every respect but its checksum and its type of service. Random
+    /// bytes look like one once in 2^30.
+    #[must_use]
+    pub fn recognise(packet: &Packet<'_>) -> Option<Self> {
+        let (segment, body) = Self::parse(packet.payload()).ok()?;
+        let possible = match packet.transport() {
+            Transport::Tcp { flags, .. } => flags & EXCLUDED_FLAGS == 0 && !segment.no_checksum,
+            Transport::Udp { .. } => !packet.is_tunnel(),
+        };
+        let (head_len, raw_len) = (usize::from(segment.head_len), usize::from(segment.raw_len));
+        let values_len = raw_len - head_len; // at least one value: `parse` has seen to it
+        let groups = body.get(head_len..)?;
+        let tail_at = groups_len(groups, values_len / VALUE_LEN)?;
+        (possible && groups.len() == tail_at + values_len % VALUE_LEN).then_some(segment)
     }
 
     /// The header's bytes.

@@ -209,14 +209,7 @@ fn l4_checksum(packet: &SlicedPacket<'_>) -> Option<u16> {
 /// Makes the IPv4 header checksum right, and the transport's right but for `plus` (ones' complement), where the frame
 /// has them.
 pub fn repair_checksums(frame: &mut [u8], plus: u16) {
-    if frame[12..14] == [0x08, 0x00]
-        && let Some(header) = frame.get_mut(14..14 + 4 * usize::from(frame[14] & 0x0f))
-        && header.len() >= 20
-    {
-        header[10..12].fill(0);
-        let sum = checksum(header);
-        header[10..12].copy_from_slice(&sum.to_be_bytes());
-    }
+    repair_ipv4_checksum(frame);
     let l4 = SlicedPacket::from_ethernet(frame).ok().and_then(|packet| {
         let field = match packet.transport.as_ref()? {
             TransportSlice::Tcp(tcp) => &tcp.slice()[16..18],
@@ -228,6 +221,18 @@ pub fn repair_checksums(frame: &mut [u8], plus: u16) {
     if let Some((at, right)) = l4 {
         let (sum, carry) = right.overflowing_add(plus);
         frame[at..at + 2].copy_from_slice(&(sum + u16::from(carry)).to_be_bytes());
+    }
+}
+
+/// Makes the IPv4 header checksum right, where the frame has one.
+pub fn repair_ipv4_checksum(frame: &mut [u8]) {
+    if frame[12..14] == [0x08, 0x00]
+        && let Some(header) = frame.get_mut(14..14 + 4 * usize::from(frame[14] & 0x0f))
+        && header.len() >= 20
+    {
+        header[10..12].fill(0);
+        let sum = checksum(header);
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
     }
 }
 

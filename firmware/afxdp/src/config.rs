@@ -235,6 +235,8 @@ struct RuleTable {
     #[serde(default)]
     grid: GridName,
     #[serde(default)]
+    udp: bool,
+    #[serde(default)]
     udp_offset: u8,
 }
 
@@ -269,6 +271,7 @@ impl RuleTable {
                 GridName::Connection => Grid::Connection,
                 GridName::Payload => Grid::Payload,
             },
+            udp: self.udp,
             udp_offset: self.udp_offset,
         })
     }
@@ -363,6 +366,7 @@ mod tests {
             split = "paper"
             framing = "in-place"
             grid = "payload"
+            udp = true
             udp-offset = 16
             [[rule]]
             tos = 0x50
@@ -379,6 +383,7 @@ mod tests {
             params: Params::new(6, Split::Paper, -3).unwrap(),
             framing: Framing::InPlace,
             grid: Grid::Payload,
+            udp: true,
             udp_offset: 16,
             ..Rule::DEFAULT
         };

@@ -146,10 +146,10 @@ impl Device for Queues {
         None
     }
 
-    fn finish(&mut self, frame: &mut Frame) {
+    fn finish(&mut self, from: Port, frame: &mut Frame) {
         // A veth leaves checksums to offload, and the note that says so is lost on the way here.
         let bytes = frame.chunk.bytes_mut().get_mut(frame.start..frame.start + frame.len);
-        complete_checksum(bytes.unwrap_or(&mut []), self.kernel);
+        complete_checksum(bytes.unwrap_or(&mut []), from == Port::Network, self.kernel);
     }
 
     fn transmit(&mut self, to: Port, frame: Frame) -> Result<(), Frame> {

@@ -91,6 +91,7 @@ impl Args {
             params: self.codec.params()?,
             framing: self.framing,
             grid: self.grid,
+            udp: true,
             udp_offset: self.udp_offset,
         })
     }

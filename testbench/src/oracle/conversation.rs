@@ -7,7 +7,7 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use etherparse::{
     IpFragOffset, IpHeaders, IpNumber, Ipv4Header, Ipv6Header, PacketBuilder, SingleVlanHeader, TcpHeader,
 };
-use gradwire::rules::{Grid, Rule};
+use gradwire::rules::{DEFAULT_MARK, ECN, Grid, Rule};
 
 use crate::capture::{Capture, Frame};
 use crate::judge::judge_reloaded;
@@ -103,9 +103,10 @@ struct Conversation {
 
 /// One or two rules whose codec parameters are those of `base`.
 fn setup(base: Rule, u: &mut Unstructured<'_>) -> Result<Setup> {
-    let first = Rule { framing: u.arbitrary()?, grid: u.arbitrary()?, ..base };
-    let second = Rule { tos: SECOND_TOS, framing: u.arbitrary()?, grid: u.arbitrary()?, ..base };
-    let mut setup = Setup::new(first);
+    let first = Rule { framing: u.arbitrary()?, grid: u.arbitrary()?, udp: u.arbitrary()?, ..base };
+    let second = Rule { tos: SECOND_TOS, ..first };
+    let second = Rule { framing: u.arbitrary()?, grid: u.arbitrary()?, ..second };
+    let mut setup = Setup { rules: vec![first], ..Setup::new(base) };
     if u.arbitrary()? {
         setup.rules.push(second);
     }
@@ -176,7 +177,8 @@ impl Held {
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     origin: u32,
-    syn_sent: bool,
+    /// The frame that has the SYN that counts.
+    syn_at: Option<usize>,
     accepted: bool,
     sent: u32,
     /// A FIN was sent: all that follows was sent before.
@@ -187,7 +189,14 @@ struct Stream {
 
 impl Stream {
     const fn new(origin: u32) -> Self {
-        Self { origin, syn_sent: false, accepted: false, sent: 0, finished: false, aborted: false }
+        Self { origin, syn_at: None, accepted: false, sent: 0, finished: false, aborted: false }
+    }
+}
+
+impl Stream {
+    /// Whether the engines miss the SYN that counts.
+    fn unseen(&self, conversation: &Conversation, held: &Held) -> bool {
+        self.syn_at.unwrap_or(held.capture.frames.len()) < conversation.unseen
     }
 }
 
@@ -216,6 +225,12 @@ impl Conversation {
             match *what {
                 What::Reload => held.in_force = 1 - held.in_force,
                 What::Wait { milliseconds } => held.time += Duration::from_millis(milliseconds.into()),
+                // A SYN that no rule matches is believed if it is the only one of a connection (SECURITY.md, hosts that
+                // share one egress).
+                What::Syn { other, tagged: false } if other != 0 && (ended || stream.unseen(self, &held)) => {
+                }
+                // Once it sends bytes, a host sends its SYN no more, but a network may double it.
+                What::Syn { other: 0, .. } if stream.sent > 0 && stream.unseen(self, &held) => {}
                 What::Syn { other, tagged } if !connection.udp => {
                     let tos = if tagged { first } else { 0 };
                     connection.syn(which, stream, other, tos, &mut held);
@@ -283,7 +298,7 @@ impl Connection {
     /// Sends a SYN: the one that counts, or an `other`.
     fn syn(&self, which: usize, stream: &mut Stream, other: u8, tos: u8, held: &mut Held) {
         if other == 0 {
-            stream.syn_sent = true;
+            stream.syn_at.get_or_insert(held.capture.frames.len());
         }
         // Far from the stream's own numbers, and on every grid.
         let elsewhere = if other == 0 { 0 } else { u32::from(1 + other % 7) << 29 | u32::from(other) };
@@ -298,7 +313,9 @@ impl Connection {
         if self.udp || stream.accepted {
             return;
         }
-        if !stream.syn_sent {
+        // Egress does not learn from frames that carry the mark.
+        let tos = if tos & !ECN == DEFAULT_MARK { 0 } else { tos };
+        if stream.syn_at.is_none() {
             self.syn(which, stream, 0, tos, held);
         }
         stream.accepted = true;

@@ -8,7 +8,8 @@ use std::collections::HashMap;
 
 use arbitrary::{Arbitrary, Unstructured};
 use gradwire::flow::trust::TrustState;
-use gradwire::flow::{FlowTable, IDLE_MS, Millis, Syn};
+use gradwire::flow::{FlowTable, IDLE_MS, Millis, Phase, START_REACH, Syn};
+use gradwire::rules::Grid;
 use gradwire::verdict::{PassReason, Traffic};
 use gradwire::wire::frame::FlowKey;
 
@@ -62,12 +63,16 @@ struct Stream {
     bound: bool,
     /// Something else happened than one SYN that can be relied on: the table may refuse.
     disturbed: bool,
+    /// The only start that the table knows is another one without the tag.
+    deceiving: bool,
     ended: bool,
     /// Position behind the highest byte sent.
     sent: i64,
     /// The same of the bytes that the table was asked about, and when it was last.
     asked: Option<i64>,
     seen: Millis,
+    /// That was so long ago that TCP would send nothing again.
+    given_up: bool,
     /// Something was resent: without that there is no reason for a bypass.
     resent: bool,
     compressed: Compressed,
@@ -79,12 +84,14 @@ impl Stream {
         Self {
             origin,
             syn_seen: false,
+            deceiving: false,
             disturbed: false,
             bound: false,
             ended: false,
             sent: 0,
             asked: None,
-            seen: Millis(0),
+            seen: Millis(1 << 40),
+            given_up: false,
             resent: false,
             compressed: Compressed::default(),
             traffic: Traffic::NONE,
@@ -105,7 +112,6 @@ pub fn run(data: &[u8]) {
         table: Box::new(Table::new(u64::arbitrary(&mut u).unwrap_or(0))),
         streams: HashMap::new(),
         now: Millis(1 << 40),
-        latest: Millis(1 << 40),
     };
     for _ in 0..MAX_EVENTS {
         let Ok(event) = u.arbitrary::<Event>() else { break };
@@ -124,9 +130,7 @@ fn key(flow: u8) -> FlowKey {
 struct Bench {
     table: Box<Table>,
     streams: HashMap<u8, Stream>,
-    /// The clock, and the furthest that it has been.
     now: Millis,
-    latest: Millis,
 }
 
 impl Bench {
@@ -152,22 +156,30 @@ impl Bench {
             }
             Event::End { flow } => {
                 let flow = flow % FLOWS;
+                let stream = self.stream(flow);
+                stream.ended = true;
+                let at = stream.origin.wrapping_add(stream.sent as u32);
                 if let Some(known) = self.table.find(&key(flow)) {
-                    known.end();
+                    known.end(at);
                 }
-                self.stream(flow).ended = true;
             }
             Event::Reopen { flow, origin } => {
-                let stream = self.stream(flow % FLOWS);
+                let flow = flow % FLOWS;
+                // What was sent while the table had no place may have hidden the end from it.
+                let known = self.table.find(&key(flow)).is_some_and(|known| known.phase() != Phase::Closed);
+                let stream = self.stream(flow);
                 // The number of the old connection is taken for its SYN, late, and rightly (RFC 9293 section 3.4.1).
                 if stream.ended && origin != stream.origin {
                     let traffic = stream.traffic;
-                    *stream = Stream { traffic, ..Stream::new(origin) };
+                    let deceiving = stream.deceiving || known;
+                    *stream = Stream { traffic, deceiving, disturbed: known, ..Stream::new(origin) };
                 }
             }
             Event::Time { seconds } => {
                 self.now = Millis(self.now.0.saturating_add_signed(i64::from(seconds) * 1000));
-                self.latest = self.latest.max(self.now);
+                for stream in self.streams.values_mut() {
+                    stream.given_up |= self.now.since(stream.seen) >= IDLE_MS;
+                }
             }
         }
     }
@@ -175,6 +187,14 @@ impl Bench {
     fn syn(&mut self, flow: u8, other: u8, tagged: bool, doubtful: bool) {
         let known = self.table.find(&key(flow)).is_some();
         let stream = self.stream(flow);
+        // A SYN that no rule matches is believed if it is the only one of a connection (SECURITY.md, hosts that share one
+        // egress): nothing is sent behind it.
+        if other != 0 && !tagged {
+            if stream.ended {
+                return;
+            }
+            stream.deceiving = !(stream.syn_seen && known);
+        }
         // A host that has sent bytes sends its SYN no more, but a network may double it.
         if other == 0 && stream.sent > 0 && !(stream.syn_seen && known) {
             return;
@@ -182,6 +202,7 @@ impl Bench {
         let elsewhere = if other == 0 { 0 } else { u32::from(1 + other % 7) << 29 | u32::from(other) };
         let isn = stream.origin.wrapping_sub(1).wrapping_add(elsewhere);
         stream.syn_seen |= other == 0;
+        stream.deceiving &= other != 0;
         stream.disturbed |= other != 0 || doubtful;
         stream.bound |= other == 0 && doubtful;
         let noted = self.table.syn(&key(flow), Syn { isn, tagged, doubtful }, self.now);
@@ -196,6 +217,9 @@ impl Bench {
     fn payload(&mut self, flow: u8, at: i64, len: u16, sends: Sends) {
         let len = u32::from(len % MAX_LEN).max(1);
         let stream = self.stream(flow);
+        if stream.deceiving {
+            return;
+        }
         let mut at = at;
         if stream.ended {
             // Only what was sent before; nothing at all where that is less.
@@ -206,7 +230,7 @@ impl Bench {
         }
         stream.sent = stream.sent.max(at + i64::from(len));
         let seq = stream.origin.wrapping_add(at as u32);
-        let (now, latest, place) = (self.now, self.latest, key(flow));
+        let (now, place) = (self.now, key(flow));
         let known = self.table.find(&place).is_some();
         let entry = match sends {
             Sends::ByConnection | Sends::Raw => self.table.find(&place),
@@ -220,27 +244,31 @@ impl Bench {
         if !known {
             stream.disturbed = true;
             stream.traffic = Traffic::NONE;
-            // TCP gives up long before.
-            if latest.since(stream.seen) >= IDLE_MS {
-                (stream.asked, stream.compressed) = (None, Compressed::default());
+            // What the table has forgotten it may let pass, but no byte that it compressed.
+            (stream.bound, stream.asked) = (false, None);
+            if stream.given_up {
+                stream.compressed = Compressed::default();
             }
         }
         let Some(entry) = entry else { return };
+        // Another start may have been missed.
+        stream.disturbed |= stream.asked.is_none() && at >= START_REACH.into();
         let again = stream.asked.is_some_and(|asked| at < asked);
+        let grid = if sends == Sends::ByPayload { Grid::Payload } else { Grid::Connection };
         let verdict = entry.send(seq, len, now);
-        stream.seen = latest;
+        (stream.seen, stream.given_up) = (now, false);
         stream.asked = Some(stream.asked.unwrap_or(at).max(at + i64::from(len)));
         stream.resent |= again;
         stream.traffic.frames += 1;
         stream.traffic.bytes += u64::from(len);
-        match verdict {
-            Ok(()) => {
+        match verdict.and_then(|()| entry.head_len(seq, grid)) {
+            Ok(head_len) => {
                 assert!(!stream.bound, "a SYN that binds the payload");
                 assert!(!again, "bytes sent before");
-                if sends != Sends::ByPayload {
+                let to_grid = (stream.origin.wrapping_sub(seq) % 4) as usize;
+                if stream.syn_seen || grid == Grid::Connection {
                     assert!(stream.syn_seen, "nobody knows where the values start");
-                    let to_grid = stream.origin.wrapping_sub(seq) % 4;
-                    assert_eq!(entry.head_len(seq), to_grid as usize, "another grid than the sender's");
+                    assert_eq!(head_len, to_grid, "another grid than the sender's");
                 }
                 assert!(
                     stream.resent || stream.disturbed || entry.trust() == TrustState::Trusted,
@@ -256,6 +284,7 @@ impl Bench {
             }
             Err(PassReason::Resent) => assert!(again || stream.disturbed, "nothing was sent before"),
             Err(PassReason::Bypassed) => assert!(stream.resent && !again, "no resend, no bypass"),
+            Err(PassReason::OffGrid) => assert_eq!(grid, Grid::Payload),
             Err(reason) => {
                 let sure = stream.syn_seen && !stream.disturbed && !stream.ended;
                 assert!(!sure, "{reason}, though the only start was seen");

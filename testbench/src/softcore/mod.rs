@@ -32,12 +32,12 @@ const LOST: Duration = Duration::from_secs(2);
 /// # Errors
 /// The console has no words for its parameters: their split has no name.
 pub fn rule_command(rule: &Rule) -> Result<String, Error> {
-    let Rule { tos, mask, params, framing, grid, udp_offset } = *rule;
+    let Rule { tos, mask, params, framing, grid, udp, udp_offset } = *rule;
     let (bound, scale) = (params.b(), params.x());
     let split = params.split().ok_or_else(|| Error::Usage("a split that has no name".into()))?.name();
     let (framing, grid) = (framing.name(), grid.name());
     Ok(format!(
-        "rule add tos={tos} mask={mask} bound={bound} split={split} scale={scale} framing={framing} grid={grid} udp-offset={udp_offset}"
+        "rule add tos={tos} mask={mask} bound={bound} split={split} scale={scale} framing={framing} grid={grid} udp={udp} udp-offset={udp_offset}"
     ))
 }
 

@@ -88,6 +88,8 @@ pub struct RuleStatus {
     pub framing: String,
     /// `connection` or `payload`.
     pub grid: String,
+    /// Whether it compresses UDP.
+    pub udp: bool,
     /// Raw bytes at the start of UDP payloads.
     pub udp_offset: u8,
     /// Frames that matched it on their way to the wire.
@@ -104,6 +106,7 @@ impl RuleStatus {
             scale: rule.params.x(),
             framing: rule.framing.name().to_owned(),
             grid: rule.grid.name().to_owned(),
+            udp: rule.udp,
             udp_offset: rule.udp_offset,
             traffic,
         }

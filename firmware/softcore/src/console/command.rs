@@ -69,7 +69,7 @@ pub const HELP: &[&str] = &[
     "rules                  rules in force, the first match first",
     "rule add SETTING...    append a rule; settings not given are those of the default",
     "    tos=0x28  mask=0xfc  bound=10  split=dense|paper  scale=0",
-    "    framing=routed|in-place  grid=connection|payload  udp-offset=0",
+    "    framing=routed|in-place  grid=connection|payload  udp=true|false  udp-offset=0",
     "rule remove N          remove rule N",
     "rule default           the rules and the mark of the start",
     "mark 0x30              type of service of compressed frames",
@@ -129,6 +129,7 @@ fn rule<'a>(settings: impl Iterator<Item = &'a str>) -> Result<Rule, Problem<'a>
             "scale" => {
                 scale = value.parse().map_err(|_| Problem::Value(value, "a number from -128 to 127"))?;
             }
+            "udp" => rule.udp = value.parse().map_err(|_| Problem::Value(value, "true or false"))?,
             "udp-offset" => rule.udp_offset = byte(value)?,
             "split" => split = Split::from_name(value).ok_or(Problem::Value(value, "dense or paper"))?,
             "framing" => {
@@ -190,7 +191,7 @@ mod tests {
     #[test]
     fn a_rule_takes_its_settings_and_the_default_for_the_rest() {
         let line =
-            "rule add tos=0x50 bound=6 split=paper scale=-3 framing=in-place grid=payload udp-offset=8";
+            "rule add tos=0x50 bound=6 split=paper scale=-3 framing=in-place grid=payload udp=true udp-offset=8";
         let params = Params::new(6, Split::Paper, -3).unwrap();
         let rule = Rule {
             tos: 0x50,
@@ -198,6 +199,7 @@ mod tests {
             params,
             framing: Framing::InPlace,
             grid: Grid::Payload,
+            udp: true,
             udp_offset: 8,
         };
         assert_eq!(parse(line), Ok(Command::AddRule(rule)));
@@ -216,6 +218,7 @@ mod tests {
             ("rule add tos=0x100", "'0x100': expected a number from 0 to 255 or from 0x00 to 0xff"),
             ("rule add tos=0x+1", "'0x+1': expected a number from 0 to 255 or from 0x00 to 0xff"),
             ("rule add split=half", "'half': expected dense or paper"),
+            ("rule add udp=1", "'1': expected true or false"),
             ("mark", "missing: a type of service"),
         ] {
             assert_eq!(parse(line).unwrap_err().to_string(), said);

@@ -72,7 +72,7 @@ pub(crate) fn frames() {
         });
         assert!(rest.is_empty());
         let framing = if name.contains("routed") { Framing::Routed } else { Framing::InPlace };
-        let rules = Rules::new(&[Rule { framing, ..Rule::DEFAULT }], DEFAULT_MARK).unwrap();
+        let rules = Rules::new(&[Rule { framing, udp: true, ..Rule::DEFAULT }], DEFAULT_MARK).unwrap();
         let mut egress = Egress::<1>::new(rules.clone(), Kernel::detect(), 0);
         let mut out = [0xaa; 2048];
         if name.contains("tcp") {

@@ -1,0 +1,369 @@
+//! Promises about whole flows: a byte is compressed at most once, and values are coded on their own grid or not at all.
+//! The judge knows what the host sent, and nothing of what the engine believes.
+
+mod common;
+
+use common::engines::{ingress, rules};
+use common::{ACK, Spec, TransportSpec, gradient, host_accepts, le_bytes};
+use gradwire::engine::{Egress, Ingress, Millis};
+use gradwire::flow::CLOSED_MS;
+use gradwire::kernels::Kernel;
+use gradwire::rules::{Framing, Grid, Rule};
+use gradwire::verdict::{Change, PassReason, Verdict};
+use proptest::prelude::*;
+
+const FIN: u8 = 0x01;
+const RST: u8 = 0x04;
+const ORIGIN: u32 = 0xffff_f001;
+const PAYLOAD_GRID: Rule = Rule { grid: Grid::Payload, ..Rule::DEFAULT };
+
+/// A host's stream of values and the engine before it. Byte 0 of the stream has sequence number `origin`.
+struct Stream {
+    engine: Egress<1>,
+    receiver: Ingress,
+    values: Vec<u8>,
+    origin: u32,
+    now: Millis,
+}
+
+impl Stream {
+    fn new(rule: Rule) -> Self {
+        Self {
+            engine: Egress::new(rules(rule), Kernel::detect(), 1),
+            receiver: Ingress::new(rules(rule), Kernel::detect(), 1500),
+            values: le_bytes(&gradient(20_000)),
+            origin: ORIGIN,
+            now: Millis(0),
+        }
+    }
+
+    fn process(&mut self, frame: &[u8]) -> (Verdict, Vec<u8>) {
+        let mut out = vec![0xaa; frame.len()];
+        let verdict = self.engine.process(frame, &mut out, self.now);
+        match verdict {
+            Verdict::Changed { len, .. } => out.truncate(len),
+            _ => out.copy_from_slice(frame),
+        }
+        (verdict, out)
+    }
+
+    /// A SYN, or a listener's answer to one, that says that the stream starts at `origin`.
+    fn syn(&mut self, origin: u32, flags: u8) {
+        let transport =
+            TransportSpec::Tcp { seq: origin.wrapping_sub(1), flags, options: vec![2, 4, 5, 180] };
+        let (verdict, _) = self.process(&Spec { transport, ..Spec::tcp(0, 0, &[]) }.bytes());
+        assert_eq!(verdict, Verdict::Untouched(PassReason::TcpFlags));
+    }
+
+    /// The segment with bytes `from..from + len` of the stream. What the receiving host takes has to be within the
+    /// bound of it, by the stream's own grid.
+    fn send(&mut self, from: usize, len: usize, flags: u8) -> Verdict {
+        let payload = self.values[from..from + len].to_vec();
+        let seq = self.origin.wrapping_add(from as u32);
+        let transport = TransportSpec::Tcp { seq, flags, options: vec![] };
+        let (verdict, wire) = self.process(&Spec { transport, ..Spec::tcp(0, 0, &payload) }.bytes());
+        let (_, host) = ingress(&mut self.receiver, &wire);
+        assert_within(from, &payload, &host_accepts(&host).expect("a right frame"));
+        verdict
+    }
+}
+
+fn assert_within(from: usize, sent: &[u8], got: &[u8]) {
+    let head_len = (4 - from % 4) % 4;
+    assert_eq!((sent.len(), &sent[..head_len]), (got.len(), &got[..head_len]));
+    for (sent, got) in sent[head_len..].chunks(4).zip(got[head_len..].chunks(4)) {
+        let (Ok(f), Ok(g)) = (sent.try_into(), got.try_into()) else {
+            assert_eq!(sent, got, "part of a value");
+            continue;
+        };
+        let [f, g] = [f, g].map(f32::from_le_bytes).map(f64::from);
+        assert!((f - g).abs() < 1.0 / 1024.0, "{f} became {g}");
+    }
+}
+
+fn is_compressed(verdict: Verdict) -> bool {
+    matches!(verdict, Verdict::Changed { change: Change::Compressed, .. })
+}
+
+fn untouched(reason: PassReason) -> Verdict {
+    Verdict::Untouched(reason)
+}
+
+/// The last segment of most streams has FIN and payload. A peer that cannot restore it makes TCP send it again, and with it
+/// whatever it has not acknowledged before.
+#[test]
+fn behind_a_fin_nothing_is_compressed_again() {
+    for (grid, syn) in [(Grid::Connection, true), (Grid::Payload, true), (Grid::Payload, false)] {
+        let mut stream = Stream::new(Rule { grid, ..Rule::DEFAULT });
+        if syn {
+            stream.syn(ORIGIN, 0x02);
+        }
+        for segment in 0..5 {
+            let flags = if segment == 4 { ACK | FIN } else { ACK };
+            assert!(is_compressed(stream.send(400 * segment, 400, flags)), "{grid:?} {segment}");
+        }
+        for again in 0..15 {
+            stream.now.0 += 1000 << again.min(6);
+            for segment in 0..5 {
+                let flags = if segment == 4 { ACK | FIN } else { ACK };
+                let verdict = stream.send(400 * segment, 400, flags);
+                assert!(!is_compressed(verdict), "{grid:?}: segment {segment}, resend {again}");
+            }
+        }
+    }
+}
+
+/// Under `grid = "payload"` a flow that is forgotten opens again: an ended one keeps its place while TCP may still send again.
+#[test]
+fn an_ended_flow_keeps_its_place_while_tcp_may_send_again() {
+    let mut stream = Stream::new(PAYLOAD_GRID);
+    assert!(is_compressed(stream.send(0, 400, ACK | FIN)));
+    let crowd = |stream: &mut Stream| {
+        for vlan in 1..100 {
+            let spec = Spec { vlans: vec![(0x8100, vlan)], ..Spec::tcp(1, ACK, &[7; 400]) };
+            let _ = stream.process(&spec.syn(1).bytes());
+            let _ = stream.process(&spec.bytes());
+        }
+    };
+    for _ in 0..20 {
+        stream.now.0 += CLOSED_MS - 1;
+        crowd(&mut stream);
+        assert_eq!(stream.send(0, 400, ACK | FIN), untouched(PassReason::GridUnknown));
+    }
+    // Nobody is heard of for so long: its place is another's.
+    stream.now.0 += CLOSED_MS;
+    let key = |stream: &Stream| stream.engine.flows().iter().any(|(key, _)| key.vlans() == [0, 0]);
+    assert!(key(&stream));
+    crowd(&mut stream);
+    assert!(!key(&stream));
+}
+
+/// With SYN cookies a listener answers every SYN with another number, and the client may acknowledge any of them.
+#[test]
+fn of_two_starts_none_is_believed() {
+    for flags in [0x02, 0x02 | ACK] {
+        for shift in 1..4 {
+            let mut stream = Stream::new(Rule::DEFAULT);
+            stream.syn(ORIGIN, flags);
+            stream.syn(ORIGIN.wrapping_add(1000 + shift), flags);
+            for segment in 0..3 {
+                assert_eq!(stream.send(400 * segment, 400, ACK), untouched(PassReason::GridDoubtful));
+            }
+            // Once the host has ended it, the next start is a new connection's.
+            let _ = stream.send(1200, 0, ACK | RST);
+            stream.origin = 77;
+            stream.syn(77, flags);
+            assert!(is_compressed(stream.send(0, 400, ACK)));
+        }
+    }
+}
+
+/// The same SYN again is no other start, and neither is that of a connection whose predecessor has ended.
+#[test]
+fn one_start_is_believed() {
+    let mut stream = Stream::new(Rule::DEFAULT);
+    stream.syn(5000, 0x02);
+    stream.origin = 5000;
+    let _ = stream.send(0, 0, ACK | RST);
+    stream.origin = ORIGIN;
+    stream.syn(ORIGIN, 0x02);
+    stream.syn(ORIGIN, 0x02);
+    assert!(is_compressed(stream.send(0, 400, ACK)));
+}
+
+/// A host answers a stray ACK with a RST, whose sequence number the stray one chose: that ends nothing.
+#[test]
+fn a_reset_elsewhere_in_the_stream_ends_nothing() {
+    for elsewhere in [1, 400, 1 << 31] {
+        let mut stream = Stream::new(Rule::DEFAULT);
+        stream.syn(ORIGIN, 0x02 | ACK);
+        stream.origin = ORIGIN.wrapping_add(elsewhere);
+        let _ = stream.send(0, 0, RST);
+        stream.origin = ORIGIN;
+        assert!(is_compressed(stream.send(0, 400, ACK)));
+        stream.origin = ORIGIN.wrapping_sub(elsewhere);
+        let _ = stream.send(0, 0, RST);
+        stream.syn(ORIGIN.wrapping_add(7), 0x02 | ACK);
+        stream.origin = ORIGIN;
+        assert_eq!(stream.send(400, 400, ACK), untouched(PassReason::GridDoubtful));
+    }
+}
+
+/// A padded segment cannot be compressed, but what is sent again of it has been sent.
+#[test]
+fn what_left_in_a_padded_frame_was_sent() {
+    let mut stream = Stream::new(Rule::DEFAULT);
+    stream.syn(ORIGIN, 0x02);
+    let spec = Spec::tcp(ORIGIN, ACK, &stream.values[..400]);
+    let padded = [spec.bytes(), vec![0; 4]].concat();
+    assert_eq!(stream.process(&padded).0, untouched(PassReason::Trailer));
+    assert_eq!(stream.send(0, 800, ACK), untouched(PassReason::Resent));
+    assert!(is_compressed(stream.send(800, 400, ACK)));
+}
+
+/// A start was seen, but the payload is nowhere near it: another start went by unseen.
+#[test]
+fn payload_far_from_its_start_raises_doubt() {
+    for away in [1u32 << 20, 1 << 31, u32::MAX] {
+        let mut stream = Stream::new(Rule::DEFAULT);
+        stream.syn(ORIGIN.wrapping_sub(away), 0x02);
+        assert_eq!(stream.send(0, 400, ACK), untouched(PassReason::GridDoubtful), "{away:#x}");
+        assert_eq!(stream.send(400, 400, ACK), untouched(PassReason::GridDoubtful), "{away:#x}");
+    }
+    // What went another way, or before the tag, is no reason.
+    for (away, tos) in [(0, 0x28), ((1 << 20) - 4, 0x28), (1 << 31, 0)] {
+        let mut stream = Stream::new(Rule::DEFAULT);
+        let syn = Spec { tos, ..Spec::tcp(0, 0, &[]) }.syn(ORIGIN.wrapping_sub(away));
+        let _ = stream.process(&syn.bytes());
+        assert!(is_compressed(stream.send(0, 400, ACK)), "{away:#x}");
+    }
+}
+
+/// Rules may change while connections are open, and an application its type of service.
+#[test]
+fn a_flow_without_a_start_has_no_connection_grid() {
+    for first in 0..4 {
+        let mut stream = Stream::new(PAYLOAD_GRID);
+        // Where the flow begins says nothing of where the stream does.
+        stream.origin = ORIGIN.wrapping_add(first);
+        let _ = stream.send(0, 400, ACK);
+        stream.engine.set_rules(rules(Rule::DEFAULT));
+        assert_eq!(stream.send(400, 400, ACK), untouched(PassReason::GridUnknown));
+        stream.engine.set_rules(rules(PAYLOAD_GRID));
+        assert!(is_compressed(stream.send(800, 400, ACK)));
+        // Nor does a start that is seen later.
+        stream.syn(ORIGIN.wrapping_add(1), 0x02);
+        stream.engine.set_rules(rules(Rule::DEFAULT));
+        assert_eq!(stream.send(1200, 400, ACK), untouched(PassReason::GridDoubtful));
+    }
+}
+
+/// A connection whose SYN forbids changes (here TCP MD5) stays untouched behind its end, whatever the grid.
+#[test]
+fn doubt_outlives_the_end() {
+    for grid in Grid::ALL {
+        let mut stream = Stream::new(Rule { grid, ..Rule::DEFAULT });
+        let options = [&[19, 18][..], &[0; 16], &[1, 1]].concat();
+        let transport = TransportSpec::Tcp { seq: ORIGIN.wrapping_sub(1), flags: 2, options };
+        let _ = stream.process(&Spec { transport, ..Spec::tcp(0, 0, &[]) }.bytes());
+        assert_eq!(stream.send(0, 400, ACK), untouched(PassReason::GridDoubtful));
+        assert_eq!(stream.send(400, 400, ACK | FIN), untouched(PassReason::GridDoubtful));
+        for from in [0, 400, 800] {
+            assert_eq!(stream.send(from, 400, ACK), untouched(PassReason::GridUnknown), "{grid:?}");
+        }
+    }
+}
+
+/// `grid = "payload"` is for senders that never let TCP cut a value. Where one does, after a change of the MTU for
+/// example, its segments go untouched.
+#[test]
+fn segments_off_the_payload_grid_are_left_alone() {
+    for syn in [false, true] {
+        for framing in Framing::ALL {
+            let mut stream = Stream::new(Rule { framing, ..PAYLOAD_GRID });
+            if syn {
+                stream.syn(ORIGIN, 0x02);
+            }
+            for segment in 0..40 {
+                let verdict = stream.send(1450 * segment, 1450, ACK);
+                if 1450 * segment % 4 == 0 {
+                    assert!(is_compressed(verdict), "{segment}: {verdict:?}");
+                } else {
+                    assert_eq!(verdict, untouched(PassReason::OffGrid));
+                }
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// From, length, flags.
+    Segment(usize, usize, u8),
+    /// With this sequence number.
+    Syn(u32),
+    /// So many other connections.
+    Others(u16),
+    /// Milliseconds.
+    Wait(u64),
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let flags = prop::sample::select(vec![ACK, ACK, ACK, ACK, ACK | FIN, ACK | RST]);
+    let near = prop_oneof![Just(ORIGIN.wrapping_sub(1)), any::<u32>()];
+    prop_oneof![
+        12 => (0usize..8, 1usize..5, flags, 0usize..4)
+            .prop_map(|(from, len, flags, cut)| Step::Segment(400 * from + cut, 400 * len, flags)),
+        1 => near.prop_map(Step::Syn),
+        1 => (1u16..40).prop_map(Step::Others),
+        2 => (0..CLOSED_MS / 8).prop_map(Step::Wait),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3_000))]
+
+    /// Between two starts no byte leaves in two compressed segments, whatever the grid, and however flows come and go.
+    #[test]
+    fn no_byte_is_compressed_twice(steps in prop::collection::vec(any_step(), 1..60), payload_grid: bool, syn: bool) {
+        let grid = if payload_grid { Grid::Payload } else { Grid::Connection };
+        let mut engine = Egress::<1>::new(rules(Rule { grid, ..Rule::DEFAULT }), Kernel::detect(), 1);
+        let (mut now, mut heard, mut vlan) = (Millis(0), Millis(0), 1);
+        let mut compressed: Vec<(usize, usize)> = vec![];
+        let first = syn.then_some(Step::Syn(ORIGIN.wrapping_sub(1)));
+        let process = |engine: &mut Egress<1>, spec: &Spec, now| {
+            let frame = spec.bytes();
+            let mut out = vec![0; frame.len()];
+            engine.process(&frame, &mut out, now)
+        };
+        for step in first.into_iter().chain(steps) {
+            match step {
+                Step::Syn(isn) => {
+                    compressed.clear();
+                    let _ = process(&mut engine, &Spec::tcp(0, 0, &[]).syn(isn.wrapping_add(1)), now);
+                }
+                Step::Wait(ms) => now.0 += ms,
+                Step::Others(count) => for _ in 0..count {
+                    let spec = Spec { vlans: vec![(0x8100, vlan)], ..Spec::tcp(1, ACK | FIN, &[0; 400]) };
+                    vlan = vlan % 4000 + 1;
+                    let _ = process(&mut engine, &spec.syn(1), now);
+                    let _ = process(&mut engine, &spec, now);
+                },
+                Step::Segment(from, len, flags) => {
+                    // TCP has given up long before.
+                    if now.since(heard) >= CLOSED_MS {
+                        compressed.clear();
+                    }
+                    heard = now;
+                    let seq = ORIGIN.wrapping_add(from as u32);
+                    let transport = TransportSpec::Tcp { seq, flags, options: vec![] };
+                    let spec = Spec { transport, ..Spec::tcp(0, 0, &vec![0; len]) };
+                    if is_compressed(process(&mut engine, &spec, now)) {
+                        let range = (from, from + len);
+                        let twice = compressed.iter().find(|(a, b)| *a < range.1 && range.0 < *b);
+                        prop_assert!(twice.is_none(), "{range:?} and {twice:?}");
+                        compressed.push(range);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// UDP sends nothing again, so nothing shows that a peer does not restore: its rule has to say that it does.
+#[test]
+fn udp_is_compressed_only_where_its_rule_says_so() {
+    let frame = Spec::udp(&le_bytes(&gradient(100))).bytes();
+    let mut stream = Stream::new(Rule::DEFAULT);
+    let (verdict, wire) = stream.process(&frame);
+    assert_eq!((verdict, &wire), (untouched(PassReason::UdpOff), &frame));
+    assert_eq!(stream.engine.counters().passed(PassReason::UdpOff), 1);
+    stream.engine.set_rules(rules(Rule { udp: true, ..Rule::DEFAULT }));
+    let (verdict, wire) = stream.process(&frame);
+    assert!(is_compressed(verdict));
+    // It is the sender's word: a receiver restores what arrives.
+    assert!(matches!(
+        ingress(&mut stream.receiver, &wire).0,
+        Verdict::Changed { change: Change::Restored, .. }
+    ));
+}
