@@ -134,7 +134,9 @@ fn one(way: Way, data: &[u8]) -> Option<Run> {
             vec![]
         }
         Way::Plain => Side::BOTH.map(|side| Shim::start_with(&lab, side, ROUTED, "--plain")).into(),
-        Way::Compressing { config, .. } => Side::BOTH.map(|side| Shim::start(&lab, side, config)).into(),
+        Way::Compressing { config, .. } => {
+            Side::BOTH.map(|side| Shim::start_prompt(&lab, side, config)).into()
+        }
     };
     let frames = || lab.wire_count(Side::A).1 + lab.wire_count(Side::B).1;
     let cpu = || shims.iter().map(Shim::cpu).collect::<Vec<_>>();
@@ -206,7 +208,7 @@ fn wire() {
             let words = format!("tc qdisc add dev {end} root tbf rate {rate} burst 64kb latency 50ms");
             lab.run_in("w", &words);
         }
-        let _shims = Side::BOTH.map(|side| Shim::start(&lab, side, ROUTED));
+        let _shims = Side::BOTH.map(|side| Shim::start_prompt(&lab, side, ROUTED));
         let data = gradients(len);
         let measure = |tos| {
             let before = lab.wire_count(Side::A).0;

@@ -1,16 +1,17 @@
 /* Which frames leave the kernel's path for the engines. All others, and all while the process that runs the engines is
  * gone or hangs, go on to the bridge behind (XDP_PASS).
  *
- * Taken are, when the process has given sign of life lately and the frame goes from one of the two ports to the
- * other:
+ * A frame is taken if the process has given a sign of life lately, the frame goes from one of the two ports to the
+ * other, it is not longer than the process has room for, and it is one of these:
  *   network port: frames whose type of service is the mark of compressed frames or a rule's;
  *   host port: frames with the mark; UDP with a rule's type of service; TCP with a rule's type of service on the queue
- *   whose socket got the connection's SYN; every SYN.
+ *   whose engine knows the connection; every SYN.
  *
  * Connections and queues. A flow table belongs to a queue, but a host may move a connection to another queue (Linux
- * does when it sends after a time-out). `connections` says which queue has a connection; elsewhere it goes untouched.
- * A SYN that the engine does not get ends what is known of its connection, so that an old start is never applied to
- * new bytes. */
+ * does when it sends after a time-out). `connections` says which queue has a connection; on others it goes untouched.
+ * Two things must never happen: that one engine takes a connection's bytes for new which another one compressed, and
+ * that an engine counts values from a start which is not the stream's. Each engine sees to both for the frames that it
+ * gets. The `enum phase` below sees to both for what an engine does not get. */
 #include "bpf.h"
 
 #define QUEUES 64
@@ -31,7 +32,8 @@ struct {
 	TYPE(value, u32);
 } sockets SEC(".maps");
 
-/* When the thread behind a socket last gave sign of life (CLOCK_MONOTONIC, ns), by port and queue. */
+/* When the thread behind a socket last gave a sign of life (CLOCK_MONOTONIC, ns), by port and queue; 0: there is no
+ * such thread. */
 struct {
 	NUMBER(type, BPF_MAP_TYPE_ARRAY);
 	NUMBER(max_entries, 2 * QUEUES);
@@ -54,6 +56,7 @@ enum reason {
 	STALE,     /* no sign of life */
 	UNKNOWN,   /* TCP whose connection is not known, or known on another queue */
 	ELSEWHERE, /* another destination than the other port */
+	TOO_LONG,  /* longer than `longest` */
 	REASONS,
 };
 /* Counts by port, queue and reason: a queue is one CPU's at a time. */
@@ -81,10 +84,20 @@ struct connection {
 	u16 ports[2];
 	u16 vlans[2]; /* outer first; the top bit of the first says IPv6 */
 };
+enum phase {
+	MISSED,    /* its SYN was seen, but no engine got it */
+	SEEN,      /* the engine of `queue` got its SYN, and no tagged payload yet: another engine may still get both */
+	TIED,      /* what the engine of `queue` knows of it, no other one could know */
+	ALONE,     /* left alone until it ends: an engine does not know all that it should */
+	ENDED,     /* FIN or RST was sent: left alone until another start */
+	FORGOTTEN, /* not in the map */
+};
+/* No SYN was seen. Not a number that a SYN can have. */
+#define NO_ISN (1ull << 32)
 struct owner {
+	u64 isn;
 	u32 queue;
-	u32 isn;
-	u32 started; /* whether an engine got tagged payload of it */
+	u32 phase;
 };
 struct {
 	NUMBER(type, BPF_MAP_TYPE_LRU_HASH);
@@ -95,6 +108,8 @@ struct {
 
 /* Longer without a sign of life, and frames go to the bridge. */
 const volatile u64 limit_ns = 100000000;
+/* Bytes of the longest frame that is taken. The kernel drops what does not fit a socket's memory. */
+const volatile u64 longest = 1522;
 
 #define BE16(x) __builtin_bswap16(x)
 enum { IPV4 = 0x0800, IPV6 = 0x86dd, VLAN = 0x8100, QINQ = 0x88a8 };
@@ -153,6 +168,49 @@ INLINE int is_behind_other(u64 destination, enum port port)
 {
 	u64 *known = bpf_map_lookup_elem(&stations, &destination);
 	return known && *known != port && *known != NEITHER;
+}
+
+/* Entries are replaced, not written to: one that was evicted meanwhile may be another connection's. */
+INLINE void remember(struct connection *key, u64 isn, u32 queue, enum phase phase)
+{
+	struct owner owner = { isn, queue, phase };
+	if (bpf_map_update_elem(&connections, key, &owner, BPF_ANY))
+		bpf_map_delete_elem(&connections, key);
+}
+
+/* Takes note of a SYN; whether the engine of `queue`, which would `take` it, gets it. */
+INLINE int start(struct connection *key, u64 isn, u32 queue, int take)
+{
+	struct owner *known = bpf_map_lookup_elem(&connections, key);
+	u64 first = known ? known->isn : NO_ISN;
+	enum phase phase = known ? known->phase : FORGOTTEN;
+	int same = first == isn, here = take && known && known->queue == queue;
+	switch (phase) {
+	case FORGOTTEN:
+	case ENDED:
+		if (!same)
+			remember(key, isn, queue, take ? SEEN : MISSED);
+		return take && !same;
+	case MISSED:
+	case SEEN:
+		if (same) {
+			if (take)
+				remember(key, isn, queue, SEEN);
+			return take;
+		}
+		break;
+	case TIED:
+		if (same && (here || !take))
+			return here;
+		break;
+	default:
+		return 0;
+	}
+	/* A second start, or the first on another queue. An engine that knows the first start and gets the second decides.
+	 * In any other case no engine may get the rest. */
+	int decides = here && phase != MISSED;
+	remember(key, isn, queue, decides ? TIED : ALONE);
+	return decides;
 }
 
 INLINE int divert(struct xdp_md *xdp, enum port port)
@@ -226,36 +284,45 @@ INLINE int divert(struct xdp_md *xdp, enum port port)
 		return XDP_PASS;
 
 	u64 now = bpf_ktime_get_ns();
-	int stale = now > *beat && now - *beat > limit_ns;
+	int stale = !*beat || (now > *beat && now - *beat > limit_ns);
 	int through = !(ethernet->destination[0] & 1) && is_behind_other(mac(ethernet->destination), port);
-	int take = through && !stale;
+	/* Here, and not at the start: a FIN in a long frame ends its connection, too. */
+	int fits = (u64)(end - (void *)(long)xdp->data) <= longest;
+	int take = through && !stale && fits;
 
 	if (flags & SYN) {
-		struct owner *known = bpf_map_lookup_elem(&connections, &key);
-		/* Another queue may have compressed what this one would take for new. */
-		int moved = known && known->isn == tcp->seq && known->started && known->queue != queue;
-		struct owner owner = { queue, tcp->seq, 0 };
-		if (!take || moved)
-			bpf_map_delete_elem(&connections, &key);
-		else if (!known || known->isn != tcp->seq || known->queue != queue)
-			bpf_map_update_elem(&connections, &key, &owner, BPF_ANY);
-		take = take && !moved;
+		int mine = start(&key, tcp->seq, queue, take);
+		if (take && !mine) {
+			if (*action)
+				count(port, queue, UNKNOWN);
+			return XDP_PASS;
+		}
 	} else if (port == HOST && !(*action & TAKE)) {
 		struct owner *known = 0;
 		if (protocol == TCP)
 			known = bpf_map_lookup_elem(&connections, &key);
 		else if (protocol != UDP || !(*action & CONNECTION))
 			return XDP_PASS;
-		if (protocol == TCP && (*action & OPEN) && !known && take && !(flags & (FIN | RST))) {
-			struct owner owner = { queue, 0, 1 };
-			bpf_map_update_elem(&connections, &key, &owner, BPF_ANY);
+		int opens = (*action & OPEN) && (!known || known->phase == MISSED) && !(flags & (FIN | RST));
+		if (protocol == TCP && opens && take) {
+			remember(&key, NO_ISN, queue, TIED);
 			known = bpf_map_lookup_elem(&connections, &key);
 		}
-		int mine = protocol == UDP || (known && known->queue == queue);
-		if (*action && known && mine && take && !known->started)
-			known->started = 1;
-		if (flags & (FIN | RST))
-			bpf_map_delete_elem(&connections, &key);
+		int mine = protocol == UDP;
+		if (known) {
+			u64 isn = known->isn;
+			u32 owner = known->queue, phase = known->phase, before = phase;
+			mine = owner == queue && (phase == SEEN || phase == TIED) && (isn != NO_ISN || *action & OPEN);
+			if (*action && take && mine)
+				phase = TIED;
+			/* Where nothing of it was compressed, there is nothing to remember. */
+			if (flags & (FIN | RST))
+				phase = phase == MISSED || phase == SEEN ? FORGOTTEN : ENDED;
+			if (phase == FORGOTTEN)
+				bpf_map_delete_elem(&connections, &key);
+			else if (phase != before)
+				remember(&key, isn, owner, phase);
+		}
 		if (!*action)
 			return XDP_PASS;
 		if (take && !mine) {
@@ -267,7 +334,7 @@ INLINE int divert(struct xdp_md *xdp, enum port port)
 	if (take)
 		return bpf_redirect_map(&sockets, socket, XDP_PASS);
 	if (*action)
-		count(port, queue, through ? STALE : ELSEWHERE);
+		count(port, queue, !through ? ELSEWHERE : stale ? STALE : TOO_LONG);
 	return XDP_PASS;
 }
 

@@ -80,6 +80,10 @@ pub struct RunArgs {
     /// Takes tagged frames and sends them on as they are: what a benchmark compares compression with.
     #[arg(long, hide = true)]
     pub plain: bool,
+    /// How long after a thread's last sign of life frames go to the bridge: longer, for tests on machines where threads
+    /// wait for a processor.
+    #[arg(long, hide = true, value_name = "MS", default_value_t = run::LIMIT.as_millis() as u64)]
+    pub limit_ms: u64,
 }
 
 /// The two ports.
@@ -112,6 +116,9 @@ pub struct DoctorArgs {
     /// The configuration file that it would run with.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Folder of the control sockets: one that runs is asked for what it was set up.
+    #[arg(long, value_name = "FOLDER", default_value = RUN_DIR)]
+    pub run_dir: PathBuf,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -235,7 +242,7 @@ pub fn config(file: Option<&Path>) -> Result<Config, ConfigError> {
 
 fn examine(args: &DoctorArgs, out: &mut impl Write) -> Result<Outcome, CliError> {
     let config = config(args.config.as_deref())?;
-    let facts = Facts::gather(Path::new("/"), &args.ports.host, &args.ports.net)?;
+    let facts = Facts::gather(Path::new("/"), &args.run_dir, &args.ports.host, &args.ports.net)?;
     let findings = doctor::examine(&facts, &config);
     if args.json {
         serde_json::to_writer(&mut *out, &findings).map_err(io::Error::from)?;

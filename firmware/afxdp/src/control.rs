@@ -1,7 +1,7 @@
 //! The control socket: whoever connects gets a snapshot as one line of JSON. There is one for each pair of ports, and
 //! it also tells which process serves them.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -11,12 +11,13 @@ use std::{fs, thread};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::Pid;
 
+use crate::server::{self, Request, Terms};
 use crate::telemetry::{self, Snapshot};
 
 /// Where control sockets are, unless told otherwise.
 pub const RUN_DIR: &str = "/run/gradwire-xdp";
-/// A client that takes longer to read its snapshot does not get it.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
+/// A client that takes longer to read its snapshot does not get all of it.
+const TERMS: Terms = Terms { name: "control socket", max_request: 0, time: Duration::from_secs(5) };
 /// A snapshot may wait for queues that do not answer.
 const READ_TIMEOUT: Duration = Duration::from_secs(2).saturating_add(telemetry::PATIENCE);
 
@@ -169,48 +170,29 @@ impl Control {
         Ok(Self { listener, file })
     }
 
-    /// Answers in a thread of its own, one client after the other, for as long as the process lives.
+    /// Answers in a thread of its own for as long as the process lives.
     ///
     /// # Errors
     /// [`ControlError::Io`]: there can be no thread.
     pub fn serve(self, snapshot: impl Fn() -> Snapshot + Send + 'static) -> Result<SocketFile, ControlError> {
         let Self { listener, file } = self;
-        let answer = move |client: UnixStream| write_snapshot(client, &snapshot());
+        let accept = |listener: &UnixListener| listener.accept().map(|(client, _)| client);
+        let judge = move |_: &[u8]| answer(&snapshot());
+        listener.set_nonblocking(true).map_err(ControlError::io(&file.0, "serve"))?;
         thread::Builder::new()
             .name("control".to_owned())
-            .spawn(move || serve_each(listener.incoming(), "control socket", answer))
+            .spawn(move || server::serve(&listener, accept, TERMS, judge))
             .map_err(ControlError::io(&file.0, "serve"))?;
         Ok(file)
     }
 }
 
-fn write_snapshot(mut client: UnixStream, snapshot: &Snapshot) -> io::Result<()> {
-    client.set_write_timeout(Some(WRITE_TIMEOUT))?;
-    let mut json = serde_json::to_vec(snapshot)?;
-    json.push(b'\n');
-    client.write_all(&json)
-}
-
-/// Serves each connection in turn. Failures are logged: none of them is a reason to stop.
-pub(crate) fn serve_each<C>(
-    connections: impl Iterator<Item = io::Result<C>>,
-    what: &str,
-    serve: impl Fn(C) -> io::Result<()>,
-) {
-    for connection in connections {
-        match connection {
-            Ok(connection) => {
-                if let Err(error) = serve(connection) {
-                    tracing::debug!(%error, "{what}: client was not served");
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "{what}: cannot accept");
-                // Out of file descriptors, most likely: trying again at once would spin.
-                thread::sleep(Duration::from_millis(100));
-            }
-        }
-    }
+/// Whoever connects has asked.
+fn answer(snapshot: &Snapshot) -> Request {
+    serde_json::to_vec(snapshot).map_or(Request::Refused, |mut json| {
+        json.push(b'\n');
+        Request::Answer(json)
+    })
 }
 
 /// Connects to a socket; the connection, and the process that listens.
@@ -258,6 +240,7 @@ fn query_within(socket: &Path, timeout: Duration) -> Result<Snapshot, ControlErr
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::process;
 
     use super::*;
@@ -277,6 +260,25 @@ mod tests {
         assert_eq!(owner(&sockets[0]).unwrap(), Pid::from_raw(process::id() as i32).unwrap());
         drop(file);
         assert!(!sockets[0].exists());
+    }
+
+    /// Each could take long to read its answer; none of them makes another one wait.
+    #[test]
+    fn clients_that_do_not_read_keep_nobody_out() {
+        let run_dir = Scratch::new();
+        let control = Control::bind(run_dir.path(), "veth0", "eth0").unwrap();
+        // More than a socket holds.
+        let large = || {
+            let mut snapshot = example();
+            snapshot.version = "9".repeat(1 << 18);
+            snapshot
+        };
+        let file = control.serve(large).unwrap();
+        let path = socket_path(run_dir.path(), "veth0", "eth0");
+        let connect = |_| UnixStream::connect(&path).unwrap();
+        let silent = (0..4).map(connect).collect::<Vec<_>>();
+        assert_eq!(query_within(&path, Duration::from_secs(120)).unwrap(), large());
+        drop((silent, file));
     }
 
     #[test]

@@ -89,15 +89,12 @@ impl Interface {
         if read::<u32>(name, "ifindex").ok() != Some(index) {
             return Err(InterfaceError::OtherNamespace { name: name.into() });
         }
-        let mtu = read::<u32>(name, "mtu")?;
+        let mtu = mtu(name)?;
         let mtu = u16::try_from(mtu)
             .ok()
             .filter(|mtu| u32::from(*mtu) <= MAX_MTU)
             .ok_or(InterfaceError::Mtu { name: name.into(), mtu })?;
-        let path = class(name, "queues");
-        let queues = fs::read_dir(&path).map_err(|error| InterfaceError::Read { path, error })?;
-        let names = queues.flatten().map(|entry| entry.file_name());
-        let queues = names.filter(|name| name.to_string_lossy().starts_with("rx-")).count() as u32;
+        let queues = receive_queues(name)?;
         if queues > MAX_QUEUES {
             return Err(InterfaceError::Queues { name: name.into(), queues });
         }
@@ -107,7 +104,7 @@ impl Interface {
         };
         let (driver, bridge) = (link("device/driver"), link("master"));
         let bridge = bridge.filter(|bridge| class(bridge, "bridge").is_dir());
-        Ok(Self { name: name.into(), index, mtu, queues: queues.max(1), driver, bridge })
+        Ok(Self { name: name.into(), index, mtu, queues, driver, bridge })
     }
 
     /// Whether it is still there; another of its name is not it.
@@ -121,6 +118,26 @@ impl Interface {
     pub fn frame_len(&self) -> usize {
         usize::from(self.mtu) + MAX_LINK_LEN
     }
+}
+
+/// The MTU of an interface, whether it can be used or not.
+///
+/// # Errors
+/// [`InterfaceError::Read`].
+pub fn mtu(name: &str) -> Result<u32, InterfaceError> {
+    read(name, "mtu")
+}
+
+/// Queues of an interface that receive: at least one.
+///
+/// # Errors
+/// [`InterfaceError::Read`].
+pub fn receive_queues(name: &str) -> Result<u32, InterfaceError> {
+    let path = class(name, "queues");
+    let queues = fs::read_dir(&path).map_err(|error| InterfaceError::Read { path, error })?;
+    let names = queues.flatten().map(|entry| entry.file_name());
+    let count = names.filter(|name| name.to_string_lossy().starts_with("rx-")).count() as u32;
+    Ok(count.max(1))
 }
 
 /// One MAC address that a bridge knows.

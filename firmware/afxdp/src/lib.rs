@@ -21,6 +21,8 @@ pub mod notify;
 pub mod privileges;
 pub mod program;
 pub mod run;
+mod server;
+pub mod settings;
 pub mod shim;
 pub mod status;
 mod table;

@@ -1,21 +1,18 @@
-//! The Prometheus endpoint: `GET /metrics` over HTTP/1.1, in the text exposition format 0.0.4. One request at a time,
-//! bounded in length and time: it is read by a scraper every few seconds, and must not become a way in.
+//! The Prometheus endpoint: `GET /metrics` over HTTP/1.1, in the text exposition format 0.0.4. Clients are bounded in
+//! number, length and time: it is read by a scraper every few seconds, and must not become a way in.
 
 use std::fmt::{self, Display, Write as _};
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gradwire::verdict::Traffic;
 
-use crate::control::serve_each;
+use crate::server::{self, Request, Terms};
 use crate::telemetry::{KeptStats, LossStats, Outcomes, PerPort, RingStats, RuleStatus, Snapshot};
 
-/// The longest request that is read.
-const MAX_REQUEST: usize = 4_096;
-/// A client that needs longer than this for its request is cut off.
-const TIMEOUT: Duration = Duration::from_secs(2);
+const TERMS: Terms = Terms { name: "metrics endpoint", max_request: 4_096, time: Duration::from_secs(5) };
 
 /// A bound endpoint.
 #[derive(Debug)]
@@ -43,17 +40,25 @@ impl Endpoint {
     /// # Errors
     /// There can be no thread.
     pub fn serve(self, snapshot: impl Fn() -> Snapshot + Send + 'static) -> io::Result<()> {
-        let answer = move |client: TcpStream| answer(client, &snapshot);
-        let serve = move || serve_each(self.0.incoming(), "metrics endpoint", answer);
-        thread::Builder::new().name("metrics".to_owned()).spawn(serve)?;
+        let Self(listener) = self;
+        listener.set_nonblocking(true)?;
+        let accept = |listener: &TcpListener| listener.accept().map(|(client, _)| client);
+        let judge = move |request: &[u8]| judge(request, &snapshot);
+        thread::Builder::new()
+            .name("metrics".to_owned())
+            .spawn(move || server::serve(&listener, accept, TERMS, judge))?;
         Ok(())
     }
 }
 
-fn answer(mut client: TcpStream, snapshot: &impl Fn() -> Snapshot) -> io::Result<()> {
-    client.set_write_timeout(Some(TIMEOUT))?;
-    let request = read_request(&mut client)?;
-    let (status, body) = match request.split(' ').collect::<Vec<_>>()[..] {
+/// A request ends with the empty line behind its head.
+fn judge(request: &[u8], snapshot: &impl Fn() -> Snapshot) -> Request {
+    if !request.windows(4).any(|end| end == b"\r\n\r\n") {
+        return Request::Incomplete;
+    }
+    let head = String::from_utf8_lossy(request);
+    let line = head.lines().next().unwrap_or_default();
+    let (status, body) = match line.split(' ').collect::<Vec<_>>()[..] {
         ["GET" | "HEAD", path, version] if version.starts_with("HTTP/1.") => match path.split('?').next() {
             Some("/metrics") => ("200 OK", render(&snapshot())),
             _ => ("404 Not Found", "see /metrics\n".to_owned()),
@@ -63,36 +68,15 @@ fn answer(mut client: TcpStream, snapshot: &impl Fn() -> Snapshot) -> io::Result
         }
         _ => ("400 Bad Request", "expected GET /metrics HTTP/1.1\n".to_owned()),
     };
-    let head = format!(
+    let mut answer = format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\n\
          Connection: close\r\n\r\n",
         body.len()
     );
-    client.write_all(head.as_bytes())?;
-    if request.starts_with("HEAD ") {
-        return Ok(());
+    if !line.starts_with("HEAD ") {
+        answer += &body;
     }
-    client.write_all(body.as_bytes())
-}
-
-/// Reads to the empty line that ends a request's head; its first line.
-fn read_request(client: &mut TcpStream) -> io::Result<String> {
-    let end = Instant::now() + TIMEOUT;
-    let mut request = [0; MAX_REQUEST];
-    let mut len = 0;
-    while !request[..len].windows(4).any(|end| end == b"\r\n\r\n") {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() || len == MAX_REQUEST {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the request is too long or too slow"));
-        }
-        client.set_read_timeout(Some(left))?;
-        match client.read(&mut request[len..])? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            got => len += got,
-        }
-    }
-    let head = String::from_utf8_lossy(&request[..len]);
-    Ok(head.lines().next().unwrap_or_default().to_owned())
+    Request::Answer(answer.into_bytes())
 }
 
 /// All of a snapshot's numbers. Flows are left out: over time their number has no bound, which Prometheus bears badly.
@@ -245,8 +229,11 @@ fn escape(value: &dyn Display) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::{HashMap, HashSet};
+    use std::io::{ErrorKind, Read, Write};
+    use std::net::TcpStream;
 
     use super::*;
+    use crate::server::MAX_CLIENTS;
     use crate::telemetry::tests::example;
 
     /// A reader of the exposition format: samples by name and labels, each under its family's type.
@@ -333,10 +320,34 @@ mod tests {
         assert!(ask(address, b"POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
         assert!(ask(address, b"\x16\x03\x01 hello\r\n\r\n").starts_with("HTTP/1.1 400 "));
 
-        // Neither a client that says nothing nor one that never ends keeps the next one out.
-        drop(TcpStream::connect(address).unwrap());
+        // One that never ends is cut off.
         let mut endless = TcpStream::connect(address).unwrap();
-        endless.write_all(&[b'a'; MAX_REQUEST]).unwrap();
+        endless.write_all(&vec![b'a'; TERMS.max_request + 1]).unwrap();
+        // The end, or a reset where something was not read.
+        assert!(matches!(endless.read(&mut [0; 1]), Ok(0) | Err(_)));
+    }
+
+    /// More than are served at once, all of them older than the scraper, and all still connected when it is answered.
+    #[test]
+    fn idle_clients_keep_nobody_out() {
+        let endpoint = Endpoint::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let address = endpoint.address().unwrap();
+        endpoint.serve(example).unwrap();
+        let connect = |_| TcpStream::connect(address).unwrap();
+        let mut idle = (0..MAX_CLIENTS + 4).map(connect).collect::<Vec<_>>();
         assert!(ask(address, b"GET /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200 "));
+        let is_open = |client: &TcpStream| {
+            client.set_nonblocking(true).unwrap();
+            matches!(client.peek(&mut [0; 1]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+        };
+        // Had the endpoint got rid of them first, this would say nothing.
+        assert!(idle.iter().filter(|client| is_open(client)).count() >= MAX_CLIENTS / 2);
+        // The youngest of them may still ask.
+        let mut youngest = idle.pop().unwrap();
+        youngest.set_nonblocking(false).unwrap();
+        youngest.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        youngest.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     }
 }

@@ -27,6 +27,8 @@ const CONNECTION: u64 = 2;
 const OPEN: u64 = 4;
 /// `NEITHER`: a MAC address behind another port of the bridge, or its own.
 const NEITHER: u64 = 2;
+/// `REASONS`.
+const REASONS: usize = 4;
 
 /// Why the program does not run.
 #[derive(Debug, thiserror::Error)]
@@ -88,26 +90,33 @@ pub struct Program {
     links: Vec<FdLink>,
     beats: &'static [AtomicU64],
     actions: &'static [AtomicU64],
-    kept: Kept,
+    kept: &'static [AtomicU64],
 }
 
-/// Counts of frames that the program left to the bridge.
+/// Counts of frames that the program left to the bridge: a thread's share of the queues.
 #[derive(Clone, Copy, Debug)]
-pub struct Kept(&'static [AtomicU64]);
+pub struct Kept {
+    counts: &'static [AtomicU64],
+    thread: u32,
+    threads: u32,
+}
 
 impl Kept {
-    /// Those of one queue.
+    /// Those of a port. Queues without a socket count, too: one that was added while the shim runs has none.
     #[must_use]
-    pub fn of(&self, port: Port, queue: u32) -> KeptStats {
-        let first = 3 * place(port, queue) as usize;
-        match self.0.get(first..first + 3) {
-            Some([stale, unknown, elsewhere]) => KeptStats {
-                stale: stale.load(Ordering::Relaxed),
-                unknown: unknown.load(Ordering::Relaxed),
-                elsewhere: elsewhere.load(Ordering::Relaxed),
-            },
-            _ => KeptStats::default(),
+    pub fn of(&self, port: Port) -> KeptStats {
+        let mut sum = KeptStats::default();
+        for queue in (self.thread..MAX_QUEUES).step_by(self.threads as usize) {
+            let at = REASONS * place(port, queue) as usize;
+            // The program's `enum reason`.
+            if let Some([stale, unknown, elsewhere, too_long]) = self.counts.get(at..at + REASONS) {
+                sum.stale += stale.load(Ordering::Relaxed);
+                sum.unknown += unknown.load(Ordering::Relaxed);
+                sum.elsewhere += elsewhere.load(Ordering::Relaxed);
+                sum.too_long += too_long.load(Ordering::Relaxed);
+            }
         }
+        sum
     }
 }
 
@@ -115,13 +124,14 @@ impl Program {
     /// Loads the program. It takes no frame until a socket is added and gives signs of life.
     ///
     /// `flows`: TCP connections that it can keep in mind; `limit_ns`: how long after a sign of life frames are
-    /// still taken.
+    /// still taken; `longest`: bytes of the longest frame that is taken.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn load(flows: u32, limit_ns: u64) -> Result<Self, ProgramLoadError> {
+    pub fn load(flows: u32, limit_ns: u64, longest: u64) -> Result<Self, ProgramLoadError> {
         let mut ebpf = EbpfLoader::new()
             .override_global("limit_ns", &limit_ns, true)
+            .override_global("longest", &longest, true)
             .map_max_entries("connections", flows)
             .load(OBJECT)?;
         for name in ["host", "network"] {
@@ -129,7 +139,7 @@ impl Program {
         }
         let beats = array(&ebpf, "beats", 2 * MAX_QUEUES as usize)?;
         let actions = array(&ebpf, "actions", 2 * 256)?;
-        let kept = Kept(array(&ebpf, "kept", 2 * 3 * MAX_QUEUES as usize)?);
+        let kept = array(&ebpf, "kept", 2 * REASONS * MAX_QUEUES as usize)?;
         Ok(Self { ebpf, links: Vec::new(), beats, actions, kept })
     }
 
@@ -193,10 +203,11 @@ impl Program {
         }
     }
 
-    /// What it leaves to the bridge, all along.
+    /// What it leaves to the bridge, all along: the share of one of `threads` threads, at least one. All of them
+    /// together have each queue once.
     #[must_use]
-    pub const fn kept(&self) -> Kept {
-        self.kept
+    pub const fn kept(&self, thread: u32, threads: u32) -> Kept {
+        Kept { counts: self.kept, thread, threads }
     }
 
     /// Tells the program what the bridge knows and it does not: addresses behind the two ports that it has not

@@ -90,7 +90,8 @@ pub fn run(args: &RunArgs) -> Result<(), RunError> {
     let control = Control::bind(&args.run_dir, host, net)?;
     let endpoint = config.metrics.map(|at| Endpoint::bind(at).map_err(system(format!("metrics, {at}"))));
     let endpoint = endpoint.transpose()?;
-    let mut shim = Shim::set_up(host, net, &config, engine_rules(args, &config)?, LIMIT)?;
+    let limit = Duration::from_millis(args.limit_ms);
+    let mut shim = Shim::set_up(host, net, &config, engine_rules(args, &config)?, limit)?;
     drop_all_but(still_needed())?;
 
     let telemetry = Arc::new(shim.telemetry(&config, file));
@@ -117,9 +118,8 @@ pub fn run(args: &RunArgs) -> Result<(), RunError> {
         })
         .collect::<io::Result<Vec<_>>>()
         .map_err(system("threads"))?;
-    info!(threads = workers.len(), "ready");
-    let mut service = Service { args, shim, config, telemetry, notifier };
-    service.notifier.ready(&service.line());
+    let threads = workers.len();
+    let mut service = Service { args, threads, shim, config, telemetry, notifier };
     let result = service.serve(&inbox);
 
     service.notifier.stopping();
@@ -151,6 +151,7 @@ fn still_needed() -> CapabilitySet {
 /// What the main thread looks after.
 struct Service<'a> {
     args: &'a RunArgs,
+    threads: usize,
     shim: Shim,
     config: Config,
     telemetry: Arc<Telemetry>,
@@ -161,12 +162,27 @@ impl Service<'_> {
     /// Until the end is asked for.
     fn serve(&mut self, inbox: &Receiver<Event>) -> Result<(), RunError> {
         let tick = self.notifier.watchdog().map_or(TICK, |watchdog| TICK.min(watchdog / 3));
+        let mut ready = false;
         let mut next = Instant::now();
         loop {
             match inbox.recv_timeout(next.saturating_duration_since(Instant::now())) {
-                Ok(Event::Signal(SIGHUP)) => self.reload(),
+                Ok(Event::Signal(SIGHUP)) => {
+                    self.reload();
+                    if ready {
+                        self.notifier.ready(&self.line());
+                    }
+                }
                 Ok(Event::Signal(_)) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Ok(Event::WorkerEnded) => return Err(RunError::Worker),
+                // A connection whose SYN comes before a thread's first sign of life is never compressed. A thread
+                // that answers has given one.
+                Err(RecvTimeoutError::Timeout) if !ready => {
+                    ready = self.telemetry.board.all_answer(PATIENCE);
+                    if ready {
+                        info!(threads = self.threads, "ready");
+                        self.notifier.ready(&self.line());
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     self.tick()?;
                     next = Instant::now() + tick;
@@ -184,6 +200,7 @@ impl Service<'_> {
         if self.notifier.watchdog().is_some() && self.telemetry.board.all_answer(PATIENCE) {
             self.notifier.alive();
         }
+        self.shim.warn_of_changes();
         if let Err(error) = self.shim.follow_bridge() {
             warn!("the bridge's addresses: {error}");
         }
@@ -219,7 +236,6 @@ impl Service<'_> {
             }
             Err(error) => error!("{error}; the rules in force stay"),
         }
-        self.notifier.ready(&self.line());
     }
 }
 

@@ -16,6 +16,7 @@ use crate::device::Queues;
 use crate::interface::{Interface, InterfaceError};
 use crate::mapped::Frames;
 use crate::program::{FollowError, Program, ProgramLoadError};
+use crate::settings::Settings;
 use crate::telemetry::{Attached, Bound, PerPort, PortStatus, Telemetry};
 use crate::worker::{Duties, Orders, Worker};
 use crate::xsk::{Binding, Socket};
@@ -80,6 +81,10 @@ pub struct PortSetup {
     pub mode: Attached,
     /// Whether every socket's driver reads and writes the frames' memory itself.
     pub zero_copy: bool,
+    /// What it was set up for.
+    pub settings: Settings,
+    /// What it was when it was looked at last.
+    seen: Settings,
 }
 
 /// Everything set up; the threads are not yet running.
@@ -115,15 +120,15 @@ impl Shim {
         let interfaces = [Interface::find(host)?, Interface::find(network)?];
         let threads = thread_count(&interfaces, config);
         let tracked = (threads * TRACKED_PER_THREAD).min(MAX_TRACKED);
-        let mut program = Program::load(tracked, limit.as_nanos() as u64)?;
+        let [host, network] = &interfaces;
+        let frame_len = host.frame_len().max(network.frame_len());
+        let mut program = Program::load(tracked, limit.as_nanos() as u64, frame_len as u64)?;
         let mut modes = [Attached::Native; 2];
         for ((port, interface), mode) in Port::ALL.into_iter().zip(&interfaces).zip(&mut modes) {
             *mode = attach(&mut program, port, interface, config.mode)?;
         }
         check_bridge(&mut program, &interfaces);
 
-        let [host, network] = &interfaces;
-        let frame_len = host.frame_len().max(network.frame_len());
         let mut zero_copy = [true; 2];
         let mut workers = Vec::new();
         for thread in 0..threads {
@@ -133,6 +138,10 @@ impl Shim {
                 mib: Queues::memory(sockets, frame_len) >> 20,
                 error,
             })?;
+            // The driver of a card on a bus, whose frames come from a wire. In the generic path, GRO leaves checksums.
+            if network.driver.is_some() && modes[Port::Network as usize] == Attached::Native {
+                queues.has_checksums(Port::Network);
+            }
             let mut beats = Vec::new();
             for ((port, interface), zero_copy) in Port::ALL.into_iter().zip(&interfaces).zip(&mut zero_copy) {
                 for queue in served(interface) {
@@ -151,7 +160,7 @@ impl Shim {
                     queues.add(port, queue, socket);
                 }
             }
-            let (busy_poll, kept) = (config.busy_poll.is_some(), program.kept());
+            let (busy_poll, kept) = (config.busy_poll.is_some(), program.kept(thread, threads));
             let duties = Duties { beats, limit, busy_poll, kept };
             workers.push(Worker::new(queues, rules.clone(), host.mtu, duties));
         }
@@ -159,10 +168,13 @@ impl Shim {
 
         let setup = |port: Port| {
             let (interface, mode) = (interfaces[port as usize].clone(), modes[port as usize]);
-            PortSetup { interface, mode, zero_copy: zero_copy[port as usize] }
+            // Attaching the program changes offloads.
+            let settings = Settings::of(&interface, mode);
+            let seen = settings.clone();
+            PortSetup { interface, mode, zero_copy: zero_copy[port as usize], settings, seen }
         };
         let ports = Port::ALL.map(setup);
-        for PortSetup { interface, mode, zero_copy } in &ports {
+        for PortSetup { interface, mode, zero_copy, .. } in &ports {
             info!(
                 interface = interface.name,
                 ?mode,
@@ -262,17 +274,36 @@ impl Shim {
     #[must_use]
     pub fn telemetry(&self, config: &Config, file: Option<&Path>) -> Telemetry {
         let ports = PerPort::new(|port| {
-            let PortSetup { interface, mode, zero_copy } = &self.ports[port as usize];
+            let PortSetup { interface, mode, zero_copy, .. } = &self.ports[port as usize];
             PortStatus {
                 name: interface.name.clone(),
                 index: interface.index,
                 mtu: interface.mtu.into(),
+                queues: interface.queues,
                 xdp: *mode,
                 bind: if *zero_copy { Bound::ZeroCopy } else { Bound::Copy },
             }
         });
         let kernel = Kernel::detect().name();
         Telemetry::new(ports, self.workers.len(), kernel, file.map(Path::to_owned), config.rules.clone())
+    }
+
+    /// Warns of what changed about the ports, and keeps this shim from doing its work until it is started again.
+    pub fn warn_of_changes(&mut self) {
+        for port in &mut self.ports {
+            let now = Settings::of(&port.interface, port.mode);
+            if now == port.seen {
+                continue;
+            }
+            let name = &port.interface.name;
+            for change in port.settings.differences(&now) {
+                warn!("{name}: {change}");
+            }
+            if now == port.settings {
+                info!("{name}: as it was at start again");
+            }
+            port.seen = now;
+        }
     }
 
     /// Learns what the bridge knows by now: to be called every few seconds.

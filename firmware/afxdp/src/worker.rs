@@ -16,10 +16,12 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::device::Queues;
 use crate::program::Kept;
-use crate::telemetry::{Board, KeptStats, PerPort, QueueReport, RingStats};
+use crate::telemetry::{Board, PerPort, QueueReport, RingStats};
 
 /// Frames that are taken from a port before it is the other's turn: what the kernel's drivers take, too.
 const BATCH: usize = 64;
+/// How long a thread without frames sleeps, at most: whoever asks for its report waits for it.
+const IDLE: Duration = Duration::from_millis(25);
 /// How long frames that could not be sent wait for the next attempt.
 const RETRY: Duration = Duration::from_millis(1);
 /// How long a thread that is to stop waits for frames that are on their way to it, and from it.
@@ -108,7 +110,7 @@ impl<const SETS: usize> Worker<SETS> {
             let (frames, all_sent) = self.turn(now);
             board.answer(number, |report| self.report(report));
             if frames == 0 && !self.duties.busy_poll {
-                wait(&mut polled, if all_sent { self.duties.limit / 4 } else { RETRY })?;
+                wait(&mut polled, if all_sent { IDLE.min(self.duties.limit / 4) } else { RETRY })?;
             }
         }
         self.drain(&mut polled)
@@ -146,15 +148,7 @@ impl<const SETS: usize> Worker<SETS> {
                 tx_invalid: sum.tx_invalid + of.tx_invalid_descs,
             })
         });
-        let kept = PerPort::new(|port| {
-            let kept = self.queues.sockets(port).map(|(queue, _)| self.duties.kept.of(port, queue));
-            kept.fold(KeptStats::default(), |sum, of| KeptStats {
-                stale: sum.stale + of.stale,
-                unknown: sum.unknown + of.unknown,
-                elsewhere: sum.elsewhere + of.elsewhere,
-            })
-        });
-        report.fill(&self.forwarder, rings, kept);
+        report.fill(&self.forwarder, rings, PerPort::new(|port| self.duties.kept.of(port)));
     }
 
     /// From now on frames go to the bridge; those that came before are sent.

@@ -5,11 +5,10 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
-use std::time::Duration;
 
 use support::shim::Shim;
 use support::traffic::{TAG, connect_tagged, gradients, set_tos, transfer};
-use support::{Lab, Plan, Side};
+use support::{Lab, PATIENCE, Plan, Side};
 
 const ROUTED: &str = "[[rule]]\ntos = 0x28\n";
 
@@ -22,7 +21,7 @@ fn tagged(lab: &Lab, from: &str, to: (&str, &str), data: &[u8]) -> Vec<u8> {
         set_tos(&listener, address, TAG).unwrap();
         tell.send(listener.local_addr().unwrap()).unwrap();
         let (mut stream, mut got) = (listener.accept().unwrap().0, Vec::new());
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.read_to_end(&mut got).unwrap();
         got
     });
@@ -70,5 +69,5 @@ fn traffic_of_the_bridge_itself_and_of_its_other_ports_arrives() {
     // And what is the shim's is compressed, all along.
     let (got, _) = transfer(&lab, "10.77.0.2", TAG, &data);
     support::traffic::assert_within_bound(&data, &got);
-    assert!(shims[0].outcomes()[0].changed["compressed"] > 1_000);
+    assert!(shims[0].outcomes()[0].changed["compressed"] > 100);
 }

@@ -18,10 +18,9 @@ use serde_json::Value;
 
 use support::shim::Shim;
 use support::traffic::{TAG, assert_within_bound, gradients, transfer};
-use support::{Lab, Plan, Side};
+use support::{Lab, PATIENCE, Plan, Side};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_gradwire-xdp");
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Side A's shim and what belongs to it.
 struct Operator {
@@ -87,7 +86,13 @@ impl Operator {
     }
 
     fn unload(&self, words: &str) -> String {
-        let words = format!("unload {words} --timeout 0.3 --run-dir {}", self.folder.display());
+        self.unload_within(PATIENCE, words)
+    }
+
+    /// One that does not end by itself in this time is killed.
+    fn unload_within(&self, time: Duration, words: &str) -> String {
+        let time = time.as_secs_f32();
+        let words = format!("unload {words} --timeout {time} --run-dir {}", self.folder.display());
         let output = self.output(&words);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
@@ -104,7 +109,8 @@ impl Operator {
     /// The doctor's finding of one check; of a port, where it is about one.
     fn finding(&self, check: &str, port: Option<&str>, config: &str) -> Value {
         let file = self.config(config);
-        let words = format!("doctor --json {} --config {}", self.ports(), file.display());
+        let (file, folder) = (file.display(), self.folder.display());
+        let words = format!("doctor --json {} --config {file} --run-dir {folder}", self.ports());
         let output = self.output(&words);
         let findings: Vec<Value> = serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
@@ -226,6 +232,13 @@ fn the_doctor_sees_what_drivers_tell() {
     let program = operator.finding("program", Some(&operator.net), "");
     let expected = format!("gradwire-xdp, process {}, runs here", running.0.id());
     assert_eq!((&program["found"], &program["status"]), (&Value::from(expected), &Value::from("ok")));
+    // And what it was set up for, whatever the port is by now.
+    operator.lab.run_in("sa", &format!("ip link set dev {} mtu 1600", operator.host));
+    let mtu = operator.finding("mtu", Some(&operator.host), "");
+    assert_eq!(mtu["status"], "warning");
+    assert!(
+        mtu["found"].as_str().unwrap().starts_with("1600, but the gradwire-xdp that runs started with 1500")
+    );
 }
 
 #[test]
@@ -369,7 +382,7 @@ fn it_can_be_ended_in_every_state() {
     // Hanging: it cannot do what it is asked.
     let mut running = operator.start(|_| {});
     kill_process(running.pid(), Signal::STOP).unwrap();
-    let told = operator.unload(&operator.net);
+    let told = operator.unload_within(Duration::from_millis(300), &operator.net);
     assert!(told.contains("did not answer and was killed"), "{told}");
     running.0.wait().unwrap();
     operator.assert_nothing_left();
@@ -401,7 +414,7 @@ fn rolling_out_and_back() {
     assert_eq!(sent_compressed(&shims), (0, 0, true));
     shims[0].reload("[[rule]]\ntos = 0x28\n");
     let (compressed, restored, same) = sent_compressed(&shims);
-    assert!(compressed > 1_000 && restored > 1_000 && !same, "{compressed} {restored}");
+    assert!(compressed > 100 && restored > 100 && !same, "{compressed} {restored}");
     shims[0].reload(no_rule);
     assert_eq!(sent_compressed(&shims), (compressed, restored, true));
 }

@@ -72,8 +72,7 @@ fn gradients_get_smaller(mtu: u16, framing: Framing) {
 
         let (got, _) = transfer(&lab, address, 0, &data);
         assert!(got == data, "an untagged stream changed");
-        let pings = lab.run_in("ha", &format!("ping -q -i 0.01 -c 50 -s 1000 {address}"));
-        assert!(pings.contains("50 received"), "{pings}");
+        lab.assert_pings(address);
     }
 }
 

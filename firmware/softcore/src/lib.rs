@@ -8,7 +8,7 @@
 //!             └──────── board::Board: what a port writes ──────┘
 //! ```
 //!
-//! [`board`] says what a board provides, and PORTING.md how; [`virtio`] drives the NICs of QEMU's `virt` machine.
+//! [`board`] says what a board provides, and docs/firmware.md how; [`virtio`] drives the NICs of QEMU's `virt` machine.
 #![cfg_attr(not(test), no_std)]
 
 pub mod board;

@@ -10,9 +10,9 @@ use crate::error::{Error, Outcome};
 
 /// Measures every kernel against memcpy, and the whole path of a frame.
 ///
-/// Payloads are 1448 bytes, in L2, at the bound 2^-10; speeds count bytes of raw gradient. memcpy is that of the same
-/// buffers in the same run. All work is timed in turn, in short slices, and of each the best counts: on a busy
-/// machine the ratios hold better than the speeds. Takes 20 seconds of one core, with peers 40.
+/// Payloads are 1448 bytes in the second-level cache, at the bound 2^-10; speeds count bytes of raw gradient. memcpy
+/// copies the same buffers in the same run. The bench times everything in turn, in short slices, and keeps the best
+/// slice of each: on a busy machine, trust the ratios more than the speeds. Takes 20 seconds of one core, with peers 40.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 JSON: {\"memcpy_gbps\", \"kernels\": [{\"name\", \"shape\", \"encode_gbps\", \"decode_gbps\", \"decode_batch_gbps\"}],

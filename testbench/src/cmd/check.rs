@@ -18,8 +18,8 @@ use crate::report;
 
 /// Sends every gradient through compress, wire and decompress, and measures what comes back.
 ///
-/// The wire carries payloads of 1440 bytes, the whole bursts that fit into a TCP segment. An error is
-/// judged in f64 and has to be below 2^(X-B).
+/// The wire carries payloads of 1440 bytes, the whole bursts that fit into a TCP segment. Each error is computed in
+/// f64 and has to be below 2^(X-B).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 JSON: {\"recordings\": [{\"name\", \"values\", \"bound\", \"ratio\", \"classes\": {\"zero\", \"byte\", \"half\", \"raw\"},

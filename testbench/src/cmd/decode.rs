@@ -18,8 +18,8 @@ const BURSTS: usize = 1024;
 
 /// Reads groups on standard input and writes little-endian f32 values to standard output.
 ///
-/// Groups do not say how many values the last one stands for. With --values N that many come out; without
-/// it every group gives 8 values, and lanes that were absent come out as zeros.
+/// The last group does not say how many values it stands for. With --values N, N values come out. Without
+/// --values, every group gives 8 values, and absent lanes come out as zeros.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The parameters have to be those of the encoder: groups do not carry them.
@@ -34,7 +34,7 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
     pub kernel: KernelArg,
-    /// How many values there are; without it, all lanes of the last group come out.
+    /// How many values there are [default: all lanes of the last group come out].
     #[arg(long, value_name = "N")]
     pub values: Option<u64>,
 }
@@ -72,7 +72,7 @@ pub fn run(args: &Args, input: &mut impl Read, out: &mut impl Write) -> Result<O
 struct Decoder {
     kernel: Kernel,
     params: Params,
-    /// How many values are to come, where that is known.
+    /// How many values are to come, if that is known.
     left: Option<u64>,
     values: Vec<u8>,
 }

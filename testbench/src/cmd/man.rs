@@ -8,7 +8,7 @@ use clap::CommandFactory;
 use super::Cli;
 use crate::error::{Error, Outcome};
 
-/// Writes the manual pages of gradwire and its subcommands to a folder, which is made where it is missing.
+/// Writes the manual pages of gradwire and its subcommands to a folder, and makes the folder if it is missing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:

@@ -13,7 +13,7 @@ use crate::sim::published::{Comparison, Setting, cells, compare};
 
 /// Prints every published cell beside ours with its tolerance and the verdict, then the claims of the text.
 ///
-/// A claim that does not reproduce is a finding, not a failure; a cell outside its tolerance is one.
+/// A cell outside its tolerance is a failure. A claim that does not reproduce is a finding, not a failure.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 JSON: {\"cells\": [{\"table\", \"model\", \"column\", \"published\", \"ours\", \"difference\", \"tolerance\", \"calibrated\",

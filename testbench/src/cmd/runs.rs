@@ -102,7 +102,7 @@ pub struct Runs {
     /// A recorded trace of one worker, for sizes and compute times; replaces --model.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Simulate every worker, even where one can stand for all.
+    /// Simulate every worker, even if one can stand for all.
     #[arg(long)]
     pub full: bool,
     /// Print JSON.

@@ -13,9 +13,9 @@ use crate::softcore::machine::Options;
 
 /// Sends every frame of a capture through two soft cores in QEMU, back to back, and checks what arrives.
 ///
-/// The hosts of the capture stand by turns on one side and on the other, so frames go both ways. Checked is what
-/// `gradwire replay` checks, and that the cores' frames are byte for byte those of the engines here, and that their
-/// counters are those of the frames.
+/// The hosts of the capture are put on the two sides by turns, so frames go both ways. The command checks what
+/// `gradwire replay` checks. It also checks that the cores send the same bytes as the engines on this machine, and that
+/// the cores' counters agree with the frames.
 ///
 /// Needs qemu-system-riscv32 (Debian: qemu-system-misc) and the firmware: firmware/softcore/cargo build --release
 #[derive(Debug, clap::Args)]

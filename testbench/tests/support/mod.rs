@@ -1,6 +1,8 @@
 //! What several test files share.
 #![allow(dead_code, unreachable_pub, reason = "each test file is a crate of its own and uses a part")]
 
+pub mod document;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

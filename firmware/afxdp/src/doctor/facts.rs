@@ -9,10 +9,11 @@ use std::thread;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
+use crate::control;
 use crate::holders::{Holder, holders};
 use crate::netlink::generic::{self, Offload, XdpFeatures};
 use crate::netlink::link::Link;
-use crate::telemetry::PerPort;
+use crate::telemetry::{PerPort, PortStatus};
 
 /// Why facts could not be gathered.
 #[derive(Debug, thiserror::Error)]
@@ -75,17 +76,26 @@ pub struct PortFacts {
     pub queues: Option<u32>,
     /// Processes that hold the XDP program which is attached to it.
     pub holders: Vec<Holder>,
+    /// For what a gradwire-xdp that runs between the two ports was set up; none where none answers.
+    pub served: Option<PortStatus>,
 }
 
 impl Facts {
-    /// Gathers them. Files are looked for below `root`, which is `/` but for tests.
+    /// Gathers them. Files are looked for below `root`, which is `/` but for tests; control sockets in `run_dir`.
     ///
     /// # Errors
     /// The kernel does not tell of its devices at all.
-    pub fn gather(root: &Path, host: &str, network: &str) -> Result<Self, GatherError> {
-        let host = PortFacts::gather(root, host)?;
-        let network = PortFacts::gather(root, network)?;
-        Ok(Self { system: SystemFacts::gather(root), ports: PerPort { host, network } })
+    pub fn gather(root: &Path, run_dir: &Path, host: &str, network: &str) -> Result<Self, GatherError> {
+        let mut ports =
+            PerPort { host: PortFacts::gather(root, host)?, network: PortFacts::gather(root, network)? };
+        let sockets = control::sockets(run_dir).unwrap_or_default();
+        let pair = Some((host.to_owned(), network.to_owned()));
+        let mut of_pair = sockets.iter().filter(|socket| control::ports_of(socket) == pair);
+        if let Some(running) = of_pair.find_map(|socket| control::query(socket).ok()) {
+            ports.host.served = Some(running.ports.host);
+            ports.network.served = Some(running.ports.network);
+        }
+        Ok(Self { system: SystemFacts::gather(root), ports })
     }
 }
 
@@ -132,6 +142,7 @@ impl PortFacts {
             offloads: None,
             queues: None,
             holders: Vec::new(),
+            served: None,
         };
         let Some(link) = link else { return Ok(facts) };
         // What an older kernel, or a driver, does not tell stays unknown.
@@ -223,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_port_that_is_not_there_has_no_link() {
-        let facts = Facts::gather(Path::new("/"), "gw-missing", "lo").unwrap();
+        let facts = Facts::gather(Path::new("/"), Path::new("/nonexistent"), "gw-missing", "lo").unwrap();
         assert_eq!(facts.ports.host.link, None);
         let loopback = &facts.ports.network;
         assert_eq!(loopback.link.as_ref().unwrap().index, 1);

@@ -1,5 +1,7 @@
 //! The two devices: are they there, how do they run XDP, who else does, MTU, queues.
 
+use gradwire::rules::Grid;
+
 use super::{Facts, Finding, PortFacts, word};
 use crate::config::{Config, Mode};
 use crate::interface::{MAX_MTU, MAX_QUEUES};
@@ -16,6 +18,7 @@ pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>)
             findings.push(queues(port).of(port));
         }
     }
+    findings.extend(grid(host, config).map(|finding| finding.of(host)));
     if let (Some(a), Some(b)) = (&host.link, &network.link) {
         if a.index == b.index {
             findings.push(
@@ -112,6 +115,13 @@ fn other_program(port: &PortFacts, link: &Link) -> Finding {
 }
 
 fn mtu(port: &PortFacts, link: &Link) -> Finding {
+    if let Some(served) = port.served.as_ref().filter(|served| served.mtu != link.mtu) {
+        let found = format!(
+            "{}, but the gradwire-xdp that runs started with {}: frames longer than that go untouched",
+            link.mtu, served.mtu
+        );
+        return Finding::warning("mtu", found).mend(restart(port));
+    }
     if link.mtu <= MAX_MTU {
         return Finding::ok("mtu", link.mtu.to_string());
     }
@@ -119,8 +129,33 @@ fn mtu(port: &PortFacts, link: &Link) -> Finding {
     Finding::failed("mtu", found).mend(format!("ip link set dev {} mtu {MAX_MTU}", word(&port.name)))
 }
 
+fn restart(port: &PortFacts) -> String {
+    format!("gradwire-xdp unload {}   # and start it again", word(&port.name))
+}
+
+/// TCP cuts segments at its MSS. Under `grid = "payload"` that must be a place between two values. The MSS is the MTU
+/// without headers, all of which are multiples of four.
+fn grid(host: &PortFacts, config: &Config) -> Option<Finding> {
+    let mtu = host.link.as_ref()?.mtu;
+    let by_payload = config.rules.as_slice().iter().any(|rule| rule.grid == Grid::Payload);
+    (by_payload && !mtu.is_multiple_of(4)).then(|| {
+        let found = format!("grid = \"payload\", but with MTU {mtu} TCP cuts its segments within values");
+        let command = format!("ip link set dev {} mtu {}", word(&host.name), mtu - mtu % 4);
+        Finding::warning("grid", found)
+            .mend(format!("{command}   # and in the container, or grid = \"connection\""))
+    })
+}
+
 fn queues(port: &PortFacts) -> Finding {
     let Some(queues) = port.queues else { return Finding::unknown("queues", "the driver does not tell") };
+    if let Some(served) = port.served.as_ref().filter(|served| served.queues < queues) {
+        let found = format!(
+            "{queues}, but the gradwire-xdp that runs started with {}: what arrives on the others is neither \
+             compressed nor restored",
+            served.queues
+        );
+        return Finding::warning("queues", found).mend(restart(port));
+    }
     if queues <= MAX_QUEUES {
         return Finding::ok("queues", format!("{queues}, each with a socket of its own"));
     }
@@ -139,7 +174,7 @@ pub(in crate::doctor) mod tests {
     use crate::holders::Holder;
     use crate::netlink::generic::{Offload, XdpFeatures};
     use crate::netlink::link::FORWARDING;
-    use crate::telemetry::PerPort;
+    use crate::telemetry::{Attached, Bound, PerPort, PortStatus};
 
     fn port(name: &str, index: u32, driver: &str) -> PortFacts {
         let bridge = Link { index: 9, name: "br0".to_owned(), kind: "bridge".to_owned(), ..Link::default() };
@@ -168,6 +203,7 @@ pub(in crate::doctor) mod tests {
             offloads: Some(BTreeMap::from([("rx-lro".to_owned(), off), ("rx-gro".to_owned(), off)])),
             queues: Some(4),
             holders: Vec::new(),
+            served: None,
         }
     }
 
@@ -238,6 +274,34 @@ pub(in crate::doctor) mod tests {
         let fewer = format!("ethtool -L veth0 rx {MAX_QUEUES}");
         assert_eq!(judged("queues", |port| port.queues = Some(65)), (Status::Failed, Some(fewer)));
         assert_eq!(judged("queues", |port| port.queues = None).0, Status::Unknown);
+    }
+
+    #[test]
+    fn what_runs_is_asked_what_it_was_set_up_for() {
+        let again = "gradwire-xdp unload veth0   # and start it again".to_owned();
+        let served = |mtu, queues| {
+            let (xdp, bind) = (Attached::Native, Bound::Copy);
+            move |port: &mut PortFacts| {
+                port.served = Some(PortStatus { name: port.name.clone(), index: 5, mtu, queues, xdp, bind });
+            }
+        };
+        assert_eq!(judged("mtu", served(1500, 4)), (Status::Ok, None));
+        assert_eq!(judged("mtu", served(1400, 4)), (Status::Warning, Some(again.clone())));
+        assert_eq!(judged("queues", served(1500, 2)), (Status::Warning, Some(again)));
+        assert_eq!(judged("queues", served(1500, 8)), (Status::Ok, None));
+    }
+
+    #[test]
+    fn a_grid_by_payload_needs_segments_of_whole_values() {
+        let text = "[[rule]]\ntos = 0x28\ngrid = \"payload\"\n";
+        let by_payload = Config::parse(text, "xdp.toml".as_ref()).unwrap();
+        let mut port = healthy().ports.host;
+        assert_eq!(grid(&port, &by_payload), None);
+        port.link.as_mut().unwrap().mtu = 1490;
+        assert_eq!(grid(&port, &Config::default()), None);
+        let found = grid(&port, &by_payload).unwrap();
+        assert_eq!(found.status, Status::Warning);
+        assert!(found.mend.unwrap().starts_with("ip link set dev veth0 mtu 1488 "));
     }
 
     #[test]

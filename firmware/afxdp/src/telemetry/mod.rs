@@ -130,7 +130,14 @@ pub(crate) mod tests {
     use super::*;
 
     fn port(name: &str, index: u32) -> PortStatus {
-        PortStatus { name: name.to_owned(), index, mtu: 1500, xdp: Attached::Native, bind: Bound::Copy }
+        PortStatus {
+            name: name.to_owned(),
+            index,
+            mtu: 1500,
+            queues: 2,
+            xdp: Attached::Native,
+            bind: Bound::Copy,
+        }
     }
 
     fn telemetry(queues: usize) -> Telemetry {

@@ -54,13 +54,20 @@ pub struct KeptStats {
     pub unknown: u64,
     /// Not from one of the two ports to the other.
     pub elsewhere: u64,
+    /// Longer than the MTU that the ports had at start allows: the MTU was raised, or an offload merged segments.
+    pub too_long: u64,
 }
 
 impl KeptStats {
     /// Each count with its name in reports and metrics.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 3] {
-        [("stale", self.stale), ("unknown", self.unknown), ("elsewhere", self.elsewhere)]
+    pub const fn named(&self) -> [(&'static str, u64); 4] {
+        [
+            ("stale", self.stale),
+            ("unknown", self.unknown),
+            ("elsewhere", self.elsewhere),
+            ("too-long", self.too_long),
+        ]
     }
 }
 
@@ -109,7 +116,7 @@ impl QueueReport {
             rx_invalid: 0,
             tx_invalid: 0,
         };
-        let kept = KeptStats { stale: 0, unknown: 0, elsewhere: 0 };
+        let kept = KeptStats { stale: 0, unknown: 0, elsewhere: 0, too_long: 0 };
         Self {
             egress: Counters::new(),
             ingress: Counters::new(),

@@ -42,6 +42,8 @@ pub struct PortStatus {
     pub index: u32,
     /// Its MTU at start.
     pub mtu: u32,
+    /// Its receive queues at start, each of which has a socket.
+    pub queues: u32,
     /// Where its XDP program runs.
     pub xdp: Attached,
     /// How its sockets are bound.

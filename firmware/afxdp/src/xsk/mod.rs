@@ -21,7 +21,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
 };
 
-use crate::mapped::{Frames, prefer_busy_poll};
+use crate::mapped::{Frames, Lent, Memory, Returned, prefer_busy_poll};
 
 mod ring;
 
@@ -53,6 +53,8 @@ pub struct Binding {
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
+    /// What it registered.
+    memory: Memory,
     receive: Consumer<2>,
     transmit: Producer<2>,
     fill: Producer<1>,
@@ -94,24 +96,29 @@ impl Socket {
         let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
         flags.set(SocketAddrXdpFlags::XDP_COPY, !binding.zero_copy);
         bind(&fd, &SocketAddrXdp::new(flags, binding.interface, binding.queue))?;
-        Ok(Self { fd, receive, transmit, fill, completion, busy_poll: binding.busy_poll.is_some() })
+        let memory = frames.memory();
+        Ok(Self { fd, memory, receive, transmit, fill, completion, busy_poll: binding.busy_poll.is_some() })
     }
 
-    /// The next frame received: address and length.
-    pub fn receive(&mut self) -> Option<(u64, usize)> {
+    /// The next frame received.
+    pub fn receive(&mut self) -> Option<Returned> {
         let [address, len_and_options] = self.receive.pop()?;
-        Some((address, len_and_options as u32 as usize))
+        Some(self.memory.returned(address, len_and_options as u32 as usize))
     }
 
-    /// Frames that can be queued for sending.
-    pub fn room_to_transmit(&mut self) -> u32 {
-        self.transmit.room()
-    }
-
-    /// Queues a frame for sending; the caller has seen that there is room.
-    pub fn transmit(&mut self, address: u64, len: usize) {
+    /// Queues a frame for sending: `len` bytes from byte `start` of the chunk on.
+    ///
+    /// # Errors
+    /// The chunk comes back where there is no room, where it does not have these bytes, and where it is of other
+    /// memory than the socket was bound with.
+    pub fn transmit(&mut self, chunk: Lent, start: usize, len: usize) -> Result<(), Lent> {
+        if self.transmit.room() == 0 {
+            return Err(chunk);
+        }
+        let address = self.memory.address(chunk, start, len)?;
         // The upper half are options: none.
         self.transmit.push([address, u64::from(len as u32)]);
+        Ok(())
     }
 
     /// Memory for received frames that the kernel can be given.
@@ -119,9 +126,16 @@ impl Socket {
         self.fill.room()
     }
 
-    /// Gives the kernel memory for a received frame; the caller has seen that there is room.
-    pub fn fill(&mut self, address: u64) {
-        self.fill.push([address]);
+    /// Gives the kernel memory for a received frame.
+    ///
+    /// # Errors
+    /// The chunk comes back where there is no room, and where it is of other memory than the socket was bound with.
+    pub fn fill(&mut self, chunk: Lent) -> Result<(), Lent> {
+        if self.fill.room() == 0 {
+            return Err(chunk);
+        }
+        self.fill.push([self.memory.address(chunk, 0, 1)?]);
+        Ok(())
     }
 
     /// Shows the kernel the memory it was given.
@@ -133,9 +147,9 @@ impl Socket {
         }
     }
 
-    /// The address of the next frame that was sent.
-    pub fn completed(&mut self) -> Option<u64> {
-        self.completion.pop().map(|[address]| address)
+    /// The next frame that was sent.
+    pub fn completed(&mut self) -> Option<Returned> {
+        self.completion.pop().map(|[address]| self.memory.returned(address, 0))
     }
 
     /// Has the queued frames sent; whether all are under way. If not, the driver was busy, and this is to be

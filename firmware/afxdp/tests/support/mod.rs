@@ -24,6 +24,9 @@ pub mod relay;
 pub mod shim;
 pub mod traffic;
 
+/// How long anything may take: longer than any machine, however busy, keeps its processes waiting.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
 /// One laboratory at a time: several would share the cores, and wait for each other.
 static ONE: Mutex<()> = Mutex::new(());
 static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -119,18 +122,25 @@ impl Lab {
         }
         // What comes up takes a moment: until the first answer.
         if self.plan.bridged {
-            self.wait_for_ping(Duration::from_secs(20));
+            self.wait_for_ping();
         }
     }
 
     /// Waits until host A reaches host B over both versions of IP.
-    pub fn wait_for_ping(&self, patience: Duration) {
-        let end = Instant::now() + patience;
+    pub fn wait_for_ping(&self) {
+        let end = Instant::now() + PATIENCE;
         for address in ["10.77.0.2", "fd77::2"] {
             while !self.in_place("ha", &format!("ping -q -c 1 -W 1 {address}")).status.success() {
                 assert!(Instant::now() < end, "no answer from {address}");
             }
         }
+    }
+
+    /// Fifty pings from host A are answered. A busy machine may answer one too late to count.
+    pub fn assert_pings(&self, address: &str) {
+        let ping = format!("ping -q -i 0.01 -c 50 -w {} -s 1000 {address}", PATIENCE.as_secs());
+        let pings = self.run_in("ha", &ping);
+        assert!(pings.contains("50 received"), "{pings}");
     }
 
     fn veth(&self, (place, name): (&str, &str), (other_place, other_name): (&str, &str)) {
@@ -145,6 +155,20 @@ impl Lab {
             // Frames as they are on a wire: of one MTU, and with their checksums.
             let offloads = if place.starts_with('h') { "tso off gso off gro off" } else { "gro off" };
             self.run_in(place, &format!("ethtool -K {name} {offloads}"));
+        }
+    }
+
+    /// Sets the MTU of the hosts, of the shims' ports and of the wire.
+    pub fn set_mtu(&self, mtu: u16) {
+        let set = |place: &str, name: &str| {
+            self.ip_in(place, &format!("link set dev {name} mtu {mtu}"));
+        };
+        for side in Side::BOTH {
+            set("w", side.name());
+            let shim = format!("s{}", side.name());
+            set(&shim, &self.network_port(side));
+            set(&shim, &self.host_port(side));
+            set(&format!("h{}", side.name()), "eth0");
         }
     }
 
@@ -253,13 +277,14 @@ impl Lab {
 
     /// The wire loses so many frames of a hundred, in both directions.
     pub fn lose(&self, percent: u32) {
-        self.run_in("w", "nft add table bridge loss");
-        let nft = |words: &[&str]| {
-            let mut command = self.command_in("w", "nft");
-            checked("nft", &command.args(words).output().unwrap());
-        };
-        nft(&["add chain bridge loss wire { type filter hook forward priority 0 ; }"]);
-        nft(&[&format!("add rule bridge loss wire numgen random mod 100 < {percent} counter drop")]);
+        self.nft("add table bridge loss");
+        self.nft("add chain bridge loss wire { type filter hook forward priority 0 ; }");
+        self.nft(&format!("add rule bridge loss wire numgen random mod 100 < {percent} counter drop"));
+    }
+
+    /// A command to the wire's packet filter.
+    pub fn nft(&self, command: &str) {
+        checked(command, &self.command_in("w", "nft").arg(command).output().unwrap());
     }
 
     /// Frames that the wire lost.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -12,27 +13,38 @@ use gradwire_xdp::control::{RUN_DIR, query, socket_path};
 use gradwire_xdp::telemetry::{Outcomes, Snapshot};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Lab, Side};
+use super::{Lab, PATIENCE, Side};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Frames of a thread that waits longer for a processor go by the bridge, uncompressed. Tests of what is compressed must
+/// not depend on that, so it never happens to them.
+pub const PATIENT: &str = "--limit-ms 600000";
 
 pub struct Shim {
     child: Child,
     /// What it logged.
     log: Arc<Mutex<String>>,
     lines: Receiver<String>,
+    /// Reads what it logs, until it ends.
+    reader: Option<JoinHandle<()>>,
+    /// Its ports, and what is there by their names, may be another one's by now.
+    ended: bool,
     ports: [String; 2],
     place: String,
     config: PathBuf,
 }
 
 impl Shim {
-    /// Starts beside one host, and waits until it is ready.
+    /// Starts beside one host, and waits until it is ready. It waits for its threads as long as it takes.
     pub fn start(lab: &Lab, side: Side, config: &str) -> Self {
+        Self::start_with(lab, side, config, PATIENT)
+    }
+
+    /// As [`Shim::start`], but with the limit that users have: after that, frames go by the bridge.
+    pub fn start_prompt(lab: &Lab, side: Side, config: &str) -> Self {
         Self::start_with(lab, side, config, "")
     }
 
-    /// As [`Shim::start`], with more words on the command line.
+    /// As [`Shim::start_prompt`], with more words on the command line.
     pub fn start_with(lab: &Lab, side: Side, config: &str, words: &str) -> Self {
         let mut shim = Self::spawn(lab, side, config, words);
         shim.wait_for("ready");
@@ -54,13 +66,13 @@ impl Shim {
         let (log, (sender, lines)) = (Arc::new(Mutex::new(String::new())), channel());
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let copy = Arc::clone(&log);
-        thread::spawn(move || {
+        let reader = thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
                 *copy.lock().unwrap() += &format!("{line}\n");
                 let _ = sender.send(line);
             }
         });
-        Self { child, log, lines, ports, place, config: path }
+        Self { child, log, lines, reader: Some(reader), ended: false, ports, place, config: path }
     }
 
     /// Waits until it logs a line with these words.
@@ -84,16 +96,26 @@ impl Shim {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Waits for its end.
+    /// Waits for its end, and for the last line of its log.
     pub fn wait(&mut self) -> ExitStatus {
         let end = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
+                if let Some(reader) = self.reader.take() {
+                    reader.join().unwrap();
+                }
+                self.ended = true;
                 return status;
             }
             assert!(Instant::now() < end, "it does not end; it said:\n{}", self.log());
             thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Has it end in good order.
+    pub fn end(&mut self) {
+        self.signal(Signal::TERM);
+        assert!(self.wait().success(), "{}", self.log());
     }
 
     /// Writes another configuration and has it read.
@@ -110,10 +132,17 @@ impl Shim {
         self.wait_for("the rules in force stay");
     }
 
-    /// What it tells of itself.
+    /// What it tells of itself: when all of its threads have answered.
     pub fn status(&self) -> Snapshot {
         let [host, network] = &self.ports;
-        query(&socket_path(RUN_DIR.as_ref(), host, network)).unwrap_or_else(|error| panic!("{error}"))
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let answer = query(&socket_path(RUN_DIR.as_ref(), host, network));
+            match answer {
+                Ok(status) if status.queues.iter().all(|queue| queue.answered) => return status,
+                _ => assert!(Instant::now() < end, "no answer but {answer:?}"),
+            }
+        }
     }
 
     /// What its egress did, over all queues; and its ingress.
@@ -121,7 +150,6 @@ impl Shim {
         let status = self.status();
         let mut sums = [Outcomes::default(), Outcomes::default()];
         for queue in &status.queues {
-            assert!(queue.answered);
             sums[0].add(&queue.egress);
             sums[1].add(&queue.ingress);
         }
@@ -157,7 +185,9 @@ impl Drop for Shim {
         let _ = self.child.wait();
         // One that was killed leaves its socket behind.
         let [host, network] = &self.ports;
-        let _ = fs::remove_file(socket_path(RUN_DIR.as_ref(), host, network));
+        if !self.ended {
+            let _ = fs::remove_file(socket_path(RUN_DIR.as_ref(), host, network));
+        }
         if thread::panicking() {
             eprintln!("{}:\n{}", self.place, self.log());
         }

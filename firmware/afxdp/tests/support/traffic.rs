@@ -1,13 +1,16 @@
 //! What the hosts send each other, and who judges it.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use gradwire::rules::DEFAULT_MARK;
 use gradwire_testbench::capture::{Capture, Frame};
 use gradwire_testbench::npy;
 use gradwire_testbench::recordings::GRADIENTS;
@@ -22,8 +25,8 @@ use super::Lab;
 
 /// The tag of gradient sockets.
 pub const TAG: u8 = 0x28;
-/// How long a transfer may stand still.
-const STALL: Duration = Duration::from_secs(30);
+/// How long a transfer may stand still: longer than any machine, however busy, keeps its processes waiting.
+const STALL: Duration = Duration::from_secs(120);
 
 /// Recorded gradients, so many bytes: the four recordings over and over.
 pub fn gradients(len: usize) -> Vec<u8> {
@@ -53,6 +56,8 @@ pub fn assert_within_bound(sent: &[u8], got: &[u8]) {
 /// One transfer from host A to host B.
 pub struct Transfer {
     received: Arc<AtomicUsize>,
+    /// What is sent only when it is waited for, and to where.
+    rest: Option<(Sender<Vec<u8>>, Vec<u8>)>,
     sender: JoinHandle<io::Result<()>>,
     receiver: JoinHandle<io::Result<Vec<u8>>>,
     start: Instant,
@@ -62,9 +67,28 @@ impl Transfer {
     /// Starts to send `data` to B's `address`, with this type of service at both ends. It is written in pieces of
     /// `piece` bytes.
     pub fn start(lab: &Lab, address: &str, tos: u8, data: Vec<u8>, piece: usize) -> Self {
+        let pieces = data.chunks(piece).map(<[u8]>::to_vec).collect::<Vec<_>>();
+        Self::start_in_pieces(lab, address, tos, pieces)
+    }
+
+    /// As [`Transfer::start`], but sends only the first so many bytes before [`Transfer::finish`]: what happens in
+    /// between happens within the connection, however late.
+    pub fn start_held(lab: &Lab, address: &str, tos: u8, data: &[u8], first: usize) -> Self {
+        let (sender, pieces) = channel();
+        let (first, rest) = data.split_at(first);
+        sender.send(first.to_vec()).unwrap();
+        let transfer = Self::start_in_pieces(lab, address, tos, pieces);
+        Self { rest: Some((sender, rest.to_vec())), ..transfer }
+    }
+
+    /// As [`Transfer::start`], with a piece for each that `pieces` gives.
+    pub fn start_in_pieces<P>(lab: &Lab, address: &str, tos: u8, pieces: P) -> Self
+    where
+        P: IntoIterator<Item = Vec<u8>> + Send + 'static,
+    {
         let address: IpAddr = address.parse().unwrap();
         let received = Arc::new(AtomicUsize::new(0));
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, told) = channel();
         let progress = Arc::clone(&received);
         let receiver = lab.enter("hb", move || {
             let listener = TcpListener::bind((address, 0))?;
@@ -88,16 +112,16 @@ impl Transfer {
         let sender = lab.enter("ha", move || {
             let mut stream = connect_tagged(to, tos)?;
             stream.set_write_timeout(Some(STALL))?;
-            stream.set_nodelay(piece < data.len())?;
-            for piece in data.chunks(piece) {
-                stream.write_all(piece)?;
+            stream.set_nodelay(true)?;
+            for piece in pieces {
+                stream.write_all(&piece)?;
             }
             stream.shutdown(Shutdown::Write)?;
             // Until the other end has all.
             stream.set_read_timeout(Some(STALL))?;
             stream.read(&mut [0; 1]).map(|_| ())
         });
-        Self { received, sender, receiver, start: Instant::now() }
+        Self { received, rest: None, sender, receiver, start: Instant::now() }
     }
 
     /// Waits until B has so many bytes.
@@ -109,12 +133,12 @@ impl Transfer {
         }
     }
 
-    pub fn received(&self) -> usize {
-        self.received.load(Ordering::Relaxed)
-    }
-
     /// What B got, and how long it took.
-    pub fn finish(self) -> (Vec<u8>, Duration) {
+    pub fn finish(mut self) -> (Vec<u8>, Duration) {
+        if let Some((sender, rest)) = self.rest.take() {
+            // Where the connection failed, the receiver says so.
+            let _ = sender.send(rest);
+        }
         let got = self.receiver.join().unwrap().unwrap_or_else(|error| panic!("receiving: {error}"));
         let time = self.start.elapsed();
         self.sender.join().unwrap().unwrap_or_else(|error| panic!("sending: {error}"));
@@ -152,7 +176,7 @@ pub struct Capturing {
 impl Capturing {
     pub fn start(lab: &Lab, place: &str) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let (ready, is_ready) = std::sync::mpsc::channel();
+        let (ready, is_ready) = channel();
         let told = Arc::clone(&stop);
         let thread = lab.enter(place, move || {
             let protocol = Some(eth::ALL);
@@ -197,4 +221,38 @@ pub fn predicted(setup: &Setup, capture: &Capture, source: [u8; 6]) -> (u64, u64
         sum = (sum.0 + wire.len() as u64, sum.1 + 1);
     }
     sum
+}
+
+/// The stream bytes that compressed TCP segments over IPv4 of this sender have: where they start and how many (FORMAT.md
+/// section 5), for each segment that was sent. The wire's ends and its bridge all show a frame: it counts once. One that
+/// was sent again has another identification.
+pub fn compressed_ranges(capture: &Capture, source: [u8; 6]) -> Vec<(u32, u32)> {
+    let sent = capture.frames.iter().map(|frame| &frame.bytes).filter(|frame| frame[6..12] == source);
+    sent.collect::<BTreeSet<_>>().into_iter().filter_map(|frame| stream_range(frame)).collect()
+}
+
+fn stream_range(frame: &[u8]) -> Option<(u32, u32)> {
+    let ip = frame.get(14..)?;
+    if frame[12..14] != [8, 0] || ip[1] & 0xfc != DEFAULT_MARK || ip[9] != 6 {
+        return None;
+    }
+    let tcp = ip.get(4 * usize::from(ip[0] & 15)..)?;
+    let seq = u32::from_be_bytes(tcp[4..8].try_into().unwrap());
+    let payload = tcp.get(4 * usize::from(tcp[12] >> 4)..)?;
+    // The original payload's length.
+    let segment = gradwire::wire::segment::Segment::parse(payload).unwrap().0;
+    Some((seq, segment.raw_len.into()))
+}
+
+/// No byte of a stream is in two compressed segments, of which there are some.
+pub fn assert_compressed_once(ranges: &[(u32, u32)]) {
+    let (first, _) = *ranges.first().expect("nothing was compressed at all");
+    // Relative to the middle of the sequence numbers, seen from any of them.
+    let place = |seq: u32| i64::from(seq.wrapping_sub(first) as i32);
+    let mut places = ranges.iter().map(|(seq, len)| (place(*seq), i64::from(*len))).collect::<Vec<_>>();
+    places.sort_unstable();
+    for pair in places.windows(2) {
+        let [(seq, len), (next, _)] = *pair else { continue };
+        assert!(seq + len <= next, "bytes {next} to {} after the first are compressed twice", seq + len);
+    }
 }

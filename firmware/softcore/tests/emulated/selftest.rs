@@ -62,27 +62,3 @@ isa,kernel,direction,of,how,instructions
     assert!(counted["rv32imac,scalar32,encode,value,0"] <= 10.0);
     assert!(counted["rv32imac,scalar32,decode,value,0"] <= 11.0);
 }
-
-/// The table of README is that of `counts.csv`.
-#[test]
-fn readme_has_the_counts() {
-    let table = fs::read_to_string(TABLE).unwrap();
-    let count = |name: &str| -> f64 {
-        let row = table.lines().find_map(|line| line.strip_prefix(&format!("{name},")));
-        row.unwrap_or_else(|| panic!("{name}")).parse().unwrap()
-    };
-    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
-    for (isa, name) in [("rv32imac", "RV32IMAC"), ("rv32imac_zbb", "with Zbb")] {
-        for (direction, verb) in [("encode", "egress"), ("decode", "ingress")] {
-            let value = count(&format!("{isa},scalar32,{direction},value,0"));
-            let frame = count(&format!("{isa},scalar32,{verb},frame,routed"));
-            // 100 million instructions a second, 1514 bytes a frame.
-            let rate = 1514.0 * 8.0 * 100.0 / frame;
-            let row = format!(
-                "| {name} | {direction} | {value:.1} | {:.0} | {frame:.0} | {rate:.0} Mbit/s |",
-                8.0 * value
-            );
-            assert!(readme.contains(&row), "README lacks\n{row}");
-        }
-    }
-}

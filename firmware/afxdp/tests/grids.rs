@@ -1,0 +1,165 @@
+//! Where values start in a stream must be known, not believed: nothing is compressed from a start that may be another
+//! connection's, and no byte is compressed twice.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gradwire_testbench::capture::Capture;
+
+use support::injector::Injector;
+use support::shim::Shim;
+use support::traffic::{
+    Capturing, TAG, Transfer, assert_compressed_once, assert_within_bound, compressed_ranges, connect_tagged,
+    gradients, set_tos, transfer,
+};
+use support::{Lab, PATIENCE, Plan, Side};
+
+const ROUTED: &str = "[[rule]]\ntos = 0x28\n";
+const PAYLOAD: &str = "[[rule]]\ntos = 0x28\ngrid = \"payload\"\n";
+
+/// The last segment of a stream has its FIN and payload. A peer without a shim refuses it, so it is sent again, untouched;
+/// as is all that was sent compressed before.
+#[test]
+fn grid_payload_and_a_peer_without_a_shim() {
+    let Some(lab) = Lab::new(Plan::default()) else { return };
+    let _shim = Shim::start(&lab, Side::A, PAYLOAD);
+    let data = gradients(8_000);
+    for _ in 0..3 {
+        let capturing = Capturing::start(&lab, "w");
+        let (got, _) = transfer(&lab, "10.77.0.2", TAG, &data);
+        assert!(got == data, "nobody restores");
+        assert_compressed_once(&compressed_ranges(&capturing.finish(), lab.mac("ha")));
+    }
+}
+
+/// Shims that start within connections know no start of them. A rule that needs it, put in force later, must not take
+/// what the first rule knew for one.
+#[test]
+fn reload_from_grid_payload_to_grid_connection() {
+    const STEP: usize = 400_000;
+    let Some(lab) = Lab::new(Plan::default()) else { return };
+    let data = gradients(3 * STEP);
+    let mut steps = data.chunks(STEP);
+    // A start that is not known is a wrong one for three streams of four.
+    let streams = (0..6).map(|_| {
+        let (sender, pieces) = channel();
+        (sender, Transfer::start_in_pieces(&lab, "10.77.0.2", TAG, pieces))
+    });
+    let streams = streams.collect::<Vec<_>>();
+    let mut sent = 0;
+    let mut send_next = || {
+        let step = steps.next().unwrap();
+        sent += step.len();
+        for (sender, _) in &streams {
+            sender.send(step.to_vec()).unwrap();
+        }
+        streams.iter().for_each(|(_, transfer)| transfer.wait_for(sent));
+    };
+    send_next();
+    let mut shims = Side::BOTH.map(|side| Shim::start(&lab, side, PAYLOAD));
+    send_next();
+    assert!(shims[0].outcomes()[0].changed["compressed"] > 0, "the first rule needs no start");
+    shims.iter_mut().for_each(|shim| shim.reload(ROUTED));
+    send_next();
+    for (sender, transfer) in streams {
+        drop(sender);
+        assert_within_bound(&data, &transfer.finish().0);
+    }
+}
+
+/// A listener that answers with SYN cookies answers each SYN with another sequence number, and the client acknowledges
+/// the first answer, though a forged SYN made the listener send another one behind it.
+#[test]
+fn syn_cookies_and_a_forged_syn() {
+    let Some(lab) = Lab::new(Plan::default()) else { return };
+    lab.run_in("ha", "sysctl -q -w net.ipv4.tcp_syncookies=2");
+    let _shims = Side::BOTH.map(|side| Shim::start(&lab, side, ROUTED));
+    let data = gradients(400_000);
+    let (tell, told) = channel();
+    let sent = data.clone();
+    let server = lab.enter("ha", move || {
+        let listener = TcpListener::bind("10.77.0.1:0").unwrap();
+        set_tos(&listener, "10.77.0.1".parse().unwrap(), TAG).unwrap();
+        tell.send(listener.local_addr().unwrap()).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        set_tos(&stream, "10.77.0.1".parse().unwrap(), TAG).unwrap();
+        stream.read_exact(&mut [0; 2]).unwrap();
+        stream.write_all(&sent).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let _ = stream.read(&mut [0; 1]);
+    });
+    let to = told.recv().unwrap();
+    // Until the forged SYN has had its answer, the client's acknowledgement does not arrive.
+    lab.nft("add table bridge hold");
+    lab.nft("add chain bridge hold wire { type filter hook forward priority 0 ; }");
+    lab.nft("add rule bridge hold wire ip daddr 10.77.0.1 tcp flags & (syn | ack) == ack drop");
+    let capturing = Capturing::start(&lab, "w");
+    let client = lab.enter("hb", move || connect_tagged(to, TAG).unwrap());
+    let mut client = client.join().unwrap();
+    // It is sent again until it arrives.
+    client.write_all(b"go").unwrap();
+    let first = capturing.finish();
+    let syn = only_syn(&first, lab.mac("hb"));
+    let answer = only_syn(&first, lab.mac("ha"));
+    let injector = Injector::start(&lab, Side::A);
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let capturing = Capturing::start(&lab, "w");
+        // The cookie moves as the number does: values would start two bytes off.
+        injector.send(with_seq(&syn, seq(&syn).wrapping_add(2)));
+        thread::sleep(Duration::from_millis(50));
+        let capture = capturing.finish();
+        let mut answers = syns(&capture, lab.mac("ha"));
+        if answers.any(|other| seq(other) != seq(&answer)) {
+            break;
+        }
+        assert!(Instant::now() < end, "no answer to the forged SYN");
+    }
+    injector.finish();
+    lab.nft("delete table bridge hold");
+
+    let mut got = Vec::new();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.read_to_end(&mut got).unwrap();
+    drop(client);
+    server.join().unwrap();
+    assert_within_bound(&data, &got);
+}
+
+/// Frames of a sender that have SYN, over IPv4 without options.
+fn syns(capture: &Capture, source: [u8; 6]) -> impl Iterator<Item = &[u8]> {
+    let frames = capture.frames.iter().map(|frame| frame.bytes.as_slice());
+    frames.filter(move |frame| {
+        frame[6..12] == source && frame[12..14] == [8, 0] && frame[23] == 6 && frame[47] & 2 != 0
+    })
+}
+
+/// The one of which all are copies.
+fn only_syn(capture: &Capture, source: [u8; 6]) -> Vec<u8> {
+    syns(capture, source).next().expect("no SYN on the wire").to_vec()
+}
+
+fn seq(frame: &[u8]) -> u32 {
+    u32::from_be_bytes(frame[38..42].try_into().unwrap())
+}
+
+/// With another sequence number, and the checksum that it asks for (RFC 9293 section 3.1).
+fn with_seq(frame: &[u8], seq: u32) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    frame[38..42].copy_from_slice(&seq.to_be_bytes());
+    frame[50..52].fill(0);
+    let len = usize::from(u16::from_be_bytes([frame[16], frame[17]])) + 14;
+    let words =
+        frame[26..len].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0)));
+    let mut sum = words.sum::<u32>() + 6 + (len - 34) as u32;
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    frame[50..52].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    frame
+}

@@ -1,0 +1,79 @@
+//! Frames longer than the shim has room for: an MTU that grew while it ran, segments that an offload merged or did
+//! not cut. They are the bridge's, untouched, and their transfers complete as if there were no shim.
+
+mod support;
+
+use gradwire_xdp::telemetry::QueueStatus;
+
+use support::shim::Shim;
+use support::traffic::{TAG, assert_within_bound, gradients, transfer};
+use support::{Lab, Plan, Side};
+
+const ROUTED: &str = "[[rule]]\ntos = 0x28\n";
+const GENERIC: &str = "[[rule]]\ntos = 0x28\n[path]\nmode = \"generic\"\n";
+
+/// Tagged frames that the shim left to the bridge because of their length; no frame was lost.
+fn too_long(shim: &Shim) -> u64 {
+    let of = |queue: &QueueStatus| {
+        let dropped = queue.rings.host.rx_dropped + queue.rings.network.rx_dropped;
+        assert_eq!(dropped, 0, "the kernel drops what has no room: {queue:?}");
+        queue.kept.host.too_long + queue.kept.network.too_long
+    };
+    shim.status().queues.iter().map(of).sum()
+}
+
+/// As an operator raises it: on the hosts, the shims' ports and the wire. The running shims keep their memory.
+#[test]
+fn the_mtu_is_raised_while_it_runs() {
+    let Some(lab) = Lab::new(Plan::default()) else { return };
+    let mut shims = Side::BOTH.map(|side| Shim::start(&lab, side, ROUTED));
+    lab.set_mtu(3000);
+    for shim in &mut shims {
+        shim.wait_for("MTU 3000");
+    }
+    let data = gradients(1_000_000);
+    let (got, _) = transfer(&lab, "10.77.0.2", 0, &data);
+    assert!(got == data, "an untagged stream changed");
+    let (got, _) = transfer(&lab, "10.77.0.2", TAG, &data);
+    assert_within_bound(&data, &got);
+    let segments = data.len() as u64 / 3000;
+    assert!(too_long(&shims[0]) >= segments, "all but the last of the stream are too long");
+
+    // A restart is the remedy that the log names.
+    for (shim, side) in shims.iter_mut().zip(Side::BOTH) {
+        shim.end();
+        *shim = Shim::start(&lab, side, ROUTED);
+    }
+    let (got, _) = transfer(&lab, "10.77.0.2", TAG, &data);
+    assert_within_bound(&data, &got);
+    assert!(got != data, "nothing was compressed");
+    assert_eq!(too_long(&shims[0]), 0);
+}
+
+/// Only the receiver has a shim, in generic mode, and segments were merged before they come to it. A veth between hosts
+/// of one machine leaves them so.
+#[test]
+fn generic_mode_and_receive_offload() {
+    let Some(lab) = Lab::new(Plan::default()) else { return };
+    lab.run_in("w", "ethtool -K a gro on");
+    // A veth merges only what comes from one that does not segment.
+    lab.run_in("sa", &format!("ethtool -K {} tso off", lab.network_port(Side::A)));
+    let shim = Shim::start(&lab, Side::B, GENERIC);
+    let data = gradients(1_000_000);
+    let (got, _) = transfer(&lab, "10.77.0.2", TAG, &data);
+    assert!(got == data, "nobody compressed");
+    // How much is merged depends on how the kernel's threads are scheduled; that something was, on nothing.
+    assert!(too_long(&shim) > 0);
+}
+
+/// In generic mode a veth hands over what the container's TCP left to the card to cut.
+#[test]
+fn generic_mode_and_segmentation_offload() {
+    let Some(lab) = Lab::new(Plan::default()) else { return };
+    lab.run_in("ha", "ethtool -K eth0 tso on gso on");
+    let shims = Side::BOTH.map(|side| Shim::start(&lab, side, GENERIC));
+    let data = gradients(1_000_000);
+    let (got, _) = transfer(&lab, "10.77.0.2", TAG, &data);
+    assert_within_bound(&data, &got);
+    assert!(too_long(&shims[0]) > 0);
+}

@@ -1,0 +1,441 @@
+//! What the documents say is true: their figures, what they name, their links.
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use gradwire::codec::{Params, Split};
+use gradwire::kernels::Kernel;
+use gradwire::rules::{DEFAULT_TOS, Framing};
+use gradwire_testbench::bench::PAYLOAD_LEN;
+use gradwire_testbench::check::Measured;
+use gradwire_testbench::cmd::check::{DEFAULT_BOUNDS, Scale, measure_all};
+use gradwire_testbench::recordings::{GRADIENTS, builtin};
+use gradwire_testbench::shapes::RECORDED;
+use support::document::{Table, anchor, code_spans, files_with, prose, root, table, tables, text};
+use support::{capture, recordings, replayed};
+
+const README: &str = "README.md";
+const PERFORMANCE: &str = "docs/performance.md";
+const FIRMWARE: &str = "docs/firmware.md";
+const ARCHITECTURE: &str = "ARCHITECTURE.md";
+
+/// The documents whose figures and paths the tests below hold.
+const DOCUMENTS: [&str; 5] = [README, ARCHITECTURE, "CONTRIBUTING.md", PERFORMANCE, FIRMWARE];
+
+/// A cell as it would be printed.
+fn assert_cell(cell: &str, number: f64, decimals: usize, what: &str) {
+    assert_eq!(cell.split(' ').next().unwrap().replace(',', ""), format!("{number:.decimals$}"), "{what}");
+}
+
+/// What README says of a recording at one bound.
+#[derive(Debug)]
+struct Saved {
+    ratio: f64,
+    norm_lost: f64,
+    /// As a part of the bound.
+    largest_error: f64,
+}
+
+/// FORMAT.md sections 3 and 4 in `f64`, by value and not by bit: dense split, scale 0, 45 bursts a payload.
+fn saved(values: &[u8], b: u8) -> Saved {
+    let half = |n: u8| 2f64.powi(-i32::from(n));
+    let k = b.saturating_sub(7);
+    let (mut compressed, mut squared, mut squared_restored, mut largest) = (0u64, 0f64, 0f64, 0f64);
+    for burst in values.chunks(32) {
+        compressed += 2;
+        for value in burst.as_chunks::<4>().0 {
+            let value = f64::from(f32::from_le_bytes(*value));
+            let (bytes, step) = match value.abs() {
+                magnitude if magnitude < half(b) => (0, None),
+                magnitude if magnitude < half(k) => (1, Some(half(k + 7))),
+                magnitude if magnitude < 1.0 => (2, Some(half(15))),
+                _ => (4, None),
+            };
+            let restored = match (bytes, step) {
+                (0, _) => 0.0,
+                (_, Some(step)) => (value / step).trunc() * step,
+                _ => value,
+            };
+            compressed += bytes;
+            squared += value * value;
+            squared_restored += restored * restored;
+            largest = largest.max((value - restored).abs());
+        }
+    }
+    Saved {
+        ratio: values.len() as f64 / compressed as f64,
+        norm_lost: 1.0 - (squared_restored / squared).sqrt(),
+        largest_error: largest / half(b),
+    }
+}
+
+/// The dataplane's figures, and those of the arithmetic above, are those that README prints.
+#[test]
+fn readme_has_the_ratios_norms_and_errors() {
+    let table = table(README, &["recording", "values", "ratio at 2^-10"]);
+    let recordings = builtin().unwrap();
+    let report =
+        measure_all(&recordings, &DEFAULT_BOUNDS, Split::Dense, Scale::Fixed(0), Kernel::detect()).unwrap();
+    assert_eq!(table.rows.len(), recordings.len());
+    // README's rows are in the order of the recordings, and say of each what its file's name says shortly.
+    let words = [("convolutional", "cnn"), ("MLP", "hdc256"), ("transformer", "lm"), ("ResNet", "resnet")];
+    for ((row, recording), (word, name)) in table.rows.iter().zip(&recordings).zip(words) {
+        let (model, iteration) = recording.name.split_once("_i").unwrap();
+        let iteration: u32 = iteration.split('_').next().unwrap().parse().unwrap();
+        assert_eq!(model, name);
+        assert!(row[0].contains(word) && row[0].ends_with(&format!(" {iteration}")), "{}", row[0]);
+        assert_cell(&row[1], (recording.values.len() / 4) as f64, 0, &row[0]);
+        let mut largest = 0f64;
+        for (place, bound) in DEFAULT_BOUNDS.into_iter().enumerate() {
+            let what = format!("{} at 2^-{bound}", recording.name);
+            assert_eq!(table.head[2 + 2 * place], format!("ratio at 2^-{bound}"));
+            assert_eq!(table.head[3 + 2 * place], "norm lost");
+            let by_hand = saved(&recording.values, bound);
+            let is_it = |row: &&Measured| row.name == recording.name && row.bound == bound;
+            let measured = report.recordings.iter().find(is_it).unwrap();
+            assert_eq!((measured.ratio, measured.violations), (by_hand.ratio, 0), "{what}");
+            assert!((measured.norm_lost - by_hand.norm_lost).abs() < 1e-12, "{what}");
+            assert_eq!(measured.max_error * 2f64.powi(bound.into()), by_hand.largest_error, "{what}");
+            assert_cell(&row[2 + 2 * place], by_hand.ratio, 2, &what);
+            assert_cell(&row[3 + 2 * place], 100.0 * by_hand.norm_lost, 1, &what);
+            largest = largest.max(by_hand.largest_error);
+        }
+        // Cut, not rounded: only what reaches the bound may show as 1.
+        assert_cell(&row[8], (largest * 1e4).floor() / 1e4, 4, &row[0]);
+    }
+}
+
+#[test]
+fn readme_tags_sockets_as_the_default_rule_asks() {
+    let text = text(README);
+    assert_eq!(text.matches("0x").count(), text.matches(&format!("{DEFAULT_TOS:#04x}")).count());
+    assert!(text.contains("within 2^-10 of") && Params::DEFAULT.b() == 10 && Params::DEFAULT.x() == 0);
+    // AF11 is DSCP 10.
+    assert_eq!(DEFAULT_TOS >> 2, 10);
+}
+
+#[test]
+fn the_captures_save_what_performance_says() {
+    let table = table(PERFORMANCE, &["capture", "what happens in it", "in-place framing", "routed framing"]);
+    assert_eq!(table.rows.len(), 2);
+    for row in &table.rows {
+        let capture = capture(&recordings().join(row[0].trim_matches('`')).with_extension("pcap"));
+        for (framing, cell) in [(Framing::InPlace, &row[2]), (Framing::Routed, &row[3])] {
+            let report = replayed(&capture, framing);
+            assert!(report.ok && report.compressed > 0);
+            let ratio = report.wire_bytes_in as f64 / report.wire_bytes_out as f64;
+            assert_cell(cell, ratio, 2, &format!("{} {framing:?}", row[0]));
+        }
+    }
+}
+
+/// Rows of a committed CSV file: what is before the last comma, and the number behind it.
+fn csv(path: &str) -> BTreeMap<String, f64> {
+    let text = text(path);
+    let rows = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.rsplit_once(','));
+    rows.filter_map(|(name, count)| Some((name.to_owned(), count.parse().ok()?))).collect()
+}
+
+/// `.ci/counts` lets the committed counts stand while a fresh count is within this share; so does this.
+const COUNTS_TOLERANCE: f64 = 0.02;
+
+#[test]
+fn performance_has_the_instruction_counts() {
+    let counts = csv("testbench/benches/counts.csv");
+    let table = table(PERFORMANCE, &["kernel", "encode, per value"]);
+    assert_eq!(table.rows.len(), 3);
+    for (name, cells) in table.numbers() {
+        let kernel = name.to_lowercase();
+        let rows = [
+            ("encode,dense,recorded", 0.05),
+            ("decode,dense,recorded", 0.05),
+            ("egress,frame,routed", 0.5),
+            ("ingress,frame,routed", 0.5),
+        ];
+        for ((row, rounding), cell) in rows.into_iter().zip(cells) {
+            let count = counts[&format!("{kernel},{row}")];
+            assert!((cell - count).abs() <= COUNTS_TOLERANCE * count + rounding, "{kernel},{row}: {count}");
+        }
+    }
+}
+
+#[test]
+fn firmware_has_the_counts() {
+    let counts = csv("firmware/softcore/counts.csv");
+    let table = table(FIRMWARE, &["processor", "direction", "per value, on a word", "per value, off a word"]);
+    let mut wanted = Vec::new();
+    for (isa, name) in [("rv32imac", "RV32IMAC"), ("rv32imac_zbb", "with Zbb")] {
+        for (direction, engine) in [("encode", "egress"), ("decode", "ingress")] {
+            let value = |distance: u8| counts[&format!("{isa},scalar32,{direction},value,{distance}")];
+            let off = (1..4).map(value).fold(0.0, f64::max);
+            let frame = counts[&format!("{isa},scalar32,{engine},frame,routed")];
+            // 100 million instructions a second, 1514 bytes a frame.
+            let rate = 1514.0 * 8.0 * 100.0 / frame;
+            wanted.push(vec![
+                name.to_owned(),
+                direction.to_owned(),
+                format!("{:.1}", value(0)),
+                format!("{off:.1}"),
+                format!("{frame:.0}"),
+                format!("{rate:.0} Mbit/s"),
+            ]);
+        }
+    }
+    assert_eq!(table.rows, wanted);
+}
+
+/// A measured table cannot be measured again here. What one of its cells says of another has to be right.
+#[test]
+fn measured_figures_agree_with_each_other() {
+    let machines = table(PERFORMANCE, &["machine", "processor"]);
+    let column = |name: &str| machines.head.iter().position(|head| head == name).unwrap();
+    let machine = |name: &str| machines.rows.iter().find(|row| row[0] == name).unwrap();
+    let memcpy = |name: &str| Table::number(&machine(name)[column("`memcpy`")]);
+    // The last figure: B says what it had under load.
+    let hertz = |name: &str| {
+        let clock = machine(name)[column("clock")].rsplit("; ").next().unwrap().to_owned();
+        1e9 * Table::number(&clock)
+    };
+    let kernels = table(PERFORMANCE, &["kernel", "machine", "encode, GB/s"]);
+    let mut rates = BTreeMap::new();
+    for row in &kernels.rows {
+        for (direction, at) in [("encode", 2), ("decode", 4)] {
+            let rate = Table::number(&row[at]);
+            assert_cell(&row[at + 1], rate / memcpy(&row[1]), 2, &format!("{row:?}"));
+            let kernel = row[0].replace(" VBMI2", "");
+            rates.insert(format!("{kernel} {direction}, {}", row[1]), (rate, row[1].clone()));
+        }
+    }
+    let bounds = table(PERFORMANCE, &["kernel", "bound by", "least", "measured"]);
+    let mut seen = 0;
+    for row in &bounds.rows {
+        if let Some((rate, machine)) = rates.get(&row[0]) {
+            let bytes = if row[0].starts_with("portable") { 4.0 } else { 32.0 };
+            let cycles = hertz(machine) * bytes / (rate * 1e9);
+            // Both are rounded to a tenth.
+            assert!(
+                (Table::number(&row[3]) - cycles).abs() <= 0.05 + cycles * 0.05 / rate,
+                "{row:?}: {cycles}"
+            );
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 5);
+    let frames = table(PERFORMANCE, &["engine", "machine", "kernel", "routed"]);
+    for cell in frames.rows.iter().flat_map(|row| &row[3..5]) {
+        let (ns, rate) = cell.split_once(", ").unwrap();
+        assert_cell(rate, (8 * PAYLOAD_LEN) as f64 / Table::number(ns), 0, cell);
+    }
+    let steps = table(PERFORMANCE, &["step", "time"]);
+    let times = steps.numbers();
+    let (last, parts) = times.split_last().unwrap();
+    assert_eq!(last.1[0], parts.iter().map(|(_, time)| time[0]).sum::<f64>());
+    assert!(frames.rows.iter().any(|row| row[0] == "egress" && row[3].starts_with("358 ns")));
+    let codecs = table(PERFORMANCE, &["codec", "ratio"]);
+    let own: Vec<String> = codecs.rows[0][1..].to_vec();
+    let mlp = table(README, &["recording"]).rows.into_iter().find(|row| row[0].starts_with("MLP")).unwrap();
+    assert_eq!(own, [mlp[2].clone(), kernels.rows[0][2].clone(), kernels.rows[0][4].clone()]);
+    assert!(text(PERFORMANCE).contains(RECORDED.trim_end_matches(".npy")));
+    assert!(GRADIENTS.iter().any(|file| file.name == RECORDED));
+    let wires = table(PERFORMANCE, &["wire", "gradients"]);
+    for row in &wires.rows {
+        let [untagged, tagged, faster] = [2, 3, 4].map(|at| Table::number(&row[at]));
+        // The times are rounded to 10 ms.
+        let slack = faster * 0.005 * (1.0 / untagged + 1.0 / tagged) + 0.005;
+        assert!((untagged / tagged - faster).abs() <= slack, "{row:?}");
+    }
+}
+
+/// Whether a `Source` line says all that it takes to find or make the figures again.
+fn check_source(line: &str, machines: &BTreeSet<String>, tests: &BTreeSet<String>) -> Result<(), String> {
+    let source = line.strip_prefix("Source: ").ok_or("no line `Source: ` behind the table")?;
+    let spans: Vec<&str> = code_spans(source).collect();
+    if let Some(rest) = source.strip_prefix("test ") {
+        assert!(rest.starts_with('`'));
+        return if tests.contains(spans[0]) { Ok(()) } else { Err(format!("no test {}", spans[0])) };
+    }
+    let named: Vec<&str> =
+        source.split("achine ").skip(1).map(|rest| rest.split(' ').next().unwrap()).collect();
+    let commits = source.split("commit ").skip(1).filter(|rest| {
+        let hash = rest.split([' ', ',', ';']).next().unwrap();
+        hash.len() == 7 && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
+    });
+    let known = named.iter().all(|machine| machines.contains(*machine));
+    if named.is_empty() || !known || commits.count() < named.len() || spans.is_empty() {
+        return Err("a known machine, the commit on each, and the command".into());
+    }
+    Ok(())
+}
+
+#[test]
+fn every_table_of_figures_names_its_source() {
+    let machines = table(PERFORMANCE, &["machine", "processor"]);
+    let machines: BTreeSet<String> = machines.rows.iter().map(|row| row[0].clone()).collect();
+    let sources: String = files_with("rs").iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+    let tests: BTreeSet<String> = sources
+        .split("#[test]\n")
+        .skip(1)
+        .filter_map(|rest| Some(rest.split_once("fn ")?.1.split('(').next()?.to_owned()))
+        .collect();
+    let mut seen = 0;
+    for document in [README, PERFORMANCE, FIRMWARE] {
+        for table in tables(&text(document)) {
+            // The machines themselves, and tables of words.
+            let figures = table
+                .rows
+                .iter()
+                .flatten()
+                .filter(|cell| cell.as_bytes().first().is_some_and(u8::is_ascii_digit));
+            if table.head[0] == "machine" || figures.count() < table.rows.len() / 2 + 1 {
+                continue;
+            }
+            if let Err(lacks) = check_source(&table.next, &machines, &tests) {
+                panic!("{document}, table {:?}: {lacks}\n{}", table.head, table.next);
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen >= 16, "{seen} tables of figures");
+    // The judge itself: it refuses what lacks a part.
+    let lacking = [
+        "",
+        "Source: test `no_such_test`.",
+        "Source: machine Z at commit 1cbb45f, `x`.",
+        "Source: machine A, `x`.",
+    ];
+    for line in lacking {
+        assert!(check_source(line, &machines, &tests).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn readme_is_short() {
+    let words = text(README).split_whitespace().count();
+    assert!(words <= 1000, "{words} words; move some to another document");
+}
+
+/// Relative links point to files, and their anchors to headings.
+#[test]
+fn links_lead_somewhere() {
+    let mut seen = 0;
+    for path in files_with("md") {
+        let document = fs::read_to_string(&path).unwrap();
+        for target in prose(&document).iter().flat_map(|line| line.split("](").skip(1)) {
+            let target = target.split(')').next().unwrap();
+            if target.contains("://") {
+                continue;
+            }
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let file = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            assert!(file.exists(), "{}: {target}", path.display());
+            if !heading.is_empty() {
+                let there = fs::read_to_string(&file).unwrap();
+                let mut headings = prose(&there).into_iter().filter(|line| line.starts_with('#'));
+                assert!(headings.any(|line| anchor(line) == heading), "{}: {target}", path.display());
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 30, "{seen} links");
+}
+
+/// A file or folder that a document names exists. Paths are from the root, or from the folder of the part that the
+/// document speaks about.
+#[test]
+fn paths_that_documents_name_exist() {
+    let bases = [
+        "",
+        "dataplane/src",
+        "firmware/afxdp",
+        "firmware/afxdp/src",
+        "firmware/softcore",
+        "firmware/softcore/src",
+        "testbench",
+        "testbench/src",
+    ];
+    let endings = [".rs", ".c", ".csv", ".toml", ".md", ".npy", ".pcap", ".py"];
+    let is_path = |span: &&str| {
+        !span.contains([' ', '*', '<'])
+            && !span.contains("NAME")
+            && span.contains('/')
+            && (span.ends_with('/')
+                || span.starts_with(".ci/")
+                || endings.iter().any(|end| span.ends_with(end)))
+    };
+    let mut seen = 0;
+    for document in DOCUMENTS {
+        let text = text(document);
+        for path in prose(&text).iter().flat_map(|line| code_spans(line)).filter(is_path) {
+            let exists = bases.iter().any(|base| root().join(base).join(path).exists());
+            assert!(exists, "{document} names {path}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 40, "{seen} paths");
+}
+
+/// How often a line of code opens something unsafe.
+fn unsafe_in(line: &str) -> usize {
+    let code = line.split("//").next().unwrap();
+    let opens = ["{", "fn", "impl", "extern"];
+    code.split("unsafe ")
+        .skip(1)
+        .filter(|rest| opens.iter().any(|word| rest.trim_start().starts_with(word)))
+        .count()
+}
+
+#[test]
+fn the_list_of_unsafe_code_is_complete() {
+    let mut counted = BTreeMap::new();
+    for path in files_with("rs") {
+        let count: usize = fs::read_to_string(&path).unwrap().lines().map(unsafe_in).sum();
+        let name = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+        // This file has the word in a pattern.
+        if count > 0 && !name.ends_with(file!().rsplit('/').next().unwrap()) {
+            counted.insert(name, count);
+        }
+    }
+    let listed: BTreeMap<String, usize> = table(ARCHITECTURE, &["file", "blocks"])
+        .rows
+        .iter()
+        .map(|row| (row[0].trim_matches('`').to_owned(), row[1].parse().unwrap()))
+        .collect();
+    assert_eq!(counted, listed, "counted, and as ARCHITECTURE.md lists them");
+}
+
+/// ARCHITECTURE gives each crate of the workspaces a row, and each dependency.
+#[test]
+fn the_lists_of_crates_and_dependencies_are_complete() {
+    let manifests = files_with("toml").into_iter().filter(|path| path.ends_with("Cargo.toml"));
+    let (mut packages, mut dependencies) = (BTreeSet::new(), BTreeSet::new());
+    for path in manifests {
+        let manifest: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();
+        let Some(package) = manifest.get("package") else { continue };
+        let name = package["name"].as_str().unwrap().to_owned();
+        // The proof's own packages are no part of the project's crates.
+        if !path.starts_with(root().join(".ci")) {
+            packages.insert(name);
+        }
+        let targets = manifest.get("target").and_then(toml::Value::as_table).into_iter().flatten();
+        let platforms = targets.filter_map(|(_, target)| target.as_table());
+        for section in platforms.chain([&manifest]) {
+            for kind in ["dependencies", "dev-dependencies", "build-dependencies"] {
+                let listed = section.get(kind).and_then(toml::Value::as_table);
+                dependencies.extend(listed.into_iter().flatten().map(|(name, _)| name.clone()));
+            }
+        }
+    }
+    dependencies.retain(|name| !name.starts_with("gradwire"));
+    let crates = table(ARCHITECTURE, &["folder", "crate"]);
+    let named: BTreeSet<String> = crates.rows.iter().map(|row| row[1].trim_matches('`').to_owned()).collect();
+    assert_eq!(named, packages);
+    let listed = table(ARCHITECTURE, &["dependency", "used by"]);
+    let listed: BTreeSet<String> = listed
+        .rows
+        .iter()
+        .flat_map(|row| row[0].split(", ").map(str::to_owned).collect::<Vec<_>>())
+        .collect();
+    assert_eq!(listed, dependencies);
+}
