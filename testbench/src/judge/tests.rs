@@ -411,3 +411,55 @@ fn what_follows_a_reload_is_judged_by_the_new_rules() {
     passages[1] = Passage::unseen();
     assert!(judge_reloaded(setup_of, &capture, &passages).ok);
 }
+
+#[test]
+fn udp_needs_a_rule_that_asks_for_it() {
+    let mut bytes = Vec::new();
+    let mut ip =
+        etherparse::Ipv4Header::new(0, 64, etherparse::IpNumber::UDP, [10, 0, 0, 1], [10, 0, 0, 2]).unwrap();
+    ip.dscp = 10.try_into().unwrap();
+    let ip = etherparse::IpHeaders::Ipv4(ip, etherparse::Ipv4Extensions::default());
+    PacketBuilder::ethernet2([2; 6], [4; 6])
+        .ip(ip)
+        .udp(40_000, 5400)
+        .write(&mut bytes, &values(0.001))
+        .unwrap();
+    let capture = Capture { frames: vec![Frame { number: 1, time: Duration::ZERO, bytes }], cut: 0 };
+    let asks = setup(Framing::Routed);
+    let passages = replay(&asks, &capture);
+    let report = judge(&asks, &capture, &passages);
+    assert!(report.ok && report.compressed == 1, "{:?}", report.failures);
+    let silent = Setup { rules: vec![Rule::DEFAULT], ..asks };
+    let report = judge(&silent, &capture, &passages);
+    assert!(report.failures[0].contains("its rule does not say"), "{:?}", report.failures);
+}
+
+/// The judge of frames taken from a wire, where nobody knows what the engines were given.
+#[test]
+fn no_byte_is_compressed_twice_on_a_wire() {
+    let setup = setup(Framing::Routed);
+    let payload = values(0.001);
+    // Twice the same numbers: only the second handshake makes them another stream's.
+    let connection = |first: u64, isn: u32| {
+        let mut accepts = answer(first + 1, true, (7, isn.wrapping_add(1)), true, &[]);
+        repair(&mut accepts.bytes);
+        let data = tcp(first + 2, 0x28, isn.wrapping_add(1), false, &payload);
+        [tcp(first, 0x28, isn, true, &[]), accepts, data]
+    };
+    let wire = |frames: &[Frame]| {
+        let passages = replay(&setup, &Capture { frames: frames.to_vec(), cut: 0 });
+        let on_wire = |(frame, passage): (&Frame, &Passage)| passage.on_wire(&frame.bytes).unwrap().to_vec();
+        frames.iter().zip(&passages).map(on_wire).collect::<Vec<_>>()
+    };
+    let on_wire = |frames: &[Vec<u8>]| crate::once::on_wire(frames.iter().map(Vec::as_slice));
+    let [first, second] = [wire(&connection(1, 1000)), wire(&connection(4, 1004))];
+    assert_eq!(on_wire(&first), Ok(1));
+    assert_eq!(on_wire(&[&first[..], &second].concat()), Ok(2), "another connection");
+    let twice = on_wire(&[&first[..], &first[2..]].concat()).unwrap_err();
+    assert_eq!(
+        twice,
+        "frame 4: 10.0.0.1 port 40000 to 10.0.0.2 port 5400: byte 1001 is compressed a second time"
+    );
+    let overlapping = on_wire(&[&first[..], &second[2..]].concat()).unwrap_err();
+    assert!(overlapping.contains("byte 1005 is compressed a second time"), "{overlapping}");
+}

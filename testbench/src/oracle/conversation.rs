@@ -179,6 +179,8 @@ struct Stream {
     origin: u32,
     /// The frame that has the SYN that counts.
     syn_at: Option<usize>,
+    /// There were other SYNs, too.
+    others: bool,
     accepted: bool,
     sent: u32,
     /// A FIN was sent: all that follows was sent before.
@@ -189,7 +191,15 @@ struct Stream {
 
 impl Stream {
     const fn new(origin: u32) -> Self {
-        Self { origin, syn_at: None, accepted: false, sent: 0, finished: false, aborted: false }
+        Self {
+            origin,
+            syn_at: None,
+            others: false,
+            accepted: false,
+            sent: 0,
+            finished: false,
+            aborted: false,
+        }
     }
 }
 
@@ -229,8 +239,9 @@ impl Conversation {
                 // share one egress).
                 What::Syn { other, tagged: false } if other != 0 && (ended || stream.unseen(self, &held)) => {
                 }
-                // Once it sends bytes, a host sends its SYN no more, but a network may double it.
-                What::Syn { other: 0, .. } if stream.sent > 0 && stream.unseen(self, &held) => {}
+                // Once it sends bytes, a host sends its SYN no more, but a network may double it: then it is known.
+                What::Syn { other: 0, .. }
+                    if stream.sent > 0 && (stream.others || stream.unseen(self, &held)) => {}
                 What::Syn { other, tagged } if !connection.udp => {
                     let tos = if tagged { first } else { 0 };
                     connection.syn(which, stream, other, tos, &mut held);
@@ -297,6 +308,7 @@ impl Conversation {
 impl Connection {
     /// Sends a SYN: the one that counts, or an `other`.
     fn syn(&self, which: usize, stream: &mut Stream, other: u8, tos: u8, held: &mut Held) {
+        stream.others |= other != 0;
         if other == 0 {
             stream.syn_at.get_or_insert(held.capture.frames.len());
         }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use arbitrary::{Arbitrary, Unstructured};
 use gradwire::flow::trust::TrustState;
-use gradwire::flow::{FlowTable, IDLE_MS, Millis, Phase, START_REACH, Syn};
+use gradwire::flow::{CLOSED_MS, FlowTable, Millis, Phase, START_REACH, Syn};
 use gradwire::rules::Grid;
 use gradwire::verdict::{PassReason, Traffic};
 use gradwire::wire::frame::FlowKey;
@@ -178,7 +178,7 @@ impl Bench {
             Event::Time { seconds } => {
                 self.now = Millis(self.now.0.saturating_add_signed(i64::from(seconds) * 1000));
                 for stream in self.streams.values_mut() {
-                    stream.given_up |= self.now.since(stream.seen) >= IDLE_MS;
+                    stream.given_up |= self.now.since(stream.seen) >= CLOSED_MS;
                 }
             }
         }
@@ -205,13 +205,15 @@ impl Bench {
         stream.deceiving &= other != 0;
         stream.disturbed |= other != 0 || doubtful;
         stream.bound |= other == 0 && doubtful;
-        let noted = self.table.syn(&key(flow), Syn { isn, tagged, doubtful }, self.now);
+        let now = self.now;
+        let noted = self.table.syn(&key(flow), Syn { isn, tagged, doubtful }, now);
         assert!(noted.is_ok() || !known, "no room for a flow that has a place");
         let entry = self.table.find(&key(flow)).map(|flow| *flow.traffic());
         let stream = self.stream(flow);
         // The table may have begun to count anew, and has forgotten the flow if its place was lost.
         stream.traffic = entry.unwrap_or(Traffic::NONE);
         stream.disturbed |= noted.is_err();
+        stream.seen = now;
     }
 
     fn payload(&mut self, flow: u8, at: i64, len: u16, sends: Sends) {

@@ -294,6 +294,9 @@ pub fn ingress(data: &[u8]) {
     for frame in &frames {
         let room = usize::from(MTU) + LINK_LEN;
         let (verdict, out) = twice(room, |which, out| engines[which].process(frame, out));
+        // What came before is nothing to it.
+        let mut first = Ingress::new(rules.clone(), Kernel::detect(), MTU);
+        assert_eq!(twice(room, |_, out| first.process(frame, out)), (verdict, out.clone()));
         match verdict {
             Verdict::Untouched(_) => {}
             Verdict::Dropped(_) => {
