@@ -22,7 +22,7 @@ use crate::tools::output;
 const NESTING: usize = 4;
 const WRITE: &str = "core3fmt5write";
 const METHODS: [&str; 3] = ["9write_str", "10write_char", "9write_fmt"];
-const FORMATS: [&str; 2] = ["3fmt", "5frame9write_end"];
+const FORMATS: [&str; 2] = ["3fmt", "8flow_key9write_end"];
 const TRAP: &str = "_start_trap";
 /// They set the stack pointer for the first time.
 const SETS_IT: [&str; 2] = ["_start", "_abs_start"];
