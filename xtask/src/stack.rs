@@ -4,7 +4,7 @@
 //! - A function's frame is the sum of all that it subtracts from the stack pointer.
 //! - Only formatting (`core::fmt` and its implementations) calls through registers: `core::fmt::write` whatever formatting
 //!   function's address stands in the image, all others the methods of what is written to.
-//! - `core::fmt::write` nests at most [`NESTING`] deep, since no type that is formatted contains itself.
+//! - `core::fmt::write` nests at most `NESTING` deep, since no type that is formatted contains itself.
 //! - No other recursion: a cycle is an error.
 //! - On top comes one trap, which interrupts at the deepest point; traps do not nest.
 
