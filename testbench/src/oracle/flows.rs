@@ -59,7 +59,9 @@ struct Stream {
     origin: u32,
     /// The SYN that counts was shown to the table.
     syn_seen: bool,
-    /// It was, with options that bind the payload: nothing may be compressed.
+    /// Whether that SYN has options that bind the payload, as soon as it was drawn: all its copies have the same.
+    binds: Option<bool>,
+    /// It was shown, and binds the payload: nothing may be compressed.
     bound: bool,
     /// Something else happened than one SYN that can be relied on: the table may refuse.
     disturbed: bool,
@@ -86,6 +88,7 @@ impl Stream {
             syn_seen: false,
             deceiving: false,
             disturbed: false,
+            binds: None,
             bound: false,
             ended: false,
             sent: 0,
@@ -199,6 +202,7 @@ impl Bench {
         if other == 0 && stream.sent > 0 && !(stream.syn_seen && known) {
             return;
         }
+        let doubtful = if other == 0 { *stream.binds.get_or_insert(doubtful) } else { doubtful };
         let elsewhere = if other == 0 { 0 } else { u32::from(1 + other % 7) << 29 | u32::from(other) };
         let isn = stream.origin.wrapping_sub(1).wrapping_add(elsewhere);
         stream.syn_seen |= other == 0;
