@@ -215,7 +215,14 @@ impl Bench {
         let entry = self.table.find(&key(flow)).map(|flow| *flow.traffic());
         let stream = self.stream(flow);
         // The table may have begun to count anew, and has forgotten the flow if its place was lost.
-        stream.traffic = entry.unwrap_or(Traffic::NONE);
+        let traffic = entry.unwrap_or(Traffic::NONE);
+        if traffic != stream.traffic {
+            // Behind the end of a stream of which it knew another start, a late copy of the SYN begins a stream to it. It may then
+            // compress what passed before, though no byte that it compressed.
+            assert!(stream.disturbed || !known, "a stream that begins anew");
+            stream.asked = None;
+        }
+        stream.traffic = traffic;
         stream.disturbed |= noted.is_err();
         stream.seen = now;
     }
