@@ -1,28 +1,44 @@
-//! The TCP connections of a capture: where their values start, and whether both ways to reassemble what
-//! arrived agree with what was sent.
+//! The TCP connections of a capture: where their values start, what was sent and compressed before, and whether both
+//! ways to reassemble what arrived agree with what was sent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gradwire::rules::Grid;
 
-use crate::frame::{Flow, Segment, Transport};
+use crate::frame::{Flow, Segment};
+use crate::handshake::{Begins, Handshakes, Tcp};
 use crate::judge::Report;
+use crate::once::Compressed;
 use crate::oracle::{Tally, nonzero_subnormals};
 use crate::stream::{Policy, Reassembler, Run, Unwrapper};
 
 /// One direction of one connection.
 struct Connection<'a> {
     flow: Flow,
-    /// Sequence number of the first payload byte, where the capture has the SYN.
+    /// Sequence number of the first payload byte, if the capture shows which SYN opened the connection.
     origin: Option<u32>,
-    /// That, or else the sequence number of the first segment seen.
+    /// Its SYN, which the engine saw, had an option that binds the payload.
+    binds: bool,
+    /// Whether the engine can know what was sent: it saw the SYN, or the rule asks for none.
+    counts: bool,
+    /// A sequence number at which a value starts: the origin, or else the start of the first payload of which a rule
+    /// says that it starts with a value.
+    grid: Option<u32>,
+    /// The origin, or else the sequence number of the first segment seen.
     base: u32,
     /// Whether payload was tagged.
     tagged: bool,
-    /// By source MAC address, since each card knows only what it has sent itself: positions, and the one
-    /// behind the highest tagged byte.
-    cards: BTreeMap<[u8; 6], (Unwrapper, i64)>,
+    /// By source MAC address, since each card knows only what it has sent itself.
+    cards: BTreeMap<[u8; 6], Card>,
     segments: Vec<Copies<'a>>,
+}
+
+/// What one card has sent of a stream.
+struct Card {
+    /// Positions, and the one behind the highest tagged byte.
+    unwrapper: Unwrapper,
+    sent_to: i64,
+    compressed: Compressed,
 }
 
 /// The payload of one segment, as it was sent and as it arrived, if it did.
@@ -35,66 +51,109 @@ struct Copies<'a> {
 /// Where a segment stands in its connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// Sequence number that a value starts at, where it is known.
-    pub(crate) grid_origin: Option<u32>,
-    /// Whether the same card had sent any byte of it, or any byte after it, before.
+    /// Sequence number of the stream's first byte, if it is known.
+    pub(crate) origin: Option<u32>,
+    /// Sequence number that a value starts at, if it is known.
+    pub(crate) grid: Option<u32>,
+    /// Whether the same card had sent any byte of it, or any byte after it, before, and its engine could know.
     pub(crate) again: bool,
+    /// Whether the connection's SYN had an option that binds the payload, and an engine saw it.
+    pub(crate) binds: bool,
+    connection: usize,
+}
+
+/// A segment on its way, as the engines' hosts see it.
+pub(crate) struct Sent<'s, 'a> {
+    /// Source MAC address.
+    pub(crate) card: [u8; 6],
+    pub(crate) segment: &'s Segment,
+    /// Its payload.
+    pub(crate) payload: &'a [u8],
+    /// What arrived of it.
+    pub(crate) delivered: Option<&'a [u8]>,
+    /// The grid of the rule that matches.
+    pub(crate) rule: Option<Grid>,
+    /// Whether an engine saw it.
+    pub(crate) seen: bool,
 }
 
 /// All connections of a capture, in the order of their first frame.
+#[derive(Default)]
 pub(crate) struct Connections<'a> {
-    grid: Grid,
+    handshakes: Handshakes,
+    /// SYNs that an engine saw, by the sequence number behind them.
+    watched: BTreeSet<(Flow, u32)>,
     all: Vec<Connection<'a>>,
     /// Index into `all` of the live connection of each flow.
     live: BTreeMap<Flow, usize>,
 }
 
 impl<'a> Connections<'a> {
-    pub(crate) const fn new(grid: Grid) -> Self {
-        Self { grid, all: Vec::new(), live: BTreeMap::new() }
-    }
-
-    /// Adds a segment that the `card` with this MAC address got, with the payload that was `sent` and what was
-    /// `delivered`; `None` where it is not TCP.
-    pub(crate) fn add(
-        &mut self,
-        card: [u8; 6],
-        segment: &Segment,
-        sent: &'a [u8],
-        delivered: Option<&'a [u8]>,
-        tagged: bool,
-    ) -> Option<Place> {
-        let Transport::Tcp { seq, syn } = segment.transport else { return None };
-        // A SYN takes one sequence number, before its payload.
-        let seq = seq.wrapping_add(u32::from(syn));
-        let origin = syn.then_some(seq);
-        let live = self.live.get(&segment.flow).copied();
-        let index = match live {
-            // Another SYN with the same number is the same SYN, sent again.
-            Some(index) if !syn || self.all[index].origin == origin => index,
-            _ => {
-                let (flow, base) = (segment.flow, seq);
-                let (cards, segments) = (BTreeMap::new(), Vec::new());
-                self.all.push(Connection { flow, origin, base, tagged: false, cards, segments });
-                self.live.insert(flow, self.all.len() - 1);
-                self.all.len() - 1
-            }
-        };
+    /// Adds a segment; `None` if it is not TCP, or a SYN. What a SYN carries does not count: a server may refuse it
+    /// (RFC 7413), and then it is as good as new.
+    pub(crate) fn add(&mut self, sent: &Sent<'_, 'a>) -> Option<Place> {
+        let Sent { card, segment, payload, delivered, rule, seen } = *sent;
+        let flow = segment.flow;
+        let tcp = Tcp::of(segment, payload.len() as u32)?;
+        if tcp.syn && seen {
+            self.watched.insert((flow, tcp.seq));
+        }
+        if let Some(Begins { origin, binds }) = self.handshakes.begins(flow, tcp) {
+            let watched = origin.is_some_and(|origin| self.watched.contains(&(flow, origin)));
+            self.all.push(Connection {
+                flow,
+                origin,
+                binds: binds && watched,
+                counts: watched,
+                grid: origin,
+                base: origin.unwrap_or(tcp.seq),
+                tagged: false,
+                cards: BTreeMap::new(),
+                segments: Vec::new(),
+            });
+            self.live.insert(flow, self.all.len() - 1);
+        }
+        if tcp.syn {
+            return None;
+        }
+        let index = *self.live.get(&flow)?;
         let connection = &mut self.all[index];
         let mut again = false;
-        if !sent.is_empty() {
-            connection.segments.push(Copies { seq, sent, delivered });
-            // What a SYN carries does not count: a server may refuse it (RFC 7413), and then it is as good as new.
-            if tagged && !syn {
+        if !payload.is_empty() {
+            connection.segments.push(Copies { seq: tcp.seq, sent: payload, delivered });
+            if let Some(grid) = rule {
                 connection.tagged = true;
-                let (unwrapper, sent_to) =
-                    connection.cards.entry(card).or_insert_with(|| (Unwrapper::new(seq), 0));
-                let position = unwrapper.position(seq);
-                again = position < *sent_to;
-                *sent_to = position.saturating_add(sent.len() as i64).max(*sent_to);
+                if grid == Grid::Payload && seen {
+                    connection.grid.get_or_insert(tcp.seq);
+                    connection.counts = true;
+                }
+                let card = connection.cards.entry(card).or_insert_with(|| Card {
+                    unwrapper: Unwrapper::new(tcp.seq),
+                    sent_to: i64::MIN,
+                    compressed: Compressed::default(),
+                });
+                let position = card.unwrapper.position(tcp.seq);
+                again = position < card.sent_to;
+                if connection.counts && seen {
+                    card.sent_to = position.saturating_add(payload.len() as i64).max(card.sent_to);
+                }
             }
         }
-        Some(Place { grid_origin: connection.origin, again })
+        let Connection { origin, grid, binds, .. } = *connection;
+        Some(Place { origin, grid, again, binds, connection: index })
+    }
+
+    /// Takes note that the card compressed the segment at this place.
+    pub(crate) fn compressed(
+        &mut self,
+        place: Place,
+        card: [u8; 6],
+        seq: u32,
+        len: u32,
+    ) -> Result<(), String> {
+        let card = self.all.get_mut(place.connection).and_then(|connection| connection.cards.get_mut(&card));
+        card.map_or(Ok(()), |card| card.compressed.add(seq, len))
+            .map_err(|at| format!("byte {at} of the stream is compressed a second time"))
     }
 
     /// Reassembles every tagged stream twice and compares what was sent with what arrived. Where values start
@@ -110,7 +169,7 @@ impl<'a> Connections<'a> {
             let sent = |policy| connection.reassemble(policy, |copies| Some(copies.sent));
             let first = sent(Policy::FirstWins);
             for run in &first {
-                suspicion.add(connection.flow, run.bytes.get(to_grid(run)..).unwrap_or(&[]));
+                suspicion.add(connection.flow, run.bytes.get(connection.to_grid(run)..).unwrap_or(&[]));
             }
             let last = sent(Policy::LastWins);
             if first != last {
@@ -124,9 +183,8 @@ impl<'a> Connections<'a> {
             report.streams += 1;
             for (policy, sent) in [(Policy::FirstWins, first), (Policy::LastWins, last)] {
                 let got = connection.reassemble(policy, |copies| copies.delivered);
-                let on_grid = connection.origin.is_some() || self.grid == Grid::Payload;
                 let mut tally = Tally::new_like(tally);
-                if let Err(what) = compare(&sent, &got, on_grid, &mut tally) {
+                if let Err(what) = connection.compare(&sent, &got, &mut tally) {
                     report.fail(format!("stream {}, {policy:?}: {what}", connection.flow));
                 }
                 result.max_error = result.max_error.max(tally.max_error);
@@ -153,29 +211,33 @@ impl<'a> Connection<'a> {
         }
         reassembler.finish()
     }
-}
 
-/// Bytes from the start of a run to its first whole value.
-fn to_grid(run: &Run) -> usize {
-    (-run.start).rem_euclid(4) as usize
-}
-
-fn compare(sent: &[Run], got: &[Run], on_grid: bool, tally: &mut Tally) -> Result<(), String> {
-    let shape = |runs: &[Run]| runs.iter().map(|run| (run.start, run.bytes.len())).collect::<Vec<_>>();
-    if shape(sent) != shape(got) {
-        return Err("not the same bytes arrived as were sent".into());
+    /// Bytes from the start of a run to its first whole value.
+    fn to_grid(&self, run: &Run) -> usize {
+        let grid = i64::from(self.grid.unwrap_or(self.base).wrapping_sub(self.base));
+        (grid - run.start).rem_euclid(4) as usize
     }
-    for (sent, got) in sent.iter().zip(got) {
-        let head_len = if on_grid { to_grid(sent).min(sent.bytes.len()) } else { sent.bytes.len() };
-        let tail_at = sent.bytes.len() - (sent.bytes.len() - head_len) % 4;
-        if sent.bytes[..head_len] != got.bytes[..head_len] || sent.bytes[tail_at..] != got.bytes[tail_at..] {
-            return Err(format!("a byte outside the values changed in the run at {}", sent.start));
+
+    fn compare(&self, sent: &[Run], got: &[Run], tally: &mut Tally) -> Result<(), String> {
+        let shape = |runs: &[Run]| runs.iter().map(|run| (run.start, run.bytes.len())).collect::<Vec<_>>();
+        if shape(sent) != shape(got) {
+            return Err("not the same bytes arrived as were sent".into());
         }
-        tally.bytes(&sent.bytes[head_len..tail_at], &got.bytes[head_len..tail_at]);
-    }
-    match tally.violations {
-        0 => Ok(()),
-        some => Err(format!("{some} values not within the bound")),
+        for (sent, got) in sent.iter().zip(got) {
+            let len = sent.bytes.len();
+            let head_len = if self.grid.is_some() { self.to_grid(sent).min(len) } else { len };
+            let tail_at = len - (len - head_len) % 4;
+            if sent.bytes[..head_len] != got.bytes[..head_len]
+                || sent.bytes[tail_at..] != got.bytes[tail_at..]
+            {
+                return Err(format!("a byte outside the values changed in the run at {}", sent.start));
+            }
+            tally.bytes(&sent.bytes[head_len..tail_at], &got.bytes[head_len..tail_at]);
+        }
+        match tally.violations {
+            0 => Ok(()),
+            some => Err(format!("{some} values not within the bound")),
+        }
     }
 }
 

@@ -7,6 +7,8 @@ use etherparse::checksum::Sum16BitWords;
 use etherparse::err::{Layer, packet::SliceError};
 use etherparse::{Ipv6ExtensionSlice, LaxNetSlice, LaxSlicedPacket, NetSlice, SlicedPacket, TransportSlice};
 
+use crate::eligible;
+
 /// One direction of a TCP connection, or of a pair of UDP ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flow {
@@ -14,6 +16,14 @@ pub struct Flow {
     pub source: (IpAddr, u16),
     /// Receiver.
     pub destination: (IpAddr, u16),
+}
+
+impl Flow {
+    /// The other direction.
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        Self { source: self.destination, destination: self.source }
+    }
 }
 
 impl std::fmt::Display for Flow {
@@ -54,8 +64,16 @@ pub enum Transport {
     Tcp {
         /// Sequence number.
         seq: u32,
+        /// Acknowledgement number, if the ACK flag is set.
+        ack: Option<u32>,
         /// Whether it opens the connection.
         syn: bool,
+        /// Whether it says that no new bytes follow.
+        fin: bool,
+        /// Whether it aborts or refuses the connection.
+        rst: bool,
+        /// Whether it has an option that binds the payload to what the sender sent (FORMAT.md section 5.1).
+        binds: bool,
     },
     /// UDP.
     Udp,
@@ -152,7 +170,14 @@ fn segment(
                 _ => None,
             };
             let ports = (tcp.source_port(), tcp.destination_port());
-            let kind = Transport::Tcp { seq: tcp.sequence_number(), syn: tcp.syn() };
+            let kind = Transport::Tcp {
+                seq: tcp.sequence_number(),
+                ack: tcp.ack().then(|| tcp.acknowledgment_number()),
+                syn: tcp.syn(),
+                fin: tcp.fin(),
+                rst: tcp.rst(),
+                binds: eligible::binds(tcp.options()),
+            };
             (ports, tcp.header_slice(), tcp.payload(), 16, tcp.checksum(), right, kind)
         }
         TransportSlice::Udp(udp) => {
@@ -260,7 +285,9 @@ mod tests {
         assert!(view.ip_checksum_ok);
         let segment = view.segment.unwrap();
         assert_eq!(&frame[segment.payload.clone()], b"payload");
-        assert_eq!(segment.transport, Transport::Tcp { seq: 77, syn: false });
+        let expected =
+            Transport::Tcp { seq: 77, ack: None, syn: false, fin: false, rst: false, binds: false };
+        assert_eq!(segment.transport, expected);
         assert_eq!(segment.checksum, Checksum::Valid);
         assert_eq!(segment.flow.to_string(), "10.0.0.1 port 40000 to 10.0.0.2 port 5400");
 

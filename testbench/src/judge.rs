@@ -1,17 +1,18 @@
 //! Judges a replay: what reached the receiving hosts against what the sending hosts had sent.
 //!
-//! Where a frame's values start is worked out here from the capture's SYNs, frames are read by
+//! Where a frame's values start is worked out here from the handshakes in the capture, frames are read by
 //! `etherparse`, and errors are computed in `f64`: nothing is taken from the engines but their verdicts.
 
 use std::collections::BTreeMap;
 
-use gradwire::rules::{ECN, Framing, Grid};
+use gradwire::rules::{ECN, Framing, Grid, Rule};
 use gradwire::verdict::{Change, Verdict};
 use serde::Serialize;
 
 use crate::capture::{Capture, Frame};
-use crate::connections::{Connections, Suspicion};
-use crate::frame::{Checksum, Segment, Transport, View, is_cut_short};
+use crate::connections::{Connections, Place, Sent, Suspicion};
+use crate::eligible::{counted_len, refusal};
+use crate::frame::{Checksum, Segment, Transport, View, is_cut_short, type_of_service};
 use crate::oracle::Tally;
 use crate::replay::{MIN_FRAME_LEN, Passage, Setup, source_mac};
 
@@ -105,6 +106,13 @@ const fn is_zero(count: &u64) -> bool {
 }
 
 impl Report {
+    /// Frames that a rule matches and that have payload: without any, nothing was judged.
+    #[must_use]
+    pub fn payloads(&self) -> u64 {
+        let kinds = self.kinds.range(Kind::TaggedTcp..=Kind::TaggedUdp);
+        kinds.flat_map(|(_, outcomes)| outcomes.values()).sum()
+    }
+
     pub(crate) fn fail(&mut self, what: String) {
         self.failed += 1;
         if self.failures.len() < TOLD {
@@ -116,39 +124,53 @@ impl Report {
 /// Compares what was sent (`capture`) with what became of it (`passages`, one for each frame).
 #[must_use]
 pub fn judge(setup: &Setup, capture: &Capture, passages: &[Passage]) -> Report {
+    judge_reloaded(|_| setup, capture, passages)
+}
+
+/// The same if the rules change on the way: `setup_of` has those that were in force for the frame at an index. All
+/// rules have the same codec parameters, since a stream has one bound.
+#[must_use]
+pub fn judge_reloaded<'s>(
+    setup_of: impl Fn(usize) -> &'s Setup,
+    capture: &Capture,
+    passages: &[Passage],
+) -> Report {
+    let setup = setup_of(0);
     let mut judge = Judge {
         setup,
-        tally: Tally::new(setup.rule.params),
-        connections: Connections::new(setup.rule.grid),
+        tally: Tally::new(setup.params()),
+        connections: Connections::default(),
         datagrams: Suspicion::default(),
         report: Report::default(),
     };
-    for (frame, passage) in capture.frames.iter().zip(passages) {
+    for (index, (frame, passage)) in capture.frames.iter().zip(passages).enumerate() {
+        judge.setup = setup_of(index);
         judge.frame(frame, passage);
     }
     judge.finish(capture)
 }
 
-struct Judge<'a> {
-    setup: &'a Setup,
+struct Judge<'s, 'a> {
+    /// In force for the present frame.
+    setup: &'s Setup,
     tally: Tally,
     connections: Connections<'a>,
     datagrams: Suspicion,
     report: Report,
 }
 
-impl<'a> Judge<'a> {
+impl<'a> Judge<'_, 'a> {
     fn frame(&mut self, frame: &'a Frame, passage: &'a Passage) {
         let view = View::of(&frame.bytes);
-        let rule = &self.setup.rule;
-        let tagged = view.as_ref().is_some_and(|view| (view.tos ^ rule.tos) & rule.mask == 0);
+        let rule = view.as_ref().and_then(|view| self.setup.rule(view.tos));
         let segment = view.as_ref().and_then(|view| view.segment.as_ref());
-        let kind = kind(view.as_ref(), tagged);
+        let kind = kind(view.as_ref(), rule.is_some());
         self.count(kind, frame, passage);
 
+        let card = source_mac(&frame.bytes);
         let delivered = passage.delivered(&frame.bytes);
         if let Some(Segment { transport: Transport::Udp, payload, flow, .. }) = segment
-            && tagged
+            && let Some(rule) = rule
         {
             let values = payload.start + usize::from(rule.udp_offset);
             self.datagrams.add(*flow, frame.bytes.get(values..payload.end).unwrap_or(&[]));
@@ -158,22 +180,22 @@ impl<'a> Judge<'a> {
             segment.checksum != Checksum::Wrong && view.as_ref().is_some_and(|view| view.ip_checksum_ok)
         };
         let place = segment.filter(accepted).and_then(|segment| {
-            let delivered = delivered.and_then(|bytes| bytes.get(segment.payload.clone()));
-            self.connections.add(
-                source_mac(&frame.bytes),
+            self.connections.add(&Sent {
+                card,
                 segment,
-                &frame.bytes[segment.payload.clone()],
-                delivered,
-                tagged,
-            )
+                payload: &frame.bytes[segment.payload.clone()],
+                delivered: delivered.and_then(|bytes| bytes.get(segment.payload.clone())),
+                rule: rule.map(|rule| rule.grid),
+                seen: passage.seen,
+            })
         });
 
         let verdict = match passage.egress {
-            Verdict::Changed { change: Change::Compressed, .. } => match (&view, segment) {
-                _ if !tagged => Err("compressed, though the rule does not match".into()),
-                (Some(view), Some(segment)) => {
-                    let place = place.map(|place| (place.grid_origin, place.again));
-                    self.compressed(frame, passage, view, segment, place)
+            Verdict::Changed { change: Change::Compressed, .. } => match (rule, &view, segment) {
+                (None, ..) => Err("compressed, though the rule does not match".into()),
+                (Some(rule), Some(view), Some(segment)) => {
+                    self.compressed_once(card, frame, segment, place);
+                    self.compressed(frame, passage, rule, (view, segment), place)
                 }
                 _ => Err("compressed, though it is not a whole TCP or UDP packet".into()),
             },
@@ -183,8 +205,17 @@ impl<'a> Judge<'a> {
             _ => Err("left untouched by egress, but not as it was when it arrived".into()),
         };
         if let Err(what) = verdict {
-            self.report.altered_untagged += u64::from(!tagged);
+            self.report.altered_untagged += u64::from(rule.is_none());
             self.report.fail(format!("frame {} ({}): {what}", frame.number, kind.name()));
+        }
+    }
+
+    /// Whatever its rule and its grid: no byte of a TCP stream is in two compressed segments.
+    fn compressed_once(&mut self, card: [u8; 6], frame: &Frame, segment: &Segment, place: Option<Place>) {
+        if let (Transport::Tcp { seq, .. }, Some(place)) = (segment.transport, place)
+            && let Err(what) = self.connections.compressed(place, card, seq, segment.payload.len() as u32)
+        {
+            self.report.fail(format!("frame {}: {}: {what}", frame.number, segment.flow));
         }
     }
 
@@ -217,20 +248,22 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Checks a frame that egress has compressed. For TCP, `place` is where a value starts, if the capture
-    /// shows it, and whether the sender had sent any of these bytes before.
+    /// Checks a frame that egress has compressed under `rule`. TCP has a `place` in its connection.
     fn compressed(
         &mut self,
         frame: &Frame,
         passage: &Passage,
-        view: &View,
-        segment: &Segment,
-        place: Option<(Option<u32>, bool)>,
+        rule: &Rule,
+        (view, segment): (&View, &Segment),
+        place: Option<Place>,
     ) -> Result<(), String> {
         let sent = &frame.bytes[..];
+        if let Some(reason) = refusal(sent) {
+            return Err(format!("compressed, though it has {reason}"));
+        }
         let payload_at = segment.payload.start;
         let wire = passage.on_wire(sent).ok_or("dropped by egress")?;
-        match self.setup.rule.framing {
+        match rule.framing {
             Framing::InPlace if wire.get(..payload_at) != sent.get(..payload_at) => {
                 return Err("in-place framing changed a header on the wire".into());
             }
@@ -238,8 +271,11 @@ impl<'a> Judge<'a> {
             Framing::Routed => self.routed_wire(wire, view)?,
         }
 
-        if wire_len(wire) >= wire_len(sent) {
+        if counted_len(wire) >= counted_len(sent) {
             return Err("compressed, but not shorter on the wire".into());
+        }
+        if segment.transport == Transport::Udp && !rule.udp {
+            return Err("UDP, compressed though its rule does not say that the far end restores it".into());
         }
 
         let got = passage.delivered(sent).ok_or("dropped by ingress")?;
@@ -268,15 +304,25 @@ impl<'a> Judge<'a> {
         }
 
         let head_len = match segment.transport {
-            Transport::Udp => usize::from(self.setup.rule.udp_offset),
-            Transport::Tcp { .. } if self.setup.rule.grid == Grid::Payload => 0,
+            Transport::Udp => usize::from(rule.udp_offset),
             Transport::Tcp { seq, .. } => {
-                let (origin, again) = place.ok_or("no connection")?;
-                if again {
+                let place = place.ok_or("no connection")?;
+                if place.again {
                     return Err("sent again, but compressed".into());
                 }
-                let origin = origin.ok_or("compressed, though the capture has no SYN of its connection")?;
-                (origin.wrapping_sub(seq) % 4) as usize
+                if place.binds {
+                    return Err("compressed, though its SYN had an option that binds the payload".into());
+                }
+                let start = match rule.grid {
+                    Grid::Connection => place.origin,
+                    Grid::Payload => place.grid,
+                };
+                let unknown = "compressed, though the capture does not show which SYN opened the connection";
+                let head_len = (start.ok_or(unknown)?.wrapping_sub(seq) % 4) as usize;
+                if rule.grid == Grid::Payload && head_len != 0 {
+                    return Err("compressed, though its payload starts within a value".into());
+                }
+                head_len
             }
         };
         if sent[segment.payload.end..] != got[segment.payload.end..] {
@@ -349,7 +395,10 @@ fn kind(view: Option<&View>, tagged: bool) -> Kind {
 /// A frame that the far end would take for a compressed one may lose its type of service and nothing else.
 fn remarked(frame: &Frame, passage: &Passage, view: Option<&View>, setup: &Setup) -> Result<(), String> {
     let marked = view.is_some_and(|view| view.tos & !ECN == setup.mark & !ECN);
-    let short = setup.rule.framing == Framing::InPlace && is_cut_short(&frame.bytes);
+    let in_place = type_of_service(&frame.bytes)
+        .and_then(|tos| setup.rule(tos))
+        .is_some_and(|rule| rule.framing == Framing::InPlace);
+    let short = in_place && is_cut_short(&frame.bytes);
     if !marked && !short {
         return Err("re-marked, though it did not look compressed".into());
     }

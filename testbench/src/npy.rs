@@ -28,7 +28,8 @@ pub fn parse<'a>(file: &str, bytes: &'a [u8]) -> Result<&'a [u8], Error> {
         (Some(&version), Some(_)) => return refuse(6, format!("version {version}"), "version 1, 2 or 3"),
         _ => return refuse(bytes.len(), "the end of the file".into(), "the length of the header"),
     };
-    let data_at = prefix_len + header_len;
+    // A header of 4 GB ends beyond the address space of 32 bits.
+    let data_at = header_len.saturating_add(prefix_len);
     let Some(header) = bytes.get(prefix_len..data_at) else {
         let found = format!("the end of the file after {} bytes", bytes.len());
         return refuse(bytes.len(), found, &format!("a header that ends at byte {data_at}"));

@@ -106,7 +106,7 @@ fn format_of(path: &Path) -> Result<Format, String> {
 /// The path of a plot, as an option has it: refused now rather than when all the work is done.
 ///
 /// # Errors
-/// [`write`] could not write this format.
+/// [`write()`] could not write this format.
 pub fn path(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     format_of(&path).map(|_| path)

@@ -9,10 +9,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use gradwire::codec::Params;
 use gradwire::engine::{Egress, Ingress, Millis};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Rule, Rules, RulesError};
-use gradwire::verdict::Verdict;
+use gradwire::verdict::{PassReason, Verdict};
 use gradwire::wire::frame::MAX_LINK_LEN;
 
 use crate::capture::{Capture, Frame};
@@ -26,11 +27,12 @@ const SETS: usize = 64;
 /// the memory that a capture with made-up addresses can ask for.
 const MAX_HOSTS: usize = 256;
 
-/// The one rule that a replay uses, the mark of compressed frames, and the kernel.
+/// The rules that a replay uses, the mark of compressed frames, and the kernel.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Which frames, and what is done to them.
-    pub rule: Rule,
+    /// Which frames, and what is done to them; the first match counts. There is at least one, and all have the same
+    /// codec parameters.
+    pub rules: Vec<Rule>,
     /// Type of service of compressed frames in routed framing.
     pub mark: u8,
     /// What encodes and decodes.
@@ -42,15 +44,25 @@ impl Setup {
     #[must_use]
     pub fn new(rule: Rule) -> Self {
         let rule = Rule { udp: true, ..rule };
-        Self { rule, mark: DEFAULT_MARK, kernel: Kernel::detect() }
+        Self { rules: vec![rule], mark: DEFAULT_MARK, kernel: Kernel::detect() }
     }
 
     /// The rules as the engines take them.
     ///
     /// # Errors
-    /// The rule contradicts itself or matches the mark.
+    /// A rule contradicts itself or matches the mark.
     pub fn rules(&self) -> Result<Rules, RulesError> {
-        Rules::new(&[self.rule], self.mark)
+        Rules::new(&self.rules, self.mark)
+    }
+
+    /// The first rule that matches this type of service; worked out here, for the judge.
+    pub(crate) fn rule(&self, tos: u8) -> Option<&Rule> {
+        self.rules.iter().find(|rule| (tos ^ rule.tos) & rule.mask == 0)
+    }
+
+    /// The codec parameters of all rules.
+    pub(crate) fn params(&self) -> Params {
+        self.rules.first().map_or(Params::DEFAULT, |rule| rule.params)
     }
 }
 
@@ -61,11 +73,26 @@ pub struct Passage {
     pub egress: Verdict,
     /// What the receiver's card did; `None` where nothing reached it.
     pub ingress: Option<Verdict>,
+    /// Whether it went through engines at all.
+    pub(crate) seen: bool,
     pub(crate) changed_wire: Option<Vec<u8>>,
     pub(crate) changed_delivered: Option<Vec<u8>>,
 }
 
 impl Passage {
+    /// Of a frame that no engine saw, since none was there yet.
+    #[must_use]
+    pub const fn unseen() -> Self {
+        let verdict = Verdict::Untouched(PassReason::NoRule);
+        Self {
+            egress: verdict,
+            ingress: Some(verdict),
+            seen: false,
+            changed_wire: None,
+            changed_delivered: None,
+        }
+    }
+
     /// The frame on the wire, where `frame` is what the sender had; `None` where egress dropped it.
     #[must_use]
     pub fn on_wire<'a>(&'a self, frame: &'a [u8]) -> Option<&'a [u8]> {
@@ -120,6 +147,19 @@ impl Path {
         })
     }
 
+    /// Puts the rules of another setup in force at every host, as a reload does.
+    ///
+    /// # Errors
+    /// Those of [`Setup::rules`].
+    pub fn reload(&mut self, setup: &Setup) -> Result<(), RulesError> {
+        self.rules = setup.rules()?;
+        for egress in self.hosts.values_mut() {
+            egress.set_rules(self.rules.clone());
+        }
+        self.ingress.set_rules(self.rules.clone());
+        Ok(())
+    }
+
     /// Sends one frame, the next in the order of the capture.
     pub fn send(&mut self, frame: &Frame) -> Passage {
         let start = *self.start.get_or_insert(frame.time);
@@ -136,8 +176,13 @@ impl Path {
             .or_insert_with(|| Box::new(Egress::new(self.rules.clone(), self.kernel, 0)));
 
         let verdict = egress.process(&frame.bytes, &mut self.out, self.now);
-        let mut passage =
-            Passage { egress: verdict, ingress: None, changed_wire: None, changed_delivered: None };
+        let mut passage = Passage {
+            egress: verdict,
+            ingress: None,
+            seen: true,
+            changed_wire: None,
+            changed_delivered: None,
+        };
         if let Verdict::Changed { len, .. } = verdict {
             let mut wire = self.out.get(..len).unwrap_or(&self.out).to_vec();
             wire.resize(wire.len().max(MIN_FRAME_LEN), 0);

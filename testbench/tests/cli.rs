@@ -2,15 +2,16 @@
 
 mod support;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use gradwire::kernels::Kernel;
-use gradwire_testbench::capture::Writer;
-use gradwire_testbench::frame::repair_checksums;
+use gradwire_testbench::capture::{Capture, Frame, Writer};
+use gradwire_testbench::frame::View;
 use gradwire_testbench::shapes;
 use serde_json::Value;
 use support::{capture, recordings};
@@ -59,6 +60,17 @@ fn scratch(name: &str, bytes: &[u8]) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::write(&path, bytes).unwrap();
     path
+}
+
+/// A capture as a file.
+fn pcap(capture: &Capture) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes).unwrap();
+    for frame in &capture.frames {
+        writer.frame(frame.time, &frame.bytes).unwrap();
+    }
+    writer.finish().unwrap();
+    bytes
 }
 
 /// Runs a subcommand on a file of `bytes`: it has to end with code 2 and name the file in its message.
@@ -227,37 +239,50 @@ fn replay_prints_the_json_of_its_help_and_writes_both_captures() {
     }
 }
 
-/// Connections without a SYN that are tagged from their second segment on, which starts within a value.
-fn tagged_within_a_value() -> Vec<u8> {
-    let mut capture = capture(&recordings().join("ring4_mtu1450.pcap"));
-    let is_tcp = |frame: &[u8]| frame[15] & 0xfc == 0x28 && frame[23] == 6;
-    capture.frames.retain(|frame| is_tcp(&frame.bytes) && frame.bytes[47] & 2 == 0);
-    let mut seen = BTreeSet::new();
-    let mut file = Vec::new();
-    let mut writer = Writer::new(&mut file).unwrap();
-    for frame in &mut capture.frames {
-        // Addresses and ports.
-        if frame.bytes.len() > 1000 && seen.insert(frame.bytes[26..38].to_vec()) {
-            frame.bytes[15] = 0;
-            repair_checksums(&mut frame.bytes, 0);
-        }
-        writer.frame(frame.time, &frame.bytes).unwrap();
-    }
-    writer.finish().unwrap();
-    file
-}
-
 #[test]
 fn a_failed_check_is_code_1() {
-    // A rule that says that each payload starts with a value is wrong for these streams, and they show it.
-    let path = scratch("within_a_value.pcap", &tagged_within_a_value());
+    // A rule that says that each payload starts with a value is wrong for these segments. A card that gets the
+    // connection in its middle cannot know, and the stream shows it.
+    let mut capture = capture(&recordings().join("ring4_mtu1450.pcap"));
+    let mut segments = BTreeMap::new();
+    for frame in &mut capture.frames {
+        let Some(segment) = View::of(&frame.bytes).and_then(|view| view.segment) else { continue };
+        let segments = segments.entry(segment.flow).or_insert(0);
+        *segments += usize::from(!segment.payload.is_empty());
+        if *segments > 1 {
+            frame.bytes[6] ^= 4;
+        }
+    }
+    let path = scratch("two-cards.pcap", &pcap(&capture));
     let output = gradwire(&["replay", path.to_str().unwrap(), "--grid", "payload"]);
     assert_eq!(code(&output), 1);
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("FAILED: stream 10.40.0."), "{text}");
+    assert!(text.contains("compressed, though its payload starts within a value"), "{text}");
     assert!(text.lines().last().unwrap().starts_with("NOT every bound and check held"));
     let output = gradwire(&["replay", path.to_str().unwrap(), "--grid", "payload", "--json"]);
     assert_eq!((code(&output), &json(&output)["ok"]), (1, &Value::from(false)));
+    assert!(json(&output)["violations"].as_u64().unwrap() > 0);
+}
+
+/// A rule for another type of service must not look like a capture of which everything held.
+#[test]
+fn a_capture_of_which_nothing_was_judged_is_code_2() {
+    let path = recordings().join("ring4_mtu1450.pcap");
+    let path = path.to_str().unwrap();
+    for json in [&[][..], &["--json"]] {
+        let output = gradwire(&[&["replay", path, "--tos", "0x50"], json].concat());
+        assert_eq!((code(&output), output.stdout.len()), (2, 0));
+        let message = stderr(&output);
+        let expected = "nothing was judged: no frame with payload has a type of service that the rule matches \
+                        (0x50 under 0xfc)";
+        assert!(message.contains(expected), "{message}");
+        assert!(message.contains("0x00 in ") && message.contains("0x28 in "), "{message}");
+    }
+    let empty = refusal("replay", "empty.pcap", &pcap(&Capture::default()));
+    assert!(empty.starts_with("nothing was judged") && empty.contains("there are no frames"), "{empty}");
+    let arp = Frame { number: 1, time: Duration::ZERO, bytes: vec![0; 60] };
+    let arp = refusal("replay", "arp.pcap", &pcap(&Capture { frames: vec![arp], cut: 0 }));
+    assert!(arp.contains("there are 1 frames, and none of them IP"), "{arp}");
 }
 
 #[test]
@@ -278,13 +303,11 @@ fn bad_captures_are_refused_with_file_offset_and_what_would_be_right() {
 #[test]
 fn frames_cut_by_a_snap_length_are_left_out_with_a_warning() {
     let mut good = capture(&recordings().join("ring4_mtu1450.pcap"));
+    let tagged = |frame: &Frame| View::of(&frame.bytes).is_some_and(|view| view.tos == 0x28);
+    let start = good.frames.iter().position(tagged).unwrap();
+    good.frames.drain(..start);
     good.frames.truncate(40);
-    let mut bytes = Vec::new();
-    let mut writer = Writer::new(&mut bytes).unwrap();
-    for frame in &good.frames {
-        writer.frame(frame.time, &frame.bytes).unwrap();
-    }
-    writer.finish().unwrap();
+    let mut bytes = pcap(&good);
     // The last record says that the frame was longer than what follows.
     let last_len = good.frames.last().unwrap().bytes.len();
     let at = bytes.len() - last_len - 4;

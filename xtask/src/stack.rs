@@ -4,7 +4,7 @@
 //! - A function's frame is the sum of all that it subtracts from the stack pointer.
 //! - Only formatting (`core::fmt` and its implementations) calls through registers: `core::fmt::write` whatever formatting
 //!   function's address stands in the image, all others the methods of what is written to.
-//! - `core::fmt::write` nests at most [`NESTING`] deep, since no type that is formatted contains itself.
+//! - `core::fmt::write` nests at most `NESTING` deep, since no type that is formatted contains itself.
 //! - No other recursion: a cycle is an error.
 //! - On top comes one trap, which interrupts at the deepest point; traps do not nest.
 
@@ -22,7 +22,7 @@ use crate::tools::output;
 const NESTING: usize = 4;
 const WRITE: &str = "core3fmt5write";
 const METHODS: [&str; 3] = ["9write_str", "10write_char", "9write_fmt"];
-const FORMATS: [&str; 2] = ["3fmt", "5frame9write_end"];
+const FORMATS: [&str; 2] = ["3fmt", "8flow_key9write_end"];
 const TRAP: &str = "_start_trap";
 /// They set the stack pointer for the first time.
 const SETS_IT: [&str; 2] = ["_start", "_abs_start"];

@@ -330,6 +330,14 @@ mod tests {
     }
 
     #[test]
+    fn only_its_group_may_use_the_socket() {
+        let run_dir = Scratch::new();
+        let _control = Control::bind(run_dir.path(), "veth0", "eth0").unwrap();
+        let socket = fs::metadata(socket_path(run_dir.path(), "veth0", "eth0")).unwrap();
+        assert_eq!(socket.permissions().mode() & 0o777, 0o660);
+    }
+
+    #[test]
     fn only_sockets_are_listed() {
         let run_dir = Scratch::new();
         fs::write(run_dir.path().join("notes.sock"), "").unwrap();

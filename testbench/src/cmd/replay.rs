@@ -1,5 +1,6 @@
 //! `gradwire replay`: a capture through both engines.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use super::codec::CodecArgs;
 use super::kernel::KernelArg;
 use crate::capture::{Capture, Writer};
 use crate::error::{Error, Outcome};
+use crate::frame::type_of_service;
 use crate::judge::{self, Report};
 use crate::progress::Progress;
 use crate::recordings::{display, read};
@@ -21,9 +23,11 @@ use crate::report;
 /// engine, and checks what arrives.
 ///
 /// Checked: untagged frames arrive byte-identical; restored frames have their length, headers and valid
-/// checksums, as another parser judges; every value is within the bound; what TCP sends again goes out raw;
-/// nothing is dropped; each tagged TCP stream, reassembled with the first and with the last copy of every byte,
-/// is within the bound of what was sent.
+/// checksums, as another parser judges; every value is within the bound; what TCP sends again goes out raw, and no
+/// byte of a stream is compressed twice; nothing is dropped; each tagged TCP stream, reassembled with the first and
+/// with the last copy of every byte, is within the bound of what was sent.
+///
+/// If no tagged frame has payload, nothing was judged, and the exit code is 2.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 JSON: {\"frames\", \"tagged\", \"compressed\", \"untouched\": {reason: n}, \"dropped\": {reason: n}, \"wire_bytes_in\",
@@ -31,8 +35,8 @@ JSON: {\"frames\", \"tagged\", \"compressed\", \"untouched\": {reason: n}, \"dro
 Wire bytes are those of tagged frames with payload: at least 60 each, and 24 for preamble, FCS and gap.
 `remarked` counts, where there are any, frames that carried the mark of compressed frames and lost it.
 
-Capture whole frames on one side of the path, from before the connections open: where values start is known
-from the SYN. A host that leaves segmentation to its card shows frames that never were on the wire.
+Capture whole frames on one side of the path, from before the connections open, and in both directions: where
+values start is known from the SYN that the other side acknowledged. A host that leaves segmentation to its card shows frames that never were on the wire.
   tcpdump -i eth0 -s 0 -w ring.pcap
 
 Examples:
@@ -103,22 +107,29 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     let name = display(&args.capture);
     let capture = Capture::parse(&name, &read(&args.capture)?)?;
     let (report, passages) = replay(&setup, &capture)?;
-    self::report(args, out, &setup, &capture, &report, &passages)
+    self::report(args, out, &capture, &report, &passages)
 }
 
 /// Writes what `args` ask for: captures, then the table or JSON. Warnings go to standard error.
 ///
 /// # Errors
-/// An output cannot be written.
+/// An output cannot be written, or nothing was judged.
 pub fn report(
     args: &Args,
     out: &mut impl Write,
-    setup: &Setup,
     capture: &Capture,
     report: &Report,
     passages: &[Passage],
 ) -> Result<Outcome, Error> {
     let name = display(&args.capture);
+    if report.payloads() == 0 {
+        let Args { tos, mask, .. } = args;
+        let seen = seen(capture);
+        return Err(Error::Usage(format!(
+            "{name}: nothing was judged: no frame with payload has a type of service that the rule matches \
+             ({tos:#04x} under {mask:#04x}); there are {seen}"
+        )));
+    }
     let frames = || capture.frames.iter().zip(passages);
     if let Some(path) = &args.write_wire {
         write(path, frames().map(|(frame, passage)| (frame.time, passage.on_wire(&frame.bytes))))?;
@@ -136,10 +147,26 @@ pub fn report(
             eprintln!("gradwire: {failure}");
         }
     } else {
-        report::replayed(out, &name, &setup.rule, report)?;
+        report::replayed(out, &name, &args.rule()?, report)?;
         report::conclusion(out, report.ok, &format!("{} frames", report.frames))?;
     }
     Ok(Outcome::from_ok(report.ok))
+}
+
+/// The types of service in a capture, for who asked for another.
+fn seen(capture: &Capture) -> String {
+    let mut seen = BTreeMap::<u8, u64>::new();
+    for tos in capture.frames.iter().filter_map(|frame| type_of_service(&frame.bytes)) {
+        *seen.entry(tos).or_default() += 1;
+    }
+    if capture.frames.is_empty() {
+        return "no frames".into();
+    }
+    if seen.is_empty() {
+        return format!("{} frames, and none of them IP", capture.frames.len());
+    }
+    let counts: Vec<String> = seen.iter().map(|(tos, frames)| format!("{tos:#04x} in {frames}")).collect();
+    format!("{} frames, with type of service {}", capture.frames.len(), counts.join(", "))
 }
 
 /// Sends all of `capture` through the engines, and judges.

@@ -50,5 +50,5 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     let capture = Capture::parse(&display(&args.replay.capture), &read(&args.replay.capture)?)?;
     let mut pair = Pair::start(&Options::new(&args.image), &rule)?;
     let (report, passages) = pair.replay(&setup, &capture)?;
-    replay::report(&args.replay, out, &setup, &capture, &report, &passages)
+    replay::report(&args.replay, out, &capture, &report, &passages)
 }

@@ -189,7 +189,7 @@ fn what_is_sent_again_may_not_be_compressed() {
 #[test]
 fn without_a_syn_nothing_may_be_compressed() {
     let damage = |capture: &mut Capture, _: &mut [Passage]| capture.frames[0] = tcp(1, 0x28, 77, false, &[]);
-    caught(Framing::Routed, damage, "though the capture has no SYN");
+    caught(Framing::Routed, damage, "though the capture does not show which SYN");
 }
 
 #[test]
@@ -254,4 +254,212 @@ fn integers_in_a_tagged_stream_warn() {
     let report = judge(&setup, &capture, &replay(&setup, &capture));
     assert!(report.ok);
     assert!(report.warnings[0].contains("4 of 64 values are nonzero subnormals"), "{:?}", report.warnings);
+}
+
+/// A tagged segment of the near or of the far end, with an acknowledgement.
+fn answer(number: u64, far: bool, (seq, ack): (u32, u32), syn: bool, payload: &[u8]) -> Frame {
+    let mut frame = tcp(number, 0x28, seq, syn, payload);
+    let bytes = &mut frame.bytes;
+    bytes[42..46].copy_from_slice(&ack.to_be_bytes());
+    bytes[47] |= 0x10;
+    if far {
+        let (addresses, ports) =
+            ([10, 0, 0, 2, 10, 0, 0, 1], [5400u16.to_be_bytes(), 40_000u16.to_be_bytes()]);
+        bytes[..12].rotate_left(6);
+        bytes[26..34].copy_from_slice(&addresses);
+        bytes[34..38].copy_from_slice(ports.as_flattened());
+    }
+    repair(bytes);
+    frame
+}
+
+/// The passages of an engine that believes another start than the one that counts: it sees `believed` in place of
+/// the frames of `capture`.
+fn deceived(setup: &Setup, capture: &Capture, believed: &[Frame]) -> Report {
+    let engine = Capture { frames: believed.to_vec(), cut: 0 };
+    judge(setup, capture, &replay(setup, &engine))
+}
+
+#[test]
+fn the_start_that_was_acknowledged_counts() {
+    let setup = setup(Framing::Routed);
+    let payload = values(0.001);
+    // A listener with SYN cookies: two answers, and the client acknowledges the first.
+    let [counts, other] = [answer(1, false, (1000, 7), true, &[]), answer(2, false, (502, 7), true, &[])];
+    let acknowledged = answer(3, true, (7, 1001), false, &[]);
+    let data = answer(4, false, (1001, 7), false, &payload);
+    let later = answer(5, false, (1001 + payload.len() as u32, 7), false, &payload);
+    let frames = vec![counts.clone(), other.clone(), acknowledged.clone(), data.clone(), later.clone()];
+    let capture = Capture { frames, cut: 0 };
+
+    let right = [counts.clone(), counts, acknowledged.clone(), data.clone(), later.clone()];
+    let report = deceived(&setup, &capture, &right);
+    assert!(report.ok && report.compressed == 2, "{:?}", report.failures);
+    let wrong = [other.clone(), other, acknowledged, data, later];
+    let report = deceived(&setup, &capture, &wrong);
+    // Cut in the middle of values.
+    assert!(report.compressed == 2 && report.violations > 0, "{:?}", report.failures);
+    assert!(report.failures.iter().any(|line| line.contains("frame 4")), "{:?}", report.failures);
+}
+
+#[test]
+fn among_several_starts_that_nobody_acknowledged_none_counts() {
+    let setup = setup(Framing::Routed);
+    let payload = values(0.001);
+    let starts = [tcp(1, 0x28, 1000, true, &[]), tcp(2, 0x28, 5002, true, &[])];
+    // The first segment behind a SYN says which it was, where nobody else does.
+    let follows = tcp(3, 0x28, 5003, false, &payload);
+    let report = deceived(
+        &setup,
+        &Capture { frames: [&starts[..], std::slice::from_ref(&follows)].concat(), cut: 0 },
+        &[starts[1].clone(), starts[1].clone(), follows],
+    );
+    assert!(report.ok && report.compressed == 1, "{:?}", report.failures);
+
+    let elsewhere = tcp(3, 0x28, 5403, false, &payload);
+    let capture = Capture { frames: [&starts[..], std::slice::from_ref(&elsewhere)].concat(), cut: 0 };
+    // One that believed the second, and saw a stream of it.
+    let believed = [starts[1].clone(), tcp(2, 0x28, 5003, false, &payload), elsewhere];
+    let mut passages = replay(&setup, &Capture { frames: believed.to_vec(), cut: 0 });
+    passages[1] = Passage::unseen();
+    let report = judge(&setup, &capture, &passages);
+    assert_eq!(report.compressed, 1);
+    assert!(report.failures[0].contains("does not show which SYN"), "{:?}", report.failures);
+}
+
+#[test]
+fn a_syn_that_nobody_accepts_does_not_move_a_live_stream() {
+    let setup = setup(Framing::Routed);
+    let payload = values(0.001);
+    let forged = tcp(3, 0x28, 502, true, &[]);
+    let frames = vec![
+        tcp(1, 0x28, 1000, true, &[]),
+        tcp(2, 0x28, 1001, false, &payload),
+        forged.clone(),
+        tcp(4, 0x28, 1001 + payload.len() as u32, false, &payload),
+    ];
+    // An engine that believed it, and saw a stream of it.
+    let believed = [forged.clone(), tcp(2, 0x28, 503, false, &payload), forged, frames[3].clone()];
+    let mut passages = replay(&setup, &Capture { frames: believed.to_vec(), cut: 0 });
+    passages[1] = Passage::unseen();
+    let report = judge(&setup, &Capture { frames, cut: 0 }, &passages);
+    assert_eq!(report.compressed, 1, "{:?}", report.untouched);
+    assert!(report.failures[0].starts_with("frame 4"), "{:?}", report.failures);
+}
+
+/// By the ranges of what was compressed, whatever the rule says of the grid.
+#[test]
+fn no_byte_is_compressed_twice_under_either_grid() {
+    for grid in Grid::ALL {
+        let setup = Setup::new(Rule { grid, ..Rule::DEFAULT });
+        let (payload, start) = (values(0.001), 1001u32);
+        let frames = vec![
+            tcp(1, 0x28, start - 1, true, &[]),
+            tcp(2, 0x28, start, false, &payload),
+            tcp(3, 0x28, start, false, &payload),
+            tcp(4, 0x28, start + 128, false, &payload),
+        ];
+        let capture = Capture { frames, cut: 0 };
+        let mut passages = replay(&setup, &capture);
+        assert!(judge(&setup, &capture, &passages).ok);
+        passages[2] = passages[1].clone();
+        let report = judge(&setup, &capture, &passages);
+        let expected = format!("byte {start} of the stream is compressed a second time");
+        assert!(report.failures.iter().any(|line| line.contains(&expected)), "{:?}", report.failures);
+        assert!(report.failures.iter().any(|line| line.contains("sent again, but compressed")));
+
+        // In part: the fourth frame's first half was in the second.
+        let alone = Capture { frames: vec![capture.frames[0].clone(), capture.frames[3].clone()], cut: 0 };
+        let mut passages = replay(&setup, &capture);
+        passages[3] = replay(&setup, &alone).pop().unwrap();
+        let report = judge(&setup, &capture, &passages);
+        let expected = format!("byte {} of the stream is compressed a second time", start + 128);
+        assert!(report.failures.iter().any(|line| line.contains(&expected)), "{:?}", report.failures);
+    }
+}
+
+#[test]
+fn a_payload_that_starts_within_a_value_may_not_be_compressed_as_if_it_did_not() {
+    let setup = Setup::new(Rule { grid: Grid::Payload, ..Rule::DEFAULT });
+    let payload = values(0.001);
+    let frames = vec![tcp(1, 0x28, 1000, true, &[]), tcp(2, 0x28, 1003, false, &payload)];
+    let capture = Capture { frames: frames.clone(), cut: 0 };
+    // An engine that did not see the SYN.
+    let mut passages = vec![Passage::unseen()];
+    passages.extend(replay(&setup, &Capture { frames: frames[1..].to_vec(), cut: 0 }));
+    let report = judge(&setup, &capture, &passages);
+    assert_eq!(report.compressed, 1);
+    assert!(report.failures[0].contains("starts within a value"), "{:?}", report.failures);
+}
+
+#[test]
+fn what_follows_a_reload_is_judged_by_the_new_rules() {
+    let [before, after] = Grid::ALL.map(|grid| Setup::new(Rule { grid, ..Rule::DEFAULT }));
+    let payload = values(0.001);
+    let frames: Vec<Frame> =
+        (0..4).map(|n| tcp(n + 1, 0x28, 1001 + n as u32 * 256, false, &payload)).collect();
+    let capture = Capture { frames, cut: 0 };
+    // A capture without a SYN: only who says that each payload starts with a value may compress.
+    let mut passages = replay(&after, &capture);
+    let compressed = passages.iter().filter(|passage| passage.changed_wire.is_some()).count();
+    assert_eq!(compressed, 4);
+    let setup_of = |index| if index < 2 { &before } else { &after };
+    let report = judge_reloaded(setup_of, &capture, &passages);
+    assert_eq!(report.failed, 2, "{:?}", report.failures);
+    assert!(report.failures.iter().all(|line| line.contains("does not show which SYN")));
+    passages[0] = Passage::unseen();
+    passages[1] = Passage::unseen();
+    assert!(judge_reloaded(setup_of, &capture, &passages).ok);
+}
+
+#[test]
+fn udp_needs_a_rule_that_asks_for_it() {
+    let mut bytes = Vec::new();
+    let mut ip =
+        etherparse::Ipv4Header::new(0, 64, etherparse::IpNumber::UDP, [10, 0, 0, 1], [10, 0, 0, 2]).unwrap();
+    ip.dscp = 10.try_into().unwrap();
+    let ip = etherparse::IpHeaders::Ipv4(ip, etherparse::Ipv4Extensions::default());
+    PacketBuilder::ethernet2([2; 6], [4; 6])
+        .ip(ip)
+        .udp(40_000, 5400)
+        .write(&mut bytes, &values(0.001))
+        .unwrap();
+    let capture = Capture { frames: vec![Frame { number: 1, time: Duration::ZERO, bytes }], cut: 0 };
+    let asks = setup(Framing::Routed);
+    let passages = replay(&asks, &capture);
+    let report = judge(&asks, &capture, &passages);
+    assert!(report.ok && report.compressed == 1, "{:?}", report.failures);
+    let silent = Setup { rules: vec![Rule::DEFAULT], ..asks };
+    let report = judge(&silent, &capture, &passages);
+    assert!(report.failures[0].contains("its rule does not say"), "{:?}", report.failures);
+}
+
+/// The judge of frames taken from a wire, where nobody knows what the engines were given.
+#[test]
+fn no_byte_is_compressed_twice_on_a_wire() {
+    let setup = setup(Framing::Routed);
+    let payload = values(0.001);
+    // Twice the same numbers: only the second handshake makes them another stream's.
+    let connection = |first: u64, isn: u32| {
+        let mut accepts = answer(first + 1, true, (7, isn.wrapping_add(1)), true, &[]);
+        repair(&mut accepts.bytes);
+        let data = tcp(first + 2, 0x28, isn.wrapping_add(1), false, &payload);
+        [tcp(first, 0x28, isn, true, &[]), accepts, data]
+    };
+    let wire = |frames: &[Frame]| {
+        let passages = replay(&setup, &Capture { frames: frames.to_vec(), cut: 0 });
+        let on_wire = |(frame, passage): (&Frame, &Passage)| passage.on_wire(&frame.bytes).unwrap().to_vec();
+        frames.iter().zip(&passages).map(on_wire).collect::<Vec<_>>()
+    };
+    let on_wire = |frames: &[Vec<u8>]| crate::once::on_wire(frames.iter().map(Vec::as_slice));
+    let [first, second] = [wire(&connection(1, 1000)), wire(&connection(4, 1004))];
+    assert_eq!(on_wire(&first), Ok(1));
+    assert_eq!(on_wire(&[&first[..], &second].concat()), Ok(2), "another connection");
+    let twice = on_wire(&[&first[..], &first[2..]].concat()).unwrap_err();
+    assert_eq!(
+        twice,
+        "frame 4: 10.0.0.1 port 40000 to 10.0.0.2 port 5400: byte 1001 is compressed a second time"
+    );
+    let overlapping = on_wire(&[&first[..], &second[2..]].concat()).unwrap_err();
+    assert!(overlapping.contains("byte 1005 is compressed a second time"), "{overlapping}");
 }

@@ -7,10 +7,10 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use etherparse::{
     IpFragOffset, IpHeaders, IpNumber, Ipv4Header, Ipv6Header, PacketBuilder, SingleVlanHeader, TcpHeader,
 };
-use gradwire::rules::{Grid, Rule};
+use gradwire::rules::{DEFAULT_MARK, ECN, Grid, Rule};
 
 use crate::capture::{Capture, Frame};
-use crate::judge::judge;
+use crate::judge::judge_reloaded;
 use crate::replay::{Passage, Path, Setup};
 
 /// Payloads are no longer: a standard MTU's.
@@ -18,6 +18,12 @@ const MAX_LEN: u16 = 1448;
 const CONNECTIONS: usize = 4;
 /// Steps of a conversation: a window of TCP, resent.
 const MAX_STEPS: usize = 64;
+/// Type of service of the second rule.
+const SECOND_TOS: u8 = 0x48;
+/// RFC 8684 section 3.1.
+const MPTCP_CAPABLE: [u8; 4] = [30, 4, 1, 0x81];
+/// The far end's initial sequence number.
+const FAR_ISN: u32 = 0x5000_0000;
 
 /// One end's side of a connection, or of a pair of UDP ports.
 #[derive(Clone, Copy, Debug, Arbitrary)]
@@ -25,6 +31,10 @@ struct Connection {
     v6: bool,
     vlan: bool,
     udp: bool,
+    /// It answers the far end's SYN.
+    listens: bool,
+    /// Its SYN has an option that binds the payload.
+    binds: bool,
     /// Sequence number of the first byte.
     origin: u32,
     /// How values look: the largest exponent, and how far they reach below it.
@@ -34,9 +44,19 @@ struct Connection {
 
 #[derive(Clone, Copy, Debug, Arbitrary)]
 enum What {
-    Syn,
+    /// 0: the SYN that the far end accepts. Others have another number, and come to nothing: a listener with SYN cookies
+    /// answers each SYN that it sees, a client tries again, somebody sends SYNs in another host's name.
+    Syn {
+        other: u8,
+        tagged: bool,
+    },
     /// New bytes, or bytes from `back` before the end of what was sent.
     Data {
+        len: u16,
+        back: u16,
+    },
+    /// The same under the second rule.
+    Second {
         len: u16,
         back: u16,
     },
@@ -46,39 +66,69 @@ enum What {
         gap: u16,
     },
     Ack,
-    Fin,
+    /// The last new bytes, and no more after them.
+    Fin {
+        len: u16,
+    },
+    Rst,
+    /// Behind a FIN or an RST: another connection of the same ports.
+    Reopen {
+        origin: u32,
+    },
     /// Data with this type of service.
     Tagged {
         tos: u8,
         len: u16,
     },
+    /// The other rules are put in force.
+    Reload,
     /// Time passes.
     Wait {
         milliseconds: u16,
     },
 }
 
-/// A rule, connections, and what they send in turn.
+/// Rules, connections, and what they send in turn.
 #[derive(Debug)]
 struct Conversation {
-    rule: Rule,
+    /// In force by turns.
+    setups: [Setup; 2],
+    /// So many frames go by before the engines are started.
+    unseen: usize,
+    /// Segments start with a whole value, as the grid of payloads asks of senders.
+    whole: bool,
     connections: [Connection; CONNECTIONS],
     steps: Vec<(u8, What)>,
 }
 
+/// One or two rules whose codec parameters are those of `base`.
+fn setup(base: Rule, u: &mut Unstructured<'_>) -> Result<Setup> {
+    let first = Rule { framing: u.arbitrary()?, grid: u.arbitrary()?, udp: u.arbitrary()?, ..base };
+    let second = Rule { tos: SECOND_TOS, ..first };
+    let second = Rule { framing: u.arbitrary()?, grid: u.arbitrary()?, ..second };
+    let mut setup = Setup { rules: vec![first], ..Setup::new(base) };
+    if u.arbitrary()? {
+        setup.rules.push(second);
+    }
+    Ok(setup)
+}
+
 impl<'a> Arbitrary<'a> for Conversation {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
-        let mut rule = Rule { tos: Rule::DEFAULT.tos, mask: Rule::DEFAULT.mask, ..Rule::arbitrary(u)? };
+        let mut base = Rule { tos: Rule::DEFAULT.tos, mask: Rule::DEFAULT.mask, ..Rule::arbitrary(u)? };
         // Offsets that leave room for values.
-        rule.udp_offset %= 64;
-        // A stream off the grid is no stream of values.
-        rule.grid = Grid::Connection;
+        base.udp_offset %= 64;
+        let setups = [setup(base, u)?, setup(base, u)?];
+        let unseen = if u.arbitrary()? { usize::from(u.arbitrary::<u8>()? % 16) } else { 0 };
+        let by_payload = setups.iter().flat_map(|setup| &setup.rules).any(|rule| rule.grid == Grid::Payload);
+        // Who starts payloads within a value is found out only by engines that have seen the start.
+        let whole = u.arbitrary()? || unseen > 0 && by_payload;
         let connections = Arbitrary::arbitrary(u)?;
         let mut steps = Vec::new();
         while !u.is_empty() && steps.len() < MAX_STEPS {
             steps.push(Arbitrary::arbitrary(u)?);
         }
-        Ok(Self { rule, connections, steps })
+        Ok(Self { setups, unseen, whole, connections, steps })
     }
 }
 
@@ -88,45 +138,204 @@ impl<'a> Arbitrary<'a> for Conversation {
 /// A check of [`mod@crate::judge`] failed.
 pub fn run(data: &[u8]) {
     let Ok(conversation) = Unstructured::new(data).arbitrary::<Conversation>() else { return };
-    let capture = conversation.capture();
-    let setup = Setup::new(conversation.rule);
-    let mut path = Path::new(&setup, &capture).expect("a valid rule");
-    let passages: Vec<Passage> = capture.frames.iter().map(|frame| path.send(frame)).collect();
-    let report = judge(&setup, &capture, &passages);
+    let held = conversation.hold();
+    let mut path = Path::new(&conversation.setups[0], &held.capture).expect("valid rules");
+    let mut in_force = 0;
+    let mut passages = Vec::new();
+    for (index, frame) in held.capture.frames.iter().enumerate() {
+        if in_force != held.setups[index] {
+            in_force = held.setups[index];
+            path.reload(&conversation.setups[in_force]).expect("valid rules");
+        }
+        let unseen = index < conversation.unseen;
+        passages.push(if unseen { Passage::unseen() } else { path.send(frame) });
+    }
+    let setup_of = |index| &conversation.setups[held.setups.get(index).copied().unwrap_or(0)];
+    let report = judge_reloaded(setup_of, &held.capture, &passages);
     assert!(report.ok, "{:?} {conversation:?}", report.failures);
 }
 
-impl Conversation {
-    fn capture(&self) -> Capture {
-        let mut sent = [0u32; CONNECTIONS];
-        let mut time = Duration::ZERO;
-        let mut capture = Capture::default();
-        for (number, (which, what)) in (1..).zip(&self.steps) {
-            let which = usize::from(*which) % CONNECTIONS;
-            let (connection, sent) = (&self.connections[which], &mut sent[which]);
-            time += Duration::from_micros(100);
-            let (from, len, tos) = match *what {
-                What::Syn => (0, 0, self.rule.tos),
-                What::Ack | What::Fin => (*sent, 0, self.rule.tos),
-                What::Data { len, back } => (sent.saturating_sub(back.into()), len, self.rule.tos),
-                What::Ahead { len, gap } => (*sent + u32::from(gap), len, self.rule.tos),
-                What::Tagged { tos, len } => (*sent, len, tos),
-                What::Wait { milliseconds } => {
-                    time += Duration::from_millis(milliseconds.into());
-                    continue;
-                }
-            };
-            let len = u32::from(len % (MAX_LEN + 1));
-            *sent = (*sent).max(from + len);
-            let payload: Vec<u8> = (from..from + len).map(|at| connection.byte(at)).collect();
-            let bytes = connection.frame(which, *what, from, tos, &payload);
-            capture.frames.push(Frame { number, time, bytes });
+/// The frames of a conversation, and for each which rules were in force.
+#[derive(Default)]
+struct Held {
+    capture: Capture,
+    setups: Vec<usize>,
+    in_force: usize,
+    time: Duration,
+}
+
+impl Held {
+    fn push(&mut self, bytes: Vec<u8>) {
+        self.time += Duration::from_micros(100);
+        let number = self.capture.frames.len() as u64 + 1;
+        self.capture.frames.push(Frame { number, time: self.time, bytes });
+        self.setups.push(self.in_force);
+    }
+}
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    origin: u32,
+    /// The frame that has the SYN that counts.
+    syn_at: Option<usize>,
+    /// There were other SYNs, too.
+    others: bool,
+    accepted: bool,
+    sent: u32,
+    /// A FIN was sent: all that follows was sent before.
+    finished: bool,
+    /// An RST was sent: nothing follows.
+    aborted: bool,
+}
+
+impl Stream {
+    const fn new(origin: u32) -> Self {
+        Self {
+            origin,
+            syn_at: None,
+            others: false,
+            accepted: false,
+            sent: 0,
+            finished: false,
+            aborted: false,
         }
-        capture
+    }
+}
+
+impl Stream {
+    /// Whether the engines miss the SYN that counts.
+    fn unseen(&self, conversation: &Conversation, held: &Held) -> bool {
+        self.syn_at.unwrap_or(held.capture.frames.len()) < conversation.unseen
+    }
+}
+
+/// What a TCP header says, but for the ports.
+#[derive(Clone, Copy, Default)]
+struct Header {
+    /// From the far end.
+    far: bool,
+    seq: u32,
+    ack: Option<u32>,
+    syn: bool,
+    fin: bool,
+    rst: bool,
+    binds: bool,
+}
+
+impl Conversation {
+    fn hold(&self) -> Held {
+        let mut streams = self.connections.map(|connection| Stream::new(connection.origin));
+        let mut held = Held::default();
+        let first = self.setups[0].rules[0].tos;
+        for (which, what) in &self.steps {
+            let which = usize::from(*which) % CONNECTIONS;
+            let (connection, stream) = (&self.connections[which], &mut streams[which]);
+            let ended = stream.finished || stream.aborted;
+            match *what {
+                What::Reload => held.in_force = 1 - held.in_force,
+                What::Wait { milliseconds } => held.time += Duration::from_millis(milliseconds.into()),
+                // A SYN that no rule matches is believed if it is the only one of a connection (SECURITY.md, hosts that
+                // share one egress).
+                What::Syn { other, tagged: false } if other != 0 && (ended || stream.unseen(self, &held)) => {
+                }
+                // Once it sends bytes, a host sends its SYN no more, but a network may double it: then it is known.
+                What::Syn { other: 0, .. }
+                    if stream.sent > 0 && (stream.others || stream.unseen(self, &held)) => {}
+                What::Syn { other, tagged } if !connection.udp => {
+                    let tos = if tagged { first } else { 0 };
+                    connection.syn(which, stream, other, tos, &mut held);
+                }
+                What::Reopen { origin } if ended => *stream = Stream::new(origin),
+                What::Syn { .. } | What::Reopen { .. } => {}
+                What::Data { len, back } => self.data(which, stream, (len, back), first, &mut held),
+                What::Second { len, back } => self.data(which, stream, (len, back), SECOND_TOS, &mut held),
+                What::Tagged { tos, len } => self.data(which, stream, (len, 0), tos, &mut held),
+                What::Ahead { len, gap } => {
+                    let gap = if ended { 0 } else { u32::from(gap) };
+                    stream.sent += if self.whole { gap & !3 } else { gap };
+                    self.data(which, stream, (len, 0), first, &mut held);
+                }
+                What::Fin { len } if !ended && !connection.udp => {
+                    connection.establish(which, stream, first, &mut held);
+                    stream.sent += u32::from(len % (MAX_LEN + 1));
+                    stream.finished = true;
+                    self.data(which, stream, (len, len % (MAX_LEN + 1)), first, &mut held);
+                }
+                What::Ack | What::Fin { .. } => self.data(which, stream, (0, 0), first, &mut held),
+                What::Rst => {
+                    if stream.accepted && !stream.aborted {
+                        stream.aborted = true;
+                        let seq = stream.origin.wrapping_add(stream.sent);
+                        let header = Header { seq, rst: true, ..Header::default() };
+                        held.push(connection.frame(which, header, first, &[]));
+                    }
+                }
+            }
+        }
+        held
+    }
+
+    /// Sends `len` bytes from `back` before the end of what was sent.
+    fn data(&self, which: usize, stream: &mut Stream, (len, back): (u16, u16), tos: u8, held: &mut Held) {
+        let connection = &self.connections[which];
+        if stream.aborted {
+            return;
+        }
+        connection.establish(which, stream, tos, held);
+        let mut from = stream.sent.saturating_sub(back.into());
+        let mut len = u32::from(len % (MAX_LEN + 1));
+        if self.whole && !connection.udp {
+            from &= !3;
+            // The last bytes of a stream may be any number.
+            len &= if stream.finished { u32::MAX } else { !3 };
+        }
+        if stream.finished {
+            len = len.min(stream.sent - from);
+        }
+        stream.sent = stream.sent.max(from + len);
+        let payload: Vec<u8> = (from..from + len).map(|at| connection.byte(at)).collect();
+        let header = Header {
+            seq: stream.origin.wrapping_add(from),
+            ack: Some(FAR_ISN.wrapping_add(1)),
+            fin: stream.finished && from + len == stream.sent,
+            ..Header::default()
+        };
+        held.push(connection.frame(which, header, tos, &payload));
     }
 }
 
 impl Connection {
+    /// Sends a SYN: the one that counts, or an `other`.
+    fn syn(&self, which: usize, stream: &mut Stream, other: u8, tos: u8, held: &mut Held) {
+        stream.others |= other != 0;
+        if other == 0 {
+            stream.syn_at.get_or_insert(held.capture.frames.len());
+        }
+        // Far from the stream's own numbers, and on every grid.
+        let elsewhere = if other == 0 { 0 } else { u32::from(1 + other % 7) << 29 | u32::from(other) };
+        let seq = stream.origin.wrapping_sub(1).wrapping_add(elsewhere);
+        let ack = self.listens.then_some(FAR_ISN.wrapping_add(1));
+        let header = Header { seq, ack, syn: true, binds: self.binds && other == 0, ..Header::default() };
+        held.push(self.frame(which, header, tos, &[]));
+    }
+
+    /// The far end accepts the SYN that counts, which goes out if it has not.
+    fn establish(&self, which: usize, stream: &mut Stream, tos: u8, held: &mut Held) {
+        if self.udp || stream.accepted {
+            return;
+        }
+        // Egress does not learn from frames that carry the mark.
+        let tos = if tos & !ECN == DEFAULT_MARK { 0 } else { tos };
+        if stream.syn_at.is_none() {
+            self.syn(which, stream, 0, tos, held);
+        }
+        stream.accepted = true;
+        let ack = Some(stream.origin);
+        let (seq, syn) = if self.listens { (FAR_ISN.wrapping_add(1), false) } else { (FAR_ISN, true) };
+        held.push(self.frame(which, Header { far: true, seq, ack, syn, ..Header::default() }, tos, &[]));
+    }
+
     /// The byte at this position of the stream; sent again, it is the same.
     fn byte(&self, at: u32) -> u8 {
         let noise = (at / 4).wrapping_mul(0x9e37_79b9).rotate_left(13).wrapping_mul(0x85eb_ca6b);
@@ -135,27 +344,28 @@ impl Connection {
         bits.to_le_bytes()[at as usize % 4]
     }
 
-    fn frame(&self, which: usize, what: What, from: u32, tos: u8, payload: &[u8]) -> Vec<u8> {
+    fn frame(&self, which: usize, header: Header, tos: u8, payload: &[u8]) -> Vec<u8> {
         let host = which as u8 + 1;
-        let link = PacketBuilder::ethernet2([2, 0, 0, 0, 0, host], [2, 0, 0, 1, 0, host]);
+        let (near, far) = (u8::from(header.far), u8::from(!header.far));
+        let link = PacketBuilder::ethernet2([2, 0, 0, near, 0, host], [2, 0, 0, far, 0, host]);
         let number = if self.udp { IpNumber::UDP } else { IpNumber::TCP };
         let ip = if self.v6 {
-            let header = Ipv6Header {
+            let ip = Ipv6Header {
                 traffic_class: tos,
                 next_header: number,
                 hop_limit: 64,
-                source: [host; 16],
-                destination: [0xfd; 16],
+                source: [near << 4 | host; 16],
+                destination: [far << 4 | host; 16],
                 ..Ipv6Header::default()
             };
-            IpHeaders::Ipv6(header, Default::default())
+            IpHeaders::Ipv6(ip, Default::default())
         } else {
-            let mut header = Ipv4Header::new(0, 64, number, [10, 0, 0, host], [10, 0, 1, host])
+            let mut ip = Ipv4Header::new(0, 64, number, [10, 0, near, host], [10, 0, far, host])
                 .expect("an empty payload fits");
-            header.dscp = (tos >> 2).try_into().expect("six bits");
-            header.ecn = (tos & 3).try_into().expect("two bits");
-            header.fragment_offset = IpFragOffset::ZERO;
-            IpHeaders::Ipv4(header, Default::default())
+            ip.dscp = (tos >> 2).try_into().expect("six bits");
+            ip.ecn = (tos & 3).try_into().expect("two bits");
+            ip.fragment_offset = IpFragOffset::ZERO;
+            IpHeaders::Ipv4(ip, Default::default())
         };
         let ip = if self.vlan {
             link.vlan(etherparse::VlanHeader::Single(SingleVlanHeader {
@@ -170,11 +380,14 @@ impl Connection {
         let written = if self.udp {
             ip.udp(40_000, 5400).write(&mut frame, payload)
         } else {
-            let seq = self.origin.wrapping_add(from);
-            let (syn, fin) = (matches!(what, What::Syn), matches!(what, What::Fin));
-            let mut header = TcpHeader::new(40_000, 5400, seq.wrapping_sub(syn.into()), 8192);
-            (header.syn, header.fin, header.ack) = (syn, fin, !syn);
-            ip.tcp_header(header).write(&mut frame, payload)
+            let ports = if header.far { (5400, 40_000) } else { (40_000, 5400) };
+            let mut tcp = TcpHeader::new(ports.0, ports.1, header.seq, 8192);
+            (tcp.syn, tcp.fin, tcp.rst, tcp.ack) = (header.syn, header.fin, header.rst, header.ack.is_some());
+            tcp.acknowledgment_number = header.ack.unwrap_or(0);
+            if header.binds {
+                tcp.set_options_raw(&MPTCP_CAPABLE).expect("it fits");
+            }
+            ip.tcp_header(tcp).write(&mut frame, payload)
         };
         written.expect("a vector takes all");
         frame

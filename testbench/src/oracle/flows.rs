@@ -1,14 +1,19 @@
-//! Judges the flow table as a state machine: any events, against a plain model that knows the same laws and has
-//! no table.
+//! Judges the flow table by the streams of the senders: hosts that hold connections, against a table that sees their
+//! SYNs, and others' in their names.
+//!
+//! The model has no phases. It knows what the table cannot: which SYN the other side accepted, so at which bytes the
+//! values of the stream start.
 
 use std::collections::HashMap;
 
 use arbitrary::{Arbitrary, Unstructured};
 use gradwire::flow::trust::TrustState;
-use gradwire::flow::{FlowTable, Millis, Phase, START_REACH, Syn};
+use gradwire::flow::{CLOSED_MS, FlowTable, Millis, Phase, START_REACH, Syn};
 use gradwire::rules::Grid;
 use gradwire::verdict::{PassReason, Traffic};
 use gradwire::wire::flow_key::FlowKey;
+
+use crate::once::Compressed;
 
 /// So many flows: more than the table has places.
 const FLOWS: u8 = 24;
@@ -19,67 +24,78 @@ const MAX_REFUSED: u8 = 72;
 /// Events of one input.
 const MAX_EVENTS: usize = 200;
 
-/// What one direction of a TCP connection sends.
+/// What a host does with one direction of a TCP connection.
 #[derive(Clone, Copy, Debug, Arbitrary)]
 enum Event {
-    Syn {
-        flow: u8,
-        isn: u32,
-        tagged: bool,
-        doubtful: bool,
-    },
+    /// 0: the SYN that the other side accepts. Others have another number and come to nothing.
+    Syn { flow: u8, other: u8, tagged: bool, doubtful: bool },
     /// `ahead` bytes past the highest sequence number sent, or before it.
-    Payload {
-        flow: u8,
-        ahead: i16,
-        len: u16,
-        compress: bool,
-    },
-    /// Anywhere in the sequence space.
-    Jump {
-        flow: u8,
-        seq: u32,
-        len: u16,
-    },
-    /// Without a SYN: its first payload fixes the grid.
-    Open {
-        flow: u8,
-    },
+    Payload { flow: u8, ahead: i16, len: u16, sends: Sends },
     /// Segments are compressed and sent again, as by a peer that restores nothing.
-    Refused {
-        flow: u8,
-        segments: u8,
-        len: u16,
-    },
-    End {
-        flow: u8,
-    },
+    Refused { flow: u8, segments: u8, len: u16 },
+    /// FIN or RST: what is sent from now on was sent before.
+    End { flow: u8 },
+    /// Behind an end: the same ports connect again, with this first sequence number.
+    Reopen { flow: u8, origin: u32 },
     /// Time passes, or goes back.
-    Time {
-        seconds: i16,
-    },
+    Time { seconds: i16 },
 }
 
-/// A connection as RFC 9293 and FORMAT.md section 6 describe it.
-#[derive(Clone, Copy, Debug, Default)]
-struct Connection {
-    /// Sequence number of the stream's first byte, where exactly one start is known.
-    origin: Option<u32>,
-    tagged: bool,
-    doubtful: bool,
+/// How the engine sends a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Arbitrary)]
+enum Sends {
+    /// The rule's grid is that of the connection.
+    ByConnection,
+    /// The rule's grid is that of payloads.
+    ByPayload,
+    /// As `ByConnection`; the codec makes nothing of it.
+    Raw,
+}
+
+/// One direction of a connection, as its sender knows it.
+#[derive(Clone, Debug)]
+struct Stream {
+    /// Sequence number of the first byte.
+    origin: u32,
+    /// The SYN that counts was shown to the table.
+    syn_seen: bool,
+    /// It was, with options that bind the payload: nothing may be compressed.
+    bound: bool,
+    /// Something else happened than one SYN that can be relied on: the table may refuse.
+    disturbed: bool,
+    /// The only start that the table knows is another one without the tag.
+    deceiving: bool,
     ended: bool,
-    /// Sequence number of the first tagged payload.
-    first: Option<u32>,
-    /// One behind the highest sequence number of tagged payload; behind the last one where it is doubtful.
-    sent: Option<u32>,
+    /// Position behind the highest byte sent.
+    sent: i64,
+    /// The same of the bytes that the table was asked about, and when it was last.
+    asked: Option<i64>,
+    seen: Millis,
+    /// That was so long ago that TCP would send nothing again.
+    given_up: bool,
+    /// Something was resent: without that there is no reason for a bypass.
     resent: bool,
+    compressed: Compressed,
     traffic: Traffic,
 }
 
-impl Connection {
-    /// What its host sends next, as far as is known.
-    fn next(&self) -> u32 {
-        self.sent.or(self.origin).unwrap_or(0)
+impl Stream {
+    fn new(origin: u32) -> Self {
+        Self {
+            origin,
+            syn_seen: false,
+            deceiving: false,
+            disturbed: false,
+            bound: false,
+            ended: false,
+            sent: 0,
+            asked: None,
+            seen: Millis(1 << 40),
+            given_up: false,
+            resent: false,
+            compressed: Compressed::default(),
+            traffic: Traffic::NONE,
+        }
     }
 }
 
@@ -89,26 +105,21 @@ type Table = FlowTable<2>;
 /// Runs events from a fuzzer's bytes, read by `arbitrary`.
 ///
 /// # Panics
-/// The table allows what the model forbids, or forbids what the model allows for a reason that is not there.
+/// The table allows what would make values wrong or a byte compressed twice, or forbids what nothing speaks against.
 pub fn run(data: &[u8]) {
     let mut u = Unstructured::new(data);
-    let mut table = Box::new(Table::new(u64::arbitrary(&mut u).unwrap_or(0)));
-    let mut model: HashMap<u8, Connection> = HashMap::new();
-    let mut now = Millis(1 << 40);
+    let mut bench = Bench {
+        table: Box::new(Table::new(u64::arbitrary(&mut u).unwrap_or(0))),
+        streams: HashMap::new(),
+        now: Millis(1 << 40),
+    };
     for _ in 0..MAX_EVENTS {
         let Ok(event) = u.arbitrary::<Event>() else { break };
         if u.is_empty() {
             break;
         }
-        step(&mut table, &mut model, &mut now, event);
-        assert!(table.iter().count() <= 16);
-        for (flow, connection) in &model {
-            let Some(entry) = table.find(&key(*flow)) else { continue };
-            assert_eq!(*entry.traffic(), connection.traffic);
-            assert_eq!(entry.phase() == Phase::Closed, connection.ended);
-            assert_eq!(entry.phase() == Phase::Doubtful, connection.doubtful && !connection.ended);
-            assert!(connection.resent || entry.trust() == TrustState::Trusted);
-        }
+        bench.step(event);
+        assert!(bench.table.iter().count() <= 16);
     }
 }
 
@@ -116,127 +127,171 @@ fn key(flow: u8) -> FlowKey {
     FlowKey([u64::from(flow) << 32, 0, 0, 0, 0])
 }
 
-fn step(table: &mut Table, model: &mut HashMap<u8, Connection>, now: &mut Millis, event: Event) {
-    // A flow that lost its place to another is forgotten.
-    model.retain(|flow, _| table.find(&key(*flow)).is_some());
-    match event {
-        Event::Syn { flow, isn, tagged, doubtful } => {
-            let flow = flow % FLOWS;
-            if table.syn(&key(flow), Syn { isn, tagged, doubtful }, *now).is_err() {
-                assert!(!model.contains_key(&flow), "no room for a flow that has a place");
-                return;
-            }
-            let origin = Some(isn.wrapping_add(1));
-            let before = model.get(&flow).copied();
-            let next = match before {
-                Some(before) if doubtful => Connection { doubtful: true, ended: false, ..before },
-                // The SYN of the connection that has ended, late.
-                Some(before) if before.ended && before.origin == origin => before,
-                Some(before) if !before.ended && before.origin != origin => {
-                    Connection { doubtful: true, ..before }
-                }
-                // The same SYN again.
-                Some(before) if !before.ended => {
-                    let opening = !before.doubtful && before.sent.is_none();
-                    Connection { tagged: before.tagged || tagged && opening, ..before }
-                }
-                _ if doubtful => Connection { doubtful, ..Connection::default() },
-                _ => Connection { origin, tagged, ..Connection::default() },
-            };
-            model.insert(flow, next);
-        }
-        Event::Open { flow } => {
-            let flow = flow % FLOWS;
-            if table.find_or_open(&key(flow), *now).is_err() {
-                assert!(!model.contains_key(&flow), "no room for a flow that has a place");
-                return;
-            }
-            model.entry(flow).or_insert(Connection { tagged: true, ..Connection::default() });
-        }
-        Event::Payload { flow, ahead, len, compress } => {
-            let flow = flow % FLOWS;
-            let at = model.get(&flow).map_or(0, Connection::next);
-            let seq = at.wrapping_add_signed(ahead.into());
-            payload(table, model, *now, flow, seq, len, compress);
-        }
-        Event::Jump { flow, seq, len } => payload(table, model, *now, flow % FLOWS, seq, len, true),
-        Event::Refused { flow, segments, len } => {
-            let flow = flow % FLOWS;
-            let len = len % MAX_LEN;
-            let at = model.get(&flow).map_or(0, Connection::next);
-            let starts = (0..u32::from(segments % MAX_REFUSED))
-                .map(|segment| at.wrapping_add(segment * u32::from(len)));
-            for seq in starts.clone().chain(starts) {
-                payload(table, model, *now, flow, seq, len, true);
-            }
-        }
-        Event::End { flow } => {
-            let flow = flow % FLOWS;
-            if let (Some(known), Some(connection)) = (table.find(&key(flow)), model.get_mut(&flow)) {
-                // Elsewhere in the stream it ends nothing.
-                known.end(connection.next() ^ 1);
-                assert_eq!(known.phase() == Phase::Closed, connection.ended);
-                known.end(connection.next());
-                connection.ended = true;
-            }
-        }
-        Event::Time { seconds } => {
-            *now = Millis(now.0.saturating_add_signed(i64::from(seconds) * 1000));
-        }
-    }
+struct Bench {
+    table: Box<Table>,
+    streams: HashMap<u8, Stream>,
+    now: Millis,
 }
 
-fn payload(
-    table: &mut Table,
-    model: &mut HashMap<u8, Connection>,
-    now: Millis,
-    flow: u8,
-    seq: u32,
-    len: u16,
-    compress: bool,
-) {
-    let len = u32::from(len % MAX_LEN).max(1);
-    let Some(entry) = table.find(&key(flow)) else { return };
-    let connection = model.get_mut(&flow).expect("the table knows no flow that the model does not");
-    let verdict = entry.admit(seq, len, now);
-    connection.traffic.frames += 1;
-    connection.traffic.bytes += u64::from(len);
-    let end = seq.wrapping_add(len);
-    if connection.ended {
-        assert_eq!(verdict, Err(PassReason::GridUnknown));
-        return;
+impl Bench {
+    fn stream(&mut self, flow: u8) -> &mut Stream {
+        let origin = u32::from(flow).wrapping_mul(0x9e37_79b9);
+        self.streams.entry(flow).or_insert_with(|| Stream::new(origin))
     }
-    let far = |origin: u32| connection.tagged && seq.wrapping_sub(origin) >= START_REACH;
-    connection.doubtful |= connection.sent.is_none() && connection.origin.is_some_and(far);
-    connection.tagged = true;
-    if connection.doubtful {
-        connection.sent = Some(end);
-        assert_eq!(verdict, Err(PassReason::GridDoubtful));
-        return;
-    }
-    let before = |a: u32, b: u32| a.wrapping_sub(b) > u32::MAX / 2;
-    let again = connection.sent.is_some_and(|sent| before(seq, sent));
-    connection.sent = match connection.sent {
-        Some(sent) if again && !before(sent, end) => Some(sent),
-        _ => Some(end),
-    };
-    connection.resent |= again;
-    let first = *connection.first.get_or_insert(seq);
-    match verdict {
-        Ok(()) => {
-            assert!(!again, "bytes sent before");
-            let to_grid = connection.origin.unwrap_or(first).wrapping_sub(seq) % 4;
-            let known = connection.origin.map(|_| to_grid as usize).ok_or(PassReason::GridUnknown);
-            assert_eq!(entry.head_len(seq, Grid::Connection), known);
-            assert_eq!(entry.head_len(seq, Grid::Payload).is_ok(), to_grid == 0);
-            if compress {
-                entry.compressed(seq, 1);
-                connection.traffic.compressed += 1;
-                connection.traffic.saved += 1;
+
+    fn step(&mut self, event: Event) {
+        match event {
+            Event::Syn { flow, other, tagged, doubtful } => self.syn(flow % FLOWS, other, tagged, doubtful),
+            Event::Payload { flow, ahead, len, sends } => {
+                let at = self.stream(flow % FLOWS).sent + i64::from(ahead);
+                self.payload(flow % FLOWS, at.max(0), len, sends);
+            }
+            Event::Refused { flow, segments, len } => {
+                let (flow, len) = (flow % FLOWS, len % MAX_LEN);
+                let at = self.stream(flow).sent;
+                let starts = (0..i64::from(segments % MAX_REFUSED)).map(|n| at + n * i64::from(len));
+                for at in starts.clone().chain(starts) {
+                    self.payload(flow, at, len, Sends::ByConnection);
+                }
+            }
+            Event::End { flow } => {
+                let flow = flow % FLOWS;
+                let stream = self.stream(flow);
+                stream.ended = true;
+                let at = stream.origin.wrapping_add(stream.sent as u32);
+                if let Some(known) = self.table.find(&key(flow)) {
+                    known.end(at);
+                }
+            }
+            Event::Reopen { flow, origin } => {
+                let flow = flow % FLOWS;
+                // What was sent while the table had no place may have hidden the end from it.
+                let known = self.table.find(&key(flow)).is_some_and(|known| known.phase() != Phase::Closed);
+                let stream = self.stream(flow);
+                // The number of the old connection is taken for its SYN, late, and rightly (RFC 9293 section 3.4.1).
+                if stream.ended && origin != stream.origin {
+                    let traffic = stream.traffic;
+                    let deceiving = stream.deceiving || known;
+                    *stream = Stream { traffic, deceiving, disturbed: known, ..Stream::new(origin) };
+                }
+            }
+            Event::Time { seconds } => {
+                self.now = Millis(self.now.0.saturating_add_signed(i64::from(seconds) * 1000));
+                for stream in self.streams.values_mut() {
+                    stream.given_up |= self.now.since(stream.seen) >= CLOSED_MS;
+                }
             }
         }
-        Err(PassReason::Resent) => assert!(again, "nothing was sent before"),
-        Err(PassReason::Bypassed) => assert!(connection.resent && !again, "no resend, no bypass"),
-        Err(reason) => panic!("{reason}"),
+    }
+
+    fn syn(&mut self, flow: u8, other: u8, tagged: bool, doubtful: bool) {
+        let known = self.table.find(&key(flow)).is_some();
+        let stream = self.stream(flow);
+        // A SYN that no rule matches is believed if it is the only one of a connection (SECURITY.md, hosts that share one
+        // egress): nothing is sent behind it.
+        if other != 0 && !tagged {
+            if stream.ended {
+                return;
+            }
+            stream.deceiving = !(stream.syn_seen && known);
+        }
+        // A host that has sent bytes sends its SYN no more, but a network may double it.
+        if other == 0 && stream.sent > 0 && !(stream.syn_seen && known) {
+            return;
+        }
+        let elsewhere = if other == 0 { 0 } else { u32::from(1 + other % 7) << 29 | u32::from(other) };
+        let isn = stream.origin.wrapping_sub(1).wrapping_add(elsewhere);
+        stream.syn_seen |= other == 0;
+        stream.deceiving &= other != 0;
+        stream.disturbed |= other != 0 || doubtful;
+        stream.bound |= other == 0 && doubtful;
+        let now = self.now;
+        let noted = self.table.syn(&key(flow), Syn { isn, tagged, doubtful }, now);
+        assert!(noted.is_ok() || !known, "no room for a flow that has a place");
+        let entry = self.table.find(&key(flow)).map(|flow| *flow.traffic());
+        let stream = self.stream(flow);
+        // The table may have begun to count anew, and has forgotten the flow if its place was lost.
+        stream.traffic = entry.unwrap_or(Traffic::NONE);
+        stream.disturbed |= noted.is_err();
+        stream.seen = now;
+    }
+
+    fn payload(&mut self, flow: u8, at: i64, len: u16, sends: Sends) {
+        let len = u32::from(len % MAX_LEN).max(1);
+        let stream = self.stream(flow);
+        if stream.deceiving {
+            return;
+        }
+        let mut at = at;
+        if stream.ended {
+            // Only what was sent before; nothing at all where that is less.
+            at = at.min(stream.sent - i64::from(len));
+            if at < 0 {
+                return;
+            }
+        }
+        stream.sent = stream.sent.max(at + i64::from(len));
+        let seq = stream.origin.wrapping_add(at as u32);
+        let (now, place) = (self.now, key(flow));
+        let known = self.table.find(&place).is_some();
+        let entry = match sends {
+            Sends::ByConnection | Sends::Raw => self.table.find(&place),
+            Sends::ByPayload => {
+                let opened = self.table.find_or_open(&place, now).ok();
+                assert!(opened.is_some() || !known, "no room for a flow that has a place");
+                opened
+            }
+        };
+        let stream = self.streams.get_mut(&flow).expect("it sends");
+        if !known {
+            stream.disturbed = true;
+            stream.traffic = Traffic::NONE;
+            // What the table has forgotten it may let pass, but no byte that it compressed.
+            (stream.bound, stream.asked) = (false, None);
+            if stream.given_up {
+                stream.compressed = Compressed::default();
+            }
+        }
+        let Some(entry) = entry else { return };
+        // Another start may have been missed.
+        stream.disturbed |= stream.asked.is_none() && at >= START_REACH.into();
+        let again = stream.asked.is_some_and(|asked| at < asked);
+        let grid = if sends == Sends::ByPayload { Grid::Payload } else { Grid::Connection };
+        let verdict = entry.admit(seq, len, now);
+        (stream.seen, stream.given_up) = (now, false);
+        stream.asked = Some(stream.asked.unwrap_or(at).max(at + i64::from(len)));
+        stream.resent |= again;
+        stream.traffic.frames += 1;
+        stream.traffic.bytes += u64::from(len);
+        match verdict.and_then(|()| entry.head_len(seq, grid)) {
+            Ok(head_len) => {
+                assert!(!stream.bound, "a SYN that binds the payload");
+                assert!(!again, "bytes sent before");
+                let to_grid = (stream.origin.wrapping_sub(seq) % 4) as usize;
+                if stream.syn_seen || grid == Grid::Connection {
+                    assert!(stream.syn_seen, "nobody knows where the values start");
+                    assert_eq!(head_len, to_grid, "another grid than the sender's");
+                }
+                assert!(
+                    stream.resent || stream.disturbed || entry.trust() == TrustState::Trusted,
+                    "no resend, no doubt"
+                );
+                if sends != Sends::Raw {
+                    entry.compressed(seq, 1);
+                    stream.traffic.compressed += 1;
+                    stream.traffic.saved += 1;
+                    let twice = stream.compressed.add(seq, len);
+                    assert_eq!(twice, Ok(()), "compressed a second time");
+                }
+            }
+            Err(PassReason::Resent) => assert!(again || stream.disturbed, "nothing was sent before"),
+            Err(PassReason::Bypassed) => assert!(stream.resent && !again, "no resend, no bypass"),
+            Err(PassReason::OffGrid) => assert_eq!(grid, Grid::Payload),
+            Err(reason) => {
+                let sure = stream.syn_seen && !stream.disturbed && !stream.ended;
+                assert!(!sure, "{reason}, though the only start was seen");
+            }
+        }
+        assert_eq!(*entry.traffic(), stream.traffic);
     }
 }

@@ -12,6 +12,7 @@ use gradwire::verdict::{Change, Counters, DropReason, PassReason, Verdict};
 use gradwire::wire::frame::{self as parser, IpFrame};
 
 use super::Tally;
+use crate::eligible::{counted_len, refusal};
 use crate::frame::{
     Checksum, Segment, Transport, View, add_ones_complement, is_cut_short, repair_checksums, type_of_service,
 };
@@ -109,7 +110,7 @@ pub fn parse(bytes: &[u8]) {
     assert_eq!((source.ip(), source.port()), segment.flow.source);
     assert_eq!((destination.ip(), destination.port()), segment.flow.destination);
     match (packet.transport(), segment.transport) {
-        (parser::Transport::Tcp { seq, flags }, Transport::Tcp { seq: expected, syn }) => {
+        (parser::Transport::Tcp { seq, flags }, Transport::Tcp { seq: expected, syn, .. }) => {
             assert_eq!((seq, flags & parser::tcp_flags::SYN != 0), (expected, syn));
         }
         (parser::Transport::Udp { checksum }, Transport::Udp) => {
@@ -209,13 +210,13 @@ fn is_marked(frame: &[u8]) -> bool {
 
 /// A frame that egress compressed: what the wire has, decoded by the codec's definition, is within the bound.
 fn compressed(rule: &Rule, sent: &[u8], wire: &[u8]) {
-    assert!(wire.len().max(MIN_FRAME_LEN) < sent.len().max(MIN_FRAME_LEN));
+    assert!(counted_len(wire) < counted_len(sent));
+    assert_eq!(refusal(sent), None, "FORMAT.md section 5.1");
     let view = View::of(sent).expect("an IP packet");
     let segment = view.segment.expect("TCP or UDP");
     assert_eq!((view.tos ^ rule.tos) & rule.mask, 0, "no rule");
     assert!(view.ip_checksum_ok);
     assert_ne!(segment.checksum, Checksum::Wrong);
-    assert_eq!(segment.payload.end, sent.len(), "bytes behind the packet");
     let payload = &sent[segment.payload.clone()];
     let body = &wire[segment.payload.start..];
     let (head_len, body) = match rule.framing {
@@ -293,6 +294,9 @@ pub fn ingress(data: &[u8]) {
     for frame in &frames {
         let room = usize::from(MTU) + LINK_LEN;
         let (verdict, out) = twice(room, |which, out| engines[which].process(frame, out));
+        // What came before is nothing to it.
+        let mut first = Ingress::new(rules.clone(), Kernel::detect(), MTU);
+        assert_eq!(twice(room, |_, out| first.process(frame, out)), (verdict, out.clone()));
         match verdict {
             Verdict::Untouched(_) => {}
             Verdict::Dropped(_) => {

@@ -84,10 +84,10 @@ pub fn streams(capture: &Capture, policy: Policy) -> BTreeMap<Flow, Vec<u8>> {
         let payload = &frame.bytes[segment.payload];
         match segment.transport {
             Transport::Udp => streams.entry(segment.flow).or_default().extend_from_slice(payload),
-            Transport::Tcp { seq, syn: true } => {
+            Transport::Tcp { seq, syn: true, .. } => {
                 tcp.entry(segment.flow).or_insert_with(|| Reassembler::new(policy, seq.wrapping_add(1)));
             }
-            Transport::Tcp { seq, syn: false } => {
+            Transport::Tcp { seq, syn: false, .. } => {
                 if let Some(stream) = tcp.get_mut(&segment.flow) {
                     stream.push(seq, payload);
                 }

@@ -190,8 +190,7 @@ mod tests {
 
     #[test]
     fn a_rule_takes_its_settings_and_the_default_for_the_rest() {
-        let line =
-            "rule add tos=0x50 bound=6 split=paper scale=-3 framing=in-place grid=payload udp=true udp-offset=8";
+        let line = "rule add tos=0x50 bound=6 split=paper scale=-3 framing=in-place grid=payload udp=true udp-offset=8";
         let params = Params::new(6, Split::Paper, -3).unwrap();
         let rule = Rule {
             tos: 0x50,

@@ -10,8 +10,7 @@ use softcore::console::command::HELP;
 
 use super::{firmware, image};
 
-const DEFAULT: &str =
-    "rule 0 tos=0x28 mask=0xfc bound=10 split=dense scale=0 framing=routed grid=connection udp=false udp-offset=0\n";
+const DEFAULT: &str = "rule 0 tos=0x28 mask=0xfc bound=10 split=dense scale=0 framing=routed grid=connection udp=false udp-offset=0\n";
 
 #[test]
 fn rules_are_shown_added_refused_and_removed() {
