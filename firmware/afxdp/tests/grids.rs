@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use gradwire_testbench::capture::Capture;
 
-use support::injector::Injector;
+use support::injector::{Injector, complete_checksums};
 use support::shim::Shim;
 use support::traffic::{
     Capturing, TAG, Transfer, assert_compressed_once, assert_within_bound, compressed_ranges, connect_tagged,
@@ -148,18 +148,10 @@ fn seq(frame: &[u8]) -> u32 {
     u32::from_be_bytes(frame[38..42].try_into().unwrap())
 }
 
-/// With another sequence number, and the checksum that it asks for (RFC 9293 section 3.1).
+/// With another sequence number.
 fn with_seq(frame: &[u8], seq: u32) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame[38..42].copy_from_slice(&seq.to_be_bytes());
-    frame[50..52].fill(0);
-    let len = usize::from(u16::from_be_bytes([frame[16], frame[17]])) + 14;
-    let words =
-        frame[26..len].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0)));
-    let mut sum = words.sum::<u32>() + 6 + (len - 34) as u32;
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    frame[50..52].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    complete_checksums(&mut frame);
     frame
 }

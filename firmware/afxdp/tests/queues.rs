@@ -5,16 +5,17 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use support::injector::{Injector, complete_checksums};
 use support::shim::Shim;
 use support::traffic::{
     Capturing, TAG, Transfer, assert_compressed_once, assert_within_bound, compressed_ranges, connect_tagged,
     gradients, set_tos, transfer,
 };
-use support::{Lab, Plan, Side};
+use support::{Lab, PATIENCE, Plan, Side};
 
 const ROUTED: &str = "[[rule]]\ntos = 0x28\n";
 
@@ -145,4 +146,66 @@ fn queues_are_added_while_it_runs() {
         }
         assert!(attempt < 50, "no connection passed by: {:?}", shim.status());
     }
+}
+
+const FIN: u8 = 1;
+const SYN: u8 = 2;
+const ACK: u8 = 16;
+
+/// A tagged TCP segment from host A to host B.
+fn segment(lab: &Lab, flags: u8, seq: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = [lab.mac("hb"), lab.mac("ha")].concat();
+    frame.extend([8, 0, 0x45, TAG]);
+    frame.extend((40 + payload.len() as u16).to_be_bytes());
+    // Identification, DF, TTL, protocol, checksum; addresses, ports.
+    frame.extend([0, 0, 0x40, 0, 64, 6, 0, 0, 10, 77, 0, 1, 10, 77, 0, 2, 0x9c, 0x40, 0x15, 0x18]);
+    frame.extend(seq.to_be_bytes());
+    frame.extend([0, 0, 0, 1, 0x50, flags, 1, 0, 0, 0, 0, 0]);
+    frame.extend(payload);
+    complete_checksums(&mut frame);
+    frame
+}
+
+/// Two starts on two queues: each engine has seen one of them, and neither knows which one the values count from. A
+/// listener with SYN cookies answers so, from whichever processor a SYN came to.
+#[test]
+fn starts_on_two_queues_are_in_doubt_until_the_connection_ends() {
+    let Some(lab) = Lab::new(Plan { queues: 2, ..Plan::default() }) else { return };
+    let shim = Shim::start(&lab, Side::A, ROUTED);
+    let queues = [0, 1].map(|queue| Injector::on(&lab, "ha", "eth0", queue));
+    let data = gradients(1_400);
+    let kept = || shim.status().queues.iter().map(|queue| queue.kept.host.unknown).sum::<u64>();
+    let compressed = || shim.outcomes()[0].changed["compressed"];
+    let until = |what: &str, done: &dyn Fn() -> bool| {
+        let end = Instant::now() + PATIENCE;
+        while !done() {
+            assert!(Instant::now() < end, "{what}: {:?}", shim.status());
+        }
+    };
+    // Each queue is a path of its own: the next frame waits for the one before.
+    let seen = || shim.outcomes()[0].untouched.values().sum::<u64>() + compressed() + kept();
+    let send = |queue: usize, frame: Vec<u8>| {
+        let before = seen();
+        queues[queue].send(frame);
+        until("a frame was seen", &|| seen() > before);
+    };
+    send(0, segment(&lab, SYN | ACK, 1_000, &[]));
+    send(1, segment(&lab, SYN | ACK, 2_002, &[]));
+    let before = kept();
+    for queue in [0, 1] {
+        send(queue, segment(&lab, ACK, 1_001, &data));
+        send(queue, segment(&lab, ACK, 2_003, &data));
+    }
+    assert_eq!((kept() - before, compressed()), (4, 0));
+
+    // Its end ends the doubt, and one that is sent again behind it does not come back.
+    send(0, segment(&lab, FIN | ACK, 2_403, &[]));
+    send(1, segment(&lab, SYN | ACK, 3_003, &[]));
+    send(1, segment(&lab, ACK, 3_004, &data));
+    assert_eq!(compressed(), 1, "{:?}", shim.outcomes()[0]);
+    send(1, segment(&lab, FIN | ACK, 4_404, &[]));
+    let before = kept();
+    send(1, segment(&lab, ACK, 3_004, &data));
+    assert_eq!((kept() - before, compressed()), (1, 1));
+    queues.into_iter().for_each(Injector::finish);
 }

@@ -1,4 +1,4 @@
-//! Frames of anybody's making, put on the wire towards one side.
+//! Frames of anybody's making, put on the wire towards one side, or on a queue of a host.
 
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -10,7 +10,7 @@ use gradwire_xdp::xsk::{Binding, Socket};
 
 use super::{Lab, Side};
 
-/// A thread inside the wire's namespace.
+/// A thread inside a namespace.
 pub struct Injector {
     frames: SyncSender<Vec<u8>>,
     thread: JoinHandle<()>,
@@ -18,10 +18,16 @@ pub struct Injector {
 
 impl Injector {
     pub fn start(lab: &Lab, towards: Side) -> Self {
-        let (interface, mtu) = (lab.wire_end(towards), lab.plan.mtu);
+        Self::on(lab, "w", towards.name(), 0)
+    }
+
+    /// Sends on a queue of an interface: a veth's other end receives on the same.
+    pub fn on(lab: &Lab, place: &str, interface: &str, queue: u32) -> Self {
+        let (interface, mtu) = (lab.index(place, interface), lab.plan.mtu);
+        let binding = Binding { interface, queue, zero_copy: false, busy_poll: None };
         let (frames, queue) = sync_channel::<Vec<u8>>(1024);
-        let thread = lab.enter("w", move || {
-            let mut port = InjectorPort::bind(interface, mtu);
+        let thread = lab.enter(place, move || {
+            let mut port = InjectorPort::bind(binding, mtu);
             // Frames that come close together are sent together.
             while let Ok(frame) = queue.recv() {
                 port.send(&frame);
@@ -48,9 +54,8 @@ impl Injector {
 struct InjectorPort(Queues);
 
 impl InjectorPort {
-    fn bind(interface: u32, mtu: u16) -> Self {
+    fn bind(binding: Binding, mtu: u16) -> Self {
         let mut queues = Queues::new(2, usize::from(mtu) + MAX_LINK_LEN).unwrap();
-        let binding = Binding { interface, queue: 0, zero_copy: false, busy_poll: None };
         let socket = Socket::bind(queues.frames(), binding).unwrap();
         queues.add(Port::Network, 0, socket);
         Self(queues)
@@ -71,6 +76,29 @@ impl InjectorPort {
             buffer = refused;
         }
     }
+}
+
+/// Writes the checksums of a TCP segment over IPv4 without options (RFC 791 section 3.1, RFC 9293 section 3.1).
+pub fn complete_checksums(frame: &mut [u8]) {
+    const IP: std::ops::Range<usize> = 14..34;
+    let end = IP.start + usize::from(u16::from_be_bytes([frame[16], frame[17]]));
+    frame[24..26].fill(0);
+    frame[50..52].fill(0);
+    let ip = checksum(&frame[IP], 0);
+    // Addresses and segment; protocol and length.
+    let tcp = checksum(&frame[26..end], 6 + (end - IP.end) as u32);
+    frame[24..26].copy_from_slice(&ip);
+    frame[50..52].copy_from_slice(&tcp);
+}
+
+/// The internet checksum (RFC 1071) of bytes and a number.
+fn checksum(bytes: &[u8], more: u32) -> [u8; 2] {
+    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+    let mut sum = bytes.chunks(2).map(word).sum::<u32>() + more;
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    (!(sum as u16)).to_be_bytes()
 }
 
 /// Marsaglia's xorshift: the same in every run.

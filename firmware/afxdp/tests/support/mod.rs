@@ -265,7 +265,12 @@ impl Lab {
 
     /// The index of the wire's end at a side.
     pub fn wire_end(&self, side: Side) -> u32 {
-        self.link("w", side.name())["ifindex"].as_u64().unwrap() as u32
+        self.index("w", side.name())
+    }
+
+    /// The index of an interface.
+    pub fn index(&self, place: &str, name: &str) -> u32 {
+        self.link(place, name)["ifindex"].as_u64().unwrap() as u32
     }
 
     /// Bytes and frames that the wire's own interface got from a side's shim.
