@@ -217,9 +217,8 @@ impl Bench {
         // The table may have begun to count anew, and has forgotten the flow if its place was lost.
         let traffic = entry.unwrap_or(Traffic::NONE);
         if traffic != stream.traffic {
-            // Behind the end of a stream of which it knew another start, a late copy of the SYN begins a stream to it. It may then
-            // compress what passed before, though no byte that it compressed.
-            assert!(stream.disturbed || !known, "a stream that begins anew");
+            // It does so for a new connection; and behind the end of a stream of which it knew another start, for a late copy of the
+            // accepted SYN. It may then compress what passed before, though no byte that it compressed.
             stream.asked = None;
         }
         stream.traffic = traffic;
