@@ -158,6 +158,22 @@ fn of_two_starts_none_is_believed() {
     }
 }
 
+/// Behind the end of such a stream the accepted SYN may come once more, late, and TCP may send again what passed.
+#[test]
+fn a_late_start_of_a_doubtful_stream_begins_nothing() {
+    for end in [ACK | FIN, ACK | RST] {
+        let mut stream = Stream::new(Rule::DEFAULT);
+        stream.syn(ORIGIN.wrapping_add(1 << 29), 0x02);
+        stream.syn(ORIGIN, 0x02);
+        assert_eq!(stream.send(0, 400, ACK), untouched(PassReason::GridDoubtful));
+        let _ = stream.send(400, 0, end);
+        for late in [ORIGIN, ORIGIN.wrapping_add(400)] {
+            stream.syn(late, 0x02);
+            assert_eq!(stream.send(0, 400, ACK), untouched(PassReason::GridUnknown));
+        }
+    }
+}
+
 /// The same SYN again is no other start, and neither is that of a connection whose predecessor has ended.
 #[test]
 fn one_start_is_believed() {

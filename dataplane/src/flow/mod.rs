@@ -113,9 +113,9 @@ pub struct Flow {
     tagged: bool,
     /// Whether a rule with [`Grid::Payload`] has served it: if it were forgotten, payload would open it anew.
     reopens: bool,
-    /// Whether a SYN told `origin`.
+    /// Whether a SYN told `origin`, and nothing speaks for another one.
     started: bool,
-    /// Sequence number of the first byte of the stream; of the first tagged one where no SYN was seen.
+    /// Sequence number of the first byte of the stream; of the first tagged one if no SYN was seen.
     origin: u32,
     /// The sequence number behind the highest tagged byte sent; in phase `Doubtful` behind the last one.
     sent: u32,
@@ -298,10 +298,14 @@ impl<const SETS: usize> FlowTable<SETS> {
             _ if syn.doubtful => Event::DoubtfulSyn,
             Phase::Vacant => Event::Syn,
             _ if flow.started && flow.origin == origin => Event::Syn,
+            // Any number up to what was sent may be that of the SYN that the peer accepted, late. Behind it begins another
+            // connection (RFC 9293 §3.6.1).
+            Phase::Closed if !flow.started && !is_before(flow.sent, origin) => Event::Syn,
             _ => Event::OtherSyn,
         };
         let before = flow.phase;
         flow.phase = before.next(event);
+        flow.started &= flow.phase != Phase::Doubtful;
         if flow.phase == Phase::Opening && before != Phase::Opening {
             let (phase, sent) = (Phase::Opening, origin);
             *flow = Flow { key: *key, phase, started: true, origin, sent, ..Flow::VACANT };

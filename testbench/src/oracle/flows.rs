@@ -175,7 +175,10 @@ impl Bench {
                 if stream.ended && origin != stream.origin {
                     let traffic = stream.traffic;
                     let deceiving = stream.deceiving || known;
-                    *stream = Stream { traffic, deceiving, disturbed: known, ..Stream::new(origin) };
+                    // Behind a stream whose start is in doubt, only a number beyond its end is certainly another one's.
+                    let end = stream.origin.wrapping_add(stream.sent as u32);
+                    let late = stream.disturbed && (end.wrapping_sub(origin) as i32) >= 0;
+                    *stream = Stream { traffic, deceiving, disturbed: known || late, ..Stream::new(origin) };
                 }
             }
             Event::Time { seconds } => {
@@ -214,14 +217,12 @@ impl Bench {
         assert!(noted.is_ok() || !known, "no room for a flow that has a place");
         let entry = self.table.find(&key(flow)).map(|flow| *flow.traffic());
         let stream = self.stream(flow);
-        // The table may have begun to count anew, and has forgotten the flow if its place was lost.
-        let traffic = entry.unwrap_or(Traffic::NONE);
-        if traffic != stream.traffic {
-            // It does so for a new connection; and behind the end of a stream of which it knew another start, for a late copy of the
-            // accepted SYN. It may then compress what passed before, though no byte that it compressed.
+        if !known {
+            // What the table has forgotten it may let pass, but no byte that it compressed.
             stream.asked = None;
         }
-        stream.traffic = traffic;
+        // The table has forgotten the flow if its place was lost.
+        stream.traffic = entry.unwrap_or(Traffic::NONE);
         stream.disturbed |= noted.is_err();
         stream.seen = now;
     }
