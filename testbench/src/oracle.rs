@@ -31,6 +31,16 @@ pub const FUZZED: &[(&str, Judge)] = &[
     ("values", codec::values),
 ];
 
+/// What an error says; its figures are those of any input.
+///
+/// # Panics
+/// It says nothing, or more than a line.
+fn printed(error: &impl std::error::Error) -> String {
+    let text = error.to_string();
+    assert!(!text.is_empty() && !text.contains('\n'), "{text:?}");
+    text
+}
+
 /// The difference between a value and what came back for it, both as `f32` bit patterns.
 ///
 /// 0 where the bits are equal, also of NaN and infinities; infinite where one of the two is not finite.

@@ -5,8 +5,9 @@ use std::fs;
 
 use etherparse::{IpHeaders, IpNumber, Ipv4Extensions, Ipv4Header, PacketBuilder};
 use gradwire::rules::{Framing, Rule};
+use gradwire::wire::frame::IpFrame;
 use gradwire_testbench::capture::{Capture, Frame, Writer};
-use gradwire_testbench::frame::View;
+use gradwire_testbench::frame::{Transport, View};
 use gradwire_testbench::oracle::{codec, frames};
 use gradwire_testbench::recordings;
 use gradwire_testbench::replay::{Path as Engines, Setup};
@@ -78,11 +79,30 @@ pub fn seeds() -> Result {
         let [host, wire, _] = golden(&bytes);
         let framing = if name.starts_with("routed") { Framing::Routed } else { Framing::InPlace };
         write("frame", name, host)?;
+        if let Ok(packet) = IpFrame::parse(host).and_then(|ip_frame| ip_frame.packet()) {
+            // The sum of the pseudo-header, to which the card adds the rest.
+            let len = packet.ip_at() + packet.ip_len() - packet.l4_at();
+            let (mut offloaded, at) = (host.to_vec(), packet.l4_checksum_at());
+            offloaded[at..at + 2].copy_from_slice(&packet.pseudo_sum(len).value().to_be_bytes());
+            write("frame", &format!("{name}-offloaded"), &offloaded)?;
+        }
         if let Some(segment) = View::of(host).and_then(|view| view.segment) {
             write("clocked", name, &codec::clocked_seed(host, segment.payload.start))?;
         }
         write("egress", name, &frames::egress_seed(framing, &[host]))?;
         write("ingress", name, &frames::ingress_seed(framing, &[wire]))?;
+        if framing == Framing::Routed {
+            write("ingress", &format!("{name}-recomputed"), &frames::recomputed_seed(&[wire]))?;
+        }
+        // The last two bytes would be UDP options.
+        if let Some(segment) = View::of(wire).and_then(|view| view.segment)
+            && segment.transport == Transport::Udp
+        {
+            let (mut cut, len_at) = (wire.to_vec(), segment.checksum_at.start - 2);
+            let len = u16::from_be_bytes([cut[len_at], cut[len_at + 1]]) - 2;
+            cut[len_at..len_at + 2].copy_from_slice(&len.to_be_bytes());
+            write("ingress", &format!("{name}-options"), &frames::egress_seed(framing, &[&cut]))?;
+        }
     }
 
     // A tunnel: its payload is not the tagged socket's.

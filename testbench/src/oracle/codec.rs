@@ -9,7 +9,7 @@ use gradwire::codec::{
 use gradwire::kernels::Kernel;
 use gradwire::rules::Rule;
 
-use super::{bound, error};
+use super::{bound, error, printed};
 use crate::frame::type_of_service;
 
 /// The laws of FORMAT.md section 3.5 for one `f32`; what it decodes to.
@@ -121,6 +121,7 @@ pub fn clocked(data: &[u8]) {
     }
     let refused = burst::encode_frame(frame, layout, &mut vec![0; run.len.saturating_sub(1)], &rule);
     assert_eq!(refused.is_err(), run.len > 0);
+    let _ = refused.inspect_err(|error| drop(printed(error)));
 
     // Back, where the values neither end early nor stand where the comparator looks.
     let tos = type_of_service(frame);
@@ -135,8 +136,9 @@ pub fn clocked(data: &[u8]) {
         assert_eq!(out, [head, &decoded, tail].concat());
     }
     // Any frame may arrive.
-    if let Ok(run) = burst::decode_frame(frame, layout, &mut vec![0; room], &rule) {
-        assert!(run.len <= room);
+    match burst::decode_frame(frame, layout, &mut vec![0; room], &rule) {
+        Ok(run) => assert!(run.len <= room),
+        Err(error) => drop(printed(&error)),
     }
 }
 
@@ -175,7 +177,7 @@ fn encode(values: &[u8], room: usize, params: Params) -> Result<Vec<u8>, EncodeE
         let got = kernel.encode(values, &mut out, params).map(|len| out[..len].to_vec());
         assert_eq!(got, expected, "{}, {params:?}", kernel.name());
     }
-    expected
+    expected.inspect_err(|error| drop(printed(error)))
 }
 
 /// What all implementations make of `groups`, for `len` bytes of values; unlike fills.
@@ -190,5 +192,5 @@ fn decode(groups: &[u8], len: usize, params: Params) -> Result<(usize, Vec<u8>),
         let got = kernel.decode(groups, &mut out, params).map(|used| (used, out));
         assert_eq!(got, expected, "{}, {params:?}", kernel.name());
     }
-    expected
+    expected.inspect_err(|error| drop(printed(error)))
 }

@@ -8,10 +8,12 @@ use gradwire::codec::{self, Params};
 use gradwire::engine::{Egress, Ingress, Millis};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, ECN, Framing, Rule, Rules};
-use gradwire::verdict::{Change, Counters, DropReason, PassReason, Verdict};
+use gradwire::verdict::{Change, Counters, DropReason, PassReason, Traffic, Verdict};
 use gradwire::wire::frame::{self as parser, IpFrame};
+use gradwire::wire::rewrite::complete_checksum;
+use gradwire::wire::segment_header::SegmentHeader;
 
-use super::Tally;
+use super::{Tally, printed};
 use crate::eligible::{counted_len, refusal};
 use crate::frame::{
     Checksum, Segment, Transport, View, add_ones_complement, is_cut_short, repair_checksums, type_of_service,
@@ -94,11 +96,18 @@ pub fn ingress_seed(framing: Framing, frames: &[&[u8]]) -> Vec<u8> {
     Input::to_bytes(framing, &frames.iter().map(|frame| (form, *frame)).collect::<Vec<_>>())
 }
 
-/// The frame parser against `etherparse`, on frames that both accept.
+/// A seed for the fuzzer of [`ingress`]: frames of routed framing, each with the checksum that somebody on the way computed anew.
+#[must_use]
+pub fn recomputed_seed(frames: &[&[u8]]) -> Vec<u8> {
+    Input::to_bytes(Framing::Routed, &frames.iter().map(|frame| (1, *frame)).collect::<Vec<_>>())
+}
+
+/// The frame parser against `etherparse`, on frames that both accept; and checksums that were left to the card.
 ///
 /// # Panics
-/// They differ.
+/// They differ, or a checksum was completed wrongly.
 pub fn parse(bytes: &[u8]) {
+    completed(bytes);
     let Ok(ip_frame) = IpFrame::parse(bytes) else { return };
     let Some(view) = View::of(bytes) else { return };
     assert_eq!(ip_frame.tos(), view.tos);
@@ -126,6 +135,21 @@ pub fn parse(bytes: &[u8]) {
             Checksum::Absent | Checksum::LeftToCard | Checksum::NotJudged => {}
             Checksum::Wrong => assert!(!sum_holds || is_same_zero(bytes, &segment), "{}", kernel.name()),
         }
+    }
+}
+
+/// Completing a checksum changes that field alone, and makes it right; nothing else is changed.
+fn completed(frame: &[u8]) {
+    for (kernel, from_wire) in Kernel::available().zip([false, true].into_iter().cycle()) {
+        let mut done = frame.to_vec();
+        if !complete_checksum(&mut done, from_wire, kernel) {
+            assert_eq!(done, frame);
+            continue;
+        }
+        let Some(segment) = View::of(&done).and_then(|view| view.segment) else { continue };
+        assert!(matches!(segment.checksum, Checksum::Valid | Checksum::NotJudged), "{}", kernel.name());
+        let field = segment.checksum_at;
+        assert_eq!((&done[..field.start], &done[field.end..]), (&frame[..field.start], &frame[field.end..]));
     }
 }
 
@@ -178,6 +202,20 @@ pub fn egress(data: &[u8]) {
         let [source, destination] = key.ends();
         assert!(key.to_string().starts_with(&format!("{source} > {destination}")));
         assert!(flow.traffic().compressed <= flow.traffic().frames);
+    }
+    // An engine that was reset is a new one.
+    let [mut reset, _] = engines;
+    reset.reset(2);
+    assert_eq!(
+        (counted(reset.counters()), reset.traffic(0), reset.flows().iter().count()),
+        (0, Traffic::NONE, 0)
+    );
+    if let Some(frame) = frames.first() {
+        let mut new = Egress::<4>::new(rules, Kernel::detect(), 2);
+        let [mut by_reset, mut by_new] = [(); 2].map(|()| vec![0; frame.len()]);
+        let verdict = new.process(frame, &mut by_new, Millis(0));
+        assert_eq!(reset.process(frame, &mut by_reset, Millis(0)), verdict);
+        assert_eq!(by_reset, by_new);
     }
 }
 
@@ -272,6 +310,33 @@ impl Header {
             params: params.expect("valid parameters"),
         }
     }
+
+    /// Point 7 of FORMAT.md section 5.4, on the header alone.
+    fn is_right(bytes: &[u8]) -> bool {
+        let [1, 1, tos, head_len, high, low, exponents, scale, ..] = *bytes else { return false };
+        let (b, k) = (exponents >> 4, exponents & 15);
+        let raw_len = u16::from_be_bytes([high, low]);
+        let parameters =
+            (1..=14).contains(&b) && (b.saturating_sub(7)..=b).contains(&k) && scale.cast_signed() >= -80;
+        tos & 2 == 0 && raw_len >= u16::from(head_len) + 4 && parameters
+    }
+}
+
+/// The segment header's reader, on what may be one.
+fn segment_header(payload: &[u8]) {
+    match SegmentHeader::parse(payload) {
+        Ok((header, body)) => {
+            assert!(Header::is_right(payload));
+            let read = Header::read(payload);
+            let fields = (header.tos, header.no_checksum, header.head_len, header.raw_len, header.params);
+            assert_eq!(fields, (read.tos, read.no_checksum, read.head_len, read.raw_len, read.params));
+            assert_eq!(body, &payload[SEGMENT_HEADER_LEN..]);
+        }
+        Err(error) => {
+            let error = printed(&error);
+            assert!(!Header::is_right(payload), "{error}");
+        }
+    }
 }
 
 /// Head, groups and tail back to a payload of `len` bytes, by the codec's definition; nothing may be left over.
@@ -306,9 +371,14 @@ pub fn ingress(data: &[u8]) {
             Verdict::Changed { change: Change::Restored, .. } => restored(&rule, frame, &out),
             Verdict::Changed { change, .. } => panic!("ingress: {change}"),
         }
+        if let Some(segment) = View::of(frame).and_then(|view| view.segment) {
+            segment_header(&frame[segment.payload]);
+        }
         engines[0].set_rules(engines[1].rules().clone());
     }
     assert_eq!(counted(engines[0].counters()), frames.len() as u64);
+    engines[0].reset();
+    assert_eq!(counted(engines[0].counters()), 0);
 }
 
 /// A frame that ingress restored: whole and right for a host, and what the definition makes of the wire's bytes.
