@@ -60,6 +60,8 @@ impl Ingress {
 
     /// A frame that carries the mark. What can not be told from a foreign frame goes untouched: a host
     /// refuses a compressed segment by its checksum.
+    // Always: else what is known of the frame is put in memory for it, also for frames without the mark.
+    #[inline(always)]
     fn receive_routed(&self, ip_frame: &IpFrame<'_>, out: &mut [u8]) -> Result<usize, Verdict> {
         let packet = match ip_frame.packet() {
             Err(PassReason::Malformed) => return Err(DropReason::Malformed.into()),

@@ -185,7 +185,7 @@ impl<'a> IpFrame<'a> {
     /// As there, but for [`PassReason::UdpOptions`].
     #[cold]
     #[inline(never)]
-    pub fn packet_by_ip_len(&self) -> Result<Packet<'a>, PassReason> {
+    pub fn packet_by_ip_len(self) -> Result<Packet<'a>, PassReason> {
         self.packet_where(true)
     }
 
@@ -227,7 +227,7 @@ impl<'a> IpFrame<'a> {
     }
 
     /// Protocol, offset of the transport header, offset of the packet's end.
-    #[inline]
+    #[inline(always)] // as `packet`
     fn ipv6(&self) -> Result<(u8, usize, usize), PassReason> {
         let malformed = PassReason::Malformed;
         let payload_len = usize::from(be16(self.frame, self.ip_at + 4).ok_or(malformed)?);
@@ -261,6 +261,7 @@ impl<'a> IpFrame<'a> {
 
 /// Whether a header with destination options has Mobile IPv6's home address. Checksums are over that one then, in place of
 /// the source (RFC 6275 §6.3).
+#[inline(never)]
 fn has_home_address(header: &[u8]) -> bool {
     const PAD1: u8 = 0;
     const HOME_ADDRESS: u8 = 0xc9;
