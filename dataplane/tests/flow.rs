@@ -127,11 +127,15 @@ fn a_second_start_raises_doubt_until_the_connection_ends() {
     assert_eq!(send(&mut table, 1 + 2 * MSS, 0), Err(PassReason::GridDoubtful));
     table.find(&key(0)).unwrap().end(1 + 3 * MSS);
     assert_eq!(send(&mut table, 1 + 3 * MSS, 0), Err(PassReason::GridUnknown));
-    table.syn(&key(0), syn(77), Millis(0)).unwrap();
-    assert_eq!(send(&mut table, 78, 0), Ok(()));
+    // Behind it, only a start beyond what was sent is certainly another connection's.
+    table.syn(&key(0), syn(3 * MSS), Millis(0)).unwrap();
+    assert_eq!(send(&mut table, 1 + 3 * MSS, 0), Err(PassReason::GridDoubtful));
+    table.find(&key(0)).unwrap().end(1 + 4 * MSS);
+    table.syn(&key(0), syn(1 + 4 * MSS), Millis(0)).unwrap();
+    assert_eq!(send(&mut table, 2 + 4 * MSS, 0), Ok(()));
     // A SYN that cannot be relied on is never followed by compression.
-    table.syn(&key(0), Syn { doubtful: true, ..syn(77) }, Millis(0)).unwrap();
-    assert_eq!(send(&mut table, 78 + MSS, 0), Err(PassReason::GridDoubtful));
+    table.syn(&key(0), Syn { doubtful: true, ..syn(1 + 4 * MSS) }, Millis(0)).unwrap();
+    assert_eq!(send(&mut table, 2 + 5 * MSS, 0), Err(PassReason::GridDoubtful));
 }
 
 #[test]

@@ -169,7 +169,7 @@ fn a_late_start_of_a_doubtful_stream_begins_nothing() {
         let _ = stream.send(400, 0, end);
         for late in [ORIGIN, ORIGIN.wrapping_add(400)] {
             stream.syn(late, 0x02);
-            assert_eq!(stream.send(0, 400, ACK), untouched(PassReason::GridUnknown));
+            assert_eq!(stream.send(0, 400, ACK), untouched(PassReason::GridDoubtful));
         }
     }
 }

@@ -66,8 +66,8 @@ pub enum Event {
     Syn,
     /// A SYN with another initial sequence number than the one known.
     OtherSyn,
-    /// A SYN that cannot be relied on: its options bind the payload to what the sender sent, or its
-    /// checksum is wrong.
+    /// A SYN that cannot be relied on: its options bind the payload to what the sender sent, its checksum is wrong, or it may
+    /// be the old connection's.
     DoubtfulSyn,
     /// A tagged segment with payload.
     Payload,
@@ -298,9 +298,9 @@ impl<const SETS: usize> FlowTable<SETS> {
             _ if syn.doubtful => Event::DoubtfulSyn,
             Phase::Vacant => Event::Syn,
             _ if flow.started && flow.origin == origin => Event::Syn,
-            // Any number up to what was sent may be that of the SYN that the peer accepted, late. Behind it begins another
-            // connection (RFC 9293 §3.6.1).
-            Phase::Closed if !flow.started && !is_before(flow.sent, origin) => Event::Syn,
+            // Up to what was sent, it may be a late copy of the SYN that the peer accepted. Beyond it is another connection's
+            // (RFC 9293 §3.6.1).
+            Phase::Closed if !flow.started && !is_before(flow.sent, origin) => Event::DoubtfulSyn,
             _ => Event::OtherSyn,
         };
         let before = flow.phase;
