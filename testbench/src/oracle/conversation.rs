@@ -235,7 +235,8 @@ impl Conversation {
                     let tos = if tagged { first } else { 0 };
                     connection.syn(which, stream, other, tos, &mut held);
                 }
-                What::Reopen { origin } if ended => *stream = Stream::new(origin),
+                // The number of the old connection is taken for its SYN, late, and rightly (RFC 9293 section 3.4.1).
+                What::Reopen { origin } if ended && origin != stream.origin => *stream = Stream::new(origin),
                 What::Syn { .. } | What::Reopen { .. } => {}
                 What::Data { len, back } => self.data(which, stream, (len, back), first, &mut held),
                 What::Second { len, back } => self.data(which, stream, (len, back), SECOND_TOS, &mut held),

@@ -100,6 +100,14 @@ impl Stream {
             traffic: Traffic::NONE,
         }
     }
+
+    /// The table has no place for it any more. It may let pass again what it let pass, but no byte that it compressed.
+    fn forget(&mut self) {
+        (self.syn_seen, self.bound, self.asked, self.traffic) = (false, false, None, Traffic::NONE);
+        if self.given_up {
+            self.compressed = Compressed::default();
+        }
+    }
 }
 
 /// Sixteen places, fewer than [`FLOWS`].
@@ -208,6 +216,9 @@ impl Bench {
         let doubtful = if other == 0 { *stream.binds.get_or_insert(doubtful) } else { doubtful };
         let elsewhere = if other == 0 { 0 } else { u32::from(1 + other % 7) << 29 | u32::from(other) };
         let isn = stream.origin.wrapping_sub(1).wrapping_add(elsewhere);
+        if !known {
+            stream.forget();
+        }
         stream.syn_seen |= other == 0;
         stream.deceiving &= other != 0;
         stream.disturbed |= other != 0 || doubtful;
@@ -217,11 +228,6 @@ impl Bench {
         assert!(noted.is_ok() || !known, "no room for a flow that has a place");
         let entry = self.table.find(&key(flow)).map(|flow| *flow.traffic());
         let stream = self.stream(flow);
-        if !known {
-            // What the table has forgotten it may let pass, but no byte that it compressed.
-            stream.asked = None;
-        }
-        // The table has forgotten the flow if its place was lost.
         stream.traffic = entry.unwrap_or(Traffic::NONE);
         stream.disturbed |= noted.is_err();
         stream.seen = now;
@@ -256,12 +262,7 @@ impl Bench {
         let stream = self.streams.get_mut(&flow).expect("it sends");
         if !known {
             stream.disturbed = true;
-            stream.traffic = Traffic::NONE;
-            // What the table has forgotten it may let pass, but no byte that it compressed.
-            (stream.bound, stream.asked) = (false, None);
-            if stream.given_up {
-                stream.compressed = Compressed::default();
-            }
+            stream.forget();
         }
         let Some(entry) = entry else { return };
         // Another start may have been missed.
