@@ -2,7 +2,7 @@
 
 use super::aligner::Parcel;
 use super::intake::{Front, Intake};
-use super::lane::compression_block;
+use super::blocks::compression_block;
 use super::pipeline::Pipeline;
 use super::{Beat, Clocks, Layout, Step};
 use crate::codec::{Class, LANES, Lane, MAX_GROUP_LEN, Params, VALUE_LEN};

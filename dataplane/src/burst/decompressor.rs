@@ -2,7 +2,7 @@
 
 use super::aligner::Parcel;
 use super::intake::{Front, Intake};
-use super::lane::decompression_block;
+use super::blocks::decompression_block;
 use super::pipeline::Pipeline;
 use super::{Beat, Clocks, Layout, Step};
 use crate::codec::{Class, DecodeError, LANES, Lane, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};

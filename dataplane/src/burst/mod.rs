@@ -42,15 +42,15 @@
 mod aligner;
 mod compressor;
 mod decompressor;
-mod drive;
+mod run;
 mod intake;
-mod lane;
+mod blocks;
 mod pipeline;
 
 pub use compressor::Compressor;
 pub use decompressor::Decompressor;
-pub use drive::{FrameError, Run, decode_frame, decode_payload, encode_frame, encode_payload};
-pub use lane::{compression_block, decompression_block};
+pub use run::{FrameError, Run, decode_frame, decode_payload, encode_frame, encode_payload};
+pub use blocks::{compression_block, decompression_block};
 
 use crate::codec::{BURST_LEN, DecodeError};
 

@@ -9,7 +9,7 @@
     all(target_arch = "aarch64", target_endian = "little", target_feature = "neon")
 ))]
 mod ahead;
-mod drive;
+mod loops;
 // On big-endian targets the bytes of a lane stand the other way round; those for soft floats may not use NEON.
 #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
 #[expect(unsafe_code, reason = "SIMD loads and stores, and calls that a token proves")]
