@@ -36,6 +36,7 @@ pub mod engine;
 pub mod flow;
 pub mod forward;
 pub mod kernels;
+pub mod profile;
 pub mod rules;
 pub mod verdict;
 pub mod wire;

@@ -40,17 +40,17 @@
 //! its L4 checksum was right (FORMAT.md §5). A NIC keeps the original frame until then.
 
 mod aligner;
+mod blocks;
 mod compressor;
 mod decompressor;
-mod run;
 mod intake;
-mod blocks;
 mod pipeline;
+mod run;
 
+pub use blocks::{compression_block, decompression_block};
 pub use compressor::Compressor;
 pub use decompressor::Decompressor;
 pub use run::{FrameError, Run, decode_frame, decode_payload, encode_frame, encode_payload};
-pub use blocks::{compression_block, decompression_block};
 
 use crate::codec::{BURST_LEN, DecodeError};
 

@@ -214,7 +214,7 @@ fn compress(
     let groups_at = head_at + head_len;
     // Where the groups do not even fit into the old frame's room, they are not shorter.
     let room = out.get_mut(groups_at..).ok_or(PassReason::NotShorter)?;
-    let groups_len = kernel.encode(values, room, rule.params).map_err(|_| PassReason::NotShorter)?;
+    let groups_len = kernel.encode(values, room, rule.profile).map_err(|_| PassReason::NotShorter)?;
     let tail_at = groups_at + groups_len;
     let len = tail_at + tail.len();
     // Without VLAN tags: a switch on the way may take them off or put others on, and pads anew. In-place framing tells
@@ -233,7 +233,7 @@ fn compress(
                 no_checksum: matches!(packet.transport(), Transport::Udp { checksum: 0 }),
                 head_len: head_len as u8,      // at most 255: a rule's u8, or 3
                 raw_len: payload.len() as u16, // bounded by an IP length field
-                params: rule.params,
+                profile: rule.profile,
             };
             write_at(out, packet.payload_at(), &segment.to_bytes()).ok_or(PassReason::NoRoom)?;
             let headers = Headers {
