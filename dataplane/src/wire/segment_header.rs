@@ -14,15 +14,15 @@ use crate::codec::VALUE_LEN;
 use crate::profile::{Profile, ProfileError};
 
 /// Bytes of the header.
-pub const HEADER_LEN: usize = 8;
+pub(crate) const HEADER_LEN: usize = 8;
 /// The version this build writes, and the only one it reads.
-pub const VERSION: u8 = 1;
+const VERSION: u8 = 1;
 
 /// What the checksum of a compressed segment is over: the right one, plus this constant. A host without
 /// gradwire then drops the segment, and NATs' incremental updates keep the difference (FORMAT.md §5.3).
 ///
 /// No change of a single byte moves a sum by it: neither of its bytes is 0x00 or 0xff.
-pub const CHECKSUM_CONSTANT: u16 = 0x6777;
+pub(crate) const CHECKSUM_CONSTANT: u16 = 0x6777;
 
 const NO_CHECKSUM: u8 = 0x01;
 const RESERVED: u8 = 0x02;
@@ -72,7 +72,7 @@ impl SegmentHeader {
     /// The header of a packet that is a compressed segment in every respect but its checksum and its type of service. Random
     /// bytes look like one once in 2^30.
     #[must_use]
-    pub fn recognise(packet: &Packet<'_>) -> Option<Self> {
+    pub(crate) fn recognise(packet: &Packet<'_>) -> Option<Self> {
         let (segment, body) = Self::parse(packet.payload()).ok()?;
         let possible = match packet.transport() {
             Transport::Tcp { flags, .. } => flags & EXCLUDED_FLAGS == 0 && !segment.no_checksum,
