@@ -91,7 +91,7 @@ impl Add for Sum {
 
 /// The checksum field `field` after a word of what it covers changed (RFC 1624, equation 3).
 #[must_use]
-pub fn update(field: u16, old: u16, new: u16) -> u16 {
+pub(crate) fn update(field: u16, old: u16, new: u16) -> u16 {
     (Sum(!field) + Sum(!old) + Sum(new)).field()
 }
 

@@ -1,5 +1,8 @@
-//! Receive, engine, transmit: frames between two ports, in batches. What every driver runs; a driver itself is
+//! Receive, process, transmit: frames from port to port, in batches. What every driver runs; a driver itself is
 //! a [`Device`].
+//!
+//! [`forward_batch`] is the loop, for any number of ports: who calls it decides what becomes of a frame and where it
+//! leaves. [`Forwarder`] calls it with the two engines between two ports:
 //!
 //! ```text
 //!          receive              transmit
@@ -16,7 +19,7 @@ use crate::kernels::Kernel;
 use crate::rules::Rules;
 use crate::verdict::{Change, Verdict};
 
-/// One of the two ports.
+/// One of a [`Forwarder`]'s two ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Port {
@@ -52,19 +55,21 @@ pub trait Buffer {
     fn set_len(&mut self, len: usize);
 }
 
-/// Two ports and the buffers that circulate between them. No call waits.
+/// Ports and the buffers that circulate between them. No call waits.
 pub trait Device {
+    /// What names one of its ports: [`Port`] if it has a host's and a network's.
+    type Port: Copy + PartialEq;
     /// Its buffers.
     type Buffer: Buffer;
 
     /// The next frame that a port received.
-    fn receive(&mut self, from: Port) -> Option<Self::Buffer>;
+    fn receive(&mut self, from: Self::Port) -> Option<Self::Buffer>;
 
     /// Last work on a frame that leaves with the payload that it came with from the port `from`. A device whose ports hand over frames with
     /// checksums left to offload, and do not compute them when they send, completes them here
     /// ([`crate::wire::rewrite::complete_checksum`]); others have nothing to do.
     #[inline]
-    fn finish(&mut self, from: Port, frame: &mut Self::Buffer) {
+    fn finish(&mut self, from: Self::Port, frame: &mut Self::Buffer) {
         let _ = (from, frame);
     }
 
@@ -72,7 +77,7 @@ pub trait Device {
     ///
     /// # Errors
     /// The buffer, where a port has no room for it or no link.
-    fn transmit(&mut self, to: Port, frame: Self::Buffer) -> Result<(), Self::Buffer>;
+    fn transmit(&mut self, to: Self::Port, frame: Self::Buffer) -> Result<(), Self::Buffer>;
 
     /// A buffer that nobody uses. None where all are under way.
     fn take(&mut self) -> Option<Self::Buffer>;
@@ -80,19 +85,92 @@ pub trait Device {
     /// Takes back a buffer that is not sent.
     fn release(&mut self, buffer: Self::Buffer);
 
-    /// Tells a port that frames were queued: once a batch.
-    fn kick(&mut self, to: Port);
+    /// Tells a port that frames were queued: once a batch, and again each time that the batch turns to another port.
+    fn kick(&mut self, to: Self::Port);
 }
 
-/// What happened to frames of one port outside the engines; the counts wrap at 2^64.
+/// What happened to frames of one port that no verdict says; the counts wrap at 2^64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Losses {
-    /// Dropped: the other port's queue was full, or its link gone.
+    /// Dropped: the queue of the port where they were to leave was full, or its link gone.
     pub no_queue: u64,
     /// No buffer was free to write their replacement to: compressed frames were dropped, others left as they
-    /// were. The engine counts both.
+    /// were. The engines count both.
     pub no_buffer: u64,
+}
+
+/// Takes at most `budget` frames that `from` received through `process`, and on to the port that it names; how many there
+/// were.
+///
+/// `process` gets a frame and room for its replacement, which is empty if no buffer is free: it then changes nothing. It
+/// gives its verdict and the port where the frame leaves, which means nothing for a frame that it drops.
+///
+/// Frames keep their order. One that finds no room at the port where it is to leave is dropped and counted, as a switch
+/// would.
+pub fn forward_batch<D: Device>(
+    device: &mut D,
+    from: D::Port,
+    budget: usize,
+    losses: &mut Losses,
+    mut process: impl FnMut(&[u8], &mut [u8]) -> (Verdict, D::Port),
+) -> usize {
+    let mut spare = None;
+    let mut received = 0;
+    let mut queued_at = None;
+    while received < budget
+        && let Some(frame) = device.receive(from)
+    {
+        received += 1;
+        if spare.is_none() {
+            spare = device.take();
+        }
+        let room = match &mut spare {
+            Some(spare) => spare.room(),
+            None => {
+                count(&mut losses.no_buffer);
+                &mut []
+            }
+        };
+        let (verdict, to) = process(frame.frame(), room);
+        let mut sent = match verdict {
+            Verdict::Untouched(_) => frame,
+            Verdict::Dropped(_) => {
+                device.release(frame);
+                continue;
+            }
+            Verdict::Changed { len, .. } => {
+                // Always there: without room nothing is changed.
+                let Some(mut changed) = spare.replace(frame) else { continue };
+                changed.set_len(len);
+                changed
+            }
+        };
+        // Never one that egress compressed: its checksum is wrong on purpose.
+        if matches!(verdict, Verdict::Untouched(_) | Verdict::Changed { change: Change::Remarked, .. }) {
+            device.finish(from, &mut sent);
+        }
+        match device.transmit(to, sent) {
+            Ok(()) => {
+                if let Some(before) = queued_at.replace(to)
+                    && before != to
+                {
+                    device.kick(before);
+                }
+            }
+            Err(refused) => {
+                count(&mut losses.no_queue);
+                device.release(refused);
+            }
+        }
+    }
+    if let Some(spare) = spare {
+        device.release(spare);
+    }
+    if let Some(last) = queued_at {
+        device.kick(last);
+    }
+    received
 }
 
 /// Both engines between two ports. At most `SETS * 8` TCP flows; `SETS` is a power of two.
@@ -113,64 +191,26 @@ impl<const SETS: usize> Forwarder<SETS> {
         Self { egress: Egress::new(rules, kernel, seed), ingress, losses: [Losses::default(); 2] }
     }
 
-    /// Takes at most `budget` frames that `from` received to the other port; how many there were.
-    ///
-    /// Frames keep their order. One that finds no room at the other port is dropped and counted, as a
-    /// switch would.
-    pub fn forward<D: Device>(&mut self, device: &mut D, from: Port, budget: usize, now: Millis) -> usize {
-        let mut spare = None;
-        let mut received = 0;
-        let mut queued = false;
-        while received < budget
-            && let Some(frame) = device.receive(from)
-        {
-            received += 1;
-            if spare.is_none() {
-                spare = device.take();
-            }
-            let room = match &mut spare {
-                Some(spare) => spare.room(),
-                None => {
-                    count(&mut self.losses_mut(from).no_buffer);
-                    &mut []
-                }
-            };
+    /// Takes at most `budget` frames that `from` received to the other port, as [`forward_batch`] does; how many there were.
+    pub fn forward<D: Device<Port = Port>>(
+        &mut self,
+        device: &mut D,
+        from: Port,
+        budget: usize,
+        now: Millis,
+    ) -> usize {
+        let Self { egress, ingress, losses: [host, network] } = self;
+        let losses = match from {
+            Port::Host => host,
+            Port::Network => network,
+        };
+        forward_batch(device, from, budget, losses, |frame, room| {
             let verdict = match from {
-                Port::Host => self.egress.process(frame.frame(), room, now),
-                Port::Network => self.ingress.process(frame.frame(), room),
+                Port::Host => egress.process(frame, room, now),
+                Port::Network => ingress.process(frame, room),
             };
-            let mut sent = match verdict {
-                Verdict::Untouched(_) => frame,
-                Verdict::Dropped(_) => {
-                    device.release(frame);
-                    continue;
-                }
-                Verdict::Changed { len, .. } => {
-                    // Always there: without room an engine changes nothing.
-                    let Some(mut changed) = spare.replace(frame) else { continue };
-                    changed.set_len(len);
-                    changed
-                }
-            };
-            // Never one that egress compressed: its checksum is wrong on purpose.
-            if matches!(verdict, Verdict::Untouched(_) | Verdict::Changed { change: Change::Remarked, .. }) {
-                device.finish(from, &mut sent);
-            }
-            match device.transmit(from.other(), sent) {
-                Ok(()) => queued = true,
-                Err(refused) => {
-                    count(&mut self.losses_mut(from).no_queue);
-                    device.release(refused);
-                }
-            }
-        }
-        if let Some(spare) = spare {
-            device.release(spare);
-        }
-        if queued {
-            device.kick(from.other());
-        }
-        received
+            (verdict, from.other())
+        })
     }
 
     /// The engine of the host's frames.
@@ -189,14 +229,6 @@ impl<const SETS: usize> Forwarder<SETS> {
     #[must_use]
     pub const fn losses(&self, from: Port) -> Losses {
         let [host, network] = self.losses;
-        match from {
-            Port::Host => host,
-            Port::Network => network,
-        }
-    }
-
-    const fn losses_mut(&mut self, from: Port) -> &mut Losses {
-        let [host, network] = &mut self.losses;
         match from {
             Port::Host => host,
             Port::Network => network,

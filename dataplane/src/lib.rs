@@ -1,32 +1,22 @@
-//! gradwire's dataplane: gradient frames get smaller on the wire, under a guaranteed error bound.
+#![doc = include_str!("../README.md")]
 //!
-//! ```text
-//!  host ──► Egress ──► wire ──► Ingress ──► host
-//!             │ rules: which frames         │ mark or length: which frames
-//!             │ flows: which bytes          │ checksum, segment header
-//!             │ kernels: values to groups   │ kernels: groups to values
-//! ```
+//! ## One TCP segment, there and back
 //!
-//! Sans-IO, `no_std`, no allocation, no clock, no panic: [`engine`] takes a frame and gives a verdict and a
-//! frame. Start reading there; ARCHITECTURE.md follows a frame through the files, FORMAT.md has the bytes.
+//! `examples/segment.rs`; `cargo run --example segment` prints what it saved.
 //!
 //! ```
-//! use gradwire::engine::{Egress, Millis};
-//! use gradwire::kernels::Kernel;
-//! use gradwire::rules::{DEFAULT_MARK, Rule, Rules};
-//! use gradwire::verdict::{PassReason, Verdict};
-//!
-//! let rules = Rules::new(&[Rule::DEFAULT], DEFAULT_MARK)?;
-//! let mut egress = Egress::<64>::new(rules, Kernel::detect(), 0x5eed);
-//! let frame = [0; 60]; // from the host
-//! let mut out = [0; 60];
-//! let verdict = egress.process(&frame, &mut out, Millis(0));
-//! assert_eq!(verdict, Verdict::Untouched(PassReason::NotIp));
-//! # Ok::<(), gradwire::rules::RulesError>(())
+#![doc = include_str!("../examples/segment.rs")]
 //! ```
+//!
+//! ## Where to read on
+//!
+//! [`engine`] has the path of a frame, [`forward`] the loop around it that every driver runs, [`rules`] what one may
+//! ask for, [`verdict`] what became of a frame and why, [`codec`] the definition of what is on the wire, and
+//! [`burst`] the clocked model of the pipeline for whoever builds it in hardware.
 #![no_std]
 
-#[cfg(any(test, feature = "std"))]
+// `arbitrary` derives with std.
+#[cfg(any(test, feature = "arbitrary"))]
 extern crate std;
 
 pub mod burst;
@@ -36,6 +26,14 @@ pub mod engine;
 pub mod flow;
 pub mod forward;
 pub mod kernels;
+pub mod profile;
 pub mod rules;
 pub mod verdict;
 pub mod wire;
+
+pub use codec::{Params, Split};
+pub use engine::{Egress, Ingress, Millis};
+pub use kernels::Kernel;
+pub use profile::Profile;
+pub use rules::{DEFAULT_MARK, DEFAULT_TOS, Framing, Grid, Rule, Rules};
+pub use verdict::{Change, DropReason, PassReason, Verdict};

@@ -4,7 +4,7 @@ use core::fmt;
 
 use heapless::Vec;
 
-use crate::codec::Params;
+use crate::profile::Profile;
 
 /// The low two bits of a type of service (IPv6: traffic class) are ECN (RFC 3168): routers set them,
 /// and nothing here changes them.
@@ -92,8 +92,8 @@ pub struct Rule {
     pub tos: u8,
     /// Which of its bits count; 0xfc ignores ECN.
     pub mask: u8,
-    /// Codec parameters. In-place framing: the same at both ends.
-    pub params: Params,
+    /// The codec and its parameters. In-place framing: the same at both ends.
+    pub profile: Profile,
     /// Framing of compressed frames.
     pub framing: Framing,
     /// Where values start in a TCP stream.
@@ -109,11 +109,11 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// ToS 0x28 under 0xfc, default codec parameters, routed framing, TCP only.
+    /// ToS 0x28 under 0xfc, the default profile, routed framing, TCP only.
     pub const DEFAULT: Self = Self {
         tos: DEFAULT_TOS,
         mask: !ECN,
-        params: Params::DEFAULT,
+        profile: Profile::DEFAULT,
         framing: Framing::Routed,
         grid: Grid::Connection,
         udp: false,

@@ -36,7 +36,8 @@ fn define_frame(frame: &[u8], layout: Layout, params: Params) -> Vec<u8> {
 
 #[test]
 fn headers_are_bypassed_whatever_their_length() {
-    let rule = Rule { params: Params::new(10, Split::Paper, 0).unwrap(), ..Rule::DEFAULT };
+    let params = Params::new(10, Split::Paper, 0).unwrap();
+    let rule = Rule { profile: params.into(), ..Rule::DEFAULT };
     let mut next = noise(5);
     for bypass in 0..=80 {
         for (count, tail) in [(0, 0), (1, 0), (7, 3), (8, 0), (9, 1), (40, 2), (99, 40)] {
@@ -45,11 +46,11 @@ fn headers_are_bypassed_whatever_their_length() {
             frame.extend((0..count).flat_map(|_| value().to_le_bytes()));
             frame.extend((0..tail).map(|i| i as u8));
             let layout = Layout { bypass, values: count };
-            let coded = define_frame(&frame, layout, rule.params);
+            let coded = define_frame(&frame, layout, params);
             let (head, tail) = (&frame[..bypass], &frame[frame.len() - tail..]);
             assert!(coded.starts_with(head) && coded.ends_with(tail));
 
-            let mut compressor = Compressor::new(rule.params);
+            let mut compressor = Compressor::new(params);
             let sent = send(&[(layout, frame.clone())], Manners::PROMPT, |beat, layout, ready| {
                 compressor.clock(beat, layout, ready)
             });
@@ -64,7 +65,7 @@ fn headers_are_bypassed_whatever_their_length() {
             let refused = encode_frame(&frame, layout, &mut wire[..have], &rule);
             assert_eq!(refused, Err(EncodeError::NoRoom { have }));
 
-            let (_, values) = define_decode(&coded[bypass..], 4 * count, rule.params).unwrap();
+            let (_, values) = define_decode(&coded[bypass..], 4 * count, params).unwrap();
             let mut out = vec![0; frame.len()];
             let run = decode_frame(&coded, layout, &mut out, &rule).unwrap();
             assert_eq!((run.len, &out), (frame.len(), &[head, &values, tail].concat()));
@@ -217,7 +218,7 @@ proptest! {
         back in manners(),
         filtered: bool,
     ) {
-        let rule = Rule { params, ..Rule::DEFAULT };
+        let rule = Rule { profile: params.into(), ..Rule::DEFAULT };
         let (mut compressor, mut decompressor) = if filtered {
             (Compressor::for_frames(&rule), Decompressor::for_frames(&rule))
         } else {

@@ -1,15 +1,16 @@
-//! Receive, engine, transmit, over a device made of queues.
+//! Receive, process, transmit, over a device made of queues.
 
 mod common;
 
 use std::collections::VecDeque;
+use std::marker::PhantomData;
 
 use common::{ACK, IpSpec, Spec, TransportSpec, gradient, host_accepts, le_bytes};
 use gradwire::engine::Millis;
-use gradwire::forward::{Buffer, Device, Forwarder, Losses, Port};
+use gradwire::forward::{Buffer, Device, Forwarder, Losses, Port, forward_batch};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Rule, Rules};
-use gradwire::verdict::{Change, Counters, DropReason, PassReason};
+use gradwire::verdict::{Change, Counters, DropReason, PassReason, Verdict};
 use gradwire::wire::rewrite::complete_checksum;
 
 const MTU: u16 = 1500;
@@ -38,52 +39,82 @@ impl Buffer for Memory {
     }
 }
 
-#[derive(Default)]
-struct Queues {
+/// What names a port here.
+trait Name: Copy + PartialEq {
+    fn index(self) -> usize;
+}
+
+impl Name for Port {
+    fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// A switch's ports have numbers.
+impl Name for usize {
+    fn index(self) -> usize {
+        self
+    }
+}
+
+struct Ports<P, const PORTS: usize> {
     free: Vec<Memory>,
-    received: [VecDeque<Memory>; 2],
-    sent: [Vec<Memory>; 2],
-    kicks: [usize; 2],
+    received: [VecDeque<Memory>; PORTS],
+    sent: [Vec<Memory>; PORTS],
+    kicks: [usize; PORTS],
     /// How many frames a port takes.
     depth: usize,
     /// Whether checksums are left to it.
     completes: bool,
+    ports: PhantomData<P>,
 }
 
-impl Queues {
+/// What a [`Forwarder`] serves.
+type Queues = Ports<Port, 2>;
+
+impl<P: Name, const PORTS: usize> Ports<P, PORTS> {
     fn new(buffers: usize, depth: usize) -> Self {
         let memory = |name| Memory { name, bytes: vec![0; 2048], len: 0 };
-        Self { free: (0..buffers).map(memory).collect(), depth, ..Self::default() }
+        Self {
+            free: (0..buffers).map(memory).collect(),
+            received: [(); PORTS].map(|()| VecDeque::new()),
+            sent: [(); PORTS].map(|()| Vec::new()),
+            kicks: [0; PORTS],
+            depth,
+            completes: false,
+            ports: PhantomData,
+        }
     }
 
     /// A frame arrives; which buffer has it.
-    fn arrive(&mut self, at: Port, frame: &[u8]) -> usize {
+    fn arrive(&mut self, at: P, frame: &[u8]) -> usize {
         let mut memory = self.free.pop().unwrap();
         memory.bytes[..frame.len()].copy_from_slice(frame);
         memory.len = frame.len();
         let name = memory.name;
-        self.received[at as usize].push_back(memory);
+        self.received[at.index()].push_back(memory);
         name
     }
 
     /// What a port sent since it was asked last; its buffers are free again.
-    fn sent(&mut self, by: Port) -> Vec<(usize, Vec<u8>)> {
-        let sent = self.sent[by as usize].drain(..).collect::<Vec<_>>();
+    fn sent(&mut self, by: P) -> Vec<(usize, Vec<u8>)> {
+        let sent = self.sent[by.index()].drain(..).collect::<Vec<_>>();
         let frames = sent.iter().map(|memory| (memory.name, memory.frame().to_vec())).collect();
         self.free.extend(sent);
         frames
     }
 }
 
-impl Device for Queues {
+impl<P: Name, const PORTS: usize> Device for Ports<P, PORTS> {
+    type Port = P;
     type Buffer = Memory;
 
-    fn receive(&mut self, from: Port) -> Option<Memory> {
-        self.received[from as usize].pop_front()
+    fn receive(&mut self, from: P) -> Option<Memory> {
+        self.received[from.index()].pop_front()
     }
 
-    fn transmit(&mut self, to: Port, frame: Memory) -> Result<(), Memory> {
-        let queue = &mut self.sent[to as usize];
+    fn transmit(&mut self, to: P, frame: Memory) -> Result<(), Memory> {
+        let queue = &mut self.sent[to.index()];
         if queue.len() == self.depth {
             return Err(frame);
         }
@@ -91,9 +122,13 @@ impl Device for Queues {
         Ok(())
     }
 
-    fn finish(&mut self, from: Port, frame: &mut Memory) {
+    fn finish(&mut self, from: P, frame: &mut Memory) {
         if self.completes {
-            complete_checksum(&mut frame.bytes[..frame.len], from == Port::Network, Kernel::detect());
+            complete_checksum(
+                &mut frame.bytes[..frame.len],
+                from.index() == Port::Network.index(),
+                Kernel::detect(),
+            );
         }
     }
 
@@ -105,8 +140,8 @@ impl Device for Queues {
         self.free.push(buffer);
     }
 
-    fn kick(&mut self, to: Port) {
-        self.kicks[to as usize] += 1;
+    fn kick(&mut self, to: P) {
+        self.kicks[to.index()] += 1;
     }
 }
 
@@ -179,6 +214,35 @@ fn a_budget_ends_a_batch_and_an_idle_port_is_not_kicked() {
     assert_eq!(forwarder.forward(&mut device, Port::Host, 2, NOW), 0);
     assert_eq!(device.kicks, [0, 2]);
     assert_eq!(device.sent(Port::Network).len(), 3);
+}
+
+/// A switch of three ports whose frames say in their first byte where they leave.
+#[test]
+fn a_frame_leaves_at_the_port_that_it_was_told_to() {
+    let mut device = Ports::<usize, 3>::new(8, 3);
+    let mut losses = Losses::default();
+    for (number, to) in [1, 1, 2, 1, 0xff, 0, 1].into_iter().enumerate() {
+        device.arrive(0, &[to, number as u8]);
+    }
+    let received = forward_batch(&mut device, 0, 64, &mut losses, |frame, out| match frame[0] {
+        0xff => (Verdict::Dropped(DropReason::Malformed), 0),
+        // One that is changed.
+        2 => {
+            out[..3].copy_from_slice(&[2, frame[1], 0x77]);
+            (Verdict::Changed { change: Change::Restored, len: 3 }, 2)
+        }
+        to => (Verdict::Untouched(PassReason::NoRule), usize::from(to)),
+    });
+    assert_eq!(received, 7);
+    let mut sent = |port| device.sent(port).into_iter().map(|(_, frame)| frame).collect::<Vec<_>>();
+    assert_eq!(sent(0), [[0, 5]]);
+    // The fourth for port 1 finds its queue full.
+    assert_eq!(sent(1), [[1, 0], [1, 1], [1, 3]]);
+    assert_eq!(sent(2), [[2, 2, 0x77]]);
+    assert_eq!(losses, Losses { no_queue: 1, no_buffer: 0 });
+    // Each time that the batch turns to another port, and at its end.
+    assert_eq!(device.kicks, [1, 2, 1]);
+    assert_eq!(device.free.len(), 8);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use common::{ACK, IpSpec, Spec, TIMESTAMPS, TransportSpec, gradient, host_accept
 use gradwire::codec::{Params, Split};
 use gradwire::engine::{Egress, Ingress};
 use gradwire::kernels::Kernel;
+use gradwire::profile::Profile;
 use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule, Rules};
 use gradwire::verdict::{Change, DropReason, PassReason, Traffic, Verdict};
 use gradwire::wire::flow_key::FlowKey;
@@ -79,7 +80,7 @@ prop_compose! {
     ) -> Rule {
         let split = if paper { Split::Paper } else { Split::Dense };
         Rule {
-            params: Params::new(b, split, x).unwrap(),
+            profile: Params::new(b, split, x).unwrap().into(),
             framing: if in_place { Framing::InPlace } else { Framing::Routed },
             grid: if payload_grid { Grid::Payload } else { Grid::Connection },
             udp_offset,
@@ -100,7 +101,8 @@ fn head_len(spec: &Spec, rule: &Rule, origin: u32) -> usize {
 }
 
 /// Every value within the bound, every other byte as it was.
-fn assert_payload_within(payload: &[u8], restored: &[u8], head_len: usize, params: Params) {
+fn assert_payload_within(payload: &[u8], restored: &[u8], head_len: usize, profile: Profile) {
+    let Profile::Classes(params) = profile;
     assert_eq!(payload.len(), restored.len());
     let values_end = head_len + (payload.len() - head_len) / 4 * 4;
     assert_eq!(payload[..head_len], restored[..head_len]);
@@ -143,7 +145,7 @@ proptest! {
         expected[field..field + 2].copy_from_slice(&restored[field..field + 2]);
         prop_assert_eq!(&restored[..spec.payload_at()], &expected[..spec.payload_at()]);
         let accepted = host_accepts(&restored).expect("a host accepts what ingress restores");
-        assert_payload_within(&spec.payload, &accepted, head_len(&spec, &rule, origin), rule.params);
+        assert_payload_within(&spec.payload, &accepted, head_len(&spec, &rule, origin), rule.profile);
         if matches!(spec.transport, TransportSpec::Udp { checksum: false }) {
             prop_assert_eq!(&restored[field..field + 2], &[0, 0]);
         }

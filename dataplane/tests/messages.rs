@@ -2,6 +2,7 @@
 
 use gradwire::burst::FrameError;
 use gradwire::codec::{DecodeError, EncodeError, ParamsError, Split};
+use gradwire::profile::ProfileError;
 use gradwire::rules::{Framing, Grid, RulesError};
 use gradwire::wire::segment_header::SegmentError;
 
@@ -38,10 +39,10 @@ fn errors_say_what_was_found_and_what_would_be_right() {
             "segment header: expected 8 bytes, found 7",
         ),
         (SegmentError::Version { got: 2 }.to_string(), "segment version 2, expected 1"),
-        (SegmentError::Codec { got: 2 }.to_string(), "codec 2, expected 1"),
+        (SegmentError::Profile(ProfileError::Codec { got: 2 }).to_string(), "codec 2, expected 1"),
         (SegmentError::Reserved { got: 2 }.to_string(), "ToS and flags 0x02, expected bit 1 to be 0"),
         (
-            SegmentError::Params(ParamsError::Bound { got: 0 }).to_string(),
+            SegmentError::Profile(ProfileError::Params(ParamsError::Bound { got: 0 })).to_string(),
             "bound exponent 0, expected 1 to 14",
         ),
         (

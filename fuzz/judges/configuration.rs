@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
+use gradwire::profile::Profile;
 use gradwire::rules::{Framing, Grid, Rule};
 use gradwire_xdp::config::{Config, ConfigError, METRICS_PORT, Mode};
 use toml::{Table, Value};
@@ -79,15 +80,16 @@ fn is_rule(rule: &Rule, table: &Table) {
     assert_eq!(i64::from(rule.mask), integer(table, "mask", 0xfc));
     assert_eq!(rule.tos & !rule.mask, 0);
     let b = integer(table, "bound", 10);
-    assert_eq!(i64::from(rule.params.b()), b);
+    let Profile::Classes(params) = rule.profile;
+    assert_eq!(i64::from(params.b()), b);
     // 127 - M of FORMAT.md §3.2.
     let k = match name(table, "split", "dense") {
         "dense" => (b - 7).max(0),
         "paper" => b / 2,
         other => panic!("split {other}"),
     };
-    assert_eq!(i64::from(rule.params.k()), k);
-    assert_eq!(i64::from(rule.params.x()), integer(table, "scale", 0));
+    assert_eq!(i64::from(params.k()), k);
+    assert_eq!(i64::from(params.x()), integer(table, "scale", 0));
     let framing = match name(table, "framing", "routed") {
         "routed" => Framing::Routed,
         "in-place" => Framing::InPlace,

@@ -1,5 +1,6 @@
 //! Judges the soft core's console: what the terminal shows is the line that is read, and a line does what its words say.
 
+use gradwire::profile::Profile;
 use gradwire::rules::{Framing, Grid, Rule};
 use softcore::console::command::{self, Command, Problem};
 use softcore::console::editor::{Echo, Editor, LINE};
@@ -92,15 +93,16 @@ fn is_rule(rule: &Rule, settings: &[&str]) {
     assert_eq!(i64::from(rule.tos), number(&value("tos", "0x28")));
     assert_eq!(i64::from(rule.mask), number(&value("mask", "0xfc")));
     let b = number(&value("bound", "10"));
-    assert_eq!(i64::from(rule.params.b()), b);
+    let Profile::Classes(params) = rule.profile;
+    assert_eq!(i64::from(params.b()), b);
     // 127 - M of FORMAT.md §3.2.
     let k = match &value("split", "dense")[..] {
         "dense" => (b - 7).max(0),
         "paper" => b / 2,
         other => panic!("split {other}"),
     };
-    assert_eq!(i64::from(rule.params.k()), k);
-    assert_eq!(i64::from(rule.params.x()), number(&value("scale", "0")));
+    assert_eq!(i64::from(params.k()), k);
+    assert_eq!(i64::from(params.x()), number(&value("scale", "0")));
     let framing = match &value("framing", "routed")[..] {
         "routed" => Framing::Routed,
         "in-place" => Framing::InPlace,

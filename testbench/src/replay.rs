@@ -12,6 +12,7 @@ use std::time::Duration;
 use gradwire::codec::Params;
 use gradwire::engine::{Egress, Ingress, Millis};
 use gradwire::kernels::Kernel;
+use gradwire::profile::Profile;
 use gradwire::rules::{DEFAULT_MARK, Rule, Rules, RulesError};
 use gradwire::verdict::{PassReason, Verdict};
 use gradwire::wire::frame::MAX_LINK_LEN;
@@ -62,7 +63,8 @@ impl Setup {
 
     /// The codec parameters of all rules.
     pub(crate) fn params(&self) -> Params {
-        self.rules.first().map_or(Params::DEFAULT, |rule| rule.params)
+        let Profile::Classes(params) = self.rules.first().map_or(Profile::DEFAULT, |rule| rule.profile);
+        params
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use gradwire::codec::{Params, Split};
+use gradwire::profile::Profile;
 use gradwire::rules::Rule;
 
 use crate::check::{Measured, Shares};
@@ -109,8 +110,9 @@ pub fn measured(out: &mut impl Write, rows: &[Measured]) -> io::Result<()> {
 /// Those of `out`.
 pub fn replayed(out: &mut impl Write, name: &str, rule: &Rule, report: &Report) -> io::Result<()> {
     let framing = rule.framing.name();
-    let split = rule.params.split().map_or("unnamed", Split::name);
-    writeln!(out, "{name}, {framing} framing, bound {}, {split} split", bound_name(rule.params))?;
+    let Profile::Classes(params) = rule.profile;
+    let split = params.split().map_or("unnamed", Split::name);
+    writeln!(out, "{name}, {framing} framing, bound {}, {split} split", bound_name(params))?;
     for (kind, outcomes) in &report.kinds {
         let frames: u64 = outcomes.values().sum();
         let mut outcomes: Vec<_> = outcomes.iter().collect();
@@ -122,7 +124,7 @@ pub fn replayed(out: &mut impl Write, name: &str, rule: &Rule, report: &Report) 
     let (sent, wire) = (report.wire_bytes_in, report.wire_bytes_out);
     let shorter = if wire == 0 { 1.0 } else { sent as f64 / wire as f64 };
     writeln!(out, "  tagged payload on the wire: {sent} bytes became {wire}, ratio {shorter:.2}")?;
-    let error = of_bound(report.max_error, oracle::bound(rule.params));
+    let error = of_bound(report.max_error, oracle::bound(params));
     writeln!(
         out,
         "  {} values, largest error {error} of the bound, {} over it; {} TCP streams reassembled twice",

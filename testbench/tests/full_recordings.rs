@@ -79,7 +79,8 @@ fn all_captures_replay_in_both_framings() {
         for framing in [Framing::InPlace, Framing::Routed] {
             for (bound, split) in [(10, Split::Dense), (10, Split::Paper), (6, Split::Dense)] {
                 let params = Params::new(bound, split, 0).unwrap();
-                let report = replayed_with(&capture, Rule { framing, params, ..Rule::DEFAULT });
+                let report =
+                    replayed_with(&capture, Rule { framing, profile: params.into(), ..Rule::DEFAULT });
                 assert!(report.ok, "{name} {framing:?} {params:?}: {:?}", report.failures);
             }
             let report = replayed(&capture, framing);

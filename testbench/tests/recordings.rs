@@ -88,7 +88,8 @@ fn captures_replay_in_both_framings() {
             for bound in DEFAULT_BOUNDS {
                 for split in [Split::Dense, Split::Paper] {
                     let params = gradwire::codec::Params::new(bound, split, 0).unwrap();
-                    let report = replayed_with(&capture, Rule { framing, params, ..Rule::DEFAULT });
+                    let report =
+                        replayed_with(&capture, Rule { framing, profile: params.into(), ..Rule::DEFAULT });
                     assert!(report.ok, "{} {framing:?}: {:?}", path.display(), report.failures);
                 }
             }

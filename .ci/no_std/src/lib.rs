@@ -10,6 +10,8 @@ use gradwire::verdict::Verdict;
 
 #[cfg(feature = "plant-alloc")]
 extern crate alloc;
+#[cfg(feature = "plant-std")]
+extern crate std;
 
 unsafe extern "C" {
     safe fn a_panic_path_is_left() -> !;

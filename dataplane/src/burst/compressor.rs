@@ -1,11 +1,12 @@
 //! Values to groups.
 
 use super::aligner::Parcel;
+use super::blocks::compression_block;
 use super::intake::{Front, Intake};
-use super::lane::compression_block;
 use super::pipeline::Pipeline;
 use super::{Beat, Clocks, Layout, Step};
 use crate::codec::{Class, LANES, Lane, MAX_GROUP_LEN, Params, VALUE_LEN};
+use crate::profile::Profile;
 use crate::rules::Rule;
 
 /// The sending direction: bytes before the first value and after the last leave as they came, eight
@@ -35,7 +36,8 @@ impl Compressor {
     /// whole.
     #[must_use]
     pub fn for_frames(rule: &Rule) -> Self {
-        Self { pipeline: Pipeline::new(Some(rule)), params: rule.params }
+        let Profile::Classes(params) = rule.profile;
+        Self { pipeline: Pipeline::new(Some(rule)), params }
     }
 
     /// One clock: `input` is offered, and `ready` says whether the sink takes a beat. `layout` is read with a

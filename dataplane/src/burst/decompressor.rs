@@ -1,11 +1,12 @@
 //! Groups to values.
 
 use super::aligner::Parcel;
+use super::blocks::decompression_block;
 use super::intake::{Front, Intake};
-use super::lane::decompression_block;
 use super::pipeline::Pipeline;
 use super::{Beat, Clocks, Layout, Step};
 use crate::codec::{Class, DecodeError, LANES, Lane, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
+use crate::profile::Profile;
 use crate::rules::Rule;
 
 /// The receiving direction: a group becomes eight values; bytes before the first group and after the last
@@ -35,7 +36,8 @@ impl Decompressor {
     /// whole.
     #[must_use]
     pub fn for_frames(rule: &Rule) -> Self {
-        Self { pipeline: Pipeline::new(Some(rule)), params: rule.params }
+        let Profile::Classes(params) = rule.profile;
+        Self { pipeline: Pipeline::new(Some(rule)), params }
     }
 
     /// One clock: `input` is offered, and `ready` says whether the sink takes a beat. `layout` is read with a

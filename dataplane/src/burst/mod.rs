@@ -40,17 +40,17 @@
 //! its L4 checksum was right (FORMAT.md §5). A NIC keeps the original frame until then.
 
 mod aligner;
+mod blocks;
 mod compressor;
 mod decompressor;
-mod drive;
 mod intake;
-mod lane;
 mod pipeline;
+mod run;
 
+pub use blocks::{compression_block, decompression_block};
 pub use compressor::Compressor;
 pub use decompressor::Decompressor;
-pub use drive::{FrameError, Run, decode_frame, decode_payload, encode_frame, encode_payload};
-pub use lane::{compression_block, decompression_block};
+pub use run::{FrameError, Run, decode_frame, decode_payload, encode_frame, encode_payload};
 
 use crate::codec::{BURST_LEN, DecodeError};
 

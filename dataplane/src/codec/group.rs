@@ -5,7 +5,7 @@ use crate::codec::DecodeError;
 
 /// An encoded burst: the tag vector, then the lanes' vectors without gaps; 2 to 34 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Group {
+pub(crate) struct Group {
     bytes: [u8; MAX_GROUP_LEN],
     len: usize, // at most MAX_GROUP_LEN
 }
@@ -13,7 +13,7 @@ pub struct Group {
 impl Group {
     /// The group's bytes.
     #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or(&self.bytes)
     }
 
@@ -31,7 +31,7 @@ impl Group {
 ///
 /// Source: FORMAT.md §4.
 #[must_use]
-pub fn encode_burst(burst: &[u8], params: Params) -> Group {
+pub(crate) fn encode_burst(burst: &[u8], params: Params) -> Group {
     let mut group = Group { bytes: [0; MAX_GROUP_LEN], len: TAGS_LEN };
     let mut tags = 0u16;
     let (values, _) = burst.as_chunks::<VALUE_LEN>();
@@ -52,7 +52,7 @@ pub fn encode_burst(burst: &[u8], params: Params) -> Group {
 /// The group is not whole, or a lane that `burst` has no value for has a tag other than 0.
 ///
 /// Source: FORMAT.md §4.
-pub fn decode_burst(
+pub(crate) fn decode_burst(
     groups: &[u8],
     at: usize,
     burst: &mut [u8],
@@ -88,7 +88,7 @@ pub fn decode_burst(
 /// Length of the groups of `count` values at the start of `groups`; none where [`super::decode_payload`] would refuse them.
 /// It decodes nothing, and needs no room.
 #[must_use]
-pub fn groups_len(groups: &[u8], count: usize) -> Option<usize> {
+pub(crate) fn groups_len(groups: &[u8], count: usize) -> Option<usize> {
     let (mut at, mut left) = (0, count);
     while left > 0 {
         let tags = u16::from_le_bytes(*groups.get(at..)?.first_chunk::<TAGS_LEN>()?);

@@ -18,7 +18,7 @@ mod group;
 mod lane;
 mod params;
 
-pub use group::{Group, decode_burst, encode_burst, groups_len};
+pub(crate) use group::{decode_burst, encode_burst, groups_len};
 pub use lane::{Class, Lane, decode_lane, encode_lane};
 pub use params::{Params, ParamsError, Split};
 

@@ -5,7 +5,7 @@ use crate::flow::{FlowTable, Millis, Syn};
 use crate::kernels::Kernel;
 use crate::rules::{ECN, Framing, Grid, MAX_RULES, Rule, Rules};
 use crate::verdict::{Change, Counters, PassReason, Traffic, Verdict};
-use crate::wire::frame::{EXCLUDED_FLAGS, Extent, IpFrame, MIN_FRAME_LEN, Packet, Transport, tcp_flags};
+use crate::wire::frame::{Extent, IpFrame, MIN_FRAME_LEN, Packet, Transport, tcp_flags};
 use crate::wire::rewrite::{Headers, L4Checksum, write_at, write_headers, write_remarked};
 use crate::wire::segment_header::{CHECKSUM_CONSTANT, HEADER_LEN, SegmentHeader};
 
@@ -53,16 +53,16 @@ impl<const SETS: usize> Egress<SETS> {
         if rule.framing == Framing::InPlace && packet.extent() == Extent::Short {
             return remark(&ip_frame, out);
         }
-        let result = self.send(&packet, &rule, out, now);
-        if let Transport::Tcp { seq, flags } = packet.transport()
-            && flags & (tcp_flags::FIN | tcp_flags::RST) != 0
-            && packet.verify(self.kernel).is_ok()
-            && let Some(flow) = self.flows.find(&packet.flow_key())
-        {
-            // What a RST carries is no part of the stream; an IP length field bounds what a FIN carries.
-            let len = if flags & tcp_flags::RST != 0 { 0 } else { packet.payload_len() as u32 };
-            flow.end(seq.wrapping_add(len));
-        }
+        let result = match packet.transport() {
+            Transport::Tcp { seq, flags } => {
+                let result = self.send_segment(&packet, seq, flags, &rule, out, now);
+                if flags & (tcp_flags::FIN | tcp_flags::RST) != 0 {
+                    self.end(&packet, seq, flags);
+                }
+                result
+            }
+            Transport::Udp { .. } => self.send_datagram(&packet, &rule, out),
+        };
         let len = result?;
         if let Some(traffic) = self.traffic.get_mut(index) {
             traffic.count_compressed(frame.len() - len);
@@ -83,44 +83,56 @@ impl<const SETS: usize> Egress<SETS> {
         }
     }
 
-    /// Compresses a tagged packet to `out`; the new frame's length.
-    fn send(
+    /// Compresses a tagged datagram to `out`; the new frame's length.
+    fn send_datagram(&self, packet: &Packet<'_>, rule: &Rule, out: &mut [u8]) -> Result<usize, PassReason> {
+        if !rule.udp {
+            return Err(PassReason::UdpOff);
+        }
+        if packet.is_tunnel() {
+            return Err(PassReason::Tunnel);
+        }
+        packet.verify(self.kernel)?;
+        compress(self.kernel, packet, rule, self.rules.mark(), usize::from(rule.udp_offset), out)
+    }
+
+    /// Compresses a tagged segment to `out`; the new frame's length.
+    ///
+    /// The order of the checks is part of what the engine promises. A flow has to hear of every segment that the peer
+    /// may take as a part of the stream, and of no other:
+    ///
+    /// 1. A segment that carries nothing of the stream must not reach the flow: it would count as sent, and the bytes
+    ///    themselves, when they come, as resent. A SYN's sequence number is no payload byte's, a RST's payload is not
+    ///    the stream's (RFC 9293 §3.5.3), and a receiver discards a segment with a wrong checksum.
+    /// 2. The flow takes note of what is left, whether it may be compressed or not.
+    /// 3. Urgent data and options that bind the payload only forbid to change the segment. Its bytes are sent: if they
+    ///    are sent again in an ordinary segment, the flow has to know them.
+    fn send_segment(
         &mut self,
         packet: &Packet<'_>,
+        seq: u32,
+        flags: u8,
         rule: &Rule,
         out: &mut [u8],
         now: Millis,
     ) -> Result<usize, PassReason> {
-        let mark = self.rules.mark();
-        let (seq, flags) = match packet.transport() {
-            Transport::Tcp { seq, flags } => (seq, flags),
-            Transport::Udp { .. } => {
-                if !rule.udp {
-                    return Err(PassReason::UdpOff);
-                }
-                if packet.is_tunnel() {
-                    return Err(PassReason::Tunnel);
-                }
-                packet.verify(self.kernel)?;
-                return compress(self.kernel, packet, rule, mark, usize::from(rule.udp_offset), out);
-            }
-        };
+        // 1.
         if flags & (tcp_flags::SYN | tcp_flags::RST) != 0 {
             return Err(PassReason::TcpFlags);
         }
-        if packet.payload_len() == 0 {
+        let len = packet.payload_len() as u32; // an IP length field bounds it
+        if len == 0 {
             return Err(PassReason::NoPayload);
         }
         packet.verify(self.kernel)?;
+        // 2.
         let key = packet.flow_key();
         let flow = match rule.grid {
             Grid::Connection => self.flows.find(&key).ok_or(PassReason::GridUnknown)?,
             Grid::Payload => self.flows.find_or_open(&key, now)?,
         };
-        // An IP length field bounds it.
-        let len = packet.payload_len() as u32;
         flow.admit(seq, len, now)?;
-        if flags & EXCLUDED_FLAGS != 0 {
+        // 3.
+        if flags & tcp_flags::URG != 0 {
             return Err(PassReason::TcpFlags);
         }
         if packet.has_binding_option() {
@@ -130,9 +142,20 @@ impl<const SETS: usize> Egress<SETS> {
         if rule.framing == Framing::InPlace && head_len != 0 {
             return Err(PassReason::OffGrid);
         }
-        let new_len = compress(self.kernel, packet, rule, mark, head_len, out)?;
+        let new_len = compress(self.kernel, packet, rule, self.rules.mark(), head_len, out)?;
         flow.compressed(seq, packet.frame().len() - new_len);
         Ok(new_len)
+    }
+
+    /// Tells the flow of a tagged FIN or RST that it ended.
+    fn end(&mut self, packet: &Packet<'_>, seq: u32, flags: u8) {
+        if packet.verify(self.kernel).is_ok()
+            && let Some(flow) = self.flows.find(&packet.flow_key())
+        {
+            // What a RST carries is no part of the stream; an IP length field bounds what a FIN carries.
+            let len = if flags & tcp_flags::RST != 0 { 0 } else { packet.payload_len() as u32 };
+            flow.end(seq.wrapping_add(len));
+        }
     }
 
     /// What was done so far.
@@ -214,7 +237,7 @@ fn compress(
     let groups_at = head_at + head_len;
     // Where the groups do not even fit into the old frame's room, they are not shorter.
     let room = out.get_mut(groups_at..).ok_or(PassReason::NotShorter)?;
-    let groups_len = kernel.encode(values, room, rule.params).map_err(|_| PassReason::NotShorter)?;
+    let groups_len = kernel.encode(values, room, rule.profile).map_err(|_| PassReason::NotShorter)?;
     let tail_at = groups_at + groups_len;
     let len = tail_at + tail.len();
     // Without VLAN tags: a switch on the way may take them off or put others on, and pads anew. In-place framing tells
@@ -233,7 +256,7 @@ fn compress(
                 no_checksum: matches!(packet.transport(), Transport::Udp { checksum: 0 }),
                 head_len: head_len as u8,      // at most 255: a rule's u8, or 3
                 raw_len: payload.len() as u16, // bounded by an IP length field
-                params: rule.params,
+                profile: rule.profile,
             };
             write_at(out, packet.payload_at(), &segment.to_bytes()).ok_or(PassReason::NoRoom)?;
             let headers = Headers {

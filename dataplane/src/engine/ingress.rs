@@ -1,8 +1,9 @@
 //! Wire to host: checksums, segment header, values, headers.
 
 use crate::checksum::Sum;
-use crate::codec::{Params, VALUE_LEN};
+use crate::codec::VALUE_LEN;
 use crate::kernels::Kernel;
+use crate::profile::Profile;
 use crate::rules::{ECN, Framing, Rule, Rules};
 use crate::verdict::{Change, Counters, DropReason, PassReason, Verdict};
 use crate::wire::frame::{EXCLUDED_FLAGS, Extent, IpFrame, MIN_FRAME_LEN, Packet, Transport};
@@ -23,7 +24,7 @@ struct Restoration {
     tos: u8,
     head_len: usize,
     raw_len: usize,
-    params: Params,
+    profile: Profile,
     no_checksum: bool,
     /// Bytes may follow the payload: MACs and switches pad frames to the Ethernet minimum.
     padded: bool,
@@ -108,7 +109,7 @@ impl Ingress {
             tos: segment.tos | (packet.tos() & ECN),
             head_len: usize::from(segment.head_len),
             raw_len: usize::from(segment.raw_len),
-            params: segment.params,
+            profile: segment.profile,
             no_checksum: segment.no_checksum,
             padded: false,
         };
@@ -150,7 +151,7 @@ impl Ingress {
             tos: packet.tos(),
             head_len,
             raw_len,
-            params: rule.params,
+            profile: rule.profile,
             no_checksum,
             // Tags may have been put on after the padding.
             padded: (MIN_FRAME_LEN..=MIN_FRAME_LEN + packet.tags_len()).contains(&packet.frame().len()),
@@ -166,7 +167,7 @@ impl Ingress {
         restoration: &Restoration,
         out: &mut [u8],
     ) -> Result<usize, DropReason> {
-        let &Restoration { tos, head_len, raw_len, params, no_checksum, padded } = restoration;
+        let &Restoration { tos, head_len, raw_len, profile, no_checksum, padded } = restoration;
         let payload_at = packet.payload_at();
         let len = payload_at + raw_len;
         if len - packet.ip_at() > usize::from(self.mtu) {
@@ -177,7 +178,7 @@ impl Ingress {
         let (head, rest) = payload.split_at_mut_checked(head_len).ok_or(DropReason::Malformed)?;
         head.copy_from_slice(head_in);
         let (values, tail) = rest.split_at_mut(rest.len() - rest.len() % VALUE_LEN);
-        let groups_len = self.kernel.decode(body, values, params).map_err(|_| DropReason::Groups)?;
+        let groups_len = self.kernel.decode(body, values, profile).map_err(|_| DropReason::Groups)?;
         let after = body.get(groups_len..).unwrap_or(&[]);
         let (tail_in, excess) = after.split_at_checked(tail.len()).ok_or(DropReason::Groups)?;
         if !excess.is_empty() && !padded {

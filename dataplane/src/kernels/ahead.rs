@@ -5,7 +5,7 @@
 //! group that starts there would be, whether one does or not. The chain is then a load of one byte and
 //! an add.
 
-use super::drive::{Burst, WINDOW_LEN, Window, copy_start};
+use super::loops::{Burst, WINDOW_LEN, Window, copy_start};
 use crate::codec::{BURST_LEN, Class, DecodeError, LANES, Params, VALUE_LEN, decode_payload};
 
 /// Offsets that one look-ahead step covers; it reads one byte more.

@@ -9,7 +9,7 @@
     all(target_arch = "aarch64", target_endian = "little", target_feature = "neon")
 ))]
 mod ahead;
-mod drive;
+mod loops;
 // On big-endian targets the bytes of a lane stand the other way round; those for soft floats may not use NEON.
 #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
 #[expect(unsafe_code, reason = "SIMD loads and stores, and calls that a token proves")]
@@ -28,12 +28,13 @@ mod x86;
 
 use crate::checksum::Sum;
 use crate::codec::{DecodeError, EncodeError, Params, VALUE_LEN};
+use crate::profile::Profile;
 #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
 use neon::Neon;
 #[cfg(target_arch = "x86_64")]
 use x86::{avx2::Avx2, avx512::Avx512};
 
-/// One implementation of the codec's payload functions.
+/// One implementation of each codec's payload functions.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel(Token);
 
@@ -109,14 +110,26 @@ impl Kernel {
         }
     }
 
-    /// As [`crate::codec::encode_payload`]. Behind what it returns, `groups` may be overwritten.
+    /// Encodes `values`, little-endian `f32`s at any alignment, to the start of `coded`; the length of their code. Codec 1:
+    /// as [`crate::codec::encode_payload`]. Behind that length, `coded` may be overwritten.
     ///
     /// # Errors
-    /// As [`crate::codec::encode_payload`].
-    pub fn encode(self, values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
+    /// `values` is not a multiple of 4 long, or the code does not fit; `coded` then holds nothing of use.
+    pub fn encode(
+        self,
+        values: &[u8],
+        coded: &mut [u8],
+        profile: impl Into<Profile>,
+    ) -> Result<usize, EncodeError> {
         if !values.len().is_multiple_of(VALUE_LEN) {
             return Err(EncodeError::Unaligned { len: values.len() });
         }
+        match profile.into() {
+            Profile::Classes(params) => self.encode_classes(values, coded, params),
+        }
+    }
+
+    fn encode_classes(self, values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
         match self.0 {
             Token::Portable => portable::encode(values, groups, params),
             Token::Scalar32 => scalar32::encode(values, groups, params),
@@ -129,14 +142,27 @@ impl Kernel {
         }
     }
 
-    /// As [`crate::codec::decode_payload`].
+    /// Fills `values` from their code at the start of `coded`; the code's length. Codec 1: as
+    /// [`crate::codec::decode_payload`].
     ///
     /// # Errors
-    /// As [`crate::codec::decode_payload`].
-    pub fn decode(self, groups: &[u8], values: &mut [u8], params: Params) -> Result<usize, DecodeError> {
+    /// `values` is not a multiple of 4 long, or `coded` does not start with a code of as many values; `values` then
+    /// holds nothing of use.
+    pub fn decode(
+        self,
+        coded: &[u8],
+        values: &mut [u8],
+        profile: impl Into<Profile>,
+    ) -> Result<usize, DecodeError> {
         if !values.len().is_multiple_of(VALUE_LEN) {
             return Err(DecodeError::Unaligned { len: values.len() });
         }
+        match profile.into() {
+            Profile::Classes(params) => self.decode_classes(coded, values, params),
+        }
+    }
+
+    fn decode_classes(self, groups: &[u8], values: &mut [u8], params: Params) -> Result<usize, DecodeError> {
         match self.0 {
             Token::Portable => portable::decode(groups, values, params),
             Token::Scalar32 => scalar32::decode(groups, values, params),

@@ -7,7 +7,7 @@
 use core::arch::aarch64::*;
 
 use super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
-use super::drive::{Burst, WINDOW_LEN, Window, encode_with, padded};
+use super::loops::{Burst, WINDOW_LEN, Window, encode_with, padded};
 use super::tables::{BYTE_MASKS, CLOSE_UP, Placing, SPREAD_OUT};
 use crate::checksum::Sum;
 use crate::codec::{DecodeError, EncodeError, Params, TAGS_LEN};

@@ -1,6 +1,6 @@
 //! No intrinsics, no `unsafe`, no branch on data: for processors without a kernel of their own.
 
-use super::drive::{Burst, WINDOW_LEN, Window, decode_with, encode_with, padded};
+use super::loops::{Burst, WINDOW_LEN, Window, decode_with, encode_with, padded};
 use crate::checksum::Sum;
 use crate::codec::{BURST_LEN, DecodeError, EncodeError, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
 

@@ -8,7 +8,7 @@
 use core::hint::black_box;
 use core::sync::atomic::{Ordering, compiler_fence};
 
-use super::drive::{Burst, WINDOW_LEN, Window, decode_from, encode_with, padded};
+use super::loops::{Burst, WINDOW_LEN, Window, decode_from, encode_with, padded};
 use crate::checksum::Sum;
 use crate::codec::{BURST_LEN, DecodeError, EncodeError, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
 

@@ -28,11 +28,11 @@ pub mod tcp_flags {
 pub(crate) const EXCLUDED_FLAGS: u8 = tcp_flags::SYN | tcp_flags::RST | tcp_flags::URG;
 
 /// Bytes of an Ethernet II header.
-pub const ETHERNET_LEN: usize = 14;
+pub(crate) const ETHERNET_LEN: usize = 14;
 /// Bytes of one VLAN tag.
-pub const VLAN_LEN: usize = 4;
+pub(crate) const VLAN_LEN: usize = 4;
 /// The smallest frame of Ethernet without FCS; MACs pad shorter ones.
-pub const MIN_FRAME_LEN: usize = 60;
+pub(crate) const MIN_FRAME_LEN: usize = 60;
 /// Bytes that [`crate::engine::Ingress`] may need beyond the IP packet: Ethernet and two VLAN tags.
 pub const MAX_LINK_LEN: usize = ETHERNET_LEN + 2 * VLAN_LEN;
 
@@ -185,7 +185,7 @@ impl<'a> IpFrame<'a> {
     /// As there, but for [`PassReason::UdpOptions`].
     #[cold]
     #[inline(never)]
-    pub fn packet_by_ip_len(self) -> Result<Packet<'a>, PassReason> {
+    pub(crate) fn packet_by_ip_len(self) -> Result<Packet<'a>, PassReason> {
         self.packet_where(true)
     }
 
@@ -535,7 +535,7 @@ impl<'a> Packet<'a> {
     /// tagged socket never saw, because they inherit the ToS of what they carry.
     #[inline]
     #[must_use]
-    pub fn is_tunnel(&self) -> bool {
+    pub(crate) fn is_tunnel(&self) -> bool {
         const PORTS: [u16; 5] = [
             4789, // VXLAN, RFC 7348
             8472, // VXLAN, Linux's default

@@ -7,18 +7,18 @@ use crate::kernels::Kernel;
 
 /// What of the headers changes; the rest is copied.
 #[derive(Clone, Copy, Debug)]
-pub struct Headers {
+pub(crate) struct Headers {
     /// The new type of service, ECN included.
-    pub tos: u8,
+    pub(crate) tos: u8,
     /// The new length of the payload in bytes.
-    pub payload_len: usize,
+    pub(crate) payload_len: usize,
     /// The transport checksum.
-    pub checksum: L4Checksum,
+    pub(crate) checksum: L4Checksum,
 }
 
 /// How the transport checksum of a rewritten packet is made.
 #[derive(Clone, Copy, Debug)]
-pub enum L4Checksum {
+pub(crate) enum L4Checksum {
     /// Over the new segment, plus this constant.
     Computed {
         /// 0 for what a host is to accept.
@@ -31,7 +31,12 @@ pub enum L4Checksum {
 /// Writes the headers of `packet` with `headers` to the start of `out`, where the new payload already
 /// stands. `None` where a length does not fit its field or `out` is too short; `out` then holds nothing of
 /// use.
-pub fn write_headers(packet: &Packet<'_>, headers: Headers, kernel: Kernel, out: &mut [u8]) -> Option<()> {
+pub(crate) fn write_headers(
+    packet: &Packet<'_>,
+    headers: Headers,
+    kernel: Kernel,
+    out: &mut [u8],
+) -> Option<()> {
     let Headers { tos, payload_len, checksum } = headers;
     let (ip_at, l4_at) = (packet.ip_at(), packet.l4_at());
     let end = packet.payload_at() + payload_len;
@@ -67,7 +72,7 @@ pub fn write_headers(packet: &Packet<'_>, headers: Headers, kernel: Kernel, out:
 }
 
 /// Copies the frame of `network` to `out` with another type of service. `None` where `out` is too short.
-pub fn write_remarked(ip_frame: &IpFrame<'_>, tos: u8, out: &mut [u8]) -> Option<usize> {
+pub(crate) fn write_remarked(ip_frame: &IpFrame<'_>, tos: u8, out: &mut [u8]) -> Option<usize> {
     let frame = ip_frame.frame();
     write_at(out, 0, frame)?;
     set_tos(out, ip_frame.ip(), ip_frame.ip_at(), tos)?;
@@ -97,7 +102,7 @@ pub fn complete_checksum(frame: &mut [u8], from_wire: bool, kernel: Kernel) -> b
 }
 
 /// Copies `bytes` to byte `at` of `out`. `None` where they do not fit.
-pub fn write_at(out: &mut [u8], at: usize, bytes: &[u8]) -> Option<()> {
+pub(crate) fn write_at(out: &mut [u8], at: usize, bytes: &[u8]) -> Option<()> {
     let out = out.get_mut(at..at + bytes.len())?;
     // Heads and tails are nearly always empty: not worth a call.
     if !bytes.is_empty() {

@@ -2,26 +2,27 @@
 //!
 //! ```text
 //! 0         1         2              3          4                    6        7       8
-//! | version | codec   | ToS, flags   | head_len | raw_len (u16, BE)  | b, k   | x (i8) |
+//! | version | codec   | ToS, flags   | head_len | raw_len (u16, BE)  | parameters      |
 //! ```
+//!
+//! [`crate::profile`] reads and writes the codec and its parameters.
 
 use core::fmt;
 
 use super::frame::{EXCLUDED_FLAGS, Packet, Transport};
-use crate::codec::{Params, ParamsError, VALUE_LEN, groups_len};
+use crate::codec::VALUE_LEN;
+use crate::profile::{Profile, ProfileError};
 
 /// Bytes of the header.
-pub const HEADER_LEN: usize = 8;
+pub(crate) const HEADER_LEN: usize = 8;
 /// The version this build writes, and the only one it reads.
-pub const VERSION: u8 = 1;
-/// The codec of `crate::codec`, and the only one this build knows.
-pub const CODEC: u8 = 1;
+const VERSION: u8 = 1;
 
 /// What the checksum of a compressed segment is over: the right one, plus this constant. A host without
 /// gradwire then drops the segment, and NATs' incremental updates keep the difference (FORMAT.md §5.3).
 ///
 /// No change of a single byte moves a sum by it: neither of its bytes is 0x00 or 0xff.
-pub const CHECKSUM_CONSTANT: u16 = 0x6777;
+pub(crate) const CHECKSUM_CONSTANT: u16 = 0x6777;
 
 const NO_CHECKSUM: u8 = 0x01;
 const RESERVED: u8 = 0x02;
@@ -39,8 +40,8 @@ pub struct SegmentHeader {
     pub head_len: u8,
     /// Length of the restored payload in bytes.
     pub raw_len: u16,
-    /// Parameters of the codec.
-    pub params: Params,
+    /// The codec and its parameters.
+    pub profile: Profile,
 }
 
 impl SegmentHeader {
@@ -52,30 +53,26 @@ impl SegmentHeader {
         let Some((header, body)) = bytes.split_first_chunk::<HEADER_LEN>() else {
             return Err(SegmentError::Truncated { need: HEADER_LEN, have: bytes.len() });
         };
-        let [version, codec, tos, head_len, raw_high, raw_low, exponents, scale] = *header;
+        let [version, codec, tos, head_len, raw_high, raw_low, first, second] = *header;
         if version != VERSION {
             return Err(SegmentError::Version { got: version });
-        }
-        if codec != CODEC {
-            return Err(SegmentError::Codec { got: codec });
         }
         if tos & RESERVED != 0 {
             return Err(SegmentError::Reserved { got: tos });
         }
-        let params = Params::from_exponents(exponents >> 4, exponents & 0x0f, scale as i8)
-            .map_err(SegmentError::Params)?;
+        let profile = Profile::from_bytes([codec, first, second]).map_err(SegmentError::Profile)?;
         let raw_len = u16::from_be_bytes([raw_high, raw_low]);
         if raw_len < u16::from(head_len) + 4 {
             return Err(SegmentError::NoValue { raw_len, head_len });
         }
         let no_checksum = tos & NO_CHECKSUM != 0;
-        Ok((Self { tos: tos & TOS, no_checksum, head_len, raw_len, params }, body))
+        Ok((Self { tos: tos & TOS, no_checksum, head_len, raw_len, profile }, body))
     }
 
     /// The header of a packet that is a compressed segment in every respect but its checksum and its type of service. Random
     /// bytes look like one once in 2^30.
     #[must_use]
-    pub fn recognise(packet: &Packet<'_>) -> Option<Self> {
+    pub(crate) fn recognise(packet: &Packet<'_>) -> Option<Self> {
         let (segment, body) = Self::parse(packet.payload()).ok()?;
         let possible = match packet.transport() {
             Transport::Tcp { flags, .. } => flags & EXCLUDED_FLAGS == 0 && !segment.no_checksum,
@@ -84,7 +81,7 @@ impl SegmentHeader {
         let (head_len, raw_len) = (usize::from(segment.head_len), usize::from(segment.raw_len));
         let values_len = raw_len - head_len; // at least one value: `parse` has seen to it
         let groups = body.get(head_len..)?;
-        let tail_at = groups_len(groups, values_len / VALUE_LEN)?;
+        let tail_at = segment.profile.encoded_len(groups, values_len / VALUE_LEN)?;
         (possible && groups.len() == tail_at + values_len % VALUE_LEN).then_some(segment)
     }
 
@@ -93,17 +90,8 @@ impl SegmentHeader {
     pub const fn to_bytes(self) -> [u8; HEADER_LEN] {
         let [raw_high, raw_low] = self.raw_len.to_be_bytes();
         let flags = if self.no_checksum { NO_CHECKSUM } else { 0 };
-        let exponents = self.params.b() << 4 | self.params.k();
-        [
-            VERSION,
-            CODEC,
-            self.tos & TOS | flags,
-            self.head_len,
-            raw_high,
-            raw_low,
-            exponents,
-            self.params.x() as u8,
-        ]
+        let [codec, first, second] = self.profile.to_bytes();
+        [VERSION, codec, self.tos & TOS | flags, self.head_len, raw_high, raw_low, first, second]
     }
 }
 
@@ -124,18 +112,13 @@ pub enum SegmentError {
         /// The version found.
         got: u8,
     },
-    /// A codec this build does not know.
-    Codec {
-        /// The codec found.
-        got: u8,
-    },
     /// The reserved bit of the third byte is set.
     Reserved {
         /// The third byte.
         got: u8,
     },
-    /// The codec's parameters are invalid.
-    Params(ParamsError),
+    /// A codec this build does not know, or parameters that it does not have.
+    Profile(ProfileError),
     /// The restored payload would not hold one whole value.
     NoValue {
         /// Length of the restored payload.
@@ -154,9 +137,8 @@ impl fmt::Display for SegmentError {
             Self::Version { got } => {
                 write!(f, "segment version {got}, expected {VERSION}")
             }
-            Self::Codec { got } => write!(f, "codec {got}, expected {CODEC}"),
             Self::Reserved { got } => write!(f, "ToS and flags {got:#04x}, expected bit 1 to be 0"),
-            Self::Params(error) => error.fmt(f),
+            Self::Profile(error) => error.fmt(f),
             Self::NoValue { raw_len, head_len } => {
                 write!(f, "payload of {raw_len} bytes, expected at least {head_len} and 4")
             }
@@ -169,6 +151,7 @@ impl core::error::Error for SegmentError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::{Params, Split};
     use proptest::prelude::*;
 
     proptest! {
@@ -184,9 +167,9 @@ mod tests {
         fn what_is_written_parses_back(
             tos: u8, no_checksum: bool, head_len: u8, raw in 4u16.., b in 1u8..=14, x in -80i8..,
         ) {
-            let params = Params::new(b, crate::codec::Split::Dense, x).unwrap();
+            let profile = Params::new(b, Split::Dense, x).unwrap().into();
             let raw_len = raw.max(u16::from(head_len) + 4);
-            let segment = SegmentHeader { tos: tos & 0xfc, no_checksum, head_len, raw_len, params };
+            let segment = SegmentHeader { tos: tos & 0xfc, no_checksum, head_len, raw_len, profile };
             let bytes = segment.to_bytes();
             prop_assert_eq!(SegmentHeader::parse(&bytes), Ok((segment, &[][..])));
         }
@@ -203,10 +186,10 @@ mod tests {
         };
         assert_eq!(SegmentHeader::parse(&good[..7]), Err(SegmentError::Truncated { need: 8, have: 7 }));
         assert_eq!(with(0, 2), SegmentError::Version { got: 2 });
-        assert_eq!(with(1, 0), SegmentError::Codec { got: 0 });
+        assert_eq!(with(1, 0), SegmentError::Profile(ProfileError::Codec { got: 0 }));
         assert_eq!(with(2, 0x2a), SegmentError::Reserved { got: 0x2a });
         assert_eq!(with(3, 1), SegmentError::NoValue { raw_len: 4, head_len: 1 });
-        assert!(matches!(with(6, 0xf3), SegmentError::Params(_)));
-        assert!(matches!(with(7, 0x80), SegmentError::Params(_)));
+        assert!(matches!(with(6, 0xf3), SegmentError::Profile(ProfileError::Params(_))));
+        assert!(matches!(with(7, 0x80), SegmentError::Profile(ProfileError::Params(_))));
     }
 }

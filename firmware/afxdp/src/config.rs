@@ -261,7 +261,7 @@ impl RuleTable {
         Ok(Rule {
             tos: *self.tos.as_ref(),
             mask: self.mask(),
-            params,
+            profile: params.into(),
             framing: match self.framing {
                 FramingName::Routed => Framing::Routed,
                 FramingName::InPlace => Framing::InPlace,
@@ -379,7 +379,7 @@ mod tests {
         "#;
         let config = parse(text);
         let first = Rule {
-            params: Params::new(6, Split::Paper, -3).unwrap(),
+            profile: Params::new(6, Split::Paper, -3).unwrap().into(),
             framing: Framing::InPlace,
             grid: Grid::Payload,
             udp: true,

@@ -156,6 +156,7 @@ fn give(frames: &mut Frames, chunk: Chunk, take: impl FnOnce(Lent) -> Result<(),
 }
 
 impl Device for Queues {
+    type Port = Port;
     type Buffer = Frame;
 
     fn receive(&mut self, from: Port) -> Option<Frame> {

@@ -55,7 +55,7 @@ pub struct Board<C: Chip> {
 pub const IDLE_MS: u32 = 10;
 
 /// Two NICs as `gradwire`'s forwarding loop takes them, and what else the firmware wants to know of them.
-pub trait Nics: Device {
+pub trait Nics: Device<Port = Port> {
     /// Does what is to be done between batches: gives the receiver free buffers, looks after the links.
     fn service(&mut self);
 

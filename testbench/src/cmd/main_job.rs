@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use gradwire::codec::{Params, Split};
+use gradwire::codec::Split;
 use gradwire::kernels::Kernel;
 use gradwire::rules::{Framing, Rule};
 
@@ -35,7 +35,7 @@ pub fn run(out: &mut impl Write) -> Result<Outcome, Error> {
     for file in CAPTURES {
         let capture = Capture::parse(file.name, file.bytes)?;
         for framing in [Framing::InPlace, Framing::Routed] {
-            let rule = Rule { framing, params: Params::DEFAULT, ..Rule::DEFAULT };
+            let rule = Rule { framing, ..Rule::DEFAULT };
             let (report, _) = replay(&Setup::new(rule), &capture)?;
             report::replayed(out, file.name, &rule, &report)?;
             writeln!(out)?;

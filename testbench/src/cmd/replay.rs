@@ -88,7 +88,7 @@ impl Args {
         Ok(Rule {
             tos: self.tos,
             mask: self.mask,
-            params: self.codec.params()?,
+            profile: self.codec.params()?.into(),
             framing: self.framing,
             grid: self.grid,
             udp: true,

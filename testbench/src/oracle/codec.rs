@@ -100,7 +100,7 @@ pub fn groups(data: &[u8]) {
 pub fn clocked(data: &[u8]) {
     let mut u = Unstructured::new(data);
     let Ok((params, bypass, values)) = u.arbitrary::<(Params, u8, u8)>() else { return };
-    let rule = Rule { params, ..Rule::DEFAULT };
+    let rule = Rule { profile: params.into(), ..Rule::DEFAULT };
     let layout = Layout { bypass: bypass.into(), values: values.into() };
     let frame = u.take_rest();
     let (head, rest) = frame.split_at(layout.bypass.min(frame.len()));

@@ -7,6 +7,7 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use gradwire::codec::{self, Params};
 use gradwire::engine::{Egress, Ingress, Millis};
 use gradwire::kernels::Kernel;
+use gradwire::profile::Profile;
 use gradwire::rules::{DEFAULT_MARK, ECN, Framing, Rule, Rules};
 use gradwire::verdict::{Change, Counters, DropReason, PassReason, Traffic, Verdict};
 use gradwire::wire::frame::{self as parser, IpFrame};
@@ -255,6 +256,7 @@ fn compressed(rule: &Rule, sent: &[u8], wire: &[u8]) {
     assert_eq!((view.tos ^ rule.tos) & rule.mask, 0, "no rule");
     assert!(view.ip_checksum_ok);
     assert_ne!(segment.checksum, Checksum::Wrong);
+    let Profile::Classes(params) = rule.profile;
     let payload = &sent[segment.payload.clone()];
     let body = &wire[segment.payload.start..];
     let (head_len, body) = match rule.framing {
@@ -272,16 +274,16 @@ fn compressed(rule: &Rule, sent: &[u8], wire: &[u8]) {
             assert!(!wire_segment.checksum.is_accepted(), "{:?} on the wire", wire_segment.checksum);
             let header = Header::read(body);
             assert_eq!(usize::from(header.raw_len), payload.len());
-            assert_eq!((header.tos, header.params), (view.tos & !ECN, rule.params));
+            assert_eq!((header.tos, header.params), (view.tos & !ECN, params));
             assert_eq!(header.no_checksum, segment.checksum == Checksum::Absent);
             (usize::from(header.head_len), &body[SEGMENT_HEADER_LEN..])
         }
     };
-    let restored = restore(body, head_len, payload.len(), rule.params);
+    let restored = restore(body, head_len, payload.len(), params);
     let values = head_len..payload.len() - (payload.len() - head_len) % 4;
     assert_eq!(restored[..values.start], payload[..values.start]);
     assert_eq!(restored[values.end..], payload[values.end..]);
-    let mut tally = Tally::new(rule.params);
+    let mut tally = Tally::new(params);
     tally.bytes(&payload[values.clone()], &restored[values]);
     assert_eq!(tally.violations, 0);
 }
@@ -328,8 +330,9 @@ fn segment_header(payload: &[u8]) {
         Ok((header, body)) => {
             assert!(Header::is_right(payload));
             let read = Header::read(payload);
-            let fields = (header.tos, header.no_checksum, header.head_len, header.raw_len, header.params);
-            assert_eq!(fields, (read.tos, read.no_checksum, read.head_len, read.raw_len, read.params));
+            let fields = (header.tos, header.no_checksum, header.head_len, header.raw_len, header.profile);
+            let profile = Profile::Classes(read.params);
+            assert_eq!(fields, (read.tos, read.no_checksum, read.head_len, read.raw_len, profile));
             assert_eq!(body, &payload[SEGMENT_HEADER_LEN..]);
         }
         Err(error) => {
@@ -413,7 +416,8 @@ fn restored(rule: &Rule, wire: &[u8], out: &[u8]) {
         let udp = segment.transport == Transport::Udp;
         let head_len = if udp { usize::from(rule.udp_offset) } else { 0 };
         let no_checksum = udp && wire[segment.checksum_at.clone()] == [0, 0];
-        (head_len, rule.params, body, no_checksum)
+        let Profile::Classes(params) = rule.profile;
+        (head_len, params, body, no_checksum)
     };
     match segment.checksum {
         Checksum::Absent => assert!(no_checksum),

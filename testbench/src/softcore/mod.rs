@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gradwire::forward::Port;
+use gradwire::profile::Profile;
 use gradwire::rules::Rule;
 
 use crate::capture::Capture;
@@ -32,7 +33,7 @@ const LOST: Duration = Duration::from_secs(2);
 /// # Errors
 /// The console has no words for its parameters: their split has no name.
 pub fn rule_command(rule: &Rule) -> Result<String, Error> {
-    let Rule { tos, mask, params, framing, grid, udp, udp_offset } = *rule;
+    let Rule { tos, mask, profile: Profile::Classes(params), framing, grid, udp, udp_offset } = *rule;
     let (bound, scale) = (params.b(), params.x());
     let split = params.split().ok_or_else(|| Error::Usage("a split that has no name".into()))?.name();
     let (framing, grid) = (framing.name(), grid.name());

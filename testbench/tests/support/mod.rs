@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use gradwire::codec::Params;
 use gradwire::rules::{Framing, Rule};
 use gradwire_testbench::capture::Capture;
 use gradwire_testbench::cmd::replay::replay;
@@ -61,7 +60,7 @@ pub fn capture(path: &Path) -> Capture {
 
 /// Replays a capture with the default tag and codec.
 pub fn replayed(capture: &Capture, framing: Framing) -> Report {
-    replayed_with(capture, Rule { framing, params: Params::DEFAULT, ..Rule::DEFAULT })
+    replayed_with(capture, Rule { framing, ..Rule::DEFAULT })
 }
 
 /// Replays a capture.

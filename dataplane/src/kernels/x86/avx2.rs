@@ -3,7 +3,7 @@
 use core::arch::x86_64::*;
 
 use super::super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
-use super::super::drive::{Burst, WINDOW_LEN, Window, encode_with};
+use super::super::loops::{Burst, WINDOW_LEN, Window, encode_with};
 use super::super::tables::{BYTE_MASKS, CLOSE_UP, Placing, SPREAD_OUT};
 use super::{load16, load32, store};
 use crate::checksum::Sum;

@@ -4,7 +4,7 @@
 use core::arch::x86_64::*;
 
 use super::super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
-use super::super::drive::{Burst, Window, encode_with};
+use super::super::loops::{Burst, Window, encode_with};
 use super::super::tables::Placing;
 use super::{get_group, load16, put_group, store};
 use crate::checksum::Sum;

@@ -5,7 +5,7 @@ pub(super) mod avx512;
 
 use core::arch::x86_64::*;
 
-use super::drive::{Burst, Window};
+use super::loops::{Burst, Window};
 use crate::codec::TAGS_LEN;
 
 /// The first four bytes of a group, which start with its tag vector, in every lane; and the 32 bytes behind

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use gradwire::flow::Phase;
 use gradwire::flow::trust::TrustState;
 use gradwire::forward::Losses;
+use gradwire::profile::Profile;
 use gradwire::rules::Rule;
 use gradwire::verdict::{Change, Counters, DropReason, PassReason, Traffic};
 use serde::{Deserialize, Serialize};
@@ -101,11 +102,12 @@ pub struct RuleStatus {
 
 impl RuleStatus {
     pub(super) fn new(rule: &Rule, traffic: Traffic) -> Self {
+        let Profile::Classes(params) = rule.profile;
         Self {
             tos: rule.tos,
             mask: rule.mask,
-            bound: rule.params.b(),
-            scale: rule.params.x(),
+            bound: params.b(),
+            scale: params.x(),
             framing: rule.framing.name().to_owned(),
             grid: rule.grid.name().to_owned(),
             udp: rule.udp,

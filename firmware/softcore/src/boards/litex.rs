@@ -137,6 +137,7 @@ impl Macs {
 }
 
 impl Device for Macs {
+    type Port = Port;
     type Buffer = FrameBuffer;
 
     fn receive(&mut self, from: Port) -> Option<FrameBuffer> {

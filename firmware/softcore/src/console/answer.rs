@@ -6,6 +6,7 @@ use gradwire::codec::Split;
 use gradwire::flow::Phase;
 use gradwire::flow::trust::TrustState;
 use gradwire::forward::{Forwarder, Port};
+use gradwire::profile::Profile;
 use gradwire::rules::Rule;
 use gradwire::verdict::{Change, Counters, DropReason, PassReason};
 use heapless::String;
@@ -54,7 +55,9 @@ fn said(text: core::fmt::Arguments<'_>) -> Line {
 fn rule_line(at: usize, forwarder: &Forwarder<SETS>) -> Line {
     let rules = forwarder.egress().rules();
     let Some(at) = at.checked_sub(1) else { return said(format_args!("mark {:#04x}", rules.mark())) };
-    let Some(Rule { tos, mask, params, framing, grid, udp, udp_offset }) = rules.as_slice().get(at) else {
+    let Some(Rule { tos, mask, profile: Profile::Classes(params), framing, grid, udp, udp_offset }) =
+        rules.as_slice().get(at)
+    else {
         return Line::End;
     };
     let (b, x) = (params.b(), params.x());

@@ -142,7 +142,7 @@ fn rule<'a>(settings: impl Iterator<Item = &'a str>) -> Result<Rule, Problem<'a>
             other => return Err(Problem::Setting(other)),
         }
     }
-    rule.params = Params::new(bound, split, scale).map_err(Problem::Params)?;
+    rule.profile = Params::new(bound, split, scale).map_err(Problem::Params)?.into();
     Ok(rule)
 }
 
@@ -195,7 +195,7 @@ mod tests {
         let rule = Rule {
             tos: 0x50,
             mask: 0xfc,
-            params,
+            profile: params.into(),
             framing: Framing::InPlace,
             grid: Grid::Payload,
             udp: true,

@@ -42,6 +42,7 @@ impl<R: Registers> Pair<R> {
 }
 
 impl<R: Registers> Device for Pair<R> {
+    type Port = Port;
     type Buffer = FrameBuffer;
 
     fn receive(&mut self, from: Port) -> Option<FrameBuffer> {
