@@ -8,7 +8,7 @@ use common::{ACK, Spec, TransportSpec, gradient, host_accepts, le_bytes};
 use gradwire::engine::{Egress, Ingress, Millis};
 use gradwire::flow::CLOSED_MS;
 use gradwire::kernels::Kernel;
-use gradwire::rules::{Framing, Grid, Rule};
+use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule};
 use gradwire::verdict::{Change, PassReason, Verdict};
 use proptest::prelude::*;
 
@@ -155,6 +155,25 @@ fn of_two_starts_none_is_believed() {
             stream.syn(77, flags);
             assert!(is_compressed(stream.send(0, 400, ACK)));
         }
+    }
+}
+
+/// A SYN that carries the mark, as a host's own may, loses the mark and tells the start like any other.
+#[test]
+fn a_start_that_carries_the_mark_is_learned() {
+    const MPTCP_CAPABLE: [u8; 4] = [30, 4, 1, 0x81];
+    for (rule, options, expected) in [
+        (Rule::DEFAULT, vec![2, 4, 5, 180], None),
+        (Rule::DEFAULT, MPTCP_CAPABLE.to_vec(), Some(PassReason::GridDoubtful)),
+        (PAYLOAD_GRID, MPTCP_CAPABLE.to_vec(), Some(PassReason::GridDoubtful)),
+    ] {
+        let mut stream = Stream::new(rule);
+        let transport = TransportSpec::Tcp { seq: ORIGIN.wrapping_sub(1), flags: 0x02, options };
+        let (verdict, _) =
+            stream.process(&Spec { transport, tos: DEFAULT_MARK, ..Spec::tcp(0, 0, &[]) }.bytes());
+        assert!(matches!(verdict, Verdict::Changed { change: Change::Remarked, .. }));
+        let sent = stream.send(0, 400, ACK);
+        assert!(expected.map_or(is_compressed(sent), |reason| sent == untouched(reason)), "{sent:?}");
     }
 }
 

@@ -38,12 +38,12 @@ impl<const SETS: usize> Egress<SETS> {
 
     fn decide(&mut self, frame: &[u8], out: &mut [u8], now: Millis) -> Result<Verdict, PassReason> {
         let ip_frame = IpFrame::parse(frame)?;
-        if self.rules.is_mark(ip_frame.tos()) {
-            return remark(&ip_frame, out);
-        }
         let rule = self.rules.find_indexed(ip_frame.tos()).map(|(index, rule)| (index, *rule));
         if ip_frame.may_be_syn() {
             self.learn(&ip_frame, rule.is_some(), now);
+        }
+        if self.rules.is_mark(ip_frame.tos()) {
+            return remark(&ip_frame, out);
         }
         let (index, rule) = rule.ok_or(PassReason::NoRule)?;
         if let Some(traffic) = self.traffic.get_mut(index) {

@@ -7,7 +7,7 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use etherparse::{
     IpFragOffset, IpHeaders, IpNumber, Ipv4Header, Ipv6Header, PacketBuilder, SingleVlanHeader, TcpHeader,
 };
-use gradwire::rules::{DEFAULT_MARK, ECN, Grid, Rule};
+use gradwire::rules::{Grid, Rule};
 
 use crate::capture::{Capture, Frame};
 use crate::judge::judge_reloaded;
@@ -314,8 +314,6 @@ impl Connection {
         if self.udp || stream.accepted {
             return;
         }
-        // Egress does not learn from frames that carry the mark.
-        let tos = if tos & !ECN == DEFAULT_MARK { 0 } else { tos };
         if stream.syn_at.is_none() {
             self.syn(which, stream, 0, tos, held);
         }
