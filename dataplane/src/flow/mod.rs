@@ -138,6 +138,12 @@ impl Flow {
         traffic: Traffic::NONE,
     };
 
+    /// Goes on to the next phase. In doubt, no start is known any more, also behind the flow's end.
+    fn hear(&mut self, event: Event) {
+        self.phase = self.phase.next(event);
+        self.started &= self.phase != Phase::Doubtful;
+    }
+
     /// Bytes from sequence number `seq` to the next start of a value: 0 to 3; under [`Grid::Payload`] 0.
     ///
     /// # Errors
@@ -185,7 +191,7 @@ impl Flow {
         }
         // Before the tag, a connection may have sent any number of bytes.
         let far = first && self.tagged && seq.wrapping_sub(self.origin) >= START_REACH;
-        self.phase = self.phase.next(if far { Event::FarPayload } else { Event::Payload });
+        self.hear(if far { Event::FarPayload } else { Event::Payload });
         self.tagged = true;
         match self.phase {
             Phase::Open => {}
@@ -221,7 +227,7 @@ impl Flow {
     /// (RFC 9293 §3.5.2).
     pub fn end(&mut self, at: u32) {
         if at == self.sent {
-            self.phase = self.phase.next(Event::End);
+            self.hear(Event::End);
         }
     }
 
@@ -304,8 +310,7 @@ impl<const SETS: usize> FlowTable<SETS> {
             _ => Event::OtherSyn,
         };
         let before = flow.phase;
-        flow.phase = before.next(event);
-        flow.started &= flow.phase != Phase::Doubtful;
+        flow.hear(event);
         if flow.phase == Phase::Opening && before != Phase::Opening {
             let (phase, sent) = (Phase::Opening, origin);
             *flow = Flow { key: *key, phase, started: true, origin, sent, ..Flow::VACANT };

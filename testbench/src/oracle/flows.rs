@@ -57,6 +57,8 @@ enum Sends {
 struct Stream {
     /// Sequence number of the first byte.
     origin: u32,
+    /// Those of the connections before it, of the same ports.
+    former: Vec<u32>,
     /// The SYN that counts was shown to the table.
     syn_seen: bool,
     /// Whether that SYN has options that bind the payload, as soon as it was drawn: all its copies have the same.
@@ -85,6 +87,7 @@ impl Stream {
     fn new(origin: u32) -> Self {
         Self {
             origin,
+            former: Vec::new(),
             syn_seen: false,
             deceiving: false,
             disturbed: false,
@@ -179,14 +182,16 @@ impl Bench {
                 // What was sent while the table had no place may have hidden the end from it.
                 let known = self.table.find(&key(flow)).is_some_and(|known| known.phase() != Phase::Closed);
                 let stream = self.stream(flow);
-                // The number of the old connection is taken for its SYN, late, and rightly (RFC 9293 section 3.4.1).
-                if stream.ended && origin != stream.origin {
-                    let traffic = stream.traffic;
-                    let deceiving = stream.deceiving || known;
+                // The number of an old connection is taken for its SYN, late, and rightly (RFC 9293 section 3.4.1).
+                if stream.ended && origin != stream.origin && !stream.former.contains(&origin) {
+                    let mut former = std::mem::take(&mut stream.former);
+                    former.push(stream.origin);
                     // Behind a stream whose start is in doubt, only a number beyond its end is certainly another one's.
                     let end = stream.origin.wrapping_add(stream.sent as u32);
                     let late = stream.disturbed && (end.wrapping_sub(origin) as i32) >= 0;
-                    *stream = Stream { traffic, deceiving, disturbed: known || late, ..Stream::new(origin) };
+                    let (traffic, deceiving) = (stream.traffic, stream.deceiving || known);
+                    let disturbed = known || late;
+                    *stream = Stream { traffic, deceiving, disturbed, former, ..Stream::new(origin) };
                 }
             }
             Event::Time { seconds } => {
