@@ -75,6 +75,14 @@ impl Config {
         Self::parse(&text, path)
     }
 
+    /// The configuration in a file; without a file, the default.
+    ///
+    /// # Errors
+    /// Those of [`Config::load`].
+    pub fn load_or_default(path: Option<&Path>) -> Result<Self, ConfigError> {
+        path.map_or_else(|| Ok(Self::default()), Self::load)
+    }
+
     /// Checks the text of a file; errors name `path`.
     ///
     /// # Errors

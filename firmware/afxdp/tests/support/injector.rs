@@ -5,8 +5,8 @@ use std::thread::JoinHandle;
 
 use gradwire::forward::{Buffer, Device, Port};
 use gradwire::wire::frame::MAX_LINK_LEN;
-use gradwire_xdp::device::Queues;
-use gradwire_xdp::xsk::{Binding, Socket};
+use gradwire_xdp::path::device::Queues;
+use gradwire_xdp::path::xsk::{Binding, Socket};
 
 use super::{Lab, Side};
 
