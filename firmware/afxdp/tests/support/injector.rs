@@ -33,8 +33,9 @@ impl Injector {
                 port.send(&frame);
                 queue.try_iter().take(64).for_each(|frame| port.send(&frame));
                 port.0.kick(Port::Network);
+                // The kernel sends nothing while the ring of what it has sent is full.
+                while !port.0.service() {}
             }
-            while !port.0.service() {}
         });
         Self { frames, thread }
     }
