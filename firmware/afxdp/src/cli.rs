@@ -1,20 +1,17 @@
-//! The command line: what there is to do, and with what. Data goes to the output given, talk to standard error.
+//! The command line: the list of commands. Data goes to the output given, talk to standard error.
 
-use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use clap_complete::Shell;
 
-use crate::config::{Config, ConfigError};
-use crate::control::{ControlError, RUN_DIR};
-use crate::doctor::{self, Facts, GatherError, Status};
-use crate::logging;
-use crate::run::{self, RunError};
-use crate::status::{self, StatusArgs};
-use crate::unload::{self, UnloadArgs, UnloadError};
+use crate::commands::completions::{self, CompletionsArgs};
+use crate::commands::doctor::{self, DoctorArgs, DoctorError};
+use crate::commands::man::{self, ManArgs, ManError};
+use crate::commands::run::{self, RunArgs, RunError};
+use crate::commands::status::{self, StatusArgs, StatusError};
+use crate::commands::unload::{self, UnloadArgs, UnloadError};
+
+pub use crate::commands::Outcome;
 
 /// Compresses tagged gradient traffic between a container's veth and the network card, by AF_XDP.
 ///
@@ -52,115 +49,6 @@ pub enum Command {
     Completions(CompletionsArgs),
 }
 
-/// Compresses and restores between two ports, in the foreground.
-///
-/// Both ports must be joined by a bridge. SIGHUP reads the configuration file again and takes over its rules without
-/// losing a frame or a connection; SIGTERM and SIGINT end it. Under systemd it says when it is ready and that it is
-/// alive (sd_notify).
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Example:
-  gradwire-xdp run --host veth0 --net eth0 --config /etc/gradwire-xdp/veth0.toml")]
-pub struct RunArgs {
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
-    pub ports: PortArgs,
-    /// Configuration file (TOML); without one there is one rule, for type of service 0x28.
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// Folder of the control socket.
-    #[arg(long, value_name = "FOLDER", default_value = RUN_DIR)]
-    pub run_dir: PathBuf,
-    /// What is logged to standard error: off, error, warn, info, debug, trace, or such by module.
-    #[arg(long, value_name = "FILTER", default_value = "info")]
-    pub log: String,
-    /// How it is logged.
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    pub log_format: logging::Format,
-    /// Takes tagged frames and sends them on as they are: what a benchmark compares compression with.
-    #[arg(long, hide = true)]
-    pub plain: bool,
-    /// How long after a thread's last sign of life frames go to the bridge: longer, for tests on machines where threads
-    /// wait for a processor.
-    #[arg(long, hide = true, value_name = "MS", default_value_t = run::LIMIT.as_millis() as u64)]
-    pub limit_ms: u64,
-}
-
-/// The two ports.
-#[derive(Clone, Debug, clap::Args)]
-pub struct PortArgs {
-    /// The port towards the host: a container's veth.
-    #[arg(long, value_name = "IF")]
-    pub host: String,
-    /// The port towards the wire: the network card.
-    #[arg(long, value_name = "IF")]
-    pub net: String,
-}
-
-/// Looks for what keeps gradwire-xdp from running between two ports, or from running well.
-///
-/// Each fault comes with the command that mends it. Nothing is changed. As root it sees more.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
-JSON: an array of {\"check\", \"port\", \"status\", \"found\", \"mend\"}; status is ok, unknown, warning or failed, port and
-mend may be null.
-
-Exit codes: 0 nothing failed, 1 something did, 2 it could not be looked at.
-
-Example:
-  gradwire-xdp doctor --host veth0 --net eth0 --config /etc/gradwire-xdp/veth0.toml")]
-pub struct DoctorArgs {
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
-    pub ports: PortArgs,
-    /// The configuration file that it would run with.
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// Folder of the control sockets: one that runs is asked for what it was set up.
-    #[arg(long, value_name = "FOLDER", default_value = RUN_DIR)]
-    pub run_dir: PathBuf,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Writes the manual pages to a folder, which is made where it is missing.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Example:
-  gradwire-xdp man man1 && man -l man1/gradwire-xdp.1")]
-pub struct ManArgs {
-    /// The folder.
-    pub folder: PathBuf,
-}
-
-/// Prints the script that completes commands and options in a shell.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Example:
-  gradwire-xdp completions bash > /etc/bash_completion.d/gradwire-xdp")]
-pub struct CompletionsArgs {
-    /// The shell.
-    pub shell: Shell,
-}
-
-/// What a command that did its work found out.
-#[must_use]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Exit code 0.
-    Good,
-    /// A fault, or a shim that does not answer: exit code 1.
-    Bad,
-}
-
-impl Outcome {
-    /// `Good` where `good`.
-    pub(crate) const fn from_good(good: bool) -> Self {
-        if good { Self::Good } else { Self::Bad }
-    }
-}
-
 /// Why a command could not do its work: exit code 2.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
@@ -168,34 +56,18 @@ pub enum CliError {
     /// The shim did not start, or a part of it failed.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// `--log` is no filter.
-    #[error("--log {filter}: {source}; expected a level, or module=level, separated by commas")]
-    Log {
-        /// What was given.
-        filter: String,
-        /// Why it is none.
-        source: tracing_subscriber::filter::ParseError,
-    },
-    /// The configuration file.
+    /// Shims could not be asked.
     #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The control socket.
+    Status(#[from] StatusError),
+    /// The machine could not be examined.
     #[error(transparent)]
-    Control(#[from] ControlError),
-    /// The kernel does not tell of its devices.
-    #[error(transparent)]
-    Gather(#[from] GatherError),
+    Doctor(#[from] DoctorError),
     /// A shim could not be ended.
     #[error(transparent)]
     Unload(#[from] UnloadError),
-    /// A file cannot be written.
-    #[error("{}: cannot write: {source}", path.display())]
-    Write {
-        /// The file or folder.
-        path: PathBuf,
-        /// The operating system's answer.
-        source: io::Error,
-    },
+    /// The manual pages could not be written.
+    #[error(transparent)]
+    Man(#[from] ManError),
     /// The output could not be written.
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
@@ -205,7 +77,13 @@ impl CliError {
     /// Whether this is the reader of the output having gone, which deserves no message.
     #[must_use]
     pub fn is_broken_pipe(&self) -> bool {
-        matches!(self, Self::Output(source) if source.kind() == io::ErrorKind::BrokenPipe)
+        match self {
+            Self::Output(source)
+            | Self::Status(StatusError::Output(source))
+            | Self::Doctor(DoctorError::Output(source))
+            | Self::Unload(UnloadError::Output(source)) => source.kind() == io::ErrorKind::BrokenPipe,
+            _ => false,
+        }
     }
 }
 
@@ -215,68 +93,25 @@ impl CliError {
 /// The work could not be done.
 pub fn run(cli: &Cli, out: &mut impl Write) -> Result<Outcome, CliError> {
     match &cli.command {
-        Command::Run(args) => {
-            logging::start(&args.log, args.log_format)
-                .map_err(|source| CliError::Log { filter: args.log.clone(), source })?;
-            run::run(args)?;
-            Ok(Outcome::Good)
-        }
-        Command::Status(args) => status::run(args, out),
-        Command::Doctor(args) => examine(args, out),
-        Command::Unload(args) => {
-            unload::run(args, out)?;
-            Ok(Outcome::Good)
-        }
-        Command::Man(args) => man(&args.folder),
-        Command::Completions(args) => completions(args.shell, out),
+        Command::Run(args) => run::run(args)?,
+        Command::Status(args) => return Ok(status::run(args, out)?),
+        Command::Doctor(args) => return Ok(doctor::run(args, out)?),
+        Command::Unload(args) => unload::run(args, out)?,
+        Command::Man(args) => man::run(args, Cli::command())?,
+        Command::Completions(args) => completions::run(args, Cli::command(), out)?,
     }
-}
-
-/// The configuration in a file, or the default.
-///
-/// # Errors
-/// [`ConfigError`].
-pub fn config(file: Option<&Path>) -> Result<Config, ConfigError> {
-    file.map_or_else(|| Ok(Config::default()), Config::load)
-}
-
-fn examine(args: &DoctorArgs, out: &mut impl Write) -> Result<Outcome, CliError> {
-    let config = config(args.config.as_deref())?;
-    let facts = Facts::gather(Path::new("/"), &args.run_dir, &args.ports.host, &args.ports.net)?;
-    let findings = doctor::examine(&facts, &config);
-    if args.json {
-        serde_json::to_writer(&mut *out, &findings).map_err(io::Error::from)?;
-        writeln!(out)?;
-    } else {
-        doctor::print(&findings, out)?;
-    }
-    Ok(Outcome::from_good(findings.iter().all(|finding| finding.status != Status::Failed)))
-}
-
-fn man(folder: &Path) -> Result<Outcome, CliError> {
-    let write = || fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(Cli::command(), folder));
-    write().map_err(|source| CliError::Write { path: folder.to_owned(), source })?;
     Ok(Outcome::Good)
-}
-
-fn completions(shell: Shell, out: &mut impl Write) -> Result<Outcome, CliError> {
-    // The generator panics where a write fails; a vector does not.
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "gradwire-xdp", &mut script);
-    out.write_all(&script)?;
-    Ok(Outcome::Good)
-}
-
-/// Parses seconds, also fractions of them.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().filter(|seconds| (0.01..=86_400.0).contains(seconds));
-    seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected seconds from 0.01 to 86400".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
-    use crate::privileges::NEEDED;
+    use crate::config::Config;
+    use crate::ops::control::RUN_DIR;
+    use crate::ops::privileges::NEEDED;
     use crate::scratch::Scratch;
 
     fn output(words: &[&str]) -> (Outcome, String) {

@@ -10,7 +10,8 @@ use std::{fs, io};
 
 use gradwire::codec::{Params, ParamsError, Split};
 use gradwire::rules::{DEFAULT_MARK, ECN, Framing, Grid, Rule, Rules, RulesError};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 /// The port of the Prometheus endpoint where the file names none.
@@ -73,6 +74,14 @@ impl Config {
         let text =
             fs::read_to_string(path).map_err(|source| ConfigError::Read { file: path.to_owned(), source })?;
         Self::parse(&text, path)
+    }
+
+    /// The configuration in a file; without a file, the default.
+    ///
+    /// # Errors
+    /// Those of [`Config::load`].
+    pub fn load_or_default(path: Option<&Path>) -> Result<Self, ConfigError> {
+        path.map_or_else(|| Ok(Self::default()), Self::load)
     }
 
     /// Checks the text of a file; errors name `path`.
@@ -226,13 +235,13 @@ struct RuleTable {
     tos: Spanned<u8>,
     mask: Option<u8>,
     bound: Option<Spanned<u8>>,
-    #[serde(default)]
-    split: SplitName,
+    #[serde(default, deserialize_with = "split")]
+    split: Split,
     scale: Option<Spanned<i8>>,
-    #[serde(default)]
-    framing: FramingName,
-    #[serde(default)]
-    grid: GridName,
+    #[serde(default, deserialize_with = "framing")]
+    framing: Framing,
+    #[serde(default, deserialize_with = "grid")]
+    grid: Grid,
     #[serde(default)]
     udp: bool,
     #[serde(default)]
@@ -247,11 +256,7 @@ impl RuleTable {
     fn rule(&self) -> Result<Rule, Fault> {
         let bound = self.bound.as_ref().map_or(Params::DEFAULT.b(), |bound| *bound.as_ref());
         let scale = self.scale.as_ref().map_or(Params::DEFAULT.x(), |scale| *scale.as_ref());
-        let split = match self.split {
-            SplitName::Dense => Split::Dense,
-            SplitName::Paper => Split::Paper,
-        };
-        let params = Params::new(bound, split, scale).map_err(|refused| {
+        let params = Params::new(bound, self.split, scale).map_err(|refused| {
             let place = match refused {
                 ParamsError::Scale { .. } => self.scale.as_ref().map(Spanned::span),
                 _ => self.bound.as_ref().map(Spanned::span),
@@ -262,43 +267,39 @@ impl RuleTable {
             tos: *self.tos.as_ref(),
             mask: self.mask(),
             profile: params.into(),
-            framing: match self.framing {
-                FramingName::Routed => Framing::Routed,
-                FramingName::InPlace => Framing::InPlace,
-            },
-            grid: match self.grid {
-                GridName::Connection => Grid::Connection,
-                GridName::Payload => Grid::Payload,
-            },
+            framing: self.framing,
+            grid: self.grid,
             udp: self.udp,
             udp_offset: self.udp_offset,
         })
     }
 }
 
-/// Names for what the dataplane, which knows no serde, has types for.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum SplitName {
-    #[default]
-    Dense,
-    Paper,
+/// One of `all`, by its name: the dataplane, which knows no serde, has the names. A refusal lists the default first.
+fn named<'de, T: Copy + Default + PartialEq, D: Deserializer<'de>>(
+    text: D,
+    all: &[T],
+    name: fn(T) -> &'static str,
+) -> Result<T, D::Error> {
+    let given = String::deserialize(text)?;
+    all.iter().copied().find(|one| name(*one) == given).ok_or_else(|| {
+        let mut names = all.to_vec();
+        names.sort_by_key(|one| *one != T::default());
+        let names = names.into_iter().map(|one| format!("`{}`", name(one))).collect::<Vec<_>>();
+        D::Error::custom(format!("unknown variant `{given}`, expected {}", names.join(" or ")))
+    })
 }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum FramingName {
-    #[default]
-    Routed,
-    InPlace,
+fn split<'de, D: Deserializer<'de>>(text: D) -> Result<Split, D::Error> {
+    named(text, &Split::ALL, Split::name)
 }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum GridName {
-    #[default]
-    Connection,
-    Payload,
+fn framing<'de, D: Deserializer<'de>>(text: D) -> Result<Framing, D::Error> {
+    named(text, &Framing::ALL, Framing::name)
+}
+
+fn grid<'de, D: Deserializer<'de>>(text: D) -> Result<Grid, D::Error> {
+    named(text, &Grid::ALL, Grid::name)
 }
 
 #[derive(Deserialize)]

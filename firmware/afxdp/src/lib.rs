@@ -5,31 +5,15 @@
 //!  container ── veth ──► XDP program ── tagged ──► socket ─► Egress ─► socket ──► card ── wire
 //!                             └──────── the rest ───────► bridge ──────────────────┘
 //! ```
+//!
+//! [`path`] is the way of the frames, [`ops`] what operating the shim takes, [`commands`] what an operator types, and [`cli`]
+//! lists the commands.
 
 pub mod cli;
+pub mod commands;
 pub mod config;
-pub mod control;
-pub mod device;
-pub mod doctor;
-pub mod holders;
-pub mod interface;
-pub mod logging;
-pub mod mapped;
-pub mod metrics;
-pub mod netlink;
-pub mod notify;
-pub mod privileges;
-pub mod program;
-pub mod run;
-mod server;
-pub mod settings;
-pub mod shim;
-pub mod status;
-mod table;
-pub mod telemetry;
-pub mod unload;
-pub mod worker;
-pub mod xsk;
+pub mod ops;
+pub mod path;
 
 #[cfg(test)]
 mod scratch;

@@ -5,7 +5,7 @@ mod support;
 use std::thread;
 use std::time::Duration;
 
-use gradwire_xdp::telemetry::Outcomes;
+use gradwire_xdp::ops::telemetry::Outcomes;
 use rustix::process::Signal;
 
 use support::relay::Relay;
@@ -104,7 +104,7 @@ fn killed() {
     }
 }
 
-/// A shim hangs when its threads give no sign of life for this long: longer than [`gradwire_xdp::run::LIMIT`], since the
+/// A shim hangs when its threads give no sign of life for this long: longer than [`gradwire_xdp::commands::run::LIMIT`], since the
 /// other shim must not be taken for hanging where the machine is busy.
 const HANGING: Duration = Duration::from_secs(3);
 

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gradwire_xdp::shim::FLOWS;
+use gradwire_xdp::path::shim::FLOWS;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use support::shim::Shim;

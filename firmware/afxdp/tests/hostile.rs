@@ -8,29 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gradwire::rules::DEFAULT_MARK;
-use gradwire_testbench::capture::Capture;
 use rustix::net::sockopt::set_ip_tos;
 
+use support::frames::{L4_AT, compressed};
 use support::injector::{Injector, Random};
 use support::shim::Shim;
 use support::traffic::{Capturing, TAG, Transfer, assert_within_bound, gradients, transfer};
 use support::{Lab, PATIENCE, Plan, Side};
 
 const ROUTED: &str = "[[rule]]\ntos = 0x28\nudp = true\n";
-/// Ethernet and IPv4 without options.
-const L4_AT: usize = 34;
-
-/// Compressed IPv4 frames of host A, each once.
-fn compressed(capture: &Capture, source: [u8; 6]) -> Vec<Vec<u8>> {
-    let marked =
-        |frame: &[u8]| frame[6..12] == source && frame[12..14] == [8, 0] && frame[15] & 0xfc == DEFAULT_MARK;
-    let mut frames = capture.frames.iter().map(|frame| frame.bytes.clone()).collect::<Vec<_>>();
-    frames.retain(|frame| marked(frame));
-    // The wire's ends and its bridge all show it.
-    frames.dedup();
-    frames
-}
 
 /// Every compressed datagram with every byte changed behind the IP header, one at a time.
 #[test]

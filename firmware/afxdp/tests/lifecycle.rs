@@ -2,7 +2,7 @@
 
 mod support;
 
-use gradwire_xdp::telemetry::KeptStats;
+use gradwire_xdp::ops::telemetry::KeptStats;
 use rustix::process::Signal;
 
 use support::shim::Shim;

@@ -3,7 +3,7 @@
 
 mod support;
 
-use gradwire_xdp::telemetry::QueueStatus;
+use gradwire_xdp::ops::telemetry::QueueStatus;
 
 use support::shim::Shim;
 use support::traffic::{TAG, assert_within_bound, gradients, transfer};

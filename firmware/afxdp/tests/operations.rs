@@ -11,8 +11,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use gradwire_xdp::control::socket_path;
-use gradwire_xdp::telemetry::Snapshot;
+use gradwire_xdp::ops::control::socket_path;
+use gradwire_xdp::ops::telemetry::Snapshot;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -323,7 +323,7 @@ fn with_the_units_capabilities_it_needs_no_root() {
     let mut running = Running(child);
     let socket = socket_path(&run_dir, &operator.host, &operator.net);
     let end = Instant::now() + PATIENCE;
-    while gradwire_xdp::control::query(&socket).is_err() {
+    while gradwire_xdp::ops::control::query(&socket).is_err() {
         let ended = running.0.try_wait().unwrap();
         if ended.is_some() || Instant::now() > end {
             let _ = running.0.kill();

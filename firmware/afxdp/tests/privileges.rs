@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::{env, fs, thread};
 
-use gradwire_xdp::privileges::drop_all_but;
+use gradwire_xdp::ops::privileges::drop_all_but;
 use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::thread::CapabilitySet;
 

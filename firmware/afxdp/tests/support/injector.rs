@@ -5,8 +5,8 @@ use std::thread::JoinHandle;
 
 use gradwire::forward::{Buffer, Device, Port};
 use gradwire::wire::frame::MAX_LINK_LEN;
-use gradwire_xdp::device::Queues;
-use gradwire_xdp::xsk::{Binding, Socket};
+use gradwire_xdp::path::device::Queues;
+use gradwire_xdp::path::xsk::{Binding, Socket};
 
 use super::{Lab, Side};
 
@@ -33,8 +33,9 @@ impl Injector {
                 port.send(&frame);
                 queue.try_iter().take(64).for_each(|frame| port.send(&frame));
                 port.0.kick(Port::Network);
+                // The kernel sends nothing while the ring of what it has sent is full.
+                while !port.0.service() {}
             }
-            while !port.0.service() {}
         });
         Self { frames, thread }
     }
@@ -76,29 +77,6 @@ impl InjectorPort {
             buffer = refused;
         }
     }
-}
-
-/// Writes the checksums of a TCP segment over IPv4 without options (RFC 791 section 3.1, RFC 9293 section 3.1).
-pub fn complete_checksums(frame: &mut [u8]) {
-    const IP: std::ops::Range<usize> = 14..34;
-    let end = IP.start + usize::from(u16::from_be_bytes([frame[16], frame[17]]));
-    frame[24..26].fill(0);
-    frame[50..52].fill(0);
-    let ip = checksum(&frame[IP], 0);
-    // Addresses and segment; protocol and length.
-    let tcp = checksum(&frame[26..end], 6 + (end - IP.end) as u32);
-    frame[24..26].copy_from_slice(&ip);
-    frame[50..52].copy_from_slice(&tcp);
-}
-
-/// The internet checksum (RFC 1071) of bytes and a number.
-fn checksum(bytes: &[u8], more: u32) -> [u8; 2] {
-    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
-    let mut sum = bytes.chunks(2).map(word).sum::<u32>() + more;
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    (!(sum as u16)).to_be_bytes()
 }
 
 /// Marsaglia's xorshift: the same in every run.

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+pub mod frames;
 pub mod injector;
 pub mod relay;
 pub mod shim;
@@ -83,12 +84,7 @@ impl Lab {
     pub fn new(plan: Plan) -> Option<Self> {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(missing) = possible() {
-            assert!(
-                std::env::var_os("GRADWIRE_REQUIRE_NET").is_none_or(|value| value != "1"),
-                "GRADWIRE_REQUIRE_NET=1, but {missing}"
-            );
-            // Not by a macro: the test harness would keep that to itself.
-            let _ = writeln!(io::stderr(), "SKIPPED: {missing}; GRADWIRE_REQUIRE_NET=1 makes this a failure");
+            skip(&missing);
             return None;
         }
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -311,6 +307,14 @@ impl Drop for Lab {
 fn checked(what: &str, output: &Output) -> String {
     assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Says why a test cannot be done here; a failure with `GRADWIRE_REQUIRE_NET=1`.
+pub fn skip(missing: &str) {
+    let required = std::env::var_os("GRADWIRE_REQUIRE_NET").is_some_and(|value| value == "1");
+    assert!(!required, "GRADWIRE_REQUIRE_NET=1, but {missing}");
+    // Not by a macro: the test harness would keep that to itself.
+    let _ = writeln!(io::stderr(), "SKIPPED: {missing}; GRADWIRE_REQUIRE_NET=1 makes this a failure");
 }
 
 /// Whether this process may do what a laboratory needs, and has the tools.

@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use gradwire_xdp::control::{RUN_DIR, query, socket_path};
-use gradwire_xdp::telemetry::{Outcomes, Snapshot};
+use gradwire_xdp::ops::control::{RUN_DIR, query, socket_path};
+use gradwire_xdp::ops::telemetry::{Outcomes, Snapshot};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Lab, PATIENCE, Side};

@@ -1,0 +1,90 @@
+//! `gradwire-xdp doctor`: what about this machine keeps the shim from running, or from running well, each with the
+//! command that mends it. [`Facts`] are gathered first; the checks judge them and look at nothing else.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::Outcome;
+use super::arguments::PortArgs;
+use crate::config::{Config, ConfigError};
+use crate::ops::control::RUN_DIR;
+
+mod facts;
+mod finding;
+mod network;
+mod offloads;
+mod ports;
+mod system;
+
+pub use facts::{Facts, GatherError, PortFacts, SystemFacts};
+pub use finding::{Finding, Status};
+
+/// Looks for what keeps gradwire-xdp from running between two ports, or from running well.
+///
+/// Each fault comes with the command that mends it. Nothing is changed. As root it sees more.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+JSON: an array of {\"check\", \"port\", \"status\", \"found\", \"mend\"}; status is ok, unknown, warning or failed, port and
+mend may be null.
+
+Exit codes: 0 nothing failed, 1 something did, 2 it could not be looked at.
+
+Example:
+  gradwire-xdp doctor --host veth0 --net eth0 --config /etc/gradwire-xdp/veth0.toml")]
+pub struct DoctorArgs {
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
+    pub ports: PortArgs,
+    /// The configuration file that it would run with.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Folder of the control sockets: one that runs is asked for what it was set up.
+    #[arg(long, value_name = "FOLDER", default_value = RUN_DIR)]
+    pub run_dir: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Why the machine could not be examined.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum DoctorError {
+    /// The configuration file.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The kernel does not tell of its devices.
+    #[error(transparent)]
+    Gather(#[from] GatherError),
+    /// The output could not be written.
+    #[error("cannot write the output: {0}")]
+    Output(#[from] io::Error),
+}
+
+/// Examines the machine, and reports to `out`.
+///
+/// # Errors
+/// It cannot be examined, or the output not be written.
+pub fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<Outcome, DoctorError> {
+    let config = Config::load_or_default(args.config.as_deref())?;
+    let facts = Facts::gather(Path::new("/"), &args.run_dir, &args.ports.host, &args.ports.net)?;
+    let findings = examine(&facts, &config);
+    if args.json {
+        serde_json::to_writer(&mut *out, &findings).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        finding::print(&findings, out)?;
+    }
+    Ok(Outcome::from_good(findings.iter().all(|finding| finding.status != Status::Failed)))
+}
+
+/// All checks, in the order in which their faults should be mended.
+#[must_use]
+pub fn examine(facts: &Facts, config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    system::check(facts, config, &mut findings);
+    ports::check(facts, config, &mut findings);
+    offloads::check(facts, config, &mut findings);
+    network::check(facts, config, &mut findings);
+    findings
+}

@@ -1,0 +1,145 @@
+//! Offloads that put more into a frame, or take more out of it, than an XDP program may see.
+
+use super::facts::{Facts, PortFacts};
+use super::finding::{Finding, word};
+use super::ports;
+use crate::config::Config;
+
+pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>) {
+    for port in [&facts.ports.host, &facts.ports.network] {
+        if port.link.is_none() {
+            continue;
+        }
+        if port.offloads.is_none() {
+            let found = "before Linux 5.10 the kernel does not tell this way";
+            let command = format!("ethtool -k {}   # lro, gro, tso and gso should be off", word(&port.name));
+            findings.push(Finding::unknown("offloads", found).mend(command).of(port));
+            continue;
+        }
+        let before = findings.len();
+        findings.extend(merging(port).map(|finding| finding.of(port)));
+        findings.extend(vlans(port).map(|finding| finding.of(port)));
+        if ports::will_be_generic(port, config) == Some(true) {
+            findings.extend(merged(port).map(|finding| finding.of(port)));
+            if port.name == facts.ports.host.name {
+                findings.extend(uncut(port).map(|finding| finding.of(port)));
+            }
+        }
+        if findings.len() == before {
+            findings.push(Finding::ok("offloads", "none that is in the way").of(port));
+        }
+    }
+}
+
+fn is_on(port: &PortFacts, offload: &str) -> bool {
+    port.offloads.as_ref().and_then(|offloads| offloads.get(offload)).is_some_and(|offload| offload.on)
+}
+
+/// The command that turns offloads off, by ethtool's own names.
+fn turn_off(port: &PortFacts, offloads: &[&str]) -> String {
+    let settings: Vec<_> = offloads.iter().map(|offload| format!("{offload} off")).collect();
+    format!("ethtool -K {} {}", word(&port.name), settings.join(" "))
+}
+
+/// The card merges received segments before XDP sees them; most drivers then refuse XDP.
+fn merging(port: &PortFacts) -> Option<Finding> {
+    if is_on(port, "rx-lro") {
+        let found = "LRO merges segments in the card: frames get longer than the MTU";
+        return Some(Finding::failed("offloads", found).mend(turn_off(port, &["lro"])));
+    }
+    if is_on(port, "rx-gro-hw") {
+        let found = "hardware GRO merges segments in the card: some drivers then refuse XDP";
+        return Some(Finding::warning("offloads", found).mend(turn_off(port, &["rx-gro-hw"])));
+    }
+    None
+}
+
+/// A tag that is not in the frame is not seen, and not sent on.
+fn vlans(port: &PortFacts) -> Option<Finding> {
+    // A veth takes tags out of frames at the other end of it, where they are put in.
+    if port.driver.as_deref() == Some("veth") || !is_on(port, "rx-vlan-hw-parse") {
+        return None;
+    }
+    let found = "the card takes VLAN tags out of frames; tagged gradients in VLANs would lose them";
+    Some(Finding::warning("offloads", found).mend(turn_off(port, &["rxvlan", "txvlan"])))
+}
+
+/// Generic mode sees frames as the stack has merged them.
+fn merged(port: &PortFacts) -> Option<Finding> {
+    is_on(port, "rx-gro").then(|| {
+        let found = "GRO merges segments before generic XDP sees them: too long to be taken";
+        Finding::failed("offloads", found).mend(turn_off(port, &["gro"]))
+    })
+}
+
+/// Nor does it make a veth's other end cut what it sends, as native mode does.
+fn uncut(port: &PortFacts) -> Option<Finding> {
+    (port.driver.as_deref() == Some("veth")).then(|| {
+        let found = "with generic XDP the container's uncut segments come through the veth: traffic stalls";
+        let command =
+            "nsenter --net=/proc/PID/ns/net ethtool -K eth0 tso off gso off   # PID of the container";
+        Finding::warning("offloads", found).mend(command)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::doctor::Status;
+    use crate::commands::doctor::ports::tests::healthy;
+    use crate::config::Mode;
+    use crate::ops::netlink::generic::Offload;
+
+    fn judged(offload: &str, mode: Mode) -> Vec<(String, Status, Option<String>)> {
+        let mut facts = healthy();
+        for port in [&mut facts.ports.host, &mut facts.ports.network] {
+            let offloads = port.offloads.as_mut().unwrap();
+            offloads.insert(offload.to_owned(), Offload { on: true, changeable: true });
+        }
+        let mut findings = Vec::new();
+        check(&facts, &Config { mode, ..Config::default() }, &mut findings);
+        findings.into_iter().map(|f| (f.port.unwrap(), f.status, f.mend)).collect()
+    }
+
+    fn mends(found: &[(String, Status, Option<String>)], port: &str, status: Status, mend: &str) -> bool {
+        found.contains(&(port.to_owned(), status, Some(mend.to_owned())))
+    }
+
+    #[test]
+    fn what_merges_in_the_card_is_in_the_way() {
+        let found = judged("rx-lro", Mode::Auto);
+        assert!(mends(&found, "eth0", Status::Failed, "ethtool -K eth0 lro off"), "{found:?}");
+        let found = judged("rx-gro-hw", Mode::Auto);
+        assert!(mends(&found, "eth0", Status::Warning, "ethtool -K eth0 rx-gro-hw off"), "{found:?}");
+    }
+
+    #[test]
+    fn tags_must_stay_in_frames() {
+        let found = judged("rx-vlan-hw-parse", Mode::Auto);
+        assert!(mends(&found, "eth0", Status::Warning, "ethtool -K eth0 rxvlan off txvlan off"), "{found:?}");
+        assert!(found.contains(&("veth0".to_owned(), Status::Ok, None)), "{found:?}");
+    }
+
+    #[test]
+    fn generic_mode_needs_frames_of_their_length() {
+        let native = judged("rx-gro", Mode::Auto);
+        assert!(native.iter().all(|(_, status, _)| *status == Status::Ok), "{native:?}");
+        let generic = judged("rx-gro", Mode::Generic);
+        for port in ["veth0", "eth0"] {
+            let command = format!("ethtool -K {port} gro off");
+            assert!(mends(&generic, port, Status::Failed, &command), "{generic:?}");
+        }
+        let container =
+            generic.iter().filter(|(port, status, _)| port == "veth0" && *status == Status::Warning);
+        assert_eq!(container.count(), 1);
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_tell_is_no_clean_bill() {
+        let mut facts = healthy();
+        facts.ports.host.offloads = None;
+        let mut findings = Vec::new();
+        check(&facts, &Config::default(), &mut findings);
+        assert_eq!(findings[0].status, Status::Unknown);
+    }
+}

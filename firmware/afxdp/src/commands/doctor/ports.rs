@@ -1,0 +1,343 @@
+//! The two devices: are they there, how do they run XDP, who else does, MTU, queues.
+
+use gradwire::rules::Grid;
+
+use super::facts::{Facts, PortFacts};
+use super::finding::{Finding, word};
+use crate::config::{Config, Mode};
+use crate::ops::interface::{MAX_MTU, MAX_QUEUES};
+use crate::ops::netlink::link::Link;
+
+pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>) {
+    let (host, network) = (&facts.ports.host, &facts.ports.network);
+    for port in [host, network] {
+        findings.push(link(port).of(port));
+        if let Some(link) = &port.link {
+            findings.push(xdp_mode(port, config).of(port));
+            findings.push(other_program(port, link).of(port));
+            findings.push(mtu(port, link).of(port));
+            findings.push(queues(port).of(port));
+        }
+    }
+    findings.extend(grid(host, config).map(|finding| finding.of(host)));
+    if let (Some(a), Some(b)) = (&host.link, &network.link) {
+        if a.index == b.index {
+            findings.push(
+                Finding::failed("pair", "--host and --net are the same device")
+                    .mend("ip -brief link   # lists them"),
+            );
+        }
+        if a.mtu != b.mtu {
+            let found = format!("MTU {} at {} and {} at {}", a.mtu, host.name, b.mtu, network.name);
+            let command = format!("ip link set dev {} mtu {}", word(&host.name), b.mtu);
+            findings.push(
+                Finding::warning("pair", format!("{found}: larger frames are lost between them"))
+                    .mend(format!("{command}   # and in the container")),
+            );
+        }
+    }
+}
+
+fn link(port: &PortFacts) -> Finding {
+    let name = word(&port.name);
+    let Some(link) = &port.link else {
+        return Finding::failed("link", "there is no such device in this network namespace")
+            .mend("ip -brief link   # lists them");
+    };
+    let kind = port.driver.as_deref().unwrap_or("unknown driver");
+    if !link.ethernet {
+        return Finding::failed("link", format!("{kind}: not an Ethernet device"))
+            .mend("ip -brief link show type veth   # or the network card");
+    }
+    if !link.up {
+        return Finding::failed("link", format!("{kind}, down")).mend(format!("ip link set dev {name} up"));
+    }
+    if !link.carrier {
+        let found = format!("{kind}, up, but without carrier: its cable is out, or its peer down");
+        return Finding::warning("link", found)
+            .mend(format!("ip -d link show dev {name}   # names the peer"));
+    }
+    Finding::ok("link", format!("{kind}, up"))
+}
+
+/// Whether the program will run in the kernel's generic path; none where it is not known.
+pub(super) fn will_be_generic(port: &PortFacts, config: &Config) -> Option<bool> {
+    match config.mode {
+        Mode::Generic => Some(true),
+        Mode::Native => Some(false),
+        Mode::Auto => port.xdp.map(|features| !features.native()),
+    }
+}
+
+fn xdp_mode(port: &PortFacts, config: &Config) -> Finding {
+    let driver = port.driver.as_deref().unwrap_or("this driver");
+    let Some(features) = port.xdp else {
+        return Finding::unknown(
+            "xdp",
+            format!("before Linux 6.3 the kernel does not tell what {driver} can do"),
+        );
+    };
+    let copies = match (features.zero_copy(), config.zero_copy) {
+        (true, true) => "without a copy",
+        (true, false) => "with a copy, as configured",
+        (false, _) => "with a copy: the driver offers no other way",
+    };
+    match (config.mode, features.native() && features.redirect()) {
+        (Mode::Generic, true) => Finding::warning("xdp", format!("generic, but {driver} runs XDP itself"))
+            .mend("mode = \"auto\"   # in [path] of the configuration"),
+        (Mode::Auto | Mode::Native, true) => Finding::ok("xdp", format!("native, {copies}")),
+        (Mode::Native, false) => Finding::failed(
+            "xdp",
+            format!("{driver} does not run XDP, and the configuration asks for native"),
+        )
+        .mend("mode = \"auto\"   # in [path] of the configuration"),
+        (Mode::Auto | Mode::Generic, false) => {
+            Finding::ok("xdp", format!("generic, which is slower: {driver} does not run XDP itself"))
+        }
+    }
+}
+
+fn other_program(port: &PortFacts, link: &Link) -> Finding {
+    let Some(program) = link.xdp_program else {
+        return Finding::ok("program", "no XDP program is attached");
+    };
+    match port.holders.as_slice() {
+        [] => Finding::failed("program", format!("XDP program {program} is attached"))
+            .mend(format!("ip link set dev {} xdp off", word(&port.name))),
+        [holder, ..] if holder.is_gradwire() => {
+            Finding::ok("program", format!("gradwire-xdp, process {}, runs here", holder.pid))
+                .mend(format!("gradwire-xdp unload {}   # to end it", word(&port.name)))
+        }
+        [holder, ..] => {
+            let found = format!("XDP program {program} of {}, process {}", holder.name, holder.pid);
+            Finding::failed("program", found).mend(format!("kill {}", holder.pid))
+        }
+    }
+}
+
+fn mtu(port: &PortFacts, link: &Link) -> Finding {
+    if let Some(served) = port.served.as_ref().filter(|served| served.mtu != link.mtu) {
+        let found = format!(
+            "{}, but the gradwire-xdp that runs started with {}: frames longer than that go untouched",
+            link.mtu, served.mtu
+        );
+        return Finding::warning("mtu", found).mend(restart(port));
+    }
+    if link.mtu <= MAX_MTU {
+        return Finding::ok("mtu", link.mtu.to_string());
+    }
+    let found = format!("{}; frames of more than one page do not fit, {MAX_MTU} works", link.mtu);
+    Finding::failed("mtu", found).mend(format!("ip link set dev {} mtu {MAX_MTU}", word(&port.name)))
+}
+
+fn restart(port: &PortFacts) -> String {
+    format!("gradwire-xdp unload {}   # and start it again", word(&port.name))
+}
+
+/// TCP cuts segments at its MSS. Under `grid = "payload"` that must be a place between two values. The MSS is the MTU
+/// without headers, all of which are multiples of four.
+fn grid(host: &PortFacts, config: &Config) -> Option<Finding> {
+    let mtu = host.link.as_ref()?.mtu;
+    let by_payload = config.rules.as_slice().iter().any(|rule| rule.grid == Grid::Payload);
+    (by_payload && !mtu.is_multiple_of(4)).then(|| {
+        let found = format!("grid = \"payload\", but with MTU {mtu} TCP cuts its segments within values");
+        let command = format!("ip link set dev {} mtu {}", word(&host.name), mtu - mtu % 4);
+        Finding::warning("grid", found)
+            .mend(format!("{command}   # and in the container, or grid = \"connection\""))
+    })
+}
+
+fn queues(port: &PortFacts) -> Finding {
+    let Some(queues) = port.queues else { return Finding::unknown("queues", "the driver does not tell") };
+    if let Some(served) = port.served.as_ref().filter(|served| served.queues < queues) {
+        let found = format!(
+            "{queues}, but the gradwire-xdp that runs started with {}: what arrives on the others is neither \
+             compressed nor restored",
+            served.queues
+        );
+        return Finding::warning("queues", found).mend(restart(port));
+    }
+    if queues <= MAX_QUEUES {
+        return Finding::ok("queues", format!("{queues}, each with a socket of its own"));
+    }
+    let found = format!("{queues}; at most {MAX_QUEUES} are served, frames of the others would pass by");
+    // A veth has no combined channels.
+    let kind = if port.driver.as_deref() == Some("veth") { "rx" } else { "combined" };
+    Finding::failed("queues", found).mend(format!("ethtool -L {} {kind} {MAX_QUEUES}", word(&port.name)))
+}
+
+#[cfg(test)]
+pub(in crate::commands::doctor) mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::commands::doctor::{Status, SystemFacts, examine};
+    use crate::ops::holders::Holder;
+    use crate::ops::netlink::generic::{Offload, XdpFeatures};
+    use crate::ops::netlink::link::FORWARDING;
+    use crate::ops::telemetry::{Attached, Bound, PerPort, PortStatus};
+
+    fn port(name: &str, index: u32, driver: &str) -> PortFacts {
+        let bridge = Link { index: 9, name: "br0".to_owned(), kind: "bridge".to_owned(), ..Link::default() };
+        let link = Link {
+            index,
+            name: name.to_owned(),
+            ethernet: true,
+            up: true,
+            carrier: true,
+            mtu: 1500,
+            qdisc: "mq".to_owned(),
+            kind: if driver == "veth" { driver.to_owned() } else { String::new() },
+            master: Some(9),
+            bridge_state: Some(FORWARDING),
+            rx_queues: 4,
+            xdp_program: None,
+            parent: None,
+        };
+        let off = Offload { on: false, changeable: true };
+        PortFacts {
+            name: name.to_owned(),
+            link: Some(link),
+            master: Some(Link { up: true, ..bridge }),
+            driver: Some(driver.to_owned()),
+            xdp: Some(XdpFeatures(1 | 2 | 8)),
+            offloads: Some(BTreeMap::from([("rx-lro".to_owned(), off), ("rx-gro".to_owned(), off)])),
+            queues: Some(4),
+            holders: Vec::new(),
+            served: None,
+        }
+    }
+
+    /// A machine with nothing to mend.
+    pub(in crate::commands::doctor) fn healthy() -> Facts {
+        let system = SystemFacts {
+            release: "6.18.44".to_owned(),
+            xdp_sockets: Some(true),
+            bpf_jit: Some(1),
+            capabilities: Some(u64::MAX),
+            lockable: Some(u64::MAX),
+            cpus: 8,
+            tcp_ecn: Some(2),
+            bridge_iptables: Some(0),
+            bridge_ip6tables: Some(0),
+        };
+        Facts { system, ports: PerPort { host: port("veth0", 5, "veth"), network: port("eth0", 2, "ixgbe") } }
+    }
+
+    /// The findings of the host's port after a change to it.
+    fn judged(check: &str, change: impl FnOnce(&mut PortFacts)) -> (Status, Option<String>) {
+        let mut facts = healthy();
+        change(&mut facts.ports.host);
+        let findings = examine(&facts, &Config::default());
+        let finding = findings
+            .iter()
+            .find(|f| f.check == check && f.port.as_deref().is_none_or(|name| name == "veth0"));
+        let finding = finding.unwrap_or_else(|| panic!("no {check} in {findings:?}"));
+        (finding.status, finding.mend.clone())
+    }
+
+    fn on_link(change: impl FnOnce(&mut Link)) -> impl FnOnce(&mut PortFacts) {
+        |port| change(port.link.as_mut().unwrap())
+    }
+
+    #[test]
+    fn a_healthy_machine_has_nothing_to_mend() {
+        for finding in examine(&healthy(), &Config::default()) {
+            assert_eq!((finding.status, &finding.mend), (Status::Ok, &None), "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn links_must_be_there_and_up() {
+        let up = "ip link set dev veth0 up".to_owned();
+        assert_eq!(judged("link", on_link(|link| link.up = false)), (Status::Failed, Some(up)));
+        assert_eq!(judged("link", on_link(|link| link.carrier = false)).0, Status::Warning);
+        assert_eq!(judged("link", on_link(|link| link.ethernet = false)).0, Status::Failed);
+        assert_eq!(judged("link", |port| port.link = None).0, Status::Failed);
+    }
+
+    #[test]
+    fn both_ports_must_not_be_one() {
+        assert_eq!(judged("pair", on_link(|link| link.index = 2)).0, Status::Failed);
+    }
+
+    #[test]
+    fn mtus_have_a_limit_and_must_agree() {
+        let smaller = format!("ip link set dev veth0 mtu {MAX_MTU}");
+        assert_eq!(judged("mtu", on_link(|link| link.mtu = 9000)), (Status::Failed, Some(smaller)));
+        assert_eq!(judged("mtu", on_link(|link| link.mtu = MAX_MTU)), (Status::Ok, None));
+        let agree = "ip link set dev veth0 mtu 1500   # and in the container".to_owned();
+        assert_eq!(judged("pair", on_link(|link| link.mtu = 1450)), (Status::Warning, Some(agree)));
+    }
+
+    #[test]
+    fn queues_without_a_socket_are_refused() {
+        let fewer = format!("ethtool -L veth0 rx {MAX_QUEUES}");
+        assert_eq!(judged("queues", |port| port.queues = Some(65)), (Status::Failed, Some(fewer)));
+        assert_eq!(judged("queues", |port| port.queues = None).0, Status::Unknown);
+    }
+
+    #[test]
+    fn what_runs_is_asked_what_it_was_set_up_for() {
+        let again = "gradwire-xdp unload veth0   # and start it again".to_owned();
+        let served = |mtu, queues| {
+            let (xdp, bind) = (Attached::Native, Bound::Copy);
+            move |port: &mut PortFacts| {
+                port.served = Some(PortStatus { name: port.name.clone(), index: 5, mtu, queues, xdp, bind });
+            }
+        };
+        assert_eq!(judged("mtu", served(1500, 4)), (Status::Ok, None));
+        assert_eq!(judged("mtu", served(1400, 4)), (Status::Warning, Some(again.clone())));
+        assert_eq!(judged("queues", served(1500, 2)), (Status::Warning, Some(again)));
+        assert_eq!(judged("queues", served(1500, 8)), (Status::Ok, None));
+    }
+
+    #[test]
+    fn a_grid_by_payload_needs_segments_of_whole_values() {
+        let text = "[[rule]]\ntos = 0x28\ngrid = \"payload\"\n";
+        let by_payload = Config::parse(text, "xdp.toml".as_ref()).unwrap();
+        let mut port = healthy().ports.host;
+        assert_eq!(grid(&port, &by_payload), None);
+        port.link.as_mut().unwrap().mtu = 1490;
+        assert_eq!(grid(&port, &Config::default()), None);
+        let found = grid(&port, &by_payload).unwrap();
+        assert_eq!(found.status, Status::Warning);
+        assert!(found.mend.unwrap().starts_with("ip link set dev veth0 mtu 1488 "));
+    }
+
+    #[test]
+    fn the_mode_is_what_driver_and_configuration_agree_on() {
+        let mut port = healthy().ports.host;
+        let mut config = Config::default();
+        let status = |port: &PortFacts, config: &Config| xdp_mode(port, config).status;
+        config.mode = Mode::Generic;
+        assert_eq!(status(&port, &config), Status::Warning);
+        assert_eq!(will_be_generic(&port, &config), Some(true));
+        port.xdp = Some(XdpFeatures(0));
+        assert_eq!(status(&port, &config), Status::Ok);
+        config.mode = Mode::Native;
+        assert_eq!(status(&port, &config), Status::Failed);
+        config.mode = Mode::Auto;
+        assert!(xdp_mode(&port, &config).found.starts_with("generic, which is slower"));
+        assert_eq!(will_be_generic(&port, &config), Some(true));
+        port.xdp = None;
+        assert_eq!(status(&port, &config), Status::Unknown);
+        assert_eq!(will_be_generic(&port, &config), None);
+    }
+
+    #[test]
+    fn another_xdp_program_is_named_with_its_holder() {
+        let attached = |name: Option<&str>| {
+            let holders = name.map(|name| Holder { pid: 77, name: name.to_owned() });
+            judged("program", |port| {
+                port.link.as_mut().unwrap().xdp_program = Some(12);
+                port.holders.extend(holders);
+            })
+        };
+        let off = "ip link set dev veth0 xdp off".to_owned();
+        assert_eq!(attached(None), (Status::Failed, Some(off)));
+        assert_eq!(attached(Some("xdpd")), (Status::Failed, Some("kill 77".to_owned())));
+        let unload = "gradwire-xdp unload veth0   # to end it".to_owned();
+        assert_eq!(attached(Some("gradwire-xdp")), (Status::Ok, Some(unload)));
+    }
+}

@@ -1,0 +1,281 @@
+//! `gradwire-xdp unload`: ends shims, also those that hang, and clears up after those that crashed.
+//!
+//! An XDP program of gradwire's lives as long as its process: its link is not pinned. So what there is to do is to find
+//! the process, by its control socket or, where that is lost, by the link that it holds.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::arguments::seconds;
+use crate::ops::control::{self, ControlError, RUN_DIR};
+use crate::ops::holders::{Holder, holders};
+use crate::ops::netlink::link::Link;
+use crate::ops::privileges::as_root;
+
+/// Ends the gradwire-xdp that serves an interface, also where it hangs, and clears up after one that crashed.
+///
+/// Traffic goes on by the bridge. XDP programs of others stay.
+#[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("which").required(true).args(["interfaces", "all"])), after_help = "\
+Examples:
+  gradwire-xdp unload veth0
+  gradwire-xdp unload --all --timeout 1")]
+pub struct UnloadArgs {
+    /// Interfaces that are freed; one of a pair is enough.
+    #[arg(value_name = "IF")]
+    pub interfaces: Vec<String>,
+    /// Every gradwire-xdp with a control socket here.
+    #[arg(long)]
+    pub all: bool,
+    /// Seconds that it gets to end by itself before it is killed.
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    pub timeout: Duration,
+    /// Folder of the control sockets.
+    #[arg(long, value_name = "FOLDER", default_value = RUN_DIR)]
+    pub run_dir: PathBuf,
+}
+
+/// Why a shim could not be ended.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum UnloadError {
+    /// Its process cannot be ended.
+    #[error("process {pid}: cannot {action}: {source}{}", as_root(source))]
+    Process {
+        /// The process.
+        pid: i32,
+        /// What was tried.
+        action: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Its control socket.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The kernel does not tell of a device.
+    #[error("{interface}: cannot ask the kernel: {source}")]
+    Device {
+        /// The interface.
+        interface: String,
+        /// Its answer.
+        source: io::Error,
+    },
+    /// The output could not be written.
+    #[error("cannot write the output: {0}")]
+    Output(#[from] io::Error),
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// When it was asked to.
+    Asked,
+    /// It had to be killed.
+    Killed,
+    /// Before it was asked.
+    Gone,
+}
+
+/// Does it, and says to `out` what was done.
+///
+/// # Errors
+/// A process could not be ended, or a socket not be removed.
+pub fn run(args: &UnloadArgs, out: &mut impl Write) -> Result<(), UnloadError> {
+    let mut done = false;
+    let mut interfaces = args.interfaces.clone();
+    for socket in control::sockets(&args.run_dir)? {
+        let Some((host, net)) = control::ports_of(&socket) else { continue };
+        if !args.all && !args.interfaces.contains(&host) && !args.interfaces.contains(&net) {
+            continue;
+        }
+        done = true;
+        match control::owner(&socket) {
+            Ok(pid) => {
+                let ending = end(pid, args.timeout)?;
+                writeln!(out, "{host} and {net}: {}", told(pid.as_raw_nonzero().get(), ending))?;
+            }
+            Err(ControlError::Gone { .. }) => {
+                writeln!(out, "{host} and {net}: the process had gone; its socket is removed")?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        remove(&socket)?;
+        for interface in [host, net] {
+            if !interfaces.contains(&interface) {
+                interfaces.push(interface);
+            }
+        }
+    }
+    for interface in &interfaces {
+        done |= free(interface, args.timeout, out)?;
+    }
+    if !done {
+        writeln!(out, "nothing to do: no gradwire-xdp found")?;
+    }
+    Ok(())
+}
+
+/// Ends what of gradwire's still holds an interface; whether there was anything to say.
+fn free(interface: &str, timeout: Duration, out: &mut impl Write) -> Result<bool, UnloadError> {
+    let device = Link::find(interface)
+        .map_err(|source| UnloadError::Device { interface: interface.to_owned(), source })?;
+    let Some(device) = device else {
+        writeln!(out, "{interface}: there is no such interface in this network namespace")?;
+        return Ok(true);
+    };
+    let Some(program) = device.xdp_program else { return Ok(false) };
+    let holders = holders(Path::new("/"), program);
+    let (ours, others): (Vec<_>, Vec<_>) = holders.into_iter().partition(Holder::is_gradwire);
+    for holder in &ours {
+        if let Some(pid) = Pid::from_raw(holder.pid) {
+            let ending = end(pid, timeout)?;
+            writeln!(out, "{interface}: {}, which had no control socket", told(holder.pid, ending))?;
+        }
+    }
+    if ours.is_empty() {
+        let holder = others.first();
+        let whose =
+            holder.map_or_else(String::new, |other| format!(" of {}, process {},", other.name, other.pid));
+        writeln!(out, "{interface}: XDP program {program}{whose} is not gradwire's and stays")?;
+    }
+    Ok(true)
+}
+
+fn told(pid: i32, ending: Ending) -> String {
+    match ending {
+        Ending::Asked => format!("process {pid} ended"),
+        Ending::Killed => format!("process {pid} did not answer and was killed"),
+        Ending::Gone => format!("process {pid} had gone"),
+    }
+}
+
+/// Asks a process to end, and kills it where it has not after `timeout`.
+fn end(pid: Pid, timeout: Duration) -> Result<Ending, UnloadError> {
+    let error = |action| {
+        move |error: rustix::io::Errno| UnloadError::Process {
+            pid: pid.as_raw_nonzero().get(),
+            action,
+            source: error.into(),
+        }
+    };
+    // A descriptor, unlike a number, is never that of another process by now.
+    let process = match pidfd_open(pid, PidfdFlags::empty()) {
+        Err(rustix::io::Errno::SRCH) => return Ok(Ending::Gone),
+        result => result.map_err(error("find"))?,
+    };
+    let ended = |patience: Duration| {
+        let timeout =
+            Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
+        // Readable means ended.
+        match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&timeout)) {
+            Ok(count) => Ok(count > 0),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(errno) => Err(error("wait for")(errno)),
+        }
+    };
+    let send = |signal, action| match pidfd_send_signal(&process, signal) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(errno) => Err(error(action)(errno)),
+    };
+    send(Signal::TERM, "end")?;
+    if ended(timeout)? {
+        return Ok(Ending::Asked);
+    }
+    send(Signal::KILL, "kill")?;
+    if ended(Duration::from_secs(10))? {
+        return Ok(Ending::Killed);
+    }
+    Err(error("kill")(rustix::io::Errno::TIMEDOUT))
+}
+
+/// Removes a socket's file, which its process may have done itself.
+fn remove(socket: &Path) -> Result<(), ControlError> {
+    match fs::remove_file(socket) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(ControlError::Io { path: socket.to_owned(), action: "remove", source })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::process::{Child, Command};
+    use std::thread;
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    fn child(script: &str) -> (Child, Pid) {
+        let child = Command::new("sh").args(["-c", script]).spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        (child, pid)
+    }
+
+    #[test]
+    fn a_process_that_obeys_is_asked_and_one_that_does_not_is_killed() {
+        // `exec`: no shell stays behind.
+        let (mut obedient, pid) = child("exec sleep 60");
+        assert_eq!(end(pid, Duration::from_secs(10)).unwrap(), Ending::Asked);
+        obedient.wait().unwrap();
+        assert_eq!(end(pid, Duration::from_secs(10)).unwrap(), Ending::Gone);
+
+        let (mut stopped, pid) = child("exec sleep 60");
+        rustix::process::kill_process(pid, Signal::STOP).unwrap();
+        // Stopped is `T` in the kernel's own words; before that, another signal would still reach it.
+        let stat = format!("/proc/{}/stat", pid.as_raw_nonzero());
+        while !fs::read_to_string(&stat).unwrap().contains(") T ") {
+            thread::yield_now();
+        }
+        assert_eq!(end(pid, Duration::from_millis(50)).unwrap(), Ending::Killed);
+        stopped.wait().unwrap();
+    }
+
+    fn unload(run_dir: &Scratch, interfaces: &[&str]) -> String {
+        let args = UnloadArgs {
+            interfaces: interfaces.iter().map(|name| (*name).to_owned()).collect(),
+            all: interfaces.is_empty(),
+            timeout: Duration::from_secs(1),
+            run_dir: run_dir.path().to_owned(),
+        };
+        let mut out = Vec::new();
+        run(&args, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn sockets_that_crashes_left_are_removed() {
+        let run_dir = Scratch::new();
+        let left = |host: &str| {
+            let path = control::socket_path(run_dir.path(), host, "gw-b");
+            drop(UnixListener::bind(&path).unwrap());
+            path
+        };
+        let (first, second) = (left("gw-a"), left("gw-c"));
+        let told = unload(&run_dir, &["gw-a"]);
+        assert!(told.starts_with("gw-a and gw-b: the process had gone; its socket is removed\n"), "{told}");
+        assert!(!first.exists() && second.exists());
+        unload(&run_dir, &[]);
+        assert!(!second.exists());
+        // Twice is as good as once.
+        assert_eq!(unload(&run_dir, &[]), "nothing to do: no gradwire-xdp found\n");
+        assert_eq!(unload(&run_dir, &["lo"]), "nothing to do: no gradwire-xdp found\n");
+    }
+
+    #[test]
+    fn only_the_shim_of_the_interface_is_ended() {
+        let run_dir = Scratch::new();
+        // This process serves the socket: it would not survive a mistake.
+        let path = control::socket_path(run_dir.path(), "gw-a", "gw-b");
+        let listener = UnixListener::bind(&path).unwrap();
+        unload(&run_dir, &["gw-c"]);
+        assert!(path.exists());
+        thread::spawn(move || drop(listener)).join().unwrap();
+    }
+}

@@ -1,0 +1,94 @@
+//! What an operator may change about a port while the shim runs, which was set up for it as it was.
+
+use crate::ops::interface::{Interface, mtu, receive_queues};
+use crate::ops::netlink::generic::offloads;
+use crate::ops::telemetry::Attached;
+
+/// Offloads that change frames before the XDP program sees them: merged segments, and VLAN tags beside the frame.
+const ALWAYS: [&str; 3] = ["rx-lro", "rx-gro-hw", "rx-vlan-hw-parse"];
+/// And where the program runs in the generic path, which comes after it.
+const GENERIC: &str = "rx-gro";
+
+/// These settings at one moment. None: the kernel did not tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    mtu: Option<u32>,
+    queues: Option<u32>,
+    /// Those that are on, by the kernel's names.
+    offloads: Option<Vec<&'static str>>,
+}
+
+impl Settings {
+    /// As they are now, where the program is attached in this way.
+    #[must_use]
+    pub fn of(interface: &Interface, mode: Attached) -> Self {
+        let generic = (mode == Attached::Generic).then_some(GENERIC);
+        let watched = ALWAYS.into_iter().chain(generic);
+        let offloads = offloads(interface.index).ok();
+        Self {
+            mtu: mtu(&interface.name).ok(),
+            queues: receive_queues(&interface.name).ok(),
+            offloads: offloads
+                .map(|all| watched.filter(|name| all.get(*name).is_some_and(|offload| offload.on)).collect()),
+        }
+    }
+
+    /// What is different `now` from these, which are those of the start: what follows, and what mends it.
+    #[must_use]
+    pub fn differences(&self, now: &Self) -> Vec<String> {
+        let mut found = Vec::new();
+        if let (Some(before), Some(now)) = (self.mtu, now.mtu)
+            && now != before
+        {
+            found.push(format!(
+                "MTU {now}, {before} at start: frames longer than at start go untouched; restart gradwire-xdp on \
+                 every host that has the new MTU"
+            ));
+        }
+        if let (Some(before), Some(now)) = (self.queues, now.queues)
+            && now != before
+        {
+            found.push(format!(
+                "{now} receive queues, {before} at start: those added have no socket, so what arrives there is \
+                 neither compressed nor restored; restart gradwire-xdp"
+            ));
+        }
+        if let (Some(before), Some(now)) = (&self.offloads, &now.offloads) {
+            found.extend(now.iter().filter(|name| !before.contains(name)).map(|name| {
+                format!(
+                    "offload {name} was turned on: frames change before the XDP program sees them; turn it off, as \
+                     `gradwire-xdp doctor` says"
+                )
+            }));
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(mtu: u32, queues: u32, offloads: &[&'static str]) -> Settings {
+        Settings { mtu: Some(mtu), queues: Some(queues), offloads: Some(offloads.to_vec()) }
+    }
+
+    #[test]
+    fn every_change_is_told_with_its_remedy() {
+        let start = settings(1500, 4, &["rx-gro"]);
+        assert_eq!(start.differences(&start), [""; 0]);
+        let told = start.differences(&settings(3000, 8, &["rx-lro"]));
+        assert_eq!(told.len(), 3, "what was turned off is no harm: {told:?}");
+        for (told, words) in told.iter().zip(["MTU 3000, 1500 at start", "8 receive queues, 4", "rx-lro"]) {
+            assert!(told.contains(words), "{told}");
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_tell_is_no_change() {
+        let start = settings(1500, 4, &[]);
+        let unknown = Settings { mtu: None, queues: None, offloads: None };
+        assert_eq!(start.differences(&unknown), [""; 0]);
+        assert_eq!(unknown.differences(&start), [""; 0]);
+    }
+}

@@ -1,0 +1,222 @@
+//! What a running shim tells about itself. A queue thread fills a [`QueueReport`] when the [`Board`] asks for it;
+//! of all reports together [`Telemetry::snapshot`] makes a [`Snapshot`], which goes through the control socket.
+
+use std::path::PathBuf;
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use gradwire::rules::{Rule, Rules};
+use gradwire::verdict::Traffic;
+
+mod board;
+mod per_port;
+mod report;
+mod snapshot;
+
+pub use board::{Board, PATIENCE};
+pub use per_port::PerPort;
+pub use report::{FLOWS_LISTED, KeptStats, QueueReport, RingStats};
+pub use snapshot::{
+    Attached, Bound, FlowStatus, LossStats, Outcomes, PortStatus, QueueStatus, RuleStatus, Snapshot,
+};
+
+/// All that a shim tells, and what of it stays the same while it runs.
+#[derive(Debug)]
+pub struct Telemetry {
+    started: Instant,
+    ports: PerPort<PortStatus>,
+    kernel: &'static str,
+    config: Option<PathBuf>,
+    rules: Mutex<Rules>,
+    reloads: AtomicU64,
+    /// Where queue threads leave their reports.
+    pub board: Board,
+}
+
+impl Telemetry {
+    /// For a shim that starts now, with so many queues; `kernel` is the codec kernel's name.
+    #[must_use]
+    pub fn new(
+        ports: PerPort<PortStatus>,
+        queues: usize,
+        kernel: &'static str,
+        config: Option<PathBuf>,
+        rules: Rules,
+    ) -> Self {
+        let (rules, reloads) = (Mutex::new(rules), AtomicU64::new(0));
+        Self { started: Instant::now(), ports, kernel, config, rules, reloads, board: Board::new(queues) }
+    }
+
+    /// Other rules are in force.
+    pub fn reloaded(&self, rules: Rules) {
+        *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = rules;
+        self.reloads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Asks every queue; at most [`PATIENCE`].
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let reports = self.board.collect(PATIENCE);
+        let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let rule = |(place, rule): (usize, &Rule)| {
+            let of_queues = reports.iter().map(|(_, report)| report.traffic[place]);
+            RuleStatus::new(rule, of_queues.fold(Traffic::NONE, sum))
+        };
+        Snapshot {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: process::id(),
+            uptime_ms: self.started.elapsed().as_millis() as u64,
+            kernel: self.kernel.to_owned(),
+            config: self.config.clone(),
+            reloads: self.reloads.load(Ordering::Relaxed),
+            ports: self.ports.clone(),
+            mark: rules.mark(),
+            rules: rules.as_slice().iter().enumerate().map(rule).collect(),
+            queues: (0..)
+                .zip(&reports)
+                .map(|(queue, (answered, report))| QueueStatus::new(queue, *answered, report))
+                .collect(),
+        }
+    }
+}
+
+const fn sum(a: Traffic, b: Traffic) -> Traffic {
+    Traffic {
+        frames: a.frames.wrapping_add(b.frames),
+        bytes: a.bytes.wrapping_add(b.bytes),
+        compressed: a.compressed.wrapping_add(b.compressed),
+        saved: a.saved.wrapping_add(b.saved),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+    use std::time::Duration;
+
+    use gradwire::forward::{Forwarder, Port};
+    use gradwire::kernels::Kernel;
+    use gradwire::rules::DEFAULT_MARK;
+    use gradwire::verdict::{Change, DropReason, PassReason};
+
+    use super::*;
+
+    fn port(name: &str, index: u32) -> PortStatus {
+        PortStatus {
+            name: name.to_owned(),
+            index,
+            mtu: 1500,
+            queues: 2,
+            xdp: Attached::Native,
+            bind: Bound::Copy,
+        }
+    }
+
+    fn telemetry(queues: usize) -> Telemetry {
+        let ports = PerPort { host: port("veth0", 3), network: port("eth0", 2) };
+        let rules = Rules::new(&[Rule::DEFAULT], DEFAULT_MARK).unwrap();
+        Telemetry::new(ports, queues, "portable", Some("/etc/xdp.toml".into()), rules)
+    }
+
+    /// A snapshot of two queues with counts that differ: queue 0 answered, queue 1 did not.
+    pub(crate) fn example() -> Snapshot {
+        let mut snapshot = telemetry(2).snapshot();
+        snapshot.uptime_ms = 90_061_000;
+        snapshot.rules[0].traffic = Traffic { frames: 120, bytes: 171_000, compressed: 100, saved: 90_000 };
+        snapshot.queues[0].answered = true;
+        for (queue, status) in (1..).zip(&mut snapshot.queues) {
+            status.egress.changed.insert("compressed".to_owned(), 50 * queue);
+            status.egress.untouched.insert("resent".to_owned(), queue);
+            status.ingress.dropped.insert("l4-checksum".to_owned(), 7);
+            status.egress.changed_bytes_in = 75_000 * queue;
+            status.egress.changed_bytes_out = 30_000 * queue;
+            status.rings.network.rx_ring_full = 4;
+            status.losses.host.no_queue = 2;
+            status.kept.host.stale = 5;
+            status.flows_known = 9;
+            status.flows.push(FlowStatus {
+                flow: format!("10.0.0.1:4000{queue} > 10.0.0.2:5400"),
+                phase: "open".to_owned(),
+                trust: "trusted".to_owned(),
+                traffic: Traffic { frames: 60, bytes: 80_000, compressed: 50, saved: 45_000 * queue },
+            });
+        }
+        snapshot
+    }
+
+    #[test]
+    fn a_snapshot_survives_json() {
+        let snapshot = example();
+        let json = serde_json::to_string(&snapshot).unwrap();
+        assert_eq!(serde_json::from_str::<Snapshot>(&json).unwrap(), snapshot);
+    }
+
+    #[test]
+    fn every_reason_is_told_even_if_it_never_happened() {
+        let queue = &telemetry(1).snapshot().queues[0];
+        for outcomes in [&queue.egress, &queue.ingress] {
+            assert_eq!(outcomes.changed.len(), Change::ALL.len());
+            assert_eq!(outcomes.untouched.len(), PassReason::ALL.len());
+            assert_eq!(outcomes.dropped.len(), DropReason::ALL.len());
+        }
+    }
+
+    #[test]
+    fn a_queue_that_answers_is_told_from_one_that_hangs() {
+        let telemetry = Arc::new(telemetry(2));
+        let stop = Arc::new(AtomicBool::new(false));
+        let queue = thread::spawn({
+            let (telemetry, stop) = (Arc::clone(&telemetry), Arc::clone(&stop));
+            move || {
+                let mut turns = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    telemetry.board.answer(0, |report| {
+                        turns += 1;
+                        report.known = turns;
+                    });
+                    thread::yield_now();
+                }
+            }
+        });
+        for turn in 1..=2 {
+            let snapshot = telemetry.snapshot();
+            let answered: Vec<_> = snapshot.queues.iter().map(|queue| queue.answered).collect();
+            assert_eq!(answered, [true, false]);
+            assert_eq!(snapshot.queues[0].flows_known, turn);
+        }
+        assert!(!telemetry.board.all_answer(Duration::ZERO));
+        stop.store(true, Ordering::Relaxed);
+        queue.join().unwrap();
+    }
+
+    #[test]
+    fn a_queue_tells_what_its_engines_count() {
+        let rules = Rules::new(&[Rule::DEFAULT], DEFAULT_MARK).unwrap();
+        let engines = Forwarder::<1>::new(rules, Kernel::detect(), 1500, 1);
+        let rings = PerPort::new(|port| RingStats {
+            rx_dropped: if port == Port::Host { 1 } else { 2 },
+            ..RingStats::default()
+        });
+        let kept = PerPort::new(|_| KeptStats { stale: 3, ..KeptStats::default() });
+        let telemetry = telemetry(1);
+        // Asked, and not waited for.
+        let _ = telemetry.board.collect(Duration::ZERO);
+        telemetry.board.answer(0, |report| report.fill(&engines, rings, kept));
+        let queue = &telemetry.snapshot().queues[0];
+        assert_eq!((queue.rings.host.rx_dropped, queue.rings.network.rx_dropped), (1, 2));
+        assert_eq!(queue.kept.network.stale, 3);
+        assert!(queue.flows.is_empty());
+    }
+
+    #[test]
+    fn other_rules_show_after_a_reload() {
+        let telemetry = telemetry(1);
+        telemetry.reloaded(Rules::new(&[], 0x48).unwrap());
+        let snapshot = telemetry.snapshot();
+        assert_eq!((snapshot.reloads, snapshot.mark, snapshot.rules.len()), (1, 0x48, 0));
+    }
+}

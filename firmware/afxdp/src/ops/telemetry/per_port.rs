@@ -1,0 +1,28 @@
+//! What there is twice: once for each port.
+
+use gradwire::forward::Port;
+use serde::{Deserialize, Serialize};
+
+/// One for each port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PerPort<T> {
+    /// Towards the host.
+    pub host: T,
+    /// Towards the wire.
+    pub network: T,
+}
+
+impl<T> PerPort<T> {
+    /// What `of` gives for each port.
+    pub fn new(mut of: impl FnMut(Port) -> T) -> Self {
+        Self { host: of(Port::Host), network: of(Port::Network) }
+    }
+
+    /// That of `port`.
+    pub const fn get(&self, port: Port) -> &T {
+        match port {
+            Port::Host => &self.host,
+            Port::Network => &self.network,
+        }
+    }
+}

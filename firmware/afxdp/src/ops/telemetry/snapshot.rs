@@ -1,0 +1,269 @@
+//! What goes through the control socket.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use gradwire::flow::Phase;
+use gradwire::flow::trust::TrustState;
+use gradwire::forward::Losses;
+use gradwire::profile::Profile;
+use gradwire::rules::Rule;
+use gradwire::verdict::{Change, Counters, DropReason, PassReason, Traffic};
+use serde::{Deserialize, Serialize};
+
+use super::per_port::PerPort;
+use super::report::{FlowReport, KeptStats, QueueReport, RingStats};
+
+/// How an XDP program was attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Attached {
+    /// In the driver.
+    Native,
+    /// In the kernel's generic path.
+    Generic,
+}
+
+/// How frames come from the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// The kernel copies them.
+    Copy,
+    /// The device writes to the shim's memory.
+    ZeroCopy,
+}
+
+/// One of the ports of a shim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortStatus {
+    /// Name of the interface.
+    pub name: String,
+    /// Its index.
+    pub index: u32,
+    /// Its MTU at start.
+    pub mtu: u32,
+    /// Its receive queues at start, each of which has a socket.
+    pub queues: u32,
+    /// Where its XDP program runs.
+    pub xdp: Attached,
+    /// How its sockets are bound.
+    pub bind: Bound,
+}
+
+/// What a shim tells at one moment. All counts are since its start and wrap at 2^64.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Version of the program.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// How long it has run.
+    pub uptime_ms: u64,
+    /// The codec kernel in use.
+    pub kernel: String,
+    /// Its configuration file; none where it runs on defaults.
+    pub config: Option<PathBuf>,
+    /// How often that was read again and taken over.
+    pub reloads: u64,
+    /// Its ports.
+    pub ports: PerPort<PortStatus>,
+    /// The type of service of compressed frames.
+    pub mark: u8,
+    /// The rules in force, in the order of their precedence.
+    pub rules: Vec<RuleStatus>,
+    /// Its queues.
+    pub queues: Vec<QueueStatus>,
+}
+
+/// A rule and its traffic over all queues.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleStatus {
+    /// The type of service that it looks for.
+    pub tos: u8,
+    /// Which bits of it count.
+    pub mask: u8,
+    /// The bound exponent.
+    pub bound: u8,
+    /// The scale exponent.
+    pub scale: i8,
+    /// `routed` or `in-place`.
+    pub framing: String,
+    /// `connection` or `payload`.
+    pub grid: String,
+    /// Whether it compresses UDP.
+    pub udp: bool,
+    /// Raw bytes at the start of UDP payloads.
+    pub udp_offset: u8,
+    /// Frames that matched it on their way to the wire.
+    #[serde(with = "TrafficFields")]
+    pub traffic: Traffic,
+}
+
+impl RuleStatus {
+    pub(super) fn new(rule: &Rule, traffic: Traffic) -> Self {
+        let Profile::Classes(params) = rule.profile;
+        Self {
+            tos: rule.tos,
+            mask: rule.mask,
+            bound: params.b(),
+            scale: params.x(),
+            framing: rule.framing.name().to_owned(),
+            grid: rule.grid.name().to_owned(),
+            udp: rule.udp,
+            udp_offset: rule.udp_offset,
+            traffic,
+        }
+    }
+}
+
+/// One queue of both ports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueStatus {
+    /// Its number.
+    pub queue: u32,
+    /// Whether its thread answered; if not, the rest is what it told last.
+    pub answered: bool,
+    /// Host to wire.
+    pub egress: Outcomes,
+    /// Wire to host.
+    pub ingress: Outcomes,
+    /// Frames lost outside the engines, by the port that received them.
+    pub losses: PerPort<LossStats>,
+    /// Statistics of the sockets.
+    pub rings: PerPort<RingStats>,
+    /// What the XDP program kept from the engines.
+    pub kept: PerPort<KeptStats>,
+    /// Flows that have a place in the table.
+    pub flows_known: u64,
+    /// The tagged ones with the most bytes, at most [`super::FLOWS_LISTED`].
+    pub flows: Vec<FlowStatus>,
+}
+
+impl QueueStatus {
+    pub(super) fn new(queue: u32, answered: bool, report: &QueueReport) -> Self {
+        Self {
+            queue,
+            answered,
+            egress: Outcomes::new(&report.egress),
+            ingress: Outcomes::new(&report.ingress),
+            losses: PerPort::new(|port| {
+                let Losses { no_queue, no_buffer } = *report.losses.get(port);
+                LossStats { no_queue, no_buffer }
+            }),
+            rings: report.rings,
+            kept: report.kept,
+            flows_known: report.known as u64,
+            flows: report.flows[..report.listed].iter().map(FlowStatus::new).collect(),
+        }
+    }
+}
+
+/// What an engine did with frames: counts by the stable names of `gradwire::verdict`, and all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcomes {
+    /// By [`Change`].
+    pub changed: BTreeMap<String, u64>,
+    /// By [`PassReason`].
+    pub untouched: BTreeMap<String, u64>,
+    /// By [`DropReason`].
+    pub dropped: BTreeMap<String, u64>,
+    /// Bytes of the changed frames as they came.
+    pub changed_bytes_in: u64,
+    /// And as they left.
+    pub changed_bytes_out: u64,
+}
+
+impl Outcomes {
+    fn new(counters: &Counters) -> Self {
+        let (changed_bytes_in, changed_bytes_out) = counters.changed_bytes();
+        Self {
+            changed: Change::ALL.iter().map(|of| (of.to_string(), counters.changed(*of))).collect(),
+            untouched: PassReason::ALL.iter().map(|of| (of.to_string(), counters.passed(*of))).collect(),
+            dropped: DropReason::ALL.iter().map(|of| (of.to_string(), counters.dropped(*of))).collect(),
+            changed_bytes_in,
+            changed_bytes_out,
+        }
+    }
+
+    /// Adds those of another queue.
+    pub fn add(&mut self, other: &Self) {
+        let pairs = [
+            (&mut self.changed, &other.changed),
+            (&mut self.untouched, &other.untouched),
+            (&mut self.dropped, &other.dropped),
+        ];
+        for (mine, others) in pairs {
+            for (name, count) in others {
+                let sum = mine.entry(name.clone()).or_default();
+                *sum = sum.wrapping_add(*count);
+            }
+        }
+        self.changed_bytes_in = self.changed_bytes_in.wrapping_add(other.changed_bytes_in);
+        self.changed_bytes_out = self.changed_bytes_out.wrapping_add(other.changed_bytes_out);
+    }
+}
+
+/// [`Losses`], by their names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LossStats {
+    /// Dropped: the other port's queue was full, or its link gone.
+    pub no_queue: u64,
+    /// No buffer was free to write their replacement to.
+    pub no_buffer: u64,
+}
+
+impl LossStats {
+    /// Each count with its name in reports and metrics.
+    #[must_use]
+    pub const fn named(&self) -> [(&'static str, u64); 2] {
+        [("no-queue", self.no_queue), ("no-buffer", self.no_buffer)]
+    }
+}
+
+/// One direction of a TCP connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowStatus {
+    /// Both ends, source first, and VLANs.
+    pub flow: String,
+    /// How far the connection is.
+    pub phase: String,
+    /// Whether its peer restores what it is sent.
+    pub trust: String,
+    /// Tagged segments; bytes are those of payloads.
+    #[serde(with = "TrafficFields")]
+    pub traffic: Traffic,
+}
+
+impl FlowStatus {
+    fn new(report: &FlowReport) -> Self {
+        let phase = match report.phase {
+            Phase::Vacant => "vacant",
+            Phase::Opening => "opening",
+            Phase::Open => "open",
+            Phase::Doubtful => "doubtful",
+            Phase::Closed => "closed",
+        };
+        let trust = match report.trust {
+            TrustState::Trusted => "trusted",
+            TrustState::Bypassed => "bypassed",
+            TrustState::Probing => "probing",
+        };
+        Self {
+            flow: report.key.to_string(),
+            phase: phase.to_owned(),
+            trust: trust.to_owned(),
+            traffic: report.traffic,
+        }
+    }
+}
+
+/// The fields of [`Traffic`] for serde, which the dataplane does not know.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Traffic")]
+struct TrafficFields {
+    frames: u64,
+    bytes: u64,
+    compressed: u64,
+    saved: u64,
+}

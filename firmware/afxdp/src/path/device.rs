@@ -1,0 +1,236 @@
+//! The queues of one thread as a device of the dataplane: sockets on both ports, and the frames that circulate.
+
+use std::io;
+
+use gradwire::forward::{Buffer, Device, Port};
+use gradwire::kernels::Kernel;
+use gradwire::wire::rewrite::complete_checksum;
+
+use crate::path::mapped::{Chunk, Frames, Lent};
+use crate::path::xsk::{HEADROOM, RING_LEN, Socket};
+
+/// Chunks for each socket: its fill and receive rings full, and its transmit and completion rings.
+const CHUNKS_PER_SOCKET: u32 = 3 * RING_LEN;
+const SMALL_CHUNK: u32 = 2048;
+const LARGE_CHUNK: u32 = 4096;
+
+/// A chunk with a frame in it.
+#[derive(Debug)]
+pub struct Frame {
+    chunk: Chunk,
+    start: usize,
+    len: usize,
+}
+
+impl Buffer for Frame {
+    fn frame(&self) -> &[u8] {
+        self.chunk.bytes().get(self.start..self.start + self.len).unwrap_or(&[])
+    }
+
+    fn room(&mut self) -> &mut [u8] {
+        self.start = 0;
+        self.chunk.bytes_mut()
+    }
+
+    fn set_len(&mut self, len: usize) {
+        self.len = len;
+    }
+}
+
+const fn chunk_size(frame_len: usize) -> u32 {
+    if frame_len <= (SMALL_CHUNK - HEADROOM) as usize { SMALL_CHUNK } else { LARGE_CHUNK }
+}
+
+/// Sockets of both ports that one thread serves, and their memory.
+#[derive(Debug)]
+pub struct Queues {
+    frames: Frames,
+    /// Never more than all chunks: it does not grow.
+    free: Vec<Chunk>,
+    /// By port. Frames leave by the first.
+    ports: [Vec<Queue>; 2],
+    /// By port: the socket whose turn it is.
+    turn: [usize; 2],
+    /// By port: whether its driver hands over frames whose checksum was left to the card.
+    offloads: [bool; 2],
+    /// What sums for checksums.
+    kernel: Kernel,
+}
+
+#[derive(Debug)]
+struct Queue {
+    number: u32,
+    socket: Socket,
+    /// The socket has frames that it could not send yet.
+    pending: bool,
+}
+
+impl Queues {
+    /// Memory for `sockets` sockets and frames of `frame_len` bytes, at most [`crate::ops::interface::MAX_MTU`] and
+    /// link headers.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new(sockets: u32, frame_len: usize) -> io::Result<Self> {
+        let (frames, free) = Frames::new(chunk_size(frame_len), sockets * CHUNKS_PER_SOCKET)?;
+        Ok(Self {
+            frames,
+            free,
+            ports: [Vec::new(), Vec::new()],
+            turn: [0; 2],
+            offloads: [true; 2],
+            kernel: Kernel::detect(),
+        })
+    }
+
+    /// Bytes of that memory.
+    #[must_use]
+    pub fn memory(sockets: u32, frame_len: usize) -> u64 {
+        u64::from(sockets) * u64::from(CHUNKS_PER_SOCKET) * u64::from(chunk_size(frame_len))
+    }
+
+    /// The memory, for sockets to register.
+    #[must_use]
+    pub const fn frames(&self) -> &Frames {
+        &self.frames
+    }
+
+    /// The frames of this port come from a wire, with checksums: [`Device::finish`] leaves them alone.
+    pub const fn has_checksums(&mut self, port: Port) {
+        self.offloads[port as usize] = false;
+    }
+
+    /// Adds the socket of a queue, which was bound with this memory.
+    pub fn add(&mut self, port: Port, number: u32, socket: Socket) {
+        self.ports[port as usize].push(Queue { number, socket, pending: false });
+    }
+
+    /// The sockets of a port, and the numbers of their queues.
+    pub fn sockets(&self, port: Port) -> impl Iterator<Item = (u32, &Socket)> {
+        self.ports[port as usize].iter().map(|queue| (queue.number, &queue.socket))
+    }
+
+    /// Takes back what was sent, gives the kernel memory for what is to come, and sends what could not be sent
+    /// before; whether all is under way.
+    pub fn service(&mut self) -> bool {
+        let Self { frames, free, ports, turn, .. } = self;
+        for (turn, queues) in turn.iter_mut().zip(&*ports) {
+            *turn = (*turn + 1) % queues.len().max(1);
+        }
+        let mut idle = true;
+        for queue in ports.iter_mut().flatten() {
+            while let Some(sent) = queue.socket.completed() {
+                free.extend(frames.reclaim(sent).map(|(chunk, ..)| chunk));
+            }
+            // Some stay, for frames that are replaced.
+            let reserve = RING_LEN as usize / 2;
+            let spare = free.len().saturating_sub(reserve);
+            for _ in 0..spare.min(queue.socket.room_to_fill() as usize) {
+                let Some(chunk) = free.pop() else { break };
+                if let Err(chunk) = give(frames, chunk, |lent| queue.socket.fill(lent)) {
+                    free.push(chunk);
+                    break;
+                }
+            }
+            queue.socket.submit_fill();
+            queue.socket.busy_poll();
+            if queue.pending {
+                queue.pending = !queue.socket.kick();
+            }
+            idle &= !queue.pending;
+        }
+        idle
+    }
+}
+
+/// Gives a chunk to the kernel.
+///
+/// # Errors
+/// The chunk, where the socket did not take it.
+fn give(frames: &mut Frames, chunk: Chunk, take: impl FnOnce(Lent) -> Result<(), Lent>) -> Result<(), Chunk> {
+    match take(frames.lend(chunk)?) {
+        Ok(()) => Ok(()),
+        // It was lent a moment ago, by the same memory.
+        Err(lent) => frames.keep(lent).map_or(Ok(()), Err),
+    }
+}
+
+impl Device for Queues {
+    type Port = Port;
+    type Buffer = Frame;
+
+    fn receive(&mut self, from: Port) -> Option<Frame> {
+        let (queues, turn) = (&mut self.ports[from as usize], &mut self.turn[from as usize]);
+        for _ in 0..queues.len() {
+            let queue = queues.get_mut(*turn)?;
+            while let Some(received) = queue.socket.receive() {
+                // The kernel gives back what it was lent, once.
+                if let Some((chunk, start, len)) = self.frames.reclaim(received) {
+                    return Some(Frame { chunk, start, len });
+                }
+            }
+            // An empty one passes the turn on; so does the end of a batch.
+            *turn = (*turn + 1) % queues.len();
+        }
+        None
+    }
+
+    fn finish(&mut self, from: Port, frame: &mut Frame) {
+        // A veth leaves checksums to offload, and AF_XDP does not carry the kernel's note that says so. By chance, one
+        // compressed frame in 65536 looks like that, too: where no frame can be, none is taken for one.
+        if !self.offloads[from as usize] {
+            return;
+        }
+        let bytes = frame.chunk.bytes_mut().get_mut(frame.start..frame.start + frame.len);
+        complete_checksum(bytes.unwrap_or(&mut []), from == Port::Network, self.kernel);
+    }
+
+    fn transmit(&mut self, to: Port, frame: Frame) -> Result<(), Frame> {
+        let Some(queue) = self.ports[to as usize].first_mut() else { return Err(frame) };
+        let Frame { chunk, start, len } = frame;
+        give(&mut self.frames, chunk, |lent| queue.socket.transmit(lent, start, len)).map_err(|chunk| Frame {
+            chunk,
+            start,
+            len,
+        })
+    }
+
+    fn take(&mut self) -> Option<Frame> {
+        self.free.pop().map(|chunk| Frame { chunk, start: 0, len: 0 })
+    }
+
+    fn release(&mut self, frame: Frame) {
+        self.free.push(frame.chunk);
+    }
+
+    fn kick(&mut self, to: Port) {
+        if let Some(queue) = self.ports[to as usize].first_mut() {
+            queue.pending = !queue.socket.kick();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame over IPv4 and TCP whose checksum field has the pseudo-header's sum: what a veth hands over where the
+    /// checksum was left to the card.
+    const OFFLOADED: &[u8] = b"\x02\0\0\0\0\x02\x02\0\0\0\0\x01\x08\0\
+        \x45\x28\0\x30\0\0\x40\0\x40\x06\0\0\x0a\0\0\x01\x0a\0\0\x02\
+        \x9c\x40\x15\x18\0\0\0\x01\0\0\0\x01\x50\x18\x01\0\x14\x25\0\0gradient";
+    const CHECKSUM: std::ops::Range<usize> = 50..52;
+
+    #[test]
+    fn checksums_are_completed_where_a_driver_leaves_them() {
+        let mut queues = Queues::new(1, 1500).unwrap();
+        queues.has_checksums(Port::Network);
+        let mut frame = queues.take().unwrap();
+        for (port, completed) in [(Port::Host, true), (Port::Network, false)] {
+            frame.room()[..OFFLOADED.len()].copy_from_slice(OFFLOADED);
+            frame.set_len(OFFLOADED.len());
+            queues.finish(port, &mut frame);
+            assert_eq!(frame.frame()[CHECKSUM] != OFFLOADED[CHECKSUM], completed, "{port:?}");
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Setting up: interfaces, program, memory, sockets; then the threads.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gradwire::forward::Port;
+use gradwire::kernels::Kernel;
+use gradwire::rules::Rules;
+use tracing::{info, warn};
+
+use crate::config::{Config, Mode as WantedMode};
+use crate::ops::interface::{Interface, InterfaceError};
+use crate::ops::port_settings::Settings;
+use crate::ops::telemetry::{Attached, Bound, PerPort, PortStatus, Telemetry};
+use crate::path::device::Queues;
+use crate::path::mapped::Frames;
+use crate::path::program::{FollowError, Program, ProgramLoadError};
+use crate::path::worker::{Duties, Orders, Worker};
+use crate::path::xsk::{Binding, Socket};
+
+/// Sets of each thread's flow table.
+pub const SETS: usize = 1024;
+/// TCP connections that each thread compresses at most.
+pub const FLOWS: u32 = (SETS * gradwire::flow::WAYS) as u32;
+/// Connections that the XDP program keeps in mind for each thread: untagged ones are among them.
+const TRACKED_PER_THREAD: u32 = 2 * FLOWS;
+const MAX_TRACKED: u32 = 1 << 18;
+/// How long a start waits for a queue that is not free.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Why the shim does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A port.
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
+    /// Both ports are one.
+    #[error("--host and --net are both {0}: name the container's veth and the network card")]
+    SamePort(String),
+    /// The XDP program.
+    #[error(transparent)]
+    Program(#[from] ProgramLoadError),
+    /// Frames could not be given memory.
+    #[error("memory for frames, {mib} MiB: {error}")]
+    Memory {
+        /// How much.
+        mib: u64,
+        /// Why.
+        error: io::Error,
+    },
+    /// A queue's socket.
+    #[error("{interface}, queue {queue}: {error}{}", remedy(.error))]
+    Socket {
+        /// The port.
+        interface: String,
+        /// The queue.
+        queue: u32,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EBUSY) => "; another process has an AF_XDP socket on it, perhaps a second gradwire-xdp",
+        Some(libc::ENOBUFS) => "; it may not lock so much memory: `ulimit -l unlimited`, or CAP_IPC_LOCK",
+        Some(libc::EPERM) => "; needs CAP_NET_RAW, or root",
+        _ => "",
+    }
+}
+
+/// One port, as it was set up.
+#[derive(Clone, Debug)]
+pub struct PortSetup {
+    /// The interface.
+    pub interface: Interface,
+    /// How the program is attached.
+    pub mode: Attached,
+    /// Whether every socket's driver reads and writes the frames' memory itself.
+    pub zero_copy: bool,
+    /// What it was set up for.
+    pub settings: Settings,
+    /// What it was when it was looked at last.
+    seen: Settings,
+}
+
+/// Everything set up; the threads are not yet running.
+#[derive(Debug)]
+pub struct Shim {
+    /// By port.
+    pub ports: [PortSetup; 2],
+    /// The program. Dropping it detaches it.
+    pub program: Program,
+    /// What the threads are told.
+    pub orders: Arc<Orders>,
+    /// One for each thread.
+    pub workers: Vec<Worker<SETS>>,
+}
+
+impl Shim {
+    /// Sets all up. No frame is taken before the workers run.
+    ///
+    /// `rules`: those of the engines; frames are taken by those of `config`. `limit`: how long after a thread's last sign of life frames go to the bridge.
+    ///
+    /// # Errors
+    /// What is in the way, and what mends it.
+    pub fn set_up(
+        host: &str,
+        network: &str,
+        config: &Config,
+        rules: Rules,
+        limit: Duration,
+    ) -> Result<Self, StartError> {
+        if host == network {
+            return Err(StartError::SamePort(host.into()));
+        }
+        let interfaces = [Interface::find(host)?, Interface::find(network)?];
+        let threads = thread_count(&interfaces, config);
+        let tracked = (threads * TRACKED_PER_THREAD).min(MAX_TRACKED);
+        let [host, network] = &interfaces;
+        let frame_len = host.frame_len().max(network.frame_len());
+        let mut program = Program::load(tracked, limit.as_nanos() as u64, frame_len as u64)?;
+        let mut modes = [Attached::Native; 2];
+        for ((port, interface), mode) in Port::ALL.into_iter().zip(&interfaces).zip(&mut modes) {
+            *mode = attach(&mut program, port, interface, config.mode)?;
+        }
+        check_bridge(&mut program, &interfaces);
+
+        let mut zero_copy = [true; 2];
+        let mut workers = Vec::new();
+        for thread in 0..threads {
+            let served = |interface: &Interface| (thread..interface.queues).step_by(threads as usize);
+            let sockets = served(host).chain(served(network)).count() as u32;
+            let mut queues = Queues::new(sockets, frame_len).map_err(|error| StartError::Memory {
+                mib: Queues::memory(sockets, frame_len) >> 20,
+                error,
+            })?;
+            // The driver of a card on a bus, whose frames come from a wire. In the generic path, GRO leaves checksums.
+            if network.driver.is_some() && modes[Port::Network as usize] == Attached::Native {
+                queues.has_checksums(Port::Network);
+            }
+            let mut beats = Vec::new();
+            for ((port, interface), zero_copy) in Port::ALL.into_iter().zip(&interfaces).zip(&mut zero_copy) {
+                for queue in served(interface) {
+                    let error =
+                        |error| StartError::Socket { interface: interface.name.clone(), queue, error };
+                    let binding = Binding {
+                        interface: interface.index,
+                        queue,
+                        zero_copy: config.zero_copy,
+                        busy_poll: config.busy_poll,
+                    };
+                    let socket = bind_patiently(queues.frames(), binding).map_err(error)?;
+                    *zero_copy &= socket.is_zero_copy().map_err(error)?;
+                    program.add_socket(port, queue, &socket)?;
+                    beats.extend(program.beat(port, queue));
+                    queues.add(port, queue, socket);
+                }
+            }
+            let (busy_poll, kept) = (config.busy_poll.is_some(), program.kept(thread, threads));
+            let duties = Duties { beats, limit, busy_poll, kept };
+            workers.push(Worker::new(queues, rules.clone(), host.mtu, duties));
+        }
+        program.set_rules(&config.rules);
+
+        let setup = |port: Port| {
+            let (interface, mode) = (interfaces[port as usize].clone(), modes[port as usize]);
+            // Attaching the program changes offloads.
+            let settings = Settings::of(&interface, mode);
+            let seen = settings.clone();
+            PortSetup { interface, mode, zero_copy: zero_copy[port as usize], settings, seen }
+        };
+        let ports = Port::ALL.map(setup);
+        for PortSetup { interface, mode, zero_copy, .. } in &ports {
+            info!(
+                interface = interface.name,
+                ?mode,
+                copy = !zero_copy,
+                queues = interface.queues,
+                mtu = interface.mtu,
+                "port"
+            );
+        }
+        let orders = Arc::new(Orders::new(rules));
+        Ok(Self { ports, program, orders, workers })
+    }
+}
+
+/// Binds a socket; where the queue is not free, waits a while for it: the kernel takes its time to take back what a
+/// process that has just ended had.
+///
+/// # Errors
+/// Those of [`Socket::bind`].
+pub fn bind_patiently(frames: &Frames, binding: Binding) -> io::Result<Socket> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match Socket::bind(frames, binding) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < end => {
+                thread::sleep(PATIENCE / 100);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// A thread for each pair of queues; where the ports have different numbers of them, the rest is dealt out: every
+/// queue needs a socket, since frames of any may be compressed.
+fn thread_count(interfaces: &[Interface; 2], config: &Config) -> u32 {
+    let [host, network] = interfaces;
+    let pairs = host.queues.min(network.queues);
+    if host.queues != network.queues {
+        info!(host = host.queues, network = network.queues, "different numbers of queues; threads: {pairs}");
+    }
+    config.threads.map_or(pairs, |most| pairs.min(most.get()))
+}
+
+/// Attaches the program as the configuration wants it.
+fn attach(
+    program: &mut Program,
+    port: Port,
+    interface: &Interface,
+    wanted: WantedMode,
+) -> Result<Attached, StartError> {
+    let native = match wanted {
+        WantedMode::Generic => None,
+        WantedMode::Auto | WantedMode::Native => Some(program.attach(port, interface, Attached::Native)),
+    };
+    let refused = match native {
+        Some(Ok(())) => return Ok(Attached::Native),
+        // Not a matter of the mode.
+        Some(Err(error @ (ProgramLoadError::Busy { .. } | ProgramLoadError::NoLink { .. }))) => {
+            return Err(error.into());
+        }
+        Some(Err(error)) if wanted == WantedMode::Native => return Err(error.into()),
+        Some(Err(error)) => Some(error),
+        None => None,
+    };
+    if let Some(error) = refused {
+        warn!(
+            interface = interface.name,
+            "{error}; the driver does not run XDP programs, so generic mode it is, which is slower: \
+             turn off TSO, GSO and GRO where these frames come from"
+        );
+    }
+    program.attach(port, interface, Attached::Generic)?;
+    Ok(Attached::Generic)
+}
+
+/// What is not compressed, and all when this process is gone, is the bridge's to forward.
+fn check_bridge(program: &mut Program, interfaces: &[Interface; 2]) {
+    let [host, network] = interfaces;
+    match (&host.bridge, &network.bridge) {
+        (Some(bridge), Some(other)) if bridge == other => {
+            if let Err(error) = program.follow_bridge(bridge, &host.name, &network.name) {
+                warn!(bridge, "reading the bridge's addresses: {error}");
+            }
+        }
+        _ => warn!(
+            "{} and {} are not ports of one bridge: untagged frames go nowhere, and none do when this process \
+             ends; `ip link set {} master BRIDGE`",
+            host.name, network.name, host.name
+        ),
+    }
+    if network.mtu < host.mtu {
+        warn!("{} has MTU {}, less than {}'s {}", network.name, network.mtu, host.name, host.mtu);
+    }
+}
+
+impl Shim {
+    /// What it tells about itself, before any frame; `file` is where the configuration is from.
+    #[must_use]
+    pub fn telemetry(&self, config: &Config, file: Option<&Path>) -> Telemetry {
+        let ports = PerPort::new(|port| {
+            let PortSetup { interface, mode, zero_copy, .. } = &self.ports[port as usize];
+            PortStatus {
+                name: interface.name.clone(),
+                index: interface.index,
+                mtu: interface.mtu.into(),
+                queues: interface.queues,
+                xdp: *mode,
+                bind: if *zero_copy { Bound::ZeroCopy } else { Bound::Copy },
+            }
+        });
+        let kernel = Kernel::detect().name();
+        Telemetry::new(ports, self.workers.len(), kernel, file.map(Path::to_owned), config.rules.clone())
+    }
+
+    /// Warns of what changed about the ports, and keeps this shim from doing its work until it is started again.
+    pub fn warn_of_changes(&mut self) {
+        for port in &mut self.ports {
+            let now = Settings::of(&port.interface, port.mode);
+            if now == port.seen {
+                continue;
+            }
+            let name = &port.interface.name;
+            for change in port.settings.differences(&now) {
+                warn!("{name}: {change}");
+            }
+            if now == port.settings {
+                info!("{name}: as it was at start again");
+            }
+            port.seen = now;
+        }
+    }
+
+    /// Learns what the bridge knows by now: to be called every few seconds.
+    ///
+    /// # Errors
+    /// Where the bridge's table cannot be read, or told to the program.
+    pub fn follow_bridge(&mut self) -> Result<(), FollowError> {
+        let [host, network] = &self.ports;
+        let (host, network) = (&host.interface, &network.interface);
+        match (&host.bridge, &network.bridge) {
+            (Some(bridge), Some(other)) if bridge == other => {
+                self.program.follow_bridge(bridge, &host.name, &network.name)
+            }
+            _ => Ok(()),
+        }
+    }
+}

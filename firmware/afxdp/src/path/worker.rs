@@ -1,0 +1,185 @@
+//! A thread: its queues of both ports, both engines between them.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use gradwire::engine::Millis;
+use gradwire::forward::{Forwarder, Port};
+use gradwire::kernels::Kernel;
+use gradwire::rules::Rules;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::ops::telemetry::{Board, PerPort, QueueReport, RingStats};
+use crate::path::device::Queues;
+use crate::path::program::Kept;
+
+/// Frames that are taken from a port before it is the other's turn: what the kernel's drivers take, too.
+const BATCH: usize = 64;
+/// How long a thread without frames sleeps, at most: whoever asks for its report waits for it.
+const IDLE: Duration = Duration::from_millis(25);
+/// How long frames that could not be sent wait for the next attempt.
+const RETRY: Duration = Duration::from_millis(1);
+/// How long a thread that is to stop waits for frames that are on their way to it, and from it.
+const DRAIN: Duration = Duration::from_millis(50);
+/// How long it waits, at most, for a port to send.
+const LAST_CALL: Duration = Duration::from_secs(1);
+
+/// What all threads are told.
+#[derive(Debug)]
+pub struct Orders {
+    stop: AtomicBool,
+    /// How often the rules changed.
+    version: AtomicU64,
+    rules: Mutex<Rules>,
+}
+
+impl Orders {
+    /// To work, by these rules.
+    #[must_use]
+    pub const fn new(rules: Rules) -> Self {
+        Self { stop: AtomicBool::new(false), version: AtomicU64::new(0), rules: Mutex::new(rules) }
+    }
+
+    /// Puts other rules in force.
+    pub fn set_rules(&self, rules: Rules) {
+        *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = rules;
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// To send what is under way, and end.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What a thread does beside forwarding.
+#[derive(Debug)]
+pub struct Duties {
+    /// Where it gives signs of life, for each socket.
+    pub beats: Vec<&'static AtomicU64>,
+    /// Within what time it has to give one.
+    pub limit: Duration,
+    /// Whether it polls without a pause.
+    pub busy_poll: bool,
+    /// What the XDP program kept from it, for its reports.
+    pub kept: Kept,
+}
+
+/// The thread's work.
+#[derive(Debug)]
+pub struct Worker<const SETS: usize> {
+    queues: Queues,
+    forwarder: Box<Forwarder<SETS>>,
+    duties: Duties,
+    rules_version: u64,
+}
+
+impl<const SETS: usize> Worker<SETS> {
+    /// Engines between the ports of `queues`, for IP packets of at most `mtu` bytes.
+    #[must_use]
+    pub fn new(queues: Queues, rules: Rules, mtu: u16, duties: Duties) -> Self {
+        let kernel = Kernel::detect();
+        // The standard library's hash keys are random.
+        let seed = RandomState::new().build_hasher().finish();
+        let forwarder = Forwarder::new(rules, kernel, mtu, seed);
+        Self { queues, forwarder: Box::new(forwarder), duties, rules_version: 0 }
+    }
+
+    /// Forwards until it is told to stop; then sends what is under way.
+    ///
+    /// Whoever asks on the board for the report of this `number` gets it after the present turn.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn run(&mut self, orders: &Orders, board: &Board, number: usize) -> io::Result<()> {
+        let sockets = Port::ALL.iter().flat_map(|port| self.queues.sockets(*port));
+        let fds = sockets
+            .map(|(_, socket)| socket.as_fd().try_clone_to_owned())
+            .collect::<io::Result<Vec<OwnedFd>>>()?;
+        let mut polled = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect::<Vec<_>>();
+        self.queues.service();
+        while !orders.stop.load(Ordering::Relaxed) {
+            let now = monotonic_ns();
+            self.duties.beats.iter().for_each(|beat| beat.store(now, Ordering::Relaxed));
+            self.follow(orders);
+            let (frames, all_sent) = self.turn(now);
+            board.answer(number, |report| self.report(report));
+            if frames == 0 && !self.duties.busy_poll {
+                wait(&mut polled, if all_sent { IDLE.min(self.duties.limit / 4) } else { RETRY })?;
+            }
+        }
+        self.drain(&mut polled)
+    }
+
+    /// Takes over rules that changed.
+    fn follow(&mut self, orders: &Orders) {
+        let version = orders.version.load(Ordering::Acquire);
+        // A lock that is held is one that changes the rules: they are taken in the next turn.
+        if version != self.rules_version
+            && let Ok(rules) = orders.rules.try_lock()
+        {
+            self.forwarder.set_rules(rules.clone());
+            self.rules_version = version;
+        }
+    }
+
+    /// A batch from each port; how many frames it were, and whether all are sent.
+    fn turn(&mut self, now_ns: u64) -> (usize, bool) {
+        let now = Millis(now_ns / 1_000_000);
+        let forward = |port| self.forwarder.forward(&mut self.queues, port, BATCH, now);
+        let frames = Port::ALL.map(forward).iter().sum();
+        (frames, self.queues.service())
+    }
+
+    fn report(&self, report: &mut QueueReport) {
+        let rings = PerPort::new(|port| {
+            let statistics = self.queues.sockets(port).filter_map(|(_, socket)| socket.statistics().ok());
+            statistics.fold(RingStats::default(), |sum, of| RingStats {
+                rx_dropped: sum.rx_dropped + of.rx_dropped,
+                rx_ring_full: sum.rx_ring_full + of.rx_ring_full.unwrap_or(0),
+                fill_ring_empty: sum.fill_ring_empty + of.rx_fill_ring_empty_descs.unwrap_or(0),
+                tx_ring_empty: sum.tx_ring_empty + of.tx_ring_empty_descs.unwrap_or(0),
+                rx_invalid: sum.rx_invalid + of.rx_invalid_descs,
+                tx_invalid: sum.tx_invalid + of.tx_invalid_descs,
+            })
+        });
+        report.fill(&self.forwarder, rings, PerPort::new(|port| self.duties.kept.of(port)));
+    }
+
+    /// From now on frames go to the bridge; those that came before are sent.
+    fn drain(&mut self, polled: &mut [PollFd<'_>]) -> io::Result<()> {
+        self.duties.beats.iter().for_each(|beat| beat.store(0, Ordering::Relaxed));
+        let start = monotonic_ns();
+        loop {
+            let now = monotonic_ns();
+            let (frames, all_sent) = self.turn(now);
+            let elapsed = Duration::from_nanos(now - start);
+            if elapsed >= LAST_CALL || (elapsed >= DRAIN && frames == 0 && all_sent) {
+                return Ok(());
+            }
+            if frames == 0 {
+                wait(polled, RETRY)?;
+            }
+        }
+    }
+}
+
+fn wait(polled: &mut [PollFd<'_>], time: Duration) -> io::Result<()> {
+    let timeout = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+    match poll(polled, Some(&timeout)) {
+        Err(error) if error != rustix::io::Errno::INTR => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// The clock that the XDP program reads, too.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

@@ -1,0 +1,203 @@
+//! `AF_XDP` sockets: frames of one queue of an interface, in memory that the process shares with the kernel.
+//!
+//! Every socket registers the same memory for itself. Frames so pass from port to port without a copy, and each
+//! port has the mode that its driver offers: sockets that share one registration share its mode, so a veth (copy)
+//! would take zero-copy from the card.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{
+    set_xdp_rx_ring_size, set_xdp_tx_ring_size, set_xdp_umem_completion_ring_size,
+    set_xdp_umem_fill_ring_size, set_xdp_umem_reg, xdp_mmap_offsets, xdp_options, xdp_statistics,
+};
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING,
+    XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags, XdpStatistics, XdpUmemReg, XdpUmemRegFlags,
+};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
+};
+
+use crate::path::mapped::{Frames, Lent, Memory, Returned, prefer_busy_poll};
+
+mod ring;
+
+use ring::{Consumer, Producer};
+
+/// Entries of each ring: the frames of 2 ms at 1 million a second.
+pub const RING_LEN: u32 = 2048;
+/// Bytes that the kernel leaves free before a received frame (`XDP_PACKET_HEADROOM`).
+pub const HEADROOM: u32 = 256;
+/// Frames that one call to the kernel sends in copy mode (`TX_BATCH_SIZE` in `net/xdp/xsk.c`).
+const SEND_BATCH: u32 = 32;
+/// Frames that one busy poll may take.
+const BUSY_POLL_BUDGET: u32 = 64;
+
+/// How a socket is bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// Index of the interface.
+    pub interface: u32,
+    /// The queue.
+    pub queue: u32,
+    /// Whether the driver may write frames into the process's memory itself, if it can.
+    pub zero_copy: bool,
+    /// For how long the kernel polls the driver at each call, where the process is to drive it.
+    pub busy_poll: Option<Duration>,
+}
+
+/// A socket of one queue.
+#[derive(Debug)]
+pub struct Socket {
+    fd: OwnedFd,
+    /// What it registered.
+    memory: Memory,
+    receive: Consumer<2>,
+    transmit: Producer<2>,
+    fill: Producer<1>,
+    completion: Consumer<1>,
+    busy_poll: bool,
+}
+
+impl Socket {
+    /// A socket with rings, bound to a queue; frames come only when an XDP program sends them.
+    ///
+    /// # Errors
+    /// The kernel's: `EBUSY` where the queue has a socket already.
+    pub fn bind(frames: &Frames, binding: Binding) -> io::Result<Self> {
+        let fd = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        set_xdp_umem_reg(
+            &fd,
+            XdpUmemReg {
+                addr: frames.address(),
+                len: frames.len(),
+                chunk_size: frames.chunk_size(),
+                headroom: 0,
+                flags: XdpUmemRegFlags::empty(),
+                tx_metadata_len: 0,
+            },
+        )?;
+        set_xdp_umem_fill_ring_size(&fd, RING_LEN)?;
+        set_xdp_umem_completion_ring_size(&fd, RING_LEN)?;
+        set_xdp_rx_ring_size(&fd, RING_LEN)?;
+        set_xdp_tx_ring_size(&fd, RING_LEN)?;
+        let at = xdp_mmap_offsets(&fd)?;
+        let receive = Consumer::map(&fd, XDP_PGOFF_RX_RING, &at.rx, RING_LEN)?;
+        let transmit = Producer::map(&fd, XDP_PGOFF_TX_RING, &at.tx, RING_LEN)?;
+        let fill = Producer::map(&fd, XDP_UMEM_PGOFF_FILL_RING, &at.fr, RING_LEN)?;
+        let completion = Consumer::map(&fd, XDP_UMEM_PGOFF_COMPLETION_RING, &at.cr, RING_LEN)?;
+        if let Some(time) = binding.busy_poll {
+            prefer_busy_poll(&fd, time.as_micros().try_into().unwrap_or(u32::MAX), BUSY_POLL_BUDGET)?;
+        }
+        // Without either flag the kernel tries zero-copy first.
+        let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+        flags.set(SocketAddrXdpFlags::XDP_COPY, !binding.zero_copy);
+        bind(&fd, &SocketAddrXdp::new(flags, binding.interface, binding.queue))?;
+        let memory = frames.memory();
+        Ok(Self { fd, memory, receive, transmit, fill, completion, busy_poll: binding.busy_poll.is_some() })
+    }
+
+    /// The next frame received.
+    pub fn receive(&mut self) -> Option<Returned> {
+        let [address, len_and_options] = self.receive.pop()?;
+        Some(self.memory.returned(address, len_and_options as u32 as usize))
+    }
+
+    /// Queues a frame for sending: `len` bytes from byte `start` of the chunk on.
+    ///
+    /// # Errors
+    /// The chunk comes back where there is no room, where it does not have these bytes, and where it is of other
+    /// memory than the socket was bound with.
+    pub fn transmit(&mut self, chunk: Lent, start: usize, len: usize) -> Result<(), Lent> {
+        if self.transmit.room() == 0 {
+            return Err(chunk);
+        }
+        let address = self.memory.address(chunk, start, len)?;
+        // The upper half are options: none.
+        self.transmit.push([address, u64::from(len as u32)]);
+        Ok(())
+    }
+
+    /// Memory for received frames that the kernel can be given.
+    pub fn room_to_fill(&mut self) -> u32 {
+        self.fill.room()
+    }
+
+    /// Gives the kernel memory for a received frame.
+    ///
+    /// # Errors
+    /// The chunk comes back where there is no room, and where it is of other memory than the socket was bound with.
+    pub fn fill(&mut self, chunk: Lent) -> Result<(), Lent> {
+        if self.fill.room() == 0 {
+            return Err(chunk);
+        }
+        self.fill.push([self.memory.address(chunk, 0, 1)?]);
+        Ok(())
+    }
+
+    /// Shows the kernel the memory it was given.
+    pub fn submit_fill(&mut self) {
+        self.receive.release();
+        if self.fill.submit() && self.fill.needs_wakeup() {
+            // A driver that ran out of memory waits for a call; there is nothing to do about one that fails.
+            let _ = recv(&self.fd, &mut [0; 0][..], RecvFlags::DONTWAIT);
+        }
+    }
+
+    /// The next frame that was sent.
+    pub fn completed(&mut self) -> Option<Returned> {
+        self.completion.pop().map(|[address]| self.memory.returned(address, 0))
+    }
+
+    /// Has the queued frames sent; whether all are under way. If not, the driver was busy, and this is to be
+    /// called again when completed frames were taken back.
+    pub fn kick(&mut self) -> bool {
+        self.transmit.submit();
+        if !self.transmit.is_pending() {
+            return true;
+        }
+        // In copy mode one call sends a batch and then says EAGAIN.
+        for _ in 0..RING_LEN / SEND_BATCH {
+            if !self.transmit.needs_wakeup() {
+                return !self.transmit.is_pending();
+            }
+            match send(&self.fd, &[], SendFlags::DONTWAIT) {
+                Ok(_) | Err(Errno::AGAIN) if self.transmit.is_pending() => {}
+                _ => break,
+            }
+        }
+        !self.transmit.is_pending()
+    }
+
+    /// Lets the driver work now, where the process is to poll it.
+    pub fn busy_poll(&self) {
+        if self.busy_poll {
+            let _ = recv(&self.fd, &mut [0; 0][..], RecvFlags::DONTWAIT);
+        }
+    }
+
+    /// Whether the driver reads and writes the process's memory itself.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn is_zero_copy(&self) -> io::Result<bool> {
+        Ok(xdp_options(&self.fd)?.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
+    }
+
+    /// What the kernel counted.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn statistics(&self) -> io::Result<XdpStatistics> {
+        Ok(xdp_statistics(&self.fd)?)
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
