@@ -6,8 +6,8 @@
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use gradwire::codec::{Params, Split};
 use gradwire::kernels::Kernel;
+use gradwire_testbench::bench::shapes;
 use gradwire_testbench::bench::{PASS_LEN, Payloads, Work};
-use gradwire_testbench::shapes;
 
 fn codec(criterion: &mut Criterion) {
     for kernel in Kernel::available() {

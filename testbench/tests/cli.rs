@@ -10,9 +10,9 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use gradwire::kernels::Kernel;
-use gradwire_testbench::capture::{Capture, Frame, Writer};
-use gradwire_testbench::frame::View;
-use gradwire_testbench::shapes;
+use gradwire_testbench::bench::shapes;
+use gradwire_testbench::input::{Capture, Frame, Writer};
+use gradwire_testbench::judge::frame::View;
 use serde_json::Value;
 use support::{capture, recordings};
 
@@ -229,7 +229,7 @@ fn replay_prints_the_json_of_its_help_and_writes_both_captures() {
         assert_eq!((&report["ok"], &report["frames"]), (&Value::from(true), &Value::from(1280)));
 
         let (sent, wire, restored) = (capture(&path), capture(&wire), capture(&restored));
-        let lens = |frames: &[gradwire_testbench::capture::Frame]| {
+        let lens = |frames: &[gradwire_testbench::input::Frame]| {
             frames.iter().map(|frame| (frame.time, frame.bytes.len())).collect::<Vec<_>>()
         };
         assert_eq!(lens(&sent.frames), lens(&restored.frames), "every frame has its length and time back");

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use etherparse::{IpHeaders, IpNumber, Ipv4Header, PacketBuilder, TcpHeader};
 use gradwire::rules::{Grid, Rule};
-use gradwire_testbench::capture::{Capture, Frame};
-use gradwire_testbench::judge::{Report, judge_reloaded};
-use gradwire_testbench::replay::{Passage, Path, Setup};
+use gradwire_testbench::input::{Capture, Frame};
+use gradwire_testbench::judge::{Findings, judge_reloaded};
+use gradwire_testbench::replay::{Engines, Passage, Setup};
 
 /// Sequence number of the stream's first byte.
 const ORIGIN: u32 = 1001;
@@ -81,15 +81,15 @@ fn rule(grid: Grid) -> Rule {
 }
 
 /// Engines with `setups` in force from these frames on; they do not see the first `unseen` frames.
-fn held(capture: &Capture, setups: &[(usize, Setup)], unseen: usize) -> Report {
-    let mut path = Path::new(&setups[0].1, capture).unwrap();
+fn held(capture: &Capture, setups: &[(usize, Setup)], unseen: usize) -> Findings {
+    let mut engines = Engines::new(&setups[0].1, capture).unwrap();
     let setup_of = |index| &setups.iter().rev().find(|(from, _)| *from <= index).unwrap().1;
     let mut passages = Vec::new();
     for (index, frame) in capture.frames.iter().enumerate() {
         if setups.iter().any(|(from, _)| *from == index) {
-            path.reload(setup_of(index)).unwrap();
+            engines.reload(setup_of(index)).unwrap();
         }
-        passages.push(if index < unseen { Passage::unseen() } else { path.send(frame) });
+        passages.push(if index < unseen { Passage::unseen() } else { engines.send(frame) });
     }
     judge_reloaded(setup_of, capture, &passages)
 }

@@ -6,11 +6,11 @@ use std::fs;
 use etherparse::{IpHeaders, IpNumber, Ipv4Extensions, Ipv4Header, PacketBuilder};
 use gradwire::rules::{Framing, Rule};
 use gradwire::wire::frame::IpFrame;
-use gradwire_testbench::capture::{Capture, Frame, Writer};
-use gradwire_testbench::frame::{Transport, View};
+use gradwire_testbench::input::recordings;
+use gradwire_testbench::input::{Capture, Frame, Writer};
+use gradwire_testbench::judge::frame::{Transport, View};
 use gradwire_testbench::oracle::{codec, frames};
-use gradwire_testbench::recordings;
-use gradwire_testbench::replay::{Path as Engines, Setup};
+use gradwire_testbench::replay::{Engines, Setup};
 
 use crate::Result;
 use crate::tools::root;

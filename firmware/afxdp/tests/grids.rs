@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gradwire_testbench::capture::Capture;
+use gradwire_testbench::input::Capture;
 
 use support::injector::{Injector, complete_checksums};
 use support::shim::Shim;

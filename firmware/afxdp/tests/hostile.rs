@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gradwire::rules::DEFAULT_MARK;
-use gradwire_testbench::capture::Capture;
+use gradwire_testbench::input::Capture;
 use rustix::net::sockopt::set_ip_tos;
 
 use support::injector::{Injector, Random};

@@ -15,8 +15,8 @@ use gradwire::rules::{DEFAULT_MARK, Framing, Rule, Rules};
 use gradwire::verdict::{Counters, Verdict};
 
 use super::payloads::PAYLOAD_LEN;
+use super::shapes::RECORDED_SHAPE;
 use super::slots::{PAYLOAD_AT, SLOTS, Slots};
-use crate::shapes::RECORDED_SHAPE;
 
 /// Bytes of a frame without FCS: the most that an MTU of 1500 lets through.
 pub const FRAME_LEN: usize = PAYLOAD_AT + PAYLOAD_LEN;

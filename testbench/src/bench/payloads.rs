@@ -5,8 +5,8 @@ use std::hint::black_box;
 use gradwire::codec::{Params, VALUE_LEN};
 use gradwire::kernels::Kernel;
 
+use super::shapes::Shape;
 use super::slots::{PAYLOAD_AT, SLOT_LEN, SLOTS, Slots};
-use crate::shapes::Shape;
 
 /// Bytes of values in a payload: a TCP segment at MTU 1500 with timestamps.
 pub const PAYLOAD_LEN: usize = 1448;
@@ -109,8 +109,8 @@ fn payload_mut(slot: &mut [u8; SLOT_LEN]) -> &mut [u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::oracle::{bound, error};
-    use crate::shapes;
+    use crate::bench::shapes;
+    use crate::judge::values::{bound, error};
     use gradwire::codec::{decode_payload, encode_payload};
 
     #[test]

@@ -17,10 +17,11 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 use super::clock::{Effort, Timing};
-use super::{PAYLOAD_LEN, PeerRow};
-use crate::npy;
-use crate::oracle::error;
-use crate::recordings::GRADIENTS;
+use super::figures::PeerRow;
+use super::payloads::PAYLOAD_LEN;
+use crate::input::npy;
+use crate::input::recordings::GRADIENTS;
+use crate::judge::values::error;
 
 /// The recordings that peers are measured on: small and large models, early and late in training.
 const RECORDINGS: [&str; 3] = ["hdc256_i0040_w0.npy", "lm_i0950_w0.npy", "resnet_i0010_w0.npy"];

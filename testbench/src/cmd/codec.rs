@@ -6,7 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use gradwire::codec::{Params, Split};
 
 use crate::error::Error;
-use crate::recordings::STDIN;
+use crate::input::recordings::STDIN;
 
 /// Bound, split and scale.
 #[derive(Clone, Copy, Debug, clap::Args)]

@@ -8,7 +8,7 @@ use gradwire::kernels::Kernel;
 use super::codec::{CodecArgs, read_full};
 use super::kernel::KernelArg;
 use crate::error::{Error, Outcome};
-use crate::recordings::STDIN;
+use crate::input::recordings::STDIN;
 
 /// Bytes of groups held at once; memory does not grow with the input.
 const BUFFER_LEN: usize = 1 << 16;

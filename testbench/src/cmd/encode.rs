@@ -7,7 +7,7 @@ use gradwire::codec::{BURST_LEN, max_encoded_len};
 use super::codec::{CodecArgs, read_full};
 use super::kernel::KernelArg;
 use crate::error::{Error, Outcome};
-use crate::recordings::STDIN;
+use crate::input::recordings::STDIN;
 
 /// Bursts read at once; memory does not grow with the input.
 const BURSTS: usize = 1024;

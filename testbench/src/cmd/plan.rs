@@ -12,10 +12,10 @@ use gradwire_simulator::planner::{Plan, Planner};
 use super::codec::bound;
 use super::model::model;
 use super::quantity::time;
+use crate::bench::costs;
 use crate::error::{Error, Outcome};
-use crate::measure;
-use crate::progress::Progress;
-use crate::recordings;
+use crate::input::recordings;
+use crate::report::ProgressBar;
 use crate::report::Table;
 
 /// Decides for each tensor of a model whether compression pays, by CaSync's cost model and measured costs.
@@ -211,7 +211,7 @@ fn write(out: &mut impl Write, plan: &Plan, threshold: f64) -> Result<(), Error>
 
 fn measure_and_write(args: &ProfileArgs, out: &mut impl Write) -> Result<Outcome, Error> {
     if let Some(address) = &args.listen {
-        measure::listen(address.as_str())?;
+        costs::listen(address.as_str())?;
         return Ok(Outcome::Held);
     }
     let profile = measure(&args.bounds, &args.gradients, args.connect.as_deref())?;
@@ -228,9 +228,9 @@ fn measure_and_write(args: &ProfileArgs, out: &mut impl Write) -> Result<Outcome
 fn measure(bounds: &[u8], gradients: &[PathBuf], peer: Option<&str>) -> Result<CostProfile, Error> {
     let recordings = if gradients.is_empty() { recordings::builtin() } else { recordings::load(gradients) }?;
     let values: Vec<u8> = recordings.into_iter().flat_map(|recording| recording.values).collect();
-    let progress = Progress::new("costs", measure::steps(bounds.len()));
-    let send = measure::send(measure::connect(peer)?, || progress.step())?;
-    let codecs = bounds.iter().map(|&bound| measure::codec(&values, bound, || progress.step()));
+    let progress = ProgressBar::new("costs", costs::steps(bounds.len()));
+    let send = costs::send(costs::connect(peer)?, || progress.step())?;
+    let codecs = bounds.iter().map(|&bound| costs::codec(&values, bound, || progress.step()));
     Ok(CostProfile { send, codecs: codecs.collect::<Result<_, _>>()? })
 }
 

@@ -10,14 +10,14 @@ use gradwire::rules::{DEFAULT_TOS, ECN, Framing, Grid, Rule};
 
 use super::codec::CodecArgs;
 use super::kernel::KernelArg;
-use crate::capture::{Capture, Writer};
 use crate::error::{Error, Outcome};
-use crate::frame::type_of_service;
-use crate::judge::{self, Report};
-use crate::progress::Progress;
-use crate::recordings::{display, read};
-use crate::replay::{Passage, Path as Engines, Setup};
+use crate::input::recordings::{display, read};
+use crate::input::{Capture, Writer};
+use crate::judge::frame::type_of_service;
+use crate::judge::{self, Findings};
+use crate::replay::{Engines, Passage, Setup};
 use crate::report;
+use crate::report::ProgressBar;
 
 /// Sends every frame of a capture through the sender's egress engine, the wire, and the receiver's ingress
 /// engine, and checks what arrives.
@@ -118,7 +118,7 @@ pub fn report(
     args: &Args,
     out: &mut impl Write,
     capture: &Capture,
-    report: &Report,
+    report: &Findings,
     passages: &[Passage],
 ) -> Result<Outcome, Error> {
     let name = display(&args.capture);
@@ -173,9 +173,9 @@ fn seen(capture: &Capture) -> String {
 ///
 /// # Errors
 /// The rule contradicts itself.
-pub fn replay(setup: &Setup, capture: &Capture) -> Result<(Report, Vec<Passage>), Error> {
+pub fn replay(setup: &Setup, capture: &Capture) -> Result<(Findings, Vec<Passage>), Error> {
     let mut engines = Engines::new(setup, capture).map_err(|refused| Error::Usage(refused.to_string()))?;
-    let progress = Progress::new("frames", capture.frames.len() as u64);
+    let progress = ProgressBar::new("frames", capture.frames.len() as u64);
     let send = |frame| {
         progress.step();
         engines.send(frame)

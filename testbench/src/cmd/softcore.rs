@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use super::replay;
-use crate::capture::Capture;
 use crate::error::{Error, Outcome};
-use crate::recordings::{display, read};
+use crate::input::Capture;
+use crate::input::recordings::{display, read};
 use crate::replay::Setup;
 use crate::softcore::Pair;
 use crate::softcore::machine::Options;

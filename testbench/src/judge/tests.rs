@@ -7,7 +7,7 @@ use gradwire::rules::Rule;
 use gradwire::verdict::{DropReason, PassReason};
 
 use super::*;
-use crate::replay::Path;
+use crate::replay::Engines;
 
 const TOS: usize = 15;
 const VALUES: usize = 64;
@@ -51,12 +51,12 @@ fn setup(framing: Framing) -> Setup {
 }
 
 fn replay(setup: &Setup, capture: &Capture) -> Vec<Passage> {
-    let mut path = Path::new(setup, capture).unwrap();
-    capture.frames.iter().map(|frame| path.send(frame)).collect()
+    let mut engines = Engines::new(setup, capture).unwrap();
+    capture.frames.iter().map(|frame| engines.send(frame)).collect()
 }
 
 /// What the judge says after `damage`, which has to fail at `expected`.
-fn caught(framing: Framing, damage: impl FnOnce(&mut Capture, &mut [Passage]), expected: &str) -> Report {
+fn caught(framing: Framing, damage: impl FnOnce(&mut Capture, &mut [Passage]), expected: &str) -> Findings {
     let setup = setup(framing);
     let mut capture = capture();
     let mut passages = replay(&setup, &capture);
@@ -275,7 +275,7 @@ fn answer(number: u64, far: bool, (seq, ack): (u32, u32), syn: bool, payload: &[
 
 /// The passages of an engine that believes another start than the one that counts: it sees `believed` in place of
 /// the frames of `capture`.
-fn deceived(setup: &Setup, capture: &Capture, believed: &[Frame]) -> Report {
+fn deceived(setup: &Setup, capture: &Capture, believed: &[Frame]) -> Findings {
     let engine = Capture { frames: believed.to_vec(), cut: 0 };
     judge(setup, capture, &replay(setup, &engine))
 }
@@ -451,7 +451,7 @@ fn no_byte_is_compressed_twice_on_a_wire() {
         let on_wire = |(frame, passage): (&Frame, &Passage)| passage.on_wire(&frame.bytes).unwrap().to_vec();
         frames.iter().zip(&passages).map(on_wire).collect::<Vec<_>>()
     };
-    let on_wire = |frames: &[Vec<u8>]| crate::once::on_wire(frames.iter().map(Vec::as_slice));
+    let on_wire = |frames: &[Vec<u8>]| crate::judge::once::on_wire(frames.iter().map(Vec::as_slice));
     let [first, second] = [wire(&connection(1, 1000)), wire(&connection(4, 1004))];
     assert_eq!(on_wire(&first), Ok(1));
     assert_eq!(on_wire(&[&first[..], &second].concat()), Ok(2), "another connection");

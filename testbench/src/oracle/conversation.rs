@@ -9,9 +9,9 @@ use etherparse::{
 };
 use gradwire::rules::{DEFAULT_MARK, ECN, Grid, Rule};
 
-use crate::capture::{Capture, Frame};
+use crate::input::{Capture, Frame};
 use crate::judge::judge_reloaded;
-use crate::replay::{Passage, Path, Setup};
+use crate::replay::{Engines, Passage, Setup};
 
 /// Payloads are no longer: a standard MTU's.
 const MAX_LEN: u16 = 1448;
@@ -139,16 +139,16 @@ impl<'a> Arbitrary<'a> for Conversation {
 pub fn run(data: &[u8]) {
     let Ok(conversation) = Unstructured::new(data).arbitrary::<Conversation>() else { return };
     let held = conversation.hold();
-    let mut path = Path::new(&conversation.setups[0], &held.capture).expect("valid rules");
+    let mut engines = Engines::new(&conversation.setups[0], &held.capture).expect("valid rules");
     let mut in_force = 0;
     let mut passages = Vec::new();
     for (index, frame) in held.capture.frames.iter().enumerate() {
         if in_force != held.setups[index] {
             in_force = held.setups[index];
-            path.reload(&conversation.setups[in_force]).expect("valid rules");
+            engines.reload(&conversation.setups[in_force]).expect("valid rules");
         }
         let unseen = index < conversation.unseen;
-        passages.push(if unseen { Passage::unseen() } else { path.send(frame) });
+        passages.push(if unseen { Passage::unseen() } else { engines.send(frame) });
     }
     let setup_of = |index| &conversation.setups[held.setups.get(index).copied().unwrap_or(0)];
     let report = judge_reloaded(setup_of, &held.capture, &passages);

@@ -13,11 +13,12 @@ use gradwire::wire::frame::{self as parser, IpFrame};
 use gradwire::wire::rewrite::complete_checksum;
 use gradwire::wire::segment_header::SegmentHeader;
 
-use super::{Tally, printed};
-use crate::eligible::{counted_len, refusal};
-use crate::frame::{
+use super::printed::printed;
+use crate::judge::eligible::{counted_len, refusal};
+use crate::judge::frame::{
     Checksum, Segment, Transport, View, add_ones_complement, is_cut_short, repair_checksums, type_of_service,
 };
+use crate::judge::values::Tally;
 use crate::replay::MIN_FRAME_LEN;
 
 /// FORMAT.md section 5.3.

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 
 use gradwire::codec::Params;
 use gradwire::rules::{Framing, Rule};
-use gradwire_testbench::capture::Capture;
 use gradwire_testbench::cmd::replay::replay;
-use gradwire_testbench::frame::{Flow, Transport, View};
-use gradwire_testbench::judge::Report;
+use gradwire_testbench::input::Capture;
+use gradwire_testbench::judge::Findings;
+use gradwire_testbench::judge::frame::{Flow, Transport, View};
+use gradwire_testbench::judge::stream::{Policy, Reassembler};
 use gradwire_testbench::replay::Setup;
-use gradwire_testbench::stream::{Policy, Reassembler};
 use sha2::{Digest, Sha256};
 
 /// The recordings inside the project.
@@ -60,12 +60,12 @@ pub fn capture(path: &Path) -> Capture {
 }
 
 /// Replays a capture with the default tag and codec.
-pub fn replayed(capture: &Capture, framing: Framing) -> Report {
+pub fn replayed(capture: &Capture, framing: Framing) -> Findings {
     replayed_with(capture, Rule { framing, params: Params::DEFAULT, ..Rule::DEFAULT })
 }
 
 /// Replays a capture.
-pub fn replayed_with(capture: &Capture, rule: Rule) -> Report {
+pub fn replayed_with(capture: &Capture, rule: Rule) -> Findings {
     replay(&Setup::new(rule), capture).unwrap().0
 }
 

@@ -7,7 +7,7 @@ use etherparse::checksum::Sum16BitWords;
 use etherparse::err::{Layer, packet::SliceError};
 use etherparse::{Ipv6ExtensionSlice, LaxNetSlice, LaxSlicedPacket, NetSlice, SlicedPacket, TransportSlice};
 
-use crate::eligible;
+use super::eligible;
 
 /// One direction of a TCP connection, or of a pair of UDP ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

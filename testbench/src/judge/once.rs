@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use gradwire::rules::{DEFAULT_MARK, ECN};
 
-use crate::frame::{Flow, Transport, View};
-use crate::handshake::{Handshakes, Tcp};
-use crate::stream::Unwrapper;
+use super::frame::{Flow, Transport, View};
+use super::handshake::{Handshakes, Tcp};
+use super::stream::Unwrapper;
 
 /// The byte ranges of one TCP stream that left in compressed segments.
 #[derive(Clone, Debug, Default)]

@@ -8,8 +8,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::frame::{Flow, Segment, Transport};
-use crate::stream::Unwrapper;
+use super::frame::{Flow, Segment, Transport};
+use super::stream::Unwrapper;
 
 /// What a segment says about its connection.
 #[derive(Clone, Copy, Debug)]
