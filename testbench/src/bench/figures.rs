@@ -26,11 +26,8 @@ pub struct KernelRow {
     pub shape: &'static str,
     /// Values to groups.
     pub encode_gbps: f64,
-    /// Groups to values, payload after payload.
+    /// Groups to values, payload after payload, as a driver decodes a batch of frames too.
     pub decode_gbps: f64,
-    /// Groups to values of the same payloads once more, as a driver with a receive batch decodes them: by consecutive
-    /// calls. No kernel has an entry point for a batch, so this differs from `decode_gbps` by chance alone.
-    pub decode_batch_gbps: f64,
 }
 
 /// A 1514-byte frame on its way.

@@ -29,10 +29,8 @@ use clock::Timing;
 #[must_use]
 pub fn run(kernels: &[Kernel], peers: bool, effort: Effort) -> Figures {
     let params = Params::DEFAULT;
-    let works: Vec<Work> = kernels
-        .iter()
-        .flat_map(|&kernel| [Work::Encode(kernel), Work::Decode(kernel), Work::DecodeBatch(kernel)])
-        .collect();
+    let works: Vec<Work> =
+        kernels.iter().flat_map(|&kernel| [Work::Encode(kernel), Work::Decode(kernel)]).collect();
     let mut shapes: Vec<(Payloads, Timing, Vec<Timing>)> = shapes::ALL
         .iter()
         .map(|shape| (Payloads::new(shape, params), Timing::default(), vec![Timing::default(); works.len()]))
@@ -58,14 +56,12 @@ pub fn run(kernels: &[Kernel], peers: bool, effort: Effort) -> Figures {
     let mut rows = Vec::new();
     for (index, kernel) in kernels.iter().enumerate() {
         for (shape, (_, _, timings)) in shapes::ALL.iter().zip(&shapes) {
-            let [encode, decode, decode_batch] =
-                [0, 1, 2].map(|work| timings[3 * index + work].giga(PASS_LEN));
+            let [encode, decode] = [0, 1].map(|work| timings[2 * index + work].giga(PASS_LEN));
             rows.push(KernelRow {
                 name: kernel.name(),
                 shape: shape.name,
                 encode_gbps: encode,
                 decode_gbps: decode,
-                decode_batch_gbps: decode_batch,
             });
         }
     }

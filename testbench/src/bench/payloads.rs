@@ -24,9 +24,6 @@ pub enum Work {
     Encode(Kernel),
     /// Decoded, one after the other.
     Decode(Kernel),
-    /// Decoded as a driver decodes a batch: by consecutive calls, as [`Work::Decode`]. No kernel has an entry point for
-    /// a batch.
-    DecodeBatch(Kernel),
 }
 
 /// Payloads of one shape: values, their groups, and room for both.
@@ -83,7 +80,7 @@ impl Payloads {
                     ));
                 }
             }
-            Work::Decode(kernel) | Work::DecodeBatch(kernel) => {
+            Work::Decode(kernel) => {
                 let groups = self.groups.iter().zip(self.lens);
                 for ((groups, len), to) in groups.zip(self.decoded.iter_mut()) {
                     let _ = black_box(kernel.decode(
