@@ -4,8 +4,8 @@
 //! - In: [`input`] reads recordings and has those that are built in.
 //! - Through: [`check`] sends a gradient through the codec, [`replay`] a capture through both engines,
 //!   [`softcore`] a capture through soft cores in QEMU.
-//! - Judged: [`judge`] judges values, frames and streams. It reads frames with another crate's parser, and uses nothing of the
-//!   code that it judges. [`oracle`] judges what a fuzzer makes up.
+//! - Judged: [`judge`] judges values, frames and streams. It reads frames with another crate's parser, and uses nothing
+//!   of the code that it judges. [`oracle`] judges what a fuzzer makes up.
 //! - Larger than the desk: `gradwire_simulator` simulates clusters and says where compression pays.
 //! - Timed: [`mod@bench`] is the yardstick, for people and for the planner.
 //! - Out: [`report`] for people, `serde` for programs. [`cmd`] has the subcommands of `gradwire`.

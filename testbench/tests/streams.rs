@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use etherparse::{IpHeaders, IpNumber, Ipv4Header, PacketBuilder, TcpHeader};
+use etherparse::{IpHeaders, IpNumber, PacketBuilder, TcpHeader};
 use gradwire::rules::{Grid, Rule};
-use gradwire_testbench::input::{Capture, Frame};
+use gradwire_testbench::input::{Capture, Frame, ipv4};
 use gradwire_testbench::judge::{Findings, judge_reloaded};
 use gradwire_testbench::replay::{Engines, Passage, Setup};
 
@@ -26,8 +26,7 @@ impl Talk {
         let [near, other] = [[10, 0, 0, 1], [10, 0, 0, 2]];
         let (source, destination) = if far { (other, near) } else { (near, other) };
         let (from, to) = if far { (5400, 40_000) } else { (40_000, 5400) };
-        let mut ip = Ipv4Header::new(0, 64, IpNumber::TCP, source, destination).unwrap();
-        ip.dscp = (tos >> 2).try_into().unwrap();
+        let ip = ipv4(tos, IpNumber::TCP, source, destination);
         let mut tcp = TcpHeader::new(from, to, 0, 8192);
         change(&mut tcp);
         let macs = [[2, 0, 0, 0, 0, source[3]], [2, 0, 0, 0, 0, destination[3]]];

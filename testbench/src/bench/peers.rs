@@ -115,8 +115,8 @@ pub(super) fn measure(kernel: Kernel, effort: Effort) -> Vec<PeerRow> {
 fn all(kernel: Kernel) -> Vec<Box<dyn Peer>> {
     vec![
         Box::new(Gradwire { kernel, groups: Vec::new(), lens: Vec::new() }),
-        Box::new(F16(Vec::new())),
-        Box::new(Bf16(Vec::new())),
+        Box::new(Half::<f16>("f16", Vec::new())),
+        Box::new(Half::<bf16>("bf16", Vec::new())),
         Box::new(Zstd(Vec::new())),
         Box::new(Lz4(Vec::new())),
         Box::new(Snappy(Vec::new())),
@@ -166,40 +166,25 @@ impl Peer for Gradwire {
     }
 }
 
-struct F16(Vec<f16>);
+/// A 16-bit float: its name, and the values in it.
+struct Half<T>(&'static str, Vec<T>);
 
-impl Peer for F16 {
+impl<T: Clone + Default> Peer for Half<T>
+where
+    [T]: HalfFloatSliceExt,
+{
     fn name(&self) -> &'static str {
-        "f16"
+        self.0
     }
 
     fn compress(&mut self, values: &Values) -> usize {
-        self.0.resize(values.floats.len(), f16::ZERO);
-        self.0.convert_from_f32_slice(&values.floats);
-        size_of_val(&self.0[..])
+        self.1.resize(values.floats.len(), T::default());
+        self.1.convert_from_f32_slice(&values.floats);
+        size_of_val(&self.1[..])
     }
 
     fn decompress(&mut self, restored: &mut Values) -> Form {
-        self.0.convert_to_f32_slice(&mut restored.floats);
-        Form::Floats
-    }
-}
-
-struct Bf16(Vec<bf16>);
-
-impl Peer for Bf16 {
-    fn name(&self) -> &'static str {
-        "bf16"
-    }
-
-    fn compress(&mut self, values: &Values) -> usize {
-        self.0.resize(values.floats.len(), bf16::ZERO);
-        self.0.convert_from_f32_slice(&values.floats);
-        size_of_val(&self.0[..])
-    }
-
-    fn decompress(&mut self, restored: &mut Values) -> Form {
-        self.0.convert_to_f32_slice(&mut restored.floats);
+        self.1.convert_to_f32_slice(&mut restored.floats);
         Form::Floats
     }
 }

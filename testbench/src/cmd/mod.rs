@@ -15,7 +15,7 @@ pub mod encode;
 pub mod kernel;
 pub mod main_job;
 pub mod man;
-mod model;
+pub mod model;
 pub mod plan;
 pub mod quantity;
 pub mod replay;

@@ -10,8 +10,7 @@ use gradwire_simulator::planner::cost_profile::CostProfile;
 use gradwire_simulator::planner::{Plan, Planner};
 
 use super::codec::bound;
-use super::model::model;
-use super::quantity::time;
+use super::model::{TimesArgs, model};
 use crate::bench::costs;
 use crate::error::{Error, Outcome};
 use crate::input::recordings;
@@ -58,12 +57,9 @@ pub struct Args {
     /// Smallest saving that is worth it, as a part of a tensor's time.
     #[arg(long, default_value_t = 0.1)]
     pub threshold: f64,
-    /// Forward time of a batch, for models that have none.
-    #[arg(long, value_parser = time)]
-    pub forward: Option<f64>,
-    /// Backward time of a batch, for models that have none.
-    #[arg(long, value_parser = time)]
-    pub backward: Option<f64>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
+    pub times: TimesArgs,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -142,9 +138,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         in_nic: args.in_nic,
         threshold: args.threshold,
     };
-    let (forward, backward) =
-        (args.forward.unwrap_or(model.forward), args.backward.unwrap_or(model.backward));
-    let plan = planner.plan(&model.timed(forward, backward));
+    let plan = planner.plan(&args.times.of(model));
     if args.json {
         serde_json::to_writer(&mut *out, &plan).map_err(std::io::Error::from)?;
         writeln!(out)?;

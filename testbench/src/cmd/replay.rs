@@ -9,7 +9,6 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use gradwire::rules::{DEFAULT_TOS, ECN, Framing, Grid, Rule};
 
 use super::codec::CodecArgs;
-use super::kernel::KernelArg;
 use crate::error::{Error, Outcome};
 use crate::input::recordings::{display, read};
 use crate::input::{Capture, Writer};
@@ -53,9 +52,6 @@ pub struct Args {
     /// Codec parameters.
     #[command(flatten)]
     pub codec: CodecArgs,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
-    pub kernel: KernelArg,
     /// Bytes at the start of every UDP payload that are not values.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub udp_offset: u8,
@@ -103,7 +99,7 @@ impl Args {
 /// # Errors
 /// The capture cannot be read, an output not be written, or the rule contradicts itself.
 pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
-    let setup = Setup { kernel: args.kernel.kernel(), ..Setup::new(args.rule()?) };
+    let setup = Setup { kernel: args.codec.kernel(), ..Setup::new(args.rule()?) };
     let name = display(&args.capture);
     let capture = Capture::parse(&name, &read(&args.capture)?)?;
     let (report, passages) = replay(&setup, &capture)?;

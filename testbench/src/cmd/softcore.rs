@@ -46,7 +46,7 @@ pub struct Args {
 /// The capture cannot be read, an output not be written, the emulator not be started.
 pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     let rule = args.replay.rule()?;
-    let setup = Setup { kernel: args.replay.kernel.kernel(), ..Setup::new(rule) };
+    let setup = Setup { kernel: args.replay.codec.kernel(), ..Setup::new(rule) };
     let capture = Capture::parse(&display(&args.replay.capture), &read(&args.replay.capture)?)?;
     let mut pair = Pair::start(&Options::new(&args.image), &rule)?;
     let (report, passages) = pair.replay(&setup, &capture)?;

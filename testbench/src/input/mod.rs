@@ -1,19 +1,21 @@
 //! What goes in: captures of traffic (pcap and pcapng, Ethernet only) and recorded gradients (`.npy`).
 //!
-//! The readers are the testbench's own. The one stable crate for both formats of captures (pcap-file 2.0) refuses the frames that a
-//! snap length has cut, takes every pcapng timestamp for nanoseconds, and does not say where in a file it
+//! The readers are the testbench's own. The one stable crate for both formats of captures (pcap-file 2.0) refuses the
+//! frames that a snap length has cut, takes every pcapng timestamp for nanoseconds, and does not say where in a file it
 //! stopped. Formats: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng.
 
 use crate::error::Error;
 
 mod capture;
 mod fields;
+mod header;
 pub mod npy;
 mod pcap;
 mod pcapng;
 pub mod recordings;
 
 pub use capture::{Capture, Frame};
+pub use header::ipv4;
 pub use pcap::Writer;
 
 impl Capture {

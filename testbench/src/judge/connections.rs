@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use gradwire::rules::Grid;
 
 use super::findings::Findings;
-use super::frame::{Flow, Segment};
-use super::handshake::{Begins, Handshakes, Tcp};
+use super::frame::{Flow, Segment, Transport};
+use super::handshake::{Begins, Handshakes};
 use super::once::Compressed;
 use super::stream::{Policy, Reassembler, Run, Unwrapper};
 use super::values::{Tally, nonzero_subnormals};
@@ -94,11 +94,11 @@ impl<'a> Connections<'a> {
     pub(crate) fn add(&mut self, sent: &Sent<'_, 'a>) -> Option<Place> {
         let Sent { card, segment, payload, delivered, rule, seen } = *sent;
         let flow = segment.flow;
-        let tcp = Tcp::of(segment, payload.len() as u32)?;
+        let Transport::Tcp(tcp) = segment.transport else { return None };
         if tcp.syn && seen {
-            self.watched.insert((flow, tcp.seq));
+            self.watched.insert((flow, tcp.first_byte()));
         }
-        if let Some(Begins { origin, binds }) = self.handshakes.begins(flow, tcp) {
+        if let Some(Begins { origin, binds }) = self.handshakes.begins(flow, tcp, payload.len() as u32) {
             let watched = origin.is_some_and(|origin| self.watched.contains(&(flow, origin)));
             self.all.push(Connection {
                 flow,

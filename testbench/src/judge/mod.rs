@@ -24,7 +24,7 @@ pub use findings::{Findings, Kind};
 
 use connections::{Connections, Place, Sent, Suspicion};
 use eligible::{counted_len, refusal};
-use frame::{Checksum, Segment, Transport, View, is_cut_short, type_of_service};
+use frame::{Checksum, Segment, Tcp, Transport, View, is_cut_short, type_of_service};
 use values::Tally;
 
 /// Preamble, FCS and gap between frames.
@@ -121,7 +121,7 @@ impl<'a> Judge<'_, 'a> {
 
     /// Whatever its rule and its grid: no byte of a TCP stream is in two compressed segments.
     fn compressed_once(&mut self, card: [u8; 6], frame: &Frame, segment: &Segment, place: Option<Place>) {
-        if let (Transport::Tcp { seq, .. }, Some(place)) = (segment.transport, place)
+        if let (Transport::Tcp(Tcp { seq, .. }), Some(place)) = (segment.transport, place)
             && let Err(what) = self.connections.compressed(place, card, seq, segment.payload.len() as u32)
         {
             self.findings.fail(format!("frame {}: {}: {what}", frame.number, segment.flow));
@@ -214,7 +214,7 @@ impl<'a> Judge<'_, 'a> {
 
         let head_len = match segment.transport {
             Transport::Udp => usize::from(rule.udp_offset),
-            Transport::Tcp { seq, .. } => {
+            Transport::Tcp(Tcp { seq, .. }) => {
                 let place = place.ok_or("no connection")?;
                 if place.again {
                     return Err("sent again, but compressed".into());
@@ -295,7 +295,7 @@ fn kind(view: Option<&View>, tagged: bool) -> Kind {
         Some(View { segment: None, .. }) => Kind::TaggedOther,
         Some(View { segment: Some(segment), .. }) => match segment.transport {
             _ if segment.payload.is_empty() => Kind::TaggedEmpty,
-            Transport::Tcp { .. } => Kind::TaggedTcp,
+            Transport::Tcp(_) => Kind::TaggedTcp,
             Transport::Udp => Kind::TaggedUdp,
         },
     }

@@ -7,6 +7,7 @@ use gradwire::rules::Rule;
 use gradwire::verdict::{DropReason, PassReason};
 
 use super::*;
+use crate::input::ipv4;
 use crate::replay::Engines;
 
 const TOS: usize = 15;
@@ -14,10 +15,7 @@ const VALUES: usize = 64;
 
 /// One tagged or untagged TCP frame.
 fn tcp(number: u64, tos: u8, seq: u32, syn: bool, payload: &[u8]) -> Frame {
-    let mut ip =
-        etherparse::Ipv4Header::new(0, 64, etherparse::IpNumber::TCP, [10, 0, 0, 1], [10, 0, 0, 2]).unwrap();
-    ip.dscp = (tos >> 2).try_into().unwrap();
-    ip.ecn = (tos & 3).try_into().unwrap();
+    let ip = ipv4(tos, etherparse::IpNumber::TCP, [10, 0, 0, 1], [10, 0, 0, 2]);
     let builder = PacketBuilder::ethernet2([2; 6], [4; 6])
         .ip(etherparse::IpHeaders::Ipv4(ip, etherparse::Ipv4Extensions::default()))
         .tcp(40_000, 5400, seq, 1000);
@@ -415,9 +413,7 @@ fn what_follows_a_reload_is_judged_by_the_new_rules() {
 #[test]
 fn udp_needs_a_rule_that_asks_for_it() {
     let mut bytes = Vec::new();
-    let mut ip =
-        etherparse::Ipv4Header::new(0, 64, etherparse::IpNumber::UDP, [10, 0, 0, 1], [10, 0, 0, 2]).unwrap();
-    ip.dscp = 10.try_into().unwrap();
+    let ip = ipv4(0x28, etherparse::IpNumber::UDP, [10, 0, 0, 1], [10, 0, 0, 2]);
     let ip = etherparse::IpHeaders::Ipv4(ip, etherparse::Ipv4Extensions::default());
     PacketBuilder::ethernet2([2; 6], [4; 6])
         .ip(ip)

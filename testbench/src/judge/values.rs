@@ -1,4 +1,5 @@
-//! Judges values, for every command that compares some: in `f64` and by the bound alone, with nothing of the codec that it judges.
+//! Judges values, for every command that compares some: in `f64` and by the bound alone, with nothing of the codec that
+//! it judges.
 
 use gradwire::codec::Params;
 

@@ -2,8 +2,8 @@
 
 use gradwire::rules::{Framing, Grid, Rule};
 
-/// `rule` is what its settings say, by the equations of FORMAT.md. `setting` has the text of a setting by its name, if it was
-/// written.
+/// `rule` is what its settings say, by the equations of FORMAT.md. `setting` has the text of a setting by its name, if
+/// somebody wrote it.
 ///
 /// # Panics
 /// The rule is another one.

@@ -1,4 +1,4 @@
-//! What people read: the reports of commands. Programs read JSON, which `serde` makes of the figures themselves.
+//! What people read: tables, plots and progress. Programs read JSON, which `serde` makes of the figures themselves.
 
 use std::io::{self, Write};
 
@@ -73,7 +73,7 @@ pub fn measured(out: &mut impl Write, rows: &[Measured]) -> io::Result<()> {
     )?;
     writeln!(out, "errors     as a part of the bound; `over` counts values at or above it")?;
     writeln!(out, "norm lost  1 - ||restored|| / ||recorded||")?;
-    writeln!(out, "speed      GB of values a second, one core, payloads of {} bytes", PAYLOAD_LEN)
+    writeln!(out, "speed      GB of values a second, one core, payloads of {PAYLOAD_LEN} bytes")
 }
 
 /// What a replay did and found, for one capture.

@@ -84,12 +84,13 @@ pub fn streams(capture: &Capture, policy: Policy) -> BTreeMap<Flow, Vec<u8>> {
         let payload = &frame.bytes[segment.payload];
         match segment.transport {
             Transport::Udp => streams.entry(segment.flow).or_default().extend_from_slice(payload),
-            Transport::Tcp { seq, syn: true, .. } => {
-                tcp.entry(segment.flow).or_insert_with(|| Reassembler::new(policy, seq.wrapping_add(1)));
+            Transport::Tcp(header) if header.syn => {
+                let new = || Reassembler::new(policy, header.first_byte());
+                tcp.entry(segment.flow).or_insert_with(new);
             }
-            Transport::Tcp { seq, syn: false, .. } => {
+            Transport::Tcp(header) => {
                 if let Some(stream) = tcp.get_mut(&segment.flow) {
-                    stream.push(seq, payload);
+                    stream.push(header.seq, payload);
                 }
             }
         }

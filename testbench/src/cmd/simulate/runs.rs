@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::bench::costs;
-use crate::cmd::model::{model, open, stem};
+use crate::cmd::model::{TimesArgs, model, open, stem};
 use crate::cmd::quantity::{pair, plain, scaled, time};
 use crate::error::Error;
 use crate::input::recordings;
@@ -91,12 +91,9 @@ pub struct Runs {
     /// What an added layer has: values and forward FLOPs of an image.
     #[arg(long, default_value = "1M,100M", value_name = "VALUES,FLOPS", value_parser = |text: &str| pair(text, ',', scaled, scaled))]
     pub layer: (u64, u64),
-    /// Forward time of a batch, for models that have none.
-    #[arg(long, value_parser = time)]
-    pub forward: Option<f64>,
-    /// Backward time of a batch, for models that have none.
-    #[arg(long, value_parser = time)]
-    pub backward: Option<f64>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
+    pub times: TimesArgs,
     /// Backward times with which the published Table 8 fits, not those of Table 3.
     #[arg(long)]
     pub calibrated: bool,
@@ -199,9 +196,7 @@ impl Runs {
     fn model(&self, name: &str) -> Result<Model, Error> {
         let model = model(name)?;
         let model = if self.calibrated { model.calibrated() } else { model };
-        let (forward, backward) =
-            (self.forward.unwrap_or(model.forward), self.backward.unwrap_or(model.backward));
-        Ok(model.timed(forward, backward))
+        Ok(self.times.of(model))
     }
 
     fn scenario(
