@@ -2,7 +2,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../judges/configuration.rs"]
+#[path = "../oracles/configuration.rs"]
 mod configuration;
 
 fuzz_target!(|data: &[u8]| configuration::judge(data));

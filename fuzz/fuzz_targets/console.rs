@@ -2,7 +2,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../judges/console.rs"]
+#[path = "../oracles/console.rs"]
 mod console;
 
 fuzz_target!(|data: &[u8]| console::judge(data));

@@ -6,17 +6,12 @@
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use gradwire::codec::{Params, Split};
 use gradwire::kernels::Kernel;
+use gradwire_testbench::bench::shapes;
 use gradwire_testbench::bench::{PASS_LEN, Payloads, Work};
-use gradwire_testbench::shapes;
 
 fn codec(criterion: &mut Criterion) {
     for kernel in Kernel::available() {
-        let works = [
-            ("encode", Work::Encode(kernel)),
-            ("decode", Work::Decode(kernel)),
-            ("batch", Work::DecodeBatch(kernel)),
-        ];
-        for (direction, work) in works {
+        for (direction, work) in [("encode", Work::Encode(kernel)), ("decode", Work::Decode(kernel))] {
             for (split_name, split) in [("dense", Split::Dense), ("paper", Split::Paper)] {
                 let mut group =
                     criterion.benchmark_group(format!("{}/{direction}/{split_name}", kernel.name()));

@@ -10,8 +10,8 @@ use gradwire::codec::{Class, LANES, Params, TAGS_LEN, max_encoded_len};
 use gradwire::kernels::Kernel;
 use serde::Serialize;
 
-use crate::oracle::Tally;
-use crate::recordings::Recording;
+use crate::input::recordings::Recording;
+use crate::judge::values::Tally;
 
 /// Bytes of values in a payload.
 pub const PAYLOAD_LEN: usize = 1440;

@@ -17,7 +17,7 @@ use gradwire::rules::{DEFAULT_MARK, Rule, Rules, RulesError};
 use gradwire::verdict::{PassReason, Verdict};
 use gradwire::wire::frame::MAX_LINK_LEN;
 
-use crate::capture::{Capture, Frame};
+use crate::input::{Capture, Frame};
 
 /// Shortest frame that Ethernet carries, without FCS.
 pub const MIN_FRAME_LEN: usize = 60;
@@ -116,7 +116,7 @@ impl Passage {
 }
 
 /// The engines of all hosts of a capture.
-pub struct Path {
+pub struct Engines {
     rules: Rules,
     kernel: Kernel,
     hosts: HashMap<[u8; 6], Box<Egress<SETS>>>,
@@ -126,7 +126,7 @@ pub struct Path {
     out: Vec<u8>,
 }
 
-impl Path {
+impl Engines {
     /// Engines for the frames of `capture`, whose longest IP packet, but at least 1500 bytes, is the MTU.
     ///
     /// # Errors

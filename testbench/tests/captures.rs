@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gradwire_testbench::capture::{Capture, Writer};
+use gradwire_testbench::input::{Capture, Writer};
 
 const SECOND: Duration = Duration::from_secs(1_700_000_000);
 

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use gradwire::kernels::Kernel;
-use gradwire_testbench::capture::{Capture, Frame, Writer};
-use gradwire_testbench::frame::View;
-use gradwire_testbench::shapes;
+use gradwire_testbench::bench::shapes;
+use gradwire_testbench::input::{Capture, Frame, Writer};
+use gradwire_testbench::judge::frame::View;
 use serde_json::Value;
 use support::{capture, recordings};
 
@@ -20,15 +20,20 @@ fn gradwire(args: &[&str]) -> Output {
     gradwire_with(args, &[])
 }
 
-/// Runs the command with `input` on standard input.
-fn gradwire_with(args: &[&str], input: &[u8]) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_gradwire"))
+/// Starts the command.
+fn started(args: &[&str]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_gradwire"))
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .unwrap();
+        .unwrap()
+}
+
+/// Runs the command with `input` on standard input.
+fn gradwire_with(args: &[&str], input: &[u8]) -> Output {
+    let mut child = started(args);
     let mut stdin = child.stdin.take().unwrap();
     std::thread::scope(|scope| {
         // The command may end without having read its input.
@@ -229,7 +234,7 @@ fn replay_prints_the_json_of_its_help_and_writes_both_captures() {
         assert_eq!((&report["ok"], &report["frames"]), (&Value::from(true), &Value::from(1280)));
 
         let (sent, wire, restored) = (capture(&path), capture(&wire), capture(&restored));
-        let lens = |frames: &[gradwire_testbench::capture::Frame]| {
+        let lens = |frames: &[gradwire_testbench::input::Frame]| {
             frames.iter().map(|frame| (frame.time, frame.bytes.len())).collect::<Vec<_>>()
         };
         assert_eq!(lens(&sent.frames), lens(&restored.frames), "every frame has its length and time back");
@@ -404,7 +409,7 @@ fn bench_prints_the_json_of_its_help() {
         }
     }
     assert_eq!(found.next(), None);
-    let speeds = ["decode_batch_gbps", "decode_gbps", "encode_gbps"];
+    let speeds = ["decode_gbps", "encode_gbps"];
     assert_eq!(keys(&rows[0]), [&speeds[..], &["name", "shape"]].concat());
     assert_positive(&report["kernels"], &speeds);
 
@@ -502,13 +507,7 @@ fn encode_and_decode_refuse_what_is_not_whole() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_crash() {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_gradwire"))
-        .arg("encode")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = started(&["encode"]);
     drop(child.stdout.take());
     let mut stdin = child.stdin.take().unwrap();
     // More than any buffer on the way; the command ends before it has read all.

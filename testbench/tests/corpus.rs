@@ -5,8 +5,8 @@ use proptest::prelude::*;
 
 #[test]
 fn every_corpus_holds() {
-    for (name, judge) in FUZZED {
-        corpus::replay(name, *judge);
+    for (name, oracle) in FUZZED {
+        corpus::replay(name, *oracle);
     }
 }
 
@@ -15,8 +15,8 @@ proptest! {
 
     #[test]
     fn any_bytes_hold(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
-        for (_, judge) in FUZZED {
-            judge(&bytes);
+        for (_, oracle) in FUZZED {
+            oracle(&bytes);
         }
     }
 }

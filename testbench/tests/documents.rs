@@ -9,10 +9,10 @@ use gradwire::codec::{Params, Split};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_TOS, Framing};
 use gradwire_testbench::bench::PAYLOAD_LEN;
+use gradwire_testbench::bench::shapes::RECORDED;
 use gradwire_testbench::check::Measured;
 use gradwire_testbench::cmd::check::{DEFAULT_BOUNDS, Scale, measure_all};
-use gradwire_testbench::recordings::{GRADIENTS, builtin};
-use gradwire_testbench::shapes::RECORDED;
+use gradwire_testbench::input::recordings::{GRADIENTS, builtin};
 use support::document::{Table, anchor, code_spans, files_with, prose, root, table, tables, text};
 use support::{capture, recordings, replayed};
 

@@ -8,7 +8,7 @@ use gradwire::codec::{Params, Split};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{Framing, Rule};
 use gradwire_testbench::cmd::check::{DEFAULT_BOUNDS, Scale, measure_all};
-use gradwire_testbench::recordings::load;
+use gradwire_testbench::input::recordings::load;
 use support::{capture, check_streams, files, full_recordings, published, replayed, replayed_with, sha256};
 
 #[test]

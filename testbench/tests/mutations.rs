@@ -4,8 +4,8 @@
 mod support;
 
 use gradwire::rules::{Framing, Grid, Rule};
-use gradwire_testbench::capture::{Capture, Frame};
-use gradwire_testbench::frame::repair_checksums;
+use gradwire_testbench::input::{Capture, Frame};
+use gradwire_testbench::judge::frame::repair_checksums;
 use proptest::prelude::*;
 use support::{capture, recordings, replayed_with};
 

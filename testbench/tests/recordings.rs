@@ -8,7 +8,7 @@ use gradwire::codec::Split;
 use gradwire::kernels::Kernel;
 use gradwire::rules::{Framing, Rule};
 use gradwire_testbench::cmd::check::{DEFAULT_BOUNDS, Scale, measure_all};
-use gradwire_testbench::recordings::{CAPTURES, GRADIENTS, builtin};
+use gradwire_testbench::input::recordings::{CAPTURES, GRADIENTS, builtin};
 use support::{capture, check_streams, files, published, recordings, replayed, replayed_with, sha256};
 
 #[test]

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use etherparse::{IpHeaders, IpNumber, Ipv4Header, PacketBuilder, TcpHeader};
+use etherparse::{IpHeaders, IpNumber, PacketBuilder, TcpHeader};
 use gradwire::rules::{Grid, Rule};
-use gradwire_testbench::capture::{Capture, Frame};
-use gradwire_testbench::judge::{Report, judge_reloaded};
-use gradwire_testbench::replay::{Passage, Path, Setup};
+use gradwire_testbench::input::{Capture, Frame, ipv4};
+use gradwire_testbench::judge::{Findings, judge_reloaded};
+use gradwire_testbench::replay::{Engines, Passage, Setup};
 
 /// Sequence number of the stream's first byte.
 const ORIGIN: u32 = 1001;
@@ -26,8 +26,7 @@ impl Talk {
         let [near, other] = [[10, 0, 0, 1], [10, 0, 0, 2]];
         let (source, destination) = if far { (other, near) } else { (near, other) };
         let (from, to) = if far { (5400, 40_000) } else { (40_000, 5400) };
-        let mut ip = Ipv4Header::new(0, 64, IpNumber::TCP, source, destination).unwrap();
-        ip.dscp = (tos >> 2).try_into().unwrap();
+        let ip = ipv4(tos, IpNumber::TCP, source, destination);
         let mut tcp = TcpHeader::new(from, to, 0, 8192);
         change(&mut tcp);
         let macs = [[2, 0, 0, 0, 0, source[3]], [2, 0, 0, 0, 0, destination[3]]];
@@ -81,15 +80,15 @@ fn rule(grid: Grid) -> Rule {
 }
 
 /// Engines with `setups` in force from these frames on; they do not see the first `unseen` frames.
-fn held(capture: &Capture, setups: &[(usize, Setup)], unseen: usize) -> Report {
-    let mut path = Path::new(&setups[0].1, capture).unwrap();
+fn held(capture: &Capture, setups: &[(usize, Setup)], unseen: usize) -> Findings {
+    let mut engines = Engines::new(&setups[0].1, capture).unwrap();
     let setup_of = |index| &setups.iter().rev().find(|(from, _)| *from <= index).unwrap().1;
     let mut passages = Vec::new();
     for (index, frame) in capture.frames.iter().enumerate() {
         if setups.iter().any(|(from, _)| *from == index) {
-            path.reload(setup_of(index)).unwrap();
+            engines.reload(setup_of(index)).unwrap();
         }
-        passages.push(if index < unseen { Passage::unseen() } else { path.send(frame) });
+        passages.push(if index < unseen { Passage::unseen() } else { engines.send(frame) });
     }
     judge_reloaded(setup_of, capture, &passages)
 }

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use etherparse::{IpHeaders, IpNumber, Ipv4Extensions, Ipv4Header, PacketBuilder};
+use etherparse::{IpHeaders, IpNumber, Ipv4Extensions, PacketBuilder};
 use gradwire::rules::{Framing, Rule};
 use gradwire::wire::frame::IpFrame;
-use gradwire_testbench::capture::{Capture, Frame, Writer};
-use gradwire_testbench::frame::{Transport, View};
+use gradwire_testbench::input::{Capture, Frame, Writer, ipv4, recordings};
+use gradwire_testbench::judge::frame::{Transport, View};
 use gradwire_testbench::oracle::{codec, frames};
-use gradwire_testbench::recordings;
-use gradwire_testbench::replay::{Path as Engines, Setup};
+use gradwire_testbench::replay::{Engines, Setup};
 
 use crate::Result;
 use crate::tools::root;
@@ -107,14 +106,9 @@ pub fn seeds() -> Result {
 
     // A tunnel: its payload is not the tagged socket's.
     let mut tunnel = Vec::new();
-    let ip = PacketBuilder::ethernet2([2; 6], [4; 6]).ip(IpHeaders::Ipv4(
-        Ipv4Header {
-            dscp: 10.try_into()?,
-            ..Ipv4Header::new(0, 64, IpNumber::UDP, [10, 0, 0, 1], [10, 0, 0, 2])?
-        },
-        Ipv4Extensions::default(),
-    ));
-    ip.udp(40_000, 4789).write(&mut tunnel, &[0; 200])?;
+    let ip = ipv4(0x28, IpNumber::UDP, [10, 0, 0, 1], [10, 0, 0, 2]);
+    let packet = PacketBuilder::ethernet2([2; 6], [4; 6]).ip(IpHeaders::Ipv4(ip, Ipv4Extensions::default()));
+    packet.udp(40_000, 4789).write(&mut tunnel, &[0; 200])?;
     write("egress", "tunnel", &frames::egress_seed(Framing::Routed, &[&tunnel]))?;
 
     for recording in recordings::builtin()? {

@@ -3,7 +3,7 @@
 use gradwire_testbench::oracle::corpus;
 use proptest::prelude::*;
 
-#[path = "../../../fuzz/judges/configuration.rs"]
+#[path = "../../../fuzz/oracles/configuration.rs"]
 mod configuration;
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gradwire_testbench::capture::Capture;
+use gradwire_testbench::input::Capture;
 
 use support::frames::{seq, syns, with_seq};
 use support::injector::Injector;

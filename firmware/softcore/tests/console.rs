@@ -3,7 +3,7 @@
 use gradwire_testbench::oracle::corpus;
 use proptest::prelude::*;
 
-#[path = "../../../fuzz/judges/console.rs"]
+#[path = "../../../fuzz/oracles/console.rs"]
 mod console;
 
 #[test]

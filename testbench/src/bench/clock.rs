@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::progress::Progress;
+use crate::report::ProgressBar;
 
 /// How much time goes into a measurement.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ impl Effort {
 
     /// Rounds of `what` until the budget is over.
     pub(crate) fn rounds(self, what: &str, mut round: impl FnMut()) {
-        let progress = Progress::new(what, self.budget.as_secs());
+        let progress = ProgressBar::new(what, self.budget.as_secs());
         let start = Instant::now();
         loop {
             round();

@@ -7,7 +7,7 @@
 
 use std::hint::black_box;
 
-use etherparse::{IpDscp, IpHeaders, IpNumber, Ipv4Header, PacketBuilder, TcpOptionElement};
+use etherparse::{IpHeaders, IpNumber, PacketBuilder, TcpOptionElement};
 use gradwire::codec::{Params, VALUE_LEN};
 use gradwire::engine::{Egress, Ingress, Millis};
 use gradwire::kernels::Kernel;
@@ -15,8 +15,9 @@ use gradwire::rules::{DEFAULT_MARK, Framing, Rule, Rules};
 use gradwire::verdict::{Counters, Verdict};
 
 use super::payloads::PAYLOAD_LEN;
+use super::shapes::RECORDED_SHAPE;
 use super::slots::{PAYLOAD_AT, SLOTS, Slots};
-use crate::shapes::RECORDED_SHAPE;
+use crate::input::ipv4;
 
 /// Bytes of a frame without FCS: the most that an MTU of 1500 lets through.
 pub const FRAME_LEN: usize = PAYLOAD_AT + PAYLOAD_LEN;
@@ -26,8 +27,6 @@ pub const PASS_FRAMES: usize = SLOTS;
 /// 512 flows.
 const SETS: usize = 64;
 const MTU: u16 = 1500;
-/// AF11, the default type of service of gradients, is 10 << 2.
-const TAGGED: u8 = 10;
 /// Runs of consecutive segments in the ring.
 const RUNS: u32 = 4;
 
@@ -105,19 +104,19 @@ impl Frames {
     pub fn new(direction: Direction, kind: Kind, kernel: Kernel) -> Self {
         let framing = if kind == Kind::InPlace { Framing::InPlace } else { Framing::Routed };
         let rules = Rules::new(&[Rule { framing, ..Rule::DEFAULT }], DEFAULT_MARK).expect("the default rule");
-        let dscp = if kind == Kind::Untagged { 0 } else { TAGGED };
+        let tos = if kind == Kind::Untagged { 0 } else { Rule::DEFAULT.tos };
 
         let mut frames = Slots::new();
         let values = RECORDED_SHAPE.values(SLOTS * PAYLOAD_LEN / VALUE_LEN);
         for (index, (slot, payload)) in (0..).zip(frames.iter_mut().zip(values.chunks_exact(PAYLOAD_LEN))) {
             let per_run = SLOTS as u32 / RUNS;
             let seq = (index / per_run) * (u32::MAX / RUNS + 1) + (index % per_run) * PAYLOAD_LEN as u32;
-            slot[..FRAME_LEN].copy_from_slice(&frame(dscp, seq, false, payload));
+            slot[..FRAME_LEN].copy_from_slice(&frame(tos, seq, false, payload));
         }
         let (lens, mut out) = ([FRAME_LEN; SLOTS], Slots::new());
 
         let mut egress = Box::new(Egress::new(rules.clone(), kernel, 0));
-        let syn = frame(dscp, u32::MAX, true, &[]);
+        let syn = frame(tos, u32::MAX, true, &[]);
         let _ = egress.process(&syn, &mut [0; FRAME_LEN], Millis(0));
         let ingress = Through::Ingress(Box::new(Ingress::new(rules, kernel, MTU)));
 
@@ -193,10 +192,8 @@ fn send(frames: &Slots, out: &mut Slots, mut work: impl FnMut(&[u8], &mut [u8]) 
 }
 
 /// A TCP segment with timestamps, or the SYN before it.
-fn frame(dscp: u8, seq: u32, syn: bool, payload: &[u8]) -> Vec<u8> {
-    let mut ip =
-        Ipv4Header::new(0, 64, IpNumber::TCP, [10, 40, 0, 1], [10, 40, 0, 2]).expect("no payload yet");
-    ip.dscp = IpDscp::try_new(dscp).expect("six bits");
+fn frame(tos: u8, seq: u32, syn: bool, payload: &[u8]) -> Vec<u8> {
+    let mut ip = ipv4(tos, IpNumber::TCP, [10, 40, 0, 1], [10, 40, 0, 2]);
     ip.dont_fragment = true;
     let segment = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
         .ip(IpHeaders::Ipv4(ip, Default::default()))

@@ -5,8 +5,8 @@ use std::hint::black_box;
 use gradwire::codec::{Params, VALUE_LEN};
 use gradwire::kernels::Kernel;
 
+use super::shapes::Shape;
 use super::slots::{PAYLOAD_AT, SLOT_LEN, SLOTS, Slots};
-use crate::shapes::Shape;
 
 /// Bytes of values in a payload: a TCP segment at MTU 1500 with timestamps.
 pub const PAYLOAD_LEN: usize = 1448;
@@ -24,9 +24,6 @@ pub enum Work {
     Encode(Kernel),
     /// Decoded, one after the other.
     Decode(Kernel),
-    /// Decoded as a driver decodes a batch: by consecutive calls, as [`Work::Decode`]. No kernel has an entry point for
-    /// a batch.
-    DecodeBatch(Kernel),
 }
 
 /// Payloads of one shape: values, their groups, and room for both.
@@ -83,7 +80,7 @@ impl Payloads {
                     ));
                 }
             }
-            Work::Decode(kernel) | Work::DecodeBatch(kernel) => {
+            Work::Decode(kernel) => {
                 let groups = self.groups.iter().zip(self.lens);
                 for ((groups, len), to) in groups.zip(self.decoded.iter_mut()) {
                     let _ = black_box(kernel.decode(
@@ -109,8 +106,8 @@ fn payload_mut(slot: &mut [u8; SLOT_LEN]) -> &mut [u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::oracle::{bound, error};
-    use crate::shapes;
+    use crate::bench::shapes;
+    use crate::judge::values::{bound, error};
     use gradwire::codec::{decode_payload, encode_payload};
 
     #[test]

@@ -17,10 +17,11 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 use super::clock::{Effort, Timing};
-use super::{PAYLOAD_LEN, PeerRow};
-use crate::npy;
-use crate::oracle::error;
-use crate::recordings::GRADIENTS;
+use super::figures::PeerRow;
+use super::payloads::PAYLOAD_LEN;
+use crate::input::npy;
+use crate::input::recordings::GRADIENTS;
+use crate::judge::values::error;
 
 /// The recordings that peers are measured on: small and large models, early and late in training.
 const RECORDINGS: [&str; 3] = ["hdc256_i0040_w0.npy", "lm_i0950_w0.npy", "resnet_i0010_w0.npy"];
@@ -114,8 +115,8 @@ pub(super) fn measure(kernel: Kernel, effort: Effort) -> Vec<PeerRow> {
 fn all(kernel: Kernel) -> Vec<Box<dyn Peer>> {
     vec![
         Box::new(Gradwire { kernel, groups: Vec::new(), lens: Vec::new() }),
-        Box::new(F16(Vec::new())),
-        Box::new(Bf16(Vec::new())),
+        Box::new(Half::<f16>("f16", Vec::new())),
+        Box::new(Half::<bf16>("bf16", Vec::new())),
         Box::new(Zstd(Vec::new())),
         Box::new(Lz4(Vec::new())),
         Box::new(Snappy(Vec::new())),
@@ -165,40 +166,25 @@ impl Peer for Gradwire {
     }
 }
 
-struct F16(Vec<f16>);
+/// A 16-bit float: its name, and the values in it.
+struct Half<T>(&'static str, Vec<T>);
 
-impl Peer for F16 {
+impl<T: Clone + Default> Peer for Half<T>
+where
+    [T]: HalfFloatSliceExt,
+{
     fn name(&self) -> &'static str {
-        "f16"
+        self.0
     }
 
     fn compress(&mut self, values: &Values) -> usize {
-        self.0.resize(values.floats.len(), f16::ZERO);
-        self.0.convert_from_f32_slice(&values.floats);
-        size_of_val(&self.0[..])
+        self.1.resize(values.floats.len(), T::default());
+        self.1.convert_from_f32_slice(&values.floats);
+        size_of_val(&self.1[..])
     }
 
     fn decompress(&mut self, restored: &mut Values) -> Form {
-        self.0.convert_to_f32_slice(&mut restored.floats);
-        Form::Floats
-    }
-}
-
-struct Bf16(Vec<bf16>);
-
-impl Peer for Bf16 {
-    fn name(&self) -> &'static str {
-        "bf16"
-    }
-
-    fn compress(&mut self, values: &Values) -> usize {
-        self.0.resize(values.floats.len(), bf16::ZERO);
-        self.0.convert_from_f32_slice(&values.floats);
-        size_of_val(&self.0[..])
-    }
-
-    fn decompress(&mut self, restored: &mut Values) -> Form {
-        self.0.convert_to_f32_slice(&mut restored.floats);
+        self.1.convert_to_f32_slice(&mut restored.floats);
         Form::Floats
     }
 }

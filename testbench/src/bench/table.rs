@@ -2,9 +2,11 @@
 
 use std::io::{self, Write};
 
-use super::{Direction, FRAME_LEN, KernelRow, Kind, PAYLOAD_LEN, Report};
+use super::figures::{Figures, KernelRow};
+use super::frames::{Direction, FRAME_LEN, Kind};
+use super::payloads::PAYLOAD_LEN;
+use super::shapes::{MIXED, TYPICAL};
 use crate::report::Table;
-use crate::shapes::{MIXED, TYPICAL};
 
 /// What a kernel should reach on the typical shape, encoding and decoding.
 enum Target {
@@ -30,18 +32,18 @@ const UNTAGGED_OF_TAGGED: f64 = 1.0 / 20.0;
 /// The mixed shape in terms of the typical one, at least.
 const MIXED_OF_TYPICAL: f64 = 0.5;
 
-/// Writes `report` to `out`. `frame_kernel` names the kernel that the frame path was measured with.
+/// Writes `figures` to `out`. `frame_kernel` names the kernel that the frame path was measured with.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn write(out: &mut impl Write, report: &Report, frame_kernel: &str) -> io::Result<()> {
-    let memcpy = report.memcpy_gbps;
+pub fn write(out: &mut impl Write, figures: &Figures, frame_kernel: &str) -> io::Result<()> {
+    let memcpy = figures.memcpy_gbps;
     writeln!(
         out,
         "Kernels: GB of raw gradient a second, one core, and as a part of memcpy's {memcpy:.1} GB/s\n"
     )?;
     let mut table = Table::new(&["kernel", "shape", "encode", "", "decode", ""]);
-    for row in &report.kernels {
+    for row in &figures.kernels {
         let mut cells = vec![row.name.to_owned(), row.shape.to_owned()];
         for speed in [row.encode_gbps, row.decode_gbps] {
             cells.extend([format!("{speed:.2}"), format!("{:.3}", speed / memcpy)]);
@@ -56,8 +58,8 @@ pub fn write(out: &mut impl Write, report: &Report, frame_kernel: &str) -> io::R
     )?;
     let mut table = Table::new(&["direction", "kind", "ns/frame", "Gbit/s", "of the kernel alone"]);
     for direction in Direction::ALL {
-        let alone = report.frame(direction, Kind::KernelAlone).map_or(f64::NAN, |row| row.ns);
-        for row in report.frame_path.iter().filter(|row| row.direction == direction.name()) {
+        let alone = figures.frame(direction, Kind::KernelAlone).map_or(f64::NAN, |row| row.ns);
+        for row in figures.frame_path.iter().filter(|row| row.direction == direction.name()) {
             table.row(vec![
                 row.direction.to_owned(),
                 row.kind.to_owned(),
@@ -69,11 +71,11 @@ pub fn write(out: &mut impl Write, report: &Report, frame_kernel: &str) -> io::R
     }
     table.write(out)?;
 
-    if !report.peers.is_empty() {
+    if !figures.peers.is_empty() {
         writeln!(out, "\nPeers, one core; compress and decompress in GB of raw gradient a second\n")?;
         let mut table =
             Table::new(&["recording", "codec", "ratio", "max error", "2^", "compress", "decompress"]);
-        for row in &report.peers {
+        for row in &figures.peers {
             let (codec, recording) = row.name.split_once('/').unwrap_or((&row.name, ""));
             table.row(vec![
                 recording.to_owned(),
@@ -90,7 +92,7 @@ pub fn write(out: &mut impl Write, report: &Report, frame_kernel: &str) -> io::R
 
     writeln!(out, "\nTargets; whatever is missed, this is information and no check\n")?;
     let mut table = Table::new(&["target", "wanted", "measured", ""]);
-    for (name, wanted, measured) in targets(report) {
+    for (name, wanted, measured) in targets(figures) {
         let (sign, met) = match wanted {
             Wanted::AtLeast(limit) => (format!(">= {limit:.2}"), measured >= limit),
             Wanted::AtMost(limit) => (format!("<= {limit:.2}"), measured <= limit),
@@ -112,12 +114,14 @@ enum Wanted {
     AtMost(f64),
 }
 
-fn targets(report: &Report) -> Vec<(String, Wanted, f64)> {
+fn targets(figures: &Figures) -> Vec<(String, Wanted, f64)> {
     let mut targets = Vec::new();
-    let rows = |shape: &'static str| report.kernels.iter().filter(move |row| row.shape == shape);
+    let rows = |shape: &'static str| figures.kernels.iter().filter(move |row| row.shape == shape);
     for row in rows(TYPICAL.name) {
         let (unit, scale, encode, decode) = match target(row.name) {
-            Some(Target::OfMemcpy(encode, decode)) => ("of memcpy", 1.0 / report.memcpy_gbps, encode, decode),
+            Some(Target::OfMemcpy(encode, decode)) => {
+                ("of memcpy", 1.0 / figures.memcpy_gbps, encode, decode)
+            }
             Some(Target::Gbps(encode, decode)) => ("GB/s", 1.0, encode, decode),
             None => continue,
         };
@@ -134,7 +138,7 @@ fn targets(report: &Report) -> Vec<(String, Wanted, f64)> {
         half("decode", |row| row.decode_gbps);
     }
     for direction in Direction::ALL {
-        let ns = |kind| report.frame(direction, kind).map(|row| row.ns);
+        let ns = |kind| figures.frame(direction, kind).map(|row| row.ns);
         let (Some(kernel), Some(untagged)) = (ns(Kind::KernelAlone), ns(Kind::Untagged)) else { continue };
         for kind in [Kind::Routed, Kind::InPlace] {
             let Some(tagged) = ns(kind) else { continue };

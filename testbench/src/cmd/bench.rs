@@ -15,10 +15,9 @@ use crate::error::{Error, Outcome};
 /// slice of each: on a busy machine, trust the ratios more than the speeds. Takes 20 seconds of one core, with peers 40.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-JSON: {\"memcpy_gbps\", \"kernels\": [{\"name\", \"shape\", \"encode_gbps\", \"decode_gbps\", \"decode_batch_gbps\"}],
+JSON: {\"memcpy_gbps\", \"kernels\": [{\"name\", \"shape\", \"encode_gbps\", \"decode_gbps\"}],
 \"frame_path\": [{\"direction\", \"kind\", \"ns\", \"gbps\"}], \"peers\": [{\"name\", \"ratio\", \"max_error\",
 \"compress_gbps\", \"decompress_gbps\"}]}.
-decode_batch_gbps is decode_gbps measured again: a driver decodes a batch by consecutive calls.
 gbps of memcpy, kernels and peers are GB/s of raw gradient. Those of frame_path are Gbit/s of payload as the
 hosts see it. Its kinds are routed, in-place and untagged frames, and kernel: the kernel alone on the same payloads.
 A peer's name is CODEC/RECORDING; each gets a whole recording at once, gradwire a payload at a time. zfp is there

@@ -11,10 +11,10 @@ use super::codec::{SplitArg, bound, params, scale};
 use super::kernel::KernelArg;
 use crate::check::{Measured, measure};
 use crate::error::{Error, Outcome};
-use crate::oracle::scale_to_peak;
-use crate::progress::Progress;
-use crate::recordings::{self, Recording};
+use crate::input::recordings::{self, Recording};
+use crate::judge::values::scale_to_peak;
 use crate::report;
+use crate::report::ProgressBar;
 
 /// Sends every gradient through compress, wire and decompress, and measures what comes back.
 ///
@@ -109,7 +109,7 @@ pub fn measure_all(
     scale: Scale,
     kernel: Kernel,
 ) -> Result<Report, Error> {
-    let progress = Progress::new("gradients", (recordings.len() * bounds.len()) as u64);
+    let progress = ProgressBar::new("gradients", (recordings.len() * bounds.len()) as u64);
     let mut rows = Vec::new();
     for recording in recordings {
         let x = match scale {

@@ -4,11 +4,13 @@ use std::io::Read;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use gradwire::codec::{Params, Split};
+use gradwire::kernels::Kernel;
 
+use super::kernel::KernelArg;
 use crate::error::Error;
-use crate::recordings::STDIN;
+use crate::input::recordings::STDIN;
 
-/// Bound, split and scale.
+/// Bound, split, scale, and the kernel that encodes and decodes with them.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct CodecArgs {
     /// Error bound as an exponent: 10 means that errors stay below 2^-10.
@@ -20,6 +22,9 @@ pub struct CodecArgs {
     /// Scale exponent: the codec runs on f * 2^-X, and the bound becomes 2^(X-B). -80 to 127.
     #[arg(long, value_name = "X", default_value_t = 0, allow_negative_numbers = true, value_parser = scale)]
     pub scale: i8,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
+    pub kernel: KernelArg,
 }
 
 impl CodecArgs {
@@ -29,6 +34,12 @@ impl CodecArgs {
     /// The codec refuses them.
     pub fn params(self) -> Result<Params, Error> {
         params(self.bound, self.split.split, self.scale)
+    }
+
+    /// The kernel asked for, or the fastest.
+    #[must_use]
+    pub fn kernel(self) -> Kernel {
+        self.kernel.kernel()
     }
 }
 

@@ -2,10 +2,8 @@
 
 use std::io::Write;
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
-use super::Cli;
 use crate::error::{Error, Outcome};
 
 /// Prints the script that completes gradwire's commands and options in a shell.
@@ -18,14 +16,14 @@ pub struct Args {
     pub shell: Shell,
 }
 
-/// Prints the script to `out`.
+/// Prints the script for the command line of `gradwire` to `out`.
 ///
 /// # Errors
 /// The output cannot be written.
-pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
+pub fn run(args: &Args, mut gradwire: clap::Command, out: &mut impl Write) -> Result<Outcome, Error> {
     // The generator panics where a write fails; a vector does not.
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "gradwire", &mut script);
+    clap_complete::generate(args.shell, &mut gradwire, "gradwire", &mut script);
     out.write_all(&script)?;
     Ok(Outcome::Held)
 }

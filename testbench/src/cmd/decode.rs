@@ -6,9 +6,8 @@ use gradwire::codec::{BURST_LEN, Class, DecodeError, LANES, MAX_GROUP_LEN, Param
 use gradwire::kernels::Kernel;
 
 use super::codec::{CodecArgs, read_full};
-use super::kernel::KernelArg;
 use crate::error::{Error, Outcome};
-use crate::recordings::STDIN;
+use crate::input::recordings::STDIN;
 
 /// Bytes of groups held at once; memory does not grow with the input.
 const BUFFER_LEN: usize = 1 << 16;
@@ -30,9 +29,6 @@ pub struct Args {
     /// Codec parameters.
     #[command(flatten)]
     pub codec: CodecArgs,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
-    pub kernel: KernelArg,
     /// How many values there are [default: all lanes of the last group come out].
     #[arg(long, value_name = "N")]
     pub values: Option<u64>,
@@ -45,7 +41,7 @@ pub struct Args {
 /// the output fails.
 pub fn run(args: &Args, input: &mut impl Read, out: &mut impl Write) -> Result<Outcome, Error> {
     let mut decoder = Decoder {
-        kernel: args.kernel.kernel(),
+        kernel: args.codec.kernel(),
         params: args.codec.params()?,
         left: args.values,
         values: vec![0; BURSTS * BURST_LEN],

@@ -5,9 +5,8 @@ use std::io::{Read, Write};
 use gradwire::codec::{BURST_LEN, max_encoded_len};
 
 use super::codec::{CodecArgs, read_full};
-use super::kernel::KernelArg;
 use crate::error::{Error, Outcome};
-use crate::recordings::STDIN;
+use crate::input::recordings::STDIN;
 
 /// Bursts read at once; memory does not grow with the input.
 const BURSTS: usize = 1024;
@@ -25,9 +24,6 @@ pub struct Args {
     /// Codec parameters.
     #[command(flatten)]
     pub codec: CodecArgs,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
-    pub kernel: KernelArg,
 }
 
 /// Encodes `input` to `out`.
@@ -36,7 +32,7 @@ pub struct Args {
 /// The input ends within a value, or one of the two fails.
 pub fn run(args: &Args, input: &mut impl Read, out: &mut impl Write) -> Result<Outcome, Error> {
     let params = args.codec.params()?;
-    let kernel = args.kernel.kernel();
+    let kernel = args.codec.kernel();
     let mut values = vec![0; BURSTS * BURST_LEN];
     let mut groups = vec![0; max_encoded_len(values.len())];
     let mut offset = 0u64;

@@ -8,9 +8,9 @@ use gradwire::rules::{Framing, Rule};
 
 use super::check::{DEFAULT_BOUNDS, Scale, measure_all};
 use super::replay::replay;
-use crate::capture::Capture;
 use crate::error::{Error, Outcome};
-use crate::recordings::{self, CAPTURES};
+use crate::input::Capture;
+use crate::input::recordings::{self, CAPTURES};
 use crate::replay::Setup;
 use crate::report;
 

@@ -3,9 +3,6 @@
 use std::fs;
 use std::path::PathBuf;
 
-use clap::CommandFactory;
-
-use super::Cli;
 use crate::error::{Error, Outcome};
 
 /// Writes the manual pages of gradwire and its subcommands to a folder, and makes the folder if it is missing.
@@ -18,14 +15,13 @@ pub struct Args {
     pub folder: PathBuf,
 }
 
-/// Writes the pages.
+/// Writes the pages of `gradwire`.
 ///
 /// # Errors
 /// The folder cannot be made or written to.
-pub fn run(args: &Args) -> Result<Outcome, Error> {
-    let write = || {
-        fs::create_dir_all(&args.folder).and_then(|()| clap_mangen::generate_to(Cli::command(), &args.folder))
-    };
-    write().map_err(|source| Error::io(args.folder.display().to_string(), "write", source))?;
+pub fn run(args: &Args, gradwire: clap::Command) -> Result<Outcome, Error> {
+    let written =
+        fs::create_dir_all(&args.folder).and_then(|()| clap_mangen::generate_to(gradwire, &args.folder));
+    written.map_err(|source| Error::io(args.folder.display().to_string(), "write", source))?;
     Ok(Outcome::Held)
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::error::{Error, Outcome};
 
@@ -15,7 +15,7 @@ pub mod encode;
 pub mod kernel;
 pub mod main_job;
 pub mod man;
-mod model;
+pub mod model;
 pub mod plan;
 pub mod quantity;
 pub mod replay;
@@ -79,7 +79,7 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> Result<Outcome, Error> {
         Some(Command::Plan(args)) => plan::run(args, out),
         Some(Command::Simulate(args)) => simulate::run(args, out),
         Some(Command::Softcore(args)) => softcore::run(args, out),
-        Some(Command::Man(args)) => man::run(args),
-        Some(Command::Completions(args)) => completions::run(args, out),
+        Some(Command::Man(args)) => man::run(args, Cli::command()),
+        Some(Command::Completions(args)) => completions::run(args, Cli::command(), out),
     }
 }

@@ -1,11 +1,32 @@
-//! Models, as options name them.
+//! Models and their times, as options name them.
 
 use std::fs::File;
 use std::path::Path;
 
 use gradwire_simulator::Model;
 
+use super::quantity::time;
 use crate::error::Error;
+
+/// The compute times of a model.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct TimesArgs {
+    /// Forward time of a batch, for models that have none.
+    #[arg(long, value_parser = time)]
+    pub forward: Option<f64>,
+    /// Backward time of a batch, for models that have none.
+    #[arg(long, value_parser = time)]
+    pub backward: Option<f64>,
+}
+
+impl TimesArgs {
+    /// `model` with these times, if they are given.
+    pub(super) fn of(self, model: Model) -> Model {
+        let (forward, backward) =
+            (self.forward.unwrap_or(model.forward), self.backward.unwrap_or(model.backward));
+        model.timed(forward, backward)
+    }
+}
 
 /// The model that comes with gradwire under `name`, or that of a CSV file.
 ///

@@ -10,12 +10,11 @@ use gradwire_simulator::planner::cost_profile::CostProfile;
 use gradwire_simulator::planner::{Plan, Planner};
 
 use super::codec::bound;
-use super::model::model;
-use super::quantity::time;
+use super::model::{TimesArgs, model};
+use crate::bench::costs;
 use crate::error::{Error, Outcome};
-use crate::measure;
-use crate::progress::Progress;
-use crate::recordings;
+use crate::input::recordings;
+use crate::report::ProgressBar;
 use crate::report::Table;
 
 /// Decides for each tensor of a model whether compression pays, by CaSync's cost model and measured costs.
@@ -58,12 +57,9 @@ pub struct Args {
     /// Smallest saving that is worth it, as a part of a tensor's time.
     #[arg(long, default_value_t = 0.1)]
     pub threshold: f64,
-    /// Forward time of a batch, for models that have none.
-    #[arg(long, value_parser = time)]
-    pub forward: Option<f64>,
-    /// Backward time of a batch, for models that have none.
-    #[arg(long, value_parser = time)]
-    pub backward: Option<f64>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
+    pub times: TimesArgs,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -142,9 +138,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         in_nic: args.in_nic,
         threshold: args.threshold,
     };
-    let (forward, backward) =
-        (args.forward.unwrap_or(model.forward), args.backward.unwrap_or(model.backward));
-    let plan = planner.plan(&model.timed(forward, backward));
+    let plan = planner.plan(&args.times.of(model));
     if args.json {
         serde_json::to_writer(&mut *out, &plan).map_err(std::io::Error::from)?;
         writeln!(out)?;
@@ -211,7 +205,7 @@ fn write(out: &mut impl Write, plan: &Plan, threshold: f64) -> Result<(), Error>
 
 fn measure_and_write(args: &ProfileArgs, out: &mut impl Write) -> Result<Outcome, Error> {
     if let Some(address) = &args.listen {
-        measure::listen(address.as_str())?;
+        costs::listen(address.as_str())?;
         return Ok(Outcome::Held);
     }
     let profile = measure(&args.bounds, &args.gradients, args.connect.as_deref())?;
@@ -228,9 +222,9 @@ fn measure_and_write(args: &ProfileArgs, out: &mut impl Write) -> Result<Outcome
 fn measure(bounds: &[u8], gradients: &[PathBuf], peer: Option<&str>) -> Result<CostProfile, Error> {
     let recordings = if gradients.is_empty() { recordings::builtin() } else { recordings::load(gradients) }?;
     let values: Vec<u8> = recordings.into_iter().flat_map(|recording| recording.values).collect();
-    let progress = Progress::new("costs", measure::steps(bounds.len()));
-    let send = measure::send(measure::connect(peer)?, || progress.step())?;
-    let codecs = bounds.iter().map(|&bound| measure::codec(&values, bound, || progress.step()));
+    let progress = ProgressBar::new("costs", costs::steps(bounds.len()));
+    let send = costs::send(costs::connect(peer)?, || progress.step())?;
+    let codecs = bounds.iter().map(|&bound| costs::codec(&values, bound, || progress.step()));
     Ok(CostProfile { send, codecs: codecs.collect::<Result<_, _>>()? })
 }
 

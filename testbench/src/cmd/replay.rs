@@ -9,15 +9,14 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use gradwire::rules::{DEFAULT_TOS, ECN, Framing, Grid, Rule};
 
 use super::codec::CodecArgs;
-use super::kernel::KernelArg;
-use crate::capture::{Capture, Writer};
 use crate::error::{Error, Outcome};
-use crate::frame::type_of_service;
-use crate::judge::{self, Report};
-use crate::progress::Progress;
-use crate::recordings::{display, read};
-use crate::replay::{Passage, Path as Engines, Setup};
+use crate::input::recordings::{display, read};
+use crate::input::{Capture, Writer};
+use crate::judge::frame::type_of_service;
+use crate::judge::{self, Findings};
+use crate::replay::{Engines, Passage, Setup};
 use crate::report;
+use crate::report::ProgressBar;
 
 /// Sends every frame of a capture through the sender's egress engine, the wire, and the receiver's ingress
 /// engine, and checks what arrives.
@@ -53,9 +52,6 @@ pub struct Args {
     /// Codec parameters.
     #[command(flatten)]
     pub codec: CodecArgs,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
-    pub kernel: KernelArg,
     /// Bytes at the start of every UDP payload that are not values.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub udp_offset: u8,
@@ -103,7 +99,7 @@ impl Args {
 /// # Errors
 /// The capture cannot be read, an output not be written, or the rule contradicts itself.
 pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
-    let setup = Setup { kernel: args.kernel.kernel(), ..Setup::new(args.rule()?) };
+    let setup = Setup { kernel: args.codec.kernel(), ..Setup::new(args.rule()?) };
     let name = display(&args.capture);
     let capture = Capture::parse(&name, &read(&args.capture)?)?;
     let (report, passages) = replay(&setup, &capture)?;
@@ -118,7 +114,7 @@ pub fn report(
     args: &Args,
     out: &mut impl Write,
     capture: &Capture,
-    report: &Report,
+    report: &Findings,
     passages: &[Passage],
 ) -> Result<Outcome, Error> {
     let name = display(&args.capture);
@@ -173,9 +169,9 @@ fn seen(capture: &Capture) -> String {
 ///
 /// # Errors
 /// The rule contradicts itself.
-pub fn replay(setup: &Setup, capture: &Capture) -> Result<(Report, Vec<Passage>), Error> {
+pub fn replay(setup: &Setup, capture: &Capture) -> Result<(Findings, Vec<Passage>), Error> {
     let mut engines = Engines::new(setup, capture).map_err(|refused| Error::Usage(refused.to_string()))?;
-    let progress = Progress::new("frames", capture.frames.len() as u64);
+    let progress = ProgressBar::new("frames", capture.frames.len() as u64);
     let send = |frame| {
         progress.step();
         engines.send(frame)

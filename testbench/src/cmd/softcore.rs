@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use super::replay;
-use crate::capture::Capture;
 use crate::error::{Error, Outcome};
-use crate::recordings::{display, read};
+use crate::input::Capture;
+use crate::input::recordings::{display, read};
 use crate::replay::Setup;
 use crate::softcore::Pair;
 use crate::softcore::machine::Options;
@@ -46,7 +46,7 @@ pub struct Args {
 /// The capture cannot be read, an output not be written, the emulator not be started.
 pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     let rule = args.replay.rule()?;
-    let setup = Setup { kernel: args.replay.kernel.kernel(), ..Setup::new(rule) };
+    let setup = Setup { kernel: args.replay.codec.kernel(), ..Setup::new(rule) };
     let capture = Capture::parse(&display(&args.replay.capture), &read(&args.replay.capture)?)?;
     let mut pair = Pair::start(&Options::new(&args.image), &rule)?;
     let (report, passages) = pair.replay(&setup, &capture)?;

@@ -7,17 +7,15 @@ use gradwire::rules::Rule;
 use gradwire::verdict::{DropReason, PassReason};
 
 use super::*;
-use crate::replay::Path;
+use crate::input::ipv4;
+use crate::replay::Engines;
 
 const TOS: usize = 15;
 const VALUES: usize = 64;
 
 /// One tagged or untagged TCP frame.
 fn tcp(number: u64, tos: u8, seq: u32, syn: bool, payload: &[u8]) -> Frame {
-    let mut ip =
-        etherparse::Ipv4Header::new(0, 64, etherparse::IpNumber::TCP, [10, 0, 0, 1], [10, 0, 0, 2]).unwrap();
-    ip.dscp = (tos >> 2).try_into().unwrap();
-    ip.ecn = (tos & 3).try_into().unwrap();
+    let ip = ipv4(tos, etherparse::IpNumber::TCP, [10, 0, 0, 1], [10, 0, 0, 2]);
     let builder = PacketBuilder::ethernet2([2; 6], [4; 6])
         .ip(etherparse::IpHeaders::Ipv4(ip, etherparse::Ipv4Extensions::default()))
         .tcp(40_000, 5400, seq, 1000);
@@ -51,12 +49,12 @@ fn setup(framing: Framing) -> Setup {
 }
 
 fn replay(setup: &Setup, capture: &Capture) -> Vec<Passage> {
-    let mut path = Path::new(setup, capture).unwrap();
-    capture.frames.iter().map(|frame| path.send(frame)).collect()
+    let mut engines = Engines::new(setup, capture).unwrap();
+    capture.frames.iter().map(|frame| engines.send(frame)).collect()
 }
 
 /// What the judge says after `damage`, which has to fail at `expected`.
-fn caught(framing: Framing, damage: impl FnOnce(&mut Capture, &mut [Passage]), expected: &str) -> Report {
+fn caught(framing: Framing, damage: impl FnOnce(&mut Capture, &mut [Passage]), expected: &str) -> Findings {
     let setup = setup(framing);
     let mut capture = capture();
     let mut passages = replay(&setup, &capture);
@@ -275,7 +273,7 @@ fn answer(number: u64, far: bool, (seq, ack): (u32, u32), syn: bool, payload: &[
 
 /// The passages of an engine that believes another start than the one that counts: it sees `believed` in place of
 /// the frames of `capture`.
-fn deceived(setup: &Setup, capture: &Capture, believed: &[Frame]) -> Report {
+fn deceived(setup: &Setup, capture: &Capture, believed: &[Frame]) -> Findings {
     let engine = Capture { frames: believed.to_vec(), cut: 0 };
     judge(setup, capture, &replay(setup, &engine))
 }
@@ -415,9 +413,7 @@ fn what_follows_a_reload_is_judged_by_the_new_rules() {
 #[test]
 fn udp_needs_a_rule_that_asks_for_it() {
     let mut bytes = Vec::new();
-    let mut ip =
-        etherparse::Ipv4Header::new(0, 64, etherparse::IpNumber::UDP, [10, 0, 0, 1], [10, 0, 0, 2]).unwrap();
-    ip.dscp = 10.try_into().unwrap();
+    let ip = ipv4(0x28, etherparse::IpNumber::UDP, [10, 0, 0, 1], [10, 0, 0, 2]);
     let ip = etherparse::IpHeaders::Ipv4(ip, etherparse::Ipv4Extensions::default());
     PacketBuilder::ethernet2([2; 6], [4; 6])
         .ip(ip)
@@ -451,7 +447,7 @@ fn no_byte_is_compressed_twice_on_a_wire() {
         let on_wire = |(frame, passage): (&Frame, &Passage)| passage.on_wire(&frame.bytes).unwrap().to_vec();
         frames.iter().zip(&passages).map(on_wire).collect::<Vec<_>>()
     };
-    let on_wire = |frames: &[Vec<u8>]| crate::once::on_wire(frames.iter().map(Vec::as_slice));
+    let on_wire = |frames: &[Vec<u8>]| crate::judge::once::on_wire(frames.iter().map(Vec::as_slice));
     let [first, second] = [wire(&connection(1, 1000)), wire(&connection(4, 1004))];
     assert_eq!(on_wire(&first), Ok(1));
     assert_eq!(on_wire(&[&first[..], &second].concat()), Ok(2), "another connection");

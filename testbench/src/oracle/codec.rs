@@ -9,8 +9,9 @@ use gradwire::codec::{
 use gradwire::kernels::Kernel;
 use gradwire::rules::Rule;
 
-use super::{bound, error, printed};
-use crate::frame::type_of_service;
+use super::printed::printed;
+use crate::judge::frame::type_of_service;
+use crate::judge::values::{bound, error};
 
 /// The laws of FORMAT.md section 3.5 for one `f32`; what it decodes to.
 ///

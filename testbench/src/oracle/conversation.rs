@@ -4,14 +4,13 @@
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use etherparse::{
-    IpFragOffset, IpHeaders, IpNumber, Ipv4Header, Ipv6Header, PacketBuilder, SingleVlanHeader, TcpHeader,
-};
+use etherparse::{IpHeaders, IpNumber, Ipv6Header, PacketBuilder, SingleVlanHeader, TcpHeader};
 use gradwire::rules::{Grid, Rule};
 
-use crate::capture::{Capture, Frame};
+use crate::input::{Capture, Frame, ipv4};
+use crate::judge::frame::Tcp;
 use crate::judge::judge_reloaded;
-use crate::replay::{Passage, Path, Setup};
+use crate::replay::{Engines, Passage, Setup};
 
 /// Payloads are no longer: a standard MTU's.
 const MAX_LEN: u16 = 1448;
@@ -139,16 +138,16 @@ impl<'a> Arbitrary<'a> for Conversation {
 pub fn run(data: &[u8]) {
     let Ok(conversation) = Unstructured::new(data).arbitrary::<Conversation>() else { return };
     let held = conversation.hold();
-    let mut path = Path::new(&conversation.setups[0], &held.capture).expect("valid rules");
+    let mut engines = Engines::new(&conversation.setups[0], &held.capture).expect("valid rules");
     let mut in_force = 0;
     let mut passages = Vec::new();
     for (index, frame) in held.capture.frames.iter().enumerate() {
         if in_force != held.setups[index] {
             in_force = held.setups[index];
-            path.reload(&conversation.setups[in_force]).expect("valid rules");
+            engines.reload(&conversation.setups[in_force]).expect("valid rules");
         }
         let unseen = index < conversation.unseen;
-        passages.push(if unseen { Passage::unseen() } else { path.send(frame) });
+        passages.push(if unseen { Passage::unseen() } else { engines.send(frame) });
     }
     let setup_of = |index| &conversation.setups[held.setups.get(index).copied().unwrap_or(0)];
     let report = judge_reloaded(setup_of, &held.capture, &passages);
@@ -200,19 +199,6 @@ impl Stream {
     }
 }
 
-/// What a TCP header says, but for the ports.
-#[derive(Clone, Copy, Default)]
-struct Header {
-    /// From the far end.
-    far: bool,
-    seq: u32,
-    ack: Option<u32>,
-    syn: bool,
-    fin: bool,
-    rst: bool,
-    binds: bool,
-}
-
 impl Conversation {
     fn hold(&self) -> Held {
         let mut streams = self.connections.map(|connection| Stream::new(connection.origin));
@@ -257,8 +243,8 @@ impl Conversation {
                     if stream.accepted && !stream.aborted {
                         stream.aborted = true;
                         let seq = stream.origin.wrapping_add(stream.sent);
-                        let header = Header { seq, rst: true, ..Header::default() };
-                        held.push(connection.frame(which, header, first, &[]));
+                        let tcp = Tcp { seq, rst: true, ..Tcp::default() };
+                        held.push(connection.frame(which, false, tcp, first, &[]));
                     }
                 }
             }
@@ -285,13 +271,13 @@ impl Conversation {
         }
         stream.sent = stream.sent.max(from + len);
         let payload: Vec<u8> = (from..from + len).map(|at| connection.byte(at)).collect();
-        let header = Header {
+        let tcp = Tcp {
             seq: stream.origin.wrapping_add(from),
             ack: Some(FAR_ISN.wrapping_add(1)),
             fin: stream.finished && from + len == stream.sent,
-            ..Header::default()
+            ..Tcp::default()
         };
-        held.push(connection.frame(which, header, tos, &payload));
+        held.push(connection.frame(which, false, tcp, tos, &payload));
     }
 }
 
@@ -305,8 +291,8 @@ impl Connection {
         let elsewhere = if other == 0 { 0 } else { u32::from(1 + other % 7) << 29 | u32::from(other) };
         let seq = stream.origin.wrapping_sub(1).wrapping_add(elsewhere);
         let ack = self.listens.then_some(FAR_ISN.wrapping_add(1));
-        let header = Header { seq, ack, syn: true, binds: self.binds && other == 0, ..Header::default() };
-        held.push(self.frame(which, header, tos, &[]));
+        let tcp = Tcp { seq, ack, syn: true, binds: self.binds && other == 0, ..Tcp::default() };
+        held.push(self.frame(which, false, tcp, tos, &[]));
     }
 
     /// The far end accepts the SYN that counts, which goes out if it has not.
@@ -320,7 +306,7 @@ impl Connection {
         stream.accepted = true;
         let ack = Some(stream.origin);
         let (seq, syn) = if self.listens { (FAR_ISN.wrapping_add(1), false) } else { (FAR_ISN, true) };
-        held.push(self.frame(which, Header { far: true, seq, ack, syn, ..Header::default() }, tos, &[]));
+        held.push(self.frame(which, true, Tcp { seq, ack, syn, ..Tcp::default() }, tos, &[]));
     }
 
     /// The byte at this position of the stream; sent again, it is the same.
@@ -331,9 +317,10 @@ impl Connection {
         bits.to_le_bytes()[at as usize % 4]
     }
 
-    fn frame(&self, which: usize, header: Header, tos: u8, payload: &[u8]) -> Vec<u8> {
+    /// A frame of this connection, from the far end or from the near one.
+    fn frame(&self, which: usize, from_far: bool, tcp: Tcp, tos: u8, payload: &[u8]) -> Vec<u8> {
         let host = which as u8 + 1;
-        let (near, far) = (u8::from(header.far), u8::from(!header.far));
+        let (near, far) = (u8::from(from_far), u8::from(!from_far));
         let link = PacketBuilder::ethernet2([2, 0, 0, near, 0, host], [2, 0, 0, far, 0, host]);
         let number = if self.udp { IpNumber::UDP } else { IpNumber::TCP };
         let ip = if self.v6 {
@@ -347,11 +334,7 @@ impl Connection {
             };
             IpHeaders::Ipv6(ip, Default::default())
         } else {
-            let mut ip = Ipv4Header::new(0, 64, number, [10, 0, near, host], [10, 0, far, host])
-                .expect("an empty payload fits");
-            ip.dscp = (tos >> 2).try_into().expect("six bits");
-            ip.ecn = (tos & 3).try_into().expect("two bits");
-            ip.fragment_offset = IpFragOffset::ZERO;
+            let ip = ipv4(tos, number, [10, 0, near, host], [10, 0, far, host]);
             IpHeaders::Ipv4(ip, Default::default())
         };
         let ip = if self.vlan {
@@ -367,14 +350,14 @@ impl Connection {
         let written = if self.udp {
             ip.udp(40_000, 5400).write(&mut frame, payload)
         } else {
-            let ports = if header.far { (5400, 40_000) } else { (40_000, 5400) };
-            let mut tcp = TcpHeader::new(ports.0, ports.1, header.seq, 8192);
-            (tcp.syn, tcp.fin, tcp.rst, tcp.ack) = (header.syn, header.fin, header.rst, header.ack.is_some());
-            tcp.acknowledgment_number = header.ack.unwrap_or(0);
-            if header.binds {
-                tcp.set_options_raw(&MPTCP_CAPABLE).expect("it fits");
+            let ports = if from_far { (5400, 40_000) } else { (40_000, 5400) };
+            let mut header = TcpHeader::new(ports.0, ports.1, tcp.seq, 8192);
+            (header.syn, header.fin, header.rst, header.ack) = (tcp.syn, tcp.fin, tcp.rst, tcp.ack.is_some());
+            header.acknowledgment_number = tcp.ack.unwrap_or(0);
+            if tcp.binds {
+                header.set_options_raw(&MPTCP_CAPABLE).expect("it fits");
             }
-            ip.tcp_header(tcp).write(&mut frame, payload)
+            ip.tcp_header(header).write(&mut frame, payload)
         };
         written.expect("a vector takes all");
         frame

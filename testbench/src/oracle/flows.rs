@@ -13,7 +13,7 @@ use gradwire::rules::Grid;
 use gradwire::verdict::{PassReason, Traffic};
 use gradwire::wire::flow_key::FlowKey;
 
-use crate::once::Compressed;
+use crate::judge::once::Compressed;
 
 /// So many flows: more than the table has places.
 const FLOWS: u8 = 24;

@@ -14,11 +14,13 @@ use gradwire::wire::frame::{self as parser, IpFrame};
 use gradwire::wire::rewrite::complete_checksum;
 use gradwire::wire::segment_header::SegmentHeader;
 
-use super::{Tally, printed};
-use crate::eligible::{counted_len, refusal};
-use crate::frame::{
-    Checksum, Segment, Transport, View, add_ones_complement, is_cut_short, repair_checksums, type_of_service,
+use super::printed::printed;
+use crate::judge::eligible::{counted_len, refusal};
+use crate::judge::frame::{
+    Checksum, Segment, Tcp, Transport, View, add_ones_complement, is_cut_short, repair_checksums,
+    type_of_service,
 };
+use crate::judge::values::Tally;
 use crate::replay::MIN_FRAME_LEN;
 
 /// FORMAT.md section 5.3.
@@ -120,7 +122,7 @@ pub fn parse(bytes: &[u8]) {
     assert_eq!((source.ip(), source.port()), segment.flow.source);
     assert_eq!((destination.ip(), destination.port()), segment.flow.destination);
     match (packet.transport(), segment.transport) {
-        (parser::Transport::Tcp { seq, flags }, Transport::Tcp { seq: expected, syn, .. }) => {
+        (parser::Transport::Tcp { seq, flags }, Transport::Tcp(Tcp { seq: expected, syn, .. })) => {
             assert_eq!((seq, flags & parser::tcp_flags::SYN != 0), (expected, syn));
         }
         (parser::Transport::Udp { checksum }, Transport::Udp) => {

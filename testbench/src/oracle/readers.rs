@@ -1,7 +1,7 @@
 //! Judges the readers of files: any bytes are read or refused, and what was read was there.
 
-use crate::capture::{Capture, Writer};
-use crate::npy;
+use crate::input::npy;
+use crate::input::{Capture, Writer};
 
 /// Any bytes as a capture.
 ///

@@ -18,11 +18,11 @@ use gradwire::forward::Port;
 use gradwire::profile::Profile;
 use gradwire::rules::Rule;
 
-use crate::capture::Capture;
 use crate::error::Error;
-use crate::judge::{self, Report};
-use crate::progress::Progress;
-use crate::replay::{Passage, Path, Setup, source_mac};
+use crate::input::Capture;
+use crate::judge::{self, Findings};
+use crate::replay::{Engines, Passage, Setup, source_mac};
+use crate::report::ProgressBar;
 use machine::{Machine, Options};
 
 /// A frame that takes longer is lost.
@@ -93,9 +93,10 @@ impl Pair {
     ///
     /// # Errors
     /// An emulator has gone, or the rule contradicts itself.
-    pub fn replay(&mut self, setup: &Setup, capture: &Capture) -> Result<(Report, Vec<Passage>), Error> {
-        let mut engines = Path::new(setup, capture).map_err(|refused| Error::Usage(refused.to_string()))?;
-        let progress = Progress::new("frames", capture.frames.len() as u64);
+    pub fn replay(&mut self, setup: &Setup, capture: &Capture) -> Result<(Findings, Vec<Passage>), Error> {
+        let mut engines =
+            Engines::new(setup, capture).map_err(|refused| Error::Usage(refused.to_string()))?;
+        let progress = ProgressBar::new("frames", capture.frames.len() as u64);
         let mut sides = BTreeMap::new();
         let mut differing = Vec::new();
         let mut passages = Vec::new();
@@ -126,7 +127,7 @@ impl Pair {
     }
 
     /// The counters of both cores, which were zero before, against the frames.
-    fn check_counters(&mut self, report: &mut Report) -> Result<(), Error> {
+    fn check_counters(&mut self, report: &mut Findings) -> Result<(), Error> {
         let mut sums = BTreeMap::<String, u64>::new();
         for core in &mut self.cores {
             for (name, count) in core.counters()? {

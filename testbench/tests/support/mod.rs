@@ -8,12 +8,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use gradwire::rules::{Framing, Rule};
-use gradwire_testbench::capture::Capture;
 use gradwire_testbench::cmd::replay::replay;
-use gradwire_testbench::frame::{Flow, Transport, View};
-use gradwire_testbench::judge::Report;
+use gradwire_testbench::input::Capture;
+use gradwire_testbench::judge::Findings;
+use gradwire_testbench::judge::frame::{Flow, Transport, View};
+use gradwire_testbench::judge::stream::{Policy, Reassembler};
 use gradwire_testbench::replay::Setup;
-use gradwire_testbench::stream::{Policy, Reassembler};
 use sha2::{Digest, Sha256};
 
 /// The recordings inside the project.
@@ -59,12 +59,12 @@ pub fn capture(path: &Path) -> Capture {
 }
 
 /// Replays a capture with the default tag and codec.
-pub fn replayed(capture: &Capture, framing: Framing) -> Report {
+pub fn replayed(capture: &Capture, framing: Framing) -> Findings {
     replayed_with(capture, Rule { framing, ..Rule::DEFAULT })
 }
 
 /// Replays a capture.
-pub fn replayed_with(capture: &Capture, rule: Rule) -> Report {
+pub fn replayed_with(capture: &Capture, rule: Rule) -> Findings {
     replay(&Setup::new(rule), capture).unwrap().0
 }
 
@@ -83,12 +83,13 @@ pub fn streams(capture: &Capture, policy: Policy) -> BTreeMap<Flow, Vec<u8>> {
         let payload = &frame.bytes[segment.payload];
         match segment.transport {
             Transport::Udp => streams.entry(segment.flow).or_default().extend_from_slice(payload),
-            Transport::Tcp { seq, syn: true, .. } => {
-                tcp.entry(segment.flow).or_insert_with(|| Reassembler::new(policy, seq.wrapping_add(1)));
+            Transport::Tcp(header) if header.syn => {
+                let new = || Reassembler::new(policy, header.first_byte());
+                tcp.entry(segment.flow).or_insert_with(new);
             }
-            Transport::Tcp { seq, syn: false, .. } => {
+            Transport::Tcp(header) => {
                 if let Some(stream) = tcp.get_mut(&segment.flow) {
-                    stream.push(seq, payload);
+                    stream.push(header.seq, payload);
                 }
             }
         }

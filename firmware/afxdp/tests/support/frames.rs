@@ -2,8 +2,8 @@
 //! behind Ethernet without tags.
 
 use gradwire::rules::{DEFAULT_MARK, ECN};
-use gradwire_testbench::capture::Capture;
-use gradwire_testbench::frame::repair_checksums;
+use gradwire_testbench::input::Capture;
+use gradwire_testbench::judge::frame::repair_checksums;
 
 use super::Lab;
 use super::traffic::TAG;

@@ -10,11 +10,11 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use gradwire_testbench::capture::{Capture, Frame};
-use gradwire_testbench::npy;
-use gradwire_testbench::once;
-use gradwire_testbench::recordings::GRADIENTS;
-use gradwire_testbench::replay::{Path, Setup};
+use gradwire_testbench::input::npy;
+use gradwire_testbench::input::recordings::GRADIENTS;
+use gradwire_testbench::input::{Capture, Frame};
+use gradwire_testbench::judge::once;
+use gradwire_testbench::replay::{Engines, Setup};
 use rustix::net::sockopt::Timeout;
 use rustix::net::sockopt::{
     set_ip_tos, set_ipv6_tclass, set_socket_recv_buffer_size_force, set_socket_timeout,
@@ -213,10 +213,10 @@ impl Capturing {
 
 /// Bytes and frames that `gradwire replay` puts on the wire for the frames of a capture that this MAC address sent.
 pub fn predicted(setup: &Setup, capture: &Capture, source: [u8; 6]) -> (u64, u64) {
-    let mut path = Path::new(setup, capture).unwrap();
+    let mut engines = Engines::new(setup, capture).unwrap();
     let mut sum = (0, 0);
     for frame in capture.frames.iter().filter(|frame| frame.bytes[6..12] == source) {
-        let passage = path.send(frame);
+        let passage = engines.send(frame);
         let wire = passage.on_wire(&frame.bytes).unwrap();
         sum = (sum.0 + wire.len() as u64, sum.1 + 1);
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gradwire::forward::Port;
 use gradwire::rules::Rule;
-use gradwire_testbench::replay::{Path, Setup};
+use gradwire_testbench::replay::{Engines, Setup};
 use gradwire_testbench::softcore::machine::Machine;
 use object::{Object, ObjectSection, ObjectSymbol};
 
@@ -58,7 +58,7 @@ fn hostile(random: &mut Random, real: &[Vec<u8>]) -> Vec<u8> {
 /// Frames as hosts send them, and as they are on the wire.
 fn real() -> [Vec<Vec<u8>>; 2] {
     let capture = recording("ring4_loss");
-    let mut engines = Path::new(&Setup::new(Rule::DEFAULT), &capture).unwrap();
+    let mut engines = Engines::new(&Setup::new(Rule::DEFAULT), &capture).unwrap();
     let frames = capture.frames.iter().map(|frame| frame.bytes.clone()).collect();
     let wire = capture.frames.iter().map(|frame| engines.send(frame).on_wire(&frame.bytes).unwrap().to_vec());
     [frames, wire.collect()]

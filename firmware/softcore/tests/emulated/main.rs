@@ -25,7 +25,7 @@ fn firmware() -> Options {
 }
 
 /// A recorded capture.
-fn recording(name: &str) -> gradwire_testbench::capture::Capture {
+fn recording(name: &str) -> gradwire_testbench::input::Capture {
     let path = format!("{}/../../testbench/recordings/{name}.pcap", env!("CARGO_MANIFEST_DIR"));
-    gradwire_testbench::capture::Capture::parse(name, &std::fs::read(path).unwrap()).unwrap()
+    gradwire_testbench::input::Capture::parse(name, &std::fs::read(path).unwrap()).unwrap()
 }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use gradwire_simulator::published::figures::ALL;
 
 use crate::error::{Error, Outcome};
-use crate::plot;
-use crate::progress::Progress;
+use crate::report::ProgressBar;
+use crate::report::plot;
 
 /// Writes the plots of docs/simulator.md.
 #[derive(Debug, clap::Args)]
@@ -24,7 +24,7 @@ pub struct Args {
 /// # Errors
 /// A file cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
-    let progress = Progress::new("plots", ALL.len() as u64);
+    let progress = ProgressBar::new("plots", ALL.len() as u64);
     for (name, figure) in ALL {
         let path = args.folder.join(name).with_extension(if args.png { "png" } else { "svg" });
         plot::write(&path, &plot::lines(&figure()?))?;

@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use self::runs::{Runs, SimulatedRun};
 use crate::error::{Error, Outcome};
-use crate::plot;
 use crate::report::Table;
+use crate::report::plot;
 
 /// Simulates training on a cluster: what each way to exchange gradients, and compression on it, does to the
 /// time of an iteration. Every result is compared with f32 and with truncation to 16 bits.

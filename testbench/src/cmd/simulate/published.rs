@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::error::{Error, Outcome};
-use crate::progress::Progress;
+use crate::report::ProgressBar;
 use crate::report::Table;
 
 /// Prints every published cell beside ours with its tolerance and the verdict, then the claims of the text.
@@ -51,7 +51,7 @@ struct Report {
 /// The output cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     let cells = cells()?;
-    let progress = Progress::new("cells", cells.len() as u64);
+    let progress = ProgressBar::new("cells", cells.len() as u64);
     let comparisons: Result<Vec<Comparison>, _> =
         cells.into_par_iter().map(compare).inspect(|_| progress.step()).collect();
     drop(progress);

@@ -9,13 +9,13 @@ use gradwire_simulator::{
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::cmd::model::{model, open, stem};
+use crate::bench::costs;
+use crate::cmd::model::{TimesArgs, model, open, stem};
 use crate::cmd::quantity::{pair, plain, scaled, time};
 use crate::error::Error;
-use crate::measure;
-use crate::plot;
-use crate::progress::Progress;
-use crate::recordings;
+use crate::input::recordings;
+use crate::report::ProgressBar;
+use crate::report::plot;
 
 /// Runs to do: every model, mechanism, compression and value of the sweep.
 #[derive(Clone, Debug, clap::Args)]
@@ -91,12 +91,9 @@ pub struct Runs {
     /// What an added layer has: values and forward FLOPs of an image.
     #[arg(long, default_value = "1M,100M", value_name = "VALUES,FLOPS", value_parser = |text: &str| pair(text, ',', scaled, scaled))]
     pub layer: (u64, u64),
-    /// Forward time of a batch, for models that have none.
-    #[arg(long, value_parser = time)]
-    pub forward: Option<f64>,
-    /// Backward time of a batch, for models that have none.
-    #[arg(long, value_parser = time)]
-    pub backward: Option<f64>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
+    pub times: TimesArgs,
     /// Backward times with which the published Table 8 fits, not those of Table 3.
     #[arg(long)]
     pub calibrated: bool,
@@ -173,7 +170,7 @@ impl Runs {
         if let Some(notice) = notice(jobs.len() * compressions.len(), events) {
             eprintln!("gradwire: {notice}");
         }
-        let progress = Progress::new("events", events);
+        let progress = ProgressBar::new("events", events);
         let results: Result<Vec<Vec<SimulatedRun>>, Error> = jobs
             .into_par_iter()
             .map(|(value, scenario, most)| compare(value, &scenario, &compressions, &most, &progress))
@@ -199,9 +196,7 @@ impl Runs {
     fn model(&self, name: &str) -> Result<Model, Error> {
         let model = model(name)?;
         let model = if self.calibrated { model.calibrated() } else { model };
-        let (forward, backward) =
-            (self.forward.unwrap_or(model.forward), self.backward.unwrap_or(model.backward));
-        Ok(model.timed(forward, backward))
+        Ok(self.times.of(model))
     }
 
     fn scenario(
@@ -352,7 +347,7 @@ fn compression(text: &str) -> Result<Compression, Error> {
     let bound =
         bound.ok_or_else(|| Error::Usage(format!("{text}: only on-host:b10, b8 or b6 can be measured")))?;
     let values: Vec<u8> = recordings::builtin()?.into_iter().flat_map(|recording| recording.values).collect();
-    let measured = measure::codec(&values, bound, || {})?;
+    let measured = costs::codec(&values, bound, || {})?;
     let megabyte = 1e6;
     let rate = |seconds: f64| megabyte / seconds / 1e9;
     let (encode, decode) = (measured.encode.at(megabyte), measured.decode.at(megabyte / measured.ratio));
@@ -377,7 +372,7 @@ fn compare(
     scenario: &Scenario,
     compressions: &[(String, Option<Compression>)],
     most: &[u64],
-    progress: &Progress,
+    progress: &ProgressBar,
 ) -> Result<Vec<SimulatedRun>, Error> {
     let mut baselines = Vec::new();
     let mut runs = Vec::new();

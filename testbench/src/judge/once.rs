@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use gradwire::rules::{DEFAULT_MARK, ECN};
 
-use crate::frame::{Flow, Transport, View};
-use crate::handshake::{Handshakes, Tcp};
-use crate::stream::Unwrapper;
+use super::frame::{Flow, Transport, View};
+use super::handshake::Handshakes;
+use super::stream::Unwrapper;
 
 /// The byte ranges of one TCP stream that left in compressed segments.
 #[derive(Clone, Debug, Default)]
@@ -63,7 +63,7 @@ pub fn on_wire<'a>(frames: impl IntoIterator<Item = &'a [u8]>) -> Result<usize, 
     for (number, frame) in frames.into_iter().enumerate() {
         let Some(view) = View::of(frame) else { continue };
         let Some(segment) = view.segment else { continue };
-        let Transport::Tcp { .. } = segment.transport else { continue };
+        let Transport::Tcp(tcp) = segment.transport else { continue };
         // FORMAT.md section 5.2. A host never sends a segment with the mark and a wrong checksum.
         let payload = &frame[segment.payload.clone()];
         let raw_len = match payload {
@@ -74,13 +74,12 @@ pub fn on_wire<'a>(frames: impl IntoIterator<Item = &'a [u8]>) -> Result<usize, 
         };
         let compressed = view.tos & !ECN == DEFAULT_MARK && !segment.checksum.is_accepted() && raw_len > 0;
         let len = if compressed { raw_len } else { payload.len() as u32 };
-        let Some(tcp) = Tcp::of(&segment, len) else { continue };
-        if handshakes.begins(segment.flow, tcp).is_some() {
+        if handshakes.begins(segment.flow, tcp, len).is_some() {
             streams.remove(&segment.flow);
         }
         if compressed {
             segments += 1;
-            streams.entry(segment.flow).or_default().add(tcp.seq, len).map_err(|at| {
+            streams.entry(segment.flow).or_default().add(tcp.first_byte(), len).map_err(|at| {
                 format!("frame {}: {}: byte {at} is compressed a second time", number + 1, segment.flow)
             })?;
         }

@@ -7,8 +7,8 @@ use std::ops::Range;
 
 use gradwire::codec::VALUE_LEN;
 
-use crate::npy;
-use crate::recordings::GRADIENTS;
+use crate::input::npy;
+use crate::input::recordings::GRADIENTS;
 
 /// The recording of the shape `recorded`.
 pub const RECORDED: &str = "hdc256_i0040_w0.npy";

@@ -4,8 +4,8 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use super::npy;
 use crate::error::Error;
-use crate::npy;
 
 /// What `-` stands for, in messages.
 pub const STDIN: &str = "standard input";
@@ -30,7 +30,7 @@ pub struct Builtin {
 
 macro_rules! builtin {
     ($($name:literal),+ $(,)?) => {
-        &[$(Builtin { name: $name, bytes: include_bytes!(concat!("../recordings/", $name)) }),+]
+        &[$(Builtin { name: $name, bytes: include_bytes!(concat!("../../recordings/", $name)) }),+]
     };
 }
 

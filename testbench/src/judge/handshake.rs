@@ -8,36 +8,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::frame::{Flow, Segment, Transport};
-use crate::stream::Unwrapper;
-
-/// What a segment says about its connection.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Tcp {
-    /// Sequence number of the first payload byte: a SYN takes one before it.
-    pub(crate) seq: u32,
-    len: u32,
-    ack: Option<u32>,
-    pub(crate) syn: bool,
-    fin: bool,
-    rst: bool,
-    binds: bool,
-}
-
-impl Tcp {
-    /// Of a segment with `len` bytes of payload; `None` if it is not TCP.
-    pub(crate) fn of(segment: &Segment, len: u32) -> Option<Self> {
-        let Transport::Tcp { seq, ack, syn, fin, rst, binds } = segment.transport else {
-            return None;
-        };
-        Some(Self { seq: seq.wrapping_add(u32::from(syn)), len, ack, syn, fin, rst, binds })
-    }
-
-    /// Sequence numbers that it takes, behind a SYN's.
-    fn space(self) -> i64 {
-        i64::from(self.len) + i64::from(self.fin)
-    }
-}
+use super::frame::{Flow, Tcp};
+use super::stream::Unwrapper;
 
 /// All handshakes of a capture.
 #[derive(Debug, Default)]
@@ -94,9 +66,9 @@ impl From<Option<Offer>> for Begins {
 }
 
 impl Handshakes {
-    /// Takes note of the next segment of a capture. `Some` if a connection begins with it that it belongs to; SYNs
-    /// belong to none.
-    pub(crate) fn begins(&mut self, flow: Flow, tcp: Tcp) -> Option<Begins> {
+    /// Takes note of the next segment of a capture, which has `len` bytes of payload. `Some` if a connection begins with
+    /// it that it belongs to; SYNs belong to none.
+    pub(crate) fn begins(&mut self, flow: Flow, tcp: Tcp, len: u32) -> Option<Begins> {
         if tcp.rst || tcp.ack.is_some() {
             let back = self.flows.entry(flow.reversed()).or_default();
             if tcp.rst {
@@ -110,7 +82,9 @@ impl Handshakes {
             starts.offer(tcp);
             return None;
         }
-        let begins = starts.which(tcp);
+        // Sequence numbers that it takes.
+        let space = i64::from(len) + i64::from(tcp.fin);
+        let begins = starts.which(tcp.seq, space);
         if let Some(Begins { origin, .. }) = begins {
             if origin.is_some() {
                 starts.offered.clear();
@@ -127,7 +101,7 @@ impl Handshakes {
         if let Some(present) = &mut starts.present {
             let position = present.unwrapper.position(tcp.seq);
             present.lowest = present.lowest.min(position);
-            present.highest = present.highest.max(position + tcp.space());
+            present.highest = present.highest.max(position + space);
         }
         if tcp.fin || tcp.rst {
             starts.end();
@@ -143,8 +117,8 @@ impl Starts {
         }
     }
 
-    fn offer(&mut self, Tcp { seq: origin, ack, binds, .. }: Tcp) {
-        let answers = ack.is_some();
+    fn offer(&mut self, syn: Tcp) {
+        let (origin, binds, answers) = (syn.first_byte(), syn.binds, syn.ack.is_some());
         if let Some(known) = self.offered.iter_mut().find(|offer| offer.origin == origin) {
             known.answers |= answers;
             known.binds |= binds;
@@ -162,12 +136,12 @@ impl Starts {
         }
     }
 
-    /// Whether a segment that is no SYN is the first of a new connection.
-    fn which(&mut self, tcp: Tcp) -> Option<Begins> {
+    /// Whether a segment that is no SYN is the first of a new connection. It takes `space` sequence numbers from `seq` on.
+    fn which(&mut self, seq: u32, space: i64) -> Option<Begins> {
         if let Some(offer) = self.accepted.take() {
             return Some(Some(offer).into());
         }
-        let follows = self.offered.iter().find(|offer| offer.origin == tcp.seq).copied();
+        let follows = self.offered.iter().find(|offer| offer.origin == seq).copied();
         let sole = if let [offer] = self.offered[..] { Some(offer) } else { None };
         match &mut self.present {
             None => Some(follows.or(sole).into()),
@@ -177,9 +151,9 @@ impl Starts {
                 follows.or(sole).map(|offer| Some(offer).into())
             }
             Some(present) => {
-                let position = present.unwrapper.position(tcp.seq);
+                let position = present.unwrapper.position(seq);
                 let old = present.lowest..=present.highest;
-                let resent = old.contains(&position) && position + tcp.space() <= present.highest;
+                let resent = old.contains(&position) && position + space <= present.highest;
                 match follows {
                     Some(_) => Some(follows.into()),
                     None if resent || self.offered.is_empty() => None,

@@ -7,7 +7,7 @@ use etherparse::checksum::Sum16BitWords;
 use etherparse::err::{Layer, packet::SliceError};
 use etherparse::{Ipv6ExtensionSlice, LaxNetSlice, LaxSlicedPacket, NetSlice, SlicedPacket, TransportSlice};
 
-use crate::eligible;
+use super::eligible;
 
 /// One direction of a TCP connection, or of a pair of UDP ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,24 +57,36 @@ impl Checksum {
     }
 }
 
+/// What a TCP header says, but for its ports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tcp {
+    /// Sequence number.
+    pub seq: u32,
+    /// Acknowledgement number, if the ACK flag is set.
+    pub ack: Option<u32>,
+    /// Whether it opens the connection.
+    pub syn: bool,
+    /// Whether it says that no new bytes follow.
+    pub fin: bool,
+    /// Whether it aborts or refuses the connection.
+    pub rst: bool,
+    /// Whether it has an option that binds the payload to what the sender sent (FORMAT.md section 5.1).
+    pub binds: bool,
+}
+
+impl Tcp {
+    /// Sequence number of the first payload byte: a SYN takes one before it.
+    #[must_use]
+    pub const fn first_byte(self) -> u32 {
+        self.seq.wrapping_add(self.syn as u32)
+    }
+}
+
 /// What is particular to the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// TCP.
-    Tcp {
-        /// Sequence number.
-        seq: u32,
-        /// Acknowledgement number, if the ACK flag is set.
-        ack: Option<u32>,
-        /// Whether it opens the connection.
-        syn: bool,
-        /// Whether it says that no new bytes follow.
-        fin: bool,
-        /// Whether it aborts or refuses the connection.
-        rst: bool,
-        /// Whether it has an option that binds the payload to what the sender sent (FORMAT.md section 5.1).
-        binds: bool,
-    },
+    Tcp(Tcp),
     /// UDP.
     Udp,
 }
@@ -170,14 +182,14 @@ fn segment(
                 _ => None,
             };
             let ports = (tcp.source_port(), tcp.destination_port());
-            let kind = Transport::Tcp {
+            let kind = Transport::Tcp(Tcp {
                 seq: tcp.sequence_number(),
                 ack: tcp.ack().then(|| tcp.acknowledgment_number()),
                 syn: tcp.syn(),
                 fin: tcp.fin(),
                 rst: tcp.rst(),
                 binds: eligible::binds(tcp.options()),
-            };
+            });
             (ports, tcp.header_slice(), tcp.payload(), 16, tcp.checksum(), right, kind)
         }
         TransportSlice::Udp(udp) => {
@@ -255,7 +267,7 @@ fn pseudo_header_sum(source: IpAddr, destination: IpAddr, transport: Transport, 
         _ => sum,
     };
     let protocol = match transport {
-        Transport::Tcp { .. } => etherparse::IpNumber::TCP,
+        Transport::Tcp(_) => etherparse::IpNumber::TCP,
         Transport::Udp => etherparse::IpNumber::UDP,
     };
     // An IP length bounds `len`, so the upper half is zero but for jumbograms, which nothing here reads.
@@ -271,7 +283,8 @@ fn offset_in(frame: &[u8], part: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use etherparse::{IpHeaders, IpNumber, Ipv4Header, Ipv6Header, PacketBuilder};
+    use crate::input::ipv4;
+    use etherparse::{IpHeaders, IpNumber, Ipv6Header, PacketBuilder};
 
     #[test]
     fn finds_payload_flow_and_checksums() {
@@ -285,8 +298,7 @@ mod tests {
         assert!(view.ip_checksum_ok);
         let segment = view.segment.unwrap();
         assert_eq!(&frame[segment.payload.clone()], b"payload");
-        let expected =
-            Transport::Tcp { seq: 77, ack: None, syn: false, fin: false, rst: false, binds: false };
+        let expected = Transport::Tcp(Tcp { seq: 77, ..Tcp::default() });
         assert_eq!(segment.transport, expected);
         assert_eq!(segment.checksum, Checksum::Valid);
         assert_eq!(segment.flow.to_string(), "10.0.0.1 port 40000 to 10.0.0.2 port 5400");
@@ -318,14 +330,8 @@ mod tests {
     #[test]
     fn the_type_of_service_is_etherparses() {
         let builders = [
-            PacketBuilder::ethernet2([2; 6], [4; 6]).ip(IpHeaders::Ipv4(
-                Ipv4Header {
-                    dscp: 10.try_into().unwrap(),
-                    ecn: 1.try_into().unwrap(),
-                    ..Ipv4Header::new(0, 64, IpNumber::UDP, [1; 4], [2; 4]).unwrap()
-                },
-                Default::default(),
-            )),
+            PacketBuilder::ethernet2([2; 6], [4; 6])
+                .ip(IpHeaders::Ipv4(ipv4(0x29, IpNumber::UDP, [1; 4], [2; 4]), Default::default())),
             PacketBuilder::ethernet2([2; 6], [4; 6])
                 .double_vlan(1.try_into().unwrap(), 2.try_into().unwrap())
                 .ip(IpHeaders::Ipv6(

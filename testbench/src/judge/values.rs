@@ -1,45 +1,7 @@
-//! Judgements about values, shared by `check`, `replay`, the tests and the fuzzer. They use `f64` and the bound alone,
-//! nothing of the codec that they judge.
-//!
-//! In the folder are judges of everything that takes bytes from elsewhere. Each takes any bytes and panics where something
-//! is wrong; [`FUZZED`] lists them. `fuzz/` runs each under libFuzzer, `tests/corpus.rs` on what the fuzzer kept.
-//! Judges of firmware's own input, which this crate does not know, are in `fuzz/judges`.
+//! Judges values, for every command that compares some: in `f64` and by the bound alone, with nothing of the codec that
+//! it judges.
 
 use gradwire::codec::Params;
-
-pub mod codec;
-pub mod conversation;
-pub mod corpus;
-pub mod flows;
-pub mod frames;
-pub mod readers;
-
-/// A judge of any bytes; it panics where something is wrong.
-pub type Judge = fn(&[u8]);
-
-/// Every fuzz target but firmware's: its name under `fuzz/`, and what judges its inputs.
-pub const FUZZED: &[(&str, Judge)] = &[
-    ("capture", readers::capture),
-    ("clocked", codec::clocked),
-    ("egress", frames::egress),
-    ("flows", flows::run),
-    ("frame", frames::parse),
-    ("groups", codec::groups),
-    ("ingress", frames::ingress),
-    ("npy", readers::npy),
-    ("round_trip", conversation::run),
-    ("values", codec::values),
-];
-
-/// What an error says; its figures are those of any input.
-///
-/// # Panics
-/// It says nothing, or more than a line.
-fn printed(error: &impl std::error::Error) -> String {
-    let text = error.to_string();
-    assert!(!text.is_empty() && !text.contains('\n'), "{text:?}");
-    text
-}
 
 /// The difference between a value and what came back for it, both as `f32` bit patterns.
 ///

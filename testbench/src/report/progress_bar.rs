@@ -1,17 +1,17 @@
 //! Progress on a terminal.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressDrawTarget, ProgressStyle};
 
 /// A bar over `steps` steps on standard error; it draws nothing where that is not a terminal, and vanishes
 /// when it is dropped.
 #[derive(Debug)]
-pub struct Progress(ProgressBar);
+pub struct ProgressBar(indicatif::ProgressBar);
 
-impl Progress {
+impl ProgressBar {
     /// A bar that names `what` is going on.
     #[must_use]
     pub fn new(what: &str, steps: u64) -> Self {
-        let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
+        let bar = indicatif::ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:40}] {pos}/{len}") {
             bar.set_style(style.progress_chars("=> "));
         }
@@ -35,7 +35,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressBar {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }

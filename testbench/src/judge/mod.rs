@@ -3,127 +3,36 @@
 //! Where a frame's values start is worked out here from the handshakes in the capture, frames are read by
 //! `etherparse`, and errors are computed in `f64`: nothing is taken from the engines but their verdicts.
 
-use std::collections::BTreeMap;
-
 use gradwire::rules::{ECN, Framing, Grid, Rule};
 use gradwire::verdict::{Change, Verdict};
-use serde::Serialize;
 
-use crate::capture::{Capture, Frame};
-use crate::connections::{Connections, Place, Sent, Suspicion};
-use crate::eligible::{counted_len, refusal};
-use crate::frame::{Checksum, Segment, Transport, View, is_cut_short, type_of_service};
-use crate::oracle::Tally;
+use crate::input::{Capture, Frame};
 use crate::replay::{MIN_FRAME_LEN, Passage, Setup, source_mac};
 
-/// So many failures are told one by one; the rest is counted.
-const TOLD: usize = 20;
+mod connections;
+pub mod eligible;
+mod findings;
+pub mod frame;
+mod handshake;
+pub mod once;
+pub mod stream;
+#[cfg(test)]
+mod tests;
+pub mod values;
+
+pub use findings::{Findings, Kind};
+
+use connections::{Connections, Place, Sent, Suspicion};
+use eligible::{counted_len, refusal};
+use frame::{Checksum, Segment, Tcp, Transport, View, is_cut_short, type_of_service};
+use values::Tally;
+
 /// Preamble, FCS and gap between frames.
 const WIRE_OVERHEAD: usize = 8 + 4 + 12;
 
-/// Kinds of frames, as the capture shows them before anything is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// The rule matches; TCP with payload.
-    TaggedTcp,
-    /// The rule matches; UDP with payload.
-    TaggedUdp,
-    /// The rule matches; TCP or UDP without payload: bare ACKs, SYNs, FINs.
-    TaggedEmpty,
-    /// The rule matches; fragments, other protocols.
-    TaggedOther,
-    /// IP that the rule does not match.
-    Untagged,
-    /// ARP and all else that is not IP, or not whole.
-    NotIp,
-}
-
-impl Kind {
-    /// Its name in reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::TaggedTcp => "tagged TCP, payload",
-            Self::TaggedUdp => "tagged UDP, payload",
-            Self::TaggedEmpty => "tagged, no payload",
-            Self::TaggedOther => "tagged, other",
-            Self::Untagged => "untagged IP",
-            Self::NotIp => "not IP",
-        }
-    }
-}
-
-/// What a replay found. The serialised fields are those of `gradwire replay --json`.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Report {
-    /// Frames replayed.
-    pub frames: u64,
-    /// Frames whose type of service matches the rule, with payload or not.
-    pub tagged: u64,
-    /// Frames that egress compressed.
-    pub compressed: u64,
-    /// Frames that looked compressed when they came, and lost their type of service.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub remarked: u64,
-    /// Frames that egress left untouched, by reason.
-    pub untouched: BTreeMap<&'static str, u64>,
-    /// Frames that either engine dropped, by reason.
-    pub dropped: BTreeMap<&'static str, u64>,
-    /// Ethernet bytes of the tagged frames with payload as the hosts sent them: at least 60 bytes each, with
-    /// preamble, FCS and gap (24 bytes).
-    pub wire_bytes_in: u64,
-    /// The same for what went over the wire in their place.
-    pub wire_bytes_out: u64,
-    /// Values in compressed frames.
-    pub values: u64,
-    /// The largest error of any of them, in its frame or in its reassembled stream.
-    pub max_error: f64,
-    /// Values whose error is not below the bound, in frames and in streams.
-    pub violations: u64,
-    /// Untagged frames that did not arrive byte-identical.
-    pub altered_untagged: u64,
-    /// Whether every check held.
-    pub ok: bool,
-    /// What the user should know though no check failed.
-    pub warnings: Vec<String>,
-    /// Tagged TCP streams, each reassembled twice and compared.
-    #[serde(skip)]
-    pub streams: u64,
-    /// The first failures, one line each.
-    #[serde(skip)]
-    pub failures: Vec<String>,
-    /// How many there were.
-    #[serde(skip)]
-    pub failed: u64,
-    /// What happened to each kind of frame.
-    #[serde(skip)]
-    pub kinds: BTreeMap<Kind, BTreeMap<String, u64>>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-const fn is_zero(count: &u64) -> bool {
-    *count == 0
-}
-
-impl Report {
-    /// Frames that a rule matches and that have payload: without any, nothing was judged.
-    #[must_use]
-    pub fn payloads(&self) -> u64 {
-        let kinds = self.kinds.range(Kind::TaggedTcp..=Kind::TaggedUdp);
-        kinds.flat_map(|(_, outcomes)| outcomes.values()).sum()
-    }
-
-    pub(crate) fn fail(&mut self, what: String) {
-        self.failed += 1;
-        if self.failures.len() < TOLD {
-            self.failures.push(what);
-        }
-    }
-}
-
 /// Compares what was sent (`capture`) with what became of it (`passages`, one for each frame).
 #[must_use]
-pub fn judge(setup: &Setup, capture: &Capture, passages: &[Passage]) -> Report {
+pub fn judge(setup: &Setup, capture: &Capture, passages: &[Passage]) -> Findings {
     judge_reloaded(|_| setup, capture, passages)
 }
 
@@ -134,14 +43,14 @@ pub fn judge_reloaded<'s>(
     setup_of: impl Fn(usize) -> &'s Setup,
     capture: &Capture,
     passages: &[Passage],
-) -> Report {
+) -> Findings {
     let setup = setup_of(0);
     let mut judge = Judge {
         setup,
         tally: Tally::new(setup.params()),
         connections: Connections::default(),
         datagrams: Suspicion::default(),
-        report: Report::default(),
+        findings: Findings::default(),
     };
     for (index, (frame, passage)) in capture.frames.iter().zip(passages).enumerate() {
         judge.setup = setup_of(index);
@@ -156,7 +65,7 @@ struct Judge<'s, 'a> {
     tally: Tally,
     connections: Connections<'a>,
     datagrams: Suspicion,
-    report: Report,
+    findings: Findings,
 }
 
 impl<'a> Judge<'_, 'a> {
@@ -205,46 +114,46 @@ impl<'a> Judge<'_, 'a> {
             _ => Err("left untouched by egress, but not as it was when it arrived".into()),
         };
         if let Err(what) = verdict {
-            self.report.altered_untagged += u64::from(rule.is_none());
-            self.report.fail(format!("frame {} ({}): {what}", frame.number, kind.name()));
+            self.findings.altered_untagged += u64::from(rule.is_none());
+            self.findings.fail(format!("frame {} ({}): {what}", frame.number, kind.name()));
         }
     }
 
     /// Whatever its rule and its grid: no byte of a TCP stream is in two compressed segments.
     fn compressed_once(&mut self, card: [u8; 6], frame: &Frame, segment: &Segment, place: Option<Place>) {
-        if let (Transport::Tcp { seq, .. }, Some(place)) = (segment.transport, place)
+        if let (Transport::Tcp(Tcp { seq, .. }), Some(place)) = (segment.transport, place)
             && let Err(what) = self.connections.compressed(place, card, seq, segment.payload.len() as u32)
         {
-            self.report.fail(format!("frame {}: {}: {what}", frame.number, segment.flow));
+            self.findings.fail(format!("frame {}: {}: {what}", frame.number, segment.flow));
         }
     }
 
     fn count(&mut self, kind: Kind, frame: &Frame, passage: &Passage) {
-        let report = &mut self.report;
-        report.frames += 1;
-        report.tagged += u64::from(kind < Kind::Untagged);
+        let findings = &mut self.findings;
+        findings.frames += 1;
+        findings.tagged += u64::from(kind < Kind::Untagged);
         let mut outcome = match passage.egress {
             Verdict::Changed { change, .. } => {
-                report.compressed += u64::from(change == Change::Compressed);
-                report.remarked += u64::from(change == Change::Remarked);
+                findings.compressed += u64::from(change == Change::Compressed);
+                findings.remarked += u64::from(change == Change::Remarked);
                 change.name().to_owned()
             }
             Verdict::Untouched(reason) => {
-                *report.untouched.entry(reason.name()).or_default() += 1;
+                *findings.untouched.entry(reason.name()).or_default() += 1;
                 reason.name().to_owned()
             }
             Verdict::Dropped(_) => String::new(),
         };
         for verdict in [Some(passage.egress), passage.ingress].into_iter().flatten() {
             if let Verdict::Dropped(reason) = verdict {
-                *report.dropped.entry(reason.name()).or_default() += 1;
+                *findings.dropped.entry(reason.name()).or_default() += 1;
                 outcome = format!("dropped ({reason})");
             }
         }
-        *report.kinds.entry(kind).or_default().entry(outcome).or_default() += 1;
+        *findings.kinds.entry(kind).or_default().entry(outcome).or_default() += 1;
         if matches!(kind, Kind::TaggedTcp | Kind::TaggedUdp) {
-            report.wire_bytes_in += wire_len(&frame.bytes);
-            report.wire_bytes_out += passage.on_wire(&frame.bytes).map_or(0, wire_len);
+            findings.wire_bytes_in += wire_len(&frame.bytes);
+            findings.wire_bytes_out += passage.on_wire(&frame.bytes).map_or(0, wire_len);
         }
     }
 
@@ -305,7 +214,7 @@ impl<'a> Judge<'_, 'a> {
 
         let head_len = match segment.transport {
             Transport::Udp => usize::from(rule.udp_offset),
-            Transport::Tcp { seq, .. } => {
+            Transport::Tcp(Tcp { seq, .. }) => {
                 let place = place.ok_or("no connection")?;
                 if place.again {
                     return Err("sent again, but compressed".into());
@@ -360,22 +269,22 @@ impl<'a> Judge<'_, 'a> {
         }
     }
 
-    fn finish(mut self, capture: &Capture) -> Report {
+    fn finish(mut self, capture: &Capture) -> Findings {
         let mut suspicion = self.datagrams;
-        let streams = self.connections.judge(&self.tally, &mut suspicion, &mut self.report);
-        let report = &mut self.report;
-        report.values = self.tally.values;
-        report.max_error = self.tally.max_error.max(streams.max_error);
-        report.violations = self.tally.violations + streams.violations;
-        report.ok = report.failed == 0 && report.violations == 0;
+        let streams = self.connections.judge(&self.tally, &mut suspicion, &mut self.findings);
+        let findings = &mut self.findings;
+        findings.values = self.tally.values;
+        findings.max_error = self.tally.max_error.max(streams.max_error);
+        findings.violations = self.tally.violations + streams.violations;
+        findings.ok = findings.failed == 0 && findings.violations == 0;
         if capture.cut > 0 {
             let cut = capture.cut;
-            report
+            findings
                 .warnings
                 .push(format!("{cut} frames cut by a snap length were left out: capture with a longer one"));
         }
-        report.warnings.extend(suspicion.warnings());
-        self.report
+        findings.warnings.extend(suspicion.warnings());
+        self.findings
     }
 }
 
@@ -386,7 +295,7 @@ fn kind(view: Option<&View>, tagged: bool) -> Kind {
         Some(View { segment: None, .. }) => Kind::TaggedOther,
         Some(View { segment: Some(segment), .. }) => match segment.transport {
             _ if segment.payload.is_empty() => Kind::TaggedEmpty,
-            Transport::Tcp { .. } => Kind::TaggedTcp,
+            Transport::Tcp(_) => Kind::TaggedTcp,
             Transport::Udp => Kind::TaggedUdp,
         },
     }
@@ -415,6 +324,3 @@ fn remarked(frame: &Frame, passage: &Passage, view: Option<&View>, setup: &Setup
 fn wire_len(frame: &[u8]) -> u64 {
     (frame.len().max(MIN_FRAME_LEN) + WIRE_OVERHEAD) as u64
 }
-
-#[cfg(test)]
-mod tests;

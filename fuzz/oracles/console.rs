@@ -1,7 +1,6 @@
 //! Judges the soft core's console: what the terminal shows is the line that is read, and a line does what its words say.
 
-use gradwire::profile::Profile;
-use gradwire::rules::{Framing, Grid, Rule};
+use gradwire_testbench::oracle::settings::{is_rule, number};
 use softcore::console::command::{self, Command, Problem};
 use softcore::console::editor::{Echo, Editor, LINE};
 
@@ -78,49 +77,11 @@ fn says(words: &[&str], command: Command) {
         }
         Command::AddRule(rule) => {
             assert_eq!(words[..2], ["rule", "add"]);
-            is_rule(&rule, &words[2..]);
+            // The last setting of a name counts.
+            is_rule(&rule, |name| {
+                let mut settings = words[2..].iter().rev();
+                settings.find_map(|word| word.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
+            });
         }
     }
-}
-
-/// The last setting of a name counts.
-fn is_rule(rule: &Rule, settings: &[&str]) {
-    let value = |name: &str, default: &'static str| {
-        let values =
-            settings.iter().rev().filter_map(|setting| setting.strip_prefix(name)?.strip_prefix('='));
-        values.map(str::to_owned).next().unwrap_or_else(|| default.to_owned())
-    };
-    assert_eq!(i64::from(rule.tos), number(&value("tos", "0x28")));
-    assert_eq!(i64::from(rule.mask), number(&value("mask", "0xfc")));
-    let b = number(&value("bound", "10"));
-    let Profile::Classes(params) = rule.profile;
-    assert_eq!(i64::from(params.b()), b);
-    // 127 - M of FORMAT.md §3.2.
-    let k = match &value("split", "dense")[..] {
-        "dense" => (b - 7).max(0),
-        "paper" => b / 2,
-        other => panic!("split {other}"),
-    };
-    assert_eq!(i64::from(params.k()), k);
-    assert_eq!(i64::from(params.x()), number(&value("scale", "0")));
-    let framing = match &value("framing", "routed")[..] {
-        "routed" => Framing::Routed,
-        "in-place" => Framing::InPlace,
-        other => panic!("framing {other}"),
-    };
-    assert_eq!(rule.framing, framing);
-    let grid = match &value("grid", "connection")[..] {
-        "connection" => Grid::Connection,
-        "payload" => Grid::Payload,
-        other => panic!("grid {other}"),
-    };
-    assert_eq!(rule.grid, grid);
-    assert_eq!(rule.udp.to_string(), value("udp", "false"));
-    assert_eq!(i64::from(rule.udp_offset), number(&value("udp-offset", "0")));
-}
-
-/// A decimal number, or a hexadecimal one behind `0x`.
-fn number(text: &str) -> i64 {
-    let (digits, radix) = text.strip_prefix("0x").map_or((text, 10), |hex| (hex, 16));
-    i64::from_str_radix(digits, radix).expect("a number")
 }

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use crate::capture::{Capture, ETHERNET, ETHERNET_WANTED, Fields};
+use super::capture::Capture;
+use super::fields::{ETHERNET, ETHERNET_WANTED, Fields};
 use crate::error::Error;
 
 /// Block type of a section header; a palindrome, so the same in both byte orders.
-pub(crate) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
@@ -36,7 +37,7 @@ impl Interface {
 }
 
 /// Reads `bytes`, the content of `file`, which start with a section header block.
-pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<Capture, Error> {
+pub(super) fn parse(file: &str, bytes: &[u8]) -> Result<Capture, Error> {
     let mut capture = Capture::default();
     let mut interfaces: Vec<Interface> = Vec::new();
     let mut reader = Fields { file, bytes, big_endian: false };

@@ -6,8 +6,8 @@
 
 use gradwire::codec::{Params, Split};
 use gradwire::kernels::Kernel;
+use gradwire_testbench::bench::shapes;
 use gradwire_testbench::bench::{Direction, Frames, Kind, PASS_FRAMES, PASS_VALUES, Payloads, Work};
-use gradwire_testbench::shapes;
 
 /// Not generic and never inlined, so that callgrind finds one function of this name.
 #[inline(never)]

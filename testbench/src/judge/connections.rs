@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gradwire::rules::Grid;
 
-use crate::frame::{Flow, Segment};
-use crate::handshake::{Begins, Handshakes, Tcp};
-use crate::judge::Report;
-use crate::once::Compressed;
-use crate::oracle::{Tally, nonzero_subnormals};
-use crate::stream::{Policy, Reassembler, Run, Unwrapper};
+use super::findings::Findings;
+use super::frame::{Flow, Segment, Transport};
+use super::handshake::{Begins, Handshakes};
+use super::once::Compressed;
+use super::stream::{Policy, Reassembler, Run, Unwrapper};
+use super::values::{Tally, nonzero_subnormals};
 
 /// One direction of one connection.
 struct Connection<'a> {
@@ -94,11 +94,11 @@ impl<'a> Connections<'a> {
     pub(crate) fn add(&mut self, sent: &Sent<'_, 'a>) -> Option<Place> {
         let Sent { card, segment, payload, delivered, rule, seen } = *sent;
         let flow = segment.flow;
-        let tcp = Tcp::of(segment, payload.len() as u32)?;
+        let Transport::Tcp(tcp) = segment.transport else { return None };
         if tcp.syn && seen {
-            self.watched.insert((flow, tcp.seq));
+            self.watched.insert((flow, tcp.first_byte()));
         }
-        if let Some(Begins { origin, binds }) = self.handshakes.begins(flow, tcp) {
+        if let Some(Begins { origin, binds }) = self.handshakes.begins(flow, tcp, payload.len() as u32) {
             let watched = origin.is_some_and(|origin| self.watched.contains(&(flow, origin)));
             self.all.push(Connection {
                 flow,
@@ -162,7 +162,7 @@ impl<'a> Connections<'a> {
         &self,
         tally: &Tally,
         suspicion: &mut Suspicion,
-        report: &mut Report,
+        findings: &mut Findings,
     ) -> StreamResult {
         let mut result = StreamResult { max_error: 0.0, violations: 0 };
         for connection in self.all.iter().filter(|connection| connection.tagged) {
@@ -175,17 +175,17 @@ impl<'a> Connections<'a> {
             if first != last {
                 // A value put together from two contents was never sent; no bound is promised for it.
                 let flow = connection.flow;
-                report.warnings.push(format!(
+                findings.warnings.push(format!(
                     "{flow}: sent different bytes at the same place; its stream is not judged"
                 ));
                 continue;
             }
-            report.streams += 1;
+            findings.streams += 1;
             for (policy, sent) in [(Policy::FirstWins, first), (Policy::LastWins, last)] {
                 let got = connection.reassemble(policy, |copies| copies.delivered);
                 let mut tally = Tally::new_like(tally);
                 if let Err(what) = connection.compare(&sent, &got, &mut tally) {
-                    report.fail(format!("stream {}, {policy:?}: {what}", connection.flow));
+                    findings.fail(format!("stream {}, {policy:?}: {what}", connection.flow));
                 }
                 result.max_error = result.max_error.max(tally.max_error);
                 result.violations += tally.violations;

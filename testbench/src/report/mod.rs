@@ -1,4 +1,4 @@
-//! Tables for people.
+//! What people read: tables, plots and progress. Programs read JSON, which `serde` makes of the figures themselves.
 
 use std::io::{self, Write};
 
@@ -6,44 +6,21 @@ use gradwire::codec::{Params, Split};
 use gradwire::profile::Profile;
 use gradwire::rules::Rule;
 
-use crate::check::{Measured, Shares};
-use crate::judge::Report;
-use crate::oracle;
+use crate::check::{Measured, PAYLOAD_LEN, Shares};
+use crate::judge::Findings;
+use crate::judge::values;
+
+pub mod plot;
+mod progress_bar;
+mod table;
+
+pub use progress_bar::ProgressBar;
+pub(crate) use table::Table;
 
 /// Columns of the bar that shows class shares.
 const BAR: usize = 16;
 /// One sign for each class, from nothing kept to everything kept.
 const SIGNS: [char; 4] = ['.', '-', '+', '#'];
-
-/// Lines of cells, aligned: the first column to the left, the others to the right.
-pub(crate) struct Table(Vec<Vec<String>>);
-
-impl Table {
-    pub(crate) fn new(head: &[&str]) -> Self {
-        Self(vec![head.iter().map(|&cell| cell.to_owned()).collect()])
-    }
-
-    pub(crate) fn row(&mut self, cells: impl Into<Vec<String>>) {
-        self.0.push(cells.into());
-    }
-
-    pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |column: usize| {
-            self.0.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
-        };
-        let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-        for row in &self.0 {
-            let mut line = String::new();
-            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-                let cell = if column == 0 { format!("{cell:<width$}") } else { format!("  {cell:>width$}") };
-                line.push_str(&cell);
-            }
-            writeln!(out, "{}", line.trim_end())?;
-        }
-        Ok(())
-    }
-}
 
 /// The table of `gradwire check`.
 ///
@@ -68,7 +45,7 @@ pub fn measured(out: &mut impl Write, rows: &[Measured]) -> io::Result<()> {
         "over",
     ]);
     for row in rows {
-        let bound = oracle::bound(row.params);
+        let bound = values::bound(row.params);
         let Shares { zero, byte, half, raw } = row.classes;
         table.row(vec![
             row.name.clone(),
@@ -97,23 +74,19 @@ pub fn measured(out: &mut impl Write, rows: &[Measured]) -> io::Result<()> {
     )?;
     writeln!(out, "errors     as a part of the bound; `over` counts values at or above it")?;
     writeln!(out, "norm lost  1 - ||restored|| / ||recorded||")?;
-    writeln!(
-        out,
-        "speed      GB of values a second, one core, payloads of {} bytes",
-        crate::check::PAYLOAD_LEN
-    )
+    writeln!(out, "speed      GB of values a second, one core, payloads of {PAYLOAD_LEN} bytes")
 }
 
 /// What a replay did and found, for one capture.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn replayed(out: &mut impl Write, name: &str, rule: &Rule, report: &Report) -> io::Result<()> {
+pub fn replayed(out: &mut impl Write, name: &str, rule: &Rule, findings: &Findings) -> io::Result<()> {
     let framing = rule.framing.name();
     let Profile::Classes(params) = rule.profile;
     let split = params.split().map_or("unnamed", Split::name);
     writeln!(out, "{name}, {framing} framing, bound {}, {split} split", bound_name(params))?;
-    for (kind, outcomes) in &report.kinds {
+    for (kind, outcomes) in &findings.kinds {
         let frames: u64 = outcomes.values().sum();
         let mut outcomes: Vec<_> = outcomes.iter().collect();
         outcomes.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
@@ -121,20 +94,20 @@ pub fn replayed(out: &mut impl Write, name: &str, rule: &Rule, report: &Report) 
             outcomes.iter().map(|(outcome, count)| format!("{count} {outcome}")).collect();
         writeln!(out, "  {:<20} {frames:>7}  {}", kind.name(), outcomes.join(", "))?;
     }
-    let (sent, wire) = (report.wire_bytes_in, report.wire_bytes_out);
+    let (sent, wire) = (findings.wire_bytes_in, findings.wire_bytes_out);
     let shorter = if wire == 0 { 1.0 } else { sent as f64 / wire as f64 };
     writeln!(out, "  tagged payload on the wire: {sent} bytes became {wire}, ratio {shorter:.2}")?;
-    let error = of_bound(report.max_error, oracle::bound(params));
+    let error = of_bound(findings.max_error, values::bound(params));
     writeln!(
         out,
         "  {} values, largest error {error} of the bound, {} over it; {} TCP streams reassembled twice",
-        report.values, report.violations, report.streams
+        findings.values, findings.violations, findings.streams
     )?;
-    for failure in &report.failures {
+    for failure in &findings.failures {
         writeln!(out, "  FAILED: {failure}")?;
     }
-    if report.failed > report.failures.len() as u64 {
-        writeln!(out, "  FAILED: {} more", report.failed - report.failures.len() as u64)?;
+    if findings.failed > findings.failures.len() as u64 {
+        writeln!(out, "  FAILED: {} more", findings.failed - findings.failures.len() as u64)?;
     }
     Ok(())
 }
@@ -184,14 +157,5 @@ mod tests {
         let shares = Shares { zero: 0.33, byte: 0.33, half: 0.33, raw: 0.01 };
         assert_eq!(bar(shares), ".....------+++++");
         assert_eq!(bar(Shares { zero: 1.0, ..Shares::default() }), "................");
-    }
-
-    #[test]
-    fn tables_align() {
-        let mut table = Table::new(&["a", "b"]);
-        table.row(vec!["name".into(), "10".into()]);
-        let mut out = Vec::new();
-        table.write(&mut out).unwrap();
-        assert_eq!(String::from_utf8(out).unwrap(), "a      b\nname  10\n");
     }
 }

@@ -1,0 +1,67 @@
+//! What the bench measured.
+
+use serde::Serialize;
+
+use super::frames::{Direction, Kind};
+
+/// What was measured. The serialised fields are those of `gradwire bench --json`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figures {
+    /// `memcpy` of the payloads that the kernels encode, to where they encode them.
+    pub memcpy_gbps: f64,
+    /// Each kernel on each shape.
+    pub kernels: Vec<KernelRow>,
+    /// The frame path, with the fastest of the kernels measured.
+    pub frame_path: Vec<FrameRow>,
+    /// Other codecs, where they were asked for.
+    pub peers: Vec<PeerRow>,
+}
+
+/// A kernel on a shape, in GB of raw gradient a second.
+#[derive(Clone, Debug, Serialize)]
+pub struct KernelRow {
+    /// Name of the kernel.
+    pub name: &'static str,
+    /// Name of the shape.
+    pub shape: &'static str,
+    /// Values to groups.
+    pub encode_gbps: f64,
+    /// Groups to values, payload after payload, as a driver decodes a batch of frames too.
+    pub decode_gbps: f64,
+}
+
+/// A 1514-byte frame on its way.
+#[derive(Clone, Debug, Serialize)]
+pub struct FrameRow {
+    /// `egress` or `ingress`.
+    pub direction: &'static str,
+    /// `routed`, `in-place`, `untagged`, or `kernel` for the kernel alone on the same payloads.
+    pub kind: &'static str,
+    /// Nanoseconds a frame.
+    pub ns: f64,
+    /// Gbit a second of the payload as the host has it: 1448 bytes a frame, whatever went over the wire.
+    pub gbps: f64,
+}
+
+/// Another codec on a recording, or gradwire's own.
+#[derive(Clone, Debug, Serialize)]
+pub struct PeerRow {
+    /// `CODEC/RECORDING`.
+    pub name: String,
+    /// Bytes of values by bytes compressed.
+    pub ratio: f64,
+    /// The largest error of a value.
+    pub max_error: f64,
+    /// GB of raw gradient a second, values to compressed.
+    pub compress_gbps: f64,
+    /// GB of raw gradient a second, compressed to values.
+    pub decompress_gbps: f64,
+}
+
+impl Figures {
+    /// The row of the frame path for `direction` and `kind`.
+    #[must_use]
+    pub fn frame(&self, direction: Direction, kind: Kind) -> Option<&FrameRow> {
+        self.frame_path.iter().find(|row| row.direction == direction.name() && row.kind == kind.name())
+    }
+}

@@ -1,0 +1,51 @@
+//! Rules as people write them, in the shim's configuration file and on the soft core's console.
+
+use gradwire::profile::Profile;
+use gradwire::rules::{Framing, Grid, Rule};
+
+/// `rule` is what its settings say, by the equations of FORMAT.md. `setting` has the text of a setting by its name, if
+/// somebody wrote it.
+///
+/// # Panics
+/// The rule is another one.
+pub fn is_rule(rule: &Rule, setting: impl Fn(&str) -> Option<String>) {
+    let text = |name: &str, default: &str| setting(name).unwrap_or_else(|| default.to_owned());
+    let number = |name: &str, default: &str| number(&text(name, default));
+    assert_eq!(i64::from(rule.tos), number("tos", "0x28"));
+    assert_eq!(i64::from(rule.mask), number("mask", "0xfc"));
+    let b = number("bound", "10");
+    let Profile::Classes(params) = rule.profile;
+    assert_eq!(i64::from(params.b()), b);
+    // 127 - M of FORMAT.md section 3.2.
+    let k = match &text("split", "dense")[..] {
+        "dense" => (b - 7).max(0),
+        "paper" => b / 2,
+        other => panic!("split {other}"),
+    };
+    assert_eq!(i64::from(params.k()), k);
+    assert_eq!(i64::from(params.x()), number("scale", "0"));
+    let framing = match &text("framing", "routed")[..] {
+        "routed" => Framing::Routed,
+        "in-place" => Framing::InPlace,
+        other => panic!("framing {other}"),
+    };
+    assert_eq!(rule.framing, framing);
+    let grid = match &text("grid", "connection")[..] {
+        "connection" => Grid::Connection,
+        "payload" => Grid::Payload,
+        other => panic!("grid {other}"),
+    };
+    assert_eq!(rule.grid, grid);
+    assert_eq!(rule.udp.to_string(), text("udp", "false"));
+    assert_eq!(i64::from(rule.udp_offset), number("udp-offset", "0"));
+}
+
+/// A decimal number, or a hexadecimal one behind `0x`.
+///
+/// # Panics
+/// The text is neither.
+#[must_use]
+pub fn number(text: &str) -> i64 {
+    let (digits, radix) = text.strip_prefix("0x").map_or((text, 10), |hex| (hex, 16));
+    i64::from_str_radix(digits, radix).expect("a number")
+}
