@@ -76,10 +76,10 @@ pub trait Device {
     /// Queues a frame for sending.
     ///
     /// # Errors
-    /// The buffer, where a port has no room for it or no link.
+    /// The buffer, if a port has no room for it or no link.
     fn transmit(&mut self, to: Self::Port, frame: Self::Buffer) -> Result<(), Self::Buffer>;
 
-    /// A buffer that nobody uses. None where all are under way.
+    /// A buffer that nobody uses. None if all are under way.
     fn take(&mut self) -> Option<Self::Buffer>;
 
     /// Takes back a buffer that is not sent.

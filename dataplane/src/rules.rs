@@ -98,8 +98,8 @@ pub struct Rule {
     pub framing: Framing,
     /// Where values start in a TCP stream.
     pub grid: Grid,
-    /// Whether UDP is compressed: only where both ends are known to restore. TCP falls back to ordinary segments
-    /// where its peer does not; UDP sends nothing again, so nothing shows that its datagrams are lost. Only the
+    /// Whether UDP is compressed: only if both ends are known to restore. TCP falls back to ordinary segments
+    /// if its peer does not; UDP sends nothing again, so nothing shows that its datagrams are lost. Only the
     /// sender asks for it.
     #[cfg_attr(feature = "arbitrary", arbitrary(value = true))]
     pub udp: bool,
@@ -136,7 +136,7 @@ impl Default for Rule {
 #[derive(Clone, Debug)]
 pub struct Rules {
     list: Vec<Rule, MAX_RULES>,
-    /// Index into `list` by type of service; `NONE` where no rule matches.
+    /// Index into `list` by type of service; `NONE` if no rule matches.
     by_tos: [u8; 256],
     mark: u8,
 }

@@ -13,7 +13,7 @@ pub enum Verdict {
     Changed {
         /// What was done to it.
         change: Change,
-        /// Length of the new frame in bytes, without FCS; the MAC pads it where it is below the
+        /// Length of the new frame in bytes, without FCS; the MAC pads it if it is below the
         /// Ethernet minimum.
         len: usize,
     },

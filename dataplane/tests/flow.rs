@@ -25,7 +25,7 @@ fn open() -> FlowTable<1> {
     table
 }
 
-/// Sends a whole segment compressed where that is allowed.
+/// Sends a whole segment compressed if that is allowed.
 fn send(table: &mut FlowTable<1>, seq: u32, now: u64) -> Result<(), PassReason> {
     let flow = table.find(&key(0)).ok_or(PassReason::GridUnknown)?;
     let result = flow.admit(seq, MSS, Millis(now));

@@ -316,7 +316,7 @@ fn a_single_value_comes_back() {
     let (verdict, wire) = send(rule, 0, &Spec::udp(&payload));
     assert!(matches!(verdict, Verdict::Changed { .. }), "{verdict:?}");
     assert_eq!(host_accepts(&receive(rule, &wire).1), Some(payload));
-    // The same frame, where more bytes are no values than it claims to have.
+    // The same frame, of which more bytes are no values than it claims to have.
     let longer = Rule { udp_offset: 201, ..rule };
     let (verdict, _) = receive(longer, &wire);
     assert_eq!(verdict, Verdict::Dropped(DropReason::Malformed));
@@ -439,7 +439,7 @@ fn a_key_tells_both_ends_of_a_flow_over_ipv6() {
 #[test]
 fn a_key_is_written_as_core_writes_addresses() {
     for (zeros, mapped) in (0..=u8::MAX).flat_map(|zeros| [(zeros, false), (zeros, true)]) {
-        // Words that are zero where the bit is set, and of all four lengths elsewhere; ::ffff:0:0/96 is written otherwise.
+        // Words that are zero if the bit is set, and of all four lengths elsewhere; ::ffff:0:0/96 is written otherwise.
         let word = |place: u32| match place {
             5 if mapped => 0xffff,
             _ if zeros >> place & 1 != 0 => 0u64,

@@ -68,7 +68,7 @@ fn every_flipped_bit_of_a_routed_frame() {
     }
 }
 
-/// Every value of every length field, where the checksums are made right again: egress and ingress.
+/// Every value of every length field, with the checksums made right again: egress and ingress.
 #[test]
 fn length_fields_that_lie() {
     let payload = le_bytes(&gradient(40));

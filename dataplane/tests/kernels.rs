@@ -138,7 +138,7 @@ fn on_every_length_and_every_truncation() {
     }
 }
 
-/// Kernels may read words where payloads lie on them.
+/// Kernels may read words if payloads lie on them.
 #[test]
 fn at_every_address() {
     let params = Params::DEFAULT;

@@ -114,7 +114,7 @@ fn options_are_read_one_by_one() {
     assert!(is_bound(&[1, 1, 1, 8]), "no length at all");
 }
 
-/// All words count, also where their differences would cancel each other.
+/// All words count, also if their differences would cancel each other.
 #[test]
 fn keys_are_equal_where_all_words_are() {
     let key = FlowKey([1, 2, 3, 4, 5]);

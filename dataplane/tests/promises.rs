@@ -289,7 +289,7 @@ fn doubt_outlives_the_end() {
     }
 }
 
-/// `grid = "payload"` is for senders that never let TCP cut a value. Where one does, after a change of the MTU for
+/// `grid = "payload"` is for senders that never let TCP cut a value. If one does, after a change of the MTU for
 /// example, its segments go untouched.
 #[test]
 fn segments_off_the_payload_grid_are_left_alone() {

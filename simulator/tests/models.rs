@@ -38,7 +38,7 @@ fn vgg16_follows_from_its_architecture() {
     assert_eq!(rows("vgg16"), expected);
 }
 
-/// ResNet v2 at 224 x 224, stride in the last unit of a block, biases where no normalisation follows.
+/// ResNet v2 at 224 x 224, stride in the last unit of a block, biases if no normalisation follows.
 fn resnet(units: [u64; 4]) -> Rows {
     let mut rows = vec![convolution(49, 3, 64, 112), (64, 0)];
     let (mut size, mut from) = (56, 64);

@@ -136,7 +136,7 @@ fn the_simulator_agrees_with_the_closed_forms() {
             assert!((simulate(mechanism) / expected - 1.0).abs() < 1e-9, "{mechanism} {workers}");
         }
     }
-    // A server's two directions follow each other only where compute or many parameters part them.
+    // A server's two directions follow each other only if compute or many parameters part them.
     let vgg = Model::published("vgg16").unwrap();
     let n = vgg.bits() as f64 / 8.0;
     let ours = seconds(Scenario::new(vgg, Mechanism::BASELINE).run().unwrap().iteration);
@@ -144,7 +144,7 @@ fn the_simulator_agrees_with_the_closed_forms() {
 }
 
 /// CaSync's Eq. 2 with K = N is a ring whose hosts encode and decode, as long as decoding keeps up with the link.
-/// Where it does not, each worker's N-1 distributed chunks queue for it, of which Eq. 2 counts one.
+/// If it does not, each worker's N-1 distributed chunks queue for it, of which Eq. 2 counts one.
 #[test]
 fn the_simulator_agrees_with_casync() {
     let (encode, ratio) = (4e9, 8.0);

@@ -45,7 +45,7 @@ pub struct Measured {
     pub ratio: f64,
     /// Shares of the classes, as the groups' tags have them.
     pub classes: Shares,
-    /// The largest error. It is infinite, and so `null` in JSON, where a NaN or infinity was not restored.
+    /// The largest error. It is infinite, and so `null` in JSON, if a NaN or infinity was not restored.
     pub max_error: f64,
     /// The root of the mean squared error.
     pub rms_error: f64,
@@ -53,7 +53,7 @@ pub struct Measured {
     pub norm_lost: f64,
     /// Values whose error is not below the bound, and payloads that did not decode to the length they had.
     pub violations: u64,
-    /// The scale exponent, where the user left it to the tool.
+    /// The scale exponent, if the user left it to the tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scale: Option<i8>,
     /// The parameters it was measured with.

@@ -34,7 +34,7 @@ pub enum Error {
     /// The simulator or the planner refused what it was given.
     #[error("{0}")]
     Sim(#[from] gradwire_simulator::SimError),
-    /// The output could not be written. Where its kind is `BrokenPipe`, the reader has gone.
+    /// The output could not be written. If its kind is `BrokenPipe`, the reader has gone.
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
 }
@@ -74,7 +74,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// `Held` where `ok`.
+    /// `Held` if `ok`.
     pub const fn from_ok(ok: bool) -> Self {
         if ok { Self::Held } else { Self::Failed }
     }

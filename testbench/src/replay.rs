@@ -68,12 +68,12 @@ impl Setup {
     }
 }
 
-/// What became of one frame. Bytes are kept only where they differ from those before.
+/// What became of one frame. Bytes are kept only if they differ from those before.
 #[derive(Clone, Debug)]
 pub struct Passage {
     /// What the sender's card did.
     pub egress: Verdict,
-    /// What the receiver's card did; `None` where nothing reached it.
+    /// What the receiver's card did; `None` if nothing reached it.
     pub ingress: Option<Verdict>,
     /// Whether it went through engines at all.
     pub(crate) seen: bool,
@@ -95,7 +95,7 @@ impl Passage {
         }
     }
 
-    /// The frame on the wire, where `frame` is what the sender had; `None` where egress dropped it.
+    /// The frame on the wire, if `frame` is what the sender had; `None` if egress dropped it.
     #[must_use]
     pub fn on_wire<'a>(&'a self, frame: &'a [u8]) -> Option<&'a [u8]> {
         match self.egress {
@@ -104,7 +104,7 @@ impl Passage {
         }
     }
 
-    /// The frame that the receiving host gets, where `frame` is what the sender had; `None` where it was
+    /// The frame that the receiving host gets, if `frame` is what the sender had; `None` if it was
     /// dropped on the way.
     #[must_use]
     pub fn delivered<'a>(&'a self, frame: &'a [u8]) -> Option<&'a [u8]> {
@@ -200,7 +200,7 @@ impl Engines {
     }
 }
 
-/// The source MAC address of an Ethernet frame; zeros where it is too short to have one.
+/// The source MAC address of an Ethernet frame; zeros if it is too short to have one.
 pub(crate) fn source_mac(frame: &[u8]) -> [u8; 6] {
     frame.get(6..12).and_then(|mac| mac.try_into().ok()).unwrap_or_default()
 }

@@ -170,7 +170,7 @@ fn a_flow_without_a_start_has_no_grid_under_another_rule() {
     holds(&talk.0, &[(0, both)], 2, 1);
 }
 
-/// `grid = "payload"` is the sender's word that it never cuts a value. Where the start is known, it can be checked.
+/// `grid = "payload"` is the sender's word that it never cuts a value. If the start is known, it can be checked.
 #[test]
 fn a_payload_that_starts_within_a_value_goes_untouched() {
     let mut talk = Talk::default();

@@ -1,6 +1,6 @@
 //! The most stack that the soft core's image can use: frames added up along the calls, from its disassembly alone.
 //!
-//! What is assumed, and checked where it can be:
+//! What is assumed, and checked if it can be:
 //! - A function's frame is the sum of all that it subtracts from the stack pointer.
 //! - Only formatting (`core::fmt` and its implementations) calls through registers: `core::fmt::write` whatever formatting
 //!   function's address stands in the image, all others the methods of what is written to.
@@ -325,7 +325,7 @@ fn bound(image: &Image, analysis: &mut Analysis) -> Result<Bound> {
     Ok(Bound { from_the_start: from("_start")?, in_a_trap: from(TRAP)? })
 }
 
-/// Prints the deepest calls of `image`, and fails where they take more than its linker script reserves (`_stack_reserved`).
+/// Prints the deepest calls of `image`, and fails if they take more than its linker script reserves (`_stack_reserved`).
 ///
 /// # Errors
 /// The stack may not suffice; a frame's size cannot be told; a call, or a recursion, that the assumptions do not allow.

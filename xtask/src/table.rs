@@ -14,7 +14,7 @@ pub type Row = (String, f64);
 pub struct Tolerance {
     /// As a part of the table's figure.
     pub part: f64,
-    /// In units of the figure, where that is more.
+    /// In units of the figure, if that is more.
     pub least: f64,
 }
 

@@ -1,8 +1,8 @@
 //! A firmware as small as it gets: both directions, C calling convention.
 //!
-//! It links only where the dataplane needs neither std (which brings a panic handler of its own) nor an
+//! It links only if the dataplane needs neither std (which brings a panic handler of its own) nor an
 //! allocator (there is none), nor can panic: the handler calls a function that nobody defines, and
-//! is gone only where no path to it is left.
+//! is gone only if no path to it is left.
 #![no_std]
 
 use gradwire::engine::{Egress, Ingress, Millis};

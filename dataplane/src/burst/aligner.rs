@@ -27,7 +27,7 @@ impl Collector {
         self.bytes.get(..self.held).unwrap_or(&self.bytes)
     }
 
-    /// Appends all of `bytes`, or nothing and `false` where they do not fit.
+    /// Appends all of `bytes`, or nothing and `false` if they do not fit.
     pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
         let free = self.bytes.get_mut(self.held..).unwrap_or(&mut []);
         let Some(place) = free.get_mut(..bytes.len()) else { return false };
@@ -36,7 +36,7 @@ impl Collector {
         true
     }
 
-    /// Drops the oldest `len` bytes, or all where it holds fewer.
+    /// Drops the oldest `len` bytes, or all if it holds fewer.
     pub(super) fn shift_out(&mut self, len: usize) {
         self.bytes.copy_within(len.min(COLLECTOR_LEN).., 0);
         self.held = self.held.saturating_sub(len);
@@ -48,7 +48,7 @@ impl Collector {
     }
 }
 
-/// How a frame ended: `Err` where it was refused on the way.
+/// How a frame ended: `Err` if it was refused on the way.
 pub(super) type End = Result<(), DecodeError>;
 
 /// What one clock of the blocks gives to the alignment unit: a group, a burst or bypassed bytes; 0 to 34

@@ -12,7 +12,7 @@ use crate::rules::Rule;
 /// The receiving direction: a group becomes eight values; bytes before the first group and after the last
 /// leave as they came, all as one stream of full beats.
 ///
-/// - One burst leaves per clock while the buffer holds a whole group: the source waits where groups are
+/// - One burst leaves per clock while the buffer holds a whole group: the source waits if groups are
 ///   short; 34-byte groups need 17 clocks for 16 bursts.
 /// - A burst leaves three clocks after the last byte of its group was taken, at the earliest.
 /// - A frame whose groups cannot be decoded ends early, its last beat with a fault; the rest of it is
@@ -89,7 +89,7 @@ fn decompress(intake: &mut Intake, params: Params) -> Option<Parcel> {
 }
 
 /// Decodes the group at the front of the buffer to `lanes` values; also returns the group's length.
-/// `Truncated` where the buffer does not hold the whole group.
+/// `Truncated` if the buffer does not hold the whole group.
 fn decode_group(intake: &Intake, lanes: usize, params: Params) -> Result<(Parcel, usize), DecodeError> {
     let (at, bytes) = (intake.coded(), intake.bytes());
     let truncated = |need| DecodeError::Truncated { at, need, have: bytes.len() };

@@ -49,7 +49,7 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    /// An idle front that codes frames of this rule only, or all where there is none.
+    /// An idle front that codes frames of this rule only, or all if there is none.
     pub(super) fn new(rule: Option<&Rule>) -> Self {
         Self {
             buffer: Collector::new(),
@@ -131,13 +131,13 @@ impl Intake {
         }
     }
 
-    /// Shifts out bypassed bytes; `true` where the frame is over.
+    /// Shifts out bypassed bytes; `true` if the frame is over.
     pub(super) fn pass(&mut self, len: usize) -> bool {
         self.bypass = self.bypass.saturating_sub(len);
         self.shift_out(len)
     }
 
-    /// Shifts out the payload of so many lanes; `true` where the frame is over.
+    /// Shifts out the payload of so many lanes; `true` if the frame is over.
     pub(super) fn take(&mut self, len: usize, lanes: usize) -> bool {
         self.values = self.values.saturating_sub(lanes);
         self.coded = self.coded.saturating_add(len);

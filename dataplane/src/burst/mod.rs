@@ -64,7 +64,7 @@ pub struct Beat {
 }
 
 impl Beat {
-    /// A beat of the first 32 of `bytes`, or of all where there are fewer. A beat of no bytes is allowed:
+    /// A beat of the first 32 of `bytes`, or of all if there are fewer. A beat of no bytes is allowed:
     /// with `last` it ends a frame.
     #[must_use]
     pub fn new(bytes: &[u8], last: bool) -> Self {

@@ -85,7 +85,7 @@ pub(crate) fn decode_burst(
     Ok(need)
 }
 
-/// Length of the groups of `count` values at the start of `groups`; none where [`super::decode_payload`] would refuse them.
+/// Length of the groups of `count` values at the start of `groups`; none if [`super::decode_payload`] would refuse them.
 /// It decodes nothing, and needs no room.
 #[must_use]
 pub(crate) fn groups_len(groups: &[u8], count: usize) -> Option<usize> {
@@ -103,7 +103,7 @@ pub(crate) fn groups_len(groups: &[u8], count: usize) -> Option<usize> {
 
 /// Length of the group that starts with `tags`, tag vector included: 2 to 34 bytes.
 const fn group_len(tags: u16) -> usize {
-    // A tag of 1, 2, 3 stands for 1, 2, 4 bytes: its value, and one more where both bits are set.
+    // A tag of 1, 2, 3 stands for 1, 2, 4 bytes: its value, and one more if both bits are set.
     let low = tags & 0x5555;
     let high = (tags >> 1) & 0x5555;
     TAGS_LEN + (low.count_ones() + 2 * high.count_ones() + (low & high).count_ones()) as usize

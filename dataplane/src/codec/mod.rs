@@ -3,7 +3,7 @@
 //! What a codec that runs on TCP must promise, because TCP may resend any byte range at any time
 //! and cut it anywhere; `tests/laws.rs` holds this codec to it:
 //!
-//! 1. *Bound*: `|f - f'| < 2^(x-b)` for every `f32` bit pattern, bit-exact where no bound can be given.
+//! 1. *Bound*: `|f - f'| < 2^(x-b)` for every `f32` bit pattern, bit-exact if no bound can be given.
 //! 2. *Idempotence*: encoding a decoded value gives the same lane.
 //! 3. *Sign symmetry*: `-f` encodes as `f` with the other sign; zeros lose their sign.
 //! 4. *Monotonicity*: `|f| <= |g|` implies `|f'| <= |g'|`.
@@ -119,7 +119,7 @@ pub enum DecodeError {
     Truncated {
         /// Offset of the group that is not whole, in bytes.
         at: usize,
-        /// Bytes that this group needs: 2 where its tag vector is missing, else its whole length.
+        /// Bytes that this group needs: 2 if its tag vector is missing, else its whole length.
         need: usize,
         /// Bytes that are there.
         have: usize,

@@ -107,7 +107,7 @@ impl Params {
         self.k
     }
 
-    /// The split that has this byte offset: dense where both have it, none where neither has.
+    /// The split that has this byte offset: dense if both have it, none if neither has.
     #[must_use]
     pub fn split(self) -> Option<Split> {
         Split::ALL.into_iter().find(|split| Self::new(self.b, *split, self.x) == Ok(self))

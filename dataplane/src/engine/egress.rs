@@ -28,7 +28,7 @@ impl<const SETS: usize> Egress<SETS> {
         Self { rules, kernel, flows, counters, traffic: [Traffic::NONE; MAX_RULES] }
     }
 
-    /// One frame from the host: Ethernet II, without FCS. Its replacement, where there is one, is written
+    /// One frame from the host: Ethernet II, without FCS. Its replacement, if there is one, is written
     /// to `out`, which must be as long as `frame`; no frame gets longer.
     pub fn process(&mut self, frame: &[u8], out: &mut [u8], now: Millis) -> Verdict {
         let verdict = self.decide(frame, out, now).unwrap_or_else(Verdict::Untouched);
@@ -235,7 +235,7 @@ fn compress(
         Framing::Routed => packet.payload_at() + HEADER_LEN,
     };
     let groups_at = head_at + head_len;
-    // Where the groups do not even fit into the old frame's room, they are not shorter.
+    // If the groups do not even fit into the old frame's room, they are not shorter.
     let room = out.get_mut(groups_at..).ok_or(PassReason::NotShorter)?;
     let groups_len = kernel.encode(values, room, rule.profile).map_err(|_| PassReason::NotShorter)?;
     let tail_at = groups_at + groups_len;

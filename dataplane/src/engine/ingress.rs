@@ -37,7 +37,7 @@ impl Ingress {
         Self { rules, kernel, mtu, counters: Counters::new() }
     }
 
-    /// One frame from the wire: Ethernet II, without FCS. Its replacement, where there is one, is written
+    /// One frame from the wire: Ethernet II, without FCS. Its replacement, if there is one, is written
     /// to `out`, which must have room for the MTU and [`crate::wire::frame::MAX_LINK_LEN`] bytes.
     pub fn process(&mut self, frame: &[u8], out: &mut [u8]) -> Verdict {
         let verdict = match self.decide(frame, out) {
@@ -121,7 +121,7 @@ impl Ingress {
         SegmentHeader::recognise(packet).is_some_and(|segment| !self.rules.is_mark(segment.tos))
     }
 
-    /// A frame whose rule asks for in-place framing: compressed where it is shorter than its IP header says.
+    /// A frame whose rule asks for in-place framing: compressed if it is shorter than its IP header says.
     fn receive_in_place(
         &self,
         ip_frame: &IpFrame<'_>,

@@ -19,7 +19,7 @@ use trust::{Trust, TrustState};
 pub struct Millis(pub u64);
 
 impl Millis {
-    /// Milliseconds since `earlier`; 0 where the clock went back.
+    /// Milliseconds since `earlier`; 0 if the clock went back.
     #[must_use]
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
@@ -33,7 +33,7 @@ pub const OPENING_MS: u64 = 10_000;
 /// A connection that has sent nothing for this long may lose its place to another. Trainers pause for
 /// evaluations and checkpoints; who loses its place is not compressed any more.
 pub const IDLE_MS: u64 = 3_600_000;
-/// Where payload alone opens a flow, one that has ended keeps its place until it has been silent for this long: TCP may still
+/// If payload alone opens a flow, one that has ended keeps its place until it has been silent for this long: TCP may still
 /// send again what it sent before, and a flow that is not known would begin anew and compress it a second time. Twice the
 /// lifetime of a segment (RFC 9293 §3.4.2), and twice as long as TCP waits between two attempts.
 pub const CLOSED_MS: u64 = 240_000;
@@ -147,7 +147,7 @@ impl Flow {
     /// Bytes from sequence number `seq` to the next start of a value: 0 to 3; under [`Grid::Payload`] 0.
     ///
     /// # Errors
-    /// [`PassReason::GridUnknown`], where `grid` needs a SYN and none was seen. [`PassReason::OffGrid`], where `grid` promises
+    /// [`PassReason::GridUnknown`], if `grid` needs a SYN and none was seen. [`PassReason::OffGrid`], if `grid` promises
     /// that every payload starts with a value, and this one does not.
     pub const fn head_len(&self, seq: u32, grid: Grid) -> Result<usize, PassReason> {
         match (grid, (self.origin.wrapping_sub(seq) & 3) as usize) {
@@ -222,7 +222,7 @@ impl Flow {
         self.traffic.count_compressed(saved);
     }
 
-    /// FIN or RST was sent; `at` is the sequence number behind its payload. It ends the flow where that is what the host sends
+    /// FIN or RST was sent; `at` is the sequence number behind its payload. It ends the flow if that is what the host sends
     /// next. Elsewhere it says nothing: a host answers a stray ACK with a RST whose number the stray one chose
     /// (RFC 9293 §3.5.2).
     pub fn end(&mut self, at: u32) {
@@ -267,7 +267,7 @@ pub struct Syn {
 /// Flows by key: `SETS` sets of [`WAYS`]; `SETS` is a power of two.
 ///
 /// A look-up or an insertion touches one set, so a flood of new flows costs no more a frame than none.
-/// A live flow never loses its place: where a set is full, new flows go untouched.
+/// A live flow never loses its place: if a set is full, new flows go untouched.
 #[derive(Debug)]
 pub struct FlowTable<const SETS: usize> {
     sets: [[Flow; WAYS]; SETS],
@@ -320,7 +320,7 @@ impl<const SETS: usize> FlowTable<SETS> {
         Ok(())
     }
 
-    /// The flow with this key; where there is none, a new one whose first payload fixes its grid. One that has ended stays
+    /// The flow with this key; if there is none, a new one whose first payload fixes its grid. One that has ended stays
     /// so, until a SYN begins another connection.
     ///
     /// # Errors
@@ -367,7 +367,7 @@ impl<const SETS: usize> FlowTable<SETS> {
         });
         // A product's low bits know nothing of the factor's high ones, where ports are; its highest know of all.
         let index = (((hash >> 32) * SETS as u64) >> 32) as usize;
-        // The remainder keeps the index in range where the compiler can see it.
+        // The remainder keeps the index in range, and the compiler can see it.
         match self.sets.get_mut(index % SETS) {
             Some(set) => set,
             None => &mut [],

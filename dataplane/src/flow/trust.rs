@@ -131,7 +131,7 @@ impl Trust {
         }
     }
 
-    /// The bit of the sample's unit in which `seq` lies; none where it lies outside.
+    /// The bit of the sample's unit in which `seq` lies; none if it lies outside.
     const fn unit(&self, seq: u32) -> u64 {
         match 1u64.checked_shl(seq.wrapping_sub(self.start) / UNIT_LEN) {
             Some(bit) => bit,

@@ -92,7 +92,7 @@ pub(super) fn decode_ahead(
     Ok(at)
 }
 
-/// The bytes at `at`; zeros where there are not enough.
+/// The bytes at `at`; zeros if there are not enough.
 #[inline(always)]
 fn chunk<const N: usize>(bytes: &[u8], at: usize) -> &[u8; N] {
     bytes.get(at..).and_then(|bytes| bytes.first_chunk()).unwrap_or(&[0; N])

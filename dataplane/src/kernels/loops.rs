@@ -141,7 +141,7 @@ pub(super) fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
     block
 }
 
-/// Copies `from` to the start of `to`, or nothing where it does not fit.
+/// Copies `from` to the start of `to`, or nothing if it does not fit.
 #[inline(always)]
 pub(super) fn copy_start(to: &mut [u8], from: &[u8]) {
     if let Some(to) = to.get_mut(..from.len()) {

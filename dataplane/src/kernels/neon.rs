@@ -97,9 +97,9 @@ fn stepper(params: Params) -> impl Fn(&Burst, &mut [u8; WINDOW_LEN]) -> usize {
         let f = vreinterpretq_f32_u8(load(bytes));
         let magnitude = vabsq_f32(f);
         let bits = vreinterpretq_u32_f32(magnitude);
-        // All ones, which is minus one, where the lane is of this class or a higher one.
+        // All ones, which is minus one, if the lane is of this class or a higher one.
         let [byte, half, raw] = [byte_from, half_from, raw_from].map(|from| vcgeq_u32(bits, from));
-        // The truncating conversion is the shift by the exponent. It saturates where the lane is raw, and whatever
+        // The truncating conversion is the shift by the exponent. It saturates if the lane is raw, and whatever
         // it makes of lanes below the byte class is not kept.
         let fraction = vcvtq_u32_f32(vmulq_f32(magnitude, vbslq_f32(half, half_up, byte_up)));
         // The sign of the value over the fraction; raw lanes are the value itself.

@@ -63,7 +63,7 @@ fn placer(params: Params) -> impl Fn(&[u8; STEP]) -> Placed {
             let magnitude = f & i32::MAX;
             let [byte, half, raw] = [byte_from, half_from, raw_from].map(|from| magnitude >= from);
             let up = byte_up.wrapping_add(if half { half_more } else { 0 });
-            // Less than 2^15 where it is coded; whatever other lanes become is not kept.
+            // Less than 2^15 if it is coded; whatever other lanes become is not kept.
             let scaled = f32::from_bits(magnitude.wrapping_add(up) as u32);
             let rounded = scaled + whole;
             let too_much = u32::from(rounded - whole > scaled);
@@ -117,7 +117,7 @@ pub(super) fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Result
         for (lane, value) in values.iter_mut().enumerate().take(LANES) {
             let tag = usize::from(tags >> (2 * lane) & 3);
             let placed = get(window, at & 31).wrapping_mul(place[tag]);
-            // At most 15 significant bits, or raw: the conversion is exact where it counts.
+            // At most 15 significant bits, or raw: the conversion is exact if it counts.
             let magnitude = (placed & 0x7fff_ffff) as i32 as f32 * down[tag];
             *value = (magnitude.to_bits() | placed & kept[tag]).to_le_bytes();
             at += lens[tag];

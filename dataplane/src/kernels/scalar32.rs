@@ -1,5 +1,5 @@
 //! For small 32-bit processors: no multiplication, no floating point, no count of leading zeros unless the target has
-//! one, and loads of whole words where payloads lie on them.
+//! one, and loads of whole words if payloads lie on them.
 //!
 //! Branches by class, unlike `portable`: gradients are mostly below the bound, and a core without speculation pays for
 //! what it executes alone. A value below the bound costs a load, a shift and a branch; a decoded group without any
@@ -111,7 +111,7 @@ impl Encoder {
         tags.fill([low as u8, high as u8]);
     }
 
-    /// As [`Self::burst`], to the start of `room`, where it is worth its size only once; the group's length.
+    /// As [`Self::burst`], to the start of `room`, for callers in which it is worth its size only once; the group's length.
     #[inline(never)]
     fn called(self, values: &Words, room: &mut [u8; WINDOW_LEN]) -> usize {
         // SAFETY: there is room for the longest group, and `burst` writes no more.
@@ -221,7 +221,7 @@ pub(super) fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Result
     decode_from(groups, at, rest, params, to_bytes)
 }
 
-/// Stands in [`BYTES`] where the magnitude is 0, whose exponent is no other number's; no integer below 128 is this.
+/// Stands in [`BYTES`] if the magnitude is 0, whose exponent is no other number's; no integer below 128 is this.
 const NOTHING: u32 = u32::MAX;
 
 /// The `f32`s that byte vectors are as integers.
@@ -270,7 +270,7 @@ struct Decoder {
     byte_exponent: u32,
     /// The exponent of a half vector whose leading one is at bit 23, less the one that the hidden bit adds.
     half_exponent: u32,
-    /// [`NOTHING`], where the compiler does not see it: it knows the table by heart and would look at the vector instead,
+    /// [`NOTHING`], hidden from the compiler: it knows the table by heart and would look at the vector instead,
     /// for one instruction more.
     nothing: u32,
 }
@@ -307,7 +307,7 @@ impl Decoder {
         *d = self.lane(tags, 6, from);
     }
 
-    /// As [`Self::burst`], from the start of `window`, where it is worth its size only once; the group's length.
+    /// As [`Self::burst`], from the start of `window`, for callers in which it is worth its size only once; the group's length.
     #[inline(never)]
     fn called(self, window: &Window, to: &mut Words) -> usize {
         // SAFETY: the longest group is there, and `burst` reads no more.

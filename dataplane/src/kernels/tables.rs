@@ -50,7 +50,7 @@ pub(super) const BYTE_MASKS: [u16; 256] = {
     table
 };
 
-/// A shuffle that writes zero where the index has its top bit set.
+/// A shuffle that writes zero if the index has its top bit set.
 const NOTHING: u8 = 0x80;
 
 /// By the tags of four lanes: from placed lanes to vectors without gaps.

@@ -33,7 +33,7 @@ impl FlowKey {
         [SocketAddr::new(source, (rest >> 48) as u16), SocketAddr::new(destination, (rest >> 32) as u16)]
     }
 
-    /// VLAN identifiers, outer first; 0 where there is no tag.
+    /// VLAN identifiers, outer first; 0 if there is no tag.
     #[must_use]
     pub const fn vlans(&self) -> [u16; 2] {
         let vlans = self.0[4] >> 8;
@@ -94,7 +94,7 @@ fn write_ipv6(f: &mut fmt::Formatter<'_>, ip: Ipv6Addr) -> fmt::Result {
     Ok(())
 }
 
-/// What RFC 5952 section 4.2 writes as `::`: the first of the longest runs of zeros, where it is longer than one.
+/// What RFC 5952 section 4.2 writes as `::`: the first of the longest runs of zeros, if it is longer than one.
 fn longest_zeros(words: [u16; 8]) -> Range<usize> {
     let (mut longest, mut run) = (0..0, 0..0);
     for (place, word) in words.into_iter().enumerate() {

@@ -67,7 +67,7 @@ pub enum Ip {
 #[derive(Clone, Copy, Debug)]
 pub struct IpFrame<'a> {
     frame: &'a [u8],
-    /// The VLAN identifiers, outer first, 12 bits each; 0 where there is no tag.
+    /// The VLAN identifiers, outer first, 12 bits each; 0 if there is no tag.
     vlans: u32,
     ip: Ip,
     ip_at: usize,
@@ -93,7 +93,7 @@ impl<'a> IpFrame<'a> {
     /// Finds the IP header behind at most two VLAN tags.
     ///
     /// # Errors
-    /// [`PassReason::NotIp`], or [`PassReason::Malformed`] where the IP header is not what the EtherType says.
+    /// [`PassReason::NotIp`], or [`PassReason::Malformed`] if the IP header is not what the EtherType says.
     #[inline]
     pub fn parse(frame: &'a [u8]) -> Result<Self, PassReason> {
         let mut ip_at = ETHERNET_LEN;
@@ -171,7 +171,7 @@ impl<'a> IpFrame<'a> {
     /// Finds the transport header and the payload.
     ///
     /// # Errors
-    /// [`PassReason::Fragment`], [`PassReason::Protocol`], [`PassReason::UdpOptions`], or [`PassReason::Malformed`] where a
+    /// [`PassReason::Fragment`], [`PassReason::Protocol`], [`PassReason::UdpOptions`], or [`PassReason::Malformed`] if a
     /// header is cut short, lies outside the IP packet, or contradicts itself.
     // Always: handed over in memory, the parts that were just written would be read before they can be.
     #[inline(always)]
@@ -315,14 +315,14 @@ fn udp(frame: &[u8], at: usize, end: usize, any_len: bool) -> Result<(Transport,
 pub enum Transport {
     /// RFC 9293.
     Tcp {
-        /// Sequence number of the first payload byte (of the SYN, where there is one).
+        /// Sequence number of the first payload byte (of the SYN, if there is one).
         seq: u32,
         /// The flags of [`tcp_flags`].
         flags: u8,
     },
     /// RFC 768.
     Udp {
-        /// The checksum field; 0 where the sender computed none.
+        /// The checksum field; 0 if the sender computed none.
         checksum: u16,
     },
 }
@@ -494,7 +494,7 @@ impl<'a> Packet<'a> {
         Sum::of(addresses) + Sum::word(self.protocol().into()) + Sum::word(l4_len as u16)
     }
 
-    /// The sum of pseudo-header and segment: zero where the checksum is right. Only for packets that
+    /// The sum of pseudo-header and segment: zero if the checksum is right. Only for packets that
     /// lie wholly in their frame.
     #[inline]
     #[must_use]

@@ -29,7 +29,7 @@ pub(crate) enum L4Checksum {
 }
 
 /// Writes the headers of `packet` with `headers` to the start of `out`, where the new payload already
-/// stands. `None` where a length does not fit its field or `out` is too short; `out` then holds nothing of
+/// stands. `None` if a length does not fit its field or `out` is too short; `out` then holds nothing of
 /// use.
 pub(crate) fn write_headers(
     packet: &Packet<'_>,
@@ -71,7 +71,7 @@ pub(crate) fn write_headers(
     Some(())
 }
 
-/// Copies the frame of `network` to `out` with another type of service. `None` where `out` is too short.
+/// Copies the frame of `network` to `out` with another type of service. `None` if `out` is too short.
 pub(crate) fn write_remarked(ip_frame: &IpFrame<'_>, tos: u8, out: &mut [u8]) -> Option<usize> {
     let frame = ip_frame.frame();
     write_at(out, 0, frame)?;
@@ -83,7 +83,7 @@ pub(crate) fn write_remarked(ip_frame: &IpFrame<'_>, tos: u8, out: &mut [u8]) ->
 /// went past the hardware, or the metadata, that would do it is dropped by its receiver.
 ///
 /// A packet whose own checksum is right by chance looks the same, and keeps it. So does one compressed segment in 65,536, and
-/// a host would then take it for data: where the frame is `from_wire`, it may be one whose mark somebody has changed, and
+/// a host would then take it for data: if the frame is `from_wire`, it may be one whose mark somebody has changed, and
 /// what looks like a compressed segment is left alone.
 pub fn complete_checksum(frame: &mut [u8], from_wire: bool, kernel: Kernel) -> bool {
     let Ok(packet) = IpFrame::parse(frame).and_then(|ip_frame| ip_frame.packet()) else { return false };
@@ -101,7 +101,7 @@ pub fn complete_checksum(frame: &mut [u8], from_wire: bool, kernel: Kernel) -> b
     replace16(frame, at, if field == 0 && udp { u16::MAX } else { field }).is_some()
 }
 
-/// Copies `bytes` to byte `at` of `out`. `None` where they do not fit.
+/// Copies `bytes` to byte `at` of `out`. `None` if they do not fit.
 pub(crate) fn write_at(out: &mut [u8], at: usize, bytes: &[u8]) -> Option<()> {
     let out = out.get_mut(at..at + bytes.len())?;
     // Heads and tails are nearly always empty: not worth a call.

@@ -163,7 +163,7 @@ fn checksum(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// What a receiving host would take from a frame: the payload, or nothing where it would drop the frame.
+/// What a receiving host would take from a frame: the payload, or nothing if it would drop the frame.
 pub fn host_accepts(frame: &[u8]) -> Option<Vec<u8>> {
     let packet = SlicedPacket::from_ethernet(frame).ok()?;
     if let Some(ipv4) = packet.net.as_ref()?.ipv4_ref() {
@@ -206,7 +206,7 @@ fn l4_checksum(packet: &SlicedPacket<'_>) -> Option<u16> {
     }
 }
 
-/// Makes the IPv4 header checksum right, and the transport's right but for `plus` (ones' complement), where the frame
+/// Makes the IPv4 header checksum right, and the transport's right but for `plus` (ones' complement), if the frame
 /// has them.
 pub fn repair_checksums(frame: &mut [u8], plus: u16) {
     repair_ipv4_checksum(frame);
@@ -224,7 +224,7 @@ pub fn repair_checksums(frame: &mut [u8], plus: u16) {
     }
 }
 
-/// Makes the IPv4 header checksum right, where the frame has one.
+/// Makes the IPv4 header checksum right, if the frame has one.
 pub fn repair_ipv4_checksum(frame: &mut [u8]) {
     if frame[12..14] == [0x08, 0x00]
         && let Some(header) = frame.get_mut(14..14 + 4 * usize::from(frame[14] & 0x0f))

@@ -17,7 +17,7 @@ use support::{Lab, Plan, Side};
 const ADDRESS: &str = "10.77.0.2";
 const ROUTED: &str = "[[rule]]\ntos = 0x28\n";
 const IN_PLACE: &str = "[[rule]]\ntos = 0x28\nframing = \"in-place\"\n";
-/// Bytes of one transfer where the wire is not limited: some seconds.
+/// Bytes of one transfer if the wire is not limited: some seconds.
 const LEN: usize = 200_000_000;
 /// Rounds: each way has a turn in each.
 const RUNS: usize = 9;

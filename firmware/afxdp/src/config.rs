@@ -14,7 +14,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-/// The port of the Prometheus endpoint where the file names none.
+/// The port of the Prometheus endpoint if the file names none.
 pub const METRICS_PORT: u16 = 9407;
 
 /// What `gradwire-xdp run` does, but for the names of its ports.
@@ -27,7 +27,7 @@ pub struct Config {
     pub mode: Mode,
     /// Whether drivers that can may hand over frames without a copy.
     pub zero_copy: bool,
-    /// The most threads to run; one for each pair of queues, where there is no number.
+    /// The most threads to run; one for each pair of queues, if there is no number.
     pub threads: Option<NonZeroU32>,
     /// How long the kernel polls the driver at each call: for cores that do nothing else.
     pub busy_poll: Option<Duration>,
@@ -39,7 +39,7 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// In the driver; where it cannot, in the kernel's generic path, and said so.
+    /// In the driver; if it cannot, in the kernel's generic path, and said so.
     #[default]
     Auto,
     /// In the driver, or not at all.

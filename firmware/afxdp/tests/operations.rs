@@ -106,7 +106,7 @@ impl Operator {
         }
     }
 
-    /// The doctor's finding of one check; of a port, where it is about one.
+    /// The doctor's finding of one check; of a port, if it is about one.
     fn finding(&self, check: &str, port: Option<&str>, config: &str) -> Value {
         let file = self.config(config);
         let (file, folder) = (file.display(), self.folder.display());
@@ -306,7 +306,7 @@ fn with_the_units_capabilities_it_needs_no_root() {
     let capabilities: Vec<_> =
         capabilities.split_whitespace().map(|name| format!("+{}", name[4..].to_ascii_lowercase())).collect();
     let capabilities = capabilities.join(",");
-    // As anybody may: the program is not always where others may read.
+    // As anybody may: others may not read the program in every place.
     let program = std::env::temp_dir().join(&operator.host);
     fs::copy(PROGRAM, &program).unwrap();
     let run_dir = std::env::temp_dir().join(format!("{}.run", operator.host));
@@ -351,7 +351,7 @@ fn a_second_one_on_the_ports_is_told_of_the_first() {
     assert_eq!(refused.status.code(), Some(2));
     let says = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(says.contains(&format!("process {} runs on these ports", first.0.id())), "{says}");
-    // Also where it does not see the other's socket.
+    // Also if it does not see the other's socket.
     let refused = run(&operator.folder.join("other").display().to_string());
     assert_eq!(refused.status.code(), Some(2));
     let says = String::from_utf8_lossy(&refused.stderr).into_owned();

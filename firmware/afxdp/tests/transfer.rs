@@ -18,7 +18,7 @@ fn config(framing: Framing) -> &'static str {
     }
 }
 
-/// Does it again where frames went by the bridge because a shim's thread had to wait for its processor: nothing is
+/// Does it again if frames went by the bridge because a shim's thread had to wait for its processor: nothing is
 /// predicted of that.
 fn undisturbed<T>(shims: &[Shim; 2], attempt: impl Fn() -> T) -> T {
     let stale = |shim: &Shim| {

@@ -10,11 +10,11 @@ use gradwire::forward::{Device, Port};
 pub trait Chip {
     /// Both NICs, and the buffers between them.
     type Nics: Nics;
-    /// The line with console and logs. It is written to and read from only where it says that it is ready.
+    /// The line with console and logs. It is written to and read from only if it says that it is ready.
     type Serial: Read + ReadReady + Write + WriteReady;
     /// Waits before a restart, for the last words to leave the serial line.
     type Delay: DelayNs;
-    /// Indicators; [`NoPin`] where there are none.
+    /// Indicators; [`NoPin`] if there are none.
     type Pin: OutputPin;
 
     /// Milliseconds since the start.

@@ -8,7 +8,7 @@ use gradwire::engine::Millis;
 /// What the main loop has done; counts wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Turns of the loop: it hangs where this stands still.
+    /// Turns of the loop: it hangs if this stands still.
     pub turns: u32,
     /// Frames received by both ports.
     pub frames: u32,

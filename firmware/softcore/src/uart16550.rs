@@ -32,7 +32,7 @@ pub struct Uart<R> {
 }
 
 impl<R: Registers> Uart<R> {
-    /// Eight bits, no parity, FIFOs on; an interrupt where there is something to read. The rate stays as it is.
+    /// Eight bits, no parity, FIFOs on; an interrupt if there is something to read. The rate stays as it is.
     pub fn new(mut registers: R) -> Self {
         registers.write(LINE_CONTROL, 0b11);
         registers.write(FIFO_CONTROL, 1);

@@ -155,7 +155,7 @@ pub(crate) struct Fabric {
 impl Fabric {
     /// A network of `workers` hosts and then `others` (servers, aggregators).
     ///
-    /// `copies`: in the symmetric form, where one worker stands for all, how many multicasts of the others
+    /// `copies`: in the symmetric form, in which one worker stands for all, how many multicasts of the others
     /// reach it for each one that it sends. `cut_through`: whether a message is at the switch with its first bit.
     #[must_use]
     pub(crate) fn new(

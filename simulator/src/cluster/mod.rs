@@ -91,7 +91,7 @@ impl<'a> Cluster<'a> {
         self.compute(worker);
     }
 
-    /// Every worker has all parameters, as where no server distributes them.
+    /// Every worker has all parameters, as if no server distributes them.
     pub(crate) fn all_parameters_arrived(&mut self) {
         for worker in 0..self.workers() {
             for parameter in 0..self.scenario.model.parameters.len() as u32 {

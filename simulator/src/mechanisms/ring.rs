@@ -4,7 +4,7 @@
 //! holds nobody up.
 //!
 //! Chunk c of a parameter starts at worker c when its own gradient is there; each summing hop waits for the
-//! local gradient. Forward starts at time 0 on every worker, which all hold the parameters. Where workers
+//! local gradient. Forward starts at time 0 on every worker, which all hold the parameters. If workers
 //! are alike, one worker whose link leads back to itself sees what each of them would.
 
 use crate::cluster::{Cluster, Dest, Exchange, Message};

@@ -69,7 +69,7 @@ pub fn pipelined_gradients(
     pipeline(t, stages, first + segments * latency + bytes)
 }
 
-/// Eq. 7, scaling efficiency: 1 where compute bounds, else (l_up + l_comp) / l_comm.
+/// Eq. 7, scaling efficiency: 1 if compute bounds, else (l_up + l_comp) / l_comm.
 #[must_use]
 pub fn scaling_efficiency(stages: Stages, comm: f64) -> f64 {
     stages.compute() / pipeline(1.0, stages, comm)

@@ -7,7 +7,7 @@ use crate::time::Picos;
 pub struct Links {
     /// Bit/s of every host's link, each way.
     pub bandwidth: u64,
-    /// Bit/s of single workers, where they differ: (worker, bit/s).
+    /// Bit/s of single workers, if they differ: (worker, bit/s).
     pub exceptions: Vec<(u32, u64)>,
     /// Time from a host's egress to what follows it.
     pub latency: Picos,

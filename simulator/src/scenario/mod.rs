@@ -38,7 +38,7 @@ pub struct Scenario {
     pub jitter: Jitter,
     /// Workers that begin their first pass late: (worker, by how much).
     pub late: Vec<(u32, Picos)>,
-    /// Simulate every worker even where they are all alike.
+    /// Simulate every worker even if they are all alike.
     pub full: bool,
 }
 

@@ -30,7 +30,7 @@ pub struct Parameter {
 /// A variable in creation order: a trained parameter or an untrained statistic.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Variable {
-    /// Its name; the same as the parameter's where it is trained.
+    /// Its name; the same as the parameter's if it is trained.
     pub name: String,
     /// Values in it.
     pub values: u64,
@@ -38,14 +38,14 @@ pub struct Variable {
     pub kind: String,
 }
 
-/// A model, with the compute times of one iteration at batch 32 where a source gives them.
+/// A model, with the compute times of one iteration at batch 32 if a source gives them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     /// Short name, as on the command line.
     pub name: String,
     /// Trained parameters in forward order.
     pub parameters: Vec<Parameter>,
-    /// All variables in creation order; empty where only the parameters are known.
+    /// All variables in creation order; empty if only the parameters are known.
     pub variables: Vec<Variable>,
     /// Forward pass of a batch, in seconds.
     pub forward: f64,

@@ -107,7 +107,7 @@ fn rows(
         .iter()
         .rev()
         .map(|record| {
-            // Where gradients come out of order, a row ends when its own and all later rows' are there.
+            // If gradients come out of order, a row ends when its own and all later rows' are there.
             let end = times[record.parameter.as_str()].max(reached);
             picos(end - core::mem::replace(&mut reached, end))
         })

@@ -65,12 +65,12 @@ impl Timing {
         self.best.map_or(1, |best| ((effort.slice.as_secs_f64() / best) as u32).max(1))
     }
 
-    /// Seconds of one pass; infinite where there was none.
+    /// Seconds of one pass; infinite if there was none.
     pub(crate) fn seconds(&self) -> f64 {
         self.best.unwrap_or(f64::INFINITY)
     }
 
-    /// Billions a second, where a pass handles `count`.
+    /// Billions a second, if a pass handles `count`.
     pub(crate) fn giga(&self, count: usize) -> f64 {
         count as f64 / self.seconds() / 1e9
     }

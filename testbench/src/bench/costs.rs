@@ -78,7 +78,7 @@ pub fn send(mut stream: TcpStream, step: impl Fn()) -> Result<Curve, Error> {
     curve(points)
 }
 
-/// The curve through measured points. More bytes never take less time; where they seem to, something else
+/// The curve through measured points. More bytes never take less time; if they seem to, something else
 /// ran while fewer were measured.
 fn curve(mut points: Vec<(f64, f64)>) -> Result<Curve, Error> {
     for at in (1..points.len()).rev() {

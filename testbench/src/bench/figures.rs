@@ -13,7 +13,7 @@ pub struct Figures {
     pub kernels: Vec<KernelRow>,
     /// The frame path, with the fastest of the kernels measured.
     pub frame_path: Vec<FrameRow>,
-    /// Other codecs, where they were asked for.
+    /// Other codecs, if they were asked for.
     pub peers: Vec<PeerRow>,
 }
 

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
     use gradwire::verdict::{Change, PassReason};
 
-    /// A time is of use only where every frame of every pass takes the path that it is the time of.
+    /// A time is of use only if every frame of every pass takes the path that it is the time of.
     #[test]
     fn every_frame_takes_its_path_however_often_the_ring_goes_round() {
         const PASSES: u64 = 50;

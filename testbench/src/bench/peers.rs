@@ -4,7 +4,7 @@
 //! card. Those that take a bound get gradwire's.
 //!
 //! Left out: SZ3, whose bindings are GPL and need cmake and libclang; SZx, which neither crates.io nor Debian has;
-//! bindings of zfp, which need libclang. zfp is measured where its command is installed (Debian: `zfp`).
+//! bindings of zfp, which need libclang. zfp is measured if its command is installed (Debian: `zfp`).
 
 use std::hint::black_box;
 use std::process::{Command, Stdio};
@@ -264,7 +264,7 @@ impl Peer for Pco {
     }
 }
 
-/// Steps of twice the bound, and pco on their numbers: what an error bound buys where speed is no matter.
+/// Steps of twice the bound, and pco on their numbers: what an error bound buys if speed is no matter.
 struct QuantisedPco {
     steps: Vec<i32>,
     compressed: Vec<u8>,
@@ -294,7 +294,7 @@ impl Peer for QuantisedPco {
     }
 }
 
-/// zfp at fixed accuracy, where its command is installed. The times are the wall clock of the command, with its start
+/// zfp at fixed accuracy, if its command is installed. The times are the wall clock of the command, with its start
 /// and its files, which are long so that these matter little. Unlike all others it cannot be timed in short slices: on
 /// a busy machine it seems slower than it is, and its name in reports says how it was measured.
 fn zfp(recording: &str, values: &Values, effort: Effort) -> Option<PeerRow> {

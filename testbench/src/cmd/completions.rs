@@ -21,7 +21,7 @@ pub struct Args {
 /// # Errors
 /// The output cannot be written.
 pub fn run(args: &Args, mut gradwire: clap::Command, out: &mut impl Write) -> Result<Outcome, Error> {
-    // The generator panics where a write fails; a vector does not.
+    // The generator panics if a write fails; a vector does not.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut gradwire, "gradwire", &mut script);
     out.write_all(&script)?;

@@ -37,7 +37,7 @@ pub struct Args {
 /// Decodes `input` to `out`.
 ///
 /// # Errors
-/// The groups end too early, go on after the last value, or have a tag where no value is; or the input or
+/// The groups end too early, go on after the last value, or have a tag without a value; or the input or
 /// the output fails.
 pub fn run(args: &Args, input: &mut impl Read, out: &mut impl Write) -> Result<Outcome, Error> {
     let mut decoder = Decoder {
@@ -73,7 +73,7 @@ struct Decoder {
 }
 
 impl Decoder {
-    /// Decodes the groups of `bytes`, which stand at `offset` of the input, that are surely whole: all where
+    /// Decodes the groups of `bytes`, which stand at `offset` of the input, that are surely whole: all if
     /// the input has `ended`. Returns how many bytes that took.
     fn decode(
         &mut self,

@@ -93,7 +93,7 @@ impl Args {
     }
 }
 
-/// Replays what `args` name and reports to `out`. Warnings go to standard error, and failures too where `out`
+/// Replays what `args` name and reports to `out`. Warnings go to standard error, and failures too if `out`
 /// gets JSON.
 ///
 /// # Errors

@@ -23,7 +23,7 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Adds a frame, or counts it where fewer bytes were captured than it had.
+    /// Adds a frame, or counts it if fewer bytes were captured than it had.
     pub(super) fn push(&mut self, time: Duration, data: &[u8], frame_len: u32, fcs_len: usize) {
         if data.len() < frame_len as usize {
             self.cut += 1;

@@ -84,7 +84,7 @@ fn field<'h>(header: &'h str, key: &str) -> Option<(usize, &'h str)> {
     None
 }
 
-/// The product of the dimensions, where four times as many bytes are countable.
+/// The product of the dimensions, if four times as many bytes are countable.
 fn count(dims: &str) -> Option<usize> {
     let mut values = 1usize;
     for dim in dims.split(',').map(str::trim).filter(|dim| !dim.is_empty()) {

@@ -89,7 +89,7 @@ pub(super) fn parse(file: &str, bytes: &[u8]) -> Result<Capture, Error> {
     Ok(capture)
 }
 
-/// The interface that a packet block names, where its link type is Ethernet.
+/// The interface that a packet block names, if its link type is Ethernet.
 fn ethernet<'i>(file: &str, all: &'i [Interface], id: usize, at: usize) -> Result<&'i Interface, Error> {
     let Some(interface) = all.get(id) else {
         let expected = format!("one of the section's {} interfaces", all.len());

@@ -72,7 +72,7 @@ pub fn load(paths: &[PathBuf]) -> Result<Vec<Recording>, Error> {
     Ok(recordings)
 }
 
-/// The whole content of `path`, or of standard input where it is `-`.
+/// The whole content of `path`, or of standard input if it is `-`.
 ///
 /// # Errors
 /// It cannot be read.

@@ -104,7 +104,7 @@ pub struct Segment {
     pub checksum_at: Range<usize>,
     /// Whether it is right.
     pub checksum: Checksum,
-    /// The right one, as it would stand in the frame; `None` where that is not known.
+    /// The right one, as it would stand in the frame; `None` if that is not known.
     pub right_checksum: Option<u16>,
 }
 
@@ -115,12 +115,12 @@ pub struct View {
     pub tos: u8,
     /// IPv4: whether the header checksum is right. IPv6 has none.
     pub ip_checksum_ok: bool,
-    /// TCP or UDP, where it is whole and not a fragment.
+    /// TCP or UDP, if it is whole and not a fragment.
     pub segment: Option<Segment>,
 }
 
 impl View {
-    /// Looks into an Ethernet frame; `None` where it holds no IP packet whose headers are whole.
+    /// Looks into an Ethernet frame; `None` if it holds no IP packet whose headers are whole.
     #[must_use]
     pub fn of(frame: &[u8]) -> Option<Self> {
         let packet = SlicedPacket::from_ethernet(frame).ok()?;
@@ -153,7 +153,7 @@ pub fn is_cut_short(frame: &[u8]) -> bool {
     matches!(error.layer, Layer::Ipv4Packet | Layer::Ipv6Packet)
 }
 
-/// The type of service (IPv6: traffic class) behind at most two VLAN tags, where the IP header is whole. By the bytes
+/// The type of service (IPv6: traffic class) behind at most two VLAN tags, if the IP header is whole. By the bytes
 /// themselves: `etherparse` refuses packets for what follows.
 #[must_use]
 pub fn type_of_service(frame: &[u8]) -> Option<u8> {

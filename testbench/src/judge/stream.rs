@@ -1,6 +1,6 @@
 //! Reassembles one direction of a TCP connection, by either of the two policies a receiver may have.
 //!
-//! Where copies of the same bytes differ, some hosts keep the first and some the last; a compressed
+//! If copies of the same bytes differ, some hosts keep the first and some the last; a compressed
 //! stream has to be right for both.
 
 use std::collections::BTreeMap;

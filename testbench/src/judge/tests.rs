@@ -305,7 +305,7 @@ fn among_several_starts_that_nobody_acknowledged_none_counts() {
     let setup = setup(Framing::Routed);
     let payload = values(0.001);
     let starts = [tcp(1, 0x28, 1000, true, &[]), tcp(2, 0x28, 5002, true, &[])];
-    // The first segment behind a SYN says which it was, where nobody else does.
+    // The first segment behind a SYN says which it was, if nobody else does.
     let follows = tcp(3, 0x28, 5003, false, &payload);
     let report = deceived(
         &setup,
@@ -430,7 +430,7 @@ fn udp_needs_a_rule_that_asks_for_it() {
     assert!(report.failures[0].contains("its rule does not say"), "{:?}", report.failures);
 }
 
-/// The judge of frames taken from a wire, where nobody knows what the engines were given.
+/// The judge of frames taken from a wire, when nobody knows what the engines were given.
 #[test]
 fn no_byte_is_compressed_twice_on_a_wire() {
     let setup = setup(Framing::Routed);

@@ -5,7 +5,7 @@ use gradwire::codec::Params;
 
 /// The difference between a value and what came back for it, both as `f32` bit patterns.
 ///
-/// 0 where the bits are equal, also of NaN and infinities; infinite where one of the two is not finite.
+/// 0 if the bits are equal, also of NaN and infinities; infinite if one of the two is not finite.
 #[must_use]
 pub fn error(sent: u32, got: u32) -> f64 {
     if sent == got {
@@ -96,7 +96,7 @@ impl Tally {
 }
 
 /// The scale exponent that brings the largest finite magnitude of `values` (little-endian `f32`s) into
-/// [0.5, 1), as near as the codec's range allows; 0 where there is none above zero.
+/// [0.5, 1), as near as the codec's range allows; 0 if there is none above zero.
 #[must_use]
 pub fn scale_to_peak(values: &[u8]) -> i8 {
     let peak = values

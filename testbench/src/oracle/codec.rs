@@ -124,7 +124,7 @@ pub fn clocked(data: &[u8]) {
     assert_eq!(refused.is_err(), run.len > 0);
     let _ = refused.inspect_err(|error| drop(printed(error)));
 
-    // Back, where the values neither end early nor stand where the comparator looks.
+    // Back, if the values neither end early nor stand where the comparator looks.
     let tos = type_of_service(frame);
     let mut out = vec![0xaa; frame.len()];
     let back = burst::decode_frame(&wire, layout, &mut out, &rule);

@@ -246,7 +246,7 @@ impl Bench {
         }
         let mut at = at;
         if stream.ended {
-            // Only what was sent before; nothing at all where that is less.
+            // Only what was sent before; nothing at all if that is less.
             at = at.min(stream.sent - i64::from(len));
             if at < 0 {
                 return;

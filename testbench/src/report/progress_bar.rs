@@ -2,7 +2,7 @@
 
 use indicatif::{ProgressDrawTarget, ProgressStyle};
 
-/// A bar over `steps` steps on standard error; it draws nothing where that is not a terminal, and vanishes
+/// A bar over `steps` steps on standard error; it draws nothing if that is not a terminal, and vanishes
 /// when it is dropped.
 #[derive(Debug)]
 pub struct ProgressBar(indicatif::ProgressBar);

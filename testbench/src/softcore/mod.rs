@@ -88,7 +88,7 @@ impl Pair {
         Ok([Some(wire), arrived])
     }
 
-    /// Sends all of a capture, and judges what arrives. Where the cores' frames are not those of the host's
+    /// Sends all of a capture, and judges what arrives. If the cores' frames are not those of the host's
     /// engines, or their counters not those of the frames, the report says so.
     ///
     /// # Errors

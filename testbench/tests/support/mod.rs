@@ -21,7 +21,7 @@ pub fn recordings() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("recordings")
 }
 
-/// All recordings, for the tests that are ignored by default; they fail where the folder is not named.
+/// All recordings, for the tests that are ignored by default; they fail if the folder is not named.
 pub fn full_recordings() -> PathBuf {
     let folder = std::env::var_os("GRADWIRE_RECORDINGS")
         .expect("set GRADWIRE_RECORDINGS to the folder with all recordings");

@@ -129,7 +129,7 @@ fn stepper(params: Params) -> impl Fn(&__m512i, &mut [u8; ROOM]) -> usize {
         // The sign of the value over the fraction; raw lanes are the value itself.
         let placed = _mm512_mask_ternarylogic_epi32::<0xd8>(f, coded, fraction, magnitude_bits);
 
-        // t0 is set where an odd number of bits of the nibble's upper three is, t1 is bit 2.
+        // t0 is set if an odd number of bits of the nibble's upper three is, t1 is bit 2.
         let tags =
             _pext_u64(keep ^ ((keep >> 1 ^ keep >> 2) & 0x2222_2222_2222_2222), 0x6666_6666_6666_6666) as u32;
         let (low_keep, high_keep) = (keep as u32, (keep >> 32) as u32);

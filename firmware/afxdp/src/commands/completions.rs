@@ -19,7 +19,7 @@ pub struct CompletionsArgs {
 /// # Errors
 /// The output cannot be written.
 pub fn run(args: &CompletionsArgs, mut command: clap::Command, out: &mut impl Write) -> io::Result<()> {
-    // The generator panics where a write fails; a vector does not.
+    // The generator panics if a write fails; a vector does not.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "gradwire-xdp", &mut script);
     out.write_all(&script)

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::{fs, io};
 
-/// Writes the manual pages to a folder, which is made where it is missing.
+/// Writes the manual pages to a folder, which is made if it is missing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:

@@ -61,7 +61,7 @@ pub struct RunArgs {
     /// Takes tagged frames and sends them on as they are: what a benchmark compares compression with.
     #[arg(long, hide = true)]
     pub plain: bool,
-    /// How long after a thread's last sign of life frames go to the bridge: longer, for tests on machines where threads
+    /// How long after a thread's last sign of life frames go to the bridge: longer, for tests on machines whose threads
     /// wait for a processor.
     #[arg(long, hide = true, value_name = "MS", default_value_t = LIMIT.as_millis() as u64)]
     pub limit_ms: u64,

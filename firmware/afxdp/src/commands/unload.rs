@@ -1,7 +1,7 @@
 //! `gradwire-xdp unload`: ends shims, also those that hang, and clears up after those that crashed.
 //!
 //! An XDP program of gradwire's lives as long as its process: its link is not pinned. So what there is to do is to find
-//! the process, by its control socket or, where that is lost, by the link that it holds.
+//! the process, by its control socket or, if that is lost, by the link that it holds.
 
 use std::fs;
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ use crate::ops::holders::{Holder, holders};
 use crate::ops::netlink::link::Link;
 use crate::ops::privileges::as_root;
 
-/// Ends the gradwire-xdp that serves an interface, also where it hangs, and clears up after one that crashed.
+/// Ends the gradwire-xdp that serves an interface, also if it hangs, and clears up after one that crashed.
 ///
 /// Traffic goes on by the bridge. XDP programs of others stay.
 #[derive(Debug, clap::Args)]
@@ -154,7 +154,7 @@ fn told(pid: i32, ending: Ending) -> String {
     }
 }
 
-/// Asks a process to end, and kills it where it has not after `timeout`.
+/// Asks a process to end, and kills it if it has not after `timeout`.
 fn end(pid: Pid, timeout: Duration) -> Result<Ending, UnloadError> {
     let error = |action| {
         move |error: rustix::io::Errno| UnloadError::Process {

@@ -82,7 +82,7 @@ pub fn socket_path(run_dir: &Path, host: &str, net: &str) -> PathBuf {
     run_dir.join(format!("{host}:{net}.sock"))
 }
 
-/// The pair of ports that a socket is for; none where the file's name is not a socket's.
+/// The pair of ports that a socket is for; none if the file's name is not a socket's.
 #[must_use]
 pub fn ports_of(socket: &Path) -> Option<(String, String)> {
     let (host, net) = socket.file_name()?.to_str()?.strip_suffix(".sock")?.split_once(':')?;
@@ -93,7 +93,7 @@ fn host_of(socket: &Path) -> String {
     ports_of(socket).map_or_else(|| "--all".to_owned(), |(host, _)| host)
 }
 
-/// All sockets in a folder and in the folders in it, in the order of their names; none where there is no such folder.
+/// All sockets in a folder and in the folders in it, in the order of their names; none if there is no such folder.
 /// Under systemd each shim has a folder of its own below [`RUN_DIR`].
 ///
 /// # Errors
@@ -201,7 +201,7 @@ fn connect(socket: &Path) -> Result<(UnixStream, u32), ControlError> {
     Ok((stream, peer.pid.as_raw_nonzero().get().unsigned_abs()))
 }
 
-/// The process that listens on a socket, also where it hangs.
+/// The process that listens on a socket, also if it hangs.
 ///
 /// # Errors
 /// [`ControlError::Gone`]; [`ControlError::Io`].

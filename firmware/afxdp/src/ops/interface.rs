@@ -28,7 +28,7 @@ pub struct Interface {
     pub mtu: u16,
     /// Receive queues.
     pub queues: u32,
-    /// Its driver, where it has one.
+    /// Its driver, if it has one.
     pub driver: Option<String>,
     /// The bridge that it is a port of.
     pub bridge: Option<String>,
@@ -154,7 +154,7 @@ pub struct Station {
 /// The MAC addresses that a bridge knows.
 ///
 /// # Errors
-/// Where there is no such bridge.
+/// If there is no such bridge.
 pub fn stations(bridge: &str) -> Result<Vec<Station>, InterfaceError> {
     let path = class(bridge, "brforward");
     let table = fs::read(&path).map_err(|error| InterfaceError::Read { path, error })?;
@@ -173,7 +173,7 @@ pub fn stations(bridge: &str) -> Result<Vec<Station>, InterfaceError> {
 /// The number of a bridge's port.
 ///
 /// # Errors
-/// Where the interface is no such port.
+/// The interface is no such port.
 pub fn bridge_port(name: &str) -> Result<u16, InterfaceError> {
     let path = class(name, "brport/port_no");
     let text = fs::read_to_string(&path);

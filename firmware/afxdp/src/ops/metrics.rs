@@ -323,7 +323,7 @@ mod tests {
         // One that never ends is cut off.
         let mut endless = TcpStream::connect(address).unwrap();
         endless.write_all(&vec![b'a'; TERMS.max_request + 1]).unwrap();
-        // The end, or a reset where something was not read.
+        // The end, or a reset if something was not read.
         assert!(matches!(endless.read(&mut [0; 1]), Ok(0) | Err(_)));
     }
 

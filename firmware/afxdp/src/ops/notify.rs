@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// The way to the service manager.
 #[derive(Debug)]
 pub struct Notifier {
-    /// None where nobody wants to know.
+    /// None if nobody wants to know.
     manager: Option<(UnixDatagram, SocketAddr)>,
     watchdog: Option<Duration>,
 }
@@ -35,7 +35,7 @@ impl Notifier {
         Ok(Self { manager, watchdog })
     }
 
-    /// How often [`Self::alive`] has to be said at least; half of it is what systemd recommends. None where
+    /// How often [`Self::alive`] has to be said at least; half of it is what systemd recommends. None if
     /// nobody watches.
     #[must_use]
     pub const fn watchdog(&self) -> Option<Duration> {
@@ -95,7 +95,7 @@ fn address(name: &[u8]) -> io::Result<SocketAddr> {
     }
 }
 
-/// The interval that `WATCHDOG_USEC` gives, where `WATCHDOG_PID` does not name another process.
+/// The interval that `WATCHDOG_USEC` gives, if `WATCHDOG_PID` does not name another process.
 fn watchdog(usec: Option<&str>, pid: Option<&str>, own_pid: u32) -> Option<Duration> {
     if pid.is_some_and(|pid| pid.parse() != Ok(own_pid)) {
         return None;

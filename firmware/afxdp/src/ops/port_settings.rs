@@ -6,7 +6,7 @@ use crate::ops::telemetry::Attached;
 
 /// Offloads that change frames before the XDP program sees them: merged segments, and VLAN tags beside the frame.
 const ALWAYS: [&str; 3] = ["rx-lro", "rx-gro-hw", "rx-vlan-hw-parse"];
-/// And where the program runs in the generic path, which comes after it.
+/// And if the program runs in the generic path, which comes after it.
 const GENERIC: &str = "rx-gro";
 
 /// These settings at one moment. None: the kernel did not tell.
@@ -19,7 +19,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// As they are now, where the program is attached in this way.
+    /// As they are now, if the program is attached in this way.
     #[must_use]
     pub fn of(interface: &Interface, mode: Attached) -> Self {
         let generic = (mode == Attached::Generic).then_some(GENERIC);

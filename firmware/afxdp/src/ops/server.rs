@@ -117,7 +117,7 @@ struct Client<C> {
 }
 
 impl<C: Read + Write> Client<C> {
-    /// As far as it goes without waiting; [`ErrorKind::WouldBlock`] where it is not served yet.
+    /// As far as it goes without waiting; [`ErrorKind::WouldBlock`] if it is not served yet.
     fn go_on(&mut self, terms: &Terms, judge: &impl Fn(&[u8]) -> Request) -> io::Result<()> {
         while self.answer.is_none() {
             match judge(&self.request) {

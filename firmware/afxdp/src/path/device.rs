@@ -146,7 +146,7 @@ impl Queues {
 /// Gives a chunk to the kernel.
 ///
 /// # Errors
-/// The chunk, where the socket did not take it.
+/// The chunk, if the socket did not take it.
 fn give(frames: &mut Frames, chunk: Chunk, take: impl FnOnce(Lent) -> Result<(), Lent>) -> Result<(), Chunk> {
     match take(frames.lend(chunk)?) {
         Ok(()) => Ok(()),
@@ -177,7 +177,7 @@ impl Device for Queues {
 
     fn finish(&mut self, from: Port, frame: &mut Frame) {
         // A veth leaves checksums to offload, and AF_XDP does not carry the kernel's note that says so. By chance, one
-        // compressed frame in 65536 looks like that, too: where no frame can be, none is taken for one.
+        // compressed frame in 65536 looks like that, too: if no frame can be, none is taken for one.
         if !self.offloads[from as usize] {
             return;
         }
@@ -214,7 +214,7 @@ impl Device for Queues {
 mod tests {
     use super::*;
 
-    /// A frame over IPv4 and TCP whose checksum field has the pseudo-header's sum: what a veth hands over where the
+    /// A frame over IPv4 and TCP whose checksum field has the pseudo-header's sum: what a veth hands over if the
     /// checksum was left to the card.
     const OFFLOADED: &[u8] = b"\x02\0\0\0\0\x02\x02\0\0\0\0\x01\x08\0\
         \x45\x28\0\x30\0\0\x40\0\x40\x06\0\0\x0a\0\0\x01\x0a\0\0\x02\

@@ -38,7 +38,7 @@ impl Mapping {
         Ok(Self { base, len })
     }
 
-    /// The word at byte `at`; `None` where it lies outside or is not aligned.
+    /// The word at byte `at`; `None` if it lies outside or is not aligned.
     #[must_use]
     pub(crate) fn word(&self, at: usize) -> Option<&'static AtomicU32> {
         let word = self.elements::<AtomicU32>(at, 1)?;
@@ -47,7 +47,7 @@ impl Mapping {
         Some(unsafe { word.as_ref() })
     }
 
-    /// `count` double words from byte `at` on; `None` where they lie outside or are not aligned.
+    /// `count` double words from byte `at` on; `None` if they lie outside or are not aligned.
     #[must_use]
     pub(crate) fn double_words(&self, at: usize, count: usize) -> Option<&'static [AtomicU64]> {
         let first = self.elements::<AtomicU64>(at, count)?;
@@ -186,7 +186,7 @@ impl Frames {
         index.and_then(|index| self.make(index)).ok_or(lent)
     }
 
-    /// The chunk that came back from the kernel, and where the frame in it starts and how long it is. `None` where
+    /// The chunk that came back from the kernel, and where the frame in it starts and how long it is. `None` if
     /// the kernel did not have it, or it is of other memory.
     pub fn reclaim(&mut self, returned: Returned) -> Option<(Chunk, usize, usize)> {
         let Returned { memory, address, len } = returned;
@@ -211,7 +211,7 @@ impl Frames {
         let first = unsafe { self.base.add(index as usize * self.chunk_size as usize) };
         let bytes = NonNull::slice_from_raw_parts(first, self.chunk_size as usize);
         // SAFETY: the mapping is never unmapped and was zeroed by the kernel; no other reference exists: a
-        // `Chunk` is made only where `lent` was set, that is before the first and after the last was given up.
+        // `Chunk` is made only if `lent` was set, that is before the first and after the last was given up.
         // Nor does the kernel write to it: it was never given to it, or a socket of this memory gave it back, for
         // `lend`, which set `lent`, made the only `Lent`, and that was used up.
         let bytes = unsafe { &mut *bytes.as_ptr() };

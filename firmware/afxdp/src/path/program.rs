@@ -169,7 +169,7 @@ impl Program {
             }
             _ => ProgramLoadError::Attach { interface: name(), error },
         })?;
-        // aya attaches by netlink where the kernel has no links; dropping that detaches it.
+        // aya attaches by netlink if the kernel has no links; dropping that detaches it.
         let link = FdLink::try_from(link).map_err(|_| ProgramLoadError::NoLink { interface: name() })?;
         self.links.push(link);
         Ok(())
@@ -214,7 +214,7 @@ impl Program {
     /// heard of, and addresses that are the bridge's own, or behind another port by now.
     ///
     /// # Errors
-    /// Where the ports are not in this bridge, and the kernel's.
+    /// The ports are not in this bridge, and the kernel's.
     pub fn follow_bridge(&mut self, bridge: &str, host: &str, network: &str) -> Result<(), FollowError> {
         let numbers = [bridge_port(host)?, bridge_port(network)?];
         let place = |number: u16, local: bool| match numbers.iter().position(|known| *known == number) {

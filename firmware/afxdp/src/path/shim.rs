@@ -189,7 +189,7 @@ impl Shim {
     }
 }
 
-/// Binds a socket; where the queue is not free, waits a while for it: the kernel takes its time to take back what a
+/// Binds a socket; if the queue is not free, waits a while for it: the kernel takes its time to take back what a
 /// process that has just ended had.
 ///
 /// # Errors
@@ -206,7 +206,7 @@ pub fn bind_patiently(frames: &Frames, binding: Binding) -> io::Result<Socket> {
     }
 }
 
-/// A thread for each pair of queues; where the ports have different numbers of them, the rest is dealt out: every
+/// A thread for each pair of queues; if the ports have different numbers of them, the rest is dealt out: every
 /// queue needs a socket, since frames of any may be compressed.
 fn thread_count(interfaces: &[Interface; 2], config: &Config) -> u32 {
     let [host, network] = interfaces;
@@ -309,7 +309,7 @@ impl Shim {
     /// Learns what the bridge knows by now: to be called every few seconds.
     ///
     /// # Errors
-    /// Where the bridge's table cannot be read, or told to the program.
+    /// The bridge's table cannot be read, or told to the program.
     pub fn follow_bridge(&mut self) -> Result<(), FollowError> {
         let [host, network] = &self.ports;
         let (host, network) = (&host.interface, &network.interface);

@@ -80,7 +80,7 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// None, after a word about why, where this cannot be done; a failure with `GRADWIRE_REQUIRE_NET=1`.
+    /// None, after a word about why, if this cannot be done; a failure with `GRADWIRE_REQUIRE_NET=1`.
     pub fn new(plan: Plan) -> Option<Self> {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(missing) = possible() {
@@ -247,7 +247,7 @@ impl Lab {
     }
 
     fn sysctl(&self, place: &str, setting: &str) {
-        // Where the kernel does not have it, there is nothing to switch off.
+        // If the kernel does not have it, there is nothing to switch off.
         let _ = self.in_place(place, &format!("sysctl -q -w {setting}"));
     }
 

@@ -136,7 +136,7 @@ impl Transfer {
     /// What B got, and how long it took.
     pub fn finish(mut self) -> (Vec<u8>, Duration) {
         if let Some((sender, rest)) = self.rest.take() {
-            // Where the connection failed, the receiver says so.
+            // If the connection failed, the receiver says so.
             let _ = sender.send(rest);
         }
         let got = self.receiver.join().unwrap().unwrap_or_else(|error| panic!("receiving: {error}"));

@@ -279,7 +279,7 @@ impl Chip for Litex {
     }
 
     fn feed_watchdog(&mut self) {
-        // Where the SoC has one (`add_watchdog`), its `feed` bit belongs here.
+        // If the SoC has one (`add_watchdog`), its `feed` bit belongs here.
     }
 
     fn idle(&mut self) {

@@ -222,7 +222,7 @@ fn time() -> u64 {
     const MTIME: usize = 0xbff8;
     let clint = clint();
     let (before, low, after) = (clint.read32(MTIME + 4), clint.read32(MTIME), clint.read32(MTIME + 4));
-    // Where the high half moved on in between, the low half is as good as zero.
+    // If the high half moved on in between, the low half is as good as zero.
     let low = if before == after { low } else { 0 };
     u64::from(after) << 32 | u64::from(low)
 }

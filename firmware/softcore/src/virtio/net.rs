@@ -177,7 +177,7 @@ impl<R: Registers> Nic<R> {
     /// Queues a frame.
     ///
     /// # Errors
-    /// The buffer, where the queue is full or the link gone.
+    /// The buffer, if the queue is full or the link gone.
     pub fn transmit(&mut self, frame: FrameBuffer) -> Result<(), FrameBuffer> {
         if !self.link {
             return Err(frame);

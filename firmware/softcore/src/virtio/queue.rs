@@ -168,7 +168,7 @@ impl Queue {
     /// Lends a buffer to the device, with `len` bytes behind the header.
     ///
     /// # Errors
-    /// The buffer, where the ring is full.
+    /// The buffer, if the ring is full.
     pub fn lend(&mut self, buffer: FrameBuffer, len: usize) -> Result<(), FrameBuffer> {
         let Some(descriptor) = self.vacant.pop() else { return Err(buffer) };
         let (Some(words), Some(lent), Some(slot)) = (

@@ -20,7 +20,7 @@ const TOLERANCE: Tolerance = Tolerance { part: 0.03, least: 0.0 };
 /// Bursts with both kernels, and frames.
 const GOLDEN: usize = 7 * 2 + 8;
 
-/// Runs the selftest; what it said. It ends well only where every golden file came out byte for byte.
+/// Runs the selftest; what it said. It ends well only if every golden file came out byte for byte.
 fn run(options: &Options) -> String {
     let output = options.spawn(&[]).unwrap().wait_with_output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();

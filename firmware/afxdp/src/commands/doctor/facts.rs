@@ -51,7 +51,7 @@ pub struct SystemFacts {
     pub cpus: usize,
     /// `net.ipv4.tcp_ecn` of this namespace.
     pub tcp_ecn: Option<u32>,
-    /// `net.bridge.bridge-nf-call-iptables`; none also where bridges do not filter.
+    /// `net.bridge.bridge-nf-call-iptables`; none also if bridges do not filter.
     pub bridge_iptables: Option<u32>,
     /// `net.bridge.bridge-nf-call-ip6tables`.
     pub bridge_ip6tables: Option<u32>,
@@ -62,7 +62,7 @@ pub struct SystemFacts {
 pub struct PortFacts {
     /// The name that was asked for.
     pub name: String,
-    /// The device; none where there is none of this name.
+    /// The device; none if there is none of this name.
     pub link: Option<Link>,
     /// What it is a part of.
     pub master: Option<Link>,
@@ -76,7 +76,7 @@ pub struct PortFacts {
     pub queues: Option<u32>,
     /// Processes that hold the XDP program which is attached to it.
     pub holders: Vec<Holder>,
-    /// For what a gradwire-xdp that runs between the two ports was set up; none where none answers.
+    /// For what a gradwire-xdp that runs between the two ports was set up; none if none answers.
     pub served: Option<PortStatus>,
 }
 

@@ -25,7 +25,7 @@ pub enum Status {
 pub struct Finding {
     /// The check.
     pub check: &'static str,
-    /// The port that it is about, where it is about one.
+    /// The port that it is about, if it is about one.
     pub port: Option<String>,
     /// How bad it is.
     pub status: Status,

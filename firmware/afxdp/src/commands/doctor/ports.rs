@@ -60,7 +60,7 @@ fn link(port: &PortFacts) -> Finding {
     Finding::ok("link", format!("{kind}, up"))
 }
 
-/// Whether the program will run in the kernel's generic path; none where it is not known.
+/// Whether the program will run in the kernel's generic path; none if it is not known.
 pub(super) fn will_be_generic(port: &PortFacts, config: &Config) -> Option<bool> {
     match config.mode {
         Mode::Generic => Some(true),

@@ -21,7 +21,7 @@ pub(super) fn render(now: &Snapshot, before: Option<&Snapshot>) -> String {
     text
 }
 
-/// Seconds between two snapshots, where there are two.
+/// Seconds between two snapshots, if there are two.
 #[derive(Clone, Copy)]
 struct Rate(Option<f64>);
 

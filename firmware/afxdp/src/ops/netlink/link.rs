@@ -62,7 +62,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// The device of this name; none where there is none.
+    /// The device of this name; none if there is none.
     ///
     /// # Errors
     /// The kernel does not answer.
@@ -72,7 +72,7 @@ impl Link {
         Self::ask(&request)
     }
 
-    /// The device of this index; none where there is none.
+    /// The device of this index; none if there is none.
     ///
     /// # Errors
     /// The kernel does not answer.

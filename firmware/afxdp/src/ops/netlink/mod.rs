@@ -49,7 +49,7 @@ impl Netlink {
         Self::open(Some(netlink::GENERIC))
     }
 
-    /// Sends a request of type `kind` and takes its first answer, without the header; empty where the kernel only
+    /// Sends a request of type `kind` and takes its first answer, without the header; empty if the kernel only
     /// acknowledges.
     fn request(&mut self, kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
         self.sequence = self.sequence.wrapping_add(1);

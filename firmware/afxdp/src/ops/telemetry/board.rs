@@ -36,7 +36,7 @@ impl Board {
         Self { queues: (0..queues).map(|_| slot()).collect() }
     }
 
-    /// The queue thread's part, at every turn of its loop: where somebody asked for the report of `queue`, and
+    /// The queue thread's part, at every turn of its loop: if somebody asked for the report of `queue`, and
     /// nobody reads it right now, `fill` is called. Otherwise it costs one load.
     pub fn answer(&self, queue: usize, fill: impl FnOnce(&mut QueueReport)) {
         let Some(slot) = self.queues.get(queue) else { return };

@@ -62,7 +62,7 @@ pub struct Snapshot {
     pub uptime_ms: u64,
     /// The codec kernel in use.
     pub kernel: String,
-    /// Its configuration file; none where it runs on defaults.
+    /// Its configuration file; none if it runs on defaults.
     pub config: Option<PathBuf>,
     /// How often that was read again and taken over.
     pub reloads: u64,

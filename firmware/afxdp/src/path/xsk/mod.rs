@@ -45,7 +45,7 @@ pub struct Binding {
     pub queue: u32,
     /// Whether the driver may write frames into the process's memory itself, if it can.
     pub zero_copy: bool,
-    /// For how long the kernel polls the driver at each call, where the process is to drive it.
+    /// For how long the kernel polls the driver at each call, if the process is to drive it.
     pub busy_poll: Option<Duration>,
 }
 
@@ -66,7 +66,7 @@ impl Socket {
     /// A socket with rings, bound to a queue; frames come only when an XDP program sends them.
     ///
     /// # Errors
-    /// The kernel's: `EBUSY` where the queue has a socket already.
+    /// The kernel's: `EBUSY` if the queue has a socket already.
     pub fn bind(frames: &Frames, binding: Binding) -> io::Result<Self> {
         let fd = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         set_xdp_umem_reg(
@@ -109,7 +109,7 @@ impl Socket {
     /// Queues a frame for sending: `len` bytes from byte `start` of the chunk on.
     ///
     /// # Errors
-    /// The chunk comes back where there is no room, where it does not have these bytes, and where it is of other
+    /// The chunk comes back if there is no room, if it does not have these bytes, and if it is of other
     /// memory than the socket was bound with.
     pub fn transmit(&mut self, chunk: Lent, start: usize, len: usize) -> Result<(), Lent> {
         if self.transmit.room() == 0 {
@@ -129,7 +129,7 @@ impl Socket {
     /// Gives the kernel memory for a received frame.
     ///
     /// # Errors
-    /// The chunk comes back where there is no room, and where it is of other memory than the socket was bound with.
+    /// The chunk comes back if there is no room, and if it is of other memory than the socket was bound with.
     pub fn fill(&mut self, chunk: Lent) -> Result<(), Lent> {
         if self.fill.room() == 0 {
             return Err(chunk);
@@ -172,7 +172,7 @@ impl Socket {
         !self.transmit.is_pending()
     }
 
-    /// Lets the driver work now, where the process is to poll it.
+    /// Lets the driver work now, if the process is to poll it.
     pub fn busy_poll(&self) {
         if self.busy_poll {
             let _ = recv(&self.fd, &mut [0; 0][..], RecvFlags::DONTWAIT);
