@@ -151,7 +151,9 @@ fn lane_blocks() {
 #[test]
 fn the_record_has_every_set_of_parameters() {
     let record = include_str!("exhaustive.csv");
-    for (name, scales) in [("laws", &SCALES[..]), ("kernels", &NO_SCALE), ("lane-blocks", &NO_SCALE)] {
+    let tests =
+        [("laws", &SCALES[..]), ("kernels", &NO_SCALE), ("lane-blocks", &NO_SCALE), ("avx512", &NO_SCALE)];
+    for (name, scales) in tests {
         for params in parameters(BOUNDS, scales) {
             let row = row(name, params);
             assert_eq!(record.lines().filter(|line| line.starts_with(&row)).count(), 1, "{row}");
