@@ -11,11 +11,13 @@ use std::thread;
 use std::time::Instant;
 
 use gradwire::burst::{compression_block, decompression_block};
+use gradwire::codec::planar::Bound;
 use gradwire::codec::{self, Params, Split, decode_lane, encode_lane, max_encoded_len};
 use gradwire::kernels::Kernel;
 
 mod common;
 use common::laws::Laws;
+use common::planar::PlanarLaws;
 
 const BOUNDS: std::ops::RangeInclusive<u8> = Params::MIN_B..=Params::MAX_B;
 /// Both extremes, and scales at which small and large values of neural networks lie.
@@ -59,22 +61,27 @@ fn asked(scales: &[i8]) -> Vec<Params> {
     }
 }
 
-/// Calls `check` for every block with every set of parameters, on all processors; a row of the record for each set.
+/// Calls `check` for every block with every set of parameters; a row of the record for each set.
 fn on_every_value(name: &str, scales: &[i8], check: impl Fn(Params, u32) + Sync) {
-    let threads = thread::available_parallelism().map_or(1, usize::from);
     for params in asked(scales) {
-        let (start, next) = (Instant::now(), AtomicU32::new(0));
-        thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    while let block @ 0..BLOCKS = next.fetch_add(1, Ordering::Relaxed) {
-                        check(params, block);
-                    }
-                });
-            }
-        });
-        println!("{}{:.1}", row(name, params), start.elapsed().as_secs_f64());
+        on_every_block(&row(name, params), |block| check(params, block));
     }
+}
+
+/// Calls `check` for every block, on all processors, and prints `row` and the seconds that it took.
+fn on_every_block(row: &str, check: impl Fn(u32) + Sync) {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let (start, next) = (Instant::now(), AtomicU32::new(0));
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let block @ 0..BLOCKS = next.fetch_add(1, Ordering::Relaxed) {
+                    check(block);
+                }
+            });
+        }
+    });
+    println!("{row}{:.1}", start.elapsed().as_secs_f64());
 }
 
 /// A row of the record up to its last column, the seconds.
@@ -94,6 +101,24 @@ fn laws() {
             below = laws.hold(f, below);
         }
     });
+}
+
+/// Codec 2. Both extremes of the bound; CI can afford one.
+#[test]
+#[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test exhaustive -- --ignored --nocapture"]
+fn planar_laws() {
+    const Y: [i8; 5] = [Bound::MIN, -24, -10, 0, Bound::MAX];
+    let all = env::var_os("GRADWIRE_PLANAR").is_some();
+    for y in Y.into_iter().filter(|y| all || *y == -10) {
+        let laws = PlanarLaws::of(Bound::new(y).unwrap());
+        on_every_block(&format!("planar-laws,,,{y},"), |block| {
+            let values = block * (BLOCK / 2)..(block + 1) * (BLOCK / 2);
+            let mut below = laws.restored(values.start.saturating_sub(1));
+            for f in values {
+                below = laws.hold(f, below);
+            }
+        });
+    }
 }
 
 #[test]

@@ -104,6 +104,25 @@ pub fn seeds() -> Result {
         }
     }
 
+    for entry in fs::read_dir(root().join("dataplane/tests/golden"))? {
+        let entry = entry?;
+        let (name, bytes) =
+            (entry.file_name().into_string().map_err(|name| format!("{name:?}"))?, fs::read(entry.path())?);
+        let Some(name) = name.strip_prefix("v1_sections_").and_then(|name| name.strip_suffix(".bin")) else {
+            continue;
+        };
+        let count = u32::from_le_bytes(*bytes[4..].first_chunk().ok_or("a count")?) as usize;
+        // Those with the default bound that a frame could carry.
+        if bytes[0].cast_signed() == -10 && 4 * count < 9000 {
+            write(
+                "groups",
+                &format!("sections-{name}"),
+                &codec::sections_seed(count, &bytes[8 + 4 * count..bytes.len() - 4 * count]),
+            )?;
+            write("values", &format!("sections-{name}"), &codec::values_seed(&bytes[8..8 + 4 * count]))?;
+        }
+    }
+
     // A tunnel: its payload is not the tagged socket's.
     let mut tunnel = Vec::new();
     let ip = ipv4(0x28, IpNumber::UDP, [10, 0, 0, 1], [10, 0, 0, 2]);

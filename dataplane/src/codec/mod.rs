@@ -1,10 +1,11 @@
-//! The codec: classes, vectors, groups and payloads, defined value by value (FORMAT.md §3 and §4).
+//! The codecs, defined value by value (FORMAT.md §3 and §4): codec 1 with its classes, vectors and groups here, codec 2 in
+//! [`planar`].
 //!
 //! What a codec that runs on TCP must promise, because TCP may resend any byte range at any time
 //! and cut it anywhere; `tests/laws.rs` holds this codec to it:
 //!
-//! 1. *Bound*: `|f - f'| < 2^(x-b)` for every `f32` bit pattern, bit-exact if no bound can be given.
-//! 2. *Idempotence*: encoding a decoded value gives the same lane.
+//! 1. *Bound*: `|f - f'|` is at most the bound (codec 1: less) for every `f32` bit pattern, and 0 if no bound can be given.
+//! 2. *Idempotence*: a decoded value encodes as the value did.
 //! 3. *Sign symmetry*: `-f` encodes as `f` with the other sign; zeros lose their sign.
 //! 4. *Monotonicity*: `|f| <= |g|` implies `|f'| <= |g'|`.
 //! 5. *Mixing*: any byte-wise mix of `f` and `f'` keeps the bound.
@@ -17,6 +18,7 @@ use core::fmt;
 mod group;
 mod lane;
 mod params;
+pub mod planar;
 
 pub(crate) use group::{decode_burst, encode_burst, groups_len};
 pub use lane::{Class, Lane, decode_lane, encode_lane};
@@ -124,6 +126,11 @@ pub enum DecodeError {
         /// Bytes that are there.
         have: usize,
     },
+    /// A section of codec 2 is cut short, or has a bit or a number that no section has.
+    Section {
+        /// Offset of the section, in bytes.
+        at: usize,
+    },
     /// A lane past the last value has a tag other than 0.
     AbsentLane {
         /// Offset of the last group, in bytes.
@@ -142,6 +149,7 @@ impl fmt::Display for DecodeError {
             Self::Truncated { at, need, have } => {
                 write!(f, "group at byte {at}: expected {need} bytes, found {have}")
             }
+            Self::Section { at } => write!(f, "section at byte {at}: cut short, or not a section"),
             Self::AbsentLane { at, tags, lanes } => write!(
                 f,
                 "group at byte {at}: tag vector {tags:#06x}, expected tag 0 in every lane from {lanes} on"

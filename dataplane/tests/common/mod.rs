@@ -7,6 +7,7 @@ use etherparse::{SlicedPacket, TransportSlice};
 pub mod engines;
 pub mod golden;
 pub mod laws;
+pub mod planar;
 
 /// One frame, in the terms of its headers.
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 use arbitrary::Unstructured;
 use gradwire::burst;
 use gradwire::burst::Layout;
+use gradwire::codec::planar::{self, Bound};
 use gradwire::codec::{
     self, Class, DecodeError, EncodeError, Params, Split, decode_lane, encode_lane, max_encoded_len,
 };
@@ -26,15 +27,45 @@ pub fn laws(bits: u32, params: Params) -> u32 {
     let mirrored = decode_lane(encode_lane(bits ^ 1 << 31, params), params);
     let expected = if lane.class == Class::Zero { got } else { got ^ 1 << 31 };
     assert_eq!(mirrored, expected, "sign symmetry: {bits:#010x}, {params:?}");
-    for from_got in 0..16 {
-        let mut mix = bits.to_le_bytes();
-        for (i, byte) in got.to_le_bytes().into_iter().enumerate().filter(|(i, _)| from_got >> i & 1 != 0) {
-            mix[i] = byte;
-        }
-        let mix = u32::from_le_bytes(mix);
+    for mix in mixes(bits, got) {
         assert!(error(bits, mix) < bound, "mixing: {bits:#010x} -> {mix:#010x}, {params:?}");
     }
     got
+}
+
+/// Codec 2's bound that is `params`' own, or why there is none.
+fn planar_bound(params: Params) -> Option<Bound> {
+    let y = params.x() - params.b().cast_signed();
+    Bound::new(y).inspect_err(|error| drop(printed(error))).ok()
+}
+
+/// The laws for any values under codec 2, section by section; `missing` bytes of room are missing.
+fn planar_values(values: &[u8], missing: usize, bound: Bound) {
+    let limit = f64::from(bound.y()).exp2();
+    let mut sections = vec![0xaa; planar::max_encoded_len(values.len()).saturating_sub(missing)];
+    let Ok(len) = planar::encode_payload(values, &mut sections, bound) else { return };
+    let mut decoded = vec![0x55; values.len()];
+    assert_eq!(planar::decode_payload(&sections[..len], &mut decoded, bound), Ok(len));
+    for (sent, got) in values.as_chunks::<4>().0.iter().zip(decoded.as_chunks::<4>().0) {
+        let [sent, got] = [sent, got].map(|bytes| u32::from_le_bytes(*bytes));
+        for mix in mixes(sent, got) {
+            assert!(error(sent, mix) <= limit, "mixing: {sent:#010x} -> {mix:#010x}, {bound:?}");
+        }
+    }
+    let mut again = vec![0; len];
+    assert_eq!(planar::encode_payload(&decoded, &mut again, bound), Ok(len), "idempotence");
+    assert_eq!(again, sections[..len], "idempotence");
+}
+
+/// The sixteen mixes of the bytes of two values.
+fn mixes(sent: u32, got: u32) -> impl Iterator<Item = u32> {
+    (0..16u32).map(move |from_got| {
+        let mut mix = sent.to_le_bytes();
+        for (i, byte) in got.to_le_bytes().into_iter().enumerate().filter(|(i, _)| from_got >> i & 1 != 0) {
+            mix[i] = byte;
+        }
+        u32::from_le_bytes(mix)
+    })
 }
 
 /// The laws for any values, and the same groups from the definition, every kernel and the clocked model.
@@ -57,6 +88,9 @@ pub fn values(data: &[u8]) {
         for params in named.into_iter().flatten().chain([params]) {
             laws(u32::from_le_bytes(*value), params);
         }
+    }
+    if let Some(bound) = planar_bound(params) {
+        planar_values(values, missing.into(), bound);
     }
     let room = max_encoded_len(values.len()).saturating_sub(missing.into());
     let groups = encode(values, room, params);
@@ -81,7 +115,18 @@ pub fn groups(data: &[u8]) {
     let Ok((params, len)) = u.arbitrary::<(Params, u16)>() else { return };
     // A jumbo frame's payload, and lengths that are not whole values.
     let len = usize::from(len) % 9000;
-    if let Ok((used, values)) = decode(u.take_rest(), len, params) {
+    let groups = u.take_rest();
+    if let Some(bound) = planar_bound(params) {
+        let mut values = vec![0xaa; len];
+        match planar::decode_payload(groups, &mut values, bound) {
+            Ok(used) => {
+                assert!(used <= groups.len());
+                planar_values(&values, 0, bound);
+            }
+            Err(error) => drop(printed(&error)),
+        }
+    }
+    if let Ok((used, values)) = decode(groups, len, params) {
         assert_eq!(values.len(), len);
         // What no encoder makes decodes too; encoding that again is stable.
         let once = encode(&values, max_encoded_len(len), params).expect("room for the longest");
@@ -155,6 +200,12 @@ pub fn clocked_seed(frame: &[u8], payload_at: usize) -> Vec<u8> {
 pub fn groups_seed(values: &[u8]) -> Vec<u8> {
     let groups = encode(values, max_encoded_len(values.len()), Params::DEFAULT).expect("whole values");
     [&DEFAULT_PARAMS[..], &(values.len() as u16).to_le_bytes(), &groups].concat()
+}
+
+/// A seed for the fuzzer of [`groups`]: sections of codec 2 that stand for `count` values, with the default bound.
+#[must_use]
+pub fn sections_seed(count: usize, sections: &[u8]) -> Vec<u8> {
+    [&DEFAULT_PARAMS[..], &(4 * count as u16).to_le_bytes(), sections].concat()
 }
 
 /// A seed for the fuzzer of [`values`]: these, with default parameters and all the room they need.
