@@ -8,6 +8,7 @@ use gradwire::rules::{Framing, Rule};
 use gradwire::wire::frame::IpFrame;
 use gradwire_testbench::input::{Capture, Frame, Writer, ipv4, recordings};
 use gradwire_testbench::judge::frame::{Transport, View};
+use gradwire_testbench::oracle::frames::Checksums;
 use gradwire_testbench::oracle::{codec, frames};
 use gradwire_testbench::replay::{Engines, Setup};
 
@@ -26,6 +27,11 @@ fn golden(bytes: &[u8]) -> [&[u8]; 3] {
         rest = after;
         frame
     })
+}
+
+/// What a fuzzer has to do to the checksums of a compressed frame that it has changed.
+fn on_wire(framing: Framing) -> Checksums {
+    if framing == Framing::Routed { Checksums::Compressed } else { Checksums::Ordinary }
 }
 
 /// Writes every seed.
@@ -50,13 +56,21 @@ pub fn seeds() -> Result {
         capture.frames.truncate(FRAMES);
         let sent: Vec<&[u8]> = capture.frames.iter().map(|frame| &frame.bytes[..]).collect();
         for (framing_name, framing) in [("routed", Framing::Routed), ("in-place", Framing::InPlace)] {
-            write("egress", &format!("{name}-{framing_name}"), &frames::egress_seed(framing, &sent))?;
+            write(
+                "egress",
+                &format!("{name}-{framing_name}"),
+                &frames::seed(framing, Checksums::AsTheyAre, &sent),
+            )?;
             let setup = Setup::new(Rule { framing, ..Rule::DEFAULT });
             let mut engines = Engines::new(&setup, &capture)?;
             let passages: Vec<_> = capture.frames.iter().map(|frame| engines.send(frame)).collect();
             let wire: Vec<&[u8]> =
                 passages.iter().zip(&sent).filter_map(|(passage, sent)| passage.on_wire(sent)).collect();
-            write("ingress", &format!("{name}-{framing_name}"), &frames::ingress_seed(framing, &wire))?;
+            write(
+                "ingress",
+                &format!("{name}-{framing_name}"),
+                &frames::seed(framing, on_wire(framing), &wire),
+            )?;
         }
         let mut file = Vec::new();
         let mut writer = Writer::new(&mut file)?;
@@ -88,10 +102,14 @@ pub fn seeds() -> Result {
         if let Some(segment) = View::of(host).and_then(|view| view.segment) {
             write("clocked", name, &codec::clocked_seed(host, segment.payload.start))?;
         }
-        write("egress", name, &frames::egress_seed(framing, &[host]))?;
-        write("ingress", name, &frames::ingress_seed(framing, &[wire]))?;
+        write("egress", name, &frames::seed(framing, Checksums::AsTheyAre, &[host]))?;
+        write("ingress", name, &frames::seed(framing, on_wire(framing), &[wire]))?;
         if framing == Framing::Routed {
-            write("ingress", &format!("{name}-recomputed"), &frames::recomputed_seed(&[wire]))?;
+            write(
+                "ingress",
+                &format!("{name}-recomputed"),
+                &frames::seed(framing, Checksums::Ordinary, &[wire]),
+            )?;
         }
         // The last two bytes would be UDP options.
         if let Some(segment) = View::of(wire).and_then(|view| view.segment)
@@ -100,7 +118,11 @@ pub fn seeds() -> Result {
             let (mut cut, len_at) = (wire.to_vec(), segment.checksum_at.start - 2);
             let len = u16::from_be_bytes([cut[len_at], cut[len_at + 1]]) - 2;
             cut[len_at..len_at + 2].copy_from_slice(&len.to_be_bytes());
-            write("ingress", &format!("{name}-options"), &frames::egress_seed(framing, &[&cut]))?;
+            write(
+                "ingress",
+                &format!("{name}-options"),
+                &frames::seed(framing, Checksums::AsTheyAre, &[&cut]),
+            )?;
         }
     }
 
@@ -128,7 +150,7 @@ pub fn seeds() -> Result {
     let ip = ipv4(0x28, IpNumber::UDP, [10, 0, 0, 1], [10, 0, 0, 2]);
     let packet = PacketBuilder::ethernet2([2; 6], [4; 6]).ip(IpHeaders::Ipv4(ip, Ipv4Extensions::default()));
     packet.udp(40_000, 4789).write(&mut tunnel, &[0; 200])?;
-    write("egress", "tunnel", &frames::egress_seed(Framing::Routed, &[&tunnel]))?;
+    write("egress", "tunnel", &frames::seed(Framing::Routed, Checksums::AsTheyAre, &[&tunnel]))?;
 
     for recording in recordings::builtin()? {
         // Values enough for every class, and for a burst that is not whole.

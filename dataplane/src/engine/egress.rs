@@ -38,16 +38,28 @@ impl<const SETS: usize> Egress<SETS> {
 
     fn decide(&mut self, frame: &[u8], out: &mut [u8], now: Millis) -> Result<Verdict, PassReason> {
         let ip_frame = IpFrame::parse(frame)?;
-        let rule = self.rules.find_indexed(ip_frame.tos()).map(|(index, rule)| (index, *rule));
-        if ip_frame.may_be_syn() {
-            self.learn(&ip_frame, rule.is_some(), now);
-        }
         if self.rules.is_mark(ip_frame.tos()) {
-            return remark(&ip_frame, out);
+            return self.unmark(ip_frame, out, now);
         }
-        let (index, rule) = rule.ok_or(PassReason::NoRule)?;
+        let index = self.rules.find_indexed(ip_frame.tos()).map(|(index, _)| index);
+        if ip_frame.may_be_syn() {
+            self.learn(ip_frame, index.is_some(), now);
+        }
+        self.tagged(ip_frame, index.ok_or(PassReason::NoRule)?, out, now)
+    }
+
+    /// What becomes of a frame that a rule matches; `index` is the rule's place.
+    #[inline(never)] // the registers that it needs would be saved for every frame
+    fn tagged(
+        &mut self,
+        ip_frame: IpFrame<'_>,
+        index: usize,
+        out: &mut [u8],
+        now: Millis,
+    ) -> Result<Verdict, PassReason> {
+        let rule = *self.rules.as_slice().get(index).ok_or(PassReason::NoRule)?;
         if let Some(traffic) = self.traffic.get_mut(index) {
-            traffic.count(frame.len());
+            traffic.count(ip_frame.frame().len());
         }
         let packet = ip_frame.packet()?;
         if rule.framing == Framing::InPlace && packet.extent() == Extent::Short {
@@ -65,13 +77,22 @@ impl<const SETS: usize> Egress<SETS> {
         };
         let len = result?;
         if let Some(traffic) = self.traffic.get_mut(index) {
-            traffic.count_compressed(frame.len() - len);
+            traffic.count_compressed(ip_frame.frame().len() - len);
         }
         Ok(Verdict::Changed { change: Change::Compressed, len })
     }
 
+    /// The host's own frame carries the mark: it goes on without, and its SYN counts like any other.
+    #[cold] // and by value: what is known of other frames then stays in registers
+    fn unmark(&mut self, ip_frame: IpFrame<'_>, out: &mut [u8], now: Millis) -> Result<Verdict, PassReason> {
+        if ip_frame.may_be_syn() {
+            self.learn(ip_frame, false, now);
+        }
+        remark(&ip_frame, out)
+    }
+
     /// Remembers where a TCP stream starts, tagged or not: applications tag sockets late.
-    fn learn(&mut self, ip_frame: &IpFrame<'_>, tagged: bool, now: Millis) {
+    fn learn(&mut self, ip_frame: IpFrame<'_>, tagged: bool, now: Millis) {
         let Ok(packet) = ip_frame.packet() else { return };
         let Transport::Tcp { seq, flags } = packet.transport() else { return };
         if flags & tcp_flags::SYN != 0 {

@@ -306,7 +306,7 @@ fn with_the_units_capabilities_it_needs_no_root() {
     let capabilities: Vec<_> =
         capabilities.split_whitespace().map(|name| format!("+{}", name[4..].to_ascii_lowercase())).collect();
     let capabilities = capabilities.join(",");
-    // As anybody may: others may not read the program in every place.
+    // As anybody may: the program is not always where others may read.
     let program = std::env::temp_dir().join(&operator.host);
     fs::copy(PROGRAM, &program).unwrap();
     let run_dir = std::env::temp_dir().join(format!("{}.run", operator.host));

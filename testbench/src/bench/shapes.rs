@@ -73,7 +73,7 @@ impl Shape {
 }
 
 /// Binary exponents of the classes' magnitudes. Those of zero reach down to where half of a trained model's
-/// gradients are; those of half begin at a place that both splits have it.
+/// gradients are; those of half begin where both splits have it.
 const EXPONENTS: [Range<f64>; 4] = [-30.0..-10.0, -10.0..-5.0, -3.0..0.0, 0.0..4.0];
 
 fn of_classes(random: &mut Random, shares: [u32; 4]) -> f32 {

@@ -1,7 +1,7 @@
 //! Judges the engines frame by frame: any rule, any bytes.
 //!
 //! The input of a fuzzer: a [`Rule`] as `arbitrary` reads it, then frames, each a byte for its form, two for its
-//! length (little-endian), and its bytes. Forms 1 and 2 make checksums right, which no fuzzer finds.
+//! length (little-endian), and its bytes. The form is one of [`Checksums`]: no fuzzer finds right ones.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use gradwire::codec::{self, Params};
@@ -34,6 +34,21 @@ const LINK_LEN: usize = 22;
 /// No frame of a fuzzer is longer.
 const MAX_LEN: u16 = 2048;
 
+/// What is done to the checksums of a fuzzer's frame, whose bytes change; the discriminant is its form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksums {
+    /// Nothing.
+    AsTheyAre,
+    /// They are made right.
+    Ordinary,
+    /// They are made those of a compressed segment in routed framing.
+    Compressed,
+}
+
+impl Checksums {
+    const ALL: [Self; 3] = [Self::AsTheyAre, Self::Ordinary, Self::Compressed];
+}
+
 /// One rule and some frames.
 struct Input {
     rule: Rule,
@@ -48,13 +63,13 @@ impl<'a> Arbitrary<'a> for Input {
         let rules = Rules::new(&[rule], DEFAULT_MARK).map_err(|_| arbitrary::Error::IncorrectFormat)?;
         let mut frames = Vec::new();
         while !u.is_empty() {
-            let form = u8::arbitrary(u)?;
+            let checksums = Checksums::ALL[usize::from(u8::arbitrary(u)?) % 3];
             let len = usize::from(u16::arbitrary(u)? % MAX_LEN).min(u.len());
             let mut frame = u.bytes(len)?.to_vec();
-            match form % 3 {
-                0 => {}
-                1 => repair_checksums(&mut frame, 0),
-                _ => repair_checksums(&mut frame, CHECKSUM_CONSTANT),
+            match checksums {
+                Checksums::AsTheyAre => {}
+                Checksums::Ordinary => repair_checksums(&mut frame, 0),
+                Checksums::Compressed => repair_checksums(&mut frame, CHECKSUM_CONSTANT),
             }
             frames.push(frame);
         }
@@ -62,47 +77,26 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-impl Input {
-    /// The bytes that are read as `rule` (only its default parameters) and `frames`, each with its form.
-    fn to_bytes(framing: Framing, frames: &[(u8, &[u8])]) -> Vec<u8> {
-        // As `arbitrary` reads integers, ranges (offset from their start) and enums (a u32 scaled to the variants).
-        let framing = match framing {
-            Framing::InPlace => 0u32,
-            Framing::Routed => u32::MAX,
-        };
-        let Rule { tos, mask, udp_offset, .. } = Rule::DEFAULT;
-        let [b, k, x] = [Params::DEFAULT.b() - 1, 0, Params::MIN_SCALE.unsigned_abs()];
-        let mut bytes = vec![tos, mask, b, k, x];
-        bytes.extend(framing.to_le_bytes());
-        bytes.extend(0u32.to_le_bytes());
-        bytes.push(udp_offset);
-        for (form, frame) in frames {
-            bytes.push(*form);
-            bytes.extend((frame.len() as u16).to_le_bytes());
-            bytes.extend_from_slice(frame);
-        }
-        bytes
+/// A seed for the fuzzers of [`egress`] and [`ingress`]: these frames under the default rule, in a framing of its own.
+#[must_use]
+pub fn seed(framing: Framing, checksums: Checksums, frames: &[&[u8]]) -> Vec<u8> {
+    // As `arbitrary` reads integers, ranges (offset from their start) and enums (a u32 scaled to the variants).
+    let framing = match framing {
+        Framing::InPlace => 0u32,
+        Framing::Routed => u32::MAX,
+    };
+    let Rule { tos, mask, udp_offset, .. } = Rule::DEFAULT;
+    let [b, k, x] = [Params::DEFAULT.b() - 1, 0, Params::MIN_SCALE.unsigned_abs()];
+    let mut bytes = vec![tos, mask, b, k, x];
+    bytes.extend(framing.to_le_bytes());
+    bytes.extend(0u32.to_le_bytes());
+    bytes.push(udp_offset);
+    for frame in frames {
+        bytes.push(checksums as u8);
+        bytes.extend((frame.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(frame);
     }
-}
-
-/// A seed for the fuzzer of [`egress`]: these frames under the default rule, as they are.
-#[must_use]
-pub fn egress_seed(framing: Framing, frames: &[&[u8]]) -> Vec<u8> {
-    Input::to_bytes(framing, &frames.iter().map(|frame| (0, *frame)).collect::<Vec<_>>())
-}
-
-/// A seed for the fuzzer of [`ingress`]: these compressed frames; in routed framing their checksums are made anew after
-/// the fuzzer has changed something.
-#[must_use]
-pub fn ingress_seed(framing: Framing, frames: &[&[u8]]) -> Vec<u8> {
-    let form = if framing == Framing::Routed { 2 } else { 1 };
-    Input::to_bytes(framing, &frames.iter().map(|frame| (form, *frame)).collect::<Vec<_>>())
-}
-
-/// A seed for the fuzzer of [`ingress`]: frames of routed framing, each with the checksum that somebody on the way computed anew.
-#[must_use]
-pub fn recomputed_seed(frames: &[&[u8]]) -> Vec<u8> {
-    Input::to_bytes(Framing::Routed, &frames.iter().map(|frame| (1, *frame)).collect::<Vec<_>>())
+    bytes
 }
 
 /// The frame parser against `etherparse`, on frames that both accept; and checksums that were left to the card.

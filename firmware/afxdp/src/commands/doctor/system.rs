@@ -11,7 +11,7 @@ use gradwire::wire::frame::MAX_LINK_LEN;
 
 /// The first kernel whose AF_XDP sockets of two devices can share memory.
 const KERNEL: (u32, u32) = (5, 10);
-/// The first one that lets a process without privileges may update maps that it has open.
+/// The first one that lets a process without privileges update maps that it has open.
 const UNPRIVILEGED_MAPS: (u32, u32) = (5, 19);
 
 pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>) {
