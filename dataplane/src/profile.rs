@@ -5,10 +5,13 @@
 
 use core::fmt;
 
-use crate::codec::{Params, ParamsError, groups_len};
+use crate::codec::planar::{self, Bound, BoundError, sections_len};
+use crate::codec::{self, DecodeError, EncodeError, Params, ParamsError, groups_len};
 
-/// The codec of [`crate::codec`], as byte 1 of a segment header names it.
+/// [`Profile::Classes`], as byte 1 of a segment header names it.
 const CLASSES: u8 = 1;
+/// [`Profile::Planar`], as byte 1 of a segment header names it.
+const PLANAR: u8 = 2;
 
 /// A codec and its parameters: all that a decoder has to know beside the length of the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,6 +19,8 @@ const CLASSES: u8 = 1;
 pub enum Profile {
     /// Codec 1: bursts of eight values, each of one of four classes ([`crate::codec`]).
     Classes(Params),
+    /// Codec 2: bit planes of the values that are not zero ([`crate::codec::planar`]).
+    Planar(Bound),
 }
 
 impl Profile {
@@ -33,6 +38,11 @@ impl Profile {
                 Ok(params) => Ok(Self::Classes(params)),
                 Err(refused) => Err(ProfileError::Params(refused)),
             },
+            PLANAR if first != 0 => Err(ProfileError::Spare { got: first }),
+            PLANAR => match Bound::new(second as i8) {
+                Ok(bound) => Ok(Self::Planar(bound)),
+                Err(refused) => Err(ProfileError::Bound(refused)),
+            },
             got => Err(ProfileError::Codec { got }),
         }
     }
@@ -42,7 +52,15 @@ impl Profile {
     pub const fn to_bytes(self) -> [u8; 3] {
         match self {
             Self::Classes(params) => [CLASSES, params.b() << 4 | params.k(), params.x() as u8],
+            Self::Planar(bound) => [PLANAR, 0, bound.y() as u8],
         }
+    }
+
+    /// The number of its codec, as segment headers and reports have it.
+    #[must_use]
+    pub const fn codec(self) -> u8 {
+        let [codec, ..] = self.to_bytes();
+        codec
     }
 
     /// The guaranteed bound on the absolute error of a value, exactly.
@@ -50,6 +68,40 @@ impl Profile {
     pub const fn bound(self) -> f32 {
         match self {
             Self::Classes(params) => params.bound(),
+            Self::Planar(bound) => bound.bound(),
+        }
+    }
+
+    /// Encodes as the codec's definition says, [`codec::encode_payload`] or [`planar::encode_payload`]: slow, and the judge of
+    /// every [`crate::kernels::Kernel`].
+    ///
+    /// # Errors
+    /// `values` is not a multiple of 4 long, or its code does not fit; `coded` then holds nothing of use.
+    pub fn encode_payload(self, values: &[u8], coded: &mut [u8]) -> Result<usize, EncodeError> {
+        match self {
+            Self::Classes(params) => codec::encode_payload(values, coded, params),
+            Self::Planar(bound) => planar::encode_payload(values, coded, bound),
+        }
+    }
+
+    /// Decodes as the codec's definition says, [`codec::decode_payload`] or [`planar::decode_payload`].
+    ///
+    /// # Errors
+    /// `values` is not a multiple of 4 long, or `coded` does not start with a code of as many values; `values` then holds
+    /// nothing of use.
+    pub fn decode_payload(self, coded: &[u8], values: &mut [u8]) -> Result<usize, DecodeError> {
+        match self {
+            Self::Classes(params) => codec::decode_payload(coded, values, params),
+            Self::Planar(bound) => planar::decode_payload(coded, values, bound),
+        }
+    }
+
+    /// The most bytes that `values_len` bytes of values encode to.
+    #[must_use]
+    pub const fn max_encoded_len(self, values_len: usize) -> usize {
+        match self {
+            Self::Classes(_) => codec::max_encoded_len(values_len),
+            Self::Planar(_) => planar::max_encoded_len(values_len),
         }
     }
 
@@ -59,6 +111,7 @@ impl Profile {
     pub fn encoded_len(self, bytes: &[u8], values: usize) -> Option<usize> {
         match self {
             Self::Classes(_) => groups_len(bytes, values),
+            Self::Planar(_) => sections_len(bytes, values),
         }
     }
 }
@@ -75,10 +128,21 @@ impl From<Params> for Profile {
     }
 }
 
-// By hand: derived, an enum takes four bytes for its variant, and every input of a corpus would mean something else.
+impl From<Bound> for Profile {
+    fn from(bound: Bound) -> Self {
+        Self::Planar(bound)
+    }
+}
+
+// By hand: derived, an enum takes four bytes for its variant. A first byte from 240 on, of which codec 1 uses the remainder
+// by 14, stands for codec 2, so inputs from the time of one codec still mean what they did.
 #[cfg(feature = "arbitrary")]
 impl<'a> arbitrary::Arbitrary<'a> for Profile {
     fn arbitrary(u: &mut arbitrary::Unstructured<'a>) -> arbitrary::Result<Self> {
+        if u.peek_bytes(1).is_some_and(|first| first >= [240].as_slice()) {
+            let _first = u.arbitrary::<u8>()?;
+            return u.arbitrary().map(Self::Planar);
+        }
         u.arbitrary().map(Self::Classes)
     }
 }
@@ -93,15 +157,26 @@ pub enum ProfileError {
         /// The codec found.
         got: u8,
     },
-    /// The codec's parameters are invalid.
+    /// The parameters are none of codec 1.
     Params(ParamsError),
+    /// The first byte of codec 2's parameters is not 0.
+    Spare {
+        /// The byte found.
+        got: u8,
+    },
+    /// The bound is none of codec 2.
+    Bound(BoundError),
 }
 
 impl fmt::Display for ProfileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Codec { got } => write!(f, "codec {got}, expected {CLASSES}"),
+            Self::Codec { got } => write!(f, "codec {got}, expected {CLASSES} or {PLANAR}"),
             Self::Params(error) => error.fmt(f),
+            Self::Spare { got } => {
+                write!(f, "first byte of codec {PLANAR}'s parameters {got:#04x}, expected 0")
+            }
+            Self::Bound(error) => error.fmt(f),
         }
     }
 }
@@ -125,6 +200,7 @@ mod tests {
         }
         // FORMAT.md §3.1: b from 1 to 14, k from b-7 (at least 0) to b, x from -80 to 127.
         let pairs: u32 = (1..=14u32).map(|b| b - b.saturating_sub(7) + 1).sum();
-        assert_eq!(profiles, pairs * (80 + 128));
+        // Section 3.7: y from -94 to 111.
+        assert_eq!(profiles, pairs * (80 + 128) + 94 + 112);
     }
 }

@@ -39,7 +39,7 @@ fn errors_say_what_was_found_and_what_would_be_right() {
             "segment header: expected 8 bytes, found 7",
         ),
         (SegmentError::Version { got: 2 }.to_string(), "segment version 2, expected 1"),
-        (SegmentError::Profile(ProfileError::Codec { got: 2 }).to_string(), "codec 2, expected 1"),
+        (SegmentError::Profile(ProfileError::Codec { got: 3 }).to_string(), "codec 3, expected 1 or 2"),
         (SegmentError::Reserved { got: 2 }.to_string(), "ToS and flags 0x02, expected bit 1 to be 0"),
         (
             SegmentError::Profile(ProfileError::Params(ParamsError::Bound { got: 0 })).to_string(),

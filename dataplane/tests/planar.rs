@@ -167,10 +167,17 @@ fn the_bound_is_exact_and_has_a_range() {
     for y in i8::MIN..=i8::MAX {
         match Bound::new(y) {
             Ok(bound) => assert_eq!((bound.y(), f64::from(bound.bound())), (y, 2f64.powi(y.into()))),
-            Err(refused) => assert_eq!(refused, BoundError { got: y }),
+            Err(refused) => assert_eq!(refused, BoundError { got: y.into() }),
         }
         assert_eq!(Bound::new(y).is_ok(), (-94..=111).contains(&y));
+        for x in i8::MIN..=i8::MAX {
+            let sum = i16::from(x) + i16::from(y);
+            let expected = i8::try_from(sum).map_err(|_| BoundError { got: sum }).and_then(Bound::new);
+            assert_eq!(Bound::from_exponents(y.into(), x), expected);
+        }
     }
+    assert_eq!(Bound::from_exponents(i16::MAX, 127), Err(BoundError { got: i16::MAX }));
+    assert_eq!(Bound::from_exponents(i16::MIN, -128), Err(BoundError { got: i16::MIN }));
 }
 
 #[test]

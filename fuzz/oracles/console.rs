@@ -49,7 +49,7 @@ fn line(text: &str) {
                 Problem::Setting(part) | Problem::Value(part, _) | Problem::Excess(part) => {
                     assert!(text.contains(part), "{part:?} is not in {text:?}");
                 }
-                Problem::Missing(_) | Problem::Params(_) => {}
+                Problem::Missing(_) | Problem::Params(_) | Problem::Bound(_) => {}
             }
         }
     }
@@ -78,7 +78,7 @@ fn says(words: &[&str], command: Command) {
         Command::AddRule(rule) => {
             assert_eq!(words[..2], ["rule", "add"]);
             // The last setting of a name counts.
-            is_rule(&rule, |name| {
+            is_rule(&rule, 1, |name| {
                 let mut settings = words[2..].iter().rev();
                 settings.find_map(|word| word.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
             });

@@ -6,12 +6,14 @@
 
 use std::time::{Duration, Instant};
 
-use gradwire::codec::{Class, LANES, Params, TAGS_LEN, max_encoded_len};
+use gradwire::codec::planar::{Bound, Coded, encode_value};
+use gradwire::codec::{Class, LANES, TAGS_LEN};
 use gradwire::kernels::Kernel;
+use gradwire::profile::Profile;
 use serde::Serialize;
 
 use crate::input::recordings::Recording;
-use crate::judge::values::Tally;
+use crate::judge::values::{Tally, bound_exponent};
 
 /// Bytes of values in a payload.
 pub const PAYLOAD_LEN: usize = 1440;
@@ -19,17 +21,30 @@ pub const PAYLOAD_LEN: usize = 1440;
 /// A speed is measured over at least this long, so that short recordings do not measure the clock.
 const TIMED: Duration = Duration::from_millis(20);
 
-/// Shares of a recording's values by class; they sum to 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Shares {
-    /// Nothing kept.
-    pub zero: f64,
-    /// 8 bits kept.
-    pub byte: f64,
-    /// 16 bits kept.
-    pub half: f64,
-    /// All 32 bits kept.
-    pub raw: f64,
+/// Shares of a recording's values by the codec's classes, from nothing kept to everything kept; they sum to 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Shares {
+    /// Codec 1: 0, 8, 16 or 32 bits are kept.
+    Classes {
+        /// Nothing kept.
+        zero: f64,
+        /// 8 bits kept.
+        byte: f64,
+        /// 16 bits kept.
+        half: f64,
+        /// All 32 bits kept.
+        raw: f64,
+    },
+    /// Codec 2.
+    Planar {
+        /// Nothing kept.
+        zero: f64,
+        /// The sign and the bin's number kept.
+        coded: f64,
+        /// All 32 bits kept.
+        raw: f64,
+    },
 }
 
 /// One recording at one bound. The serialised fields are those of `gradwire check --json`.
@@ -39,11 +54,13 @@ pub struct Measured {
     pub name: String,
     /// How many values it has.
     pub values: u64,
-    /// The bound as its exponent b: errors stay below 2^(x-b).
-    pub bound: u8,
+    /// The codec's number.
+    pub codec: u8,
+    /// The bound as its exponent b: errors stay within 2^(x-b).
+    pub bound: i16,
     /// Bytes of values by bytes of groups.
     pub ratio: f64,
-    /// Shares of the classes, as the groups' tags have them.
+    /// Shares of the classes, as the code has them.
     pub classes: Shares,
     /// The largest error. It is infinite, and so `null` in JSON, if a NaN or infinity was not restored.
     pub max_error: f64,
@@ -51,63 +68,68 @@ pub struct Measured {
     pub rms_error: f64,
     /// `1 - ||f'|| / ||f||`: the share of the Euclidean norm that is gone.
     pub norm_lost: f64,
-    /// Values whose error is not below the bound, and payloads that did not decode to the length they had.
+    /// Values whose error is beyond the bound, and payloads that did not decode to the length they had.
     pub violations: u64,
     /// The scale exponent, if the user left it to the tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scale: Option<i8>,
-    /// The parameters it was measured with.
+    /// What it was measured with.
     #[serde(skip)]
-    pub params: Params,
+    pub profile: Profile,
     /// Bytes of values a second through the encoder, and through the decoder.
     #[serde(skip)]
     pub speed: (f64, f64),
 }
 
-/// Measures `recording` with `params` and `kernel`.
+/// Measures `recording` with `profile`, scale exponent `x` included, and `kernel`.
 #[must_use]
-pub fn measure(recording: &Recording, params: Params, kernel: Kernel) -> Measured {
+pub fn measure(recording: &Recording, profile: Profile, x: i8, kernel: Kernel) -> Measured {
     let values = &recording.values[..];
-    let mut groups = vec![0; values.chunks(PAYLOAD_LEN).map(|payload| max_encoded_len(payload.len())).sum()];
+    let room = values.chunks(PAYLOAD_LEN).map(|payload| profile.max_encoded_len(payload.len())).sum();
+    let mut coded = vec![0; room];
     let mut lens = Vec::with_capacity(values.len().div_ceil(PAYLOAD_LEN));
     let encode_speed = timed(values.len(), || {
         lens.clear();
         let mut at = 0;
         for payload in values.chunks(PAYLOAD_LEN) {
-            // There is room for the longest groups, and the values are whole.
-            let len = kernel.encode(payload, &mut groups[at..], params).unwrap_or(0);
+            // There is room for the longest code, and the values are whole.
+            let len = kernel.encode(payload, &mut coded[at..], profile).unwrap_or(0);
             lens.push(len);
             at += len;
         }
     });
-    groups.truncate(lens.iter().sum());
+    coded.truncate(lens.iter().sum());
 
     let mut restored = vec![0; values.len()];
     let mut refused = 0;
     let decode_speed = timed(values.len(), || {
         refused = 0;
-        let mut wire = &groups[..];
+        let mut wire = &coded[..];
         for (payload, &len) in restored.chunks_mut(PAYLOAD_LEN).zip(&lens) {
             let (encoded, rest) = wire.split_at(len);
             wire = rest;
-            refused += u64::from(kernel.decode(encoded, payload, params) != Ok(len));
+            refused += u64::from(kernel.decode(encoded, payload, profile) != Ok(len));
         }
     });
 
-    let mut tally = Tally::new(params);
+    let mut tally = Tally::new(profile);
     tally.bytes(values, &restored);
     Measured {
         name: recording.name.clone(),
         values: tally.values,
-        bound: params.b(),
-        ratio: values.len() as f64 / groups.len() as f64,
-        classes: shares(&groups, &lens, tally.values),
+        codec: profile.codec(),
+        bound: i16::from(x) - bound_exponent(profile),
+        ratio: values.len() as f64 / coded.len() as f64,
+        classes: match profile {
+            Profile::Classes(_) => classes(&coded, &lens, tally.values),
+            Profile::Planar(bound) => planar_classes(values, bound),
+        },
         max_error: tally.max_error,
         rms_error: tally.rms_error(),
         norm_lost: tally.norm_lost(),
         violations: tally.violations + refused,
         scale: None,
-        params,
+        profile,
         speed: (encode_speed, decode_speed),
     }
 }
@@ -127,7 +149,7 @@ fn timed(bytes: usize, mut work: impl FnMut()) -> f64 {
 }
 
 /// Counts the tags of payloads of `lens` bytes that hold `values` values in all.
-fn shares(groups: &[u8], lens: &[usize], values: u64) -> Shares {
+fn classes(groups: &[u8], lens: &[usize], values: u64) -> Shares {
     let mut counts = [0u64; 4];
     let mut rest = groups;
     for &len in lens {
@@ -148,7 +170,7 @@ fn shares(groups: &[u8], lens: &[usize], values: u64) -> Shares {
     let absent = counts.iter().sum::<u64>().saturating_sub(values);
     counts[0] = counts[0].saturating_sub(absent);
     let share = |class: Class| counts[class as usize] as f64 / values as f64;
-    Shares {
+    Shares::Classes {
         zero: share(Class::Zero),
         byte: share(Class::Byte),
         half: share(Class::Half),
@@ -156,10 +178,26 @@ fn shares(groups: &[u8], lens: &[usize], values: u64) -> Shares {
     }
 }
 
+/// Counts what codec 2 keeps of each value.
+fn planar_classes(values: &[u8], bound: Bound) -> Shares {
+    let mut counts = [0u64; 3];
+    for value in values.as_chunks::<4>().0 {
+        let class = match encode_value(u32::from_le_bytes(*value), bound) {
+            Coded::Zero => 0,
+            Coded::Bin { .. } => 1,
+            Coded::Raw(_) => 2,
+        };
+        counts[class] += 1;
+    }
+    let all: u64 = counts.iter().sum();
+    let [zero, coded, raw] = counts.map(|count| count as f64 / all as f64);
+    Shares::Planar { zero, coded, raw }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gradwire::codec::Split;
+    use gradwire::codec::{Params, Split};
 
     fn recording(values: &[f32]) -> Recording {
         Recording { name: "x".into(), values: values.iter().flat_map(|value| value.to_le_bytes()).collect() }
@@ -169,8 +207,9 @@ mod tests {
     fn a_recording_of_each_class_measures_as_computed_by_hand() {
         // Dense at 2^-10: byte from 2^-10, half from 2^-3, raw from 1.
         let values = [0.0, 0.01, 0.3, 1.5, -0.0, -0.01, -0.3, f32::NAN];
-        let measured = measure(&recording(&values), Params::DEFAULT, Kernel::detect());
-        assert_eq!(measured.classes, Shares { zero: 0.25, byte: 0.25, half: 0.25, raw: 0.25 });
+        let measured = measure(&recording(&values), Params::DEFAULT.into(), 0, Kernel::detect());
+        assert_eq!(measured.classes, Shares::Classes { zero: 0.25, byte: 0.25, half: 0.25, raw: 0.25 });
+        assert_eq!((measured.codec, measured.bound), (1, 10));
         assert_eq!(measured.ratio, 32.0 / (2 + 2 * (1 + 2 + 4)) as f64);
         assert_eq!(measured.violations, 0);
         assert!(measured.max_error > 0.0 && measured.max_error < 2f64.powi(-10));
@@ -178,9 +217,20 @@ mod tests {
 
     #[test]
     fn absent_lanes_are_not_counted() {
-        let measured =
-            measure(&recording(&[1.0; 9]), Params::new(6, Split::Paper, 0).unwrap(), Kernel::detect());
-        assert_eq!(measured.classes, Shares { raw: 1.0, ..Shares::default() });
+        let profile = Params::new(6, Split::Paper, 0).unwrap().into();
+        let measured = measure(&recording(&[1.0; 9]), profile, 0, Kernel::detect());
+        assert_eq!(measured.classes, Shares::Classes { zero: 0.0, byte: 0.0, half: 0.0, raw: 1.0 });
         assert_eq!(measured.values, 9);
+    }
+
+    #[test]
+    fn a_recording_under_codec_2_measures_as_computed_by_hand() {
+        // At 2^-10, coded from 2^-10, raw from 2^4.
+        let values = [0.0, 0.0005, 0.3, 1.5, -0.0, -0.01, -0.3, f32::NAN];
+        let measured = measure(&recording(&values), Bound::new(-10).unwrap().into(), 2, Kernel::detect());
+        assert_eq!(measured.classes, Shares::Planar { zero: 0.375, coded: 0.5, raw: 0.125 });
+        assert_eq!((measured.codec, measured.bound, measured.violations), (2, 12, 0));
+        // Mode, map, sign byte, code byte; raw mask, width, 10 planes of the bin of 1.5, and the NaN.
+        assert_eq!(measured.ratio, 32.0 / f64::from(1 + 1 + 1 + 1 + 1 + 1 + 10 + 4));
     }
 }

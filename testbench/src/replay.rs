@@ -9,7 +9,6 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use gradwire::codec::Params;
 use gradwire::engine::{Egress, Ingress, Millis};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
@@ -61,10 +60,9 @@ impl Setup {
         self.rules.iter().find(|rule| (tos ^ rule.tos) & rule.mask == 0)
     }
 
-    /// The codec parameters of all rules.
-    pub(crate) fn params(&self) -> Params {
-        let Profile::Classes(params) = self.rules.first().map_or(Profile::DEFAULT, |rule| rule.profile);
-        params
+    /// The profile of all rules.
+    pub(crate) fn profile(&self) -> Profile {
+        self.rules.first().map_or(Profile::DEFAULT, |rule| rule.profile)
     }
 }
 

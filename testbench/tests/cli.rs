@@ -95,12 +95,13 @@ fn the_main_job_holds_and_says_so_in_its_last_line() {
     assert_eq!((code(&output), stderr(&output)), (0, String::new()));
     let text = String::from_utf8(output.stdout).unwrap();
     for name in ["cnn_i0300_w0", "hdc256_i0040_w0", "lm_i0950_w0", "resnet_i0010_w0"] {
-        assert_eq!(text.lines().filter(|line| line.starts_with(name)).count(), 3, "{name} at three bounds");
+        let lines = text.lines().filter(|line| line.starts_with(name)).count();
+        assert_eq!(lines, 6, "{name} at three bounds, with two codecs");
     }
     for name in ["ring4_loss.pcap", "ring4_mtu1450.pcap"] {
-        assert!(
-            text.contains(&format!("{name}, in-place framing")) && text.contains(&format!("{name}, routed"))
-        );
+        for replayed in ["in-place framing, codec 1", "routed framing, codec 1", "routed framing, codec 2"] {
+            assert!(text.contains(&format!("{name}, {replayed}, bound 2^-10")), "{replayed}");
+        }
     }
     assert!(text.lines().last().unwrap().starts_with("every bound and check held"));
 }
@@ -117,10 +118,21 @@ fn check_prints_the_json_of_its_help() {
     assert_eq!(report["ok"], true);
     let rows = report["recordings"].as_array().unwrap();
     assert_eq!(rows.len(), 2);
-    let wanted =
-        ["bound", "classes", "max_error", "name", "norm_lost", "ratio", "rms_error", "values", "violations"];
+    let wanted = [
+        "bound",
+        "classes",
+        "codec",
+        "max_error",
+        "name",
+        "norm_lost",
+        "ratio",
+        "rms_error",
+        "values",
+        "violations",
+    ];
     assert_eq!(keys(&rows[0]), wanted);
     assert_eq!(keys(&rows[0]["classes"]), ["byte", "half", "raw", "zero"]);
+    assert_eq!(rows[0]["codec"], 1, "a split is codec 1's");
     assert_eq!((&rows[0]["bound"], &rows[1]["bound"]), (&Value::from(8), &Value::from(6)));
     assert_eq!(rows[0]["name"], "cnn_i0300_w0");
     assert_eq!((&rows[0]["values"], &rows[0]["violations"]), (&Value::from(49672), &Value::from(0)));
@@ -178,9 +190,17 @@ fn what_is_missing_is_code_2() {
 #[test]
 fn wrong_options_are_code_2() {
     for args in [
-        &["check", "--bounds", "15"][..],
-        &["check", "--bounds", "0"],
-        &["check", "--scale", "-81"],
+        &["check", "--split", "paper", "--bounds", "15"][..],
+        &["check", "--split", "paper", "--bounds", "0"],
+        &["check", "--codec", "1", "--bounds", "15"],
+        &["check", "--codec", "1", "--scale", "-81"],
+        &["check", "--codec", "2", "--split", "dense"],
+        &["check", "--codec", "3"],
+        // 2^(X-B) from 2^-94 to 2^111.
+        &["check", "--bounds", "95"],
+        &["check", "--bounds", "-112"],
+        &["check", "--scale", "-85"],
+        &["check", "--scale", "127", "--bounds", "15"],
         &["check", "--split", "fine"],
         &["replay"],
         &["replay", "x", "--tos", "256"],
@@ -217,6 +237,7 @@ fn replay_prints_the_json_of_its_help_and_writes_both_captures() {
         let report = json(&output);
         let wanted = [
             "altered_untagged",
+            "codec",
             "compressed",
             "dropped",
             "frames",
@@ -333,20 +354,32 @@ fn encode_and_decode_undo_each_other_in_pipes() {
     let specials = [0.0, -0.0, 1e-3, 0.3, -0.9, 1.0, -7.5, f32::NAN, f32::INFINITY, 1e-40];
     let values: Vec<f32> = (0..50_003).map(|i| specials[i % 10] * (1.0 + (i % 97) as f32 / 128.0)).collect();
     let sent: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    for params in [&["--bound", "10"][..], &["--bound", "6", "--split", "paper", "--scale", "-3"]] {
+    let options = [
+        &["--bound", "10"][..],
+        &["--bound", "10", "--codec", "1"],
+        &["--bound", "6", "--split", "paper", "--scale", "-3"],
+        &["--bound", "6", "--scale", "-3"],
+    ];
+    for params in options {
         let groups = gradwire_with(&[&["encode"], params].concat(), &sent);
         assert_eq!(code(&groups), 0);
         let count = values.len().to_string();
         let restored = gradwire_with(&[&["decode", "--values", &count], params].concat(), &groups.stdout);
         assert_eq!((code(&restored), stderr(&restored)), (0, String::new()));
         let again = gradwire_with(&[&["encode"], params].concat(), &restored.stdout);
-        assert_eq!(again.stdout, groups.stdout, "what is decoded encodes to the same groups");
-        let bound = if params.len() == 2 { 2f64.powi(-10) } else { 2f64.powi(-9) };
+        assert_eq!(again.stdout, groups.stdout, "what is decoded encodes to the same bytes");
+        let bound = if params[1] == "10" { 2f64.powi(-10) } else { 2f64.powi(-9) };
         assert_eq!(restored.stdout.len(), sent.len());
         for (sent, got) in values.iter().zip(restored.stdout.as_chunks::<4>().0) {
             let got = f32::from_le_bytes(*got);
             let same = sent.to_bits() == got.to_bits();
-            assert!(same || (f64::from(*sent) - f64::from(got)).abs() < bound, "{sent} {got}");
+            assert!(same || (f64::from(*sent) - f64::from(got)).abs() <= bound, "{sent} {got}");
+        }
+        if !params.contains(&"--codec") && !params.contains(&"--split") {
+            let refused = gradwire_with(&[&["decode"], params].concat(), &groups.stdout);
+            assert_eq!((code(&refused), refused.stdout.len()), (2, 0));
+            assert!(stderr(&refused).contains("give --values N, or --codec 1"), "{}", stderr(&refused));
+            continue;
         }
         let all_lanes = gradwire_with(&[&["decode"], params].concat(), &groups.stdout);
         assert_eq!(all_lanes.stdout.len(), sent.len().next_multiple_of(32), "without --values, whole bursts");
@@ -360,15 +393,20 @@ fn every_kernel_that_is_available_does_all_the_work_and_others_are_named_in_the_
     let pcap = recordings().join("ring4_mtu1450.pcap");
     let (gradient, pcap) = (gradient.to_str().unwrap(), pcap.to_str().unwrap());
     let values: Vec<u8> = (0..40_000u32).flat_map(|i| (i as f32 / 3e4 - 0.2).powi(3).to_le_bytes()).collect();
-    let groups = gradwire_with(&["encode"], &values).stdout;
-    let restored = gradwire_with(&["decode"], &groups).stdout;
-    assert_eq!(restored.len(), values.len());
+    let codecs = [&["--codec", "1"][..], &["--codec", "2", "--values", "40000"]];
+    let coded = codecs.map(|codec| gradwire_with(&[&["encode"], &codec[..2]].concat(), &values).stdout);
+    let restored = [0, 1].map(|i| gradwire_with(&[&["decode"], codecs[i]].concat(), &coded[i]).stdout);
+    assert!(restored.iter().all(|restored| restored.len() == values.len()));
     let replayed = gradwire(&["replay", pcap, "--json"]).stdout;
     let checked = gradwire(&["check", gradient, "--json"]).stdout;
     for kernel in Kernel::available() {
         let with = ["--kernel", kernel.name()];
-        assert_eq!(gradwire_with(&[&["encode"], &with[..]].concat(), &values).stdout, groups, "{with:?}");
-        assert_eq!(gradwire_with(&[&["decode"], &with[..]].concat(), &groups).stdout, restored, "{with:?}");
+        for ((codec, coded), restored) in codecs.iter().zip(&coded).zip(&restored) {
+            let encode = [&["encode"], &with[..], &codec[..2]].concat();
+            assert_eq!(gradwire_with(&encode, &values).stdout, *coded, "{with:?} {codec:?}");
+            let decode = [&["decode"], &with[..], codec].concat();
+            assert_eq!(gradwire_with(&decode, coded).stdout, *restored, "{with:?} {codec:?}");
+        }
         assert_eq!(gradwire(&[&["check", gradient, "--json"], &with[..]].concat()).stdout, checked);
         assert_eq!(gradwire(&[&["replay", pcap, "--json"], &with[..]].concat()).stdout, replayed);
     }
@@ -472,7 +510,7 @@ fn bench_measures_peers_where_they_are_built_in() {
 
 #[test]
 fn encode_and_decode_of_nothing_is_nothing() {
-    for args in [&["encode"][..], &["decode"], &["decode", "--values", "0"]] {
+    for args in [&["encode"][..], &["decode", "--codec", "1"], &["decode", "--values", "0"]] {
         let output = gradwire_with(args, &[]);
         assert_eq!((code(&output), output.stdout.len()), (0, 0));
     }
@@ -490,19 +528,31 @@ fn encode_and_decode_refuse_what_is_not_whole() {
         );
     };
     says(&["encode"], &[0; 7], "byte 7: the end of the input within a value, after 3 of its 4 bytes");
-    says(&["decode"], &[0], "byte 0: 1 bytes and the end of the input, expected a group of 2 bytes or more");
     says(
-        &["decode"],
+        &["decode", "--codec", "1"],
+        &[0],
+        "byte 0: 1 bytes and the end of the input, expected a group of 2 bytes or more",
+    );
+    says(
+        &["decode", "--codec", "1"],
         &[0, 0, 0xff, 0xff, 1],
         "byte 2: 3 bytes and the end of the input, expected a group of 34",
     );
-    says(&["decode", "--values", "8"], &[0; 4], "byte 2: bytes after the last value, expected the end");
-    says(&["decode", "--values", "9"], &[0; 2], "byte 2: 0 bytes and the end of the input");
     says(
-        &["decode", "--values", "1"],
+        &["decode", "--codec", "1", "--values", "8"],
+        &[0; 4],
+        "byte 2: bytes after the last value, expected the end",
+    );
+    says(&["decode", "--codec", "1", "--values", "9"], &[0; 2], "byte 2: 0 bytes and the end of the input");
+    says(
+        &["decode", "--codec", "1", "--values", "1"],
         &[4, 0, 0],
         "byte 0: tag vector 0x0004, expected tag 0 in every lane from 1",
     );
+    says(&["decode", "--values", "8"], &[0; 4], "byte 1: bytes after the last value, expected the end");
+    // A section of zeros, then a mode that there is not, and a flat map whose groups are missing.
+    says(&["decode", "--values", "600"], &[0, 4], "byte 1: a section that is cut short, or none");
+    says(&["decode", "--values", "8"], &[2, 0xff], "byte 0: a section that is cut short, or none");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use gradwire_testbench::bench::PAYLOAD_LEN;
 use gradwire_testbench::bench::shapes::RECORDED;
 use gradwire_testbench::check::Measured;
 use gradwire_testbench::cmd::check::{DEFAULT_BOUNDS, Scale, measure_all};
+use gradwire_testbench::cmd::codec::Codec;
 use gradwire_testbench::input::recordings::{GRADIENTS, builtin};
 use support::document::{Table, anchor, code_spans, files_with, prose, root, table, tables, text};
 use support::{capture, recordings, replayed};
@@ -76,8 +77,14 @@ fn saved(values: &[u8], b: u8) -> Saved {
 fn readme_has_the_ratios_norms_and_errors() {
     let table = table(README, &["recording", "values", "ratio at 2^-10"]);
     let recordings = builtin().unwrap();
-    let report =
-        measure_all(&recordings, &DEFAULT_BOUNDS, Split::Dense, Scale::Fixed(0), Kernel::detect()).unwrap();
+    let report = measure_all(
+        &recordings,
+        &DEFAULT_BOUNDS,
+        Codec::Classes(Split::Dense),
+        Scale::Fixed(0),
+        Kernel::detect(),
+    )
+    .unwrap();
     assert_eq!(table.rows.len(), recordings.len());
     // README's rows are in the order of the recordings, and say of each what its file's name says shortly.
     let words = [("convolutional", "cnn"), ("MLP", "hdc256"), ("transformer", "lm"), ("ResNet", "resnet")];
@@ -92,12 +99,12 @@ fn readme_has_the_ratios_norms_and_errors() {
             let what = format!("{} at 2^-{bound}", recording.name);
             assert_eq!(table.head[2 + 2 * place], format!("ratio at 2^-{bound}"));
             assert_eq!(table.head[3 + 2 * place], "norm lost");
-            let by_hand = saved(&recording.values, bound);
+            let by_hand = saved(&recording.values, u8::try_from(bound).unwrap());
             let is_it = |row: &&Measured| row.name == recording.name && row.bound == bound;
             let measured = report.recordings.iter().find(is_it).unwrap();
             assert_eq!((measured.ratio, measured.violations), (by_hand.ratio, 0), "{what}");
             assert!((measured.norm_lost - by_hand.norm_lost).abs() < 1e-12, "{what}");
-            assert_eq!(measured.max_error * 2f64.powi(bound.into()), by_hand.largest_error, "{what}");
+            assert_eq!(measured.max_error * f64::from(bound).exp2(), by_hand.largest_error, "{what}");
             assert_cell(&row[2 + 2 * place], by_hand.ratio, 2, &what);
             assert_cell(&row[3 + 2 * place], 100.0 * by_hand.norm_lost, 1, &what);
             largest = largest.max(by_hand.largest_error);

@@ -4,10 +4,11 @@ mod support;
 
 use std::fs;
 
-use gradwire::codec::{Params, Split};
+use gradwire::codec::Split;
 use gradwire::kernels::Kernel;
 use gradwire::rules::{Framing, Rule};
 use gradwire_testbench::cmd::check::{DEFAULT_BOUNDS, Scale, measure_all};
+use gradwire_testbench::cmd::codec::Codec;
 use gradwire_testbench::input::recordings::load;
 use support::{capture, check_streams, files, full_recordings, published, replayed, replayed_with, sha256};
 
@@ -33,8 +34,14 @@ fn files_are_those_of_the_manifest() {
 #[ignore = "needs the full recordings: GRADWIRE_RECORDINGS=<dir> cargo test --release -- --ignored"]
 fn all_ratios_are_the_published_ones() {
     let recordings = load(&[full_recordings()]).unwrap();
-    let report =
-        measure_all(&recordings, &DEFAULT_BOUNDS, Split::Dense, Scale::Fixed(0), Kernel::detect()).unwrap();
+    let report = measure_all(
+        &recordings,
+        &DEFAULT_BOUNDS,
+        Codec::Classes(Split::Dense),
+        Scale::Fixed(0),
+        Kernel::detect(),
+    )
+    .unwrap();
     let published = published();
     let mut compared = 0;
     for row in &report.recordings {
@@ -49,13 +56,13 @@ fn all_ratios_are_the_published_ones() {
 
 #[test]
 #[ignore = "needs the full recordings: GRADWIRE_RECORDINGS=<dir> cargo test --release -- --ignored"]
-fn no_bound_is_violated_in_either_split_at_any_scale() {
+fn no_bound_is_violated_by_any_codec_at_any_scale() {
     let recordings = load(&[full_recordings()]).unwrap();
-    for split in [Split::Dense, Split::Paper] {
+    for codec in [Codec::Planar, Codec::Classes(Split::Dense), Codec::Classes(Split::Paper)] {
         for scale in [Scale::Fixed(0), Scale::Auto] {
-            let report = measure_all(&recordings, &DEFAULT_BOUNDS, split, scale, Kernel::detect()).unwrap();
+            let report = measure_all(&recordings, &DEFAULT_BOUNDS, codec, scale, Kernel::detect()).unwrap();
             for row in &report.recordings {
-                assert_eq!(row.violations, 0, "{} {:?}", row.name, row.params);
+                assert_eq!(row.violations, 0, "{} {:?}", row.name, row.profile);
             }
         }
     }
@@ -77,11 +84,13 @@ fn all_captures_replay_in_both_framings() {
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
         let capture = capture(&path);
         for framing in [Framing::InPlace, Framing::Routed] {
-            for (bound, split) in [(10, Split::Dense), (10, Split::Paper), (6, Split::Dense)] {
-                let params = Params::new(bound, split, 0).unwrap();
-                let report =
-                    replayed_with(&capture, Rule { framing, profile: params.into(), ..Rule::DEFAULT });
-                assert!(report.ok, "{name} {framing:?} {params:?}: {:?}", report.failures);
+            let [dense, paper] = [Split::Dense, Split::Paper].map(Codec::Classes);
+            for (bound, codec) in
+                [(10, dense), (10, paper), (6, dense), (10, Codec::Planar), (6, Codec::Planar)]
+            {
+                let profile = codec.profile(bound, 0).unwrap();
+                let report = replayed_with(&capture, Rule { framing, profile, ..Rule::DEFAULT });
+                assert!(report.ok, "{name} {framing:?} {profile:?}: {:?}", report.failures);
             }
             let report = replayed(&capture, framing);
             assert!(report.compressed > 0 && report.dropped.is_empty(), "{name} {framing:?}");

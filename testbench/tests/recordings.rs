@@ -7,7 +7,9 @@ use std::fs;
 use gradwire::codec::Split;
 use gradwire::kernels::Kernel;
 use gradwire::rules::{Framing, Rule};
+use gradwire_testbench::check::Shares;
 use gradwire_testbench::cmd::check::{DEFAULT_BOUNDS, Scale, measure_all};
+use gradwire_testbench::cmd::codec::Codec;
 use gradwire_testbench::input::recordings::{CAPTURES, GRADIENTS, builtin};
 use support::{capture, check_streams, files, published, recordings, replayed, replayed_with, sha256};
 
@@ -38,12 +40,20 @@ fn every_recording_is_built_in() {
     assert_eq!(names("pcap"), CAPTURES.iter().map(|file| file.name).collect::<Vec<_>>());
 }
 
+/// Codec 2, and codec 1 with both splits.
+const CODECS: [Codec; 3] = [Codec::Planar, Codec::Classes(Split::Dense), Codec::Classes(Split::Paper)];
+
 #[test]
 fn ratios_are_the_published_ones() {
     let published = published();
-    let report =
-        measure_all(&builtin().unwrap(), &DEFAULT_BOUNDS, Split::Dense, Scale::Fixed(0), Kernel::detect())
-            .unwrap();
+    let report = measure_all(
+        &builtin().unwrap(),
+        &DEFAULT_BOUNDS,
+        Codec::Classes(Split::Dense),
+        Scale::Fixed(0),
+        Kernel::detect(),
+    )
+    .unwrap();
     assert_eq!(report.recordings.len(), 12);
     for row in report.recordings {
         let at = DEFAULT_BOUNDS.iter().position(|bound| *bound == row.bound).unwrap();
@@ -53,19 +63,22 @@ fn ratios_are_the_published_ones() {
 }
 
 #[test]
-fn no_bound_is_violated_in_either_split_at_any_scale() {
-    for split in [Split::Dense, Split::Paper] {
+fn no_bound_is_violated_by_any_codec_at_any_scale() {
+    for codec in CODECS {
         for scale in [Scale::Fixed(0), Scale::Auto] {
             let report =
-                measure_all(&builtin().unwrap(), &DEFAULT_BOUNDS, split, scale, Kernel::detect()).unwrap();
+                measure_all(&builtin().unwrap(), &DEFAULT_BOUNDS, codec, scale, Kernel::detect()).unwrap();
             for row in &report.recordings {
-                assert_eq!(row.violations, 0, "{} {:?}", row.name, row.params);
-                let bound = 2f64.powi(i32::from(row.params.x()) - i32::from(row.bound));
-                assert!(row.max_error > 0.0 && row.max_error < bound, "{} {:?}", row.name, row.params);
-                let classes = row.classes;
-                assert!((classes.zero + classes.byte + classes.half + classes.raw - 1.0).abs() < 1e-9);
+                assert_eq!(row.violations, 0, "{} {:?}", row.name, row.profile);
+                let bound = f64::from(i16::from(row.scale.unwrap_or(0)) - row.bound).exp2();
+                assert!(row.max_error > 0.0 && row.max_error <= bound, "{} {:?}", row.name, row.profile);
+                let (sum, raw) = match row.classes {
+                    Shares::Classes { zero, byte, half, raw } => (zero + byte + half + raw, raw),
+                    Shares::Planar { zero, coded, raw } => (zero + coded + raw, raw),
+                };
+                assert!((sum - 1.0).abs() < 1e-9);
                 if scale == Scale::Auto {
-                    assert_eq!(classes.raw, 0.0, "the peak is below 1");
+                    assert_eq!(raw, 0.0, "the peak is below 1");
                 }
             }
             assert!(report.ok);
@@ -86,10 +99,9 @@ fn captures_replay_in_both_framings() {
         let capture = capture(&path);
         for framing in [Framing::InPlace, Framing::Routed] {
             for bound in DEFAULT_BOUNDS {
-                for split in [Split::Dense, Split::Paper] {
-                    let params = gradwire::codec::Params::new(bound, split, 0).unwrap();
-                    let report =
-                        replayed_with(&capture, Rule { framing, profile: params.into(), ..Rule::DEFAULT });
+                for codec in CODECS {
+                    let profile = codec.profile(bound, 0).unwrap();
+                    let report = replayed_with(&capture, Rule { framing, profile, ..Rule::DEFAULT });
                     assert!(report.ok, "{} {framing:?}: {:?}", path.display(), report.failures);
                 }
             }

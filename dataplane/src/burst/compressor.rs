@@ -3,10 +3,9 @@
 use super::aligner::Parcel;
 use super::blocks::compression_block;
 use super::intake::{Front, Intake};
-use super::pipeline::Pipeline;
+use super::pipeline::{Pipeline, params_of};
 use super::{Beat, Clocks, Layout, Step};
 use crate::codec::{Class, LANES, Lane, MAX_GROUP_LEN, Params, VALUE_LEN};
-use crate::profile::Profile;
 use crate::rules::Rule;
 
 /// The sending direction: bytes before the first value and after the last leave as they came, eight
@@ -33,11 +32,10 @@ impl Compressor {
     }
 
     /// A compressor for Ethernet frames: those that do not match the rule's type of service are bypassed
-    /// whole.
+    /// whole, and all if the rule's codec is not codec 1: these blocks speak no other.
     #[must_use]
     pub fn for_frames(rule: &Rule) -> Self {
-        let Profile::Classes(params) = rule.profile;
-        Self { pipeline: Pipeline::new(Some(rule)), params }
+        Self { pipeline: Pipeline::new(Some(rule)), params: params_of(rule) }
     }
 
     /// One clock: `input` is offered, and `ready` says whether the sink takes a beat. `layout` is read with a

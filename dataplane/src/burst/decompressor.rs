@@ -3,10 +3,9 @@
 use super::aligner::Parcel;
 use super::blocks::decompression_block;
 use super::intake::{Front, Intake};
-use super::pipeline::Pipeline;
+use super::pipeline::{Pipeline, params_of};
 use super::{Beat, Clocks, Layout, Step};
 use crate::codec::{Class, DecodeError, LANES, Lane, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
-use crate::profile::Profile;
 use crate::rules::Rule;
 
 /// The receiving direction: a group becomes eight values; bytes before the first group and after the last
@@ -33,11 +32,10 @@ impl Decompressor {
     }
 
     /// A decompressor for Ethernet frames: those that do not match the rule's type of service are bypassed
-    /// whole.
+    /// whole, and all if the rule's codec is not codec 1: these blocks speak no other.
     #[must_use]
     pub fn for_frames(rule: &Rule) -> Self {
-        let Profile::Classes(params) = rule.profile;
-        Self { pipeline: Pipeline::new(Some(rule)), params }
+        Self { pipeline: Pipeline::new(Some(rule)), params: params_of(rule) }
     }
 
     /// One clock: `input` is offered, and `ready` says whether the sink takes a beat. `layout` is read with a

@@ -4,6 +4,7 @@
 use super::aligner::Collector;
 use super::{Beat, Layout};
 use crate::codec::{BURST_LEN, LANES, VALUE_LEN};
+use crate::profile::Profile;
 use crate::rules::Rule;
 
 /// What is at the front of the burst buffer.
@@ -163,11 +164,12 @@ impl Intake {
         self.values == 0
     }
 
-    /// The comparator: a frame of another type of service, or of none, has no values.
+    /// The comparator: a frame of another type of service, or of none, has no values; nor has one for another codec.
     fn compare(&mut self) {
         self.uncompared = false;
         if let Some(rule) = self.rule
-            && !type_of_service(self.bytes()).is_some_and(|tos| rule.matches(tos))
+            && !(matches!(rule.profile, Profile::Classes(_))
+                && type_of_service(self.bytes()).is_some_and(|tos| rule.matches(tos)))
         {
             self.values = 0;
         }

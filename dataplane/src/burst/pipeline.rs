@@ -3,6 +3,8 @@
 use super::aligner::{AlignmentUnit, Parcel};
 use super::intake::Intake;
 use super::{Beat, Clocks, Layout, Step};
+use crate::codec::Params;
+use crate::profile::Profile;
 use crate::rules::Rule;
 
 /// Intake, a place for the blocks, alignment unit.
@@ -64,4 +66,13 @@ impl Pipeline {
 
 fn count(counter: &mut u64, event: bool) {
     *counter = counter.wrapping_add(u64::from(event));
+}
+
+/// What the blocks code a rule's frames with. Under another codec than theirs they never see a value: the intake bypasses
+/// all frames.
+pub(super) const fn params_of(rule: &Rule) -> Params {
+    match rule.profile {
+        Profile::Classes(params) => params,
+        Profile::Planar(_) => Params::DEFAULT,
+    }
 }

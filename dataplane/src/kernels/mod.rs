@@ -27,7 +27,7 @@ mod tables;
 mod x86;
 
 use crate::checksum::Sum;
-use crate::codec::{DecodeError, EncodeError, Params, VALUE_LEN};
+use crate::codec::{DecodeError, EncodeError, Params, VALUE_LEN, planar};
 use crate::profile::Profile;
 #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
 use neon::Neon;
@@ -110,8 +110,8 @@ impl Kernel {
         }
     }
 
-    /// Encodes `values`, little-endian `f32`s at any alignment, to the start of `coded`; the length of their code. Codec 1:
-    /// as [`crate::codec::encode_payload`]. Behind that length, `coded` may be overwritten.
+    /// Encodes `values`, little-endian `f32`s at any alignment, to the start of `coded`; the length of their code. As
+    /// [`crate::codec::encode_payload`] and [`planar::encode_payload`]. Behind that length, `coded` may be overwritten.
     ///
     /// # Errors
     /// `values` is not a multiple of 4 long, or the code does not fit; `coded` then holds nothing of use.
@@ -126,6 +126,7 @@ impl Kernel {
         }
         match profile.into() {
             Profile::Classes(params) => self.encode_classes(values, coded, params),
+            Profile::Planar(bound) => planar::encode_payload(values, coded, bound),
         }
     }
 
@@ -142,8 +143,8 @@ impl Kernel {
         }
     }
 
-    /// Fills `values` from their code at the start of `coded`; the code's length. Codec 1: as
-    /// [`crate::codec::decode_payload`].
+    /// Fills `values` from their code at the start of `coded`; the code's length. As
+    /// [`crate::codec::decode_payload`] and [`planar::decode_payload`].
     ///
     /// # Errors
     /// `values` is not a multiple of 4 long, or `coded` does not start with a code of as many values; `values` then
@@ -159,6 +160,7 @@ impl Kernel {
         }
         match profile.into() {
             Profile::Classes(params) => self.decode_classes(coded, values, params),
+            Profile::Planar(bound) => planar::decode_payload(coded, values, bound),
         }
     }
 

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
+use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, ParamsError, Split};
+use gradwire::profile::Profile;
 use gradwire::rules::{DEFAULT_MARK, ECN, Framing, Grid, Rule, Rules, RulesError};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -16,6 +18,12 @@ use toml::Spanned;
 
 /// The port of the Prometheus endpoint if the file names none.
 pub const METRICS_PORT: u16 = 9407;
+
+/// Codec 2 at the bound that codec 1 has by default. Hosts have the processors for the denser codec.
+pub const DEFAULT_PROFILE: Profile = match Bound::new(-10) {
+    Ok(bound) => Profile::Planar(bound),
+    Err(_) => Profile::DEFAULT,
+};
 
 /// What `gradwire-xdp run` does, but for the names of its ports.
 #[derive(Clone, Debug)]
@@ -59,7 +67,7 @@ impl fmt::Display for Mode {
 }
 
 impl Default for Config {
-    /// [`Rule::DEFAULT`], the default mark, no metrics.
+    /// [`Rule::DEFAULT`] with codec 2, the default mark, no metrics.
     fn default() -> Self {
         Self::of(&File::default()).expect("the defaults are valid: a test loads them")
     }
@@ -102,7 +110,7 @@ impl Config {
 
     fn of(file: &File) -> Result<Self, Fault> {
         let rules = match &file.rule {
-            None => vec![Rule::DEFAULT],
+            None => vec![Rule { profile: DEFAULT_PROFILE, ..Rule::DEFAULT }],
             Some(rules) => rules.iter().map(|rule| rule.as_ref().rule()).collect::<Result<_, _>>()?,
         };
         let mark = file.mark.as_ref().map_or(DEFAULT_MARK, |mark| *mark.as_ref());
@@ -234,9 +242,10 @@ impl File {
 struct RuleTable {
     tos: Spanned<u8>,
     mask: Option<u8>,
-    bound: Option<Spanned<u8>>,
+    codec: Option<Spanned<u8>>,
+    bound: Option<Spanned<i16>>,
     #[serde(default, deserialize_with = "split")]
-    split: Split,
+    split: Option<Split>,
     scale: Option<Spanned<i8>>,
     #[serde(default, deserialize_with = "framing")]
     framing: Framing,
@@ -254,25 +263,61 @@ impl RuleTable {
     }
 
     fn rule(&self) -> Result<Rule, Fault> {
-        let bound = self.bound.as_ref().map_or(Params::DEFAULT.b(), |bound| *bound.as_ref());
-        let scale = self.scale.as_ref().map_or(Params::DEFAULT.x(), |scale| *scale.as_ref());
-        let params = Params::new(bound, self.split, scale).map_err(|refused| {
-            let place = match refused {
-                ParamsError::Scale { .. } => self.scale.as_ref().map(Spanned::span),
-                _ => self.bound.as_ref().map(Spanned::span),
-            };
-            Fault { at: place.unwrap_or(self.tos.span()), found: refused.to_string() }
-        })?;
         Ok(Rule {
             tos: *self.tos.as_ref(),
             mask: self.mask(),
-            profile: params.into(),
+            profile: self.profile()?,
             framing: self.framing,
             grid: self.grid,
             udp: self.udp,
             udp_offset: self.udp_offset,
         })
     }
+
+    /// Codec 2, unless the table names codec 1 or has a setting that is codec 1's alone.
+    fn profile(&self) -> Result<Profile, Fault> {
+        let bound = self.bound.as_ref().map_or(i16::from(Params::DEFAULT.b()), |bound| *bound.as_ref());
+        let scale = self.scale.as_ref().map_or(Params::DEFAULT.x(), |scale| *scale.as_ref());
+        let fault = |setting: Option<Range<usize>>, found: String| Fault {
+            at: setting.unwrap_or(self.tos.span()),
+            found,
+        };
+        let codec_at = self.codec.as_ref().map(Spanned::span);
+        let bound_at = self.bound.as_ref().map(Spanned::span);
+        let scale_at = self.scale.as_ref().map(Spanned::span);
+        match (self.codec.as_ref().map(|codec| *codec.as_ref()), self.split) {
+            (Some(1), split) => classes(bound, split.unwrap_or_default(), scale),
+            (None, Some(split)) => classes(bound, split, scale),
+            (None | Some(2), None) => Bound::from_exponents(bound.saturating_neg(), scale)
+                .map(Profile::Planar)
+                .map_err(|refused| (Wrong::Bound, format!("codec 2: {refused}"))),
+            (Some(2), Some(_)) => {
+                Err((Wrong::Codec, "codec 2 has no split; remove it, or write codec = 1".to_owned()))
+            }
+            (Some(other), _) => Err((Wrong::Codec, format!("codec {other}, expected 1 or 2"))),
+        }
+        .map_err(|(wrong, found)| match wrong {
+            Wrong::Codec => fault(codec_at, found),
+            Wrong::Bound => fault(bound_at.or(scale_at), found),
+            Wrong::Scale => fault(scale_at, found),
+        })
+    }
+}
+
+/// The setting that is to blame.
+enum Wrong {
+    Codec,
+    Bound,
+    Scale,
+}
+
+fn classes(bound: i16, split: Split, scale: i8) -> Result<Profile, (Wrong, String)> {
+    // What does not fit into the type is as wrong as 0.
+    let params = Params::new(u8::try_from(bound).unwrap_or(0), split, scale);
+    params.map(Profile::Classes).map_err(|refused| match refused {
+        ParamsError::Scale { .. } => (Wrong::Scale, refused.to_string()),
+        _ => (Wrong::Bound, format!("bound {bound}, expected 1 to 14 with codec 1")),
+    })
 }
 
 /// One of `all`, by its name: the dataplane, which knows no serde, has the names. A refusal lists the default first.
@@ -290,8 +335,8 @@ fn named<'de, T: Copy + Default + PartialEq, D: Deserializer<'de>>(
     })
 }
 
-fn split<'de, D: Deserializer<'de>>(text: D) -> Result<Split, D::Error> {
-    named(text, &Split::ALL, Split::name)
+fn split<'de, D: Deserializer<'de>>(text: D) -> Result<Option<Split>, D::Error> {
+    named(text, &Split::ALL, Split::name).map(Some)
 }
 
 fn framing<'de, D: Deserializer<'de>>(text: D) -> Result<Framing, D::Error> {
@@ -334,6 +379,8 @@ impl Default for MetricsTable {
 mod tests {
     use super::*;
 
+    const RULE: Rule = Rule { profile: DEFAULT_PROFILE, ..Rule::DEFAULT };
+
     fn parse(text: &str) -> Config {
         Config::parse(text, Path::new("xdp.toml")).unwrap()
     }
@@ -348,7 +395,8 @@ mod tests {
     #[test]
     fn an_empty_file_is_the_default() {
         let config = parse("");
-        assert_eq!(config.rules.as_slice(), [Rule::DEFAULT]);
+        assert_eq!(config.rules.as_slice(), [RULE]);
+        assert_eq!(RULE.profile.to_bytes(), [2, 0, (-10i8).cast_unsigned()]);
         assert_eq!(config.rules.mark(), DEFAULT_MARK);
         assert_eq!((config.mode, config.zero_copy, config.threads), (Mode::Auto, true, None));
         assert_eq!((config.busy_poll, config.metrics), (None, None));
@@ -371,6 +419,14 @@ mod tests {
             [[rule]]
             tos = 0x50
             mask = 0xff
+            [[rule]]
+            tos = 0x60
+            codec = 1
+            [[rule]]
+            tos = 0x70
+            codec = 2
+            bound = 16
+            scale = -4
             [path]
             mode = "native"
             zero-copy = false
@@ -387,8 +443,10 @@ mod tests {
             udp_offset: 16,
             ..Rule::DEFAULT
         };
-        let second = Rule { tos: 0x50, mask: 0xff, ..Rule::DEFAULT };
-        assert_eq!(config.rules.as_slice(), [first, second]);
+        let second = Rule { tos: 0x50, mask: 0xff, ..RULE };
+        let third = Rule { tos: 0x60, profile: Params::DEFAULT.into(), ..RULE };
+        let fourth = Rule { tos: 0x70, profile: Bound::new(-20).unwrap().into(), ..RULE };
+        assert_eq!(config.rules.as_slice(), [first, second, third, fourth]);
         assert_eq!(config.rules.mark(), 0x48);
         assert_eq!((config.mode, config.zero_copy), (Mode::Native, false));
         assert_eq!(config.threads, NonZeroU32::new(4));
@@ -414,8 +472,16 @@ mod tests {
             ("mark = 0x30\nmarks = 1", 2, "unknown field `marks`, expected one of `mark`"),
             ("mark = 300", 1, "expected u8"),
             ("mark = 0x31", 1, "expected 0x30"),
-            ("[[rule]]\ntos = 0x28\nbound = 10\n\n[[rule]]\ntos = 0x50\nbound = 15", 7, "expected 1 to 14"),
-            ("[[rule]]\ntos = 0x28\nscale = -81", 3, "expected -80 to 127"),
+            (
+                "[[rule]]\ntos = 0x28\nbound = 10\n\n[[rule]]\ntos = 0x50\ncodec = 1\nbound = 15",
+                8,
+                "expected 1 to 14",
+            ),
+            ("[[rule]]\ntos = 0x28\nsplit = \"paper\"\nscale = -81", 4, "expected -80 to 127"),
+            ("[[rule]]\ntos = 0x28\nbound = 95", 3, "codec 2: bound 2^-95, expected 2^-94 to 2^111"),
+            ("[[rule]]\ntos = 0x28\nscale = -85", 3, "codec 2: bound 2^-95"),
+            ("[[rule]]\ntos = 0x28\ncodec = 3", 3, "codec 3, expected 1 or 2"),
+            ("[[rule]]\ntos = 0x28\ncodec = 2\nsplit = \"dense\"", 3, "codec 2 has no split"),
             ("[[rule]]\nbound = 8", 1, "missing field `tos`"),
             ("[[rule]]\ntos = 0x28\nframing = \"cut-through\"", 3, "expected `routed` or `in-place`"),
             ("[[rule]]\ntos = 0x29", 2, "with this mask it would be tos = 0x28"),

@@ -4,6 +4,7 @@ mod support;
 
 use gradwire::rules::{Framing, Rule};
 use gradwire_testbench::replay::Setup;
+use gradwire_xdp::config::DEFAULT_PROFILE;
 
 use support::shim::Shim;
 use support::traffic::{Capturing, TAG, assert_within_bound, gradients, predicted, transfer};
@@ -54,7 +55,7 @@ fn gradients_get_smaller(mtu: u16, framing: Framing) {
             (before, after, capture)
         });
 
-        let setup = Setup::new(Rule { framing, ..Rule::DEFAULT });
+        let setup = Setup::new(Rule { framing, profile: DEFAULT_PROFILE, ..Rule::DEFAULT });
         let (bytes, frames) = predicted(&setup, &capture, source);
         let wire = (after.0 - before.0, after.1 - before.1);
         let plain = capture.frames.iter().filter(|frame| frame.bytes[6..12] == source);

@@ -131,7 +131,7 @@ mod tests {
                     let pairs = payload(values).as_chunks().0.iter().zip(restored.as_chunks().0);
                     for (value, got) in pairs {
                         let error = error(u32::from_le_bytes(*value), u32::from_le_bytes(*got));
-                        assert!(error < bound(params));
+                        assert!(error < bound(params.into()));
                     }
                 }
             }

@@ -3,11 +3,10 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use gradwire::codec::Split;
 use gradwire::kernels::Kernel;
 use serde::Serialize;
 
-use super::codec::{SplitArg, bound, params, scale};
+use super::codec::{Codec, CodecChoice};
 use super::kernel::KernelArg;
 use crate::check::{Measured, measure};
 use crate::error::{Error, Outcome};
@@ -19,11 +18,12 @@ use crate::report::ProgressBar;
 /// Sends every gradient through compress, wire and decompress, and measures what comes back.
 ///
 /// The wire carries payloads of 1440 bytes, the whole bursts that fit into a TCP segment. Each error is computed in
-/// f64 and has to be below 2^(X-B).
+/// f64 and has to be below 2^(X-B); of codec 2, at most 2^(X-B).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-JSON: {\"recordings\": [{\"name\", \"values\", \"bound\", \"ratio\", \"classes\": {\"zero\", \"byte\", \"half\", \"raw\"},
+JSON: {\"recordings\": [{\"name\", \"values\", \"codec\", \"bound\", \"ratio\", \"classes\": {\"zero\", \"coded\", \"raw\"},
 \"max_error\", \"rms_error\", \"norm_lost\", \"violations\"}], \"ok\"}; bound is B, classes are shares of 1.
+The classes of codec 1 are {\"zero\", \"byte\", \"half\", \"raw\"}.
 With --scale auto each recording also has \"scale\".
 
 Examples:
@@ -34,13 +34,19 @@ pub struct Args {
     /// .npy files of little-endian f32, folders of them, or - for standard input [default: built in].
     #[arg(value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// Error bounds as exponents, each measured: 10 means 2^-10.
-    #[arg(long, value_name = "B,..", value_delimiter = ',', default_value = "10,8,6", value_parser = bound())]
-    pub bounds: Vec<u8>,
+    /// Error bounds as exponents, each measured: 10 means 2^-10. Codec 1: 1 to 14.
+    #[arg(
+        long,
+        value_name = "B,..",
+        value_delimiter = ',',
+        default_value = "10,8,6",
+        allow_hyphen_values = true
+    )]
+    pub bounds: Vec<i16>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
-    pub split: SplitArg,
-    /// Scale exponent (-80 to 127): the codec runs on f * 2^-X. `auto`: for each recording the one that brings
+    pub codec: CodecChoice,
+    /// Scale exponent (codec 1: -80 to 127; codec 2: X-B from -94 to 111): the codec runs on f * 2^-X. `auto`: for each recording the one that brings
     /// its largest magnitude into [0.5, 1).
     #[arg(long, value_name = "X", default_value = "0", allow_hyphen_values = true, value_parser = parse_scale)]
     pub scale: Scale,
@@ -53,7 +59,7 @@ pub struct Args {
 }
 
 /// The bounds measured by default, as exponents.
-pub const DEFAULT_BOUNDS: [u8; 3] = [10, 8, 6];
+pub const DEFAULT_BOUNDS: [i16; 3] = [10, 8, 6];
 
 /// How the scale exponent is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +73,9 @@ pub enum Scale {
 fn parse_scale(text: &str) -> Result<Scale, String> {
     match text {
         "auto" => Ok(Scale::Auto),
-        number => scale(number).map(Scale::Fixed).map_err(|expected| format!("{expected}, or auto")),
+        number => {
+            number.parse().map(Scale::Fixed).map_err(|_| "expected a number from -128 to 127, or auto".into())
+        }
     }
 }
 
@@ -76,7 +84,7 @@ fn parse_scale(text: &str) -> Result<Scale, String> {
 pub struct Report {
     /// One for each recording and bound.
     pub recordings: Vec<Measured>,
-    /// Whether no error reached its bound.
+    /// Whether every error is within its bound.
     pub ok: bool,
 }
 
@@ -87,7 +95,8 @@ pub struct Report {
 pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     let recordings =
         if args.paths.is_empty() { recordings::builtin() } else { recordings::load(&args.paths) }?;
-    let report = measure_all(&recordings, &args.bounds, args.split.split, args.scale, args.kernel.kernel())?;
+    let report =
+        measure_all(&recordings, &args.bounds, args.codec.codec()?, args.scale, args.kernel.kernel())?;
     if args.json {
         serde_json::to_writer(&mut *out, &report).map_err(std::io::Error::from)?;
         writeln!(out)?;
@@ -104,8 +113,8 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
 /// The codec refuses the parameters.
 pub fn measure_all(
     recordings: &[Recording],
-    bounds: &[u8],
-    split: Split,
+    bounds: &[i16],
+    codec: Codec,
     scale: Scale,
     kernel: Kernel,
 ) -> Result<Report, Error> {
@@ -117,7 +126,7 @@ pub fn measure_all(
             Scale::Fixed(x) => x,
         };
         for &bound in bounds {
-            let mut row = measure(recording, params(bound, split, x)?, kernel);
+            let mut row = measure(recording, codec.profile(bound, x)?, x, kernel);
             row.scale = (scale == Scale::Auto).then_some(x);
             rows.push(row);
             progress.step();

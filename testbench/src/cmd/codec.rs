@@ -1,26 +1,30 @@
-//! The options that choose codec parameters.
+//! The options that choose a codec and its parameters.
 
+use std::fmt::Display;
 use std::io::Read;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, Split};
 use gradwire::kernels::Kernel;
+use gradwire::profile::Profile;
 
 use super::kernel::KernelArg;
 use crate::error::Error;
 use crate::input::recordings::STDIN;
 
-/// Bound, split, scale, and the kernel that encodes and decodes with them.
+/// Codec, bound, scale, and the kernel that encodes and decodes with them.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct CodecArgs {
-    /// Error bound as an exponent: 10 means that errors stay below 2^-10.
-    #[arg(long, value_name = "B", default_value_t = 10, value_parser = bound())]
-    pub bound: u8,
+    /// Error bound as an exponent: 10 means that errors stay within 2^-10. Codec 1: 1 to 14.
+    #[arg(long, value_name = "B", default_value_t = 10, allow_negative_numbers = true)]
+    pub bound: i16,
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
-    pub split: SplitArg,
-    /// Scale exponent: the codec runs on f * 2^-X, and the bound becomes 2^(X-B). -80 to 127.
-    #[arg(long, value_name = "X", default_value_t = 0, allow_negative_numbers = true, value_parser = scale)]
+    pub choice: CodecChoice,
+    /// Scale exponent: the codec runs on f * 2^-X, and the bound becomes 2^(X-B). Codec 1: X from -80 to 127; codec 2:
+    /// X-B from -94 to 111.
+    #[arg(long, value_name = "X", default_value_t = 0, allow_negative_numbers = true)]
     pub scale: i8,
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
@@ -28,12 +32,12 @@ pub struct CodecArgs {
 }
 
 impl CodecArgs {
-    /// The parameters.
+    /// The codec with its parameters.
     ///
     /// # Errors
     /// The codec refuses them.
-    pub fn params(self) -> Result<Params, Error> {
-        params(self.bound, self.split.split, self.scale)
+    pub fn profile(self) -> Result<Profile, Error> {
+        self.choice.codec()?.profile(self.bound, self.scale)
     }
 
     /// The kernel asked for, or the fastest.
@@ -43,32 +47,78 @@ impl CodecArgs {
     }
 }
 
-/// The split.
+/// The codec, and what only codec 1 has.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub struct SplitArg {
-    /// Border between 8-bit and 16-bit values: dense keeps as few bits as the bound allows, paper as many as
-    /// INCEPTIONN (MICRO 2018) published.
-    #[arg(long, default_value = "dense", value_parser = split())]
-    pub split: Split,
+pub struct CodecChoice {
+    /// Codec of the wire: 1 is that of INCEPTIONN (MICRO 2018), for hardware and soft cores; 2 is denser and faster in
+    /// software [default: 2, with --split 1].
+    #[arg(long, value_name = "1|2", value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub codec: Option<u8>,
+    /// Border between the 8-bit and the 16-bit values of codec 1: dense keeps as few bits as the bound allows, paper as
+    /// many as INCEPTIONN published [default: dense].
+    #[arg(long, value_parser = split())]
+    pub split: Option<Split>,
 }
 
-/// Parameters from options.
-///
-/// # Errors
-/// The codec refuses them.
-pub fn params(bound: u8, split: Split, scale: i8) -> Result<Params, Error> {
-    Params::new(bound, split, scale).map_err(|refused| Error::Usage(refused.to_string()))
+impl CodecChoice {
+    /// The codec that the options name.
+    ///
+    /// # Errors
+    /// A split for codec 2.
+    pub fn codec(self) -> Result<Codec, Error> {
+        match (self.codec, self.split) {
+            (Some(1), split) => Ok(Codec::Classes(split.unwrap_or(Split::Dense))),
+            (None, Some(split)) => Ok(Codec::Classes(split)),
+            (_, None) => Ok(Codec::Planar),
+            (Some(_), Some(_)) => {
+                Err(Error::Usage("--split is a parameter of codec 1: leave it out, or say --codec 1".into()))
+            }
+        }
+    }
 }
 
-/// Parses a bound exponent.
+/// A codec without the parameters that every codec has: bound and scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codec {
+    /// Codec 1, with its split.
+    Classes(Split),
+    /// Codec 2.
+    Planar,
+}
+
+impl Codec {
+    /// The codec at the bound `2^(x-b)`.
+    ///
+    /// # Errors
+    /// The codec refuses it.
+    pub fn profile(self, b: i16, x: i8) -> Result<Profile, Error> {
+        let refused = |refused: &dyn Display| Error::Usage(format!("--bound {b} --scale {x}: {refused}"));
+        match self {
+            Self::Classes(split) => {
+                // What does not fit into the type is as wrong as 0.
+                let params = Params::new(u8::try_from(b).unwrap_or(0), split, x);
+                params.map(Profile::Classes).map_err(|_| {
+                    let expected = format!(
+                        "codec 1 has bounds from {} to {} and scales from {} to {}",
+                        Params::MIN_B,
+                        Params::MAX_B,
+                        Params::MIN_SCALE,
+                        i8::MAX
+                    );
+                    refused(&expected)
+                })
+            }
+            Self::Planar => {
+                let bound = Bound::from_exponents(b.saturating_neg(), x);
+                bound.map(Profile::Planar).map_err(|error| refused(&format!("codec 2: {error}")))
+            }
+        }
+    }
+}
+
+/// Parses a bound exponent of codec 1.
 pub(crate) fn bound() -> clap::builder::RangedI64ValueParser<u8> {
     clap::value_parser!(u8).range(i64::from(Params::MIN_B)..=i64::from(Params::MAX_B))
-}
-
-/// Parses a scale exponent.
-pub(crate) fn scale(text: &str) -> Result<i8, String> {
-    let expected = || format!("expected a number from {} to {}", Params::MIN_SCALE, i8::MAX);
-    text.parse().ok().filter(|x| *x >= Params::MIN_SCALE).ok_or_else(expected)
 }
 
 fn split() -> impl TypedValueParser<Value = Split> {

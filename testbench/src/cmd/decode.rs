@@ -1,35 +1,40 @@
-//! `gradwire decode`: groups in, values out.
+//! `gradwire decode`: values' code in, values out.
 
 use std::io::{Read, Write};
 
-use gradwire::codec::{BURST_LEN, Class, DecodeError, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
+use gradwire::codec::planar::SECTION_VALUES;
+use gradwire::codec::{Class, DecodeError, LANES, MAX_GROUP_LEN, TAGS_LEN, VALUE_LEN};
 use gradwire::kernels::Kernel;
+use gradwire::profile::Profile;
 
 use super::codec::{CodecArgs, read_full};
 use crate::error::{Error, Outcome};
 use crate::input::recordings::STDIN;
 
-/// Bytes of groups held at once; memory does not grow with the input.
+/// Bytes of code held at once; memory does not grow with the input.
 const BUFFER_LEN: usize = 1 << 16;
-/// Bursts decoded at once.
-const BURSTS: usize = 1024;
+/// Values decoded at once.
+const BLOCK_VALUES: usize = 16 * SECTION_VALUES;
+/// No section is longer, not even one that no encoder makes.
+const MAX_SECTION_LEN: usize = 4096;
 
-/// Reads groups on standard input and writes little-endian f32 values to standard output.
+/// Reads sections or groups on standard input and writes little-endian f32 values to standard output.
 ///
-/// The last group does not say how many values it stands for. With --values N, N values come out. Without
-/// --values, every group gives 8 values, and absent lanes come out as zeros.
+/// The last section or group does not say how many values it stands for: --values N does. Codec 2 needs it. With
+/// codec 1, every group gives 8 values without it, and absent lanes come out as zeros.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The parameters have to be those of the encoder: groups do not carry them.
+Codec and parameters have to be those of the encoder: its output does not carry them.
 
 Examples:
-  gradwire decode --values 1000 < values.groups > restored.f32
+  gradwire decode --values 1000 < values.sections > restored.f32
+  gradwire decode --codec 1 < values.groups > restored.f32
   gradwire decode --bound 6 --split paper --scale -4 < values.groups > restored.f32")]
 pub struct Args {
-    /// Codec parameters.
     #[command(flatten)]
+    #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
     pub codec: CodecArgs,
-    /// How many values there are [default: all lanes of the last group come out].
+    /// How many values there are [codec 1: by default all lanes of the last group come out].
     #[arg(long, value_name = "N")]
     pub values: Option<u64>,
 }
@@ -37,15 +42,17 @@ pub struct Args {
 /// Decodes `input` to `out`.
 ///
 /// # Errors
-/// The groups end too early, go on after the last value, or have a tag without a value; or the input or
-/// the output fails.
+/// Nobody says how many values sections stand for. The code ends too early, goes on after the last value, or is none. The
+/// input or the output fails.
 pub fn run(args: &Args, input: &mut impl Read, out: &mut impl Write) -> Result<Outcome, Error> {
-    let mut decoder = Decoder {
-        kernel: args.codec.kernel(),
-        params: args.codec.params()?,
-        left: args.values,
-        values: vec![0; BURSTS * BURST_LEN],
-    };
+    let (profile, kernel) = (args.codec.profile()?, args.codec.kernel());
+    if matches!(profile, Profile::Planar(_)) && args.values.is_none() {
+        let why =
+            "a section of codec 2 does not say how many values it stands for: give --values N, or --codec 1";
+        return Err(Error::Usage(why.into()));
+    }
+    let values = vec![0; BLOCK_VALUES * VALUE_LEN];
+    let mut decoder = Decoder { kernel, profile, left: args.values, values };
     let mut buffer = vec![0; BUFFER_LEN];
     // Bytes of the buffer that hold input, and the input's offset of the first of them.
     let (mut filled, mut offset) = (0, 0u64);
@@ -66,15 +73,15 @@ pub fn run(args: &Args, input: &mut impl Read, out: &mut impl Write) -> Result<O
 
 struct Decoder {
     kernel: Kernel,
-    params: Params,
+    profile: Profile,
     /// How many values are to come, if that is known.
     left: Option<u64>,
     values: Vec<u8>,
 }
 
 impl Decoder {
-    /// Decodes the groups of `bytes`, which stand at `offset` of the input, that are surely whole: all if
-    /// the input has `ended`. Returns how many bytes that took.
+    /// Decodes the groups or sections of `bytes`, which stand at `offset` of the input, that are surely whole: all
+    /// if the input has `ended`. Returns how many bytes that took.
     fn decode(
         &mut self,
         bytes: &[u8],
@@ -87,7 +94,11 @@ impl Decoder {
             let rest = &bytes[at..];
             let here = offset + at as u64;
             let no_input = rest.is_empty() && self.left.is_none();
-            let undecided = rest.len() < MAX_GROUP_LEN && !ended;
+            let longest = match self.profile {
+                Profile::Classes(_) => MAX_GROUP_LEN,
+                Profile::Planar(_) => MAX_SECTION_LEN,
+            };
+            let undecided = rest.len() < longest && !ended;
             if self.left == Some(0) && !rest.is_empty() {
                 return Err(Error::input(STDIN, here, "bytes after the last value", "the end of the input"));
             }
@@ -95,13 +106,16 @@ impl Decoder {
                 return Ok(at);
             }
             let left = self.left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX));
-            // Whole bursts together; what is not whole by itself, so that a refusal knows where.
-            let count = match whole_groups(rest, BURSTS.min(left / LANES)) {
-                0 => left.min(LANES),
-                groups => groups * LANES,
+            let count = match self.profile {
+                // Whole bursts together; what is not whole by itself, so that a refusal knows where.
+                Profile::Classes(_) => match whole_groups(rest, BLOCK_VALUES.min(left) / LANES) {
+                    0 => left.min(LANES),
+                    groups => groups * LANES,
+                },
+                Profile::Planar(_) => left.min(SECTION_VALUES),
             };
             let values = &mut self.values[..count * VALUE_LEN];
-            at += self.kernel.decode(rest, values, self.params).map_err(|e| refused(e, here))?;
+            at += self.kernel.decode(rest, values, self.profile).map_err(|e| refused(e, here))?;
             out.write_all(values)?;
             if let Some(left) = &mut self.left {
                 *left -= count as u64;
@@ -122,7 +136,7 @@ fn whole_groups(mut bytes: &[u8], most: usize) -> usize {
     most
 }
 
-/// The decoder's refusal of the group at `at` of the input.
+/// The decoder's refusal of the group or section at `at` of the input.
 fn refused(error: DecodeError, at: u64) -> Error {
     match error {
         DecodeError::Truncated { need, have, .. } => {
@@ -132,6 +146,10 @@ fn refused(error: DecodeError, at: u64) -> Error {
         DecodeError::AbsentLane { tags, lanes, .. } => {
             let expected = format!("tag 0 in every lane from {lanes} on, where no value is");
             Error::input(STDIN, at, format!("tag vector {tags:#06x}"), expected)
+        }
+        DecodeError::Section { .. } => {
+            let found = "a section that is cut short, or none";
+            Error::input(STDIN, at, found, "a section of codec 2 and of as many values")
         }
         other => Error::input(STDIN, at, other.to_string(), "groups of the same parameters"),
     }

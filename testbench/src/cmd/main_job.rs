@@ -4,9 +4,11 @@ use std::io::Write;
 
 use gradwire::codec::Split;
 use gradwire::kernels::Kernel;
+use gradwire::profile::Profile;
 use gradwire::rules::{Framing, Rule};
 
 use super::check::{DEFAULT_BOUNDS, Scale, measure_all};
+use super::codec::Codec;
 use super::replay::replay;
 use crate::error::{Error, Outcome};
 use crate::input::Capture;
@@ -14,28 +16,33 @@ use crate::input::recordings::{self, CAPTURES};
 use crate::replay::Setup;
 use crate::report;
 
-/// Measures every built-in gradient, replays every built-in capture in both framings, and reports to `out`.
+/// Measures every built-in gradient with both codecs, replays every built-in capture in both framings, and reports to `out`.
 ///
 /// # Errors
 /// The output cannot be written.
 pub fn run(out: &mut impl Write) -> Result<Outcome, Error> {
-    writeln!(out, "Gradients: compress, wire, decompress (dense split)\n")?;
-    let measured = measure_all(
-        &recordings::builtin()?,
-        &DEFAULT_BOUNDS,
-        Split::Dense,
-        Scale::Fixed(0),
-        Kernel::detect(),
-    )?;
-    report::measured(out, &measured.recordings)?;
-    let mut ok = measured.ok;
+    let gradients = recordings::builtin()?;
+    let (mut ok, mut measurements, mut frames) = (true, 0, 0);
+    for (codec, name) in [(Codec::Planar, "codec 2"), (Codec::Classes(Split::Dense), "codec 1, dense split")]
+    {
+        writeln!(out, "Gradients: compress, wire, decompress ({name})\n")?;
+        let measured = measure_all(&gradients, &DEFAULT_BOUNDS, codec, Scale::Fixed(0), Kernel::detect())?;
+        report::measured(out, &measured.recordings)?;
+        writeln!(out)?;
+        ok &= measured.ok;
+        measurements += measured.recordings.len();
+    }
 
-    writeln!(out, "\nCaptures of ring all-reduces: egress, wire, ingress\n")?;
-    let mut frames = 0;
+    writeln!(out, "Captures of ring all-reduces: egress, wire, ingress\n")?;
+    let planar = Codec::Planar.profile(10, 0)?;
     for file in CAPTURES {
         let capture = Capture::parse(file.name, file.bytes)?;
-        for framing in [Framing::InPlace, Framing::Routed] {
-            let rule = Rule { framing, ..Rule::DEFAULT };
+        for (framing, profile) in [
+            (Framing::Routed, planar),
+            (Framing::Routed, Profile::DEFAULT),
+            (Framing::InPlace, Profile::DEFAULT),
+        ] {
+            let rule = Rule { framing, profile, ..Rule::DEFAULT };
             let (report, _) = replay(&Setup::new(rule), &capture)?;
             report::replayed(out, file.name, &rule, &report)?;
             writeln!(out)?;
@@ -43,7 +50,7 @@ pub fn run(out: &mut impl Write) -> Result<Outcome, Error> {
             frames += report.frames;
         }
     }
-    let done = format!("{} measurements, {frames} frames", measured.recordings.len());
+    let done = format!("{measurements} measurements, {frames} frames");
     report::conclusion(out, ok, &done)?;
     Ok(Outcome::from_ok(ok))
 }

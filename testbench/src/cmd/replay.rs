@@ -27,9 +27,9 @@ use crate::report::ProgressBar;
 /// with the last copy of every byte, is within the bound of what was sent.
 ///
 /// If no tagged frame has payload, nothing was judged, and the exit code is 2.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-JSON: {\"frames\", \"tagged\", \"compressed\", \"untouched\": {reason: n}, \"dropped\": {reason: n}, \"wire_bytes_in\",
+JSON: {\"codec\", \"frames\", \"tagged\", \"compressed\", \"untouched\": {reason: n}, \"dropped\": {reason: n}, \"wire_bytes_in\",
 \"wire_bytes_out\", \"values\", \"max_error\", \"violations\", \"altered_untagged\", \"ok\", \"warnings\": [text]}.
 Wire bytes are those of tagged frames with payload: at least 60 each, and 24 for preamble, FCS and gap.
 `remarked` counts, where there are any, frames that carried the mark of compressed frames and lost it.
@@ -49,8 +49,8 @@ pub struct Args {
     /// routers.
     #[arg(long, default_value = "routed", value_parser = framing())]
     pub framing: Framing,
-    /// Codec parameters.
     #[command(flatten)]
+    #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
     pub codec: CodecArgs,
     /// Bytes at the start of every UDP payload that are not values.
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -84,7 +84,7 @@ impl Args {
         Ok(Rule {
             tos: self.tos,
             mask: self.mask,
-            profile: self.codec.params()?.into(),
+            profile: self.codec.profile()?,
             framing: self.framing,
             grid: self.grid,
             udp: true,

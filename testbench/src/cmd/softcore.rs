@@ -22,7 +22,7 @@ use crate::softcore::machine::Options;
 // Those of `replay` are a group named `Args` too, and names must differ.
 #[group(id = "softcore")]
 #[command(after_help = "\
-Table and JSON are those of `gradwire replay`.
+Table and JSON are those of `gradwire replay`. Without --codec, the cores send codec 1.
 
 Examples:
   gradwire softcore testbench/recordings/ring4_loss.pcap
@@ -45,10 +45,13 @@ pub struct Args {
 /// # Errors
 /// The capture cannot be read, an output not be written, the emulator not be started.
 pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
-    let rule = args.replay.rule()?;
-    let setup = Setup { kernel: args.replay.codec.kernel(), ..Setup::new(rule) };
-    let capture = Capture::parse(&display(&args.replay.capture), &read(&args.replay.capture)?)?;
+    let mut replay = args.replay.clone();
+    // Soft cores send codec 1 unless they are told otherwise.
+    replay.codec.choice.codec.get_or_insert(1);
+    let rule = replay.rule()?;
+    let setup = Setup { kernel: replay.codec.kernel(), ..Setup::new(rule) };
+    let capture = Capture::parse(&display(&replay.capture), &read(&replay.capture)?)?;
     let mut pair = Pair::start(&Options::new(&args.image), &rule)?;
     let (report, passages) = pair.replay(&setup, &capture)?;
-    replay::report(&args.replay, out, &capture, &report, &passages)
+    super::replay::report(&replay, out, &capture, &report, &passages)
 }

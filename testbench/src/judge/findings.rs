@@ -42,6 +42,8 @@ impl Kind {
 /// What a replay found. The serialised fields are those of `gradwire replay --json`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Findings {
+    /// The number of the rules' codec.
+    pub codec: u8,
     /// Frames replayed.
     pub frames: u64,
     /// Frames whose type of service matches the rule, with payload or not.
@@ -64,7 +66,7 @@ pub struct Findings {
     pub values: u64,
     /// The largest error of any of them, in its frame or in its reassembled stream.
     pub max_error: f64,
-    /// Values whose error is not below the bound, in frames and in streams.
+    /// Values whose error is beyond the bound, in frames and in streams.
     pub violations: u64,
     /// Untagged frames that did not arrive byte-identical.
     pub altered_untagged: u64,

@@ -37,7 +37,7 @@ pub fn judge(setup: &Setup, capture: &Capture, passages: &[Passage]) -> Findings
 }
 
 /// The same if the rules change on the way: `setup_of` has those that were in force for the frame at an index. All
-/// rules have the same codec parameters, since a stream has one bound.
+/// rules have the same profile, since a stream has one bound.
 #[must_use]
 pub fn judge_reloaded<'s>(
     setup_of: impl Fn(usize) -> &'s Setup,
@@ -47,10 +47,10 @@ pub fn judge_reloaded<'s>(
     let setup = setup_of(0);
     let mut judge = Judge {
         setup,
-        tally: Tally::new(setup.params()),
+        tally: Tally::new(setup.profile()),
         connections: Connections::default(),
         datagrams: Suspicion::default(),
-        findings: Findings::default(),
+        findings: Findings { codec: setup.profile().codec(), ..Findings::default() },
     };
     for (index, (frame, passage)) in capture.frames.iter().zip(passages).enumerate() {
         judge.setup = setup_of(index);

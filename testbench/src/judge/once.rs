@@ -67,7 +67,7 @@ pub fn on_wire<'a>(frames: impl IntoIterator<Item = &'a [u8]>) -> Result<usize, 
         // FORMAT.md section 5.2. A host never sends a segment with the mark and a wrong checksum.
         let payload = &frame[segment.payload.clone()];
         let raw_len = match payload {
-            [1, 1, _, _, high, low, ..] if payload.len() >= SEGMENT_HEADER_LEN => {
+            [1, 1 | 2, _, _, high, low, ..] if payload.len() >= SEGMENT_HEADER_LEN => {
                 u32::from(u16::from_be_bytes([*high, *low]))
             }
             _ => 0,

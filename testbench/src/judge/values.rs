@@ -2,6 +2,7 @@
 //! it judges.
 
 use gradwire::codec::Params;
+use gradwire::profile::Profile;
 
 /// The difference between a value and what came back for it, both as `f32` bit patterns.
 ///
@@ -15,21 +16,32 @@ pub fn error(sent: u32, got: u32) -> f64 {
     if difference.is_nan() { f64::INFINITY } else { difference }
 }
 
-/// The bound `2^(x-b)`, exactly.
+/// The bound's exponent: of codec 1 `x-b`, of codec 2 `y`.
 #[must_use]
-pub fn bound(params: Params) -> f64 {
-    f64::from(params.x()).exp2() * (-f64::from(params.b())).exp2()
+pub fn bound_exponent(profile: Profile) -> i16 {
+    match profile {
+        Profile::Classes(params) => i16::from(params.x()) - i16::from(params.b()),
+        Profile::Planar(bound) => bound.y().into(),
+    }
+}
+
+/// The bound, exactly.
+#[must_use]
+pub fn bound(profile: Profile) -> f64 {
+    f64::from(bound_exponent(profile)).exp2()
 }
 
 /// Values compared so far: how many, how far off, how many too far.
 #[derive(Clone, Debug)]
 pub struct Tally {
     bound: f64,
+    /// Whether an error may be as large as the bound: codec 1 stays below its own.
+    reaches: bool,
     /// Values compared.
     pub values: u64,
     /// The largest error of one value.
     pub max_error: f64,
-    /// Values whose error is not below the bound.
+    /// Values whose error is beyond the bound.
     pub violations: u64,
     squared_error: f64,
     squared_sent: f64,
@@ -37,21 +49,22 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// An empty tally that judges by the bound of `params`.
+    /// An empty tally that judges by the bound of `profile`.
     #[must_use]
-    pub fn new(params: Params) -> Self {
-        Self::with_bound(bound(params))
+    pub fn new(profile: Profile) -> Self {
+        Self::with_bound(bound(profile), matches!(profile, Profile::Planar(_)))
     }
 
     /// An empty tally with the same bound.
     #[must_use]
-    pub fn new_like(other: &Self) -> Self {
-        Self::with_bound(other.bound)
+    pub const fn new_like(other: &Self) -> Self {
+        Self::with_bound(other.bound, other.reaches)
     }
 
-    const fn with_bound(bound: f64) -> Self {
+    const fn with_bound(bound: f64, reaches: bool) -> Self {
         Self {
             bound,
+            reaches,
             values: 0,
             max_error: 0.0,
             violations: 0,
@@ -61,12 +74,12 @@ impl Tally {
         }
     }
 
-    /// Compares one value; the bound is strict: `|f - f'| < 2^(x-b)`.
+    /// Compares one value. Codec 1: `|f - f'| < 2^(x-b)`; codec 2: `|f - f'| <= 2^y`.
     pub fn value(&mut self, sent: u32, got: u32) {
         let error = error(sent, got);
         self.values += 1;
         self.max_error = self.max_error.max(error);
-        self.violations += u64::from(error >= self.bound);
+        self.violations += u64::from(error > self.bound || error == self.bound && !self.reaches);
         let (sent, got) = (f64::from(f32::from_bits(sent)), f64::from(f32::from_bits(got)));
         if error.is_finite() && sent.is_finite() {
             self.squared_error += error * error;
@@ -127,15 +140,22 @@ pub fn nonzero_subnormals(values: &[u8]) -> u64 {
 mod tests {
     use super::*;
     use gradwire::codec::Split;
+    use gradwire::codec::planar::Bound;
 
     #[test]
-    fn the_bound_is_strict_and_exact() {
-        let params = Params::new(10, Split::Dense, 0).unwrap();
-        assert_eq!(bound(params), 1.0 / 1024.0);
-        let mut tally = Tally::new(params);
+    fn the_bound_is_exact_and_that_of_codec_1_strict() {
+        let profile = Params::new(10, Split::Dense, 0).unwrap().into();
+        assert_eq!(bound(profile), 1.0 / 1024.0);
+        let mut tally = Tally::new(profile);
         tally.value(1.0f32.to_bits(), (1.0f32 - 1.0 / 1024.0).to_bits());
         assert_eq!(tally.violations, 1);
         tally.value(1.0f32.to_bits(), (1.0f32 - 0.9 / 1024.0).to_bits());
+        assert_eq!((tally.violations, tally.values), (1, 2));
+
+        let mut tally = Tally::new(Bound::new(-10).unwrap().into());
+        tally.value(1.0f32.to_bits(), (1.0f32 - 1.0 / 1024.0).to_bits());
+        assert_eq!(tally.violations, 0);
+        tally.value(1.0f32.to_bits(), (1.0f32 - 1.1 / 1024.0).to_bits());
         assert_eq!((tally.violations, tally.values), (1, 2));
     }
 
@@ -150,7 +170,7 @@ mod tests {
 
     #[test]
     fn norm_lost_is_a_share() {
-        let mut tally = Tally::new(Params::DEFAULT);
+        let mut tally = Tally::new(Profile::DEFAULT);
         tally.value(3.0f32.to_bits(), 3.0f32.to_bits());
         tally.value(4.0f32.to_bits(), 0);
         assert!((tally.norm_lost() - 0.4).abs() < 1e-12);

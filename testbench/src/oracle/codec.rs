@@ -8,6 +8,7 @@ use gradwire::codec::{
     self, Class, DecodeError, EncodeError, Params, Split, decode_lane, encode_lane, max_encoded_len,
 };
 use gradwire::kernels::Kernel;
+use gradwire::profile::Profile;
 use gradwire::rules::Rule;
 
 use super::printed::printed;
@@ -21,7 +22,7 @@ use crate::judge::values::{bound, error};
 pub fn laws(bits: u32, params: Params) -> u32 {
     let lane = encode_lane(bits, params);
     let got = decode_lane(lane, params);
-    let bound = bound(params);
+    let bound = bound(params.into());
     assert!(error(bits, got) < bound, "bound: {bits:#010x} -> {got:#010x}, {params:?}");
     assert_eq!(encode_lane(got, params), lane, "idempotence: {bits:#010x}, {params:?}");
     let mirrored = decode_lane(encode_lane(bits ^ 1 << 31, params), params);
@@ -39,22 +40,21 @@ fn planar_bound(params: Params) -> Option<Bound> {
     Bound::new(y).inspect_err(|error| drop(printed(error))).ok()
 }
 
-/// The laws for any values under codec 2, section by section; `missing` bytes of room are missing.
+/// The laws for any values under codec 2; `missing` bytes of room are missing.
 fn planar_values(values: &[u8], missing: usize, bound: Bound) {
+    let profile = Profile::Planar(bound);
     let limit = f64::from(bound.y()).exp2();
-    let mut sections = vec![0xaa; planar::max_encoded_len(values.len()).saturating_sub(missing)];
-    let Ok(len) = planar::encode_payload(values, &mut sections, bound) else { return };
-    let mut decoded = vec![0x55; values.len()];
-    assert_eq!(planar::decode_payload(&sections[..len], &mut decoded, bound), Ok(len));
+    let room = planar::max_encoded_len(values.len()).saturating_sub(missing);
+    let Ok(sections) = encode(values, room, profile) else { return };
+    let (used, decoded) = decode(&sections, values.len(), profile).expect("what was encoded decodes");
+    assert_eq!(used, sections.len());
     for (sent, got) in values.as_chunks::<4>().0.iter().zip(decoded.as_chunks::<4>().0) {
         let [sent, got] = [sent, got].map(|bytes| u32::from_le_bytes(*bytes));
         for mix in mixes(sent, got) {
             assert!(error(sent, mix) <= limit, "mixing: {sent:#010x} -> {mix:#010x}, {bound:?}");
         }
     }
-    let mut again = vec![0; len];
-    assert_eq!(planar::encode_payload(&decoded, &mut again, bound), Ok(len), "idempotence");
-    assert_eq!(again, sections[..len], "idempotence");
+    assert_eq!(encode(&decoded, sections.len(), profile), Ok(sections), "idempotence");
 }
 
 /// The sixteen mixes of the bytes of two values.
@@ -78,7 +78,7 @@ pub fn values(data: &[u8]) {
     let mut u = Unstructured::new(data);
     let Ok((params, missing)) = u.arbitrary::<(Params, u8)>() else { return };
     let values = u.take_rest();
-    assert_eq!(f64::from(params.bound()), bound(params));
+    assert_eq!(f64::from(params.bound()), bound(params.into()));
     let named = Split::ALL.map(|split| Params::new(params.b(), split, params.x()));
     let split =
         Split::ALL.into_iter().zip(named).find(|(_, named)| *named == Ok(params)).map(|(split, _)| split);
@@ -93,9 +93,9 @@ pub fn values(data: &[u8]) {
         planar_values(values, missing.into(), bound);
     }
     let room = max_encoded_len(values.len()).saturating_sub(missing.into());
-    let groups = encode(values, room, params);
+    let groups = encode(values, room, params.into());
     if let Ok(groups) = groups {
-        let (used, decoded) = decode(&groups, values.len(), params).expect("what was encoded decodes");
+        let (used, decoded) = decode(&groups, values.len(), params.into()).expect("what was encoded decodes");
         assert_eq!(used, groups.len());
         for (sent, got) in values.as_chunks::<4>().0.iter().zip(decoded.as_chunks::<4>().0) {
             let sent = u32::from_le_bytes(*sent);
@@ -116,22 +116,19 @@ pub fn groups(data: &[u8]) {
     // A jumbo frame's payload, and lengths that are not whole values.
     let len = usize::from(len) % 9000;
     let groups = u.take_rest();
-    if let Some(bound) = planar_bound(params) {
-        let mut values = vec![0xaa; len];
-        match planar::decode_payload(groups, &mut values, bound) {
-            Ok(used) => {
-                assert!(used <= groups.len());
-                planar_values(&values, 0, bound);
-            }
-            Err(error) => drop(printed(&error)),
-        }
+    if let Some(bound) = planar_bound(params)
+        && let Ok((used, values)) = decode(groups, len, bound.into())
+    {
+        assert!(used <= groups.len());
+        planar_values(&values, 0, bound);
     }
-    if let Ok((used, values)) = decode(groups, len, params) {
+    let profile = params.into();
+    if let Ok((used, values)) = decode(groups, len, profile) {
         assert_eq!(values.len(), len);
         // What no encoder makes decodes too; encoding that again is stable.
-        let once = encode(&values, max_encoded_len(len), params).expect("room for the longest");
-        let (_, again) = decode(&once, len, params).expect("what was encoded decodes");
-        assert_eq!(encode(&again, max_encoded_len(len), params), Ok(once));
+        let once = encode(&values, max_encoded_len(len), profile).expect("room for the longest");
+        let (_, again) = decode(&once, len, profile).expect("what was encoded decodes");
+        assert_eq!(encode(&again, max_encoded_len(len), profile), Ok(once));
         assert!(used <= max_encoded_len(len));
     }
 }
@@ -198,7 +195,7 @@ pub fn clocked_seed(frame: &[u8], payload_at: usize) -> Vec<u8> {
 /// A seed for the fuzzer of [`groups`]: what `values` encode to, with default parameters.
 #[must_use]
 pub fn groups_seed(values: &[u8]) -> Vec<u8> {
-    let groups = encode(values, max_encoded_len(values.len()), Params::DEFAULT).expect("whole values");
+    let groups = encode(values, max_encoded_len(values.len()), Profile::DEFAULT).expect("whole values");
     [&DEFAULT_PARAMS[..], &(values.len() as u16).to_le_bytes(), &groups].concat()
 }
 
@@ -218,31 +215,38 @@ pub fn values_seed(values: &[u8]) -> Vec<u8> {
 const DEFAULT_PARAMS: [u8; 3] = [Params::DEFAULT.b() - 1, 0, Params::MIN_SCALE.unsigned_abs()];
 
 /// What all implementations make of `values`; unlike fills, so that a byte that was not written shows.
-fn encode(values: &[u8], room: usize, params: Params) -> Result<Vec<u8>, EncodeError> {
+fn encode(values: &[u8], room: usize, profile: Profile) -> Result<Vec<u8>, EncodeError> {
     let mut out = vec![0xaa; room];
-    let expected = codec::encode_payload(values, &mut out, params).map(|len| out[..len].to_vec());
-    let mut out = vec![0x55; room];
-    let clocked = burst::encode_payload(values, &mut out, params).map(|run| out[..run.len].to_vec());
-    assert_eq!(clocked, expected, "clocked, {params:?}");
+    let expected = profile.encode_payload(values, &mut out).map(|len| out[..len].to_vec());
+    if let Profile::Classes(params) = profile {
+        let mut out = vec![0x55; room];
+        let clocked = burst::encode_payload(values, &mut out, params).map(|run| out[..run.len].to_vec());
+        assert_eq!(clocked, expected, "clocked, {params:?}");
+    }
     for kernel in Kernel::available() {
         let mut out = vec![0x55; room];
-        let got = kernel.encode(values, &mut out, params).map(|len| out[..len].to_vec());
-        assert_eq!(got, expected, "{}, {params:?}", kernel.name());
+        let got = kernel.encode(values, &mut out, profile).map(|len| out[..len].to_vec());
+        assert_eq!(got, expected, "{}, {profile:?}", kernel.name());
     }
     expected.inspect_err(|error| drop(printed(error)))
 }
 
-/// What all implementations make of `groups`, for `len` bytes of values; unlike fills.
-fn decode(groups: &[u8], len: usize, params: Params) -> Result<(usize, Vec<u8>), DecodeError> {
+/// What all implementations make of `coded`, for `len` bytes of values; unlike fills.
+fn decode(coded: &[u8], len: usize, profile: Profile) -> Result<(usize, Vec<u8>), DecodeError> {
     let mut out = vec![0xaa; len];
-    let expected = codec::decode_payload(groups, &mut out, params).map(|used| (used, out));
-    let mut out = vec![0x55; len];
-    let clocked = burst::decode_payload(groups, &mut out, params).map(|run| (run.len, out));
-    assert_eq!(clocked, expected, "clocked, {params:?}");
+    let expected = profile.decode_payload(coded, &mut out).map(|used| (used, out));
+    if len.is_multiple_of(4) {
+        assert_eq!(profile.encoded_len(coded, len / 4), expected.as_ref().ok().map(|(used, _)| *used));
+    }
+    if let Profile::Classes(params) = profile {
+        let mut out = vec![0x55; len];
+        let clocked = burst::decode_payload(coded, &mut out, params).map(|run| (run.len, out));
+        assert_eq!(clocked, expected, "clocked, {params:?}");
+    }
     for kernel in Kernel::available() {
         let mut out = vec![0x55; len];
-        let got = kernel.decode(groups, &mut out, params).map(|used| (used, out));
-        assert_eq!(got, expected, "{}, {params:?}", kernel.name());
+        let got = kernel.decode(coded, &mut out, profile).map(|used| (used, out));
+        assert_eq!(got, expected, "{}, {profile:?}", kernel.name());
     }
     expected.inspect_err(|error| drop(printed(error)))
 }

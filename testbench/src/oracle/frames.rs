@@ -4,7 +4,8 @@
 //! length (little-endian), and its bytes. The form is one of [`Checksums`]: no fuzzer finds right ones.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use gradwire::codec::{self, Params};
+use gradwire::codec::Params;
+use gradwire::codec::planar::Bound;
 use gradwire::engine::{Egress, Ingress, Millis};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
@@ -252,7 +253,6 @@ fn compressed(rule: &Rule, sent: &[u8], wire: &[u8]) {
     assert_eq!((view.tos ^ rule.tos) & rule.mask, 0, "no rule");
     assert!(view.ip_checksum_ok);
     assert_ne!(segment.checksum, Checksum::Wrong);
-    let Profile::Classes(params) = rule.profile;
     let payload = &sent[segment.payload.clone()];
     let body = &wire[segment.payload.start..];
     let (head_len, body) = match rule.framing {
@@ -270,16 +270,16 @@ fn compressed(rule: &Rule, sent: &[u8], wire: &[u8]) {
             assert!(!wire_segment.checksum.is_accepted(), "{:?} on the wire", wire_segment.checksum);
             let header = Header::read(body);
             assert_eq!(usize::from(header.raw_len), payload.len());
-            assert_eq!((header.tos, header.params), (view.tos & !ECN, params));
+            assert_eq!((header.tos, header.profile), (view.tos & !ECN, rule.profile));
             assert_eq!(header.no_checksum, segment.checksum == Checksum::Absent);
             (usize::from(header.head_len), &body[SEGMENT_HEADER_LEN..])
         }
     };
-    let restored = restore(body, head_len, payload.len(), params);
+    let restored = restore(body, head_len, payload.len(), rule.profile);
     let values = head_len..payload.len() - (payload.len() - head_len) % 4;
     assert_eq!(restored[..values.start], payload[..values.start]);
     assert_eq!(restored[values.end..], payload[values.end..]);
-    let mut tally = Tally::new(params);
+    let mut tally = Tally::new(rule.profile);
     tally.bytes(&payload[values.clone()], &restored[values]);
     assert_eq!(tally.violations, 0);
 }
@@ -290,32 +290,38 @@ struct Header {
     no_checksum: bool,
     head_len: u8,
     raw_len: u16,
-    params: Params,
+    profile: Profile,
 }
 
 impl Header {
     fn read(bytes: &[u8]) -> Self {
-        let [version, codec, tos, head_len, high, low, exponents, scale, ..] = *bytes else {
+        let [version, codec, tos, head_len, high, low, first, second, ..] = *bytes else {
             panic!("a segment header of {} bytes", bytes.len())
         };
-        assert_eq!((version, codec), (1, 1));
-        let params = Params::from_exponents(exponents >> 4, exponents & 15, scale.cast_signed());
-        Self {
-            tos: tos & !ECN,
-            no_checksum: tos & 1 != 0,
-            head_len,
-            raw_len: u16::from_be_bytes([high, low]),
-            params: params.expect("valid parameters"),
-        }
+        assert_eq!(version, 1);
+        let profile = match codec {
+            1 => Params::from_exponents(first >> 4, first & 15, second.cast_signed())
+                .expect("of codec 1")
+                .into(),
+            2 if first == 0 => Bound::new(second.cast_signed()).expect("of codec 2").into(),
+            other => panic!("codec {other}, {first}"),
+        };
+        let raw_len = u16::from_be_bytes([high, low]);
+        Self { tos: tos & !ECN, no_checksum: tos & 1 != 0, head_len, raw_len, profile }
     }
 
     /// Point 7 of FORMAT.md section 5.4, on the header alone.
     fn is_right(bytes: &[u8]) -> bool {
-        let [1, 1, tos, head_len, high, low, exponents, scale, ..] = *bytes else { return false };
-        let (b, k) = (exponents >> 4, exponents & 15);
+        let [1, codec, tos, head_len, high, low, first, second, ..] = *bytes else { return false };
         let raw_len = u16::from_be_bytes([high, low]);
-        let parameters =
-            (1..=14).contains(&b) && (b.saturating_sub(7)..=b).contains(&k) && scale.cast_signed() >= -80;
+        let (b, k) = (first >> 4, first & 15);
+        let parameters = match codec {
+            1 => {
+                (1..=14).contains(&b) && (b.saturating_sub(7)..=b).contains(&k) && second.cast_signed() >= -80
+            }
+            2 => first == 0 && (-94..=111).contains(&second.cast_signed()),
+            _ => false,
+        };
         tos & 2 == 0 && raw_len >= u16::from(head_len) + 4 && parameters
     }
 }
@@ -327,8 +333,7 @@ fn segment_header(payload: &[u8]) {
             assert!(Header::is_right(payload));
             let read = Header::read(payload);
             let fields = (header.tos, header.no_checksum, header.head_len, header.raw_len, header.profile);
-            let profile = Profile::Classes(read.params);
-            assert_eq!(fields, (read.tos, read.no_checksum, read.head_len, read.raw_len, profile));
+            assert_eq!(fields, (read.tos, read.no_checksum, read.head_len, read.raw_len, read.profile));
             assert_eq!(body, &payload[SEGMENT_HEADER_LEN..]);
         }
         Err(error) => {
@@ -339,10 +344,10 @@ fn segment_header(payload: &[u8]) {
 }
 
 /// Head, groups and tail back to a payload of `len` bytes, by the codec's definition; nothing may be left over.
-fn restore(body: &[u8], head_len: usize, len: usize, params: Params) -> Vec<u8> {
+fn restore(body: &[u8], head_len: usize, len: usize, profile: Profile) -> Vec<u8> {
     let (head, groups) = body.split_at(head_len);
     let mut values = vec![0; (len - head_len) / 4 * 4];
-    let used = codec::decode_payload(groups, &mut values, params).expect("whole groups");
+    let used = profile.decode_payload(groups, &mut values).expect("the values' code");
     let restored = [head, &values, &groups[used..]].concat();
     assert_eq!(restored.len(), len, "head, values and tail");
     restored
@@ -389,7 +394,7 @@ fn restored(rule: &Rule, wire: &[u8], out: &[u8]) {
     assert!(out.len() <= usize::from(MTU) + LINK_LEN);
     assert_eq!(out[..12], wire[..12], "addresses of cards");
     let body = &wire[segment.payload.start..];
-    let (head_len, params, body, no_checksum) = if is_marked(wire) {
+    let (head_len, profile, body, no_checksum) = if is_marked(wire) {
         let wire_view = View::of(wire).expect("an IP packet on the wire");
         assert!(wire_view.ip_checksum_ok);
         let wire_segment = wire_view.segment.expect("a segment on the wire");
@@ -404,7 +409,7 @@ fn restored(rule: &Rule, wire: &[u8], out: &[u8]) {
         assert_eq!(view.tos, header.tos | wire_view.tos & ECN);
         assert_eq!(segment.payload.len(), usize::from(header.raw_len));
         let wire_body = &wire[segment.payload.start + SEGMENT_HEADER_LEN..wire_segment.payload.end];
-        (usize::from(header.head_len), header.params, wire_body, header.no_checksum)
+        (usize::from(header.head_len), header.profile, wire_body, header.no_checksum)
     } else {
         assert_eq!(rule.framing, Framing::InPlace);
         assert!(is_cut_short(wire));
@@ -412,8 +417,7 @@ fn restored(rule: &Rule, wire: &[u8], out: &[u8]) {
         let udp = segment.transport == Transport::Udp;
         let head_len = if udp { usize::from(rule.udp_offset) } else { 0 };
         let no_checksum = udp && wire[segment.checksum_at.clone()] == [0, 0];
-        let Profile::Classes(params) = rule.profile;
-        (head_len, params, body, no_checksum)
+        (head_len, rule.profile, body, no_checksum)
     };
     match segment.checksum {
         Checksum::Absent => assert!(no_checksum),
@@ -422,7 +426,7 @@ fn restored(rule: &Rule, wire: &[u8], out: &[u8]) {
     }
     let len = segment.payload.len();
     let mut values = vec![0; (len - head_len) / 4 * 4];
-    let used = codec::decode_payload(&body[head_len..], &mut values, params).expect("whole groups");
+    let used = profile.decode_payload(&body[head_len..], &mut values).expect("the values' code");
     let tail_at = head_len + used;
     let tail = &body[tail_at..tail_at + (len - head_len) % 4];
     assert_eq!(out[segment.payload], [&body[..head_len], &values, tail].concat());

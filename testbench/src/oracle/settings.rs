@@ -4,26 +4,34 @@ use gradwire::profile::Profile;
 use gradwire::rules::{Framing, Grid, Rule};
 
 /// `rule` is what its settings say, by the equations of FORMAT.md. `setting` has the text of a setting by its name, if
-/// somebody wrote it.
+/// somebody wrote it. A rule that says nothing of its codec has `codec`.
 ///
 /// # Panics
 /// The rule is another one.
-pub fn is_rule(rule: &Rule, setting: impl Fn(&str) -> Option<String>) {
+pub fn is_rule(rule: &Rule, codec: u8, setting: impl Fn(&str) -> Option<String>) {
     let text = |name: &str, default: &str| setting(name).unwrap_or_else(|| default.to_owned());
     let number = |name: &str, default: &str| number(&text(name, default));
     assert_eq!(i64::from(rule.tos), number("tos", "0x28"));
     assert_eq!(i64::from(rule.mask), number("mask", "0xfc"));
     let b = number("bound", "10");
-    let Profile::Classes(params) = rule.profile;
-    assert_eq!(i64::from(params.b()), b);
-    // 127 - M of FORMAT.md section 3.2.
-    let k = match &text("split", "dense")[..] {
-        "dense" => (b - 7).max(0),
-        "paper" => b / 2,
-        other => panic!("split {other}"),
-    };
-    assert_eq!(i64::from(params.k()), k);
-    assert_eq!(i64::from(params.x()), number("scale", "0"));
+    let x = number("scale", "0");
+    // A split is codec 1's.
+    let codec = if setting("split").is_some_and(|split| split != "none") { 1 } else { codec };
+    assert_eq!(i64::from(rule.profile.codec()), number("codec", &codec.to_string()));
+    match rule.profile {
+        Profile::Classes(params) => {
+            assert_eq!(i64::from(params.b()), b);
+            // 127 - M of FORMAT.md section 3.2.
+            let k = match &text("split", "dense")[..] {
+                "dense" | "none" => (b - 7).max(0),
+                "paper" => b / 2,
+                other => panic!("split {other}"),
+            };
+            assert_eq!(i64::from(params.k()), k);
+            assert_eq!(i64::from(params.x()), x);
+        }
+        Profile::Planar(bound) => assert_eq!(i64::from(bound.y()), x - b),
+    }
     let framing = match &text("framing", "routed")[..] {
         "routed" => Framing::Routed,
         "in-place" => Framing::InPlace,

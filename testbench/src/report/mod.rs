@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use gradwire::codec::{Params, Split};
+use gradwire::codec::Split;
 use gradwire::profile::Profile;
 use gradwire::rules::Rule;
 
@@ -19,43 +19,28 @@ pub(crate) use table::Table;
 
 /// Columns of the bar that shows class shares.
 const BAR: usize = 16;
-/// One sign for each class, from nothing kept to everything kept.
-const SIGNS: [char; 4] = ['.', '-', '+', '#'];
 
-/// The table of `gradwire check`.
+/// The table of `gradwire check`; all rows are of one codec.
 ///
 /// # Errors
 /// Those of `out`.
 pub fn measured(out: &mut impl Write, rows: &[Measured]) -> io::Result<()> {
-    let mut table = Table::new(&[
-        "recording",
-        "values",
-        "bound",
-        "ratio",
-        "zero",
-        "byte",
-        "half",
-        "raw",
-        "classes",
-        "max error",
-        "rms error",
-        "norm lost",
-        "encode",
-        "decode",
-        "over",
-    ]);
+    let classes = rows.first().map_or(&[][..], |row| signs(row.classes));
+    let mut columns = vec!["recording", "values", "bound", "ratio"];
+    columns.extend(classes.iter().map(|(name, ..)| name));
+    columns.extend(["classes", "max error", "rms error", "norm lost", "encode", "decode", "over"]);
+    let mut table = Table::new(&columns);
     for row in rows {
-        let bound = values::bound(row.params);
-        let Shares { zero, byte, half, raw } = row.classes;
-        table.row(vec![
+        let bound = values::bound(row.profile);
+        let shares = shares(row.classes);
+        let mut cells = vec![
             row.name.clone(),
             row.values.to_string(),
-            bound_name(row.params),
+            bound_name(row.profile),
             format!("{:.2}", row.ratio),
-            percent(zero),
-            percent(byte),
-            percent(half),
-            percent(raw),
+        ];
+        cells.extend(shares.iter().map(|share| percent(*share)));
+        cells.extend([
             bar(row.classes),
             of_bound(row.max_error, bound),
             of_bound(row.rms_error, bound),
@@ -64,17 +49,55 @@ pub fn measured(out: &mut impl Write, rows: &[Measured]) -> io::Result<()> {
             format!("{:.2}", row.speed.1 / 1e9),
             row.violations.to_string(),
         ]);
+        table.row(cells);
     }
     table.write(out)?;
-    let [zero, byte, half, raw] = SIGNS;
     writeln!(out)?;
+    let kept: Vec<String> =
+        classes.iter().map(|(name, sign, kept)| format!("{name} ({sign}) {kept}")).collect();
     writeln!(
         out,
-        "classes    share of values of which 0 ({zero}), 8 ({byte}), 16 ({half}) and 32 ({raw}) bits are kept"
+        "classes    share of values by what codec {} keeps of them: {}",
+        codec(rows),
+        kept.join(", ")
     )?;
-    writeln!(out, "errors     as a part of the bound; `over` counts values at or above it")?;
+    writeln!(out, "errors     as a part of the bound; `over` counts values {}", beyond(rows))?;
     writeln!(out, "norm lost  1 - ||restored|| / ||recorded||")?;
     writeln!(out, "speed      GB of values a second, one core, payloads of {PAYLOAD_LEN} bytes")
+}
+
+fn codec(rows: &[Measured]) -> u8 {
+    rows.first().map_or_else(|| Profile::DEFAULT.codec(), |row| row.codec)
+}
+
+fn beyond(rows: &[Measured]) -> &'static str {
+    match rows.first().map(|row| row.profile) {
+        Some(Profile::Planar(_)) => "beyond it",
+        Some(Profile::Classes(_)) | None => "at or above it",
+    }
+}
+
+/// The classes in words: name, sign in a bar, what is kept. From nothing kept to everything kept.
+const fn signs(shares: Shares) -> &'static [(&'static str, char, &'static str)] {
+    match shares {
+        Shares::Classes { .. } => &[
+            ("zero", '.', "nothing"),
+            ("byte", '-', "8 bits"),
+            ("half", '+', "16 bits"),
+            ("raw", '#', "all 32"),
+        ],
+        Shares::Planar { .. } => {
+            &[("zero", '.', "nothing"), ("coded", '+', "sign and bin"), ("raw", '#', "all 32 bits")]
+        }
+    }
+}
+
+/// The shares in the order of [`signs`].
+fn shares(shares: Shares) -> Vec<f64> {
+    match shares {
+        Shares::Classes { zero, byte, half, raw } => vec![zero, byte, half, raw],
+        Shares::Planar { zero, coded, raw } => vec![zero, coded, raw],
+    }
 }
 
 /// What a replay did and found, for one capture.
@@ -83,9 +106,12 @@ pub fn measured(out: &mut impl Write, rows: &[Measured]) -> io::Result<()> {
 /// Those of `out`.
 pub fn replayed(out: &mut impl Write, name: &str, rule: &Rule, findings: &Findings) -> io::Result<()> {
     let framing = rule.framing.name();
-    let Profile::Classes(params) = rule.profile;
-    let split = params.split().map_or("unnamed", Split::name);
-    writeln!(out, "{name}, {framing} framing, bound {}, {split} split", bound_name(params))?;
+    let bound = bound_name(rule.profile);
+    write!(out, "{name}, {framing} framing, codec {}, bound {bound}", rule.profile.codec())?;
+    if let Profile::Classes(params) = rule.profile {
+        write!(out, ", {} split", params.split().map_or("unnamed", Split::name))?;
+    }
+    writeln!(out)?;
     for (kind, outcomes) in &findings.kinds {
         let frames: u64 = outcomes.values().sum();
         let mut outcomes: Vec<_> = outcomes.iter().collect();
@@ -97,7 +123,7 @@ pub fn replayed(out: &mut impl Write, name: &str, rule: &Rule, findings: &Findin
     let (sent, wire) = (findings.wire_bytes_in, findings.wire_bytes_out);
     let shorter = if wire == 0 { 1.0 } else { sent as f64 / wire as f64 };
     writeln!(out, "  tagged payload on the wire: {sent} bytes became {wire}, ratio {shorter:.2}")?;
-    let error = of_bound(findings.max_error, values::bound(params));
+    let error = of_bound(findings.max_error, values::bound(rule.profile));
     writeln!(
         out,
         "  {} values, largest error {error} of the bound, {} over it; {} TCP streams reassembled twice",
@@ -121,10 +147,10 @@ pub fn conclusion(out: &mut impl Write, ok: bool, of_what: &str) -> io::Result<(
     writeln!(out, "{verdict}: {of_what}")
 }
 
-/// `2^(x-b)` in words.
+/// The bound in words.
 #[must_use]
-pub fn bound_name(params: Params) -> String {
-    format!("2^{}", i16::from(params.x()) - i16::from(params.b()))
+pub fn bound_name(profile: Profile) -> String {
+    format!("2^{}", values::bound_exponent(profile))
 }
 
 /// An error as a part of the bound, cut after four digits: only what reaches the bound shows as 1.
@@ -137,10 +163,10 @@ fn percent(share: f64) -> String {
 }
 
 /// The shares as a bar. Rounding goes by the cumulative share, so the bar always has its full width.
-fn bar(shares: Shares) -> String {
+fn bar(classes: Shares) -> String {
     let mut bar = String::new();
     let mut cumulative = 0.0;
-    for (share, sign) in [shares.zero, shares.byte, shares.half, shares.raw].into_iter().zip(SIGNS) {
+    for (share, (_, sign, _)) in shares(classes).into_iter().zip(signs(classes)) {
         cumulative += share;
         let to = (cumulative * BAR as f64).round() as usize;
         bar.extend(std::iter::repeat_n(sign, to.saturating_sub(bar.len())));
@@ -154,8 +180,8 @@ mod tests {
 
     #[test]
     fn the_bar_is_always_full() {
-        let shares = Shares { zero: 0.33, byte: 0.33, half: 0.33, raw: 0.01 };
+        let shares = Shares::Classes { zero: 0.33, byte: 0.33, half: 0.33, raw: 0.01 };
         assert_eq!(bar(shares), ".....------+++++");
-        assert_eq!(bar(Shares { zero: 1.0, ..Shares::default() }), "................");
+        assert_eq!(bar(Shares::Planar { zero: 0.5, coded: 0.5, raw: 0.0 }), "........++++++++");
     }
 }

@@ -33,12 +33,18 @@ const LOST: Duration = Duration::from_secs(2);
 /// # Errors
 /// The console has no words for its parameters: their split has no name.
 pub fn rule_command(rule: &Rule) -> Result<String, Error> {
-    let Rule { tos, mask, profile: Profile::Classes(params), framing, grid, udp, udp_offset } = *rule;
-    let (bound, scale) = (params.b(), params.x());
-    let split = params.split().ok_or_else(|| Error::Usage("a split that has no name".into()))?.name();
+    let Rule { tos, mask, profile, framing, grid, udp, udp_offset } = *rule;
+    let (bound, split, scale) = match profile {
+        Profile::Classes(params) => {
+            let split = params.split().ok_or_else(|| Error::Usage("a split that has no name".into()))?;
+            (params.b().into(), split.name(), params.x())
+        }
+        Profile::Planar(bound) => (-i16::from(bound.y()), "none", 0),
+    };
+    let codec = profile.codec();
     let (framing, grid) = (framing.name(), grid.name());
     Ok(format!(
-        "rule add tos={tos} mask={mask} bound={bound} split={split} scale={scale} framing={framing} grid={grid} udp={udp} udp-offset={udp_offset}"
+        "rule add tos={tos} mask={mask} codec={codec} bound={bound} split={split} scale={scale} framing={framing} grid={grid} udp={udp} udp-offset={udp_offset}"
     ))
 }
 

@@ -69,3 +69,36 @@ pub fn decode_payload(sections: &[u8], values: &mut [u8], bound: Bound) -> Resul
     }
     Ok(at)
 }
+
+/// The length of the sections of `values` values at the start of `sections`; None if [`decode_payload`] would refuse them.
+/// It decodes nothing, and needs no room.
+#[must_use]
+pub(crate) fn sections_len(sections: &[u8], values: usize) -> Option<usize> {
+    let (mut at, mut left) = (0, values);
+    while left > 0 {
+        let section = left.min(SECTION_VALUES);
+        at += section::len(sections.get(at..)?, section)?;
+        left -= section;
+    }
+    Some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        /// Mostly small bytes, so that modes, codes and widths are often right.
+        #[test]
+        fn sections_len_is_what_decoding_takes(
+            sections in prop::collection::vec(prop_oneof![4 => 0u8..4, 1 => any::<u8>()], 0..200), values in 0usize..40,
+        ) {
+            let decoded = decode_payload(&sections, &mut vec![0; 4 * values], Bound::new(0).unwrap());
+            prop_assert_eq!(sections_len(&sections, values), decoded.ok());
+        }
+    }
+}

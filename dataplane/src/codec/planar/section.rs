@@ -63,8 +63,10 @@ pub(super) fn encode(values: &[[u8; 4]], room: &mut [u8], bound: Bound) -> Optio
         Mode::Flat => map.iter().try_for_each(|octet| out.push(*octet))?,
         Mode::Dense => {}
     }
-    let items: Vec<Coded, SECTION_VALUES> =
-        coded().filter(|coded| mode == Mode::Dense || *coded != Coded::Zero).collect();
+    let mut items: Vec<Coded, SECTION_VALUES> = Vec::new();
+    for coded in coded().filter(|coded| mode == Mode::Dense || *coded != Coded::Zero) {
+        items.push(coded).ok()?;
+    }
     let groups = || items.chunks(GROUP_ITEMS);
     for group in groups() {
         out.push(bits(group, |coded| matches!(coded, Coded::Bin { negative: true, .. })))?;
@@ -149,68 +151,94 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Decodes the section at the start of `bytes` to at most [`SECTION_VALUES`] values; its length. None if it is cut short,
-/// or has a bit or a number that no section has.
-pub(super) fn decode(bytes: &[u8], values: &mut [[u8; 4]], bound: Bound) -> Option<usize> {
-    let mut input = Input { bytes, at: 0 };
-    let octets = values.len().div_ceil(8);
-    let mut map = [0u8; MAX_OCTETS];
-    let map = map.get_mut(..octets)?;
-    let dense = match input.byte()? {
-        0 => false,
-        1 => {
-            let presence = input.take(octets.div_ceil(8))?;
-            has_no_bit_from(presence, octets).then_some(())?;
-            for (place, octet) in map.iter_mut().enumerate() {
-                if presence.get(place / 8)? >> (place % 8) & 1 != 0 {
-                    *octet = input.byte()?;
+/// A section up to its groups.
+struct Head<'a> {
+    /// A bit for each value: whether it is an item.
+    map: [u8; MAX_OCTETS],
+    dense: bool,
+    /// A byte for each group.
+    signs: &'a [u8],
+    /// Four bits for each group.
+    codes: &'a [u8],
+}
+
+impl<'a> Head<'a> {
+    /// Reads the head of a section of `values` values, at most [`SECTION_VALUES`].
+    fn read(input: &mut Input<'a>, values: usize) -> Option<Self> {
+        let octets = values.div_ceil(8);
+        let mut whole = [0u8; MAX_OCTETS];
+        let map = whole.get_mut(..octets)?;
+        let mode = input.byte()?;
+        match mode {
+            0 => {}
+            1 => {
+                let presence = input.take(octets.div_ceil(8))?;
+                has_no_bit_from(presence, octets).then_some(())?;
+                for (place, octet) in map.iter_mut().enumerate() {
+                    if presence.get(place / 8)? >> (place % 8) & 1 != 0 {
+                        *octet = input.byte()?;
+                    }
                 }
             }
-            false
-        }
-        2 => {
-            map.copy_from_slice(input.take(octets)?);
-            false
-        }
-        3 => {
-            map.fill(u8::MAX);
-            if !values.len().is_multiple_of(8) {
-                *map.last_mut()? = (1 << (values.len() % 8)) - 1;
+            2 => map.copy_from_slice(input.take(octets)?),
+            3 => {
+                map.fill(u8::MAX);
+                if !values.is_multiple_of(8) {
+                    *map.last_mut()? = (1 << (values % 8)) - 1;
+                }
             }
-            true
+            _ => return None,
         }
-        _ => return None,
-    };
-    has_no_bit_from(map, values.len()).then_some(())?;
-    let items: u32 = map.iter().map(|octet| octet.count_ones()).sum();
-    let groups = (items as usize).div_ceil(GROUP_ITEMS);
-    values.fill([0; 4]);
-    let mut places = values
-        .iter_mut()
-        .enumerate()
-        .filter(|(place, _)| map.get(place / 8).is_some_and(|octet| octet >> (place % 8) & 1 != 0));
-    if groups == 0 {
-        return Some(input.at);
+        has_no_bit_from(map, values).then_some(())?;
+        let items: u32 = map.iter().map(|octet| octet.count_ones()).sum();
+        let groups = (items as usize).div_ceil(GROUP_ITEMS);
+        let signs = input.take(groups)?;
+        let codes = input.take(groups.div_ceil(2))?;
+        has_no_bit_from(codes, 4 * groups).then_some(())?;
+        Some(Self { map: whole, dense: mode == Mode::Dense as u8, signs, codes })
     }
-    let signs = input.take(groups)?;
-    let codes = input.take(groups.div_ceil(2))?;
-    has_no_bit_from(codes, 4 * groups).then_some(())?;
-    for (group, signs) in signs.iter().enumerate() {
-        let code = codes.get(group / 2)? >> (4 * (group % 2)) & 15;
+
+    /// Reads what group number `group` holds beside its sign byte: which of its items are raw, its planes, the raw values.
+    fn group(&self, input: &mut Input<'a>, group: usize) -> Option<(u8, &'a [u8], &'a [u8])> {
+        let code = self.codes.get(group / 2)? >> (4 * (group % 2)) & 15;
         let (raw, width) = if code == RAW_GROUP { (input.byte()?, input.byte()?) } else { (0, code) };
         if width > MAX_WIDTH {
             return None;
         }
-        let planes = input.take(width.into())?;
         // Four bytes for each bit, also of items that are absent.
-        let mut raw_values = input.take(4 * raw.count_ones() as usize)?.as_chunks::<4>().0.iter();
+        Some((raw, input.take(width.into())?, input.take(4 * raw.count_ones() as usize)?))
+    }
+}
+
+/// The length of the section of `values` values, at most [`SECTION_VALUES`], at the start of `bytes`; None if [`decode`]
+/// would refuse it. It decodes nothing, and needs no room.
+pub(super) fn len(bytes: &[u8], values: usize) -> Option<usize> {
+    let mut input = Input { bytes, at: 0 };
+    let head = Head::read(&mut input, values)?;
+    for group in 0..head.signs.len() {
+        head.group(&mut input, group)?;
+    }
+    Some(input.at)
+}
+
+/// Decodes the section at the start of `bytes` to at most [`SECTION_VALUES`] values; its length. None if it is cut short,
+/// or has a bit or a number that no section has.
+pub(super) fn decode(bytes: &[u8], values: &mut [[u8; 4]], bound: Bound) -> Option<usize> {
+    let mut input = Input { bytes, at: 0 };
+    let head = Head::read(&mut input, values.len())?;
+    values.fill([0; 4]);
+    let is_item = |place: usize| head.map.get(place / 8).is_some_and(|octet| octet >> (place % 8) & 1 != 0);
+    let mut items = values.iter_mut().enumerate().filter(|(place, _)| is_item(*place));
+    for (group, signs) in head.signs.iter().enumerate() {
+        let (raw, planes, raw_values) = head.group(&mut input, group)?;
+        let mut raw_values = raw_values.as_chunks::<4>().0.iter();
         for item in 0..GROUP_ITEMS {
             let bit = |byte: &u8| byte >> item & 1;
             let raw_value = if bit(&raw) != 0 { Some(*raw_values.next()?) } else { None };
-            let Some((_, value)) = places.next() else { continue };
+            let Some((_, value)) = items.next() else { continue };
             let plane_value = planes.iter().rev().fold(0u16, |all, plane| all << 1 | u16::from(bit(plane)));
             let negative = bit(signs) != 0;
-            let coded = match (raw_value, dense, plane_value) {
+            let coded = match (raw_value, head.dense, plane_value) {
                 (Some(raw), ..) => Coded::Raw(u32::from_le_bytes(raw)),
                 (None, true, 0) => Coded::Zero,
                 (None, true, p) => Coded::Bin { negative, index: p - 1 },

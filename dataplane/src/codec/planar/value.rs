@@ -27,7 +27,20 @@ impl Bound {
     /// # Errors
     /// `y` outside [`Self::MIN`]..=[`Self::MAX`]: a decoded value might not be a normal number.
     pub const fn new(y: i8) -> Result<Self, BoundError> {
-        if y < Self::MIN || y > Self::MAX { Err(BoundError { got: y }) } else { Ok(Self { y }) }
+        Self::from_exponents(y as i16, 0)
+    }
+
+    /// The bound `2^(y+x)`: `2^y` of values that are scaled by `2^-x`, as [`super::super::Params`] takes it.
+    ///
+    /// # Errors
+    /// Those of [`Self::new`].
+    pub const fn from_exponents(y: i16, x: i8) -> Result<Self, BoundError> {
+        let got = y.saturating_add(x as i16);
+        if got < Self::MIN as i16 || got > Self::MAX as i16 {
+            Err(BoundError { got })
+        } else {
+            Ok(Self { y: got as i8 })
+        }
     }
 
     /// The exponent `y`.
@@ -61,7 +74,7 @@ impl<'a> arbitrary::Arbitrary<'a> for Bound {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct BoundError {
     /// The exponent given.
-    pub got: i8,
+    pub got: i16,
 }
 
 impl fmt::Display for BoundError {

@@ -184,7 +184,11 @@ impl Page {
             self.family(name, "counter", help);
             for (place, rule) in rules.iter().enumerate() {
                 self.sample(
-                    &[("rule", &place), ("tos", &format!("{:#04x}", rule.tos))],
+                    &[
+                        ("rule", &place),
+                        ("tos", &format!("{:#04x}", rule.tos)),
+                        ("codec", &rule.codec.to_string()),
+                    ],
                     count(&rule.traffic),
                 );
             }
@@ -267,7 +271,7 @@ mod tests {
             ("gradwire_queue_answers{queue=\"0\"}", 1),
             ("gradwire_queue_answers{queue=\"1\"}", 0),
             ("gradwire_flows{queue=\"1\"}", 9),
-            ("gradwire_rule_saved_bytes_total{rule=\"0\",tos=\"0x28\"}", 90_000),
+            ("gradwire_rule_saved_bytes_total{rule=\"0\",tos=\"0x28\",codec=\"2\"}", 90_000),
             (
                 "gradwire_frames_total{queue=\"1\",direction=\"egress\",verdict=\"changed\",reason=\"compressed\"}",
                 100,

@@ -55,16 +55,20 @@ fn said(text: core::fmt::Arguments<'_>) -> Line {
 fn rule_line(at: usize, forwarder: &Forwarder<SETS>) -> Line {
     let rules = forwarder.egress().rules();
     let Some(at) = at.checked_sub(1) else { return said(format_args!("mark {:#04x}", rules.mark())) };
-    let Some(Rule { tos, mask, profile: Profile::Classes(params), framing, grid, udp, udp_offset }) =
-        rules.as_slice().get(at)
-    else {
+    let Some(Rule { tos, mask, profile, framing, grid, udp, udp_offset }) = rules.as_slice().get(at) else {
         return Line::End;
     };
-    let (b, x) = (params.b(), params.x());
-    let split = params.split().map_or("unnamed", Split::name);
+    let codec = profile.codec();
+    let (b, split, x) = match profile {
+        Profile::Classes(params) => {
+            (params.b().into(), params.split().map_or("unnamed", Split::name), params.x())
+        }
+        // Its one parameter is the bound itself.
+        Profile::Planar(bound) => (-i16::from(bound.y()), "none", 0),
+    };
     let (framing, grid) = (framing.name(), grid.name());
     said(format_args!(
-        "rule {at} tos={tos:#04x} mask={mask:#04x} bound={b} split={split} scale={x} framing={framing} grid={grid} udp={udp} udp-offset={udp_offset}"
+        "rule {at} tos={tos:#04x} mask={mask:#04x} codec={codec} bound={b} split={split} scale={x} framing={framing} grid={grid} udp={udp} udp-offset={udp_offset}"
     ))
 }
 

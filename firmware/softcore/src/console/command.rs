@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, Split};
 use gradwire::rules::{Framing, Grid, Rule};
 
@@ -47,8 +48,10 @@ pub enum Problem<'a> {
     Excess(&'a str),
     /// Something is missing.
     Missing(&'static str),
-    /// The codec refuses the bound or the scale.
+    /// Codec 1 refuses the bound or the scale.
     Params(gradwire::codec::ParamsError),
+    /// Codec 2 refuses the bound that bound and scale make.
+    Bound(gradwire::codec::planar::BoundError),
 }
 
 impl fmt::Display for Problem<'_> {
@@ -60,6 +63,7 @@ impl fmt::Display for Problem<'_> {
             Self::Excess(word) => write!(f, "'{word}' is too much"),
             Self::Missing(what) => write!(f, "missing: {what}"),
             Self::Params(refused) => write!(f, "{refused}"),
+            Self::Bound(refused) => write!(f, "{refused}"),
         }
     }
 }
@@ -68,7 +72,7 @@ impl fmt::Display for Problem<'_> {
 pub const HELP: &[&str] = &[
     "rules                  rules in force, the first match first",
     "rule add SETTING...    append a rule; settings not given are those of the default",
-    "    tos=0x28  mask=0xfc  bound=10  split=dense|paper  scale=0",
+    "    tos=0x28  mask=0xfc  codec=1|2  bound=10  split=dense|paper (codec 1)  scale=0",
     "    framing=routed|in-place  grid=connection|payload  udp=true|false  udp-offset=0",
     "rule remove N          remove rule N",
     "rule default           the rules and the mark of the start",
@@ -119,18 +123,29 @@ pub fn parse(line: &str) -> Result<Command, Problem<'_>> {
 /// The default rule with the settings given.
 fn rule<'a>(settings: impl Iterator<Item = &'a str>) -> Result<Rule, Problem<'a>> {
     let mut rule = Rule::DEFAULT;
-    let (mut bound, mut split, mut scale) = (Params::DEFAULT.b(), Split::Dense, Params::DEFAULT.x());
+    let (mut planar, mut split) = (false, Split::Dense);
+    let (mut bound, mut scale) = (Params::DEFAULT.b().into(), Params::DEFAULT.x());
     for setting in settings {
         let (name, value) = setting.split_once('=').ok_or(Problem::Setting(setting))?;
         match name {
             "tos" => rule.tos = byte(value)?,
             "mask" => rule.mask = byte(value)?,
-            "bound" => bound = byte(value)?,
+            "codec" => {
+                planar = match value {
+                    "1" => false,
+                    "2" => true,
+                    _ => return Err(Problem::Value(value, "1 or 2")),
+                };
+            }
+            "bound" => {
+                bound = value.parse().map_err(|_| Problem::Value(value, "a number"))?;
+            }
             "scale" => {
                 scale = value.parse().map_err(|_| Problem::Value(value, "a number from -128 to 127"))?;
             }
             "udp" => rule.udp = value.parse().map_err(|_| Problem::Value(value, "true or false"))?,
             "udp-offset" => rule.udp_offset = byte(value)?,
+            "split" if value == "none" => {}
             "split" => split = Split::from_name(value).ok_or(Problem::Value(value, "dense or paper"))?,
             "framing" => {
                 rule.framing =
@@ -142,7 +157,12 @@ fn rule<'a>(settings: impl Iterator<Item = &'a str>) -> Result<Rule, Problem<'a>
             other => return Err(Problem::Setting(other)),
         }
     }
-    rule.profile = Params::new(bound, split, scale).map_err(Problem::Params)?.into();
+    rule.profile = if planar {
+        Bound::from_exponents(i16::saturating_neg(bound), scale).map_err(Problem::Bound)?.into()
+    } else {
+        // What does not fit into the type is as wrong as 0.
+        Params::new(u8::try_from(bound).unwrap_or(0), split, scale).map_err(Problem::Params)?.into()
+    };
     Ok(rule)
 }
 
@@ -202,6 +222,10 @@ mod tests {
             udp_offset: 8,
         };
         assert_eq!(parse(line), Ok(Command::AddRule(rule)));
+        let rule = Rule { profile: Bound::new(-7).unwrap().into(), ..Rule::DEFAULT };
+        assert_eq!(parse("rule add codec=2 bound=10 scale=3"), Ok(Command::AddRule(rule)));
+        // As the answer to `rules` has it, which is a command again.
+        assert_eq!(parse("rule add codec=2 bound=7 split=none"), Ok(Command::AddRule(rule)));
     }
 
     #[test]
@@ -216,6 +240,7 @@ mod tests {
             ("rule add color=red", "no setting 'color': help lists them"),
             ("rule add tos=0x100", "'0x100': expected a number from 0 to 255 or from 0x00 to 0xff"),
             ("rule add tos=0x+1", "'0x+1': expected a number from 0 to 255 or from 0x00 to 0xff"),
+            ("rule add codec=3", "'3': expected 1 or 2"),
             ("rule add split=half", "'half': expected dense or paper"),
             ("rule add udp=1", "'1': expected true or false"),
             ("mark", "missing: a type of service"),
@@ -223,6 +248,7 @@ mod tests {
             assert_eq!(parse(line).unwrap_err().to_string(), said);
         }
         assert!(matches!(parse("rule add bound=15"), Err(Problem::Params(_))));
+        assert!(matches!(parse("rule add codec=2 bound=95"), Err(Problem::Bound(_))));
         assert!(matches!(parse("rule add scale=-81"), Err(Problem::Params(_))));
     }
 }

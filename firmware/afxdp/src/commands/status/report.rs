@@ -63,6 +63,7 @@ fn head(now: &Snapshot) -> String {
 fn rules(now: &Snapshot, before: Option<&Snapshot>, rate: Rate) -> String {
     let mut table = Table::new(&[
         "rule",
+        "codec",
         "bound",
         "framing",
         ">frames",
@@ -75,14 +76,16 @@ fn rules(now: &Snapshot, before: Option<&Snapshot>, rate: Rate) -> String {
     for (place, rule) in now.rules.iter().enumerate() {
         let Traffic { frames, bytes, compressed, saved } = rule.traffic;
         // Rules may have been reloaded in between.
-        let same = |old: &&RuleStatus| (old.tos, old.mask, old.bound) == (rule.tos, rule.mask, rule.bound);
+        let key = |rule: &RuleStatus| (rule.tos, rule.mask, rule.codec, rule.bound);
+        let same = |old: &&RuleStatus| key(old) == key(rule);
         let old = before.and_then(|before| before.rules.get(place)).filter(same).map(|old| old.traffic);
         let gbit = |now: u64, old: Option<u64>| {
             rate.of(now, old).map_or_else(String::new, |bytes| format!("{:.3}", bytes * 8.0 / 1e9))
         };
         table.row([
             format!("{:#04x}/{:#04x}", rule.tos, rule.mask),
-            format!("2^{}", i32::from(rule.scale) - i32::from(rule.bound)),
+            rule.codec.to_string(),
+            format!("2^{}", i16::from(rule.scale) - rule.bound),
             rule.framing.clone(),
             number(frames),
             number(bytes),
@@ -221,7 +224,7 @@ mod tests {
         assert!(text.contains("up 1 d 1 h, kernel portable, /etc/xdp.toml, 0 reloads\n"), "{text}");
         assert_eq!(
             cells(&text, "0x28/0xfc"),
-            ["0x28/0xfc", "2^-10", "routed", "120", "171,000", "100", "90,000"]
+            ["0x28/0xfc", "2", "2^-10", "routed", "120", "171,000", "100", "90,000"]
         );
         // 50 and 100 of the two queues.
         assert_eq!(cells(&text, "egress"), ["egress", "changed", "compressed", "150"]);
@@ -245,11 +248,11 @@ mod tests {
         now.rules[0].traffic.saved += 400_000_000;
         *now.queues[1].egress.changed.get_mut("compressed").unwrap() += 300;
         let text = render(&now, Some(&before));
-        assert_eq!(cells(&text, "0x28/0xfc")[7..], ["2.000", "0.400"]);
+        assert_eq!(cells(&text, "0x28/0xfc")[8..], ["2.000", "0.400"]);
         assert_eq!(cells(&text, "egress"), ["egress", "changed", "compressed", "450", "150"]);
         // One that was started again has no rates yet.
         now.pid += 1;
-        assert_eq!(cells(&render(&now, Some(&before)), "0x28/0xfc").len(), 7);
+        assert_eq!(cells(&render(&now, Some(&before)), "0x28/0xfc").len(), 8);
     }
 
     #[test]

@@ -93,6 +93,7 @@ const fn sum(a: Traffic, b: Traffic) -> Traffic {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use crate::config::DEFAULT_PROFILE;
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
     use std::thread;
@@ -118,7 +119,8 @@ pub(crate) mod tests {
 
     fn telemetry(queues: usize) -> Telemetry {
         let ports = PerPort { host: port("veth0", 3), network: port("eth0", 2) };
-        let rules = Rules::new(&[Rule::DEFAULT], DEFAULT_MARK).unwrap();
+        let rule = Rule { profile: DEFAULT_PROFILE, ..Rule::DEFAULT };
+        let rules = Rules::new(&[rule], DEFAULT_MARK).unwrap();
         Telemetry::new(ports, queues, "portable", Some("/etc/xdp.toml".into()), rules)
     }
 

@@ -83,9 +83,11 @@ pub struct RuleStatus {
     pub tos: u8,
     /// Which bits of it count.
     pub mask: u8,
-    /// The bound exponent.
-    pub bound: u8,
-    /// The scale exponent.
+    /// The codec's number.
+    pub codec: u8,
+    /// The bound exponent: errors stay within 2^(scale - bound).
+    pub bound: i16,
+    /// The scale exponent; codec 2 has none, and its bound says all.
     pub scale: i8,
     /// `routed` or `in-place`.
     pub framing: String,
@@ -102,12 +104,16 @@ pub struct RuleStatus {
 
 impl RuleStatus {
     pub(super) fn new(rule: &Rule, traffic: Traffic) -> Self {
-        let Profile::Classes(params) = rule.profile;
+        let (bound, scale) = match rule.profile {
+            Profile::Classes(params) => (params.b().into(), params.x()),
+            Profile::Planar(bound) => (-i16::from(bound.y()), 0),
+        };
         Self {
             tos: rule.tos,
             mask: rule.mask,
-            bound: params.b(),
-            scale: params.x(),
+            codec: rule.profile.codec(),
+            bound,
+            scale,
             framing: rule.framing.name().to_owned(),
             grid: rule.grid.name().to_owned(),
             udp: rule.udp,
