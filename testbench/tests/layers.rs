@@ -133,6 +133,7 @@ fn modules_use_only_what_is_below_them() {
         "dataplane/src",
         "firmware/afxdp/src",
         "firmware/softcore/src",
+        "host/codecs/src",
         "simulator/src",
         "testbench/src",
         "xtask/src",

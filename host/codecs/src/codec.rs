@@ -1,0 +1,98 @@
+//! What every codec does.
+
+use core::fmt;
+
+/// Turns a tensor of gradients into a message, and adds what a message says to a sum.
+///
+/// A codec is a handful of parameters. It owns no memory: what a tensor must keep from one iteration to the next lives in
+/// slices of the caller, one pair for each tensor and direction:
+///
+/// * `acc`, one `f32` a value: what was held back. Before `encode` the caller lets [`give`](Self::give) add the new gradient.
+///   After `encode`, `acc` holds what this message lost. So *given = delivered + held back* at any time, to rounding.
+/// * `state`, [`state_len`](Self::state_len) `f32`s: whatever else the codec keeps, such as a momentum. **All zeros is a new
+///   state**, so whoever loads a checkpoint without a state starts with zeros.
+///
+/// Both are plain `f32`s without addresses or sizes in them, so a checkpoint may store them as they are.
+///
+/// Messages say neither their codec nor their number of values: whoever sends them says both.
+pub trait Codec {
+    /// The most bytes that a message of `n` values has.
+    fn bound(&self, n: usize) -> usize;
+
+    /// How many `f32`s the codec keeps for a tensor of `n` values, besides `acc`.
+    fn state_len(&self, n: usize) -> usize {
+        _ = n;
+        0
+    }
+
+    /// Is it right to keep what a message lost, and to add it to the next gradient?
+    ///
+    /// If not, the caller sets `acc` to zeros after `encode`. Codecs whose error has the mean zero need no feedback, and
+    /// their papers use none.
+    fn feeds_back(&self) -> bool {
+        true
+    }
+
+    /// Adds a new gradient to what was held back.
+    ///
+    /// A codec that corrects momentum adds a velocity instead of the gradient. So `give` is for the point where gradients
+    /// come in; an aggregator adds its inputs to `acc` by [`merge`](Self::merge).
+    ///
+    /// # Panics
+    /// `gradient` and `acc` differ in length, or `state` has another length than `state_len` says.
+    fn give(&self, gradient: &[f32], acc: &mut [f32], state: &mut [f32]) {
+        assert_eq!(gradient.len(), acc.len(), "a gradient has as many values as what was held back");
+        assert_eq!(state.len(), self.state_len(acc.len()), "state has the length that state_len says");
+        for (held, new) in acc.iter_mut().zip(gradient) {
+            *held += new;
+        }
+    }
+
+    /// Writes a message of `acc` to the start of `out`, leaves in `acc` what the message lost, and returns the message's length.
+    ///
+    /// The same `acc`, `state` and `seed` make the same bytes on every processor. Where a value is not finite, the message
+    /// says so, and nothing of it is held back.
+    ///
+    /// # Panics
+    /// `out` is shorter than `bound` says, or `state` has another length than `state_len` says.
+    fn encode(&self, acc: &mut [f32], state: &mut [f32], seed: u64, out: &mut [u8]) -> usize;
+
+    /// Adds the values of the message at the start of `src` to `sum`, and returns the message's length.
+    ///
+    /// # Errors
+    /// `src` does not start with a message of `sum.len()` values; `sum` is then untouched. No `src` makes it panic.
+    fn merge(&self, src: &[u8], sum: &mut [f32]) -> Result<usize, Malformed>;
+}
+
+/// Why bytes are no message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Malformed {
+    /// The message is cut short.
+    Short {
+        /// Bytes that the message has, as far as it could be read.
+        need: usize,
+        /// Bytes that there were.
+        have: usize,
+    },
+    /// A field has a value that no encoder writes.
+    Field {
+        /// What the field is.
+        what: &'static str,
+        /// Where it starts, in bytes from the start of the message.
+        at: usize,
+    },
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short { need, have } => {
+                write!(f, "the message needs at least {need} bytes and has {have}: send it whole")?;
+            }
+            Self::Field { what, at } => write!(f, "no encoder writes this {what} (byte {at})")?,
+        }
+        f.write_str("; or do both ends use the same codec, parameters and number of values?")
+    }
+}
+
+impl core::error::Error for Malformed {}

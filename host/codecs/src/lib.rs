@@ -1,0 +1,30 @@
+//! Codecs for gradients, above the transport: both ends agree on one, whole tensors are coded, and what a message lost is
+//! kept and sent later.
+//!
+//! No std, no allocation: every slice is the caller's. `docs/host-format.md` has the bytes.
+//!
+//! ```
+//! use gradwire_codecs::{Codec, Half};
+//!
+//! let gradient = [0.5, -3.0e-9, 1.0e6];
+//! let mut held = [0.0; 3];
+//! let mut message = [0; 6];
+//! Half.give(&gradient, &mut held, &mut []);
+//! let len = Half.encode(&mut held, &mut [], 0, &mut message);
+//! let mut sum = [0.0; 3];
+//! Half.merge(&message[..len], &mut sum)?;
+//! assert_eq!(sum, [0.5, 0.0, 65_504.0]);
+//! assert_eq!(held, [0.0, -3.0e-9, 934_496.0]);
+//! # Ok::<(), gradwire_codecs::Malformed>(())
+//! ```
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+mod codec;
+mod half;
+mod raw;
+
+pub use codec::{Codec, Malformed};
+pub use half::Half;
+pub use raw::Raw;
