@@ -4,6 +4,7 @@ use core::fmt;
 
 use heapless::Vec;
 
+use crate::codec::{Params, Split};
 use crate::profile::Profile;
 
 /// The low two bits of a type of service (IPv6: traffic class) are ECN (RFC 3168): routers set them,
@@ -117,6 +118,22 @@ impl Rule {
         framing: Framing::Routed,
         grid: Grid::Connection,
         udp: false,
+        udp_offset: 0,
+    };
+
+    /// What the NIC of the paper does (Li et al., MICRO 2018), as far as FORMAT.md §3.6 does not list it as something that
+    /// cannot be had: paper split, in-place framing, exactly ToS 0x28, every payload starts with a value, and both ends
+    /// are known to restore. Settings that name it `profile = "inceptionn"` may choose another bound.
+    pub const INCEPTIONN: Self = Self {
+        tos: DEFAULT_TOS,
+        mask: u8::MAX,
+        profile: match Params::new(Params::DEFAULT.b(), Split::Paper, 0) {
+            Ok(params) => Profile::Classes(params),
+            Err(_) => Profile::DEFAULT,
+        },
+        framing: Framing::InPlace,
+        grid: Grid::Payload,
+        udp: true,
         udp_offset: 0,
     };
 
