@@ -266,3 +266,24 @@ impl fmt::Display for RulesError {
 }
 
 impl core::error::Error for RulesError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        let rules = |list: &[Rule]| Rules::new(list, DEFAULT_MARK).map(|_| ());
+        let tos = |tos, mask| Rule { tos, mask, ..Rule::DEFAULT };
+        assert_eq!(rules(&[Rule::DEFAULT, Rule::INCEPTIONN]), Err(RulesError::Hidden { index: 1 }));
+        assert_eq!(rules(&[Rule::INCEPTIONN, Rule::DEFAULT]), Ok(()));
+        assert_eq!(rules(&[tos(0x29, 0xfc)]), Err(RulesError::TosOutsideMask { index: 0 }));
+        // Whatever its ECN bits, the mark is the mark.
+        for matching in [tos(0x30, 0xfc), tos(0x31, 0xff), tos(0, 0)] {
+            assert_eq!(rules(&[matching]), Err(RulesError::MatchesMark { index: 0, mark: 0x30 }));
+        }
+        let many: std::vec::Vec<Rule> = (0..17).map(|place| tos(place << 2 | 0x80, 0xfc)).collect();
+        assert_eq!(rules(&many), Err(RulesError::TooMany { got: 17 }));
+        assert_eq!(rules(&many[..16]), Ok(()));
+    }
+}
