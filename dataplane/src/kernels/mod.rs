@@ -147,9 +147,10 @@ impl Kernel {
 
     fn encode_planar(self, values: &[u8], sections: &mut [u8], bound: Bound) -> Result<usize, EncodeError> {
         match self.0 {
-            Token::Portable | Token::Scalar32 => codec::planar::encode_payload(values, sections, bound),
+            Token::Portable => planar::portable::encode(values, sections, bound),
+            Token::Scalar32 => codec::planar::encode_payload(values, sections, bound),
             #[cfg(target_arch = "x86_64")]
-            Token::Avx2(_) => codec::planar::encode_payload(values, sections, bound),
+            Token::Avx2(token) => planar::avx2::encode(token, values, sections, bound),
             #[cfg(target_arch = "x86_64")]
             Token::Avx512(token) => planar::avx512::encode(token, values, sections, bound),
             #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
@@ -193,9 +194,10 @@ impl Kernel {
 
     fn decode_planar(self, sections: &[u8], values: &mut [u8], bound: Bound) -> Result<usize, DecodeError> {
         match self.0 {
-            Token::Portable | Token::Scalar32 => codec::planar::decode_payload(sections, values, bound),
+            Token::Portable => planar::portable::decode(sections, values, bound),
+            Token::Scalar32 => codec::planar::decode_payload(sections, values, bound),
             #[cfg(target_arch = "x86_64")]
-            Token::Avx2(_) => codec::planar::decode_payload(sections, values, bound),
+            Token::Avx2(token) => planar::avx2::decode(token, sections, values, bound),
             #[cfg(target_arch = "x86_64")]
             Token::Avx512(token) => planar::avx512::decode(token, sections, values, bound),
             #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]

@@ -5,7 +5,9 @@ use core::arch::x86_64::*;
 use core::mem::MaybeUninit;
 
 use super::super::x86::avx512::Avx512;
-use super::{MAX_OCTETS, MAX_WIDTH, RAW_GROUP, decode_with, encode_with, mode};
+use super::{
+    APART_LEN, GROUP_ROOM, MAX_OCTETS, MAX_WIDTH, MORE_ROOM, RAW_GROUP, decode_with, encode_with, mode,
+};
 use crate::codec::planar::{Bound, SECTION_VALUES};
 use crate::codec::{DecodeError, EncodeError, VALUE_LEN};
 
@@ -42,13 +44,6 @@ type Floats = Buffer<{ VALUE_LEN * SECTION_VALUES + 64 }>;
 
 /// Magnitudes of coded values are smaller.
 const RAW_FROM: i16 = 1 << 14;
-/// What a section without raw values needs for each group: sign, half a code, 14 planes. Raw ones need two more, and the values.
-const GROUP_ROOM: usize = 18;
-/// Mode and the longest map, and what stores reach beyond the section's end.
-const MORE_ROOM: usize = 1 + 8 + MAX_OCTETS + 64;
-/// Where every section fits.
-const APART_LEN: usize = MORE_ROOM + GROUP_ROOM * MAX_OCTETS + VALUE_LEN * SECTION_VALUES;
-
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]

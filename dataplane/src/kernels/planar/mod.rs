@@ -2,7 +2,17 @@
 
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "SIMD loads and stores, and calls that a token proves")]
+pub(super) mod avx2;
+#[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "SIMD loads and stores, and calls that a token proves")]
 pub(super) mod avx512;
+mod loops;
+pub(super) mod portable;
+#[cfg(any(
+    target_arch = "x86_64",
+    all(target_arch = "aarch64", target_endian = "little", target_feature = "neon")
+))]
+mod tables;
 
 use crate::codec::planar::SECTION_VALUES;
 use crate::codec::{DecodeError, EncodeError, VALUE_LEN};
@@ -14,6 +24,13 @@ const MAX_OCTETS: usize = SECTION_VALUES / 8;
 const RAW_GROUP: u8 = 15;
 /// The most planes of a group.
 const MAX_WIDTH: u8 = 14;
+
+/// What a section without raw values needs for each group: sign, half a code, 14 planes. Raw ones need two more, and the values.
+const GROUP_ROOM: usize = 18;
+/// Mode and the longest map, and what stores reach beyond the section's end.
+const MORE_ROOM: usize = 1 + 8 + MAX_OCTETS + 64;
+/// Where every section fits.
+const APART_LEN: usize = MORE_ROOM + GROUP_ROOM * MAX_OCTETS + VALUE_LEN * SECTION_VALUES;
 
 /// The first byte of a section.
 mod mode {
