@@ -29,7 +29,7 @@ mod x86;
 
 use crate::checksum::Sum;
 use crate::codec::planar::Bound;
-use crate::codec::{self, DecodeError, EncodeError, Params, VALUE_LEN};
+use crate::codec::{DecodeError, EncodeError, Params, VALUE_LEN};
 use crate::profile::Profile;
 #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
 use neon::Neon;
@@ -113,7 +113,7 @@ impl Kernel {
     }
 
     /// Encodes `values`, little-endian `f32`s at any alignment, to the start of `coded`; the length of their code. As
-    /// [`codec::encode_payload`] and [`codec::planar::encode_payload`]. Behind that length, `coded` may be overwritten.
+    /// [`crate::codec::encode_payload`] and [`crate::codec::planar::encode_payload`]. Behind that length, `coded` may be overwritten.
     ///
     /// # Errors
     /// `values` is not a multiple of 4 long, or the code does not fit; `coded` then holds nothing of use.
@@ -148,18 +148,18 @@ impl Kernel {
     fn encode_planar(self, values: &[u8], sections: &mut [u8], bound: Bound) -> Result<usize, EncodeError> {
         match self.0 {
             Token::Portable => planar::portable::encode(values, sections, bound),
-            Token::Scalar32 => codec::planar::encode_payload(values, sections, bound),
+            Token::Scalar32 => planar::scalar32::encode(values, sections, bound),
             #[cfg(target_arch = "x86_64")]
             Token::Avx2(token) => planar::avx2::encode(token, values, sections, bound),
             #[cfg(target_arch = "x86_64")]
             Token::Avx512(token) => planar::avx512::encode(token, values, sections, bound),
             #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
-            Token::Neon(_) => codec::planar::encode_payload(values, sections, bound),
+            Token::Neon(token) => planar::neon::encode(token, values, sections, bound),
         }
     }
 
     /// Fills `values` from their code at the start of `coded`; the code's length. As
-    /// [`codec::decode_payload`] and [`codec::planar::decode_payload`].
+    /// [`crate::codec::decode_payload`] and [`crate::codec::planar::decode_payload`].
     ///
     /// # Errors
     /// `values` is not a multiple of 4 long, or `coded` does not start with a code of as many values; `values` then
@@ -195,13 +195,13 @@ impl Kernel {
     fn decode_planar(self, sections: &[u8], values: &mut [u8], bound: Bound) -> Result<usize, DecodeError> {
         match self.0 {
             Token::Portable => planar::portable::decode(sections, values, bound),
-            Token::Scalar32 => codec::planar::decode_payload(sections, values, bound),
+            Token::Scalar32 => planar::scalar32::decode(sections, values, bound),
             #[cfg(target_arch = "x86_64")]
             Token::Avx2(token) => planar::avx2::decode(token, sections, values, bound),
             #[cfg(target_arch = "x86_64")]
             Token::Avx512(token) => planar::avx512::decode(token, sections, values, bound),
             #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
-            Token::Neon(_) => codec::planar::decode_payload(sections, values, bound),
+            Token::Neon(token) => planar::neon::decode(token, sections, values, bound),
         }
     }
 }

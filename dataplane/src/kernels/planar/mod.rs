@@ -7,7 +7,12 @@ pub(super) mod avx2;
 #[expect(unsafe_code, reason = "SIMD loads and stores, and calls that a token proves")]
 pub(super) mod avx512;
 mod loops;
+#[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
+#[expect(unsafe_code, reason = "SIMD loads and stores, and calls that a token proves")]
+pub(super) mod neon;
 pub(super) mod portable;
+#[expect(unsafe_code, reason = "whole words of payloads that lie on them")]
+pub(super) mod scalar32;
 #[cfg(any(
     target_arch = "x86_64",
     all(target_arch = "aarch64", target_endian = "little", target_feature = "neon")
