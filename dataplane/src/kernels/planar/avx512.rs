@@ -246,8 +246,8 @@ fn put_map(items: &Items, count: usize, room: &mut [u8]) -> Option<usize> {
     Some(1 + presence_len + len)
 }
 
-/// Writes signs, codes and planes of `count` items at `at`; where they end. `item` gives 32 of them: words with their signs,
-/// magnitudes, plane values. None if a magnitude is that of a raw value.
+/// Writes signs, codes and planes of `count` items at `signs_at`; where they end. `item` gives 32 of them: words with their signs,
+/// magnitudes, plane values. None if a magnitude is that of a raw value, or `room` is too small.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
@@ -259,24 +259,48 @@ fn put_groups(
     mut items: impl FnMut(usize) -> (__m512i, __m512i, __m512i),
 ) -> Option<usize> {
     let groups = count.div_ceil(8);
-    let codes_at = signs_at + groups;
-    let mut at = codes_at + groups.div_ceil(2);
+    let codes_len = groups.div_ceil(2);
+    // Compared once for all stores below: each step has at most 4 signs and 2 codes, 14 planes for each of its groups, and
+    // reaches less than 64 bytes beyond them.
+    let room = room.get_mut(signs_at..)?;
+    if room.len() < groups + codes_len + MAX_WIDTH as usize * STEP_GROUPS * groups.div_ceil(STEP_GROUPS) + 64
+    {
+        return None;
+    }
+    let signs_to = room.as_mut_ptr();
+    let codes_to = signs_to.wrapping_add(groups);
+    let mut to = codes_to.wrapping_add(codes_len);
     let mut all = _mm512_setzero_si512();
-    let mut kept = [0; STEPS];
-    for (step, kept) in kept.iter_mut().enumerate().take(groups.div_ceil(STEP_GROUPS)) {
+    let mut first_codes = 0;
+    for step in 0..groups.div_ceil(STEP_GROUPS) {
         let (words, magnitudes, plane_values) = items(step);
         all = _mm512_or_si512(all, magnitudes);
-        // Up to three bytes too many, which are written over: by codes, or by planes that follow.
-        let signs = _mm512_movepi16_mask(words).to_le_bytes();
-        *room.get_mut(signs_at + STEP_GROUPS * step..)?.first_chunk_mut()? = signs;
+        // Up to three bytes too many, which are written over: by planes that follow, and by the first codes in the end.
+        let signs = _mm512_movepi16_mask(words);
+        // SAFETY: four bytes at the signs of this step, which begin before the codes; planes and 64 bytes are behind.
+        unsafe { signs_to.wrapping_add(STEP_GROUPS * step).cast::<u32>().write_unaligned(signs) };
         let planes = transpose(plane_values);
-        *kept = down_from_highest(_mm512_test_epi8_mask(planes, planes));
-        put64(room, at, _mm512_maskz_compress_epi8(*kept, planes));
-        at += kept.count_ones() as usize;
+        let kept = down_from_highest(_mm512_test_epi8_mask(planes, planes)) & ALL_PLANES;
+        let codes = codes(kept);
+        first_codes |= if step < 2 { u32::from(codes) << (16 * step) } else { 0 };
+        // Where there is no second byte of codes, the first is written over it.
+        let [first, second] = codes.to_le_bytes();
+        // SAFETY: a code of this section.
+        unsafe { codes_to.wrapping_add((2 * step + 1).min(codes_len - 1)).write(second) };
+        // SAFETY: a code of this section: a step has one or two bytes of them.
+        unsafe { codes_to.wrapping_add(2 * step).write(first) };
+        // SAFETY: so many steps have written at most 14 planes for each of their groups, and 64 bytes are behind.
+        unsafe { _mm512_storeu_si512(to.cast(), _mm512_maskz_compress_epi8(kept, planes)) };
+        to = to.wrapping_add(kept.count_ones() as usize);
     }
-    put_part(room.get_mut(codes_at..codes_at + groups.div_ceil(2))?, codes(&kept));
-    (_mm512_test_epi16_mask(all, _mm512_set1_epi16(-RAW_FROM)) == 0).then_some(at)
+    let end = signs_at + (to.addr() - signs_to.addr());
+    let (codes, _) = room.get_mut(groups..)?.split_at_mut_checked(codes_len)?;
+    codes.iter_mut().zip(first_codes.to_le_bytes()).for_each(|(to, code)| *to = code);
+    (_mm512_test_epi16_mask(all, _mm512_set1_epi16(-RAW_FROM)) == 0).then_some(end)
 }
+
+/// A bit for each plane of four groups.
+const ALL_PLANES: u64 = 0x3fff_3fff_3fff_3fff;
 
 /// From 32 words to their 16 planes, eight words at a time.
 #[inline]
@@ -302,21 +326,14 @@ const fn down_from_highest(mut bits: u64) -> u64 {
     bits | bits >> 8 & 0x00ff_00ff_00ff_00ff
 }
 
-/// Codes from the planes that are kept, a bit for each.
+/// The codes of four groups, from the planes that are kept, a bit for each.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
-fn codes(kept: &[u64; STEPS]) -> __m512i {
-    let (low, high) = kept.split_at(STEPS / 2);
-    // SAFETY: twice 64 readable bytes; no alignment is asked for.
-    let [low, high] =
-        [low, high].map(|kept| _mm512_popcnt_epi16(unsafe { _mm512_loadu_si512(kept.as_ptr().cast()) }));
-    let in_order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
-    let widths = _mm512_permutexvar_epi64(in_order, _mm512_packus_epi16(low, high));
-    // Two to a byte: the second is the high nibble.
-    let pairs = _mm512_maddubs_epi16(widths, _mm512_set1_epi16(0x1001));
-    _mm512_zextsi256_si512(_mm512_cvtepi16_epi8(pairs))
+fn codes(kept: u64) -> u16 {
+    let widths = _mm_cvtsi128_si64(_mm_popcnt_epi16(_mm_cvtsi64_si128(kept as i64)));
+    _pext_u64(widths as u64, 0x000f_000f_000f_000f) as u16
 }
 
 /// Encodes a section that may have raw values, or to little room.
@@ -468,7 +485,8 @@ fn decode_section(section: &[u8], values: &mut [u8], bound: Bound, words: &mut W
             // Without a branch: for many gradients, both are as likely.
             let two_level = mode == mode::TWO_LEVEL;
             let all = _bzhi_u64(u64::MAX, octets as u32);
-            let (presence, behind) = rest.split_at_checked(if two_level { octets.div_ceil(8) } else { 0 })?;
+            let presence_len = octets.div_ceil(8) & usize::from(two_level).wrapping_neg();
+            let (presence, behind) = rest.split_at_checked(presence_len)?;
             let present = _mm_cvtsi128_si64(get_part16(presence)) as u64;
             if present & !all != 0 {
                 return None;
@@ -482,7 +500,8 @@ fn decode_section(section: &[u8], values: &mut [u8], bound: Bound, words: &mut W
             if beyond(last.into(), count % STEP) {
                 return None;
             }
-            map.iter().map(|bits| bits.count_ones() as usize).sum()
+            let ones = _mm512_sad_epu8(_mm512_popcnt_epi8(octets_map), _mm512_setzero_si512());
+            _mm512_reduce_add_epi64(ones) as usize
         }
         _ => return None,
     };
