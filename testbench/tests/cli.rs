@@ -196,6 +196,9 @@ fn wrong_options_are_code_2() {
         &["check", "--codec", "1", "--scale", "-81"],
         &["check", "--codec", "2", "--split", "dense"],
         &["check", "--codec", "3"],
+        &["check", "--profile", "inceptionn", "--split", "paper"],
+        &["replay", "x", "--profile", "inceptionn", "--framing", "routed"],
+        &["replay", "x", "--profile", "nic"],
         // 2^(X-B) from 2^-94 to 2^111.
         &["check", "--bounds", "95"],
         &["check", "--bounds", "-112"],
