@@ -289,8 +289,9 @@ fn put_groups(
         unsafe { codes_to.wrapping_add((2 * step + 1).min(codes_len - 1)).write(second) };
         // SAFETY: a code of this section: a step has one or two bytes of them.
         unsafe { codes_to.wrapping_add(2 * step).write(first) };
+        let planes = _mm512_maskz_compress_epi8(kept, planes);
         // SAFETY: so many steps have written at most 14 planes for each of their groups, and 64 bytes are behind.
-        unsafe { _mm512_storeu_si512(to.cast(), _mm512_maskz_compress_epi8(kept, planes)) };
+        unsafe { _mm512_storeu_si512(to.cast(), planes) };
         to = to.wrapping_add(kept.count_ones() as usize);
     }
     let end = signs_at + (to.addr() - signs_to.addr());

@@ -272,7 +272,7 @@ fn put_map(items: &Items, count: usize, room: &mut [u8]) -> Option<usize> {
 const fn nonzero_bytes(bytes: u64) -> u8 {
     const LOWEST: u64 = 0x0101_0101_0101_0101;
     // Each byte's seven lower bits carry to the highest if one is set.
-    let highest = (bytes & !(LOWEST << 7)) + (LOWEST << 7) - LOWEST | bytes;
+    let highest = ((bytes & !(LOWEST << 7)) + 0x7f * LOWEST) | bytes;
     ((highest >> 7 & LOWEST).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
 }
 

@@ -24,8 +24,8 @@ fn closer(bound: Bound) -> impl Fn(&[u8; STEP_LEN], &mut Words) -> [u8; 2] {
         for (value, word) in values.as_chunks().0.iter().zip(&mut words) {
             let f = i32::from_le_bytes(*value);
             let magnitude = f & i32::MAX;
-            // From 1 to 2^14, which is raw; no subnormal is added to anything.
-            let scaled = f32::from_bits((magnitude.clamp(from, raw_from) + up) as u32);
+            // From 1 to 2^14, which is raw; no subnormal is added to anything. `clamp` would panic if it could.
+            let scaled = f32::from_bits((magnitude.max(from).min(raw_from) + up) as u32);
             let rounded = scaled + whole;
             let too_much = i32::from(rounded - whole > scaled);
             let bounds = (rounded.to_bits() - whole.to_bits()) as i32 - too_much;
