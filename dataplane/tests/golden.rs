@@ -9,7 +9,8 @@ use std::path::Path;
 use common::golden::{golden, golden_frames};
 use gradwire::burst;
 use gradwire::codec::{Params, decode_payload, encode_payload, max_encoded_len};
-use gradwire::engine::{Egress, Ingress, Millis};
+use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS, Offers};
+use gradwire::flow::offers::Slot;
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Framing, Rule, Rules};
 use gradwire::verdict::Verdict;
@@ -58,21 +59,21 @@ fn bursts() {
 fn check_frames(name: &str, frames: &[Vec<u8>; 3]) {
     let [host, wire, restored] = frames;
     let framing = if name.contains("routed") { Framing::Routed } else { Framing::InPlace };
-    let rules = Rules::new(&[Rule { framing, udp: true, ..Rule::DEFAULT }], DEFAULT_MARK).unwrap();
-    let mut egress = Egress::<1>::new(rules.clone(), Kernel::detect(), 0);
+    let rules = Rules::new(&[Rule { framing, ..Rule::STATIC }], DEFAULT_MARK).unwrap();
+    let mut egress = Egress::<1>::new(rules.clone(), Kernel::detect(), 1500, 0);
     let mut out = vec![0xaa; host.len()];
-    let _ = egress.process(&syn(host), &mut out, NOW);
-    let verdict = egress.process(host, &mut out, NOW);
+    let _ = egress.process(&syn(host), &mut out, NOW, &NO_OFFERS);
+    let verdict = egress.process(host, &mut out, NOW, &NO_OFFERS);
     let Verdict::Changed { len, .. } = verdict else { panic!("{name}: {verdict:?}") };
     assert_eq!(&out[..len], wire, "{name}");
     let mut ingress = Ingress::new(rules, Kernel::detect(), 1500);
     let mut out = vec![0x55; 1514 + 8];
-    let verdict = ingress.process(wire, &mut out);
+    let verdict = ingress.process(wire, &mut out, &NO_OFFERS);
     let Verdict::Changed { len, .. } = verdict else { panic!("{name}: {verdict:?}") };
     assert_eq!(&out[..len], restored, "{name}");
     assert!(common::host_accepts(restored).is_some());
     for len in 0..wire.len() {
-        let verdict = ingress.process(&wire[..len], &mut out);
+        let verdict = ingress.process(&wire[..len], &mut out, &NO_OFFERS);
         assert!(!matches!(verdict, Verdict::Changed { .. }), "{name} cut to {len}: {verdict:?}");
     }
 }
@@ -134,11 +135,24 @@ fn examples() -> BTreeMap<String, BTreeMap<String, Vec<u8>>> {
 #[test]
 fn examples_of_the_format_document() {
     let examples = examples();
-    assert_eq!(examples.keys().map(String::as_str).collect::<Vec<_>>(), ["burst", "in-place", "routed"]);
+    assert_eq!(
+        examples.keys().map(String::as_str).collect::<Vec<_>>(),
+        ["burst", "in-place", "routed", "syn"]
+    );
     let burst = &examples["burst"];
     check_payload(&burst["values"], &burst["group"], &burst["decoded"], Params::DEFAULT);
     for name in ["in-place", "routed"] {
         let frames = ["host", "wire", "restored"].map(|label| examples[name][label].clone());
         check_frames(name, &frames);
     }
+    let [host, wire, restored] = ["host", "wire", "restored"].map(|label| &examples["syn"][label]);
+    let rule = Rule { framing: Framing::InPlace, ..Rule::DEFAULT };
+    let rules = Rules::new(&[rule], DEFAULT_MARK).unwrap();
+    let (offers, mut out) = (Offers::<[Slot; 1]>::new(0), [0xaa; 2048]);
+    let mut egress = Egress::<1>::new(rules.clone(), Kernel::detect(), 1500, 0);
+    let Verdict::Changed { len, .. } = egress.process(host, &mut out, NOW, &offers) else { panic!("untold") };
+    assert_eq!(out[..len], **wire);
+    let mut ingress = Ingress::new(rules, Kernel::detect(), 1500);
+    let Verdict::Changed { len, .. } = ingress.process(wire, &mut out, &offers) else { panic!("unheard") };
+    assert_eq!((&out[..len], restored), (&**restored, host));
 }

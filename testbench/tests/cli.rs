@@ -12,7 +12,7 @@ use std::time::Duration;
 use gradwire::kernels::Kernel;
 use gradwire_testbench::bench::shapes;
 use gradwire_testbench::input::{Capture, Frame, Writer};
-use gradwire_testbench::judge::frame::View;
+use gradwire_testbench::judge::frame::{Transport, View};
 use serde_json::Value;
 use support::{capture, recordings};
 
@@ -265,6 +265,65 @@ fn replay_prints_the_json_of_its_help_and_writes_both_captures() {
     }
 }
 
+/// What a capture does not show is said, with what helps.
+#[test]
+fn captures_without_a_handshake_say_so() {
+    let whole = capture(&recordings().join("ring4_loss.pcap"));
+    let side = source(&whole);
+    let only = |keep: &dyn Fn(&View, &[u8]) -> bool| {
+        let mut part = capture(&recordings().join("ring4_loss.pcap"));
+        part.frames.retain(|frame| View::of(&frame.bytes).is_some_and(|view| keep(&view, &frame.bytes)));
+        part
+    };
+    let is_syn = |view: &View| {
+        view.segment
+            .as_ref()
+            .is_some_and(|segment| matches!(segment.transport, Transport::Tcp(tcp) if tcp.syn))
+    };
+    for (name, part, framing, remedy) in [
+        ("one-side.pcap", only(&|_, bytes| bytes[6..12] == side), "routed", "--handshake off"),
+        ("late.pcap", only(&|view, _| !is_syn(view)), "routed", "begins after the SYN"),
+        ("untagged-syn.pcap", only(&|_, _| true), "routed", ""),
+        (
+            "untagged-listener.pcap",
+            capture(&recordings().join("ring4_mtu1450.pcap")),
+            "in-place",
+            "both directions",
+        ),
+    ] {
+        let path = scratch(name, &pcap(&part));
+        let path = path.to_str().unwrap();
+        let output = gradwire(&["replay", path, "--framing", framing, "--codec", "1"]);
+        let told = String::from_utf8(output.stderr.clone()).unwrap();
+        assert_eq!(code(&output), 0, "{name}: {told}");
+        assert!(told.contains(remedy) && told.is_empty() == remedy.is_empty(), "{name}: {told}");
+        let report = json(&gradwire(&["replay", path, "--framing", framing, "--codec", "1", "--json"]));
+        assert_eq!(report["compressed"].as_u64().unwrap() > 0, remedy.is_empty(), "{name}");
+        // The remedy of a capture of one direction is one.
+        let off = json(&gradwire(&[
+            "replay",
+            path,
+            "--framing",
+            framing,
+            "--codec",
+            "1",
+            "--handshake",
+            "off",
+            "--json",
+        ]));
+        assert_eq!(off["compressed"].as_u64().unwrap() > 0, name != "late.pcap", "{name}");
+    }
+}
+
+/// The card that sends the first tagged SYN.
+fn source(capture: &Capture) -> [u8; 6] {
+    let tagged = capture
+        .frames
+        .iter()
+        .find(|frame| View::of(&frame.bytes).is_some_and(|view| view.tos & 0xfc == 0x28));
+    tagged.unwrap().bytes[6..12].try_into().unwrap()
+}
+
 #[test]
 fn a_failed_check_is_code_1() {
     // A rule that says that each payload starts with a value is wrong for these segments. A card that gets the
@@ -280,12 +339,13 @@ fn a_failed_check_is_code_1() {
         }
     }
     let path = scratch("two-cards.pcap", &pcap(&capture));
-    let output = gradwire(&["replay", path.to_str().unwrap(), "--grid", "payload"]);
+    let output = gradwire(&["replay", path.to_str().unwrap(), "--handshake", "off", "--grid", "payload"]);
     assert_eq!(code(&output), 1);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("compressed, though its payload starts within a value"), "{text}");
     assert!(text.lines().last().unwrap().starts_with("NOT every bound and check held"));
-    let output = gradwire(&["replay", path.to_str().unwrap(), "--grid", "payload", "--json"]);
+    let output =
+        gradwire(&["replay", path.to_str().unwrap(), "--handshake", "off", "--grid", "payload", "--json"]);
     assert_eq!((code(&output), &json(&output)["ok"]), (1, &Value::from(false)));
     assert!(json(&output)["violations"].as_u64().unwrap() > 0);
 }

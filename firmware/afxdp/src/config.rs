@@ -11,7 +11,7 @@ use std::{fs, io};
 use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, ParamsError, Split};
 use gradwire::profile::Profile;
-use gradwire::rules::{DEFAULT_MARK, ECN, Framing, Grid, Rule, Rules, RulesError};
+use gradwire::rules::{DEFAULT_MARK, ECN, Framing, Grid, Handshake, Rule, Rules, RulesError};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
@@ -231,6 +231,10 @@ impl File {
             RulesError::Hidden { index } => {
                 (rule(index).map(|rule| rule.tos.span()), "remove it, or move it before them".to_owned())
             }
+            RulesError::UdpOffset { index } => (
+                rule(index).and_then(|rule| rule.udp_offset.as_ref()).map(Spanned::span),
+                "remove it, or write handshake = \"off\" if both ends restore".to_owned(),
+            ),
             _ => (None, "see the manual".to_owned()),
         };
         Fault { at: place.unwrap_or_default(), found: format!("{error}; {remedy}") }
@@ -251,10 +255,12 @@ struct RuleTable {
     framing: Framing,
     #[serde(default, deserialize_with = "grid")]
     grid: Grid,
+    #[serde(default, deserialize_with = "handshake")]
+    handshake: Handshake,
     #[serde(default)]
-    udp: bool,
+    udp: Option<Spanned<toml::Value>>,
     #[serde(default)]
-    udp_offset: u8,
+    udp_offset: Option<Spanned<u8>>,
 }
 
 impl RuleTable {
@@ -263,14 +269,18 @@ impl RuleTable {
     }
 
     fn rule(&self) -> Result<Rule, Fault> {
+        if let Some(udp) = &self.udp {
+            let found = "`udp` is no setting any more: `handshake = \"off\"` says that both ends restore, and compresses UDP too";
+            return Err(Fault::at(udp, found));
+        }
         Ok(Rule {
             tos: *self.tos.as_ref(),
             mask: self.mask(),
             profile: self.profile()?,
             framing: self.framing,
             grid: self.grid,
-            udp: self.udp,
-            udp_offset: self.udp_offset,
+            handshake: self.handshake,
+            udp_offset: self.udp_offset.as_ref().map_or(0, |offset| *offset.as_ref()),
         })
     }
 
@@ -341,6 +351,10 @@ fn split<'de, D: Deserializer<'de>>(text: D) -> Result<Option<Split>, D::Error> 
 
 fn framing<'de, D: Deserializer<'de>>(text: D) -> Result<Framing, D::Error> {
     named(text, &Framing::ALL, Framing::name)
+}
+
+fn handshake<'de, D: Deserializer<'de>>(text: D) -> Result<Handshake, D::Error> {
+    named(text, &Handshake::ALL, Handshake::name)
 }
 
 fn grid<'de, D: Deserializer<'de>>(text: D) -> Result<Grid, D::Error> {
@@ -414,7 +428,7 @@ mod tests {
             split = "paper"
             framing = "in-place"
             grid = "payload"
-            udp = true
+            handshake = "off"
             udp-offset = 16
             [[rule]]
             tos = 0x50
@@ -439,7 +453,7 @@ mod tests {
             profile: Params::new(6, Split::Paper, -3).unwrap().into(),
             framing: Framing::InPlace,
             grid: Grid::Payload,
-            udp: true,
+            handshake: Handshake::Off,
             udp_offset: 16,
             ..Rule::DEFAULT
         };

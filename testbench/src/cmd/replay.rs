@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use gradwire::rules::{DEFAULT_TOS, ECN, Framing, Grid, Rule};
+use gradwire::rules::{DEFAULT_TOS, ECN, Framing, Grid, Handshake, Rule};
 
 use super::codec::CodecArgs;
 use crate::error::{Error, Outcome};
@@ -64,6 +64,9 @@ pub struct Args {
     /// Where values start in a TCP stream: every 4 bytes from its first, or at the start of every payload.
     #[arg(long, default_value = "connection", value_parser = grid())]
     pub grid: Grid,
+    /// Whether the two ends of a TCP connection agree on their SYNs, or are configured alike.
+    #[arg(long, default_value = "required", value_parser = handshake())]
+    pub handshake: Handshake,
     /// Write the frames as they were on the wire to this pcap file.
     #[arg(long, value_name = "FILE")]
     pub write_wire: Option<PathBuf>,
@@ -87,7 +90,7 @@ impl Args {
             profile: self.codec.profile()?,
             framing: self.framing,
             grid: self.grid,
-            udp: true,
+            handshake: self.handshake,
             udp_offset: self.udp_offset,
         })
     }
@@ -205,6 +208,11 @@ fn byte(text: &str) -> Result<u8, String> {
 fn framing() -> impl TypedValueParser<Value = Framing> {
     PossibleValuesParser::new(Framing::ALL.map(Framing::name))
         .try_map(|name| Framing::from_name(&name).ok_or("no framing"))
+}
+
+fn handshake() -> impl TypedValueParser<Value = Handshake> {
+    PossibleValuesParser::new(Handshake::ALL.map(Handshake::name))
+        .try_map(|name| Handshake::from_name(&name).ok_or("no handshake"))
 }
 
 fn grid() -> impl TypedValueParser<Value = Grid> {
