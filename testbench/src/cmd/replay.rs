@@ -32,7 +32,8 @@ use crate::report::ProgressBar;
 JSON: {\"codec\", \"frames\", \"tagged\", \"compressed\", \"untouched\": {reason: n}, \"dropped\": {reason: n}, \"wire_bytes_in\",
 \"wire_bytes_out\", \"values\", \"max_error\", \"violations\", \"altered_untagged\", \"ok\", \"warnings\": [text]}.
 Wire bytes are those of tagged frames with payload: at least 60 each, and 24 for preamble, FCS and gap.
-`remarked` counts, where there are any, frames that carried the mark of compressed frames and lost it.
+`remarked` counts, where there are any, frames that carried the mark of compressed frames and lost it; `told` SYNs that left with the
+handshake's option and arrived without.
 
 Capture whole frames on one side of the path, from before the connections open, and in both directions: where
 values start is known from the SYN that the other side acknowledged. A host that leaves segmentation to its card shows frames that never were on the wire.
