@@ -10,7 +10,8 @@ use common::golden::{golden, golden_frames};
 use gradwire::burst;
 use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, decode_payload, encode_payload, max_encoded_len};
-use gradwire::engine::{Egress, Ingress, Millis};
+use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS, Offers};
+use gradwire::flow::offers::Slot;
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::rules::{DEFAULT_MARK, Framing, Rule, Rules};
@@ -81,22 +82,35 @@ fn bursts() {
 fn check_frames(name: &str, frames: &[Vec<u8>; 3], rule: Rule) {
     let [host, wire, restored] = frames;
     let rules = Rules::new(&[rule], DEFAULT_MARK).unwrap();
-    let mut egress = Egress::<1>::new(rules.clone(), Kernel::detect(), 0);
+    let mut egress = Egress::<1>::new(rules.clone(), Kernel::detect(), 1500, 0);
     let mut out = vec![0xaa; host.len()];
-    let _ = egress.process(&syn(host), &mut out, NOW);
-    let verdict = egress.process(host, &mut out, NOW);
+    let _ = egress.process(&syn(host), &mut out, NOW, &NO_OFFERS);
+    let verdict = egress.process(host, &mut out, NOW, &NO_OFFERS);
     let Verdict::Changed { len, .. } = verdict else { panic!("{name}: {verdict:?}") };
     assert_eq!(&out[..len], wire, "{name}");
     let mut ingress = Ingress::new(rules, Kernel::detect(), 1500);
     let mut out = vec![0x55; 1514 + 8];
-    let verdict = ingress.process(wire, &mut out);
+    let verdict = ingress.process(wire, &mut out, &NO_OFFERS);
     let Verdict::Changed { len, .. } = verdict else { panic!("{name}: {verdict:?}") };
     assert_eq!(&out[..len], restored, "{name}");
     assert!(common::host_accepts(restored).is_some());
     for len in 0..wire.len() {
-        let verdict = ingress.process(&wire[..len], &mut out);
+        let verdict = ingress.process(&wire[..len], &mut out, &NO_OFFERS);
         assert!(!matches!(verdict, Verdict::Changed { .. }), "{name} cut to {len}: {verdict:?}");
     }
+}
+
+/// A SYN that tells the far end what a host with in-place framing restores, and that the far host gets as it was sent.
+fn check_syn(host: &[u8], wire: &[u8], restored: &[u8], profile: Profile) {
+    let rule = Rule { framing: Framing::InPlace, profile, ..Rule::DEFAULT };
+    let rules = Rules::new(&[rule], DEFAULT_MARK).unwrap();
+    let (offers, mut out) = (Offers::<[Slot; 1]>::new(0), [0xaa; 2048]);
+    let mut egress = Egress::<1>::new(rules.clone(), Kernel::detect(), 1500, 0);
+    let Verdict::Changed { len, .. } = egress.process(host, &mut out, NOW, &offers) else { panic!("untold") };
+    assert_eq!(&out[..len], wire);
+    let mut ingress = Ingress::new(rules, Kernel::detect(), 1500);
+    let Verdict::Changed { len, .. } = ingress.process(wire, &mut out, &offers) else { panic!("unheard") };
+    assert_eq!((&out[..len], restored), (restored, host));
 }
 
 /// The SYN of the flow that a TCP frame belongs to: the frame's headers, with the golden ISN.
@@ -127,7 +141,7 @@ fn syn(host: &[u8]) -> Vec<u8> {
 fn frames() {
     for (name, frames) in golden_frames() {
         let framing = if name.contains("routed") { Framing::Routed } else { Framing::InPlace };
-        check_frames(&name, &frames, Rule { framing, udp: true, ..Rule::DEFAULT });
+        check_frames(&name, &frames, Rule { framing, ..Rule::STATIC });
     }
 }
 
@@ -180,10 +194,15 @@ fn examples_of_the_format_document() {
     for Example { name, profile, fields } in examples() {
         if let Some(reason) = name.strip_prefix("dropped ") {
             let rules = Rules::new(&[Rule { profile, ..Rule::DEFAULT }], DEFAULT_MARK).unwrap();
-            let verdict =
-                Ingress::new(rules, Kernel::detect(), 1500).process(&fields["wire"], &mut [0; 1522]);
+            let verdict = Ingress::new(rules, Kernel::detect(), 1500).process(
+                &fields["wire"],
+                &mut [0; 1522],
+                &NO_OFFERS,
+            );
             let Verdict::Dropped(dropped) = verdict else { panic!("{name}: {verdict:?}") };
             assert_eq!(dropped.name(), reason);
+        } else if name == "syn" {
+            check_syn(&fields["host"], &fields["wire"], &fields["restored"], profile);
         } else if fields.contains_key("values") {
             let [values, coded, decoded] = ["values", "coded", "decoded"].map(|label| &fields[label][..]);
             match profile {
@@ -193,8 +212,8 @@ fn examples_of_the_format_document() {
         } else {
             let frames = ["host", "wire", "restored"].map(|label| fields[label].clone());
             let rule = match name.split(' ').next().unwrap() {
-                "routed" => Rule { udp: true, ..Rule::DEFAULT },
-                "in-place" => Rule { framing: Framing::InPlace, udp: true, ..Rule::DEFAULT },
+                "routed" => Rule::STATIC,
+                "in-place" => Rule { framing: Framing::InPlace, ..Rule::STATIC },
                 "inceptionn" => {
                     assert_eq!(profile, Rule::INCEPTIONN.profile);
                     Rule::INCEPTIONN
@@ -215,6 +234,7 @@ fn examples_of_the_format_document() {
         "routed udp",
         "in-place",
         "inceptionn",
+        "syn",
         "dropped recomputed",
         "dropped l4-checksum",
         "dropped segment-header",

@@ -11,7 +11,7 @@ use std::{fs, io};
 use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, ParamsError, Split};
 use gradwire::profile::Profile;
-use gradwire::rules::{DEFAULT_MARK, ECN, Framing, Grid, Rule, Rules, RulesError};
+use gradwire::rules::{DEFAULT_MARK, ECN, Framing, Grid, Handshake, Rule, Rules, RulesError};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
@@ -231,6 +231,10 @@ impl File {
             RulesError::Hidden { index } => {
                 (rule(index).map(|rule| rule.tos.span()), "remove it, or move it before them".to_owned())
             }
+            RulesError::UdpOffset { index } => (
+                rule(index).and_then(|rule| rule.udp_offset.as_ref()).map(Spanned::span),
+                "remove it, or write handshake = \"off\" if both ends restore".to_owned(),
+            ),
             _ => (None, "see the manual".to_owned()),
         };
         Fault { at: place.unwrap_or_default(), found: format!("{error}; {remedy}") }
@@ -252,10 +256,12 @@ struct RuleTable {
     framing: Framing,
     #[serde(default, deserialize_with = "grid")]
     grid: Grid,
+    #[serde(default, deserialize_with = "handshake")]
+    handshake: Handshake,
     #[serde(default)]
-    udp: bool,
+    udp: Option<Spanned<toml::Value>>,
     #[serde(default)]
-    udp_offset: u8,
+    udp_offset: Option<Spanned<u8>>,
 }
 
 impl RuleTable {
@@ -264,6 +270,10 @@ impl RuleTable {
     }
 
     fn rule(&self) -> Result<Rule, Fault> {
+        if let Some(udp) = &self.udp {
+            let found = "`udp` is no setting any more: `handshake = \"off\"` says that both ends restore, and compresses UDP too";
+            return Err(Fault::at(udp, found));
+        }
         if let Some(name) = &self.profile {
             return self.preset(name);
         }
@@ -273,14 +283,14 @@ impl RuleTable {
             profile: self.coding(self.codec(), self.split)?,
             framing: self.framing,
             grid: self.grid,
-            udp: self.udp,
-            udp_offset: self.udp_offset,
+            handshake: self.handshake,
+            udp_offset: self.udp_offset(),
         })
     }
 
     /// All settings of one system at once. Beside the name, a table may have a bound, a scale and a UDP offset.
     fn preset(&self, name: &Spanned<String>) -> Result<Rule, Fault> {
-        let Rule { tos, mask, framing, grid, udp, .. } = Rule::INCEPTIONN;
+        let Rule { tos, mask, framing, grid, handshake, .. } = Rule::INCEPTIONN;
         if name.as_ref() != "inceptionn" {
             return Err(Fault::at(name, format!("profile `{}`, expected `inceptionn`", name.as_ref())));
         }
@@ -288,14 +298,19 @@ impl RuleTable {
             return Err(Fault::at(&self.tos, format!("profile inceptionn has tos = {tos:#04x}")));
         }
         let unset = (self.mask, self.codec(), self.split) == (None, None, None)
-            && (self.framing, self.grid, self.udp) == (Framing::default(), Grid::default(), false);
+            && (self.framing, self.grid, self.handshake)
+                == (Framing::default(), Grid::default(), Handshake::default());
         if !unset {
             let found =
                 "profile inceptionn sets all but bound, scale and udp-offset; remove the others, or it";
             return Err(Fault::at(name, found));
         }
         let profile = self.coding(Some(1), Some(Split::Paper))?;
-        Ok(Rule { tos, mask, profile, framing, grid, udp, udp_offset: self.udp_offset })
+        Ok(Rule { tos, mask, profile, framing, grid, handshake, udp_offset: self.udp_offset() })
+    }
+
+    fn udp_offset(&self) -> u8 {
+        self.udp_offset.as_ref().map_or(0, |offset| *offset.as_ref())
     }
 
     fn codec(&self) -> Option<u8> {
@@ -371,6 +386,10 @@ fn framing<'de, D: Deserializer<'de>>(text: D) -> Result<Framing, D::Error> {
     named(text, &Framing::ALL, Framing::name)
 }
 
+fn handshake<'de, D: Deserializer<'de>>(text: D) -> Result<Handshake, D::Error> {
+    named(text, &Handshake::ALL, Handshake::name)
+}
+
 fn grid<'de, D: Deserializer<'de>>(text: D) -> Result<Grid, D::Error> {
     named(text, &Grid::ALL, Grid::name)
 }
@@ -442,7 +461,7 @@ mod tests {
             split = "paper"
             framing = "in-place"
             grid = "payload"
-            udp = true
+            handshake = "off"
             udp-offset = 16
             [[rule]]
             tos = 0x50
@@ -467,7 +486,7 @@ mod tests {
             profile: Params::new(6, Split::Paper, -3).unwrap().into(),
             framing: Framing::InPlace,
             grid: Grid::Payload,
-            udp: true,
+            handshake: Handshake::Off,
             udp_offset: 16,
             ..Rule::DEFAULT
         };
@@ -519,6 +538,9 @@ mod tests {
             ("[[rule]]\ntos = 0x28\ncodec = 2\nsplit = \"dense\"", 3, "codec 2 has no split"),
             ("[[rule]]\nbound = 8", 1, "missing field `tos`"),
             ("[[rule]]\ntos = 0x28\nframing = \"cut-through\"", 3, "expected `routed` or `in-place`"),
+            ("[[rule]]\ntos = 0x28\nhandshake = \"on\"", 3, "expected `required` or `off`"),
+            ("[[rule]]\ntos = 0x28\nudp = true", 3, "`handshake = \"off\"` says that both ends restore"),
+            ("[[rule]]\ntos = 0x28\nudp-offset = 8", 3, "handshake = \"off\" if both ends restore"),
             ("[[rule]]\ntos = 0x29", 2, "with this mask it would be tos = 0x28"),
             ("[[rule]]\ntos = 0x30", 2, "matches the mark 0x30; choose another tos, or another mark"),
             ("[[rule]]\ntos = 0x28\n[[rule]]\ntos = 0x28", 4, "remove it, or move it before them"),

@@ -7,6 +7,8 @@ mod boards;
 use core::fmt::{self, Write as _};
 
 use embedded_io::Write;
+use gradwire::engine::Offers;
+use gradwire::flow::offers::Slot;
 use gradwire::forward::Forwarder;
 use gradwire::kernels::Kernel;
 use gradwire::rules::Rules;
@@ -17,6 +19,7 @@ use softcore::{MARK, MTU, RULES, SETS};
 use static_cell::StaticCell;
 
 static FORWARDER: StaticCell<Forwarder<SETS>> = StaticCell::new();
+static OFFERS: StaticCell<Offers<[Slot; softcore::OFFERS]>> = StaticCell::new();
 
 #[riscv_rt::entry]
 fn main() -> ! {
@@ -31,12 +34,13 @@ fn main() -> ! {
     let seed = board.chip.seed();
     // Made in its place: it is longer than the stack.
     let forwarder = FORWARDER.try_init_with(|| Forwarder::new(rules, Kernel::detect(), MTU, seed));
-    let Some(forwarder) = forwarder else { stop(format_args!("started twice")) };
+    let offers = OFFERS.try_init_with(|| Offers::new(seed));
+    let (Some(forwarder), Some(offers)) = (forwarder, offers) else { stop(format_args!("started twice")) };
     #[cfg(feature = "plant-panic")]
     assert!(seed != 0);
     #[cfg(feature = "plant-stack")]
     core::hint::black_box(&[seed as u8; 1 << 16]);
-    let mut firmware = Firmware::new(board, forwarder);
+    let mut firmware = Firmware::new(board, forwarder, offers);
     defmt::info!("nics up");
     loop {
         for event in &firmware.step() {

@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use gradwire::rules::{DEFAULT_TOS, ECN, Framing, Grid, Rule};
+use gradwire::rules::{DEFAULT_TOS, ECN, Framing, Grid, Handshake, Rule};
 
 use super::codec::CodecArgs;
 use crate::error::{Error, Outcome};
@@ -32,7 +32,8 @@ use crate::report::ProgressBar;
 JSON: {\"codec\", \"frames\", \"tagged\", \"compressed\", \"untouched\": {reason: n}, \"dropped\": {reason: n}, \"wire_bytes_in\",
 \"wire_bytes_out\", \"values\", \"max_error\", \"violations\", \"altered_untagged\", \"ok\", \"warnings\": [text]}.
 Wire bytes are those of tagged frames with payload: at least 60 each, and 24 for preamble, FCS and gap.
-`remarked` counts, where there are any, frames that carried the mark of compressed frames and lost it.
+`remarked` counts, where there are any, frames that carried the mark of compressed frames and lost it; `told` SYNs that left with the
+handshake's option and arrived without.
 
 Capture whole frames on one side of the path, from before the connections open, and in both directions: where
 values start is known from the SYN that the other side acknowledged. A host that leaves segmentation to its card shows frames that never were on the wire.
@@ -65,6 +66,9 @@ pub struct Args {
     /// Where values start in a TCP stream: every 4 bytes from its first, or at the start of every payload.
     #[arg(long, default_value = "connection", value_parser = grid(), conflicts_with = "profile")]
     pub grid: Grid,
+    /// Whether the two ends of a TCP connection agree on their SYNs, or are configured alike.
+    #[arg(long, default_value = "required", value_parser = handshake(), conflicts_with = "profile")]
+    pub handshake: Handshake,
     /// Write the frames as they were on the wire to this pcap file.
     #[arg(long, value_name = "FILE")]
     pub write_wire: Option<PathBuf>,
@@ -92,7 +96,7 @@ impl Args {
             profile,
             framing: self.framing,
             grid: self.grid,
-            udp: true,
+            handshake: self.handshake,
             udp_offset,
         })
     }
@@ -210,6 +214,11 @@ fn byte(text: &str) -> Result<u8, String> {
 fn framing() -> impl TypedValueParser<Value = Framing> {
     PossibleValuesParser::new(Framing::ALL.map(Framing::name))
         .try_map(|name| Framing::from_name(&name).ok_or("no framing"))
+}
+
+fn handshake() -> impl TypedValueParser<Value = Handshake> {
+    PossibleValuesParser::new(Handshake::ALL.map(Handshake::name))
+        .try_map(|name| Handshake::from_name(&name).ok_or("no handshake"))
 }
 
 fn grid() -> impl TypedValueParser<Value = Grid> {

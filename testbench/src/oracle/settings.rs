@@ -17,7 +17,7 @@ pub fn is_rule(rule: &Rule, codec: u8, setting: impl Fn(&str) -> Option<String>)
         "split" => Some("paper"),
         "framing" => Some("in-place"),
         "grid" => Some("payload"),
-        "udp" => Some("true"),
+        "handshake" => Some("off"),
         _ => None,
     };
     let setting =
@@ -57,7 +57,7 @@ pub fn is_rule(rule: &Rule, codec: u8, setting: impl Fn(&str) -> Option<String>)
         other => panic!("grid {other}"),
     };
     assert_eq!(rule.grid, grid);
-    assert_eq!(rule.udp.to_string(), text("udp", "false"));
+    assert_eq!(rule.handshake.name(), text("handshake", "required"));
     assert_eq!(i64::from(rule.udp_offset), number("udp-offset", "0"));
 }
 

@@ -3,7 +3,7 @@
 //! A line `count NAME INSTRUCTIONS UNITS`: so many instructions for so many values, or frames.
 
 use gradwire::codec::Params;
-use gradwire::engine::{Egress, Ingress, Millis};
+use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Framing, Rule, Rules};
 use gradwire::verdict::Verdict;
@@ -71,8 +71,8 @@ pub(crate) fn frames() {
         ("untagged", 0, Framing::Routed),
     ] {
         let kernel = Kernel::detect();
-        let rules = Rules::new(&[Rule { framing, ..Rule::DEFAULT }], DEFAULT_MARK).unwrap();
-        let mut egress = Egress::<2>::new(rules.clone(), kernel, 1);
+        let rules = Rules::new(&[Rule { framing, ..Rule::STATIC }], DEFAULT_MARK).unwrap();
+        let mut egress = Egress::<2>::new(rules.clone(), kernel, 1500, 1);
         let mut ingress = Ingress::new(rules, kernel, 1500);
         // Two bytes before the frame, so that its IP header lies on a word.
         let (mut host, mut wire, mut out) =
@@ -81,17 +81,17 @@ pub(crate) fn frames() {
         make_headers(frame, tos);
         let (mut seq, mut sent, mut received, mut units) = (1000u32, 0, 0, 0);
         write_segment(frame, seq.wrapping_sub(1), 2, &[]);
-        let _ = egress.process(&frame[..HEADERS], &mut wire.0[2..], Millis(0));
+        let _ = egress.process(&frame[..HEADERS], &mut wire.0[2..], Millis(0), &NO_OFFERS);
         for payload in recorded() {
             write_segment(frame, seq, 0x10, payload);
             seq = seq.wrapping_add(PAYLOAD as u32);
-            let (count, verdict) = counted(|| egress.process(frame, &mut wire.0[2..], Millis(0)));
+            let (count, verdict) = counted(|| egress.process(frame, &mut wire.0[2..], Millis(0), &NO_OFFERS));
             sent += count;
             let on_wire = match verdict {
                 Verdict::Changed { len, .. } => &wire.0[2..2 + len],
                 _ => &*frame,
             };
-            let (count, verdict) = counted(|| ingress.process(on_wire, &mut out.0[2..]));
+            let (count, verdict) = counted(|| ingress.process(on_wire, &mut out.0[2..], &NO_OFFERS));
             received += count;
             assert_eq!(matches!(verdict, Verdict::Changed { .. }), tos != 0, "{name}");
             units += 1;

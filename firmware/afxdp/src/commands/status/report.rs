@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use gradwire::flow::Said;
 use gradwire::verdict::Traffic;
 
 use super::table::Table;
@@ -135,8 +136,13 @@ fn outcomes(now: &Snapshot, before: Option<&Snapshot>, rate: Rate) -> String {
 
 /// Each queue with what went wrong outside its engines.
 fn queues(queues: &[QueueStatus]) -> String {
-    let mut table =
-        Table::new(&[">queue", "answers", ">flows", "lost, left to the bridge, or refused by the sockets"]);
+    let mut table = Table::new(&[
+        ">queue",
+        "answers",
+        ">flows",
+        ">agreed",
+        "lost, left to the bridge, or refused by the sockets",
+    ]);
     for queue in queues {
         let mut notes = String::new();
         for (port, losses, kept, rings) in [
@@ -152,14 +158,25 @@ fn queues(queues: &[QueueStatus]) -> String {
             }
         }
         let answers = if queue.answered { "yes" } else { "NO" };
-        table.row([queue.queue.to_string(), answers.to_owned(), number(queue.flows_known), notes]);
+        let agreed = queue.flows_known.get(Said::Both.name()).copied().unwrap_or(0);
+        let known = queue.flows_known.values().sum();
+        table.row([queue.queue.to_string(), answers.to_owned(), number(known), number(agreed), notes]);
     }
     table.render()
 }
 
 fn flows(queues: &[QueueStatus]) -> String {
-    let mut table =
-        Table::new(&["flow", ">queue", "phase", "trust", ">segments", ">bytes", ">compressed", ">saved"]);
+    let mut table = Table::new(&[
+        "flow",
+        ">queue",
+        "phase",
+        "handshake",
+        "trust",
+        ">segments",
+        ">bytes",
+        ">compressed",
+        ">saved",
+    ]);
     for queue in queues {
         for flow in &queue.flows {
             let Traffic { frames, bytes, compressed, saved } = flow.traffic;
@@ -167,6 +184,7 @@ fn flows(queues: &[QueueStatus]) -> String {
                 flow.flow.clone(),
                 queue.queue.to_string(),
                 flow.phase.clone(),
+                flow.handshake.clone(),
                 flow.trust.clone(),
                 number(frames),
                 number(bytes),

@@ -139,10 +139,11 @@ pub(crate) mod tests {
             status.rings.network.rx_ring_full = 4;
             status.losses.host.no_queue = 2;
             status.kept.host.stale = 5;
-            status.flows_known = 9;
+            status.flows_known.insert("agreed".to_owned(), 9);
             status.flows.push(FlowStatus {
                 flow: format!("10.0.0.1:4000{queue} > 10.0.0.2:5400"),
                 phase: "open".to_owned(),
+                handshake: "agreed".to_owned(),
                 trust: "trusted".to_owned(),
                 traffic: Traffic { frames: 60, bytes: 80_000, compressed: 50, saved: 45_000 * queue },
             });
@@ -178,7 +179,7 @@ pub(crate) mod tests {
                 while !stop.load(Ordering::Relaxed) {
                     telemetry.board.answer(0, |report| {
                         turns += 1;
-                        report.known = turns;
+                        report.known = [turns, 0, 0];
                     });
                     thread::yield_now();
                 }
@@ -188,7 +189,7 @@ pub(crate) mod tests {
             let snapshot = telemetry.snapshot();
             let answered: Vec<_> = snapshot.queues.iter().map(|queue| queue.answered).collect();
             assert_eq!(answered, [true, false]);
-            assert_eq!(snapshot.queues[0].flows_known, turn);
+            assert_eq!(snapshot.queues[0].flows_known["none"], turn);
         }
         assert!(!telemetry.board.all_answer(Duration::ZERO));
         stop.store(true, Ordering::Relaxed);
