@@ -66,7 +66,18 @@ fn encode_sections(values: &[u8], out: &mut [u8], bound: Bound) -> Result<usize,
             close_up(low, high, to)
         });
     };
-    loops::encode(values, out, bound, take, |words, more, with_raw| transpose(words, more, with_raw))
+    loops::encode(
+        values,
+        out,
+        bound,
+        take,
+        |words, more, with_raw| transpose(words, more, with_raw),
+        |words, map| {
+            let mut spread = [0; 32];
+            put16(&mut spread, 0, _mm_shuffle_epi8(load16(words), load16(&SPREAD_OUT[usize::from(map)])));
+            *spread.first_chunk().unwrap_or(words)
+        },
+    )
 }
 
 #[inline]

@@ -81,7 +81,7 @@ pub(super) struct Groups {
 
 /// As [`crate::codec::planar::encode_payload`]. `take` fills items from the values of a section; `transpose` makes groups of two
 /// times eight words, whose plane value is one more where a bit of its second argument is set; planes of raw words do not matter
-/// if its third is false, and are zero if it is true.
+/// if its third is false, and are zero if it is true. `spread` puts words to where its second argument has a bit, and zeros elsewhere.
 #[inline(always)]
 pub(super) fn encode(
     values: &[u8],
@@ -89,6 +89,7 @@ pub(super) fn encode(
     bound: Bound,
     mut take: impl FnMut(&mut Items, &[u8]),
     transpose: impl Fn(&Words, [u8; 2], bool) -> Groups,
+    spread: impl Fn(&[u8; 16], u8) -> [u8; 16],
 ) -> Result<usize, EncodeError> {
     let mut items =
         Items { words: [0; 2 * (SECTION_VALUES + STEP)], map: [[0; 2]; MAX_OCTETS / 2], count: 0 };
@@ -101,14 +102,14 @@ pub(super) fn encode(
         }
         let room_for_groups = MORE_ROOM + GROUP_ROOM * count.div_ceil(8);
         if room_for_groups <= room.len()
-            && let Some(len) = encode_coded(&items, count, room, &transpose)
+            && let Some(len) = encode_coded(&items, count, room, &transpose, &spread)
         {
             return Some(len);
         }
         let mut raw = [0; VALUE_LEN * SECTION_VALUES + 32];
         let raw_count = close_up_raw(values, bound, &mut raw);
         let encode = |room: &mut [u8]| match raw_count {
-            0 => encode_coded(&items, count, room, &transpose),
+            0 => encode_coded(&items, count, room, &transpose, &spread),
             _ => encode_raw(&items, count, &raw, room, &transpose),
         };
         if room_for_groups + VALUE_LEN * raw_count <= room.len() {
@@ -128,23 +129,23 @@ fn encode_coded(
     count: usize,
     room: &mut [u8],
     transpose: impl Fn(&Words, [u8; 2], bool) -> Groups,
+    spread: impl Fn(&[u8; 16], u8) -> [u8; 16],
 ) -> Option<usize> {
     if 16 * items.count < 13 * count {
         let at = put_map(items, count, room)?;
         let (words, _) = items.words.as_chunks();
         return put_coded(items.count, room, at, words.iter().map(|words| transpose(words, [0; 2], false)));
     }
-    // Every value is an item: those that are zero go back to where they were.
+    // Every value is an item: those that are not zero go back to where they were.
     *room.first_mut()? = mode::DENSE;
     let mut at = 0;
     let groups = items.map.iter().map(|map| {
         let mut words = [0; 2 * STEP];
-        let bits = u16::from_le_bytes(*map);
-        for (place, word) in words.as_chunks_mut::<2>().0.iter_mut().enumerate() {
-            let there = bits >> place & 1;
-            let from = items.words.get(at..).and_then(|words| words.first_chunk()).unwrap_or(&[0; 2]);
-            *word = (u16::from_le_bytes(*from) & there.wrapping_neg()).to_le_bytes();
-            at += 2 * usize::from(there);
+        for (bits, to) in map.iter().zip(words.as_chunks_mut().0) {
+            if let Some(closed) = items.words.get(at..).and_then(|words| words.first_chunk()) {
+                *to = spread(closed, *bits);
+            }
+            at += 2 * bits.count_ones() as usize;
         }
         transpose(&words, *map, false)
     });

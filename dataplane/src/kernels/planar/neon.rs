@@ -64,6 +64,11 @@ fn encode_sections(values: &[u8], out: &mut [u8], bound: Bound) -> Result<usize,
         bound,
         |items, values| items.take(values, &close_up),
         |words, more, with_raw| transpose(words, more, with_raw),
+        |words, map| {
+            let mut spread = [0; 16];
+            put(&mut spread, 0, vqtbl1q_u8(load(words), load(&SPREAD_OUT[usize::from(map)])));
+            spread
+        },
     )
 }
 

@@ -7,7 +7,7 @@ use crate::codec::{DecodeError, EncodeError};
 /// As [`crate::codec::planar::encode_payload`].
 pub(in super::super) fn encode(values: &[u8], out: &mut [u8], bound: Bound) -> Result<usize, EncodeError> {
     let close_up = closer(bound);
-    loops::encode(values, out, bound, |items, values| items.take(values, &close_up), transpose)
+    loops::encode(values, out, bound, |items, values| items.take(values, &close_up), transpose, spread)
 }
 
 /// From values to the words of those that are not zero.
@@ -88,20 +88,27 @@ pub(in super::super) fn decode(
 ) -> Result<usize, DecodeError> {
     let scale = bound.bound();
     let place = |words: &[u8; 16], map: u8, to: &mut Octet| {
-        let mut placed = [0i16; 8];
-        let mut at = 0;
-        for (place, to) in placed.iter_mut().enumerate() {
-            let there = i16::from(map >> place & 1);
-            let word = words.get(at..).and_then(|words| words.first_chunk()).unwrap_or(&[0; 2]);
-            *to = i16::from_le_bytes(*word) & -there;
-            at += 2 * there as usize;
-        }
-        for (word, to) in placed.into_iter().zip(to.as_chunks_mut().0) {
+        let placed = spread(words, map);
+        for (word, to) in placed.as_chunks().0.iter().zip(to.as_chunks_mut().0) {
             // At most 15 bits: exact, and zero or normal.
-            *to = (f32::from(word) * scale).to_le_bytes();
+            *to = (f32::from(i16::from_le_bytes(*word)) * scale).to_le_bytes();
         }
     };
     loops::decode(sections, values, to_words, place)
+}
+
+/// Words to where `map` has a bit, and zeros elsewhere.
+#[inline(always)]
+fn spread(words: &[u8; 16], map: u8) -> [u8; 16] {
+    let mut spread = [0; 16];
+    let mut at = 0;
+    for (place, to) in spread.as_chunks_mut().0.iter_mut().enumerate() {
+        let there = u16::from(map >> place & 1);
+        let word = words.get(at..).and_then(|words| words.first_chunk()).unwrap_or(&[0; 2]);
+        *to = (u16::from_le_bytes(*word) & there.wrapping_neg()).to_le_bytes();
+        at += 2 * usize::from(there);
+    }
+    spread
 }
 
 #[inline(always)]

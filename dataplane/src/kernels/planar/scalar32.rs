@@ -3,6 +3,8 @@
 //! The decoder writes items to the start of the values and then moves them to their places from the last to the first, so that
 //! its one buffer is the map. The encoder keeps a word of 16 bits for each value.
 
+use core::sync::atomic::{Ordering, compiler_fence};
+
 use super::super::scalar32::{BYTES, to_hidden};
 use super::{MAX_OCTETS, MAX_WIDTH, RAW_GROUP, decode_with, encode_with, mode};
 use crate::codec::planar::{Bound, SECTION_VALUES};
@@ -32,12 +34,24 @@ fn spread(bits: u8) -> [u32; 2] {
     [SPREAD[usize::from(bits & 15)], SPREAD[usize::from(bits >> 4)]]
 }
 
-/// How many bits are set, without the multiplication that compilers put here.
-#[inline(always)]
-const fn count_ones(bits: u8) -> usize {
-    let bits = bits - (bits >> 1 & 0x55);
-    let bits = (bits & 0x33) + (bits >> 2 & 0x33);
-    ((bits + (bits >> 4)) & 0x0f) as usize
+/// A bit for each value, on words so that they can be counted.
+#[repr(align(4))]
+struct Map([u8; MAX_OCTETS]);
+
+impl Map {
+    /// How many bits are set, without the multiplication that compilers put here. Each byte counts its own until the end.
+    #[inline(always)]
+    fn count_ones(&self, octets: usize) -> usize {
+        let mut sums = 0;
+        for word in self.0.as_chunks().0.iter().take(octets.div_ceil(4)) {
+            let bits = u32::from_le_bytes(*word);
+            let bits = bits - (bits >> 1 & 0x5555_5555);
+            let bits = (bits & 0x3333_3333) + (bits >> 2 & 0x3333_3333);
+            sums += (bits + (bits >> 4)) & 0x0f0f_0f0f; // at most 16 times 8
+        }
+        let sums = (sums & 0x00ff_00ff) + (sums >> 8 & 0x00ff_00ff);
+        ((sums & 0xffff) + (sums >> 16)) as usize
+    }
 }
 
 /// As [`crate::codec::planar::decode_payload`].
@@ -81,8 +95,8 @@ impl Decoder {
         let count = values.len();
         let octets = count.div_ceil(8);
         let (&mode, rest) = section.split_first()?;
-        let mut map = [0; MAX_OCTETS];
-        let map = map.get_mut(..octets)?;
+        let mut whole_map = Map([0; MAX_OCTETS]);
+        let map = whole_map.0.get_mut(..octets)?;
         let (mut item_count, mut rest) = match mode {
             mode::EMPTY => (0, rest),
             mode::TWO_LEVEL => {
@@ -114,7 +128,7 @@ impl Decoder {
             if !count.is_multiple_of(8) && map.last()? >> (count % 8) != 0 {
                 return None;
             }
-            item_count = map.iter().map(|octet| count_ones(*octet)).sum();
+            item_count = whole_map.count_ones(octets);
         }
         if item_count == 0 {
             values.fill(0);
@@ -127,26 +141,21 @@ impl Decoder {
             return None;
         }
         rest = behind;
-        let (whole, last) = values.get_mut(..item_count)?.as_chunks_mut::<8>();
-        let mut signs = signs.iter();
-        let mut of_codes = codes.iter();
-        let mut code = 0;
         let dense = mode == mode::DENSE;
-        let mut group = |number: usize, to: &mut [u32; 8]| {
-            code = if number & 1 == 0 { *of_codes.next()? } else { code >> 4 };
-            rest = self.group(rest, code & 15, *signs.next()?, dense, to)?;
-            Some(())
-        };
-        for (number, to) in whole.iter_mut().enumerate() {
-            group(number, to)?;
-        }
-        if !last.is_empty() {
-            let mut to = [0; 8];
-            group(groups - 1, &mut to)?;
-            last.iter_mut().zip(to).for_each(|(to, item)| *to = item);
+        let (mut codes, mut code) = (codes.iter(), 0);
+        for (number, (to, signs)) in values.get_mut(..item_count)?.chunks_mut(8).zip(signs).enumerate() {
+            code = if number & 1 == 0 { *codes.next()? } else { code >> 4 };
+            let mut apart = [0; 8];
+            match to.first_chunk_mut() {
+                Some(to) => rest = self.group(rest, code & 15, *signs, dense, to)?,
+                None => {
+                    rest = self.any_group(rest, code & 15, *signs, dense, &mut apart)?;
+                    to.iter_mut().zip(apart).for_each(|(to, item)| *to = item);
+                }
+            }
         }
         if !dense {
-            move_to_places(values, item_count, map);
+            move_to_places(values, item_count, whole_map.0.get(..octets)?);
         }
         Some(section.len() - rest.len())
     }
@@ -250,42 +259,52 @@ impl Decoder {
     }
 }
 
-/// Moves the first `item_count` of `values` to where `map` has a bit, and writes zeros elsewhere.
+/// Moves the first `item_count` of `values` to where `map` has a bit, as many as it has, and writes zeros elsewhere.
 #[inline(always)]
 fn move_to_places(values: &mut [u32], item_count: usize, map: &[u8]) {
-    let len = values.len();
+    // From the last one on. As many items are left as the octets that are left have bits, so an item's place is never before
+    // the item, and what is written has been read.
+    let mut left = item_count;
+    let (whole, part) = map.split_at(values.len() / 8);
+    if let Some(octet) = part.first() {
+        let start = 8 * whole.len();
+        for place in (start..values.len()).rev() {
+            let there = octet >> (place - start) & 1 != 0;
+            left -= usize::from(there);
+            let value = if there { values.get(left).copied().unwrap_or(0) } else { 0 };
+            if let Some(to) = values.get_mut(place) {
+                *to = value;
+            }
+        }
+    }
     let first: *mut u32 = values.as_mut_ptr();
-    // As many items are left as the map has bits in the octets that are left, so no more than those have values: an item's
-    // place is never before the item, and not behind the end.
-    let mut item = first.wrapping_add(item_count.min(len));
-    let mut to = first.wrapping_add(8 * map.len());
-    for (number, octet) in map.iter().enumerate().rev() {
+    let mut item = first.wrapping_add(left);
+    let mut to = first.wrapping_add(8 * whole.len());
+    for octet in whole.iter().rev() {
         to = to.wrapping_sub(8);
         let bits = u32::from(*octet);
-        let present = (len - 8 * number).min(8);
-        if present < 8 {
-            for place in (0..present).rev() {
-                let mut value = 0;
-                if bits >> place & 1 != 0 {
-                    item = item.wrapping_sub(1);
-                    // SAFETY: one of `values`: as many are left as bits.
-                    value = unsafe { item.read() };
-                }
-                // SAFETY: `place` is less than the values that this octet has.
+        let mut place = |place: usize| {
+            if bits & 1 << place == 0 {
+                // SAFETY: this octet has eight values.
+                unsafe { to.wrapping_add(place).write(0) };
+                // Or compilers would write in one place, and take an instruction more for each zero.
+                compiler_fence(Ordering::SeqCst);
+            } else {
+                item = item.wrapping_sub(1);
+                // SAFETY: one of `values`: as many items are left as bits.
+                let value = unsafe { item.read() };
+                // SAFETY: this octet has eight values.
                 unsafe { to.wrapping_add(place).write(value) };
             }
-            continue;
-        }
-        for place in (0..8).rev() {
-            let mut value = 0;
-            if bits & 1 << place != 0 {
-                item = item.wrapping_sub(1);
-                // SAFETY: one of `values`: as many are left as bits.
-                value = unsafe { item.read() };
-            }
-            // SAFETY: this octet has eight values.
-            unsafe { to.wrapping_add(place).write(value) };
-        }
+        };
+        place(7);
+        place(6);
+        place(5);
+        place(4);
+        place(3);
+        place(2);
+        place(1);
+        place(0);
     }
 }
 
@@ -440,7 +459,7 @@ impl Output<'_> {
                     .take(usize::from(width).saturating_sub(first))
                     .try_for_each(|plane| self.push(plane))?;
             }
-            for _ in 0..count_ones(raw) {
+            for _ in (0..8).filter(|item| raw >> item & 1 != 0) {
                 raw_values.next()?.iter().try_for_each(|byte| self.push(*byte))?;
             }
         }
