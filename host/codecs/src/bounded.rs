@@ -25,6 +25,7 @@ impl Codec for Bounded {
         1 + max_encoded_len(4 * n)
     }
 
+    #[inline(always)]
     fn encode(&self, acc: &mut [f32], _state: &mut [f32], _seed: u64, out: &mut [u8]) -> usize {
         let exponent = reduce(
             acc,
@@ -56,6 +57,7 @@ impl Codec for Bounded {
         message.len()
     }
 
+    #[inline(always)]
     fn merge(&self, src: &[u8], sum: &mut [f32]) -> Result<usize, Malformed> {
         let mut src = extract(src);
         src.need(1)?;

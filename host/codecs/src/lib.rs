@@ -19,12 +19,12 @@
 //! ```
 
 #![no_std]
-#![forbid(unsafe_code)]
 
 mod bounded;
 mod codec;
 mod eight_bits;
 mod factors;
+mod fast;
 mod half;
 mod low_rank;
 mod named;

@@ -9,6 +9,7 @@ use crate::bounded::Bounded;
 use crate::codec::{Codec, Malformed};
 use crate::eight_bits::EightBits;
 use crate::factors::Shape;
+use crate::fast::Fast;
 use crate::half::Half;
 use crate::low_rank::LowRank;
 use crate::named::{Args, Named};
@@ -39,7 +40,7 @@ impl Entry {
     pub const fn of<C: Named>() -> Self {
         let visit: Visit = |args, with| {
             if let Some(codec) = C::from_args(args) {
-                with(&codec);
+                with(&Fast(codec));
             }
         };
         Self { name: C::NAME, usage: C::USAGE, visit }

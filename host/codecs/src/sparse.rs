@@ -59,6 +59,7 @@ fn message_len(n: usize, count: usize) -> usize {
 
 /// Sends the values before and at `place`, the first of equal ones, at most `most`: their number, their indices, then they themselves.
 /// Nothing of them is held back; `sent` is told each index.
+#[inline(always)]
 fn send(acc: &mut [f32], place: Place, most: usize, out: &mut [u8], mut sent: impl FnMut(usize)) -> usize {
     let (mut message, width) = (concat(out), index_bits(acc.len()));
     let mut equal = most - place.larger;
@@ -83,6 +84,7 @@ fn send(acc: &mut [f32], place: Place, most: usize, out: &mut [u8], mut sent: im
 }
 
 /// Where values begin to be sent if they should from `place` on: zeros never are, and if a value is not finite, only such ones.
+#[inline(always)]
 fn least(acc: &[f32], place: Place) -> Place {
     match place.key {
         _ if peak(acc).is_nan() => Place { key: INFINITE, larger: 0 },
@@ -92,6 +94,7 @@ fn least(acc: &[f32], place: Place) -> Place {
 }
 
 /// Adds the values of a message of at most `most`.
+#[inline(always)]
 fn merge(src: &[u8], sum: &mut [f32], most: usize) -> Result<usize, Malformed> {
     let (mut src, width) = (extract(src), index_bits(sum.len()));
     src.need(4)?;
@@ -121,6 +124,7 @@ impl Codec for Dgc {
         if self.momentum == 0.0 { 0 } else { n }
     }
 
+    #[inline(always)]
     fn give(&self, gradient: &[f32], acc: &mut [f32], state: &mut [f32]) {
         assert_eq!(gradient.len(), acc.len(), "a gradient has as many values as what was held back");
         if state.is_empty() {
@@ -132,6 +136,7 @@ impl Codec for Dgc {
         }
     }
 
+    #[inline(always)]
     fn encode(&self, acc: &mut [f32], state: &mut [f32], _seed: u64, out: &mut [u8]) -> usize {
         let most = share(acc.len(), self.percent);
         let place = least(acc, sort(acc, most.saturating_sub(1)));
@@ -142,6 +147,7 @@ impl Codec for Dgc {
         })
     }
 
+    #[inline(always)]
     fn merge(&self, src: &[u8], sum: &mut [f32]) -> Result<usize, Malformed> {
         merge(src, sum, share(sum.len(), self.percent))
     }
@@ -159,6 +165,7 @@ impl Codec for GradDrop {
         message_len(n, self.most(n))
     }
 
+    #[inline(always)]
     fn encode(&self, acc: &mut [f32], _state: &mut [f32], seed: u64, out: &mut [u8]) -> usize {
         let (n, random) = (acc.len(), Random::new(seed));
         let mut sample = [0.0; SAMPLE];
@@ -170,6 +177,7 @@ impl Codec for GradDrop {
         send(acc, least(acc, Place { larger: 0, ..place }), self.most(n), out, |_| ())
     }
 
+    #[inline(always)]
     fn merge(&self, src: &[u8], sum: &mut [f32]) -> Result<usize, Malformed> {
         merge(src, sum, self.most(sum.len()))
     }

@@ -2,7 +2,7 @@
 
 use crate::codec::{Codec, Malformed};
 use crate::named::{Args, Named};
-use crate::ops::{Random, concat, extract, lost, map, peak, reduce};
+use crate::ops::{Random, concat, extract, floor, lost, map, peak, reduce};
 
 /// Steps of equal size from the smallest to the largest value. A value becomes the step below or above it by chance, so that its mean is
 /// right; there is no need for feedback.
@@ -28,6 +28,7 @@ impl Codec for TernGrad {
         false
     }
 
+    #[inline(always)]
     fn encode(&self, acc: &mut [f32], _state: &mut [f32], seed: u64, out: &mut [u8]) -> usize {
         let (mut message, random) = (concat(out), Random::new(seed));
         let steps = ((1u32 << self.bits) - 1) as f32;
@@ -40,9 +41,10 @@ impl Codec for TernGrad {
         message.f32(min);
         message.f32(gap);
         let codes = map(acc, |i, value: &mut f32| {
-            let step = ((*value - min) * inverse + random.unit(i)).min(steps) as i32;
-            *value = lost(*value, min + step as f32 * gap);
-            if bad { 0 } else { step as u8 }
+            let (step, code) = floor((*value - min) * inverse + random.unit(i));
+            let (step, code) = if step > steps { (steps, steps as i32) } else { (step, code) };
+            *value = lost(*value, min + step * gap);
+            if bad { 0 } else { code as u8 }
         });
         match self.bits {
             2 => message.pack::<2>(codes),
@@ -52,6 +54,7 @@ impl Codec for TernGrad {
         message.len()
     }
 
+    #[inline(always)]
     fn merge(&self, src: &[u8], sum: &mut [f32]) -> Result<usize, Malformed> {
         let mut src = extract(src);
         src.need(self.bound(sum.len()))?;
