@@ -200,6 +200,31 @@ pub fn filter(values: &[f32], key: u32) -> impl Iterator<Item = usize> + Clone +
     })
 }
 
+/// Where values begin to be sent if they should from `place` on: zeros never are, and if a value is not finite, only such ones.
+#[must_use]
+#[inline(always)]
+pub fn worth(values: &[f32], place: Place) -> Place {
+    match place.key {
+        _ if peak(values).is_nan() => Place { key: INFINITE, larger: 0 },
+        0 => Place { key: 1, larger: 0 },
+        _ => place,
+    }
+}
+
+/// So many percent of `n` values, rounded up.
+#[must_use]
+pub fn share(n: usize, percent: f64) -> usize {
+    let exact = n as f64 * percent / 100.0;
+    let whole = exact as usize;
+    (whole + usize::from((whole as f64) < exact)).min(n)
+}
+
+/// The bytes of `count` among `n` values, with their number and indices.
+#[must_use]
+pub fn sparse_len(n: usize, count: usize) -> usize {
+    4 + numbers_len(index_bits(n), count) + 4 * count
+}
+
 /// **map**: makes a code of each value, given its index, and leaves in it what the code lost. For [`Concat::pack`].
 pub struct Map<'a, F> {
     values: &'a mut [f32],
@@ -260,6 +285,17 @@ impl<'a> Concat<'a> {
         pack_step::<BITS>(at, rest, last, &mut code);
     }
 
+    /// [`pack`](Self::pack) with a number of bits that is known only now: 1, 2, 4, and else 8.
+    #[inline(always)]
+    pub fn pack_bits(&mut self, bits: u32, codes: Map<'_, impl FnMut(usize, &mut f32) -> u8>) {
+        match bits {
+            1 => self.pack::<1>(codes),
+            2 => self.pack::<2>(codes),
+            4 => self.pack::<4>(codes),
+            _ => self.pack::<8>(codes),
+        }
+    }
+
     /// `count` numbers of `width` bits each, at most 32, packed as [`pack`](Self::pack) does.
     #[inline(always)]
     pub fn numbers(&mut self, width: u32, count: usize, numbers: impl Iterator<Item = usize>) {
@@ -274,6 +310,31 @@ impl<'a> Concat<'a> {
             }
         }
         out.next().into_iter().for_each(|byte| *byte = word as u8);
+    }
+
+    /// Those values that `filter` keeps before and at `place`, of equal ones the first, at most `most`: their number, their indices, then
+    /// they themselves. Nothing of them is held back; `sent` is told each index.
+    #[inline(always)]
+    pub fn sparse(&mut self, values: &mut [f32], place: Place, most: usize, mut sent: impl FnMut(usize)) {
+        let (width, mut equal) = (index_bits(values.len()), most - place.larger);
+        let all = &*values;
+        let largest = filter(all, place.key).filter(move |index| {
+            let larger = all[*index].to_bits() & MAGNITUDE > place.key;
+            let first = !larger && equal > 0;
+            equal -= usize::from(first);
+            larger || first
+        });
+        let count = largest.clone().take(most).count();
+        self.u32(count as u32);
+        let start = self.len;
+        self.numbers(width, count, largest);
+        let (indices, rest) = self.out.split_at_mut(self.len);
+        let mut behind = concat(rest);
+        for index in extract(&indices[start..]).numbers(width, count) {
+            behind.f32(core::mem::take(&mut values[index]));
+            sent(index);
+        }
+        self.len += 4 * count;
     }
 
     /// How many bytes were written.
@@ -369,6 +430,17 @@ impl<'a> Extract<'a> {
         unpack_step::<BITS>(rest, last, &add);
     }
 
+    /// [`unpack`](Self::unpack) with a number of bits that is known only now: 1, 2, 4, and else 8.
+    #[inline(always)]
+    pub fn unpack_bits(&mut self, bits: u32, sum: &mut [f32], add: impl Fn(u8, &mut f32)) {
+        match bits {
+            1 => self.unpack::<1>(sum, add),
+            2 => self.unpack::<2>(sum, add),
+            4 => self.unpack::<4>(sum, add),
+            _ => self.unpack::<8>(sum, add),
+        }
+    }
+
     /// `count` numbers of `width` bits each, at most 32.
     #[inline(always)]
     pub fn numbers(&mut self, width: u32, count: usize) -> impl Iterator<Item = usize> + Clone + use<'a> {
@@ -383,6 +455,30 @@ impl<'a> Extract<'a> {
             (word, bits) = (word >> width, bits - width);
             number as usize
         })
+    }
+
+    /// Adds values that [`Concat::sparse`] wrote to `sum`.
+    ///
+    /// # Errors
+    /// There are more than `most`, an index is not above the one before or not below the length of `sum`, or the field is cut short. `sum` is then untouched.
+    #[inline(always)]
+    pub fn sparse(&mut self, sum: &mut [f32], most: usize) -> Result<(), Malformed> {
+        self.need(4)?;
+        let (at, count) = (self.at, self.u32() as usize);
+        if count > most {
+            return Err(Malformed::Field { what: "number of values", at });
+        }
+        self.need(sparse_len(sum.len(), count) - 4)?;
+        let indices = self.numbers(index_bits(sum.len()), count);
+        let mut next = 0;
+        for index in indices.clone() {
+            if index < next || index >= sum.len() {
+                return Err(Malformed::Field { what: "index", at: at + 4 });
+            }
+            next = index + 1;
+        }
+        indices.for_each(|index| sum[index] += self.f32());
+        Ok(())
     }
 
     /// How many bytes were read.

@@ -40,17 +40,15 @@ impl Codec for TernGrad {
         let inverse = if gap < f32::MIN_POSITIVE { 0.0 } else { 1.0 / gap };
         message.f32(min);
         message.f32(gap);
-        let codes = map(acc, |i, value: &mut f32| {
-            let (step, code) = floor((*value - min) * inverse + random.unit(i));
-            let (step, code) = if step > steps { (steps, steps as i32) } else { (step, code) };
-            *value = lost(*value, min + step * gap);
-            if bad { 0 } else { code as u8 }
-        });
-        match self.bits {
-            2 => message.pack::<2>(codes),
-            4 => message.pack::<4>(codes),
-            _ => message.pack::<8>(codes),
-        }
+        message.pack_bits(
+            self.bits,
+            map(acc, |i, value: &mut f32| {
+                let (step, code) = floor((*value - min) * inverse + random.unit(i));
+                let (step, code) = if step > steps { (steps, steps as i32) } else { (step, code) };
+                *value = lost(*value, min + step * gap);
+                if bad { 0 } else { code as u8 }
+            }),
+        );
         message.len()
     }
 
@@ -59,12 +57,7 @@ impl Codec for TernGrad {
         let mut src = extract(src);
         src.need(self.bound(sum.len()))?;
         let (min, gap) = (src.f32(), src.f32());
-        let add = |code, sum: &mut f32| *sum += min + f32::from(code) * gap;
-        match self.bits {
-            2 => src.unpack::<2>(sum, add),
-            4 => src.unpack::<4>(sum, add),
-            _ => src.unpack::<8>(sum, add),
-        }
+        src.unpack_bits(self.bits, sum, |code, sum| *sum += min + f32::from(code) * gap);
         Ok(src.len())
     }
 }
