@@ -22,7 +22,7 @@ const GROUP: usize = 320;
 /// Values of a plane, bytes of a group.
 const PLANE: usize = 64;
 /// What a plane's digit counts in a byte.
-const WEIGHTS: [u8; 5] = [81, 27, 9, 3, 1];
+const WEIGHTS: [i32; 5] = [81, 27, 9, 3, 1];
 /// Five zeros.
 const ZEROS: u8 = 121;
 /// The first byte for a run of zeros: two bytes of them.
@@ -42,12 +42,16 @@ impl ThreeLc {
     #[inline(always)]
     fn parts(self, n: usize, at: usize, len: usize, mut part: impl FnMut(Range<usize>, usize, usize, usize)) {
         let (width, block) = (len.div_ceil(5), self.blocks.len(n));
+        let mut of = at / block;
+        let mut next = (of + 1) * block - at;
         for plane in 0..5 {
             let (mut from, end) = ((plane * width).min(len), ((plane + 1) * width).min(len));
             while from < end {
-                let of = (at + from) / block;
-                let until = ((of + 1) * block - at).min(end);
+                let until = next.min(end);
                 part(from..until, plane, of, from - plane * width);
+                if until == next {
+                    (of, next) = (of + 1, next + block);
+                }
                 from = until;
             }
         }
@@ -62,21 +66,20 @@ fn bytes(n: usize) -> usize {
 
 /// Adds to each code the digit of its value, -1, 0 or 1, `weight` times; leaves in the value what that lost.
 #[inline(always)]
-fn quantise(values: &mut [f32], scale: f32, weight: u8, codes: &mut [u8]) {
+fn quantise(values: &mut [f32], scale: f32, weight: i32, codes: &mut [i32]) {
     // Where all is zero, and the scale too, nothing reaches infinity. Nothing ever reaches NaN.
     let half = if scale == 0.0 { f32::INFINITY } else { scale / 2.0 };
     each(values, codes, |value, code| {
         let (above, below) = (*value >= half, *value <= -half);
         let sent = if above { scale } else { 0.0 } - if below { scale } else { 0.0 };
-        *code =
-            code.wrapping_add(if above { weight } else { 0 }).wrapping_sub(if below { weight } else { 0 });
+        *code += if above { weight } else { 0 } - if below { weight } else { 0 };
         *value = lost(*value, sent);
     });
 }
 
 /// Calls `with` for each value and its code. Most parts are whole planes, and a loop of known length is the faster one.
 #[inline(always)]
-fn each(values: &mut [f32], codes: &mut [u8], with: impl Fn(&mut f32, &mut u8)) {
+fn each<T>(values: &mut [f32], codes: &mut [T], with: impl Fn(&mut f32, &mut T)) {
     match (values.as_chunks_mut::<PLANE>(), codes.first_chunk_mut::<PLANE>()) {
         (([values], []), Some(codes)) => zip(values, codes).for_each(|(value, code)| with(value, code)),
         _ => zip(values, codes).for_each(|(value, code)| with(value, code)),
@@ -115,23 +118,17 @@ impl Codec for ThreeLc {
         let scale = |block: usize| f32::from_le_bytes(scales.as_chunks().0[block]);
         let (mut len, mut zeros) = (0, 0);
         for (at, group) in acc.chunks_mut(GROUP).enumerate() {
-            let (count, mut codes) = (group.len(), [ZEROS; PLANE]);
+            // As wide as values are, so that vectors need not be cut and joined.
+            let (count, mut codes) = (group.len(), [i32::from(ZEROS); PLANE]);
             self.parts(n, at * GROUP, count, |values, plane, block, first| {
                 quantise(&mut group[values], scale(block), WEIGHTS[plane], &mut codes[first..]);
             });
-            for code in &codes[..count.div_ceil(5)] {
+            for code in &codes.map(|code| code as u8)[..count.div_ceil(5)] {
                 // A byte of zeros behind others makes their run longer, up to the longest. Chance decides; so no branch.
-                let longer = *code == ZEROS && zeros > 0 && zeros < LONGEST;
-                len -= usize::from(longer);
-                out[len] = if longer { RUN - 1 + zeros } else { *code };
-                len += 1;
-                zeros = if *code != ZEROS {
-                    0
-                } else if longer {
-                    zeros + 1
-                } else {
-                    1
-                };
+                let longer = if zeros == LONGEST { 1 } else { zeros + 1 };
+                zeros = if *code == ZEROS { longer } else { 0 };
+                len += usize::from(zeros <= 1);
+                out[len - 1] = if zeros <= 1 { *code } else { RUN - 2 + zeros };
             }
         }
         length.copy_from_slice(&(len as u32).to_le_bytes());
@@ -148,8 +145,10 @@ impl Codec for ThreeLc {
         let at = src.len();
         src.need(len)?;
         let coded = src.bytes(len);
-        let run = |code: u8| if code < RUN { 1 } else { usize::from(code - RUN) + 2 };
-        if coded.iter().map(|code| run(*code)).sum::<usize>() != bytes(n) {
+        let run = |code: u8| if code < RUN { 1 } else { code - RUN + 2 };
+        // A short sum has more lanes, and fits.
+        let runs = |codes: &[u8]| codes.iter().map(|code| u16::from(run(*code))).sum::<u16>();
+        if coded.chunks(4096).map(|codes| usize::from(runs(codes))).sum::<usize>() != bytes(n) {
             return Err(Malformed::Field { what: "number of values", at });
         }
         let scale = |block: usize| f32::from_le_bytes(scales[block]);
@@ -161,7 +160,7 @@ impl Codec for ThreeLc {
             while filled < count {
                 let code = *coded.next().unwrap_or(&ZEROS);
                 codes[filled] = if code < RUN { code } else { ZEROS };
-                filled += run(code);
+                filled += usize::from(run(code));
             }
             let nothing = zeros >= count && all_finite;
             zeros = filled - count;
