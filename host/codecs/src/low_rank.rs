@@ -29,7 +29,7 @@ impl LowRank {
     fn matrix(self, n: usize) -> Shape {
         let root = n.isqrt();
         let square = root + usize::from(root * root < n);
-        let cols = self.cols.map_or(square, |cols| cols as usize).max(1);
+        let cols = self.cols.map_or(square, |cols| n.min(cols as usize)).max(1);
         let rows = n.div_ceil(cols);
         Shape { rows, cols, rank: (self.rank as usize).min(rows).min(cols) }
     }

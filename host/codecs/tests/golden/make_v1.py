@@ -295,7 +295,7 @@ def dot64(a, b):
 def low_rank(rank, cols):
     def encode(acc, state, seed):
         n, bad = len(acc), math.isnan(peak(acc))
-        width = cols or max(math.isqrt(max(n - 1, 0)) + 1 if n else 0, 1)
+        width = max(min(cols, n) if cols else math.isqrt(n - 1) + 1 if n else 0, 1)
         rows = -(-n // width)
         r = min(rank, rows, width)
         q = state.get("q") or [[0.0] * width for _ in range(r)]
