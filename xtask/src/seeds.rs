@@ -183,6 +183,18 @@ pub fn seeds() -> Result {
     npy.extend(b"\n\0\0\x80\x3f\0\0\0\x3f");
     write("npy", "two", &npy)?;
 
+    // A codec, by its place among those of a tensor; how many values; and a message of the second implementation's.
+    let messages = fs::read_to_string(root().join("host/codecs/tests/golden/v1.txt"))?;
+    let tensor =
+        messages.split("tensor ").find(|tensor| tensor.starts_with("short ")).expect("a short tensor");
+    for (place, line) in tensor.lines().filter(|line| line.contains(" 1 ")).enumerate() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let mut input = vec![place as u8, 77, 0];
+        let hex = words[3].as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).expect("hex"));
+        input.extend(hex.map(|pair| u8::from_str_radix(pair, 16).expect("hex")));
+        write("messages", &words[1].replace(':', "-"), &input)?;
+    }
+
     // Any bytes are events and conversations; these have one of each kind.
     let events: Vec<u8> = (0..400u32).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
     write("flows", "mixed", &events)?;

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::factors::Shape;
+
 /// Turns a tensor of gradients into a message, and adds what a message says to a sum.
 ///
 /// A codec is a handful of parameters. It owns no memory: what a tensor must keep from one iteration to the next lives in
@@ -33,6 +35,15 @@ pub trait Codec {
         true
     }
 
+    /// The matrix and the rank, if the codec makes two thin factors of a tensor.
+    ///
+    /// Members may then exchange the factors one after the other, each as a sum of all members', as [`Shape`] says. That is
+    /// better than to add up the members' products, each of which has factors of its own.
+    fn shape(&self, n: usize) -> Option<Shape> {
+        _ = n;
+        None
+    }
+
     /// Adds a new gradient to what was held back.
     ///
     /// A codec that corrects momentum adds a velocity instead of the gradient. So `give` is for the point where gradients
@@ -40,6 +51,7 @@ pub trait Codec {
     ///
     /// # Panics
     /// `gradient` and `acc` differ in length, or `state` has another length than `state_len` says.
+    #[inline(always)]
     fn give(&self, gradient: &[f32], acc: &mut [f32], state: &mut [f32]) {
         assert_eq!(gradient.len(), acc.len(), "a gradient has as many values as what was held back");
         assert_eq!(state.len(), self.state_len(acc.len()), "state has the length that state_len says");
