@@ -4,6 +4,7 @@ use core::fmt;
 
 use heapless::Vec;
 
+use crate::codec::{Params, Split};
 use crate::profile::Profile;
 
 /// The low two bits of a type of service (IPv6: traffic class) are ECN (RFC 3168): routers set them,
@@ -96,7 +97,7 @@ impl Grid {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub enum Handshake {
-    /// The far end of a TCP connection says so on its SYN (FORMAT.md §5.5); what nobody has said so of goes untouched, as does
+    /// The far end of a TCP connection says so on its SYN (FORMAT.md §5.6); what nobody has said so of goes untouched, as does
     /// UDP, which has no SYN.
     #[default]
     Required,
@@ -163,6 +164,22 @@ impl Rule {
 
     /// [`Rule::DEFAULT`] for hosts that are configured alike at both ends, as the paper's are: without a handshake.
     pub const STATIC: Self = Self { handshake: Handshake::Off, ..Self::DEFAULT };
+
+    /// What the NIC of the paper does (Li et al., MICRO 2018), as far as FORMAT.md §3.6 does not list it as something that
+    /// cannot be had: paper split, in-place framing, exactly ToS 0x28, every payload starts with a value, and both ends
+    /// are known to restore. Settings that name it `profile = "inceptionn"` may choose another bound.
+    pub const INCEPTIONN: Self = Self {
+        tos: DEFAULT_TOS,
+        mask: u8::MAX,
+        profile: match Params::new(Params::DEFAULT.b(), Split::Paper, 0) {
+            Ok(params) => Profile::Classes(params),
+            Err(_) => Profile::DEFAULT,
+        },
+        framing: Framing::InPlace,
+        grid: Grid::Payload,
+        handshake: Handshake::Off,
+        udp_offset: 0,
+    };
 
     /// Whether frames of this type of service are its.
     pub(crate) const fn matches(&self, tos: u8) -> bool {
@@ -314,3 +331,24 @@ impl fmt::Display for RulesError {
 }
 
 impl core::error::Error for RulesError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        let rules = |list: &[Rule]| Rules::new(list, DEFAULT_MARK).map(|_| ());
+        let tos = |tos, mask| Rule { tos, mask, ..Rule::DEFAULT };
+        assert_eq!(rules(&[Rule::DEFAULT, Rule::INCEPTIONN]), Err(RulesError::Hidden { index: 1 }));
+        assert_eq!(rules(&[Rule::INCEPTIONN, Rule::DEFAULT]), Ok(()));
+        assert_eq!(rules(&[tos(0x29, 0xfc)]), Err(RulesError::TosOutsideMask { index: 0 }));
+        // Whatever its ECN bits, the mark is the mark.
+        for matching in [tos(0x30, 0xfc), tos(0x31, 0xff), tos(0, 0)] {
+            assert_eq!(rules(&[matching]), Err(RulesError::MatchesMark { index: 0, mark: 0x30 }));
+        }
+        let many: std::vec::Vec<Rule> = (0..17).map(|place| tos(place << 2 | 0x80, 0xfc)).collect();
+        assert_eq!(rules(&many), Err(RulesError::TooMany { got: 17 }));
+        assert_eq!(rules(&many[..16]), Ok(()));
+    }
+}

@@ -103,11 +103,13 @@ fn laws() {
     });
 }
 
-/// Codec 2. Both extremes of the bound; CI can afford one.
+/// Both extremes of codec 2's bound, and some at which values of neural networks lie.
+const Y: [i8; 5] = [Bound::MIN, -24, -10, 0, Bound::MAX];
+
+/// Codec 2. CI can afford one bound.
 #[test]
 #[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test exhaustive -- --ignored --nocapture"]
 fn planar_laws() {
-    const Y: [i8; 5] = [Bound::MIN, -24, -10, 0, Bound::MAX];
     let all = env::var_os("GRADWIRE_PLANAR").is_some();
     for y in Y.into_iter().filter(|y| all || *y == -10) {
         let laws = PlanarLaws::of(Bound::new(y).unwrap());
@@ -183,5 +185,9 @@ fn the_record_has_every_set_of_parameters() {
             let row = row(name, params);
             assert_eq!(record.lines().filter(|line| line.starts_with(&row)).count(), 1, "{row}");
         }
+    }
+    for y in Y {
+        let row = format!("planar-laws,,,{y},");
+        assert_eq!(record.lines().filter(|line| line.starts_with(&row)).count(), 1, "{row}");
     }
 }

@@ -83,7 +83,9 @@ fn does_what_its_table_says(rule: &Rule, table: &Table) {
     is_rule(rule, 2, |name| {
         let value = table.get(name)?;
         Some(match name {
-            "split" | "framing" | "grid" | "handshake" => value.as_str().expect("a name").to_owned(),
+            "profile" | "split" | "framing" | "grid" | "handshake" => {
+                value.as_str().expect("a name").to_owned()
+            }
             _ => value.as_integer().expect("a number").to_string(),
         })
     });

@@ -42,13 +42,14 @@ values start is known from the SYN that the other side acknowledged. A host that
 Examples:
   gradwire replay ring.pcap
   gradwire replay ring.pcapng --framing in-place --bound 6 --scale -3 --json
+  gradwire replay ring.pcap --profile inceptionn     as the NIC of the paper would
   gradwire replay ring.pcap --write-wire wire.pcap --write-restored restored.pcap")]
 pub struct Args {
     /// Capture to replay (pcap or pcapng, Ethernet), or - for standard input.
     pub capture: PathBuf,
     /// How headers look on the wire: in-place leaves them as they are, for neighbours only; routed crosses
     /// routers.
-    #[arg(long, default_value = "routed", value_parser = framing())]
+    #[arg(long, default_value = "routed", value_parser = framing(), conflicts_with = "profile")]
     pub framing: Framing,
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
@@ -57,13 +58,13 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub udp_offset: u8,
     /// Type of service that marks gradient traffic, as 0x28 or 40.
-    #[arg(long, default_value = "0x28", value_parser = byte)]
+    #[arg(long, default_value = "0x28", value_parser = byte, conflicts_with = "profile")]
     pub tos: u8,
     /// Which bits of it count; 0xfc leaves out ECN.
-    #[arg(long, default_value = "0xfc", value_parser = byte)]
+    #[arg(long, default_value = "0xfc", value_parser = byte, conflicts_with = "profile")]
     pub mask: u8,
     /// Where values start in a TCP stream: every 4 bytes from its first, or at the start of every payload.
-    #[arg(long, default_value = "connection", value_parser = grid())]
+    #[arg(long, default_value = "connection", value_parser = grid(), conflicts_with = "profile")]
     pub grid: Grid,
     /// Whether the two ends of a TCP connection agree on their SYNs, or are configured alike.
     #[arg(long, default_value = "required", value_parser = handshake())]
@@ -85,14 +86,18 @@ impl Args {
     /// # Errors
     /// The codec refuses its parameters.
     pub fn rule(&self) -> Result<Rule, Error> {
+        let (profile, udp_offset) = (self.codec.profile()?, self.udp_offset);
+        if self.codec.choice.profile.is_some() {
+            return Ok(Rule { profile, udp_offset, ..Rule::INCEPTIONN });
+        }
         Ok(Rule {
             tos: self.tos,
             mask: self.mask,
-            profile: self.codec.profile()?,
+            profile,
             framing: self.framing,
             grid: self.grid,
             handshake: self.handshake,
-            udp_offset: self.udp_offset,
+            udp_offset,
         })
     }
 }
@@ -123,7 +128,7 @@ pub fn report(
 ) -> Result<Outcome, Error> {
     let name = display(&args.capture);
     if report.payloads() == 0 {
-        let Args { tos, mask, .. } = args;
+        let Rule { tos, mask, .. } = args.rule()?;
         let seen = seen(capture);
         return Err(Error::Usage(format!(
             "{name}: nothing was judged: no frame with payload has a type of service that the rule matches \

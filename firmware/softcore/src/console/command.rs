@@ -72,6 +72,7 @@ impl fmt::Display for Problem<'_> {
 pub const HELP: &[&str] = &[
     "rules                  rules in force, the first match first",
     "rule add SETTING...    append a rule; settings not given are those of the default",
+    "    profile=inceptionn (first: as the NIC of the paper)",
     "    tos=0x28  mask=0xfc  codec=1|2  bound=10  split=dense|paper (codec 1)  scale=0",
     "    framing=routed|in-place  grid=connection|payload  handshake=required|off",
     "    udp-offset=0 (handshake off)",
@@ -125,6 +126,11 @@ pub fn parse(line: &str) -> Result<Command, Problem<'_>> {
 fn rule<'a>(settings: impl Iterator<Item = &'a str>) -> Result<Rule, Problem<'a>> {
     let mut rule = Rule::DEFAULT;
     let (mut planar, mut split) = (false, Split::Dense);
+    let mut settings = settings.peekable();
+    // All settings of one system; those behind it may differ.
+    if settings.next_if_eq(&"profile=inceptionn").is_some() {
+        (rule, split) = (Rule::INCEPTIONN, Split::Paper);
+    }
     let (mut bound, mut scale) = (Params::DEFAULT.b().into(), Params::DEFAULT.x());
     for setting in settings {
         let (name, value) = setting.split_once('=').ok_or(Problem::Setting(setting))?;
@@ -230,6 +236,10 @@ mod tests {
         assert_eq!(parse("rule add codec=2 bound=10 scale=3"), Ok(Command::AddRule(rule)));
         // As the answer to `rules` has it, which is a command again.
         assert_eq!(parse("rule add codec=2 bound=7 split=none"), Ok(Command::AddRule(rule)));
+        assert_eq!(parse("rule add profile=inceptionn"), Ok(Command::AddRule(Rule::INCEPTIONN)));
+        let rule = Rule { profile: Params::new(8, Split::Paper, 0).unwrap().into(), ..Rule::INCEPTIONN };
+        assert_eq!(parse("rule add profile=inceptionn bound=8"), Ok(Command::AddRule(rule)));
+        assert_eq!(parse("rule add bound=8 profile=inceptionn"), Err(Problem::Setting("profile")));
     }
 
     #[test]
