@@ -509,15 +509,18 @@ fn bench_prints_the_json_of_its_help() {
     assert_eq!(report["peers"], Value::Array(vec![]));
 
     let rows = report["kernels"].as_array().unwrap();
-    let mut found = rows.iter().map(|row| (row["name"].as_str().unwrap(), row["shape"].as_str().unwrap()));
+    let text = |row: &Value, key: &str| row[key].as_str().unwrap().to_owned();
+    let mut found = rows.iter().map(|row| (text(row, "name"), row["codec"].as_u64(), text(row, "shape")));
     for kernel in Kernel::available() {
-        for shape in shapes::ALL {
-            assert_eq!(found.next(), Some((kernel.name(), shape.name)));
+        for codec in [1, 2] {
+            for shape in shapes::ALL {
+                assert_eq!(found.next(), Some((kernel.name().into(), Some(codec), shape.name.into())));
+            }
         }
     }
     assert_eq!(found.next(), None);
     let speeds = ["decode_gbps", "encode_gbps"];
-    assert_eq!(keys(&rows[0]), [&speeds[..], &["name", "shape"]].concat());
+    assert_eq!(keys(&rows[0]), [&["codec"], &speeds[..], &["name", "shape"]].concat());
     assert_positive(&report["kernels"], &speeds);
 
     let rows = report["frame_path"].as_array().unwrap();
@@ -538,7 +541,7 @@ fn bench_measures_the_kernel_asked_for_and_says_what_is_left_of_the_targets() {
     let output = gradwire(&["bench", "--hasty", "--kernel", "portable", "--json"]);
     let report = json(&output);
     let rows = report["kernels"].as_array().unwrap();
-    assert_eq!(rows.len(), shapes::ALL.len());
+    assert_eq!(rows.len(), 2 * shapes::ALL.len());
     assert!(rows.iter().all(|row| row["name"] == "portable"));
     let output = gradwire(&["bench", "--hasty", "--kernel", "portable"]);
     assert_eq!((code(&output), stderr(&output)), (0, String::new()));
