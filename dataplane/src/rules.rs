@@ -97,7 +97,7 @@ impl Grid {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub enum Handshake {
-    /// The far end of a TCP connection says so on its SYN (FORMAT.md §5.6); what nobody has said so of goes untouched, as does
+    /// The far end of a TCP connection says so on its SYN (FORMAT.md §5.5); what nobody has said so of goes untouched, as does
     /// UDP, which has no SYN.
     #[default]
     Required,
@@ -162,9 +162,6 @@ impl Rule {
         udp_offset: 0,
     };
 
-    /// [`Rule::DEFAULT`] for hosts that are configured alike at both ends, as the paper's are: without a handshake.
-    pub const STATIC: Self = Self { handshake: Handshake::Off, ..Self::DEFAULT };
-
     /// What the NIC of the paper does (Li et al., MICRO 2018), as far as FORMAT.md §3.6 does not list it as something that
     /// cannot be had: paper split, in-place framing, exactly ToS 0x28, every payload starts with a value, and both ends
     /// are known to restore. Settings that name it `profile = "inceptionn"` may choose another bound.
@@ -180,6 +177,9 @@ impl Rule {
         handshake: Handshake::Off,
         udp_offset: 0,
     };
+
+    /// [`Rule::DEFAULT`] for hosts that are configured alike at both ends, as the paper's are: without a handshake.
+    pub const STATIC: Self = Self { handshake: Handshake::Off, ..Self::DEFAULT };
 
     /// Whether frames of this type of service are its.
     pub(crate) const fn matches(&self, tos: u8) -> bool {

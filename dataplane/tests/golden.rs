@@ -100,6 +100,19 @@ fn check_frames(name: &str, frames: &[Vec<u8>; 3], rule: Rule) {
     }
 }
 
+/// A SYN that tells the far end what a host with in-place framing restores, and that the far host gets as it was sent.
+fn check_syn(host: &[u8], wire: &[u8], restored: &[u8], profile: Profile) {
+    let rule = Rule { framing: Framing::InPlace, profile, ..Rule::DEFAULT };
+    let rules = Rules::new(&[rule], DEFAULT_MARK).unwrap();
+    let (offers, mut out) = (Offers::<[Slot; 1]>::new(0), [0xaa; 2048]);
+    let mut egress = Egress::<1>::new(rules.clone(), Kernel::detect(), 1500, 0);
+    let Verdict::Changed { len, .. } = egress.process(host, &mut out, NOW, &offers) else { panic!("untold") };
+    assert_eq!(&out[..len], wire);
+    let mut ingress = Ingress::new(rules, Kernel::detect(), 1500);
+    let Verdict::Changed { len, .. } = ingress.process(wire, &mut out, &offers) else { panic!("unheard") };
+    assert_eq!((&out[..len], restored), (restored, host));
+}
+
 /// The SYN of the flow that a TCP frame belongs to: the frame's headers, with the golden ISN.
 fn syn(host: &[u8]) -> Vec<u8> {
     let packet = etherparse::PacketHeaders::from_ethernet_slice(host).unwrap();
@@ -188,14 +201,14 @@ fn examples_of_the_format_document() {
             );
             let Verdict::Dropped(dropped) = verdict else { panic!("{name}: {verdict:?}") };
             assert_eq!(dropped.name(), reason);
+        } else if name == "syn" {
+            check_syn(&fields["host"], &fields["wire"], &fields["restored"], profile);
         } else if fields.contains_key("values") {
             let [values, coded, decoded] = ["values", "coded", "decoded"].map(|label| &fields[label][..]);
             match profile {
                 Profile::Classes(params) => check_payload(values, coded, decoded, params),
                 Profile::Planar(_) => check_sections(values, coded, decoded, profile),
             }
-        } else if name == "syn" {
-            check_syn(&fields);
         } else {
             let frames = ["host", "wire", "restored"].map(|label| fields[label].clone());
             let rule = match name.split(' ').next().unwrap() {
@@ -229,18 +242,4 @@ fn examples_of_the_format_document() {
         "dropped excess",
     ];
     assert_eq!(seen, expected);
-}
-
-/// The example of a SYN: what the far end is told, and that its host does not see it.
-fn check_syn(fields: &BTreeMap<String, Vec<u8>>) {
-    let [host, wire, restored] = ["host", "wire", "restored"].map(|label| &fields[label]);
-    let rule = Rule { framing: Framing::InPlace, ..Rule::DEFAULT };
-    let rules = Rules::new(&[rule], DEFAULT_MARK).unwrap();
-    let (offers, mut out) = (Offers::<[Slot; 1]>::new(0), [0xaa; 2048]);
-    let mut egress = Egress::<1>::new(rules.clone(), Kernel::detect(), 1500, 0);
-    let Verdict::Changed { len, .. } = egress.process(host, &mut out, NOW, &offers) else { panic!("untold") };
-    assert_eq!(out[..len], **wire);
-    let mut ingress = Ingress::new(rules, Kernel::detect(), 1500);
-    let Verdict::Changed { len, .. } = ingress.process(wire, &mut out, &offers) else { panic!("unheard") };
-    assert_eq!((&out[..len], restored), (&**restored, host));
 }

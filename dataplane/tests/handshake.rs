@@ -1,4 +1,4 @@
-//! The handshake (FORMAT.md §5.6): two hosts agree on their SYNs, or nothing is compressed. `etherparse` writes and reads
+//! The handshake (FORMAT.md §5.5): two hosts agree on their SYNs, or nothing is compressed. `etherparse` writes and reads
 //! the frames.
 
 mod common;

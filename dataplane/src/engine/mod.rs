@@ -11,7 +11,7 @@
 //! right: TCP sends it again, and egress does not compress what is sent again.
 //!
 //! Before that, the two ends agree: egress says on a SYN what its host restores, ingress hears it, and egress asks [`Offers`]
-//! what the far end said (FORMAT.md §5.6).
+//! what the far end said (FORMAT.md §5.5).
 
 mod egress;
 mod ingress;

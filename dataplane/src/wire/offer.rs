@@ -1,4 +1,4 @@
-//! The handshake's option: what a host restores, told on a SYN (FORMAT.md §5.6).
+//! The handshake's option: what a host restores, told on a SYN (FORMAT.md §5.5).
 //!
 //! ```text
 //! 0     1     2      3        4                5        6                     10              12

@@ -144,7 +144,7 @@ struct tcp {
 	u16 window, checksum, urgent;
 };
 
-/* A SYN whose options begin with the handshake's (FORMAT.md section 5.6): NOP, NOP, kind, length, ExID. */
+/* A SYN whose options begin with the handshake's (FORMAT.md section 5.5): NOP, NOP, kind, length, ExID. */
 struct offer {
 	struct tcp tcp;
 	u16 nops, kind, exid;

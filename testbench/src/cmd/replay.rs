@@ -67,7 +67,7 @@ pub struct Args {
     #[arg(long, default_value = "connection", value_parser = grid(), conflicts_with = "profile")]
     pub grid: Grid,
     /// Whether the two ends of a TCP connection agree on their SYNs, or are configured alike.
-    #[arg(long, default_value = "required", value_parser = handshake())]
+    #[arg(long, default_value = "required", value_parser = handshake(), conflicts_with = "profile")]
     pub handshake: Handshake,
     /// Write the frames as they were on the wire to this pcap file.
     #[arg(long, value_name = "FILE")]

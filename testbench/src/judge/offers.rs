@@ -1,4 +1,4 @@
-//! Judges the handshake (FORMAT.md section 5.6), by bytes: what a SYN says on the wire, that no host sees it, and that
+//! Judges the handshake (FORMAT.md section 5.5), by bytes: what a SYN says on the wire, that no host sees it, and that
 //! nothing is compressed towards an end that said nothing.
 
 use std::collections::BTreeSet;

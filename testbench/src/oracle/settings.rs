@@ -17,7 +17,7 @@ pub fn is_rule(rule: &Rule, codec: u8, setting: impl Fn(&str) -> Option<String>)
         "split" => Some("paper"),
         "framing" => Some("in-place"),
         "grid" => Some("payload"),
-        "udp" => Some("true"),
+        "handshake" => Some("off"),
         _ => None,
     };
     let setting =
