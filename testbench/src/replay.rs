@@ -53,19 +53,25 @@ impl Setup {
         Self { rules: vec![rule], mark: DEFAULT_MARK, kernel: Kernel::detect(), datagrams: true }
     }
 
-    /// The rules as the engines take them.
+    /// The rules as the engines of TCP take them.
     ///
     /// # Errors
     /// A rule contradicts itself or matches the mark.
     pub fn rules(&self) -> Result<Rules, RulesError> {
-        Rules::new(&self.rules, self.mark)
+        let by_segment = |rule: &Rule| match rule.handshake {
+            Handshake::Required if self.datagrams => Rule { udp_offset: 0, ..*rule },
+            Handshake::Required | Handshake::Off => *rule,
+        };
+        Rules::new(&self.rules.iter().map(by_segment).collect::<Vec<_>>(), self.mark)
     }
 
     /// The rules for UDP.
     fn datagram_rules(&self) -> Result<Rules, RulesError> {
-        let configured = |rule: &Rule| Rule { handshake: Handshake::Off, ..*rule };
-        let rules = self.rules.iter().map(configured).collect::<Vec<_>>();
-        Rules::new(if self.datagrams { &rules } else { &self.rules }, self.mark)
+        let configured = |rule: &Rule| match self.datagrams {
+            true => Rule { handshake: Handshake::Off, ..*rule },
+            false => *rule,
+        };
+        Rules::new(&self.rules.iter().map(configured).collect::<Vec<_>>(), self.mark)
     }
 
     /// The first rule that matches this type of service; worked out here, for the judge.
@@ -135,7 +141,7 @@ pub struct Engines {
     offers: Box<Offers<[Slot; OFFERS]>>,
     ingress: Ingress,
     /// Of all hosts: datagrams have no state.
-    datagrams: Egress<1>,
+    datagrams: (Egress<1>, Ingress),
     start: Option<Duration>,
     now: Millis,
     out: Vec<u8>,
@@ -152,7 +158,11 @@ impl Engines {
         let longest = capture.frames.iter().map(|frame| frame.bytes.len()).max().unwrap_or(0);
         let mtu = u16::try_from(longest.saturating_sub(ETHERNET_HEADER_LEN)).unwrap_or(u16::MAX).max(1500);
         let ingress = Ingress::new(rules.clone(), setup.kernel, mtu);
-        let datagrams = Egress::new(setup.datagram_rules()?, setup.kernel, mtu, 0);
+        let rules_of_udp = setup.datagram_rules()?;
+        let datagrams = (
+            Egress::new(rules_of_udp.clone(), setup.kernel, mtu, 0),
+            Ingress::new(rules_of_udp, setup.kernel, mtu),
+        );
         let out = vec![0; longest.max(usize::from(mtu) + MAX_LINK_LEN)];
         Ok(Self {
             rules,
@@ -179,7 +189,9 @@ impl Engines {
             egress.set_rules(self.rules.clone());
         }
         self.ingress.set_rules(self.rules.clone());
-        self.datagrams.set_rules(setup.datagram_rules()?);
+        let rules_of_udp = setup.datagram_rules()?;
+        self.datagrams.0.set_rules(rules_of_udp.clone());
+        self.datagrams.1.set_rules(rules_of_udp);
         Ok(())
     }
 
@@ -196,8 +208,9 @@ impl Engines {
         let egress =
             self.hosts.entry(host).or_insert_with(|| Box::new(Egress::new(rules.clone(), *kernel, *mtu, 0)));
 
-        let verdict = if is_datagram(&frame.bytes) {
-            self.datagrams.process(&frame.bytes, out, *now, &**offers)
+        let by_datagram = is_datagram(&frame.bytes);
+        let verdict = if by_datagram {
+            self.datagrams.0.process(&frame.bytes, out, *now, &**offers)
         } else {
             egress.process(&frame.bytes, out, *now, &**offers)
         };
@@ -214,7 +227,8 @@ impl Engines {
             passage.changed_wire = Some(wire);
         }
         let Some(wire) = passage.on_wire(&frame.bytes) else { return passage };
-        let verdict = self.ingress.process(wire, &mut self.out, &*self.offers);
+        let ingress = if by_datagram { &mut self.datagrams.1 } else { &mut self.ingress };
+        let verdict = ingress.process(wire, &mut self.out, &*self.offers);
         passage.ingress = Some(verdict);
         if let Verdict::Changed { len, .. } = verdict {
             passage.changed_delivered = Some(self.out.get(..len).unwrap_or(&self.out).to_vec());

@@ -28,8 +28,14 @@ impl<const SETS: usize> Egress<SETS> {
     /// and should be random.
     #[must_use]
     pub const fn new(rules: Rules, kernel: Kernel, mtu: u16, seed: u64) -> Self {
-        let (flows, counters) = (FlowTable::new(seed), Counters::new());
-        Self { rules, kernel, mtu, flows, counters, traffic: [Traffic::NONE; MAX_RULES] }
+        Self {
+            rules,
+            kernel,
+            mtu,
+            flows: FlowTable::new(seed),
+            counters: Counters::new(),
+            traffic: [Traffic::NONE; MAX_RULES],
+        }
     }
 
     /// One frame from the host: Ethernet II, without FCS. Its replacement, if there is one, is written

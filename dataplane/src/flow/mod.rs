@@ -7,7 +7,6 @@
 use crate::rules::{Grid, Handshake, Rule, Rules};
 use crate::verdict::{PassReason, Traffic};
 use crate::wire::flow_key::FlowKey;
-use crate::wire::offer::Offer;
 
 pub mod offers;
 pub mod trust;
@@ -261,7 +260,7 @@ impl Flow {
             None if offer.restores(rule.profile.codec()) => Ok(()),
             None => Err(PassReason::NotAgreed),
             // Its rule for another type of service may be another.
-            Some(_) if heard_tos == tos && offer.in_place == rule.in_place() => Ok(()),
+            Some(_) if heard_tos == tos && offer.in_place() == rule.in_place() => Ok(()),
             Some(_) => Err(PassReason::ParametersDiffer),
         }
     }
@@ -269,8 +268,8 @@ impl Flow {
     /// Whether the far end may send in-place frames that `rules` would restore to other values than what this end told it.
     pub(crate) fn needs_other_than(&self, rules: &Rules, now: Millis) -> bool {
         let over = self.phase == Phase::Closed && now.since(self.seen) >= CLOSED_MS;
-        let Some(Told { offer: Offer { in_place: Some(told), .. }, tos }) = self.told else { return false };
-        !over && rules.find(tos).and_then(Rule::in_place) != Some(told)
+        let Some(Told { offer, tos }) = self.told else { return false };
+        !over && offer.in_place().is_some() && rules.find(tos).and_then(Rule::in_place) != offer.in_place()
     }
 
     /// What the two ends said, as far as this direction knows: a flow that has sent no payload may not have looked for
@@ -367,7 +366,9 @@ impl Flow {
             // Most connections are never tagged; they must not crowd out those that are.
             Phase::Opening | Phase::Open | Phase::Doubtful if !self.tagged => true,
             // It may only receive, and has to restore what it told the far end to send.
-            Phase::Opening if self.told.is_some_and(|told| told.offer.in_place.is_some()) => idle >= IDLE_MS,
+            Phase::Opening if self.told.is_some_and(|told| told.offer.in_place().is_some()) => {
+                idle >= IDLE_MS
+            }
             Phase::Opening => idle >= OPENING_MS,
             // Nor those that only a flood of SYNs began.
             Phase::Doubtful if self.traffic.frames == 0 => idle >= OPENING_MS,

@@ -69,7 +69,8 @@ pub struct Slot([AtomicU32; 4]);
 /// not find it.
 #[derive(Debug)]
 pub struct Offers<S: ?Sized = [Slot]> {
-    seed: u64,
+    /// High and low half.
+    seed: [AtomicU32; 2],
     slots: S,
 }
 
@@ -77,6 +78,7 @@ impl<const SLOTS: usize> Offers<[Slot; SLOTS]> {
     /// No offers; `seed` keys the hash and should be random.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
+        let seed = [AtomicU32::new((seed >> 32) as u32), AtomicU32::new(seed as u32)];
         Self { seed, slots: [const { Slot([const { AtomicU32::new(0) }; 4]) }; SLOTS] }
     }
 }
@@ -85,8 +87,11 @@ impl<const SLOTS: usize> Offers<[Slot; SLOTS]> {
 pub static NO_OFFERS: Offers<[Slot; 0]> = Offers::new(0);
 
 impl Offers {
-    /// Forgets all of them.
-    pub fn clear(&self) {
+    /// Forgets all of them; `seed` keys the hash from now on.
+    pub fn clear(&self, seed: u64) {
+        let [high, low] = &self.seed;
+        high.store((seed >> 32) as u32, Ordering::Relaxed);
+        low.store(seed as u32, Ordering::Relaxed);
         for word in self.slots.iter().flat_map(|slot| &slot.0) {
             word.store(0, Ordering::Relaxed);
         }
@@ -94,7 +99,7 @@ impl Offers {
 
     /// Takes note of what the far end of the flow `key` said on its SYN.
     pub(crate) fn learn(&self, key: &FlowKey, start: Start, told: Told) {
-        let hash = key.hash(self.seed);
+        let hash = self.hash(key);
         let Some(Slot([number, in_place, rest, check])) = self.slot(hash) else { return };
         let words = to_words(start, told);
         number.store(words[0], Ordering::Relaxed);
@@ -106,11 +111,16 @@ impl Offers {
 
     /// What the far end of the flow `key` said last, and on which SYN.
     pub(crate) fn find(&self, key: &FlowKey) -> Option<(Start, Told)> {
-        let hash = key.hash(self.seed);
+        let hash = self.hash(key);
         let Slot([number, in_place, rest, check]) = self.slot(hash)?;
         let check = check.load(Ordering::Acquire);
         let words = [number, in_place, rest].map(|word| word.load(Ordering::Relaxed));
         if check == check_of(hash, words) { from_words(words) } else { None }
+    }
+
+    fn hash(&self, key: &FlowKey) -> u64 {
+        let [high, low] = self.seed.each_ref().map(|half| u64::from(half.load(Ordering::Relaxed)));
+        key.hash(high << 32 | low)
     }
 
     fn slot(&self, hash: u64) -> Option<&Slot> {
@@ -142,12 +152,12 @@ const fn to_words(start: Start, Told { offer, tos }: Told) -> [u32; 3] {
         }
         Start::Answer { acknowledges } => (acknowledges, ANSWER),
     };
-    let routed = if offer.routed { ROUTED } else { 0 };
-    let (in_place, parameters) = match offer.in_place {
+    let routed = if offer.routed() { ROUTED } else { 0 };
+    let (in_place, parameters) = match offer.in_place() {
         Some(parameters) => (IN_PLACE, parameters),
         None => (0, [0; 4]),
     };
-    let rest = start | (offer.codecs as u32) << 8 | (tos & !ECN) as u32 | routed | in_place;
+    let rest = start | (offer.codecs() as u32) << 8 | (tos & !ECN) as u32 | routed | in_place;
     [number, u32::from_be_bytes(parameters), rest]
 }
 
@@ -157,11 +167,8 @@ fn from_words([number, in_place, rest]: [u32; 3]) -> Option<(Start, Told)> {
         ANSWER => Start::Answer { acknowledges: number },
         _ => return None,
     };
-    let offer = Offer {
-        routed: rest & ROUTED != 0,
-        codecs: (rest >> 8) as u8,
-        in_place: (rest & IN_PLACE != 0).then_some(in_place.to_be_bytes()),
-    };
+    let in_place = (rest & IN_PLACE != 0).then_some(in_place.to_be_bytes());
+    let offer = Offer::new(rest & ROUTED != 0, (rest >> 8) as u8, in_place);
     Some((start, Told { offer, tos: rest as u8 & !ECN }))
 }
 
@@ -179,7 +186,7 @@ mod tests {
     /// Every part of it says which number it belongs to.
     fn told(number: u32) -> Told {
         let [tos, codecs, ..] = number.wrapping_mul(0x9e37_79b9).to_be_bytes();
-        Told { offer: Offer { routed: true, codecs, in_place: Some(number.to_be_bytes()) }, tos: tos & !ECN }
+        Told { offer: Offer::new(true, codecs, Some(number.to_be_bytes())), tos: tos & !ECN }
     }
 
     #[test]
@@ -187,14 +194,12 @@ mod tests {
         let offers: &Offers = &Offers::<[Slot; 64]>::new(7);
         assert_eq!(offers.find(&key(1)), None);
         for start in [SYN_5, Start::Syn { number: u32::MAX, len: 9000 }, Start::Answer { acknowledges: 6 }] {
-            for told in
-                [told(9), Told { offer: Offer { routed: false, codecs: 0xff, in_place: None }, tos: 0 }]
-            {
+            for told in [told(9), Told { offer: Offer::new(false, 0xff, None), tos: 0 }] {
                 offers.learn(&key(1), start, told);
                 assert_eq!(offers.find(&key(1)), Some((start, told)));
             }
         }
-        offers.clear();
+        offers.clear(8);
         assert_eq!(offers.find(&key(1)), None);
     }
 
@@ -242,7 +247,7 @@ mod tests {
             });
             while !writers.iter().all(thread::ScopedJoinHandle::is_finished) {
                 if let Some((start, got)) = offers.find(&key(1)) {
-                    let number = u32::from_be_bytes(got.offer.in_place.unwrap());
+                    let number = u32::from_be_bytes(got.offer.in_place().unwrap());
                     assert!(start == SYN_5 && number < WRITES && got == told(number), "{got:?}");
                 }
             }

@@ -5,6 +5,8 @@
 //! | NOP | NOP | 253  | 10     | ExID 0x6777    | version, framings | codecs   | in-place: codec, parameters, grid |
 //! ```
 
+use core::num::NonZero;
+
 use super::tcp_options::{TcpOptions, bind_payload};
 
 /// Bytes by which a SYN that carries an offer is longer: the option, and two NOPs before it.
@@ -23,37 +25,64 @@ const ROUTED: u8 = 0x01;
 /// In-place framing with the parameters of [`Offer::in_place`] is restored.
 const IN_PLACE: u8 = 0x02;
 
-/// What a host restores, as it says on a SYN.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Offer {
-    /// Whether it restores routed framing.
-    pub routed: bool,
-    /// The codecs that it restores in routed framing: bit c-1 for codec c.
-    pub codecs: u8,
-    /// The codec, its two parameter bytes and the grid of frames with in-place framing; none if it restores none.
-    pub in_place: Option<[u8; 4]>,
-}
-
 /// The codecs that this build restores.
 const CODECS: u8 = 0b11;
 
+/// What a host restores, as it says on a SYN.
+// Its one niche is zero, so that an empty flow is all zeros: a large table is then made in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Offer {
+    /// As the option has them, with the version.
+    framings: NonZero<u8>,
+    codecs: u8,
+    parameters: [u8; 4],
+}
+
 impl Offer {
+    /// Of a host that restores these codecs (bit c-1 for codec c) in routed framing if it is `routed`, and in-place frames with
+    /// this codec, its two parameter bytes and this grid.
+    #[must_use]
+    pub(crate) const fn new(routed: bool, codecs: u8, in_place: Option<[u8; 4]>) -> Self {
+        const VERSION_ALONE: NonZero<u8> = NonZero::new(VERSION << 4).unwrap();
+        let routed = if routed { ROUTED } else { 0 };
+        let (in_place, parameters) = match in_place {
+            Some(parameters) => (IN_PLACE, parameters),
+            None => (0, [0; 4]),
+        };
+        Self { framings: VERSION_ALONE.saturating_add(routed | in_place), codecs, parameters }
+    }
+
     /// Of a host that restores all codecs of this build in routed framing, and in-place frames with these parameters.
     #[must_use]
     pub(crate) const fn of(in_place: Option<[u8; 4]>) -> Self {
-        Self { routed: true, codecs: CODECS, in_place }
+        Self::new(true, CODECS, in_place)
+    }
+
+    /// Whether it restores routed framing.
+    #[must_use]
+    pub const fn routed(self) -> bool {
+        self.framings.get() & ROUTED != 0
+    }
+
+    /// The codecs that it restores in routed framing: bit c-1 for codec c.
+    #[must_use]
+    pub const fn codecs(self) -> u8 {
+        self.codecs
+    }
+
+    /// The codec, its two parameter bytes and the grid of frames with in-place framing; none if it restores none.
+    #[must_use]
+    pub const fn in_place(self) -> Option<[u8; 4]> {
+        if self.framings.get() & IN_PLACE != 0 { Some(self.parameters) } else { None }
     }
 
     /// Its option behind two NOPs, which keep it and what follows it aligned.
     #[must_use]
-    pub fn to_options(self) -> [u8; OFFER_LEN] {
-        let routed = if self.routed { ROUTED } else { 0 };
-        let in_place = if self.in_place.is_some() { IN_PLACE } else { 0 };
+    pub const fn to_options(self) -> [u8; OFFER_LEN] {
         let [exid_high, exid_low] = EXID;
-        let [codec, first, second, grid] = self.in_place.unwrap_or([0; 4]);
-        let framings = VERSION << 4 | routed | in_place;
-        let len = OPTION_LEN as u8;
+        let [codec, first, second, grid] = self.parameters;
+        let (len, framings) = (OPTION_LEN as u8, self.framings.get());
         [NOP, NOP, KIND, len, exid_high, exid_low, framings, self.codecs, codec, first, second, grid]
     }
 
@@ -61,7 +90,7 @@ impl Offer {
     #[must_use]
     pub(crate) const fn restores(self, codec: u8) -> bool {
         // Codec 0 does not exist.
-        self.routed && (self.codecs as u32) << 1 & 1u32.unbounded_shl(codec as u32) != 0
+        self.routed() && (self.codecs as u32) << 1 & 1u32.unbounded_shl(codec as u32) != 0
     }
 
     /// The offer among the options of a SYN, and what has to be taken out for it.
@@ -82,7 +111,7 @@ impl Offer {
         let in_place = (framings & IN_PLACE != 0).then_some(*in_place);
         // Two bytes before the first option are NOPs.
         let place = if at == OFFER_LEN - OPTION_LEN { Place::First } else { Place::Elsewhere { at } };
-        Some((Self { routed: framings & ROUTED != 0, codecs, in_place }, place))
+        Some((Self::new(framings & ROUTED != 0, codecs, in_place), place))
     }
 
     /// Whether the options of a SYN have an offer, right or wrong.

@@ -74,7 +74,7 @@ impl<C: Chip> Firmware<C> {
             if request == Request::Reset {
                 let seed = board.chip.seed();
                 forwarder.reset(seed);
-                self.offers.clear();
+                self.offers.clear(seed);
                 board.nics.clear_faults();
             }
         }

@@ -19,7 +19,7 @@ use softcore::{MARK, MTU, RULES, SETS};
 use static_cell::StaticCell;
 
 static FORWARDER: StaticCell<Forwarder<SETS>> = StaticCell::new();
-static OFFERS: StaticCell<Offers<[Slot; softcore::OFFERS]>> = StaticCell::new();
+static OFFERS: Offers<[Slot; softcore::OFFERS]> = Offers::new(0);
 
 #[riscv_rt::entry]
 fn main() -> ! {
@@ -34,8 +34,9 @@ fn main() -> ! {
     let seed = board.chip.seed();
     // Made in its place: it is longer than the stack.
     let forwarder = FORWARDER.try_init_with(|| Forwarder::new(rules, Kernel::detect(), MTU, seed));
-    let offers = OFFERS.try_init_with(|| Offers::new(seed));
-    let (Some(forwarder), Some(offers)) = (forwarder, offers) else { stop(format_args!("started twice")) };
+    let Some(forwarder) = forwarder else { stop(format_args!("started twice")) };
+    let offers: &Offers = &OFFERS;
+    offers.clear(seed);
     #[cfg(feature = "plant-panic")]
     assert!(seed != 0);
     #[cfg(feature = "plant-stack")]

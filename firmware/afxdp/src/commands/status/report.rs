@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(cells(&text, "ingress"), ["ingress", "dropped", "l4-checksum", "14"]);
         assert!(!text.contains("not-shorter"), "what never happened: {text}");
         assert_eq!(
-            cells(&text, "0  yes")[3..].join(" "),
+            cells(&text, "0  yes")[4..].join(" "),
             "host no-queue 2, host stale 5, network rx-ring-full 4"
         );
         assert_eq!(cells(&text, "1  NO")[1], "NO");
