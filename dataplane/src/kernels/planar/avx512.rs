@@ -5,9 +5,7 @@ use core::arch::x86_64::*;
 use core::mem::MaybeUninit;
 
 use super::super::x86::avx512::Avx512;
-use super::{
-    APART_LEN, GROUP_ROOM, MAX_OCTETS, MAX_WIDTH, MORE_ROOM, RAW_GROUP, decode_with, encode_with, mode,
-};
+use super::{GROUP_ROOM, MAX_OCTETS, MAX_WIDTH, MORE_ROOM, RAW_GROUP, decode_with, encode_with, mode};
 use crate::codec::planar::{Bound, SECTION_VALUES};
 use crate::codec::{DecodeError, EncodeError, VALUE_LEN};
 
@@ -42,6 +40,8 @@ type Words = Buffer<{ 2 * (SECTION_VALUES + STEP) }>;
 /// Raw values, or items as floats, and a register behind the last.
 type Floats = Buffer<{ VALUE_LEN * SECTION_VALUES + 64 }>;
 
+/// Where every section fits.
+const APART_LEN: usize = MORE_ROOM + GROUP_ROOM * MAX_OCTETS + VALUE_LEN * SECTION_VALUES;
 /// Magnitudes of coded values are smaller.
 const RAW_FROM: i16 = 1 << 14;
 #[target_feature(

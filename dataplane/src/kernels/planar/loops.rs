@@ -4,7 +4,7 @@
 
 use super::super::loops::padded;
 use super::{
-    APART_LEN, GROUP_ROOM, MAX_OCTETS, MAX_WIDTH, MORE_ROOM, RAW_GROUP, decode_with, encode_with, mode,
+    GROUP_ROOM, MAX_OCTETS, MAX_WIDTH, MORE_ROOM, RAW_GROUP, decode_with, encode_with, mode, scalar32,
 };
 use crate::codec::planar::{Bound, SECTION_VALUES};
 use crate::codec::{DecodeError, EncodeError, VALUE_LEN};
@@ -108,17 +108,11 @@ pub(super) fn encode(
         }
         let mut raw = [0; VALUE_LEN * SECTION_VALUES + 32];
         let raw_count = close_up_raw(values, bound, &mut raw);
-        let encode = |room: &mut [u8]| match raw_count {
-            0 => encode_coded(&items, count, room, &transpose, &spread),
-            _ => encode_raw(&items, count, &raw, room, &transpose),
-        };
-        if room_for_groups + VALUE_LEN * raw_count <= room.len() {
-            return encode(room);
+        if raw_count > 0 && room_for_groups + VALUE_LEN * raw_count <= room.len() {
+            return encode_raw(&items, count, &raw, room, &transpose);
         }
-        let mut apart = [0; APART_LEN];
-        let len = encode(&mut apart)?;
-        room.get_mut(..len)?.copy_from_slice(apart.get(..len)?);
-        Some(len)
+        // Too little room for stores beyond the end. This one has none, and needs less stack than a buffer would.
+        scalar32::encode_section(values, room, bound)
     })
 }
 

@@ -34,8 +34,6 @@ const MAX_WIDTH: u8 = 14;
 const GROUP_ROOM: usize = 18;
 /// Mode and the longest map, and what stores reach beyond the section's end.
 const MORE_ROOM: usize = 1 + 8 + MAX_OCTETS + 64;
-/// Where every section fits.
-const APART_LEN: usize = MORE_ROOM + GROUP_ROOM * MAX_OCTETS + VALUE_LEN * SECTION_VALUES;
 
 /// The first byte of a section.
 mod mode {

@@ -310,12 +310,13 @@ fn move_to_places(values: &mut [u32], item_count: usize, map: &[u8]) {
 
 /// As [`crate::codec::planar::encode_payload`].
 pub(in super::super) fn encode(values: &[u8], out: &mut [u8], bound: Bound) -> Result<usize, EncodeError> {
-    let encoder = Encoder {
-        from: bound.coded_from() << 24,
-        raw_from: bound.raw_from() << 24,
-        shift: bound.raw_from() + 17,
-    };
-    encode_with(values, out, |values, room| encoder.section(values.as_chunks().0, room))
+    encode_with(values, out, |values, room| encode_section(values, room, bound))
+}
+
+/// Encodes a section to the start of `room`, and writes nothing behind it; its length.
+pub(super) fn encode_section(values: &[u8], room: &mut [u8], bound: Bound) -> Option<usize> {
+    let [from, raw_from] = [bound.coded_from(), bound.raw_from()].map(|exponent| exponent << 24);
+    Encoder { from, raw_from, shift: bound.raw_from() + 17 }.section(values.as_chunks().0, room)
 }
 
 /// Stands for a raw value; indices of bins are smaller.
