@@ -249,12 +249,12 @@ mod tests {
         assert_eq!(cells(&text, "ingress"), ["ingress", "dropped", "l4-checksum", "14"]);
         assert!(!text.contains("not-shorter"), "what never happened: {text}");
         assert_eq!(
-            cells(&text, "0  yes")[4..].join(" "),
-            "host no-queue 2, host stale 5, network rx-ring-full 4"
+            cells(&text, "0  yes")[2..].join(" "),
+            "9 9 host no-queue 2, host stale 5, network rx-ring-full 4"
         );
         assert_eq!(cells(&text, "1  NO")[1], "NO");
         let flow = cells(&text, "10.0.0.1:40002");
-        assert_eq!(flow[3..], ["1", "open", "trusted", "60", "80,000", "50", "90,000"]);
+        assert_eq!(flow[3..], ["1", "open", "agreed", "trusted", "60", "80,000", "50", "90,000"]);
     }
 
     #[test]
