@@ -189,7 +189,10 @@ fn encode_raw(
     let (codes, bytes) = room_behind.split_at_mut_checked(groups.div_ceil(2))?;
     let (words, _) = items.words.as_chunks();
     let mut at = 0;
-    for ((words, code), signs) in words.iter().zip(codes).zip(signs_room.chunks_mut(2)) {
+    let mut signs_of_pairs = signs_room.chunks_mut(2);
+    for (words, code) in words.iter().zip(codes) {
+        // Not zipped: a zip that is not inlined divides by the chunks' length, which it does not know.
+        let signs = signs_of_pairs.next()?;
         let pair = transpose(words, [0; 2], true);
         for (to, sign) in signs.iter_mut().zip(pair.signs) {
             *to = sign;

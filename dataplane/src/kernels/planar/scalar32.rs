@@ -352,7 +352,10 @@ impl Encoder {
         let mut words = [0u16; SECTION_VALUES];
         let mut map = [0; MAX_OCTETS];
         let (mut nonzero, mut raw) = (0, 0);
-        for (octet, values) in map.iter_mut().zip(values.chunks(8)) {
+        let mut octets = values.chunks(8);
+        for octet in &mut map {
+            // Not zipped: a zip that is not inlined divides by the chunks' length, which it does not know.
+            let Some(values) = octets.next() else { break };
             for (place, value) in values.iter().enumerate() {
                 let value = u32::from_le_bytes(*value);
                 if value << 1 >= self.from {
