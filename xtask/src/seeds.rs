@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use etherparse::{IpHeaders, IpNumber, Ipv4Extensions, PacketBuilder};
-use gradwire::rules::{Framing, Handshake, Rule};
+use gradwire::codec::planar::Bound;
+use gradwire::profile::Profile;
+use gradwire::rules::{Framing, Rule};
 use gradwire::wire::frame::IpFrame;
 use gradwire_testbench::input::{Capture, Frame, Writer, ipv4, recordings};
 use gradwire_testbench::judge::frame::{Transport, View};
@@ -56,30 +58,24 @@ pub fn seeds() -> Result {
         capture.frames.truncate(FRAMES);
         let sent: Vec<&[u8]> = capture.frames.iter().map(|frame| &frame.bytes[..]).collect();
         for (framing_name, framing) in [("routed", Framing::Routed), ("in-place", Framing::InPlace)] {
-            write(
-                "egress",
-                &format!("{name}-{framing_name}"),
-                &frames::seed(framing, Handshake::Off, Checksums::AsTheyAre, &sent),
-            )?;
-            write(
-                "egress",
-                &format!("{name}-{framing_name}-handshake"),
-                &frames::seed(framing, Handshake::Required, Checksums::AsTheyAre, &sent),
-            )?;
-            for (rule, handshake_name, checksums) in [
-                (Rule::STATIC, "", on_wire(framing)),
-                // SYNs with offers among them.
-                (Rule::DEFAULT, "-handshake", Checksums::Ordinary),
-            ] {
-                let mut engines = Engines::new(&Setup::new(Rule { framing, ..rule }), &capture)?;
-                let passages: Vec<_> = capture.frames.iter().map(|frame| engines.send(frame)).collect();
-                let wire: Vec<&[u8]> =
-                    passages.iter().zip(&sent).filter_map(|(passage, sent)| passage.on_wire(sent)).collect();
-                write(
-                    "ingress",
-                    &format!("{name}-{framing_name}{handshake_name}"),
-                    &frames::seed(framing, rule.handshake, checksums, &wire),
-                )?;
+            for (codec, profile) in
+                [("", Rule::DEFAULT.profile), ("-planar", Profile::Planar(Bound::from_exponents(-10, 0)?))]
+            {
+                for (handshake, rule) in [("", Rule::STATIC), ("-handshake", Rule::DEFAULT)] {
+                    let rule = Rule { framing, profile, ..rule };
+                    let name = format!("{name}-{framing_name}{codec}{handshake}");
+                    write("egress", &name, &frames::seed(&rule, Checksums::AsTheyAre, &sent))?;
+                    // With SYNs that carry offers among them.
+                    let on_wire = if handshake.is_empty() { on_wire(framing) } else { Checksums::Ordinary };
+                    let mut engines = Engines::new(&Setup::new(rule), &capture)?;
+                    let passages: Vec<_> = capture.frames.iter().map(|frame| engines.send(frame)).collect();
+                    let wire: Vec<&[u8]> = passages
+                        .iter()
+                        .zip(&sent)
+                        .filter_map(|(passage, sent)| passage.on_wire(sent))
+                        .collect();
+                    write("ingress", &name, &frames::seed(&rule, on_wire, &wire))?;
+                }
             }
         }
         let mut file = Vec::new();
@@ -101,6 +97,7 @@ pub fn seeds() -> Result {
         let bytes = fs::read(path)?;
         let [host, wire, _] = golden(&bytes);
         let framing = if name.starts_with("routed") { Framing::Routed } else { Framing::InPlace };
+        let rule = Rule { framing, ..Rule::STATIC };
         write("frame", name, host)?;
         if let Ok(packet) = IpFrame::parse(host).and_then(|ip_frame| ip_frame.packet()) {
             // The sum of the pseudo-header, to which the card adds the rest.
@@ -112,13 +109,13 @@ pub fn seeds() -> Result {
         if let Some(segment) = View::of(host).and_then(|view| view.segment) {
             write("clocked", name, &codec::clocked_seed(host, segment.payload.start))?;
         }
-        write("egress", name, &frames::seed(framing, Handshake::Off, Checksums::AsTheyAre, &[host]))?;
-        write("ingress", name, &frames::seed(framing, Handshake::Off, on_wire(framing), &[wire]))?;
+        write("egress", name, &frames::seed(&rule, Checksums::AsTheyAre, &[host]))?;
+        write("ingress", name, &frames::seed(&rule, on_wire(framing), &[wire]))?;
         if framing == Framing::Routed {
             write(
                 "ingress",
                 &format!("{name}-recomputed"),
-                &frames::seed(framing, Handshake::Off, Checksums::Ordinary, &[wire]),
+                &frames::seed(&rule, Checksums::Ordinary, &[wire]),
             )?;
         }
         // The last two bytes would be UDP options.
@@ -131,7 +128,7 @@ pub fn seeds() -> Result {
             write(
                 "ingress",
                 &format!("{name}-options"),
-                &frames::seed(framing, Handshake::Off, Checksums::AsTheyAre, &[&cut]),
+                &frames::seed(&rule, Checksums::AsTheyAre, &[&cut]),
             )?;
         }
     }
@@ -160,11 +157,7 @@ pub fn seeds() -> Result {
     let ip = ipv4(0x28, IpNumber::UDP, [10, 0, 0, 1], [10, 0, 0, 2]);
     let packet = PacketBuilder::ethernet2([2; 6], [4; 6]).ip(IpHeaders::Ipv4(ip, Ipv4Extensions::default()));
     packet.udp(40_000, 4789).write(&mut tunnel, &[0; 200])?;
-    write(
-        "egress",
-        "tunnel",
-        &frames::seed(Framing::Routed, Handshake::Off, Checksums::AsTheyAre, &[&tunnel]),
-    )?;
+    write("egress", "tunnel", &frames::seed(&Rule::STATIC, Checksums::AsTheyAre, &[&tunnel]))?;
 
     for recording in recordings::builtin()? {
         // Values enough for every class, and for a burst that is not whole.

@@ -86,18 +86,24 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-/// A seed for the fuzzers of [`egress`] and [`ingress`]: these frames under the default rule, in a framing and with a
-/// handshake of its own.
+/// A seed for the fuzzers of [`egress`] and [`ingress`]: these frames under a rule, of which grid and offset are the default's.
 #[must_use]
-pub fn seed(framing: Framing, handshake: Handshake, checksums: Checksums, frames: &[&[u8]]) -> Vec<u8> {
+pub fn seed(rule: &Rule, checksums: Checksums, frames: &[&[u8]]) -> Vec<u8> {
     // As `arbitrary` reads integers, ranges (offset from their start) and enums (a u32 scaled to the variants).
+    let Rule { tos, mask, profile, framing, handshake, .. } = *rule;
+    let mut bytes = vec![tos, mask];
+    match profile {
+        Profile::Classes(params) => bytes.extend([
+            params.b() - Params::MIN_B,
+            params.k() - params.b().saturating_sub(7),
+            params.x().wrapping_sub(Params::MIN_SCALE).cast_unsigned(),
+        ]),
+        Profile::Planar(bound) => bytes.extend([240, bound.y().wrapping_sub(Bound::MIN).cast_unsigned()]),
+    }
     let framing = match framing {
         Framing::InPlace => 0u32,
         Framing::Routed => u32::MAX,
     };
-    let Rule { tos, mask, .. } = Rule::DEFAULT;
-    let [b, k, x] = [Params::DEFAULT.b() - 1, 0, Params::MIN_SCALE.unsigned_abs()];
-    let mut bytes = vec![tos, mask, b, k, x];
     bytes.extend(framing.to_le_bytes());
     bytes.extend(0u32.to_le_bytes());
     bytes.push(if handshake == Handshake::Required { REQUIRED } else { 0 });

@@ -20,6 +20,7 @@ use gradwire::rules::Rule;
 
 use crate::error::Error;
 use crate::input::Capture;
+use crate::judge::frame::{Segment, View};
 use crate::judge::{self, Findings};
 use crate::replay::{Engines, Passage, Setup, source_mac};
 use crate::report::ProgressBar;
@@ -58,6 +59,16 @@ pub fn set_rule(core: &mut Machine, rule: &Rule) -> Result<(), Error> {
     }
     let answer = core.command(&rule_command(rule)?)?;
     if answer.is_empty() { Ok(()) } else { Err(Error::Usage(format!("the soft core's console: {answer}"))) }
+}
+
+/// The core that has a frame's sender. The ends of a connection have one each, whoever else their hosts talk to: a core
+/// believes an end only what comes from the network.
+fn side(frame: &[u8]) -> usize {
+    let first_sends = match View::of(frame).and_then(|view| view.segment) {
+        Some(Segment { flow, .. }) => flow.source < flow.destination,
+        None => source_mac(frame) < frame.first_chunk().copied().unwrap_or_default(),
+    };
+    usize::from(!first_sends)
 }
 
 /// Two cores whose network NICs are connected.
@@ -105,16 +116,12 @@ impl Pair {
         let mut engines =
             Engines::new(setup, capture).map_err(|refused| Error::Usage(refused.to_string()))?;
         let progress = ProgressBar::new("frames", capture.frames.len() as u64);
-        let mut sides = BTreeMap::new();
         let mut differing = Vec::new();
         let mut passages = Vec::new();
         for frame in &capture.frames {
             progress.step();
-            // Hosts by turns on one side and the other.
-            let next = sides.len() % 2;
-            let from = *sides.entry(source_mac(&frame.bytes)).or_insert(next);
             let mut passage = engines.send(frame);
-            let [wire, arrived] = self.send(from, &frame.bytes)?;
+            let [wire, arrived] = self.send(side(&frame.bytes), &frame.bytes)?;
             let expected = (passage.on_wire(&frame.bytes), passage.delivered(&frame.bytes));
             if (wire.as_deref(), arrived.as_deref()) != expected {
                 differing.push(frame.number);
