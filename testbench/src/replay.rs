@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use gradwire::engine::{Egress, Ingress, Millis, Offers};
+use gradwire::flow::Said;
 use gradwire::flow::offers::Slot;
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
@@ -86,7 +87,7 @@ impl Setup {
 }
 
 /// What became of one frame. Bytes are kept only if they differ from those before.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passage {
     /// What the sender's card did.
     pub egress: Verdict,
@@ -193,6 +194,30 @@ impl Engines {
         self.datagrams.0.set_rules(rules_of_udp.clone());
         self.datagrams.1.set_rules(rules_of_udp);
         Ok(())
+    }
+
+    /// Forgets all connections, as if every host started anew; rules stay.
+    pub fn restart(&mut self) {
+        for egress in self.hosts.values_mut() {
+            egress.reset(0);
+        }
+        let offers: &Offers = &*self.offers;
+        offers.clear(0);
+        (self.start, self.now) = (None, Millis(0));
+    }
+
+    /// How many connections the rules of another setup would break.
+    ///
+    /// # Errors
+    /// Those of [`Setup::rules`].
+    pub fn would_break(&self, setup: &Setup) -> Result<usize, RulesError> {
+        let rules = setup.rules()?;
+        Ok(self.hosts.values().map(|egress| egress.would_break(&rules, self.now)).sum())
+    }
+
+    /// What the SYNs of each connection have said.
+    pub fn handshakes(&self) -> impl Iterator<Item = Said> {
+        self.hosts.values().flat_map(|egress| egress.flows().iter().map(|(_, flow)| flow.handshake()))
     }
 
     /// Sends one frame, the next in the order of the capture.

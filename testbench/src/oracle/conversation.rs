@@ -1,11 +1,13 @@
 //! Judges both engines and the wire between them: connections as hosts hold them, made from a fuzzer's bytes and
 //! judged like a capture.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use etherparse::{IpHeaders, IpNumber, Ipv6Header, PacketBuilder, SingleVlanHeader, TcpHeader};
-use gradwire::rules::{Grid, Handshake, Rule};
+use gradwire::rules::{Framing, Grid, Handshake, Rule};
+use gradwire::verdict::{Change, Verdict};
 
 use crate::input::{Capture, Frame, ipv4};
 use crate::judge::frame::Tcp;
@@ -142,24 +144,21 @@ impl<'a> Arbitrary<'a> for Conversation {
 /// Holds the conversation, and judges what arrived.
 ///
 /// # Panics
-/// A check of [`mod@crate::judge`] failed.
+/// A check of [`mod@crate::judge`] failed, engines that start anew are not as new ones, or what they say of handshakes does not
+/// agree with the frames.
 pub fn run(data: &[u8]) {
     let Ok(conversation) = Unstructured::new(data).arbitrary::<Conversation>() else { return };
     let held = conversation.hold();
     let mut engines = Engines::new(&conversation.setups[0], &held.capture).expect("valid rules");
-    let mut in_force = 0;
-    let mut passages = Vec::new();
-    for (index, frame) in held.capture.frames.iter().enumerate() {
-        if in_force != held.setups[index] {
-            in_force = held.setups[index];
-            engines.reload(&conversation.setups[in_force]).expect("valid rules");
-        }
-        let unseen = index < conversation.unseen;
-        passages.push(if unseen { Passage::unseen() } else { engines.send(frame) });
-    }
+    let passages = conversation.pass(&held, &mut engines);
     let setup_of = |index| &conversation.setups[held.setups.get(index).copied().unwrap_or(0)];
     let report = judge_reloaded(setup_of, &held.capture, &passages);
     assert!(report.ok, "{:?} {conversation:?}", report.failures);
+
+    engines.restart();
+    assert_eq!(engines.handshakes().count(), 0);
+    engines.reload(&conversation.setups[0]).expect("valid rules");
+    assert_eq!(conversation.pass(&held, &mut engines), passages, "{conversation:?}");
 }
 
 /// The frames of a conversation, and for each which rules were in force.
@@ -260,6 +259,47 @@ impl Conversation {
             }
         }
         held
+    }
+
+    /// Sends what was held through `engines`.
+    fn pass(&self, held: &Held, engines: &mut Engines) -> Vec<Passage> {
+        let mut in_force = 0;
+        let mut passages = Vec::new();
+        for (index, frame) in held.capture.frames.iter().enumerate() {
+            if in_force != held.setups[index] {
+                in_force = held.setups[index];
+                self.check_reload(&self.setups[in_force], engines);
+                engines.reload(&self.setups[in_force]).expect("valid rules");
+            }
+            passages.push(if index < self.unseen { Passage::unseen() } else { engines.send(frame) });
+        }
+        self.check_handshakes(&passages, engines);
+        passages
+    }
+
+    /// Only who told its peer how to send in place can break what the peer sends.
+    fn check_reload(&self, next: &Setup, engines: &Engines) {
+        let may_tell =
+            |rule: &Rule| rule.handshake == Handshake::Required && rule.framing == Framing::InPlace;
+        let told = self.setups.iter().flat_map(|setup| &setup.rules).any(may_tell);
+        let broken = engines.would_break(next).expect("valid rules");
+        assert!(told || broken == 0, "{broken} connections break: {self:?}");
+    }
+
+    /// Both ends of a connection said something only if an engine took an offer out of a SYN, and none says anything under rules that
+    /// do not ask for it.
+    fn check_handshakes(&self, passages: &[Passage], engines: &Engines) {
+        let mut flows = BTreeMap::new();
+        for said in engines.handshakes() {
+            *flows.entry(said.name()).or_insert(0usize) += 1;
+        }
+        let heard = passages.iter().filter(|passage| {
+            matches!(passage.ingress, Some(Verdict::Changed { change: Change::Heard, .. }))
+        });
+        assert!(flows.get("agreed").copied().unwrap_or(0) <= heard.count(), "{flows:?} {self:?}");
+        let mut rules = self.setups.iter().flat_map(|setup| &setup.rules);
+        let silent = rules.all(|rule| rule.handshake == Handshake::Off);
+        assert!(!silent || flows.keys().all(|said| *said == "none"), "{flows:?} {self:?}");
     }
 
     /// Sends `len` bytes from `back` before the end of what was sent.
