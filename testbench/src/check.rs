@@ -13,6 +13,7 @@ use gradwire::profile::Profile;
 use serde::Serialize;
 
 use crate::input::recordings::Recording;
+use crate::judge::usefulness::Remark;
 use crate::judge::values::{Tally, bound_exponent};
 
 /// Bytes of values in a payload.
@@ -68,11 +69,16 @@ pub struct Measured {
     pub rms_error: f64,
     /// `1 - ||f'|| / ||f||`: the share of the Euclidean norm that is gone.
     pub norm_lost: f64,
+    /// Values that are NaN or infinite.
+    pub non_finite: u64,
     /// Values whose error is beyond the bound, and payloads that did not decode to the length they had.
     pub violations: u64,
     /// The scale exponent, if the user left it to the tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scale: Option<i8>,
+    /// What a user should know beside the bound.
+    #[serde(skip)]
+    pub remarks: Vec<Remark>,
     /// What it was measured with.
     #[serde(skip)]
     pub profile: Profile,
@@ -127,6 +133,8 @@ pub fn measure(recording: &Recording, profile: Profile, x: i8, kernel: Kernel) -
         max_error: tally.max_error,
         rms_error: tally.rms_error(),
         norm_lost: tally.norm_lost(),
+        non_finite: tally.non_finite(),
+        remarks: tally.remarks(),
         violations: tally.violations + refused,
         scale: None,
         profile,

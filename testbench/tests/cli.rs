@@ -67,6 +67,16 @@ fn scratch(name: &str, bytes: &[u8]) -> PathBuf {
     path
 }
 
+/// Values as numpy writes them.
+fn npy(values: &[f32]) -> Vec<u8> {
+    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({},), }}", values.len());
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend([118, 0]); // so that values start at byte 128
+    bytes.extend(format!("{header:<117}\n").into_bytes());
+    bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    bytes
+}
+
 /// A capture as a file.
 fn pcap(capture: &Capture) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -114,8 +124,8 @@ fn check_prints_the_json_of_its_help() {
     let output = gradwire(&args);
     assert_eq!((code(&output), stderr(&output)), (0, String::new()));
     let report = json(&output);
-    assert_eq!(keys(&report), ["ok", "recordings"]);
-    assert_eq!(report["ok"], true);
+    assert_eq!(keys(&report), ["ok", "recordings", "useful"]);
+    assert_eq!((&report["ok"], &report["useful"]), (&Value::from(true), &Value::from(true)));
     let rows = report["recordings"].as_array().unwrap();
     assert_eq!(rows.len(), 2);
     let wanted = [
@@ -124,6 +134,7 @@ fn check_prints_the_json_of_its_help() {
         "codec",
         "max_error",
         "name",
+        "non_finite",
         "norm_lost",
         "ratio",
         "rms_error",
@@ -248,9 +259,11 @@ fn replay_prints_the_json_of_its_help_and_writes_both_captures() {
             "dropped",
             "frames",
             "max_error",
+            "norm_lost",
             "ok",
             "tagged",
             "untouched",
+            "useful",
             "values",
             "violations",
             "warnings",
@@ -272,6 +285,36 @@ fn replay_prints_the_json_of_its_help_and_writes_both_captures() {
             sent.frames.iter().zip(&wire.frames).filter(|(sent, wire)| wire.bytes.len() < sent.bytes.len());
         assert_eq!(shorter.count() as u64, report["compressed"].as_u64().unwrap());
     }
+}
+
+/// A bound can hold where nothing is left of the values.
+#[test]
+fn values_that_are_lost_are_not_held() {
+    // As of a normal distribution of 1e-5, by its quantiles.
+    let small: Vec<f32> = (1..1000).map(|i| 1e-5 * ((i as f32 - 500.0) / 250.0)).collect();
+    let path = scratch("small.npy", &npy(&small));
+    let path = path.to_str().unwrap();
+    let lost = gradwire(&["check", path, "--bounds", "10"]);
+    let told = String::from_utf8(lost.stdout.clone()).unwrap();
+    assert_eq!(code(&lost), 1, "{told}");
+    assert!(told.contains("100.0% of the norm is lost") && told.contains("--scale auto"), "{told}");
+    assert!(told.lines().last().unwrap().starts_with("NOT useful"), "{told}");
+    let report = json(&gradwire(&["check", path, "--bounds", "10", "--json"]));
+    assert_eq!((&report["ok"], &report["useful"]), (&Value::from(true), &Value::from(false)));
+    // The remedy is one.
+    let scaled = gradwire(&["check", path, "--bounds", "10", "--scale", "auto"]);
+    assert_eq!(code(&scaled), 0, "{}", String::from_utf8_lossy(&scaled.stdout));
+
+    let path = scratch("nan.npy", &npy(&[1.0, f32::NAN, f32::INFINITY, 0.5]));
+    let told = gradwire(&["check", path.to_str().unwrap()]);
+    assert_eq!(code(&told), 0);
+    assert!(String::from_utf8(told.stdout).unwrap().contains("2 values are NaN or infinite"));
+
+    let ring = recordings().join("ring4_loss.pcap");
+    let wide = gradwire(&["replay", ring.to_str().unwrap(), "--bound", "-2"]);
+    assert_eq!(code(&wide), 1);
+    assert!(stderr(&wide).contains("of the norm is lost"), "{}", stderr(&wide));
+    assert!(String::from_utf8(wide.stdout).unwrap().lines().last().unwrap().starts_with("NOT useful"));
 }
 
 /// What a capture does not show is said, with what helps.
@@ -306,6 +349,8 @@ fn captures_without_a_handshake_say_so() {
         let told = String::from_utf8(output.stderr.clone()).unwrap();
         assert_eq!(code(&output), 0, "{name}: {told}");
         assert!(told.contains(remedy) && told.is_empty() == remedy.is_empty(), "{name}: {told}");
+        let held = String::from_utf8_lossy(&output.stdout).lines().last().map(str::to_owned).unwrap();
+        assert_eq!(held.starts_with("no value was compressed"), !remedy.is_empty(), "{name}: {held}");
         let report = json(&gradwire(&["replay", path, "--framing", framing, "--codec", "1", "--json"]));
         assert_eq!(report["compressed"].as_u64().unwrap() > 0, remedy.is_empty(), "{name}");
         // The remedy of a capture of one direction is one.

@@ -11,6 +11,7 @@ use super::kernel::KernelArg;
 use crate::check::{Measured, measure};
 use crate::error::{Error, Outcome};
 use crate::input::recordings::{self, Recording};
+use crate::judge::usefulness::Remark;
 use crate::judge::values::scale_to_peak;
 use crate::report;
 use crate::report::ProgressBar;
@@ -22,7 +23,8 @@ use crate::report::ProgressBar;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 JSON: {\"recordings\": [{\"name\", \"values\", \"codec\", \"bound\", \"ratio\", \"classes\": {\"zero\", \"coded\", \"raw\"},
-\"max_error\", \"rms_error\", \"norm_lost\", \"violations\"}], \"ok\"}; bound is B, classes are shares of 1.
+\"max_error\", \"rms_error\", \"norm_lost\", \"non_finite\", \"violations\"}], \"ok\", \"useful\"}; bound is B, classes are
+shares of 1. `ok`: every bound held. `useful`: at least half of every norm is left. The exit code is 1 if one of the two is false.
 The classes of codec 1 are {\"zero\", \"byte\", \"half\", \"raw\"}.
 With --scale auto each recording also has \"scale\".
 
@@ -86,6 +88,8 @@ pub struct Report {
     pub recordings: Vec<Measured>,
     /// Whether every error is within its bound.
     pub ok: bool,
+    /// Whether at least half of every recording's norm is left.
+    pub useful: bool,
 }
 
 /// Measures what `args` name and reports to `out`.
@@ -102,9 +106,15 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         writeln!(out)?;
     } else {
         report::measured(out, &report.recordings)?;
-        report::conclusion(out, report.ok, &format!("{} measurements", report.recordings.len()))?;
+        report::remarks(out, &report.recordings)?;
+        report::conclusion(
+            out,
+            report.ok,
+            Some(report.useful),
+            &format!("{} measurements", report.recordings.len()),
+        )?;
     }
-    Ok(Outcome::from_ok(report.ok))
+    Ok(Outcome::from_ok(report.ok && report.useful))
 }
 
 /// Measures each of `recordings` at each of `bounds` with `kernel`.
@@ -133,7 +143,8 @@ pub fn measure_all(
         }
     }
     let ok = rows.iter().all(|row| row.violations == 0);
-    Ok(Report { recordings: rows, ok })
+    let useful = rows.iter().all(|row| !row.remarks.iter().any(Remark::fails));
+    Ok(Report { recordings: rows, ok, useful })
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ pub fn run(out: &mut impl Write) -> Result<Outcome, Error> {
         writeln!(out, "Gradients: compress, wire, decompress ({name})\n")?;
         let measured = measure_all(&gradients, &DEFAULT_BOUNDS, codec, Scale::Fixed(0), Kernel::detect())?;
         report::measured(out, &measured.recordings)?;
+        report::remarks(out, &measured.recordings)?;
         writeln!(out)?;
         ok &= measured.ok;
         measurements += measured.recordings.len();
@@ -56,6 +57,6 @@ pub fn run(out: &mut impl Write) -> Result<Outcome, Error> {
         }
     }
     let done = format!("{measurements} measurements, {frames} frames");
-    report::conclusion(out, ok, &done)?;
+    report::conclusion(out, ok, None, &done)?;
     Ok(Outcome::from_ok(ok))
 }

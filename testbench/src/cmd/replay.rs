@@ -13,6 +13,7 @@ use crate::error::{Error, Outcome};
 use crate::input::recordings::{display, read};
 use crate::input::{Capture, Writer};
 use crate::judge::frame::type_of_service;
+use crate::judge::usefulness::Remark;
 use crate::judge::{self, Findings};
 use crate::replay::{Engines, Passage, Setup};
 use crate::report;
@@ -30,7 +31,8 @@ use crate::report::ProgressBar;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 JSON: {\"codec\", \"frames\", \"tagged\", \"compressed\", \"untouched\": {reason: n}, \"dropped\": {reason: n}, \"wire_bytes_in\",
-\"wire_bytes_out\", \"values\", \"max_error\", \"violations\", \"altered_untagged\", \"ok\", \"warnings\": [text]}.
+\"wire_bytes_out\", \"values\", \"max_error\", \"norm_lost\", \"violations\", \"altered_untagged\", \"ok\", \"useful\", \"warnings\": [text]}.
+`useful` is null if no value was compressed, and false if less than half of the norm is left: the exit code is then 1.
 Wire bytes are those of tagged frames with payload: at least 60 each, and 24 for preamble, FCS and gap.
 `remarked` counts, where there are any, frames that carried the mark of compressed frames and lost it; `told` SYNs that left with the
 handshake's option and arrived without.
@@ -142,7 +144,7 @@ pub fn report(
     if let Some(path) = &args.write_restored {
         write(path, frames().map(|(frame, passage)| (frame.time, passage.delivered(&frame.bytes))))?;
     }
-    for warning in &report.warnings {
+    for warning in report.warnings.iter().cloned().chain(report.remarks.iter().map(Remark::to_string)) {
         eprintln!("gradwire: warning: {warning}");
     }
     if args.json {
@@ -153,9 +155,18 @@ pub fn report(
         }
     } else {
         report::replayed(out, &name, &args.rule()?, report)?;
-        report::conclusion(out, report.ok, &format!("{} frames", report.frames))?;
+        let frames = format!("{} frames", report.frames);
+        if report.ok && report.useful.is_none() {
+            // What held for no value is no good news.
+            writeln!(
+                out,
+                "no value was compressed, so no bound was judged; every other check held: {frames}"
+            )?;
+        } else {
+            report::conclusion(out, report.ok, report.useful, &frames)?;
+        }
     }
-    Ok(Outcome::from_ok(report.ok))
+    Ok(Outcome::from_ok(report.ok && report.useful != Some(false)))
 }
 
 /// The types of service in a capture, for who asked for another.

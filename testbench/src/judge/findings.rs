@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::usefulness::Remark;
+
 /// So many failures are told one by one; the rest is counted.
 const TOLD: usize = 20;
 
@@ -69,14 +71,21 @@ pub struct Findings {
     pub values: u64,
     /// The largest error of any of them, in its frame or in its reassembled stream.
     pub max_error: f64,
+    /// `1 - ||f'|| / ||f||` over the values of all frames.
+    pub norm_lost: f64,
     /// Values whose error is beyond the bound, in frames and in streams.
     pub violations: u64,
     /// Untagged frames that did not arrive byte-identical.
     pub altered_untagged: u64,
     /// Whether every check held.
     pub ok: bool,
+    /// Whether the values are still of use; None if there are none.
+    pub useful: Option<bool>,
     /// What the user should know though no check failed.
     pub warnings: Vec<String>,
+    /// What a user should know of the values beside the bound.
+    #[serde(skip)]
+    pub remarks: Vec<Remark>,
     /// Tagged TCP streams, each reassembled twice and compared.
     #[serde(skip)]
     pub streams: u64,

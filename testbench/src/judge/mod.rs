@@ -21,6 +21,7 @@ pub mod once;
 pub mod stream;
 #[cfg(test)]
 mod tests;
+pub mod usefulness;
 pub mod values;
 
 pub use findings::{Findings, Kind};
@@ -29,6 +30,7 @@ use connections::{Connections, Place, Sent, Suspicion};
 use eligible::{counted_len, refusal};
 use frame::{Checksum, Segment, Tcp, Transport, View, is_cut_short, type_of_service};
 use offers::Said;
+use usefulness::Remark;
 use values::Tally;
 
 /// Preamble, FCS and gap between frames.
@@ -313,6 +315,9 @@ impl<'a> Judge<'_, 'a> {
         let streams = self.connections.judge(&self.tally, &mut suspicion, &mut self.findings);
         let findings = &mut self.findings;
         findings.values = self.tally.values;
+        findings.norm_lost = self.tally.norm_lost();
+        findings.remarks = self.tally.remarks();
+        findings.useful = (findings.values > 0).then(|| !findings.remarks.iter().any(Remark::fails));
         findings.max_error = self.tally.max_error.max(streams.max_error);
         findings.violations = self.tally.violations + streams.violations;
         findings.ok = findings.failed == 0 && findings.violations == 0;

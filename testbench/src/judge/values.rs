@@ -4,6 +4,8 @@
 use gradwire::codec::Params;
 use gradwire::profile::Profile;
 
+use super::usefulness::{self, Remark, Spectrum};
+
 /// The difference between a value and what came back for it, both as `f32` bit patterns.
 ///
 /// 0 if the bits are equal, also of NaN and infinities; infinite if one of the two is not finite.
@@ -46,6 +48,8 @@ pub struct Tally {
     squared_error: f64,
     squared_sent: f64,
     squared_got: f64,
+    /// Of the values sent.
+    spectrum: Spectrum,
 }
 
 impl Tally {
@@ -71,6 +75,7 @@ impl Tally {
             squared_error: 0.0,
             squared_sent: 0.0,
             squared_got: 0.0,
+            spectrum: Spectrum::new(),
         }
     }
 
@@ -78,6 +83,7 @@ impl Tally {
     pub fn value(&mut self, sent: u32, got: u32) {
         let error = error(sent, got);
         self.values += 1;
+        self.spectrum.value(f32::from_bits(sent));
         self.max_error = self.max_error.max(error);
         self.violations += u64::from(error > self.bound || error == self.bound && !self.reaches);
         let (sent, got) = (f64::from(f32::from_bits(sent)), f64::from(f32::from_bits(got)));
@@ -93,6 +99,18 @@ impl Tally {
         for (sent, got) in sent.as_chunks::<4>().0.iter().zip(got.as_chunks::<4>().0) {
             self.value(u32::from_le_bytes(*sent), u32::from_le_bytes(*got));
         }
+    }
+
+    /// What there is to say beside the bound.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<Remark> {
+        usefulness::remarks(&self.spectrum, self.norm_lost(), self.bound.log2() as i16)
+    }
+
+    /// Values that are NaN or infinite.
+    #[must_use]
+    pub const fn non_finite(&self) -> u64 {
+        self.spectrum.non_finite()
     }
 
     /// The root of the mean squared error over the finite values.

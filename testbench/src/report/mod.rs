@@ -126,8 +126,11 @@ pub fn replayed(out: &mut impl Write, name: &str, rule: &Rule, findings: &Findin
     let error = of_bound(findings.max_error, values::bound(rule.profile));
     writeln!(
         out,
-        "  {} values, largest error {error} of the bound, {} over it; {} TCP streams reassembled twice",
-        findings.values, findings.violations, findings.streams
+        "  {} values, largest error {error} of the bound, {} over it, {} of the norm lost; {} TCP streams reassembled twice",
+        findings.values,
+        findings.violations,
+        percent(findings.norm_lost),
+        findings.streams
     )?;
     for failure in &findings.failures {
         writeln!(out, "  FAILED: {failure}")?;
@@ -138,12 +141,32 @@ pub fn replayed(out: &mut impl Write, name: &str, rule: &Rule, findings: &Findin
     Ok(())
 }
 
-/// The last line: whether everything held.
+/// What there is to say of each recording beside its row.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn conclusion(out: &mut impl Write, ok: bool, of_what: &str) -> io::Result<()> {
-    let verdict = if ok { "every bound and check held" } else { "NOT every bound and check held" };
+pub fn remarks(out: &mut impl Write, rows: &[Measured]) -> io::Result<()> {
+    for row in rows {
+        for remark in &row.remarks {
+            writeln!(out, "{} at {}: {remark}", row.name, bound_name(row.profile))?;
+        }
+    }
+    Ok(())
+}
+
+/// The last line: whether everything held, and if it was asked whether the values are of use: what holds of values that are lost
+/// is no good news.
+///
+/// # Errors
+/// Those of `out`.
+pub fn conclusion(out: &mut impl Write, ok: bool, useful: Option<bool>, of_what: &str) -> io::Result<()> {
+    let verdict = match (ok, useful) {
+        (false, _) => "NOT every bound and check held",
+        (true, Some(false)) => {
+            "NOT useful: every bound held, but less than half of a gradient's norm is left"
+        }
+        (true, Some(true) | None) => "every bound and check held",
+    };
     writeln!(out, "{verdict}: {of_what}")
 }
 
