@@ -158,7 +158,7 @@ fn frames_cut_by_a_snap_length_are_counted_and_left_out() {
 fn refusals_name_file_offset_and_what_would_be_right() {
     assert_eq!(
         message(b"GIF89a"),
-        "x.pcap: byte 0: [47, 49, 46, 38], expected a capture: pcap (a1b2c3d4 or a1b23c4d in either byte order) \
+        "x.pcap: byte 0: [47, 49, 46, 38, 39, 61], expected a capture: pcap (a1b2c3d4 or a1b23c4d in either byte order) \
          or pcapng (0a0d0d0a)"
     );
     assert!(message(b"").starts_with("x.pcap: byte 0: the end of the file, expected the magic number"));
@@ -167,6 +167,10 @@ fn refusals_name_file_offset_and_what_would_be_right() {
     let whole = pcap(false, 0xa1b2_c3d4, 1, &[(1, 0, b"frame", 5)]);
     let cut = &whole[..whole.len() - 1];
     assert_eq!(message(cut), "x.pcap: byte 44: the end of the file, expected a frame that reaches byte 45");
+    let two = pcap(false, 0xa1b2_c3d4, 1, &[(1, 0, b"frame", 5), (2, 0, b"again", 5)]);
+    let torn = Capture::parse("x.pcap", &two[..two.len() - 1]).unwrap();
+    assert_eq!((torn.frames.len(), torn.torn), (1, Some(two.len() as u64 - 1)));
+    assert_eq!(Capture::parse("x.pcap", &two).unwrap().torn, None);
     let mut endless = pcap(false, 0xa1b2_c3d4, 1, &[]);
     endless.extend([0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
     assert!(message(&endless).contains("byte 32: a frame of 4294967295 bytes, expected at most"));

@@ -421,7 +421,7 @@ fn a_capture_of_which_nothing_was_judged_is_code_2() {
     let empty = refusal("replay", "empty.pcap", &pcap(&Capture::default()));
     assert!(empty.starts_with("nothing was judged") && empty.contains("there are no frames"), "{empty}");
     let arp = Frame { number: 1, time: Duration::ZERO, bytes: vec![0; 60] };
-    let arp = refusal("replay", "arp.pcap", &pcap(&Capture { frames: vec![arp], cut: 0 }));
+    let arp = refusal("replay", "arp.pcap", &pcap(&Capture { frames: vec![arp], ..Capture::default() }));
     assert!(arp.contains("there are 1 frames, and none of them IP"), "{arp}");
 }
 
@@ -435,9 +435,54 @@ fn bad_captures_are_refused_with_file_offset_and_what_would_be_right() {
         refusal("replay", "cooked.pcap", &cooked)
             .starts_with("byte 20: link type 113, expected 1 (Ethernet)")
     );
-    let cut = refusal("replay", "cut.pcap", &good[..good.len() - 2]);
-    let expected = format!("byte {}: the end of the file, expected a frame that reaches", good.len() - 2);
-    assert!(cut.starts_with(&expected), "{cut}");
+    // Within its first frame.
+    let cut = refusal("replay", "cut.pcap", &good[..60]);
+    assert!(cut.starts_with("byte 60: the end of the file, expected a frame that reaches"), "{cut}");
+}
+
+/// What people have at hand and the tool does not read is named, with what to do.
+#[test]
+fn files_of_other_formats_are_named() {
+    let npy = npy(&[1.0; 8]);
+    let pcap = fs::read(recordings().join("ring4_loss.pcap")).unwrap();
+    for (bytes, name) in [
+        (&b"PK\x03\x04\x14\0\0\0"[..], "zip archive"),
+        (b"\x1f\x8b\x08\0", "gunzip"),
+        (b"\x80\x02}q\0.", "a pickle"),
+        (b"\x89HDF\r\n\x1a\n", "HDF5"),
+        (b"\x40\0\0\0\0\0\0\0{\"w\":{}}", "safetensors"),
+        (&pcap, "`gradwire replay` reads it"),
+    ] {
+        let told = refusal("check", "other.bin", bytes);
+        assert!(told.starts_with("byte 0: ") && told.contains(name), "{told}");
+    }
+    assert!(refusal("replay", "other.bin", &npy).contains("`gradwire check` reads it"));
+    let encoded = gradwire_with(&["encode"], &npy);
+    assert_eq!((code(&encoded), encoded.stdout.len()), (2, 0));
+    assert!(stderr(&encoded).contains("an .npy file"), "{}", stderr(&encoded));
+}
+
+#[test]
+fn a_folder_goes_on_past_a_bad_file() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("some-bad");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("a.npy"), b"GIF89a").unwrap();
+    fs::write(folder.join("b.npy"), npy(&[0.5; 8])).unwrap();
+    let output = gradwire(&["check", folder.to_str().unwrap(), "--json"]);
+    assert_eq!(code(&output), 2);
+    assert_eq!(json(&output)["recordings"][0]["name"], "b");
+    assert!(stderr(&output).contains("a.npy: byte 0") && stderr(&output).contains("1 of 2 files"));
+}
+
+#[test]
+fn a_capture_that_ends_within_a_frame_is_judged_up_to_there() {
+    let good = fs::read(recordings().join("ring4_loss.pcap")).unwrap();
+    let path = scratch("torn.pcap", &good[..good.len() - 2]);
+    let output = gradwire(&["replay", path.to_str().unwrap(), "--json"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let frames = capture(&recordings().join("ring4_loss.pcap")).frames.len() as u64;
+    assert_eq!(json(&output)["frames"], frames - 1);
+    assert!(stderr(&output).contains(&format!("ends within a frame, at byte {}", good.len() - 2)));
 }
 
 #[test]

@@ -33,7 +33,8 @@ fn files_are_those_of_the_manifest() {
 #[test]
 #[ignore = "needs the full recordings: GRADWIRE_RECORDINGS=<dir> cargo test --release -- --ignored"]
 fn all_ratios_are_the_published_ones() {
-    let recordings = load(&[full_recordings()]).unwrap();
+    let (recordings, refused) = load(&[full_recordings()]).unwrap();
+    assert!(refused.is_empty(), "{refused:?}");
     let report = measure_all(
         &recordings,
         &DEFAULT_BOUNDS,
@@ -57,7 +58,8 @@ fn all_ratios_are_the_published_ones() {
 #[test]
 #[ignore = "needs the full recordings: GRADWIRE_RECORDINGS=<dir> cargo test --release -- --ignored"]
 fn no_bound_is_violated_by_any_codec_at_any_scale() {
-    let recordings = load(&[full_recordings()]).unwrap();
+    let (recordings, refused) = load(&[full_recordings()]).unwrap();
+    assert!(refused.is_empty(), "{refused:?}");
     for codec in [Codec::Planar, Codec::Classes(Split::Dense), Codec::Classes(Split::Paper)] {
         for scale in [Scale::Fixed(0), Scale::Auto] {
             let report = measure_all(&recordings, &DEFAULT_BOUNDS, codec, scale, Kernel::detect()).unwrap();

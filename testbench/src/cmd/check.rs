@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use gradwire::kernels::Kernel;
 use serde::Serialize;
 
-use super::codec::{Codec, CodecChoice};
+use super::codec::{Codec, CodecChoice, exponent};
 use super::kernel::KernelArg;
 use crate::check::{Measured, measure};
 use crate::error::{Error, Outcome};
@@ -36,13 +36,14 @@ pub struct Args {
     /// .npy files of little-endian f32, folders of them, or - for standard input [default: built in].
     #[arg(value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// Error bounds as exponents, each measured: 10 means 2^-10. Codec 1: 1 to 14.
+    /// Error bounds, each measured: 10, 2^-10 or 0.001, which is rounded down to a power of two. Codec 1: 1 to 14.
     #[arg(
         long,
         value_name = "B,..",
         value_delimiter = ',',
         default_value = "10,8,6",
-        allow_hyphen_values = true
+        allow_hyphen_values = true,
+        value_parser = exponent
     )]
     pub bounds: Vec<i16>,
     #[command(flatten)]
@@ -97,8 +98,18 @@ pub struct Report {
 /// # Errors
 /// A recording cannot be read, or the output not be written.
 pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
-    let recordings =
-        if args.paths.is_empty() { recordings::builtin() } else { recordings::load(&args.paths) }?;
+    let (recordings, refused) = match &args.paths[..] {
+        [] => (recordings::builtin()?, Vec::new()),
+        paths => recordings::load(paths)?,
+    };
+    for error in &refused {
+        eprintln!("gradwire: {error}");
+    }
+    let (bad, all) = (refused.len(), refused.len() + recordings.len());
+    let left_out = || Error::Usage(format!("{bad} of {all} files are no gradients, and were left out"));
+    if recordings.is_empty() {
+        return Err(left_out());
+    }
     let report =
         measure_all(&recordings, &args.bounds, args.codec.codec()?, args.scale, args.kernel.kernel())?;
     if args.json {
@@ -114,7 +125,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
             &format!("{} measurements", report.recordings.len()),
         )?;
     }
-    Ok(Outcome::from_ok(report.ok && report.useful))
+    if bad > 0 { Err(left_out()) } else { Ok(Outcome::from_ok(report.ok && report.useful)) }
 }
 
 /// Measures each of `recordings` at each of `bounds` with `kernel`.

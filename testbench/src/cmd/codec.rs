@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io::Read;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValuesParser, StringValueParser, TypedValueParser};
 use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, Split};
 use gradwire::kernels::Kernel;
@@ -16,8 +16,8 @@ use crate::input::recordings::STDIN;
 /// Codec, bound, scale, and the kernel that encodes and decodes with them.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CodecArgs {
-    /// Error bound as an exponent: 10 means that errors stay within 2^-10. Codec 1: 1 to 14.
-    #[arg(long, value_name = "B", default_value_t = 10, allow_negative_numbers = true)]
+    /// Error bound: 10, 2^-10 or 0.001, which is rounded down to a power of two. Codec 1: 1 to 14.
+    #[arg(long, value_name = "B", default_value = "10", allow_negative_numbers = true, value_parser = exponent)]
     pub bound: i16,
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
@@ -124,9 +124,34 @@ impl Codec {
     }
 }
 
-/// Parses a bound exponent of codec 1.
-pub(crate) fn bound() -> clap::builder::RangedI64ValueParser<u8> {
-    clap::value_parser!(u8).range(i64::from(Params::MIN_B)..=i64::from(Params::MAX_B))
+/// Parses a bound as people write it: `10` and `2^-10` are the exponent 10; a decimal is rounded down to a power of two, so
+/// that the bound that was asked for holds.
+///
+/// # Errors
+/// None of the three.
+pub(crate) fn exponent(text: &str) -> Result<i16, String> {
+    let expected =
+        || "expected an exponent as 10, a power of two as 2^-10, or a number above zero as 0.001".to_owned();
+    if let Some(exponent) = text.strip_prefix("2^") {
+        return exponent.parse().ok().and_then(i16::checked_neg).ok_or_else(expected);
+    }
+    if !text.contains(['.', 'e', 'E']) {
+        return text.parse().map_err(|_| expected());
+    }
+    match text.parse::<f64>() {
+        // The exponent of a normal number's bits: a logarithm may round.
+        Ok(bound) if bound.is_normal() && bound > 0.0 => Ok(1023 - (bound.to_bits() >> 52) as i16),
+        _ => Err(expected()),
+    }
+}
+
+/// Parses a bound of codec 1.
+pub(crate) fn bound() -> impl TypedValueParser<Value = u8> {
+    StringValueParser::new().try_map(|text| {
+        let b = exponent(&text)?;
+        let of_codec_1 = u8::try_from(b).ok().filter(|b| (Params::MIN_B..=Params::MAX_B).contains(b));
+        of_codec_1.ok_or_else(|| format!("{b} is not in {}..={}", Params::MIN_B, Params::MAX_B))
+    })
 }
 
 fn split() -> impl TypedValueParser<Value = Split> {
@@ -146,4 +171,30 @@ pub(crate) fn read_full(input: &mut impl Read, buffer: &mut [u8]) -> Result<usiz
         }
     }
     Ok(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_is_an_exponent_a_power_of_two_or_a_number() {
+        for (text, b) in [
+            ("10", 10),
+            ("-3", -3),
+            ("2^-10", 10),
+            ("2^3", -3),
+            ("0.001", 10),
+            ("0.0009765625", 10),
+            ("1e-3", 10),
+            ("1.0", 0),
+            ("3.0", -1),
+            ("0.0019", 10),
+        ] {
+            assert_eq!(exponent(text), Ok(b), "{text}");
+        }
+        for text in ["", "ten", "2^", "2^x", "0.0", "-0.1", "1e-320", "inf", "1e999", "99999", "2^99999"] {
+            assert!(exponent(text).is_err(), "{text}");
+        }
+    }
 }

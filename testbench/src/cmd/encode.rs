@@ -7,6 +7,7 @@ use gradwire::codec::planar::SECTION_VALUES;
 
 use super::codec::{CodecArgs, read_full};
 use crate::error::{Error, Outcome};
+use crate::input::known;
 use crate::input::recordings::STDIN;
 
 /// Bytes of values read at once, whole sections and so whole bursts; memory does not grow with the input.
@@ -32,7 +33,7 @@ pub struct Args {
 /// Encodes `input` to `out`.
 ///
 /// # Errors
-/// The input ends within a value, or one of the two fails.
+/// The input ends within a value, or is a file of a known format; or one of the two fails.
 pub fn run(args: &Args, input: &mut impl Read, out: &mut impl Write) -> Result<Outcome, Error> {
     let profile = args.codec.profile()?;
     let kernel = args.codec.kernel();
@@ -41,6 +42,10 @@ pub fn run(args: &Args, input: &mut impl Read, out: &mut impl Write) -> Result<O
     let mut offset = 0u64;
     loop {
         let len = read_full(input, &mut values)?;
+        // A file's header would be encoded as if it were values.
+        if let (0, Some(name)) = (offset, known::name(&values[..len])) {
+            return Err(Error::input(STDIN, 0u64, name, "bare little-endian f32 values"));
+        }
         let len = kernel.encode(&values[..len], &mut coded, profile).map_err(|_| {
             let found = format!("the end of the input within a value, after {} of its 4 bytes", len % 4);
             Error::input(STDIN, offset + len as u64, found, "whole little-endian f32 values")

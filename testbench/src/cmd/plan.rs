@@ -220,7 +220,13 @@ fn measure_and_write(args: &ProfileArgs, out: &mut impl Write) -> Result<Outcome
 }
 
 fn measure(bounds: &[u8], gradients: &[PathBuf], peer: Option<&str>) -> Result<CostProfile, Error> {
-    let recordings = if gradients.is_empty() { recordings::builtin() } else { recordings::load(gradients) }?;
+    let (recordings, refused) = match gradients {
+        [] => (recordings::builtin()?, Vec::new()),
+        paths => recordings::load(paths)?,
+    };
+    if let Some(error) = refused.into_iter().next() {
+        return Err(error);
+    }
     let values: Vec<u8> = recordings.into_iter().flat_map(|recording| recording.values).collect();
     let progress = ProgressBar::new("costs", costs::steps(bounds.len()));
     let send = costs::send(costs::connect(peer)?, || progress.step())?;

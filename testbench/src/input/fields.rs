@@ -5,6 +5,8 @@ use crate::error::Error;
 /// LINKTYPE_ETHERNET in both formats.
 pub(super) const ETHERNET: u32 = 1;
 pub(super) const ETHERNET_WANTED: &str = "1 (Ethernet): capture on an Ethernet interface, not on `any`";
+/// What stands where a file ends too early.
+pub(super) const END: &str = "the end of the file";
 /// No capture has frames as long as this; a longer one is a length field gone wrong.
 pub(super) const MAX_FRAME_LEN: u32 = 1 << 24;
 
@@ -34,7 +36,7 @@ impl<'a> Fields<'a> {
         let bytes = at.checked_add(len).and_then(|end| self.bytes.get(at..end));
         bytes.ok_or_else(|| {
             let expected = format!("{what} that reaches byte {}", at.saturating_add(len));
-            Error::input(self.file, self.bytes.len(), "the end of the file", expected)
+            Error::input(self.file, self.bytes.len(), END, expected)
         })
     }
 

@@ -9,25 +9,34 @@ use crate::error::Error;
 mod capture;
 mod fields;
 mod header;
+pub mod known;
 pub mod npy;
 mod pcap;
 mod pcapng;
 pub mod recordings;
+
+use fields::END;
 
 pub use capture::{Capture, Frame};
 pub use header::ipv4;
 pub use pcap::Writer;
 
 impl Capture {
-    /// Reads `bytes`, the content of `file`, in either format.
+    /// Reads `bytes`, the content of `file`, in either format. A file may end within a frame that is not its first.
     ///
     /// # Errors
-    /// Neither of the formats, a link type other than Ethernet, a file that ends within a record, a length
-    /// that cannot be.
+    /// Neither of the formats, a link type other than Ethernet, a length that cannot be.
     pub fn parse(file: &str, bytes: &[u8]) -> Result<Self, Error> {
-        if bytes.starts_with(&pcapng::SECTION_HEADER.to_le_bytes()) {
-            return pcapng::parse(file, bytes);
+        let mut capture = Self::default();
+        let is_pcapng = bytes.starts_with(&pcapng::SECTION_HEADER.to_le_bytes());
+        let format = if is_pcapng { pcapng::parse } else { pcap::parse };
+        match format(file, bytes, &mut capture) {
+            // The tool that wrote it was stopped, or the disk was full.
+            Err(Error::Input { found, offset, .. }) if found == END && !capture.frames.is_empty() => {
+                capture.torn = Some(offset);
+            }
+            read => read?,
         }
-        pcap::parse(file, bytes)
+        Ok(capture)
     }
 }

@@ -4,6 +4,7 @@
 //! Format: NumPy Enhancement Proposal 1, versions 1 to 3. An array of any shape and order is taken as the
 //! flat vector that stands in the file.
 
+use super::known;
 use crate::error::Error;
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
@@ -19,8 +20,7 @@ pub fn parse<'a>(file: &str, bytes: &'a [u8]) -> Result<&'a [u8], Error> {
         |offset: usize, found: String, expected: &str| Err(Error::input(file, offset, found, expected));
 
     if !bytes.starts_with(MAGIC) {
-        let found = format!("{:02x?}", bytes.get(..6).unwrap_or(bytes));
-        return refuse(0, found, "an .npy file, which starts with 93 4e 55 4d 50 59");
+        return refuse(0, known::found(bytes), "an .npy file, which starts with 93 4e 55 4d 50 59");
     }
     let (prefix_len, header_len) = match (bytes.get(6), bytes.get(8..12)) {
         (Some(1), Some(&[a, b, _, _])) => (10, usize::from(u16::from_le_bytes([a, b]))),
@@ -136,9 +136,11 @@ mod tests {
     fn refusals_name_file_offset_and_what_would_be_right() {
         assert_eq!(
             message(b"PK\x03\x04zip"),
-            "x.npy: byte 0: [50, 4b, 03, 04, 7a, 69], expected an .npy file, which starts with 93 4e 55 4d 50 59"
+            "x.npy: byte 0: a zip archive, as .npz and PyTorch's .pt are: save one array with numpy.save(f, a.astype('<f4')), \
+             expected an .npy file, which starts with 93 4e 55 4d 50 59"
         );
-        assert!(message(b"").contains("byte 0: []"));
+        assert!(message(b"").contains("byte 0: an empty file"));
+        assert!(message(b"GIF89a").contains("byte 0: [47, 49, 46, 38, 39, 61]"));
         let big = GOOD.replace("<f4", ">f4");
         assert!(
             message(&npy(&big, &[0; 8]))

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::capture::Capture;
 use super::fields::{ETHERNET, ETHERNET_WANTED, Fields, MAX_FRAME_LEN};
+use super::known;
 use crate::error::Error;
 
 const GLOBAL_HEADER_LEN: usize = 24;
@@ -12,8 +13,8 @@ const RECORD_HEADER_LEN: usize = 16;
 const MICROSECONDS: u32 = 0xa1b2_c3d4;
 const NANOSECONDS: u32 = 0xa1b2_3c4d;
 
-/// Reads `bytes`, the content of `file`.
-pub(super) fn parse(file: &str, bytes: &[u8]) -> Result<Capture, Error> {
+/// Adds the frames in `bytes`, the content of `file`, to `capture`.
+pub(super) fn parse(file: &str, bytes: &[u8], capture: &mut Capture) -> Result<(), Error> {
     let reader = Fields { file, bytes, big_endian: false };
     let (reader, nanoseconds) = match reader.u32(0, "the magic number of a capture")? {
         MICROSECONDS => (reader, false),
@@ -21,7 +22,7 @@ pub(super) fn parse(file: &str, bytes: &[u8]) -> Result<Capture, Error> {
         magic if magic.swap_bytes() == MICROSECONDS => (Fields { big_endian: true, ..reader }, false),
         magic if magic.swap_bytes() == NANOSECONDS => (Fields { big_endian: true, ..reader }, true),
         _ => {
-            let found = format!("{:02x?}", &bytes[..4]);
+            let found = known::found(bytes);
             let expected = "a capture: pcap (a1b2c3d4 or a1b23c4d in either byte order) or pcapng (0a0d0d0a)";
             return Err(Error::input(file, 0usize, found, expected));
         }
@@ -33,7 +34,6 @@ pub(super) fn parse(file: &str, bytes: &[u8]) -> Result<Capture, Error> {
     }
     let fcs_len = if link & 0x0400_0000 != 0 { 2 * (link >> 28) as usize } else { 0 };
 
-    let mut capture = Capture::default();
     let mut at = GLOBAL_HEADER_LEN;
     while at < bytes.len() {
         let seconds = reader.u32(at, "a record header")?;
@@ -46,7 +46,7 @@ pub(super) fn parse(file: &str, bytes: &[u8]) -> Result<Capture, Error> {
         capture.push(time, data, frame_len, fcs_len);
         at += RECORD_HEADER_LEN + data.len();
     }
-    Ok(capture)
+    Ok(())
 }
 
 /// Writes a capture in the pcap format, with nanoseconds.

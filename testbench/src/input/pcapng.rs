@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::capture::Capture;
-use super::fields::{ETHERNET, ETHERNET_WANTED, Fields};
+use super::fields::{END, ETHERNET, ETHERNET_WANTED, Fields};
 use crate::error::Error;
 
 /// Block type of a section header; a palindrome, so the same in both byte orders.
@@ -36,9 +36,8 @@ impl Interface {
     }
 }
 
-/// Reads `bytes`, the content of `file`, which start with a section header block.
-pub(super) fn parse(file: &str, bytes: &[u8]) -> Result<Capture, Error> {
-    let mut capture = Capture::default();
+/// Adds the frames in `bytes`, the content of `file`, which start with a section header block, to `capture`.
+pub(super) fn parse(file: &str, bytes: &[u8], capture: &mut Capture) -> Result<(), Error> {
     let mut interfaces: Vec<Interface> = Vec::new();
     let mut reader = Fields { file, bytes, big_endian: false };
     let mut at = 0;
@@ -86,7 +85,7 @@ pub(super) fn parse(file: &str, bytes: &[u8]) -> Result<Capture, Error> {
         }
         at += len;
     }
-    Ok(capture)
+    Ok(())
 }
 
 /// The interface that a packet block names, if its link type is Ethernet.
@@ -146,7 +145,7 @@ fn interface(block: Fields<'_>, at: usize) -> Result<Interface, Error> {
 fn moved(error: Error, at: usize) -> Error {
     match error {
         Error::Input { file, offset, found, expected } => {
-            let found = if found == "the end of the file" { "the end of the block".into() } else { found };
+            let found = if found == END { "the end of the block".into() } else { found };
             Error::Input { file, offset: offset + at as u64, found, expected }
         }
         other => other,

@@ -49,12 +49,12 @@ pub fn builtin() -> Result<Vec<Recording>, Error> {
     GRADIENTS.iter().map(|file| recording(file.name, file.bytes)).collect()
 }
 
-/// The gradients in `paths`: `.npy` files, folders of them, or `-` for standard input.
+/// The gradients in `paths`: `.npy` files, folders of them, or `-` for standard input; and why files of a folder were left out.
 ///
 /// # Errors
 /// A path that cannot be read or is not what it should be, or a folder without any `.npy`.
-pub fn load(paths: &[PathBuf]) -> Result<Vec<Recording>, Error> {
-    let mut recordings = Vec::new();
+pub fn load(paths: &[PathBuf]) -> Result<(Vec<Recording>, Vec<Error>), Error> {
+    let (mut recordings, mut refused) = (Vec::new(), Vec::new());
     for path in paths {
         if path.is_dir() {
             let files = npy_files(path)?;
@@ -62,14 +62,19 @@ pub fn load(paths: &[PathBuf]) -> Result<Vec<Recording>, Error> {
                 let found = "a folder without .npy files";
                 return Err(Error::input(path.display().to_string(), 0usize, found, "at least one"));
             }
+            // Whoever names a folder does not know each of its files: one that is bad does not hide the others.
             for file in files {
-                recordings.push(recording(&file.display().to_string(), &read(&file)?)?);
+                let name = file.display().to_string();
+                match read(&file).and_then(|bytes| recording(&name, &bytes)) {
+                    Ok(recording) => recordings.push(recording),
+                    Err(error) => refused.push(error),
+                }
             }
         } else {
             recordings.push(recording(&display(path), &read(path)?)?);
         }
     }
-    Ok(recordings)
+    Ok((recordings, refused))
 }
 
 /// The whole content of `path`, or of standard input if it is `-`.

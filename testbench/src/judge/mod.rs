@@ -327,6 +327,11 @@ impl<'a> Judge<'_, 'a> {
                 .warnings
                 .push(format!("{cut} frames cut by a snap length were left out: capture with a longer one"));
         }
+        if let Some(at) = capture.torn {
+            findings
+                .warnings
+                .push(format!("the capture ends within a frame, at byte {at}: what is before it was judged"));
+        }
         findings.warnings.extend(suspicion.warnings());
         let required = self.setup.rules.iter().any(|rule| rule.handshake == Handshake::Required);
         findings.warnings.extend(unagreed(&findings.untouched).filter(|_| required));

@@ -41,7 +41,7 @@ fn capture() -> Capture {
         tcp(4, 0x28, start, false, &stream[..254]),
         tcp(5, 0, start + 512, false, b"untagged"),
     ];
-    Capture { frames, cut: 0 }
+    Capture { frames, cut: 0, torn: None }
 }
 
 fn setup(framing: Framing) -> Setup {
@@ -208,7 +208,7 @@ fn a_wire_frame_that_a_plain_host_would_accept_is_caught() {
 #[test]
 fn a_frame_that_carries_the_mark_loses_it_and_nothing_else() {
     let setup = setup(Framing::Routed);
-    let capture = Capture { frames: vec![tcp(1, 0x31, 5, false, &values(0.1))], cut: 0 };
+    let capture = Capture { frames: vec![tcp(1, 0x31, 5, false, &values(0.1))], cut: 0, torn: None };
     let mut passages = replay(&setup, &capture);
     let report = judge(&setup, &capture, &passages);
     assert!(report.ok, "{:?}", report.failures);
@@ -233,7 +233,7 @@ fn a_connection_that_starts_anew_has_a_new_grid() {
     let mut frames = reopened(1, 100).to_vec();
     frames.push(fin);
     frames.extend(reopened(4, 7_000_003));
-    let capture = Capture { frames, cut: 0 };
+    let capture = Capture { frames, cut: 0, torn: None };
     let report = judge(&setup, &capture, &replay(&setup, &capture));
     assert!(report.ok, "{:?}", report.failures);
     assert_eq!(report.streams, 2);
@@ -248,7 +248,7 @@ fn integers_in_a_tagged_stream_warn() {
         *word = 48u32.to_le_bytes();
     }
     let frames = vec![tcp(1, 0x28, 0, true, &[]), tcp(2, 0x28, 1, false, &payload)];
-    let capture = Capture { frames, cut: 0 };
+    let capture = Capture { frames, cut: 0, torn: None };
     let report = judge(&setup, &capture, &replay(&setup, &capture));
     assert!(report.ok);
     assert!(report.warnings[0].contains("4 of 64 values are nonzero subnormals"), "{:?}", report.warnings);
@@ -274,7 +274,7 @@ fn answer(number: u64, far: bool, (seq, ack): (u32, u32), syn: bool, payload: &[
 /// The passages of an engine that believes another start than the one that counts: it sees `believed` in place of
 /// the frames of `capture`.
 fn deceived(setup: &Setup, capture: &Capture, believed: &[Frame]) -> Findings {
-    let engine = Capture { frames: believed.to_vec(), cut: 0 };
+    let engine = Capture { frames: believed.to_vec(), cut: 0, torn: None };
     judge(setup, capture, &replay(setup, &engine))
 }
 
@@ -288,7 +288,7 @@ fn the_start_that_was_acknowledged_counts() {
     let data = answer(4, false, (1001, 7), false, &payload);
     let later = answer(5, false, (1001 + payload.len() as u32, 7), false, &payload);
     let frames = vec![counts.clone(), other.clone(), acknowledged.clone(), data.clone(), later.clone()];
-    let capture = Capture { frames, cut: 0 };
+    let capture = Capture { frames, cut: 0, torn: None };
 
     let right = [counts.clone(), counts, acknowledged.clone(), data.clone(), later.clone()];
     let report = deceived(&setup, &capture, &right);
@@ -309,16 +309,17 @@ fn among_several_starts_that_nobody_acknowledged_none_counts() {
     let follows = tcp(3, 0x28, 5003, false, &payload);
     let report = deceived(
         &setup,
-        &Capture { frames: [&starts[..], std::slice::from_ref(&follows)].concat(), cut: 0 },
+        &Capture { frames: [&starts[..], std::slice::from_ref(&follows)].concat(), cut: 0, torn: None },
         &[starts[1].clone(), starts[1].clone(), follows],
     );
     assert!(report.ok && report.compressed == 1, "{:?}", report.failures);
 
     let elsewhere = tcp(3, 0x28, 5403, false, &payload);
-    let capture = Capture { frames: [&starts[..], std::slice::from_ref(&elsewhere)].concat(), cut: 0 };
+    let capture =
+        Capture { frames: [&starts[..], std::slice::from_ref(&elsewhere)].concat(), cut: 0, torn: None };
     // One that believed the second, and saw a stream of it.
     let believed = [starts[1].clone(), tcp(2, 0x28, 5003, false, &payload), elsewhere];
-    let mut passages = replay(&setup, &Capture { frames: believed.to_vec(), cut: 0 });
+    let mut passages = replay(&setup, &Capture { frames: believed.to_vec(), cut: 0, torn: None });
     passages[1] = Passage::unseen();
     let report = judge(&setup, &capture, &passages);
     assert_eq!(report.compressed, 1);
@@ -338,9 +339,9 @@ fn a_syn_that_nobody_accepts_does_not_move_a_live_stream() {
     ];
     // An engine that believed it, and saw a stream of it.
     let believed = [forged.clone(), tcp(2, 0x28, 503, false, &payload), forged, frames[3].clone()];
-    let mut passages = replay(&setup, &Capture { frames: believed.to_vec(), cut: 0 });
+    let mut passages = replay(&setup, &Capture { frames: believed.to_vec(), cut: 0, torn: None });
     passages[1] = Passage::unseen();
-    let report = judge(&setup, &Capture { frames, cut: 0 }, &passages);
+    let report = judge(&setup, &Capture { frames, cut: 0, torn: None }, &passages);
     assert_eq!(report.compressed, 1, "{:?}", report.untouched);
     assert!(report.failures[0].starts_with("frame 4"), "{:?}", report.failures);
 }
@@ -357,7 +358,7 @@ fn no_byte_is_compressed_twice_under_either_grid() {
             tcp(3, 0x28, start, false, &payload),
             tcp(4, 0x28, start + 128, false, &payload),
         ];
-        let capture = Capture { frames, cut: 0 };
+        let capture = Capture { frames, cut: 0, torn: None };
         let mut passages = replay(&setup, &capture);
         assert!(judge(&setup, &capture, &passages).ok);
         passages[2] = passages[1].clone();
@@ -367,7 +368,11 @@ fn no_byte_is_compressed_twice_under_either_grid() {
         assert!(report.failures.iter().any(|line| line.contains("sent again, but compressed")));
 
         // In part: the fourth frame's first half was in the second.
-        let alone = Capture { frames: vec![capture.frames[0].clone(), capture.frames[3].clone()], cut: 0 };
+        let alone = Capture {
+            frames: vec![capture.frames[0].clone(), capture.frames[3].clone()],
+            cut: 0,
+            torn: None,
+        };
         let mut passages = replay(&setup, &capture);
         passages[3] = replay(&setup, &alone).pop().unwrap();
         let report = judge(&setup, &capture, &passages);
@@ -381,10 +386,10 @@ fn a_payload_that_starts_within_a_value_may_not_be_compressed_as_if_it_did_not()
     let setup = Setup::new(Rule { grid: Grid::Payload, ..Rule::STATIC });
     let payload = values(0.001);
     let frames = vec![tcp(1, 0x28, 1000, true, &[]), tcp(2, 0x28, 1003, false, &payload)];
-    let capture = Capture { frames: frames.clone(), cut: 0 };
+    let capture = Capture { frames: frames.clone(), cut: 0, torn: None };
     // An engine that did not see the SYN.
     let mut passages = vec![Passage::unseen()];
-    passages.extend(replay(&setup, &Capture { frames: frames[1..].to_vec(), cut: 0 }));
+    passages.extend(replay(&setup, &Capture { frames: frames[1..].to_vec(), cut: 0, torn: None }));
     let report = judge(&setup, &capture, &passages);
     assert_eq!(report.compressed, 1);
     assert!(report.failures[0].contains("starts within a value"), "{:?}", report.failures);
@@ -396,7 +401,7 @@ fn what_follows_a_reload_is_judged_by_the_new_rules() {
     let payload = values(0.001);
     let frames: Vec<Frame> =
         (0..4).map(|n| tcp(n + 1, 0x28, 1001 + n as u32 * 256, false, &payload)).collect();
-    let capture = Capture { frames, cut: 0 };
+    let capture = Capture { frames, cut: 0, torn: None };
     // A capture without a SYN: only who says that each payload starts with a value may compress.
     let mut passages = replay(&after, &capture);
     let compressed = passages.iter().filter(|passage| passage.changed_wire.is_some()).count();
@@ -420,7 +425,8 @@ fn udp_needs_a_rule_that_asks_for_it() {
         .udp(40_000, 5400)
         .write(&mut bytes, &values(0.001))
         .unwrap();
-    let capture = Capture { frames: vec![Frame { number: 1, time: Duration::ZERO, bytes }], cut: 0 };
+    let capture =
+        Capture { frames: vec![Frame { number: 1, time: Duration::ZERO, bytes }], cut: 0, torn: None };
     let asks = setup(Framing::Routed);
     let passages = replay(&asks, &capture);
     let report = judge(&asks, &capture, &passages);
@@ -443,7 +449,7 @@ fn no_byte_is_compressed_twice_on_a_wire() {
         [tcp(first, 0x28, isn, true, &[]), accepts, data]
     };
     let wire = |frames: &[Frame]| {
-        let passages = replay(&setup, &Capture { frames: frames.to_vec(), cut: 0 });
+        let passages = replay(&setup, &Capture { frames: frames.to_vec(), cut: 0, torn: None });
         let on_wire = |(frame, passage): (&Frame, &Passage)| passage.on_wire(&frame.bytes).unwrap().to_vec();
         frames.iter().zip(&passages).map(on_wire).collect::<Vec<_>>()
     };
@@ -500,7 +506,8 @@ fn a_handshake_that_is_not_kept_is_caught() {
         ),
     ];
     for (place, (damage, expected)) in damages.into_iter().enumerate() {
-        let (mut capture, mut passages) = (Capture { frames: capture.frames.clone(), cut: 0 }, good.clone());
+        let (mut capture, mut passages) =
+            (Capture { frames: capture.frames.clone(), cut: 0, torn: None }, good.clone());
         damage(&mut capture, &mut passages);
         for passage in &mut passages[..2] {
             if let Some(wire) = &mut passage.changed_wire {
