@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::factors::Shape;
+
 /// Turns a tensor of gradients into a message, and adds what a message says to a sum.
 ///
 /// A codec is a handful of parameters. It owns no memory: what a tensor must keep from one iteration to the next lives in
@@ -31,6 +33,15 @@ pub trait Codec {
     /// their papers use none.
     fn feeds_back(&self) -> bool {
         true
+    }
+
+    /// The matrix and the rank, if the codec makes two thin factors of a tensor.
+    ///
+    /// Members may then exchange the factors one after the other, each as a sum of all members', as [`Shape`] says. That is
+    /// better than to add up the members' products, each of which has factors of its own.
+    fn shape(&self, n: usize) -> Option<Shape> {
+        _ = n;
+        None
     }
 
     /// Adds a new gradient to what was held back.

@@ -1,6 +1,7 @@
 //! `f16`: IEEE 754's half precision.
 
 use crate::codec::{Codec, Malformed};
+use crate::named::{Args, Named};
 
 /// Half precision, rounded to the nearest, ties to even, little-endian. A finite value beyond 65,504 becomes 65,504 with
 /// its sign, and what that lost is held back like any other loss.
@@ -59,6 +60,15 @@ fn from_half(half: u16) -> f32 {
     let magnitude = (f32::from_bits(bits) * f32::from_bits((127 + 112) << 23)).to_bits();
     let special = if half & 0x7c00 == 0x7c00 { 0x7f80_0000 } else { 0 };
     f32::from_bits(sign | magnitude | special)
+}
+
+impl Named for Half {
+    const NAME: &str = "f16";
+    const USAGE: &str = "f16";
+
+    fn from_args(args: &Args) -> Option<Self> {
+        args.numbers().is_empty().then_some(Self)
+    }
 }
 
 #[cfg(test)]

@@ -21,10 +21,36 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod bounded;
 mod codec;
+mod eight_bits;
+mod factors;
 mod half;
+mod low_rank;
+mod named;
+mod one_bit;
+pub mod ops;
 mod raw;
+mod registry;
+mod sparse;
+mod terngrad;
+mod three_lc;
+mod threshold;
+mod truncation;
 
+pub use bounded::Bounded;
 pub use codec::{Codec, Malformed};
+pub use eight_bits::EightBits;
+pub use factors::{MAX_RANK, Shape};
 pub use half::Half;
+pub use low_rank::LowRank;
+pub use named::{Args, Named};
+pub use one_bit::OneBit;
+pub use ops::Blocks;
 pub use raw::Raw;
+pub use registry::{Chosen, Entry, NameError, Registry};
+pub use sparse::{Dgc, GradDrop};
+pub use terngrad::TernGrad;
+pub use three_lc::ThreeLc;
+pub use threshold::Threshold;
+pub use truncation::Truncation;

@@ -1,6 +1,7 @@
 //! `f32`: the values themselves.
 
 use crate::codec::{Codec, Malformed};
+use crate::named::{Args, Named};
 
 /// The values as they are, little-endian, nothing lost.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -27,5 +28,14 @@ impl Codec for Raw {
             *sum += f32::from_le_bytes(*bytes);
         }
         Ok(need)
+    }
+}
+
+impl Named for Raw {
+    const NAME: &str = "f32";
+    const USAGE: &str = "f32";
+
+    fn from_args(args: &Args) -> Option<Self> {
+        args.numbers().is_empty().then_some(Self)
     }
 }

@@ -1,0 +1,196 @@
+//! The fast ways of packing, sorting and filtering, held to plain ones. `bitvec` packs bits.
+
+use bitvec::field::BitField;
+use bitvec::order::Lsb0;
+use bitvec::view::BitView;
+use gradwire_codecs::ops::{self, Place, Random, concat, extract, filter, map, sort};
+use gradwire_codecs::{Blocks, Codec, Dgc, ThreeLc};
+use proptest::prelude::*;
+
+/// `numbers` of `width` bits each, the first in the lowest bits.
+fn packed(width: usize, numbers: &[usize]) -> Vec<u8> {
+    let mut bytes = vec![0; (width * numbers.len()).div_ceil(8)];
+    let bits = bytes.view_bits_mut::<Lsb0>();
+    for (field, number) in bits.chunks_exact_mut(width.max(1)).zip(numbers) {
+        if width > 0 {
+            field.store_le(*number);
+        }
+    }
+    bytes
+}
+
+fn magnitude(value: f32) -> u32 {
+    value.to_bits() & 0x7fff_ffff
+}
+
+fn codes_are_packed<const BITS: usize>(codes: &[u8]) {
+    let codes: Vec<u8> = codes.iter().map(|code| code & (0xff >> (8 - BITS))).collect();
+    let mut values: Vec<f32> = codes.iter().map(|code| f32::from(*code)).collect();
+    let mut out = vec![0xaa; codes.len() + 1];
+    let mut message = concat(&mut out);
+    message.pack::<BITS>(map(&mut values, |i, value| {
+        assert_eq!(*value, f32::from(codes[i]));
+        *value = 0.0;
+        codes[i]
+    }));
+    let len = message.len();
+    let numbers: Vec<usize> = codes.iter().map(|code| usize::from(*code)).collect();
+    assert_eq!(out[..len], packed(BITS, &numbers));
+    let mut read = extract(&out);
+    read.unpack::<BITS>(&mut values, |code, value| *value += f32::from(code));
+    assert_eq!((read.len(), values), (len, codes.iter().map(|code| f32::from(*code)).collect()));
+}
+
+proptest! {
+    #[test]
+    fn codes_are_packed_as_bitvec_packs_them(codes in prop::collection::vec(any::<u8>(), 0..300)) {
+        codes_are_packed::<1>(&codes);
+        codes_are_packed::<2>(&codes);
+        codes_are_packed::<4>(&codes);
+        codes_are_packed::<8>(&codes);
+    }
+
+    #[test]
+    fn numbers_are_packed_as_bitvec_packs_them(width in 0..=32u32, numbers in prop::collection::vec(any::<u32>(), 0..100)) {
+        let numbers: Vec<usize> = numbers.iter().map(|number| (u64::from(*number) & ((1 << width) - 1)) as usize).collect();
+        let expected = packed(width as usize, &numbers);
+        let mut out = vec![0xaa; expected.len()];
+        let mut message = concat(&mut out);
+        message.numbers(width, numbers.len(), numbers.iter().copied());
+        prop_assert_eq!(message.len(), expected.len());
+        prop_assert_eq!(&out, &expected);
+        prop_assert_eq!(extract(&out).numbers(width, numbers.len()).collect::<Vec<_>>(), numbers);
+    }
+
+    #[test]
+    fn a_place_is_found_as_if_values_were_sorted(
+        values in prop::collection::vec(prop_oneof![any::<f32>(), Just(0.0), Just(-1.0), any::<u32>().prop_map(f32::from_bits)], 1..200),
+        place: prop::sample::Index,
+    ) {
+        let place = place.index(values.len());
+        let mut keys: Vec<u32> = values.iter().map(|value| magnitude(*value)).collect();
+        keys.sort_unstable_by(|a, b| b.cmp(a));
+        let key = keys[place];
+        let larger = keys.iter().filter(|other| **other > key).count();
+        prop_assert_eq!(sort(&values, place), Place { key, larger });
+        let kept: Vec<usize> = (0..values.len()).filter(|i| magnitude(values[*i]) >= key).collect();
+        prop_assert_eq!(filter(&values, key).collect::<Vec<_>>(), kept);
+    }
+
+    #[test]
+    fn three_lc_is_the_papers(
+        values in prop::collection::vec(prop_oneof![3 => Just(0.0f32), 1 => -1.0f32..1.0], 0..1500),
+        multiplier in prop::sample::select(&[1.0f32, 1.5, 1.75, 1.9][..]),
+        block in prop::sample::select(&[0u32, 7, 64, 100, 320, 1024][..]),
+    ) {
+        let blocks = core::num::NonZeroU32::new(block).map_or(Blocks::WHOLE, Blocks::of);
+        let codec = ThreeLc::new(multiplier, blocks).unwrap();
+        let mut acc = values.clone();
+        let mut out = vec![0; codec.bound(values.len())];
+        let len = codec.encode(&mut acc, &mut [], 0, &mut out);
+        prop_assert_eq!(&out[..len], three_lc(&values, multiplier, blocks));
+    }
+
+    #[test]
+    fn the_numbers_of_chance_are_below_one_and_spread_evenly(seed: u64) {
+        let random = Random::new(seed);
+        let mut tenths = [0u32; 10];
+        for index in 0..10_000 {
+            let unit = random.unit(index);
+            prop_assert!((0.0..1.0).contains(&unit));
+            tenths[(unit * 10.0) as usize] += 1;
+            prop_assert!(random.below(7, index) < 7);
+        }
+        // Thirty for one standard deviation: six of them, for some ten thousand trials.
+        prop_assert!(tenths.iter().all(|tenth| tenth.abs_diff(1000) < 180), "{:?}", tenths);
+    }
+}
+
+/// 3LC value by value: quantise, five planes of a group to a byte each, runs.
+fn three_lc(values: &[f32], multiplier: f32, blocks: Blocks) -> Vec<u8> {
+    let mut message = Vec::new();
+    let mut digits = Vec::new();
+    for block in values.chunks(blocks.len(values.len())) {
+        let scale = multiplier * block.iter().fold(0.0f32, |most, value| most.max(value.abs()));
+        message.extend(scale.to_le_bytes());
+        digits.extend(block.iter().map(|value| {
+            if scale == 0.0 { 0 } else { (f64::from(*value) / f64::from(scale)).round() as i32 }
+        }));
+    }
+    let mut bytes = Vec::new();
+    for group in digits.chunks(320) {
+        let plane = group.len().div_ceil(5);
+        for at in 0..plane {
+            let digit = |k: usize| 1 + group.get(k * plane + at).copied().unwrap_or(0);
+            bytes.push((digit(0) * 81 + digit(1) * 27 + digit(2) * 9 + digit(3) * 3 + digit(4)) as u8);
+        }
+    }
+    let mut coded = Vec::new();
+    let mut rest = &bytes[..];
+    while let Some(first) = rest.first() {
+        let zeros = rest.iter().take_while(|byte| **byte == 121).take(14).count();
+        coded.push(if zeros >= 2 { 243 + (zeros - 2) as u8 } else { *first });
+        rest = &rest[zeros.max(1)..];
+    }
+    message.extend((coded.len() as u32).to_le_bytes());
+    message.extend(coded);
+    message
+}
+
+#[test]
+fn all_zeros_are_a_byte_for_seventy_values() {
+    let codec = ThreeLc::new(1.0, Blocks::WHOLE).unwrap();
+    let mut out = vec![0; codec.bound(70_000)];
+    assert_eq!(codec.encode(&mut vec![0.0; 70_000], &mut [], 0, &mut out), 8 + 1000);
+    assert!(out[8..1008].iter().all(|byte| *byte == 255));
+}
+
+/// The paper's algorithm, in `f64`, beside ours: u = m u + g, v = v + u, the largest of v are sent, and both are zero there.
+#[test]
+fn dgc_corrects_momentum_and_masks_factors() {
+    let codec = Dgc::new(10.0, 0.5).unwrap();
+    let n = 50;
+    let (mut acc, mut state) = (vec![0.0f32; n], vec![0.0f32; codec.state_len(n)]);
+    let (mut u, mut v) = (vec![0.0f64; n], vec![0.0f64; n]);
+    for round in 0..20 {
+        let random = Random::new(round);
+        let gradient: Vec<f32> = (0..n).map(|i| random.unit(i) - 0.5).collect();
+        codec.give(&gradient, &mut acc, &mut state);
+        let mut out = vec![0; codec.bound(n)];
+        let len = codec.encode(&mut acc, &mut state, round, &mut out);
+        let mut sum = vec![0.0; n];
+        codec.merge(&out[..len], &mut sum).unwrap();
+        for i in 0..n {
+            u[i] = 0.5 * u[i] + f64::from(gradient[i]);
+            v[i] += u[i];
+        }
+        let mut order: Vec<usize> = (0..n).collect();
+        order.sort_by(|a, b| v[*b].abs().total_cmp(&v[*a].abs()));
+        for (place, i) in order.into_iter().enumerate() {
+            let sent = if place < 5 { std::mem::take(&mut v[i]) } else { 0.0 };
+            if place < 5 {
+                u[i] = 0.0;
+            }
+            assert!(
+                (f64::from(sum[i]) - sent).abs() < 1e-5,
+                "round {round}, value {i}: {} and {sent}",
+                sum[i]
+            );
+            assert!((f64::from(state[i]) - u[i]).abs() < 1e-5 && (f64::from(acc[i]) - v[i]).abs() < 1e-5);
+        }
+    }
+}
+
+#[test]
+fn values_of_one_size_are_sent_in_their_order_and_larger_ones_always() {
+    let codec = Dgc::new(30.0, 0.0).unwrap();
+    let mut acc = [1.0, 0.0, -1.0, 1.0, 1.0, 2.0, 0.0, 0.0, 0.0, -3.0];
+    let mut out = vec![0; codec.bound(10)];
+    let len = codec.encode(&mut acc, &mut [], 0, &mut out);
+    let mut sum = [0.0; 10];
+    codec.merge(&out[..len], &mut sum).unwrap();
+    assert_eq!(sum, [1.0, 0.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0, -3.0]);
+    assert_eq!(ops::index_bits(10), 4);
+    // Of zeros nothing is sent.
+    assert_eq!(codec.encode(&mut [0.0; 10], &mut [], 0, &mut out), 4);
+}

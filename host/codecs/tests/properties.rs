@@ -1,0 +1,174 @@
+//! What every codec promises, for tensors that chance makes.
+
+use gradwire_codecs::{Chosen, Codec, Registry};
+use proptest::prelude::*;
+
+/// Every codec, with the arguments that matter.
+const NAMES: &[&str] = &[
+    "f32",
+    "f16",
+    "trunc:16",
+    "trunc:22",
+    "trunc:24",
+    "q8",
+    "q8:256",
+    "q8:7",
+    "3lc:1",
+    "3lc:1.5:64",
+    "3lc:1.75:1024",
+    "3lc:1.9",
+    "3lc:1:7",
+    "onebit",
+    "onebit:256",
+    "onebit:7",
+    "tbq:0.001",
+    "tbq:1",
+    "terngrad",
+    "terngrad:4",
+    "terngrad:8",
+    "dgc:0.1",
+    "dgc:1",
+    "dgc:5:0.9",
+    "dgc:100",
+    "graddrop:99",
+    "graddrop:50",
+    "low-rank:1",
+    "low-rank:4",
+    "low-rank:32",
+    "low-rank:2:10",
+    "bounded:1",
+    "bounded:6",
+    "bounded:13",
+];
+
+fn codec(name: &str) -> Chosen {
+    Registry::BUILT_IN.codec(name).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn codecs() -> impl Strategy<Value = Chosen> {
+    prop::sample::select(NAMES).prop_map(codec)
+}
+
+/// Values of gradients: around one magnitude, many zeros, or any finite magnitude up to 2^100.
+fn tensor() -> impl Strategy<Value = Vec<f32>> {
+    let any = any::<u32>().prop_map(|bits| {
+        let value = f32::from_bits(bits);
+        if value.abs() <= 2f32.powi(100) { value } else { 0.0 }
+    });
+    let near = (-1.0f32..1.0, -20..4i32).prop_map(|(value, exponent)| value * 2f32.powi(exponent));
+    let sparse = prop_oneof![9 => Just(0.0f32), 1 => -1.0f32..1.0];
+    let len = prop_oneof![0..4usize, 0..400usize, 600..2600usize];
+    prop_oneof![
+        (len.clone()).prop_flat_map(move |len| prop::collection::vec(near.clone(), len)),
+        (len.clone()).prop_flat_map(move |len| prop::collection::vec(sparse.clone(), len)),
+        len.prop_flat_map(move |len| prop::collection::vec(any.clone(), len)),
+    ]
+}
+
+/// One message of `acc`, which is left with what it lost.
+fn send(codec: &Chosen, acc: &mut [f32], state: &mut [f32], seed: u64) -> Vec<u8> {
+    let mut out = vec![0xaa; codec.bound(acc.len())];
+    let len = codec.encode(acc, state, seed, &mut out);
+    assert!(len <= out.len(), "{codec}: a message of {len} bytes, and bound says {}", out.len());
+    out.truncate(len);
+    out
+}
+
+fn receive(codec: &Chosen, message: &[u8], n: usize) -> Vec<f32> {
+    let mut sum = vec![0.0; n];
+    assert_eq!(codec.merge(message, &mut sum), Ok(message.len()), "{codec}");
+    sum
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+proptest! {
+    #[test]
+    fn given_is_delivered_and_held_back(codec in codecs(), tensors in prop::collection::vec(tensor(), 1..4), seed: u64) {
+        let n = tensors.iter().map(Vec::len).min().unwrap();
+        let (mut acc, mut state) = (vec![0.0f32; n], vec![0.0; codec.state_len(n)]);
+        for gradient in &tensors {
+            // Without momentum; that has a test of its own.
+            for (held, new) in acc.iter_mut().zip(gradient) {
+                *held += new;
+            }
+            let given = acc.clone();
+            let message = send(&codec, &mut acc, &mut state, seed);
+            let delivered = receive(&codec, &message, n);
+            // Low rank sums up along a row, onebit over a block: there rounding is that of the largest value.
+            let largest = given.iter().fold(0.0f64, |most, value| most.max(f64::from(value.abs())));
+            for i in 0..n {
+                let (given, sum) = (f64::from(given[i]), f64::from(delivered[i]) + f64::from(acc[i]));
+                let tolerance = 4.0 * f64::from(f32::EPSILON) * (given.abs() + f64::from(delivered[i].abs()) + largest / 64.0) + 2e-45;
+                prop_assert!((given - sum).abs() <= tolerance, "{codec}, value {i} of {n}: {given} became {sum}");
+            }
+        }
+    }
+
+    #[test]
+    fn same_values_state_and_seed_make_the_same_bytes(codec in codecs(), tensor in tensor(), seed: u64) {
+        let once = || {
+            let (mut acc, mut state) = (tensor.clone(), vec![0.0; codec.state_len(tensor.len())]);
+            let first = send(&codec, &mut acc, &mut state, seed);
+            let second = send(&codec, &mut acc, &mut state, seed + 1);
+            (first, second, bits(&acc), bits(&state))
+        };
+        prop_assert_eq!(once(), once());
+    }
+
+    #[test]
+    fn what_is_not_finite_arrives_and_is_not_held_back(
+        codec in codecs(), mut tensor in tensor(), at: prop::sample::Index, seed: u64,
+        bad in prop::sample::select(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY][..]),
+    ) {
+        prop_assume!(!tensor.is_empty());
+        let (n, at) = (tensor.len(), at.index(tensor.len()));
+        tensor[at] = bad;
+        let mut state = vec![0.0; codec.state_len(n)];
+        let message = send(&codec, &mut tensor, &mut state, seed);
+        let delivered = receive(&codec, &message, n);
+        prop_assert!(!delivered[at].is_finite(), "{codec}, value {at} of {n}: {bad} became {}", delivered[at]);
+        prop_assert!(tensor.iter().chain(&state).all(|held| held.is_finite()), "{codec}: held back");
+        // The next message is none the worse for it.
+        let message = send(&codec, &mut tensor, &mut state, seed);
+        prop_assert!(receive(&codec, &message, n).iter().all(|value| value.is_finite()), "{codec}: the next message");
+    }
+
+    #[test]
+    fn malformed_messages_are_refused_whole(codec in codecs(), mut bytes: Vec<u8>, tensor in tensor(), cut: prop::sample::Index) {
+        let n = tensor.len();
+        let sum: Vec<f32> = (0..n).map(|i| i as f32).collect();
+        let mut after = sum.clone();
+        match codec.merge(&bytes, &mut after) {
+            Ok(len) => prop_assert!(len <= bytes.len().min(codec.bound(n))),
+            Err(_) => prop_assert_eq!(bits(&sum), bits(&after)),
+        }
+        // A message that lost its end is none.
+        let mut state = vec![0.0; codec.state_len(n)];
+        bytes = send(&codec, &mut tensor.clone(), &mut state, 0);
+        if !bytes.is_empty() {
+            after.copy_from_slice(&sum);
+            prop_assert!(codec.merge(&bytes[..cut.index(bytes.len())], &mut after).is_err(), "{codec}: cut short");
+            prop_assert_eq!(bits(&sum), bits(&after));
+            // With one bit of it changed, it is another message or none.
+            let bit = cut.index(8 * bytes.len());
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            if codec.merge(&bytes, &mut after).is_err() {
+                prop_assert_eq!(bits(&sum), bits(&after));
+            }
+        }
+    }
+
+    #[test]
+    fn what_follows_a_message_does_not_matter(codec in codecs(), mut tensor in tensor(), more: Vec<u8>) {
+        let n = tensor.len();
+        let mut message = send(&codec, &mut tensor, &mut vec![0.0; codec.state_len(n)], 1);
+        let (len, alone) = (message.len(), receive(&codec, &message, n));
+        message.extend(more);
+        let mut sum = vec![0.0; n];
+        prop_assert_eq!(codec.merge(&message, &mut sum), Ok(len));
+        prop_assert_eq!(bits(&alone), bits(&sum));
+    }
+}
