@@ -741,7 +741,10 @@ impl Poller {
     /// Tells everybody about a failure, and returns what everybody is told.
     fn tell(&mut self, failure: Failure) -> Failure {
         let until = Instant::now() + FAREWELL.min(self.timeout);
-        self.conns.retain(|conn| conn.purpose == Purpose::Control);
+        // The other connections close last. If they closed now, whoever has not yet heard of the failure would blame this member.
+        let all = std::mem::take(&mut self.conns).into_iter();
+        let (control, _open): (Vec<Conn>, Vec<Conn>) = all.partition(|conn| conn.purpose == Purpose::Control);
+        self.conns = control;
         self.turns.clear();
         if self.rank == 0 {
             let failure = self.explain(failure);
