@@ -297,7 +297,8 @@ impl Poller {
                     .conns
                     .iter()
                     .find(|conn| conn.left && (conn.purpose == Purpose::Control || self.left[conn.peer] > 0));
-                if let Some(gone) = gone {
+                // If a connection closed without a goodbye, its cause is not known yet.
+                if let Some(gone) = gone.filter(|_| self.suspect.is_none()) {
                     let cause = format!("member {} left before exchange {}", gone.peer, expect.sequence);
                     return Err(self.certain(cause));
                 }

@@ -145,7 +145,7 @@ fn a_member_that_is_stopped_is_named_to_all() {
         // Half of it is what a member may be silent, and no machine is away for that long.
         let timeout = Duration::from_secs(20);
         let told = attacked(4, victim, timeout, Duration::ZERO, Strategy::Ring, |process| {
-            process.signal(Signal::STOP)
+            process.signal(Signal::STOP);
         });
         for told in told {
             assert!(told.contains(&format!("member {victim} gave no sign of life for 10s")), "{told}");

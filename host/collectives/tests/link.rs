@@ -40,6 +40,9 @@ fn plan(strategy: Strategy, codec: &str) -> Plan {
 const TENSORS: [(&str, usize); 5] =
     [("fc1.weight", 3001), ("fc1.bias", 31), ("fc2.weight", 700), ("fc2.bias", 7), ("none", 0)];
 
+/// A result, what was recorded, and what is held back after it.
+type Seen = (Vec<f32>, Record, Vec<f32>);
+
 /// Some exchanges with this plan, at so many members; each is checked against sums in `f64` and against its own messages.
 fn exchange(count: usize, at: &str, plan: &Plan) {
     let layout = Layout::new(TENSORS).unwrap();
@@ -62,7 +65,7 @@ fn exchange(count: usize, at: &str, plan: &Plan) {
     });
     for round in 0..rounds as usize {
         let result = &all[0][round].0;
-        let of = |pick: &dyn Fn(&(Vec<f32>, Record, Vec<f32>)) -> Vec<f32>| -> Vec<Vec<f32>> {
+        let of = |pick: &dyn Fn(&Seen) -> Vec<f32>| -> Vec<Vec<f32>> {
             all.iter().map(|rounds| pick(&rounds[round])).collect()
         };
         let (given, held) = (of(&|seen| seen.1.given.clone()), of(&|seen| seen.2.clone()));
