@@ -1,6 +1,8 @@
 //! Compresses one TCP segment and restores it, and prints what was saved.
 
-use gradwire::{Change, DEFAULT_MARK, DEFAULT_TOS, Egress, Ingress, Kernel, Millis, Rule, Rules, Verdict};
+use gradwire::{
+    Change, DEFAULT_MARK, DEFAULT_TOS, Egress, Ingress, Kernel, Millis, NO_OFFERS, Rule, Rules, Verdict,
+};
 
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
@@ -8,28 +10,31 @@ const ACK: u8 = 0x10;
 const HEADERS_LEN: usize = 14 + 20 + 20;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Frames of type of service 0x28; every value stays within 2^-10.
-    let rule = Rule::DEFAULT;
+    // Frames of type of service 0x28; every value stays within 2^-10. Both ends are configured alike: nobody has to agree on
+    // anything.
+    let rule = Rule::STATIC;
     let rules = Rules::new(&[rule], DEFAULT_MARK)?;
     // Of at most 64 * 8 connections; the seed should be random.
-    let mut egress = Egress::<64>::new(rules.clone(), Kernel::detect(), 0x5eed);
+    let mut egress = Egress::<64>::new(rules.clone(), Kernel::detect(), 1500, 0x5eed);
     let mut ingress = Ingress::new(rules, Kernel::detect(), 1500);
     let (mut wire, mut restored) = ([0; 1522], [0; 1522]);
 
     // The SYN tells egress where in the stream the values start. It leaves as it is.
     let syn = frame(SYN, 999, &[]);
-    assert!(matches!(egress.process(&syn, &mut wire, Millis(0)), Verdict::Untouched(_)));
+    assert!(matches!(egress.process(&syn, &mut wire, Millis(0), &NO_OFFERS), Verdict::Untouched(_)));
 
     let values: Vec<f32> = (0..360u16).map(|i| f32::from(i).sin() / 50.0).collect();
     let payload: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     let sent = frame(ACK, 1000, &payload);
-    let Verdict::Changed { change: Change::Compressed, len } = egress.process(&sent, &mut wire, Millis(1))
+    let Verdict::Changed { change: Change::Compressed, len } =
+        egress.process(&sent, &mut wire, Millis(1), &NO_OFFERS)
     else {
         return Err("egress left the segment as it was".into());
     };
     let wire = &wire[..len];
 
-    let Verdict::Changed { change: Change::Restored, len } = ingress.process(wire, &mut restored) else {
+    let Verdict::Changed { change: Change::Restored, len } = ingress.process(wire, &mut restored, &NO_OFFERS)
+    else {
         return Err("ingress did not restore the segment".into());
     };
     let restored = &restored[..len];

@@ -15,6 +15,7 @@
 //! a spare, and the buffer that it came in is the next spare.
 
 use crate::engine::{Egress, Ingress, Millis};
+use crate::flow::offers::Offers;
 use crate::kernels::Kernel;
 use crate::rules::Rules;
 use crate::verdict::{Change, Verdict};
@@ -188,16 +189,19 @@ impl<const SETS: usize> Forwarder<SETS> {
     #[must_use]
     pub fn new(rules: Rules, kernel: Kernel, mtu: u16, seed: u64) -> Self {
         let ingress = Ingress::new(rules.clone(), kernel, mtu);
-        Self { egress: Egress::new(rules, kernel, seed), ingress, losses: [Losses::default(); 2] }
+        Self { egress: Egress::new(rules, kernel, mtu, seed), ingress, losses: [Losses::default(); 2] }
     }
 
     /// Takes at most `budget` frames that `from` received to the other port, as [`forward_batch`] does; how many there were.
+    ///
+    /// `offers` belongs to the host: all forwarders between it and the network share it.
     pub fn forward<D: Device<Port = Port>>(
         &mut self,
         device: &mut D,
         from: Port,
         budget: usize,
         now: Millis,
+        offers: &Offers,
     ) -> usize {
         let Self { egress, ingress, losses: [host, network] } = self;
         let losses = match from {
@@ -206,8 +210,8 @@ impl<const SETS: usize> Forwarder<SETS> {
         };
         forward_batch(device, from, budget, losses, |frame, room| {
             let verdict = match from {
-                Port::Host => egress.process(frame, room, now),
-                Port::Network => ingress.process(frame, room),
+                Port::Host => egress.process(frame, room, now, offers),
+                Port::Network => ingress.process(frame, room, offers),
             };
             (verdict, from.other())
         })

@@ -32,8 +32,9 @@ pub mod verdict;
 pub mod wire;
 
 pub use codec::{Params, Split};
-pub use engine::{Egress, Ingress, Millis};
+pub use engine::{Egress, Ingress, Millis, NO_OFFERS, Offers};
+pub use flow::offers::Slot;
 pub use kernels::Kernel;
 pub use profile::Profile;
-pub use rules::{DEFAULT_MARK, DEFAULT_TOS, Framing, Grid, Rule, Rules};
+pub use rules::{DEFAULT_MARK, DEFAULT_TOS, Framing, Grid, Handshake, Rule, Rules};
 pub use verdict::{Change, DropReason, PassReason, Verdict};

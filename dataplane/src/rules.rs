@@ -4,6 +4,7 @@ use core::fmt;
 
 use heapless::Vec;
 
+use crate::codec::{Params, Split};
 use crate::profile::Profile;
 
 /// The low two bits of a type of service (IPv6: traffic class) are ECN (RFC 3168): routers set them,
@@ -58,8 +59,8 @@ pub enum Grid {
     /// The first byte after the connection's SYN starts a value, and every fourth after it.
     #[default]
     Connection,
-    /// Every segment's payload starts with a value: for senders that never let TCP cut one. No SYN need have been seen; the first
-    /// tagged segment then fixes the grid. Segments off the connection's grid go untouched.
+    /// Every segment's payload starts with a value: for senders that never let TCP cut one. Without a handshake no SYN need have
+    /// been seen; the first tagged segment then fixes the grid. Segments off the connection's grid go untouched.
     Payload,
 }
 
@@ -76,10 +77,53 @@ impl Grid {
         }
     }
 
+    /// Its number in the handshake's option.
+    const fn number(self) -> u8 {
+        match self {
+            Self::Connection => 0,
+            Self::Payload => 1,
+        }
+    }
+
     /// The grid of this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|grid| grid.name() == name)
+    }
+}
+
+/// How a sender knows that the far end restores what it is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub enum Handshake {
+    /// The far end of a TCP connection says so on its SYN (FORMAT.md §5.5); what nobody has said so of goes untouched, as does
+    /// UDP, which has no SYN.
+    #[default]
+    Required,
+    /// Both ends are configured alike: nothing is said or asked for, and UDP is compressed too. A TCP connection whose peer
+    /// does not restore falls back to ordinary segments. UDP sends nothing again, so nothing shows that its
+    /// datagrams are lost.
+    Off,
+}
+
+impl Handshake {
+    /// Both of them.
+    pub const ALL: [Self; 2] = [Self::Required, Self::Off];
+
+    /// Its name in options, configuration files and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Required => "required",
+            Self::Off => "off",
+        }
+    }
+
+    /// The handshake of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|handshake| handshake.name() == name)
     }
 }
 
@@ -98,31 +142,58 @@ pub struct Rule {
     pub framing: Framing,
     /// Where values start in a TCP stream.
     pub grid: Grid,
-    /// Whether UDP is compressed: only if both ends are known to restore. TCP falls back to ordinary segments
-    /// if its peer does not; UDP sends nothing again, so nothing shows that its datagrams are lost. Only the
-    /// sender asks for it.
-    #[cfg_attr(feature = "arbitrary", arbitrary(value = true))]
-    pub udp: bool,
+    /// How it is known that the far end restores.
+    #[cfg_attr(feature = "arbitrary", arbitrary(value = Handshake::Off))]
+    pub handshake: Handshake,
     /// Bytes at the start of every UDP payload that are not values; sent raw. In-place framing: the
-    /// same at both ends.
+    /// same at both ends. 0 if a handshake is required, since UDP has none.
     pub udp_offset: u8,
 }
 
 impl Rule {
-    /// ToS 0x28 under 0xfc, the default profile, routed framing, TCP only.
+    /// ToS 0x28 under 0xfc, the default profile, routed framing, a handshake required: TCP only.
     pub const DEFAULT: Self = Self {
         tos: DEFAULT_TOS,
         mask: !ECN,
         profile: Profile::DEFAULT,
         framing: Framing::Routed,
         grid: Grid::Connection,
-        udp: false,
+        handshake: Handshake::Required,
         udp_offset: 0,
     };
+
+    /// What the NIC of the paper does (Li et al., MICRO 2018), as far as FORMAT.md §3.6 does not list it as something that
+    /// cannot be had: paper split, in-place framing, exactly ToS 0x28, every payload starts with a value, and both ends
+    /// are known to restore. Settings that name it `profile = "inceptionn"` may choose another bound.
+    pub const INCEPTIONN: Self = Self {
+        tos: DEFAULT_TOS,
+        mask: u8::MAX,
+        profile: match Params::new(Params::DEFAULT.b(), Split::Paper, 0) {
+            Ok(params) => Profile::Classes(params),
+            Err(_) => Profile::DEFAULT,
+        },
+        framing: Framing::InPlace,
+        grid: Grid::Payload,
+        handshake: Handshake::Off,
+        udp_offset: 0,
+    };
+
+    /// [`Rule::DEFAULT`] for hosts that are configured alike at both ends, as the paper's are: without a handshake.
+    pub const STATIC: Self = Self { handshake: Handshake::Off, ..Self::DEFAULT };
 
     /// Whether frames of this type of service are its.
     pub(crate) const fn matches(&self, tos: u8) -> bool {
         (tos ^ self.tos) & self.mask == 0
+    }
+
+    /// What both ends have to have in common under in-place framing: codec, its two parameters, grid. None under
+    /// routed framing.
+    pub(crate) const fn in_place(&self) -> Option<[u8; 4]> {
+        let [codec, first, second] = self.profile.to_bytes();
+        match self.framing {
+            Framing::InPlace => Some([codec, first, second, self.grid.number()]),
+            Framing::Routed => None,
+        }
     }
 }
 
@@ -148,7 +219,7 @@ impl Rules {
     ///
     /// # Errors
     /// More than [`MAX_RULES`] rules; a rule whose `tos` has bits outside its `mask` or that matches the mark;
-    /// a rule that earlier rules hide.
+    /// a rule that earlier rules hide; a rule for TCP alone with an offset for UDP.
     pub fn new(rules: &[Rule], mark: u8) -> Result<Self, RulesError> {
         let mark = mark & !ECN;
         let list = Vec::from_slice(rules).map_err(|_| RulesError::TooMany { got: rules.len() })?;
@@ -156,6 +227,9 @@ impl Rules {
         for (index, rule) in rules.iter().enumerate() {
             if rule.tos & !rule.mask != 0 {
                 return Err(RulesError::TosOutsideMask { index });
+            }
+            if rule.handshake == Handshake::Required && rule.udp_offset != 0 {
+                return Err(RulesError::UdpOffset { index });
             }
             let mut reached = false;
             for (tos, slot) in (0..=u8::MAX).zip(&mut by_tos) {
@@ -235,6 +309,11 @@ pub enum RulesError {
         /// Its place in the list, from 0.
         index: usize,
     },
+    /// A rule that requires a handshake, which UDP does not have, says where UDP's values start.
+    UdpOffset {
+        /// Its place in the list, from 0.
+        index: usize,
+    },
 }
 
 impl fmt::Display for RulesError {
@@ -244,8 +323,32 @@ impl fmt::Display for RulesError {
             Self::TosOutsideMask { index } => write!(f, "rule {index}: tos has bits outside its mask"),
             Self::MatchesMark { index, mark } => write!(f, "rule {index}: matches the mark {mark:#04x}"),
             Self::Hidden { index } => write!(f, "rule {index}: earlier rules match all of it"),
+            Self::UdpOffset { index } => {
+                write!(f, "rule {index}: an offset for UDP, which needs handshake off")
+            }
         }
     }
 }
 
 impl core::error::Error for RulesError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        let rules = |list: &[Rule]| Rules::new(list, DEFAULT_MARK).map(|_| ());
+        let tos = |tos, mask| Rule { tos, mask, ..Rule::DEFAULT };
+        assert_eq!(rules(&[Rule::DEFAULT, Rule::INCEPTIONN]), Err(RulesError::Hidden { index: 1 }));
+        assert_eq!(rules(&[Rule::INCEPTIONN, Rule::DEFAULT]), Ok(()));
+        assert_eq!(rules(&[tos(0x29, 0xfc)]), Err(RulesError::TosOutsideMask { index: 0 }));
+        // Whatever its ECN bits, the mark is the mark.
+        for matching in [tos(0x30, 0xfc), tos(0x31, 0xff), tos(0, 0)] {
+            assert_eq!(rules(&[matching]), Err(RulesError::MatchesMark { index: 0, mark: 0x30 }));
+        }
+        let many: std::vec::Vec<Rule> = (0..17).map(|place| tos(place << 2 | 0x80, 0xfc)).collect();
+        assert_eq!(rules(&many), Err(RulesError::TooMany { got: 17 }));
+        assert_eq!(rules(&many[..16]), Ok(()));
+    }
+}

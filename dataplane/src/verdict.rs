@@ -59,6 +59,10 @@ outcomes! {
         Remarked = "remarked",
         /// Ingress: the payload was restored.
         Restored = "restored",
+        /// Egress: a SYN says what its host restores, so it is longer.
+        Told = "told",
+        /// Ingress: what a SYN says was taken note of, and taken out.
+        Heard = "heard",
     }
 }
 
@@ -75,7 +79,7 @@ outcomes! {
         Fragment = "fragment",
         /// Neither TCP nor UDP, or behind an extension header that is not understood.
         Protocol = "protocol",
-        /// UDP, and its rule does not say that both ends restore it.
+        /// UDP, and its rule does not say that both ends are configured for it.
         UdpOff = "udp-off",
         /// A UDP datagram that ends before its IP packet: UDP options stand behind it (RFC 9868).
         UdpOptions = "udp-options",
@@ -102,6 +106,12 @@ outcomes! {
         GridDoubtful = "grid-doubtful",
         /// The payload does not start on a value, and in-place framing or the rule's grid needs it to.
         OffGrid = "off-grid",
+        /// The far end did not say on the connection's SYN that it restores this codec.
+        NotAgreed = "not-agreed",
+        /// The connection's SYN was not tagged, so nobody was asked.
+        TaggedLate = "tagged-late",
+        /// The far end restores in-place frames with other parameters, or none, or of another type of service.
+        ParametersDiffer = "parameters-differ",
         /// TCP sends these bytes again.
         Resent = "resent",
         /// The flow's peer does not seem to restore what it is sent.

@@ -12,8 +12,9 @@ use std::time::Instant;
 
 use gradwire::burst::{compression_block, decompression_block};
 use gradwire::codec::planar::Bound;
-use gradwire::codec::{self, Params, Split, decode_lane, encode_lane, max_encoded_len};
+use gradwire::codec::{Params, Split, decode_lane, encode_lane};
 use gradwire::kernels::Kernel;
+use gradwire::profile::Profile;
 
 mod common;
 use common::laws::Laws;
@@ -103,13 +104,20 @@ fn laws() {
     });
 }
 
-/// Codec 2. Both extremes of the bound; CI can afford one.
+/// Both extremes of codec 2's bound, and some at which values of neural networks lie.
+const Y: [i8; 5] = [Bound::MIN, -24, -10, 0, Bound::MAX];
+
+/// All of them, or what CI can afford.
+fn asked_exponents() -> impl Iterator<Item = i8> {
+    let all = env::var_os("GRADWIRE_PLANAR").is_some();
+    Y.into_iter().filter(move |y| all || *y == -10)
+}
+
+/// Codec 2.
 #[test]
 #[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test exhaustive -- --ignored --nocapture"]
 fn planar_laws() {
-    const Y: [i8; 5] = [Bound::MIN, -24, -10, 0, Bound::MAX];
-    let all = env::var_os("GRADWIRE_PLANAR").is_some();
-    for y in Y.into_iter().filter(|y| all || *y == -10) {
+    for y in asked_exponents() {
         let laws = PlanarLaws::of(Bound::new(y).unwrap());
         on_every_block(&format!("planar-laws,,,{y},"), |block| {
             let values = block * (BLOCK / 2)..(block + 1) * (BLOCK / 2);
@@ -124,37 +132,60 @@ fn planar_laws() {
 #[test]
 #[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test exhaustive -- --ignored --nocapture"]
 fn kernels() {
-    const VALUES: u32 = 1 << 14;
+    let (name, kernels) = asked_kernels("kernels");
+    on_every_value(&name, &NO_SCALE, |params, block| {
+        // An odd multiplier visits every value, in an order that mixes the exponents of neighbouring lanes.
+        agree(&kernels, params.into(), block, |i| i.wrapping_mul(0x9e37_79b1));
+    });
+}
+
+/// Codec 2. Neighbours have exponents far apart, so that sections have raw values; and then the same exponent, so that sections
+/// are dense, raw or empty.
+#[test]
+#[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test exhaustive -- --ignored --nocapture"]
+fn planar_kernels() {
+    let (name, kernels) = asked_kernels("planar-kernels");
+    for y in asked_exponents() {
+        on_every_block(&format!("{name},,,{y},"), |block| {
+            let profile = Bound::new(y).unwrap().into();
+            agree(&kernels, profile, block, |i| i.wrapping_mul(0x9e37_79b1));
+            agree(&kernels, profile, block, |i| i);
+        });
+    }
+}
+
+/// The kernel that was asked for, and its name for rows; or all of them, and `all`.
+fn asked_kernels(all: &str) -> (String, Vec<Kernel>) {
     let asked = env::var("GRADWIRE_KERNEL").ok();
     let is_asked = |kernel: &Kernel| asked.as_deref().is_none_or(|asked| kernel.name() == asked);
     let kernels: Vec<Kernel> = Kernel::available().filter(is_asked).collect();
     assert!(!kernels.is_empty(), "this processor has no kernel {asked:?}");
-    on_every_value(asked.as_deref().unwrap_or("kernels"), &NO_SCALE, |params, block| {
-        let mut values = vec![0; 4 * VALUES as usize];
-        let mut expected = vec![0; max_encoded_len(values.len())];
-        let mut decoded = vec![0; values.len()];
-        let (mut groups, mut restored) = (expected.clone(), decoded.clone());
-        for payload in 0..BLOCK / VALUES {
-            let first = block * BLOCK + payload * VALUES;
-            for (i, value) in (first..=first + (VALUES - 1)).zip(values.as_chunks_mut().0) {
-                // An odd multiplier visits every value, in an order that mixes the exponents of neighbouring lanes.
-                *value = i.wrapping_mul(0x9e37_79b1).to_le_bytes();
-            }
-            let len = codec::encode_payload(&values, &mut expected, params).unwrap();
-            codec::decode_payload(&expected[..len], &mut decoded, params).unwrap();
-            for kernel in &kernels {
-                let name = kernel.name();
-                assert_eq!(kernel.encode(&values, &mut groups, params), Ok(len), "{name} {params:?} {first}");
-                assert!(groups[..len] == expected[..len], "{name} {params:?} {first}");
-                assert_eq!(
-                    kernel.decode(&groups[..len], &mut restored, params),
-                    Ok(len),
-                    "{name} {params:?} {first}"
-                );
-                assert!(restored == decoded, "{name} {params:?} {first}");
-            }
+    (asked.unwrap_or_else(|| all.to_owned()), kernels)
+}
+
+/// Compares `kernels` with the definition on the values of a block; `value` gives each its number.
+fn agree(kernels: &[Kernel], profile: Profile, block: u32, value: impl Fn(u32) -> u32) {
+    const VALUES: u32 = 1 << 14;
+    let mut values = vec![0; 4 * VALUES as usize];
+    let mut expected = vec![0; profile.max_encoded_len(values.len())];
+    let mut decoded = vec![0; values.len()];
+    let (mut coded, mut restored) = (expected.clone(), decoded.clone());
+    for payload in 0..BLOCK / VALUES {
+        let first = block * BLOCK + payload * VALUES;
+        for (i, bytes) in (first..=first + (VALUES - 1)).zip(values.as_chunks_mut().0) {
+            *bytes = value(i).to_le_bytes();
         }
-    });
+        let len = profile.encode_payload(&values, &mut expected).unwrap();
+        profile.decode_payload(&expected[..len], &mut decoded).unwrap();
+        for kernel in kernels {
+            let name = kernel.name();
+            assert_eq!(kernel.encode(&values, &mut coded, profile), Ok(len), "{name} {profile:?} {first}");
+            assert!(coded[..len] == expected[..len], "{name} {profile:?} {first}");
+            let used = kernel.decode(&coded[..len], &mut restored, profile);
+            assert_eq!(used, Ok(len), "{name} {profile:?} {first}");
+            assert!(restored == decoded, "{name} {profile:?} {first}");
+        }
+    }
 }
 
 #[test]
@@ -183,5 +214,9 @@ fn the_record_has_every_set_of_parameters() {
             let row = row(name, params);
             assert_eq!(record.lines().filter(|line| line.starts_with(&row)).count(), 1, "{row}");
         }
+    }
+    for y in Y {
+        let row = format!("planar-laws,,,{y},");
+        assert_eq!(record.lines().filter(|line| line.starts_with(&row)).count(), 1, "{row}");
     }
 }

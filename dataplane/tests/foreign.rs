@@ -10,7 +10,7 @@ use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule};
 use gradwire::verdict::{Change, DropReason, PassReason, Verdict};
 
-const RULE: Rule = Rule { grid: Grid::Payload, udp: true, ..Rule::DEFAULT };
+const RULE: Rule = Rule { grid: Grid::Payload, ..Rule::STATIC };
 const UDP_WITHOUT: TransportSpec = TransportSpec::Udp { checksum: false };
 
 fn receive(rule: Rule, frame: &[u8]) -> (Verdict, Vec<u8>) {
@@ -18,7 +18,8 @@ fn receive(rule: Rule, frame: &[u8]) -> (Verdict, Vec<u8>) {
 }
 
 fn compress(rule: Rule, spec: &Spec) -> Vec<u8> {
-    let (verdict, wire) = egress(&mut Egress::<2>::new(rules(rule), Kernel::detect(), 1), &spec.bytes());
+    let (verdict, wire) =
+        egress(&mut Egress::<2>::new(rules(rule), Kernel::detect(), 1500, 1), &spec.bytes());
     assert!(matches!(verdict, Verdict::Changed { change: Change::Compressed, .. }), "{verdict:?}");
     wire
 }
@@ -143,7 +144,7 @@ fn foreign_datagrams_with_options_pass() {
             frame[len_at..len_at + 2].copy_from_slice(&len.to_be_bytes());
             let (verdict, host) = receive(RULE, &frame);
             assert_eq!((verdict, &host), (Verdict::Untouched(PassReason::UdpOptions), &frame));
-            let sent = egress(&mut Egress::<2>::new(rules(RULE), Kernel::detect(), 1), &{
+            let sent = egress(&mut Egress::<2>::new(rules(RULE), Kernel::detect(), 1500, 1), &{
                 let mut frame = Spec { payload: vec![5; 40], ..spec.clone() }.bytes();
                 frame[len_at..len_at + 2].copy_from_slice(&len.to_be_bytes());
                 frame
@@ -222,7 +223,7 @@ fn in_place_frames_survive_a_change_of_vlan_tags() {
             for (before, after) in (0..3).flat_map(|before| (0..3).map(move |after| (before, after))) {
                 let rule = Rule { framing: Framing::InPlace, ..RULE };
                 let spec = Spec { vlans: tags[..before].to_vec(), ..spec.clone() };
-                let mut engine = Egress::<2>::new(rules(rule), Kernel::detect(), 1);
+                let mut engine = Egress::<2>::new(rules(rule), Kernel::detect(), 1500, 1);
                 let (verdict, mut wire) = egress(&mut engine, &spec.bytes());
                 wire.resize(wire.len().max(60), 0);
                 let wire = through_a_switch(&wire, &tags[..after]);

@@ -6,7 +6,7 @@ use common::engines::{MTU, egress, ingress, rules};
 use common::{ACK, IpSpec, Spec, TIMESTAMPS, TransportSpec, gradient, host_accepts, le_bytes};
 use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, Split};
-use gradwire::engine::{Egress, Ingress};
+use gradwire::engine::{Egress, Ingress, NO_OFFERS};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule, Rules};
@@ -16,11 +16,11 @@ use gradwire::wire::frame::MAX_LINK_LEN;
 use proptest::prelude::*;
 
 /// The default, and UDP too.
-const RULE: Rule = Rule { udp: true, ..Rule::DEFAULT };
+const RULE: Rule = Rule::STATIC;
 
 /// A new flow's SYN, then the frame. The SYN is not tagged: the frame may be anywhere in the stream.
 fn send(rule: Rule, origin: u32, spec: &Spec) -> (Verdict, Vec<u8>) {
-    let mut engine = Egress::<2>::new(rules(rule), Kernel::detect(), 1);
+    let mut engine = Egress::<2>::new(rules(rule), Kernel::detect(), 1500, 1);
     if matches!(spec.transport, TransportSpec::Tcp { .. }) && rule.grid == Grid::Connection {
         let (verdict, _) = egress(&mut engine, &Spec { tos: 0, ..spec.syn(origin) }.bytes());
         assert_eq!(verdict, Verdict::Untouched(PassReason::NoRule));
@@ -177,7 +177,7 @@ proptest! {
 
     #[test]
     fn random_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..200), rule in any_rule()) {
-        let mut engine = Egress::<2>::new(rules(rule), Kernel::detect(), 1);
+        let mut engine = Egress::<2>::new(rules(rule), Kernel::detect(), 1500, 1);
         let (_, wire) = egress(&mut engine, &bytes);
         prop_assert!(wire.len() <= bytes.len());
         let (_, host) = receive(rule, &bytes);
@@ -197,7 +197,7 @@ proptest! {
             frame[at] = byte;
         }
         frame.truncate(cut.index(frame.len() * 4).min(frame.len()));
-        let mut engine = Egress::<2>::new(rules(rule), Kernel::detect(), 1);
+        let mut engine = Egress::<2>::new(rules(rule), Kernel::detect(), 1500, 1);
         let (_, wire) = egress(&mut engine, &frame);
         prop_assert!(wire.len() <= frame.len());
         let (_, host) = receive(rule, &frame);
@@ -208,7 +208,7 @@ proptest! {
     fn untagged_frames_are_untouched(spec in any_spec(), rule in any_rule(), tos: u8) {
         prop_assume!(tos & 0xfc != 0x28 && tos & 0xfc != DEFAULT_MARK);
         let frame = Spec { tos, ..spec }.bytes();
-        let mut engine = Egress::<2>::new(rules(rule), Kernel::detect(), 1);
+        let mut engine = Egress::<2>::new(rules(rule), Kernel::detect(), 1500, 1);
         let (verdict, wire) = egress(&mut engine, &frame);
         prop_assert_eq!(verdict, Verdict::Untouched(PassReason::NoRule));
         prop_assert_eq!(&wire, &frame);
@@ -220,7 +220,7 @@ proptest! {
     #[test]
     fn a_hosts_own_mark_is_taken_away(spec in any_spec(), ecn in 0u8..4) {
         let spec = Spec { tos: DEFAULT_MARK | ecn, ..spec };
-        let (verdict, wire) = egress(&mut Egress::<2>::new(rules(RULE), Kernel::detect(), 1), &spec.bytes());
+        let (verdict, wire) = egress(&mut Egress::<2>::new(rules(RULE), Kernel::detect(), 1500, 1), &spec.bytes());
         prop_assert!(matches!(verdict, Verdict::Changed { change: Change::Remarked, .. }), "{:?}", verdict);
         prop_assert_eq!(wire, Spec { tos: ecn, ..spec }.bytes());
     }
@@ -288,11 +288,12 @@ fn expansion_stops_at_the_mtu() {
         let spec = Spec::udp(&[0; 1472]);
         let (_, wire) = send(rule, 0, &spec);
         let mut out = [0; 2000];
-        let verdict = Ingress::new(rules(rule), Kernel::detect(), 1500).process(&wire, &mut out);
+        let verdict = Ingress::new(rules(rule), Kernel::detect(), 1500).process(&wire, &mut out, &NO_OFFERS);
         assert_eq!(verdict, Verdict::Changed { change: Change::Restored, len: 1514 });
-        let verdict = Ingress::new(rules(rule), Kernel::detect(), 1499).process(&wire, &mut out);
+        let verdict = Ingress::new(rules(rule), Kernel::detect(), 1499).process(&wire, &mut out, &NO_OFFERS);
         assert!(matches!(verdict, Verdict::Dropped(DropReason::TooLong)), "{verdict:?}");
-        let verdict = Ingress::new(rules(rule), Kernel::detect(), 1500).process(&wire, &mut out[..1513]);
+        let verdict =
+            Ingress::new(rules(rule), Kernel::detect(), 1500).process(&wire, &mut out[..1513], &NO_OFFERS);
         assert!(matches!(verdict, Verdict::Dropped(DropReason::NoRoom)), "{verdict:?}");
     }
 }
@@ -308,7 +309,7 @@ fn another_start_on_a_live_flow_raises_doubt() {
     let mut corrupt = again.syn(7_000_002).bytes();
     *corrupt.last_mut().unwrap() ^= 1;
     for syn in [again.syn(7_000_002).bytes(), padded, corrupt] {
-        let mut engine = Egress::<2>::new(rules(RULE), Kernel::detect(), 1);
+        let mut engine = Egress::<2>::new(rules(RULE), Kernel::detect(), 1500, 1);
         let _ = egress(&mut engine, &first.syn(1000).bytes());
         let (verdict, _) = egress(&mut engine, &first.bytes());
         assert!(matches!(verdict, Verdict::Changed { .. }), "{verdict:?}");
@@ -356,7 +357,7 @@ fn a_doubtful_first_syn_starts_no_values() {
         // The header itself is not whole.
         (short, PassReason::GridUnknown),
     ] {
-        let mut engine = Egress::<2>::new(rules(RULE), Kernel::detect(), 1);
+        let mut engine = Egress::<2>::new(rules(RULE), Kernel::detect(), 1500, 1);
         let _ = egress(&mut engine, &syn);
         assert_eq!(egress(&mut engine, &spec.bytes()).0, Verdict::Untouched(expected));
     }
@@ -365,7 +366,7 @@ fn a_doubtful_first_syn_starts_no_values() {
 #[test]
 fn a_padded_syn_starts_a_flow() {
     let spec = Spec::tcp(1000, ACK, &le_bytes(&gradient(100)));
-    let mut engine = Egress::<2>::new(rules(RULE), Kernel::detect(), 1);
+    let mut engine = Egress::<2>::new(rules(RULE), Kernel::detect(), 1500, 1);
     let mut syn = spec.syn(1000).bytes();
     syn.resize(60, 0);
     let _ = egress(&mut engine, &syn);
@@ -377,7 +378,7 @@ fn a_padded_syn_starts_a_flow() {
 fn only_a_right_fin_ends_a_flow() {
     let payload = le_bytes(&gradient(100));
     let mut fin = Spec::tcp(1400, ACK | 1, &[]).bytes();
-    let mut engine = Egress::<2>::new(rules(RULE), Kernel::detect(), 1);
+    let mut engine = Egress::<2>::new(rules(RULE), Kernel::detect(), 1500, 1);
     let _ = egress(&mut engine, &Spec::tcp(0, ACK, &[]).syn(1000).bytes());
     fin[50] ^= 1;
     let _ = egress(&mut engine, &fin);
@@ -396,7 +397,8 @@ fn a_hosts_own_short_frame_is_not_taken_for_a_compressed_one() {
     let spec = Spec::udp(&[0; 400]);
     let frame = spec.bytes();
     for len in 42..frame.len() {
-        let (verdict, wire) = egress(&mut Egress::<2>::new(rules(rule), Kernel::detect(), 1), &frame[..len]);
+        let (verdict, wire) =
+            egress(&mut Egress::<2>::new(rules(rule), Kernel::detect(), 1500, 1), &frame[..len]);
         assert_eq!(verdict, Verdict::Changed { change: Change::Remarked, len });
         let (verdict, host) = receive(rule, &wire);
         assert_eq!(verdict, Verdict::Untouched(PassReason::NotCompressed));
@@ -410,7 +412,7 @@ fn a_flow_and_a_rule_tell_what_they_saved() {
     let spec = Spec { vlans: vec![(0x8100, 0x6005)], ..Spec::tcp(1000, ACK, &values) };
     let other = Rule { tos: 0x50, ..RULE };
     let rules = Rules::new(&[other, RULE], DEFAULT_MARK).unwrap();
-    let mut engine = Egress::<2>::new(rules, Kernel::detect(), 1);
+    let mut engine = Egress::<2>::new(rules, Kernel::detect(), 1500, 1);
     let (syn, first) = (spec.syn(1000).bytes(), spec.bytes());
     assert_eq!(egress(&mut engine, &syn).1, syn);
     let (_, sent) = egress(&mut engine, &first);
@@ -436,7 +438,7 @@ fn a_flow_and_a_rule_tell_what_they_saved() {
 #[test]
 fn a_key_tells_both_ends_of_a_flow_over_ipv6() {
     let spec = Spec { ip: IpSpec::V6 { extensions: vec![] }, ..Spec::tcp(1000, ACK, &[]) };
-    let mut engine = Egress::<2>::new(rules(RULE), Kernel::detect(), 1);
+    let mut engine = Egress::<2>::new(rules(RULE), Kernel::detect(), 1500, 1);
     let (verdict, _) = egress(&mut engine, &spec.syn(1000).bytes());
     assert_eq!(verdict, Verdict::Untouched(PassReason::TcpFlags));
     let (key, _) = engine.flows().iter().next().unwrap();

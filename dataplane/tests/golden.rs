@@ -8,9 +8,12 @@ use std::path::Path;
 
 use common::golden::{golden, golden_frames};
 use gradwire::burst;
+use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, decode_payload, encode_payload, max_encoded_len};
-use gradwire::engine::{Egress, Ingress, Millis};
+use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS, Offers};
+use gradwire::flow::offers::Slot;
 use gradwire::kernels::Kernel;
+use gradwire::profile::Profile;
 use gradwire::rules::{DEFAULT_MARK, Framing, Rule, Rules};
 use gradwire::verdict::Verdict;
 
@@ -39,6 +42,27 @@ fn check_payload(values: &[u8], groups: &[u8], decoded: &[u8], params: Params) {
     }
 }
 
+/// Both directions of one payload under codec 2, and every truncation of its sections, for the definition and all kernels.
+fn check_sections(values: &[u8], sections: &[u8], decoded: &[u8], profile: Profile) {
+    let mut out = vec![0xaa; profile.max_encoded_len(values.len())];
+    assert_eq!(profile.encode_payload(values, &mut out), Ok(sections.len()));
+    assert_eq!(&out[..sections.len()], sections);
+    let mut out = vec![0x55; values.len()];
+    assert_eq!(profile.decode_payload(sections, &mut out), Ok(sections.len()));
+    assert_eq!(out, decoded);
+    for kernel in Kernel::available() {
+        let mut out = vec![0xaa; profile.max_encoded_len(values.len())];
+        assert_eq!(kernel.encode(values, &mut out, profile), Ok(sections.len()), "{}", kernel.name());
+        assert_eq!(&out[..sections.len()], sections, "{}", kernel.name());
+        let mut out = vec![0x55; values.len()];
+        assert_eq!(kernel.decode(sections, &mut out, profile), Ok(sections.len()), "{}", kernel.name());
+        assert_eq!(out, decoded, "{}", kernel.name());
+        for len in 0..sections.len() {
+            assert!(kernel.decode(&sections[..len], &mut out, profile).is_err(), "{} {len}", kernel.name());
+        }
+    }
+}
+
 #[test]
 fn bursts() {
     let files = golden("v1_burst_");
@@ -55,26 +79,38 @@ fn bursts() {
 }
 
 /// The host's frame to the wire's and on to the restored one; every truncation of the wire's is refused.
-fn check_frames(name: &str, frames: &[Vec<u8>; 3]) {
+fn check_frames(name: &str, frames: &[Vec<u8>; 3], rule: Rule) {
     let [host, wire, restored] = frames;
-    let framing = if name.contains("routed") { Framing::Routed } else { Framing::InPlace };
-    let rules = Rules::new(&[Rule { framing, udp: true, ..Rule::DEFAULT }], DEFAULT_MARK).unwrap();
-    let mut egress = Egress::<1>::new(rules.clone(), Kernel::detect(), 0);
+    let rules = Rules::new(&[rule], DEFAULT_MARK).unwrap();
+    let mut egress = Egress::<1>::new(rules.clone(), Kernel::detect(), 1500, 0);
     let mut out = vec![0xaa; host.len()];
-    let _ = egress.process(&syn(host), &mut out, NOW);
-    let verdict = egress.process(host, &mut out, NOW);
+    let _ = egress.process(&syn(host), &mut out, NOW, &NO_OFFERS);
+    let verdict = egress.process(host, &mut out, NOW, &NO_OFFERS);
     let Verdict::Changed { len, .. } = verdict else { panic!("{name}: {verdict:?}") };
     assert_eq!(&out[..len], wire, "{name}");
     let mut ingress = Ingress::new(rules, Kernel::detect(), 1500);
     let mut out = vec![0x55; 1514 + 8];
-    let verdict = ingress.process(wire, &mut out);
+    let verdict = ingress.process(wire, &mut out, &NO_OFFERS);
     let Verdict::Changed { len, .. } = verdict else { panic!("{name}: {verdict:?}") };
     assert_eq!(&out[..len], restored, "{name}");
     assert!(common::host_accepts(restored).is_some());
     for len in 0..wire.len() {
-        let verdict = ingress.process(&wire[..len], &mut out);
+        let verdict = ingress.process(&wire[..len], &mut out, &NO_OFFERS);
         assert!(!matches!(verdict, Verdict::Changed { .. }), "{name} cut to {len}: {verdict:?}");
     }
+}
+
+/// A SYN that tells the far end what a host with in-place framing restores, and that the far host gets as it was sent.
+fn check_syn(host: &[u8], wire: &[u8], restored: &[u8], profile: Profile) {
+    let rule = Rule { framing: Framing::InPlace, profile, ..Rule::DEFAULT };
+    let rules = Rules::new(&[rule], DEFAULT_MARK).unwrap();
+    let (offers, mut out) = (Offers::<[Slot; 1]>::new(0), [0xaa; 2048]);
+    let mut egress = Egress::<1>::new(rules.clone(), Kernel::detect(), 1500, 0);
+    let Verdict::Changed { len, .. } = egress.process(host, &mut out, NOW, &offers) else { panic!("untold") };
+    assert_eq!(&out[..len], wire);
+    let mut ingress = Ingress::new(rules, Kernel::detect(), 1500);
+    let Verdict::Changed { len, .. } = ingress.process(wire, &mut out, &offers) else { panic!("unheard") };
+    assert_eq!((&out[..len], restored), (restored, host));
 }
 
 /// The SYN of the flow that a TCP frame belongs to: the frame's headers, with the golden ISN.
@@ -104,18 +140,39 @@ fn syn(host: &[u8]) -> Vec<u8> {
 #[test]
 fn frames() {
     for (name, frames) in golden_frames() {
-        check_frames(&name, &frames);
+        let framing = if name.contains("routed") { Framing::Routed } else { Framing::InPlace };
+        check_frames(&name, &frames, Rule { framing, ..Rule::STATIC });
     }
 }
 
-/// The blocks of FORMAT.md section 8: a name, parameters, and hex under labels.
-fn examples() -> BTreeMap<String, BTreeMap<String, Vec<u8>>> {
+/// A block of FORMAT.md section 8.
+struct Example {
+    name: String,
+    profile: Profile,
+    /// Bytes by their labels.
+    fields: BTreeMap<String, Vec<u8>>,
+}
+
+fn examples() -> Vec<Example> {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../FORMAT.md")).unwrap();
     let blocks = text.split("```example ").skip(1).map(|block| block.split("```").next().unwrap());
     let parse = |block: &str| {
         let mut lines = block.lines();
         let name = lines.next().unwrap().to_owned();
-        assert_eq!(lines.next(), Some("b=10 k=3 x=0"));
+        let parameters: Vec<(&str, i8)> = lines
+            .next()
+            .unwrap()
+            .split(' ')
+            .map(|word| word.split_once('=').unwrap())
+            .map(|(name, number)| (name, number.parse().unwrap()))
+            .collect();
+        let profile = match parameters[..] {
+            [("b", b), ("k", k), ("x", x)] => {
+                Params::from_exponents(b.cast_unsigned(), k.cast_unsigned(), x).unwrap().into()
+            }
+            [("y", y)] => Bound::new(y).unwrap().into(),
+            ref other => panic!("{other:?}"),
+        };
         let (mut fields, mut label) = (BTreeMap::<String, Vec<u8>>::new(), String::new());
         for line in lines {
             let (first, hex) = line.split_at_checked(9).unwrap_or((line, ""));
@@ -126,19 +183,63 @@ fn examples() -> BTreeMap<String, BTreeMap<String, Vec<u8>>> {
             let bytes = digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8);
             fields.entry(label.clone()).or_default().extend(bytes);
         }
-        (name, fields)
+        Example { name, profile, fields }
     };
     blocks.map(parse).collect()
 }
 
 #[test]
 fn examples_of_the_format_document() {
-    let examples = examples();
-    assert_eq!(examples.keys().map(String::as_str).collect::<Vec<_>>(), ["burst", "in-place", "routed"]);
-    let burst = &examples["burst"];
-    check_payload(&burst["values"], &burst["group"], &burst["decoded"], Params::DEFAULT);
-    for name in ["in-place", "routed"] {
-        let frames = ["host", "wire", "restored"].map(|label| examples[name][label].clone());
-        check_frames(name, &frames);
+    let mut seen = Vec::new();
+    for Example { name, profile, fields } in examples() {
+        if let Some(reason) = name.strip_prefix("dropped ") {
+            let rules = Rules::new(&[Rule { profile, ..Rule::DEFAULT }], DEFAULT_MARK).unwrap();
+            let verdict = Ingress::new(rules, Kernel::detect(), 1500).process(
+                &fields["wire"],
+                &mut [0; 1522],
+                &NO_OFFERS,
+            );
+            let Verdict::Dropped(dropped) = verdict else { panic!("{name}: {verdict:?}") };
+            assert_eq!(dropped.name(), reason);
+        } else if name == "syn" {
+            check_syn(&fields["host"], &fields["wire"], &fields["restored"], profile);
+        } else if fields.contains_key("values") {
+            let [values, coded, decoded] = ["values", "coded", "decoded"].map(|label| &fields[label][..]);
+            match profile {
+                Profile::Classes(params) => check_payload(values, coded, decoded, params),
+                Profile::Planar(_) => check_sections(values, coded, decoded, profile),
+            }
+        } else {
+            let frames = ["host", "wire", "restored"].map(|label| fields[label].clone());
+            let rule = match name.split(' ').next().unwrap() {
+                "routed" => Rule::STATIC,
+                "in-place" => Rule { framing: Framing::InPlace, ..Rule::STATIC },
+                "inceptionn" => {
+                    assert_eq!(profile, Rule::INCEPTIONN.profile);
+                    Rule::INCEPTIONN
+                }
+                other => panic!("{other}"),
+            };
+            check_frames(&name, &frames, Rule { profile, ..rule });
+        }
+        seen.push(name);
     }
+    let expected = [
+        "burst",
+        "burst short",
+        "section",
+        "section raw",
+        "routed",
+        "routed codec 2",
+        "routed udp",
+        "in-place",
+        "inceptionn",
+        "syn",
+        "dropped recomputed",
+        "dropped l4-checksum",
+        "dropped segment-header",
+        "dropped groups",
+        "dropped excess",
+    ];
+    assert_eq!(seen, expected);
 }

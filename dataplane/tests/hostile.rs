@@ -5,14 +5,14 @@ mod common;
 use common::engines::{NOW, egress, ingress, rules};
 use common::golden::golden_frames;
 use common::{ACK, IpSpec, Spec, TransportSpec, gradient, host_accepts, le_bytes, repair_checksums};
-use gradwire::engine::{Egress, Ingress, Millis};
+use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{Framing, Grid, Rule};
 use gradwire::verdict::{Change, PassReason, Verdict};
 
 const ORIGIN: u32 = 1000;
 /// The default, and UDP too.
-const RULE: Rule = Rule { udp: true, ..Rule::DEFAULT };
+const RULE: Rule = Rule::STATIC;
 
 fn rule_of(name: &str) -> Rule {
     let framing = if name.contains("routed") { Framing::Routed } else { Framing::InPlace };
@@ -35,9 +35,9 @@ fn every_prefix_of_every_golden_frame() {
     for (name, [host, wire, restored]) in golden_frames() {
         let rule = rule_of(&name);
         for len in 0..host.len() {
-            let mut engine = Egress::<1>::new(rules(rule), Kernel::detect(), 0);
+            let mut engine = Egress::<1>::new(rules(rule), Kernel::detect(), 1500, 0);
             let mut out = vec![0xaa; len];
-            let verdict = engine.process(&host[..len], &mut out, NOW);
+            let verdict = engine.process(&host[..len], &mut out, NOW, &NO_OFFERS);
             // Under in-place framing it looks compressed, and loses its type of service.
             let remarked = matches!(verdict, Verdict::Changed { change: Change::Remarked, .. });
             assert!(matches!(verdict, Verdict::Untouched(_)) || remarked, "{name} {len}: {verdict:?}");
@@ -84,7 +84,7 @@ fn length_fields_that_lie() {
         let plus = if framing == Framing::Routed { 0x6777 } else { 0 }; // FORMAT.md section 5.3
         for (spec, fields) in &specs {
             let host = spec.bytes();
-            let (_, wire) = egress(&mut Egress::<2>::new(rules(rule), Kernel::detect(), 0), &host);
+            let (_, wire) = egress(&mut Egress::<2>::new(rules(rule), Kernel::detect(), 1500, 0), &host);
             assert!(wire.len() < host.len());
             let mut receiver = Ingress::new(rules(rule), Kernel::detect(), 1500);
             for (at, len) in fields {
@@ -93,7 +93,7 @@ fn length_fields_that_lie() {
                     let mut lying = host.clone();
                     lying[*at..at + len].copy_from_slice(bytes);
                     repair_checksums(&mut lying, 0);
-                    let mut sender = Egress::<2>::new(rules(rule), Kernel::detect(), 0);
+                    let mut sender = Egress::<2>::new(rules(rule), Kernel::detect(), 1500, 0);
                     let (verdict, sent) = egress(&mut sender, &lying);
                     // What is compressed comes back whole, so its lengths were consistent.
                     if let Verdict::Changed { change: Change::Compressed, .. } = verdict {
@@ -126,7 +126,7 @@ fn bombs_of_options_and_extension_headers() {
         for filler in [vec![kind; 40], [kind, 0].repeat(20), [kind, 1].repeat(20), [kind, 2].repeat(20)] {
             let transport = TransportSpec::Tcp { seq: ORIGIN, flags: ACK, options: filler };
             let spec = Spec { transport, payload: payload.clone(), ..Spec::tcp(0, 0, &[]) };
-            let mut sender = Egress::<2>::new(rules(RULE), Kernel::detect(), 0);
+            let mut sender = Egress::<2>::new(rules(RULE), Kernel::detect(), 1500, 0);
             let _ = egress(&mut sender, &spec.syn(ORIGIN).bytes());
             let (verdict, sent) = egress(&mut sender, &spec.bytes());
             if let Verdict::Changed { .. } = verdict {
@@ -139,7 +139,8 @@ fn bombs_of_options_and_extension_headers() {
         for (count, units) in [(180, 0), (5, 31), (1, 170)] {
             let extensions = vec![(kind, units); count];
             let spec = Spec { ip: IpSpec::V6 { extensions }, ..Spec::udp(&payload) };
-            let (verdict, _) = egress(&mut Egress::<2>::new(rules(RULE), Kernel::detect(), 0), &spec.bytes());
+            let (verdict, _) =
+                egress(&mut Egress::<2>::new(rules(RULE), Kernel::detect(), 1500, 0), &spec.bytes());
             let stepped_over = count == 1 && [0, 43, 60].contains(&kind);
             assert_eq!(
                 matches!(verdict, Verdict::Changed { .. }),
@@ -154,7 +155,7 @@ fn bombs_of_options_and_extension_headers() {
 #[test]
 fn a_flood_of_syns() {
     let live: Vec<Spec> = (0..8).map(|port| from_port(port, ORIGIN)).collect();
-    let mut engine = Egress::<2>::new(rules(RULE), Kernel::detect(), 3);
+    let mut engine = Egress::<2>::new(rules(RULE), Kernel::detect(), 1500, 3);
     let mut held = Vec::new();
     for spec in &live {
         let _ = egress(&mut engine, &bytes_from(spec, &spec.syn(ORIGIN)));
@@ -204,7 +205,7 @@ fn segments_that_overlap_in_every_way() {
         for end in [far - NEAR, far - 5, far] {
             for again_start in 0..NEAR {
                 for again_end in [far - NEAR, far - 5, far] {
-                    let mut sender = Egress::<2>::new(rules(RULE), Kernel::detect(), 0);
+                    let mut sender = Egress::<2>::new(rules(RULE), Kernel::detect(), 1500, 0);
                     let mut receiver = Ingress::new(rules(RULE), Kernel::detect(), 1500);
                     let syn = Spec::tcp(0, 0, &[]).syn(ORIGIN);
                     let _ = egress(&mut sender, &syn.bytes());
@@ -245,7 +246,7 @@ fn sequence_numbers_that_wrap() {
     let payload = le_bytes(&gradient(100));
     for before in (0..=404).step_by(3) {
         let origin = 0u32.wrapping_sub(before);
-        let mut sender = Egress::<2>::new(rules(RULE), Kernel::detect(), 0);
+        let mut sender = Egress::<2>::new(rules(RULE), Kernel::detect(), 1500, 0);
         let _ = egress(&mut sender, &Spec::tcp(0, 0, &[]).syn(origin).bytes());
         for segment in 0..3u32 {
             let spec = Spec::tcp(origin.wrapping_add(400 * segment), ACK, &payload);
@@ -264,7 +265,7 @@ fn expansion_stops_at_what_the_frame_claimed() {
         let host = Spec::udp(&vec![0; claimed]).bytes();
         for framing in [Framing::InPlace, Framing::Routed] {
             let rule = Rule { framing, ..RULE };
-            let (_, wire) = egress(&mut Egress::<2>::new(rules(rule), Kernel::detect(), 0), &host);
+            let (_, wire) = egress(&mut Egress::<2>::new(rules(rule), Kernel::detect(), 1500, 0), &host);
             assert!(wire.len() < host.len());
             let mut receiver = Ingress::new(rules(rule), Kernel::detect(), 9216);
             // More groups than it claims: left over, so refused.
@@ -295,19 +296,20 @@ fn expansion_stops_at_what_the_frame_claimed() {
 fn time_that_jumps_or_stands_still() {
     let payload = le_bytes(&gradient(100));
     for times in [[0, 0, 0, 0], [0, u64::MAX, 0, u64::MAX], [u64::MAX, 0, 1, 2], [5, 5, u64::MAX, 5]] {
-        let mut sender = Egress::<2>::new(rules(RULE), Kernel::detect(), 0);
+        let mut sender = Egress::<2>::new(rules(RULE), Kernel::detect(), 1500, 0);
         let mut out = vec![0; 2000];
-        let _ = sender.process(&Spec::tcp(0, 0, &[]).syn(ORIGIN).bytes(), &mut out, Millis(times[3]));
+        let _ =
+            sender.process(&Spec::tcp(0, 0, &[]).syn(ORIGIN).bytes(), &mut out, Millis(times[3]), &NO_OFFERS);
         let mut compressed = 0;
         for segment in 0..400u32 {
             let now = Millis(times[segment as usize % 4]);
             let frame = Spec::tcp(ORIGIN + 400 * segment, ACK, &payload).bytes();
-            match sender.process(&frame, &mut out, now) {
+            match sender.process(&frame, &mut out, now, &NO_OFFERS) {
                 Verdict::Changed { change: Change::Compressed, .. } => compressed += 1,
                 Verdict::Untouched(PassReason::Bypassed) => {}
                 other => panic!("{other:?}"),
             }
-            let again = sender.process(&frame, &mut out, now);
+            let again = sender.process(&frame, &mut out, now, &NO_OFFERS);
             assert_eq!(again, Verdict::Untouched(PassReason::Resent));
         }
         assert!(compressed > 0);

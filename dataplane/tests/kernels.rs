@@ -1,8 +1,10 @@
 //! Every kernel against the definition: same bytes, same errors, on every input.
 
 use gradwire::checksum::Sum;
+use gradwire::codec::planar::Bound;
 use gradwire::codec::{self, DecodeError, EncodeError, LANES, Params, Split, max_encoded_len};
 use gradwire::kernels::Kernel;
+use gradwire::profile::Profile;
 use proptest::prelude::*;
 
 fn any_params() -> impl Strategy<Value = Params> {
@@ -11,17 +13,39 @@ fn any_params() -> impl Strategy<Value = Params> {
         .prop_map(|(b, k, x)| Params::from_exponents(b, k, x).unwrap())
 }
 
-/// Bit patterns whose exponents lie around the class borders of `params`, and anything else.
-fn any_values(params: Params, len: usize) -> impl Strategy<Value = Vec<u8>> {
-    let near = 127 + i32::from(params.x());
-    let value = prop_oneof![
-        4 => (any::<u32>(), -16i32..3).prop_map(move |(bits, from)| {
-            bits & 0x807f_ffff | ((near + from).clamp(0, 255) as u32) << 23
-        }),
-        1 => any::<u32>(),
-        1 => (any::<u32>(), any::<bool>()).prop_map(|(bits, zero)| if zero { 0 } else { bits & 0x807f_ffff }),
-    ];
-    prop::collection::vec(value, len).prop_map(|values| values.iter().flat_map(|v| v.to_le_bytes()).collect())
+fn any_profile() -> impl Strategy<Value = Profile> {
+    prop_oneof![
+        any_params().prop_map(Profile::from),
+        (Bound::MIN..=Bound::MAX).prop_map(planar),
+        Just(planar(-10)),
+    ]
+}
+
+fn planar(y: i8) -> Profile {
+    Bound::new(y).unwrap().into()
+}
+
+/// Codec 1 and codec 2 with the same bound.
+const BOTH: fn() -> [Profile; 2] = || [Params::DEFAULT.into(), planar(-10)];
+
+/// Bit patterns whose exponents lie around the class borders of `profile`, and anything else. `wild` values in a hundred have
+/// exponents from below the lowest border to above the highest, so payloads are sparse or dense, with raw values or without.
+fn any_values(profile: Profile, len: usize) -> impl Strategy<Value = Vec<u8>> {
+    let (below_raw, near) = match profile {
+        Profile::Classes(params) => (16, 127 + i32::from(params.x())),
+        Profile::Planar(bound) => (14, 127 + 14 + i32::from(bound.y())),
+    };
+    (0u32..=4, 0u32..=4, 0u32..=2).prop_flat_map(move |(coded, zero, wild)| {
+        let with_exponent = move |bits: u32, exponent: i32| bits & 0x807f_ffff | (exponent.clamp(0, 255) as u32) << 23;
+        let value = prop_oneof![
+            1 + 10 * coded => (any::<u32>(), -below_raw..0).prop_map(move |(bits, from)| with_exponent(bits, near + from)),
+            10 * zero => (any::<u32>(), 0..3).prop_map(move |(bits, less)| with_exponent(bits, near - below_raw - 1 - less)),
+            wild => (any::<u32>(), -1..3).prop_map(move |(bits, from)| with_exponent(bits, near + from)),
+            wild => any::<u32>(),
+            wild => (any::<u32>(), any::<bool>()).prop_map(|(bits, zero)| if zero { 0 } else { bits & 0x807f_ffff }),
+        ];
+        prop::collection::vec(value, len).prop_map(|values| values.iter().flat_map(|v| v.to_le_bytes()).collect())
+    })
 }
 
 type Encoded = Result<Vec<u8>, EncodeError>;
@@ -32,30 +56,37 @@ fn encoded(result: Result<usize, EncodeError>, groups: &[u8]) -> Encoded {
 }
 
 /// With unlike fills, so that a byte that was not written shows.
-fn agree_on_encoding(values: &[u8], room: usize, params: Params) -> Encoded {
-    let mut groups = vec![0xaa; room];
-    let expected = encoded(codec::encode_payload(values, &mut groups, params), &groups);
+fn agree_on_encoding(values: &[u8], room: usize, profile: impl Into<Profile>) -> Encoded {
+    let profile = profile.into();
+    let mut coded = vec![0xaa; room];
+    let expected = encoded(profile.encode_payload(values, &mut coded), &coded);
     for kernel in Kernel::available() {
         for fill in [0x00, 0x55] {
-            let mut groups = vec![fill; room];
-            let got = encoded(kernel.encode(values, &mut groups, params), &groups);
-            assert_eq!(got, expected, "{} {params:?} {} values", kernel.name(), values.len() / 4);
+            let mut coded = vec![fill; room];
+            let got = encoded(kernel.encode(values, &mut coded, profile), &coded);
+            assert_eq!(got, expected, "{} {profile:?} {} values", kernel.name(), values.len() / 4);
         }
     }
     expected
 }
 
-fn agree_on_decoding(groups: &[u8], len: usize, params: Params) -> Decoded {
+fn agree_on_decoding(coded: &[u8], len: usize, profile: impl Into<Profile>) -> Decoded {
+    let profile = profile.into();
     let mut values = vec![0xaa; len];
-    let expected = codec::decode_payload(groups, &mut values, params).map(|used| (used, values));
+    let expected = profile.decode_payload(coded, &mut values).map(|used| (used, values));
     for kernel in Kernel::available() {
         for fill in [0x00, 0x55] {
             let mut values = vec![fill; len];
-            let got = kernel.decode(groups, &mut values, params).map(|used| (used, values));
-            assert_eq!(got, expected, "{} {params:?} {len} bytes of values", kernel.name());
+            let got = kernel.decode(coded, &mut values, profile).map(|used| (used, values));
+            assert_eq!(got, expected, "{} {profile:?} {len} bytes of values", kernel.name());
         }
     }
     expected
+}
+
+/// Lengths at which kernels change from one step or section to the next, and others.
+fn any_count() -> impl Strategy<Value = usize> {
+    prop_oneof![0usize..=40, Just(362), 511usize..=513, Just(1024 + 7), 0usize..800]
 }
 
 proptest! {
@@ -63,21 +94,43 @@ proptest! {
 
     #[test]
     fn on_payloads_of_any_length(
-        (params, values) in (any_params(), 0usize..800).prop_flat_map(|(p, n)| (Just(p), any_values(p, n))),
+        (profile, values) in (any_profile(), any_count()).prop_flat_map(|(p, n)| (Just(p), any_values(p, n))),
         short in 0usize..80,
     ) {
-        let groups = agree_on_encoding(&values, max_encoded_len(values.len()), params).unwrap();
+        let coded = agree_on_encoding(&values, profile.max_encoded_len(values.len()), profile).unwrap();
         // Any room from the exact one up and down.
-        let _ = agree_on_encoding(&values, groups.len(), params);
-        let _ = agree_on_encoding(&values, groups.len().saturating_sub(short), params);
-        let _ = agree_on_encoding(&values, groups.len() + short, params);
-        let (used, _) = agree_on_decoding(&groups, values.len(), params).unwrap();
-        prop_assert_eq!(used, groups.len());
+        let _ = agree_on_encoding(&values, coded.len(), profile);
+        let _ = agree_on_encoding(&values, coded.len().saturating_sub(short), profile);
+        let _ = agree_on_encoding(&values, coded.len() + short, profile);
+        let (used, _) = agree_on_decoding(&coded, values.len(), profile).unwrap();
+        prop_assert_eq!(used, coded.len());
         // Anything behind, and anything missing.
-        let longer = [&groups[..], &[0xff; 80][..short]].concat();
-        let _ = agree_on_decoding(&longer, values.len(), params);
-        let _ = agree_on_decoding(&groups[..groups.len().saturating_sub(short)], values.len(), params);
-        let _ = agree_on_decoding(&longer, values.len().saturating_sub(4 * short), params);
+        let longer = [&coded[..], &[0xff; 80][..short]].concat();
+        let _ = agree_on_decoding(&longer, values.len(), profile);
+        let _ = agree_on_decoding(&coded[..coded.len().saturating_sub(short)], values.len(), profile);
+        let _ = agree_on_decoding(&longer, values.len().saturating_sub(4 * short), profile);
+    }
+
+    /// What no encoder makes but looks much like it: the first bytes are the mode and the map.
+    #[test]
+    fn on_changed_bytes(
+        (profile, values) in (any_profile(), any_count()).prop_flat_map(|(p, n)| (Just(p), any_values(p, n))),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), any::<bool>()), 1..6),
+        mode in 0u8..8,
+    ) {
+        let mut coded = agree_on_encoding(&values, profile.max_encoded_len(values.len()), profile).unwrap();
+        for (place, byte, early) in changes {
+            if !coded.is_empty() {
+                let place = place.index(if early { coded.len().min(64) } else { coded.len() });
+                coded[place] = byte;
+            }
+        }
+        let _ = agree_on_decoding(&coded, values.len(), profile);
+        if let Some(first) = coded.first_mut() {
+            *first = mode;
+        }
+        coded.resize(coded.len() + 300, 0x0f);
+        let _ = agree_on_decoding(&coded, values.len(), profile);
     }
 
     #[test]
@@ -89,9 +142,34 @@ proptest! {
     }
 
     #[test]
-    fn on_any_bytes(groups in prop::collection::vec(any::<u8>(), 0..600), len in 0usize..900, params in any_params()) {
-        let _ = agree_on_decoding(&groups, len, params);
-        let _ = agree_on_encoding(&groups, len, params);
+    fn on_any_bytes(
+        mut coded in prop::collection::vec(any::<u8>(), 0..900), mode in 0u8..8, len in 0usize..900, profile in any_profile(),
+    ) {
+        let _ = agree_on_decoding(&coded, len, profile);
+        let _ = agree_on_encoding(&coded, len, profile);
+        if let Some(first) = coded.first_mut() {
+            *first = mode;
+        }
+        let _ = agree_on_decoding(&coded, len / 4 * 4, profile);
+    }
+}
+
+/// A gradient, in payloads of 1448 bytes, with each bound that lies among its values.
+#[test]
+fn on_a_recorded_gradient() {
+    let file = include_bytes!("../../testbench/recordings/cnn_i0300_w0.npy");
+    // The values are the last bytes of the file, behind a header that is a multiple of 64 long.
+    for values in file[128..].chunks(1448).filter(|values| values.len() % 4 == 0) {
+        for y in [-30, -14, -10, -8, -3] {
+            let profiles =
+                [planar(y), Params::new(y.unsigned_abs().min(14), Split::Dense, 0).unwrap().into()];
+            for profile in profiles {
+                let coded =
+                    agree_on_encoding(values, profile.max_encoded_len(values.len()), profile).unwrap();
+                let (used, _) = agree_on_decoding(&coded, values.len(), profile).unwrap();
+                assert_eq!(used, coded.len());
+            }
+        }
     }
 }
 
@@ -110,7 +188,9 @@ fn every_kernel_that_the_processor_runs_is_there() {
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vl")
         && is_x86_feature_detected!("avx512vbmi")
-        && is_x86_feature_detected!("avx512vbmi2");
+        && is_x86_feature_detected!("avx512vbmi2")
+        && is_x86_feature_detected!("avx512bitalg")
+        && is_x86_feature_detected!("gfni");
     assert_eq!((has("avx2"), has("avx512")), (avx2, avx512));
     assert!(has("portable") && has("scalar32"));
 }
@@ -126,14 +206,15 @@ fn the_shortest_and_the_longest_group() {
 
 #[test]
 fn on_every_length_and_every_truncation() {
-    let params = Params::DEFAULT;
     let values: Vec<u8> =
         (0..200u32).flat_map(|i| (i.wrapping_mul(0x9e37_79b9) >> 3 | 0x3800_0000).to_le_bytes()).collect();
-    for count in 0..200 {
-        let groups = agree_on_encoding(&values[..4 * count], 1000, params).unwrap();
-        for len in 0..=groups.len() {
-            let whole = agree_on_decoding(&groups[..len], 4 * count, params).is_ok();
-            assert_eq!(whole, len == groups.len());
+    for profile in BOTH() {
+        for count in 0..200 {
+            let coded = agree_on_encoding(&values[..4 * count], 1200, profile).unwrap();
+            for len in 0..=coded.len() {
+                let whole = agree_on_decoding(&coded[..len], 4 * count, profile).is_ok();
+                assert_eq!(whole, len == coded.len());
+            }
         }
     }
 }
@@ -141,25 +222,27 @@ fn on_every_length_and_every_truncation() {
 /// Kernels may read words if payloads lie on them.
 #[test]
 fn at_every_address() {
-    let params = Params::DEFAULT;
     let values: Vec<u8> =
-        (0..100u32).flat_map(|i| (i.wrapping_mul(0x9e37_79b9) >> 3 | 0x3800_0000).to_le_bytes()).collect();
-    let mut expected = vec![0; max_encoded_len(values.len())];
-    let len = codec::encode_payload(&values, &mut expected, params).unwrap();
-    let mut decoded = vec![0; values.len()];
-    codec::decode_payload(&expected[..len], &mut decoded, params).unwrap();
-    for kernel in Kernel::available() {
-        for offset in 0..8 {
-            let shifted = [&[0xff; 8][..offset], &values].concat();
-            let mut groups = vec![0xaa; expected.len()];
-            assert_eq!(kernel.encode(&shifted[offset..], &mut groups, params), Ok(len), "{}", kernel.name());
-            assert_eq!(groups[..len], expected[..len], "{} at {offset}", kernel.name());
-            let mut restored = vec![0x55; offset + values.len()];
-            assert_eq!(kernel.decode(&groups[..len], &mut restored[offset..], params), Ok(len));
-            assert_eq!(restored[offset..], decoded, "{} at {offset}", kernel.name());
-            for end in shifted.len() - 8..shifted.len() {
-                let bytes = &shifted[offset..end];
-                assert_eq!(kernel.sum(bytes), Sum::of(bytes), "{} at {offset}", kernel.name());
+        (0..600u32).flat_map(|i| (i.wrapping_mul(0x9e37_79b9) >> 3 | 0x3800_0000).to_le_bytes()).collect();
+    for profile in BOTH() {
+        let mut expected = vec![0; profile.max_encoded_len(values.len())];
+        let len = profile.encode_payload(&values, &mut expected).unwrap();
+        let mut decoded = vec![0; values.len()];
+        profile.decode_payload(&expected[..len], &mut decoded).unwrap();
+        for kernel in Kernel::available() {
+            for offset in 0..8 {
+                let shifted = [&[0xff; 8][..offset], &values].concat();
+                let mut coded = vec![0xaa; offset + expected.len()];
+                let room = &mut coded[offset..];
+                assert_eq!(kernel.encode(&shifted[offset..], room, profile), Ok(len), "{}", kernel.name());
+                assert_eq!(room[..len], expected[..len], "{} at {offset}", kernel.name());
+                let mut restored = vec![0x55; offset + values.len()];
+                assert_eq!(kernel.decode(&room[..len], &mut restored[offset..], profile), Ok(len));
+                assert_eq!(restored[offset..], decoded, "{} at {offset}", kernel.name());
+                for end in shifted.len() - 8..shifted.len() {
+                    let bytes = &shifted[offset..end];
+                    assert_eq!(kernel.sum(bytes), Sum::of(bytes), "{} at {offset}", kernel.name());
+                }
             }
         }
     }
@@ -188,6 +271,14 @@ fn on_every_exponent_with_all_parameters() {
         .flat_map(|value| SIGNIFICANDS.map(|significand| value | significand))
         .flat_map(u32::to_le_bytes)
         .collect();
+    for y in Bound::MIN..=Bound::MAX {
+        for values in [&values[..], &values[..4 * 512]] {
+            let sections =
+                agree_on_encoding(values, planar(y).max_encoded_len(values.len()), planar(y)).unwrap();
+            let (used, _) = agree_on_decoding(&sections, values.len(), planar(y)).unwrap();
+            assert_eq!(used, sections.len());
+        }
+    }
     let splits = (1u8..=14).flat_map(|b| (b.saturating_sub(7)..=b).map(move |k| (b, k)));
     for (b, k) in splits {
         for x in [-80, -31, -1, 0, 1, 64, 127] {

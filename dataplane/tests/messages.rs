@@ -53,6 +53,10 @@ fn errors_say_what_was_found_and_what_would_be_right() {
         (RulesError::TosOutsideMask { index: 1 }.to_string(), "rule 1: tos has bits outside its mask"),
         (RulesError::MatchesMark { index: 1, mark: 0x30 }.to_string(), "rule 1: matches the mark 0x30"),
         (RulesError::Hidden { index: 1 }.to_string(), "rule 1: earlier rules match all of it"),
+        (
+            RulesError::UdpOffset { index: 1 }.to_string(),
+            "rule 1: an offset for UDP, which needs handshake off",
+        ),
     ];
     for (message, expected) in messages {
         assert_eq!(message, expected);

@@ -5,7 +5,7 @@ mod common;
 
 use common::engines::{ingress, rules};
 use common::{ACK, Spec, TransportSpec, gradient, host_accepts, le_bytes};
-use gradwire::engine::{Egress, Ingress, Millis};
+use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS};
 use gradwire::flow::CLOSED_MS;
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule};
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 const FIN: u8 = 0x01;
 const RST: u8 = 0x04;
 const ORIGIN: u32 = 0xffff_f001;
-const PAYLOAD_GRID: Rule = Rule { grid: Grid::Payload, ..Rule::DEFAULT };
+const PAYLOAD_GRID: Rule = Rule { grid: Grid::Payload, ..Rule::STATIC };
 
 /// A host's stream of values and the engine before it. Byte 0 of the stream has sequence number `origin`.
 struct Stream {
@@ -29,7 +29,7 @@ struct Stream {
 impl Stream {
     fn new(rule: Rule) -> Self {
         Self {
-            engine: Egress::new(rules(rule), Kernel::detect(), 1),
+            engine: Egress::new(rules(rule), Kernel::detect(), 1500, 1),
             receiver: Ingress::new(rules(rule), Kernel::detect(), 1500),
             values: le_bytes(&gradient(20_000)),
             origin: ORIGIN,
@@ -39,7 +39,7 @@ impl Stream {
 
     fn process(&mut self, frame: &[u8]) -> (Verdict, Vec<u8>) {
         let mut out = vec![0xaa; frame.len()];
-        let verdict = self.engine.process(frame, &mut out, self.now);
+        let verdict = self.engine.process(frame, &mut out, self.now, &NO_OFFERS);
         match verdict {
             Verdict::Changed { len, .. } => out.truncate(len),
             _ => out.copy_from_slice(frame),
@@ -94,7 +94,7 @@ fn untouched(reason: PassReason) -> Verdict {
 #[test]
 fn behind_a_fin_nothing_is_compressed_again() {
     for (grid, syn) in [(Grid::Connection, true), (Grid::Payload, true), (Grid::Payload, false)] {
-        let mut stream = Stream::new(Rule { grid, ..Rule::DEFAULT });
+        let mut stream = Stream::new(Rule { grid, ..Rule::STATIC });
         if syn {
             stream.syn(ORIGIN, 0x02);
         }
@@ -143,7 +143,7 @@ fn an_ended_flow_keeps_its_place_while_tcp_may_send_again() {
 fn of_two_starts_none_is_believed() {
     for flags in [0x02, 0x02 | ACK] {
         for shift in 1..4 {
-            let mut stream = Stream::new(Rule::DEFAULT);
+            let mut stream = Stream::new(Rule::STATIC);
             stream.syn(ORIGIN, flags);
             stream.syn(ORIGIN.wrapping_add(1000 + shift), flags);
             for segment in 0..3 {
@@ -163,8 +163,8 @@ fn of_two_starts_none_is_believed() {
 fn a_start_that_carries_the_mark_is_learned() {
     const MPTCP_CAPABLE: [u8; 4] = [30, 4, 1, 0x81];
     for (rule, options, expected) in [
-        (Rule::DEFAULT, vec![2, 4, 5, 180], None),
-        (Rule::DEFAULT, MPTCP_CAPABLE.to_vec(), Some(PassReason::GridDoubtful)),
+        (Rule::STATIC, vec![2, 4, 5, 180], None),
+        (Rule::STATIC, MPTCP_CAPABLE.to_vec(), Some(PassReason::GridDoubtful)),
         (PAYLOAD_GRID, MPTCP_CAPABLE.to_vec(), Some(PassReason::GridDoubtful)),
     ] {
         let mut stream = Stream::new(rule);
@@ -181,7 +181,7 @@ fn a_start_that_carries_the_mark_is_learned() {
 #[test]
 fn a_late_start_of_a_doubtful_stream_begins_nothing() {
     for end in [ACK | FIN, ACK | RST] {
-        let mut stream = Stream::new(Rule::DEFAULT);
+        let mut stream = Stream::new(Rule::STATIC);
         stream.syn(ORIGIN.wrapping_add(1 << 29), 0x02);
         stream.syn(ORIGIN, 0x02);
         assert_eq!(stream.send(0, 400, ACK), untouched(PassReason::GridDoubtful));
@@ -196,7 +196,7 @@ fn a_late_start_of_a_doubtful_stream_begins_nothing() {
 /// The same SYN again is no other start, and neither is that of a connection whose predecessor has ended.
 #[test]
 fn one_start_is_believed() {
-    let mut stream = Stream::new(Rule::DEFAULT);
+    let mut stream = Stream::new(Rule::STATIC);
     stream.syn(5000, 0x02);
     stream.origin = 5000;
     let _ = stream.send(0, 0, ACK | RST);
@@ -210,7 +210,7 @@ fn one_start_is_believed() {
 #[test]
 fn a_reset_elsewhere_in_the_stream_ends_nothing() {
     for elsewhere in [1, 400, 1 << 31] {
-        let mut stream = Stream::new(Rule::DEFAULT);
+        let mut stream = Stream::new(Rule::STATIC);
         stream.syn(ORIGIN, 0x02 | ACK);
         stream.origin = ORIGIN.wrapping_add(elsewhere);
         let _ = stream.send(0, 0, RST);
@@ -227,7 +227,7 @@ fn a_reset_elsewhere_in_the_stream_ends_nothing() {
 /// A padded segment cannot be compressed, but what is sent again of it has been sent.
 #[test]
 fn what_left_in_a_padded_frame_was_sent() {
-    let mut stream = Stream::new(Rule::DEFAULT);
+    let mut stream = Stream::new(Rule::STATIC);
     stream.syn(ORIGIN, 0x02);
     let spec = Spec::tcp(ORIGIN, ACK, &stream.values[..400]);
     let padded = [spec.bytes(), vec![0; 4]].concat();
@@ -240,14 +240,14 @@ fn what_left_in_a_padded_frame_was_sent() {
 #[test]
 fn payload_far_from_its_start_raises_doubt() {
     for away in [1u32 << 20, 1 << 31, u32::MAX] {
-        let mut stream = Stream::new(Rule::DEFAULT);
+        let mut stream = Stream::new(Rule::STATIC);
         stream.syn(ORIGIN.wrapping_sub(away), 0x02);
         assert_eq!(stream.send(0, 400, ACK), untouched(PassReason::GridDoubtful), "{away:#x}");
         assert_eq!(stream.send(400, 400, ACK), untouched(PassReason::GridDoubtful), "{away:#x}");
     }
     // What went another way, or before the tag, is no reason.
     for (away, tos) in [(0, 0x28), ((1 << 20) - 4, 0x28), (1 << 31, 0)] {
-        let mut stream = Stream::new(Rule::DEFAULT);
+        let mut stream = Stream::new(Rule::STATIC);
         let syn = Spec { tos, ..Spec::tcp(0, 0, &[]) }.syn(ORIGIN.wrapping_sub(away));
         let _ = stream.process(&syn.bytes());
         assert!(is_compressed(stream.send(0, 400, ACK)), "{away:#x}");
@@ -262,13 +262,13 @@ fn a_flow_without_a_start_has_no_connection_grid() {
         // Where the flow begins says nothing of where the stream does.
         stream.origin = ORIGIN.wrapping_add(first);
         let _ = stream.send(0, 400, ACK);
-        stream.engine.set_rules(rules(Rule::DEFAULT));
+        stream.engine.set_rules(rules(Rule::STATIC));
         assert_eq!(stream.send(400, 400, ACK), untouched(PassReason::GridUnknown));
         stream.engine.set_rules(rules(PAYLOAD_GRID));
         assert!(is_compressed(stream.send(800, 400, ACK)));
         // Nor does a start that is seen later.
         stream.syn(ORIGIN.wrapping_add(1), 0x02);
-        stream.engine.set_rules(rules(Rule::DEFAULT));
+        stream.engine.set_rules(rules(Rule::STATIC));
         assert_eq!(stream.send(1200, 400, ACK), untouched(PassReason::GridDoubtful));
     }
 }
@@ -277,7 +277,7 @@ fn a_flow_without_a_start_has_no_connection_grid() {
 #[test]
 fn doubt_outlives_the_end() {
     for grid in Grid::ALL {
-        let mut stream = Stream::new(Rule { grid, ..Rule::DEFAULT });
+        let mut stream = Stream::new(Rule { grid, ..Rule::STATIC });
         let options = [&[19, 18][..], &[0; 16], &[1, 1]].concat();
         let transport = TransportSpec::Tcp { seq: ORIGIN.wrapping_sub(1), flags: 2, options };
         let _ = stream.process(&Spec { transport, ..Spec::tcp(0, 0, &[]) }.bytes());
@@ -342,14 +342,14 @@ proptest! {
     #[test]
     fn no_byte_is_compressed_twice(steps in prop::collection::vec(any_step(), 1..60), payload_grid: bool, syn: bool) {
         let grid = if payload_grid { Grid::Payload } else { Grid::Connection };
-        let mut engine = Egress::<1>::new(rules(Rule { grid, ..Rule::DEFAULT }), Kernel::detect(), 1);
+        let mut engine = Egress::<1>::new(rules(Rule { grid, ..Rule::STATIC }), Kernel::detect(), 1500, 1);
         let (mut now, mut heard, mut vlan) = (Millis(0), Millis(0), 1);
         let mut compressed: Vec<(usize, usize)> = vec![];
         let first = syn.then_some(Step::Syn(ORIGIN.wrapping_sub(1)));
         let process = |engine: &mut Egress<1>, spec: &Spec, now| {
             let frame = spec.bytes();
             let mut out = vec![0; frame.len()];
-            engine.process(&frame, &mut out, now)
+            engine.process(&frame, &mut out, now, &NO_OFFERS)
         };
         for step in first.into_iter().chain(steps) {
             match step {
@@ -393,7 +393,7 @@ fn udp_is_compressed_only_where_its_rule_says_so() {
     let (verdict, wire) = stream.process(&frame);
     assert_eq!((verdict, &wire), (untouched(PassReason::UdpOff), &frame));
     assert_eq!(stream.engine.counters().passed(PassReason::UdpOff), 1);
-    stream.engine.set_rules(rules(Rule { udp: true, ..Rule::DEFAULT }));
+    stream.engine.set_rules(rules(Rule::STATIC));
     let (verdict, wire) = stream.process(&frame);
     assert!(is_compressed(verdict));
     // It is the sender's word: a receiver restores what arrives.

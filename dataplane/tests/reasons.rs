@@ -5,7 +5,8 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::{ACK, IpSpec, SYN, Spec, TransportSpec, gradient, le_bytes};
-use gradwire::engine::{Egress, Ingress, Millis};
+use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS, Offers};
+use gradwire::flow::offers::Slot;
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule, Rules};
 use gradwire::verdict::{Change, Counters, DropReason, PassReason, Verdict};
@@ -13,7 +14,7 @@ use gradwire::verdict::{Change, Counters, DropReason, PassReason, Verdict};
 const NOW: Millis = Millis(5);
 const ORIGIN: u32 = 0xffff_fff0; // wraps within the first segment
 /// The default, and UDP too.
-const RULE: Rule = Rule { udp: true, ..Rule::DEFAULT };
+const RULE: Rule = Rule::STATIC;
 
 fn rules(rule: Rule) -> Rules {
     Rules::new(&[rule], DEFAULT_MARK).unwrap()
@@ -41,13 +42,13 @@ fn edited(spec: &Spec, edit: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 
 /// Sends the flow's SYN and then each frame; the last verdict, checked against its counter.
 fn egress(rule: Rule, frames: &[Vec<u8>]) -> Verdict {
-    let mut engine = Egress::<1>::new(rules(rule), Kernel::detect(), 7);
+    let mut engine = Egress::<1>::new(rules(rule), Kernel::detect(), 1500, 7);
     let mut out = [0; 4096];
-    let _ = engine.process(&segment().syn(ORIGIN).bytes(), &mut out, NOW);
+    let _ = engine.process(&segment().syn(ORIGIN).bytes(), &mut out, NOW, &NO_OFFERS);
     let mut last = None;
     for frame in frames {
         let before = engine.counters().clone();
-        let verdict = engine.process(frame, &mut out, NOW);
+        let verdict = engine.process(frame, &mut out, NOW, &NO_OFFERS);
         if let Verdict::Untouched(reason) = verdict {
             assert_eq!(engine.counters().passed(reason), before.passed(reason) + 1);
         }
@@ -67,6 +68,8 @@ fn every_reason_to_pass_at_egress() {
         |extensions: &[(u8, u8)]| Spec { ip: IpSpec::V6 { extensions: extensions.to_vec() }, ..udp.clone() };
     let short = |payload: &[u8]| Spec { payload: payload.to_vec(), ..spec.clone() };
     let one = |rule: Rule, frame: Vec<u8>| egress(rule, &[frame]);
+    // Another connection than the one whose SYN was seen.
+    let vlan = Spec { vlans: vec![(0x8100, 5)], ..spec.clone() };
 
     let other_syn = spec.syn(ORIGIN.wrapping_add(2)).bytes();
     let next = Spec::tcp(ORIGIN.wrapping_add(400), ACK, &spec.payload);
@@ -113,22 +116,25 @@ fn every_reason_to_pass_at_egress() {
         (PassReason::Trailer, one(rule, edited(&spec, |f| f.push(0)))),
         (PassReason::IpChecksum, one(rule, edited(&spec, |f| f[22] ^= 1))),
         (PassReason::L4Checksum, one(rule, edited(&spec, |f| *f.last_mut().unwrap() ^= 1))),
-        (
-            PassReason::GridUnknown,
-            one(rule, edited(&Spec { vlans: vec![(0x8100, 5)], ..spec.clone() }, |_| ())),
-        ),
+        (PassReason::GridUnknown, one(rule, vlan.bytes())),
         (PassReason::GridDoubtful, egress(rule, &[frame.clone(), other_syn, next.bytes()])),
         (PassReason::OffGrid, one(in_place, Spec::tcp(ORIGIN.wrapping_add(1), ACK, &spec.payload).bytes())),
+        (PassReason::NotAgreed, one(Rule::DEFAULT, frame.clone())),
+        (
+            PassReason::TaggedLate,
+            egress(Rule::DEFAULT, &[Spec { tos: 0, ..vlan.syn(ORIGIN) }.bytes(), vlan.bytes()]),
+        ),
         (PassReason::Resent, egress(rule, &[frame.clone(), frame.clone()])),
         (PassReason::NotShorter, one(rule, short(&le_bytes(&[1.5; 100])).bytes())),
         // Two values: shorter, but not below the Ethernet minimum.
         (PassReason::NotShorter, one(rule, with_payload_only(&[0; 8]))),
     ];
     let mut small = [0; 2000];
-    let mut engine = Egress::<1>::new(rules(Rule { grid: Grid::Payload, ..rule }), Kernel::detect(), 7);
-    table.push((PassReason::NoRoom, engine.process(&frame, &mut small[..frame.len() - 1], NOW)));
+    let mut engine = Egress::<1>::new(rules(Rule { grid: Grid::Payload, ..rule }), Kernel::detect(), 1500, 7);
+    table.push((PassReason::NoRoom, engine.process(&frame, &mut small[..frame.len() - 1], NOW, &NO_OFFERS)));
     table.push((PassReason::Bypassed, bypassed()));
     table.push((PassReason::TableFull, table_full()));
+    table.push((PassReason::ParametersDiffer, parameters_differ()));
     for (index, (reason, verdict)) in table.iter().enumerate() {
         assert_eq!(*verdict, Verdict::Untouched(*reason), "row {index}");
     }
@@ -153,6 +159,27 @@ fn bypassed() -> Verdict {
     egress(RULE, &[frames, again, vec![next]].concat())
 }
 
+/// The far end answers that it restores in-place frames on another grid.
+fn parameters_differ() -> Verdict {
+    let rules = rules(Rule { framing: Framing::InPlace, ..Rule::DEFAULT });
+    let mut sender = Egress::<1>::new(rules.clone(), Kernel::detect(), 1500, 7);
+    let mut receiver = Ingress::new(rules, Kernel::detect(), 1500);
+    let (offers, mut out) = (Offers::<[Slot; 1]>::new(7), [0; 2000]);
+    // The answer acknowledges sequence number 0.
+    let segment = Spec::tcp(1, ACK, &le_bytes(&gradient(100)));
+    let verdict = sender.process(&segment.syn(1).bytes(), &mut out, NOW, &offers);
+    assert!(matches!(verdict, Verdict::Changed { change: Change::Told, .. }));
+    let options = vec![1, 1, 253, 10, 0x67, 0x77, 0x13, 1, 1, 0xa3, 0, 1];
+    let transport = TransportSpec::Tcp { seq: 9, flags: SYN | ACK, options };
+    let mut answer = Spec { transport, payload: vec![], ..segment.clone() }.bytes();
+    // From the other end: no sum changes.
+    answer[26..34].rotate_left(4);
+    answer[34..38].rotate_left(2);
+    let verdict = receiver.process(&answer, &mut out, &offers);
+    assert!(matches!(verdict, Verdict::Changed { change: Change::Heard, .. }));
+    sender.process(&segment.bytes(), &mut out, NOW, &offers)
+}
+
 /// More tagged connections than one set has places.
 fn table_full() -> Verdict {
     let flow = |port: u8| edited_port(&segment().bytes(), port);
@@ -169,10 +196,10 @@ fn edited_port(frame: &[u8], port: u8) -> Vec<u8> {
 
 #[test]
 fn every_reason_at_ingress() {
-    let mut sender = Egress::<1>::new(rules(Rule { grid: Grid::Payload, ..RULE }), Kernel::detect(), 7);
+    let mut sender = Egress::<1>::new(rules(Rule { grid: Grid::Payload, ..RULE }), Kernel::detect(), 1500, 7);
     let mut compress = |spec: &Spec| {
         let mut out = [0; 4096];
-        match sender.process(&spec.bytes(), &mut out, NOW) {
+        match sender.process(&spec.bytes(), &mut out, NOW, &NO_OFFERS) {
             Verdict::Changed { len, .. } => out[..len].to_vec(),
             verdict => panic!("{verdict:?}"),
         }
@@ -183,14 +210,19 @@ fn every_reason_at_ingress() {
         let rule = Rule { framing: Framing::InPlace, ..RULE };
         let mut out = [0; 4096];
         let spec = Spec::udp(&le_bytes(&gradient(100)));
-        match Egress::<1>::new(rules(rule), Kernel::detect(), 7).process(&spec.bytes(), &mut out, NOW) {
+        match Egress::<1>::new(rules(rule), Kernel::detect(), 1500, 7).process(
+            &spec.bytes(),
+            &mut out,
+            NOW,
+            &NO_OFFERS,
+        ) {
             Verdict::Changed { len, .. } => out[..len].to_vec(),
             verdict => panic!("{verdict:?}"),
         }
     };
     let receive = |framing: Framing, mtu: u16, room: usize, frame: &[u8]| {
         let mut engine = Ingress::new(rules(Rule { framing, ..RULE }), Kernel::detect(), mtu);
-        let verdict = engine.process(frame, &mut vec![0; room]);
+        let verdict = engine.process(frame, &mut vec![0; room], &NO_OFFERS);
         match verdict {
             Verdict::Untouched(reason) => assert_eq!(engine.counters().passed(reason), 1),
             Verdict::Dropped(reason) => assert_eq!(engine.counters().dropped(reason), 1),
@@ -292,15 +324,15 @@ fn a_checksum_left_to_offload_is_not_a_wrong_one() {
             sum += frame[26..34].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum::<u32>();
             frame[at..at + 2].copy_from_slice(&(((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
         });
-        let mut engine = Egress::<1>::new(rules(rule), Kernel::detect(), 7);
+        let mut engine = Egress::<1>::new(rules(rule), Kernel::detect(), 1500, 7);
         let mut wire = [0; 4096];
-        let _ = engine.process(&segment().syn(ORIGIN).bytes(), &mut wire, NOW);
-        let Verdict::Changed { len, .. } = engine.process(&offloaded, &mut wire, NOW) else {
+        let _ = engine.process(&segment().syn(ORIGIN).bytes(), &mut wire, NOW, &NO_OFFERS);
+        let Verdict::Changed { len, .. } = engine.process(&offloaded, &mut wire, NOW, &NO_OFFERS) else {
             panic!("{framing:?}")
         };
         let mut host = [0; 2000];
         let Verdict::Changed { len, .. } =
-            Ingress::new(rules(rule), Kernel::detect(), 1500).process(&wire[..len], &mut host)
+            Ingress::new(rules(rule), Kernel::detect(), 1500).process(&wire[..len], &mut host, &NO_OFFERS)
         else {
             panic!("{framing:?}")
         };
@@ -318,7 +350,7 @@ fn names_are_unique() {
 
 #[test]
 fn counters_say_what_happened_and_nothing_else() {
-    let mut egress = Egress::<1>::new(rules(RULE), Kernel::detect(), 7);
+    let mut egress = Egress::<1>::new(rules(RULE), Kernel::detect(), 1500, 7);
     let mut ingress = Ingress::new(rules(RULE), Kernel::detect(), 1500);
     let counts = |counters: &Counters| {
         let changed = Change::ALL.iter().map(|change| (change.name(), counters.changed(*change)));
@@ -330,8 +362,8 @@ fn counters_say_what_happened_and_nothing_else() {
 
     let frame = segment().bytes();
     let (mut wire, mut host) = ([0; 2048], [0; 2048]);
-    let _ = egress.process(&segment().syn(ORIGIN).bytes(), &mut wire, NOW);
-    let Verdict::Changed { len, .. } = egress.process(&frame, &mut wire, NOW) else {
+    let _ = egress.process(&segment().syn(ORIGIN).bytes(), &mut wire, NOW, &NO_OFFERS);
+    let Verdict::Changed { len, .. } = egress.process(&frame, &mut wire, NOW, &NO_OFFERS) else {
         panic!("not compressed")
     };
     let expected = vec![(Change::Compressed.name(), 1), (PassReason::TcpFlags.name(), 1)];
@@ -339,10 +371,12 @@ fn counters_say_what_happened_and_nothing_else() {
     assert_eq!(egress.counters().changed_bytes(), (frame.len() as u64, len as u64));
 
     for _ in 0..2 {
-        assert!(matches!(ingress.process(&wire[..len], &mut host), Verdict::Changed { .. }));
+        assert!(matches!(ingress.process(&wire[..len], &mut host, &NO_OFFERS), Verdict::Changed { .. }));
     }
     wire[len - 1] ^= 1;
-    let Verdict::Dropped(reason) = ingress.process(&wire[..len], &mut host) else { panic!("not dropped") };
+    let Verdict::Dropped(reason) = ingress.process(&wire[..len], &mut host, &NO_OFFERS) else {
+        panic!("not dropped")
+    };
     assert_eq!(counts(ingress.counters()), vec![(Change::Restored.name(), 2), (reason.name(), 1)]);
     assert_eq!(ingress.counters().changed_bytes(), (2 * len as u64, 2 * frame.len() as u64));
 

@@ -3,11 +3,13 @@
 
 use std::collections::VecDeque;
 
-use gradwire::engine::{Egress, Ingress, Millis};
+use gradwire::engine::{Egress, Ingress, Millis, Offers};
+use gradwire::flow::offers::Slot;
 use gradwire::flow::trust::TrustState;
 use gradwire::kernels::Kernel;
-use gradwire::rules::{DEFAULT_MARK, Grid, Rule, Rules};
+use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule, Rules};
 use gradwire::verdict::{Change, Counters, PassReason, Verdict};
+use gradwire::wire::offer::OFFER_LEN;
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::socket::tcp;
@@ -78,6 +80,7 @@ struct Host {
     socket: SocketHandle,
     egress: Egress<4>,
     ingress: Ingress,
+    offers: Offers<[Slot; 16]>,
     /// Without it the NIC is an ordinary one, for receiving.
     restores: bool,
 }
@@ -97,8 +100,9 @@ impl Host {
             interface,
             sockets,
             socket,
-            egress: Egress::new(rules, Kernel::detect(), 3),
+            egress: Egress::new(rules, Kernel::detect(), mtu as u16, 3),
             ingress,
+            offers: Offers::new(3),
             restores: true,
         }
     }
@@ -110,11 +114,15 @@ impl Host {
     /// What leaves the NIC.
     fn transmit(&mut self, now: Millis) -> Vec<Vec<u8>> {
         let packets = core::mem::take(&mut self.port.sent);
+        let restores = self.restores;
         let frames = packets.into_iter().map(|packet| {
             let ethertype = if packet[0] >> 4 == 4 { [0x08, 0x00] } else { [0x86, 0xdd] };
             let frame = [&LINK[..], &ethertype, &packet].concat();
-            let mut out = vec![0; frame.len()];
-            match self.egress.process(&frame, &mut out, now) {
+            if !restores {
+                return frame;
+            }
+            let mut out = vec![0; frame.len() + OFFER_LEN];
+            match self.egress.process(&frame, &mut out, now, &self.offers) {
                 Verdict::Changed { len, .. } => out[..len].to_vec(),
                 _ => frame,
             }
@@ -124,8 +132,11 @@ impl Host {
 
     fn receive(&mut self, frame: &[u8]) {
         let mut out = vec![0; self.port.mtu + 14];
-        let frame = match self.ingress.process(frame, &mut out) {
-            _ if !self.restores => frame,
+        if !self.restores {
+            self.port.received.push_back(frame[14..].to_vec());
+            return;
+        }
+        let frame = match self.ingress.process(frame, &mut out, &self.offers) {
             Verdict::Untouched(_) => frame,
             Verdict::Changed { len, .. } => &out[..len],
             Verdict::Dropped(_) => return,
@@ -149,9 +160,10 @@ struct Scenario {
     lost: u64,
     /// Milliseconds from one end to the other.
     latency: usize,
-    /// Whether the receiver's NIC restores at this time.
+    /// Whether the receiver has a NIC that restores at this time.
     restores: fn(now: Millis) -> bool,
-    grid: Grid,
+    /// At both ends.
+    rule: Rule,
     /// Whether the sender closes behind its last byte, which then leaves with a FIN.
     closes: bool,
 }
@@ -163,7 +175,7 @@ const CLEAN: Scenario = Scenario {
     lost: 0,
     latency: 1,
     restores: |_| true,
-    grid: Grid::Connection,
+    rule: Rule::STATIC,
     closes: false,
 };
 
@@ -173,9 +185,8 @@ fn transfer(scenario: &Scenario, payload: &[u8]) -> Outcome {
         false => IpAddress::v4(10, 40, 0, host as u8),
         true => IpAddress::v6(0xfd40, 0, 0, 0, 0, 0, 0, host),
     };
-    let rule = Rule { grid: scenario.grid, ..Rule::DEFAULT };
     let [mut sender, mut receiver] =
-        [1, 2].map(|host| Host::new(address(host), scenario.mtu, scenario.window, rule));
+        [1, 2].map(|host| Host::new(address(host), scenario.mtu, scenario.window, scenario.rule));
     receiver.socket().listen(5400).unwrap();
     let (handle, remote) = (sender.socket, (address(2), 5400));
     sender
@@ -297,12 +308,57 @@ fn a_peer_that_fails_for_a_while_is_trusted_again() {
 #[test]
 fn a_peer_that_never_restores_gets_streams_that_end() {
     for grid in Grid::ALL {
+        let rule = Rule { grid, ..Rule::STATIC };
         for values in [100, 1_000, VALUES] {
             let payload = common::le_bytes(&common::gradient(values));
-            let outcome = transfer(&Scenario { restores: |_| false, grid, closes: true, ..CLEAN }, &payload);
+            let outcome = transfer(&Scenario { restores: |_| false, rule, closes: true, ..CLEAN }, &payload);
             assert_eq!(payload, outcome.received, "{grid:?} {values}");
             assert!(outcome.sender.changed(Change::Compressed) > 0, "{:?}", outcome.sender);
             assert!(outcome.elapsed < Millis(10_000), "{:?}", outcome.elapsed);
         }
+    }
+}
+
+#[test]
+fn two_ends_that_agree_compress() {
+    for (v6, framing) in [(false, Framing::Routed), (true, Framing::Routed), (false, Framing::InPlace)] {
+        let payload = gradient();
+        let rule = Rule { framing, ..Rule::DEFAULT };
+        let agreed = transfer(&Scenario { v6, rule, ..CLEAN }, &payload);
+        assert_within(&payload, &agreed.received);
+        let rule = Rule { framing, ..Rule::STATIC };
+        let configured = transfer(&Scenario { v6, rule, ..CLEAN }, &payload);
+        let compressed = |outcome: &Outcome| outcome.sender.changed(Change::Compressed);
+        assert_eq!(compressed(&agreed), compressed(&configured), "{:?}", agreed.sender);
+        assert_eq!((agreed.sender.changed(Change::Told), configured.sender.changed(Change::Told)), (1, 0));
+        assert_eq!(agreed.elapsed, configured.elapsed, "no round trip, no byte of the stream");
+    }
+}
+
+/// SYNs are lost, too.
+#[test]
+fn a_handshake_under_loss_keeps_the_bound() {
+    for lost in [30, 200] {
+        let payload = common::le_bytes(&common::gradient(VALUES / 10));
+        let outcome = transfer(&Scenario { lost, rule: Rule::DEFAULT, ..CLEAN }, &payload);
+        assert_within(&payload, &outcome.received);
+        assert_eq!(outcome.sender.passed(PassReason::Bypassed), 0);
+    }
+}
+
+/// With the far end's gradwire missing, a transfer takes as long as one that is not tagged, to the millisecond.
+#[test]
+fn a_peer_without_gradwire_costs_nothing() {
+    for framing in Framing::ALL {
+        let payload = gradient();
+        let rule = Rule { framing, ..Rule::DEFAULT };
+        let alone = transfer(&Scenario { restores: |_| false, rule, ..CLEAN }, &payload);
+        let untagged = Rule { tos: 0x50, ..rule };
+        let plain = transfer(&Scenario { restores: |_| false, rule: untagged, ..CLEAN }, &payload);
+        assert_eq!(payload, alone.received);
+        assert_eq!(alone.sender.changed(Change::Compressed), 0);
+        assert_eq!(alone.sender.passed(PassReason::Resent), 0);
+        assert!(alone.sender.passed(PassReason::NotAgreed) > 100);
+        assert_eq!(alone.elapsed, plain.elapsed);
     }
 }

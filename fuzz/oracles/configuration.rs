@@ -83,8 +83,9 @@ fn does_what_its_table_says(rule: &Rule, table: &Table) {
     is_rule(rule, 2, |name| {
         let value = table.get(name)?;
         Some(match name {
-            "split" | "framing" | "grid" => value.as_str().expect("a name").to_owned(),
-            "udp" => value.as_bool().expect("true or false").to_string(),
+            "profile" | "split" | "framing" | "grid" | "handshake" => {
+                value.as_str().expect("a name").to_owned()
+            }
             _ => value.as_integer().expect("a number").to_string(),
         })
     });

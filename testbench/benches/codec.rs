@@ -4,21 +4,29 @@
 //! if neither criterion nor the testbench is worth building.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, Split};
 use gradwire::kernels::Kernel;
+use gradwire::profile::Profile;
 use gradwire_testbench::bench::shapes;
 use gradwire_testbench::bench::{PASS_LEN, Payloads, Work};
+
+/// Codec 1 with both splits, and codec 2, with the same bound.
+fn profiles() -> [(&'static str, Profile); 3] {
+    let classes = |split| Params::new(10, split, 0).expect("a valid bound").into();
+    let planar = Bound::new(-10).expect("a valid bound").into();
+    [("dense", classes(Split::Dense)), ("paper", classes(Split::Paper)), ("planar", planar)]
+}
 
 fn codec(criterion: &mut Criterion) {
     for kernel in Kernel::available() {
         for (direction, work) in [("encode", Work::Encode(kernel)), ("decode", Work::Decode(kernel))] {
-            for (split_name, split) in [("dense", Split::Dense), ("paper", Split::Paper)] {
+            for (profile_name, profile) in profiles() {
                 let mut group =
-                    criterion.benchmark_group(format!("{}/{direction}/{split_name}", kernel.name()));
+                    criterion.benchmark_group(format!("{}/{direction}/{profile_name}", kernel.name()));
                 group.throughput(Throughput::Bytes(PASS_LEN as u64));
-                let params = Params::new(10, split, 0).expect("a valid bound");
                 for shape in shapes::ALL {
-                    let mut payloads = Payloads::new(&shape, params);
+                    let mut payloads = Payloads::new(&shape, profile);
                     group.bench_function(shape.name, |bencher| bencher.iter(|| payloads.pass(work)));
                 }
                 group.finish();

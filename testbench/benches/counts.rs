@@ -4,8 +4,10 @@
 //! there only, and writes a file at the end of each call. On standard output is what each of these files is of, in
 //! order: a name, and by how many values or frames to divide.
 
+use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, Split};
 use gradwire::kernels::Kernel;
+use gradwire::profile::Profile;
 use gradwire_testbench::bench::shapes;
 use gradwire_testbench::bench::{Direction, Frames, Kind, PASS_FRAMES, PASS_VALUES, Payloads, Work};
 
@@ -13,6 +15,13 @@ use gradwire_testbench::bench::{Direction, Frames, Kind, PASS_FRAMES, PASS_VALUE
 #[inline(never)]
 fn gradwire_counted(work: &mut dyn FnMut()) {
     work();
+}
+
+/// Codec 1 with both splits, and codec 2, with the same bound.
+fn profiles() -> [(&'static str, Profile); 3] {
+    let classes = |split| Params::new(10, split, 0).expect("a valid bound").into();
+    let planar = Bound::new(-10).expect("a valid bound").into();
+    [("dense", classes(Split::Dense)), ("paper", classes(Split::Paper)), ("planar", planar)]
 }
 
 fn main() {
@@ -24,12 +33,11 @@ fn main() {
     };
     for kernel in Kernel::available() {
         for (direction, work) in [("encode", Work::Encode(kernel)), ("decode", Work::Decode(kernel))] {
-            for (split_name, split) in [("dense", Split::Dense), ("paper", Split::Paper)] {
-                let params = Params::new(10, split, 0).expect("a valid bound");
+            for (profile_name, profile) in profiles() {
                 for shape in shapes::ALL {
-                    let mut payloads = Payloads::new(&shape, params);
+                    let mut payloads = Payloads::new(&shape, profile);
                     let name = format!(
-                        "{},{direction},{split_name},{}",
+                        "{},{direction},{profile_name},{}",
                         kernel.name(),
                         shape.name.replace(' ', "-")
                     );

@@ -1,7 +1,9 @@
 //! Sends the frames of a capture through the dataplane: sender's egress, wire, receiver's ingress.
 //!
 //! - *Hosts.* A capture from a bridge holds the frames of several hosts, and each has a card of its own: there
-//!   is one egress engine for each source MAC address. Ingress keeps no state of flows, so one stands for all.
+//!   is one egress engine for each source MAC address. Ingress keeps no state of flows, so one stands for all. What SYNs say is
+//!   found by the flow that it is for, so all hosts may share the table.
+//! - *UDP* has no handshake, and both ends are here. So datagrams go through engines of their own, whose rules need none.
 //! - *Time* is the capture's: milliseconds since its first frame, never backwards.
 //! - *Wire.* A frame that egress has changed is padded to the Ethernet minimum of 60 bytes, as the MAC does.
 //!   A frame left untouched goes on as it was captured.
@@ -9,12 +11,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use gradwire::engine::{Egress, Ingress, Millis};
+use gradwire::engine::{Egress, Ingress, Millis, Offers};
+use gradwire::flow::offers::Slot;
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
-use gradwire::rules::{DEFAULT_MARK, Rule, Rules, RulesError};
+use gradwire::rules::{DEFAULT_MARK, Handshake, Rule, Rules, RulesError};
 use gradwire::verdict::{PassReason, Verdict};
-use gradwire::wire::frame::MAX_LINK_LEN;
+use gradwire::wire::frame::{IpFrame, MAX_LINK_LEN, Transport};
 
 use crate::input::{Capture, Frame};
 
@@ -23,6 +26,8 @@ pub const MIN_FRAME_LEN: usize = 60;
 
 /// 512 flows a host.
 const SETS: usize = 64;
+/// Places for what SYNs say.
+const OFFERS: usize = 1 << 16;
 /// So many hosts have an engine of their own; further ones share the engine of MAC address zero. It bounds
 /// the memory that a capture with made-up addresses can ask for.
 const MAX_HOSTS: usize = 256;
@@ -37,22 +42,36 @@ pub struct Setup {
     pub mark: u8,
     /// What encodes and decodes.
     pub kernel: Kernel,
+    /// Both ends count as configured for UDP, whatever the rules say.
+    pub datagrams: bool,
 }
 
 impl Setup {
-    /// The default mark with `rule`, for UDP too since both ends are here, and the fastest kernel.
+    /// The default mark with `rule`, the fastest kernel, and UDP too since both ends are here.
     #[must_use]
     pub fn new(rule: Rule) -> Self {
-        let rule = Rule { udp: true, ..rule };
-        Self { rules: vec![rule], mark: DEFAULT_MARK, kernel: Kernel::detect() }
+        Self { rules: vec![rule], mark: DEFAULT_MARK, kernel: Kernel::detect(), datagrams: true }
     }
 
-    /// The rules as the engines take them.
+    /// The rules as the engines of TCP take them.
     ///
     /// # Errors
     /// A rule contradicts itself or matches the mark.
     pub fn rules(&self) -> Result<Rules, RulesError> {
-        Rules::new(&self.rules, self.mark)
+        let by_segment = |rule: &Rule| match rule.handshake {
+            Handshake::Required if self.datagrams => Rule { udp_offset: 0, ..*rule },
+            Handshake::Required | Handshake::Off => *rule,
+        };
+        Rules::new(&self.rules.iter().map(by_segment).collect::<Vec<_>>(), self.mark)
+    }
+
+    /// The rules for UDP.
+    fn datagram_rules(&self) -> Result<Rules, RulesError> {
+        let configured = |rule: &Rule| match self.datagrams {
+            true => Rule { handshake: Handshake::Off, ..*rule },
+            false => *rule,
+        };
+        Rules::new(&self.rules.iter().map(configured).collect::<Vec<_>>(), self.mark)
     }
 
     /// The first rule that matches this type of service; worked out here, for the judge.
@@ -117,8 +136,12 @@ impl Passage {
 pub struct Engines {
     rules: Rules,
     kernel: Kernel,
+    mtu: u16,
     hosts: HashMap<[u8; 6], Box<Egress<SETS>>>,
+    offers: Box<Offers<[Slot; OFFERS]>>,
     ingress: Ingress,
+    /// Of all hosts: datagrams have no state.
+    datagrams: (Egress<1>, Ingress),
     start: Option<Duration>,
     now: Millis,
     out: Vec<u8>,
@@ -135,12 +158,21 @@ impl Engines {
         let longest = capture.frames.iter().map(|frame| frame.bytes.len()).max().unwrap_or(0);
         let mtu = u16::try_from(longest.saturating_sub(ETHERNET_HEADER_LEN)).unwrap_or(u16::MAX).max(1500);
         let ingress = Ingress::new(rules.clone(), setup.kernel, mtu);
+        let rules_of_udp = setup.datagram_rules()?;
+        let datagrams = (
+            Egress::new(rules_of_udp.clone(), setup.kernel, mtu, 0),
+            Ingress::new(rules_of_udp, setup.kernel, mtu),
+        );
         let out = vec![0; longest.max(usize::from(mtu) + MAX_LINK_LEN)];
         Ok(Self {
             rules,
             kernel: setup.kernel,
+            mtu,
             hosts: HashMap::new(),
+            // The seed only has to be hard to guess for a sender; a replay is better repeatable.
+            offers: Box::new(Offers::new(0)),
             ingress,
+            datagrams,
             start: None,
             now: Millis(0),
             out,
@@ -157,6 +189,9 @@ impl Engines {
             egress.set_rules(self.rules.clone());
         }
         self.ingress.set_rules(self.rules.clone());
+        let rules_of_udp = setup.datagram_rules()?;
+        self.datagrams.0.set_rules(rules_of_udp.clone());
+        self.datagrams.1.set_rules(rules_of_udp);
         Ok(())
     }
 
@@ -169,13 +204,16 @@ impl Engines {
         let source = source_mac(&frame.bytes);
         let full = self.hosts.len() >= MAX_HOSTS && !self.hosts.contains_key(&source);
         let host = if full { [0; 6] } else { source };
-        // The seed only has to be hard to guess for a sender; a replay is better repeatable.
-        let egress = self
-            .hosts
-            .entry(host)
-            .or_insert_with(|| Box::new(Egress::new(self.rules.clone(), self.kernel, 0)));
+        let Self { rules, kernel, mtu, offers, now, out, .. } = self;
+        let egress =
+            self.hosts.entry(host).or_insert_with(|| Box::new(Egress::new(rules.clone(), *kernel, *mtu, 0)));
 
-        let verdict = egress.process(&frame.bytes, &mut self.out, self.now);
+        let by_datagram = is_datagram(&frame.bytes);
+        let verdict = if by_datagram {
+            self.datagrams.0.process(&frame.bytes, out, *now, &**offers)
+        } else {
+            egress.process(&frame.bytes, out, *now, &**offers)
+        };
         let mut passage = Passage {
             egress: verdict,
             ingress: None,
@@ -189,13 +227,19 @@ impl Engines {
             passage.changed_wire = Some(wire);
         }
         let Some(wire) = passage.on_wire(&frame.bytes) else { return passage };
-        let verdict = self.ingress.process(wire, &mut self.out);
+        let ingress = if by_datagram { &mut self.datagrams.1 } else { &mut self.ingress };
+        let verdict = ingress.process(wire, &mut self.out, &*self.offers);
         passage.ingress = Some(verdict);
         if let Verdict::Changed { len, .. } = verdict {
             passage.changed_delivered = Some(self.out.get(..len).unwrap_or(&self.out).to_vec());
         }
         passage
     }
+}
+
+fn is_datagram(frame: &[u8]) -> bool {
+    let packet = IpFrame::parse(frame).and_then(|ip_frame| ip_frame.packet());
+    packet.is_ok_and(|packet| matches!(packet.transport(), Transport::Udp { .. }))
 }
 
 /// The source MAC address of an Ethernet frame; zeros if it is too short to have one.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use gradwire::kernels::Kernel;
 use gradwire_testbench::bench::shapes;
 use gradwire_testbench::input::{Capture, Frame, Writer};
-use gradwire_testbench::judge::frame::View;
+use gradwire_testbench::judge::frame::{Transport, View};
 use serde_json::Value;
 use support::{capture, recordings};
 
@@ -196,6 +196,9 @@ fn wrong_options_are_code_2() {
         &["check", "--codec", "1", "--scale", "-81"],
         &["check", "--codec", "2", "--split", "dense"],
         &["check", "--codec", "3"],
+        &["check", "--profile", "inceptionn", "--split", "paper"],
+        &["replay", "x", "--profile", "inceptionn", "--framing", "routed"],
+        &["replay", "x", "--profile", "nic"],
         // 2^(X-B) from 2^-94 to 2^111.
         &["check", "--bounds", "95"],
         &["check", "--bounds", "-112"],
@@ -221,12 +224,15 @@ fn replay_prints_the_json_of_its_help_and_writes_both_captures() {
     let path = recordings().join("ring4_mtu1450.pcap");
     let tmp = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (wire, restored) = (tmp.join("wire.pcap"), tmp.join("restored.pcap"));
-    for framing in ["in-place", "routed"] {
+    // Its listeners are not tagged, as a handshake about in-place framing needs.
+    for (framing, handshake) in [("in-place", "off"), ("routed", "required")] {
         let output = gradwire(&[
             "replay",
             path.to_str().unwrap(),
             "--framing",
             framing,
+            "--handshake",
+            handshake,
             "--write-wire",
             wire.to_str().unwrap(),
             "--write-restored",
@@ -251,7 +257,10 @@ fn replay_prints_the_json_of_its_help_and_writes_both_captures() {
             "wire_bytes_in",
             "wire_bytes_out",
         ];
-        assert_eq!(keys(&report), wanted);
+        // Only where SYNs said something.
+        let mut keys = keys(&report);
+        keys.retain(|key| !(*key == "told" && handshake == "required"));
+        assert_eq!(keys, wanted);
         assert_eq!((&report["ok"], &report["frames"]), (&Value::from(true), &Value::from(1280)));
 
         let (sent, wire, restored) = (capture(&path), capture(&wire), capture(&restored));
@@ -263,6 +272,65 @@ fn replay_prints_the_json_of_its_help_and_writes_both_captures() {
             sent.frames.iter().zip(&wire.frames).filter(|(sent, wire)| wire.bytes.len() < sent.bytes.len());
         assert_eq!(shorter.count() as u64, report["compressed"].as_u64().unwrap());
     }
+}
+
+/// What a capture does not show is said, with what helps.
+#[test]
+fn captures_without_a_handshake_say_so() {
+    let whole = capture(&recordings().join("ring4_loss.pcap"));
+    let side = source(&whole);
+    let only = |keep: &dyn Fn(&View, &[u8]) -> bool| {
+        let mut part = capture(&recordings().join("ring4_loss.pcap"));
+        part.frames.retain(|frame| View::of(&frame.bytes).is_some_and(|view| keep(&view, &frame.bytes)));
+        part
+    };
+    let is_syn = |view: &View| {
+        view.segment
+            .as_ref()
+            .is_some_and(|segment| matches!(segment.transport, Transport::Tcp(tcp) if tcp.syn))
+    };
+    for (name, part, framing, remedy) in [
+        ("one-side.pcap", only(&|_, bytes| bytes[6..12] == side), "routed", "--handshake off"),
+        ("late.pcap", only(&|view, _| !is_syn(view)), "routed", "begins after the SYN"),
+        ("untagged-syn.pcap", only(&|_, _| true), "routed", ""),
+        (
+            "untagged-listener.pcap",
+            capture(&recordings().join("ring4_mtu1450.pcap")),
+            "in-place",
+            "both directions",
+        ),
+    ] {
+        let path = scratch(name, &pcap(&part));
+        let path = path.to_str().unwrap();
+        let output = gradwire(&["replay", path, "--framing", framing, "--codec", "1"]);
+        let told = String::from_utf8(output.stderr.clone()).unwrap();
+        assert_eq!(code(&output), 0, "{name}: {told}");
+        assert!(told.contains(remedy) && told.is_empty() == remedy.is_empty(), "{name}: {told}");
+        let report = json(&gradwire(&["replay", path, "--framing", framing, "--codec", "1", "--json"]));
+        assert_eq!(report["compressed"].as_u64().unwrap() > 0, remedy.is_empty(), "{name}");
+        // The remedy of a capture of one direction is one.
+        let off = json(&gradwire(&[
+            "replay",
+            path,
+            "--framing",
+            framing,
+            "--codec",
+            "1",
+            "--handshake",
+            "off",
+            "--json",
+        ]));
+        assert_eq!(off["compressed"].as_u64().unwrap() > 0, name != "late.pcap", "{name}");
+    }
+}
+
+/// The card that sends the first tagged SYN.
+fn source(capture: &Capture) -> [u8; 6] {
+    let tagged = capture
+        .frames
+        .iter()
+        .find(|frame| View::of(&frame.bytes).is_some_and(|view| view.tos & 0xfc == 0x28));
+    tagged.unwrap().bytes[6..12].try_into().unwrap()
 }
 
 #[test]
@@ -280,12 +348,13 @@ fn a_failed_check_is_code_1() {
         }
     }
     let path = scratch("two-cards.pcap", &pcap(&capture));
-    let output = gradwire(&["replay", path.to_str().unwrap(), "--grid", "payload"]);
+    let output = gradwire(&["replay", path.to_str().unwrap(), "--handshake", "off", "--grid", "payload"]);
     assert_eq!(code(&output), 1);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("compressed, though its payload starts within a value"), "{text}");
     assert!(text.lines().last().unwrap().starts_with("NOT every bound and check held"));
-    let output = gradwire(&["replay", path.to_str().unwrap(), "--grid", "payload", "--json"]);
+    let output =
+        gradwire(&["replay", path.to_str().unwrap(), "--handshake", "off", "--grid", "payload", "--json"]);
     assert_eq!((code(&output), &json(&output)["ok"]), (1, &Value::from(false)));
     assert!(json(&output)["violations"].as_u64().unwrap() > 0);
 }
@@ -440,15 +509,18 @@ fn bench_prints_the_json_of_its_help() {
     assert_eq!(report["peers"], Value::Array(vec![]));
 
     let rows = report["kernels"].as_array().unwrap();
-    let mut found = rows.iter().map(|row| (row["name"].as_str().unwrap(), row["shape"].as_str().unwrap()));
+    let text = |row: &Value, key: &str| row[key].as_str().unwrap().to_owned();
+    let mut found = rows.iter().map(|row| (text(row, "name"), row["codec"].as_u64(), text(row, "shape")));
     for kernel in Kernel::available() {
-        for shape in shapes::ALL {
-            assert_eq!(found.next(), Some((kernel.name(), shape.name)));
+        for codec in [1, 2] {
+            for shape in shapes::ALL {
+                assert_eq!(found.next(), Some((kernel.name().into(), Some(codec), shape.name.into())));
+            }
         }
     }
     assert_eq!(found.next(), None);
     let speeds = ["decode_gbps", "encode_gbps"];
-    assert_eq!(keys(&rows[0]), [&speeds[..], &["name", "shape"]].concat());
+    assert_eq!(keys(&rows[0]), [&["codec"], &speeds[..], &["name", "shape"]].concat());
     assert_positive(&report["kernels"], &speeds);
 
     let rows = report["frame_path"].as_array().unwrap();
@@ -469,7 +541,7 @@ fn bench_measures_the_kernel_asked_for_and_says_what_is_left_of_the_targets() {
     let output = gradwire(&["bench", "--hasty", "--kernel", "portable", "--json"]);
     let report = json(&output);
     let rows = report["kernels"].as_array().unwrap();
-    assert_eq!(rows.len(), shapes::ALL.len());
+    assert_eq!(rows.len(), 2 * shapes::ALL.len());
     assert!(rows.iter().all(|row| row["name"] == "portable"));
     let output = gradwire(&["bench", "--hasty", "--kernel", "portable"]);
     assert_eq!((code(&output), stderr(&output)), (0, String::new()));

@@ -76,7 +76,7 @@ fn byte(at: u32) -> u8 {
 }
 
 fn rule(grid: Grid) -> Rule {
-    Rule { grid, ..Rule::DEFAULT }
+    Rule { grid, ..Rule::STATIC }
 }
 
 /// Engines with `setups` in force from these frames on; they do not see the first `unseen` frames.
@@ -131,7 +131,7 @@ fn a_listeners_second_answer_does_not_move_the_grid() {
         let mut talk = Talk::default();
         talk.syn(TOS, ORIGIN, true).syn(TOS, other, true).accepts(ORIGIN, false);
         talk.data(TOS, 0, false).data(TOS, LEN, false);
-        let report = held(&talk.0, &[(0, Setup::new(Rule::DEFAULT))], 0);
+        let report = held(&talk.0, &[(0, Setup::new(Rule::STATIC))], 0);
         assert!(report.ok, "{other}: {:?}", report.failures);
     }
 }
@@ -144,7 +144,7 @@ fn a_forged_syn_does_not_move_the_grid() {
             let mut talk = Talk::default();
             talk.syn(TOS, starts[0], false).syn(TOS, starts[1], false);
             talk.accepts(ORIGIN, true).data(TOS, 0, false).data(TOS, LEN, false);
-            let report = held(&talk.0, &[(0, Setup::new(Rule::DEFAULT))], 0);
+            let report = held(&talk.0, &[(0, Setup::new(Rule::STATIC))], 0);
             assert!(report.ok, "{starts:?}: {:?}", report.failures);
         }
     }
@@ -163,7 +163,7 @@ fn a_flow_without_a_start_has_no_grid_under_another_rule() {
 
     const OTHER_TOS: u8 = 0x48;
     let mut both = Setup::new(rule(Grid::Payload));
-    both.rules.push(Rule { tos: OTHER_TOS, ..Rule::DEFAULT });
+    both.rules.push(Rule { tos: OTHER_TOS, ..Rule::STATIC });
     let mut talk = Talk::default();
     talk.syn(TOS, ORIGIN, false).accepts(ORIGIN, true);
     talk.data(TOS, 0, false).data(OTHER_TOS, LEN, false).data(OTHER_TOS, 2 * LEN, false);

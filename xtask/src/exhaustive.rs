@@ -9,21 +9,65 @@ use crate::tools::{cargo, output, root, run};
 
 const RECORD: &str = "dataplane/tests/exhaustive.csv";
 const HEAD: &str = "\
-# All 2^32 values with these parameters; written by .ci/exhaustive. k tells the split; commit: the last that changed the code.
+# All 2^32 values with these parameters; written by .ci/exhaustive. Codec 1: k tells the split. Codec 2, rows that begin with
+# planar: b and k are empty, and x is y. commit: the last that changed the code.
 test,b,k,x,seconds,date,commit,machine
 ";
 const TEST: [&str; 8] =
     ["test", "--quiet", "--locked", "--release", "--package", "gradwire", "--test", "exhaustive"];
 /// Each prints a row for each set of parameters.
 const TESTS: [&str; 3] = ["kernels", "lane-blocks", "laws"];
+/// Those of codec 2.
+const PLANAR: [&str; 1] = ["planar-laws"];
 
-/// Writes the rows of these bounds; other rows stay. Some hours on two cores for all. With `kernel`, that kernel alone is
-/// compared with the definition, in rows of its own name: for a processor that the others were not recorded on.
+/// What is run at once: some tests, with one bound of codec 1 or with all of codec 2.
+struct Part<'a> {
+    tests: &'a [&'a str],
+    bound: Option<u8>,
+}
+
+impl Part<'_> {
+    /// How a row of a test begins.
+    fn start(&self, test: &str) -> String {
+        self.bound.map_or_else(|| format!("{test},,,"), |bound| format!("{test},{bound},"))
+    }
+
+    fn has(&self, row: &str) -> bool {
+        self.tests.iter().any(|test| row.starts_with(&self.start(test)))
+    }
+}
+
+/// Writes the rows of codec 1 with these bounds; other rows stay. Some hours on two cores for all. With `kernel`, that kernel
+/// alone is compared with the definition, in rows of its own name: for a processor that the others were not recorded on.
 ///
 /// # Errors
 /// The dataplane differs from its last commit; a value breaks a law; a test printed no row.
 pub fn exhaustive(bounds: &[u8], kernel: Option<&str>) -> Result {
     let tests = kernel.as_ref().map_or(&TESTS[..], std::slice::from_ref);
+    let parts: Vec<Part<'_>> = bounds.iter().map(|bound| Part { tests, bound: Some(*bound) }).collect();
+    record(&parts, |part, test| {
+        let bound = part.bound.map(|bound| bound.to_string()).unwrap_or_default();
+        test.env("GRADWIRE_BOUNDS", bound);
+        if let Some(kernel) = kernel {
+            test.args(["--exact", "kernels"]).env("GRADWIRE_KERNEL", kernel);
+        } else {
+            test.args(["--exact", "kernels", "lane_blocks", "laws"]);
+        }
+    })
+}
+
+/// Writes the rows of codec 2. Half an hour on two cores.
+///
+/// # Errors
+/// Those of [`exhaustive`].
+pub fn planar() -> Result {
+    record(&[Part { tests: &PLANAR, bound: None }], |_, test| {
+        test.args(["--exact", "planar_laws"]).env("GRADWIRE_PLANAR", "all");
+    })
+}
+
+/// Runs each part, as `asked` tells the command, and writes its rows.
+fn record(parts: &[Part<'_>], asked: impl Fn(&Part<'_>, &mut Command)) -> Result {
     let git = |arguments: &[&str]| output(Command::new("git").args(arguments).current_dir(root()));
     if !git(&["status", "--porcelain", "--", "dataplane", "Cargo.lock", &format!(":!{RECORD}")])?.is_empty() {
         return Err("the dataplane has changes that are not committed; the record names a commit".into());
@@ -34,18 +78,16 @@ pub fn exhaustive(bounds: &[u8], kernel: Option<&str>) -> Result {
     let source = format!("{},{},{processors} of {}", date.trim(), commit.trim(), processor()?);
 
     run(cargo().args(TEST).arg("--no-run"))?;
-    for bound in bounds {
+    for part in parts {
         // One test at a time: each has all processors.
         let mut test = cargo();
         test.args(TEST).args(["--", "--ignored", "--nocapture", "--test-threads", "1"]);
-        if let Some(kernel) = kernel {
-            test.args(["--exact", "kernels"]).env("GRADWIRE_KERNEL", kernel);
-        }
-        let said = output(test.env("GRADWIRE_BOUNDS", bound.to_string()).stdin(Stdio::null()))?;
+        asked(part, &mut test);
+        let said = output(test.stdin(Stdio::null()))?;
         print!("{said}");
-        let measured = rows(&said, tests, *bound)?;
+        let measured = rows(&said, part)?;
         let path = root().join(RECORD);
-        let record = updated(&fs::read_to_string(&path)?, tests, *bound, &measured, &source);
+        let record = updated(&fs::read_to_string(&path)?, part, &measured, &source);
         fs::write(&path, record)?;
     }
     Ok(())
@@ -58,17 +100,17 @@ fn processor() -> Result<String> {
     Ok(name.unwrap_or(std::env::consts::ARCH).replace(',', " "))
 }
 
-/// What the tests printed, `laws,10,3,0,9.5`: at least one row of each test, all of this bound.
-fn rows<'a>(said: &'a str, tests: &[&str], bound: u8) -> Result<Vec<&'a str>> {
+/// What the tests of a part printed, `laws,10,3,0,9.5`: at least one row of each.
+fn rows<'a>(said: &'a str, part: &Part<'_>) -> Result<Vec<&'a str>> {
     // The harness may write in front of a row.
     let row = |line: &'a str| {
-        let starts = tests.iter().filter_map(|test| line.find(&format!("{test},")));
+        let starts = part.tests.iter().filter_map(|test| line.find(&format!("{test},")));
         starts.min().map(|start| &line[start..]).filter(|row| is_row(row))
     };
     let found: Vec<&str> = said.lines().filter_map(row).collect();
-    for test in tests {
-        if !found.iter().any(|row| row.starts_with(&format!("{test},{bound},"))) {
-            return Err(format!("no row of {test} with bound {bound}").into());
+    for start in part.tests.iter().map(|test| part.start(test)) {
+        if !found.iter().any(|row| row.starts_with(&start)) {
+            return Err(format!("no row that starts with {start}").into());
         }
     }
     Ok(found)
@@ -78,21 +120,14 @@ fn rows<'a>(said: &'a str, tests: &[&str], bound: u8) -> Result<Vec<&'a str>> {
 fn is_row(row: &str) -> bool {
     let fields: Vec<&str> = row.split(',').collect();
     let [_, b, k, x, seconds] = fields[..] else { return false };
-    b.parse::<u8>().is_ok()
-        && k.parse::<u8>().is_ok()
-        && x.parse::<i8>().is_ok()
-        && seconds.parse::<f64>().is_ok()
+    let is_number = |field: &str| field.is_empty() || field.parse::<u8>().is_ok();
+    is_number(b) && is_number(k) && x.parse::<i8>().is_ok() && seconds.parse::<f64>().is_ok()
 }
 
-/// The record with these tests' rows of this bound replaced, in order.
-fn updated(record: &str, tests: &[&str], bound: u8, measured: &[&str], source: &str) -> String {
-    let bound = bound.to_string();
-    let replaced = |line: &str| {
-        let mut fields = line.split(',');
-        fields.next().is_some_and(|test| tests.contains(&test)) && fields.next() == Some(&bound)
-    };
+/// The record with the rows of a part replaced, in order.
+fn updated(record: &str, part: &Part<'_>, measured: &[&str], source: &str) -> String {
     let other = |line: &&str| {
-        !line.is_empty() && !line.starts_with('#') && !line.starts_with("test,") && !replaced(line)
+        !line.is_empty() && !line.starts_with('#') && !line.starts_with("test,") && !part.has(line)
     };
     let mut rows: Vec<String> = record.lines().filter(other).map(str::to_owned).collect();
     rows.extend(measured.iter().map(|row| format!("{row},{source}")));
@@ -112,9 +147,25 @@ mod tests {
     const SAID: &str = "\nrunning 3 tests\nkernels,10,3,0,80.1\ntest kernels ... ok\ntest laws ... laws,10,3,-80,9.5\n\
         laws,10,3,0,9.4\nlane-blocks,10,3,0,1.0\n.\ntest result: ok.\n";
 
+    const fn of<'a>(tests: &'a [&'a str], bound: u8) -> Part<'a> {
+        Part { tests, bound: Some(bound) }
+    }
+
+    #[test]
+    fn codec_2_replaces_its_own_rows_only() {
+        let part = Part { tests: &PLANAR, bound: None };
+        let record = format!("{HEAD}laws,10,3,0,1.0,then,a,m\nplanar-laws,,,-10,1.0,then,a,m\n");
+        let said = "running 1 test\nplanar-laws,,,-94,2.0\nplanar-laws,,,-10,3.0\n.\n";
+        let measured = rows(said, &part).unwrap();
+        let expected =
+            "laws,10,3,0,1.0,then,a,m\nplanar-laws,,,-94,2.0,now,b,n\nplanar-laws,,,-10,3.0,now,b,n\n";
+        assert_eq!(updated(&record, &part, &measured, "now,b,n"), format!("{HEAD}{expected}"));
+        assert!(rows(SAID, &part).is_err());
+    }
+
     #[test]
     fn rows_are_found_among_what_tests_print() {
-        let found = rows(SAID, &TESTS, 10).unwrap();
+        let found = rows(SAID, &of(&TESTS, 10)).unwrap();
         assert_eq!(
             found,
             ["kernels,10,3,0,80.1", "laws,10,3,-80,9.5", "laws,10,3,0,9.4", "lane-blocks,10,3,0,1.0"]
@@ -123,16 +174,16 @@ mod tests {
 
     #[test]
     fn a_test_without_a_row_is_an_error() {
-        assert!(rows("", &TESTS, 10).is_err());
-        assert!(rows(SAID, &TESTS, 11).is_err(), "rows of another bound");
-        assert!(rows(&SAID.replace("lane-blocks,", "blocks,"), &TESTS, 10).is_err());
+        assert!(rows("", &of(&TESTS, 10)).is_err());
+        assert!(rows(SAID, &of(&TESTS, 11)).is_err(), "rows of another bound");
+        assert!(rows(&SAID.replace("lane-blocks,", "blocks,"), &of(&TESTS, 10)).is_err());
     }
 
     #[test]
     fn rows_of_other_bounds_stay() {
         let record =
             format!("{HEAD}laws,2,0,0,1.0,then,a,m\nlaws,10,3,0,1.0,then,a,m\nlaws,10,4,0,1.0,then,a,m\n");
-        let new = updated(&record, &TESTS, 10, &["laws,10,3,0,9.4", "kernels,10,3,0,8.0"], "now,b,n");
+        let new = updated(&record, &of(&TESTS, 10), &["laws,10,3,0,9.4", "kernels,10,3,0,8.0"], "now,b,n");
         let expected = "kernels,10,3,0,8.0,now,b,n\nlaws,2,0,0,1.0,then,a,m\nlaws,10,3,0,9.4,now,b,n\n";
         assert_eq!(new, format!("{HEAD}{expected}"));
     }
@@ -141,14 +192,14 @@ mod tests {
     fn one_kernel_replaces_its_own_rows_only() {
         let record = format!("{HEAD}avx512,10,3,0,1.0,then,a,m\nkernels,10,3,0,1.0,then,a,m\n");
         let said = "running 1 test\navx512,10,3,0,2.0\n.\n";
-        let measured = rows(said, &["avx512"], 10).unwrap();
+        let measured = rows(said, &of(&["avx512"], 10)).unwrap();
         let expected = "avx512,10,3,0,2.0,now,b,n\nkernels,10,3,0,1.0,then,a,m\n";
-        assert_eq!(updated(&record, &["avx512"], 10, &measured, "now,b,n"), format!("{HEAD}{expected}"));
+        assert_eq!(updated(&record, &of(&["avx512"], 10), &measured, "now,b,n"), format!("{HEAD}{expected}"));
     }
 
     #[test]
     fn the_record_is_written_as_it_stands() {
         let record = fs::read_to_string(root().join(RECORD)).unwrap();
-        assert_eq!(updated(&record, &TESTS, 99, &[], ""), record);
+        assert_eq!(updated(&record, &of(&TESTS, 99), &[], ""), record);
     }
 }

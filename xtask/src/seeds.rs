@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use etherparse::{IpHeaders, IpNumber, Ipv4Extensions, PacketBuilder};
-use gradwire::rules::{Framing, Rule};
+use gradwire::rules::{Framing, Handshake, Rule};
 use gradwire::wire::frame::IpFrame;
 use gradwire_testbench::input::{Capture, Frame, Writer, ipv4, recordings};
 use gradwire_testbench::judge::frame::{Transport, View};
@@ -59,18 +59,28 @@ pub fn seeds() -> Result {
             write(
                 "egress",
                 &format!("{name}-{framing_name}"),
-                &frames::seed(framing, Checksums::AsTheyAre, &sent),
+                &frames::seed(framing, Handshake::Off, Checksums::AsTheyAre, &sent),
             )?;
-            let setup = Setup::new(Rule { framing, ..Rule::DEFAULT });
-            let mut engines = Engines::new(&setup, &capture)?;
-            let passages: Vec<_> = capture.frames.iter().map(|frame| engines.send(frame)).collect();
-            let wire: Vec<&[u8]> =
-                passages.iter().zip(&sent).filter_map(|(passage, sent)| passage.on_wire(sent)).collect();
             write(
-                "ingress",
-                &format!("{name}-{framing_name}"),
-                &frames::seed(framing, on_wire(framing), &wire),
+                "egress",
+                &format!("{name}-{framing_name}-handshake"),
+                &frames::seed(framing, Handshake::Required, Checksums::AsTheyAre, &sent),
             )?;
+            for (rule, handshake_name, checksums) in [
+                (Rule::STATIC, "", on_wire(framing)),
+                // SYNs with offers among them.
+                (Rule::DEFAULT, "-handshake", Checksums::Ordinary),
+            ] {
+                let mut engines = Engines::new(&Setup::new(Rule { framing, ..rule }), &capture)?;
+                let passages: Vec<_> = capture.frames.iter().map(|frame| engines.send(frame)).collect();
+                let wire: Vec<&[u8]> =
+                    passages.iter().zip(&sent).filter_map(|(passage, sent)| passage.on_wire(sent)).collect();
+                write(
+                    "ingress",
+                    &format!("{name}-{framing_name}{handshake_name}"),
+                    &frames::seed(framing, rule.handshake, checksums, &wire),
+                )?;
+            }
         }
         let mut file = Vec::new();
         let mut writer = Writer::new(&mut file)?;
@@ -102,13 +112,13 @@ pub fn seeds() -> Result {
         if let Some(segment) = View::of(host).and_then(|view| view.segment) {
             write("clocked", name, &codec::clocked_seed(host, segment.payload.start))?;
         }
-        write("egress", name, &frames::seed(framing, Checksums::AsTheyAre, &[host]))?;
-        write("ingress", name, &frames::seed(framing, on_wire(framing), &[wire]))?;
+        write("egress", name, &frames::seed(framing, Handshake::Off, Checksums::AsTheyAre, &[host]))?;
+        write("ingress", name, &frames::seed(framing, Handshake::Off, on_wire(framing), &[wire]))?;
         if framing == Framing::Routed {
             write(
                 "ingress",
                 &format!("{name}-recomputed"),
-                &frames::seed(framing, Checksums::Ordinary, &[wire]),
+                &frames::seed(framing, Handshake::Off, Checksums::Ordinary, &[wire]),
             )?;
         }
         // The last two bytes would be UDP options.
@@ -121,7 +131,7 @@ pub fn seeds() -> Result {
             write(
                 "ingress",
                 &format!("{name}-options"),
-                &frames::seed(framing, Checksums::AsTheyAre, &[&cut]),
+                &frames::seed(framing, Handshake::Off, Checksums::AsTheyAre, &[&cut]),
             )?;
         }
     }
@@ -150,7 +160,11 @@ pub fn seeds() -> Result {
     let ip = ipv4(0x28, IpNumber::UDP, [10, 0, 0, 1], [10, 0, 0, 2]);
     let packet = PacketBuilder::ethernet2([2; 6], [4; 6]).ip(IpHeaders::Ipv4(ip, Ipv4Extensions::default()));
     packet.udp(40_000, 4789).write(&mut tunnel, &[0; 200])?;
-    write("egress", "tunnel", &frames::seed(Framing::Routed, Checksums::AsTheyAre, &[&tunnel]))?;
+    write(
+        "egress",
+        "tunnel",
+        &frames::seed(Framing::Routed, Handshake::Off, Checksums::AsTheyAre, &[&tunnel]),
+    )?;
 
     for recording in recordings::builtin()? {
         // Values enough for every class, and for a burst that is not whole.
@@ -168,6 +182,18 @@ pub fn seeds() -> Result {
     npy.resize(127, b' ');
     npy.extend(b"\n\0\0\x80\x3f\0\0\0\x3f");
     write("npy", "two", &npy)?;
+
+    // A codec, by its place among those of a tensor; how many values; and a message of the second implementation's.
+    let messages = fs::read_to_string(root().join("host/codecs/tests/golden/v1.txt"))?;
+    let tensor =
+        messages.split("tensor ").find(|tensor| tensor.starts_with("short ")).expect("a short tensor");
+    for (place, line) in tensor.lines().filter(|line| line.contains(" 1 ")).enumerate() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let mut input = vec![place as u8, 77, 0];
+        let hex = words[3].as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).expect("hex"));
+        input.extend(hex.map(|pair| u8::from_str_radix(pair, 16).expect("hex")));
+        write("messages", &words[1].replace(':', "-"), &input)?;
+    }
 
     // Any bytes are events and conversations; these have one of each kind.
     let events: Vec<u8> = (0..400u32).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();

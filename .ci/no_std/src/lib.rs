@@ -5,7 +5,8 @@
 //! is gone only if no path to it is left.
 #![no_std]
 
-use gradwire::engine::{Egress, Ingress, Millis};
+use gradwire::engine::{Egress, Ingress, Millis, Offers};
+use gradwire::flow::offers::Slot;
 use gradwire::verdict::Verdict;
 
 #[cfg(feature = "plant-alloc")]
@@ -37,12 +38,13 @@ pub extern "C" fn egress(
     out: &mut [u8; 2048],
     used: usize,
     now: u64,
+    offers: &Offers<[Slot; 256]>,
 ) -> usize {
     #[cfg(feature = "plant-panic")]
     assert!(used < 1514);
     #[cfg(feature = "plant-alloc")]
     core::mem::forget(alloc::boxed::Box::new(used));
-    len(engine.process(frame.get(..used).unwrap_or(frame), out, Millis(now)))
+    len(engine.process(frame.get(..used).unwrap_or(frame), out, Millis(now), offers))
 }
 
 /// Wire to host.
@@ -52,6 +54,7 @@ pub extern "C" fn ingress(
     frame: &[u8; 1514],
     out: &mut [u8; 2048],
     used: usize,
+    offers: &Offers<[Slot; 256]>,
 ) -> usize {
-    len(engine.process(frame.get(..used).unwrap_or(frame), out))
+    len(engine.process(frame.get(..used).unwrap_or(frame), out, offers))
 }

@@ -1,12 +1,14 @@
 //! Host to wire: rule, flow, groups, headers.
 
 use crate::codec::VALUE_LEN;
+use crate::flow::offers::{Offers, Told};
 use crate::flow::{FlowTable, Millis, Syn};
 use crate::kernels::Kernel;
-use crate::rules::{ECN, Framing, Grid, MAX_RULES, Rule, Rules};
+use crate::rules::{ECN, Framing, Grid, Handshake, MAX_RULES, Rule, Rules};
 use crate::verdict::{Change, Counters, PassReason, Traffic, Verdict};
 use crate::wire::frame::{Extent, IpFrame, MIN_FRAME_LEN, Packet, Transport, tcp_flags};
-use crate::wire::rewrite::{Headers, L4Checksum, write_at, write_headers, write_remarked};
+use crate::wire::offer::{OFFER_LEN, Offer};
+use crate::wire::rewrite::{Headers, L4Checksum, write_at, write_headers, write_options, write_remarked};
 use crate::wire::segment_header::{CHECKSUM_CONSTANT, HEADER_LEN, SegmentHeader};
 
 /// The sending direction: host to wire. At most `SETS * 8` TCP flows; `SETS` is a power of two.
@@ -14,6 +16,7 @@ use crate::wire::segment_header::{CHECKSUM_CONSTANT, HEADER_LEN, SegmentHeader};
 pub struct Egress<const SETS: usize> {
     rules: Rules,
     kernel: Kernel,
+    mtu: u16,
     flows: FlowTable<SETS>,
     counters: Counters,
     /// By the rules' places.
@@ -21,31 +24,49 @@ pub struct Egress<const SETS: usize> {
 }
 
 impl<const SETS: usize> Egress<SETS> {
-    /// An engine with an empty flow table; `seed` keys its hash and should be random.
+    /// An engine with an empty flow table, on a link whose IP packets have at most `mtu` bytes; `seed` keys the table's hash
+    /// and should be random.
     #[must_use]
-    pub const fn new(rules: Rules, kernel: Kernel, seed: u64) -> Self {
-        let (flows, counters) = (FlowTable::new(seed), Counters::new());
-        Self { rules, kernel, flows, counters, traffic: [Traffic::NONE; MAX_RULES] }
+    pub const fn new(rules: Rules, kernel: Kernel, mtu: u16, seed: u64) -> Self {
+        Self {
+            rules,
+            kernel,
+            mtu,
+            flows: FlowTable::new(seed),
+            counters: Counters::new(),
+            traffic: [Traffic::NONE; MAX_RULES],
+        }
     }
 
     /// One frame from the host: Ethernet II, without FCS. Its replacement, if there is one, is written
-    /// to `out`, which must be as long as `frame`; no frame gets longer.
-    pub fn process(&mut self, frame: &[u8], out: &mut [u8], now: Millis) -> Verdict {
-        let verdict = self.decide(frame, out, now).unwrap_or_else(Verdict::Untouched);
+    /// to `out`, which must be as long as `frame`, or [`OFFER_LEN`] longer if it carries a TCP SYN: only SYNs may grow. One that finds no
+    /// room to grow leaves as it is, and its connection is not compressed.
+    ///
+    /// `offers` is what the host's [`super::Ingress`] hears, in whatever thread it runs.
+    pub fn process(&mut self, frame: &[u8], out: &mut [u8], now: Millis, offers: &Offers) -> Verdict {
+        let verdict = self.decide(frame, out, now, offers).unwrap_or_else(Verdict::Untouched);
         self.counters.count(verdict, frame.len());
         verdict
     }
 
-    fn decide(&mut self, frame: &[u8], out: &mut [u8], now: Millis) -> Result<Verdict, PassReason> {
+    fn decide(
+        &mut self,
+        frame: &[u8],
+        out: &mut [u8],
+        now: Millis,
+        offers: &Offers,
+    ) -> Result<Verdict, PassReason> {
         let ip_frame = IpFrame::parse(frame)?;
         if self.rules.is_mark(ip_frame.tos()) {
-            return self.unmark(ip_frame, out, now);
+            return self.unmark(ip_frame, out, now, offers);
         }
         let index = self.rules.find_indexed(ip_frame.tos()).map(|(index, _)| index);
-        if ip_frame.may_be_syn() {
-            self.learn(ip_frame, index.is_some(), now);
+        if ip_frame.may_be_syn()
+            && let Some(len) = self.start(ip_frame, index, out, now, offers)
+        {
+            return Ok(Verdict::Changed { change: Change::Told, len });
         }
-        self.tagged(ip_frame, index.ok_or(PassReason::NoRule)?, out, now)
+        self.tagged(ip_frame, index.ok_or(PassReason::NoRule)?, out, now, offers)
     }
 
     /// What becomes of a frame that a rule matches; `index` is the rule's place.
@@ -56,18 +77,17 @@ impl<const SETS: usize> Egress<SETS> {
         index: usize,
         out: &mut [u8],
         now: Millis,
+        offers: &Offers,
     ) -> Result<Verdict, PassReason> {
         let rule = *self.rules.as_slice().get(index).ok_or(PassReason::NoRule)?;
-        if let Some(traffic) = self.traffic.get_mut(index) {
-            traffic.count(ip_frame.frame().len());
-        }
+        self.count(index, &ip_frame);
         let packet = ip_frame.packet()?;
         if rule.framing == Framing::InPlace && packet.extent() == Extent::Short {
             return remark(&ip_frame, out);
         }
         let result = match packet.transport() {
             Transport::Tcp { seq, flags } => {
-                let result = self.send_segment(&packet, seq, flags, &rule, out, now);
+                let result = self.send_segment(&packet, seq, flags, &rule, out, now, offers);
                 if flags & (tcp_flags::FIN | tcp_flags::RST) != 0 {
                     self.end(&packet, seq, flags);
                 }
@@ -82,31 +102,70 @@ impl<const SETS: usize> Egress<SETS> {
         Ok(Verdict::Changed { change: Change::Compressed, len })
     }
 
-    /// The host's own frame carries the mark: it goes on without, and its SYN counts like any other.
+    /// The rule at this place matches the frame.
+    fn count(&mut self, index: usize, ip_frame: &IpFrame<'_>) {
+        if let Some(traffic) = self.traffic.get_mut(index) {
+            traffic.count(ip_frame.frame().len());
+        }
+    }
+
+    /// The host's own frame carries the mark: it goes on without, and its SYN counts like any other that no rule matches.
     #[cold] // and by value: what is known of other frames then stays in registers
-    fn unmark(&mut self, ip_frame: IpFrame<'_>, out: &mut [u8], now: Millis) -> Result<Verdict, PassReason> {
+    fn unmark(
+        &mut self,
+        ip_frame: IpFrame<'_>,
+        out: &mut [u8],
+        now: Millis,
+        offers: &Offers,
+    ) -> Result<Verdict, PassReason> {
         if ip_frame.may_be_syn() {
-            self.learn(ip_frame, false, now);
+            // Without room, it does not get longer.
+            self.start(ip_frame, None, &mut [], now, offers);
         }
         remark(&ip_frame, out)
     }
 
-    /// Remembers where a TCP stream starts, tagged or not: applications tag sockets late.
-    fn learn(&mut self, ip_frame: IpFrame<'_>, tagged: bool, now: Millis) {
-        let Ok(packet) = ip_frame.packet() else { return };
-        let Transport::Tcp { seq, flags } = packet.transport() else { return };
-        if flags & tcp_flags::SYN != 0 {
-            // A SYN may be short enough to be padded.
-            let whole = packet.verify(self.kernel).is_ok();
-            let syn = Syn { isn: seq, tagged, doubtful: !whole || packet.has_binding_option() };
-            // A full table shows when the connection's payload comes.
-            let _ = self.flows.syn(&packet.flow_key(), syn, now);
+    /// Remembers where a TCP stream starts, tagged or not: applications tag sockets late. If the far end is to hear what this
+    /// host restores, the SYN is written to `out` with an offer; the new frame's length.
+    #[cold] // and by value: what is known of other frames then stays in registers
+    fn start(
+        &mut self,
+        ip_frame: IpFrame<'_>,
+        index: Option<usize>,
+        out: &mut [u8],
+        now: Millis,
+        offers: &Offers,
+    ) -> Option<usize> {
+        let packet = ip_frame.packet().ok()?;
+        let Transport::Tcp { seq, flags } = packet.transport() else { return None };
+        if flags & tcp_flags::SYN == 0 {
+            return None;
         }
+        // A SYN may be short enough to be padded.
+        let whole = packet.verify(self.kernel).is_ok();
+        let doubtful = !whole || packet.has_binding_option();
+        let syn = Syn { isn: seq, tagged: index.is_some(), doubtful };
+        // A full table shows when the connection's payload comes.
+        let flow = self.flows.syn(&packet.flow_key(), syn, now).ok()?;
+
+        let rule = index.and_then(|index| self.rules.as_slice().get(index));
+        let asked =
+            if flags & tcp_flags::ACK != 0 { flow.hear_start(offers, packet.ack()) } else { rule.is_some() };
+        if !asked || rule.is_some_and(|rule| rule.handshake == Handshake::Off) || !flow.may_tell() {
+            return None;
+        }
+        let told = Told { offer: Offer::of(rule.and_then(Rule::in_place)), tos: packet.tos() & !ECN };
+        let len = write_offer(&packet, told.offer, self.mtu, self.kernel, out)?;
+        flow.tell(told, packet.payload_len() as u16); // an IP length field bounds it
+        if let Some(index) = index {
+            self.count(index, &ip_frame);
+        }
+        Some(len)
     }
 
     /// Compresses a tagged datagram to `out`; the new frame's length.
     fn send_datagram(&self, packet: &Packet<'_>, rule: &Rule, out: &mut [u8]) -> Result<usize, PassReason> {
-        if !rule.udp {
+        if rule.handshake == Handshake::Required {
             return Err(PassReason::UdpOff);
         }
         if packet.is_tunnel() {
@@ -126,7 +185,9 @@ impl<const SETS: usize> Egress<SETS> {
     ///    the stream's (RFC 9293 §3.5.3), and a receiver discards a segment with a wrong checksum.
     /// 2. The flow takes note of what is left, whether it may be compressed or not.
     /// 3. Urgent data and options that bind the payload only forbid to change the segment. Its bytes are sent: if they
-    ///    are sent again in an ordinary segment, the flow has to know them.
+    ///    are sent again in an ordinary segment, the flow has to know them. The same goes for a far end that did not say
+    ///    that it restores them.
+    #[expect(clippy::too_many_arguments, reason = "each is looked up once, and comes in a register")]
     fn send_segment(
         &mut self,
         packet: &Packet<'_>,
@@ -135,6 +196,7 @@ impl<const SETS: usize> Egress<SETS> {
         rule: &Rule,
         out: &mut [u8],
         now: Millis,
+        offers: &Offers,
     ) -> Result<usize, PassReason> {
         // 1.
         if flags & (tcp_flags::SYN | tcp_flags::RST) != 0 {
@@ -151,8 +213,10 @@ impl<const SETS: usize> Egress<SETS> {
             Grid::Connection => self.flows.find(&key).ok_or(PassReason::GridUnknown)?,
             Grid::Payload => self.flows.find_or_open(&key, now)?,
         };
+        flow.hear_answer(offers);
         flow.admit(seq, len, now)?;
         // 3.
+        flow.agreed(rule, packet.tos() & !ECN)?;
         if flags & tcp_flags::URG != 0 {
             return Err(PassReason::TcpFlags);
         }
@@ -203,6 +267,13 @@ impl<const SETS: usize> Egress<SETS> {
         self.traffic.get(rule).copied().unwrap_or(Traffic::NONE)
     }
 
+    /// How many connections `rules` would break: this end told the far end to send in-place frames that `rules` restore to other
+    /// values. Who puts other rules in force asks first.
+    #[must_use]
+    pub fn would_break(&self, rules: &Rules, now: Millis) -> usize {
+        self.flows.iter().filter(|(_, flow)| flow.needs_other_than(rules, now)).count()
+    }
+
     /// Forgets flows and counts; rules stay. `seed` keys the flow table's hash from now on.
     pub fn reset(&mut self, seed: u64) {
         self.flows.clear(seed);
@@ -225,6 +296,23 @@ impl<const SETS: usize> Egress<SETS> {
 fn remark(ip_frame: &IpFrame<'_>, out: &mut [u8]) -> Result<Verdict, PassReason> {
     let len = write_remarked(ip_frame, ip_frame.tos() & ECN, out).ok_or(PassReason::NoRoom)?;
     Ok(Verdict::Changed { change: Change::Remarked, len })
+}
+
+/// Writes a SYN to `out` with `offer` before its own options; the new frame's length. None if it has to stay as it is.
+fn write_offer(packet: &Packet<'_>, offer: Offer, mtu: u16, kernel: Kernel, out: &mut [u8]) -> Option<usize> {
+    const OTHER_FLAGS: u8 = tcp_flags::FIN | tcp_flags::RST;
+    let Transport::Tcp { flags, .. } = packet.transport() else { return None };
+    // Bytes behind the packet stay away: they may only be its padding.
+    let padded = packet.frame().len() <= MIN_FRAME_LEN + packet.tags_len();
+    let room = packet.ip_len() + OFFER_LEN <= usize::from(mtu);
+    if flags & OTHER_FLAGS != 0 || !room || !(padded || packet.extent() == Extent::Exact) {
+        return None;
+    }
+    // Computed anew at the far end, these zeros would come out as the other one.
+    if packet.has_negative_zero() || Offer::is_among(packet.tcp_options()) {
+        return None;
+    }
+    write_options(packet, (0, 0, &offer.to_options()), kernel, out)
 }
 
 /// Writes the compressed frame to `out`: headers, in routed framing the segment header, `head_len` raw

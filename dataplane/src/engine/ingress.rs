@@ -2,15 +2,17 @@
 
 use crate::checksum::Sum;
 use crate::codec::VALUE_LEN;
+use crate::flow::offers::{Offers, Start, Told};
 use crate::kernels::Kernel;
 use crate::profile::Profile;
-use crate::rules::{ECN, Framing, Rule, Rules};
+use crate::rules::{ECN, Framing, Handshake, Rule, Rules};
 use crate::verdict::{Change, Counters, DropReason, PassReason, Verdict};
-use crate::wire::frame::{EXCLUDED_FLAGS, Extent, IpFrame, MIN_FRAME_LEN, Packet, Transport};
-use crate::wire::rewrite::{Headers, L4Checksum, write_headers};
+use crate::wire::frame::{EXCLUDED_FLAGS, Extent, IpFrame, MIN_FRAME_LEN, Packet, Transport, tcp_flags};
+use crate::wire::offer::Offer;
+use crate::wire::rewrite::{Headers, L4Checksum, write_headers, write_options};
 use crate::wire::segment_header::{CHECKSUM_CONSTANT, SegmentHeader};
 
-/// The receiving direction: wire to host. It keeps no state but its counters.
+/// The receiving direction: wire to host. It keeps no state but its counters, and tells [`Offers`] what far ends restore.
 #[derive(Debug)]
 pub struct Ingress {
     rules: Rules,
@@ -39,8 +41,10 @@ impl Ingress {
 
     /// One frame from the wire: Ethernet II, without FCS. Its replacement, if there is one, is written
     /// to `out`, which must have room for the MTU and [`crate::wire::frame::MAX_LINK_LEN`] bytes.
-    pub fn process(&mut self, frame: &[u8], out: &mut [u8]) -> Verdict {
-        let verdict = match self.decide(frame, out) {
+    ///
+    /// What a far end says on its SYN is in `offers` before this returns.
+    pub fn process(&mut self, frame: &[u8], out: &mut [u8], offers: &Offers) -> Verdict {
+        let verdict = match self.decide(frame, out, offers) {
             Ok(len) => Verdict::Changed { change: Change::Restored, len },
             Err(verdict) => verdict,
         };
@@ -48,15 +52,46 @@ impl Ingress {
         verdict
     }
 
-    fn decide(&self, frame: &[u8], out: &mut [u8]) -> Result<usize, Verdict> {
+    fn decide(&self, frame: &[u8], out: &mut [u8], offers: &Offers) -> Result<usize, Verdict> {
         let ip_frame = IpFrame::parse(frame)?;
         if self.rules.is_mark(ip_frame.tos()) {
             return self.receive_routed(&ip_frame, out);
+        }
+        if ip_frame.may_be_syn()
+            && let Some(len) = self.hear(ip_frame, out, offers)
+        {
+            return Err(Verdict::Changed { change: Change::Heard, len });
         }
         match self.rules.find(ip_frame.tos()) {
             Some(rule) if rule.framing == Framing::InPlace => self.receive_in_place(&ip_frame, rule, out),
             _ => Err(PassReason::NotCompressed.into()),
         }
+    }
+
+    /// Takes note of the offer of a SYN, and writes the SYN to `out` as the far host sent it; its length. None if it has no offer
+    /// that can be relied on: it then stays as it is, since hosts ignore the option.
+    #[cold] // and by value: what is known of other frames then stays in registers
+    fn hear(&self, ip_frame: IpFrame<'_>, out: &mut [u8], offers: &Offers) -> Option<usize> {
+        let packet = ip_frame.packet().ok()?;
+        let start = match packet.transport() {
+            Transport::Tcp { flags, .. } if flags & (tcp_flags::FIN | tcp_flags::RST) != 0 => return None,
+            Transport::Tcp { seq, flags } if flags & tcp_flags::SYN != 0 => match flags & tcp_flags::ACK {
+                // An IP length field bounds the data.
+                0 => Start::Syn { number: seq, len: packet.payload_len() as u16 },
+                _ => Start::Answer { acknowledges: packet.ack() },
+            },
+            _ => return None,
+        };
+        // Both ends are configured: nothing is asked, and nothing answered.
+        if self.rules.find(packet.tos()).is_some_and(|rule| rule.handshake == Handshake::Off) {
+            return None;
+        }
+        let (offer, place) = Offer::find(packet.tcp_options())?;
+        packet.verify(self.kernel).ok()?;
+        let len = write_options(&packet, place.removal(), self.kernel, out)?;
+        let told = Told { offer, tos: packet.tos() & !ECN };
+        offers.learn(&packet.flow_key().reversed(), start, told);
+        Some(len)
     }
 
     /// A frame that carries the mark. What can not be told from a foreign frame goes untouched: a host

@@ -2,14 +2,16 @@
 //! restores what it is sent.
 //!
 //! Only the sending direction is looked at: the peer's ACKs need not carry the tag, so they may
-//! never come by. Time is an argument; it may stand still or jump.
+//! never come by. What the peer said on its SYN is in [`offers`]. Time is an argument; it may stand still or jump.
 
-use crate::rules::Grid;
+use crate::rules::{Grid, Handshake, Rule, Rules};
 use crate::verdict::{PassReason, Traffic};
 use crate::wire::flow_key::FlowKey;
 
+pub mod offers;
 pub mod trust;
 
+use offers::{Offers, Told};
 use trust::{Trust, TrustState};
 
 /// A point in time, in milliseconds since any fixed start.
@@ -40,6 +42,9 @@ pub const CLOSED_MS: u64 = 240_000;
 /// Payload of a connection that was tagged from its SYN on starts at most this far behind the SYN when the first of it
 /// is seen; what came before it went another way. Farther off, it is more likely that another start was missed.
 pub const START_REACH: u32 = 1 << 20;
+
+/// So often a SYN is sent with an offer. A box on the way may drop SYNs with an option that it does not know.
+pub const MAX_OFFERS: u8 = 2;
 
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +109,33 @@ impl Phase {
     }
 }
 
+/// Which ends of a connection said on their SYNs what they restore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum Said {
+    /// Neither: no rule asked for it, or nobody saw the SYN.
+    Nothing,
+    /// The host's; the far end has not answered.
+    Near,
+    /// The far end's, and the host's unless its SYN had no room.
+    Both,
+}
+
+impl Said {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Nothing, Self::Near, Self::Both];
+
+    /// Its name in reports and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "none",
+            Self::Near => "asked",
+            Self::Both => "agreed",
+        }
+    }
+}
+
 /// One direction of a TCP connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Flow {
@@ -120,6 +152,16 @@ pub struct Flow {
     /// The sequence number behind the highest tagged byte sent; in phase `Doubtful` behind the last one.
     sent: u32,
     seen: Millis,
+    /// How often its SYN was sent.
+    syns: u8,
+    /// No rule matched its SYN, but its first payload.
+    late: bool,
+    /// Most bytes of data that its SYN had.
+    syn_len: u16,
+    /// What its SYN said that its host restores.
+    told: Option<Told>,
+    /// What the far end's SYN said.
+    heard: Option<Told>,
     trust: Trust,
     traffic: Traffic,
 }
@@ -134,6 +176,11 @@ impl Flow {
         origin: 0,
         sent: 0,
         seen: Millis(0),
+        syns: 0,
+        late: false,
+        syn_len: 0,
+        told: None,
+        heard: None,
         trust: Trust::NEW,
         traffic: Traffic::NONE,
     };
@@ -155,6 +202,84 @@ impl Flow {
             (Grid::Connection, head_len) => Ok(head_len),
             (Grid::Payload, 0) => Ok(0),
             (Grid::Payload, _) => Err(PassReason::OffGrid),
+        }
+    }
+
+    /// Whether the SYN that was noted last may say what its host restores.
+    #[must_use]
+    pub(crate) const fn may_tell(&self) -> bool {
+        matches!(self.phase, Phase::Opening) && self.started && self.syns <= MAX_OFFERS
+    }
+
+    /// Its SYN leaves with `len` bytes of data, and says this.
+    pub(crate) fn tell(&mut self, told: Told, len: u16) {
+        self.told = Some(told);
+        self.syn_len = self.syn_len.max(len);
+    }
+
+    /// Its SYN-ACK leaves: what did the SYN say that it acknowledges? Whether it said something.
+    ///
+    /// What was heard before, of a copy of that SYN, holds: the flow's own number says that it is the same connection.
+    pub(crate) fn hear_start(&mut self, offers: &Offers, acknowledges: u32) -> bool {
+        if self.phase == Phase::Opening
+            && let Some((start, told)) = offers.find(&self.key)
+            && start.is_answered_by(acknowledges)
+        {
+            self.heard = Some(told);
+        }
+        self.hear_answer(offers); // both ends open: the other's answer may have come first
+        self.heard.is_some()
+    }
+
+    /// Payload leaves: if it is the first, and the flow's own SYN asked, what did the SYN-ACK answer?
+    #[inline]
+    pub(crate) fn hear_answer(&mut self, offers: &Offers) {
+        if self.phase == Phase::Opening
+            && self.told.is_some()
+            && self.heard.is_none()
+            && let Some((start, told)) = offers.find(&self.key)
+            && start.answers(self.origin.wrapping_sub(1), self.syn_len)
+        {
+            self.heard = Some(told);
+        }
+    }
+
+    /// Whether the far end said that it restores frames of this rule and this type of service, without ECN.
+    ///
+    /// # Errors
+    /// [`PassReason::NotAgreed`], [`PassReason::TaggedLate`], [`PassReason::ParametersDiffer`].
+    #[inline]
+    pub fn agreed(&self, rule: &Rule, tos: u8) -> Result<(), PassReason> {
+        if rule.handshake == Handshake::Off {
+            return Ok(());
+        }
+        let Some(Told { offer, tos: heard_tos }) = self.heard else {
+            return Err(if self.late { PassReason::TaggedLate } else { PassReason::NotAgreed });
+        };
+        match rule.in_place() {
+            None if offer.restores(rule.profile.codec()) => Ok(()),
+            None => Err(PassReason::NotAgreed),
+            // Its rule for another type of service may be another.
+            Some(_) if heard_tos == tos && offer.in_place() == rule.in_place() => Ok(()),
+            Some(_) => Err(PassReason::ParametersDiffer),
+        }
+    }
+
+    /// Whether the far end may send in-place frames that `rules` would restore to other values than what this end told it.
+    pub(crate) fn needs_other_than(&self, rules: &Rules, now: Millis) -> bool {
+        let over = self.phase == Phase::Closed && now.since(self.seen) >= CLOSED_MS;
+        let Some(Told { offer, tos }) = self.told else { return false };
+        !over && offer.in_place().is_some() && rules.find(tos).and_then(Rule::in_place) != offer.in_place()
+    }
+
+    /// What the two ends said, as far as this direction knows: a flow that has sent no payload may not have looked for
+    /// the far end's answer.
+    #[must_use]
+    pub const fn handshake(&self) -> Said {
+        match (&self.told, &self.heard) {
+            (_, Some(_)) => Said::Both,
+            (Some(_), None) => Said::Near,
+            (None, None) => Said::Nothing,
         }
     }
 
@@ -192,6 +317,7 @@ impl Flow {
         // Before the tag, a connection may have sent any number of bytes.
         let far = first && self.tagged && seq.wrapping_sub(self.origin) >= START_REACH;
         self.hear(if far { Event::FarPayload } else { Event::Payload });
+        self.late |= first && !self.tagged;
         self.tagged = true;
         match self.phase {
             Phase::Open => {}
@@ -232,13 +358,17 @@ impl Flow {
     }
 
     /// Whether another connection may take its place.
-    const fn yields(&self, now: Millis) -> bool {
+    fn yields(&self, now: Millis) -> bool {
         let idle = now.since(self.seen);
         match self.phase {
             Phase::Vacant => true,
             Phase::Closed => !self.reopens || idle >= CLOSED_MS,
             // Most connections are never tagged; they must not crowd out those that are.
             Phase::Opening | Phase::Open | Phase::Doubtful if !self.tagged => true,
+            // It may only receive, and has to restore what it told the far end to send.
+            Phase::Opening if self.told.is_some_and(|told| told.offer.in_place().is_some()) => {
+                idle >= IDLE_MS
+            }
             Phase::Opening => idle >= OPENING_MS,
             // Nor those that only a flood of SYNs began.
             Phase::Doubtful if self.traffic.frames == 0 => idle >= OPENING_MS,
@@ -293,11 +423,11 @@ impl<const SETS: usize> FlowTable<SETS> {
         self.set(key).iter_mut().find(|flow| flow.key == *key && flow.phase != Phase::Vacant)
     }
 
-    /// Takes note of a SYN.
+    /// Takes note of a SYN; its flow.
     ///
     /// # Errors
     /// [`PassReason::TableFull`].
-    pub fn syn(&mut self, key: &FlowKey, syn: Syn, now: Millis) -> Result<(), PassReason> {
+    pub fn syn(&mut self, key: &FlowKey, syn: Syn, now: Millis) -> Result<&mut Flow, PassReason> {
         let origin = syn.isn.wrapping_add(1);
         let flow = self.find_or_insert(key, now)?;
         let event = match flow.phase {
@@ -316,8 +446,9 @@ impl<const SETS: usize> FlowTable<SETS> {
             *flow = Flow { key: *key, phase, started: true, origin, sent, ..Flow::VACANT };
         }
         flow.tagged |= syn.tagged && flow.phase == Phase::Opening;
+        flow.syns = flow.syns.saturating_add(1);
         flow.seen = now;
-        Ok(())
+        Ok(flow)
     }
 
     /// The flow with this key; if there is none, a new one whose first payload fixes its grid. One that has ended stays
@@ -359,12 +490,7 @@ impl<const SETS: usize> FlowTable<SETS> {
     }
 
     fn set(&mut self, key: &FlowKey) -> &mut [Flow] {
-        /// 2^64 / golden ratio (Knuth, The Art of Computer Programming, volume 3, section 6.4).
-        const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-        let hash = key.0.iter().fold(self.seed, |hash, word| {
-            let mixed = (hash ^ word).wrapping_mul(MULTIPLIER);
-            mixed ^ (mixed >> 32)
-        });
+        let hash = key.hash(self.seed);
         // A product's low bits know nothing of the factor's high ones, where ports are; its highest know of all.
         let index = (((hash >> 32) * SETS as u64) >> 32) as usize;
         // The remainder keeps the index in range, and the compiler can see it.

@@ -10,6 +10,7 @@
 ))]
 mod ahead;
 mod loops;
+mod planar;
 // On big-endian targets the bytes of a lane stand the other way round; those for soft floats may not use NEON.
 #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
 #[expect(unsafe_code, reason = "SIMD loads and stores, and calls that a token proves")]
@@ -27,7 +28,8 @@ mod tables;
 mod x86;
 
 use crate::checksum::Sum;
-use crate::codec::{DecodeError, EncodeError, Params, VALUE_LEN, planar};
+use crate::codec::planar::Bound;
+use crate::codec::{DecodeError, EncodeError, Params, VALUE_LEN};
 use crate::profile::Profile;
 #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
 use neon::Neon;
@@ -111,7 +113,7 @@ impl Kernel {
     }
 
     /// Encodes `values`, little-endian `f32`s at any alignment, to the start of `coded`; the length of their code. As
-    /// [`crate::codec::encode_payload`] and [`planar::encode_payload`]. Behind that length, `coded` may be overwritten.
+    /// [`crate::codec::encode_payload`] and [`crate::codec::planar::encode_payload`]. Behind that length, `coded` may be overwritten.
     ///
     /// # Errors
     /// `values` is not a multiple of 4 long, or the code does not fit; `coded` then holds nothing of use.
@@ -126,7 +128,7 @@ impl Kernel {
         }
         match profile.into() {
             Profile::Classes(params) => self.encode_classes(values, coded, params),
-            Profile::Planar(bound) => planar::encode_payload(values, coded, bound),
+            Profile::Planar(bound) => self.encode_planar(values, coded, bound),
         }
     }
 
@@ -143,8 +145,21 @@ impl Kernel {
         }
     }
 
+    fn encode_planar(self, values: &[u8], sections: &mut [u8], bound: Bound) -> Result<usize, EncodeError> {
+        match self.0 {
+            Token::Portable => planar::portable::encode(values, sections, bound),
+            Token::Scalar32 => planar::scalar32::encode(values, sections, bound),
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx2(token) => planar::avx2::encode(token, values, sections, bound),
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx512(token) => planar::avx512::encode(token, values, sections, bound),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
+            Token::Neon(token) => planar::neon::encode(token, values, sections, bound),
+        }
+    }
+
     /// Fills `values` from their code at the start of `coded`; the code's length. As
-    /// [`crate::codec::decode_payload`] and [`planar::decode_payload`].
+    /// [`crate::codec::decode_payload`] and [`crate::codec::planar::decode_payload`].
     ///
     /// # Errors
     /// `values` is not a multiple of 4 long, or `coded` does not start with a code of as many values; `values` then
@@ -160,7 +175,7 @@ impl Kernel {
         }
         match profile.into() {
             Profile::Classes(params) => self.decode_classes(coded, values, params),
-            Profile::Planar(bound) => planar::decode_payload(coded, values, bound),
+            Profile::Planar(bound) => self.decode_planar(coded, values, bound),
         }
     }
 
@@ -174,6 +189,19 @@ impl Kernel {
             Token::Avx512(kernel) => kernel.decode(groups, values, params),
             #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
             Token::Neon(kernel) => kernel.decode(groups, values, params),
+        }
+    }
+
+    fn decode_planar(self, sections: &[u8], values: &mut [u8], bound: Bound) -> Result<usize, DecodeError> {
+        match self.0 {
+            Token::Portable => planar::portable::decode(sections, values, bound),
+            Token::Scalar32 => planar::scalar32::decode(sections, values, bound),
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx2(token) => planar::avx2::decode(token, sections, values, bound),
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx512(token) => planar::avx512::decode(token, sections, values, bound),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
+            Token::Neon(token) => planar::neon::decode(token, sections, values, bound),
         }
     }
 }

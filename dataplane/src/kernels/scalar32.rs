@@ -225,7 +225,7 @@ pub(super) fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Result
 const NOTHING: u32 = u32::MAX;
 
 /// The `f32`s that byte vectors are as integers.
-static BYTES: [u32; 256] = {
+pub(super) static BYTES: [u32; 256] = {
     let mut table = [NOTHING; 256];
     let mut vector = 0;
     while vector < 256 {
@@ -251,7 +251,7 @@ static TO_HIDDEN: [u8; 256] = {
 
 /// From the leading one of a half vector's magnitude, which is not 0, to bit [`MANTISSA`].
 #[inline(always)]
-fn to_hidden(magnitude: u32) -> u32 {
+pub(super) fn to_hidden(magnitude: u32) -> u32 {
     if cfg!(target_feature = "zbb") {
         return magnitude.leading_zeros().wrapping_sub(31 - MANTISSA);
     }

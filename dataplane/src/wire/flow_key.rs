@@ -33,12 +33,35 @@ impl FlowKey {
         [SocketAddr::new(source, (rest >> 48) as u16), SocketAddr::new(destination, (rest >> 32) as u16)]
     }
 
+    /// The key of the connection's other direction.
+    #[must_use]
+    pub const fn reversed(&self) -> Self {
+        let Self([a, b, c, d, rest]) = *self;
+        let ports = ((rest >> 32) as u32).rotate_left(16);
+        let rest = (ports as u64) << 32 | rest & 0xffff_ffff;
+        Self(if rest & 1 == 0 { [a.rotate_left(32), b, c, d, rest] } else { [c, d, a, b, rest] })
+    }
+
+    /// A hash that `seed` keys.
+    #[must_use]
+    pub(crate) fn hash(&self, seed: u64) -> u64 {
+        self.0.into_iter().fold(seed, mix)
+    }
+
     /// VLAN identifiers, outer first; 0 if there is no tag.
     #[must_use]
     pub const fn vlans(&self) -> [u16; 2] {
         let vlans = self.0[4] >> 8;
         [(vlans >> 12) as u16 & 0x0fff, vlans as u16 & 0x0fff]
     }
+}
+
+/// The next step of a hash. Of the outcome's halves, the lower one knows of all that came before.
+pub(crate) const fn mix(hash: u64, word: u64) -> u64 {
+    /// 2^64 / golden ratio (Knuth, The Art of Computer Programming, volume 3, section 6.4).
+    const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mixed = (hash ^ word).wrapping_mul(MULTIPLIER);
+    mixed ^ (mixed >> 32)
 }
 
 impl fmt::Display for FlowKey {

@@ -8,6 +8,7 @@
 use core::cmp::Ordering;
 
 use super::flow_key::FlowKey;
+use super::tcp_options::bind_payload;
 use crate::checksum::Sum;
 use crate::kernels::Kernel;
 use crate::verdict::PassReason;
@@ -20,6 +21,8 @@ pub mod tcp_flags {
     pub const SYN: u8 = 0x02;
     /// Reset.
     pub const RST: u8 = 0x04;
+    /// The acknowledgment number counts.
+    pub const ACK: u8 = 0x10;
     /// The urgent pointer counts.
     pub const URG: u8 = 0x20;
 }
@@ -43,7 +46,7 @@ const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-const TCP_LEN: usize = 20;
+pub(crate) const TCP_LEN: usize = 20;
 const UDP_LEN: usize = 8;
 /// IPv6 extension headers that are stepped over (RFC 8200 §4).
 const HOP_BY_HOP: u8 = 0;
@@ -516,6 +519,17 @@ impl<'a> Packet<'a> {
         Sum::word(self.l4_checksum()).equals(self.pseudo_sum(self.end - self.l4_at))
     }
 
+    /// Whether a checksum field holds the zero that no sender computes: the sum of a header with a protocol in it is
+    /// never 0, so its complement is never 0xffff.
+    #[must_use]
+    pub(crate) fn has_negative_zero(&self) -> bool {
+        let ip_checksum = match self.ip_frame.ip {
+            Ip::V4 => be16(self.ip_frame.frame, self.ip_frame.ip_at + 10),
+            Ip::V6 => None,
+        };
+        self.l4_checksum() == u16::MAX || ip_checksum == Some(u16::MAX)
+    }
+
     /// The flow that the packet belongs to.
     #[inline]
     #[must_use]
@@ -551,34 +565,29 @@ impl<'a> Packet<'a> {
     #[inline]
     #[must_use]
     pub fn has_binding_option(&self) -> bool {
-        const END: u8 = 0;
-        const NOP: u8 = 1;
-        const MD5: u8 = 19; // RFC 2385
-        const AO: u8 = 29; // RFC 5925
-        const MPTCP: u8 = 30; // RFC 8684
         /// NOP, NOP, timestamps (RFC 7323 appendix A): what nearly every data segment has.
         const USUAL: u32 = 0x0101_080a;
         if !matches!(self.transport, Transport::Tcp { .. }) {
             return false;
         }
-        let mut options = self.ip_frame.frame.get(self.l4_at + TCP_LEN..self.payload_at).unwrap_or(&[]);
+        let options = self.tcp_options();
         if options.len() == 12 && be32(options, 0) == Some(USUAL) {
             return false;
         }
-        // At most 40 bytes; every turn takes at least one.
-        while let [kind, rest @ ..] = options {
-            options = match *kind {
-                END => return false,
-                NOP => rest,
-                MD5 | AO | MPTCP => return true,
-                _ => match rest.first() {
-                    Some(&len) if len >= 2 => options.get(usize::from(len)..).unwrap_or(&[]),
-                    // Not to be understood: who knows what it says.
-                    _ => return true,
-                },
-            };
-        }
-        false
+        bind_payload(options)
+    }
+
+    /// The options of a TCP header, with their padding.
+    #[inline]
+    #[must_use]
+    pub fn tcp_options(&self) -> &'a [u8] {
+        self.ip_frame.frame.get(self.l4_at + TCP_LEN..self.payload_at).unwrap_or(&[])
+    }
+
+    /// The acknowledgment number of a TCP segment; it counts if the segment has the flag.
+    #[must_use]
+    pub(crate) fn ack(&self) -> u32 {
+        be32(self.ip_frame.frame, self.l4_at + 8).unwrap_or(0)
     }
 
     const fn protocol(&self) -> u8 {

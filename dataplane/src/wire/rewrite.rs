@@ -1,6 +1,6 @@
 //! Headers of a rewritten packet: lengths, type of service, and the checksums that follow from them.
 
-use super::frame::{Extent, Ip, IpFrame, Packet, Transport};
+use super::frame::{Extent, Ip, IpFrame, Packet, TCP_LEN, Transport};
 use super::segment_header::SegmentHeader;
 use crate::checksum::{Sum, update};
 use crate::kernels::Kernel;
@@ -38,12 +38,24 @@ pub(crate) fn write_headers(
     out: &mut [u8],
 ) -> Option<()> {
     let Headers { tos, payload_len, checksum } = headers;
-    let (ip_at, l4_at) = (packet.ip_at(), packet.l4_at());
     let end = packet.payload_at() + payload_len;
     let out = out.get_mut(..end)?;
     write_at(out, 0, packet.headers())?;
 
-    set_tos(out, packet.ip(), ip_at, tos)?;
+    set_tos(out, packet.ip(), packet.ip_at(), tos)?;
+    write_lengths_and_checksum(packet, checksum, kernel, out)
+}
+
+/// Makes lengths and checksums right for a packet of the kind of `packet` that ends with `out`. `None` if a length does not
+/// fit its field.
+#[inline]
+fn write_lengths_and_checksum(
+    packet: &Packet<'_>,
+    checksum: L4Checksum,
+    kernel: Kernel,
+    out: &mut [u8],
+) -> Option<()> {
+    let (ip_at, l4_at, end) = (packet.ip_at(), packet.l4_at(), out.len());
     match packet.ip() {
         Ip::V4 => {
             let total_len = u16::try_from(end - ip_at).ok()?;
@@ -69,6 +81,33 @@ pub(crate) fn write_headers(
         replace16(out, field_at, if field == 0 && udp { u16::MAX } else { field })?;
     }
     Some(())
+}
+
+/// Writes a TCP packet to `out` with `put` in place of the `taken` bytes at `at` of its options, which may make the header
+/// longer or shorter by whole words. Bytes behind the packet stay away, and a checksum left to offload is computed. The new frame's length.
+/// `None` if a length does not fit its field or `out` is too short; `out` then holds nothing of use.
+pub(crate) fn write_options(
+    packet: &Packet<'_>,
+    (at, taken, put): (usize, usize, &[u8]),
+    kernel: Kernel,
+    out: &mut [u8],
+) -> Option<usize> {
+    let (ip_at, l4_at, frame) = (packet.ip_at(), packet.l4_at(), packet.frame());
+    let put_at = l4_at + TCP_LEN + at;
+    let old_end = ip_at + packet.ip_len();
+    let behind = frame.get(put_at + taken..old_end)?;
+    let end = put_at + put.len() + behind.len();
+    let out = out.get_mut(..end)?;
+    write_at(out, 0, frame.get(..put_at)?)?;
+    write_at(out, put_at, put)?;
+    write_at(out, put_at + put.len(), behind)?;
+
+    let header_len = (packet.payload_at() + end).checked_sub(l4_at + old_end)?;
+    // In words, the upper four bits; 60 bytes at most.
+    let data_offset = out.get_mut(l4_at + 12)?;
+    *data_offset = *data_offset & 0x0f | u8::try_from(4 * header_len).ok()? & 0xf0;
+    write_lengths_and_checksum(packet, L4Checksum::Computed { plus: 0 }, kernel, out)?;
+    Some(end)
 }
 
 /// Copies the frame of `network` to `out` with another type of service. `None` if `out` is too short.

@@ -149,22 +149,6 @@ def main(folder):
         data = b"".join(struct.pack(">H", len(item)) + item for item in frames)
         (folder / f"v1_frame_{name}.bin").write_bytes(data)
 
-    # The examples of FORMAT.md section 8, on standard output.
-    small = [bits(f) for f in (0.0003, 0.004, -0.3, 1.5, 0.0, 0.0078125, -0.9999, -0.001)]
-    print("```example burst\nb=10 k=3 x=0")
-    print("values  ", pack(small).hex(" ", 4))
-    encoded, decoded = groups(small, default)
-    print("group   ", encoded[:2].hex(), " ".join(encode(v, *default)[1].hex() for v in small if encode(v, *default)[1]))
-    print("decoded ", pack(decoded).hex(" ", 4), "\n```\n")
-    for name, frames in {
-        "routed": case(small, default, routed=True, head=b"\xaa", tail=b"\xbb\xcc", seq=1003),
-        "in-place": case(small, default, routed=False),
-    }.items():
-        print(f"```example {name}\nb=10 k=3 x=0")
-        for label, data in zip(("host", "wire", "restored"), frames):
-            lines = [data[i : i + 24].hex(" ", 2) for i in range(0, len(data), 24)]
-            print(label.ljust(9) + ("\n" + " " * 9).join(lines))
-        print("```\n")
 
-
-main(Path(sys.argv[1]))
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -3,7 +3,8 @@
  *
  * A frame is taken if the process has given a sign of life lately, the frame goes from one of the two ports to the
  * other, it is not longer than the process has room for, and it is one of these:
- *   network port: frames whose type of service is the mark of compressed frames or a rule's;
+ *   network port: frames whose type of service is the mark of compressed frames or a rule's; every SYN that says first
+ *   among its options what the far end restores, since SYN-ACKs often have another type of service;
  *   host port: frames with the mark; UDP with a rule's type of service; TCP with a rule's type of service on the queue
  *   whose engine knows the connection; every SYN.
  *
@@ -143,6 +144,12 @@ struct tcp {
 	u16 window, checksum, urgent;
 };
 
+/* A SYN whose options begin with the handshake's (FORMAT.md section 5.5): NOP, NOP, kind, length, ExID. */
+struct offer {
+	struct tcp tcp;
+	u16 nops, kind, exid;
+};
+
 INLINE u64 mac(const u8 *bytes)
 {
 	return (u64)*(u16 *)bytes << 32 | (u64)*(u16 *)(bytes + 2) << 16 | *(u16 *)(bytes + 4);
@@ -280,7 +287,15 @@ INLINE int divert(struct xdp_md *xdp, enum port port)
 		key.ports[0] = tcp->source;
 		key.ports[1] = tcp->destination;
 	}
-	if (!*action && !(flags & (SYN | FIN | RST)))
+	int offers = 0;
+	if (port == NETWORK && !*action && protocol == TCP) {
+		struct offer *offer = at;
+		if ((void *)(offer + 1) > end)
+			return XDP_PASS;
+		offers = offer->tcp.flags & SYN && offer->nops == BE16(0x0101) && offer->kind == BE16(0xfd0a) &&
+			 offer->exid == BE16(0x6777);
+	}
+	if (!*action && !offers && !(flags & (SYN | FIN | RST)))
 		return XDP_PASS;
 
 	u64 now = bpf_ktime_get_ns();

@@ -11,7 +11,7 @@ use std::{fs, io};
 use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, ParamsError, Split};
 use gradwire::profile::Profile;
-use gradwire::rules::{DEFAULT_MARK, ECN, Framing, Grid, Rule, Rules, RulesError};
+use gradwire::rules::{DEFAULT_MARK, ECN, Framing, Grid, Handshake, Rule, Rules, RulesError};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
@@ -231,6 +231,10 @@ impl File {
             RulesError::Hidden { index } => {
                 (rule(index).map(|rule| rule.tos.span()), "remove it, or move it before them".to_owned())
             }
+            RulesError::UdpOffset { index } => (
+                rule(index).and_then(|rule| rule.udp_offset.as_ref()).map(Spanned::span),
+                "remove it, or write handshake = \"off\" if both ends restore".to_owned(),
+            ),
             _ => (None, "see the manual".to_owned()),
         };
         Fault { at: place.unwrap_or_default(), found: format!("{error}; {remedy}") }
@@ -241,6 +245,7 @@ impl File {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct RuleTable {
     tos: Spanned<u8>,
+    profile: Option<Spanned<String>>,
     mask: Option<u8>,
     codec: Option<Spanned<u8>>,
     bound: Option<Spanned<i16>>,
@@ -251,10 +256,12 @@ struct RuleTable {
     framing: Framing,
     #[serde(default, deserialize_with = "grid")]
     grid: Grid,
+    #[serde(default, deserialize_with = "handshake")]
+    handshake: Handshake,
     #[serde(default)]
-    udp: bool,
+    udp: Option<Spanned<toml::Value>>,
     #[serde(default)]
-    udp_offset: u8,
+    udp_offset: Option<Spanned<u8>>,
 }
 
 impl RuleTable {
@@ -263,19 +270,55 @@ impl RuleTable {
     }
 
     fn rule(&self) -> Result<Rule, Fault> {
+        if let Some(udp) = &self.udp {
+            let found = "`udp` is no setting any more: `handshake = \"off\"` says that both ends restore, and compresses UDP too";
+            return Err(Fault::at(udp, found));
+        }
+        if let Some(name) = &self.profile {
+            return self.preset(name);
+        }
         Ok(Rule {
             tos: *self.tos.as_ref(),
             mask: self.mask(),
-            profile: self.profile()?,
+            profile: self.coding(self.codec(), self.split)?,
             framing: self.framing,
             grid: self.grid,
-            udp: self.udp,
-            udp_offset: self.udp_offset,
+            handshake: self.handshake,
+            udp_offset: self.udp_offset(),
         })
     }
 
-    /// Codec 2, unless the table names codec 1 or has a setting that is codec 1's alone.
-    fn profile(&self) -> Result<Profile, Fault> {
+    /// All settings of one system at once. Beside the name, a table may have a bound, a scale and a UDP offset.
+    fn preset(&self, name: &Spanned<String>) -> Result<Rule, Fault> {
+        let Rule { tos, mask, framing, grid, handshake, .. } = Rule::INCEPTIONN;
+        if name.as_ref() != "inceptionn" {
+            return Err(Fault::at(name, format!("profile `{}`, expected `inceptionn`", name.as_ref())));
+        }
+        if *self.tos.as_ref() != tos {
+            return Err(Fault::at(&self.tos, format!("profile inceptionn has tos = {tos:#04x}")));
+        }
+        let unset = (self.mask, self.codec(), self.split) == (None, None, None)
+            && (self.framing, self.grid, self.handshake)
+                == (Framing::default(), Grid::default(), Handshake::default());
+        if !unset {
+            let found =
+                "profile inceptionn sets all but bound, scale and udp-offset; remove the others, or it";
+            return Err(Fault::at(name, found));
+        }
+        let profile = self.coding(Some(1), Some(Split::Paper))?;
+        Ok(Rule { tos, mask, profile, framing, grid, handshake, udp_offset: self.udp_offset() })
+    }
+
+    fn udp_offset(&self) -> u8 {
+        self.udp_offset.as_ref().map_or(0, |offset| *offset.as_ref())
+    }
+
+    fn codec(&self) -> Option<u8> {
+        self.codec.as_ref().map(|codec| *codec.as_ref())
+    }
+
+    /// The table's bound and scale under a codec: the one named, else codec 1 if there is a split, else codec 2.
+    fn coding(&self, codec: Option<u8>, split: Option<Split>) -> Result<Profile, Fault> {
         let bound = self.bound.as_ref().map_or(i16::from(Params::DEFAULT.b()), |bound| *bound.as_ref());
         let scale = self.scale.as_ref().map_or(Params::DEFAULT.x(), |scale| *scale.as_ref());
         let fault = |setting: Option<Range<usize>>, found: String| Fault {
@@ -285,7 +328,7 @@ impl RuleTable {
         let codec_at = self.codec.as_ref().map(Spanned::span);
         let bound_at = self.bound.as_ref().map(Spanned::span);
         let scale_at = self.scale.as_ref().map(Spanned::span);
-        match (self.codec.as_ref().map(|codec| *codec.as_ref()), self.split) {
+        match (codec, split) {
             (Some(1), split) => classes(bound, split.unwrap_or_default(), scale),
             (None, Some(split)) => classes(bound, split, scale),
             (None | Some(2), None) => Bound::from_exponents(bound.saturating_neg(), scale)
@@ -341,6 +384,10 @@ fn split<'de, D: Deserializer<'de>>(text: D) -> Result<Option<Split>, D::Error> 
 
 fn framing<'de, D: Deserializer<'de>>(text: D) -> Result<Framing, D::Error> {
     named(text, &Framing::ALL, Framing::name)
+}
+
+fn handshake<'de, D: Deserializer<'de>>(text: D) -> Result<Handshake, D::Error> {
+    named(text, &Handshake::ALL, Handshake::name)
 }
 
 fn grid<'de, D: Deserializer<'de>>(text: D) -> Result<Grid, D::Error> {
@@ -414,7 +461,7 @@ mod tests {
             split = "paper"
             framing = "in-place"
             grid = "payload"
-            udp = true
+            handshake = "off"
             udp-offset = 16
             [[rule]]
             tos = 0x50
@@ -439,7 +486,7 @@ mod tests {
             profile: Params::new(6, Split::Paper, -3).unwrap().into(),
             framing: Framing::InPlace,
             grid: Grid::Payload,
-            udp: true,
+            handshake: Handshake::Off,
             udp_offset: 16,
             ..Rule::DEFAULT
         };
@@ -448,6 +495,9 @@ mod tests {
         let fourth = Rule { tos: 0x70, profile: Bound::new(-20).unwrap().into(), ..RULE };
         assert_eq!(config.rules.as_slice(), [first, second, third, fourth]);
         assert_eq!(config.rules.mark(), 0x48);
+        let inceptionn = parse("[[rule]]\ntos = 0x28\nprofile = \"inceptionn\"\nbound = 8");
+        let profile = Params::new(8, Split::Paper, 0).unwrap().into();
+        assert_eq!(inceptionn.rules.as_slice(), [Rule { profile, ..Rule::INCEPTIONN }]);
         assert_eq!((config.mode, config.zero_copy), (Mode::Native, false));
         assert_eq!(config.threads, NonZeroU32::new(4));
         assert_eq!(config.busy_poll, Some(Duration::from_micros(50)));
@@ -480,10 +530,17 @@ mod tests {
             ("[[rule]]\ntos = 0x28\nsplit = \"paper\"\nscale = -81", 4, "expected -80 to 127"),
             ("[[rule]]\ntos = 0x28\nbound = 95", 3, "codec 2: bound 2^-95, expected 2^-94 to 2^111"),
             ("[[rule]]\ntos = 0x28\nscale = -85", 3, "codec 2: bound 2^-95"),
+            ("[[rule]]\ntos = 0x28\nprofile = \"cnn\"", 3, "expected `inceptionn`"),
+            ("[[rule]]\ntos = 0x50\nprofile = \"inceptionn\"", 2, "has tos = 0x28"),
+            ("[[rule]]\ntos = 0x28\ngrid = \"payload\"\nprofile = \"inceptionn\"", 4, "remove the others"),
+            ("[[rule]]\ntos = 0x28\nprofile = \"inceptionn\"\nbound = 15", 4, "expected 1 to 14"),
             ("[[rule]]\ntos = 0x28\ncodec = 3", 3, "codec 3, expected 1 or 2"),
             ("[[rule]]\ntos = 0x28\ncodec = 2\nsplit = \"dense\"", 3, "codec 2 has no split"),
             ("[[rule]]\nbound = 8", 1, "missing field `tos`"),
             ("[[rule]]\ntos = 0x28\nframing = \"cut-through\"", 3, "expected `routed` or `in-place`"),
+            ("[[rule]]\ntos = 0x28\nhandshake = \"on\"", 3, "expected `required` or `off`"),
+            ("[[rule]]\ntos = 0x28\nudp = true", 3, "`handshake = \"off\"` says that both ends restore"),
+            ("[[rule]]\ntos = 0x28\nudp-offset = 8", 3, "handshake = \"off\" if both ends restore"),
             ("[[rule]]\ntos = 0x29", 2, "with this mask it would be tos = 0x28"),
             ("[[rule]]\ntos = 0x30", 2, "matches the mark 0x30; choose another tos, or another mark"),
             ("[[rule]]\ntos = 0x28\n[[rule]]\ntos = 0x28", 4, "remove it, or move it before them"),

@@ -25,8 +25,8 @@ proptest! {
         top in settings(&["mark = 0x[34][048]", "marks = 1", "rule = \\[\\]", ".{0,12}"]),
         rules in prop::collection::vec(
             ("tos = (0x28|0x50|40|[0-9]{1,3})", settings(&[
-                "mask = 0xf[cf]", "bound = (-?[0-9]{1,2}|1[0-4])", "scale = -?[0-9]{1,2}", "split = \"(dense|paper|x)\"",
-                "framing = \"(routed|in-place)\"", "grid = '(connection|payload)'", "udp = (true|false|1)",
+                "codec = [0-3]", "profile = \"(inceptionn|x)\"", "mask = 0xf[cf]", "bound = (-?[0-9]{1,2}|1[0-4])", "scale = -?[0-9]{1,2}", "split = \"(dense|paper|x)\"",
+                "framing = \"(routed|in-place)\"", "grid = '(connection|payload)'", "udp = true", "handshake = \"(required|off)\"",
                 "udp-offset = [0-9]{1,3}",
             ])),
             0..3,

@@ -135,7 +135,9 @@ fn a_full_table() {
     let [egress, _] = shims[0].outcomes();
     eprintln!(
         "  {} flows known; {} segments compressed; {:?}",
-        status.queues[0].flows_known, egress.changed["compressed"], egress.untouched
+        status.queues[0].flows_known.values().sum::<u64>(),
+        egress.changed["compressed"],
+        egress.untouched
     );
     assert!(egress.untouched["table-full"] + egress.untouched["grid-unknown"] > 500, "{egress:?}");
     assert!(egress.changed["compressed"] > u64::from(FLOWS));

@@ -20,8 +20,8 @@ use support::traffic::{
 };
 use support::{Lab, PATIENCE, Plan, Side};
 
-const ROUTED: &str = "[[rule]]\ntos = 0x28\n";
-const PAYLOAD: &str = "[[rule]]\ntos = 0x28\ngrid = \"payload\"\n";
+const ROUTED: &str = "[[rule]]\ntos = 0x28\nhandshake = \"off\"\n";
+const PAYLOAD: &str = "[[rule]]\ntos = 0x28\nhandshake = \"off\"\ngrid = \"payload\"\n";
 
 /// The last segment of a stream has its FIN and payload. A peer without a shim refuses it, so it is sent again, untouched;
 /// as is all that was sent compressed before.

@@ -16,7 +16,7 @@ use support::shim::Shim;
 use support::traffic::{Capturing, TAG, Transfer, assert_within_bound, gradients, transfer};
 use support::{Lab, PATIENCE, Plan, Side};
 
-const ROUTED: &str = "[[rule]]\ntos = 0x28\nudp = true\n";
+const ROUTED: &str = "[[rule]]\ntos = 0x28\nhandshake = \"off\"\n";
 
 /// Every compressed datagram with every byte changed behind the IP header, one at a time.
 #[test]

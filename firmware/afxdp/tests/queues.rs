@@ -153,7 +153,7 @@ fn queues_are_added_while_it_runs() {
 #[test]
 fn starts_on_two_queues_are_in_doubt_until_the_connection_ends() {
     let Some(lab) = Lab::new(Plan { queues: 2, ..Plan::default() }) else { return };
-    let shim = Shim::start(&lab, Side::A, ROUTED);
+    let shim = Shim::start(&lab, Side::A, &format!("{ROUTED}handshake = \"off\"\n"));
     let queues = [0, 1].map(|queue| Injector::on(&lab, "ha", "eth0", queue));
     let data = gradients(1_400);
     let kept = || shim.status().queues.iter().map(|queue| queue.kept.host.unknown).sum::<u64>();

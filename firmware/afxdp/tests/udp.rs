@@ -58,7 +58,7 @@ fn udp_to_a_peer_without_a_shim_arrives() {
 #[test]
 fn udp_is_compressed_where_a_rule_says_so() {
     let Some(lab) = Lab::new(Plan::default()) else { return };
-    let shims = Side::BOTH.map(|side| Shim::start(&lab, side, "[[rule]]\ntos = 0x28\nudp = true\n"));
+    let shims = Side::BOTH.map(|side| Shim::start(&lab, side, "[[rule]]\ntos = 0x28\nhandshake = \"off\"\n"));
     let data = gradients(DATAGRAMS * EACH);
     let got = datagrams(&lab, &data);
     assert_within_bound(&data, &got);

@@ -2,6 +2,7 @@
 
 use embedded_hal::delay::DelayNs;
 use embedded_hal::digital::{OutputPin, PinState};
+use gradwire::engine::Offers;
 use gradwire::forward::{Forwarder, Port};
 use heapless::Vec;
 
@@ -41,6 +42,7 @@ pub type Events = Vec<Event, 5>;
 pub struct Firmware<C: Chip> {
     board: Board<C>,
     forwarder: &'static mut Forwarder<SETS>,
+    offers: &'static Offers,
     console: Console,
     /// By port: as they were when they were looked at last.
     seen: [(bool, Faults); 2],
@@ -48,9 +50,9 @@ pub struct Firmware<C: Chip> {
 
 impl<C: Chip> Firmware<C> {
     /// Nothing is logged of links that are up from the start.
-    pub fn new(board: Board<C>, forwarder: &'static mut Forwarder<SETS>) -> Self {
+    pub fn new(board: Board<C>, forwarder: &'static mut Forwarder<SETS>, offers: &'static Offers) -> Self {
         let seen = Port::ALL.map(|port| (board.nics.link(port), board.nics.faults(port)));
-        Self { board, forwarder, console: Console::new(), seen }
+        Self { board, forwarder, offers, console: Console::new(), seen }
     }
 
     /// One turn: a batch each way, and a piece of everything else. What happened is for the caller to log.
@@ -58,7 +60,7 @@ impl<C: Chip> Firmware<C> {
         let now = self.board.chip.now();
         let mut frames = 0;
         for port in Port::ALL {
-            frames += self.forwarder.forward(&mut self.board.nics, port, BUDGET, now);
+            frames += self.forwarder.forward(&mut self.board.nics, port, BUDGET, now, self.offers);
             self.board.nics.service();
         }
         progress::count(frames, now);
@@ -72,6 +74,7 @@ impl<C: Chip> Firmware<C> {
             if request == Request::Reset {
                 let seed = board.chip.seed();
                 forwarder.reset(seed);
+                self.offers.clear(seed);
                 board.nics.clear_faults();
             }
         }

@@ -7,6 +7,8 @@ mod boards;
 use core::fmt::{self, Write as _};
 
 use embedded_io::Write;
+use gradwire::engine::Offers;
+use gradwire::flow::offers::Slot;
 use gradwire::forward::Forwarder;
 use gradwire::kernels::Kernel;
 use gradwire::rules::Rules;
@@ -17,6 +19,7 @@ use softcore::{MARK, MTU, RULES, SETS};
 use static_cell::StaticCell;
 
 static FORWARDER: StaticCell<Forwarder<SETS>> = StaticCell::new();
+static OFFERS: Offers<[Slot; softcore::OFFERS]> = Offers::new(0);
 
 #[riscv_rt::entry]
 fn main() -> ! {
@@ -32,11 +35,13 @@ fn main() -> ! {
     // Made in its place: it is longer than the stack.
     let forwarder = FORWARDER.try_init_with(|| Forwarder::new(rules, Kernel::detect(), MTU, seed));
     let Some(forwarder) = forwarder else { stop(format_args!("started twice")) };
+    let offers: &Offers = &OFFERS;
+    offers.clear(seed);
     #[cfg(feature = "plant-panic")]
     assert!(seed != 0);
     #[cfg(feature = "plant-stack")]
     core::hint::black_box(&[seed as u8; 1 << 16]);
-    let mut firmware = Firmware::new(board, forwarder);
+    let mut firmware = Firmware::new(board, forwarder, offers);
     defmt::info!("nics up");
     loop {
         for event in &firmware.step() {

@@ -1,6 +1,8 @@
 //! `bounded:B`: the dataplane's codec 2, with the bound `2^-B` of a tensor's largest value.
 
-use gradwire::codec::planar::{Bound, SECTION_VALUES, decode_payload, encode_payload, max_encoded_len};
+use gradwire::codec::planar::{Bound, SECTION_VALUES, max_encoded_len};
+use gradwire::kernels::Kernel;
+use gradwire::profile::Profile;
 
 use crate::codec::{Codec, Malformed};
 use crate::named::{Args, Named};
@@ -25,6 +27,7 @@ impl Codec for Bounded {
         1 + max_encoded_len(4 * n)
     }
 
+    #[inline(always)]
     fn encode(&self, acc: &mut [f32], _state: &mut [f32], _seed: u64, out: &mut [u8]) -> usize {
         let exponent = reduce(
             acc,
@@ -37,16 +40,15 @@ impl Codec for Bounded {
         );
         let y =
             (exponent as i32 - 127 - i32::from(self.bits)).clamp(Bound::MIN.into(), Bound::MAX.into()) as i8;
-        let bound = Bound::new(y).expect("clamped");
+        let (bound, kernel) = (Bound::new(y).expect("clamped"), Kernel::detect());
         let mut message = concat(out);
         message.bytes(1)[0] = y as u8;
         for section in acc.chunks_mut(SECTION_VALUES) {
             let mut values = [[0; 4]; SECTION_VALUES];
             let values = &mut values[..section.len()];
             values.iter_mut().zip(&*section).for_each(|(bytes, value)| *bytes = value.to_le_bytes());
-            let len =
-                encode_payload(values.as_flattened(), message.rest(), bound).expect("bound() is enough");
-            decode_payload(message.rest(), values.as_flattened_mut(), bound).expect("just encoded");
+            let len = kernel.encode(values.as_flattened(), message.rest(), bound).expect("bound() is enough");
+            kernel.decode(message.rest(), values.as_flattened_mut(), bound).expect("just encoded");
             section
                 .iter_mut()
                 .zip(values)
@@ -56,21 +58,20 @@ impl Codec for Bounded {
         message.len()
     }
 
+    #[inline(always)]
     fn merge(&self, src: &[u8], sum: &mut [f32]) -> Result<usize, Malformed> {
         let mut src = extract(src);
         src.need(1)?;
         let bound =
             Bound::new(src.bytes(1)[0] as i8).map_err(|_| Malformed::Field { what: "bound", at: 0 })?;
-        let mut values = [[0; 4]; SECTION_VALUES];
-        let (mut checked, n) = (src, sum.len());
-        for at in (0..n).step_by(SECTION_VALUES) {
-            let values = &mut values[..SECTION_VALUES.min(n - at)];
-            let len = decode_payload(checked.rest(), values.as_flattened_mut(), bound);
-            checked.advance(len.map_err(|_| Malformed::Field { what: "section", at: checked.len() })?);
+        // Before anything is added.
+        if Profile::Planar(bound).encoded_len(src.rest(), sum.len()).is_none() {
+            return Err(Malformed::Field { what: "section", at: src.len() });
         }
+        let (kernel, mut values) = (Kernel::detect(), [[0; 4]; SECTION_VALUES]);
         for section in sum.chunks_mut(SECTION_VALUES) {
             let values = &mut values[..section.len()];
-            let len = decode_payload(src.rest(), values.as_flattened_mut(), bound);
+            let len = kernel.decode(src.rest(), values.as_flattened_mut(), bound);
             src.advance(len.unwrap_or(0));
             section.iter_mut().zip(values).for_each(|(sum, value)| *sum += f32::from_le_bytes(*value));
         }

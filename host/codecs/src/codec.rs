@@ -51,6 +51,7 @@ pub trait Codec {
     ///
     /// # Panics
     /// `gradient` and `acc` differ in length, or `state` has another length than `state_len` says.
+    #[inline(always)]
     fn give(&self, gradient: &[f32], acc: &mut [f32], state: &mut [f32]) {
         assert_eq!(gradient.len(), acc.len(), "a gradient has as many values as what was held back");
         assert_eq!(state.len(), self.state_len(acc.len()), "state has the length that state_len says");

@@ -46,6 +46,7 @@ impl Shape {
 
     /// Prepares Q for an iteration: each rank is multiplied by the power of two that brings its largest magnitude to 1 or more and below
     /// 2, and one that is all zeros becomes numbers between -1 and 1, the same for everybody.
+    #[inline(always)]
     pub fn start(&self, q: &mut [f32]) {
         for (k, q) in q.chunks_exact_mut(self.cols.max(1)).enumerate() {
             let exponent = q.iter().fold(0, |most, q| most.max((q.to_bits() & 0x7fff_ffff) >> 23));
@@ -61,6 +62,7 @@ impl Shape {
     }
 
     /// P = M Q.
+    #[inline(always)]
     pub fn left(&self, m: &[f32], q: &[f32], p: &mut [f32]) {
         for (row, m) in m.chunks(self.cols.max(1)).enumerate() {
             for (k, q) in q.chunks_exact(self.cols.max(1)).enumerate() {
@@ -71,6 +73,7 @@ impl Shape {
 
     /// Makes the ranks of P vectors of length 1 that are orthogonal to each other, by Gram and Schmidt's method in `f64`. A rank
     /// that the others already hold becomes zeros.
+    #[inline(always)]
     pub fn orthonormalise(&self, p: &mut [f32]) {
         for k in 0..self.rank {
             let (before, from_here) = p.split_at_mut(k * self.rows);
@@ -90,6 +93,7 @@ impl Shape {
     }
 
     /// Q = Mᵀ P.
+    #[inline(always)]
     pub fn right(&self, m: &[f32], p: &[f32], q: &mut [f32]) {
         q.fill(0.0);
         for (row, m) in m.chunks(self.cols.max(1)).enumerate() {
@@ -101,6 +105,7 @@ impl Shape {
     }
 
     /// M -= P Qᵀ.
+    #[inline(always)]
     pub fn subtract(&self, m: &mut [f32], p: &[f32], q: &[f32]) {
         self.each(
             m,
@@ -111,6 +116,7 @@ impl Shape {
     }
 
     /// M += P Qᵀ.
+    #[inline(always)]
     pub fn add(&self, m: &mut [f32], p: &[f32], q: &[f32]) {
         self.each(
             m,
@@ -121,6 +127,7 @@ impl Shape {
     }
 
     /// Calls `with` for each value of M and P Qᵀ. `p` gives a value by row and rank; `q` fills a part of a rank, from a column on.
+    #[inline(always)]
     pub(crate) fn each(
         &self,
         m: &mut [f32],
@@ -149,6 +156,7 @@ impl Shape {
 }
 
 /// The sum of products: sixteen side by side, then joined from the first to the last.
+#[inline(always)]
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0.0f32; LANES];
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
@@ -164,6 +172,7 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
 }
 
 /// The sum of products in `f64`: eight side by side, then joined from the first to the last.
+#[inline(always)]
 fn dot64(a: &[f32], b: &[f32]) -> f64 {
     let mut lanes = [0.0f64; 8];
     for (a, b) in zip(a.chunks(8), b.chunks(8)) {

@@ -2,6 +2,7 @@
 
 use crate::codec::{Codec, Malformed};
 use crate::named::{Args, Named};
+use crate::ops::lost;
 
 /// Half precision, rounded to the nearest, ties to even, little-endian. A finite value beyond 65,504 becomes 65,504 with
 /// its sign, and what that lost is held back like any other loss.
@@ -13,16 +14,18 @@ impl Codec for Half {
         2 * n
     }
 
+    #[inline(always)]
     fn encode(&self, acc: &mut [f32], _state: &mut [f32], _seed: u64, out: &mut [u8]) -> usize {
         let out = &mut out[..2 * acc.len()];
         for (bytes, value) in out.as_chunks_mut().0.iter_mut().zip(&mut *acc) {
             let half = to_half(*value);
             *bytes = half.to_le_bytes();
-            *value = if value.is_finite() { *value - from_half(half) } else { 0.0 };
+            *value = lost(*value, from_half(half));
         }
         out.len()
     }
 
+    #[inline(always)]
     fn merge(&self, src: &[u8], sum: &mut [f32]) -> Result<usize, Malformed> {
         let (need, have) = (2 * sum.len(), src.len());
         let src = src.get(..need).ok_or(Malformed::Short { need, have })?;
@@ -36,6 +39,7 @@ impl Codec for Half {
 /// The finite half with the largest magnitude is 65,504: as bits of an `f32`, and of a half.
 const MOST: (u32, u32) = (0x477f_e000, 0x7bff);
 
+#[inline(always)]
 fn to_half(value: f32) -> u16 {
     let sign = value.to_bits() >> 16 & 0x8000;
     let magnitude = value.to_bits() & 0x7fff_ffff;
@@ -45,19 +49,19 @@ fn to_half(value: f32) -> u16 {
     let normal = magnitude.wrapping_sub(112 << 23).wrapping_add(0xfff + even) >> 13;
     let finite = if magnitude < 113 << 23 { subnormal } else { normal };
     let finite = if magnitude > MOST.0 { MOST.1 } else { finite };
-    let half = match magnitude {
-        0x7f80_0000 => 0x7c00,
-        0x7f80_0001.. => 0x7e00,
-        _ => finite,
-    };
+    let half = if magnitude >= 0x7f80_0000 { 0x7c00 } else { finite };
+    let half = if magnitude > 0x7f80_0000 { 0x7e00 } else { half };
     (sign | half) as u16
 }
 
+#[inline(always)]
 fn from_half(half: u16) -> f32 {
     let sign = u32::from(half & 0x8000) << 16;
     let bits = u32::from(half & 0x7fff) << 13;
-    // The exponent's bias is 15 in a half and 127 in an f32.
-    let magnitude = (f32::from_bits(bits) * f32::from_bits((127 + 112) << 23)).to_bits();
+    // The exponent's bias is 15 in a half and 127 in an f32. Beside 2^-14, an f32 that ends in these bits counts in the steps of the smallest halves.
+    let normal = bits + (112 << 23);
+    let subnormal = (f32::from_bits(bits + (113 << 23)) - f32::from_bits(113 << 23)).to_bits();
+    let magnitude = if half & 0x7c00 == 0 { subnormal } else { normal };
     let special = if half & 0x7c00 == 0x7c00 { 0x7f80_0000 } else { 0 };
     f32::from_bits(sign | magnitude | special)
 }

@@ -19,12 +19,14 @@
 //! ```
 
 #![no_std]
-#![forbid(unsafe_code)]
 
 mod bounded;
 mod codec;
+mod dgc;
 mod eight_bits;
 mod factors;
+mod fast;
+mod graddrop;
 mod half;
 mod low_rank;
 mod named;
@@ -32,7 +34,6 @@ mod one_bit;
 pub mod ops;
 mod raw;
 mod registry;
-mod sparse;
 mod terngrad;
 mod three_lc;
 mod threshold;
@@ -40,8 +41,10 @@ mod truncation;
 
 pub use bounded::Bounded;
 pub use codec::{Codec, Malformed};
+pub use dgc::Dgc;
 pub use eight_bits::EightBits;
 pub use factors::{MAX_RANK, Shape};
+pub use graddrop::GradDrop;
 pub use half::Half;
 pub use low_rank::LowRank;
 pub use named::{Args, Named};
@@ -49,7 +52,6 @@ pub use one_bit::OneBit;
 pub use ops::Blocks;
 pub use raw::Raw;
 pub use registry::{Chosen, Entry, NameError, Registry};
-pub use sparse::{Dgc, GradDrop};
 pub use terngrad::TernGrad;
 pub use three_lc::ThreeLc;
 pub use threshold::Threshold;

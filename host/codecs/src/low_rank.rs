@@ -29,7 +29,7 @@ impl LowRank {
     fn matrix(self, n: usize) -> Shape {
         let root = n.isqrt();
         let square = root + usize::from(root * root < n);
-        let cols = self.cols.map_or(square, |cols| cols as usize).max(1);
+        let cols = self.cols.map_or(square, |cols| n.min(cols as usize)).max(1);
         let rows = n.div_ceil(cols);
         Shape { rows, cols, rank: (self.rank as usize).min(rows).min(cols) }
     }
@@ -40,6 +40,7 @@ const MAX: u32 = MAX_RANK as u32;
 const FACTOR: EightBits = EightBits { blocks: Blocks::of(NonZeroU32::new(256).unwrap()) };
 
 /// Sends a factor, and leaves in it what arrives.
+#[inline(always)]
 fn send(factor: &mut [f32], out: &mut [u8]) -> usize {
     let len = FACTOR.encode(factor, &mut [], 0, out);
     factor.fill(0.0);
@@ -47,6 +48,7 @@ fn send(factor: &mut [f32], out: &mut [u8]) -> usize {
 }
 
 /// The value at `index` of a factor that was sent.
+#[inline(always)]
 fn value(sent: &[u8], index: usize) -> f32 {
     let block = &sent[index / 256 * (4 + 256)..];
     let scale = f32::from_le_bytes([block[0], block[1], block[2], block[3]]);
@@ -68,6 +70,7 @@ impl Codec for LowRank {
         Some(self.matrix(n))
     }
 
+    #[inline(always)]
     fn encode(&self, acc: &mut [f32], state: &mut [f32], _seed: u64, out: &mut [u8]) -> usize {
         let (shape, bad) = (self.matrix(acc.len()), peak(acc).is_nan());
         let (q, p) = state.split_at_mut(shape.right_len());
@@ -88,6 +91,7 @@ impl Codec for LowRank {
         len
     }
 
+    #[inline(always)]
     fn merge(&self, src: &[u8], sum: &mut [f32]) -> Result<usize, Malformed> {
         let (shape, mut src) = (self.matrix(sum.len()), extract(src));
         src.need(self.bound(sum.len()))?;

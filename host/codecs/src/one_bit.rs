@@ -16,6 +16,7 @@ impl Codec for OneBit {
         self.blocks.bytes(n, |len| 8 + len.div_ceil(8))
     }
 
+    #[inline(always)]
     fn encode(&self, acc: &mut [f32], _state: &mut [f32], _seed: u64, out: &mut [u8]) -> usize {
         let mut message = concat(out);
         for block in acc.chunks_mut(self.blocks.len(acc.len())) {
@@ -34,6 +35,7 @@ impl Codec for OneBit {
         message.len()
     }
 
+    #[inline(always)]
     fn merge(&self, src: &[u8], sum: &mut [f32]) -> Result<usize, Malformed> {
         let mut src = extract(src);
         src.need(self.bound(sum.len()))?;

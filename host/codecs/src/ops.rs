@@ -4,6 +4,7 @@
 //! [`Extract::unpack`] gives each code back. The operators work through slices in steps of fixed length, which compilers
 //! turn into vector instructions; that is why values are not passed one by one through iterators.
 
+use core::iter::zip;
 use core::num::NonZeroU32;
 
 use crate::codec::Malformed;
@@ -44,6 +45,7 @@ impl Blocks {
     }
 
     /// The bytes of a tensor of `n` values, if a block of some length has `block` bytes.
+    #[inline(always)]
     pub fn bytes(self, n: usize, block: impl Fn(usize) -> usize) -> usize {
         let (len, rest) = (self.len(n), n % self.len(n));
         n / len * block(len) + if rest == 0 { 0 } else { block(rest) }
@@ -54,6 +56,7 @@ impl Blocks {
 ///
 /// Sixteen results are made side by side, of the values 0, 16, 32, ..., of 1, 17, 33, ... and so on, and joined from the first to
 /// the last. Whoever needs the same bits must add in the same order.
+#[inline(always)]
 pub fn reduce<T: Copy>(values: &[f32], start: T, fold: impl Fn(T, f32) -> T, join: impl Fn(T, T) -> T) -> T {
     let mut lanes = [start; LANES];
     let (chunks, rest) = values.as_chunks::<LANES>();
@@ -70,12 +73,14 @@ pub fn reduce<T: Copy>(values: &[f32], start: T, fold: impl Fn(T, f32) -> T, joi
 
 /// The largest magnitude, by `reduce`; NaN if a value is not finite.
 #[must_use]
+#[inline(always)]
 pub fn peak(values: &[f32]) -> f32 {
     let bits = reduce(values, 0, |most, value| most.max((value.to_bits() & MAGNITUDE) as i32), i32::max);
     if bits < INFINITE as i32 { f32::from_bits(bits as u32) } else { f32::NAN }
 }
 
 /// The sum of `part` of each value: by `reduce` in `f32` over 1,024 values, and these sums one after the other in `f64`.
+#[inline(always)]
 pub fn total(values: &[f32], part: impl Fn(f32) -> f32) -> f64 {
     let sum = |values: &[f32]| reduce(values, 0.0, |sum, value| sum + part(value), |a: f32, b| a + b);
     values.chunks(1024).map(|chunk| f64::from(sum(chunk))).sum()
@@ -83,6 +88,7 @@ pub fn total(values: &[f32], part: impl Fn(f32) -> f32) -> f64 {
 
 /// What a message lost of `value` where it says `sent`: nothing if that is no number.
 #[must_use]
+#[inline(always)]
 pub fn lost(value: f32, sent: f32) -> f32 {
     let lost = value - sent;
     if lost.to_bits() & MAGNITUDE < INFINITE { lost } else { 0.0 }
@@ -90,11 +96,20 @@ pub fn lost(value: f32, sent: f32) -> f32 {
 
 /// The nearest whole number, ties to even, for magnitudes below 2^22: as a value, and its two's complement.
 #[must_use]
+#[inline(always)]
 pub fn round(value: f32) -> (f32, i32) {
     // From here to twice as much, an f32 counts in ones.
     const ONES: f32 = 12_582_912.0;
     let shifted = value + ONES;
     (shifted - ONES, shifted.to_bits().wrapping_sub(ONES.to_bits()) as i32)
+}
+
+/// The largest whole number that is not larger, for magnitudes below 2^22: as a value, and its two's complement.
+#[must_use]
+#[inline(always)]
+pub fn floor(value: f32) -> (f32, i32) {
+    let (nearest, code) = round(value);
+    if nearest > value { (nearest - 1.0, code - 1) } else { (nearest, code) }
 }
 
 /// **random**: a number in 0 <= r < 1 that depends on nothing but `seed` and `index`.
@@ -116,6 +131,7 @@ impl Random {
 
     /// 32 bits for `index`: the finalizer of MurmurHash3.
     #[must_use]
+    #[inline(always)]
     pub fn bits(self, index: usize) -> u32 {
         let x = (index as u32).wrapping_mul(0x9e37_79b1).wrapping_add(self.low);
         let x = (x ^ x >> 16).wrapping_mul(0x85eb_ca6b);
@@ -125,12 +141,14 @@ impl Random {
 
     /// A whole number below `n`, for `index`.
     #[must_use]
+    #[inline(always)]
     pub fn below(self, n: usize, index: usize) -> usize {
         ((u64::from(self.bits(index)) * n as u64) >> 32) as usize
     }
 
     /// The number for `index`: the upper 24 bits, as a fraction.
     #[must_use]
+    #[inline(always)]
     pub fn unit(self, index: usize) -> f32 {
         (self.bits(index) >> 8) as i32 as f32 / 16_777_216.0
     }
@@ -148,6 +166,7 @@ pub struct Place {
 /// **sort**: what stands at `place` if values are sorted by magnitude, the largest (NaN) first. Nothing is moved: a place is
 /// found by counting 2,048 kinds of keys, three times, with fewer values each time.
 #[must_use]
+#[inline(always)]
 pub fn sort(values: &[f32], place: usize) -> Place {
     let (mut key, mut known, mut larger) = (0, 0, 0);
     for (shift, bits) in [(20, 11), (10, 10), (0, 10)] {
@@ -170,6 +189,7 @@ pub fn sort(values: &[f32], place: usize) -> Place {
 }
 
 /// **filter**: the indices of values whose magnitude has at least the bits `key`, in order.
+#[inline(always)]
 pub fn filter(values: &[f32], key: u32) -> impl Iterator<Item = usize> + Clone + '_ {
     let kept = move |value: &f32| value.to_bits() & MAGNITUDE >= key;
     // Most steps have none: one look at all of them is faster than a look at each.
@@ -180,6 +200,31 @@ pub fn filter(values: &[f32], key: u32) -> impl Iterator<Item = usize> + Clone +
     })
 }
 
+/// Where values begin to be sent if they should from `place` on: zeros never are, and if a value is not finite, only such ones.
+#[must_use]
+#[inline(always)]
+pub fn worth(values: &[f32], place: Place) -> Place {
+    match place.key {
+        _ if peak(values).is_nan() => Place { key: INFINITE, larger: 0 },
+        0 => Place { key: 1, larger: 0 },
+        _ => place,
+    }
+}
+
+/// So many percent of `n` values, rounded up.
+#[must_use]
+pub fn share(n: usize, percent: f64) -> usize {
+    let exact = n as f64 * percent / 100.0;
+    let whole = exact as usize;
+    (whole + usize::from((whole as f64) < exact)).min(n)
+}
+
+/// The bytes of `count` among `n` values, with their number and indices.
+#[must_use]
+pub fn sparse_len(n: usize, count: usize) -> usize {
+    4 + numbers_len(index_bits(n), count) + 4 * count
+}
+
 /// **map**: makes a code of each value, given its index, and leaves in it what the code lost. For [`Concat::pack`].
 pub struct Map<'a, F> {
     values: &'a mut [f32],
@@ -187,6 +232,7 @@ pub struct Map<'a, F> {
 }
 
 /// See [`Map`].
+#[inline(always)]
 pub fn map<F: FnMut(usize, &mut f32) -> u8>(values: &mut [f32], code: F) -> Map<'_, F> {
     Map { values, code }
 }
@@ -204,6 +250,7 @@ pub fn concat(out: &mut [u8]) -> Concat<'_> {
 
 impl<'a> Concat<'a> {
     /// A fresh field of so many bytes.
+    #[inline(always)]
     pub fn bytes(&mut self, len: usize) -> &mut [u8] {
         let at = self.len;
         self.len += len;
@@ -211,36 +258,46 @@ impl<'a> Concat<'a> {
     }
 
     /// A number of 32 bits.
+    #[inline(always)]
     pub fn u32(&mut self, value: u32) {
         self.bytes(4).copy_from_slice(&value.to_le_bytes());
     }
 
     /// An `f32`. All NaNs are written alike, since processors make different ones.
+    #[inline(always)]
     pub fn f32(&mut self, value: f32) {
         self.u32(if value.is_nan() { f32::NAN.to_bits() } else { value.to_bits() });
     }
 
     /// Codes of 1, 2, 4 or 8 bits. The first stands in the lowest bits; unused bits of the last byte are zero.
+    #[inline(always)]
     pub fn pack<const BITS: usize>(
         &mut self,
         Map { values, mut code }: Map<'_, impl FnMut(usize, &mut f32) -> u8>,
     ) {
         let out = self.bytes((values.len() * BITS).div_ceil(8));
-        let steps = values.chunks_mut(STEP).zip(out.chunks_mut(STEP * BITS / 8));
-        for (at, (step, out)) in steps.enumerate() {
-            let mut codes = [0; STEP];
-            for (i, (to, value)) in codes.iter_mut().zip(step).enumerate() {
-                *to = code(at * STEP + i, value);
-            }
-            let mut packed = [0; STEP];
-            for (to, eight) in packed.chunks_exact_mut(BITS).zip(codes.as_chunks().0) {
-                to.copy_from_slice(&squeeze::<BITS>(u64::from_le_bytes(*eight)).to_le_bytes()[..BITS]);
-            }
-            out.copy_from_slice(&packed[..out.len()]);
+        let (steps, rest) = values.as_chunks_mut::<STEP>();
+        let (whole, last) = out.split_at_mut(steps.len() * STEP * BITS / 8);
+        let at = steps.len() * STEP;
+        for (i, (step, out)) in zip(steps, whole.chunks_exact_mut(STEP * BITS / 8)).enumerate() {
+            pack_step::<BITS>(i * STEP, step, out, &mut code);
+        }
+        pack_step::<BITS>(at, rest, last, &mut code);
+    }
+
+    /// [`pack`](Self::pack) with a number of bits that is known only now: 1, 2, 4, and else 8.
+    #[inline(always)]
+    pub fn pack_bits(&mut self, bits: u32, codes: Map<'_, impl FnMut(usize, &mut f32) -> u8>) {
+        match bits {
+            1 => self.pack::<1>(codes),
+            2 => self.pack::<2>(codes),
+            4 => self.pack::<4>(codes),
+            _ => self.pack::<8>(codes),
         }
     }
 
     /// `count` numbers of `width` bits each, at most 32, packed as [`pack`](Self::pack) does.
+    #[inline(always)]
     pub fn numbers(&mut self, width: u32, count: usize, numbers: impl Iterator<Item = usize>) {
         let mut out = self.bytes(numbers_len(width, count)).iter_mut();
         let (mut word, mut bits) = (0, 0);
@@ -253,6 +310,31 @@ impl<'a> Concat<'a> {
             }
         }
         out.next().into_iter().for_each(|byte| *byte = word as u8);
+    }
+
+    /// Those values that `filter` keeps before and at `place`, of equal ones the first, at most `most`: their number, their indices, then
+    /// they themselves. Nothing of them is held back; `sent` is told each index.
+    #[inline(always)]
+    pub fn sparse(&mut self, values: &mut [f32], place: Place, most: usize, mut sent: impl FnMut(usize)) {
+        let (width, mut equal) = (index_bits(values.len()), most - place.larger);
+        let all = &*values;
+        let largest = filter(all, place.key).filter(move |index| {
+            let larger = all[*index].to_bits() & MAGNITUDE > place.key;
+            let first = !larger && equal > 0;
+            equal -= usize::from(first);
+            larger || first
+        });
+        let count = largest.clone().take(most).count();
+        self.u32(count as u32);
+        let start = self.len;
+        self.numbers(width, count, largest);
+        let (indices, rest) = self.out.split_at_mut(self.len);
+        let mut behind = concat(rest);
+        for index in extract(&indices[start..]).numbers(width, count) {
+            behind.f32(core::mem::take(&mut values[index]));
+            sent(index);
+        }
+        self.len += 4 * count;
     }
 
     /// How many bytes were written.
@@ -316,6 +398,7 @@ impl<'a> Extract<'a> {
     }
 
     /// A field of so many bytes.
+    #[inline(always)]
     pub fn bytes(&mut self, len: usize) -> &'a [u8] {
         let at = self.at;
         self.at += len;
@@ -323,35 +406,43 @@ impl<'a> Extract<'a> {
     }
 
     /// A number of 32 bits.
+    #[inline(always)]
     pub fn u32(&mut self) -> u32 {
         let bytes = self.bytes(4);
         u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
     }
 
     /// An `f32`.
+    #[inline(always)]
     pub fn f32(&mut self) -> f32 {
         f32::from_bits(self.u32())
     }
 
     /// Codes of 1, 2, 4 or 8 bits; `add` gets each with its place in `sum`.
+    #[inline(always)]
     pub fn unpack<const BITS: usize>(&mut self, sum: &mut [f32], add: impl Fn(u8, &mut f32)) {
         let src = self.bytes((sum.len() * BITS).div_ceil(8));
-        for (step, src) in sum.chunks_mut(STEP).zip(src.chunks(STEP * BITS / 8)) {
-            let mut packed = [0; STEP];
-            packed[..src.len()].copy_from_slice(src);
-            let mut codes = [0; STEP];
-            for (eight, from) in codes.as_chunks_mut().0.iter_mut().zip(packed.chunks_exact(BITS)) {
-                let mut word = [0; 8];
-                word[..BITS].copy_from_slice(from);
-                *eight = spread::<BITS>(u64::from_le_bytes(word)).to_le_bytes();
-            }
-            for (sum, code) in step.iter_mut().zip(&codes) {
-                add(*code, sum);
-            }
+        let (steps, rest) = sum.as_chunks_mut::<STEP>();
+        let (whole, last) = src.split_at(steps.len() * STEP * BITS / 8);
+        for (step, src) in zip(steps, whole.chunks_exact(STEP * BITS / 8)) {
+            unpack_step::<BITS>(step, src, &add);
+        }
+        unpack_step::<BITS>(rest, last, &add);
+    }
+
+    /// [`unpack`](Self::unpack) with a number of bits that is known only now: 1, 2, 4, and else 8.
+    #[inline(always)]
+    pub fn unpack_bits(&mut self, bits: u32, sum: &mut [f32], add: impl Fn(u8, &mut f32)) {
+        match bits {
+            1 => self.unpack::<1>(sum, add),
+            2 => self.unpack::<2>(sum, add),
+            4 => self.unpack::<4>(sum, add),
+            _ => self.unpack::<8>(sum, add),
         }
     }
 
     /// `count` numbers of `width` bits each, at most 32.
+    #[inline(always)]
     pub fn numbers(&mut self, width: u32, count: usize) -> impl Iterator<Item = usize> + Clone + use<'a> {
         let mut bytes = self.bytes(numbers_len(width, count)).iter();
         let (mut word, mut bits) = (0u64, 0);
@@ -364,6 +455,30 @@ impl<'a> Extract<'a> {
             (word, bits) = (word >> width, bits - width);
             number as usize
         })
+    }
+
+    /// Adds values that [`Concat::sparse`] wrote to `sum`.
+    ///
+    /// # Errors
+    /// There are more than `most`, an index is not above the one before or not below the length of `sum`, or the field is cut short. `sum` is then untouched.
+    #[inline(always)]
+    pub fn sparse(&mut self, sum: &mut [f32], most: usize) -> Result<(), Malformed> {
+        self.need(4)?;
+        let (at, count) = (self.at, self.u32() as usize);
+        if count > most {
+            return Err(Malformed::Field { what: "number of values", at });
+        }
+        self.need(sparse_len(sum.len(), count) - 4)?;
+        let indices = self.numbers(index_bits(sum.len()), count);
+        let mut next = 0;
+        for index in indices.clone() {
+            if index < next || index >= sum.len() {
+                return Err(Malformed::Field { what: "index", at: at + 4 });
+            }
+            next = index + 1;
+        }
+        indices.for_each(|index| sum[index] += self.f32());
+        Ok(())
     }
 
     /// How many bytes were read.
@@ -390,6 +505,41 @@ impl<'a> Extract<'a> {
     }
 }
 
+/// At most `STEP` values become codes.
+#[inline(always)]
+fn pack_step<const BITS: usize>(
+    at: usize,
+    values: &mut [f32],
+    out: &mut [u8],
+    code: &mut impl FnMut(usize, &mut f32) -> u8,
+) {
+    let mut codes = [0; STEP];
+    for (i, (to, value)) in zip(&mut codes, values).enumerate() {
+        *to = code(at + i, value);
+    }
+    let mut packed = [0; STEP];
+    for (to, eight) in zip(packed.chunks_exact_mut(BITS), codes.as_chunks().0) {
+        to.copy_from_slice(&squeeze::<BITS>(u64::from_le_bytes(*eight)).to_le_bytes()[..BITS]);
+    }
+    out.copy_from_slice(&packed[..out.len()]);
+}
+
+/// At most `STEP` codes are added.
+#[inline(always)]
+fn unpack_step<const BITS: usize>(sum: &mut [f32], src: &[u8], add: &impl Fn(u8, &mut f32)) {
+    let mut packed = [0; STEP];
+    packed[..src.len()].copy_from_slice(src);
+    let mut codes = [0; STEP];
+    for (eight, from) in zip(codes.as_chunks_mut().0, packed.chunks_exact(BITS)) {
+        let mut word = [0; 8];
+        word[..BITS].copy_from_slice(from);
+        *eight = spread::<BITS>(u64::from_le_bytes(word)).to_le_bytes();
+    }
+    for (sum, code) in zip(sum, codes) {
+        add(code, sum);
+    }
+}
+
 /// The lowest `bits` of every lane of `lane` bits.
 const fn every(lane: usize, bits: usize) -> u64 {
     let (mut mask, mut at) = (0, 0);
@@ -401,6 +551,7 @@ const fn every(lane: usize, bits: usize) -> u64 {
 }
 
 /// Eight codes, each in a byte, moved together.
+#[inline(always)]
 fn squeeze<const BITS: usize>(codes: u64) -> u64 {
     let pairs = (codes | codes >> (8 - BITS)) & every(16, 2 * BITS);
     let fours = (pairs | pairs >> (16 - 2 * BITS)) & every(32, 4 * BITS);
@@ -408,6 +559,7 @@ fn squeeze<const BITS: usize>(codes: u64) -> u64 {
 }
 
 /// The way back from `squeeze`.
+#[inline(always)]
 fn spread<const BITS: usize>(codes: u64) -> u64 {
     let fours = (codes | codes << (32 - 4 * BITS)) & every(32, 4 * BITS);
     let pairs = (fours | fours << (16 - 2 * BITS)) & every(16, 2 * BITS);

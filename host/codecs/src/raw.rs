@@ -12,6 +12,7 @@ impl Codec for Raw {
         4 * n
     }
 
+    #[inline(always)]
     fn encode(&self, acc: &mut [f32], _state: &mut [f32], _seed: u64, out: &mut [u8]) -> usize {
         let out = &mut out[..4 * acc.len()];
         for (bytes, value) in out.as_chunks_mut().0.iter_mut().zip(&mut *acc) {
@@ -21,6 +22,7 @@ impl Codec for Raw {
         out.len()
     }
 
+    #[inline(always)]
     fn merge(&self, src: &[u8], sum: &mut [f32]) -> Result<usize, Malformed> {
         let (need, have) = (4 * sum.len(), src.len());
         let src = src.get(..need).ok_or(Malformed::Short { need, have })?;

@@ -7,14 +7,16 @@ use core::fmt;
 
 use crate::bounded::Bounded;
 use crate::codec::{Codec, Malformed};
+use crate::dgc::Dgc;
 use crate::eight_bits::EightBits;
 use crate::factors::Shape;
+use crate::fast::Fast;
+use crate::graddrop::GradDrop;
 use crate::half::Half;
 use crate::low_rank::LowRank;
 use crate::named::{Args, Named};
 use crate::one_bit::OneBit;
 use crate::raw::Raw;
-use crate::sparse::{Dgc, GradDrop};
 use crate::terngrad::TernGrad;
 use crate::three_lc::ThreeLc;
 use crate::threshold::Threshold;
@@ -39,7 +41,7 @@ impl Entry {
     pub const fn of<C: Named>() -> Self {
         let visit: Visit = |args, with| {
             if let Some(codec) = C::from_args(args) {
-                with(&codec);
+                with(&Fast(codec));
             }
         };
         Self { name: C::NAME, usage: C::USAGE, visit }

@@ -2,7 +2,7 @@
 
 use crate::codec::{Codec, Malformed};
 use crate::named::{Args, Named};
-use crate::ops::{Random, concat, extract, lost, map, peak, reduce};
+use crate::ops::{Random, concat, extract, floor, lost, map, peak, reduce};
 
 /// Steps of equal size from the smallest to the largest value. A value becomes the step below or above it by chance, so that its mean is
 /// right; there is no need for feedback.
@@ -28,6 +28,7 @@ impl Codec for TernGrad {
         false
     }
 
+    #[inline(always)]
     fn encode(&self, acc: &mut [f32], _state: &mut [f32], seed: u64, out: &mut [u8]) -> usize {
         let (mut message, random) = (concat(out), Random::new(seed));
         let steps = ((1u32 << self.bits) - 1) as f32;
@@ -39,29 +40,24 @@ impl Codec for TernGrad {
         let inverse = if gap < f32::MIN_POSITIVE { 0.0 } else { 1.0 / gap };
         message.f32(min);
         message.f32(gap);
-        let codes = map(acc, |i, value: &mut f32| {
-            let step = ((*value - min) * inverse + random.unit(i)).min(steps) as i32;
-            *value = lost(*value, min + step as f32 * gap);
-            if bad { 0 } else { step as u8 }
-        });
-        match self.bits {
-            2 => message.pack::<2>(codes),
-            4 => message.pack::<4>(codes),
-            _ => message.pack::<8>(codes),
-        }
+        message.pack_bits(
+            self.bits,
+            map(acc, |i, value: &mut f32| {
+                let (step, code) = floor((*value - min) * inverse + random.unit(i));
+                let (step, code) = if step > steps { (steps, steps as i32) } else { (step, code) };
+                *value = lost(*value, min + step * gap);
+                if bad { 0 } else { code as u8 }
+            }),
+        );
         message.len()
     }
 
+    #[inline(always)]
     fn merge(&self, src: &[u8], sum: &mut [f32]) -> Result<usize, Malformed> {
         let mut src = extract(src);
         src.need(self.bound(sum.len()))?;
         let (min, gap) = (src.f32(), src.f32());
-        let add = |code, sum: &mut f32| *sum += min + f32::from(code) * gap;
-        match self.bits {
-            2 => src.unpack::<2>(sum, add),
-            4 => src.unpack::<4>(sum, add),
-            _ => src.unpack::<8>(sum, add),
-        }
+        src.unpack_bits(self.bits, sum, |code, sum| *sum += min + f32::from(code) * gap);
         Ok(src.len())
     }
 }

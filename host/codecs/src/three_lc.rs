@@ -22,13 +22,13 @@ const GROUP: usize = 320;
 /// Values of a plane, bytes of a group.
 const PLANE: usize = 64;
 /// What a plane's digit counts in a byte.
-const WEIGHTS: [u8; 5] = [81, 27, 9, 3, 1];
+const WEIGHTS: [i32; 5] = [81, 27, 9, 3, 1];
 /// Five zeros.
 const ZEROS: u8 = 121;
 /// The first byte for a run of zeros: two bytes of them.
 const RUN: u8 = 243;
 /// Bytes of zeros in the longest run.
-const LONGEST: usize = 14;
+const LONGEST: u8 = 14;
 
 impl ThreeLc {
     /// With this multiplier; `None` unless it is at least 1 and below 2.
@@ -39,14 +39,19 @@ impl ThreeLc {
 
     /// Calls `part` for the planes of a group of `len` values that begins at value `at` of `n`; a plane is cut where a block ends. A
     /// part's values are given as counted from `at`, and so are its plane, block and first byte.
+    #[inline(always)]
     fn parts(self, n: usize, at: usize, len: usize, mut part: impl FnMut(Range<usize>, usize, usize, usize)) {
         let (width, block) = (len.div_ceil(5), self.blocks.len(n));
+        let mut of = at / block;
+        let mut next = (of + 1) * block - at;
         for plane in 0..5 {
             let (mut from, end) = ((plane * width).min(len), ((plane + 1) * width).min(len));
             while from < end {
-                let of = (at + from) / block;
-                let until = ((of + 1) * block - at).min(end);
+                let until = next.min(end);
                 part(from..until, plane, of, from - plane * width);
+                if until == next {
+                    (of, next) = (of + 1, next + block);
+                }
                 from = until;
             }
         }
@@ -54,33 +59,35 @@ impl ThreeLc {
 }
 
 /// Bytes of `n` values before runs are made.
+#[inline(always)]
 fn bytes(n: usize) -> usize {
     n / GROUP * PLANE + (n % GROUP).div_ceil(5)
 }
 
-/// Writes what a run of so many bytes of zeros becomes.
-fn run(mut zeros: usize, out: &mut [u8], len: &mut usize) {
-    while zeros > 0 {
-        let these = zeros.min(LONGEST);
-        out[*len] = if these == 1 { ZEROS } else { RUN + (these - 2) as u8 };
-        (zeros, *len) = (zeros - these, *len + 1);
-    }
-}
-
 /// Adds to each code the digit of its value, -1, 0 or 1, `weight` times; leaves in the value what that lost.
-fn quantise(values: &mut [f32], scale: f32, weight: u8, codes: &mut [u8]) {
+#[inline(always)]
+fn quantise(values: &mut [f32], scale: f32, weight: i32, codes: &mut [i32]) {
     // Where all is zero, and the scale too, nothing reaches infinity. Nothing ever reaches NaN.
     let half = if scale == 0.0 { f32::INFINITY } else { scale / 2.0 };
-    for (code, value) in zip(codes, values) {
+    each(values, codes, |value, code| {
         let (above, below) = (*value >= half, *value <= -half);
         let sent = if above { scale } else { 0.0 } - if below { scale } else { 0.0 };
-        *code =
-            code.wrapping_add(if above { weight } else { 0 }).wrapping_sub(if below { weight } else { 0 });
+        *code += if above { weight } else { 0 } - if below { weight } else { 0 };
         *value = lost(*value, sent);
+    });
+}
+
+/// Calls `with` for each value and its code. Most parts are whole planes, and a loop of known length is the faster one.
+#[inline(always)]
+fn each<T>(values: &mut [f32], codes: &mut [T], with: impl Fn(&mut f32, &mut T)) {
+    match (values.as_chunks_mut::<PLANE>(), codes.first_chunk_mut::<PLANE>()) {
+        (([values], []), Some(codes)) => zip(values, codes).for_each(|(value, code)| with(value, code)),
+        _ => zip(values, codes).for_each(|(value, code)| with(value, code)),
     }
 }
 
 /// The digits of codes, plus 1, plane by plane.
+#[inline(always)]
 fn digits(mut codes: [u8; PLANE]) -> [[u8; PLANE]; 5] {
     let mut digits = [[0; PLANE]; 5];
     for plane in digits.iter_mut().rev() {
@@ -97,6 +104,7 @@ impl Codec for ThreeLc {
         4 * self.blocks.count(n) + 4 + bytes(n)
     }
 
+    #[inline(always)]
     fn encode(&self, acc: &mut [f32], _state: &mut [f32], _seed: u64, out: &mut [u8]) -> usize {
         let n = acc.len();
         let mut message = concat(out);
@@ -110,30 +118,24 @@ impl Codec for ThreeLc {
         let scale = |block: usize| f32::from_le_bytes(scales.as_chunks().0[block]);
         let (mut len, mut zeros) = (0, 0);
         for (at, group) in acc.chunks_mut(GROUP).enumerate() {
-            let (count, mut codes) = (group.len(), [ZEROS; PLANE]);
+            // As wide as values are, so that vectors need not be cut and joined.
+            let (count, mut codes) = (group.len(), [i32::from(ZEROS); PLANE]);
             self.parts(n, at * GROUP, count, |values, plane, block, first| {
                 quantise(&mut group[values], scale(block), WEIGHTS[plane], &mut codes[first..]);
             });
-            let codes = &codes[..count.div_ceil(5)];
-            if codes == [ZEROS; PLANE] {
-                zeros += PLANE;
-                continue;
-            }
-            for code in codes {
-                if *code == ZEROS {
-                    zeros += 1;
-                } else {
-                    run(core::mem::take(&mut zeros), out, &mut len);
-                    out[len] = *code;
-                    len += 1;
-                }
+            for code in &codes.map(|code| code as u8)[..count.div_ceil(5)] {
+                // A byte of zeros behind others makes their run longer, up to the longest. Chance decides; so no branch.
+                let longer = if zeros == LONGEST { 1 } else { zeros + 1 };
+                zeros = if *code == ZEROS { longer } else { 0 };
+                len += usize::from(zeros <= 1);
+                out[len - 1] = if zeros <= 1 { *code } else { RUN - 2 + zeros };
             }
         }
-        run(zeros, out, &mut len);
         length.copy_from_slice(&(len as u32).to_le_bytes());
         header + 4 + len
     }
 
+    #[inline(always)]
     fn merge(&self, src: &[u8], sum: &mut [f32]) -> Result<usize, Malformed> {
         let n = sum.len();
         let mut src = extract(src);
@@ -143,33 +145,34 @@ impl Codec for ThreeLc {
         let at = src.len();
         src.need(len)?;
         let coded = src.bytes(len);
-        let run = |code: u8| if code < RUN { 1 } else { usize::from(code - RUN) + 2 };
-        if coded.iter().map(|code| run(*code)).sum::<usize>() != bytes(n) {
+        let run = |code: u8| if code < RUN { 1 } else { code - RUN + 2 };
+        // A short sum has more lanes, and fits.
+        let runs = |codes: &[u8]| codes.iter().map(|code| u16::from(run(*code))).sum::<u16>();
+        if coded.chunks(4096).map(|codes| usize::from(runs(codes))).sum::<usize>() != bytes(n) {
             return Err(Malformed::Field { what: "number of values", at });
         }
         let scale = |block: usize| f32::from_le_bytes(scales[block]);
         let all_finite = (0..scales.len()).all(|block| !scale(block).is_nan());
         let (mut coded, mut zeros) = (coded.iter(), 0);
         for (at, group) in sum.chunks_mut(GROUP).enumerate() {
-            let count = group.len().div_ceil(5);
-            if zeros >= count && all_finite {
-                zeros -= count;
+            let (count, mut codes) = (group.len().div_ceil(5), [ZEROS; PLANE]);
+            let mut filled = zeros;
+            while filled < count {
+                let code = *coded.next().unwrap_or(&ZEROS);
+                codes[filled] = if code < RUN { code } else { ZEROS };
+                filled += usize::from(run(code));
+            }
+            let nothing = zeros >= count && all_finite;
+            zeros = filled - count;
+            if nothing {
                 continue;
             }
-            let mut codes = [ZEROS; PLANE];
-            for code in &mut codes[..count] {
-                if zeros == 0 {
-                    let next = *coded.next().unwrap_or(&ZEROS);
-                    zeros = run(next);
-                    *code = if next < RUN { next } else { ZEROS };
-                }
-                zeros -= 1;
-            }
-            let digits = digits(codes);
+            let mut digits = digits(codes);
             self.parts(n, at * GROUP, group.len(), |values, plane, block, first| {
-                for (sum, digit) in zip(&mut group[values], &digits[plane][first..]) {
-                    *sum += (i32::from(*digit) - 1) as f32 * scale(block);
-                }
+                let scale = scale(block);
+                each(&mut group[values], &mut digits[plane][first..], |sum, digit| {
+                    *sum += (f32::from(*digit) - 1.0) * scale;
+                });
             });
         }
         Ok(src.len())

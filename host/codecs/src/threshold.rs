@@ -28,6 +28,7 @@ impl Codec for Threshold {
         n.div_ceil(4)
     }
 
+    #[inline(always)]
     fn encode(&self, acc: &mut [f32], _state: &mut [f32], _seed: u64, out: &mut [u8]) -> usize {
         let mut message = concat(out);
         message.pack::<2>(map(acc, |_, value| {
@@ -40,6 +41,7 @@ impl Codec for Threshold {
         message.len()
     }
 
+    #[inline(always)]
     fn merge(&self, src: &[u8], sum: &mut [f32]) -> Result<usize, Malformed> {
         let (mut src, values) = (extract(src), self.values());
         src.need(self.bound(sum.len()))?;

@@ -23,6 +23,7 @@ impl Truncation {
     }
 
     /// The code of a value: the bits that are kept.
+    #[inline(always)]
     fn code(self, value: f32) -> u32 {
         let (magnitude, kept) = (value.to_bits() & MAGNITUDE, u32::MAX << self.drop);
         let finite = (magnitude & kept).min((INFINITE & kept) - (1 << self.drop));
@@ -32,6 +33,7 @@ impl Truncation {
     }
 
     /// The value of a code.
+    #[inline(always)]
     fn value(self, code: u32) -> f32 {
         let bits = code << self.drop;
         let nan = bits | !(u32::MAX << self.drop) | !MAGNITUDE == u32::MAX;
@@ -48,6 +50,7 @@ impl Codec for Truncation {
         false
     }
 
+    #[inline(always)]
     fn encode(&self, acc: &mut [f32], _state: &mut [f32], _seed: u64, out: &mut [u8]) -> usize {
         let mut message = concat(out);
         match self.drop {
@@ -62,6 +65,7 @@ impl Codec for Truncation {
         message.len()
     }
 
+    #[inline(always)]
     fn merge(&self, src: &[u8], sum: &mut [f32]) -> Result<usize, Malformed> {
         let mut src = extract(src);
         src.need(self.bound(sum.len()))?;

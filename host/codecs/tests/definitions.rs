@@ -4,7 +4,10 @@ use bitvec::field::BitField;
 use bitvec::order::Lsb0;
 use bitvec::view::BitView;
 use gradwire_codecs::ops::{self, Place, Random, concat, extract, filter, map, sort};
-use gradwire_codecs::{Blocks, Codec, Dgc, ThreeLc};
+use gradwire_codecs::{
+    Blocks, Bounded, Codec, Dgc, EightBits, GradDrop, Half, LowRank, OneBit, Raw, Registry, TernGrad,
+    ThreeLc, Threshold, Truncation,
+};
 use proptest::prelude::*;
 
 /// `numbers` of `width` bits each, the first in the lowest bits.
@@ -193,4 +196,95 @@ fn values_of_one_size_are_sent_in_their_order_and_larger_ones_always() {
     assert_eq!(ops::index_bits(10), 4);
     // Of zeros nothing is sent.
     assert_eq!(codec.encode(&mut [0.0; 10], &mut [], 0, &mut out), 4);
+}
+
+/// Two messages, what was held back, the state, and a sum, as bits.
+fn everything(codec: &dyn Codec, gradient: &[f32]) -> (Vec<u8>, Vec<u32>) {
+    let n = gradient.len();
+    let (mut acc, mut state, mut sum) = (vec![0.0; n], vec![0.0; codec.state_len(n)], vec![1.0; n]);
+    let mut messages = Vec::new();
+    for seed in 0..2 {
+        codec.give(gradient, &mut acc, &mut state);
+        let mut out = vec![0; codec.bound(n)];
+        let len = codec.encode(&mut acc, &mut state, seed, &mut out);
+        codec.merge(&out, &mut sum).unwrap();
+        messages.extend(&out[..len]);
+    }
+    (messages, [acc, state, sum].concat().iter().map(|value| value.to_bits()).collect())
+}
+
+/// A codec by its name runs the code for this processor, a codec by its type what the compiler's target promises.
+#[test]
+fn all_processors_make_the_same_bytes() {
+    let block = Blocks::of(core::num::NonZeroU32::new(256).unwrap());
+    let codecs: [(&str, &dyn Codec); 14] = [
+        ("f32", &Raw),
+        ("f16", &Half),
+        ("trunc:16", &Truncation::new(16).unwrap()),
+        ("trunc:22", &Truncation::new(22).unwrap()),
+        ("trunc:24", &Truncation::new(24).unwrap()),
+        ("q8:256", &EightBits { blocks: block }),
+        ("3lc:1.5:256", &ThreeLc::new(1.5, block).unwrap()),
+        ("onebit", &OneBit { blocks: Blocks::WHOLE }),
+        ("tbq:0.1", &Threshold::new(0.1).unwrap()),
+        ("terngrad:4", &TernGrad::new(4).unwrap()),
+        ("dgc:5:0.9", &Dgc::new(5.0, 0.9).unwrap()),
+        ("graddrop:99", &GradDrop::new(99.0).unwrap()),
+        ("low-rank:5", &LowRank::new(5, None).unwrap()),
+        ("bounded:6", &Bounded::new(6).unwrap()),
+    ];
+    let random = Random::new(1);
+    for n in [0, 1, 63, 4_000, 12_345] {
+        let gradient: Vec<f32> = (0..n).map(|i| (random.unit(i) - 0.5).powi(5)).collect();
+        for (name, codec) in codecs {
+            let chosen = Registry::BUILT_IN.codec(name).unwrap();
+            assert!(everything(codec, &gradient) == everything(&chosen, &gradient), "{name}, {n} values");
+        }
+    }
+}
+
+/// Members exchange factors as `Shape` says: a sum of gradients whose rank is small arrives whole, and everybody has the same bits.
+#[test]
+fn members_that_exchange_factors_find_a_matrix_of_their_rank() {
+    let (rows, cols, members) = (60, 40, 3);
+    let random = Random::new(3);
+    let of = |seed: usize| move |i: usize| random.unit(10_000 * seed + i) - 0.5;
+    // All members' gradients have rows of two vectors.
+    let gradients: Vec<Vec<f32>> = (0..members)
+        .map(|member| {
+            let row = |r: usize, c: usize| {
+                of(1)(2 * r + 100 * member) * of(9)(c) + of(2)(2 * r + 100 * member) * of(8)(c)
+            };
+            (0..rows * cols).map(|i| row(i / cols, i % cols)).collect()
+        })
+        .collect();
+    let shape = LowRank::new(2, Some(cols as u32)).unwrap().shape(rows * cols).unwrap();
+    assert_eq!((shape.rows, shape.cols, shape.rank), (rows, cols, 2));
+    let mut q = vec![0.0; shape.right_len()];
+    let (mut sum, mut held): (Vec<f32>, Vec<Vec<f32>>) = (Vec::new(), gradients.clone());
+    for _ in 0..3 {
+        shape.start(&mut q);
+        let (mut p, mut part) = (vec![0.0; shape.left_len()], vec![0.0; shape.left_len()]);
+        for m in &gradients {
+            shape.left(m, &q, &mut part);
+            p.iter_mut().zip(&part).for_each(|(p, part)| *p += part);
+        }
+        shape.orthonormalise(&mut p);
+        q.fill(0.0);
+        for (m, held) in gradients.iter().zip(&mut held) {
+            let mut own = vec![0.0; shape.right_len()];
+            shape.right(m, &p, &mut own);
+            held.clone_from(m);
+            shape.subtract(held, &p, &own);
+            q.iter_mut().zip(&own).for_each(|(q, own)| *q += own);
+        }
+        sum = vec![0.0; rows * cols];
+        shape.add(&mut sum, &p, &q);
+    }
+    for i in 0..rows * cols {
+        let exact: f64 = gradients.iter().map(|m| f64::from(m[i])).sum();
+        assert!((f64::from(sum[i]) - exact).abs() < 1e-5, "value {i}: {} for {exact}", sum[i]);
+        // What members hold back cancels: the sum has a rank of 2, and each of them may have another one.
+        assert!(held.iter().map(|held| f64::from(held[i])).sum::<f64>().abs() < 1e-5);
+    }
 }

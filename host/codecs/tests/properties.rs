@@ -123,7 +123,9 @@ proptest! {
         codec in codecs(), mut tensor in tensor(), at: prop::sample::Index, seed: u64,
         bad in prop::sample::select(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY][..]),
     ) {
-        prop_assume!(!tensor.is_empty());
+        if tensor.is_empty() {
+            return Ok(());
+        }
         let (n, at) = (tensor.len(), at.index(tensor.len()));
         tensor[at] = bad;
         let mut state = vec![0.0; codec.state_len(n)];

@@ -22,11 +22,13 @@ pub struct Figures {
 pub struct KernelRow {
     /// Name of the kernel.
     pub name: &'static str,
+    /// The codec: 1 with the dense split, or 2.
+    pub codec: u8,
     /// Name of the shape.
     pub shape: &'static str,
-    /// Values to groups.
+    /// Values to their code.
     pub encode_gbps: f64,
-    /// Groups to values, payload after payload, as a driver decodes a batch of frames too.
+    /// Code to values, payload after payload, as a driver decodes a batch of frames too.
     pub decode_gbps: f64,
 }
 

@@ -9,7 +9,7 @@ use std::hint::black_box;
 
 use etherparse::{IpHeaders, IpNumber, PacketBuilder, TcpOptionElement};
 use gradwire::codec::{Params, VALUE_LEN};
-use gradwire::engine::{Egress, Ingress, Millis};
+use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Framing, Rule, Rules};
 use gradwire::verdict::{Counters, Verdict};
@@ -103,7 +103,7 @@ impl Frames {
     #[must_use]
     pub fn new(direction: Direction, kind: Kind, kernel: Kernel) -> Self {
         let framing = if kind == Kind::InPlace { Framing::InPlace } else { Framing::Routed };
-        let rules = Rules::new(&[Rule { framing, ..Rule::DEFAULT }], DEFAULT_MARK).expect("the default rule");
+        let rules = Rules::new(&[Rule { framing, ..Rule::STATIC }], DEFAULT_MARK).expect("the default rule");
         let tos = if kind == Kind::Untagged { 0 } else { Rule::DEFAULT.tos };
 
         let mut frames = Slots::new();
@@ -115,9 +115,9 @@ impl Frames {
         }
         let (lens, mut out) = ([FRAME_LEN; SLOTS], Slots::new());
 
-        let mut egress = Box::new(Egress::new(rules.clone(), kernel, 0));
+        let mut egress = Box::new(Egress::new(rules.clone(), kernel, 1500, 0));
         let syn = frame(tos, u32::MAX, true, &[]);
-        let _ = egress.process(&syn, &mut [0; FRAME_LEN], Millis(0));
+        let _ = egress.process(&syn, &mut [0; FRAME_LEN], Millis(0), &NO_OFFERS);
         let ingress = Through::Ingress(Box::new(Ingress::new(rules, kernel, MTU)));
 
         match (direction, kind) {
@@ -136,11 +136,12 @@ impl Frames {
                 Self { through: Through::Decoder(kernel), frames: out, lens, out: frames }
             }
             (Direction::Ingress, Kind::Routed | Kind::InPlace) => {
-                let lens =
-                    send(&frames, &mut out, |frame, out| match egress.process(frame, out, Millis(0)) {
+                let lens = send(&frames, &mut out, |frame, out| {
+                    match egress.process(frame, out, Millis(0), &NO_OFFERS) {
                         Verdict::Changed { len, .. } => len,
                         other => unreachable!("a recorded gradient gets shorter: {other:?}"),
-                    });
+                    }
+                });
                 Self { through: ingress, frames: out, lens, out: frames }
             }
         }
@@ -154,10 +155,10 @@ impl Frames {
         match &mut self.through {
             // The clock may stand still.
             Through::Egress(engine) => frames.for_each(|(frame, out)| {
-                let _ = black_box(engine.process(frame, black_box(out), Millis(0)));
+                let _ = black_box(engine.process(frame, black_box(out), Millis(0), &NO_OFFERS));
             }),
             Through::Ingress(engine) => frames.for_each(|(frame, out)| {
-                let _ = black_box(engine.process(frame, black_box(out)));
+                let _ = black_box(engine.process(frame, black_box(out), &NO_OFFERS));
             }),
             Through::Encoder(kernel) => frames.for_each(|(frame, out)| {
                 let (values, groups) = (&frame[PAYLOAD_AT..], &mut out[PAYLOAD_AT..]);

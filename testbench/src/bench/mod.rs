@@ -4,7 +4,9 @@
 //! slices, many times over; of each the best counts. Speeds are in bytes of raw gradient, whichever way they go.
 
 use gradwire::codec::Params;
+use gradwire::codec::planar::Bound;
 use gradwire::kernels::Kernel;
+use gradwire::profile::Profile;
 
 mod clock;
 pub mod costs;
@@ -28,12 +30,13 @@ use clock::Timing;
 /// Measures `kernels`, the fastest first, and the frame path with the first of them; with `peers` other codecs too.
 #[must_use]
 pub fn run(kernels: &[Kernel], peers: bool, effort: Effort) -> Figures {
-    let params = Params::DEFAULT;
     let works: Vec<Work> =
         kernels.iter().flat_map(|&kernel| [Work::Encode(kernel), Work::Decode(kernel)]).collect();
-    let mut shapes: Vec<(Payloads, Timing, Vec<Timing>)> = shapes::ALL
-        .iter()
-        .map(|shape| (Payloads::new(shape, params), Timing::default(), vec![Timing::default(); works.len()]))
+    let of_shapes = || profiles().into_iter().flat_map(|profile| shapes::ALL.map(|shape| (profile, shape)));
+    let mut shapes: Vec<(Payloads, Timing, Vec<Timing>)> = of_shapes()
+        .map(|(profile, shape)| {
+            (Payloads::new(&shape, profile), Timing::default(), vec![Timing::default(); works.len()])
+        })
         .collect();
     let frame_kernel = kernels.first().copied().unwrap_or_else(Kernel::detect);
     let kinds = || Direction::ALL.into_iter().flat_map(|direction| Kind::ALL.map(|kind| (direction, kind)));
@@ -55,10 +58,11 @@ pub fn run(kernels: &[Kernel], peers: bool, effort: Effort) -> Figures {
 
     let mut rows = Vec::new();
     for (index, kernel) in kernels.iter().enumerate() {
-        for (shape, (_, _, timings)) in shapes::ALL.iter().zip(&shapes) {
+        for ((profile, shape), (_, _, timings)) in of_shapes().zip(&shapes) {
             let [encode, decode] = [0, 1].map(|work| timings[2 * index + work].giga(PASS_LEN));
             rows.push(KernelRow {
                 name: kernel.name(),
+                codec: profile.codec(),
                 shape: shape.name,
                 encode_gbps: encode,
                 decode_gbps: decode,
@@ -77,6 +81,12 @@ pub fn run(kernels: &[Kernel], peers: bool, effort: Effort) -> Figures {
         frame_path: frame_path.collect(),
         peers: if peers { measure_peers(frame_kernel, effort) } else { Vec::new() },
     }
+}
+
+/// What kernels are measured with: both codecs, with the same bound.
+#[must_use]
+pub fn profiles() -> [Profile; 2] {
+    [Params::DEFAULT.into(), Bound::new(-10).expect("a valid bound").into()]
 }
 
 /// Whether other codecs are built in.

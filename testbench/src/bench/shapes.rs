@@ -12,8 +12,10 @@ use crate::input::recordings::GRADIENTS;
 
 /// The recording of the shape `recorded`.
 pub const RECORDED: &str = "hdc256_i0040_w0.npy";
+/// The recording of the shape `resnet`.
+const DENSE: &str = "resnet_i0010_w0.npy";
 
-/// Values in a row that the shape `recorded` takes from one place: those of a payload of 1448 bytes.
+/// Values in a row that a recorded shape takes from one place: those of a payload of 1448 bytes.
 const RUN: usize = 362;
 
 /// One shape of input.
@@ -26,7 +28,8 @@ pub struct Shape {
 
 #[derive(Clone, Copy, Debug)]
 enum Source {
-    Recorded,
+    /// A file, and how many values in a hundred are raw instead, at random places.
+    Recorded(&'static str, u64),
     /// Shares of the classes zero, byte, half and raw, in percent.
     Classes([u32; 4]),
     /// The mean magnitude of a Laplace distribution.
@@ -34,15 +37,21 @@ enum Source {
 }
 
 /// A real gradient, from places spread over the whole vector: its layers differ.
-pub const RECORDED_SHAPE: Shape = Shape { name: "recorded", source: Source::Recorded };
+pub const RECORDED_SHAPE: Shape = Shape { name: "recorded", source: Source::Recorded(RECORDED, 0) };
+/// The same with some values that no codec shortens.
+pub const RECORDED_RAW: Shape = Shape { name: "recorded 1% raw", source: Source::Recorded(RECORDED, 1) };
+/// A gradient of which four values in five are not zero.
+pub const RECORDED_DENSE: Shape = Shape { name: "resnet", source: Source::Recorded(DENSE, 0) };
 /// The mix that targets are stated for.
 pub const TYPICAL: Shape = Shape { name: "75/4/20/1", source: Source::Classes([75, 4, 20, 1]) };
 /// A quarter of each class: no branch on a class can be predicted.
 pub const MIXED: Shape = Shape { name: "mixed", source: Source::Classes([25, 25, 25, 25]) };
 
 /// All shapes.
-pub const ALL: [Shape; 8] = [
+pub const ALL: [Shape; 10] = [
     RECORDED_SHAPE,
+    RECORDED_RAW,
+    RECORDED_DENSE,
     Shape { name: "zero", source: Source::Classes([100, 0, 0, 0]) },
     Shape { name: "raw", source: Source::Classes([0, 0, 0, 100]) },
     MIXED,
@@ -58,11 +67,20 @@ impl Shape {
     pub fn values(&self, count: usize) -> Vec<u8> {
         // The seed is any constant.
         let mut random = Random(0x6772_6164_7769_7265);
+        if let Source::Recorded(name, raw) = self.source {
+            let mut values = recorded(name, count);
+            for value in values.as_chunks_mut::<VALUE_LEN>().0 {
+                if random.next() % 100 < raw {
+                    *value = (16.0 + 1000.0 * random.unit() as f32).to_le_bytes();
+                }
+            }
+            return values;
+        }
         let mut drawn = |draw: &dyn Fn(&mut Random) -> f32| {
             (0..count).flat_map(|_| draw(&mut random).to_le_bytes()).collect()
         };
         match self.source {
-            Source::Recorded => recorded(count),
+            Source::Recorded(..) => unreachable!("returned above"),
             Source::Classes(shares) => drawn(&|random| of_classes(random, shares)),
             Source::Laplace(mean) => drawn(&|random| {
                 let magnitude = -mean * (1.0 - random.unit()).ln();
@@ -90,8 +108,8 @@ fn of_classes(random: &mut Random, shares: [u32; 4]) -> f32 {
     0.0
 }
 
-fn recorded(count: usize) -> Vec<u8> {
-    let file = GRADIENTS.iter().find(|file| file.name == RECORDED).expect("it is built in");
+fn recorded(name: &str, count: usize) -> Vec<u8> {
+    let file = GRADIENTS.iter().find(|file| file.name == name).expect("it is built in");
     let values = npy::parse(file.name, file.bytes).expect("a test reads every built-in recording");
     let runs = count.div_ceil(RUN);
     let last = values.len() / VALUE_LEN - RUN;

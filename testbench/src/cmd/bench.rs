@@ -15,7 +15,7 @@ use crate::error::{Error, Outcome};
 /// slice of each: on a busy machine, trust the ratios more than the speeds. Takes 20 seconds of one core, with peers 40.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-JSON: {\"memcpy_gbps\", \"kernels\": [{\"name\", \"shape\", \"encode_gbps\", \"decode_gbps\"}],
+JSON: {\"memcpy_gbps\", \"kernels\": [{\"name\", \"codec\", \"shape\", \"encode_gbps\", \"decode_gbps\"}],
 \"frame_path\": [{\"direction\", \"kind\", \"ns\", \"gbps\"}], \"peers\": [{\"name\", \"ratio\", \"max_error\",
 \"compress_gbps\", \"decompress_gbps\"}]}.
 gbps of memcpy, kernels and peers are GB/s of raw gradient. Those of frame_path are Gbit/s of payload as the

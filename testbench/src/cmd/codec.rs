@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::input::recordings::STDIN;
 
 /// Codec, bound, scale, and the kernel that encodes and decodes with them.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct CodecArgs {
     /// Error bound as an exponent: 10 means that errors stay within 2^-10. Codec 1: 1 to 14.
     #[arg(long, value_name = "B", default_value_t = 10, allow_negative_numbers = true)]
@@ -36,19 +36,19 @@ impl CodecArgs {
     ///
     /// # Errors
     /// The codec refuses them.
-    pub fn profile(self) -> Result<Profile, Error> {
+    pub fn profile(&self) -> Result<Profile, Error> {
         self.choice.codec()?.profile(self.bound, self.scale)
     }
 
     /// The kernel asked for, or the fastest.
     #[must_use]
-    pub fn kernel(self) -> Kernel {
+    pub fn kernel(&self) -> Kernel {
         self.kernel.kernel()
     }
 }
 
 /// The codec, and what only codec 1 has.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct CodecChoice {
     /// Codec of the wire: 1 is that of INCEPTIONN (MICRO 2018), for hardware and soft cores; 2 is denser and faster in
     /// software [default: 2, with --split 1].
@@ -58,15 +58,23 @@ pub struct CodecChoice {
     /// many as INCEPTIONN published [default: dense].
     #[arg(long, value_parser = split())]
     pub split: Option<Split>,
+    /// All settings of one system at once: inceptionn is codec 1 with the paper split and, for frames, in-place framing,
+    /// exactly ToS 0x28, and a value at the start of every payload.
+    #[arg(long, value_name = "NAME", value_parser = [INCEPTIONN], conflicts_with_all = ["codec", "split"])]
+    pub profile: Option<String>,
 }
+
+/// The name of [`gradwire::rules::Rule::INCEPTIONN`].
+const INCEPTIONN: &str = "inceptionn";
 
 impl CodecChoice {
     /// The codec that the options name.
     ///
     /// # Errors
     /// A split for codec 2.
-    pub fn codec(self) -> Result<Codec, Error> {
+    pub fn codec(&self) -> Result<Codec, Error> {
         match (self.codec, self.split) {
+            _ if self.profile.is_some() => Ok(Codec::Classes(Split::Paper)),
             (Some(1), split) => Ok(Codec::Classes(split.unwrap_or(Split::Dense))),
             (None, Some(split)) => Ok(Codec::Classes(split)),
             (_, None) => Ok(Codec::Planar),

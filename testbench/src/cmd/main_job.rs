@@ -5,7 +5,7 @@ use std::io::Write;
 use gradwire::codec::Split;
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
-use gradwire::rules::{Framing, Rule};
+use gradwire::rules::{Framing, Handshake, Rule};
 
 use super::check::{DEFAULT_BOUNDS, Scale, measure_all};
 use super::codec::Codec;
@@ -42,7 +42,12 @@ pub fn run(out: &mut impl Write) -> Result<Outcome, Error> {
             (Framing::Routed, Profile::DEFAULT),
             (Framing::InPlace, Profile::DEFAULT),
         ] {
-            let rule = Rule { framing, profile, ..Rule::DEFAULT };
+            // Not every listener in the captures is tagged, as a handshake about in-place framing needs.
+            let handshake = match framing {
+                Framing::Routed => Handshake::Required,
+                Framing::InPlace => Handshake::Off,
+            };
+            let rule = Rule { framing, profile, handshake, ..Rule::DEFAULT };
             let (report, _) = replay(&Setup::new(rule), &capture)?;
             report::replayed(out, file.name, &rule, &report)?;
             writeln!(out)?;

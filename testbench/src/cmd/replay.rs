@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use gradwire::rules::{DEFAULT_TOS, ECN, Framing, Grid, Rule};
+use gradwire::rules::{DEFAULT_TOS, ECN, Framing, Grid, Handshake, Rule};
 
 use super::codec::CodecArgs;
 use crate::error::{Error, Outcome};
@@ -32,7 +32,8 @@ use crate::report::ProgressBar;
 JSON: {\"codec\", \"frames\", \"tagged\", \"compressed\", \"untouched\": {reason: n}, \"dropped\": {reason: n}, \"wire_bytes_in\",
 \"wire_bytes_out\", \"values\", \"max_error\", \"violations\", \"altered_untagged\", \"ok\", \"warnings\": [text]}.
 Wire bytes are those of tagged frames with payload: at least 60 each, and 24 for preamble, FCS and gap.
-`remarked` counts, where there are any, frames that carried the mark of compressed frames and lost it.
+`remarked` counts, where there are any, frames that carried the mark of compressed frames and lost it; `told` SYNs that left with the
+handshake's option and arrived without.
 
 Capture whole frames on one side of the path, from before the connections open, and in both directions: where
 values start is known from the SYN that the other side acknowledged. A host that leaves segmentation to its card shows frames that never were on the wire.
@@ -41,13 +42,14 @@ values start is known from the SYN that the other side acknowledged. A host that
 Examples:
   gradwire replay ring.pcap
   gradwire replay ring.pcapng --framing in-place --bound 6 --scale -3 --json
+  gradwire replay ring.pcap --profile inceptionn     as the NIC of the paper would
   gradwire replay ring.pcap --write-wire wire.pcap --write-restored restored.pcap")]
 pub struct Args {
     /// Capture to replay (pcap or pcapng, Ethernet), or - for standard input.
     pub capture: PathBuf,
     /// How headers look on the wire: in-place leaves them as they are, for neighbours only; routed crosses
     /// routers.
-    #[arg(long, default_value = "routed", value_parser = framing())]
+    #[arg(long, default_value = "routed", value_parser = framing(), conflicts_with = "profile")]
     pub framing: Framing,
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
@@ -56,14 +58,17 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub udp_offset: u8,
     /// Type of service that marks gradient traffic, as 0x28 or 40.
-    #[arg(long, default_value = "0x28", value_parser = byte)]
+    #[arg(long, default_value = "0x28", value_parser = byte, conflicts_with = "profile")]
     pub tos: u8,
     /// Which bits of it count; 0xfc leaves out ECN.
-    #[arg(long, default_value = "0xfc", value_parser = byte)]
+    #[arg(long, default_value = "0xfc", value_parser = byte, conflicts_with = "profile")]
     pub mask: u8,
     /// Where values start in a TCP stream: every 4 bytes from its first, or at the start of every payload.
-    #[arg(long, default_value = "connection", value_parser = grid())]
+    #[arg(long, default_value = "connection", value_parser = grid(), conflicts_with = "profile")]
     pub grid: Grid,
+    /// Whether the two ends of a TCP connection agree on their SYNs, or are configured alike.
+    #[arg(long, default_value = "required", value_parser = handshake(), conflicts_with = "profile")]
+    pub handshake: Handshake,
     /// Write the frames as they were on the wire to this pcap file.
     #[arg(long, value_name = "FILE")]
     pub write_wire: Option<PathBuf>,
@@ -81,14 +86,18 @@ impl Args {
     /// # Errors
     /// The codec refuses its parameters.
     pub fn rule(&self) -> Result<Rule, Error> {
+        let (profile, udp_offset) = (self.codec.profile()?, self.udp_offset);
+        if self.codec.choice.profile.is_some() {
+            return Ok(Rule { profile, udp_offset, ..Rule::INCEPTIONN });
+        }
         Ok(Rule {
             tos: self.tos,
             mask: self.mask,
-            profile: self.codec.profile()?,
+            profile,
             framing: self.framing,
             grid: self.grid,
-            udp: true,
-            udp_offset: self.udp_offset,
+            handshake: self.handshake,
+            udp_offset,
         })
     }
 }
@@ -119,7 +128,7 @@ pub fn report(
 ) -> Result<Outcome, Error> {
     let name = display(&args.capture);
     if report.payloads() == 0 {
-        let Args { tos, mask, .. } = args;
+        let Rule { tos, mask, .. } = args.rule()?;
         let seen = seen(capture);
         return Err(Error::Usage(format!(
             "{name}: nothing was judged: no frame with payload has a type of service that the rule matches \
@@ -205,6 +214,11 @@ fn byte(text: &str) -> Result<u8, String> {
 fn framing() -> impl TypedValueParser<Value = Framing> {
     PossibleValuesParser::new(Framing::ALL.map(Framing::name))
         .try_map(|name| Framing::from_name(&name).ok_or("no framing"))
+}
+
+fn handshake() -> impl TypedValueParser<Value = Handshake> {
+    PossibleValuesParser::new(Handshake::ALL.map(Handshake::name))
+        .try_map(|name| Handshake::from_name(&name).ok_or("no handshake"))
 }
 
 fn grid() -> impl TypedValueParser<Value = Grid> {

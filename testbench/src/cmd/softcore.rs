@@ -47,7 +47,9 @@ pub struct Args {
 pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     let mut replay = args.replay.clone();
     // Soft cores send codec 1 unless they are told otherwise.
-    replay.codec.choice.codec.get_or_insert(1);
+    if replay.codec.choice.profile.is_none() {
+        replay.codec.choice.codec.get_or_insert(1);
+    }
     let rule = replay.rule()?;
     let setup = Setup { kernel: replay.codec.kernel(), ..Setup::new(rule) };
     let capture = Capture::parse(&display(&replay.capture), &read(&replay.capture)?)?;

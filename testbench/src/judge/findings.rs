@@ -50,6 +50,9 @@ pub struct Findings {
     pub tagged: u64,
     /// Frames that egress compressed.
     pub compressed: u64,
+    /// SYNs that left with an offer, and arrived without.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub told: u64,
     /// Frames that looked compressed when they came, and lost their type of service.
     #[serde(skip_serializing_if = "is_zero")]
     pub remarked: u64,

@@ -3,8 +3,10 @@
 //! Where a frame's values start is worked out here from the handshakes in the capture, frames are read by
 //! `etherparse`, and errors are computed in `f64`: nothing is taken from the engines but their verdicts.
 
-use gradwire::rules::{ECN, Framing, Grid, Rule};
-use gradwire::verdict::{Change, Verdict};
+use std::collections::BTreeMap;
+
+use gradwire::rules::{ECN, Framing, Grid, Handshake, Rule};
+use gradwire::verdict::{Change, PassReason, Verdict};
 
 use crate::input::{Capture, Frame};
 use crate::replay::{MIN_FRAME_LEN, Passage, Setup, source_mac};
@@ -14,6 +16,7 @@ pub mod eligible;
 mod findings;
 pub mod frame;
 mod handshake;
+pub mod offers;
 pub mod once;
 pub mod stream;
 #[cfg(test)]
@@ -25,6 +28,7 @@ pub use findings::{Findings, Kind};
 use connections::{Connections, Place, Sent, Suspicion};
 use eligible::{counted_len, refusal};
 use frame::{Checksum, Segment, Tcp, Transport, View, is_cut_short, type_of_service};
+use offers::Said;
 use values::Tally;
 
 /// Preamble, FCS and gap between frames.
@@ -49,6 +53,7 @@ pub fn judge_reloaded<'s>(
         setup,
         tally: Tally::new(setup.profile()),
         connections: Connections::default(),
+        said: Said::default(),
         datagrams: Suspicion::default(),
         findings: Findings { codec: setup.profile().codec(), ..Findings::default() },
     };
@@ -64,6 +69,7 @@ struct Judge<'s, 'a> {
     setup: &'s Setup,
     tally: Tally,
     connections: Connections<'a>,
+    said: Said,
     datagrams: Suspicion,
     findings: Findings,
 }
@@ -108,6 +114,7 @@ impl<'a> Judge<'_, 'a> {
                 }
                 _ => Err("compressed, though it is not a whole TCP or UDP packet".into()),
             },
+            Verdict::Changed { change: Change::Told, .. } => self.told(frame, passage, rule, segment),
             Verdict::Changed { .. } => remarked(frame, passage, view.as_ref(), self.setup),
             _ if delivered == Some(&frame.bytes) => Ok(()),
             _ if delivered.is_none() => Err("dropped".into()),
@@ -117,6 +124,33 @@ impl<'a> Judge<'_, 'a> {
             self.findings.altered_untagged += u64::from(rule.is_none());
             self.findings.fail(format!("frame {} ({}): {what}", frame.number, kind.name()));
         }
+    }
+
+    /// A SYN that left with an offer, which its receiver takes out.
+    fn told(
+        &mut self,
+        frame: &Frame,
+        passage: &Passage,
+        rule: Option<&Rule>,
+        segment: Option<&Segment>,
+    ) -> Result<(), String> {
+        let sent = &frame.bytes[..];
+        let (Some(wire), Some(delivered), Some(segment)) =
+            (passage.on_wire(sent), passage.delivered(sent), segment)
+        else {
+            return Err("an offer, and then dropped".into());
+        };
+        let answers = matches!(segment.transport, Transport::Tcp(Tcp { ack: Some(_), .. }));
+        if rule.map_or(!answers, |rule| rule.handshake == Handshake::Off) {
+            return Err("an offer that no rule asks for".into());
+        }
+        if answers && !self.said.to(segment.flow) {
+            return Err("an offer in answer to none".into());
+        }
+        offers::told(sent, wire)?;
+        offers::arrived(sent, delivered)?;
+        self.said.says(segment.flow);
+        Ok(())
     }
 
     /// Whatever its rule and its grid: no byte of a TCP stream is in two compressed segments.
@@ -136,6 +170,7 @@ impl<'a> Judge<'_, 'a> {
             Verdict::Changed { change, .. } => {
                 findings.compressed += u64::from(change == Change::Compressed);
                 findings.remarked += u64::from(change == Change::Remarked);
+                findings.told += u64::from(change == Change::Told);
                 change.name().to_owned()
             }
             Verdict::Untouched(reason) => {
@@ -183,8 +218,12 @@ impl<'a> Judge<'_, 'a> {
         if counted_len(wire) >= counted_len(sent) {
             return Err("compressed, but not shorter on the wire".into());
         }
-        if segment.transport == Transport::Udp && !rule.udp {
-            return Err("UDP, compressed though its rule does not say that the far end restores it".into());
+        let agreed = match segment.transport {
+            Transport::Udp => self.setup.datagrams,
+            Transport::Tcp(_) => self.said.to(segment.flow),
+        };
+        if rule.handshake == Handshake::Required && !agreed {
+            return Err("compressed, though nobody said that the far end restores it".into());
         }
 
         let got = passage.delivered(sent).ok_or("dropped by ingress")?;
@@ -284,6 +323,8 @@ impl<'a> Judge<'_, 'a> {
                 .push(format!("{cut} frames cut by a snap length were left out: capture with a longer one"));
         }
         findings.warnings.extend(suspicion.warnings());
+        let required = self.setup.rules.iter().any(|rule| rule.handshake == Handshake::Required);
+        findings.warnings.extend(unagreed(&findings.untouched).filter(|_| required));
         self.findings
     }
 }
@@ -299,6 +340,30 @@ fn kind(view: Option<&View>, tagged: bool) -> Kind {
             Transport::Udp => Kind::TaggedUdp,
         },
     }
+}
+
+/// What the capture does not show of the handshakes, and what helps.
+fn unagreed(untouched: &BTreeMap<&'static str, u64>) -> impl Iterator<Item = String> {
+    let counted = |reason: PassReason| untouched.get(reason.name()).copied().filter(|count| *count > 0);
+    [
+        (
+            PassReason::NotAgreed,
+            "the far end did not say on its SYN that it restores them; a capture of one direction only has no such SYN: replay \
+             it with --handshake off",
+        ),
+        (
+            PassReason::TaggedLate,
+            "their connection was tagged after its SYN: tag sockets before connect and listen",
+        ),
+        (
+            PassReason::ParametersDiffer,
+            "in-place framing needs the type of service in both directions, and the far end's SYN does not have it",
+        ),
+        (PassReason::GridUnknown, "the capture begins after the SYN of their connection, or behind its end"),
+    ]
+    .map(|(reason, why)| counted(reason).map(|count| format!("{count} segments went untouched: {why}")))
+    .into_iter()
+    .flatten()
 }
 
 /// A frame that the far end would take for a compressed one may lose its type of service and nothing else.

@@ -45,7 +45,7 @@ fn capture() -> Capture {
 }
 
 fn setup(framing: Framing) -> Setup {
-    Setup::new(Rule { framing, ..Rule::DEFAULT })
+    Setup::new(Rule { framing, ..Rule::STATIC })
 }
 
 fn replay(setup: &Setup, capture: &Capture) -> Vec<Passage> {
@@ -349,7 +349,7 @@ fn a_syn_that_nobody_accepts_does_not_move_a_live_stream() {
 #[test]
 fn no_byte_is_compressed_twice_under_either_grid() {
     for grid in Grid::ALL {
-        let setup = Setup::new(Rule { grid, ..Rule::DEFAULT });
+        let setup = Setup::new(Rule { grid, ..Rule::STATIC });
         let (payload, start) = (values(0.001), 1001u32);
         let frames = vec![
             tcp(1, 0x28, start - 1, true, &[]),
@@ -378,7 +378,7 @@ fn no_byte_is_compressed_twice_under_either_grid() {
 
 #[test]
 fn a_payload_that_starts_within_a_value_may_not_be_compressed_as_if_it_did_not() {
-    let setup = Setup::new(Rule { grid: Grid::Payload, ..Rule::DEFAULT });
+    let setup = Setup::new(Rule { grid: Grid::Payload, ..Rule::STATIC });
     let payload = values(0.001);
     let frames = vec![tcp(1, 0x28, 1000, true, &[]), tcp(2, 0x28, 1003, false, &payload)];
     let capture = Capture { frames: frames.clone(), cut: 0 };
@@ -392,7 +392,7 @@ fn a_payload_that_starts_within_a_value_may_not_be_compressed_as_if_it_did_not()
 
 #[test]
 fn what_follows_a_reload_is_judged_by_the_new_rules() {
-    let [before, after] = Grid::ALL.map(|grid| Setup::new(Rule { grid, ..Rule::DEFAULT }));
+    let [before, after] = Grid::ALL.map(|grid| Setup::new(Rule { grid, ..Rule::STATIC }));
     let payload = values(0.001);
     let frames: Vec<Frame> =
         (0..4).map(|n| tcp(n + 1, 0x28, 1001 + n as u32 * 256, false, &payload)).collect();
@@ -425,9 +425,9 @@ fn udp_needs_a_rule_that_asks_for_it() {
     let passages = replay(&asks, &capture);
     let report = judge(&asks, &capture, &passages);
     assert!(report.ok && report.compressed == 1, "{:?}", report.failures);
-    let silent = Setup { rules: vec![Rule::DEFAULT], ..asks };
+    let silent = Setup { rules: vec![Rule::DEFAULT], datagrams: false, ..asks };
     let report = judge(&silent, &capture, &passages);
-    assert!(report.failures[0].contains("its rule does not say"), "{:?}", report.failures);
+    assert!(report.failures[0].contains("nobody said"), "{:?}", report.failures);
 }
 
 /// The judge of frames taken from a wire, when nobody knows what the engines were given.
@@ -458,4 +458,56 @@ fn no_byte_is_compressed_twice_on_a_wire() {
     );
     let overlapping = on_wire(&[&first[..], &second[2..]].concat()).unwrap_err();
     assert!(overlapping.contains("byte 1005 is compressed a second time"), "{overlapping}");
+}
+
+/// What egress and ingress do to SYNs is judged by bytes; and nobody is sent anything compressed who has not asked for it.
+#[test]
+fn a_handshake_that_is_not_kept_is_caught() {
+    let mut capture = capture();
+    let answer = {
+        let ip = ipv4(0, etherparse::IpNumber::TCP, [10, 0, 0, 2], [10, 0, 0, 1]);
+        let builder = PacketBuilder::ethernet2([4; 6], [2; 6])
+            .ip(etherparse::IpHeaders::Ipv4(ip, etherparse::Ipv4Extensions::default()))
+            .tcp(5400, 40_000, 7, 1000)
+            .syn()
+            .ack(1000);
+        let mut bytes = Vec::new();
+        builder.write(&mut bytes, &[]).unwrap();
+        Frame { number: 6, time: Duration::from_millis(1), bytes }
+    };
+    capture.frames.insert(1, answer);
+    let setup = Setup::new(Rule::DEFAULT);
+    let good = replay(&setup, &capture);
+    let report = judge(&setup, &capture, &good);
+    assert!(report.ok && report.compressed == 2 && report.told == 2, "{:?}", report.failures);
+
+    type Damage = fn(&mut Capture, &mut [Passage]);
+    let damages: [(Damage, &str); 6] = [
+        (|_, passages| passages[0].changed_wire.as_mut().unwrap()[58] = 0x78, "not by an offer in front"),
+        (|_, passages| passages[0].changed_wire.as_mut().unwrap()[22] = 63, "changed by more than an offer"),
+        (
+            |_, passages| passages[1].changed_delivered = passages[1].changed_wire.clone(),
+            "does not arrive as it was sent",
+        ),
+        (|_, passages| delivered(&mut passages[0], |bytes| bytes[49] ^= 1), "does not arrive as it was sent"),
+        (|_, passages| passages[0].egress = Verdict::Untouched(PassReason::TcpFlags), "in answer to none"),
+        (
+            |_, passages| {
+                passages[1].egress = Verdict::Untouched(PassReason::TcpFlags);
+                (passages[1].changed_wire, passages[1].changed_delivered) = (None, None);
+            },
+            "nobody said that the far end restores it",
+        ),
+    ];
+    for (place, (damage, expected)) in damages.into_iter().enumerate() {
+        let (mut capture, mut passages) = (Capture { frames: capture.frames.clone(), cut: 0 }, good.clone());
+        damage(&mut capture, &mut passages);
+        for passage in &mut passages[..2] {
+            if let Some(wire) = &mut passage.changed_wire {
+                repair(wire);
+            }
+        }
+        let report = judge(&setup, &capture, &passages);
+        assert!(report.failures.iter().any(|line| line.contains(expected)), "{place}: {:?}", report.failures);
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use etherparse::{IpHeaders, IpNumber, Ipv6Header, PacketBuilder, SingleVlanHeader, TcpHeader};
-use gradwire::rules::{Grid, Rule};
+use gradwire::rules::{Grid, Handshake, Rule};
 
 use crate::input::{Capture, Frame, ipv4};
 use crate::judge::frame::Tcp;
@@ -100,12 +100,20 @@ struct Conversation {
     steps: Vec<(u8, What)>,
 }
 
+/// Whether both ends have to agree; if not, UDP is compressed too.
+fn handshake(u: &mut Unstructured<'_>) -> Result<Handshake> {
+    Ok(if u.arbitrary()? { Handshake::Off } else { Handshake::Required })
+}
+
 /// One or two rules whose codec parameters are those of `base`.
 fn setup(base: Rule, u: &mut Unstructured<'_>) -> Result<Setup> {
-    let first = Rule { framing: u.arbitrary()?, grid: u.arbitrary()?, udp: u.arbitrary()?, ..base };
+    let mut first = Rule { framing: u.arbitrary()?, grid: u.arbitrary()?, handshake: handshake(u)?, ..base };
+    if first.handshake == Handshake::Required {
+        first.udp_offset = 0;
+    }
     let second = Rule { tos: SECOND_TOS, ..first };
     let second = Rule { framing: u.arbitrary()?, grid: u.arbitrary()?, ..second };
-    let mut setup = Setup { rules: vec![first], ..Setup::new(base) };
+    let mut setup = Setup { rules: vec![first], datagrams: false, ..Setup::new(base) };
     if u.arbitrary()? {
         setup.rules.push(second);
     }
@@ -176,6 +184,8 @@ impl Held {
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     origin: u32,
+    /// The far end has sent its SYN, if it is the one that connects.
+    asked: bool,
     /// The frame that has the SYN that counts.
     syn_at: Option<usize>,
     accepted: bool,
@@ -188,7 +198,7 @@ struct Stream {
 
 impl Stream {
     const fn new(origin: u32) -> Self {
-        Self { origin, syn_at: None, accepted: false, sent: 0, finished: false, aborted: false }
+        Self { origin, asked: false, syn_at: None, accepted: false, sent: 0, finished: false, aborted: false }
     }
 }
 
@@ -282,8 +292,13 @@ impl Conversation {
 }
 
 impl Connection {
-    /// Sends a SYN: the one that counts, or an `other`.
+    /// Sends a SYN: the one that counts, or an `other`. A listener's answers the far end's.
     fn syn(&self, which: usize, stream: &mut Stream, other: u8, tos: u8, held: &mut Held) {
+        if self.listens && !stream.asked {
+            stream.asked = true;
+            let tcp = Tcp { seq: FAR_ISN, syn: true, ..Tcp::default() };
+            held.push(self.frame(which, true, tcp, tos, &[]));
+        }
         if other == 0 {
             stream.syn_at.get_or_insert(held.capture.frames.len());
         }

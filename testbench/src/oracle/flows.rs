@@ -229,7 +229,7 @@ impl Bench {
         stream.disturbed |= other != 0 || doubtful;
         stream.bound |= other == 0 && doubtful;
         let now = self.now;
-        let noted = self.table.syn(&key(flow), Syn { isn, tagged, doubtful }, now);
+        let noted = self.table.syn(&key(flow), Syn { isn, tagged, doubtful }, now).map(drop);
         assert!(noted.is_ok() || !known, "no room for a flow that has a place");
         let entry = self.table.find(&key(flow)).map(|flow| *flow.traffic());
         let stream = self.stream(flow);

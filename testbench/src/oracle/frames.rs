@@ -6,12 +6,13 @@
 use arbitrary::{Arbitrary, Result, Unstructured};
 use gradwire::codec::Params;
 use gradwire::codec::planar::Bound;
-use gradwire::engine::{Egress, Ingress, Millis};
+use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
-use gradwire::rules::{DEFAULT_MARK, ECN, Framing, Rule, Rules};
+use gradwire::rules::{DEFAULT_MARK, ECN, Framing, Handshake, Rule, Rules};
 use gradwire::verdict::{Change, Counters, DropReason, PassReason, Traffic, Verdict};
 use gradwire::wire::frame::{self as parser, IpFrame};
+use gradwire::wire::offer::OFFER_LEN;
 use gradwire::wire::rewrite::complete_checksum;
 use gradwire::wire::segment_header::SegmentHeader;
 
@@ -21,6 +22,7 @@ use crate::judge::frame::{
     Checksum, Segment, Tcp, Transport, View, add_ones_complement, is_cut_short, repair_checksums,
     type_of_service,
 };
+use crate::judge::offers;
 use crate::judge::values::Tally;
 use crate::replay::MIN_FRAME_LEN;
 
@@ -32,6 +34,8 @@ const SEGMENT_HEADER_LEN: usize = 8;
 const MTU: u16 = 1500;
 /// Ethernet header and two VLAN tags.
 const LINK_LEN: usize = 22;
+/// From this offset of UDP on, a fuzzer's rule requires a handshake, and has no offset.
+const REQUIRED: u8 = 240;
 /// No frame of a fuzzer is longer.
 const MAX_LEN: u16 = 2048;
 
@@ -61,6 +65,10 @@ impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         let mut rule = Rule::arbitrary(u)?;
         rule.tos &= rule.mask;
+        // The longest offsets are worth little.
+        if rule.udp_offset >= REQUIRED {
+            rule = Rule { handshake: Handshake::Required, udp_offset: 0, ..rule };
+        }
         let rules = Rules::new(&[rule], DEFAULT_MARK).map_err(|_| arbitrary::Error::IncorrectFormat)?;
         let mut frames = Vec::new();
         while !u.is_empty() {
@@ -78,20 +86,21 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-/// A seed for the fuzzers of [`egress`] and [`ingress`]: these frames under the default rule, in a framing of its own.
+/// A seed for the fuzzers of [`egress`] and [`ingress`]: these frames under the default rule, in a framing and with a
+/// handshake of its own.
 #[must_use]
-pub fn seed(framing: Framing, checksums: Checksums, frames: &[&[u8]]) -> Vec<u8> {
+pub fn seed(framing: Framing, handshake: Handshake, checksums: Checksums, frames: &[&[u8]]) -> Vec<u8> {
     // As `arbitrary` reads integers, ranges (offset from their start) and enums (a u32 scaled to the variants).
     let framing = match framing {
         Framing::InPlace => 0u32,
         Framing::Routed => u32::MAX,
     };
-    let Rule { tos, mask, udp_offset, .. } = Rule::DEFAULT;
+    let Rule { tos, mask, .. } = Rule::DEFAULT;
     let [b, k, x] = [Params::DEFAULT.b() - 1, 0, Params::MIN_SCALE.unsigned_abs()];
     let mut bytes = vec![tos, mask, b, k, x];
     bytes.extend(framing.to_le_bytes());
     bytes.extend(0u32.to_le_bytes());
-    bytes.push(udp_offset);
+    bytes.push(if handshake == Handshake::Required { REQUIRED } else { 0 });
     for frame in frames {
         bytes.push(checksums as u8);
         bytes.extend((frame.len() as u16).to_le_bytes());
@@ -172,21 +181,39 @@ fn twice(room: usize, mut engine: impl FnMut(usize, &mut [u8]) -> Verdict) -> (V
     (verdict, out)
 }
 
-/// What egress makes of any frames.
+/// Of a SYN, egress asks for room for an offer.
+fn egress_room(frame: &[u8]) -> usize {
+    let syn = View::of(frame)
+        .and_then(|view| view.segment)
+        .is_some_and(|segment| matches!(segment.transport, Transport::Tcp(Tcp { syn: true, .. })));
+    frame.len() + if syn { OFFER_LEN } else { 0 }
+}
+
+/// What egress makes of any frames, and ingress of the SYNs of which it says something.
 ///
 /// # Panics
 /// It changed a frame that it must not, or wrongly.
 pub fn egress(data: &[u8]) {
     let Ok(Input { rule, rules, frames }) = Unstructured::new(data).arbitrary() else { return };
-    let mut engines = [0; 2].map(|seed| Egress::<4>::new(rules.clone(), Kernel::detect(), seed));
+    let mut engines = [0; 2].map(|seed| Egress::<4>::new(rules.clone(), Kernel::detect(), 1500, seed));
     for (time, frame) in frames.iter().enumerate() {
         let now = Millis(time as u64);
-        let (verdict, out) = twice(frame.len(), |which, out| engines[which].process(frame, out, now));
+        let room = egress_room(frame);
+        let (verdict, out) = twice(room, |which, out| engines[which].process(frame, out, now, &NO_OFFERS));
         match verdict {
             Verdict::Untouched(_) => {}
             Verdict::Dropped(reason) => panic!("egress dropped a frame: {reason}"),
             Verdict::Changed { change: Change::Compressed, .. } => compressed(&rule, frame, &out),
             Verdict::Changed { change: Change::Remarked, .. } => remarked(&rule, frame, &out),
+            Verdict::Changed { change: Change::Told, .. } => {
+                assert_eq!(rule.handshake, Handshake::Required);
+                assert_eq!(offers::told(frame, &out), Ok(()));
+                let mut receiver = Ingress::new(rules.clone(), Kernel::detect(), MTU);
+                let mut host = vec![0; out.len()];
+                let verdict = receiver.process(&out, &mut host, &NO_OFFERS);
+                let Verdict::Changed { change: Change::Heard, len } = verdict else { panic!("{verdict:?}") };
+                assert_eq!(offers::arrived(frame, &host[..len]), Ok(()));
+            }
             Verdict::Changed { change, .. } => panic!("egress: {change}"),
         }
         // The same rules again change nothing.
@@ -209,10 +236,10 @@ pub fn egress(data: &[u8]) {
         (0, Traffic::NONE, 0)
     );
     if let Some(frame) = frames.first() {
-        let mut new = Egress::<4>::new(rules, Kernel::detect(), 2);
-        let [mut by_reset, mut by_new] = [(); 2].map(|()| vec![0; frame.len()]);
-        let verdict = new.process(frame, &mut by_new, Millis(0));
-        assert_eq!(reset.process(frame, &mut by_reset, Millis(0)), verdict);
+        let mut new = Egress::<4>::new(rules, Kernel::detect(), 1500, 2);
+        let [mut by_reset, mut by_new] = [(); 2].map(|()| vec![0; egress_room(frame)]);
+        let verdict = new.process(frame, &mut by_new, Millis(0), &NO_OFFERS);
+        assert_eq!(reset.process(frame, &mut by_reset, Millis(0), &NO_OFFERS), verdict);
         assert_eq!(by_reset, by_new);
     }
 }
@@ -362,10 +389,10 @@ pub fn ingress(data: &[u8]) {
     let mut engines = [0; 2].map(|_| Ingress::new(rules.clone(), Kernel::detect(), MTU));
     for frame in &frames {
         let room = usize::from(MTU) + LINK_LEN;
-        let (verdict, out) = twice(room, |which, out| engines[which].process(frame, out));
+        let (verdict, out) = twice(room, |which, out| engines[which].process(frame, out, &NO_OFFERS));
         // What came before is nothing to it.
         let mut first = Ingress::new(rules.clone(), Kernel::detect(), MTU);
-        assert_eq!(twice(room, |_, out| first.process(frame, out)), (verdict, out.clone()));
+        assert_eq!(twice(room, |_, out| first.process(frame, out, &NO_OFFERS)), (verdict, out.clone()));
         match verdict {
             Verdict::Untouched(_) => {}
             Verdict::Dropped(_) => {
@@ -373,6 +400,9 @@ pub fn ingress(data: &[u8]) {
                 assert!(claims, "dropped, though it did not claim to be compressed");
             }
             Verdict::Changed { change: Change::Restored, .. } => restored(&rule, frame, &out),
+            Verdict::Changed { change: Change::Heard, .. } => {
+                assert_eq!(offers::taken_out(frame, &out), Ok(()));
+            }
             Verdict::Changed { change, .. } => panic!("ingress: {change}"),
         }
         if let Some(segment) = View::of(frame).and_then(|view| view.segment) {

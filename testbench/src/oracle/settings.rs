@@ -9,6 +9,19 @@ use gradwire::rules::{Framing, Grid, Rule};
 /// # Panics
 /// The rule is another one.
 pub fn is_rule(rule: &Rule, codec: u8, setting: impl Fn(&str) -> Option<String>) {
+    // FORMAT.md section 3.6.
+    let preset = setting("profile").is_some_and(|name| name == "inceptionn");
+    let of_preset = |name: &str| match name {
+        "mask" => Some("0xff"),
+        "codec" => Some("1"),
+        "split" => Some("paper"),
+        "framing" => Some("in-place"),
+        "grid" => Some("payload"),
+        "handshake" => Some("off"),
+        _ => None,
+    };
+    let setting =
+        |name: &str| setting(name).or_else(|| of_preset(name).filter(|_| preset).map(str::to_owned));
     let text = |name: &str, default: &str| setting(name).unwrap_or_else(|| default.to_owned());
     let number = |name: &str, default: &str| number(&text(name, default));
     assert_eq!(i64::from(rule.tos), number("tos", "0x28"));
@@ -44,7 +57,7 @@ pub fn is_rule(rule: &Rule, codec: u8, setting: impl Fn(&str) -> Option<String>)
         other => panic!("grid {other}"),
     };
     assert_eq!(rule.grid, grid);
-    assert_eq!(rule.udp.to_string(), text("udp", "false"));
+    assert_eq!(rule.handshake.name(), text("handshake", "required"));
     assert_eq!(i64::from(rule.udp_offset), number("udp-offset", "0"));
 }
 

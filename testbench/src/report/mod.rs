@@ -160,7 +160,8 @@ fn of_bound(error: f64, bound: f64) -> String {
 }
 
 fn percent(share: f64) -> String {
-    format!("{:.1}%", 100.0 * share)
+    // No zero has a sign: a norm may grow by less than what is shown.
+    format!("{:.1}%", (1000.0 * share).round() / 10.0 + 0.0)
 }
 
 /// The shares as a bar. Rounding goes by the cumulative share, so the bar always has its full width.

@@ -33,7 +33,7 @@ const LOST: Duration = Duration::from_secs(2);
 /// # Errors
 /// The console has no words for its parameters: their split has no name.
 pub fn rule_command(rule: &Rule) -> Result<String, Error> {
-    let Rule { tos, mask, profile, framing, grid, udp, udp_offset } = *rule;
+    let Rule { tos, mask, profile, framing, grid, handshake, udp_offset } = *rule;
     let (bound, split, scale) = match profile {
         Profile::Classes(params) => {
             let split = params.split().ok_or_else(|| Error::Usage("a split that has no name".into()))?;
@@ -42,9 +42,9 @@ pub fn rule_command(rule: &Rule) -> Result<String, Error> {
         Profile::Planar(bound) => (-i16::from(bound.y()), "none", 0),
     };
     let codec = profile.codec();
-    let (framing, grid) = (framing.name(), grid.name());
+    let (framing, grid, handshake) = (framing.name(), grid.name(), handshake.name());
     Ok(format!(
-        "rule add tos={tos} mask={mask} codec={codec} bound={bound} split={split} scale={scale} framing={framing} grid={grid} udp={udp} udp-offset={udp_offset}"
+        "rule add tos={tos} mask={mask} codec={codec} bound={bound} split={split} scale={scale} framing={framing} grid={grid} handshake={handshake} udp-offset={udp_offset}"
     ))
 }
 
@@ -100,6 +100,8 @@ impl Pair {
     /// # Errors
     /// An emulator has gone, or the rule contradicts itself.
     pub fn replay(&mut self, setup: &Setup, capture: &Capture) -> Result<(Findings, Vec<Passage>), Error> {
+        // Of the cores, nobody knows that both ends are here.
+        let setup = &Setup { datagrams: false, ..setup.clone() };
         let mut engines =
             Engines::new(setup, capture).map_err(|refused| Error::Usage(refused.to_string()))?;
         let progress = ProgressBar::new("frames", capture.frames.len() as u64);
@@ -144,6 +146,8 @@ impl Pair {
             ("egress compressed".to_owned(), report.compressed),
             ("egress remarked".to_owned(), report.remarked),
             ("ingress restored".to_owned(), report.compressed),
+            ("egress told".to_owned(), report.told),
+            ("ingress heard".to_owned(), report.told),
         ]);
         let untouched =
             report.untouched.iter().map(|(reason, count)| (format!("egress untouched {reason}"), *count));

@@ -60,7 +60,7 @@ pub fn capture(path: &Path) -> Capture {
 
 /// Replays a capture with the default tag and codec.
 pub fn replayed(capture: &Capture, framing: Framing) -> Findings {
-    replayed_with(capture, Rule { framing, ..Rule::DEFAULT })
+    replayed_with(capture, Rule { framing, ..Rule::STATIC })
 }
 
 /// Replays a capture.

@@ -56,8 +56,13 @@ impl Bound {
     }
 
     /// The smallest biased exponent of a value that is not zero: `127+y`, in 33..=238.
-    const fn coded_from(self) -> u32 {
+    pub(crate) const fn coded_from(self) -> u32 {
         (127 + self.y as i32) as u32
+    }
+
+    /// The smallest biased exponent of a raw value: `141+y`, in 47..=252.
+    pub(crate) const fn raw_from(self) -> u32 {
+        self.coded_from() + CODED_EXPONENTS
     }
 }
 
@@ -110,7 +115,7 @@ pub const fn encode_value(bits: u32, bound: Bound) -> Coded {
     let from = bound.coded_from();
     if exponent < from {
         Coded::Zero
-    } else if exponent >= from + CODED_EXPONENTS {
+    } else if exponent >= bound.raw_from() {
         Coded::Raw(bits)
     } else {
         // The magnitude in whole bounds, 1 to 2^14 - 1; a bin has two of them.

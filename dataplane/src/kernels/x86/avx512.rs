@@ -18,6 +18,8 @@ cpufeatures::new!(
     "avx512vl",
     "avx512vbmi",
     "avx512vbmi2",
+    "avx512bitalg",
+    "gfni",
     "avx2",
     "bmi1",
     "bmi2",

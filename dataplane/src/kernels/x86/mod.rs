@@ -31,14 +31,14 @@ fn put_group(room: &mut [u8], at: usize, tags: u16, vectors: __m256i) {
 
 #[inline]
 #[target_feature(enable = "avx")]
-fn load16(bytes: &[u8; 16]) -> __m128i {
+pub(super) fn load16(bytes: &[u8; 16]) -> __m128i {
     // SAFETY: 16 readable bytes; no alignment is asked for.
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx")]
-fn load32(bytes: &[u8; 32]) -> __m256i {
+pub(super) fn load32(bytes: &[u8; 32]) -> __m256i {
     // SAFETY: 32 readable bytes; no alignment is asked for.
     unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
 }

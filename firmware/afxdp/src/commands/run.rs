@@ -260,7 +260,16 @@ impl Service<'_> {
         format!("{host} to {net}, {} rules", self.config.rules.as_slice().len())
     }
 
-    /// Reads the file again. What cannot be understood changes nothing.
+    /// How many connections these rules would break: what the far end sends them in place, as it was told on their
+    /// SYNs, would be restored to other values. One that begins between the answer and the change is missed.
+    fn broken_by(&self, rules: &Rules) -> usize {
+        self.shim.orders.propose(Some(rules.clone()));
+        let reports = self.telemetry.board.collect(PATIENCE);
+        self.shim.orders.propose(None);
+        reports.iter().map(|(_, report)| report.broken).sum()
+    }
+
+    /// Reads the file again. What cannot be understood, or would break connections, changes nothing.
     fn reload(&mut self) {
         let Some(file) = self.args.config.as_deref() else {
             warn!("SIGHUP: there is no configuration file to read again (--config)");
@@ -271,6 +280,14 @@ impl Service<'_> {
             Ok(new) => {
                 for setting in new.needs_restart(&self.config) {
                     warn!("{setting} changed: takes effect at the next start");
+                }
+                let broken = self.broken_by(&new.rules);
+                if broken > 0 {
+                    error!(
+                        "the in-place rule of {broken} connections changed, and they would get wrong values; the rules in \
+                         force stay: end those connections first"
+                    );
+                    return;
                 }
                 // The threads first: a frame of a rule that they do not know yet would go untouched.
                 if !self.args.plain {

@@ -102,9 +102,12 @@ pub fn render(snapshot: &Snapshot) -> String {
     for queue in &snapshot.queues {
         page.sample(&[("queue", &queue.queue)], u64::from(queue.answered));
     }
-    page.family("gradwire_flows", "gauge", "TCP connections that have a place in the flow table.");
+    let help = "TCP connections that have a place in the flow table, by what their SYNs said.";
+    page.family("gradwire_flows", "gauge", help);
     for queue in &snapshot.queues {
-        page.sample(&[("queue", &queue.queue)], queue.flows_known);
+        for (handshake, flows) in &queue.flows_known {
+            page.sample(&[("queue", &queue.queue), ("handshake", handshake)], *flows);
+        }
     }
     page.family("gradwire_frames_total", "counter", "Frames that an engine got, by what became of them.");
     for queue in &snapshot.queues {
@@ -270,7 +273,7 @@ mod tests {
             ("gradwire_uptime_seconds", 90_061),
             ("gradwire_queue_answers{queue=\"0\"}", 1),
             ("gradwire_queue_answers{queue=\"1\"}", 0),
-            ("gradwire_flows{queue=\"1\"}", 9),
+            ("gradwire_flows{queue=\"1\",handshake=\"agreed\"}", 9),
             ("gradwire_rule_saved_bytes_total{rule=\"0\",tos=\"0x28\",codec=\"2\"}", 90_000),
             (
                 "gradwire_frames_total{queue=\"1\",direction=\"egress\",verdict=\"changed\",reason=\"compressed\"}",

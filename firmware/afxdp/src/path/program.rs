@@ -11,7 +11,7 @@ use aya::programs::xdp::XdpMode;
 use aya::programs::{ProgramError, Xdp};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 use gradwire::forward::Port;
-use gradwire::rules::{Framing, Grid, Rules};
+use gradwire::rules::{Framing, Grid, Handshake, Rules};
 
 use crate::ops::interface::{Interface, InterfaceError, MAX_QUEUES, bridge_port, stations};
 use crate::ops::telemetry::{Attached, KeptStats};
@@ -259,7 +259,10 @@ fn action(port: Port, tos: u8, rules: &Rules) -> u64 {
     }
     match (port, rules.find(tos)) {
         (_, None) => 0,
-        (Port::Host, Some(rule)) if rule.grid == Grid::Payload => CONNECTION | OPEN,
+        // Who needs a handshake needs the SYN.
+        (Port::Host, Some(rule)) if rule.grid == Grid::Payload && rule.handshake == Handshake::Off => {
+            CONNECTION | OPEN
+        }
         (Port::Host, Some(_)) => CONNECTION,
         // Compressed frames carry the mark or, in-place, the rule's; those that are not keep their place behind.
         (Port::Network, Some(rule)) => match rule.framing {

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use gradwire::engine::Millis;
+use gradwire::engine::{Millis, Offers};
+use gradwire::flow::offers::Slot;
 use gradwire::forward::{Forwarder, Port};
 use gradwire::kernels::Kernel;
 use gradwire::rules::Rules;
@@ -29,20 +30,35 @@ const DRAIN: Duration = Duration::from_millis(50);
 /// How long it waits, at most, for a port to send.
 const LAST_CALL: Duration = Duration::from_secs(1);
 
-/// What all threads are told.
+/// Places for what far ends said on their SYNs. A connection needs its own until it sends its first payload; who
+/// loses it is not compressed.
+const OFFERS: usize = 1 << 14;
+
+/// What all threads are told, and tell each other.
 #[derive(Debug)]
 pub struct Orders {
     stop: AtomicBool,
     /// How often the rules changed.
     version: AtomicU64,
     rules: Mutex<Rules>,
+    /// Others, which may follow: each report says how many connections they would break.
+    proposal: Mutex<Option<Rules>>,
+    /// A SYN-ACK may come up in another thread than its connection's.
+    offers: Box<Offers<[Slot; OFFERS]>>,
 }
 
 impl Orders {
     /// To work, by these rules.
     #[must_use]
-    pub const fn new(rules: Rules) -> Self {
-        Self { stop: AtomicBool::new(false), version: AtomicU64::new(0), rules: Mutex::new(rules) }
+    pub fn new(rules: Rules) -> Self {
+        let offers = Box::new(Offers::new(random()));
+        let (rules, proposal) = (Mutex::new(rules), Mutex::new(None));
+        Self { stop: AtomicBool::new(false), version: AtomicU64::new(0), rules, proposal, offers }
+    }
+
+    /// From now on reports say how many connections these rules would break.
+    pub fn propose(&self, rules: Option<Rules>) {
+        *self.proposal.lock().unwrap_or_else(PoisonError::into_inner) = rules;
     }
 
     /// Puts other rules in force.
@@ -84,9 +100,7 @@ impl<const SETS: usize> Worker<SETS> {
     #[must_use]
     pub fn new(queues: Queues, rules: Rules, mtu: u16, duties: Duties) -> Self {
         let kernel = Kernel::detect();
-        // The standard library's hash keys are random.
-        let seed = RandomState::new().build_hasher().finish();
-        let forwarder = Forwarder::new(rules, kernel, mtu, seed);
+        let forwarder = Forwarder::new(rules, kernel, mtu, random());
         Self { queues, forwarder: Box::new(forwarder), duties, rules_version: 0 }
     }
 
@@ -107,13 +121,13 @@ impl<const SETS: usize> Worker<SETS> {
             let now = monotonic_ns();
             self.duties.beats.iter().for_each(|beat| beat.store(now, Ordering::Relaxed));
             self.follow(orders);
-            let (frames, all_sent) = self.turn(now);
-            board.answer(number, |report| self.report(report));
+            let (frames, all_sent) = self.turn(now, orders);
+            board.answer(number, |report| self.report(report, orders, Millis(now / 1_000_000)));
             if frames == 0 && !self.duties.busy_poll {
                 wait(&mut polled, if all_sent { IDLE.min(self.duties.limit / 4) } else { RETRY })?;
             }
         }
-        self.drain(&mut polled)
+        self.drain(&mut polled, orders)
     }
 
     /// Takes over rules that changed.
@@ -129,14 +143,14 @@ impl<const SETS: usize> Worker<SETS> {
     }
 
     /// A batch from each port; how many frames it were, and whether all are sent.
-    fn turn(&mut self, now_ns: u64) -> (usize, bool) {
+    fn turn(&mut self, now_ns: u64, orders: &Orders) -> (usize, bool) {
         let now = Millis(now_ns / 1_000_000);
-        let forward = |port| self.forwarder.forward(&mut self.queues, port, BATCH, now);
+        let forward = |port| self.forwarder.forward(&mut self.queues, port, BATCH, now, &*orders.offers);
         let frames = Port::ALL.map(forward).iter().sum();
         (frames, self.queues.service())
     }
 
-    fn report(&self, report: &mut QueueReport) {
+    fn report(&self, report: &mut QueueReport, orders: &Orders, now: Millis) {
         let rings = PerPort::new(|port| {
             let statistics = self.queues.sockets(port).filter_map(|(_, socket)| socket.statistics().ok());
             statistics.fold(RingStats::default(), |sum, of| RingStats {
@@ -148,16 +162,20 @@ impl<const SETS: usize> Worker<SETS> {
                 tx_invalid: sum.tx_invalid + of.tx_invalid_descs,
             })
         });
+        // Who proposes asks for the report after that, and holds no lock then.
+        let proposal = orders.proposal.try_lock();
+        let proposal = proposal.as_ref().ok().and_then(|rules| rules.as_ref());
+        report.broken = proposal.map_or(0, |rules| self.forwarder.egress().would_break(rules, now));
         report.fill(&self.forwarder, rings, PerPort::new(|port| self.duties.kept.of(port)));
     }
 
     /// From now on frames go to the bridge; those that came before are sent.
-    fn drain(&mut self, polled: &mut [PollFd<'_>]) -> io::Result<()> {
+    fn drain(&mut self, polled: &mut [PollFd<'_>], orders: &Orders) -> io::Result<()> {
         self.duties.beats.iter().for_each(|beat| beat.store(0, Ordering::Relaxed));
         let start = monotonic_ns();
         loop {
             let now = monotonic_ns();
-            let (frames, all_sent) = self.turn(now);
+            let (frames, all_sent) = self.turn(now, orders);
             let elapsed = Duration::from_nanos(now - start);
             if elapsed >= LAST_CALL || (elapsed >= DRAIN && frames == 0 && all_sent) {
                 return Ok(());
@@ -167,6 +185,11 @@ impl<const SETS: usize> Worker<SETS> {
             }
         }
     }
+}
+
+/// The standard library's hash keys are random.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 fn wait(polled: &mut [PollFd<'_>], time: Duration) -> io::Result<()> {

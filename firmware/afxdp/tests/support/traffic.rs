@@ -215,8 +215,11 @@ impl Capturing {
 pub fn predicted(setup: &Setup, capture: &Capture, source: [u8; 6]) -> (u64, u64) {
     let mut engines = Engines::new(setup, capture).unwrap();
     let mut sum = (0, 0);
-    for frame in capture.frames.iter().filter(|frame| frame.bytes[6..12] == source) {
+    for frame in &capture.frames {
         let passage = engines.send(frame);
+        if frame.bytes[6..12] != source {
+            continue;
+        }
         let wire = passage.on_wire(&frame.bytes).unwrap();
         sum = (sum.0 + wire.len() as u64, sum.1 + 1);
     }

@@ -55,7 +55,8 @@ fn said(text: core::fmt::Arguments<'_>) -> Line {
 fn rule_line(at: usize, forwarder: &Forwarder<SETS>) -> Line {
     let rules = forwarder.egress().rules();
     let Some(at) = at.checked_sub(1) else { return said(format_args!("mark {:#04x}", rules.mark())) };
-    let Some(Rule { tos, mask, profile, framing, grid, udp, udp_offset }) = rules.as_slice().get(at) else {
+    let Some(Rule { tos, mask, profile, framing, grid, handshake, udp_offset }) = rules.as_slice().get(at)
+    else {
         return Line::End;
     };
     let codec = profile.codec();
@@ -66,9 +67,9 @@ fn rule_line(at: usize, forwarder: &Forwarder<SETS>) -> Line {
         // Its one parameter is the bound itself.
         Profile::Planar(bound) => (-i16::from(bound.y()), "none", 0),
     };
-    let (framing, grid) = (framing.name(), grid.name());
+    let (framing, grid, handshake) = (framing.name(), grid.name(), handshake.name());
     said(format_args!(
-        "rule {at} tos={tos:#04x} mask={mask:#04x} codec={codec} bound={b} split={split} scale={x} framing={framing} grid={grid} udp={udp} udp-offset={udp_offset}"
+        "rule {at} tos={tos:#04x} mask={mask:#04x} codec={codec} bound={b} split={split} scale={x} framing={framing} grid={grid} handshake={handshake} udp-offset={udp_offset}"
     ))
 }
 
@@ -163,7 +164,10 @@ fn flow_line(at: usize, forwarder: &Forwarder<SETS>) -> Line {
     };
     let traffic = flow.traffic();
     said(format_args!(
-        "{key} {phase} {trust} frames {} compressed {} saved {}",
-        traffic.frames, traffic.compressed, traffic.saved
+        "{key} {phase} {} {trust} frames {} compressed {} saved {}",
+        flow.handshake().name(),
+        traffic.frames,
+        traffic.compressed,
+        traffic.saved
     ))
 }

@@ -4,7 +4,7 @@ use core::fmt;
 
 use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, Split};
-use gradwire::rules::{Framing, Grid, Rule};
+use gradwire::rules::{Framing, Grid, Handshake, Rule};
 
 /// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +72,10 @@ impl fmt::Display for Problem<'_> {
 pub const HELP: &[&str] = &[
     "rules                  rules in force, the first match first",
     "rule add SETTING...    append a rule; settings not given are those of the default",
+    "    profile=inceptionn (first: as the NIC of the paper)",
     "    tos=0x28  mask=0xfc  codec=1|2  bound=10  split=dense|paper (codec 1)  scale=0",
-    "    framing=routed|in-place  grid=connection|payload  udp=true|false  udp-offset=0",
+    "    framing=routed|in-place  grid=connection|payload  handshake=required|off",
+    "    udp-offset=0 (handshake off)",
     "rule remove N          remove rule N",
     "rule default           the rules and the mark of the start",
     "mark 0x30              type of service of compressed frames",
@@ -124,6 +126,11 @@ pub fn parse(line: &str) -> Result<Command, Problem<'_>> {
 fn rule<'a>(settings: impl Iterator<Item = &'a str>) -> Result<Rule, Problem<'a>> {
     let mut rule = Rule::DEFAULT;
     let (mut planar, mut split) = (false, Split::Dense);
+    let mut settings = settings.peekable();
+    // All settings of one system; those behind it may differ.
+    if settings.next_if_eq(&"profile=inceptionn").is_some() {
+        (rule, split) = (Rule::INCEPTIONN, Split::Paper);
+    }
     let (mut bound, mut scale) = (Params::DEFAULT.b().into(), Params::DEFAULT.x());
     for setting in settings {
         let (name, value) = setting.split_once('=').ok_or(Problem::Setting(setting))?;
@@ -143,7 +150,10 @@ fn rule<'a>(settings: impl Iterator<Item = &'a str>) -> Result<Rule, Problem<'a>
             "scale" => {
                 scale = value.parse().map_err(|_| Problem::Value(value, "a number from -128 to 127"))?;
             }
-            "udp" => rule.udp = value.parse().map_err(|_| Problem::Value(value, "true or false"))?,
+            "handshake" => {
+                rule.handshake =
+                    Handshake::from_name(value).ok_or(Problem::Value(value, "required or off"))?;
+            }
             "udp-offset" => rule.udp_offset = byte(value)?,
             "split" if value == "none" => {}
             "split" => split = Split::from_name(value).ok_or(Problem::Value(value, "dense or paper"))?,
@@ -210,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_rule_takes_its_settings_and_the_default_for_the_rest() {
-        let line = "rule add tos=0x50 bound=6 split=paper scale=-3 framing=in-place grid=payload udp=true udp-offset=8";
+        let line = "rule add tos=0x50 bound=6 split=paper scale=-3 framing=in-place grid=payload handshake=off udp-offset=8";
         let params = Params::new(6, Split::Paper, -3).unwrap();
         let rule = Rule {
             tos: 0x50,
@@ -218,7 +228,7 @@ mod tests {
             profile: params.into(),
             framing: Framing::InPlace,
             grid: Grid::Payload,
-            udp: true,
+            handshake: Handshake::Off,
             udp_offset: 8,
         };
         assert_eq!(parse(line), Ok(Command::AddRule(rule)));
@@ -226,6 +236,10 @@ mod tests {
         assert_eq!(parse("rule add codec=2 bound=10 scale=3"), Ok(Command::AddRule(rule)));
         // As the answer to `rules` has it, which is a command again.
         assert_eq!(parse("rule add codec=2 bound=7 split=none"), Ok(Command::AddRule(rule)));
+        assert_eq!(parse("rule add profile=inceptionn"), Ok(Command::AddRule(Rule::INCEPTIONN)));
+        let rule = Rule { profile: Params::new(8, Split::Paper, 0).unwrap().into(), ..Rule::INCEPTIONN };
+        assert_eq!(parse("rule add profile=inceptionn bound=8"), Ok(Command::AddRule(rule)));
+        assert_eq!(parse("rule add bound=8 profile=inceptionn"), Err(Problem::Setting("profile")));
     }
 
     #[test]
@@ -242,7 +256,7 @@ mod tests {
             ("rule add tos=0x+1", "'0x+1': expected a number from 0 to 255 or from 0x00 to 0xff"),
             ("rule add codec=3", "'3': expected 1 or 2"),
             ("rule add split=half", "'half': expected dense or paper"),
-            ("rule add udp=1", "'1': expected true or false"),
+            ("rule add handshake=1", "'1': expected required or off"),
             ("mark", "missing: a type of service"),
         ] {
             assert_eq!(parse(line).unwrap_err().to_string(), said);

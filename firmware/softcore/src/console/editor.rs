@@ -3,7 +3,7 @@
 use heapless::String;
 
 /// Bytes of a line: a rule with all of its settings takes some 110.
-pub const LINE: usize = 128;
+pub const LINE: usize = 160;
 
 /// What the terminal is to show for a byte that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,12 +10,13 @@ pub mod editor;
 use core::fmt::Write as _;
 
 use embedded_io::{Read, ReadReady, Write, WriteReady};
+use gradwire::engine::Millis;
 use gradwire::forward::Forwarder;
 use gradwire::rules::Rules;
 use heapless::{Deque, String, Vec};
 
 use crate::board::Nics;
-use crate::{MARK, RULES, SETS, logs};
+use crate::{MARK, RULES, SETS, logs, progress};
 use answer::{Line, Subject};
 use command::Command;
 use editor::{Echo, Editor};
@@ -202,6 +203,14 @@ impl Console {
     ) -> Option<Request> {
         match Rules::new(list, mark) {
             Ok(rules) => {
+                let now = Millis(progress::read().now_ms.into());
+                let broken = forwarder.egress().would_break(&rules, now);
+                if broken > 0 {
+                    self.say(format_args!(
+                        "refused: the in-place rule of {broken} connections would change; end them first"
+                    ));
+                    return None;
+                }
                 forwarder.set_rules(rules);
                 Some(Request::RulesChanged)
             }

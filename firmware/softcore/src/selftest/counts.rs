@@ -3,8 +3,10 @@
 //! A line `count NAME INSTRUCTIONS UNITS`: so many instructions for so many values, or frames.
 
 use gradwire::codec::Params;
-use gradwire::engine::{Egress, Ingress, Millis};
+use gradwire::codec::planar::Bound;
+use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS};
 use gradwire::kernels::Kernel;
+use gradwire::profile::Profile;
 use gradwire::rules::{DEFAULT_MARK, Framing, Rule, Rules};
 use gradwire::verdict::Verdict;
 use riscv::register::minstret;
@@ -38,27 +40,30 @@ fn counted<T>(f: impl FnOnce() -> T) -> (u64, T) {
     (minstret::read64() - before, result)
 }
 
-/// Encoding and decoding of payloads at all distances from a word.
+/// Encoding and decoding of payloads at all distances from a word, with both codecs and the same bound.
 pub(crate) fn payloads() {
-    for kernel in [Kernel::SCALAR32, Kernel::PORTABLE] {
-        for offset in 0..4 {
-            let mut values = Aligned([0; FRAME + 8]);
-            let mut groups = [0; PAYLOAD + 2 * PAYLOAD.div_ceil(32)];
-            let (mut encode, mut decode, mut units) = (0, 0, 0);
-            for payload in recorded() {
-                let values = &mut values.0[offset..][..PAYLOAD];
-                values.copy_from_slice(payload);
-                let (count, len) = counted(|| kernel.encode(values, &mut groups, Params::DEFAULT));
-                encode += count;
-                let groups = &groups[..len.unwrap()];
-                let (count, used) = counted(|| kernel.decode(groups, values, Params::DEFAULT));
-                decode += count;
-                assert_eq!(used, Ok(groups.len()));
-                units += PAYLOAD as u64 / 4;
+    let planar = Bound::new(-10).unwrap();
+    for (of, profile) in [("value", Profile::from(Params::DEFAULT)), ("planar-value", planar.into())] {
+        for kernel in [Kernel::SCALAR32, Kernel::PORTABLE] {
+            for offset in 0..4 {
+                let mut values = Aligned([0; FRAME + 8]);
+                let mut coded = [0; PAYLOAD + 2 * PAYLOAD.div_ceil(32)];
+                let (mut encode, mut decode, mut units) = (0, 0, 0);
+                for payload in recorded() {
+                    let values = &mut values.0[offset..][..PAYLOAD];
+                    values.copy_from_slice(payload);
+                    let (count, len) = counted(|| kernel.encode(values, &mut coded, profile));
+                    encode += count;
+                    let coded = &coded[..len.unwrap()];
+                    let (count, used) = counted(|| kernel.decode(coded, values, profile));
+                    decode += count;
+                    assert_eq!(used, Ok(coded.len()));
+                    units += PAYLOAD as u64 / 4;
+                }
+                let name = kernel.name();
+                say(format_args!("count {name},encode,{of},{offset} {encode} {units}"));
+                say(format_args!("count {name},decode,{of},{offset} {decode} {units}"));
             }
-            let name = kernel.name();
-            say(format_args!("count {name},encode,value,{offset} {encode} {units}"));
-            say(format_args!("count {name},decode,value,{offset} {decode} {units}"));
         }
     }
 }
@@ -71,8 +76,8 @@ pub(crate) fn frames() {
         ("untagged", 0, Framing::Routed),
     ] {
         let kernel = Kernel::detect();
-        let rules = Rules::new(&[Rule { framing, ..Rule::DEFAULT }], DEFAULT_MARK).unwrap();
-        let mut egress = Egress::<2>::new(rules.clone(), kernel, 1);
+        let rules = Rules::new(&[Rule { framing, ..Rule::STATIC }], DEFAULT_MARK).unwrap();
+        let mut egress = Egress::<2>::new(rules.clone(), kernel, 1500, 1);
         let mut ingress = Ingress::new(rules, kernel, 1500);
         // Two bytes before the frame, so that its IP header lies on a word.
         let (mut host, mut wire, mut out) =
@@ -81,17 +86,17 @@ pub(crate) fn frames() {
         make_headers(frame, tos);
         let (mut seq, mut sent, mut received, mut units) = (1000u32, 0, 0, 0);
         write_segment(frame, seq.wrapping_sub(1), 2, &[]);
-        let _ = egress.process(&frame[..HEADERS], &mut wire.0[2..], Millis(0));
+        let _ = egress.process(&frame[..HEADERS], &mut wire.0[2..], Millis(0), &NO_OFFERS);
         for payload in recorded() {
             write_segment(frame, seq, 0x10, payload);
             seq = seq.wrapping_add(PAYLOAD as u32);
-            let (count, verdict) = counted(|| egress.process(frame, &mut wire.0[2..], Millis(0)));
+            let (count, verdict) = counted(|| egress.process(frame, &mut wire.0[2..], Millis(0), &NO_OFFERS));
             sent += count;
             let on_wire = match verdict {
                 Verdict::Changed { len, .. } => &wire.0[2..2 + len],
                 _ => &*frame,
             };
-            let (count, verdict) = counted(|| ingress.process(on_wire, &mut out.0[2..]));
+            let (count, verdict) = counted(|| ingress.process(on_wire, &mut out.0[2..], &NO_OFFERS));
             received += count;
             assert_eq!(matches!(verdict, Verdict::Changed { .. }), tos != 0, "{name}");
             units += 1;

@@ -1,7 +1,7 @@
 //! The golden files of the dataplane, byte for byte.
 
 use gradwire::codec::{Params, max_encoded_len};
-use gradwire::engine::{Egress, Ingress, Millis};
+use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Framing, Rule, Rules};
 use gradwire::verdict::Verdict;
@@ -72,20 +72,22 @@ pub(crate) fn frames() {
         });
         assert!(rest.is_empty());
         let framing = if name.contains("routed") { Framing::Routed } else { Framing::InPlace };
-        let rules = Rules::new(&[Rule { framing, udp: true, ..Rule::DEFAULT }], DEFAULT_MARK).unwrap();
-        let mut egress = Egress::<1>::new(rules.clone(), Kernel::detect(), 0);
+        let rules = Rules::new(&[Rule { framing, ..Rule::STATIC }], DEFAULT_MARK).unwrap();
+        let mut egress = Egress::<1>::new(rules.clone(), Kernel::detect(), 1500, 0);
         let mut out = [0xaa; 2048];
         if name.contains("tcp") {
             let mut syn = [0; 2048];
             let len = syn_of(host, &mut syn);
-            let _ = egress.process(&syn[..len], &mut out, Millis(0));
+            let _ = egress.process(&syn[..len], &mut out, Millis(0), &NO_OFFERS);
         }
-        let Verdict::Changed { len, .. } = egress.process(host, &mut out, Millis(0)) else {
+        let Verdict::Changed { len, .. } = egress.process(host, &mut out, Millis(0), &NO_OFFERS) else {
             panic!("{name}")
         };
         assert!(out[..len] == *wire, "{name}: on the wire");
         let mut ingress = Ingress::new(rules, Kernel::detect(), 1500);
-        let Verdict::Changed { len, .. } = ingress.process(wire, &mut out) else { panic!("{name}") };
+        let Verdict::Changed { len, .. } = ingress.process(wire, &mut out, &NO_OFFERS) else {
+            panic!("{name}")
+        };
         assert!(out[..len] == *restored, "{name}: restored");
         say(format_args!("golden {name}"));
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use gradwire::flow::Said;
 use gradwire::verdict::Traffic;
 
 use super::table::Table;
@@ -135,8 +136,13 @@ fn outcomes(now: &Snapshot, before: Option<&Snapshot>, rate: Rate) -> String {
 
 /// Each queue with what went wrong outside its engines.
 fn queues(queues: &[QueueStatus]) -> String {
-    let mut table =
-        Table::new(&[">queue", "answers", ">flows", "lost, left to the bridge, or refused by the sockets"]);
+    let mut table = Table::new(&[
+        ">queue",
+        "answers",
+        ">flows",
+        ">agreed",
+        "lost, left to the bridge, or refused by the sockets",
+    ]);
     for queue in queues {
         let mut notes = String::new();
         for (port, losses, kept, rings) in [
@@ -152,14 +158,25 @@ fn queues(queues: &[QueueStatus]) -> String {
             }
         }
         let answers = if queue.answered { "yes" } else { "NO" };
-        table.row([queue.queue.to_string(), answers.to_owned(), number(queue.flows_known), notes]);
+        let agreed = queue.flows_known.get(Said::Both.name()).copied().unwrap_or(0);
+        let known = queue.flows_known.values().sum();
+        table.row([queue.queue.to_string(), answers.to_owned(), number(known), number(agreed), notes]);
     }
     table.render()
 }
 
 fn flows(queues: &[QueueStatus]) -> String {
-    let mut table =
-        Table::new(&["flow", ">queue", "phase", "trust", ">segments", ">bytes", ">compressed", ">saved"]);
+    let mut table = Table::new(&[
+        "flow",
+        ">queue",
+        "phase",
+        "handshake",
+        "trust",
+        ">segments",
+        ">bytes",
+        ">compressed",
+        ">saved",
+    ]);
     for queue in queues {
         for flow in &queue.flows {
             let Traffic { frames, bytes, compressed, saved } = flow.traffic;
@@ -167,6 +184,7 @@ fn flows(queues: &[QueueStatus]) -> String {
                 flow.flow.clone(),
                 queue.queue.to_string(),
                 flow.phase.clone(),
+                flow.handshake.clone(),
                 flow.trust.clone(),
                 number(frames),
                 number(bytes),
@@ -231,12 +249,12 @@ mod tests {
         assert_eq!(cells(&text, "ingress"), ["ingress", "dropped", "l4-checksum", "14"]);
         assert!(!text.contains("not-shorter"), "what never happened: {text}");
         assert_eq!(
-            cells(&text, "0  yes")[3..].join(" "),
-            "host no-queue 2, host stale 5, network rx-ring-full 4"
+            cells(&text, "0  yes")[2..].join(" "),
+            "9 9 host no-queue 2, host stale 5, network rx-ring-full 4"
         );
         assert_eq!(cells(&text, "1  NO")[1], "NO");
         let flow = cells(&text, "10.0.0.1:40002");
-        assert_eq!(flow[3..], ["1", "open", "trusted", "60", "80,000", "50", "90,000"]);
+        assert_eq!(flow[3..], ["1", "open", "agreed", "trusted", "60", "80,000", "50", "90,000"]);
     }
 
     #[test]

@@ -93,12 +93,12 @@ const fn sum(a: Traffic, b: Traffic) -> Traffic {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use crate::config::DEFAULT_PROFILE;
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
     use std::thread;
     use std::time::Duration;
 
+    use gradwire::codec::planar;
     use gradwire::forward::{Forwarder, Port};
     use gradwire::kernels::Kernel;
     use gradwire::rules::DEFAULT_MARK;
@@ -119,7 +119,7 @@ pub(crate) mod tests {
 
     fn telemetry(queues: usize) -> Telemetry {
         let ports = PerPort { host: port("veth0", 3), network: port("eth0", 2) };
-        let rule = Rule { profile: DEFAULT_PROFILE, ..Rule::DEFAULT };
+        let rule = Rule { profile: planar::Bound::new(-10).unwrap().into(), ..Rule::DEFAULT };
         let rules = Rules::new(&[rule], DEFAULT_MARK).unwrap();
         Telemetry::new(ports, queues, "portable", Some("/etc/xdp.toml".into()), rules)
     }
@@ -139,10 +139,11 @@ pub(crate) mod tests {
             status.rings.network.rx_ring_full = 4;
             status.losses.host.no_queue = 2;
             status.kept.host.stale = 5;
-            status.flows_known = 9;
+            status.flows_known.insert("agreed".to_owned(), 9);
             status.flows.push(FlowStatus {
                 flow: format!("10.0.0.1:4000{queue} > 10.0.0.2:5400"),
                 phase: "open".to_owned(),
+                handshake: "agreed".to_owned(),
                 trust: "trusted".to_owned(),
                 traffic: Traffic { frames: 60, bytes: 80_000, compressed: 50, saved: 45_000 * queue },
             });
@@ -178,7 +179,7 @@ pub(crate) mod tests {
                 while !stop.load(Ordering::Relaxed) {
                     telemetry.board.answer(0, |report| {
                         turns += 1;
-                        report.known = turns;
+                        report.known = [turns, 0, 0];
                     });
                     thread::yield_now();
                 }
@@ -188,7 +189,7 @@ pub(crate) mod tests {
             let snapshot = telemetry.snapshot();
             let answered: Vec<_> = snapshot.queues.iter().map(|queue| queue.answered).collect();
             assert_eq!(answered, [true, false]);
-            assert_eq!(snapshot.queues[0].flows_known, turn);
+            assert_eq!(snapshot.queues[0].flows_known["none"], turn);
         }
         assert!(!telemetry.board.all_answer(Duration::ZERO));
         stop.store(true, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! What a queue thread tells.
 
 use gradwire::flow::trust::TrustState;
-use gradwire::flow::{FlowTable, Phase};
+use gradwire::flow::{FlowTable, Phase, Said};
 use gradwire::forward::{Forwarder, Losses};
 use gradwire::rules::MAX_RULES;
 use gradwire::verdict::{Counters, Traffic};
@@ -76,6 +76,7 @@ impl KeptStats {
 pub(super) struct FlowReport {
     pub(super) key: FlowKey,
     pub(super) phase: Phase,
+    pub(super) handshake: Said,
     pub(super) trust: TrustState,
     pub(super) traffic: Traffic,
 }
@@ -84,6 +85,7 @@ impl FlowReport {
     const NONE: Self = Self {
         key: FlowKey([0; 5]),
         phase: Phase::Vacant,
+        handshake: Said::Nothing,
         trust: TrustState::Trusted,
         traffic: Traffic::NONE,
     };
@@ -101,8 +103,10 @@ pub struct QueueReport {
     /// The first `listed` hold flows, those with most bytes first.
     pub(super) flows: [FlowReport; FLOWS_LISTED],
     pub(super) listed: usize,
-    /// Flows that have a place in the table, listed or not.
-    pub(super) known: usize,
+    /// Flows that have a place in the table, listed or not, by what was said on their SYNs.
+    pub(super) known: [u64; Said::ALL.len()],
+    /// Connections that proposed rules would break.
+    pub broken: usize,
 }
 
 impl QueueReport {
@@ -126,7 +130,8 @@ impl QueueReport {
             traffic: [Traffic::NONE; MAX_RULES],
             flows: [FlowReport::NONE; FLOWS_LISTED],
             listed: 0,
-            known: 0,
+            known: [0; Said::ALL.len()],
+            broken: 0,
         }
     }
 
@@ -151,9 +156,9 @@ impl QueueReport {
 
     /// Lists the tagged flows with the most bytes.
     fn list<const SETS: usize>(&mut self, table: &FlowTable<SETS>) {
-        (self.listed, self.known) = (0, 0);
+        (self.listed, self.known) = (0, [0; Said::ALL.len()]);
         for (key, flow) in table.iter() {
-            self.known += 1;
+            self.known[flow.handshake() as usize] += 1;
             let traffic = *flow.traffic();
             let place =
                 self.flows[..self.listed].partition_point(|other| other.traffic.bytes >= traffic.bytes);
@@ -163,7 +168,13 @@ impl QueueReport {
             self.listed = (self.listed + 1).min(FLOWS_LISTED);
             let behind = &mut self.flows[place..self.listed];
             behind.rotate_right(1);
-            behind[0] = FlowReport { key: *key, phase: flow.phase(), trust: flow.trust(), traffic };
+            behind[0] = FlowReport {
+                key: *key,
+                phase: flow.phase(),
+                handshake: flow.handshake(),
+                trust: flow.trust(),
+                traffic,
+            };
         }
     }
 }
@@ -190,7 +201,7 @@ mod tests {
         let mut report = QueueReport::new();
         for _ in 0..2 {
             report.list(&table);
-            assert_eq!(report.known, table.iter().count());
+            assert_eq!(report.known, [table.iter().count() as u64, 0, 0]);
             let mut expected: Vec<u64> = table.iter().map(|(_, flow)| flow.traffic().bytes).collect();
             expected.sort_unstable_by(|a, b| b.cmp(a));
             let listed: Vec<u64> = report.flows.iter().map(|flow| flow.traffic.bytes).collect();

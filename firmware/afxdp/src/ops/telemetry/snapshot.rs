@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use gradwire::flow::Phase;
 use gradwire::flow::trust::TrustState;
+use gradwire::flow::{Phase, Said};
 use gradwire::forward::Losses;
 use gradwire::profile::Profile;
 use gradwire::rules::Rule;
@@ -93,8 +93,8 @@ pub struct RuleStatus {
     pub framing: String,
     /// `connection` or `payload`.
     pub grid: String,
-    /// Whether it compresses UDP.
-    pub udp: bool,
+    /// `required` or `off`.
+    pub handshake: String,
     /// Raw bytes at the start of UDP payloads.
     pub udp_offset: u8,
     /// Frames that matched it on their way to the wire.
@@ -116,7 +116,7 @@ impl RuleStatus {
             scale,
             framing: rule.framing.name().to_owned(),
             grid: rule.grid.name().to_owned(),
-            udp: rule.udp,
+            handshake: rule.handshake.name().to_owned(),
             udp_offset: rule.udp_offset,
             traffic,
         }
@@ -140,8 +140,8 @@ pub struct QueueStatus {
     pub rings: PerPort<RingStats>,
     /// What the XDP program kept from the engines.
     pub kept: PerPort<KeptStats>,
-    /// Flows that have a place in the table.
-    pub flows_known: u64,
+    /// Flows that have a place in the table, by what was said on their SYNs: `none`, `asked` or `agreed`.
+    pub flows_known: BTreeMap<String, u64>,
     /// The tagged ones with the most bytes, at most [`super::FLOWS_LISTED`].
     pub flows: Vec<FlowStatus>,
 }
@@ -159,7 +159,11 @@ impl QueueStatus {
             }),
             rings: report.rings,
             kept: report.kept,
-            flows_known: report.known as u64,
+            flows_known: Said::ALL
+                .into_iter()
+                .zip(report.known)
+                .map(|(said, flows)| (said.name().to_owned(), flows))
+                .collect(),
             flows: report.flows[..report.listed].iter().map(FlowStatus::new).collect(),
         }
     }
@@ -234,6 +238,8 @@ pub struct FlowStatus {
     pub flow: String,
     /// How far the connection is.
     pub phase: String,
+    /// What was said on its SYNs: `none`, `asked` or `agreed`.
+    pub handshake: String,
     /// Whether its peer restores what it is sent.
     pub trust: String,
     /// Tagged segments; bytes are those of payloads.
@@ -258,6 +264,7 @@ impl FlowStatus {
         Self {
             flow: report.key.to_string(),
             phase: phase.to_owned(),
+            handshake: report.handshake.name().to_owned(),
             trust: trust.to_owned(),
             traffic: report.traffic,
         }

@@ -1,0 +1,259 @@
+//! What far ends said on their SYNs that they restore: written by ingress, read by egress, in other threads perhaps.
+//!
+//! Ingress writes before it hands a SYN on, and egress reads when the answer leaves, which the host cannot send before it
+//! has the SYN. Nobody waits: an offer that is not found was not made.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::rules::ECN;
+use crate::wire::flow_key::{FlowKey, mix};
+use crate::wire::offer::Offer;
+
+/// The SYN of the far end that an offer came with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// A SYN: the host's SYN-ACK acknowledges it, with all or some of its data (TCP Fast Open, RFC 7413).
+    Syn {
+        /// Its sequence number.
+        number: u32,
+        /// Bytes of its data.
+        len: u16,
+    },
+    /// A SYN-ACK.
+    Answer {
+        /// Its acknowledgment number: behind the host's SYN, and perhaps behind some of the SYN's data.
+        acknowledges: u32,
+    },
+}
+
+impl Start {
+    /// Whether the host's SYN-ACK with this acknowledgment number answers it.
+    pub(crate) const fn is_answered_by(self, acknowledges: u32) -> bool {
+        match self {
+            Self::Syn { number, len } => acknowledges.wrapping_sub(number).wrapping_sub(1) <= len as u32,
+            Self::Answer { .. } => false,
+        }
+    }
+
+    /// Whether it answers the host's SYN of this sequence number, with `len` bytes of data.
+    pub(crate) const fn answers(self, number: u32, len: u16) -> bool {
+        match self {
+            Self::Syn { .. } => false,
+            Self::Answer { acknowledges } => acknowledges.wrapping_sub(number).wrapping_sub(1) <= len as u32,
+        }
+    }
+}
+
+/// What one end of a connection said on its SYN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// What it restores.
+    pub offer: Offer,
+    /// The type of service of its SYN, without ECN: in-place frames of this one are restored.
+    pub tos: u8,
+}
+
+/// One offer, in four words: its SYN's number, its in-place parameters, all else, and a check.
+///
+/// The words are written one by one, and two threads may write the same slot. So a reader may find words of different
+/// offers, or of another connection whose hash falls on the slot. The check is a keyed hash of the flow's key and of the other three words:
+/// a mix fits by chance once in 2^32, and must then have the 32-bit number of the very SYN that the reader asks for. Whoever
+/// does not know the seed cannot do better than chance. So nothing depends on the order in which the words are seen.
+#[derive(Debug)]
+pub struct Slot([AtomicU32; 4]);
+
+/// Offers by the key of the flow that leaves the host; `S` is an array of [`Slot`]s.
+///
+/// Each key has one slot, and the newest offer takes it. An offer that lost its slot counts as never made, and its
+/// connection goes uncompressed. An offer holds for the SYN that it came with: another start of the same ports does
+/// not find it.
+#[derive(Debug)]
+pub struct Offers<S: ?Sized = [Slot]> {
+    /// High and low half.
+    seed: [AtomicU32; 2],
+    slots: S,
+}
+
+impl<const SLOTS: usize> Offers<[Slot; SLOTS]> {
+    /// No offers; `seed` keys the hash and should be random.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        let seed = [AtomicU32::new((seed >> 32) as u32), AtomicU32::new(seed as u32)];
+        Self { seed, slots: [const { Slot([const { AtomicU32::new(0) }; 4]) }; SLOTS] }
+    }
+}
+
+/// For engines none of whose rules requires a handshake.
+pub static NO_OFFERS: Offers<[Slot; 0]> = Offers::new(0);
+
+impl Offers {
+    /// Forgets all of them; `seed` keys the hash from now on.
+    pub fn clear(&self, seed: u64) {
+        let [high, low] = &self.seed;
+        high.store((seed >> 32) as u32, Ordering::Relaxed);
+        low.store(seed as u32, Ordering::Relaxed);
+        for word in self.slots.iter().flat_map(|slot| &slot.0) {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes note of what the far end of the flow `key` said on its SYN.
+    pub(crate) fn learn(&self, key: &FlowKey, start: Start, told: Told) {
+        let hash = self.hash(key);
+        let Some(Slot([number, in_place, rest, check])) = self.slot(hash) else { return };
+        let words = to_words(start, told);
+        number.store(words[0], Ordering::Relaxed);
+        in_place.store(words[1], Ordering::Relaxed);
+        rest.store(words[2], Ordering::Relaxed);
+        // Last: who sees the check sees what it stands for.
+        check.store(check_of(hash, words), Ordering::Release);
+    }
+
+    /// What the far end of the flow `key` said last, and on which SYN.
+    pub(crate) fn find(&self, key: &FlowKey) -> Option<(Start, Told)> {
+        let hash = self.hash(key);
+        let Slot([number, in_place, rest, check]) = self.slot(hash)?;
+        let check = check.load(Ordering::Acquire);
+        let words = [number, in_place, rest].map(|word| word.load(Ordering::Relaxed));
+        if check == check_of(hash, words) { from_words(words) } else { None }
+    }
+
+    fn hash(&self, key: &FlowKey) -> u64 {
+        let [high, low] = self.seed.each_ref().map(|half| u64::from(half.load(Ordering::Relaxed)));
+        key.hash(high << 32 | low)
+    }
+
+    fn slot(&self, hash: u64) -> Option<&Slot> {
+        // The highest bits of a product know of all its factors.
+        self.slots.get((((hash >> 32) * self.slots.len() as u64) >> 32) as usize)
+    }
+}
+
+/// All of the hash's bits, and all of the words', in 32.
+const fn check_of(hash: u64, [number, in_place, rest]: [u32; 3]) -> u32 {
+    let words = (number as u64) << 32 | in_place as u64;
+    mix(mix(hash, words), rest as u64) as u32
+}
+
+/// Parts of the third word, of which an empty slot has neither of the first two: bits 0 and 1, those that ECN leaves free;
+/// the type of service; the codecs in bits 8 to 15; bits 16 and 17; the length above them.
+const ROUTED: u32 = 1 << 0;
+const IN_PLACE: u32 = 1 << 1;
+const SYN: u32 = 1 << 16;
+const ANSWER: u32 = 1 << 17;
+const LEN_AT: u32 = 18;
+/// No SYN has more data: it would be longer than jumbo frames are.
+const MAX_LEN: u16 = (1 << (32 - LEN_AT)) - 1;
+
+const fn to_words(start: Start, Told { offer, tos }: Told) -> [u32; 3] {
+    let (number, start) = match start {
+        Start::Syn { number, len } => {
+            (number, SYN | (if len < MAX_LEN { len } else { MAX_LEN } as u32) << LEN_AT)
+        }
+        Start::Answer { acknowledges } => (acknowledges, ANSWER),
+    };
+    let routed = if offer.routed() { ROUTED } else { 0 };
+    let (in_place, parameters) = match offer.in_place() {
+        Some(parameters) => (IN_PLACE, parameters),
+        None => (0, [0; 4]),
+    };
+    let rest = start | (offer.codecs() as u32) << 8 | (tos & !ECN) as u32 | routed | in_place;
+    [number, u32::from_be_bytes(parameters), rest]
+}
+
+fn from_words([number, in_place, rest]: [u32; 3]) -> Option<(Start, Told)> {
+    let start = match rest & (SYN | ANSWER) {
+        SYN => Start::Syn { number, len: (rest >> LEN_AT) as u16 },
+        ANSWER => Start::Answer { acknowledges: number },
+        _ => return None,
+    };
+    let in_place = (rest & IN_PLACE != 0).then_some(in_place.to_be_bytes());
+    let offer = Offer::new(rest & ROUTED != 0, (rest >> 8) as u8, in_place);
+    Some((start, Told { offer, tos: rest as u8 & !ECN }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    const SYN_5: Start = Start::Syn { number: 5, len: 0 };
+
+    fn key(number: u64) -> FlowKey {
+        FlowKey([number << 32 | !number & 0xffff_ffff, 0, 0, 0, number << 48 | 5400 << 32])
+    }
+
+    /// Every part of it says which number it belongs to.
+    fn told(number: u32) -> Told {
+        let [tos, codecs, ..] = number.wrapping_mul(0x9e37_79b9).to_be_bytes();
+        Told { offer: Offer::new(true, codecs, Some(number.to_be_bytes())), tos: tos & !ECN }
+    }
+
+    #[test]
+    fn an_offer_is_found_as_it_was_made() {
+        let offers: &Offers = &Offers::<[Slot; 64]>::new(7);
+        assert_eq!(offers.find(&key(1)), None);
+        for start in [SYN_5, Start::Syn { number: u32::MAX, len: 9000 }, Start::Answer { acknowledges: 6 }] {
+            for told in [told(9), Told { offer: Offer::new(false, 0xff, None), tos: 0 }] {
+                offers.learn(&key(1), start, told);
+                assert_eq!(offers.find(&key(1)), Some((start, told)));
+            }
+        }
+        offers.clear(8);
+        assert_eq!(offers.find(&key(1)), None);
+    }
+
+    #[test]
+    fn a_start_is_answered_behind_its_syn_or_its_data() {
+        for (number, len) in [(5, 0), (u32::MAX, 0), (u32::MAX - 3, 10)] {
+            let syn = Start::Syn { number, len };
+            for far in 0..30 {
+                let acknowledges = number.wrapping_add(far);
+                let right = (1..=1 + u32::from(len)).contains(&far);
+                assert_eq!(syn.is_answered_by(acknowledges), right, "{number} {far}");
+                assert_eq!(Start::Answer { acknowledges }.answers(number, len), right, "{number} {far}");
+                assert!(
+                    !syn.answers(number, len) && !Start::Answer { acknowledges }.is_answered_by(acknowledges)
+                );
+            }
+        }
+    }
+
+    /// One slot: all flows fall on it, and only the newest has it.
+    #[test]
+    fn flows_that_share_a_slot_do_not_share_an_offer() {
+        let offers: &Offers = &Offers::<[Slot; 1]>::new(7);
+        for number in 0..1000 {
+            offers.learn(&key(number), SYN_5, told(3));
+            for other in (0..1000).filter(|other| *other != number) {
+                assert_eq!(offers.find(&key(other)), None, "{number} {other}");
+            }
+            assert_eq!(offers.find(&key(number)), Some((SYN_5, told(3))));
+        }
+    }
+
+    /// Threads write other offers to the same slot all the time: a reader finds one as it was written, or none.
+    #[test]
+    fn a_torn_offer_is_no_offer() {
+        const WRITES: u32 = 200_000;
+        let offers: &Offers = &Offers::<[Slot; 1]>::new(7);
+        thread::scope(|scope| {
+            let writers = [0, 1].map(|first| {
+                scope.spawn(move || {
+                    for number in (first..WRITES).step_by(2) {
+                        offers.learn(&key(1), SYN_5, told(number));
+                    }
+                })
+            });
+            while !writers.iter().all(thread::ScopedJoinHandle::is_finished) {
+                if let Some((start, got)) = offers.find(&key(1)) {
+                    let number = u32::from_be_bytes(got.offer.in_place().unwrap());
+                    assert!(start == SYN_5 && number < WRITES && got == told(number), "{got:?}");
+                }
+            }
+        });
+        // What both wrote last may be torn for good.
+        let last = [1, 2].map(|back| Some((SYN_5, told(WRITES - back))));
+        assert!(offers.find(&key(1)).is_none_or(|found| last.contains(&Some(found))));
+    }
+}

@@ -1,0 +1,782 @@
+//! AVX-512 with VBMI2, BITALG and GFNI: compress and expand close up and spread the values, and one instruction
+//! transposes eight matrices of 8x8 bits, which are the planes of 32 items.
+
+use core::arch::x86_64::*;
+use core::mem::MaybeUninit;
+
+use super::super::x86::avx512::Avx512;
+use super::{GROUP_ROOM, MAX_OCTETS, MAX_WIDTH, MORE_ROOM, RAW_GROUP, decode_with, encode_with, mode};
+use crate::codec::planar::{Bound, SECTION_VALUES};
+use crate::codec::{DecodeError, EncodeError, VALUE_LEN};
+
+/// As [`crate::codec::planar::encode_payload`].
+pub(in super::super) fn encode(
+    _: Avx512,
+    values: &[u8],
+    out: &mut [u8],
+    bound: Bound,
+) -> Result<usize, EncodeError> {
+    // SAFETY: the callee needs these features and nothing else; the token proves them.
+    unsafe { encode_sections(values, out, bound) }
+}
+
+/// As [`crate::codec::planar::decode_payload`].
+pub(in super::super) fn decode(
+    _: Avx512,
+    sections: &[u8],
+    values: &mut [u8],
+    bound: Bound,
+) -> Result<usize, DecodeError> {
+    // SAFETY: the callee needs these features and nothing else; the token proves them.
+    unsafe { decode_sections(sections, values, bound) }
+}
+
+/// Values, or items, of a step: as words they fill a register. Of items, four groups.
+const STEP: usize = 32;
+const STEPS: usize = SECTION_VALUES / STEP;
+const STEP_GROUPS: usize = STEP / 8;
+/// Items as words, and a register behind the last.
+type Words = Buffer<{ 2 * (SECTION_VALUES + STEP) }>;
+/// Raw values, or items as floats, and a register behind the last.
+type Floats = Buffer<{ VALUE_LEN * SECTION_VALUES + 64 }>;
+
+/// Where every section fits.
+const APART_LEN: usize = MORE_ROOM + GROUP_ROOM * MAX_OCTETS + VALUE_LEN * SECTION_VALUES;
+/// Magnitudes of coded values are smaller.
+const RAW_FROM: i16 = 1 << 14;
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn encode_sections(values: &[u8], out: &mut [u8], bound: Bound) -> Result<usize, EncodeError> {
+    let mut items = Items { words: Words::new(), map: [0; STEPS], count: 0 };
+    encode_with(values, out, |values, room| {
+        let count = values.len() / VALUE_LEN;
+        if !items.take(values, bound) {
+            if items.count == 0 {
+                *room.first_mut()? = mode::EMPTY;
+                return Some(1);
+            }
+            if GROUP_ROOM * count.div_ceil(8) + MORE_ROOM <= room.len()
+                && let Some(len) = encode_coded(&items, count, room)
+            {
+                return Some(len);
+            }
+        }
+        encode_any(&mut items, values, room, bound)
+    })
+}
+
+/// Room for registers that are written one behind the other, often over the end of the one before. Not initialised: clearing it
+/// would take a tenth of the time of a payload.
+struct Buffer<const N: usize>(MaybeUninit<[u8; N]>);
+
+impl<const N: usize> Buffer<N> {
+    const fn new() -> Self {
+        Self(MaybeUninit::uninit())
+    }
+
+    /// Writes 64 bytes at `at`, or at the end if they would reach beyond.
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    )]
+    fn put(&mut self, at: usize, bytes: __m512i) {
+        let at = at.min(N - 64);
+        // SAFETY: 64 writable bytes; no alignment is asked for.
+        unsafe { _mm512_storeu_si512(self.0.as_mut_ptr().cast::<u8>().wrapping_add(at).cast(), bytes) };
+    }
+
+    /// The 64 bytes at `at`, or at the end if they would reach beyond.
+    ///
+    /// # Safety
+    /// All bytes up to their last have been put.
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    )]
+    unsafe fn get(&self, at: usize) -> __m512i {
+        let at = at.min(N - 64);
+        // SAFETY: 64 bytes that the caller has put; no alignment is asked for.
+        unsafe { _mm512_loadu_si512(self.0.as_ptr().cast::<u8>().wrapping_add(at).cast()) }
+    }
+}
+
+/// The values of a section that are not zero.
+struct Items {
+    /// The magnitude of each in whole bounds, with its sign; of a raw one, something from [`RAW_FROM`] on. Zeros behind the last
+    /// to the end of its step.
+    words: Words,
+    /// A bit for each value.
+    map: [u32; STEPS],
+    count: usize,
+}
+
+impl Items {
+    /// Takes the values of a section. Whether one has an exponent from 128 on, which [`Self::take_any`] may have to take again.
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    )]
+    fn take(&mut self, values: &[u8], bound: Bound) -> bool {
+        if bound.y() > 0 {
+            return true;
+        }
+        // Nothing is multiplied, so that subnormals cost nothing. Exponents up to 127 do not overflow.
+        let up = _mm512_set1_epi32(-i32::from(bound.y()) << 23);
+        let mut all = _mm512_setzero_si512();
+        self.compact(values, |low, high| {
+            all = _mm512_ternarylogic_epi32::<0xfe>(all, low, high);
+            [low, high].map(|f| _mm512_cvttps_epi32(_mm512_castsi512_ps(_mm512_add_epi32(f, up))))
+        });
+        _mm512_test_epi32_mask(all, _mm512_set1_epi32(1 << 30)) != 0
+    }
+
+    /// As [`Self::take`], for all values.
+    #[inline(never)]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    )]
+    fn take_any(&mut self, values: &[u8], bound: Bound) {
+        let from = _mm512_set1_epi32((bound.coded_from() << 24) as i32);
+        let scale = _mm512_set1_ps(f32::from_bits((254 - bound.coded_from()) << 23));
+        self.compact(values, |low, high| {
+            [low, high].map(|f| {
+                let nonzero = _mm512_cmpge_epu32_mask(_mm512_slli_epi32::<1>(f), from);
+                _mm512_cvttps_epi32(_mm512_maskz_mul_ps(nonzero, _mm512_castsi512_ps(f), scale))
+            })
+        });
+    }
+
+    /// Fills `self` with `values`, 32 at a time, which `convert` turns to whole bounds.
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    )]
+    fn compact(&mut self, values: &[u8], mut convert: impl FnMut(__m512i, __m512i) -> [__m512i; 2]) {
+        // Packing works in parts of 16 bytes.
+        let in_order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+        let mut count = 0;
+        let mut step = |low, high, map: &mut u32| {
+            let [low, high] = convert(low, high);
+            // Saturated: infinities, NaN and all that is too large stay too large.
+            let words = _mm512_permutexvar_epi64(in_order, _mm512_packs_epi32(low, high));
+            *map = _mm512_test_epi16_mask(words, words);
+            self.words.put(2 * count, _mm512_maskz_compress_epi16(*map, words));
+            count += map.count_ones() as usize;
+        };
+        let (whole, part) = values.as_chunks::<{ STEP * VALUE_LEN }>();
+        put_map_words(&mut self.map, _mm512_setzero_si512());
+        let mut map = self.map.iter_mut();
+        for (values, map) in whole.iter().zip(&mut map) {
+            step(get64(values, 0), get64(values, 64), map);
+        }
+        if !part.is_empty()
+            && let Some(map) = map.next()
+        {
+            let (low, high) = part.split_at(part.len().min(64));
+            step(get_part(low), get_part(high), map);
+        }
+        self.words.put(2 * count, _mm512_setzero_si512());
+        self.count = count;
+    }
+
+    /// The map of the section.
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    )]
+    fn map(&self) -> __m512i {
+        // SAFETY: 64 readable bytes; no alignment is asked for.
+        unsafe { _mm512_loadu_si512(self.map.as_ptr().cast()) }
+    }
+}
+
+/// Encodes a section of `count` values to the start of `room`, which is large enough. None if a value is raw.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn encode_coded(items: &Items, count: usize, room: &mut [u8]) -> Option<usize> {
+    if 16 * items.count >= 13 * count {
+        *room.first_mut()? = mode::DENSE;
+        let one = _mm512_set1_epi16(1);
+        let mut at = 0;
+        put_groups(count, room, 1, |step| {
+            let there = items.map.get(step).copied().unwrap_or(0);
+            // SAFETY: `compact` has put the items and a register behind the last, and `at` is no more than they are.
+            let words = unsafe { items.words.get(2 * at) };
+            let words = _mm512_maskz_expand_epi16(there, words);
+            at += there.count_ones() as usize;
+            let magnitudes = _mm512_abs_epi16(words);
+            let planes = _mm512_srli_epi16::<1>(magnitudes);
+            (words, magnitudes, _mm512_mask_add_epi16(planes, there, planes, one))
+        })
+    } else {
+        let at = put_map(items, count, room)?;
+        put_groups(items.count, room, at, |step| {
+            // SAFETY: `compact` has put the items and a register behind the last, which is in this step or behind it.
+            let words = unsafe { items.words.get(2 * STEP * step) };
+            let magnitudes = _mm512_abs_epi16(words);
+            (words, magnitudes, _mm512_srli_epi16::<1>(magnitudes))
+        })
+    }
+}
+
+/// Writes mode and map; their length.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn put_map(items: &Items, count: usize, room: &mut [u8]) -> Option<usize> {
+    let octets = count.div_ceil(8);
+    let presence_len = octets.div_ceil(8);
+    let map = items.map();
+    let present = _mm512_test_epi8_mask(map, map);
+    let two_level = presence_len + (present.count_ones() as usize) < octets;
+    // Without a branch: for many gradients, both are as likely.
+    let (mode, presence_len, kept, len) = if two_level {
+        (mode::TWO_LEVEL, presence_len, present, present.count_ones() as usize)
+    } else {
+        (mode::FLAT, 0, u64::MAX, octets)
+    };
+    // Presence bytes that are not there are written too, and then over.
+    let [first, presence @ ..] = room.first_chunk_mut::<9>()?;
+    (*first, *presence) = (mode, present.to_le_bytes());
+    put64(room, 1 + presence_len, _mm512_maskz_compress_epi8(kept, map));
+    Some(1 + presence_len + len)
+}
+
+/// Writes signs, codes and planes of `count` items at `signs_at`; where they end. `item` gives 32 of them: words with their signs,
+/// magnitudes, plane values. None if a magnitude is that of a raw value, or `room` is too small.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn put_groups(
+    count: usize,
+    room: &mut [u8],
+    signs_at: usize,
+    mut items: impl FnMut(usize) -> (__m512i, __m512i, __m512i),
+) -> Option<usize> {
+    let groups = count.div_ceil(8);
+    let codes_len = groups.div_ceil(2);
+    // Compared once for all stores below: each step has at most 4 signs and 2 codes, 14 planes for each of its groups, and
+    // reaches less than 64 bytes beyond them.
+    let room = room.get_mut(signs_at..)?;
+    if room.len() < groups + codes_len + MAX_WIDTH as usize * STEP_GROUPS * groups.div_ceil(STEP_GROUPS) + 64
+    {
+        return None;
+    }
+    let signs_to = room.as_mut_ptr();
+    let codes_to = signs_to.wrapping_add(groups);
+    let mut to = codes_to.wrapping_add(codes_len);
+    let mut all = _mm512_setzero_si512();
+    let mut first_codes = 0;
+    for step in 0..groups.div_ceil(STEP_GROUPS) {
+        let (words, magnitudes, plane_values) = items(step);
+        all = _mm512_or_si512(all, magnitudes);
+        // Up to three bytes too many, which are written over: by planes that follow, and by the first codes in the end.
+        let signs = _mm512_movepi16_mask(words);
+        // SAFETY: four bytes at the signs of this step, which begin before the codes; planes and 64 bytes are behind.
+        unsafe { signs_to.wrapping_add(STEP_GROUPS * step).cast::<u32>().write_unaligned(signs) };
+        let planes = transpose(plane_values);
+        let kept = down_from_highest(_mm512_test_epi8_mask(planes, planes)) & ALL_PLANES;
+        let codes = codes(kept);
+        first_codes |= if step < 2 { u32::from(codes) << (16 * step) } else { 0 };
+        // Where there is no second byte of codes, the first is written over it.
+        let [first, second] = codes.to_le_bytes();
+        // SAFETY: a code of this section.
+        unsafe { codes_to.wrapping_add((2 * step + 1).min(codes_len - 1)).write(second) };
+        // SAFETY: a code of this section: a step has one or two bytes of them.
+        unsafe { codes_to.wrapping_add(2 * step).write(first) };
+        let planes = _mm512_maskz_compress_epi8(kept, planes);
+        // SAFETY: so many steps have written at most 14 planes for each of their groups, and 64 bytes are behind.
+        unsafe { _mm512_storeu_si512(to.cast(), planes) };
+        to = to.wrapping_add(kept.count_ones() as usize);
+    }
+    let end = signs_at + (to.addr() - signs_to.addr());
+    let (codes, _) = room.get_mut(groups..)?.split_at_mut_checked(codes_len)?;
+    codes.iter_mut().zip(first_codes.to_le_bytes()).for_each(|(to, code)| *to = code);
+    (_mm512_test_epi16_mask(all, _mm512_set1_epi16(-RAW_FROM)) == 0).then_some(end)
+}
+
+/// A bit for each plane of four groups.
+const ALL_PLANES: u64 = 0x3fff_3fff_3fff_3fff;
+
+/// From 32 words to their 16 planes, eight words at a time.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn transpose(words: __m512i) -> __m512i {
+    // The rows of a matrix are the bytes of a quadword, the last one first.
+    let rows = _mm_setr_epi8(14, 12, 10, 8, 6, 4, 2, 0, 15, 13, 11, 9, 7, 5, 3, 1);
+    let matrices = _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(rows));
+    _mm512_gf2p8affine_epi64_epi8::<0>(_mm512_set1_epi64(COLUMNS), matrices)
+}
+
+/// A matrix times the byte with bit j alone is its column j.
+const COLUMNS: i64 = i64::from_le_bytes([1, 2, 4, 8, 16, 32, 64, 128]);
+
+/// In each 16 bits, all bits below the highest that is set are set too.
+#[inline(always)]
+const fn down_from_highest(mut bits: u64) -> u64 {
+    bits |= bits >> 1 & 0x7fff_7fff_7fff_7fff;
+    bits |= bits >> 2 & 0x3fff_3fff_3fff_3fff;
+    bits |= bits >> 4 & 0x0fff_0fff_0fff_0fff;
+    bits | bits >> 8 & 0x00ff_00ff_00ff_00ff
+}
+
+/// The codes of four groups, from the planes that are kept, a bit for each.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn codes(kept: u64) -> u16 {
+    let widths = _mm_cvtsi128_si64(_mm_popcnt_epi16(_mm_cvtsi64_si128(kept as i64)));
+    _pext_u64(widths as u64, 0x000f_000f_000f_000f) as u16
+}
+
+/// Encodes a section that may have raw values, or to little room.
+#[inline(never)]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn encode_any(items: &mut Items, values: &[u8], room: &mut [u8], bound: Bound) -> Option<usize> {
+    let count = values.len() / VALUE_LEN;
+    let mut raw = Floats::new();
+    let (raw_count, overflows) = close_up_raw(values, bound, &mut raw);
+    if overflows {
+        items.take_any(values, bound);
+    }
+    if items.count == 0 {
+        *room.first_mut()? = mode::EMPTY;
+        return Some(1);
+    }
+    if MORE_ROOM + GROUP_ROOM * count.div_ceil(8) + VALUE_LEN * raw_count > room.len() {
+        return encode_apart(items, count, &raw, raw_count, room);
+    }
+    if raw_count == 0 { encode_coded(items, count, room) } else { encode_raw(items, count, &raw, room) }
+}
+
+/// Encodes where there is room, and then copies what fits.
+#[cold]
+#[inline(never)]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn encode_apart(
+    items: &Items,
+    count: usize,
+    raw: &Floats,
+    raw_count: usize,
+    room: &mut [u8],
+) -> Option<usize> {
+    let mut apart = [0; APART_LEN];
+    let len = if raw_count == 0 {
+        encode_coded(items, count, &mut apart)
+    } else {
+        encode_raw(items, count, raw, &mut apart)
+    }?;
+    room.get_mut(..len)?.copy_from_slice(apart.get(..len)?);
+    Some(len)
+}
+
+/// Writes the raw ones among `values` to `raw`; how many they are, and whether one overflows in [`Items::take`].
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn close_up_raw(values: &[u8], bound: Bound, raw: &mut Floats) -> (usize, bool) {
+    let from = _mm512_set1_epi32((bound.raw_from() << 24) as i32);
+    let up = _mm512_set1_epi32(-i32::from(bound.y()) << 23);
+    let mut count = 0;
+    let mut changed = _mm512_setzero_si512();
+    let mut step = |f| {
+        changed = _mm512_ternarylogic_epi32::<0xf6>(changed, f, _mm512_add_epi32(f, up));
+        let is_raw = _mm512_cmpge_epu32_mask(_mm512_slli_epi32::<1>(f), from);
+        raw.put(VALUE_LEN * count, _mm512_maskz_compress_epi32(is_raw, f));
+        count += is_raw.count_ones() as usize;
+    };
+    let (whole, part) = values.as_chunks::<64>();
+    whole.iter().for_each(|values| step(get64(values, 0)));
+    step(get_part(part));
+    // The sign changes. Bounds above 1 are not for `take`.
+    (count, bound.y() > 0 || _mm512_movepi32_mask(changed) != 0)
+}
+
+/// Encodes a section of `count` values, some of them `raw`, to the start of `room`, which is large enough.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn encode_raw(items: &Items, count: usize, raw: &Floats, room: &mut [u8]) -> Option<usize> {
+    let signs_at = put_map(items, count, room)?;
+    let groups = items.count.div_ceil(8);
+    let codes_at = signs_at + groups;
+    let mut at = codes_at + groups.div_ceil(2);
+    let raw_from = _mm512_set1_epi16(RAW_FROM);
+    let mut raw_at = 0;
+    let mut codes = [0u8; MAX_OCTETS];
+    let (codes_of_steps, _) = codes.as_chunks_mut::<STEP_GROUPS>();
+    for (step, codes) in codes_of_steps.iter_mut().enumerate().take(groups.div_ceil(STEP_GROUPS)) {
+        // SAFETY: `compact` has put the items and a register behind the last, which is in this step or behind it.
+        let words = unsafe { items.words.get(2 * STEP * step) };
+        let magnitudes = _mm512_abs_epi16(words);
+        let is_raw = _mm512_cmpge_epu16_mask(magnitudes, raw_from);
+        let signs = _mm512_movepi16_mask(words) & !is_raw;
+        *room.get_mut(signs_at + STEP_GROUPS * step..)?.first_chunk_mut()? = signs.to_le_bytes();
+        let planes = transpose(_mm512_maskz_srli_epi16::<1>(!is_raw, magnitudes));
+        let kept = down_from_highest(_mm512_test_epi8_mask(planes, planes));
+        let mut bytes = [0; 64];
+        put64(&mut bytes, 0, planes);
+        let widths = _mm_popcnt_epi16(_mm_cvtsi64_si128(kept as i64));
+        let widths = _mm_cvtsi128_si32(_mm_packus_epi16(widths, widths)).to_le_bytes();
+        let present = groups - STEP_GROUPS * step;
+        let of_groups = bytes.as_chunks::<16>().0.iter().zip(is_raw.to_le_bytes()).zip(widths).zip(codes);
+        for (((planes, is_raw), width), code) in of_groups.take(present) {
+            // All is written, whether it is there or not, and then over.
+            let has_raw = is_raw != 0;
+            let (head, raw_len) = (2 * usize::from(has_raw), VALUE_LEN * is_raw.count_ones() as usize);
+            let room = room.get_mut(at..)?;
+            *code = if has_raw { RAW_GROUP } else { width };
+            *room.first_chunk_mut()? = [is_raw, width];
+            *room.get_mut(head..)?.first_chunk_mut()? = *planes;
+            // SAFETY: `close_up_raw` has put the raw values and a register behind the last.
+            let raw_values = unsafe { raw.get(raw_at) };
+            put64(room, head + usize::from(width), raw_values);
+            raw_at += raw_len;
+            at += head + usize::from(width) + raw_len;
+        }
+    }
+    let pairs = codes.as_chunks::<2>().0.iter();
+    room.get_mut(codes_at..)?
+        .iter_mut()
+        .zip(pairs)
+        .take(groups.div_ceil(2))
+        .for_each(|(to, [low, high])| *to = low | high << 4);
+    Some(at)
+}
+
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn decode_sections(sections: &[u8], values: &mut [u8], bound: Bound) -> Result<usize, DecodeError> {
+    let mut words = Words::new();
+    decode_with(sections, values, |section, values| decode_section(section, values, bound, &mut words))
+}
+
+/// Decodes the section at the start of `section`; its length.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn decode_section(section: &[u8], values: &mut [u8], bound: Bound, words: &mut Words) -> Option<usize> {
+    let count = values.len() / VALUE_LEN;
+    let octets = count.div_ceil(8);
+    let (&mode, mut rest) = section.split_first()?;
+    let mut map = [u32::MAX; STEPS];
+    let item_count = match mode {
+        mode::EMPTY => {
+            values.fill(0);
+            return Some(1);
+        }
+        mode::DENSE => count,
+        mode::TWO_LEVEL | mode::FLAT => {
+            // Without a branch: for many gradients, both are as likely.
+            let two_level = mode == mode::TWO_LEVEL;
+            let all = _bzhi_u64(u64::MAX, octets as u32);
+            let presence_len = octets.div_ceil(8) & usize::from(two_level).wrapping_neg();
+            let (presence, behind) = rest.split_at_checked(presence_len)?;
+            let present = _mm_cvtsi128_si64(get_part16(presence)) as u64;
+            if present & !all != 0 {
+                return None;
+            }
+            let present = if two_level { present } else { all };
+            let (bytes, behind) = behind.split_at_checked(present.count_ones() as usize)?;
+            rest = behind;
+            let octets_map = _mm512_maskz_expand_epi8(present, get_part(bytes));
+            put_map_words(&mut map, octets_map);
+            let last = map.as_slice().get(count / STEP).copied().unwrap_or(0);
+            if beyond(last.into(), count % STEP) {
+                return None;
+            }
+            let ones = _mm512_sad_epu8(_mm512_popcnt_epi8(octets_map), _mm512_setzero_si512());
+            _mm512_reduce_add_epi64(ones) as usize
+        }
+        _ => return None,
+    };
+    if item_count == 0 {
+        values.fill(0);
+        return Some(section.len() - rest.len());
+    }
+    let groups = item_count.div_ceil(8);
+    let (signs, behind) = rest.split_at_checked(groups)?;
+    let (codes, planes) = behind.split_at_checked(groups.div_ceil(2))?;
+    let mut sign_bits = [0; STEPS];
+    put_map_words(&mut sign_bits, get_part(signs));
+    let codes = get_part(codes);
+    // A code to a byte: twice the byte as a word, and once more four bits on.
+    let codes = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(codes));
+    let codes = _mm512_and_si512(_mm512_or_si512(codes, _mm512_slli_epi16::<4>(codes)), _mm512_set1_epi8(15));
+    if beyond(_mm512_test_epi8_mask(codes, codes), groups) {
+        return None;
+    }
+    // In mode 3, plane values are one more, and 0 is zero.
+    let less = _mm512_set1_epi16(if mode == mode::DENSE { 2 } else { 0 });
+    if _mm512_cmpeq_epi8_mask(codes, _mm512_set1_epi8(RAW_GROUP as i8)) != 0 {
+        let mut floats = Floats::new();
+        let read = decode_raw(planes, codes, &sign_bits, groups, less, bound, &mut floats)?;
+        spread(&floats, &map, values);
+        return Some(section.len() - planes.len() + read);
+    }
+    let mut kept = [0u64; STEPS];
+    put_kept(&mut kept, codes);
+    let mut planes_left = planes;
+    for (step, (kept, signs)) in kept.iter().zip(sign_bits).enumerate().take(groups.div_ceil(STEP_GROUPS)) {
+        let (taken, behind) = planes_left.split_at_checked(kept.count_ones() as usize)?;
+        planes_left = behind;
+        let words_now = untranspose(expand(taken, *kept));
+        let magnitudes = _mm512_subs_epu16(words_now, less);
+        let signed = _mm512_mask_sub_epi16(magnitudes, signs, _mm512_setzero_si512(), magnitudes);
+        words.put(2 * STEP * step, signed);
+    }
+    words.put(2 * STEP * groups.div_ceil(STEP_GROUPS), _mm512_setzero_si512());
+    let scale = _mm512_set1_ps(f32::from_bits((bound.coded_from() - 16) << 23));
+    if mode == mode::DENSE {
+        // SAFETY: all steps have been put.
+        put_values(values, scale, |step| unsafe { words.get(2 * STEP * step) });
+    } else {
+        let mut at = 0;
+        put_values(values, scale, |step| {
+            let there = map.get(step).copied().unwrap_or(0);
+            // SAFETY: all items have been put and a register behind the last, and `at` is no more than they are.
+            let words = unsafe { words.get(2 * at) };
+            let words = _mm512_maskz_expand_epi16(there, words);
+            at += there.count_ones() as usize;
+            words
+        });
+    }
+    Some(section.len() - planes_left.len())
+}
+
+/// Writes the items of a section, some of them raw, to `floats`, from `bytes`, which begin with the planes of the first group; how
+/// many bytes that took.
+#[inline(never)]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn decode_raw(
+    bytes: &[u8],
+    codes: __m512i,
+    signs: &[u32; STEPS],
+    groups: usize,
+    less: __m512i,
+    bound: Bound,
+    floats: &mut Floats,
+) -> Option<usize> {
+    let mut at = 0;
+    let less = _mm512_castsi512_si128(less);
+    let scale = _mm256_set1_ps(bound.bound());
+    let mut code_bytes = [0; 64];
+    put64(&mut code_bytes, 0, codes);
+    let signs = signs.iter().flat_map(|signs| signs.to_le_bytes());
+    for (group, (code, signs)) in code_bytes.into_iter().zip(signs).enumerate().take(groups) {
+        let rest = bytes.get(at..)?;
+        let (raw, width, head) = if code == RAW_GROUP {
+            let [raw, width] = *rest.first_chunk()?;
+            (raw, width, 2)
+        } else {
+            (0, code, 0)
+        };
+        if width > MAX_WIDTH {
+            return None;
+        }
+        let (planes, rest) = rest.get(head..)?.split_at_checked(width.into())?;
+        let (raw_values, _) = rest.split_at_checked(VALUE_LEN * raw.count_ones() as usize)?;
+        let kept = (2 << width) - 2;
+        let words = _mm512_castsi512_si128(untranspose(expand(planes, kept)));
+        let magnitudes = _mm_subs_epu16(words, less);
+        let words = _mm_mask_sub_epi16(magnitudes, signs, _mm_setzero_si128(), magnitudes);
+        let coded = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(words)), scale);
+        // SAFETY: as many values are read as bits of `raw` are set, and as many are there.
+        let items = unsafe { _mm256_mask_expandloadu_ps(coded, raw, raw_values.as_ptr().cast()) };
+        floats.put(32 * group, _mm512_zextsi256_si512(_mm256_castps_si256(items)));
+        at += head + planes.len() + raw_values.len();
+    }
+    Some(at)
+}
+
+/// Writes `values` from items: where `map` has a bit, and zeros elsewhere.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn spread(items: &Floats, map: &[u32; STEPS], values: &mut [u8]) {
+    let mut masks = map.iter().flat_map(|bits| [*bits as u16, (bits >> 16) as u16]);
+    let mut at = 0;
+    let mut next = |there: u16| {
+        // SAFETY: `decode_raw` has put all items and a register behind the last, and `at` is no more than they are.
+        let items = unsafe { items.get(VALUE_LEN * at) };
+        let floats = _mm512_maskz_expand_epi32(there, items);
+        at += there.count_ones() as usize;
+        floats
+    };
+    let (whole, part) = values.as_chunks_mut::<64>();
+    for (to, there) in whole.iter_mut().zip(&mut masks) {
+        put64(to, 0, next(there));
+    }
+    put_part(part, next(masks.next().unwrap_or(0)));
+}
+
+/// Writes `values`, 32 at a time, from words.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn put_values(values: &mut [u8], scale: __m512, mut words: impl FnMut(usize) -> __m512i) {
+    // To the upper halves of doublewords; zero into the lower ones.
+    let spread = |from: i16| {
+        let mut index = [0u8; 64];
+        let mut i = 0;
+        while i < 16 {
+            index[4 * i + 2] = (2 * i) as u8 + from as u8;
+            index[4 * i + 3] = (2 * i + 1) as u8 + from as u8;
+            i += 1;
+        }
+        get64(&index, 0)
+    };
+    let (low_bytes, high_bytes) = (spread(0), spread(32));
+    let mut both = |step| {
+        let words = words(step);
+        [low_bytes, high_bytes].map(|bytes| {
+            let whole = _mm512_maskz_permutexvar_epi8(0xcccc_cccc_cccc_cccc, bytes, words);
+            _mm512_castps_si512(_mm512_mul_ps(_mm512_cvtepi32_ps(whole), scale))
+        })
+    };
+    let (whole, part) = values.as_chunks_mut::<{ STEP * VALUE_LEN }>();
+    let steps = whole.len();
+    for (step, to) in whole.iter_mut().enumerate() {
+        let [low, high] = both(step);
+        put64(to, 0, low);
+        put64(to, 64, high);
+    }
+    if !part.is_empty() {
+        let [low, high] = both(steps);
+        let (low_to, high_to) = part.split_at_mut(part.len().min(64));
+        put_part(low_to, low);
+        put_part(high_to, high);
+    }
+}
+
+/// From planes, the first of each eight words at byte 1 of 16, to 32 words.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn untranspose(planes: __m512i) -> __m512i {
+    let columns = _mm512_gf2p8affine_epi64_epi8::<0>(_mm512_set1_epi64(COLUMNS), planes);
+    // The first row is the last bit: turned round by a matrix of ones from corner to corner.
+    let bytes = _mm512_gf2p8affine_epi64_epi8::<0>(columns, _mm512_set1_epi64(COLUMNS));
+    let words = _mm_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+    _mm512_shuffle_epi8(bytes, _mm512_broadcast_i32x4(words))
+}
+
+/// Whether a bit of `bits` is set from number `from` on, which is at most 64.
+#[inline(always)]
+fn beyond(bits: u64, from: usize) -> bool {
+    bits.checked_shr(from as u32).unwrap_or(0) != 0
+}
+
+/// Planes go to where a bit of `kept` is set; a plane of ones to the first byte of each 16, which `kept` leaves out.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn expand(planes: &[u8], kept: u64) -> __m512i {
+    let ones = _mm512_broadcast_i32x4(_mm_setr_epi8(-1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
+    if planes.len() < kept.count_ones() as usize {
+        return ones;
+    }
+    // SAFETY: as many bytes are read as bits of `kept` are set, and as many are there.
+    unsafe { _mm512_mask_expandloadu_epi8(ones, kept, planes.as_ptr().cast()) }
+}
+
+/// For each group, 16 bits of which those from 1 up to its code are set.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn put_kept(to: &mut [u64; STEPS], codes: __m512i) {
+    let two = _mm512_set1_epi16(2);
+    let kept = |codes| _mm512_sub_epi16(_mm512_sllv_epi16(two, _mm512_cvtepu8_epi16(codes)), two);
+    let (low, high) = (_mm512_castsi512_si256(codes), _mm512_extracti64x4_epi64::<1>(codes));
+    // SAFETY: 128 writable bytes; no alignment is asked for.
+    unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), kept(low)) };
+    // SAFETY: as above; the second half.
+    unsafe { _mm512_storeu_si512(to.as_mut_ptr().wrapping_add(STEPS / 2).cast(), kept(high)) };
+}
+
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn put_map_words(to: &mut [u32; STEPS], bits: __m512i) {
+    // SAFETY: 64 writable bytes; no alignment is asked for.
+    unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), bits) };
+}
+
+/// The 64 bytes at `at`, which must be there.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn get64(bytes: &[u8], at: usize) -> __m512i {
+    let bytes: &[u8; 64] = bytes.get(at..).and_then(|bytes| bytes.first_chunk()).unwrap_or(&[0; 64]);
+    // SAFETY: 64 readable bytes; no alignment is asked for.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+/// Writes 64 bytes at `at`, which must be there.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn put64(room: &mut [u8], at: usize, bytes: __m512i) {
+    let Some(to) = room.get_mut(at..).and_then(|room| room.first_chunk_mut::<64>()) else { return };
+    // SAFETY: 64 writable bytes; no alignment is asked for.
+    unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), bytes) };
+}
+
+/// At most 64 bytes, and zeros behind.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn get_part(bytes: &[u8]) -> __m512i {
+    let there = _bzhi_u64(u64::MAX, bytes.len() as u32);
+    // SAFETY: of the 64 bytes only those whose bit is set are read, and no more are set than there are bytes.
+    unsafe { _mm512_maskz_loadu_epi8(there, bytes.as_ptr().cast()) }
+}
+
+/// At most 16 bytes, and zeros behind.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn get_part16(bytes: &[u8]) -> __m128i {
+    let there = _bzhi_u32(0xffff, bytes.len() as u32) as u16;
+    // SAFETY: of the 16 bytes only those whose bit is set are read, and no more are set than there are bytes.
+    unsafe { _mm_maskz_loadu_epi8(there, bytes.as_ptr().cast()) }
+}
+
+/// Writes as many bytes as `to` has, at most 64.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn put_part(to: &mut [u8], bytes: __m512i) {
+    let there = _bzhi_u64(u64::MAX, to.len() as u32);
+    // SAFETY: of the 64 bytes only those whose bit is set are written, and no more are set than there are bytes.
+    unsafe { _mm512_mask_storeu_epi8(to.as_mut_ptr().cast(), there, bytes) };
+}
