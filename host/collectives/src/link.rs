@@ -8,15 +8,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use gradwire_codecs::Registry;
+
 use crate::failure::{Failure, LinkError};
 use crate::graph::{Message, Rank};
 use crate::header::{HEADER_LEN, Header, Kind, PlanName};
 use crate::held::{Held, HeldTensor};
 use crate::layout::{Layout, checksum};
 use crate::part::{Bytes, Part, Step, Values};
-use crate::plan::{Job, Plan};
+use crate::plan::{Coding, Job, Plan, Wire};
 use crate::poll::{Command, Event, Expect, ExpectJob, Poller, Traffic, Waker};
 use crate::rendezvous::Listening;
+use crate::strategies::Strategy;
 
 /// A result that the network coded is compared at the first exchange, and then once in so many.
 pub const COMPARE_EVERY: u64 = 100;
@@ -158,6 +161,33 @@ impl Link {
         record: &mut Record,
     ) -> Result<Report, LinkError> {
         self.run(buffer, layout, plan, held, Some(record))
+    }
+
+    /// Replaces `values` by their sums over all members, exactly as `f32` adds them, over a ring that no NIC touches.
+    ///
+    /// With [`all_reduce_comp`](Self::all_reduce_comp) this is the pair of calls of INCEPTIONN (MICRO 2018).
+    ///
+    /// # Errors
+    /// As [`exchange`](Self::exchange).
+    pub fn all_reduce(&mut self, values: &mut [f32]) -> Result<Report, LinkError> {
+        let exact = Registry::BUILT_IN.codec("f32").expect("a codec of its own");
+        self.ring(values, Coding::Host(exact))
+    }
+
+    /// [`all_reduce`](Self::all_reduce) over a tagged ring, which NICs or shims with the profile of `wire` compress. The link needs
+    /// tagged connections.
+    ///
+    /// # Errors
+    /// As [`exchange`](Self::exchange); members have different results, because the network has another profile.
+    pub fn all_reduce_comp(&mut self, values: &mut [f32], wire: Wire) -> Result<Report, LinkError> {
+        self.ring(values, Coding::Wire(wire))
+    }
+
+    fn ring(&mut self, values: &mut [f32], coding: Coding) -> Result<Report, LinkError> {
+        let layout = Layout::new([("values", values.len())])?;
+        // One tensor, however small, goes as it was asked for.
+        let plan = Plan { small: 0, ..Plan::of(coding, Strategy::Ring) };
+        self.exchange(values, &layout, &plan, &mut Held::new())
     }
 
     fn run(

@@ -155,6 +155,27 @@ fn more_and_fewer_partitions_than_members_and_any_order_of_sends() {
     }
 }
 
+#[test]
+fn the_pair_of_calls_differs_only_in_the_tag() {
+    let gradient = |rank: usize| Random(rank as u64).values(999);
+    let wire = gradwire_collectives::Wire::new(2, 10, 0).unwrap();
+    let all = members(3, "127.0.0.1:0", &options(true), |mut link| {
+        let (mut exact, mut coded) = (gradient(link.rank()), gradient(link.rank()));
+        link.all_reduce(&mut exact).unwrap();
+        link.all_reduce_comp(&mut coded, wire).unwrap();
+        (exact, coded)
+    });
+    assert!(all.iter().all(|other| *other == all[0]));
+    let gradients: Vec<Vec<f32>> = (0..3).map(gradient).collect();
+    for (at, (exact, coded)) in all[0].0.iter().zip(&all[0].1).enumerate() {
+        let (sum, size) = sum(&gradients, at);
+        assert!((f64::from(*exact) - sum).abs() <= rounding(3, size));
+        // Nothing compresses on loopback, so only the owner's profile shows.
+        assert!((exact - coded).abs() <= wire.profile().bound(), "{exact} {coded}");
+    }
+    assert_ne!(all[0].0, all[0].1);
+}
+
 /// Two members that exchange with different arguments; what each is told.
 fn disagree(plans: [&Plan; 2], tensors: [&[(&str, usize)]; 2]) -> Vec<String> {
     members(2, "127.0.0.1:0", &options(false), |mut link| {
