@@ -51,7 +51,7 @@ pub struct Report {
     pub time: Duration,
     /// Of that, encoding, merging and decoding.
     pub compute: Duration,
-    /// What left this member. A message is counted when the system took its last byte, which may be in the next exchange.
+    /// What this member sends in the exchange. System calls that send its last messages may come after it, and count in the next one.
     pub traffic: Traffic,
 }
 
@@ -224,7 +224,7 @@ impl Link {
             return Err(error);
         }
         self.sequence += 1;
-        let before = self.traffic();
+        let before = self.traffic().send_calls;
         let mut exchange = Exchange {
             link: self,
             layout,
@@ -234,10 +234,11 @@ impl Link {
             compute: Duration::ZERO,
             fresh: VecDeque::new(),
             urgent: VecDeque::new(),
+            sent: Traffic::default(),
             record,
         };
         let result = exchange.run(&mut under_way);
-        let compute = exchange.compute;
+        let (compute, sent) = (exchange.compute, exchange.sent);
         if let Some(record) = exchange.record {
             record.decoded = under_way.iter().flat_map(|running| running.decoded(layout)).collect();
         }
@@ -249,12 +250,7 @@ impl Link {
                 "the network changed values: every shim or NIC on the ring needs the profile of the plan's wire: codec, or none",
             )?;
         }
-        let after = self.traffic();
-        let traffic = Traffic {
-            sent_bytes: after.sent_bytes - before.sent_bytes,
-            sent_messages: after.sent_messages - before.sent_messages,
-            send_calls: after.send_calls - before.send_calls,
-        };
+        let traffic = Traffic { send_calls: self.traffic().send_calls - before, ..sent };
         Ok(Report { time: start.elapsed(), compute, traffic })
     }
 
@@ -468,6 +464,8 @@ struct Exchange<'a> {
     fresh: VecDeque<(usize, usize)>,
     /// Jobs and partitions that something arrived for: the others wait for what comes of it.
     urgent: VecDeque<(usize, usize)>,
+    /// Bytes and messages that the thread was given.
+    sent: Traffic,
     record: Option<&'a mut Record>,
 }
 
@@ -607,7 +605,10 @@ impl Exchange<'_> {
                         len: body.len() as u32,
                         plan: running.plan,
                     };
-                    let big = body.len() + HEADER_LEN > self.plan.bulk;
+                    let bytes = body.len() + HEADER_LEN;
+                    self.sent.sent_bytes += bytes as u64;
+                    self.sent.sent_messages += 1;
+                    let big = bytes > self.plan.bulk;
                     self.link.tell(Command::Send { to, tagged: coding.is_tagged(), header, body, big });
                     sends = true;
                 }
