@@ -61,6 +61,15 @@ fn every_pair_of_strategy_and_codec_works_or_says_why_not() {
 }
 
 #[test]
+fn any_order_of_big_messages_works() {
+    for order in ["turns", "free", "coordinated"] {
+        // Larger than what need not wait.
+        let output = gradwire(&format!("--local 3 --processes --order {order} --values 300k --rounds 2"));
+        assert!(output.status.success(), "{order}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
 fn members_find_each_other_by_addresses() {
     let bind = || std::net::TcpListener::bind("[::1]:0").unwrap().local_addr().unwrap();
     let members = [bind(), bind()];
@@ -92,6 +101,7 @@ fn bad_arguments_say_what_would_be_right() {
     for (args, says) in [
         ("", "--local N"),
         ("--local 2 --strategy rong", "hierarchy:GROUP"),
+        ("--local 2 --order random", "turns, free, coordinated"),
         ("--local 2 --codec q7", "there are f32"),
         ("--local 2 --codec wire:2", "wire:C:B"),
         ("--local 2 --strategy servers:3", "expected 1 to 2"),

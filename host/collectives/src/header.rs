@@ -6,7 +6,7 @@
 //! ```
 //! Numbers are little-endian. `values` are the buffer's and `elements` the part's. `plan` is strategy and codec, cut to 40 bytes.
 
-use crate::graph::Format;
+use crate::graph::{Format, Rank};
 
 pub(crate) const HEADER_LEN: usize = 96;
 const PLAN_LEN: usize = 40;
@@ -139,6 +139,12 @@ pub(crate) enum Control {
     Alike { number: u64 },
     /// The member leaves.
     Bye,
+    /// A member wants to send a big message.
+    Wish { to: Rank, bytes: u64 },
+    /// A member may send so many big messages that it asked for, the oldest first.
+    Go { to: Rank, messages: u32 },
+    /// A member has sent these.
+    Done { to: Rank },
 }
 
 pub(crate) const CONTROL_HEAD: usize = 8;
@@ -178,6 +184,20 @@ impl Control {
                 5
             }
             Self::Bye => 6,
+            Self::Wish { to, bytes } => {
+                body.extend((*to as u32).to_le_bytes());
+                body.extend(bytes.to_le_bytes());
+                7
+            }
+            Self::Go { to, messages } => {
+                body.extend((*to as u32).to_le_bytes());
+                body.extend(messages.to_le_bytes());
+                8
+            }
+            Self::Done { to } => {
+                body.extend((*to as u32).to_le_bytes());
+                9
+            }
         };
         let mut frame = vec![kind, 0, 0, 0];
         frame.extend((body.len() as u32).to_le_bytes());
@@ -197,11 +217,13 @@ impl Control {
         let long = |at: usize| {
             body.get(at..at + 8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight")))
         };
+        let short =
+            |at: usize| body.get(at..at + 4).map(|bytes| u32::from_le_bytes(bytes.try_into().expect("four")));
         let frame = match kind {
             1 => Self::Ping,
             2 => Self::Pong { sequence: long(0)? },
             3 => {
-                let reporter = u32::from_le_bytes(body.get(..4)?.try_into().ok()?) as usize;
+                let reporter = short(0)? as usize;
                 let weight = match body.get(4)? {
                     0 => Weight::Closed,
                     1 => Weight::Late { sequence: long(5)? },
@@ -215,6 +237,9 @@ impl Control {
             4 => Self::Compare { number: long(0)?, checksum: long(8)? },
             5 => Self::Alike { number: long(0)? },
             6 => Self::Bye,
+            7 => Self::Wish { to: short(0)? as usize, bytes: long(4)? },
+            8 => Self::Go { to: short(0)? as usize, messages: short(4)? },
+            9 => Self::Done { to: short(0)? as usize },
             _ => return None,
         };
         Some(frame)
@@ -263,6 +288,9 @@ mod tests {
             Control::Compare { number: 1, checksum: 2 },
             Control::Alike { number: 3 },
             Control::Bye,
+            Control::Wish { to: 1, bytes: 1 << 40 },
+            Control::Go { to: 2, messages: 3 },
+            Control::Done { to: 4 },
         ] {
             let bytes = frame.to_bytes();
             let (head, body) = bytes.split_first_chunk().unwrap();
@@ -273,7 +301,7 @@ mod tests {
             }
         }
         assert_eq!(Control::body_len(&[1, 0, 0, 0, 1, 16, 0, 0]), None);
-        assert_eq!(Control::parse(7, &[]), None);
+        assert_eq!(Control::parse(10, &[]), None);
         let long = Failure { cause: "é".repeat(9999), ..failure(Weight::Certain) };
         assert!(Control::Failed(long).to_bytes().len() <= CONTROL_HEAD + MOST_CONTROL);
     }

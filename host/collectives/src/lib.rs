@@ -30,6 +30,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod coordinator;
 mod failure;
 pub mod graph;
 mod header;

@@ -196,6 +196,8 @@ pub enum Order {
     Turns,
     /// All messages leave when they are ready.
     Free,
+    /// Rank 0's [`Coordinator`](crate::coordinator::Coordinator) says when big messages leave.
+    Coordinated,
 }
 
 /// Which tensor is exchanged how. Members of a job need the same plan.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use crate::coordinator::{Coordinator, LinkId};
 use crate::failure::{Failure, Weight, list};
 use crate::graph::{Message, Rank};
 use crate::header::{CONTROL_HEAD, Control, HEADER_LEN, Header, Kind, PlanName};
@@ -86,6 +87,11 @@ pub struct Traffic {
 const GRACE: Duration = Duration::from_millis(300);
 /// How long a member that reported a failure waits for what rank 0 makes of it, and rank 0 for all to hear of it.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// What the coordinator gathers for one link, and for how long at most.
+const ENOUGH: u64 = 1 << 18;
+const PATIENCE: Duration = Duration::from_micros(500);
+/// Messages that may wait for the coordinator, so that no member fills rank 0's memory.
+const MOST_WISHES: usize = 1 << 20;
 /// Slices of one `writev`.
 const MOST_SLICES: usize = 64;
 
@@ -123,12 +129,26 @@ pub(crate) struct Poller {
     left: Vec<usize>,
     /// Connections of big messages, in the order in which these leave.
     turns: VecDeque<usize>,
+    /// By receiver: what the coordinator was asked for.
+    asked: Vec<Asked>,
+    /// At rank 0: who sends when, if the plan wants it decided in one place. Its time starts with the link.
+    coordinator: Coordinator,
+    started: Instant,
     /// When each member was heard of by control, and its last exchange.
     heard: Vec<(Instant, u64)>,
     pinged: Instant,
     compare: Compare,
     /// A failure that waits for a better cause.
     suspect: Option<(Failure, Instant)>,
+}
+
+/// Big messages to one member that the coordinator decides about.
+#[derive(Clone, Default)]
+struct Asked {
+    /// Connections of those that wait for its word, in their order.
+    waiting: VecDeque<usize>,
+    /// By batch: how many may leave and have not left.
+    granted: VecDeque<u32>,
 }
 
 /// A comparison of checksums.
@@ -156,7 +176,10 @@ struct Out {
     head: Vec<u8>,
     body: Option<Bytes>,
     at: usize,
+    /// It waits for its turn.
     big: bool,
+    /// The coordinator says when that is.
+    asked: bool,
 }
 
 impl Out {
@@ -220,6 +243,9 @@ impl Poller {
             active: false,
             left: vec![0; members],
             turns: VecDeque::new(),
+            asked: vec![Asked::default(); members],
+            coordinator: Coordinator::new(ENOUGH, PATIENCE),
+            started: now,
             heard: vec![(now, 0); members],
             pinged: now,
             compare: Compare::default(),
@@ -318,17 +344,18 @@ impl Poller {
                 let fits =
                     |conn: &Conn| conn.peer == to && conn.purpose == purpose && (!tagged || conn.outgoing);
                 let at = self.conns.iter().position(fits).expect("connected to everybody");
-                let free = self.expect.as_ref().is_none_or(|expect| expect.order == Order::Free);
-                let big = big && !free;
-                if big {
+                let order = self.expect.as_ref().map_or(Order::Free, |expect| expect.order);
+                let big = big && order != Order::Free;
+                let asked = big && order == Order::Coordinated && self.is_coordinated();
+                let out = Out { head: header.to_bytes().to_vec(), body: Some(body), at: 0, big, asked };
+                let bytes = out.len() as u64;
+                self.conns[at].out.push_back(out);
+                if asked {
+                    self.asked[to].waiting.push_back(at);
+                    self.ask(to, bytes)?;
+                } else if big {
                     self.turns.push_back(at);
                 }
-                self.conns[at].out.push_back(Out {
-                    head: header.to_bytes().to_vec(),
-                    body: Some(body),
-                    at: 0,
-                    big,
-                });
             }
             Command::End => {
                 self.active = false;
@@ -379,7 +406,81 @@ impl Poller {
     fn control(&mut self, to: Rank, frame: &Control) {
         let conn = self.conns.iter_mut().find(|conn| conn.purpose == Purpose::Control && conn.peer == to);
         if let Some(conn) = conn {
-            conn.out.push_back(Out { head: frame.to_bytes(), body: None, at: 0, big: false });
+            conn.out.push_back(Out { head: frame.to_bytes(), body: None, at: 0, big: false, asked: false });
+        }
+    }
+
+    /// Is there a coordinator? It leaves with rank 0.
+    fn is_coordinated(&self) -> bool {
+        let control = |conn: &Conn| conn.purpose == Purpose::Control && conn.peer == 0 && !conn.left;
+        self.rank == 0 || self.conns.iter().any(control)
+    }
+
+    fn ask(&mut self, to: Rank, bytes: u64) -> Result<(), Stop> {
+        if self.rank == 0 {
+            return self.wish(LinkId { from: 0, to }, bytes);
+        }
+        self.control(0, &Control::Wish { to, bytes });
+        Ok(())
+    }
+
+    /// At rank 0: a member asks.
+    fn wish(&mut self, link: LinkId, bytes: u64) -> Result<(), Stop> {
+        if self.coordinator.waiting() >= MOST_WISHES {
+            return Err(self.certain(format!(
+                "more than {MOST_WISHES} messages wait for the coordinator, the last of member {}: use fewer partitions, or the order turns",
+                link.from
+            )));
+        }
+        self.coordinator.wish(link, bytes, self.started.elapsed());
+        Ok(())
+    }
+
+    /// At rank 0: tells members what they may send.
+    fn give_slots(&mut self) -> Result<(), Stop> {
+        while let Some(slot) = self.coordinator.slot(self.started.elapsed()) {
+            for (LinkId { from, to }, messages) in slot {
+                if from == 0 {
+                    self.go(to, messages)?;
+                } else {
+                    self.control(from, &Control::Go { to, messages });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The coordinator lets some messages leave.
+    fn go(&mut self, to: Rank, messages: u32) -> Result<(), Stop> {
+        let asked = self.asked.get_mut(to).filter(|asked| asked.waiting.len() >= messages as usize);
+        let Some(asked) = asked.filter(|_| messages > 0) else {
+            return Err(self.certain("member 0 lets messages leave that nobody asked for".to_owned()));
+        };
+        self.turns.extend(asked.waiting.drain(..messages as usize));
+        asked.granted.push_back(messages);
+        Ok(())
+    }
+
+    /// A message that the coordinator let leave has left.
+    fn gone(&mut self, to: Rank) {
+        let granted = &mut self.asked[to].granted;
+        let Some(left) = granted.front_mut() else { return };
+        *left -= 1;
+        if *left > 0 {
+            return;
+        }
+        granted.pop_front();
+        if self.rank == 0 {
+            self.coordinator.done(LinkId { from: 0, to });
+        } else {
+            self.control(0, &Control::Done { to });
+        }
+    }
+
+    /// There is no coordinator any more, so messages that wait for it leave in turns.
+    fn release(&mut self) {
+        for asked in &mut self.asked {
+            self.turns.extend(asked.waiting.drain(..));
         }
     }
 
@@ -416,7 +517,7 @@ impl Poller {
                 }
             };
             let conn = &mut self.conns[at];
-            let (mut rest, mut messages) = (written, 0);
+            let (mut rest, mut messages, mut gone) = (written, 0, 0);
             while let Some(out) = conn.out.front_mut() {
                 let take = rest.min(out.len() - out.at);
                 out.at += take;
@@ -428,14 +529,17 @@ impl Poller {
                 if out.big {
                     self.turns.pop_front();
                 }
+                gone += u32::from(out.asked);
                 conn.out.pop_front();
             }
+            let peer = conn.peer;
             if conn.purpose != Purpose::Control {
                 let mut traffic = self.traffic.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 traffic.sent_bytes += written as u64;
                 traffic.sent_messages += messages;
                 traffic.send_calls += 1;
             }
+            (0..gone).for_each(|_| self.gone(peer));
         }
         Ok(())
     }
@@ -624,12 +728,30 @@ impl Poller {
             Control::Compare { number, checksum } if self.rank == 0 => {
                 self.compared(peer, number, checksum)?;
             }
-            Control::Alike { number } if number == self.compare.number => _ = self.events.send(Event::Alike),
-            Control::Compare { .. } | Control::Alike { .. } => {
+            Control::Alike { number } if self.rank != 0 && number == self.compare.number => {
+                _ = self.events.send(Event::Alike);
+            }
+            Control::Wish { to, bytes } if self.rank == 0 && to < self.members && to != peer => {
+                self.wish(LinkId { from: peer, to }, bytes)?;
+            }
+            Control::Done { to } if self.rank == 0 && self.coordinator.done(LinkId { from: peer, to }) => {}
+            Control::Go { to, messages } if self.rank != 0 => self.go(to, messages)?,
+            Control::Compare { .. }
+            | Control::Alike { .. }
+            | Control::Wish { .. }
+            | Control::Go { .. }
+            | Control::Done { .. } => {
                 return Err(self.certain(format!("member {peer} sent a control frame out of place")));
             }
             // Its last messages may still be on their way on the other connections.
-            Control::Bye => self.conns[at].left = true,
+            Control::Bye => {
+                self.conns[at].left = true;
+                if self.rank == 0 {
+                    self.coordinator.forget(peer);
+                } else {
+                    self.release();
+                }
+            }
         }
         Ok(())
     }
@@ -681,6 +803,7 @@ impl Poller {
     /// A connection closed without farewell. That may have a better reason, which is still on its way.
     fn closed(&mut self, at: usize, why: &str) {
         self.turns.retain(|turn| *turn != at);
+        self.asked.iter_mut().for_each(|asked| asked.waiting.retain(|waits| *waits != at));
         let conn = &mut self.conns[at];
         let peer = conn.peer;
         conn.out.clear();
@@ -711,7 +834,8 @@ impl Poller {
 
     fn next_timer(&self) -> Instant {
         let suspect = self.suspect.as_ref().map_or(Duration::from_secs(3600), |_| Duration::from_millis(10));
-        Instant::now() + self.ping_every().min(suspect)
+        let timer = Instant::now() + self.ping_every().min(suspect);
+        self.coordinator.timer().map_or(timer, |at| timer.min(self.started + at))
     }
 
     fn timers(&mut self) -> Result<(), Stop> {
@@ -725,6 +849,7 @@ impl Poller {
             self.pinged = now;
             (1..self.members).for_each(|rank| self.control(rank, &Control::Ping));
         }
+        self.give_slots()?;
         // Rank 0 looks after all, and all look after rank 0.
         let watched = if self.rank == 0 { 1..self.members } else { 0..1 };
         let silent = |rank: &Rank| now.duration_since(self.heard[*rank].0) > self.timeout / 2;
@@ -828,13 +953,14 @@ impl Poller {
 
     /// Sends what is left, and says goodbye.
     fn farewell(&mut self) {
+        self.release();
         let sequence = self.expect.as_ref().map_or(0, |expect| expect.sequence);
         for conn in &mut self.conns {
             let head = match conn.purpose {
                 Purpose::Control => Control::Bye.to_bytes(),
                 Purpose::Data | Purpose::Tagged => Header::bye(sequence).to_bytes().to_vec(),
             };
-            conn.out.push_back(Out { head, body: None, at: 0, big: false });
+            conn.out.push_back(Out { head, body: None, at: 0, big: false, asked: false });
         }
         let until = Instant::now() + self.timeout;
         while Instant::now() < until && self.conns.iter().any(|conn| !conn.out.is_empty()) {

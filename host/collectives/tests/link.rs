@@ -145,7 +145,15 @@ fn one_member_and_ipv6_and_tagged_rings_work_too() {
 
 #[test]
 fn more_and_fewer_partitions_than_members_and_any_order_of_sends() {
-    for (partitions, order) in [(1, Order::Turns), (7, Order::Turns), (7, Order::Free), (40, Order::Turns)] {
+    for (partitions, order) in [
+        (1, Order::Turns),
+        (7, Order::Turns),
+        (7, Order::Free),
+        (40, Order::Turns),
+        (1, Order::Coordinated),
+        (7, Order::Coordinated),
+        (40, Order::Coordinated),
+    ] {
         for strategy in [Strategy::Ring, Strategy::Servers(None), Strategy::Halving] {
             let mut plan = plan(strategy, "q8");
             plan.others.partitions = Some(partitions);
@@ -153,6 +161,12 @@ fn more_and_fewer_partitions_than_members_and_any_order_of_sends() {
             exchange(4, "127.0.0.1:0", &plan);
         }
     }
+    // Tagged connections are others than those of host codecs, and wait for the same coordinator.
+    exchange(
+        3,
+        "127.0.0.1:0",
+        &Plan { order: Order::Coordinated, bulk: 0, ..plan(Strategy::Ring, "wire:2:10") },
+    );
 }
 
 #[test]

@@ -97,9 +97,9 @@ pub struct Args {
     /// Parts of the gradient, which form the pipeline [default: as many as members].
     #[arg(long, value_name = "K")]
     pub partitions: Option<usize>,
-    /// Let messages leave when they are ready, and not in turns.
-    #[arg(long)]
-    pub free: bool,
+    /// Who decides when a big message leaves: fixed turns, nobody, or a coordinator at rank 0 [default: the plan's, or turns].
+    #[arg(long, value_name = "ORDER", value_parser = ["turns", "free", "coordinated"])]
+    pub order: Option<String>,
     /// Values of the gradient.
     #[arg(long, value_name = "N", default_value = "1M", value_parser = quantity::scaled)]
     pub values: u64,
@@ -271,8 +271,11 @@ fn plan(args: &Args, members: usize) -> Result<Plan, Error> {
         }
         plan.others.partitions = Some(partitions);
     }
-    if args.free {
-        plan.order = Order::Free;
+    match args.order.as_deref() {
+        None => {}
+        Some("free") => plan.order = Order::Free,
+        Some("coordinated") => plan.order = Order::Coordinated,
+        Some(_) => plan.order = Order::Turns,
     }
     Ok(plan)
 }
@@ -391,8 +394,8 @@ impl Job<'_> {
             if let Some(partitions) = self.args.partitions {
                 command.args(["--partitions", &partitions.to_string()]);
             }
-            if self.args.free {
-                command.arg("--free");
+            if let Some(order) = &self.args.order {
+                command.args(["--order", order]);
             }
             children.0.push(command.spawn().map_err(|error| Error::io("this program", "start", error))?);
         }
