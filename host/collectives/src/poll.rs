@@ -989,3 +989,150 @@ impl Poller {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Shutdown, TcpListener};
+    use std::sync::mpsc;
+
+    use crate::graph::Format;
+    use proptest::prelude::*;
+
+    /// A message of five values, which the exchange of [`told`] waits for.
+    fn header() -> Header {
+        Header {
+            kind: Kind::Message(Format::Raw),
+            sequence: 1,
+            layout: 7,
+            values: 10,
+            job: 0,
+            part: 1,
+            partitions: 2,
+            tag: 0,
+            elements: 5,
+            len: 20,
+            plan: PlanName::new("ring f32"),
+        }
+    }
+
+    fn message(header: &Header) -> Vec<u8> {
+        let mut bytes = header.to_bytes().to_vec();
+        bytes.extend([0; 20]);
+        bytes
+    }
+
+    /// What one of two members is told, and how many messages it takes, if the other one knows the token and then sends these bytes.
+    fn told(rank: Rank, data: &[u8], control: &[u8]) -> (String, usize) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let timeout = Duration::from_secs(120);
+        let connect = |purpose| {
+            let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (stream, _) = listener.accept().unwrap();
+            crate::rendezvous::prepare(&stream, timeout).unwrap();
+            (Proven { purpose, peer: 1 - rank, outgoing: false, stream }, theirs)
+        };
+        let (proven, mut theirs): (Vec<_>, Vec<_>) =
+            [connect(Purpose::Control), connect(Purpose::Data)].into_iter().unzip();
+        let ((commands, inbox), (outbox, events)) = (mpsc::channel(), mpsc::channel());
+        let expect = Expect {
+            sequence: 1,
+            layout: 7,
+            values: 10,
+            order: Order::Turns,
+            jobs: vec![ExpectJob {
+                plan: PlanName::new("ring f32"),
+                tagged: false,
+                parts: vec![(5, 20), (5, 20)],
+            }],
+            messages: vec![2; 2],
+        };
+        commands.send(Command::Begin(Arc::new(expect))).unwrap();
+        let traffic = Arc::default();
+        let waker = Waker::new().unwrap();
+        let poller = Poller::new(rank, 2, timeout, proven, inbox, outbox, waker, traffic);
+        // All is there before the thread starts, so it finds the same in every run.
+        for (stream, bytes) in theirs.iter_mut().zip([control, data]) {
+            stream.write_all(bytes).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+        }
+        poller.run();
+        let mut taken = 0;
+        loop {
+            match events.recv().unwrap() {
+                Event::Failed(failure) => return (failure.cause, taken),
+                Event::Arrived { .. } => taken += 1,
+                Event::Alike => {}
+            }
+        }
+    }
+
+    #[test]
+    fn messages_that_the_exchange_does_not_wait_for_are_refused_by_their_headers() {
+        type Change = fn(&mut Header);
+        let cases: [(Change, &str); 11] = [
+            (|header| header.len = u32::MAX, "a message of 4294967295 bytes, where 20 are the most"),
+            (|header| header.len = 21, "a message of 21 bytes, where 20 are the most"),
+            (|header| header.elements = u32::MAX, "a partition of 4294967295 values"),
+            (|header| header.part = u32::MAX, "a partition of 5 values"),
+            (|header| header.job = u32::MAX, "member 1 has nothing"),
+            (|header| header.partitions = 3, "in 3 partitions, member 1 has 'ring f32' in 2"),
+            (|header| header.plan = PlanName::new("ring q8"), "member 0 has 'ring q8'"),
+            (|header| header.layout = 8, "layout 0000000000000008 at member 0"),
+            (|header| header.values = u64::MAX, "18446744073709551615 values"),
+            (|header| header.sequence = 3, "member 0 is at exchange 3, member 1 at 1"),
+            (|header| header.kind = Kind::Bye, "member 0 left during exchange 1"),
+        ];
+        for (change, says) in cases {
+            let mut wrong = header();
+            change(&mut wrong);
+            let (told, taken) = told(1, &[message(&header()), message(&wrong)].concat(), &[]);
+            assert!(told.contains(says), "{told}: expected {says}");
+            assert_eq!(taken, 1, "{told}");
+        }
+        let (told_of_three, taken) = told(1, &message(&header()).repeat(3), &[]);
+        assert!(told_of_three.contains("more messages than the exchange has"), "{told_of_three}");
+        assert_eq!(taken, 2);
+        assert!(told(1, &[b'x'; 500], &[]).0.contains("something that is no message"));
+        let cut = told(1, &message(&header())[..HEADER_LEN + 10], &[]);
+        assert!(cut.0.contains("member 0 closed its connection") && cut.1 == 0, "{cut:?}");
+    }
+
+    #[test]
+    fn control_frames_out_of_place_are_refused() {
+        let at = |rank, frame: Control| (rank, frame.to_bytes());
+        for ((rank, bytes), says) in [
+            ((1, vec![1, 0, 0, 0, 255, 255, 255, 255]), "a control frame that is too long"),
+            ((1, vec![99, 0, 0, 0, 0, 0, 0, 0]), "an unknown control frame"),
+            (at(1, Control::Go { to: 0, messages: 1 }), "that nobody asked for"),
+            (at(1, Control::Go { to: usize::from(u16::MAX), messages: 0 }), "that nobody asked for"),
+            (at(1, Control::Wish { to: 0, bytes: 1 }), "out of place"),
+            (at(0, Control::Go { to: 1, messages: 1 }), "out of place"),
+            (at(0, Control::Wish { to: 1, bytes: 1 }), "out of place"),
+            (at(0, Control::Wish { to: 2, bytes: 1 }), "out of place"),
+            (at(0, Control::Done { to: 0 }), "out of place"),
+            (at(0, Control::Alike { number: 0 }), "out of place"),
+            (
+                at(0, Control::Compare { number: 9, checksum: 0 }),
+                "compares results that member 0 does not have",
+            ),
+        ] {
+            let (told, _) = told(rank, &[], &bytes);
+            assert!(told.contains(says), "{told}: expected {says}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_bytes_of_a_peer_make_the_thread_hang_or_panic(
+            data in prop::collection::vec(any::<u8>(), 0..300),
+            control in prop::collection::vec(any::<u8>(), 0..60),
+            good in 0usize..3,
+        ) {
+            let data = [message(&header()).repeat(good), data].concat();
+            prop_assert!(told(1, &data, &control).1 <= good);
+        }
+    }
+}

@@ -83,7 +83,7 @@ fn attacked(
     timeout: Duration,
     pause: Duration,
     strategy: Strategy,
-    attack: impl FnOnce(&Process),
+    attack: impl FnOnce(&Process, SocketAddr, &Token),
 ) -> Vec<String> {
     let token = Token::random().unwrap();
     let bind = || Listening::bind("127.0.0.1:0".parse().unwrap(), options(token.clone(), timeout)).unwrap();
@@ -112,7 +112,7 @@ fn attacked(
             })
             .collect();
         (1..members).for_each(|_| first.recv().unwrap());
-        attack(&process);
+        attack(&process, at, &token);
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }
@@ -124,7 +124,7 @@ const LONG: Duration = Duration::from_secs(120);
 fn a_member_that_is_killed_is_named_to_all() {
     for (victim, strategy) in [(2, Strategy::Ring), (1, Strategy::Servers(None)), (3, Strategy::Halving)] {
         let told =
-            attacked(4, victim, LONG, Duration::ZERO, strategy, |process| process.signal(Signal::KILL));
+            attacked(4, victim, LONG, Duration::ZERO, strategy, |process, _, _| process.signal(Signal::KILL));
         for told in &told {
             assert!(told.contains(&format!("member {victim} closed its connection")), "{told}");
         }
@@ -134,7 +134,9 @@ fn a_member_that_is_killed_is_named_to_all() {
 
 #[test]
 fn rank_0_that_is_killed_is_named_to_all() {
-    for told in attacked(3, 0, LONG, Duration::ZERO, Strategy::Ring, |process| process.signal(Signal::KILL)) {
+    for told in
+        attacked(3, 0, LONG, Duration::ZERO, Strategy::Ring, |process, _, _| process.signal(Signal::KILL))
+    {
         assert!(told.contains("member 0 closed its connection"), "{told}");
     }
 }
@@ -144,7 +146,7 @@ fn a_member_that_is_stopped_is_named_to_all() {
     for victim in [0, 2] {
         // Half of it is what a member may be silent, and no machine is away for that long.
         let timeout = Duration::from_secs(20);
-        let told = attacked(4, victim, timeout, Duration::ZERO, Strategy::Ring, |process| {
+        let told = attacked(4, victim, timeout, Duration::ZERO, Strategy::Ring, |process, _, _| {
             process.signal(Signal::STOP);
         });
         for told in told {
@@ -157,7 +159,32 @@ fn a_member_that_is_stopped_is_named_to_all() {
 fn a_member_that_is_alive_but_slow_is_named_to_all() {
     // It begins one exchange and then sleeps for a day.
     let pause = Duration::from_secs(86_400);
-    for told in attacked(4, 2, Duration::from_secs(20), pause, Strategy::Ring, |_| ()) {
+    for told in attacked(4, 2, Duration::from_secs(20), pause, Strategy::Ring, |_, _, _| ()) {
         assert!(told.contains("member 2 did not begin exchange 2 within 20s"), "{told}");
     }
+}
+
+#[test]
+fn a_member_that_starts_again_is_told_that_nobody_waits_and_a_new_job_gets_the_sum() {
+    let mut again = None;
+    let told = attacked(3, 1, LONG, Duration::ZERO, Strategy::Ring, |process, at, token| {
+        process.signal(Signal::KILL);
+        // The job knows its members, and nobody can take the place of one.
+        let own = "127.0.0.1:0".parse().unwrap();
+        let listening = Listening::bind(own, options(token.clone(), Duration::from_secs(1))).unwrap();
+        again = Some((at, token.clone(), listening.join(1, 3, at).unwrap_err().to_string()));
+    });
+    assert!(told.iter().all(|told| told.contains("member 1 closed its connection")), "{told:?}");
+    let (at, token, alone) = again.unwrap();
+    assert!(alone.contains(&at.to_string()), "{alone}");
+    // All start again, at the same address and with the same token.
+    std::thread::scope(|scope| {
+        for rank in 0..3 {
+            let (token, own) = (token.clone(), if rank == 0 { at } else { "127.0.0.1:0".parse().unwrap() });
+            scope.spawn(move || {
+                let listening = Listening::bind(own, options(token, LONG)).unwrap();
+                exchange(&mut listening.join(rank, 3, at).unwrap(), Strategy::Ring).unwrap();
+            });
+        }
+    });
 }
