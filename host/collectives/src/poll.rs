@@ -346,7 +346,9 @@ impl Poller {
                 let at = self.conns.iter().position(fits).expect("connected to everybody");
                 let order = self.expect.as_ref().map_or(Order::Free, |expect| expect.order);
                 let big = big && order != Order::Free;
-                let asked = big && order == Order::Coordinated && self.is_coordinated();
+                // Whatever the order is now, no message passes one of an earlier exchange that still waits for the coordinator.
+                let behind = !self.asked[to].waiting.is_empty();
+                let asked = big && (order == Order::Coordinated || behind) && self.is_coordinated();
                 let out = Out { head: header.to_bytes().to_vec(), body: Some(body), at: 0, big, asked };
                 let bytes = out.len() as u64;
                 self.conns[at].out.push_back(out);

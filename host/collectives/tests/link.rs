@@ -169,6 +169,24 @@ fn more_and_fewer_partitions_than_members_and_any_order_of_sends() {
     );
 }
 
+/// A message may still wait for the coordinator when the next exchange begins, whose plan has another order.
+#[test]
+fn orders_may_change_from_one_exchange_to_the_next() {
+    let layout = Layout::new([("a", 20_000)]).unwrap();
+    members(4, "127.0.0.1:0", &options(false), |mut link| {
+        let rank = link.rank();
+        for round in 0..60 {
+            let order = [Order::Coordinated, Order::Turns, Order::Free][round % 3];
+            let mut plan = plan(Strategy::Servers(Some(1 + round % 2)), "f32");
+            plan.others.partitions = Some(5);
+            (plan.order, plan.bulk) = (order, 0);
+            let mut values = vec![(rank + round) as f32; 20_000];
+            link.exchange(&mut values, &layout, &plan, &mut Held::new()).unwrap();
+            assert_eq!(values, vec![(6 + 4 * round) as f32; 20_000]);
+        }
+    });
+}
+
 #[test]
 fn the_pair_of_calls_differs_only_in_the_tag() {
     let gradient = |rank: usize| Random(rank as u64).values(999);
