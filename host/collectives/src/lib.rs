@@ -41,6 +41,7 @@ mod part;
 mod plan;
 mod poll;
 mod rendezvous;
+mod spread;
 mod strategies;
 mod token;
 

@@ -19,6 +19,7 @@ use crate::part::{Bytes, Part, Step, Values};
 use crate::plan::{Coding, Job, Plan, Wire};
 use crate::poll::{Command, Event, Expect, ExpectJob, Poller, Traffic, Waker};
 use crate::rendezvous::Listening;
+use crate::spread::SPREAD;
 use crate::strategies::Strategy;
 
 /// A result that the network coded is compared at the first exchange, and then once in so many.
@@ -605,7 +606,7 @@ impl Exchange<'_> {
                         len: body.len() as u32,
                         plan: running.plan,
                     };
-                    let bytes = body.len() + HEADER_LEN;
+                    let bytes = body.len() + HEADER_LEN * if coding.is_tagged() { SPREAD } else { 1 };
                     self.sent.sent_bytes += bytes as u64;
                     self.sent.sent_messages += 1;
                     let big = bytes > self.plan.bulk;

@@ -20,6 +20,7 @@ use crate::header::{CONTROL_HEAD, Control, HEADER_LEN, Header, Kind, PlanName};
 use crate::part::Bytes;
 use crate::plan::Order;
 use crate::rendezvous::{Proven, Purpose};
+use crate::spread::{SPREAD, gather, spread};
 
 /// What one exchange may receive.
 #[derive(Debug)]
@@ -189,12 +190,29 @@ impl Out {
 }
 
 enum Input {
-    Head { bytes: [u8; HEADER_LEN], at: usize },
+    Head { bytes: [u8; SPREAD * HEADER_LEN], at: usize },
     Message { header: Header, message: Message, bytes: Vec<u8>, at: usize },
     Control { kind: u8, bytes: Vec<u8>, at: usize },
 }
 
-const NEW: Input = Input::Head { bytes: [0; HEADER_LEN], at: 0 };
+const NEW: Input = Input::Head { bytes: [0; SPREAD * HEADER_LEN], at: 0 };
+
+impl Purpose {
+    /// Bytes before a message or a frame.
+    const fn head_len(self) -> usize {
+        match self {
+            Self::Control => CONTROL_HEAD,
+            Self::Data => HEADER_LEN,
+            Self::Tagged => SPREAD * HEADER_LEN,
+        }
+    }
+}
+
+/// A header as it travels.
+fn head(purpose: Purpose, header: &Header) -> Vec<u8> {
+    let bytes = header.to_bytes();
+    if purpose == Purpose::Tagged { spread(&bytes) } else { bytes.to_vec() }
+}
 
 /// Ends the thread's work.
 enum Stop {
@@ -349,7 +367,7 @@ impl Poller {
                 // Whatever the order is now, no message passes one of an earlier exchange that still waits for the coordinator.
                 let behind = !self.asked[to].waiting.is_empty();
                 let asked = big && (order == Order::Coordinated || behind) && self.is_coordinated();
-                let out = Out { head: header.to_bytes().to_vec(), body: Some(body), at: 0, big, asked };
+                let out = Out { head: head(purpose, &header), body: Some(body), at: 0, big, asked };
                 let bytes = out.len() as u64;
                 self.conns[at].out.push_back(out);
                 if asked {
@@ -554,10 +572,9 @@ impl Poller {
             if conn.parked.is_some() || conn.left {
                 return Ok(());
             }
-            let control = conn.purpose == Purpose::Control;
+            let head_len = conn.purpose.head_len();
             let into = match &mut conn.input {
-                Input::Head { bytes, at } if control => &mut bytes[*at..CONTROL_HEAD],
-                Input::Head { bytes, at } => &mut bytes[*at..],
+                Input::Head { bytes, at } => &mut bytes[*at..head_len],
                 Input::Message { bytes, at, .. } | Input::Control { bytes, at, .. } => &mut bytes[*at..],
             };
             if !into.is_empty() {
@@ -618,8 +635,10 @@ impl Poller {
                     }
                 }
             }
-            Input::Head { bytes, at: HEADER_LEN } => {
-                let header = Header::parse(bytes);
+            Input::Head { bytes, at: have } if *have == conn.purpose.head_len() => {
+                let gathered = (conn.purpose == Purpose::Tagged).then(|| gather(bytes));
+                let head = gathered.as_deref().unwrap_or(bytes).first_chunk().expect("as long");
+                let header = Header::parse(head);
                 conn.input = NEW;
                 match header {
                     Some(header) => self.header(at, header)?,
@@ -960,7 +979,7 @@ impl Poller {
         for conn in &mut self.conns {
             let head = match conn.purpose {
                 Purpose::Control => Control::Bye.to_bytes(),
-                Purpose::Data | Purpose::Tagged => Header::bye(sequence).to_bytes().to_vec(),
+                Purpose::Data | Purpose::Tagged => head(conn.purpose, &Header::bye(sequence)),
             };
             conn.out.push_back(Out { head, body: None, at: 0, big: false, asked: false });
         }

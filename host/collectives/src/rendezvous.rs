@@ -11,7 +11,8 @@
 //! proof (32)                                         ->
 //!                                                    <-  verdict (1) | number (4)
 //! ```
-//! Nothing else that comes before the proof is read, and nothing is allocated for it.
+//! Nothing else that comes before the proof is read, and nothing is allocated for it. On tagged connections each of these bytes is a value,
+//! because what compresses them takes everything for values.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -29,6 +30,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::failure::LinkError;
 use crate::graph::Rank;
+use crate::spread::{SPREAD, gather, spread};
 use crate::strategies::MOST_MEMBERS;
 use crate::token::{self, Token};
 
@@ -145,9 +147,10 @@ impl Listening {
         };
         thread::scope(|scope| {
             let (sender, accepted) = mpsc::channel();
-            for listener in std::iter::once(&self.plain).chain(&self.tagged) {
+            let tagged = self.tagged.iter().map(|listener| (listener, true));
+            for (listener, tagged) in std::iter::once((&self.plain, false)).chain(tagged) {
                 let (hall, sender) = (&hall, sender.clone());
-                scope.spawn(move || hall.accept(listener, &sender, scope));
+                scope.spawn(move || hall.accept(listener, tagged, &sender, scope));
             }
             let met = self.meet_all(&hall, &accepted, root);
             hall.stop.store(true, Ordering::Relaxed);
@@ -268,6 +271,7 @@ impl Hall<'_> {
     fn accept<'scope>(
         &'scope self,
         listener: &'scope TcpListener,
+        tagged: bool,
         sender: &Sender<Proven>,
         scope: &'scope thread::Scope<'scope, '_>,
     ) {
@@ -282,7 +286,7 @@ impl Hall<'_> {
             }
             let sender = sender.clone();
             scope.spawn(move || {
-                match self.greet(stream) {
+                match self.greet(stream, tagged) {
                     Ok(proven) => _ = sender.send(proven),
                     Err(why) => {
                         let mut refused =
@@ -298,11 +302,11 @@ impl Hall<'_> {
     }
 
     /// Proves a connection that was accepted.
-    fn greet(&self, mut stream: TcpStream) -> Result<Proven, String> {
+    fn greet(&self, mut stream: TcpStream, tagged: bool) -> Result<Proven, String> {
         let until = self.deadline.min(Instant::now() + HANDSHAKE);
         let lost = |error: io::Error| format!("which did not finish its handshake: {error}");
         let mut hello = [0; HELLO_LEN];
-        read_by(&mut stream, &mut hello, until).map_err(lost)?;
+        hear(&mut stream, tagged, &mut hello, until).map_err(lost)?;
         if hello[..8] != *MAGIC {
             return Err("which is no gradwire".into());
         }
@@ -315,15 +319,15 @@ impl Hall<'_> {
         let purpose = match hello[9] {
             1 => Purpose::Control,
             2 => Purpose::Data,
-            3 => Purpose::Tagged,
+            3 if tagged => Purpose::Tagged,
             _ => return Err("which wants something unknown".into()),
         };
         let nonce = Token::random().map_err(lost)?.to_hex();
         let nonce: [u8; token::LEN] = nonce.as_bytes()[..token::LEN].try_into().expect("64 digits");
         let mine = self.token.proof(b"accept", &[&hello, &nonce]);
-        write_by(&mut stream, &[nonce, mine].concat(), until).map_err(lost)?;
+        say(&mut stream, tagged, &[nonce, mine].concat(), until).map_err(lost)?;
         let mut theirs = [0; token::LEN];
-        read_by(&mut stream, &mut theirs, until)
+        hear(&mut stream, tagged, &mut theirs, until)
             .map_err(|_| "which went when it saw this member's proof: it knows another token".to_owned())?;
         if !token::same(&theirs, &self.token.proof(b"connect", &[&hello, &nonce])) {
             return Err("which knows another token".into());
@@ -345,7 +349,7 @@ impl Hall<'_> {
         };
         let mut answer = vec![verdict as u8];
         answer.extend((self.members as u32).to_le_bytes());
-        write_by(&mut stream, &answer, until).map_err(lost)?;
+        say(&mut stream, tagged, &answer, until).map_err(lost)?;
         match verdict {
             Verdict::Welcome => Ok(Proven { purpose, peer, outgoing: false, stream }),
             Verdict::Members => {
@@ -367,7 +371,7 @@ impl Hall<'_> {
                 Err(_) => thread::sleep(Duration::from_millis(20)),
             }
         };
-        let until = self.deadline;
+        let (until, tagged) = (self.deadline, purpose == Purpose::Tagged);
         let lost = |error| io_error(&format!("prove the token to member {peer} at {to}"), error);
         let mut hello = [0; HELLO_LEN];
         hello[..8].copy_from_slice(MAGIC);
@@ -377,16 +381,16 @@ impl Hall<'_> {
         hello[14..18].copy_from_slice(&(self.members as u32).to_le_bytes());
         let nonce = Token::random().map_err(lost)?.to_hex();
         hello[18..].copy_from_slice(&nonce.as_bytes()[..token::LEN]);
-        write_by(&mut stream, &hello, until).map_err(lost)?;
+        say(&mut stream, tagged, &hello, until).map_err(lost)?;
         let mut answer = [[0; token::LEN]; 2];
-        read_by(&mut stream, answer.as_flattened_mut(), until).map_err(lost)?;
+        hear(&mut stream, tagged, answer.as_flattened_mut(), until).map_err(lost)?;
         let [nonce, theirs] = answer;
         if !token::same(&theirs, &self.token.proof(b"accept", &[&hello, &nonce])) {
             return Err(LinkError::Token { address: to.to_string() });
         }
-        write_by(&mut stream, &self.token.proof(b"connect", &[&hello, &nonce]), until).map_err(lost)?;
+        say(&mut stream, tagged, &self.token.proof(b"connect", &[&hello, &nonce]), until).map_err(lost)?;
         let mut verdict = [0; 5];
-        read_by(&mut stream, &mut verdict, until).map_err(lost)?;
+        hear(&mut stream, tagged, &mut verdict, until).map_err(lost)?;
         let members = u32::from_le_bytes([verdict[1], verdict[2], verdict[3], verdict[4]]);
         let why = match verdict[0] {
             0 => return Ok(stream),
@@ -418,6 +422,22 @@ impl Hall<'_> {
             }
         }
     }
+}
+
+/// Writes bytes of a handshake.
+fn say(stream: &mut TcpStream, tagged: bool, bytes: &[u8], until: Instant) -> io::Result<()> {
+    if tagged { write_by(stream, &spread(bytes), until) } else { write_by(stream, bytes, until) }
+}
+
+/// Reads bytes of a handshake.
+fn hear(stream: &mut TcpStream, tagged: bool, bytes: &mut [u8], until: Instant) -> io::Result<()> {
+    if !tagged {
+        return read_by(stream, bytes, until);
+    }
+    let mut values = vec![0; SPREAD * bytes.len()];
+    read_by(stream, &mut values, until)?;
+    bytes.copy_from_slice(&gather(&values));
+    Ok(())
 }
 
 /// A member's addresses, as rank 0 is told them and tells them: family, address, port, port of tagged connections or 0.
