@@ -476,7 +476,8 @@ impl Exchange<'_> {
             record.given = vec![0.0; self.buffer.len()];
             record.dropped = vec![0.0; self.buffer.len()];
         }
-        self.link.tell(Command::Begin(Arc::new(self.expect(jobs))));
+        // The first messages may be here already, and a server that only receives wakes the thread with nothing else.
+        self.link.command(Command::Begin(Arc::new(self.expect(jobs))));
         for (job, running) in jobs.iter().enumerate() {
             // The partition of the next member first: so members send to different ones.
             let (count, first) = (running.parts.len(), self.link.rank + 1);
