@@ -1,15 +1,17 @@
 //! What cannot be run, and what a run takes at most: judged before anything is allocated for it.
 
+use gradwire_collectives::graph::Op;
+
 use crate::cluster::{MESSAGE_BYTES, STATION_BYTES, STATIONS};
 use crate::error::SimError;
 use crate::limits::{Excess, Work};
-use crate::mechanisms::FAIR_SHARE;
+use crate::mechanisms::{FAIR_SHARE, partitions};
 use crate::scenario::{Assignment, CodecPlace, Compression, Content, Mechanism, Order, Scenario, WireCost};
 use crate::time::seconds;
 
 /// Bytes of what a mechanism and a worker keep for one parameter at one worker.
 const SLOT_BYTES: u128 = 128;
-/// Bytes of a piece of a parameter at its server.
+/// Bytes of a piece of a parameter at its server, and of a task of a graph.
 const PIECE_BYTES: u128 = 64;
 
 impl Scenario {
@@ -32,6 +34,10 @@ impl Scenario {
             (self.staleness <= 1, "the staleness"),
             (self.compute_times.forward.len() == self.model.parameters.len(), "the number of compute times"),
             (!matches!(self.mechanism, Mechanism::Ps { servers: 0, .. }), "the number of servers"),
+            (
+                !matches!(self.mechanism, Mechanism::Graph(strategy) if strategy.check(workers as usize).is_err()),
+                "the number of workers, or of the graph's servers or groups,",
+            ),
         ];
         if let Some(&(_, what)) = ranges.iter().find(|(holds, _)| !holds) {
             return Err(SimError::OutOfRange { what });
@@ -96,6 +102,20 @@ impl Scenario {
                 (0, sent * 2 * (workers - 1), each * copies)
             }
             Mechanism::Butterfly => (0, each * u128::from(self.workers.ilog2()), each),
+            Mechanism::Graph(strategy) => {
+                let members = self.workers as usize;
+                let graphs = (0..members).filter_map(|me| strategy.graph(members, me, 0).ok());
+                let (mut tasks, mut sends) = (0, 0);
+                for graph in graphs {
+                    tasks += graph.tasks().len() as u128;
+                    sends += graph.tasks().iter().filter(|task| matches!(task.op, Op::Send { .. })).count()
+                        as u128;
+                }
+                let parts = rows * u128::from(partitions(strategy, self.workers));
+                // This iteration's and the next one's.
+                pieces = 2 * parts * tasks;
+                (0, parts * sends, parts * sends)
+            }
             Mechanism::HierarchicalAggregators { group } => {
                 let groups = workers / u128::from(group);
                 (groups + 1, 2 * rows * (workers + groups), rows * (workers + groups))

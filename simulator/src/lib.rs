@@ -26,8 +26,8 @@
 //! | decide tensor by tensor | [`planner::Planner`] |
 //! | compare with what is published | [`published`] |
 //!
-//! A run is deterministic and exact to the picosecond. The library does no I/O, reads no clock and depends on no
-//! other part of gradwire; the `gradwire` command is its face. `docs/simulator.md` says what is simulated and what not.
+//! A run is deterministic and exact to the picosecond. The library does no I/O and reads no clock, and of the rest of
+//! gradwire it knows the graphs of the collectives; the `gradwire` command is its face. `docs/simulator.md` says what is simulated and what not.
 //!
 //! Inside, imports point down: `workload` (what is trained) and `scenario` (what is run) are below `cluster` (workers
 //! and the network at work), which is below `mechanisms` (one file each) and `run`. `published` and `planner` are users.

@@ -2,7 +2,9 @@
 
 use crate::cluster::{Cluster, Done, Exchange, Fabric, FabricEvent};
 use crate::error::SimError;
-use crate::mechanisms::{Butterfly, HierarchicalAggregators, HierarchicalRings, ParameterServers, Ring};
+use crate::mechanisms::{
+    Butterfly, Graphs, HierarchicalAggregators, HierarchicalRings, ParameterServers, Ring,
+};
 use crate::scenario::{Mechanism, Results, Scenario};
 
 /// Events between two calls of the function that watches a run.
@@ -27,6 +29,7 @@ impl Scenario {
         Ok(match self.mechanism {
             Mechanism::Ps { .. } => self.simulate(ParameterServers::new(self), watch),
             Mechanism::Ring { .. } => self.simulate(Ring::new(self), watch),
+            Mechanism::Graph(_) => self.simulate(Graphs::new(self), watch),
             Mechanism::Butterfly => self.simulate(Butterfly::new(self), watch),
             Mechanism::HierarchicalAggregators { group } => {
                 self.simulate(HierarchicalAggregators::new(self, group), watch)

@@ -134,6 +134,7 @@ fn modules_use_only_what_is_below_them() {
         "firmware/afxdp/src",
         "firmware/softcore/src",
         "host/codecs/src",
+        "host/collectives/src",
         "simulator/src",
         "testbench/src",
         "xtask/src",

@@ -2,12 +2,14 @@
 
 mod aggregation;
 mod butterfly;
+mod graph;
 mod hierarchical_aggregators;
 mod hierarchical_rings;
 mod parameter_server;
 mod ring;
 
 pub(crate) use butterfly::Butterfly;
+pub(crate) use graph::{Graphs, partitions};
 pub(crate) use hierarchical_aggregators::HierarchicalAggregators;
 pub(crate) use hierarchical_rings::HierarchicalRings;
 pub(crate) use parameter_server::{FAIR_SHARE, ParameterServers};

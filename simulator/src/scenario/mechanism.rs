@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use gradwire_collectives::Strategy;
+
 use crate::error::SimError;
 
 /// In which order a server that has no multicast serves its workers.
@@ -55,6 +57,8 @@ pub enum Mechanism {
         /// Workers in a group.
         group: u32,
     },
+    /// What `gradwire-collectives` runs over TCP; workers are members, and servers among them.
+    Graph(Strategy),
     /// Rings in groups, then a ring of the groups' first workers.
     HierarchicalRings {
         /// Workers in a group.
@@ -81,7 +85,7 @@ impl Mechanism {
     pub const RING: Self = Self::Ring { messages: true, multicast: false };
 
     /// Names on the command line, and what they stand for. `hier-agg` and `hier-ring` take groups of 8 or,
-    /// as `hier-agg:4`, of any size.
+    /// as `hier-agg:4`, of any size. `graph:` and a strategy of the collectives is a mechanism too.
     pub const NAMES: [(&'static str, Self); 12] = [
         ("ps", Self::BASELINE),
         ("ps-rr", ps(Order::RoundRobin, false, false)),
@@ -114,6 +118,9 @@ impl FromStr for Mechanism {
 
     fn from_str(text: &str) -> Result<Self, SimError> {
         let bad = || SimError::BadMechanism { text: text.to_owned() };
+        if let Some(strategy) = text.strip_prefix("graph:") {
+            return strategy.parse().map(Self::Graph).map_err(|_| bad());
+        }
         let (name, group) = match text.split_once(':') {
             Some((name, group)) => (name, Some(group.parse().map_err(|_| bad())?)),
             None => (text, None),
@@ -135,6 +142,7 @@ impl fmt::Display for Mechanism {
         match *self {
             Self::HierarchicalAggregators { group } => write!(f, "hier-agg:{group}"),
             Self::HierarchicalRings { group } => write!(f, "hier-ring:{group}"),
+            Self::Graph(strategy) => write!(f, "graph:{strategy}"),
             Self::Ps { servers, assignment, .. } => {
                 f.write_str(self.name())?;
                 match assignment {

@@ -6,6 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::error::{Error, Outcome};
 
+pub mod allreduce;
 pub mod bench;
 pub mod check;
 pub mod codec;
@@ -40,6 +41,7 @@ Examples:
   gradwire softcore ring.pcap                     the same through the firmware, in QEMU
   gradwire encode < values.f32 > values.groups    the bytes of the format, for an RTL testbench
   gradwire simulate --sweep workers=8..1024       iteration time on clusters larger than the desk
+  gradwire allreduce --local 4 --codec q8:256     gradients exchanged between members, and checked
   gradwire plan vgg16 --nodes 16                  whether compression pays, tensor by tensor"
 )]
 pub struct Cli {
@@ -54,6 +56,7 @@ pub struct Cli {
 pub enum Command {
     Check(check::Args),
     Replay(replay::Args),
+    Allreduce(Box<allreduce::Args>),
     Bench(bench::Args),
     Encode(encode::Args),
     Decode(decode::Args),
@@ -73,6 +76,7 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> Result<Outcome, Error> {
         None => main_job::run(out),
         Some(Command::Check(args)) => check::run(args, out),
         Some(Command::Replay(args)) => replay::run(args, out),
+        Some(Command::Allreduce(args)) => allreduce::run(args, out),
         Some(Command::Bench(args)) => bench::run(args, out),
         Some(Command::Encode(args)) => encode::run(args, &mut std::io::stdin().lock(), out),
         Some(Command::Decode(args)) => decode::run(args, &mut std::io::stdin().lock(), out),

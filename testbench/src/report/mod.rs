@@ -10,6 +10,7 @@ use crate::check::{Measured, PAYLOAD_LEN, Shares};
 use crate::judge::Findings;
 use crate::judge::values;
 
+pub mod graph;
 pub mod plot;
 mod progress_bar;
 mod table;

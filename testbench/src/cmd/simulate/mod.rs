@@ -22,7 +22,7 @@ use crate::report::plot;
     args_conflicts_with_subcommands = true,
     after_help = "\
 Mechanisms: ps, ps-rr, ps-block, agg, mc, mc+agg, ring, ring-whole, ring+mc, butterfly, hier-agg[:GROUP],
-hier-ring[:GROUP].
+hier-ring[:GROUP]; graph:STRATEGY runs the graph of `gradwire allreduce --strategy`, on workers.
 
 Compression: in-nic:RATIOS runs at the rate of the link; on-host:RATIOS@ENCODE,DECODE at these GB/s of values.
 RATIOS is GRADIENT[/PARTIAL_SUM[/PARAMETERS]], or b10, b8, b6 for what was recorded at that bound. The rates of

@@ -1,0 +1,97 @@
+//! Why members cannot exchange anything.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use crate::graph::Rank;
+use crate::held::HeldError;
+use crate::layout::LayoutError;
+use crate::plan::PlanError;
+
+/// The first thing that went wrong in a job, in the words of the member that saw it. All members are told the same.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// The member that saw it.
+    pub reporter: Rank,
+    /// What it saw, with the rank of who is to blame.
+    pub cause: String,
+    pub(crate) weight: Weight,
+}
+
+/// How much a failure says. A connection that closes is often the consequence of something else, so rank 0 waits a moment
+/// for a better cause.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Weight {
+    /// A connection closed.
+    Closed,
+    /// Something did not come in time; others may know who is behind.
+    Late {
+        /// The exchange in which it did not come.
+        sequence: u64,
+    },
+    /// What is wrong is known.
+    Certain,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (seen by member {})", self.cause, self.reporter)
+    }
+}
+
+/// Why members cannot exchange anything.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what is wrong")]
+pub enum LinkError {
+    /// The plan does not suit.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The layout does not suit.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// What is held back does not fit.
+    #[error(transparent)]
+    Held(#[from] HeldError),
+    /// The buffer is not the layout's.
+    #[error("the buffer has {buffer} values and the layout {layout}: give a buffer of the layout's length")]
+    Buffer { buffer: usize, layout: usize },
+    /// The plan has a `wire:` codec, but the link no tagged connections.
+    #[error(
+        "the plan has a wire: codec, but the link has no tagged connections: connect with Options::tagged"
+    )]
+    NotTagged,
+    /// The operating system refused.
+    #[error("cannot {what}: {source}")]
+    Io { what: String, source: io::Error },
+    /// The far end knows another token.
+    #[error("{address} knows another token: start all members of a job with the same one")]
+    Token { address: String },
+    /// The far end refused this member.
+    #[error("{address} refused member {rank}: {why}")]
+    Refused { address: String, rank: Rank, why: String },
+    /// Rank or number of members make no sense.
+    #[error(
+        "member {rank} of {members}: expected 1 to {} members, and ranks from 0 to one less",
+        crate::MOST_MEMBERS
+    )]
+    Members { rank: Rank, members: usize },
+    /// Members did not come in time.
+    #[error("members {} did not connect within {within:?}{}", list(missing), refusals(refused))]
+    Missing { missing: Vec<Rank>, within: Duration, refused: Vec<String> },
+    /// Something went wrong in the job. The link is closed, and the buffer holds partial sums: start again from a checkpoint.
+    #[error("{0}")]
+    Failed(Failure),
+    /// The link failed or was closed before.
+    #[error("the link is closed: connect again{}", .0.as_ref().map(|first| format!("; it failed because {first}")).unwrap_or_default())]
+    Closed(Option<Failure>),
+}
+
+pub(crate) fn list(ranks: &[Rank]) -> String {
+    ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn refusals(refused: &[String]) -> String {
+    if refused.is_empty() { String::new() } else { format!("; refused: {}", refused.join("; ")) }
+}

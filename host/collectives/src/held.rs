@@ -1,0 +1,300 @@
+//! What a member holds back from one exchange to the next.
+
+use std::collections::BTreeMap;
+
+use crate::layout::{Hash, MOST_NAME};
+
+/// By the name of a tensor: what its messages lost so far, and what else its codec keeps.
+///
+/// Every loss is here, in the units of the sum: what was lost of the member's own gradient, and what was lost of a sum that this member
+/// owned. Both are added to the next gradient. So nothing depends on who owned which partition, and a tensor may get another
+/// codec, other partitions or other owners. If the number of members changes, see [`share`](Self::share).
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Held {
+    tensors: BTreeMap<String, HeldTensor>,
+}
+
+/// One tensor's.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct HeldTensor {
+    /// What was lost so far.
+    pub(crate) sum: Vec<f32>,
+    /// The codec whose states these are.
+    pub(crate) codec: String,
+    /// By partition.
+    pub(crate) states: Vec<Vec<f32>>,
+}
+
+const MAGIC: &[u8; 8] = b"gwheld\0\x01";
+
+impl Held {
+    /// Nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Tensors, and what is held back of each.
+    pub fn tensors(&self) -> impl Iterator<Item = (&str, &[f32])> {
+        self.tensors.iter().map(|(name, held)| (&name[..], &held.sum[..]))
+    }
+
+    /// What is held back of a tensor.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&[f32]> {
+        self.tensors.get(name).map(|held| &held.sum[..])
+    }
+
+    /// Takes a tensor's away to work with it; zeros if there is none, or none of its codec.
+    pub(crate) fn take(
+        &mut self,
+        name: &str,
+        values: usize,
+        codec: &str,
+        states: impl Iterator<Item = usize>,
+    ) -> Result<HeldTensor, HeldError> {
+        let mut held = self.tensors.remove(name).unwrap_or_default();
+        if held.sum.is_empty() {
+            held.sum = vec![0.0; values];
+        }
+        if held.sum.len() != values {
+            let before = held.sum.len();
+            self.put(name, held);
+            return Err(HeldError::Values { name: name.to_owned(), before, now: values });
+        }
+        let lens: Vec<usize> = states.collect();
+        if held.codec != codec || !held.states.iter().map(Vec::len).eq(lens.iter().copied()) {
+            held.codec = codec.to_owned();
+            held.states = lens.into_iter().map(|len| vec![0.0; len]).collect();
+        }
+        Ok(held)
+    }
+
+    /// Brings it back.
+    pub(crate) fn put(&mut self, name: &str, held: HeldTensor) {
+        self.tensors.insert(name.to_owned(), held);
+    }
+
+    /// Forgets a tensor; what was held back of it is lost.
+    pub fn forget(&mut self, name: &str) {
+        self.tensors.remove(name);
+    }
+
+    /// Adds what another member held back, who leaves. What else its codecs kept is used where this member has none.
+    ///
+    /// # Errors
+    /// A tensor has other values there; then nothing is added.
+    pub fn absorb(&mut self, other: Self) -> Result<(), HeldError> {
+        for (name, theirs) in &other.tensors {
+            let mine = self.tensors.get(name).map_or(theirs.sum.len(), |mine| mine.sum.len());
+            if mine != theirs.sum.len() {
+                let (before, now) = (theirs.sum.len(), mine);
+                return Err(HeldError::Values { name: name.clone(), before, now });
+            }
+        }
+        for (name, theirs) in other.tensors {
+            match self.tensors.get_mut(&name) {
+                Some(mine) => mine.sum.iter_mut().zip(&theirs.sum).for_each(|(mine, theirs)| *mine += theirs),
+                None => self.put(&name, theirs),
+            }
+        }
+        Ok(())
+    }
+
+    /// What member `me` of `members` goes on with, if `before` is what all members before held back, by their ranks. A member
+    /// that has a successor of its own rank hands everything to it, and the others' is shared out, so nothing is lost. New
+    /// members start with nothing.
+    ///
+    /// # Errors
+    /// There is no such member, or two members before had tensors of one name with other values.
+    pub fn share(before: Vec<Self>, me: usize, members: usize) -> Result<Self, HeldError> {
+        if me >= members {
+            return Err(HeldError::NoSuchMember { me, members });
+        }
+        let mut mine = Self::new();
+        for held in before.into_iter().skip(me).step_by(members) {
+            mine.absorb(held)?;
+        }
+        Ok(mine)
+    }
+
+    /// All of it as bytes for a checkpoint; [`load`](Self::load) reads them on any processor.
+    ///
+    /// ```text
+    /// "gwheld" 0 1 | tensors | per tensor: name, values, codec, states | hash
+    /// ```
+    /// Numbers are little-endian, counts have 32 bits, names and values have their count before them, and the hash is FNV-1a of 64 bits.
+    #[must_use]
+    pub fn save(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        let count = |out: &mut Vec<u8>, count: usize| out.extend((count as u32).to_le_bytes());
+        let values = |out: &mut Vec<u8>, values: &[f32]| {
+            count(out, values.len());
+            values.iter().for_each(|value| out.extend(value.to_le_bytes()));
+        };
+        let text = |out: &mut Vec<u8>, text: &str| {
+            count(out, text.len());
+            out.extend(text.as_bytes());
+        };
+        count(&mut out, self.tensors.len());
+        for (name, held) in &self.tensors {
+            text(&mut out, name);
+            values(&mut out, &held.sum);
+            text(&mut out, &held.codec);
+            count(&mut out, held.states.len());
+            held.states.iter().for_each(|state| values(&mut out, state));
+        }
+        let mut hash = Hash::new();
+        hash.bytes(&out);
+        out.extend(hash.0.to_le_bytes());
+        out
+    }
+
+    /// Reads what [`save`](Self::save) wrote.
+    ///
+    /// # Errors
+    /// The bytes are not that, or not all of it.
+    pub fn load(bytes: &[u8]) -> Result<Self, HeldError> {
+        let mut reader = Reader { bytes, at: 0 };
+        if reader.bytes(8)? != MAGIC {
+            return Err(HeldError::Foreign);
+        }
+        let mut held = Self::new();
+        for _ in 0..reader.count()? {
+            let name = reader.text()?;
+            let sum = reader.values()?;
+            let codec = reader.text()?;
+            // No capacity by a count that was not checked: each state takes at least four bytes of what there is.
+            let states = (0..reader.count()?).map(|_| reader.values()).collect::<Result<_, _>>()?;
+            held.tensors.insert(name, HeldTensor { sum, codec, states });
+        }
+        let mut hash = Hash::new();
+        hash.bytes(&bytes[..reader.at]);
+        let at = reader.at;
+        if reader.bytes(8)? != hash.0.to_le_bytes() || reader.at != bytes.len() {
+            return Err(HeldError::Damaged { at });
+        }
+        Ok(held)
+    }
+}
+
+/// Reads no more than there is.
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn bytes(&mut self, len: usize) -> Result<&'a [u8], HeldError> {
+        let end = self.at.checked_add(len);
+        let bytes =
+            end.and_then(|end| self.bytes.get(self.at..end)).ok_or(HeldError::Damaged { at: self.at })?;
+        self.at += len;
+        Ok(bytes)
+    }
+
+    fn count(&mut self) -> Result<usize, HeldError> {
+        let bytes = self.bytes(4)?;
+        Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize)
+    }
+
+    fn values(&mut self) -> Result<Vec<f32>, HeldError> {
+        let len = self.count()?.checked_mul(4).ok_or(HeldError::Damaged { at: self.at })?;
+        Ok(self.bytes(len)?.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+    }
+
+    fn text(&mut self) -> Result<String, HeldError> {
+        let (at, len) = (self.at, self.count()?);
+        let damaged = HeldError::Damaged { at };
+        if len > MOST_NAME {
+            return Err(damaged);
+        }
+        String::from_utf8(self.bytes(len)?.to_vec()).map_err(|_| damaged)
+    }
+}
+
+/// Why held-back state does not fit.
+#[non_exhaustive]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what is wrong")]
+pub enum HeldError {
+    /// A tensor has another number of values than before.
+    #[error(
+        "tensor '{name}' had {before} values and now has {now}: what is held back of it fits no longer; give it another name, \
+         or forget it"
+    )]
+    Values { name: String, before: usize, now: usize },
+    /// Other bytes.
+    #[error("this is not held-back state: it starts with other bytes than what was saved")]
+    Foreign,
+    /// Cut off or changed.
+    #[error("the held-back state is cut off or damaged near byte {at}: load the whole file that was saved")]
+    Damaged { at: usize },
+    /// A rank beyond the members.
+    #[error("member {me} of {members}: ranks go from 0 to one less than the members")]
+    NoSuchMember { me: usize, members: usize },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(tensors: &[(&str, &[f32])]) -> Held {
+        let mut held = Held::new();
+        for (name, sum) in tensors {
+            let states = vec![vec![1.0, f32::NEG_INFINITY], vec![]];
+            held.put(name, HeldTensor { sum: sum.to_vec(), codec: "dgc:1".into(), states });
+        }
+        held
+    }
+
+    #[test]
+    fn what_is_saved_is_loaded_and_nothing_else() {
+        let saved = held(&[("fc", &[1.0, -0.0, 3.5]), ("ünïcode", &[])]).save();
+        assert_eq!(Held::load(&saved).unwrap().save(), saved);
+        assert_eq!(Held::load(&Held::new().save()), Ok(Held::new()));
+        for len in 0..saved.len() {
+            assert!(Held::load(&saved[..len]).is_err(), "{len} bytes");
+        }
+        for at in 0..saved.len() {
+            let mut other = saved.clone();
+            other[at] ^= 0x40;
+            assert!(Held::load(&other).is_err(), "byte {at}");
+        }
+        assert!(Held::load(&[&saved[..], &[0]].concat()).is_err());
+    }
+
+    #[test]
+    fn no_number_of_members_loses_anything() {
+        for before in 1..7 {
+            for after in 1..7 {
+                let all: Vec<Held> =
+                    (0..before).map(|rank| held(&[("a", &[1.0, 2f32.powi(rank)])])).collect();
+                let shared = (0..after).map(|me| Held::share(all.clone(), me, after).unwrap());
+                let sums = shared.filter_map(|held| held.get("a").map(<[f32]>::to_vec));
+                let total = sums.fold([0.0; 2], |total, sum| [total[0] + sum[0], total[1] + sum[1]]);
+                assert_eq!(total, [before as f32, 2f32.powi(before) - 1.0]);
+            }
+        }
+        assert!(Held::share(Vec::new(), 2, 2).is_err());
+        let different = vec![held(&[("a", &[1.0])]), held(&[("a", &[1.0, 2.0])])];
+        assert_eq!(
+            Held::share(different, 0, 1),
+            Err(HeldError::Values { name: "a".into(), before: 2, now: 1 })
+        );
+    }
+
+    #[test]
+    fn another_codec_keeps_what_is_held_back_and_starts_its_own_state() {
+        let mut all = held(&[("a", &[1.0, 2.0])]);
+        let lens = || [2, 0].into_iter();
+        let same = all.take("a", 2, "dgc:1", lens()).unwrap();
+        assert_eq!(same.states[0], [1.0, f32::NEG_INFINITY]);
+        all.put("a", same);
+        let other = all.take("a", 2, "q8", [1].into_iter()).unwrap();
+        assert_eq!((&other.sum[..], &other.states[..]), (&[1.0, 2.0][..], &[vec![0.0]][..]));
+        all.put("a", other);
+        assert!(all.take("a", 3, "q8", lens()).is_err());
+        assert_eq!(all.get("a"), Some(&[1.0, 2.0][..]));
+    }
+}

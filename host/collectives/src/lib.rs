@@ -1,0 +1,59 @@
+//! Exchanges gradients between the processes of a training job.
+//!
+//! A [`Plan`] says which tensor is exchanged how: by which [`Strategy`], a graph of encode, send, recv, merge and decode, and
+//! with which codec. A [`Link`] is a member's connections to all others, and [`Link::exchange`] runs the plan over them.
+//!
+//! ```
+//! use gradwire_collectives::{Held, Layout, Listening, Options, Plan, Token};
+//!
+//! let token = Token::random()?;
+//! let plan: Plan = "strategy = \"servers\"\ncodec = \"q8:256\"".parse()?;
+//! let layout = Layout::new([("weights", 5000), ("bias", 10)])?;
+//! let root = Listening::bind("127.0.0.1:0".parse()?, Options::new(token.clone()))?;
+//! let at = root.address()?;
+//! let member = |listening: Listening, rank| {
+//!     let mut link = listening.join(rank, 2, at)?;
+//!     let (mut gradient, mut held) = (vec![rank as f32; 5010], Held::new());
+//!     link.exchange(&mut gradient, &layout, &plan, &mut held)?;
+//!     Ok::<_, gradwire_collectives::LinkError>(gradient)
+//! };
+//! let results = std::thread::scope(|scope| {
+//!     let other = scope.spawn(|| member(Listening::bind("127.0.0.1:0".parse().unwrap(), Options::new(token))?, 1));
+//!     (member(root, 0), other.join().unwrap())
+//! });
+//! assert_eq!(results.0?, results.1?);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! `docs/collectives.md` says what each strategy is for. Inside, `graph` and `strategies` know no network, `part` runs a graph
+//! wherever its messages come from, and `link` runs all parts of a plan over TCP.
+
+#![forbid(unsafe_code)]
+
+pub mod coordinator;
+mod failure;
+pub mod graph;
+mod header;
+mod held;
+pub mod layout;
+mod link;
+mod part;
+mod plan;
+mod poll;
+mod rendezvous;
+mod spread;
+mod strategies;
+mod token;
+
+pub use failure::{Failure, LinkError};
+pub use held::{Held, HeldError};
+pub use layout::{Layout, LayoutError};
+pub use link::{COMPARE_EVERY, Decoded, Link, Record, Report};
+pub use part::{Bytes, Codecs, Part, Step, Values};
+pub use plan::{Choice, Coding, Job, MOST_PARTITIONS, Order, Plan, PlanError, Wire};
+pub use poll::Traffic;
+pub use rendezvous::{Listening, Options, TAG};
+pub use strategies::{
+    Between, MOST_MEMBERS, Strategy, StrategyError, all_gather, butterfly, halving, hierarchy, ring, servers,
+};
+pub use token::Token;

@@ -1,0 +1,650 @@
+//! How members find each other, and prove that they belong to one job.
+//!
+//! Each member listens. All but rank 0 connect to rank 0 and say where they listen; rank 0 answers with everybody's addresses. Then each
+//! member connects to those with lower ranks and, if the link has tagged connections, to the next in the ring. Each
+//! connection starts so (sizes in bytes):
+//!
+//! ```text
+//! who connects                                                     who listens
+//! "gradwire" | version (1) | purpose (1) | rank (4) | members (4) | nonce (32)  ->
+//!                                                    <-  nonce (32) | proof (32)
+//! proof (32)                                         ->
+//!                                                    <-  verdict (1) | number (4)
+//! ```
+//! Nothing else that comes before the proof is read, and nothing is allocated for it. On tagged connections each of these bytes is a value,
+//! because what compresses them takes everything for values.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use crate::failure::LinkError;
+use crate::graph::Rank;
+use crate::spread::{SPREAD, gather, spread};
+use crate::strategies::MOST_MEMBERS;
+use crate::token::{self, Token};
+
+/// The type of service of connections that the dataplane compresses: DSCP AF11.
+pub const TAG: u8 = 0x28;
+const MAGIC: &[u8; 8] = b"gradwire";
+const VERSION: u8 = 1;
+const HELLO_LEN: usize = 8 + 1 + 1 + 4 + 4 + token::LEN;
+/// How long one end of a handshake may take; a job's timeout, if that is shorter.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Handshakes at a time. More than a job's members can need at once, and a limit for strangers.
+const MOST_HANDSHAKES: usize = 2 * MOST_MEMBERS;
+
+/// What a link needs to know.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The job's secret.
+    pub token: Token,
+    /// How long members may wait for each other: at the start, and in each exchange.
+    pub timeout: Duration,
+    /// Open tagged connections round the ring too, for `wire:` codecs.
+    pub tagged: bool,
+}
+
+impl Options {
+    /// With the timeout of five minutes, and without tagged connections.
+    #[must_use]
+    pub const fn new(token: Token) -> Self {
+        Self { token, timeout: Duration::from_secs(300), tagged: false }
+    }
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Purpose {
+    /// Between rank 0 and another: failures, signs of life, comparisons.
+    Control = 1,
+    /// Messages of host codecs, in both directions.
+    Data = 2,
+    /// `f32` that the dataplane compresses, from a member to the next in the ring.
+    Tagged = 3,
+}
+
+/// A connection whose other end proved that it knows the token.
+pub(crate) struct Proven {
+    pub(crate) purpose: Purpose,
+    pub(crate) peer: Rank,
+    /// Did this member open it?
+    pub(crate) outgoing: bool,
+    pub(crate) stream: TcpStream,
+}
+
+/// The ports of a member, open but not yet connected to anybody.
+#[derive(Debug)]
+pub struct Listening {
+    plain: TcpListener,
+    tagged: Option<TcpListener>,
+    options: Options,
+}
+
+impl Listening {
+    /// Listens at `address`, IPv4 or IPv6. Port 0 lets the system choose. Tagged connections have a port of their own, the
+    /// next one.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn bind(address: SocketAddr, options: Options) -> Result<Self, LinkError> {
+        let plain = listen(address, false)?;
+        let tagged_port = if address.port() == 0 { 0 } else { address.port().wrapping_add(1) };
+        let tagged = options.tagged.then(|| listen(SocketAddr::new(address.ip(), tagged_port), true));
+        Ok(Self { plain, tagged: tagged.transpose()?, options })
+    }
+
+    /// Where others reach this member: of rank 0, they have to know it.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn address(&self) -> Result<SocketAddr, LinkError> {
+        self.plain.local_addr().map_err(|error| io_error("read the address listened at", error))
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.options.timeout
+    }
+
+    pub(crate) fn is_tagged(&self) -> bool {
+        self.tagged.is_some()
+    }
+
+    /// Connects to all members. `root` is where rank 0 listens.
+    pub(crate) fn meet(
+        &self,
+        rank: Rank,
+        members: usize,
+        root: SocketAddr,
+    ) -> Result<Vec<Proven>, LinkError> {
+        if rank >= members || members > MOST_MEMBERS {
+            return Err(LinkError::Members { rank, members });
+        }
+        if members == 1 {
+            return Ok(Vec::new());
+        }
+        let deadline = Instant::now() + self.options.timeout;
+        let hall = Hall {
+            token: &self.options.token,
+            rank,
+            members,
+            deadline,
+            timeout: self.options.timeout,
+            stop: AtomicBool::new(false),
+            busy: AtomicUsize::new(0),
+            here: Mutex::default(),
+            refused: Mutex::default(),
+        };
+        thread::scope(|scope| {
+            let (sender, accepted) = mpsc::channel();
+            let tagged = self.tagged.iter().map(|listener| (listener, true));
+            for (listener, tagged) in std::iter::once((&self.plain, false)).chain(tagged) {
+                let (hall, sender) = (&hall, sender.clone());
+                scope.spawn(move || hall.accept(listener, tagged, &sender, scope));
+            }
+            let met = self.meet_all(&hall, &accepted, root);
+            hall.stop.store(true, Ordering::Relaxed);
+            met
+        })
+    }
+
+    fn meet_all(
+        &self,
+        hall: &Hall,
+        accepted: &Receiver<Proven>,
+        root: SocketAddr,
+    ) -> Result<Vec<Proven>, LinkError> {
+        let (rank, members) = (hall.rank, hall.members);
+        let mut met: Vec<Proven> = Vec::new();
+        let table = if rank == 0 {
+            self.table(hall, accepted, &mut met)?
+        } else {
+            let mut stream = hall.connect(root, Purpose::Control, 0)?;
+            let mine = (self.address()?, self.tagged.as_ref().map(TcpListener::local_addr));
+            let tagged = mine.1.transpose().map_err(|error| io_error("read an address", error))?;
+            let lost = |error| io_error(&format!("exchange addresses with member 0 at {root}"), error);
+            write_by(&mut stream, &entry(mine.0, tagged), hall.deadline).map_err(lost)?;
+            let table = read_table(&mut stream, members, hall.deadline).map_err(lost)?;
+            met.push(Proven { purpose: Purpose::Control, peer: 0, outgoing: true, stream });
+            table
+        };
+        let next = (rank + 1) % members;
+        for (peer, (plain, tagged)) in table.into_iter().enumerate() {
+            // Who listens everywhere is reached where rank 0 saw it; rank 0 itself, where this member saw it.
+            let reach = |at: SocketAddr| {
+                if at.ip().is_unspecified() { SocketAddr::new(root.ip(), at.port()) } else { at }
+            };
+            if peer < rank {
+                let stream = hall.connect(reach(plain), Purpose::Data, peer)?;
+                met.push(Proven { purpose: Purpose::Data, peer, outgoing: true, stream });
+            }
+            if peer == next && self.tagged.is_some() {
+                let why =
+                    "it has no tagged connections, this member has: give all members the same options".into();
+                let refused = LinkError::Refused { address: plain.to_string(), rank, why };
+                let stream = hall.connect(reach(tagged.ok_or(refused)?), Purpose::Tagged, peer)?;
+                met.push(Proven { purpose: Purpose::Tagged, peer, outgoing: true, stream });
+            }
+        }
+        let before = (rank + members - 1) % members;
+        let mut missing: BTreeSet<(Purpose, Rank)> =
+            (rank + 1..members).map(|peer| (Purpose::Data, peer)).collect();
+        missing.extend(self.tagged.as_ref().map(|_| (Purpose::Tagged, before)));
+        // Rank 0 may have got some of these while it waited for the control connections.
+        for proven in met.iter().filter(|proven| !proven.outgoing) {
+            missing.remove(&(proven.purpose, proven.peer));
+        }
+        while !missing.is_empty() {
+            let proven = hall.next(accepted, || missing.iter().map(|(_, peer)| *peer).collect())?;
+            missing.remove(&(proven.purpose, proven.peer));
+            met.push(proven);
+        }
+        Ok(met)
+    }
+
+    /// Rank 0: waits for everybody's addresses, and tells them to all.
+    fn table(
+        &self,
+        hall: &Hall,
+        accepted: &Receiver<Proven>,
+        met: &mut Vec<Proven>,
+    ) -> Result<Vec<(SocketAddr, Option<SocketAddr>)>, LinkError> {
+        let tagged = self.tagged.as_ref().map(TcpListener::local_addr).transpose();
+        let mine = (self.address()?, tagged.map_err(|error| io_error("read an address", error))?);
+        let mut table = vec![None; hall.members];
+        table[0] = Some(mine);
+        while table.contains(&None) {
+            let missing = || (0..hall.members).filter(|&rank| table[rank].is_none()).collect();
+            let mut proven = hall.next(accepted, missing)?;
+            if proven.purpose == Purpose::Control {
+                let lost = |error| io_error(&format!("read the address of member {}", proven.peer), error);
+                let seen = proven.stream.peer_addr().map_err(lost)?.ip();
+                let read = read_entry(&mut proven.stream, hall.deadline, seen);
+                let lost = |error| io_error(&format!("read the address of member {}", proven.peer), error);
+                table[proven.peer] = Some(read.map_err(lost)?);
+            }
+            met.push(proven);
+        }
+        let table: Vec<_> = table.into_iter().flatten().collect();
+        let bytes: Vec<u8> = table.iter().flat_map(|(plain, tagged)| entry(*plain, *tagged)).collect();
+        for proven in met.iter_mut().filter(|proven| proven.purpose == Purpose::Control) {
+            let lost = |error| io_error(&format!("send addresses to member {}", proven.peer), error);
+            write_by(&mut proven.stream, &bytes, hall.deadline).map_err(lost)?;
+        }
+        Ok(table)
+    }
+}
+
+/// Where a job's connections are proved.
+struct Hall<'a> {
+    token: &'a Token,
+    rank: Rank,
+    members: usize,
+    deadline: Instant,
+    timeout: Duration,
+    stop: AtomicBool,
+    busy: AtomicUsize,
+    here: Mutex<BTreeSet<(Purpose, Rank)>>,
+    refused: Mutex<Vec<String>>,
+}
+
+/// What the listening end answers to a proof.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Welcome = 0,
+    Members = 1,
+    Twice = 2,
+    Nobody = 3,
+}
+
+impl Hall<'_> {
+    fn accept<'scope>(
+        &'scope self,
+        listener: &'scope TcpListener,
+        tagged: bool,
+        sender: &Sender<Proven>,
+        scope: &'scope thread::Scope<'scope, '_>,
+    ) {
+        while !self.stop.load(Ordering::Relaxed) {
+            if !matches!(wait(listener, PollFlags::IN, Duration::from_millis(20)), Ok(true)) {
+                continue;
+            }
+            let Ok((stream, from)) = listener.accept() else { continue };
+            if self.busy.fetch_add(1, Ordering::Relaxed) >= MOST_HANDSHAKES {
+                self.busy.fetch_sub(1, Ordering::Relaxed);
+                continue;
+            }
+            let sender = sender.clone();
+            scope.spawn(move || {
+                match self.greet(stream, tagged) {
+                    Ok(proven) => _ = sender.send(proven),
+                    Err(why) => {
+                        let mut refused =
+                            self.refused.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                        if refused.len() < 8 {
+                            refused.push(format!("{from}, {why}"));
+                        }
+                    }
+                }
+                self.busy.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+    }
+
+    /// Proves a connection that was accepted.
+    fn greet(&self, mut stream: TcpStream, tagged: bool) -> Result<Proven, String> {
+        let until = self.deadline.min(Instant::now() + HANDSHAKE);
+        let lost = |error: io::Error| format!("which did not finish its handshake: {error}");
+        let mut hello = [0; HELLO_LEN];
+        hear(&mut stream, tagged, &mut hello, until).map_err(lost)?;
+        if hello[..8] != *MAGIC {
+            return Err("which is no gradwire".into());
+        }
+        if hello[8] != VERSION {
+            return Err(format!("which speaks version {} of the handshake, this member {VERSION}", hello[8]));
+        }
+        let number =
+            |at: usize| u32::from_le_bytes([hello[at], hello[at + 1], hello[at + 2], hello[at + 3]]) as usize;
+        let (peer, members) = (number(10), number(14));
+        let purpose = match hello[9] {
+            1 => Purpose::Control,
+            2 => Purpose::Data,
+            3 if tagged => Purpose::Tagged,
+            _ => return Err("which wants something unknown".into()),
+        };
+        let nonce = Token::random().map_err(lost)?.to_hex();
+        let nonce: [u8; token::LEN] = nonce.as_bytes()[..token::LEN].try_into().expect("64 digits");
+        let mine = self.token.proof(b"accept", &[&hello, &nonce]);
+        say(&mut stream, tagged, &[nonce, mine].concat(), until).map_err(lost)?;
+        let mut theirs = [0; token::LEN];
+        hear(&mut stream, tagged, &mut theirs, until)
+            .map_err(|_| "which went when it saw this member's proof: it knows another token".to_owned())?;
+        if !token::same(&theirs, &self.token.proof(b"connect", &[&hello, &nonce])) {
+            return Err("which knows another token".into());
+        }
+        let expected = match purpose {
+            Purpose::Control => self.rank == 0 && peer != 0,
+            Purpose::Data => peer > self.rank,
+            Purpose::Tagged => (peer + 1) % self.members == self.rank,
+        };
+        let verdict = if members != self.members {
+            Verdict::Members
+        } else if !expected || peer >= members {
+            Verdict::Nobody
+        } else if !self.here.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert((purpose, peer))
+        {
+            Verdict::Twice
+        } else {
+            Verdict::Welcome
+        };
+        let mut answer = vec![verdict as u8];
+        answer.extend((self.members as u32).to_le_bytes());
+        say(&mut stream, tagged, &answer, until).map_err(lost)?;
+        match verdict {
+            Verdict::Welcome => Ok(Proven { purpose, peer, outgoing: false, stream }),
+            Verdict::Members => {
+                Err(format!("which says that there are {members} members, this member {}", self.members))
+            }
+            Verdict::Twice => Err(format!("which says that it is member {peer}, as another one does")),
+            Verdict::Nobody => Err(format!("which says that it is member {peer}, who has no business here")),
+        }
+    }
+
+    /// Connects, as often as it takes until the other end listens, and proves it.
+    fn connect(&self, to: SocketAddr, purpose: Purpose, peer: Rank) -> Result<TcpStream, LinkError> {
+        let what = || format!("connect to member {peer} at {to}");
+        let mut stream = loop {
+            match connect(to, purpose == Purpose::Tagged, self.deadline) {
+                Ok(stream) => break stream,
+                Err(error) if Instant::now() >= self.deadline => return Err(io_error(&what(), error)),
+                // It does not listen yet, or its host is not up.
+                Err(_) => thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        let (until, tagged) = (self.deadline, purpose == Purpose::Tagged);
+        let lost = |error| io_error(&format!("prove the token to member {peer} at {to}"), error);
+        let mut hello = [0; HELLO_LEN];
+        hello[..8].copy_from_slice(MAGIC);
+        hello[8] = VERSION;
+        hello[9] = purpose as u8;
+        hello[10..14].copy_from_slice(&(self.rank as u32).to_le_bytes());
+        hello[14..18].copy_from_slice(&(self.members as u32).to_le_bytes());
+        let nonce = Token::random().map_err(lost)?.to_hex();
+        hello[18..].copy_from_slice(&nonce.as_bytes()[..token::LEN]);
+        say(&mut stream, tagged, &hello, until).map_err(lost)?;
+        let mut answer = [[0; token::LEN]; 2];
+        hear(&mut stream, tagged, answer.as_flattened_mut(), until).map_err(lost)?;
+        let [nonce, theirs] = answer;
+        if !token::same(&theirs, &self.token.proof(b"accept", &[&hello, &nonce])) {
+            return Err(LinkError::Token { address: to.to_string() });
+        }
+        say(&mut stream, tagged, &self.token.proof(b"connect", &[&hello, &nonce]), until).map_err(lost)?;
+        let mut verdict = [0; 5];
+        hear(&mut stream, tagged, &mut verdict, until).map_err(lost)?;
+        let members = u32::from_le_bytes([verdict[1], verdict[2], verdict[3], verdict[4]]);
+        let why = match verdict[0] {
+            0 => return Ok(stream),
+            1 => format!(
+                "it says that there are {members} members, this member {}: give all the same list",
+                self.members
+            ),
+            2 => format!("another one is member {} already: give each its own rank", self.rank),
+            _ => format!(
+                "it does not expect member {} there: is this the address of member {peer}?",
+                self.rank
+            ),
+        };
+        Err(LinkError::Refused { address: to.to_string(), rank: self.rank, why })
+    }
+
+    fn next(
+        &self,
+        accepted: &Receiver<Proven>,
+        missing: impl Fn() -> Vec<Rank>,
+    ) -> Result<Proven, LinkError> {
+        match accepted.recv_timeout(self.deadline.saturating_duration_since(Instant::now())) {
+            Ok(proven) => Ok(proven),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                let mut missing = missing();
+                missing.dedup();
+                let refused = self.refused.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+                Err(LinkError::Missing { missing, within: self.timeout, refused })
+            }
+        }
+    }
+}
+
+/// Writes bytes of a handshake.
+fn say(stream: &mut TcpStream, tagged: bool, bytes: &[u8], until: Instant) -> io::Result<()> {
+    if tagged { write_by(stream, &spread(bytes), until) } else { write_by(stream, bytes, until) }
+}
+
+/// Reads bytes of a handshake.
+fn hear(stream: &mut TcpStream, tagged: bool, bytes: &mut [u8], until: Instant) -> io::Result<()> {
+    if !tagged {
+        return read_by(stream, bytes, until);
+    }
+    let mut values = vec![0; SPREAD * bytes.len()];
+    read_by(stream, &mut values, until)?;
+    bytes.copy_from_slice(&gather(&values));
+    Ok(())
+}
+
+/// A member's addresses, as rank 0 is told them and tells them: family, address, port, port of tagged connections or 0.
+const ENTRY_LEN: usize = 1 + 16 + 2 + 2;
+
+fn entry(plain: SocketAddr, tagged: Option<SocketAddr>) -> [u8; ENTRY_LEN] {
+    let mut bytes = [0; ENTRY_LEN];
+    match plain.ip() {
+        IpAddr::V4(ip) => {
+            bytes[0] = 4;
+            bytes[1..5].copy_from_slice(&ip.octets());
+        }
+        IpAddr::V6(ip) => {
+            bytes[0] = 6;
+            bytes[1..17].copy_from_slice(&ip.octets());
+        }
+    }
+    bytes[17..19].copy_from_slice(&plain.port().to_le_bytes());
+    bytes[19..].copy_from_slice(&tagged.map_or(0, |tagged| tagged.port()).to_le_bytes());
+    bytes
+}
+
+fn parse_entry(bytes: &[u8; ENTRY_LEN]) -> io::Result<(SocketAddr, Option<SocketAddr>)> {
+    let v6: [u8; 16] = bytes[1..17].try_into().expect("sixteen");
+    let ip = match bytes[0] {
+        4 => IpAddr::from([v6[0], v6[1], v6[2], v6[3]]),
+        6 => IpAddr::from(v6),
+        _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "neither IPv4 nor IPv6")),
+    };
+    let port = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+    let tagged = Some(port(19)).filter(|&port| port != 0).map(|port| SocketAddr::new(ip, port));
+    Ok((SocketAddr::new(ip, port(17)), tagged))
+}
+
+/// Reads a member's addresses. One that listens everywhere is reached where it was `seen`.
+fn read_entry(
+    stream: &mut TcpStream,
+    until: Instant,
+    seen: IpAddr,
+) -> io::Result<(SocketAddr, Option<SocketAddr>)> {
+    let mut bytes = [0; ENTRY_LEN];
+    read_by(stream, &mut bytes, until)?;
+    let (plain, tagged) = parse_entry(&bytes)?;
+    let reach = |at: SocketAddr| if at.ip().is_unspecified() { SocketAddr::new(seen, at.port()) } else { at };
+    Ok((reach(plain), tagged.map(reach)))
+}
+
+fn read_table(
+    stream: &mut TcpStream,
+    members: usize,
+    until: Instant,
+) -> io::Result<Vec<(SocketAddr, Option<SocketAddr>)>> {
+    let mut bytes = vec![[0; ENTRY_LEN]; members];
+    read_by(stream, bytes.as_flattened_mut(), until)?;
+    bytes.iter().map(parse_entry).collect()
+}
+
+fn io_error(what: &str, source: io::Error) -> LinkError {
+    LinkError::Io { what: what.to_owned(), source }
+}
+
+/// A socket of the address's family. One to be tagged is so before it connects or listens, so its SYN, or the SYN-ACK of what
+/// connects to it, is too: the dataplane learns from them where values start.
+fn socket(address: SocketAddr, tagged: bool) -> io::Result<std::os::fd::OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    if address.is_ipv6() {
+        // What listens at [::] takes IPv6 alone, whatever the system's default is.
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    if tagged && address.is_ipv4() {
+        sockopt::set_ip_tos(&socket, TAG)?;
+    } else if tagged {
+        sockopt::set_ipv6_tclass(&socket, TAG.into())?;
+    }
+    Ok(socket)
+}
+
+fn listen(address: SocketAddr, tagged: bool) -> Result<TcpListener, LinkError> {
+    let listen = || {
+        let socket = socket(address, tagged)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        rustix::net::bind(&socket, &address)?;
+        rustix::net::listen(&socket, MOST_MEMBERS as i32)?;
+        let listener = TcpListener::from(socket);
+        // A connection may be gone again between `poll` and `accept`.
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    };
+    listen().map_err(|error| io_error(&format!("listen at {address}"), error))
+}
+
+fn connect(to: SocketAddr, tagged: bool, deadline: Instant) -> io::Result<TcpStream> {
+    let stream = TcpStream::from(socket(to, tagged)?);
+    stream.set_nonblocking(true)?;
+    match rustix::net::connect(&stream, &to) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::INPROGRESS) => {
+            let left = deadline.saturating_duration_since(Instant::now()).min(Duration::from_secs(5));
+            if !wait(&stream, PollFlags::OUT, left)? {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            sockopt::socket_error(&stream)??;
+        }
+        Err(error) => return Err(error.into()),
+    }
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+/// Waits for one event of one socket; `false` if the time is over.
+fn wait(fd: &impl AsFd, flags: PollFlags, time: Duration) -> io::Result<bool> {
+    let time = Timespec::try_from(time).map_err(|_| io::ErrorKind::InvalidInput)?;
+    match poll(&mut [PollFd::new(fd, flags)], Some(&time)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Time until `until`, as socket timeouts want it.
+fn left(until: Instant) -> io::Result<Option<Duration>> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+}
+
+fn read_by(stream: &mut TcpStream, mut bytes: &mut [u8], until: Instant) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    while !bytes.is_empty() {
+        stream.set_read_timeout(left(until)?)?;
+        match stream.read(bytes) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(len) => bytes = &mut bytes[len..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn write_by(stream: &mut TcpStream, mut bytes: &[u8], until: Instant) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    while !bytes.is_empty() {
+        stream.set_write_timeout(left(until)?)?;
+        match stream.write(bytes) {
+            Ok(len) => bytes = &bytes[len..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Prepares a connection for the exchange: never blocks, sends at once, and notices a host that is gone.
+pub(crate) fn prepare(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
+    stream.set_nonblocking(true)?;
+    sockopt::set_tcp_nodelay(stream, true)?;
+    let millis = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_tcp_user_timeout(stream, millis)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    // Four questions within the timeout; the system takes whole seconds.
+    let quarter = Duration::from_secs((timeout.as_secs() / 4).clamp(1, 3600));
+    sockopt::set_tcp_keepidle(stream, quarter)?;
+    sockopt::set_tcp_keepintvl(stream, quarter)?;
+    sockopt::set_tcp_keepcnt(stream, 3)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_are_tagged_before_they_connect_or_listen() {
+        for at in ["127.0.0.1:0", "[::1]:0"] {
+            let token = Token::random().unwrap();
+            let options = Options { tagged: true, ..Options::new(token) };
+            let listening = Listening::bind(at.parse().unwrap(), options).unwrap();
+            let tagged = listening.tagged.as_ref().unwrap();
+            let far = connect(tagged.local_addr().unwrap(), true, Instant::now() + HANDSHAKE).unwrap();
+            let plain = connect(listening.address().unwrap(), false, Instant::now() + HANDSHAKE).unwrap();
+            let tos = |socket: &dyn AsFd| match at.starts_with('[') {
+                true => sockopt::ipv6_tclass(socket.as_fd()).unwrap() as u8,
+                false => sockopt::ip_tos(socket.as_fd()).unwrap(),
+            };
+            assert_eq!([tos(tagged), tos(&far)], [TAG; 2], "{at}");
+            assert_eq!([tos(&listening.plain), tos(&plain)], [0; 2], "{at}");
+            // What is accepted answers with the type of service of its listener.
+            while !wait(tagged, PollFlags::IN, Duration::from_secs(1)).unwrap() {}
+            assert_eq!(tos(&tagged.accept().unwrap().0), TAG, "{at}");
+        }
+    }
+
+    #[test]
+    fn addresses_come_back() {
+        for at in ["127.0.0.1:80", "[fe80::1]:65535"] {
+            let plain: SocketAddr = at.parse().unwrap();
+            for tagged in [None, Some(SocketAddr::new(plain.ip(), 7))] {
+                assert_eq!(parse_entry(&entry(plain, tagged)).unwrap(), (plain, tagged));
+            }
+        }
+        assert!(parse_entry(&[0; ENTRY_LEN]).is_err());
+    }
+}

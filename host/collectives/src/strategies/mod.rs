@@ -1,0 +1,328 @@
+//! Strategies: functions from (members, me, partition) to the graph of one member.
+//!
+//! Partitions are numbered over a tensor, and a strategy gives each partition an owner by its number. So where a tensor has as many
+//! partitions as there are members, everybody owns one, and all links carry alike. More partitions than members are
+//! batches: partition p has the owner of p modulo the members.
+
+mod all_gather;
+mod butterfly;
+mod halving;
+mod hierarchy;
+mod ring;
+mod servers;
+
+use std::fmt;
+use std::str::FromStr;
+
+pub use all_gather::all_gather;
+pub use butterfly::butterfly;
+pub use halving::halving;
+pub use hierarchy::{Between, hierarchy};
+pub use ring::ring;
+pub use servers::servers;
+
+use crate::graph::{Format, Graph, Message, Op, Rank};
+
+/// The most members that a strategy is made for.
+pub const MOST_MEMBERS: usize = 1024;
+
+/// Which strategy, with its parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Strategy {
+    /// [`ring`].
+    Ring,
+    /// [`servers`], so many; without a number everybody is one.
+    Servers(Option<usize>),
+    /// [`hierarchy`].
+    Hierarchy {
+        /// Members of a group, which have neighbouring ranks.
+        group: usize,
+        /// What sums within groups and between them.
+        between: Between,
+    },
+    /// [`butterfly`].
+    Butterfly,
+    /// [`halving`].
+    Halving,
+    /// [`all_gather`].
+    AllGather,
+}
+
+impl Strategy {
+    /// How to write each of them.
+    pub const USAGE: &str = "ring, servers[:S], hierarchy:GROUP[:servers], butterfly, halving, all-gather";
+
+    /// One of each, for tests and documents.
+    pub const EXAMPLES: [Self; 8] = [
+        Self::Ring,
+        Self::Servers(None),
+        Self::Servers(Some(1)),
+        Self::Hierarchy { group: 2, between: Between::Rings },
+        Self::Hierarchy { group: 2, between: Between::Servers },
+        Self::Butterfly,
+        Self::Halving,
+        Self::AllGather,
+    ];
+
+    /// The graph of member `me` of `members` for a tensor's partition with number `partition`.
+    ///
+    /// # Errors
+    /// There are no such members, or the strategy is not for so many.
+    pub fn graph(self, members: usize, me: Rank, partition: usize) -> Result<Graph, StrategyError> {
+        self.check(members)?;
+        if me >= members {
+            return Err(StrategyError::NoSuchMember { me, members });
+        }
+        let ops = match self {
+            Self::Ring => ring(members, me, partition),
+            Self::Servers(count) => servers(members, me, partition, count.unwrap_or(members)),
+            Self::Hierarchy { group, between } => hierarchy(members, me, partition, group, between),
+            Self::Butterfly => butterfly(members, me),
+            Self::Halving => halving(members, me, partition),
+            Self::AllGather => all_gather(members, me),
+        };
+        Ok(Graph::new(ops).expect("each strategy's operations make a graph"))
+    }
+
+    /// Is the strategy for so many members?
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn check(self, members: usize) -> Result<(), StrategyError> {
+        if !(1..=MOST_MEMBERS).contains(&members) {
+            return Err(StrategyError::Members { members });
+        }
+        match self {
+            Self::Servers(Some(servers)) if !(1..=members).contains(&servers) => {
+                Err(StrategyError::Servers { servers, members })
+            }
+            Self::Hierarchy { group, .. } if !(1..=members).contains(&group) => {
+                Err(StrategyError::Group { group, members })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Is each sum encoded by one member alone, so that a codec may lose something?
+    ///
+    /// In a butterfly several members encode one sum. If the message lost something, each of them would hold it back, and it
+    /// would count more than once.
+    #[must_use]
+    pub const fn one_encodes(self) -> bool {
+        !matches!(self, Self::Butterfly)
+    }
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ring => f.write_str("ring"),
+            Self::Servers(None) => f.write_str("servers"),
+            Self::Servers(Some(servers)) => write!(f, "servers:{servers}"),
+            Self::Hierarchy { group, between: Between::Rings } => write!(f, "hierarchy:{group}"),
+            Self::Hierarchy { group, between: Between::Servers } => write!(f, "hierarchy:{group}:servers"),
+            Self::Butterfly => f.write_str("butterfly"),
+            Self::Halving => f.write_str("halving"),
+            Self::AllGather => f.write_str("all-gather"),
+        }
+    }
+}
+
+impl FromStr for Strategy {
+    type Err = StrategyError;
+
+    fn from_str(text: &str) -> Result<Self, StrategyError> {
+        let bad = || StrategyError::Name { got: text.to_owned() };
+        let mut words = text.split(':');
+        let name = words.next().unwrap_or("");
+        let words: Vec<&str> = words.collect();
+        let number = |word: &str| word.parse().ok().filter(|&number| number > 0).ok_or_else(bad);
+        match (name, &words[..]) {
+            ("ring", []) => Ok(Self::Ring),
+            ("servers", []) => Ok(Self::Servers(None)),
+            ("servers", [servers]) => Ok(Self::Servers(Some(number(servers)?))),
+            ("hierarchy", [group]) => Ok(Self::Hierarchy { group: number(group)?, between: Between::Rings }),
+            ("hierarchy", [group, "servers"]) => {
+                Ok(Self::Hierarchy { group: number(group)?, between: Between::Servers })
+            }
+            ("butterfly", []) => Ok(Self::Butterfly),
+            ("halving", []) => Ok(Self::Halving),
+            ("all-gather", []) => Ok(Self::AllGather),
+            _ => Err(bad()),
+        }
+    }
+}
+
+/// Why there is no such graph.
+#[non_exhaustive]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are what was asked for")]
+pub enum StrategyError {
+    /// No strategy is written so.
+    #[error("strategy '{got}': expected one of {}", Strategy::USAGE)]
+    Name { got: String },
+    /// Nobody, or too many.
+    #[error("{members} members: expected 1 to {MOST_MEMBERS}")]
+    Members { members: usize },
+    /// A rank beyond the members.
+    #[error("member {me} of {members}: ranks go from 0 to one less than the members")]
+    NoSuchMember { me: Rank, members: usize },
+    /// More servers than members.
+    #[error("{servers} servers among {members} members: expected 1 to {members}")]
+    Servers { servers: usize, members: usize },
+    /// Groups larger than all.
+    #[error("groups of {group} among {members} members: expected 1 to {members}")]
+    Group { group: usize, members: usize },
+}
+
+/// Numbers of messages: each step of a strategy has as many as there are members, one for each that may encode in it.
+const fn message(members: usize, step: usize, encoder: Rank, format: Format) -> Message {
+    Message { tag: (step * members + encoder) as u32, format }
+}
+
+/// The members of a list, behind `me` first: in step t everybody sends to the t-th behind, so no two send to one.
+fn in_turns(list: &[Rank], me: Rank) -> impl Iterator<Item = Rank> {
+    let at = list.iter().position(|&rank| rank == me).map_or(0, |at| at + 1);
+    let others = list.iter().cycle().skip(at).take(list.len());
+    others.copied().filter(move |&rank| rank != me)
+}
+
+/// Sums along a ring that ends at its member number `owner`. `partial` names what a member sends on.
+fn sum_along(ops: &mut Vec<Op>, ring: &[Rank], me: Rank, owner: usize, partial: impl Fn(Rank) -> Message) {
+    let (at, before, behind) = neighbours(ring, me);
+    let first = (owner + 1) % ring.len();
+    if ring.len() > 1 && at != first {
+        let message = partial(ring[before]);
+        ops.extend([Op::Recv { message, from: ring[before] }, Op::Merge { message }]);
+    }
+    if at != owner {
+        let message = partial(me);
+        ops.extend([Op::Encode { message }, Op::Send { message, to: ring[behind] }]);
+    }
+}
+
+/// Hands a message that the ring's member number `owner` has from one to the next.
+fn pass_along(ops: &mut Vec<Op>, ring: &[Rank], me: Rank, owner: usize, message: Message) {
+    let (at, before, behind) = neighbours(ring, me);
+    if at != owner {
+        ops.push(Op::Recv { message, from: ring[before] });
+    }
+    if behind != owner {
+        ops.push(Op::Send { message, to: ring[behind] });
+    }
+}
+
+/// Where `me`, the one before and the one behind are in a ring.
+fn neighbours(ring: &[Rank], me: Rank) -> (usize, usize, usize) {
+    let at = ring.iter().position(|&rank| rank == me).expect("a member of the ring");
+    (at, (at + ring.len() - 1) % ring.len(), (at + 1) % ring.len())
+}
+
+/// Sums the list's members at `owner`, in the order of the list. `own` names what a member sends.
+fn sum_at(ops: &mut Vec<Op>, list: &[Rank], me: Rank, owner: Rank, own: impl Fn(Rank) -> Message) {
+    // The owner's own part takes its place in the order as a message too, but nothing of it may be lost.
+    let part = |rank| if rank == owner { Message { format: Format::Raw, ..own(rank) } } else { own(rank) };
+    if list.len() == 1 {
+        return;
+    }
+    ops.push(Op::Encode { message: part(me) });
+    if me == owner {
+        let others = list.iter().filter(|&&rank| rank != owner);
+        ops.extend(others.map(|&from| Op::Recv { message: part(from), from }));
+        ops.extend(list.iter().map(|&rank| Op::Merge { message: part(rank) }));
+    } else {
+        ops.push(Op::Send { message: part(me), to: owner });
+    }
+}
+
+/// Hands a message that `owner` has to all others of the list.
+fn pass_from(ops: &mut Vec<Op>, list: &[Rank], me: Rank, owner: Rank, message: Message) {
+    if me == owner {
+        ops.extend(in_turns(list, me).map(|to| Op::Send { message, to }));
+    } else {
+        ops.push(Op::Recv { message, from: owner });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::check;
+
+    /// Strategies that so many members can run.
+    fn strategies(members: usize) -> impl Iterator<Item = Strategy> {
+        let groups =
+            (1..=members).filter(move |group| [1, 2, 3, 4, 7, 8].contains(group) || *group == members);
+        let hierarchies = groups.flat_map(|group| {
+            [Between::Rings, Between::Servers].map(move |between| Strategy::Hierarchy { group, between })
+        });
+        let servers = (1..=members).filter(|servers| [1, 2, 5].contains(servers)).map(Some);
+        hierarchies.chain(servers.map(Strategy::Servers)).chain([
+            Strategy::Ring,
+            Strategy::Servers(None),
+            Strategy::Butterfly,
+            Strategy::Halving,
+            Strategy::AllGather,
+        ])
+    }
+
+    #[test]
+    fn graphs_of_all_members_fit_together() {
+        for members in 1..=20 {
+            for strategy in strategies(members) {
+                for partition in 0..members + 2 {
+                    let graphs: Vec<Graph> =
+                        (0..members).map(|me| strategy.graph(members, me, partition).unwrap()).collect();
+                    check(&graphs).unwrap_or_else(|error| panic!("{strategy}, {members} members: {error}"));
+                }
+            }
+        }
+    }
+
+    /// Values that the busiest member sends and receives of a tensor of one value a partition, and partitions.
+    fn traffic(strategy: Strategy, members: usize) -> (usize, usize) {
+        let (mut sent, mut received) = (vec![0; members], vec![0; members]);
+        for partition in 0..members {
+            for me in 0..members {
+                for task in strategy.graph(members, me, partition).unwrap().tasks() {
+                    match task.op {
+                        Op::Send { .. } => sent[me] += 1,
+                        Op::Recv { .. } => received[me] += 1,
+                        _ => {}
+                    }
+                }
+            }
+        }
+        (sent.into_iter().max().unwrap(), received.into_iter().max().unwrap())
+    }
+
+    #[test]
+    fn members_send_what_the_literature_says() {
+        // Of a tensor in n partitions: a ring, partitioned servers and halving 2(n-1) of them, one server n(n-1).
+        for n in [2, 4, 8, 16] {
+            for strategy in [Strategy::Ring, Strategy::Servers(None), Strategy::Halving] {
+                assert_eq!(traffic(strategy, n), (2 * (n - 1), 2 * (n - 1)), "{strategy}");
+            }
+            assert_eq!(traffic(Strategy::Servers(Some(1)), n), (n * (n - 1), n * (n - 1)));
+            assert_eq!(traffic(Strategy::AllGather, n), (n * (n - 1), n * (n - 1)));
+            assert_eq!(traffic(Strategy::Butterfly, n).0, n * n.ilog2() as usize);
+        }
+    }
+
+    #[test]
+    fn names_come_back_and_others_are_refused() {
+        for strategy in Strategy::EXAMPLES {
+            assert_eq!(strategy.to_string().parse(), Ok(strategy));
+        }
+        for text in
+            ["", "rings", "ring:2", "servers:0", "servers:x", "hierarchy", "hierarchy:2:rings", "butterfly:"]
+        {
+            let error = text.parse::<Strategy>().unwrap_err().to_string();
+            assert!(error.contains("ring, servers[:S]"), "{error}");
+        }
+        assert!(
+            Strategy::Servers(Some(5)).graph(4, 0, 0).unwrap_err().to_string().contains("expected 1 to 4")
+        );
+        assert!(Strategy::Ring.graph(4, 4, 0).is_err() && Strategy::Ring.graph(0, 0, 0).is_err());
+    }
+}

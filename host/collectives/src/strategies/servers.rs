@@ -1,0 +1,27 @@
+//! Parameter servers.
+
+use super::{message, pass_from, sum_at};
+use crate::graph::{Format, Op, Rank};
+
+/// Everybody sends to the partition's owner. The owner sums in the order of the ranks, encodes once, and sends the message to all:
+/// 3LC's shared pull (MLSys 2019), and CaSync's parameter servers.
+///
+/// `servers` members own partitions. One is the classical server. With everybody, each sends 2(N-1)/N of a tensor, as in a
+/// ring, but in one round trip and with two messages that may lose something.
+///
+/// The owner's own gradient is not coded before the sum, so for `f32` the result is the sum in the order of the ranks, bit
+/// by bit, whoever owns a partition.
+#[must_use]
+pub fn servers(members: usize, me: Rank, partition: usize, servers: usize) -> Vec<Op> {
+    let all: Vec<Rank> = (0..members).collect();
+    let owner = partition % servers * members / servers;
+    let result = message(members, 1, owner, Format::Coded);
+    let mut ops = Vec::new();
+    sum_at(&mut ops, &all, me, owner, |rank| message(members, 0, rank, Format::Coded));
+    if me == owner {
+        ops.push(Op::Encode { message: result });
+    }
+    pass_from(&mut ops, &all, me, owner, result);
+    ops.push(Op::Decode { message: result });
+    ops
+}

@@ -1,0 +1,190 @@
+//! Members that are killed, stopped, slow or gone: everybody else gets an error that names them, and nobody waits for ever.
+//!
+//! A member under attack is a process: this test program again, which runs [`member`] alone.
+
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use gradwire_codecs::Registry;
+use gradwire_collectives::{
+    Coding, Held, Layout, Link, LinkError, Listening, Options, Plan, Strategy, Token,
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// What tells this program to be a member: root, rank, members, token, milliseconds between exchanges, strategy.
+const JOB: &str = "GRADWIRE_TEST_MEMBER";
+const VALUES: usize = 20_000;
+
+fn exchange(link: &mut Link, strategy: Strategy) -> Result<(), LinkError> {
+    let layout = Layout::new([("a", VALUES)]).unwrap();
+    let plan = Plan::of(Coding::parse("f32", Registry::BUILT_IN).unwrap(), strategy);
+    let mut values = vec![1.0; VALUES];
+    link.exchange(&mut values, &layout, &plan, &mut Held::new())?;
+    assert_eq!(values, vec![link.members() as f32; VALUES]);
+    Ok(())
+}
+
+fn options(token: Token, timeout: Duration) -> Options {
+    Options { timeout, ..Options::new(token) }
+}
+
+/// Exchanges until something ends it.
+#[test]
+#[ignore = "this is a member that another test starts"]
+fn member() {
+    let job = std::env::var(JOB).unwrap();
+    let words: Vec<&str> = job.split(' ').collect();
+    let root: SocketAddr = words[0].parse().unwrap();
+    let (rank, members) = (words[1].parse().unwrap(), words[2].parse().unwrap());
+    let options = options(Token::from_hex(words[3]).unwrap(), Duration::from_secs(120));
+    let pause = Duration::from_millis(words[4].parse().unwrap());
+    let strategy = words[5].parse().unwrap();
+    let at = if rank == 0 { root } else { "127.0.0.1:0".parse().unwrap() };
+    let mut link = Listening::bind(at, options).unwrap().join(rank, members, root).unwrap();
+    while exchange(&mut link, strategy).is_ok() {
+        std::thread::sleep(pause);
+    }
+}
+
+struct Process(Child);
+
+impl Process {
+    fn start(
+        root: SocketAddr,
+        rank: usize,
+        members: usize,
+        token: &Token,
+        pause: Duration,
+        strategy: Strategy,
+    ) -> Self {
+        let job = format!("{root} {rank} {members} {} {} {strategy}", token.to_hex(), pause.as_millis());
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "member", "--ignored"]).env(JOB, job);
+        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+/// Members here, all but `victim`, which is a process; after some exchanges `attack` does something to it. What each is told.
+fn attacked(
+    members: usize,
+    victim: usize,
+    timeout: Duration,
+    pause: Duration,
+    strategy: Strategy,
+    attack: impl FnOnce(&Process, SocketAddr, &Token),
+) -> Vec<String> {
+    let token = Token::random().unwrap();
+    let bind = || Listening::bind("127.0.0.1:0".parse().unwrap(), options(token.clone(), timeout)).unwrap();
+    // If rank 0 is the victim, its port has to be known before: any that is free now.
+    let root = bind();
+    let at = root.address().unwrap();
+    let mut root = Some(root).filter(|_| victim != 0);
+    let process = Process::start(at, victim, members, &token, pause, strategy);
+    let (sender, first) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let others = (0..members).filter(|&rank| rank != victim);
+        let threads: Vec<_> = others
+            .map(|rank| {
+                let (listening, sender) = (root.take_if(|_| rank == 0).unwrap_or_else(bind), sender.clone());
+                scope.spawn(move || {
+                    let mut link = listening.join(rank, members, at).unwrap();
+                    exchange(&mut link, strategy).unwrap();
+                    sender.send(()).unwrap();
+                    loop {
+                        if let Err(error) = exchange(&mut link, strategy) {
+                            assert!(matches!(error, LinkError::Failed(_)), "{error}");
+                            return error.to_string();
+                        }
+                    }
+                })
+            })
+            .collect();
+        (1..members).for_each(|_| first.recv().unwrap());
+        attack(&process, at, &token);
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// Longer than any machine is away.
+const LONG: Duration = Duration::from_secs(120);
+
+#[test]
+fn a_member_that_is_killed_is_named_to_all() {
+    for (victim, strategy) in [(2, Strategy::Ring), (1, Strategy::Servers(None)), (3, Strategy::Halving)] {
+        let told =
+            attacked(4, victim, LONG, Duration::ZERO, strategy, |process, _, _| process.signal(Signal::KILL));
+        for told in &told {
+            assert!(told.contains(&format!("member {victim} closed its connection")), "{told}");
+        }
+        assert!(told.iter().all(|other| *other == told[0]), "{told:?}");
+    }
+}
+
+#[test]
+fn rank_0_that_is_killed_is_named_to_all() {
+    for told in
+        attacked(3, 0, LONG, Duration::ZERO, Strategy::Ring, |process, _, _| process.signal(Signal::KILL))
+    {
+        assert!(told.contains("member 0 closed its connection"), "{told}");
+    }
+}
+
+#[test]
+fn a_member_that_is_stopped_is_named_to_all() {
+    for victim in [0, 2] {
+        // Half of it is what a member may be silent, and no machine is away for that long.
+        let timeout = Duration::from_secs(20);
+        let told = attacked(4, victim, timeout, Duration::ZERO, Strategy::Ring, |process, _, _| {
+            process.signal(Signal::STOP);
+        });
+        for told in told {
+            assert!(told.contains(&format!("member {victim} gave no sign of life for 10s")), "{told}");
+        }
+    }
+}
+
+#[test]
+fn a_member_that_is_alive_but_slow_is_named_to_all() {
+    // It begins one exchange and then sleeps for a day.
+    let pause = Duration::from_secs(86_400);
+    for told in attacked(4, 2, Duration::from_secs(20), pause, Strategy::Ring, |_, _, _| ()) {
+        assert!(told.contains("member 2 did not begin exchange 2 within 20s"), "{told}");
+    }
+}
+
+#[test]
+fn a_member_that_starts_again_is_told_that_nobody_waits_and_a_new_job_gets_the_sum() {
+    let mut again = None;
+    let told = attacked(3, 1, LONG, Duration::ZERO, Strategy::Ring, |process, at, token| {
+        process.signal(Signal::KILL);
+        // The job knows its members, and nobody can take the place of one.
+        let own = "127.0.0.1:0".parse().unwrap();
+        let listening = Listening::bind(own, options(token.clone(), Duration::from_secs(1))).unwrap();
+        again = Some((at, token.clone(), listening.join(1, 3, at).unwrap_err().to_string()));
+    });
+    assert!(told.iter().all(|told| told.contains("member 1 closed its connection")), "{told:?}");
+    let (at, token, alone) = again.unwrap();
+    assert!(alone.contains(&at.to_string()), "{alone}");
+    // All start again, at the same address and with the same token.
+    std::thread::scope(|scope| {
+        for rank in 0..3 {
+            let (token, own) = (token.clone(), if rank == 0 { at } else { "127.0.0.1:0".parse().unwrap() });
+            scope.spawn(move || {
+                let listening = Listening::bind(own, options(token, LONG)).unwrap();
+                exchange(&mut listening.join(rank, 3, at).unwrap(), Strategy::Ring).unwrap();
+            });
+        }
+    });
+}

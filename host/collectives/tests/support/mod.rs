@@ -1,0 +1,108 @@
+//! A simulated network: messages arrive in any order, after any time, and the same seed gives the same run.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use gradwire_codecs::Codec;
+use gradwire_collectives::graph::{Message, Rank};
+use gradwire_collectives::{Bytes, Codecs, Part, Step, Strategy, Values};
+
+/// Numbers that look random: Steele and others' SplitMix64 (OOPSLA 2014).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+
+    /// Of some magnitudes, and of both signs.
+    pub(crate) fn value(&mut self) -> f32 {
+        let unit = (self.next() >> 40) as f32 / (1 << 24) as f32 - 0.5;
+        unit * [1.0, 1e-3, 30.0][self.below(3)]
+    }
+
+    pub(crate) fn values(&mut self, count: usize) -> Vec<f32> {
+        (0..count).map(|_| self.value()).collect()
+    }
+}
+
+/// All members of a job, and what they hold back from one exchange to the next.
+pub(crate) struct Members {
+    pub(crate) strategy: Strategy,
+    pub(crate) partitions: usize,
+    pub(crate) held: Vec<Vec<f32>>,
+    pub(crate) dropped: Vec<Vec<f32>>,
+}
+
+/// Where a tensor's partition is.
+pub(crate) fn range(values: usize, partitions: usize, partition: usize) -> std::ops::Range<usize> {
+    values * partition / partitions..values * (partition + 1) / partitions
+}
+
+impl Members {
+    pub(crate) fn new(strategy: Strategy, members: usize, partitions: usize, values: usize) -> Self {
+        let zeros = vec![vec![0.0; values]; members];
+        Self { strategy, partitions, held: zeros.clone(), dropped: zeros }
+    }
+
+    /// One exchange: each member's result. The codec keeps no state.
+    pub(crate) fn exchange(&mut self, codec: &dyn Codec, gradients: &[Vec<f32>], seed: u64) -> Vec<Vec<f32>> {
+        let members = gradients.len();
+        let values = gradients[0].len();
+        let mut random = Random(seed);
+        let mut results = gradients.to_vec();
+        let mut parts: Vec<Vec<Part>> = Vec::new();
+        for (me, gradient) in gradients.iter().enumerate() {
+            codec.give(gradient, &mut self.held[me], &mut []);
+            let graph = |partition| self.strategy.graph(members, me, partition).unwrap();
+            parts.push((0..self.partitions).map(|partition| Part::new(graph(partition), false)).collect());
+        }
+        let mut wire: Vec<(usize, Rank, Rank, Message, Bytes)> = Vec::new();
+        loop {
+            // Either some member does something, or some message arrives; which one is chance.
+            let start = random.below(members * self.partitions);
+            let able = (0..members * self.partitions).map(|i| (start + i) % (members * self.partitions));
+            let able = able
+                .map(|i| (i / self.partitions, i % self.partitions))
+                .find(|&(me, p)| parts[me][p].is_ready());
+            if let Some((me, p)) = able.filter(|_| wire.is_empty() || random.below(3) > 0) {
+                let at = range(values, self.partitions, p);
+                let mut slices = Values {
+                    sum: &mut self.held[me][at.clone()],
+                    state: &mut [],
+                    result: &mut results[me][at.clone()],
+                    dropped: Some(&mut self.dropped[me][at]),
+                };
+                let step = parts[me][p].step(Codecs::both(codec), &mut slices, seed + p as u64).unwrap();
+                if let Some(Step::Send(to, message, bytes)) = step {
+                    wire.push((p, me, to, message, bytes));
+                }
+            } else if !wire.is_empty() {
+                let (p, from, to, message, bytes) = wire.swap_remove(random.below(wire.len()));
+                assert!(parts[to][p].arrived(from, message, bytes), "a message that nobody waits for");
+            } else {
+                break;
+            }
+        }
+        assert!(parts.iter().flatten().all(Part::is_done), "members wait for each other");
+        results
+    }
+}
+
+/// The sum of one value over the members, and the sum of its magnitudes, in `f64`.
+pub(crate) fn sum(vectors: &[Vec<f32>], at: usize) -> (f64, f64) {
+    vectors.iter().fold((0.0, 0.0), |(sum, size), vector| {
+        (sum + f64::from(vector[at]), size + f64::from(vector[at]).abs())
+    })
+}
+
+/// How far sums in `f32` of terms with this magnitude in all may be from the sum in `f64`.
+pub(crate) fn rounding(members: usize, size: f64) -> f64 {
+    (members + 3) as f64 * f64::from(f32::EPSILON) * size + 1e-38
+}

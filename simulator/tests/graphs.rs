@@ -1,0 +1,74 @@
+//! The collectives' graphs on the cost model, against the published mechanisms and closed forms.
+
+use gradwire_simulator::{Mechanism, Model, Scenario};
+
+fn run(model: &Model, mechanism: &str, workers: u32) -> gradwire_simulator::Results {
+    let mechanism: Mechanism = mechanism.parse().unwrap();
+    let scenario = Scenario { workers, full: true, ..Scenario::new(model.clone(), mechanism) };
+    scenario.run().unwrap()
+}
+
+#[test]
+fn graphs_agree_with_the_mechanisms_that_they_are() {
+    for name in ["vgg16", "resnet200"] {
+        let model = Model::published(name).unwrap().calibrated().table2_size();
+        for (graph, published) in [("graph:ring", "ring"), ("graph:butterfly", "butterfly")] {
+            for workers in [4, 8, 32] {
+                let (ours, theirs) = (run(&model, graph, workers), run(&model, published, workers));
+                let off = ours.iteration as f64 / theirs.iteration as f64 - 1.0;
+                assert!(off.abs() < 0.01, "{name}, {graph}, {workers} workers: {:.2} % off", 100.0 * off);
+                let sent = |results: &gradwire_simulator::Results| results.sent.iter().sum::<u64>() as f64;
+                assert!((sent(&ours) / sent(&theirs) - 1.0).abs() < 0.001, "{name}, {graph}");
+            }
+        }
+    }
+}
+
+#[test]
+fn partitioned_servers_and_halving_send_what_a_ring_does() {
+    let model = Model::published("vgg16").unwrap();
+    let sent = |mechanism| run(&model, mechanism, 8).sent.into_iter().max().unwrap() as f64;
+    let ring = sent("graph:ring");
+    for mechanism in ["graph:servers", "graph:halving"] {
+        assert!((sent(mechanism) / ring - 1.0).abs() < 0.001, "{mechanism}");
+    }
+    // One server sends seven tensors, and gets as many.
+    assert!((sent("graph:servers:1") / ring - 4.0).abs() < 0.01);
+}
+
+#[test]
+fn rings_stay_flat_in_members_and_one_server_does_not() {
+    let model = Model::published("vgg16").unwrap();
+    let time = |mechanism, workers| run(&model, mechanism, workers).iteration as f64;
+    assert!(time("graph:ring", 8) < 1.25 * time("graph:ring", 4));
+    assert!(time("graph:servers:1", 8) > 1.5 * time("graph:servers:1", 4));
+}
+
+#[test]
+fn every_strategy_comes_to_an_end_and_impossible_ones_are_refused() {
+    let model = Model::published("resnet200").unwrap();
+    for strategy in
+        ["servers", "servers:3", "hierarchy:2", "hierarchy:3:servers", "butterfly", "halving", "all-gather"]
+    {
+        for workers in [1, 3, 6] {
+            let scenario = Scenario {
+                workers,
+                barrier: false,
+                ..Scenario::new(model.clone(), format!("graph:{strategy}").parse().unwrap())
+            };
+            assert_eq!(
+                scenario.run().is_ok(),
+                strategy_fits(strategy, workers),
+                "{strategy}, {workers} workers"
+            );
+            assert_eq!(scenario.mechanism.to_string(), format!("graph:{strategy}"));
+        }
+    }
+    assert!("graph:star".parse::<Mechanism>().is_err());
+}
+
+/// Are there so many servers, or members of a group?
+fn strategy_fits(strategy: &str, workers: u32) -> bool {
+    let number = strategy.split(':').nth(1).map_or(1, |number| number.parse().unwrap());
+    number <= workers
+}

@@ -1,0 +1,605 @@
+//! `gradwire allreduce`: gradients exchanged between members, and checked.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use gradwire_codecs::{Codec, Raw, Registry};
+use gradwire_collectives::graph::{Format, Graph};
+use gradwire_collectives::layout::checksum;
+use gradwire_collectives::{
+    Coding, Held, Layout, Link, Listening, MOST_MEMBERS, MOST_PARTITIONS, Options, Order, Plan, PlanError,
+    Record, Strategy, Token,
+};
+use serde::Serialize;
+
+use super::quantity;
+use crate::error::{Error, Outcome};
+use crate::report;
+
+/// Exchanges gradients between members, with any strategy and codec, and checks what they get.
+///
+/// Each member makes its own gradient for each round. Afterwards all replicas must be equal bit by bit; each member's result must
+/// be what the messages that it decoded say; what all were given must be what was delivered and what is held back; and f32
+/// must be the sum in f64, to rounding.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Strategies: ring, servers[:S] (S members sum; without S each does), hierarchy:GROUP[:servers] (f32 within
+groups of GROUP neighbours, the codec between groups), butterfly, halving, all-gather.
+
+Codecs: f32, f16, q8[:BLOCK], 3lc:S[:BLOCK], onebit[:BLOCK], tbq:T, terngrad[:BITS], dgc:P, graddrop:P,
+low-rank:R, bounded:B, and wire:C:B[:X], which is f32 on tagged connections for the dataplane to compress.
+
+Pairs that make no sense, and are refused:
+  butterfly with any codec but f32: several members would encode one sum, and each would hold back its loss
+  wire:... with any strategy but ring: only a ring's connections are tagged
+
+Where members are: --local N runs all of them here, as threads or with --processes as processes. Between hosts,
+each member gets its own --listen and the same --members; the first of these is rank 0. All need one token:
+  head -c32 /dev/urandom | od -An -vtx1 | tr -d ' \\n' > token    then --token-file token, or GRADWIRE_TOKEN
+
+JSON: {\"strategy\", \"codec\", \"members\", \"values\", \"rounds\", \"time_s\", \"best_s\", \"compute_s\", \"sent_bytes\",
+\"sent_messages\", \"send_calls\", \"gb_s\", \"checks\": {\"replicas\", \"replay\", \"given\", \"sum\"}, \"ok\"}. Times are
+medians over the rounds at rank 0, bytes those that rank 0 sent in a round, gb_s the gradient's bytes by time_s.
+
+Exit codes: 0 all checks held, 1 one did not, 2 the members could not exchange.
+
+Examples:
+  gradwire allreduce --local 4 --strategy servers --codec q8:256
+  gradwire allreduce --local 4 --strategy hierarchy --groups 2 --values 10M --json
+  gradwire allreduce --listen 10.0.0.2:7000 --members 10.0.0.1:7000,10.0.0.2:7000 --token-file token
+  gradwire allreduce --local 6 --strategy ring --draw ring.svg")]
+pub struct Args {
+    /// Run this many members here.
+    #[arg(long, value_name = "N", conflicts_with_all = ["listen", "root"], value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub local: Option<u16>,
+    /// With --local: members are processes, not threads.
+    #[arg(long, requires = "local")]
+    pub processes: bool,
+    /// Where this member listens; a wire: codec also takes the next port.
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
+    /// Where all members listen, in the order of their ranks.
+    #[arg(
+        long,
+        value_name = "ADDRESS,..",
+        value_delimiter = ',',
+        requires = "listen",
+        conflicts_with = "root"
+    )]
+    pub members: Vec<SocketAddr>,
+    /// Where rank 0 listens, instead of --members.
+    #[arg(long, value_name = "ADDRESS", requires_all = ["rank", "of"])]
+    pub root: Option<SocketAddr>,
+    /// This member's rank, with --root.
+    #[arg(long, value_name = "RANK", requires = "root")]
+    pub rank: Option<usize>,
+    /// How many members there are, with --root.
+    #[arg(long, value_name = "N", requires = "root")]
+    pub of: Option<usize>,
+    /// File of the job's token: 64 hexadecimal digits [default: the variable GRADWIRE_TOKEN].
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Who sends what to whom [default: ring].
+    #[arg(long, value_name = "STRATEGY", conflicts_with = "plan")]
+    pub strategy: Option<String>,
+    /// How gradients are coded [default: f32].
+    #[arg(long, value_name = "CODEC", conflicts_with = "plan")]
+    pub codec: Option<String>,
+    /// How many groups --strategy hierarchy makes.
+    #[arg(long, value_name = "G", value_parser = clap::value_parser!(u16).range(1..))]
+    pub groups: Option<u16>,
+    /// A plan as TOML, instead of strategy and codec.
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
+    /// Parts of the gradient, which form the pipeline [default: as many as members].
+    #[arg(long, value_name = "K")]
+    pub partitions: Option<usize>,
+    /// Who decides when a big message leaves: fixed turns, nobody, or a coordinator at rank 0 [default: the plan's, or turns].
+    #[arg(long, value_name = "ORDER", value_parser = ["turns", "free", "coordinated"])]
+    pub order: Option<String>,
+    /// Values of the gradient.
+    #[arg(long, value_name = "N", default_value = "1M", value_parser = quantity::scaled)]
+    pub values: u64,
+    /// How often to exchange.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: u32,
+    /// What the gradients are made from.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// How long members wait for each other: at the start, and in each round.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = quantity::time)]
+    pub timeout: f64,
+    /// Draw the graph of the first part into this SVG file, and exchange nothing.
+    #[arg(long, value_name = "FILE")]
+    pub draw: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Of the plan, for tensors without a row.
+    pub strategy: String,
+    /// Likewise.
+    pub codec: String,
+    /// How many there are.
+    pub members: usize,
+    /// Of the gradient.
+    pub values: usize,
+    /// Exchanges.
+    pub rounds: u32,
+    /// Median of a round, in seconds.
+    pub time_s: f64,
+    /// The fastest round.
+    pub best_s: f64,
+    /// Median of encoding, merging and decoding in a round.
+    pub compute_s: f64,
+    /// What this member sent, a round.
+    pub sent_bytes: u64,
+    /// Likewise.
+    pub sent_messages: u64,
+    /// System calls that sent it, a round.
+    pub send_calls: u64,
+    /// The gradient's bytes, by the median time.
+    pub gb_s: f64,
+    /// What was checked.
+    pub checks: Checks,
+    /// Did all hold?
+    pub ok: bool,
+}
+
+/// What was checked; `None` where there was nothing to check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Checks {
+    /// All members have the same bits.
+    pub replicas: bool,
+    /// The result is what the decoded messages say.
+    pub replay: bool,
+    /// Given is delivered and held back.
+    pub given: bool,
+    /// `f32` is the sum, to rounding.
+    pub sum: Option<bool>,
+}
+
+/// Exchanges, checks, and reports to `out`.
+///
+/// # Errors
+/// Arguments do not go together, or the members cannot exchange.
+pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
+    let (rank, members) = place(args)?;
+    let plan = plan(args, members)?;
+    if let Some(path) = &args.draw {
+        let strategy = plan.others.strategy;
+        let graphs: Result<Vec<Graph>, _> = (0..members).map(|me| strategy.graph(members, me, 0)).collect();
+        let graphs = graphs.map_err(PlanError::from).map_err(usage)?;
+        let title = format!("{strategy}, {members} members: one part of the gradient");
+        std::fs::write(path, report::graph::draw(&title, &graphs))
+            .map_err(|error| Error::io(path.display().to_string(), "write", error))?;
+        return Ok(Outcome::Held);
+    }
+    let job = Job { args, plan, members, layout: layout(args)? };
+    // What cannot work says so before anybody connects.
+    job.plan.jobs(&job.layout, members).map_err(usage)?;
+    let report = match (args.local, args.root) {
+        (Some(_), _) => job.local()?,
+        (None, Some(root)) => {
+            let any = if root.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+            let any = any.parse().expect("an address");
+            job.member(
+                job.bind(args.listen.unwrap_or(if rank == 0 { root } else { any }), token(args)?)?,
+                rank,
+                root,
+            )?
+        }
+        (None, None) => job.member(job.bind(args.members[rank], token(args)?)?, rank, args.members[0])?,
+    };
+    if rank == 0 {
+        print(&report, args.json, out)?;
+    }
+    Ok(Outcome::from_ok(report.ok))
+}
+
+fn usage(error: PlanError) -> Error {
+    Error::Usage(error.to_string())
+}
+
+/// This process's rank, and how many members there are.
+fn place(args: &Args) -> Result<(usize, usize), Error> {
+    let (rank, members) = match (args.local, args.root, args.listen) {
+        (Some(local), ..) => (0, local.into()),
+        (None, Some(_), _) => (args.rank.unwrap_or(0), args.of.unwrap_or(0)),
+        (None, None, Some(listen)) => {
+            let rank = args.members.iter().position(|member| *member == listen);
+            let expected = || {
+                format!("--listen {listen} is not among --members: name this member there as others reach it")
+            };
+            (rank.ok_or_else(|| Error::Usage(expected()))?, args.members.len())
+        }
+        (None, None, None) => {
+            let what = "where are the members? --local N runs them here; --listen and --members name their addresses";
+            return Err(Error::Usage(what.into()));
+        }
+    };
+    if rank >= members || members > MOST_MEMBERS {
+        let expected = format!(
+            "rank {rank} of {members} members: expected 1 to {MOST_MEMBERS} members, and ranks from 0 to one less"
+        );
+        return Err(Error::Usage(expected));
+    }
+    Ok((rank, members))
+}
+
+fn plan(args: &Args, members: usize) -> Result<Plan, Error> {
+    let mut plan = match &args.plan {
+        Some(path) => {
+            let file = path.display().to_string();
+            let text = std::fs::read_to_string(path).map_err(|error| Error::io(&file, "read", error))?;
+            Plan::parse(&text, Registry::BUILT_IN)
+                .map_err(|error| Error::Usage(format!("{file}: {error}")))?
+        }
+        None => {
+            let name = args.strategy.as_deref().unwrap_or("ring");
+            let grouped = match (name, args.groups) {
+                ("hierarchy", Some(groups)) => Some(format!("hierarchy:{}", members.div_ceil(groups.into()))),
+                ("hierarchy:servers", Some(groups)) => {
+                    Some(format!("hierarchy:{}:servers", members.div_ceil(groups.into())))
+                }
+                (_, Some(_)) => {
+                    let what = "--groups is for --strategy hierarchy or hierarchy:servers, which then need no number";
+                    return Err(Error::Usage(what.into()));
+                }
+                (_, None) => None,
+            };
+            let strategy: Strategy =
+                grouped.as_deref().unwrap_or(name).parse().map_err(PlanError::from).map_err(usage)?;
+            let coding =
+                Coding::parse(args.codec.as_deref().unwrap_or("f32"), Registry::BUILT_IN).map_err(usage)?;
+            coding.check(strategy).map_err(usage)?;
+            strategy.check(members).map_err(PlanError::from).map_err(usage)?;
+            // One tensor, however small, goes as it was asked for.
+            Plan { small: 0, ..Plan::of(coding, strategy) }
+        }
+    };
+    if let Some(partitions) = args.partitions {
+        if !(1..=MOST_PARTITIONS).contains(&partitions) {
+            return Err(Error::Usage(format!("--partitions {partitions}: expected 1 to {MOST_PARTITIONS}")));
+        }
+        plan.others.partitions = Some(partitions);
+    }
+    match args.order.as_deref() {
+        None => {}
+        Some("free") => plan.order = Order::Free,
+        Some("coordinated") => plan.order = Order::Coordinated,
+        Some(_) => plan.order = Order::Turns,
+    }
+    Ok(plan)
+}
+
+/// The gradient is one tensor.
+fn layout(args: &Args) -> Result<Layout, Error> {
+    let values = usize::try_from(args.values).unwrap_or(usize::MAX);
+    Layout::new([("gradient", values)]).map_err(|error| Error::Usage(format!("--values: {error}")))
+}
+
+fn token(args: &Args) -> Result<Token, Error> {
+    let text = match &args.token_file {
+        Some(path) => {
+            let file = path.display().to_string();
+            std::fs::read_to_string(path).map_err(|error| Error::io(file, "read", error))?
+        }
+        None => std::env::var("GRADWIRE_TOKEN").map_err(|_| {
+            Error::Usage("the job's token is missing: --token-file, or the variable GRADWIRE_TOKEN".into())
+        })?,
+    };
+    Token::from_hex(&text).ok_or_else(|| Error::Usage("the token is not 64 hexadecimal digits".into()))
+}
+
+/// Ends processes that are still there.
+struct Children(Vec<Child>);
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            _ = child.kill();
+            _ = child.wait();
+        }
+    }
+}
+
+struct Job<'a> {
+    args: &'a Args,
+    plan: Plan,
+    members: usize,
+    layout: Layout,
+}
+
+impl Job<'_> {
+    fn bind(&self, at: SocketAddr, token: Token) -> Result<Listening, Error> {
+        let timeout = Duration::from_secs_f64(self.args.timeout);
+        Ok(Listening::bind(at, Options { timeout, tagged: self.plan.is_tagged(), ..Options::new(token) })?)
+    }
+
+    /// All members on this machine.
+    fn local(&self) -> Result<Report, Error> {
+        let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+        let token = Token::random().map_err(|error| Error::io("/dev/urandom", "read", error))?;
+        let listening = self.bind(any, token.clone())?;
+        let root = listening.address()?;
+        if self.args.processes {
+            return self.processes(listening, root, &token);
+        }
+        std::thread::scope(|scope| {
+            let others: Vec<_> = (1..self.members)
+                .map(|rank| {
+                    let token = token.clone();
+                    scope.spawn(move || self.member(self.bind(any, token)?, rank, root))
+                })
+                .collect();
+            let mut report = self.member(listening, 0, root)?;
+            for other in others {
+                let theirs =
+                    other.join().map_err(|_| Error::Usage("a member's thread panicked".into()))??;
+                report.ok &= theirs.ok;
+                report.checks.replay &= theirs.checks.replay;
+            }
+            Ok(report)
+        })
+    }
+
+    /// Rank 0 here, and the others in processes of this same command.
+    fn processes(&self, listening: Listening, root: SocketAddr, token: &Token) -> Result<Report, Error> {
+        let this = std::env::current_exe().map_err(|error| Error::io("this program", "find", error))?;
+        let mut children = Children(Vec::new());
+        for rank in 1..self.members {
+            let mut command = Command::new(&this);
+            command.arg("allreduce").env("GRADWIRE_TOKEN", token.to_hex());
+            command.args([
+                "--root",
+                &root.to_string(),
+                "--rank",
+                &rank.to_string(),
+                "--of",
+                &self.members.to_string(),
+            ]);
+            command.args(["--listen", &SocketAddr::new(root.ip(), 0).to_string()]);
+            command.args([
+                "--values",
+                &self.args.values.to_string(),
+                "--rounds",
+                &self.args.rounds.to_string(),
+            ]);
+            command.args([
+                "--seed",
+                &self.args.seed.to_string(),
+                "--timeout",
+                &format!("{}s", self.args.timeout),
+            ]);
+            match &self.args.plan {
+                Some(path) => _ = command.arg("--plan").arg(path),
+                None => {
+                    let others = &self.plan.others;
+                    command.args([
+                        "--strategy",
+                        &others.strategy.to_string(),
+                        "--codec",
+                        &others.coding.to_string(),
+                    ]);
+                }
+            }
+            if let Some(partitions) = self.args.partitions {
+                command.args(["--partitions", &partitions.to_string()]);
+            }
+            if let Some(order) = &self.args.order {
+                command.args(["--order", order]);
+            }
+            children.0.push(command.spawn().map_err(|error| Error::io("this program", "start", error))?);
+        }
+        let mut report = self.member(listening, 0, root)?;
+        for child in &mut children.0 {
+            let status = child.wait().map_err(|error| Error::io("a member's process", "wait for", error))?;
+            report.ok &= status.success();
+        }
+        Ok(report)
+    }
+
+    fn member(&self, listening: Listening, rank: usize, root: SocketAddr) -> Result<Report, Error> {
+        let mut link = listening.join(rank, self.members, root)?;
+        let report = self.exchange(&mut link)?;
+        link.close();
+        Ok(report)
+    }
+
+    /// All rounds of one member, each with its checks. What is checked is not timed.
+    fn exchange(&self, link: &mut Link) -> Result<Report, Error> {
+        let values = self.layout.values();
+        let coding = self.plan.others.coding;
+        let exact = coding.is_exact() && self.plan.rows.is_empty();
+        let (mut held, mut times, mut computes) = (Held::new(), Vec::new(), Vec::new());
+        let mut checks = Checks { replicas: true, replay: true, given: true, sum: exact.then_some(true) };
+        let mut traffic = gradwire_collectives::Traffic::default();
+        for round in 0..self.args.rounds {
+            let mut buffer = gradient(self.args.seed, link.rank(), round, values);
+            let own = buffer.clone();
+            let mut record = Record::default();
+            let report =
+                link.exchange_recorded(&mut buffer, &self.layout, &self.plan, &mut held, &mut record)?;
+            times.push(report.time.as_secs_f64());
+            computes.push(report.compute.as_secs_f64());
+            traffic.sent_bytes += report.traffic.sent_bytes;
+            traffic.sent_messages += report.traffic.sent_messages;
+            traffic.send_calls += report.traffic.send_calls;
+            // If replicas differ, nothing else about this job is worth a word.
+            link.compare(
+                checksum(&buffer),
+                "replicas differ: the result of one exchange has other bits at some members",
+            )?;
+            checks.replay &= replayed(&record, &buffer);
+            let sums = self.sums(link, &own, &record, &held)?;
+            checks.given &= self.given(&buffer, &sums);
+            if let Some(sum) = &mut checks.sum {
+                *sum &= self.is_sum(&buffer, round);
+            }
+        }
+        let median = |values: &mut Vec<f64>| {
+            values.sort_by(f64::total_cmp);
+            values[values.len() / 2]
+        };
+        let rounds = u64::from(self.args.rounds);
+        let time_s = median(&mut times);
+        Ok(Report {
+            strategy: self.plan.others.strategy.to_string(),
+            codec: coding.to_string(),
+            members: self.members,
+            values,
+            rounds: self.args.rounds,
+            time_s,
+            best_s: times[0],
+            compute_s: median(&mut computes),
+            sent_bytes: traffic.sent_bytes / rounds,
+            sent_messages: traffic.sent_messages / rounds,
+            send_calls: traffic.send_calls / rounds,
+            gb_s: 4e-9 * values as f64 / time_s,
+            checks,
+            ok: checks.replicas && checks.replay && checks.given && checks.sum != Some(false),
+        })
+    }
+
+    /// Over all members, what was given, what is held back or dropped, and the magnitudes of both; summed as plain `f32`, by
+    /// servers. Their sums are to rounding, and so is what they are compared with.
+    fn sums(
+        &self,
+        link: &mut Link,
+        own: &[f32],
+        record: &Record,
+        held: &Held,
+    ) -> Result<[Vec<f32>; 3], Error> {
+        let values = own.len();
+        let kept = held
+            .get("gradient")
+            .unwrap_or(&[])
+            .iter()
+            .zip(&record.dropped)
+            .map(|(held, dropped)| held + dropped);
+        let kept: Vec<f32> = kept.collect();
+        let sizes = record.given.iter().zip(&kept).map(|(given, kept)| given.abs() + kept.abs());
+        let mut buffer: Vec<f32> =
+            record.given.iter().copied().chain(kept.iter().copied()).chain(sizes).collect();
+        let layout = Layout::new([("given", values), ("kept", values), ("sizes", values)]);
+        let layout = layout.map_err(|error| Error::Usage(format!("--values: {error}")))?;
+        let f32 = Coding::parse("f32", Registry::BUILT_IN).map_err(usage)?;
+        link.exchange(&mut buffer, &layout, &Plan::of(f32, Strategy::Servers(None)), &mut Held::new())?;
+        let sizes = buffer.split_off(2 * values);
+        let kept = buffer.split_off(values);
+        Ok([buffer, kept, sizes])
+    }
+
+    /// Is what was given what was delivered and what is held back?
+    fn given(&self, result: &[f32], [given, kept, sizes]: &[Vec<f32>; 3]) -> bool {
+        // A network that compresses loses up to its bound at each hop, and nobody sees what.
+        let network = match self.plan.others.coding {
+            Coding::Wire(wire) => self.members as f64 * f64::from(wire.profile().bound()),
+            Coding::Host(_) => 0.0,
+        };
+        let rows = result.iter().zip(given).zip(kept.iter().zip(sizes));
+        rows.into_iter().all(|((&delivered, &given), (&kept, &size))| {
+            let off = f64::from(given) - f64::from(kept) - f64::from(delivered);
+            off.abs() <= network + 4.0 * rounding(self.members, f64::from(size) + f64::from(delivered).abs())
+        })
+    }
+
+    /// Is the result the sum of all gradients in `f64`, to rounding?
+    fn is_sum(&self, result: &[f32], round: u32) -> bool {
+        let (mut sums, mut sizes) = (vec![0.0f64; result.len()], vec![0.0f64; result.len()]);
+        for rank in 0..self.members {
+            let gradient = gradient(self.args.seed, rank, round, result.len());
+            for ((sum, size), value) in sums.iter_mut().zip(&mut sizes).zip(gradient) {
+                *sum += f64::from(value);
+                *size += f64::from(value).abs();
+            }
+        }
+        let off = result.iter().zip(&sums).map(|(result, sum)| (f64::from(*result) - sum).abs());
+        off.zip(&sizes).all(|(off, size)| off <= rounding(self.members, *size))
+    }
+}
+
+/// How far sums in `f32` of terms with this magnitude in all may be from the sum in `f64`.
+fn rounding(members: usize, size: f64) -> f64 {
+    (members + 3) as f64 * f64::from(f32::EPSILON) * size + f64::from(f32::MIN_POSITIVE)
+}
+
+/// Is the result what the decoded messages say, summed in `f64`? One message has to give the very bits.
+fn replayed(record: &Record, result: &[f32]) -> bool {
+    let (mut sums, mut sizes) = (vec![0.0f64; result.len()], vec![0.0f64; result.len()]);
+    let mut counts = vec![0u32; result.len()];
+    for decoded in &record.decoded {
+        let codec: &dyn Codec =
+            if decoded.message.format == Format::Raw { &Raw } else { decoded.coding.codec() };
+        let mut part = vec![0.0; decoded.ranges.iter().map(ExactSizeIterator::len).sum()];
+        if codec.merge(&decoded.bytes, &mut part) != Ok(decoded.bytes.len()) {
+            return false;
+        }
+        for (at, value) in decoded.ranges.iter().cloned().flatten().zip(part) {
+            sums[at] += f64::from(value);
+            sizes[at] += f64::from(value).abs();
+            counts[at] += 1;
+        }
+    }
+    let messages = |at: usize| counts[at] as usize;
+    result.iter().enumerate().all(|(at, &result)| match counts[at] {
+        0 => false,
+        1 => f64::from(result) == sums[at],
+        _ => (f64::from(result) - sums[at]).abs() <= rounding(messages(at), sizes[at]),
+    })
+}
+
+/// A member's gradient of a round: mostly small values of both signs, and some large ones.
+fn gradient(seed: u64, rank: usize, round: u32, values: usize) -> Vec<f32> {
+    let mut state = seed ^ (rank as u64) << 40 ^ u64::from(round) << 20;
+    let mut next = || {
+        // Steele and others' SplitMix64 (OOPSLA 2014).
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = state;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ z >> 31) as u32 >> 8
+    };
+    let mut unit = || next() as f32 / 8_388_608.0 - 1.0;
+    (0..values).map(|_| unit() * unit() * unit() * unit()).collect()
+}
+
+fn print(report: &Report, json: bool, out: &mut impl Write) -> Result<(), Error> {
+    if json {
+        serde_json::to_writer(&mut *out, report).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    let Report { strategy, codec, members, values, rounds, .. } = report;
+    writeln!(out, "{strategy}, {codec}: {values} values, {members} members, {rounds} rounds\n")?;
+    let mut table =
+        report::Table::new(&["ms", "best ms", "compute ms", "kB sent", "messages", "calls", "GB/s"]);
+    table.row([
+        format!("{:.3}", 1e3 * report.time_s),
+        format!("{:.3}", 1e3 * report.best_s),
+        format!("{:.3}", 1e3 * report.compute_s),
+        format!("{:.1}", report.sent_bytes as f64 / 1e3),
+        report.sent_messages.to_string(),
+        report.send_calls.to_string(),
+        format!("{:.3}", report.gb_s),
+    ]);
+    table.write(out)?;
+    let said = |ok: bool| if ok { "held" } else { "FAILED" };
+    let checks = &report.checks;
+    writeln!(out, "\nreplicas are equal bit by bit: {}", said(checks.replicas))?;
+    writeln!(out, "results are what the messages say: {}", said(checks.replay))?;
+    writeln!(out, "given = delivered + held back: {}", said(checks.given))?;
+    if let Some(sum) = checks.sum {
+        writeln!(out, "the sum in f64, to rounding: {}", said(sum))?;
+    }
+    report::conclusion(out, report.ok, &format!("{rounds} rounds"))?;
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! `gradwire allreduce` as a user calls it.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn gradwire(args: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_gradwire"))
+        .arg("allreduce")
+        .args(args.split_whitespace())
+        .output()
+        .unwrap()
+}
+
+fn json(args: &str) -> Value {
+    let output = gradwire(&format!("{args} --values 3000 --rounds 2 --json"));
+    assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn threads_and_processes_exchange_and_check() {
+    for args in
+        ["--local 4", "--local 3 --processes --strategy servers --codec q8:256", "--local 1 --codec f16"]
+    {
+        let report = json(args);
+        assert_eq!(report["ok"], true, "{args}: {report}");
+        assert_eq!((&report["values"], &report["rounds"]), (&3000.into(), &2.into()));
+    }
+    let ring = json("--local 4");
+    assert_eq!(ring["checks"]["sum"], true);
+    // 2 (N-1)/N of the gradient, and six headers.
+    assert_eq!(ring["sent_bytes"], 2 * 3 * 3000 + 6 * 96);
+}
+
+#[test]
+fn every_pair_of_strategy_and_codec_works_or_says_why_not() {
+    let strategies = [
+        "ring",
+        "servers",
+        "servers:1",
+        "hierarchy:2",
+        "hierarchy:2:servers",
+        "butterfly",
+        "halving",
+        "all-gather",
+    ];
+    let codecs = ["f32", "q8:64", "wire:2:10"];
+    for strategy in strategies {
+        for codec in codecs {
+            let output =
+                gradwire(&format!("--local 3 --strategy {strategy} --codec {codec} --values 500 --rounds 1"));
+            let sense = match codec {
+                "f32" => true,
+                "q8:64" => strategy != "butterfly",
+                _ => strategy == "ring",
+            };
+            assert_eq!(output.status.code(), Some(if sense { 0 } else { 2 }), "{strategy} {codec}");
+        }
+    }
+}
+
+#[test]
+fn any_order_of_big_messages_works() {
+    for order in ["turns", "free", "coordinated"] {
+        // Larger than what need not wait.
+        let output = gradwire(&format!("--local 3 --processes --order {order} --values 300k --rounds 2"));
+        assert!(output.status.success(), "{order}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn members_find_each_other_by_addresses() {
+    let bind = || std::net::TcpListener::bind("[::1]:0").unwrap().local_addr().unwrap();
+    let members = [bind(), bind()];
+    let list = format!("{},{}", members[0], members[1]);
+    let start = |at| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gradwire"));
+        command.args([
+            "allreduce",
+            "--members",
+            &list,
+            "--listen",
+            at,
+            "--values",
+            "1000",
+            "--rounds",
+            "1",
+            "--json",
+        ]);
+        command.env("GRADWIRE_TOKEN", "07".repeat(32)).stdout(std::process::Stdio::piped()).spawn().unwrap()
+    };
+    let (zero, one) = (start(&members[0].to_string()), start(&members[1].to_string()));
+    let (zero, one) = (zero.wait_with_output().unwrap(), one.wait_with_output().unwrap());
+    assert!(zero.status.success() && one.status.success());
+    assert!(!zero.stdout.is_empty() && one.stdout.is_empty(), "rank 0 reports");
+}
+
+#[test]
+fn bad_arguments_say_what_would_be_right() {
+    for (args, says) in [
+        ("", "--local N"),
+        ("--local 2 --strategy rong", "hierarchy:GROUP"),
+        ("--local 2 --order random", "turns, free, coordinated"),
+        ("--local 2 --codec q7", "there are f32"),
+        ("--local 2 --codec wire:2", "wire:C:B"),
+        ("--local 2 --strategy servers:3", "expected 1 to 2"),
+        ("--local 2 --strategy ring --groups 2", "--strategy hierarchy"),
+        ("--local 2 --partitions 0", "expected 1 to"),
+        ("--listen 127.0.0.1:1 --members 127.0.0.1:2,127.0.0.1:3", "not among --members"),
+        ("--root 127.0.0.1:1 --rank 2 --of 2", "ranks from 0"),
+        ("--root 127.0.0.1:1 --rank 1 --of 2 --token-file /dev/null", "64 hexadecimal digits"),
+        ("--local 2 --plan /dev/null", "'codec' is missing"),
+    ] {
+        let output = gradwire(args);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args}: {error}");
+        assert!(error.contains(says), "{args}: {error}");
+    }
+}
+
+#[test]
+fn pictures_in_the_documents_are_what_the_command_draws() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("docs/plots");
+    let scratch = std::env::temp_dir().join(format!("gradwire-draw-{}", std::process::id()));
+    for (file, strategy) in [
+        ("graph-ring", "ring"),
+        ("graph-servers", "servers"),
+        ("graph-hierarchy", "hierarchy:2"),
+        ("graph-butterfly", "butterfly"),
+        ("graph-halving", "halving"),
+        ("graph-all-gather", "all-gather"),
+    ] {
+        let drawn = scratch.with_extension(file);
+        let output = gradwire(&format!("--local 4 --strategy {strategy} --draw {}", drawn.display()));
+        assert!(output.status.success());
+        let (drawn_text, kept) =
+            (std::fs::read(&drawn).unwrap(), std::fs::read(folder.join(file).with_extension("svg")).unwrap());
+        std::fs::remove_file(&drawn).unwrap();
+        assert!(
+            drawn_text == kept,
+            "{file}: draw it again with gradwire allreduce --local 4 --strategy {strategy} --draw"
+        );
+    }
+}
