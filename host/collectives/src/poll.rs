@@ -189,6 +189,10 @@ impl Out {
     }
 }
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one for each connection; in a box it would be allocated for each message"
+)]
 enum Input {
     Head { bytes: [u8; SPREAD * HEADER_LEN], at: usize },
     Message { header: Header, message: Message, bytes: Vec<u8>, at: usize },
