@@ -66,7 +66,7 @@ proptest! {
     fn shuffled_frames_hold(picks in prop::collection::vec(0..FRAMES, 1..600)) {
         let all = sample();
         let frames = picks.iter().filter_map(|pick| all.frames.get(*pick).cloned()).collect();
-        let capture = Capture { frames, cut: 0 };
+        let capture = Capture { frames, ..Capture::default() };
         for framing in [Framing::InPlace, Framing::Routed] {
             holds(&capture, framing);
         }
@@ -76,7 +76,7 @@ proptest! {
     fn random_bytes_hold(frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..40)) {
         let frame = |(number, bytes)| Frame { number, time: std::time::Duration::ZERO, bytes };
         let frames = (1..).zip(frames).map(frame).collect();
-        holds(&Capture { frames, cut: 0 }, Framing::Routed);
+        holds(&Capture { frames, ..Capture::default() }, Framing::Routed);
     }
 }
 

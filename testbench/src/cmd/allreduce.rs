@@ -600,6 +600,6 @@ fn print(report: &Report, json: bool, out: &mut impl Write) -> Result<(), Error>
     if let Some(sum) = checks.sum {
         writeln!(out, "the sum in f64, to rounding: {}", said(sum))?;
     }
-    report::conclusion(out, report.ok, &format!("{rounds} rounds"))?;
+    report::conclusion(out, report.ok, None, &format!("{rounds} rounds"))?;
     Ok(())
 }
