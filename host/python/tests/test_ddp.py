@@ -16,7 +16,7 @@ from gradwire import _native
 from ranks import digest, gathered, run, weights
 from torch.nn.parallel import DistributedDataParallel
 
-PLANS = ["f32", "ring:2:10", "low-rank:4", "low-rank:16", "3lc:1.0:1024", "q8", "bounded:6", "f16", "terngrad:4", "onebit:1024"]
+PLANS = ["f32", "ring:2:10", "low-rank:4", "low-rank:16", "3lc:1.0:1024", "q8", "bounded:6", "terngrad:4", "onebit:1024"]
 OPTIONS = [{}, {"gradient_as_bucket_view": True}, {"static_graph": True}, {"find_unused_parameters": True}]
 
 
@@ -116,8 +116,8 @@ def fifty(rank, plan, pipeline):
     return report, last / first
 
 
-def every_plan(rank, pipeline=False):
-    return {plan: fifty(rank, plan, pipeline) for plan in PLANS}
+def fifties(rank, plans, pipeline):
+    return {plan: fifty(rank, plan, pipeline) for plan in plans}
 
 
 def not_finite(rank, plan, pipeline):
@@ -385,10 +385,12 @@ def python_runs_meanwhile(rank):
     store = dist.distributed_c10d._get_default_store()
     ddp, state = hooked(net(), "f32")
     optimizer = sgd(ddp)
-    step(ddp, optimizer, rank, 0)
+    # In the second forward pass, DDP's own collectives wait too.
+    for iteration in range(2):
+        step(ddp, optimizer, rank, iteration)
     if rank == 1:
         store.get("go")
-        step(ddp, optimizer, rank, 1)
+        step(ddp, optimizer, rank, 2)
     else:
         begun = threading.Event()
         submit = state._worker.submit
@@ -401,7 +403,7 @@ def python_runs_meanwhile(rank):
 
         thread = threading.Thread(target=go)
         thread.start()
-        step(ddp, optimizer, rank, 1)
+        step(ddp, optimizer, rank, 2)
         thread.join()
     state.close()
 
@@ -427,7 +429,7 @@ class Exchange(unittest.TestCase):
         run(unused, 3)
 
     def test_every_plan_keeps_replicas_equal_and_learns(self):
-        for result in run(every_plan, 3):
+        for result in run(fifties, 3, PLANS, False):
             self.assertEqual(set(result), set(PLANS))
             for plan, (report, progress) in result.items():
                 self.assertLess(progress, 0.97, plan)
@@ -449,7 +451,7 @@ class Exchange(unittest.TestCase):
 
 class Pipeline(unittest.TestCase):
     def test_every_plan_keeps_replicas_equal_and_learns(self):
-        for result in run(every_plan, 2, True):
+        for result in run(fifties, 2, ["f32", "low-rank:4", "q8"], True):
             for plan, (_, progress) in result.items():
                 self.assertLess(progress, 0.99, plan)
 
