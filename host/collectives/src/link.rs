@@ -447,7 +447,8 @@ impl Exchange<'_> {
             record.given = vec![0.0; self.buffer.len()];
             record.dropped = vec![0.0; self.buffer.len()];
         }
-        self.link.tell(Command::Begin(Arc::new(self.expect(jobs))));
+        // Woken even if this member sends nothing yet: a message that came early waits for this, and the thread no longer looks there.
+        self.link.command(Command::Begin(Arc::new(self.expect(jobs))));
         for (job, running) in jobs.iter().enumerate() {
             // The partition of the next member first: so members send to different ones.
             let (count, first) = (running.parts.len(), self.link.rank + 1);
