@@ -2,6 +2,9 @@
 //!
 //! What trainers use is in `gradwire/_ddp.py`. Everything that waits gives up Python's lock meanwhile.
 
+// A program of tests would need libpython, and there is nothing to test in it.
+#![cfg(not(test))]
+
 mod memory;
 
 use std::net::{SocketAddr, ToSocketAddrs};

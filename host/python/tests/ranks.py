@@ -15,7 +15,7 @@ PATIENCE_S = 240
 
 # Torch is loaded once, and each rank is forked from there.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["ranks"])
+CONTEXT.set_forkserver_preload(["torch.nn.parallel", "gradwire"])
 
 
 def run(function, members, *args, lost=()):
