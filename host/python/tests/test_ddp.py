@@ -120,6 +120,31 @@ def fifties(rank, plans, pipeline):
     return {plan: fifty(rank, plan, pipeline) for plan in plans}
 
 
+def gradients(model):
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+
+def one_late(rank):
+    """Compares what DDP applies with gradients that a copy of the model makes, averaged by gloo."""
+    ddp, state = hooked(net(), "f32", pipeline=True, warmup=3)
+    optimizer = sgd(ddp)
+    made = []
+    for iteration in range(8):
+        reference = copy.deepcopy(ddp.module)
+        x, y = batch(rank, iteration)
+        torch.nn.functional.cross_entropy(reference(x), y).backward()
+        made.append(gradients(reference))
+        dist.all_reduce(made[-1])
+        made[-1] /= dist.get_world_size()
+        step(ddp, optimizer, rank, iteration)
+        late = made[-2] if iteration > 3 else torch.zeros_like(made[0])
+        expected = made[-1] if iteration < 3 else late
+        assert (gradients(ddp) - expected).abs().max() < 1e-6, iteration
+        assert (made[-1] - late).abs().max() > 1e-4, "the comparison says nothing"
+    state.drain()
+    state.close()
+
+
 def not_finite(rank, plan, pipeline):
     ddp, state = hooked(net(), plan, pipeline=pipeline)
     optimizer = sgd(ddp)
@@ -459,6 +484,9 @@ class Exchange(unittest.TestCase):
 
 
 class Pipeline(unittest.TestCase):
+    def test_gradients_are_applied_one_iteration_late(self):
+        run(one_late, 2)
+
     def test_every_plan_keeps_replicas_equal_and_learns(self):
         for result in run(fifties, 2, ["f32", "low-rank:4", "q8"], True):
             for plan, (_, progress) in result.items():
