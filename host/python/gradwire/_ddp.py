@@ -8,6 +8,7 @@ import queue
 import socket
 import struct
 import threading
+import time
 import weakref
 from typing import Any, Callable, Iterable
 
@@ -20,6 +21,8 @@ from gradwire._native import Error, Plan
 
 COMPARE_EVERY = 100
 """Replicas are compared at the first iteration, and then once in so many."""
+MEASURED = range(4, 8)
+"""The iterations that `plan="auto"` measures: after DDP has rebuilt its buckets."""
 
 
 class Link:
@@ -45,7 +48,7 @@ class Link:
         self._process = os.getpid()
         self._states: weakref.WeakSet[State] = weakref.WeakSet()
 
-    def _open(self, plan: Plan) -> _native.Channel:
+    def _open(self, plan: Plan, auto: bool) -> _native.Channel:
         """All members call it, with one plan; also if one of them fails, so that none waits for it."""
         _same_process(self._process)
         listening = token = at = wrong = None
@@ -57,7 +60,7 @@ class Link:
         except Exception as error:
             wrong = f"{type(error).__name__}: {error}"
         said: list[Any] = [None] * self.members
-        dist.all_gather_object(said, (_native.__version__, str(plan), token, at, wrong), group=self.group)
+        dist.all_gather_object(said, (_native.__version__, "auto" if auto else str(plan), token, at, wrong), group=self.group)
         version, text, token, at, _ = said[0]
         for rank, theirs in enumerate(said):
             if theirs[4]:
@@ -92,6 +95,8 @@ class Report:
 
     plan: str
     """The plan."""
+    why: str
+    """Why that one, if `plan="auto"` chose it."""
     rank: int
     """This rank."""
     members: int
@@ -120,6 +125,7 @@ class Report:
             f"gradwire {self.plan}: rank {self.rank} of {self.members}, {self.iterations} iterations; each exchanged "
             f"{self.values * each:,.0f} values in {self.sent_bytes * each / 1000:,.1f} kB sent ({self.ratio:.1f} times less than "
             f"a ring of f32) and {self.exchange_s * each * 1000:.2f} ms, {self.compute_s * each * 1000:.2f} of them computing"
+            + (f"; {self.why}" if self.why else "")
         )
 
 
@@ -127,6 +133,7 @@ class State:
     """One model's exchange: a plan, connections, a thread, and what messages lost so far. All ranks make it together.
 
     `plan` is a `Plan` or its text: "f32", "low-rank:R", "3lc:S:BLOCK", "q8", "bounded:B", "ring:C:B" or any other codec.
+    "auto" exchanges f32 first, measures, and goes on with the plan that fits the network; the report says why.
     With `pipeline`, each iteration applies the gradients of the one before (Pipe-SGD of width 2), so the exchange hides behind the
     whole iteration; the first `warmup` iterations do not.
     With `model`, what is held back is kept by its parameters' names; else by numbers, in the order in which DDP brings them.
@@ -141,7 +148,10 @@ class State:
         warmup: int = 3,
         model: torch.nn.Module | None = None,
     ) -> None:
-        self._plan = Plan(plan) if isinstance(plan, str) else plan
+        # Not yet decided, which starts as f32?
+        self._open = plan == "auto"
+        plan = "f32" if plan == "auto" else plan
+        plan = Plan(plan) if isinstance(plan, str) else plan
         self._pipeline, self._warmup = pipeline, warmup
         self._rank, self._members = link.rank, link.members
         self._process = os.getpid()
@@ -154,7 +164,7 @@ class State:
         self._layouts: dict[tuple[int, ...], _Layout] = {}
         self._pending: dict[str, tuple[torch.futures.Future[Any] | None, torch.Tensor]] = {}
         self._iteration = 0
-        self._worker = _Worker(link._open(self._plan), self._plan)
+        self._worker = _Worker(link._open(plan, self._open), plan, link.rank, link.members)
         # Also at exit, if nobody calls close.
         self._end = weakref.finalize(self, self._worker.close)
         link._states.add(self)
@@ -182,6 +192,12 @@ class State:
                 "docs/training.md says what is supported"
             )
         self._iteration += bucket.index() == 0
+        if self._open and bucket.index() == 0:
+            if self._iteration == MEASURED.start:
+                self._worker.queue.put(self._worker.mark)
+            elif self._iteration == MEASURED.stop:
+                self._worker.queue.put(self._worker.decide)
+                self._open = False
         layout = self._layout(bucket)
         if layout.values != buffer.numel():
             raise Error(f"DDP's bucket has {buffer.numel()} values, its parameters {layout.values}")
@@ -219,7 +235,8 @@ class State:
         self.drain()
         done = self._worker.done
         return Report(
-            str(self._plan),
+            str(self._worker.plan),
+            self._worker.why,
             self._rank,
             self._members,
             self._iteration,
@@ -236,7 +253,7 @@ class State:
         held = self._worker.channel.save()
         return {
             "version": 1,
-            "plan": str(self._plan),
+            "plan": "auto" if self._open else str(self._worker.plan),
             "rank": self._rank,
             "members": self._members,
             "iteration": self._iteration,
@@ -269,7 +286,10 @@ class State:
                 ranks = ", ".join(str(one["rank"]) for one in dicts)
                 raise ValueError(f"states of ranks {ranks}: expected those of all {first['members']} ranks")
             self._worker.channel.load(held, self._rank)
-        self._iteration = first["iteration"]
+        if self._open and first["plan"] != "auto":
+            self._worker.plan, self._worker.why = Plan(first["plan"]), "decided before the checkpoint"
+            self._open = False
+        self._iteration = 0 if self._open else first["iteration"]
         self._pending = {name: (None, values.clone()) for name, values in first["pending"].items()}
 
     def close(self) -> None:
@@ -317,8 +337,10 @@ def _result(future: torch.futures.Future[Any]) -> torch.Tensor:
 class _Worker:
     """The thread that exchanges buckets, one after the other: in DDP's order, which is the same at all ranks."""
 
-    def __init__(self, channel: _native.Channel, plan: Plan) -> None:
-        self.channel, self.plan, self.done = channel, plan, _Done()
+    def __init__(self, channel: _native.Channel, plan: Plan, rank: int, members: int) -> None:
+        self.channel, self.plan, self.done, self.why = channel, plan, _Done(), ""
+        self.rank, self.members = rank, members
+        self.marked = (0.0, 0.0)
         self.process = os.getpid()
         self.queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self.closed = False
@@ -351,6 +373,25 @@ class _Worker:
         self.queue.put(job)
         return result
 
+    def mark(self) -> None:
+        self.marked = (time.monotonic(), self.done.exchange_s)
+
+    def decide(self) -> None:
+        """Chooses a plan by what all ranks measured since `mark`; all choose the same."""
+        began, exchanged = self.marked
+        period = (time.monotonic() - began) / len(MEASURED)
+        exchange = (self.done.exchange_s - exchanged) / len(MEASURED)
+        table = torch.zeros(self.members, 2)
+        table[self.rank] = torch.tensor([max(period - exchange, 0.0), exchange])
+        try:
+            self.channel.exchange(table.view(-1), _native.Layout([("auto", table.numel(), 1)]), Plan("f32"), False)
+        except Error:
+            return  # The next bucket's exchange says so in backward.
+        table *= self.members
+        # The slowest rank computes longest, and waits for nobody.
+        text, self.why = _choose(table[:, 0].max().item(), table[:, 1].min().item())
+        self.plan = Plan(text)
+
     def drain(self) -> None:
         if not self.closed:
             idle = threading.Event()
@@ -364,6 +405,16 @@ class _Worker:
         self.queue.put(None)
         self.thread.join()
         self.channel.close()
+
+
+def _choose(compute_s: float, exchange_s: float) -> tuple[str, str]:
+    """A plan for an iteration that computes and exchanges f32 so long, and why it."""
+    measured = f"chosen because an iteration computes for {compute_s * 1000:.1f} ms and exchanges f32 for {exchange_s * 1000:.1f} ms"
+    if exchange_s < 0.15 * compute_s:
+        return "f32", f"{measured}: less than 15 % of it, so there is little to gain"
+    if exchange_s / 4 < 0.25 * compute_s:
+        return "q8", f"{measured}: a quarter of that, in 8 bits, is less than a quarter of the computing"
+    return "low-rank:8", f"{measured}: in 8 bits, that would still be a quarter of the computing or more"
 
 
 def _same_process(process: int) -> None:

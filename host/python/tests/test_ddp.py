@@ -145,6 +145,36 @@ def one_late(rank):
     state.close()
 
 
+def automatic(rank):
+    """Rank 1 exchanges twice as long as rank 0, since it waits for rank 0."""
+    said = []
+    for compute, exchange in ((1e3, 1.0), (1e3, 500.0), (1.0, 500.0)):
+        ddp, state = hooked(net(), "auto")
+        optimizer = sgd(ddp)
+        worker = state._worker
+        for iteration in range(12):
+            if iteration == 7:
+                # As if four iterations had taken so long.
+                state.drain()
+                assert worker.why == ""
+                now, exchanged = time.monotonic(), worker.done.exchange_s
+                worker.marked = (now - 4 * (compute + exchange), exchanged - 4 * (exchange * (1 + rank)))
+            step(ddp, optimizer, rank, iteration)
+        report = state.report()
+        assert len(set(gathered(digest(ddp)))) == 1
+        assert len(set(gathered((report.plan, report.why)))) == 1
+        assert report.why in str(report)
+        said.append((report.plan, report.why))
+        saved = state.state_dict()
+        state.close()
+        ddp, state = hooked(net(), "auto")
+        state.load_state_dict(saved)
+        step(ddp, sgd(ddp), rank, 0)
+        assert state.report().plan == report.plan
+        state.close()
+    return said
+
+
 def not_finite(rank, plan, pipeline):
     ddp, state = hooked(net(), plan, pipeline=pipeline)
     optimizer = sgd(ddp)
@@ -186,7 +216,7 @@ def killed(rank, plan):
             break
     # DDP's own state is undefined after a failed backward, ours says so again.
     try:
-        state._worker.channel.exchange(torch.zeros(1), _native.Layout([("a", 1, 1)]), state._plan, False)
+        state._worker.channel.exchange(torch.zeros(1), _native.Layout([("a", 1, 1)]), state._worker.plan, False)
     except gradwire.Error as error:
         said.append((error.reporter, error.cause))
     state.close()
@@ -481,6 +511,13 @@ class Exchange(unittest.TestCase):
 
     def test_python_runs_while_an_exchange_waits(self):
         run(python_runs_meanwhile, 2)
+
+
+class Auto(unittest.TestCase):
+    def test_all_ranks_choose_the_plan_that_fits_the_slowest(self):
+        for said in run(automatic, 2):
+            self.assertEqual([plan for plan, _ in said], ["f32", "q8", "low-rank:8"])
+            self.assertRegex(said[0][1], r"computes for \d+\.\d ms and exchanges f32 for \d+\.\d ms")
 
 
 class Pipeline(unittest.TestCase):
