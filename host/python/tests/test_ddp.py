@@ -386,7 +386,7 @@ def checkpoint(rank, plan, pipeline, named):
 
     ddp, state, optimizer = fresh()
     ddp.load_state_dict(saved[0])
-    optimizer.load_state_dict(saved[1])
+    optimizer.load_state_dict(copy.deepcopy(saved[1]))
     state.load_state_dict(saved[2])
     for iteration in range(7, 14):
         step(ddp, optimizer, rank, iteration)
@@ -395,7 +395,7 @@ def checkpoint(rank, plan, pipeline, named):
     state.close()
     ddp, state, optimizer = fresh()
     ddp.load_state_dict(saved[0])
-    optimizer.load_state_dict(saved[1])
+    optimizer.load_state_dict(copy.deepcopy(saved[1]))
     for iteration in range(7, 14):
         step(ddp, optimizer, rank, iteration)
     assert (digest(ddp) == expected) == (plan == "f32" and not pipeline), (plan, pipeline)
