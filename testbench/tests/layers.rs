@@ -135,6 +135,7 @@ fn modules_use_only_what_is_below_them() {
         "firmware/softcore/src",
         "host/codecs/src",
         "host/collectives/src",
+        "host/python/src",
         "simulator/src",
         "testbench/src",
         "xtask/src",

@@ -1,0 +1,443 @@
+"""DDP's communication hook: buckets go through a thread of their own, in DDP's order, to the collectives."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import queue
+import socket
+import struct
+import threading
+import time
+import weakref
+from typing import Any, Callable, Iterable
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import default_pg_timeout
+
+from gradwire import _native
+from gradwire._native import Error, Plan
+
+COMPARE_EVERY = 100
+"""Replicas are compared at the first iteration, and then once in so many."""
+MEASURED = range(4, 8)
+"""The iterations that `plan="auto"` measures: after DDP has rebuilt its buckets."""
+
+
+class Link:
+    """What the members of a job need to reach each other. Each `State` opens connections of its own.
+
+    `group` is a process group, by default that of all ranks. `timeout` is in seconds: how long members wait for each other, by
+    default as long as torch does. `address` is where other hosts reach this one; only rank 0's counts. By default it is that of
+    the network interface GRADWIRE_IFNAME or GLOO_SOCKET_IFNAME, or the one that leads to MASTER_ADDR.
+    """
+
+    def __init__(
+        self, group: dist.ProcessGroup | None = None, *, timeout: float | None = None, address: str | None = None
+    ) -> None:
+        if not dist.is_initialized():
+            raise Error("torch.distributed is not initialised: call init_process_group first")
+        self.group = group
+        self.rank = dist.get_rank(group)
+        self.members = dist.get_world_size(group)
+        if self.rank < 0:
+            raise Error("this process is not in the group: make the link in the group's processes only")
+        self.timeout = default_pg_timeout.total_seconds() if timeout is None else float(timeout)
+        self._address = address
+        self._process = os.getpid()
+        self._states: weakref.WeakSet[State] = weakref.WeakSet()
+
+    def _open(self, plan: Plan, auto: bool) -> _native.Channel:
+        """All members call it, with one plan; also if one of them fails, so that none waits for it."""
+        _same_process(self._process)
+        listening = token = at = wrong = None
+        try:
+            if self.rank == 0:
+                token = _native.token()
+                listening = _native.Listening(token, self.timeout, plan.tagged)
+                at = f"{self._address or _own_address()}:{listening.port}"
+        except Exception as error:
+            wrong = f"{type(error).__name__}: {error}"
+        said: list[Any] = [None] * self.members
+        dist.all_gather_object(said, (_native.__version__, "auto" if auto else str(plan), token, at, wrong), group=self.group)
+        version, text, token, at, _ = said[0]
+        for rank, theirs in enumerate(said):
+            if theirs[4]:
+                raise Error(f"rank {rank} cannot open a link: {theirs[4]}")
+            if theirs[:2] != (version, text):
+                raise Error(
+                    f"rank {rank} has gradwire {theirs[0]} and plan {theirs[1]!r}, rank 0 {version} and {text!r}: "
+                    "give all ranks the same"
+                )
+        if listening is None:
+            listening = _native.Listening(token, self.timeout, plan.tagged)
+        return listening.join(self.rank, self.members, at)
+
+    def close(self) -> None:
+        """Closes all states of this link: waits for exchanges under way, then ends threads and connections."""
+        for state in list(self._states):
+            state.close()
+
+    def __enter__(self) -> Link:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a gradwire.Link cannot be pickled or copied: make one in each process")
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a `State` did so far, at this rank."""
+
+    plan: str
+    """The plan."""
+    why: str
+    """Why that one, if `plan="auto"` chose it."""
+    rank: int
+    """This rank."""
+    members: int
+    """How many ranks there are."""
+    iterations: int
+    """Backward passes with an exchange."""
+    values: int
+    """Gradients exchanged, in values."""
+    sent_bytes: int
+    """Bytes sent."""
+    exchange_s: float
+    """Seconds of exchanging, in the background of the backward pass."""
+    compute_s: float
+    """Of these, seconds of coding and summing."""
+    held_back: float
+    """The largest magnitude that is held back for a later iteration, in units of the sum over all ranks."""
+
+    @property
+    def ratio(self) -> float:
+        """How many times as many bytes a ring of f32 would have sent."""
+        return 8 * (self.members - 1) / self.members * self.values / self.sent_bytes if self.sent_bytes else 1.0
+
+    def __str__(self) -> str:
+        each = 1 / max(self.iterations, 1)
+        return (
+            f"gradwire {self.plan}: rank {self.rank} of {self.members}, {self.iterations} iterations; each exchanged "
+            f"{self.values * each:,.0f} values in {self.sent_bytes * each / 1000:,.1f} kB sent ({self.ratio:.1f} times less than "
+            f"a ring of f32) and {self.exchange_s * each * 1000:.2f} ms, {self.compute_s * each * 1000:.2f} of them computing"
+            + (f"; {self.why}" if self.why else "")
+        )
+
+
+class State:
+    """One model's exchange: a plan, connections, a thread, and what messages lost so far. All ranks make it together.
+
+    `plan` is a `Plan` or its text: "f32", "low-rank:R", "3lc:S:BLOCK", "q8", "bounded:B", "ring:C:B" or any other codec.
+    "auto" exchanges f32 first, measures, and goes on with the plan that fits the network; the report says why.
+    With `pipeline`, each iteration applies the gradients of the one before (Pipe-SGD of width 2), so the exchange hides behind the
+    whole iteration; the first `warmup` iterations do not.
+    With `model`, what is held back is kept by its parameters' names; else by numbers, in the order in which DDP brings them.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        plan: str | Plan = "f32",
+        *,
+        pipeline: bool = False,
+        warmup: int = 3,
+        model: torch.nn.Module | None = None,
+    ) -> None:
+        # Not yet decided, which starts as f32?
+        self._open = plan == "auto"
+        plan = "f32" if plan == "auto" else plan
+        plan = Plan(plan) if isinstance(plan, str) else plan
+        self._pipeline, self._warmup = pipeline, warmup
+        self._rank, self._members = link.rank, link.members
+        self._process = os.getpid()
+        # By id, with the parameter, so that nothing else gets its id.
+        self._names: dict[int, tuple[str, torch.Tensor]] = {}
+        if model is not None:
+            for name, parameter in model.named_parameters():
+                self._names[id(parameter)] = (name.removeprefix("module."), parameter)
+        self._unnamed = 0
+        self._layouts: dict[tuple[int, ...], _Layout] = {}
+        self._pending: dict[str, tuple[torch.futures.Future[Any] | None, torch.Tensor]] = {}
+        self._iteration = 0
+        self._worker = _Worker(link._open(plan, self._open), plan, link.rank, link.members)
+        # Also at exit, if nobody calls close.
+        self._end = weakref.finalize(self, self._worker.close)
+        link._states.add(self)
+
+    def _layout(self, bucket: dist.GradBucket) -> _Layout:
+        parameters = bucket.parameters()
+        key = tuple(map(id, parameters))
+        found = self._layouts.get(key)
+        if found is None:
+            names = []
+            for parameter in parameters:
+                if id(parameter) not in self._names:
+                    self._names[id(parameter)] = (f"parameter.{self._unnamed}", parameter)
+                    self._unnamed += 1
+                names.append(self._names[id(parameter)][0])
+            found = self._layouts[key] = _Layout(names, parameters)
+        return found
+
+    def _hook(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        _same_process(self._process)
+        buffer = bucket.buffer()
+        if buffer.device.type != "cpu" or buffer.dtype != torch.float32:
+            raise Error(
+                f"gradwire exchanges torch.float32 on the CPU; this bucket has {buffer.dtype} on {buffer.device}. "
+                "docs/training.md says what is supported"
+            )
+        self._iteration += bucket.index() == 0
+        if self._open and bucket.index() == 0:
+            if self._iteration == MEASURED.start:
+                self._worker.queue.put(self._worker.mark)
+            elif self._iteration == MEASURED.stop:
+                self._worker.queue.put(self._worker.decide)
+                self._open = False
+        layout = self._layout(bucket)
+        if layout.values != buffer.numel():
+            raise Error(f"DDP's bucket has {buffer.numel()} values, its parameters {layout.values}")
+        compare = self._iteration % COMPARE_EVERY == 1
+        if not self._pipeline or self._iteration <= self._warmup:
+            return self._worker.submit(buffer, layout, compare)
+        return self._pipelined(buffer, layout, compare)
+
+    def _pipelined(self, buffer: torch.Tensor, layout: _Layout, compare: bool) -> torch.futures.Future[torch.Tensor]:
+        """Submits a copy of the bucket, and puts the gradients of the iteration before into the bucket."""
+        copy = buffer.clone()
+        before = [self._pending.get(name) for name in layout.names]
+        future = self._worker.submit(copy, layout, compare)
+        for name, values in zip(layout.names, copy.split(layout.lens)):
+            self._pending[name] = (future, values)
+        waiting = list({id(item[0]): item[0] for item in before if item and item[0]}.values())
+
+        def put(futures: torch.futures.Future[Any]) -> torch.Tensor:
+            for done in futures.wait():
+                done.wait()
+            for to, item in zip(buffer.split(layout.lens), before):
+                # Nothing was exchanged before the first pipelined iteration.
+                to.copy_(item[1]) if item else to.zero_()
+            return buffer
+
+        return torch.futures.collect_all(waiting).then(put)
+
+    def drain(self) -> None:
+        """Waits for all exchanges under way. With `pipeline`, their gradients stay for the next iteration, or for `state_dict`."""
+        _same_process(self._process)
+        self._worker.drain()
+
+    def report(self) -> Report:
+        """What was exchanged so far, after `drain`."""
+        self.drain()
+        done = self._worker.done
+        return Report(
+            str(self._worker.plan),
+            self._worker.why,
+            self._rank,
+            self._members,
+            self._iteration,
+            done.values,
+            done.sent_bytes,
+            done.exchange_s,
+            done.compute_s,
+            self._worker.channel.held_back(),
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint needs of this rank: each rank saves its own."""
+        self.drain()
+        held = self._worker.channel.save()
+        return {
+            "version": 1,
+            "plan": "auto" if self._open else str(self._worker.plan),
+            "rank": self._rank,
+            "members": self._members,
+            "iteration": self._iteration,
+            # A tensor, which torch.load takes from anybody.
+            "held": torch.frombuffer(bytearray(held), dtype=torch.uint8),
+            "pending": {name: values.clone() for name, (_, values) in self._pending.items()},
+        }
+
+    def load_state_dict(self, saved: dict[str, Any] | Iterable[dict[str, Any]]) -> None:
+        """Goes on from a checkpoint: with this rank's own state, or with those of all ranks, if there were more or fewer of them.
+
+        Another plan may take over what is held back.
+        """
+        self.drain()
+        dicts = [saved] if isinstance(saved, dict) else sorted(saved, key=lambda one: one["rank"])
+        for one in dicts:
+            if one["version"] != 1:
+                raise ValueError(f"this state has version {one['version']}: expected 1, of an older gradwire")
+        first = dicts[0]
+        held = [bytes(one["held"].numpy().tobytes()) for one in dicts]
+        if len(dicts) == 1 and isinstance(saved, dict):
+            if (first["rank"], first["members"]) != (self._rank, self._members):
+                raise ValueError(
+                    f"this state is that of rank {first['rank']} of {first['members']}, and this is rank {self._rank} of "
+                    f"{self._members}: give each rank its own, or all ranks a list of all of them"
+                )
+            self._worker.channel.resume(held[0])
+        else:
+            if [one["rank"] for one in dicts] != list(range(first["members"])):
+                ranks = ", ".join(str(one["rank"]) for one in dicts)
+                raise ValueError(f"states of ranks {ranks}: expected those of all {first['members']} ranks")
+            self._worker.channel.load(held, self._rank)
+        if self._open and first["plan"] != "auto":
+            self._worker.plan, self._worker.why = Plan(first["plan"]), "decided before the checkpoint"
+            self._open = False
+        self._iteration = 0 if self._open else first["iteration"]
+        self._pending = {name: (None, values.clone()) for name, values in first["pending"].items()}
+
+    def close(self) -> None:
+        """Waits for exchanges under way, then ends the thread and the connections. A second call does nothing."""
+        if os.getpid() == self._process:
+            self._end()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a gradwire.State cannot be pickled or copied: save its state_dict()")
+
+
+class _Layout:
+    """The parameters of a bucket."""
+
+    def __init__(self, names: list[str], parameters: list[torch.Tensor]) -> None:
+        self.names = names
+        self.lens = [parameter.numel() for parameter in parameters]
+        self.values = sum(self.lens)
+        rows = [parameter.shape[0] if parameter.dim() > 1 else 1 for parameter in parameters]
+        self.native = _native.Layout(list(zip(names, self.lens, rows)))
+
+
+class _Done:
+    """Sums over all exchanges."""
+
+    values = sent_bytes = 0
+    exchange_s = compute_s = 0.0
+
+
+class _Raised:
+    """An exception on its way from the thread to `backward`."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+def _result(future: torch.futures.Future[Any]) -> torch.Tensor:
+    # DDP takes no future with an exception; it does take one whose callback raises.
+    value = future.value()
+    if isinstance(value, _Raised):
+        raise value.error
+    return value
+
+
+class _Worker:
+    """The thread that exchanges buckets, one after the other: in DDP's order, which is the same at all ranks."""
+
+    def __init__(self, channel: _native.Channel, plan: Plan, rank: int, members: int) -> None:
+        self.channel, self.plan, self.done, self.why = channel, plan, _Done(), ""
+        self.rank, self.members = rank, members
+        self.marked = (0.0, 0.0)
+        self.process = os.getpid()
+        self.queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self.closed = False
+        self.thread = threading.Thread(target=self.run, name="gradwire", daemon=True)
+        self.thread.start()
+
+    def run(self) -> None:
+        while (job := self.queue.get()) is not None:
+            job()
+            del job  # and with it the bucket
+
+    def submit(self, tensor: torch.Tensor, layout: _Layout, compare: bool) -> torch.futures.Future[torch.Tensor]:
+        if self.closed:
+            raise Error("this gradwire.State is closed: make another one")
+        future: torch.futures.Future[Any] = torch.futures.Future()
+        result = future.then(_result)
+
+        def job() -> None:
+            value: Any = tensor
+            try:
+                seconds, compute, sent = self.channel.exchange(tensor, layout.native, self.plan, compare)
+                self.done.values += layout.values
+                self.done.exchange_s += seconds
+                self.done.compute_s += compute
+                self.done.sent_bytes += sent
+            except BaseException as error:  # whatever it is, backward must not wait for ever
+                value = _Raised(error)
+            future.set_result(value)
+
+        self.queue.put(job)
+        return result
+
+    def mark(self) -> None:
+        self.marked = (time.monotonic(), self.done.exchange_s)
+
+    def decide(self) -> None:
+        """Chooses a plan by what all ranks measured since `mark`; all choose the same."""
+        began, exchanged = self.marked
+        period = (time.monotonic() - began) / len(MEASURED)
+        exchange = (self.done.exchange_s - exchanged) / len(MEASURED)
+        table = torch.zeros(self.members, 2)
+        table[self.rank] = torch.tensor([max(period - exchange, 0.0), exchange])
+        try:
+            self.channel.exchange(table.view(-1), _native.Layout([("auto", table.numel(), 1)]), Plan("f32"), False)
+        except Error:
+            return  # The next bucket's exchange says so in backward.
+        table *= self.members
+        # The slowest rank computes longest, and waits for nobody.
+        text, self.why = _choose(table[:, 0].max().item(), table[:, 1].min().item())
+        self.plan = Plan(text)
+
+    def drain(self) -> None:
+        if not self.closed:
+            idle = threading.Event()
+            self.queue.put(idle.set)
+            idle.wait()
+
+    def close(self) -> None:
+        if os.getpid() != self.process or self.closed:
+            return
+        self.closed = True
+        self.queue.put(None)
+        self.thread.join()
+        self.channel.close()
+
+
+def _choose(compute_s: float, exchange_s: float) -> tuple[str, str]:
+    """A plan for an iteration that computes and exchanges f32 so long, and why it."""
+    measured = f"chosen because an iteration computes for {compute_s * 1000:.1f} ms and exchanges f32 for {exchange_s * 1000:.1f} ms"
+    if exchange_s < 0.15 * compute_s:
+        return "f32", f"{measured}: less than 15 % of it, so there is little to gain"
+    if exchange_s / 4 < 0.25 * compute_s:
+        return "q8", f"{measured}: a quarter of that, in 8 bits, is less than a quarter of the computing"
+    return "low-rank:8", f"{measured}: in 8 bits, that would still be a quarter of the computing or more"
+
+
+def _same_process(process: int) -> None:
+    if os.getpid() != process:
+        raise Error("this process was forked from the one that made the link: make links and states after forking")
+
+
+def _own_address() -> str:
+    """Where other members reach this host."""
+    name = os.environ.get("GRADWIRE_IFNAME") or os.environ.get("GLOO_SOCKET_IFNAME")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        if name:
+            import fcntl
+
+            siocgifaddr = 0x8915
+            try:
+                answer = fcntl.ioctl(probe.fileno(), siocgifaddr, struct.pack("256s", name.encode()[:15]))
+            except OSError as error:
+                raise OSError(f"interface {name!r} has no IPv4 address: {error}") from None
+            return socket.inet_ntoa(answer[20:24])
+        master = os.environ.get("MASTER_ADDR")
+        if not master:
+            return "127.0.0.1"
+        # Sends nothing: the system only chooses the way.
+        probe.connect((master, 9))
+        return probe.getsockname()[0]

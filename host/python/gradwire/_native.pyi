@@ -1,0 +1,46 @@
+import os
+
+import torch
+
+__version__: str
+
+class Error(RuntimeError):
+    """The members of a job cannot exchange gradients."""
+
+    reporter: int | None
+    """The rank that saw why; None if nothing was exchanged yet."""
+    cause: str | None
+    """What that rank saw, with the rank of who is to blame."""
+
+class Plan:
+    """How gradients are exchanged: what `State(plan=...)` takes, read once."""
+
+    def __init__(self, text: str) -> None:
+        """Reads the short form, such as "low-rank:8". ValueError if there is no such plan."""
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Plan:
+        """Reads a file of TOML, with a row for each kind of tensor (docs/collectives.md)."""
+    @property
+    def tagged(self) -> bool:
+        """Does it need connections that the network compresses?"""
+
+class Layout:
+    def __init__(self, tensors: list[tuple[str, int, int]]) -> None: ...
+
+class Listening:
+    def __init__(self, token: str, timeout_s: float, tagged: bool) -> None: ...
+    @property
+    def port(self) -> int | None: ...
+    def join(self, rank: int, members: int, root: str) -> Channel: ...
+
+class Channel:
+    def exchange(
+        self, tensor: torch.Tensor, layout: Layout, plan: Plan, compare: bool
+    ) -> tuple[float, float, int]: ...
+    def save(self) -> bytes: ...
+    def load(self, saved: list[bytes], me: int) -> None: ...
+    def resume(self, saved: bytes) -> None: ...
+    def held_back(self) -> float: ...
+    def close(self) -> None: ...
+
+def token() -> str: ...

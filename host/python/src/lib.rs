@@ -1,0 +1,254 @@
+//! `gradwire._native`: links, plans and held-back state for the Python package `gradwire`.
+//!
+//! What trainers use is in `host/python/gradwire/_ddp.py`. Everything that waits gives up Python's lock meanwhile.
+
+// A program of tests would need libpython, and there is nothing to test in it.
+#![cfg(not(test))]
+
+mod memory;
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use gradwire_collectives::layout::checksum;
+use gradwire_collectives::{Held, Link, LinkError, Method, Options, Token};
+use pyo3::create_exception;
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::memory::Tensor;
+
+create_exception!(
+    gradwire,
+    Error,
+    PyRuntimeError,
+    "The members of a job cannot exchange gradients.\n\n`reporter` is the rank that saw why, `cause` what it saw; both are None if \
+     nothing was exchanged yet."
+);
+
+fn error(py: Python<'_>, error: &LinkError) -> PyErr {
+    let failure = match error {
+        LinkError::Plan(_) | LinkError::Layout(_) | LinkError::Held(_) | LinkError::Buffer { .. } => {
+            return PyValueError::new_err(error.to_string());
+        }
+        LinkError::Failed(failure) | LinkError::Closed(Some(failure)) => Some(failure),
+        _ => None,
+    };
+    let raised = Error::new_err(error.to_string());
+    let value = raised.value(py);
+    let attributes = value
+        .setattr("reporter", failure.map(|failure| failure.reporter))
+        .and_then(|()| value.setattr("cause", failure.map(|failure| failure.cause.clone())));
+    attributes.err().unwrap_or(raised)
+}
+
+fn invalid(error: impl std::fmt::Display) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How gradients are exchanged: what `State(plan=...)` takes, read once.
+#[pyclass(frozen, module = "gradwire")]
+struct Plan(Method);
+
+#[pymethods]
+impl Plan {
+    /// Reads the short form, such as "low-rank:8".
+    #[new]
+    fn new(text: &str) -> PyResult<Self> {
+        text.parse().map(Self).map_err(invalid)
+    }
+
+    /// Reads a file of TOML, with a row for each kind of tensor (docs/collectives.md).
+    #[staticmethod]
+    fn load(path: std::path::PathBuf) -> PyResult<Self> {
+        let text = std::fs::read_to_string(&path)
+            .map_err(|error| PyOSError::new_err(format!("{}: {error}", path.display())))?;
+        let plan: Result<gradwire_collectives::Plan, _> = text.parse();
+        plan.map(|plan| Self(Method::Plan(plan)))
+            .map_err(|error| invalid(format!("{}: {error}", path.display())))
+    }
+
+    /// Does it need connections that the network compresses?
+    #[getter]
+    fn tagged(&self) -> bool {
+        self.0.is_tagged()
+    }
+
+    fn __str__(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Plan({:?})", self.0.to_string())
+    }
+
+    fn __eq__(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+
+    fn __hash__(&self) -> u64 {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        self.0.to_string().hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// The tensors of a bucket: name, values, rows as a matrix.
+#[pyclass(frozen, module = "gradwire")]
+struct Layout {
+    layout: gradwire_collectives::Layout,
+    rows: Vec<usize>,
+}
+
+#[pymethods]
+impl Layout {
+    #[new]
+    fn new(tensors: Vec<(String, usize, usize)>) -> PyResult<Self> {
+        let rows = tensors.iter().map(|tensor| tensor.2).collect();
+        let tensors = tensors.into_iter().map(|(name, values, _)| (name, values));
+        Ok(Self { layout: gradwire_collectives::Layout::new(tensors).map_err(invalid)?, rows })
+    }
+}
+
+/// A member's open port.
+#[pyclass(frozen, module = "gradwire")]
+struct Listening(Mutex<Option<gradwire_collectives::Listening>>);
+
+#[pymethods]
+impl Listening {
+    /// Listens at all addresses, at a port that the system chooses.
+    #[new]
+    fn new(py: Python<'_>, token: &str, timeout_s: f64, tagged: bool) -> PyResult<Self> {
+        let token = Token::from_hex(token).ok_or_else(|| invalid("a token has 64 hexadecimal digits"))?;
+        let timeout = Duration::try_from_secs_f64(timeout_s).map_err(invalid)?;
+        let any = SocketAddr::from(([0, 0, 0, 0], 0));
+        gradwire_collectives::Listening::bind(any, Options { token, timeout, tagged })
+            .map(|listening| Self(Mutex::new(Some(listening))))
+            .map_err(|failed| error(py, &failed))
+    }
+
+    /// The port.
+    #[getter]
+    fn port(&self, py: Python<'_>) -> PyResult<Option<u16>> {
+        let port = lock(&self.0).as_ref().map(|listening| listening.address().map(|at| at.port()));
+        port.transpose().map_err(|failed| error(py, &failed))
+    }
+
+    /// Connects to all members; `root` is where rank 0 listens, as host:port.
+    fn join(&self, py: Python<'_>, rank: usize, members: usize, root: &str) -> PyResult<Channel> {
+        let root = root.to_socket_addrs().map_err(|error| PyOSError::new_err(format!("{root}: {error}")))?;
+        let root = { root }.find(SocketAddr::is_ipv4).ok_or_else(|| invalid("rank 0 has no IPv4 address"))?;
+        let listening = lock(&self.0).take().ok_or_else(|| Error::new_err("this port was used before"))?;
+        let link = py.detach(|| listening.join(rank, members, root)).map_err(|failed| error(py, &failed))?;
+        let link = Mutex::new(Some(link));
+        Ok(Channel { link, held: Mutex::default(), members, process: std::process::id() })
+    }
+}
+
+/// A member's connections to all others, and what it holds back.
+#[pyclass(frozen, module = "gradwire")]
+struct Channel {
+    link: Mutex<Option<Link>>,
+    held: Mutex<Held>,
+    members: usize,
+    process: u32,
+}
+
+#[pymethods]
+impl Channel {
+    /// Replaces the tensor's values by their mean over all members, and returns seconds, seconds of computing, and bytes sent.
+    ///
+    /// Nobody may touch the tensor meanwhile. With `compare`, members make sure that all got the same bits.
+    fn exchange(
+        &self,
+        py: Python<'_>,
+        tensor: &Bound<'_, PyAny>,
+        layout: &Layout,
+        plan: &Plan,
+        compare: bool,
+    ) -> PyResult<(f64, f64, u64)> {
+        let mut tensor = Tensor::new(tensor)?;
+        let run = || {
+            let mut link = lock(&self.link);
+            let link = link.as_mut().ok_or(LinkError::Closed(None))?;
+            let (values, mut held) = (tensor.values(), lock(&self.held));
+            let report = plan.0.exchange(link, values, &layout.layout, &layout.rows, &mut held)?;
+            if compare {
+                link.compare(
+                    checksum(values),
+                    "members got different gradients: do all run the same version of gradwire, on sound memory?",
+                )?;
+            }
+            let members = self.members as f32;
+            values.iter_mut().for_each(|value| *value /= members);
+            Ok((report.time.as_secs_f64(), report.compute.as_secs_f64(), report.traffic.sent_bytes))
+        };
+        py.detach(run).map_err(|failed| error(py, &failed))
+    }
+
+    /// What is held back, as bytes.
+    fn save<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let saved = py.detach(|| lock(&self.held).save());
+        PyBytes::new(py, &saved)
+    }
+
+    /// Goes on with what members held back, by their ranks: as member `me` of as many as there are now.
+    fn load(&self, saved: Vec<Vec<u8>>, me: usize) -> PyResult<()> {
+        let before: Result<Vec<Held>, _> = saved.iter().map(|saved| Held::load(saved)).collect();
+        *lock(&self.held) =
+            before.and_then(|before| Held::share(before, me, self.members)).map_err(invalid)?;
+        Ok(())
+    }
+
+    /// Goes on with one member's own state, among as many members as before.
+    fn resume(&self, saved: &[u8]) -> PyResult<()> {
+        *lock(&self.held) = Held::load(saved).map_err(invalid)?;
+        Ok(())
+    }
+
+    /// The largest magnitude that is held back, over all tensors.
+    fn held_back(&self, py: Python<'_>) -> f32 {
+        py.detach(|| {
+            let held = lock(&self.held);
+            held.tensors().flat_map(|(_, values)| values).fold(0.0, |most, value| value.abs().max(most))
+        })
+    }
+
+    /// Leaves: closes all connections.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| drop(lock(&self.link).take()));
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        if std::process::id() != self.process {
+            // A forked child has the link's memory, but not its thread, for which closing would wait.
+            std::mem::forget(lock(&self.link).take());
+        }
+    }
+}
+
+/// A new secret for the members of a job.
+#[pyfunction]
+fn token() -> PyResult<String> {
+    Ok(Token::random()?.to_hex())
+}
+
+#[pymodule(name = "_native")]
+fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("Error", module.py().get_type::<Error>())?;
+    module.add_class::<Plan>()?;
+    module.add_class::<Layout>()?;
+    module.add_class::<Listening>()?;
+    module.add_class::<Channel>()?;
+    module.add_function(wrap_pyfunction!(token, module)?)
+}

@@ -1,0 +1,83 @@
+"""Runs a function as all ranks of a job, each a process, on loopback."""
+
+import datetime
+import hashlib
+import multiprocessing
+import os
+import tempfile
+import traceback
+
+import torch
+import torch.distributed as dist
+
+# A test that waits longer has found something that waits for ever.
+PATIENCE_S = 240
+
+# Torch is loaded once, and each rank is forked from there.
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["torch.nn.parallel", "gradwire"])
+
+
+def run(function, members, *args, lost=()):
+    """What `function(rank, *args)` returned, by rank. Those in `lost` may end without."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = "file://" + os.path.join(folder, "store")
+        pipes, processes = [], []
+        for rank in range(members):
+            receive, send = CONTEXT.Pipe(duplex=False)
+            process = CONTEXT.Process(target=_rank, args=(function, rank, members, store, send, args))
+            process.start()
+            send.close()
+            pipes.append(receive)
+            processes.append(process)
+        try:
+            results = []
+            for rank, pipe in enumerate(pipes):
+                if rank in lost:
+                    results.append(None)
+                    continue
+                if not pipe.poll(PATIENCE_S):
+                    raise AssertionError(f"rank {rank} waits for ever")
+                try:
+                    result, wrong = pipe.recv()
+                except EOFError:
+                    raise AssertionError(f"rank {rank} ended without a result") from None
+                if wrong:
+                    raise AssertionError(f"rank {rank}:\n{wrong}")
+                results.append(result)
+            return results
+        finally:
+            for process in processes:
+                process.join(10)
+                process.kill()
+
+
+def _rank(function, rank, members, store, pipe, args):
+    torch.set_num_threads(1)
+    patience = datetime.timedelta(seconds=PATIENCE_S)
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=members, timeout=patience)
+    try:
+        pipe.send((function(rank, *args), None))
+    except BaseException:
+        pipe.send((None, traceback.format_exc()))
+    # A dead rank would let destroy_process_group wait.
+    os._exit(0)
+
+
+def digest(model):
+    """The weights' bits."""
+    hashed = hashlib.sha256()
+    for value in model.state_dict().values():
+        hashed.update(value.detach().numpy().tobytes())
+    return hashed.hexdigest()
+
+
+def weights(model):
+    return torch.cat([value.detach().flatten() for value in model.parameters()])
+
+
+def gathered(value):
+    """Everybody's."""
+    values = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values

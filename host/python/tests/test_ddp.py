@@ -1,0 +1,592 @@
+"""The hook in DDP: against gloo's own sums, for all plans, with all options."""
+
+import copy
+import gc
+import os
+import pickle
+import signal
+import threading
+import time
+import unittest
+
+import gradwire
+import torch
+import torch.distributed as dist
+from gradwire import _native
+from ranks import digest, gathered, run, weights
+from torch.nn.parallel import DistributedDataParallel
+
+PLANS = ["f32", "ring:2:10", "low-rank:4", "low-rank:16", "3lc:1.0:1024", "q8", "bounded:6", "terngrad:4", "onebit:1024"]
+OPTIONS = [{}, {"gradient_as_bucket_view": True}, {"static_graph": True}, {"find_unused_parameters": True}]
+
+
+def net(seed=1):
+    torch.manual_seed(seed)
+    layers = [torch.nn.Linear(64, 90), torch.nn.ReLU(), torch.nn.Linear(90, 70), torch.nn.ReLU(), torch.nn.Linear(70, 10)]
+    return torch.nn.Sequential(*layers)
+
+
+class Branching(torch.nn.Module):
+    """Uses one of two layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.left, self.right = net(), torch.nn.Linear(10, 10), torch.nn.Linear(10, 10)
+
+    def forward(self, x, left):
+        return (self.left if left else self.right)(self.body(x))
+
+
+def batch(rank, iteration):
+    generator = torch.Generator().manual_seed(1000 * rank + iteration)
+    x = torch.randn(16, 64, generator=generator)
+    # A rule that can be learned: the largest of ten sums.
+    return x, x.view(16, 32, 2).sum(2)[:, :10].argmax(1)
+
+
+def step(model, optimizer, rank, iteration, *more):
+    x, y = batch(rank, iteration)
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(model(x, *more), y)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+
+def hooked(module, plan, link=None, options=None, **state):
+    ddp = DistributedDataParallel(module, bucket_cap_mb=0.02, **(options or {}))
+    state = gradwire.State(link or gradwire.Link(), plan, **state)
+    ddp.register_comm_hook(state, gradwire.hook)
+    return ddp, state
+
+
+def like_gloo(rank):
+    differences = []
+    for options in OPTIONS:
+        ours, state = hooked(net(), "f32", options=options)
+        theirs = DistributedDataParallel(net(), bucket_cap_mb=0.02, **options)
+        for model in (ours, theirs):
+            optimizer = sgd(model)
+            for iteration in range(0, 12, 2):
+                optimizer.zero_grad()
+                if "static_graph" not in options:
+                    with model.no_sync():
+                        x, y = batch(rank, iteration)
+                        torch.nn.functional.cross_entropy(model(x), y).backward()
+                x, y = batch(rank, iteration + 1)
+                torch.nn.functional.cross_entropy(model(x), y).backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+        assert state.report().iterations == 6, state.report()
+        assert len(set(gathered(digest(ours)))) == 1
+        differences.append((weights(ours) - weights(theirs)).abs().max().item())
+        assert (weights(ours) - weights(net())).abs().max() > 0.01, "nothing was learned"
+        state.close()
+    return differences
+
+
+def unused(rank):
+    module = Branching()
+    ddp, state = hooked(module, "q8", options={"find_unused_parameters": True})
+    optimizer = sgd(ddp)
+    for iteration in range(12):
+        # Sometimes all ranks use one branch, sometimes each its own.
+        step(ddp, optimizer, rank, iteration, (iteration % 3 if iteration % 2 else iteration + rank) % 2 == 0)
+    assert len(set(gathered(digest(ddp)))) == 1
+    state.close()
+
+
+def fifty(rank, plan, pipeline):
+    ddp, state = hooked(net(), plan, pipeline=pipeline)
+    optimizer = sgd(ddp)
+    losses = []
+    for iteration in range(50):
+        losses.append(step(ddp, optimizer, rank, iteration))
+        if iteration % 10 == 9:
+            assert len(set(gathered(digest(ddp)))) == 1, iteration
+    report = state.report()
+    assert (report.iterations, report.values) == (50, 50 * weights(ddp).numel()), report
+    assert str(report).startswith(f"gradwire {report.plan}"), report
+    state.close()
+    first, last = (sum(gathered(sum(part))) for part in (losses[:5], losses[-5:]))
+    return report, last / first
+
+
+def fifties(rank, plans, pipeline):
+    return {plan: fifty(rank, plan, pipeline) for plan in plans}
+
+
+def gradients(model):
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+
+def one_late(rank):
+    """Compares what DDP applies with gradients that a copy of the model makes, averaged by gloo."""
+    ddp, state = hooked(net(), "f32", pipeline=True, warmup=3)
+    optimizer = sgd(ddp)
+    made = []
+    for iteration in range(8):
+        reference = copy.deepcopy(ddp.module)
+        x, y = batch(rank, iteration)
+        torch.nn.functional.cross_entropy(reference(x), y).backward()
+        made.append(gradients(reference))
+        dist.all_reduce(made[-1])
+        made[-1] /= dist.get_world_size()
+        step(ddp, optimizer, rank, iteration)
+        late = made[-2] if iteration > 3 else torch.zeros_like(made[0])
+        expected = made[-1] if iteration < 3 else late
+        assert (gradients(ddp) - expected).abs().max() < 1e-6, iteration
+        assert (made[-1] - late).abs().max() > 1e-4, "the comparison says nothing"
+    state.drain()
+    state.close()
+
+
+def automatic(rank):
+    """Rank 1 exchanges twice as long as rank 0, since it waits for rank 0."""
+    said = []
+    for compute, exchange in ((1e3, 1.0), (1e3, 500.0), (1.0, 500.0)):
+        ddp, state = hooked(net(), "auto")
+        optimizer = sgd(ddp)
+        worker = state._worker
+        for iteration in range(12):
+            if iteration == 7:
+                # As if four iterations had taken so long.
+                state.drain()
+                assert worker.why == ""
+                now, exchanged = time.monotonic(), worker.done.exchange_s
+                worker.marked = (now - 4 * (compute + exchange), exchanged - 4 * (exchange * (1 + rank)))
+            step(ddp, optimizer, rank, iteration)
+        report = state.report()
+        assert len(set(gathered(digest(ddp)))) == 1
+        assert len(set(gathered((report.plan, report.why)))) == 1
+        assert report.why in str(report)
+        said.append((report.plan, report.why))
+        saved = state.state_dict()
+        state.close()
+        ddp, state = hooked(net(), "auto")
+        state.load_state_dict(saved)
+        step(ddp, sgd(ddp), rank, 0)
+        assert state.report().plan == report.plan
+        state.close()
+    return said
+
+
+def not_finite(rank, plan, pipeline):
+    ddp, state = hooked(net(), plan, pipeline=pipeline)
+    optimizer = sgd(ddp)
+    seen = []
+    for iteration in range(12):
+        x, y = batch(rank, iteration)
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(ddp(x), y)
+        (loss * float("inf") if (rank, iteration) == (1, 6) else loss).backward()
+        finite = all(bool(parameter.grad.isfinite().all()) for parameter in ddp.parameters())
+        seen.append(finite)
+        if finite:  # as a GradScaler does
+            optimizer.step()
+    expected = [iteration != (7 if pipeline else 6) for iteration in range(12)]
+    assert seen == expected, (plan, seen)
+    assert len(set(gathered(digest(ddp)))) == 1
+    held = state.report().held_back
+    assert held < 1e3, (plan, held)
+    state.close()
+
+
+def every_plan_not_finite(rank):
+    for plan in PLANS:
+        not_finite(rank, plan, False)
+    not_finite(rank, "q8", True)
+
+
+def killed(rank, plan):
+    ddp, state = hooked(net(), plan)
+    optimizer = sgd(ddp)
+    said = []
+    for iteration in range(5):
+        if (rank, iteration) == (2, 3):
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            step(ddp, optimizer, rank, iteration)
+        except RuntimeError as error:
+            said.append((iteration, str(error)))
+            break
+    # DDP's own state is undefined after a failed backward, ours says so again.
+    try:
+        state._worker.channel.exchange(torch.zeros(1), _native.Layout([("a", 1, 1)]), state._worker.plan, False)
+    except gradwire.Error as error:
+        said.append((error.reporter, error.cause))
+    state.close()
+    return said
+
+
+def disagree(rank):
+    said = []
+    for plan in ("q8" if rank == 1 else "f32", "no-such-plan" if rank == 1 else "f32"):
+        try:
+            gradwire.State(gradwire.Link(), plan)
+        except (gradwire.Error, ValueError) as error:
+            said.append(str(error))
+            if isinstance(error, ValueError):
+                break
+        if rank == 0:
+            break
+    return said
+
+
+def other_worlds(rank):
+    """Rank 1 says that there are three."""
+    token = gathered(_native.token())[0]
+    listening = _native.Listening(token, 100.0, False)
+    root = gathered(f"127.0.0.1:{listening.port}")[0]
+    said = None
+    if rank == 0:
+        # Waits for the right member, and ends with the process.
+        threading.Thread(target=listening.join, args=(0, 2, root), daemon=True).start()
+    else:
+        try:
+            listening.join(1, 3, root)
+        except gradwire.Error as error:
+            said = str(error)
+    return gathered(said)
+
+
+def two_models(rank):
+    """Each model in a thread of its own: whatever order the system runs them in, none waits for the other."""
+    link = gradwire.Link()
+    models = [hooked(net(seed), plan, link)[0] for seed, plan in ((1, "f32"), (2, "low-rank:4"))]
+    # In the second forward pass, DDP's own collectives of both would mix.
+    for model in models:
+        for iteration in range(2):
+            step(model, sgd(model), rank, iteration)
+    wrong = []
+
+    def train(model):
+        try:
+            optimizer = sgd(model)
+            for iteration in range(2, 20):
+                step(model, optimizer, rank, iteration)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=train, args=(model,)) for model in (models if rank else models[::-1])]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert not wrong, wrong
+    for model in models:
+        assert len(set(gathered(digest(model)))) == 1
+    link.close()
+
+
+def refusals(rank):
+    link = gradwire.Link()
+    ddp, state = hooked(net(), "q8", link)
+    for thing in (link, state):
+        for copied in (pickle.dumps, copy.deepcopy):
+            try:
+                copied(thing)
+                raise AssertionError("copied")
+            except TypeError as error:
+                assert "cannot be pickled" in str(error), error
+    receive, send = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = b"nothing"
+        try:
+            state.drain()
+        except gradwire.Error as error:
+            said = str(error).encode()
+        # Neither may wait for a thread that the child has not.
+        state.close()
+        del state, ddp
+        os.write(send, said)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert b"forked" in os.read(receive, 1000)
+    step(ddp, sgd(ddp), rank, 0)
+    other, double = hooked(net().double(), "q8", link)
+    try:
+        other(batch(rank, 0)[0].double()).sum().backward()
+        raise AssertionError("exchanged")
+    except RuntimeError as error:
+        assert "torch.float32" in str(error), error
+    state.close()
+    state.close()
+    try:
+        step(ddp, sgd(ddp), rank, 1)
+        raise AssertionError("exchanged")
+    except RuntimeError as error:
+        assert "closed" in str(error), error
+    double.close()
+
+
+def leftovers():
+    """Threads by name, and sockets."""
+    names = []
+    for task in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{task}/comm") as file:
+                names.append(file.read().strip())
+        except FileNotFoundError:
+            pass
+    sockets = set()
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{number}")
+        except FileNotFoundError:
+            continue
+        if target.startswith(("socket:", "anon_inode:")):
+            sockets.add(target if target.startswith("socket:") else f"{target} {number}")
+    python = [thread.name for thread in threading.enumerate() if thread.name == "gradwire"]
+    return [name for name in names if name.startswith("gradwire")] + python, sockets
+
+
+def nothing_is_left(rank):
+    # What torch opens for itself stays.
+    plain = DistributedDataParallel(net())
+    step(plain, sgd(plain), rank, 0)
+    gathered(0)
+    names, before = leftovers()
+    assert names == []
+    for plan in ("q8", "ring:2:10"):
+        link = gradwire.Link()
+        ddp, state = hooked(net(), plan, link)
+        step(ddp, sgd(ddp), rank, 0)
+        during = leftovers()
+        assert during[0] and during[1] - before, during
+        link.close()
+        names, after = leftovers()
+        assert names == [] and after <= before, (names, before, after)
+    # Nor if nobody calls close.
+    ddp, state = hooked(net(), "q8")
+    step(ddp, sgd(ddp), rank, 0)
+    del ddp, state
+    gc.collect()
+    names, after = leftovers()
+    assert names == [] and after <= before, (names, before, after)
+
+
+def checkpoint(rank, plan, pipeline, named):
+    def fresh():
+        module = net()
+        ddp, state = hooked(module, plan, pipeline=pipeline, model=module if named else None)
+        return ddp, state, sgd(ddp)
+
+    ddp, state, optimizer = fresh()
+    for iteration in range(7):
+        step(ddp, optimizer, rank, iteration)
+    saved = copy.deepcopy((ddp.state_dict(), optimizer.state_dict(), state.state_dict()))
+    for iteration in range(7, 14):
+        step(ddp, optimizer, rank, iteration)
+    expected = digest(ddp)
+    state.close()
+
+    ddp, state, optimizer = fresh()
+    ddp.load_state_dict(saved[0])
+    optimizer.load_state_dict(copy.deepcopy(saved[1]))
+    state.load_state_dict(saved[2])
+    for iteration in range(7, 14):
+        step(ddp, optimizer, rank, iteration)
+    assert digest(ddp) == expected, (plan, pipeline)
+    # A checkpoint without held-back state goes on otherwise, or the comparison above says nothing.
+    state.close()
+    ddp, state, optimizer = fresh()
+    ddp.load_state_dict(saved[0])
+    optimizer.load_state_dict(copy.deepcopy(saved[1]))
+    for iteration in range(7, 14):
+        step(ddp, optimizer, rank, iteration)
+    assert (digest(ddp) == expected) == (plan == "f32" and not pipeline), (plan, pipeline)
+    state.close()
+
+
+def checkpoints(rank):
+    for plan in ("f32", "q8", "3lc:1.0:1024", "low-rank:4", "dgc:1"):
+        checkpoint(rank, plan, False, plan == "q8")
+    checkpoint(rank, "low-rank:4", True, True)
+    checkpoint(rank, "f32", True, False)
+
+
+def fewer_members(rank):
+    ddp, state = hooked(net(), "3lc:1.0:1024")
+    optimizer = sgd(ddp)
+    for iteration in range(5):
+        step(ddp, optimizer, rank, iteration)
+    saved = state.state_dict()
+    state.close()
+    everybody = gathered(saved)
+    pair = dist.new_group([0, 1])
+    if rank == 2:
+        try:
+            gradwire.Link(pair)
+            raise AssertionError("linked")
+        except (gradwire.Error, ValueError) as error:
+            assert "group" in str(error), error
+        return
+    ddp = DistributedDataParallel(net(), process_group=pair)
+    state = gradwire.State(gradwire.Link(pair), "q8")
+    ddp.register_comm_hook(state, gradwire.hook)
+    try:
+        state.load_state_dict(saved)
+        raise AssertionError("loaded")
+    except ValueError as error:
+        assert "of 3" in str(error), error
+    try:
+        state.load_state_dict(everybody[:2])
+        raise AssertionError("loaded")
+    except ValueError as error:
+        assert "all 3 ranks" in str(error), error
+    state.load_state_dict(everybody)
+    assert state.report().held_back > 0
+    step(ddp, sgd(ddp), rank, 0)
+    state.close()
+
+
+def python_runs_meanwhile(rank):
+    """Rank 1 exchanges only after a thread of rank 0 ran, and that runs only while rank 0's exchange waits."""
+    store = dist.distributed_c10d._get_default_store()
+    ddp, state = hooked(net(), "f32")
+    optimizer = sgd(ddp)
+    # In the second forward pass, DDP's own collectives wait too.
+    for iteration in range(2):
+        step(ddp, optimizer, rank, iteration)
+    if rank == 1:
+        store.get("go")
+        step(ddp, optimizer, rank, 2)
+    else:
+        begun = threading.Event()
+        submit = state._worker.submit
+        state._worker.submit = lambda *args: (submit(*args), begun.set())[0]
+
+        def go():
+            begun.wait()
+            time.sleep(0.1)
+            store.set("go", "1")
+
+        thread = threading.Thread(target=go)
+        thread.start()
+        step(ddp, optimizer, rank, 2)
+        thread.join()
+    state.close()
+
+
+def addresses(rank):
+    os.environ["GRADWIRE_IFNAME"] = "lo"
+    gradwire.State(gradwire.Link(), "f32").close()
+    os.environ["GRADWIRE_IFNAME"] = "none-such"
+    try:
+        gradwire.State(gradwire.Link(), "f32")
+        raise AssertionError("linked")
+    except gradwire.Error as error:
+        return str(error)
+
+
+class Exchange(unittest.TestCase):
+    def test_f32_is_like_gloo(self):
+        for difference in run(like_gloo, 3):
+            self.assertEqual(len(difference), len(OPTIONS))
+            self.assertLess(max(difference), 1e-6)
+
+    def test_parameters_that_only_some_ranks_use(self):
+        run(unused, 3)
+
+    def test_every_plan_keeps_replicas_equal_and_learns(self):
+        for result in run(fifties, 3, PLANS, False):
+            self.assertEqual(set(result), set(PLANS))
+            for plan, (report, progress) in result.items():
+                self.assertLess(progress, 0.97, plan)
+                self.assertEqual(report.plan, str(gradwire.Plan(plan)))
+            for plan in ("low-rank:4", "3lc:1.0:1024", "q8", "bounded:6", "terngrad:4", "onebit:1024"):
+                self.assertGreater(result[plan][0].ratio, 2.5, plan)
+            self.assertGreater(result["3lc:1.0:1024"][0].held_back, 0)
+            self.assertEqual(result["f32"][0].held_back, 0)
+
+    def test_what_is_not_finite_reaches_all(self):
+        run(every_plan_not_finite, 3)
+
+    def test_two_models_do_not_wait_for_each_other(self):
+        run(two_models, 2)
+
+    def test_python_runs_while_an_exchange_waits(self):
+        run(python_runs_meanwhile, 2)
+
+
+class Auto(unittest.TestCase):
+    def test_all_ranks_choose_the_plan_that_fits_the_slowest(self):
+        for said in run(automatic, 2):
+            self.assertEqual([plan for plan, _ in said], ["f32", "q8", "low-rank:8"])
+            self.assertRegex(said[0][1], r"computes for \d+\.\d ms and exchanges f32 for \d+\.\d ms")
+
+
+class Pipeline(unittest.TestCase):
+    def test_gradients_are_applied_one_iteration_late(self):
+        run(one_late, 2)
+
+    def test_every_plan_keeps_replicas_equal_and_learns(self):
+        for result in run(fifties, 2, ["f32", "low-rank:4", "q8"], True):
+            for plan, (_, progress) in result.items():
+                self.assertLess(progress, 0.99, plan)
+
+
+class Failures(unittest.TestCase):
+    def test_a_killed_rank_is_named(self):
+        for plan in ("f32", "low-rank:4"):
+            for said in run(killed, 3, plan, lost=[2])[:2]:
+                (iteration, text), (reporter, cause) = said
+                self.assertEqual(iteration, 3)
+                self.assertRegex(text, r"\bmember 2\b")
+                self.assertRegex(cause, r"\bmember 2\b")
+                self.assertIn(reporter, (0, 1))
+
+    def test_ranks_with_different_plans_are_told(self):
+        zero, one = run(disagree, 2)
+        self.assertRegex(zero[0], r"rank 1 has gradwire \S+ and plan 'q8', rank 0 \S+ and 'f32'")
+        self.assertEqual(zero[0], one[0])
+        self.assertIn("no codec has this name", one[1])
+
+    def test_another_number_of_members_is_refused(self):
+        self.assertRegex(run(other_worlds, 2)[0][1], "refused member 1.*members")
+
+    def test_copies_forks_other_types_and_closed_states_are_refused(self):
+        run(refusals, 2)
+
+    def test_an_interface_that_is_not_there_is_told_to_all(self):
+        for said in run(addresses, 2):
+            self.assertRegex(said, "rank 0 cannot open a link: OSError: interface 'none-such' has no IPv4 address")
+
+    def test_nothing_is_left_after_close(self):
+        run(nothing_is_left, 2)
+
+
+class Checkpoints(unittest.TestCase):
+    def test_a_run_goes_on_bit_by_bit(self):
+        run(checkpoints, 2)
+
+    def test_another_number_of_ranks_takes_over(self):
+        run(fewer_members, 3)
+
+
+class Plans(unittest.TestCase):
+    def test_plans_are_read_and_refused(self):
+        self.assertEqual(str(gradwire.Plan("3lc:1.0:1024")), "3lc:1:1024")
+        self.assertEqual(gradwire.Plan("q8"), gradwire.Plan("q8"))
+        self.assertTrue(gradwire.Plan("ring:2:10").tagged)
+        for text in ("", "low-rank:0", "ring:9:9", "zip"):
+            with self.assertRaises(ValueError):
+                gradwire.Plan(text)
+
+    def test_a_plan_comes_from_a_file(self):
+        import tempfile
+
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write('strategy = "servers"\ncodec = "q8:256"\n[[tensor]]\nname = "0.*"\ncodec = "f16"\n')
+            file.flush()
+            self.assertIn('codec = "f16"', str(gradwire.Plan.load(file.name)))
+        with self.assertRaises(OSError):
+            gradwire.Plan.load("/no/such/file")
+
+
+if __name__ == "__main__":
+    unittest.main()
