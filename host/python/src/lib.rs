@@ -230,8 +230,9 @@ impl Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         if std::process::id() != self.process {
-            // A forked child has the link's memory, but not its thread, for which closing would wait.
-            std::mem::forget(lock(&self.link).take());
+            // A forked child has the link's memory, but not its thread, for which closing would wait; nor has it the thread that may have
+            // held the lock.
+            std::mem::forget(self.link.get_mut().unwrap_or_else(PoisonError::into_inner).take());
         }
     }
 }
