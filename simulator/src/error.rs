@@ -7,10 +7,12 @@ use crate::limits::{Excess, RUN_LIMIT, Work};
 #[non_exhaustive]
 pub enum SimError {
     /// A model that gradwire does not bring along.
-    #[error("no model is called {name}")]
+    #[error("no model is called {name}: there are {known}, and CSV files of name,values,forward_flops")]
     UnknownModel {
         /// The name asked for.
         name: String,
+        /// Those that there are.
+        known: String,
     },
     /// A model without parameters.
     #[error("model {name} has no parameters")]
@@ -28,7 +30,10 @@ pub enum SimError {
         text: String,
     },
     /// A mechanism that the grammar does not know.
-    #[error("no mechanism is called {text}")]
+    #[error(
+        "no mechanism is called {text}: there are ps, ps-rr, ps-block, agg, mc, mc+agg, ring, ring-whole, ring+mc, butterfly, \
+         hier-agg[:GROUP], hier-ring[:GROUP] and graph:STRATEGY"
+    )]
     BadMechanism {
         /// The text given.
         text: String,

@@ -131,6 +131,33 @@ fn sizes_are_those_of_table_2() {
     );
 }
 
+/// Values and tensors: GPT-2's of its checkpoint, Llama's and VGG-19's as published. HiPress measures VGG-19 with
+/// 548.05 MB in 38 gradients.
+/// A forward pass takes some two FLOPs a value and token, and what attention adds.
+#[test]
+fn derived_models_have_the_published_sizes() {
+    for (name, values, tensors, tokens, embedded) in
+        [("gpt2", 124_439_808, 148, 1024, 1024 * 768), ("llama2-7b", 6_738_415_616, 291, 4096, 32_000 * 4096)]
+    {
+        let model = Model::named(name).unwrap();
+        assert_eq!((model.values(), model.parameters.len()), (values, tensors), "{name}");
+        assert_eq!((model.forward, model.backward), (0.0, 0.0));
+        let of_matrices = (2 * (values - embedded) * tokens) as f64;
+        let all = model.forward_flops() as f64;
+        assert!(all > of_matrices * 0.99 && all < of_matrices * 1.3, "{name}: {all}, matrices {of_matrices}");
+    }
+    let vgg19 = Model::named("vgg19").unwrap();
+    assert_eq!((vgg19.values(), vgg19.parameters.len()), (143_667_240, 38));
+    assert_eq!(format!("{:.2}", vgg19.values() as f64 * 4.0 / f64::from(1 << 20)), "548.05");
+    // He et al. 2015, Table 1, count 19.6 billion multiplications.
+    assert!((vgg19.forward_flops() as f64 / 2.0 / 19.6e9 - 1.0).abs() < 0.01);
+
+    let named: Vec<_> = Model::all_names().collect();
+    assert!(named.iter().all(|name| Model::named(name).is_ok()) && named.len() == 7);
+    let unknown = Model::named("vgg").unwrap_err().to_string();
+    assert!(named.iter().all(|name| unknown.contains(name)), "{unknown}");
+}
+
 #[test]
 fn every_trained_variable_is_a_parameter_and_the_other_way_round() {
     for name in Model::names() {

@@ -347,6 +347,19 @@ fn a_measured_profile_can_be_planned_with() {
     assert!(plan["gain_f32"].as_f64().unwrap() >= 1.0);
     let (_, text) = gradwire(&["plan", "vgg16", "--nodes", "4", "--profile", profile, "--in-nic"]).unwrap();
     assert!(text.contains("compression pays") || text.contains("compression does not pay"), "{text}");
+    // Another link in place of the measured one, whose figures nobody has to take for a network's.
+    let over = |link: &str, latency: &str| {
+        let link = ["--profile", profile, "--link", link, "--latency", latency, "--json"];
+        let plan = json(&[&["plan", "vgg16", "--nodes", "4"], &link[..]].concat());
+        plan["iteration_f32_s"].as_f64().unwrap()
+    };
+    // A ring of four sends 1.5 times the model's 6.58 Gb.
+    let slow = over("1Gbit/s", "0s");
+    assert!((9.0..11.0).contains(&slow), "{slow}");
+    assert!(over("100G", "5us") < slow / 5.0 && over("100G", "5ms") > over("100G", "5us"));
+    let (_, text) = gradwire(&["plan", "vgg16", "--nodes", "4"]).unwrap();
+    assert!(text.contains("this machine's loopback"), "{text}");
+    assert!(gradwire(&["plan", "vgg16", "--nodes", "4", "--latency", "5us"]).is_err(), "of no link");
     std::fs::write(&path, "send = [[1.0, 2.0]]\ncodecs = []\n").unwrap();
     assert!(gradwire(&["plan", "vgg16", "--nodes", "4", "--profile", profile]).is_err());
     std::fs::remove_file(&path).unwrap();

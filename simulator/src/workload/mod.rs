@@ -1,6 +1,7 @@
 //! What is trained: parameters, their sizes and the time that computing takes.
 
 mod compute_times;
+mod derived;
 mod model;
 pub mod trace;
 

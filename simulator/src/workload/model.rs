@@ -108,18 +108,21 @@ const PUBLISHED: [Published; 4] = [
 ];
 
 impl Model {
-    /// Names of the models that come with gradwire.
+    /// Names of the models of the operator's paper (Chang et al.).
     pub fn names() -> impl Iterator<Item = &'static str> {
         PUBLISHED.iter().map(|model| model.name)
     }
 
-    /// A model that comes with gradwire, with the compute times of Table 3 of Chang et al.
+    /// A model of the operator's paper, with the compute times of Table 3 of Chang et al.
     ///
     /// # Errors
     /// No model has this name.
     pub fn published(name: &str) -> Result<Self, SimError> {
         let published = PUBLISHED.iter().find(|model| model.name == name);
-        let published = published.ok_or_else(|| SimError::UnknownModel { name: name.to_owned() })?;
+        let published = published.ok_or_else(|| {
+            let known = Self::names().collect::<Vec<_>>().join(", ");
+            SimError::UnknownModel { name: name.to_owned(), known }
+        })?;
         let mut model = Self::from_csv(name, published.parameters.as_bytes())?;
         model.variables = rows(published.variables.as_bytes())?;
         Ok(model.timed(published.forward, published.backward))

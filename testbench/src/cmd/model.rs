@@ -35,7 +35,7 @@ impl TimesArgs {
 pub(super) fn model(name: &str) -> Result<Model, Error> {
     let path = Path::new(name);
     if path.extension().is_none_or(|ending| ending != "csv") {
-        return Ok(Model::published(name)?);
+        return Ok(Model::named(name)?);
     }
     Ok(Model::from_csv(&stem(path), open(path)?)?)
 }

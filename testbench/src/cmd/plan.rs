@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use gradwire_simulator::planner::casync::Strategy;
 use gradwire_simulator::planner::cost_profile::CostProfile;
+use gradwire_simulator::planner::curve::Curve;
 use gradwire_simulator::planner::{Plan, Planner};
 
 use super::codec::bound;
 use super::model::{TimesArgs, model};
+use super::quantity::{scaled, time};
 use crate::bench::costs;
 use crate::error::{Error, Outcome};
 use crate::input::recordings;
@@ -28,6 +30,7 @@ JSON: {\"tensors\": [{\"tensor\", \"bytes\", \"compress\", \"reason\", \"codec\"
 \"pays\"}; partitions are those of the decision.
 
 Examples:
+  gradwire plan gpt2 --nodes 8 --link 25G --latency 5us --forward 50ms --backward 100ms
   gradwire plan profile --output this.toml
   gradwire plan vgg16 --nodes 16 --profile this.toml
   gradwire plan my.csv --nodes 5 --strategy ps --profile this.toml --json"
@@ -36,7 +39,7 @@ pub struct Args {
     /// Measure instead.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// vgg16, resnet101, resnet200, inceptionv3, or a CSV file of name,values,forward_flops.
+    /// vgg16, resnet101, resnet200, inceptionv3; gpt2, llama2-7b, vgg19, whose times you give; or a CSV file of name,values,forward_flops.
     #[arg(required = true)]
     pub model: Option<String>,
     /// Nodes.
@@ -48,6 +51,12 @@ pub struct Args {
     /// Costs, as `plan profile` writes them [default: measured now, over loopback].
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
+    /// Bandwidth of the link between nodes, as 25G or 25Gbit/s, in place of the profile's.
+    #[arg(long, value_name = "RATE", value_parser = scaled)]
+    pub link: Option<u64>,
+    /// What each message on that link takes besides its bytes.
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time, requires = "link")]
+    pub latency: f64,
     /// Loosest error bound as an exponent: 10 means 2^-10 or tighter.
     #[arg(long, default_value_t = 10, value_parser = bound())]
     pub bound: u8,
@@ -122,10 +131,14 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         return Err(Error::Usage("--threshold has to be from 0 to below 1".into()));
     }
     let model = model(name)?;
-    let profile = match &args.profile {
+    let mut profile = match &args.profile {
         Some(path) => read(path)?,
         None => measure(&[args.bound], &[], None)?,
     };
+    if let Some(rate) = args.link {
+        profile.send = Curve::affine(args.latency, rate as f64 / 8.0);
+    }
+    let loopback = args.profile.is_none() && args.link.is_none();
     let planner = Planner {
         profile: &profile,
         strategy: match args.strategy {
@@ -144,6 +157,12 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         writeln!(out)?;
     } else {
         write(out, &plan, args.threshold)?;
+        if loopback {
+            writeln!(
+                out,
+                "The link was this machine's loopback. For another, say --link 25G --latency 5us, or measure it (gradwire plan profile --help)."
+            )?;
+        }
     }
     Ok(Outcome::Held)
 }

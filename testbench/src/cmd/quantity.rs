@@ -1,13 +1,15 @@
 //! Numbers with a unit, as options have them.
 
-/// A number with an optional suffix `K`, `M`, `G` or `T` (powers of 1000): `25G`, `2.5M`, `1000`.
+/// A number with an optional suffix `K`, `M`, `G` or `T` (powers of 1000), and `bit/s` or `bps` behind it, which says what users of a
+/// rate mean anyway: `25G`, `25Gbit/s`, `100Gbps`, `1000`.
 ///
 /// # Errors
 /// Not such a number, or not at least 1.
 pub fn scaled(text: &str) -> Result<u64, String> {
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (digits, suffix) = text.split_at(split);
-    let factor = match suffix {
+    let prefix = ["bit/s", "bps", "bit"].into_iter().find_map(|unit| suffix.strip_suffix(unit));
+    let factor = match prefix.unwrap_or(suffix) {
         "" => 1.0,
         "K" | "k" => 1e3,
         "M" => 1e6,
@@ -74,8 +76,11 @@ mod tests {
     fn units_scale_and_nonsense_is_refused() {
         assert_eq!(scaled("25G"), Ok(25_000_000_000));
         assert_eq!(scaled("2.5M"), Ok(2_500_000));
+        for text in ["100G", "100Gbps", "100Gbit/s", "100Gbit", "100000000000bps"] {
+            assert_eq!(scaled(text), Ok(100_000_000_000), "{text}");
+        }
         assert_eq!(time("5us"), Ok(5.0 * 1e-6));
-        for text in ["", "G", "0", "-1", "1X", "1e400"] {
+        for text in ["", "G", "0", "-1", "1X", "1e400", "bps", "1Gbyte", "1GBps"] {
             assert!(scaled(text).is_err(), "{text}");
         }
         for text in ["", "5", "us", "-1s", "1h", "nans"] {

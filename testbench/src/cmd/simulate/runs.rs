@@ -20,7 +20,8 @@ use crate::report::plot;
 /// Runs to do: every model, mechanism, compression and value of the sweep.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Runs {
-    /// Models: vgg16, resnet101, resnet200, inceptionv3, or CSV files of name,values,forward_flops.
+    /// Models: vgg16, resnet101, resnet200, inceptionv3; gpt2, llama2-7b, vgg19, whose times you give; or CSV files of
+    /// name,values,forward_flops.
     #[arg(long, value_delimiter = ',', default_value = "vgg16", value_name = "MODEL,..")]
     pub model: Vec<String>,
     /// Workers.
