@@ -1,0 +1,246 @@
+"""How long until a model has learned: PyTorch's own exchanges against gradwire's, on slow networks.
+
+    python time_to_accuracy.py --task mlp --wires 1000,200,50 --results results.json
+
+Runs workers in network namespaces of this machine, as root, with torch and gradwire in this Python. Two things are measured apart:
+
+1. The iterations until the test loss reaches the target, for each exchange and seed. All exchanges get the same grid of learning
+   rates; the rate that is best with the first seed counts. The network does not change these figures.
+2. The milliseconds an iteration takes on each wire, in rounds that take the exchanges in turn.
+
+Time to accuracy is the product. For each wire, the best exchange of either side then trains once as a whole, to check it.
+
+Results are written after every step; a run that was cut goes on where it was, if it is started with the same --results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+from network import Network
+from tasks import TASKS, WARM
+
+HERE = pathlib.Path(__file__).resolve().parent
+THEIRS = ("ddp", "fp16", "bf16", "powersgd:1", "powersgd:4", "powersgd:16")
+OURS = ("f32", "q8", "low-rank:4", "low-rank:8", "low-rank:16", "3lc:1:1024", "bounded:6")
+TIMED = 15
+"""Iterations that are timed in a round."""
+UNLIMITED = 100_000
+"""Mbit/s: no limit that would be felt."""
+
+
+class Workers:
+    """Processes, one in each namespace, that take the same jobs."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._processes: list[subprocess.Popen[str]] = []
+        self.torch = ""
+
+    def _start(self) -> None:
+        for rank in range(self._network.workers):
+            environment = os.environ | {
+                "RANK": str(rank),
+                "WORLD_SIZE": str(self._network.workers),
+                "MASTER_ADDR": self._network.address(0),
+                "MASTER_PORT": "29500",
+                "GLOO_SOCKET_IFNAME": "eth0",
+                "OMP_NUM_THREADS": "1",
+            }
+            command = ("ip", "netns", "exec", self._network.namespace(rank), sys.executable, str(HERE / "worker.py"))
+            self._processes.append(
+                subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            )
+        self.torch = self._answers()[0]["torch"]
+
+    def run(self, **job: Any) -> dict[str, Any]:
+        """What rank 0 says of a job. If one of them failed, that."""
+        if not self._processes:
+            self._start()
+        for process in self._processes:
+            assert process.stdin
+            process.stdin.write(json.dumps(job) + "\n")
+            process.stdin.flush()
+        answers = self._answers()
+        failed = [answer for answer in answers if "error" in answer]
+        if failed:
+            # Who failed may have left the others waiting.
+            self.stop()
+            return failed[0]
+        return answers[0]
+
+    def _answers(self) -> list[dict[str, Any]]:
+        answers = []
+        for rank, process in enumerate(self._processes):
+            assert process.stdout
+            line = process.stdout.readline()
+            answers.append(json.loads(line) if line else {"error": f"rank {rank} ended"})
+        return answers
+
+    def stop(self) -> None:
+        """Ends them."""
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.wait()
+        self._processes.clear()
+
+
+class Results:
+    """What was measured so far, kept in a file."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._path = path
+        self.rows: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+
+    def get(self, *key: object) -> Any:
+        return self.rows.get(" ".join(map(str, key)))
+
+    def put(self, value: Any, *key: object) -> None:
+        self.rows[" ".join(map(str, key))] = value
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps(self.rows, indent=1) + "\n")
+        new.replace(self._path)
+
+
+def learn(workers: Workers, results: Results, task: str, exchange: str, seeds: int) -> None:
+    """Iterations to the target: all rates with the first seed, then the best rate with the others."""
+
+    def measure(rate: float, seed: int) -> dict[str, Any]:
+        key = ("learn", task, exchange, rate, seed)
+        if (found := results.get(*key)) is None:
+            found = workers.run(task=task, exchange=exchange, rate=rate, seed=seed, iterations=TASKS[task].most, until=True)
+            results.put(found, *key)
+            said = found.get("error") or (f"{found['iterations']} iterations" if found["reached"] else f"missed, loss {found['loss']:.3f}")
+            print(f"{task} {exchange:12} rate {rate:g} seed {seed}: {said}", file=sys.stderr)
+        return found
+
+    if (rate := best_rate({rate: measure(rate, 0) for rate in TASKS[task].rates})) is not None:
+        for seed in range(1, seeds):
+            measure(rate, seed)
+
+
+def best_rate(by_rate: dict[float, dict[str, Any]]) -> float | None:
+    """The rate that reached the target first; None if none did."""
+    reached = {rate: found["iterations"] for rate, found in by_rate.items() if found.get("reached")}
+    return min(reached, key=reached.__getitem__) if reached else None
+
+
+def learned(results: Results, task: str, exchange: str, seeds: int) -> tuple[float, list[int]] | None:
+    """The rate that counts and the iterations of each seed; None if a seed missed the target."""
+    by_rate = {rate: results.get("learn", task, exchange, rate, 0) or {} for rate in TASKS[task].rates}
+    if (rate := best_rate(by_rate)) is None:
+        return None
+    found = [results.get("learn", task, exchange, rate, seed) or {} for seed in range(seeds)]
+    return (rate, [one["iterations"] for one in found]) if all(one.get("reached") for one in found) else None
+
+
+def timed(workers: Workers, results: Results, task: str, exchanges: list[str], wire: int, rounds: int) -> None:
+    """Milliseconds an iteration, in rounds."""
+    for number in range(rounds):
+        for exchange in exchanges:
+            key = ("time", task, exchange, wire, number)
+            if results.get(*key) is None:
+                found = workers.run(
+                    task=task, exchange=exchange, rate=TASKS[task].rates[0], seed=0, iterations=WARM + TIMED, until=False
+                )
+                results.put(found.get("error") or found["seconds"] / TIMED * 1000, *key)
+                print(f"{task} {exchange:12} {wire} Mbit/s: {results.get(*key)} ms", file=sys.stderr)
+
+
+def table(results: Results, task: str, wires: list[int], seeds: int, rounds: int) -> str:
+    """Markdown: a row for each exchange, and for each wire milliseconds an iteration and seconds to the target."""
+    head = ["exchange", "rate", "iterations"] + [f"{wire} Mbit/s: ms, s" for wire in wires]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for exchange in THEIRS + OURS:
+        found = learned(results, task, exchange, seeds)
+        row = [f"`{exchange}`", f"{found[0]:g}" if found else "-", ", ".join(map(str, found[1])) if found else "missed"]
+        for wire in wires:
+            times = milliseconds(results, task, exchange, wire, rounds)
+            total = seconds(results, task, exchange, wire, seeds, rounds)
+            row.append("-" if not times else f"{statistics.median(times):.0f} ({min(times):.0f} to {max(times):.0f})" + (f", {total:.1f}" if total else ""))
+        lines.append(f"| {' | '.join(row)} |")
+    for wire in wires:
+        ours, theirs = (best(results, task, side, wire, seeds, rounds) for side in (OURS, THEIRS))
+        if ours and theirs:
+            ratio = seconds(results, task, theirs, wire, seeds, rounds) / seconds(results, task, ours, wire, seeds, rounds)
+            lines.append(f"\n{wire} Mbit/s: `{ours}` against `{theirs}`: {ratio:.2f} times as fast to a test loss of {TASKS[task].target}.")
+            for exchange in (ours, theirs):
+                whole = results.get("whole", task, exchange, wire)
+                if whole and "error" not in whole:
+                    lines.append(f"A whole run of `{exchange}`: {whole['iterations']} iterations, {whole['wall']:.1f} s.")
+    return "\n".join(lines)
+
+
+def milliseconds(results: Results, task: str, exchange: str, wire: int, rounds: int) -> list[float]:
+    """Of all rounds that were measured."""
+    found = [results.get("time", task, exchange, wire, number) for number in range(rounds)]
+    return [one for one in found if isinstance(one, float)]
+
+
+def seconds(results: Results, task: str, exchange: str, wire: int, seeds: int, rounds: int) -> float:
+    """To the target: mean iterations times median milliseconds; 0 if it was not reached or not measured."""
+    found, times = learned(results, task, exchange, seeds), milliseconds(results, task, exchange, wire, rounds)
+    return statistics.mean(found[1]) * statistics.median(times) / 1000 if found and times else 0.0
+
+
+def best(results: Results, task: str, exchanges: tuple[str, ...], wire: int, seeds: int, rounds: int) -> str | None:
+    """The exchange that is first at the target."""
+    reached = {exchange: seconds(results, task, exchange, wire, seeds, rounds) for exchange in exchanges}
+    reached = {exchange: total for exchange, total in reached.items() if total}
+    return min(reached, key=reached.__getitem__) if reached else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", choices=sorted(TASKS), default="mlp", help="the model [mlp]")
+    parser.add_argument("--wires", default="1000,200,50", help="Mbit/s of each worker's port, both ways [1000,200,50]")
+    parser.add_argument("--exchanges", default=",".join(THEIRS + OURS), help="which, of: %(default)s")
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("results.json"), help="file to write, or to go on with")
+    args = parser.parse_args()
+    wires = [int(wire) for wire in args.wires.split(",")]
+    exchanges = args.exchanges.split(",")
+    if unknown := [exchange for exchange in exchanges if exchange not in THEIRS + OURS]:
+        parser.error(f"no exchange {unknown[0]!r}: expected some of {', '.join(THEIRS + OURS)}")
+    results = Results(args.results)
+    # Whoever is told to end still removes the network.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    began = time.monotonic()
+    with Network(args.workers) as network:
+        workers = Workers(network)
+        try:
+            network.limit(UNLIMITED)
+            for exchange in exchanges:
+                learn(workers, results, args.task, exchange, args.seeds)
+            for wire in wires:
+                network.limit(wire)
+                timed(workers, results, args.task, exchanges, wire, args.rounds)
+                for side in (OURS, THEIRS):
+                    exchange = best(results, args.task, side, wire, args.seeds, args.rounds)
+                    if exchange is None or results.get("whole", args.task, exchange, wire) is not None:
+                        continue
+                    rate, _ = learned(results, args.task, exchange, args.seeds) or (0.0, [])
+                    start = time.monotonic()
+                    found = workers.run(task=args.task, exchange=exchange, rate=rate, seed=0, iterations=TASKS[args.task].most, until=True)
+                    results.put(found | {"wall": time.monotonic() - start}, "whole", args.task, exchange, wire)
+            results.put(workers.torch or results.get("torch"), "torch")
+        finally:
+            workers.stop()
+    print(table(results, args.task, wires, args.seeds, args.rounds))
+    print(f"\ntorch {results.get('torch')}, {args.workers} workers, {os.cpu_count()} cores, {time.monotonic() - began:.0f} s", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

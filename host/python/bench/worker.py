@@ -1,0 +1,90 @@
+"""A rank of the benchmark. It reads jobs from standard input, a line of JSON each, and answers each with a line of JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any, Callable
+
+import gradwire
+import torch
+import torch.distributed as dist
+from tasks import TASKS, WARM
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+
+POWER_SGD_STARTS = 10
+"""PyTorch's hook sends this many iterations as f32."""
+
+
+def _attach(ddp: DistributedDataParallel, exchange: str, link: gradwire.Link) -> Callable[[], Any]:
+    """Lets `ddp` exchange gradients so, and returns what has to be called at the end."""
+    if exchange == "ddp":
+        return lambda: None
+    if exchange in ("fp16", "bf16"):
+        ddp.register_comm_hook(None, getattr(default_hooks, f"{exchange}_compress_hook"))
+        return lambda: None
+    if exchange.startswith("powersgd:"):
+        rank = int(exchange.removeprefix("powersgd:"))
+        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=POWER_SGD_STARTS)
+        ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        return lambda: None
+    plan, _, pipelined = exchange.partition("+")
+    state = gradwire.State(link, plan, pipeline=bool(pipelined), model=ddp.module)
+    ddp.register_comm_hook(state, gradwire.hook)
+    return state.close
+
+
+def _run(job: dict[str, Any], link: gradwire.Link) -> dict[str, Any]:
+    """Trains for `iterations`, or `until` the target; says how many it took, and the seconds of those behind the first `WARM`."""
+    task = TASKS[job["task"]]
+    torch.manual_seed(job["seed"])
+    ddp = DistributedDataParallel(task.model())
+    optimizer = task.optimizer(ddp.parameters(), job["rate"])
+    batches, test = task.batches(job["seed"], dist.get_rank()), task.test()
+    end = _attach(ddp, job["exchange"], link)
+    loss, began = None, time.monotonic()
+    iteration = 0
+    try:
+        for iteration in range(1, job["iterations"] + 1):
+            optimizer.zero_grad()
+            task.loss(ddp, next(batches)).backward()
+            optimizer.step()
+            if job["until"] and iteration % task.every == 0:
+                # Replicas are equal: what one of them knows goes for all.
+                said = torch.zeros(1)
+                if dist.get_rank() == 0:
+                    with torch.no_grad():
+                        said[0] = task.loss(ddp.module, test)
+                dist.broadcast(said, 0)
+                loss = said.item()
+                if loss <= task.target or loss != loss:
+                    break
+            elif iteration == WARM:
+                dist.barrier()
+                began = time.monotonic()
+        seconds = time.monotonic() - began
+        dist.barrier()
+    finally:
+        end()
+    reached = loss is not None and loss <= task.target
+    return {"iterations": iteration, "seconds": seconds, "loss": loss, "reached": reached}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    link = gradwire.Link(timeout=60)
+    print(json.dumps({"torch": torch.__version__}), flush=True)
+    for line in sys.stdin:
+        try:
+            answer = _run(json.loads(line), link)
+        except Exception as error:  # of this job; the next one may work
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
