@@ -4,13 +4,24 @@
 use super::model::{Model, Parameter, VALUE_BITS};
 use crate::error::SimError;
 
-/// Names, and what makes the tensors.
-const DERIVED: [(&str, fn(&mut Rows)); 3] = [("gpt2", gpt2), ("llama2-7b", llama2), ("vgg19", vgg19)];
+const NAMES: [&str; 3] = ["gpt2", "llama2-7b", "vgg19"];
+
+/// The tensors of the model of this name.
+fn parameters(name: &str) -> Option<Vec<Parameter>> {
+    let mut rows = Rows(Vec::new());
+    match name {
+        "gpt2" => gpt2(&mut rows),
+        "llama2-7b" => llama2(&mut rows),
+        "vgg19" => vgg19(&mut rows),
+        _ => return None,
+    }
+    Some(rows.0)
+}
 
 impl Model {
     /// Names of all models that come with gradwire: [`Self::names`], and those without published compute times.
     pub fn all_names() -> impl Iterator<Item = &'static str> {
-        Self::names().chain(DERIVED.iter().map(|(name, _)| *name))
+        Self::names().chain(NAMES)
     }
 
     /// A model that comes with gradwire: [`Self::published`], or one whose compute times are zero.
@@ -18,21 +29,13 @@ impl Model {
     /// # Errors
     /// No model has this name.
     pub fn named(name: &str) -> Result<Self, SimError> {
-        let Some((_, build)) = DERIVED.iter().find(|(known, _)| *known == name) else {
+        let Some(parameters) = parameters(name) else {
             return Self::published(name).map_err(|_| {
                 let known = Self::all_names().collect::<Vec<_>>().join(", ");
                 SimError::UnknownModel { name: name.to_owned(), known }
             });
         };
-        let mut rows = Rows(Vec::new());
-        build(&mut rows);
-        Ok(Self {
-            name: name.to_owned(),
-            parameters: rows.0,
-            variables: Vec::new(),
-            forward: 0.0,
-            backward: 0.0,
-        })
+        Ok(Self { name: name.to_owned(), parameters, variables: Vec::new(), forward: 0.0, backward: 0.0 })
     }
 }
 
