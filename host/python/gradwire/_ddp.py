@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import ipaddress
 import os
 import queue
 import socket
@@ -51,28 +53,29 @@ class Link:
     def _open(self, plan: Plan, auto: bool) -> _native.Channel:
         """All members call it, with one plan; also if one of them fails, so that none waits for it."""
         _same_process(self._process)
-        listening = token = at = wrong = None
+        listening = token = root = port = wrong = None
         try:
             if self.rank == 0:
-                token = _native.token()
-                listening = _native.Listening(token, self.timeout, plan.tagged)
-                at = f"{self._address or _own_address()}:{listening.port}"
+                token, root = _native.token(), _own_address(self._address)
+                listening = _native.Listening(token, self.timeout, plan.tagged, root)
+                port = listening.port
         except Exception as error:
             wrong = f"{type(error).__name__}: {error}"
         said: list[Any] = [None] * self.members
-        dist.all_gather_object(said, (_native.__version__, "auto" if auto else str(plan), token, at, wrong), group=self.group)
-        version, text, token, at, _ = said[0]
+        mine = (_native.__version__, "auto" if auto else str(plan), wrong, token, root, port)
+        dist.all_gather_object(said, mine, group=self.group)
+        version, text, _, token, root, port = said[0]
         for rank, theirs in enumerate(said):
-            if theirs[4]:
-                raise Error(f"rank {rank} cannot open a link: {theirs[4]}")
+            if theirs[2]:
+                raise Error(f"rank {rank} cannot open a link: {theirs[2]}")
             if theirs[:2] != (version, text):
                 raise Error(
                     f"rank {rank} has gradwire {theirs[0]} and plan {theirs[1]!r}, rank 0 {version} and {text!r}: "
                     "give all ranks the same"
                 )
         if listening is None:
-            listening = _native.Listening(token, self.timeout, plan.tagged)
-        return listening.join(self.rank, self.members, at)
+            listening = _native.Listening(token, self.timeout, plan.tagged, root)
+        return listening.join(self.rank, self.members, root, port)
 
     def close(self) -> None:
         """Closes all states of this link: waits for exchanges under way, then ends threads and connections."""
@@ -134,8 +137,8 @@ class State:
 
     `plan` is a `Plan` or its text: "f32", "low-rank:R", "3lc:S:BLOCK", "q8", "bounded:B", "ring:C:B" or any other codec.
     "auto" exchanges f32 first, measures, and goes on with the plan that fits the network; the report says why.
-    With `pipeline`, each iteration applies the gradients of the one before (Pipe-SGD of width 2), so the exchange hides behind the
-    whole iteration; the first `warmup` iterations do not.
+    With `pipeline`, each iteration applies the gradients of an earlier one (Pipe-SGD), so the exchange hides behind whole iterations.
+    They come from the `width` - 1 iterations before. The first `warmup` iterations apply their own.
     With `model`, what is held back is kept by its parameters' names; else by numbers, in the order in which DDP brings them.
     """
 
@@ -145,14 +148,17 @@ class State:
         plan: str | Plan = "f32",
         *,
         pipeline: bool = False,
+        width: int = 2,
         warmup: int = 3,
         model: torch.nn.Module | None = None,
     ) -> None:
+        if width < 2:
+            raise ValueError(f"width {width}: expected 2 or more; 1 is what pipeline=False does")
         # Not yet decided, which starts as f32?
         self._open = plan == "auto"
         plan = "f32" if plan == "auto" else plan
         plan = Plan(plan) if isinstance(plan, str) else plan
-        self._pipeline, self._warmup = pipeline, warmup
+        self._pipeline, self._late, self._warmup = pipeline, width - 1, warmup
         self._rank, self._members = link.rank, link.members
         self._process = os.getpid()
         # By id, with the parameter, so that nothing else gets its id.
@@ -162,7 +168,8 @@ class State:
                 self._names[id(parameter)] = (name.removeprefix("module."), parameter)
         self._unnamed = 0
         self._layouts: dict[tuple[int, ...], _Layout] = {}
-        self._pending: dict[str, tuple[torch.futures.Future[Any] | None, torch.Tensor]] = {}
+        # By name, the oldest first.
+        self._pending: dict[str, collections.deque[tuple[torch.futures.Future[Any] | None, torch.Tensor]]] = {}
         self._iteration = 0
         self._worker = _Worker(link._open(plan, self._open), plan, link.rank, link.members)
         # Also at exit, if nobody calls close.
@@ -207,26 +214,28 @@ class State:
         return self._pipelined(buffer, layout, compare)
 
     def _pipelined(self, buffer: torch.Tensor, layout: _Layout, compare: bool) -> torch.futures.Future[torch.Tensor]:
-        """Submits a copy of the bucket, and puts the gradients of the iteration before into the bucket."""
+        """Submits a copy of the bucket, and puts the gradients of an earlier iteration into the bucket."""
         copy = buffer.clone()
-        before = [self._pending.get(name) for name in layout.names]
         future = self._worker.submit(copy, layout, compare)
+        before = []
         for name, values in zip(layout.names, copy.split(layout.lens)):
-            self._pending[name] = (future, values)
+            pending = self._pending.setdefault(name, collections.deque())
+            # The first pipelined iterations have nothing to apply.
+            before.append(pending.popleft() if len(pending) == self._late else None)
+            pending.append((future, values))
         waiting = list({id(item[0]): item[0] for item in before if item and item[0]}.values())
 
         def put(futures: torch.futures.Future[Any]) -> torch.Tensor:
             for done in futures.wait():
                 done.wait()
             for to, item in zip(buffer.split(layout.lens), before):
-                # Nothing was exchanged before the first pipelined iteration.
                 to.copy_(item[1]) if item else to.zero_()
             return buffer
 
         return torch.futures.collect_all(waiting).then(put)
 
     def drain(self) -> None:
-        """Waits for all exchanges under way. With `pipeline`, their gradients stay for the next iteration, or for `state_dict`."""
+        """Waits for all exchanges under way. With `pipeline`, their gradients stay for the next iterations, or for `state_dict`."""
         _same_process(self._process)
         self._worker.drain()
 
@@ -259,7 +268,7 @@ class State:
             "iteration": self._iteration,
             # A tensor, which torch.load takes from anybody.
             "held": torch.frombuffer(bytearray(held), dtype=torch.uint8),
-            "pending": {name: values.clone() for name, (_, values) in self._pending.items()},
+            "pending": {name: [values.clone() for _, values in pending] for name, pending in self._pending.items()},
         }
 
     def load_state_dict(self, saved: dict[str, Any] | Iterable[dict[str, Any]]) -> None:
@@ -290,7 +299,10 @@ class State:
             self._worker.plan, self._worker.why = Plan(first["plan"]), "decided before the checkpoint"
             self._open = False
         self._iteration = 0 if self._open else first["iteration"]
-        self._pending = {name: (None, values.clone()) for name, values in first["pending"].items()}
+        # Of another width: the newest of them, or fewer.
+        self._pending = {
+            name: collections.deque(((None, one.clone()) for one in values), self._late) for name, values in first["pending"].items()
+        }
 
     def close(self) -> None:
         """Waits for exchanges under way, then ends the thread and the connections. A second call does nothing."""
@@ -422,22 +434,47 @@ def _same_process(process: int) -> None:
         raise Error("this process was forked from the one that made the link: make links and states after forking")
 
 
-def _own_address() -> str:
-    """Where other members reach this host."""
-    name = os.environ.get("GRADWIRE_IFNAME") or os.environ.get("GLOO_SOCKET_IFNAME")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        if name:
-            import fcntl
-
-            siocgifaddr = 0x8915
-            try:
-                answer = fcntl.ioctl(probe.fileno(), siocgifaddr, struct.pack("256s", name.encode()[:15]))
-            except OSError as error:
-                raise OSError(f"interface {name!r} has no IPv4 address: {error}") from None
-            return socket.inet_ntoa(answer[20:24])
-        master = os.environ.get("MASTER_ADDR")
-        if not master:
-            return "127.0.0.1"
+def _own_address(told: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Where other members reach this host: what was `told`, the interface's, or that of the way to the master."""
+    if told:
+        return _resolved(told)
+    if name := os.environ.get("GRADWIRE_IFNAME") or os.environ.get("GLOO_SOCKET_IFNAME"):
+        return _interface(name)
+    master = _resolved(os.environ.get("MASTER_ADDR") or "127.0.0.1")
+    with socket.socket(socket.AF_INET if master.version == 4 else socket.AF_INET6, socket.SOCK_DGRAM) as probe:
         # Sends nothing: the system only chooses the way.
-        probe.connect((master, 9))
-        return probe.getsockname()[0]
+        probe.connect((str(master), 9))
+        return ipaddress.ip_address(probe.getsockname()[0])
+
+
+def _resolved(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    try:
+        # The first is the one that the system prefers.
+        return ipaddress.ip_address(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError as error:
+        raise OSError(f"host {host!r} has no address: {error}") from None
+
+
+def _interface(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Its IPv4 address; if it has none, one of IPv6 that other hosts reach."""
+    import fcntl
+
+    siocgifaddr = 0x8915
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            answer = fcntl.ioctl(probe.fileno(), siocgifaddr, struct.pack("256s", name.encode()[:15]))
+            return ipaddress.IPv4Address(answer[20:24])
+        except OSError as error:
+            wrong = error
+    try:
+        with open("/proc/net/if_inet6", encoding="ascii") as file:
+            # Address, index, length of the prefix, scope, flags, name.
+            rows = [line.split() for line in file]
+    except FileNotFoundError:  # a system without IPv6
+        rows = []
+    addresses = [ipaddress.IPv6Address(bytes.fromhex(row[0])) for row in rows if row[5] == name]
+    for address in addresses:
+        # A link-local one says nothing without an interface's number, which differs by host.
+        if not address.is_link_local:
+            return address
+    raise OSError(f"interface {name!r} has no IPv4 address, and none of IPv6 but link-local ones: {wrong}")

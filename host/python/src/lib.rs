@@ -7,7 +7,7 @@
 
 mod memory;
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -123,13 +123,16 @@ struct Listening(Mutex<Option<gradwire_collectives::Listening>>);
 
 #[pymethods]
 impl Listening {
-    /// Listens at all addresses, at a port that the system chooses.
+    /// Listens at all addresses of the family that `root` has, at a port that the system chooses. `root` is rank 0's IP address.
     #[new]
-    fn new(py: Python<'_>, token: &str, timeout_s: f64, tagged: bool) -> PyResult<Self> {
+    fn new(py: Python<'_>, token: &str, timeout_s: f64, tagged: bool, root: IpAddr) -> PyResult<Self> {
         let token = Token::from_hex(token).ok_or_else(|| invalid("a token has 64 hexadecimal digits"))?;
         let timeout = Duration::try_from_secs_f64(timeout_s).map_err(invalid)?;
-        let any = SocketAddr::from(([0, 0, 0, 0], 0));
-        gradwire_collectives::Listening::bind(any, Options { token, timeout, tagged })
+        let any = match root {
+            IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+        };
+        gradwire_collectives::Listening::bind((any, 0).into(), Options { token, timeout, tagged })
             .map(|listening| Self(Mutex::new(Some(listening))))
             .map_err(|failed| error(py, &failed))
     }
@@ -141,10 +144,16 @@ impl Listening {
         port.transpose().map_err(|failed| error(py, &failed))
     }
 
-    /// Connects to all members; `root` is where rank 0 listens, as host:port.
-    fn join(&self, py: Python<'_>, rank: usize, members: usize, root: &str) -> PyResult<Channel> {
-        let root = root.to_socket_addrs().map_err(|error| PyOSError::new_err(format!("{root}: {error}")))?;
-        let root = { root }.find(SocketAddr::is_ipv4).ok_or_else(|| invalid("rank 0 has no IPv4 address"))?;
+    /// Connects to all members; rank 0 listens at `root` and `port`.
+    fn join(
+        &self,
+        py: Python<'_>,
+        rank: usize,
+        members: usize,
+        root: IpAddr,
+        port: u16,
+    ) -> PyResult<Channel> {
+        let root = SocketAddr::from((root, port));
         let listening = lock(&self.0).take().ok_or_else(|| Error::new_err("this port was used before"))?;
         let link = py.detach(|| listening.join(rank, members, root)).map_err(|failed| error(py, &failed))?;
         let link = Mutex::new(Some(link));

@@ -47,8 +47,9 @@ def run(function, members, *args, lost=()):
                 results.append(result)
             return results
         finally:
-            for process in processes:
-                process.join(10)
+            for rank, process in enumerate(processes):
+                if rank not in lost:
+                    process.join(10)
                 process.kill()
 
 

@@ -2,9 +2,14 @@
 
 import copy
 import gc
+import ipaddress
 import os
+import pathlib
 import pickle
 import signal
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -16,6 +21,8 @@ from gradwire import _native
 from ranks import digest, gathered, run, weights
 from torch.nn.parallel import DistributedDataParallel
 
+# Long enough for a rank on a busy machine, short enough to wait for one that has stopped.
+PATIENCE_S = 15
 PLANS = ["f32", "ring:2:10", "low-rank:4", "low-rank:16", "3lc:1.0:1024", "q8", "bounded:6", "terngrad:4", "onebit:1024"]
 OPTIONS = [{}, {"gradient_as_bucket_view": True}, {"static_graph": True}, {"find_unused_parameters": True}]
 
@@ -124,9 +131,9 @@ def gradients(model):
     return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
 
 
-def one_late(rank):
+def late(rank, width):
     """Compares what DDP applies with gradients that a copy of the model makes, averaged by gloo."""
-    ddp, state = hooked(net(), "f32", pipeline=True, warmup=3)
+    ddp, state = hooked(net(), "f32", pipeline=True, width=width, warmup=3)
     optimizer = sgd(ddp)
     made = []
     for iteration in range(8):
@@ -137,10 +144,12 @@ def one_late(rank):
         dist.all_reduce(made[-1])
         made[-1] /= dist.get_world_size()
         step(ddp, optimizer, rank, iteration)
-        late = made[-2] if iteration > 3 else torch.zeros_like(made[0])
-        expected = made[-1] if iteration < 3 else late
+        # The iteration whose gradients are applied; those of the first three were applied in time.
+        applied = iteration - (width - 1)
+        early = made[applied] if applied >= 3 else torch.zeros_like(made[0])
+        expected = made[-1] if iteration < 3 else early
         assert (gradients(ddp) - expected).abs().max() < 1e-6, iteration
-        assert (made[-1] - late).abs().max() > 1e-4, "the comparison says nothing"
+        assert (made[-1] - early).abs().max() > 1e-4, "the comparison says nothing"
     state.drain()
     state.close()
 
@@ -223,6 +232,20 @@ def killed(rank, plan):
     return said
 
 
+def stopped(rank):
+    """Rank 2 stops for good, and lives: its connections stay open and silent."""
+    ddp, state = hooked(net(), "q8", gradwire.Link(timeout=PATIENCE_S))
+    optimizer = sgd(ddp)
+    for iteration in range(5):
+        if (rank, iteration) == (2, 3):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        try:
+            step(ddp, optimizer, rank, iteration)
+        except RuntimeError as error:
+            return iteration, str(error)
+    return None
+
+
 def disagree(rank):
     said = []
     for plan in ("q8" if rank == 1 else "f32", "no-such-plan" if rank == 1 else "f32"):
@@ -240,15 +263,16 @@ def disagree(rank):
 def other_worlds(rank):
     """Rank 1 says that there are three."""
     token = gathered(_native.token())[0]
-    listening = _native.Listening(token, 100.0, False)
-    root = gathered(f"127.0.0.1:{listening.port}")[0]
+    root = ipaddress.ip_address("127.0.0.1")
+    listening = _native.Listening(token, 100.0, False, root)
+    port = gathered(listening.port)[0]
     said = None
     if rank == 0:
         # Waits for the right member, and ends with the process.
-        threading.Thread(target=listening.join, args=(0, 2, root), daemon=True).start()
+        threading.Thread(target=listening.join, args=(0, 2, root, port), daemon=True).start()
     else:
         try:
-            listening.join(1, 3, root)
+            listening.join(1, 3, root, port)
         except gradwire.Error as error:
             said = str(error)
     return gathered(said)
@@ -473,6 +497,11 @@ def python_runs_meanwhile(rank):
 
 
 def addresses(rank):
+    for address in ("::1", "localhost"):
+        ddp, state = hooked(net(), "ring:2:10", gradwire.Link(address=address))
+        step(ddp, sgd(ddp), rank, 0)
+        assert len(set(gathered(digest(ddp)))) == 1
+        state.close()
     os.environ["GRADWIRE_IFNAME"] = "lo"
     gradwire.State(gradwire.Link(), "f32").close()
     os.environ["GRADWIRE_IFNAME"] = "none-such"
@@ -513,6 +542,36 @@ class Exchange(unittest.TestCase):
         run(python_runs_meanwhile, 2)
 
 
+if hasattr(torch, "amp") and hasattr(torch.amp, "GradScaler"):
+
+    def scaled(rank):
+        """Rank 1's gradient overflows in iteration 4: all ranks skip that step and lower the scale."""
+        ddp, state = hooked(net(), "low-rank:4")
+        optimizer, scaler = sgd(ddp), torch.amp.GradScaler("cpu", init_scale=2.0**10)
+        scales = []
+        for iteration in range(8):
+            x, y = batch(rank, iteration)
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = torch.nn.functional.cross_entropy(ddp(x), y)
+            before = digest(ddp)
+            scaler.scale(loss * (float("inf") if (rank, iteration) == (1, 4) else 1)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            assert (digest(ddp) == before) == (iteration == 4), iteration
+            scales.append(scaler.get_scale())
+        assert len(set(gathered(digest(ddp)))) == 1
+        state.close()
+        return scales
+
+    class Scaler(unittest.TestCase):
+        """Torch 1.13 has none for the CPU."""
+
+        def test_all_ranks_skip_a_step_that_overflows_at_one(self):
+            for scales in run(scaled, 2):
+                self.assertEqual(scales, [1024.0] * 4 + [512.0] * 4)
+
+
 class Auto(unittest.TestCase):
     def test_all_ranks_choose_the_plan_that_fits_the_slowest(self):
         for said in run(automatic, 2):
@@ -521,8 +580,9 @@ class Auto(unittest.TestCase):
 
 
 class Pipeline(unittest.TestCase):
-    def test_gradients_are_applied_one_iteration_late(self):
-        run(one_late, 2)
+    def test_gradients_are_applied_as_late_as_the_width_says(self):
+        for width in (2, 3):
+            run(late, 2, width)
 
     def test_every_plan_keeps_replicas_equal_and_learns(self):
         for result in run(fifties, 2, ["f32", "low-rank:4", "q8"], True):
@@ -540,6 +600,11 @@ class Failures(unittest.TestCase):
                 self.assertRegex(cause, r"\bmember 2\b")
                 self.assertIn(reporter, (0, 1))
 
+    def test_a_stopped_rank_is_named(self):
+        for iteration, text in run(stopped, 3, lost=[2])[:2]:
+            self.assertEqual(iteration, 3)
+            self.assertRegex(text, r"\bmember 2\b")
+
     def test_ranks_with_different_plans_are_told(self):
         zero, one = run(disagree, 2)
         self.assertRegex(zero[0], r"rank 1 has gradwire \S+ and plan 'q8', rank 0 \S+ and 'f32'")
@@ -552,7 +617,7 @@ class Failures(unittest.TestCase):
     def test_copies_forks_other_types_and_closed_states_are_refused(self):
         run(refusals, 2)
 
-    def test_an_interface_that_is_not_there_is_told_to_all(self):
+    def test_addresses_of_both_families_and_interfaces(self):
         for said in run(addresses, 2):
             self.assertRegex(said, "rank 0 cannot open a link: OSError: interface 'none-such' has no IPv4 address")
 
@@ -567,6 +632,21 @@ class Checkpoints(unittest.TestCase):
     def test_another_number_of_ranks_takes_over(self):
         run(fewer_members, 3)
 
+    def test_torchrun_starts_a_run_again(self):
+        said = {}
+        for dies in ([], ["die"]):
+            with tempfile.TemporaryDirectory() as folder:
+                # Torchrun of 1.13 does not start on Python 3.11 without these two options; rank 9 is none.
+                torchrun = [sys.executable, "-m", "torch.distributed.run", "--redirects", "9:1", "--tee", "9:1"]
+                script = [os.path.join(os.path.dirname(__file__), "restart.py"), folder]
+                options = ["--standalone", "--nproc_per_node", "2", "--max_restarts", "1"]
+                done = subprocess.run([*torchrun, *options, *script, *dies], capture_output=True, text=True)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                said[bool(dies)] = [pathlib.Path(folder, f"digest{rank}").read_text() for rank in range(2)]
+        through, again = (set(digests) for digests in said.values())
+        self.assertEqual(len(through), 1)
+        self.assertEqual(again, {text.replace("iteration 0", "iteration 5") for text in through})
+
 
 class Plans(unittest.TestCase):
     def test_plans_are_read_and_refused(self):
@@ -578,8 +658,6 @@ class Plans(unittest.TestCase):
                 gradwire.Plan(text)
 
     def test_a_plan_comes_from_a_file(self):
-        import tempfile
-
         with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
             file.write('strategy = "servers"\ncodec = "q8:256"\n[[tensor]]\nname = "0.*"\ncodec = "f16"\n')
             file.flush()
