@@ -5,7 +5,7 @@ use core::num::NonZeroU32;
 
 use crate::codec::{Codec, Malformed};
 use crate::eight_bits::EightBits;
-use crate::factors::{MAX_RANK, Shape};
+use crate::factors::{MAX_RANK, Plain, Shape};
 use crate::named::{Args, Named};
 use crate::ops::{Blocks, extract, peak};
 
@@ -73,17 +73,18 @@ impl Codec for LowRank {
     #[inline(always)]
     fn encode(&self, acc: &mut [f32], state: &mut [f32], _seed: u64, out: &mut [u8]) -> usize {
         let (shape, bad) = (self.matrix(acc.len()), peak(acc).is_nan());
+        let plain = Plain(shape);
         let (q, p) = state.split_at_mut(shape.right_len());
-        shape.start(q);
-        shape.left(acc, q, p);
-        shape.orthonormalise(p);
+        plain.start(q);
+        plain.left(acc, q, p);
+        plain.orthonormalise(p);
         let len = send(p, out);
-        shape.right(acc, p, q);
+        plain.right(acc, p, q);
         if bad {
             q.fill(f32::NAN);
         }
         let len = len + send(q, &mut out[len..]);
-        shape.subtract(acc, p, q);
+        plain.subtract(acc, p, q);
         if bad {
             acc.fill(0.0);
             state.fill(0.0);
@@ -100,7 +101,7 @@ impl Codec for LowRank {
         let tile = |k: usize, at: usize, tile: &mut [f32]| {
             zip(tile, k * shape.cols + at..).for_each(|(to, index)| *to = value(q, index));
         };
-        shape.each(sum, |row, k| value(p, k * shape.rows + row), tile, |sum, value| *sum += value);
+        Plain(shape).each(sum, |row, k| value(p, k * shape.rows + row), tile, |sum, value| *sum += value);
         Ok(src.len())
     }
 }

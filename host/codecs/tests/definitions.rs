@@ -279,7 +279,7 @@ fn members_that_exchange_factors_find_a_matrix_of_their_rank() {
             q.iter_mut().zip(&own).for_each(|(q, own)| *q += own);
         }
         sum = vec![0.0; rows * cols];
-        shape.add(&mut sum, &p, &q);
+        shape.product(&p, &q, &mut sum);
     }
     for i in 0..rows * cols {
         let exact: f64 = gradients.iter().map(|m| f64::from(m[i])).sum();

@@ -323,8 +323,7 @@ fn exchange_factors(
         let lost = lost.get(name).unwrap_or_default();
         matrix.q.iter_mut().zip(lost).for_each(|(q, lost)| *q -= lost);
         matrix.shape.subtract(sum, &matrix.p, &matrix.q);
-        result.fill(0.0);
-        matrix.shape.add(result, &matrix.p, mean);
+        matrix.shape.product(&matrix.p, mean, result);
         state.copy_from_slice(mean);
     }
     Ok(report)
