@@ -24,8 +24,8 @@ pub struct Egress<const SETS: usize> {
 }
 
 impl<const SETS: usize> Egress<SETS> {
-    /// An engine with an empty flow table, on a link whose IP packets have at most `mtu` bytes; `seed` keys the table's hash
-    /// and should be random.
+    /// An engine with an empty flow table, on a link whose IP packets have at most `mtu` bytes. `seed` keys the table's hash: if it is
+    /// random, nobody can choose addresses that crowd into one set. The same seed, frames and times give the same verdicts.
     #[must_use]
     pub const fn new(rules: Rules, kernel: Kernel, mtu: u16, seed: u64) -> Self {
         Self {
@@ -42,7 +42,12 @@ impl<const SETS: usize> Egress<SETS> {
     /// to `out`, which must be as long as `frame`, or [`OFFER_LEN`] longer if it carries a TCP SYN: only SYNs may grow. One that finds no
     /// room to grow leaves as it is, and its connection is not compressed.
     ///
-    /// `offers` is what the host's [`super::Ingress`] hears, in whatever thread it runs.
+    /// Give it every frame that the host sends, **a connection's SYN first**, also of connections that no rule matches yet: only the SYN
+    /// tells where a stream's values begin, and a stream that was not seen from there leaves untouched (FORMAT.md §5).
+    ///
+    /// `now` may come from any clock that does not step back; idle connections give way to new ones by it. `offers` is what the host's
+    /// [`super::Ingress`] hears, in whatever thread it runs. A replacement may be shorter than Ethernet's minimum of 60 bytes: the
+    /// MAC pads it, as it pads others.
     pub fn process(&mut self, frame: &[u8], out: &mut [u8], now: Millis, offers: &Offers) -> Verdict {
         let verdict = self.decide(frame, out, now, offers).unwrap_or_else(Verdict::Untouched);
         self.counters.count(verdict, frame.len());

@@ -42,7 +42,8 @@ impl Ingress {
     /// One frame from the wire: Ethernet II, without FCS. Its replacement, if there is one, is written
     /// to `out`, which must have room for the MTU and [`crate::wire::frame::MAX_LINK_LEN`] bytes.
     ///
-    /// What a far end says on its SYN is in `offers` before this returns.
+    /// Give it every frame from the wire, SYNs among them: what a far end says on its SYN is in `offers` before this returns. A frame may
+    /// be padded to Ethernet's minimum; its replacement ends where the IP packet ends.
     pub fn process(&mut self, frame: &[u8], out: &mut [u8], offers: &Offers) -> Verdict {
         let verdict = match self.decide(frame, out, offers) {
             Ok(len) => Verdict::Changed { change: Change::Restored, len },

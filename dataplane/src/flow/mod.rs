@@ -14,7 +14,8 @@ pub mod trust;
 use offers::{Offers, Told};
 use trust::{Trust, TrustState};
 
-/// A point in time, in milliseconds since any fixed start.
+/// A point in time, in milliseconds since any fixed start, by a clock that goes on while the machine runs: a monotonic one, or a counter.
+/// A clock that steps back only lets idle connections stay longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
