@@ -27,11 +27,14 @@ import time
 from typing import Any
 
 from network import Network
-from tasks import TASKS, WARM
+from tasks import ONE, TASKS, WARM
 
 HERE = pathlib.Path(__file__).resolve().parent
-THEIRS = ("ddp", "fp16", "bf16", "powersgd:1", "powersgd:4", "powersgd:16")
-OURS = ("f32", "q8", "low-rank:4", "low-rank:8", "low-rank:16", "3lc:1:1024", "bounded:6")
+THEIRS = ("ddp", "fp16", "fp16/one", "bf16", "powersgd:1", "powersgd:4", "powersgd:16")
+OURS = (
+    "f32", "q8", "q8/one", "low-rank:4", "low-rank:4/one", "low-rank:8", "low-rank:8/one", "low-rank:16/one", "3lc:1:1024",
+    "3lc:1:1024/one", "bounded:6",
+)  # fmt: skip
 TIMED = 15
 """Iterations that are timed in a round."""
 UNLIMITED = 100_000
@@ -113,7 +116,8 @@ class Results:
 
 
 def learn(workers: Workers, results: Results, task: str, exchange: str, seeds: int) -> None:
-    """Iterations to the target: all rates with the first seed, then the best rate with the others."""
+    """Iterations to the target: all rates with the first seed, then the best rate with the others. Buckets change nothing here."""
+    exchange = exchange.removesuffix(ONE)
 
     def measure(rate: float, seed: int) -> dict[str, Any]:
         key = ("learn", task, exchange, rate, seed)
@@ -137,6 +141,7 @@ def best_rate(by_rate: dict[float, dict[str, Any]]) -> float | None:
 
 def learned(results: Results, task: str, exchange: str, seeds: int) -> tuple[float, list[int]] | None:
     """The rate that counts and the iterations of each seed; None if a seed missed the target."""
+    exchange = exchange.removesuffix(ONE)
     by_rate = {rate: results.get("learn", task, exchange, rate, 0) or {} for rate in TASKS[task].rates}
     if (rate := best_rate(by_rate)) is None:
         return None
@@ -157,11 +162,11 @@ def timed(workers: Workers, results: Results, task: str, exchanges: list[str], w
                 print(f"{task} {exchange:12} {wire} Mbit/s: {results.get(*key)} ms", file=sys.stderr)
 
 
-def table(results: Results, task: str, wires: list[int], seeds: int, rounds: int) -> str:
+def table(results: Results, task: str, wires: list[int], exchanges: list[str], seeds: int, rounds: int) -> str:
     """Markdown: a row for each exchange, and for each wire milliseconds an iteration and seconds to the target."""
     head = ["exchange", "rate", "iterations"] + [f"{wire} Mbit/s: ms, s" for wire in wires]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    for exchange in THEIRS + OURS:
+    for exchange in exchanges:
         found = learned(results, task, exchange, seeds)
         row = [f"`{exchange}`", f"{found[0]:g}" if found else "-", ", ".join(map(str, found[1])) if found else "missed"]
         for wire in wires:
@@ -177,8 +182,32 @@ def table(results: Results, task: str, wires: list[int], seeds: int, rounds: int
             for exchange in (ours, theirs):
                 whole = results.get("whole", task, exchange, wire)
                 if whole and "error" not in whole:
-                    lines.append(f"A whole run of `{exchange}`: {whole['iterations']} iterations, {whole['wall']:.1f} s.")
+                    lines.append(f"A whole run of `{exchange}`: {whole['iterations']} iterations, {whole['seconds']:.1f} s with the looks at the test loss.")
     return "\n".join(lines)
+
+
+def picture(results: Results, task: str, wires: list[int], path: pathlib.Path) -> None:
+    """The whole runs: test loss by seconds, a panel for each wire."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    # Text stays text, and one input makes one file.
+    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "gradwire", "font.family": "sans-serif"})
+    from matplotlib import pyplot
+
+    figure, panels = pyplot.subplots(1, len(wires), figsize=(4 * len(wires), 3.2), sharey=True, squeeze=False)
+    for wire, panel in zip(wires, panels[0]):
+        for side, style in ((OURS, "-"), (THEIRS, "--")):
+            for exchange in side:
+                run = results.get("whole", task, exchange, wire) or {}
+                if curve := run.get("curve"):
+                    panel.plot([point[1] for point in curve], [point[2] for point in curve], style, label=exchange)
+        panel.axhline(TASKS[task].target, color="gray", linewidth=0.5)
+        panel.set(title=f"{task}, {wire} Mbit/s", xlabel="seconds", xlim=(0, None))
+        panel.legend()
+    panels[0][0].set_ylabel("test loss")
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
 
 
 def milliseconds(results: Results, task: str, exchange: str, wire: int, rounds: int) -> list[float]:
@@ -203,14 +232,15 @@ def best(results: Results, task: str, exchanges: tuple[str, ...], wire: int, see
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", choices=sorted(TASKS), default="mlp", help="the model [mlp]")
-    parser.add_argument("--wires", default="1000,200,50", help="Mbit/s of each worker's port, both ways [1000,200,50]")
+    parser.add_argument("--wires", default="1000,200,50", help="Mbit/s of each worker's port, both ways; '' only counts iterations [1000,200,50]")
     parser.add_argument("--exchanges", default=",".join(THEIRS + OURS), help="which, of: %(default)s")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("results.json"), help="file to write, or to go on with")
+    parser.add_argument("--picture", type=pathlib.Path, help="SVG to draw of the whole runs; needs matplotlib")
     args = parser.parse_args()
-    wires = [int(wire) for wire in args.wires.split(",")]
+    wires = [int(wire) for wire in args.wires.split(",") if wire]
     exchanges = args.exchanges.split(",")
     if unknown := [exchange for exchange in exchanges if exchange not in THEIRS + OURS]:
         parser.error(f"no exchange {unknown[0]!r}: expected some of {', '.join(THEIRS + OURS)}")
@@ -232,13 +262,14 @@ def main() -> None:
                     if exchange is None or results.get("whole", args.task, exchange, wire) is not None:
                         continue
                     rate, _ = learned(results, args.task, exchange, args.seeds) or (0.0, [])
-                    start = time.monotonic()
                     found = workers.run(task=args.task, exchange=exchange, rate=rate, seed=0, iterations=TASKS[args.task].most, until=True)
-                    results.put(found | {"wall": time.monotonic() - start}, "whole", args.task, exchange, wire)
+                    results.put(found, "whole", args.task, exchange, wire)
             results.put(workers.torch or results.get("torch"), "torch")
         finally:
             workers.stop()
-    print(table(results, args.task, wires, args.seeds, args.rounds))
+    print(table(results, args.task, wires, exchanges, args.seeds, args.rounds))
+    if args.picture:
+        picture(results, args.task, wires, args.picture)
     print(f"\ntorch {results.get('torch')}, {args.workers} workers, {os.cpu_count()} cores, {time.monotonic() - began:.0f} s", file=sys.stderr)
 
 

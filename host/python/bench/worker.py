@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import sys
 import time
@@ -10,16 +11,21 @@ from typing import Any, Callable
 import gradwire
 import torch
 import torch.distributed as dist
-from tasks import TASKS, WARM
+from tasks import ONE, TASKS, WARM
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 POWER_SGD_STARTS = 10
 """PyTorch's hook sends this many iterations as f32."""
+PATIENCE_S = 120
+"""Who is silent for so long has failed."""
+ONE_BUCKET_MB = 1000
+"""Larger than any model here."""
 
 
 def _attach(ddp: DistributedDataParallel, exchange: str, link: gradwire.Link) -> Callable[[], Any]:
     """Lets `ddp` exchange gradients so, and returns what has to be called at the end."""
+    exchange = exchange.removesuffix(ONE)
     if exchange == "ddp":
         return lambda: None
     if exchange in ("fp16", "bf16"):
@@ -37,15 +43,21 @@ def _attach(ddp: DistributedDataParallel, exchange: str, link: gradwire.Link) ->
 
 
 def _run(job: dict[str, Any], link: gradwire.Link) -> dict[str, Any]:
-    """Trains for `iterations`, or `until` the target; says how many it took, and the seconds of those behind the first `WARM`."""
+    """Trains for `iterations`, or `until` the target.
+
+    Says how many it took, and the seconds: of all with `until`, else of those behind the first `WARM`. `curve` has iteration, seconds
+    and test loss.
+    """
     task = TASKS[job["task"]]
     torch.manual_seed(job["seed"])
-    ddp = DistributedDataParallel(task.model())
+    # With two buckets, torch 2.15's PowerSGD waits for ever: each of gloo's two threads waits inside a callback for a third operation.
+    one = job["exchange"].endswith(ONE) or job["exchange"].startswith("powersgd:")
+    ddp = DistributedDataParallel(task.model(), bucket_cap_mb=ONE_BUCKET_MB if one else None)
     optimizer = task.optimizer(ddp.parameters(), job["rate"])
     batches, test = task.batches(job["seed"], dist.get_rank()), task.test()
     end = _attach(ddp, job["exchange"], link)
     loss, began = None, time.monotonic()
-    iteration = 0
+    iteration, curve = 0, []
     try:
         for iteration in range(1, job["iterations"] + 1):
             optimizer.zero_grad()
@@ -59,6 +71,7 @@ def _run(job: dict[str, Any], link: gradwire.Link) -> dict[str, Any]:
                         said[0] = task.loss(ddp.module, test)
                 dist.broadcast(said, 0)
                 loss = said.item()
+                curve.append((iteration, round(time.monotonic() - began, 3), round(loss, 4)))
                 if loss <= task.target or loss != loss:
                     break
             elif iteration == WARM:
@@ -69,13 +82,13 @@ def _run(job: dict[str, Any], link: gradwire.Link) -> dict[str, Any]:
     finally:
         end()
     reached = loss is not None and loss <= task.target
-    return {"iterations": iteration, "seconds": seconds, "loss": loss, "reached": reached}
+    return {"iterations": iteration, "seconds": seconds, "loss": loss, "reached": reached, "curve": curve}
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    link = gradwire.Link(timeout=60)
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=PATIENCE_S))
+    link = gradwire.Link(timeout=PATIENCE_S)
     print(json.dumps({"torch": torch.__version__}), flush=True)
     for line in sys.stdin:
         try:
