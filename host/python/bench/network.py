@@ -6,6 +6,9 @@ import os
 import subprocess
 from types import TracebackType
 
+READY = "ready"
+"""A shim logs a line with this word."""
+
 
 def _ip(*words: str) -> None:
     done = subprocess.run(words, capture_output=True, text=True)
@@ -14,13 +17,18 @@ def _ip(*words: str) -> None:
 
 
 class Network:
-    """`workers` namespaces. Each has the interface `eth0` and the address that `address` says."""
+    """`workers` namespaces. Each has the interface `eth0` and the address that `address` says.
 
-    def __init__(self, workers: int) -> None:
+    With `shim`, the path of `gradwire-xdp` and options of its `run`, each worker has a shim of its own between `eth0` and the network.
+    """
+
+    def __init__(self, workers: int, shim: list[str] | None = None) -> None:
         # Others may run the same benchmark.
         self._name = f"gwb{os.getpid() % 100_000}"
         self.workers = workers
         self._made: list[str] = []
+        self._shim = shim
+        self._shims: list[subprocess.Popen[str]] = []
 
     def namespace(self, worker: int) -> str:
         """The name of a worker's namespace."""
@@ -48,25 +56,61 @@ class Network:
             namespace = self.namespace(worker)
             self._add(namespace)
             port = f"port{worker}"
-            _ip("ip", "-n", bridge, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", namespace)
+            if self._shim:
+                self._add_shim(self._shim, worker, bridge, port)
+            else:
+                _ip("ip", "-n", bridge, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", namespace)
             _ip("ip", "-n", bridge, "link", "set", port, "master", "bridge", "up")
             _ip("ip", "-n", namespace, "address", "add", f"{self.address(worker)}/24", "dev", "eth0")
             for device in ("lo", "eth0"):
                 _ip("ip", "-n", namespace, "link", "set", device, "up")
+
+    def _add_shim(self, shim: list[str], worker: int, bridge: str, port: str) -> None:
+        """`eth0` - `host` - the shim - `net` - the bridge's `port`."""
+        namespace, between = self.namespace(worker), f"{self._name}s{worker}"
+        self._add(between)
+        _ip("ip", "-n", between, "link", "add", "host", "type", "veth", "peer", "name", "eth0", "netns", namespace)
+        _ip("ip", "-n", bridge, "link", "add", port, "type", "veth", "peer", "name", "net", "netns", between)
+        _ip("ip", "-n", between, "link", "add", "between", "type", "bridge")
+        for device in ("host", "net"):
+            _ip("ip", "-n", between, "link", "set", device, "master", "between")
+            _ip("ip", "netns", "exec", between, "ethtool", "-K", device, "gro", "off")
+        for device in ("host", "net", "between"):
+            _ip("ip", "-n", between, "link", "set", device, "up")
+        # A shim takes frames as they are on a wire.
+        _ip("ip", "netns", "exec", namespace, "ethtool", "-K", "eth0", "tso", "off", "gso", "off", "gro", "off")
+        _ip("ip", "-n", bridge, "link", "set", port, "up")
+        # The busy machine may let a shim wait longer than a network would; its frames then went by, uncompressed.
+        words = ("--host", "host", "--net", "net", "--limit-ms", "600000", "--run-dir", f"/run/{between}")
+        command = ("ip", "netns", "exec", between, shim[0], "run", *words, *shim[1:])
+        process = subprocess.Popen(command, text=True, stderr=subprocess.PIPE)
+        self._shims.append(process)
+        assert process.stderr
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if READY in line:
+                return
+        raise SystemExit(f"{' '.join(command)}: {''.join(said).strip() or 'ended'}")
 
     def _add(self, namespace: str) -> None:
         _ip("ip", "netns", "add", namespace)
         self._made.append(namespace)
 
     def limit(self, megabits: int) -> None:
-        """Limits each port to so many Mbit/s, both ways."""
+        """Limits each port to so many Mbit/s, both ways; with shims, only towards the worker: what a shim sends passes no queue."""
         burst = max(16, megabits // 8)  # a millisecond's worth, in kilobytes
         limit = ("root", "tbf", "rate", f"{megabits}mbit", "burst", f"{burst}kb", "latency", "200ms")
         for worker in range(self.workers):
-            _ip("tc", "-n", self.namespace(worker), "qdisc", "replace", "dev", "eth0", *limit)
+            if not self._shim:
+                _ip("tc", "-n", self.namespace(worker), "qdisc", "replace", "dev", "eth0", *limit)
             _ip("tc", "-n", f"{self._name}b", "qdisc", "replace", "dev", f"port{worker}", *limit)
 
     def _remove(self) -> None:
+        for process in self._shims:
+            process.terminate()
+            process.wait()
+        self._shims.clear()
         for namespace in reversed(self._made):
             subprocess.run(("ip", "netns", "delete", namespace), capture_output=True)
         self._made.clear()

@@ -19,6 +19,7 @@ import argparse
 import json
 import os
 import pathlib
+import shlex
 import signal
 import statistics
 import subprocess
@@ -33,7 +34,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 THEIRS = ("ddp", "fp16", "fp16/one", "bf16", "powersgd:1", "powersgd:4", "powersgd:16")
 OURS = (
     "f32", "q8", "q8/one", "low-rank:4", "low-rank:4/one", "low-rank:8", "low-rank:8/one", "low-rank:16/one", "3lc:1:1024",
-    "3lc:1:1024/one", "bounded:6",
+    "3lc:1:1024/one", "bounded:6", "ring:1:10", "ring:2:10", "auto",
 )  # fmt: skip
 TIMED = 15
 """Iterations that are timed in a round."""
@@ -115,6 +116,10 @@ class Results:
         new.replace(self._path)
 
 
+MIXED = ("auto",)
+"""What these exchange depends on the wire, so they are timed only."""
+
+
 def learn(workers: Workers, results: Results, task: str, exchange: str, seeds: int) -> None:
     """Iterations to the target: all rates with the first seed, then the best rate with the others. Buckets change nothing here."""
     exchange = exchange.removesuffix(ONE)
@@ -168,7 +173,7 @@ def table(results: Results, task: str, wires: list[int], exchanges: list[str], s
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for exchange in exchanges:
         found = learned(results, task, exchange, seeds)
-        row = [f"`{exchange}`", f"{found[0]:g}" if found else "-", ", ".join(map(str, found[1])) if found else "missed"]
+        row = [f"`{exchange}`", f"{found[0]:g}" if found else "-", ", ".join(map(str, found[1])) if found else "-" if exchange in MIXED else "missed"]
         for wire in wires:
             times = milliseconds(results, task, exchange, wire, rounds)
             total = seconds(results, task, exchange, wire, seeds, rounds)
@@ -238,6 +243,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("results.json"), help="file to write, or to go on with")
+    parser.add_argument("--shim", help="path of gradwire-xdp, and options of its run: each worker gets a shim; for ring:1:10, ring:2:10")
     parser.add_argument("--picture", type=pathlib.Path, help="SVG to draw of the whole runs; needs matplotlib")
     args = parser.parse_args()
     wires = [int(wire) for wire in args.wires.split(",") if wire]
@@ -248,11 +254,11 @@ def main() -> None:
     # Whoever is told to end still removes the network.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     began = time.monotonic()
-    with Network(args.workers) as network:
+    with Network(args.workers, shlex.split(args.shim or "") or None) as network:
         workers = Workers(network)
         try:
             network.limit(UNLIMITED)
-            for exchange in exchanges:
+            for exchange in (exchange for exchange in exchanges if exchange not in MIXED):
                 learn(workers, results, args.task, exchange, args.seeds)
             for wire in wires:
                 network.limit(wire)
