@@ -44,6 +44,7 @@ type RawValues = Buffer<{ VALUE_LEN * SECTION_VALUES + 32 }>;
 
 /// Room for registers that are written one behind the other, often over the end of the one before. Not initialised: clearing it
 /// would take a tenth of the time of a payload.
+#[repr(align(64))]
 struct Buffer<const N: usize>(MaybeUninit<[u8; N]>);
 
 impl<const N: usize> Buffer<N> {
