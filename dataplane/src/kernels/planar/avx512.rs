@@ -507,9 +507,9 @@ fn encode_raw(
             unsafe { to.cast::<[u8; 16]>().write_unaligned(*planes) };
             to = to.wrapping_add(width.into());
             // SAFETY: `close_up_raw` has put the raw values and a register behind the last.
-            let values = unsafe { raw.get(raw_at) };
+            let values = _mm512_castsi512_si256(unsafe { raw.get(raw_at) });
             // SAFETY: as compared.
-            unsafe { _mm256_storeu_si256(to.cast(), _mm512_castsi512_si256(values)) };
+            unsafe { _mm256_storeu_si256(to.cast(), values) };
             to = to.wrapping_add(raw_len);
             raw_at += raw_len;
         }
@@ -687,8 +687,9 @@ fn decode_raw(
             // SAFETY: of the 16 bytes from one before the planes on only planes are read, and they have been compared.
             *planes = unsafe { _mm_mask_loadu_epi8(ones, (2 << width) - 2, from.wrapping_sub(1).cast()) };
             let from = bytes.as_ptr().wrapping_add(raw_from);
+            let there = _bzhi_u32(u32::MAX, raw_len as u32);
             // SAFETY: only raw values are read, and they have been compared.
-            let values = unsafe { _mm256_maskz_loadu_epi8(_bzhi_u32(u32::MAX, raw_len as u32), from.cast()) };
+            let values = unsafe { _mm256_maskz_loadu_epi8(there, from.cast()) };
             raw.put(raw_at, _mm512_zextsi256_si512(values));
             *is_raw |= u32::from(of_group) << (8 * group);
             raw_at += raw_len;

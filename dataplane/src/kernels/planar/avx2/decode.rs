@@ -2,6 +2,7 @@
 
 use core::arch::x86_64::*;
 
+use super::super::super::loops::copy_start;
 use super::super::super::x86::{load16, load32};
 use super::super::tables::SPREAD_OUT;
 use super::super::{MAX_OCTETS, MAX_WIDTH, RAW_GROUP, decode_with, mode};
@@ -80,7 +81,8 @@ fn decode_section(section: &[u8], values: &mut [u8], bound: Bound, items: &mut W
     let has_raw = put_codes(bytes.window(codes_at)?, groups, &mut codes)?;
     let dense = mode == mode::DENSE;
     if has_raw {
-        return decode_raw(&bytes, first, &codes, groups, signs, &map, dense, values, bound, items);
+        let groups = Groups { map, dense, count: groups, signs: *signs, codes, at: first };
+        return decode_raw(&bytes, &groups, values, bound, items);
     }
     let mut at = first;
     let steps = codes.as_chunks().0.iter().zip(signs.as_chunks().0).enumerate();
@@ -141,7 +143,10 @@ impl<'a> Bytes<'a> {
         let (last, _) = end.split_at_mut(WINDOW_LEN);
         match bytes.last_chunk::<WINDOW_LEN>() {
             Some(bytes) => last.copy_from_slice(bytes),
-            None => last.get_mut(WINDOW_LEN - bytes.len()..).unwrap_or(&mut []).copy_from_slice(bytes),
+            None => {
+                let (_, last) = last.split_at_mut(WINDOW_LEN.saturating_sub(bytes.len()));
+                copy_start(last, bytes);
+            }
         }
         Self { bytes, end }
     }
@@ -156,27 +161,35 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Decodes groups, some of them with raw items, from `at` on, and puts the values; where they end.
+/// The groups of a section, some of them with raw items.
+struct Groups {
+    map: [u64; MAX_OCTETS / 8],
+    /// Every value is an item, and plane values are one more.
+    dense: bool,
+    count: usize,
+    signs: [u8; WINDOW_LEN],
+    codes: [u8; MAX_OCTETS / 2],
+    /// Where the first one starts.
+    at: usize,
+}
+
+/// Decodes groups, some of them with raw items, and puts the values; where the groups end.
 #[inline(never)]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn decode_raw(
     bytes: &Bytes<'_>,
-    mut at: usize,
-    codes: &[u8; MAX_OCTETS / 2],
-    groups: usize,
-    signs: &[u8; WINDOW_LEN],
-    map: &[u64; MAX_OCTETS / 8],
-    dense: bool,
+    groups: &Groups,
     values: &mut [u8],
     bound: Bound,
     items: &mut Words,
 ) -> Option<usize> {
+    let mut at = groups.at;
     let mut raw = RawValues::new();
     let mut raw_at = 0;
     let mut is_raw = [0; MAX_OCTETS + 8];
-    let steps = codes.as_chunks::<2>().0.iter().zip(signs.as_chunks().0);
+    let steps = groups.codes.as_chunks::<2>().0.iter().zip(groups.signs.as_chunks().0);
     let mut is_raw_of_steps = is_raw.as_chunks_mut::<STEP_GROUPS>().0.iter_mut();
-    for (step, (codes, signs)) in steps.enumerate().take(groups.div_ceil(STEP_GROUPS)) {
+    for (step, (codes, signs)) in steps.enumerate().take(groups.count.div_ceil(STEP_GROUPS)) {
         let codes = u16::from_le_bytes(*codes);
         let mut planes = [_mm_setzero_si128(); STEP_GROUPS];
         let mut widths = [0; STEP_GROUPS];
@@ -200,19 +213,19 @@ fn decode_raw(
             at += head + usize::from(*width) + raw_len;
         }
         let planes = [_mm256_set_m128i(planes[1], planes[0]), _mm256_set_m128i(planes[3], planes[2])];
-        let words = to_words(planes, u32::from_le_bytes(widths), u32::from_le_bytes(*signs), dense);
+        let words = to_words(planes, u32::from_le_bytes(widths), u32::from_le_bytes(*signs), groups.dense);
         items.put32(64 * step, words[0]);
         items.put32(64 * step + 32, words[1]);
     }
     if at > bytes.bytes.len() {
         return None;
     }
-    items.put32(64 * groups.div_ceil(STEP_GROUPS), _mm256_setzero_si256());
+    items.put32(64 * groups.count.div_ceil(STEP_GROUPS), _mm256_setzero_si256());
     raw.put32(raw_at, _mm256_setzero_si256());
     let scale = _mm256_set1_ps(bound.bound());
     let (whole, part) = values.as_chunks_mut::<32>();
     let last = whole.len();
-    let map = map.map(u64::to_le_bytes);
+    let map = groups.map.map(u64::to_le_bytes);
     let map = map.as_flattened();
     let (mut item, mut raw_at) = (0, 0);
     let mut next = |bits: u8| {

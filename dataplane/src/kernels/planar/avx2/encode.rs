@@ -46,9 +46,9 @@ pub(super) fn encode_sections(values: &[u8], out: &mut [u8], bound: Bound) -> Re
 /// The values of a section.
 struct Taken {
     /// The magnitude of each in whole bounds, with its sign; of a raw one, something from [`RAW_FROM`] on. Zeros to the end of
-    /// the last step.
+    /// the last block.
     words: Words,
-    /// The words that are not zero, and zeros to the end of the last step.
+    /// The words that are not zero, and zeros to the end of the last block.
     items: Words,
     /// A bit for each value that is not zero.
     map: [u32; STEPS],
@@ -255,7 +255,7 @@ impl Taken {
         let mut is_raw = [[0; STEP_GROUPS]; MAX_OCTETS / STEP_GROUPS];
         for (step, is_raw) in is_raw.iter_mut().enumerate().take(groups.div_ceil(STEP_GROUPS)) {
             let mut half = |at| {
-                // SAFETY: `close_up` has put the items and a block behind the last.
+                // SAFETY: `close_up` has put the items and a block of zeros behind the last.
                 let words = unsafe { self.items.get32(at) };
                 let magnitudes = _mm256_abs_epi16(words);
                 // Without signs: the smallest number stays as it is.
