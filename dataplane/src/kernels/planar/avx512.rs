@@ -68,6 +68,7 @@ fn encode_sections(values: &[u8], out: &mut [u8], bound: Bound) -> Result<usize,
 
 /// Room for registers that are written one behind the other, often over the end of the one before. Not initialised: clearing it
 /// would take a tenth of the time of a payload.
+#[repr(align(64))]
 struct Buffer<const N: usize>(MaybeUninit<[u8; N]>);
 
 impl<const N: usize> Buffer<N> {
@@ -333,30 +334,46 @@ const fn down_from_highest(mut bits: u64) -> u64 {
     enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn codes(kept: u64) -> u16 {
-    let widths = _mm_cvtsi128_si64(_mm_popcnt_epi16(_mm_cvtsi64_si128(kept as i64)));
-    _pext_u64(widths as u64, 0x000f_000f_000f_000f) as u16
+    _pext_u64(widths(kept), 0x000f_000f_000f_000f) as u16
 }
 
-/// Encodes a section that may have raw values, or to little room.
+/// How many planes of four groups are kept, a word each.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn widths(kept: u64) -> u64 {
+    _mm_cvtsi128_si64(_mm_popcnt_epi16(_mm_cvtsi64_si128(kept as i64))) as u64
+}
+
+/// Encodes a section that may have raw values, or too little room.
 #[inline(never)]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn encode_any(items: &mut Items, values: &[u8], room: &mut [u8], bound: Bound) -> Option<usize> {
     let count = values.len() / VALUE_LEN;
-    let mut raw = Floats::new();
-    let (raw_count, overflows) = close_up_raw(values, bound, &mut raw);
-    if overflows {
+    if overflows(values, bound) {
         items.take_any(values, bound);
     }
     if items.count == 0 {
         *room.first_mut()? = mode::EMPTY;
         return Some(1);
     }
-    if MORE_ROOM + GROUP_ROOM * count.div_ceil(8) + VALUE_LEN * raw_count > room.len() {
-        return encode_apart(items, count, &raw, raw_count, room);
+    let mut raw = Floats::new();
+    let mut is_raw = [0; STEPS];
+    let raw_count = find_raw(items, &mut is_raw);
+    if raw_count > 0 {
+        close_up_raw(values, items, &is_raw, &mut raw);
     }
-    if raw_count == 0 { encode_coded(items, count, room) } else { encode_raw(items, count, &raw, room) }
+    if MORE_ROOM + GROUP_ROOM * count.div_ceil(8) + VALUE_LEN * raw_count > room.len() {
+        return encode_apart(items, count, &raw, &is_raw, room);
+    }
+    if raw_count == 0 {
+        encode_coded(items, count, room)
+    } else {
+        encode_raw(items, count, &raw, &is_raw, room)
+    }
 }
 
 /// Encodes where there is room, and then copies what fits.
@@ -369,40 +386,68 @@ fn encode_apart(
     items: &Items,
     count: usize,
     raw: &Floats,
-    raw_count: usize,
+    is_raw: &[u32; STEPS],
     room: &mut [u8],
 ) -> Option<usize> {
     let mut apart = [0; APART_LEN];
-    let len = if raw_count == 0 {
+    let len = if *is_raw == [0; STEPS] {
         encode_coded(items, count, &mut apart)
     } else {
-        encode_raw(items, count, raw, &mut apart)
+        encode_raw(items, count, raw, is_raw, &mut apart)
     }?;
     room.get_mut(..len)?.copy_from_slice(apart.get(..len)?);
     Some(len)
 }
 
-/// Writes the raw ones among `values` to `raw`; how many they are, and whether one overflows in [`Items::take`].
+/// Finds the raw ones among the items, a bit for each; how many they are.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
-fn close_up_raw(values: &[u8], bound: Bound, raw: &mut Floats) -> (usize, bool) {
-    let from = _mm512_set1_epi32((bound.raw_from() << 24) as i32);
-    let up = _mm512_set1_epi32(-i32::from(bound.y()) << 23);
+fn find_raw(items: &Items, is_raw: &mut [u32; STEPS]) -> usize {
     let mut count = 0;
-    let mut changed = _mm512_setzero_si512();
-    let mut step = |f| {
-        changed = _mm512_ternarylogic_epi32::<0xf6>(changed, f, _mm512_add_epi32(f, up));
-        let is_raw = _mm512_cmpge_epu32_mask(_mm512_slli_epi32::<1>(f), from);
-        raw.put(VALUE_LEN * count, _mm512_maskz_compress_epi32(is_raw, f));
+    for (step, is_raw) in is_raw.iter_mut().enumerate().take(items.count.div_ceil(STEP)) {
+        // SAFETY: `compact` has put the items and a register behind the last, which is in this step or behind it.
+        let words = unsafe { items.words.get(2 * STEP * step) };
+        *is_raw = _mm512_cmpge_epu16_mask(_mm512_abs_epi16(words), _mm512_set1_epi16(RAW_FROM));
         count += is_raw.count_ones() as usize;
-    };
+    }
+    count
+}
+
+/// Whether a value overflows in [`Items::take`], which bounds above 1 are not for.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn overflows(values: &[u8], bound: Bound) -> bool {
+    let up = _mm512_set1_epi32(-i32::from(bound.y()) << 23);
+    let mut changed = _mm512_setzero_si512();
+    // Its sign changes.
+    let mut step = |f| changed = _mm512_ternarylogic_epi32::<0xf6>(changed, f, _mm512_add_epi32(f, up));
     let (whole, part) = values.as_chunks::<64>();
     whole.iter().for_each(|values| step(get64(values, 0)));
     step(get_part(part));
-    // The sign changes. Bounds above 1 are not for `take`.
-    (count, bound.y() > 0 || _mm512_movepi32_mask(changed) != 0)
+    bound.y() > 0 || _mm512_movepi32_mask(changed) != 0
+}
+
+/// Writes the raw ones among `values` to `raw`.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn close_up_raw(values: &[u8], items: &Items, is_raw: &[u32; STEPS], raw: &mut Floats) {
+    let (mut item, mut count) = (0, 0);
+    for (values, &map) in values.chunks(STEP * VALUE_LEN).zip(&items.map) {
+        let (low, high) = values.split_at(values.len().min(64));
+        let of_values = of_values(is_raw, item, map);
+        item += map.count_ones() as usize;
+        for (values, is_raw) in [low, high].into_iter().zip([of_values as u16, (of_values >> 16) as u16]) {
+            raw.put(VALUE_LEN * count, _mm512_maskz_compress_epi32(is_raw, get_part(values)));
+            count += is_raw.count_ones() as usize;
+        }
+    }
+    raw.put(VALUE_LEN * count, _mm512_setzero_si512());
 }
 
 /// Encodes a section of `count` values, some of them `raw`, to the start of `room`, which is large enough.
@@ -410,52 +455,68 @@ fn close_up_raw(values: &[u8], bound: Bound, raw: &mut Floats) -> (usize, bool) 
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
-fn encode_raw(items: &Items, count: usize, raw: &Floats, room: &mut [u8]) -> Option<usize> {
+fn encode_raw(
+    items: &Items,
+    count: usize,
+    raw: &Floats,
+    is_raw: &[u32; STEPS],
+    room: &mut [u8],
+) -> Option<usize> {
     let signs_at = put_map(items, count, room)?;
     let groups = items.count.div_ceil(8);
-    let codes_at = signs_at + groups;
-    let mut at = codes_at + groups.div_ceil(2);
-    let raw_from = _mm512_set1_epi16(RAW_FROM);
+    let (signs_to, room) = room.get_mut(signs_at..)?.split_at_mut_checked(groups)?;
+    let (codes_to, room) = room.split_at_mut_checked(groups.div_ceil(2))?;
+    // Compared once for all stores below: each group has at most two bytes, 14 planes and its raw values, and no store
+    // reaches 64 bytes beyond.
+    let steps = groups.div_ceil(STEP_GROUPS);
+    let raw_count: usize = is_raw.iter().map(|bits| bits.count_ones() as usize).sum();
+    if room.len() < (2 + MAX_WIDTH as usize) * groups + VALUE_LEN * raw_count + 64 {
+        return None;
+    }
+    let first = room.as_mut_ptr();
+    let mut to = first;
     let mut raw_at = 0;
-    let mut codes = [0u8; MAX_OCTETS];
-    let (codes_of_steps, _) = codes.as_chunks_mut::<STEP_GROUPS>();
-    for (step, codes) in codes_of_steps.iter_mut().enumerate().take(groups.div_ceil(STEP_GROUPS)) {
+    let mut signs = [0; STEPS];
+    let mut codes = [0; STEPS];
+    for (step, ((signs, codes), &is_raw)) in
+        signs.iter_mut().zip(&mut codes).zip(is_raw).enumerate().take(steps)
+    {
         // SAFETY: `compact` has put the items and a register behind the last, which is in this step or behind it.
         let words = unsafe { items.words.get(2 * STEP * step) };
         let magnitudes = _mm512_abs_epi16(words);
-        let is_raw = _mm512_cmpge_epu16_mask(magnitudes, raw_from);
-        let signs = _mm512_movepi16_mask(words) & !is_raw;
-        *room.get_mut(signs_at + STEP_GROUPS * step..)?.first_chunk_mut()? = signs.to_le_bytes();
+        *signs = _mm512_movepi16_mask(words) & !is_raw;
         let planes = transpose(_mm512_maskz_srli_epi16::<1>(!is_raw, magnitudes));
         let kept = down_from_highest(_mm512_test_epi8_mask(planes, planes));
-        let mut bytes = [0; 64];
-        put64(&mut bytes, 0, planes);
-        let widths = _mm_popcnt_epi16(_mm_cvtsi64_si128(kept as i64));
-        let widths = _mm_cvtsi128_si32(_mm_packus_epi16(widths, widths)).to_le_bytes();
-        let present = groups - STEP_GROUPS * step;
-        let of_groups = bytes.as_chunks::<16>().0.iter().zip(is_raw.to_le_bytes()).zip(widths).zip(codes);
-        for (((planes, is_raw), width), code) in of_groups.take(present) {
+        let mut planes_of_groups = [0; 64];
+        put64(&mut planes_of_groups, 0, planes);
+        let widths = widths(kept);
+        *codes = _pext_u64(widths, 0x000f_000f_000f_000f) as u16;
+        let of_groups = planes_of_groups.as_chunks::<16>().0.iter();
+        // Groups that are not there, too: they take no bytes, and an end that nobody can foretell costs more.
+        for (group, planes) in of_groups.enumerate() {
             // All is written, whether it is there or not, and then over.
+            let is_raw = (is_raw >> (8 * group)) as u8;
+            let width = (widths >> (16 * group)) as u8;
             let has_raw = is_raw != 0;
-            let (head, raw_len) = (2 * usize::from(has_raw), VALUE_LEN * is_raw.count_ones() as usize);
-            let room = room.get_mut(at..)?;
-            *code = if has_raw { RAW_GROUP } else { width };
-            *room.first_chunk_mut()? = [is_raw, width];
-            *room.get_mut(head..)?.first_chunk_mut()? = *planes;
+            let raw_len = VALUE_LEN * is_raw.count_ones() as usize;
+            *codes |= if has_raw { u16::from(RAW_GROUP) << (4 * group) } else { 0 };
+            // SAFETY: as compared.
+            unsafe { to.cast::<[u8; 2]>().write_unaligned([is_raw, width]) };
+            to = to.wrapping_add(2 * usize::from(has_raw));
+            // SAFETY: as compared.
+            unsafe { to.cast::<[u8; 16]>().write_unaligned(*planes) };
+            to = to.wrapping_add(width.into());
             // SAFETY: `close_up_raw` has put the raw values and a register behind the last.
-            let raw_values = unsafe { raw.get(raw_at) };
-            put64(room, head + usize::from(width), raw_values);
+            let values = _mm512_castsi512_si256(unsafe { raw.get(raw_at) });
+            // SAFETY: as compared.
+            unsafe { _mm256_storeu_si256(to.cast(), values) };
+            to = to.wrapping_add(raw_len);
             raw_at += raw_len;
-            at += head + usize::from(width) + raw_len;
         }
     }
-    let pairs = codes.as_chunks::<2>().0.iter();
-    room.get_mut(codes_at..)?
-        .iter_mut()
-        .zip(pairs)
-        .take(groups.div_ceil(2))
-        .for_each(|(to, [low, high])| *to = low | high << 4);
-    Some(at)
+    put_part(signs_to, get_part(signs.map(u32::to_le_bytes).as_flattened()));
+    put_part(codes_to, get_part(codes.map(u16::to_le_bytes).as_flattened()));
+    Some(signs_at + groups + groups.div_ceil(2) + (to.addr() - first.addr()))
 }
 
 #[target_feature(
@@ -524,10 +585,30 @@ fn decode_section(section: &[u8], values: &mut [u8], bound: Bound, words: &mut W
     }
     // In mode 3, plane values are one more, and 0 is zero.
     let less = _mm512_set1_epi16(if mode == mode::DENSE { 2 } else { 0 });
+    let scale = _mm512_set1_ps(f32::from_bits((bound.coded_from() - 16) << 23));
     if _mm512_cmpeq_epi8_mask(codes, _mm512_set1_epi8(RAW_GROUP as i8)) != 0 {
-        let mut floats = Floats::new();
-        let read = decode_raw(planes, codes, &sign_bits, groups, less, bound, &mut floats)?;
-        spread(&floats, &map, values);
+        let mut raw = Floats::new();
+        let (is_raw, read) = decode_raw(planes, codes, &sign_bits, groups, less, words, &mut raw)?;
+        words.put(2 * STEP * groups.div_ceil(STEP_GROUPS), _mm512_setzero_si512());
+        let (mut item, mut raw_at) = (0, 0);
+        put_values(
+            values,
+            scale,
+            |step| {
+                let there = map.get(step).copied().unwrap_or(0);
+                let is_raw = of_values(&is_raw, item, there);
+                // SAFETY: all items have been put and a register behind the last, and `item` is no more than they are.
+                let words = unsafe { words.get(2 * item) };
+                item += there.count_ones() as usize;
+                (_mm512_maskz_expand_epi16(there, words), is_raw)
+            },
+            |coded, is_raw| {
+                // SAFETY: all raw values have been put and a register behind the last, and `raw_at` is no more than they are.
+                let raw = unsafe { raw.get(raw_at) };
+                raw_at += VALUE_LEN * is_raw.count_ones() as usize;
+                _mm512_mask_expand_epi32(coded, is_raw, raw)
+            },
+        );
         return Some(section.len() - planes.len() + read);
     }
     let mut kept = [0u64; STEPS];
@@ -536,33 +617,40 @@ fn decode_section(section: &[u8], values: &mut [u8], bound: Bound, words: &mut W
     for (step, (kept, signs)) in kept.iter().zip(sign_bits).enumerate().take(groups.div_ceil(STEP_GROUPS)) {
         let (taken, behind) = planes_left.split_at_checked(kept.count_ones() as usize)?;
         planes_left = behind;
-        let words_now = untranspose(expand(taken, *kept));
-        let magnitudes = _mm512_subs_epu16(words_now, less);
-        let signed = _mm512_mask_sub_epi16(magnitudes, signs, _mm512_setzero_si512(), magnitudes);
-        words.put(2 * STEP * step, signed);
+        words.put(2 * STEP * step, to_words(expand(taken, *kept), signs, less));
     }
     words.put(2 * STEP * groups.div_ceil(STEP_GROUPS), _mm512_setzero_si512());
-    let scale = _mm512_set1_ps(f32::from_bits((bound.coded_from() - 16) << 23));
     if mode == mode::DENSE {
         // SAFETY: all steps have been put.
-        put_values(values, scale, |step| unsafe { words.get(2 * STEP * step) });
+        put_values(values, scale, |step| (unsafe { words.get(2 * STEP * step) }, 0), |coded, _| coded);
     } else {
         let mut at = 0;
-        put_values(values, scale, |step| {
+        let next = |step: usize| {
             let there = map.get(step).copied().unwrap_or(0);
             // SAFETY: all items have been put and a register behind the last, and `at` is no more than they are.
             let words = unsafe { words.get(2 * at) };
-            let words = _mm512_maskz_expand_epi16(there, words);
             at += there.count_ones() as usize;
-            words
-        });
+            (_mm512_maskz_expand_epi16(there, words), 0)
+        };
+        put_values(values, scale, next, |coded, _| coded);
     }
     Some(section.len() - planes_left.len())
 }
 
-/// Writes the items of a section, some of them raw, to `floats`, from `bytes`, which begin with the planes of the first group; how
-/// many bytes that took.
-#[inline(never)]
+/// Of 32 values, those whose items have a bit in `of_items`; the first item of theirs is `item`.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn of_values(of_items: &[u32; STEPS], item: usize, map: u32) -> u32 {
+    let [low, high] = [item / STEP, item / STEP + 1].map(|step| of_items.get(step).copied().unwrap_or(0));
+    let bits = (u64::from(low) | u64::from(high) << 32) >> (item % STEP);
+    _pdep_u32(bits as u32, map)
+}
+
+/// Decodes groups, some of them with raw items, from `bytes`, which begin with the planes of the first, to `words`, and their raw
+/// values to `raw`. Which items are raw, and how many bytes that took.
+#[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
@@ -572,69 +660,62 @@ fn decode_raw(
     signs: &[u32; STEPS],
     groups: usize,
     less: __m512i,
-    bound: Bound,
-    floats: &mut Floats,
-) -> Option<usize> {
-    let mut at = 0;
-    let less = _mm512_castsi512_si128(less);
-    let scale = _mm256_set1_ps(bound.bound());
-    let mut code_bytes = [0; 64];
+    words: &mut Words,
+    raw: &mut Floats,
+) -> Option<([u32; STEPS], usize)> {
+    let (mut at, mut raw_at) = (0, 0);
+    let mut code_bytes = [0; MAX_OCTETS];
     put64(&mut code_bytes, 0, codes);
-    let signs = signs.iter().flat_map(|signs| signs.to_le_bytes());
-    for (group, (code, signs)) in code_bytes.into_iter().zip(signs).enumerate().take(groups) {
-        let rest = bytes.get(at..)?;
-        let (raw, width, head) = if code == RAW_GROUP {
-            let [raw, width] = *rest.first_chunk()?;
-            (raw, width, 2)
-        } else {
-            (0, code, 0)
-        };
-        if width > MAX_WIDTH {
-            return None;
+    let mut is_raw = [0; STEPS];
+    let steps = groups.div_ceil(STEP_GROUPS);
+    let (codes, _) = code_bytes.as_chunks::<STEP_GROUPS>();
+    for (step, ((codes, &signs), is_raw)) in codes.iter().zip(signs).zip(&mut is_raw).enumerate().take(steps)
+    {
+        let mut planes = [_mm_setzero_si128(); STEP_GROUPS];
+        for (group, (&code, planes)) in codes.iter().zip(&mut planes).enumerate() {
+            let has_raw = code == RAW_GROUP;
+            let [first, second] = *bytes.get(at..)?.first_chunk().unwrap_or(&[0; 2]);
+            // Without a branch: which groups have raw items is hard to foretell.
+            let (of_group, width, head) = if has_raw { (first, second, 2) } else { (0, code, 0) };
+            let raw_len = VALUE_LEN * u32::from(of_group).count_ones() as usize;
+            let raw_from = at + head + usize::from(width);
+            if width > MAX_WIDTH || raw_from + raw_len > bytes.len() {
+                return None;
+            }
+            let ones = _mm_setr_epi8(-1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+            let from = bytes.as_ptr().wrapping_add(at + head);
+            // SAFETY: of the 16 bytes from one before the planes on only planes are read, and they have been compared.
+            *planes = unsafe { _mm_mask_loadu_epi8(ones, (2 << width) - 2, from.wrapping_sub(1).cast()) };
+            let from = bytes.as_ptr().wrapping_add(raw_from);
+            let there = _bzhi_u32(u32::MAX, raw_len as u32);
+            // SAFETY: only raw values are read, and they have been compared.
+            let values = unsafe { _mm256_maskz_loadu_epi8(there, from.cast()) };
+            raw.put(raw_at, _mm512_zextsi256_si512(values));
+            *is_raw |= u32::from(of_group) << (8 * group);
+            raw_at += raw_len;
+            at = raw_from + raw_len;
         }
-        let (planes, rest) = rest.get(head..)?.split_at_checked(width.into())?;
-        let (raw_values, _) = rest.split_at_checked(VALUE_LEN * raw.count_ones() as usize)?;
-        let kept = (2 << width) - 2;
-        let words = _mm512_castsi512_si128(untranspose(expand(planes, kept)));
-        let magnitudes = _mm_subs_epu16(words, less);
-        let words = _mm_mask_sub_epi16(magnitudes, signs, _mm_setzero_si128(), magnitudes);
-        let coded = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(words)), scale);
-        // SAFETY: as many values are read as bits of `raw` are set, and as many are there.
-        let items = unsafe { _mm256_mask_expandloadu_ps(coded, raw, raw_values.as_ptr().cast()) };
-        floats.put(32 * group, _mm512_zextsi256_si512(_mm256_castps_si256(items)));
-        at += head + planes.len() + raw_values.len();
+        let [a, b, c, d] = planes;
+        let low = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(a), b);
+        let high = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(c), d);
+        let planes = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high);
+        words.put(2 * STEP * step, to_words(planes, signs, less));
     }
-    Some(at)
+    raw.put(raw_at, _mm512_setzero_si512());
+    Some((is_raw, at))
 }
 
-/// Writes `values` from items: where `map` has a bit, and zeros elsewhere.
+/// Writes `values`, 32 at a time, from words; `blend` puts others to where the bits say that came with the words.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
-fn spread(items: &Floats, map: &[u32; STEPS], values: &mut [u8]) {
-    let mut masks = map.iter().flat_map(|bits| [*bits as u16, (bits >> 16) as u16]);
-    let mut at = 0;
-    let mut next = |there: u16| {
-        // SAFETY: `decode_raw` has put all items and a register behind the last, and `at` is no more than they are.
-        let items = unsafe { items.get(VALUE_LEN * at) };
-        let floats = _mm512_maskz_expand_epi32(there, items);
-        at += there.count_ones() as usize;
-        floats
-    };
-    let (whole, part) = values.as_chunks_mut::<64>();
-    for (to, there) in whole.iter_mut().zip(&mut masks) {
-        put64(to, 0, next(there));
-    }
-    put_part(part, next(masks.next().unwrap_or(0)));
-}
-
-/// Writes `values`, 32 at a time, from words.
-#[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
-)]
-fn put_values(values: &mut [u8], scale: __m512, mut words: impl FnMut(usize) -> __m512i) {
+fn put_values(
+    values: &mut [u8],
+    scale: __m512,
+    mut words: impl FnMut(usize) -> (__m512i, u32),
+    mut blend: impl FnMut(__m512i, u16) -> __m512i,
+) {
     // To the upper halves of doublewords; zero into the lower ones.
     let spread = |from: i16| {
         let mut index = [0u8; 64];
@@ -648,11 +729,12 @@ fn put_values(values: &mut [u8], scale: __m512, mut words: impl FnMut(usize) -> 
     };
     let (low_bytes, high_bytes) = (spread(0), spread(32));
     let mut both = |step| {
-        let words = words(step);
-        [low_bytes, high_bytes].map(|bytes| {
+        let (words, others) = words(step);
+        let mut floats = |bytes, others| {
             let whole = _mm512_maskz_permutexvar_epi8(0xcccc_cccc_cccc_cccc, bytes, words);
-            _mm512_castps_si512(_mm512_mul_ps(_mm512_cvtepi32_ps(whole), scale))
-        })
+            blend(_mm512_castps_si512(_mm512_mul_ps(_mm512_cvtepi32_ps(whole), scale)), others)
+        };
+        [floats(low_bytes, others as u16), floats(high_bytes, (others >> 16) as u16)]
     };
     let (whole, part) = values.as_chunks_mut::<{ STEP * VALUE_LEN }>();
     let steps = whole.len();
@@ -667,6 +749,16 @@ fn put_values(values: &mut [u8], scale: __m512, mut words: impl FnMut(usize) -> 
         put_part(low_to, low);
         put_part(high_to, high);
     }
+}
+
+/// From the planes of 32 words, `2p + 1` with its sign; `less` is taken from all but zero.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn to_words(planes: __m512i, signs: u32, less: __m512i) -> __m512i {
+    let magnitudes = _mm512_subs_epu16(untranspose(planes), less);
+    _mm512_mask_sub_epi16(magnitudes, signs, _mm512_setzero_si512(), magnitudes)
 }
 
 /// From planes, the first of each eight words at byte 1 of 16, to 32 words.

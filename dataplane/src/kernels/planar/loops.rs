@@ -1,4 +1,4 @@
-//! The loops that kernels without compression instructions share: two groups, or two bytes of the map, at a time.
+//! The loops that the portable kernel and NEON share: two groups, or two bytes of the map, at a time.
 //!
 //! `#[inline(always)]`: each is compiled into the kernel that calls it, with that kernel's instructions.
 

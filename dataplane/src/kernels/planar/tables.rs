@@ -28,6 +28,7 @@ const fn shuffles(close_up: bool) -> [[u8; 16]; 256] {
 }
 
 /// By the number of planes: all bits of those that are there.
+#[cfg(target_arch = "aarch64")]
 pub(super) static THERE: [[u8; 16]; 16] = {
     let mut table = [[0; 16]; 16];
     let mut width = 0;

@@ -1,0 +1,525 @@
+//! From values to sections.
+
+use core::arch::x86_64::*;
+
+use super::super::super::x86::{load16, load32};
+use super::super::tables::CLOSE_UP;
+use super::super::{GROUP_ROOM, MAX_OCTETS, MAX_WIDTH, MORE_ROOM, RAW_GROUP, encode_with, mode, scalar32};
+use super::{Buffer, RawValues, STEP, STEP_GROUPS, STEPS, Words, turned};
+use crate::codec::planar::Bound;
+use crate::codec::{EncodeError, VALUE_LEN};
+
+/// The planes of each group, 16 bytes each.
+type Slots = Buffer<{ 16 * MAX_OCTETS }>;
+/// What is done to eight groups at a time.
+const BLOCK_GROUPS: usize = 8;
+const BLOCKS: usize = MAX_OCTETS / BLOCK_GROUPS;
+/// Their items, as words.
+const BLOCK_LEN: usize = 2 * 8 * BLOCK_GROUPS;
+/// Bytes of the codes of a section.
+const MAX_CODES: usize = MAX_OCTETS / 2;
+/// Magnitudes of coded values are smaller.
+const RAW_FROM: i16 = 1 << 14;
+/// The largest plane value of a coded value in a flat or a two-level section.
+const MOST: i16 = RAW_FROM / 2 - 1;
+
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+pub(super) fn encode_sections(values: &[u8], out: &mut [u8], bound: Bound) -> Result<usize, EncodeError> {
+    let mut taken = Taken { words: Words::new(), items: Words::new(), map: [0; STEPS], count: 0 };
+    encode_with(values, out, |values, room| {
+        let count = values.len() / VALUE_LEN;
+        if !taken.take(values, bound) {
+            if taken.count == 0 {
+                *room.first_mut()? = mode::EMPTY;
+                return Some(1);
+            }
+            if GROUP_ROOM * count.div_ceil(8) + MORE_ROOM <= room.len()
+                && let Some(len) = taken.encode_coded(count, room)
+            {
+                return Some(len);
+            }
+        }
+        taken.encode_any(values, room, bound)
+    })
+}
+
+/// The values of a section.
+struct Taken {
+    /// The magnitude of each in whole bounds, with its sign; of a raw one, something from [`RAW_FROM`] on. Zeros to the end of
+    /// the last block.
+    words: Words,
+    /// The words that are not zero, and zeros to the end of the last block.
+    items: Words,
+    /// A bit for each value that is not zero.
+    map: [u32; STEPS],
+    /// How many are not zero.
+    count: usize,
+}
+
+impl Taken {
+    /// Takes the values of a section. Whether one has an exponent from 128 on, which [`Self::take_any`] may have to take again.
+    #[inline]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    fn take(&mut self, values: &[u8], bound: Bound) -> bool {
+        if bound.y() > 0 {
+            return true;
+        }
+        // Nothing is multiplied, so that subnormals cost nothing. Exponents up to 127 do not overflow.
+        let up = _mm256_set1_epi32(-i32::from(bound.y()) << 23);
+        let mut all = _mm256_setzero_si256();
+        let scale = |f| {
+            all = _mm256_or_si256(all, f);
+            _mm256_add_epi32(f, up)
+        };
+        self.take_with(values, scale, |_, _| ());
+        _mm256_testz_si256(all, _mm256_set1_epi32(1 << 30)) == 0
+    }
+
+    /// As [`Self::take`], for all values; also writes the raw ones to `raw`. How many those are.
+    #[inline(never)]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    fn take_any(&mut self, values: &[u8], bound: Bound, raw: &mut RawValues) -> usize {
+        let up = _mm256_set1_epi32(-i32::from(bound.y()) << 23);
+        // From just below 1 to 2^14, which is raw.
+        let most = (bound.raw_from() << 23) as i32;
+        let least = (bound.coded_from() << 23) as i32 - 1;
+        let [most, least] = [most, least].map(|f| [f, f | i32::MIN].map(|f| _mm256_set1_epi32(f)));
+        let mut count = 0;
+        let scale = |f| {
+            // Negative ones are the smaller numbers with a sign, and the larger ones without.
+            let f = _mm256_min_epu32(_mm256_min_epi32(f, most[0]), most[1]);
+            let f = _mm256_max_epi32(_mm256_max_epu32(f, least[0]), least[1]);
+            _mm256_add_epi32(f, up)
+        };
+        self.take_with(values, scale, |floats, [low, high]| {
+            let largest = _mm256_max_epu16(_mm256_abs_epi16(low), _mm256_abs_epi16(high));
+            let is_raw = _mm256_cmpgt_epi16(_mm256_srli_epi16::<1>(largest), _mm256_set1_epi16(MOST));
+            if _mm256_movemask_epi8(is_raw) != 0 {
+                for f in floats {
+                    count += close_up_raw(f, most[0], raw, count);
+                }
+            }
+        });
+        raw.put32(VALUE_LEN * count, _mm256_setzero_si256());
+        count
+    }
+
+    /// Fills words, map and count from `values`, 32 at a time, which `scale` scales to whole bounds; `look` sees values and words.
+    #[inline]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    fn take_with(
+        &mut self,
+        values: &[u8],
+        mut scale: impl FnMut(__m256i) -> __m256i,
+        mut look: impl FnMut([__m256i; 4], [__m256i; 2]),
+    ) {
+        let (mut count, mut at) = (0, 0);
+        self.map = [0; STEPS];
+        for (values, map) in values.chunks(STEP * VALUE_LEN).zip(&mut self.map) {
+            // One loop for whole steps and the last one, so that all is inlined.
+            let floats = match values.first_chunk::<{ STEP * VALUE_LEN }>() {
+                Some(whole) => [0, 32, 64, 96].map(|at| load_at(whole, at)),
+                None => [0, 8, 16, 24].map(|first| load_part(values, first)),
+            };
+            let [a, b, c, d] = floats.map(|f| _mm256_cvttps_epi32(_mm256_castsi256_ps(scale(f))));
+            // Saturated: infinities, NaN and all that is too large stay too large. Packing works in halves.
+            let words = [_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d)]
+                .map(|words| _mm256_permute4x64_epi64::<0b11_01_10_00>(words));
+            look(floats, words);
+            self.words.put32(at, words[0]);
+            self.words.put32(at + 32, words[1]);
+            at += 2 * STEP;
+            *map = !bits(words.map(|words| _mm256_cmpeq_epi16(words, _mm256_setzero_si256())));
+            count += map.count_ones() as usize;
+        }
+        for more in [0, 32] {
+            self.words.put32(at + more, _mm256_setzero_si256());
+        }
+        self.count = count;
+    }
+
+    /// Fills items from words.
+    #[inline]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    fn close_up(&mut self, count: usize) {
+        let items = self.items.0.as_mut_ptr().cast::<u8>();
+        let mut to = items;
+        let map = self.map.map(u32::to_le_bytes);
+        for (octet, bits) in map.as_flattened().iter().enumerate().take(count.div_ceil(8)) {
+            // SAFETY: `take_with` has put the words of all steps.
+            let words = unsafe { self.words.get16(16 * octet) };
+            let closed = _mm_shuffle_epi8(words, load16(&CLOSE_UP[usize::from(*bits)]));
+            // SAFETY: each octet before took at most 16 bytes of the items, which have room for all and a step more.
+            unsafe { _mm_storeu_si128(to.cast(), closed) };
+            to = to.wrapping_add(2 * u32::from(*bits).count_ones() as usize);
+        }
+        let at = to.addr() - items.addr();
+        for more in [0, 32, 64, 96] {
+            self.items.put32(at + more, _mm256_setzero_si256());
+        }
+    }
+
+    /// Encodes a section of `count` values to the start of `room`, which is large enough. None if one is raw.
+    #[inline]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    fn encode_coded(&mut self, count: usize, room: &mut [u8]) -> Option<usize> {
+        if 16 * self.count >= 13 * count {
+            *room.first_mut()? = mode::DENSE;
+            let ones = _mm256_set1_epi16(1);
+            return put_groups(&mut self.words, count, room, 1, MOST + 1, |words, values| {
+                // One more, but for zeros.
+                let is_zero = _mm256_cmpeq_epi16(words, _mm256_setzero_si256());
+                _mm256_add_epi16(values, _mm256_add_epi16(ones, is_zero))
+            });
+        }
+        self.close_up(count);
+        let at = self.put_map(count, room)?;
+        put_groups(&mut self.items, self.count, room, at, MOST, |_, values| values)
+    }
+
+    /// Writes mode and map; their length.
+    #[inline]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    fn put_map(&self, count: usize, room: &mut [u8]) -> Option<usize> {
+        let octets = count.div_ceil(8);
+        let presence_len = octets.div_ceil(8);
+        let mut map = [0u64; STEPS / 2];
+        for (to, [low, high]) in map.iter_mut().zip(self.map.as_chunks().0) {
+            *to = u64::from(*low) | u64::from(*high) << 32;
+        }
+        let mut there = [0u64; STEPS / 2];
+        let mut present = 0u64;
+        for (half, (map, there)) in
+            map.as_chunks::<4>().0.iter().zip(there.as_chunks_mut::<4>().0).enumerate()
+        {
+            // SAFETY: 32 readable bytes; no alignment is asked for.
+            let map = unsafe { _mm256_loadu_si256(map.as_ptr().cast()) };
+            let absent = _mm256_cmpeq_epi8(map, _mm256_setzero_si256());
+            let bytes = _mm256_xor_si256(absent, _mm256_set1_epi8(-1));
+            // SAFETY: 32 writable bytes; no alignment is asked for.
+            unsafe { _mm256_storeu_si256(there.as_mut_ptr().cast(), bytes) };
+            present |= u64::from(!_mm256_movemask_epi8(absent) as u32) << (32 * half);
+        }
+        // Without a branch: for many gradients, both are as likely.
+        let two_level = presence_len + (present.count_ones() as usize) < octets;
+        let (mode, presence_len, all) =
+            if two_level { (mode::TWO_LEVEL, presence_len, 0) } else { (mode::FLAT, 0, u64::MAX) };
+        // Presence bytes that are not there are written too, and then over.
+        let [first, presence @ ..] = room.first_chunk_mut::<9>()?;
+        (*first, *presence) = (mode, present.to_le_bytes());
+        let room = room.get_mut(1 + presence_len..)?.first_chunk_mut::<{ MAX_OCTETS + 8 }>()?;
+        let mut at = 0;
+        for ((map, there), present) in map.into_iter().zip(there).zip((present | all).to_le_bytes()) {
+            let bytes = _pext_u64(map, there | all).to_le_bytes();
+            *room.get_mut(at..)?.first_chunk_mut()? = bytes;
+            at += present.count_ones() as usize;
+        }
+        Some(1 + presence_len + at.min(octets))
+    }
+
+    /// Encodes a section that may have raw values, or too little room.
+    #[inline(never)]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    fn encode_any(&mut self, values: &[u8], room: &mut [u8], bound: Bound) -> Option<usize> {
+        let count = values.len() / VALUE_LEN;
+        let mut raw = RawValues::new();
+        let raw_count = self.take_any(values, bound, &mut raw);
+        if self.count == 0 {
+            *room.first_mut()? = mode::EMPTY;
+            return Some(1);
+        }
+        if GROUP_ROOM * count.div_ceil(8) + MORE_ROOM + VALUE_LEN * raw_count > room.len() {
+            // Too little room for stores beyond the end. This one has none, and needs less stack than a buffer would.
+            return scalar32::encode_section(values, room, bound);
+        }
+        if raw_count == 0 {
+            self.encode_coded(count, room)
+        } else {
+            self.encode_raw(count, &raw, raw_count, room)
+        }
+    }
+
+    /// Encodes a section of `count` values, some of them `raw`, to the start of `room`, which is large enough.
+    #[inline]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    fn encode_raw(
+        &mut self,
+        count: usize,
+        raw: &RawValues,
+        raw_count: usize,
+        room: &mut [u8],
+    ) -> Option<usize> {
+        self.close_up(count);
+        let signs_at = self.put_map(count, room)?;
+        let groups = self.count.div_ceil(8);
+        let mut is_raw = [[0; STEP_GROUPS]; MAX_OCTETS / STEP_GROUPS];
+        for (step, is_raw) in is_raw.iter_mut().enumerate().take(groups.div_ceil(STEP_GROUPS)) {
+            let mut half = |at| {
+                // SAFETY: `close_up` has put the items and a block of zeros behind the last.
+                let words = unsafe { self.items.get32(at) };
+                let magnitudes = _mm256_abs_epi16(words);
+                // Without signs: the smallest number stays as it is.
+                let from = _mm256_set1_epi16(RAW_FROM);
+                let is_raw = _mm256_cmpeq_epi16(_mm256_max_epu16(magnitudes, from), magnitudes);
+                self.items.put32(at, _mm256_andnot_si256(is_raw, words));
+                is_raw
+            };
+            *is_raw = bits([half(2 * STEP * step), half(2 * STEP * step + 32)]).to_le_bytes();
+        }
+        let room = room.get_mut(signs_at..)?;
+        let lengths = Lengths::of(&mut self.items, groups, room.first_chunk_mut()?, |_, values| values);
+        let mut slots = Slots::new();
+        for block in 0..groups.div_ceil(BLOCK_GROUPS) {
+            for (pair, planes) in word_planes(&self.items, block).into_iter().enumerate() {
+                slots.put32(16 * BLOCK_GROUPS * block + 32 * pair, planes);
+            }
+        }
+        let codes_len = groups.div_ceil(2);
+        let room = room.get_mut(groups..)?;
+        // Compared once for all stores below: no group starts behind the last byte, and no store reaches 64 bytes beyond.
+        if room.len() < codes_len + 2 * groups + lengths.planes + VALUE_LEN * raw_count + 64 {
+            return None;
+        }
+        let codes_to = room.as_mut_ptr();
+        let first = codes_to.wrapping_add(codes_len);
+        let mut to = first;
+        let mut raw_at = 0;
+        let pairs = lengths.codes.as_flattened().iter().zip(is_raw.as_flattened().as_chunks::<2>().0);
+        for (pair, (&widths, is_raw)) in pairs.enumerate().take(codes_len) {
+            let mut codes = widths;
+            for (group, &is_raw) in is_raw.iter().enumerate() {
+                // All is written, whether it is there or not, and then over.
+                let width = widths >> (4 * group) & 15;
+                let has_raw = is_raw != 0;
+                let raw_len = VALUE_LEN * u32::from(is_raw).count_ones() as usize;
+                codes |= if has_raw { RAW_GROUP << (4 * group) } else { 0 };
+                // SAFETY: as compared.
+                unsafe { to.cast::<[u8; 2]>().write_unaligned([is_raw, width]) };
+                to = to.wrapping_add(2 * usize::from(has_raw));
+                // SAFETY: the planes of all groups have been put.
+                let planes = unsafe { slots.get16(32 * pair + 16 * group) };
+                // SAFETY: as compared.
+                unsafe { _mm_storeu_si128(to.cast(), planes) };
+                to = to.wrapping_add(width.into());
+                // SAFETY: `take_any` has put the raw values and a register behind the last.
+                let values = unsafe { raw.get32(raw_at) };
+                // SAFETY: as compared.
+                unsafe { _mm256_storeu_si256(to.cast(), values) };
+                to = to.wrapping_add(raw_len);
+                raw_at += raw_len;
+            }
+            // SAFETY: a code of this section.
+            unsafe { codes_to.wrapping_add(pair).write(codes) };
+        }
+        Some(signs_at + groups + codes_len + (to.addr() - first.addr()))
+    }
+}
+
+/// Writes those of eight values that are raw, from `from` on, behind `count` others; how many they are.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn close_up_raw(f: __m256i, from: __m256i, raw: &mut RawValues, count: usize) -> usize {
+    let magnitudes = _mm256_and_si256(f, _mm256_set1_epi32(i32::MAX));
+    let is_raw = _mm256_cmpeq_epi32(_mm256_max_epi32(magnitudes, from), magnitudes);
+    let is_raw = _mm256_movemask_ps(_mm256_castsi256_ps(is_raw)) as u8;
+    // From a shuffle of words' bytes to one of doublewords, of which three bits count.
+    let places = _mm256_srli_epi32::<1>(_mm256_cvtepu16_epi32(load16(&CLOSE_UP[usize::from(is_raw)])));
+    raw.put32(VALUE_LEN * count, _mm256_permutevar8x32_epi32(f, places));
+    u32::from(is_raw).count_ones() as usize
+}
+
+/// Writes signs, codes and planes of `count` items at `signs_at`; where they end. `plane_values` makes plane values of words and
+/// half their magnitudes; none but those of raw values are above `most`. None if one is, or `room` is too small.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn put_groups(
+    items: &mut Words,
+    count: usize,
+    room: &mut [u8],
+    signs_at: usize,
+    most: i16,
+    plane_values: impl Fn(__m256i, __m256i) -> __m256i,
+) -> Option<usize> {
+    let groups = count.div_ceil(8);
+    let codes_len = groups.div_ceil(2);
+    let blocks = groups.div_ceil(BLOCK_GROUPS);
+    let room = room.get_mut(signs_at..)?;
+    let lengths = Lengths::of(items, groups, room.first_chunk_mut()?, plane_values);
+    if _mm256_movemask_epi8(_mm256_cmpgt_epi32(lengths.most, _mm256_set1_epi32(most.into()))) != 0 {
+        return None;
+    }
+    let room = room.get_mut(groups..)?;
+    let (codes, _) = lengths.codes.as_flattened().split_first_chunk::<MAX_CODES>()?;
+    *room.first_chunk_mut()? = *codes;
+    let room = room.get_mut(codes_len..)?;
+    // Compared once for all stores below: no group starts behind the last plane, and no store is longer than 16 bytes.
+    if room.len() < lengths.planes + 16 {
+        return None;
+    }
+    let to = room.as_mut_ptr();
+    let few = _mm256_movemask_epi8(_mm256_cmpgt_epi32(lengths.most, _mm256_set1_epi32(0xff))) == 0;
+    if few {
+        for (block, [even, odd]) in lengths.starts.iter().enumerate().take(blocks) {
+            for half in 0..2 {
+                let planes = byte_planes(items, block, half);
+                let (low, high) = (_mm256_castsi256_si128(planes), _mm256_extracti128_si256::<1>(planes));
+                let groups = [
+                    (even[2 * half], low),
+                    (odd[2 * half], high),
+                    (even[2 * half + 1], _mm_unpackhi_epi64(low, low)),
+                    (odd[2 * half + 1], _mm_unpackhi_epi64(high, high)),
+                ];
+                for (at, planes) in groups {
+                    // SAFETY: as compared.
+                    unsafe { _mm_storel_epi64(to.wrapping_add(at as usize).cast(), planes) };
+                }
+            }
+        }
+    } else {
+        for (block, [even, odd]) in lengths.starts.iter().enumerate().take(blocks) {
+            for (pair, planes) in word_planes(items, block).into_iter().enumerate() {
+                let groups = [
+                    (even[pair], _mm256_castsi256_si128(planes)),
+                    (odd[pair], _mm256_extracti128_si256::<1>(planes)),
+                ];
+                for (at, planes) in groups {
+                    // SAFETY: as compared.
+                    unsafe { _mm_storeu_si128(to.wrapping_add(at as usize).cast(), planes) };
+                }
+            }
+        }
+    }
+    Some(signs_at + groups + codes_len + lengths.planes)
+}
+
+/// What is known of groups from the largest plane value of each.
+struct Lengths {
+    /// A code for each group, as if none had raw items.
+    codes: [[u8; 4]; BLOCKS],
+    /// Where the planes of each group start: of those with even numbers, and of those with odd ones.
+    starts: [[[u32; 4]; 2]; BLOCKS],
+    /// All their planes.
+    planes: usize,
+    /// The largest plane values.
+    most: __m256i,
+}
+
+impl Lengths {
+    /// Makes plane values of words, and writes the signs.
+    #[inline]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    fn of(
+        items: &mut Words,
+        groups: usize,
+        signs: &mut [u8; MAX_OCTETS],
+        plane_values: impl Fn(__m256i, __m256i) -> __m256i,
+    ) -> Self {
+        let mut codes = [[0; 4]; BLOCKS];
+        let mut starts = [[[0; 4]; 2]; BLOCKS];
+        let mut base = _mm_setzero_si128();
+        let mut most = _mm256_setzero_si256();
+        let blocks = codes.iter_mut().zip(&mut starts).zip(signs.as_chunks_mut::<BLOCK_GROUPS>().0);
+        for (block, ((codes, [even_starts, odd_starts]), signs)) in
+            blocks.enumerate().take(groups.div_ceil(BLOCK_GROUPS))
+        {
+            let at = BLOCK_LEN * block;
+            // SAFETY: the items have been put to the end of their last block.
+            let words = [at, at + 32, at + 64, at + 96].map(|at| unsafe { items.get32(at) });
+            let signs_of = [bits([words[0], words[1]]), bits([words[2], words[3]])];
+            *signs = (u64::from(signs_of[0]) | u64::from(signs_of[1]) << 32).to_le_bytes();
+            let values =
+                words.map(|words| plane_values(words, _mm256_srli_epi16::<1>(_mm256_abs_epi16(words))));
+            for (value, at) in values.into_iter().zip([at, at + 32, at + 64, at + 96]) {
+                items.put32(at, value);
+            }
+            // The largest of each group, even groups in the lower half.
+            let [a, b, c, d] = values;
+            let low = _mm256_max_epu16(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+            let high = _mm256_max_epu16(_mm256_unpacklo_epi64(c, d), _mm256_unpackhi_epi64(c, d));
+            let (low, high) = (_mm256_castsi256_ps(low), _mm256_castsi256_ps(high));
+            let [even, odd] = [
+                _mm256_shuffle_ps::<0b10_00_10_00>(low, high),
+                _mm256_shuffle_ps::<0b11_01_11_01>(low, high),
+            ];
+            let largest = _mm256_max_epu16(_mm256_castps_si256(even), _mm256_castps_si256(odd));
+            let largest = _mm256_max_epu16(largest, _mm256_srli_epi32::<16>(largest));
+            let largest = _mm256_and_si256(largest, _mm256_set1_epi32(0xffff));
+            most = _mm256_max_epu16(most, largest);
+            // A float's exponent tells the bits of a number.
+            let exponents = _mm256_srli_epi32::<23>(_mm256_castps_si256(_mm256_cvtepi32_ps(largest)));
+            let widths = _mm256_subs_epu16(exponents, _mm256_set1_epi32(126));
+            let widths = _mm256_min_epi16(widths, _mm256_set1_epi32(MAX_WIDTH.into()));
+            let (even, odd) = (_mm256_castsi256_si128(widths), _mm256_extracti128_si256::<1>(widths));
+            let pairs = _mm_or_si128(even, _mm_slli_epi32::<4>(odd));
+            let first_bytes = _mm_setr_epi8(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
+            *codes = _mm_cvtsi128_si32(_mm_shuffle_epi8(pairs, first_bytes)).to_le_bytes();
+            // Sums of all before.
+            let both = _mm_add_epi32(even, odd);
+            let sums = _mm_add_epi32(both, _mm_slli_si128::<4>(both));
+            let sums = _mm_add_epi32(sums, _mm_slli_si128::<8>(sums));
+            let starts = _mm_add_epi32(base, _mm_sub_epi32(sums, both));
+            put_words(even_starts, starts);
+            put_words(odd_starts, _mm_add_epi32(starts, even));
+            base = _mm_add_epi32(base, _mm_shuffle_epi32::<0b11_11_11_11>(sums));
+        }
+        Self { codes, starts, planes: _mm_cvtsi128_si32(base) as usize, most }
+    }
+}
+
+/// Of 32 plane values below 2^8, half a block, the 8 planes of each group: the first and the third, the second and the last.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn byte_planes(values: &Words, block: usize, half: usize) -> __m256i {
+    let at = BLOCK_LEN * block + 64 * half;
+    // SAFETY: the values have been put to the end of their last block.
+    let [low, high] = [at, at + 32].map(|at| unsafe { values.get32(at) });
+    turned(_mm256_packus_epi16(low, high))
+}
+
+/// Of a block of plane values, the 16 planes of each group.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn word_planes(values: &Words, block: usize) -> [__m256i; 4] {
+    let by_byte =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15));
+    [0, 32, 64, 96].map(|at| {
+        // SAFETY: the values have been put to the end of their last block.
+        let values = unsafe { values.get32(BLOCK_LEN * block + at) };
+        turned(_mm256_shuffle_epi8(values, by_byte))
+    })
+}
+
+/// The highest bit of each of 32 words.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn bits([low, high]: [__m256i; 2]) -> u32 {
+    // Packing works in halves.
+    let bytes = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi16(low, high));
+    _mm256_movemask_epi8(bytes) as u32
+}
+
+/// The 32 bytes at `at`, which must be there.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_at(bytes: &[u8], at: usize) -> __m256i {
+    load32(bytes.get(at..).and_then(|bytes| bytes.first_chunk()).unwrap_or(&[0; 32]))
+}
+
+/// At most 8 values from the one numbered `first` on, and zeros behind.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_part(values: &[u8], first: i32) -> __m256i {
+    let count = _mm256_set1_epi32((values.len() / VALUE_LEN) as i32 - first);
+    let there = _mm256_cmpgt_epi32(count, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    // An address near the values, also where nothing is read: processors take long to find out that none of a page is.
+    let from = values.as_ptr().wrapping_add(VALUE_LEN * first as usize);
+    // SAFETY: of the 8 words only those whose mask is set are read, and no more are set than there are values.
+    unsafe { _mm256_maskload_epi32(from.cast(), there) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn put_words(to: &mut [u32; 4], words: __m128i) {
+    // SAFETY: 16 writable bytes; no alignment is asked for.
+    unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), words) };
+}

@@ -1,0 +1,109 @@
+//! AVX2 with BMI2: shuffles from tables close up and spread eight words at a time; matrices of 8x8 bits are transposed by
+//! exchanging halves, quarters and eighths.
+
+mod decode;
+mod encode;
+
+use core::arch::x86_64::*;
+use core::mem::MaybeUninit;
+
+use super::super::x86::avx2::Avx2;
+use crate::codec::planar::{Bound, SECTION_VALUES};
+use crate::codec::{DecodeError, EncodeError, VALUE_LEN};
+
+/// As [`crate::codec::planar::encode_payload`].
+pub(in super::super) fn encode(
+    _: Avx2,
+    values: &[u8],
+    out: &mut [u8],
+    bound: Bound,
+) -> Result<usize, EncodeError> {
+    // SAFETY: the callee needs these features and nothing else; the token proves them.
+    unsafe { encode::encode_sections(values, out, bound) }
+}
+
+/// As [`crate::codec::planar::decode_payload`].
+pub(in super::super) fn decode(
+    _: Avx2,
+    sections: &[u8],
+    values: &mut [u8],
+    bound: Bound,
+) -> Result<usize, DecodeError> {
+    // SAFETY: the callee needs these features and nothing else; the token proves them.
+    unsafe { decode::decode_sections(sections, values, bound) }
+}
+
+/// Values, or items, of a step: as words they fill two registers. Of items, four groups.
+const STEP: usize = 32;
+const STEPS: usize = SECTION_VALUES / STEP;
+const STEP_GROUPS: usize = STEP / 8;
+/// A word for each value or item of a section, and two steps behind the last.
+type Words = Buffer<{ 2 * (SECTION_VALUES + 2 * STEP) }>;
+/// Raw values, and a register behind the last.
+type RawValues = Buffer<{ VALUE_LEN * SECTION_VALUES + 32 }>;
+
+/// Room for registers that are written one behind the other, often over the end of the one before. Not initialised: clearing it
+/// would take a tenth of the time of a payload.
+#[repr(align(64))]
+struct Buffer<const N: usize>(MaybeUninit<[u8; N]>);
+
+impl<const N: usize> Buffer<N> {
+    const fn new() -> Self {
+        Self(MaybeUninit::uninit())
+    }
+
+    /// Writes 32 bytes at `at`, or at the end if they would reach beyond.
+    #[inline]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    fn put32(&mut self, at: usize, bytes: __m256i) {
+        let at = at.min(N - 32);
+        // SAFETY: 32 writable bytes; no alignment is asked for.
+        unsafe { _mm256_storeu_si256(self.0.as_mut_ptr().cast::<u8>().wrapping_add(at).cast(), bytes) };
+    }
+
+    /// The 32 bytes at `at`, or at the end if they would reach beyond.
+    ///
+    /// # Safety
+    /// All bytes up to their last have been put.
+    #[inline]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    unsafe fn get32(&self, at: usize) -> __m256i {
+        let at = at.min(N - 32);
+        // SAFETY: 32 bytes that the caller has put; no alignment is asked for.
+        unsafe { _mm256_loadu_si256(self.0.as_ptr().cast::<u8>().wrapping_add(at).cast()) }
+    }
+
+    /// The 16 bytes at `at`, or at the end if they would reach beyond.
+    ///
+    /// # Safety
+    /// All bytes up to their last have been put.
+    #[inline]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    unsafe fn get16(&self, at: usize) -> __m128i {
+        let at = at.min(N - 16);
+        // SAFETY: 16 bytes that the caller has put; no alignment is asked for.
+        unsafe { _mm_loadu_si128(self.0.as_ptr().cast::<u8>().wrapping_add(at).cast()) }
+    }
+}
+
+/// Bit j of byte i becomes bit i of byte j, in every 8 bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn turned(matrices: __m256i) -> __m256i {
+    let x = matrices;
+    let swap = _mm256_and_si256(
+        _mm256_xor_si256(x, _mm256_srli_epi64::<7>(x)),
+        _mm256_set1_epi64x(0x00aa_00aa_00aa_00aa),
+    );
+    let x = _mm256_xor_si256(x, _mm256_xor_si256(swap, _mm256_slli_epi64::<7>(swap)));
+    let swap = _mm256_and_si256(
+        _mm256_xor_si256(x, _mm256_srli_epi64::<14>(x)),
+        _mm256_set1_epi64x(0x0000_cccc_0000_cccc),
+    );
+    let x = _mm256_xor_si256(x, _mm256_xor_si256(swap, _mm256_slli_epi64::<14>(swap)));
+    let swap = _mm256_and_si256(
+        _mm256_xor_si256(x, _mm256_srli_epi64::<28>(x)),
+        _mm256_set1_epi64x(0x0000_0000_f0f0_f0f0),
+    );
+    _mm256_xor_si256(x, _mm256_xor_si256(swap, _mm256_slli_epi64::<28>(swap)))
+}
