@@ -98,10 +98,7 @@ pub struct Report {
 /// # Errors
 /// A recording cannot be read, or the output not be written.
 pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
-    let (recordings, refused) = match &args.paths[..] {
-        [] => (recordings::builtin()?, Vec::new()),
-        paths => recordings::load(paths)?,
-    };
+    let (recordings, refused) = recordings::load_or_builtin(&args.paths)?;
     for error in &refused {
         eprintln!("gradwire: {error}");
     }

@@ -239,10 +239,7 @@ fn measure_and_write(args: &ProfileArgs, out: &mut impl Write) -> Result<Outcome
 }
 
 fn measure(bounds: &[u8], gradients: &[PathBuf], peer: Option<&str>) -> Result<CostProfile, Error> {
-    let (recordings, refused) = match gradients {
-        [] => (recordings::builtin()?, Vec::new()),
-        paths => recordings::load(paths)?,
-    };
+    let (recordings, refused) = recordings::load_or_builtin(gradients)?;
     if let Some(error) = refused.into_iter().next() {
         return Err(error);
     }
