@@ -39,13 +39,39 @@ struct Saved {
     largest_error: f64,
 }
 
+/// What values were, and what is left of them.
+#[derive(Default)]
+struct Sums {
+    compressed: u64,
+    squared: f64,
+    squared_restored: f64,
+    largest: f64,
+}
+
+impl Sums {
+    fn value(&mut self, value: f64, restored: f64) {
+        self.squared += value * value;
+        self.squared_restored += restored * restored;
+        self.largest = self.largest.max((value - restored).abs());
+    }
+
+    /// Of so many bytes, under this bound.
+    fn saved(&self, len: usize, bound: f64) -> Saved {
+        Saved {
+            ratio: len as f64 / self.compressed as f64,
+            norm_lost: 1.0 - (self.squared_restored / self.squared).sqrt(),
+            largest_error: self.largest / bound,
+        }
+    }
+}
+
 /// FORMAT.md sections 3 and 4 in `f64`, by value and not by bit: dense split, scale 0, 45 bursts a payload.
 fn saved(values: &[u8], b: u8) -> Saved {
     let half = |n: u8| 2f64.powi(-i32::from(n));
     let k = b.saturating_sub(7);
-    let (mut compressed, mut squared, mut squared_restored, mut largest) = (0u64, 0f64, 0f64, 0f64);
+    let mut sums = Sums::default();
     for burst in values.chunks(32) {
-        compressed += 2;
+        sums.compressed += 2;
         for value in burst.as_chunks::<4>().0 {
             let value = f64::from(f32::from_le_bytes(*value));
             let (bytes, step) = match value.abs() {
@@ -59,23 +85,17 @@ fn saved(values: &[u8], b: u8) -> Saved {
                 (_, Some(step)) => (value / step).trunc() * step,
                 _ => value,
             };
-            compressed += bytes;
-            squared += value * value;
-            squared_restored += restored * restored;
-            largest = largest.max((value - restored).abs());
+            sums.compressed += bytes;
+            sums.value(value, restored);
         }
     }
-    Saved {
-        ratio: values.len() as f64 / compressed as f64,
-        norm_lost: 1.0 - (squared_restored / squared).sqrt(),
-        largest_error: largest / half(b),
-    }
+    sums.saved(values.len(), half(b))
 }
 
 /// FORMAT.md sections 3.7 and 4.2 in `f64`: a payload of 360 values is one section.
 fn saved_planar(values: &[u8], b: i16) -> Saved {
     let bound = f64::from(-b).exp2();
-    let (mut compressed, mut squared, mut squared_restored, mut largest) = (0u64, 0f64, 0f64, 0f64);
+    let mut sums = Sums::default();
     for section in values.chunks(4 * 360) {
         let values = section.as_chunks::<4>().0.iter().map(|value| f64::from(f32::from_le_bytes(*value)));
         // The bin of each value that is not zero; the recordings have none that is raw at these bounds.
@@ -97,19 +117,14 @@ fn saved_planar(values: &[u8], b: i16) -> Saved {
             planes.chunks(8).map(|group| group.iter().max().map_or(0, |most| 32 - most.leading_zeros()));
         let groups_len: u32 = groups.sum();
         let heads = planes.len().div_ceil(8) + planes.len().div_ceil(16);
-        compressed += if nonzero == 0 { 1 } else { 1 + map as u64 + heads as u64 + u64::from(groups_len) };
+        sums.compressed +=
+            if nonzero == 0 { 1 } else { 1 + map as u64 + heads as u64 + u64::from(groups_len) };
         for (value, bin) in values.zip(bins) {
             let restored = bin.map_or(0.0, |bin| f64::from(2 * bin + 1) * bound * value.signum());
-            squared += value * value;
-            squared_restored += restored * restored;
-            largest = largest.max((value - restored).abs());
+            sums.value(value, restored);
         }
     }
-    Saved {
-        ratio: values.len() as f64 / compressed as f64,
-        norm_lost: 1.0 - (squared_restored / squared).sqrt(),
-        largest_error: largest / bound,
-    }
+    sums.saved(values.len(), bound)
 }
 
 /// The dataplane's figures, and those of the arithmetic above, are those that README and the performance page print.

@@ -3,6 +3,7 @@
 mod support;
 
 use std::fs;
+use std::path::PathBuf;
 
 use gradwire::codec::Split;
 use gradwire::kernels::Kernel;
@@ -12,12 +13,17 @@ use gradwire_testbench::cmd::codec::Codec;
 use gradwire_testbench::input::recordings::load;
 use support::{capture, check_streams, files, full_recordings, published, replayed, replayed_with, sha256};
 
+/// The recordings' folder, and what it says of its files.
+fn manifest() -> (PathBuf, serde_json::Value) {
+    let folder = full_recordings();
+    let manifest = serde_json::from_slice(&fs::read(folder.join("manifest.json")).unwrap()).unwrap();
+    (folder, manifest)
+}
+
 #[test]
 #[ignore = "needs the full recordings: GRADWIRE_RECORDINGS=<dir> cargo test --release -- --ignored"]
 fn files_are_those_of_the_manifest() {
-    let folder = full_recordings();
-    let manifest: serde_json::Value =
-        serde_json::from_slice(&fs::read(folder.join("manifest.json")).unwrap()).unwrap();
+    let (folder, manifest) = manifest();
     for part in ["dumps", "pcaps"] {
         for entry in manifest[part].as_array().unwrap() {
             let file = entry["file"].as_str().unwrap();
@@ -114,9 +120,7 @@ fn all_captures_replay_in_both_framings() {
 #[test]
 #[ignore = "needs the full recordings: GRADWIRE_RECORDINGS=<dir> cargo test --release -- --ignored"]
 fn tagged_frames_are_those_of_the_manifest() {
-    let folder = full_recordings();
-    let manifest: serde_json::Value =
-        serde_json::from_slice(&fs::read(folder.join("manifest.json")).unwrap()).unwrap();
+    let (folder, manifest) = manifest();
     for entry in manifest["pcaps"].as_array().unwrap() {
         let report = replayed(&capture(&folder.join(entry["file"].as_str().unwrap())), Framing::Routed);
         assert_eq!(report.frames, entry["packets"].as_u64().unwrap());

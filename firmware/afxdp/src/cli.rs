@@ -1,17 +1,17 @@
 //! The command line: the list of commands. Data goes to the output given, talk to standard error.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::completions::{self, CompletionsArgs};
-use crate::commands::doctor::{self, DoctorArgs, DoctorError};
-use crate::commands::man::{self, ManArgs, ManError};
-use crate::commands::run::{self, RunArgs, RunError};
-use crate::commands::status::{self, StatusArgs, StatusError};
-use crate::commands::unload::{self, UnloadArgs, UnloadError};
+use crate::commands::doctor::{self, DoctorArgs};
+use crate::commands::man::{self, ManArgs};
+use crate::commands::run::{self, RunArgs};
+use crate::commands::status::{self, StatusArgs};
+use crate::commands::unload::{self, UnloadArgs};
 
-pub use crate::commands::Outcome;
+pub use crate::commands::{CommandError, Outcome};
 
 /// Compresses tagged gradient traffic between a container's veth and the network card, by AF_XDP.
 ///
@@ -49,53 +49,15 @@ pub enum Command {
     Completions(CompletionsArgs),
 }
 
-/// Why a command could not do its work: exit code 2.
-#[non_exhaustive]
-#[derive(Debug, thiserror::Error)]
-pub enum CliError {
-    /// The shim did not start, or a part of it failed.
-    #[error(transparent)]
-    Run(#[from] RunError),
-    /// Shims could not be asked.
-    #[error(transparent)]
-    Status(#[from] StatusError),
-    /// The machine could not be examined.
-    #[error(transparent)]
-    Doctor(#[from] DoctorError),
-    /// A shim could not be ended.
-    #[error(transparent)]
-    Unload(#[from] UnloadError),
-    /// The manual pages could not be written.
-    #[error(transparent)]
-    Man(#[from] ManError),
-    /// The output could not be written.
-    #[error("cannot write the output: {0}")]
-    Output(#[from] io::Error),
-}
-
-impl CliError {
-    /// Whether this is the reader of the output having gone, which deserves no message.
-    #[must_use]
-    pub fn is_broken_pipe(&self) -> bool {
-        match self {
-            Self::Output(source)
-            | Self::Status(StatusError::Output(source))
-            | Self::Doctor(DoctorError::Output(source))
-            | Self::Unload(UnloadError::Output(source)) => source.kind() == io::ErrorKind::BrokenPipe,
-            _ => false,
-        }
-    }
-}
-
 /// Does what `cli` says.
 ///
 /// # Errors
 /// The work could not be done.
-pub fn run(cli: &Cli, out: &mut impl Write) -> Result<Outcome, CliError> {
+pub fn run(cli: &Cli, out: &mut impl Write) -> Result<Outcome, CommandError> {
     match &cli.command {
         Command::Run(args) => run::run(args)?,
-        Command::Status(args) => return Ok(status::run(args, out)?),
-        Command::Doctor(args) => return Ok(doctor::run(args, out)?),
+        Command::Status(args) => return status::run(args, out),
+        Command::Doctor(args) => return doctor::run(args, out),
         Command::Unload(args) => unload::run(args, out)?,
         Command::Man(args) => man::run(args, Cli::command())?,
         Command::Completions(args) => completions::run(args, Cli::command(), out)?,

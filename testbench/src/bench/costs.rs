@@ -18,10 +18,10 @@ const SENT: [usize; 8] = [1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 
 /// Bytes encoded: 4 KiB to 4 MiB.
 const ENCODED: [usize; 6] = [1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22];
 
-/// Steps that [`codec`] and [`send`] report.
+/// Steps that [`send`] reports, if it `sends`, and [`codec`] for so many `codecs`.
 #[must_use]
-pub fn steps(codecs: usize) -> u64 {
-    (SENT.len() + codecs * ENCODED.len()) as u64
+pub fn steps(sends: bool, codecs: usize) -> u64 {
+    (usize::from(sends) * SENT.len() + codecs * ENCODED.len()) as u64
 }
 
 /// Measures this machine's fastest kernel of the codec with the dense split at a bound of 2^-`bound` on `values` (little-endian `f32`s),

@@ -11,7 +11,7 @@ use super::kernel::KernelArg;
 use crate::check::{Measured, measure};
 use crate::error::{Error, Outcome};
 use crate::input::recordings::{self, Recording};
-use crate::judge::usefulness::Remark;
+use crate::judge::usefulness::useful;
 use crate::judge::values::scale_to_peak;
 use crate::report;
 use crate::report::ProgressBar;
@@ -98,10 +98,7 @@ pub struct Report {
 /// # Errors
 /// A recording cannot be read, or the output not be written.
 pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
-    let (recordings, refused) = match &args.paths[..] {
-        [] => (recordings::builtin()?, Vec::new()),
-        paths => recordings::load(paths)?,
-    };
+    let (recordings, refused) = recordings::load_or_builtin(&args.paths)?;
     for error in &refused {
         eprintln!("gradwire: {error}");
     }
@@ -154,7 +151,7 @@ pub fn measure_all(
         }
     }
     let ok = rows.iter().all(|row| row.violations == 0);
-    let useful = rows.iter().all(|row| !row.remarks.iter().any(Remark::fails));
+    let useful = rows.iter().all(|row| useful(&row.remarks));
     Ok(Report { recordings: rows, ok, useful })
 }
 

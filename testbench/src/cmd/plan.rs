@@ -131,13 +131,14 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         return Err(Error::Usage("--threshold has to be from 0 to below 1".into()));
     }
     let model = model(name)?;
-    let mut profile = match &args.profile {
-        Some(path) => read(path)?,
-        None => measure(&[args.bound], &[], None)?,
+    let link = args.link.map(|rate| Curve::affine(args.latency, rate as f64 / 8.0));
+    let profile = match &args.profile {
+        Some(path) => {
+            let profile = read(path)?;
+            CostProfile { send: link.unwrap_or(profile.send), ..profile }
+        }
+        None => measure(&[args.bound], &[], link.map_or(Link::To(None), Link::Known))?,
     };
-    if let Some(rate) = args.link {
-        profile.send = Curve::affine(args.latency, rate as f64 / 8.0);
-    }
     let loopback = args.profile.is_none() && args.link.is_none();
     let planner = Planner {
         profile: &profile,
@@ -227,7 +228,7 @@ fn measure_and_write(args: &ProfileArgs, out: &mut impl Write) -> Result<Outcome
         costs::listen(address.as_str())?;
         return Ok(Outcome::Held);
     }
-    let profile = measure(&args.bounds, &args.gradients, args.connect.as_deref())?;
+    let profile = measure(&args.bounds, &args.gradients, Link::To(args.connect.as_deref()))?;
     let text = toml::to_string(&profile).map_err(|error| Error::Usage(error.to_string()))?;
     match &args.output {
         Some(path) => {
@@ -238,17 +239,26 @@ fn measure_and_write(args: &ProfileArgs, out: &mut impl Write) -> Result<Outcome
     Ok(Outcome::Held)
 }
 
-fn measure(bounds: &[u8], gradients: &[PathBuf], peer: Option<&str>) -> Result<CostProfile, Error> {
-    let (recordings, refused) = match gradients {
-        [] => (recordings::builtin()?, Vec::new()),
-        paths => recordings::load(paths)?,
-    };
+/// What sending costs.
+enum Link<'a> {
+    /// This.
+    Known(Curve),
+    /// What a measurement to this address shows; over loopback if there is none.
+    To(Option<&'a str>),
+}
+
+fn measure(bounds: &[u8], gradients: &[PathBuf], link: Link) -> Result<CostProfile, Error> {
+    let (recordings, refused) = recordings::load_or_builtin(gradients)?;
     if let Some(error) = refused.into_iter().next() {
         return Err(error);
     }
     let values: Vec<u8> = recordings.into_iter().flat_map(|recording| recording.values).collect();
-    let progress = ProgressBar::new("costs", costs::steps(bounds.len()));
-    let send = costs::send(costs::connect(peer)?, || progress.step())?;
+    let sends = matches!(link, Link::To(_));
+    let progress = ProgressBar::new("costs", costs::steps(sends, bounds.len()));
+    let send = match link {
+        Link::Known(send) => send,
+        Link::To(peer) => costs::send(costs::connect(peer)?, || progress.step())?,
+    };
     let codecs = bounds.iter().map(|&bound| costs::codec(&values, bound, || progress.step()));
     Ok(CostProfile { send, codecs: codecs.collect::<Result<_, _>>()? })
 }

@@ -1,5 +1,8 @@
 //! Names of formats that the tool does not read, so that messages can say what a file is and not only what it is not.
 
+const PCAP: &str = "a pcap capture: `gradwire replay` reads it";
+const PICKLE: &str = "a pickle: save one array with numpy.save(f, a.astype('<f4'))";
+
 /// How formats start; what they are, and what makes of them what the tool reads.
 const FORMATS: &[(usize, &[u8], &str)] = &[
     (
@@ -18,13 +21,13 @@ const FORMATS: &[(usize, &[u8], &str)] = &[
     (0, b"BZh", "bzip2: unpack it with bunzip2"),
     (0, b"\x89HDF\r\n\x1a\n", "HDF5: save one array with numpy.save(f, a.astype('<f4'))"),
     (8, b"{\"", "safetensors: save one tensor with numpy.save(f, t.float().numpy())"),
-    (0, b"\x80\x02", "a pickle: save one array with numpy.save(f, a.astype('<f4'))"),
-    (0, b"\x80\x04", "a pickle: save one array with numpy.save(f, a.astype('<f4'))"),
+    (0, b"\x80\x02", PICKLE),
+    (0, b"\x80\x04", PICKLE),
     (0, b"\x0a\x0d\x0d\x0a", "a pcapng capture: `gradwire replay` reads it"),
-    (0, b"\xd4\xc3\xb2\xa1", "a pcap capture: `gradwire replay` reads it"),
-    (0, b"\xa1\xb2\xc3\xd4", "a pcap capture: `gradwire replay` reads it"),
-    (0, b"\x4d\x3c\xb2\xa1", "a pcap capture: `gradwire replay` reads it"),
-    (0, b"\xa1\xb2\x3c\x4d", "a pcap capture: `gradwire replay` reads it"),
+    (0, b"\xd4\xc3\xb2\xa1", PCAP),
+    (0, b"\xa1\xb2\xc3\xd4", PCAP),
+    (0, b"\x4d\x3c\xb2\xa1", PCAP),
+    (0, b"\xa1\xb2\x3c\x4d", PCAP),
 ];
 
 /// What `bytes`, the start of a file, seem to be: a known format by its name and with a remedy, else the first bytes.

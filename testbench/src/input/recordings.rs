@@ -49,6 +49,14 @@ pub fn builtin() -> Result<Vec<Recording>, Error> {
     GRADIENTS.iter().map(|file| recording(file.name, file.bytes)).collect()
 }
 
+/// The gradients in `paths`, as [`load`] finds them; the built-in ones if `paths` is empty.
+///
+/// # Errors
+/// Those of [`load`].
+pub fn load_or_builtin(paths: &[PathBuf]) -> Result<(Vec<Recording>, Vec<Error>), Error> {
+    if paths.is_empty() { Ok((builtin()?, Vec::new())) } else { load(paths) }
+}
+
 /// The gradients in `paths`: `.npy` files, folders of them, or `-` for standard input; and why files of a folder were left out.
 ///
 /// # Errors

@@ -30,7 +30,7 @@ use connections::{Connections, Place, Sent, Suspicion};
 use eligible::{counted_len, refusal};
 use frame::{Checksum, Segment, Tcp, Transport, View, is_cut_short, type_of_service};
 use offers::Said;
-use usefulness::Remark;
+use usefulness::useful;
 use values::Tally;
 
 /// Preamble, FCS and gap between frames.
@@ -317,7 +317,7 @@ impl<'a> Judge<'_, 'a> {
         findings.values = self.tally.values;
         findings.norm_lost = self.tally.norm_lost();
         findings.remarks = self.tally.remarks();
-        findings.useful = (findings.values > 0).then(|| !findings.remarks.iter().any(Remark::fails));
+        findings.useful = (findings.values > 0).then(|| useful(&findings.remarks));
         findings.max_error = self.tally.max_error.max(streams.max_error);
         findings.violations = self.tally.violations + streams.violations;
         findings.ok = findings.failed == 0 && findings.violations == 0;

@@ -124,10 +124,15 @@ pub enum Remark {
 
 impl Remark {
     /// Whether it makes the values useless.
-    #[must_use]
-    pub const fn fails(&self) -> bool {
+    const fn fails(&self) -> bool {
         matches!(self, Self::Lost { .. })
     }
+}
+
+/// Whether values of which `remarks` say all that there is to say are of use.
+#[must_use]
+pub fn useful(remarks: &[Remark]) -> bool {
+    !remarks.iter().any(Remark::fails)
 }
 
 impl fmt::Display for Remark {
@@ -195,7 +200,7 @@ mod tests {
         assert_eq!((small.peak(), small.spared()), (Some(-15), Some(-17)));
         let lost = Remark::Lost { norm: 1.0, scale: -15, bound: 2 };
         assert_eq!(remarks(&small, 1.0, -10), [lost]);
-        assert!(lost.fails() && lost.to_string().contains("--scale -15"));
+        assert!(!useful(&[Remark::Zeros, lost]) && lost.to_string().contains("--scale -15"));
         assert_eq!(remarks(&small, 0.5, -10), []);
     }
 
@@ -215,7 +220,7 @@ mod tests {
         assert_eq!(remarks(&spectrum(&[0.0, -0.0]), 0.0, -10), [Remark::Zeros]);
         let mixed = spectrum(&[1.0, f32::NAN, f32::NEG_INFINITY]);
         assert_eq!(remarks(&mixed, 0.0, -10), [Remark::NonFinite { values: 2 }]);
-        assert!(!Remark::Zeros.fails());
+        assert!(useful(&[Remark::Zeros]));
     }
 
     #[test]

@@ -130,19 +130,12 @@ impl Tally {
 /// [0.5, 1), as near as the codec's range allows; 0 if there is none above zero.
 #[must_use]
 pub fn scale_to_peak(values: &[u8]) -> i8 {
-    let peak = values
-        .as_chunks::<4>()
-        .0
-        .iter()
-        .map(|value| f32::from_le_bytes(*value).abs())
-        .filter(|magnitude| magnitude.is_finite())
-        .fold(0.0f32, f32::max);
-    if peak == 0.0 {
-        return 0;
+    let mut spectrum = Spectrum::new();
+    for value in values.as_chunks::<4>().0 {
+        spectrum.value(f32::from_le_bytes(*value));
     }
-    // A biased exponent of 126 is [0.5, 1).
-    let exponent = (peak.to_bits() >> 23) as i32 - 126;
-    exponent.clamp(i32::from(Params::MIN_SCALE), i32::from(i8::MAX)) as i8
+    let peak = spectrum.peak().unwrap_or(0);
+    peak.clamp(Params::MIN_SCALE.into(), i8::MAX.into()) as i8
 }
 
 /// How many of `values` (little-endian `f32`s) are subnormal and not zero.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::CommandError;
 use super::arguments::seconds;
 use crate::ops::control::{self, ControlError, RUN_DIR};
 use crate::ops::holders::{Holder, holders};
@@ -54,9 +55,6 @@ pub enum UnloadError {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// Its control socket.
-    #[error(transparent)]
-    Control(#[from] ControlError),
     /// The kernel does not tell of a device.
     #[error("{interface}: cannot ask the kernel: {source}")]
     Device {
@@ -65,9 +63,6 @@ pub enum UnloadError {
         /// Its answer.
         source: io::Error,
     },
-    /// The output could not be written.
-    #[error("cannot write the output: {0}")]
-    Output(#[from] io::Error),
 }
 
 /// How a process ended.
@@ -85,7 +80,7 @@ enum Ending {
 ///
 /// # Errors
 /// A process could not be ended, or a socket not be removed.
-pub fn run(args: &UnloadArgs, out: &mut impl Write) -> Result<(), UnloadError> {
+pub fn run(args: &UnloadArgs, out: &mut impl Write) -> Result<(), CommandError> {
     let mut done = false;
     let mut interfaces = args.interfaces.clone();
     for socket in control::sockets(&args.run_dir)? {
@@ -121,7 +116,7 @@ pub fn run(args: &UnloadArgs, out: &mut impl Write) -> Result<(), UnloadError> {
 }
 
 /// Ends what of gradwire's still holds an interface; whether there was anything to say.
-fn free(interface: &str, timeout: Duration, out: &mut impl Write) -> Result<bool, UnloadError> {
+fn free(interface: &str, timeout: Duration, out: &mut impl Write) -> Result<bool, CommandError> {
     let device = Link::find(interface)
         .map_err(|source| UnloadError::Device { interface: interface.to_owned(), source })?;
     let Some(device) = device else {

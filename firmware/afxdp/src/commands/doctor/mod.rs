@@ -4,9 +4,9 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::Outcome;
 use super::arguments::PortArgs;
-use crate::config::{Config, ConfigError};
+use super::{CommandError, Outcome};
+use crate::config::Config;
 use crate::ops::control::RUN_DIR;
 
 mod facts;
@@ -46,26 +46,11 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
-/// Why the machine could not be examined.
-#[non_exhaustive]
-#[derive(Debug, thiserror::Error)]
-pub enum DoctorError {
-    /// The configuration file.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The kernel does not tell of its devices.
-    #[error(transparent)]
-    Gather(#[from] GatherError),
-    /// The output could not be written.
-    #[error("cannot write the output: {0}")]
-    Output(#[from] io::Error),
-}
-
 /// Examines the machine, and reports to `out`.
 ///
 /// # Errors
 /// It cannot be examined, or the output not be written.
-pub fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<Outcome, DoctorError> {
+pub fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<Outcome, CommandError> {
     let config = Config::load_or_default(args.config.as_deref())?;
     let facts = Facts::gather(Path::new("/"), &args.run_dir, &args.ports.host, &args.ports.net)?;
     let findings = examine(&facts, &config);

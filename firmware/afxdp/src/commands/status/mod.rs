@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use super::Outcome;
 use super::arguments::seconds;
+use super::{CommandError, Outcome};
 use crate::ops::control::{self, ControlError, RUN_DIR};
 use crate::ops::telemetry::Snapshot;
 
@@ -52,23 +52,11 @@ pub struct StatusArgs {
     pub run_dir: PathBuf,
 }
 
-/// Why shims could not be asked.
-#[non_exhaustive]
-#[derive(Debug, thiserror::Error)]
-pub enum StatusError {
-    /// The control sockets.
-    #[error(transparent)]
-    Control(#[from] ControlError),
-    /// The output could not be written.
-    #[error("cannot write the output: {0}")]
-    Output(#[from] io::Error),
-}
-
 /// Asks, and reports to `out`.
 ///
 /// # Errors
 /// The sockets cannot be listed, or the output not be written.
-pub fn run(args: &StatusArgs, out: &mut impl Write) -> Result<Outcome, StatusError> {
+pub fn run(args: &StatusArgs, out: &mut impl Write) -> Result<Outcome, CommandError> {
     let mut before = BTreeMap::new();
     let mut screen = Screen { redraws: args.watch.is_some() && !args.json && io::stdout().is_terminal() };
     for turn in 1.. {
@@ -83,7 +71,7 @@ pub fn run(args: &StatusArgs, out: &mut impl Write) -> Result<Outcome, StatusErr
 }
 
 /// Asks every shim once; what to show, and whether all answered. `before` holds what they told last.
-fn once(args: &StatusArgs, before: &mut BTreeMap<PathBuf, Snapshot>) -> Result<(String, bool), StatusError> {
+fn once(args: &StatusArgs, before: &mut BTreeMap<PathBuf, Snapshot>) -> Result<(String, bool), CommandError> {
     let wanted = |socket: &Path| {
         control::ports_of(socket).is_some_and(|(host, net)| {
             args.host.as_ref().is_none_or(|wanted| *wanted == host)

@@ -1,0 +1,263 @@
+//! What arrives: nothing is allocated for it before a header says what the exchange waits for.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::conn::{Input, NEW};
+use super::{Event, Poller, Stop};
+use crate::coordinator::LinkId;
+use crate::failure::{Failure, Weight, list};
+use crate::graph::{Message, Rank};
+use crate::header::{CONTROL_HEAD, Control, Header, Kind};
+use crate::rendezvous::Purpose;
+use crate::spread::gather;
+
+impl Poller {
+    /// Takes what has arrived on one connection.
+    pub(super) fn read(&mut self, at: usize) -> Result<(), Stop> {
+        // A peer that sends without end does not keep the others waiting.
+        for _ in 0..16 {
+            let conn = &mut self.conns[at];
+            if conn.parked.is_some() || conn.left {
+                return Ok(());
+            }
+            let head_len = conn.purpose.head_len();
+            let into = match &mut conn.input {
+                Input::Head { bytes, at } => &mut bytes[*at..head_len],
+                Input::Message { bytes, at, .. } | Input::Control { bytes, at, .. } => &mut bytes[*at..],
+            };
+            if !into.is_empty() {
+                match (&conn.stream).read(into) {
+                    Ok(0) => {
+                        self.closed(at, "");
+                        return Ok(());
+                    }
+                    Ok(len) => match &mut conn.input {
+                        Input::Head { at, .. } | Input::Message { at, .. } | Input::Control { at, .. } => {
+                            *at += len;
+                        }
+                    },
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                    Err(error) => {
+                        self.closed(at, &error.to_string());
+                        return Ok(());
+                    }
+                }
+            }
+            self.took(at)?;
+        }
+        Ok(())
+    }
+
+    /// Something was read; is a header, a message or a frame whole?
+    fn took(&mut self, at: usize) -> Result<(), Stop> {
+        let conn = &mut self.conns[at];
+        let peer = conn.peer;
+        match &mut conn.input {
+            Input::Head { bytes, at: CONTROL_HEAD } if conn.purpose == Purpose::Control => {
+                let head = bytes.first_chunk().expect("longer");
+                match Control::body_len(head) {
+                    Some(len) => conn.input = Input::Control { kind: head[0], bytes: vec![0; len], at: 0 },
+                    None => {
+                        return Err(
+                            self.certain(format!("member {peer} sent a control frame that is too long"))
+                        );
+                    }
+                }
+                // A frame may have no body, and nothing else may come behind it.
+                if let Input::Control { bytes, .. } = &self.conns[at].input
+                    && bytes.is_empty()
+                {
+                    return self.took(at);
+                }
+            }
+            Input::Control { kind, bytes, at: have } if *have == bytes.len() => {
+                let frame = Control::parse(*kind, bytes);
+                conn.input = NEW;
+                match frame {
+                    Some(frame) => self.frame(at, frame)?,
+                    None => {
+                        return Err(self.certain(format!(
+                            "member {peer} sent an unknown control frame: do all run the same version?"
+                        )));
+                    }
+                }
+            }
+            Input::Head { bytes, at: have } if *have == conn.purpose.head_len() => {
+                let gathered = (conn.purpose == Purpose::Tagged).then(|| gather(bytes));
+                let head = gathered.as_deref().unwrap_or(bytes).first_chunk().expect("as long");
+                let header = Header::parse(head);
+                conn.input = NEW;
+                match header {
+                    Some(header) => self.header(at, header)?,
+                    None => {
+                        return Err(self.certain(format!(
+                            "member {peer} sent something that is no message: do all run the same version?"
+                        )));
+                    }
+                }
+            }
+            Input::Message { bytes, at: have, .. } if *have == bytes.len() => {
+                let Input::Message { header, message, bytes, .. } = std::mem::replace(&mut conn.input, NEW)
+                else {
+                    unreachable!("just matched")
+                };
+                let (job, part) = (header.job as usize, header.part as usize);
+                let body = Arc::new(bytes);
+                _ = self.events.send(Event::Arrived { from: peer, job, part, message, body });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Does a message's header say what this exchange waits for? Nothing is allocated before that is clear.
+    pub(super) fn header(&mut self, at: usize, header: Header) -> Result<(), Stop> {
+        let peer = self.conns[at].peer;
+        let format = match header.kind {
+            Kind::Message(format) => format,
+            Kind::Bye => {
+                self.conns[at].left = true;
+                return self.left(peer);
+            }
+        };
+        let begun = self.expect.as_ref().map_or(0, |expect| expect.sequence);
+        if header.sequence == begun + 1 {
+            self.conns[at].parked = Some(header);
+            return Ok(());
+        }
+        let mine = self.rank;
+        let Some(expect) = self.expect.clone().filter(|expect| expect.sequence == header.sequence) else {
+            let theirs = header.sequence;
+            return Err(self.certain(format!(
+                "member {peer} is at exchange {theirs}, member {mine} at {begun}: all members have to exchange equally often"
+            )));
+        };
+        if (header.layout, header.values) != (expect.layout, expect.values) {
+            return Err(self.certain(format!(
+                "members {peer} and {mine} disagree: exchange {begun} has {} values in layout {:016x} at member {peer}, {} in layout \
+                 {:016x} at member {mine}; give all the same tensors in the same order",
+                header.values, header.layout, expect.values, expect.layout
+            )));
+        }
+        let (job, part) = (header.job as usize, header.part as usize);
+        let known = expect.jobs.get(job);
+        if known
+            .is_none_or(|known| known.plan != header.plan || known.parts.len() != header.partitions as usize)
+        {
+            let mine_says = known.map_or_else(
+                || "nothing".to_owned(),
+                |known| format!("'{}' in {} partitions", known.plan, known.parts.len()),
+            );
+            return Err(self.certain(format!(
+                "members {peer} and {mine} disagree about part {job} of the plan: member {peer} has '{}' in {} partitions, \
+                 member {mine} has {mine_says}; give all the same plan",
+                header.plan, header.partitions
+            )));
+        }
+        let (elements, most) =
+            known.and_then(|known| known.parts.get(part)).copied().unwrap_or((usize::MAX, 0));
+        let tagged = self.conns[at].purpose == Purpose::Tagged;
+        let wrong = if elements != header.elements as usize {
+            format!("a partition of {} values", header.elements)
+        } else if header.len as usize > most {
+            format!("a message of {} bytes, where {most} are the most", header.len)
+        } else if known.is_some_and(|known| known.tagged != tagged) {
+            "a message on a connection of the other kind".to_owned()
+        } else if self.left[peer] == 0 {
+            "more messages than the exchange has".to_owned()
+        } else {
+            self.left[peer] -= 1;
+            let message = Message { tag: header.tag, format };
+            let bytes = vec![0; header.len as usize];
+            self.conns[at].input = Input::Message { header, message, bytes, at: 0 };
+            // An empty message is whole already.
+            return self.took(at);
+        };
+        Err(self.certain(format!("member {peer} sent {wrong}: do all run the same version?")))
+    }
+
+    fn frame(&mut self, at: usize, frame: Control) -> Result<(), Stop> {
+        let peer = self.conns[at].peer;
+        self.heard[peer].0 = Instant::now();
+        match frame {
+            Control::Ping => {
+                let sequence = self.expect.as_ref().map_or(0, |expect| expect.sequence);
+                self.control(peer, &Control::Pong { sequence });
+            }
+            Control::Pong { sequence } => self.heard[peer].1 = sequence,
+            Control::Failed(failure) if self.rank == 0 => {
+                if failure.weight > Weight::Closed {
+                    return Err(Stop::Failed(self.explain(Failure { reporter: peer, ..failure })));
+                }
+                self.suspect.get_or_insert((Failure { reporter: peer, ..failure }, Instant::now()));
+            }
+            // What rank 0 says is what everybody is told.
+            Control::Failed(failure) => return Err(Stop::Failed(failure)),
+            Control::Compare { number, checksum } if self.rank == 0 => {
+                self.compared(peer, number, checksum)?;
+            }
+            Control::Alike { number } if self.rank != 0 && number == self.compare.number => {
+                _ = self.events.send(Event::Alike);
+            }
+            Control::Wish { to, bytes } if self.rank == 0 && to < self.members && to != peer => {
+                self.wish(LinkId { from: peer, to }, bytes)?;
+            }
+            Control::Done { to } if self.rank == 0 && self.coordinator.done(LinkId { from: peer, to }) => {}
+            Control::Go { to, messages } if self.rank != 0 => self.go(to, messages)?,
+            Control::Compare { .. }
+            | Control::Alike { .. }
+            | Control::Wish { .. }
+            | Control::Go { .. }
+            | Control::Done { .. } => {
+                return Err(self.certain(format!("member {peer} sent a control frame out of place")));
+            }
+            // Its last messages may still be on their way on the other connections.
+            Control::Bye => {
+                self.conns[at].left = true;
+                if self.rank == 0 {
+                    self.coordinator.forget(peer);
+                } else {
+                    self.release();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// At rank 0: a member's checksum is here.
+    pub(super) fn compared(&mut self, from: Rank, number: u64, checksum: u64) -> Result<(), Stop> {
+        // A member is at most one comparison ahead, since each waits for all.
+        if number > self.compare.number + 1 {
+            return Err(self.certain(format!("member {from} compares results that member 0 does not have")));
+        }
+        let have = self.compare.have.entry(number).or_default();
+        have.insert(from, checksum);
+        if have.len() < self.members {
+            return Ok(());
+        }
+        let have = self.compare.have.remove(&number).unwrap_or_default();
+        let own = have[&0];
+        let others: Vec<Rank> = have.iter().filter(|(_, sum)| **sum != own).map(|(rank, _)| *rank).collect();
+        if let Some(other) = others.first() {
+            let cause = format!(
+                "checksums differ: member 0 has {own:016x}, member {other} has {:016x}{}; {}",
+                have[other],
+                if others.len() > 1 {
+                    format!(" (and so members {})", list(&others[1..]))
+                } else {
+                    String::new()
+                },
+                self.compare.means
+            );
+            return Err(self.certain(cause));
+        }
+        for rank in 1..self.members {
+            self.control(rank, &Control::Alike { number });
+        }
+        _ = self.events.send(Event::Alike);
+        Ok(())
+    }
+}
