@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
+import subprocess
 import sys
 from typing import Callable, Iterator
 
@@ -17,8 +19,8 @@ from train import digits  # noqa: E402
 
 ONE = "/one"
 """An exchange of this ending gets all gradients in one bucket, when all are there; others get them in DDP's buckets of 1 and 25 MB."""
-WARM = 15
-"""Iterations before those that are timed: all exchanges have found their buckets and factors by then."""
+WARM = 13
+"""Iterations before those that are timed: all exchanges have found their buckets, factors and plans by then."""
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -83,6 +85,8 @@ def _cnn() -> nn.Module:
 
 
 CONTEXT, WIDTH, HEADS, BLOCKS = 64, 144, 4, 4
+TEXTS_AT = "27d677a"
+"""The commit whose documents are the text, so that it stays the same while documents change."""
 TEXTS = ("FORMAT.md", "ARCHITECTURE.md", "TESTING.md", "docs/performance.md", "docs/deploy.md", "docs/simulator.md")
 
 
@@ -111,9 +115,11 @@ class _Gpt(nn.Module):
         return self.head(self.last(self.blocks(self.characters(x) + self.places)))
 
 
+@functools.cache
 def _text() -> torch.Tensor:
     """The project's own documents, as ASCII."""
-    text = "".join((ROOT / name).read_text(encoding="utf-8") for name in TEXTS)
+    show = ["git", "-C", str(ROOT), "show", *(f"{TEXTS_AT}:{name}" for name in TEXTS)]
+    text = subprocess.run(show, check=True, capture_output=True, encoding="utf-8").stdout
     return torch.tensor([code if (code := ord(character)) < 128 else 127 for character in text])
 
 

@@ -36,7 +36,7 @@ OURS = (
     "f32", "q8", "q8/one", "low-rank:4", "low-rank:4/one", "low-rank:8", "low-rank:8/one", "low-rank:16/one", "3lc:1:1024",
     "3lc:1:1024/one", "bounded:6", "ring:1:10", "ring:2:10", "auto",
 )  # fmt: skip
-TIMED = 15
+TIMED = 10
 """Iterations that are timed in a round."""
 UNLIMITED = 100_000
 """Mbit/s: no limit that would be felt."""
