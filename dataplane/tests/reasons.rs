@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use common::{ACK, IpSpec, SYN, Spec, TransportSpec, gradient, le_bytes};
 use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS, Offers};
+use gradwire::flow::Said;
 use gradwire::flow::offers::Slot;
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule, Rules};
@@ -386,4 +387,9 @@ fn counters_say_what_happened_and_nothing_else() {
     assert_eq!((counts(egress.counters()), egress.counters().changed_bytes()), (vec![], (0, 0)));
     assert_eq!((egress.traffic(0).frames, egress.flows().iter().count()), (0, 0));
     assert_eq!((counts(ingress.counters()), ingress.counters().changed_bytes()), (vec![], (0, 0)));
+}
+
+#[test]
+fn what_the_ends_said_has_the_names_that_metrics_show() {
+    assert_eq!(Said::ALL.map(Said::name), ["none", "asked", "agreed"]);
 }

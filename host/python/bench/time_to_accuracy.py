@@ -243,6 +243,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("results.json"), help="file to write, or to go on with")
+    parser.add_argument("--no-whole", dest="whole", action="store_false", help="leave out the whole runs")
     parser.add_argument("--shim", help="path of gradwire-xdp, and options of its run: each worker gets a shim; for ring:1:10, ring:2:10")
     parser.add_argument("--picture", type=pathlib.Path, help="SVG to draw of the whole runs; needs matplotlib")
     args = parser.parse_args()
@@ -263,7 +264,7 @@ def main() -> None:
             for wire in wires:
                 network.limit(wire)
                 timed(workers, results, args.task, exchanges, wire, args.rounds)
-                for side in (OURS, THEIRS):
+                for side in (OURS, THEIRS) if args.whole else ():
                     exchange = best(results, args.task, side, wire, args.seeds, args.rounds)
                     if exchange is None or results.get("whole", args.task, exchange, wire) is not None:
                         continue
