@@ -74,7 +74,7 @@ def _run(job: dict[str, Any], link: gradwire.Link) -> dict[str, Any]:
                 curve.append((iteration, round(time.monotonic() - began, 3), round(loss, 4)))
                 if loss <= task.target or loss != loss:
                     break
-            elif iteration == WARM:
+            elif iteration == WARM and not job["until"]:
                 dist.barrier()
                 began = time.monotonic()
         seconds = time.monotonic() - began

@@ -1,6 +1,6 @@
 """Trains a small net on drawn digits with DDP, and prints its accuracy and what the exchange took.
 
-    torchrun --nproc_per_node 2 examples/train.py --plan low-rank:8
+    torchrun --nproc_per_node 2 examples/train.py --plan low-rank:16
 
 The two lines that matter are marked. Without --plan, DDP exchanges the gradients itself.
 """

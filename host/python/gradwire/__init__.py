@@ -2,7 +2,7 @@
 
     import gradwire
 
-    state = gradwire.State(gradwire.Link(), plan="low-rank:8")
+    state = gradwire.State(gradwire.Link(), plan="low-rank:16")
     ddp.register_comm_hook(state, gradwire.hook)
 
 docs/training.md says which plan to choose, and what is not supported.
