@@ -106,21 +106,22 @@ impl Plain {
 
     #[inline(always)]
     pub(crate) fn subtract(&self, m: &mut [f32], p: &[f32], q: &[f32]) {
-        self.each(
-            m,
-            |row, k| p[k * self.0.rows + row],
-            |k, at, to| to.copy_from_slice(&q[k * self.0.cols + at..][..to.len()]),
-            |m, v| *m -= v,
-        );
+        self.each_of(m, p, q, |m, v| *m -= v);
     }
 
     #[inline(always)]
     pub(crate) fn product(&self, p: &[f32], q: &[f32], m: &mut [f32]) {
+        self.each_of(m, p, q, |m, v| *m = v);
+    }
+
+    /// [`Self::each`], for factors as they are.
+    #[inline(always)]
+    fn each_of(&self, m: &mut [f32], p: &[f32], q: &[f32], with: impl Fn(&mut f32, f32)) {
         self.each(
             m,
             |row, k| p[k * self.0.rows + row],
             |k, at, to| to.copy_from_slice(&q[k * self.0.cols + at..][..to.len()]),
-            |m, v| *m = v,
+            with,
         );
     }
 
@@ -173,14 +174,10 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
 #[inline(always)]
 fn dot64(a: &[f32], b: &[f32]) -> f64 {
     let mut lanes = [0.0f64; 8];
-    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
-    for (a, b) in zip(a, b) {
+    for (a, b) in zip(a.chunks(8), b.chunks(8)) {
         for (lane, (a, b)) in zip(&mut lanes, zip(a, b)) {
             *lane += f64::from(*a) * f64::from(*b);
         }
-    }
-    for (lane, (a, b)) in zip(&mut lanes, zip(a_rest, b_rest)) {
-        *lane += f64::from(*a) * f64::from(*b);
     }
     lanes.into_iter().fold(0.0, |sum, lane| sum + lane)
 }
