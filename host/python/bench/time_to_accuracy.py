@@ -34,7 +34,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 THEIRS = ("ddp", "fp16", "fp16/one", "bf16", "powersgd:1", "powersgd:4", "powersgd:16")
 OURS = (
     "f32", "q8", "q8/one", "low-rank:4", "low-rank:4/one", "low-rank:8", "low-rank:8/one", "low-rank:16/one", "3lc:1:1024",
-    "3lc:1:1024/one", "bounded:6", "ring:1:10", "ring:2:10", "auto",
+    "3lc:1:1024/one", "bounded:6", "bounded:6/one", "bounded:4/one", "bounded:3/one", "bounded:2/one", "ring:1:10", "ring:2:10", "auto",
 )  # fmt: skip
 TIMED = 10
 """Iterations that are timed in a round."""
