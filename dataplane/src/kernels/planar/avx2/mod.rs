@@ -5,9 +5,9 @@ mod decode;
 mod encode;
 
 use core::arch::x86_64::*;
-use core::mem::MaybeUninit;
 
 use super::super::x86::avx2::Avx2;
+use super::Buffer;
 use crate::codec::planar::{Bound, SECTION_VALUES};
 use crate::codec::{DecodeError, EncodeError, VALUE_LEN};
 
@@ -42,16 +42,7 @@ type Words = Buffer<{ 2 * (SECTION_VALUES + 2 * STEP) }>;
 /// Raw values, and a register behind the last.
 type RawValues = Buffer<{ VALUE_LEN * SECTION_VALUES + 32 }>;
 
-/// Room for registers that are written one behind the other, often over the end of the one before. Not initialised: clearing it
-/// would take a tenth of the time of a payload.
-#[repr(align(64))]
-struct Buffer<const N: usize>(MaybeUninit<[u8; N]>);
-
 impl<const N: usize> Buffer<N> {
-    const fn new() -> Self {
-        Self(MaybeUninit::uninit())
-    }
-
     /// Writes 32 bytes at `at`, or at the end if they would reach beyond.
     #[inline]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]

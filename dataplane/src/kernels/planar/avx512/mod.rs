@@ -1,0 +1,148 @@
+//! AVX-512 with VBMI2, BITALG and GFNI: compress and expand close up and spread the values, and one instruction
+//! transposes eight matrices of 8x8 bits, which are the planes of 32 items.
+
+mod decode;
+mod encode;
+
+use core::arch::x86_64::*;
+
+use super::super::x86::avx512::Avx512;
+use super::Buffer;
+use crate::codec::planar::{Bound, SECTION_VALUES};
+use crate::codec::{DecodeError, EncodeError, VALUE_LEN};
+
+/// As [`crate::codec::planar::encode_payload`].
+pub(in super::super) fn encode(
+    _: Avx512,
+    values: &[u8],
+    out: &mut [u8],
+    bound: Bound,
+) -> Result<usize, EncodeError> {
+    // SAFETY: the callee needs these features and nothing else; the token proves them.
+    unsafe { encode::encode_sections(values, out, bound) }
+}
+
+/// As [`crate::codec::planar::decode_payload`].
+pub(in super::super) fn decode(
+    _: Avx512,
+    sections: &[u8],
+    values: &mut [u8],
+    bound: Bound,
+) -> Result<usize, DecodeError> {
+    // SAFETY: the callee needs these features and nothing else; the token proves them.
+    unsafe { decode::decode_sections(sections, values, bound) }
+}
+
+/// Values, or items, of a step: as words they fill a register. Of items, four groups.
+const STEP: usize = 32;
+const STEPS: usize = SECTION_VALUES / STEP;
+const STEP_GROUPS: usize = STEP / 8;
+/// Items as words, and a register behind the last.
+type Words = Buffer<{ 2 * (SECTION_VALUES + STEP) }>;
+/// Raw values, or items as floats, and a register behind the last.
+type Floats = Buffer<{ VALUE_LEN * SECTION_VALUES + 64 }>;
+
+/// A matrix times the byte with bit j alone is its column j.
+const COLUMNS: i64 = i64::from_le_bytes([1, 2, 4, 8, 16, 32, 64, 128]);
+
+impl<const N: usize> Buffer<N> {
+    /// Writes 64 bytes at `at`, or at the end if they would reach beyond.
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    )]
+    fn put(&mut self, at: usize, bytes: __m512i) {
+        let at = at.min(N - 64);
+        // SAFETY: 64 writable bytes; no alignment is asked for.
+        unsafe { _mm512_storeu_si512(self.0.as_mut_ptr().cast::<u8>().wrapping_add(at).cast(), bytes) };
+    }
+
+    /// The 64 bytes at `at`, or at the end if they would reach beyond.
+    ///
+    /// # Safety
+    /// All bytes up to their last have been put.
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    )]
+    unsafe fn get(&self, at: usize) -> __m512i {
+        let at = at.min(N - 64);
+        // SAFETY: 64 bytes that the caller has put; no alignment is asked for.
+        unsafe { _mm512_loadu_si512(self.0.as_ptr().cast::<u8>().wrapping_add(at).cast()) }
+    }
+}
+
+/// The 64 bytes at `at`, which must be there.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn get64(bytes: &[u8], at: usize) -> __m512i {
+    let bytes: &[u8; 64] = bytes.get(at..).and_then(|bytes| bytes.first_chunk()).unwrap_or(&[0; 64]);
+    // SAFETY: 64 readable bytes; no alignment is asked for.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+/// Writes 64 bytes at `at`, which must be there.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn put64(room: &mut [u8], at: usize, bytes: __m512i) {
+    let Some(to) = room.get_mut(at..).and_then(|room| room.first_chunk_mut::<64>()) else { return };
+    // SAFETY: 64 writable bytes; no alignment is asked for.
+    unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), bytes) };
+}
+
+/// At most 64 bytes, and zeros behind.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn get_part(bytes: &[u8]) -> __m512i {
+    let there = _bzhi_u64(u64::MAX, bytes.len() as u32);
+    // SAFETY: of the 64 bytes only those whose bit is set are read, and no more are set than there are bytes.
+    unsafe { _mm512_maskz_loadu_epi8(there, bytes.as_ptr().cast()) }
+}
+
+/// At most 16 bytes, and zeros behind.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn get_part16(bytes: &[u8]) -> __m128i {
+    let there = _bzhi_u32(0xffff, bytes.len() as u32) as u16;
+    // SAFETY: of the 16 bytes only those whose bit is set are read, and no more are set than there are bytes.
+    unsafe { _mm_maskz_loadu_epi8(there, bytes.as_ptr().cast()) }
+}
+
+/// Writes as many bytes as `to` has, at most 64.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn put_part(to: &mut [u8], bytes: __m512i) {
+    let there = _bzhi_u64(u64::MAX, to.len() as u32);
+    // SAFETY: of the 64 bytes only those whose bit is set are written, and no more are set than there are bytes.
+    unsafe { _mm512_mask_storeu_epi8(to.as_mut_ptr().cast(), there, bytes) };
+}
+
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn put_map_words(to: &mut [u32; STEPS], bits: __m512i) {
+    // SAFETY: 64 writable bytes; no alignment is asked for.
+    unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), bits) };
+}
+
+/// Of 32 values, those whose items have a bit in `of_items`; the first item of theirs is `item`.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn of_values(of_items: &[u32; STEPS], item: usize, map: u32) -> u32 {
+    let [low, high] = [item / STEP, item / STEP + 1].map(|step| of_items.get(step).copied().unwrap_or(0));
+    let bits = (u64::from(low) | u64::from(high) << 32) >> (item % STEP);
+    _pdep_u32(bits as u32, map)
+}
