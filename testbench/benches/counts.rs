@@ -47,7 +47,7 @@ fn main() {
         }
         for direction in Direction::ALL {
             for kind in Kind::ALL {
-                let mut frames = Frames::new(direction, kind, kernel);
+                let mut frames = Frames::new(direction, kind, Profile::DEFAULT, kernel);
                 let name = format!("{},{},frame,{}", kernel.name(), direction.name(), kind.name());
                 count(name, PASS_FRAMES, &mut || frames.pass());
             }

@@ -614,15 +614,16 @@ fn bench_prints_the_json_of_its_help() {
     assert_positive(&report["kernels"], &speeds);
 
     let rows = report["frame_path"].as_array().unwrap();
-    let mut found =
-        rows.iter().map(|row| (row["direction"].as_str().unwrap(), row["kind"].as_str().unwrap()));
-    for direction in ["egress", "ingress"] {
-        for kind in ["routed", "in-place", "kernel", "untagged"] {
-            assert_eq!(found.next(), Some((direction, kind)));
+    let mut found = rows.iter().map(|row| (row["codec"].as_u64(), text(row, "direction"), text(row, "kind")));
+    for codec in [1, 2] {
+        for direction in ["egress", "ingress"] {
+            for kind in ["routed", "in-place", "kernel", "untagged"] {
+                assert_eq!(found.next(), Some((Some(codec), direction.into(), kind.into())));
+            }
         }
     }
     assert_eq!(found.next(), None);
-    assert_eq!(keys(&rows[0]), ["direction", "gbps", "kind", "ns"]);
+    assert_eq!(keys(&rows[0]), ["codec", "direction", "gbps", "kind", "ns"]);
     assert_positive(&report["frame_path"], &["gbps", "ns"]);
 }
 
@@ -639,6 +640,22 @@ fn bench_measures_the_kernel_asked_for_and_says_what_is_left_of_the_targets() {
     for expected in ["recorded", "kernel portable", "untagged", "portable decode 75/4/20/1, GB/s"] {
         assert!(text.contains(expected), "{expected} in {text}");
     }
+}
+
+#[test]
+fn bench_measures_the_codec_asked_for() {
+    for codec in [1, 2] {
+        let output =
+            gradwire(&["bench", "--hasty", "--kernel", "portable", "--codec", &codec.to_string(), "--json"]);
+        let report = json(&output);
+        for (part, rows) in [("kernels", shapes::ALL.len()), ("frame_path", 8)] {
+            let part = report[part].as_array().unwrap();
+            assert_eq!(part.len(), rows);
+            assert!(part.iter().all(|row| row["codec"] == codec), "{part:?}");
+        }
+    }
+    let output = gradwire(&["bench", "--codec", "3"]);
+    assert!(code(&output) == 2 && stderr(&output).contains("3 is not in 1..=2"), "{}", stderr(&output));
 }
 
 #[test]

@@ -35,6 +35,8 @@ pub struct KernelRow {
 /// A 1514-byte frame on its way.
 #[derive(Clone, Debug, Serialize)]
 pub struct FrameRow {
+    /// The rule's codec: 1 with the dense split, or 2. It says nothing of an untagged frame.
+    pub codec: u8,
     /// `egress` or `ingress`.
     pub direction: &'static str,
     /// `routed`, `in-place`, `untagged`, or `kernel` for the kernel alone on the same payloads.
@@ -61,9 +63,10 @@ pub struct PeerRow {
 }
 
 impl Figures {
-    /// The row of the frame path for `direction` and `kind`.
+    /// The row of the frame path for `codec`, `direction` and `kind`.
     #[must_use]
-    pub fn frame(&self, direction: Direction, kind: Kind) -> Option<&FrameRow> {
-        self.frame_path.iter().find(|row| row.direction == direction.name() && row.kind == kind.name())
+    pub fn frame(&self, codec: u8, direction: Direction, kind: Kind) -> Option<&FrameRow> {
+        let way = (codec, direction.name(), kind.name());
+        self.frame_path.iter().find(|row| (row.codec, row.direction, row.kind) == way)
     }
 }

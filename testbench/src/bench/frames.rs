@@ -8,9 +8,10 @@
 use std::hint::black_box;
 
 use etherparse::{IpHeaders, IpNumber, PacketBuilder, TcpOptionElement};
-use gradwire::codec::{Params, VALUE_LEN};
+use gradwire::codec::VALUE_LEN;
 use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS};
 use gradwire::kernels::Kernel;
+use gradwire::profile::Profile;
 use gradwire::rules::{DEFAULT_MARK, Framing, Rule, Rules};
 use gradwire::verdict::{Counters, Verdict};
 
@@ -94,16 +95,16 @@ pub struct Frames {
 enum Through {
     Egress(Box<Egress<SETS>>),
     Ingress(Box<Ingress>),
-    Encoder(Kernel),
-    Decoder(Kernel),
+    Encoder(Kernel, Profile),
+    Decoder(Kernel, Profile),
 }
 
 impl Frames {
-    /// The ring for `kind` in `direction`.
+    /// The ring for `kind` in `direction`, under a rule with `profile`.
     #[must_use]
-    pub fn new(direction: Direction, kind: Kind, kernel: Kernel) -> Self {
+    pub fn new(direction: Direction, kind: Kind, profile: Profile, kernel: Kernel) -> Self {
         let framing = if kind == Kind::InPlace { Framing::InPlace } else { Framing::Routed };
-        let rules = Rules::new(&[Rule { framing, ..Rule::STATIC }], DEFAULT_MARK).expect("the default rule");
+        let rules = Rules::new(&[Rule { framing, profile, ..Rule::STATIC }], DEFAULT_MARK).expect("one rule");
         let tos = if kind == Kind::Untagged { 0 } else { Rule::DEFAULT.tos };
 
         let mut frames = Slots::new();
@@ -122,18 +123,18 @@ impl Frames {
 
         match (direction, kind) {
             (Direction::Egress, Kind::KernelAlone) => {
-                Self { through: Through::Encoder(kernel), frames, lens, out }
+                Self { through: Through::Encoder(kernel, profile), frames, lens, out }
             }
             (Direction::Egress, _) => Self { through: Through::Egress(egress), frames, lens, out },
             (Direction::Ingress, Kind::Untagged) => Self { through: ingress, frames, lens, out },
             (Direction::Ingress, Kind::KernelAlone) => {
                 let encode = |frame: &[u8], out: &mut [u8]| {
                     let values = &frame[PAYLOAD_AT..];
-                    let len = kernel.encode(values, &mut out[PAYLOAD_AT..], Params::DEFAULT);
+                    let len = kernel.encode(values, &mut out[PAYLOAD_AT..], profile);
                     PAYLOAD_AT + len.expect("there is room")
                 };
                 let lens = send(&frames, &mut out, encode);
-                Self { through: Through::Decoder(kernel), frames: out, lens, out: frames }
+                Self { through: Through::Decoder(kernel, profile), frames: out, lens, out: frames }
             }
             (Direction::Ingress, Kind::Routed | Kind::InPlace) => {
                 let lens = send(&frames, &mut out, |frame, out| {
@@ -160,13 +161,13 @@ impl Frames {
             Through::Ingress(engine) => frames.for_each(|(frame, out)| {
                 let _ = black_box(engine.process(frame, black_box(out), &NO_OFFERS));
             }),
-            Through::Encoder(kernel) => frames.for_each(|(frame, out)| {
+            Through::Encoder(kernel, profile) => frames.for_each(|(frame, out)| {
                 let (values, groups) = (&frame[PAYLOAD_AT..], &mut out[PAYLOAD_AT..]);
-                let _ = black_box(kernel.encode(values, black_box(groups), Params::DEFAULT));
+                let _ = black_box(kernel.encode(values, black_box(groups), *profile));
             }),
-            Through::Decoder(kernel) => frames.for_each(|(frame, out)| {
+            Through::Decoder(kernel, profile) => frames.for_each(|(frame, out)| {
                 let (groups, values) = (&frame[PAYLOAD_AT..], &mut out[PAYLOAD_AT..FRAME_LEN]);
-                let _ = black_box(kernel.decode(groups, black_box(values), Params::DEFAULT));
+                let _ = black_box(kernel.decode(groups, black_box(values), *profile));
             }),
         }
         black_box(self);
@@ -178,7 +179,7 @@ impl Frames {
         match &self.through {
             Through::Egress(engine) => Some(engine.counters()),
             Through::Ingress(engine) => Some(engine.counters()),
-            Through::Encoder(_) | Through::Decoder(_) => None,
+            Through::Encoder(..) | Through::Decoder(..) => None,
         }
     }
 }
@@ -210,15 +211,19 @@ fn frame(tos: u8, seq: u32, syn: bool, payload: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::profiles;
     use gradwire::verdict::{Change, PassReason};
 
     /// A time is of use only if every frame of every pass takes the path that it is the time of.
     #[test]
     fn every_frame_takes_its_path_however_often_the_ring_goes_round() {
         const PASSES: u64 = 50;
+        let paths = || {
+            Direction::ALL.into_iter().flat_map(|direction| profiles().map(|profile| (direction, profile)))
+        };
         for kind in [Kind::Routed, Kind::InPlace, Kind::Untagged] {
-            for direction in Direction::ALL {
-                let mut frames = Frames::new(direction, kind, Kernel::detect());
+            for (direction, profile) in paths() {
+                let mut frames = Frames::new(direction, kind, profile, Kernel::detect());
                 let count = |frames: &Frames| {
                     let counters = frames.counters().unwrap();
                     match (direction, kind) {

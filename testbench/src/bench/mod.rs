@@ -27,21 +27,25 @@ pub use table::write;
 
 use clock::Timing;
 
-/// Measures `kernels`, the fastest first, and the frame path with the first of them; with `peers` other codecs too.
+/// Measures `kernels`, the fastest first, and the frame path with the first of them, each with these profiles; with `peers`
+/// other codecs too.
 #[must_use]
-pub fn run(kernels: &[Kernel], peers: bool, effort: Effort) -> Figures {
+pub fn run(kernels: &[Kernel], profiles: &[Profile], peers: bool, effort: Effort) -> Figures {
     let works: Vec<Work> =
         kernels.iter().flat_map(|&kernel| [Work::Encode(kernel), Work::Decode(kernel)]).collect();
-    let of_shapes = || profiles().into_iter().flat_map(|profile| shapes::ALL.map(|shape| (profile, shape)));
+    let of_shapes = || profiles.iter().flat_map(|&profile| shapes::ALL.map(|shape| (profile, shape)));
     let mut shapes: Vec<(Payloads, Timing, Vec<Timing>)> = of_shapes()
         .map(|(profile, shape)| {
             (Payloads::new(&shape, profile), Timing::default(), vec![Timing::default(); works.len()])
         })
         .collect();
     let frame_kernel = kernels.first().copied().unwrap_or_else(Kernel::detect);
-    let kinds = || Direction::ALL.into_iter().flat_map(|direction| Kind::ALL.map(|kind| (direction, kind)));
-    let mut frames: Vec<(Frames, Timing)> = kinds()
-        .map(|(direction, kind)| (Frames::new(direction, kind, frame_kernel), Timing::default()))
+    let ways = || Direction::ALL.into_iter().flat_map(|direction| Kind::ALL.map(|kind| (direction, kind)));
+    let paths = || profiles.iter().flat_map(|&profile| ways().map(move |way| (profile, way)));
+    let mut frames: Vec<(Frames, Timing)> = paths()
+        .map(|(profile, (direction, kind))| {
+            (Frames::new(direction, kind, profile, frame_kernel), Timing::default())
+        })
         .collect();
 
     effort.rounds("seconds of the bench", || {
@@ -69,7 +73,8 @@ pub fn run(kernels: &[Kernel], peers: bool, effort: Effort) -> Figures {
             });
         }
     }
-    let frame_path = kinds().zip(&frames).map(|((direction, kind), (_, timing))| FrameRow {
+    let frame_path = paths().zip(&frames).map(|((profile, (direction, kind)), (_, timing))| FrameRow {
+        codec: profile.codec(),
         direction: direction.name(),
         kind: kind.name(),
         ns: timing.seconds() * 1e9 / PASS_FRAMES as f64,

@@ -12,11 +12,11 @@ use crate::error::{Error, Outcome};
 ///
 /// Payloads are 1448 bytes in the second-level cache, at the bound 2^-10; speeds count bytes of raw gradient. memcpy
 /// copies the same buffers in the same run. The bench times everything in turn, in short slices, and keeps the best
-/// slice of each: on a busy machine, trust the ratios more than the speeds. Takes 20 seconds of one core, with peers 40.
+/// slice of each: on a busy machine, trust the ratios more than the speeds. Takes 25 seconds of one core, with peers 45.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 JSON: {\"memcpy_gbps\", \"kernels\": [{\"name\", \"codec\", \"shape\", \"encode_gbps\", \"decode_gbps\"}],
-\"frame_path\": [{\"direction\", \"kind\", \"ns\", \"gbps\"}], \"peers\": [{\"name\", \"ratio\", \"max_error\",
+\"frame_path\": [{\"codec\", \"direction\", \"kind\", \"ns\", \"gbps\"}], \"peers\": [{\"name\", \"ratio\", \"max_error\",
 \"compress_gbps\", \"decompress_gbps\"}]}.
 gbps of memcpy, kernels and peers are GB/s of raw gradient. Those of frame_path are Gbit/s of payload as the
 hosts see it. Its kinds are routed, in-place and untagged frames, and kernel: the kernel alone on the same payloads.
@@ -25,12 +25,15 @@ where its command is installed: timed from start to end, so on a busy machine it
 
 Examples:
   gradwire bench
-  gradwire bench --kernel portable --json
+  gradwire bench --codec 2 --kernel portable --json
   cargo run --release --features peers -- bench --peers")]
 pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
     pub kernel: KernelArg,
+    /// Measure this codec only: 1, with the dense split, or 2.
+    #[arg(long, value_name = "1|2", value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub codec: Option<u8>,
     /// Measure other codecs on the same recordings (cargo feature `peers`).
     #[arg(long)]
     pub peers: bool,
@@ -54,7 +57,10 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     let kernels: Vec<Kernel> =
         args.kernel.kernel.map_or_else(|| Kernel::available().collect(), |kernel| vec![kernel]);
     let effort = if args.hasty { Effort::NONE } else { Effort::DEFAULT };
-    let report = bench::run(&kernels, args.peers, effort);
+    let profiles = bench::profiles()
+        .into_iter()
+        .filter(|profile| args.codec.is_none_or(|codec| codec == profile.codec()));
+    let report = bench::run(&kernels, &profiles.collect::<Vec<_>>(), args.peers, effort);
     if args.json {
         serde_json::to_writer(&mut *out, &report).map_err(std::io::Error::from)?;
         writeln!(out)?;
