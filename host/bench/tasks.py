@@ -12,7 +12,7 @@ from typing import Callable, Iterator
 import torch
 from torch import nn
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "host/python/examples"))
 
 from train import digits  # noqa: E402
