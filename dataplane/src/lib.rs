@@ -28,6 +28,7 @@ pub mod forward;
 pub mod kernels;
 pub mod profile;
 pub mod rules;
+mod values;
 pub mod verdict;
 pub mod wire;
 
@@ -36,5 +37,5 @@ pub use engine::{Egress, Ingress, Millis, NO_OFFERS, Offers};
 pub use flow::offers::Slot;
 pub use kernels::Kernel;
 pub use profile::Profile;
-pub use rules::{DEFAULT_MARK, DEFAULT_TOS, Framing, Grid, Handshake, Rule, Rules};
+pub use rules::{Contents, DEFAULT_MARK, DEFAULT_TOS, Framing, Grid, Handshake, Rule, Rules};
 pub use verdict::{Change, DropReason, PassReason, Verdict};

@@ -127,6 +127,39 @@ impl Handshake {
     }
 }
 
+/// Whether a sender looks at what it is to compress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub enum Contents {
+    /// Payload that does not look like values goes untouched, and so does all that its connection sends after it
+    /// (FORMAT.md §5.1, S9).
+    #[default]
+    Checked,
+    /// Whatever is tagged is values. Saves the look at every word.
+    Trusted,
+}
+
+impl Contents {
+    /// Both of them.
+    pub const ALL: [Self; 2] = [Self::Checked, Self::Trusted];
+
+    /// Its name in options, configuration files and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Checked => "checked",
+            Self::Trusted => "trusted",
+        }
+    }
+
+    /// The contents of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|contents| contents.name() == name)
+    }
+}
+
 /// One rule: frames whose type of service equals `tos` under `mask` get this treatment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -145,6 +178,9 @@ pub struct Rule {
     /// How it is known that the far end restores.
     #[cfg_attr(feature = "arbitrary", arbitrary(value = Handshake::Off))]
     pub handshake: Handshake,
+    /// Whether payload is looked at before it is compressed.
+    #[cfg_attr(feature = "arbitrary", arbitrary(value = Contents::Trusted))]
+    pub contents: Contents,
     /// Bytes at the start of every UDP payload that are not values; sent raw. In-place framing: the
     /// same at both ends. 0 if a handshake is required, since UDP has none.
     pub udp_offset: u8,
@@ -159,6 +195,7 @@ impl Rule {
         framing: Framing::Routed,
         grid: Grid::Connection,
         handshake: Handshake::Required,
+        contents: Contents::Checked,
         udp_offset: 0,
     };
 
@@ -175,6 +212,7 @@ impl Rule {
         framing: Framing::InPlace,
         grid: Grid::Payload,
         handshake: Handshake::Off,
+        contents: Contents::Trusted,
         udp_offset: 0,
     };
 

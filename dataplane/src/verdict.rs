@@ -118,6 +118,8 @@ outcomes! {
         Bypassed = "bypassed",
         /// The flow table has no room for the connection.
         TableFull = "table-full",
+        /// The payload does not look like values, or what its connection sent before did not.
+        NotValues = "not-values",
         /// It would not get shorter on the wire.
         NotShorter = "not-shorter",
         /// The output buffer is too small.

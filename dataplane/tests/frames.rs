@@ -9,14 +9,15 @@ use gradwire::codec::{Params, Split};
 use gradwire::engine::{Egress, Ingress, NO_OFFERS};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
-use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule, Rules};
+use gradwire::rules::{Contents, DEFAULT_MARK, Framing, Grid, Rule, Rules};
 use gradwire::verdict::{Change, DropReason, PassReason, Traffic, Verdict};
 use gradwire::wire::flow_key::FlowKey;
 use gradwire::wire::frame::MAX_LINK_LEN;
 use proptest::prelude::*;
 
 /// The default, and UDP too.
-const RULE: Rule = Rule::STATIC;
+/// Payloads begin within values, too, and do not look like some.
+const RULE: Rule = Rule { contents: Contents::Trusted, ..Rule::STATIC };
 
 /// A new flow's SYN, then the frame. The SYN is not tagged: the frame may be anywhere in the stream.
 fn send(rule: Rule, origin: u32, spec: &Spec) -> (Verdict, Vec<u8>) {

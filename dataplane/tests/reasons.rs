@@ -127,6 +127,7 @@ fn every_reason_to_pass_at_egress() {
         ),
         (PassReason::Resent, egress(rule, &[frame.clone(), frame.clone()])),
         (PassReason::NotShorter, one(rule, short(&le_bytes(&[1.5; 100])).bytes())),
+        (PassReason::NotValues, one(rule, short(&le_bytes(&[f32::MAX; 100])).bytes())),
         // Two values: shorter, but not below the Ethernet minimum.
         (PassReason::NotShorter, one(rule, with_payload_only(&[0; 8]))),
     ];

@@ -32,7 +32,7 @@ fn does_what_it_says(config: &Config, file: &Table) {
     match file.get("rule") {
         None => {
             assert_eq!(list.len(), 1);
-            is_rule(&list[0], 2, |_| None);
+            is_rule(&list[0], (2, "checked"), |_| None);
         }
         Some(rules) => {
             let rules = rules.as_array().expect("a list of rules");
@@ -80,10 +80,10 @@ fn does_what_it_says(config: &Config, file: &Table) {
 fn does_what_its_table_says(rule: &Rule, table: &Table) {
     assert!(table.contains_key("tos"));
     assert_eq!(rule.tos & !rule.mask, 0);
-    is_rule(rule, 2, |name| {
+    is_rule(rule, (2, "checked"), |name| {
         let value = table.get(name)?;
         Some(match name {
-            "profile" | "split" | "framing" | "grid" | "handshake" => {
+            "profile" | "split" | "framing" | "grid" | "handshake" | "contents" => {
                 value.as_str().expect("a name").to_owned()
             }
             _ => value.as_integer().expect("a number").to_string(),

@@ -78,7 +78,7 @@ fn says(words: &[&str], command: Command) {
         Command::AddRule(rule) => {
             assert_eq!(words[..2], ["rule", "add"]);
             // The last setting of a name counts.
-            is_rule(&rule, 1, |name| {
+            is_rule(&rule, (1, "trusted"), |name| {
                 let mut settings = words[2..].iter().rev();
                 settings.find_map(|word| word.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
             });

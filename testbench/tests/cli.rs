@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use etherparse::{IpHeaders, IpNumber, PacketBuilder};
 use gradwire::kernels::Kernel;
 use gradwire_testbench::bench::shapes;
-use gradwire_testbench::input::{Capture, Frame, Writer};
+use gradwire_testbench::input::{Capture, Frame, Writer, ipv4};
 use gradwire_testbench::judge::frame::{Transport, View};
 use serde_json::Value;
 use support::{capture, recordings};
@@ -259,6 +260,7 @@ fn replay_prints_the_json_of_its_help_and_writes_both_captures() {
             "dropped",
             "frames",
             "max_error",
+            "mixed",
             "norm_lost",
             "ok",
             "tagged",
@@ -379,6 +381,45 @@ fn source(capture: &Capture) -> [u8; 6] {
 }
 
 #[test]
+fn a_capture_of_headers_is_code_1() {
+    let segment = |seq, syn: bool, payload: &[u8]| {
+        let ip = IpHeaders::Ipv4(ipv4(0x28, IpNumber::TCP, [10, 0, 0, 1], [10, 0, 0, 2]), Default::default());
+        let segment = PacketBuilder::ethernet2([2; 6], [4; 6]).ip(ip).tcp(40_000, 5400, seq, 512);
+        let segment = if syn { segment.syn() } else { segment.ack(1) };
+        let mut bytes = Vec::new();
+        segment.write(&mut bytes, payload).unwrap();
+        bytes
+    };
+    // A framework's header, and values.
+    let header = [48u32, 0, 1, 0, 7, 0, 0, 0, 400, 0, 0, 0].map(u32::to_le_bytes);
+    let values = [0.001f32.to_le_bytes(); 100];
+    let payload = [header.as_flattened(), values.as_flattened()].concat();
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes).unwrap();
+    for frame in [segment(999, true, &[]), segment(1000, false, &payload)] {
+        writer.frame(Duration::ZERO, &frame).unwrap();
+    }
+    writer.finish().unwrap();
+    let path = scratch("headers.pcap", &bytes);
+    let path = path.to_str().unwrap();
+
+    let output = gradwire(&["replay", path, "--handshake", "off"]);
+    assert_eq!(code(&output), 1);
+    assert!(stderr(&output).contains("4 of 112 values are nonzero subnormals"), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.lines().last().unwrap().starts_with("NOT values alone, connections"), "{text}");
+    assert!(text.contains("1 not-values"), "{text}");
+
+    let output = gradwire(&["replay", path, "--handshake", "off", "--contents", "trusted", "--json"]);
+    let report = json(&output);
+    assert_eq!(
+        (code(&output), &report["compressed"], &report["ok"]),
+        (1, &Value::from(1), &Value::from(true))
+    );
+    assert_eq!(report["mixed"].as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn a_failed_check_is_code_1() {
     // A rule that says that each payload starts with a value is wrong for these segments. A card that gets the
     // connection in its middle cannot know, and the stream shows it.
@@ -393,13 +434,16 @@ fn a_failed_check_is_code_1() {
         }
     }
     let path = scratch("two-cards.pcap", &pcap(&capture));
-    let output = gradwire(&["replay", path.to_str().unwrap(), "--handshake", "off", "--grid", "payload"]);
+    let off_grid = ["replay", path.to_str().unwrap(), "--handshake", "off", "--grid", "payload"];
+    // Values that are read from a wrong byte on look like none.
+    assert_eq!(code(&gradwire(&off_grid)), 0);
+    let trusting = [&off_grid[..], &["--contents", "trusted"]].concat();
+    let output = gradwire(&trusting);
     assert_eq!(code(&output), 1);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("compressed, though its payload starts within a value"), "{text}");
     assert!(text.lines().last().unwrap().starts_with("NOT every bound and check held"));
-    let output =
-        gradwire(&["replay", path.to_str().unwrap(), "--handshake", "off", "--grid", "payload", "--json"]);
+    let output = gradwire(&[&trusting[..], &["--json"]].concat());
     assert_eq!((code(&output), &json(&output)["ok"]), (1, &Value::from(false)));
     assert!(json(&output)["violations"].as_u64().unwrap() > 0);
 }

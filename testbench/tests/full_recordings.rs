@@ -101,13 +101,22 @@ fn all_captures_replay_in_both_framings() {
                 assert!(report.ok, "{name} {framing:?} {profile:?}: {:?}", report.failures);
             }
             let report = replayed(&capture, framing);
-            assert!(report.compressed > 0 && report.dropped.is_empty(), "{name} {framing:?}");
+            assert!(report.dropped.is_empty(), "{name} {framing:?}");
             assert!(
                 !report.untouched.contains_key("bypassed"),
                 "{name}: ordinary loss is not a peer that fails"
             );
-            let suspicious = name.starts_with("gloo");
-            assert_eq!(!report.warnings.is_empty(), suspicious, "{name}: {:?}", report.warnings);
+            // Twelve directions with gloo's headers. Not one of the others' 2.3 million values is taken for a header.
+            let mixed = if name.starts_with("gloo") { 12 } else { 0 };
+            assert_eq!(report.compressed > 0, mixed == 0, "{name} {framing:?}");
+            assert_eq!(report.mixed.len(), mixed, "{name}: {:?}", report.mixed);
+            assert_eq!(
+                report.untouched.contains_key("not-values"),
+                mixed > 0,
+                "{name}: {:?}",
+                report.untouched
+            );
+            assert!(report.warnings.is_empty(), "{name}: {:?}", report.warnings);
             let off_grid = report.untouched.get("off-grid").copied().unwrap_or(0);
             let cut_off_grid =
                 ["ring4_mtu1450", "ring4_mtu9001", "ring4_oddwrites", "ring4_loss"].contains(&&name[..]);

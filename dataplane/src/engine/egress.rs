@@ -4,7 +4,8 @@ use crate::codec::VALUE_LEN;
 use crate::flow::offers::{Offers, Told};
 use crate::flow::{FlowTable, Millis, Syn};
 use crate::kernels::Kernel;
-use crate::rules::{ECN, Framing, Grid, Handshake, MAX_RULES, Rule, Rules};
+use crate::rules::{Contents, ECN, Framing, Grid, Handshake, MAX_RULES, Rule, Rules};
+use crate::values;
 use crate::verdict::{Change, Counters, PassReason, Traffic, Verdict};
 use crate::wire::frame::{Extent, IpFrame, MIN_FRAME_LEN, Packet, Transport, tcp_flags};
 use crate::wire::offer::{OFFER_LEN, Offer};
@@ -177,7 +178,11 @@ impl<const SETS: usize> Egress<SETS> {
             return Err(PassReason::Tunnel);
         }
         packet.verify(self.kernel)?;
-        compress(self.kernel, packet, rule, self.rules.mark(), usize::from(rule.udp_offset), out)
+        let head_len = usize::from(rule.udp_offset);
+        if rule.contents == Contents::Checked && !look_like_values(self.kernel, packet, head_len, false) {
+            return Err(PassReason::NotValues);
+        }
+        compress(self.kernel, packet, rule, self.rules.mark(), head_len, out)
     }
 
     /// Compresses a tagged segment to `out`; the new frame's length.
@@ -231,6 +236,9 @@ impl<const SETS: usize> Egress<SETS> {
         let head_len = flow.head_len(seq, rule.grid)?;
         if rule.framing == Framing::InPlace && head_len != 0 {
             return Err(PassReason::OffGrid);
+        }
+        if rule.contents == Contents::Checked {
+            flow.look(seq, |starts| look_like_values(self.kernel, packet, head_len, starts))?;
         }
         let new_len = compress(self.kernel, packet, rule, self.rules.mark(), head_len, out)?;
         flow.compressed(seq, packet.frame().len() - new_len);
@@ -318,6 +326,13 @@ fn write_offer(packet: &Packet<'_>, offer: Offer, mtu: u16, kernel: Kernel, out:
         return None;
     }
     write_options(packet, (0, 0, &offer.to_options()), kernel, out)
+}
+
+/// Whether the payload behind its first `head_len` bytes looks like values. If it `starts` the stream, one odd word is enough: frameworks
+/// begin with a header, or with a length.
+fn look_like_values(kernel: Kernel, packet: &Packet<'_>, head_len: usize, starts: bool) -> bool {
+    let values = packet.payload().get(head_len..).unwrap_or(&[]);
+    !kernel.any_is_odd(values) || !(starts && values::first_is_odd(values) || values::has_header(values))
 }
 
 /// Writes the compressed frame to `out`: headers, in routed framing the segment header, `head_len` raw

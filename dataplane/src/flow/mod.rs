@@ -157,6 +157,8 @@ pub struct Flow {
     syns: u8,
     /// No rule matched its SYN, but its first payload.
     late: bool,
+    /// It sent what does not look like values.
+    mixed: bool,
     /// Most bytes of data that its SYN had.
     syn_len: u16,
     /// What its SYN said that its host restores.
@@ -179,6 +181,7 @@ impl Flow {
         seen: Millis(0),
         syns: 0,
         late: false,
+        mixed: false,
         syn_len: 0,
         told: None,
         heard: None,
@@ -264,6 +267,17 @@ impl Flow {
             Some(_) if heard_tos == tos && offer.in_place() == rule.in_place() => Ok(()),
             Some(_) => Err(PassReason::ParametersDiffer),
         }
+    }
+
+    /// Whether all that the stream has sent up to the segment at `seq` looks like values. `look` says it of this segment, and hears
+    /// whether the segment starts the stream. Where a header came once, others come.
+    ///
+    /// # Errors
+    /// [`PassReason::NotValues`].
+    #[inline]
+    pub(crate) fn look(&mut self, seq: u32, look: impl FnOnce(bool) -> bool) -> Result<(), PassReason> {
+        self.mixed = self.mixed || !look(self.started && seq == self.origin);
+        if self.mixed { Err(PassReason::NotValues) } else { Ok(()) }
     }
 
     /// Whether the far end may send in-place frames that `rules` would restore to other values than what this end told it.

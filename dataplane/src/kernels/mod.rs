@@ -31,6 +31,7 @@ use crate::checksum::Sum;
 use crate::codec::planar::Bound;
 use crate::codec::{DecodeError, EncodeError, Params, VALUE_LEN};
 use crate::profile::Profile;
+use crate::values;
 #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
 use neon::Neon;
 #[cfg(target_arch = "x86_64")]
@@ -109,6 +110,19 @@ impl Kernel {
             Token::Avx512(kernel) => kernel.sum(bytes),
             #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
             Token::Neon(kernel) => kernel.sum(bytes),
+        }
+    }
+
+    /// As [`values::any_is_odd`].
+    pub(crate) fn any_is_odd(self, values: &[u8]) -> bool {
+        match self.0 {
+            Token::Portable | Token::Scalar32 => values::any_is_odd(values),
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx2(kernel) => kernel.any_is_odd(values),
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx512(kernel) => kernel.any_is_odd(values),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
+            Token::Neon(_) => values::any_is_odd(values),
         }
     }
 
@@ -218,6 +232,24 @@ mod tests {
     #[test]
     fn every_aarch64_has_neon() {
         assert_eq!(Kernel::detect().name(), "neon");
+    }
+
+    #[test]
+    fn an_odd_word_is_found_wherever_it_stands() {
+        for len in 0..100 {
+            let mut values = [1f32.to_bits(); 100].map(u32::to_le_bytes);
+            for kernel in Kernel::available() {
+                assert!(!kernel.any_is_odd(values[..len].as_flattened()), "{} {len}", kernel.name());
+                for place in 0..len {
+                    for odd in [1u32, 0x7f_ffff, 0x5f80_0000, 0xff7f_ffff] {
+                        values[place] = odd.to_le_bytes();
+                        let found = kernel.any_is_odd(values[..len].as_flattened());
+                        assert!(found, "{} {len} {place} {odd:#x}", kernel.name());
+                    }
+                    values[place] = 1f32.to_le_bytes();
+                }
+            }
+        }
     }
 
     /// The first, second and last value of every exponent and sign: random mantissas hardly ever lie on a border.

@@ -11,7 +11,7 @@ use std::{fs, io};
 use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, ParamsError, Split};
 use gradwire::profile::Profile;
-use gradwire::rules::{DEFAULT_MARK, ECN, Framing, Grid, Handshake, Rule, Rules, RulesError};
+use gradwire::rules::{Contents, DEFAULT_MARK, ECN, Framing, Grid, Handshake, Rule, Rules, RulesError};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
@@ -258,6 +258,8 @@ struct RuleTable {
     grid: Grid,
     #[serde(default, deserialize_with = "handshake")]
     handshake: Handshake,
+    #[serde(default, deserialize_with = "contents")]
+    contents: Contents,
     #[serde(default)]
     udp: Option<Spanned<toml::Value>>,
     #[serde(default)]
@@ -284,13 +286,14 @@ impl RuleTable {
             framing: self.framing,
             grid: self.grid,
             handshake: self.handshake,
+            contents: self.contents,
             udp_offset: self.udp_offset(),
         })
     }
 
     /// All settings of one system at once. Beside the name, a table may have a bound, a scale and a UDP offset.
     fn preset(&self, name: &Spanned<String>) -> Result<Rule, Fault> {
-        let Rule { tos, mask, framing, grid, handshake, .. } = Rule::INCEPTIONN;
+        let Rule { tos, mask, framing, grid, handshake, contents, .. } = Rule::INCEPTIONN;
         if name.as_ref() != "inceptionn" {
             return Err(Fault::at(name, format!("profile `{}`, expected `inceptionn`", name.as_ref())));
         }
@@ -298,15 +301,15 @@ impl RuleTable {
             return Err(Fault::at(&self.tos, format!("profile inceptionn has tos = {tos:#04x}")));
         }
         let unset = (self.mask, self.codec(), self.split) == (None, None, None)
-            && (self.framing, self.grid, self.handshake)
-                == (Framing::default(), Grid::default(), Handshake::default());
+            && (self.framing, self.grid, self.handshake, self.contents)
+                == (Framing::default(), Grid::default(), Handshake::default(), Contents::default());
         if !unset {
             let found =
                 "profile inceptionn sets all but bound, scale and udp-offset; remove the others, or it";
             return Err(Fault::at(name, found));
         }
         let profile = self.coding(Some(1), Some(Split::Paper))?;
-        Ok(Rule { tos, mask, profile, framing, grid, handshake, udp_offset: self.udp_offset() })
+        Ok(Rule { tos, mask, profile, framing, grid, handshake, contents, udp_offset: self.udp_offset() })
     }
 
     fn udp_offset(&self) -> u8 {
@@ -388,6 +391,10 @@ fn framing<'de, D: Deserializer<'de>>(text: D) -> Result<Framing, D::Error> {
 
 fn handshake<'de, D: Deserializer<'de>>(text: D) -> Result<Handshake, D::Error> {
     named(text, &Handshake::ALL, Handshake::name)
+}
+
+fn contents<'de, D: Deserializer<'de>>(text: D) -> Result<Contents, D::Error> {
+    named(text, &Contents::ALL, Contents::name)
 }
 
 fn grid<'de, D: Deserializer<'de>>(text: D) -> Result<Grid, D::Error> {

@@ -20,10 +20,12 @@ pub mod progress;
 pub mod uart16550;
 pub mod virtio;
 
-use gradwire::rules::{DEFAULT_MARK, Rule};
+use gradwire::rules::{Contents, DEFAULT_MARK, Rule};
 
+/// The rule in force after a start. It looks at no contents: that would take a third more instructions.
+pub const RULE: Rule = Rule { contents: Contents::Trusted, ..Rule::DEFAULT };
 /// The rules in force after a start; the console changes them until the next one.
-pub const RULES: &[Rule] = &[Rule::DEFAULT];
+pub const RULES: &[Rule] = &[RULE];
 /// The mark of compressed frames after a start.
 pub const MARK: u8 = DEFAULT_MARK;
 /// The longest IP packet.

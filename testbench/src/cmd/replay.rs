@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use gradwire::rules::{DEFAULT_TOS, ECN, Framing, Grid, Handshake, Rule};
+use gradwire::rules::{Contents, DEFAULT_TOS, ECN, Framing, Grid, Handshake, Rule};
 
 use super::codec::CodecArgs;
 use crate::error::{Error, Outcome};
@@ -31,7 +31,8 @@ use crate::report::ProgressBar;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 JSON: {\"codec\", \"frames\", \"tagged\", \"compressed\", \"untouched\": {reason: n}, \"dropped\": {reason: n}, \"wire_bytes_in\",
-\"wire_bytes_out\", \"values\", \"max_error\", \"norm_lost\", \"violations\", \"altered_untagged\", \"ok\", \"useful\", \"warnings\": [text]}.
+\"wire_bytes_out\", \"values\", \"max_error\", \"norm_lost\", \"violations\", \"altered_untagged\", \"ok\", \"useful\", \"mixed\": [text], \"warnings\": [text]}.
+`mixed` has the connections that carry something else than values, which must not be tagged: the exit code is then 1.
 `useful` is null if no value was compressed, and false if less than half of the norm is left: the exit code is then 1.
 Wire bytes are those of tagged frames with payload: at least 60 each, and 24 for preamble, FCS and gap.
 `remarked` counts, where there are any, frames that carried the mark of compressed frames and lost it; `told` SYNs that left with the
@@ -71,6 +72,9 @@ pub struct Args {
     /// Whether the two ends of a TCP connection agree on their SYNs, or are configured alike.
     #[arg(long, default_value = "required", value_parser = handshake(), conflicts_with = "profile")]
     pub handshake: Handshake,
+    /// Whether payload that does not look like values goes untouched.
+    #[arg(long, default_value = "checked", value_parser = contents(), conflicts_with = "profile")]
+    pub contents: Contents,
     /// Write the frames as they were on the wire to this pcap file.
     #[arg(long, value_name = "FILE")]
     pub write_wire: Option<PathBuf>,
@@ -99,6 +103,7 @@ impl Args {
             framing: self.framing,
             grid: self.grid,
             handshake: self.handshake,
+            contents: self.contents,
             udp_offset,
         })
     }
@@ -144,6 +149,9 @@ pub fn report(
     if let Some(path) = &args.write_restored {
         write(path, frames().map(|(frame, passage)| (frame.time, passage.delivered(&frame.bytes))))?;
     }
+    for mixed in &report.mixed {
+        eprintln!("gradwire: {mixed}");
+    }
     for warning in report.warnings.iter().cloned().chain(report.remarks.iter().map(Remark::to_string)) {
         eprintln!("gradwire: warning: {warning}");
     }
@@ -156,7 +164,13 @@ pub fn report(
     } else {
         report::replayed(out, &name, &args.rule()?, report)?;
         let frames = format!("{} frames", report.frames);
-        if report.ok && report.useful.is_none() {
+        if report.ok && !report.mixed.is_empty() {
+            writeln!(
+                out,
+                "NOT values alone, connections that must not be tagged: {}; every check held: {frames}",
+                report.mixed.len()
+            )?;
+        } else if report.ok && report.useful.is_none() {
             // What held for no value is no good news.
             writeln!(
                 out,
@@ -166,7 +180,7 @@ pub fn report(
             report::conclusion(out, report.ok, report.useful, &frames)?;
         }
     }
-    Ok(Outcome::from_ok(report.ok && report.useful != Some(false)))
+    Ok(Outcome::from_ok(report.ok && report.mixed.is_empty() && report.useful != Some(false)))
 }
 
 /// The types of service in a capture, for who asked for another.
@@ -225,6 +239,11 @@ fn byte(text: &str) -> Result<u8, String> {
 fn framing() -> impl TypedValueParser<Value = Framing> {
     PossibleValuesParser::new(Framing::ALL.map(Framing::name))
         .try_map(|name| Framing::from_name(&name).ok_or("no framing"))
+}
+
+fn contents() -> impl TypedValueParser<Value = Contents> {
+    PossibleValuesParser::new(Contents::ALL.map(Contents::name))
+        .try_map(|name| Contents::from_name(&name).ok_or("no contents"))
 }
 
 fn handshake() -> impl TypedValueParser<Value = Handshake> {

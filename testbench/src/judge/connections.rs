@@ -264,7 +264,7 @@ impl Suspicion {
         *subnormal += nonzero_subnormals(values);
     }
 
-    pub(crate) fn warnings(self) -> impl Iterator<Item = String> {
+    pub(crate) fn mixed(self) -> impl Iterator<Item = String> {
         let odd = |&(_, (count, subnormal)): &(Flow, (u64, u64))| {
             subnormal >= Self::LEAST && subnormal * Self::ONE_IN > count
         };

@@ -81,6 +81,8 @@ pub struct Findings {
     pub ok: bool,
     /// Whether the values are still of use; None if there are none.
     pub useful: Option<bool>,
+    /// Connections that seem to carry other things than values, which compressing would alter. A capture with one does not pass.
+    pub mixed: Vec<String>,
     /// What the user should know though no check failed.
     pub warnings: Vec<String>,
     /// What a user should know of the values beside the bound.

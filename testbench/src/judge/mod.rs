@@ -332,7 +332,7 @@ impl<'a> Judge<'_, 'a> {
                 .warnings
                 .push(format!("the capture ends within a frame, at byte {at}: what is before it was judged"));
         }
-        findings.warnings.extend(suspicion.warnings());
+        findings.mixed.extend(suspicion.mixed());
         let required = self.setup.rules.iter().any(|rule| rule.handshake == Handshake::Required);
         findings.warnings.extend(unagreed(&findings.untouched).filter(|_| required));
         self.findings

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use etherparse::PacketBuilder;
-use gradwire::rules::Rule;
+use gradwire::rules::{Contents, Rule};
 use gradwire::verdict::{DropReason, PassReason};
 
 use super::*;
@@ -44,8 +44,12 @@ fn capture() -> Capture {
     Capture { frames, cut: 0, torn: None }
 }
 
+/// An engine that believes a wrong start would find that the payload looks like no values, and the judge would have nothing to
+/// notice.
+const RULE: Rule = Rule { contents: Contents::Trusted, ..Rule::STATIC };
+
 fn setup(framing: Framing) -> Setup {
-    Setup::new(Rule { framing, ..Rule::STATIC })
+    Setup::new(Rule { framing, ..RULE })
 }
 
 fn replay(setup: &Setup, capture: &Capture) -> Vec<Passage> {
@@ -241,8 +245,8 @@ fn a_connection_that_starts_anew_has_a_new_grid() {
 }
 
 #[test]
-fn integers_in_a_tagged_stream_warn() {
-    let setup = setup(Framing::Routed);
+fn integers_in_a_tagged_stream_do_not_pass_and_are_not_touched() {
+    let [setup, trusting] = [Rule::STATIC, RULE].map(Setup::new);
     let mut payload = values(0.001);
     for word in payload.as_chunks_mut::<4>().0.iter_mut().take(4) {
         *word = 48u32.to_le_bytes();
@@ -250,8 +254,10 @@ fn integers_in_a_tagged_stream_warn() {
     let frames = vec![tcp(1, 0x28, 0, true, &[]), tcp(2, 0x28, 1, false, &payload)];
     let capture = Capture { frames, cut: 0, torn: None };
     let report = judge(&setup, &capture, &replay(&setup, &capture));
-    assert!(report.ok);
-    assert!(report.warnings[0].contains("4 of 64 values are nonzero subnormals"), "{:?}", report.warnings);
+    assert!(report.ok && report.compressed == 0 && report.untouched["not-values"] == 1);
+    assert!(report.mixed[0].contains("4 of 64 values are nonzero subnormals"), "{:?}", report.mixed);
+    let report = judge(&trusting, &capture, &replay(&trusting, &capture));
+    assert!(report.compressed == 1 && report.mixed.len() == 1, "{:?}", report.untouched);
 }
 
 /// A tagged segment of the near or of the far end, with an acknowledgement.

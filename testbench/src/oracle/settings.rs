@@ -4,11 +4,11 @@ use gradwire::profile::Profile;
 use gradwire::rules::{Framing, Grid, Rule};
 
 /// `rule` is what its settings say, by the equations of FORMAT.md. `setting` has the text of a setting by its name, if
-/// somebody wrote it. A rule that says nothing of its codec has `codec`.
+/// somebody wrote it. A rule that says nothing of its codec or its contents has these.
 ///
 /// # Panics
 /// The rule is another one.
-pub fn is_rule(rule: &Rule, codec: u8, setting: impl Fn(&str) -> Option<String>) {
+pub fn is_rule(rule: &Rule, (codec, contents): (u8, &str), setting: impl Fn(&str) -> Option<String>) {
     // FORMAT.md section 3.6.
     let preset = setting("profile").is_some_and(|name| name == "inceptionn");
     let of_preset = |name: &str| match name {
@@ -18,6 +18,7 @@ pub fn is_rule(rule: &Rule, codec: u8, setting: impl Fn(&str) -> Option<String>)
         "framing" => Some("in-place"),
         "grid" => Some("payload"),
         "handshake" => Some("off"),
+        "contents" => Some("trusted"),
         _ => None,
     };
     let setting =
@@ -58,6 +59,7 @@ pub fn is_rule(rule: &Rule, codec: u8, setting: impl Fn(&str) -> Option<String>)
     };
     assert_eq!(rule.grid, grid);
     assert_eq!(rule.handshake.name(), text("handshake", "required"));
+    assert_eq!(rule.contents.name(), text("contents", contents));
     assert_eq!(i64::from(rule.udp_offset), number("udp-offset", "0"));
 }
 

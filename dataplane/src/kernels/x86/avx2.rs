@@ -8,6 +8,7 @@ use super::super::tables::{BYTE_MASKS, CLOSE_UP, Placing, SPREAD_OUT};
 use super::{load16, load32, store};
 use crate::checksum::Sum;
 use crate::codec::{BURST_LEN, DecodeError, EncodeError, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
+use crate::values;
 
 cpufeatures::new!(cpu, "avx2", "bmi1", "bmi2", "popcnt");
 
@@ -23,6 +24,11 @@ impl Avx2 {
     pub(in super::super) fn sum(self, bytes: &[u8]) -> Sum {
         // SAFETY: the callee needs these features and nothing else; `self` proves them.
         unsafe { sum(bytes) }
+    }
+
+    pub(in super::super) fn any_is_odd(self, values: &[u8]) -> bool {
+        // SAFETY: the callee needs these features and nothing else; `self` proves them.
+        unsafe { any_is_odd(values) }
     }
 
     pub(in super::super) fn encode(
@@ -71,6 +77,11 @@ fn sum(bytes: &[u8]) -> Sum {
     let sums = _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
     let sum = _mm_cvtsi128_si64(sums).wrapping_add(_mm_extract_epi64::<1>(sums)) as u64;
     Sum::from_le_words(sum + Sum::part_of_le_word(bytes))
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn any_is_odd(values: &[u8]) -> bool {
+    values::any_is_odd(values)
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]

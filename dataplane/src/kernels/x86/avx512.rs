@@ -9,6 +9,7 @@ use super::super::tables::Placing;
 use super::{get_group, load16, put_group, store};
 use crate::checksum::Sum;
 use crate::codec::{DecodeError, EncodeError, MAX_GROUP_LEN, Params};
+use crate::values;
 
 cpufeatures::new!(
     cpu,
@@ -38,6 +39,11 @@ impl Avx512 {
     pub(in super::super) fn sum(self, bytes: &[u8]) -> Sum {
         // SAFETY: the callee needs these features and nothing else; `self` proves them.
         unsafe { sum(bytes) }
+    }
+
+    pub(in super::super) fn any_is_odd(self, values: &[u8]) -> bool {
+        // SAFETY: the callee needs these features and nothing else; `self` proves them.
+        unsafe { any_is_odd(values) }
     }
 
     pub(in super::super) fn encode(
@@ -81,6 +87,11 @@ fn sum(bytes: &[u8]) -> Sum {
     }
     add(load_part(rest));
     Sum::from_le_words(_mm512_reduce_add_epi64(_mm512_add_epi64(low, high)) as u64)
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
+fn any_is_odd(values: &[u8]) -> bool {
+    values::any_is_odd(values)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]

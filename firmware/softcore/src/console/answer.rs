@@ -55,7 +55,8 @@ fn said(text: core::fmt::Arguments<'_>) -> Line {
 fn rule_line(at: usize, forwarder: &Forwarder<SETS>) -> Line {
     let rules = forwarder.egress().rules();
     let Some(at) = at.checked_sub(1) else { return said(format_args!("mark {:#04x}", rules.mark())) };
-    let Some(Rule { tos, mask, profile, framing, grid, handshake, udp_offset }) = rules.as_slice().get(at)
+    let Some(Rule { tos, mask, profile, framing, grid, handshake, contents, udp_offset }) =
+        rules.as_slice().get(at)
     else {
         return Line::End;
     };
@@ -67,9 +68,10 @@ fn rule_line(at: usize, forwarder: &Forwarder<SETS>) -> Line {
         // Its one parameter is the bound itself.
         Profile::Planar(bound) => (-i16::from(bound.y()), "none", 0),
     };
-    let (framing, grid, handshake) = (framing.name(), grid.name(), handshake.name());
+    let (framing, grid, handshake, contents) =
+        (framing.name(), grid.name(), handshake.name(), contents.name());
     said(format_args!(
-        "rule {at} tos={tos:#04x} mask={mask:#04x} codec={codec} bound={b} split={split} scale={x} framing={framing} grid={grid} handshake={handshake} udp-offset={udp_offset}"
+        "rule {at} tos={tos:#04x} mask={mask:#04x} codec={codec} bound={b} split={split} scale={x} framing={framing} grid={grid} handshake={handshake} contents={contents} udp-offset={udp_offset}"
     ))
 }
 

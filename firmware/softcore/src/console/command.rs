@@ -4,7 +4,9 @@ use core::fmt;
 
 use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, Split};
-use gradwire::rules::{Framing, Grid, Handshake, Rule};
+use gradwire::rules::{Contents, Framing, Grid, Handshake, Rule};
+
+use crate::RULE;
 
 /// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +77,7 @@ pub const HELP: &[&str] = &[
     "    profile=inceptionn (first: as the NIC of the paper)",
     "    tos=0x28  mask=0xfc  codec=1|2  bound=10  split=dense|paper (codec 1)  scale=0",
     "    framing=routed|in-place  grid=connection|payload  handshake=required|off",
-    "    udp-offset=0 (handshake off)",
+    "    contents=checked|trusted  udp-offset=0 (handshake off)",
     "rule remove N          remove rule N",
     "rule default           the rules and the mark of the start",
     "mark 0x30              type of service of compressed frames",
@@ -124,7 +126,7 @@ pub fn parse(line: &str) -> Result<Command, Problem<'_>> {
 
 /// The default rule with the settings given.
 fn rule<'a>(settings: impl Iterator<Item = &'a str>) -> Result<Rule, Problem<'a>> {
-    let mut rule = Rule::DEFAULT;
+    let mut rule = RULE;
     let (mut planar, mut split) = (false, Split::Dense);
     let mut settings = settings.peekable();
     // All settings of one system; those behind it may differ.
@@ -149,6 +151,10 @@ fn rule<'a>(settings: impl Iterator<Item = &'a str>) -> Result<Rule, Problem<'a>
             }
             "scale" => {
                 scale = value.parse().map_err(|_| Problem::Value(value, "a number from -128 to 127"))?;
+            }
+            "contents" => {
+                rule.contents =
+                    Contents::from_name(value).ok_or(Problem::Value(value, "checked or trusted"))?;
             }
             "handshake" => {
                 rule.handshake =
@@ -195,7 +201,7 @@ mod tests {
             ("", Command::Nothing),
             (" help ", Command::Help),
             ("rules", Command::Rules),
-            ("rule add", Command::AddRule(Rule::DEFAULT)),
+            ("rule add", Command::AddRule(RULE)),
             ("rule remove 3", Command::RemoveRule(3)),
             ("rule default", Command::DefaultRules),
             ("mark 0x38", Command::Mark(0x38)),
@@ -220,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_rule_takes_its_settings_and_the_default_for_the_rest() {
-        let line = "rule add tos=0x50 bound=6 split=paper scale=-3 framing=in-place grid=payload handshake=off udp-offset=8";
+        let line = "rule add tos=0x50 bound=6 split=paper scale=-3 framing=in-place grid=payload handshake=off contents=trusted udp-offset=8";
         let params = Params::new(6, Split::Paper, -3).unwrap();
         let rule = Rule {
             tos: 0x50,
@@ -229,10 +235,11 @@ mod tests {
             framing: Framing::InPlace,
             grid: Grid::Payload,
             handshake: Handshake::Off,
+            contents: Contents::Trusted,
             udp_offset: 8,
         };
         assert_eq!(parse(line), Ok(Command::AddRule(rule)));
-        let rule = Rule { profile: Bound::new(-7).unwrap().into(), ..Rule::DEFAULT };
+        let rule = Rule { profile: Bound::new(-7).unwrap().into(), ..RULE };
         assert_eq!(parse("rule add codec=2 bound=10 scale=3"), Ok(Command::AddRule(rule)));
         // As the answer to `rules` has it, which is a command again.
         assert_eq!(parse("rule add codec=2 bound=7 split=none"), Ok(Command::AddRule(rule)));
@@ -257,6 +264,7 @@ mod tests {
             ("rule add codec=3", "'3': expected 1 or 2"),
             ("rule add split=half", "'half': expected dense or paper"),
             ("rule add handshake=1", "'1': expected required or off"),
+            ("rule add contents=1", "'1': expected checked or trusted"),
             ("mark", "missing: a type of service"),
         ] {
             assert_eq!(parse(line).unwrap_err().to_string(), said);

@@ -7,7 +7,7 @@ use gradwire::codec::planar::Bound;
 use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
-use gradwire::rules::{DEFAULT_MARK, Framing, Rule, Rules};
+use gradwire::rules::{Contents, DEFAULT_MARK, Framing, Rule, Rules};
 use gradwire::verdict::Verdict;
 use riscv::register::minstret;
 
@@ -76,7 +76,9 @@ pub(crate) fn frames() {
         ("untagged", 0, Framing::Routed),
     ] {
         let kernel = Kernel::detect();
-        let rules = Rules::new(&[Rule { framing, ..Rule::STATIC }], DEFAULT_MARK).unwrap();
+        let rules =
+            Rules::new(&[Rule { framing, contents: Contents::Trusted, ..Rule::STATIC }], DEFAULT_MARK)
+                .unwrap();
         let mut egress = Egress::<2>::new(rules.clone(), kernel, 1500, 1);
         let mut ingress = Ingress::new(rules, kernel, 1500);
         // Two bytes before the frame, so that its IP header lies on a word.

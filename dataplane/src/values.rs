@@ -1,0 +1,106 @@
+//! Whether bytes look like values (FORMAT.md §5.1, S9): frameworks put headers into streams that an application tagged.
+
+use crate::codec::VALUE_LEN;
+
+/// No gradient has a magnitude of 2^64, as bits of an `f32`; every fourth word of random bytes has.
+const HUGE: u32 = (127 + 64) << 23;
+const INFINITE: u32 = 0xff << 23;
+const SMALLEST_NORMAL: u32 = 1 << 23;
+/// Odd words that are less than this many words apart belong together: the headers of gloo and of Open MPI are 48 bytes long.
+const REACH: usize = 12;
+
+/// Whether a word is an odd value: subnormal and not zero, as small integers are, or finite and huge.
+const fn is_odd(word: u32) -> bool {
+    let magnitude = word & 0x7fff_ffff;
+    (magnitude != 0 && magnitude < SMALLEST_NORMAL) || (magnitude >= HUGE && magnitude < INFINITE)
+}
+
+/// Whether any of `values`, little-endian `f32`s, is odd.
+// Two minima: compilers vectorise them for whoever calls it.
+#[inline(always)]
+pub(crate) fn any_is_odd(values: &[u8]) -> bool {
+    let (words, _) = values.as_chunks::<VALUE_LEN>();
+    let (mut least, mut least_huge) = (u32::MAX, u32::MAX);
+    for word in words {
+        // Without the sign. What is below the range that is looked for wraps, and is above it.
+        let twice = u32::from_le_bytes(*word) << 1;
+        least = least.min(twice.wrapping_sub(1));
+        least_huge = least_huge.min(twice.wrapping_sub(HUGE << 1));
+    }
+    least < (SMALLEST_NORMAL << 1) - 1 || least_huge < (INFINITE - HUGE) << 1
+}
+
+/// Whether the first of `values` is odd.
+pub(crate) fn first_is_odd(values: &[u8]) -> bool {
+    values.first_chunk().is_some_and(|word| is_odd(u32::from_le_bytes(*word)))
+}
+
+/// Whether two odd ones of `values` stand close together. One alone may be a value.
+pub(crate) fn has_header(values: &[u8]) -> bool {
+    let (words, _) = values.as_chunks::<VALUE_LEN>();
+    let mut clean = REACH;
+    words.iter().any(|word| {
+        let odd = is_odd(u32::from_le_bytes(*word));
+        let found = odd && clean + 1 < REACH;
+        clean = if odd { 0 } else { clean.saturating_add(1) };
+        found
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn bytes(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn odd_is_what_no_gradient_has() {
+        let tiny = f32::MIN_POSITIVE;
+        let huge = 2f32.powi(64);
+        for (value, odd) in [
+            (0.0, false),
+            (-0.0, false),
+            (f32::from_bits(1), true),
+            (-f32::from_bits(1), true),
+            (tiny.next_down(), true),
+            (-tiny.next_down(), true),
+            (tiny, false),
+            (1.0, false),
+            (huge.next_down(), false),
+            (huge, true),
+            (-huge, true),
+            (f32::MAX, true),
+            (f32::MIN, true),
+            (f32::INFINITY, false),
+            (f32::NEG_INFINITY, false),
+            (f32::NAN, false),
+            (f32::from_bits(u32::MAX), false),
+        ] {
+            let word = value.to_bits();
+            assert_eq!(is_odd(word), odd, "{value:e}");
+            assert_eq!(first_is_odd(&bytes(&[word, 1])), odd, "{value:e}");
+            for place in 0..40 {
+                let mut words = [1f32.to_bits(); 40];
+                words[place] = word;
+                assert_eq!(any_is_odd(&bytes(&words)), odd, "{value:e} at {place}");
+            }
+        }
+        assert!(!any_is_odd(&[]) && !first_is_odd(&[]) && !first_is_odd(&[1, 0, 0]));
+    }
+
+    #[test]
+    fn a_header_is_two_odd_words_within_48_bytes() {
+        for apart in 1..40 {
+            for first in 0..40 {
+                let mut words = [1f32.to_bits(); 80];
+                words[first] = 48;
+                assert!(!has_header(&bytes(&words)), "one at {first}");
+                words[first + apart] = 7;
+                assert_eq!(has_header(&bytes(&words)), apart < 12, "at {first} and {apart} behind");
+            }
+        }
+    }
+}

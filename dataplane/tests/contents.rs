@@ -1,0 +1,148 @@
+//! Payload that does not look like values goes untouched (FORMAT.md §5.1, S9), and so does what its connection sends after it.
+
+mod common;
+
+use common::engines::rules;
+use common::{ACK, Spec, gradient, le_bytes};
+use gradwire::engine::{Egress, Millis, NO_OFFERS};
+use gradwire::kernels::Kernel;
+use gradwire::rules::{Contents, Grid, Rule};
+use gradwire::verdict::{Change, PassReason, Verdict};
+
+const ORIGIN: u32 = 1000;
+const LEN: usize = 400;
+
+/// A host whose stream of values starts at [`ORIGIN`].
+struct Host {
+    engine: Egress<1>,
+    sent: u32,
+}
+
+impl Host {
+    fn new(rule: Rule, kernel: Kernel) -> Self {
+        let mut host = Self { engine: Egress::new(rules(rule), kernel, 1500, 1), sent: 0 };
+        host.connect(ORIGIN);
+        host
+    }
+
+    fn connect(&mut self, origin: u32) {
+        self.sent = origin;
+        let verdict = self.process(&Spec::tcp(0, 0, &[]).syn(origin).bytes());
+        assert_eq!(verdict, Verdict::Untouched(PassReason::TcpFlags));
+    }
+
+    fn process(&mut self, frame: &[u8]) -> Verdict {
+        self.engine.process(frame, &mut vec![0; frame.len()], Millis(0), &NO_OFFERS)
+    }
+
+    /// The next segment of the stream; whether it was compressed, or went untouched since it is not values.
+    fn sends(&mut self, payload: &[u8]) -> bool {
+        let frame = Spec::tcp(self.sent, ACK, payload).bytes();
+        self.sent += payload.len() as u32;
+        was_compressed(self.process(&frame))
+    }
+}
+
+fn was_compressed(verdict: Verdict) -> bool {
+    match verdict {
+        Verdict::Changed { change: Change::Compressed, .. } => true,
+        Verdict::Untouched(PassReason::NotValues) => false,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Values with these words among them.
+fn payload(words: &[(usize, u32)]) -> Vec<u8> {
+    let mut bytes = le_bytes(&gradient(LEN / 4));
+    for (place, word) in words {
+        bytes[4 * place..4 * place + 4].copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
+}
+
+/// What gloo puts before a message: numbers of 64 bits, most of them small.
+const HEADER: [(usize, u32); 12] =
+    [(0, 48), (1, 0), (2, 1), (3, 0), (4, 7), (5, 0), (6, 0), (7, 0), (8, 1600), (9, 0), (10, 0), (11, 0)];
+
+fn at(place: usize, words: &[(usize, u32)]) -> Vec<(usize, u32)> {
+    words.iter().map(|(at, word)| (place + at, *word)).collect()
+}
+
+#[test]
+fn a_header_ends_compression_for_its_connection() {
+    for kernel in Kernel::available() {
+        for place in 0..LEN / 4 - HEADER.len() {
+            let mut host = Host::new(Rule::STATIC, kernel);
+            assert!(host.sends(&payload(&[])));
+            assert!(!host.sends(&payload(&at(place, &HEADER))), "{} at {place}", kernel.name());
+            assert!(!host.sends(&payload(&[])), "where one header was, there are others");
+            assert_eq!(host.engine.counters().passed(PassReason::NotValues), 2);
+        }
+    }
+}
+
+#[test]
+fn a_new_connection_is_looked_at_anew() {
+    let mut host = Host::new(Rule::STATIC, Kernel::detect());
+    assert!(!host.sends(&payload(&HEADER)));
+    let fin = Spec::tcp(host.sent, ACK | 1, &payload(&[])).bytes();
+    assert!(!was_compressed(host.process(&fin)));
+    host.connect(ORIGIN + 100_000);
+    assert!(host.sends(&payload(&[])));
+}
+
+#[test]
+fn one_odd_word_tells_at_the_start_of_a_stream_and_nowhere_else() {
+    for kernel in Kernel::available() {
+        for odd in [1, 48, 0x7f_ffff, 0x8000_0001, 0x5f80_0000, 0xff7f_ffff] {
+            let mut host = Host::new(Rule::STATIC, kernel);
+            assert!(!host.sends(&payload(&[(0, odd)])), "{odd:#x}");
+            for place in 0..LEN / 4 {
+                let mut host = Host::new(Rule::STATIC, kernel);
+                assert!(host.sends(&payload(&[(0, 0)])));
+                assert!(host.sends(&payload(&[(place, odd)])), "{} {odd:#x} at {place}", kernel.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn zeros_and_what_is_not_finite_are_values() {
+    for word in [0, 0x8000_0000, f32::INFINITY.to_bits(), f32::NEG_INFINITY.to_bits(), f32::NAN.to_bits()] {
+        let words: Vec<_> = (0..40).map(|place| (place, word)).collect();
+        assert!(Host::new(Rule::STATIC, Kernel::detect()).sends(&payload(&words)), "{word:#x}");
+    }
+}
+
+/// Values are looked for where the grid has them: shifted by a byte, values are random words.
+#[test]
+fn off_the_grid_values_are_values() {
+    let values = [payload(&[]), payload(&[])].concat();
+    for cut in 1..4 {
+        let mut host = Host::new(Rule::STATIC, Kernel::detect());
+        assert!(host.sends(&values[..LEN + cut]));
+        assert!(host.sends(&values[LEN + cut..]));
+    }
+    let mut shifted = Host::new(Rule { grid: Grid::Payload, ..Rule::STATIC }, Kernel::detect());
+    assert!(!shifted.sends(&values[1..LEN + 1]));
+}
+
+#[test]
+fn datagrams_are_judged_one_by_one_behind_their_offset() {
+    let rule = Rule { udp_offset: 48, ..Rule::STATIC };
+    let mut host = Host::new(rule, Kernel::detect());
+    let header = Spec::udp(&payload(&HEADER)).bytes();
+    assert!(was_compressed(host.process(&header)));
+    let inside = Spec::udp(&payload(&at(12, &HEADER))).bytes();
+    assert!(!was_compressed(host.process(&inside)));
+    assert!(was_compressed(host.process(&header)));
+}
+
+#[test]
+fn a_rule_may_trust_what_is_tagged() {
+    let rule = Rule { contents: Contents::Trusted, ..Rule::STATIC };
+    let mut host = Host::new(rule, Kernel::detect());
+    assert!(host.sends(&payload(&HEADER)));
+    let datagram = Spec::udp(&payload(&HEADER)).bytes();
+    assert!(was_compressed(host.process(&datagram)));
+}
