@@ -23,8 +23,12 @@ from gradwire._native import Error, Plan
 
 COMPARE_EVERY = 100
 """Replicas are compared at the first iteration, and then once in so many."""
-MEASURED = range(4, 8)
-"""The iterations that `plan="auto"` measures: after DDP has rebuilt its buckets."""
+TRIALS = {"f32": 1.0, "q8": 1.0, "bounded:6": 1.05, "low-rank:16": 1.1, "low-rank:8": 1.25}
+"""What `plan="auto"` tries, and by how many times the iterations of f32 a model may need with it (docs/training.md)."""
+TRIAL = 4
+"""Iterations of each of them. The first trial begins with iteration 4: DDP has rebuilt its buckets then."""
+WORTH = 0.95
+"""Another plan is worth less bits if it takes at most this part of the time with f32."""
 
 
 class Link:
@@ -136,7 +140,7 @@ class State:
     """One model's exchange: a plan, connections, a thread, and what messages lost so far. All ranks make it together.
 
     `plan` is a `Plan` or its text: "f32", "low-rank:R", "3lc:S:BLOCK", "q8", "bounded:B", "ring:C:B" or any other codec.
-    "auto" exchanges f32 first, measures, and goes on with the plan that fits the network; the report says why.
+    "auto" trains a few iterations with each of some plans, and goes on with the fastest on this network; the report says why.
     With `pipeline`, each iteration applies the gradients of an earlier one (Pipe-SGD), so the exchange hides behind whole iterations.
     They come from the `width` - 1 iterations before. The first `warmup` iterations apply their own.
     With `model`, what is held back is kept by its parameters' names; else by numbers, in the order in which DDP brings them.
@@ -199,12 +203,10 @@ class State:
                 "docs/training.md says what is supported"
             )
         self._iteration += bucket.index() == 0
-        if self._open and bucket.index() == 0:
-            if self._iteration == MEASURED.start:
-                self._worker.queue.put(self._worker.mark)
-            elif self._iteration == MEASURED.stop:
-                self._worker.queue.put(self._worker.decide)
-                self._open = False
+        if self._open and bucket.index() == 0 and self._iteration > 0 and self._iteration % TRIAL == 0:
+            turn = self._iteration // TRIAL - 1
+            self._worker.queue.put(self._worker.next_trial if turn < len(TRIALS) else self._worker.decide)
+            self._open = turn < len(TRIALS)
         layout = self._layout(bucket)
         if layout.values != buffer.numel():
             raise Error(f"DDP's bucket has {buffer.numel()} values, its parameters {layout.values}")
@@ -352,7 +354,8 @@ class _Worker:
     def __init__(self, channel: _native.Channel, plan: Plan, rank: int, members: int) -> None:
         self.channel, self.plan, self.done, self.why = channel, plan, _Done(), ""
         self.rank, self.members = rank, members
-        self.marked = (0.0, 0.0)
+        # When each trial began.
+        self.trials: list[float] = []
         self.process = os.getpid()
         self.queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self.closed = False
@@ -385,23 +388,21 @@ class _Worker:
         self.queue.put(job)
         return result
 
-    def mark(self) -> None:
-        self.marked = (time.monotonic(), self.done.exchange_s)
+    def next_trial(self) -> None:
+        self.plan = Plan(list(TRIALS)[len(self.trials)])
+        self.trials.append(time.monotonic())
 
     def decide(self) -> None:
-        """Chooses a plan by what all ranks measured since `mark`; all choose the same."""
-        began, exchanged = self.marked
-        period = (time.monotonic() - began) / len(MEASURED)
-        exchange = (self.done.exchange_s - exchanged) / len(MEASURED)
-        table = torch.zeros(self.members, 2)
-        table[self.rank] = torch.tensor([max(period - exchange, 0.0), exchange])
+        """Chooses the plan whose trial was the fastest, as the slowest rank saw it; all ranks choose the same."""
+        ends = [*self.trials[1:], time.monotonic()]
+        table = torch.zeros(self.members, len(TRIALS))
+        table[self.rank] = torch.tensor([(end - began) / TRIAL for began, end in zip(self.trials, ends)])
         try:
             self.channel.exchange(table.view(-1), _native.Layout([("auto", table.numel(), 1)]), Plan("f32"), False)
         except Error:
             return  # The next bucket's exchange says so in backward.
         table *= self.members
-        # The slowest rank computes longest, and waits for nobody.
-        text, self.why = _choose(table[:, 0].max().item(), table[:, 1].min().item())
+        text, self.why = _choose(table.max(0).values.tolist())
         self.plan = Plan(text)
 
     def drain(self) -> None:
@@ -419,14 +420,16 @@ class _Worker:
         self.channel.close()
 
 
-def _choose(compute_s: float, exchange_s: float) -> tuple[str, str]:
-    """A plan for an iteration that computes and exchanges f32 so long, and why it."""
-    measured = f"chosen because an iteration computes for {compute_s * 1000:.1f} ms and exchanges f32 for {exchange_s * 1000:.1f} ms"
-    if exchange_s < 0.15 * compute_s:
-        return "f32", f"{measured}: less than 15 % of it, so there is little to gain"
-    if exchange_s / 4 < 0.25 * compute_s:
-        return "q8", f"{measured}: a quarter of that, in 8 bits, is less than a quarter of the computing"
-    return "low-rank:8", f"{measured}: in 8 bits, that would still be a quarter of the computing or more"
+def _choose(seconds: list[float]) -> tuple[str, str]:
+    """The plan that learns soonest if iterations take so long with each of `TRIALS`, and why it."""
+    took = dict(zip(TRIALS, seconds))
+    counted = {plan: seconds * TRIALS[plan] for plan, seconds in took.items()}
+    best = min(counted, key=counted.__getitem__)
+    if counted[best] > WORTH * counted["f32"]:
+        best = "f32"
+    said = ", ".join(f"{plan} {seconds * 1000:.1f} ms" for plan, seconds in took.items())
+    more = ", ".join(f"{plan} as {round(100 * factor - 100)} % more" for plan, factor in TRIALS.items() if factor > 1)
+    return best, f"tried for {TRIAL} iterations each: {said} an iteration; counted {more}, since a model may need more iterations"
 
 
 def _same_process(process: int) -> None:
