@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use gradwire_codecs::{Blocks, Codec, ThreeLc};
+use gradwire_codecs::{Blocks, Bounded, Codec, ThreeLc};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -89,8 +89,7 @@ fn lines_and_operators_are_counted_rightly() {
 }
 
 /// Bits a value of the first and of the tenth message, of each layer of at least 1,024 values with a scale and feedback of its own.
-fn bits(values: &[f32], layers: &[usize], multiplier: f32) -> [f64; 2] {
-    let codec = ThreeLc::new(multiplier, Blocks::WHOLE).unwrap();
+fn bits(codec: &impl Codec, values: &[f32], layers: &[usize]) -> [f64; 2] {
     let (mut bytes, mut coded, mut at) = ([0; 10], 0, 0);
     for len in layers {
         let gradient = &values[at..at + len];
@@ -109,8 +108,8 @@ fn bits(values: &[f32], layers: &[usize], multiplier: f32) -> [f64; 2] {
     [bytes[0], bytes[9]].map(|bytes| 8.0 * bytes as f64 / coded as f64)
 }
 
-#[test]
-fn three_lc_takes_as_many_bits_as_the_table_says() {
+/// The rows of recordings below `head` are what `cells` makes of the values and the lengths of the layers.
+fn recordings_have(head: &str, cells: impl Fn(&[f32], &[usize]) -> Vec<String>) {
     let mut wanted = Vec::new();
     for line in text("host/codecs/tests/layers.txt").lines().skip(1) {
         let (name, layers) = line.split_once(' ').unwrap();
@@ -119,13 +118,31 @@ fn three_lc_takes_as_many_bits_as_the_table_says() {
         let header = 10 + usize::from(u16::from_le_bytes([file[8], file[9]]));
         let values: Vec<f32> =
             file[header..].as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
+        wanted.push(format!("| `{name}` | {} |", cells(&values, &layers).join(" | ")));
+    }
+    let found: Vec<String> = rows(head).into_iter().filter(|row| row.contains("_w0")).collect();
+    assert!(found == wanted, "the rows should be\n{}", wanted.join("\n"));
+}
+
+#[test]
+fn three_lc_takes_as_many_bits_as_the_table_says() {
+    recordings_have("| recording | s = 1.00", |values, layers| {
         let cells = [1.0, 1.5, 1.75, 1.9].map(|multiplier| {
-            let [first, tenth] = bits(&values, &layers, multiplier);
+            let codec = ThreeLc::new(multiplier, Blocks::WHOLE).unwrap();
+            let [first, tenth] = bits(&codec, values, layers);
             format!("{first:.3}, {tenth:.3}")
         });
-        wanted.push(format!("| `{name}` | {} |", cells.join(" | ")));
-    }
-    let found: Vec<String> =
-        rows("| recording | s = 1.00").into_iter().filter(|row| row.contains("_w0")).collect();
-    assert!(found == wanted, "the rows should be\n{}", wanted.join("\n"));
+        cells.to_vec()
+    });
+}
+
+#[test]
+fn bounded_takes_as_many_bits_as_the_table_says() {
+    recordings_have("| recording | `bounded:6` |", |values, layers| {
+        let cells = [6, 4, 3, 2].map(|bound| {
+            let [first, tenth] = bits(&Bounded::new(bound).unwrap(), values, layers);
+            format!("{first:.2}, {tenth:.2}")
+        });
+        cells.to_vec()
+    });
 }
