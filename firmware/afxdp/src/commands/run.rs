@@ -135,8 +135,8 @@ pub fn run(args: &RunArgs) -> Result<(), RunError> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(system("signals"))?;
     // First of all who else runs here: their answer is clearer than the kernel's.
     let control = Control::bind(&args.run_dir, host, net)?;
-    let endpoint = config.metrics.map(|at| Endpoint::bind(at).map_err(system(format!("metrics, {at}"))));
-    let endpoint = endpoint.transpose()?;
+    let bind = if config.any_metrics_port { Endpoint::bind_free } else { Endpoint::bind };
+    let endpoint = config.metrics.map(|at| bind(at).map_err(system(format!("metrics, {at}")))).transpose()?;
     let limit = Duration::from_millis(args.limit_ms);
     let mut shim = Shim::set_up(host, net, &config, engine_rules(args, &config)?, limit)?;
     drop_all_but(still_needed())?;
@@ -154,6 +154,8 @@ pub fn run(args: &RunArgs) -> Result<(), RunError> {
         .map_err(system("signals"))?;
     let _socket_file = control.serve(snapshot())?;
     if let Some(endpoint) = endpoint {
+        let at = endpoint.address().map_err(system("metrics"))?;
+        info!(%at, "metrics");
         endpoint.serve(snapshot()).map_err(system("metrics"))?;
     }
     let workers = std::mem::take(&mut shim.workers);

@@ -1,97 +1,17 @@
-//! The Prometheus endpoint: `GET /metrics` over HTTP/1.1, in the text exposition format 0.0.4. Clients are bounded in
-//! number, length and time: it is read by a scraper every few seconds, and must not become a way in.
+//! A snapshot in Prometheus' text exposition format 0.0.4.
 
 use std::fmt::{self, Display, Write as _};
-use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::thread;
-use std::time::Duration;
 
-use gradwire::verdict::Traffic;
+use gradwire::verdict::{Change, PassReason, Traffic};
 
-use crate::ops::server::{self, Request, Terms};
 use crate::ops::telemetry::{KeptStats, LossStats, Outcomes, PerPort, RingStats, RuleStatus, Snapshot};
-
-const TERMS: Terms = Terms { name: "metrics endpoint", max_request: 4_096, time: Duration::from_secs(5) };
-
-/// A bound endpoint.
-#[derive(Debug)]
-pub struct Endpoint(TcpListener);
-
-impl Endpoint {
-    /// Binds it. To be done before privileges are dropped: the port may be a low one.
-    ///
-    /// # Errors
-    /// The address is in use, or not this host's.
-    pub fn bind(address: SocketAddr) -> io::Result<Self> {
-        TcpListener::bind(address).map(Self)
-    }
-
-    /// Where it listens.
-    ///
-    /// # Errors
-    /// The operating system refused.
-    pub fn address(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
-    }
-
-    /// Answers in a thread of its own for as long as the process lives.
-    ///
-    /// # Errors
-    /// There can be no thread.
-    pub fn serve(self, snapshot: impl Fn() -> Snapshot + Send + 'static) -> io::Result<()> {
-        let Self(listener) = self;
-        listener.set_nonblocking(true)?;
-        let accept = |listener: &TcpListener| listener.accept().map(|(client, _)| client);
-        let judge = move |request: &[u8]| judge(request, &snapshot);
-        thread::Builder::new()
-            .name("metrics".to_owned())
-            .spawn(move || server::serve(&listener, accept, TERMS, judge))?;
-        Ok(())
-    }
-}
-
-/// A request ends with the empty line behind its head.
-fn judge(request: &[u8], snapshot: &impl Fn() -> Snapshot) -> Request {
-    if !request.windows(4).any(|end| end == b"\r\n\r\n") {
-        return Request::Incomplete;
-    }
-    let head = String::from_utf8_lossy(request);
-    let line = head.lines().next().unwrap_or_default();
-    let (status, body) = match line.split(' ').collect::<Vec<_>>()[..] {
-        ["GET" | "HEAD", path, version] if version.starts_with("HTTP/1.") => match path.split('?').next() {
-            Some("/metrics") => ("200 OK", render(&snapshot())),
-            _ => ("404 Not Found", "see /metrics\n".to_owned()),
-        },
-        [_, _, version] if version.starts_with("HTTP/1.") => {
-            ("405 Method Not Allowed\r\nAllow: GET, HEAD", "only GET\n".to_owned())
-        }
-        _ => ("400 Bad Request", "expected GET /metrics HTTP/1.1\n".to_owned()),
-    };
-    let mut answer = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\n\
-         Connection: close\r\n\r\n",
-        body.len()
-    );
-    if !line.starts_with("HEAD ") {
-        answer += &body;
-    }
-    Request::Answer(answer.into_bytes())
-}
 
 /// All of a snapshot's numbers. Flows are left out: over time their number has no bound, which Prometheus bears badly.
 #[must_use]
 pub fn render(snapshot: &Snapshot) -> String {
-    let mut page = Page::default();
-    let PerPort { host, network } = &snapshot.ports;
+    let mut page = Page::new(snapshot);
     page.family("gradwire_info", "gauge", "What runs; always 1.");
-    let what: [Label<'_>; 4] = [
-        ("version", &snapshot.version),
-        ("kernel", &snapshot.kernel),
-        ("host", &host.name),
-        ("network", &network.name),
-    ];
-    page.sample(&what, 1);
+    page.sample(&[("version", &snapshot.version), ("kernel", &snapshot.kernel)], 1);
     page.family("gradwire_uptime_seconds", "gauge", "How long the shim has run.");
     page.sample(&[], snapshot.uptime_ms / 1_000);
     page.family("gradwire_reloads_total", "counter", "How often other rules were taken over.");
@@ -113,6 +33,16 @@ pub fn render(snapshot: &Snapshot) -> String {
     for queue in &snapshot.queues {
         page.outcomes(queue.queue, "egress", &queue.egress);
         page.outcomes(queue.queue, "ingress", &queue.ingress);
+    }
+    let help = "Frames to the wire that a rule matched and that have something to compress: no bare ACKs.";
+    page.family("gradwire_payload_frames_total", "counter", help);
+    for queue in &snapshot.queues {
+        let untouched = queue.egress.untouched.iter().filter(|(reason, _)| has_payload(reason));
+        let untouched = untouched.fold(0u64, |sum, (_, count)| sum.wrapping_add(*count));
+        let compressed = queue.egress.changed.get(Change::Compressed.name()).copied().unwrap_or(0);
+        for (result, count) in [("compressed", compressed), ("untouched", untouched)] {
+            page.sample(&[("queue", &queue.queue), ("result", &result)], count);
+        }
     }
     let help = "Bytes of changed frames, as they came (in) and as they left (out).";
     page.family("gradwire_changed_bytes_total", "counter", help);
@@ -147,15 +77,41 @@ pub fn render(snapshot: &Snapshot) -> String {
 
 type Label<'a> = (&'a str, &'a dyn Display);
 
+/// Whether a frame that egress passed for this reason was a rule's, with bytes that could have been compressed. What no
+/// rule matched is not, nor is a segment that carries none of the stream: a host that only receives sends many bare ACKs.
+fn has_payload(reason: &str) -> bool {
+    let reason = PassReason::ALL.iter().find(|of| of.name() == reason);
+    !matches!(
+        reason,
+        None | Some(
+            PassReason::NotIp
+                | PassReason::NoRule
+                | PassReason::Malformed
+                | PassReason::TcpFlags
+                | PassReason::NoPayload
+                | PassReason::NoValue
+                | PassReason::NotCompressed
+                | PassReason::ForeignMark
+        )
+    )
+}
+
 /// A page that grows by families of metrics.
-#[derive(Default)]
 struct Page {
     text: String,
+    /// Labels of every sample: a Prometheus server that reads several shims tells them apart by their ports.
+    whose: String,
     /// The family that samples belong to.
     name: &'static str,
 }
 
 impl Page {
+    fn new(snapshot: &Snapshot) -> Self {
+        let PerPort { host, network } = &snapshot.ports;
+        let whose = format!("host=\"{}\",network=\"{}\"", escape(&host.name), escape(&network.name));
+        Self { text: String::new(), whose, name: "" }
+    }
+
     fn family(&mut self, name: &'static str, kind: &str, help: &str) {
         self.name = name;
         self.line(format_args!("# HELP {name} {help}"));
@@ -163,11 +119,11 @@ impl Page {
     }
 
     fn sample(&mut self, labels: &[Label<'_>], value: u64) {
-        let labels: Vec<_> =
-            labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
-        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        let labels = labels.iter().fold(self.whose.clone(), |labels, (name, value)| {
+            format!("{labels},{name}=\"{}\"", escape(value))
+        });
         let name = self.name;
-        self.line(format_args!("{name}{labels} {value}"));
+        self.line(format_args!("{name}{{{labels}}} {value}"));
     }
 
     fn line(&mut self, line: fmt::Arguments<'_>) {
@@ -236,11 +192,8 @@ fn escape(value: &dyn Display) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::{HashMap, HashSet};
-    use std::io::{ErrorKind, Read, Write};
-    use std::net::TcpStream;
 
     use super::*;
-    use crate::ops::server::MAX_CLIENTS;
     use crate::ops::telemetry::tests::example;
 
     /// A reader of the exposition format: samples by name and labels, each under its family's type.
@@ -270,24 +223,39 @@ mod tests {
         let page = render(&example());
         let samples = samples(&page);
         let expected = [
-            ("gradwire_uptime_seconds", 90_061),
-            ("gradwire_queue_answers{queue=\"0\"}", 1),
-            ("gradwire_queue_answers{queue=\"1\"}", 0),
-            ("gradwire_flows{queue=\"1\",handshake=\"agreed\"}", 9),
-            ("gradwire_rule_saved_bytes_total{rule=\"0\",tos=\"0x28\",codec=\"2\"}", 90_000),
+            ("gradwire_uptime_seconds{host=\"veth0\",network=\"eth0\"}", 90_061),
+            ("gradwire_queue_answers{host=\"veth0\",network=\"eth0\",queue=\"0\"}", 1),
+            ("gradwire_queue_answers{host=\"veth0\",network=\"eth0\",queue=\"1\"}", 0),
+            ("gradwire_flows{host=\"veth0\",network=\"eth0\",queue=\"1\",handshake=\"agreed\"}", 9),
             (
-                "gradwire_frames_total{queue=\"1\",direction=\"egress\",verdict=\"changed\",reason=\"compressed\"}",
+                "gradwire_rule_saved_bytes_total{host=\"veth0\",network=\"eth0\",rule=\"0\",tos=\"0x28\",codec=\"2\"}",
+                90_000,
+            ),
+            (
+                "gradwire_frames_total{host=\"veth0\",network=\"eth0\",queue=\"1\",direction=\"egress\",verdict=\"changed\",reason=\"compressed\"}",
                 100,
             ),
             (
-                "gradwire_frames_total{queue=\"0\",direction=\"ingress\",verdict=\"dropped\",reason=\"l4-checksum\"}",
+                "gradwire_frames_total{host=\"veth0\",network=\"eth0\",queue=\"0\",direction=\"ingress\",verdict=\"dropped\",reason=\"l4-checksum\"}",
                 7,
             ),
-            ("gradwire_changed_bytes_total{queue=\"0\",direction=\"egress\",side=\"out\"}", 30_000),
-            ("gradwire_lost_frames_total{queue=\"0\",port=\"host\",reason=\"no-queue\"}", 2),
-            ("gradwire_kept_frames_total{queue=\"0\",port=\"host\",reason=\"stale\"}", 5),
-            ("gradwire_socket_total{queue=\"0\",port=\"network\",statistic=\"rx-ring-full\"}", 4),
-            ("gradwire_info{version=\"0.1.0\",kernel=\"portable\",host=\"veth0\",network=\"eth0\"}", 1),
+            (
+                "gradwire_changed_bytes_total{host=\"veth0\",network=\"eth0\",queue=\"0\",direction=\"egress\",side=\"out\"}",
+                30_000,
+            ),
+            (
+                "gradwire_lost_frames_total{host=\"veth0\",network=\"eth0\",queue=\"0\",port=\"host\",reason=\"no-queue\"}",
+                2,
+            ),
+            (
+                "gradwire_kept_frames_total{host=\"veth0\",network=\"eth0\",queue=\"0\",port=\"host\",reason=\"stale\"}",
+                5,
+            ),
+            (
+                "gradwire_socket_total{host=\"veth0\",network=\"eth0\",queue=\"0\",port=\"network\",statistic=\"rx-ring-full\"}",
+                4,
+            ),
+            ("gradwire_info{host=\"veth0\",network=\"eth0\",version=\"0.1.0\",kernel=\"portable\"}", 1),
         ];
         for (series, value) in expected {
             assert_eq!(samples.get(series), Some(&value), "{series}\n{page}");
@@ -298,63 +266,36 @@ mod tests {
     fn names_cannot_break_out_of_a_label() {
         let mut snapshot = example();
         snapshot.ports.host.name = "a\"b\\c".to_owned();
-        assert!(render(&snapshot).contains(r#"host="a\"b\\c","#));
+        assert!(render(&snapshot).contains(r#"{host="a\"b\\c","#));
     }
 
-    fn ask(address: SocketAddr, request: &[u8]) -> String {
-        let mut client = TcpStream::connect(address).unwrap();
-        client.write_all(request).unwrap();
-        let mut answer = String::new();
-        client.read_to_string(&mut answer).unwrap();
-        answer
-    }
-
+    /// A host that receives sends bare ACKs, and one that compresses nothing sends payloads: the two look alike in the
+    /// rule's frames, and not here.
     #[test]
-    fn a_scraper_gets_the_page_and_others_a_reason() {
-        let endpoint = Endpoint::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-        let address = endpoint.address().unwrap();
-        endpoint.serve(example).unwrap();
-
-        let answer = ask(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
-        assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
-        assert_eq!(body, render(&example()));
-
-        let head_only = ask(address, b"HEAD /metrics?x=1 HTTP/1.0\r\n\r\n");
-        assert!(head_only.starts_with("HTTP/1.1 200 OK") && head_only.ends_with("\r\n\r\n"), "{head_only}");
-        assert!(ask(address, b"GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
-        assert!(ask(address, b"POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
-        assert!(ask(address, b"\x16\x03\x01 hello\r\n\r\n").starts_with("HTTP/1.1 400 "));
-
-        // One that never ends is cut off.
-        let mut endless = TcpStream::connect(address).unwrap();
-        endless.write_all(&vec![b'a'; TERMS.max_request + 1]).unwrap();
-        // The end, or a reset if something was not read.
-        assert!(matches!(endless.read(&mut [0; 1]), Ok(0) | Err(_)));
-    }
-
-    /// More than are served at once, all of them older than the scraper, and all still connected when it is answered.
-    #[test]
-    fn idle_clients_keep_nobody_out() {
-        let endpoint = Endpoint::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-        let address = endpoint.address().unwrap();
-        endpoint.serve(example).unwrap();
-        let connect = |_| TcpStream::connect(address).unwrap();
-        let mut idle = (0..MAX_CLIENTS + 4).map(connect).collect::<Vec<_>>();
-        assert!(ask(address, b"GET /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200 "));
-        let is_open = |client: &TcpStream| {
-            client.set_nonblocking(true).unwrap();
-            matches!(client.peek(&mut [0; 1]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+    fn bare_acknowledgements_are_no_payload() {
+        let mut snapshot = example();
+        let egress = &mut snapshot.queues[1].egress;
+        egress.untouched.values_mut().for_each(|count| *count = 0);
+        egress.untouched.insert("no-payload".to_owned(), 1000);
+        egress.changed.insert("compressed".to_owned(), 0);
+        let payload = |snapshot: &Snapshot, result: &str| {
+            let of = format!(
+                "gradwire_payload_frames_total{{host=\"veth0\",network=\"eth0\",queue=\"1\",result=\"{result}\"}}"
+            );
+            samples(&render(snapshot))[&of]
         };
-        // Had the endpoint got rid of them first, this would say nothing.
-        assert!(idle.iter().filter(|client| is_open(client)).count() >= MAX_CLIENTS / 2);
-        // The youngest of them may still ask.
-        let mut youngest = idle.pop().unwrap();
-        youngest.set_nonblocking(false).unwrap();
-        youngest.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        youngest.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        assert_eq!((payload(&snapshot, "compressed"), payload(&snapshot, "untouched")), (0, 0));
+        // What the far end's silence costs is payload.
+        snapshot.queues[1].egress.untouched.insert("not-agreed".to_owned(), 7);
+        snapshot.queues[1].egress.untouched.insert("bypassed".to_owned(), 2);
+        assert_eq!(payload(&snapshot, "untouched"), 9);
+        assert_eq!(payload(&example(), "compressed"), 100);
+    }
+
+    #[test]
+    fn every_reason_either_has_payload_or_not() {
+        let without = PassReason::ALL.iter().filter(|of| !has_payload(of.name())).count();
+        assert_eq!(without, 8);
+        assert!(!has_payload("unheard-of"));
     }
 }
