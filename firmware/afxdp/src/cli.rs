@@ -145,6 +145,19 @@ mod tests {
     }
 
     #[test]
+    fn the_guides_ports_are_the_programs() {
+        let guide = fs::read_to_string(GUIDE).unwrap();
+        let (control, tagged) = (traffic::PORT, traffic::PORT + 1);
+        for words in [
+            format!("TCP ports {control} (untagged"),
+            format!("and {tagged} (tagged)"),
+            format!("from {} on, and logs it", crate::config::METRICS_PORT),
+        ] {
+            assert!(guide.replace('\n', " ").contains(&words), "{words}");
+        }
+    }
+
+    #[test]
     fn the_guides_configuration_is_the_default() {
         let guide = fs::read_to_string(GUIDE).unwrap();
         let [toml] = blocks(&guide, "toml")[..] else { panic!("one configuration") };

@@ -2,9 +2,11 @@
 
 use std::fmt::{self, Display, Write as _};
 
-use gradwire::verdict::{Change, PassReason, Traffic};
+use gradwire::verdict::Traffic;
 
-use crate::ops::telemetry::{KeptStats, LossStats, Outcomes, PerPort, RingStats, RuleStatus, Snapshot};
+use crate::ops::telemetry::{
+    KeptStats, LossStats, Outcomes, PerPort, RingStats, RuleStatus, Snapshot, Usefulness,
+};
 
 /// All of a snapshot's numbers. Flows are left out: over time their number has no bound, which Prometheus bears badly.
 #[must_use]
@@ -12,6 +14,12 @@ pub fn render(snapshot: &Snapshot) -> String {
     let mut page = Page::new(snapshot);
     page.family("gradwire_info", "gauge", "What runs; always 1.");
     page.sample(&[("version", &snapshot.version), ("kernel", &snapshot.kernel)], 1);
+    page.family(
+        "gradwire_verdict",
+        "gauge",
+        "What its counts come to, as `gradwire-xdp status` says it; always 1.",
+    );
+    page.sample(&[("verdict", &Usefulness::of(snapshot).name())], 1);
     page.family("gradwire_uptime_seconds", "gauge", "How long the shim has run.");
     page.sample(&[], snapshot.uptime_ms / 1_000);
     page.family("gradwire_reloads_total", "counter", "How often other rules were taken over.");
@@ -37,9 +45,7 @@ pub fn render(snapshot: &Snapshot) -> String {
     let help = "Frames to the wire that a rule matched and that have something to compress: no bare ACKs.";
     page.family("gradwire_payload_frames_total", "counter", help);
     for queue in &snapshot.queues {
-        let untouched = queue.egress.untouched.iter().filter(|(reason, _)| has_payload(reason));
-        let untouched = untouched.fold(0u64, |sum, (_, count)| sum.wrapping_add(*count));
-        let compressed = queue.egress.changed.get(Change::Compressed.name()).copied().unwrap_or(0);
+        let (compressed, untouched) = queue.egress.payload_frames();
         for (result, count) in [("compressed", compressed), ("untouched", untouched)] {
             page.sample(&[("queue", &queue.queue), ("result", &result)], count);
         }
@@ -76,25 +82,6 @@ pub fn render(snapshot: &Snapshot) -> String {
 }
 
 type Label<'a> = (&'a str, &'a dyn Display);
-
-/// Whether a frame that egress passed for this reason was a rule's, with bytes that could have been compressed. What no
-/// rule matched is not, nor is a segment that carries none of the stream: a host that only receives sends many bare ACKs.
-fn has_payload(reason: &str) -> bool {
-    let reason = PassReason::ALL.iter().find(|of| of.name() == reason);
-    !matches!(
-        reason,
-        None | Some(
-            PassReason::NotIp
-                | PassReason::NoRule
-                | PassReason::Malformed
-                | PassReason::TcpFlags
-                | PassReason::NoPayload
-                | PassReason::NoValue
-                | PassReason::NotCompressed
-                | PassReason::ForeignMark
-        )
-    )
-}
 
 /// A page that grows by families of metrics.
 struct Page {
@@ -223,6 +210,7 @@ mod tests {
         let page = render(&example());
         let samples = samples(&page);
         let expected = [
+            ("gradwire_verdict{host=\"veth0\",network=\"eth0\",verdict=\"compresses\"}", 1),
             ("gradwire_uptime_seconds{host=\"veth0\",network=\"eth0\"}", 90_061),
             ("gradwire_queue_answers{host=\"veth0\",network=\"eth0\",queue=\"0\"}", 1),
             ("gradwire_queue_answers{host=\"veth0\",network=\"eth0\",queue=\"1\"}", 0),
@@ -290,12 +278,5 @@ mod tests {
         snapshot.queues[1].egress.untouched.insert("bypassed".to_owned(), 2);
         assert_eq!(payload(&snapshot, "untouched"), 9);
         assert_eq!(payload(&example(), "compressed"), 100);
-    }
-
-    #[test]
-    fn every_reason_either_has_payload_or_not() {
-        let without = PassReason::ALL.iter().filter(|of| !has_payload(of.name())).count();
-        assert_eq!(without, 8);
-        assert!(!has_payload("unheard-of"));
     }
 }

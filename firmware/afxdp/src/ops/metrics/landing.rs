@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::ops::telemetry::{Outcomes, Snapshot};
+use crate::ops::telemetry::{Snapshot, Usefulness};
 
 /// What runs, what it saved, and where the metrics are. One page, which loads nothing.
 pub(super) fn render(snapshot: &Snapshot) -> String {
@@ -11,8 +11,6 @@ pub(super) fn render(snapshot: &Snapshot) -> String {
         // Writing to a String does not fail.
         let _ = writeln!(rows, "<tr><th>{name}<td>{}", escape(what));
     };
-    let mut egress = Outcomes::default();
-    snapshot.queues.iter().for_each(|queue| egress.add(&queue.egress));
     let answering = snapshot.queues.iter().filter(|queue| queue.answered).count();
     row("version", &snapshot.version);
     row("towards the host", &snapshot.ports.host.name);
@@ -23,11 +21,7 @@ pub(super) fn render(snapshot: &Snapshot) -> String {
         let what = format!("codec {}, bound 2^{}", rule.codec, i16::from(rule.scale) - rule.bound);
         row(&format!("rule {:#04x}", rule.tos), &what);
     }
-    let ratio = match egress.changed_bytes_out {
-        0 => "nothing yet".to_owned(),
-        out => format!("{:.2} times fewer bytes", egress.changed_bytes_in as f64 / out as f64),
-    };
-    row("frames that it compressed", &ratio);
+    row("verdict", &Usefulness::of(snapshot).text());
     format!(
         "<!DOCTYPE html>\n<html lang=en><meta charset=utf-8><title>gradwire-xdp</title>\n\
          <h1>gradwire-xdp</h1>\n<p><a href=\"/metrics\">Metrics for Prometheus</a></p>\n<table>\n{rows}</table>\n</html>\n"

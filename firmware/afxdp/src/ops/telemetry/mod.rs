@@ -14,6 +14,7 @@ mod board;
 mod per_port;
 mod report;
 mod snapshot;
+mod verdict;
 
 pub use board::{Board, PATIENCE};
 pub use per_port::PerPort;
@@ -21,6 +22,7 @@ pub use report::{FLOWS_LISTED, KeptStats, QueueReport, RingStats};
 pub use snapshot::{
     Attached, Bound, FlowStatus, LossStats, Outcomes, PortStatus, QueueStatus, RuleStatus, Snapshot,
 };
+pub use verdict::Usefulness;
 
 /// All that a shim tells, and what of it stays the same while it runs.
 #[derive(Debug)]
