@@ -9,6 +9,7 @@ use crate::commands::doctor::{self, DoctorArgs};
 use crate::commands::man::{self, ManArgs};
 use crate::commands::run::{self, RunArgs};
 use crate::commands::status::{self, StatusArgs};
+use crate::commands::traffic::{self, TestArgs};
 use crate::commands::unload::{self, UnloadArgs};
 
 pub use crate::commands::{CommandError, Outcome};
@@ -23,12 +24,15 @@ pub use crate::commands::{CommandError, Outcome};
     name = "gradwire-xdp",
     version,
     after_help = "\
-Exit codes: 0 all is well, 1 the doctor found a fault or a shim does not answer, 2 the program could not do its work.
+Exit codes: 0 all is well, 1 the doctor found a fault or a shim does not answer, 2 the program could not do its work,
+3 `test` had no connection to the other host.
 
 Examples:
   gradwire-xdp doctor --host veth0 --net eth0     what keeps it from running well, and what mends it
   gradwire-xdp run --host veth0 --net eth0        until SIGTERM or SIGINT
   gradwire-xdp status --watch                     what it does, every second
+  gradwire-xdp test receive                       on another host: checks what this one sends
+  gradwire-xdp test send 192.0.2.20               tagged values to there, every one of them checked
   gradwire-xdp unload veth0                       ends it, also where it hangs or crashed"
 )]
 pub struct Cli {
@@ -44,6 +48,7 @@ pub enum Command {
     Run(RunArgs),
     Status(StatusArgs),
     Doctor(DoctorArgs),
+    Test(TestArgs),
     Unload(UnloadArgs),
     Man(ManArgs),
     Completions(CompletionsArgs),
@@ -58,6 +63,7 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> Result<Outcome, CommandError> {
         Command::Run(args) => run::run(args)?,
         Command::Status(args) => return status::run(args, out),
         Command::Doctor(args) => return doctor::run(args, out),
+        Command::Test(args) => return traffic::run(args, out),
         Command::Unload(args) => unload::run(args, out)?,
         Command::Man(args) => man::run(args, Cli::command())?,
         Command::Completions(args) => completions::run(args, Cli::command(), out)?,
@@ -136,6 +142,19 @@ mod tests {
             count += 1;
         }
         assert!(count >= 5);
+    }
+
+    #[test]
+    fn the_guides_ports_are_the_programs() {
+        let guide = fs::read_to_string(GUIDE).unwrap();
+        let (control, tagged) = (traffic::PORT, traffic::PORT + 1);
+        for words in [
+            format!("TCP ports {control} (untagged"),
+            format!("and {tagged} (tagged)"),
+            format!("from {} on, and logs it", crate::config::METRICS_PORT),
+        ] {
+            assert!(guide.replace('\n', " ").contains(&words), "{words}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-/// The port of the Prometheus endpoint if the file names none.
+/// The port of the Prometheus endpoint if the file names none; if another shim has it, the next free one.
 pub const METRICS_PORT: u16 = 9407;
 
 /// Codec 2 at the bound that codec 1 has by default. Hosts have the processors for the denser codec.
@@ -41,6 +41,8 @@ pub struct Config {
     pub busy_poll: Option<Duration>,
     /// Where the Prometheus endpoint listens.
     pub metrics: Option<SocketAddr>,
+    /// Whether it may listen on one of the next ports if that one is taken: the file names none.
+    pub any_metrics_port: bool,
 }
 
 /// How an XDP program is attached to a port.
@@ -132,7 +134,10 @@ impl Config {
             }
             us => us.as_ref().map(|us| Duration::from_micros(u64::from(*us.as_ref()))),
         };
-        let metrics = file.metrics.as_ref().map(|metrics| SocketAddr::new(metrics.address, metrics.port));
+        let metrics = file.metrics.as_ref();
+        let any_metrics_port = metrics.is_some_and(|metrics| metrics.port.is_none());
+        let metrics =
+            metrics.map(|metrics| SocketAddr::new(metrics.address, metrics.port.unwrap_or(METRICS_PORT)));
         Ok(Self {
             rules,
             mode: forwarding.mode,
@@ -140,6 +145,7 @@ impl Config {
             threads: forwarding.threads,
             busy_poll,
             metrics,
+            any_metrics_port,
         })
     }
 
@@ -420,12 +426,12 @@ impl Default for PathTable {
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 struct MetricsTable {
     address: IpAddr,
-    port: u16,
+    port: Option<u16>,
 }
 
 impl Default for MetricsTable {
     fn default() -> Self {
-        Self { address: IpAddr::V4(Ipv4Addr::LOCALHOST), port: METRICS_PORT }
+        Self { address: IpAddr::V4(Ipv4Addr::LOCALHOST), port: None }
     }
 }
 
@@ -513,8 +519,9 @@ mod tests {
         let changed = ["path.mode", "path.zero-copy", "path.threads", "path.busy-poll-us", "metrics"];
         assert_eq!(config.needs_restart(&Config::default()), changed);
 
+        assert!(config.any_metrics_port, "no port is named");
         let open = parse("[metrics]\naddress = \"::\"\nport = 80");
-        assert_eq!(open.metrics, Some("[::]:80".parse().unwrap()));
+        assert_eq!((open.metrics, open.any_metrics_port), (Some("[::]:80".parse().unwrap()), false));
     }
 
     #[test]

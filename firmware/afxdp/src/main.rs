@@ -20,7 +20,7 @@ fn main() -> ExitCode {
             if !error.is_broken_pipe() {
                 eprintln!("gradwire-xdp: {error}");
             }
-            ExitCode::from(2)
+            ExitCode::from(error.exit_code())
         }
     }
 }

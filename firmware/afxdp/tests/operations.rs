@@ -4,7 +4,7 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -429,6 +429,24 @@ fn prometheus_is_answered_only_where_it_was_asked_for() {
     fs::remove_file(operator.socket()).unwrap();
 
     let config = operator.config("[metrics]\n");
+    // Another shim's, for example.
+    let (tell, told) = std::sync::mpsc::channel();
+    let first = operator.lab.enter("sa", move || {
+        let taken = TcpListener::bind(("127.0.0.1", gradwire_xdp::config::METRICS_PORT)).unwrap();
+        tell.send(()).unwrap();
+        taken
+    });
+    told.recv().unwrap();
+    let taken = first.join().unwrap();
+    let mut running = operator.start(|command| {
+        command.arg("--config").arg(&config);
+    });
+    let listens = format!(":{:04X} ", gradwire_xdp::config::METRICS_PORT + 1);
+    assert!(operator.lab.run_in("sa", "cat /proc/net/tcp").contains(&listens), "the next free port");
+    kill_process(running.pid(), Signal::TERM).unwrap();
+    assert!(running.0.wait().unwrap().success());
+    drop(taken);
+
     let _running = operator.start(|command| {
         command.arg("--config").arg(&config);
     });
@@ -441,7 +459,7 @@ fn prometheus_is_answered_only_where_it_was_asked_for() {
     });
     let page = scrape.join().unwrap();
     assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
-    assert!(page.contains("\ngradwire_queue_answers{queue=\"0\"} 1\n"), "{page}");
-    let name = format!("host=\"{}\"", operator.host);
-    assert!(page.lines().any(|line| line.starts_with("gradwire_info{") && line.contains(&name)), "{page}");
+    let whose = format!("host=\"{}\",network=\"{}\"", operator.host, operator.net);
+    assert!(page.contains(&format!("\ngradwire_queue_answers{{{whose},queue=\"0\"}} 1\n")), "{page}");
+    assert!(page.contains(&format!("\ngradwire_info{{{whose},version=")), "{page}");
 }

@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod man;
 pub mod run;
 pub mod status;
+pub mod traffic;
 pub mod unload;
 
 /// What a command that did its work found out.
@@ -30,7 +31,7 @@ impl Outcome {
     }
 }
 
-/// Why a command could not do its work: exit code 2.
+/// Why a command could not do its work.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
@@ -49,6 +50,9 @@ pub enum CommandError {
     /// A shim could not be ended.
     #[error(transparent)]
     Unload(#[from] unload::UnloadError),
+    /// A test had no connection, or it broke.
+    #[error(transparent)]
+    Traffic(#[from] traffic::TrafficError),
     /// The manual pages could not be written.
     #[error(transparent)]
     Man(#[from] man::ManError),
@@ -58,6 +62,15 @@ pub enum CommandError {
 }
 
 impl CommandError {
+    /// The exit code: 3 if a test had no connection to the other host, else 2.
+    #[must_use]
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Traffic(error) => error.exit_code(),
+            _ => 2,
+        }
+    }
+
     /// Whether this is the reader of the output having gone, which deserves no message.
     #[must_use]
     pub fn is_broken_pipe(&self) -> bool {

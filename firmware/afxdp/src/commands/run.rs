@@ -15,14 +15,16 @@ use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 use tracing_subscriber::filter::ParseError;
 
-use super::arguments::PortArgs;
+use super::arguments::{PortArgs, seconds};
 use crate::config::{Config, ConfigError};
 use crate::ops::control::{Control, ControlError, RUN_DIR};
+use crate::ops::interface::not_there_yet;
 use crate::ops::logging;
 use crate::ops::metrics::Endpoint;
 use crate::ops::notify::Notifier;
 use crate::ops::privileges::{PrivilegesError, drop_all_but};
 use crate::ops::telemetry::{PATIENCE, Telemetry};
+use crate::ops::watch::Watch;
 use crate::path::shim::{SETS, Shim, StartError};
 use crate::path::worker::{Orders, Worker};
 
@@ -30,6 +32,8 @@ use crate::path::worker::{Orders, Worker};
 pub const LIMIT: Duration = Duration::from_millis(100);
 /// How often the main thread looks after what is not a frame's matter.
 const TICK: Duration = Duration::from_secs(1);
+/// How often it looks for ports that are missing.
+const LOOK: Duration = Duration::from_millis(200);
 /// A thread has the flow table on its stack while it is made.
 const STACK: usize = 16 << 20;
 
@@ -40,8 +44,9 @@ const STACK: usize = 16 << 20;
 /// alive (sd_notify).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Example:
-  gradwire-xdp run --host veth0 --net eth0 --config /etc/gradwire-xdp/veth0.toml")]
+Examples:
+  gradwire-xdp run --host veth0 --net eth0 --config /etc/gradwire-xdp/veth0.toml
+  gradwire-xdp run --host veth0 --net eth0 --wait          before the container starts")]
 pub struct RunArgs {
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
@@ -52,6 +57,9 @@ pub struct RunArgs {
     /// Folder of the control socket.
     #[arg(long, value_name = "FOLDER", default_value = RUN_DIR)]
     pub run_dir: PathBuf,
+    /// Wait until both ports exist and a bridge joins them, at most so many seconds; without a number, a day.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "86400", value_parser = seconds)]
+    pub wait: Option<Duration>,
     /// What is logged to standard error: off, error, warn, info, debug, trace, or such by module.
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub log: String,
@@ -98,8 +106,16 @@ pub enum RunError {
         /// Why it was not.
         error: io::Error,
     },
+    /// What `--wait` waits for did not come.
+    #[error("waited {} s for {missing}", waited.as_secs())]
+    Waited {
+        /// What is missing.
+        missing: String,
+        /// How long.
+        waited: Duration,
+    },
     /// A port was removed: its container ended, or its card.
-    #[error("{interface} has gone; start again when it is back")]
+    #[error("{interface} has gone; start again when it is back: with --wait, that may be now")]
     PortGone {
         /// The port.
         interface: String,
@@ -133,10 +149,15 @@ pub fn run(args: &RunArgs) -> Result<(), RunError> {
     let notifier = Notifier::from_env().map_err(system("service manager"))?;
     // From here on no signal ends the process half set up.
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(system("signals"))?;
+    if let Some(patience) = args.wait
+        && !wait_for_ports(args, patience, &notifier, &mut signals)?
+    {
+        return Ok(());
+    }
     // First of all who else runs here: their answer is clearer than the kernel's.
     let control = Control::bind(&args.run_dir, host, net)?;
-    let endpoint = config.metrics.map(|at| Endpoint::bind(at).map_err(system(format!("metrics, {at}"))));
-    let endpoint = endpoint.transpose()?;
+    let bind = if config.any_metrics_port { Endpoint::bind_free } else { Endpoint::bind };
+    let endpoint = config.metrics.map(|at| bind(at).map_err(system(format!("metrics, {at}")))).transpose()?;
     let limit = Duration::from_millis(args.limit_ms);
     let mut shim = Shim::set_up(host, net, &config, engine_rules(args, &config)?, limit)?;
     drop_all_but(still_needed())?;
@@ -154,6 +175,8 @@ pub fn run(args: &RunArgs) -> Result<(), RunError> {
         .map_err(system("signals"))?;
     let _socket_file = control.serve(snapshot())?;
     if let Some(endpoint) = endpoint {
+        let at = endpoint.address().map_err(system("metrics"))?;
+        info!(%at, "metrics");
         endpoint.serve(snapshot()).map_err(system("metrics"))?;
     }
     let workers = std::mem::take(&mut shim.workers);
@@ -166,7 +189,8 @@ pub fn run(args: &RunArgs) -> Result<(), RunError> {
         .collect::<io::Result<Vec<_>>>()
         .map_err(system("threads"))?;
     let threads = workers.len();
-    let mut service = Service { args, threads, shim, config, telemetry, notifier };
+    let watch = Watch::default();
+    let mut service = Service { args, threads, shim, config, telemetry, notifier, watch };
     let result = service.serve(&inbox);
 
     service.notifier.stopping();
@@ -179,6 +203,36 @@ pub fn run(args: &RunArgs) -> Result<(), RunError> {
     }
     info!("stopped");
     result
+}
+
+/// Waits until both ports are there; `false` if the end is asked for before.
+fn wait_for_ports(
+    args: &RunArgs,
+    patience: Duration,
+    notifier: &Notifier,
+    signals: &mut Signals,
+) -> Result<bool, RunError> {
+    let PortArgs { host, net } = &args.ports;
+    let start = Instant::now();
+    let mut told = None;
+    while let Some(missing) = not_there_yet(host, net) {
+        if signals.pending().any(|signal| signal != SIGHUP) {
+            return Ok(false);
+        }
+        if start.elapsed() >= patience {
+            return Err(RunError::Waited { missing, waited: start.elapsed() });
+        }
+        notifier.waiting(&format!("waits for {missing}"), 100 * LOOK);
+        if told.as_ref() != Some(&missing) {
+            info!("waits for {missing}");
+            told = Some(missing);
+        }
+        thread::sleep(LOOK);
+    }
+    if told.is_some() {
+        info!("{host} and {net} are there");
+    }
+    Ok(true)
 }
 
 /// The rules that the engines go by: those of the configuration, or none.
@@ -203,6 +257,7 @@ struct Service<'a> {
     config: Config,
     telemetry: Arc<Telemetry>,
     notifier: Notifier,
+    watch: Watch,
 }
 
 impl Service<'_> {
@@ -244,9 +299,11 @@ impl Service<'_> {
         if let Some(gone) = ports.find(|interface| !interface.exists()) {
             return Err(RunError::PortGone { interface: gone.name.clone() });
         }
-        if self.notifier.watchdog().is_some() && self.telemetry.board.all_answer(PATIENCE) {
+        let snapshot = self.telemetry.snapshot();
+        if self.notifier.watchdog().is_some() && snapshot.queues.iter().all(|queue| queue.answered) {
             self.notifier.alive();
         }
+        self.watch.log(&snapshot);
         self.shim.warn_of_changes();
         if let Err(error) = self.shim.follow_bridge() {
             warn!("the bridge's addresses: {error}");

@@ -120,6 +120,22 @@ impl Interface {
     }
 }
 
+/// What two interfaces lack to be the ports of a shim, as far as it may still come: they appear, and a bridge joins them.
+/// None if nothing is missing, or if it cannot be looked for, which set-up explains.
+#[must_use]
+pub fn not_there_yet(host: &str, network: &str) -> Option<String> {
+    let mut bridges = Vec::new();
+    for name in [host, network] {
+        match Interface::find(name) {
+            Ok(interface) => bridges.push(interface.bridge),
+            Err(InterfaceError::Missing { name }) => return Some(format!("{name} to appear")),
+            Err(_) => return None,
+        }
+    }
+    let joined = bridges.iter().all(|bridge| bridge.is_some() && *bridge == bridges[0]);
+    (!joined).then(|| format!("{host} and {network} to be ports of one bridge"))
+}
+
 /// The MTU of an interface, whether it can be used or not.
 ///
 /// # Errors

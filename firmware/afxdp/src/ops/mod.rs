@@ -5,7 +5,7 @@
 //! |---|---|
 //! | What are the ports, and have they changed? | [`interface`], [`netlink`], [`port_settings`], [`holders`] |
 //! | What does the shim do? | [`telemetry`], told through [`control`] and [`metrics`] |
-//! | Is it alive, and what went wrong? | [`notify`], [`logging`] |
+//! | Is it alive, and what went wrong? | [`notify`], [`watch`], [`logging`] |
 //! | What may it do? | [`privileges`] |
 
 pub mod control;
@@ -19,3 +19,4 @@ pub mod port_settings;
 pub mod privileges;
 mod server;
 pub mod telemetry;
+pub mod watch;

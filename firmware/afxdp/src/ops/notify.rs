@@ -47,6 +47,11 @@ impl Notifier {
         self.send(&format!("READY=1\nSTATUS={}", line(status)));
     }
 
+    /// Starting takes at least so much longer; `status` is a line for people.
+    pub fn waiting(&self, status: &str, longer: Duration) {
+        self.send(&format!("STATUS={}\nEXTEND_TIMEOUT_USEC={}", line(status), longer.as_micros()));
+    }
+
     /// The configuration is being read again; [`Self::ready`] ends it.
     pub fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);

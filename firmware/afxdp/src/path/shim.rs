@@ -264,8 +264,13 @@ fn check_bridge(program: &mut Program, interfaces: &[Interface; 2]) {
             host.name, network.name, host.name
         ),
     }
-    if network.mtu < host.mtu {
-        warn!("{} has MTU {}, less than {}'s {}", network.name, network.mtu, host.name, host.mtu);
+    if network.mtu != host.mtu {
+        let smaller = network.mtu.min(host.mtu);
+        warn!(
+            "MTU {} at {} and {} at {}: frames beyond {smaller} are lost between them; set the same on both, in the \
+             container and on all hosts: ip link set dev {} mtu {}",
+            host.mtu, host.name, network.mtu, network.name, host.name, network.mtu
+        );
     }
 }
 

@@ -51,7 +51,8 @@ impl Shim {
         shim
     }
 
-    fn spawn(lab: &Lab, side: Side, config: &str, words: &str) -> Self {
+    /// Starts, and waits for nothing.
+    pub fn spawn(lab: &Lab, side: Side, config: &str, words: &str) -> Self {
         let ports = [lab.host_port(side), lab.network_port(side)];
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
         let path = folder.join(format!("{}.toml", ports[0]));

@@ -16,7 +16,7 @@ mod table;
 
 use report::render;
 
-/// Shows what running shims do: counts by rule, outcome, queue and flow.
+/// Shows what running shims do: a verdict, and counts by rule, outcome, queue and flow.
 ///
 /// Bytes of rules are those of whole frames, bytes of flows those of payloads. With --watch, counts have rates beside
 /// them.

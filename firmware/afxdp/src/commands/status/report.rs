@@ -7,7 +7,9 @@ use gradwire::flow::Said;
 use gradwire::verdict::Traffic;
 
 use super::table::Table;
-use crate::ops::telemetry::{Attached, Bound, Outcomes, PortStatus, QueueStatus, RuleStatus, Snapshot};
+use crate::ops::telemetry::{
+    Attached, Bound, Outcomes, PortStatus, QueueStatus, RuleStatus, Snapshot, Usefulness,
+};
 
 /// A shim as text; with an earlier snapshot of it, counts have rates per second beside them.
 pub(super) fn render(now: &Snapshot, before: Option<&Snapshot>) -> String {
@@ -15,6 +17,7 @@ pub(super) fn render(now: &Snapshot, before: Option<&Snapshot>) -> String {
     let before = before.filter(|before| before.pid == now.pid && before.uptime_ms < now.uptime_ms);
     let rate = Rate(before.map(|before| (now.uptime_ms - before.uptime_ms) as f64 / 1e3));
     let mut text = head(now);
+    let _ = writeln!(text, "{}\n", Usefulness::of(now).text());
     text += &rules(now, before, rate);
     text += &outcomes(now, before, rate);
     text += &queues(&now.queues);
@@ -240,6 +243,10 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("up 1 d 1 h, kernel portable, /etc/xdp.toml, 0 reloads\n"), "{text}");
+        assert!(
+            text.contains("\ncompresses 98.0 % of frames with a payload, to 2.50 times fewer bytes."),
+            "{text}"
+        );
         assert_eq!(
             cells(&text, "0x28/0xfc"),
             ["0x28/0xfc", "2", "2^-10", "routed", "120", "171,000", "100", "90,000"]

@@ -14,6 +14,7 @@ mod board;
 mod per_port;
 mod report;
 mod snapshot;
+mod verdict;
 
 pub use board::{Board, PATIENCE};
 pub use per_port::PerPort;
@@ -21,6 +22,7 @@ pub use report::{FLOWS_LISTED, KeptStats, QueueReport, RingStats};
 pub use snapshot::{
     Attached, Bound, FlowStatus, LossStats, Outcomes, PortStatus, QueueStatus, RuleStatus, Snapshot,
 };
+pub use verdict::Usefulness;
 
 /// All that a shim tells, and what of it stays the same while it runs.
 #[derive(Debug)]
@@ -93,8 +95,8 @@ const fn sum(a: Traffic, b: Traffic) -> Traffic {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
+    use std::sync::{Arc, LazyLock};
     use std::thread;
     use std::time::Duration;
 
@@ -126,6 +128,12 @@ pub(crate) mod tests {
 
     /// A snapshot of two queues with counts that differ: queue 0 answered, queue 1 did not.
     pub(crate) fn example() -> Snapshot {
+        // Made once: it waits for queues that do not answer.
+        static EXAMPLE: LazyLock<Snapshot> = LazyLock::new(make_example);
+        EXAMPLE.clone()
+    }
+
+    fn make_example() -> Snapshot {
         let mut snapshot = telemetry(2).snapshot();
         snapshot.uptime_ms = 90_061_000;
         snapshot.rules[0].traffic = Traffic { frames: 120, bytes: 171_000, compressed: 100, saved: 90_000 };

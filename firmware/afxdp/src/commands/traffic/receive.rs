@@ -1,0 +1,194 @@
+//! The receiving end: one test after the other. Whoever reaches its port may have it check traffic, within limits of time
+//! and memory; it writes nothing.
+
+use std::io::{self, ErrorKind, Read};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::judge::{Judge, Tally};
+use super::protocol::{Answer, Arrived, Control, MAX_CONNECTIONS, Plan, Sent, VERSION};
+use super::report::Report;
+use super::sockets::{accept_within, listen_tagged, tag, with_port};
+use super::values::{MAX_FILE, Values};
+use super::{ReceiveArgs, TrafficError};
+
+/// Bytes of one call, at most.
+const PIECE: usize = 1 << 18;
+/// How often the sender hears how much has arrived.
+const PROGRESS: Duration = Duration::from_secs(1);
+
+/// Where senders first connect to.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    listener: TcpListener,
+    /// The port of tagged connections; 0 is any.
+    data_port: u16,
+}
+
+impl Receiver {
+    pub(super) fn bind(args: &ReceiveArgs) -> Result<Self, TrafficError> {
+        let listener = match args.address {
+            Some(address) => TcpListener::bind((address, args.port)),
+            // Both versions of IP, if the machine has them.
+            None => TcpListener::bind((Ipv6Addr::UNSPECIFIED, args.port))
+                .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, args.port))),
+        };
+        let at = SocketAddr::new(args.address.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)), args.port);
+        let listener = listener.map_err(|source| TrafficError::Listen { at, source })?;
+        Ok(Self { listener, data_port: args.data_port() })
+    }
+
+    /// Where it listens.
+    pub(super) fn address(&self) -> Result<SocketAddr, TrafficError> {
+        self.listener.local_addr().map_err(TrafficError::talk("ask for its own address"))
+    }
+
+    /// Waits for a sender, and does its test.
+    pub(super) fn serve(&self, args: &ReceiveArgs) -> Result<Report, TrafficError> {
+        let (stream, peer) =
+            accept_within(&self.listener, args.wait).map_err(|source| match source.kind() {
+                ErrorKind::TimedOut => TrafficError::NoSender,
+                _ => TrafficError::talk("accept a sender")(source),
+            })?;
+        let mut control = Control::new(stream, args.timeout)
+            .map_err(TrafficError::talk("set up the control connection"))?;
+        match self.test(&mut control, peer, args.timeout) {
+            Ok(report) => Ok(report),
+            Err(error) => {
+                // It may have gone, and then nobody needs to be told.
+                let _ = control.say(&Answer::Failed(error.to_string()));
+                Err(error)
+            }
+        }
+    }
+
+    fn test(
+        &self,
+        control: &mut Control,
+        peer: SocketAddr,
+        patience: Duration,
+    ) -> Result<Report, TrafficError> {
+        let (plan, values) = agree(control)?;
+        let local = control.stream().local_addr().map_err(TrafficError::talk("ask for its own address"))?;
+        let at = with_port(local, self.data_port);
+        let listener = listen_tagged(at, plan.tos, plan.connections)
+            .map_err(|source| TrafficError::Listen { at, source })?;
+        let port = listener.local_addr().map_err(TrafficError::talk("ask for its own address"))?.port();
+        control.say(&Answer::Port(port)).map_err(TrafficError::talk("answer the sender"))?;
+        let mut streams = Vec::new();
+        while streams.len() < plan.connections.into() {
+            let (stream, from) = accept_within(&listener, Some(patience))
+                .map_err(|source| TrafficError::NotTagged { at: with_port(local, port), source })?;
+            // Anybody may connect; only the sender is meant.
+            if from.ip().to_canonical() != peer.ip().to_canonical() {
+                continue;
+            }
+            let prepared = tag(&stream, at.ip(), plan.tos)
+                .and_then(|()| stream.set_read_timeout(Some(patience)))
+                .and_then(|()| control.say(&Answer::Accepted));
+            prepared.map_err(TrafficError::talk("take a tagged connection"))?;
+            streams.push(stream);
+        }
+        let start = Instant::now();
+        let tallies = receive_all(control, streams, &values, plan.bound)?;
+        let seconds = start.elapsed().as_secs_f64();
+        let Sent(sent) = control.hear().map_err(TrafficError::talk("hear how much was sent"))?;
+        let arrived = arrived(&tallies, &sent, seconds);
+        let told = control.say(&Answer::Result(arrived.clone()));
+        told.map_err(TrafficError::talk("tell the sender the result"))?;
+        Ok(Report::new(with_port(peer, peer.port()).to_string(), &plan, &arrived, None))
+    }
+}
+
+/// What the sender wants, and the values to compare with.
+fn agree(control: &mut Control) -> Result<(Plan, Values), TrafficError> {
+    let plan: Plan = control.hear().map_err(TrafficError::talk("hear what will be sent"))?;
+    let refuse = |reason: String| Err(TrafficError::Failed { reason });
+    if plan.gradwire_test != VERSION {
+        return refuse(format!(
+            "the sender speaks version {} of the test, the receiver {VERSION}: install the same gradwire-xdp on both",
+            plan.gradwire_test
+        ));
+    }
+    if !(1..=MAX_CONNECTIONS).contains(&plan.connections) {
+        return refuse(format!("{} connections; 1 to {MAX_CONNECTIONS} are served", plan.connections));
+    }
+    let values = match plan.file_bytes {
+        None => Values::generated(plan.seed),
+        Some(len) if len > MAX_FILE => return refuse(format!("{len} bytes of values; {MAX_FILE} are taken")),
+        Some(len) => {
+            let bytes = control.bytes(len).map_err(TrafficError::talk("take the file's values"))?;
+            Values::of_bytes(bytes).map_err(|reason| TrafficError::Failed { reason })?
+        }
+    };
+    Ok((plan, values))
+}
+
+/// Judges all connections at once, and tells the sender how far they are.
+fn receive_all(
+    control: &Control,
+    streams: Vec<TcpStream>,
+    values: &Values,
+    bound: Option<f64>,
+) -> Result<Vec<Tally>, TrafficError> {
+    let received = AtomicU64::new(0);
+    thread::scope(|scope| {
+        let (done, is_done) = channel::<()>();
+        let threads = streams.into_iter().enumerate().map(|(number, stream)| {
+            let (received, done) = (&received, done.clone());
+            scope.spawn(move || {
+                let tally = receive_one(stream, Judge::new(values, number, bound), received);
+                drop(done);
+                tally
+            })
+        });
+        let threads = threads.collect::<Vec<_>>();
+        drop(done);
+        // Nobody sends anything: it ends when the last thread has.
+        while let Err(RecvTimeoutError::Timeout) = is_done.recv_timeout(PROGRESS) {
+            // A sender that is still sending does not read yet; one that has gone ends its connections.
+            let _ = control.say(&Answer::Received(received.load(Ordering::Relaxed)));
+        }
+        let results = threads.into_iter().enumerate().map(|(connection, thread)| {
+            let tally = thread.join().unwrap_or_else(|_| Err(ErrorKind::Other.into()));
+            tally.map_err(|source| TrafficError::Receiving {
+                connection,
+                bytes: received.load(Ordering::Relaxed),
+                source,
+            })
+        });
+        results.collect()
+    })
+}
+
+fn receive_one(mut stream: TcpStream, mut judge: Judge<'_>, received: &AtomicU64) -> io::Result<Tally> {
+    let mut buffer = vec![0; PIECE];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return Ok(judge.tally),
+            Ok(len) => {
+                judge.take(&buffer[..len]);
+                received.fetch_add(len as u64, Ordering::Relaxed);
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// All connections together. A byte too much on one does not make up for a byte too few on another.
+fn arrived(tallies: &[Tally], sent: &[u64], seconds: f64) -> Arrived {
+    let mut sum = Tally::default();
+    let mut missing = 0;
+    for (number, tally) in tallies.iter().enumerate() {
+        sum.add(tally);
+        let difference = sent.get(number).copied().unwrap_or(0) as i64 - tally.bytes as i64;
+        if difference.abs() > i64::abs(missing) {
+            missing = difference;
+        }
+    }
+    Arrived { tally: sum, missing, seconds }
+}

@@ -1,0 +1,190 @@
+//! The sending end.
+
+use std::io::{self, Write};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::protocol::{Answer, Arrived, Control, Plan, Sent, VERSION};
+use super::report::Report;
+use super::shims::{OnTheWire, answering, bound_for};
+use super::sockets::{connect_tagged, with_port};
+use super::values::Values;
+use super::{DEFAULT_BOUND, SendArgs, TrafficError};
+
+/// Bytes of one call, at most.
+const PIECE: usize = 1 << 18;
+/// How long to send if nothing is said.
+const SECONDS: Duration = Duration::from_secs(5);
+
+/// How much a connection sends.
+#[derive(Clone, Copy, Debug)]
+enum Limit {
+    Bytes(u64),
+    Until(Instant),
+}
+
+/// Does a test.
+pub(super) fn send(args: &SendArgs) -> Result<Report, TrafficError> {
+    let values = args.values.as_deref().map(Values::of_file).transpose()?;
+    let file_bytes = values.as_ref().map(|values| values.bytes().len() as u64);
+    let shims = answering(&args.run_dir);
+    let bound = match args.bound {
+        _ if args.exact => None,
+        Some(bound) => Some(bound),
+        None => Some(bound_for(&shims, args.tos).unwrap_or(DEFAULT_BOUND)),
+    };
+    let plan = Plan {
+        gradwire_test: VERSION,
+        seed: args.seed,
+        connections: args.connections,
+        tos: args.tos,
+        bound,
+        file_bytes,
+    };
+    let stream = connect(args)?;
+    let peer = stream.peer_addr().map_err(TrafficError::talk("ask for the peer's address"))?;
+    let mut control =
+        Control::new(stream, args.timeout).map_err(TrafficError::talk("set up the control connection"))?;
+    let port = introduce(&mut control, &plan, values.as_ref())?;
+    let values = values.unwrap_or_else(|| Values::generated(args.seed));
+
+    let to = with_port(peer, port);
+    let mut streams = Vec::new();
+    for _ in 0..args.connections {
+        let stream = connect_tagged(to, args.tos, args.timeout).map_err(|source| TrafficError::Tagged {
+            to,
+            tos: args.tos,
+            source,
+        })?;
+        match hear(&mut control)? {
+            Answer::Accepted => streams.push(stream),
+            answer => return Err(TrafficError::unexpected(&answer)),
+        }
+    }
+    let ends = streams.iter().filter_map(|stream| Some((stream.local_addr().ok()?, to))).collect::<Vec<_>>();
+    let sent = match send_all(args, &values, streams) {
+        Ok(sent) => sent,
+        // The receiver knows better why it ended a connection.
+        Err(error) => return Err(reason(&mut control).unwrap_or(error)),
+    };
+    control.say(&Sent(sent)).map_err(TrafficError::talk("tell the receiver how much was sent"))?;
+    let arrived = result(&mut control, args.timeout)?;
+    // Asked now: the last bytes have left.
+    let wire = OnTheWire::of(&answering(&args.run_dir), &ends);
+    Ok(Report::new(to.to_string(), &plan, &arrived, wire))
+}
+
+fn connect(args: &SendArgs) -> Result<TcpStream, TrafficError> {
+    let to = format!("{} port {}", args.address, args.port);
+    let addresses = (args.address.trim_start_matches('[').trim_end_matches(']'), args.port)
+        .to_socket_addrs()
+        .map_err(|source| TrafficError::Name { name: args.address.clone(), source })?;
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, args.timeout) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(TrafficError::Connect { to, source: last })
+}
+
+/// Says what will be sent; the port for it.
+fn introduce(control: &mut Control, plan: &Plan, file: Option<&Values>) -> Result<u16, TrafficError> {
+    let told = control.say(plan).and_then(|()| match file {
+        Some(values) => control.stream().write_all(values.bytes()),
+        None => Ok(()),
+    });
+    told.map_err(TrafficError::talk("tell the receiver what will be sent"))?;
+    match hear(control)? {
+        Answer::Port(port) => Ok(port),
+        answer => Err(TrafficError::unexpected(&answer)),
+    }
+}
+
+fn hear(control: &mut Control) -> Result<Answer, TrafficError> {
+    match control.hear().map_err(TrafficError::talk("hear from the receiver"))? {
+        Answer::Failed(reason) => Err(TrafficError::Failed { reason }),
+        answer => Ok(answer),
+    }
+}
+
+/// Why the receiver gave up, if it says so.
+fn reason(control: &mut Control) -> Option<TrafficError> {
+    loop {
+        match hear(control) {
+            Err(error @ TrafficError::Failed { .. }) => return Some(error),
+            Ok(Answer::Received(_)) => {}
+            _ => return None,
+        }
+    }
+}
+
+/// Sends on all connections at once; how many bytes on each.
+fn send_all(args: &SendArgs, values: &Values, streams: Vec<TcpStream>) -> Result<Vec<u64>, TrafficError> {
+    let start = Instant::now();
+    let count = streams.len() as u64;
+    let limit = |number: u64| match args.bytes {
+        // In whole values, the rest on the first.
+        Some(bytes) => {
+            let each = bytes / 4 / count;
+            Limit::Bytes(4 * (each + if number == 0 { bytes / 4 - each * count } else { 0 }))
+        }
+        None => Limit::Until(start + args.seconds.unwrap_or(SECONDS)),
+    };
+    thread::scope(|scope| {
+        let threads = streams.into_iter().enumerate().map(|(number, stream)| {
+            let limit = limit(number as u64);
+            scope.spawn(move || send_one(stream, values, number, limit))
+        });
+        let threads = threads.collect::<Vec<_>>();
+        let results = threads.into_iter().enumerate().map(|(connection, thread)| {
+            let sent = thread.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
+            sent.map_err(|source| TrafficError::Sending { connection, source })
+        });
+        results.collect()
+    })
+}
+
+/// Whole values only, over and over from where this connection starts.
+fn send_one(mut stream: TcpStream, values: &Values, number: usize, limit: Limit) -> io::Result<u64> {
+    let bytes = values.bytes();
+    let (mut at, mut sent) = (values.start(number), 0);
+    loop {
+        let left = match limit {
+            Limit::Bytes(bytes) => bytes - sent,
+            // A value that has begun is ended.
+            Limit::Until(end) if Instant::now() >= end => sent.wrapping_neg() % 4,
+            Limit::Until(_) => PIECE as u64,
+        };
+        if left == 0 {
+            break;
+        }
+        let len = (bytes.len() - at).min(PIECE).min(usize::try_from(left).unwrap_or(PIECE));
+        match stream.write(&bytes[at..at + len]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(len) => {
+                sent += len as u64;
+                at = (at + len) % bytes.len();
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    stream.shutdown(Shutdown::Write)?;
+    Ok(sent)
+}
+
+/// Waits until the receiver has all: it says every second how much it has.
+fn result(control: &mut Control, patience: Duration) -> Result<Arrived, TrafficError> {
+    let wait = patience + Duration::from_secs(5);
+    control.wait_at_most(wait).map_err(TrafficError::talk("wait for the receiver"))?;
+    loop {
+        match hear(control)? {
+            Answer::Received(_) => {}
+            Answer::Result(arrived) => return Ok(arrived),
+            answer => return Err(TrafficError::unexpected(&answer)),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The page at `/`: for somebody who opens the endpoint in a browser.
+
+use std::fmt::Write as _;
+
+use crate::ops::telemetry::{Snapshot, Usefulness};
+
+/// What runs, what it saved, and where the metrics are. One page, which loads nothing.
+pub(super) fn render(snapshot: &Snapshot) -> String {
+    let mut rows = String::new();
+    let mut row = |name: &str, what: &str| {
+        // Writing to a String does not fail.
+        let _ = writeln!(rows, "<tr><th>{name}<td>{}", escape(what));
+    };
+    let answering = snapshot.queues.iter().filter(|queue| queue.answered).count();
+    row("version", &snapshot.version);
+    row("towards the host", &snapshot.ports.host.name);
+    row("towards the wire", &snapshot.ports.network.name);
+    row("runs for", &format!("{} s", snapshot.uptime_ms / 1_000));
+    row("queues that answer", &format!("{answering} of {}", snapshot.queues.len()));
+    for rule in &snapshot.rules {
+        let what = format!("codec {}, bound 2^{}", rule.codec, i16::from(rule.scale) - rule.bound);
+        row(&format!("rule {:#04x}", rule.tos), &what);
+    }
+    row("verdict", &Usefulness::of(snapshot).text());
+    format!(
+        "<!DOCTYPE html>\n<html lang=en><meta charset=utf-8><title>gradwire-xdp</title>\n\
+         <h1>gradwire-xdp</h1>\n<p><a href=\"/metrics\">Metrics for Prometheus</a></p>\n<table>\n{rows}</table>\n</html>\n"
+    )
+}
+
+/// An interface's name may hold anything but a slash and blanks.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::telemetry::tests::example;
+
+    #[test]
+    fn it_says_what_runs_and_what_it_saved() {
+        let page = render(&example());
+        for words in ["<td>veth0", "<td>eth0", "<td>1 of 2", "codec 2, bound 2^-10", "2.50 times fewer bytes"]
+        {
+            assert!(page.contains(words), "{words}\n{page}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_no_markup() {
+        let mut snapshot = example();
+        snapshot.ports.host.name = "<b>&".to_owned();
+        assert!(render(&snapshot).contains("<td>&lt;b&gt;&amp;\n"));
+    }
+}
