@@ -45,6 +45,10 @@ pub struct Args {
 /// # Errors
 /// The capture cannot be read, an output not be written, the emulator not be started.
 pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
+    if args.replay.from_wire {
+        let why = "soft cores compress what hosts send: --from-wire is for `gradwire replay`";
+        return Err(Error::Usage(why.into()));
+    }
     let mut replay = args.replay.clone();
     // Soft cores send codec 1 unless they are told otherwise.
     if replay.codec.choice.profile.is_none() {
