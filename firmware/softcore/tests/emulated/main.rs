@@ -3,6 +3,7 @@
 mod console;
 mod forwarding;
 mod hostile;
+mod interactive;
 mod logs;
 mod selftest;
 
