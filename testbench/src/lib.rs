@@ -3,6 +3,7 @@
 //!
 //! - In: [`input`] reads recordings and has those that are built in.
 //! - Through: [`check`] sends a gradient through the codec, [`replay`] a capture through both engines,
+//!   [`from_wire`] a capture of compressed frames through a receiver's,
 //!   [`softcore`] a capture through soft cores in QEMU.
 //! - Judged: [`judge`] judges values, frames and streams. It reads frames with another crate's parser, and uses nothing
 //!   of the code that it judges. [`oracle`] judges what a fuzzer makes up.
@@ -14,6 +15,7 @@ pub mod bench;
 pub mod check;
 pub mod cmd;
 pub mod error;
+pub mod from_wire;
 pub mod input;
 pub mod judge;
 pub mod oracle;

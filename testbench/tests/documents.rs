@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use gradwire::codec::{Params, Split};
+use gradwire::flow::offers::Slot;
+use gradwire::flow::{FlowTable, WAYS};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_TOS, Framing};
 use gradwire_testbench::bench::PAYLOAD_LEN;
@@ -247,6 +249,18 @@ fn firmware_has_the_counts() {
     }
     assert_eq!(table(FIRMWARE, &["codec 1 on", "direction"]).rows, frames);
     assert_eq!(table(FIRMWARE, &["codec 2 on", "direction"]).rows, planar);
+}
+
+/// What the image takes, and what one more connection does. No field of a flow has the size of a pointer, so it is as
+/// large on 32 bits as here.
+#[test]
+fn firmware_has_the_memory() {
+    let sizes = csv("firmware/softcore/sizes.csv");
+    let flow = (size_of::<FlowTable<2>>() - size_of::<FlowTable<1>>()) / WAYS;
+    let memory = table(FIRMWARE, &["memory", "bytes"]).rows;
+    let found: Vec<f64> = memory.iter().map(|row| Table::number(&row[1])).collect();
+    let expected = [sizes["text"], sizes["data"], sizes["bss"], flow as f64, size_of::<Slot>() as f64];
+    assert_eq!(found, expected, "{memory:?}");
 }
 
 /// A measured table cannot be measured again here. What one of its cells says of another has to be right.

@@ -4,6 +4,7 @@ use embedded_hal::delay::DelayNs;
 use embedded_hal::digital::{OutputPin, PinState};
 use gradwire::engine::Offers;
 use gradwire::forward::{Forwarder, Port};
+use gradwire::verdict::{Change, DropReason};
 use heapless::Vec;
 
 use crate::board::{Board, Chip, Faults, Nics};
@@ -12,6 +13,38 @@ use crate::{BUDGET, SETS, logs, progress};
 
 /// Milliseconds for the last words before a restart.
 const LAST_WORDS_MS: u32 = 20;
+
+/// Milliseconds between two lines about traffic.
+const TRAFFIC_MS: u32 = 10_000;
+
+/// Frames so far; counts wrap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(not(test), derive(defmt::Format))]
+pub struct Traffic {
+    /// Received by both ports.
+    pub frames: u32,
+    /// Compressed on their way out.
+    pub compressed: u32,
+    /// Restored on their way in.
+    pub restored: u32,
+    /// Compressed ones that were dropped, since they cannot be restored.
+    pub dropped: u32,
+}
+
+impl Traffic {
+    /// Of all frames until now.
+    #[must_use]
+    pub fn of(forwarder: &Forwarder<SETS>) -> Self {
+        let ingress = forwarder.ingress().counters();
+        let dropped: u64 = DropReason::ALL.iter().map(|reason| ingress.dropped(*reason)).sum();
+        Self {
+            frames: progress::read().frames,
+            compressed: forwarder.egress().counters().changed(Change::Compressed) as u32,
+            restored: ingress.changed(Change::Restored) as u32,
+            dropped: dropped as u32,
+        }
+    }
+}
 
 /// What is worth a line in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,12 +64,14 @@ pub enum Event {
         /// The counts.
         faults: Faults,
     },
+    /// Frames have come since the last such line.
+    Traffic(Traffic),
     /// The console asked for it.
     Console(Request),
 }
 
-/// Events of one turn: a link and faults at each port, and the console's.
-pub type Events = Vec<Event, 5>;
+/// Events of one turn: a link and faults at each port, traffic, and the console's.
+pub type Events = Vec<Event, 6>;
 
 /// The main loop and all it works on.
 pub struct Firmware<C: Chip> {
@@ -46,13 +81,15 @@ pub struct Firmware<C: Chip> {
     console: Console,
     /// By port: as they were when they were looked at last.
     seen: [(bool, Faults); 2],
+    /// What the last line about traffic said, and when, in milliseconds.
+    told: (Traffic, u32),
 }
 
 impl<C: Chip> Firmware<C> {
     /// Nothing is logged of links that are up from the start.
     pub fn new(board: Board<C>, forwarder: &'static mut Forwarder<SETS>, offers: &'static Offers) -> Self {
         let seen = Port::ALL.map(|port| (board.nics.link(port), board.nics.faults(port)));
-        Self { board, forwarder, offers, console: Console::new(), seen }
+        Self { board, forwarder, offers, console: Console::new(), seen, told: Default::default() }
     }
 
     /// One turn: a batch each way, and a piece of everything else. What happened is for the caller to log.
@@ -68,6 +105,7 @@ impl<C: Chip> Firmware<C> {
 
         let mut events = Events::new();
         self.look_at_nics(&mut events);
+        self.look_at_traffic(now.0 as u32, &mut events);
         let Self { board, forwarder, console, .. } = self;
         if let Some(request) = console.poll(&mut board.serial, forwarder, &board.nics) {
             let _ = events.push(Event::Console(request)); // there is a place for each
@@ -95,6 +133,19 @@ impl<C: Chip> Firmware<C> {
             board.delay.delay_ms(1);
         }
         self.board.chip.reset()
+    }
+
+    /// The first frames are told at once: who brings up a board waits for them.
+    fn look_at_traffic(&mut self, now_ms: u32, events: &mut Events) {
+        let (before, at) = self.told;
+        if progress::read().frames == before.frames
+            || (before.frames != 0 && now_ms.wrapping_sub(at) < TRAFFIC_MS)
+        {
+            return;
+        }
+        let traffic = Traffic::of(self.forwarder);
+        self.told = (traffic, now_ms);
+        let _ = events.push(Event::Traffic(traffic)); // there is a place for each
     }
 
     fn look_at_nics(&mut self, events: &mut Events) {

@@ -43,6 +43,7 @@ fn main() -> ! {
     core::hint::black_box(&[seed as u8; 1 << 16]);
     let mut firmware = Firmware::new(board, forwarder, offers);
     defmt::info!("nics up");
+    defmt::info!("{} rules, MTU {}, {} flows", RULES.len(), MTU, 8 * SETS);
     loop {
         for event in &firmware.step() {
             match event {
@@ -54,6 +55,7 @@ fn main() -> ! {
                         firmware.restart();
                     }
                 }
+                Event::Traffic(traffic) => defmt::info!("{}", traffic),
                 Event::Link { .. } | Event::Faults { .. } => defmt::warn!("{}", event),
             }
         }

@@ -10,6 +10,7 @@ use gradwire::rules::{Contents, DEFAULT_TOS, ECN, Framing, Grid, Handshake, Rule
 
 use super::codec::CodecArgs;
 use crate::error::{Error, Outcome};
+use crate::from_wire::{from_wire, rule_of};
 use crate::input::recordings::{display, read};
 use crate::input::{Capture, Writer};
 use crate::judge::frame::type_of_service;
@@ -42,11 +43,19 @@ Capture whole frames on one side of the path, from before the connections open, 
 values start is known from the SYN that the other side acknowledged. A host that leaves segmentation to its card shows frames that never were on the wire.
   tcpdump -i eth0 -s 0 -w ring.pcap
 
+--from-wire is for captures of the wire itself, such as those of a switch's mirror port. A receiver's ingress restores the
+compressed frames; routed ones carry their parameters, and in-place ones get those that the capture's SYNs say, or else those
+of the options. The report has what was restored and refused, with reasons; errors cannot be known, since the values that were
+sent are not in the capture. If a compressed frame is refused, the exit code is 1; if there is none, 2.
+JSON: {\"frames\", \"cut\", \"restored\", \"dropped\": {reason: n}, \"untouched\": {reason: n}, \"tagged\", \"profiles\": {name: n},
+\"handshakes\": {name: n}, \"wire_bytes_in\", \"wire_bytes_out\", \"values\", \"zeros\", \"non_finite\", \"largest\", \"failures\": [text], \"ok\"}.
+
 Examples:
   gradwire replay ring.pcap
   gradwire replay ring.pcapng --framing in-place --bound 6 --scale -3 --json
   gradwire replay ring.pcap --profile inceptionn     as the NIC of the paper would
-  gradwire replay ring.pcap --write-wire wire.pcap --write-restored restored.pcap")]
+  gradwire replay ring.pcap --write-wire wire.pcap --write-restored restored.pcap
+  gradwire replay mirror.pcap --from-wire            what a capture of the wire holds")]
 pub struct Args {
     /// Capture to replay (pcap or pcapng, Ethernet), or - for standard input.
     pub capture: PathBuf,
@@ -75,6 +84,9 @@ pub struct Args {
     /// Whether payload that does not look like values goes untouched.
     #[arg(long, default_value = "checked", value_parser = contents(), conflicts_with = "profile")]
     pub contents: Contents,
+    /// The capture was taken behind a shim or a card: restore its compressed frames, and report on them.
+    #[arg(long, conflicts_with_all = ["write_wire", "write_restored"])]
+    pub from_wire: bool,
     /// Write the frames as they were on the wire to this pcap file.
     #[arg(long, value_name = "FILE")]
     pub write_wire: Option<PathBuf>,
@@ -118,6 +130,9 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     let setup = Setup { kernel: args.codec.kernel(), ..Setup::new(args.rule()?) };
     let name = display(&args.capture);
     let capture = Capture::parse(&name, &read(&args.capture)?)?;
+    if args.from_wire {
+        return restore(args, out, &setup, &capture);
+    }
     let (report, passages) = replay(&setup, &capture)?;
     self::report(args, out, &capture, &report, &passages)
 }
@@ -181,6 +196,28 @@ pub fn report(
         }
     }
     Ok(Outcome::from_ok(report.ok && report.mixed.is_empty() && report.useful != Some(false)))
+}
+
+/// Reports on a capture that was taken on the wire.
+fn restore(args: &Args, out: &mut impl Write, setup: &Setup, capture: &Capture) -> Result<Outcome, Error> {
+    let setup = Setup { rules: vec![rule_of(capture, args.rule()?)], ..setup.clone() };
+    let name = display(&args.capture);
+    let report = from_wire(&setup, capture).map_err(|refused| Error::Usage(refused.to_string()))?;
+    if report.compressed() == 0 {
+        let seen = seen(capture);
+        return Err(Error::Usage(format!(
+            "{name}: nothing was judged: no frame carries the mark of compressed frames ({:#04x}), and none is shorter than its \
+             IP packet under an in-place rule; there are {seen}",
+            setup.mark
+        )));
+    }
+    if args.json {
+        serde_json::to_writer(&mut *out, &report).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        report::from_wire(out, &name, &report)?;
+    }
+    Ok(Outcome::from_ok(report.ok))
 }
 
 /// The types of service in a capture, for who asked for another.

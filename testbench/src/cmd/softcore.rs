@@ -9,6 +9,7 @@ use crate::input::Capture;
 use crate::input::recordings::{display, read};
 use crate::replay::Setup;
 use crate::softcore::Pair;
+use crate::softcore::interactive::Session;
 use crate::softcore::machine::Options;
 
 /// Sends every frame of a capture through two soft cores in QEMU, back to back, and checks what arrives.
@@ -26,7 +27,9 @@ Table and JSON are those of `gradwire replay`. Without --codec, the cores send c
 
 Examples:
   gradwire softcore testbench/recordings/ring4_loss.pcap
-  gradwire softcore ring.pcap --framing in-place --bound 6 --json")]
+  gradwire softcore ring.pcap --framing in-place --bound 6 --json
+  gradwire softcore ring.pcap --interactive --logs core.log
+  defmt-print -e target/softcore/build/riscv32imac-unknown-none-elf/release/softcore < core.log")]
 pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
@@ -38,6 +41,12 @@ pub struct Args {
         default_value = "target/softcore/build/riscv32imac-unknown-none-elf/release/softcore"
     )]
     pub image: PathBuf,
+    /// Sit at the first core's console: lines go to it, and `:send` sends the capture's frames when you like (`:help`).
+    #[arg(long, conflicts_with_all = ["json", "write_wire", "write_restored"])]
+    pub interactive: bool,
+    /// With --interactive: write the first core's log to this file, for `defmt-print`.
+    #[arg(long, value_name = "FILE", requires = "interactive")]
+    pub logs: Option<PathBuf>,
 }
 
 /// Replays what `args` name through two soft cores and reports to `out`.
@@ -45,6 +54,10 @@ pub struct Args {
 /// # Errors
 /// The capture cannot be read, an output not be written, the emulator not be started.
 pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
+    if args.replay.from_wire {
+        let why = "soft cores compress what hosts send: --from-wire is for `gradwire replay`";
+        return Err(Error::Usage(why.into()));
+    }
     let mut replay = args.replay.clone();
     // Soft cores send codec 1 unless they are told otherwise.
     if replay.codec.choice.profile.is_none() {
@@ -54,6 +67,18 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     let setup = Setup { kernel: replay.codec.kernel(), ..Setup::new(rule) };
     let capture = Capture::parse(&display(&replay.capture), &read(&replay.capture)?)?;
     let mut pair = Pair::start(&Options::new(&args.image), &rule)?;
+    if args.interactive {
+        let mut logs = match &args.logs {
+            Some(path) => {
+                let refused = |source| Error::io(path.display().to_string(), "write", source);
+                Some(std::fs::File::create(path).map_err(refused)?)
+            }
+            None => None,
+        };
+        let logs = logs.as_mut().map(|file| file as &mut dyn Write);
+        Session::new(&mut pair, &capture, logs).run(&mut std::io::stdin().lock(), out)?;
+        return Ok(Outcome::Held);
+    }
     let (report, passages) = pair.replay(&setup, &capture)?;
     super::replay::report(&replay, out, &capture, &report, &passages)
 }

@@ -10,11 +10,13 @@ use crate::check::{Measured, PAYLOAD_LEN, Shares};
 use crate::judge::Findings;
 use crate::judge::values;
 
+mod from_wire;
 pub mod graph;
 pub mod plot;
 mod progress_bar;
 mod table;
 
+pub use from_wire::from_wire;
 pub use progress_bar::ProgressBar;
 pub(crate) use table::Table;
 

@@ -8,6 +8,7 @@
 //! Frames go one by one, so each that arrives is known by its turn. The engines of the host go the same way beside
 //! it: what the cores make of a frame has to be, byte for byte, what they make.
 
+pub mod interactive;
 pub mod machine;
 pub mod serial;
 

@@ -52,6 +52,9 @@ impl Log {
 fn what_happens_is_logged() {
     let (mut core, mut log) = (Machine::start(&firmware()).unwrap(), Log::new());
     log.expect(&mut core, "nics up");
+    log.expect(&mut core, "1 rules, MTU 1500, 256 flows");
+    core.send(Port::Host, &[4; 100]).unwrap();
+    log.expect(&mut core, "Traffic { frames: 1, compressed: 0, restored: 0, dropped: 0 }");
     core.command("rule remove 0").unwrap();
     log.expect(&mut core, "console: RulesChanged");
     core.send(Port::Host, &[1; 10]).unwrap();

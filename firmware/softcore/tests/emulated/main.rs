@@ -1,8 +1,10 @@
 //! The firmware in QEMU. `firmware/softcore/test` builds the images that these tests start, and runs them.
 
+mod board;
 mod console;
 mod forwarding;
 mod hostile;
+mod interactive;
 mod logs;
 mod selftest;
 

@@ -1,0 +1,51 @@
+//! A firmware for a board that gradwire's repository does not know: copy this crate, and put your board into `board.rs`.
+//!
+//! It is the smallest one that works: it polls, so it needs no interrupts, and it keeps no log. `firmware/softcore/src/main.rs`
+//! has both. The board here is QEMU's `virt` machine, so that a test can run it.
+#![no_std]
+#![no_main]
+
+mod board;
+mod runtime;
+
+use core::fmt::Write as _;
+
+use gradwire::engine::Offers;
+use gradwire::flow::offers::Slot;
+use gradwire::forward::Forwarder;
+use gradwire::kernels::Kernel;
+use gradwire::rules::Rules;
+use softcore::board::Chip;
+use softcore::console::Request;
+use softcore::firmware::{Event, Firmware};
+use softcore::{MARK, MTU, OFFERS, RULES, SETS};
+use static_cell::StaticCell;
+
+static FORWARDER: StaticCell<Forwarder<SETS>> = StaticCell::new();
+static SAID: Offers<[Slot; OFFERS]> = Offers::new(0);
+
+#[riscv_rt::entry]
+fn main() -> ! {
+    let mut board = match board::start() {
+        Ok(board) => board,
+        Err((what, why)) => {
+            let _ = write!(board::Text, "gradwire: cannot start: {what}: {why}\r\n");
+            runtime::halt()
+        }
+    };
+    let Ok(rules) = Rules::new(RULES, MARK) else { runtime::halt() };
+    let seed = board.chip.seed();
+    let made = FORWARDER.try_init_with(|| Forwarder::new(rules, Kernel::detect(), MTU, seed));
+    let Some(forwarder) = made else { runtime::halt() };
+    let offers: &Offers = &SAID;
+    offers.clear(seed);
+    let mut firmware = Firmware::new(board, forwarder, offers);
+    loop {
+        // Links, faults and traffic are events, too: a board with a log writes them there.
+        for event in &firmware.step() {
+            if *event == Event::Console(Request::Reboot) {
+                firmware.restart();
+            }
+        }
+    }
+}
