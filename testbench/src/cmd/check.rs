@@ -56,6 +56,9 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
     pub kernel: KernelArg,
+    /// Print all columns, and not those that fit into 100.
+    #[arg(long)]
+    pub long: bool,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -113,7 +116,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         serde_json::to_writer(&mut *out, &report).map_err(std::io::Error::from)?;
         writeln!(out)?;
     } else {
-        report::measured(out, &report.recordings)?;
+        report::measured(out, &report.recordings, args.long)?;
         report::remarks(out, &report.recordings)?;
         report::conclusion(
             out,

@@ -39,7 +39,7 @@ Examples:
   gradwire check gradients/ --bounds 8 --json     all .npy files of a folder, for a program to read
   gradwire replay ring.pcap --framing in-place    a capture of your own
   gradwire softcore ring.pcap                     the same through the firmware, in QEMU
-  gradwire encode < values.f32 > values.groups    the bytes of the format, for an RTL testbench
+  gradwire encode values.f32 -o values.gw         a file that `gradwire decode` reads without options
   gradwire simulate --sweep workers=8..1024       iteration time on clusters larger than the desk
   gradwire allreduce --local 4 --codec q8:256     gradients exchanged between members, and checked
   gradwire plan vgg16 --nodes 16                  whether compression pays, tensor by tensor"

@@ -1,5 +1,6 @@
 //! `gradwire plan`: whether compression pays, tensor by tensor.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use gradwire_simulator::planner::{Plan, Planner};
 
 use super::codec::bound;
 use super::model::{TimesArgs, model};
-use super::quantity::{scaled, time};
+use super::quantity::{rate, time};
 use crate::bench::costs;
 use crate::error::{Error, Outcome};
 use crate::input::recordings;
@@ -52,7 +53,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
     /// Bandwidth of the link between nodes, as 25G or 25Gbit/s, in place of the profile's.
-    #[arg(long, value_name = "RATE", value_parser = scaled)]
+    #[arg(long, value_name = "RATE", value_parser = rate)]
     pub link: Option<u64>,
     /// What each message on that link takes besides its bytes.
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time, requires = "link")]
@@ -69,6 +70,9 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
     pub times: TimesArgs,
+    /// Print whole names of tensors, however long.
+    #[arg(long)]
+    pub long: bool,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -157,7 +161,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         serde_json::to_writer(&mut *out, &plan).map_err(std::io::Error::from)?;
         writeln!(out)?;
     } else {
-        write(out, &plan, args.threshold)?;
+        write(out, &plan, args.threshold, args.long)?;
         if loopback {
             writeln!(
                 out,
@@ -168,19 +172,9 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     Ok(Outcome::Held)
 }
 
-fn write(out: &mut impl Write, plan: &Plan, threshold: f64) -> Result<(), Error> {
-    let mut table = Table::new(&[
-        "tensor",
-        "kB",
-        "compress",
-        "codec",
-        "bound",
-        "K",
-        "f32 us",
-        "16 bit us",
-        "with us",
-        "why not",
-    ]);
+fn write(out: &mut impl Write, plan: &Plan, threshold: f64, long: bool) -> Result<(), Error> {
+    let mut table =
+        Table::new(&["tensor", "kB", "compress", "codec", "bound", "K", "f32", "16 bit", "with", "why not"]);
     let dash = || "-".to_owned();
     for tensor in &plan.tensors {
         let micros = |time: f64| format!("{:.1}", time * 1e6);
@@ -194,15 +188,23 @@ fn write(out: &mut impl Write, plan: &Plan, threshold: f64) -> Result<(), Error>
             micros(tensor.plain_s),
             micros(tensor.truncated_s),
             tensor.compressed_s.map_or_else(dash, micros),
-            tensor.reason.map_or_else(dash, |reason| reason.to_string()),
+            tensor.reason.map_or_else(dash, |reason| reason.name().into()),
         ]);
     }
-    table.write(out)?;
+    if long {
+        table.write_long(out)?;
+    } else {
+        table.write(out)?;
+    }
+    writeln!(out, "\nK                 partitions; f32, 16 bit and with: us to exchange the tensor so")?;
+    let reasons = plan.tensors.iter().filter_map(|tensor| tensor.reason);
+    for (name, reason) in reasons.map(|reason| (reason.name(), reason)).collect::<BTreeMap<_, _>>() {
+        writeln!(out, "{name:<17} {reason}")?;
+    }
     let yes = plan.tensors.iter().filter(|tensor| tensor.compress).count();
     writeln!(
         out,
-        "\n{yes} of {} tensors are worth it; an iteration takes {:.4} s, {:.2}x as fast as f32 ({:.4} s) and {:.2}x as 16 \
-         bit ({:.4} s)",
+        "\n{yes} of {} tensors are worth it\nan iteration takes {:.4} s, {:.2}x as fast as f32 ({:.4} s) and {:.2}x as 16 bit ({:.4} s)",
         plan.tensors.len(),
         plan.iteration_s,
         plan.gain_f32,

@@ -35,7 +35,7 @@ JSON: {\"codec\", \"frames\", \"tagged\", \"compressed\", \"untouched\": {reason
 `useful` is null if no value was compressed, and false if less than half of the norm is left: the exit code is then 1.
 Wire bytes are those of tagged frames with payload: at least 60 each, and 24 for preamble, FCS and gap.
 `remarked` counts, where there are any, frames that carried the mark of compressed frames and lost it; `told` SYNs that left with the
-handshake's option and arrived without.
+handshake's option and arrived without; `oversized` segments longer than frames on the wire, with which the ratio is too high.
 
 Capture whole frames on one side of the path, from before the connections open, and in both directions: where
 values start is known from the SYN that the other side acknowledged. A host that leaves segmentation to its card shows frames that never were on the wire.
@@ -155,6 +155,8 @@ pub fn report(
         }
     } else {
         report::replayed(out, &name, &args.rule()?, report)?;
+        writeln!(out)?;
+        report::outcomes(out, &[report])?;
         let frames = format!("{} frames", report.frames);
         if report.ok && report.useful.is_none() {
             // What held for no value is no good news.

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::error::{Error, Outcome};
 use crate::report::ProgressBar;
-use crate::report::Table;
+use crate::report::{Table, WIDTH};
 
 /// Prints every published cell beside ours with its tolerance and the verdict, then the claims of the text.
 ///
@@ -88,7 +88,7 @@ fn write(out: &mut impl Write, report: &Report) -> Result<(), Error> {
         "column",
         "published",
         "ours",
-        "difference",
+        "off by",
         "tolerance",
         "compute",
         "verdict",
@@ -97,7 +97,7 @@ fn write(out: &mut impl Write, report: &Report) -> Result<(), Error> {
         let verdict = match (cell.tolerance, cell.ok) {
             (None, _) => "not judged",
             (Some(_), true) => "reproduces",
-            (Some(_), false) => "DOES NOT REPRODUCE",
+            (Some(_), false) => "does NOT",
         };
         table.row([
             cell.table.clone(),
@@ -115,11 +115,26 @@ fn write(out: &mut impl Write, report: &Report) -> Result<(), Error> {
     for reproduces in [true, false] {
         writeln!(out, "\nClaims that {}:", if reproduces { "reproduce" } else { "do NOT reproduce" })?;
         for claim in report.claims.iter().filter(|claim| claim.reproduces == reproduces) {
-            writeln!(out, "  {}\n    ours: {}", claim.claim, claim.ours)?;
+            wrapped(out, "  ", claim.claim)?;
+            wrapped(out, "    ours: ", &claim.ours)?;
         }
     }
     let judged = report.cells.iter().filter(|cell| cell.tolerance.is_some());
     let held = judged.clone().filter(|cell| cell.ok).count();
     writeln!(out, "\n{held} of {} judged cells reproduce", judged.count())?;
     Ok(())
+}
+
+/// `text` behind `start`, in lines of at most 100 columns, all but the first indented by six.
+fn wrapped(out: &mut impl Write, start: &str, text: &str) -> Result<(), Error> {
+    let mut line = start.to_owned();
+    for word in text.split(' ') {
+        if line.chars().count() + 1 + word.chars().count() > WIDTH {
+            writeln!(out, "{}", line.trim_end())?;
+            line = "      ".to_owned();
+        }
+        line.push_str(word);
+        line.push(' ');
+    }
+    Ok(writeln!(out, "{}", line.trim_end())?)
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::bench::costs;
 use crate::cmd::model::{TimesArgs, model, open, stem};
-use crate::cmd::quantity::{pair, plain, scaled, time};
+use crate::cmd::quantity::{pair, plain, rate, scaled, time};
 use crate::error::Error;
 use crate::input::recordings;
 use crate::report::ProgressBar;
@@ -28,7 +28,7 @@ pub struct Runs {
     #[arg(long, default_value_t = 32)]
     pub workers: u32,
     /// Bit/s of every link, each way.
-    #[arg(long, default_value = "25G", value_parser = scaled)]
+    #[arg(long, default_value = "25G", value_parser = rate)]
     pub bandwidth: u64,
     /// Ways to exchange gradients.
     #[arg(
@@ -69,7 +69,7 @@ pub struct Runs {
     #[arg(long, value_parser = clap::value_parser!(u64).range(576..=65_535))]
     pub mtu: Option<u64>,
     /// Another rate for one worker's link; may be given several times.
-    #[arg(long, value_name = "WORKER=RATE", value_parser = |text: &str| pair(text, '=', plain::<u32>, scaled))]
+    #[arg(long, value_name = "WORKER=RATE", value_parser = |text: &str| pair(text, '=', plain::<u32>, rate))]
     pub link: Vec<(u32, u64)>,
     /// Racks of this many workers, whose uplink is oversubscribed by this factor.
     #[arg(long, value_name = "SIZE:FACTOR", value_parser = |text: &str| pair(text, ':', plain::<u32>, plain::<f64>))]
@@ -299,7 +299,7 @@ impl Runs {
                 f64::from(self.servers)
             }
             "bandwidth" => {
-                self.bandwidth = scaled(text)?;
+                self.bandwidth = rate(text)?;
                 self.bandwidth as f64
             }
             "message" => {
