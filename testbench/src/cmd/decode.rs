@@ -13,6 +13,7 @@ use super::codec::{CodecArgs, open, read_full};
 use crate::error::{Error, Outcome};
 use crate::input::coded::{HEADER_LEN, Header};
 use crate::input::recordings::{STDIN, display};
+use crate::report;
 
 /// Bytes of code held at once; memory does not grow with the input.
 const BUFFER_LEN: usize = 1 << 16;
@@ -40,7 +41,7 @@ pub struct Args {
     #[arg(value_name = "FILE")]
     pub input: Option<PathBuf>,
     /// File to write instead of standard output.
-    #[arg(long, short, value_name = "FILE")]
+    #[arg(long, short, value_name = "FILE", value_parser = report::output)]
     pub output: Option<PathBuf>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]

@@ -12,6 +12,7 @@ use crate::error::{Error, Outcome};
 use crate::input::coded::{HEADER_LEN, Header};
 use crate::input::known;
 use crate::input::recordings::{STDIN, display};
+use crate::report;
 
 /// Bytes of values read at once, whole sections and so whole bursts; memory does not grow with the input.
 const BLOCK_LEN: usize = 16 * SECTION_VALUES * VALUE_LEN;
@@ -37,7 +38,7 @@ pub struct Args {
     #[arg(value_name = "FILE")]
     pub input: Option<PathBuf>,
     /// Write a file that says what it was made with, not bare code to standard output.
-    #[arg(long, short, value_name = "FILE")]
+    #[arg(long, short, value_name = "FILE", value_parser = report::output)]
     pub output: Option<PathBuf>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]

@@ -17,7 +17,7 @@ use crate::judge::usefulness::Remark;
 use crate::judge::{self, Findings};
 use crate::replay::{Engines, Passage, Setup};
 use crate::report;
-use crate::report::ProgressBar;
+use crate::report::{ProgressBar, page, pages};
 
 /// Sends every frame of a capture through the sender's egress engine, the wire, and the receiver's ingress
 /// engine, and checks what arrives.
@@ -72,11 +72,14 @@ pub struct Args {
     #[arg(long, default_value = "required", value_parser = handshake(), conflicts_with = "profile")]
     pub handshake: Handshake,
     /// Write the frames as they were on the wire to this pcap file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = report::output)]
     pub write_wire: Option<PathBuf>,
     /// Write the frames as they arrived to this pcap file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = report::output)]
     pub write_restored: Option<PathBuf>,
+    /// Write one self-contained page with what became of the frames.
+    #[arg(long, value_name = "FILE.html", value_parser = page::path)]
+    pub html: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -143,6 +146,9 @@ pub fn report(
     }
     if let Some(path) = &args.write_restored {
         write(path, frames().map(|(frame, passage)| (frame.time, passage.delivered(&frame.bytes))))?;
+    }
+    if let Some(path) = &args.html {
+        pages::replayed(&name, report).write(path, report)?;
     }
     for warning in report.warnings.iter().cloned().chain(report.remarks.iter().map(Remark::to_string)) {
         eprintln!("gradwire: warning: {warning}");

@@ -1,6 +1,7 @@
 //! What people read: tables, plots and progress. Programs read JSON, which `serde` makes of the figures themselves.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use gradwire::codec::Split;
 use gradwire::profile::Profile;
@@ -10,14 +11,32 @@ use crate::check::{Measured, PAYLOAD_LEN, Shares};
 use crate::judge::Findings;
 use crate::judge::values;
 
+pub mod columns;
 pub mod graph;
 pub mod legend;
+pub mod page;
+pub mod pages;
 pub mod plot;
 mod progress_bar;
 mod table;
 
 pub use progress_bar::ProgressBar;
 pub(crate) use table::{Table, WIDTH};
+
+/// The path of an output, as an option has it: refused now rather than when all the work is done.
+///
+/// # Errors
+/// It is a folder, or there is none that it could be in.
+pub fn output(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.parent() {
+        _ if path.is_dir() => Err(format!("{text} is a folder")),
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
+            Err(format!("there is no folder {}", folder.display()))
+        }
+        _ => Ok(path),
+    }
+}
 
 /// Columns of the bar that shows class shares.
 const BAR: usize = 16;
