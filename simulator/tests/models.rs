@@ -153,9 +153,40 @@ fn derived_models_have_the_published_sizes() {
     assert!((vgg19.forward_flops() as f64 / 2.0 / 19.6e9 - 1.0).abs() < 0.01);
 
     let named: Vec<_> = Model::all_names().collect();
-    assert!(named.iter().all(|name| Model::named(name).is_ok()) && named.len() == 7);
+    assert!(named.iter().all(|name| Model::named(name).is_ok()) && named.len() == 11);
     let unknown = Model::named("vgg").unwrap_err().to_string();
     assert!(named.iter().all(|name| unknown.contains(name)), "{unknown}");
+}
+
+/// HiPress, Table 6: MB (of 2^20 bytes) in all, MB of the largest gradient, gradients. Of BERT-large we have one less.
+#[test]
+fn the_models_of_hipress_have_its_sizes() {
+    for (name, all, largest, gradients) in [
+        ("vgg19", "548.05", "392.00", 38),
+        ("resnet50", "97.46", "9.00", 155),
+        ("bert-large", "1282.60", "119.23", 398),
+        ("lstm", "327.97", "190.42", 10),
+        ("transformer", "234.08", "65.84", 185),
+    ] {
+        let model = Model::named(name).unwrap();
+        let megabytes = |values: u64| format!("{:.2}", values as f64 * 4.0 / f64::from(1 << 20));
+        let most = model.parameters.iter().map(|parameter| parameter.values).max().unwrap();
+        assert_eq!((megabytes(model.values()), megabytes(most)), (all.into(), largest.into()), "{name}");
+        assert_eq!(model.parameters.len(), gradients, "{name}");
+        let names: std::collections::BTreeSet<_> = model.parameters.iter().map(|row| &row.name).collect();
+        assert_eq!(names.len(), gradients, "{name}: each has a name of its own");
+    }
+    // He et al. 2015, Table 1, count 3.8 billion multiplications of ResNet-50 where a unit's first convolution halves the picture; here the second
+    // does, which makes it 4.1.
+    let resnet = Model::named("resnet50").unwrap().forward_flops() as f64;
+    assert!((resnet / 2.0 / 4.1e9 - 1.0).abs() < 0.02, "{resnet}");
+    // Two FLOPs for each value of a matrix and each token: BERT's 335 million without tables of positions and words, the last product again,
+    // and 2 x 2 x 512 x 512 x 1024 of attention a layer.
+    let bert = Model::named("bert-large").unwrap();
+    let matrices = 2.0 * 512.0 * 335.0e6;
+    assert!(
+        (bert.forward_flops() as f64 / (matrices + 24.0 * 4.0 * 512.0 * 512.0 * 1024.0) - 1.0).abs() < 0.02
+    );
 }
 
 #[test]

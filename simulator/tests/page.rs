@@ -45,7 +45,7 @@ fn servers_help_the_resnets_up_to_four_and_vgg16_hardly() {
 
 #[test]
 fn relief_of_one_direction_stays_below_twice_as_fast() {
-    let (workers, layers) = (chart("in-network-workers"), chart("network-heavy-layers"));
+    let (workers, layers) = (chart("fig7-workers-resnet200"), chart("fig9-network-heavy"));
     for chart in [&workers, &layers] {
         for single in ["multicast", "aggregation"] {
             assert!(line(chart, single).iter().all(|point| point.1 < 2.0), "{single}, {}", chart.title);
@@ -53,9 +53,10 @@ fn relief_of_one_direction_stays_below_twice_as_fast() {
     }
     for double in ["both", "ring", "butterfly"] {
         assert!(grows(&line(&workers, double)), "{double}");
-        assert!(at(&workers, double, 128.0) > 20.0 && at(&layers, double, 125.0) > 10.0, "{double}");
+        assert!(at(&workers, double, 128.0) > 20.0, "{double}");
+        assert!(at(&layers, double, 125.0) > at(&layers, "multicast", 125.0), "{double}");
     }
-    let fading = chart("compute-heavy-layers");
+    let fading = chart("fig10-compute-heavy");
     for series in &fading.series {
         assert!(series.points.windows(2).all(|pair| pair[1].1 < pair[0].1), "{}", series.name);
     }
@@ -63,10 +64,10 @@ fn relief_of_one_direction_stays_below_twice_as_fast() {
 
 #[test]
 fn the_network_bounds_vgg16_and_compute_the_best_on_resnet200() {
-    for series in chart("bandwidth-vgg16").series {
+    for series in chart("fig5-bandwidth-vgg16").series {
         assert!(series.points.iter().all(|point| point.1 > 1.4 * compute("vgg16")), "{}", series.name);
     }
-    let resnet = chart("bandwidth-resnet200");
+    let resnet = chart("fig4-bandwidth-resnet200");
     for best in ["both", "ring"] {
         for &(gigabits, time) in &line(&resnet, best) {
             let bound_by_compute = time < 1.001 * compute("resnet200");
@@ -77,7 +78,7 @@ fn the_network_bounds_vgg16_and_compute_the_best_on_resnet200() {
 
 #[test]
 fn faster_processors_tell_mechanisms_apart() {
-    let chart = chart("compute-resnet200");
+    let chart = chart("fig12-compute-resnet200");
     for series in &chart.series {
         assert!(grows(&series.points), "{}", series.name);
     }

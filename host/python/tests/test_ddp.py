@@ -156,7 +156,7 @@ def late(rank, width):
     state.close()
 
 
-PLANS = ["f32", "q8", "bounded:6", "low-rank:16", "low-rank:8"]
+TRIALS = ["f32", "q8", "bounded:6", "low-rank:16", "low-rank:8"]
 
 
 def automatic(rank):
@@ -184,7 +184,7 @@ def automatic(rank):
             state.drain()
             plans.append(str(worker.plan))
         report = state.report()
-        assert plans[:23] == ["f32"] * 7 + [plan for plan in PLANS[1:] for _ in range(4)]
+        assert plans[:23] == ["f32"] * 7 + [plan for plan in TRIALS[1:] for _ in range(4)]
         assert len(set(gathered(digest(ddp)))) == 1
         assert len(set(gathered((report.plan, report.why)))) == 1
         assert report.why in str(report)
@@ -591,7 +591,7 @@ class Auto(unittest.TestCase):
     def test_all_ranks_choose_the_plan_that_was_fastest_at_the_slowest(self):
         for said in run(automatic, 2):
             # First, nothing is worth it: 0.98, and the others count as 0.98, 0.99 and 1. Then all take as long, and q8 counts as it is.
-            self.assertEqual([plan for plan, _ in said], PLANS)
+            self.assertEqual([plan for plan, _ in said], TRIALS)
             self.assertIn("low-rank:8 as 25 % more", said[0][1])
             shown = [float(milliseconds) for milliseconds in re.findall(r"([\d.]+) ms", said[0][1])]
             for milliseconds, expected in zip(shown, [2.0e6, 1.96e6, 1.86e6, 1.8e6, 1.6e6]):

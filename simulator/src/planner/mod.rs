@@ -51,6 +51,19 @@ pub enum Reason {
     BelowThreshold,
 }
 
+impl Reason {
+    /// Its name in reports, as JSON has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OneNode => "one-node",
+            Self::NoCodec => "no-codec",
+            Self::CodecCostsMore => "codec-costs-more",
+            Self::BelowThreshold => "below-threshold",
+        }
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -5,6 +5,7 @@
 
 use serde::Serialize;
 
+use super::figures::{COMPUTE_HEAVY, NETWORK_HEAVY, gain_with_copies};
 use super::setting::{scenario, time, time_at, time_with_compute};
 use crate::error::SimError;
 use crate::scenario::{Mechanism, Scenario};
@@ -55,6 +56,8 @@ pub fn claims() -> Result<Vec<Claim>, SimError> {
     claims.push(ring_at_every_bandwidth()?);
     claims.push(by_workers()?);
     claims.push(message_pipelining()?);
+    claims.push(network_heavy()?);
+    claims.extend(compute_heavy()?);
     Ok(claims)
 }
 
@@ -140,4 +143,37 @@ fn message_pipelining() -> Result<Claim, SimError> {
         ours: format!("VGG-16 with both: {whole:.3} s whole, {cut:.3} s in 2.5 MB messages"),
         reproduces: cut > 0.99 * whole,
     })
+}
+
+fn network_heavy() -> Result<Claim, SimError> {
+    let gain = |mechanism| gain_with_copies(mechanism, 125, NETWORK_HEAVY);
+    let (aggregation, multicast) = (gain(Mechanism::AGGREGATION)?, gain(Mechanism::MULTICAST)?);
+    Ok(Claim {
+        claim: "Fig. 9: with 125 network-heavy modules, relief of one direction stays below 2x",
+        ours: format!("aggregation {aggregation:.2}x, multicast {multicast:.2}x"),
+        reproduces: aggregation < 2.0 && multicast < 2.0,
+    })
+}
+
+fn compute_heavy() -> Result<[Claim; 2], SimError> {
+    let gain = |mechanism| gain_with_copies(mechanism, 25, COMPUTE_HEAVY);
+    let (none, aggregation) =
+        (gain_with_copies(Mechanism::AGGREGATION, 0, COMPUTE_HEAVY)?, gain(Mechanism::AGGREGATION)?);
+    let multicast = gain(Mechanism::MULTICAST)?;
+    let others = [gain(Mechanism::BOTH)?, gain(Mechanism::RING)?, gain(Mechanism::Butterfly)?];
+    let [both, ring, butterfly] = others;
+    Ok([
+        Claim {
+            claim: "Fig. 10: with 25 compute-heavy modules, the gain of aggregation fades",
+            ours: format!("{aggregation:.2}x, without modules {none:.2}x"),
+            reproduces: aggregation < 1.1 && aggregation < none,
+        },
+        Claim {
+            claim: "... and multicast equals the rest",
+            ours: format!(
+                "multicast {multicast:.2}x, both {both:.2}x, ring {ring:.2}x, butterfly {butterfly:.2}x"
+            ),
+            reproduces: others.iter().all(|other| (multicast / other - 1.0).abs() < 0.05),
+        },
+    ])
 }

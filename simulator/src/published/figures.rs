@@ -35,25 +35,29 @@ pub struct Chart {
 /// Simulates one plot.
 pub type Figure = fn() -> Result<Chart, SimError>;
 
-/// File name, without its ending, and what draws it.
-pub const ALL: [(&str, Figure); 11] = [
+/// File name, without its ending, and what draws it. Figures of the paper have its number.
+pub const ALL: [(&str, Figure); 15] = [
     ("servers", servers),
-    ("in-network-workers", in_network_workers),
-    ("bandwidth-vgg16", || bandwidth("vgg16")),
-    ("bandwidth-resnet200", || bandwidth("resnet200")),
-    ("compute-resnet200", compute),
+    ("fig3-bandwidth-inceptionv3", || bandwidth(3, "inceptionv3")),
+    ("fig4-bandwidth-resnet200", || bandwidth(4, "resnet200")),
+    ("fig5-bandwidth-vgg16", || bandwidth(5, "vgg16")),
+    ("fig6-workers-inceptionv3", || workers(6, "inceptionv3")),
+    ("fig7-workers-resnet200", || workers(7, "resnet200")),
+    ("fig8-workers-vgg16", || workers(8, "vgg16")),
+    ("fig9-network-heavy", || modules(9, "network-heavy", NETWORK_HEAVY)),
+    ("fig10-compute-heavy", || modules(10, "compute-heavy", COMPUTE_HEAVY)),
+    ("fig11-compute-inceptionv3", || compute(11, "inceptionv3")),
+    ("fig12-compute-resnet200", || compute(12, "resnet200")),
     ("ring-by-workers", ring_by_workers),
-    ("network-heavy-layers", || layers("Network-heavy layers added to Inception-v3", NETWORK_HEAVY)),
-    ("compute-heavy-layers", || layers("Compute-heavy layers added to Inception-v3", COMPUTE_HEAVY)),
     ("message-size", message_size),
     ("barrier", barrier),
     ("compression", compression),
 ];
 
-/// Values and forward FLOPs of an added layer: 4 MB that take next to no time.
-const NETWORK_HEAVY: (u64, u64) = (1_000_000, 1_000_000);
-/// A thirtieth of Inception-v3's compute in 4 kB.
-const COMPUTE_HEAVY: (u64, u64) = (1_000, 400_000_000);
+/// The module of Inception-v3 that the paper adds where the network is to have more to do: the last of 17x17x768.
+pub(super) const NETWORK_HEAVY: &str = "mixed_17x17x768e/";
+/// Where processors are to have more to do: the last of 35x35x288.
+pub(super) const COMPUTE_HEAVY: &str = "mixed_35x35x288b/";
 
 const COMPARED: [(&str, Mechanism); 5] = [
     ("aggregation", Mechanism::AGGREGATION),
@@ -93,35 +97,38 @@ fn servers() -> Result<Chart, SimError> {
     ))
 }
 
-fn in_network_workers() -> Result<Chart, SimError> {
+fn workers(figure: u8, model: &str) -> Result<Chart, SimError> {
     let line = |&(name, mechanism): &(&str, Mechanism)| {
         series(name, &[4.0, 8.0, 16.0, 32.0, 64.0, 128.0], |workers| {
-            let with =
-                |mechanism| time(&Scenario { workers: workers as u32, ..scenario("resnet200", mechanism)? });
+            let with = |mechanism| time(&Scenario { workers: workers as u32, ..scenario(model, mechanism)? });
             Ok(with(Mechanism::BASELINE)? / with(mechanism)?)
         })
     };
     let lines: Result<_, SimError> = COMPARED.iter().map(line).collect();
-    Ok(chart("Gain over the baseline by workers, ResNet-200", "workers", "times", true, lines?))
+    let title = format!("Fig. {figure}: gain over the baseline by workers, {model}, 25 Gbit/s");
+    Ok(chart(&title, "workers", "times", true, lines?))
 }
 
-fn bandwidth(model: &str) -> Result<Chart, SimError> {
+fn bandwidth(figure: u8, model: &str) -> Result<Chart, SimError> {
     let line = |&(name, mechanism): &(&str, Mechanism)| {
         series(name, &[5.0, 10.0, 25.0, 50.0, 100.0], |gigabits| time_at(model, mechanism, gigabits as u64))
     };
     let lines: Result<_, SimError> = COMPARED.iter().map(line).collect();
-    Ok(chart(&format!("Iteration time by bandwidth, {model}"), "Gbit/s", "seconds", true, lines?))
+    let title = format!("Fig. {figure}: iteration time by bandwidth, {model}, 32 workers");
+    Ok(chart(&title, "Gbit/s", "seconds", true, lines?))
 }
 
-fn compute() -> Result<Chart, SimError> {
+fn compute(figure: u8, model: &str) -> Result<Chart, SimError> {
     let line = |&(name, mechanism): &(&str, Mechanism)| {
         series(name, &[1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0], |speed| {
-            let with = |mechanism| time_with_compute("resnet200", mechanism, speed);
+            let with = |mechanism| time_with_compute(model, mechanism, speed);
             Ok(with(Mechanism::BASELINE)? / with(mechanism)?)
         })
     };
     let lines: Result<_, SimError> = COMPARED.iter().map(line).collect();
-    Ok(chart("Gain over the baseline by compute speed, ResNet-200", "times as fast", "times", false, lines?))
+    let title =
+        format!("Fig. {figure}: gain over the baseline by compute speed, {model}, 32 workers, 25 Gbit/s");
+    Ok(chart(&title, "times as fast", "times", false, lines?))
 }
 
 fn ring_by_workers() -> Result<Chart, SimError> {
@@ -132,20 +139,27 @@ fn ring_by_workers() -> Result<Chart, SimError> {
         })
     };
     let lines: Result<_, SimError> = Model::names().map(line).collect();
-    Ok(chart("Multicast and aggregation over ring, by workers", "workers", "times", true, lines?))
+    Ok(chart("Multicast and aggregation over ring, by workers, 25 Gbit/s", "workers", "times", true, lines?))
 }
 
-fn layers(title: &str, (values, flops): (u64, u64)) -> Result<Chart, SimError> {
+fn modules(figure: u8, what: &str, module: &str) -> Result<Chart, SimError> {
     let line = |&(name, mechanism): &(&str, Mechanism)| {
-        series(name, &[0.0, 25.0, 50.0, 75.0, 100.0, 125.0], |layers| {
-            let model =
-                Model::published("inceptionv3")?.calibrated().with_layers(layers as u32, values, flops);
-            let with = |mechanism| time(&Scenario::new(model.clone(), mechanism));
-            Ok(with(Mechanism::BASELINE)? / with(mechanism)?)
+        series(name, &[1.0, 5.0, 25.0, 50.0, 75.0, 100.0, 125.0], |copies| {
+            gain_with_copies(mechanism, copies as u32, module)
         })
     };
     let lines: Result<_, SimError> = COMPARED.iter().map(line).collect();
-    Ok(chart(&format!("{title}, gain over the baseline"), "layers", "times", false, lines?))
+    let title = format!(
+        "Fig. {figure}: gain over the baseline by {what} modules added, inceptionv3, 32 workers, 25 Gbit/s"
+    );
+    Ok(chart(&title, "modules added", "times", false, lines?))
+}
+
+/// The gain of `mechanism` over the baseline with so many more of a module of Inception-v3.
+pub(super) fn gain_with_copies(mechanism: Mechanism, copies: u32, module: &str) -> Result<f64, SimError> {
+    let model = Model::published("inceptionv3")?.calibrated().with_copies(copies, module);
+    let with = |mechanism| time(&Scenario::new(model.clone(), mechanism));
+    Ok(with(Mechanism::BASELINE)? / with(mechanism)?)
 }
 
 fn message_size() -> Result<Chart, SimError> {
@@ -156,7 +170,13 @@ fn message_size() -> Result<Chart, SimError> {
         })
     };
     let lines: Result<_, SimError> = Model::names().map(line).collect();
-    Ok(chart("Largest message, multicast and aggregation", "MB", "seconds", true, lines?))
+    Ok(chart(
+        "Largest message, multicast and aggregation, 32 workers, 25 Gbit/s",
+        "MB",
+        "seconds",
+        true,
+        lines?,
+    ))
 }
 
 fn barrier() -> Result<Chart, SimError> {
@@ -174,7 +194,7 @@ fn barrier() -> Result<Chart, SimError> {
         line("ring", Mechanism::RING, true, 0)?,
         line("ring, pipelined", Mechanism::RING, false, 1)?,
     ];
-    Ok(chart("Global barrier, none, and a pipeline: VGG-16", "Gbit/s", "seconds", true, lines))
+    Ok(chart("Global barrier, none, and a pipeline: vgg16, 32 workers", "Gbit/s", "seconds", true, lines))
 }
 
 fn compression() -> Result<Chart, SimError> {
@@ -198,7 +218,7 @@ fn compression() -> Result<Chart, SimError> {
         line("servers, host at 2 GB/s", Mechanism::BASELINE, host)?,
     ];
     Ok(chart(
-        "Gain by compression at a bound of 2^-10, VGG-16",
+        "Gain by compression at a bound of 2^-10, vgg16, 32 workers, MTU 1500",
         "Gbit/s",
         "times as fast as f32",
         true,

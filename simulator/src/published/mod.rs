@@ -4,3 +4,4 @@ pub mod cells;
 pub mod claims;
 pub mod figures;
 mod setting;
+pub mod tables;

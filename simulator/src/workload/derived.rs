@@ -1,10 +1,11 @@
 //! Models whose tensors follow from a few numbers of their papers. Nobody published their compute times for the mechanisms compared
 //! here, so users give them.
 
+use super::hipress;
 use super::model::{Model, Parameter, VALUE_BITS};
 use crate::error::SimError;
 
-const NAMES: [&str; 3] = ["gpt2", "llama2-7b", "vgg19"];
+const NAMES: [&str; 7] = ["gpt2", "llama2-7b", "vgg19", "resnet50", "bert-large", "lstm", "transformer"];
 
 /// The tensors of the model of this name.
 fn parameters(name: &str) -> Option<Vec<Parameter>> {
@@ -13,6 +14,10 @@ fn parameters(name: &str) -> Option<Vec<Parameter>> {
         "gpt2" => gpt2(&mut rows),
         "llama2-7b" => llama2(&mut rows),
         "vgg19" => vgg19(&mut rows),
+        "resnet50" => hipress::resnet50(&mut rows),
+        "bert-large" => hipress::bert_large(&mut rows),
+        "lstm" => hipress::lstm(&mut rows),
+        "transformer" => hipress::transformer(&mut rows),
         _ => return None,
     }
     Some(rows.0)
@@ -40,21 +45,21 @@ impl Model {
 }
 
 /// Tensors in forward order.
-struct Rows(Vec<Parameter>);
+pub(super) struct Rows(Vec<Parameter>);
 
 impl Rows {
-    fn tensor(&mut self, name: String, values: u64, forward_flops: u64) {
+    pub(super) fn tensor(&mut self, name: String, values: u64, forward_flops: u64) {
         self.0.push(Parameter { name, values, forward_flops, bits: values * VALUE_BITS });
     }
 
     /// A matrix that multiplies each of `times` vectors.
-    fn matrix(&mut self, name: String, from: u64, to: u64, times: u64) {
+    pub(super) fn matrix(&mut self, name: String, from: u64, to: u64, times: u64) {
         self.tensor(name, from * to, 2 * from * to * times);
     }
 }
 
 /// What attention computes for a sequence beside its matrices: scores and their sums, over `width` values of `tokens` tokens.
-const fn attention_flops(tokens: u64, width: u64) -> u64 {
+pub(super) const fn attention_flops(tokens: u64, width: u64) -> u64 {
     2 * 2 * tokens * tokens * width
 }
 

@@ -2,6 +2,7 @@
 
 mod compute_times;
 mod derived;
+mod hipress;
 mod model;
 pub mod trace;
 

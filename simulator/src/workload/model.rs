@@ -199,6 +199,16 @@ impl Model {
         self.timed(forward, backward)
     }
 
+    /// The same with `copies` more of the rows whose names begin with `prefix`, behind the last row and each as one row, so that a module of a
+    /// model counts as one layer.
+    #[must_use]
+    pub fn with_copies(self, copies: u32, prefix: &str) -> Self {
+        let module = self.parameters.iter().filter(|row| row.name.starts_with(prefix));
+        let (values, flops) =
+            module.fold((0, 0), |(values, flops), row| (values + row.values, flops + row.forward_flops));
+        self.with_layers(copies, values, flops)
+    }
+
     /// Trained values.
     #[must_use]
     pub fn values(&self) -> u64 {

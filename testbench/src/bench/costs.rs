@@ -52,16 +52,27 @@ pub fn codec(values: &[u8], bound: u8, step: impl Fn()) -> Result<CodecCosts, Er
     Ok(CodecCosts { name: "dense".into(), bound, ratio, encode: curve(encode)?, decode: curve(decode)? })
 }
 
+/// What sending takes: of the runs at each size the median, and how far they lie apart.
+#[derive(Clone, Debug)]
+pub struct Sends {
+    /// What counts.
+    pub median: Curve,
+    /// The fastest run at each size.
+    pub fastest: Curve,
+    /// The slowest.
+    pub slowest: Curve,
+}
+
 /// Measures the time from the first byte sent to the answer that all have been received, on `stream` from
 /// [`connect`]; calls `step` after each size.
 ///
 /// # Errors
 /// The connection fails.
-pub fn send(mut stream: TcpStream, step: impl Fn()) -> Result<Curve, Error> {
+pub fn send(mut stream: TcpStream, step: impl Fn()) -> Result<Sends, Error> {
     let broken = |error| Error::io("the other end", "reach", error);
     stream.set_nodelay(true).map_err(broken)?;
     let block = vec![0x5a_u8; SENT[SENT.len() - 1]];
-    let mut points = Vec::new();
+    let mut points = [const { Vec::new() }; 3];
     for bytes in SENT {
         let mut once = || -> io::Result<f64> {
             let start = Instant::now();
@@ -72,10 +83,13 @@ pub fn send(mut stream: TcpStream, step: impl Fn()) -> Result<Curve, Error> {
         };
         let mut times = (0..RUNS).map(|_| once()).collect::<io::Result<Vec<f64>>>().map_err(broken)?;
         times.sort_by(f64::total_cmp);
-        points.push((bytes as f64, times[RUNS / 2]));
+        for (points, run) in points.iter_mut().zip([RUNS / 2, 0, RUNS - 1]) {
+            points.push((bytes as f64, times[run]));
+        }
         step();
     }
-    curve(points)
+    let [median, fastest, slowest] = points.map(curve);
+    Ok(Sends { median: median?, fastest: fastest?, slowest: slowest? })
 }
 
 /// The curve through measured points. More bytes never take less time; if they seem to, something else

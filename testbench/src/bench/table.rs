@@ -119,7 +119,7 @@ pub fn write(out: &mut impl Write, figures: &Figures, frame_kernel: &str) -> io:
     writeln!(out)?;
     writeln!(
         out,
-        "payloads of {PAYLOAD_LEN} bytes in L2, bound 2^-10, codec 1 with the dense split; best of many slices, in turn with memcpy"
+        "payloads of {PAYLOAD_LEN} bytes in L2, bound 2^-10, codec 1 with the dense split;\nbest of many slices, in turn with memcpy"
     )?;
     writeln!(out, "Gbit/s count the payload that hosts see, not what is on the wire")
 }

@@ -14,7 +14,7 @@ use crate::input::recordings::{self, Recording};
 use crate::judge::usefulness::useful;
 use crate::judge::values::scale_to_peak;
 use crate::report;
-use crate::report::ProgressBar;
+use crate::report::{ProgressBar, page, pages};
 
 /// Sends every gradient through compress, wire and decompress, and measures what comes back.
 ///
@@ -56,6 +56,12 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
     pub kernel: KernelArg,
+    /// Print all columns, and not those that fit into 100.
+    #[arg(long)]
+    pub long: bool,
+    /// Write one self-contained page with the plots.
+    #[arg(long, value_name = "FILE.html", value_parser = page::path)]
+    pub html: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -109,11 +115,15 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     }
     let report =
         measure_all(&recordings, &args.bounds, args.codec.codec()?, args.scale, args.kernel.kernel())?;
+    if let Some(path) = &args.html {
+        let page = pages::measured(&recordings, &report.recordings, report.ok, report.useful);
+        page.write(path, &report)?;
+    }
     if args.json {
         serde_json::to_writer(&mut *out, &report).map_err(std::io::Error::from)?;
         writeln!(out)?;
     } else {
-        report::measured(out, &report.recordings)?;
+        report::measured(out, &report.recordings, args.long)?;
         report::remarks(out, &report.recordings)?;
         report::conclusion(
             out,

@@ -1,7 +1,9 @@
 //! The options that choose a codec and its parameters.
 
 use std::fmt::Display;
+use std::fs::File;
 use std::io::Read;
+use std::path::Path;
 
 use clap::builder::{PossibleValuesParser, StringValueParser, TypedValueParser};
 use gradwire::codec::planar::Bound;
@@ -11,7 +13,6 @@ use gradwire::profile::Profile;
 
 use super::kernel::KernelArg;
 use crate::error::Error;
-use crate::input::recordings::STDIN;
 
 /// Codec, bound, scale, and the kernel that encodes and decodes with them.
 #[derive(Clone, Debug, clap::Args)]
@@ -159,15 +160,20 @@ fn split() -> impl TypedValueParser<Value = Split> {
         .try_map(|name| Split::from_name(&name).ok_or("no split"))
 }
 
-/// Reads until `buffer` is full or `input` ends; how many bytes that gave.
-pub(crate) fn read_full(input: &mut impl Read, buffer: &mut [u8]) -> Result<usize, Error> {
+/// Opens a file to read.
+pub(crate) fn open(path: &Path) -> Result<File, Error> {
+    File::open(path).map_err(|source| Error::io(path.display().to_string(), "read", source))
+}
+
+/// Reads until `buffer` is full or `input`, which messages call `name`, ends; how many bytes that gave.
+pub(crate) fn read_full(name: &str, input: &mut impl Read, buffer: &mut [u8]) -> Result<usize, Error> {
     let mut at = 0;
     while at < buffer.len() {
         match input.read(&mut buffer[at..]) {
             Ok(0) => break,
             Ok(len) => at += len,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Error::io(STDIN, "read", error)),
+            Err(error) => return Err(Error::io(name, "read", error)),
         }
     }
     Ok(at)

@@ -27,7 +27,7 @@ pub fn run(out: &mut impl Write) -> Result<Outcome, Error> {
     {
         writeln!(out, "Gradients: compress, wire, decompress ({name})\n")?;
         let measured = measure_all(&gradients, &DEFAULT_BOUNDS, codec, Scale::Fixed(0), Kernel::detect())?;
-        report::measured(out, &measured.recordings)?;
+        report::measured(out, &measured.recordings, false)?;
         report::remarks(out, &measured.recordings)?;
         writeln!(out)?;
         ok &= measured.ok;
@@ -36,6 +36,7 @@ pub fn run(out: &mut impl Write) -> Result<Outcome, Error> {
 
     writeln!(out, "Captures of ring all-reduces: egress, wire, ingress\n")?;
     let planar = Codec::Planar.profile(10, 0)?;
+    let mut reports = Vec::new();
     for file in CAPTURES {
         let capture = Capture::parse(file.name, file.bytes)?;
         for (framing, profile) in [
@@ -54,8 +55,10 @@ pub fn run(out: &mut impl Write) -> Result<Outcome, Error> {
             writeln!(out)?;
             ok &= report.ok;
             frames += report.frames;
+            reports.push(report);
         }
     }
+    report::outcomes(out, &reports.iter().collect::<Vec<_>>())?;
     let done = format!("{measurements} measurements, {frames} frames");
     report::conclusion(out, ok, None, &done)?;
     Ok(Outcome::from_ok(ok))

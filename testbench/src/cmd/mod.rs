@@ -6,6 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::error::{Error, Outcome};
 
+pub mod advise;
 pub mod allreduce;
 pub mod bench;
 pub mod check;
@@ -36,10 +37,11 @@ Exit codes: 0 every bound and check held, 1 one did not, 2 the tool could not do
 
 Examples:
   gradwire                                        the main job, on built-in recordings
+  gradwire advise gradients/ --link 25G --workers 16    bound, scale and codec, and whether they pay
   gradwire check gradients/ --bounds 8 --json     all .npy files of a folder, for a program to read
   gradwire replay ring.pcap --framing in-place    a capture of your own
   gradwire softcore ring.pcap                     the same through the firmware, in QEMU
-  gradwire encode < values.f32 > values.groups    the bytes of the format, for an RTL testbench
+  gradwire encode values.f32 -o values.gw         a file that `gradwire decode` reads without options
   gradwire simulate --sweep workers=8..1024       iteration time on clusters larger than the desk
   gradwire allreduce --local 4 --codec q8:256     gradients exchanged between members, and checked
   gradwire plan vgg16 --nodes 16                  whether compression pays, tensor by tensor"
@@ -54,6 +56,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 #[expect(missing_docs, reason = "documentation here would take the place of that of the arguments")]
 pub enum Command {
+    Advise(Box<advise::Args>),
     Check(check::Args),
     Replay(replay::Args),
     Allreduce(Box<allreduce::Args>),
@@ -74,6 +77,7 @@ pub enum Command {
 pub fn run(cli: &Cli, out: &mut impl Write) -> Result<Outcome, Error> {
     match &cli.command {
         None => main_job::run(out),
+        Some(Command::Advise(args)) => advise::run(args, out),
         Some(Command::Check(args)) => check::run(args, out),
         Some(Command::Replay(args)) => replay::run(args, out),
         Some(Command::Allreduce(args)) => allreduce::run(args, out),

@@ -12,10 +12,10 @@ use crate::error::Error;
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct TimesArgs {
     /// Forward time of a batch, for models that have none.
-    #[arg(long, value_parser = time)]
+    #[arg(long, value_parser = time, help_heading = "Compute and model")]
     pub forward: Option<f64>,
     /// Backward time of a batch, for models that have none.
-    #[arg(long, value_parser = time)]
+    #[arg(long, value_parser = time, help_heading = "Compute and model")]
     pub backward: Option<f64>,
 }
 

@@ -1,5 +1,6 @@
 //! `gradwire plan`: whether compression pays, tensor by tensor.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,15 +10,16 @@ use gradwire_simulator::planner::casync::Strategy;
 use gradwire_simulator::planner::cost_profile::CostProfile;
 use gradwire_simulator::planner::curve::Curve;
 use gradwire_simulator::planner::{Plan, Planner};
+use serde::Serialize;
 
 use super::codec::bound;
 use super::model::{TimesArgs, model};
-use super::quantity::{scaled, time};
-use crate::bench::costs;
+use super::quantity::{rate, time};
+use crate::bench::costs::{self, Sends};
 use crate::error::{Error, Outcome};
 use crate::input::recordings;
-use crate::report::ProgressBar;
-use crate::report::Table;
+use crate::report;
+use crate::report::{ProgressBar, Table};
 
 /// Decides for each tensor of a model whether compression pays, by CaSync's cost model and measured costs.
 #[derive(Debug, clap::Args)]
@@ -27,7 +29,8 @@ use crate::report::Table;
     after_help = "\
 JSON: {\"tensors\": [{\"tensor\", \"bytes\", \"compress\", \"reason\", \"codec\", \"bound\", \"partitions\", \"plain_s\",
 \"truncated_s\", \"compressed_s\"}], \"iteration_f32_s\", \"iteration_16bit_s\", \"iteration_s\", \"gain_f32\", \"gain_16bit\",
-\"pays\"}; partitions are those of the decision.
+\"pays\", \"loopback\"}; partitions are those of the decision. loopback is null, or {\"gain_f32\": [least, most], \"pays_always\"} if the
+plan rests on sends over this machine's loopback.
 
 Examples:
   gradwire plan gpt2 --nodes 8 --link 25G --latency 5us --forward 50ms --backward 100ms
@@ -39,7 +42,8 @@ pub struct Args {
     /// Measure instead.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// vgg16, resnet101, resnet200, inceptionv3; gpt2, llama2-7b, vgg19, whose times you give; or a CSV file of name,values,forward_flops.
+    /// vgg16, resnet101, resnet200, inceptionv3; gpt2, llama2-7b, vgg19, resnet50, bert-large, lstm, transformer,
+    /// whose times you give; or a CSV file of name,values,forward_flops.
     #[arg(required = true)]
     pub model: Option<String>,
     /// Nodes.
@@ -52,7 +56,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
     /// Bandwidth of the link between nodes, as 25G or 25Gbit/s, in place of the profile's.
-    #[arg(long, value_name = "RATE", value_parser = scaled)]
+    #[arg(long, value_name = "RATE", value_parser = rate)]
     pub link: Option<u64>,
     /// What each message on that link takes besides its bytes.
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time, requires = "link")]
@@ -69,6 +73,9 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
     pub times: TimesArgs,
+    /// Print whole names of tensors, however long.
+    #[arg(long)]
+    pub long: bool,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -101,7 +108,7 @@ pub struct ProfileArgs {
     #[arg(long, value_name = "PATH")]
     pub gradients: Vec<PathBuf>,
     /// File to write instead of standard output.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = report::output)]
     pub output: Option<PathBuf>,
 }
 
@@ -132,55 +139,81 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     }
     let model = model(name)?;
     let link = args.link.map(|rate| Curve::affine(args.latency, rate as f64 / 8.0));
-    let profile = match &args.profile {
+    let (profile, sends) = match &args.profile {
         Some(path) => {
             let profile = read(path)?;
-            CostProfile { send: link.unwrap_or(profile.send), ..profile }
+            (CostProfile { send: link.unwrap_or(profile.send), ..profile }, None)
         }
         None => measure(&[args.bound], &[], link.map_or(Link::To(None), Link::Known))?,
     };
-    let loopback = args.profile.is_none() && args.link.is_none();
-    let planner = Planner {
-        profile: &profile,
-        strategy: match args.strategy {
-            StrategyArg::Ring => Strategy::Ring,
-            StrategyArg::Ps => Strategy::Ps,
-            StrategyArg::PsColocated => Strategy::PsColocated,
-        },
-        nodes,
-        bound: args.bound,
-        in_nic: args.in_nic,
-        threshold: args.threshold,
+    let model = args.times.of(model);
+    let planned = |profile: &CostProfile| {
+        let planner = Planner {
+            profile,
+            strategy: match args.strategy {
+                StrategyArg::Ring => Strategy::Ring,
+                StrategyArg::Ps => Strategy::Ps,
+                StrategyArg::PsColocated => Strategy::PsColocated,
+            },
+            nodes,
+            bound: args.bound,
+            in_nic: args.in_nic,
+            threshold: args.threshold,
+        };
+        planner.plan(&model)
     };
-    let plan = planner.plan(&args.times.of(model));
+    let plan = planned(&profile);
+    // Sends that were measured without a profile went over loopback: the plan is worth what they agree on.
+    let loopback = sends.map(|sends| {
+        let over = |send| planned(&CostProfile { send, ..profile.clone() });
+        Loopback::between(&over(sends.fastest), &over(sends.slowest))
+    });
     if args.json {
-        serde_json::to_writer(&mut *out, &plan).map_err(std::io::Error::from)?;
+        serde_json::to_writer(&mut *out, &Report { plan: &plan, loopback }).map_err(std::io::Error::from)?;
         writeln!(out)?;
     } else {
-        write(out, &plan, args.threshold)?;
-        if loopback {
+        write(out, &plan, args.threshold, args.long)?;
+        if let Some(spread) = loopback {
+            let pays = if spread.pays_always { "" } else { ", and does not always pay" };
             writeln!(
                 out,
-                "The link was this machine's loopback. For another, say --link 25G --latency 5us, or measure it (gradwire plan profile --help)."
+                "This rests on this machine's loopback: by its fastest and slowest sends the plan gains {:.2}x to {:.2}x against\n\
+                 f32{pays}. For another link, say --link 25G --latency 5us, or measure it (gradwire plan profile --help).",
+                spread.gain_f32.0, spread.gain_f32.1
             )?;
         }
     }
     Ok(Outcome::Held)
 }
 
-fn write(out: &mut impl Write, plan: &Plan, threshold: f64) -> Result<(), Error> {
-    let mut table = Table::new(&[
-        "tensor",
-        "kB",
-        "compress",
-        "codec",
-        "bound",
-        "K",
-        "f32 us",
-        "16 bit us",
-        "with us",
-        "why not",
-    ]);
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    plan: &'a Plan,
+    /// If the plan rests on this machine's loopback.
+    loopback: Option<Loopback>,
+}
+
+/// What a plan comes to with the fastest and with the slowest sends over loopback.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Loopback {
+    /// The smaller and the larger gain against `f32`.
+    gain_f32: (f64, f64),
+    /// Whether it pays with both.
+    pays_always: bool,
+}
+
+impl Loopback {
+    fn between(fastest: &Plan, slowest: &Plan) -> Self {
+        let (a, b) = (fastest.gain_f32, slowest.gain_f32);
+        Self { gain_f32: (a.min(b), a.max(b)), pays_always: fastest.pays && slowest.pays }
+    }
+}
+
+fn write(out: &mut impl Write, plan: &Plan, threshold: f64, long: bool) -> Result<(), Error> {
+    let mut table =
+        Table::new(&["tensor", "kB", "compress", "codec", "bound", "K", "f32", "16 bit", "with", "why not"]);
     let dash = || "-".to_owned();
     for tensor in &plan.tensors {
         let micros = |time: f64| format!("{:.1}", time * 1e6);
@@ -194,15 +227,23 @@ fn write(out: &mut impl Write, plan: &Plan, threshold: f64) -> Result<(), Error>
             micros(tensor.plain_s),
             micros(tensor.truncated_s),
             tensor.compressed_s.map_or_else(dash, micros),
-            tensor.reason.map_or_else(dash, |reason| reason.to_string()),
+            tensor.reason.map_or_else(dash, |reason| reason.name().into()),
         ]);
     }
-    table.write(out)?;
+    if long {
+        table.write_long(out)?;
+    } else {
+        table.write(out)?;
+    }
+    writeln!(out, "\nK                 partitions; f32, 16 bit and with: us to exchange the tensor so")?;
+    let reasons = plan.tensors.iter().filter_map(|tensor| tensor.reason);
+    for (name, reason) in reasons.map(|reason| (reason.name(), reason)).collect::<BTreeMap<_, _>>() {
+        writeln!(out, "{name:<17} {reason}")?;
+    }
     let yes = plan.tensors.iter().filter(|tensor| tensor.compress).count();
     writeln!(
         out,
-        "\n{yes} of {} tensors are worth it; an iteration takes {:.4} s, {:.2}x as fast as f32 ({:.4} s) and {:.2}x as 16 \
-         bit ({:.4} s)",
+        "\n{yes} of {} tensors are worth it\nan iteration takes {:.4} s, {:.2}x as fast as f32 ({:.4} s) and {:.2}x as 16 bit ({:.4} s)",
         plan.tensors.len(),
         plan.iteration_s,
         plan.gain_f32,
@@ -215,7 +256,7 @@ fn write(out: &mut impl Write, plan: &Plan, threshold: f64) -> Result<(), Error>
     } else if yes == 0 {
         "compression does not pay: no tensor reaches the threshold"
     } else if plan.iteration_s > (1.0 - threshold) * plan.iteration_f32_s {
-        "compression does not pay: the iteration is bound by something else and saves less than the threshold"
+        "compression does not pay: something else bounds the iteration; it saves less than the threshold"
     } else {
         "compression does not pay: against truncation to 16 bits the iteration saves less than the threshold"
     };
@@ -228,7 +269,7 @@ fn measure_and_write(args: &ProfileArgs, out: &mut impl Write) -> Result<Outcome
         costs::listen(address.as_str())?;
         return Ok(Outcome::Held);
     }
-    let profile = measure(&args.bounds, &args.gradients, Link::To(args.connect.as_deref()))?;
+    let (profile, _) = measure(&args.bounds, &args.gradients, Link::To(args.connect.as_deref()))?;
     let text = toml::to_string(&profile).map_err(|error| Error::Usage(error.to_string()))?;
     match &args.output {
         Some(path) => {
@@ -247,7 +288,8 @@ enum Link<'a> {
     To(Option<&'a str>),
 }
 
-fn measure(bounds: &[u8], gradients: &[PathBuf], link: Link) -> Result<CostProfile, Error> {
+/// Costs of codecs and of the link, and how far the sends lay apart if they were measured.
+fn measure(bounds: &[u8], gradients: &[PathBuf], link: Link) -> Result<(CostProfile, Option<Sends>), Error> {
     let (recordings, refused) = recordings::load_or_builtin(gradients)?;
     if let Some(error) = refused.into_iter().next() {
         return Err(error);
@@ -255,12 +297,15 @@ fn measure(bounds: &[u8], gradients: &[PathBuf], link: Link) -> Result<CostProfi
     let values: Vec<u8> = recordings.into_iter().flat_map(|recording| recording.values).collect();
     let sends = matches!(link, Link::To(_));
     let progress = ProgressBar::new("costs", costs::steps(sends, bounds.len()));
-    let send = match link {
-        Link::Known(send) => send,
-        Link::To(peer) => costs::send(costs::connect(peer)?, || progress.step())?,
+    let (send, measured) = match link {
+        Link::Known(send) => (send, None),
+        Link::To(peer) => {
+            let sends = costs::send(costs::connect(peer)?, || progress.step())?;
+            (sends.median.clone(), Some(sends))
+        }
     };
     let codecs = bounds.iter().map(|&bound| costs::codec(&values, bound, || progress.step()));
-    Ok(CostProfile { send, codecs: codecs.collect::<Result<_, _>>()? })
+    Ok((CostProfile { send, codecs: codecs.collect::<Result<_, _>>()? }, measured))
 }
 
 fn read(path: &Path) -> Result<CostProfile, Error> {

@@ -26,6 +26,17 @@ pub fn scaled(text: &str) -> Result<u64, String> {
     }
 }
 
+/// The rate of a link, as [`scaled`] reads it. Below 1000 bit/s somebody forgot the unit.
+///
+/// # Errors
+/// Not a rate, or one that no link has.
+pub fn rate(text: &str) -> Result<u64, String> {
+    match scaled(text)? {
+        slow @ ..1000 => Err(format!("{text} is {slow} bit/s: say {text}G for Gbit/s")),
+        rate => Ok(rate),
+    }
+}
+
 /// A time: a number and `ns`, `us`, `ms` or `s`, in seconds.
 ///
 /// # Errors
@@ -79,6 +90,7 @@ mod tests {
         for text in ["100G", "100Gbps", "100Gbit/s", "100Gbit", "100000000000bps"] {
             assert_eq!(scaled(text), Ok(100_000_000_000), "{text}");
         }
+        assert_eq!((rate("1K"), rate("25").is_err()), (Ok(1000), true));
         assert_eq!(time("5us"), Ok(5.0 * 1e-6));
         for text in ["", "G", "0", "-1", "1X", "1e400", "bps", "1Gbyte", "1GBps"] {
             assert!(scaled(text).is_err(), "{text}");

@@ -18,7 +18,7 @@ use crate::judge::usefulness::Remark;
 use crate::judge::{self, Findings};
 use crate::replay::{Engines, Passage, Setup};
 use crate::report;
-use crate::report::ProgressBar;
+use crate::report::{ProgressBar, page, pages};
 
 /// Sends every frame of a capture through the sender's egress engine, the wire, and the receiver's ingress
 /// engine, and checks what arrives.
@@ -37,7 +37,7 @@ JSON: {\"codec\", \"frames\", \"tagged\", \"compressed\", \"untouched\": {reason
 `useful` is null if no value was compressed, and false if less than half of the norm is left: the exit code is then 1.
 Wire bytes are those of tagged frames with payload: at least 60 each, and 24 for preamble, FCS and gap.
 `remarked` counts, where there are any, frames that carried the mark of compressed frames and lost it; `told` SYNs that left with the
-handshake's option and arrived without.
+handshake's option and arrived without; `oversized` segments longer than frames on the wire, with which the ratio is too high.
 
 Capture whole frames on one side of the path, from before the connections open, and in both directions: where
 values start is known from the SYN that the other side acknowledged. A host that leaves segmentation to its card shows frames that never were on the wire.
@@ -88,11 +88,14 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["write_wire", "write_restored"])]
     pub from_wire: bool,
     /// Write the frames as they were on the wire to this pcap file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = report::output)]
     pub write_wire: Option<PathBuf>,
     /// Write the frames as they arrived to this pcap file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = report::output)]
     pub write_restored: Option<PathBuf>,
+    /// Write one self-contained page with what became of the frames.
+    #[arg(long, value_name = "FILE.html", value_parser = page::path)]
+    pub html: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -167,6 +170,9 @@ pub fn report(
     for mixed in &report.mixed {
         eprintln!("gradwire: {mixed}");
     }
+    if let Some(path) = &args.html {
+        pages::replayed(&name, report).write(path, report)?;
+    }
     for warning in report.warnings.iter().cloned().chain(report.remarks.iter().map(Remark::to_string)) {
         eprintln!("gradwire: warning: {warning}");
     }
@@ -178,6 +184,8 @@ pub fn report(
         }
     } else {
         report::replayed(out, &name, &args.rule()?, report)?;
+        writeln!(out)?;
+        report::outcomes(out, &[report])?;
         let frames = format!("{} frames", report.frames);
         if report.ok && !report.mixed.is_empty() {
             writeln!(

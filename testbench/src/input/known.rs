@@ -23,6 +23,7 @@ const FORMATS: &[(usize, &[u8], &str)] = &[
     (8, b"{\"", "safetensors: save one tensor with numpy.save(f, t.float().numpy())"),
     (0, b"\x80\x02", PICKLE),
     (0, b"\x80\x04", PICKLE),
+    (0, &super::coded::MAGIC, "a file of `gradwire encode`: `gradwire decode` reads it"),
     (0, b"\x0a\x0d\x0d\x0a", "a pcapng capture: `gradwire replay` reads it"),
     (0, b"\xd4\xc3\xb2\xa1", PCAP),
     (0, b"\xa1\xb2\xc3\xd4", PCAP),

@@ -7,6 +7,7 @@
 use crate::error::Error;
 
 mod capture;
+pub mod coded;
 mod fields;
 mod header;
 pub mod known;

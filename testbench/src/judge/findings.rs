@@ -67,6 +67,9 @@ pub struct Findings {
     pub wire_bytes_in: u64,
     /// The same for what went over the wire in their place.
     pub wire_bytes_out: u64,
+    /// Segments longer than frames on the wire are, as before segmentation offload: with any, the ratio is too high.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub oversized: u64,
     /// Values in compressed frames.
     pub values: u64,
     /// The largest error of any of them, in its frame or in its reassembled stream.

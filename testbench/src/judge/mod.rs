@@ -17,6 +17,7 @@ mod findings;
 pub mod frame;
 mod handshake;
 pub mod offers;
+mod offload;
 pub mod once;
 pub mod stream;
 #[cfg(test)]
@@ -332,6 +333,8 @@ impl<'a> Judge<'_, 'a> {
                 .warnings
                 .push(format!("the capture ends within a frame, at byte {at}: what is before it was judged"));
         }
+        findings.oversized = offload::oversized(capture);
+        findings.warnings.extend(offload::warning(findings.oversized));
         findings.mixed.extend(suspicion.mixed());
         let required = self.setup.rules.iter().any(|rule| rule.handshake == Handshake::Required);
         findings.warnings.extend(unagreed(&findings.untouched).filter(|_| required));

@@ -1,6 +1,7 @@
 //! What people read: tables, plots and progress. Programs read JSON, which `serde` makes of the figures themselves.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use gradwire::codec::Split;
 use gradwire::profile::Profile;
@@ -10,28 +11,50 @@ use crate::check::{Measured, PAYLOAD_LEN, Shares};
 use crate::judge::Findings;
 use crate::judge::values;
 
+pub mod columns;
 mod from_wire;
 pub mod graph;
+pub mod legend;
+pub mod page;
+pub mod pages;
 pub mod plot;
 mod progress_bar;
 mod table;
 
 pub use from_wire::from_wire;
 pub use progress_bar::ProgressBar;
-pub(crate) use table::Table;
+pub(crate) use table::{Table, WIDTH};
+
+/// The path of an output, as an option has it: refused now rather than when all the work is done.
+///
+/// # Errors
+/// It is a folder, or there is none that it could be in.
+pub fn output(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.parent() {
+        _ if path.is_dir() => Err(format!("{text} is a folder")),
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
+            Err(format!("there is no folder {}", folder.display()))
+        }
+        _ => Ok(path),
+    }
+}
 
 /// Columns of the bar that shows class shares.
 const BAR: usize = 16;
 
-/// The table of `gradwire check`; all rows are of one codec.
+/// The table of `gradwire check`; all rows are of one codec. A `long` one has the classes as bars, the mean error and speeds, too.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn measured(out: &mut impl Write, rows: &[Measured]) -> io::Result<()> {
+pub fn measured(out: &mut impl Write, rows: &[Measured], long: bool) -> io::Result<()> {
     let classes = rows.first().map_or(&[][..], |row| signs(row.classes));
     let mut columns = vec!["recording", "values", "bound", "ratio"];
     columns.extend(classes.iter().map(|(name, ..)| name));
-    columns.extend(["classes", "max error", "rms error", "norm lost", "encode", "decode", "over"]);
+    columns.extend(match long {
+        true => &["classes", "max error", "rms error", "norm lost", "encode", "decode", "over"][..],
+        false => &["max error", "norm lost", "over"],
+    });
     let mut table = Table::new(&columns);
     for row in rows {
         let bound = values::bound(row.profile);
@@ -43,30 +66,34 @@ pub fn measured(out: &mut impl Write, rows: &[Measured]) -> io::Result<()> {
             format!("{:.2}", row.ratio),
         ];
         cells.extend(shares.iter().map(|share| percent(*share)));
-        cells.extend([
-            bar(row.classes),
-            of_bound(row.max_error, bound),
-            of_bound(row.rms_error, bound),
-            percent(row.norm_lost),
-            format!("{:.2}", row.speed.0 / 1e9),
-            format!("{:.2}", row.speed.1 / 1e9),
-            row.violations.to_string(),
-        ]);
+        let (max_error, norm_lost) = (of_bound(row.max_error, bound), percent(row.norm_lost));
+        if long {
+            let speed = |speed: f64| format!("{:.2}", speed / 1e9);
+            let rms_error = of_bound(row.rms_error, bound);
+            cells.extend([bar(row.classes), max_error, rms_error, norm_lost]);
+            cells.extend([speed(row.speed.0), speed(row.speed.1)]);
+        } else {
+            cells.extend([max_error, norm_lost]);
+        }
+        cells.push(row.violations.to_string());
         table.row(cells);
     }
-    table.write(out)?;
+    if long {
+        table.write_long(out)?;
+    } else {
+        table.write(out)?;
+    }
     writeln!(out)?;
+    let name_of = |name: &str, sign: char| if long { format!("{name} ({sign})") } else { name.to_owned() };
     let kept: Vec<String> =
-        classes.iter().map(|(name, sign, kept)| format!("{name} ({sign}) {kept}")).collect();
-    writeln!(
-        out,
-        "classes    share of values by what codec {} keeps of them: {}",
-        codec(rows),
-        kept.join(", ")
-    )?;
+        classes.iter().map(|(name, sign, kept)| format!("{} {kept}", name_of(name, *sign))).collect();
+    writeln!(out, "classes    shares by what codec {} keeps: {}", codec(rows), kept.join(", "))?;
     writeln!(out, "errors     as a part of the bound; `over` counts values {}", beyond(rows))?;
     writeln!(out, "norm lost  1 - ||restored|| / ||recorded||")?;
-    writeln!(out, "speed      GB of values a second, one core, payloads of {PAYLOAD_LEN} bytes")
+    if long {
+        writeln!(out, "speed      GB of values a second, one core, payloads of {PAYLOAD_LEN} bytes")?;
+    }
+    Ok(())
 }
 
 fn codec(rows: &[Measured]) -> u8 {
@@ -125,14 +152,19 @@ pub fn replayed(out: &mut impl Write, name: &str, rule: &Rule, findings: &Findin
     }
     let (sent, wire) = (findings.wire_bytes_in, findings.wire_bytes_out);
     let shorter = if wire == 0 { 1.0 } else { sent as f64 / wire as f64 };
-    writeln!(out, "  tagged payload on the wire: {sent} bytes became {wire}, ratio {shorter:.2}")?;
+    let high = if findings.oversized > 0 { ", which is too high: see the warnings" } else { "" };
+    writeln!(out, "  tagged payload on the wire: {sent} bytes became {wire}, ratio {shorter:.2}{high}")?;
     let error = of_bound(findings.max_error, values::bound(rule.profile));
     writeln!(
         out,
-        "  {} values, largest error {error} of the bound, {} over it, {} of the norm lost; {} TCP streams reassembled twice",
+        "  {} values, largest error {error} of the bound, {} over it, {} of the norm lost",
         findings.values,
         findings.violations,
-        percent(findings.norm_lost),
+        percent(findings.norm_lost)
+    )?;
+    writeln!(
+        out,
+        "  {} TCP streams, each reassembled with the first and the last copy of every byte",
         findings.streams
     )?;
     for failure in &findings.failures {
@@ -142,6 +174,21 @@ pub fn replayed(out: &mut impl Write, name: &str, rule: &Rule, findings: &Findin
         writeln!(out, "  FAILED: {} more", findings.failed - findings.failures.len() as u64)?;
     }
     Ok(())
+}
+
+/// What the outcomes in `reports` mean, each once.
+///
+/// # Errors
+/// Those of `out`.
+pub fn outcomes(out: &mut impl Write, reports: &[&Findings]) -> io::Result<()> {
+    let names =
+        reports.iter().flat_map(|findings| findings.kinds.values()).flat_map(|outcomes| outcomes.keys());
+    for name in names.collect::<std::collections::BTreeSet<_>>() {
+        if let Some(meaning) = legend::of(name) {
+            writeln!(out, "{name:<22} {meaning}")?;
+        }
+    }
+    writeln!(out)
 }
 
 /// What there is to say of each recording beside its row.

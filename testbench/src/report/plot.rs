@@ -7,15 +7,21 @@ use gradwire_simulator::published::figures::Chart;
 
 use crate::error::Error;
 
-/// Colours that people with any colour vision can tell apart (Okabe and Ito), then the same dashed.
-const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
+/// Colours that people with any colour vision can tell apart (Okabe and Ito).
+pub(super) const COLOURS: [&str; 7] =
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
 
-const WIDTH: f64 = 720.0;
+/// Dashes, each of a rhythm of its own: where lines coincide, the ones below show in the gaps.
+const DASHES: [&str; 5] = ["", "10 5", "4 4", "12 3 3 3", "2 5"];
+/// If the largest value is so many times the smallest, a plain axis would press the small ones onto zero.
+const DECADES: f64 = 20.0;
+
+pub(super) const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 400.0;
 /// The area of the data: left, top, right, bottom.
-const AREA: (f64, f64, f64, f64) = (64.0, 36.0, 500.0, 350.0);
+const AREA: (f64, f64, f64, f64) = (64.0, 46.0, 500.0, 350.0);
 
-/// The chart as an SVG document: lines, from y = 0 up.
+/// The chart as an SVG document: lines, from y = 0 up, or by their logarithm if they differ by decades.
 #[must_use]
 pub fn lines(chart: &Chart) -> String {
     let (left, top, right, bottom) = AREA;
@@ -23,12 +29,10 @@ pub fn lines(chart: &Chart) -> String {
     let scale = |x: f64| if chart.log_x { x.ln() } else { x };
     let low = all().map(|point| scale(point.0)).fold(f64::INFINITY, f64::min);
     let high = all().map(|point| scale(point.0)).fold(f64::NEG_INFINITY, f64::max);
-    let top_y = all().map(|point| point.1).fold(0.0, f64::max);
-    let step = round_step(top_y / 5.0);
-    let top_y = (top_y / step).ceil().max(1.0) * step;
     let x_at =
         |x: f64| left + (right - left) * if high > low { (scale(x) - low) / (high - low) } else { 0.5 };
-    let y_at = |y: f64| bottom - (bottom - top) * y / top_y;
+    let y_axis = Axis::of(all().map(|point| point.1));
+    let y_at = |y: f64| bottom - (bottom - top) * y_axis.share(y);
 
     let mut svg = head(&chart.title, HEIGHT);
     let mut xs: Vec<f64> = all().map(|point| point.0).collect();
@@ -43,18 +47,19 @@ pub fn lines(chart: &Chart) -> String {
             free_from = at + 36.0;
         }
     }
-    let lines = (top_y / step).round() as u32;
-    for line in 0..=lines {
-        let y = f64::from(line) * step;
+    for y in y_axis.marks() {
         let at = y_at(y);
-        let _ = writeln!(svg, r##"<path d="M{left:.0} {at:.1}H{right:.0}" stroke="#ddd"/>"##);
+        let _ = writeln!(svg, r##"<path class="grid" d="M{left:.0} {at:.1}H{right:.0}" stroke="#ddd"/>"##);
         text(&mut svg, left - 6.0, at + 4.0, "end", &number(y));
     }
     text(&mut svg, (left + right) / 2.0, bottom + 36.0, "middle", &chart.x);
-    text(&mut svg, 8.0, top - 12.0, "start", &chart.y);
+    text(&mut svg, 8.0, top - 8.0, "start", &chart.y);
     for (at, series) in chart.series.iter().enumerate() {
         let colour = COLOURS[at % COLOURS.len()];
-        let dash = if at < COLOURS.len() { "" } else { r#" stroke-dasharray="5 3""# };
+        let dash = match DASHES[at % DASHES.len()] {
+            "" => String::new(),
+            dash => format!(r#" stroke-dasharray="{dash}""#),
+        };
         let points: Vec<String> =
             series.points.iter().map(|&(x, y)| format!("{:.1},{:.1}", x_at(x), y_at(y))).collect();
         let points = points.join(" ");
@@ -66,6 +71,48 @@ pub fn lines(chart: &Chart) -> String {
     }
     svg.push_str("</svg>\n");
     svg
+}
+
+/// Where values stand between the bottom of a chart and its top.
+enum Axis {
+    /// From zero to `top` in steps.
+    Plain { top: f64, step: f64 },
+    /// From one power of ten to another.
+    Logarithmic { low: i32, high: i32 },
+}
+
+impl Axis {
+    fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
+        let (least, most) =
+            values.fold((f64::INFINITY, 0.0f64), |(least, most), y| (least.min(y), most.max(y)));
+        if least > 0.0 && most >= DECADES * least {
+            return Self::Logarithmic { low: least.log10().floor() as i32, high: most.log10().ceil() as i32 };
+        }
+        let step = round_step(most / 5.0);
+        Self::Plain { top: (most / step).ceil().max(1.0) * step, step }
+    }
+
+    /// 0 at the bottom, 1 at the top.
+    fn share(&self, y: f64) -> f64 {
+        match *self {
+            Self::Plain { top, .. } => y / top,
+            Self::Logarithmic { low, high } => (y.log10() - f64::from(low)) / f64::from(high - low),
+        }
+    }
+
+    /// The values that have a line and a label.
+    fn marks(&self) -> Vec<f64> {
+        match *self {
+            Self::Plain { top, step } => {
+                (0..=(top / step).round() as u32).map(|line| f64::from(line) * step).collect()
+            }
+            Self::Logarithmic { low, high } if high - low <= 2 => {
+                let decade = |power: i32| [1.0, 2.0, 5.0].map(|factor| factor * 10f64.powi(power));
+                (low..high).flat_map(decade).chain([10f64.powi(high)]).collect()
+            }
+            Self::Logarithmic { low, high } => (low..=high).map(|power| 10f64.powi(power)).collect(),
+        }
+    }
 }
 
 /// Horizontal bars, one for each name, of the values given.
@@ -106,10 +153,9 @@ fn format_of(path: &Path) -> Result<Format, String> {
 /// The path of a plot, as an option has it: refused now rather than when all the work is done.
 ///
 /// # Errors
-/// [`write()`] could not write this format.
+/// [`write()`] could not write this format, or there is no such folder.
 pub fn path(text: &str) -> Result<PathBuf, String> {
-    let path = PathBuf::from(text);
-    format_of(&path).map(|_| path)
+    format_of(Path::new(text)).and_then(|_| super::output(text))
 }
 
 /// Writes an SVG document to `path`, or its picture if the name ends in `.png`.
@@ -151,17 +197,24 @@ fn png(svg: &str) -> Result<Vec<u8>, String> {
     pixels.encode_png().map_err(|error| error.to_string())
 }
 
-fn head(title: &str, height: f64) -> String {
+pub(super) fn head(title: &str, height: f64) -> String {
     let mut svg = format!(
         r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:.0} {height:.0}" width="{WIDTH:.0}" height="{height:.0}" font-family="sans-serif" font-size="12">
-<rect width="100%" height="100%" fill="#fff"/>
+<rect class="paper" width="100%" height="100%" fill="#fff"/>
 "##
     );
-    text(&mut svg, 280.0, 16.0, "middle", title);
+    // Text of a picture is about half as wide as high; a title that is too long for a line has two.
+    match title.char_indices().nth(110).and_then(|(at, _)| title[..at].rfind(", ")) {
+        Some(comma) => {
+            text(&mut svg, WIDTH / 2.0, 13.0, "middle", &title[..=comma]);
+            text(&mut svg, WIDTH / 2.0, 27.0, "middle", title[comma + 1..].trim_start());
+        }
+        None => text(&mut svg, WIDTH / 2.0, 16.0, "middle", title),
+    }
     svg
 }
 
-fn text(svg: &mut String, x: f64, y: f64, anchor: &str, text: &str) {
+pub(super) fn text(svg: &mut String, x: f64, y: f64, anchor: &str, text: &str) {
     let text = text.replace('&', "&amp;").replace('<', "&lt;");
     let _ = writeln!(svg, r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}">{text}</text>"#);
 }
@@ -180,7 +233,7 @@ fn round_step(least: f64) -> f64 {
 }
 
 /// Three significant digits, and no zeros that say nothing.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     let digits = if value == 0.0 { 0 } else { (2 - value.abs().log10().floor() as i32).max(0) };
     let text = format!("{value:.*}", digits as usize);
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
@@ -197,6 +250,17 @@ mod tests {
             ["0", "0.1", "1.5", "12.3", "1024", "0.004"]
         );
         assert_eq!([0.0, 0.03, 0.6, 3.0, 51.0].map(round_step), [1.0, 0.05, 1.0, 5.0, 100.0]);
+    }
+
+    #[test]
+    fn values_that_differ_by_decades_have_an_axis_of_their_own() {
+        let plain = Axis::of([0.3, 1.0].into_iter());
+        assert_eq!((plain.share(0.5), plain.marks().len()), (0.5, 6));
+        let wide = Axis::of([0.001, 10.0].into_iter());
+        assert_eq!((wide.share(0.001), wide.share(0.1), wide.share(10.0)), (0.0, 0.5, 1.0));
+        assert_eq!(wide.marks(), [1e-3, 1e-2, 1e-1, 1.0, 10.0]);
+        // Zero has no logarithm.
+        assert!(matches!(Axis::of([0.0, 10.0].into_iter()), Axis::Plain { .. }));
     }
 
     /// Judged by another crate's parser: it is SVG, and has a line for each series.

@@ -13,6 +13,7 @@ use serde::Serialize;
 use self::runs::{Runs, SimulatedRun};
 use crate::error::{Error, Outcome};
 use crate::report::Table;
+use crate::report::page::{Cell, Page};
 use crate::report::plot;
 
 /// Simulates training on a cluster: what each way to exchange gradients, and compression on it, does to the
@@ -78,9 +79,13 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     } else {
         table(out, &report.runs)?;
     }
+    let x = args.runs.sweep.as_deref().and_then(|sweep| sweep.split('=').next());
+    let drawn = || draw(&report.runs, x, &args.runs.fixed(x));
     if let Some(path) = &args.runs.plot {
-        let x = args.runs.sweep.as_deref().and_then(|sweep| sweep.split('=').next());
-        plot::write(path, &draw(&report.runs, x))?;
+        plot::write(path, &drawn())?;
+    }
+    if let Some(path) = &args.runs.html {
+        page(&report.runs, &drawn(), &args.runs.fixed(x)).write(path, &report)?;
     }
     Ok(Outcome::Held)
 }
@@ -115,15 +120,49 @@ fn table(out: &mut impl Write, runs: &[SimulatedRun]) -> Result<(), Error> {
     Ok(table.write(out)?)
 }
 
+/// The runs as a page, with the plot of their times and what was the same in all.
+fn page(runs: &[SimulatedRun], drawn: &str, fixed: &str) -> Page {
+    let mut page = Page::new("gradwire simulate: iteration times");
+    page.text(&format!(
+        "Fixed: {fixed}. Simulated, not measured: without loss, congestion control or collisions in the switch."
+    ));
+    page.picture(drawn, "Time of an iteration: as f32, truncated to 16 bits, and with compression.");
+    let head = [
+        "model",
+        "mechanism",
+        "codec",
+        "swept",
+        "iteration s",
+        "against f32",
+        "against 16 bit",
+        "bytes sent",
+    ];
+    let cells = |(at, run): (usize, &SimulatedRun)| {
+        let figure = |text: String, name: &str| Cell::figure(text, format!("/runs/{at}/{name}"));
+        vec![
+            run.model.as_str().into(),
+            run.mechanism.as_str().into(),
+            run.compression.as_str().into(),
+            run.sweep.map_or_else(|| "-".to_owned(), |value| value.to_string()).into(),
+            figure(format!("{:.4}", run.iteration_s), "iteration_s"),
+            figure(format!("{:.2}", run.gain_f32), "gain_f32"),
+            figure(format!("{:.2}", run.gain_16bit), "gain_16bit"),
+            figure(run.sent_bytes.to_string(), "sent_bytes"),
+        ]
+    };
+    page.table(&head, &runs.iter().enumerate().map(cells).collect::<Vec<_>>());
+    page
+}
+
 /// A line for each mechanism and codec over what was swept, or a bar for each.
-fn draw(runs: &[SimulatedRun], swept: Option<&str>) -> String {
+fn draw(runs: &[SimulatedRun], swept: Option<&str>, fixed: &str) -> String {
     let several = runs.iter().any(|run| run.model != runs[0].model);
     let name = |run: &SimulatedRun| {
         let model = if several { format!("{} ", run.model) } else { String::new() };
         format!("{model}{} {}", run.mechanism, run.compression)
     };
-    let title =
-        if several { "Iteration time".to_owned() } else { format!("Iteration time, {}", runs[0].model) };
+    let model = if several { String::new() } else { format!("{}, ", runs[0].model) };
+    let title = format!("Iteration time, {model}{fixed}");
     let Some(swept) = swept else {
         return plot::bars(
             &title,

@@ -4,12 +4,13 @@ use std::io::Write;
 
 use gradwire_simulator::published::cells::{Comparison, Setting, cells, compare};
 use gradwire_simulator::published::claims::{Claim, claims};
+use gradwire_simulator::published::tables;
 use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::error::{Error, Outcome};
 use crate::report::ProgressBar;
-use crate::report::Table;
+use crate::report::{Table, WIDTH};
 
 /// Prints every published cell beside ours with its tolerance and the verdict, then the claims of the text.
 ///
@@ -17,7 +18,7 @@ use crate::report::Table;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 JSON: {\"cells\": [{\"table\", \"model\", \"column\", \"published\", \"ours\", \"difference\", \"tolerance\", \"calibrated\",
-\"ok\"}], \"claims\": [{\"claim\", \"ours\", \"reproduces\"}], \"ok\"}; a tolerance of null is not judged.")]
+\"ok\"}], \"tables\": [{\"table\", \"model\", \"what\", \"published\", \"ours\"}], \"claims\": [{\"claim\", \"ours\", \"reproduces\"}], \"ok\"}; a tolerance of null is not judged.")]
 pub struct Args {
     /// Print JSON.
     #[arg(long)]
@@ -41,6 +42,7 @@ struct Cell {
 #[derive(Debug, Serialize)]
 struct Report {
     cells: Vec<Cell>,
+    tables: Vec<tables::Row>,
     claims: Vec<Claim>,
     ok: bool,
 }
@@ -57,7 +59,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     drop(progress);
     let cells: Vec<Cell> = comparisons?.into_iter().map(cell).collect();
     let ok = cells.iter().all(|cell| cell.ok);
-    let report = Report { cells, claims: claims()?, ok };
+    let report = Report { cells, tables: tables::rows()?, claims: claims()?, ok };
     if args.json {
         serde_json::to_writer(&mut *out, &report).map_err(std::io::Error::from)?;
         writeln!(out)?;
@@ -82,22 +84,13 @@ fn cell(comparison: Comparison) -> Cell {
 }
 
 fn write(out: &mut impl Write, report: &Report) -> Result<(), Error> {
-    let mut table = Table::new(&[
-        "table",
-        "model",
-        "column",
-        "published",
-        "ours",
-        "difference",
-        "tolerance",
-        "compute",
-        "verdict",
-    ]);
+    let mut table =
+        Table::new(&["table", "model", "column", "paper", "ours", "off by", "within", "compute", "verdict"]);
     for cell in &report.cells {
         let verdict = match (cell.tolerance, cell.ok) {
             (None, _) => "not judged",
             (Some(_), true) => "reproduces",
-            (Some(_), false) => "DOES NOT REPRODUCE",
+            (Some(_), false) => "does NOT",
         };
         table.row([
             cell.table.clone(),
@@ -107,19 +100,51 @@ fn write(out: &mut impl Write, report: &Report) -> Result<(), Error> {
             format!("{:.3}", cell.ours),
             format!("{:+.1}%", 100.0 * cell.difference),
             cell.tolerance.map_or_else(|| "-".into(), |tolerance| format!("{:.0}%", 100.0 * tolerance)),
-            if cell.calibrated { "calibrated" } else { "Table 3" }.into(),
+            if cell.calibrated { "fitted" } else { "Table 3" }.into(),
             verdict.into(),
+        ]);
+    }
+    table.write(out)?;
+    writeln!(out, "\ncompute  times of Table 3 as printed, or calibrated: fitted to the ring of Table 8")?;
+    writeln!(
+        out,
+        "\nTables 2 and 7: sizes of models, and shares of servers that are assigned variables in turn\n"
+    )?;
+    let mut table = Table::new(&["table", "model", "what", "published", "ours", "off by"]);
+    for row in &report.tables {
+        table.row([
+            format!("T{}", row.table),
+            row.model.into(),
+            row.what.clone(),
+            row.published.to_string(),
+            if row.ours < 1e-3 { format!("{:.2e}", row.ours) } else { format!("{:.4}", row.ours) },
+            format!("{:+.1}%", 100.0 * (row.ours / row.published - 1.0)),
         ]);
     }
     table.write(out)?;
     for reproduces in [true, false] {
         writeln!(out, "\nClaims that {}:", if reproduces { "reproduce" } else { "do NOT reproduce" })?;
         for claim in report.claims.iter().filter(|claim| claim.reproduces == reproduces) {
-            writeln!(out, "  {}\n    ours: {}", claim.claim, claim.ours)?;
+            wrapped(out, "  ", claim.claim)?;
+            wrapped(out, "    ours: ", &claim.ours)?;
         }
     }
     let judged = report.cells.iter().filter(|cell| cell.tolerance.is_some());
     let held = judged.clone().filter(|cell| cell.ok).count();
     writeln!(out, "\n{held} of {} judged cells reproduce", judged.count())?;
     Ok(())
+}
+
+/// `text` behind `start`, in lines of at most 100 columns, all but the first indented by six.
+fn wrapped(out: &mut impl Write, start: &str, text: &str) -> Result<(), Error> {
+    let mut line = start.to_owned();
+    for word in text.split(' ') {
+        if line.chars().count() + 1 + word.chars().count() > WIDTH {
+            writeln!(out, "{}", line.trim_end())?;
+            line = "      ".to_owned();
+        }
+        line.push_str(word);
+        line.push(' ');
+    }
+    Ok(writeln!(out, "{}", line.trim_end())?)
 }

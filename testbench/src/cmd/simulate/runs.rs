@@ -11,24 +11,24 @@ use serde::Serialize;
 
 use crate::bench::costs;
 use crate::cmd::model::{TimesArgs, model, open, stem};
-use crate::cmd::quantity::{pair, plain, scaled, time};
+use crate::cmd::quantity::{pair, plain, rate, scaled, time};
 use crate::error::Error;
 use crate::input::recordings;
 use crate::report::ProgressBar;
-use crate::report::plot;
+use crate::report::{page, plot};
 
 /// Runs to do: every model, mechanism, compression and value of the sweep.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Runs {
-    /// Models: vgg16, resnet101, resnet200, inceptionv3; gpt2, llama2-7b, vgg19, whose times you give; or CSV files of
-    /// name,values,forward_flops.
+    /// Models: vgg16, resnet101, resnet200, inceptionv3; gpt2, llama2-7b, vgg19, resnet50, bert-large, lstm,
+    /// transformer, whose times you give; or CSV files of name,values,forward_flops.
     #[arg(long, value_delimiter = ',', default_value = "vgg16", value_name = "MODEL,..")]
     pub model: Vec<String>,
     /// Workers.
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value_t = 32, help_heading = "Cluster")]
     pub workers: u32,
     /// Bit/s of every link, each way.
-    #[arg(long, default_value = "25G", value_parser = scaled)]
+    #[arg(long, default_value = "25G", value_parser = rate, help_heading = "Cluster")]
     pub bandwidth: u64,
     /// Ways to exchange gradients.
     #[arg(
@@ -39,76 +39,79 @@ pub struct Runs {
     )]
     pub mechanism: Vec<Mechanism>,
     /// Compression to compare with f32 and 16 bits; may be given several times.
-    #[arg(long, value_name = "CODEC")]
+    #[arg(long, value_name = "CODEC", default_value = "in-nic:b10")]
     pub compress: Vec<String>,
     /// Values to run through: workers, bandwidth, compute, layers, message, latency or servers; A..B doubles.
     #[arg(long, value_name = "WHAT=A..B|A,B,..")]
     pub sweep: Option<String>,
     /// Parameter servers.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, help_heading = "Exchange")]
     pub servers: u32,
     /// Which server holds a parameter: TensorFlow's round robin of variables, or a piece of each on every one.
-    #[arg(long, default_value = "even", value_parser = assignment)]
+    #[arg(long, default_value = "even", value_parser = assignment, help_heading = "Exchange")]
     pub assign: Assignment,
     /// Do not wait for all gradients before parameters are sent out again.
-    #[arg(long)]
+    #[arg(long, help_heading = "Exchange")]
     pub no_barrier: bool,
     /// Pipelined SGD: a forward pass may miss the last update.
-    #[arg(long)]
+    #[arg(long, help_heading = "Exchange")]
     pub pipelined: bool,
     /// Cut what a server exchanges into messages of at most this many bytes.
-    #[arg(long, value_parser = scaled, value_name = "BYTES")]
+    #[arg(long, value_parser = scaled, value_name = "BYTES", help_heading = "Exchange")]
     pub message: Option<u64>,
     /// Aggregate in the switch from the first bits on.
-    #[arg(long)]
+    #[arg(long, help_heading = "Exchange")]
     pub cut_through: bool,
     /// Latency of a host's link.
-    #[arg(long, default_value = "0s", value_parser = time)]
+    #[arg(long, default_value = "0s", value_parser = time, help_heading = "Cluster")]
     pub latency: f64,
     /// Count headers of packets of this MTU; without it, values only.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(576..=65_535))]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(576..=65_535), help_heading = "Cluster")]
     pub mtu: Option<u64>,
     /// Another rate for one worker's link; may be given several times.
-    #[arg(long, value_name = "WORKER=RATE", value_parser = |text: &str| pair(text, '=', plain::<u32>, scaled))]
+    #[arg(long, value_name = "WORKER=RATE", value_parser = |text: &str| pair(text, '=', plain::<u32>, rate), help_heading = "Cluster")]
     pub link: Vec<(u32, u64)>,
     /// Racks of this many workers, whose uplink is oversubscribed by this factor.
-    #[arg(long, value_name = "SIZE:FACTOR", value_parser = |text: &str| pair(text, ':', plain::<u32>, plain::<f64>))]
+    #[arg(long, value_name = "SIZE:FACTOR", value_parser = |text: &str| pair(text, ':', plain::<u32>, plain::<f64>), help_heading = "Cluster")]
     pub racks: Option<(u32, f64)>,
     /// A pass takes up to this part longer, drawn for each worker and iteration.
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, help_heading = "Compute and model")]
     pub jitter: f64,
     /// Seed of the jitter.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, help_heading = "Compute and model")]
     pub seed: u64,
     /// A worker that begins late; may be given several times.
-    #[arg(long, value_name = "WORKER=TIME", value_parser = |text: &str| pair(text, '=', plain::<u32>, time))]
+    #[arg(long, value_name = "WORKER=TIME", value_parser = |text: &str| pair(text, '=', plain::<u32>, time), help_heading = "Compute and model")]
     pub late: Vec<(u32, f64)>,
     /// How much faster than the model's times workers compute.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, help_heading = "Compute and model")]
     pub compute: f64,
     /// Layers to add behind the last.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, help_heading = "Compute and model")]
     pub layers: u32,
     /// What an added layer has: values and forward FLOPs of an image.
-    #[arg(long, default_value = "1M,100M", value_name = "VALUES,FLOPS", value_parser = |text: &str| pair(text, ',', scaled, scaled))]
+    #[arg(long, default_value = "1M,100M", value_name = "VALUES,FLOPS", value_parser = |text: &str| pair(text, ',', scaled, scaled), help_heading = "Compute and model")]
     pub layer: (u64, u64),
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
     pub times: TimesArgs,
     /// Backward times with which the published Table 8 fits, not those of Table 3.
-    #[arg(long)]
+    #[arg(long, help_heading = "Compute and model")]
     pub calibrated: bool,
     /// A recorded trace of one worker, for sizes and compute times; replaces --model.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "forward", "backward", "calibrated"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "forward", "backward", "calibrated"], help_heading = "Compute and model")]
     pub trace: Option<PathBuf>,
     /// Simulate every worker, even if one can stand for all.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub full: bool,
     /// Print JSON.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub json: bool,
+    /// Write one self-contained page with the runs and the plot.
+    #[arg(long, value_name = "FILE.html", value_parser = page::path, help_heading = "Output")]
+    pub html: Option<PathBuf>,
     /// Draw the iteration times: .svg or .png.
-    #[arg(long, value_name = "FILE", value_parser = plot::path)]
+    #[arg(long, value_name = "FILE", value_parser = plot::path, help_heading = "Output")]
     pub plot: Option<PathBuf>,
 }
 
@@ -177,6 +180,36 @@ impl Runs {
             .map(|(value, scenario, most)| compare(value, &scenario, &compressions, &most, &progress))
             .collect();
         Ok(results?.into_iter().flatten().collect())
+    }
+
+    /// What is the same in all runs but what is `swept`, and not what it is without options: for titles.
+    #[must_use]
+    pub fn fixed(&self, swept: Option<&str>) -> String {
+        let all = [
+            ("workers", true, format!("{} workers", self.workers)),
+            ("bandwidth", true, format!("{} Gbit/s", self.bandwidth as f64 / 1e9)),
+            ("latency", self.latency > 0.0, format!("latency {} us", 1e6 * self.latency)),
+            ("servers", self.servers > 1, format!("{} servers", self.servers)),
+            ("message", self.message.is_some(), format!("messages of {} bytes", self.message.unwrap_or(0))),
+            ("compute", self.compute != 1.0, format!("compute {}x", self.compute)),
+            ("layers", self.layers > 0, format!("{} layers added", self.layers)),
+            ("mtu", self.mtu.is_some(), format!("MTU {}", self.mtu.unwrap_or(0))),
+            ("jitter", self.jitter > 0.0, format!("jitter {}, seed {}", self.jitter, self.seed)),
+            ("barrier", self.no_barrier, "no barrier".into()),
+            ("pipelined", self.pipelined, "pipelined".into()),
+            ("cut-through", self.cut_through, "cut-through".into()),
+            ("links", !self.link.is_empty(), format!("{} links of another rate", self.link.len())),
+            ("late", !self.late.is_empty(), format!("{} late workers", self.late.len())),
+            (
+                "racks",
+                self.racks.is_some(),
+                self.racks.map_or_else(String::new, |(n, f)| format!("racks of {n}, {f}:1")),
+            ),
+            ("trace", self.trace.is_some(), "traced".into()),
+            ("calibrated", self.calibrated, "calibrated".into()),
+        ];
+        let told = all.into_iter().filter(|(name, told, _)| *told && swept != Some(*name));
+        told.map(|(_, _, text)| text).collect::<Vec<_>>().join(", ")
     }
 
     fn compressions(&self) -> Result<Vec<(String, Option<Compression>)>, Error> {
@@ -299,7 +332,7 @@ impl Runs {
                 f64::from(self.servers)
             }
             "bandwidth" => {
-                self.bandwidth = scaled(text)?;
+                self.bandwidth = rate(text)?;
                 self.bandwidth as f64
             }
             "message" => {
