@@ -51,6 +51,7 @@ const fn passed(reason: PassReason) -> Option<&'static str> {
         PassReason::Resent => "TCP sends these bytes again, and they were sent before",
         PassReason::Bypassed => "the far end does not seem to restore what it is sent",
         PassReason::TableFull => "no room for another connection",
+        PassReason::NotValues => "its connection carries headers, integers, text or random bytes",
         PassReason::NotShorter => "it would not get shorter",
         PassReason::NoRoom => "the output buffer is too small",
         PassReason::NotCompressed => "an ordinary frame, with nothing to restore",
