@@ -157,6 +157,9 @@ fn meaning(reason: &str) -> &'static str {
         "not-shorter" => {
             ": the data does not compress under this bound; is it gradients, and is the scale right?"
         }
+        "not-values" => {
+            ": headers, integers or random bytes are among the values; do not tag such connections"
+        }
         "udp-off" => ": UDP needs handshake = \"off\"",
         _ => "",
     }
