@@ -1,8 +1,8 @@
 //! `gradwire-xdp test`: traffic between two hosts whose every value is checked.
 //!
 //! An untagged control connection agrees on a seed, so both ends make the same values; the tagged connections carry
-//! nothing but them. [`values`] makes them, [`judge`] compares them, [`protocol`] is what the two ends say, [`send`] and
-//! [`receive`] are the ends, [`shims`] asks this machine's shims, and [`report`] says what it comes to.
+//! nothing but them. `values` makes them, `judge` compares them, `protocol` is what the two ends say, `send` and
+//! `receive` are the ends, `shims` asks this machine's shims, and `report` says what it comes to.
 
 use std::io::{self, ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr};
