@@ -14,7 +14,7 @@
 //! Buffers are handed over, never copied: an untouched frame leaves in the buffer that it came in, a changed one in
 //! a spare, and the buffer that it came in is the next spare.
 
-use crate::engine::{Egress, Ingress, Millis};
+use crate::engine::{Coded, Egress, Ingress, Millis};
 use crate::flow::offers::Offers;
 use crate::kernels::Kernel;
 use crate::rules::Rules;
@@ -203,6 +203,19 @@ impl<const SETS: usize> Forwarder<SETS> {
         now: Millis,
         offers: &Offers,
     ) -> usize {
+        self.forward_observed(device, from, budget, now, offers, |_| {})
+    }
+
+    /// The same, and shows `observe` the values of each frame that is compressed, beside what they became.
+    pub fn forward_observed<D: Device<Port = Port>>(
+        &mut self,
+        device: &mut D,
+        from: Port,
+        budget: usize,
+        now: Millis,
+        offers: &Offers,
+        mut observe: impl FnMut(Coded<'_>),
+    ) -> usize {
         let Self { egress, ingress, losses: [host, network] } = self;
         let losses = match from {
             Port::Host => host,
@@ -213,6 +226,11 @@ impl<const SETS: usize> Forwarder<SETS> {
                 Port::Host => egress.process(frame, room, now, offers),
                 Port::Network => ingress.process(frame, room, offers),
             };
+            if let Verdict::Changed { change: Change::Compressed, .. } = verdict
+                && let Some(coded) = egress.coded(frame, room)
+            {
+                observe(coded);
+            }
             (verdict, from.other())
         })
     }

@@ -1,7 +1,5 @@
 //! What became of a frame, and how often.
 
-use core::fmt;
-
 /// What the caller does with a frame.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,13 +39,14 @@ macro_rules! outcomes {
             }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 f.write_str(self.name())
             }
         }
     };
 }
+pub(crate) use outcomes;
 
 outcomes! {
     /// How a frame was changed.

@@ -6,10 +6,12 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 
 use common::{ACK, IpSpec, Spec, TransportSpec, gradient, host_accepts, le_bytes};
+use gradwire::codec::decode_payload;
 use gradwire::engine::{Millis, NO_OFFERS};
 use gradwire::forward::{Buffer, Device, Forwarder, Losses, Port, forward_batch};
 use gradwire::kernels::Kernel;
-use gradwire::rules::{DEFAULT_MARK, Rule, Rules};
+use gradwire::profile::Profile;
+use gradwire::rules::{DEFAULT_MARK, Framing, Rule, Rules};
 use gradwire::verdict::{Change, Counters, DropReason, PassReason, Verdict};
 use gradwire::wire::rewrite::complete_checksum;
 
@@ -199,6 +201,37 @@ fn frames_cross_in_order_in_the_buffers_they_came_in_and_changed_ones_in_the_spa
     assert_eq!(device.free.len(), 8, "every buffer came back");
     assert_eq!(forwarder.losses(Port::Host), Losses::default());
     assert_eq!(forwarder.losses(Port::Network), Losses::default());
+}
+
+/// What is shown is decoded by the definition, and has to be what the far end restores.
+#[test]
+fn who_observes_sees_the_values_of_each_compressed_frame_and_their_groups() {
+    for framing in [Framing::Routed, Framing::InPlace] {
+        let rule = Rule { framing, ..Rule::STATIC };
+        let rules = Rules::new(&[Rule { tos: 0x48, ..rule }, rule], DEFAULT_MARK).unwrap();
+        let mut forwarder = Forwarder::<2>::new(rules, Kernel::detect(), MTU, 1);
+        let mut device = Queues::new(8, 8);
+        device.arrive(Port::Host, &segment(0).syn(1000).bytes());
+        let sent = segment(0);
+        let payload = sent.payload.clone();
+        device.arrive(Port::Host, &sent.bytes());
+        device.arrive(Port::Host, &untagged());
+        let mut seen = Vec::new();
+        forwarder.forward_observed(&mut device, Port::Host, 64, NOW, &NO_OFFERS, |coded| {
+            let Profile::Classes(params) = coded.profile else { panic!("codec 1") };
+            let mut restored = vec![0; coded.values.len()];
+            assert_eq!(decode_payload(coded.groups, &mut restored, params), Ok(coded.groups.len()));
+            seen.push((coded.rule, coded.values.to_vec(), restored));
+        });
+        let [(1, values, restored)] = &seen[..] else { panic!("{seen:?}") };
+        assert_eq!(*values, payload);
+        for (_, frame) in device.sent(Port::Network) {
+            device.arrive(Port::Network, &frame);
+        }
+        forwarder.forward_observed(&mut device, Port::Network, 64, NOW, &NO_OFFERS, |_| panic!("restored"));
+        let host = device.sent(Port::Host);
+        assert_eq!(host_accepts(&host[1].1).unwrap(), &restored[..]);
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use crate::codec::VALUE_LEN;
 use crate::flow::offers::{Offers, Told};
 use crate::flow::{FlowTable, Millis, Syn};
 use crate::kernels::Kernel;
+use crate::profile::Profile;
 use crate::rules::{Contents, ECN, Framing, Grid, Handshake, MAX_RULES, Rule, Rules};
 use crate::values;
 use crate::verdict::{Change, Counters, PassReason, Traffic, Verdict};
@@ -22,6 +23,22 @@ pub struct Egress<const SETS: usize> {
     counters: Counters,
     /// By the rules' places.
     traffic: [Traffic; MAX_RULES],
+    /// The place of the rule that compressed last, and where; no values if none did.
+    // All zeros, as the rest of a new engine: firmware has it built in place, and not on its stack.
+    last: (usize, Places),
+}
+
+/// The values of a compressed frame, and what they became.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Coded<'a> {
+    /// The place of the rule.
+    pub rule: usize,
+    /// Its profile.
+    pub profile: Profile,
+    /// Little-endian `f32`s, at any alignment.
+    pub values: &'a [u8],
+    /// Their groups or sections, as [`Kernel::encode`] writes them.
+    pub groups: &'a [u8],
 }
 
 impl<const SETS: usize> Egress<SETS> {
@@ -36,6 +53,7 @@ impl<const SETS: usize> Egress<SETS> {
             flows: FlowTable::new(seed),
             counters: Counters::new(),
             traffic: [Traffic::NONE; MAX_RULES],
+            last: NOTHING,
         }
     }
 
@@ -101,11 +119,12 @@ impl<const SETS: usize> Egress<SETS> {
             }
             Transport::Udp { .. } => self.send_datagram(&packet, &rule, out),
         };
-        let len = result?;
+        let places = result?;
         if let Some(traffic) = self.traffic.get_mut(index) {
-            traffic.count_compressed(ip_frame.frame().len() - len);
+            traffic.count_compressed(ip_frame.frame().len() - places.len);
         }
-        Ok(Verdict::Changed { change: Change::Compressed, len })
+        self.last = (index, places);
+        Ok(Verdict::Changed { change: Change::Compressed, len: places.len })
     }
 
     /// The rule at this place matches the frame.
@@ -169,8 +188,8 @@ impl<const SETS: usize> Egress<SETS> {
         Some(len)
     }
 
-    /// Compresses a tagged datagram to `out`; the new frame's length.
-    fn send_datagram(&self, packet: &Packet<'_>, rule: &Rule, out: &mut [u8]) -> Result<usize, PassReason> {
+    /// Compresses a tagged datagram to `out`.
+    fn send_datagram(&self, packet: &Packet<'_>, rule: &Rule, out: &mut [u8]) -> Result<Places, PassReason> {
         if rule.handshake == Handshake::Required {
             return Err(PassReason::UdpOff);
         }
@@ -185,7 +204,7 @@ impl<const SETS: usize> Egress<SETS> {
         compress(self.kernel, packet, rule, self.rules.mark(), head_len, out)
     }
 
-    /// Compresses a tagged segment to `out`; the new frame's length.
+    /// Compresses a tagged segment to `out`.
     ///
     /// The order of the checks is part of what the engine promises. A flow has to hear of every segment that the peer
     /// may take as a part of the stream, and of no other:
@@ -207,7 +226,7 @@ impl<const SETS: usize> Egress<SETS> {
         out: &mut [u8],
         now: Millis,
         offers: &Offers,
-    ) -> Result<usize, PassReason> {
+    ) -> Result<Places, PassReason> {
         // 1.
         if flags & (tcp_flags::SYN | tcp_flags::RST) != 0 {
             return Err(PassReason::TcpFlags);
@@ -240,9 +259,9 @@ impl<const SETS: usize> Egress<SETS> {
         if rule.contents == Contents::Checked {
             flow.look(seq, |starts| look_like_values(self.kernel, packet, head_len, starts))?;
         }
-        let new_len = compress(self.kernel, packet, rule, self.rules.mark(), head_len, out)?;
-        flow.compressed(seq, packet.frame().len() - new_len);
-        Ok(new_len)
+        let places = compress(self.kernel, packet, rule, self.rules.mark(), head_len, out)?;
+        flow.compressed(seq, packet.frame().len() - places.len);
+        Ok(places)
     }
 
     /// Tells the flow of a tagged FIN or RST that it ended.
@@ -280,6 +299,19 @@ impl<const SETS: usize> Egress<SETS> {
         self.traffic.get(rule).copied().unwrap_or(Traffic::NONE)
     }
 
+    /// The values of `frame`, the last that was compressed, and in `out` what they became: for whoever compares them.
+    #[must_use]
+    pub fn coded<'a>(&self, frame: &'a [u8], out: &'a [u8]) -> Option<Coded<'a>> {
+        let (rule, places) = self.last;
+        if places.values_len == 0 {
+            return None;
+        }
+        let profile = self.rules.as_slice().get(rule)?.profile;
+        let values = frame.get(places.values_at..)?.get(..places.values_len)?;
+        let groups = out.get(places.groups_at..)?.get(..places.groups_len)?;
+        Some(Coded { rule, profile, values, groups })
+    }
+
     /// How many connections `rules` would break: this end told the far end to send in-place frames that `rules` restore to other
     /// values. Who puts other rules in force asks first.
     #[must_use]
@@ -292,6 +324,7 @@ impl<const SETS: usize> Egress<SETS> {
         self.flows.clear(seed);
         self.counters = Counters::new();
         self.traffic = [Traffic::NONE; MAX_RULES];
+        self.last = NOTHING;
     }
 
     /// Puts other rules in force; flows and counters stay, but for the traffic of rules that changed.
@@ -302,8 +335,22 @@ impl<const SETS: usize> Egress<SETS> {
             }
         }
         self.rules = rules;
+        self.last = NOTHING;
     }
 }
+
+/// Where the values of a frame are, and in the compressed frame of `len` bytes their groups.
+#[derive(Clone, Copy, Debug)]
+struct Places {
+    len: usize,
+    values_at: usize,
+    values_len: usize,
+    groups_at: usize,
+    groups_len: usize,
+}
+
+const NOTHING: (usize, Places) =
+    (0, Places { len: 0, values_at: 0, values_len: 0, groups_at: 0, groups_len: 0 });
 
 /// The far end would take this frame of the host's own for a compressed one: it loses its type of service.
 fn remark(ip_frame: &IpFrame<'_>, out: &mut [u8]) -> Result<Verdict, PassReason> {
@@ -332,11 +379,11 @@ fn write_offer(packet: &Packet<'_>, offer: Offer, mtu: u16, kernel: Kernel, out:
 /// begin with a header, or with a length.
 fn look_like_values(kernel: Kernel, packet: &Packet<'_>, head_len: usize, starts: bool) -> bool {
     let values = packet.payload().get(head_len..).unwrap_or(&[]);
-    !kernel.any_is_odd(values) || !(starts && values::first_is_odd(values) || values::has_header(values))
+    !kernel.any_may_be_odd(values) || !(starts && values::first_is_odd(values) || values::has_header(values))
 }
 
 /// Writes the compressed frame to `out`: headers, in routed framing the segment header, `head_len` raw
-/// bytes, the groups, up to 3 raw bytes. The new frame's length.
+/// bytes, the groups, up to 3 raw bytes.
 fn compress(
     kernel: Kernel,
     packet: &Packet<'_>,
@@ -344,7 +391,7 @@ fn compress(
     mark: u8,
     head_len: usize,
     out: &mut [u8],
-) -> Result<usize, PassReason> {
+) -> Result<Places, PassReason> {
     // A padded segment counts as sent like any other; only now is it told apart.
     if packet.extent() == Extent::Trailing {
         return Err(PassReason::Trailer);
@@ -397,5 +444,11 @@ fn compress(
         }
     }
     .ok_or(PassReason::NoRoom)?;
-    Ok(len)
+    Ok(Places {
+        len,
+        values_at: packet.payload_at() + head_len,
+        values_len: values.len(),
+        groups_at,
+        groups_len,
+    })
 }

@@ -18,5 +18,5 @@ mod ingress;
 
 pub use crate::flow::Millis;
 pub use crate::flow::offers::{NO_OFFERS, Offers};
-pub use egress::Egress;
+pub use egress::{Coded, Egress};
 pub use ingress::Ingress;

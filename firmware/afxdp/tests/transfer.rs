@@ -5,6 +5,7 @@ mod support;
 use gradwire::rules::{Framing, Rule};
 use gradwire_testbench::replay::Setup;
 use gradwire_xdp::config::DEFAULT_PROFILE;
+use gradwire_xdp::ops::telemetry::{Sampled, Usefulness};
 
 use support::shim::Shim;
 use support::traffic::{Capturing, TAG, assert_within_bound, gradients, predicted, transfer};
@@ -74,6 +75,34 @@ fn gradients_get_smaller(mtu: u16, framing: Framing) {
         let (got, _) = transfer(&lab, address, 0, &data);
         assert!(got == data, "an untagged stream changed");
         lab.assert_pings(address);
+    }
+}
+
+/// The shim says what compression takes from values: nearly nothing of the norm where every other value is far below the
+/// bound, all of it where all are.
+#[test]
+fn what_is_lost_is_told() {
+    let Some(lab) = Lab::new(Plan::default()) else { return };
+    for (large, verdict) in [(0.5f32, "compresses"), (1e-6, "norm-lost")] {
+        let shims = Side::BOTH.map(|side| Shim::start(&lab, side, config(Framing::Routed)));
+        let data: Vec<u8> =
+            (0..500_000).flat_map(|i| if i % 2 == 0 { 1e-6 } else { large }.to_le_bytes()).collect();
+        let (got, _) = transfer(&lab, "10.77.0.2", TAG, &data);
+        let arrived = |bytes: &[u8]| -> f64 {
+            let value = |bytes: &[u8; 4]| f64::from(f32::from_le_bytes(*bytes));
+            bytes.as_chunks().0.iter().map(|bytes| value(bytes).powi(2)).sum()
+        };
+        let lost = 1.0 - (arrived(&got) / arrived(&data)).sqrt();
+
+        let status = shims[0].status();
+        let sampled = status.rules[0].sampled;
+        eprintln!("  norm lost {lost:.4}, {sampled:?}");
+        assert_eq!(Usefulness::of(&status).name(), verdict);
+        // Each frame has a value of one kind more than of the other, and some frames of a stream may be sent again, uncompressed.
+        assert!((sampled.norm_lost().unwrap() - lost).abs() < 0.05, "{sampled:?} {lost}");
+        let zeroed = if large > 0.1 { 0.5 } else { 1.0 };
+        assert!((sampled.share_zeroed().unwrap() - zeroed).abs() < 0.01, "{sampled:?}");
+        assert_eq!(shims[1].status().rules[0].sampled, Sampled::NONE, "it sends acknowledgements");
     }
 }
 

@@ -10,7 +10,7 @@ use super::frame::{Flow, Segment, Transport};
 use super::handshake::{Begins, Handshakes};
 use super::once::Compressed;
 use super::stream::{Policy, Reassembler, Run, Unwrapper};
-use super::values::{Tally, nonzero_subnormals};
+use super::values::{Tally, implausible};
 
 /// One direction of one connection.
 struct Connection<'a> {
@@ -243,14 +243,15 @@ impl<'a> Connection<'a> {
 
 /// Tagged flows that seem to carry something other than values.
 ///
-/// Framework headers hold small integers, lengths and flags, which read as nonzero subnormal `f32`s. The 32
-/// tagged streams of the recorded all-reduces hold none in 2.3 million values; in those of gloo, which puts
+/// Framework headers hold small integers, lengths and flags, which read as nonzero subnormal `f32`s; text and a
+/// quarter of random words read as 2^64 and more. The 32 tagged streams of the recorded all-reduces hold none of
+/// both in 2.3 million values; in those of gloo, which puts
 /// 48 bytes before every message, they are 0.5 % to 23 %. The threshold of one in a thousand stands between,
 /// five times below the second; a header of six such words is then found before messages of up to 24 000
 /// bytes. At least four must be there, so that a chance one in a short stream says nothing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Suspicion {
-    /// Values and the nonzero subnormals among them.
+    /// Values, and those among them that no gradient has.
     flows: BTreeMap<Flow, (u64, u64)>,
 }
 
@@ -259,19 +260,18 @@ impl Suspicion {
     const LEAST: u64 = 4;
 
     pub(crate) fn add(&mut self, flow: Flow, values: &[u8]) {
-        let (count, subnormal) = self.flows.entry(flow).or_default();
+        let (count, odd) = self.flows.entry(flow).or_default();
         *count += values.len() as u64 / 4;
-        *subnormal += nonzero_subnormals(values);
+        *odd += implausible(values);
     }
 
     pub(crate) fn mixed(self) -> impl Iterator<Item = String> {
-        let odd = |&(_, (count, subnormal)): &(Flow, (u64, u64))| {
-            subnormal >= Self::LEAST && subnormal * Self::ONE_IN > count
-        };
-        self.flows.into_iter().filter(odd).map(|(flow, (count, subnormal))| {
+        let mixed =
+            |&(_, (count, odd)): &(Flow, (u64, u64))| odd >= Self::LEAST && odd * Self::ONE_IN > count;
+        self.flows.into_iter().filter(mixed).map(|(flow, (count, odd))| {
             format!(
-                "{flow}: {subnormal} of {count} values are nonzero subnormals, as headers and integers are; \
-                 tag only connections that carry nothing but values"
+                "{flow}: {odd} of {count} values are nonzero subnormals or above 2^64, as headers, integers and \
+                 text are; tag only connections that carry nothing but values"
             )
         })
     }

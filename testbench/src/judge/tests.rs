@@ -255,9 +255,25 @@ fn integers_in_a_tagged_stream_do_not_pass_and_are_not_touched() {
     let capture = Capture { frames, cut: 0, torn: None };
     let report = judge(&setup, &capture, &replay(&setup, &capture));
     assert!(report.ok && report.compressed == 0 && report.untouched["not-values"] == 1);
-    assert!(report.mixed[0].contains("4 of 64 values are nonzero subnormals"), "{:?}", report.mixed);
+    assert!(
+        report.mixed[0].contains("4 of 64 values are nonzero subnormals or above 2^64"),
+        "{:?}",
+        report.mixed
+    );
     let report = judge(&trusting, &capture, &replay(&trusting, &capture));
     assert!(report.compressed == 1 && report.mixed.len() == 1, "{:?}", report.untouched);
+}
+
+#[test]
+fn text_in_a_tagged_stream_is_reported() {
+    let text: Vec<u8> = b"model.layers.weight ".iter().copied().cycle().take(400).collect();
+    let frames = vec![tcp(1, 0x28, 0, true, &[]), tcp(2, 0x28, 1, false, &text)];
+    let capture = Capture { frames, cut: 0, torn: None };
+    for (rule, compressed) in [(Rule::STATIC, 0), (RULE, 1)] {
+        let setup = Setup::new(rule);
+        let report = judge(&setup, &capture, &replay(&setup, &capture));
+        assert!(report.compressed == compressed && report.mixed.len() == 1, "{report:?}");
+    }
 }
 
 /// A tagged segment of the near or of the far end, with an acknowledgement.

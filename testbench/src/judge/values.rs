@@ -138,13 +138,16 @@ pub fn scale_to_peak(values: &[u8]) -> i8 {
     peak.clamp(Params::MIN_SCALE.into(), i8::MAX.into()) as i8
 }
 
-/// How many of `values` (little-endian `f32`s) are subnormal and not zero.
+/// How many of `values` (little-endian `f32`s) no gradient has: subnormal and not zero, or finite and at least 2^64.
 ///
-/// Small integers, lengths and flags look like that when read as `f32`; gradients do not.
+/// Small integers, lengths and flags are the first, read as `f32`; text and one random word of four are the second.
 #[must_use]
-pub fn nonzero_subnormals(values: &[u8]) -> u64 {
-    let subnormal = |value: &&[u8; 4]| f32::from_le_bytes(**value).is_subnormal();
-    values.as_chunks::<4>().0.iter().filter(subnormal).count() as u64
+pub fn implausible(values: &[u8]) -> u64 {
+    let is_implausible = |value: &&[u8; 4]| {
+        let value = f32::from_le_bytes(**value);
+        value.is_subnormal() || (value.is_finite() && value.abs() >= 2f32.powi(64))
+    };
+    values.as_chunks::<4>().0.iter().filter(is_implausible).count() as u64
 }
 
 #[cfg(test)]
@@ -197,8 +200,11 @@ mod tests {
     }
 
     #[test]
-    fn integers_look_subnormal() {
+    fn integers_and_text_are_no_gradients() {
         let values: Vec<u8> = [1u32, 0, 48, 0x3f80_0000].iter().flat_map(|v| v.to_le_bytes()).collect();
-        assert_eq!(nonzero_subnormals(&values), 2);
+        assert_eq!(implausible(&values), 2);
+        assert_eq!(implausible(b"tensor.weight.00"), 3);
+        let values = [f32::INFINITY, f32::NAN, 2f32.powi(64).next_down(), -2f32.powi(64)];
+        assert_eq!(implausible(values.map(f32::to_le_bytes).as_flattened()), 1);
     }
 }

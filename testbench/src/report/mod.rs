@@ -10,6 +10,7 @@ use gradwire::rules::Rule;
 use crate::check::{Measured, PAYLOAD_LEN, Shares};
 use crate::judge::Findings;
 use crate::judge::values;
+use crate::rtl::{Cost, Costs};
 
 pub mod columns;
 mod from_wire;
@@ -172,6 +173,21 @@ pub fn replayed(out: &mut impl Write, name: &str, rule: &Rule, findings: &Findin
     }
     if findings.failed > findings.failures.len() as u64 {
         writeln!(out, "  FAILED: {} more", findings.failed - findings.failures.len() as u64)?;
+    }
+    Ok(())
+}
+
+/// What the gateware took for a capture's compressed frames.
+///
+/// # Errors
+/// Those of `out`.
+pub fn coded_by_rtl(out: &mut impl Write, costs: &Costs) -> io::Result<()> {
+    for (name, cost) in [("compressor", &costs.compressor), ("decompressor", &costs.decompressor)] {
+        let Cost { frames, beats, clocks, stalls, latency } = *cost;
+        writeln!(
+            out,
+            "  RTL {name:<12} {frames:>7} frames of {beats} beats in {clocks} clocks, {stalls} stalls, latency {latency} at most"
+        )?;
     }
     Ok(())
 }

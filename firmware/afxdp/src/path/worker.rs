@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use gradwire::engine::{Millis, Offers};
+use gradwire::engine::{Coded, Millis, Offers};
 use gradwire::flow::offers::Slot;
 use gradwire::forward::{Forwarder, Port};
 use gradwire::kernels::Kernel;
@@ -18,6 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::ops::telemetry::{Board, PerPort, QueueReport, RingStats};
 use crate::path::device::Queues;
 use crate::path::program::Kept;
+use crate::path::sampler::Sampler;
 
 /// Frames that are taken from a port before it is the other's turn: what the kernel's drivers take, too.
 const BATCH: usize = 64;
@@ -91,6 +92,7 @@ pub struct Duties {
 pub struct Worker<const SETS: usize> {
     queues: Queues,
     forwarder: Box<Forwarder<SETS>>,
+    sampler: Sampler,
     duties: Duties,
     rules_version: u64,
 }
@@ -101,7 +103,8 @@ impl<const SETS: usize> Worker<SETS> {
     pub fn new(queues: Queues, rules: Rules, mtu: u16, duties: Duties) -> Self {
         let kernel = Kernel::detect();
         let forwarder = Forwarder::new(rules, kernel, mtu, random());
-        Self { queues, forwarder: Box::new(forwarder), duties, rules_version: 0 }
+        let sampler = Sampler::new(kernel, mtu);
+        Self { queues, forwarder: Box::new(forwarder), sampler, duties, rules_version: 0 }
     }
 
     /// Forwards until it is told to stop; then sends what is under way.
@@ -138,6 +141,7 @@ impl<const SETS: usize> Worker<SETS> {
             && let Ok(rules) = orders.rules.try_lock()
         {
             self.forwarder.set_rules(rules.clone());
+            self.sampler.clear();
             self.rules_version = version;
         }
     }
@@ -145,7 +149,11 @@ impl<const SETS: usize> Worker<SETS> {
     /// A batch from each port; how many frames it were, and whether all are sent.
     fn turn(&mut self, now_ns: u64, orders: &Orders) -> (usize, bool) {
         let now = Millis(now_ns / 1_000_000);
-        let forward = |port| self.forwarder.forward(&mut self.queues, port, BATCH, now, &*orders.offers);
+        let Self { queues, forwarder, sampler, .. } = self;
+        let forward = |port| {
+            let observe = |coded: Coded<'_>| sampler.observe(coded);
+            forwarder.forward_observed(queues, port, BATCH, now, &*orders.offers, observe)
+        };
         let frames = Port::ALL.map(forward).iter().sum();
         (frames, self.queues.service())
     }
@@ -166,7 +174,8 @@ impl<const SETS: usize> Worker<SETS> {
         let proposal = orders.proposal.try_lock();
         let proposal = proposal.as_ref().ok().and_then(|rules| rules.as_ref());
         report.broken = proposal.map_or(0, |rules| self.forwarder.egress().would_break(rules, now));
-        report.fill(&self.forwarder, rings, PerPort::new(|port| self.duties.kept.of(port)));
+        let sampled = self.sampler.sampled();
+        report.fill(&self.forwarder, sampled, rings, PerPort::new(|port| self.duties.kept.of(port)));
     }
 
     /// From now on frames go to the bridge; those that came before are sent.

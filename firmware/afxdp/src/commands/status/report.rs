@@ -76,6 +76,8 @@ fn rules(now: &Snapshot, before: Option<&Snapshot>, rate: Rate) -> String {
         ">saved",
         ">Gbit/s",
         ">on the wire",
+        ">norm lost %",
+        ">zeroed %",
     ]);
     for (place, rule) in now.rules.iter().enumerate() {
         let Traffic { frames, bytes, compressed, saved } = rule.traffic;
@@ -97,9 +99,15 @@ fn rules(now: &Snapshot, before: Option<&Snapshot>, rate: Rate) -> String {
             number(saved),
             gbit(bytes, old.map(|old| old.bytes)),
             gbit(bytes.wrapping_sub(saved), old.map(|old| old.bytes.wrapping_sub(old.saved))),
+            percent(rule.sampled.norm_lost()),
+            percent(rule.sampled.share_zeroed()),
         ]);
     }
     table.render()
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or_else(String::new, |share| format!("{:.1}", 100.0 * share))
 }
 
 fn sum(snapshot: &Snapshot, direction: fn(&QueueStatus) -> &Outcomes) -> Outcomes {
@@ -249,7 +257,7 @@ mod tests {
         );
         assert_eq!(
             cells(&text, "0x28/0xfc"),
-            ["0x28/0xfc", "2", "2^-10", "routed", "120", "171,000", "100", "90,000"]
+            ["0x28/0xfc", "2", "2^-10", "routed", "120", "171,000", "100", "90,000", "10.0", "25.0"]
         );
         // 50 and 100 of the two queues.
         assert_eq!(cells(&text, "egress"), ["egress", "changed", "compressed", "150"]);
@@ -273,11 +281,11 @@ mod tests {
         now.rules[0].traffic.saved += 400_000_000;
         *now.queues[1].egress.changed.get_mut("compressed").unwrap() += 300;
         let text = render(&now, Some(&before));
-        assert_eq!(cells(&text, "0x28/0xfc")[8..], ["2.000", "0.400"]);
+        assert_eq!(cells(&text, "0x28/0xfc")[8..], ["2.000", "0.400", "10.0", "25.0"]);
         assert_eq!(cells(&text, "egress"), ["egress", "changed", "compressed", "450", "150"]);
         // One that was started again has no rates yet.
         now.pid += 1;
-        assert_eq!(cells(&render(&now, Some(&before)), "0x28/0xfc").len(), 8);
+        assert_eq!(cells(&render(&now, Some(&before)), "0x28/0xfc").len(), 10);
     }
 
     #[test]

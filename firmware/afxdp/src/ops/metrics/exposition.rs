@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Write as _};
 use gradwire::verdict::Traffic;
 
 use crate::ops::telemetry::{
-    KeptStats, LossStats, Outcomes, PerPort, RingStats, RuleStatus, Snapshot, Usefulness,
+    KeptStats, LossStats, Outcomes, PerPort, RingStats, RuleStatus, Sampled, Snapshot, Usefulness,
 };
 
 /// All of a snapshot's numbers. Flows are left out: over time their number has no bound, which Prometheus bears badly.
@@ -105,7 +105,7 @@ impl Page {
         self.line(format_args!("# TYPE {name} {kind}"));
     }
 
-    fn sample(&mut self, labels: &[Label<'_>], value: u64) {
+    fn sample(&mut self, labels: &[Label<'_>], value: impl Display) {
         let labels = labels.iter().fold(self.whose.clone(), |labels, (name, value)| {
             format!("{labels},{name}=\"{}\"", escape(value))
         });
@@ -129,16 +129,41 @@ impl Page {
         for (name, help, count) in families {
             self.family(name, "counter", help);
             for (place, rule) in rules.iter().enumerate() {
-                self.sample(
-                    &[
-                        ("rule", &place),
-                        ("tos", &format!("{:#04x}", rule.tos)),
-                        ("codec", &rule.codec.to_string()),
-                    ],
-                    count(&rule.traffic),
-                );
+                self.of_rule(place, rule, None, count(&rule.traffic));
             }
         }
+        type Sum = fn(&Sampled) -> u64;
+        let sums: [(&str, &str, Sum); 4] = [
+            ("gradwire_sampled_frames_total", "Compressed frames whose values were compared.", |of| {
+                of.frames
+            }),
+            ("gradwire_sampled_values_total", "Their values.", |of| of.values),
+            ("gradwire_sampled_zeroed_values_total", "Those that became zero.", |of| of.zeroed),
+            ("gradwire_sampled_non_finite_values_total", "Infinities and NaN among them.", |of| {
+                of.non_finite
+            }),
+        ];
+        for (name, help, sum) in sums {
+            self.family(name, "counter", help);
+            for (place, rule) in rules.iter().enumerate() {
+                self.of_rule(place, rule, None, sum(&rule.sampled));
+            }
+        }
+        let help =
+            "Sum of their squares, before (in) and after (out) compression: norm lost is 1 - sqrt(out / in).";
+        self.family("gradwire_sampled_squares_total", "counter", help);
+        for (place, rule) in rules.iter().enumerate() {
+            for (side, squares) in [("in", rule.sampled.squares), ("out", rule.sampled.squares_kept)] {
+                self.of_rule(place, rule, Some(side), squares);
+            }
+        }
+    }
+
+    fn of_rule(&mut self, place: usize, rule: &RuleStatus, side: Option<&str>, value: impl Display) {
+        let (tos, codec) = (format!("{:#04x}", rule.tos), rule.codec);
+        let mut labels: Vec<Label<'_>> = vec![("rule", &place), ("tos", &tos), ("codec", &codec)];
+        labels.extend(side.as_ref().map(|side| ("side", side as &dyn Display)));
+        self.sample(&labels, value);
     }
 
     fn outcomes(&mut self, queue: u32, direction: &str, outcomes: &Outcomes) {
@@ -184,7 +209,7 @@ mod tests {
     use crate::ops::telemetry::tests::example;
 
     /// A reader of the exposition format: samples by name and labels, each under its family's type.
-    fn samples(page: &str) -> HashMap<String, u64> {
+    fn samples(page: &str) -> HashMap<String, f64> {
         let mut families = HashSet::new();
         let mut family = String::new();
         let mut samples = HashMap::new();
@@ -220,6 +245,14 @@ mod tests {
                 90_000,
             ),
             (
+                "gradwire_sampled_zeroed_values_total{host=\"veth0\",network=\"eth0\",rule=\"0\",tos=\"0x28\",codec=\"2\"}",
+                50,
+            ),
+            (
+                "gradwire_sampled_squares_total{host=\"veth0\",network=\"eth0\",rule=\"0\",tos=\"0x28\",codec=\"2\",side=\"in\"}",
+                4,
+            ),
+            (
                 "gradwire_frames_total{host=\"veth0\",network=\"eth0\",queue=\"1\",direction=\"egress\",verdict=\"changed\",reason=\"compressed\"}",
                 100,
             ),
@@ -246,7 +279,7 @@ mod tests {
             ("gradwire_info{host=\"veth0\",network=\"eth0\",version=\"0.1.0\",kernel=\"portable\"}", 1),
         ];
         for (series, value) in expected {
-            assert_eq!(samples.get(series), Some(&value), "{series}\n{page}");
+            assert_eq!(samples.get(series), Some(&f64::from(value)), "{series}\n{page}");
         }
     }
 
@@ -272,11 +305,11 @@ mod tests {
             );
             samples(&render(snapshot))[&of]
         };
-        assert_eq!((payload(&snapshot, "compressed"), payload(&snapshot, "untouched")), (0, 0));
+        assert_eq!((payload(&snapshot, "compressed"), payload(&snapshot, "untouched")), (0.0, 0.0));
         // What the far end's silence costs is payload.
         snapshot.queues[1].egress.untouched.insert("not-agreed".to_owned(), 7);
         snapshot.queues[1].egress.untouched.insert("bypassed".to_owned(), 2);
-        assert_eq!(payload(&snapshot, "untouched"), 9);
-        assert_eq!(payload(&example(), "compressed"), 100);
+        assert_eq!(payload(&snapshot, "untouched"), 9.0);
+        assert_eq!(payload(&example(), "compressed"), 100.0);
     }
 }

@@ -1,6 +1,7 @@
 //! What a running shim tells about itself. A queue thread fills a [`QueueReport`] when the [`Board`] asks for it;
 //! of all reports together [`Telemetry::snapshot`] makes a [`Snapshot`], which goes through the control socket.
 
+use std::ops::Add as _;
 use std::path::PathBuf;
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,12 +14,14 @@ use gradwire::verdict::Traffic;
 mod board;
 mod per_port;
 mod report;
+mod sampled;
 mod snapshot;
 mod verdict;
 
 pub use board::{Board, PATIENCE};
 pub use per_port::PerPort;
 pub use report::{FLOWS_LISTED, KeptStats, QueueReport, RingStats};
+pub use sampled::Sampled;
 pub use snapshot::{
     Attached, Bound, FlowStatus, LossStats, Outcomes, PortStatus, QueueStatus, RuleStatus, Snapshot,
 };
@@ -64,7 +67,12 @@ impl Telemetry {
         let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
         let rule = |(place, rule): (usize, &Rule)| {
             let of_queues = reports.iter().map(|(_, report)| report.traffic[place]);
-            RuleStatus::new(rule, of_queues.fold(Traffic::NONE, sum))
+            let sampled = reports.iter().map(|(_, report)| report.sampled[place]);
+            RuleStatus::new(
+                rule,
+                of_queues.fold(Traffic::NONE, sum),
+                sampled.fold(Sampled::NONE, Sampled::add),
+            )
         };
         Snapshot {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -103,7 +111,7 @@ pub(crate) mod tests {
     use gradwire::codec::planar;
     use gradwire::forward::{Forwarder, Port};
     use gradwire::kernels::Kernel;
-    use gradwire::rules::DEFAULT_MARK;
+    use gradwire::rules::{DEFAULT_MARK, MAX_RULES};
     use gradwire::verdict::{Change, DropReason, PassReason};
 
     use super::*;
@@ -137,6 +145,8 @@ pub(crate) mod tests {
         let mut snapshot = telemetry(2).snapshot();
         snapshot.uptime_ms = 90_061_000;
         snapshot.rules[0].traffic = Traffic { frames: 120, bytes: 171_000, compressed: 100, saved: 90_000 };
+        snapshot.rules[0].sampled =
+            Sampled { frames: 2, values: 200, zeroed: 50, non_finite: 1, squares: 4.0, squares_kept: 3.24 };
         snapshot.queues[0].answered = true;
         for (queue, status) in (1..).zip(&mut snapshot.queues) {
             status.egress.changed.insert("compressed".to_owned(), 50 * queue);
@@ -213,11 +223,15 @@ pub(crate) mod tests {
             ..RingStats::default()
         });
         let kept = PerPort::new(|_| KeptStats { stale: 3, ..KeptStats::default() });
+        let mut sampled = [Sampled::NONE; MAX_RULES];
+        sampled[0].values = 4;
         let telemetry = telemetry(1);
         // Asked, and not waited for.
         let _ = telemetry.board.collect(Duration::ZERO);
-        telemetry.board.answer(0, |report| report.fill(&engines, rings, kept));
-        let queue = &telemetry.snapshot().queues[0];
+        telemetry.board.answer(0, |report| report.fill(&engines, &sampled, rings, kept));
+        let snapshot = telemetry.snapshot();
+        assert_eq!(snapshot.rules[0].sampled.values, 4);
+        let queue = &snapshot.queues[0];
         assert_eq!((queue.rings.host.rx_dropped, queue.rings.network.rx_dropped), (1, 2));
         assert_eq!(queue.kept.network.stale, 3);
         assert!(queue.flows.is_empty());

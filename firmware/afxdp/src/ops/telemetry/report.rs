@@ -9,6 +9,7 @@ use gradwire::wire::flow_key::FlowKey;
 use serde::{Deserialize, Serialize};
 
 use super::per_port::PerPort;
+use super::sampled::Sampled;
 
 /// The most flows that one queue tells about: those with the most bytes.
 pub const FLOWS_LISTED: usize = 32;
@@ -100,6 +101,7 @@ pub struct QueueReport {
     pub(super) rings: PerPort<RingStats>,
     pub(super) kept: PerPort<KeptStats>,
     pub(super) traffic: [Traffic; MAX_RULES],
+    pub(super) sampled: [Sampled; MAX_RULES],
     /// The first `listed` hold flows, those with most bytes first.
     pub(super) flows: [FlowReport; FLOWS_LISTED],
     pub(super) listed: usize,
@@ -128,6 +130,7 @@ impl QueueReport {
             rings: PerPort { host: rings, network: rings },
             kept: PerPort { host: kept, network: kept },
             traffic: [Traffic::NONE; MAX_RULES],
+            sampled: [Sampled::NONE; MAX_RULES],
             flows: [FlowReport::NONE; FLOWS_LISTED],
             listed: 0,
             known: [0; Said::ALL.len()],
@@ -135,17 +138,19 @@ impl QueueReport {
         }
     }
 
-    /// Takes down all that the engines of a queue count, the statistics of its sockets, and what the XDP program
-    /// kept from it.
+    /// Takes down all that the engines of a queue count, what some of its compressed frames lost, the statistics of its sockets, and
+    /// what the XDP program kept from it.
     pub fn fill<const SETS: usize>(
         &mut self,
         engines: &Forwarder<SETS>,
+        sampled: &[Sampled; MAX_RULES],
         rings: PerPort<RingStats>,
         kept: PerPort<KeptStats>,
     ) {
         self.egress.clone_from(engines.egress().counters());
         self.ingress.clone_from(engines.ingress().counters());
         self.losses = PerPort::new(|port| engines.losses(port));
+        self.sampled = *sampled;
         self.rings = rings;
         self.kept = kept;
         for (rule, traffic) in self.traffic.iter_mut().enumerate() {

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::per_port::PerPort;
 use super::report::{FlowReport, KeptStats, QueueReport, RingStats};
+use super::sampled::Sampled;
 
 /// How an XDP program was attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,7 +53,7 @@ pub struct PortStatus {
 }
 
 /// What a shim tells at one moment. All counts are since its start and wrap at 2^64.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Version of the program.
     pub version: String,
@@ -77,7 +78,7 @@ pub struct Snapshot {
 }
 
 /// A rule and its traffic over all queues.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RuleStatus {
     /// The type of service that it looks for.
     pub tos: u8,
@@ -100,10 +101,12 @@ pub struct RuleStatus {
     /// Frames that matched it on their way to the wire.
     #[serde(with = "TrafficFields")]
     pub traffic: Traffic,
+    /// What some of those that were compressed lost.
+    pub sampled: Sampled,
 }
 
 impl RuleStatus {
-    pub(super) fn new(rule: &Rule, traffic: Traffic) -> Self {
+    pub(super) fn new(rule: &Rule, traffic: Traffic, sampled: Sampled) -> Self {
         let (bound, scale) = match rule.profile {
             Profile::Classes(params) => (params.b().into(), params.x()),
             Profile::Planar(bound) => (-i16::from(bound.y()), 0),
@@ -119,6 +122,7 @@ impl RuleStatus {
             handshake: rule.handshake.name().to_owned(),
             udp_offset: rule.udp_offset,
             traffic,
+            sampled,
         }
     }
 }

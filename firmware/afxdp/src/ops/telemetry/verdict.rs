@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use gradwire::verdict::{Change, PassReason};
 
+use super::sampled::Sampled;
 use super::snapshot::{Outcomes, Snapshot};
 
 /// If a smaller share of frames with a payload is compressed, something is wrong.
 const LITTLE: f64 = 0.2;
-/// Payloads that get so many times shorter are mostly zeros behind a segment header.
-const HIGH: f64 = 40.0;
+/// Values that lose a larger share of their norm are of no use, as `gradwire check` says.
+const MUCH: f64 = 0.5;
 
 /// What the counts since the start come to.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,8 +36,8 @@ pub enum Usefulness {
         share: f64,
         /// How many times fewer bytes these have on the wire, headers included.
         ratio: f64,
-        /// Whether so little is left that most values may be zero.
-        suspicious: bool,
+        /// What some of them lost, over all rules.
+        sampled: Sampled,
     },
 }
 
@@ -59,22 +60,22 @@ impl Usefulness {
             _ => Self::Compresses {
                 share,
                 ratio: egress.changed_bytes_in as f64 / egress.changed_bytes_out.max(1) as f64,
-                suspicious: payload_ratio(snapshot) > HIGH,
+                sampled: snapshot.rules.iter().fold(Sampled::NONE, |sum, rule| sum + rule.sampled),
             },
         }
     }
 
     /// A word for it, which stays the same over versions.
     #[must_use]
-    pub const fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::NoRule => "no-rule",
             Self::Untagged => "untagged",
             Self::Unseen => "unseen",
             Self::Receives => "receives",
             Self::Little { .. } => "little",
-            Self::Compresses { suspicious: false, .. } => "compresses",
-            Self::Compresses { suspicious: true, .. } => "almost-empty",
+            Self::Compresses { sampled, .. } if sampled.norm_lost() > Some(MUCH) => "norm-lost",
+            Self::Compresses { .. } => "compresses",
         }
     }
 
@@ -99,15 +100,10 @@ impl Usefulness {
                 100.0 * share,
                 meaning(reason)
             ),
-            Self::Compresses { share, ratio, suspicious } => format!(
+            Self::Compresses { share, ratio, sampled } => format!(
                 "compresses {:.1} % of frames with a payload, to {ratio:.2} times fewer bytes. {}",
                 100.0 * share,
-                if *suspicious {
-                    "ALMOST NOTHING IS LEFT of payloads: most values may have become zero. Check them with `gradwire check`, or \
-                     `gradwire-xdp test send --values FILE`"
-                } else {
-                    "Not counted: what share of the norm that takes (`gradwire-xdp test send --values FILE`)"
-                }
+                losses(sampled)
             ),
         }
     }
@@ -165,13 +161,24 @@ fn meaning(reason: &str) -> &'static str {
     }
 }
 
-/// How many times fewer bytes the payloads of the listed flows have, without headers.
-fn payload_ratio(snapshot: &Snapshot) -> f64 {
-    let flows = snapshot.queues.iter().flat_map(|queue| &queue.flows);
-    let (bytes, saved) = flows.fold((0u64, 0u64), |(b, s), flow| {
-        (b.saturating_add(flow.traffic.bytes), s.saturating_add(flow.traffic.saved))
-    });
-    bytes as f64 / bytes.saturating_sub(saved).max(1) as f64
+/// What compression takes from the values, in a sentence.
+fn losses(sampled: &Sampled) -> String {
+    let (Some(lost), Some(zeroed)) = (sampled.norm_lost(), sampled.share_zeroed()) else {
+        return "Of the frames that were looked at, all values were zero before".to_owned();
+    };
+    let losses = format!(
+        "{:.1} % of the norm is lost, and {:.1} % of the values became zero ({} frames looked at)",
+        100.0 * lost,
+        100.0 * zeroed,
+        sampled.frames
+    );
+    if lost > MUCH {
+        format!(
+            "THE BOUND IS TOO WIDE for these values: {losses}. `gradwire check --scale auto` says which would do"
+        )
+    } else {
+        losses
+    }
 }
 
 #[cfg(test)]
@@ -211,7 +218,8 @@ mod tests {
             (
                 Usefulness::of(&example()),
                 "compresses",
-                "98.0 % of frames with a payload, to 2.50 times fewer",
+                "98.0 % of frames with a payload, to 2.50 times fewer bytes. 10.0 % of the norm is lost, and 25.0 % of the values \
+                 became zero (2 frames",
             ),
         ] {
             assert_eq!(found.name(), name, "{found:?}");
@@ -229,15 +237,28 @@ mod tests {
     }
 
     #[test]
-    fn payloads_of_which_nothing_is_left_are_suspicious() {
-        let found = judged(|now| {
+    fn a_bound_that_takes_most_of_the_norm_is_named() {
+        for (squares_kept, name, words) in [
+            (0.24, "norm-lost", "TOO WIDE for these values: 51.0 % of the norm is lost"),
+            (0.26, "compresses", "49.0 % of the norm is lost"),
+        ] {
+            let found = judged(|now| {
+                now.queues[0].egress.changed.insert("compressed".to_owned(), 100);
+                now.rules[0].sampled =
+                    Sampled { frames: 1, values: 10, squares: 1.0, squares_kept, ..Sampled::NONE };
+            });
+            assert_eq!(found.name(), name);
+            assert!(found.text().contains(words), "{}", found.text());
+        }
+        let zeros = judged(|now| {
             now.queues[0].egress.changed.insert("compressed".to_owned(), 100);
-            now.queues[0].flows = example().queues[0].flows.clone();
-            let traffic = &mut now.queues[0].flows[0].traffic;
-            (traffic.bytes, traffic.saved) = (144_800, 142_800);
+            now.rules[0].sampled = Sampled { frames: 1, values: 10, ..Sampled::NONE };
         });
-        assert_eq!(found.name(), "almost-empty");
-        assert!(found.text().contains("most values may have become zero"), "{}", found.text());
+        assert!(
+            zeros.name() == "compresses" && zeros.text().contains("all values were zero"),
+            "{}",
+            zeros.text()
+        );
     }
 
     #[test]
