@@ -19,6 +19,7 @@
 #[cfg(any(test, feature = "arbitrary"))]
 extern crate std;
 
+pub mod aggregate;
 pub mod burst;
 pub mod checksum;
 pub mod codec;

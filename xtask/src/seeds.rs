@@ -192,5 +192,15 @@ pub fn seeds() -> Result {
     let events: Vec<u8> = (0..400u32).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
     write("flows", "mixed", &events)?;
     write("round_trip", "mixed", &events)?;
+    // Knuth's constants (The Art of Computer Programming, volume 2, section 3.3.4).
+    for number in 0..8u32 {
+        let steps = (0..3000).scan(number, |state, _| {
+            *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            Some((*state >> 24) as u8)
+        });
+        let steps: Vec<u8> = steps.collect();
+        write("aggregate", &format!("mixed-{number}"), &steps)?;
+        write("member", &format!("mixed-{number}"), &steps)?;
+    }
     Ok(())
 }

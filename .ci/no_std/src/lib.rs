@@ -1,10 +1,12 @@
-//! A firmware as small as it gets: both directions, C calling convention.
+//! A firmware as small as it gets: both directions, and both roles of aggregation; C calling convention.
 //!
 //! It links only if the dataplane needs neither std (which brings a panic handler of its own) nor an
 //! allocator (there is none), nor can panic: the handler calls a function that nobody defines, and
 //! is gone only if no path to it is left.
 #![no_std]
 
+use gradwire::aggregate::{Event, Member, Node, Poll};
+use gradwire::codec::planar::Bound;
 use gradwire::engine::{Egress, Ingress, Millis, Offers};
 use gradwire::flow::offers::Slot;
 use gradwire::verdict::Verdict;
@@ -57,4 +59,43 @@ pub extern "C" fn ingress(
     offers: &Offers<[Slot; 256]>,
 ) -> usize {
     len(engine.process(frame.get(..used).unwrap_or(frame), out, offers))
+}
+
+/// A frame to a node that adds; the first frame that it sends.
+#[unsafe(no_mangle)]
+pub extern "C" fn aggregate(
+    node: &mut Node<1, 32, 2>,
+    frame: &[u8; 1514],
+    out: &mut [u8; 1514],
+    used: usize,
+    now: u64,
+) -> usize {
+    let _ = node.process(frame.get(..used).unwrap_or(frame), Millis(now));
+    node.emit(out).unwrap_or(0)
+}
+
+/// A datagram to a member, then the next one that it sends.
+#[unsafe(no_mangle)]
+pub extern "C" fn member(
+    member: &mut Member<16>,
+    values: &mut [[u8; 4096]; 2],
+    datagram: &[u8; 1472],
+    out: &mut [u8; 1472],
+    used: usize,
+    now: u64,
+) -> usize {
+    let [input, output] = values;
+    if let Ok(bound) = Bound::new(now as i8)
+        && member.start(used, bound)
+    {
+        return 0;
+    }
+    match member.handle(datagram.get(..used).unwrap_or(datagram), output, Millis(now)) {
+        Event::Chunk { chunk, .. } if member.holds(chunk) => return chunk,
+        _ => {}
+    }
+    match member.poll(input, Millis(now), out) {
+        Poll::Send(len) => len,
+        Poll::Wait(_) | Poll::Done | Poll::Failed(_) => 0,
+    }
 }

@@ -18,6 +18,7 @@ mod neon;
 mod portable;
 #[expect(unsafe_code, reason = "whole words of payloads that lie on them")]
 mod scalar32;
+mod sums;
 #[cfg(any(
     target_arch = "x86_64",
     all(target_arch = "aarch64", target_endian = "little", target_feature = "neon")
@@ -34,6 +35,7 @@ use crate::profile::Profile;
 use crate::values;
 #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
 use neon::Neon;
+pub use sums::Odd;
 #[cfg(target_arch = "x86_64")]
 use x86::{avx2::Avx2, avx512::Avx512};
 
@@ -113,16 +115,16 @@ impl Kernel {
         }
     }
 
-    /// As [`values::any_is_odd`].
-    pub(crate) fn any_is_odd(self, values: &[u8]) -> bool {
+    /// As [`values::any_may_be_odd`].
+    pub(crate) fn any_may_be_odd(self, values: &[u8]) -> bool {
         match self.0 {
-            Token::Portable | Token::Scalar32 => values::any_is_odd(values),
+            Token::Portable | Token::Scalar32 => values::any_may_be_odd(values),
             #[cfg(target_arch = "x86_64")]
-            Token::Avx2(kernel) => kernel.any_is_odd(values),
+            Token::Avx2(kernel) => kernel.any_may_be_odd(values),
             #[cfg(target_arch = "x86_64")]
-            Token::Avx512(kernel) => kernel.any_is_odd(values),
+            Token::Avx512(kernel) => kernel.any_may_be_odd(values),
             #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
-            Token::Neon(_) => values::any_is_odd(values),
+            Token::Neon(_) => values::any_may_be_odd(values),
         }
     }
 
@@ -239,11 +241,11 @@ mod tests {
         for len in 0..100 {
             let mut values = [1f32.to_bits(); 100].map(u32::to_le_bytes);
             for kernel in Kernel::available() {
-                assert!(!kernel.any_is_odd(values[..len].as_flattened()), "{} {len}", kernel.name());
+                assert!(!kernel.any_may_be_odd(values[..len].as_flattened()), "{} {len}", kernel.name());
                 for place in 0..len {
                     for odd in [1u32, 0x7f_ffff, 0x5f80_0000, 0xff7f_ffff] {
                         values[place] = odd.to_le_bytes();
-                        let found = kernel.any_is_odd(values[..len].as_flattened());
+                        let found = kernel.any_may_be_odd(values[..len].as_flattened());
                         assert!(found, "{} {len} {place} {odd:#x}", kernel.name());
                     }
                     values[place] = 1f32.to_le_bytes();

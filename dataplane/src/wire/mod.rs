@@ -1,6 +1,7 @@
 //! Bytes on the wire: where a frame's payload is, which flow it belongs to, the segment header, the handshake's option,
-//! and how headers are rewritten.
+//! how headers are rewritten, and the packets of aggregation.
 
+pub mod chunk;
 pub mod flow_key;
 pub mod frame;
 pub mod offer;

@@ -4,6 +4,7 @@
 
 use etherparse::{SlicedPacket, TransportSlice};
 
+pub mod aggregation;
 pub mod engines;
 pub mod golden;
 pub mod laws;

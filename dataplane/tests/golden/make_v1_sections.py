@@ -40,13 +40,17 @@ def bit_bytes(bits):
 
 
 def section(values, y):
-    coded = [(*encode_value(value, y), value) for value in values]
+    return section_of([(*encode_value(value, y), value) for value in values])
+
+
+def section_of(coded):
+    """The section of items: class, sign, index, four bytes if raw."""
     there = [int(kind != ZERO) for kind, *_ in coded]
     octets = bit_bytes(there)
     present = [int(octet != 0) for octet in octets]
     if not any(there):
         return b"\0"
-    dense = all(kind != RAW for kind, *_ in coded) and 16 * sum(there) >= 13 * len(values)
+    dense = all(kind != RAW for kind, *_ in coded) and 16 * sum(there) >= 13 * len(coded)
     items = coded if dense else [one for one in coded if one[0] != ZERO]
     if dense:
         out = b"\3"

@@ -12,12 +12,14 @@ pub mod frames;
 mod printed;
 pub mod readers;
 pub mod settings;
+pub mod sums;
 
 /// Judges any bytes; it panics if something is wrong.
 pub type Oracle = fn(&[u8]);
 
 /// Every fuzz target but firmware's: its name under `fuzz/`, and the oracle of its inputs.
 pub const FUZZED: &[(&str, Oracle)] = &[
+    ("aggregate", sums::aggregate),
     ("capture", readers::capture),
     ("clocked", codec::clocked),
     ("egress", frames::egress),
@@ -25,6 +27,7 @@ pub const FUZZED: &[(&str, Oracle)] = &[
     ("frame", frames::parse),
     ("groups", codec::groups),
     ("ingress", frames::ingress),
+    ("member", sums::member),
     ("npy", readers::npy),
     ("round_trip", conversation::run),
     ("values", codec::values),

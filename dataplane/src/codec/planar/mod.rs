@@ -7,6 +7,7 @@
 //! The functions here are the definition: plain, branchy, and the judge of every faster kernel.
 
 mod section;
+pub mod sums;
 mod value;
 
 pub use value::{Bound, BoundError, Coded, decode_value, encode_value};
@@ -47,7 +48,8 @@ pub fn encode_payload(values: &[u8], out: &mut [u8], bound: Bound) -> Result<usi
     let mut at = 0;
     for section in values.chunks(SECTION_VALUES) {
         let room = out.get_mut(at..).unwrap_or(&mut []);
-        at += section::encode(section, room, bound).ok_or(EncodeError::NoRoom { have })?;
+        let coded = |value: &[u8; VALUE_LEN]| encode_value(u32::from_le_bytes(*value), bound);
+        at += section::encode(section, room, coded).ok_or(EncodeError::NoRoom { have })?;
     }
     Ok(at)
 }
@@ -65,7 +67,8 @@ pub fn decode_payload(sections: &[u8], values: &mut [u8], bound: Bound) -> Resul
     let mut at = 0;
     for section in values.chunks_mut(SECTION_VALUES) {
         let rest = sections.get(at..).unwrap_or(&[]);
-        at += section::decode(rest, section, bound).ok_or(DecodeError::Section { at })?;
+        let restored = |coded| decode_value(coded, bound).to_le_bytes();
+        at += section::decode(rest, section, restored).ok_or(DecodeError::Section { at })?;
     }
     Ok(at)
 }

@@ -2,7 +2,7 @@
 
 use heapless::Vec;
 
-use super::value::{Bound, Coded, decode_value, encode_value};
+use super::value::Coded;
 use super::{GROUP_ITEMS, SECTION_VALUES};
 
 /// Bytes of the largest map.
@@ -41,9 +41,9 @@ impl Output<'_> {
 }
 
 /// Encodes at most [`SECTION_VALUES`] values to the start of `room`; the section's length. None if it does not fit.
-pub(super) fn encode(values: &[[u8; 4]], room: &mut [u8], bound: Bound) -> Option<usize> {
+pub(super) fn encode<T>(values: &[T], room: &mut [u8], encode_value: impl Fn(&T) -> Coded) -> Option<usize> {
     let mut out = Output { room, len: 0 };
-    let coded = || values.iter().map(|value| encode_value(u32::from_le_bytes(*value), bound));
+    let coded = || values.iter().map(&encode_value);
     let mut map = [0u8; MAX_OCTETS];
     for (place, coded) in coded().enumerate() {
         *map.get_mut(place / 8)? |= u8::from(coded != Coded::Zero) << (place % 8);
@@ -221,12 +221,36 @@ pub(super) fn len(bytes: &[u8], values: usize) -> Option<usize> {
     Some(input.at)
 }
 
+/// Whether a group of the section of `values` values at the start of `bytes` may have raw items. If [`decode`] would refuse
+/// the section, any answer may come.
+pub(super) fn may_have_raw(bytes: &[u8], values: usize) -> bool {
+    let octets = values.div_ceil(8);
+    let ones = |bytes: &[u8]| bytes.iter().map(|byte| byte.count_ones() as usize).sum::<usize>();
+    let mut input = Input { bytes, at: 0 };
+    let mut groups_have = || {
+        let items = match input.byte()? {
+            0 => return Some(false),
+            1 => {
+                let present = ones(input.take(octets.div_ceil(8))?);
+                ones(input.take(present)?)
+            }
+            2 => ones(input.take(octets)?),
+            _ => values,
+        };
+        let groups = items.div_ceil(GROUP_ITEMS);
+        input.take(groups)?;
+        let codes = input.take(groups.div_ceil(2))?;
+        Some(codes.iter().any(|pair| pair & 15 == RAW_GROUP || pair >> 4 == RAW_GROUP))
+    };
+    groups_have().unwrap_or(true)
+}
+
 /// Decodes the section at the start of `bytes` to at most [`SECTION_VALUES`] values; its length. None if it is cut short,
 /// or has a bit or a number that no section has.
-pub(super) fn decode(bytes: &[u8], values: &mut [[u8; 4]], bound: Bound) -> Option<usize> {
+pub(super) fn decode<T>(bytes: &[u8], values: &mut [T], decode_value: impl Fn(Coded) -> T) -> Option<usize> {
     let mut input = Input { bytes, at: 0 };
     let head = Head::read(&mut input, values.len())?;
-    values.fill([0; 4]);
+    values.fill_with(|| decode_value(Coded::Zero));
     let is_item = |place: usize| head.map.get(place / 8).is_some_and(|octet| octet >> (place % 8) & 1 != 0);
     let mut items = values.iter_mut().enumerate().filter(|(place, _)| is_item(*place));
     for (group, signs) in head.signs.iter().enumerate() {
@@ -244,7 +268,7 @@ pub(super) fn decode(bytes: &[u8], values: &mut [[u8; 4]], bound: Bound) -> Opti
                 (None, true, p) => Coded::Bin { negative, index: p - 1 },
                 (None, false, index) => Coded::Bin { negative, index },
             };
-            *value = decode_value(coded, bound).to_le_bytes();
+            *value = decode_value(coded);
         }
     }
     Some(input.at)

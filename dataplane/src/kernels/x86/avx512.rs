@@ -41,9 +41,9 @@ impl Avx512 {
         unsafe { sum(bytes) }
     }
 
-    pub(in super::super) fn any_is_odd(self, values: &[u8]) -> bool {
+    pub(in super::super) fn any_may_be_odd(self, values: &[u8]) -> bool {
         // SAFETY: the callee needs these features and nothing else; `self` proves them.
-        unsafe { any_is_odd(values) }
+        unsafe { any_may_be_odd(values) }
     }
 
     pub(in super::super) fn encode(
@@ -90,8 +90,8 @@ fn sum(bytes: &[u8]) -> Sum {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
-fn any_is_odd(values: &[u8]) -> bool {
-    values::any_is_odd(values)
+fn any_may_be_odd(values: &[u8]) -> bool {
+    values::any_may_be_odd(values)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]

@@ -1,0 +1,545 @@
+//! The aggregator: takes datagrams, adds what they contribute, and answers.
+
+use heapless::Deque;
+
+use super::SILENT_MS;
+use super::job::{Agreement, IDLE_MS, Job, Standing, is_later};
+use super::slot::Phase;
+use crate::codec::planar::sums::limit;
+use crate::engine::Millis;
+use crate::kernels::Kernel;
+use crate::verdict::outcomes;
+use crate::wire::chunk::{Body, Head, Limits, Packet, Part, Refusal};
+
+/// A result that was sent to all is not sent to one for so long: the answer to a query that crossed it would be in vain.
+const HOLD_MS: u64 = 10;
+
+outcomes! {
+    /// What a datagram did to an aggregator.
+    Outcome {
+        /// A contribution was added.
+        Added = "added",
+        /// A contribution was added and was the last one of its chunk.
+        Completed = "completed",
+        /// A member joined, or said so again.
+        Joined = "joined",
+        /// A member's hello started a job, or an epoch of it.
+        Started = "started",
+        /// A member's hello waits until the aggregator above knows the job.
+        AskedAbove = "asked-above",
+        /// A member asked, and was told for whom its chunk waits.
+        Waiting = "waiting",
+        /// A member asked, and was told which of its blocks are missing.
+        Missing = "missing",
+        /// A member asked, and was sent the result.
+        Repeated = "repeated",
+        /// A member asked for what has just been sent to all.
+        Held = "held",
+        /// The aggregator above answered.
+        HeardAbove = "heard-above",
+        /// Refused: there is no such job.
+        UnknownJob = "unknown-job",
+        /// Refused: the hello's key is not the job's.
+        Key = "key",
+        /// Refused: the job's epoch is later.
+        OldEpoch = "old-epoch",
+        /// Refused: the hello disagrees with the job's.
+        Differs = "differs",
+        /// Refused: another address has this worker's number.
+        Taken = "taken",
+        /// Refused: all places of jobs are taken.
+        Full = "full",
+        /// Refused: a number of workers that is not served.
+        Workers = "workers",
+        /// Refused: a member asks for what the aggregator cannot know.
+        OutOfStep = "out-of-step",
+        /// Refused: the aggregator above refuses.
+        RefusedAbove = "refused-above",
+        /// Dropped: no packet of this protocol.
+        Malformed = "malformed",
+        /// Dropped: a packet that only members get, from elsewhere than the aggregator above.
+        Misplaced = "misplaced",
+        /// Dropped: a contribution to another epoch.
+        OtherEpoch = "other-epoch",
+        /// Dropped: a contribution from an address that has not joined as this worker.
+        Stranger = "stranger",
+        /// Dropped: it was added before.
+        Duplicate = "duplicate",
+        /// Dropped: a chunk that everybody has the result of.
+        Old = "old",
+        /// Dropped: a chunk that no member can have come to.
+        Ahead = "ahead",
+        /// Dropped: another number of values or workers, or another bound, than the rest of the chunk.
+        OtherChunk = "other-chunk",
+        /// Dropped: the sections are none, or hold what no sum can be.
+        Sections = "sections",
+    }
+}
+
+/// The aggregator above: of racks, for example.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Above<A> {
+    /// Where it is.
+    pub address: A,
+    /// Our number among its members.
+    pub worker: u8,
+    /// How many members it has.
+    pub members: u8,
+}
+
+/// How an aggregator serves.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings<A> {
+    /// What adds and encodes.
+    pub kernel: Kernel,
+    /// The longest packets, the largest window and chunks; no more than there is room for.
+    pub limits: Limits,
+    /// The IPv4 group of the first place of jobs; the others have the ones that follow. Without, each member gets a copy.
+    pub group: Option<[u8; 4]>,
+    /// The aggregator that has the sum of all, if this one has only a part.
+    pub above: Option<Above<A>>,
+}
+
+/// To whom a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To<A> {
+    /// One address.
+    One(A),
+    /// An IPv4 group.
+    Group([u8; 4]),
+    /// A copy to each member of a job, [`Aggregator::members`].
+    Each {
+        /// The job.
+        job: u16,
+    },
+}
+
+/// A packet to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Emitted<A> {
+    /// To whom.
+    pub to: To<A>,
+    /// Its length in the output.
+    pub len: usize,
+}
+
+/// Blocks of a slot that are yet to be sent.
+#[derive(Clone, Copy)]
+struct Stream<A> {
+    to: To<A>,
+    job: u16,
+    seq: u32,
+    next: usize,
+}
+
+/// An aggregator for `JOBS` jobs. Each has room for `SLOTS` chunks, twice the largest window, of `BLOCKS` blocks. `A` is what
+/// an address is to the caller.
+///
+/// All it needs is within; it is large, and best made in place.
+pub struct Aggregator<A, const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> {
+    settings: Settings<A>,
+    jobs: [Job<A, SLOTS, BLOCKS>; JOBS],
+    answers: Deque<(A, Packet<'static>), 2>,
+    stream: Option<Stream<A>>,
+    counts: [u64; Outcome::ALL.len()],
+}
+
+impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: usize>
+    Aggregator<A, JOBS, SLOTS, BLOCKS>
+{
+    /// An aggregator that knows no job.
+    #[must_use]
+    pub const fn new(settings: Settings<A>) -> Self {
+        const { assert!(SLOTS >= 2 && SLOTS.is_power_of_two() && SLOTS <= 128) }
+        const { assert!(JOBS > 0 && BLOCKS > 0 && BLOCKS <= 16) }
+        Self {
+            settings,
+            jobs: [const { Job::new() }; JOBS],
+            answers: Deque::new(),
+            stream: None,
+            counts: [0; Outcome::ALL.len()],
+        }
+    }
+
+    /// How many datagrams had this outcome; it wraps at 2^64.
+    #[must_use]
+    pub fn count(&self, outcome: Outcome) -> u64 {
+        self.counts.get(outcome as usize).copied().unwrap_or(0)
+    }
+
+    /// Where the members of a job are that have joined it.
+    pub fn members(&self, job: u16) -> impl Iterator<Item = A> {
+        self.jobs.iter().filter(move |open| open.is_open && open.id == job).flat_map(Job::joined)
+    }
+
+    /// Takes the payload of a datagram. Afterwards, [`Self::emit`] has what is to be sent; what a caller leaves there is lost
+    /// with the next datagram, as packets are.
+    pub fn process(&mut self, datagram: &[u8], from: A, now: Millis) -> Outcome {
+        self.answers.clear();
+        self.stream = None;
+        let outcome = self.outcome(datagram, from, now);
+        if let Some(count) = self.counts.get_mut(outcome as usize) {
+            *count = count.wrapping_add(1);
+        }
+        outcome
+    }
+
+    fn outcome(&mut self, datagram: &[u8], from: A, now: Millis) -> Outcome {
+        let Ok(Packet { head, body }) = Packet::parse(datagram) else { return Outcome::Malformed };
+        match body {
+            Body::Hello { worker, members, total, limits, key } => {
+                let hello = Agreement { epoch: head.epoch, members, total, limits, key };
+                self.hello(from, head.job, worker, hello, now)
+            }
+            Body::Contribute { worker, part } => self.contribute(from, head, worker, None, &part, now),
+            Body::Partial { worker, workers, part } => {
+                self.contribute(from, head, worker, Some(workers), &part, now)
+            }
+            Body::Query { worker } => self.query(from, head, worker, now),
+            Body::Result { .. }
+            | Body::Rescale { .. }
+            | Body::Welcome { .. }
+            | Body::Refuse { .. }
+            | Body::Waiting { .. }
+            | Body::Missing { .. } => match self.settings.above {
+                Some(above) if above.address == from => self.heard_above(above, head, body, now),
+                _ => Outcome::Misplaced,
+            },
+        }
+    }
+
+    /// The number of a job's place.
+    fn find(&self, job: u16) -> Option<usize> {
+        self.jobs.iter().position(|open| open.is_open && open.id == job)
+    }
+
+    fn answer(&mut self, to: A, head: Head, body: Body<'static>) {
+        // Two places, and no datagram has more than two answers.
+        let _ = self.answers.push_back((to, Packet { head, body }));
+    }
+
+    /// Says no to `from`; `epoch` is the job's.
+    fn refuse(&mut self, from: A, head: Head, reason: Refusal, epoch: u32) -> Outcome {
+        self.answer(from, head, Body::Refuse { reason, epoch });
+        match reason {
+            Refusal::UnknownJob => Outcome::UnknownJob,
+            Refusal::Key => Outcome::Key,
+            Refusal::OldEpoch => Outcome::OldEpoch,
+            Refusal::Differs => Outcome::Differs,
+            Refusal::Taken => Outcome::Taken,
+            Refusal::Full => Outcome::Full,
+            Refusal::Workers => Outcome::Workers,
+            Refusal::OutOfStep => Outcome::OutOfStep,
+            Refusal::Above => Outcome::RefusedAbove,
+        }
+    }
+
+    fn hello(&mut self, from: A, id: u16, worker: u8, hello: Agreement, now: Millis) -> Outcome {
+        let head = Head { job: id, epoch: hello.epoch, seq: 0 };
+        let room = Limits { blocks: BLOCKS as u8, window: (SLOTS / 2) as u8, mtu: u16::MAX };
+        let asked = Agreement { limits: hello.limits.min(self.settings.limits).min(room), ..hello };
+        if hello.total < hello.members {
+            return self.refuse(from, head, Refusal::Workers, hello.epoch);
+        }
+        if !asked.limits.are_valid() {
+            return self.refuse(from, head, Refusal::Differs, hello.epoch);
+        }
+        let place = self.find(id).or_else(|| {
+            let free = self.jobs.iter().position(|job| !job.is_open);
+            let idle = || self.jobs.iter().position(|job| now.since(job.heard) >= IDLE_MS);
+            free.or_else(idle)
+        });
+        let Some((place, job)) = place.and_then(|place| Some((place, self.jobs.get_mut(place)?))) else {
+            return self.refuse(from, head, Refusal::Full, hello.epoch);
+        };
+        let agreed = job.agreed;
+        let is_known = job.is_open && job.id == id;
+        let same = agreed.members == asked.members
+            && agreed.total == asked.total
+            && (agreed.limits.blocks, agreed.limits.window) == (asked.limits.blocks, asked.limits.window);
+        let mut outcome = Outcome::Joined;
+        let refusal = if is_known && agreed.key != asked.key {
+            Some(Refusal::Key)
+        } else if !is_known || is_later(asked.epoch, agreed.epoch) {
+            job.restart(id, asked);
+            outcome = Outcome::Started;
+            None
+        } else if asked.epoch != agreed.epoch {
+            Some(Refusal::OldEpoch)
+        } else if !same {
+            Some(Refusal::Differs)
+        } else {
+            None
+        };
+        let epoch = job.agreed.epoch;
+        if let Some(reason) = refusal.or_else(|| job.join(worker, from).err()) {
+            return self.refuse(from, head, reason, epoch);
+        }
+        job.agreed.limits.mtu = job.agreed.limits.mtu.min(asked.limits.mtu);
+        job.heard = now;
+        let (limits, key) = (job.agreed.limits, job.agreed.key);
+        if let Some(above) = self.settings.above
+            && !job.is_known_above
+        {
+            let Above { address, worker, members } = above;
+            self.answer(address, head, Body::Hello { worker, members, total: hello.total, limits, key });
+            return Outcome::AskedAbove;
+        }
+        let group = self.group(place).unwrap_or([0; 4]);
+        self.answer(from, head, Body::Welcome { limits, group, key });
+        outcome
+    }
+
+    /// The group of a job's place.
+    fn group(&self, place: usize) -> Option<[u8; 4]> {
+        let first = u32::from_be_bytes(self.settings.group?);
+        Some(first.wrapping_add(place as u32).to_be_bytes())
+    }
+
+    fn contribute(
+        &mut self,
+        from: A,
+        head: Head,
+        worker: u8,
+        partial: Option<u8>,
+        part: &Part<'_>,
+        now: Millis,
+    ) -> Outcome {
+        let kernel = self.settings.kernel;
+        let Some(place) = self.find(head.job) else {
+            return self.refuse(from, head, Refusal::UnknownJob, head.epoch);
+        };
+        let Some(job) = self.jobs.get_mut(place) else { return Outcome::UnknownJob };
+        if head.epoch != job.agreed.epoch {
+            return Outcome::OtherEpoch;
+        }
+        if job.address(worker) != Some(from) {
+            return Outcome::Stranger;
+        }
+        job.heard = now;
+        let (everybody, total) = (job.everybody(), job.agreed.total);
+        let most = job.agreed.limits.values();
+        let standing = job.standing(head.seq);
+        let Some(slot) = job.slot(head.seq) else { return Outcome::Ahead };
+        if part.blocks.values() > most {
+            return Outcome::OtherChunk;
+        }
+        match standing {
+            Some(Standing::Occupant) if slot.phase != Phase::Adding => return Outcome::Old,
+            Some(Standing::Occupant) if !slot.agrees(part) => return Outcome::OtherChunk,
+            Some(Standing::Occupant) => {}
+            Some(Standing::Next) => slot.restart(head.epoch, head.seq, part),
+            Some(Standing::Old) => return Outcome::Old,
+            Some(Standing::Ahead) | None => return Outcome::Ahead,
+        }
+        if part.blocks.mask() & slot.missing(worker) == 0 {
+            return Outcome::Duplicate;
+        }
+        let workers = if slot.has_none_of(worker) { partial.unwrap_or(1) } else { 0 };
+        let Some(workers) = slot.workers.checked_add(workers).filter(|workers| *workers <= total) else {
+            return Outcome::OtherChunk;
+        };
+        let limit = limit(total);
+        let is_added = match partial {
+            None => slot.add_values(kernel, worker, part, limit),
+            Some(of) => slot.add_sums(kernel, worker, part, limit.saturating_mul(of.into())),
+        };
+        if !is_added {
+            return Outcome::Sections;
+        }
+        slot.workers = workers;
+        if slot.waits_for(everybody) != 0 {
+            return Outcome::Added;
+        }
+        if let Some(above) = self.settings.above {
+            slot.phase = Phase::Above;
+            self.stream(To::One(above.address), head, 0);
+        } else {
+            slot.phase = Phase::Done;
+            self.send_to_all(place, head, now);
+        }
+        Outcome::Completed
+    }
+
+    fn stream(&mut self, to: To<A>, head: Head, next: usize) {
+        self.stream = Some(Stream { to, job: head.job, seq: head.seq, next });
+    }
+
+    fn send_to_all(&mut self, place: usize, head: Head, now: Millis) {
+        if let Some(slot) = self.jobs.get_mut(place).and_then(|job| job.slot(head.seq)) {
+            slot.sent = now;
+        }
+        let to = self.group(place).map_or(To::Each { job: head.job }, To::Group);
+        self.stream(to, head, 0);
+    }
+
+    fn query(&mut self, from: A, head: Head, worker: u8, now: Millis) -> Outcome {
+        let Some(job) = self.find(head.job).and_then(|place| self.jobs.get_mut(place)) else {
+            return self.refuse(from, head, Refusal::UnknownJob, head.epoch);
+        };
+        let epoch = job.agreed.epoch;
+        if head.epoch != epoch {
+            let reason = if is_later(head.epoch, epoch) { Refusal::UnknownJob } else { Refusal::OldEpoch };
+            return self.refuse(from, head, reason, epoch);
+        }
+        if job.address(worker) != Some(from) {
+            return self.refuse(from, head, Refusal::Taken, epoch);
+        }
+        job.heard = now;
+        let everybody = job.everybody();
+        let standing = job.standing(head.seq);
+        let is_silent_above = job.asked_above.is_some_and(|asked| now.since(asked) >= SILENT_MS);
+        let Some(slot) = job.slot(head.seq) else {
+            return self.refuse(from, head, Refusal::OutOfStep, epoch);
+        };
+        match standing {
+            Some(Standing::Next) => {
+                self.answer(from, head, Body::Missing { blocks: u16::MAX });
+                Outcome::Missing
+            }
+            Some(Standing::Old | Standing::Ahead) | None => {
+                self.refuse(from, head, Refusal::OutOfStep, epoch)
+            }
+            Some(Standing::Occupant) => match slot.phase {
+                // A new epoch's slot: its occupant was never there.
+                Phase::Done if slot.values() == 0 => self.refuse(from, head, Refusal::OutOfStep, epoch),
+                Phase::Done if now.since(slot.sent) < HOLD_MS => Outcome::Held,
+                Phase::Done => {
+                    self.stream(To::One(from), head, 0);
+                    Outcome::Repeated
+                }
+                Phase::Adding if slot.missing(worker) != 0 => {
+                    let blocks = slot.missing(worker);
+                    self.answer(from, head, Body::Missing { blocks });
+                    Outcome::Missing
+                }
+                Phase::Adding => {
+                    let workers = slot.waits_for(everybody);
+                    self.answer(from, head, Body::Waiting { workers });
+                    Outcome::Waiting
+                }
+                Phase::Above if is_silent_above => self.refuse(from, head, Refusal::Above, epoch),
+                Phase::Above => {
+                    job.asked_above.get_or_insert(now);
+                    self.answer(from, head, Body::Waiting { workers: 0 });
+                    if let Some(Above { address, worker, .. }) = self.settings.above {
+                        self.answer(address, head, Body::Query { worker });
+                    }
+                    Outcome::Waiting
+                }
+            },
+        }
+    }
+
+    /// What the aggregator above says.
+    fn heard_above(&mut self, above: Above<A>, head: Head, body: Body<'_>, now: Millis) -> Outcome {
+        let kernel = self.settings.kernel;
+        let Some((place, job)) =
+            self.find(head.job).and_then(|place| Some((place, self.jobs.get_mut(place)?)))
+        else {
+            return Outcome::UnknownJob;
+        };
+        if head.epoch != job.agreed.epoch {
+            return Outcome::OtherEpoch;
+        }
+        job.asked_above = None;
+        let standing = job.standing(head.seq);
+        match body {
+            Body::Welcome { limits, key, .. } => {
+                let ours = job.agreed.limits;
+                if key != job.agreed.key {
+                    return Outcome::Key;
+                }
+                if (limits.blocks, limits.window) != (ours.blocks, ours.window) {
+                    return Outcome::Differs;
+                }
+                job.agreed.limits.mtu = ours.mtu.min(limits.mtu);
+                job.is_known_above = true;
+                Outcome::HeardAbove
+            }
+            Body::Refuse { reason, .. } => {
+                let waits = job.slot(head.seq).is_some_and(|slot| slot.phase == Phase::Above);
+                // A late answer to what has been answered since.
+                if reason == Refusal::OutOfStep && !(waits && standing == Some(Standing::Occupant)) {
+                    return Outcome::Old;
+                }
+                // Whoever asks next is refused, and all fall back.
+                job.is_open = false;
+                Outcome::RefusedAbove
+            }
+            Body::Waiting { .. } => Outcome::HeardAbove,
+            Body::Missing { blocks } => {
+                let Some(slot) = job.slot(head.seq) else { return Outcome::Ahead };
+                if standing != Some(Standing::Occupant) || slot.phase != Phase::Above {
+                    return Outcome::Old;
+                }
+                self.stream(To::One(above.address), head, blocks.trailing_zeros() as usize);
+                Outcome::HeardAbove
+            }
+            Body::Result { part, .. } => {
+                let Some(slot) = job.slot(head.seq) else { return Outcome::Ahead };
+                if standing != Some(Standing::Occupant) || slot.phase != Phase::Above {
+                    return Outcome::Old;
+                }
+                if !slot.agrees(&part) {
+                    return Outcome::OtherChunk;
+                }
+                if !slot.take_result(kernel, &part) {
+                    return Outcome::Sections;
+                }
+                if slot.is_from_above() {
+                    slot.phase = Phase::Done;
+                    slot.over = false;
+                    self.send_to_all(place, head, now);
+                }
+                Outcome::HeardAbove
+            }
+            Body::Rescale { peak } => {
+                let Some(slot) = job.slot(head.seq) else { return Outcome::Ahead };
+                if standing != Some(Standing::Occupant) || slot.phase != Phase::Above {
+                    return Outcome::Old;
+                }
+                slot.phase = Phase::Done;
+                slot.over = true;
+                slot.peak = peak;
+                self.send_to_all(place, head, now);
+                Outcome::HeardAbove
+            }
+            Body::Hello { .. } | Body::Contribute { .. } | Body::Partial { .. } | Body::Query { .. } => {
+                Outcome::Misplaced
+            }
+        }
+    }
+
+    /// Writes the next packet to send to `out`. None if there is no more, or `out` is too short for it.
+    pub fn emit(&mut self, out: &mut [u8]) -> Option<Emitted<A>> {
+        if let Some((to, packet)) = self.answers.pop_front() {
+            return Some(Emitted { to: To::One(to), len: packet.write(out)? });
+        }
+        let kernel = self.settings.kernel;
+        let stream = self.stream.take()?;
+        let place = self.find(stream.job)?;
+        let job = self.jobs.get_mut(place)?;
+        let Agreement { epoch, limits, total, .. } = job.agreed;
+        let head = Head { job: stream.job, epoch, seq: stream.seq };
+        let slot = job.slot(stream.seq)?;
+        if slot.phase == Phase::Done && slot.over {
+            let packet = Packet { head, body: Body::Rescale { peak: slot.peak } };
+            return Some(Emitted { to: stream.to, len: packet.write(out)? });
+        }
+        let most = limits.packet_len().min(out.len());
+        let out = out.get_mut(..most)?;
+        let (blocks, len) = slot.encode(kernel, stream.next, out)?;
+        let part = Part { blocks, peak: slot.peak, bound: slot.bound, sections: &[] };
+        let body = match (slot.phase, self.settings.above) {
+            (Phase::Above, Some(above)) => {
+                Body::Partial { worker: above.worker, workers: slot.workers, part }
+            }
+            _ => Body::Result { workers: total, part },
+        };
+        Packet { head, body }.write_before_sections(out)?;
+        let next = blocks.each().last().map_or(usize::MAX, |(block, _)| block + 1);
+        self.stream = Some(Stream { next, ..stream });
+        Some(Emitted { to: stream.to, len })
+    }
+}

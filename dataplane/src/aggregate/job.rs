@@ -1,0 +1,138 @@
+//! A job at its aggregator: who takes part, on what they agreed, and the slots of its chunks.
+
+use super::slot::{Phase, Slot};
+use crate::engine::Millis;
+use crate::wire::chunk::{Limits, MAX_MEMBERS, Refusal};
+
+/// A job that was silent for so long may lose its place to another. Trainers pause for evaluations and checkpoints; who loses
+/// its place is refused, and says hello again.
+pub const IDLE_MS: u64 = 60_000;
+
+/// What a hello says of its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Agreement {
+    pub(super) epoch: u32,
+    pub(super) members: u8,
+    pub(super) total: u8,
+    pub(super) limits: Limits,
+    pub(super) key: u64,
+}
+
+/// A place for a job.
+pub(super) struct Job<A, const SLOTS: usize, const BLOCKS: usize> {
+    pub(super) is_open: bool,
+    pub(super) id: u16,
+    /// As the first hello of the epoch had it; the MTU is the smallest of all.
+    pub(super) agreed: Agreement,
+    addresses: [Option<A>; MAX_MEMBERS],
+    pub(super) heard: Millis,
+    /// The aggregator above has said welcome.
+    pub(super) is_known_above: bool,
+    /// Since when the aggregator above has not answered.
+    pub(super) asked_above: Option<Millis>,
+    pub(super) slots: [Slot<BLOCKS>; SLOTS],
+}
+
+/// What a chunk is to the slot of its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// The slot's occupant.
+    Occupant,
+    /// The slot's next occupant: every member has the result of this one.
+    Next,
+    /// An earlier occupant.
+    Old,
+    /// No member that has not lost the job's state can send it.
+    Ahead,
+}
+
+/// Whether `a` is later than `b` (RFC 1982).
+pub(super) const fn is_later(a: u32, b: u32) -> bool {
+    a != b && a.wrapping_sub(b) < 1 << 31
+}
+
+impl<A: Copy + PartialEq, const SLOTS: usize, const BLOCKS: usize> Job<A, SLOTS, BLOCKS> {
+    pub(super) const fn new() -> Self {
+        Self {
+            is_open: false,
+            id: 0,
+            agreed: Agreement { epoch: 0, members: 0, total: 0, limits: Limits::MOST, key: 0 },
+            addresses: [const { None }; MAX_MEMBERS],
+            heard: Millis(0),
+            is_known_above: false,
+            asked_above: None,
+            slots: [const { Slot::new() }; SLOTS],
+        }
+    }
+
+    /// Starts an epoch: nobody has joined it, and no slot has an occupant of it.
+    pub(super) fn restart(&mut self, id: u16, agreed: Agreement) {
+        (self.is_open, self.id, self.agreed) = (true, id, agreed);
+        self.addresses = [const { None }; MAX_MEMBERS];
+        (self.is_known_above, self.asked_above) = (false, None);
+        // Sums are cleared when their slot is taken; this also covers an epoch that comes again.
+        for (place, slot) in self.slots.iter_mut().enumerate() {
+            slot.vacate(agreed.epoch, (place as u32).wrapping_sub(2 * u32::from(agreed.limits.window)));
+        }
+    }
+
+    /// A bit for each member.
+    pub(super) const fn everybody(&self) -> u64 {
+        match self.agreed.members {
+            members @ 0..64 => (1 << members) - 1,
+            _ => u64::MAX,
+        }
+    }
+
+    /// Puts a worker's address down.
+    pub(super) fn join(&mut self, worker: u8, from: A) -> Result<(), Refusal> {
+        match self.addresses.get_mut(usize::from(worker)) {
+            Some(Some(address)) if *address != from => Err(Refusal::Taken),
+            Some(address) => {
+                *address = Some(from);
+                Ok(())
+            }
+            None => Err(Refusal::Workers),
+        }
+    }
+
+    /// Where a worker is, if it has joined.
+    pub(super) fn address(&self, worker: u8) -> Option<A> {
+        *self.addresses.get(usize::from(worker))?
+    }
+
+    /// Where all that have joined are.
+    pub(super) fn joined(&self) -> impl Iterator<Item = A> {
+        self.addresses.iter().flatten().copied()
+    }
+
+    /// The place of a chunk: two pools of as many slots as a window has chunks.
+    pub(super) const fn place(&self, seq: u32) -> usize {
+        (seq & (2 * self.agreed.limits.window as u32 - 1)) as usize
+    }
+
+    /// The slot of a chunk's place.
+    pub(super) fn slot(&mut self, seq: u32) -> Option<&mut Slot<BLOCKS>> {
+        let place = self.place(seq);
+        self.slots.get_mut(place)
+    }
+
+    /// What a chunk is to the slot of its place.
+    pub(super) fn standing(&self, seq: u32) -> Option<Standing> {
+        let window = u32::from(self.agreed.limits.window);
+        let occupant = self.slots.get(self.place(seq))?;
+        let ahead = seq.wrapping_sub(occupant.seq);
+        Some(if ahead == 0 {
+            Standing::Occupant
+        } else if !is_later(seq, occupant.seq) {
+            Standing::Old
+        } else {
+            // Who sends a chunk has the result of the one a window before. So all have contributed to that one, and have the
+            // result of the occupant.
+            let before = seq.wrapping_sub(window);
+            let slot = self.slots.get(self.place(before))?;
+            let may_follow = ahead == 2 * window && slot.seq == before && slot.phase == Phase::Done;
+            if may_follow { Standing::Next } else { Standing::Ahead }
+        })
+    }
+}

@@ -1,0 +1,95 @@
+//! Aggregation: an aggregator and its members, packet by packet.
+
+mod common;
+
+use common::aggregation::{exact_sum, le_bytes, membership};
+use gradwire::aggregate::{Aggregator, Event, Member, Outcome, Poll, Settings, To};
+use gradwire::codec::planar::Bound;
+use gradwire::engine::Millis;
+use gradwire::kernels::Kernel;
+use gradwire::wire::chunk::{Limits, MAX_PACKET_LEN};
+
+type Node = Aggregator<u8, 2, 32, 16>;
+
+fn aggregator() -> Box<Node> {
+    Box::new(Node::new(Settings { kernel: Kernel::detect(), limits: Limits::MOST, group: None, above: None }))
+}
+
+/// Delivers all that is there to deliver, in order, until every member is done.
+fn settle(
+    node: &mut Node,
+    members: &mut [Member<16>],
+    inputs: &[Vec<u8>],
+    outputs: &mut [Vec<u8>],
+    now: Millis,
+) {
+    let mut out = [0; MAX_PACKET_LEN];
+    loop {
+        let mut sent = false;
+        for number in 0..members.len() {
+            let Poll::Send(len) = members[number].poll(&inputs[number], now, &mut out) else { continue };
+            sent = true;
+            let _ = node.process(&out[..len], number as u8, now);
+            let mut packet = [0; MAX_PACKET_LEN];
+            while let Some(emitted) = node.emit(&mut packet) {
+                let to: Vec<u8> = match emitted.to {
+                    To::One(one) => vec![one],
+                    To::Each { job } => node.members(job).collect(),
+                    To::Group(_) => (0..members.len() as u8).collect(),
+                };
+                for to in to.into_iter().map(usize::from) {
+                    let event = members[to].handle(&packet[..emitted.len], &mut outputs[to], now);
+                    assert!(!matches!(event, Event::Ignored(_)), "{event:?}");
+                }
+            }
+        }
+        if !sent {
+            return;
+        }
+    }
+}
+
+#[test]
+fn four_members_get_the_exact_sum() {
+    let bound = Bound::new(-10).unwrap();
+    let mut node = aggregator();
+    let mut members: Vec<Member<16>> =
+        (0..4).map(|n| Member::new(membership(n, 4), Kernel::detect())).collect();
+    let values = 100_000;
+    let inputs: Vec<Vec<u8>> = (0..4)
+        .map(|n| le_bytes((0..values).map(|i| ((i * 7919 + n * 104_729) % 4001) as f32 / 4001.0 - 0.5)))
+        .collect();
+    let mut outputs = vec![vec![0xaa; 4 * values]; 4];
+    let none = vec![vec![]; 4];
+    settle(&mut node, &mut members, &none, &mut outputs, Millis(0));
+    for member in &mut members {
+        assert!(member.start(values, bound));
+    }
+    settle(&mut node, &mut members, &inputs, &mut outputs, Millis(1));
+    let expected = exact_sum(&inputs, bound);
+    for (member, output) in members.iter().zip(&outputs) {
+        assert!(member.is_done() && member.holds(48) && !member.holds(49));
+        assert!(*output == expected);
+    }
+    assert_eq!(node.count(Outcome::Completed), values.div_ceil(2048) as u64);
+}
+
+/// Of a member's and an aggregator's limits, each of the smaller ones holds for both.
+#[test]
+fn the_smaller_limits_hold() {
+    let small = Limits { blocks: 8, window: 4, mtu: 1400 };
+    let mixed = Limits { mtu: Limits::MOST.mtu, ..small };
+    for (node, member, agreed) in [
+        (small, Limits::MOST, small),
+        (Limits::MOST, small, small),
+        (mixed, small, small),
+        (small, mixed, small),
+    ] {
+        let settings = Settings { kernel: Kernel::detect(), limits: node, group: None, above: None };
+        let mut node = Box::new(Node::new(settings));
+        let membership = gradwire::aggregate::Membership { limits: member, ..membership(0, 1) };
+        let mut members = [Member::<16>::new(membership, Kernel::detect())];
+        settle(&mut node, &mut members, &[vec![]], &mut [vec![]], Millis(0));
+        assert_eq!(members[0].limits(), Some(agreed));
+    }
+}

@@ -1,0 +1,185 @@
+//! A member's window and timer.
+
+use gradwire::Millis;
+use gradwire::aggregate::{Aggregator, Event, Member, Membership, Poll, Settings};
+use gradwire::codec::planar::Bound;
+use gradwire::kernels::Kernel;
+use gradwire::wire::chunk::{Body, Limits, Packet};
+
+/// Window 4, eight chunks of one block. The contributions of chunks 5, 6 and 7 are always lost, and that of chunk 0 once. The window
+/// shrinks to 2 or 1, with three chunks under way. Chunk 4 is the one that everybody would wait for next.
+#[test]
+fn a_shrunken_window_does_not_hold_back_the_first_chunk() {
+    let limits = Limits { blocks: 1, window: 4, mtu: 1500 };
+    let membership = Membership { job: 1, epoch: 1, worker: 0, members: 1, total: 1, limits, key: 9 };
+    let mut member = Member::<4>::new(membership, Kernel::PORTABLE);
+    let settings = Settings { kernel: Kernel::PORTABLE, limits, group: None, above: None };
+    let mut node = Box::new(Aggregator::<(), 1, 8, 1>::new(settings));
+    let (mut packet, mut answer) = ([0; 1500], [0; 1500]);
+    let (input, mut output) = (vec![0; 8 * 128 * 4], vec![0; 8 * 128 * 4]);
+    let bound = Bound::from_exponents(-10, 0).unwrap();
+    let (mut now, mut sent, mut shrunk) = (0, Vec::new(), false);
+    loop {
+        let len = match member.poll(&input, Millis(now), &mut packet) {
+            Poll::Send(len) => len,
+            Poll::Wait(Millis(at)) => {
+                let first = sent.iter().filter(|seq| **seq == 0).count();
+                assert!(first < 2, "chunk 0 has its result, and chunk 4 is held back: {sent:?}");
+                now = at;
+                continue;
+            }
+            Poll::Done => {
+                assert!(member.start(8 * 128, bound));
+                continue;
+            }
+            Poll::Failed(failure) => panic!("{failure:?}"),
+        };
+        let Packet { head, body } = Packet::parse(&packet[..len]).unwrap();
+        if let Body::Contribute { .. } = body {
+            let again = sent.contains(&head.seq);
+            sent.push(head.seq);
+            if head.seq == 4 {
+                assert!(shrunk, "{sent:?}");
+                return;
+            }
+            if [5, 6, 7].contains(&head.seq) || (head.seq == 0 && !again) {
+                continue;
+            }
+        }
+        node.process(&packet[..len], (), Millis(now));
+        while let Some(emitted) = node.emit(&mut answer) {
+            shrunk |= member.handle(&answer[..emitted.len], &mut output, Millis(now)) == Event::Missing;
+        }
+    }
+}
+
+/// A member at a node, eight chunks of one block, window 4.
+struct Pair {
+    member: Member<4>,
+    node: Box<Aggregator<u8, 1, 8, 1>>,
+    /// What the node said and the member has not heard.
+    said: Vec<Vec<u8>>,
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
+
+const LIMITS: Limits = Limits { blocks: 1, window: 4, mtu: 1500 };
+
+impl Pair {
+    /// Of a job with so many members; this one has begun its sum.
+    fn of(members: u8) -> Self {
+        let settings = Settings { kernel: Kernel::PORTABLE, limits: LIMITS, group: None, above: None };
+        let membership =
+            Membership { job: 1, epoch: 1, worker: 0, members, total: members, limits: LIMITS, key: 9 };
+        let mut pair = Self {
+            member: Member::new(membership, Kernel::PORTABLE),
+            node: Box::new(Aggregator::new(settings)),
+            said: Vec::new(),
+            input: vec![0; 8 * 128 * 4],
+            output: vec![0; 8 * 128 * 4],
+        };
+        pair.turn(0, true);
+        assert!(pair.member.start(8 * 128, Bound::from_exponents(-10, 0).unwrap()));
+        pair
+    }
+
+    /// The member sends all that it has to send, and then hears what the node said, if `delivered`. The chunks that it contributed, and
+    /// until when it waits.
+    fn turn(&mut self, now: u64, delivered: bool) -> (Vec<u32>, u64) {
+        let (mut packet, mut sent) = ([0; 1500], Vec::new());
+        let until = loop {
+            let len = match self.member.poll(&self.input, Millis(now), &mut packet) {
+                Poll::Send(len) => len,
+                Poll::Wait(Millis(at)) => break at,
+                Poll::Done => break u64::MAX,
+                Poll::Failed(failure) => panic!("{failure:?}"),
+            };
+            let Packet { head, body } = Packet::parse(&packet[..len]).unwrap();
+            if matches!(body, Body::Contribute { .. }) {
+                sent.push(head.seq);
+            }
+            self.node_hears(&packet[..len], 0, now);
+        };
+        if delivered {
+            self.hear(now);
+        } else {
+            self.said.clear();
+        }
+        (sent, until)
+    }
+
+    fn node_hears(&mut self, packet: &[u8], from: u8, now: u64) {
+        let mut answer = [0; 1500];
+        self.node.process(packet, from, Millis(now));
+        while let Some(emitted) = self.node.emit(&mut answer) {
+            self.said.push(answer[..emitted.len].to_vec());
+        }
+    }
+
+    fn hear(&mut self, now: u64) {
+        for answer in self.said.drain(..) {
+            self.member.handle(&answer, &mut self.output, Millis(now));
+        }
+    }
+}
+
+/// A result that nobody had to ask for says how long one takes; the first question waits 50 ms, later ones less.
+#[test]
+fn an_unasked_result_measures_the_time_that_one_takes() {
+    let mut pair = Pair::of(1);
+    let (mut packet, mut sent) = ([0; 1500], 0);
+    let first = loop {
+        match pair.member.poll(&pair.input, Millis(0), &mut packet) {
+            Poll::Send(len) => {
+                sent += 1;
+                pair.node_hears(&packet[..len], 0, 0);
+            }
+            Poll::Wait(Millis(at)) => break at,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((sent, first), (4, 50));
+    pair.hear(4);
+    let (sent, until) = pair.turn(4, false);
+    assert_eq!(sent, [4, 5, 6, 7]);
+    // RFC 6298 §2 with samples of 4 ms: no more than 4 and 8.
+    assert!((14..=16).contains(&until), "{until}");
+}
+
+/// Results were lost: the window halves once, and grows by one with as many results as it holds.
+#[test]
+fn the_window_shrinks_if_results_were_lost() {
+    let mut pair = Pair::of(1);
+    let (sent, until) = pair.turn(0, false);
+    assert_eq!((&sent[..], until), (&[0, 1, 2, 3][..], 50));
+    let (sent, _) = pair.turn(until, true);
+    assert_eq!(sent, []);
+    assert_eq!(pair.turn(until, false).0, [4, 5, 6]);
+}
+
+/// The node answered that it waits for another member: nothing was lost, and the window stays.
+#[test]
+fn the_window_stays_if_another_member_was_late() {
+    let mut pair = Pair::of(2);
+    let limits = LIMITS;
+    let membership = Membership { job: 1, epoch: 1, worker: 1, members: 2, total: 2, limits, key: 9 };
+    let mut late = Member::<4>::new(membership, Kernel::PORTABLE);
+    let (mut packet, mut output) = ([0; 1500], vec![0; 8 * 128 * 4]);
+    let (sent, until) = pair.turn(0, true);
+    assert_eq!((&sent[..], until), (&[0, 1, 2, 3][..], 50));
+    assert_eq!(pair.turn(until, true).0, [], "it asks, and hears who is late");
+    // The late one says hello, and contributes its first four chunks; both hear all that the node says.
+    for now in [60, 61] {
+        while let Poll::Send(len) = late.poll(&pair.input, Millis(now), &mut packet) {
+            pair.node_hears(&packet[..len], 1, now);
+            for answer in &pair.said {
+                late.handle(answer, &mut output, Millis(now));
+            }
+            pair.hear(now);
+        }
+        if now == 60 {
+            assert!(late.start(8 * 128, Bound::from_exponents(-10, 0).unwrap()));
+        }
+    }
+    assert_eq!(pair.turn(62, false).0, [4, 5, 6, 7]);
+}

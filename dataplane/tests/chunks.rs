@@ -1,0 +1,221 @@
+//! Aggregation's packets and sums against what a second implementation wrote, from FORMAT.md alone.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::golden::golden;
+use gradwire::aggregate::{Aggregator, Event, Member, Membership, Outcome, Poll, Settings, To};
+use gradwire::codec::planar::Bound;
+use gradwire::engine::Millis;
+use gradwire::kernels::Kernel;
+use gradwire::wire::chunk::{Blocks, Body, ChunkError, Head, Limits, MAX_PACKET_LEN, Packet, Part, Refusal};
+
+const NOW: Millis = Millis(100);
+const KEY: u64 = 0x1122_3344_5566_7788;
+const EPOCH: u32 = u32::MAX;
+
+fn take<'a>(rest: &mut &'a [u8], len: usize) -> &'a [u8] {
+    let (taken, after) = rest.split_at(len);
+    *rest = after;
+    taken
+}
+
+fn take_packet<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
+    let len = take(rest, 2);
+    take(rest, u16::from_be_bytes([len[0], len[1]]).into())
+}
+
+/// Members make the contributions, the aggregator makes the result of them, members read it: byte by byte, by every kernel.
+#[test]
+fn golden_files() {
+    let files = golden("v1_chunks_");
+    assert_eq!(files.len(), 6);
+    for (name, bytes) in files {
+        let mut rest = &bytes[4..];
+        let (bound, count) = (Bound::new(bytes[0] as i8).unwrap(), bytes[1]);
+        let len = 4 * usize::from(u16::from_be_bytes([bytes[2], bytes[3]]));
+        let inputs: Vec<(&[u8], &[u8])> =
+            (0..count).map(|_| (take(&mut rest, len), take_packet(&mut rest))).collect();
+        let (result, output) = (take_packet(&mut rest), rest);
+        assert_eq!(output.len(), len, "{name}");
+        for kernel in Kernel::available() {
+            exchange(&format!("{name} {}", kernel.name()), kernel, bound, &inputs, result, output);
+        }
+    }
+}
+
+fn exchange(
+    name: &str,
+    kernel: Kernel,
+    bound: Bound,
+    inputs: &[(&[u8], &[u8])],
+    result: &[u8],
+    output: &[u8],
+) {
+    let settings = Settings { kernel, limits: Limits::MOST, group: None, above: None };
+    let mut node = Box::new(Aggregator::<usize, 1, 32, 16>::new(settings));
+    let count = inputs.len() as u8;
+    let mut members: Vec<Member<16>> = (0..count)
+        .map(|worker| {
+            let limits = Limits::MOST;
+            let membership = Membership {
+                job: 0x0102,
+                epoch: EPOCH,
+                worker,
+                members: count,
+                total: count,
+                limits,
+                key: KEY,
+            };
+            Member::new(membership, kernel)
+        })
+        .collect();
+    let mut out = [0; MAX_PACKET_LEN];
+    for (number, (member, (input, contribution))) in members.iter_mut().zip(inputs).enumerate() {
+        let Poll::Send(hello) = member.poll(&[], NOW, &mut out) else { panic!("{name}: no hello") };
+        let _ = node.process(&out[..hello], number, NOW);
+        let welcome = node.emit(&mut out).unwrap();
+        assert_eq!(member.handle(&out[..welcome.len], &mut [], NOW), Event::Joined { group: None }, "{name}");
+        assert!(member.start(input.len() / 4, bound));
+        assert_eq!(member.poll(input, NOW, &mut out), Poll::Send(contribution.len()), "{name}");
+        assert_eq!(&out[..contribution.len()], *contribution, "{name}");
+        assert!(matches!(member.poll(input, NOW, &mut out), Poll::Wait(_)));
+    }
+    // In the other order, each one cut at any length before, and twice.
+    for (number, (_, contribution)) in inputs.iter().enumerate().rev() {
+        for len in 0..contribution.len() {
+            let outcome = node.process(&contribution[..len], number, NOW);
+            assert!(matches!(outcome, Outcome::Malformed | Outcome::Sections), "{name}: {len} {outcome:?}");
+        }
+        let is_last = number == 0;
+        let expected = if is_last { Outcome::Completed } else { Outcome::Added };
+        assert_eq!(node.process(contribution, number, NOW), expected, "{name}");
+        if !is_last {
+            assert_eq!(node.process(contribution, number, NOW), Outcome::Duplicate, "{name}");
+        }
+    }
+    let emitted = node.emit(&mut out).unwrap();
+    assert_eq!((emitted.to, &out[..emitted.len]), (To::Each { job: 0x0102 }, result), "{name}");
+    assert_eq!(node.emit(&mut [0; MAX_PACKET_LEN]), None);
+    for member in &mut members {
+        let mut got = vec![0x55; output.len()];
+        for len in 0..result.len() {
+            assert!(
+                matches!(member.handle(&result[..len], &mut got, NOW), Event::Ignored(_)),
+                "{name}: {len}"
+            );
+        }
+        assert!(got.iter().all(|byte| *byte == 0x55), "{name}");
+        assert!(matches!(member.handle(result, &mut got, NOW), Event::Chunk { chunk: 0, .. }), "{name}");
+        assert_eq!(got, output, "{name}");
+        assert!(member.is_done());
+    }
+}
+
+/// The blocks of FORMAT.md section 11.6: labels and bytes.
+fn examples() -> Vec<(String, Vec<u8>)> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../FORMAT.md")).unwrap();
+    let block = text.split("```packets\n").nth(1).unwrap().split("```").next().unwrap();
+    let mut examples: Vec<(String, Vec<u8>)> = Vec::new();
+    for line in block.lines() {
+        let (label, hex) = line.split_at(11);
+        if !label.trim().is_empty() {
+            examples.push((label.trim().to_owned(), Vec::new()));
+        }
+        let digits: Vec<u8> = hex.chars().filter_map(|digit| Some(digit.to_digit(16)? as u8)).collect();
+        examples.last_mut().unwrap().1.extend(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]));
+    }
+    examples
+}
+
+#[test]
+fn examples_of_the_format_document() {
+    let limits = Limits { blocks: 16, window: 16, mtu: 1500 };
+    let part = |sections, peak| Part {
+        blocks: Blocks::new(4, 0, 1).unwrap(),
+        peak,
+        bound: Bound::new(-10).unwrap(),
+        sections,
+    };
+    let examples = examples();
+    assert_eq!(examples.len(), 14);
+    let (packets, values) = examples.split_at(11);
+    let names: Vec<&str> = packets.iter().map(|(name, _)| &name[..]).collect();
+    let sections: Vec<&[u8]> = packets.iter().map(|(_, bytes)| &bytes[20..]).collect();
+    let bodies = [
+        Body::Hello { worker: 1, members: 2, total: 2, limits, key: KEY },
+        Body::Welcome { limits, group: [239, 1, 2, 3], key: KEY },
+        Body::Contribute { worker: 0, part: part(sections[2], 131) },
+        Body::Contribute { worker: 1, part: part(sections[3], 127) },
+        Body::Result { workers: 2, part: part(sections[4], 131) },
+        Body::Query { worker: 1 },
+        Body::Waiting { workers: 1 },
+        Body::Missing { blocks: 5 },
+        Body::Refuse { reason: Refusal::OldEpoch, epoch: 7 },
+        Body::Partial { worker: 0, workers: 2, part: part(sections[9], 131) },
+        Body::Rescale { peak: 226 },
+    ];
+    for (((name, bytes), body), number) in packets.iter().zip(bodies).zip(0..) {
+        let seq = if number < 2 { 0 } else { 5 };
+        let packet = Packet { head: Head { job: 0x0102, epoch: EPOCH, seq }, body };
+        assert_eq!(Packet::parse(bytes), Ok(packet), "{name}");
+        let mut out = vec![0xaa; bytes.len()];
+        assert_eq!(packet.write(&mut out), Some(bytes.len()), "{name}");
+        assert_eq!(out, *bytes, "{name}");
+    }
+    assert_eq!(names[2..5], ["contribute", "contribute", "result"]);
+    let [first, second, sums] = values else { panic!() };
+    let worth =
+        common::aggregation::exact_sum(&[first.1.clone(), second.1.clone()], Bound::new(-10).unwrap());
+    assert_eq!(worth, sums.1);
+}
+
+/// Each refusal of section 11.3, from a packet that is right but for it.
+#[test]
+fn what_a_receiver_refuses() {
+    let examples = examples();
+    let with = |name: &str, at: usize, byte: u8| {
+        let mut packet = examples.iter().find(|(label, _)| label == name).unwrap().1.clone();
+        assert!(Packet::parse(&packet).is_ok(), "{name}");
+        packet[at] = byte;
+        Packet::parse(&packet).map(|_| ())
+    };
+    assert_eq!(with("query", 0, 2), Err(ChunkError::Version { got: 2 }));
+    assert_eq!(with("query", 1, 0), Err(ChunkError::Kind { got: 0 }));
+    assert_eq!(with("query", 1, 11), Err(ChunkError::Kind { got: 11 }));
+    assert_eq!(with("query", 12, 64), Err(ChunkError::Worker { got: 64 }));
+    assert_eq!(with("query", 12, 0xff), Err(ChunkError::Worker { got: 0xff }));
+    assert_eq!(with("result", 12, 0), Err(ChunkError::Worker { got: 0 }));
+    assert_eq!(with("contribute", 13, 2), Err(ChunkError::Field { byte: 13 }));
+    assert_eq!(with("result", 13, 0), Err(ChunkError::Field { byte: 13 }));
+    assert_eq!(with("query", 13, 1), Err(ChunkError::Field { byte: 13 }));
+    assert_eq!(with("hello", 13, 1), Err(ChunkError::Field { byte: 24 }));
+    assert_eq!(with("hello", 13, 65), Err(ChunkError::Field { byte: 13 }));
+    assert_eq!(with("hello", 11, 1), Err(ChunkError::Field { byte: 8 }));
+    assert_eq!(with("query", 15, 1), Err(ChunkError::Field { byte: 15 }));
+    assert_eq!(with("query", 17, 1), Err(ChunkError::Field { byte: 17 }));
+    assert_eq!(with("contribute", 15, 0), Err(ChunkError::Blocks { values: 0, first: 0, count: 1 }));
+    assert_eq!(with("contribute", 16, 1), Err(ChunkError::Blocks { values: 4, first: 0, count: 2 }));
+    assert_eq!(with("contribute", 14, 8), Err(ChunkError::Blocks { values: 2052, first: 0, count: 1 }));
+    assert_eq!(with("contribute", 17, 255), Err(ChunkError::Peak { got: 255 }));
+    assert_eq!(with("contribute", 18, 0xa3), Err(ChunkError::Codec { got: 0xa3 }));
+    assert_eq!(with("contribute", 19, 0x80), Err(ChunkError::Bound { got: -128 }));
+    assert_eq!(with("rescale", 17, 255), Err(ChunkError::Field { byte: 17 }));
+    assert_eq!(with("refuse", 20, 10), Err(ChunkError::Field { byte: 20 }));
+    assert_eq!(with("refuse", 21, 1), Err(ChunkError::Field { byte: 21 }));
+    assert_eq!(with("hello", 25, 1), Err(ChunkError::Field { byte: 25 }));
+    for (at, byte) in [(20, 0), (20, 17), (21, 3), (21, 0), (21, 128), (22, 2)] {
+        let refused = with("hello", at, byte);
+        assert!(matches!(refused, Err(ChunkError::Limits { .. })), "{at} {byte}: {refused:?}");
+    }
+    for (name, packet) in &examples[..11] {
+        let sections = matches!(&name[..], "contribute" | "result" | "partial");
+        for len in 0..if sections { 20 } else { packet.len() } {
+            assert!(Packet::parse(&packet[..len]).is_err(), "{name} {len}");
+        }
+        let longer = [&packet[..], &[0]].concat();
+        assert_eq!(Packet::parse(&longer).is_ok(), sections, "{name}");
+    }
+}

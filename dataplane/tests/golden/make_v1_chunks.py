@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Wrote the golden files and examples of aggregation: a second implementation, from FORMAT.md sections 3.7, 4.2 and 11 alone.
+
+Usage: make_v1_chunks.py DIR writes the files, make_v1_chunks.py prints the examples. Golden files are never written again.
+
+A file: y, members, values (2 bytes, big-endian); for each member its values and its packet; the result's packet; what each
+member gets. Packets stand behind their length in two bytes.
+"""
+
+import math
+import struct
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+from make_v1_sections import BIN, RAW, ZERO, decode_value, random, section, section_of
+
+JOB, EPOCH, KEY = 0x0102, 0xFFFFFFFF, 0x1122334455667788
+NOT_A_NUMBER = -(2**31)
+
+
+def fraction(value):
+    """A finite binary32, exactly."""
+    return Fraction(struct.unpack("<f", struct.pack("<I", value))[0])
+
+
+def is_finite(value):
+    return value >> 23 & 0xFF != 255
+
+
+def units(value, y):
+    """What a value counts; Python rounds fractions to the even one of two integers."""
+    return round(fraction(decode_value(value, y)) / Fraction(2) ** y)
+
+
+def sums_section(sums):
+    def item(q):
+        if q == 0:
+            return ZERO, 0, 0, 0
+        if q == NOT_A_NUMBER or abs(q) > 2**13:
+            return RAW, 0, 0, q & 0xFFFFFFFF
+        return BIN, int(q < 0), abs(q) - 1, 0
+
+    return section_of([item(q) for q in sums])
+
+
+def nearest(q, y):
+    """The nearest binary32 to q units: a double holds q exactly, and scaling it is exact."""
+    if q == NOT_A_NUMBER:
+        return 0x7FC00000
+    return struct.unpack("<I", struct.pack("<f", math.ldexp(q, y)))[0]
+
+
+def header(kind, seq, worker, workers, part=(0, 0, 0, 0)):
+    values, blocks, peak, y = part
+    return struct.pack(">BBHIIBBHBBBb", 1, kind, JOB, EPOCH, seq, worker, workers, values, blocks, peak, 0, y)
+
+
+def blocks_of(values):
+    return [values[at : at + 128] for at in range(0, len(values), 128)]
+
+
+def part(values, peak, y):
+    return len(values), len(blocks_of(values)) - 1, peak, y
+
+
+def peak_of(values):
+    return max((value >> 23 & 0xFF for value in values if is_finite(value)), default=0)
+
+
+def exchange(inputs, y, seq):
+    """Contributions, result and output of one chunk."""
+    contributions = []
+    for worker, values in enumerate(inputs):
+        sections = b"".join(section(block, y) for block in blocks_of(values))
+        contributions.append(header(1, seq, worker, 1, part(values, peak_of(values), y)) + sections)
+    sums = [
+        sum(units(value, y) for value in lane) if all(map(is_finite, lane)) else NOT_A_NUMBER
+        for lane in zip(*inputs)
+    ]
+    peak = max(map(peak_of, inputs))
+    sections = b"".join(map(sums_section, blocks_of(sums)))
+    result = header(2, seq, 0xFF, len(inputs), part(sums, peak, y)) + sections
+    return contributions, result, [nearest(q, y) for q in sums]
+
+
+def bits(value):
+    return struct.unpack("<I", struct.pack("<f", value))[0]
+
+
+def cases():
+    """Name, y, values of each member."""
+    numbers = random(18)
+
+    def values(count, zeros, exponents):
+        def one():
+            exponent = exponents[0] + next(numbers) % (exponents[1] - exponents[0])
+            value = (next(numbers) & 1) << 31 | exponent << 23 | next(numbers) & 0x7FFFFF
+            return 0 if next(numbers) % 100 < zeros else value
+
+        return [one() for _ in range(count)]
+
+    yield "sparse", -10, [values(300, 80, (112, 126)) for _ in range(3)]
+    yield "dense", -10, [values(128, 5, (116, 127)) for _ in range(4)]
+    yield "raw", -10, [values(40, 50, (117, 137)) for _ in range(5)]
+    yield "short", -20, [values(1, 0, (110, 120)) for _ in range(2)]
+    odd = [values(20, 10, (115, 127)) for _ in range(2)]
+    odd[0][3], odd[1][3], odd[0][4], odd[1][5] = 0x7F800001, bits(1.0), bits(-float("inf")), bits(float("inf"))
+    yield "not_a_number", -10, odd
+    yield "alone", 0, [values(129, 30, (126, 145))]
+
+
+def le(values):
+    return b"".join(struct.pack("<I", value) for value in values)
+
+
+def write_files(folder):
+    for name, y, inputs in cases():
+        contributions, result, output = exchange(inputs, y, 0)
+        out = struct.pack(">bBH", y, len(inputs), len(output))
+        for values, packet in zip(inputs, contributions):
+            out += le(values) + struct.pack(">H", len(packet)) + packet
+        out += struct.pack(">H", len(result)) + result + le(output)
+        (folder / f"v1_chunks_{name}.bin").write_bytes(out)
+
+
+def examples():
+    y, inputs = -10, [[bits(v) for v in (0.1, -0.004, 0.0, 20.0)], [bits(v) for v in (-0.1, 0.25, 0.0, 1.5)]]
+    contributions, result, output = exchange(inputs, y, 5)
+    agreed = struct.pack(">BBH", 16, 16, 1500)
+    key = struct.pack(">Q", KEY)
+    yield "hello", header(3, 0, 1, 2) + agreed + bytes([2, 0, 0, 0]) + key
+    yield "welcome", header(4, 0, 0xFF, 0) + agreed + bytes([239, 1, 2, 3]) + key
+    yield "contribute", contributions[0]
+    yield "contribute", contributions[1]
+    yield "result", result
+    yield "query", header(7, 5, 1, 0)
+    yield "waiting", header(5, 5, 0xFF, 0) + struct.pack(">Q", 0b01)
+    yield "missing", header(8, 5, 0xFF, 0) + struct.pack(">H", 0b101)
+    yield "refuse", header(6, 5, 0xFF, 0) + bytes([3, 0, 0, 0]) + struct.pack(">I", 7)
+    yield "partial", header(9, 5, 0, 2, part(output, 131, y)) + result[20:]
+    yield "rescale", header(10, 5, 0xFF, 0, (0, 0, 226, 0))
+    yield "values", le(inputs[0])
+    yield "values", le(inputs[1])
+    yield "sums", le(output)
+
+
+def main():
+    if len(sys.argv) > 1:
+        write_files(Path(sys.argv[1]))
+        return
+    print("```packets")
+    for name, data in examples():
+        words = [data[at : at + 2].hex() for at in range(0, len(data), 2)]
+        lines = [" ".join(words[at : at + 12]) for at in range(0, len(words), 12)]
+        for number, line in enumerate(lines):
+            print(f"{name if number == 0 else '':<11}{line}")
+    print("```")
+
+
+if __name__ == "__main__":
+    main()

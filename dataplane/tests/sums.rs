@@ -1,0 +1,228 @@
+//! Sums of codec 2's values: each contribution against `f64`, sums against 64-bit integers, every kernel against the definition.
+
+mod common;
+
+use common::aggregation::{le_bytes, sum_of, whole_units};
+use gradwire::aggregate::{Aggregator, Node};
+use gradwire::codec::planar::sums::{
+    self, BLOCK_VALUES, MAX_CODED, NOT_A_NUMBER, OVER, Units, limit, units, value_of,
+};
+use gradwire::codec::planar::{Bound, decode_value, encode_value};
+use gradwire::kernels::Kernel;
+use gradwire::wire::chunk::MAX_SECTION_LEN;
+use proptest::prelude::*;
+
+fn any_bound() -> impl Strategy<Value = Bound> {
+    prop_oneof![Just(Bound::MIN), Just(-10), Just(Bound::MAX), Bound::MIN..=Bound::MAX]
+        .prop_map(|y| Bound::new(y).unwrap())
+}
+
+/// What one value counts, judged in `f64`: the error is at most the bound, and what is over the limit is said to be.
+fn judge(bits: u32, bound: Bound, limit: i32) {
+    let restored = decode_value(encode_value(bits, bound), bound);
+    let (value, unit) = (f64::from(f32::from_bits(bits)), f64::from(bound.bound()));
+    let expected = whole_units(bits, bound);
+    match units(restored, bound, limit) {
+        Units::NotANumber => assert!(!value.is_finite(), "{bits:#010x}"),
+        Units::Over(negative) => {
+            assert!(expected.is_some_and(|units| units.abs() > f64::from(limit)), "{bits:#010x}");
+            assert_eq!(negative, value < 0.0, "{bits:#010x}");
+        }
+        Units::Whole(units) => {
+            assert_eq!(expected, Some(units.into()), "{bits:#010x}");
+            assert!((f64::from(units) * unit - value).abs() <= unit, "{bits:#010x}");
+        }
+    }
+}
+
+/// Values of every size that a sum can meet: near the bound, raw, over the limit, subnormal, infinite.
+fn any_value() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        6 => (any::<bool>(), 110u32..135, 0u32..1 << 23),
+        1 => (any::<bool>(), 135u32..165, 0u32..1 << 23),
+    ]
+    .prop_map(|(sign, exponent, mantissa)| u32::from(sign) << 31 | exponent << 23 | mantissa)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+    #[test]
+    fn any_value_counts_what_it_is_worth(bits: u32, bound in any_bound(), workers in 1u8..) {
+        judge(bits, bound, limit(workers));
+    }
+
+    #[test]
+    fn any_value_near_a_border_does(exponent in -2i32..=34, near in -3i32..=3, sign: bool, bound in any_bound(), workers in 1u8..) {
+        let bits = ((127 + i32::from(bound.y()) + exponent).clamp(1, 255) << 23) + near;
+        judge(bits as u32 | u32::from(sign) << 31, bound, limit(workers));
+    }
+
+    #[test]
+    fn a_sum_is_restored_as_the_nearest_value(sum: i32, bound in any_bound()) {
+        let expected = (f64::from(sum) * f64::from(bound.bound())) as f32;
+        let expected = if sum == NOT_A_NUMBER { f32::NAN.to_bits() } else { expected.to_bits() };
+        prop_assert_eq!(value_of(sum, bound), expected);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// Each kernel adds as the definition does, in any order of the workers, and the sum is that of 64-bit integers.
+    #[test]
+    fn every_kernel_adds_alike_in_every_order(
+        workers in prop::collection::vec(prop::collection::vec(any_value(), BLOCK_VALUES), 1..9),
+        count in 1..=BLOCK_VALUES, rotated in 0usize..9, y in -12i8..-8, odd in prop::option::weighted(0.1, any::<u32>()),
+    ) {
+        let bound = Bound::new(y).unwrap();
+        let mut workers: Vec<Vec<u32>> = workers.into_iter().map(|values| values[..count].to_vec()).collect();
+        if let Some(odd) = odd {
+            workers[0][0] = odd;
+        }
+        let limit = limit(workers.len() as u8);
+        let restored = |bits: &u32| decode_value(encode_value(*bits, bound), bound);
+        let mut expected = vec![0i64; count];
+        let (mut not_numbers, mut over) = (0u128, false);
+        for values in &workers {
+            for (lane, bits) in values.iter().enumerate() {
+                match units(restored(bits), bound, limit) {
+                    Units::Whole(units) => expected[lane] += i64::from(units),
+                    Units::Over(_) => over = true,
+                    Units::NotANumber => not_numbers |= 1 << lane,
+                }
+            }
+        }
+        for kernel in Kernel::available() {
+            let mut got = vec![0i32; count];
+            let mut found = (0u128, false);
+            for at in 0..workers.len() {
+                let values = &workers[(at + rotated) % workers.len()];
+                let bytes: Vec<u8> = values.iter().flat_map(|bits| restored(bits).to_le_bytes()).collect();
+                let odd = kernel.add(&bytes, &mut got, bound, limit);
+                found = (found.0 | odd.not_numbers, found.1 | odd.over);
+            }
+            prop_assert!(got.iter().map(|sum| i64::from(*sum)).eq(expected.iter().copied()), "{}", kernel.name());
+            prop_assert_eq!(found, (not_numbers, over), "{}", kernel.name());
+            if not_numbers == 0 && !over {
+                for (lane, sum) in got.iter().enumerate() {
+                    let value = sum_of(workers.iter().map(|values| values[lane]), bound);
+                    prop_assert_eq!(value_of(*sum, bound), value);
+                }
+            }
+        }
+    }
+
+    /// Sections of sums: exact, the same bytes from every kernel, no longer than is said, and any prefix is refused.
+    #[test]
+    fn sections_of_sums_are_exact(
+        values in prop::collection::vec(prop_oneof![
+            4 => Just(0i32), 8 => -20i32..20, 4 => -(MAX_CODED as i32) - 2..MAX_CODED as i32 + 3, 1 => any::<i32>(),
+        ], 1..=BLOCK_VALUES),
+        small in any::<bool>(), odd in any::<bool>(),
+    ) {
+        let mut values = values;
+        if small {
+            values.iter_mut().for_each(|sum| *sum %= 9000);
+        }
+        if odd {
+            values[0] = if small { NOT_A_NUMBER } else { OVER };
+        }
+        let mut expected = [0; MAX_SECTION_LEN];
+        let len = sums::encode(&values, &mut expected).unwrap();
+        for kernel in Kernel::available() {
+            let mut section = [0xaa; 1024];
+            prop_assert_eq!(kernel.encode_sums(&values, &mut section), Some(len), "{}", kernel.name());
+            prop_assert_eq!(&section[..len], &expected[..len], "{}", kernel.name());
+            prop_assert_eq!(kernel.encode_sums(&values, &mut section[..len - 1]), None);
+            let mut got = vec![0x55; values.len()];
+            prop_assert_eq!(kernel.decode_sums(&expected[..len], &mut got), Some(len), "{}", kernel.name());
+            prop_assert_eq!(&got, &values, "{}", kernel.name());
+            for len in 0..len {
+                prop_assert_eq!(kernel.decode_sums(&expected[..len], &mut got), None, "{}", kernel.name());
+            }
+        }
+    }
+
+    /// Kernels read what no encoder writes as the definition does.
+    #[test]
+    fn any_bytes_are_read_alike(
+        bytes in prop::collection::vec(prop_oneof![3 => any::<u8>(), 1 => Just(0xff), 2 => 0u8..4], 1..300),
+        mode in 0u8..5, count in 1..=BLOCK_VALUES,
+    ) {
+        let mut bytes = bytes;
+        bytes[0] = mode;
+        let mut expected = vec![0; count];
+        let len = sums::decode(&bytes, &mut expected);
+        for kernel in Kernel::available() {
+            let mut got = vec![0x55; count];
+            prop_assert_eq!(kernel.decode_sums(&bytes, &mut got), len, "{}", kernel.name());
+            if len.is_some() {
+                prop_assert_eq!(&got, &expected, "{}", kernel.name());
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test sums -- --ignored"]
+fn every_value_counts_what_it_is_worth() {
+    for y in [Bound::MIN, -10, Bound::MAX] {
+        let bound = Bound::new(y).unwrap();
+        for workers in [1, 64] {
+            (0..=u32::MAX).for_each(|bits| judge(bits, bound, limit(workers)));
+        }
+    }
+}
+
+/// Kernels against the definition, one value at a time, so that each is added alone and in the fast way if it may be.
+#[test]
+#[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test sums -- --ignored"]
+fn every_kernel_adds_every_value() {
+    let bound = Bound::new(-10).unwrap();
+    let kernels: Vec<Kernel> = Kernel::available().collect();
+    for first in (0..=u32::MAX).step_by(BLOCK_VALUES) {
+        let block: [u32; BLOCK_VALUES] =
+            std::array::from_fn(|i| decode_value(encode_value(first + i as u32, bound), bound));
+        let bytes = block.map(u32::to_le_bytes);
+        for kernel in &kernels {
+            let mut got = [0; BLOCK_VALUES];
+            let odd = kernel.add(bytes.as_flattened(), &mut got, bound, limit(16));
+            for (lane, bits) in block.into_iter().enumerate() {
+                let (whole, is_odd) = match units(bits, bound, limit(16)) {
+                    Units::Whole(units) => (units, false),
+                    Units::NotANumber => (0, true),
+                    Units::Over(_) => {
+                        assert!(odd.over);
+                        (0, false)
+                    }
+                };
+                assert_eq!((got[lane], odd.not_numbers >> lane & 1 == 1), (whole, is_odd), "{bits:#010x}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_of_as_many_workers_as_there_may_be_fit() {
+    for workers in 1..=u8::MAX {
+        let most = i64::from(limit(workers)) * i64::from(workers);
+        assert!(most < i64::from(i32::MAX) && -most > i64::from(OVER), "{workers}");
+    }
+    let bound = Bound::new(0).unwrap();
+    let mut sums = [0; 1];
+    for _ in 0..255 {
+        let largest = le_bytes([-(limit(255) as f32 - 1.0)]);
+        assert!(!Kernel::PORTABLE.add(&largest, &mut sums, bound, limit(255)).over);
+    }
+    assert_eq!(i64::from(sums[0]), 255 * (i64::from(-limit(255)) + 1));
+}
+
+/// What hosts and soft cores have room for: a window of 16 chunks of 2048 and of 256 values. Beside the slots, there are addresses.
+#[test]
+fn slots_take_as_much_memory_as_is_said() {
+    assert!(size_of::<Aggregator<u8, 1, 32, 16>>() <= 272 * 1024);
+    assert!(size_of::<Node<1, 32, 16>>() <= 274 * 1024);
+    assert!(size_of::<Aggregator<u8, 1, 32, 2>>() <= 36 * 1024);
+    assert!(size_of::<Node<1, 32, 2>>() <= 38 * 1024);
+}

@@ -1,0 +1,442 @@
+//! Judges both roles of aggregation, datagram by datagram: an aggregator by the integers that it was given, a member by the
+//! results that it was sent.
+//!
+//! The input of a fuzzer is a list of steps, as `arbitrary` reads them. Some are any bytes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use arbitrary::{Arbitrary, Unstructured};
+use gradwire::aggregate::{
+    Aggregator, Event, Failure, Ignored, Member, Membership, Outcome, Poll, Settings, To,
+};
+use gradwire::codec::planar::sums::{self, NOT_A_NUMBER, Units, limit, units, value_of};
+use gradwire::codec::planar::{Bound, decode_payload, encode_payload};
+use gradwire::engine::Millis;
+use gradwire::kernels::Kernel;
+use gradwire::wire::chunk::{
+    BLOCK_VALUES, Blocks, Body, HEADER_LEN, Head, Limits, MAX_PACKET_LEN, MIN_MTU, Packet, Part, Refusal,
+    values_of_block,
+};
+
+/// Small: windows of two chunks of two blocks.
+const LIMITS: Limits = Limits { blocks: 2, window: 2, mtu: MIN_MTU };
+const CHUNK: usize = 2 * BLOCK_VALUES;
+const JOB: u16 = 1;
+const KEY: u64 = 9;
+const MAX_STEPS: usize = 120;
+
+/// Values of a block that a few bytes stand for: some zero, some raw, one that is no number now and then.
+fn values(seed: u16, count: usize) -> Vec<u8> {
+    let value = |i: usize| {
+        let mixed = (i as u32 + 1).wrapping_mul(u32::from(seed) << 8 | 0x51).wrapping_mul(0x9e37_79b1);
+        match (seed % 61, mixed >> 29) {
+            (_, 0..3) => 0,
+            (0, 3) => f32::NAN.to_bits(),
+            (1, 3) => 1e30f32.to_bits(),
+            (_, 3) => (mixed & 0x8000_0000) | 0x4800_0000 | (mixed & 0x00ff_ffff),
+            _ => (mixed & 0x8000_0000) | 0x3c00_0000 | (mixed & 0x02ff_ffff),
+        }
+    };
+    (0..count).flat_map(|i| value(i).to_le_bytes()).collect()
+}
+
+fn any_bound(choice: u8) -> Bound {
+    Bound::new(if choice < 240 { -10 } else { -9 }).expect("in range")
+}
+
+/// What a datagram may be, beside any bytes.
+#[derive(Debug, Arbitrary)]
+enum Step {
+    Hello {
+        from: u8,
+        worker: u8,
+        epoch: u8,
+        members: u8,
+        total: u8,
+        key: u8,
+    },
+    Contribute {
+        from: u8,
+        worker: u8,
+        epoch: u8,
+        seq: u8,
+        seed: u16,
+        first: u8,
+        blocks: u8,
+        size: u8,
+        bound: u8,
+    },
+    Query {
+        from: u8,
+        worker: u8,
+        epoch: u8,
+        seq: u8,
+    },
+    Bytes {
+        from: u8,
+        bytes: Vec<u8>,
+    },
+    Time {
+        ms: u8,
+    },
+}
+
+fn steps<'a, T: Arbitrary<'a>>(bytes: &'a [u8]) -> Vec<T> {
+    let mut input = Unstructured::new(bytes);
+    let mut steps = Vec::new();
+    while !input.is_empty() && steps.len() < MAX_STEPS {
+        steps.extend(T::arbitrary(&mut input));
+    }
+    steps
+}
+
+/// A datagram with the sections of a chunk's blocks behind its header.
+fn datagram(head: Head, body: impl Fn(Part<'_>) -> Body<'_>, part: Part<'_>) -> Vec<u8> {
+    let mut out = vec![0; HEADER_LEN + part.sections.len()];
+    let len = Packet { head, body: body(part) }.write(&mut out).expect("room");
+    out.truncate(len);
+    out
+}
+
+/// What the aggregator has taken: each worker's blocks of a chunk, in units; None is no number.
+#[derive(Default)]
+struct Taken {
+    blocks: BTreeMap<(u8, usize), Vec<Option<i64>>>,
+    is_over: bool,
+}
+
+/// Any datagrams from anybody: results are the sums of what was taken, each worker's blocks once; what is refused changes nothing.
+///
+/// # Panics
+/// A result is wrong, comes too early or to a stranger, or an answer is longer than it may be.
+pub fn aggregate(bytes: &[u8]) {
+    let settings = Settings { kernel: Kernel::detect(), limits: LIMITS, group: None, above: None };
+    let mut node = Aggregator::<u8, 1, 4, 2>::new(settings);
+    let mut now = 0;
+    let (mut epoch, mut members, mut total) = (None, 0u8, 0u8);
+    let mut addresses: BTreeMap<u8, u8> = BTreeMap::new();
+    let mut chunks: BTreeMap<u32, Taken> = BTreeMap::new();
+    for step in steps::<Step>(bytes) {
+        // Mostly what a member would send: from its own address, in the running epoch.
+        let sender = |from: u8, worker: u8| if from < 224 { worker } else { from % 6 };
+        let running = |choice: u8| if choice < 224 { epoch.unwrap_or(0) } else { u32::from(choice % 4) };
+        let (from, packet) = match step {
+            Step::Time { ms } => {
+                now += u64::from(ms);
+                continue;
+            }
+            Step::Bytes { from, bytes } => (from % 6, bytes),
+            Step::Hello { from, worker, epoch, members, total, key } => {
+                let members = if members < 224 { 3 } else { members % 4 + 1 };
+                let worker = worker % members;
+                let body = Body::Hello {
+                    worker,
+                    members,
+                    total: if total < 224 { 4 } else { total % 6 + 1 },
+                    limits: LIMITS,
+                    key: if key < 240 { KEY } else { 0 },
+                };
+                let mut out = vec![0; 64];
+                let head = Head { job: JOB, epoch: running(epoch), seq: 0 };
+                let len = Packet { head, body }.write(&mut out).expect("room");
+                (sender(from, worker), out[..len].to_vec())
+            }
+            Step::Query { from, worker, epoch, seq } => {
+                let mut out = vec![0; HEADER_LEN];
+                let head = Head { job: JOB, epoch: running(epoch), seq: u32::from(seq) / 32 };
+                let packet = Packet { head, body: Body::Query { worker: worker % 4 } };
+                packet.write(&mut out).expect("room");
+                (sender(from, worker % 4), out)
+            }
+            Step::Contribute { from, worker, epoch, seq, seed, first, blocks, size, bound } => {
+                let bound = any_bound(bound);
+                let count = if size < 224 { CHUNK } else { 100 };
+                let (first, count_blocks) = (usize::from(first) / 128, usize::from(blocks) / 128 + 1);
+                let Some(blocks) = Blocks::new(count, first, count_blocks) else { continue };
+                let mut sections = vec![0; MAX_PACKET_LEN];
+                let mut at = 0;
+                for (block, count) in blocks.each() {
+                    at += encode_payload(&values(seed ^ block as u16, count), &mut sections[at..], bound)
+                        .expect("room");
+                }
+                let part = Part { blocks, peak: 1, bound, sections: &sections[..at] };
+                let head = Head { job: JOB, epoch: running(epoch), seq: u32::from(seq) / 32 };
+                (
+                    sender(from, worker % 4),
+                    datagram(head, |part| Body::Contribute { worker: worker % 4, part }, part),
+                )
+            }
+        };
+        let outcome = node.process(&packet, from, Millis(now));
+        // What the oracle knows of the packet, it has from the reader that golden files hold to FORMAT.md.
+        let parsed = Packet::parse(&packet);
+        match (outcome, parsed) {
+            (
+                Outcome::Started | Outcome::Joined,
+                Ok(Packet { head, body: Body::Hello { worker, members: of, total: all, key, .. } }),
+            ) => {
+                if head.job != JOB || key != KEY {
+                    // Someone else's job came first.
+                    return;
+                }
+                if outcome == Outcome::Started {
+                    assert!(epoch.is_none_or(|epoch: u32| head.epoch > epoch), "an epoch that was");
+                    (epoch, members, total) = (Some(head.epoch), of, all);
+                    addresses.clear();
+                    chunks.clear();
+                }
+                assert_eq!((epoch, members, total), (Some(head.epoch), of, all));
+                assert_eq!(*addresses.entry(worker).or_insert(from), from, "another address");
+            }
+            (
+                Outcome::Added | Outcome::Completed,
+                Ok(Packet { head, body: Body::Contribute { worker, part } }),
+            ) => {
+                assert_eq!(epoch, Some(head.epoch));
+                assert_eq!(addresses.get(&worker), Some(&from));
+                take(chunks.entry(head.seq).or_default(), worker, &part, total);
+            }
+            (Outcome::Added | Outcome::Completed, Ok(Packet { body: Body::Partial { .. }, .. })) => return,
+            (Outcome::Started | Outcome::Joined | Outcome::Added | Outcome::Completed, other) => {
+                panic!("{outcome:?} of {other:?}")
+            }
+            _ => {}
+        }
+        let mut out = [0; MAX_PACKET_LEN];
+        let mut emitted = 0;
+        while let Some(sent) = node.emit(&mut out) {
+            emitted += 1;
+            assert!(emitted <= LIMITS.blocks, "too many answers");
+            assert!(sent.len <= LIMITS.packet_len());
+            let packet = Packet::parse(&out[..sent.len]).expect("a packet");
+            if let To::One(to) = sent.to {
+                assert_eq!(to, from, "an answer to somebody else");
+            }
+            match packet.body {
+                Body::Result { workers, part } => {
+                    assert!(addresses.values().any(|address| *address == from), "a result to a stranger");
+                    assert_eq!(workers, total);
+                    judge_result(&chunks[&packet.head.seq], &part, members);
+                }
+                Body::Rescale { .. } => assert!(chunks[&packet.head.seq].is_over),
+                _ => assert!(sent.len <= HEADER_LEN + 16, "a long answer"),
+            }
+        }
+    }
+}
+
+/// Puts down what a contribution adds: blocks that were not taken from this worker before.
+fn take(taken: &mut Taken, worker: u8, part: &Part<'_>, total: u8) {
+    let mut rest = part.sections;
+    for (block, count) in part.blocks.each() {
+        let mut values = vec![0; 4 * count];
+        rest = &rest[decode_payload(rest, &mut values, part.bound).expect("it was taken")..];
+        taken.blocks.entry((worker, block)).or_insert_with(|| {
+            let value = |bytes: &[u8; 4]| match units(u32::from_le_bytes(*bytes), part.bound, limit(total)) {
+                Units::Whole(units) => Some(units.into()),
+                Units::NotANumber => None,
+                Units::Over(_) => {
+                    taken.is_over = true;
+                    Some(0)
+                }
+            };
+            values.as_chunks().0.iter().map(value).collect()
+        });
+    }
+    assert!(rest.is_empty());
+}
+
+fn judge_result(taken: &Taken, part: &Part<'_>, members: u8) {
+    assert!(!taken.is_over, "a result in place of a rescale");
+    let mut rest = part.sections;
+    for (block, count) in part.blocks.each() {
+        let mut got = vec![0; count];
+        rest = &rest[sums::decode(rest, &mut got).expect("a section")..];
+        for (lane, got) in got.into_iter().enumerate() {
+            let of = |worker: u8| taken.blocks.get(&(worker, block)).expect("it waits for all")[lane];
+            let expected = (0..members).map(of).sum::<Option<i64>>().unwrap_or(NOT_A_NUMBER.into());
+            assert_eq!(i64::from(got), expected, "block {block}, lane {lane}");
+        }
+    }
+    assert!(rest.is_empty());
+}
+
+/// What a member may be sent, or do.
+#[derive(Debug, Arbitrary)]
+enum Turn {
+    Result { epoch: u8, seq: u8, seed: u16, first: u8, blocks: u8, size: u8, bound: u8 },
+    Rescale { seq: u8 },
+    Waiting { seq: u8 },
+    Missing { seq: u8, blocks: u16 },
+    Refuse { epoch: u8, seq: u8, reason: u8 },
+    Welcome { key: u8, window: u8 },
+    Start { values: u16 },
+    Poll { times: u8 },
+    Time { ms: u8 },
+    Bytes { bytes: Vec<u8> },
+}
+
+/// Any datagrams to a member: its output is what the first result of each block says, it contributes what it was given and no
+/// more than a window ahead, and it fails for good.
+///
+/// # Panics
+/// One of these is not so.
+pub fn member(bytes: &[u8]) {
+    let membership =
+        Membership { job: JOB, epoch: 7, worker: 1, members: 3, total: 3, limits: LIMITS, key: KEY };
+    let mut member = Member::<2>::new(membership, Kernel::detect());
+    let bound = any_bound(0);
+    let (mut now, mut first, mut count) = (0u64, 0u32, 0usize);
+    let (mut input, mut output, mut expected) = (Vec::new(), Vec::new(), Vec::<u8>::new());
+    let mut done = BTreeSet::new();
+    let mut blocks_had = BTreeSet::new();
+    let mut failed: Option<Failure> = None;
+    for turn in steps::<Turn>(bytes) {
+        let head = |seq: u8| Head { job: JOB, epoch: 7, seq: first.wrapping_add(u32::from(seq) / 16) };
+        let mut short = [0; 64];
+        let mut small = |head: Head, body: Body<'_>| {
+            let len = Packet { head, body }.write(&mut short).expect("room");
+            short[..len].to_vec()
+        };
+        let packet = match turn {
+            Turn::Time { ms } => {
+                now += u64::from(ms);
+                continue;
+            }
+            Turn::Start { values: size } => {
+                let size = usize::from(size) % (6 * CHUNK) + 1;
+                let may = failed.is_none() && member.limits().is_some() && member.is_done();
+                assert_eq!(member.start(size, bound), may);
+                if may {
+                    first = first.wrapping_add(count.div_ceil(CHUNK) as u32);
+                    count = size;
+                    input = values(size as u16, size);
+                    (output, expected) = (vec![0x55; 4 * size], vec![0x55; 4 * size]);
+                    done.clear();
+                    blocks_had.clear();
+                }
+                continue;
+            }
+            Turn::Poll { times } => {
+                let mut out = [0; MAX_PACKET_LEN];
+                for _ in 0..times % 8 {
+                    match member.poll(&input, Millis(now), &mut out) {
+                        Poll::Send(len) => {
+                            assert!(failed.is_none());
+                            judge_sent(&out[..len], &input, first, &done);
+                        }
+                        Poll::Wait(until) => assert!(until > Millis(now)),
+                        Poll::Done => assert!(done.len() == count.div_ceil(CHUNK)),
+                        Poll::Failed(failure) => assert_eq!(*failed.get_or_insert(failure), failure),
+                    }
+                }
+                continue;
+            }
+            Turn::Bytes { bytes } => bytes,
+            Turn::Welcome { key, window } => {
+                let limits = Limits { window: if window < 240 { 2 } else { 4 }, ..LIMITS };
+                let key = if key < 240 { KEY } else { 1 };
+                small(Head { seq: 0, ..head(0) }, Body::Welcome { limits, group: [0; 4], key })
+            }
+            Turn::Rescale { seq } => small(head(seq), Body::Rescale { peak: 200 }),
+            Turn::Waiting { seq } => small(head(seq), Body::Waiting { workers: 4 }),
+            Turn::Missing { seq, blocks } => small(head(seq), Body::Missing { blocks }),
+            Turn::Refuse { epoch, seq, reason } => {
+                let reason = Refusal::ALL[usize::from(reason) % Refusal::ALL.len()];
+                let epoch = if epoch < 240 { 6 } else { 7 };
+                small(Head { epoch, ..head(seq) }, Body::Refuse { reason, epoch: 0 })
+            }
+            Turn::Result { epoch, seq, seed, first: from, blocks, size, bound } => {
+                let size = if size < 224 {
+                    (count.saturating_sub(CHUNK * usize::from(seq / 16))).min(CHUNK)
+                } else {
+                    usize::from(size)
+                };
+                let (from, of) = (usize::from(from) / 128, usize::from(blocks) / 128 + 1);
+                let Some(blocks) = Blocks::new(size, from, of) else { continue };
+                let mut sections = vec![0; MAX_PACKET_LEN];
+                let mut at = 0;
+                for (block, count) in blocks.each() {
+                    let words = values(seed ^ block as u16, count);
+                    let sums: Vec<i32> = words
+                        .as_chunks()
+                        .0
+                        .iter()
+                        .map(|word| i32::from_le_bytes(*word) >> (seed % 32))
+                        .collect();
+                    at += sums::encode(&sums, &mut sections[at..]).expect("room");
+                }
+                let part = Part { blocks, peak: 3, bound: any_bound(bound), sections: &sections[..at] };
+                let head = Head { epoch: if epoch < 240 { 7 } else { 8 }, ..head(seq) };
+                datagram(head, |part| Body::Result { workers: 3, part }, part)
+            }
+        };
+        let event = member.handle(&packet, &mut output, Millis(now));
+        let parsed = Packet::parse(&packet);
+        match event {
+            Event::Chunk { .. } | Event::Progress => {
+                let Ok(Packet { head, body: Body::Result { part, .. } }) = parsed else {
+                    panic!("{event:?} of {parsed:?}")
+                };
+                let chunk = head.seq.wrapping_sub(first) as usize;
+                let mut rest = part.sections;
+                for (block, count) in part.blocks.each() {
+                    let mut sums = vec![0; count];
+                    rest = &rest[sums::decode(rest, &mut sums).expect("it was taken")..];
+                    if blocks_had.insert((chunk, block)) {
+                        let at = 4 * (CHUNK * chunk + BLOCK_VALUES * block);
+                        for (to, sum) in expected[at..].as_chunks_mut().0.iter_mut().zip(sums) {
+                            *to = value_of(sum, bound).to_le_bytes();
+                        }
+                    }
+                }
+                let of = (count - CHUNK * chunk).min(CHUNK);
+                let whole = (0..2)
+                    .all(|block| values_of_block(of, block) == 0 || blocks_had.contains(&(chunk, block)));
+                assert_eq!(matches!(event, Event::Chunk { .. }), whole);
+                if whole {
+                    assert!(done.insert(chunk), "a chunk is done twice");
+                }
+            }
+            Event::Rescale { chunk, .. } => assert!(done.insert(chunk), "a chunk is done twice"),
+            Event::Refused => {
+                let Ok(Packet { body: Body::Refuse { reason, epoch }, .. }) = parsed else {
+                    panic!("{parsed:?}")
+                };
+                failed.get_or_insert(Failure::Refused { reason, epoch });
+            }
+            Event::Ignored(Ignored::Malformed) => assert!(parsed.is_err()),
+            _ => {}
+        }
+        assert_eq!(output, expected, "{event:?}");
+        for chunk in 0..count.div_ceil(CHUNK) + 1 {
+            assert_eq!(member.holds(chunk), done.contains(&chunk), "{chunk}");
+        }
+    }
+}
+
+/// What a member sends is right: contributions are what the definition makes of its values.
+fn judge_sent(packet: &[u8], input: &[u8], first: u32, done: &BTreeSet<usize>) {
+    let packet = Packet::parse(packet).expect("a packet");
+    match packet.body {
+        Body::Contribute { worker, part } => {
+            assert_eq!(worker, 1);
+            let chunk = packet.head.seq.wrapping_sub(first) as usize;
+            assert!(!done.contains(&chunk), "contributes to what is done");
+            assert!(chunk < 2 || done.contains(&(chunk - 2)), "more than a window ahead");
+            let mut expected = vec![0; MAX_PACKET_LEN];
+            let mut at = 0;
+            for (block, count) in part.blocks.each() {
+                let from = 4 * (CHUNK * chunk + BLOCK_VALUES * block);
+                at += encode_payload(&input[from..from + 4 * count], &mut expected[at..], part.bound)
+                    .expect("room");
+            }
+            assert_eq!(part.sections, &expected[..at]);
+        }
+        Body::Query { worker } => assert_eq!(worker, 1),
+        Body::Hello { worker, members, total, key, .. } => {
+            assert_eq!((worker, members, total, key), (1, 3, 3, KEY));
+        }
+        other => panic!("a member sends {other:?}"),
+    }
+}

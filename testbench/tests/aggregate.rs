@@ -1,0 +1,147 @@
+//! `gradwire allreduce --aggregate` and `gradwire aggregate`, as a user calls them, and a node that is killed.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Barrier, Mutex};
+use std::time::Duration;
+
+use gradwire_collectives::{Held, InNetwork, Layout, Listening, Options, Plan, Token};
+use serde_json::Value;
+
+fn gradwire() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_gradwire"))
+}
+
+/// A node in a process of its own, which is killed when it is dropped.
+struct Node(Child, SocketAddr);
+
+impl Node {
+    fn start(at: &str) -> Self {
+        let mut child =
+            gradwire().args(["aggregate", "--listen", at]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self(child, line.trim().parse().unwrap())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // SIGKILL.
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+fn allreduce(args: &[&str]) -> (Option<i32>, Value) {
+    let output = gradwire().args(["allreduce", "--json"]).args(args).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    (output.status.code(), serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{said}")))
+}
+
+/// Was all summed by the node, in each round?
+fn by_node(report: &Value) -> bool {
+    let summed = &report["in_network"];
+    summed["from_node"] == summed["chunks"]
+        && summed["reasons"].as_array().unwrap().iter().all(Value::is_null)
+}
+
+#[test]
+fn a_local_node_sums_exactly_for_threads_and_processes() {
+    for (more, codec) in [(&[][..], "wire:2:10"), (&["--processes"], "wire:2:6")] {
+        let args =
+            ["--local", "3", "--values", "30000", "--rounds", "6", "--aggregate", "local", "--codec", codec];
+        let (code, report) = allreduce(&[&args[..], more].concat());
+        assert!(code == Some(0) && report["ok"] == true && by_node(&report), "{report}");
+        assert_eq!(
+            (&report["checks"]["replicas"], &report["checks"]["sum"]),
+            (&Value::Bool(true), &Value::Bool(true))
+        );
+        assert_eq!((&report["codec"], &report["in_network"]["chunks"]), (&codec.into(), &(6 * 15).into()));
+        assert!(report["strategy"].as_str().unwrap().starts_with("in-network:127.0.0.1:"));
+    }
+}
+
+#[test]
+fn without_a_node_the_sum_is_exact_too() {
+    let nobody = Node::start("127.0.0.1:0").1.to_string();
+    let (code, report) =
+        allreduce(&["--local", "2", "--values", "5000", "--rounds", "3", "--aggregate", &nobody]);
+    assert!(code == Some(0) && report["checks"]["sum"] == true, "{report}");
+    assert_eq!(report["in_network"]["reasons"], serde_json::json!(["silent", "not-tried", "silent"]));
+    assert_eq!(report["in_network"]["summed"], report["in_network"]["chunks"]);
+}
+
+#[test]
+fn what_no_node_sums_is_refused() {
+    for (args, says) in [
+        (&["--local", "2", "--aggregate", "here"][..], "local, or an IP address"),
+        (&["--local", "2", "--aggregate", "local", "--codec", "q8"], "wire:2:B"),
+        (&["--local", "2", "--aggregate", "local", "--codec", "wire:1:8"], "wire:2:B"),
+        (&["--local", "2", "--aggregate", "local", "--strategy", "ring"], "--strategy"),
+        (&["--root", "127.0.0.1:1", "--rank", "0", "--of", "2", "--aggregate", "local"], "--local N"),
+    ] {
+        let output = gradwire().arg("allreduce").args(args).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(says), "{said}");
+    }
+}
+
+/// Members go on in step; before some rounds the node's process is killed or started again, then without memory.
+#[test]
+fn a_node_that_is_killed_is_replaced_and_used_again_when_it_is_back() {
+    const MEMBERS: usize = 4;
+    const VALUES: usize = 200_000;
+    let node = Mutex::new(Some(Node::start("127.0.0.1:0")));
+    let at = node.lock().unwrap().as_ref().unwrap().1;
+    let plan: Plan = format!("strategy = \"in-network:{at}\"").parse().unwrap();
+    let (layout, step) = (Layout::new([("all", VALUES)]).unwrap(), Barrier::new(MEMBERS));
+    let options = Options { timeout: Duration::from_secs(120), ..Options::new(Token::random().unwrap()) };
+    let bind = || Listening::bind("127.0.0.1:0".parse().unwrap(), options.clone()).unwrap();
+    let listening: Vec<Listening> = (0..MEMBERS).map(|_| bind()).collect();
+    let root = listening[0].address().unwrap();
+    let before = |round: usize| match round {
+        2 => drop(node.lock().unwrap().take()),
+        // The port is the same: members know no other.
+        4 => *node.lock().unwrap() = Some(Node::start(&at.to_string())),
+        _ => {}
+    };
+    let member = |rank: usize, listening: Listening| {
+        let mut link = listening.join(rank, MEMBERS, root).unwrap();
+        let mut seen: Vec<InNetwork> = Vec::new();
+        for round in 0..16 {
+            if step.wait().is_leader() {
+                before(round);
+            }
+            step.wait();
+            // Odd numbers of units: the codec restores them as they are, and their sum is whole.
+            let value =
+                |at: usize| f64::from((2 * ((at * 31 + rank * 7 + round) % 400) + 1) as u32) / 1024.0 - 0.875;
+            let own: Vec<f32> = (0..VALUES).map(|at| value(at) as f32).collect();
+            let mut buffer = own.clone();
+            let report = link.exchange(&mut buffer, &layout, &plan, &mut Held::new()).unwrap();
+            let sum = |at: usize| {
+                let value =
+                    |rank: usize| i64::from((2 * ((at * 31 + rank * 7 + round) % 400) + 1) as u32) - 896;
+                (0..MEMBERS).map(value).sum::<i64>()
+            };
+            let off = (0..VALUES).find(|&at| f64::from(buffer[at]) * 1024.0 != sum(at) as f64);
+            assert_eq!(off, None, "member {rank}, round {round}: {report:?}");
+            seen.push(report.in_network.unwrap());
+        }
+        link.close();
+        seen
+    };
+    let all: Vec<Vec<InNetwork>> = std::thread::scope(|scope| {
+        let member = &member;
+        let start = |(rank, listening)| scope.spawn(move || member(rank, listening));
+        let threads: Vec<_> = listening.into_iter().enumerate().map(start).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    for seen in all {
+        assert!(seen[2..4].iter().all(|round| round.summed == round.chunks), "{seen:?}");
+        assert!(seen[4..].iter().any(|round| round.from_node == round.chunks), "{seen:?}");
+    }
+}
