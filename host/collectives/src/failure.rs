@@ -62,6 +62,9 @@ pub enum LinkError {
         "the plan has a wire: codec, but the link has no tagged connections: connect with Options::tagged"
     )]
     NotTagged,
+    /// More members than a node in the network sums.
+    #[error("{members} members: a node in the network sums {} at most", crate::node::MOST_MEMBERS)]
+    Node { members: usize },
     /// The operating system refused.
     #[error("cannot {what}: {source}")]
     Io { what: String, source: io::Error },

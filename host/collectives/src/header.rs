@@ -6,6 +6,7 @@
 //! ```
 //! Numbers are little-endian. `values` are the buffer's and `elements` the part's. `plan` is strategy and codec, cut to 40 bytes.
 
+use crate::agreement::Vote;
 use crate::graph::{Format, Rank};
 
 pub(crate) const HEADER_LEN: usize = 96;
@@ -145,6 +146,12 @@ pub(crate) enum Control {
     Go { to: Rank, messages: u32 },
     /// A member has sent these.
     Done { to: Rank },
+    /// A member's vote at the end of a sum in the network with this number.
+    Vote { number: u64, vote: Vote },
+    /// Somebody gave up on the node: all vote now.
+    Halt { number: u64 },
+    /// The votes of all members, by rank.
+    Votes { number: u64, votes: Vec<Vote> },
 }
 
 pub(crate) const CONTROL_HEAD: usize = 8;
@@ -198,6 +205,20 @@ impl Control {
                 body.extend((*to as u32).to_le_bytes());
                 9
             }
+            Self::Vote { number, vote } => {
+                body.extend(number.to_le_bytes());
+                body.extend(vote.to_bytes());
+                10
+            }
+            Self::Halt { number } => {
+                body.extend(number.to_le_bytes());
+                11
+            }
+            Self::Votes { number, votes } => {
+                body.extend(number.to_le_bytes());
+                votes.iter().for_each(|vote| body.extend(vote.to_bytes()));
+                12
+            }
         };
         let mut frame = vec![kind, 0, 0, 0];
         frame.extend((body.len() as u32).to_le_bytes());
@@ -240,6 +261,13 @@ impl Control {
             7 => Self::Wish { to: short(0)? as usize, bytes: long(4)? },
             8 => Self::Go { to: short(0)? as usize, messages: short(4)? },
             9 => Self::Done { to: short(0)? as usize },
+            10 => Self::Vote { number: long(0)?, vote: Vote::parse(body.get(8..)?.try_into().ok()?)? },
+            11 => Self::Halt { number: long(0)? },
+            12 => {
+                let (votes, []) = body.get(8..)?.as_chunks::<{ Vote::LEN }>() else { return None };
+                let votes = votes.iter().map(Vote::parse).collect::<Option<_>>()?;
+                Self::Votes { number: long(0)?, votes }
+            }
             _ => return None,
         };
         Some(frame)
@@ -278,6 +306,7 @@ mod tests {
 
     #[test]
     fn control_frames_come_back_and_others_are_refused() {
+        let vote = Vote { end: crate::agreement::End::Stopped, epoch: 1, blocks: 4, base: 2, later: 3 };
         let failure = |weight| Failure { reporter: 3, cause: "member 2 left".into(), weight };
         for frame in [
             Control::Ping,
@@ -291,17 +320,23 @@ mod tests {
             Control::Wish { to: 1, bytes: 1 << 40 },
             Control::Go { to: 2, messages: 3 },
             Control::Done { to: 4 },
+            Control::Vote { number: 5, vote },
+            Control::Halt { number: 6 },
+            Control::Votes { number: 7, votes: vec![vote; 64] },
         ] {
             let bytes = frame.to_bytes();
             let (head, body) = bytes.split_first_chunk().unwrap();
             assert_eq!(Control::body_len(head), Some(body.len()));
             assert_eq!(Control::parse(head[0], body), Some(frame));
             for len in 0..body.len().min(13) {
-                assert_eq!(Control::parse(head[0], &body[..len]), None);
+                let short = Control::parse(head[0], &body[..len]);
+                // Of no votes at all: the poller knows how many there are.
+                let none = matches!(&short, Some(Control::Votes { votes, .. }) if votes.is_empty());
+                assert!(short.is_none() || none, "{short:?}");
             }
         }
         assert_eq!(Control::body_len(&[1, 0, 0, 0, 1, 16, 0, 0]), None);
-        assert_eq!(Control::parse(10, &[]), None);
+        assert_eq!(Control::parse(13, &[]), None);
         let long = Failure { cause: "é".repeat(9999), ..failure(Weight::Certain) };
         assert!(Control::Failed(long).to_bytes().len() <= CONTROL_HEAD + MOST_CONTROL);
     }

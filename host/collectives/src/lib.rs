@@ -30,6 +30,8 @@
 
 #![forbid(unsafe_code)]
 
+mod aggregator;
+mod agreement;
 pub mod coordinator;
 mod failure;
 pub mod graph;
@@ -38,18 +40,21 @@ mod held;
 pub mod layout;
 mod link;
 mod method;
+mod node;
 mod part;
 mod plan;
 mod poll;
 mod rendezvous;
 mod spread;
 mod strategies;
+mod sums;
 mod token;
 
+pub use aggregator::Aggregator;
 pub use failure::{Failure, LinkError};
 pub use held::{Held, HeldError};
 pub use layout::{Layout, LayoutError};
-pub use link::{COMPARE_EVERY, Decoded, Link, Record, Report};
+pub use link::{COMPARE_EVERY, Decoded, InNetwork, Link, Record, Report};
 pub use method::Method;
 pub use part::{Bytes, Codecs, Part, Step, Values};
 pub use plan::{Choice, Coding, Job, MOST_PARTITIONS, Order, Plan, PlanError, Wire};

@@ -20,6 +20,7 @@ use crate::strategies::Strategy;
 /// | `f32` | a ring, nothing is lost |
 /// | a codec, such as `q8` or `3lc:1:1024` | partitioned servers with that codec |
 /// | `ring:C:B` | a tagged ring for `wire:C:B`, each tensor scaled by a power of two |
+/// | `in-network:ADDRESS` | a node at this address sums, in the network, values scaled like these; with a bound of 2^-10 |
 /// | `low-rank:R` | two thin factors of each matrix, summed one after the other, in 8 bits |
 #[derive(Clone, PartialEq, Debug)]
 pub enum Method {
@@ -51,6 +52,10 @@ impl Method {
                 ),
             })?;
             return Ok(Self::Scaled(Plan::of(wire, Strategy::Ring)));
+        }
+        if text.starts_with("in-network:") {
+            let plan = Plan::parse(&format!("strategy = {text:?}"), registry)?;
+            return Ok(Self::Scaled(plan));
         }
         let rank = text.strip_prefix("low-rank:").and_then(|rank| rank.parse().ok());
         if let Some(rank) = rank.filter(|rank| (1..=MAX_RANK).contains(rank)) {
@@ -115,6 +120,7 @@ impl fmt::Display for Method {
                 }
                 f.write_str(&plan.to_toml())
             }
+            Self::Scaled(plan) if plan.in_network.is_some() => f.write_str(&plan.strategy()),
             Self::Scaled(plan) => {
                 write!(f, "ring{}", plan.others.coding.to_string().strip_prefix("wire").unwrap_or_default())
             }
@@ -129,7 +135,8 @@ fn both(a: Report, b: Report) -> Report {
     traffic.sent_bytes += b.traffic.sent_bytes;
     traffic.sent_messages += b.traffic.sent_messages;
     traffic.send_calls += b.traffic.send_calls;
-    Report { time: a.time + b.time, compute: a.compute + b.compute, traffic }
+    let in_network = b.in_network.or(a.in_network);
+    Report { time: a.time + b.time, compute: a.compute + b.compute, traffic, in_network }
 }
 
 /// The exchanges' reports, with what happened between them as computing.

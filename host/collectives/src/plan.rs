@@ -1,6 +1,7 @@
 //! Which tensor is exchanged how.
 
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::str::FromStr;
 
@@ -8,6 +9,7 @@ use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, Split};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
+use gradwire::wire::chunk::PORT;
 use gradwire_codecs::{Chosen, Codec, Malformed, NameError, Raw, Registry};
 use serde::{Deserialize, Serialize};
 
@@ -203,6 +205,8 @@ pub enum Order {
 /// Which tensor is exchanged how. Members of a job need the same plan.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
+    /// Where a node sums all tensors in the network; then everything else but the coding of `others` is without meaning.
+    pub in_network: Option<SocketAddr>,
     /// Tensors without a row of their own.
     pub others: Choice,
     /// Rows: a name, or its beginning and `*`. The first that fits counts.
@@ -214,6 +218,17 @@ pub struct Plan {
     pub bulk: usize,
     /// Who decides when a bigger message leaves.
     pub order: Order,
+}
+
+/// Begins the strategy that sums in the network.
+const NODE: &str = "in-network:";
+/// How values are coded for a node if nobody says.
+const DEFAULT_WIRE: &str = "wire:2:10";
+
+/// An address with or without its port.
+fn node_address(text: &str) -> Result<SocketAddr, PlanError> {
+    let with_port = || text.parse().ok().map(|ip: IpAddr| SocketAddr::new(ip, PORT));
+    text.parse().ok().or_else(with_port).ok_or_else(|| PlanError::Address { got: text.to_owned() })
 }
 
 /// The most partitions of a tensor.
@@ -230,12 +245,25 @@ impl Plan {
     pub const fn of(coding: Coding, strategy: Strategy) -> Self {
         let others = Choice { coding, strategy, partitions: None };
         Self {
+            in_network: None,
             others,
             rows: Vec::new(),
             small: Self::DEFAULT_SMALL,
             bulk: Self::DEFAULT_BULK,
             order: Order::Turns,
         }
+    }
+
+    /// Sums in the network, by a node at this address, of values that `wire` codes.
+    ///
+    /// # Errors
+    /// It is not codec 2.
+    pub fn in_network(address: SocketAddr, wire: Wire) -> Result<Self, PlanError> {
+        if !matches!(wire.profile, Profile::Planar(_)) {
+            return Err(PlanError::Node { got: wire.to_string() });
+        }
+        // Strategy and partitions say nothing here; a ring is the one that goes with the coding.
+        Ok(Self { in_network: Some(address), ..Self::of(Coding::Wire(wire), Strategy::Ring) })
     }
 
     /// Reads a plan's TOML.
@@ -284,12 +312,21 @@ impl Plan {
             Ok(Choice { coding, strategy, partitions })
         };
         let (strategy, codec) = (file.strategy.clone(), file.codec.clone());
+        if let Some(address) = strategy.as_deref().and_then(|strategy| strategy.strip_prefix(NODE)) {
+            let coding = Coding::parse(codec.as_deref().unwrap_or(DEFAULT_WIRE), registry)?;
+            let Coding::Wire(wire) = coding else { return Err(PlanError::Node { got: coding.to_string() }) };
+            if !file.tensor.is_empty() || file.partitions.is_some() {
+                return Err(PlanError::Node { got: "rows or partitions of its own".into() });
+            }
+            return Self::in_network(node_address(address)?, wire);
+        }
         let others = choice(&Row { name: None, strategy, codec, partitions: file.partitions }, None)?;
         let rows = file.tensor.iter().map(|tensor| {
             let name = tensor.name.clone().ok_or(PlanError::Missing { what: "name" })?;
             Ok((name, choice(tensor, Some(&others))?))
         });
         Ok(Self {
+            in_network: None,
             rows: rows.collect::<Result<_, PlanError>>()?,
             others,
             small: file.small.unwrap_or(Self::DEFAULT_SMALL),
@@ -308,15 +345,21 @@ impl Plan {
             partitions: choice.partitions,
         };
         let file = File {
-            strategy: Some(self.others.strategy.to_string()),
+            strategy: Some(self.strategy()),
             codec: Some(self.others.coding.to_string()),
             partitions: self.others.partitions,
-            small: Some(self.small),
-            bulk: Some(self.bulk),
-            order: Some(self.order),
+            small: self.in_network.is_none().then_some(self.small),
+            bulk: self.in_network.is_none().then_some(self.bulk),
+            order: self.in_network.is_none().then_some(self.order),
             tensor: self.rows.iter().map(row).collect(),
         };
         toml::to_string(&file).expect("a plan is strings and numbers")
+    }
+
+    /// The strategy of tensors without a row, as [`parse`](Self::parse) reads it.
+    #[must_use]
+    pub fn strategy(&self) -> String {
+        self.in_network.map_or_else(|| self.others.strategy.to_string(), |address| format!("{NODE}{address}"))
     }
 
     /// The row that fits the tensor's name, if there is one.
@@ -332,7 +375,9 @@ impl Plan {
     /// Does any tensor need tagged connections?
     #[must_use]
     pub fn is_tagged(&self) -> bool {
-        self.others.coding.is_tagged() || self.rows.iter().any(|(_, choice)| choice.coding.is_tagged())
+        // A node's packets have a type of service of their own.
+        self.in_network.is_none() && self.others.coding.is_tagged()
+            || self.rows.iter().any(|(_, choice)| choice.coding.is_tagged())
     }
 
     /// What `members` do about the tensors of `layout`.
@@ -443,6 +488,12 @@ pub enum PlanError {
     /// No such profile of the network.
     #[error("codec '{got}': expected {}", Wire::USAGE)]
     Wire { got: String },
+    /// Nothing that a node in the network sums.
+    #[error("strategy {NODE}ADDRESS with {got}: a node sums all tensors, of codec wire:2:B[:X]")]
+    Node { got: String },
+    /// Not where a node is.
+    #[error("strategy {NODE}{got}: expected an IP address, and :PORT unless it is {PORT}")]
+    Address { got: String },
     /// No such strategy, or not for so many.
     #[error(transparent)]
     Strategy(#[from] StrategyError),
@@ -525,6 +576,25 @@ mod tests {
         let plan: Plan = "strategy = \"servers:5\"\ncodec = \"f32\"".parse().unwrap();
         let layout = Layout::new([("a", 5000)]).unwrap();
         assert!(plan.jobs(&layout, 4).unwrap_err().to_string().contains("expected 1 to 4"));
+    }
+
+    #[test]
+    fn a_node_in_the_network_is_a_plan_of_its_own() {
+        let plan: Plan = "strategy = \"in-network:10.0.0.9\"".parse().unwrap();
+        assert_eq!(plan.in_network, Some("10.0.0.9:59255".parse().unwrap()));
+        assert_eq!((plan.others.coding.to_string(), plan.is_tagged()), ("wire:2:10".into(), false));
+        let plan: Plan = "strategy = \"in-network:[::1]:7\"\ncodec = \"wire:2:8:1\"".parse().unwrap();
+        assert_eq!(plan.strategy(), "in-network:[::1]:7");
+        assert_eq!(plan.to_toml().parse(), Ok(plan));
+        for (text, says) in [
+            ("strategy = \"in-network:here\"", "expected an IP address"),
+            ("strategy = \"in-network:10.0.0.9\"\ncodec = \"wire:1:10\"", "wire:2:B"),
+            ("strategy = \"in-network:10.0.0.9\"\ncodec = \"q8\"", "wire:2:B"),
+            ("strategy = \"in-network:10.0.0.9\"\npartitions = 2", "wire:2:B"),
+        ] {
+            let error = text.parse::<Plan>().expect_err(text).to_string();
+            assert!(error.contains(says), "{text}: {error}");
+        }
     }
 
     #[test]

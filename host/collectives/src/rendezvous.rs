@@ -30,6 +30,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::failure::LinkError;
 use crate::graph::Rank;
+use crate::node::JobName;
 use crate::spread::{SPREAD, gather, spread};
 use crate::strategies::MOST_MEMBERS;
 use crate::token::{self, Token};
@@ -118,6 +119,12 @@ impl Listening {
 
     pub(crate) fn is_tagged(&self) -> bool {
         self.tagged.is_some()
+    }
+
+    /// What a node in the network knows the job by: of the token, without telling it.
+    pub(crate) fn job_name(&self) -> JobName {
+        let [a, b, c, d, e, f, g, h, i, j, ..] = self.options.token.proof(b"node", &[]);
+        JobName { number: u16::from_le_bytes([a, b]), key: u64::from_le_bytes([c, d, e, f, g, h, i, j]) }
     }
 
     /// Connects to all members. `root` is where rank 0 listens.

@@ -7,6 +7,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::error::{Error, Outcome};
 
 pub mod advise;
+pub mod aggregate;
 pub mod allreduce;
 pub mod bench;
 pub mod check;
@@ -60,6 +61,7 @@ pub enum Command {
     Check(check::Args),
     Replay(replay::Args),
     Allreduce(Box<allreduce::Args>),
+    Aggregate(aggregate::Args),
     Bench(bench::Args),
     Encode(encode::Args),
     Decode(decode::Args),
@@ -81,6 +83,7 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> Result<Outcome, Error> {
         Some(Command::Check(args)) => check::run(args, out),
         Some(Command::Replay(args)) => replay::run(args, out),
         Some(Command::Allreduce(args)) => allreduce::run(args, out),
+        Some(Command::Aggregate(args)) => aggregate::run(args, out),
         Some(Command::Bench(args)) => bench::run(args, out),
         Some(Command::Encode(args)) => encode::run(args, &mut std::io::stdin().lock(), out),
         Some(Command::Decode(args)) => decode::run(args, &mut std::io::stdin().lock(), out),

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use crate::agreement::Vote;
 use crate::coordinator::Coordinator;
 use crate::failure::{Failure, Weight, list};
 use crate::graph::{Message, Rank};
@@ -61,6 +62,10 @@ pub(crate) enum Command {
     End,
     /// Is this checksum the same at all members? If not, this is what it means.
     Compare { checksum: u64, means: String },
+    /// This member begins a sum in the network with this number: all will vote about it.
+    Sum { number: u64 },
+    /// This member's part of a sum in the network is over.
+    Vote { number: u64, vote: Vote },
     /// Messages of these members did not come in time.
     Late { waiting: Vec<Rank> },
     /// Something is wrong for certain.
@@ -76,6 +81,10 @@ pub(crate) enum Event {
     Arrived { from: Rank, job: usize, part: usize, message: Message, body: Bytes },
     /// The checksum is the same everywhere.
     Alike,
+    /// Somebody gave up on the node, in the sum with this number.
+    Halt { number: u64 },
+    /// What all members have, by rank, of the sum with this number.
+    Votes { number: u64, votes: Vec<Vote> },
     /// The link is closed.
     Failed(Failure),
 }
@@ -138,6 +147,12 @@ pub(crate) struct Poller {
     heard: Vec<(Instant, u64)>,
     pinged: Instant,
     compare: Compare,
+    /// At rank 0: votes about the sum in the network that is under way.
+    votes: BTreeMap<Rank, Vote>,
+    /// At rank 0: sums in the network that all have voted about.
+    voted: u64,
+    /// The sum in the network that is under way: this member has not heard the votes about it.
+    ballot: Option<u64>,
     /// A failure that waits for a better cause.
     suspect: Option<(Failure, Instant)>,
 }
@@ -204,6 +219,9 @@ impl Poller {
             heard: vec![(now, 0); members],
             pinged: now,
             compare: Compare::default(),
+            votes: BTreeMap::new(),
+            voted: 0,
+            ballot: None,
             suspect: None,
         }
     }
@@ -332,6 +350,19 @@ impl Poller {
                     self.control(0, &Control::Compare { number, checksum });
                 }
             }
+            Command::Sum { number } => {
+                self.ballot = Some(number);
+                self.deserted()?;
+            }
+            Command::Vote { number, vote } => {
+                self.ballot = Some(number);
+                self.deserted()?;
+                if self.rank == 0 {
+                    self.voted(0, number, vote)?;
+                } else {
+                    self.control(0, &Control::Vote { number, vote });
+                }
+            }
             Command::Late { waiting } => {
                 let sequence = self.expect.as_ref().map_or(0, |expect| expect.sequence);
                 let cause = format!(
@@ -434,7 +465,7 @@ mod tests {
             match events.recv().unwrap() {
                 Event::Failed(failure) => return (failure.cause, taken),
                 Event::Arrived { .. } => taken += 1,
-                Event::Alike => {}
+                Event::Alike | Event::Halt { .. } | Event::Votes { .. } => {}
             }
         }
     }

@@ -4,8 +4,9 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::conn::{Input, NEW};
+use super::conn::{Conn, Input, NEW};
 use super::{Event, Poller, Stop};
+use crate::agreement::{End, Vote};
 use crate::coordinator::LinkId;
 use crate::failure::{Failure, Weight, list};
 use crate::graph::{Message, Rank};
@@ -207,7 +208,16 @@ impl Poller {
             }
             Control::Done { to } if self.rank == 0 && self.coordinator.done(LinkId { from: peer, to }) => {}
             Control::Go { to, messages } if self.rank != 0 => self.go(to, messages)?,
-            Control::Compare { .. }
+            Control::Vote { number, vote } if self.rank == 0 => self.voted(peer, number, vote)?,
+            Control::Halt { number } if self.rank != 0 => _ = self.events.send(Event::Halt { number }),
+            Control::Votes { number, votes } if self.rank != 0 && votes.len() == self.members => {
+                self.ballot = None;
+                _ = self.events.send(Event::Votes { number, votes });
+            }
+            Control::Vote { .. }
+            | Control::Halt { .. }
+            | Control::Votes { .. }
+            | Control::Compare { .. }
             | Control::Alike { .. }
             | Control::Wish { .. }
             | Control::Go { .. }
@@ -222,6 +232,7 @@ impl Poller {
                 } else {
                     self.release();
                 }
+                self.deserted()?;
             }
         }
         Ok(())
@@ -259,5 +270,48 @@ impl Poller {
         }
         _ = self.events.send(Event::Alike);
         Ok(())
+    }
+
+    /// At rank 0: a member's part of a sum in the network is over. If the node failed it, nobody need wait for the node any more.
+    pub(super) fn voted(&mut self, from: Rank, number: u64, vote: Vote) -> Result<(), Stop> {
+        // A member is at most one sum ahead of what all have voted about, since each waits for all.
+        if number != self.voted + 1 {
+            return Err(self.certain(format!(
+                "member {from} votes about sum {number}, and all others about {}",
+                self.voted + 1
+            )));
+        }
+        let first_to_give_up =
+            vote.end != End::Complete && self.votes.values().all(|vote| vote.end == End::Complete);
+        self.votes.insert(from, vote);
+        if self.votes.len() == self.members {
+            self.voted = number;
+            self.ballot = None;
+            let votes: Vec<Vote> = std::mem::take(&mut self.votes).into_values().collect();
+            for rank in 1..self.members {
+                self.control(rank, &Control::Votes { number, votes: votes.clone() });
+            }
+            _ = self.events.send(Event::Votes { number, votes });
+        } else if first_to_give_up {
+            for rank in 1..self.members {
+                self.control(rank, &Control::Halt { number });
+            }
+            _ = self.events.send(Event::Halt { number });
+        }
+        Ok(())
+    }
+
+    /// Has somebody left whose vote, or whose count of votes, this member waits for?
+    pub(super) fn deserted(&mut self) -> Result<(), Stop> {
+        let Some(number) = self.ballot else { return Ok(()) };
+        let control = |conn: &&Conn| conn.purpose == Purpose::Control && conn.left;
+        let gone = self.conns.iter().filter(control).find(|conn| !self.votes.contains_key(&conn.peer));
+        match gone.map(|conn| conn.peer) {
+            // If a connection closed without a goodbye, its cause is not known yet.
+            Some(peer) if self.suspect.is_none() => {
+                Err(self.certain(format!("member {peer} left before all had voted about sum {number}")))
+            }
+            _ => Ok(()),
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! `gradwire allreduce`: gradients exchanged between members, and checked.
 
+mod in_network;
+
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,6 +17,7 @@ use gradwire_collectives::{
 };
 use serde::Serialize;
 
+use self::in_network::{Node, Place, Summed};
 use super::quantity;
 use crate::error::{Error, Outcome};
 use crate::report;
@@ -36,12 +39,16 @@ Pairs that make no sense, and are refused:
   butterfly with any codec but f32: several members would encode one sum, and each would hold back its loss
   wire:... with any strategy but ring: only a ring's connections are tagged
 
+--aggregate ADDRESS lets a node sum in the network (gradwire aggregate), with codec wire:2:B[:X]; --aggregate local starts one
+here. Sums must then be exact to the bit, whatever the node does: if it fails, members agree and sum what is missing.
+
 Where members are: --local N runs all of them here, as threads or with --processes as processes. Between hosts,
 each member gets its own --listen and the same --members; the first of these is rank 0. All need one token:
   head -c32 /dev/urandom | od -An -vtx1 | tr -d ' \\n' > token    then --token-file token, or GRADWIRE_TOKEN
 
 JSON: {\"strategy\", \"codec\", \"members\", \"values\", \"rounds\", \"time_s\", \"best_s\", \"compute_s\", \"sent_bytes\",
-\"sent_messages\", \"send_calls\", \"gb_s\", \"checks\": {\"replicas\", \"replay\", \"given\", \"sum\"}, \"ok\"}. Times are
+\"sent_messages\", \"send_calls\", \"gb_s\", \"checks\": {\"replicas\", \"replay\", \"given\", \"sum\"}, \"ok\", \"in_network\": {\"chunks\",
+\"from_node\", \"copied\", \"summed\", \"reasons\"}}. Times are
 medians over the rounds at rank 0, bytes those that rank 0 sent in a round, gb_s the gradient's bytes by time_s.
 
 Exit codes: 0 all checks held, 1 one did not, 2 the members could not exchange.
@@ -50,6 +57,7 @@ Examples:
   gradwire allreduce --local 4 --strategy servers --codec q8:256
   gradwire allreduce --local 4 --strategy hierarchy --groups 2 --values 10M --json
   gradwire allreduce --listen 10.0.0.2:7000 --members 10.0.0.1:7000,10.0.0.2:7000 --token-file token
+  gradwire allreduce --local 4 --aggregate local --codec wire:2:8
   gradwire allreduce --local 6 --strategy ring --draw ring.svg")]
 pub struct Args {
     /// Run this many members here.
@@ -85,9 +93,12 @@ pub struct Args {
     /// Who sends what to whom [default: ring].
     #[arg(long, value_name = "STRATEGY", conflicts_with = "plan")]
     pub strategy: Option<String>,
-    /// How gradients are coded [default: f32].
+    /// How gradients are coded [default: f32, and wire:2:10 with --aggregate].
     #[arg(long, value_name = "CODEC", conflicts_with = "plan")]
     pub codec: Option<String>,
+    /// Where a node sums in the network, or local.
+    #[arg(long, value_name = "ADDRESS|local", conflicts_with_all = ["plan", "strategy", "groups", "partitions", "order", "draw"], value_parser = in_network::place)]
+    pub aggregate: Option<Place>,
     /// How many groups --strategy hierarchy makes.
     #[arg(long, value_name = "G", value_parser = clap::value_parser!(u16).range(1..))]
     pub groups: Option<u16>,
@@ -151,6 +162,9 @@ pub struct Report {
     pub checks: Checks,
     /// Did all hold?
     pub ok: bool,
+    /// With --aggregate: who summed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_network: Option<Summed>,
 }
 
 /// What was checked; `None` where there was nothing to check.
@@ -159,10 +173,10 @@ pub struct Checks {
     /// All members have the same bits.
     pub replicas: bool,
     /// The result is what the decoded messages say.
-    pub replay: bool,
+    pub replay: Option<bool>,
     /// Given is delivered and held back.
-    pub given: bool,
-    /// `f32` is the sum, to rounding.
+    pub given: Option<bool>,
+    /// `f32` is the sum, to rounding; a sum in the network is exact.
     pub sum: Option<bool>,
 }
 
@@ -172,7 +186,19 @@ pub struct Checks {
 /// Arguments do not go together, or the members cannot exchange.
 pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     let (rank, members) = place(args)?;
-    let plan = plan(args, members)?;
+    // It ends with this function.
+    let mut node = None;
+    let plan = match args.aggregate {
+        Some(Place::Local) if args.local.is_none() => {
+            return Err(Error::Usage(
+                "--aggregate local needs --local N: between hosts, start gradwire aggregate on one of them"
+                    .into(),
+            ));
+        }
+        Some(Place::Local) => summed_at(args, node.insert(Node::start()?).address)?,
+        Some(Place::At(address)) => summed_at(args, address)?,
+        None => plan(args, members)?,
+    };
     if let Some(path) = &args.draw {
         let strategy = plan.others.strategy;
         let graphs: Result<Vec<Graph>, _> = (0..members).map(|me| strategy.graph(members, me, 0)).collect();
@@ -280,6 +306,16 @@ fn plan(args: &Args, members: usize) -> Result<Plan, Error> {
     Ok(plan)
 }
 
+/// The plan of a node's sums.
+fn summed_at(args: &Args, address: SocketAddr) -> Result<Plan, Error> {
+    match Coding::parse(args.codec.as_deref().unwrap_or("wire:2:10"), Registry::BUILT_IN).map_err(usage)? {
+        Coding::Wire(wire) => Plan::in_network(address, wire).map_err(usage),
+        Coding::Host(other) => {
+            Err(Error::Usage(format!("--aggregate with codec {other}: a node sums codec wire:2:B[:X]")))
+        }
+    }
+}
+
 /// The gradient is one tensor.
 fn layout(args: &Args) -> Result<Layout, Error> {
     let values = usize::try_from(args.values).unwrap_or(usize::MAX);
@@ -345,7 +381,7 @@ impl Job<'_> {
                 let theirs =
                     other.join().map_err(|_| Error::Usage("a member's thread panicked".into()))??;
                 report.ok &= theirs.ok;
-                report.checks.replay &= theirs.checks.replay;
+                report.checks.replay = report.checks.replay.and_then(|ok| Some(ok && theirs.checks.replay?));
             }
             Ok(report)
         })
@@ -383,12 +419,11 @@ impl Job<'_> {
                 Some(path) => _ = command.arg("--plan").arg(path),
                 None => {
                     let others = &self.plan.others;
-                    command.args([
-                        "--strategy",
-                        &others.strategy.to_string(),
-                        "--codec",
-                        &others.coding.to_string(),
-                    ]);
+                    match self.plan.in_network {
+                        Some(address) => command.args(["--aggregate", &address.to_string()]),
+                        None => command.args(["--strategy", &others.strategy.to_string()]),
+                    };
+                    command.args(["--codec", &others.coding.to_string()]);
                 }
             }
             if let Some(partitions) = self.args.partitions {
@@ -420,7 +455,11 @@ impl Job<'_> {
         let coding = self.plan.others.coding;
         let exact = coding.is_exact() && self.plan.rows.is_empty();
         let (mut held, mut times, mut computes) = (Held::new(), Vec::new(), Vec::new());
-        let mut checks = Checks { replicas: true, replay: true, given: true, sum: exact.then_some(true) };
+        // A node's messages are its own: what it sums is compared with the exact sum.
+        let by_node = self.plan.in_network.is_some();
+        let (of_messages, sum) = ((!by_node).then_some(true), (exact || by_node).then_some(true));
+        let mut checks = Checks { replicas: true, replay: of_messages, given: of_messages, sum };
+        let mut in_network = by_node.then(Summed::default);
         let mut traffic = gradwire_collectives::Traffic::default();
         for round in 0..self.args.rounds {
             let mut buffer = gradient(self.args.seed, link.rank(), round, values);
@@ -438,11 +477,21 @@ impl Job<'_> {
                 checksum(&buffer),
                 "replicas differ: the result of one exchange has other bits at some members",
             )?;
-            checks.replay &= replayed(&record, &buffer);
-            let sums = self.sums(link, &own, &record, &held)?;
-            checks.given &= self.given(&buffer, &sums);
+            if let (Some(all), Some(one)) = (&mut in_network, report.in_network) {
+                all.add(one);
+            }
+            if let (Some(replay), Some(given)) = (&mut checks.replay, &mut checks.given) {
+                *replay &= replayed(&record, &buffer);
+                let sums = self.sums(link, &own, &record, &held)?;
+                *given &= self.given(&buffer, &sums);
+            }
             if let Some(sum) = &mut checks.sum {
-                *sum &= self.is_sum(&buffer, round);
+                let gradients =
+                    (0..self.members).map(|rank| gradient(self.args.seed, rank, round, buffer.len()));
+                *sum &= match (by_node, coding) {
+                    (true, Coding::Wire(wire)) => in_network::is_exact(&buffer, wire, gradients),
+                    _ => self.is_sum(&buffer, round),
+                };
             }
         }
         let median = |values: &mut Vec<f64>| {
@@ -452,7 +501,7 @@ impl Job<'_> {
         let rounds = u64::from(self.args.rounds);
         let time_s = median(&mut times);
         Ok(Report {
-            strategy: self.plan.others.strategy.to_string(),
+            strategy: self.plan.strategy(),
             codec: coding.to_string(),
             members: self.members,
             values,
@@ -465,7 +514,8 @@ impl Job<'_> {
             send_calls: traffic.send_calls / rounds,
             gb_s: 4e-9 * values as f64 / time_s,
             checks,
-            ok: checks.replicas && checks.replay && checks.given && checks.sum != Some(false),
+            ok: checks.replicas && ![checks.replay, checks.given, checks.sum].contains(&Some(false)),
+            in_network,
         })
     }
 
@@ -595,10 +645,20 @@ fn print(report: &Report, json: bool, out: &mut impl Write) -> Result<(), Error>
     let said = |ok: bool| if ok { "held" } else { "FAILED" };
     let checks = &report.checks;
     writeln!(out, "\nreplicas are equal bit by bit: {}", said(checks.replicas))?;
-    writeln!(out, "results are what the messages say: {}", said(checks.replay))?;
-    writeln!(out, "given = delivered + held back: {}", said(checks.given))?;
-    if let Some(sum) = checks.sum {
-        writeln!(out, "the sum in f64, to rounding: {}", said(sum))?;
+    let exactly =
+        if report.in_network.is_some() { "the exact sum, to the bit" } else { "the sum in f64, to rounding" };
+    let others = [
+        ("results are what the messages say", checks.replay),
+        ("given = delivered + held back", checks.given),
+        (exactly, checks.sum),
+    ];
+    for (what, held) in others {
+        if let Some(held) = held {
+            writeln!(out, "{what}: {}", said(held))?;
+        }
+    }
+    if let Some(summed) = &report.in_network {
+        summed.write(out)?;
     }
     report::conclusion(out, report.ok, None, &format!("{rounds} rounds"))?;
     Ok(())

@@ -1,5 +1,6 @@
 //! A member's connections to all others, and the exchange over them.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -15,12 +16,17 @@ use crate::graph::{Message, Rank};
 use crate::header::{HEADER_LEN, Header, Kind, PlanName};
 use crate::held::{Held, HeldTensor};
 use crate::layout::{Layout, checksum};
+use crate::node::{JobName, Node};
 use crate::part::{Bytes, Part, Step, Values};
 use crate::plan::{Coding, Job, Plan, Wire};
 use crate::poll::{Command, Event, Expect, ExpectJob, Poller, Traffic, Waker};
 use crate::rendezvous::Listening;
 use crate::spread::SPREAD;
 use crate::strategies::Strategy;
+
+mod in_network;
+
+pub use in_network::InNetwork;
 
 /// A result that the network coded is compared at the first exchange, and then once in so many.
 pub const COMPARE_EVERY: u64 = 100;
@@ -43,6 +49,12 @@ pub struct Link {
     traffic: Arc<Mutex<Traffic>>,
     thread: Option<JoinHandle<()>>,
     failed: Option<Failure>,
+    /// A node that sums in the network, if a plan has one, and what it is told of the job.
+    node: Option<Box<Node>>,
+    job: JobName,
+    /// Votes about sums in the network, and the last one that somebody wants all to cast now.
+    voted: u64,
+    halted: Cell<u64>,
 }
 
 /// What an exchange took.
@@ -54,6 +66,8 @@ pub struct Report {
     pub compute: Duration,
     /// What this member sends in the exchange. System calls that send its last messages may come after it, and count in the next one.
     pub traffic: Traffic,
+    /// With a node in the network: who summed.
+    pub in_network: Option<InNetwork>,
 }
 
 /// What an exchange did, for those who want to check it.
@@ -114,6 +128,10 @@ impl Listening {
             traffic,
             thread,
             failed: None,
+            node: None,
+            job: self.job_name(),
+            voted: 0,
+            halted: Cell::new(0),
         })
     }
 }
@@ -206,6 +224,13 @@ impl Link {
         if buffer.len() != layout.values() {
             return Err(LinkError::Buffer { buffer: buffer.len(), layout: layout.values() });
         }
+        if let (Some(_), Coding::Wire(wire)) = (plan.in_network, plan.others.coding) {
+            if let Some(record) = record {
+                *record =
+                    Record { given: buffer.to_vec(), dropped: vec![0.0; buffer.len()], decoded: Vec::new() };
+            }
+            return self.sum_in_network(buffer, layout, plan, wire);
+        }
         if plan.is_tagged() && !self.tagged {
             return Err(LinkError::NotTagged);
         }
@@ -252,7 +277,7 @@ impl Link {
             )?;
         }
         let traffic = Traffic { send_calls: self.traffic().send_calls - before, ..sent };
-        Ok(Report { time: start.elapsed(), compute, traffic })
+        Ok(Report { time: start.elapsed(), compute, traffic, in_network: None })
     }
 
     /// Waits until all members have called it, and fails if their checksums differ. `means` says what that would mean.
@@ -272,7 +297,8 @@ impl Link {
             match self.next_event(deadline) {
                 Ok(Event::Alike) => return Ok(()),
                 // Nobody sends before this member has begun an exchange.
-                Ok(Event::Arrived { .. }) => {}
+                Ok(Event::Arrived { .. } | Event::Votes { .. }) => {}
+                Ok(Event::Halt { number }) => self.halted.set(number),
                 Ok(Event::Failed(failure)) => return Err(self.fail(failure)),
                 Err(()) => {
                     let failure = self.late((0..self.members).filter(|&rank| rank != self.rank).collect());
@@ -551,7 +577,11 @@ impl Exchange<'_> {
                 Ok(())
             }
             Event::Failed(failure) => Err(failure),
-            Event::Alike => Ok(()),
+            Event::Halt { number } => {
+                self.link.halted.set(number);
+                Ok(())
+            }
+            Event::Alike | Event::Votes { .. } => Ok(()),
         }
     }
 

@@ -1,0 +1,150 @@
+//! Sums of what members send each other where no node sums: the same whole numbers, added by one of them.
+//!
+//! A contribution is the values as codec 2 has them; what it restores is whole numbers of one unit, which are added as integers. If a
+//! value is too large for that, it is sent as it is, and the sum is made in `f64`, in the order of the ranks. One member makes
+//! each sum and sends it to all, so all have the same bits.
+
+use std::sync::Arc;
+
+use gradwire::codec::planar::Bound;
+use gradwire::codec::planar::sums::{
+    BLOCK_VALUES, NAN_BITS, NOT_A_NUMBER, Units, decode, encode, limit, units, value_of,
+};
+use gradwire::kernels::Kernel;
+use gradwire::profile::Profile;
+
+use crate::graph::{Format, Rank};
+use crate::part::Bytes;
+use crate::plan::Wire;
+
+/// A peer's bytes that no member of this version writes.
+#[derive(Debug)]
+pub(crate) struct Wrong;
+
+/// Adds what members send.
+pub(crate) struct Sums {
+    kernel: Kernel,
+    profile: Profile,
+    bound: Bound,
+    limit: i32,
+}
+
+impl Sums {
+    /// For values of this coding, which is codec 2, of so many members.
+    pub(crate) fn new(kernel: Kernel, wire: Wire, members: usize) -> Self {
+        let profile = wire.profile();
+        let Profile::Planar(bound) = profile else { unreachable!("Plan::in_network has refused it") };
+        Self { kernel, profile, bound, limit: limit(u8::try_from(members).unwrap_or(u8::MAX)) }
+    }
+
+    /// The most bytes of a contribution or a result of so many values.
+    pub(crate) fn longest(&self, values: usize) -> usize {
+        let sections = values.div_ceil(BLOCK_VALUES) * self.profile.max_encoded_len(4 * BLOCK_VALUES);
+        sections.max(self.profile.max_encoded_len(4 * values)).max(4 * values)
+    }
+
+    /// What this member adds to a sum.
+    pub(crate) fn contribution(&self, values: &[f32]) -> (Format, Bytes) {
+        let raw = to_bytes(values);
+        let mut coded = vec![0; self.profile.max_encoded_len(raw.len())];
+        let len = self.kernel.encode(&raw, &mut coded, self.profile).expect("there is room");
+        coded.truncate(len);
+        let restored = self.restore(&coded, values.len()).expect("just encoded");
+        let over = restored.iter().any(|value| matches!(self.units(*value), Units::Over(_)));
+        if over { (Format::Raw, Arc::new(to_bytes(&restored))) } else { (Format::Coded, Arc::new(coded)) }
+    }
+
+    /// The sum of all contributions, in `values` and as what the others are sent.
+    pub(crate) fn sum<'a>(
+        &self,
+        given: impl Iterator<Item = (Rank, Format, &'a [u8])>,
+        values: &mut [f32],
+    ) -> Result<(Format, Bytes), Wrong> {
+        let restored = given.map(|(_, format, body)| match format {
+            Format::Coded => self.restore(body, values.len()),
+            Format::Raw => from_bytes(body, values.len()),
+        });
+        let restored: Vec<Vec<f32>> = restored.collect::<Result<_, Wrong>>()?;
+        let add = |at: usize| {
+            restored.iter().try_fold(0i32, |sum, values| match (sum, self.units(values[at])) {
+                (_, Units::Over(_)) => None,
+                (NOT_A_NUMBER, _) | (_, Units::NotANumber) => Some(NOT_A_NUMBER),
+                // No sum of as many as the limit is for overflows.
+                (sum, Units::Whole(units)) => sum.checked_add(units),
+            })
+        };
+        if let Some(sums) = (0..values.len()).map(add).collect::<Option<Vec<i32>>>() {
+            let mut body = Vec::with_capacity(self.longest(values.len()));
+            for block in sums.chunks(BLOCK_VALUES) {
+                let mut section = vec![0; self.profile.max_encoded_len(4 * BLOCK_VALUES)];
+                let len = encode(block, &mut section).expect("there is room");
+                body.extend(&section[..len]);
+            }
+            values
+                .iter_mut()
+                .zip(&sums)
+                .for_each(|(value, &sum)| *value = f32::from_bits(value_of(sum, self.bound)));
+            return Ok((Format::Coded, Arc::new(body)));
+        }
+        for (at, value) in values.iter_mut().enumerate() {
+            let sum: f64 = restored.iter().map(|values| self.value(values[at])).sum();
+            *value = if sum.is_nan() { f32::from_bits(NAN_BITS) } else { sum as f32 };
+        }
+        Ok((Format::Raw, Arc::new(to_bytes(values))))
+    }
+
+    /// A result that another member made.
+    pub(crate) fn result(&self, format: Format, body: &[u8], values: &mut [f32]) -> Result<(), Wrong> {
+        if format == Format::Raw {
+            values.copy_from_slice(&from_bytes(body, values.len())?);
+            return Ok(());
+        }
+        let (mut rest, mut sums) = (body, [0; BLOCK_VALUES]);
+        for block in values.chunks_mut(BLOCK_VALUES) {
+            let sums = &mut sums[..block.len()];
+            let len = decode(rest, sums).ok_or(Wrong)?;
+            rest = rest.get(len..).ok_or(Wrong)?;
+            block
+                .iter_mut()
+                .zip(sums)
+                .for_each(|(value, &mut sum)| *value = f32::from_bits(value_of(sum, self.bound)));
+        }
+        if rest.is_empty() { Ok(()) } else { Err(Wrong) }
+    }
+
+    /// Results as they are, for a member that lacks them.
+    pub(crate) fn copy(values: &[f32]) -> (Format, Bytes) {
+        (Format::Raw, Arc::new(to_bytes(values)))
+    }
+
+    fn restore(&self, coded: &[u8], values: usize) -> Result<Vec<f32>, Wrong> {
+        let mut raw = vec![0; 4 * values];
+        let decoded = self.kernel.decode(coded, &mut raw, self.profile);
+        if decoded.is_ok() { from_bytes(&raw, values) } else { Err(Wrong) }
+    }
+
+    fn units(&self, value: f32) -> Units {
+        units(value.to_bits(), self.bound, self.limit)
+    }
+
+    /// A restored value as it is summed, in `f64`.
+    fn value(&self, value: f32) -> f64 {
+        match self.units(value) {
+            Units::Whole(units) => f64::from(units) * f64::from(self.bound.bound()),
+            Units::Over(_) => value.into(),
+            Units::NotANumber => f64::NAN,
+        }
+    }
+}
+
+fn to_bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn from_bytes(bytes: &[u8], values: usize) -> Result<Vec<f32>, Wrong> {
+    let (words, rest) = bytes.as_chunks();
+    if words.len() != values || !rest.is_empty() {
+        return Err(Wrong);
+    }
+    Ok(words.iter().map(|word| f32::from_le_bytes(*word)).collect())
+}

@@ -1,0 +1,378 @@
+//! Sums in the network: members on loopback, a node that fails in every way, and sums that stay exact.
+
+mod support;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use gradwire::Millis;
+use gradwire::aggregate::{Aggregator as Engine, Emitted, Settings, To};
+use gradwire::codec::planar::{self, Bound};
+use gradwire::kernels::Kernel;
+use gradwire::wire::chunk::{Body, Limits, Packet};
+use gradwire_collectives::{
+    Aggregator, Held, InNetwork, Layout, Link, LinkError, Listening, Method, Options, Plan, Token,
+};
+use support::Random;
+
+/// Runs `work` at each member, and returns what each made of it.
+fn members<T: Send>(count: usize, work: impl Fn(Link) -> T + Sync) -> Vec<T> {
+    // Long enough for any machine: no test waits for it.
+    let options = Options { timeout: Duration::from_secs(120), ..Options::new(Token::random().unwrap()) };
+    let bind = || Listening::bind("127.0.0.1:0".parse().unwrap(), options.clone()).unwrap();
+    let listening: Vec<Listening> = (0..count).map(|_| bind()).collect();
+    let root = listening[0].address().unwrap();
+    std::thread::scope(|scope| {
+        let work = &work;
+        let join = |(rank, listening): (usize, Listening)| {
+            scope.spawn(move || work(listening.join(rank, count, root).unwrap()))
+        };
+        let threads: Vec<_> = listening.into_iter().enumerate().map(join).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// What a node does wrong.
+#[derive(Default)]
+struct Faults {
+    /// It answers nothing.
+    dead: AtomicBool,
+    /// It loses one packet in so many, each way; none if 0.
+    lossy: AtomicU64,
+    /// Members that get no results.
+    deaf: Mutex<Vec<u8>>,
+    /// It dies when it has sent so many packets.
+    dies_after: AtomicU64,
+    /// Packets sent.
+    sent: AtomicU64,
+}
+
+/// Runs `work` with the address of a node with such faults.
+fn with_node<T>(faults: &Faults, work: impl FnOnce(SocketAddr) -> T) -> T {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let at = socket.local_addr().unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| serve(&socket, faults, &stop));
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(at)));
+        stop.store(true, Ordering::Relaxed);
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn serve(socket: &UdpSocket, faults: &Faults, stop: &AtomicBool) {
+    let settings = Settings { kernel: Kernel::detect(), limits: Limits::MOST, group: None, above: None };
+    let new = || Box::new(Engine::<SocketAddr, 1, 32, 16>::new(settings));
+    let (mut engine, mut random, began) = (new(), Random(1), Instant::now());
+    let (mut packet, mut out) = ([0; 2048], [0; 2048]);
+    let mut workers: Vec<(SocketAddr, u8)> = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let Ok((len, from)) = socket.recv_from(&mut packet) else { continue };
+        if faults.dead.load(Ordering::Relaxed) {
+            // It comes back without any memory.
+            engine = new();
+            continue;
+        }
+        let lossy = faults.lossy.load(Ordering::Relaxed) as usize;
+        let mut lost = || lossy > 0 && random.below(lossy) == 0;
+        if lost() {
+            continue;
+        }
+        if let Ok(Packet { body: Body::Hello { worker, .. }, .. }) = Packet::parse(&packet[..len]) {
+            workers.push((from, worker));
+        }
+        engine.process(&packet[..len], from, Millis(began.elapsed().as_millis() as u64));
+        while let Some(Emitted { to, len }) = engine.emit(&mut out) {
+            let to: Vec<SocketAddr> = match to {
+                To::One(address) => vec![address],
+                To::Each { job } => engine.members(job).collect(),
+                To::Group(_) => unreachable!("the node has no groups"),
+            };
+            let is_result =
+                matches!(Packet::parse(&out[..len]), Ok(Packet { body: Body::Result { .. }, .. }));
+            for to in to {
+                let worker = workers.iter().rev().find(|known| known.0 == to).map(|known| known.1);
+                let deaf = is_result && faults.deaf.lock().unwrap().iter().any(|deaf| Some(*deaf) == worker);
+                if !lost() && !deaf && !faults.dead.load(Ordering::Relaxed) {
+                    socket.send_to(&out[..len], to).unwrap();
+                }
+                let sent = faults.sent.fetch_add(1, Ordering::Relaxed) + 1;
+                if sent == faults.dies_after.load(Ordering::Relaxed) {
+                    faults.dead.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}
+
+fn bound() -> Bound {
+    Bound::from_exponents(-10, 0).unwrap()
+}
+
+fn plan(at: SocketAddr) -> Plan {
+    format!("strategy = \"in-network:{at}\"\ncodec = \"wire:2:10\"").parse().unwrap()
+}
+
+fn gradient(rank: usize, round: usize, values: usize) -> Vec<f32> {
+    Random((rank * 1000 + round) as u64).values(values).into_iter().map(|value| value / 8.0).collect()
+}
+
+/// The sums of all members' gradients as the codec's definition restores them, in `f64`, which has room for them.
+fn exact(gradients: &[Vec<f32>]) -> Vec<f32> {
+    let mut sums = vec![0f64; gradients[0].len()];
+    for gradient in gradients {
+        let raw: Vec<u8> = gradient.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let mut coded = vec![0; planar::max_encoded_len(raw.len())];
+        let len = planar::encode_payload(&raw, &mut coded, bound()).unwrap();
+        let mut restored = vec![0; raw.len()];
+        planar::decode_payload(&coded[..len], &mut restored, bound()).unwrap();
+        for (sum, bytes) in sums.iter_mut().zip(restored.as_chunks().0) {
+            let value = f64::from(f32::from_le_bytes(*bytes));
+            // A value that the codec leaves raw counts as the nearest whole number of units.
+            let unit = f64::from(bound().bound());
+            *sum += if value.is_finite() && value.abs() < 1e5 {
+                (value / unit).round_ties_even() * unit
+            } else {
+                value
+            };
+        }
+    }
+    sums.into_iter().map(|sum| sum as f32).collect()
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+/// Rounds of exchanges; `before` a round somebody may break the node or mend it. Every result is checked at every member.
+fn exchange(
+    count: usize,
+    values: usize,
+    at: SocketAddr,
+    rounds: usize,
+    before: impl Fn(usize) + Sync,
+) -> Vec<Vec<InNetwork>> {
+    let layout = Layout::new([("all", values)]).unwrap();
+    let round_begins = std::sync::Barrier::new(count);
+    let all = members(count, |mut link| {
+        let mut seen = Vec::new();
+        for round in 0..rounds {
+            round_begins.wait();
+            if link.rank() == 0 {
+                before(round);
+            }
+            round_begins.wait();
+            let mut buffer = gradient(link.rank(), round, values);
+            let report = link.exchange(&mut buffer, &layout, &plan(at), &mut Held::new()).unwrap();
+            seen.push((buffer, report.in_network.unwrap()));
+        }
+        link.close();
+        seen
+    });
+    for round in 0..rounds {
+        let gradients: Vec<Vec<f32>> = (0..count).map(|rank| gradient(rank, round, values)).collect();
+        let expected = bits(&exact(&gradients));
+        for (rank, seen) in all.iter().enumerate() {
+            assert!(bits(&seen[round].0) == expected, "member {rank}, round {round}: {:?}", seen[round].1);
+        }
+    }
+    all.into_iter().map(|seen| seen.into_iter().map(|(_, report)| report).collect()).collect()
+}
+
+/// Did the node sum all, at all members? On a busy machine it may be silent for 200 ms now and then, so no test wants that of a
+/// given round.
+fn by_node(reports: &[Vec<InNetwork>], round: usize) -> bool {
+    reports
+        .iter()
+        .all(|report| report[round].from_node == report[round].chunks && report[round].reason.is_none())
+}
+
+const VALUES: usize = 100_003;
+
+#[test]
+fn a_node_sums_everything_exactly() {
+    for (count, values) in [(1, 300), (2, 1), (3, 2048), (4, VALUES)] {
+        let reports = with_node(&Faults::default(), |at| exchange(count, values, at, 6, |_| ()));
+        assert!(
+            (0..6).any(|round| by_node(&reports, round)),
+            "{count} members, {values} values: {reports:?}"
+        );
+        assert!(reports[0].iter().all(|report| report.chunks == values.div_ceil(2048)));
+    }
+    // Of no values there is nothing to sum.
+    with_node(&Faults::default(), |at| exchange(2, 0, at, 2, |_| ()));
+}
+
+#[test]
+fn without_a_node_members_sum_to_the_same_bits() {
+    // Nobody listens there: the socket is bound and closed.
+    let at = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for count in [1, 2, 3, 5] {
+        let reports = exchange(count, VALUES, at, 4, |_| ());
+        for report in &reports {
+            assert!(report.iter().all(|report| report.summed == report.chunks && report.from_node == 0));
+            let reasons: Vec<_> = report.iter().map(|report| report.reason.unwrap()).collect();
+            // After the first failure one exchange leaves the node alone, after the second two.
+            assert_eq!(reasons, ["silent", "not-tried", "silent", "not-tried"]);
+        }
+    }
+}
+
+#[test]
+fn a_lossy_node_sums_everything() {
+    let faults = Faults { lossy: AtomicU64::new(20), ..Faults::default() };
+    let reports = with_node(&faults, |at| exchange(4, VALUES, at, 6, |_| ()));
+    // That it is given up is possible, but takes many losses one after the other.
+    assert!((0..6).any(|round| by_node(&reports, round)), "{reports:?}");
+}
+
+#[test]
+fn a_node_that_dies_is_replaced_by_the_members_and_used_again() {
+    for after in [0, 1, 37, 150] {
+        let faults = Faults { dies_after: AtomicU64::new(u64::MAX), ..Faults::default() };
+        let reports = with_node(&faults, |at| {
+            exchange(4, VALUES, at, 16, |round| match round {
+                1 if after == 0 => faults.dead.store(true, Ordering::Relaxed),
+                1 => faults.dies_after.store(faults.sent.load(Ordering::Relaxed) + after, Ordering::Relaxed),
+                4 => {
+                    faults.dies_after.store(u64::MAX, Ordering::Relaxed);
+                    faults.dead.store(false, Ordering::Relaxed);
+                }
+                _ => {}
+            })
+        });
+        for report in &reports {
+            for round in report {
+                assert_eq!(
+                    round.from_node + round.copied + round.summed,
+                    round.chunks,
+                    "{after}: {report:?}"
+                );
+            }
+            assert!(report[1..4].iter().any(|round| round.summed > 0), "{after}: {report:?}");
+        }
+        assert!((4..16).any(|round| by_node(&reports, round)), "{after}: {reports:?}");
+    }
+}
+
+/// A member that gets no results asks, and is answered with results, which are lost again: others have what it lacks.
+#[test]
+fn what_one_member_lacks_another_sends_it() {
+    let faults = Faults { deaf: Mutex::new(vec![1]), ..Faults::default() };
+    let reports = with_node(&faults, |at| exchange(3, VALUES, at, 8, |_| ()));
+    assert!(reports[1].iter().all(|round| round.from_node == 0), "{reports:?}");
+    assert!(reports[1].iter().any(|round| round.copied > 0), "{reports:?}");
+    assert!(reports[0].iter().any(|round| round.from_node > 0), "{reports:?}");
+}
+
+/// Two jobs, with tokens of their own, at one node at a time.
+#[test]
+fn jobs_share_a_node() {
+    let mut node = Aggregator::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let (at, stop) = (node.address().unwrap(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| node.run(&stop).unwrap());
+        let jobs = [2, 3].map(|count| scope.spawn(move || exchange(count, VALUES, at, 6, |_| ())));
+        let reports = jobs.map(std::thread::ScopedJoinHandle::join);
+        stop.store(true, Ordering::Relaxed);
+        serving.join().unwrap();
+        for reports in reports {
+            let reports = reports.unwrap();
+            assert!((0..6).any(|round| by_node(&reports, round)), "{reports:?}");
+        }
+    });
+}
+
+/// NaN makes its own lane a NaN. A value beyond what integers hold is summed as a float, by the members.
+#[test]
+fn values_that_are_no_numbers_or_too_large_are_summed_too() {
+    let layout = Layout::new([("all", 5000)]).unwrap();
+    let results = with_node(&Faults::default(), |at| {
+        members(3, |mut link| {
+            let mut given = vec![0.25; 5000];
+            if link.rank() == 1 {
+                (given[7], given[4000], given[4001]) = (f32::NAN, 1e30, f32::INFINITY);
+            }
+            let rounds = (0..8).map(|_| {
+                let mut buffer = given.clone();
+                let report = link.exchange(&mut buffer, &layout, &plan(at), &mut Held::new()).unwrap();
+                (buffer, report.in_network.unwrap())
+            });
+            rounds.collect::<Vec<_>>()
+        })
+    });
+    for rounds in &results {
+        for (round, (buffer, report)) in rounds.iter().enumerate() {
+            assert!(bits(buffer) == bits(&results[0][round].0), "{report:?}");
+            assert!(buffer[7].is_nan() && buffer[4001].is_nan() && buffer[4000] == 1e30);
+            let rest = buffer.iter().enumerate().filter(|(at, _)| ![7, 4000, 4001].contains(at));
+            assert!(
+                rest.clone().count() == 4997
+                    && rest.clone().all(|(_, value)| (value - 0.75).abs() <= 3.0 / 1024.0)
+            );
+        }
+        // Of three chunks the node sums two, and it is not to blame.
+        let too_large = |(_, report): &&(_, InNetwork)| {
+            (report.reason, report.from_node, report.summed) == (Some("too-large"), 2, 1)
+        };
+        assert!(rounds.iter().filter(too_large).count() > 1, "{rounds:?}");
+    }
+}
+
+/// Gradients of any size are scaled first, as for the wire.
+#[test]
+fn a_method_scales_what_a_node_sums() {
+    let layout = Layout::new([("small", 3000), ("large", 3000)]).unwrap();
+    let results = with_node(&Faults::default(), |at| {
+        members(3, |mut link| {
+            let method: Method = format!("in-network:{at}").parse().unwrap();
+            assert_eq!(method.to_string(), format!("in-network:{at}"));
+            let rank = link.rank();
+            let mut buffer: Vec<f32> = [1e-6, 1e6]
+                .iter()
+                .flat_map(|scale| gradient(rank, 0, 3000).into_iter().map(move |value| value * scale))
+                .collect();
+            let report = method.exchange(&mut link, &mut buffer, &layout, &[1, 1], &mut Held::new()).unwrap();
+            (buffer, report.in_network.unwrap())
+        })
+    });
+    let sum = |at: usize, scale: f64| -> f64 {
+        (0..3).map(|rank| f64::from(gradient(rank, 0, 3000)[at]) * scale).sum()
+    };
+    for (buffer, report) in &results {
+        assert!(bits(buffer) == bits(&results[0].0), "{report:?}");
+        for at in 0..3000 {
+            // Values are below 2: with room for three, units are 2^-10 of 8.
+            assert!((f64::from(buffer[at]) - sum(at, 1e-6)).abs() < 1e-6 * 3.0 * 8.0 / 1024.0);
+            assert!((f64::from(buffer[3000 + at]) - sum(at, 1e6)).abs() < 1e6 * 3.0 * 8.0 / 1024.0);
+        }
+    }
+}
+
+/// A member that leaves ends the exchange at all others, as in every other exchange, though the node would wait for it.
+#[test]
+fn a_member_that_leaves_ends_the_exchange() {
+    let layout = Layout::new([("all", 5000)]).unwrap();
+    let results = with_node(&Faults::default(), |at| {
+        members(3, |mut link| {
+            let exchange = |link: &mut Link| {
+                link.exchange(&mut vec![1.0; 5000], &layout, &plan(at), &mut Held::new()).map(|_| ())
+            };
+            exchange(&mut link).unwrap();
+            if link.rank() == 2 {
+                link.close();
+                return Ok(());
+            }
+            exchange(&mut link)
+        })
+    });
+    for result in &results[..2] {
+        assert!(
+            matches!(result, Err(LinkError::Failed(failure)) if failure.to_string().contains("member 2 left")),
+            "{result:?}"
+        );
+    }
+}

@@ -1,0 +1,127 @@
+//! `gradwire allreduce --aggregate`: where the node is, what it did, and whether sums are exact.
+
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use gradwire::codec::planar;
+use gradwire::profile::Profile;
+use gradwire::wire::chunk::PORT;
+use gradwire_collectives::{Aggregator, InNetwork, Wire};
+use serde::Serialize;
+
+use crate::error::Error;
+
+/// Where the node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In this process.
+    Local,
+    /// There.
+    At(SocketAddr),
+}
+
+/// `local`, or an address with or without its port.
+pub(super) fn place(text: &str) -> Result<Place, String> {
+    if text == "local" {
+        return Ok(Place::Local);
+    }
+    let at = text.parse().ok().or_else(|| Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, PORT)));
+    at.map(Place::At)
+        .ok_or_else(|| format!("expected local, or an IP address, and :PORT unless it is {PORT}"))
+}
+
+/// A node beside the members, for as long as it is held.
+pub(super) struct Node {
+    pub(super) address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Node {
+    pub(super) fn start() -> Result<Self, Error> {
+        let failed = |error| Error::io("a UDP socket", "open", error);
+        let mut node = Aggregator::bind("127.0.0.1:0".parse().expect("an address")).map_err(failed)?;
+        let (address, stop) = (node.address().map_err(failed)?, Arc::new(AtomicBool::new(false)));
+        let stopped = stop.clone();
+        // If it fails, the members go on without it.
+        let thread = std::thread::spawn(move || _ = node.run(&stopped));
+        Ok(Self { address, stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Who summed, at rank 0, over all rounds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Summed {
+    /// Chunks of all rounds.
+    pub chunks: usize,
+    /// Summed by the node.
+    pub from_node: usize,
+    /// Copied from another member.
+    pub copied: usize,
+    /// Summed by members.
+    pub summed: usize,
+    /// By round: why the node did not sum all of it.
+    pub reasons: Vec<Option<&'static str>>,
+}
+
+impl Summed {
+    pub(super) fn add(&mut self, round: InNetwork) {
+        self.chunks += round.chunks;
+        self.from_node += round.from_node;
+        self.copied += round.copied;
+        self.summed += round.summed;
+        self.reasons.push(round.reason);
+    }
+
+    pub(super) fn write(&self, out: &mut impl Write) -> Result<(), Error> {
+        let Self { chunks, from_node, copied, summed, reasons } = self;
+        write!(
+            out,
+            "\nchunks: {chunks}; {from_node} summed by the node, {summed} by members, {copied} copied from a member"
+        )?;
+        let why: Vec<&str> = reasons.iter().flatten().copied().collect();
+        if let Some(first) = why.first() {
+            write!(
+                out,
+                "\nrounds that the node did not sum alone: {}, the first because it was {first}",
+                why.len()
+            )?;
+        }
+        Ok(writeln!(out)?)
+    }
+}
+
+/// Is the result, to the bit, the sum of all gradients as the codec's definition restores them? Units are counted as integers.
+pub(super) fn is_exact(result: &[f32], wire: Wire, gradients: impl Iterator<Item = Vec<f32>>) -> bool {
+    let Profile::Planar(bound) = wire.profile() else { return false };
+    let unit = f64::from(bound.bound());
+    let mut sums = vec![0i64; result.len()];
+    for gradient in gradients {
+        let raw: Vec<u8> = gradient.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let (mut coded, mut restored) = (vec![0; planar::max_encoded_len(raw.len())], vec![0; raw.len()]);
+        let decoded = planar::encode_payload(&raw, &mut coded, bound)
+            .is_ok_and(|len| planar::decode_payload(&coded[..len], &mut restored, bound).is_ok());
+        if !decoded {
+            return false;
+        }
+        for (sum, bytes) in sums.iter_mut().zip(restored.as_chunks().0) {
+            // The gradients of this command are below 1, so what is restored is a whole number of units.
+            let units = f64::from(f32::from_le_bytes(*bytes)) / unit;
+            if units.fract() != 0.0 {
+                return false;
+            }
+            *sum += units as i64;
+        }
+    }
+    result.iter().zip(sums).all(|(value, sum)| value.to_bits() == ((sum as f64 * unit) as f32).to_bits())
+}
