@@ -139,7 +139,8 @@ class Report:
 class State:
     """One model's exchange: a plan, connections, a thread, and what messages lost so far. All ranks make it together.
 
-    `plan` is a `Plan` or its text: "f32", "low-rank:R", "3lc:S:BLOCK", "q8", "bounded:B", "ring:C:B" or any other codec.
+    `plan` is a `Plan` or its text: "f32", "low-rank:R", "3lc:S:BLOCK", "q8", "bounded:B", "ring:C:B",
+    "in-network:ADDRESS" or any other codec.
     "auto" trains a few iterations with each of some plans, and goes on with the fastest on this network; the report says why.
     With `pipeline`, each iteration applies the gradients of an earlier one (Pipe-SGD), so the exchange hides behind whole iterations.
     They come from the `width` - 1 iterations before. The first `warmup` iterations apply their own.

@@ -9,6 +9,7 @@ import pathlib
 import pickle
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -547,6 +548,15 @@ class Exchange(unittest.TestCase):
             self.assertGreater(result["3lc:1.0:1024"][0].held_back, 0)
             self.assertEqual(result["f32"][0].held_back, 0)
 
+    def test_a_job_outlives_the_node_that_sums_in_the_network(self):
+        # Nobody listens there, so the ranks sum what the node does not.
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as closed:
+            closed.bind(("127.0.0.1", 0))
+            plan = "in-network:%s:%d" % closed.getsockname()
+        for report, progress in run(fifty, 3, plan, False):
+            self.assertLess(progress, 0.97)
+            self.assertEqual(report.plan, plan)
+
     def test_what_is_not_finite_reaches_all(self):
         run(every_plan_not_finite, 3)
 
@@ -614,7 +624,8 @@ class Failures(unittest.TestCase):
         for plan in ("f32", "low-rank:4"):
             for said in run(killed, 3, plan, lost=[2])[:2]:
                 (iteration, text), (reporter, cause) = said
-                self.assertEqual(iteration, 3)
+                # Who is slow hears of it in the iteration before.
+                self.assertIn(iteration, (2, 3))
                 self.assertRegex(text, r"\bmember 2\b")
                 self.assertRegex(cause, r"\bmember 2\b")
                 self.assertIn(reporter, (0, 1))
@@ -672,7 +683,9 @@ class Plans(unittest.TestCase):
         self.assertEqual(str(gradwire.Plan("3lc:1.0:1024")), "3lc:1:1024")
         self.assertEqual(gradwire.Plan("q8"), gradwire.Plan("q8"))
         self.assertTrue(gradwire.Plan("ring:2:10").tagged)
-        for text in ("", "low-rank:0", "ring:9:9", "zip"):
+        summed = gradwire.Plan("in-network:10.0.0.9")
+        self.assertEqual((str(summed), summed.tagged), ("in-network:10.0.0.9:59255", False))
+        for text in ("", "low-rank:0", "ring:9:9", "zip", "in-network:here"):
             with self.assertRaises(ValueError):
                 gradwire.Plan(text)
 
