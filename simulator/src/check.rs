@@ -8,6 +8,7 @@ use crate::limits::{Excess, Work};
 use crate::mechanisms::{FAIR_SHARE, partitions};
 use crate::scenario::{Assignment, CodecPlace, Compression, Content, Mechanism, Order, Scenario, WireCost};
 use crate::time::seconds;
+use crate::workload::VALUE_BITS;
 
 /// Bytes of what a mechanism and a worker keep for one parameter at one worker.
 const SLOT_BYTES: u128 = 128;
@@ -34,6 +35,7 @@ impl Scenario {
             (self.staleness <= 1, "the staleness"),
             (self.compute_times.forward.len() == self.model.parameters.len(), "the number of compute times"),
             (!matches!(self.mechanism, Mechanism::Ps { servers: 0, .. }), "the number of servers"),
+            (self.node.rate > 0 && self.node.cores > 0, "the rate of a node or its cores"),
             (
                 !matches!(self.mechanism, Mechanism::Graph(strategy) if strategy.check(workers as usize).is_err()),
                 "the number of workers, or of the graph's servers or groups,",
@@ -66,11 +68,19 @@ impl Scenario {
         // Each way at most two hops for each worker; a chunk of a parameter has headers of its own.
         let hops = 4.0 * f64::from(self.workers);
         let exchange = |bits: u64| {
-            let costs = [Content::Gradient, Content::PartialSum, Content::Parameters]
-                .map(|content| [self.wire.cost(bits, content), self.wire.cost(1, content)]);
+            let contents = [Content::Gradient, Content::PartialSum, Content::Parameters];
+            let costs = contents.map(|content| [self.wire.cost(bits, content), self.wire.cost(1, content)]);
             let time =
                 |cost: &WireCost| cost.bits as f64 / slowest + seconds(cost.encode) + seconds(cost.decode);
-            costs.as_flattened().iter().map(time).sum::<f64>() + seconds(links.latency)
+            let summed = if let Mechanism::InNetwork { .. } = self.mechanism {
+                let chunks =
+                    [Content::Gradient, Content::Sum(u32::MAX)].map(|of| self.wire.chunk_cost(bits, of));
+                chunks.iter().map(time).sum::<f64>()
+                    + bits as f64 / VALUE_BITS as f64 / self.node.values_a_second()
+            } else {
+                0.0
+            };
+            costs.as_flattened().iter().map(time).sum::<f64>() + seconds(links.latency) + summed
         };
         let exchanges: f64 =
             self.model.parameters.iter().map(|parameter| hops * exchange(parameter.bits)).sum();
@@ -119,6 +129,10 @@ impl Scenario {
             Mechanism::HierarchicalAggregators { group } => {
                 let groups = workers / u128::from(group);
                 (groups + 1, 2 * rows * (workers + groups), rows * (workers + groups))
+            }
+            Mechanism::InNetwork { .. } => {
+                // Up, down, and a partial sum of each rack: this iteration's and the next one's.
+                (0, 3 * each, 2 * each)
             }
             Mechanism::HierarchicalRings { group } => {
                 let group = u128::from(group);

@@ -3,7 +3,7 @@
 use crate::cluster::{Cluster, Done, Exchange, Fabric, FabricEvent};
 use crate::error::SimError;
 use crate::mechanisms::{
-    Butterfly, Graphs, HierarchicalAggregators, HierarchicalRings, ParameterServers, Ring,
+    Butterfly, Graphs, HierarchicalAggregators, HierarchicalRings, InNetwork, ParameterServers, Ring,
 };
 use crate::scenario::{Mechanism, Results, Scenario};
 
@@ -37,6 +37,7 @@ impl Scenario {
             Mechanism::HierarchicalRings { group } => {
                 self.simulate(HierarchicalRings::new(self, group), watch)
             }
+            Mechanism::InNetwork { .. } => self.simulate(InNetwork::new(self), watch),
         })
     }
 
@@ -44,7 +45,9 @@ impl Scenario {
         let symmetric = self.symmetric();
         let workers = if symmetric { 1 } else { self.workers };
         let copies = symmetric.then(|| self.workers - 1);
-        let fabric = Fabric::new(&self.links, workers, exchange.others(), copies, self.cut_through);
+        // Chunks are short: a node has begun with a parameter long before it is whole.
+        let cut_through = self.cut_through || matches!(self.mechanism, Mechanism::InNetwork { .. });
+        let fabric = Fabric::new(&self.links, workers, exchange.others(), copies, cut_through);
         let mut cluster = Cluster::new(self, fabric, workers);
         exchange.start(&mut cluster);
         let mut watched = 0;

@@ -221,6 +221,7 @@ fn bytes_are_conserved() {
             }
             Mechanism::Graph(_) => unreachable!("tests/graphs.rs judges these"),
             Mechanism::Butterfly => assert_eq!((sent, received), (vec![3 * size; 8], vec![3 * size; 8])),
+            Mechanism::InNetwork { .. } => assert_eq!((sent, received), (vec![size; 8], vec![size; 8])),
             Mechanism::HierarchicalAggregators { .. } => {
                 assert_eq!((sent, received), (vec![size; 8], vec![size; 8]));
                 assert_eq!((served, gathered), ((4 + 8 + 4) * size, (4 + 8 + 4) * size));

@@ -6,12 +6,13 @@ use gradwire_simulator::planner::collectives::{
 };
 use gradwire_simulator::planner::cost_profile::{CodecCosts, CostProfile};
 use gradwire_simulator::planner::curve::Curve;
+use gradwire_simulator::planner::in_network::{Bottleneck, InNetwork};
 use gradwire_simulator::planner::pipe_sgd::{
     Stages, ideal_pipeline, pipeline, pipelined_gradients, scaling_efficiency, sequential_gradients,
     synchronous,
 };
 use gradwire_simulator::planner::{Planner, Reason};
-use gradwire_simulator::{Mechanism, Model, Scenario, seconds};
+use gradwire_simulator::{Mechanism, Model, Node, Scenario, seconds};
 use proptest::{prop_assert, proptest};
 
 /// Constants with which every decision of HiPress' Table 7 comes out; onebit sends 1 bit of 32.
@@ -213,5 +214,49 @@ proptest! {
         prop_assert!(five <= six * (1.0 + 1e-12));
         let same = pipelined_gradients(1.0, stages, machine, p, n, sync, (1.0, 0.0));
         prop_assert!((five / same - 1.0).abs() < 1e-12);
+    }
+}
+
+/// Codec of ratio 4 that takes no time, links of 1 GB/s, four nodes of which each has 40 MB: 10 million values.
+fn ten_million(values_a_second: u64, cores: u32, forward: f64) -> (f64, InNetwork) {
+    let no_time = Curve::affine(0.0, f64::INFINITY);
+    // At this bound a sum of four has 5.57 / 6.49 of the gradient's ratio.
+    let codec =
+        CodecCosts { name: "c".into(), bound: 10, ratio: 4.0, encode: no_time.clone(), decode: no_time };
+    let profile = CostProfile { send: Curve::affine(0.0, 1e9), codecs: vec![codec] };
+    let model =
+        Model::from_csv("m", &b"name,values,forward_flops\np,10000000,0\n"[..]).unwrap().timed(forward, 0.0);
+    let planner = Planner { threshold: 0.1, ..planner(&profile, Strategy::Ring, 4) };
+    let plan = planner.plan(&model);
+    let node = Node { rate: values_a_second, cores };
+    (plan.iteration_s, planner.in_network(&model, &plan, node).unwrap())
+}
+
+/// By hand: the ring sends six quarters of 10 MB, 15 ms. The node's way down takes 10 MB * 6.49 / 5.57, 11.65 ms.
+#[test]
+fn a_node_pays_where_links_bound_and_not_where_it_or_compute_does() {
+    let close = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 2e-3, "{a} is not {b}");
+    let (planned, fast) = ten_million(1_000_000_000_000, 1, 0.0);
+    close(planned, 15e-3);
+    close(fast.iteration_s, 10e-3 * 6.49 / 5.57);
+    assert!(fast.pays && fast.bottleneck == Bottleneck::Link && fast.cores == 1, "{fast:?}");
+    // 40 million values at 500 million a second: 80 ms, and seven cores are as fast as the link.
+    let (_, slow) = ten_million(500_000_000, 1, 0.0);
+    close(slow.iteration_s, 80e-3);
+    assert!(!slow.pays && slow.bottleneck == Bottleneck::Node && slow.cores == 7, "{slow:?}");
+    let (_, seven) = ten_million(500_000_000, 7, 0.0);
+    assert!(seven.pays && seven.bottleneck == Bottleneck::Link, "{seven:?}");
+    let (_, compute) = ten_million(1_000_000_000_000, 1, 1.0);
+    assert!(!compute.pays && compute.bottleneck == Bottleneck::Compute, "{compute:?}");
+}
+
+#[test]
+fn one_node_has_nothing_to_sum_and_no_codec_no_chunks() {
+    let mut profile = table7();
+    let model = Model::published("resnet101").unwrap();
+    for (nodes, bound) in [(1, 14), (4, 6)] {
+        profile.codecs[0].bound = bound;
+        let planner = planner(&profile, Strategy::Ring, nodes);
+        assert_eq!(planner.in_network(&model, &planner.plan(&model), Node::default()), None);
     }
 }

@@ -381,3 +381,57 @@ fn a_measured_profile_can_be_planned_with() {
     assert!(gradwire(&["plan", "vgg16", "--nodes", "4", "--profile", profile]).is_err());
     std::fs::remove_file(&path).unwrap();
 }
+
+/// VGG-16 on 16 workers: 2.2 G values that one core of 500 M takes 4.4 s for. With enough cores the node beats a ring.
+#[test]
+fn a_node_in_the_network_is_as_fast_as_its_cores() {
+    let report = json(&[
+        "simulate",
+        "--mechanism",
+        "ring,ina",
+        "--workers",
+        "16",
+        "--bandwidth",
+        "10G",
+        "--mtu",
+        "1500",
+        "--node-rate",
+        "500M",
+        "--sweep",
+        "node-cores=1,64",
+        "--json",
+    ]);
+    let runs = report["runs"].as_array().unwrap();
+    let coded = |mechanism: &str, cores: f64| {
+        let wanted = |run: &&Value| {
+            run["mechanism"] == mechanism && run["sweep"] == cores && run["compression"] == "in-nic:b10"
+        };
+        runs.iter().find(wanted).unwrap()["iteration_s"].as_f64().unwrap()
+    };
+    let values = 138_357_544.0;
+    assert!(coded("ina", 1.0) > 16.0 * values / 500e6);
+    assert!(coded("ina", 64.0) < coded("ring", 64.0) && coded("ring", 1.0) < coded("ina", 1.0));
+}
+
+#[test]
+fn a_plan_says_whether_a_node_in_the_network_pays_and_why_not() {
+    let path = std::env::temp_dir().join(format!("gradwire-node-{}.toml", std::process::id()));
+    let codec = "send = [[0, 0], [1e9, 1]]\n[[codecs]]\nname = \"c\"\nbound = 10\nratio = 6.19\nencode = [[0, 0], [1e9, 0.1]]\ndecode = [[0, 0], [1e9, 0.1]]\n";
+    std::fs::write(&path, codec).unwrap();
+    let profile = path.to_str().unwrap().to_owned();
+    let plan = |cores: &str| {
+        let args =
+            ["plan", "vgg16", "--nodes", "16", "--profile", &profile, "--link", "1G", "--node-cores", cores];
+        let (_, text) = gradwire(&args).unwrap();
+        let said = json(&[&args[..], &["--json"]].concat())["in_network"].clone();
+        (text, said)
+    };
+    let (text, slow) = plan("1");
+    assert!(text.contains("it does not pay: the node bounds it; with "), "{text}");
+    assert_eq!((&slow["pays"], &slow["bottleneck"]), (&Value::Bool(false), &Value::from("node")));
+    let cores = slow["cores"].as_u64().unwrap();
+    let (text, fast) = plan(&cores.to_string());
+    assert!(text.contains("it pays; "), "{text}");
+    assert!(fast["pays"].as_bool().unwrap() && fast["gain"].as_f64().unwrap() > 1.1);
+    std::fs::remove_file(&path).unwrap();
+}

@@ -39,9 +39,14 @@ pub(crate) enum Dest {
     Host(u32),
     /// Every worker but the sender, replicated by the switch.
     Workers,
-    /// The switch itself, which takes it off the wire (in-network aggregation).
+    /// The switch itself, which takes it off the wire (in-network aggregation); the core switch, if there are racks.
     Switch,
+    /// The switch of the sender's rack; the only switch, if there are no racks.
+    RackSwitch,
 }
+
+/// The sender of what a switch itself sends: no host, so nobody is left out of a multicast.
+pub(crate) const SWITCH: u32 = u32::MAX;
 
 /// What happened, for the mechanism to act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,10 +258,18 @@ impl Fabric {
         }
     }
 
-    /// Sends `message` from the switch to a host; its last bit is not at the switch before `tail`.
+    /// Sends `message` from the core switch to a host or to all workers, or from the sender's rack to the core switch; its
+    /// last bit is not at the switch before `tail`.
     pub(crate) fn send_from_switch(&mut self, message: Message, cost: WireCost, tail: Picos) {
-        let Dest::Host(to) = message.dest else { unreachable!("the switch answers one host") };
-        self.arrive(to, self.now, Flight { bits: cost.bits, decode: cost.decode, tail, message });
+        let flight = Flight { bits: cost.bits, decode: cost.decode, tail, message };
+        match (message.dest, self.rack(message.src)) {
+            (Dest::Host(to), _) => self.arrive(to, self.now, flight),
+            (Dest::Workers, _) => self.across_core(message.src, self.now, flight),
+            (Dest::Switch, Some(rack)) => self.link(self.uplink(rack), self.now, flight),
+            (Dest::Switch | Dest::RackSwitch, _) => {
+                unreachable!("only a rack's switch sends to another switch")
+            }
+        }
     }
 
     /// Runs to the next event that concerns a mechanism.
@@ -264,7 +277,7 @@ impl Fabric {
         loop {
             let (stage, owner, mut flight) = self.pop()?;
             let message = flight.message;
-            if stage == Stage::Egress && message.dest != Dest::Switch {
+            if stage == Stage::Egress && !self.ends_at_switch(message) {
                 flight.tail += self.latency;
             }
             match stage {
@@ -277,7 +290,7 @@ impl Fabric {
                         }
                         self.link(self.uplink(rack), self.now + self.latency, flight);
                     }
-                    None if message.dest == Dest::Switch => {
+                    _ if self.ends_at_switch(message) => {
                         return Some(FabricEvent::AtSwitch { message, tail: flight.tail });
                     }
                     _ => self.across_core(owner, self.now + self.latency, flight),
@@ -289,7 +302,7 @@ impl Fabric {
                 Stage::Downlink => match message.dest {
                     Dest::Workers => self.fan_out(owner, message.src, self.now, flight),
                     Dest::Host(to) => self.arrive(to, self.now, flight),
-                    Dest::Switch => unreachable!("messages to the switch are taken off at the core"),
+                    Dest::Switch | Dest::RackSwitch => unreachable!("messages to switches do not go down"),
                 },
                 Stage::Ingress if flight.decode > 0 => {
                     self.occupy(host(owner, DECODE), flight.decode, flight);
@@ -312,6 +325,16 @@ impl Fabric {
         match dest {
             Dest::Host(to) => self.rack(to) != Some(rack),
             Dest::Workers | Dest::Switch => true,
+            Dest::RackSwitch => false,
+        }
+    }
+
+    /// Is the sender's first switch the one that the message is for?
+    fn ends_at_switch(&self, message: Message) -> bool {
+        match message.dest {
+            Dest::RackSwitch => true,
+            Dest::Switch => self.rack(message.src).is_none(),
+            Dest::Host(_) | Dest::Workers => false,
         }
     }
 
@@ -340,7 +363,7 @@ impl Fabric {
                     self.arrive(to, at, flight);
                 }
             }
-            Dest::Switch => unreachable!("messages to the switch end there"),
+            Dest::Switch | Dest::RackSwitch => unreachable!("messages to a switch end there"),
         }
     }
 
@@ -355,7 +378,7 @@ impl Fabric {
     fn egress(&mut self, flight: Flight) {
         let src = flight.message.src;
         let index = host(src, EGRESS);
-        if flight.message.dest == Dest::Switch && self.rack(src).is_none() {
+        if self.ends_at_switch(flight.message) {
             self.reach_switch(index, self.now, self.latency, flight);
         } else {
             self.link(index, self.now, flight);

@@ -3,7 +3,7 @@
 mod fabric;
 mod worker;
 
-pub(crate) use fabric::{Dest, Fabric, FabricEvent, MESSAGE_BYTES, Message, STATION_BYTES, STATIONS};
+pub(crate) use fabric::{Dest, Fabric, FabricEvent, MESSAGE_BYTES, Message, STATION_BYTES, STATIONS, SWITCH};
 pub(crate) use worker::Done;
 
 use crate::scenario::{Content, Results, Scenario, WireCost};
@@ -67,6 +67,12 @@ impl<'a> Cluster<'a> {
 
     pub(crate) fn cost(&self, bits: u64, content: Content) -> WireCost {
         self.scenario.wire.cost(bits, content)
+    }
+
+    /// What a parameter costs as chunks for a node in the network.
+    pub(crate) fn chunk_cost(&self, parameter: u32, content: Content) -> WireCost {
+        let bits = self.scenario.model.parameters[parameter as usize].bits;
+        self.scenario.wire.chunk_cost(bits, content)
     }
 
     pub(crate) fn send(&mut self, message: Message, bits: u64, content: Content) {

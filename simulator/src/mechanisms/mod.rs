@@ -5,6 +5,7 @@ mod butterfly;
 mod graph;
 mod hierarchical_aggregators;
 mod hierarchical_rings;
+mod in_network;
 mod parameter_server;
 mod ring;
 
@@ -12,5 +13,6 @@ pub(crate) use butterfly::Butterfly;
 pub(crate) use graph::{Graphs, partitions};
 pub(crate) use hierarchical_aggregators::HierarchicalAggregators;
 pub(crate) use hierarchical_rings::HierarchicalRings;
+pub(crate) use in_network::InNetwork;
 pub(crate) use parameter_server::{FAIR_SHARE, ParameterServers};
 pub(crate) use ring::Ring;

@@ -1,12 +1,13 @@
 //! The planner: for each tensor, whether compression pays, and what the whole iteration gains.
 //!
 //! [`collectives`], [`pipe_sgd`] and [`casync`] are cost models as published; a [`cost_profile`] has the costs that they
-//! need; [`Planner`] decides by CaSync's Eq. 1 and 2.
+//! need; [`Planner`] decides by CaSync's Eq. 1 and 2. [`in_network`] says what a node that sums would change.
 
 pub mod casync;
 pub mod collectives;
 pub mod cost_profile;
 pub mod curve;
+pub mod in_network;
 pub mod pipe_sgd;
 
 use std::fmt;
@@ -130,6 +131,18 @@ pub struct Plan {
     pub pays: bool,
 }
 
+/// An iteration in seconds: the forward pass and then the backward pass, with exchanges one after the other as gradients appear.
+fn iteration(model: &Model, exchange: impl Fn(usize) -> f64) -> f64 {
+    let times = workload::ComputeTimes::of(model);
+    let mut computed = seconds(times.forward.iter().sum());
+    let mut sent = computed;
+    for (at, &backward) in times.backward.iter().enumerate().rev() {
+        computed += seconds(backward);
+        sent = computed.max(sent) + exchange(at);
+    }
+    sent
+}
+
 impl Planner<'_> {
     /// Decides on every tensor of `model`.
     ///
@@ -142,16 +155,7 @@ impl Planner<'_> {
             .iter()
             .map(|parameter| self.decide(&parameter.name, parameter.bits / 8))
             .collect();
-        let times = workload::ComputeTimes::of(model);
-        let iteration = |exchange: fn(&Decision) -> f64| {
-            let mut computed = seconds(times.forward.iter().sum());
-            let mut sent = computed;
-            for (tensor, &backward) in tensors.iter().zip(&times.backward).rev() {
-                computed += seconds(backward);
-                sent = computed.max(sent) + exchange(tensor);
-            }
-            sent
-        };
+        let iteration = |exchange: fn(&Decision) -> f64| iteration(model, |at| exchange(&tensors[at]));
         let (plain, truncated) = (iteration(|tensor| tensor.plain_s), iteration(|tensor| tensor.truncated_s));
         let decided = iteration(Decision::time);
         let gain = |over: f64| if decided > 0.0 { over / decided } else { 1.0 };

@@ -59,6 +59,11 @@ pub enum Mechanism {
     },
     /// What `gradwire-collectives` runs over TCP; workers are members, and servers among them.
     Graph(Strategy),
+    /// A node in the switch's place sums chunks and multicasts the results; nobody else holds a sum first.
+    InNetwork {
+        /// A node in each rack's switch, too, which sends on one partial sum.
+        racks: bool,
+    },
     /// Rings in groups, then a ring of the groups' first workers.
     HierarchicalRings {
         /// Workers in a group.
@@ -86,7 +91,7 @@ impl Mechanism {
 
     /// Names on the command line, and what they stand for. `hier-agg` and `hier-ring` take groups of 8 or,
     /// as `hier-agg:4`, of any size. `graph:` and a strategy of the collectives is a mechanism too.
-    pub const NAMES: [(&'static str, Self); 12] = [
+    pub const NAMES: [(&'static str, Self); 14] = [
         ("ps", Self::BASELINE),
         ("ps-rr", ps(Order::RoundRobin, false, false)),
         ("ps-block", Self::BLOCK),
@@ -99,6 +104,8 @@ impl Mechanism {
         ("butterfly", Self::Butterfly),
         ("hier-agg", Self::HierarchicalAggregators { group: 8 }),
         ("hier-ring", Self::HierarchicalRings { group: 8 }),
+        ("ina", Self::InNetwork { racks: false }),
+        ("ina:rack", Self::InNetwork { racks: true }),
     ];
 
     /// The same on several servers; other mechanisms have none and stay.
@@ -121,17 +128,14 @@ impl FromStr for Mechanism {
         if let Some(strategy) = text.strip_prefix("graph:") {
             return strategy.parse().map(Self::Graph).map_err(|_| bad());
         }
-        let (name, group) = match text.split_once(':') {
-            Some((name, group)) => (name, Some(group.parse().map_err(|_| bad())?)),
-            None => (text, None),
-        };
-        let known = Self::NAMES.iter().find(|known| known.0 == name).ok_or_else(bad)?;
-        match (known.1, group) {
-            (mechanism, None) => Ok(mechanism),
-            (Self::HierarchicalAggregators { .. }, Some(group)) => {
-                Ok(Self::HierarchicalAggregators { group })
-            }
-            (Self::HierarchicalRings { .. }, Some(group)) => Ok(Self::HierarchicalRings { group }),
+        if let Some(known) = Self::NAMES.iter().find(|known| known.0 == text) {
+            return Ok(known.1);
+        }
+        let (name, group) = text.split_once(':').ok_or_else(bad)?;
+        let group = group.parse().map_err(|_| bad())?;
+        match name {
+            "hier-agg" => Ok(Self::HierarchicalAggregators { group }),
+            "hier-ring" => Ok(Self::HierarchicalRings { group }),
             _ => Err(bad()),
         }
     }
@@ -151,7 +155,7 @@ impl fmt::Display for Mechanism {
                     Assignment::RoundRobin => write!(f, " on {servers} (round robin)"),
                 }
             }
-            Self::Ring { .. } | Self::Butterfly => f.write_str(self.name()),
+            Self::Ring { .. } | Self::Butterfly | Self::InNetwork { .. } => f.write_str(self.name()),
         }
     }
 }

@@ -3,10 +3,15 @@
 mod compression;
 mod links;
 mod mechanism;
+mod node;
 
-pub use compression::{CodecPlace, Compression, Content, Packets, RECORDED_RATIOS, Ratios, Wire, WireCost};
+pub use compression::{
+    CHUNK_VALUES, CodecPlace, Compression, Content, Packets, RECORDED_RATIOS, Ratios, SUM_RATIOS, Wire,
+    WireCost,
+};
 pub use links::{Links, Racks};
 pub use mechanism::{Assignment, Mechanism, Order};
+pub use node::Node;
 
 use crate::time::Picos;
 use crate::workload::{ComputeTimes, Jitter, Model};
@@ -24,6 +29,8 @@ pub struct Scenario {
     pub links: Links,
     /// The way gradients are exchanged.
     pub mechanism: Mechanism,
+    /// Nodes that sum in the network, of [`Mechanism::InNetwork`].
+    pub node: Node,
     /// Codec and headers.
     pub wire: Wire,
     /// Largest message in bits, for every mechanism that sends whole parameters; `None` does not cut them.
@@ -67,6 +74,7 @@ impl Scenario {
             workers: 32,
             links: Links { bandwidth: 25_000_000_000, exceptions: Vec::new(), latency: 0, racks: None },
             mechanism,
+            node: Node::default(),
             wire: Wire::default(),
             message: None,
             cut_through: false,

@@ -6,15 +6,17 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use gradwire_simulator::Node;
 use gradwire_simulator::planner::casync::Strategy;
 use gradwire_simulator::planner::cost_profile::CostProfile;
 use gradwire_simulator::planner::curve::Curve;
+use gradwire_simulator::planner::in_network::{Bottleneck, InNetwork};
 use gradwire_simulator::planner::{Plan, Planner};
 use serde::Serialize;
 
 use super::codec::bound;
 use super::model::{TimesArgs, model};
-use super::quantity::{rate, time};
+use super::quantity::{rate, scaled, time};
 use crate::bench::costs::{self, Sends};
 use crate::error::{Error, Outcome};
 use crate::input::recordings;
@@ -29,8 +31,9 @@ use crate::report::{ProgressBar, Table};
     after_help = "\
 JSON: {\"tensors\": [{\"tensor\", \"bytes\", \"compress\", \"reason\", \"codec\", \"bound\", \"partitions\", \"plain_s\",
 \"truncated_s\", \"compressed_s\"}], \"iteration_f32_s\", \"iteration_16bit_s\", \"iteration_s\", \"gain_f32\", \"gain_16bit\",
-\"pays\", \"loopback\"}; partitions are those of the decision. loopback is null, or {\"gain_f32\": [least, most], \"pays_always\"} if the
-plan rests on sends over this machine's loopback.
+\"pays\", \"loopback\", \"in_network\": {\"iteration_s\", \"gain\", \"bottleneck\", \"cores\", \"pays\"}}; partitions are those of the decision. loopback is null, or {\"gain_f32\": [least, most], \"pays_always\"} if the
+plan rests on sends over this machine's loopback. in_network is an iteration with a node that sums in the switch's place, and
+\"gain\" is the plan's over it; \"cores\" are those with which the node would not be the bottleneck.
 
 Examples:
   gradwire plan gpt2 --nodes 8 --link 25G --latency 5us --forward 50ms --backward 100ms
@@ -67,6 +70,12 @@ pub struct Args {
     /// The codec runs in the NIC and costs no time.
     #[arg(long)]
     pub in_nic: bool,
+    /// Values that a core of a node in the switch's place would sum in a second.
+    #[arg(long, value_name = "VALUES", default_value = "500M", value_parser = scaled)]
+    pub node_rate: u64,
+    /// Cores of such a node.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub node_cores: u32,
     /// Smallest saving that is worth it, as a part of a tensor's time.
     #[arg(long, default_value_t = 0.1)]
     pub threshold: f64,
@@ -147,32 +156,42 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         None => measure(&[args.bound], &[], link.map_or(Link::To(None), Link::Known))?,
     };
     let model = args.times.of(model);
-    let planned = |profile: &CostProfile| {
-        let planner = Planner {
-            profile,
-            strategy: match args.strategy {
-                StrategyArg::Ring => Strategy::Ring,
-                StrategyArg::Ps => Strategy::Ps,
-                StrategyArg::PsColocated => Strategy::PsColocated,
-            },
-            nodes,
-            bound: args.bound,
-            in_nic: args.in_nic,
-            threshold: args.threshold,
-        };
-        planner.plan(&model)
+    if args.node_rate == 0 || args.node_cores == 0 {
+        return Err(Error::Usage("--node-rate and --node-cores have to be positive".into()));
+    }
+    let strategy = match args.strategy {
+        StrategyArg::Ring => Strategy::Ring,
+        StrategyArg::Ps => Strategy::Ps,
+        StrategyArg::PsColocated => Strategy::PsColocated,
     };
-    let plan = planned(&profile);
+    let planner = Planner {
+        profile: &profile,
+        strategy,
+        nodes,
+        bound: args.bound,
+        in_nic: args.in_nic,
+        threshold: args.threshold,
+    };
+    let plan = planner.plan(&model);
+    let node = Node { rate: args.node_rate, cores: args.node_cores };
+    let in_network = planner.in_network(&model, &plan, node);
     // Sends that were measured without a profile went over loopback: the plan is worth what they agree on.
     let loopback = sends.map(|sends| {
-        let over = |send| planned(&CostProfile { send, ..profile.clone() });
+        let over = |send| {
+            let profile = CostProfile { send, ..profile.clone() };
+            Planner { profile: &profile, ..planner.clone() }.plan(&model)
+        };
         Loopback::between(&over(sends.fastest), &over(sends.slowest))
     });
     if args.json {
-        serde_json::to_writer(&mut *out, &Report { plan: &plan, loopback }).map_err(std::io::Error::from)?;
+        serde_json::to_writer(&mut *out, &Report { plan: &plan, loopback, in_network })
+            .map_err(std::io::Error::from)?;
         writeln!(out)?;
     } else {
         write(out, &plan, args.threshold, args.long)?;
+        if let Some(summed) = in_network {
+            write_in_network(out, summed, node)?;
+        }
         if let Some(spread) = loopback {
             let pays = if spread.pays_always { "" } else { ", and does not always pay" };
             writeln!(
@@ -193,6 +212,8 @@ struct Report<'a> {
     plan: &'a Plan,
     /// If the plan rests on this machine's loopback.
     loopback: Option<Loopback>,
+    /// With a node that sums in the network.
+    in_network: Option<InNetwork>,
 }
 
 /// What a plan comes to with the fastest and with the slowest sends over loopback.
@@ -261,6 +282,26 @@ fn write(out: &mut impl Write, plan: &Plan, threshold: f64, long: bool) -> Resul
         "compression does not pay: against truncation to 16 bits the iteration saves less than the threshold"
     };
     writeln!(out, "{verdict}")?;
+    Ok(())
+}
+
+/// Whether a node in the network pays, and if not, why.
+fn write_in_network(out: &mut impl Write, summed: InNetwork, node: Node) -> Result<(), Error> {
+    let InNetwork { iteration_s, gain, bottleneck, cores, pays } = summed;
+    let verdict = match (pays, bottleneck) {
+        (true, _) => format!("it pays; {bottleneck} bounds the iteration"),
+        (false, Bottleneck::Node) => {
+            format!("it does not pay: the node bounds it; with {cores} cores it would not")
+        }
+        (false, _) => format!("it does not pay: {bottleneck} bounds the iteration"),
+    };
+    writeln!(
+        out,
+        "a node that sums in the switch's place (cores {}, M values/s each {}): an iteration takes {iteration_s:.4} s,\n\
+         {gain:.2}x as fast as planned; {verdict}",
+        node.cores,
+        node.rate as f64 / 1e6,
+    )?;
     Ok(())
 }
 

@@ -48,7 +48,7 @@ impl Cluster {
     /// # Errors
     /// The simulator refuses the scenario.
     pub fn times(&self, gradient: f64, sums: f64) -> Result<Times, Error> {
-        let ratios = Ratios { gradient, partial_sum: sums, parameters: 1.0 };
+        let ratios = Ratios { gradient, partial_sum: sums, parameters: 1.0, bound: None };
         let host = CodecPlace::Host { encode: self.speed.0, decode: self.speed.1 };
         Ok(Times {
             f32_s: self.iteration(None)?,

@@ -23,7 +23,9 @@ use crate::report::plot;
     args_conflicts_with_subcommands = true,
     after_help = "\
 Mechanisms: ps, ps-rr, ps-block, agg, mc, mc+agg, ring, ring-whole, ring+mc, butterfly, hier-agg[:GROUP],
-hier-ring[:GROUP]; graph:STRATEGY runs the graph of `gradwire allreduce --strategy`, on workers.
+hier-ring[:GROUP]; graph:STRATEGY runs the graph of `gradwire allreduce --strategy`, on workers. ina[:rack] sums in
+nodes of --node-rate and --node-cores in the switch's place, or also in that of each rack; mc+agg is a switch that sums at
+once, and sends to a server.
 
 Compression: in-nic:RATIOS runs at the rate of the link; on-host:RATIOS@ENCODE,DECODE at these GB/s of values.
 RATIOS is GRADIENT[/PARTIAL_SUM[/PARAMETERS]], or b10, b8, b6 for what was recorded at that bound. The rates of
@@ -35,6 +37,7 @@ JSON: {\"runs\": [{\"model\", \"mechanism\", \"compression\", \"workers\", \"ban
 Examples:
   gradwire simulate --mechanism ring,ps,mc+agg --compress in-nic:b10 --mtu 1500
   gradwire simulate --model resnet200 --sweep workers=8..1024 --plot ring.svg
+  gradwire simulate --mechanism ring,ina,mc+agg --bandwidth 1G --workers 16 --sweep node-cores=1..16
   gradwire simulate --mechanism ring --link 3=1G --jitter 0.1 --seed 7 --json
   gradwire simulate published"
 )]

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use gradwire_simulator::{
-    Assignment, Compression, ComputeTimes, Excess, Jitter, Links, MOST_VALUES, Mechanism, Model, Packets,
-    Racks, Scenario, SimError, Wire, picos, seconds, trace,
+    Assignment, Compression, ComputeTimes, Excess, Jitter, Links, MOST_VALUES, Mechanism, Model, Node,
+    Packets, Racks, Scenario, SimError, Wire, picos, seconds, trace,
 };
 use rayon::prelude::*;
 use serde::Serialize;
@@ -41,7 +41,7 @@ pub struct Runs {
     /// Compression to compare with f32 and 16 bits; may be given several times.
     #[arg(long, value_name = "CODEC", default_value = "in-nic:b10")]
     pub compress: Vec<String>,
-    /// Values to run through: workers, bandwidth, compute, layers, message, latency or servers; A..B doubles.
+    /// Values to run through: workers, bandwidth, compute, layers, message, latency, servers or node-cores; A..B doubles.
     #[arg(long, value_name = "WHAT=A..B|A,B,..")]
     pub sweep: Option<String>,
     /// Parameter servers.
@@ -62,6 +62,12 @@ pub struct Runs {
     /// Aggregate in the switch from the first bits on.
     #[arg(long, help_heading = "Exchange")]
     pub cut_through: bool,
+    /// Values that a core of a node in the network (ina) takes in a second, from all workers together.
+    #[arg(long, value_name = "VALUES", default_value = "500M", value_parser = scaled, help_heading = "Cluster")]
+    pub node_rate: u64,
+    /// Cores of such a node.
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Cluster")]
+    pub node_cores: u32,
     /// Latency of a host's link.
     #[arg(long, default_value = "0s", value_parser = time, help_heading = "Cluster")]
     pub latency: f64,
@@ -190,6 +196,11 @@ impl Runs {
             ("bandwidth", true, format!("{} Gbit/s", self.bandwidth as f64 / 1e9)),
             ("latency", self.latency > 0.0, format!("latency {} us", 1e6 * self.latency)),
             ("servers", self.servers > 1, format!("{} servers", self.servers)),
+            (
+                "node-cores",
+                self.mechanism.iter().any(|mechanism| matches!(mechanism, Mechanism::InNetwork { .. })),
+                format!("nodes of {} core(s) at {} G values/s", self.node_cores, self.node_rate as f64 / 1e9),
+            ),
             ("message", self.message.is_some(), format!("messages of {} bytes", self.message.unwrap_or(0))),
             ("compute", self.compute != 1.0, format!("compute {}x", self.compute)),
             ("layers", self.layers > 0, format!("{} layers added", self.layers)),
@@ -268,6 +279,7 @@ impl Runs {
                 latency: picos(self.latency),
                 racks: self.racks.map(|(size, oversubscription)| Racks { size, oversubscription }),
             },
+            node: Node { rate: self.node_rate, cores: self.node_cores },
             wire: Wire { compression: None, packets: self.mtu.map(Packets::of_mtu) },
             message: self.message.map(|bytes| bytes * 8),
             cut_through: self.cut_through,
@@ -331,6 +343,10 @@ impl Runs {
                 self.servers = u32::try_from(scaled(text)?).map_err(|_| "out of range")?;
                 f64::from(self.servers)
             }
+            "node-cores" => {
+                self.node_cores = plain(text)?;
+                f64::from(self.node_cores)
+            }
             "bandwidth" => {
                 self.bandwidth = rate(text)?;
                 self.bandwidth as f64
@@ -353,7 +369,8 @@ impl Runs {
             }
             _ => {
                 return Err(
-                    "not one of workers, bandwidth, compute, layers, message, latency, servers".into()
+                    "not one of workers, bandwidth, compute, layers, message, latency, servers, node-cores"
+                        .into(),
                 );
             }
         })

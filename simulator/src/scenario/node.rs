@@ -1,0 +1,25 @@
+//! Nodes that sum in the network: how fast they are.
+
+/// A node in a switch's place that sums what workers send, chunk by chunk: a server or a soft core, not an ideal switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Values that a core takes in a second, from all workers together: receiving, adding, and its part of the results.
+    pub rate: u64,
+    /// Cores; they share the chunks.
+    pub cores: u32,
+}
+
+impl Node {
+    /// Values in a second of all cores.
+    #[must_use]
+    pub fn values_a_second(self) -> f64 {
+        self.rate as f64 * f64::from(self.cores)
+    }
+}
+
+impl Default for Node {
+    /// A core that receives by UDP sockets: half a billion values a second, the kernel's work included.
+    fn default() -> Self {
+        Self { rate: 500_000_000, cores: 1 }
+    }
+}
