@@ -4,7 +4,7 @@
 //! - In: [`input`] reads recordings and has those that are built in.
 //! - Through: [`check`] sends a gradient through the codec, [`replay`] a capture through both engines,
 //!   [`from_wire`] a capture of compressed frames through a receiver's,
-//!   [`softcore`] a capture through soft cores in QEMU.
+//!   [`softcore`] a capture through soft cores in QEMU, [`rtl`] its payloads through the gateware in simulation.
 //! - Judged: [`judge`] judges values, frames and streams. It reads frames with another crate's parser, and uses nothing
 //!   of the code that it judges. [`oracle`] judges what a fuzzer makes up.
 //! - Larger than the desk: `gradwire_simulator` simulates clusters and says where compression pays.
@@ -21,4 +21,5 @@ pub mod judge;
 pub mod oracle;
 pub mod replay;
 pub mod report;
+pub mod rtl;
 pub mod softcore;

@@ -531,7 +531,12 @@ fn every_promise_has_a_judge() {
     let sources = files_with("rs");
     let is_test = |name: &str| {
         let Some((file, test)) = name.split_once("::") else { return false };
-        let named = sources.iter().filter(|path| path.ends_with(format!("{file}.rs")));
+        // A program of tests may be a folder.
+        let folder = format!("tests/{file}");
+        let of = |path: &&std::path::PathBuf| {
+            path.ends_with(format!("{file}.rs")) || path.parent().is_some_and(|of| of.ends_with(&folder))
+        };
+        let named = sources.iter().filter(of);
         let head = format!("fn {test}(");
         named.map(|path| fs::read_to_string(path).unwrap()).any(|text| text.contains(&head))
     };

@@ -8,6 +8,7 @@ pub mod exhaustive;
 pub mod seeds;
 pub mod sizes;
 pub mod stack;
+pub mod synthesis;
 pub mod table;
 pub mod tools;
 

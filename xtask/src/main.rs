@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use xtask::{Result, at_least, counts, coverage, exhaustive, sizes, stack};
+use xtask::{Result, at_least, counts, coverage, exhaustive, sizes, stack, synthesis};
 
 /// The project's chores. Scripts in .ci install what they need and call them.
 #[derive(Parser)]
@@ -53,6 +53,14 @@ enum Chore {
         #[arg(long)]
         refresh: bool,
     },
+    /// Compare what the gateware takes of an FPGA with firmware/gateware/synthesis.csv; needs yosys.
+    Synthesis {
+        /// Write the table.
+        #[arg(long)]
+        refresh: bool,
+        /// Modules; both engines if none is named.
+        designs: Vec<String>,
+    },
     /// Bound the stack of the soft core's image; needs llvm-objdump.
     Stack {
         /// The image.
@@ -94,6 +102,7 @@ fn run(chore: Chore) -> Result {
         }
         Chore::Seeds => seeds(),
         Chore::Sizes { image, refresh } => sizes::sizes(&image, refresh),
+        Chore::Synthesis { designs, refresh } => synthesis::synthesis(&designs, refresh),
         Chore::Stack { image } => stack::stack(&image),
     }
 }

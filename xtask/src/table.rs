@@ -106,7 +106,10 @@ impl Table<'_> {
 }
 
 /// Names and figures of a file; at least one.
-fn parse(text: &str) -> Result<BTreeMap<String, f64>> {
+///
+/// # Errors
+/// It has no rows, or a row without a figure.
+pub(crate) fn parse(text: &str) -> Result<BTreeMap<String, f64>> {
     let mut rows = BTreeMap::new();
     let lines = text.lines().enumerate().filter(|(_, line)| !line.starts_with('#'));
     for (number, line) in lines.skip(1) {

@@ -22,7 +22,7 @@ pub mod virtio;
 
 use gradwire::rules::{Contents, DEFAULT_MARK, Rule};
 
-/// The rule in force after a start. It looks at no contents: that would take a third more instructions.
+/// The rule in force after a start. It looks at no contents: every word of a payload would be read once more.
 pub const RULE: Rule = Rule { contents: Contents::Trusted, ..Rule::DEFAULT };
 /// The rules in force after a start; the console changes them until the next one.
 pub const RULES: &[Rule] = &[RULE];

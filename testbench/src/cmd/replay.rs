@@ -19,6 +19,7 @@ use crate::judge::{self, Findings};
 use crate::replay::{Engines, Passage, Setup};
 use crate::report;
 use crate::report::{ProgressBar, page, pages};
+use crate::rtl::{self, Costs};
 
 /// Sends every frame of a capture through the sender's egress engine, the wire, and the receiver's ingress
 /// engine, and checks what arrives.
@@ -43,6 +44,10 @@ Capture whole frames on one side of the path, from before the connections open, 
 values start is known from the SYN that the other side acknowledged. A host that leaves segmentation to its card shows frames that never were on the wire.
   tcpdump -i eth0 -s 0 -w ring.pcap
 
+--engine rtl needs verilator, g++ and make, and builds the simulation when it is first used, in less than a minute. The table then has the
+clocks of each engine for all compressed frames, back to back, the clocks in which a beat waited, and the longest time from a frame's first beat
+in to its first beat out. JSON has them as \"rtl\": {\"compressor\", \"decompressor\"}, each {\"frames\", \"beats\", \"clocks\", \"stalls\", \"latency\"}.
+
 --from-wire is for captures of the wire itself, such as those of a switch's mirror port. A receiver's ingress restores the
 compressed frames; routed ones carry their parameters, and in-place ones get those that the capture's SYNs say, or else those
 of the options. The report has what was restored and refused, with reasons; errors cannot be known, since the values that were
@@ -55,6 +60,7 @@ Examples:
   gradwire replay ring.pcapng --framing in-place --bound 6 --scale -3 --json
   gradwire replay ring.pcap --profile inceptionn     as the NIC of the paper would
   gradwire replay ring.pcap --write-wire wire.pcap --write-restored restored.pcap
+  gradwire replay ring.pcap --engine rtl             as an FPGA card would
   gradwire replay mirror.pcap --from-wire            what a capture of the wire holds")]
 pub struct Args {
     /// Capture to replay (pcap or pcapng, Ethernet), or - for standard input.
@@ -84,6 +90,10 @@ pub struct Args {
     /// Whether payload that does not look like values goes untouched.
     #[arg(long, default_value = "checked", value_parser = contents(), conflicts_with = "profile")]
     pub contents: Contents,
+    /// What codes the payloads: the host's engines, or also the gateware's, in a simulation that needs Verilator. The latter
+    /// implies codec 1 and no handshake.
+    #[arg(long, value_enum, default_value_t = Engine::Host)]
+    pub engine: Engine,
     /// The capture was taken behind a shim or a card: restore its compressed frames, and report on them.
     #[arg(long, conflicts_with_all = ["write_wire", "write_restored"])]
     pub from_wire: bool,
@@ -101,7 +111,35 @@ pub struct Args {
     pub json: bool,
 }
 
+/// What codes payloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Engine {
+    /// The host's engines.
+    Host,
+    /// The host's engines decide, and the gateware's code too; every frame is compared.
+    Rtl,
+}
+
 impl Args {
+    /// The arguments with what the engine implies.
+    ///
+    /// # Errors
+    /// The engine does not do what is asked for.
+    fn implied(&self) -> Result<Self, Error> {
+        let mut args = self.clone();
+        if args.engine == Engine::Host {
+            return Ok(args);
+        }
+        if args.from_wire {
+            return Err(Error::Usage("--engine rtl codes what hosts send: without --from-wire".into()));
+        }
+        args.handshake = Handshake::Off;
+        if args.codec.choice.profile.is_none() && *args.codec.choice.codec.get_or_insert(1) != 1 {
+            return Err(Error::Usage("the gateware codes codec 1 alone: without --codec 2".into()));
+        }
+        Ok(args)
+    }
+
     /// The rule that the options make.
     ///
     /// # Errors
@@ -130,14 +168,28 @@ impl Args {
 /// # Errors
 /// The capture cannot be read, an output not be written, or the rule contradicts itself.
 pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
+    let args = &args.implied()?;
     let setup = Setup { kernel: args.codec.kernel(), ..Setup::new(args.rule()?) };
     let name = display(&args.capture);
     let capture = Capture::parse(&name, &read(&args.capture)?)?;
     if args.from_wire {
         return restore(args, out, &setup, &capture);
     }
-    let (report, passages) = replay(&setup, &capture)?;
-    self::report(args, out, &capture, &report, &passages)
+    let (mut report, passages) = replay(&setup, &capture)?;
+    let costs = match args.engine {
+        Engine::Host => None,
+        Engine::Rtl => Some(rtl::code(&setup, &capture, &passages, &mut report)?),
+    };
+    self::report(args, out, &capture, &report, &passages, costs.as_ref())
+}
+
+/// The findings, and what the gateware took if it was asked.
+#[derive(serde::Serialize)]
+struct Json<'a> {
+    #[serde(flatten)]
+    findings: &'a Findings,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rtl: Option<&'a Costs>,
 }
 
 /// Writes what `args` ask for: captures, then the table or JSON. Warnings go to standard error.
@@ -150,6 +202,7 @@ pub fn report(
     capture: &Capture,
     report: &Findings,
     passages: &[Passage],
+    costs: Option<&Costs>,
 ) -> Result<Outcome, Error> {
     let name = display(&args.capture);
     if report.payloads() == 0 {
@@ -177,13 +230,17 @@ pub fn report(
         eprintln!("gradwire: warning: {warning}");
     }
     if args.json {
-        serde_json::to_writer(&mut *out, report).map_err(std::io::Error::from)?;
+        serde_json::to_writer(&mut *out, &Json { findings: report, rtl: costs })
+            .map_err(std::io::Error::from)?;
         writeln!(out)?;
         for failure in &report.failures {
             eprintln!("gradwire: {failure}");
         }
     } else {
         report::replayed(out, &name, &args.rule()?, report)?;
+        if let Some(costs) = costs {
+            report::coded_by_rtl(out, costs)?;
+        }
         writeln!(out)?;
         report::outcomes(out, &[report])?;
         let frames = format!("{} frames", report.frames);

@@ -58,6 +58,9 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         let why = "soft cores compress what hosts send: --from-wire is for `gradwire replay`";
         return Err(Error::Usage(why.into()));
     }
+    if args.replay.engine == replay::Engine::Rtl {
+        return Err(Error::Usage("soft cores code themselves: --engine rtl is for `gradwire replay`".into()));
+    }
     let mut replay = args.replay.clone();
     // Soft cores send codec 1 unless they are told otherwise.
     if replay.codec.choice.profile.is_none() {
@@ -80,5 +83,5 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         return Ok(Outcome::Held);
     }
     let (report, passages) = pair.replay(&setup, &capture)?;
-    super::replay::report(&replay, out, &capture, &report, &passages)
+    super::replay::report(&replay, out, &capture, &report, &passages, None)
 }

@@ -1,0 +1,37 @@
+// A queue in distributed memory: what enters can leave a clock later.
+//
+// Enters: `in_data` while `in_valid` and `in_ready`. Leaves: `out_data` while `out_valid` and `out_ready`. `room` is how many
+// more fit, for those who have to stop early.
+module gw_nic_fifo #(
+    parameter int W = 8,
+    parameter int BITS = 4
+) (
+    input  logic          clk,
+    input  logic          rst,
+    input  logic [W-1:0]  in_data,
+    input  logic          in_valid,
+    output logic          in_ready,
+    output logic [BITS:0] room,
+    output logic [W-1:0]  out_data,
+    output logic          out_valid,
+    input  logic          out_ready
+);
+  logic [W-1:0] store [1 << BITS];
+  logic [BITS:0] head, tail;
+
+  assign room = {1'b1, {BITS{1'b0}}} - (tail - head);
+  assign in_ready = room != '0;
+  assign out_valid = head != tail;
+  assign out_data = store[head[BITS-1:0]];
+
+  always_ff @(posedge clk) begin
+    if (in_valid && in_ready) store[tail[BITS-1:0]] <= in_data;
+    if (rst) begin
+      head <= '0;
+      tail <= '0;
+    end else begin
+      if (in_valid && in_ready) tail <= tail + 1'b1;
+      if (out_valid && out_ready) head <= head + 1'b1;
+    end
+  end
+endmodule

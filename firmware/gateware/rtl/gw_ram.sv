@@ -1,0 +1,20 @@
+// Block memory: a beat written and a beat read a clock.
+//
+// Leaves: `read_data`, a clock behind `read_at`; what is written in that clock is not yet seen.
+module gw_ram #(
+    parameter int W = 256,
+    parameter int BITS = 10
+) (
+    input  logic            clk,
+    input  logic            write,
+    input  logic [BITS-1:0] write_at,
+    input  logic [W-1:0]    write_data,
+    input  logic [BITS-1:0] read_at,
+    output logic [W-1:0]    read_data
+);
+  logic [W-1:0] store [1 << BITS];
+  always_ff @(posedge clk) begin
+    if (write) store[write_at] <= write_data;
+    read_data <= store[read_at];
+  end
+endmodule

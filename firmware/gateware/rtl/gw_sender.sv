@@ -1,0 +1,91 @@
+// Sends frames from the two rings, with the words that have changed, and frees their place.
+//
+// Enters: orders; both rings' memories answer `read_at` and `coded_at` a clock later.
+// Leaves: m_axis; `free` and `coded_free`, how far it has come in the rings.
+// Latency: three clocks. A beat a clock, from frame to frame too; a dropped frame takes a clock.
+module gw_sender (
+    input  logic         clk,
+    input  logic         rst,
+    input  gw_nic_pkg::order_t order,
+    input  logic         order_valid,
+    output logic         order_ready,
+    output logic [gw_nic_pkg::RING_BITS-1:0] read_at,
+    input  logic [255:0] read_data,
+    output logic [gw_nic_pkg::RING_BITS-1:0] coded_at,
+    input  logic [255:0] coded_data,
+    output logic [gw_nic_pkg::RING_BITS:0] free,
+    output logic [gw_nic_pkg::RING_BITS:0] coded_free,
+    output logic [255:0] m_axis_tdata,
+    output logic [31:0]  m_axis_tkeep,
+    output logic         m_axis_tvalid,
+    input  logic         m_axis_tready,
+    output logic         m_axis_tlast
+);
+  localparam int BITS = gw_nic_pkg::RING_BITS;
+
+  logic [8:0] number, ends_at;
+  logic ask, last, done;
+  logic [3:0] room;
+  logic asked;
+  always_comb begin
+    // A frame of no bytes is one beat.
+    ends_at = order.len == '0 ? 9'd0 : gw_nic_pkg::beats_of(order.len) - 9'd1;
+    last = number == ends_at;
+    ask = order_valid && !order.drop && room > {3'b0, asked};
+    done = order_valid && (order.drop || (ask && last));
+    order_ready = done;
+    read_at = order.start + {1'b0, number};
+    coded_at = coded_free[BITS-1:0] + {1'b0, number};
+  end
+
+  // A clock later, with the data.
+  logic from_coded, asked_last;
+  logic [2:0] words;         // the beat's number, if below eight: patches are in a frame's first 256 bytes
+  logic patched;
+  logic [5:0] bytes;
+  logic [gw_nic_pkg::PATCHES*gw_nic_pkg::PATCH_W-1:0] patches;
+  always_ff @(posedge clk) begin
+    from_coded <= order.coded;
+    asked_last <= last;
+    words <= number[2:0];
+    patched <= number[8:3] == '0;
+    patches <= order.patches;
+    if (!last) bytes <= 6'd32;
+    else if (order.len == '0) bytes <= 6'd0;
+    else bytes <= order.len[4:0] == 5'd0 ? 6'd32 : {1'b0, order.len[4:0]};
+    if (rst) begin
+      number <= '0;
+      asked <= 1'b0;
+      free <= '0;
+      coded_free <= '0;
+    end else begin
+      asked <= ask;
+      if (ask) number <= last ? '0 : number + 9'd1;
+      if (done) begin
+        free <= free + {2'b0, order.beats};
+        coded_free <= coded_free + {2'b0, order.coded_beats};
+      end
+    end
+  end
+
+  logic [255:0] data;
+  gw_nic_pkg::patch_t patch;
+  always_comb begin
+    data = from_coded ? coded_data : read_data;
+    patch = '0;
+    for (int j = 0; j < gw_nic_pkg::PATCHES; j++) begin
+      patch = patches[j*gw_nic_pkg::PATCH_W +: gw_nic_pkg::PATCH_W];
+      for (int i = 0; i < 16; i++)
+        if (patch.on && patched && patch.word == {words, 4'(i)})
+          data[16*i +: 16] = {patch.value[7:0], patch.value[15:8]};
+    end
+  end
+
+  // The bytes of the last beat are few bits; the rest of `tkeep` follows.
+  logic [5:0] out_bytes;
+  logic unused_ready;
+  gw_nic_fifo #(.W(263), .BITS(3)) beats (
+      .clk, .rst, .in_data({asked_last, bytes, data}), .in_valid(asked), .in_ready(unused_ready), .room,
+      .out_data({m_axis_tlast, out_bytes, m_axis_tdata}), .out_valid(m_axis_tvalid), .out_ready(m_axis_tready));
+  assign m_axis_tkeep = gw_nic_pkg::keep_of(out_bytes);
+endmodule

@@ -1,0 +1,159 @@
+//! Frames through the RTL, compared with what the engines in Rust make of them.
+
+use std::fmt::Write;
+
+use gradwire::flow::Millis;
+use gradwire::kernels::Kernel;
+use gradwire::rules::{Framing, Grid, Rules};
+use gradwire::verdict::{PassReason, Verdict};
+use gradwire::wire::frame::{Ip, IpFrame, Transport};
+use gradwire::{Egress, Ingress, NO_OFFERS};
+use gradwire_gateware::{Batch, Frame, Outcome, Pauses, Simulation};
+
+use super::settings::{name, place};
+
+/// A frame, and what is to become of it.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    pub bytes: Vec<u8>,
+    pub user: u64,
+    pub place: u8,
+    pub out: Option<Vec<u8>>,
+}
+
+fn judged(bytes: Vec<u8>, user: u64, verdict: Verdict, out: &[u8]) -> Judged {
+    let out = match verdict {
+        Verdict::Untouched(_) => Some(bytes.clone()),
+        Verdict::Changed { len, .. } => Some(out[..len].to_vec()),
+        Verdict::Dropped(_) => None,
+    };
+    Judged { place: place(verdict), bytes, user, out }
+}
+
+/// IPv6 with an extension header that the engines in Rust step over, and the gateware does not.
+fn is_extended(ip_frame: &IpFrame<'_>) -> bool {
+    ip_frame.ip() == Ip::V6 && matches!(ip_frame.frame()[ip_frame.ip_at() + 6], 0 | 43 | 60)
+}
+
+/// What [`Ingress`] says, and `protocol` of a frame behind an extension header. None if the gateware is not made for the
+/// frame: a SYN with an offer, or a segment of codec 2.
+pub fn ingress(rules: &Rules, mtu: u16, bytes: &[u8]) -> Option<Judged> {
+    let mut out = vec![0; 70_000];
+    let mut verdict = Ingress::new(rules.clone(), Kernel::detect(), mtu).process(bytes, &mut out, &NO_OFFERS);
+    if let Ok(ip_frame) = IpFrame::parse(bytes) {
+        let in_place = rules.find(ip_frame.tos()).is_some_and(|rule| rule.framing == Framing::InPlace);
+        if is_extended(&ip_frame) && (rules.is_mark(ip_frame.tos()) || in_place) {
+            verdict = PassReason::Protocol.into();
+        }
+        if rules.is_mark(ip_frame.tos())
+            && ip_frame.packet().is_ok_and(|packet| matches!(packet.payload(), [1, 2, ..]))
+        {
+            return None;
+        }
+    }
+    Some(judged(bytes.to_vec(), 0, verdict, &out))
+}
+
+/// The engine of one host, with its flows.
+pub struct Host {
+    engine: Box<Egress<64>>,
+    now: u64,
+}
+
+/// Reasons of the flow's owner.
+const OWNERS: [PassReason; 8] = [
+    PassReason::GridUnknown,
+    PassReason::GridDoubtful,
+    PassReason::NotAgreed,
+    PassReason::TaggedLate,
+    PassReason::ParametersDiffer,
+    PassReason::Resent,
+    PassReason::Bypassed,
+    PassReason::TableFull,
+];
+
+impl Host {
+    pub fn new(rules: &Rules) -> Self {
+        Self { engine: Box::new(Egress::new(rules.clone(), Kernel::detect(), u16::MAX, 7)), now: 0 }
+    }
+
+    /// What [`Egress`] says, and what its flow table knew.
+    pub fn judge(&mut self, bytes: &[u8]) -> Judged {
+        let mut out = vec![0; bytes.len() + 100];
+        self.now += 1;
+        let mut verdict = self.engine.process(bytes, &mut out, Millis(self.now), &NO_OFFERS);
+        let mut user = 0;
+        if let Ok(ip_frame) = IpFrame::parse(bytes) {
+            let rules = self.engine.rules();
+            let tagged = !rules.is_mark(ip_frame.tos()) && rules.find(ip_frame.tos()).is_some();
+            if is_extended(&ip_frame) && tagged {
+                verdict = PassReason::Protocol.into();
+            } else if let Ok(packet) = ip_frame.packet()
+                && let Transport::Tcp { seq, .. } = packet.transport()
+            {
+                let key = packet.flow_key();
+                let flow = self.engine.flows().iter().find(|(other, _)| **other == key);
+                let head_len =
+                    flow.and_then(|(_, flow)| flow.head_len(seq, Grid::Connection).ok()).unwrap_or(0);
+                user = match verdict {
+                    Verdict::Untouched(reason) if OWNERS.contains(&reason) => place(verdict) - 8,
+                    Verdict::Untouched(PassReason::OffGrid) => 0x80 | head_len.max(1) as u8,
+                    _ => 0x80 | head_len as u8,
+                };
+            }
+        }
+        judged(bytes.to_vec(), user.into(), verdict, &out)
+    }
+}
+
+/// A batch of these frames: for each a verdict comes out, and a frame unless it is dropped.
+pub fn batch(judged: &[Judged], pauses: Pauses, seed: u64) -> Batch {
+    let frame = |judged: &Judged| Frame {
+        port: 0,
+        user: judged.user,
+        bytes: judged.bytes.clone(),
+        empty_last: seed.is_multiple_of(3),
+    };
+    let expected = (judged.len() + judged.iter().filter(|judged| judged.out.is_some()).count()) as u32;
+    let frames = judged.iter().map(frame).collect();
+    Batch { pauses, seed, noise: true, expected, ..Batch::of(frames) }
+}
+
+/// Sends a batch through; what is wrong with it, in words.
+pub fn run(
+    simulation: &mut Simulation,
+    judged: &[Judged],
+    pauses: Pauses,
+    seed: u64,
+) -> Result<Outcome, String> {
+    let outcome = simulation.run(&batch(judged, pauses, seed)).unwrap();
+    let mut wrong = outcome.broken.clone();
+    let mut frames = outcome.frames.iter().filter(|frame| frame.port == 0);
+    let mut verdicts = outcome.frames.iter().filter(|frame| frame.port == 1);
+    for (number, judged) in judged.iter().enumerate() {
+        let verdict = verdicts.next().map(|frame| frame.bytes[0]);
+        if verdict != Some(judged.place) {
+            let got = verdict.map_or("none".into(), name);
+            writeln!(wrong, "frame {number}: {got}, expected {}: {:02x?}", name(judged.place), judged.bytes)
+                .unwrap();
+        }
+        let Some(out) = &judged.out else { continue };
+        let got = frames.next().map(|frame| &frame.bytes);
+        if got != Some(out) {
+            let name = name(judged.place);
+            writeln!(
+                wrong,
+                "frame {number} ({name}):\n   in {:02x?}\n  got {got:02x?}\n want {out:02x?}",
+                judged.bytes
+            )
+            .unwrap();
+        }
+        if wrong.len() > 10_000 {
+            break;
+        }
+    }
+    if frames.next().is_some() || verdicts.next().is_some() {
+        wrong += "too many frames or verdicts came out\n";
+    }
+    if wrong.is_empty() { Ok(outcome) } else { Err(wrong) }
+}

@@ -1,0 +1,8 @@
+//! What the tests of a NIC's paths share: frames, the engines in Rust as judges, and the comparison.
+
+#![allow(dead_code, unreachable_pub, reason = "no test file uses all of it")]
+
+pub mod compare;
+pub mod frames;
+pub mod settings;
+pub mod traffic;
