@@ -624,7 +624,7 @@ class Failures(unittest.TestCase):
         for plan in ("f32", "low-rank:4"):
             for said in run(killed, 3, plan, lost=[2])[:2]:
                 (iteration, text), (reporter, cause) = said
-                # Who is slow hears of it in the iteration before.
+                # What it had still to send of iteration 2 is lost with it.
                 self.assertIn(iteration, (2, 3))
                 self.assertRegex(text, r"\bmember 2\b")
                 self.assertRegex(cause, r"\bmember 2\b")
@@ -632,7 +632,8 @@ class Failures(unittest.TestCase):
 
     def test_a_stopped_rank_is_named(self):
         for iteration, text in run(stopped, 3, lost=[2])[:2]:
-            self.assertEqual(iteration, 3)
+            # What it had still to send of iteration 2 does not leave.
+            self.assertIn(iteration, (2, 3))
             self.assertRegex(text, r"\bmember 2\b")
 
     def test_ranks_with_different_plans_are_told(self):
