@@ -12,27 +12,10 @@ use gradwire::aggregate::{Aggregator as Engine, Emitted, Settings, To};
 use gradwire::codec::planar::{self, Bound};
 use gradwire::kernels::Kernel;
 use gradwire::wire::chunk::{Body, Limits, Packet};
-use gradwire_collectives::{
-    Aggregator, Held, InNetwork, Layout, Link, LinkError, Listening, Method, Options, Plan, Token,
-};
-use support::Random;
+use gradwire_collectives::{Aggregator, Held, InNetwork, Layout, Link, LinkError, Method, Plan};
+use support::{Random, members, options};
 
-/// Runs `work` at each member, and returns what each made of it.
-fn members<T: Send>(count: usize, work: impl Fn(Link) -> T + Sync) -> Vec<T> {
-    // Long enough for any machine: no test waits for it.
-    let options = Options { timeout: Duration::from_secs(120), ..Options::new(Token::random().unwrap()) };
-    let bind = || Listening::bind("127.0.0.1:0".parse().unwrap(), options.clone()).unwrap();
-    let listening: Vec<Listening> = (0..count).map(|_| bind()).collect();
-    let root = listening[0].address().unwrap();
-    std::thread::scope(|scope| {
-        let work = &work;
-        let join = |(rank, listening): (usize, Listening)| {
-            scope.spawn(move || work(listening.join(rank, count, root).unwrap()))
-        };
-        let threads: Vec<_> = listening.into_iter().enumerate().map(join).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
-}
+const ANYWHERE: &str = "127.0.0.1:0";
 
 /// What a node does wrong.
 #[derive(Default)]
@@ -157,7 +140,7 @@ fn exchange(
 ) -> Vec<Vec<InNetwork>> {
     let layout = Layout::new([("all", values)]).unwrap();
     let round_begins = std::sync::Barrier::new(count);
-    let all = members(count, |mut link| {
+    let all = members(count, ANYWHERE, &options(false), |mut link| {
         let mut seen = Vec::new();
         for round in 0..rounds {
             round_begins.wait();
@@ -291,7 +274,7 @@ fn jobs_share_a_node() {
 fn values_that_are_no_numbers_or_too_large_are_summed_too() {
     let layout = Layout::new([("all", 5000)]).unwrap();
     let results = with_node(&Faults::default(), |at| {
-        members(3, |mut link| {
+        members(3, ANYWHERE, &options(false), |mut link| {
             let mut given = vec![0.25; 5000];
             if link.rank() == 1 {
                 (given[7], given[4000], given[4001]) = (f32::NAN, 1e30, f32::INFINITY);
@@ -327,7 +310,7 @@ fn values_that_are_no_numbers_or_too_large_are_summed_too() {
 fn a_method_scales_what_a_node_sums() {
     let layout = Layout::new([("small", 3000), ("large", 3000)]).unwrap();
     let results = with_node(&Faults::default(), |at| {
-        members(3, |mut link| {
+        members(3, ANYWHERE, &options(false), |mut link| {
             let method: Method = format!("in-network:{at}").parse().unwrap();
             assert_eq!(method.to_string(), format!("in-network:{at}"));
             let rank = link.rank();
@@ -357,7 +340,7 @@ fn a_method_scales_what_a_node_sums() {
 fn a_member_that_leaves_ends_the_exchange() {
     let layout = Layout::new([("all", 5000)]).unwrap();
     let results = with_node(&Faults::default(), |at| {
-        members(3, |mut link| {
+        members(3, ANYWHERE, &options(false), |mut link| {
             let exchange = |link: &mut Link| {
                 link.exchange(&mut vec![1.0; 5000], &layout, &plan(at), &mut Held::new()).map(|_| ())
             };

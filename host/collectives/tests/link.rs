@@ -9,29 +9,9 @@ use std::time::Duration;
 use gradwire_codecs::{Codec, Raw, Registry};
 use gradwire_collectives::graph::Format;
 use gradwire_collectives::{
-    Coding, Held, Layout, Link, LinkError, Listening, Options, Order, Plan, Record, Strategy, Token,
+    Coding, Held, Layout, LinkError, Listening, Options, Order, Plan, Record, Strategy, Token,
 };
-use support::{Random, rounding, sum};
-
-fn options(tagged: bool) -> Options {
-    // Long enough for any machine: no test waits for it.
-    Options { timeout: Duration::from_secs(120), tagged, ..Options::new(Token::random().unwrap()) }
-}
-
-/// Runs `work` at each member, and returns what each made of it.
-fn members<T: Send>(count: usize, at: &str, options: &Options, work: impl Fn(Link) -> T + Sync) -> Vec<T> {
-    let bind = || Listening::bind(at.parse().unwrap(), options.clone()).unwrap();
-    let listening: Vec<Listening> = (0..count).map(|_| bind()).collect();
-    let root = listening[0].address().unwrap();
-    std::thread::scope(|scope| {
-        let work = &work;
-        let join = |(rank, listening): (usize, Listening)| {
-            scope.spawn(move || work(listening.join(rank, count, root).unwrap()))
-        };
-        let threads: Vec<_> = listening.into_iter().enumerate().map(join).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
-}
+use support::{Random, members, options, rounding, sum};
 
 fn plan(strategy: Strategy, codec: &str) -> Plan {
     Plan { small: 40, ..Plan::of(Coding::parse(codec, Registry::BUILT_IN).unwrap(), strategy) }

@@ -1,9 +1,37 @@
-//! A simulated network: messages arrive in any order, after any time, and the same seed gives the same run.
+//! Members on loopback; and a simulated network, where messages arrive in any order, after any time, and the same seed gives the
+//! same run.
 #![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::time::Duration;
 
 use gradwire_codecs::Codec;
 use gradwire_collectives::graph::{Message, Rank};
-use gradwire_collectives::{Bytes, Codecs, Part, Step, Strategy, Values};
+use gradwire_collectives::{Bytes, Codecs, Link, Listening, Options, Part, Step, Strategy, Token, Values};
+
+/// Those of a new job, with more time than any machine needs: no test waits for it.
+pub(crate) fn options(tagged: bool) -> Options {
+    Options { timeout: Duration::from_secs(120), tagged, ..Options::new(Token::random().unwrap()) }
+}
+
+/// Runs `work` at each member, all of them threads that listen at `at`, and returns what each made of it.
+pub(crate) fn members<T: Send>(
+    count: usize,
+    at: &str,
+    options: &Options,
+    work: impl Fn(Link) -> T + Sync,
+) -> Vec<T> {
+    let bind = || Listening::bind(at.parse().unwrap(), options.clone()).unwrap();
+    let listening: Vec<Listening> = (0..count).map(|_| bind()).collect();
+    let root = listening[0].address().unwrap();
+    std::thread::scope(|scope| {
+        let work = &work;
+        let join = |(rank, listening): (usize, Listening)| {
+            scope.spawn(move || work(listening.join(rank, count, root).unwrap()))
+        };
+        let threads: Vec<_> = listening.into_iter().enumerate().map(join).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
 
 /// Numbers that look random: Steele and others' SplitMix64 (OOPSLA 2014).
 pub(crate) struct Random(pub(crate) u64);
