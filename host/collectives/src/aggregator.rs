@@ -14,12 +14,12 @@ use gradwire::kernels::Kernel;
 use gradwire::wire::chunk::{Limits, MAX_BLOCKS, PORT, TOS};
 use rustix::net::sockopt;
 
+use crate::socket::{DATAGRAM_ROOM, set_tos};
+
 /// Jobs at a time.
 const JOBS: usize = 4;
 /// Chunks of a job that it has room for: two windows.
 const SLOTS: usize = 2 * Limits::MOST.window as usize;
-/// Longer than any packet that an Ethernet carries.
-const ROOM: usize = 2048;
 /// Several times what it needs.
 const STACK: usize = 16 * size_of::<Engine<SocketAddr, JOBS, SLOTS, MAX_BLOCKS>>();
 /// How often it looks whether it is to end.
@@ -41,11 +41,7 @@ impl Aggregator {
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = UdpSocket::bind(address)?;
         socket.set_read_timeout(Some(LOOK))?;
-        if address.is_ipv4() {
-            sockopt::set_ip_tos(&socket, TOS)?;
-        } else {
-            sockopt::set_ipv6_tclass(&socket, TOS.into())?;
-        }
+        set_tos(&socket, address, TOS)?;
         // The system may allow less; then more is lost, and sent again.
         _ = sockopt::set_socket_recv_buffer_size(&socket, QUEUE);
         let settings = Settings { kernel: Kernel::detect(), limits: Limits::MOST, group: None, above: None };
@@ -75,7 +71,7 @@ impl Aggregator {
     /// The system's, of the socket itself. What one member's address makes of a packet is no such error.
     pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
         let began = Instant::now();
-        let (mut packet, mut out) = ([0; ROOM], [0; ROOM]);
+        let (mut packet, mut out) = ([0; DATAGRAM_ROOM], [0; DATAGRAM_ROOM]);
         while !stop.load(Ordering::Relaxed) {
             let (len, from) = match self.socket.recv_from(&mut packet) {
                 Ok(received) => received,

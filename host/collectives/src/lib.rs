@@ -45,6 +45,7 @@ mod part;
 mod plan;
 mod poll;
 mod rendezvous;
+mod socket;
 mod spread;
 mod strategies;
 mod sums;

@@ -14,11 +14,11 @@ use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::wire::chunk::{Limits, MAX_MEMBERS, TOS};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt;
 
 use crate::agreement::{End, Vote};
 use crate::graph::Rank;
 use crate::plan::Wire;
+use crate::socket::{DATAGRAM_ROOM, set_tos};
 
 /// The most members of a node.
 pub(crate) const MOST_MEMBERS: usize = MAX_MEMBERS;
@@ -28,8 +28,6 @@ const LONGEST_PAUSE: u32 = 64;
 const WINDOW: usize = 16;
 /// How often a member looks whether others gave up on the node.
 const LOOK: Duration = Duration::from_millis(5);
-/// Longer than any packet that an Ethernet carries.
-const ROOM: usize = 2048;
 
 /// What a job's members tell a node apart by.
 #[derive(Clone, Copy, Debug)]
@@ -75,11 +73,7 @@ impl Node {
         let socket = UdpSocket::bind(any)?;
         socket.connect(address)?;
         socket.set_nonblocking(true)?;
-        if address.is_ipv4() {
-            sockopt::set_ip_tos(&socket, TOS)?;
-        } else {
-            sockopt::set_ipv6_tclass(&socket, TOS.into())?;
-        }
+        set_tos(&socket, address, TOS)?;
         Ok(Self {
             address,
             wire,
@@ -187,7 +181,7 @@ impl Node {
         too_large: &mut Vec<usize>,
         halted: &mut dyn FnMut() -> bool,
     ) -> End {
-        let mut packet = [0; ROOM];
+        let mut packet = [0; DATAGRAM_ROOM];
         loop {
             if halted() {
                 return End::Stopped;
@@ -213,7 +207,7 @@ impl Node {
                 // An error is an ICMP message that nobody listens there, which is no answer either.
                 let Ok(len) = self.socket.recv(&mut packet) else { break };
                 any = true;
-                let now = Millis(self.began.elapsed().as_millis() as u64);
+                let now = self.now();
                 if let Event::Rescale { chunk, .. } = member.handle(&packet[..len], &mut self.output, now) {
                     too_large.push(chunk);
                 }

@@ -31,6 +31,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use crate::failure::LinkError;
 use crate::graph::Rank;
 use crate::node::JobName;
+use crate::socket::set_tos;
 use crate::spread::{SPREAD, gather, spread};
 use crate::strategies::MOST_MEMBERS;
 use crate::token::{self, Token};
@@ -515,10 +516,8 @@ fn socket(address: SocketAddr, tagged: bool) -> io::Result<std::os::fd::OwnedFd>
         // What listens at [::] takes IPv6 alone, whatever the system's default is.
         sockopt::set_ipv6_v6only(&socket, true)?;
     }
-    if tagged && address.is_ipv4() {
-        sockopt::set_ip_tos(&socket, TAG)?;
-    } else if tagged {
-        sockopt::set_ipv6_tclass(&socket, TAG.into())?;
+    if tagged {
+        set_tos(&socket, address, TAG)?;
     }
     Ok(socket)
 }

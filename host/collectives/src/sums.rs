@@ -80,10 +80,7 @@ impl Sums {
                 let len = encode(block, &mut section).expect("there is room");
                 body.extend(&section[..len]);
             }
-            values
-                .iter_mut()
-                .zip(&sums)
-                .for_each(|(value, &sum)| *value = f32::from_bits(value_of(sum, self.bound)));
+            self.write(&sums, values);
             return Ok((Format::Coded, Arc::new(body)));
         }
         for (at, value) in values.iter_mut().enumerate() {
@@ -104,12 +101,16 @@ impl Sums {
             let sums = &mut sums[..block.len()];
             let len = decode(rest, sums).ok_or(Wrong)?;
             rest = rest.get(len..).ok_or(Wrong)?;
-            block
-                .iter_mut()
-                .zip(sums)
-                .for_each(|(value, &mut sum)| *value = f32::from_bits(value_of(sum, self.bound)));
+            self.write(sums, block);
         }
         if rest.is_empty() { Ok(()) } else { Err(Wrong) }
+    }
+
+    /// Sums as values.
+    fn write(&self, sums: &[i32], values: &mut [f32]) {
+        for (value, &sum) in values.iter_mut().zip(sums) {
+            *value = f32::from_bits(value_of(sum, self.bound));
+        }
     }
 
     /// Results as they are, for a member that lacks them.

@@ -5,6 +5,7 @@
 //! added. So all end with the same bits, whatever the node did.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -71,10 +72,10 @@ impl Link {
         buffer: &mut [f32],
         layout: &Layout,
         plan: &Plan,
+        address: SocketAddr,
         wire: Wire,
     ) -> Result<Report, LinkError> {
         let (start, before) = (Instant::now(), self.traffic());
-        let address = plan.in_network.expect("asked by the caller");
         if self.members > MOST_MEMBERS {
             return Err(LinkError::Node { members: self.members });
         }

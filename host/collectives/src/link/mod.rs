@@ -224,12 +224,12 @@ impl Link {
         if buffer.len() != layout.values() {
             return Err(LinkError::Buffer { buffer: buffer.len(), layout: layout.values() });
         }
-        if let (Some(_), Coding::Wire(wire)) = (plan.in_network, plan.others.coding) {
+        if let (Some(address), Coding::Wire(wire)) = (plan.in_network, plan.others.coding) {
             if let Some(record) = record {
                 *record =
                     Record { given: buffer.to_vec(), dropped: vec![0.0; buffer.len()], decoded: Vec::new() };
             }
-            return self.sum_in_network(buffer, layout, plan, wire);
+            return self.sum_in_network(buffer, layout, plan, address, wire);
         }
         if plan.is_tagged() && !self.tagged {
             return Err(LinkError::NotTagged);
