@@ -2,10 +2,8 @@
 
 use std::fmt::{self, Display, Write as _};
 
-use gradwire::verdict::Traffic;
-
 use crate::ops::telemetry::{
-    KeptStats, LossStats, Outcomes, PerPort, RingStats, RuleStatus, Sampled, Snapshot, Usefulness,
+    KeptStats, LossStats, Outcomes, PerPort, RingStats, RuleStatus, Snapshot, Usefulness,
 };
 
 /// All of a snapshot's numbers. Flows are left out: over time their number has no bound, which Prometheus bears badly.
@@ -119,34 +117,27 @@ impl Page {
     }
 
     fn rules(&mut self, rules: &[RuleStatus]) {
-        type Count = fn(&Traffic) -> u64;
-        let families: [(&str, &str, Count); 4] = [
-            ("gradwire_rule_frames_total", "Frames to the wire that matched a rule.", |of| of.frames),
-            ("gradwire_rule_bytes_total", "Their bytes before compression.", |of| of.bytes),
-            ("gradwire_rule_compressed_frames_total", "Those that left compressed.", |of| of.compressed),
-            ("gradwire_rule_saved_bytes_total", "Bytes by which those got shorter.", |of| of.saved),
+        type Count = fn(&RuleStatus) -> u64;
+        let families: [(&str, &str, Count); 8] = [
+            ("gradwire_rule_frames_total", "Frames to the wire that matched a rule.", |of| of.traffic.frames),
+            ("gradwire_rule_bytes_total", "Their bytes before compression.", |of| of.traffic.bytes),
+            ("gradwire_rule_compressed_frames_total", "Those that left compressed.", |of| {
+                of.traffic.compressed
+            }),
+            ("gradwire_rule_saved_bytes_total", "Bytes by which those got shorter.", |of| of.traffic.saved),
+            ("gradwire_sampled_frames_total", "Compressed frames whose values were compared.", |of| {
+                of.sampled.frames
+            }),
+            ("gradwire_sampled_values_total", "Their values.", |of| of.sampled.values),
+            ("gradwire_sampled_zeroed_values_total", "Those that became zero.", |of| of.sampled.zeroed),
+            ("gradwire_sampled_non_finite_values_total", "Infinities and NaN among them.", |of| {
+                of.sampled.non_finite
+            }),
         ];
         for (name, help, count) in families {
             self.family(name, "counter", help);
             for (place, rule) in rules.iter().enumerate() {
-                self.of_rule(place, rule, None, count(&rule.traffic));
-            }
-        }
-        type Sum = fn(&Sampled) -> u64;
-        let sums: [(&str, &str, Sum); 4] = [
-            ("gradwire_sampled_frames_total", "Compressed frames whose values were compared.", |of| {
-                of.frames
-            }),
-            ("gradwire_sampled_values_total", "Their values.", |of| of.values),
-            ("gradwire_sampled_zeroed_values_total", "Those that became zero.", |of| of.zeroed),
-            ("gradwire_sampled_non_finite_values_total", "Infinities and NaN among them.", |of| {
-                of.non_finite
-            }),
-        ];
-        for (name, help, sum) in sums {
-            self.family(name, "counter", help);
-            for (place, rule) in rules.iter().enumerate() {
-                self.of_rule(place, rule, None, sum(&rule.sampled));
+                self.of_rule(place, rule, None, count(rule));
             }
         }
         let help =

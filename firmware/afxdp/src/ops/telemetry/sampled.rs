@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Sums over the values of compressed frames that were restored at once and compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sampled {
     /// Frames that were looked at.
     pub frames: u64,
