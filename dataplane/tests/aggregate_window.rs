@@ -1,20 +1,33 @@
 //! A member's window and timer.
 
+mod common;
+
+use common::aggregation::membership;
 use gradwire::Millis;
 use gradwire::aggregate::{Aggregator, Event, Member, Membership, Poll, Settings};
 use gradwire::codec::planar::Bound;
 use gradwire::kernels::Kernel;
 use gradwire::wire::chunk::{Body, Limits, Packet};
 
+const LIMITS: Limits = Limits { blocks: 1, window: 4, mtu: 1500 };
+
+/// A node for one job.
+fn node<A: Copy + Eq>() -> Box<Aggregator<A, 1, 8, 1>> {
+    let settings = Settings { kernel: Kernel::PORTABLE, limits: LIMITS, group: None, above: None };
+    Box::new(Aggregator::new(settings))
+}
+
+/// A member of a job with so many.
+fn member(worker: u8, members: u8) -> Member<4> {
+    Member::new(Membership { limits: LIMITS, ..membership(worker, members) }, Kernel::PORTABLE)
+}
+
 /// Window 4, eight chunks of one block. The contributions of chunks 5, 6 and 7 are always lost, and that of chunk 0 once. The window
 /// shrinks to 2 or 1, with three chunks under way. Chunk 4 is the one that everybody would wait for next.
 #[test]
 fn a_shrunken_window_does_not_hold_back_the_first_chunk() {
-    let limits = Limits { blocks: 1, window: 4, mtu: 1500 };
-    let membership = Membership { job: 1, epoch: 1, worker: 0, members: 1, total: 1, limits, key: 9 };
-    let mut member = Member::<4>::new(membership, Kernel::PORTABLE);
-    let settings = Settings { kernel: Kernel::PORTABLE, limits, group: None, above: None };
-    let mut node = Box::new(Aggregator::<(), 1, 8, 1>::new(settings));
+    let mut member = member(0, 1);
+    let mut node = node();
     let (mut packet, mut answer) = ([0; 1500], [0; 1500]);
     let (input, mut output) = (vec![0; 8 * 128 * 4], vec![0; 8 * 128 * 4]);
     let bound = Bound::from_exponents(-10, 0).unwrap();
@@ -63,17 +76,12 @@ struct Pair {
     output: Vec<u8>,
 }
 
-const LIMITS: Limits = Limits { blocks: 1, window: 4, mtu: 1500 };
-
 impl Pair {
     /// Of a job with so many members; this one has begun its sum.
     fn of(members: u8) -> Self {
-        let settings = Settings { kernel: Kernel::PORTABLE, limits: LIMITS, group: None, above: None };
-        let membership =
-            Membership { job: 1, epoch: 1, worker: 0, members, total: members, limits: LIMITS, key: 9 };
         let mut pair = Self {
-            member: Member::new(membership, Kernel::PORTABLE),
-            node: Box::new(Aggregator::new(settings)),
+            member: member(0, members),
+            node: node(),
             said: Vec::new(),
             input: vec![0; 8 * 128 * 4],
             output: vec![0; 8 * 128 * 4],
@@ -161,9 +169,7 @@ fn the_window_shrinks_if_results_were_lost() {
 #[test]
 fn the_window_stays_if_another_member_was_late() {
     let mut pair = Pair::of(2);
-    let limits = LIMITS;
-    let membership = Membership { job: 1, epoch: 1, worker: 1, members: 2, total: 2, limits, key: 9 };
-    let mut late = Member::<4>::new(membership, Kernel::PORTABLE);
+    let mut late = member(1, 2);
     let (mut packet, mut output) = ([0; 1500], vec![0; 8 * 128 * 4]);
     let (sent, until) = pair.turn(0, true);
     assert_eq!((&sent[..], until), (&[0, 1, 2, 3][..], 50));
