@@ -8,11 +8,18 @@
 //! [`Packet::parse`] takes any bytes. What it returns is whole and agrees with itself. Sections are not read here: decoding
 //! them is what checks them.
 
-use core::fmt;
+mod error;
+mod refusal;
+mod sizes;
 
-use crate::codec::VALUE_LEN;
-pub use crate::codec::planar::sums::BLOCK_VALUES;
-use crate::codec::planar::{Bound, max_encoded_len};
+pub use error::ChunkError;
+pub use refusal::Refusal;
+pub use sizes::{
+    BLOCK_LEN, BLOCK_VALUES, Blocks, Limits, MAX_BLOCKS, MAX_MEMBERS, MAX_PACKET_LEN, MAX_SECTION_LEN,
+    MAX_VALUES, MAX_WINDOW, MIN_MTU, all_blocks_mask, values_of_block,
+};
+
+use crate::codec::planar::Bound;
 
 /// The UDP port that aggregators listen at.
 pub const PORT: u16 = 59255;
@@ -20,23 +27,6 @@ pub const PORT: u16 = 59255;
 pub const TOS: u8 = 0x38;
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 20;
-/// Bytes of a block's values.
-pub const BLOCK_LEN: usize = BLOCK_VALUES * VALUE_LEN;
-/// The most blocks of a chunk.
-pub const MAX_BLOCKS: usize = 16;
-/// The most values of a chunk.
-pub const MAX_VALUES: usize = MAX_BLOCKS * BLOCK_VALUES;
-/// Bytes of the longest section of a block.
-pub const MAX_SECTION_LEN: usize = max_encoded_len(BLOCK_LEN);
-/// The smallest IP MTU: the worst block still fits behind the headers of IPv4 and UDP.
-pub const MIN_MTU: u16 = (20 + 8 + HEADER_LEN + MAX_SECTION_LEN) as u16;
-/// The longest packet of a member that asks for Ethernet's MTU.
-pub const MAX_PACKET_LEN: usize = 1500 - 20 - 8;
-/// The most members of one aggregator.
-pub const MAX_MEMBERS: usize = 64;
-/// The most chunks that a member may have under way.
-pub const MAX_WINDOW: usize = 64;
-
 const VERSION: u8 = 1;
 /// In place of a worker's number: the packet is an aggregator's.
 const AGGREGATOR: u8 = 0xff;
@@ -156,64 +146,6 @@ pub enum Body<'a> {
     },
 }
 
-/// Sizes on which a job agrees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Limits {
-    /// Blocks of a chunk, 1 to [`MAX_BLOCKS`].
-    pub blocks: u8,
-    /// Chunks under way, a power of two up to [`MAX_WINDOW`].
-    pub window: u8,
-    /// The longest IP packet, at least [`MIN_MTU`].
-    pub mtu: u16,
-}
-
-impl Limits {
-    /// The largest chunks and windows, for Ethernet.
-    pub const MOST: Self = Self { blocks: MAX_BLOCKS as u8, window: 16, mtu: 1500 };
-
-    /// Whether each is within its range.
-    #[must_use]
-    pub const fn are_valid(self) -> bool {
-        self.blocks >= 1
-            && self.blocks as usize <= MAX_BLOCKS
-            && self.window.is_power_of_two()
-            && self.window as usize <= MAX_WINDOW
-            && self.mtu >= MIN_MTU
-    }
-
-    /// The smaller of each.
-    #[must_use]
-    pub fn min(self, other: Self) -> Self {
-        Self {
-            blocks: self.blocks.min(other.blocks),
-            window: self.window.min(other.window),
-            mtu: self.mtu.min(other.mtu),
-        }
-    }
-
-    /// Values of a chunk.
-    #[must_use]
-    pub const fn values(self) -> usize {
-        self.blocks as usize * BLOCK_VALUES
-    }
-
-    /// Chunks of an operation on so many values.
-    #[must_use]
-    pub const fn chunks(self, values: usize) -> usize {
-        match self.values() {
-            0 => 0,
-            of_chunk => values.div_ceil(of_chunk),
-        }
-    }
-
-    /// Bytes of a packet that the MTU has room for behind the headers of IPv4 and UDP.
-    #[must_use]
-    pub const fn packet_len(self) -> usize {
-        (self.mtu as usize).saturating_sub(28)
-    }
-}
-
 /// Whole blocks of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -226,118 +158,6 @@ pub struct Part<'a> {
     pub bound: Bound,
     /// The blocks' sections, not yet checked: that is the decoder's work.
     pub sections: &'a [u8],
-}
-
-/// Some of a chunk's blocks, one after the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Blocks {
-    values: u16,
-    first: u8,
-    count: u8,
-}
-
-impl Blocks {
-    /// `count` blocks from `first` on, of a chunk with so many values. None if the chunk has no such blocks.
-    #[must_use]
-    pub const fn new(values: usize, first: usize, count: usize) -> Option<Self> {
-        if values == 0 || values > MAX_VALUES || count == 0 {
-            return None;
-        }
-        let all = values.div_ceil(BLOCK_VALUES);
-        if first >= all || count > all - first {
-            return None;
-        }
-        Some(Self { values: values as u16, first: first as u8, count: count as u8 })
-    }
-
-    /// Values of the whole chunk.
-    #[must_use]
-    pub const fn values(self) -> usize {
-        self.values as usize
-    }
-
-    /// The numbers of the blocks, and how many values each has.
-    pub fn each(self) -> impl Iterator<Item = (usize, usize)> {
-        let (first, count, values) = (usize::from(self.first), usize::from(self.count), self.values());
-        (first..first + count).map(move |block| (block, values_of_block(values, block)))
-    }
-
-    /// A bit for each of them.
-    #[must_use]
-    pub const fn mask(self) -> u16 {
-        all_blocks_mask(self.count as usize * BLOCK_VALUES) << self.first
-    }
-}
-
-/// How many values block `block` of a chunk of `values` values has; 0 if it is not there.
-#[must_use]
-pub const fn values_of_block(values: usize, block: usize) -> usize {
-    let rest = values.saturating_sub(block * BLOCK_VALUES);
-    if rest > BLOCK_VALUES { BLOCK_VALUES } else { rest }
-}
-
-/// A bit for each block of a chunk of `values` values, which are at most [`MAX_VALUES`].
-#[must_use]
-pub const fn all_blocks_mask(values: usize) -> u16 {
-    match values.div_ceil(BLOCK_VALUES) {
-        blocks @ 0..MAX_BLOCKS => (1 << blocks) - 1,
-        _ => u16::MAX,
-    }
-}
-
-/// Declares the reasons of refusals with their bytes and names.
-macro_rules! refusals {
-    ($($(#[$doc:meta])* $item:ident = $byte:literal, $text:literal;)+) => {
-        /// Why an aggregator refuses; the discriminant is its byte in the packet.
-        #[non_exhaustive]
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-        #[repr(u8)]
-        pub enum Refusal { $($(#[$doc])* $item = $byte,)+ }
-
-        impl Refusal {
-            /// Every one of them.
-            pub const ALL: &'static [Self] = &[$(Self::$item),+];
-
-            /// Its name in reports, metrics and logs; stable across versions.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$item => $text,)+ }
-            }
-
-            const fn from_byte(byte: u8) -> Option<Self> {
-                match byte { $($byte => Some(Self::$item),)+ _ => None }
-            }
-        }
-
-        impl fmt::Display for Refusal {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.name())
-            }
-        }
-    };
-}
-
-refusals! {
-    /// The aggregator has no such job: it was restarted, or the job's place was given away.
-    UnknownJob = 1, "unknown-job";
-    /// The hello has another key than the job of this number.
-    Key = 2, "key";
-    /// The job's epoch is later.
-    OldEpoch = 3, "old-epoch";
-    /// The hello disagrees with the job's: other numbers of workers, or other limits.
-    Differs = 4, "differs";
-    /// Another address has this worker's number.
-    Taken = 5, "taken";
-    /// The aggregator has no room for another job.
-    Full = 6, "full";
-    /// The worker's number, or a number of workers, is beyond what the aggregator serves.
-    Workers = 7, "workers";
-    /// The member is ahead of the aggregator, which must have lost the job's state.
-    OutOfStep = 8, "out-of-step";
-    /// The aggregator above refuses.
-    Above = 9, "above";
 }
 
 fn be16(high: u8, low: u8) -> u16 {
@@ -458,8 +278,8 @@ impl<'a> Packet<'a> {
         let [s0, s1, s2, s3] = self.head.seq.to_be_bytes();
         let [v0, v1, blocks, peak, y] = match (part, self.body) {
             (Some(Part { blocks, peak, bound, .. }), _) => {
-                let [v0, v1] = blocks.values.to_be_bytes();
-                [v0, v1, blocks.first << 4 | (blocks.count - 1), peak, bound.y() as u8]
+                let [v0, v1, which] = blocks.to_bytes();
+                [v0, v1, which, peak, bound.y() as u8]
             }
             (None, Body::Rescale { peak }) => [0, 0, 0, peak, 0],
             (None, _) => [0; 5],
@@ -546,98 +366,6 @@ fn agreement(rest: &[u8]) -> Result<(Limits, [u8; 4], u64), ChunkError> {
     Ok((limits, [a, b, c, d], u64::from_be_bytes(key)))
 }
 
-/// Why a packet was refused. It is dropped and counted; nothing changes.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub enum ChunkError {
-    /// Shorter than a header.
-    Truncated {
-        /// Bytes that are there.
-        have: usize,
-    },
-    /// A version this build does not speak.
-    Version {
-        /// The version found.
-        got: u8,
-    },
-    /// A kind that there is not.
-    Kind {
-        /// The kind found.
-        got: u8,
-    },
-    /// A worker's number that its kind cannot have.
-    Worker {
-        /// The number found.
-        got: u8,
-    },
-    /// A codec other than 2.
-    Codec {
-        /// Byte 18.
-        got: u8,
-    },
-    /// A bound that codec 2 does not have.
-    Bound {
-        /// Its exponent.
-        got: i8,
-    },
-    /// Blocks that no chunk of so many values has.
-    Blocks {
-        /// Values of the chunk.
-        values: usize,
-        /// The first block.
-        first: usize,
-        /// How many blocks.
-        count: usize,
-    },
-    /// A peak that no finite value has.
-    Peak {
-        /// The peak found.
-        got: u8,
-    },
-    /// Limits beyond their ranges.
-    Limits {
-        /// Those found.
-        got: Limits,
-    },
-    /// The body has another length than its kind.
-    Length {
-        /// Bytes of such a body.
-        need: usize,
-        /// Bytes that are there.
-        have: usize,
-    },
-    /// A byte has a value that its kind does not allow.
-    Field {
-        /// Its offset.
-        byte: usize,
-    },
-}
-
-impl fmt::Display for ChunkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Truncated { have } => write!(f, "header: expected {HEADER_LEN} bytes, found {have}"),
-            Self::Version { got } => write!(f, "version {got}, expected {VERSION}"),
-            Self::Kind { got } => write!(f, "kind {got}, expected 1 to 10"),
-            Self::Worker { got } => write!(f, "worker {got}, which its kind cannot have"),
-            Self::Codec { got } => write!(f, "byte 18 is {got:#04x}, expected 0"),
-            Self::Bound { got } => write!(f, "bound 2^{got}, expected 2^{} to 2^{}", Bound::MIN, Bound::MAX),
-            Self::Blocks { values, first, count } => {
-                write!(f, "{count} blocks from {first} on of {values} values")
-            }
-            Self::Peak { got } => write!(f, "peak {got}, expected at most {MAX_PEAK}"),
-            Self::Limits { got: Limits { blocks, window, mtu } } => {
-                write!(f, "{blocks} blocks, a window of {window}, an MTU of {mtu}")
-            }
-            Self::Length { need, have } => write!(f, "body: expected {need} bytes, found {have}"),
-            Self::Field { byte } => write!(f, "byte {byte} has a value that its kind does not allow"),
-        }
-    }
-}
-
-impl core::error::Error for ChunkError {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -678,35 +406,5 @@ mod tests {
                 prop_assert_eq!(packet.write(&mut out[..len - 1]), None);
             }
         }
-    }
-
-    #[test]
-    fn blocks_are_those_of_the_chunk() {
-        for values in 0..=MAX_VALUES + 1 {
-            for first in 0..=MAX_BLOCKS {
-                for count in 0..=MAX_BLOCKS + 1 {
-                    let whole = values.div_ceil(BLOCK_VALUES);
-                    let expected = (1..=MAX_VALUES).contains(&values) && count > 0 && first + count <= whole;
-                    let blocks = Blocks::new(values, first, count);
-                    assert_eq!(blocks.is_some(), expected, "{values} {first} {count}");
-                    let Some(blocks) = blocks else { continue };
-                    assert!(blocks.each().all(|(block, count)| blocks.mask() >> block & 1 == 1 && count > 0));
-                    assert_eq!(blocks.mask().count_ones() as usize, count);
-                    assert_eq!(blocks.mask() & !all_blocks_mask(values), 0);
-                    if count == whole {
-                        assert_eq!(blocks.each().map(|(_, count)| count).sum::<usize>(), values);
-                        assert_eq!(blocks.mask(), all_blocks_mask(values));
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn the_worst_block_fits_ethernet() {
-        assert_eq!(MAX_SECTION_LEN, 729);
-        assert_eq!(MIN_MTU, 777);
-        assert!(Limits::MOST.are_valid());
-        assert!(Limits::MOST.packet_len() >= HEADER_LEN + MAX_SECTION_LEN);
     }
 }

@@ -1,0 +1,99 @@
+//! Why a packet is none.
+
+use core::fmt;
+
+use crate::codec::planar::Bound;
+
+use super::{HEADER_LEN, Limits, MAX_PEAK, VERSION};
+
+/// Why a packet was refused. It is dropped and counted; nothing changes.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum ChunkError {
+    /// Shorter than a header.
+    Truncated {
+        /// Bytes that are there.
+        have: usize,
+    },
+    /// A version this build does not speak.
+    Version {
+        /// The version found.
+        got: u8,
+    },
+    /// A kind that there is not.
+    Kind {
+        /// The kind found.
+        got: u8,
+    },
+    /// A worker's number that its kind cannot have.
+    Worker {
+        /// The number found.
+        got: u8,
+    },
+    /// A codec other than 2.
+    Codec {
+        /// Byte 18.
+        got: u8,
+    },
+    /// A bound that codec 2 does not have.
+    Bound {
+        /// Its exponent.
+        got: i8,
+    },
+    /// Blocks that no chunk of so many values has.
+    Blocks {
+        /// Values of the chunk.
+        values: usize,
+        /// The first block.
+        first: usize,
+        /// How many blocks.
+        count: usize,
+    },
+    /// A peak that no finite value has.
+    Peak {
+        /// The peak found.
+        got: u8,
+    },
+    /// Limits beyond their ranges.
+    Limits {
+        /// Those found.
+        got: Limits,
+    },
+    /// The body has another length than its kind.
+    Length {
+        /// Bytes of such a body.
+        need: usize,
+        /// Bytes that are there.
+        have: usize,
+    },
+    /// A byte has a value that its kind does not allow.
+    Field {
+        /// Its offset.
+        byte: usize,
+    },
+}
+
+impl fmt::Display for ChunkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Truncated { have } => write!(f, "header: expected {HEADER_LEN} bytes, found {have}"),
+            Self::Version { got } => write!(f, "version {got}, expected {VERSION}"),
+            Self::Kind { got } => write!(f, "kind {got}, expected 1 to 10"),
+            Self::Worker { got } => write!(f, "worker {got}, which its kind cannot have"),
+            Self::Codec { got } => write!(f, "byte 18 is {got:#04x}, expected 0"),
+            Self::Bound { got } => write!(f, "bound 2^{got}, expected 2^{} to 2^{}", Bound::MIN, Bound::MAX),
+            Self::Blocks { values, first, count } => {
+                write!(f, "{count} blocks from {first} on of {values} values")
+            }
+            Self::Peak { got } => write!(f, "peak {got}, expected at most {MAX_PEAK}"),
+            Self::Limits { got: Limits { blocks, window, mtu } } => {
+                write!(f, "{blocks} blocks, a window of {window}, an MTU of {mtu}")
+            }
+            Self::Length { need, have } => write!(f, "body: expected {need} bytes, found {have}"),
+            Self::Field { byte } => write!(f, "byte {byte} has a value that its kind does not allow"),
+        }
+    }
+}
+
+impl core::error::Error for ChunkError {}
