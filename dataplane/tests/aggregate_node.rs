@@ -212,6 +212,9 @@ fn every_other_frame_has_its_reason() {
     // The UDP length: beyond the packet, and below its header.
     check(Arrival::Malformed, &|frame| frame[38] = 1);
     check(Arrival::Malformed, &|frame| frame[39] = 7);
+    // It may listen elsewhere.
+    node.listen_at(4711);
+    assert_eq!(node.process(&good, NOW).0, Arrival::Port);
     // Nothing of it reached the aggregator but the good one.
     assert_eq!(node.aggregator.count(Outcome::Malformed), 1);
     let total: u64 = Outcome::ALL.iter().map(|outcome| node.aggregator.count(*outcome)).sum();

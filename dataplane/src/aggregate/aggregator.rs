@@ -167,6 +167,11 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
         self.counts.get(outcome as usize).copied().unwrap_or(0)
     }
 
+    /// The jobs that have a place, and how many members have joined each.
+    pub fn jobs(&self) -> impl Iterator<Item = (u16, usize)> {
+        self.jobs.iter().filter(|job| job.is_open).map(|job| (job.id, job.joined().count()))
+    }
+
     /// Where the members of a job are that have joined it.
     pub fn members(&self, job: u16) -> impl Iterator<Item = A> {
         self.jobs.iter().filter(move |open| open.is_open && open.id == job).flat_map(Job::joined)

@@ -18,6 +18,7 @@ mod job;
 mod member;
 mod node;
 mod pace;
+mod serve;
 mod slot;
 
 /// An aggregator that has not answered for so long is given up.
@@ -27,3 +28,4 @@ pub use aggregator::{Above, Aggregator, Emitted, Outcome, Settings, To};
 pub use job::IDLE_MS;
 pub use member::{Event, Failure, Ignored, Member, Membership, Poll};
 pub use node::{Arrival, MAX_FRAME_LEN, Node, Peer};
+pub use serve::Served;

@@ -73,6 +73,7 @@ pub struct Peer {
 pub struct Node<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> {
     mac: [u8; 6],
     ip: Ipv4Addr,
+    port: u16,
     kernel: Kernel,
     /// What adds.
     pub aggregator: Aggregator<Peer, JOBS, SLOTS, BLOCKS>,
@@ -97,12 +98,13 @@ enum Next {
 }
 
 impl<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> Node<JOBS, SLOTS, BLOCKS> {
-    /// A node that knows no job.
+    /// A node that knows no job. It listens at the protocol's port.
     #[must_use]
     pub const fn new(mac: [u8; 6], ip: Ipv4Addr, settings: Settings<Peer>) -> Self {
         Self {
             mac,
             ip,
+            port: PORT,
             kernel: settings.kernel,
             aggregator: Aggregator::new(settings),
             frame: [0; MAX_FRAME_LEN],
@@ -110,6 +112,11 @@ impl<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> Node<JOBS, SLOT
             next: Next::Nothing,
             counts: [0; Arrival::ALL.len()],
         }
+    }
+
+    /// From now on it listens at another UDP port, and sends from there. Groups stay at the protocol's.
+    pub const fn listen_at(&mut self, port: u16) {
+        self.port = port;
     }
 
     /// How many frames arrived like this; it wraps at 2^64.
@@ -231,7 +238,7 @@ impl<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> Node<JOBS, SLOT
         let [s0, s1, d0, d1, l0, l1, c0, c1] = *header;
         let len = usize::from(u16::from_be_bytes([l0, l1]));
         let datagram = segment.get(UDP_LEN..len).ok_or(Arrival::Malformed)?;
-        if u16::from_be_bytes([d0, d1]) != PORT {
+        if u16::from_be_bytes([d0, d1]) != self.port {
             return Err(Arrival::Port);
         }
         if [c0, c1] == [0, 0] {
@@ -285,7 +292,7 @@ impl<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> Node<JOBS, SLOT
         let datagram = self.frame.get(HEADERS_LEN..self.len)?;
         let len = UDP_LEN + datagram.len();
         let header = ipv4_header(self.ip, to.ip, UDP, TOS, len)?;
-        let ([s0, s1], [d0, d1]) = (PORT.to_be_bytes(), to.port.to_be_bytes());
+        let ([s0, s1], [d0, d1]) = (self.port.to_be_bytes(), to.port.to_be_bytes());
         let [l0, l1] = u16::try_from(len).ok()?.to_be_bytes();
         let udp = [s0, s1, d0, d1, l0, l1];
         let sum = pseudo_sum(self.ip, to.ip, len) + Sum::of(&udp) + self.kernel.sum(datagram);

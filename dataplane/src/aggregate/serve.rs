@@ -1,0 +1,56 @@
+//! A node behind a device's port: the loop that every firmware runs.
+
+use super::Node;
+use crate::engine::Millis;
+use crate::forward::{Buffer, Device};
+
+/// What a batch of frames came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Served {
+    /// Frames taken from the port.
+    pub received: usize,
+    /// Frames queued for sending.
+    pub sent: u64,
+    /// How often no buffer was free, or the port had no room. The frame is lost like one on the wire: a member asks again.
+    pub lost: u64,
+}
+
+impl<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> Node<JOBS, SLOTS, BLOCKS> {
+    /// Takes at most `budget` frames that `port` received, and sends there what they call for. A frame calls for at most a copy of
+    /// each of the result's packets to each member.
+    pub fn serve<D: Device>(&mut self, device: &mut D, port: D::Port, budget: usize, now: Millis) -> Served {
+        let mut served = Served::default();
+        while served.received < budget
+            && let Some(mut buffer) = device.receive(port)
+        {
+            served.received += 1;
+            device.finish(port, &mut buffer);
+            let _ = self.process(buffer.frame(), now);
+            // The frame's own buffer has room for the first answer: there is one even if no other is free.
+            let mut own = Some(buffer);
+            loop {
+                let Some(mut buffer) = own.take().or_else(|| device.take()) else {
+                    served.lost += 1;
+                    break;
+                };
+                let Some(len) = self.emit(buffer.room()) else {
+                    device.release(buffer);
+                    break;
+                };
+                buffer.set_len(len);
+                match device.transmit(port, buffer) {
+                    Ok(()) => served.sent += 1,
+                    Err(buffer) => {
+                        served.lost += 1;
+                        device.release(buffer);
+                    }
+                }
+            }
+        }
+        if served.sent > 0 {
+            device.kick(port);
+        }
+        served
+    }
+}
