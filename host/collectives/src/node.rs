@@ -4,7 +4,7 @@
 //! counts exchanges and no time, so that all members do the same.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use gradwire::Millis;
@@ -12,8 +12,9 @@ use gradwire::aggregate::{Event, Failure, Member, Membership, Poll};
 use gradwire::codec::planar::Bound;
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
-use gradwire::wire::chunk::{Limits, MAX_MEMBERS, TOS};
+use gradwire::wire::chunk::{Limits, MAX_MEMBERS, PORT, TOS};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use crate::agreement::{End, Vote};
 use crate::graph::Rank;
@@ -45,6 +46,8 @@ pub(crate) struct Node {
     rank: Rank,
     members: usize,
     socket: UdpSocket,
+    /// The group to which the node sends results, and the socket that gets them.
+    group: Option<(Ipv4Addr, UdpSocket)>,
     began: Instant,
     epoch: u32,
     /// None between epochs.
@@ -82,6 +85,7 @@ impl Node {
             rank,
             members,
             socket,
+            group: None,
             began: Instant::now(),
             epoch: 0,
             member: None,
@@ -204,32 +208,68 @@ impl Node {
             let mut any = false;
             // What has arrived by now, and no more: what it lets leave is not to wait.
             for _ in 0..2 * WINDOW {
-                // An error is an ICMP message that nobody listens there, which is no answer either.
-                let Ok(len) = self.socket.recv(&mut packet) else { break };
+                let Some(len) = self.receive(&mut packet) else { break };
                 any = true;
                 let now = self.now();
-                if let Event::Rescale { chunk, .. } = member.handle(&packet[..len], &mut self.output, now) {
-                    too_large.push(chunk);
+                match member.handle(&packet[..len], &mut self.output, now) {
+                    Event::Rescale { chunk, .. } => too_large.push(chunk),
+                    Event::Joined { group } => self.join(group.map(Ipv4Addr::from)),
+                    _ => {}
                 }
             }
             if !any {
                 let wait = Duration::from_millis(until.0.saturating_sub(self.now().0).max(1)).min(LOOK);
-                self.wait(PollFlags::IN, wait);
+                wait_for(self.sockets(), PollFlags::IN, wait);
             }
         }
+    }
+
+    /// Joins the job's group, and leaves another one. If the system refuses, each result comes only when it is asked for.
+    fn join(&mut self, group: Option<Ipv4Addr>) {
+        if self.group.as_ref().map(|(group, _)| *group) != group {
+            self.group = group.and_then(|group| Some((group, self.socket_of(group).ok()?)));
+        }
+    }
+
+    /// A socket that gets what the node sends to a group, and nothing from elsewhere.
+    fn socket_of(&self, group: Ipv4Addr) -> io::Result<UdpSocket> {
+        let IpAddr::V4(local) = self.socket.local_addr()?.ip() else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+        // Members on one host share the port.
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        rustix::net::bind(&socket, &SocketAddrV4::new(group, PORT))?;
+        let socket = UdpSocket::from(socket);
+        socket.connect(self.address)?;
+        socket.join_multicast_v4(&group, &local)?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    }
+
+    /// The sockets that packets come from.
+    fn sockets(&self) -> impl Iterator<Item = &UdpSocket> {
+        std::iter::once(&self.socket).chain(self.group.iter().map(|(_, socket)| socket))
+    }
+
+    /// A packet that has arrived. An error is an ICMP message that nobody listens at the node, which is no answer either.
+    fn receive(&self, packet: &mut [u8]) -> Option<usize> {
+        self.sockets().find_map(|socket| socket.recv(packet).ok())
     }
 
     /// Sends a packet. If the system does not take it, it is lost like any other.
     fn send(&mut self, packet: &[u8]) {
         (self.sent_packets, self.sent_bytes) = (self.sent_packets + 1, self.sent_bytes + packet.len() as u64);
         if matches!(self.socket.send(packet), Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
-            self.wait(PollFlags::OUT, LOOK);
+            wait_for(std::iter::once(&self.socket), PollFlags::OUT, LOOK);
             _ = self.socket.send(packet);
         }
     }
+}
 
-    fn wait(&self, flags: PollFlags, time: Duration) {
-        let time = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 0, tv_nsec: 1_000_000 });
-        _ = poll(&mut [PollFd::new(&self.socket, flags)], Some(&time));
-    }
+/// Waits until a socket is ready, at most so long.
+fn wait_for<'a>(sockets: impl Iterator<Item = &'a UdpSocket>, flags: PollFlags, time: Duration) {
+    let time = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 0, tv_nsec: 1_000_000 });
+    let mut sockets = sockets.map(|socket| PollFd::new(socket, flags)).collect::<Vec<_>>();
+    _ = poll(&mut sockets, Some(&time));
 }
