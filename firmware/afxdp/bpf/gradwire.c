@@ -1,5 +1,5 @@
 /* Which frames leave the kernel's path for the engines. All others, and all while the process that runs the engines is
- * gone or hangs, go on to the bridge behind (XDP_PASS).
+ * gone or hangs, go on to the bridge behind (XDP_PASS). The program `node`, at the end, chooses frames for a node that sums.
  *
  * A frame is taken if the process has given a sign of life lately, the frame goes from one of the two ports to the
  * other, it is not longer than the process has room for, and it is one of these:
@@ -113,8 +113,8 @@ const volatile u64 limit_ns = 100000000;
 const volatile u64 longest = 1522;
 
 #define BE16(x) __builtin_bswap16(x)
-enum { IPV4 = 0x0800, IPV6 = 0x86dd, VLAN = 0x8100, QINQ = 0x88a8 };
-enum { TCP = 6, UDP = 17 };
+enum { IPV4 = 0x0800, ARP = 0x0806, IPV6 = 0x86dd, VLAN = 0x8100, QINQ = 0x88a8 };
+enum { ICMP = 1, TCP = 6, UDP = 17 };
 enum { FIN = 1, SYN = 2, RST = 4 };
 
 struct ethernet {
@@ -144,6 +144,20 @@ struct tcp {
 	u16 window, checksum, urgent;
 };
 
+struct udp {
+	u16 source, destination, len, checksum;
+};
+struct icmp {
+	u8 type, code;
+	u16 checksum;
+};
+/* For IPv4 over Ethernet. */
+struct arp {
+	u16 hardware, protocol, lens, operation;
+	u8 sender_mac[6], sender_ip[4], target_mac[6];
+	u32 target_ip;
+};
+
 /* A SYN whose options begin with the handshake's (FORMAT.md section 5.5): NOP, NOP, kind, length, ExID. */
 struct offer {
 	struct tcp tcp;
@@ -161,6 +175,12 @@ INLINE void count(enum port port, u32 queue, enum reason reason)
 	u64 *frames = bpf_map_lookup_elem(&kept, &at);
 	if (frames)
 		(*frames)++;
+}
+
+/* Whether the process has given no sign of life lately. */
+INLINE int is_stale(const u64 *beat, u64 now)
+{
+	return !beat || !*beat || (now > *beat && now - *beat > limit_ns);
 }
 
 INLINE void learn(u64 source, enum port port)
@@ -298,8 +318,7 @@ INLINE int divert(struct xdp_md *xdp, enum port port)
 	if (!*action && !offers && !(flags & (SYN | FIN | RST)))
 		return XDP_PASS;
 
-	u64 now = bpf_ktime_get_ns();
-	int stale = !*beat || (now > *beat && now - *beat > limit_ns);
+	int stale = is_stale(beat, bpf_ktime_get_ns());
 	int through = !(ethernet->destination[0] & 1) && is_behind_other(mac(ethernet->destination), port);
 	/* Here, and not at the start: a FIN in a long frame ends its connection, too. */
 	int fits = (u64)(end - (void *)(long)xdp->data) <= longest;
@@ -363,6 +382,52 @@ SEC("xdp")
 int network(struct xdp_md *xdp)
 {
 	return divert(xdp, NETWORK);
+}
+
+/* An address for a node that sums (`gradwire-xdp aggregate`): its MAC address as of `mac`, the others as in frames. */
+const volatile u64 node_mac = 0, node_ip = 0, node_port = 0;
+#define BROADCAST 0xffffffffffffull
+
+/* Whether a frame is for the node: its protocol's datagrams, a question who has its address, or a ping. What is for its address
+ * and none of these, the kernel answers or drops. */
+INLINE int is_for_node(void *at, void *end)
+{
+	struct ethernet *ethernet = at;
+	at = ethernet + 1;
+	if (at > end)
+		return 0;
+	u64 destination = mac(ethernet->destination);
+	if (ethernet->type == BE16(ARP)) {
+		struct arp *arp = at;
+		return (void *)(arp + 1) <= end && arp->operation == BE16(1) && arp->target_ip == node_ip &&
+		       (destination == node_mac || destination == BROADCAST);
+	}
+	struct ipv4 *ip = at;
+	at = ip + 1;
+	/* With options, or a fragment: a node takes neither. */
+	if (ethernet->type != BE16(IPV4) || at > end || destination != node_mac || ip->destination != node_ip ||
+	    ip->version_len != 0x45 || ip->fragment & BE16(0x3fff))
+		return 0;
+	if (ip->protocol == UDP) {
+		struct udp *udp = at;
+		return (void *)(udp + 1) <= end && udp->destination == node_port;
+	}
+	struct icmp *icmp = at;
+	return ip->protocol == ICMP && (void *)(icmp + 1) <= end && icmp->type == 8;
+}
+
+SEC("xdp")
+int node(struct xdp_md *xdp)
+{
+	void *at = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
+	u32 queue = xdp->rx_queue_index, socket = HOST * QUEUES + queue;
+	if (queue >= QUEUES || !is_for_node(at, end))
+		return XDP_PASS;
+	int stale = is_stale(bpf_map_lookup_elem(&beats, &socket), bpf_ktime_get_ns());
+	if (!stale && (u64)(end - at) <= longest)
+		return bpf_redirect_map(&sockets, socket, XDP_PASS);
+	count(HOST, queue, stale ? STALE : TOO_LONG);
+	return XDP_PASS;
 }
 
 /* No helper used here asks for another. */

@@ -4,6 +4,7 @@ use std::io::Write;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::commands::aggregate::{self, AggregateArgs};
 use crate::commands::completions::{self, CompletionsArgs};
 use crate::commands::doctor::{self, DoctorArgs};
 use crate::commands::man::{self, ManArgs};
@@ -33,7 +34,8 @@ Examples:
   gradwire-xdp status --watch                     what it does, every second
   gradwire-xdp test receive                       on another host: checks what this one sends
   gradwire-xdp test send 192.0.2.20               tagged values to there, every one of them checked
-  gradwire-xdp unload veth0                       ends it, also where it hangs or crashed"
+  gradwire-xdp unload veth0                       ends it, also where it hangs or crashed
+  gradwire-xdp aggregate --interface eth1 --address 10.0.0.9    a node that sums for training jobs"
 )]
 pub struct Cli {
     /// What to do.
@@ -50,6 +52,7 @@ pub enum Command {
     Doctor(DoctorArgs),
     Test(TestArgs),
     Unload(UnloadArgs),
+    Aggregate(AggregateArgs),
     Man(ManArgs),
     Completions(CompletionsArgs),
 }
@@ -65,6 +68,7 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> Result<Outcome, CommandError> {
         Command::Doctor(args) => return doctor::run(args, out),
         Command::Test(args) => return traffic::run(args, out),
         Command::Unload(args) => unload::run(args, out)?,
+        Command::Aggregate(args) => aggregate::run(args)?,
         Command::Man(args) => man::run(args, Cli::command())?,
         Command::Completions(args) => completions::run(args, Cli::command(), out)?,
     }

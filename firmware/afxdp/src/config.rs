@@ -46,7 +46,7 @@ pub struct Config {
 }
 
 /// How an XDP program is attached to a port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// In the driver; if it cannot, in the kernel's generic path, and said so.

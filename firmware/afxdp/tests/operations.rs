@@ -323,7 +323,7 @@ fn with_the_units_capabilities_it_needs_no_root() {
     let mut running = Running(child);
     let socket = socket_path(&run_dir, &operator.host, &operator.net);
     let end = Instant::now() + PATIENCE;
-    while gradwire_xdp::ops::control::query(&socket).is_err() {
+    while gradwire_xdp::ops::control::query::<Snapshot>(&socket).is_err() {
         let ended = running.0.try_wait().unwrap();
         if ended.is_some() || Instant::now() > end {
             let _ = running.0.kill();

@@ -5,12 +5,14 @@ use std::io;
 use crate::config::ConfigError;
 use crate::ops::control::ControlError;
 
+pub mod aggregate;
 pub mod arguments;
 pub mod completions;
 pub mod doctor;
 pub mod man;
 pub mod run;
 pub mod status;
+mod threads;
 pub mod traffic;
 pub mod unload;
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use aya::util::KernelVersion;
@@ -16,6 +16,7 @@ use tracing::{error, info, warn};
 use tracing_subscriber::filter::ParseError;
 
 use super::arguments::{PortArgs, seconds};
+use super::threads::{Event, forward, join, spawn};
 use crate::config::{Config, ConfigError};
 use crate::ops::control::{Control, ControlError, RUN_DIR};
 use crate::ops::interface::not_there_yet;
@@ -25,13 +26,12 @@ use crate::ops::notify::Notifier;
 use crate::ops::privileges::{PrivilegesError, drop_all_but};
 use crate::ops::telemetry::{PATIENCE, Telemetry};
 use crate::ops::watch::Watch;
-use crate::path::shim::{SETS, Shim, StartError};
-use crate::path::worker::{Orders, Worker};
+use crate::path::shim::{Shim, StartError};
 
 /// How long after a thread's last sign of life frames go to the bridge.
 pub const LIMIT: Duration = Duration::from_millis(100);
 /// How often the main thread looks after what is not a frame's matter.
-const TICK: Duration = Duration::from_secs(1);
+pub(super) const TICK: Duration = Duration::from_secs(1);
 /// How often it looks for ports that are missing.
 const LOOK: Duration = Duration::from_millis(200);
 /// A thread has the flow table on its stack while it is made.
@@ -114,6 +114,17 @@ pub enum RunError {
         /// How long.
         waited: Duration,
     },
+    /// The protocol's packets do not fit.
+    #[error(
+        "{interface}: MTU {mtu} is too small for a node: ip link set {interface} mtu {}",
+        gradwire::wire::chunk::MIN_MTU
+    )]
+    SmallMtu {
+        /// The interface.
+        interface: String,
+        /// Its MTU.
+        mtu: u16,
+    },
     /// A port was removed: its container ended, or its card.
     #[error("{interface} has gone; start again when it is back: with --wait, that may be now")]
     PortGone {
@@ -125,15 +136,8 @@ pub enum RunError {
     Worker,
 }
 
-fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> RunError {
+pub(super) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> RunError {
     move |error| RunError::System { what: what.into(), error }
-}
-
-/// What the main thread waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Event {
-    Signal(i32),
-    WorkerEnded,
 }
 
 /// Runs between two ports until SIGTERM or SIGINT; SIGHUP reads the configuration file again.
@@ -168,11 +172,7 @@ pub fn run(args: &RunArgs) -> Result<(), RunError> {
         move || telemetry.snapshot()
     };
     let (events, inbox) = channel();
-    let signal_events = events.clone();
-    thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || signals.forever().all(|signal| signal_events.send(Event::Signal(signal)).is_ok()))
-        .map_err(system("signals"))?;
+    forward(signals, events.clone()).map_err(system("signals"))?;
     let _socket_file = control.serve(snapshot())?;
     if let Some(endpoint) = endpoint {
         let at = endpoint.address().map_err(system("metrics"))?;
@@ -183,8 +183,10 @@ pub fn run(args: &RunArgs) -> Result<(), RunError> {
     let workers = workers
         .into_iter()
         .enumerate()
-        .map(|(number, worker)| {
-            spawn(number, worker, Arc::clone(&shim.orders), Arc::clone(&telemetry), events.clone())
+        .map(|(number, mut worker)| {
+            let (orders, telemetry) = (Arc::clone(&shim.orders), Arc::clone(&telemetry));
+            let work = move || worker.run(&orders, &telemetry.board, number);
+            spawn(format!("worker-{number}"), STACK, events.clone(), work)
         })
         .collect::<io::Result<Vec<_>>>()
         .map_err(system("threads"))?;
@@ -195,12 +197,7 @@ pub fn run(args: &RunArgs) -> Result<(), RunError> {
 
     service.notifier.stopping();
     service.shim.orders.stop();
-    let ended = workers.into_iter().map(JoinHandle::join).collect::<Vec<_>>();
-    let failed =
-        ended.into_iter().filter_map(|end| end.unwrap_or_else(|_| Err(io::Error::other("panic"))).err());
-    for error in failed {
-        error!("worker: {error}");
-    }
+    join(workers);
     info!("stopped");
     result
 }
@@ -244,7 +241,7 @@ fn engine_rules(args: &RunArgs, config: &Config) -> Result<Rules, RunError> {
 }
 
 /// What the main thread still needs when all is set up: to change maps, before Linux 5.19 let their owner.
-fn still_needed() -> CapabilitySet {
+pub(super) fn still_needed() -> CapabilitySet {
     let recent = KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(5, 19, 0));
     if recent { CapabilitySet::empty() } else { CapabilitySet::BPF }
 }
@@ -358,24 +355,4 @@ impl Service<'_> {
             Err(error) => error!("{error}; the rules in force stay"),
         }
     }
-}
-
-fn spawn(
-    number: usize,
-    mut worker: Worker<SETS>,
-    orders: Arc<Orders>,
-    telemetry: Arc<Telemetry>,
-    events: Sender<Event>,
-) -> io::Result<JoinHandle<io::Result<()>>> {
-    /// Tells the main thread, also by a panic.
-    struct Guard(Sender<Event>);
-    impl Drop for Guard {
-        fn drop(&mut self) {
-            let _ = self.0.send(Event::WorkerEnded);
-        }
-    }
-    thread::Builder::new().name(format!("worker-{number}")).stack_size(STACK).spawn(move || {
-        let _guard = Guard(events);
-        worker.run(&orders, &telemetry.board, number)
-    })
 }

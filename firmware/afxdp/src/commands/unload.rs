@@ -18,7 +18,7 @@ use crate::ops::holders::{Holder, holders};
 use crate::ops::netlink::link::Link;
 use crate::ops::privileges::as_root;
 
-/// Ends the gradwire-xdp that serves an interface, also if it hangs, and clears up after one that crashed.
+/// Ends the gradwire-xdp that serves an interface, shim or node, also if it hangs, and clears up after one that crashed.
 ///
 /// Traffic goes on by the bridge. XDP programs of others stay.
 #[derive(Debug, clap::Args)]
@@ -89,18 +89,20 @@ pub fn run(args: &UnloadArgs, out: &mut impl Write) -> Result<(), CommandError> 
             continue;
         }
         done = true;
-        match control::owner(&socket) {
-            Ok(pid) => {
-                let ending = end(pid, args.timeout)?;
-                writeln!(out, "{host} and {net}: {}", told(pid.as_raw_nonzero().get(), ending))?;
-            }
-            Err(ControlError::Gone { .. }) => {
-                writeln!(out, "{host} and {net}: the process had gone; its socket is removed")?;
-            }
-            Err(error) => return Err(error.into()),
-        }
-        remove(&socket)?;
+        let told = end_owner(&socket, args.timeout)?;
+        writeln!(out, "{host} and {net}: {told}")?;
         for interface in [host, net] {
+            if !interfaces.contains(&interface) {
+                interfaces.push(interface);
+            }
+        }
+    }
+    for socket in control::node_sockets(&args.run_dir)? {
+        let Some(interface) = control::interface_of(&socket) else { continue };
+        if args.all || args.interfaces.contains(&interface) {
+            done = true;
+            let told = end_owner(&socket, args.timeout)?;
+            writeln!(out, "{interface}, a node: {told}")?;
             if !interfaces.contains(&interface) {
                 interfaces.push(interface);
             }
@@ -111,6 +113,29 @@ pub fn run(args: &UnloadArgs, out: &mut impl Write) -> Result<(), CommandError> 
     }
     if !done {
         writeln!(out, "nothing to do: no gradwire-xdp found")?;
+    }
+    Ok(())
+}
+
+/// Ends the process that serves a socket, if there is one, and removes the socket; what was done.
+fn end_owner(socket: &Path, timeout: Duration) -> Result<String, CommandError> {
+    let done = match control::owner(socket) {
+        Ok(pid) => told(pid.as_raw_nonzero().get(), end(pid, timeout)?),
+        Err(ControlError::Gone { .. }) => "the process had gone; its socket is removed".to_owned(),
+        Err(error) => return Err(error.into()),
+    };
+    remove(socket)?;
+    Ok(done)
+}
+
+/// Ends the node of an interface, if there is one.
+///
+/// # Errors
+/// It cannot be ended.
+pub(super) fn end_node(run_dir: &Path, interface: &str, timeout: Duration) -> Result<(), CommandError> {
+    let socket = control::node_socket_path(run_dir, interface);
+    if socket.exists() {
+        end_owner(&socket, timeout)?;
     }
     Ok(())
 }
@@ -258,6 +283,11 @@ mod tests {
         assert!(!first.exists() && second.exists());
         unload(&run_dir, &[]);
         assert!(!second.exists());
+        let node = control::node_socket_path(run_dir.path(), "gw-n");
+        drop(UnixListener::bind(&node).unwrap());
+        let told = unload(&run_dir, &["gw-n"]);
+        assert!(told.starts_with("gw-n, a node: the process had gone; its socket is removed\n"), "{told}");
+        assert!(!node.exists());
         // Twice is as good as once.
         assert_eq!(unload(&run_dir, &[]), "nothing to do: no gradwire-xdp found\n");
         assert_eq!(unload(&run_dir, &["lo"]), "nothing to do: no gradwire-xdp found\n");

@@ -1,5 +1,5 @@
-//! The control socket: whoever connects gets a snapshot as one line of JSON. There is one for each pair of ports, and
-//! it also tells which process serves them.
+//! The control socket: whoever connects gets a snapshot as one line of JSON. There is one for each pair of ports and for each
+//! interface with a node, and it also tells which process serves them.
 
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -10,10 +10,12 @@ use std::{fs, thread};
 
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::Pid;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::ops::privileges::as_root;
 use crate::ops::server::{self, Request, Terms};
-use crate::ops::telemetry::{self, Snapshot};
+use crate::ops::telemetry;
 
 /// Where control sockets are, unless told otherwise.
 pub const RUN_DIR: &str = "/run/gradwire-xdp";
@@ -27,14 +29,12 @@ const READ_TIMEOUT: Duration = Duration::from_secs(2).saturating_add(telemetry::
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// Another process serves the ports.
-    #[error("{}: process {pid} runs on these ports; end it first: gradwire-xdp unload {host}", socket.display())]
+    #[error("{}: process {pid} runs on these ports; end it first: gradwire-xdp unload {}", socket.display(), host_of(socket))]
     Running {
         /// The socket.
         socket: PathBuf,
         /// The process.
         pid: u32,
-        /// The port towards the host.
-        host: String,
     },
     /// No process listens.
     #[error("{}: nobody listens: the process has gone; clear up after it: gradwire-xdp unload {}", socket.display(), host_of(socket))]
@@ -89,22 +89,48 @@ pub fn ports_of(socket: &Path) -> Option<(String, String)> {
     Some((host.to_owned(), net.to_owned()))
 }
 
-fn host_of(socket: &Path) -> String {
-    ports_of(socket).map_or_else(|| "--all".to_owned(), |(host, _)| host)
+/// The socket of the node on an interface.
+#[must_use]
+pub fn node_socket_path(run_dir: &Path, interface: &str) -> PathBuf {
+    run_dir.join(format!("{interface}:.node"))
 }
 
-/// All sockets in a folder and in the folders in it, in the order of their names; none if there is no such folder.
+/// The interface that a node's socket is for; none if the file's name is not such a socket's.
+#[must_use]
+pub fn interface_of(socket: &Path) -> Option<String> {
+    Some(socket.file_name()?.to_str()?.strip_suffix(":.node")?.to_owned())
+}
+
+/// What `unload` is to be told to end what serves a socket.
+fn host_of(socket: &Path) -> String {
+    let host = ports_of(socket).map(|(host, _)| host);
+    host.or_else(|| interface_of(socket)).unwrap_or_else(|| "--all".to_owned())
+}
+
+/// All sockets of shims in a folder and in the folders in it, in the order of their names; none if there is no such folder.
 /// Under systemd each shim has a folder of its own below [`RUN_DIR`].
 ///
 /// # Errors
 /// [`ControlError::Io`].
 pub fn sockets(run_dir: &Path) -> Result<Vec<PathBuf>, ControlError> {
+    find(run_dir, |path| ports_of(path).is_some())
+}
+
+/// All sockets of nodes there, as [`sockets`] are found.
+///
+/// # Errors
+/// [`ControlError::Io`].
+pub fn node_sockets(run_dir: &Path) -> Result<Vec<PathBuf>, ControlError> {
+    find(run_dir, |path| interface_of(path).is_some())
+}
+
+fn find(run_dir: &Path, wanted: impl Fn(&Path) -> bool) -> Result<Vec<PathBuf>, ControlError> {
     let mut sockets = Vec::new();
     for path in entries(run_dir)? {
-        if ports_of(&path).is_some() {
+        if wanted(&path) {
             sockets.push(path);
         } else if path.is_dir() {
-            sockets.extend(entries(&path)?.into_iter().filter(|path| ports_of(path).is_some()));
+            sockets.extend(entries(&path)?.into_iter().filter(|path| wanted(path)));
         }
     }
     sockets.sort();
@@ -146,12 +172,21 @@ impl Control {
     /// # Errors
     /// [`ControlError::Running`]; [`ControlError::Io`].
     pub fn bind(run_dir: &Path, host: &str, net: &str) -> Result<Self, ControlError> {
+        Self::bind_at(run_dir, socket_path(run_dir, host, net))
+    }
+
+    /// Binds the socket of the node on an interface, likewise.
+    ///
+    /// # Errors
+    /// [`ControlError::Running`]; [`ControlError::Io`].
+    pub fn bind_node(run_dir: &Path, interface: &str) -> Result<Self, ControlError> {
+        Self::bind_at(run_dir, node_socket_path(run_dir, interface))
+    }
+
+    fn bind_at(run_dir: &Path, path: PathBuf) -> Result<Self, ControlError> {
         fs::create_dir_all(run_dir).map_err(ControlError::io(run_dir, "make"))?;
-        let path = socket_path(run_dir, host, net);
         match connect(&path) {
-            Ok((_, pid)) => {
-                return Err(ControlError::Running { socket: path, pid, host: host.to_owned() });
-            }
+            Ok((_, pid)) => return Err(ControlError::Running { socket: path, pid }),
             Err(ControlError::Gone { .. }) => {
                 fs::remove_file(&path).map_err(ControlError::io(&path, "remove"))?;
             }
@@ -170,7 +205,10 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError::Io`]: there can be no thread.
-    pub fn serve(self, snapshot: impl Fn() -> Snapshot + Send + 'static) -> Result<SocketFile, ControlError> {
+    pub fn serve<S: Serialize + 'static>(
+        self,
+        snapshot: impl Fn() -> S + Send + 'static,
+    ) -> Result<SocketFile, ControlError> {
         let Self { listener, file } = self;
         let accept = |listener: &UnixListener| listener.accept().map(|(client, _)| client);
         let judge = move |_: &[u8]| answer(&snapshot());
@@ -184,7 +222,7 @@ impl Control {
 }
 
 /// Whoever connects has asked.
-fn answer(snapshot: &Snapshot) -> Request {
+fn answer(snapshot: &impl Serialize) -> Request {
     serde_json::to_vec(snapshot).map_or(Request::Refused, |mut json| {
         json.push(b'\n');
         Request::Answer(json)
@@ -212,15 +250,15 @@ pub fn owner(socket: &Path) -> Result<Pid, ControlError> {
     pid.ok_or_else(|| ControlError::io(socket, "see the process of")(io::ErrorKind::NotFound.into()))
 }
 
-/// Asks for a snapshot.
+/// Asks for a snapshot: a shim's or a node's.
 ///
 /// # Errors
 /// The process has gone, hangs, or is of another version.
-pub fn query(socket: &Path) -> Result<Snapshot, ControlError> {
+pub fn query<S: DeserializeOwned>(socket: &Path) -> Result<S, ControlError> {
     query_within(socket, READ_TIMEOUT)
 }
 
-fn query_within(socket: &Path, timeout: Duration) -> Result<Snapshot, ControlError> {
+fn query_within<S: DeserializeOwned>(socket: &Path, timeout: Duration) -> Result<S, ControlError> {
     let (stream, pid) = connect(socket)?;
     stream.set_read_timeout(Some(timeout)).map_err(ControlError::io(socket, "use"))?;
     let mut answer = String::new();
@@ -240,6 +278,7 @@ mod tests {
     use std::process;
 
     use super::*;
+    use crate::ops::telemetry::Snapshot;
     use crate::ops::telemetry::tests::example;
     use crate::scratch::Scratch;
 
@@ -251,7 +290,7 @@ mod tests {
         let sockets = sockets(run_dir.path()).unwrap();
         assert_eq!(sockets, [socket_path(run_dir.path(), "veth0", "eth0")]);
         for _ in 0..3 {
-            assert_eq!(query(&sockets[0]).unwrap(), example());
+            assert_eq!(query::<Snapshot>(&sockets[0]).unwrap(), example());
         }
         assert_eq!(owner(&sockets[0]).unwrap(), Pid::from_raw(process::id() as i32).unwrap());
         drop(file);
@@ -273,7 +312,7 @@ mod tests {
         let path = socket_path(run_dir.path(), "veth0", "eth0");
         let connect = |_| UnixStream::connect(&path).unwrap();
         let silent = (0..4).map(connect).collect::<Vec<_>>();
-        assert_eq!(query_within(&path, Duration::from_secs(120)).unwrap(), large());
+        assert_eq!(query_within::<Snapshot>(&path, Duration::from_secs(120)).unwrap(), large());
         drop((silent, file));
     }
 
@@ -295,11 +334,11 @@ mod tests {
         let path = socket_path(run_dir.path(), "veth0", "eth0");
         // Closing a listener leaves its file, as a crash does.
         drop(UnixListener::bind(&path).unwrap());
-        let error = query(&path).unwrap_err();
+        let error = query::<Snapshot>(&path).unwrap_err();
         assert!(matches!(error, ControlError::Gone { .. }));
         assert!(error.to_string().ends_with("clear up after it: gradwire-xdp unload veth0"), "{error}");
         let file = Control::bind(run_dir.path(), "veth0", "eth0").unwrap().serve(example).unwrap();
-        assert_eq!(query(&path).unwrap(), example());
+        assert_eq!(query::<Snapshot>(&path).unwrap(), example());
         drop(file);
     }
 
@@ -308,7 +347,7 @@ mod tests {
         let run_dir = Scratch::new();
         let path = socket_path(run_dir.path(), "veth0", "eth0");
         let _silent = UnixListener::bind(&path).unwrap();
-        let error = query_within(&path, Duration::from_millis(20)).unwrap_err();
+        let error = query_within::<Snapshot>(&path, Duration::from_millis(20)).unwrap_err();
         let expected =
             format!("process {} does not answer; end it: gradwire-xdp unload veth0", process::id());
         assert!(error.to_string().ends_with(&expected), "{error}");
@@ -320,7 +359,7 @@ mod tests {
         let path = socket_path(run_dir.path(), "veth0", "eth0");
         let listener = UnixListener::bind(&path).unwrap();
         let server = thread::spawn(move || listener.accept().unwrap().0.write_all(b"{\"version\":\"9\"}\n"));
-        let error = query(&path).unwrap_err();
+        let error = query::<Snapshot>(&path).unwrap_err();
         assert!(error.to_string().contains("not a snapshot of this version"), "{error}");
         server.join().unwrap().unwrap();
     }
@@ -342,7 +381,9 @@ mod tests {
         let own = run_dir.path().join("instance");
         fs::create_dir(&own).unwrap();
         let _control = Control::bind(&own, "a", "b").unwrap();
+        let _node = Control::bind_node(run_dir.path(), "a").unwrap();
         assert_eq!(sockets(run_dir.path()).unwrap(), [socket_path(&own, "a", "b")]);
+        assert_eq!(node_sockets(run_dir.path()).unwrap(), [node_socket_path(run_dir.path(), "a")]);
         assert!(sockets(&run_dir.path().join("missing")).unwrap().is_empty());
     }
 }

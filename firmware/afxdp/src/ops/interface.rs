@@ -10,6 +10,8 @@ use gradwire::wire::frame::MAX_LINK_LEN;
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
+use crate::ops::telemetry::Attached;
+
 /// The largest MTU: a frame and what the kernel keeps beside it must fit a page (256 bytes before, 320 behind, as a
 /// veth has it). Above it a frame is in several pieces, which the engines do not take.
 pub const MAX_MTU: u32 = 3506;
@@ -111,6 +113,28 @@ impl Interface {
     #[must_use]
     pub fn exists(&self) -> bool {
         read::<u32>(&self.name, "ifindex").ok() == Some(self.index)
+    }
+
+    /// Whether the frames that a program attached like this sees have their checksums: those of a card on a bus come from a wire. In the
+    /// generic path, GRO leaves checksums.
+    #[must_use]
+    pub fn has_checksums(&self, attached: Attached) -> bool {
+        self.driver.is_some() && attached == Attached::Native
+    }
+
+    /// Its MAC address.
+    ///
+    /// # Errors
+    /// [`InterfaceError::Read`].
+    pub fn mac(&self) -> Result<[u8; 6], InterfaceError> {
+        let path = class(&self.name, "address");
+        let text = fs::read_to_string(&path);
+        let mac = text.and_then(|text| {
+            let bytes = text.trim().split(':').map(|byte| u8::from_str_radix(byte, 16));
+            let bytes = bytes.collect::<Result<Vec<_>, _>>().map_err(io::Error::other)?;
+            <[u8; 6]>::try_from(bytes).map_err(|_| io::Error::other("no Ethernet address"))
+        });
+        mac.map_err(|error| InterfaceError::Read { path, error })
     }
 
     /// Bytes of its longest frame, VLAN tags included.

@@ -6,6 +6,7 @@ use gradwire::forward::{Buffer, Device, Port};
 use gradwire::kernels::Kernel;
 use gradwire::wire::rewrite::complete_checksum;
 
+use crate::ops::telemetry::RingStats;
 use crate::path::mapped::{Chunk, Frames, Lent};
 use crate::path::xsk::{HEADROOM, RING_LEN, Socket};
 
@@ -108,6 +109,20 @@ impl Queues {
     /// The sockets of a port, and the numbers of their queues.
     pub fn sockets(&self, port: Port) -> impl Iterator<Item = (u32, &Socket)> {
         self.ports[port as usize].iter().map(|queue| (queue.number, &queue.socket))
+    }
+
+    /// What the kernel counted at the sockets of a port.
+    #[must_use]
+    pub fn statistics(&self, port: Port) -> RingStats {
+        let statistics = self.sockets(port).filter_map(|(_, socket)| socket.statistics().ok());
+        statistics.fold(RingStats::default(), |sum, of| RingStats {
+            rx_dropped: sum.rx_dropped + of.rx_dropped,
+            rx_ring_full: sum.rx_ring_full + of.rx_ring_full.unwrap_or(0),
+            fill_ring_empty: sum.fill_ring_empty + of.rx_fill_ring_empty_descs.unwrap_or(0),
+            tx_ring_empty: sum.tx_ring_empty + of.tx_ring_empty_descs.unwrap_or(0),
+            rx_invalid: sum.rx_invalid + of.rx_invalid_descs,
+            tx_invalid: sum.tx_invalid + of.tx_invalid_descs,
+        })
     }
 
     /// Takes back what was sent, gives the kernel memory for what is to come, and sends what could not be sent

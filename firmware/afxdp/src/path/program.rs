@@ -1,7 +1,8 @@
 //! The XDP program: its maps, and its links to both ports.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -83,10 +84,23 @@ pub enum ProgramLoadError {
     },
 }
 
+/// What a node that sums goes by: frames for it have these addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeAddress {
+    /// Its MAC address.
+    pub mac: [u8; 6],
+    /// Its IP address.
+    pub ip: Ipv4Addr,
+    /// Its UDP port.
+    pub port: u16,
+}
+
 /// The program, loaded. It detaches from the ports when this is dropped, or the process dies.
 #[derive(Debug)]
 pub struct Program {
     ebpf: Ebpf,
+    /// The names of what is attached, by port.
+    names: [&'static str; 2],
     links: Vec<FdLink>,
     beats: &'static [AtomicU64],
     actions: &'static [AtomicU64],
@@ -129,18 +143,54 @@ impl Program {
     /// # Errors
     /// The kernel's.
     pub fn load(flows: u32, limit_ns: u64, longest: u64) -> Result<Self, ProgramLoadError> {
-        let mut ebpf = EbpfLoader::new()
+        let mut loader = EbpfLoader::new();
+        loader.map_max_entries("connections", flows);
+        Self::load_with(loader, ["host", "network"], limit_ns, longest)
+    }
+
+    /// Loads what chooses frames for a node that sums, in place of [`Self::load`]. It is attached to one interface, as
+    /// [`Port::Host`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn load_for_node(
+        address: NodeAddress,
+        limit_ns: u64,
+        longest: u64,
+    ) -> Result<Self, ProgramLoadError> {
+        // As the program reads them.
+        let mac = mac_as_read(address.mac);
+        let ip = u64::from(u32::from_ne_bytes(address.ip.octets()));
+        let port = u64::from(address.port.to_be());
+        let mut loader = EbpfLoader::new();
+        loader
+            .override_global("node_mac", &mac, true)
+            .override_global("node_ip", &ip, true)
+            .override_global("node_port", &port, true)
+            .map_max_entries("connections", 1)
+            .map_max_entries("stations", 1);
+        Self::load_with(loader, ["node"; 2], limit_ns, longest)
+    }
+
+    fn load_with(
+        loader: EbpfLoader<'_>,
+        names: [&'static str; 2],
+        limit_ns: u64,
+        longest: u64,
+    ) -> Result<Self, ProgramLoadError> {
+        // Of a shorter lifetime: that of what is added here.
+        let mut loader: EbpfLoader<'_> = loader;
+        let mut ebpf = loader
             .override_global("limit_ns", &limit_ns, true)
             .override_global("longest", &longest, true)
-            .map_max_entries("connections", flows)
             .load(OBJECT)?;
-        for name in ["host", "network"] {
+        for name in BTreeSet::from(names) {
             xdp(&mut ebpf, name)?.load().map_err(ProgramLoadError::Verify)?;
         }
         let beats = array(&ebpf, "beats", 2 * MAX_QUEUES as usize)?;
         let actions = array(&ebpf, "actions", 2 * 256)?;
         let kept = array(&ebpf, "kept", 2 * REASONS * MAX_QUEUES as usize)?;
-        Ok(Self { ebpf, links: Vec::new(), beats, actions, kept })
+        Ok(Self { ebpf, names, links: Vec::new(), beats, actions, kept })
     }
 
     /// Attaches it to a port.
@@ -158,7 +208,7 @@ impl Program {
             Attached::Native => XdpMode::Driver,
             Attached::Generic => XdpMode::Skb,
         };
-        let program = xdp(&mut self.ebpf, program_name(port))?;
+        let program = xdp(&mut self.ebpf, self.names[port as usize])?;
         let attached = program.attach_to_if_index(interface.index, kernel_mode);
         let link = attached.and_then(|id| program.take_link(id));
         let link = link.map_err(|error| match &error {
@@ -226,10 +276,7 @@ impl Program {
         let known = known.collect::<BTreeMap<_, _>>();
         let mut map = map(&mut self.ebpf, "stations", HashMap::<_, u64, u64>::try_from)?;
         for (mac, port) in known {
-            let [a, b, c, d, e, f] = mac;
-            // As the program reads it: three words as they are in memory.
-            let word = |high, low| u64::from(u16::from_ne_bytes([high, low]));
-            let mac = word(a, b) << 32 | word(c, d) << 16 | word(e, f);
+            let mac = mac_as_read(mac);
             let now = map.get(&mac, 0).ok();
             if now != Some(port) && (now.is_none() || port == NEITHER) {
                 let error = |error| ProgramLoadError::Map { name: "stations", error };
@@ -276,11 +323,10 @@ const fn place(port: Port, queue: u32) -> u32 {
     port as u32 * MAX_QUEUES + queue
 }
 
-const fn program_name(port: Port) -> &'static str {
-    match port {
-        Port::Host => "host",
-        Port::Network => "network",
-    }
+/// A MAC address as the program reads it: three words as they are in memory.
+fn mac_as_read([a, b, c, d, e, f]: [u8; 6]) -> u64 {
+    let word = |high, low| u64::from(u16::from_ne_bytes([high, low]));
+    word(a, b) << 32 | word(c, d) << 16 | word(e, f)
 }
 
 fn xdp<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Xdp, ProgramLoadError> {

@@ -138,8 +138,7 @@ impl Shim {
                 mib: Queues::memory(sockets, frame_len) >> 20,
                 error,
             })?;
-            // The driver of a card on a bus, whose frames come from a wire. In the generic path, GRO leaves checksums.
-            if network.driver.is_some() && modes[Port::Network as usize] == Attached::Native {
+            if network.has_checksums(modes[Port::Network as usize]) {
                 queues.has_checksums(Port::Network);
             }
             let mut beats = Vec::new();
@@ -218,7 +217,7 @@ fn thread_count(interfaces: &[Interface; 2], config: &Config) -> u32 {
 }
 
 /// Attaches the program as the configuration wants it.
-fn attach(
+pub(super) fn attach(
     program: &mut Program,
     port: Port,
     interface: &Interface,

@@ -15,19 +15,19 @@ use gradwire::rules::Rules;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::ops::telemetry::{Board, PerPort, QueueReport, RingStats};
+use crate::ops::telemetry::{Board, PerPort, QueueReport};
 use crate::path::device::Queues;
 use crate::path::program::Kept;
 use crate::path::sampler::Sampler;
 
 /// Frames that are taken from a port before it is the other's turn: what the kernel's drivers take, too.
-const BATCH: usize = 64;
+pub(super) const BATCH: usize = 64;
 /// How long a thread without frames sleeps, at most: whoever asks for its report waits for it.
-const IDLE: Duration = Duration::from_millis(25);
+pub(super) const IDLE: Duration = Duration::from_millis(25);
 /// How long frames that could not be sent wait for the next attempt.
-const RETRY: Duration = Duration::from_millis(1);
+pub(super) const RETRY: Duration = Duration::from_millis(1);
 /// How long a thread that is to stop waits for frames that are on their way to it, and from it.
-const DRAIN: Duration = Duration::from_millis(50);
+pub(super) const DRAIN: Duration = Duration::from_millis(50);
 /// How long it waits, at most, for a port to send.
 const LAST_CALL: Duration = Duration::from_secs(1);
 
@@ -113,7 +113,7 @@ impl<const SETS: usize> Worker<SETS> {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn run(&mut self, orders: &Orders, board: &Board, number: usize) -> io::Result<()> {
+    pub fn run(&mut self, orders: &Orders, board: &Board<QueueReport>, number: usize) -> io::Result<()> {
         let sockets = Port::ALL.iter().flat_map(|port| self.queues.sockets(*port));
         let fds = sockets
             .map(|(_, socket)| socket.as_fd().try_clone_to_owned())
@@ -159,17 +159,7 @@ impl<const SETS: usize> Worker<SETS> {
     }
 
     fn report(&self, report: &mut QueueReport, orders: &Orders, now: Millis) {
-        let rings = PerPort::new(|port| {
-            let statistics = self.queues.sockets(port).filter_map(|(_, socket)| socket.statistics().ok());
-            statistics.fold(RingStats::default(), |sum, of| RingStats {
-                rx_dropped: sum.rx_dropped + of.rx_dropped,
-                rx_ring_full: sum.rx_ring_full + of.rx_ring_full.unwrap_or(0),
-                fill_ring_empty: sum.fill_ring_empty + of.rx_fill_ring_empty_descs.unwrap_or(0),
-                tx_ring_empty: sum.tx_ring_empty + of.tx_ring_empty_descs.unwrap_or(0),
-                rx_invalid: sum.rx_invalid + of.rx_invalid_descs,
-                tx_invalid: sum.tx_invalid + of.tx_invalid_descs,
-            })
-        });
+        let rings = PerPort::new(|port| self.queues.statistics(port));
         // Who proposes asks for the report after that, and holds no lock then.
         let proposal = orders.proposal.try_lock();
         let proposal = proposal.as_ref().ok().and_then(|rules| rules.as_ref());
@@ -201,7 +191,7 @@ fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-fn wait(polled: &mut [PollFd<'_>], time: Duration) -> io::Result<()> {
+pub(super) fn wait(polled: &mut [PollFd<'_>], time: Duration) -> io::Result<()> {
     let timeout = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
     match poll(polled, Some(&timeout)) {
         Err(error) if error != rustix::io::Errno::INTR => Err(error.into()),

@@ -21,6 +21,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 pub mod frames;
 pub mod injector;
+pub mod process;
 pub mod relay;
 pub mod shim;
 pub mod traffic;
@@ -298,7 +299,7 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        for place in ["ha", "sa", "w", "sb", "hb", "c2"] {
+        for place in ["ha", "sa", "w", "sb", "hb", "c2", "c3", "n"] {
             let _ = Command::new("ip").args(["netns", "del", &self.netns(place)]).output();
         }
     }

@@ -1,18 +1,15 @@
 //! The program under test, as a process.
 
-use std::io::{BufRead, BufReader};
+use std::fs;
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
-use std::process::{Child, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-use std::{fs, thread};
+use std::time::Instant;
 
 use gradwire_xdp::ops::control::{RUN_DIR, query, socket_path};
 use gradwire_xdp::ops::telemetry::{Outcomes, Snapshot};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
+use super::process::Process;
 use super::{Lab, PATIENCE, Side};
 
 /// Frames of a thread that waits longer for a processor go by the bridge, uncompressed. Tests of what is compressed must
@@ -20,17 +17,24 @@ use super::{Lab, PATIENCE, Side};
 pub const PATIENT: &str = "--limit-ms 600000";
 
 pub struct Shim {
-    child: Child,
-    /// What it logged.
-    log: Arc<Mutex<String>>,
-    lines: Receiver<String>,
-    /// Reads what it logs, until it ends.
-    reader: Option<JoinHandle<()>>,
-    /// Its ports, and what is there by their names, may be another one's by now.
-    ended: bool,
+    process: Process,
     ports: [String; 2],
-    place: String,
     config: PathBuf,
+}
+
+/// What a process is asked, a shim is.
+impl Deref for Shim {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
+    }
+}
+
+impl DerefMut for Shim {
+    fn deref_mut(&mut self) -> &mut Process {
+        &mut self.process
+    }
 }
 
 impl Shim {
@@ -62,61 +66,8 @@ impl Shim {
         let program = env!("CARGO_BIN_EXE_gradwire-xdp");
         let command =
             format!("{program} run --host {host} --net {network} --config {} {words}", path.display());
-        let mut child =
-            lab.command_in(&place, &command).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        let (log, (sender, lines)) = (Arc::new(Mutex::new(String::new())), channel());
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        let copy = Arc::clone(&log);
-        let reader = thread::spawn(move || {
-            for line in stderr.lines().map_while(Result::ok) {
-                *copy.lock().unwrap() += &format!("{line}\n");
-                let _ = sender.send(line);
-            }
-        });
-        Self { child, log, lines, reader: Some(reader), ended: false, ports, place, config: path }
-    }
-
-    /// Waits until it logs a line with these words.
-    pub fn wait_for(&mut self, words: &str) {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            match self.lines.recv_timeout(left) {
-                Ok(line) if line.contains(words) => return,
-                Ok(_) => {}
-                Err(_) => panic!("no `{words}` from the shim; it said:\n{}", self.log()),
-            }
-        }
-    }
-
-    pub fn log(&self) -> String {
-        self.log.lock().unwrap().clone()
-    }
-
-    pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    /// Waits for its end, and for the last line of its log.
-    pub fn wait(&mut self) -> ExitStatus {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                if let Some(reader) = self.reader.take() {
-                    reader.join().unwrap();
-                }
-                self.ended = true;
-                return status;
-            }
-            assert!(Instant::now() < end, "it does not end; it said:\n{}", self.log());
-            thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    /// Has it end in good order.
-    pub fn end(&mut self) {
-        self.signal(Signal::TERM);
-        assert!(self.wait().success(), "{}", self.log());
+        let process = Process::spawn(&place, lab.command_in(&place, &command));
+        Self { process, ports, config: path }
     }
 
     /// Writes another configuration and has it read.
@@ -138,7 +89,7 @@ impl Shim {
         let [host, network] = &self.ports;
         let end = Instant::now() + PATIENCE;
         loop {
-            let answer = query(&socket_path(RUN_DIR.as_ref(), host, network));
+            let answer = query::<Snapshot>(&socket_path(RUN_DIR.as_ref(), host, network));
             match answer {
                 Ok(status) if status.queues.iter().all(|queue| queue.answered) => return status,
                 _ => assert!(Instant::now() < end, "no answer but {answer:?}"),
@@ -159,7 +110,7 @@ impl Shim {
 
     /// Nanoseconds of CPU that all its threads used, and the part of it outside the kernel in ticks of 10 ms.
     pub fn cpu(&self) -> (u64, u64) {
-        let folder = format!("/proc/{}/task", self.child.id());
+        let folder = format!("/proc/{}/task", self.id());
         let tasks = fs::read_dir(folder).unwrap().map(|task| task.unwrap().path());
         let of = |path: PathBuf| {
             let schedule = fs::read_to_string(path.join("schedstat")).unwrap();
@@ -174,7 +125,7 @@ impl Shim {
 
     /// Its memory in use, in KiB.
     pub fn resident_kib(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
@@ -182,15 +133,10 @@ impl Shim {
 
 impl Drop for Shim {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
         // One that was killed leaves its socket behind.
         let [host, network] = &self.ports;
         if !self.ended {
             let _ = fs::remove_file(socket_path(RUN_DIR.as_ref(), host, network));
-        }
-        if thread::panicking() {
-            eprintln!("{}:\n{}", self.place, self.log());
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::ops::control;
 use crate::ops::holders::{Holder, holders};
 use crate::ops::netlink::generic::{self, Offload, XdpFeatures};
 use crate::ops::netlink::link::Link;
-use crate::ops::telemetry::{PerPort, PortStatus};
+use crate::ops::telemetry::{PerPort, PortStatus, Snapshot};
 
 /// Why facts could not be gathered.
 #[derive(Debug, thiserror::Error)]
@@ -91,7 +91,7 @@ impl Facts {
         let sockets = control::sockets(run_dir).unwrap_or_default();
         let pair = Some((host.to_owned(), network.to_owned()));
         let mut of_pair = sockets.iter().filter(|socket| control::ports_of(socket) == pair);
-        if let Some(running) = of_pair.find_map(|socket| control::query(socket).ok()) {
+        if let Some(running) = of_pair.find_map(|socket| control::query::<Snapshot>(socket).ok()) {
             ports.host.served = Some(running.ports.host);
             ports.network.served = Some(running.ports.network);
         }

@@ -1,4 +1,4 @@
-//! `gradwire-xdp status`: asks running shims what they do, once or again and again.
+//! `gradwire-xdp status`: asks running shims and nodes what they do, once or again and again.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
@@ -6,24 +6,29 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 use super::arguments::seconds;
 use super::{CommandError, Outcome};
 use crate::ops::control::{self, ControlError, RUN_DIR};
-use crate::ops::telemetry::Snapshot;
+use crate::ops::telemetry::{NodeSnapshot, Snapshot};
 
+mod node;
 mod report;
 mod table;
 
 use report::render;
 
-/// Shows what running shims do: a verdict, and counts by rule, outcome, queue and flow.
+/// Shows what running shims do: a verdict, and counts by rule, outcome, queue and flow; and what nodes sum.
 ///
 /// Bytes of rules are those of whole frames, bytes of flows those of payloads. With --watch, counts have rates beside
 /// them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 JSON: an object for each shim, on a line of its own: {\"version\", \"pid\", \"uptime_ms\", \"kernel\", \"config\", \"reloads\",
-\"ports\": {\"host\", \"network\"}, \"mark\", \"rules\": [..], \"queues\": [..]}. All counts are since its start.
+\"ports\": {\"host\", \"network\"}, \"mark\", \"rules\": [..], \"queues\": [..]}; and for each node, with \"interface\", \"address\", \"jobs\": [..], \"frames\", \"datagrams\". All counts are
+since its start.
 
 Exit codes: 0 all answered, 1 none runs, or one does not answer, 2 they could not be asked.
 
@@ -80,36 +85,49 @@ fn once(args: &StatusArgs, before: &mut BTreeMap<PathBuf, Snapshot>) -> Result<(
     };
     let mut sockets = control::sockets(&args.run_dir)?;
     sockets.retain(|socket| wanted(socket));
-    if sockets.is_empty() {
+    let of_all = args.host.is_none() && args.net.is_none();
+    let nodes = if of_all { control::node_sockets(&args.run_dir)? } else { Vec::new() };
+    if sockets.is_empty() && nodes.is_empty() {
         eprintln!("gradwire-xdp: none runs here: no such control socket in {}", args.run_dir.display());
         return Ok((String::new(), false));
     }
     let (mut text, mut good) = (String::new(), true);
     for socket in sockets {
-        match control::query(&socket) {
-            Ok(snapshot) => {
-                good &= snapshot.queues.iter().all(|queue| queue.answered);
-                let last = before.insert(socket, snapshot.clone());
-                if args.json {
-                    text += &serde_json::to_string(&snapshot).map_err(io::Error::from)?;
-                    text.push('\n');
-                } else {
-                    text += &render(&snapshot, last.as_ref());
-                }
-            }
-            // One that does not answer must not hide the others.
-            Err(
-                error @ (ControlError::Gone { .. }
-                | ControlError::Silent { .. }
-                | ControlError::Answer { .. }),
-            ) => {
-                good = false;
-                eprintln!("gradwire-xdp: {error}");
-            }
-            Err(error) => return Err(error.into()),
-        }
+        let Some(snapshot) = ask::<Snapshot>(&socket)? else {
+            good = false;
+            continue;
+        };
+        good &= snapshot.queues.iter().all(|queue| queue.answered);
+        let last = before.insert(socket, snapshot.clone());
+        text += &if args.json { line(&snapshot)? } else { render(&snapshot, last.as_ref()) };
+    }
+    for socket in nodes {
+        let Some(snapshot) = ask::<NodeSnapshot>(&socket)? else {
+            good = false;
+            continue;
+        };
+        good &= snapshot.answered;
+        text += &if args.json { line(&snapshot)? } else { node::render(&snapshot) };
     }
     Ok((text, good))
+}
+
+/// Asks who serves a socket. One that does not answer is named, and must not hide the others.
+fn ask<S: DeserializeOwned>(socket: &Path) -> Result<Option<S>, CommandError> {
+    match control::query(socket) {
+        Ok(snapshot) => Ok(Some(snapshot)),
+        Err(
+            error @ (ControlError::Gone { .. } | ControlError::Silent { .. } | ControlError::Answer { .. }),
+        ) => {
+            eprintln!("gradwire-xdp: {error}");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn line(snapshot: &impl Serialize) -> io::Result<String> {
+    Ok(serde_json::to_string(snapshot)? + "\n")
 }
 
 /// Where reports go, one after the other or, on a terminal, one over the other.
@@ -133,7 +151,7 @@ impl Screen {
 mod tests {
     use super::*;
     use crate::ops::control::Control;
-    use crate::ops::telemetry::tests::example;
+    use crate::ops::telemetry::tests::{example, node_example};
     use crate::scratch::Scratch;
 
     fn asked(run_dir: &Scratch, change: impl FnOnce(&mut StatusArgs)) -> (Outcome, String) {
@@ -177,6 +195,21 @@ mod tests {
             (args.watch, args.count) = (Some(Duration::from_millis(10)), Some(3));
         });
         assert_eq!((outcome, lines.lines().count()), (Outcome::Good, 3));
+    }
+
+    #[test]
+    fn nodes_are_shown_beside_shims() {
+        let run_dir = Scratch::new();
+        let _file = Control::bind(run_dir.path(), "veth0", "eth0").unwrap().serve(answering).unwrap();
+        let _node = Control::bind_node(run_dir.path(), "eth1").unwrap().serve(node_example).unwrap();
+        let (outcome, text) = asked(&run_dir, |_| {});
+        assert_eq!(outcome, Outcome::Good);
+        assert!(text.contains("veth0") && text.contains("node 10.0.0.9:59255"), "{text}");
+        let (_, json) = asked(&run_dir, |args| args.json = true);
+        let node = json.lines().nth(1).unwrap();
+        assert_eq!(serde_json::from_str::<NodeSnapshot>(node).unwrap().jobs, node_example().jobs);
+        let (_, text) = asked(&run_dir, |args| args.host = Some("veth0".to_owned()));
+        assert!(!text.contains("node 10.0.0.9"), "{text}");
     }
 
     #[test]

@@ -36,18 +36,20 @@ impl Rate {
     }
 }
 
-fn head(now: &Snapshot) -> String {
-    let port = |port: &PortStatus| {
-        let xdp = match port.xdp {
-            Attached::Native => "native",
-            Attached::Generic => "generic",
-        };
-        let bind = match port.bind {
-            Bound::Copy => "copy",
-            Bound::ZeroCopy => "zero copy",
-        };
-        format!("{} (MTU {}, {xdp}, {bind})", port.name, port.mtu)
+/// An interface.
+pub(super) fn port(port: &PortStatus) -> String {
+    let xdp = match port.xdp {
+        Attached::Native => "native",
+        Attached::Generic => "generic",
     };
+    let bind = match port.bind {
+        Bound::Copy => "copy",
+        Bound::ZeroCopy => "zero copy",
+    };
+    format!("{} (MTU {}, {xdp}, {bind})", port.name, port.mtu)
+}
+
+fn head(now: &Snapshot) -> String {
     let config = now
         .config
         .as_ref()
@@ -208,7 +210,7 @@ fn flows(queues: &[QueueStatus]) -> String {
 }
 
 /// With a comma every three digits.
-fn number(count: u64) -> String {
+pub(super) fn number(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
@@ -220,7 +222,7 @@ fn number(count: u64) -> String {
     text
 }
 
-fn duration(seconds: u64) -> String {
+pub(super) fn duration(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60 % 60, seconds / 3_600 % 24, seconds / 86_400);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds} s"),

@@ -9,7 +9,8 @@ use crate::ops::telemetry::{
 /// All of a snapshot's numbers. Flows are left out: over time their number has no bound, which Prometheus bears badly.
 #[must_use]
 pub fn render(snapshot: &Snapshot) -> String {
-    let mut page = Page::new(snapshot);
+    let PerPort { host, network } = &snapshot.ports;
+    let mut page = Page::new(&[("host", &host.name), ("network", &network.name)]);
     page.family("gradwire_info", "gauge", "What runs; always 1.");
     page.sample(&[("version", &snapshot.version), ("kernel", &snapshot.kernel)], 1);
     page.family(
@@ -79,11 +80,11 @@ pub fn render(snapshot: &Snapshot) -> String {
     page.text
 }
 
-type Label<'a> = (&'a str, &'a dyn Display);
+pub(super) type Label<'a> = (&'a str, &'a dyn Display);
 
 /// A page that grows by families of metrics.
-struct Page {
-    text: String,
+pub(super) struct Page {
+    pub(super) text: String,
     /// Labels of every sample: a Prometheus server that reads several shims tells them apart by their ports.
     whose: String,
     /// The family that samples belong to.
@@ -91,19 +92,18 @@ struct Page {
 }
 
 impl Page {
-    fn new(snapshot: &Snapshot) -> Self {
-        let PerPort { host, network } = &snapshot.ports;
-        let whose = format!("host=\"{}\",network=\"{}\"", escape(&host.name), escape(&network.name));
-        Self { text: String::new(), whose, name: "" }
+    pub(super) fn new(whose: &[Label<'_>]) -> Self {
+        let labels = whose.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value)));
+        Self { text: String::new(), whose: labels.collect::<Vec<_>>().join(","), name: "" }
     }
 
-    fn family(&mut self, name: &'static str, kind: &str, help: &str) {
+    pub(super) fn family(&mut self, name: &'static str, kind: &str, help: &str) {
         self.name = name;
         self.line(format_args!("# HELP {name} {help}"));
         self.line(format_args!("# TYPE {name} {kind}"));
     }
 
-    fn sample(&mut self, labels: &[Label<'_>], value: impl Display) {
+    pub(super) fn sample(&mut self, labels: &[Label<'_>], value: impl Display) {
         let labels = labels.iter().fold(self.whose.clone(), |labels, (name, value)| {
             format!("{labels},{name}=\"{}\"", escape(value))
         });
@@ -193,14 +193,14 @@ fn escape(value: &dyn Display) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::{HashMap, HashSet};
 
     use super::*;
     use crate::ops::telemetry::tests::example;
 
     /// A reader of the exposition format: samples by name and labels, each under its family's type.
-    fn samples(page: &str) -> HashMap<String, f64> {
+    pub(in crate::ops::metrics) fn samples(page: &str) -> HashMap<String, f64> {
         let mut families = HashSet::new();
         let mut family = String::new();
         let mut samples = HashMap::new();

@@ -2,15 +2,12 @@
 
 use std::fmt::Write as _;
 
-use crate::ops::telemetry::{Snapshot, Usefulness};
+use crate::ops::telemetry::{NodeSnapshot, Snapshot, Usefulness};
 
 /// What runs, what it saved, and where the metrics are. One page, which loads nothing.
 pub(super) fn render(snapshot: &Snapshot) -> String {
-    let mut rows = String::new();
-    let mut row = |name: &str, what: &str| {
-        // Writing to a String does not fail.
-        let _ = writeln!(rows, "<tr><th>{name}<td>{}", escape(what));
-    };
+    let mut rows = Rows::default();
+    let mut row = |name: &str, what: &str| rows.add(name, what);
     let answering = snapshot.queues.iter().filter(|queue| queue.answered).count();
     row("version", &snapshot.version);
     row("towards the host", &snapshot.ports.host.name);
@@ -22,10 +19,39 @@ pub(super) fn render(snapshot: &Snapshot) -> String {
         row(&format!("rule {:#04x}", rule.tos), &what);
     }
     row("verdict", &Usefulness::of(snapshot).text());
-    format!(
-        "<!DOCTYPE html>\n<html lang=en><meta charset=utf-8><title>gradwire-xdp</title>\n\
-         <h1>gradwire-xdp</h1>\n<p><a href=\"/metrics\">Metrics for Prometheus</a></p>\n<table>\n{rows}</table>\n</html>\n"
-    )
+    rows.page()
+}
+
+/// Likewise, of a node.
+pub(super) fn render_node(node: &NodeSnapshot) -> String {
+    let mut rows = Rows::default();
+    let mut row = |name: &str, what: &str| rows.add(name, what);
+    row("version", &node.version);
+    row("node", &format!("{} on {}", node.address, node.interface.name));
+    row("runs for", &format!("{} s", node.uptime_ms / 1_000));
+    row("answers", if node.answered { "yes" } else { "no" });
+    row("jobs", &node.jobs.len().to_string());
+    row("chunks summed", &node.chunks_summed().to_string());
+    rows.page()
+}
+
+/// What there is to say, line by line.
+#[derive(Default)]
+struct Rows(String);
+
+impl Rows {
+    fn add(&mut self, name: &str, what: &str) {
+        // Writing to a String does not fail.
+        let _ = writeln!(self.0, "<tr><th>{name}<td>{}", escape(what));
+    }
+
+    fn page(&self) -> String {
+        format!(
+            "<!DOCTYPE html>\n<html lang=en><meta charset=utf-8><title>gradwire-xdp</title>\n\
+             <h1>gradwire-xdp</h1>\n<p><a href=\"/metrics\">Metrics for Prometheus</a></p>\n<table>\n{}</table>\n</html>\n",
+            self.0
+        )
+    }
 }
 
 /// An interface's name may hold anything but a slash and blanks.

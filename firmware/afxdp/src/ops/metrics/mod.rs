@@ -8,12 +8,13 @@ use std::thread;
 use std::time::Duration;
 
 use crate::ops::server::{self, Request, Terms};
-use crate::ops::telemetry::Snapshot;
+use crate::ops::telemetry::{NodeSnapshot, Snapshot};
 
 mod exposition;
 mod landing;
 #[cfg(test)]
 mod monitoring;
+mod node;
 
 pub use exposition::render;
 
@@ -25,6 +26,34 @@ pub const PORTS: u16 = 16;
 /// What a page for scrapers is (the exposition format's version), and one for people.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
+
+/// What an endpoint shows.
+pub trait Shown {
+    /// All of its numbers, for scrapers.
+    fn metrics(&self) -> String;
+    /// A summary, for people.
+    fn summary(&self) -> String;
+}
+
+impl Shown for Snapshot {
+    fn metrics(&self) -> String {
+        render(self)
+    }
+
+    fn summary(&self) -> String {
+        landing::render(self)
+    }
+}
+
+impl Shown for NodeSnapshot {
+    fn metrics(&self) -> String {
+        node::render(self)
+    }
+
+    fn summary(&self) -> String {
+        landing::render_node(self)
+    }
+}
 
 /// A bound endpoint.
 #[derive(Debug)]
@@ -68,7 +97,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// There can be no thread.
-    pub fn serve(self, snapshot: impl Fn() -> Snapshot + Send + 'static) -> io::Result<()> {
+    pub fn serve<S: Shown + 'static>(self, snapshot: impl Fn() -> S + Send + 'static) -> io::Result<()> {
         let Self(listener) = self;
         listener.set_nonblocking(true)?;
         let accept = |listener: &TcpListener| listener.accept().map(|(client, _)| client);
@@ -81,7 +110,7 @@ impl Endpoint {
 }
 
 /// A request ends with the empty line behind its head.
-fn judge(request: &[u8], snapshot: &impl Fn() -> Snapshot) -> Request {
+fn judge<S: Shown>(request: &[u8], snapshot: &impl Fn() -> S) -> Request {
     if !request.windows(4).any(|end| end == b"\r\n\r\n") {
         return Request::Incomplete;
     }
@@ -89,8 +118,8 @@ fn judge(request: &[u8], snapshot: &impl Fn() -> Snapshot) -> Request {
     let line = head.lines().next().unwrap_or_default();
     let (status, kind, body) = match line.split(' ').collect::<Vec<_>>()[..] {
         ["GET" | "HEAD", path, version] if version.starts_with("HTTP/1.") => match path.split('?').next() {
-            Some("/metrics") => ("200 OK", TEXT, render(&snapshot())),
-            Some("/") => ("200 OK", HTML, landing::render(&snapshot())),
+            Some("/metrics") => ("200 OK", TEXT, snapshot().metrics()),
+            Some("/") => ("200 OK", HTML, snapshot().summary()),
             _ => ("404 Not Found", TEXT, "see /metrics\n".to_owned()),
         },
         [_, _, version] if version.starts_with("HTTP/1.") => {

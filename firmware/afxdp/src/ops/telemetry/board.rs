@@ -4,33 +4,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::report::QueueReport;
-
 /// How long a snapshot waits for queue threads. They look at the board at least at every sign of life that they give
 /// the XDP program, which is far more often.
 pub const PATIENCE: Duration = Duration::from_millis(250);
 
 /// Where readers ask for reports and queue threads leave them. A queue thread never waits for a reader.
 #[derive(Debug)]
-pub struct Board {
-    queues: Vec<Slot>,
+pub struct Board<R> {
+    queues: Vec<Slot<R>>,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct Slot<R> {
     asked: AtomicBool,
     /// How many reports were left, and the last of them.
-    report: Mutex<(u64, QueueReport)>,
+    report: Mutex<(u64, R)>,
     left: Condvar,
 }
 
-impl Board {
+impl<R: Clone + Default> Board<R> {
     /// A board for so many queues.
     #[must_use]
     pub fn new(queues: usize) -> Self {
         let slot = || Slot {
             asked: AtomicBool::new(false),
-            report: Mutex::new((0, QueueReport::new())),
+            report: Mutex::new((0, R::default())),
             left: Condvar::new(),
         };
         Self { queues: (0..queues).map(|_| slot()).collect() }
@@ -38,7 +36,7 @@ impl Board {
 
     /// The queue thread's part, at every turn of its loop: if somebody asked for the report of `queue`, and
     /// nobody reads it right now, `fill` is called. Otherwise it costs one load.
-    pub fn answer(&self, queue: usize, fill: impl FnOnce(&mut QueueReport)) {
+    pub fn answer(&self, queue: usize, fill: impl FnOnce(&mut R)) {
         let Some(slot) = self.queues.get(queue) else { return };
         if !slot.asked.load(Ordering::Relaxed) {
             return;
@@ -52,10 +50,10 @@ impl Board {
 
     /// A new report of every queue; of one that does not answer within `patience` the last one, and `false`.
     #[must_use]
-    pub fn collect(&self, patience: Duration) -> Vec<(bool, QueueReport)> {
+    pub fn collect(&self, patience: Duration) -> Vec<(bool, R)> {
         let end = Instant::now() + patience;
         let asked: Vec<u64> = self.queues.iter().map(Slot::ask).collect();
-        let wait = |(slot, before): (&Slot, u64)| {
+        let wait = |(slot, before): (&Slot<R>, u64)| {
             let report = slot.report.lock().unwrap_or_else(PoisonError::into_inner);
             let left = end.saturating_duration_since(Instant::now());
             let (report, _) = slot
@@ -74,7 +72,7 @@ impl Board {
     }
 }
 
-impl Slot {
+impl<R> Slot<R> {
     /// How many reports were left before.
     fn ask(&self) -> u64 {
         let report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,7 +87,7 @@ mod tests {
 
     #[test]
     fn nobody_asked_means_nothing_is_written() {
-        Board::new(1).answer(0, |_| panic!("nobody asked"));
-        Board::new(1).answer(1, |_| panic!("there is no such queue"));
+        Board::<()>::new(1).answer(0, |_| panic!("nobody asked"));
+        Board::<()>::new(1).answer(1, |_| panic!("there is no such queue"));
     }
 }

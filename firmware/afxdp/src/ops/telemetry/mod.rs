@@ -12,6 +12,7 @@ use gradwire::rules::{Rule, Rules};
 use gradwire::verdict::Traffic;
 
 mod board;
+mod node;
 mod per_port;
 mod report;
 mod sampled;
@@ -19,6 +20,7 @@ mod snapshot;
 mod verdict;
 
 pub use board::{Board, PATIENCE};
+pub use node::{JobStatus, NodeReport, NodeSnapshot, NodeTelemetry};
 pub use per_port::PerPort;
 pub use report::{FLOWS_LISTED, KeptStats, QueueReport, RingStats};
 pub use sampled::Sampled;
@@ -37,7 +39,7 @@ pub struct Telemetry {
     rules: Mutex<Rules>,
     reloads: AtomicU64,
     /// Where queue threads leave their reports.
-    pub board: Board,
+    pub board: Board<QueueReport>,
 }
 
 impl Telemetry {
@@ -167,6 +169,27 @@ pub(crate) mod tests {
             });
         }
         snapshot
+    }
+
+    /// A node that has summed for a job of four.
+    pub(crate) fn node_example() -> NodeSnapshot {
+        let address = "10.0.0.9:59255".parse().unwrap();
+        let telemetry = NodeTelemetry::new(port("eth0", 2), address, "portable");
+        let mut node = telemetry.snapshot();
+        (node.answered, node.sent, node.lost) = (true, 36, 2);
+        (node.kept.stale, node.rings.rx_ring_full) = (3, 5);
+        node.jobs = vec![JobStatus { job: 7, members: 4 }];
+        node.frames.insert("arp".to_owned(), 4);
+        node.datagrams.insert("completed".to_owned(), 9);
+        node
+    }
+
+    #[test]
+    fn a_nodes_snapshot_survives_json() {
+        let node = node_example();
+        let json = serde_json::to_string(&node).unwrap();
+        assert_eq!(serde_json::from_str::<NodeSnapshot>(&json).unwrap(), node);
+        assert_eq!(node.frames.len(), gradwire::aggregate::Arrival::ALL.len());
     }
 
     #[test]

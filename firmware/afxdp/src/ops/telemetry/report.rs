@@ -111,24 +111,15 @@ pub struct QueueReport {
     pub broken: usize,
 }
 
-impl QueueReport {
-    pub(super) const fn new() -> Self {
+impl Default for QueueReport {
+    fn default() -> Self {
         let none = Losses { no_queue: 0, no_buffer: 0 };
-        let rings = RingStats {
-            rx_dropped: 0,
-            rx_ring_full: 0,
-            fill_ring_empty: 0,
-            tx_ring_empty: 0,
-            rx_invalid: 0,
-            tx_invalid: 0,
-        };
-        let kept = KeptStats { stale: 0, unknown: 0, elsewhere: 0, too_long: 0 };
         Self {
             egress: Counters::new(),
             ingress: Counters::new(),
             losses: PerPort { host: none, network: none },
-            rings: PerPort { host: rings, network: rings },
-            kept: PerPort { host: kept, network: kept },
+            rings: PerPort::new(|_| RingStats::default()),
+            kept: PerPort::new(|_| KeptStats::default()),
             traffic: [Traffic::NONE; MAX_RULES],
             sampled: [Sampled::NONE; MAX_RULES],
             flows: [FlowReport::NONE; FLOWS_LISTED],
@@ -137,7 +128,9 @@ impl QueueReport {
             broken: 0,
         }
     }
+}
 
+impl QueueReport {
     /// Takes down all that the engines of a queue count, what some of its compressed frames lost, the statistics of its sockets, and
     /// what the XDP program kept from it.
     pub fn fill<const SETS: usize>(
@@ -203,7 +196,7 @@ mod tests {
         for flow in 30..100 {
             table.find(&key(flow)).unwrap().admit(1, flow as u32, Millis(0)).unwrap();
         }
-        let mut report = QueueReport::new();
+        let mut report = QueueReport::default();
         for _ in 0..2 {
             report.list(&table);
             assert_eq!(report.known, [table.iter().count() as u64, 0, 0]);

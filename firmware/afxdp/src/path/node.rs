@@ -1,0 +1,147 @@
+//! A node that sums, with an address of its own on an interface: its program, sockets and thread.
+//!
+//! One thread serves all queues of the interface, because all members of a job meet in one place.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use gradwire::Millis;
+use gradwire::aggregate::{Node, Settings};
+use gradwire::forward::Port;
+use gradwire::wire::chunk::{Limits, MAX_BLOCKS};
+use rustix::event::{PollFd, PollFlags};
+
+use crate::config::Mode;
+use crate::ops::interface::Interface;
+use crate::ops::telemetry::{Board, Bound, NodeReport, PortStatus};
+use crate::path::device::Queues;
+use crate::path::program::{Kept, NodeAddress, Program};
+use crate::path::shim::{StartError, attach, bind_patiently};
+use crate::path::worker::{BATCH, DRAIN, IDLE, RETRY, monotonic_ns, wait};
+use crate::path::xsk::Binding;
+
+/// Jobs at a time.
+pub const JOBS: usize = 16;
+/// Chunks of a job that it has room for: two windows.
+const SLOTS: usize = 2 * Limits::MOST.window as usize;
+type Summing = Node<JOBS, SLOTS, MAX_BLOCKS>;
+/// What the thread needs of a stack, several times: the node is made on it before it is boxed.
+pub const STACK: usize = 16 * size_of::<Summing>();
+/// Members may leave checksums to offload, as a host does; and nothing that comes in is compressed.
+const PORT: Port = Port::Host;
+
+/// How a node serves.
+#[derive(Clone, Copy, Debug)]
+pub struct Service {
+    /// Its address.
+    pub address: NodeAddress,
+    /// What adds, packets and groups.
+    pub settings: Settings<gradwire::aggregate::Peer>,
+    /// How long after its thread's last sign of life frames go to the kernel.
+    pub limit: Duration,
+    /// Where the program is attached.
+    pub mode: Mode,
+    /// Whether drivers may write frames into its memory.
+    pub zero_copy: bool,
+}
+
+/// A node, set up; its thread does not run yet.
+#[derive(Debug)]
+pub struct NodeWorker {
+    service: Service,
+    queues: Queues,
+    beats: Vec<&'static AtomicU64>,
+    kept: Kept,
+}
+
+/// Sets all up on an interface. No frame is taken before the worker runs. Dropping the program detaches it.
+///
+/// # Errors
+/// What is in the way, and what mends it.
+pub fn set_up(
+    interface: &Interface,
+    service: Service,
+) -> Result<(Program, PortStatus, NodeWorker), StartError> {
+    let frame_len = interface.frame_len();
+    let mut program =
+        Program::load_for_node(service.address, service.limit.as_nanos() as u64, frame_len as u64)?;
+    let xdp = attach(&mut program, PORT, interface, service.mode)?;
+    let mut queues = Queues::new(interface.queues, frame_len).map_err(|error| StartError::Memory {
+        mib: Queues::memory(interface.queues, frame_len) >> 20,
+        error,
+    })?;
+    if interface.has_checksums(xdp) {
+        queues.has_checksums(PORT);
+    }
+    let (mut beats, mut bind) = (Vec::new(), Bound::ZeroCopy);
+    for queue in 0..interface.queues {
+        let error = |error| StartError::Socket { interface: interface.name.clone(), queue, error };
+        let binding =
+            Binding { interface: interface.index, queue, zero_copy: service.zero_copy, busy_poll: None };
+        let socket = bind_patiently(queues.frames(), binding).map_err(error)?;
+        if !socket.is_zero_copy().map_err(error)? {
+            bind = Bound::Copy;
+        }
+        program.add_socket(PORT, queue, &socket)?;
+        beats.extend(program.beat(PORT, queue));
+        queues.add(PORT, queue, socket);
+    }
+    let status = PortStatus {
+        name: interface.name.clone(),
+        index: interface.index,
+        mtu: interface.mtu.into(),
+        queues: interface.queues,
+        xdp,
+        bind,
+    };
+    let kept = program.kept(0, 1);
+    Ok((program, status, NodeWorker { service, queues, beats, kept }))
+}
+
+impl NodeWorker {
+    /// Serves until `stop`, then sends what is under way.
+    ///
+    /// Whoever asks on the board gets the report after the present turn.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn run(&mut self, stop: &AtomicBool, board: &Board<NodeReport>) -> io::Result<()> {
+        let Self { service, queues, beats, kept } = self;
+        let Service { address, settings, limit, .. } = *service;
+        let mut node: Box<Summing> = Box::new(Node::new(address.mac, address.ip, settings));
+        node.listen_at(address.port);
+        let fds = queues.sockets(PORT).map(|(_, socket)| socket.as_fd().try_clone_to_owned());
+        let fds = fds.collect::<io::Result<Vec<OwnedFd>>>()?;
+        let mut polled = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect::<Vec<_>>();
+        let (mut sent, mut lost) = (0u64, 0u64);
+        let mut last = None;
+        queues.service();
+        loop {
+            let now = monotonic_ns();
+            if last.is_none() && stop.load(Ordering::Relaxed) {
+                // From now on frames go to the kernel; those that came before are served.
+                last = Some(now + DRAIN.as_nanos() as u64);
+            }
+            let beat = if last.is_none() { now } else { 0 };
+            beats.iter().for_each(|to| to.store(beat, Ordering::Relaxed));
+            let served = node.serve(queues, PORT, BATCH, Millis(now / 1_000_000));
+            sent = sent.wrapping_add(served.sent);
+            lost = lost.wrapping_add(served.lost);
+            let is_all_sent = queues.service();
+            board.answer(0, |report| {
+                report.fill(&node);
+                (report.sent, report.lost) = (sent, lost);
+                (report.rings, report.kept) = (queues.statistics(PORT), kept.of(PORT));
+            });
+            if last.is_some_and(|last| now >= last) {
+                return Ok(());
+            }
+            if served.received == 0 {
+                let is_idle = is_all_sent && last.is_none();
+                wait(&mut polled, if is_idle { IDLE.min(limit / 4) } else { RETRY })?;
+            }
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! A node that sums, on a switch between hosts:
+//!
+//! ```text
+//! ha, c2 ── bridge ── switch ── bridge ── hb, c3
+//!                       │
+//!                  gradwire-xdp aggregate
+//! ```
+
+mod support;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use gradwire::codec::planar::{self, Bound};
+use gradwire_collectives::{Held, Layout, Link, Listening, Options, Plan as Exchange, Token};
+use gradwire_xdp::ops::control::{node_socket_path, query};
+use gradwire_xdp::ops::telemetry::{Attached, NodeSnapshot};
+use rustix::process::Signal;
+
+use support::process::Process;
+use support::shim::PATIENT;
+use support::traffic::gradients;
+use support::{Lab, PATIENCE, Plan};
+
+/// The node's address, which no kernel has, and the one of its machine.
+const NODE: &str = "10.77.0.9";
+const MACHINE: &str = "10.77.0.100";
+const PORT: u16 = gradwire::wire::chunk::PORT;
+const PLACES: [(&str, [u8; 4]); 4] =
+    [("ha", [10, 77, 0, 1]), ("hb", [10, 77, 0, 2]), ("c2", [10, 77, 0, 3]), ("c3", [10, 77, 0, 4])];
+/// Ten chunks, the last one short.
+const VALUES: usize = 20_000;
+/// Exchanges until the node has to have summed one alone: it is left alone for up to 64 of them when it was silent.
+const ROUNDS: usize = 1000;
+
+/// A laboratory with four hosts, and a machine for a node on its switch.
+fn lab() -> Option<Lab> {
+    let lab = Lab::new(Plan::default())?;
+    lab.add_container("sa", "c2", "10.77.0.3");
+    lab.add_container("sb", "c3", "10.77.0.4");
+    lab.add_container("w", "n", MACHINE);
+    Some(lab)
+}
+
+/// A folder for the node's control socket: interfaces of other laboratories have the same name.
+fn run_dir(lab: &Lab) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(lab.netns("n"))
+}
+
+fn start(lab: &Lab, words: &str) -> Process {
+    let (program, folder) = (env!("CARGO_BIN_EXE_gradwire-xdp"), run_dir(lab));
+    let command = format!(
+        "{program} aggregate --interface eth0 --address {NODE} --run-dir {} {PATIENT} {words}",
+        folder.display()
+    );
+    let mut node = Process::spawn("node", lab.command_in("n", &command));
+    node.wait_for("ready");
+    node
+}
+
+fn status(lab: &Lab) -> NodeSnapshot {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match query::<NodeSnapshot>(&node_socket_path(&run_dir(lab), "eth0")) {
+            Ok(status) if status.answered => return status,
+            answer => assert!(Instant::now() < end, "no answer but {answer:?}"),
+        }
+    }
+}
+
+/// A member's gradient of a round: its own part of the recordings.
+fn gradient(rank: usize, round: usize) -> Vec<f32> {
+    let bytes = gradients(4 * VALUES * PLACES.len());
+    let values = bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+    values.cycle().skip(rank * VALUES + 7 * round).take(VALUES).collect()
+}
+
+/// The bits of the sums of what the codec's definition restores of all gradients: sums of so few whole units of 2^-10 are exact
+/// in `f64`, and in `f32`.
+fn exact(round: usize) -> Vec<u32> {
+    let bound = Bound::new(-10).unwrap();
+    let mut sums = vec![0f64; VALUES];
+    for rank in 0..PLACES.len() {
+        let raw: Vec<u8> = gradient(rank, round).into_iter().flat_map(f32::to_le_bytes).collect();
+        let mut coded = vec![0; planar::max_encoded_len(raw.len())];
+        let len = planar::encode_payload(&raw, &mut coded, bound).unwrap();
+        let mut restored = vec![0; raw.len()];
+        planar::decode_payload(&coded[..len], &mut restored, bound).unwrap();
+        for (sum, bytes) in sums.iter_mut().zip(restored.as_chunks().0) {
+            *sum += (f64::from(f32::from_le_bytes(*bytes)) * 1024.0).round_ties_even() / 1024.0;
+        }
+    }
+    sums.into_iter().map(|sum| (sum as f32).to_bits()).collect()
+}
+
+/// One exchange of a member; why the node did not sum all of it, which every member says alike. The sums are exact, whoever made
+/// them.
+fn exchange(link: &mut Link, rank: usize, round: usize) -> Option<&'static str> {
+    let plan: Exchange = format!("strategy = \"in-network:{NODE}\"\ncodec = \"wire:2:10\"").parse().unwrap();
+    let mut values = gradient(rank, round);
+    let layout = Layout::new([("gradient", VALUES)]).unwrap();
+    let report = link.exchange(&mut values, &layout, &plan, &mut Held::new()).unwrap();
+    let bits: Vec<u32> = values.iter().map(|value| value.to_bits()).collect();
+    assert!(bits == exact(round), "member {rank}, round {round}: {report:?}");
+    report.in_network.unwrap().reason
+}
+
+/// Exchanges until one does, or does not, get everything from the node; the rounds so far.
+fn until(link: &mut Link, rank: usize, mut round: usize, by_node: bool) -> usize {
+    for _ in 0..ROUNDS {
+        round += 1;
+        if exchange(link, rank, round).is_none() == by_node {
+            return round;
+        }
+    }
+    panic!("member {rank}: no exchange of {ROUNDS} ended like this: by the node {by_node}");
+}
+
+/// All members, each on its host, and a job that all do at the same time.
+fn members(lab: &Lab, job: impl Fn(&mut Link, usize) + Clone + Send + 'static) -> Vec<JoinHandle<()>> {
+    let token = Token::random().unwrap();
+    let root: SocketAddr = (PLACES[0].1, 7000).into();
+    let member = |(rank, (place, ip)): (usize, &(&str, [u8; 4]))| {
+        let own = if rank == 0 { root } else { (*ip, 0).into() };
+        let (token, job) = (token.clone(), job.clone());
+        lab.enter(place, move || {
+            let options = Options { timeout: PATIENCE, ..Options::new(token) };
+            let mut link = Listening::bind(own, options).unwrap().join(rank, PLACES.len(), root).unwrap();
+            job(&mut link, rank);
+            link.close();
+        })
+    };
+    PLACES.iter().enumerate().map(member).collect()
+}
+
+/// Sums are exact, with the node, when it is killed, when it is back, and when another one takes its place.
+#[test]
+fn sums_outlive_their_node() {
+    let Some(lab) = lab() else { return };
+    let mut node = start(&lab, "");
+    // Members wait here for what happens to the node.
+    let gate = Arc::new(Barrier::new(PLACES.len() + 1));
+    let of_members = Arc::clone(&gate);
+    let running = members(&lab, move |link, rank| {
+        let round = until(link, rank, 0, true);
+        of_members.wait();
+        of_members.wait();
+        let round = until(link, rank, round, false);
+        of_members.wait();
+        of_members.wait();
+        let round = until(link, rank, round, true);
+        of_members.wait();
+        of_members.wait();
+        let round = until(link, rank, round, false);
+        until(link, rank, round, true);
+    });
+    gate.wait();
+    let before = status(&lab);
+    assert_eq!(before.jobs.iter().map(|job| job.members).collect::<Vec<_>>(), [PLACES.len()]);
+    assert!(before.chunks_summed() >= 10, "{before:?}");
+    assert!(before.frames["arp"] >= 4, "each host looked the node up: {before:?}");
+    assert_eq!((before.interface.xdp, before.frames["checksum"]), (Attached::Native, 0));
+
+    node.signal(Signal::KILL);
+    node.wait();
+    assert!(!lab.ip_in("n", "link show dev eth0").contains("xdp"));
+    gate.wait();
+    gate.wait();
+
+    let mut node = start(&lab, "");
+    gate.wait();
+    gate.wait();
+    assert!(status(&lab).chunks_summed() >= 10);
+
+    // It does not let a second one onto its interface, unless that is to take its place.
+    let command = format!(
+        "{} aggregate --interface eth0 --address {NODE} --run-dir {}",
+        env!("CARGO_BIN_EXE_gradwire-xdp"),
+        run_dir(&lab).display()
+    );
+    let refused = lab.in_place("n", &command);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("gradwire-xdp unload eth0"), "{refused:?}");
+    let mut successor = start(&lab, "--replace");
+    assert!(node.wait().success(), "{}", node.log());
+    gate.wait();
+    for member in running {
+        member.join().unwrap();
+    }
+    assert!(status(&lab).chunks_summed() >= 10);
+    successor.end();
+    fs::remove_dir_all(run_dir(&lab)).unwrap();
+}
+
+/// By a multicast group, which members join because the node names it: each result is sent once.
+#[test]
+fn results_come_by_a_group() {
+    let Some(lab) = lab() else { return };
+    let mut node = start(&lab, "--group 239.129.2.3");
+    let gate = Arc::new(Barrier::new(PLACES.len() + 1));
+    let is_seen = Arc::new(AtomicBool::new(false));
+    let (of_members, seen) = (Arc::clone(&gate), Arc::clone(&is_seen));
+    let running = members(&lab, move |link, rank| {
+        let mut round = 0;
+        while !seen.load(Ordering::SeqCst) {
+            round = until(link, rank, round, true);
+            of_members.wait();
+            of_members.wait();
+        }
+    });
+    // Results that got lost on a busy machine are asked for. But if none came by the group, all would be: ten chunks by four members.
+    let mut repeated = 0;
+    for _ in 0..ROUNDS {
+        gate.wait();
+        let now = status(&lab).datagrams["repeated"];
+        let is_by_group = now - repeated < 40;
+        repeated = now;
+        is_seen.store(is_by_group, Ordering::SeqCst);
+        if is_by_group {
+            for (place, _) in PLACES {
+                let groups = lab.ip_in(place, "maddress show dev eth0");
+                assert!(groups.contains("239.129.2.3"), "{place}: {groups}");
+            }
+        }
+        gate.wait();
+        if is_by_group {
+            break;
+        }
+    }
+    for member in running {
+        member.join().unwrap();
+    }
+    assert!(is_seen.load(Ordering::SeqCst), "nobody got results by the group");
+    node.end();
+    fs::remove_dir_all(run_dir(&lab)).unwrap();
+}
+
+/// The node answers pings, and takes nothing that is for its machine.
+#[test]
+fn other_traffic_is_untouched() {
+    let Some(lab) = lab() else { return };
+    let mut node = start(&lab, &format!("--metrics {MACHINE}:9407"));
+    lab.assert_pings(NODE);
+    lab.assert_pings(MACHINE);
+    let echo = lab.enter("n", || {
+        let socket = UdpSocket::bind((MACHINE, PORT)).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut packet = [0; 2048];
+        let (len, from) = socket.recv_from(&mut packet).unwrap();
+        socket.send_to(&packet[..len], from).unwrap();
+    });
+    let asker = lab.enter("ha", || {
+        let socket = UdpSocket::bind("10.77.0.1:0").unwrap();
+        socket.set_read_timeout(Some(std::time::Duration::from_millis(100))).unwrap();
+        let (message, mut answer) = ([7; 1000], [0; 2048]);
+        // Until the other one listens.
+        let end = Instant::now() + PATIENCE;
+        loop {
+            socket.send_to(&message, (MACHINE, PORT)).unwrap();
+            match socket.recv(&mut answer) {
+                Ok(len) => return answer[..len] == message,
+                Err(error) => assert!(Instant::now() < end, "{error}"),
+            }
+        }
+    });
+    assert!(asker.join().unwrap());
+    echo.join().unwrap();
+    let status = status(&lab);
+    assert!(status.frames["echo"] >= 50 && status.frames["arp"] >= 1, "{status:?}");
+    let other: u64 = status
+        .frames
+        .iter()
+        .filter(|(what, _)| !["echo", "arp"].contains(&what.as_str()))
+        .map(|(_, n)| n)
+        .sum();
+    assert_eq!(other, 0, "{status:?}");
+    let sent = status.frames["echo"] + status.frames["arp"];
+    assert_eq!((status.sent, status.lost), (sent, 0));
+
+    let page = lab.enter("ha", || {
+        let mut client = TcpStream::connect((MACHINE, 9407)).unwrap();
+        client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut page = String::new();
+        client.read_to_string(&mut page).unwrap();
+        page
+    });
+    let echoes =
+        format!("gradwire_node_frames_total{{interface=\"eth0\",what=\"echo\"}} {}\n", status.frames["echo"]);
+    let page = page.join().unwrap();
+    assert!(page.contains(&echoes), "{page}");
+
+    // When it has gone, its address has, too; the machine stays.
+    node.end();
+    assert!(!lab.in_place("ha", &format!("ping -q -c 1 -W 1 {NODE}")).status.success());
+    lab.assert_pings(MACHINE);
+    fs::remove_dir_all(run_dir(&lab)).unwrap();
+}
+
+#[test]
+fn what_it_cannot_do_it_says() {
+    let Some(lab) = lab() else { return };
+    let refused = |words: &str| {
+        let command = format!(
+            "{} aggregate --run-dir {} {words}",
+            env!("CARGO_BIN_EXE_gradwire-xdp"),
+            run_dir(&lab).display()
+        );
+        let output = lab.in_place("n", &command);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(refused("--interface nothere --address 10.0.0.1").contains("no such interface"));
+    assert!(refused("--interface eth0 --address 10.0.0.1 --group 224.0.0.5").contains("224.0.1.0"));
+    lab.ip_in("n", "link set dev eth0 mtu 600");
+    assert!(refused("--interface eth0 --address 10.0.0.1").contains("mtu 777"));
+    fs::remove_dir_all(run_dir(&lab)).unwrap();
+}
