@@ -2,19 +2,39 @@
 
 mod common;
 
-use common::aggregation::{le_bytes, sum_of, whole_units};
+use common::aggregation::{sum_of, whole_units};
 use gradwire::aggregate::{Aggregator, Node};
 use gradwire::codec::planar::sums::{
     self, BLOCK_VALUES, MAX_CODED, NOT_A_NUMBER, OVER, Units, limit, units, value_of,
 };
-use gradwire::codec::planar::{Bound, decode_value, encode_value};
-use gradwire::kernels::Kernel;
+use gradwire::codec::planar::{Bound, decode_value, encode_payload, encode_value};
+use gradwire::kernels::{Kernel, Odd};
 use gradwire::wire::chunk::MAX_SECTION_LEN;
 use proptest::prelude::*;
 
 fn any_bound() -> impl Strategy<Value = Bound> {
     prop_oneof![Just(Bound::MIN), Just(-10), Just(Bound::MAX), Bound::MIN..=Bound::MAX]
         .prop_map(|y| Bound::new(y).unwrap())
+}
+
+/// The section of a block's values, from the definition.
+fn section_of(values: impl IntoIterator<Item = u32>, bound: Bound) -> Vec<u8> {
+    let bytes: Vec<u8> = values.into_iter().flat_map(u32::to_le_bytes).collect();
+    let mut section = [0; MAX_SECTION_LEN];
+    let len = encode_payload(&bytes, &mut section, bound).unwrap();
+    section[..len].to_vec()
+}
+
+/// Adds the values of a section with a kernel.
+fn add(kernel: Kernel, section: &[u8], sums: &mut [i32], bound: Bound, limit: i32) -> Odd {
+    let mut units = [0; BLOCK_VALUES];
+    let len = kernel.decode_units(section, &mut units[..sums.len()], bound, limit);
+    assert_eq!(len, Some(section.len()), "{}", kernel.name());
+    let mut block = [0; BLOCK_VALUES];
+    block[..sums.len()].copy_from_slice(sums);
+    let odd = kernel.add(&units, &mut block);
+    sums.copy_from_slice(&block[..sums.len()]);
+    odd
 }
 
 /// What one value counts, judged in `f64`: the error is at most the bound, and what is over the limit is said to be.
@@ -97,9 +117,8 @@ proptest! {
             let mut got = vec![0i32; count];
             let mut found = (0u128, false);
             for at in 0..workers.len() {
-                let values = &workers[(at + rotated) % workers.len()];
-                let bytes: Vec<u8> = values.iter().flat_map(|bits| restored(bits).to_le_bytes()).collect();
-                let odd = kernel.add(&bytes, &mut got, bound, limit);
+                let section = section_of(workers[(at + rotated) % workers.len()].iter().copied(), bound);
+                let odd = add(kernel, &section, &mut got, bound, limit);
                 found = (found.0 | odd.not_numbers, found.1 | odd.over);
             }
             prop_assert!(got.iter().map(|sum| i64::from(*sum)).eq(expected.iter().copied()), "{}", kernel.name());
@@ -148,17 +167,68 @@ proptest! {
     #[test]
     fn any_bytes_are_read_alike(
         bytes in prop::collection::vec(prop_oneof![3 => any::<u8>(), 1 => Just(0xff), 2 => 0u8..4], 1..300),
-        mode in 0u8..5, count in 1..=BLOCK_VALUES,
+        mode in 0u8..5, count in 1..=BLOCK_VALUES, bound in any_bound(),
+        limit in prop_oneof![Just(limit(16)), 0..i32::MAX, 0..0x10000],
     ) {
         let mut bytes = bytes;
         bytes[0] = mode;
-        let mut expected = vec![0; count];
-        let len = sums::decode(&bytes, &mut expected);
+        let (mut of_sums, mut of_values) = (vec![0; count], vec![0; count]);
+        let len = sums::decode(&bytes, &mut of_sums);
+        prop_assert_eq!(sums::decode_units(&bytes, &mut of_values, bound, limit), len);
         for kernel in Kernel::available() {
             let mut got = vec![0x55; count];
             prop_assert_eq!(kernel.decode_sums(&bytes, &mut got), len, "{}", kernel.name());
-            if len.is_some() {
-                prop_assert_eq!(&got, &expected, "{}", kernel.name());
+            prop_assert!(len.is_none() || got == of_sums, "{}", kernel.name());
+            prop_assert_eq!(kernel.decode_units(&bytes, &mut got, bound, limit), len, "{}", kernel.name());
+            prop_assert!(len.is_none() || got == of_values, "{}", kernel.name());
+        }
+    }
+}
+
+/// With the largest bounds, 2^22 of them are more than any number.
+#[test]
+fn no_infinity_is_a_number_of_bounds() {
+    let bound = Bound::new(Bound::MAX).unwrap();
+    for bits in [f32::INFINITY.to_bits(), f32::NEG_INFINITY.to_bits(), f32::NAN.to_bits()] {
+        let section = section_of([bits], bound);
+        for kernel in Kernel::available() {
+            let odd = add(kernel, &section, &mut [0], bound, limit(1));
+            assert_eq!(odd, Odd { not_numbers: 1, over: false }, "{}", kernel.name());
+        }
+    }
+}
+
+/// A gradient, as two workers' blocks of it.
+#[test]
+fn every_kernel_sums_a_recorded_gradient() {
+    let file = include_bytes!("../../testbench/recordings/cnn_i0300_w0.npy");
+    // The values are the last bytes of the file, behind a header that is a multiple of 64 long.
+    let (values, _) = file[128..].as_chunks::<4>();
+    let blocks: Vec<&[[u8; 4]]> = values.chunks(BLOCK_VALUES).collect();
+    for y in [-30, -14, -10, -8, -3] {
+        let bound = Bound::new(y).unwrap();
+        for pair in blocks.windows(2).filter(|pair| pair[0].len() == pair[1].len()) {
+            let sections = [pair[0], pair[1]]
+                .map(|values| section_of(values.iter().map(|bits| u32::from_le_bytes(*bits)), bound));
+            let mut expected = vec![0; pair[0].len()];
+            for section in &sections {
+                let mut units = vec![0; expected.len()];
+                assert_eq!(sums::decode_units(section, &mut units, bound, limit(2)), Some(section.len()));
+                expected.iter_mut().zip(units).for_each(|(sum, units)| *sum += units);
+            }
+            let mut of_sums = [0; MAX_SECTION_LEN];
+            let len = sums::encode(&expected, &mut of_sums).unwrap();
+            for kernel in Kernel::available() {
+                let mut got = vec![0; expected.len()];
+                for section in &sections {
+                    assert_eq!(add(kernel, section, &mut got, bound, limit(2)), Odd::default());
+                }
+                assert_eq!(got, expected, "{}", kernel.name());
+                let mut section = [0xaa; 1024];
+                assert_eq!(kernel.encode_sums(&got, &mut section), Some(len), "{}", kernel.name());
+                assert_eq!(section[..len], of_sums[..len], "{}", kernel.name());
+                assert_eq!(kernel.decode_sums(&section[..len], &mut got), Some(len), "{}", kernel.name());
+                assert_eq!(got, expected, "{}", kernel.name());
             }
         }
     }
@@ -175,7 +245,7 @@ fn every_value_counts_what_it_is_worth() {
     }
 }
 
-/// Kernels against the definition, one value at a time, so that each is added alone and in the fast way if it may be.
+/// Kernels against the definition, in blocks that follow one another, so that nearly all have either coded or raw values alone.
 #[test]
 #[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test sums -- --ignored"]
 fn every_kernel_adds_every_value() {
@@ -184,10 +254,10 @@ fn every_kernel_adds_every_value() {
     for first in (0..=u32::MAX).step_by(BLOCK_VALUES) {
         let block: [u32; BLOCK_VALUES] =
             std::array::from_fn(|i| decode_value(encode_value(first + i as u32, bound), bound));
-        let bytes = block.map(u32::to_le_bytes);
+        let section = section_of(block, bound);
         for kernel in &kernels {
             let mut got = [0; BLOCK_VALUES];
-            let odd = kernel.add(bytes.as_flattened(), &mut got, bound, limit(16));
+            let odd = add(*kernel, &section, &mut got, bound, limit(16));
             for (lane, bits) in block.into_iter().enumerate() {
                 let (whole, is_odd) = match units(bits, bound, limit(16)) {
                     Units::Whole(units) => (units, false),
@@ -212,8 +282,8 @@ fn sums_of_as_many_workers_as_there_may_be_fit() {
     let bound = Bound::new(0).unwrap();
     let mut sums = [0; 1];
     for _ in 0..255 {
-        let largest = le_bytes([-(limit(255) as f32 - 1.0)]);
-        assert!(!Kernel::PORTABLE.add(&largest, &mut sums, bound, limit(255)).over);
+        let largest = section_of([(-(limit(255) as f32 - 1.0)).to_bits()], bound);
+        assert!(!add(Kernel::PORTABLE, &largest, &mut sums, bound, limit(255)).over);
     }
     assert_eq!(i64::from(sums[0]), 255 * (i64::from(-limit(255)) + 1));
 }

@@ -5,7 +5,7 @@ use crate::codec::planar::sums::{NOT_A_NUMBER, OVER};
 use crate::engine::Millis;
 use crate::kernels::Kernel;
 use crate::wire::chunk::{
-    BLOCK_LEN, BLOCK_VALUES, Blocks, HEADER_LEN, MAX_BLOCKS, Part, all_blocks_mask, values_of_block,
+    BLOCK_VALUES, Blocks, HEADER_LEN, MAX_BLOCKS, Part, all_blocks_mask, values_of_block,
 };
 
 /// Room for a section, and for what fast encoders write behind it.
@@ -48,7 +48,6 @@ pub(super) struct Slot<const BLOCKS: usize> {
 
 impl<const BLOCKS: usize> Slot<BLOCKS> {
     pub(super) const fn new() -> Self {
-        let Ok(bound) = Bound::new(0) else { unreachable!() };
         Self {
             sums: [[0; BLOCK_VALUES]; BLOCKS],
             not_numbers: [0; BLOCKS],
@@ -58,7 +57,7 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
             seq: 0,
             from_above: 0,
             values: 0,
-            bound,
+            bound: Bound::ONE,
             peak: 0,
             workers: 0,
             phase: Phase::Done,
@@ -117,33 +116,14 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
     /// Adds a worker's blocks, as far as they were not added before. `false` if a section is none, or bytes follow the last
     /// one; nothing has changed then.
     pub(super) fn add_values(&mut self, kernel: Kernel, worker: u8, part: &Part<'_>, limit: i32) -> bool {
-        let mut values = [[0; BLOCK_LEN]; BLOCKS];
-        let read = |sections: &[u8], values: &mut [u8; BLOCK_LEN], count: usize| {
-            kernel.decode(sections, values.get_mut(..4 * count)?, part.bound).ok()
+        let mut units = [[0; BLOCK_VALUES]; BLOCKS];
+        let read = |section: &[u8], units: &mut [i32; BLOCK_VALUES], count: usize| {
+            kernel.decode_units(section, units.get_mut(..count)?, part.bound, limit)
         };
-        if !read_all(part, &mut values, read) {
+        if !read_all(part, &mut units, read) {
             return false;
         }
-        for (block, count) in part.blocks.each() {
-            let (Some(seen), Some(sums)) = (self.seen.get_mut(block), self.sums.get_mut(block)) else {
-                continue;
-            };
-            let bit = 1 << (worker & 63);
-            let (Some(values), Some(sums), Some(not_numbers)) = (
-                values.get(block).and_then(|values| values.get(..4 * count)),
-                sums.get_mut(..count),
-                self.not_numbers.get_mut(block),
-            ) else {
-                continue;
-            };
-            if *seen & bit == 0 {
-                *seen |= bit;
-                let odd = kernel.add(values, sums, part.bound, limit);
-                *not_numbers |= odd.not_numbers;
-                self.over |= odd.over;
-            }
-        }
-        self.peak = self.peak.max(part.peak);
+        self.add(kernel, worker, part, &units);
         true
     }
 
@@ -158,27 +138,24 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         if parts.as_flattened().iter().any(is_lie) {
             return false;
         }
-        for (block, count) in part.blocks.each() {
-            let (Some(seen), Some(sums)) = (self.seen.get_mut(block), self.sums.get_mut(block)) else {
-                continue;
-            };
-            let bit = 1 << (worker & 63);
-            let (Some(parts), Some(not_numbers)) = (parts.get(block), self.not_numbers.get_mut(block)) else {
-                continue;
-            };
-            if *seen & bit == 0 {
+        self.add(kernel, worker, part, &parts);
+        true
+    }
+
+    /// Adds the blocks of a part that were not added before.
+    fn add(&mut self, kernel: Kernel, worker: u8, part: &Part<'_>, units: &[[i32; BLOCK_VALUES]; BLOCKS]) {
+        let of_slot = units.iter().zip(&mut self.sums).zip(&mut self.seen).zip(&mut self.not_numbers);
+        let bit = 1 << (worker & 63);
+        for (block, (((units, sums), seen), not_numbers)) in of_slot.enumerate() {
+            if part.blocks.mask() >> (block & 15) & 1 != 0 && *seen & bit == 0 {
                 *seen |= bit;
-                for (place, (part, sum)) in parts.iter().zip(sums).take(count).enumerate() {
-                    match *part {
-                        NOT_A_NUMBER => *not_numbers |= 1 << (place & 127),
-                        OVER => self.over = true,
-                        part => *sum = sum.wrapping_add(part),
-                    }
-                }
+                // Units beyond the chunk's last value are zeros.
+                let odd = kernel.add(units, sums);
+                *not_numbers |= odd.not_numbers;
+                self.over |= odd.over;
             }
         }
         self.peak = self.peak.max(part.peak);
-        true
     }
 
     /// Takes the result of the aggregator above in place of the sums. `false` as [`Self::add_values`].

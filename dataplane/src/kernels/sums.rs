@@ -1,12 +1,13 @@
 //! Fast sums of codec 2's values. [`crate::codec::planar::sums`] defines what each function must do on every input.
 //!
-//! A section of sums none of which is raw is, byte for byte, codec 2's section of the numbers `±(2|q| - 1)` at `y = 0`. So the
+//! The kernels for x86-64 and for small cores make units and sums of a section's words in place of values, and words of sums. The others go by way
+//! of values: a section of sums none of which is raw is, byte for byte, codec 2's section of the numbers `±(2|q| - 1)` at `y = 0`. So the
 //! codec's kernels do the work, and what is left are loops that compilers vectorise.
 
-use super::{Kernel, Token};
+use super::{Kernel, Token, planar};
 use crate::codec::VALUE_LEN;
 use crate::codec::planar::Bound;
-use crate::codec::planar::sums::{self, BLOCK_VALUES, MAX_CODED, Units, units};
+use crate::codec::planar::sums::{self, BLOCK_VALUES, MAX_CODED, NOT_A_NUMBER, OVER, marked};
 
 /// Bytes of a block's values.
 const BLOCK_LEN: usize = BLOCK_VALUES * VALUE_LEN;
@@ -14,6 +15,8 @@ const BLOCK_LEN: usize = BLOCK_VALUES * VALUE_LEN;
 const WHOLE: f32 = f32::from_bits((127 + 23) << 23 | 1 << 22);
 /// Magnitudes from here on, in units, are no longer a whole number behind [`WHOLE`].
 const WHOLE_BITS: u32 = 22;
+/// The most units of a value that is not raw.
+const MOST_CODED: i32 = i16::MAX as i32;
 
 /// What of a block's values a sum cannot hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,87 +28,145 @@ pub struct Odd {
 }
 
 impl Kernel {
-    /// Adds a block's restored values (little-endian `f32`s, at most [`BLOCK_VALUES`]) to as many sums, in units `2^y`, as
-    /// [`units`] says. Sums wrap; callers that keep to [`sums::limit`] never see that.
-    pub fn add(self, values: &[u8], sums: &mut [i32], bound: Bound, limit: i32) -> Odd {
-        let (values, _) = values.as_chunks::<VALUE_LEN>();
-        let all = values.iter().fold(0, |all, value| (u32::from_le_bytes(*value) & i32::MAX as u32).max(all));
-        if all >= (bound.coded_from() + WHOLE_BITS) << 23 || limit < 1 << WHOLE_BITS {
-            return add_one_by_one(values, sums, bound, limit);
-        }
-        match self.0 {
-            Token::Scalar32 => add_integers(values, sums, bound),
-            _ => add_floats(values, sums, bound),
-        }
-        Odd::default()
+    /// As [`sums::decode_units`], of at most [`BLOCK_VALUES`] values; None if there are more.
+    #[must_use]
+    pub fn decode_units(self, section: &[u8], units: &mut [i32], bound: Bound, limit: i32) -> Option<usize> {
+        let fast = match self.0 {
+            _ if units.len() > BLOCK_VALUES => return None,
+            Token::Scalar32 if limit >= MOST_CODED => planar::scalar32::decode_units(section, units),
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx512(token) if limit >= MOST_CODED => {
+                planar::avx512::decode_units(token, section, units)
+            }
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx2(token) if limit >= MOST_CODED => planar::avx2::decode_units(token, section, units),
+            _ => None,
+        };
+        // With raw values, or not a section.
+        fast.or_else(|| self.units_of_values(section, units, bound, limit))
     }
 
-    /// As [`sums::encode`], of at most [`BLOCK_VALUES`] sums.
+    #[inline(never)]
+    fn units_of_values(self, section: &[u8], units: &mut [i32], bound: Bound, limit: i32) -> Option<usize> {
+        let mut room = [0; BLOCK_LEN];
+        let values = room.get_mut(..units.len() * VALUE_LEN)?;
+        let len = self.decode_planar(section, values, bound).ok()?;
+        let (values, _) = values.as_chunks();
+        let all = values.iter().fold(0, |all, value| (u32::from_le_bytes(*value) & i32::MAX as u32).max(all));
+        // Infinities are never simple, however large the bound.
+        let simple_below = (bound.coded_from() + WHOLE_BITS).min(255) << 23;
+        let is_simple = all < simple_below && limit >= 1 << WHOLE_BITS;
+        if is_simple && !matches!(self.0, Token::Scalar32) {
+            by_floats(values, units, bound);
+        } else {
+            for (value, units) in values.iter().zip(units) {
+                *units = marked(u32::from_le_bytes(*value), bound, limit);
+            }
+        }
+        Some(len)
+    }
+
+    /// Adds a block of units, as [`Self::decode_units`] or [`Self::decode_sums`] leaves them, to sums. Sums wrap; callers that
+    /// keep to [`sums::limit`] never see that.
+    pub fn add(self, units: &[i32; BLOCK_VALUES], sums: &mut [i32; BLOCK_VALUES]) -> Odd {
+        let least = match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx512(token) => token.add(units, sums),
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx2(token) => token.add(units, sums),
+            _ => add(units, sums),
+        };
+        if least > OVER { Odd::default() } else { take_back(units, sums) }
+    }
+
+    /// As [`sums::encode`], of at most [`BLOCK_VALUES`] sums; None if there are more. Behind the section, `out` may be overwritten.
     #[must_use]
     pub fn encode_sums(self, sums: &[i32], out: &mut [u8]) -> Option<usize> {
+        let fast = match self.0 {
+            _ if sums.len() > BLOCK_VALUES => return None,
+            Token::Scalar32 => planar::scalar32::encode_sums(sums, out),
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx512(token) => planar::avx512::encode_sums(token, sums, out),
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx2(token) => planar::avx2::encode_sums(token, sums, out),
+            _ => self.encode_as_values(sums, out),
+        };
+        // With raw sums, or too long.
+        fast.or_else(|| sums::encode(sums, out))
+    }
+
+    fn encode_as_values(self, sums: &[i32], out: &mut [u8]) -> Option<usize> {
         let largest = sums.iter().fold(0, |all, sum| sum.unsigned_abs().max(all));
-        let mut room = [0; BLOCK_LEN];
-        match (room.get_mut(..sums.len() * VALUE_LEN), Bound::new(0)) {
-            (Some(values), Ok(one)) if largest <= MAX_CODED => {
-                for (value, sum) in values.as_chunks_mut().0.iter_mut().zip(sums) {
-                    let odd = (2 * sum - sum.signum()) as f32;
-                    *value = odd.to_bits().to_le_bytes();
-                }
-                self.encode_planar(values, out, one).ok()
-            }
-            _ => sums::encode(sums, out),
+        if largest > MAX_CODED {
+            return None;
         }
+        let mut room = [0; BLOCK_LEN];
+        let values = room.get_mut(..sums.len() * VALUE_LEN)?;
+        for (value, sum) in values.as_chunks_mut().0.iter_mut().zip(sums) {
+            *value = ((2 * sum - sum.signum()) as f32).to_bits().to_le_bytes();
+        }
+        self.encode_planar(values, out, Bound::ONE).ok()
     }
 
-    /// As [`sums::decode`], of at most [`BLOCK_VALUES`] sums.
+    /// As [`sums::decode`], of at most [`BLOCK_VALUES`] sums; None if there are more.
     #[must_use]
-    pub fn decode_sums(self, bytes: &[u8], sums: &mut [i32]) -> Option<usize> {
+    pub fn decode_sums(self, section: &[u8], sums: &mut [i32]) -> Option<usize> {
+        match self.0 {
+            _ if sums.len() > BLOCK_VALUES => None,
+            Token::Scalar32 => planar::scalar32::decode_sums(section, sums),
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx512(token) => planar::avx512::decode_sums(token, section, sums),
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx2(token) => planar::avx2::decode_sums(token, section, sums),
+            _ if sums::may_have_raw(section, sums.len()) => sums::decode(section, sums),
+            _ => self.decode_as_values(section, sums),
+        }
+    }
+
+    fn decode_as_values(self, section: &[u8], sums: &mut [i32]) -> Option<usize> {
         let mut room = [0; BLOCK_LEN];
-        match (room.get_mut(..sums.len() * VALUE_LEN), Bound::new(0)) {
-            (Some(values), Ok(one)) if !sums::may_have_raw(bytes, sums.len()) => {
-                let len = self.decode_planar(bytes, values, one).ok()?;
-                for (value, sum) in values.as_chunks().0.iter().zip(sums) {
-                    // An odd number below 2^15, or zero: the middle of a bin becomes its outer border, halved.
-                    let odd = f32::from_bits(u32::from_le_bytes(*value)) as i32;
-                    *sum = (odd + odd.signum()) / 2;
-                }
-                Some(len)
-            }
-            _ => sums::decode(bytes, sums),
+        let values = room.get_mut(..sums.len() * VALUE_LEN)?;
+        let len = self.decode_planar(section, values, Bound::ONE).ok()?;
+        for (value, sum) in values.as_chunks().0.iter().zip(sums) {
+            // An odd number below 2^15, or zero: the middle of a bin becomes its outer border, halved.
+            let odd = f32::from_bits(u32::from_le_bytes(*value)) as i32;
+            *sum = (odd + odd.signum()) / 2;
         }
+        Some(len)
     }
 }
 
-/// Values of which some may be raw, or no numbers.
-#[cold]
-fn add_one_by_one(values: &[[u8; VALUE_LEN]], sums: &mut [i32], bound: Bound, limit: i32) -> Odd {
-    let mut odd = Odd::default();
-    for (place, (value, sum)) in values.iter().zip(sums).enumerate() {
-        match units(u32::from_le_bytes(*value), bound, limit) {
-            Units::Whole(units) => *sum = sum.wrapping_add(units),
-            Units::Over(_) => odd.over = true,
-            Units::NotANumber => odd.not_numbers |= 1u128.checked_shl(place as u32).unwrap_or(0),
-        }
-    }
-    odd
-}
-
-/// Values below 2^22 units, on a processor with floats.
+/// Units of values that are below 2^22 of them.
 #[inline(always)]
-fn add_floats(values: &[[u8; VALUE_LEN]], sums: &mut [i32], bound: Bound) {
+fn by_floats(values: &[[u8; VALUE_LEN]], units: &mut [i32], bound: Bound) {
     // 2^-y, exactly: y is from -94 to 111.
     let scale = f32::from_bits((254 - bound.coded_from()) << 23);
-    for (value, sum) in values.iter().zip(sums) {
+    for (value, units) in values.iter().zip(units) {
         let whole = f32::from_bits(u32::from_le_bytes(*value)) * scale + WHOLE;
-        *sum = sum.wrapping_add((whole.to_bits() as i32).wrapping_sub(WHOLE.to_bits() as i32));
+        *units = (whole.to_bits() as i32).wrapping_sub(WHOLE.to_bits() as i32);
     }
 }
 
-/// Values below 2^22 units, on a processor without floats.
-fn add_integers(values: &[[u8; VALUE_LEN]], sums: &mut [i32], bound: Bound) {
-    for (value, sum) in values.iter().zip(sums) {
-        if let Units::Whole(units) = units(u32::from_le_bytes(*value), bound, i32::MAX) {
-            *sum = sum.wrapping_add(units);
+/// Adds all units, also those that stand for something else; the least of them. Compiled into each kernel, with its instructions.
+#[inline(always)]
+pub(super) fn add(units: &[i32; BLOCK_VALUES], sums: &mut [i32; BLOCK_VALUES]) -> i32 {
+    units.iter().zip(sums).fold(i32::MAX, |least, (units, sum)| {
+        *sum = sum.wrapping_add(*units);
+        least.min(*units)
+    })
+}
+
+/// Subtracts again what was no number of units.
+#[cold]
+fn take_back(units: &[i32; BLOCK_VALUES], sums: &mut [i32; BLOCK_VALUES]) -> Odd {
+    let mut odd = Odd::default();
+    for (place, (units, sum)) in units.iter().zip(sums).enumerate() {
+        match *units {
+            NOT_A_NUMBER => odd.not_numbers |= 1 << (place & 127),
+            OVER => odd.over = true,
+            _ => continue,
         }
+        *sum = sum.wrapping_sub(*units);
     }
+    odd
 }

@@ -6,15 +6,15 @@
 //! A section of sums is laid out as one of values, but holds each sum exactly: its plane value is the magnitude less one
 //! where codec 2's is the bin. A sum beyond [`MAX_CODED`] is raw, and its four bytes are the integer.
 
-use super::value::{Bound, Coded};
+use super::value::{Bound, Coded, decode_value};
 use super::{SECTION_VALUES, section};
 
 /// Values of a block: the longest code of one fits a packet.
 pub const BLOCK_VALUES: usize = 128;
 
-/// Stands for a sum that has a NaN or an infinity in it. No sum is this number: [`limit`] sees to that.
+/// Stands for a value that is NaN or infinite, and for a sum that has one in it. No sum is this number: [`limit`] sees to that.
 pub const NOT_A_NUMBER: i32 = i32::MIN;
-/// In a partial sum, stands for one that has a value beyond the limit in it. No sum is this number either.
+/// Stands for a value beyond the limit; in a partial sum, for one that has such a value in it. No sum is this number either.
 pub const OVER: i32 = i32::MIN + 1;
 /// The largest magnitude of a sum that is not raw.
 pub const MAX_CODED: u32 = 1 << 13;
@@ -74,6 +74,16 @@ pub const fn units(bits: u32, bound: Bound, limit: i32) -> Units {
     Units::Whole(if negative { -(magnitude as i32) } else { magnitude as i32 })
 }
 
+/// As [`units`], with [`NOT_A_NUMBER`] and [`OVER`] for what is no number of units. `limit` is below `i32::MAX`.
+#[must_use]
+pub(crate) const fn marked(bits: u32, bound: Bound, limit: i32) -> i32 {
+    match units(bits, bound, limit) {
+        Units::Whole(units) => units,
+        Units::Over(_) => OVER,
+        Units::NotANumber => NOT_A_NUMBER,
+    }
+}
+
 /// The bits of the `f32` nearest to a sum of units `2^y`, the even one of two.
 #[must_use]
 pub fn value_of(sum: i32, bound: Bound) -> u32 {
@@ -109,6 +119,17 @@ pub fn encode(sums: &[i32], out: &mut [u8]) -> Option<usize> {
         return None;
     }
     section::encode(sums, out, |sum| encode_sum(*sum))
+}
+
+/// Fills `units`, at most [`SECTION_VALUES`], from the section of codec 2's values at the start of `bytes`, with what each adds to a
+/// sum as [`units`] says; [`NOT_A_NUMBER`] and [`OVER`] stand for what adds nothing. `limit` is below `i32::MAX`, as [`limit`] is.
+/// The section's length; None if there is no such section, and `units` then holds nothing of use.
+#[must_use]
+pub fn decode_units(bytes: &[u8], units: &mut [i32], bound: Bound, limit: i32) -> Option<usize> {
+    if units.len() > SECTION_VALUES {
+        return None;
+    }
+    section::decode(bytes, units, |coded| marked(decode_value(coded, bound), bound, limit))
 }
 
 /// Fills `sums`, at most [`SECTION_VALUES`], from the section at the start of `bytes`; its length. None if there is no such

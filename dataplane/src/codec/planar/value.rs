@@ -22,6 +22,9 @@ impl Bound {
     /// The largest exponent of a bound.
     pub const MAX: i8 = 111;
 
+    /// Values are whole numbers.
+    pub(crate) const ONE: Self = Self { y: 0 };
+
     /// The bound `2^y`.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use core::sync::atomic::{Ordering, compiler_fence};
 
 use super::super::scalar32::{BYTES, to_hidden};
 use super::{MAX_OCTETS, MAX_WIDTH, RAW_GROUP, decode_with, encode_with, mode};
+use crate::codec::planar::sums::MAX_CODED;
 use crate::codec::planar::{Bound, SECTION_VALUES};
 use crate::codec::{DecodeError, EncodeError, VALUE_LEN};
 
@@ -60,7 +61,7 @@ pub(in super::super) fn decode(
     values: &mut [u8],
     bound: Bound,
 ) -> Result<usize, DecodeError> {
-    let decoder = Decoder::new(bound);
+    let decoder = Decoder(Floats { exponent: bound.coded_from().wrapping_sub(127) << MANTISSA });
     decode_with(sections, values, |section, values| {
         // SAFETY: every bit pattern of four bytes is a `u32`, and the other way round.
         let (before, words, _) = unsafe { values.align_to_mut::<u32>() };
@@ -77,18 +78,120 @@ pub(in super::super) fn decode(
     })
 }
 
-/// From sections to values.
+/// As [`crate::kernels::Kernel::decode_units`]; None also if there are raw values.
+pub(in super::super) fn decode_units(section: &[u8], units: &mut [i32]) -> Option<usize> {
+    Decoder(Units).section(section, words_of(units))
+}
+
+/// As [`crate::codec::planar::sums::decode`].
+pub(in super::super) fn decode_sums(section: &[u8], sums: &mut [i32]) -> Option<usize> {
+    Decoder(Sums).section(section, words_of(sums))
+}
+
+fn words_of(numbers: &mut [i32]) -> &mut [u32] {
+    // SAFETY: every bit pattern of an `i32` is a `u32`, and the other way round; both are aligned alike.
+    unsafe { numbers.align_to_mut() }.1
+}
+
+/// What is made of odd numbers, which are twice a plane value and one.
+trait Numbers: Copy {
+    /// Whether raw items are taken as they are, or not at all.
+    const TAKES_RAW: bool;
+
+    /// The word in memory of a number below 2^7 whose sign is the top bit of its byte.
+    fn of_byte(self, byte: u8) -> u32;
+
+    /// The word in memory of a number from 1 to 2^15 - 1.
+    fn of_number(self, number: u32, is_negative: bool) -> u32;
+
+    /// The word in memory of these four bytes of a section.
+    fn of_raw(bytes: [u8; VALUE_LEN]) -> u32;
+}
+
+/// Values, of so many bounds.
 #[derive(Clone, Copy)]
-struct Decoder {
+struct Floats {
     /// What takes the exponent of an integer to that of its value: the integer 1 has 127.
     exponent: u32,
 }
 
-impl Decoder {
-    const fn new(bound: Bound) -> Self {
-        Self { exponent: bound.coded_from().wrapping_sub(127) << MANTISSA }
+impl Numbers for Floats {
+    const TAKES_RAW: bool = true;
+
+    #[inline(always)]
+    fn of_byte(self, byte: u8) -> u32 {
+        BYTES[usize::from(byte)].wrapping_add(self.exponent).to_le()
     }
 
+    #[inline(always)]
+    fn of_number(self, number: u32, is_negative: bool) -> u32 {
+        let shift = to_hidden(number);
+        // The hidden bit adds one to the exponent.
+        let magnitude = (number << shift)
+            .wrapping_add((126 + MANTISSA).wrapping_sub(shift) << MANTISSA)
+            .wrapping_add(self.exponent);
+        (u32::from(is_negative) << 31 | magnitude).to_le()
+    }
+
+    #[inline(always)]
+    fn of_raw(bytes: [u8; VALUE_LEN]) -> u32 {
+        u32::from_ne_bytes(bytes)
+    }
+}
+
+/// The numbers themselves.
+#[derive(Clone, Copy)]
+struct Units;
+
+impl Numbers for Units {
+    const TAKES_RAW: bool = false;
+
+    #[inline(always)]
+    fn of_byte(self, byte: u8) -> u32 {
+        self.of_number(u32::from(byte & 0x7f), byte >> 7 != 0)
+    }
+
+    #[inline(always)]
+    fn of_number(self, number: u32, is_negative: bool) -> u32 {
+        // All bits of a negative number's complement, and one more.
+        let sign = u32::from(is_negative).wrapping_neg();
+        (number ^ sign).wrapping_sub(sign)
+    }
+
+    #[inline(always)]
+    fn of_raw(bytes: [u8; VALUE_LEN]) -> u32 {
+        u32::from_le_bytes(bytes)
+    }
+}
+
+/// Sums: the middle of a bin becomes its outer border, halved.
+#[derive(Clone, Copy)]
+struct Sums;
+
+impl Numbers for Sums {
+    const TAKES_RAW: bool = true;
+
+    #[inline(always)]
+    fn of_byte(self, byte: u8) -> u32 {
+        self.of_number(u32::from(byte & 0x7f), byte >> 7 != 0)
+    }
+
+    #[inline(always)]
+    fn of_number(self, number: u32, is_negative: bool) -> u32 {
+        Units.of_number((number + 1) >> 1, is_negative)
+    }
+
+    #[inline(always)]
+    fn of_raw(bytes: [u8; VALUE_LEN]) -> u32 {
+        Units::of_raw(bytes)
+    }
+}
+
+/// From sections to values.
+#[derive(Clone, Copy)]
+struct Decoder<N>(N);
+
+impl<N: Numbers> Decoder<N> {
     /// Decodes the section at the start of `section`; its length.
     #[inline(never)]
     fn section(self, section: &[u8], values: &mut [u32]) -> Option<usize> {
@@ -183,7 +286,7 @@ impl Decoder {
         let signs = spread(signs);
         let low = low << 1 | ONES | signs[0] << 7;
         let high = high << 1 | ONES | signs[1] << 7;
-        let value = |byte: u32| BYTES[(byte & 0xff) as usize].wrapping_add(self.exponent).to_le();
+        let value = |byte: u32| self.0.of_byte(byte as u8);
         *to = [
             value(low),
             value(low >> 8),
@@ -208,6 +311,7 @@ impl Decoder {
         to: &mut [u32; 8],
     ) -> Option<&'a [u8]> {
         let (raw, width, bytes) = match code {
+            RAW_GROUP if !N::TAKES_RAW => return None,
             RAW_GROUP => {
                 let ([raw, width], bytes) = bytes.split_first_chunk()?;
                 (*raw, *width, bytes)
@@ -230,32 +334,21 @@ impl Decoder {
             [a, b, c, d, e, f, g, h]
         });
         for (item, ((to, first), more)) in to.iter_mut().zip(first).zip(more).enumerate() {
-            let sign = u32::from(signs >> item & 1) << 31;
+            let is_negative = signs >> item & 1 != 0;
             let odd = (u32::from(more) << 8 | u32::from(first)) << 1 | 1;
             *to = if raw >> item & 1 != 0 {
                 let (value, rest) = behind.split_first_chunk()?;
                 behind = rest;
-                u32::from_le_bytes(*value)
+                N::of_raw(*value)
             } else if !dense {
-                sign | self.number(odd)
+                self.0.of_number(odd, is_negative)
             } else if odd == 1 {
                 0
             } else {
-                sign | self.number(odd - 2)
-            }
-            .to_le();
+                self.0.of_number(odd - 2, is_negative)
+            };
         }
         Some(behind)
-    }
-
-    /// A number from 1 to 2^15 - 1 of bounds.
-    #[inline(always)]
-    fn number(self, number: u32) -> u32 {
-        let shift = to_hidden(number);
-        // The hidden bit adds one to the exponent.
-        (number << shift)
-            .wrapping_add((126 + MANTISSA).wrapping_sub(shift) << MANTISSA)
-            .wrapping_add(self.exponent)
     }
 }
 
@@ -316,7 +409,12 @@ pub(in super::super) fn encode(values: &[u8], out: &mut [u8], bound: Bound) -> R
 /// Encodes a section to the start of `room`, and writes nothing behind it; its length.
 pub(super) fn encode_section(values: &[u8], room: &mut [u8], bound: Bound) -> Option<usize> {
     let [from, raw_from] = [bound.coded_from(), bound.raw_from()].map(|exponent| exponent << 24);
-    Encoder { from, raw_from, shift: bound.raw_from() + 17 }.section(values.as_chunks().0, room)
+    Encoder(Values { from, raw_from, shift: bound.raw_from() + 17 }).section(values.as_chunks().0, room)
+}
+
+/// As [`crate::codec::planar::sums::encode`].
+pub(in super::super) fn encode_sums(sums: &[i32], room: &mut [u8]) -> Option<usize> {
+    Encoder(WholeSums).section(sums, room)
 }
 
 /// Stands for a raw value; indices of bins are smaller.
@@ -324,9 +422,24 @@ const RAW: u16 = 1 << 14;
 /// The sign of a bin beside its index.
 const NEGATIVE: u16 = 1 << 15;
 
-/// From values to sections.
+/// What items are made of.
+trait Source: Copy {
+    type Value: Copy;
+
+    /// Its 32 bits.
+    fn bits(value: Self::Value) -> u32;
+
+    fn is_zero(self, bits: u32) -> bool;
+
+    fn is_raw(self, bits: u32) -> bool;
+
+    /// Plane value and sign of what is not zero, or [`RAW`].
+    fn item(self, bits: u32) -> u16;
+}
+
+/// Values within a bound.
 #[derive(Clone, Copy)]
-struct Encoder {
+struct Values {
     /// Where coded and raw values begin, compared with a value without its sign: the exponent is then the topmost byte.
     from: u32,
     raw_from: u32,
@@ -334,21 +447,75 @@ struct Encoder {
     shift: u32,
 }
 
-impl Encoder {
+impl Source for Values {
+    type Value = [u8; VALUE_LEN];
+
+    #[inline(always)]
+    fn bits(value: [u8; VALUE_LEN]) -> u32 {
+        u32::from_le_bytes(value)
+    }
+
+    #[inline(always)]
+    fn is_zero(self, value: u32) -> bool {
+        value << 1 < self.from
+    }
+
+    #[inline(always)]
+    fn is_raw(self, value: u32) -> bool {
+        value << 1 >= self.raw_from
+    }
+
     #[inline(always)]
     fn item(self, value: u32) -> u16 {
-        let magnitude = value << 1;
-        if magnitude >= self.raw_from {
+        if self.is_raw(value) {
             return RAW;
         }
+        let magnitude = value << 1;
         let significand = value << 8 | SIGN;
         let bounds = significand.wrapping_shr(self.shift.wrapping_sub(magnitude >> 24));
         (bounds >> 1) as u16 | (value >> 16) as u16 & NEGATIVE
     }
+}
 
+/// Sums.
+#[derive(Clone, Copy)]
+struct WholeSums;
+
+impl Source for WholeSums {
+    type Value = i32;
+
+    #[inline(always)]
+    fn bits(sum: i32) -> u32 {
+        sum.cast_unsigned()
+    }
+
+    #[inline(always)]
+    fn is_zero(self, sum: u32) -> bool {
+        sum == 0
+    }
+
+    #[inline(always)]
+    fn is_raw(self, sum: u32) -> bool {
+        sum.cast_signed().unsigned_abs() > MAX_CODED
+    }
+
+    #[inline(always)]
+    fn item(self, sum: u32) -> u16 {
+        if self.is_raw(sum) {
+            return RAW;
+        }
+        (sum.cast_signed().unsigned_abs() - 1) as u16 | (sum >> 16) as u16 & NEGATIVE
+    }
+}
+
+/// From values, or sums, to sections.
+#[derive(Clone, Copy)]
+struct Encoder<S>(S);
+
+impl<S: Source> Encoder<S> {
     /// Encodes a section to the start of `room`; its length.
     #[inline(never)]
-    fn section(self, values: &[[u8; VALUE_LEN]], room: &mut [u8]) -> Option<usize> {
+    fn section(self, values: &[S::Value], room: &mut [u8]) -> Option<usize> {
         let mut words = [0u16; SECTION_VALUES];
         let mut map = [0; MAX_OCTETS];
         let (mut nonzero, mut raw) = (0, 0);
@@ -357,9 +524,9 @@ impl Encoder {
             // Not zipped: a zip that is not inlined divides by the chunks' length, which it does not know.
             let Some(values) = octets.next() else { break };
             for (place, value) in values.iter().enumerate() {
-                let value = u32::from_le_bytes(*value);
-                if value << 1 >= self.from {
-                    let item = self.item(value);
+                let value = S::bits(*value);
+                if !self.0.is_zero(value) {
+                    let item = self.0.item(value);
                     raw |= item & RAW;
                     *words.get_mut(nonzero)? = item;
                     nonzero += 1;
@@ -377,16 +544,11 @@ impl Encoder {
         let mut out = Output { room, len: 0 };
         if dense {
             out.push(mode::DENSE)?;
-            return out.groups(
-                values.len(),
-                dense,
-                |item| {
-                    let value = u32::from_le_bytes(values.get(item).copied().unwrap_or([0; 4]));
-                    if value << 1 < self.from { 0 } else { self.item(value) + 1 }
-                },
-                values,
-                self.raw_from,
-            );
+            let item = |item| {
+                let value = values.get(item).map_or(0, |value| S::bits(*value));
+                if self.0.is_zero(value) { 0 } else { self.0.item(value) + 1 }
+            };
+            return out.groups(values.len(), dense, item, core::iter::empty());
         }
         let present = map.iter().filter(|octet| **octet != 0).count();
         if map.len().div_ceil(8) + present < map.len() {
@@ -400,7 +562,8 @@ impl Encoder {
             out.push(mode::FLAT)?;
             map.iter().try_for_each(|octet| out.push(*octet))?;
         }
-        out.groups(nonzero, dense, |item| words.get(item).copied().unwrap_or(0), values, self.raw_from)
+        let raw_values = values.iter().map(|value| S::bits(*value)).filter(|value| self.0.is_raw(*value));
+        out.groups(nonzero, dense, |item| words.get(item).copied().unwrap_or(0), raw_values)
     }
 }
 
@@ -418,22 +581,19 @@ impl Output<'_> {
         Some(())
     }
 
-    /// Writes signs, codes and planes of `count` items; what has been written by then. The raw items are the raw ones among
-    /// `values`, in order.
+    /// Writes signs, codes and planes of `count` items; what has been written by then. The raw items are `raw_values`, in order.
     #[inline(always)]
     fn groups(
         mut self,
         count: usize,
         dense: bool,
         item: impl Fn(usize) -> u16,
-        values: &[[u8; VALUE_LEN]],
-        raw_from: u32,
+        mut raw_values: impl Iterator<Item = u32>,
     ) -> Option<usize> {
         let groups = count.div_ceil(8);
         let (signs_at, codes_at) = (self.len, self.len + groups);
         self.len = codes_at + groups.div_ceil(2);
         self.room.get_mut(codes_at..self.len)?.fill(0);
-        let mut raw_values = values.iter().filter(|value| u32::from_le_bytes(**value) << 1 >= raw_from);
         for group in 0..groups {
             let (mut signs, mut raw, mut all) = (0, 0, 0);
             let mut plane_values = [0; 8];
@@ -464,7 +624,7 @@ impl Output<'_> {
                     .try_for_each(|plane| self.push(plane))?;
             }
             for _ in (0..8).filter(|item| raw >> item & 1 != 0) {
-                raw_values.next()?.iter().try_for_each(|byte| self.push(*byte))?;
+                raw_values.next()?.to_le_bytes().into_iter().try_for_each(|byte| self.push(byte))?;
             }
         }
         Some(self.len)

@@ -4,9 +4,11 @@ use core::arch::x86_64::*;
 
 use super::super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
 use super::super::loops::{Burst, WINDOW_LEN, Window, encode_with};
+use super::super::sums;
 use super::super::tables::{BYTE_MASKS, CLOSE_UP, Placing, SPREAD_OUT};
 use super::{load16, load32, store};
 use crate::checksum::Sum;
+use crate::codec::planar::sums::BLOCK_VALUES;
 use crate::codec::{BURST_LEN, DecodeError, EncodeError, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
 use crate::values;
 
@@ -29,6 +31,11 @@ impl Avx2 {
     pub(in super::super) fn any_may_be_odd(self, values: &[u8]) -> bool {
         // SAFETY: the callee needs these features and nothing else; `self` proves them.
         unsafe { any_may_be_odd(values) }
+    }
+
+    pub(in super::super) fn add(self, units: &[i32; BLOCK_VALUES], sums: &mut [i32; BLOCK_VALUES]) -> i32 {
+        // SAFETY: the callee needs these features and nothing else; `self` proves them.
+        unsafe { add(units, sums) }
     }
 
     pub(in super::super) fn encode(
@@ -77,6 +84,11 @@ fn sum(bytes: &[u8]) -> Sum {
     let sums = _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
     let sum = _mm_cvtsi128_si64(sums).wrapping_add(_mm_extract_epi64::<1>(sums)) as u64;
     Sum::from_le_words(sum + Sum::part_of_le_word(bytes))
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn add(units: &[i32; BLOCK_VALUES], sums: &mut [i32; BLOCK_VALUES]) -> i32 {
+    sums::add(units, sums)
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]

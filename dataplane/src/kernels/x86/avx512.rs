@@ -5,9 +5,11 @@ use core::arch::x86_64::*;
 
 use super::super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
 use super::super::loops::{Burst, Window, encode_with};
+use super::super::sums;
 use super::super::tables::Placing;
 use super::{get_group, load16, put_group, store};
 use crate::checksum::Sum;
+use crate::codec::planar::sums::BLOCK_VALUES;
 use crate::codec::{DecodeError, EncodeError, MAX_GROUP_LEN, Params};
 use crate::values;
 
@@ -44,6 +46,11 @@ impl Avx512 {
     pub(in super::super) fn any_may_be_odd(self, values: &[u8]) -> bool {
         // SAFETY: the callee needs these features and nothing else; `self` proves them.
         unsafe { any_may_be_odd(values) }
+    }
+
+    pub(in super::super) fn add(self, units: &[i32; BLOCK_VALUES], sums: &mut [i32; BLOCK_VALUES]) -> i32 {
+        // SAFETY: the callee needs these features and nothing else; `self` proves them.
+        unsafe { add(units, sums) }
     }
 
     pub(in super::super) fn encode(
@@ -87,6 +94,11 @@ fn sum(bytes: &[u8]) -> Sum {
     }
     add(load_part(rest));
     Sum::from_le_words(_mm512_reduce_add_epi64(_mm512_add_epi64(low, high)) as u64)
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
+fn add(units: &[i32; BLOCK_VALUES], sums: &mut [i32; BLOCK_VALUES]) -> i32 {
+    sums::add(units, sums)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]

@@ -3,7 +3,7 @@
 use core::arch::x86_64::*;
 
 use super::super::super::loops::copy_start;
-use super::super::super::x86::{load16, load32};
+use super::super::super::x86::{bytes_of_mut, load16, load32};
 use super::super::tables::SPREAD_OUT;
 use super::super::{MAX_OCTETS, MAX_WIDTH, RAW_GROUP, decode_with, mode};
 use super::{RawValues, STEP_GROUPS, Words, turned};
@@ -22,13 +22,40 @@ pub(super) fn decode_sections(
     bound: Bound,
 ) -> Result<usize, DecodeError> {
     let mut items = Words::new();
-    decode_with(sections, values, |section, values| decode_section(section, values, bound, &mut items))
+    let scale = _mm256_set1_ps(bound.bound());
+    // At most 15 bits: exact, and zero or normal.
+    let to_floats = |words| _mm256_castps_si256(_mm256_mul_ps(_mm256_cvtepi32_ps(words), scale));
+    decode_with(sections, values, |section, values| {
+        decode_section(section, values, true, &mut items, to_floats)
+    })
 }
 
-/// Decodes the section at the start of `section`; its length.
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+pub(super) fn decode_units(section: &[u8], units: &mut [i32]) -> Option<usize> {
+    decode_section(section, bytes_of_mut(units), false, &mut Words::new(), |words| words)
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+pub(super) fn decode_sums(section: &[u8], sums: &mut [i32]) -> Option<usize> {
+    // An odd number, or zero: the middle of a bin becomes its outer border, halved.
+    let to_sums = |words| {
+        let is_positive = _mm256_cmpgt_epi32(words, _mm256_setzero_si256());
+        _mm256_sub_epi32(_mm256_srai_epi32::<1>(words), is_positive)
+    };
+    decode_section(section, bytes_of_mut(sums), true, &mut Words::new(), to_sums)
+}
+
+/// Decodes the section at the start of `section`; its length. `to_values` makes values of words, `2p + 1` with its sign or 0; raw
+/// ones are taken as they are, or, if `takes_raw` is false, not at all.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn decode_section(section: &[u8], values: &mut [u8], bound: Bound, items: &mut Words) -> Option<usize> {
+fn decode_section(
+    section: &[u8],
+    values: &mut [u8],
+    takes_raw: bool,
+    items: &mut Words,
+    to_values: impl Fn(__m256i) -> __m256i,
+) -> Option<usize> {
     let bytes = Bytes::new(section);
     let count = values.len() / VALUE_LEN;
     let octets = count.div_ceil(8);
@@ -80,9 +107,12 @@ fn decode_section(section: &[u8], values: &mut [u8], bound: Bound, items: &mut W
     let mut codes = [0; MAX_OCTETS / 2];
     let has_raw = put_codes(bytes.window(codes_at)?, groups, &mut codes)?;
     let dense = mode == mode::DENSE;
+    if has_raw && !takes_raw {
+        return None;
+    }
     if has_raw {
         let groups = Groups { map, dense, count: groups, signs: *signs, codes, at: first };
-        return decode_raw(&bytes, &groups, values, bound, items);
+        return decode_raw(&bytes, &groups, values, items, to_values);
     }
     let mut at = first;
     let steps = codes.as_chunks().0.iter().zip(signs.as_chunks().0).enumerate();
@@ -105,7 +135,7 @@ fn decode_section(section: &[u8], values: &mut [u8], bound: Bound, items: &mut W
         return None;
     }
     items.put32(64 * groups.div_ceil(STEP_GROUPS), _mm256_setzero_si256());
-    put_values(values, items, &map, dense, bound);
+    put_values(values, items, &map, dense, to_values);
     Some(at)
 }
 
@@ -180,8 +210,8 @@ fn decode_raw(
     bytes: &Bytes<'_>,
     groups: &Groups,
     values: &mut [u8],
-    bound: Bound,
     items: &mut Words,
+    to_values: impl Fn(__m256i) -> __m256i,
 ) -> Option<usize> {
     let mut at = groups.at;
     let mut raw = RawValues::new();
@@ -222,7 +252,6 @@ fn decode_raw(
     }
     items.put32(64 * groups.count.div_ceil(STEP_GROUPS), _mm256_setzero_si256());
     raw.put32(raw_at, _mm256_setzero_si256());
-    let scale = _mm256_set1_ps(bound.bound());
     let (whole, part) = values.as_chunks_mut::<32>();
     let last = whole.len();
     let map = groups.map.map(u64::to_le_bytes);
@@ -234,7 +263,7 @@ fn decode_raw(
         // SAFETY: all items have been put and a register behind the last, and `item` is no more than they are.
         let words = unsafe { items.get16(2 * item) };
         let words = _mm_shuffle_epi8(words, load16(&SPREAD_OUT[usize::from(bits)]));
-        let coded = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(words)), scale);
+        let coded = to_values(_mm256_cvtepi16_epi32(words));
         // From a shuffle of words' bytes to one of doublewords, of which three bits count; negative where none is raw.
         let places = _mm256_cvtepi16_epi32(load16(&SPREAD_OUT[raw_bits as usize & 0xff]));
         // SAFETY: all raw values have been put and a register behind the last, and `raw_at` is no more than they are.
@@ -242,7 +271,8 @@ fn decode_raw(
         let raw = _mm256_permutevar8x32_epi32(raw, _mm256_srli_epi32::<1>(places));
         item += u32::from(bits).count_ones() as usize;
         raw_at += VALUE_LEN * raw_bits.count_ones() as usize;
-        _mm256_castps_si256(_mm256_blendv_ps(_mm256_castsi256_ps(raw), coded, _mm256_castsi256_ps(places)))
+        let [raw, coded, places] = [raw, coded, places].map(|lanes| _mm256_castsi256_ps(lanes));
+        _mm256_castps_si256(_mm256_blendv_ps(raw, coded, places))
     };
     for (to, bits) in whole.iter_mut().zip(map) {
         put32(to, next(*bits));
@@ -282,15 +312,17 @@ fn to_words(pairs: [__m256i; 2], widths: u32, signs: u32, dense: bool) -> [__m25
     words
 }
 
-/// Writes values from items: where `map` has a bit, and zeros elsewhere; if `dense`, everywhere.
+/// Writes values, which `to_values` makes of items: where `map` has a bit, and zeros elsewhere; if `dense`, everywhere.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn put_values(values: &mut [u8], items: &Words, map: &[u64; MAX_OCTETS / 8], dense: bool, bound: Bound) {
-    let scale = _mm256_set1_ps(bound.bound());
-    let floats = |words| {
-        // At most 15 bits: exact, and zero or normal.
-        _mm256_castps_si256(_mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(words)), scale))
-    };
+fn put_values(
+    values: &mut [u8],
+    items: &Words,
+    map: &[u64; MAX_OCTETS / 8],
+    dense: bool,
+    to_values: impl Fn(__m256i) -> __m256i,
+) {
+    let to_values = |words| to_values(_mm256_cvtepi16_epi32(words));
     let (whole, part) = values.as_chunks_mut::<32>();
     let last = whole.len();
     let map = map.map(u64::to_le_bytes);
@@ -301,16 +333,16 @@ fn put_values(values: &mut [u8], items: &Words, map: &[u64; MAX_OCTETS / 8], den
         // SAFETY: all items have been put and a register behind the last, and `at` is no more than they are.
         let words = unsafe { _mm_loadu_si128(from.wrapping_add(at).cast()) };
         at += 2 * u32::from(bits).count_ones() as usize;
-        floats(_mm_shuffle_epi8(words, load16(&SPREAD_OUT[usize::from(bits)])))
+        to_values(_mm_shuffle_epi8(words, load16(&SPREAD_OUT[usize::from(bits)])))
     };
     if dense {
         for (octet, to) in whole.iter_mut().enumerate() {
             // SAFETY: all items have been put.
-            put32(to, floats(unsafe { items.get16(16 * octet) }));
+            put32(to, to_values(unsafe { items.get16(16 * octet) }));
         }
         if !part.is_empty() {
             // SAFETY: all items have been put.
-            put_part(part, floats(unsafe { items.get16(16 * last) }));
+            put_part(part, to_values(unsafe { items.get16(16 * last) }));
         }
         return;
     }

@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::super::super::x86::{load16, load32};
+use super::super::super::x86::{bytes_of, load16, load32};
 use super::super::tables::CLOSE_UP;
 use super::super::{GROUP_ROOM, MAX_OCTETS, MAX_WIDTH, MORE_ROOM, RAW_GROUP, encode_with, mode, scalar32};
 use super::{Buffer, RawValues, STEP, STEP_GROUPS, STEPS, Words, turned};
@@ -25,22 +25,22 @@ const MOST: i16 = RAW_FROM / 2 - 1;
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 pub(super) fn encode_sections(values: &[u8], out: &mut [u8], bound: Bound) -> Result<usize, EncodeError> {
-    let mut taken = Taken { words: Words::new(), items: Words::new(), map: [0; STEPS], count: 0 };
+    let mut taken = Taken::new();
     encode_with(values, out, |values, room| {
-        let count = values.len() / VALUE_LEN;
-        if !taken.take(values, bound) {
-            if taken.count == 0 {
-                *room.first_mut()? = mode::EMPTY;
-                return Some(1);
-            }
-            if GROUP_ROOM * count.div_ceil(8) + MORE_ROOM <= room.len()
-                && let Some(len) = taken.encode_coded(count, room)
-            {
-                return Some(len);
-            }
+        if !taken.take(values, bound)
+            && let Some(len) = taken.encode(values.len() / VALUE_LEN, room)
+        {
+            return Some(len);
         }
         taken.encode_any(values, room, bound)
     })
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+pub(super) fn encode_sums(sums: &[i32], room: &mut [u8]) -> Option<usize> {
+    let mut taken = Taken::new();
+    taken.take_sums(sums);
+    taken.encode(sums.len(), room)
 }
 
 /// The values of a section.
@@ -57,6 +57,10 @@ struct Taken {
 }
 
 impl Taken {
+    const fn new() -> Self {
+        Self { words: Words::new(), items: Words::new(), map: [0; STEPS], count: 0 }
+    }
+
     /// Takes the values of a section. Whether one has an exponent from 128 on, which [`Self::take_any`] may have to take again.
     #[inline]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
@@ -67,11 +71,12 @@ impl Taken {
         // Nothing is multiplied, so that subnormals cost nothing. Exponents up to 127 do not overflow.
         let up = _mm256_set1_epi32(-i32::from(bound.y()) << 23);
         let mut all = _mm256_setzero_si256();
-        let scale = |f| {
-            all = _mm256_or_si256(all, f);
-            _mm256_add_epi32(f, up)
-        };
-        self.take_with(values, scale, |_, _| ());
+        self.take_with(values, |floats| {
+            packed(floats.map(|f| {
+                all = _mm256_or_si256(all, f);
+                _mm256_cvttps_epi32(_mm256_castsi256_ps(_mm256_add_epi32(f, up)))
+            }))
+        });
         _mm256_testz_si256(all, _mm256_set1_epi32(1 << 30)) == 0
     }
 
@@ -85,13 +90,13 @@ impl Taken {
         let least = (bound.coded_from() << 23) as i32 - 1;
         let [most, least] = [most, least].map(|f| [f, f | i32::MIN].map(|f| _mm256_set1_epi32(f)));
         let mut count = 0;
-        let scale = |f| {
-            // Negative ones are the smaller numbers with a sign, and the larger ones without.
-            let f = _mm256_min_epu32(_mm256_min_epi32(f, most[0]), most[1]);
-            let f = _mm256_max_epi32(_mm256_max_epu32(f, least[0]), least[1]);
-            _mm256_add_epi32(f, up)
-        };
-        self.take_with(values, scale, |floats, [low, high]| {
+        self.take_with(values, |floats| {
+            let [low, high] = packed(floats.map(|f| {
+                // Negative ones are the smaller numbers with a sign, and the larger ones without.
+                let f = _mm256_min_epu32(_mm256_min_epi32(f, most[0]), most[1]);
+                let f = _mm256_max_epi32(_mm256_max_epu32(f, least[0]), least[1]);
+                _mm256_cvttps_epi32(_mm256_castsi256_ps(_mm256_add_epi32(f, up)))
+            }));
             let largest = _mm256_max_epu16(_mm256_abs_epi16(low), _mm256_abs_epi16(high));
             let is_raw = _mm256_cmpgt_epi16(_mm256_srli_epi16::<1>(largest), _mm256_set1_epi16(MOST));
             if _mm256_movemask_epi8(is_raw) != 0 {
@@ -99,33 +104,36 @@ impl Taken {
                     count += close_up_raw(f, most[0], raw, count);
                 }
             }
+            [low, high]
         });
         raw.put32(VALUE_LEN * count, _mm256_setzero_si256());
         count
     }
 
-    /// Fills words, map and count from `values`, 32 at a time, which `scale` scales to whole bounds; `look` sees values and words.
+    /// As [`Self::take`], for sums: what is not zero is twice as large, less one.
     #[inline]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    fn take_with(
-        &mut self,
-        values: &[u8],
-        mut scale: impl FnMut(__m256i) -> __m256i,
-        mut look: impl FnMut([__m256i; 4], [__m256i; 2]),
-    ) {
+    fn take_sums(&mut self, sums: &[i32]) {
+        let one = _mm256_set1_epi16(1);
+        self.take_with(bytes_of(sums), |sums| {
+            // Saturated: what is too large stays too large.
+            packed(sums)
+                .map(|sums| _mm256_sub_epi16(_mm256_adds_epi16(sums, sums), _mm256_sign_epi16(one, sums)))
+        });
+    }
+
+    /// Fills words, map and count from `values`, 32 at a time, of which `to_words` makes words.
+    #[inline]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    fn take_with(&mut self, values: &[u8], mut to_words: impl FnMut([__m256i; 4]) -> [__m256i; 2]) {
         let (mut count, mut at) = (0, 0);
         self.map = [0; STEPS];
         for (values, map) in values.chunks(STEP * VALUE_LEN).zip(&mut self.map) {
             // One loop for whole steps and the last one, so that all is inlined.
-            let floats = match values.first_chunk::<{ STEP * VALUE_LEN }>() {
+            let words = to_words(match values.first_chunk::<{ STEP * VALUE_LEN }>() {
                 Some(whole) => [0, 32, 64, 96].map(|at| load_at(whole, at)),
                 None => [0, 8, 16, 24].map(|first| load_part(values, first)),
-            };
-            let [a, b, c, d] = floats.map(|f| _mm256_cvttps_epi32(_mm256_castsi256_ps(scale(f))));
-            // Saturated: infinities, NaN and all that is too large stay too large. Packing works in halves.
-            let words = [_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d)]
-                .map(|words| _mm256_permute4x64_epi64::<0b11_01_10_00>(words));
-            look(floats, words);
+            });
             self.words.put32(at, words[0]);
             self.words.put32(at + 32, words[1]);
             at += 2 * STEP;
@@ -157,6 +165,21 @@ impl Taken {
         for more in [0, 32, 64, 96] {
             self.items.put32(at + more, _mm256_setzero_si256());
         }
+    }
+
+    /// Encodes a section of `count` values to the start of `room`. None if one is raw, or there is too little room for stores
+    /// beyond the end.
+    #[inline]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    fn encode(&mut self, count: usize, room: &mut [u8]) -> Option<usize> {
+        if self.count == 0 {
+            *room.first_mut()? = mode::EMPTY;
+            return Some(1);
+        }
+        if GROUP_ROOM * count.div_ceil(8) + MORE_ROOM > room.len() {
+            return None;
+        }
+        self.encode_coded(count, room)
     }
 
     /// Encodes a section of `count` values to the start of `room`, which is large enough. None if one is raw.
@@ -313,6 +336,15 @@ impl Taken {
         }
         Some(signs_at + groups + codes_len + (to.addr() - first.addr()))
     }
+}
+
+/// From 32 numbers to words, saturated: infinities, NaN and all that is too large stay too large.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn packed([a, b, c, d]: [__m256i; 4]) -> [__m256i; 2] {
+    // Packing works in halves.
+    [_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d)]
+        .map(|words| _mm256_permute4x64_epi64::<0b11_01_10_00>(words))
 }
 
 /// Writes those of eight values that are raw, from `from` on, behind `count` others; how many they are.

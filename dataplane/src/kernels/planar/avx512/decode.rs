@@ -2,6 +2,7 @@
 
 use core::arch::x86_64::*;
 
+use super::super::super::x86::bytes_of_mut;
 use super::super::{MAX_OCTETS, MAX_WIDTH, RAW_GROUP, decode_with, mode};
 use super::{
     COLUMNS, Floats, STEP, STEP_GROUPS, STEPS, Words, get_part, get_part16, get64, of_values, put_map_words,
@@ -19,15 +20,49 @@ pub(super) fn decode_sections(
     bound: Bound,
 ) -> Result<usize, DecodeError> {
     let mut words = Words::new();
-    decode_with(sections, values, |section, values| decode_section(section, values, bound, &mut words))
+    // Words come in the upper halves of lanes.
+    let scale = _mm512_set1_ps(f32::from_bits((bound.coded_from() - 16) << 23));
+    let to_float = |words| _mm512_castps_si512(_mm512_mul_ps(_mm512_cvtepi32_ps(words), scale));
+    decode_with(sections, values, |section, values| {
+        decode_section(section, values, true, &mut words, to_float)
+    })
 }
 
-/// Decodes the section at the start of `section`; its length.
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+pub(super) fn decode_units(section: &[u8], units: &mut [i32]) -> Option<usize> {
+    let to_units = |words| _mm512_srai_epi32::<16>(words);
+    decode_section(section, bytes_of_mut(units), false, &mut Words::new(), to_units)
+}
+
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+pub(super) fn decode_sums(section: &[u8], sums: &mut [i32]) -> Option<usize> {
+    let one = _mm512_set1_epi32(1);
+    // An odd number, or zero: the middle of a bin becomes its outer border, halved.
+    let to_sums = |words| {
+        let halves = _mm512_srai_epi32::<17>(words);
+        let is_positive = _mm512_cmpgt_epi32_mask(words, _mm512_setzero_si512());
+        _mm512_mask_add_epi32(halves, is_positive, halves, one)
+    };
+    decode_section(section, bytes_of_mut(sums), true, &mut Words::new(), to_sums)
+}
+
+/// Decodes the section at the start of `section`; its length. `to_values` makes values of words, `2p + 1` with its sign or 0 in the
+/// upper half of each lane; raw ones are taken as they are, or, if `takes_raw` is false, not at all.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
-fn decode_section(section: &[u8], values: &mut [u8], bound: Bound, words: &mut Words) -> Option<usize> {
+fn decode_section(
+    section: &[u8],
+    values: &mut [u8],
+    takes_raw: bool,
+    words: &mut Words,
+    to_values: impl Fn(__m512i) -> __m512i,
+) -> Option<usize> {
     let count = values.len() / VALUE_LEN;
     let octets = count.div_ceil(8);
     let (&mode, mut rest) = section.split_first()?;
@@ -80,15 +115,17 @@ fn decode_section(section: &[u8], values: &mut [u8], bound: Bound, words: &mut W
     }
     // In mode 3, plane values are one more, and 0 is zero.
     let less = _mm512_set1_epi16(if mode == mode::DENSE { 2 } else { 0 });
-    let scale = _mm512_set1_ps(f32::from_bits((bound.coded_from() - 16) << 23));
     if _mm512_cmpeq_epi8_mask(codes, _mm512_set1_epi8(RAW_GROUP as i8)) != 0 {
+        if !takes_raw {
+            return None;
+        }
         let mut raw = Floats::new();
         let (is_raw, read) = decode_raw(planes, codes, &sign_bits, groups, less, words, &mut raw)?;
         words.put(2 * STEP * groups.div_ceil(STEP_GROUPS), _mm512_setzero_si512());
         let (mut item, mut raw_at) = (0, 0);
         put_values(
             values,
-            scale,
+            to_values,
             |step| {
                 let there = map.get(step).copied().unwrap_or(0);
                 let is_raw = of_values(&is_raw, item, there);
@@ -117,7 +154,7 @@ fn decode_section(section: &[u8], values: &mut [u8], bound: Bound, words: &mut W
     words.put(2 * STEP * groups.div_ceil(STEP_GROUPS), _mm512_setzero_si512());
     if mode == mode::DENSE {
         // SAFETY: all steps have been put.
-        put_values(values, scale, |step| (unsafe { words.get(2 * STEP * step) }, 0), |coded, _| coded);
+        put_values(values, to_values, |step| (unsafe { words.get(2 * STEP * step) }, 0), |coded, _| coded);
     } else {
         let mut at = 0;
         let next = |step: usize| {
@@ -127,7 +164,7 @@ fn decode_section(section: &[u8], values: &mut [u8], bound: Bound, words: &mut W
             at += there.count_ones() as usize;
             (_mm512_maskz_expand_epi16(there, words), 0)
         };
-        put_values(values, scale, next, |coded, _| coded);
+        put_values(values, to_values, next, |coded, _| coded);
     }
     Some(section.len() - planes_left.len())
 }
@@ -189,14 +226,14 @@ fn decode_raw(
     Some((is_raw, at))
 }
 
-/// Writes `values`, 32 at a time, from words; `blend` puts others to where the bits say that came with the words.
+/// Writes `values`, 32 at a time, which `to_values` makes of words; `blend` puts others to where the bits say that came with the words.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn put_values(
     values: &mut [u8],
-    scale: __m512,
+    to_values: impl Fn(__m512i) -> __m512i,
     mut words: impl FnMut(usize) -> (__m512i, u32),
     mut blend: impl FnMut(__m512i, u16) -> __m512i,
 ) {
@@ -214,11 +251,10 @@ fn put_values(
     let (low_bytes, high_bytes) = (spread(0), spread(32));
     let mut both = |step| {
         let (words, others) = words(step);
-        let mut floats = |bytes, others| {
-            let whole = _mm512_maskz_permutexvar_epi8(0xcccc_cccc_cccc_cccc, bytes, words);
-            blend(_mm512_castps_si512(_mm512_mul_ps(_mm512_cvtepi32_ps(whole), scale)), others)
+        let mut half = |bytes, others| {
+            blend(to_values(_mm512_maskz_permutexvar_epi8(0xcccc_cccc_cccc_cccc, bytes, words)), others)
         };
-        [floats(low_bytes, others as u16), floats(high_bytes, (others >> 16) as u16)]
+        [half(low_bytes, others as u16), half(high_bytes, (others >> 16) as u16)]
     };
     let (whole, part) = values.as_chunks_mut::<{ STEP * VALUE_LEN }>();
     let steps = whole.len();

@@ -2,6 +2,7 @@
 
 use core::arch::x86_64::*;
 
+use super::super::super::x86::bytes_of;
 use super::super::{GROUP_ROOM, MAX_OCTETS, MAX_WIDTH, MORE_ROOM, RAW_GROUP, encode_with, mode};
 use super::{
     COLUMNS, Floats, STEP, STEP_GROUPS, STEPS, Words, get_part, get64, of_values, put_map_words, put_part,
@@ -21,20 +22,22 @@ const RAW_FROM: i16 = 1 << 14;
 pub(super) fn encode_sections(values: &[u8], out: &mut [u8], bound: Bound) -> Result<usize, EncodeError> {
     let mut items = Items { words: Words::new(), map: [0; STEPS], count: 0 };
     encode_with(values, out, |values, room| {
-        let count = values.len() / VALUE_LEN;
-        if !items.take(values, bound) {
-            if items.count == 0 {
-                *room.first_mut()? = mode::EMPTY;
-                return Some(1);
-            }
-            if GROUP_ROOM * count.div_ceil(8) + MORE_ROOM <= room.len()
-                && let Some(len) = encode_coded(&items, count, room)
-            {
-                return Some(len);
-            }
+        if !items.take(values, bound)
+            && let Some(len) = encode_taken(&items, values.len() / VALUE_LEN, room)
+        {
+            return Some(len);
         }
         encode_any(&mut items, values, room, bound)
     })
+}
+
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+pub(super) fn encode_sums(sums: &[i32], room: &mut [u8]) -> Option<usize> {
+    let mut items = Items { words: Words::new(), map: [0; STEPS], count: 0 };
+    items.take_sums(sums);
+    encode_taken(&items, sums.len(), room)
 }
 
 /// The values of a section that are not zero.
@@ -62,7 +65,7 @@ impl Items {
         let mut all = _mm512_setzero_si512();
         self.compact(values, |low, high| {
             all = _mm512_ternarylogic_epi32::<0xfe>(all, low, high);
-            [low, high].map(|f| _mm512_cvttps_epi32(_mm512_castsi512_ps(_mm512_add_epi32(f, up))))
+            packed([low, high].map(|f| _mm512_cvttps_epi32(_mm512_castsi512_ps(_mm512_add_epi32(f, up)))))
         });
         _mm512_test_epi32_mask(all, _mm512_set1_epi32(1 << 30)) != 0
     }
@@ -76,26 +79,37 @@ impl Items {
         let from = _mm512_set1_epi32((bound.coded_from() << 24) as i32);
         let scale = _mm512_set1_ps(f32::from_bits((254 - bound.coded_from()) << 23));
         self.compact(values, |low, high| {
-            [low, high].map(|f| {
+            packed([low, high].map(|f| {
                 let nonzero = _mm512_cmpge_epu32_mask(_mm512_slli_epi32::<1>(f), from);
                 _mm512_cvttps_epi32(_mm512_maskz_mul_ps(nonzero, _mm512_castsi512_ps(f), scale))
-            })
+            }))
         });
     }
 
-    /// Fills `self` with `values`, 32 at a time, which `convert` turns to whole bounds.
+    /// As [`Self::take`], for sums: what is not zero is twice as large, less one.
     #[inline]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
     )]
-    fn compact(&mut self, values: &[u8], mut convert: impl FnMut(__m512i, __m512i) -> [__m512i; 2]) {
-        // Packing works in parts of 16 bytes.
-        let in_order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    fn take_sums(&mut self, sums: &[i32]) {
+        self.compact(bytes_of(sums), |low, high| {
+            let words = packed([low, high]);
+            let nonzero = _mm512_test_epi16_mask(words, words);
+            let one = _mm512_or_si512(_mm512_srai_epi16::<15>(words), _mm512_set1_epi16(1));
+            // Saturated: what is too large stays too large.
+            _mm512_maskz_sub_epi16(nonzero, _mm512_adds_epi16(words, words), one)
+        });
+    }
+
+    /// Fills `self` with `values`, 32 at a time, of which `to_words` makes words.
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    )]
+    fn compact(&mut self, values: &[u8], mut to_words: impl FnMut(__m512i, __m512i) -> __m512i) {
         let mut count = 0;
         let mut step = |low, high, map: &mut u32| {
-            let [low, high] = convert(low, high);
-            // Saturated: infinities, NaN and all that is too large stay too large.
-            let words = _mm512_permutexvar_epi64(in_order, _mm512_packs_epi32(low, high));
+            let words = to_words(low, high);
             *map = _mm512_test_epi16_mask(words, words);
             self.words.put(2 * count, _mm512_maskz_compress_epi16(*map, words));
             count += map.count_ones() as usize;
@@ -125,6 +139,34 @@ impl Items {
         // SAFETY: 64 readable bytes; no alignment is asked for.
         unsafe { _mm512_loadu_si512(self.map.as_ptr().cast()) }
     }
+}
+
+/// From 32 numbers to words, saturated: infinities, NaN and all that is too large stay too large.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn packed([low, high]: [__m512i; 2]) -> __m512i {
+    // Packing works in parts of 16 bytes.
+    let in_order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    _mm512_permutexvar_epi64(in_order, _mm512_packs_epi32(low, high))
+}
+
+/// Encodes a section of `count` values to the start of `room`. None if a value is raw, or there is too little room for stores
+/// beyond the end.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn encode_taken(items: &Items, count: usize, room: &mut [u8]) -> Option<usize> {
+    if items.count == 0 {
+        *room.first_mut()? = mode::EMPTY;
+        return Some(1);
+    }
+    if GROUP_ROOM * count.div_ceil(8) + MORE_ROOM > room.len() {
+        return None;
+    }
+    encode_coded(items, count, room)
 }
 
 /// Encodes a section of `count` values to the start of `room`, which is large enough. None if a value is raw.

@@ -33,6 +33,24 @@ pub(in super::super) fn decode(
     unsafe { decode::decode_sections(sections, values, bound) }
 }
 
+/// As [`crate::kernels::Kernel::decode_units`]; None also if there are raw values.
+pub(in super::super) fn decode_units(_: Avx512, section: &[u8], units: &mut [i32]) -> Option<usize> {
+    // SAFETY: the callee needs these features and nothing else; the token proves them.
+    unsafe { decode::decode_units(section, units) }
+}
+
+/// As [`crate::codec::planar::sums::decode`].
+pub(in super::super) fn decode_sums(_: Avx512, section: &[u8], sums: &mut [i32]) -> Option<usize> {
+    // SAFETY: the callee needs these features and nothing else; the token proves them.
+    unsafe { decode::decode_sums(section, sums) }
+}
+
+/// As [`crate::codec::planar::sums::encode`]; None also if one is raw, or `out` has no room for stores behind the section.
+pub(in super::super) fn encode_sums(_: Avx512, sums: &[i32], out: &mut [u8]) -> Option<usize> {
+    // SAFETY: the callee needs these features and nothing else; the token proves them.
+    unsafe { encode::encode_sums(sums, out) }
+}
+
 /// Values, or items, of a step: as words they fill a register. Of items, four groups.
 const STEP: usize = 32;
 const STEPS: usize = SECTION_VALUES / STEP;
