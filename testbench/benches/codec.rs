@@ -9,7 +9,7 @@ use gradwire::codec::{Params, Split};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire_testbench::bench::shapes;
-use gradwire_testbench::bench::{PASS_LEN, Payloads, Work};
+use gradwire_testbench::bench::{BlockWork, Blocks, PASS_LEN, Payloads, Work};
 
 /// Codec 1 with both splits, and codec 2, with the same bound.
 fn profiles() -> [(&'static str, Profile); 3] {
@@ -35,6 +35,22 @@ fn codec(criterion: &mut Criterion) {
     }
 }
 
+/// What a node in the network does to blocks: add them to sums, and encode sums.
+fn sums(criterion: &mut Criterion) {
+    let bound = Bound::new(-10).expect("a valid bound");
+    for kernel in Kernel::available() {
+        for (name, work) in BlockWork::all(kernel) {
+            let mut group = criterion.benchmark_group(format!("{}/{name}/planar", kernel.name()));
+            group.throughput(Throughput::Bytes(PASS_LEN as u64));
+            for shape in shapes::SUMMED {
+                let mut blocks = Blocks::new(&shape, bound);
+                group.bench_function(shape.name, |bencher| bencher.iter(|| blocks.pass(work)));
+            }
+            group.finish();
+        }
+    }
+}
+
 /// What memory allows: the same payloads, copied.
 fn memcpy(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("memcpy");
@@ -44,5 +60,5 @@ fn memcpy(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, memcpy, codec);
+criterion_group!(benches, memcpy, codec, sums);
 criterion_main!(benches);

@@ -11,6 +11,8 @@ pub struct Figures {
     pub memcpy_gbps: f64,
     /// Each kernel on each shape.
     pub kernels: Vec<KernelRow>,
+    /// What an aggregator does, if codec 2 was measured.
+    pub sums: Vec<SumsRow>,
     /// The frame path, with the fastest of the kernels measured.
     pub frame_path: Vec<FrameRow>,
     /// Other codecs, if they were asked for.
@@ -30,6 +32,23 @@ pub struct KernelRow {
     pub encode_gbps: f64,
     /// Code to values, payload after payload, as a driver decodes a batch of frames too.
     pub decode_gbps: f64,
+}
+
+/// A kernel on blocks of 128 values of a shape, in billions of values a second.
+#[derive(Clone, Debug, Serialize)]
+pub struct SumsRow {
+    /// Name of the kernel.
+    pub name: &'static str,
+    /// Name of the shape.
+    pub shape: &'static str,
+    /// A worker's values to sections.
+    pub encode_gvalues: f64,
+    /// Sections to values.
+    pub decode_gvalues: f64,
+    /// Sections to units, which are added to sums.
+    pub add_gvalues: f64,
+    /// Sums of four workers to sections.
+    pub sums_gvalues: f64,
 }
 
 /// A 1514-byte frame on its way.

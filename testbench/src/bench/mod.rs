@@ -8,6 +8,7 @@ use gradwire::codec::planar::Bound;
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 
+mod blocks;
 mod clock;
 pub mod costs;
 mod figures;
@@ -19,13 +20,15 @@ pub mod shapes;
 mod slots;
 mod table;
 
+pub use blocks::{BlockWork, Blocks};
 pub use clock::Effort;
-pub use figures::{Figures, FrameRow, KernelRow, PeerRow};
+pub use figures::{Figures, FrameRow, KernelRow, PeerRow, SumsRow};
 pub use frames::{Direction, FRAME_LEN, Frames, Kind, PASS_FRAMES};
 pub use payloads::{PASS_LEN, PASS_VALUES, PAYLOAD_LEN, Payloads, Work};
 pub use table::write;
 
 use clock::Timing;
+use shapes::SUMMED;
 
 /// Measures `kernels`, the fastest first, and the frame path with the first of them, each with these profiles; with `peers`
 /// other codecs too.
@@ -38,6 +41,16 @@ pub fn run(kernels: &[Kernel], profiles: &[Profile], peers: bool, effort: Effort
         .map(|(profile, shape)| {
             (Payloads::new(&shape, profile), Timing::default(), vec![Timing::default(); works.len()])
         })
+        .collect();
+    let bounds = profiles.iter().filter_map(|profile| match profile {
+        Profile::Planar(bound) => Some(*bound),
+        Profile::Classes(_) => None,
+    });
+    let block_works: Vec<BlockWork> =
+        kernels.iter().flat_map(|&kernel| BlockWork::all(kernel).map(|(_, work)| work)).collect();
+    let mut sums: Vec<(&str, Blocks, Vec<Timing>)> = bounds
+        .flat_map(|bound| SUMMED.map(|shape| (shape.name, Blocks::new(&shape, bound))))
+        .map(|(name, blocks)| (name, blocks, vec![Timing::default(); block_works.len()]))
         .collect();
     let frame_kernel = kernels.first().copied().unwrap_or_else(Kernel::detect);
     let ways = || Direction::ALL.into_iter().flat_map(|direction| Kind::ALL.map(|kind| (direction, kind)));
@@ -53,6 +66,11 @@ pub fn run(kernels: &[Kernel], profiles: &[Profile], peers: bool, effort: Effort
             memcpy.slice(effort, || payloads.pass(Work::Memcpy));
             for (timing, &work) in timings.iter_mut().zip(&works) {
                 timing.slice(effort, || payloads.pass(work));
+            }
+        }
+        for (_, blocks, timings) in &mut sums {
+            for (timing, &work) in timings.iter_mut().zip(&block_works) {
+                timing.slice(effort, || blocks.pass(work));
             }
         }
         for (frames, timing) in &mut frames {
@@ -73,6 +91,21 @@ pub fn run(kernels: &[Kernel], profiles: &[Profile], peers: bool, effort: Effort
             });
         }
     }
+    let of_blocks = kernels.iter().enumerate().flat_map(|(index, kernel)| {
+        sums.iter().map(move |(shape, _, timings)| {
+            let [encode, decode, add, sums] =
+                [0, 1, 2, 3].map(|work| timings[4 * index + work].giga(PASS_VALUES));
+            SumsRow {
+                name: kernel.name(),
+                shape: *shape,
+                encode_gvalues: encode,
+                decode_gvalues: decode,
+                add_gvalues: add,
+                sums_gvalues: sums,
+            }
+        })
+    });
+    let sums = of_blocks.collect();
     let frame_path = paths().zip(&frames).map(|((profile, (direction, kind)), (_, timing))| FrameRow {
         codec: profile.codec(),
         direction: direction.name(),
@@ -83,6 +116,7 @@ pub fn run(kernels: &[Kernel], profiles: &[Profile], peers: bool, effort: Effort
     Figures {
         memcpy_gbps: shapes.iter().map(|(_, memcpy, _)| memcpy.giga(PASS_LEN)).fold(0.0, f64::max),
         kernels: rows,
+        sums,
         frame_path: frame_path.collect(),
         peers: if peers { measure_peers(frame_kernel, effort) } else { Vec::new() },
     }

@@ -47,6 +47,9 @@ pub const TYPICAL: Shape = Shape { name: "75/4/20/1", source: Source::Classes([7
 /// A quarter of each class: no branch on a class can be predicted.
 pub const MIXED: Shape = Shape { name: "mixed", source: Source::Classes([25, 25, 25, 25]) };
 
+/// What sums are measured on.
+pub const SUMMED: [Shape; 3] = [RECORDED_SHAPE, RECORDED_RAW, RECORDED_DENSE];
+
 /// All shapes.
 pub const ALL: [Shape; 10] = [
     RECORDED_SHAPE,

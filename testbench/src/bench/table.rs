@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::figures::{Figures, FrameRow, KernelRow};
+use super::figures::{Figures, FrameRow, KernelRow, SumsRow};
 use super::frames::{Direction, FRAME_LEN, Kind};
 use super::payloads::PAYLOAD_LEN;
 use super::shapes::{MIXED, RECORDED_DENSE, RECORDED_RAW, RECORDED_SHAPE, Shape, TYPICAL};
@@ -42,6 +42,9 @@ fn target(kernel: &str) -> Option<Target> {
 const FRAME_OF_KERNEL: f64 = 1.6;
 /// An untagged frame in terms of a tagged one, at most.
 const UNTAGGED_OF_TAGGED: f64 = 1.0 / 20.0;
+/// Adding a block in terms of decoding it, and encoding sums in terms of encoding values, at least.
+const ADD_OF_DECODE: f64 = 0.80;
+const SUMS_OF_ENCODE: f64 = 0.70;
 /// The mixed shape in terms of the typical one, at least.
 const MIXED_OF_TYPICAL: f64 = 0.5;
 
@@ -64,6 +67,26 @@ pub fn write(out: &mut impl Write, figures: &Figures, frame_kernel: &str) -> io:
         table.row(cells);
     }
     table.write(out)?;
+
+    if !figures.sums.is_empty() {
+        writeln!(out, "\nSums: billions of values a second, in blocks of 128; sums of four workers\n")?;
+        let header =
+            ["kernel", "shape", "encode", "decode", "add", "of decode", "sums to bytes", "of encode"];
+        let mut table = Table::new(&header);
+        for row in &figures.sums {
+            table.row(vec![
+                row.name.to_owned(),
+                row.shape.to_owned(),
+                format!("{:.2}", row.encode_gvalues),
+                format!("{:.2}", row.decode_gvalues),
+                format!("{:.2}", row.add_gvalues),
+                format!("{:.2}", row.add_gvalues / row.decode_gvalues),
+                format!("{:.2}", row.sums_gvalues),
+                format!("{:.2}", row.sums_gvalues / row.encode_gvalues),
+            ]);
+        }
+        table.write(out)?;
+    }
 
     writeln!(
         out,
@@ -152,6 +175,14 @@ fn targets(figures: &Figures) -> Vec<(String, Wanted, f64)> {
         let memcpy = figures.memcpy_gbps;
         targets.push((name("encode"), Wanted::AtLeast(encode), row.encode_gbps / memcpy));
         targets.push((name("decode"), Wanted::AtLeast(decode), row.decode_gbps / memcpy));
+    }
+    let simd = |row: &&SumsRow| row.shape == RECORDED_SHAPE.name && matches!(row.name, "avx512" | "avx2");
+    for row in figures.sums.iter().filter(simd) {
+        let mut part = |name: &str, limit, of: f64| {
+            targets.push((format!("{} {name}, {}", row.name, row.shape), Wanted::AtLeast(limit), of));
+        };
+        part("add of decode", ADD_OF_DECODE, row.add_gvalues / row.decode_gvalues);
+        part("sums to bytes of encode", SUMS_OF_ENCODE, row.sums_gvalues / row.encode_gvalues);
     }
     for (mixed, typical) in rows(MIXED.name).zip(rows(TYPICAL.name)) {
         let mut half = |work: &str, speed: fn(&KernelRow) -> f64| {

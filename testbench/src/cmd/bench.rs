@@ -8,7 +8,7 @@ use super::kernel::KernelArg;
 use crate::bench::{self, Effort, HAS_PEERS};
 use crate::error::{Error, Outcome};
 
-/// Measures every kernel against memcpy, and the whole path of a frame.
+/// Measures every kernel against memcpy, sums in the network, and the whole path of a frame.
 ///
 /// Payloads are 1448 bytes in the second-level cache, at the bound 2^-10; speeds count bytes of raw gradient. memcpy
 /// copies the same buffers in the same run. The bench times everything in turn, in short slices, and keeps the best
@@ -16,8 +16,10 @@ use crate::error::{Error, Outcome};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 JSON: {\"memcpy_gbps\", \"kernels\": [{\"name\", \"codec\", \"shape\", \"encode_gbps\", \"decode_gbps\"}],
+\"sums\": [{\"name\", \"shape\", \"encode_gvalues\", \"decode_gvalues\", \"add_gvalues\", \"sums_gvalues\"}],
 \"frame_path\": [{\"codec\", \"direction\", \"kind\", \"ns\", \"gbps\"}], \"peers\": [{\"name\", \"ratio\", \"max_error\",
 \"compress_gbps\", \"decompress_gbps\"}]}.
+gvalues of sums are billions of values a second, in blocks of 128 that a node adds and sums that it encodes.
 gbps of memcpy, kernels and peers are GB/s of raw gradient. Those of frame_path are Gbit/s of payload as the
 hosts see it. Its kinds are routed, in-place and untagged frames, and kernel: the kernel alone on the same payloads.
 A peer's name is CODEC/RECORDING; each gets a whole recording at once, gradwire a payload at a time. zfp is there

@@ -16,7 +16,7 @@ fn bench_prints_the_json_of_its_help() {
     let output = gradwire(&["bench", "--hasty", "--json"]);
     assert_eq!((code(&output), stderr(&output)), (0, String::new()));
     let report = json(&output);
-    assert_eq!(keys(&report), ["frame_path", "kernels", "memcpy_gbps", "peers"]);
+    assert_eq!(keys(&report), ["frame_path", "kernels", "memcpy_gbps", "peers", "sums"]);
     assert!(report["memcpy_gbps"].as_f64().unwrap() > 0.0);
     assert_eq!(report["peers"], Value::Array(vec![]));
 
@@ -34,6 +34,12 @@ fn bench_prints_the_json_of_its_help() {
     let speeds = ["decode_gbps", "encode_gbps"];
     assert_eq!(keys(&rows[0]), [&["codec"], &speeds[..], &["name", "shape"]].concat());
     assert_positive(&report["kernels"], &speeds);
+
+    let rows = report["sums"].as_array().unwrap();
+    assert_eq!(rows.len(), Kernel::available().count() * shapes::SUMMED.len());
+    let speeds = ["add_gvalues", "decode_gvalues", "encode_gvalues"];
+    assert_eq!(keys(&rows[0]), [&speeds[..], &["name", "shape", "sums_gvalues"]].concat());
+    assert_positive(&report["sums"], &[&speeds[..], &["sums_gvalues"]].concat());
 
     let rows = report["frame_path"].as_array().unwrap();
     let mut found = rows.iter().map(|row| (row["codec"].as_u64(), text(row, "direction"), text(row, "kind")));
@@ -75,6 +81,7 @@ fn bench_measures_the_codec_asked_for() {
             assert_eq!(part.len(), rows);
             assert!(part.iter().all(|row| row["codec"] == codec), "{part:?}");
         }
+        assert_eq!(report["sums"].as_array().unwrap().is_empty(), codec == 1);
     }
     let output = gradwire(&["bench", "--codec", "3"]);
     assert!(code(&output) == 2 && stderr(&output).contains("3 is not in 1..=2"), "{}", stderr(&output));

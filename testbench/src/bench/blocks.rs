@@ -1,0 +1,175 @@
+//! What sums in the network are measured on: blocks of values, and what an aggregator does to them.
+
+use std::hint::black_box;
+
+use gradwire::codec::VALUE_LEN;
+use gradwire::codec::planar::Bound;
+use gradwire::codec::planar::sums::{BLOCK_VALUES, limit};
+use gradwire::kernels::Kernel;
+
+use super::payloads::PASS_VALUES;
+use super::shapes::Shape;
+
+/// Blocks that one pass handles: as many values as a pass of payloads has.
+const BLOCKS: usize = PASS_VALUES / BLOCK_VALUES;
+/// Blocks of a packet. All are decoded before one is added.
+const PACKET_BLOCKS: usize = 16;
+/// Whose values are summed.
+const WORKERS: usize = 4;
+/// Room for a section, and for what kernels write behind it.
+const SECTION_ROOM: usize = 1024;
+
+type Values = [u8; BLOCK_VALUES * VALUE_LEN];
+type Sums = [i32; BLOCK_VALUES];
+
+/// What is done to each block.
+#[derive(Clone, Copy, Debug)]
+pub enum BlockWork {
+    /// A worker encodes its values.
+    Encode(Kernel),
+    /// The values are decoded.
+    Decode(Kernel),
+    /// The values are decoded to units, sixteen blocks at a time as in the packets of an aggregator, and then added to sums.
+    Add(Kernel),
+    /// Sums of four workers are encoded.
+    Sums(Kernel),
+}
+
+impl BlockWork {
+    /// All that is done with a kernel.
+    #[must_use]
+    pub fn all(kernel: Kernel) -> [(&'static str, Self); 4] {
+        [
+            ("encode-block", Self::Encode(kernel)),
+            ("decode-block", Self::Decode(kernel)),
+            ("add", Self::Add(kernel)),
+            ("sums", Self::Sums(kernel)),
+        ]
+    }
+}
+
+/// Blocks of one shape: values, their sections, the sums of four workers, and room for all.
+#[derive(Debug)]
+pub struct Blocks {
+    bound: Bound,
+    values: Vec<Values>,
+    sections: Vec<([u8; SECTION_ROOM], usize)>,
+    sums: Vec<Sums>,
+    encoded: Vec<[u8; SECTION_ROOM]>,
+    decoded: Vec<Values>,
+    units: [Sums; PACKET_BLOCKS],
+    added: Vec<Sums>,
+}
+
+impl Blocks {
+    /// Blocks of `shape`, encoded within `bound`.
+    ///
+    /// # Panics
+    /// A section does not fit, which only a kernel that is wrong makes.
+    #[must_use]
+    pub fn new(shape: &Shape, bound: Bound) -> Self {
+        let bytes = shape.values(WORKERS * BLOCKS * BLOCK_VALUES);
+        let (blocks, _) = bytes.as_chunks::<{ BLOCK_VALUES * VALUE_LEN }>();
+        let section = |values: &Values| {
+            let mut section = [0; SECTION_ROOM];
+            let len = Kernel::PORTABLE.encode(values, &mut section, bound).expect("room for a section");
+            (section, len)
+        };
+        let sections: Vec<_> = blocks.iter().map(section).collect();
+        let mut sums = vec![[0; BLOCK_VALUES]; BLOCKS];
+        for (number, (section, len)) in sections.iter().enumerate() {
+            let mut units = [0; BLOCK_VALUES];
+            let units_len = decode_units(Kernel::PORTABLE, &section[..*len], &mut units, bound);
+            assert_eq!(units_len, Some(*len), "what was encoded is decoded");
+            Kernel::PORTABLE.add(&units, &mut sums[number % BLOCKS]);
+        }
+        Self {
+            bound,
+            values: blocks[..BLOCKS].to_vec(),
+            sections: sections[..BLOCKS].to_vec(),
+            sums,
+            encoded: vec![[0; SECTION_ROOM]; BLOCKS],
+            decoded: vec![[0; BLOCK_VALUES * VALUE_LEN]; BLOCKS],
+            units: [[0; BLOCK_VALUES]; PACKET_BLOCKS],
+            added: vec![[0; BLOCK_VALUES]; BLOCKS],
+        }
+    }
+
+    /// Does `work` to every block.
+    pub fn pass(&mut self, work: BlockWork) {
+        // `black_box`: no length, and no result, may be known to the compiler.
+        match work {
+            BlockWork::Encode(kernel) => {
+                for (values, to) in self.values.iter().zip(&mut self.encoded) {
+                    let to = black_box(to.as_mut_slice());
+                    let _ = black_box(kernel.encode(black_box(values), to, self.bound));
+                }
+            }
+            BlockWork::Decode(kernel) => {
+                for (section, to) in self.sections.iter().zip(&mut self.decoded) {
+                    let to = black_box(to.as_mut_slice());
+                    let _ = black_box(kernel.decode(code(section), to, self.bound));
+                }
+            }
+            BlockWork::Add(kernel) => {
+                let packets = self.sections.chunks(PACKET_BLOCKS).zip(self.added.chunks_mut(PACKET_BLOCKS));
+                for (sections, sums) in packets {
+                    for (section, units) in sections.iter().zip(&mut self.units) {
+                        let _ = black_box(decode_units(kernel, code(section), units, self.bound));
+                    }
+                    for (units, sums) in self.units.iter().zip(sums) {
+                        let _ = black_box(kernel.add(black_box(units), black_box(sums)));
+                    }
+                }
+            }
+            BlockWork::Sums(kernel) => {
+                for (sums, to) in self.sums.iter().zip(&mut self.encoded) {
+                    let _ = black_box(kernel.encode_sums(black_box(sums), black_box(to)));
+                }
+            }
+        }
+        black_box(self);
+    }
+}
+
+fn code((section, len): &([u8; SECTION_ROOM], usize)) -> &[u8] {
+    black_box(&section[..*len])
+}
+
+fn decode_units(kernel: Kernel, section: &[u8], units: &mut Sums, bound: Bound) -> Option<usize> {
+    kernel.decode_units(section, units, bound, limit(WORKERS as u8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::shapes;
+    use gradwire::codec::planar::sums;
+
+    #[test]
+    fn every_kernel_does_all_of_the_work() {
+        let bound = Bound::new(-10).unwrap();
+        for shape in shapes::ALL {
+            for kernel in Kernel::available() {
+                let mut blocks = Blocks::new(&shape, bound);
+                BlockWork::all(kernel).into_iter().for_each(|(_, work)| blocks.pass(work));
+                for (sums, encoded) in blocks.sums.iter().zip(&blocks.encoded) {
+                    let mut expected = [0; SECTION_ROOM];
+                    let len = sums::encode(sums, &mut expected).unwrap();
+                    assert_eq!(encoded[..len], expected[..len]);
+                }
+                let sections = blocks.sections.iter().zip(&blocks.decoded).zip(&blocks.added);
+                for (((section, len), decoded), added) in sections {
+                    let mut expected = [0; BLOCK_VALUES];
+                    let units = sums::decode_units(&section[..*len], &mut expected, bound, limit(4));
+                    assert_eq!((units, *added), (Some(*len), expected));
+                    for (value, units) in decoded.as_chunks().0.iter().zip(expected) {
+                        let value = f32::from_bits(u32::from_le_bytes(*value));
+                        // Raw values may be half a bound off.
+                        assert!((f64::from(value) * 1024.0 - f64::from(units)).abs() <= 0.5);
+                    }
+                }
+            }
+        }
+    }
+}
