@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "no test file uses all of it")]
 
+pub mod checks;
 pub mod compare;
 pub mod frames;
 pub mod settings;

@@ -8,9 +8,9 @@ use gradwire::{Change, Verdict};
 use gradwire_gateware::Pauses;
 
 use super::compare::{Host, Judged, ingress};
-use super::frames::{SYN, Shape, hurt, pick, sum};
+use super::frames::{ACK, SYN, Shape, hurt, pick, sum};
 use super::settings::{MARK, place, rules};
-use crate::support::Random;
+use crate::support::{self, Random};
 
 /// None; at the source; at both ends.
 pub const PAUSES: [Pauses; 3] = [
@@ -186,8 +186,36 @@ pub fn recorded(name: &str) -> Vec<Vec<u8>> {
 
 /// A recording under these rules: as the hosts sent it, and what of it is on the wire.
 pub fn both_ways(name: &str, rules: &Rules) -> (Vec<Judged>, Vec<Judged>) {
+    sent_and_received(&recorded(name), rules)
+}
+
+/// So many datagrams in frames of 1514 bytes, full of recorded values: as a host sent them, and as they are on the wire.
+pub fn full_frames(rules: &Rules, count: usize) -> (Vec<Judged>, Vec<Judged>) {
+    let shape = Shape {
+        tags: 0,
+        v6: false,
+        ip_options: 0,
+        tos: rules.as_slice()[0].tos,
+        protocol: 17,
+        ports: [7000, 7001],
+        seq: 0,
+        flags: ACK,
+        options: vec![],
+        unsummed: false,
+        offloaded: false,
+        payload: vec![],
+    };
+    let frame = |payload: &[u8]| Shape { payload: payload.to_vec(), ..shape.clone() }.frame();
+    let values = support::recorded();
+    let frames: Vec<_> =
+        values.chunks_exact(1514 - shape.payload_at()).cycle().take(count).map(frame).collect();
+    assert!(frames.iter().all(|frame| frame.len() == 1514));
+    sent_and_received(&frames, rules)
+}
+
+fn sent_and_received(frames: &[Vec<u8>], rules: &Rules) -> (Vec<Judged>, Vec<Judged>) {
     let mut host = Host::new(rules);
-    let sent: Vec<Judged> = recorded(name).iter().map(|frame| host.judge(frame)).collect();
+    let sent: Vec<Judged> = frames.iter().map(|frame| host.judge(frame)).collect();
     let wire = sent.iter().filter_map(|judged| judged.out.as_ref());
     let received = wire.filter_map(|frame| ingress(rules, 1500, frame)).collect();
     (sent, received)
