@@ -86,7 +86,7 @@ module gw_collector (
   end
   assign outcome_in = {told[3], sum};
   logic unused_ready;
-  gw_nic_fifo #(.W(gw_nic_pkg::OUTCOME_W), .BITS(4)) outcomes (
+  gw_stream_fifo #(.W(gw_nic_pkg::OUTCOME_W), .BITS(4)) outcomes (
       .clk, .rst, .in_data(outcome_in), .in_valid(sum_done), .in_ready(unused_ready), .room(outcomes_room),
       .out_data(outcome), .out_valid(outcome_valid), .out_ready(outcome_ready));
 endmodule

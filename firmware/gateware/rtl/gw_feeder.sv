@@ -81,10 +81,10 @@ module gw_feeder #(
     end
   end
 
-  gw_nic_fifo #(.W(257), .BITS(3)) beats (
+  gw_stream_fifo #(.W(257), .BITS(3)) beats (
       .clk, .rst, .in_data({asked_last, read_data}), .in_valid(asked), .in_ready(unused_ready), .room,
       .out_data({beat_last, beat_data}), .out_valid(beat_valid), .out_ready(beat_ready));
-  gw_nic_fifo #(.W(136), .BITS(2)) works (
+  gw_stream_fifo #(.W(136), .BITS(2)) works (
       .clk, .rst, .in_data(work_in), .in_valid(plan_valid && plan_ready), .in_ready(work_room), .room(unused_work_room),
       .out_data(work), .out_valid(work_valid), .out_ready(work_next));
 

@@ -71,14 +71,14 @@ module gw_path #(
 
   generate
     if (EGRESS) begin : g_options
-      gw_nic_fifo #(.W(RECORD), .BITS(4)) records (
+      gw_stream_fifo #(.W(RECORD), .BITS(4)) records (
           .clk, .rst, .in_data({parsed_options, parsed_record}), .in_valid(parsed), .in_ready(unused_ready),
           .room(records_room), .out_data({options, record}), .out_valid(record_valid), .out_ready(record_ready));
     end else begin : g_no_options
       logic [319:0] unused_options;
       assign unused_options = parsed_options;
       assign options = '0;
-      gw_nic_fifo #(.W(RECORD), .BITS(4)) records (
+      gw_stream_fifo #(.W(RECORD), .BITS(4)) records (
           .clk, .rst, .in_data(parsed_record), .in_valid(parsed), .in_ready(unused_ready),
           .room(records_room), .out_data(record), .out_valid(record_valid), .out_ready(record_ready));
     end
@@ -90,10 +90,10 @@ module gw_path #(
   logic [4:0] works_room, plans_room;
   logic unused_works, unused_plans;
   assign plans_low = works_room < 5'd4 || plans_room < 5'd4;
-  gw_nic_fifo #(.W(gw_nic_pkg::PLAN_W), .BITS(4)) plans (
+  gw_stream_fifo #(.W(gw_nic_pkg::PLAN_W), .BITS(4)) plans (
       .clk, .rst, .in_data(plan), .in_valid(plan_valid), .in_ready(unused_plans), .room(plans_room),
       .out_data(plan_out), .out_valid(plan_out_valid), .out_ready(plan_out_ready));
-  gw_nic_fifo #(.W(gw_nic_pkg::PLAN_W), .BITS(4)) works (
+  gw_stream_fifo #(.W(gw_nic_pkg::PLAN_W), .BITS(4)) works (
       .clk, .rst, .in_data(plan), .in_valid(plan_valid && plan.coded), .in_ready(unused_works), .room(works_room),
       .out_data(work), .out_valid(work_valid), .out_ready(work_ready));
 
@@ -123,7 +123,7 @@ module gw_path #(
   logic [16:0] span_until;
   logic spans_next, unused_span_valid;
   logic [4:0] unused_spans_room;
-  gw_nic_fifo #(.W(24), .BITS(4)) spans (
+  gw_stream_fifo #(.W(24), .BITS(4)) spans (
       .clk, .rst, .in_data({work.l4_at, EGRESS ? 17'h1ffff : work.expected}), .in_valid(work_valid && work_out_ready),
       .in_ready(spans_room), .room(unused_spans_room),
       .out_data({span_from, span_until}), .out_valid(unused_span_valid), .out_ready(spans_next));
@@ -143,7 +143,7 @@ module gw_path #(
   gw_finish #(.EGRESS(EGRESS)) finish (
       .clk, .rst, .plan(plan_out), .plan_valid(plan_out_valid), .plan_ready(plan_out_ready),
       .outcome, .outcome_valid, .outcome_ready, .order, .order_valid, .order_ready, .verdict);
-  gw_nic_fifo #(.W(gw_nic_pkg::ORDER_W), .BITS(2)) orders (
+  gw_stream_fifo #(.W(gw_nic_pkg::ORDER_W), .BITS(2)) orders (
       .clk, .rst, .in_data(order), .in_valid(order_valid), .in_ready(order_ready), .room(unused_orders_room),
       .out_data(order_out), .out_valid(order_out_valid), .out_ready(order_out_ready));
 

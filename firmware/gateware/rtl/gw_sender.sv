@@ -84,7 +84,7 @@ module gw_sender (
   // The bytes of the last beat are few bits; the rest of `tkeep` follows.
   logic [5:0] out_bytes;
   logic unused_ready;
-  gw_nic_fifo #(.W(263), .BITS(3)) beats (
+  gw_stream_fifo #(.W(263), .BITS(3)) beats (
       .clk, .rst, .in_data({asked_last, bytes, data}), .in_valid(asked), .in_ready(unused_ready), .room,
       .out_data({m_axis_tlast, out_bytes, m_axis_tdata}), .out_valid(m_axis_tvalid), .out_ready(m_axis_tready));
   assign m_axis_tkeep = gw_nic_pkg::keep_of(out_bytes);

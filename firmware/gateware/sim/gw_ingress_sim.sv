@@ -17,7 +17,7 @@ module gw_ingress_sim (
   logic [5:0] outcome;
   logic unused_ready;
   logic [12:0] unused_room;
-  gw_nic_fifo #(.W(6), .BITS(12)) verdicts (
+  gw_stream_fifo #(.W(6), .BITS(12)) verdicts (
       .clk, .rst, .in_data(verdict.outcome), .in_valid(verdict.valid), .in_ready(unused_ready), .room(unused_room),
       .out_data(outcome), .out_valid(m1_tvalid), .out_ready(m1_tready));
   assign m1_tdata = {250'b0, outcome};

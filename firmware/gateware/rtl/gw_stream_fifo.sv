@@ -1,8 +1,9 @@
-// A queue in distributed memory: what enters can leave a clock later.
+// A FIFO in distributed memory between two sides that may both pause; gw_fifo.sv leaves it to its user that there is room.
 //
 // Enters: `in_data` while `in_valid` and `in_ready`. Leaves: `out_data` while `out_valid` and `out_ready`. `room` is how many
 // more fit, for those who have to stop early.
-module gw_nic_fifo #(
+// Latency: 1 clock.
+module gw_stream_fifo #(
     parameter int W = 8,
     parameter int BITS = 4
 ) (
