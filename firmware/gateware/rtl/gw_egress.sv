@@ -31,14 +31,14 @@ module gw_egress (
   logic record_valid, record_ready, plans_low, plan_valid;
   logic [319:0] options;
   gw_egress_judge judge (
-      .clk, .rst, .cfg, .record, .options, .record_valid, .record_ready, .plans_low, .plan, .plan_valid);
+      .clk, .rst, .mark(cfg.mark[7:2]), .record, .options, .record_valid, .record_ready, .plans_low, .plan, .plan_valid);
 
   logic [255:0] in_tdata, out_tdata;
   logic [31:0] in_tkeep, out_tkeep;
   logic in_tvalid, in_tready, in_tlast, out_tvalid, out_tready, out_tlast;
   logic [47:0] in_tuser;
   gw_path #(.EGRESS(1'b1)) path (
-      .clk, .rst, .s_axis_tdata, .s_axis_tkeep, .s_axis_tvalid, .s_axis_tready, .s_axis_tlast, .s_axis_tuser,
+      .clk, .rst, .cfg, .s_axis_tdata, .s_axis_tkeep, .s_axis_tvalid, .s_axis_tready, .s_axis_tlast, .s_axis_tuser,
       .m_axis_tdata, .m_axis_tkeep, .m_axis_tvalid, .m_axis_tready, .m_axis_tlast, .verdict,
       .record, .options, .record_valid, .record_ready, .plans_low, .plan, .plan_valid,
       .in_tdata, .in_tkeep, .in_tvalid, .in_tready, .in_tlast, .in_tuser,

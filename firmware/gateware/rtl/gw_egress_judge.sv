@@ -9,7 +9,7 @@
 module gw_egress_judge (
     input  logic        clk,
     input  logic        rst,
-    input  gw_nic_pkg::config_t cfg,
+    input  logic [7:2]  mark,
     input  gw_nic_pkg::record_t record,
     input  logic [319:0] options,
     input  logic        record_valid,
@@ -25,9 +25,8 @@ module gw_egress_judge (
   localparam logic fault_mptcp = 1'b0;
 `endif
 
-  logic is_mark, hit;
   gw_nic_pkg::rule_t rule;
-  gw_rules rules (.cfg, .tos(record.tos), .is_mark, .hit, .rule);
+  assign rule = record.rule;
 
   // Options that sign or renumber the payload, or cannot be read: a byte a clock, for the frame that waits.
   logic walking, walked, binding;
@@ -35,7 +34,7 @@ module gw_egress_judge (
   logic [5:0] left;
   logic [7:0] skip;
   logic needs_walk, take;
-  assign needs_walk = hit && !record.udp && record.packet == gw_nic_pkg::READABLE && !record.usual && record.user[7]
+  assign needs_walk = record.hit && !record.udp && record.packet == gw_nic_pkg::READABLE && !record.usual && record.user[7]
                    && record.packet_end != {9'b0, record.payload_at};
   assign take = record_valid && !plans_low && (!needs_walk || walked);
   assign record_ready = !plans_low && (!needs_walk || walked);
@@ -83,8 +82,8 @@ module gw_egress_judge (
   always_ff @(posedge clk) begin
     r <= record;
     rule_1 <= rule;
-    is_mark_1 <= is_mark;
-    hit_1 <= hit;
+    is_mark_1 <= record.is_mark;
+    hit_1 <= record.hit;
     short_1 <= {3'b0, record.len} < record.packet_end;
     trailing_1 <= {3'b0, record.len} > record.packet_end;
     binding_1 <= needs_walk && binding;
@@ -181,7 +180,7 @@ module gw_egress_judge (
 
     d.remark = remark;
     if (remark) d.outcome = gw_nic_pkg::REMARKED;
-    d.new_tos = remark ? {6'b0, s.tos[1:0]} : {cfg.mark[7:2], s.tos[1:0]};
+    d.new_tos = remark ? {6'b0, s.tos[1:0]} : {mark, s.tos[1:0]};
   end
 
   always_ff @(posedge clk) begin

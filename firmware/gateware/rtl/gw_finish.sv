@@ -149,7 +149,9 @@ module gw_finish #(
     order.start = p.start;
     order.beats = p.beats;
     order.coded_beats = p.coded ? o.beats : 9'd0;
-    order.len = len;
+    // A frame of no bytes is one beat.
+    order.last = len == '0 ? 9'd0 : gw_nic_pkg::beats_of(len) - 9'd1;
+    order.last_bytes = {len[4:0] == 5'd0 && len != '0, len[4:0]};
     order.patches = {
       {rewritten, l4_word + (p.udp ? 7'd3 : 7'd8), l4_field},
       {rewritten && p.udp, l4_word + 7'd2, l4_len},

@@ -28,14 +28,14 @@ module gw_ingress (
   logic [319:0] unused_options;
   assign record_ready = !plans_low;
   gw_ingress_judge judge (
-      .clk, .rst, .cfg, .record, .record_valid(record_valid && record_ready), .plan, .plan_valid);
+      .clk, .rst, .mark(cfg.mark[7:2]), .mtu(cfg.mtu), .record, .record_valid(record_valid && record_ready), .plan, .plan_valid);
 
   logic [255:0] in_tdata, out_tdata;
   logic [31:0] in_tkeep, out_tkeep;
   logic in_tvalid, in_tready, in_tlast, out_tvalid, out_tready, out_tlast, out_tuser;
   logic [47:0] in_tuser;
   gw_path #(.EGRESS(1'b0)) path (
-      .clk, .rst, .s_axis_tdata, .s_axis_tkeep, .s_axis_tvalid, .s_axis_tready, .s_axis_tlast, .s_axis_tuser(8'd0),
+      .clk, .rst, .cfg, .s_axis_tdata, .s_axis_tkeep, .s_axis_tvalid, .s_axis_tready, .s_axis_tlast, .s_axis_tuser(8'd0),
       .m_axis_tdata, .m_axis_tkeep, .m_axis_tvalid, .m_axis_tready, .m_axis_tlast, .verdict,
       .record, .options(unused_options), .record_valid, .record_ready, .plans_low, .plan, .plan_valid,
       .in_tdata, .in_tkeep, .in_tvalid, .in_tready, .in_tlast, .in_tuser,

@@ -6,16 +6,16 @@
 module gw_ingress_judge (
     input  logic        clk,
     input  logic        rst,
-    input  gw_nic_pkg::config_t cfg,
+    input  logic [7:2]  mark,
+    input  logic [13:0] mtu,
     input  gw_nic_pkg::record_t record,
     input  logic        record_valid,
     output gw_nic_pkg::plan_t plan,
     output logic        plan_valid
 );
   // Stage 1: the rule, the segment header, comparisons.
-  logic is_mark, hit;
   gw_nic_pkg::rule_t rule;
-  gw_rules rules (.cfg, .tos(record.tos), .is_mark, .hit, .rule);
+  assign rule = record.rule;
 
   logic [7:0] version, codec, seg_head, seg_x;
   logic [6:0] seg_tos;  // without its lowest bit
@@ -39,21 +39,24 @@ module gw_ingress_judge (
   gw_nic_pkg::rule_t rule_1;
   /* verilator lint_on UNUSEDSIGNAL */
   logic valid_1, is_mark_1, in_place_1, short_1, header_1, seg_marked_1, flags_1, empty_1;
+  logic too_long_1, routed_too_long_1;  // for the MTU
   logic [15:0] payload_len_1;
   logic [13:0] seen_end_1;
   always_ff @(posedge clk) begin
     r <= record;
     rule_1 <= rule;
-    is_mark_1 <= is_mark;
-    in_place_1 <= hit && !rule.routed;
+    is_mark_1 <= record.is_mark;
+    in_place_1 <= record.hit && !rule.routed;
     short_1 <= {3'b0, record.len} < record.packet_end;
     header_1 <= header;
-    seg_marked_1 <= seg_tos[6:1] == cfg.mark[7:2];
+    seg_marked_1 <= seg_tos[6:1] == mark;
     // SYN, RST, URG.
     flags_1 <= !record.udp && (record.flags & 8'h26) != 8'h00;
     payload_len_1 <= 16'(record.packet_end - {9'b0, record.payload_at});
     empty_1 <= record.packet_end < {9'b0, record.payload_at} + {9'b0, record.udp ? rule.udp_offset : 8'd0} + 17'd4;
     seen_end_1 <= seen_end[13:0];
+    too_long_1 <= record.packet_end > {3'b0, mtu} + {12'b0, record.ip_at};
+    routed_too_long_1 <= {1'b0, seg_len} + {9'b0, record.payload_at} > {3'b0, mtu} + {12'b0, record.ip_at};
     valid_1 <= record_valid && !rst;
   end
 
@@ -150,7 +153,7 @@ module gw_ingress_judge (
         {d.drop, d.outcome} = {1'b1, gw_nic_pkg::DROP_MALFORMED};
       end else if (seg_marked_1 || (!r.udp && r_no_checksum)) begin
         {d.drop, d.outcome} = {1'b1, gw_nic_pkg::DROP_SEGMENT_HEADER};
-      end else if (d.expected > {3'b0, cfg.mtu} + {12'b0, r.ip_at}) begin
+      end else if (routed_too_long_1) begin
         {d.drop, d.outcome} = {1'b1, gw_nic_pkg::DROP_TOO_LONG};
       end else begin
         d.coded = 1'b1;
@@ -165,7 +168,7 @@ module gw_ingress_judge (
         {d.drop, d.outcome} = {1'b1, gw_nic_pkg::DROP_IP_CHECKSUM};
       end else if (empty_1) begin
         {d.drop, d.outcome} = {1'b1, gw_nic_pkg::DROP_MALFORMED};
-      end else if (r.packet_end > {3'b0, cfg.mtu} + {12'b0, r.ip_at}) begin
+      end else if (too_long_1) begin
         {d.drop, d.outcome} = {1'b1, gw_nic_pkg::DROP_TOO_LONG};
       end else begin
         d.coded = 1'b1;

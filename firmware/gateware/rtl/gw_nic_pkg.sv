@@ -115,6 +115,9 @@ package gw_nic_pkg;
     logic [15:0] pseudo;       // addresses and protocol, without the length
     logic [15:0] l4_sum;       // pseudo-header and segment; 16'hffff if the checksum is right
     logic [63:0] segment;      // the payload's first eight bytes, the first one uppermost
+    logic        is_mark;
+    logic        hit;          // a rule matches: `rule`
+    logic [RULE_W-1:0] rule;   // rule_t
   } record_t;
 
   // What is to become of a frame: the judges' word for the modules behind them.
@@ -178,7 +181,8 @@ package gw_nic_pkg;
     logic [9:0]  start;        // in the ring of frames as they came
     logic [8:0]  beats;        // ... to free there
     logic [8:0]  coded_beats;  // to free in the other one
-    logic [13:0] len;          // of what leaves
+    logic [8:0]  last;         // the number of what leaves' last beat
+    logic [5:0]  last_bytes;   // what that has, 0 to 32
     logic [PATCHES*PATCH_W-1:0] patches;
   } order_t;
 
@@ -191,10 +195,10 @@ package gw_nic_pkg;
   } verdict_t;
 
   // Widths of the above, since yosys takes no `$bits` of a type.
-  localparam int RECORD_W = 281;
+  localparam int RECORD_W = 327;
   localparam int PLAN_W = 322;
   localparam int OUTCOME_W = 43;
-  localparam int ORDER_W = 164;
+  localparam int ORDER_W = 165;
 
   // Ones' complement sum of two words; 0 only if both are.
   function automatic logic [15:0] plus(input logic [15:0] a, input logic [15:0] b);
@@ -217,6 +221,15 @@ package gw_nic_pkg;
   // The other way round.
   function automatic logic [31:0] keep_of(input logic [5:0] bytes);
     for (int i = 0; i < 32; i++) keep_of[i] = 6'(i) < bytes;
+  endfunction
+
+  // How many VLAN tags a first beat has, two at most.
+  function automatic logic [1:0] tags_of(input logic [255:0] data);
+    logic [15:0] outer, inner;
+    outer = word_at(data, 4'd6);
+    inner = word_at(data, 4'd8);
+    if (outer != 16'h8100 && outer != 16'h88a8) tags_of = 2'd0;
+    else tags_of = inner == 16'h8100 || inner == 16'h88a8 ? 2'd2 : 2'd1;
   endfunction
 
   // The word at an even byte offset of a beat; its first byte is the upper one.

@@ -1,7 +1,7 @@
 // Reads a frame's headers and sums as its beats go by.
 //
 // Enters: beats from gw_store, a beat a clock and never held up.
-// Leaves: for each frame one `record`, with `done` for one clock, and the TCP options (`options`, the first byte lowest; what
+// Leaves: for each frame one `record`, with its rule and with `done` for one clock, and the TCP options (`options`, the first byte lowest; what
 // is behind the header is of no use). Up to two VLAN tags, IPv4 with options, IPv6 without extension headers, TCP, UDP.
 // Latency: seven clocks from a frame's last beat.
 // Follows: dataplane/src/wire/frame.rs (IpFrame::parse, IpFrame::packet, Packet). One difference: an IPv6 extension header that
@@ -9,6 +9,7 @@
 module gw_parser (
     input  logic         clk,
     input  logic         rst,
+    input  gw_nic_pkg::config_t cfg,
     input  logic         valid,
     input  logic         first,
     input  logic         last,
@@ -16,6 +17,7 @@ module gw_parser (
     input  logic [5:0]   bytes,
     input  logic [255:0] data,
     input  logic [7:0]   user,
+    input  logic [1:0]   tags,
     input  logic         oversize,
     input  logic [8:0]   beats,
     input  logic [9:0]   start,
@@ -51,20 +53,14 @@ module gw_parser (
     logic [7:0]  protocol;
   } head_t;
 
-  function automatic logic is_vlan(input logic [15:0] ethertype);
-    is_vlan = ethertype == 16'h8100 || ethertype == 16'h88a8;
-  endfunction
-
   // Stage 0: the first beat.
   head_t head;
-  logic [1:0] tags;
+  logic [1:0] seen_tags;
   logic [15:0] ethertype, w0, w1, w2, w3;
   logic [7:0] w4;            // its second byte
   always_comb begin
-    tags = 2'd0;
-    if (is_vlan(gw_nic_pkg::word_at(data, 4'd6))) tags = is_vlan(gw_nic_pkg::word_at(data, 4'd8)) ? 2'd2 : 2'd1;
-    if (fault_vlan && tags == 2'd2) tags = 2'd1;
-    case (tags)
+    seen_tags = fault_vlan && tags == 2'd2 ? 2'd1 : tags;
+    case (seen_tags)
       2'd0: begin
         ethertype = gw_nic_pkg::word_at(data, 4'd6);
         {w0, w1, w2} = {gw_nic_pkg::word_at(data, 4'd7), gw_nic_pkg::word_at(data, 4'd8), gw_nic_pkg::word_at(data, 4'd9)};
@@ -83,9 +79,9 @@ module gw_parser (
     endcase
     head.v6 = ethertype == 16'h86dd;
     head.not_ip = (ethertype != 16'h0800 && ethertype != 16'h86dd)
-               || bytes < 6'd14 || (tags != 2'd0 && bytes < 6'd18) || (tags == 2'd2 && bytes < 6'd22);
+               || bytes < 6'd14 || (seen_tags != 2'd0 && bytes < 6'd18) || (seen_tags == 2'd2 && bytes < 6'd22);
     head.bad_version = w0[15:12] != (head.v6 ? 4'd6 : 4'd4);
-    head.ip_at = 5'd14 + {1'b0, tags, 2'b00};
+    head.ip_at = 5'd14 + {1'b0, seen_tags, 2'b00};
     head.l4_at = {2'b00, head.ip_at} + (head.v6 ? 7'd40 : {1'b0, w0[11:8], 2'b00});
     head.packet_end = {12'b0, head.ip_at} + (head.v6 ? 17'd40 + {1'b0, w2} : {1'b0, w1});
     head.first = w0;
@@ -167,10 +163,8 @@ module gw_parser (
 
   logic tcp_2;
   logic [3:0] words_2;       // of the transport header, in 32 bits
-  always_comb begin
-    tcp_2 = head_2.protocol == 8'd6;
-    words_2 = tcp_2 ? l4[6][15:12] : 4'd2;
-  end
+  always_ff @(posedge clk) tcp_2 <= head_1.protocol == 8'd6;
+  assign words_2 = tcp_2 ? l4[6][15:12] : 4'd2;
 
   // Stage 3.
   logic tcp_3, udp_3, usual_3, tunnel_3;
@@ -224,6 +218,11 @@ module gw_parser (
     {segment_4, options_4} <= {segment_3, options_3};
   end
 
+  // The rule: there with `record`.
+  logic is_mark, hit;
+  logic [gw_nic_pkg::RULE_W-1:0] rule;
+  gw_rules rules (.clk, .cfg, .tos(head_4.tos), .is_mark, .hit, .rule);
+
   // Stage 5: with the sums.
   gw_nic_pkg::packet_t packet_4;
   always_comb begin
@@ -270,11 +269,12 @@ module gw_parser (
     record_5.ip_right <= 1'b0;     // below, a clock later
     record_5.pseudo <= '0;
     record_5.l4_sum <= '0;
+    {record_5.is_mark, record_5.hit, record_5.rule} <= '0;
     options_5 <= options_4;
   end
 
   // Stage 6: `header_done` comes with record_5, four clocks behind stage 1.
-  gw_nic_pkg::record_t record_6;
+  gw_nic_pkg::record_t record_6, record_7;
   logic [15:0] segment_sum_6;
   logic done_6;
   logic [15:0] l4_len_5;
@@ -285,9 +285,13 @@ module gw_parser (
     record_6.pseudo <= gw_nic_pkg::plus(addresses_sum, record_5.udp ? 16'd17 : 16'd6);
     segment_sum_6 <= gw_nic_pkg::plus(l4_sum, l4_len_5);
     done_6 <= header_done && !rst;
-    record <= record_6;
-    record.l4_sum <= gw_nic_pkg::plus(record_6.pseudo, segment_sum_6);
+    record_7 <= record_6;
+    record_7.l4_sum <= gw_nic_pkg::plus(record_6.pseudo, segment_sum_6);
     done <= done_6 && !rst;
+  end
+  always_comb begin
+    record = record_7;
+    {record.is_mark, record.hit, record.rule} = {is_mark, hit, rule};
   end
   logic [319:0] options_6;
   always_ff @(posedge clk) {options, options_6} <= {options_6, options_5};

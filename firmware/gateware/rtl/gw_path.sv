@@ -11,6 +11,7 @@ module gw_path #(
 ) (
     input  logic         clk,
     input  logic         rst,
+    input  gw_nic_pkg::config_t cfg,
     input  logic [255:0] s_axis_tdata,
     input  logic [31:0]  s_axis_tkeep,
     input  logic         s_axis_tvalid,
@@ -55,18 +56,19 @@ module gw_path #(
   logic [9:0] start;
   logic [255:0] data;
   logic [7:0] user;
+  logic [1:0] tags;
   logic [BITS:0] free;
   logic [4:0] records_room;
   gw_store store (
       .clk, .rst, .s_axis_tdata, .s_axis_tkeep, .s_axis_tvalid, .s_axis_tready, .s_axis_tlast, .s_axis_tuser,
       .records_low(records_room < 5'd12), .free, .write, .write_at,
-      .valid, .first, .last, .beat, .bytes, .data, .user, .oversize, .beats, .start);
+      .valid, .first, .last, .beat, .bytes, .data, .user, .tags, .oversize, .beats, .start);
 
   logic parsed, unused_ready;
   gw_nic_pkg::record_t parsed_record;
   logic [319:0] parsed_options;
   gw_parser parser (
-      .clk, .rst, .valid, .first, .last, .beat, .bytes, .data, .user, .oversize, .beats, .start,
+      .clk, .rst, .cfg, .valid, .first, .last, .beat, .bytes, .data, .user, .tags, .oversize, .beats, .start,
       .done(parsed), .record(parsed_record), .options(parsed_options));
 
   generate

@@ -23,14 +23,12 @@ module gw_sender (
 );
   localparam int BITS = gw_nic_pkg::RING_BITS;
 
-  logic [8:0] number, ends_at;
+  logic [8:0] number;
   logic ask, last, done;
   logic [3:0] room;
   logic asked;
   always_comb begin
-    // A frame of no bytes is one beat.
-    ends_at = order.len == '0 ? 9'd0 : gw_nic_pkg::beats_of(order.len) - 9'd1;
-    last = number == ends_at;
+    last = number == order.last;
     ask = order_valid && !order.drop && room > {3'b0, asked};
     done = order_valid && (order.drop || (ask && last));
     order_ready = done;
@@ -50,9 +48,7 @@ module gw_sender (
     words <= number[2:0];
     patched <= number[8:3] == '0;
     patches <= order.patches;
-    if (!last) bytes <= 6'd32;
-    else if (order.len == '0) bytes <= 6'd0;
-    else bytes <= order.len[4:0] == 5'd0 ? 6'd32 : {1'b0, order.len[4:0]};
+    bytes <= last ? order.last_bytes : 6'd32;
     if (rst) begin
       number <= '0;
       asked <= 1'b0;

@@ -27,6 +27,7 @@ module gw_store (
     output logic [5:0]   bytes,
     output logic [255:0] data,      // bytes that the frame does not have are 0
     output logic [7:0]   user,
+    output logic [1:0]   tags,      // VLAN tags, with a first beat: found here, since the parser has no time for it
     output logic         oversize,  // with the last beat, as all below
     output logic [8:0]   beats,
     output logic [9:0]   start
@@ -59,6 +60,7 @@ module gw_store (
     for (int i = 0; i < 32; i++) data[8*i +: 8] <= 6'(i) < count ? s_axis_tdata[8*i +: 8] : 8'h00;
     write_at <= next[BITS-1:0];
     if (!open) user <= s_axis_tuser;
+    tags <= gw_nic_pkg::tags_of(s_axis_tdata);
     oversize <= too_long;
     beats <= too_long ? 9'd0 : number + 9'd1;
     start <= start_q[BITS-1:0];
