@@ -137,11 +137,13 @@ pub(crate) fn to_compress(random: &mut Random, recorded: &[u8]) -> Case {
 }
 
 fn lie(layout: &mut Layout, random: &mut Random) {
-    match random.below(5) {
+    match random.below(7) {
         0 => layout.bypass = random.below(3000),
         1 => layout.bypass = random.below(0x1_0000),
         2 => layout.values = random.below(3000),
         3 => layout.values = random.below(0x1_0000),
+        4 => layout.bypass = 0xffff - random.below(8),
+        5 => layout.values = 0xffff - random.below(8),
         _ => layout.values = 0,
     }
 }
