@@ -58,7 +58,7 @@ enum Chore {
         /// Write the table.
         #[arg(long)]
         refresh: bool,
-        /// Modules; both engines if none is named.
+        /// Modules; both engines, both directions and the whole path if none is named.
         designs: Vec<String>,
     },
     /// Bound the stack of the soft core's image; needs llvm-objdump.
