@@ -54,9 +54,13 @@ fn run_dir(lab: &Lab) -> PathBuf {
 }
 
 fn start(lab: &Lab, words: &str) -> Process {
+    start_at(lab, NODE, &format!("{PATIENT} {words}"))
+}
+
+fn start_at(lab: &Lab, address: &str, words: &str) -> Process {
     let (program, folder) = (env!("CARGO_BIN_EXE_gradwire-xdp"), run_dir(lab));
     let command = format!(
-        "{program} aggregate --interface eth0 --address {NODE} --run-dir {} {PATIENT} {words}",
+        "{program} aggregate --interface eth0 --address {address} --run-dir {} {words}",
         folder.display()
     );
     let mut node = Process::spawn("node", lab.command_in("n", &command));
@@ -299,6 +303,26 @@ fn other_traffic_is_untouched() {
     node.end();
     assert!(!lab.in_place("ha", &format!("ping -q -c 1 -W 1 {NODE}")).status.success());
     lab.assert_pings(MACHINE);
+    fs::remove_dir_all(run_dir(&lab)).unwrap();
+}
+
+/// With its machine's own address, the node answers as long as it lives, and the kernel when it hangs.
+#[test]
+fn a_hanging_node_leaves_all_to_the_kernel() {
+    let Some(lab) = lab() else { return };
+    let mut node = start_at(&lab, MACHINE, "");
+    // On a busy machine it may seem to hang before it does.
+    let mut answered_by_node = (0..ROUNDS).map(|_| {
+        lab.assert_pings(MACHINE);
+        status(&lab).frames["echo"] > 0
+    });
+    assert!(answered_by_node.any(|answered| answered));
+    let before = status(&lab).kept.stale;
+    node.signal(Signal::STOP);
+    lab.assert_pings(MACHINE);
+    node.signal(Signal::CONT);
+    assert!(status(&lab).kept.stale >= before + 50);
+    node.end();
     fs::remove_dir_all(run_dir(&lab)).unwrap();
 }
 
