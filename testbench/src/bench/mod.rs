@@ -97,7 +97,7 @@ pub fn run(kernels: &[Kernel], profiles: &[Profile], peers: bool, effort: Effort
                 [0, 1, 2, 3].map(|work| timings[4 * index + work].giga(PASS_VALUES));
             SumsRow {
                 name: kernel.name(),
-                shape: *shape,
+                shape,
                 encode_gvalues: encode,
                 decode_gvalues: decode,
                 add_gvalues: add,
