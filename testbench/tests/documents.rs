@@ -249,6 +249,11 @@ fn firmware_has_the_counts() {
     }
     assert_eq!(table(FIRMWARE, &["codec 1 on", "direction"]).rows, frames);
     assert_eq!(table(FIRMWARE, &["codec 2 on", "direction"]).rows, planar);
+    let node = [("rv32imac", "RV32IMAC"), ("rv32imac_zbb", "with Zbb")].map(|(isa, name)| {
+        let cell = |work| format!("{:.1}", counts[&format!("{isa},scalar32,{work},planar-block,0")]);
+        vec![name.to_owned(), cell("add"), cell("sums")]
+    });
+    assert_eq!(table(FIRMWARE, &["a node on", "add"]).rows, node);
 }
 
 /// What the image takes, and what one more connection does. No field of a flow has the size of a pointer, so it is as
@@ -259,8 +264,18 @@ fn firmware_has_the_memory() {
     let flow = (size_of::<FlowTable<2>>() - size_of::<FlowTable<1>>()) / WAYS;
     let memory = table(FIRMWARE, &["memory", "bytes"]).rows;
     let found: Vec<f64> = memory.iter().map(|row| Table::number(&row[1])).collect();
-    let expected = [sizes["text"], sizes["data"], sizes["bss"], flow as f64, size_of::<Slot>() as f64];
+    let expected = [
+        sizes["softcore,text"],
+        sizes["softcore,data"],
+        sizes["softcore,bss"],
+        flow as f64,
+        size_of::<Slot>() as f64,
+    ];
     assert_eq!(found, expected, "{memory:?}");
+    let node = table(FIRMWARE, &["memory of the node", "bytes"]).rows;
+    let found: Vec<f64> = node.iter().map(|row| Table::number(&row[1])).collect();
+    let expected = ["text", "data", "bss"].map(|section| sizes[&format!("aggregator,{section}")]);
+    assert_eq!(found, expected, "{node:?}");
 }
 
 /// A measured table cannot be measured again here. What one of its cells says of another has to be right.

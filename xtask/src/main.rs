@@ -47,8 +47,9 @@ enum Chore {
     Seeds,
     /// Compare the sizes of the soft core's image with firmware/softcore/sizes.csv.
     Sizes {
-        /// The image.
-        image: PathBuf,
+        /// The images.
+        #[arg(required = true)]
+        images: Vec<PathBuf>,
         /// Write the table.
         #[arg(long)]
         refresh: bool,
@@ -101,7 +102,7 @@ fn run(chore: Chore) -> Result {
             exhaustive::exhaustive(&bounds, kernel.as_deref())
         }
         Chore::Seeds => seeds(),
-        Chore::Sizes { image, refresh } => sizes::sizes(&image, refresh),
+        Chore::Sizes { images, refresh } => sizes::sizes(&images, refresh),
         Chore::Synthesis { designs, refresh } => synthesis::synthesis(&designs, refresh),
         Chore::Stack { image } => stack::stack(&image),
     }

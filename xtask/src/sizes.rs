@@ -1,7 +1,7 @@
-//! Sizes of the soft core's image, against `firmware/softcore/sizes.csv`.
+//! Sizes of the soft core's images, against `firmware/softcore/sizes.csv`.
 
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 
 use object::{Object, ObjectSection};
 
@@ -11,25 +11,30 @@ use crate::tools::root;
 
 const TABLE: &str = "firmware/softcore/sizes.csv";
 const HEAD: &str = "\
-# Bytes of the image for qemu-virt; text with constants. Compared by firmware/softcore/proofs with a tolerance
+# Bytes of the images for qemu-virt; text with constants. Compared by firmware/softcore/proofs with a tolerance
 # of 10%; written anew by firmware/softcore/test --refresh
-section,bytes
+image,section,bytes
 ";
 /// A tenth; a few bytes more or less of a small section are no change.
 const TOLERANCE: Tolerance = Tolerance { part: 0.1, least: 16.0 };
 const GROUPS: [(&str, &[&str]); 3] =
     [("text", &[".text", ".init.rust", ".rodata"]), ("data", &[".data"]), ("bss", &[".bss", ".uninit"])];
 
-/// Compares the sizes of `image` with the committed table, or writes them there.
+/// Compares the sizes of `images` with the committed table, or writes them there.
 ///
 /// # Errors
-/// A size is off; the image cannot be read, or has no code.
-pub fn sizes(image: &Path, refresh: bool) -> Result {
-    let bytes = fs::read(image).map_err(|error| format!("{}: {error}", image.display()))?;
-    let file = object::File::parse(&*bytes)?;
-    let sections =
-        file.sections().map(|section| (section.name().unwrap_or_default().to_owned(), section.size()));
-    let sizes = grouped(sections)?;
+/// A size is off; an image cannot be read, or has no code.
+pub fn sizes(images: &[PathBuf], refresh: bool) -> Result {
+    let mut sizes = Vec::new();
+    for image in images {
+        let bytes = fs::read(image).map_err(|error| format!("{}: {error}", image.display()))?;
+        let file = object::File::parse(&*bytes)?;
+        let sections =
+            file.sections().map(|section| (section.name().unwrap_or_default().to_owned(), section.size()));
+        let name = image.file_name().unwrap_or_default().display();
+        let of_image = grouped(sections)?;
+        sizes.extend(of_image.into_iter().map(|(group, size)| (format!("{name},{group}"), size)));
+    }
     let path = root().join(TABLE);
     let table = Table {
         path: &path,

@@ -8,6 +8,7 @@
 //!             └──────── board::Board: what a port writes ──────┘
 //! ```
 //!
+//! [`node`] is another main loop: that of a node that sums in the network, without engines.
 //! [`board`] says what a board provides, and docs/firmware.md how; [`virtio`] drives the NICs of QEMU's `virt` machine.
 #![cfg_attr(not(test), no_std)]
 
@@ -16,6 +17,7 @@ pub mod buffers;
 pub mod console;
 pub mod firmware;
 pub mod logs;
+pub mod node;
 pub mod progress;
 pub mod uart16550;
 pub mod virtio;

@@ -33,6 +33,7 @@ fn main() -> ! {
     golden::frames();
     counts::payloads();
     counts::frames();
+    counts::sums();
     say(format_args!("done"));
     boards::exit(true)
 }

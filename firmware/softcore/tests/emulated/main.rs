@@ -1,5 +1,6 @@
 //! The firmware in QEMU. `firmware/softcore/test` builds the images that these tests start, and runs them.
 
+mod aggregator;
 mod board;
 mod console;
 mod forwarding;

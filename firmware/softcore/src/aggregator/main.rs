@@ -1,0 +1,31 @@
+//! The firmware of a node that sums in the network: start-up. All else is in the library and in the board.
+#![no_std]
+#![no_main]
+
+#[path = "../bare.rs"]
+mod bare;
+#[path = "../boards/mod.rs"]
+#[allow(dead_code, reason = "nothing restarts it but the watchdog")]
+mod boards;
+
+use bare::stop;
+use softcore::node::{IP, MAC, NodeFirmware, SETTINGS, SoftNode};
+use static_cell::StaticCell;
+
+static NODE: StaticCell<SoftNode> = StaticCell::new();
+
+#[riscv_rt::entry]
+fn main() -> ! {
+    let board = match boards::start() {
+        Ok(board) => board,
+        Err((what, why)) => stop(format_args!("{what}: {why}")),
+    };
+    // Made in its place: it is longer than the stack.
+    let Some(node) = NODE.try_init_with(|| SoftNode::new(MAC, IP, SETTINGS)) else {
+        stop(format_args!("started twice"))
+    };
+    let mut firmware = NodeFirmware::new(board, node);
+    loop {
+        firmware.step();
+    }
+}

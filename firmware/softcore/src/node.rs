@@ -1,0 +1,167 @@
+//! A node that sums in the network (FORMAT.md section 11), in place of the engines: an image of its own, on the same boards.
+//!
+//! Members are behind the network's NIC. Frames that come from the host's are not looked at.
+
+use core::fmt::Write as _;
+use core::net::Ipv4Addr;
+
+use embedded_io::{Read, ReadReady, Write, WriteReady};
+use gradwire::aggregate::{Arrival, Node, Outcome, Peer, Settings};
+use gradwire::forward::{Buffer as _, Device, Port};
+use gradwire::kernels::Kernel;
+use gradwire::wire::chunk::Limits;
+use heapless::String;
+
+use crate::board::{Board, Chip, Nics as _};
+use crate::console::PROMPT;
+use crate::{BUDGET, MTU, progress};
+
+/// One job, whose members have 16 chunks of 256 values under way: 36 KB of slots, each chunk having two.
+pub type SoftNode = Node<1, 32, 2>;
+
+/// The node's MAC address: a local one.
+pub const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
+/// The node's address.
+pub const IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
+/// How it serves. Each member gets a copy of each result.
+pub const SETTINGS: Settings<Peer> = Settings {
+    kernel: Kernel::SCALAR32,
+    limits: Limits { blocks: 2, window: 16, mtu: MTU },
+    group: None,
+    above: None,
+};
+
+/// The main loop of the node.
+pub struct NodeFirmware<C: Chip> {
+    board: Board<C>,
+    node: &'static mut SoftNode,
+    /// A frame that found no room at the NIC.
+    held: Option<<C::Nics as Device>::Buffer>,
+    report: Report,
+}
+
+impl<C: Chip> NodeFirmware<C> {
+    /// A loop that asks for Enter on the serial line.
+    pub fn new(board: Board<C>, node: &'static mut SoftNode) -> Self {
+        Self { board, node, held: None, report: Report::new() }
+    }
+
+    /// One turn: a bounded number of frames, each with its answers, and a piece of everything else.
+    pub fn step(&mut self) {
+        let now = self.board.chip.now();
+        let mut frames = 0;
+        // What is not sent is lost with the next frame. So the next one waits, and its sender with it.
+        while self.send()
+            && frames < BUDGET
+            && let Some(frame) = self.board.nics.receive(Port::Network)
+        {
+            self.node.process(frame.frame(), now);
+            self.board.nics.release(frame);
+            self.board.nics.service();
+            frames += 1;
+        }
+        let Self { board, node, held, report } = self;
+        // Nobody sends anything there, but its receiver must not run full.
+        for _ in 0..BUDGET {
+            if let Some(frame) = board.nics.receive(Port::Host) {
+                board.nics.release(frame);
+            }
+        }
+        board.nics.service();
+        progress::count(frames, now);
+        board.chip.feed_watchdog();
+        let is_answering = report.poll(&mut board.serial, node);
+        if frames == 0 && held.is_none() && !is_answering {
+            board.chip.idle();
+        }
+    }
+
+    /// Sends what the node has to say; whether that was all.
+    fn send(&mut self) -> bool {
+        let Self { board, node, held, .. } = self;
+        let nics = &mut board.nics;
+        let is_all = loop {
+            let frame = match held.take() {
+                Some(frame) => frame,
+                None => {
+                    let Some(mut frame) = nics.take() else { break false };
+                    let Some(len) = node.emit(frame.room()) else {
+                        nics.release(frame);
+                        break true;
+                    };
+                    frame.set_len(len);
+                    frame
+                }
+            };
+            if let Err(frame) = nics.transmit(Port::Network, frame) {
+                *held = Some(frame);
+                break false;
+            }
+        };
+        nics.kick(Port::Network);
+        is_all
+    }
+}
+
+/// Writes all counts that are not zero when somebody presses Enter, a piece at a time.
+#[derive(Debug)]
+struct Report {
+    line: String<96>,
+    /// Bytes of the line that are written.
+    written: usize,
+    /// The next count of an answer under way.
+    next: Option<usize>,
+}
+
+impl Report {
+    fn new() -> Self {
+        let mut report = Self { line: String::new(), written: 0, next: None };
+        let [a, b, c, d] = IP.octets();
+        let _ = write!(report.line, "gradwire node {a}.{b}.{c}.{d}: Enter shows counts\r\n{PROMPT}"); // it fits
+        report
+    }
+
+    /// Reads and writes a bounded piece; whether an answer is under way.
+    fn poll<S: Read + ReadReady + Write + WriteReady>(&mut self, serial: &mut S, node: &SoftNode) -> bool {
+        if let Some(rest) = self.line.as_bytes().get(self.written..)
+            && !rest.is_empty()
+        {
+            if matches!(serial.write_ready(), Ok(true)) {
+                self.written += serial.write(rest).unwrap_or(0);
+            }
+            return true;
+        }
+        if let Some(number) = self.next {
+            self.line.clear();
+            self.written = 0;
+            self.next = Some(number + 1);
+            // A line has room for the longest name and number.
+            let _ = match count(node, number) {
+                Some((_, _, 0)) => Ok(()),
+                Some((of, name, count)) => write!(self.line, "{of} {name} {count}\r\n"),
+                None => {
+                    self.next = None;
+                    write!(self.line, "{PROMPT}")
+                }
+            };
+            return true;
+        }
+        let mut byte = [0];
+        if matches!(serial.read_ready(), Ok(true))
+            && matches!(serial.read(&mut byte), Ok(1))
+            && byte == *b"\r"
+        {
+            self.next = Some(0);
+        }
+        self.next.is_some()
+    }
+}
+
+/// What a count is of, its name, and the count; None behind the last one.
+fn count(node: &SoftNode, number: usize) -> Option<(&'static str, &'static str, u64)> {
+    if let Some(arrival) = Arrival::ALL.get(number) {
+        return Some(("frame", arrival.name(), node.count(*arrival)));
+    }
+    let outcome = Outcome::ALL.get(number - Arrival::ALL.len())?;
+    Some(("datagram", outcome.name(), node.aggregator.count(*outcome)))
+}
