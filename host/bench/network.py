@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import sys
 from types import TracebackType
 
 READY = "ready"
@@ -40,6 +42,8 @@ class Network:
         return f"10.77.0.{worker + 1}"
 
     def __enter__(self) -> Network:
+        # Otherwise SIGTERM ends the process at once, and the namespaces stay.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         try:
             self._make()
         except BaseException:
