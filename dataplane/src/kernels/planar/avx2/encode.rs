@@ -25,7 +25,8 @@ const MOST: i16 = RAW_FROM / 2 - 1;
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 pub(super) fn encode_sections(values: &[u8], out: &mut [u8], bound: Bound) -> Result<usize, EncodeError> {
-    let mut taken = Taken::new();
+    // Not made by a function: what that returns would be copied, byte by byte.
+    let mut taken = Taken { words: Words::new(), items: Words::new(), map: [0; STEPS], count: 0 };
     encode_with(values, out, |values, room| {
         if !taken.take(values, bound)
             && let Some(len) = taken.encode(values.len() / VALUE_LEN, room)
@@ -38,7 +39,7 @@ pub(super) fn encode_sections(values: &[u8], out: &mut [u8], bound: Bound) -> Re
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 pub(super) fn encode_sums(sums: &[i32], room: &mut [u8]) -> Option<usize> {
-    let mut taken = Taken::new();
+    let mut taken = Taken { words: Words::new(), items: Words::new(), map: [0; STEPS], count: 0 };
     taken.take_sums(sums);
     taken.encode(sums.len(), room)
 }
@@ -57,10 +58,6 @@ struct Taken {
 }
 
 impl Taken {
-    const fn new() -> Self {
-        Self { words: Words::new(), items: Words::new(), map: [0; STEPS], count: 0 }
-    }
-
     /// Takes the values of a section. Whether one has an exponent from 128 on, which [`Self::take_any`] may have to take again.
     #[inline]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
@@ -71,12 +68,11 @@ impl Taken {
         // Nothing is multiplied, so that subnormals cost nothing. Exponents up to 127 do not overflow.
         let up = _mm256_set1_epi32(-i32::from(bound.y()) << 23);
         let mut all = _mm256_setzero_si256();
-        self.take_with(values, |floats| {
-            packed(floats.map(|f| {
-                all = _mm256_or_si256(all, f);
-                _mm256_cvttps_epi32(_mm256_castsi256_ps(_mm256_add_epi32(f, up)))
-            }))
-        });
+        let scale = |f| {
+            all = _mm256_or_si256(all, f);
+            _mm256_cvttps_epi32(_mm256_castsi256_ps(_mm256_add_epi32(f, up)))
+        };
+        self.take_with(values, scale, |_, words| words);
         _mm256_testz_si256(all, _mm256_set1_epi32(1 << 30)) == 0
     }
 
@@ -90,13 +86,13 @@ impl Taken {
         let least = (bound.coded_from() << 23) as i32 - 1;
         let [most, least] = [most, least].map(|f| [f, f | i32::MIN].map(|f| _mm256_set1_epi32(f)));
         let mut count = 0;
-        self.take_with(values, |floats| {
-            let [low, high] = packed(floats.map(|f| {
-                // Negative ones are the smaller numbers with a sign, and the larger ones without.
-                let f = _mm256_min_epu32(_mm256_min_epi32(f, most[0]), most[1]);
-                let f = _mm256_max_epi32(_mm256_max_epu32(f, least[0]), least[1]);
-                _mm256_cvttps_epi32(_mm256_castsi256_ps(_mm256_add_epi32(f, up)))
-            }));
+        let scale = |f| {
+            // Negative ones are the smaller numbers with a sign, and the larger ones without.
+            let f = _mm256_min_epu32(_mm256_min_epi32(f, most[0]), most[1]);
+            let f = _mm256_max_epi32(_mm256_max_epu32(f, least[0]), least[1]);
+            _mm256_cvttps_epi32(_mm256_castsi256_ps(_mm256_add_epi32(f, up)))
+        };
+        self.take_with(values, scale, |floats, [low, high]| {
             let largest = _mm256_max_epu16(_mm256_abs_epi16(low), _mm256_abs_epi16(high));
             let is_raw = _mm256_cmpgt_epi16(_mm256_srli_epi16::<1>(largest), _mm256_set1_epi16(MOST));
             if _mm256_movemask_epi8(is_raw) != 0 {
@@ -115,25 +111,33 @@ impl Taken {
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
     fn take_sums(&mut self, sums: &[i32]) {
         let one = _mm256_set1_epi16(1);
-        self.take_with(bytes_of(sums), |sums| {
-            // Saturated: what is too large stays too large.
-            packed(sums)
-                .map(|sums| _mm256_sub_epi16(_mm256_adds_epi16(sums, sums), _mm256_sign_epi16(one, sums)))
-        });
+        let twice = |word| _mm256_sub_epi16(_mm256_adds_epi16(word, word), _mm256_sign_epi16(one, word));
+        self.take_with(bytes_of(sums), |sum| sum, |_, [low, high]| [twice(low), twice(high)]);
     }
 
-    /// Fills words, map and count from `values`, 32 at a time, of which `to_words` makes words.
+    /// Fills words, map and count from `values`, 32 at a time, which `scale` makes integers. `change` sees values and words, and
+    /// says what words to take.
     #[inline]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    fn take_with(&mut self, values: &[u8], mut to_words: impl FnMut([__m256i; 4]) -> [__m256i; 2]) {
+    fn take_with(
+        &mut self,
+        values: &[u8],
+        mut scale: impl FnMut(__m256i) -> __m256i,
+        mut change: impl FnMut([__m256i; 4], [__m256i; 2]) -> [__m256i; 2],
+    ) {
         let (mut count, mut at) = (0, 0);
         self.map = [0; STEPS];
         for (values, map) in values.chunks(STEP * VALUE_LEN).zip(&mut self.map) {
             // One loop for whole steps and the last one, so that all is inlined.
-            let words = to_words(match values.first_chunk::<{ STEP * VALUE_LEN }>() {
+            let values = match values.first_chunk::<{ STEP * VALUE_LEN }>() {
                 Some(whole) => [0, 32, 64, 96].map(|at| load_at(whole, at)),
                 None => [0, 8, 16, 24].map(|first| load_part(values, first)),
-            });
+            };
+            let [a, b, c, d] = values.map(|value| scale(value));
+            // Saturated: infinities, NaN and all that is too large stay too large. Packing works in halves.
+            let words = [_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d)]
+                .map(|words| _mm256_permute4x64_epi64::<0b11_01_10_00>(words));
+            let words = change(values, words);
             self.words.put32(at, words[0]);
             self.words.put32(at + 32, words[1]);
             at += 2 * STEP;
@@ -336,15 +340,6 @@ impl Taken {
         }
         Some(signs_at + groups + codes_len + (to.addr() - first.addr()))
     }
-}
-
-/// From 32 numbers to words, saturated: infinities, NaN and all that is too large stay too large.
-#[inline]
-#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn packed([a, b, c, d]: [__m256i; 4]) -> [__m256i; 2] {
-    // Packing works in halves.
-    [_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d)]
-        .map(|words| _mm256_permute4x64_epi64::<0b11_01_10_00>(words))
 }
 
 /// Writes those of eight values that are raw, from `from` on, behind `count` others; how many they are.
