@@ -12,6 +12,7 @@ use gradwire::profile::Profile;
 use gradwire::rules::Rule;
 
 use super::printed::printed;
+use super::sums;
 use crate::judge::frame::type_of_service;
 use crate::judge::values::{bound, error};
 
@@ -116,11 +117,12 @@ pub fn groups(data: &[u8]) {
     // A jumbo frame's payload, and lengths that are not whole values.
     let len = usize::from(len) % 9000;
     let groups = u.take_rest();
-    if let Some(bound) = planar_bound(params)
-        && let Ok((used, values)) = decode(groups, len, bound.into())
-    {
-        assert!(used <= groups.len());
-        planar_values(&values, 0, bound);
+    if let Some(bound) = planar_bound(params) {
+        sums::block(groups, len / 4, bound);
+        if let Ok((used, values)) = decode(groups, len, bound.into()) {
+            assert!(used <= groups.len());
+            planar_values(&values, 0, bound);
+        }
     }
     let profile = params.into();
     if let Ok((used, values)) = decode(groups, len, profile) {

@@ -14,8 +14,8 @@ use gradwire::codec::planar::{Bound, decode_payload, encode_payload};
 use gradwire::engine::Millis;
 use gradwire::kernels::Kernel;
 use gradwire::wire::chunk::{
-    BLOCK_VALUES, Blocks, Body, HEADER_LEN, Head, Limits, MAX_PACKET_LEN, MIN_MTU, Packet, Part, Refusal,
-    values_of_block,
+    BLOCK_VALUES, Blocks, Body, HEADER_LEN, Head, Limits, MAX_MEMBERS, MAX_PACKET_LEN, MAX_SECTION_LEN,
+    MIN_MTU, Packet, Part, Refusal, values_of_block,
 };
 
 /// Small: windows of two chunks of two blocks.
@@ -96,6 +96,34 @@ fn datagram(head: Head, body: impl Fn(Part<'_>) -> Body<'_>, part: Part<'_>) -> 
     let len = Packet { head, body: body(part) }.write(&mut out).expect("room");
     out.truncate(len);
     out
+}
+
+/// Any bytes as a block of values and as one of sums: every kernel reads them, and writes the sums, as the definition does.
+///
+/// # Panics
+/// A kernel differs from the definition.
+pub fn block(bytes: &[u8], count: usize, bound: Bound) {
+    let count = count.clamp(1, BLOCK_VALUES);
+    let limit = limit(MAX_MEMBERS as u8);
+    // Unlike fills, so that a number that was not written shows.
+    let (mut units, mut got) = (vec![1; count], vec![2; count]);
+    let expected = sums::decode_units(bytes, &mut units, bound, limit);
+    for kernel in Kernel::available() {
+        assert_eq!(kernel.decode_units(bytes, &mut got, bound, limit), expected, "{}", kernel.name());
+        assert!(expected.is_none() || got == units, "{}: units", kernel.name());
+    }
+    let expected = sums::decode(bytes, &mut units);
+    let mut section = vec![0; MAX_SECTION_LEN];
+    let len = expected.map(|_| sums::encode(&units, &mut section).expect("room for the longest"));
+    for kernel in Kernel::available() {
+        assert_eq!(kernel.decode_sums(bytes, &mut got), expected, "{}", kernel.name());
+        if let Some(len) = len {
+            assert!(got == units, "{}: sums", kernel.name());
+            let mut out = vec![0x55; MAX_SECTION_LEN];
+            assert_eq!(kernel.encode_sums(&got, &mut out), Some(len), "{}", kernel.name());
+            assert_eq!(out[..len], section[..len], "{}", kernel.name());
+        }
+    }
 }
 
 /// What the aggregator has taken: each worker's blocks of a chunk, in units; None is no number.
