@@ -219,3 +219,19 @@ fn what_a_receiver_refuses() {
         assert_eq!(Packet::parse(&longer).is_ok(), sections, "{name}");
     }
 }
+
+/// 254 is their biased exponent.
+#[test]
+fn a_peak_of_the_largest_finite_values_is_taken() {
+    let part = Part {
+        blocks: Blocks::new(128, 0, 1).unwrap(),
+        peak: 254,
+        bound: Bound::new(-10).unwrap(),
+        sections: &[],
+    };
+    let head = Head { job: 1, epoch: 1, seq: 0 };
+    let largest = Packet { head, body: Body::Contribute { worker: 0, part } };
+    let mut bytes = [0; 20];
+    largest.write(&mut bytes).unwrap();
+    assert_eq!(Packet::parse(&bytes), Ok(largest));
+}
