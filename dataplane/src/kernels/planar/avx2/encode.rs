@@ -133,7 +133,8 @@ impl Taken {
                 Some(whole) => [0, 32, 64, 96].map(|at| load_at(whole, at)),
                 None => [0, 8, 16, 24].map(|first| load_part(values, first)),
             };
-            let [a, b, c, d] = values.map(|value| scale(value));
+            let [a, b, c, d] = values;
+            let [a, b, c, d] = [scale(a), scale(b), scale(c), scale(d)];
             // Saturated: infinities, NaN and all that is too large stay too large. Packing works in halves.
             let words = [_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d)]
                 .map(|words| _mm256_permute4x64_epi64::<0b11_01_10_00>(words));
