@@ -214,8 +214,8 @@ impl Network {
             }
             _ => packet.iter_mut().for_each(|byte| *byte = self.random.next() as u8),
         }
-        // From nobody that the aggregator knows.
-        let from = if from < FIRST_AGGREGATOR { 900 } else { from };
+        // From nobody that an aggregator knows: a bit makes a rack's partial sum a contribution, which its address would prove.
+        let from = if to >= FIRST_AGGREGATOR { 900 } else { from };
         self.put(from, to, packet);
     }
 
