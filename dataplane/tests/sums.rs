@@ -198,6 +198,18 @@ fn no_infinity_is_a_number_of_bounds() {
     }
 }
 
+/// No chunk has an empty block, so kernels need not agree with the definition on what one would be; they agree to refuse it.
+#[test]
+fn a_section_of_nothing_is_none() {
+    let bound = Bound::new(0).unwrap();
+    for section in [&[][..], &[0], &[1, 0], &[3, 0, 0]] {
+        for kernel in Kernel::available() {
+            assert_eq!(kernel.decode_sums(section, &mut []), None, "{}", kernel.name());
+            assert_eq!(kernel.decode_units(section, &mut [], bound, limit(1)), None, "{}", kernel.name());
+        }
+    }
+}
+
 /// A gradient, as two workers' blocks of it.
 #[test]
 fn every_kernel_sums_a_recorded_gradient() {

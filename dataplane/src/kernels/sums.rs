@@ -28,11 +28,11 @@ pub struct Odd {
 }
 
 impl Kernel {
-    /// As [`sums::decode_units`], of at most [`BLOCK_VALUES`] values; None if there are more.
+    /// As [`sums::decode_units`], of at most [`BLOCK_VALUES`] values; None if there are more, or none.
     #[must_use]
     pub fn decode_units(self, section: &[u8], units: &mut [i32], bound: Bound, limit: i32) -> Option<usize> {
         let fast = match self.0 {
-            _ if units.len() > BLOCK_VALUES => return None,
+            _ if !is_block(units.len()) => return None,
             Token::Scalar32 if limit >= MOST_CODED => planar::scalar32::decode_units(section, units),
             #[cfg(target_arch = "x86_64")]
             Token::Avx512(token) if limit >= MOST_CODED => {
@@ -108,11 +108,11 @@ impl Kernel {
         self.encode_planar(values, out, Bound::ONE).ok()
     }
 
-    /// As [`sums::decode`], of at most [`BLOCK_VALUES`] sums; None if there are more.
+    /// As [`sums::decode`], of at most [`BLOCK_VALUES`] sums; None if there are more, or none.
     #[must_use]
     pub fn decode_sums(self, section: &[u8], sums: &mut [i32]) -> Option<usize> {
         match self.0 {
-            _ if sums.len() > BLOCK_VALUES => None,
+            _ if !is_block(sums.len()) => None,
             Token::Scalar32 => planar::scalar32::decode_sums(section, sums),
             #[cfg(target_arch = "x86_64")]
             Token::Avx512(token) => planar::avx512::decode_sums(token, section, sums),
@@ -134,6 +134,11 @@ impl Kernel {
         }
         Some(len)
     }
+}
+
+/// Whether a section may stand for so many values. No block is empty: a decoder that said yes to one would take no bytes of it.
+const fn is_block(values: usize) -> bool {
+    0 < values && values <= BLOCK_VALUES
 }
 
 /// Units of values that are below 2^22 of them.
