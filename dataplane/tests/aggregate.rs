@@ -7,7 +7,7 @@ use gradwire::aggregate::{Aggregator, Event, Member, Outcome, Poll, Settings, To
 use gradwire::codec::planar::Bound;
 use gradwire::engine::Millis;
 use gradwire::kernels::Kernel;
-use gradwire::wire::chunk::{Limits, MAX_PACKET_LEN};
+use gradwire::wire::chunk::{Blocks, Body, Head, Limits, MAX_PACKET_LEN, Packet, Part};
 
 type Node = Aggregator<u8, 2, 32, 16>;
 
@@ -92,4 +92,41 @@ fn the_smaller_limits_hold() {
         settle(&mut node, &mut members, &[vec![]], &mut [vec![]], Millis(0));
         assert_eq!(members[0].limits(), Some(agreed));
     }
+}
+
+/// One bit of the kind makes a partial sum of one worker a contribution, and the reverse; the sections of either would be read as
+/// other values.
+#[test]
+fn what_a_member_sends_is_what_it_joined_to_send() {
+    let limits = Limits::MOST;
+    let mut node = aggregator();
+    let mut send = |worker: u8, seq: u32, body: Body<'_>| {
+        let mut out = [0; 64];
+        let len = Packet { head: Head { job: 1, epoch: 1, seq }, body }.write(&mut out).unwrap();
+        node.process(&out[..len], worker, Millis(0))
+    };
+    let hello =
+        |worker, is_aggregator| Body::Hello { worker, members: 2, total: 2, is_aggregator, limits, key: 7 };
+    assert_eq!(send(0, 0, hello(0, true)), Outcome::Started);
+    assert_eq!(send(1, 0, hello(1, false)), Outcome::Joined);
+    // Nobody becomes the other within an epoch.
+    assert_eq!(send(0, 0, hello(0, false)), Outcome::Differs);
+    assert_eq!(send(1, 0, hello(1, true)), Outcome::Differs);
+    let mut section = [0; 16];
+    let len = Kernel::detect().encode_sums(&[3], &mut section).unwrap();
+    let part = Part {
+        blocks: Blocks::new(1, 0, 1).unwrap(),
+        peak: 0,
+        bound: Bound::new(-10).unwrap(),
+        sections: &section[..len],
+    };
+    assert_eq!(send(0, 0, Body::Contribute { worker: 0, part }), Outcome::OtherKind);
+    assert_eq!(send(1, 0, Body::Partial { worker: 1, workers: 1, part }), Outcome::OtherKind);
+    assert_eq!(send(0, 0, Body::Partial { worker: 0, workers: 1, part }), Outcome::Added);
+    assert_eq!(send(1, 0, Body::Contribute { worker: 1, part }), Outcome::Completed);
+    // A later epoch may have it otherwise.
+    let mut out = [0; 64];
+    let later = Packet { head: Head { job: 1, epoch: 2, seq: 0 }, body: hello(0, false) };
+    let len = later.write(&mut out).unwrap();
+    assert_eq!(node.process(&out[..len], 0, Millis(0)), Outcome::Started);
 }

@@ -140,32 +140,33 @@ fn examples_of_the_format_document() {
         sections,
     };
     let examples = examples();
-    assert_eq!(examples.len(), 14);
-    let (packets, values) = examples.split_at(11);
+    assert_eq!(examples.len(), 15);
+    let (packets, values) = examples.split_at(12);
     let names: Vec<&str> = packets.iter().map(|(name, _)| &name[..]).collect();
     let sections: Vec<&[u8]> = packets.iter().map(|(_, bytes)| &bytes[20..]).collect();
     let bodies = [
-        Body::Hello { worker: 1, members: 2, total: 2, limits, key: KEY },
+        Body::Hello { worker: 1, members: 2, total: 2, is_aggregator: false, limits, key: KEY },
+        Body::Hello { worker: 0, members: 3, total: 9, is_aggregator: true, limits, key: KEY },
         Body::Welcome { limits, group: [239, 1, 2, 3], key: KEY },
-        Body::Contribute { worker: 0, part: part(sections[2], 131) },
-        Body::Contribute { worker: 1, part: part(sections[3], 127) },
-        Body::Result { workers: 2, part: part(sections[4], 131) },
+        Body::Contribute { worker: 0, part: part(sections[3], 131) },
+        Body::Contribute { worker: 1, part: part(sections[4], 127) },
+        Body::Result { workers: 2, part: part(sections[5], 131) },
         Body::Query { worker: 1 },
         Body::Waiting { workers: 1 },
         Body::Missing { blocks: 5 },
         Body::Refuse { reason: Refusal::OldEpoch, epoch: 7 },
-        Body::Partial { worker: 0, workers: 2, part: part(sections[9], 131) },
+        Body::Partial { worker: 0, workers: 2, part: part(sections[10], 131) },
         Body::Rescale { peak: 226 },
     ];
     for (((name, bytes), body), number) in packets.iter().zip(bodies).zip(0..) {
-        let seq = if number < 2 { 0 } else { 5 };
+        let seq = if number < 3 { 0 } else { 5 };
         let packet = Packet { head: Head { job: 0x0102, epoch: EPOCH, seq }, body };
         assert_eq!(Packet::parse(bytes), Ok(packet), "{name}");
         let mut out = vec![0xaa; bytes.len()];
         assert_eq!(packet.write(&mut out), Some(bytes.len()), "{name}");
         assert_eq!(out, *bytes, "{name}");
     }
-    assert_eq!(names[2..5], ["contribute", "contribute", "result"]);
+    assert_eq!(names[3..6], ["contribute", "contribute", "result"]);
     let [first, second, sums] = values else { panic!() };
     let worth =
         common::aggregation::exact_sum(&[first.1.clone(), second.1.clone()], Bound::new(-10).unwrap());
@@ -205,12 +206,14 @@ fn what_a_receiver_refuses() {
     assert_eq!(with("rescale", 17, 255), Err(ChunkError::Field { byte: 17 }));
     assert_eq!(with("refuse", 20, 10), Err(ChunkError::Field { byte: 20 }));
     assert_eq!(with("refuse", 21, 1), Err(ChunkError::Field { byte: 21 }));
-    assert_eq!(with("hello", 25, 1), Err(ChunkError::Field { byte: 25 }));
+    assert_eq!(with("hello", 25, 2), Err(ChunkError::Field { byte: 25 }));
+    assert_eq!(with("hello", 26, 1), Err(ChunkError::Field { byte: 26 }));
+    assert_eq!(with("hello", 27, 1), Err(ChunkError::Field { byte: 26 }));
     for (at, byte) in [(20, 0), (20, 17), (21, 3), (21, 0), (21, 128), (22, 2)] {
         let refused = with("hello", at, byte);
         assert!(matches!(refused, Err(ChunkError::Limits { .. })), "{at} {byte}: {refused:?}");
     }
-    for (name, packet) in &examples[..11] {
+    for (name, packet) in &examples[..12] {
         let sections = matches!(&name[..], "contribute" | "result" | "partial");
         for len in 0..if sections { 20 } else { packet.len() } {
             assert!(Packet::parse(&packet[..len]).is_err(), "{name} {len}");

@@ -63,6 +63,8 @@ outcomes! {
         OtherEpoch = "other-epoch",
         /// Dropped: a contribution from an address that has not joined as this worker.
         Stranger = "stranger",
+        /// Dropped: values of a member that is an aggregator, or a partial sum of one that is none.
+        OtherKind = "other-kind",
         /// Dropped: it was added before.
         Duplicate = "duplicate",
         /// Dropped: a chunk that everybody has the result of.
@@ -192,9 +194,9 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
     fn outcome(&mut self, datagram: &[u8], from: A, now: Millis) -> Outcome {
         let Ok(Packet { head, body }) = Packet::parse(datagram) else { return Outcome::Malformed };
         match body {
-            Body::Hello { worker, members, total, limits, key } => {
+            Body::Hello { worker, members, total, is_aggregator, limits, key } => {
                 let hello = Agreement { epoch: head.epoch, members, total, limits, key };
-                self.hello(from, head.job, worker, hello, now)
+                self.hello(from, head.job, worker, is_aggregator, hello, now)
             }
             Body::Contribute { worker, part } => self.contribute(from, head, worker, None, &part, now),
             Body::Partial { worker, workers, part } => {
@@ -239,7 +241,15 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
         }
     }
 
-    fn hello(&mut self, from: A, id: u16, worker: u8, hello: Agreement, now: Millis) -> Outcome {
+    fn hello(
+        &mut self,
+        from: A,
+        id: u16,
+        worker: u8,
+        is_aggregator: bool,
+        hello: Agreement,
+        now: Millis,
+    ) -> Outcome {
         let head = Head { job: id, epoch: hello.epoch, seq: 0 };
         let room = Limits { blocks: BLOCKS as u8, window: (SLOTS / 2) as u8, mtu: u16::MAX };
         let asked = Agreement { limits: hello.limits.min(self.settings.limits).min(room), ..hello };
@@ -277,7 +287,7 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
             None
         };
         let epoch = job.agreed.epoch;
-        if let Some(reason) = refusal.or_else(|| job.join(worker, from).err()) {
+        if let Some(reason) = refusal.or_else(|| job.join(worker, from, is_aggregator).err()) {
             return self.refuse(from, head, reason, epoch);
         }
         job.agreed.limits.mtu = job.agreed.limits.mtu.min(asked.limits.mtu);
@@ -287,7 +297,9 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
             && !job.is_known_above
         {
             let Above { address, worker, members } = above;
-            self.answer(address, head, Body::Hello { worker, members, total: hello.total, limits, key });
+            let total = hello.total;
+            let hello = Body::Hello { worker, members, total, is_aggregator: true, limits, key };
+            self.answer(address, head, hello);
             return Outcome::AskedAbove;
         }
         let group = self.group(place).unwrap_or([0; 4]);
@@ -320,6 +332,9 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
         }
         if job.address(worker) != Some(from) {
             return Outcome::Stranger;
+        }
+        if job.is_aggregator(worker) != partial.is_some() {
+            return Outcome::OtherKind;
         }
         job.heard = now;
         let (everybody, total) = (job.everybody(), job.agreed.total);

@@ -25,6 +25,8 @@ pub(super) struct Job<A, const SLOTS: usize, const BLOCKS: usize> {
     /// As the first hello of the epoch had it; the MTU is the smallest of all.
     pub(super) agreed: Agreement,
     addresses: [Option<A>; MAX_MEMBERS],
+    /// A bit for each member that is an aggregator too.
+    aggregators: u64,
     pub(super) heard: Millis,
     /// The aggregator above has said welcome.
     pub(super) is_known_above: bool,
@@ -58,6 +60,7 @@ impl<A: Copy + PartialEq, const SLOTS: usize, const BLOCKS: usize> Job<A, SLOTS,
             id: 0,
             agreed: Agreement { epoch: 0, members: 0, total: 0, limits: Limits::MOST, key: 0 },
             addresses: [const { None }; MAX_MEMBERS],
+            aggregators: 0,
             heard: Millis(0),
             is_known_above: false,
             asked_above: None,
@@ -68,7 +71,7 @@ impl<A: Copy + PartialEq, const SLOTS: usize, const BLOCKS: usize> Job<A, SLOTS,
     /// Starts an epoch: nobody has joined it, and no slot has an occupant of it.
     pub(super) fn restart(&mut self, id: u16, agreed: Agreement) {
         (self.is_open, self.id, self.agreed) = (true, id, agreed);
-        self.addresses = [const { None }; MAX_MEMBERS];
+        (self.addresses, self.aggregators) = ([const { None }; MAX_MEMBERS], 0);
         (self.is_known_above, self.asked_above) = (false, None);
         // Sums are cleared when their slot is taken; this also covers an epoch that comes again.
         for (place, slot) in self.slots.iter_mut().enumerate() {
@@ -84,12 +87,15 @@ impl<A: Copy + PartialEq, const SLOTS: usize, const BLOCKS: usize> Job<A, SLOTS,
         }
     }
 
-    /// Puts a worker's address down.
-    pub(super) fn join(&mut self, worker: u8, from: A) -> Result<(), Refusal> {
+    /// Puts down a worker's address, and what it is.
+    pub(super) fn join(&mut self, worker: u8, from: A, is_aggregator: bool) -> Result<(), Refusal> {
+        let was_aggregator = self.is_aggregator(worker);
         match self.addresses.get_mut(usize::from(worker)) {
             Some(Some(address)) if *address != from => Err(Refusal::Taken),
+            Some(Some(_)) if was_aggregator != is_aggregator => Err(Refusal::Differs),
             Some(address) => {
                 *address = Some(from);
+                self.aggregators |= u64::from(is_aggregator) << (worker & 63);
                 Ok(())
             }
             None => Err(Refusal::Workers),
@@ -99,6 +105,11 @@ impl<A: Copy + PartialEq, const SLOTS: usize, const BLOCKS: usize> Job<A, SLOTS,
     /// Where a worker is, if it has joined.
     pub(super) fn address(&self, worker: u8) -> Option<A> {
         *self.addresses.get(usize::from(worker))?
+    }
+
+    /// Whether a worker has joined as an aggregator.
+    pub(super) const fn is_aggregator(&self, worker: u8) -> bool {
+        self.aggregators >> (worker & 63) & 1 != 0
     }
 
     /// Where all that have joined are.

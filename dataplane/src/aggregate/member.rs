@@ -295,7 +295,8 @@ impl<const WINDOW: usize> Member<WINDOW> {
             }
             self.hello = Some(now);
             let Membership { worker, members, total, limits, key, .. } = self.membership;
-            return self.send(0, Body::Hello { worker, members, total, limits, key }, now, out);
+            let hello = Body::Hello { worker, members, total, is_aggregator: false, limits, key };
+            return self.send(0, hello, now, out);
         };
         let Some(operation) = self.operation.filter(|operation| operation.left > 0) else {
             return Poll::Done;

@@ -130,6 +130,7 @@ def examples():
     agreed = struct.pack(">BBH", 16, 16, 1500)
     key = struct.pack(">Q", KEY)
     yield "hello", header(3, 0, 1, 2) + agreed + bytes([2, 0, 0, 0]) + key
+    yield "hello", header(3, 0, 0, 3) + agreed + bytes([9, 1, 0, 0]) + key
     yield "welcome", header(4, 0, 0xFF, 0) + agreed + bytes([239, 1, 2, 3]) + key
     yield "contribute", contributions[0]
     yield "contribute", contributions[1]

@@ -142,7 +142,8 @@ pub fn aggregate(bytes: &[u8]) {
     let mut node = Aggregator::<u8, 1, 4, 2>::new(settings);
     let mut now = 0;
     let (mut epoch, mut members, mut total) = (None, 0u8, 0u8);
-    let mut addresses: BTreeMap<u8, u8> = BTreeMap::new();
+    // By worker: its address, and whether it is an aggregator.
+    let mut joined: BTreeMap<u8, (u8, bool)> = BTreeMap::new();
     let mut chunks: BTreeMap<u32, Taken> = BTreeMap::new();
     for step in steps::<Step>(bytes) {
         // Mostly what a member would send: from its own address, in the running epoch.
@@ -162,6 +163,7 @@ pub fn aggregate(bytes: &[u8]) {
                     members,
                     total: if total < 224 { 4 } else { total % 6 + 1 },
                     limits: LIMITS,
+                    is_aggregator: (224..232).contains(&key),
                     key: if key < 240 { KEY } else { 0 },
                 };
                 let mut out = vec![0; 64];
@@ -201,7 +203,10 @@ pub fn aggregate(bytes: &[u8]) {
         match (outcome, parsed) {
             (
                 Outcome::Started | Outcome::Joined,
-                Ok(Packet { head, body: Body::Hello { worker, members: of, total: all, key, .. } }),
+                Ok(Packet {
+                    head,
+                    body: Body::Hello { worker, members: of, total: all, is_aggregator, key, .. },
+                }),
             ) => {
                 if head.job != JOB || key != KEY {
                     // Someone else's job came first.
@@ -210,21 +215,25 @@ pub fn aggregate(bytes: &[u8]) {
                 if outcome == Outcome::Started {
                     assert!(epoch.is_none_or(|epoch: u32| head.epoch > epoch), "an epoch that was");
                     (epoch, members, total) = (Some(head.epoch), of, all);
-                    addresses.clear();
+                    joined.clear();
                     chunks.clear();
                 }
                 assert_eq!((epoch, members, total), (Some(head.epoch), of, all));
-                assert_eq!(*addresses.entry(worker).or_insert(from), from, "another address");
+                let first = *joined.entry(worker).or_insert((from, is_aggregator));
+                assert_eq!(first, (from, is_aggregator), "another address, or another member");
             }
             (
                 Outcome::Added | Outcome::Completed,
                 Ok(Packet { head, body: Body::Contribute { worker, part } }),
             ) => {
                 assert_eq!(epoch, Some(head.epoch));
-                assert_eq!(addresses.get(&worker), Some(&from));
+                assert_eq!(joined.get(&worker), Some(&(from, false)));
                 take(chunks.entry(head.seq).or_default(), worker, &part, total);
             }
-            (Outcome::Added | Outcome::Completed, Ok(Packet { body: Body::Partial { .. }, .. })) => return,
+            (Outcome::Added | Outcome::Completed, Ok(Packet { body: Body::Partial { worker, .. }, .. })) => {
+                assert_eq!(joined.get(&worker), Some(&(from, true)));
+                return;
+            }
             (Outcome::Started | Outcome::Joined | Outcome::Added | Outcome::Completed, other) => {
                 panic!("{outcome:?} of {other:?}")
             }
@@ -242,7 +251,7 @@ pub fn aggregate(bytes: &[u8]) {
             }
             match packet.body {
                 Body::Result { workers, part } => {
-                    assert!(addresses.values().any(|address| *address == from), "a result to a stranger");
+                    assert!(joined.values().any(|(address, _)| *address == from), "a result to a stranger");
                     assert_eq!(workers, total);
                     judge_result(&chunks[&packet.head.seq], &part, members);
                 }

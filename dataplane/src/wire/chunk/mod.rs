@@ -108,6 +108,8 @@ pub enum Body<'a> {
         members: u8,
         /// Workers of the whole job.
         total: u8,
+        /// The sender is an aggregator too: it sends partial sums, and no contributions.
+        is_aggregator: bool,
         /// What the member can have at most.
         limits: Limits,
         /// Who knows this number belongs to the job.
@@ -234,10 +236,11 @@ impl<'a> Packet<'a> {
                 Body::Rescale { peak }
             }
             kind::HELLO => {
-                let (limits, [total, zeros @ ..], key) = agreement(rest)?;
-                expect(zeros == [0; 3], 25)?;
+                let (limits, [total, aggregator, zeros @ ..], key) = agreement(rest)?;
+                expect(zeros == [0; 2], 26)?;
+                expect(aggregator <= 1, 25)?;
                 expect(total > 0 && worker < workers, 24)?;
-                Body::Hello { worker, members: workers, total, limits, key }
+                Body::Hello { worker, members: workers, total, is_aggregator: aggregator == 1, limits, key }
             }
             kind::WELCOME => {
                 let (limits, group, key) = agreement(rest)?;
@@ -289,7 +292,9 @@ impl<'a> Packet<'a> {
             y,
         ];
         let tail = match self.body {
-            Body::Hello { total, limits, key, .. } => Tail::agreement(limits, [total, 0, 0, 0], key),
+            Body::Hello { total, is_aggregator, limits, key, .. } => {
+                Tail::agreement(limits, [total, is_aggregator.into(), 0, 0], key)
+            }
             Body::Welcome { limits, group, key } => Tail::agreement(limits, group, key),
             Body::Refuse { reason, epoch } => {
                 let [e0, e1, e2, e3] = epoch.to_be_bytes();
