@@ -117,7 +117,8 @@ fn place(operand: &str) -> (Option<i64>, &str) {
 struct Analysis {
     frames: BTreeMap<u32, u64>,
     calls: BTreeMap<u32, BTreeSet<u32>>,
-    indirect: BTreeSet<u32>,
+    /// The first one's address.
+    indirect: BTreeMap<u32, u32>,
     made: BTreeSet<u32>,
 }
 
@@ -178,8 +179,10 @@ fn analyse<'a>(image: &Image, instructions: impl Iterator<Item = Instruction<'a>
                 registers.set(part(0), value);
             }
             "li" => registers.set(part(0), immediate(1)? as u32),
-            "addi" if registers.upper.contains_key(part(1)) => {
-                let value = registers.upper[part(1)].wrapping_add(immediate(2)? as u32);
+            // `mv` is the disassembler's way to write an `addi` of 0.
+            "addi" | "mv" if registers.upper.contains_key(part(1)) => {
+                let lower = if operation == "mv" { 0 } else { immediate(2)? as u32 };
+                let value = registers.upper[part(1)].wrapping_add(lower);
                 found.made.insert(value);
                 registers.set(part(0), value);
                 if part(0) != part(1) {
@@ -190,10 +193,8 @@ fn analyse<'a>(image: &Image, instructions: impl Iterator<Item = Instruction<'a>
                 // An entry of a table of constants: its address, then what stands there.
                 let table = match operation {
                     "add" => parts.iter().skip(1).find_map(|part| registers.known.get(part).copied()),
-                    "lw" => match place(part(1)) {
-                        (Some(0), register) => registers.tables.get(register).copied(),
-                        _ => None,
-                    },
+                    // The offset makes up for cases that the table lacks: it belongs to the index.
+                    "lw" => registers.tables.get(place(part(1)).1).copied(),
                     _ => None,
                 };
                 registers.forget(part(0));
@@ -237,7 +238,7 @@ fn analyse<'a>(image: &Image, instructions: impl Iterator<Item = Instruction<'a>
                 } else if operation == "jr" && branch.is_some_and(|branch| (function..end).contains(branch)) {
                     // The branches of a `match`.
                 } else {
-                    found.indirect.insert(function);
+                    found.indirect.entry(function).or_insert(pc);
                 }
             }
             "jal" | "j" => {
@@ -309,9 +310,9 @@ fn bound(image: &Image, analysis: &mut Analysis) -> Result<Bound> {
     let methods: BTreeSet<u32> = taken.iter().filter(|address| is_method(name(address))).copied().collect();
     let writes: BTreeSet<u32> =
         analysis.calls.keys().filter(|address| name(address).contains(WRITE)).copied().collect();
-    for function in &analysis.indirect {
+    for (function, pc) in &analysis.indirect {
         if !is_format(name(function)) {
-            return Err(format!("{}: a call through a register", name(function)).into());
+            return Err(format!("{}: a call through a register at {pc:#x}", name(function)).into());
         }
         let reached = if writes.contains(function) { &taken } else { &methods };
         analysis.calls.entry(*function).or_default().extend(reached);
@@ -409,6 +410,22 @@ mod tests {
         let unknown = "0: lw a0, 0(a1)\n4: sub sp, sp, a0\n";
         let error = depths(&[(0, "_start"), TRAP_AT_80], unknown).unwrap_err().to_string();
         assert!(error.contains("unknown size"), "{error}");
+    }
+
+    /// Where the table stands, the lower part of its address may be 0, and its first entry may not be that of case 0.
+    #[test]
+    fn the_branches_of_a_match_are_no_calls() {
+        let listing = "0: slli a2, a2, 2\n4: lui s1, 0x1\n8: mv s1, s1\nc: add a2, a2, s1\n10: lw a2, -8(a2)\n\
+            14: li a1, 10\n18: jr a2\n80: ret\n";
+        for (entry, is_branch) in [(0x1c, true), (0x84, false)] {
+            let mut image = Image::default();
+            for (address, name) in [(0, "_start"), TRAP_AT_80] {
+                image.functions.insert(address, name.to_owned());
+            }
+            image.constants.insert(0x1000, entry);
+            let analysis = analyse(&image, listing.lines().filter_map(instruction)).unwrap();
+            assert_eq!(analysis.indirect, if is_branch { [].into() } else { BTreeMap::from([(0, 0x18)]) });
+        }
     }
 
     #[test]

@@ -2,7 +2,6 @@
 //!
 //! Members are behind the network's NIC. Frames that come from the host's are not looked at.
 
-use core::fmt::Write as _;
 use core::net::Ipv4Addr;
 
 use embedded_io::{Read, ReadReady, Write, WriteReady};
@@ -115,10 +114,14 @@ struct Report {
 
 impl Report {
     fn new() -> Self {
-        let mut report = Self { line: String::new(), written: 0, next: None };
-        let [a, b, c, d] = IP.octets();
-        let _ = write!(report.line, "gradwire node {a}.{b}.{c}.{d}: Enter shows counts\r\n{PROMPT}"); // it fits
-        report
+        let mut line = String::new();
+        for (before, octet) in ["gradwire node ", ".", ".", "."].into_iter().zip(IP.octets()) {
+            push(&mut line, before);
+            push_number(&mut line, octet.into());
+        }
+        push(&mut line, ": Enter shows counts\r\n");
+        push(&mut line, PROMPT);
+        Self { line, written: 0, next: None }
     }
 
     /// Reads and writes a bounded piece; whether an answer is under way.
@@ -135,15 +138,20 @@ impl Report {
             self.line.clear();
             self.written = 0;
             self.next = Some(number + 1);
-            // A line has room for the longest name and number.
-            let _ = match count(node, number) {
-                Some((_, _, 0)) => Ok(()),
-                Some((of, name, count)) => write!(self.line, "{of} {name} {count}\r\n"),
+            match count(node, number) {
+                Some((_, _, 0)) => {}
+                Some((of, name, count)) => {
+                    for word in [of, " ", name, " "] {
+                        push(&mut self.line, word);
+                    }
+                    push_number(&mut self.line, count);
+                    push(&mut self.line, "\r\n");
+                }
                 None => {
                     self.next = None;
-                    write!(self.line, "{PROMPT}")
+                    push(&mut self.line, PROMPT);
                 }
-            };
+            }
             return true;
         }
         let mut byte = [0];
@@ -154,6 +162,24 @@ impl Report {
             self.next = Some(0);
         }
         self.next.is_some()
+    }
+}
+
+/// A line has room for the longest name and number.
+fn push(line: &mut String<96>, text: &str) {
+    let _ = line.push_str(text);
+}
+
+/// In decimal. `core::fmt` calls through tables, which a bound on the stack can hardly see through.
+fn push_number(line: &mut String<96>, number: u64) {
+    let mut unit = 1u64;
+    while number / 10 >= unit {
+        unit = unit.wrapping_mul(10);
+    }
+    // Behind the last digit, the unit is 0.
+    while let Some(digits) = number.checked_div(unit) {
+        let _ = line.push(char::from(b'0' + (digits % 10) as u8));
+        unit /= 10;
     }
 }
 
