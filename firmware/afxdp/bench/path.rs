@@ -31,6 +31,9 @@ fn main() {
     if wanted("wire") {
         wire();
     }
+    if wanted("mixed") {
+        mixed();
+    }
 }
 
 /// What is between host and wire.
@@ -232,6 +235,47 @@ fn wire() {
             untagged / tagged,
             untagged / tagged / possible
         );
+    }
+}
+
+/// What a tag costs while the other end has no shim.
+fn mixed() {
+    println!(
+        "Time to move recorded gradients over a new TCP connection, wire not limited, a shim at one end alone; medians of \
+         {RUNS} runs, least and most in brackets, tagged to untagged within each run. No frame is compressed.\n"
+    );
+    println!(
+        "| shim at | gradients | untagged, ms | tagged, ms | tagged to untagged |\n|---|---|---|---|---|"
+    );
+    for (side, end) in [(Side::A, "the sender"), (Side::B, "the receiver")] {
+        let lab = Lab::new(Plan::default()).unwrap();
+        let shim = Shim::start_prompt(&lab, side, ROUTED);
+        for len in [1_000_000, 50_000_000] {
+            let data = gradients(len);
+            let measure = |tos| {
+                let (got, time) = transfer(&lab, ADDRESS, tos, &data);
+                assert!(got == data);
+                time.as_secs_f64() * 1e3
+            };
+            // Either goes first in turn.
+            let runs = (0..RUNS).map(|run| match run % 2 {
+                0 => (measure(0), measure(TAG)),
+                _ => {
+                    let tagged = measure(TAG);
+                    (measure(0), tagged)
+                }
+            });
+            let runs = runs.collect::<Vec<_>>();
+            println!(
+                "| {end} | {} MB | {} | {} | {} |",
+                len / 1_000_000,
+                spread(&runs, |run| run.0, 1),
+                spread(&runs, |run| run.1, 1),
+                spread(&runs, |run| run.1 / run.0, 2)
+            );
+        }
+        let [egress, ingress] = shim.outcomes();
+        assert_eq!((egress.changed["compressed"], ingress.changed["restored"]), (0, 0));
     }
 }
 
