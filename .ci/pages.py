@@ -17,7 +17,7 @@ def chromium(page: Path, *options: str) -> subprocess.CompletedProcess:
     with tempfile.TemporaryDirectory() as profile:
         command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
         command += ["--proxy-server=127.0.0.1:9", "--enable-logging=stderr", "--v=0", *options, page.resolve().as_uri()]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        return subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
 
 
 class Figures(HTMLParser):
