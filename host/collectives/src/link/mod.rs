@@ -17,7 +17,7 @@ use crate::layout::{Layout, checksum};
 use crate::node::{JobName, Node};
 use crate::part::Bytes;
 use crate::plan::{Coding, Plan, Wire};
-use crate::poll::{Command, Event, Poller, Traffic, Waker};
+use crate::poll::{Command, Event, Poller, Traffic, Waker, explanation};
 use crate::rendezvous::Listening;
 use crate::strategies::Strategy;
 
@@ -29,8 +29,8 @@ pub use in_network::InNetwork;
 
 /// A result that the network coded is compared at the first exchange, and then once in so many.
 pub const COMPARE_EVERY: u64 = 100;
-/// How long after its own deadline an exchange waits to be told why.
-const EXPLANATION: Duration = Duration::from_secs(5);
+/// How much longer than the connections' thread an exchange waits to be told why it failed.
+const EXPLANATION: Duration = Duration::from_secs(3);
 
 /// A member's connections to all others.
 ///
@@ -346,7 +346,7 @@ impl Link {
     }
 
     fn verdict(&self) -> Failure {
-        let deadline = Instant::now() + EXPLANATION;
+        let deadline = Instant::now() + explanation(self.timeout) + EXPLANATION;
         loop {
             match self.next_event(deadline) {
                 Ok(Event::Failed(failure)) => return failure,

@@ -14,8 +14,18 @@ use crate::rendezvous::Purpose;
 
 /// How long rank 0 waits for a better cause than a closed connection.
 const GRACE: Duration = Duration::from_millis(300);
-/// How long a member that reported a failure waits for what rank 0 makes of it, and rank 0 for all to hear of it.
+/// How long a member that leaves waits for the others to hear of it.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+/// How long a member that reported a failure waits for what rank 0 makes of it, and rank 0 for all to hear of it, in a job with this
+/// timeout. Who closes its connections before others have heard is taken for the cause.
+pub(crate) fn explanation(timeout: Duration) -> Duration {
+    (timeout / 10).max(FAREWELL).min(timeout)
+}
+
+fn closed(peer: Rank) -> String {
+    format!("member {peer} closed its connection without a word (was it killed?)")
+}
 
 impl Poller {
     /// A member said on a connection of messages that no more come there.
@@ -39,7 +49,7 @@ impl Poller {
             return;
         }
         let why = if why.is_empty() { String::new() } else { format!(": {why}") };
-        let cause = format!("member {peer} closed its connection without a word (was it killed?){why}");
+        let cause = closed(peer) + &why;
         let failure = Failure { reporter: self.rank, cause, weight: Weight::Closed };
         self.suspect.get_or_insert((failure, Instant::now()));
     }
@@ -94,7 +104,7 @@ impl Poller {
 
     /// Tells everybody about a failure, and returns what everybody is told.
     pub(super) fn tell(&mut self, failure: Failure) -> Failure {
-        let until = Instant::now() + FAREWELL.min(self.timeout);
+        let until = Instant::now() + explanation(self.timeout);
         // The other connections close last. If they closed now, whoever has not yet heard of the failure would blame this member.
         let all = std::mem::take(&mut self.conns).into_iter();
         let (control, _open): (Vec<Conn>, Vec<Conn>) = all.partition(|conn| conn.purpose == Purpose::Control);
@@ -112,12 +122,22 @@ impl Poller {
             // Rank 0 said so; there is nobody left to tell.
             return failure;
         }
+        let has_rank_0 = |poller: &Self| poller.conns.iter().any(|conn| conn.peer == 0 && !conn.left);
+        let had_rank_0 = has_rank_0(self);
         self.control(0, &Control::Failed(failure.clone()));
-        self.drain(until, |frame| match frame {
-            Control::Failed(first) => Some(first),
+        let told = self.drain(until, |frame| match frame {
+            Control::Failed(first) => Some(Some(first)),
+            Control::Bye => Some(None),
             _ => None,
-        })
-        .unwrap_or(failure)
+        });
+        match told {
+            Some(Some(first)) => first,
+            // Rank 0 would have answered. If it was killed, it is the cause: another member may have heard of that first, and gone.
+            None if failure.weight == Weight::Closed && had_rank_0 && !has_rank_0(self) => {
+                Failure { cause: closed(0), ..failure }
+            }
+            _ => failure,
+        }
     }
 
     /// Sends what is left on the control connections, and reads until `wanted` is there or all are closed.

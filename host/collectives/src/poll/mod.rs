@@ -28,6 +28,7 @@ mod receive;
 mod send;
 
 use conn::{Conn, NEW, Out, head};
+pub(crate) use members::explanation;
 use send::Asked;
 
 /// What one exchange may receive.
@@ -394,7 +395,7 @@ impl Poller {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::net::{Shutdown, TcpListener, TcpStream};
     use std::sync::mpsc;
 
@@ -425,18 +426,22 @@ mod tests {
         bytes
     }
 
-    /// What one of two members is told, and how many messages it takes, if the other one knows the token and then sends these bytes.
-    fn told(rank: Rank, data: &[u8], control: &[u8]) -> (String, usize) {
+    /// A member in the first exchange of a job; the far ends of its connections, for these purposes and to these members; the exchange's
+    /// ends.
+    fn member(
+        rank: Rank,
+        others: &[(Purpose, Rank)],
+    ) -> (Poller, Vec<TcpStream>, Sender<Command>, Receiver<Event>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let timeout = Duration::from_secs(120);
-        let connect = |purpose| {
+        let connect = |(purpose, peer): &(Purpose, Rank)| {
             let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (stream, _) = listener.accept().unwrap();
             crate::rendezvous::prepare(&stream, timeout).unwrap();
-            (Proven { purpose, peer: 1 - rank, outgoing: false, stream }, theirs)
+            (Proven { purpose: *purpose, peer: *peer, outgoing: false, stream }, theirs)
         };
-        let (proven, mut theirs): (Vec<_>, Vec<_>) =
-            [connect(Purpose::Control), connect(Purpose::Data)].into_iter().unzip();
+        let (proven, theirs): (Vec<_>, Vec<_>) = others.iter().map(connect).unzip();
+        let members = 1 + others.iter().map(|(_, peer)| *peer).fold(rank, Rank::max);
         let ((commands, inbox), (outbox, events)) = (mpsc::channel(), mpsc::channel());
         let expect = Expect {
             sequence: 1,
@@ -448,16 +453,24 @@ mod tests {
                 tagged: false,
                 parts: vec![(5, 20), (5, 20)],
             }],
-            messages: vec![2; 2],
+            messages: vec![2; members],
         };
         commands.send(Command::Begin(Arc::new(expect))).unwrap();
         let traffic = Arc::default();
         let waker = Waker::new().unwrap();
-        let poller = Poller::new(rank, 2, timeout, proven, inbox, outbox, waker, traffic);
-        // All is there before the thread starts, so it finds the same in every run.
-        for (stream, bytes) in theirs.iter_mut().zip([control, data]) {
+        let poller = Poller::new(rank, members, timeout, proven, inbox, outbox, waker, traffic);
+        (poller, theirs, commands, events)
+    }
+
+    /// What one of two members is told, and how many messages it takes, if the other one knows the token and then sends these bytes.
+    fn told(rank: Rank, data: &[u8], control: &[u8]) -> (String, usize) {
+        let others = [Purpose::Control, Purpose::Data].map(|purpose| (purpose, 1 - rank));
+        let (poller, mut theirs, _commands, events) = member(rank, &others);
+        // All is there before the thread starts, so it finds the same in every run: the system may take its time even on loopback.
+        for ((stream, bytes), conn) in theirs.iter_mut().zip([control, data]).zip(&poller.conns) {
             stream.write_all(bytes).unwrap();
             stream.shutdown(Shutdown::Write).unwrap();
+            poll(&mut [PollFd::new(&conn.stream, PollFlags::RDHUP)], None).unwrap();
         }
         poller.run();
         let mut taken = 0;
@@ -522,6 +535,27 @@ mod tests {
         ] {
             let (told, _) = told(rank, &[], &bytes);
             assert!(told.contains(says), "{told}: expected {says}");
+        }
+    }
+
+    #[test]
+    fn rank_0_that_was_killed_is_named_though_another_one_heard_of_it_first() {
+        for (farewell, says) in [(None, "member 0 closed"), (Some(Control::Bye), "member 1 closed")] {
+            let others = [(Purpose::Control, 0), (Purpose::Data, 0), (Purpose::Data, 1)];
+            let (poller, theirs, _commands, events) = member(2, &others);
+            let [mut control, data, first] = theirs.try_into().unwrap();
+            let thread = std::thread::spawn(|| poller.run());
+            drop(first);
+            // The member has reported it, and waits for what rank 0 says.
+            control.read_exact(&mut [0]).unwrap();
+            if let Some(farewell) = farewell {
+                control.write_all(&farewell.to_bytes()).unwrap();
+            }
+            control.shutdown(Shutdown::Write).unwrap();
+            thread.join().unwrap();
+            let Event::Failed(failure) = events.recv().unwrap() else { panic!("no failure") };
+            assert!(failure.cause.starts_with(says), "{failure}");
+            drop(data);
         }
     }
 
