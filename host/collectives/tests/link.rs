@@ -310,15 +310,23 @@ fn strangers_cannot_take_a_members_place() {
 
 #[test]
 fn members_that_do_not_come_are_named_with_who_was_refused() {
-    let options = Options { timeout: Duration::from_millis(1500), ..options(false) };
-    let listening = Listening::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
-    let root = listening.address().unwrap();
-    // It is there before the time begins to run.
-    let mut stranger = TcpStream::connect(root).unwrap();
-    stranger.write_all(&[b'x'; 50]).unwrap();
-    let told = listening.join(0, 3, root).unwrap_err().to_string();
-    assert!(told.starts_with("members 1, 2 did not connect within 1.5s; refused: 127.0.0.1:"), "{told}");
-    assert!(told.contains("is no gradwire"), "{told}");
+    // On a busy machine a stranger may not have been heard when the time is over: then members wait longer.
+    for seconds in [1, 2, 4, 8, 16, 32, 64] {
+        let options = Options { timeout: Duration::from_secs(seconds), ..options(false) };
+        let listening = Listening::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
+        let root = listening.address().unwrap();
+        // It is there before the time begins to run.
+        let mut stranger = TcpStream::connect(root).unwrap();
+        stranger.write_all(&[b'x'; 50]).unwrap();
+        let told = listening.join(0, 3, root).unwrap_err().to_string();
+        let missing = format!("members 1, 2 did not connect within {seconds}s");
+        assert!(told.starts_with(&missing), "{told}");
+        if let Some(refused) = told.strip_prefix(&format!("{missing}; refused: 127.0.0.1:")) {
+            assert!(refused.contains("is no gradwire"), "{told}");
+            return;
+        }
+    }
+    panic!("a stranger was not refused within 64 s");
 }
 
 #[test]
