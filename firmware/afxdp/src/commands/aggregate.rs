@@ -29,7 +29,7 @@ use crate::ops::telemetry::{NodeTelemetry, PATIENCE};
 use crate::path::node::{STACK, Service, set_up};
 use crate::path::program::NodeAddress;
 
-/// How long a node that is replaced gets to end by itself.
+/// How long a node that is replaced gets to end by itself, or as long as its thread may give no sign of life.
 const LEAVE: Duration = Duration::from_secs(5);
 
 /// Sums what members of training jobs send, at an address of its own, in the foreground.
@@ -95,7 +95,7 @@ fn group(text: &str) -> Result<Ipv4Addr, String> {
 /// Why it did not start, or its thread failed.
 pub fn run(args: &AggregateArgs) -> Result<(), CommandError> {
     if args.replace {
-        end_node(&args.run_dir, &args.interface, LEAVE)?;
+        end_node(&args.run_dir, &args.interface, LEAVE.max(Duration::from_millis(args.limit_ms)))?;
     }
     Ok(serve(args)?)
 }

@@ -318,7 +318,9 @@ impl Service<'_> {
     /// SYNs, would be restored to other values. One that begins between the answer and the change is missed.
     fn broken_by(&self, rules: &Rules) -> usize {
         self.shim.orders.propose(Some(rules.clone()));
-        let reports = self.telemetry.board.collect(PATIENCE);
+        // A thread that gives a sign of life within the limit is asked that long: one that has not answered broke nothing yet.
+        let patience = PATIENCE.max(Duration::from_millis(self.args.limit_ms));
+        let reports = self.telemetry.board.collect(patience);
         self.shim.orders.propose(None);
         reports.iter().map(|(_, report)| report.broken).sum()
     }

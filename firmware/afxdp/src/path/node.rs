@@ -80,7 +80,7 @@ pub fn set_up(
         let error = |error| StartError::Socket { interface: interface.name.clone(), queue, error };
         let binding =
             Binding { interface: interface.index, queue, zero_copy: service.zero_copy, busy_poll: None };
-        let socket = bind_patiently(queues.frames(), binding).map_err(error)?;
+        let socket = bind_patiently(queues.frames(), binding, service.limit).map_err(error)?;
         if !socket.is_zero_copy().map_err(error)? {
             bind = Bound::Copy;
         }

@@ -152,7 +152,7 @@ impl Shim {
                         zero_copy: config.zero_copy,
                         busy_poll: config.busy_poll,
                     };
-                    let socket = bind_patiently(queues.frames(), binding).map_err(error)?;
+                    let socket = bind_patiently(queues.frames(), binding, limit).map_err(error)?;
                     *zero_copy &= socket.is_zero_copy().map_err(error)?;
                     program.add_socket(port, queue, &socket)?;
                     beats.extend(program.beat(port, queue));
@@ -188,13 +188,13 @@ impl Shim {
     }
 }
 
-/// Binds a socket; if the queue is not free, waits a while for it: the kernel takes its time to take back what a
-/// process that has just ended had.
+/// Binds a socket; if the queue is not free, waits a while for it, at least as long as a thread may give no sign of life (`limit`): the
+/// kernel takes its time to take back what a process that has just ended had.
 ///
 /// # Errors
 /// Those of [`Socket::bind`].
-pub fn bind_patiently(frames: &Frames, binding: Binding) -> io::Result<Socket> {
-    let end = Instant::now() + PATIENCE;
+pub fn bind_patiently(frames: &Frames, binding: Binding, limit: Duration) -> io::Result<Socket> {
+    let end = Instant::now() + PATIENCE.max(limit);
     loop {
         match Socket::bind(frames, binding) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < end => {
