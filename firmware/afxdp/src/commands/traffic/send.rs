@@ -28,7 +28,7 @@ enum Limit {
 pub(super) fn send(args: &SendArgs) -> Result<Report, TrafficError> {
     let values = args.values.as_deref().map(Values::of_file).transpose()?;
     let file_bytes = values.as_ref().map(|values| values.bytes().len() as u64);
-    let shims = answering(&args.run_dir);
+    let shims = answering(&args.run_dir, args.timeout);
     let bound = match args.bound {
         _ if args.exact => None,
         Some(bound) => Some(bound),
@@ -71,7 +71,7 @@ pub(super) fn send(args: &SendArgs) -> Result<Report, TrafficError> {
     control.say(&Sent(sent)).map_err(TrafficError::talk("tell the receiver how much was sent"))?;
     let arrived = result(&mut control, args.timeout)?;
     // Asked now: the last bytes have left.
-    let wire = OnTheWire::of(&answering(&args.run_dir), &ends);
+    let wire = OnTheWire::of(&answering(&args.run_dir, args.timeout), &ends);
     Ok(Report::new(to.to_string(), &plan, &arrived, wire))
 }
 
@@ -155,7 +155,8 @@ fn send_one(mut stream: TcpStream, values: &Values, number: usize, limit: Limit)
         let left = match limit {
             Limit::Bytes(bytes) => bytes - sent,
             // A value that has begun is ended.
-            Limit::Until(end) if Instant::now() >= end => sent.wrapping_neg() % 4,
+            // At least one piece: a test of nothing says nothing.
+            Limit::Until(end) if sent > 0 && Instant::now() >= end => sent.wrapping_neg() % 4,
             Limit::Until(_) => PIECE as u64,
         };
         if left == 0 {

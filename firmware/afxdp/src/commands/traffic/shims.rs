@@ -2,18 +2,31 @@
 //! connections.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::ops::control;
+use crate::ops::control::{self, ControlError};
 use crate::ops::telemetry::{FlowStatus, Snapshot};
 
 /// Every shim that answers on this machine. None if there is no folder, or this user may not ask: a container sees no
-/// shim of its host.
-pub(super) fn answering(run_dir: &Path) -> Vec<Snapshot> {
+/// shim of its host. One whose threads are late to answer is asked again, for as long as `patience` lasts: what they last told may be of
+/// before the test.
+pub(super) fn answering(run_dir: &Path, patience: Duration) -> Vec<Snapshot> {
     let sockets = control::sockets(run_dir).unwrap_or_default();
-    sockets.iter().filter_map(|socket| control::query(socket).ok()).collect()
+    let end = Instant::now() + patience;
+    let ask = |socket: &PathBuf| loop {
+        let answer = control::query::<Snapshot>(socket);
+        let is_late = match &answer {
+            Ok(snapshot) => snapshot.queues.iter().any(|queue| !queue.answered),
+            Err(error) => matches!(error, ControlError::Silent { .. }),
+        };
+        if !is_late || Instant::now() >= end {
+            return answer.ok();
+        }
+    };
+    sockets.iter().filter_map(ask).collect()
 }
 
 /// The bound of the first rule that takes this type of service, if all of these shims agree.

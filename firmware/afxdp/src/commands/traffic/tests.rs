@@ -137,18 +137,18 @@ fn a_norm_that_is_gone_is_no_success() {
 
 #[test]
 fn errors_name_cause_and_remedy() {
-    let port =
-        Receiver::bind(&receive_args("--address 127.0.0.1 --port 0")).unwrap().address().unwrap().port();
+    // No other test listens at this address, so a port that is given back stays free.
+    let own = "--address 127.0.77.1 --port 0";
+    let port = Receiver::bind(&receive_args(own)).unwrap().address().unwrap().port();
     // Nobody listens any more.
-    let error = run(&parse(&format!("send 127.0.0.1 --port {port}")).unwrap(), &mut Vec::new()).unwrap_err();
+    let error = run(&parse(&format!("send 127.0.77.1 --port {port}")).unwrap(), &mut Vec::new()).unwrap_err();
     assert_eq!(error.exit_code(), 3);
     assert!(error.to_string().contains("gradwire-xdp test receive"), "{error}");
 
     let error = run(&parse("send 127.0.0.1 --values /missing").unwrap(), &mut Vec::new()).unwrap_err();
     assert_eq!(error.exit_code(), 2);
 
-    let args =
-        ReceiveArgs { wait: Some(Duration::from_millis(10)), ..receive_args("--address 127.0.0.1 --port 0") };
+    let args = ReceiveArgs { wait: Some(Duration::from_millis(10)), ..receive_args(own) };
     let error = Receiver::bind(&args).unwrap().serve(&args).unwrap_err();
     assert!(error.to_string().contains("gradwire-xdp test send"), "{error}");
 
