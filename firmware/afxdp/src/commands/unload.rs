@@ -241,12 +241,13 @@ mod tests {
     #[test]
     fn a_process_that_obeys_is_asked_and_one_that_does_not_is_killed() {
         // `exec`: no shell stays behind.
-        let (mut obedient, pid) = child("exec sleep 60");
-        assert_eq!(end(pid, Duration::from_secs(10)).unwrap(), Ending::Asked);
+        let (mut obedient, pid) = child("exec sleep 600");
+        // Longer than any machine keeps a process waiting.
+        assert_eq!(end(pid, Duration::from_secs(120)).unwrap(), Ending::Asked);
         obedient.wait().unwrap();
-        assert_eq!(end(pid, Duration::from_secs(10)).unwrap(), Ending::Gone);
+        assert_eq!(end(pid, Duration::from_secs(120)).unwrap(), Ending::Gone);
 
-        let (mut stopped, pid) = child("exec sleep 60");
+        let (mut stopped, pid) = child("exec sleep 600");
         rustix::process::kill_process(pid, Signal::STOP).unwrap();
         // Stopped is `T` in the kernel's own words; before that, another signal would still reach it.
         let stat = format!("/proc/{}/stat", pid.as_raw_nonzero());

@@ -14,15 +14,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::ops::privileges::as_root;
-use crate::ops::server::{self, Request, Terms};
+use crate::ops::server::{self, Request, Terms, patience};
 use crate::ops::telemetry;
 
 /// Where control sockets are, unless told otherwise.
 pub const RUN_DIR: &str = "/run/gradwire-xdp";
 /// A client that takes longer to read its snapshot does not get all of it.
-const TERMS: Terms = Terms { name: "control socket", max_request: 0, time: Duration::from_secs(5) };
+const TERMS: Terms = Terms { name: "control socket", max_request: 0, time: patience(5) };
 /// A snapshot may wait for queues that do not answer.
-const READ_TIMEOUT: Duration = Duration::from_secs(2).saturating_add(telemetry::PATIENCE);
+const READ_TIMEOUT: Duration = patience(2).saturating_add(telemetry::PATIENCE);
 
 /// Why a control socket cannot be used.
 #[non_exhaustive]

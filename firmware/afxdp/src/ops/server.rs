@@ -13,6 +13,11 @@ pub(crate) const MAX_CLIENTS: usize = 16;
 /// How long accepting waits after a failure: most likely there are no file descriptors left.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// So many seconds that a client and what serves it wait for each other. In tests, longer than any machine keeps a thread waiting.
+pub(crate) const fn patience(seconds: u64) -> Duration {
+    Duration::from_secs(if cfg!(test) { 120 } else { seconds })
+}
+
 /// What a client's request is so far.
 #[derive(Debug)]
 pub(crate) enum Request {

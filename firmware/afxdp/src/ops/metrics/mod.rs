@@ -5,9 +5,8 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
-use std::time::Duration;
 
-use crate::ops::server::{self, Request, Terms};
+use crate::ops::server::{self, Request, Terms, patience};
 use crate::ops::telemetry::{NodeSnapshot, Snapshot};
 
 mod exposition;
@@ -18,7 +17,7 @@ mod node;
 
 pub use exposition::render;
 
-const TERMS: Terms = Terms { name: "metrics endpoint", max_request: 4_096, time: Duration::from_secs(5) };
+const TERMS: Terms = Terms { name: "metrics endpoint", max_request: 4_096, time: patience(5) };
 
 /// How many ports are tried if the configuration names none.
 pub const PORTS: u16 = 16;
