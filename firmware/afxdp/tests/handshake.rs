@@ -42,14 +42,19 @@ fn two_shims_agree() {
             let (got, _) = transfer(&lab, address, TAG, &data);
             assert_within_bound(&data, &got);
         }
-        for (shim, host) in shims.iter().zip(hosts) {
+        // One for each address, and those that a host sent again because the machine was busy.
+        let sent = ["ha", "hb"].map(|host| 2 + lab.syns_again(host));
+        for ((shim, host), [own, far]) in shims.iter().zip(hosts).zip([sent, [sent[1], sent[0]]]) {
             let [egress, ingress] = shim.outcomes();
-            assert_eq!((egress.changed["told"], ingress.changed["heard"]), (2, 2), "{egress:?} {ingress:?}");
+            let (told, heard) = (egress.changed["told"], ingress.changed["heard"]);
+            assert!((2..=own).contains(&told) && (2..=far).contains(&heard), "{egress:?} {ingress:?}");
             assert_eq!(egress.untouched["not-agreed"] + egress.untouched["parameters-differ"], 0);
             // No host sees what its shim added or took out.
             let capture = host.finish();
-            let seen = ["ha", "hb"].map(|from| syns(&capture, lab.mac(from)).count());
-            assert_eq!(seen, [1, 1]);
+            for (from, sent) in ["ha", "hb"].into_iter().zip(sent) {
+                let seen = syns(&capture, lab.mac(from)).count() as u64;
+                assert!((1..sent).contains(&seen), "{seen} SYNs over IPv4 from {from}");
+            }
             for frame in capture.frames.iter().map(|frame| &frame.bytes) {
                 assert!(!frame[14..].windows(4).any(|four| four == &OFFER[2..6]), "{frame:02x?}");
             }
@@ -80,7 +85,7 @@ fn one_end_without_a_shim() {
         let [egress, ingress] = shim.outcomes();
         assert_eq!((egress.changed["compressed"], ingress.changed["restored"]), (0, 0));
         if side == Side::A {
-            assert_eq!(egress.changed["told"], 4, "{egress:?}");
+            assert!((4..=4 + lab.syns_again("ha")).contains(&egress.changed["told"]), "{egress:?}");
             assert!(egress.untouched["not-agreed"] > 1_000, "{egress:?}");
         }
     }
@@ -113,7 +118,7 @@ fn an_untagged_listener_answers_too() {
     let data = gradients(2_000_000);
     assert_within_bound(&data, &to_an_untagged_listener(&lab, &data));
     assert!(compressed(&shims[0]) > 500, "{:?}", shims[0].outcomes());
-    assert_eq!(shims[1].outcomes()[0].changed["told"], 1);
+    assert!((1..=1 + lab.syns_again("hb")).contains(&shims[1].outcomes()[0].changed["told"]));
 }
 
 /// A box that takes out what it does not know, and one that drops SYNs for it.
@@ -131,6 +136,7 @@ fn boxes_that_do_not_like_the_option() {
         let [egress, _] = shims[0].outcomes();
         eprintln!("  {rule}: {time:?}, {egress:?}");
         assert_eq!(egress.changed["compressed"], 0);
+        // The third transmission goes without.
         assert!(egress.changed["told"] >= 1 && egress.changed["told"] <= 2);
         assert!(egress.untouched["not-agreed"] > 0);
     }

@@ -289,6 +289,16 @@ impl Lab {
         checked(command, &self.command_in("w", "nft").arg(command).output().unwrap());
     }
 
+    /// SYNs and SYN-ACKs that a host has sent again, as it does after a second without an answer: a shim tells on the first of them, too.
+    pub fn syns_again(&self, host: &str) -> u64 {
+        let counts = self.run_in(host, "cat /proc/net/netstat");
+        // A line of names, and one of numbers.
+        let mut lines = counts.lines().filter(|line| line.starts_with("TcpExt:")).map(str::split_whitespace);
+        let (names, numbers) = (lines.next().unwrap(), lines.next().unwrap());
+        let (_, again) = names.zip(numbers).find(|(name, _)| *name == "TCPSynRetrans").unwrap();
+        again.parse().unwrap()
+    }
+
     /// Frames that the wire lost.
     pub fn lost(&self) -> u64 {
         let rules = self.run_in("w", "nft list table bridge loss");
