@@ -18,6 +18,9 @@ use support::{Lab, PATIENCE, Plan, Side};
 
 const ROUTED: &str = "[[rule]]\ntos = 0x28\nhandshake = \"off\"\n";
 
+/// Frames at once that no ring on the way is too small for, however late the kernel's threads get their processors.
+const AT_ONCE: u64 = 64;
+
 /// Every compressed datagram with every byte changed behind the IP header, one at a time.
 #[test]
 fn corrupt_datagrams_are_dropped_and_counted() {
@@ -62,19 +65,24 @@ fn corrupt_datagrams_are_dropped_and_counted() {
     let injector = Injector::start(&lab, Side::B);
     let (mut random, mut injected) = (Random(0x1234_5678), 0);
     let dropped = || shims[1].outcomes()[1].dropped.values().sum::<u64>();
+    let wait_for = |injected| {
+        let end = Instant::now() + PATIENCE;
+        while dropped() < injected && Instant::now() < end {
+            thread::sleep(Duration::from_millis(5));
+        }
+    };
     for frame in frames.iter().take(DATAGRAMS) {
         for at in L4_AT..frame.len() {
             let mut frame = frame.clone();
             frame[at] ^= 1 << random.below(8);
             injector.send(frame);
             injected += 1;
-        }
-        // No more at once than a ring holds.
-        let end = Instant::now() + PATIENCE;
-        while dropped() < injected && Instant::now() < end {
-            thread::sleep(Duration::from_millis(5));
+            if injected % AT_ONCE == 0 {
+                wait_for(injected);
+            }
         }
     }
+    wait_for(injected);
     injector.finish();
     done.store(true, Ordering::Relaxed);
     let got = receiver.join().unwrap();
@@ -84,36 +92,58 @@ fn corrupt_datagrams_are_dropped_and_counted() {
     assert_within_bound(&data, &got.concat());
 }
 
-/// Corrupt copies of a stream's own segments, beside the stream.
+/// Corrupt copies of a stream's own segments: beside the stream, where a ring may be full, and while it pauses, where none is.
 #[test]
 fn corrupt_segments_of_a_live_stream() {
+    const PART: usize = 8_000_000;
     let Some(lab) = Lab::new(Plan::default()) else { return };
     let shims = Side::BOTH.map(|side| Shim::start(&lab, side, ROUTED));
-    let data = gradients(80_000_000);
-    let running = Transfer::start(&lab, "10.77.0.2", TAG, data.clone(), usize::MAX);
+    let data = gradients(8 * PART);
+    let (sender, parts) = std::sync::mpsc::channel();
+    let running = Transfer::start_in_pieces(&lab, "10.77.0.2", TAG, parts);
     let injector = Injector::start(&lab, Side::B);
-    let (mut random, mut injected) = (Random(0x1357_9bdf), 0);
-    for part in 1..=4 {
+    let dropped = || shims[1].outcomes()[1].dropped.values().sum::<u64>();
+    let (mut random, mut injected, mut sent) = (Random(0x1357_9bdf), 0, 0);
+    let mut parts = data.chunks(PART);
+    let mut send_part = || {
+        let part = parts.next().unwrap();
+        sent += part.len();
+        sender.send(part.to_vec()).unwrap();
+        sent
+    };
+    for _ in 0..4 {
         let capturing = Capturing::start(&lab, "w");
-        running.wait_for(part * data.len() / 10);
-        let frames = compressed(&capturing.finish(), lab.mac("ha"));
-        for frame in frames.iter().rev().take(300) {
+        running.wait_for(send_part());
+        let mut frames = compressed(&capturing.finish(), lab.mac("ha"));
+        frames.reverse();
+        assert!(frames.len() >= 300, "{} compressed frames", frames.len());
+        let mut inject = |frame: &Vec<u8>| {
             let mut frame = frame.clone();
             let at = L4_AT + random.below(frame.len() - L4_AT);
             frame[at] ^= 1 << random.below(8);
             injector.send(frame);
             injected += 1;
+        };
+        let before = dropped();
+        for frames in frames[..300].chunks(AT_ONCE as usize) {
+            let all = dropped() + frames.len() as u64;
+            frames.iter().for_each(&mut inject);
+            let end = Instant::now() + PATIENCE;
+            while dropped() < all && Instant::now() < end {
+                thread::sleep(Duration::from_millis(5));
+            }
         }
+        assert_eq!(dropped() - before, 300, "{:?}", shims[1].outcomes()[1].dropped);
+        let all = send_part();
+        frames[..300].iter().for_each(&mut inject);
+        running.wait_for(all);
     }
     injector.finish();
+    drop(sender);
     let (got, _) = running.finish();
     assert_within_bound(&data, &got);
-    let [_, ingress] = shims[1].outcomes();
-    eprintln!("  {injected} corrupt segments: {:?}", ingress.dropped);
-    assert!(injected >= 300);
-    // Those beyond a full ring, or while a thread waits for its processor, do not come to the engine.
-    let dropped = ingress.dropped.values().sum::<u64>();
-    assert!(dropped <= injected && 10 * dropped >= 9 * injected, "{dropped} of {injected}");
+    eprintln!("  {injected} corrupt segments: {:?}", shims[1].outcomes()[1].dropped);
+    assert!(dropped() <= injected, "{} of {injected}", dropped());
 }
 
 /// Anything at all, as fast as the wire takes it, while gradients and pings go by.
@@ -132,29 +162,36 @@ fn hostile_frames_at_line_rate() {
         // Every pool is touched, every table full before.
         let before = shims[1].resident_kib();
         let injector = Injector::start(&lab, Side::B);
-        let injecting = thread::spawn(move || {
-            let mut random = Random(0xdead_beef);
-            for _ in 0..FRAMES {
-                let mut frame = frames[random.below(frames.len())].bytes.clone();
-                for _ in 0..random.below(6) {
-                    let at = 12 + random.below(frame.len() - 12);
-                    frame[at] = random.next() as u8;
+        let (mut random, data) = (Random(0xdead_beef), gradients(4_000_000));
+        let (mut transfers, end) = (0, Instant::now() + PATIENCE);
+        loop {
+            let inject = || {
+                for _ in 0..FRAMES {
+                    let mut frame = frames[random.below(frames.len())].bytes.clone();
+                    for _ in 0..random.below(6) {
+                        let at = 12 + random.below(frame.len() - 12);
+                        frame[at] = random.next() as u8;
+                    }
+                    if random.below(8) == 0 {
+                        frame.truncate(14 + random.below(frame.len() - 14));
+                    }
+                    injector.send(frame);
                 }
-                if random.below(8) == 0 {
-                    frame.truncate(14 + random.below(frame.len() - 14));
+            };
+            thread::scope(|scope| {
+                let injecting = scope.spawn(inject);
+                while !injecting.is_finished() {
+                    let (got, _) = transfer(&lab, "10.77.0.2", TAG, &data);
+                    assert_within_bound(&data, &got);
+                    transfers += 1;
                 }
-                injector.send(frame);
+            });
+            // Most frames of a flood are lost in full rings, on a busy machine nearly all.
+            if shims[1].outcomes()[1].dropped.values().sum::<u64>() > FRAMES / 20 || Instant::now() > end {
+                break;
             }
-            injector.finish();
-        });
-        let data = gradients(4_000_000);
-        let mut transfers = 0;
-        while !injecting.is_finished() {
-            let (got, _) = transfer(&lab, "10.77.0.2", TAG, &data);
-            assert_within_bound(&data, &got);
-            transfers += 1;
         }
-        injecting.join().unwrap();
+        injector.finish();
         let after = shims[1].resident_kib();
         let [_, ingress] = shims[1].outcomes();
         let dropped = ingress.dropped.values().sum::<u64>();
