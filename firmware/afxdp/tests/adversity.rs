@@ -3,7 +3,7 @@
 mod support;
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gradwire_xdp::ops::telemetry::Outcomes;
 use rustix::process::Signal;
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use support::relay::Relay;
 use support::shim::{PATIENT, Shim};
 use support::traffic::{TAG, Transfer, assert_within_bound, gradients, transfer};
-use support::{Lab, Plan, Side};
+use support::{Lab, PATIENCE, Plan, Side};
 
 const ROUTED: &str = "[[rule]]\ntos = 0x28\n";
 const IN_PLACE: &str = "[[rule]]\ntos = 0x28\nframing = \"in-place\"\n";
@@ -61,22 +61,31 @@ fn reordering_and_duplicates() {
         let relay = Relay::start(&lab);
         lab.wait_for_ping();
         let shims = both(&lab, config);
-        for address in ADDRESSES {
-            let data = gradients(4_000_000);
-            let (got, time) = transfer(&lab, address, TAG, &data);
-            assert_within_bound(&data, &got);
-            eprintln!("  {address}: {time:?}");
+        let counts = || {
+            let ([egress, _], [_, ingress]) = (shims[0].outcomes(), shims[1].outcomes());
+            (changed(&egress, "compressed"), changed(&ingress, "restored"))
+        };
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let before = counts();
+            for address in ADDRESSES {
+                let data = gradients(4_000_000);
+                let (got, time) = transfer(&lab, address, TAG, &data);
+                assert_within_bound(&data, &got);
+                eprintln!("  {address}: {time:?}");
+            }
+            let after = counts();
+            let (compressed, restored) = (after.0 - before.0, after.1 - before.1);
+            assert!(compressed > 500, "{compressed}");
+            if restored > compressed {
+                break;
+            }
+            // On a busy machine the ring before the far shim gets full, and may lose more frames than came twice.
+            assert!(Instant::now() < end, "duplicates are not restored: {restored} of {compressed}");
         }
-        let [egress, _] = shims[0].outcomes();
-        let [_, ingress] = shims[1].outcomes();
         let (delayed, doubled) = relay.finish();
         eprintln!("  {delayed} frames were overtaken, {doubled} came twice");
         assert!(delayed > 100 && doubled > 20);
-        assert!(changed(&egress, "compressed") > 500, "{egress:?}");
-        assert!(
-            changed(&ingress, "restored") > changed(&egress, "compressed"),
-            "duplicates are restored, too"
-        );
     }
 }
 
