@@ -106,7 +106,11 @@ fn a_connection_that_moves_is_left_alone_elsewhere() {
             sched_setaffinity(None, &here).unwrap();
             stream.write_all(bytes).unwrap();
             // TCP changes its queue only when nothing is under way.
-            thread::sleep(Duration::from_millis(15));
+            let end = Instant::now() + PATIENCE;
+            while bytes_under_way(to.port()) > 0 {
+                assert!(Instant::now() < end, "the transfer stands still");
+                thread::sleep(Duration::from_millis(1));
+            }
         }
         stream.shutdown(Shutdown::Write).unwrap();
     });
@@ -119,6 +123,15 @@ fn a_connection_that_moves_is_left_alone_elsewhere() {
     eprintln!("  {segments} segments compressed, {kept} left alone on other queues");
     assert!(kept > 100, "it did not move");
     assert!(segments > 100, "nothing was compressed at all");
+}
+
+/// Bytes to a port that this thread's namespace has not sent, or of which it has no acknowledgement (`proc_pid_net(5)`).
+fn bytes_under_way(port: u16) -> u64 {
+    let connections = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
+    let far = format!(":{port:04X}");
+    let to = connections.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let queues = to.filter(|words| words[2].ends_with(&far)).map(|words| words[4].to_owned());
+    queues.map(|queues| u64::from_str_radix(&queues[..8], 16).unwrap()).sum()
 }
 
 /// Queues are added while it runs: the log tells and says what mends it, and what passes by there is counted.
