@@ -25,7 +25,7 @@ from ranks import digest, gathered, run, weights
 from torch.nn.parallel import DistributedDataParallel
 
 # Long enough for a rank on a busy machine, short enough to wait for one that has stopped.
-PATIENCE_S = 15
+PATIENCE_S = 40
 PLANS = ["f32", "ring:2:10", "low-rank:4", "low-rank:16", "3lc:1.0:1024", "q8", "bounded:6", "terngrad:4", "onebit:1024"]
 OPTIONS = [{}, {"gradient_as_bucket_view": True}, {"static_graph": True}, {"find_unused_parameters": True}]
 
@@ -180,7 +180,8 @@ def automatic(rank):
                 state.drain()
                 assert worker.why == ""
                 ends = itertools.accumulate((4 * (1 + rank) * seconds for seconds in took[::-1]))
-                worker.trials = [time.monotonic() - 1000 * end for end in ends][::-1]
+                # So long that the time until the decision does not count.
+                worker.trials = [time.monotonic() - 100_000 * end for end in ends][::-1]
             step(ddp, optimizer, rank, iteration)
             state.drain()
             plans.append(str(worker.plan))
@@ -384,6 +385,17 @@ def leftovers():
     return [name for name in names if name.startswith("gradwire")] + python, sockets
 
 
+def assert_nothing_left(before):
+    """A thread that has ended, and been joined, is still listed until the system has cleared up after it."""
+    end = time.monotonic() + 120
+    while True:
+        names, after = leftovers()
+        if names == [] and after <= before:
+            return
+        assert time.monotonic() < end, (names, before, after)
+        time.sleep(0.01)
+
+
 def nothing_is_left(rank):
     # What torch opens for itself stays.
     plain = DistributedDataParallel(net())
@@ -398,15 +410,13 @@ def nothing_is_left(rank):
         during = leftovers()
         assert during[0] and during[1] - before, during
         link.close()
-        names, after = leftovers()
-        assert names == [] and after <= before, (names, before, after)
+        assert_nothing_left(before)
     # Nor if nobody calls close.
     ddp, state = hooked(net(), "q8")
     step(ddp, sgd(ddp), rank, 0)
     del ddp, state
     gc.collect()
-    names, after = leftovers()
-    assert names == [] and after <= before, (names, before, after)
+    assert_nothing_left(before)
 
 
 def checkpoint(rank, plan, pipeline, named):
@@ -604,8 +614,8 @@ class Auto(unittest.TestCase):
             self.assertEqual([plan for plan, _ in said], TRIALS)
             self.assertIn("low-rank:8 as 25 % more", said[0][1])
             shown = [float(milliseconds) for milliseconds in re.findall(r"([\d.]+) ms", said[0][1])]
-            for milliseconds, expected in zip(shown, [2.0e6, 1.96e6, 1.86e6, 1.8e6, 1.6e6]):
-                self.assertAlmostEqual(milliseconds, expected, delta=1e3)
+            for milliseconds, expected in zip(shown, [2.0e8, 1.96e8, 1.86e8, 1.8e8, 1.6e8]):
+                self.assertAlmostEqual(milliseconds, expected, delta=1e5)
 
 
 class Pipeline(unittest.TestCase):
