@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::replay;
 use crate::error::{Error, Outcome};
@@ -71,6 +72,8 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     let capture = Capture::parse(&display(&replay.capture), &read(&replay.capture)?)?;
     let mut pair = Pair::start(&Options::new(&args.image), &rule)?;
     if args.interactive {
+        // Whoever pulls a cable does not want to wait long for what it loses.
+        pair.patience = Duration::from_secs(2);
         let mut logs = match &args.logs {
             Some(path) => {
                 let refused = |source| Error::io(path.display().to_string(), "write", source);

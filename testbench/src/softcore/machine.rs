@@ -19,8 +19,8 @@ pub const QEMU: &str = "qemu-system-riscv32";
 pub const CPU: &str = "sifive-e31";
 /// What the console writes when it waits for a command.
 const PROMPT: &str = "gradwire> ";
-/// An emulator that takes longer than this to start, or to answer a command, hangs.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// An emulator that takes longer than this to start, to answer a command, or to send what it has to, hangs, however busy the machine is.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 /// Longer than any frame that a core sends.
 const MAX_FRAME_LEN: usize = 1 << 16;
 

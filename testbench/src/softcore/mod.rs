@@ -25,10 +25,7 @@ use crate::judge::frame::{Segment, View};
 use crate::judge::{self, Findings};
 use crate::replay::{Engines, Passage, Setup, source_mac};
 use crate::report::ProgressBar;
-use machine::{Machine, Options};
-
-/// A frame that takes longer is lost.
-const LOST: Duration = Duration::from_secs(2);
+use machine::{Machine, Options, PATIENCE};
 
 /// The console's command for a rule.
 ///
@@ -78,6 +75,8 @@ fn side(frame: &[u8]) -> usize {
 pub struct Pair {
     /// Core A and core B.
     pub cores: [Machine; 2],
+    /// A frame that takes longer is lost.
+    pub patience: Duration,
 }
 
 impl Pair {
@@ -90,7 +89,7 @@ impl Pair {
         for core in &mut cores {
             set_rule(core, rule)?;
         }
-        Ok(Self { cores })
+        Ok(Self { cores, patience: PATIENCE })
     }
 
     /// Sends a frame from a host of core `from` to those of the other: what was on the wire, and what arrived.
@@ -101,9 +100,9 @@ impl Pair {
         let [a, b] = &mut self.cores;
         let (near, far) = if from == 0 { (a, b) } else { (b, a) };
         near.send(Port::Host, frame)?;
-        let Some(wire) = near.receive(Port::Network, LOST)? else { return Ok([None, None]) };
+        let Some(wire) = near.receive(Port::Network, self.patience)? else { return Ok([None, None]) };
         far.send(Port::Network, &wire)?;
-        let arrived = far.receive(Port::Host, LOST)?;
+        let arrived = far.receive(Port::Host, self.patience)?;
         Ok([Some(wire), arrived])
     }
 
@@ -127,6 +126,8 @@ impl Pair {
             let expected = (passage.on_wire(&frame.bytes), passage.delivered(&frame.bytes));
             if (wire.as_deref(), arrived.as_deref()) != expected {
                 differing.push(frame.number);
+                // The run has failed: those that are lost behind this one need not take as long.
+                self.patience = self.patience.min(Duration::from_secs(2));
             }
             passage.changed_wire = wire;
             passage.changed_delivered = arrived;

@@ -1,19 +1,16 @@
 //! The image of a node that sums in the network: members on the wire get exact sums, and it is found by ARP and ping.
 
-use std::time::Duration;
-
 use gradwire::aggregate::{Member, Membership, Poll};
 use gradwire::codec::planar::Bound;
 use gradwire::engine::Millis;
 use gradwire::forward::Port;
 use gradwire::kernels::Kernel;
 use gradwire::wire::chunk::{Limits, MAX_PACKET_LEN, PORT};
-use gradwire_testbench::softcore::machine::{Machine, Options};
+use gradwire_testbench::softcore::machine::{Machine, Options, PATIENCE};
 use softcore::node::{IP, MAC};
 
 use super::image;
 
-const PATIENCE: Duration = Duration::from_secs(20);
 const MEMBERS: u8 = 4;
 const VALUES: usize = 3000;
 

@@ -1,12 +1,10 @@
 //! The board outside the crate, `firmware/board`, in QEMU.
 
-use std::time::Duration;
-
 use gradwire::forward::Port;
 use gradwire::rules::Rule;
 use gradwire_testbench::replay::Setup;
 use gradwire_testbench::softcore::Pair;
-use gradwire_testbench::softcore::machine::{Machine, Options};
+use gradwire_testbench::softcore::machine::{Machine, Options, PATIENCE};
 
 use super::{image, recording};
 
@@ -19,7 +17,7 @@ fn a_board_outside_the_crate_forwards_and_answers() {
     let mut core = Machine::start(&example()).unwrap();
     assert!(core.command("help").unwrap().contains("counters"));
     core.send(Port::Host, &[7; 100]).unwrap();
-    assert_eq!(core.receive(Port::Network, Duration::from_secs(20)).unwrap(), Some(vec![7; 100]));
+    assert_eq!(core.receive(Port::Network, PATIENCE).unwrap(), Some(vec![7; 100]));
 }
 
 #[test]

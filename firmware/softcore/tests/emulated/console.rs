@@ -1,10 +1,8 @@
 //! The console, typed at.
 
-use std::time::Duration;
-
 use gradwire::forward::Port;
 use gradwire::rules::Rule;
-use gradwire_testbench::softcore::machine::{Machine, Options};
+use gradwire_testbench::softcore::machine::{Machine, Options, PATIENCE};
 use gradwire_testbench::softcore::rule_command;
 use softcore::console::command::HELP;
 
@@ -56,7 +54,7 @@ fn flows_and_counters_show_traffic_until_a_reset() {
     let capture = super::recording("ring4_mtu1450");
     for frame in capture.frames.iter().take(200) {
         core.send(Port::Host, &frame.bytes).unwrap();
-        assert!(core.receive(Port::Network, Duration::from_secs(5)).unwrap().is_some());
+        assert!(core.receive(Port::Network, PATIENCE).unwrap().is_some());
     }
     let counters = core.command("counters").unwrap();
     assert!(
@@ -79,7 +77,7 @@ fn a_reboot_starts_anew() {
     assert!(core.prompt().unwrap().contains("help lists commands"));
     assert_eq!(core.command("rules").unwrap(), format!("mark 0x30\n{DEFAULT}"));
     core.send(Port::Host, &[1; 100]).unwrap();
-    assert_eq!(core.receive(Port::Network, Duration::from_secs(5)).unwrap(), Some(vec![1; 100]));
+    assert_eq!(core.receive(Port::Network, PATIENCE).unwrap(), Some(vec![1; 100]));
 }
 
 /// `reset` hangs in this image: nobody feeds the watchdog any more.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use defmt_decoder::{DecodeError, Table};
 use gradwire::forward::Port;
-use gradwire_testbench::softcore::machine::Machine;
+use gradwire_testbench::softcore::machine::{Machine, PATIENCE};
 use softcore::logs::{END, START};
 
 use super::firmware;
@@ -36,7 +36,7 @@ impl Log {
 
     /// Waits for a message that contains `text`.
     fn expect(&mut self, core: &mut Machine, text: &str) {
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
             self.read(core);
             if self.messages.iter().any(|message| message.contains(text)) {
@@ -104,7 +104,7 @@ fn a_link_that_goes_is_logged_counted_and_survived() {
     for _ in 0..300 {
         core.send(Port::Host, &[2; 100]).unwrap();
     }
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + PATIENCE;
     let lost = |core: &mut Machine| {
         let counters = core.counters().unwrap();
         counters.iter().find(|(name, _)| name == "host no-queue").map_or(0, |(_, count)| *count)
@@ -116,5 +116,5 @@ fn a_link_that_goes_is_logged_counted_and_survived() {
     core.set_link(Port::Network, true).unwrap();
     log.expect(&mut core, "Link { port: Network, up: true }");
     core.send(Port::Host, &[3; 100]).unwrap();
-    assert_eq!(core.receive(Port::Network, Duration::from_secs(5)).unwrap(), Some(vec![3; 100]));
+    assert_eq!(core.receive(Port::Network, PATIENCE).unwrap(), Some(vec![3; 100]));
 }
