@@ -152,6 +152,8 @@ pub(crate) enum Control {
     Halt { number: u64 },
     /// The votes of all members, by rank.
     Votes { number: u64, votes: Vec<Vote> },
+    /// A part of what member 1 asks a server to do next; the `last` one makes it whole.
+    Ask { last: bool, text: Vec<u8> },
 }
 
 pub(crate) const CONTROL_HEAD: usize = 8;
@@ -219,6 +221,11 @@ impl Control {
                 votes.iter().for_each(|vote| body.extend(vote.to_bytes()));
                 12
             }
+            Self::Ask { last, text } => {
+                body.push(u8::from(*last));
+                body.extend(text);
+                13
+            }
         };
         let mut frame = vec![kind, 0, 0, 0];
         frame.extend((body.len() as u32).to_le_bytes());
@@ -267,6 +274,10 @@ impl Control {
                 let (votes, []) = body.get(8..)?.as_chunks::<{ Vote::LEN }>() else { return None };
                 let votes = votes.iter().map(Vote::parse).collect::<Option<_>>()?;
                 Self::Votes { number: long(0)?, votes }
+            }
+            13 => {
+                let (last, text) = body.split_first()?;
+                Self::Ask { last: *last != 0, text: text.to_vec() }
             }
             _ => return None,
         };
@@ -323,6 +334,7 @@ mod tests {
             Control::Vote { number: 5, vote },
             Control::Halt { number: 6 },
             Control::Votes { number: 7, votes: vec![vote; 64] },
+            Control::Ask { last: true, text: vec![7; MOST_CONTROL - 1] },
         ] {
             let bytes = frame.to_bytes();
             let (head, body) = bytes.split_first_chunk().unwrap();
@@ -330,13 +342,18 @@ mod tests {
             assert_eq!(Control::parse(head[0], body), Some(frame));
             for len in 0..body.len().min(13) {
                 let short = Control::parse(head[0], &body[..len]);
-                // Of no votes at all: the poller knows how many there are.
-                let none = matches!(&short, Some(Control::Votes { votes, .. }) if votes.is_empty());
+                // Of no votes at all: the poller knows how many there are. And any bytes are a part of what is asked.
+                let none = match &short {
+                    Some(Control::Votes { votes, .. }) => votes.is_empty(),
+                    Some(Control::Ask { text, .. }) => text.len() + 1 == len,
+                    _ => false,
+                };
                 assert!(short.is_none() || none, "{short:?}");
             }
         }
         assert_eq!(Control::body_len(&[1, 0, 0, 0, 1, 16, 0, 0]), None);
         assert_eq!(Control::parse(13, &[]), None);
+        assert_eq!(Control::parse(14, &[0; 8]), None);
         let long = Failure { cause: "é".repeat(9999), ..failure(Weight::Certain) };
         assert!(Control::Failed(long).to_bytes().len() <= CONTROL_HEAD + MOST_CONTROL);
     }

@@ -45,6 +45,7 @@ mod part;
 mod plan;
 mod poll;
 mod rendezvous;
+mod server;
 mod socket;
 mod spread;
 mod strategies;
@@ -61,6 +62,7 @@ pub use part::{Bytes, Codecs, Part, Step, Values};
 pub use plan::{Choice, Coding, Job, MOST_PARTITIONS, Order, Plan, PlanError, Wire};
 pub use poll::Traffic;
 pub use rendezvous::{Listening, Options, TAG};
+pub use server::{Round, Served, Server};
 pub use strategies::{
     Between, MOST_MEMBERS, Strategy, StrategyError, all_gather, butterfly, halving, hierarchy, ring, servers,
 };

@@ -13,7 +13,7 @@ use crate::link::{Link, Report};
 use crate::plan::{Choice, Coding, Plan, PlanError};
 use crate::strategies::Strategy;
 
-/// One way to exchange all tensors of a model. It prints as [`parse`](Self::parse) reads it, or as the plan's TOML.
+/// One way to exchange all tensors of a model. It prints as [`parse`](Self::parse) reads it.
 ///
 /// | text | what |
 /// |---|---|
@@ -22,6 +22,7 @@ use crate::strategies::Strategy;
 /// | `ring:C:B` | a tagged ring for `wire:C:B`, each tensor scaled by a power of two |
 /// | `in-network:ADDRESS` | a node at this address sums, in the network, values scaled like these; with a bound of 2^-10 |
 /// | `low-rank:R` | two thin factors of each matrix, summed one after the other, in 8 bits |
+/// | a plan's TOML | that [`Plan`] |
 #[derive(Clone, PartialEq, Debug)]
 pub enum Method {
     /// The plan as it is.
@@ -40,7 +41,7 @@ const NOT_FINITE: i32 = 200;
 const LEAST_EXPONENT: i32 = -100;
 
 impl Method {
-    /// The method of this name, with the host codecs of `registry`.
+    /// The method of this name, or of this TOML, with the host codecs of `registry`.
     ///
     /// # Errors
     /// There is none of that name.
@@ -61,9 +62,23 @@ impl Method {
         if let Some(rank) = rank.filter(|rank| (1..=MAX_RANK).contains(rank)) {
             return Ok(Self::LowRank(rank));
         }
+        if text.contains('=') {
+            return Ok(Self::Plan(Plan::parse(text, registry)?));
+        }
         let coding = Coding::parse(text, registry)?;
         let ring = coding.is_exact() || coding.is_tagged();
         Ok(Self::Plan(Plan::of(coding, if ring { Strategy::Ring } else { Strategy::Servers(None) })))
+    }
+
+    /// May member 0 be a server?
+    ///
+    /// # Errors
+    /// As [`Plan::check_served`].
+    pub fn check_served(&self) -> Result<(), PlanError> {
+        match self {
+            Self::Plan(plan) | Self::Scaled(plan) => plan.check_served(),
+            Self::LowRank(_) => Ok(()),
+        }
     }
 
     /// Does it need tagged connections?

@@ -380,6 +380,19 @@ impl Plan {
             || self.rows.iter().any(|(_, choice)| choice.coding.is_tagged())
     }
 
+    /// May member 0 be a server, which sums what all others send it? Then strategies are without meaning.
+    ///
+    /// # Errors
+    /// The network would have to change what members send.
+    pub fn check_served(&self) -> Result<(), PlanError> {
+        let got = || if self.in_network.is_some() { self.strategy() } else { self.others.coding.to_string() };
+        if self.in_network.is_some() || self.is_tagged() {
+            Err(PlanError::Served { got: got() })
+        } else {
+            Ok(())
+        }
+    }
+
     /// What `members` do about the tensors of `layout`.
     ///
     /// # Errors
@@ -491,6 +504,11 @@ pub enum PlanError {
     /// Nothing that a node in the network sums.
     #[error("strategy {NODE}ADDRESS with {got}: a node sums all tensors, of codec wire:2:B[:X]")]
     Node { got: String },
+    /// Nothing that a server sums.
+    #[error(
+        "{got} with a server: the network changes what it carries, and a server sums what host codecs send it, such as q8"
+    )]
+    Served { got: String },
     /// Not where a node is.
     #[error("strategy {NODE}{got}: expected an IP address, and :PORT unless it is {PORT}")]
     Address { got: String },

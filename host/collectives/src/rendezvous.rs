@@ -55,13 +55,15 @@ pub struct Options {
     pub timeout: Duration,
     /// Open tagged connections round the ring too, for `wire:` codecs.
     pub tagged: bool,
+    /// Member 0 is a [`Server`](crate::Server): it owns all sums, has no gradient of its own, and does what member 1 asks for.
+    pub served: bool,
 }
 
 impl Options {
-    /// With the timeout of five minutes, and without tagged connections.
+    /// With the timeout of five minutes, and without tagged connections or a server.
     #[must_use]
     pub const fn new(token: Token) -> Self {
-        Self { token, timeout: Duration::from_secs(300), tagged: false }
+        Self { token, timeout: Duration::from_secs(300), tagged: false, served: false }
     }
 }
 
@@ -120,6 +122,10 @@ impl Listening {
 
     pub(crate) fn is_tagged(&self) -> bool {
         self.tagged.is_some()
+    }
+
+    pub(crate) fn is_served(&self) -> bool {
+        self.options.served
     }
 
     /// What a node in the network knows the job by: of the token, without telling it.

@@ -132,7 +132,7 @@ impl Listening {
             IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
         };
-        gradwire_collectives::Listening::bind((any, 0).into(), Options { token, timeout, tagged })
+        gradwire_collectives::Listening::bind((any, 0).into(), Options { tagged, timeout, ..Options::new(token) })
             .map(|listening| Self(Mutex::new(Some(listening))))
             .map_err(|failed| error(py, &failed))
     }

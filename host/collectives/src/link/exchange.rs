@@ -160,7 +160,7 @@ impl<'a> Exchange<'a> {
         let deadline = self.start + self.link.timeout;
         let mut left = jobs.iter().map(|running| running.parts.len()).sum::<usize>();
         while left > 0 {
-            while let Ok(event) = self.link.events.try_recv() {
+            while let Ok(event) = self.link.next_event(Instant::now()) {
                 self.arrived(event, jobs)?;
             }
             if let Some((job, part)) = self.urgent.pop_front().or_else(|| self.fresh.pop_front()) {
@@ -229,7 +229,7 @@ impl<'a> Exchange<'a> {
                 self.link.halted.set(number);
                 Ok(())
             }
-            Event::Alike | Event::Votes { .. } => Ok(()),
+            Event::Alike | Event::Votes { .. } | Event::Asked(_) => Ok(()),
         }
     }
 

@@ -131,7 +131,7 @@ impl Link {
                 match event {
                     Event::Halt { number } => self.halted.set(number),
                     Event::Failed(failure) => failed = Some(failure),
-                    Event::Arrived { .. } | Event::Alike | Event::Votes { .. } => {}
+                    Event::Arrived { .. } | Event::Alike | Event::Votes { .. } | Event::Asked(_) => {}
                 }
             }
             // The node waits for a member without end, but this one does not.
@@ -179,7 +179,7 @@ impl Link {
                 Ok(Event::Votes { number, votes }) if number == self.voted => return Ok(votes),
                 Ok(Event::Failed(failure)) => return Err(failure),
                 Ok(Event::Halt { number }) => self.halted.set(number),
-                Ok(Event::Arrived { .. } | Event::Alike | Event::Votes { .. }) => {}
+                Ok(Event::Arrived { .. } | Event::Alike | Event::Votes { .. } | Event::Asked(_)) => {}
                 Err(()) => {
                     return Err(self.late((0..self.members).filter(|&rank| rank != self.rank).collect()));
                 }
@@ -286,7 +286,7 @@ impl Link {
                     self.halted.set(number);
                     continue;
                 }
-                Ok(Event::Alike | Event::Votes { .. }) => continue,
+                Ok(Event::Alike | Event::Votes { .. } | Event::Asked(_)) => continue,
                 Err(()) => {
                     let behind = (0..self.members).filter(|&rank| awaited[rank] > 0).collect();
                     return Err(self.late(behind));

@@ -1,6 +1,7 @@
 //! A member's connections to all others, and the exchange over them.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -23,6 +24,7 @@ use crate::strategies::Strategy;
 
 mod exchange;
 mod in_network;
+mod served;
 
 use exchange::{Exchange, Running};
 pub use in_network::InNetwork;
@@ -41,6 +43,9 @@ pub struct Link {
     members: usize,
     timeout: Duration,
     tagged: bool,
+    /// Is member 0 a server? Then what it is asked, in this order.
+    served: bool,
+    asked: RefCell<VecDeque<Option<Vec<u8>>>>,
     sequence: u64,
     commands: Sender<Command>,
     events: Receiver<Event>,
@@ -110,8 +115,17 @@ impl Listening {
         let (outbox, events) = mpsc::channel();
         let waker = Waker::new().map_err(|error| io("make an event counter", error))?;
         let traffic = Arc::new(Mutex::new(Traffic::default()));
-        let poller =
-            Poller::new(rank, members, timeout, proven, inbox, outbox, waker.clone(), traffic.clone());
+        let poller = Poller::new(
+            rank,
+            members,
+            self.is_served(),
+            timeout,
+            proven,
+            inbox,
+            outbox,
+            waker.clone(),
+            traffic.clone(),
+        );
         let thread = thread::Builder::new().name(format!("gradwire link {rank}")).spawn(|| poller.run());
         let thread = Some(thread.map_err(|error| io("start a thread", error))?);
         let tagged = self.is_tagged();
@@ -120,6 +134,8 @@ impl Listening {
             members,
             timeout,
             tagged,
+            served: self.is_served(),
+            asked: RefCell::default(),
             sequence: 0,
             commands,
             events,
@@ -223,6 +239,9 @@ impl Link {
         if buffer.len() != layout.values() {
             return Err(LinkError::Buffer { buffer: buffer.len(), layout: layout.values() });
         }
+        if self.served {
+            plan.check_served()?;
+        }
         if let (Some(address), Coding::Wire(wire)) = (plan.in_network, plan.others.coding) {
             if let Some(record) = record {
                 *record =
@@ -235,7 +254,10 @@ impl Link {
         }
         let mut under_way = Vec::new();
         let mut failed = None;
-        for job in plan.jobs(layout, self.members)? {
+        for mut job in plan.jobs(layout, self.members)? {
+            if self.served {
+                job.strategy = Strategy::Servers(Some(1));
+            }
             match Running::new(job, layout, buffer, held, self, record.is_some()) {
                 Ok(running) => under_way.push(running),
                 Err(error) => {
@@ -285,7 +307,7 @@ impl Link {
             match self.next_event(deadline) {
                 Ok(Event::Alike) => return Ok(()),
                 // Nobody sends before this member has begun an exchange.
-                Ok(Event::Arrived { .. } | Event::Votes { .. }) => {}
+                Ok(Event::Arrived { .. } | Event::Votes { .. } | Event::Asked(_)) => {}
                 Ok(Event::Halt { number }) => self.halted.set(number),
                 Ok(Event::Failed(failure)) => return Err(self.fail(failure)),
                 Err(()) => {
@@ -326,7 +348,17 @@ impl Link {
         self.waker.wake();
     }
 
+    /// What a server is asked may come while it still exchanges, and waits in `asked` until that is done.
     fn next_event(&self, deadline: Instant) -> Result<Event, ()> {
+        loop {
+            match self.any_event(deadline)? {
+                Event::Asked(asked) => self.asked.borrow_mut().push_back(asked),
+                event => return Ok(event),
+            }
+        }
+    }
+
+    fn any_event(&self, deadline: Instant) -> Result<Event, ()> {
         match self.events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(event) => Ok(event),
             Err(RecvTimeoutError::Timeout) => Err(()),

@@ -57,7 +57,9 @@ impl Poller {
     /// At rank 0: who is behind something that came late?
     pub(super) fn explain(&self, failure: Failure) -> Failure {
         let Weight::Late { sequence } = failure.weight else { return failure };
-        let behind: Vec<Rank> = (0..self.members).filter(|&rank| self.heard[rank].1 < sequence).collect();
+        // A server begins when it is asked to, so it is never the one behind.
+        let first = usize::from(self.served);
+        let behind: Vec<Rank> = (first..self.members).filter(|&rank| self.heard[rank].1 < sequence).collect();
         if behind.is_empty() {
             return failure;
         }

@@ -17,7 +17,7 @@ use crate::agreement::Vote;
 use crate::coordinator::Coordinator;
 use crate::failure::{Failure, Weight, list};
 use crate::graph::{Message, Rank};
-use crate::header::{Control, Header, PlanName};
+use crate::header::{Control, Header, MOST_CONTROL, PlanName};
 use crate::part::Bytes;
 use crate::plan::Order;
 use crate::rendezvous::{Proven, Purpose};
@@ -71,6 +71,8 @@ pub(crate) enum Command {
     Late { waiting: Vec<Rank> },
     /// Something is wrong for certain.
     Fail(String),
+    /// The server has to do this next.
+    Ask(String),
     /// The member leaves.
     Close,
 }
@@ -86,6 +88,8 @@ pub(crate) enum Event {
     Halt { number: u64 },
     /// What all members have, by rank, of the sum with this number.
     Votes { number: u64, votes: Vec<Vote> },
+    /// At a server: what to do next; `None` if all others have left.
+    Asked(Option<Vec<u8>>),
     /// The link is closed.
     Failed(Failure),
 }
@@ -104,6 +108,8 @@ pub struct Traffic {
 /// What the coordinator gathers for one link, and for how long at most.
 const ENOUGH: u64 = 1 << 18;
 const PATIENCE: Duration = Duration::from_micros(500);
+/// The most bytes of what a server is asked.
+const MOST_ASKED: usize = 1 << 24;
 
 /// Wakes the thread.
 #[derive(Clone, Debug)]
@@ -127,6 +133,8 @@ impl Waker {
 pub(crate) struct Poller {
     rank: Rank,
     members: usize,
+    /// Is member 0 a server?
+    served: bool,
     timeout: Duration,
     conns: Vec<Conn>,
     commands: Receiver<Command>,
@@ -154,6 +162,8 @@ pub(crate) struct Poller {
     voted: u64,
     /// The sum in the network that is under way: this member has not heard the votes about it.
     ballot: Option<u64>,
+    /// At a server: what it is asked, as far as it is here.
+    asked_so_far: Vec<u8>,
     /// A failure that waits for a better cause.
     suspect: Option<(Failure, Instant)>,
 }
@@ -180,6 +190,7 @@ impl Poller {
     pub(crate) fn new(
         rank: Rank,
         members: usize,
+        served: bool,
         timeout: Duration,
         proven: Vec<Proven>,
         commands: Receiver<Command>,
@@ -204,6 +215,7 @@ impl Poller {
         Self {
             rank,
             members,
+            served,
             timeout,
             conns,
             commands,
@@ -223,6 +235,7 @@ impl Poller {
             votes: BTreeMap::new(),
             voted: 0,
             ballot: None,
+            asked_so_far: Vec::new(),
             suspect: None,
         }
     }
@@ -379,6 +392,13 @@ impl Poller {
                 }));
             }
             Command::Fail(cause) => return Err(self.certain(cause)),
+            Command::Ask(text) => {
+                let mut parts = text.as_bytes().chunks(MOST_CONTROL - 1).peekable();
+                while let Some(part) = parts.next() {
+                    let ask = Control::Ask { last: parts.peek().is_none(), text: part.to_vec() };
+                    self.control(0, &ask);
+                }
+            }
             Command::Close => {
                 self.farewell();
                 return Err(Stop::Closed);
@@ -458,7 +478,7 @@ mod tests {
         commands.send(Command::Begin(Arc::new(expect))).unwrap();
         let traffic = Arc::default();
         let waker = Waker::new().unwrap();
-        let poller = Poller::new(rank, members, timeout, proven, inbox, outbox, waker, traffic);
+        let poller = Poller::new(rank, members, false, timeout, proven, inbox, outbox, waker, traffic);
         (poller, theirs, commands, events)
     }
 
@@ -478,7 +498,7 @@ mod tests {
             match events.recv().unwrap() {
                 Event::Failed(failure) => return (failure.cause, taken),
                 Event::Arrived { .. } => taken += 1,
-                Event::Alike | Event::Halt { .. } | Event::Votes { .. } => {}
+                Event::Alike | Event::Halt { .. } | Event::Votes { .. } | Event::Asked(_) => {}
             }
         }
     }
@@ -527,6 +547,7 @@ mod tests {
             (at(0, Control::Wish { to: 1, bytes: 1 }), "out of place"),
             (at(0, Control::Wish { to: 2, bytes: 1 }), "out of place"),
             (at(0, Control::Done { to: 0 }), "out of place"),
+            (at(0, Control::Ask { last: true, text: vec![0] }), "out of place"),
             (at(0, Control::Alike { number: 0 }), "out of place"),
             (
                 at(0, Control::Compare { number: 9, checksum: 0 }),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::conn::{Conn, Input, NEW};
-use super::{Event, Poller, Stop};
+use super::{Event, MOST_ASKED, Poller, Stop};
 use crate::agreement::{End, Vote};
 use crate::coordinator::LinkId;
 use crate::failure::{Failure, Weight, list};
@@ -214,7 +214,19 @@ impl Poller {
                 self.ballot = None;
                 _ = self.events.send(Event::Votes { number, votes });
             }
-            Control::Vote { .. }
+            Control::Ask { last, text } if self.served && self.rank == 0 && peer == 1 => {
+                self.asked_so_far.extend(text);
+                if self.asked_so_far.len() > MOST_ASKED {
+                    return Err(
+                        self.certain(format!("member {peer} asks for more than {MOST_ASKED} bytes can say"))
+                    );
+                }
+                if last {
+                    _ = self.events.send(Event::Asked(Some(std::mem::take(&mut self.asked_so_far))));
+                }
+            }
+            Control::Ask { .. }
+            | Control::Vote { .. }
             | Control::Halt { .. }
             | Control::Votes { .. }
             | Control::Compare { .. }
@@ -233,6 +245,10 @@ impl Poller {
                     self.release();
                 }
                 self.deserted()?;
+                let here = |conn: &Conn| conn.purpose == Purpose::Control && !conn.left;
+                if self.served && self.rank == 0 && !self.conns.iter().any(here) {
+                    _ = self.events.send(Event::Asked(None));
+                }
             }
         }
         Ok(())

@@ -1,0 +1,49 @@
+//! A link whose member 0 is a server: what member 1 asks, and the server does.
+
+use std::time::Instant;
+
+use super::Link;
+use crate::failure::LinkError;
+use crate::poll::{Command, Event};
+
+impl Link {
+    /// Is member 0 a server, which has no gradient of its own?
+    #[must_use]
+    pub const fn is_served(&self) -> bool {
+        self.served
+    }
+
+    /// Tells the server what all others do next, if this is member 1.
+    pub(crate) fn ask(&self, what: &str) {
+        if self.rank == 1 {
+            self.command(Command::Ask(what.to_owned()));
+        }
+    }
+
+    /// At a server: waits for what it is asked to do next; `None` when all others have left.
+    ///
+    /// Between two exchanges members may take any time, so it waits for as long as their connections live. A member that keeps the
+    /// others waiting is named by these, within the timeout.
+    pub(crate) fn asked(&mut self) -> Result<Option<Vec<u8>>, LinkError> {
+        loop {
+            if let Some(asked) = self.asked.get_mut().pop_front() {
+                return Ok(asked);
+            }
+            if self.thread.is_none() {
+                return Err(LinkError::Closed(self.failed.clone()));
+            }
+            match self.any_event(Instant::now() + self.timeout) {
+                Ok(Event::Asked(asked)) => return Ok(asked),
+                Ok(Event::Failed(failure)) => return Err(self.fail(failure)),
+                Ok(_) | Err(()) => {}
+            }
+        }
+    }
+
+    /// At a server: fails at all members, because it cannot do what it is asked.
+    pub(crate) fn refuse(&mut self, why: String) -> LinkError {
+        self.command(Command::Fail(why));
+        let failure = self.verdict();
+        self.fail(failure)
+    }
+}
