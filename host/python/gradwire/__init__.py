@@ -5,11 +5,27 @@
     state = gradwire.State(gradwire.Link(), plan="low-rank:16")
     ddp.register_comm_hook(state, gradwire.hook)
 
-docs/training.md says which plan to choose, and what is not supported.
+docs/training.md says which plan to choose, and what is not supported. `python -m gradwire serve` is a parameter server, without torch.
 """
 
-from gradwire._ddp import Link, Report, State
-from gradwire._hook import hook
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from gradwire._native import Error, Plan, __version__
 
+if TYPE_CHECKING:
+    from gradwire._ddp import Link, Report, State
+    from gradwire._hook import hook
+
 __all__ = ["Error", "Link", "Plan", "Report", "State", "__version__", "hook"]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs torch is loaded when it is first used: a server's host has no torch."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from gradwire import _ddp, _hook
+
+    globals().update(Link=_ddp.Link, Report=_ddp.Report, State=_ddp.State, hook=_hook.hook)
+    return globals()[name]

@@ -37,10 +37,16 @@ class Link:
     `group` is a process group, by default that of all ranks. `timeout` is in seconds: how long members wait for each other, by
     default as long as torch does. `address` is where other hosts reach this one; only rank 0's counts. By default it is that of
     the network interface GRADWIRE_IFNAME or GLOO_SOCKET_IFNAME, or the one that leads to MASTER_ADDR.
+    `token_file` has the token of a server, if there is one; only rank 0 reads it. By default GRADWIRE_TOKEN_FILE names it.
     """
 
     def __init__(
-        self, group: dist.ProcessGroup | None = None, *, timeout: float | None = None, address: str | None = None
+        self,
+        group: dist.ProcessGroup | None = None,
+        *,
+        timeout: float | None = None,
+        address: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
     ) -> None:
         if not dist.is_initialized():
             raise Error("torch.distributed is not initialised: call init_process_group first")
@@ -51,22 +57,30 @@ class Link:
             raise Error("this process is not in the group: make the link in the group's processes only")
         self.timeout = default_pg_timeout.total_seconds() if timeout is None else float(timeout)
         self._address = address
+        self._token_file = token_file or os.environ.get("GRADWIRE_TOKEN_FILE")
         self._process = os.getpid()
         self._states: weakref.WeakSet[State] = weakref.WeakSet()
 
-    def _open(self, plan: Plan, auto: bool) -> _native.Channel:
+    def _open(self, plan: Plan, auto: bool, server: str | None) -> _native.Channel:
         """All members call it, with one plan; also if one of them fails, so that none waits for it."""
         _same_process(self._process)
         listening = token = root = port = wrong = None
         try:
-            if self.rank == 0:
+            if self.rank == 0 and server is not None:
+                if not self._token_file:
+                    raise Error("a server has a token: name its file by GRADWIRE_TOKEN_FILE or Link(token_file=...)")
+                with open(self._token_file, encoding="ascii") as file:
+                    token = file.read().strip()
+                root, port = _server_address(server)
+            elif self.rank == 0:
                 token, root = _native.token(), _own_address(self._address)
-                listening = _native.Listening(token, self.timeout, plan.tagged, root)
+                listening = _native.Listening(token, self.timeout, plan.tagged, root, False)
                 port = listening.port
         except Exception as error:
             wrong = f"{type(error).__name__}: {error}"
         said: list[Any] = [None] * self.members
-        mine = (_native.__version__, "auto" if auto else str(plan), wrong, token, root, port)
+        text = ("auto" if auto else str(plan)) + (f" with server {server}" if server else "")
+        mine = (_native.__version__, text, wrong, token, root, port)
         dist.all_gather_object(said, mine, group=self.group)
         version, text, _, token, root, port = said[0]
         for rank, theirs in enumerate(said):
@@ -78,8 +92,10 @@ class Link:
                     "give all ranks the same"
                 )
         if listening is None:
-            listening = _native.Listening(token, self.timeout, plan.tagged, root)
-        return listening.join(self.rank, self.members, root, port)
+            listening = _native.Listening(token, self.timeout, plan.tagged, root, server is not None)
+        # A server is member 0, and each rank the next member.
+        before = int(server is not None)
+        return listening.join(self.rank + before, self.members + before, root, port)
 
     def close(self) -> None:
         """Closes all states of this link: waits for exchanges under way, then ends threads and connections."""
@@ -145,6 +161,7 @@ class State:
     With `pipeline`, each iteration applies the gradients of an earlier one (Pipe-SGD), so the exchange hides behind whole iterations.
     They come from the `width` - 1 iterations before. The first `warmup` iterations apply their own.
     With `model`, what is held back is kept by its parameters' names; else by numbers, in the order in which DDP brings them.
+    `server`, HOST:PORT, is where `python -m gradwire serve` listens: all gradients are summed there, coded by the plan both ways.
     """
 
     def __init__(
@@ -156,6 +173,7 @@ class State:
         width: int = 2,
         warmup: int = 3,
         model: torch.nn.Module | None = None,
+        server: str | None = None,
     ) -> None:
         if width < 2:
             raise ValueError(f"width {width}: expected 2 or more; 1 is what pipeline=False does")
@@ -163,6 +181,8 @@ class State:
         self._open = plan == "auto"
         plan = "f32" if plan == "auto" else plan
         plan = Plan(plan) if isinstance(plan, str) else plan
+        if server is not None:
+            plan.check_served()
         self._pipeline, self._late, self._warmup = pipeline, width - 1, warmup
         self._rank, self._members = link.rank, link.members
         self._process = os.getpid()
@@ -176,7 +196,7 @@ class State:
         # By name, the oldest first.
         self._pending: dict[str, collections.deque[tuple[torch.futures.Future[Any] | None, torch.Tensor]]] = {}
         self._iteration = 0
-        self._worker = _Worker(link._open(plan, self._open), plan, link.rank, link.members)
+        self._worker = _Worker(link._open(plan, self._open, server), plan, link.rank, link.members)
         # Also at exit, if nobody calls close.
         self._end = weakref.finalize(self, self._worker.close)
         link._states.add(self)
@@ -449,6 +469,13 @@ def _own_address(told: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Addr
         # Sends nothing: the system only chooses the way.
         probe.connect((str(master), 9))
         return ipaddress.ip_address(probe.getsockname()[0])
+
+
+def _server_address(at: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
+    host, colon, port = at.rpartition(":")
+    if not colon or not port.isdecimal():
+        raise ValueError(f"server {at!r}: expected HOST:PORT, or [IP]:PORT for IPv6")
+    return _resolved(host.strip("[]")), int(port)
 
 
 def _resolved(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:

@@ -11,8 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use gradwire_collectives::layout::checksum;
-use gradwire_collectives::{Held, Link, LinkError, Method, Options, Token};
+use gradwire_collectives::{Held, Link, LinkError, Method, Options, Round, Token};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -25,10 +24,11 @@ create_exception!(
     Error,
     PyRuntimeError,
     "The members of a job cannot exchange gradients.\n\n`reporter` is the rank that saw why, `cause` what it saw; both are None if \
-     nothing was exchanged yet."
+     nothing was exchanged yet, and `reporter` if a server saw it."
 );
 
-fn error(py: Python<'_>, error: &LinkError) -> PyErr {
+/// With a server, members are not ranks: it is member 0.
+fn error(py: Python<'_>, error: &LinkError, served: bool) -> PyErr {
     let failure = match error {
         LinkError::Plan(_) | LinkError::Layout(_) | LinkError::Held(_) | LinkError::Buffer { .. } => {
             return PyValueError::new_err(error.to_string());
@@ -36,10 +36,11 @@ fn error(py: Python<'_>, error: &LinkError) -> PyErr {
         LinkError::Failed(failure) | LinkError::Closed(Some(failure)) => Some(failure),
         _ => None,
     };
-    let raised = Error::new_err(error.to_string());
+    let who = if served { " (member 0 is the server, and rank R is member R + 1)" } else { "" };
+    let raised = Error::new_err(format!("{error}{who}"));
     let value = raised.value(py);
     let attributes = value
-        .setattr("reporter", failure.map(|failure| failure.reporter))
+        .setattr("reporter", failure.and_then(|failure| failure.reporter.checked_sub(usize::from(served))))
         .and_then(|()| value.setattr("cause", failure.map(|failure| failure.cause.clone())));
     attributes.err().unwrap_or(raised)
 }
@@ -78,6 +79,11 @@ impl Plan {
     #[getter]
     fn tagged(&self) -> bool {
         self.0.is_tagged()
+    }
+
+    /// Raises ValueError if a server cannot sum what it sends.
+    fn check_served(&self) -> PyResult<()> {
+        self.0.check_served().map_err(invalid)
     }
 
     fn __str__(&self) -> String {
@@ -119,32 +125,42 @@ impl Layout {
 
 /// A member's open port.
 #[pyclass(frozen, module = "gradwire")]
-struct Listening(Mutex<Option<gradwire_collectives::Listening>>);
+struct Listening {
+    listening: Mutex<Option<gradwire_collectives::Listening>>,
+    served: bool,
+}
 
 #[pymethods]
 impl Listening {
-    /// Listens at all addresses of the family that `root` has, at a port that the system chooses. `root` is rank 0's IP address.
+    /// Listens at all addresses of the family that `root` has, at a port that the system chooses. `root` is member 0's IP address;
+    /// if the job is `served`, member 0 is a server.
     #[new]
-    fn new(py: Python<'_>, token: &str, timeout_s: f64, tagged: bool, root: IpAddr) -> PyResult<Self> {
-        let token = Token::from_hex(token).ok_or_else(|| invalid("a token has 64 hexadecimal digits"))?;
-        let timeout = Duration::try_from_secs_f64(timeout_s).map_err(invalid)?;
+    fn new(
+        py: Python<'_>,
+        token: &str,
+        timeout_s: f64,
+        tagged: bool,
+        root: IpAddr,
+        served: bool,
+    ) -> PyResult<Self> {
+        let options = Options { tagged, served, ..options(token, timeout_s)? };
         let any = match root {
             IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
         };
-        gradwire_collectives::Listening::bind((any, 0).into(), Options { tagged, timeout, ..Options::new(token) })
-            .map(|listening| Self(Mutex::new(Some(listening))))
-            .map_err(|failed| error(py, &failed))
+        gradwire_collectives::Listening::bind((any, 0).into(), options)
+            .map(|listening| Self { listening: Mutex::new(Some(listening)), served })
+            .map_err(|failed| error(py, &failed, served))
     }
 
     /// The port.
     #[getter]
     fn port(&self, py: Python<'_>) -> PyResult<Option<u16>> {
-        let port = lock(&self.0).as_ref().map(|listening| listening.address().map(|at| at.port()));
-        port.transpose().map_err(|failed| error(py, &failed))
+        let port = lock(&self.listening).as_ref().map(|listening| listening.address().map(|at| at.port()));
+        port.transpose().map_err(|failed| error(py, &failed, self.served))
     }
 
-    /// Connects to all members; rank 0 listens at `root` and `port`.
+    /// Connects to all members; member 0 listens at `root` and `port`.
     fn join(
         &self,
         py: Python<'_>,
@@ -154,25 +170,37 @@ impl Listening {
         port: u16,
     ) -> PyResult<Channel> {
         let root = SocketAddr::from((root, port));
-        let listening = lock(&self.0).take().ok_or_else(|| Error::new_err("this port was used before"))?;
-        let link = py.detach(|| listening.join(rank, members, root)).map_err(|failed| error(py, &failed))?;
+        let listening =
+            lock(&self.listening).take().ok_or_else(|| Error::new_err("this port was used before"))?;
+        let link = py
+            .detach(|| listening.join(rank, members, root))
+            .map_err(|failed| error(py, &failed, self.served))?;
+        let workers = members - usize::from(self.served);
         let link = Mutex::new(Some(link));
-        Ok(Channel { link, held: Mutex::default(), members, process: std::process::id() })
+        Ok(Channel {
+            link,
+            held: Mutex::default(),
+            workers,
+            served: self.served,
+            process: std::process::id(),
+        })
     }
 }
 
-/// A member's connections to all others, and what it holds back.
+/// A worker's connections to all other members, and what it holds back.
 #[pyclass(frozen, module = "gradwire")]
 struct Channel {
     link: Mutex<Option<Link>>,
     held: Mutex<Held>,
-    members: usize,
+    /// Members with a gradient.
+    workers: usize,
+    served: bool,
     process: u32,
 }
 
 #[pymethods]
 impl Channel {
-    /// Replaces the tensor's values by their mean over all members, and returns seconds, seconds of computing, and bytes sent.
+    /// Replaces the tensor's values by their mean over all workers, and returns seconds, seconds of computing, and bytes sent.
     ///
     /// Nobody may touch the tensor meanwhile. With `compare`, members make sure that all got the same bits.
     fn exchange(
@@ -188,18 +216,13 @@ impl Channel {
             let mut link = lock(&self.link);
             let link = link.as_mut().ok_or(LinkError::Closed(None))?;
             let (values, mut held) = (tensor.values(), lock(&self.held));
-            let report = plan.0.exchange(link, values, &layout.layout, &layout.rows, &mut held)?;
-            if compare {
-                link.compare(
-                    checksum(values),
-                    "members got different gradients: do all run the same version of gradwire, on sound memory?",
-                )?;
-            }
-            let members = self.members as f32;
-            values.iter_mut().for_each(|value| *value /= members);
+            let round = Round { method: &plan.0, layout: &layout.layout, rows: &layout.rows, compare };
+            let report = round.sum(link, values, &mut held)?;
+            let workers = self.workers as f32;
+            values.iter_mut().for_each(|value| *value /= workers);
             Ok((report.time.as_secs_f64(), report.compute.as_secs_f64(), report.traffic.sent_bytes))
         };
-        py.detach(run).map_err(|failed| error(py, &failed))
+        py.detach(run).map_err(|failed| error(py, &failed, self.served))
     }
 
     /// What is held back, as bytes.
@@ -212,7 +235,7 @@ impl Channel {
     fn load(&self, saved: Vec<Vec<u8>>, me: usize) -> PyResult<()> {
         let before: Result<Vec<Held>, _> = saved.iter().map(|saved| Held::load(saved)).collect();
         *lock(&self.held) =
-            before.and_then(|before| Held::share(before, me, self.members)).map_err(invalid)?;
+            before.and_then(|before| Held::share(before, me, self.workers)).map_err(invalid)?;
         Ok(())
     }
 
@@ -236,6 +259,47 @@ impl Channel {
     }
 }
 
+/// A parameter server's open port.
+#[pyclass(frozen, module = "gradwire")]
+struct Server {
+    listening: Mutex<Option<gradwire_collectives::Listening>>,
+    workers: usize,
+}
+
+#[pymethods]
+impl Server {
+    /// Listens at this address, IP:PORT, for so many workers.
+    #[new]
+    fn new(py: Python<'_>, listen: &str, workers: usize, token: &str, timeout_s: f64) -> PyResult<Self> {
+        let at: SocketAddr = listen
+            .parse()
+            .map_err(|_| invalid(format!("address '{listen}': expected IP:PORT, or [IP]:PORT for IPv6")))?;
+        let options = Options { served: true, ..options(token, timeout_s)? };
+        let listening = gradwire_collectives::Listening::bind(at, options);
+        let listening = Mutex::new(Some(listening.map_err(|failed| error(py, &failed, true))?));
+        Ok(Self { listening, workers })
+    }
+
+    /// Where it listens.
+    #[getter]
+    fn address(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let at = lock(&self.listening).as_ref().map(|listening| listening.address().map(|at| at.to_string()));
+        at.transpose().map_err(|failed| error(py, &failed, true))
+    }
+
+    /// Serves until the workers leave: exchanges, values, bytes sent, seconds of computing.
+    fn run(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, f64)> {
+        let listening =
+            lock(&self.listening).take().ok_or_else(|| Error::new_err("this port was used before"))?;
+        let run = || {
+            let root = listening.address()?;
+            gradwire_collectives::Server::new(listening.join(0, self.workers + 1, root)?).run()
+        };
+        let served = py.detach(run).map_err(|failed| error(py, &failed, true))?;
+        Ok((served.exchanges, served.values, served.sent_bytes, served.compute.as_secs_f64()))
+    }
+}
+
 impl Drop for Channel {
     fn drop(&mut self) {
         if std::process::id() != self.process {
@@ -244,6 +308,12 @@ impl Drop for Channel {
             std::mem::forget(self.link.get_mut().unwrap_or_else(PoisonError::into_inner).take());
         }
     }
+}
+
+fn options(token: &str, timeout_s: f64) -> PyResult<Options> {
+    let token = Token::from_hex(token).ok_or_else(|| invalid("a token has 64 hexadecimal digits"))?;
+    let timeout = Duration::try_from_secs_f64(timeout_s).map_err(invalid)?;
+    Ok(Options { timeout, ..Options::new(token) })
 }
 
 /// A new secret for the members of a job.
@@ -260,5 +330,6 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Layout>()?;
     module.add_class::<Listening>()?;
     module.add_class::<Channel>()?;
+    module.add_class::<Server>()?;
     module.add_function(wrap_pyfunction!(token, module)?)
 }

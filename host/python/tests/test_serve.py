@@ -1,0 +1,205 @@
+"""Parameter servers: processes without torch, and the ranks that they serve."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import gradwire
+import torch
+from gradwire import _native
+from ranks import PATIENCE_S, digest, gathered, run, weights
+from test_ddp import hooked, net, sgd, step
+
+PLANS = ["f32", "q8", "3lc:1:1024", "low-rank:4", "bounded:6"]
+# A process in which torch and numpy cannot be imported.
+BARE = "import runpy, sys; sys.modules.update(torch=None, numpy=None); runpy.run_module('gradwire', run_name='__main__')"
+
+
+class Server:
+    """A server that listens at a port of its own."""
+
+    def __init__(self, members, *options):
+        self.folder = tempfile.TemporaryDirectory()
+        self.token = os.path.join(self.folder.name, "token")
+        said = ["serve", "--listen", "127.0.0.1:0", "--members", str(members), "--token-file", self.token, "--json", *options]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen([sys.executable, "-c", BARE, *said], stdout=pipe, stderr=pipe, text=True)
+        self.address = re.search(r"listening at (\S+) ", self.process.stderr.readline())[1]
+
+    def __enter__(self):
+        return self
+
+    def end(self):
+        """Its exit code, its report and its last words."""
+        out, wrong = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, json.loads(out) if out else None, wrong
+
+    def __exit__(self, *_):
+        self.process.kill()
+        with contextlib.suppress(ValueError):  # closed already
+            self.process.communicate()
+        self.folder.cleanup()
+
+
+def served(rank, address, token, plan, rounds=8):
+    ddp, state = hooked(net(), plan, gradwire.Link(token_file=token), server=address)
+    optimizer = sgd(ddp)
+    losses = [step(ddp, optimizer, rank, iteration) for iteration in range(rounds)]
+    assert len(set(gathered(digest(ddp)))) == 1
+    report = state.report()
+    state.close()
+    return weights(ddp).tolist(), report, losses
+
+
+def plain(rank, rounds=8):
+    ddp, state = hooked(net(), "f32")
+    optimizer = sgd(ddp)
+    for iteration in range(rounds):
+        step(ddp, optimizer, rank, iteration)
+    state.close()
+    return weights(ddp).tolist()
+
+
+class Sums(unittest.TestCase):
+    def test_a_server_sums_what_ranks_send_it(self):
+        expected = torch.tensor(run(plain, 3)[0])
+        for plan in PLANS:
+            with Server(3) as server:
+                (got, report, _), *_ = run(served, 3, server.address, server.token, plan)
+                code, said, wrong = server.end()
+            self.assertEqual(code, 0, wrong)
+            self.assertEqual((report.iterations, report.values), (8, 8 * len(got)))
+            self.assertEqual(said["values"], report.values)
+            off = (torch.tensor(got) - expected).abs().max().item()
+            self.assertLess(off, 1e-6 if plan == "f32" else 0.05, plan)
+            self.assertTrue(plan == "f32" or off > 0, plan)
+
+    def test_a_plan_with_rows_and_auto_are_served(self):
+        for plan in ('strategy = "ring"\ncodec = "q8"\n[[tensor]]\nname = "parameter.0"\ncodec = "f16"\n', "auto"):
+            with Server(2) as server:
+                run(served, 2, server.address, server.token, plan, 26)
+                self.assertEqual(server.end()[0], 0, plan)
+
+
+def told(function, *args):
+    """What it raises."""
+    try:
+        function(*args)
+    except (RuntimeError, OSError, ValueError) as error:
+        return str(error)
+    raise AssertionError("nothing is wrong")
+
+
+def refused(rank, address, token, members, plan="f32"):
+    link = gradwire.Link(token_file=token, timeout=20)
+    return told(lambda: gradwire.State(link, plan, server=address))
+
+
+def dies(rank, address, token, server):
+    """At iteration 3, the server does (if `server` is its process), or rank 1."""
+    ddp, state = hooked(net(), "q8", gradwire.Link(token_file=token), server=address)
+    optimizer = sgd(ddp)
+    for iteration in range(6):
+        if iteration == 3:
+            gathered(0)
+            if server and rank == 0:
+                os.kill(server, signal.SIGKILL)
+            if not server and rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            step(ddp, optimizer, rank, iteration)
+        except RuntimeError as error:
+            return iteration, str(error)
+    return None
+
+
+def other_layout(rank, address, token):
+    link = gradwire.Link(token_file=token)
+    state = gradwire.State(link, "f32", server=address)
+    layout = _native.Layout([("a", 5 + rank, 1)])
+    said = told(lambda: state._worker.channel.exchange(torch.zeros(5 + rank), layout, gradwire.Plan("f32"), False))
+    state.close()
+    return said
+
+
+class Failures(unittest.TestCase):
+    def test_a_dead_server_or_rank_is_named(self):
+        for kill_server in (True, False):
+            with Server(3) as server:
+                process = server.process.pid if kill_server else None
+                all_said = run(dies, 3, server.address, server.token, process, lost=[] if kill_server else [1])
+                code, _, wrong = server.end()
+            member = 0 if kill_server else 2
+            for said in all_said:
+                if said is not None:
+                    # What the dead one had still to send of iteration 2 is lost with it.
+                    self.assertIn(said[0], (2, 3))
+                    self.assertRegex(said[1], rf"\bmember {member}\b.*member 0 is the server")
+            self.assertEqual(len([said for said in all_said if said]), 3 if kill_server else 2)
+            if not kill_server:
+                self.assertEqual(code, 1)
+                self.assertRegex(wrong, r"\bmember 2\b")
+
+    def test_another_number_of_workers_is_refused(self):
+        with Server(3, "--timeout", "20") as server:
+            for said in run(refused, 2, server.address, server.token, 2):
+                self.assertRegex(said, "refused member [12].*4 members, this member 3")
+            code, _, wrong = server.end()
+        self.assertEqual(code, 1)
+        self.assertRegex(wrong, "says that there are 3 members, this member 4")
+
+    def test_another_token_is_refused(self):
+        with Server(1) as server, tempfile.TemporaryDirectory() as folder:
+            other = pathlib.Path(folder, "token")
+            other.write_text(_native.token())
+            (said,) = run(refused, 1, server.address, str(other), 1)
+            self.assertIn("knows another token", said)
+            (said,) = run(refused, 1, server.address, None, 1)
+            self.assertIn("GRADWIRE_TOKEN_FILE", said)
+            (said,) = run(refused, 1, "here", server.token, 1)
+            self.assertIn("expected HOST:PORT", said)
+
+    def test_what_no_server_sums_is_refused(self):
+        with Server(1) as server:
+            for plan in ("ring:2:10", "in-network:127.0.0.1"):
+                (said,) = run(refused, 1, server.address, server.token, 1, plan)
+                self.assertIn("with a server", said)
+
+    def test_ranks_with_other_tensors_are_told(self):
+        with Server(2) as server:
+            for said in run(other_layout, 2, server.address, server.token):
+                self.assertRegex(said, "disagree: exchange 1 has .* values in layout")
+            self.assertEqual(server.end()[0], 1)
+
+
+class Command(unittest.TestCase):
+    def run_it(self, *arguments):
+        done = subprocess.run([sys.executable, "-c", BARE, *arguments], capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    def test_it_teaches_and_refuses(self):
+        code, said = self.run_it("serve", "--help")
+        self.assertEqual(code, 0)
+        self.assertIn("GRADWIRE_TOKEN_FILE=token torchrun", said)
+        with tempfile.TemporaryDirectory() as folder:
+            token = os.path.join(folder, "token")
+            members = ["serve", "--members", "2", "--token-file", token]
+            self.assertIn("expected IP:PORT", self.run_it(*members, "--listen", "here")[1])
+            self.assertIn("expected at least one", self.run_it(*members, "--listen", "127.0.0.1:0", "--members", "0")[1])
+            # It was made, for nobody else to read.
+            self.assertEqual(os.stat(token).st_mode & 0o777, 0o600)
+            pathlib.Path(token).write_text("short")
+            code, said = self.run_it(*members, "--listen", "127.0.0.1:0")
+            self.assertEqual(code, 1)
+            self.assertIn("64 hexadecimal digits", said)
+
+
+if __name__ == "__main__":
+    unittest.main()
