@@ -41,6 +41,7 @@ pub mod layout;
 mod link;
 mod method;
 mod node;
+mod optimizer;
 mod part;
 mod plan;
 mod poll;
@@ -58,12 +59,14 @@ pub use held::{Held, HeldError};
 pub use layout::{Layout, LayoutError};
 pub use link::{COMPARE_EVERY, Decoded, InNetwork, Link, Record, Report};
 pub use method::Method;
+pub use optimizer::{Optimizer, Rule};
 pub use part::{Bytes, Codecs, Part, Step, Values};
 pub use plan::{Choice, Coding, Job, MOST_PARTITIONS, Order, Plan, PlanError, Wire};
 pub use poll::Traffic;
 pub use rendezvous::{Listening, Options, TAG};
-pub use server::{Round, Served, Server};
+pub use server::{Returns, Round, Served, Server, Updates};
 pub use strategies::{
-    Between, MOST_MEMBERS, Strategy, StrategyError, all_gather, butterfly, halving, hierarchy, ring, servers,
+    Between, MOST_MEMBERS, Strategy, StrategyError, all_gather, butterfly, halving, hierarchy, pull, push,
+    ring, servers,
 };
 pub use token::Token;

@@ -70,6 +70,17 @@ impl Method {
         Ok(Self::Plan(Plan::of(coding, if ring { Strategy::Ring } else { Strategy::Servers(None) })))
     }
 
+    /// The plan, if gradients of one message a tensor can be given to a server's optimizer.
+    ///
+    /// # Errors
+    /// They cannot.
+    pub fn stepped(&self) -> Result<&Plan, PlanError> {
+        match self {
+            Self::Plan(plan) => plan.check_served().map(|()| plan),
+            _ => Err(PlanError::Stepped { got: self.to_string() }),
+        }
+    }
+
     /// May member 0 be a server?
     ///
     /// # Errors
@@ -145,7 +156,7 @@ impl fmt::Display for Method {
 }
 
 /// Both of them.
-fn both(a: Report, b: Report) -> Report {
+pub(crate) fn both(a: Report, b: Report) -> Report {
     let mut traffic = a.traffic;
     traffic.sent_bytes += b.traffic.sent_bytes;
     traffic.sent_messages += b.traffic.sent_messages;
@@ -155,13 +166,13 @@ fn both(a: Report, b: Report) -> Report {
 }
 
 /// The exchanges' reports, with what happened between them as computing.
-fn whole(start: Instant, reports: Report) -> Report {
+pub(crate) fn whole(start: Instant, reports: Report) -> Report {
     let time = start.elapsed();
     Report { time, compute: reports.compute + time.saturating_sub(reports.time), ..reports }
 }
 
 /// `f32` through the servers: for what is small or has to be exact.
-fn exact() -> Plan {
+pub(crate) fn exact() -> Plan {
     Plan::of(Coding::parse("f32", Registry::BUILT_IN).expect("f32 is a codec"), Strategy::Servers(None))
 }
 
@@ -228,7 +239,7 @@ fn shape(values: usize, rows: usize, rank: usize) -> Option<Shape> {
     (shape.left_len() + shape.right_len() < values).then_some(shape)
 }
 
-fn all_finite(values: &[f32]) -> bool {
+pub(crate) fn all_finite(values: &[f32]) -> bool {
     exponent(values) < NOT_FINITE
 }
 

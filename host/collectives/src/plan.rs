@@ -509,6 +509,9 @@ pub enum PlanError {
         "{got} with a server: the network changes what it carries, and a server sums what host codecs send it, such as q8"
     )]
     Served { got: String },
+    /// Nothing that a server's optimizer takes.
+    #[error("{got} with a server's optimizer: it takes what one message of a codec such as q8 says")]
+    Stepped { got: String },
     /// Not where a node is.
     #[error("strategy {NODE}{got}: expected an IP address, and :PORT unless it is {PORT}")]
     Address { got: String },

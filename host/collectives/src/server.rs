@@ -1,18 +1,25 @@
-//! A parameter server: a member without a gradient that owns all sums.
+//! A parameter server: a member without a gradient that owns all sums, and the weights if it has an optimizer.
 //!
 //! It is member 0 of a link whose [`Options::served`](crate::Options) is set. Before each exchange, member 1 tells it the layout and
 //! the plan; then it takes its part in the exchange, as all others do. So workers need no more than each other's layout to be
 //! served, and a server needs nothing of a model.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
 
+use gradwire_codecs::Registry;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::LinkError;
 use crate::held::Held;
 use crate::layout::{Layout, checksum};
 use crate::link::{Link, Report};
-use crate::method::Method;
+use crate::method::{Method, all_finite, both, exact, whole};
+use crate::optimizer::{Moments, Optimizer};
+use crate::plan::{Coding, Plan, PlanError};
+use crate::strategies::Strategy;
 
 /// An exchange that all members of a job make, with or without a server.
 #[derive(Clone, Copy, Debug)]
@@ -35,37 +42,140 @@ impl Round<'_> {
     pub fn sum(&self, link: &mut Link, buffer: &mut [f32], held: &mut Held) -> Result<Report, LinkError> {
         if link.is_served() {
             self.method.check_served()?;
-            link.ask(&Request::new(self).to_toml());
+            link.ask(&Request::new(Task::Sum, self).to_toml());
         }
         self.run(link, buffer, held)
     }
 
+    /// Gives a server's optimizer the weights that it starts from, those of member 1, and all others the same ones. Says what the
+    /// server returns from now on.
+    ///
+    /// # Errors
+    /// The server has no optimizer, or takes no messages of the method; or the exchange failed.
+    pub fn begin(&self, link: &mut Link, weights: &mut [f32]) -> Result<Returns, LinkError> {
+        self.method.stepped()?;
+        link.ask(&Request::new(Task::Begin, self).to_toml());
+        if link.rank() != 1 {
+            weights.fill(0.0);
+        }
+        link.exchange(weights, self.layout, &exact(), &mut Held::new())?;
+        let mut said = [0.0; SAID];
+        link.pull(&mut said, &Layout::new([("returns", SAID)])?, &exact())?;
+        let text: String =
+            said.iter().take_while(|byte| **byte != 0.0).map(|byte| *byte as u8 as char).collect();
+        Ok(text.parse()?)
+    }
+
+    /// Gives a server's optimizer a gradient, and replaces it by what the server returns: weights, or what to add to them. The optimizer
+    /// steps with the mean over all workers.
+    ///
+    /// # Errors
+    /// As [`sum`](Self::sum); or the method has more messages than one for a tensor; or the server has no such weights.
+    pub fn step(
+        &self,
+        link: &mut Link,
+        buffer: &mut [f32],
+        returns: Returns,
+        held: &mut Held,
+    ) -> Result<Report, LinkError> {
+        let plan = self.method.stepped()?;
+        link.ask(&Request::new(Task::Step, self).to_toml());
+        let first = link.push(buffer, self.layout, plan, held)?;
+        let second = link.pull(buffer, self.layout, &returns.plan())?;
+        self.check(link, buffer)?;
+        Ok(both(first, second))
+    }
+
     fn run(&self, link: &mut Link, buffer: &mut [f32], held: &mut Held) -> Result<Report, LinkError> {
         let report = self.method.exchange(link, buffer, self.layout, self.rows, held)?;
-        if self.compare {
-            link.compare(
-                checksum(buffer),
-                "members got different values: do all run the same version of gradwire, on sound memory?",
-            )?;
-        }
+        self.check(link, buffer)?;
         Ok(report)
     }
+
+    fn check(&self, link: &mut Link, buffer: &[f32]) -> Result<(), LinkError> {
+        let means = "members got different values: do all run the same version of gradwire, on sound memory?";
+        if self.compare { link.compare(checksum(buffer), means) } else { Ok(()) }
+    }
+}
+
+/// What a server with an optimizer returns. It prints as it is read: `weights`, or the codec of deltas.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Returns {
+    /// Its weights, as they are.
+    Weights,
+    /// What its weights have that the workers' have not, by this codec. What a message loses is still missing at the next one, so it
+    /// is fed back.
+    Deltas(Coding),
+}
+
+/// The most bytes of its name.
+const SAID: usize = 64;
+
+impl Returns {
+    fn plan(self) -> Plan {
+        match self {
+            Self::Weights => exact(),
+            Self::Deltas(coding) => Plan::of(coding, Strategy::Servers(None)),
+        }
+    }
+}
+
+impl fmt::Display for Returns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Weights => f.write_str("weights"),
+            Self::Deltas(coding) => coding.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Returns {
+    type Err = PlanError;
+
+    fn from_str(text: &str) -> Result<Self, PlanError> {
+        if text == "weights" {
+            return Ok(Self::Weights);
+        }
+        let coding = Coding::parse(text, Registry::BUILT_IN)?;
+        let returns = Self::Deltas(coding);
+        returns.plan().check_served()?;
+        Ok(returns)
+    }
+}
+
+/// What makes a server step.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Updates {
+    /// How.
+    pub optimizer: Optimizer,
+    /// What it answers.
+    pub returns: Returns,
 }
 
 /// What member 1 asks a server to do, as TOML.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Request {
+    task: Task,
     plan: String,
     compare: bool,
     /// Name, values, rows.
     tensors: Vec<(String, usize, usize)>,
 }
 
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Task {
+    Sum,
+    Begin,
+    Step,
+}
+
 impl Request {
-    fn new(round: &Round) -> Self {
+    fn new(task: Task, round: &Round) -> Self {
         let tensors = round.layout.tensors().iter().zip(round.rows);
         Self {
+            task,
             plan: round.method.to_string(),
             compare: round.compare,
             tensors: tensors.map(|((name, range), rows)| (name.clone(), range.len(), *rows)).collect(),
@@ -85,36 +195,47 @@ impl Request {
 /// What a server did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Served {
-    /// Exchanges.
+    /// Exchanges of gradients.
     pub exchanges: u64,
     /// Values of all of them.
     pub values: u64,
     /// Bytes sent to the workers.
     pub sent_bytes: u64,
-    /// Seconds of exchanging, waiting for workers included.
+    /// From the first message to the last one of all exchanges.
     pub time: Duration,
-    /// Of these, seconds of coding and summing.
+    /// Of that, coding, summing and stepping.
     pub compute: Duration,
+}
+
+/// A tensor of a server with an optimizer.
+#[derive(Debug)]
+struct Parameter {
+    weights: Vec<f32>,
+    /// The weights that the workers have.
+    theirs: Vec<f32>,
+    moments: Moments,
 }
 
 /// A parameter server for one job.
 #[derive(Debug)]
 pub struct Server {
     link: Link,
-    /// What its answers lost, which it adds to the next ones.
+    updates: Option<Updates>,
+    /// What its sums lost, which it adds to the next ones.
     held: Held,
+    parameters: BTreeMap<String, Parameter>,
     served: Served,
 }
 
 impl Server {
-    /// At member 0 of a link with [`Options::served`](crate::Options).
+    /// At member 0 of a link with [`Options::served`](crate::Options): sums gradients, or steps with their means.
     ///
     /// # Panics
     /// The link is another one.
     #[must_use]
-    pub fn new(link: Link) -> Self {
+    pub fn new(link: Link, updates: Option<Updates>) -> Self {
         assert!(link.is_served() && link.rank() == 0, "a server is member 0 of a link with a server");
-        Self { link, held: Held::new(), served: Served::default() }
+        Self { link, updates, held: Held::new(), parameters: BTreeMap::new(), served: Served::default() }
     }
 
     /// Serves until all workers have left.
@@ -123,41 +244,114 @@ impl Server {
     /// What all members are told: a worker is gone or silent, or they disagree with each other or with this server.
     pub fn run(mut self) -> Result<Served, LinkError> {
         while let Some(asked) = self.link.asked()? {
-            match Request::read(&asked) {
-                Ok(request) => self.answer(&request)?,
-                Err(why) => {
-                    let why = format!(
-                        "member 1 asks the server for something unknown ({why}): do all run the same version?"
-                    );
-                    return Err(self.link.refuse(why));
-                }
+            let done = match Request::read(&asked) {
+                Ok(request) => self.serve(&request),
+                Err(why) => Err(self.refuse(&format!("{why}: do all run the same version?"))),
+            };
+            match done {
+                Ok(()) => {}
+                Err(failed @ (LinkError::Failed(_) | LinkError::Closed(_))) => return Err(failed),
+                // Nothing was exchanged, and the workers wait.
+                Err(error) => return Err(self.refuse(&error.to_string())),
             }
         }
         self.link.close();
         Ok(self.served)
     }
 
-    fn answer(&mut self, request: &Request) -> Result<(), LinkError> {
-        match self.serve(request) {
-            Ok(report) => {
-                self.served.exchanges += 1;
-                self.served.sent_bytes += report.traffic.sent_bytes;
-                self.served.time += report.time;
-                self.served.compute += report.compute;
-                Ok(())
-            }
-            Err(failed @ (LinkError::Failed(_) | LinkError::Closed(_))) => Err(failed),
-            // Nothing was exchanged, and the workers wait.
-            Err(error) => Err(self.link.refuse(format!("the server cannot do what member 1 asks: {error}"))),
-        }
+    fn refuse(&mut self, why: &str) -> LinkError {
+        self.link.refuse(format!("the server cannot do what member 1 asks: {why}"))
     }
 
-    fn serve(&mut self, request: &Request) -> Result<Report, LinkError> {
+    fn serve(&mut self, request: &Request) -> Result<(), LinkError> {
         let method: Method = request.plan.parse()?;
-        let layout = Layout::new(request.tensors.iter().map(|(name, values, _)| (name.as_str(), *values)))?;
-        let rows: Vec<usize> = request.tensors.iter().map(|(_, _, rows)| *rows).collect();
+        let tensors = request.tensors.iter();
+        let layout = Layout::new(tensors.clone().map(|(name, values, _)| (name.as_str(), *values)))?;
+        let rows: Vec<usize> = tensors.map(|(_, _, rows)| *rows).collect();
         let round = Round { method: &method, layout: &layout, rows: &rows, compare: request.compare };
+        let mut buffer = vec![0.0; layout.values()];
+        let report = match (request.task, self.updates) {
+            (Task::Sum, None) => round.run(&mut self.link, &mut buffer, &mut self.held)?,
+            (Task::Begin, Some(updates)) => return self.begin(&round, updates.returns, &mut buffer),
+            (Task::Step, Some(updates)) => self.step(&round, &updates, &mut buffer)?,
+            (Task::Sum, Some(_)) => {
+                return Err(self.refuse(
+                    "it wants sums of gradients, and this server has an optimizer; give the ranks a gradwire.ServedOptimizer, \
+                     or start the server without --optimizer",
+                ));
+            }
+            (Task::Begin | Task::Step, None) => {
+                return Err(self.refuse(
+                    "it wants weights, and this server has no optimizer; start the server with --optimizer, or give the ranks one of \
+                     PyTorch's",
+                ));
+            }
+        };
+        self.served.exchanges += 1;
         self.served.values += layout.values() as u64;
-        round.run(&mut self.link, &mut vec![0.0; layout.values()], &mut self.held)
+        self.served.sent_bytes += report.traffic.sent_bytes;
+        self.served.time += report.time;
+        self.served.compute += report.compute;
+        Ok(())
+    }
+
+    /// Takes the weights of member 1 for its own.
+    fn begin(&mut self, round: &Round, returns: Returns, buffer: &mut [f32]) -> Result<(), LinkError> {
+        self.link.exchange(buffer, round.layout, &exact(), &mut Held::new())?;
+        for (name, range) in round.layout.tensors() {
+            let weights = buffer[range.clone()].to_vec();
+            let parameter = Parameter { theirs: weights.clone(), weights, moments: Moments::default() };
+            self.parameters.insert(name.clone(), parameter);
+        }
+        let mut said = [0.0; SAID];
+        said.iter_mut().zip(returns.to_string().bytes()).for_each(|(to, byte)| *to = f32::from(byte));
+        self.link.pull(&mut said, &Layout::new([("returns", SAID)])?, &exact())?;
+        Ok(())
+    }
+
+    /// Sums gradients, steps with their mean, and answers with what that made of the weights.
+    fn step(&mut self, round: &Round, updates: &Updates, buffer: &mut [f32]) -> Result<Report, LinkError> {
+        let start = Instant::now();
+        let layout = round.layout;
+        for (name, range) in layout.tensors() {
+            if self.parameters.get(name).is_none_or(|parameter| parameter.weights.len() != range.len()) {
+                return Err(self.refuse(&format!(
+                    "tensor '{name}' has {} values, and the server was given no such weights; give the ServedOptimizer all \
+                     parameters that DDP has",
+                    range.len()
+                )));
+            }
+        }
+        let first = self.link.push(buffer, layout, round.method.stepped()?, &mut Held::new())?;
+        let workers = (self.link.members() - 1) as f32;
+        for (name, range) in layout.tensors() {
+            let values = &mut buffer[range.clone()];
+            if !all_finite(values) {
+                return Err(self.refuse(&format!(
+                    "the gradient of tensor '{name}' is not finite, and would be in the weights for ever; start again from a checkpoint, \
+                     with a lower learning rate"
+                )));
+            }
+            values.iter_mut().for_each(|value| *value /= workers);
+            let parameter = self.parameters.get_mut(name).expect("just seen");
+            updates.optimizer.step(&mut parameter.moments, &mut parameter.weights, values);
+            match updates.returns {
+                Returns::Weights => values.copy_from_slice(&parameter.weights),
+                Returns::Deltas(_) => {
+                    let pairs = parameter.weights.iter().zip(&parameter.theirs);
+                    values.iter_mut().zip(pairs).for_each(|(value, (mine, theirs))| *value = mine - theirs);
+                }
+            }
+        }
+        let second = self.link.pull(buffer, layout, &updates.returns.plan())?;
+        if let Returns::Deltas(_) = updates.returns {
+            for (name, range) in layout.tensors() {
+                let parameter = self.parameters.get_mut(name).expect("just seen");
+                let theirs = parameter.theirs.iter_mut().zip(&buffer[range.clone()]);
+                theirs.for_each(|(weight, delta)| *weight += delta);
+            }
+        }
+        round.check(&mut self.link, buffer)?;
+        Ok(whole(start, both(first, second)))
     }
 }

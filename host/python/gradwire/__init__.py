@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from gradwire._native import Error, Plan, __version__
 
 if TYPE_CHECKING:
-    from gradwire._ddp import Link, Report, State
+    from gradwire._ddp import Link, Report, ServedOptimizer, State
     from gradwire._hook import hook
 
-__all__ = ["Error", "Link", "Plan", "Report", "State", "__version__", "hook"]
+__all__ = ["Error", "Link", "Plan", "Report", "ServedOptimizer", "State", "__version__", "hook"]
 
 
 def __getattr__(name: str) -> Any:
@@ -27,5 +27,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from gradwire import _ddp, _hook
 
-    globals().update(Link=_ddp.Link, Report=_ddp.Report, State=_ddp.State, hook=_hook.hook)
-    return globals()[name]
+    found = globals()[name] = getattr(_hook if name == "hook" else _ddp, name)
+    return found

@@ -24,8 +24,17 @@ and in train.py:
   state = gradwire.State(gradwire.Link(), plan="3lc:1:1024", server="10.0.0.1:7000")
   ddp.register_comm_hook(state, gradwire.hook)
 
-Workers say which codec: it codes what they send, and what they get. The server encodes each sum once, sends the same bytes to all,
-and adds what these lost to the next sum. It serves one model of one job, and ends with it: with 0 if all workers left in order,
+Without --optimizer, workers say which codec: it codes what they send, and what they get. The server encodes each sum once, sends the same bytes to all,
+and adds what these lost to the next sum.
+
+With --optimizer, the server steps with the mean of the gradients, and returns its weights, or with --returns deltas what they have
+that the workers' have not, by --codec; what a message loses is still missing at the next one. The plan codes what workers send, and
+
+  optimizer = gradwire.ServedOptimizer(ddp.parameters(), state)
+
+takes the place of PyTorch's optimizer: its step() takes what the server returned.
+
+A server serves one model of one job, and ends with it: with 0 if all workers left in order,
 with 1 and the cause, which all workers are told too, if anything fails.
 """
 
@@ -47,15 +56,28 @@ def main() -> int:
         metavar="SECONDS",
         help="how long to wait for workers at the start and in each exchange (default: 1800, as torch)",
     )
+    serve.add_argument("--optimizer", choices=["sgd", "momentum", "adamw"], help="step here: torch.optim's SGD or AdamW")
+    serve.add_argument("--lr", type=float, help="learning rate (needed by --optimizer)")
+    serve.add_argument("--momentum", type=float, default=0.9, help="of --optimizer momentum (default: 0.9)")
+    serve.add_argument("--weight-decay", type=float, help="default: 0, and 0.01 with adamw")
+    serve.add_argument("--betas", type=float, nargs=2, default=[0.9, 0.999], metavar=("B1", "B2"), help="of adamw (default: 0.9 0.999)")
+    serve.add_argument("--eps", type=float, default=1e-8, help="of adamw (default: 1e-8)")
+    serve.add_argument("--returns", choices=["weights", "deltas"], default="weights", help="what --optimizer answers (default: weights)")
+    serve.add_argument("--codec", default="3lc:1:1024", help="of --returns deltas, as of plans (default: 3lc:1:1024)")
     serve.add_argument("--json", action="store_true", help="end with one object that says what was exchanged")
     arguments = parser.parse_args()
     if arguments.members < 1:
         serve.error(f"--members {arguments.members}: expected at least one")
+    if arguments.optimizer and arguments.lr is None:
+        serve.error("--optimizer needs --lr")
     # Python's own handler runs only after the server has ended. Workers see its connections close.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         token = _token(arguments.token_file)
-        server = _native.Server(arguments.listen, arguments.members, token, arguments.timeout)
+        returns = arguments.codec if arguments.returns == "deltas" else "weights"
+        server = _native.Server(
+            arguments.listen, arguments.members, token, arguments.timeout, _optimizer(arguments), returns
+        )
         print(f"listening at {server.address} for {arguments.members} workers", file=sys.stderr, flush=True)
         served = server.run()
     except (_native.Error, OSError, ValueError) as error:
@@ -71,6 +93,17 @@ def main() -> int:
             "{compute_s:.3f} s of computing".format(**report)
         )
     return 0
+
+
+def _optimizer(arguments: argparse.Namespace) -> tuple[float, float, list[float]] | None:
+    """Learning rate, weight decay, and the momentum of SGD or betas and epsilon of AdamW."""
+    if not arguments.optimizer:
+        return None
+    if arguments.optimizer == "adamw":
+        decay, numbers = 0.01, [*arguments.betas, arguments.eps]
+    else:
+        decay, numbers = 0.0, [arguments.momentum if arguments.optimizer == "momentum" else 0.0]
+    return arguments.lr, decay if arguments.weight_decay is None else arguments.weight_decay, numbers
 
 
 def _token(path: str) -> str:

@@ -192,6 +192,9 @@ class State:
             for name, parameter in model.named_parameters():
                 self._names[id(parameter)] = (name.removeprefix("module."), parameter)
         self._unnamed = 0
+        self._server = server
+        # What the server's optimizer returned, if a ServedOptimizer takes it.
+        self._returned: _Returned | None = None
         self._layouts: dict[tuple[int, ...], _Layout] = {}
         # By name, the oldest first.
         self._pending: dict[str, collections.deque[tuple[torch.futures.Future[Any] | None, torch.Tensor]]] = {}
@@ -206,14 +209,27 @@ class State:
         key = tuple(map(id, parameters))
         found = self._layouts.get(key)
         if found is None:
-            names = []
-            for parameter in parameters:
-                if id(parameter) not in self._names:
-                    self._names[id(parameter)] = (f"parameter.{self._unnamed}", parameter)
-                    self._unnamed += 1
-                names.append(self._names[id(parameter)][0])
-            found = self._layouts[key] = _Layout(names, parameters)
+            found = self._layouts[key] = _Layout([self._name(parameter) for parameter in parameters], parameters)
         return found
+
+    def _name(self, parameter: torch.Tensor) -> str:
+        if id(parameter) not in self._names:
+            self._names[id(parameter)] = (f"parameter.{self._unnamed}", parameter)
+            self._unnamed += 1
+        return self._names[id(parameter)][0]
+
+    def _begin(self, parameters: list[torch.Tensor]) -> None:
+        """The server's optimizer starts from rank 0's weights, and so do all ranks."""
+        if self._server is None or self._pipeline or self._open:
+            raise ValueError("a ServedOptimizer needs State(server=...), a plan other than auto, and no pipeline")
+        self.drain()
+        layout = _Layout([self._name(parameter) for parameter in parameters], parameters)
+        weights = torch.cat([parameter.detach().flatten() for parameter in parameters])
+        whole = self._worker.channel.begin(weights, layout.native, self._worker.plan)
+        self._returned = _Returned(whole)
+        with torch.no_grad():
+            for parameter, values in zip(parameters, weights.split(layout.lens)):
+                parameter.copy_(values.view_as(parameter))
 
     def _hook(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         _same_process(self._process)
@@ -233,7 +249,7 @@ class State:
             raise Error(f"DDP's bucket has {buffer.numel()} values, its parameters {layout.values}")
         compare = self._iteration % COMPARE_EVERY == 1
         if not self._pipeline or self._iteration <= self._warmup:
-            return self._worker.submit(buffer, layout, compare)
+            return self._worker.submit(buffer, layout, compare, self._returned)
         return self._pipelined(buffer, layout, compare)
 
     def _pipelined(self, buffer: torch.Tensor, layout: _Layout, compare: bool) -> torch.futures.Future[torch.Tensor]:
@@ -347,6 +363,54 @@ class _Layout:
         self.native = _native.Layout(list(zip(names, self.lens, rows)))
 
 
+class _Returned:
+    """What the server's optimizer returned since the last step, by parameter: weights, or what to add to them."""
+
+    def __init__(self, weights: bool) -> None:
+        self.weights = weights
+        self.values: dict[str, torch.Tensor] = {}
+
+    def keep(self, tensor: torch.Tensor, layout: _Layout) -> None:
+        """Takes it from a bucket. Zeros stay there: what is in `.grad` may be clipped or logged, and weights are no gradients."""
+        for name, values in zip(layout.names, tensor.split(layout.lens)):
+            before = None if self.weights else self.values.get(name)
+            self.values[name] = values.clone() if before is None else before + values
+        tensor.zero_()
+
+    def apply(self, name: str, parameter: torch.Tensor) -> None:
+        values = self.values.pop(name, None)
+        if values is not None:
+            values = values.view_as(parameter)
+            parameter.copy_(values) if self.weights else parameter.add_(values)
+
+
+class ServedOptimizer(torch.optim.Optimizer):
+    """Takes the place of an optimizer if the server has one: `step` takes the weights that the server made of all ranks' gradients.
+
+    `params` are all that DDP has, `state` is one with a server. All ranks make it together, and start from rank 0's weights. Learning rate,
+    momentum and the like are the server's: `python -m gradwire serve --help`. After `backward`, `.grad` is zero.
+    """
+
+    def __init__(self, params: Iterable[Any], state: State) -> None:
+        super().__init__(params, {})
+        self._state = state
+        state._begin([parameter for group in self.param_groups for parameter in group["params"]])
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """Takes what the server returned."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        returned = self._state._returned
+        assert returned is not None
+        with torch.no_grad():
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    returned.apply(self._state._name(parameter), parameter)
+        return loss
+
+
 class _Done:
     """Sums over all exchanges."""
 
@@ -388,7 +452,9 @@ class _Worker:
             job()
             del job  # and with it the bucket
 
-    def submit(self, tensor: torch.Tensor, layout: _Layout, compare: bool) -> torch.futures.Future[torch.Tensor]:
+    def submit(
+        self, tensor: torch.Tensor, layout: _Layout, compare: bool, returned: _Returned | None = None
+    ) -> torch.futures.Future[torch.Tensor]:
         if self.closed:
             raise Error("this gradwire.State is closed: make another one")
         future: torch.futures.Future[Any] = torch.futures.Future()
@@ -402,6 +468,8 @@ class _Worker:
                 self.done.exchange_s += seconds
                 self.done.compute_s += compute
                 self.done.sent_bytes += sent
+                if returned is not None:
+                    returned.keep(tensor, layout)
             except BaseException as error:  # whatever it is, backward must not wait for ever
                 value = _Raised(error)
             future.set_result(value)

@@ -11,7 +11,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use gradwire_collectives::{Held, Link, LinkError, Method, Options, Round, Token};
+use gradwire_collectives::{
+    Held, Link, LinkError, Method, Optimizer, Options, Returns, Round, Rule, Token, Updates,
+};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -182,6 +184,7 @@ impl Listening {
             held: Mutex::default(),
             workers,
             served: self.served,
+            returns: Mutex::default(),
             process: std::process::id(),
         })
     }
@@ -195,6 +198,8 @@ struct Channel {
     /// Members with a gradient.
     workers: usize,
     served: bool,
+    /// What the server returns, if it has an optimizer that has begun.
+    returns: Mutex<Option<Returns>>,
     process: u32,
 }
 
@@ -202,7 +207,8 @@ struct Channel {
 impl Channel {
     /// Replaces the tensor's values by their mean over all workers, and returns seconds, seconds of computing, and bytes sent.
     ///
-    /// Nobody may touch the tensor meanwhile. With `compare`, members make sure that all got the same bits.
+    /// Nobody may touch the tensor meanwhile. With `compare`, members make sure that all got the same bits. After `begin`, the values
+    /// become what the server's optimizer returns.
     fn exchange(
         &self,
         py: Python<'_>,
@@ -217,10 +223,37 @@ impl Channel {
             let link = link.as_mut().ok_or(LinkError::Closed(None))?;
             let (values, mut held) = (tensor.values(), lock(&self.held));
             let round = Round { method: &plan.0, layout: &layout.layout, rows: &layout.rows, compare };
-            let report = round.sum(link, values, &mut held)?;
-            let workers = self.workers as f32;
-            values.iter_mut().for_each(|value| *value /= workers);
+            let report = match *lock(&self.returns) {
+                Some(returns) => round.step(link, values, returns, &mut held)?,
+                None => {
+                    let report = round.sum(link, values, &mut held)?;
+                    let workers = self.workers as f32;
+                    values.iter_mut().for_each(|value| *value /= workers);
+                    report
+                }
+            };
             Ok((report.time.as_secs_f64(), report.compute.as_secs_f64(), report.traffic.sent_bytes))
+        };
+        py.detach(run).map_err(|failed| error(py, &failed, self.served))
+    }
+
+    /// Gives rank 0's weights to the server's optimizer and to all ranks; from now on `exchange` steps with the gradients. Does the
+    /// server return weights, or what to add to them?
+    fn begin(
+        &self,
+        py: Python<'_>,
+        weights: &Bound<'_, PyAny>,
+        layout: &Layout,
+        plan: &Plan,
+    ) -> PyResult<bool> {
+        let mut weights = Tensor::new(weights)?;
+        let run = || {
+            let mut link = lock(&self.link);
+            let link = link.as_mut().ok_or(LinkError::Closed(None))?;
+            let round = Round { method: &plan.0, layout: &layout.layout, rows: &layout.rows, compare: false };
+            let returns = round.begin(link, weights.values())?;
+            *lock(&self.returns) = Some(returns);
+            Ok(returns == Returns::Weights)
         };
         py.detach(run).map_err(|failed| error(py, &failed, self.served))
     }
@@ -264,20 +297,43 @@ impl Channel {
 struct Server {
     listening: Mutex<Option<gradwire_collectives::Listening>>,
     workers: usize,
+    updates: Option<Updates>,
 }
 
 #[pymethods]
 impl Server {
-    /// Listens at this address, IP:PORT, for so many workers.
+    /// Listens at this address, IP:PORT, for so many workers. `optimizer` is learning rate, weight decay, and the momentum of SGD or
+    /// betas and epsilon of AdamW; `returns` what it answers.
     #[new]
-    fn new(py: Python<'_>, listen: &str, workers: usize, token: &str, timeout_s: f64) -> PyResult<Self> {
+    #[pyo3(signature = (listen, workers, token, timeout_s, optimizer, returns))]
+    fn new(
+        py: Python<'_>,
+        listen: &str,
+        workers: usize,
+        token: &str,
+        timeout_s: f64,
+        optimizer: Option<(f64, f64, Vec<f64>)>,
+        returns: &str,
+    ) -> PyResult<Self> {
+        let updates = match optimizer {
+            None => None,
+            Some((lr, weight_decay, numbers)) => {
+                let rule = match numbers[..] {
+                    [momentum] => Rule::Sgd { momentum },
+                    [slow, slower, eps] => Rule::AdamW { betas: (slow, slower), eps },
+                    _ => return Err(invalid("an optimizer has one number, or three")),
+                };
+                let returns = returns.parse().map_err(invalid)?;
+                Some(Updates { optimizer: Optimizer { lr, weight_decay, rule }, returns })
+            }
+        };
         let at: SocketAddr = listen
             .parse()
             .map_err(|_| invalid(format!("address '{listen}': expected IP:PORT, or [IP]:PORT for IPv6")))?;
         let options = Options { served: true, ..options(token, timeout_s)? };
         let listening = gradwire_collectives::Listening::bind(at, options);
         let listening = Mutex::new(Some(listening.map_err(|failed| error(py, &failed, true))?));
-        Ok(Self { listening, workers })
+        Ok(Self { listening, workers, updates })
     }
 
     /// Where it listens.
@@ -293,7 +349,7 @@ impl Server {
             lock(&self.listening).take().ok_or_else(|| Error::new_err("this port was used before"))?;
         let run = || {
             let root = listening.address()?;
-            gradwire_collectives::Server::new(listening.join(0, self.workers + 1, root)?).run()
+            gradwire_collectives::Server::new(listening.join(0, self.workers + 1, root)?, self.updates).run()
         };
         let served = py.detach(run).map_err(|failed| error(py, &failed, true))?;
         Ok((served.exchanges, served.values, served.sent_bytes, served.compute.as_secs_f64()))

@@ -88,6 +88,79 @@ class Sums(unittest.TestCase):
                 self.assertEqual(server.end()[0], 0, plan)
 
 
+def stepped(rank, address, token, plan):
+    ddp, state = hooked(net(seed=1 + rank), plan, gradwire.Link(token_file=token), server=address)
+    optimizer = gradwire.ServedOptimizer(ddp.parameters(), state)
+    losses = []
+    for iteration in range(30):
+        losses.append(step(ddp, optimizer, rank, iteration))
+        assert all(not parameter.grad.any() for parameter in ddp.parameters())
+    assert len(set(gathered(digest(ddp)))) == 1
+    state.close()
+    return weights(ddp).tolist(), sum(losses[-5:]) / sum(losses[:5])
+
+
+def torchs(rank, options):
+    ddp, state = hooked(net(), "f32")
+    name, options = options
+    optimizer = getattr(torch.optim, name)(ddp.parameters(), **options)
+    for iteration in range(30):
+        step(ddp, optimizer, rank, iteration)
+    state.close()
+    return weights(ddp).tolist()
+
+
+class Optimizers(unittest.TestCase):
+    def test_a_server_steps_as_torch_does(self):
+        decay = ["--weight-decay", "0.02"]
+        for options, said in (
+            (("SGD", {"lr": 0.1}), ["sgd", "--lr", "0.1"]),
+            (("SGD", {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.02}), ["momentum", "--lr", "0.05", *decay]),
+            (("AdamW", {"lr": 0.002}), ["adamw", "--lr", "0.002"]),
+        ):
+            expected = torch.tensor(run(torchs, 2, options)[0])
+            with Server(2, "--optimizer", *said) as server:
+                (got, _), *_ = run(stepped, 2, server.address, server.token, "f32")
+                code, report, wrong = server.end()
+            self.assertEqual(code, 0, wrong)
+            self.assertEqual(report["values"], 30 * len(got))
+            torch.testing.assert_close(torch.tensor(got), expected, rtol=1e-4, atol=1e-5)
+
+    def test_compressed_gradients_and_deltas_keep_replicas_equal_and_learn(self):
+        sent = {}
+        deltas = ["--returns", "deltas"]
+        for plan, returns in (("f32", []), ("3lc:1:1024", []), ("3lc:1:1024", deltas), ("q8", [*deltas, "--codec", "q8"])):
+            with Server(2, "--optimizer", "momentum", "--lr", "0.05", *returns) as server:
+                for _, progress in run(stepped, 2, server.address, server.token, plan):
+                    self.assertLess(progress, 0.97, (plan, returns))
+                code, report, wrong = server.end()
+            self.assertEqual(code, 0, wrong)
+            sent[plan, *returns] = report["sent_bytes"]
+        self.assertLess(3 * sent["3lc:1:1024", "--returns", "deltas"], sent["3lc:1:1024",])
+
+    def test_ranks_and_server_have_to_agree_who_steps(self):
+        with Server(1, "--optimizer", "sgd", "--lr", "0.1") as server:
+            (said,) = run(sums, 1, server.address, server.token)
+            self.assertIn("this server has an optimizer", said)
+            self.assertEqual(server.end()[0], 1)
+        with Server(1) as server:
+            (said,) = run(begins, 1, server.address, server.token, "f32")
+            self.assertIn("this server has no optimizer", said)
+            self.assertEqual(server.end()[0], 1)
+        for plan, says in (("low-rank:4", "it takes what one message"), ("auto", "a plan other than auto")):
+            with Server(1, "--optimizer", "sgd", "--lr", "0.1") as server:
+                (said,) = run(begins, 1, server.address, server.token, plan)
+                self.assertIn(says, said)
+
+
+def sums(rank, address, token):
+    return told(served, rank, address, token, "f32")
+
+
+def begins(rank, address, token, plan):
+    return told(stepped, rank, address, token, plan)
+
+
 def told(function, *args):
     """What it raises."""
     try:
@@ -192,6 +265,7 @@ class Command(unittest.TestCase):
             token = os.path.join(folder, "token")
             members = ["serve", "--members", "2", "--token-file", token]
             self.assertIn("expected IP:PORT", self.run_it(*members, "--listen", "here")[1])
+            self.assertIn("--optimizer needs --lr", self.run_it(*members, "--listen", "127.0.0.1:0", "--optimizer", "sgd")[1])
             self.assertIn("expected at least one", self.run_it(*members, "--listen", "127.0.0.1:0", "--members", "0")[1])
             # It was made, for nobody else to read.
             self.assertEqual(os.stat(token).st_mode & 0o777, 0o600)

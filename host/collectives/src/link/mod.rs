@@ -179,7 +179,7 @@ impl Link {
         plan: &Plan,
         held: &mut Held,
     ) -> Result<Report, LinkError> {
-        self.run(buffer, layout, plan, held, None)
+        self.run(buffer, layout, plan, held, None, Strategy::Servers(Some(1)))
     }
 
     /// [`exchange`](Self::exchange), and writes down what it did.
@@ -194,7 +194,7 @@ impl Link {
         held: &mut Held,
         record: &mut Record,
     ) -> Result<Report, LinkError> {
-        self.run(buffer, layout, plan, held, Some(record))
+        self.run(buffer, layout, plan, held, Some(record), Strategy::Servers(Some(1)))
     }
 
     /// Replaces `values` by their sums over all members, exactly as `f32` adds them, over a ring that no NIC touches.
@@ -224,6 +224,7 @@ impl Link {
         self.exchange(values, &layout, &plan, &mut Held::new())
     }
 
+    /// Whatever the plan says, a link with a server has the strategy `with_server`.
     fn run(
         &mut self,
         buffer: &mut [f32],
@@ -231,6 +232,7 @@ impl Link {
         plan: &Plan,
         held: &mut Held,
         record: Option<&mut Record>,
+        with_server: Strategy,
     ) -> Result<Report, LinkError> {
         let start = Instant::now();
         if self.thread.is_none() {
@@ -256,7 +258,7 @@ impl Link {
         let mut failed = None;
         for mut job in plan.jobs(layout, self.members)? {
             if self.served {
-                job.strategy = Strategy::Servers(Some(1));
+                job.strategy = with_server;
             }
             match Running::new(job, layout, buffer, held, self, record.is_some()) {
                 Ok(running) => under_way.push(running),

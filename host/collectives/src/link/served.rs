@@ -2,9 +2,13 @@
 
 use std::time::Instant;
 
-use super::Link;
+use super::{Link, Report};
 use crate::failure::LinkError;
+use crate::held::Held;
+use crate::layout::Layout;
+use crate::plan::Plan;
 use crate::poll::{Command, Event};
+use crate::strategies::Strategy;
 
 impl Link {
     /// Is member 0 a server, which has no gradient of its own?
@@ -18,6 +22,27 @@ impl Link {
         if self.rank == 1 {
             self.command(Command::Ask(what.to_owned()));
         }
+    }
+
+    /// The server's buffer becomes the sum of all others', which stay as they are.
+    pub(crate) fn push(
+        &mut self,
+        buffer: &mut [f32],
+        layout: &Layout,
+        plan: &Plan,
+        held: &mut Held,
+    ) -> Result<Report, LinkError> {
+        self.run(buffer, layout, plan, held, None, Strategy::Push)
+    }
+
+    /// All buffers become what a message says of the server's; what that lost, nobody holds back.
+    pub(crate) fn pull(
+        &mut self,
+        buffer: &mut [f32],
+        layout: &Layout,
+        plan: &Plan,
+    ) -> Result<Report, LinkError> {
+        self.run(buffer, layout, plan, &mut Held::new(), None, Strategy::Pull)
     }
 
     /// At a server: waits for what it is asked to do next; `None` when all others have left.

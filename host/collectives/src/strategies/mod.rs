@@ -19,7 +19,7 @@ pub use butterfly::butterfly;
 pub use halving::halving;
 pub use hierarchy::{Between, hierarchy};
 pub use ring::ring;
-pub use servers::servers;
+pub use servers::{pull, push, servers};
 
 use crate::graph::{Format, Graph, Message, Op, Rank};
 
@@ -46,13 +46,17 @@ pub enum Strategy {
     Halving,
     /// [`all_gather`].
     AllGather,
+    /// [`push`], which a server asks for: no plan names it, since it leaves all others without a result.
+    Push,
+    /// [`pull`], likewise: all lose their own values.
+    Pull,
 }
 
 impl Strategy {
     /// How to write each of them.
     pub const USAGE: &str = "ring, servers[:S], hierarchy:GROUP[:servers], butterfly, halving, all-gather";
 
-    /// One of each, for tests and documents.
+    /// One of each that a plan may name, for tests and documents.
     pub const EXAMPLES: [Self; 8] = [
         Self::Ring,
         Self::Servers(None),
@@ -80,6 +84,8 @@ impl Strategy {
             Self::Butterfly => butterfly(members, me),
             Self::Halving => halving(members, me, partition),
             Self::AllGather => all_gather(members, me),
+            Self::Push => push(members, me),
+            Self::Pull => pull(members, me),
         };
         Ok(Graph::new(ops).expect("each strategy's operations make a graph"))
     }
@@ -124,6 +130,8 @@ impl fmt::Display for Strategy {
             Self::Butterfly => f.write_str("butterfly"),
             Self::Halving => f.write_str("halving"),
             Self::AllGather => f.write_str("all-gather"),
+            Self::Push => f.write_str("push"),
+            Self::Pull => f.write_str("pull"),
         }
     }
 }
@@ -263,6 +271,8 @@ mod tests {
             Strategy::Butterfly,
             Strategy::Halving,
             Strategy::AllGather,
+            Strategy::Push,
+            Strategy::Pull,
         ])
     }
 

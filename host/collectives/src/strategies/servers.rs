@@ -25,3 +25,31 @@ pub fn servers(members: usize, me: Rank, partition: usize, servers: usize) -> Ve
     ops.push(Op::Decode { message: result });
     ops
 }
+
+/// The first half of [`servers`] with member 0 as the only one: all send it their values, and it alone has a result, their sum.
+#[must_use]
+pub fn push(members: usize, me: Rank) -> Vec<Op> {
+    let all: Vec<Rank> = (0..members).collect();
+    let mut ops = Vec::new();
+    sum_at(&mut ops, &all, me, 0, |rank| message(members, 0, rank, Format::Coded));
+    if me == 0 {
+        // Nothing is lost on the way to its own result.
+        let message = message(members, 1, 0, Format::Raw);
+        ops.extend([Op::Encode { message }, Op::Decode { message }]);
+    }
+    ops
+}
+
+/// The second half: member 0 encodes its values once, and all, itself included, have what the message says.
+#[must_use]
+pub fn pull(members: usize, me: Rank) -> Vec<Op> {
+    let all: Vec<Rank> = (0..members).collect();
+    let message = message(members, 1, 0, Format::Coded);
+    let mut ops = Vec::new();
+    if me == 0 {
+        ops.push(Op::Encode { message });
+    }
+    pass_from(&mut ops, &all, me, 0, message);
+    ops.push(Op::Decode { message });
+    ops
+}
