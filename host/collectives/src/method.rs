@@ -22,6 +22,7 @@ use crate::strategies::Strategy;
 /// | `ring:C:B` | a tagged ring for `wire:C:B`, each tensor scaled by a power of two |
 /// | `in-network:ADDRESS` | a node at this address sums, in the network, values scaled like these; with a bound of 2^-10 |
 /// | `low-rank:R` | two thin factors of each matrix, summed one after the other, in 8 bits |
+/// | `hierarchy:GROUP:CODEC` | `f32` within groups of neighbouring ranks, the codec between them; also `hierarchy:GROUP:servers:CODEC` |
 /// | a plan's TOML | that [`Plan`] |
 #[derive(Clone, PartialEq, Debug)]
 pub enum Method {
@@ -61,6 +62,14 @@ impl Method {
         let rank = text.strip_prefix("low-rank:").and_then(|rank| rank.parse().ok());
         if let Some(rank) = rank.filter(|rank| (1..=MAX_RANK).contains(rank)) {
             return Ok(Self::LowRank(rank));
+        }
+        if let Some((group, rest)) = text.strip_prefix("hierarchy:").and_then(|rest| rest.split_once(':')) {
+            let (between, codec) =
+                rest.strip_prefix("servers:").map_or(("", rest), |codec| (":servers", codec));
+            let strategy = format!("hierarchy:{group}{between}").parse()?;
+            let coding = Coding::parse(codec, registry)?;
+            coding.check(strategy)?;
+            return Ok(Self::Plan(Plan::of(coding, strategy)));
         }
         if text.contains('=') {
             return Ok(Self::Plan(Plan::parse(text, registry)?));
@@ -140,11 +149,11 @@ impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Plan(plan) => {
-                let plain = Self::parse(&plan.others.coding.to_string(), Registry::BUILT_IN);
-                if plain.is_ok_and(|plain| plain == *self) {
-                    return plan.others.coding.fmt(f);
-                }
-                f.write_str(&plan.to_toml())
+                let coding = plan.others.coding.to_string();
+                let short = [coding.clone(), format!("{}:{coding}", plan.others.strategy)];
+                let same =
+                    |text: &&String| Self::parse(text, Registry::BUILT_IN).is_ok_and(|read| read == *self);
+                f.write_str(short.iter().find(same).unwrap_or(&plan.to_toml()))
             }
             Self::Scaled(plan) if plan.in_network.is_some() => f.write_str(&plan.strategy()),
             Self::Scaled(plan) => {
@@ -493,7 +502,18 @@ mod tests {
 
     #[test]
     fn names_come_back_and_others_are_refused() {
-        for text in ["f32", "q8", "3lc:1:1024", "ring:2:10", "low-rank:16", "low-rank:4:60", "wire:2:10"] {
+        for text in [
+            "f32",
+            "q8",
+            "3lc:1:1024",
+            "ring:2:10",
+            "low-rank:16",
+            "low-rank:4:60",
+            "wire:2:10",
+            "hierarchy:4:q8",
+            "hierarchy:2:servers:3lc:1:1024",
+            "strategy = \"all-gather\"\ncodec = \"dgc:1\"\nsmall = 1024\nbulk = 65536\norder = \"turns\"\ntensor = []\n",
+        ] {
             assert_eq!(text.parse::<Method>().unwrap().to_string(), text);
         }
         for (text, says) in [
@@ -503,6 +523,9 @@ mod tests {
             ("low-rank:0", "1 to 32"),
             ("low-rank:33", "1 to 32"),
             ("zip", "no codec has this name"),
+            ("hierarchy:q8", "no codec has this name"),
+            ("hierarchy:0:q8", "hierarchy:GROUP"),
+            ("hierarchy:2:wire:2:10", "use the strategy ring"),
         ] {
             let error = text.parse::<Method>().unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");

@@ -31,6 +31,10 @@ WORTH = 0.95
 """Another plan is worth less bits if it takes at most this part of the time with f32."""
 
 
+BY_HOST = "hierarchy:hosts:"
+"""Begins a plan whose groups are the ranks of a host."""
+
+
 class Link:
     """What the members of a job need to reach each other. Each `State` opens connections of its own.
 
@@ -61,8 +65,8 @@ class Link:
         self._process = os.getpid()
         self._states: weakref.WeakSet[State] = weakref.WeakSet()
 
-    def _open(self, plan: Plan, auto: bool, server: str | None) -> _native.Channel:
-        """All members call it, with one plan; also if one of them fails, so that none waits for it."""
+    def _open(self, plan: Plan, said: str, server: str | None) -> tuple[_native.Channel, list[str]]:
+        """All members call it, with one plan; also if one of them fails, so that none waits for it. Also says on which host each is."""
         _same_process(self._process)
         listening = token = root = port = wrong = None
         try:
@@ -78,12 +82,13 @@ class Link:
                 port = listening.port
         except Exception as error:
             wrong = f"{type(error).__name__}: {error}"
-        said: list[Any] = [None] * self.members
-        text = ("auto" if auto else str(plan)) + (f" with server {server}" if server else "")
-        mine = (_native.__version__, text, wrong, token, root, port)
-        dist.all_gather_object(said, mine, group=self.group)
-        version, text, _, token, root, port = said[0]
-        for rank, theirs in enumerate(said):
+        everybody: list[Any] = [None] * self.members
+        text = said + (f" with server {server}" if server else "")
+        host = os.environ.get("GRADWIRE_HOST") or socket.gethostname()
+        mine = (_native.__version__, text, wrong, token, root, port, host)
+        dist.all_gather_object(everybody, mine, group=self.group)
+        version, text, _, token, root, port, _ = everybody[0]
+        for rank, theirs in enumerate(everybody):
             if theirs[2]:
                 raise Error(f"rank {rank} cannot open a link: {theirs[2]}")
             if theirs[:2] != (version, text):
@@ -95,7 +100,8 @@ class Link:
             listening = _native.Listening(token, self.timeout, plan.tagged, root, server is not None)
         # A server is member 0, and each rank the next member.
         before = int(server is not None)
-        return listening.join(self.rank + before, self.members + before, root, port)
+        channel = listening.join(self.rank + before, self.members + before, root, port)
+        return channel, [theirs[-1] for theirs in everybody]
 
     def close(self) -> None:
         """Closes all states of this link: waits for exchanges under way, then ends threads and connections."""
@@ -156,7 +162,7 @@ class State:
     """One model's exchange: a plan, connections, a thread, and what messages lost so far. All ranks make it together.
 
     `plan` is a `Plan` or its text: "f32", "low-rank:R", "3lc:S:BLOCK", "q8", "bounded:B", "ring:C:B",
-    "in-network:ADDRESS" or any other codec.
+    "in-network:ADDRESS", "hierarchy:hosts:CODEC", "hierarchy:GROUP:CODEC" or any other codec.
     "auto" trains a few iterations with each of some plans, and goes on with the fastest on this network; the report says why.
     With `pipeline`, each iteration applies the gradients of an earlier one (Pipe-SGD), so the exchange hides behind whole iterations.
     They come from the `width` - 1 iterations before. The first `warmup` iterations apply their own.
@@ -179,8 +185,11 @@ class State:
             raise ValueError(f"width {width}: expected 2 or more; 1 is what pipeline=False does")
         # Not yet decided, which starts as f32?
         self._open = plan == "auto"
-        plan = "f32" if plan == "auto" else plan
-        plan = Plan(plan) if isinstance(plan, str) else plan
+        said = plan if isinstance(plan, str) else str(plan)
+        by_host = said.startswith(BY_HOST)
+        if isinstance(plan, str):
+            # Groups of one are as good as any until all have said where they are.
+            plan = Plan("f32" if self._open else plan.replace(BY_HOST, "hierarchy:1:", 1) if by_host else plan)
         if server is not None:
             plan.check_served()
         self._pipeline, self._late, self._warmup = pipeline, width - 1, warmup
@@ -199,7 +208,10 @@ class State:
         # By name, the oldest first.
         self._pending: dict[str, collections.deque[tuple[torch.futures.Future[Any] | None, torch.Tensor]]] = {}
         self._iteration = 0
-        self._worker = _Worker(link._open(plan, self._open, server), plan, link.rank, link.members)
+        channel, hosts = link._open(plan, said if self._open or by_host else str(plan), server)
+        if by_host:
+            plan = Plan(said.replace(BY_HOST, f"hierarchy:{_ranks_a_host(hosts)}:", 1))
+        self._worker = _Worker(channel, plan, link.rank, link.members)
         # Also at exit, if nobody calls close.
         self._end = weakref.finalize(self, self._worker.close)
         link._states.add(self)
@@ -507,6 +519,18 @@ class _Worker:
         self.queue.put(None)
         self.thread.join()
         self.channel.close()
+
+
+def _ranks_a_host(hosts: list[str]) -> int:
+    """How many ranks each host has; the last may have fewer. `hosts` has each rank's."""
+    size = next((rank for rank, host in enumerate(hosts) if host != hosts[0]), len(hosts))
+    groups = [hosts[first : first + size] for first in range(0, len(hosts), size)]
+    if any(len(set(group)) > 1 for group in groups) or len({group[0] for group in groups}) < len(groups):
+        raise Error(
+            f"ranks are on hosts {', '.join(hosts)}: {BY_HOST} needs neighbouring ranks on each host, equally many on all but the last; "
+            "start ranks so, or group them by hierarchy:GROUP:"
+        )
+    return size
 
 
 def _choose(seconds: list[float]) -> tuple[str, str]:

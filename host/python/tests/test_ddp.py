@@ -618,6 +618,31 @@ class Auto(unittest.TestCase):
                 self.assertAlmostEqual(milliseconds, expected, delta=1e5)
 
 
+def by_hosts(rank, hosts, plan):
+    os.environ["GRADWIRE_HOST"] = hosts[rank]
+    try:
+        return fifty(rank, plan, False)[0]
+    except gradwire.Error as error:
+        return str(error)
+
+
+class Hierarchy(unittest.TestCase):
+    def test_ranks_of_a_host_are_a_group(self):
+        for hosts, size in (("aabb", 2), ("aaab", 3), ("aaa", 3), ("ab", 1)):
+            for between in ("", "servers:"):
+                for report in run(by_hosts, len(hosts), hosts, f"hierarchy:hosts:{between}q8"):
+                    self.assertEqual(report.plan, f"hierarchy:{size}:{between}q8")
+        # Within hosts values go as f32, which takes far more bytes than 3LC.
+        within, between = (run(by_hosts, 4, hosts, "hierarchy:hosts:3lc:1:1024") for hosts in ("aabb", "abcd"))
+        for one, other in zip(within, between):
+            self.assertGreater(one.sent_bytes, 2 * other.sent_bytes)
+
+    def test_other_orders_of_ranks_are_refused(self):
+        for hosts in ("abab", "abb", "aabba"):
+            for said in run(by_hosts, len(hosts), hosts, "hierarchy:hosts:q8"):
+                self.assertRegex(said, "ranks are on hosts a, .*equally many")
+
+
 class Pipeline(unittest.TestCase):
     def test_gradients_are_applied_as_late_as_the_width_says(self):
         for width in (2, 3):
