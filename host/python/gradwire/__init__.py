@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from gradwire._native import Error, Plan, __version__
 
 if TYPE_CHECKING:
-    from gradwire._ddp import Link, Report, ServedOptimizer, State
+    from gradwire._ddp import Link, Report, State
     from gradwire._hook import hook
+    from gradwire._served import ServedOptimizer
 
 __all__ = ["Error", "Link", "Plan", "Report", "ServedOptimizer", "State", "__version__", "hook"]
 
@@ -25,7 +26,8 @@ def __getattr__(name: str) -> Any:
     """What needs torch is loaded when it is first used: a server's host has no torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from gradwire import _ddp, _hook
+    from gradwire import _ddp, _hook, _served
 
-    found = globals()[name] = getattr(_hook if name == "hook" else _ddp, name)
+    where = {"hook": _hook, "ServedOptimizer": _served}.get(name, _ddp)
+    found = globals()[name] = getattr(where, name)
     return found

@@ -20,6 +20,7 @@ from torch.distributed.distributed_c10d import default_pg_timeout
 
 from gradwire import _native
 from gradwire._native import Error, Plan
+from gradwire._served import Returned
 
 COMPARE_EVERY = 100
 """Replicas are compared at the first iteration, and then once in so many."""
@@ -203,7 +204,7 @@ class State:
         self._unnamed = 0
         self._server = server
         # What the server's optimizer returned, if a ServedOptimizer takes it.
-        self._returned: _Returned | None = None
+        self._returned: Returned | None = None
         self._layouts: dict[tuple[int, ...], _Layout] = {}
         # By name, the oldest first.
         self._pending: dict[str, collections.deque[tuple[torch.futures.Future[Any] | None, torch.Tensor]]] = {}
@@ -238,7 +239,7 @@ class State:
         layout = _Layout([self._name(parameter) for parameter in parameters], parameters)
         weights = torch.cat([parameter.detach().flatten() for parameter in parameters])
         whole = self._worker.channel.begin(weights, layout.native, self._worker.plan)
-        self._returned = _Returned(whole)
+        self._returned = Returned(whole)
         with torch.no_grad():
             for parameter, values in zip(parameters, weights.split(layout.lens)):
                 parameter.copy_(values.view_as(parameter))
@@ -375,54 +376,6 @@ class _Layout:
         self.native = _native.Layout(list(zip(names, self.lens, rows)))
 
 
-class _Returned:
-    """What the server's optimizer returned since the last step, by parameter: weights, or what to add to them."""
-
-    def __init__(self, weights: bool) -> None:
-        self.weights = weights
-        self.values: dict[str, torch.Tensor] = {}
-
-    def keep(self, tensor: torch.Tensor, layout: _Layout) -> None:
-        """Takes it from a bucket. Zeros stay there: what is in `.grad` may be clipped or logged, and weights are no gradients."""
-        for name, values in zip(layout.names, tensor.split(layout.lens)):
-            before = None if self.weights else self.values.get(name)
-            self.values[name] = values.clone() if before is None else before + values
-        tensor.zero_()
-
-    def apply(self, name: str, parameter: torch.Tensor) -> None:
-        values = self.values.pop(name, None)
-        if values is not None:
-            values = values.view_as(parameter)
-            parameter.copy_(values) if self.weights else parameter.add_(values)
-
-
-class ServedOptimizer(torch.optim.Optimizer):
-    """Takes the place of an optimizer if the server has one: `step` takes the weights that the server made of all ranks' gradients.
-
-    `params` are all that DDP has, `state` is one with a server. All ranks make it together, and start from rank 0's weights. Learning rate,
-    momentum and the like are the server's: `python -m gradwire serve --help`. After `backward`, `.grad` is zero.
-    """
-
-    def __init__(self, params: Iterable[Any], state: State) -> None:
-        super().__init__(params, {})
-        self._state = state
-        state._begin([parameter for group in self.param_groups for parameter in group["params"]])
-
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """Takes what the server returned."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        returned = self._state._returned
-        assert returned is not None
-        with torch.no_grad():
-            for group in self.param_groups:
-                for parameter in group["params"]:
-                    returned.apply(self._state._name(parameter), parameter)
-        return loss
-
-
 class _Done:
     """Sums over all exchanges."""
 
@@ -465,7 +418,7 @@ class _Worker:
             del job  # and with it the bucket
 
     def submit(
-        self, tensor: torch.Tensor, layout: _Layout, compare: bool, returned: _Returned | None = None
+        self, tensor: torch.Tensor, layout: _Layout, compare: bool, returned: Returned | None = None
     ) -> torch.futures.Future[torch.Tensor]:
         if self.closed:
             raise Error("this gradwire.State is closed: make another one")
@@ -481,7 +434,7 @@ class _Worker:
                 self.done.compute_s += compute
                 self.done.sent_bytes += sent
                 if returned is not None:
-                    returned.keep(tensor, layout)
+                    returned.keep(tensor, layout.names, layout.lens)
             except BaseException as error:  # whatever it is, backward must not wait for ever
                 value = _Raised(error)
             future.set_result(value)
