@@ -196,8 +196,8 @@ mod tests {
         let cli = Cli::try_parse_from(start.split_whitespace()).unwrap();
         let Command::Run(args) = cli.command else { panic!("{start}") };
         // `status` and `unload` look there.
-        assert_eq!(args.run_dir.parent(), Some(Path::new(RUN_DIR)));
-        assert_eq!(Path::new("/run").join(setting("RuntimeDirectory")), args.run_dir);
+        assert_eq!(args.service.run_dir.parent(), Some(Path::new(RUN_DIR)));
+        assert_eq!(Path::new("/run").join(setting("RuntimeDirectory")), args.service.run_dir);
         for set in ["AmbientCapabilities", "CapabilityBoundingSet"] {
             let mut names: Vec<_> = setting(set).split_whitespace().map(str::to_owned).collect();
             names.sort();

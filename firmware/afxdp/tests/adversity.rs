@@ -113,7 +113,7 @@ fn killed() {
     }
 }
 
-/// A shim hangs when its threads give no sign of life for this long: longer than [`gradwire_xdp::commands::run::LIMIT`], since the
+/// A shim hangs when its threads give no sign of life for this long: longer than [`gradwire_xdp::commands::service::LIMIT`], since the
 /// other shim must not be taken for hanging if the machine is busy.
 const HANGING: Duration = Duration::from_secs(3);
 

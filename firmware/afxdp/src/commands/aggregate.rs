@@ -1,33 +1,29 @@
 //! `gradwire-xdp aggregate`: a node that sums in the network, from its set-up to the last frame.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gradwire::aggregate::Settings;
 use gradwire::kernels::Kernel;
 use gradwire::wire::chunk::{Limits, MIN_MTU, PORT};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use tracing::{info, warn};
 
 use super::CommandError;
-use super::run::{LIMIT, RunError, TICK, still_needed, system};
-use super::threads::{Event, forward, join, spawn};
+use super::service::{
+    RunError, Service, ServiceArgs, all_there, drop_privileges, manager_and_signals, serve, system, tell,
+};
+use super::threads::{events, spawn};
 use super::unload::end_node;
 use crate::config::Mode;
-use crate::ops::control::{Control, RUN_DIR};
+use crate::ops::control::Control;
 use crate::ops::interface::Interface;
-use crate::ops::logging;
 use crate::ops::metrics::Endpoint;
 use crate::ops::notify::Notifier;
-use crate::ops::privileges::drop_all_but;
 use crate::ops::telemetry::{NodeTelemetry, PATIENCE};
-use crate::path::node::{STACK, Service, set_up};
-use crate::path::program::NodeAddress;
+use crate::path::node;
+use crate::path::program::{NodeAddress, Program};
 
 /// How long a node that is replaced gets to end by itself, or as long as its thread may give no sign of life.
 const LEAVE: Duration = Duration::from_secs(5);
@@ -67,19 +63,9 @@ pub struct AggregateArgs {
     /// End the node that serves the interface now, and take its place.
     #[arg(long)]
     pub replace: bool,
-    /// Folder of the control socket.
-    #[arg(long, value_name = "FOLDER", default_value = RUN_DIR)]
-    pub run_dir: PathBuf,
-    /// What is logged to standard error: off, error, warn, info, debug, trace, or such by module.
-    #[arg(long, value_name = "FILTER", default_value = "info")]
-    pub log: String,
-    /// How it is logged.
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    pub log_format: logging::Format,
-    /// How long after its thread's last sign of life frames go to the kernel: longer, for tests on machines whose threads wait
-    /// for a processor.
-    #[arg(long, hide = true, value_name = "MS", default_value_t = LIMIT.as_millis() as u64)]
-    pub limit_ms: u64,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
+    pub service: ServiceArgs,
 }
 
 /// An address of a group that routers may forward (RFC 5771): 224.0.0.0/24 is for a network's own protocols.
@@ -95,58 +81,40 @@ fn group(text: &str) -> Result<Ipv4Addr, String> {
 /// Why it did not start, or its thread failed.
 pub fn run(args: &AggregateArgs) -> Result<(), CommandError> {
     if args.replace {
-        end_node(&args.run_dir, &args.interface, LEAVE.max(Duration::from_millis(args.limit_ms)))?;
+        end_node(&args.service.run_dir, &args.interface, LEAVE.max(args.service.limit()))?;
     }
-    Ok(serve(args)?)
+    Ok(start(args)?)
 }
 
-fn serve(args: &AggregateArgs) -> Result<(), RunError> {
-    logging::start(&args.log, args.log_format)
-        .map_err(|source| RunError::Log { filter: args.log.clone(), source })?;
-    let notifier = Notifier::from_env().map_err(system("service manager"))?;
-    // From here on no signal ends the process half set up.
-    let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(system("signals"))?;
-    let control = Control::bind_node(&args.run_dir, &args.interface)?;
+fn start(args: &AggregateArgs) -> Result<(), RunError> {
+    args.service.start_log()?;
+    let (notifier, signals) = manager_and_signals()?;
+    let control = Control::bind_node(&args.service.run_dir, &args.interface)?;
     let endpoint = |at| Endpoint::bind(at).map_err(system(format!("metrics, {at}")));
     let endpoint = args.metrics.map(endpoint).transpose()?;
     let interface = Interface::find(&args.interface).map_err(crate::path::shim::StartError::from)?;
     let kernel = Kernel::detect();
-    let service = service(args, &interface, kernel)?;
-    let (program, status, mut worker) = set_up(&interface, service)?;
-    drop_all_but(still_needed())?;
+    let summing = summing(args, &interface, kernel)?;
+    let (program, status, mut worker) = node::set_up(&interface, summing)?;
+    drop_privileges()?;
 
     let address = SocketAddrV4::new(args.address, args.port);
     info!(interface = args.interface, %address, mode = ?status.xdp, bind = ?status.bind, queues = status.queues, "node");
     let telemetry = Arc::new(NodeTelemetry::new(status, address, kernel.name()));
-    let snapshot = || {
-        let telemetry = Arc::clone(&telemetry);
-        move || telemetry.snapshot()
-    };
-    let (events, inbox) = channel();
-    forward(signals, events.clone()).map_err(system("signals"))?;
-    let _socket_file = control.serve(snapshot())?;
-    if let Some(endpoint) = endpoint {
-        let at = endpoint.address().map_err(system("metrics"))?;
-        info!(%at, "metrics");
-        endpoint.serve(snapshot()).map_err(system("metrics"))?;
-    }
+    let of_readers = Arc::clone(&telemetry);
+    let _socket_file = tell(control, endpoint, move || of_readers.snapshot())?;
+    let (events, inbox) = events(signals).map_err(system("signals"))?;
     let stop = Arc::new(AtomicBool::new(false));
     let work = {
         let (stop, telemetry) = (Arc::clone(&stop), Arc::clone(&telemetry));
         move || worker.run(&stop, &telemetry.board)
     };
-    let thread = spawn("node".to_owned(), STACK, events, work).map_err(system("threads"))?;
-    let result = watch(&interface, &telemetry, &notifier, &inbox);
-
-    notifier.stopping();
-    stop.store(true, Ordering::Relaxed);
-    join([thread]);
-    drop(program);
-    info!("stopped");
-    result
+    let thread = spawn("node".to_owned(), node::STACK, events, work).map_err(system("threads"))?;
+    let mut running = Running { interface, telemetry, stop, _program: program };
+    serve(&mut running, &notifier, &inbox, vec![thread])
 }
 
-fn service(args: &AggregateArgs, interface: &Interface, kernel: Kernel) -> Result<Service, RunError> {
+fn summing(args: &AggregateArgs, interface: &Interface, kernel: Kernel) -> Result<node::Service, RunError> {
     if interface.mtu < MIN_MTU {
         let name = &interface.name;
         return Err(RunError::SmallMtu { interface: name.clone(), mtu: interface.mtu });
@@ -154,47 +122,43 @@ fn service(args: &AggregateArgs, interface: &Interface, kernel: Kernel) -> Resul
     let mac = interface.mac().map_err(crate::path::shim::StartError::from)?;
     let mtu = interface.mtu.min(Limits::MOST.mtu);
     let group = args.group.map(|group| group.octets());
-    Ok(Service {
+    Ok(node::Service {
         address: NodeAddress { mac, ip: args.address, port: args.port },
         settings: Settings { kernel, limits: Limits { mtu, ..Limits::MOST }, group, above: None },
-        limit: Duration::from_millis(args.limit_ms),
+        limit: args.service.limit(),
         mode: args.mode,
         zero_copy: true,
     })
 }
 
-/// Until the end is asked for.
-fn watch(
-    interface: &Interface,
-    telemetry: &NodeTelemetry,
-    notifier: &Notifier,
-    inbox: &Receiver<Event>,
-) -> Result<(), RunError> {
-    let tick = notifier.watchdog().map_or(TICK, |watchdog| TICK.min(watchdog / 3));
-    let (mut is_ready, mut next) = (false, Instant::now());
-    loop {
-        match inbox.recv_timeout(next.saturating_duration_since(Instant::now())) {
-            Ok(Event::Signal(SIGHUP)) => {
-                warn!("SIGHUP: a node has no configuration to read again; --replace starts another one");
-            }
-            Ok(Event::Signal(_)) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
-            Ok(Event::WorkerEnded) => return Err(RunError::Worker),
-            Err(RecvTimeoutError::Timeout) => {
-                if !interface.exists() {
-                    return Err(RunError::PortGone { interface: interface.name.clone() });
-                }
-                let answers = telemetry.board.all_answer(PATIENCE);
-                if answers && !is_ready {
-                    info!("ready");
-                    notifier.ready(&format!("sums on {}", interface.name));
-                    is_ready = true;
-                }
-                if answers && notifier.watchdog().is_some() {
-                    notifier.alive();
-                }
-                // A thread that has not answered yet is asked again at once.
-                next = if is_ready { Instant::now() + tick } else { Instant::now() };
-            }
-        }
+/// What the main thread looks after.
+struct Running {
+    interface: Interface,
+    telemetry: Arc<NodeTelemetry>,
+    stop: Arc<AtomicBool>,
+    /// Attached as long as it is there.
+    _program: Program,
+}
+
+impl Service for Running {
+    fn all_answer(&self) -> bool {
+        self.telemetry.board.all_answer(PATIENCE)
+    }
+
+    fn look(&mut self) -> Result<bool, RunError> {
+        all_there([&self.interface])?;
+        Ok(self.all_answer())
+    }
+
+    fn reload(&mut self, _: &Notifier) {
+        warn!("SIGHUP: a node has no configuration to read again; --replace starts another one");
+    }
+
+    fn line(&self) -> String {
+        format!("sums on {}", self.interface.name)
+    }
+
+    fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
     }
 }

@@ -11,6 +11,7 @@ pub mod completions;
 pub mod doctor;
 pub mod man;
 pub mod run;
+pub mod service;
 pub mod status;
 mod threads;
 pub mod traffic;
@@ -39,7 +40,7 @@ impl Outcome {
 pub enum CommandError {
     /// The shim did not start, or a part of it failed.
     #[error(transparent)]
-    Run(#[from] run::RunError),
+    Run(#[from] service::RunError),
     /// The configuration file.
     #[error(transparent)]
     Config(#[from] ConfigError),

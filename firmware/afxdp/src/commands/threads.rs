@@ -1,7 +1,7 @@
 //! What the main thread of a command that runs for long waits for.
 
 use std::io;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
 use signal_hook::iterator::Signals;
@@ -15,15 +15,17 @@ pub(super) enum Event {
     WorkerEnded,
 }
 
-/// From now on signals are events.
+/// Where events come from, signals among them from now on, and where they arrive.
 ///
 /// # Errors
 /// There can be no thread.
-pub(super) fn forward(mut signals: Signals, events: Sender<Event>) -> io::Result<()> {
+pub(super) fn events(mut signals: Signals) -> io::Result<(Sender<Event>, Receiver<Event>)> {
+    let (events, inbox) = channel();
+    let to = events.clone();
     thread::Builder::new()
         .name("signals".into())
-        .spawn(move || signals.forever().all(|signal| events.send(Event::Signal(signal)).is_ok()))
-        .map(drop)
+        .spawn(move || signals.forever().all(|signal| to.send(Event::Signal(signal)).is_ok()))?;
+    Ok((events, inbox))
 }
 
 /// Starts a thread whose end is an event, also its end by a panic.
