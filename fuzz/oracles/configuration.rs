@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use gradwire::rules::Rule;
 use gradwire_testbench::oracle::settings::is_rule;
-use gradwire_xdp::config::{Config, ConfigError, METRICS_PORT, Mode};
+use gradwire_xdp::config::{Config, ConfigError, METRICS_PORT, Mode, NodeConfig, NodePlace};
 use toml::{Table, Value};
 
 /// Any bytes as a configuration file.
@@ -16,14 +16,36 @@ use toml::{Table, Value};
 /// It is taken and does not do what it says, or is refused without a line and a reason.
 pub(crate) fn judge(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
+    let file = || text.parse::<Table>().expect("what was taken is TOML");
     match Config::parse(text, Path::new("fuzz.toml")) {
-        Ok(config) => does_what_it_says(&config, &text.parse().expect("what was taken is TOML")),
-        Err(ConfigError::Refused { line, found, .. }) => {
-            assert!((1..=1 + text.matches('\n').count()).contains(&line), "line {line}: {found}");
-            assert!(!found.is_empty() && !found.contains('\n'), "{found:?}");
-        }
-        Err(other) => panic!("{other}"),
+        Ok(config) => does_what_it_says(&config, &file()),
+        Err(error) => has_its_line(error, text),
     }
+    match NodeConfig::parse(text, Path::new("fuzz.toml"), &NodePlace::default()) {
+        Ok(node) => sums_where_it_says(&node, &file()),
+        Err(ConfigError::Unsaid { setting, .. }) => {
+            assert!(file().get("node").is_none_or(|node| node.get(setting).is_none()), "{setting}");
+        }
+        Err(error) => has_its_line(error, text),
+    }
+}
+
+fn has_its_line(error: ConfigError, text: &str) {
+    let ConfigError::Refused { line, found, .. } = error else { panic!("{error}") };
+    assert!((1..=1 + text.matches('\n').count()).contains(&line), "line {line}: {found}");
+    assert!(!found.is_empty() && !found.contains('\n'), "{found:?}");
+}
+
+fn sums_where_it_says(node: &NodeConfig, file: &Table) {
+    let table = file["node"].as_table().expect("a table");
+    let text = |name: &str| table.get(name).map(|value| value.as_str().expect("a text").to_owned());
+    assert_eq!(text("interface").as_ref(), Some(&node.interface));
+    assert_eq!(text("address"), Some(node.address.to_string()));
+    assert_eq!(text("group"), node.group.map(|group| group.to_string()));
+    assert!(node.group.is_none_or(|group| (0xe000_0100..=0xefff_ffff).contains(&group.address().to_bits())));
+    assert_eq!(i64::from(node.port), integer(table, "port", 59_255));
+    assert_ne!(node.port, 0);
+    path_and_metrics(file, node.mode, node.zero_copy, node.metrics);
 }
 
 fn does_what_it_says(config: &Config, file: &Table) {
@@ -49,6 +71,17 @@ fn does_what_it_says(config: &Config, file: &Table) {
     }
     assert!((0..4).all(|ecn| first(config.rules.mark() | ecn).is_none()));
 
+    path_and_metrics(file, config.mode, config.zero_copy, config.metrics);
+    let path = file.get("path").map(|path| path.as_table().expect("a table"));
+    let number = |name: &str| path?.get(name).map(|value| value.as_integer().expect("a number"));
+    assert_eq!(config.threads.map(|threads| i64::from(threads.get())), number("threads"));
+    let busy_poll = number("busy-poll-us").map(|us| Duration::from_micros(us.try_into().expect("some time")));
+    assert_eq!(config.busy_poll, busy_poll);
+    assert_ne!(config.busy_poll, Some(Duration::ZERO));
+}
+
+/// What a shim's file and a node's have alike.
+fn path_and_metrics(file: &Table, given: Mode, zero_copy: bool, endpoint: Option<SocketAddr>) {
     let none = Table::new();
     let path = file.get("path").map_or(&none, |path| path.as_table().expect("a table"));
     let mode = match name(path, "mode", "auto") {
@@ -57,14 +90,8 @@ fn does_what_it_says(config: &Config, file: &Table) {
         "generic" => Mode::Generic,
         other => panic!("mode {other}"),
     };
-    assert_eq!(config.mode, mode);
-    assert_eq!(config.zero_copy, path.get("zero-copy").is_none_or(|flag| flag == &Value::Boolean(true)));
-    let number = |name: &str| path.get(name).map(|value| value.as_integer().expect("a number"));
-    assert_eq!(config.threads.map(|threads| i64::from(threads.get())), number("threads"));
-    let busy_poll = number("busy-poll-us").map(|us| Duration::from_micros(us.try_into().expect("some time")));
-    assert_eq!(config.busy_poll, busy_poll);
-    assert_ne!(config.busy_poll, Some(Duration::ZERO));
-
+    assert_eq!(given, mode);
+    assert_eq!(zero_copy, path.get("zero-copy").is_none_or(|flag| flag == &Value::Boolean(true)));
     let metrics = file.get("metrics").map(|metrics| {
         let metrics = metrics.as_table().expect("a table");
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -74,7 +101,7 @@ fn does_what_it_says(config: &Config, file: &Table) {
         let port = integer(metrics, "port", METRICS_PORT.into());
         SocketAddr::new(address, port.try_into().expect("a port"))
     });
-    assert_eq!(config.metrics, metrics);
+    assert_eq!(endpoint, metrics);
 }
 
 fn does_what_its_table_says(rule: &Rule, table: &Table) {

@@ -81,7 +81,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::Config;
+    use crate::config::{Config, NodeConfig, NodePlace};
     use crate::ops::control::RUN_DIR;
     use crate::ops::privileges::NEEDED;
     use crate::scratch::Scratch;
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn the_guides_configuration_is_the_default() {
         let guide = fs::read_to_string(GUIDE).unwrap();
-        let [toml] = blocks(&guide, "toml")[..] else { panic!("one configuration") };
+        let [toml, _] = blocks(&guide, "toml")[..] else { panic!("one configuration of each kind") };
         let folder = Scratch::new();
         let file = folder.path().join("xdp.toml");
         let load = |text: &str| {
@@ -176,13 +176,43 @@ mod tests {
         assert_eq!(shown.rules.as_slice(), default.rules.as_slice());
         assert_eq!(shown.rules.mark(), default.rules.mark());
         // What is commented out is valid, and each of it changes something.
-        let uncommented = |line: &str| match line.strip_prefix("# ") {
+        let all = load(&uncommented(toml));
+        assert_eq!(all.needs_restart(&default), ["path.threads", "path.busy-poll-us", "metrics"]);
+        assert_eq!(all.metrics.unwrap().to_string(), format!("127.0.0.1:{}", crate::config::METRICS_PORT));
+    }
+
+    /// A configuration with all that is commented out.
+    fn uncommented(toml: &str) -> String {
+        let line = |line: &str| match line.strip_prefix("# ") {
             Some(rest) if rest.starts_with('[') || rest.contains(" = ") => format!("{rest}\n"),
             _ => format!("{line}\n"),
         };
-        let all = load(&toml.lines().map(uncommented).collect::<String>());
-        assert_eq!(all.needs_restart(&default), ["path.threads", "path.busy-poll-us", "metrics"]);
-        assert_eq!(all.metrics.unwrap().to_string(), format!("127.0.0.1:{}", crate::config::METRICS_PORT));
+        toml.lines().map(line).collect()
+    }
+
+    #[test]
+    fn the_guides_node_has_every_setting() {
+        let guide = fs::read_to_string(GUIDE).unwrap();
+        let [_, toml] = blocks(&guide, "toml")[..] else { panic!("one configuration of each kind") };
+        let parse = |text: &str| NodeConfig::parse(text, Path::new("node.toml"), &NodePlace::default());
+        let shown = parse(toml).unwrap();
+        // But for its place, it shows the defaults.
+        let place = NodePlace {
+            interface: Some(shown.interface.clone()),
+            address: Some(shown.address),
+            ..NodePlace::default()
+        };
+        assert_eq!(shown, NodeConfig::load(None, &place).unwrap());
+        let all = parse(&uncommented(toml)).unwrap();
+        assert!(
+            all.group.is_some() && all.metrics == Config::parse("[metrics]", Path::new("")).unwrap().metrics
+        );
+        let command = Cli::command();
+        let aggregate = command.find_subcommand("aggregate").unwrap();
+        for setting in ["interface", "address", "port", "group", "mode"] {
+            assert!(toml.contains(&format!("{setting} = ")), "{setting}");
+            assert!(aggregate.get_arguments().any(|arg| arg.get_long() == Some(setting)), "{setting}");
+        }
     }
 
     #[test]

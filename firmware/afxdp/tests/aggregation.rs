@@ -58,11 +58,12 @@ fn start(lab: &Lab, words: &str) -> Process {
 }
 
 fn start_at(lab: &Lab, address: &str, words: &str) -> Process {
+    launch(lab, &format!("--interface eth0 --address {address} {words}"))
+}
+
+fn launch(lab: &Lab, words: &str) -> Process {
     let (program, folder) = (env!("CARGO_BIN_EXE_gradwire-xdp"), run_dir(lab));
-    let command = format!(
-        "{program} aggregate --interface eth0 --address {address} --run-dir {} {words}",
-        folder.display()
-    );
+    let command = format!("{program} aggregate --run-dir {} {words}", folder.display());
     let mut node = Process::spawn("node", lab.command_in("n", &command));
     node.wait_for("ready");
     node
@@ -323,6 +324,26 @@ fn a_hanging_node_leaves_all_to_the_kernel() {
     node.signal(Signal::CONT);
     assert!(status(&lab).kept.stale >= before + 50);
     node.end();
+    fs::remove_dir_all(run_dir(&lab)).unwrap();
+}
+
+/// What a file says, and an option says otherwise, is what runs.
+#[test]
+fn a_file_describes_a_node() {
+    let Some(lab) = lab() else { return };
+    let file = run_dir(&lab).with_extension("toml");
+    let text =
+        "[node]\ninterface = \"eth0\"\naddress = \"10.77.0.8\"\nport = 5000\n[path]\nmode = \"generic\"\n";
+    fs::write(&file, text).unwrap();
+    let mut node = launch(&lab, &format!("--config {} --address {NODE}", file.display()));
+    lab.assert_pings(NODE);
+    let status = status(&lab);
+    assert_eq!(
+        (status.address.to_string(), status.interface.xdp),
+        (format!("{NODE}:5000"), Attached::Generic)
+    );
+    node.end();
+    fs::remove_file(file).unwrap();
     fs::remove_dir_all(run_dir(&lab)).unwrap();
 }
 

@@ -31,6 +31,10 @@ proptest! {
             ])),
             0..3,
         ),
+        node in settings(&[
+            "[node]", "interface = \"eth1\"", "address = \"([0-9.]{0,9}|::1)\"", "port = [0-9]{1,6}",
+            "group = \"(22[0-9]|239)\\.0\\.[01]\\.1\"",
+        ]),
         path in settings(&[
             "[path]", "mode = \"(auto|native|generic)\"", "zero-copy = (true|false)", "threads = [0-9]",
             "busy-poll-us = [0-9]{1,11}",
@@ -38,6 +42,6 @@ proptest! {
         metrics in settings(&["[metrics]", "port = [0-9]{1,6}", "address = \"(::1|[0-9.]{0,9})\"", ".{0,12}"]),
     ) {
         let rules: String = rules.iter().map(|(tos, rest)| format!("[[rule]]\n{tos}\n{rest}\n")).collect();
-        configuration::judge(format!("{top}\n{rules}{path}\n{metrics}\n").as_bytes());
+        configuration::judge(format!("{top}\n{rules}{node}\n{path}\n{metrics}\n").as_bytes());
     }
 }

@@ -1,29 +1,31 @@
 //! `gradwire-xdp aggregate`: a node that sums in the network, from its set-up to the last frame.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{SocketAddr, SocketAddrV4};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use gradwire::aggregate::Settings;
 use gradwire::kernels::Kernel;
-use gradwire::wire::chunk::{Limits, MIN_MTU, PORT};
+use gradwire::wire::chunk::{Limits, MIN_MTU};
 use tracing::{info, warn};
 
 use super::CommandError;
 use super::service::{
-    RunError, Service, ServiceArgs, all_there, drop_privileges, manager_and_signals, serve, system, tell,
+    RunError, Service, ServiceArgs, all_there, bind_endpoint, drop_privileges, manager_and_signals, serve,
+    system, tell,
 };
 use super::threads::{events, spawn};
 use super::unload::end_node;
-use crate::config::Mode;
+use crate::config::{ConfigError, Mode, NodeConfig, NodePlace};
 use crate::ops::control::Control;
 use crate::ops::interface::Interface;
-use crate::ops::metrics::Endpoint;
 use crate::ops::notify::Notifier;
 use crate::ops::telemetry::{NodeTelemetry, PATIENCE};
 use crate::path::node;
 use crate::path::program::{NodeAddress, Program};
+use crate::path::shim::StartError;
 
 /// How long a node that is replaced gets to end by itself, or as long as its thread may give no sign of life.
 const LEAVE: Duration = Duration::from_secs(5);
@@ -39,27 +41,22 @@ Examples:
   gradwire-xdp aggregate --interface eth1 --address 10.0.0.9      then, at the members:
   gradwire allreduce --listen 10.0.0.2:7000 --members 10.0.0.1:7000,10.0.0.2:7000 --token-file token --aggregate 10.0.0.9
 
+  gradwire-xdp aggregate --config /etc/gradwire-xdp/node-sums.toml
   gradwire-xdp aggregate --interface eth1 --address 10.0.0.9 --replace      another version takes the place of the running one")]
+#[command(group(clap::ArgGroup::new("what").required(true).multiple(true).args(["interface", "config"])))]
 pub struct AggregateArgs {
-    /// Where members are.
-    #[arg(long, value_name = "IF")]
-    pub interface: String,
-    /// The node's address.
-    #[arg(long, value_name = "IPV4")]
-    pub address: Ipv4Addr,
-    /// The node's UDP port.
-    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
-    pub port: u16,
-    /// Send results to IPv4 groups, this one for the first job's place and those that follow for the others, in place of a copy to
-    /// each member. Members must join the group that they are told.
-    #[arg(long, value_name = "IPV4", value_parser = group)]
-    pub group: Option<Ipv4Addr>,
-    /// Where its program is attached.
-    #[arg(long, value_name = "MODE", default_value = "auto")]
-    pub mode: Mode,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
+    pub place: NodePlace,
+    /// Where its program is attached: auto, unless the file says otherwise.
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<Mode>,
     /// Serve metrics for Prometheus there.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
+    /// Configuration file (TOML), with tables `node`, `path` and `metrics`; options win over it.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// End the node that serves the interface now, and take its place.
     #[arg(long)]
     pub replace: bool,
@@ -68,11 +65,16 @@ pub struct AggregateArgs {
     pub service: ServiceArgs,
 }
 
-/// An address of a group that routers may forward (RFC 5771): 224.0.0.0/24 is for a network's own protocols.
-fn group(text: &str) -> Result<Ipv4Addr, String> {
-    let group = text.parse::<Ipv4Addr>().ok();
-    let group = group.filter(|group| group.is_multicast() && group.octets()[..3] != [224, 0, 0]);
-    group.ok_or_else(|| "expected an IPv4 group from 224.0.1.0 to 239.255.255.255".to_owned())
+impl AggregateArgs {
+    /// What the file says, and options say otherwise.
+    fn settings(&self) -> Result<NodeConfig, ConfigError> {
+        let mut config = NodeConfig::load(self.config.as_deref(), &self.place)?;
+        config.mode = self.mode.unwrap_or(config.mode);
+        if self.metrics.is_some() {
+            (config.metrics, config.any_metrics_port) = (self.metrics, false);
+        }
+        Ok(config)
+    }
 }
 
 /// Serves until SIGTERM or SIGINT.
@@ -80,26 +82,26 @@ fn group(text: &str) -> Result<Ipv4Addr, String> {
 /// # Errors
 /// Why it did not start, or its thread failed.
 pub fn run(args: &AggregateArgs) -> Result<(), CommandError> {
+    let config = args.settings()?;
     if args.replace {
-        end_node(&args.service.run_dir, &args.interface, LEAVE.max(args.service.limit()))?;
+        end_node(&args.service.run_dir, &config.interface, LEAVE.max(args.service.limit()))?;
     }
-    Ok(start(args)?)
+    Ok(start(&args.service, &config)?)
 }
 
-fn start(args: &AggregateArgs) -> Result<(), RunError> {
-    args.service.start_log()?;
+fn start(args: &ServiceArgs, config: &NodeConfig) -> Result<(), RunError> {
+    args.start_log()?;
     let (notifier, signals) = manager_and_signals()?;
-    let control = Control::bind_node(&args.service.run_dir, &args.interface)?;
-    let endpoint = |at| Endpoint::bind(at).map_err(system(format!("metrics, {at}")));
-    let endpoint = args.metrics.map(endpoint).transpose()?;
-    let interface = Interface::find(&args.interface).map_err(crate::path::shim::StartError::from)?;
+    let control = Control::bind_node(&args.run_dir, &config.interface)?;
+    let endpoint = bind_endpoint(config.metrics, config.any_metrics_port)?;
+    let interface = Interface::find(&config.interface).map_err(StartError::from)?;
     let kernel = Kernel::detect();
-    let summing = summing(args, &interface, kernel)?;
+    let summing = summing(config, args.limit(), &interface, kernel)?;
     let (program, status, mut worker) = node::set_up(&interface, summing)?;
     drop_privileges()?;
 
-    let address = SocketAddrV4::new(args.address, args.port);
-    info!(interface = args.interface, %address, mode = ?status.xdp, bind = ?status.bind, queues = status.queues, "node");
+    let address = SocketAddrV4::new(config.address, config.port);
+    info!(interface = config.interface, %address, mode = ?status.xdp, bind = ?status.bind, queues = status.queues, "node");
     let telemetry = Arc::new(NodeTelemetry::new(status, address, kernel.name()));
     let of_readers = Arc::clone(&telemetry);
     let _socket_file = tell(control, endpoint, move || of_readers.snapshot())?;
@@ -114,20 +116,25 @@ fn start(args: &AggregateArgs) -> Result<(), RunError> {
     serve(&mut running, &notifier, &inbox, vec![thread])
 }
 
-fn summing(args: &AggregateArgs, interface: &Interface, kernel: Kernel) -> Result<node::Service, RunError> {
+fn summing(
+    config: &NodeConfig,
+    limit: Duration,
+    interface: &Interface,
+    kernel: Kernel,
+) -> Result<node::Service, RunError> {
     if interface.mtu < MIN_MTU {
         let name = &interface.name;
         return Err(RunError::SmallMtu { interface: name.clone(), mtu: interface.mtu });
     }
-    let mac = interface.mac().map_err(crate::path::shim::StartError::from)?;
+    let mac = interface.mac().map_err(StartError::from)?;
     let mtu = interface.mtu.min(Limits::MOST.mtu);
-    let group = args.group.map(|group| group.octets());
+    let group = config.group.map(|group| group.address().octets());
     Ok(node::Service {
-        address: NodeAddress { mac, ip: args.address, port: args.port },
+        address: NodeAddress { mac, ip: config.address, port: config.port },
         settings: Settings { kernel, limits: Limits { mtu, ..Limits::MOST }, group, above: None },
-        limit: args.service.limit(),
-        mode: args.mode,
-        zero_copy: true,
+        limit,
+        mode: config.mode,
+        zero_copy: config.zero_copy,
     })
 }
 
@@ -151,7 +158,7 @@ impl Service for Running {
     }
 
     fn reload(&mut self, _: &Notifier) {
-        warn!("SIGHUP: a node has no configuration to read again; --replace starts another one");
+        warn!("SIGHUP: a node takes its settings when it starts; --replace starts another one in its place");
     }
 
     fn line(&self) -> String {

@@ -13,13 +13,13 @@ use tracing::{error, info, warn};
 
 use super::arguments::{PortArgs, seconds};
 use super::service::{
-    RunError, Service, ServiceArgs, all_there, drop_privileges, manager_and_signals, serve, system, tell,
+    RunError, Service, ServiceArgs, all_there, bind_endpoint, drop_privileges, manager_and_signals, serve,
+    system, tell,
 };
 use super::threads::{events, spawn};
 use crate::config::Config;
 use crate::ops::control::Control;
 use crate::ops::interface::not_there_yet;
-use crate::ops::metrics::Endpoint;
 use crate::ops::notify::Notifier;
 use crate::ops::telemetry::{PATIENCE, Telemetry};
 use crate::ops::watch::Watch;
@@ -75,8 +75,7 @@ pub fn run(args: &RunArgs) -> Result<(), RunError> {
     }
     // First of all who else runs here: their answer is clearer than the kernel's.
     let control = Control::bind(&args.service.run_dir, host, net)?;
-    let bind = if config.any_metrics_port { Endpoint::bind_free } else { Endpoint::bind };
-    let endpoint = config.metrics.map(|at| bind(at).map_err(system(format!("metrics, {at}")))).transpose()?;
+    let endpoint = bind_endpoint(config.metrics, config.any_metrics_port)?;
     let rules = engine_rules(args, &config)?;
     let mut shim = Shim::set_up(host, net, &config, rules, args.service.limit())?;
     drop_privileges()?;

@@ -2,6 +2,7 @@
 //! looks after while other threads serve.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
@@ -146,6 +147,15 @@ pub(super) fn manager_and_signals() -> Result<(Notifier, Signals), RunError> {
 pub(super) fn drop_privileges() -> Result<(), RunError> {
     let recent = KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(5, 19, 0));
     Ok(drop_all_but(if recent { CapabilitySet::empty() } else { CapabilitySet::BPF })?)
+}
+
+/// Binds the metrics endpoint, if there is to be one: at one of the next ports if `any_port`, and this one is taken.
+///
+/// # Errors
+/// [`RunError::System`].
+pub(super) fn bind_endpoint(at: Option<SocketAddr>, any_port: bool) -> Result<Option<Endpoint>, RunError> {
+    let bind = if any_port { Endpoint::bind_free } else { Endpoint::bind };
+    at.map(|at| bind(at).map_err(system(format!("metrics, {at}")))).transpose()
 }
 
 /// From now on the control socket and the endpoint answer with snapshots, for as long as the process lives.

@@ -12,9 +12,13 @@ use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, ParamsError, Split};
 use gradwire::profile::Profile;
 use gradwire::rules::{Contents, DEFAULT_MARK, ECN, Framing, Grid, Handshake, Rule, Rules, RulesError};
-use serde::de::Error as _;
+use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
+
+mod node;
+
+pub use node::{Group, NoGroup, NodeConfig, NodePlace};
 
 /// The port of the Prometheus endpoint if the file names none; if another shim has it, the next free one.
 pub const METRICS_PORT: u16 = 9407;
@@ -81,9 +85,7 @@ impl Config {
     /// # Errors
     /// The file cannot be read, is no TOML, has settings that are not known, or values that are refused.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text =
-            fs::read_to_string(path).map_err(|source| ConfigError::Read { file: path.to_owned(), source })?;
-        Self::parse(&text, path)
+        Self::parse(&read(path)?, path)
     }
 
     /// The configuration in a file; without a file, the default.
@@ -99,15 +101,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError::Refused`].
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let file = toml::from_str(text).map_err(|error| Fault {
-            at: error.span().unwrap_or_default(),
-            found: error.message().trim().replace('\n', "; "),
-        });
-        file.and_then(|file| Self::of(&file)).map_err(|Fault { at, found }| ConfigError::Refused {
-            file: path.to_owned(),
-            line: line_of(text, at.start),
-            found,
-        })
+        tables(text).and_then(|file| Self::of(&file)).map_err(|fault| fault.refused(text, path))
     }
 
     fn of(file: &File) -> Result<Self, Fault> {
@@ -134,15 +128,12 @@ impl Config {
             }
             us => us.as_ref().map(|us| Duration::from_micros(u64::from(*us.as_ref()))),
         };
-        let metrics = file.metrics.as_ref();
-        let any_metrics_port = metrics.is_some_and(|metrics| metrics.port.is_none());
-        let metrics =
-            metrics.map(|metrics| SocketAddr::new(metrics.address, metrics.port.unwrap_or(METRICS_PORT)));
+        let (metrics, any_metrics_port) = MetricsTable::endpoint(file.metrics.as_ref());
         Ok(Self {
             rules,
             mode: forwarding.mode,
             zero_copy: forwarding.zero_copy,
-            threads: forwarding.threads,
+            threads: forwarding.threads.as_ref().map(|threads| *threads.as_ref()),
             busy_poll,
             metrics,
             any_metrics_port,
@@ -185,6 +176,37 @@ pub enum ConfigError {
         /// What is there, and what would be right.
         found: String,
     },
+    /// Neither the file nor an option says where a node is.
+    #[error("{}", unsaid(setting, file.as_deref()))]
+    Unsaid {
+        /// The setting, and the option.
+        setting: &'static str,
+        /// The file, if there is one.
+        file: Option<PathBuf>,
+    },
+}
+
+fn unsaid(setting: &str, file: Option<&Path>) -> String {
+    match file {
+        Some(file) => {
+            format!("{}: no {setting}: write it into [node], or give --{setting}", file.display())
+        }
+        None => {
+            format!("no {setting}: give --{setting}, or --config with a file that has it in [node]")
+        }
+    }
+}
+
+fn read(file: &Path) -> Result<String, ConfigError> {
+    fs::read_to_string(file).map_err(|source| ConfigError::Read { file: file.to_owned(), source })
+}
+
+/// A file's text as its tables.
+fn tables<T: DeserializeOwned>(text: &str) -> Result<T, Fault> {
+    toml::from_str(text).map_err(|error| Fault {
+        at: error.span().unwrap_or_default(),
+        found: error.message().trim().replace('\n', "; "),
+    })
 }
 
 /// What was refused, and where: bytes of the file.
@@ -197,6 +219,11 @@ struct Fault {
 impl Fault {
     fn at<T>(part: &Spanned<T>, found: impl Into<String>) -> Self {
         Self { at: part.span(), found: found.into() }
+    }
+
+    fn refused(self, text: &str, file: &Path) -> ConfigError {
+        let Self { at, found } = self;
+        ConfigError::Refused { file: file.to_owned(), line: line_of(text, at.start), found }
     }
 }
 
@@ -412,7 +439,7 @@ fn grid<'de, D: Deserializer<'de>>(text: D) -> Result<Grid, D::Error> {
 struct PathTable {
     mode: Mode,
     zero_copy: bool,
-    threads: Option<NonZeroU32>,
+    threads: Option<Spanned<NonZeroU32>>,
     busy_poll_us: Option<Spanned<u32>>,
 }
 
@@ -432,6 +459,14 @@ struct MetricsTable {
 impl Default for MetricsTable {
     fn default() -> Self {
         Self { address: IpAddr::V4(Ipv4Addr::LOCALHOST), port: None }
+    }
+}
+
+impl MetricsTable {
+    /// Where the endpoint listens, and whether one of the next ports would do.
+    fn endpoint(table: Option<&Self>) -> (Option<SocketAddr>, bool) {
+        let at = table.map(|table| SocketAddr::new(table.address, table.port.unwrap_or(METRICS_PORT)));
+        (at, table.is_some_and(|table| table.port.is_none()))
     }
 }
 

@@ -1,0 +1,244 @@
+//! What a node that sums goes by: `[node]` of a file, or options of the same names, which win over the file.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU16;
+use std::path::Path;
+use std::str::FromStr;
+
+use gradwire::wire::chunk::PORT;
+use serde::Deserialize;
+
+use super::{ConfigError, Fault, MetricsTable, Mode, PathTable, read, tables};
+
+/// What `gradwire-xdp aggregate` does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeConfig {
+    /// Where members are.
+    pub interface: String,
+    /// The node's address.
+    pub address: Ipv4Addr,
+    /// Its UDP port.
+    pub port: u16,
+    /// Where results go; to each member, if there is no group.
+    pub group: Option<Group>,
+    /// How the XDP program is attached.
+    pub mode: Mode,
+    /// Whether drivers that can may hand over frames without a copy.
+    pub zero_copy: bool,
+    /// Where the Prometheus endpoint listens.
+    pub metrics: Option<SocketAddr>,
+    /// Whether it may listen on one of the next ports if that one is taken: the file names none.
+    pub any_metrics_port: bool,
+}
+
+/// Where a node is, as far as it is said: settings of a file, or options of the same names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct NodePlace {
+    /// Where the node's members are.
+    #[arg(long, value_name = "IF")]
+    pub interface: Option<String>,
+    /// The node's address.
+    #[arg(long, value_name = "IPV4")]
+    pub address: Option<Ipv4Addr>,
+    /// The node's UDP port, if not 59255.
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<NonZeroU16>,
+    /// Send results to IPv4 groups, this one for the first job's place and those that follow for the others, in place of a copy to
+    /// each member. Members must join the group that they are told.
+    #[arg(long, value_name = "IPV4")]
+    pub group: Option<Group>,
+}
+
+/// An IPv4 group that routers may forward (RFC 5771): 224.0.0.0/24 is for a network's own protocols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Group(Ipv4Addr);
+
+/// The text is no such group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected an IPv4 group from 224.0.1.0 to 239.255.255.255")]
+pub struct NoGroup;
+
+impl Group {
+    /// Its address.
+    #[must_use]
+    pub const fn address(self) -> Ipv4Addr {
+        self.0
+    }
+}
+
+impl FromStr for Group {
+    type Err = NoGroup;
+
+    fn from_str(text: &str) -> Result<Self, NoGroup> {
+        let group = text.parse::<Ipv4Addr>().ok();
+        let group = group.filter(|group| group.is_multicast() && group.octets()[..3] != [224, 0, 0]);
+        group.map(Self).ok_or(NoGroup)
+    }
+}
+
+impl TryFrom<String> for Group {
+    type Error = NoGroup;
+
+    fn try_from(text: String) -> Result<Self, NoGroup> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The file as it stands.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+struct File {
+    node: NodePlace,
+    path: PathTable,
+    metrics: Option<MetricsTable>,
+}
+
+impl NodeConfig {
+    /// What a file says, if there is one, and `options` say otherwise.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no TOML, has settings that are not known, or values that are refused; neither says
+    /// which interface, or which address.
+    pub fn load(file: Option<&Path>, options: &NodePlace) -> Result<Self, ConfigError> {
+        match file {
+            Some(path) => Self::parse(&read(path)?, path, options),
+            None => Self::of(File::default(), options, None),
+        }
+    }
+
+    /// Checks the text of a file; errors name `path`.
+    ///
+    /// # Errors
+    /// [`ConfigError::Refused`], [`ConfigError::Unsaid`].
+    pub fn parse(text: &str, path: &Path, options: &NodePlace) -> Result<Self, ConfigError> {
+        let file = tables::<File>(text).and_then(|file| file.path.one_thread().map(|()| file));
+        Self::of(file.map_err(|fault| fault.refused(text, path))?, options, Some(path))
+    }
+
+    fn of(file: File, options: &NodePlace, path: Option<&Path>) -> Result<Self, ConfigError> {
+        let File { node, path: forwarding, metrics } = file;
+        let unsaid = |setting| move || ConfigError::Unsaid { setting, file: path.map(Path::to_owned) };
+        let (metrics, any_metrics_port) = MetricsTable::endpoint(metrics.as_ref());
+        Ok(Self {
+            interface: options.interface.clone().or(node.interface).ok_or_else(unsaid("interface"))?,
+            address: options.address.or(node.address).ok_or_else(unsaid("address"))?,
+            port: options.port.or(node.port).map_or(PORT, NonZeroU16::get),
+            group: options.group.or(node.group),
+            mode: forwarding.mode,
+            zero_copy: forwarding.zero_copy,
+            metrics,
+            any_metrics_port,
+        })
+    }
+}
+
+impl PathTable {
+    /// A node serves all queues in one thread, which waits for frames.
+    fn one_thread(&self) -> Result<(), Fault> {
+        let threads = self.threads.as_ref().map(|at| ("threads", at.span()));
+        let busy_poll = self.busy_poll_us.as_ref().map(|at| ("busy-poll-us", at.span()));
+        match threads.or(busy_poll) {
+            Some((setting, at)) => {
+                Err(Fault { at, found: format!("a node has one thread, which waits; remove `{setting}`") })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::METRICS_PORT;
+
+    fn parsed(text: &str, options: &NodePlace) -> Result<NodeConfig, ConfigError> {
+        NodeConfig::parse(text, Path::new("node.toml"), options)
+    }
+
+    const PLACE: &str = "[node]\ninterface = \"eth1\"\naddress = \"192.0.2.9\"\n";
+
+    #[test]
+    fn a_place_is_enough() {
+        let config = parsed(PLACE, &NodePlace::default()).unwrap();
+        let expected = NodeConfig {
+            interface: "eth1".to_owned(),
+            address: Ipv4Addr::new(192, 0, 2, 9),
+            port: PORT,
+            group: None,
+            mode: Mode::Auto,
+            zero_copy: true,
+            metrics: None,
+            any_metrics_port: false,
+        };
+        assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn options_win_over_the_file() {
+        let text = format!(
+            "{PLACE}port = 7\ngroup = \"239.1.0.1\"\n[path]\nmode = \"generic\"\nzero-copy = false\n[metrics]\n"
+        );
+        let of_file = parsed(&text, &NodePlace::default()).unwrap();
+        assert_eq!((of_file.port, of_file.mode, of_file.zero_copy), (7, Mode::Generic, false));
+        assert_eq!(of_file.group.unwrap().to_string(), "239.1.0.1");
+        let metrics = Some(SocketAddr::from(([127, 0, 0, 1], METRICS_PORT)));
+        assert_eq!((of_file.metrics, of_file.any_metrics_port), (metrics, true));
+
+        let options = NodePlace {
+            interface: Some("eth2".to_owned()),
+            address: Some(Ipv4Addr::new(192, 0, 2, 10)),
+            port: NonZeroU16::new(8),
+            group: "239.1.0.2".parse().ok(),
+        };
+        let config = parsed(&text, &options).unwrap();
+        let expected = NodeConfig {
+            interface: "eth2".to_owned(),
+            address: Ipv4Addr::new(192, 0, 2, 10),
+            port: 8,
+            group: options.group,
+            ..of_file
+        };
+        assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn errors_name_the_line_and_what_would_be_right() {
+        let cases = [
+            ("[node]\nadress = \"192.0.2.9\"", 2, "unknown field `adress`, expected one of `interface`"),
+            ("[node]\n\naddress = \"fe80::1\"", 3, "invalid IPv4 address"),
+            ("[node]\nport = 0", 2, "nonzero"),
+            ("[node]\ngroup = \"224.0.0.5\"", 2, "expected an IPv4 group from 224.0.1.0"),
+            ("[node]\n[[rule]]\ntos = 0x28", 2, "unknown field `rule`, expected one of `node`"),
+            ("[path]\nzero-copy = true\nthreads = 2", 3, "remove `threads`"),
+            ("[path]\nbusy-poll-us = 50", 2, "remove `busy-poll-us`"),
+            ("[metrics]\nport = 70000", 2, "expected u16"),
+        ];
+        for (text, line, words) in cases {
+            match parsed(text, &NodePlace::default()) {
+                Err(ConfigError::Refused { line: at, found, .. }) => {
+                    assert_eq!(at, line, "{text:?}: {found}");
+                    assert!(found.contains(words), "{text:?}: {found}");
+                }
+                other => panic!("{text:?} should be refused: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_nobody_says_is_named() {
+        let interface = NodePlace { interface: Some("eth1".to_owned()), ..NodePlace::default() };
+        let error = parsed("", &interface).unwrap_err().to_string();
+        assert_eq!(error, "node.toml: no address: write it into [node], or give --address");
+        let error = NodeConfig::load(None, &NodePlace::default()).unwrap_err().to_string();
+        assert_eq!(error, "no interface: give --interface, or --config with a file that has it in [node]");
+    }
+}
