@@ -42,7 +42,7 @@ fn sums_where_it_says(node: &NodeConfig, file: &Table) {
     assert_eq!(text("interface").as_ref(), Some(&node.interface));
     assert_eq!(text("address"), Some(node.address.to_string()));
     assert_eq!(text("group"), node.group.map(|group| group.to_string()));
-    assert!(node.group.is_none_or(|group| (0xe000_0100..=0xefff_ffff).contains(&group.address().to_bits())));
+    assert!(node.group.is_none_or(|group| (0xe000_0100..=0xefff_fff0).contains(&group.address().to_bits())));
     assert_eq!(i64::from(node.port), integer(table, "port", 59_255));
     assert_ne!(node.port, 0);
     path_and_metrics(file, node.mode, node.zero_copy, node.metrics);

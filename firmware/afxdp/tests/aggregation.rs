@@ -347,6 +347,49 @@ fn a_file_describes_a_node() {
     fs::remove_dir_all(run_dir(&lab)).unwrap();
 }
 
+/// Before a node runs, the doctor says whose its address is.
+#[test]
+fn the_doctor_knows_whose_an_address_is() {
+    let Some(lab) = lab() else { return };
+    let judged = |address: &str, check: &str| {
+        let words = format!(
+            "doctor --json --interface eth0 --address {address} --run-dir {}",
+            run_dir(&lab).display()
+        );
+        let output = lab.in_place("n", &format!("{} {words}", env!("CARGO_BIN_EXE_gradwire-xdp")));
+        let findings: Vec<serde_json::Value> =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        let failed = findings.iter().any(|finding| finding["status"] == "failed");
+        assert_eq!(output.status.code(), Some(i32::from(failed)), "{findings:?}");
+        findings.into_iter().find(|finding| finding["check"] == check).unwrap()
+    };
+    let found = judged("10.77.0.3", "address");
+    assert_eq!(found["status"], "failed");
+    let mac = lab.mac("c2").map(|byte| format!("{byte:02x}")).join(":");
+    assert!(found["found"].as_str().unwrap().contains(&mac), "{found}");
+    assert_eq!(judged("192.0.2.9", "address")["status"], "unknown");
+    assert_eq!(judged(NODE, "address")["status"], "ok");
+    assert_eq!(judged(MACHINE, "address")["status"], "ok");
+    let taken = lab.enter("n", || UdpSocket::bind((MACHINE, PORT)).unwrap()).join().unwrap();
+    assert_eq!(judged(MACHINE, "port")["status"], "warning");
+    drop(taken);
+    assert_eq!(judged(MACHINE, "port")["status"], "ok");
+    lab.ip_in("n", "address add 192.0.2.9/32 dev lo");
+    let found = judged("192.0.2.9", "address");
+    assert!(found["found"].as_str().unwrap().contains("an address of lo"), "{found}");
+
+    // It names the node that runs, and does not take its own address for another's.
+    let mut node = start(&lab, "");
+    assert_eq!(judged(NODE, "address")["status"], "ok");
+    let program = judged(NODE, "program");
+    assert!(program["mend"].as_str().unwrap().contains("unload eth0"), "{program}");
+    lab.ip_in("n", "link set dev eth0 mtu 1400");
+    assert_eq!(judged(NODE, "mtu")["status"], "warning");
+    assert_eq!(judged(NODE, "packets")["status"], "warning");
+    node.end();
+    fs::remove_dir_all(run_dir(&lab)).unwrap();
+}
+
 #[test]
 fn what_it_cannot_do_it_says() {
     let Some(lab) = lab() else { return };

@@ -11,6 +11,11 @@ use serde::Deserialize;
 
 use super::{ConfigError, Fault, MetricsTable, Mode, PathTable, read, tables};
 
+/// Jobs that a node has places for at a time, each with a group of its own.
+pub const JOBS: usize = 16;
+/// The last group that has so many behind it.
+const LAST_GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 255, (256 - JOBS) as u8);
+
 /// What `gradwire-xdp aggregate` does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
@@ -51,14 +56,14 @@ pub struct NodePlace {
     pub group: Option<Group>,
 }
 
-/// An IPv4 group that routers may forward (RFC 5771): 224.0.0.0/24 is for a network's own protocols.
+/// The first of [`JOBS`] IPv4 groups that routers may forward (RFC 5771): 224.0.0.0/24 is for a network's own protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Group(Ipv4Addr);
 
 /// The text is no such group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected an IPv4 group from 224.0.1.0 to 239.255.255.255")]
+#[error("expected an IPv4 group from 224.0.1.0 to {LAST_GROUP}: the groups of {JOBS} jobs follow each other")]
 pub struct NoGroup;
 
 impl Group {
@@ -67,6 +72,12 @@ impl Group {
     pub const fn address(self) -> Ipv4Addr {
         self.0
     }
+
+    /// The last of the groups.
+    #[must_use]
+    pub const fn last(self) -> Ipv4Addr {
+        Ipv4Addr::from_bits(self.0.to_bits() + (JOBS as u32 - 1))
+    }
 }
 
 impl FromStr for Group {
@@ -74,7 +85,7 @@ impl FromStr for Group {
 
     fn from_str(text: &str) -> Result<Self, NoGroup> {
         let group = text.parse::<Ipv4Addr>().ok();
-        let group = group.filter(|group| group.is_multicast() && group.octets()[..3] != [224, 0, 0]);
+        let group = group.filter(|group| (Ipv4Addr::new(224, 0, 1, 0)..=LAST_GROUP).contains(group));
         group.map(Self).ok_or(NoGroup)
     }
 }
@@ -189,7 +200,7 @@ mod tests {
         );
         let of_file = parsed(&text, &NodePlace::default()).unwrap();
         assert_eq!((of_file.port, of_file.mode, of_file.zero_copy), (7, Mode::Generic, false));
-        assert_eq!(of_file.group.unwrap().to_string(), "239.1.0.1");
+        assert_eq!(of_file.group.map(Group::last), Some(Ipv4Addr::new(239, 1, 0, 16)));
         let metrics = Some(SocketAddr::from(([127, 0, 0, 1], METRICS_PORT)));
         assert_eq!((of_file.metrics, of_file.any_metrics_port), (metrics, true));
 
@@ -217,6 +228,7 @@ mod tests {
             ("[node]\n\naddress = \"fe80::1\"", 3, "invalid IPv4 address"),
             ("[node]\nport = 0", 2, "nonzero"),
             ("[node]\ngroup = \"224.0.0.5\"", 2, "expected an IPv4 group from 224.0.1.0"),
+            ("[node]\ngroup = \"239.255.255.241\"", 2, "to 239.255.255.240"),
             ("[node]\n[[rule]]\ntos = 0x28", 2, "unknown field `rule`, expected one of `node`"),
             ("[path]\nzero-copy = true\nthreads = 2", 3, "remove `threads`"),
             ("[path]\nbusy-poll-us = 50", 2, "remove `busy-poll-us`"),

@@ -13,7 +13,7 @@ use gradwire::forward::Port;
 use gradwire::wire::chunk::{Limits, MAX_BLOCKS};
 use rustix::event::{PollFd, PollFlags};
 
-use crate::config::Mode;
+use crate::config::{JOBS, Mode};
 use crate::ops::interface::Interface;
 use crate::ops::telemetry::{Board, Bound, NodeReport, PortStatus};
 use crate::path::device::Queues;
@@ -22,8 +22,6 @@ use crate::path::shim::{StartError, attach, bind_patiently};
 use crate::path::worker::{BATCH, DRAIN, IDLE, RETRY, monotonic_ns, wait};
 use crate::path::xsk::Binding;
 
-/// Jobs at a time.
-pub const JOBS: usize = 16;
 /// Chunks of a job that it has room for: two windows.
 const SLOTS: usize = 2 * Limits::MOST.window as usize;
 type Summing = Node<JOBS, SLOTS, MAX_BLOCKS>;

@@ -100,7 +100,7 @@ impl Facts {
 }
 
 impl SystemFacts {
-    fn gather(root: &Path) -> Self {
+    pub(super) fn gather(root: &Path) -> Self {
         let sysctl = |name: &str| number(root, &format!("proc/sys/net/{name}"));
         // The process' limits and capabilities are its own, but `ulimit` and `capsh` show the same.
         let line = |file: &str, label: &str| {
@@ -130,7 +130,7 @@ impl SystemFacts {
 }
 
 impl PortFacts {
-    fn gather(root: &Path, name: &str) -> Result<Self, GatherError> {
+    pub(super) fn gather(root: &Path, name: &str) -> Result<Self, GatherError> {
         let error = |source| GatherError { name: name.to_owned(), source };
         let link = Link::find(name).map_err(error)?;
         let mut facts = Self {
@@ -180,7 +180,7 @@ fn has_xdp_sockets() -> Option<bool> {
     }
 }
 
-fn read(root: &Path, file: &str) -> Option<String> {
+pub(super) fn read(root: &Path, file: &str) -> Option<String> {
     fs::read_to_string(root.join(file)).ok()
 }
 

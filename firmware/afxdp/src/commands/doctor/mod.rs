@@ -1,27 +1,28 @@
-//! `gradwire-xdp doctor`: what about this machine keeps the shim from running, or from running well, each with the
-//! command that mends it. [`Facts`] are gathered first; the checks judge them and look at nothing else.
+//! `gradwire-xdp doctor`: what about this machine keeps the shim, or a node that sums, from running, or from running well, each
+//! with the command that mends it. [`Facts`], or [`NodeFacts`], are gathered first; the checks judge them and look at nothing else.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::arguments::PortArgs;
 use super::{CommandError, Outcome};
-use crate::config::Config;
+use crate::config::{Config, NodeConfig, NodePlace};
 use crate::ops::control::RUN_DIR;
 
 mod facts;
 mod finding;
 mod network;
+mod node;
 mod offloads;
 mod ports;
 mod system;
 
 pub use facts::{Facts, GatherError, PortFacts, SystemFacts};
 pub use finding::{Finding, Status};
+pub use node::{Holder, NodeFacts, examine_node};
 
-/// Looks for what keeps gradwire-xdp from running between two ports, or from running well.
+/// Looks for what keeps gradwire-xdp from running between two ports, or as a node that sums, or from running well.
 ///
-/// Each fault comes with the command that mends it. Nothing is changed. As root it sees more.
+/// With --host and --net it judges what `run` needs, else what `aggregate` needs. Each fault comes with the command that mends it. Nothing is changed. As root it sees more.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 JSON: an array of {\"check\", \"port\", \"status\", \"found\", \"mend\"}; status is ok, unknown, warning or failed, port and
@@ -29,12 +30,21 @@ mend may be null.
 
 Exit codes: 0 nothing failed, 1 something did, 2 it could not be looked at.
 
-Example:
-  gradwire-xdp doctor --host veth0 --net eth0 --config /etc/gradwire-xdp/veth0.toml")]
+Examples:
+  gradwire-xdp doctor --host veth0 --net eth0 --config /etc/gradwire-xdp/veth0.toml
+  gradwire-xdp doctor --interface eth1 --address 10.0.0.9          before `aggregate` with these
+  gradwire-xdp doctor --config /etc/gradwire-xdp/node-sums.toml    before `aggregate` with this file")]
+#[command(group(clap::ArgGroup::new("what").required(true).multiple(true).args(["host", "interface", "config"])))]
 pub struct DoctorArgs {
+    /// The port towards the host: a container's veth.
+    #[arg(long, value_name = "IF", requires = "net", conflicts_with_all = ["interface", "address", "port", "group"])]
+    pub host: Option<String>,
+    /// The port towards the wire: the network card.
+    #[arg(long, value_name = "IF", requires = "host")]
+    pub net: Option<String>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
-    pub ports: PortArgs,
+    pub place: NodePlace,
     /// The configuration file that it would run with.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -51,9 +61,14 @@ pub struct DoctorArgs {
 /// # Errors
 /// It cannot be examined, or the output not be written.
 pub fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<Outcome, CommandError> {
-    let config = Config::load_or_default(args.config.as_deref())?;
-    let facts = Facts::gather(Path::new("/"), &args.run_dir, &args.ports.host, &args.ports.net)?;
-    let findings = examine(&facts, &config);
+    let (root, file) = (Path::new("/"), args.config.as_deref());
+    let findings = if let (Some(host), Some(net)) = (&args.host, &args.net) {
+        let config = Config::load_or_default(file)?;
+        examine(&Facts::gather(root, &args.run_dir, host, net)?, &config)
+    } else {
+        let config = NodeConfig::load(file, &args.place)?;
+        examine_node(&NodeFacts::gather(root, &args.run_dir, &config)?, &config)
+    };
     if args.json {
         serde_json::to_writer(&mut *out, &findings).map_err(io::Error::from)?;
         writeln!(out)?;
@@ -63,7 +78,7 @@ pub fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<Outcome, CommandEr
     Ok(Outcome::from_good(findings.iter().all(|finding| finding.status != Status::Failed)))
 }
 
-/// All checks, in the order in which their faults should be mended.
+/// All checks of a shim, in the order in which their faults should be mended.
 #[must_use]
 pub fn examine(facts: &Facts, config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();

@@ -66,9 +66,10 @@ fn forwarding(port: &PortFacts, link: &Link) -> Option<Finding> {
 }
 
 /// What a socket sends does not pass the port's queueing discipline.
-fn shaping(port: &PortFacts, link: &Link) -> Option<Finding> {
+pub(super) fn shaping(port: &PortFacts, link: &Link) -> Option<Finding> {
     SHAPING.contains(&link.qdisc.as_str()).then(|| {
-        let found = format!("{} has no effect on what the shim sends here: shape at another hop", link.qdisc);
+        let found =
+            format!("{} has no effect on what gradwire-xdp sends here: shape at another hop", link.qdisc);
         Finding::warning("qdisc", found).mend(format!("tc qdisc del dev {} root", word(&port.name)))
     })
 }

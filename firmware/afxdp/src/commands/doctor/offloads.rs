@@ -10,25 +10,43 @@ pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>)
         if port.link.is_none() {
             continue;
         }
-        if port.offloads.is_none() {
-            let found = "before Linux 5.10 the kernel does not tell this way";
-            let command = format!("ethtool -k {}   # lro, gro, tso and gso should be off", word(&port.name));
-            findings.push(Finding::unknown("offloads", found).mend(command).of(port));
+        if let Some(finding) = untold(port) {
+            findings.push(finding.of(port));
             continue;
         }
         let before = findings.len();
         findings.extend(merging(port).map(|finding| finding.of(port)));
         findings.extend(vlans(port).map(|finding| finding.of(port)));
-        if ports::will_be_generic(port, config) == Some(true) {
+        if ports::will_be_generic(port, config.mode) == Some(true) {
             findings.extend(merged(port).map(|finding| finding.of(port)));
             if port.name == facts.ports.host.name {
                 findings.extend(uncut(port).map(|finding| finding.of(port)));
             }
         }
         if findings.len() == before {
-            findings.push(Finding::ok("offloads", "none that is in the way").of(port));
+            findings.push(none(port));
         }
     }
+}
+
+/// A node takes datagrams, which nothing cuts or merges unless asked. But what merges segments in the card may keep XDP away.
+pub(super) fn check_node(port: &PortFacts, findings: &mut Vec<Finding>) {
+    if port.link.is_some() {
+        let finding = untold(port).or_else(|| merging(port));
+        findings.push(finding.map_or_else(|| none(port), |finding| finding.of(port)));
+    }
+}
+
+fn none(port: &PortFacts) -> Finding {
+    Finding::ok("offloads", "none that is in the way").of(port)
+}
+
+fn untold(port: &PortFacts) -> Option<Finding> {
+    port.offloads.is_none().then(|| {
+        let found = "before Linux 5.10 the kernel does not tell this way";
+        let command = format!("ethtool -k {}   # lro, gro, tso and gso should be off", word(&port.name));
+        Finding::unknown("offloads", found).mend(command)
+    })
 }
 
 fn is_on(port: &PortFacts, offload: &str) -> bool {

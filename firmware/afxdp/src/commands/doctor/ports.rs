@@ -11,13 +11,7 @@ use crate::ops::netlink::link::Link;
 pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>) {
     let (host, network) = (&facts.ports.host, &facts.ports.network);
     for port in [host, network] {
-        findings.push(link(port).of(port));
-        if let Some(link) = &port.link {
-            findings.push(xdp_mode(port, config).of(port));
-            findings.push(other_program(port, link).of(port));
-            findings.push(mtu(port, link).of(port));
-            findings.push(queues(port).of(port));
-        }
+        each(port, config.mode, config.zero_copy, findings);
     }
     findings.extend(grid(host, config).map(|finding| finding.of(host)));
     if let (Some(a), Some(b)) = (&host.link, &network.link) {
@@ -35,6 +29,17 @@ pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>)
                     .mend(format!("{command}   # and in the container")),
             );
         }
+    }
+}
+
+/// What is judged of any port, a node's interface too.
+pub(super) fn each(port: &PortFacts, mode: Mode, zero_copy: bool, findings: &mut Vec<Finding>) {
+    findings.push(link(port).of(port));
+    if let Some(link) = &port.link {
+        findings.push(xdp_mode(port, mode, zero_copy).of(port));
+        findings.push(other_program(port, link).of(port));
+        findings.push(mtu(port, link).of(port));
+        findings.push(queues(port).of(port));
     }
 }
 
@@ -61,15 +66,15 @@ fn link(port: &PortFacts) -> Finding {
 }
 
 /// Whether the program will run in the kernel's generic path; none if it is not known.
-pub(super) fn will_be_generic(port: &PortFacts, config: &Config) -> Option<bool> {
-    match config.mode {
+pub(super) fn will_be_generic(port: &PortFacts, mode: Mode) -> Option<bool> {
+    match mode {
         Mode::Generic => Some(true),
         Mode::Native => Some(false),
         Mode::Auto => port.xdp.map(|features| !features.native()),
     }
 }
 
-fn xdp_mode(port: &PortFacts, config: &Config) -> Finding {
+fn xdp_mode(port: &PortFacts, mode: Mode, zero_copy: bool) -> Finding {
     let driver = port.driver.as_deref().unwrap_or("this driver");
     let Some(features) = port.xdp else {
         return Finding::unknown(
@@ -77,12 +82,12 @@ fn xdp_mode(port: &PortFacts, config: &Config) -> Finding {
             format!("before Linux 6.3 the kernel does not tell what {driver} can do"),
         );
     };
-    let copies = match (features.zero_copy(), config.zero_copy) {
+    let copies = match (features.zero_copy(), zero_copy) {
         (true, true) => "without a copy",
         (true, false) => "with a copy, as configured",
         (false, _) => "with a copy: the driver offers no other way",
     };
-    match (config.mode, features.native() && features.redirect()) {
+    match (mode, features.native() && features.redirect()) {
         (Mode::Generic, true) => Finding::warning("xdp", format!("generic, but {driver} runs XDP itself"))
             .mend("mode = \"auto\"   # in [path] of the configuration"),
         (Mode::Auto | Mode::Native, true) => Finding::ok("xdp", format!("native, {copies}")),
@@ -151,8 +156,7 @@ fn queues(port: &PortFacts) -> Finding {
     let Some(queues) = port.queues else { return Finding::unknown("queues", "the driver does not tell") };
     if let Some(served) = port.served.as_ref().filter(|served| served.queues < queues) {
         let found = format!(
-            "{queues}, but the gradwire-xdp that runs started with {}: what arrives on the others is neither \
-             compressed nor restored",
+            "{queues}, but the gradwire-xdp that runs started with {}: frames on the others pass it by",
             served.queues
         );
         return Finding::warning("queues", found).mend(restart(port));
@@ -309,20 +313,20 @@ pub(in crate::commands::doctor) mod tests {
     fn the_mode_is_what_driver_and_configuration_agree_on() {
         let mut port = healthy().ports.host;
         let mut config = Config::default();
-        let status = |port: &PortFacts, config: &Config| xdp_mode(port, config).status;
+        let status = |port: &PortFacts, config: &Config| xdp_mode(port, config.mode, config.zero_copy).status;
         config.mode = Mode::Generic;
         assert_eq!(status(&port, &config), Status::Warning);
-        assert_eq!(will_be_generic(&port, &config), Some(true));
+        assert_eq!(will_be_generic(&port, config.mode), Some(true));
         port.xdp = Some(XdpFeatures(0));
         assert_eq!(status(&port, &config), Status::Ok);
         config.mode = Mode::Native;
         assert_eq!(status(&port, &config), Status::Failed);
         config.mode = Mode::Auto;
-        assert!(xdp_mode(&port, &config).found.starts_with("generic, which is slower"));
-        assert_eq!(will_be_generic(&port, &config), Some(true));
+        assert!(xdp_mode(&port, config.mode, config.zero_copy).found.starts_with("generic, which is slower"));
+        assert_eq!(will_be_generic(&port, config.mode), Some(true));
         port.xdp = None;
         assert_eq!(status(&port, &config), Status::Unknown);
-        assert_eq!(will_be_generic(&port, &config), None);
+        assert_eq!(will_be_generic(&port, config.mode), None);
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use rustix::thread::CapabilitySet;
 
-use super::facts::{Facts, SystemFacts};
+use super::facts::{Facts, PortFacts, SystemFacts};
 use super::finding::{Finding, word};
 use crate::config::Config;
 use crate::ops::privileges::NEEDED;
+use crate::ops::telemetry::PerPort;
 use crate::path::device::Queues;
 use gradwire::wire::frame::MAX_LINK_LEN;
 
@@ -15,13 +16,19 @@ const KERNEL: (u32, u32) = (5, 10);
 const UNPRIVILEGED_MAPS: (u32, u32) = (5, 19);
 
 pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>) {
-    let system = &facts.system;
+    let PerPort { host, network } = &facts.ports;
+    let words = format!("--host {} --net {}", word(&host.name), word(&network.name));
+    each(&facts.system, &[host, network], &words, findings);
+    findings.push(processors(facts, config));
+}
+
+/// What is judged of any machine, for these ports; `words` are the doctor's that name them.
+pub(super) fn each(system: &SystemFacts, ports: &[&PortFacts], words: &str, findings: &mut Vec<Finding>) {
     findings.push(kernel(system));
-    findings.push(sockets(facts));
+    findings.push(sockets(system, words));
     findings.push(jit(system));
     findings.push(capabilities(system));
-    findings.push(memory(facts));
-    findings.push(processors(facts, config));
+    findings.push(memory(system, ports));
 }
 
 /// Major and minor number of a release.
@@ -47,16 +54,13 @@ fn kernel(system: &SystemFacts) -> Finding {
     Finding::ok("kernel", format!("{release}{kept}"))
 }
 
-fn sockets(facts: &Facts) -> Finding {
-    match facts.system.xdp_sockets {
+fn sockets(system: &SystemFacts, words: &str) -> Finding {
+    match system.xdp_sockets {
         Some(true) => Finding::ok("af-xdp", "the kernel has AF_XDP sockets"),
         Some(false) => Finding::failed("af-xdp", "the kernel was built without CONFIG_XDP_SOCKETS")
             .mend("grep CONFIG_XDP_SOCKETS /boot/config-*   # and boot a kernel that says y"),
-        None => Finding::unknown("af-xdp", "without CAP_NET_RAW the kernel does not tell").mend(format!(
-            "sudo gradwire-xdp doctor --host {} --net {}",
-            word(&facts.ports.host.name),
-            word(&facts.ports.network.name)
-        )),
+        None => Finding::unknown("af-xdp", "without CAP_NET_RAW the kernel does not tell")
+            .mend(format!("sudo gradwire-xdp doctor {words}")),
     }
 }
 
@@ -86,14 +90,13 @@ fn capabilities(system: &SystemFacts) -> Finding {
         .mend(format!("setcap {}+ep \"$(command -v gradwire-xdp)\"   # or run it as root", all.join(",")))
 }
 
-fn memory(facts: &Facts) -> Finding {
-    let ports = [&facts.ports.host, &facts.ports.network];
+fn memory(system: &SystemFacts, ports: &[&PortFacts]) -> Finding {
     let queues: u32 = ports.iter().filter_map(|port| port.queues).sum();
     let mtu = ports.iter().filter_map(|port| port.link.as_ref()).map(|link| link.mtu).max().unwrap_or(1500);
     let needed = Queues::memory(queues, mtu as usize + MAX_LINK_LEN);
     let mib = needed.div_ceil(1 << 20);
-    let held = CapabilitySet::from_bits_retain(facts.system.capabilities.unwrap_or_default());
-    match facts.system.lockable {
+    let held = CapabilitySet::from_bits_retain(system.capabilities.unwrap_or_default());
+    match system.lockable {
         _ if held.contains(CapabilitySet::IPC_LOCK) => {
             Finding::ok("memory", format!("{mib} MiB for frames; CAP_IPC_LOCK lifts the limit"))
         }
@@ -154,7 +157,7 @@ mod tests {
         let mut facts = healthy();
         facts.system.xdp_sockets = Some(false);
         facts.system.bpf_jit = None;
-        assert_eq!(sockets(&facts).status, Status::Failed);
+        assert_eq!(sockets(&facts.system, "").status, Status::Failed);
         assert_eq!(jit(&facts.system).status, Status::Unknown);
         facts.system.bpf_jit = Some(0);
         let slow = jit(&facts.system);
@@ -178,19 +181,23 @@ mod tests {
         assert_eq!(capabilities(&facts.system).status, Status::Ok);
     }
 
+    fn of_memory(facts: &Facts) -> Finding {
+        memory(&facts.system, &[&facts.ports.host, &facts.ports.network])
+    }
+
     #[test]
     fn memory_is_limited_unless_a_capability_lifts_it() {
         let mut facts = healthy();
         facts.system.capabilities = Some(0);
         facts.system.lockable = Some(64 << 10);
-        let finding = memory(&facts);
+        let finding = of_memory(&facts);
         assert_eq!(finding.status, Status::Failed);
         assert!(finding.mend.unwrap().starts_with("ulimit -l unlimited"));
         facts.system.lockable = Some(u64::MAX);
-        assert_eq!(memory(&facts).status, Status::Ok);
+        assert_eq!(of_memory(&facts).status, Status::Ok);
         facts.system.lockable = Some(64 << 10);
         facts.system.capabilities = Some(CapabilitySet::IPC_LOCK.bits());
-        assert_eq!(memory(&facts).status, Status::Ok);
+        assert_eq!(of_memory(&facts).status, Status::Ok);
     }
 
     #[test]

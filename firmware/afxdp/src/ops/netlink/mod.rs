@@ -1,5 +1,5 @@
 //! Questions to the kernel about network devices, over netlink: of the namespace that the process is in, whatever
-//! `/sys` shows. [`link`](mod@link) asks rtnetlink, [`generic`] what ethtool and the XDP features are about.
+//! `/sys` shows. [`link`](mod@link) and [`address`] ask rtnetlink, [`generic`] what ethtool and the XDP features are about.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -10,6 +10,7 @@ use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
 };
 
+pub mod address;
 pub mod generic;
 pub mod link;
 
@@ -20,6 +21,7 @@ const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
 const NLM_F_MULTI: u16 = 2;
+const NLM_F_DUMP: u16 = 0x300;
 /// The upper two bits of an attribute's type are flags.
 const NLA_TYPE_MASK: u16 = 0x3fff;
 const NLA_F_NESTED: u16 = 0x8000;
@@ -52,17 +54,38 @@ impl Netlink {
     /// Sends a request of type `kind` and takes its first answer, without the header; empty if the kernel only
     /// acknowledges.
     fn request(&mut self, kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
+        let mut answer = Vec::new();
+        self.ask(kind, NLM_F_ACK, body, |part, is_one_of_many| {
+            if !is_one_of_many && answer.is_empty() {
+                answer = part.to_vec();
+            }
+        })?;
+        Ok(answer)
+    }
+
+    /// Asks for all that there is of a kind; `each` gets every answer, without the header.
+    fn dump(&mut self, kind: u16, body: &[u8], mut each: impl FnMut(&[u8])) -> io::Result<()> {
+        self.ask(kind, NLM_F_DUMP, body, |part, _| each(part))
+    }
+
+    /// Sends a request, and hands over what comes back until its end: each body, and whether it is a part of many.
+    fn ask(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        body: &[u8],
+        mut each: impl FnMut(&[u8], bool),
+    ) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut message = Vec::with_capacity(HEADER_LEN + body.len());
         message.extend(((HEADER_LEN + body.len()) as u32).to_ne_bytes());
         message.extend(kind.to_ne_bytes());
-        message.extend((NLM_F_REQUEST | NLM_F_ACK).to_ne_bytes());
+        message.extend((NLM_F_REQUEST | flags).to_ne_bytes());
         message.extend(self.sequence.to_ne_bytes());
         // The kernel fills in the port.
         message.extend(0u32.to_ne_bytes());
         message.extend(body);
         send(&self.socket, &message, SendFlags::empty())?;
-        let mut answer = Vec::new();
         loop {
             let mut buffer = vec![MaybeUninit::uninit(); 1 << 16];
             let ((received, _), _) = recv(&self.socket, &mut buffer[..], RecvFlags::empty())?;
@@ -78,14 +101,13 @@ impl Netlink {
                     NLMSG_ERROR => {
                         let errno = i32::from_ne_bytes(first(body)?);
                         return if errno == 0 {
-                            Ok(answer)
+                            Ok(())
                         } else {
                             Err(io::Error::from_raw_os_error(errno.saturating_neg()))
                         };
                     }
-                    NLMSG_DONE => return Ok(answer),
-                    _ if header.flags & NLM_F_MULTI != 0 || !answer.is_empty() => {}
-                    _ => answer = body.to_vec(),
+                    NLMSG_DONE => return Ok(()),
+                    _ => each(body, header.flags & NLM_F_MULTI != 0),
                 }
             }
         }
@@ -224,6 +246,7 @@ mod tests {
         fn any_bytes_can_be_read(bytes: Vec<u8>) {
             proptest::prop_assert!(Attributes(&bytes).count() <= bytes.len() / 4);
             let _ = link::Link::parse(&bytes);
+            let _ = address::parse(&bytes);
             let mut messages = bytes.as_slice();
             while let Some((header, rest)) = Header::split(messages) {
                 messages = rest.get(header.body_len..).unwrap_or_default();
