@@ -129,7 +129,7 @@ mod tests {
     }
 
     const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/deploy.md");
-    const UNIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/systemd/gradwire-xdp@.service");
+    const UNITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/systemd");
 
     #[test]
     fn commands_of_the_guide_exist() {
@@ -215,26 +215,50 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_unit_starts_what_exists_with_what_it_needs() {
-        let unit = fs::read_to_string(UNIT).unwrap();
-        let setting = |name: &str| {
-            let found = unit.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
-            found.unwrap_or_else(|| panic!("no {name}"))
+    /// What a unit starts, and a look at its settings.
+    fn unit(name: &str) -> (Command, impl Fn(&str) -> String) {
+        let text = fs::read_to_string(format!("{UNITS}/{name}@.service")).unwrap();
+        let setting = move |name: &str| {
+            let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+            found.unwrap_or_else(|| panic!("no {name}")).to_owned()
         };
         let start = setting("ExecStart").replace("${HOST}", "veth0").replace("${NET}", "eth0");
-        let cli = Cli::try_parse_from(start.split_whitespace()).unwrap();
-        let Command::Run(args) = cli.command else { panic!("{start}") };
-        // `status` and `unload` look there.
-        assert_eq!(args.service.run_dir.parent(), Some(Path::new(RUN_DIR)));
-        assert_eq!(Path::new("/run").join(setting("RuntimeDirectory")), args.service.run_dir);
-        for set in ["AmbientCapabilities", "CapabilityBoundingSet"] {
-            let mut names: Vec<_> = setting(set).split_whitespace().map(str::to_owned).collect();
-            names.sort();
-            let mut needed: Vec<_> = NEEDED.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
-            needed.sort();
-            assert_eq!(names, needed);
+        (Cli::try_parse_from(start.split_whitespace()).unwrap().command, setting)
+    }
+
+    #[test]
+    fn units_start_what_exists_with_what_it_needs() {
+        for name in ["gradwire-xdp", "gradwire-node"] {
+            let (command, setting) = unit(name);
+            let (service, config) = match command {
+                Command::Run(args) if name == "gradwire-xdp" => (args.service, args.config),
+                Command::Aggregate(args) if name == "gradwire-node" => (args.service, args.config),
+                other => panic!("{name}: {other:?}"),
+            };
+            // `status` and `unload` look there.
+            assert_eq!(service.run_dir.parent(), Some(Path::new(RUN_DIR)));
+            assert_eq!(Path::new("/run").join(setting("RuntimeDirectory")), service.run_dir);
+            assert_eq!(config.unwrap().parent(), Some(Path::new("/etc/gradwire-xdp")));
+            for set in ["AmbientCapabilities", "CapabilityBoundingSet"] {
+                let set = setting(set);
+                let mut names: Vec<_> = set.split_whitespace().map(str::to_owned).collect();
+                names.sort();
+                let mut needed: Vec<_> = NEEDED.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
+                needed.sort();
+                assert_eq!(names, needed);
+            }
         }
+    }
+
+    /// What a service may do is written twice, since systemd has no way to share it.
+    #[test]
+    fn both_units_are_confined_alike() {
+        let confined = |name: &str| {
+            let text = fs::read_to_string(format!("{UNITS}/{name}@.service")).unwrap();
+            text[text.find("# Set-up needs these").unwrap()..].to_owned()
+        };
+        assert_eq!(confined("gradwire-xdp"), confined("gradwire-node"));
+        assert!(confined("gradwire-node").contains("SystemCallFilter="));
     }
 
     #[test]

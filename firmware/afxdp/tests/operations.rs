@@ -6,12 +6,12 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use gradwire_xdp::ops::control::socket_path;
+use gradwire_xdp::ops::control::{node_socket_path, socket_path};
 use gradwire_xdp::ops::telemetry::Snapshot;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -318,8 +318,19 @@ fn it_runs_without_privileges_and_tells_the_service_manager() {
 #[test]
 fn with_the_units_capabilities_it_needs_no_root() {
     let Some(operator) = Operator::new() else { return };
-    let unit =
-        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/systemd/gradwire-xdp@.service")).unwrap();
+    let command = format!("run {}", operator.ports());
+    serves_without_root(&operator, "gradwire-xdp", &command, &|run_dir| {
+        socket_path(run_dir, &operator.host, &operator.net)
+    });
+    let command = format!("aggregate --interface {} --address 10.77.0.9", operator.net);
+    serves_without_root(&operator, "gradwire-node", &command, &|run_dir| {
+        node_socket_path(run_dir, &operator.net)
+    });
+}
+
+/// Runs a command as nobody, with no more than the capabilities of a unit, until it answers at its socket.
+fn serves_without_root(operator: &Operator, unit: &str, command: &str, socket: &dyn Fn(&Path) -> PathBuf) {
+    let unit = fs::read_to_string(format!("{}/systemd/{unit}@.service", env!("CARGO_MANIFEST_DIR"))).unwrap();
     let capabilities = unit.lines().find_map(|line| line.strip_prefix("AmbientCapabilities=")).unwrap();
     let capabilities: Vec<_> =
         capabilities.split_whitespace().map(|name| format!("+{}", name[4..].to_ascii_lowercase())).collect();
@@ -332,16 +343,15 @@ fn with_the_units_capabilities_it_needs_no_root() {
     rustix::fs::chown(&run_dir, Some(rustix::fs::Uid::from_raw(65534)), None).unwrap();
     let words = format!(
         "setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps -all,{capabilities} \
-         --ambient-caps {capabilities} --bounding-set -all,{capabilities} --no-new-privs {} run {} --run-dir {}",
+         --ambient-caps {capabilities} --bounding-set -all,{capabilities} --no-new-privs {} {command} --run-dir {}",
         program.display(),
-        operator.ports(),
         run_dir.display()
     );
     let child = operator.lab.command_in("sa", &words).stderr(Stdio::piped()).spawn().unwrap();
     let mut running = Running(child);
-    let socket = socket_path(&run_dir, &operator.host, &operator.net);
+    let socket = socket(&run_dir);
     let end = Instant::now() + PATIENCE;
-    while gradwire_xdp::ops::control::query::<Snapshot>(&socket).is_err() {
+    while gradwire_xdp::ops::control::query::<Value>(&socket).is_err() {
         let ended = running.0.try_wait().unwrap();
         if ended.is_some() || Instant::now() > end {
             let _ = running.0.kill();
