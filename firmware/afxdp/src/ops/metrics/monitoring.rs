@@ -5,13 +5,13 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::render;
-use crate::ops::telemetry::tests::example;
+use super::{node, render};
+use crate::ops::telemetry::tests::{example, node_example};
 
-/// What the shim exports: the values of each label of each metric.
+/// What shims and nodes export: the values of each label of each metric.
 fn exported() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
     let mut metrics = BTreeMap::<_, BTreeMap<_, BTreeSet<_>>>::new();
-    let page = render(&example());
+    let page = render(&example()) + &node::render(&node_example());
     for line in page.lines().filter(|line| !line.starts_with('#')) {
         let (name, rest) = line.split_once('{').unwrap();
         let labels = metrics.entry(name.to_owned()).or_default();
@@ -68,7 +68,16 @@ fn file(name: &str) -> String {
 
 #[test]
 fn the_dashboard_shows_what_the_shim_exports() {
-    let dashboard: Value = serde_json::from_str(&file("dashboard.json")).unwrap();
+    judge_dashboard("dashboard.json", 8);
+}
+
+#[test]
+fn the_nodes_dashboard_shows_what_a_node_exports() {
+    judge_dashboard("dashboard-node.json", 8);
+}
+
+fn judge_dashboard(name: &str, least: usize) {
+    let dashboard: Value = serde_json::from_str(&file(name)).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     let mut ids = BTreeSet::new();
     for panel in panels {
@@ -80,7 +89,7 @@ fn the_dashboard_shows_what_the_shim_exports() {
             assert!(judge(target["expr"].as_str().unwrap()) > 0, "{target}");
         }
     }
-    assert!(panels.len() >= 8);
+    assert!(panels.len() >= least);
     for variable in dashboard["templating"]["list"].as_array().unwrap() {
         let judged = variable["definition"].as_str().map_or(0, judge);
         assert!(judged > 0 || variable["type"] == "datasource", "{variable}");
@@ -111,6 +120,7 @@ fn what_does_not_exist_is_noticed() {
         "gradwire_payload_total",
         "gradwire_flows{side=\"in\"}",
         "gradwire_lost_frames_total{reason=\"none\"}",
+        "gradwire_node_datagrams_total{what=\"silent\"}",
     ] {
         assert!(std::panic::catch_unwind(|| judge(wrong)).is_err(), "{wrong}");
     }
