@@ -184,7 +184,13 @@ impl Service for Running<'_> {
                 for setting in new.needs_restart(&self.config) {
                     warn!("{setting} changed: takes effect at the next start");
                 }
-                let broken = self.broken_by(&new.rules);
+                let Some(broken) = self.broken_by(&new.rules) else {
+                    error!(
+                        "a thread does not say whether connections would get wrong values; the rules in force stay: \
+                         reload again, and look at `status` if that does not help"
+                    );
+                    return;
+                };
                 if broken > 0 {
                     error!(
                         "the in-place rule of {broken} connections changed, and they would get wrong values; the rules in \
@@ -208,12 +214,12 @@ impl Service for Running<'_> {
 
 impl Running<'_> {
     /// How many connections these rules would break: what the far end sends them in place, as it was told on their
-    /// SYNs, would be restored to other values. One that begins between the answer and the change is missed.
-    fn broken_by(&self, rules: &Rules) -> usize {
+    /// SYNs, would be restored to other values. One that begins between the answer and the change is missed. None if a
+    /// thread does not answer as soon as it has to give signs of life.
+    fn broken_by(&self, rules: &Rules) -> Option<usize> {
         self.shim.orders.propose(Some(rules.clone()));
-        // A thread that gives a sign of life within the limit is asked that long: one that has not answered broke nothing yet.
         let reports = self.telemetry.board.collect(PATIENCE.max(self.args.service.limit()));
         self.shim.orders.propose(None);
-        reports.iter().map(|(_, report)| report.broken).sum()
+        reports.iter().map(|(answered, report)| answered.then_some(report.broken)).sum()
     }
 }
