@@ -2,7 +2,7 @@
 //
 // Enters: `plan` of a frame to be coded; the ring's memory answers `read_at` a clock later.
 // Leaves: m_axis, the frame as the engine wants it, `m_axis_tuser` with every beat; `started` for a clock when a plan was taken.
-// Latency: five clocks. A beat a clock, from frame to frame too.
+// Latency: six clocks. A beat a clock, from frame to frame too.
 module gw_feeder #(
     parameter bit CUT = 1'b0
 ) (
@@ -33,8 +33,8 @@ module gw_feeder #(
   } work_t;
 
   logic [13:0] out_len;
-  work_t work_in, work;
-  logic work_room, work_valid, work_next;
+  work_t work_in, queued, work;
+  logic work_room, queued_valid, queued_ready, work_valid, work_next;
   always_comb begin
     if (!plan.splice) out_len = plan.in_len;
     else if (CUT) out_len = plan.in_len - 14'd8;
@@ -52,8 +52,9 @@ module gw_feeder #(
   logic [gw_nic_pkg::RING_BITS-1:0] at;
   logic [8:0] left;
   logic [3:0] room;
-  logic beat_valid, beat_ready, beat_last;
+  logic beat_valid, beat_ready, beat_last, kept_valid, kept_ready;
   logic [255:0] beat_data;
+  logic [256:0] kept;
   logic unused_ready;
   logic [2:0] unused_work_room;
   assign read_at = at;
@@ -83,10 +84,17 @@ module gw_feeder #(
 
   gw_stream_fifo #(.W(257), .BITS(3)) beats (
       .clk, .rst, .in_data({asked_last, read_data}), .in_valid(asked), .in_ready(unused_ready), .room,
-      .out_data({beat_last, beat_data}), .out_valid(beat_valid), .out_ready(beat_ready));
+      .out_data(kept), .out_valid(kept_valid), .out_ready(kept_ready));
   gw_stream_fifo #(.W(136), .BITS(2)) works (
       .clk, .rst, .in_data(work_in), .in_valid(plan_valid && plan_ready), .in_ready(work_room), .room(unused_work_room),
-      .out_data(work), .out_valid(work_valid), .out_ready(work_next));
+      .out_data(queued), .out_valid(queued_valid), .out_ready(queued_ready));
+  // Out of the memories into registers, in step: what the splice does with them takes a clock of its own.
+  gw_slice #(.WIDTH(257)) beat_slice (
+      .clk, .rst, .s_axis(kept), .s_axis_tvalid(kept_valid), .s_axis_tready(kept_ready),
+      .m_axis({beat_last, beat_data}), .m_axis_tvalid(beat_valid), .m_axis_tready(beat_ready));
+  gw_slice #(.WIDTH(136)) work_slice (
+      .clk, .rst, .s_axis(queued), .s_axis_tvalid(queued_valid), .s_axis_tready(queued_ready),
+      .m_axis(work), .m_axis_tvalid(work_valid), .m_axis_tready(work_next));
 
   logic first;
   logic [5:0] last_bytes;

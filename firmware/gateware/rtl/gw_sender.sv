@@ -2,7 +2,7 @@
 //
 // Enters: orders; both rings' memories answer `read_at` and `coded_at` a clock later.
 // Leaves: m_axis; `free` and `coded_free`, how far it has come in the rings.
-// Latency: three clocks. A beat a clock, from frame to frame too; a dropped frame takes a clock.
+// Latency: four clocks. A beat a clock, from frame to frame too; a dropped frame takes a clock.
 module gw_sender (
     input  logic         clk,
     input  logic         rst,
@@ -26,10 +26,11 @@ module gw_sender (
   logic [8:0] number;
   logic ask, last, done;
   logic [3:0] room;
-  logic asked;
+  logic asked, turned;
   always_comb begin
     last = number == order.last;
-    ask = order_valid && !order.drop && room > {3'b0, asked};
+    // Two beats may be on their way.
+    ask = order_valid && !order.drop && room > 4'd2;
     done = order_valid && (order.drop || (ask && last));
     order_ready = done;
     read_at = order.start + {1'b0, number};
@@ -52,10 +53,12 @@ module gw_sender (
     if (rst) begin
       number <= '0;
       asked <= 1'b0;
+      turned <= 1'b0;
       free <= '0;
       coded_free <= '0;
     end else begin
       asked <= ask;
+      turned <= asked;
       if (ask) number <= last ? '0 : number + 9'd1;
       if (done) begin
         free <= free + {2'b0, order.beats};
@@ -64,24 +67,35 @@ module gw_sender (
     end
   end
 
-  logic [255:0] data;
+  // Another clock later: block memory is slow, and takes most of a clock. Meanwhile each patch finds its word.
+  logic [255:0] plain, data;
+  logic [gw_nic_pkg::PATCHES-1:0][15:0] hits, hits_d, values, values_d;
+  logic turned_last;
+  logic [5:0] turned_bytes;
   gw_nic_pkg::patch_t patch;
   always_comb begin
-    data = from_coded ? coded_data : read_data;
     patch = '0;
     for (int j = 0; j < gw_nic_pkg::PATCHES; j++) begin
       patch = patches[j*gw_nic_pkg::PATCH_W +: gw_nic_pkg::PATCH_W];
-      for (int i = 0; i < 16; i++)
-        if (patch.on && patched && patch.word == {words, 4'(i)})
-          data[16*i +: 16] = {patch.value[7:0], patch.value[15:8]};
+      for (int i = 0; i < 16; i++) hits_d[j][i] = patch.on && patched && patch.word == {words, 4'(i)};
+      values_d[j] = {patch.value[7:0], patch.value[15:8]};
     end
+    data = plain;
+    for (int j = 0; j < gw_nic_pkg::PATCHES; j++)
+      for (int i = 0; i < 16; i++)
+        if (hits[j][i]) data[16*i +: 16] = values[j];
+  end
+  always_ff @(posedge clk) begin
+    plain <= from_coded ? coded_data : read_data;
+    {hits, values} <= {hits_d, values_d};
+    {turned_last, turned_bytes} <= {asked_last, bytes};
   end
 
   // The bytes of the last beat are few bits; the rest of `tkeep` follows.
   logic [5:0] out_bytes;
   logic unused_ready;
   gw_stream_fifo #(.W(263), .BITS(3)) beats (
-      .clk, .rst, .in_data({asked_last, bytes, data}), .in_valid(asked), .in_ready(unused_ready), .room,
+      .clk, .rst, .in_data({turned_last, turned_bytes, data}), .in_valid(turned), .in_ready(unused_ready), .room,
       .out_data({m_axis_tlast, out_bytes, m_axis_tdata}), .out_valid(m_axis_tvalid), .out_ready(m_axis_tready));
   assign m_axis_tkeep = gw_nic_pkg::keep_of(out_bytes);
 endmodule
