@@ -171,8 +171,7 @@ module gw_parser (
   logic [3:0] words_3;
   logic [7:0] payload_at_3, flags_3;
   logic [15:0] udp_len_3, l4_checksum_3, ip_checksum_3;
-  logic [63:0] segment_3;
-  logic [319:0] options_3;
+  logic [15:0] l4_3 [34];
   always_ff @(posedge clk) begin
     tcp_3 <= tcp_2;
     udp_3 <= head_2.protocol == 8'd17;
@@ -185,10 +184,7 @@ module gw_parser (
     tunnel_3 <= !tcp_2 && (l4[1] == 16'd2152 || l4[1] == 16'd4789 || l4[1] == 16'd4791
                            || l4[1] == 16'd6081 || l4[1] == 16'd8472);
     usual_3 <= l4[6][15:12] == 4'd5 || (l4[6][15:12] == 4'd8 && l4[10] == 16'h0101 && l4[11] == 16'h080a);
-    segment_3 <= {l4[8], l4[9], l4[10], l4[11]};
-    for (int i = 0; i < 16; i++)
-      if (words_2 == 4'(i)) segment_3 <= {l4[2*i], l4[2*i + 1], l4[2*i + 2], l4[2*i + 3]};
-    for (int i = 0; i < 20; i++) options_3[16*i +: 16] <= {l4[10 + i][7:0], l4[10 + i][15:8]};
+    for (int i = 0; i < 34; i++) l4_3[i] <= l4[i];
   end
 
   // Stage 4: comparisons.
@@ -197,11 +193,17 @@ module gw_parser (
     long_3 = {3'b0, len_3};
     l4_end_3 = {10'b0, head_3.l4_at} + {1'b0, udp_len_3};
   end
+  // The eight bytes behind the transport header. Written as a sum of products: as one choice after the other, it was the slowest path.
+  always_comb begin
+    segment_d = '0;
+    for (int i = 0; i < 16; i++)
+      segment_d = segment_d | ({l4_3[2*i], l4_3[2*i + 1], l4_3[2*i + 2], l4_3[2*i + 3]} & {64{words_3 == 4'(i)}});
+  end
   logic cut_4, cut_tcp_4, cut_udp_len_4, cut_udp_4, beyond_4, udp_equal_4, udp_bad_4, few_words_4, no_header_4;
   logic tcp_4, udp_4, usual_4, tunnel_4;
   logic [7:0] payload_at_4, flags_4;
   logic [15:0] udp_len_4, l4_checksum_4, ip_checksum_4;
-  logic [63:0] segment_4;
+  logic [63:0] segment_d, segment_4;
   logic [319:0] options_4;
   always_ff @(posedge clk) begin
     no_header_4 <= head_3.bad_version || long_3 < {12'b0, head_3.ip_at} + (head_3.v6 ? 17'd40 : 17'd20);
@@ -215,7 +217,8 @@ module gw_parser (
     few_words_4 <= words_3 < 4'd5;
     {tcp_4, udp_4, usual_4, tunnel_4, payload_at_4} <= {tcp_3, udp_3, usual_3, tunnel_3, payload_at_3};
     {flags_4, udp_len_4, l4_checksum_4, ip_checksum_4} <= {flags_3, udp_len_3, l4_checksum_3, ip_checksum_3};
-    {segment_4, options_4} <= {segment_3, options_3};
+    segment_4 <= segment_d;
+    for (int i = 0; i < 20; i++) options_4[16*i +: 16] <= {l4_3[10 + i][7:0], l4_3[10 + i][15:8]};
   end
 
   // The rule: there with `record`.
