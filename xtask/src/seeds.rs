@@ -159,6 +159,38 @@ pub fn seeds() -> Result {
     packet.udp(40_000, 4789).write(&mut tunnel, &[0; 200])?;
     write("egress", "tunnel", &frames::seed(&Rule::STATIC, Checksums::AsTheyAre, &[&tunnel]))?;
 
+    // Gloo's kind of header before values, in a datagram and in the middle of a stream; and a length at a stream's start.
+    let values: Vec<u8> = (0..100).flat_map(|_| 1e-3f32.to_le_bytes()).collect();
+    let headed = [&48u64.to_le_bytes()[..], &7u64.to_le_bytes(), &values].concat();
+    let builder = || {
+        let ip = ipv4(0x28, IpNumber::TCP, [10, 0, 0, 1], [10, 0, 0, 2]);
+        PacketBuilder::ethernet2([2; 6], [4; 6]).ip(IpHeaders::Ipv4(ip, Ipv4Extensions::default()))
+    };
+    let mut datagrams = [Vec::new(), Vec::new()];
+    for (datagram, payload) in datagrams.iter_mut().zip([&values, &headed]) {
+        builder().udp(40_000, 50_000).write(datagram, payload)?;
+    }
+    let datagrams = datagrams.each_ref().map(Vec::as_slice);
+    write(
+        "egress",
+        "datagrams-with-headers",
+        &frames::seed(&Rule::STATIC, Checksums::AsTheyAre, &datagrams),
+    )?;
+    for (name, sent) in [("headers", [&values, &headed, &values]), ("a-length", [&headed, &values, &values])]
+    {
+        let mut segments = [vec![], vec![], vec![], vec![]];
+        let mut seq = 1000;
+        builder().tcp(40_000, 50_000, seq, 64_000).syn().write(&mut segments[0], &[])?;
+        seq += 1;
+        for (segment, payload) in segments[1..].iter_mut().zip(sent) {
+            builder().tcp(40_000, 50_000, seq, 64_000).ack(1).write(segment, payload)?;
+            seq += payload.len() as u32;
+        }
+        let segments = segments.each_ref().map(Vec::as_slice);
+        let seed = frames::seed(&Rule::STATIC, Checksums::AsTheyAre, &segments);
+        write("egress", &format!("a-stream-with-{name}"), &seed)?;
+    }
+
     for recording in recordings::builtin()? {
         // Values enough for every class, and for a burst that is not whole.
         let values = &recording.values[..4 * 45];

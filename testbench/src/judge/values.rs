@@ -143,11 +143,21 @@ pub fn scale_to_peak(values: &[u8]) -> i8 {
 /// Small integers, lengths and flags are the first, read as `f32`; text and one random word of four are the second.
 #[must_use]
 pub fn implausible(values: &[u8]) -> u64 {
-    let is_implausible = |value: &&[u8; 4]| {
-        let value = f32::from_le_bytes(**value);
-        value.is_subnormal() || (value.is_finite() && value.abs() >= 2f32.powi(64))
-    };
-    values.as_chunks::<4>().0.iter().filter(is_implausible).count() as u64
+    implausible_places(values).count() as u64
+}
+
+/// Whether two such values are less than twelve apart (FORMAT.md S9).
+#[must_use]
+pub fn holds_header(values: &[u8]) -> bool {
+    let places: Vec<usize> = implausible_places(values).collect();
+    places.windows(2).any(|pair| pair[1] - pair[0] < 12)
+}
+
+fn implausible_places(values: &[u8]) -> impl Iterator<Item = usize> {
+    values.as_chunks::<4>().0.iter().enumerate().filter_map(|(place, value)| {
+        let value = f32::from_le_bytes(*value);
+        (value.is_subnormal() || (value.is_finite() && value.abs() >= 2f32.powi(64))).then_some(place)
+    })
 }
 
 #[cfg(test)]

@@ -3,13 +3,15 @@
 //! The input of a fuzzer: a [`Rule`] as `arbitrary` reads it, then frames, each a byte for its form, two for its
 //! length (little-endian), and its bytes. The form is one of [`Checksums`]: no fuzzer finds right ones.
 
+use std::collections::BTreeSet;
+
 use arbitrary::{Arbitrary, Result, Unstructured};
 use gradwire::codec::Params;
 use gradwire::codec::planar::Bound;
-use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS};
+use gradwire::engine::{Coded, Egress, Ingress, Millis, NO_OFFERS};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
-use gradwire::rules::{DEFAULT_MARK, ECN, Framing, Handshake, Rule, Rules};
+use gradwire::rules::{Contents, DEFAULT_MARK, ECN, Framing, Handshake, Rule, Rules};
 use gradwire::verdict::{Change, Counters, DropReason, PassReason, Traffic, Verdict};
 use gradwire::wire::frame::{self as parser, IpFrame};
 use gradwire::wire::offer::OFFER_LEN;
@@ -19,11 +21,11 @@ use gradwire::wire::segment_header::SegmentHeader;
 use super::printed::printed;
 use crate::judge::eligible::{counted_len, refusal};
 use crate::judge::frame::{
-    Checksum, Segment, Tcp, Transport, View, add_ones_complement, is_cut_short, repair_checksums,
+    Checksum, Flow, Segment, Tcp, Transport, View, add_ones_complement, is_cut_short, repair_checksums,
     type_of_service,
 };
 use crate::judge::offers;
-use crate::judge::values::Tally;
+use crate::judge::values::{Tally, holds_header, implausible};
 use crate::replay::MIN_FRAME_LEN;
 
 /// FORMAT.md section 5.3.
@@ -34,8 +36,13 @@ const SEGMENT_HEADER_LEN: usize = 8;
 const MTU: u16 = 1500;
 /// Ethernet header and two VLAN tags.
 const LINK_LEN: usize = 22;
-/// From this offset of UDP on, a fuzzer's rule requires a handshake, and has no offset.
-const REQUIRED: u8 = 240;
+/// From this offset of UDP on, a fuzzer's rule has none: the longest are worth little. What the byte adds to this means
+/// `CHECKED` and `REQUIRED`.
+const NO_OFFSET: u8 = 240;
+/// The rule looks at the contents.
+const CHECKED: u8 = 1;
+/// The rule requires a handshake.
+const REQUIRED: u8 = 2;
 /// No frame of a fuzzer is longer.
 const MAX_LEN: u16 = 2048;
 
@@ -65,9 +72,14 @@ impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         let mut rule = Rule::arbitrary(u)?;
         rule.tos &= rule.mask;
-        // The longest offsets are worth little.
-        if rule.udp_offset >= REQUIRED {
-            rule = Rule { handshake: Handshake::Required, udp_offset: 0, ..rule };
+        if let Some(switches) = rule.udp_offset.checked_sub(NO_OFFSET) {
+            rule.udp_offset = 0;
+            if switches & CHECKED != 0 {
+                rule.contents = Contents::Checked;
+            }
+            if switches & REQUIRED != 0 {
+                rule.handshake = Handshake::Required;
+            }
         }
         let rules = Rules::new(&[rule], DEFAULT_MARK).map_err(|_| arbitrary::Error::IncorrectFormat)?;
         let mut frames = Vec::new();
@@ -90,7 +102,7 @@ impl<'a> Arbitrary<'a> for Input {
 #[must_use]
 pub fn seed(rule: &Rule, checksums: Checksums, frames: &[&[u8]]) -> Vec<u8> {
     // As `arbitrary` reads integers, ranges (offset from their start) and enums (a u32 scaled to the variants).
-    let Rule { tos, mask, profile, framing, handshake, .. } = *rule;
+    let Rule { tos, mask, profile, framing, handshake, contents, .. } = *rule;
     let mut bytes = vec![tos, mask];
     match profile {
         Profile::Classes(params) => bytes.extend([
@@ -106,7 +118,9 @@ pub fn seed(rule: &Rule, checksums: Checksums, frames: &[&[u8]]) -> Vec<u8> {
     };
     bytes.extend(framing.to_le_bytes());
     bytes.extend(0u32.to_le_bytes());
-    bytes.push(if handshake == Handshake::Required { REQUIRED } else { 0 });
+    let checked = if contents == Contents::Checked { CHECKED } else { 0 };
+    let required = if handshake == Handshake::Required { REQUIRED } else { 0 };
+    bytes.push(NO_OFFSET + checked + required);
     for frame in frames {
         bytes.push(checksums as u8);
         bytes.extend((frame.len() as u16).to_le_bytes());
@@ -202,14 +216,18 @@ fn egress_room(frame: &[u8]) -> usize {
 pub fn egress(data: &[u8]) {
     let Ok(Input { rule, rules, frames }) = Unstructured::new(data).arbitrary() else { return };
     let mut engines = [0; 2].map(|seed| Egress::<4>::new(rules.clone(), Kernel::detect(), 1500, seed));
+    let mut mixed = BTreeSet::new();
     for (time, frame) in frames.iter().enumerate() {
         let now = Millis(time as u64);
         let room = egress_room(frame);
         let (verdict, out) = twice(room, |which, out| engines[which].process(frame, out, now, &NO_OFFERS));
         match verdict {
+            Verdict::Untouched(PassReason::NotValues) => not_values(&rule, frame, &mut mixed),
             Verdict::Untouched(_) => {}
             Verdict::Dropped(reason) => panic!("egress dropped a frame: {reason}"),
-            Verdict::Changed { change: Change::Compressed, .. } => compressed(&rule, frame, &out),
+            Verdict::Changed { change: Change::Compressed, .. } => {
+                compressed(&rule, frame, &out, &engines[0].coded(frame, &out).expect("its values"));
+            }
             Verdict::Changed { change: Change::Remarked, .. } => remarked(&rule, frame, &out),
             Verdict::Changed { change: Change::Told, .. } => {
                 assert_eq!(rule.handshake, Handshake::Required);
@@ -277,8 +295,24 @@ fn is_marked(frame: &[u8]) -> bool {
     type_of_service(frame).is_some_and(|tos| tos & !ECN == DEFAULT_MARK)
 }
 
-/// A frame that egress compressed: what the wire has, decoded by the codec's definition, is within the bound.
-fn compressed(rule: &Rule, sent: &[u8], wire: &[u8]) {
+/// A frame of which egress says that it does not carry values: the flow of an earlier one, or there are odd words
+/// (FORMAT.md S9).
+fn not_values(rule: &Rule, sent: &[u8], mixed: &mut BTreeSet<Flow>) {
+    assert_eq!(rule.contents, Contents::Checked);
+    let segment = View::of(sent).and_then(|view| view.segment).expect("TCP or UDP");
+    let payload = &sent[segment.payload.clone()];
+    let are_odd = if segment.transport == Transport::Udp {
+        holds_header(payload)
+    } else {
+        // Where values start is the flow's knowledge; at the start of a stream one odd word is enough.
+        let odd = (0..payload.len().min(4)).any(|start| implausible(&payload[start..]) > 0);
+        !mixed.insert(segment.flow) || odd
+    };
+    assert!(are_odd, "they look like values");
+}
+
+/// A frame that egress compressed: what the wire has, decoded by the codec's definition, is within the bound; `coded` is that part.
+fn compressed(rule: &Rule, sent: &[u8], wire: &[u8], coded: &Coded<'_>) {
     assert!(counted_len(wire) < counted_len(sent));
     assert_eq!(refusal(sent), None, "FORMAT.md section 5.1");
     let view = View::of(sent).expect("an IP packet");
@@ -312,8 +346,14 @@ fn compressed(rule: &Rule, sent: &[u8], wire: &[u8]) {
     let values = head_len..payload.len() - (payload.len() - head_len) % 4;
     assert_eq!(restored[..values.start], payload[..values.start]);
     assert_eq!(restored[values.end..], payload[values.end..]);
+    assert!(rule.contents == Contents::Trusted || !holds_header(&payload[values.clone()]), "FORMAT.md S9");
+    assert_eq!((coded.rule, coded.profile, coded.values), (0, rule.profile, &payload[values.clone()]));
+    assert!(wire[..wire.len() - (payload.len() - values.end)].ends_with(coded.groups));
+    let mut decoded = vec![0; coded.values.len()];
+    assert_eq!(rule.profile.decode_payload(coded.groups, &mut decoded), Ok(coded.groups.len()));
+    assert_eq!(decoded, restored[values.clone()]);
     let mut tally = Tally::new(rule.profile);
-    tally.bytes(&payload[values.clone()], &restored[values]);
+    tally.bytes(&payload[values.clone()], &decoded);
     assert_eq!(tally.violations, 0);
 }
 
