@@ -4,10 +4,10 @@ mod common;
 
 use common::aggregation::membership;
 use gradwire::Millis;
-use gradwire::aggregate::{Aggregator, Event, Member, Membership, Poll, Settings};
+use gradwire::aggregate::{Aggregator, Event, Member, Membership, Outcome, Poll, Settings};
 use gradwire::codec::planar::Bound;
 use gradwire::kernels::Kernel;
-use gradwire::wire::chunk::{Body, Limits, Packet};
+use gradwire::wire::chunk::{Body, Head, Limits, Packet};
 
 const LIMITS: Limits = Limits { blocks: 1, window: 4, mtu: 1500 };
 
@@ -94,6 +94,17 @@ impl Pair {
     /// The member sends all that it has to send, and then hears what the node said, if `delivered`. The chunks that it contributed, and
     /// until when it waits.
     fn turn(&mut self, now: u64, delivered: bool) -> (Vec<u32>, u64) {
+        let done = self.send(now);
+        if delivered {
+            self.hear(now);
+        } else {
+            self.said.clear();
+        }
+        done
+    }
+
+    /// The member sends all that it has to send. The chunks that it contributed, and until when it waits.
+    fn send(&mut self, now: u64) -> (Vec<u32>, u64) {
         let (mut packet, mut sent) = ([0; 1500], Vec::new());
         let until = loop {
             let len = match self.member.poll(&self.input, Millis(now), &mut packet) {
@@ -108,11 +119,6 @@ impl Pair {
             }
             self.node_hears(&packet[..len], 0, now);
         };
-        if delivered {
-            self.hear(now);
-        } else {
-            self.said.clear();
-        }
         (sent, until)
     }
 
@@ -163,6 +169,55 @@ fn the_window_shrinks_if_results_were_lost() {
     let (sent, _) = pair.turn(until, true);
     assert_eq!(sent, []);
     assert_eq!(pair.turn(until, false).0, [4, 5, 6]);
+}
+
+/// The first result is lost. The second after it says so: the member asks at once, and the node sends again what it has just sent to
+/// all. Nobody waits for a timer.
+#[test]
+fn a_result_that_later_ones_overtook_is_asked_for_at_once() {
+    let mut pair = Pair::of(1);
+    assert_eq!(pair.send(0), (vec![0, 1, 2, 3], 50));
+    pair.said.remove(0);
+    for (contributed, repeated) in [(5, 0), (6, 1)] {
+        let result = pair.said.remove(0);
+        assert!(matches!(pair.member.handle(&result, &mut pair.output, Millis(1)), Event::Chunk { .. }));
+        assert_eq!(pair.send(1).0, [contributed]);
+        assert_eq!(pair.node.count(Outcome::Repeated), repeated);
+    }
+    while !pair.member.is_done() {
+        pair.hear(1);
+        pair.send(1);
+    }
+    assert_eq!((pair.node.count(Outcome::Repeated), pair.node.count(Outcome::Held)), (1, 0));
+}
+
+/// The contribution to the first chunk is lost. The second result of a later one says so.
+#[test]
+fn a_contribution_that_was_lost_is_missed_at_once() {
+    let mut pair = Pair::of(1);
+    let mut packet = [0; 1500];
+    let Poll::Send(_) = pair.member.poll(&pair.input, Millis(0), &mut packet) else { panic!() };
+    assert_eq!(pair.send(0), (vec![1, 2, 3], 50));
+    while !pair.member.is_done() {
+        pair.hear(1);
+        pair.send(1);
+    }
+    assert_eq!((pair.node.count(Outcome::Missing), pair.node.count(Outcome::Completed)), (1, 8));
+}
+
+/// A question may have crossed the result, unless later results have come.
+#[test]
+fn a_result_that_may_be_on_its_way_is_not_sent_again() {
+    let mut pair = Pair::of(1);
+    pair.turn(0, true);
+    for (now, is_overtaken, outcome) in
+        [(9, false, Outcome::Held), (9, true, Outcome::Repeated), (10, false, Outcome::Repeated)]
+    {
+        let head = Head { job: 7, epoch: 0xffff_fff0, seq: 3 };
+        let mut query = [0; 20];
+        Packet { head, body: Body::Query { worker: 0, is_overtaken } }.write(&mut query).unwrap();
+        assert_eq!(pair.node.process(&query, 0, Millis(now)), outcome, "after {now} ms");
+    }
 }
 
 /// The node answered that it waits for another member: nothing was lost, and the window stays.

@@ -140,8 +140,8 @@ fn examples_of_the_format_document() {
         sections,
     };
     let examples = examples();
-    assert_eq!(examples.len(), 15);
-    let (packets, values) = examples.split_at(12);
+    assert_eq!(examples.len(), 16);
+    let (packets, values) = examples.split_at(13);
     let names: Vec<&str> = packets.iter().map(|(name, _)| &name[..]).collect();
     let sections: Vec<&[u8]> = packets.iter().map(|(_, bytes)| &bytes[20..]).collect();
     let bodies = [
@@ -151,11 +151,12 @@ fn examples_of_the_format_document() {
         Body::Contribute { worker: 0, part: part(sections[3], 131) },
         Body::Contribute { worker: 1, part: part(sections[4], 127) },
         Body::Result { workers: 2, part: part(sections[5], 131) },
-        Body::Query { worker: 1 },
+        Body::Query { worker: 1, is_overtaken: false },
+        Body::Query { worker: 1, is_overtaken: true },
         Body::Waiting { workers: 1 },
         Body::Missing { blocks: 5 },
         Body::Refuse { reason: Refusal::OldEpoch, epoch: 7 },
-        Body::Partial { worker: 0, workers: 2, part: part(sections[10], 131) },
+        Body::Partial { worker: 0, workers: 2, part: part(sections[11], 131) },
         Body::Rescale { peak: 226 },
     ];
     for (((name, bytes), body), number) in packets.iter().zip(bodies).zip(0..) {
@@ -191,7 +192,7 @@ fn what_a_receiver_refuses() {
     assert_eq!(with("result", 12, 0), Err(ChunkError::Worker { got: 0 }));
     assert_eq!(with("contribute", 13, 2), Err(ChunkError::Field { byte: 13 }));
     assert_eq!(with("result", 13, 0), Err(ChunkError::Field { byte: 13 }));
-    assert_eq!(with("query", 13, 1), Err(ChunkError::Field { byte: 13 }));
+    assert_eq!(with("query", 13, 2), Err(ChunkError::Field { byte: 13 }));
     assert_eq!(with("hello", 13, 1), Err(ChunkError::Field { byte: 24 }));
     assert_eq!(with("hello", 13, 65), Err(ChunkError::Field { byte: 13 }));
     assert_eq!(with("hello", 11, 1), Err(ChunkError::Field { byte: 8 }));

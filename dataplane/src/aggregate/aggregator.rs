@@ -11,7 +11,8 @@ use crate::kernels::Kernel;
 use crate::verdict::outcomes;
 use crate::wire::chunk::{Body, Head, Limits, Packet, Part, Refusal};
 
-/// A result that was sent to all is not sent to one for so long: the answer to a query that crossed it would be in vain.
+/// A result that was sent to all is not sent to one for so long: the answer to a query that crossed it would be in vain. A member
+/// that has results of later chunks knows that it did not cross it.
 const HOLD_MS: u64 = 10;
 
 outcomes! {
@@ -202,7 +203,7 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
             Body::Partial { worker, workers, part } => {
                 self.contribute(from, head, worker, Some(workers), &part, now)
             }
-            Body::Query { worker } => self.query(from, head, worker, now),
+            Body::Query { worker, is_overtaken } => self.query(from, head, worker, is_overtaken, now),
             Body::Result { .. }
             | Body::Rescale { .. }
             | Body::Welcome { .. }
@@ -393,7 +394,7 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
         self.stream(to, head, 0);
     }
 
-    fn query(&mut self, from: A, head: Head, worker: u8, now: Millis) -> Outcome {
+    fn query(&mut self, from: A, head: Head, worker: u8, is_overtaken: bool, now: Millis) -> Outcome {
         let Some(job) = self.find(head.job).and_then(|place| self.jobs.get_mut(place)) else {
             return self.refuse(from, head, Refusal::UnknownJob, head.epoch);
         };
@@ -423,7 +424,7 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
             Some(Standing::Occupant) => match slot.phase {
                 // A new epoch's slot: its occupant was never there.
                 Phase::Done if slot.values() == 0 => self.refuse(from, head, Refusal::OutOfStep, epoch),
-                Phase::Done if now.since(slot.sent) < HOLD_MS => Outcome::Held,
+                Phase::Done if !is_overtaken && now.since(slot.sent) < HOLD_MS => Outcome::Held,
                 Phase::Done => {
                     self.stream(To::One(from), head, 0);
                     Outcome::Repeated
@@ -443,7 +444,7 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
                     job.asked_above.get_or_insert(now);
                     self.answer(from, head, Body::Waiting { workers: 0 });
                     if let Some(Above { address, worker, .. }) = self.settings.above {
-                        self.answer(address, head, Body::Query { worker });
+                        self.answer(address, head, Body::Query { worker, is_overtaken });
                     }
                     Outcome::Waiting
                 }

@@ -16,6 +16,9 @@ use crate::wire::chunk::{
 
 /// Hellos are sent again after so long.
 const HELLO_MS: u64 = 20;
+/// A result so many chunks ahead says that a packet of the chunk was lost: all members had contributed to it before. One alone
+/// may have been overtaken on the way.
+const AHEAD: u32 = 2;
 
 /// Which job a member belongs to, and as whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +150,8 @@ struct Place {
     was_asked: bool,
     /// The last answer was that the aggregator waits for others.
     is_waiting: bool,
+    /// Results of later chunks have come.
+    is_overtaken: bool,
 }
 
 /// Values that are summed.
@@ -194,6 +199,7 @@ impl<const WINDOW: usize> Member<WINDOW> {
             waited: 0,
             was_asked: false,
             is_waiting: false,
+            is_overtaken: false,
         };
         Self {
             membership: Membership { limits, ..membership },
@@ -335,11 +341,14 @@ impl<const WINDOW: usize> Member<WINDOW> {
         if let Some((_, number)) = asking
             && let Some(place) = self.places.get_mut(number)
         {
-            place.waited = Pace::backed_off(place.waited);
+            // A first question that later results called for says nothing of how long a result takes.
+            if place.was_asked || !place.is_overtaken {
+                place.waited = Pace::backed_off(place.waited);
+            }
             place.ask = Millis(now.0.saturating_add(place.waited));
             place.was_asked = true;
-            let (seq, worker) = (place.seq, self.membership.worker);
-            return self.send(seq, Body::Query { worker }, now, out);
+            let (seq, worker, is_overtaken) = (place.seq, self.membership.worker, place.is_overtaken);
+            return self.send(seq, Body::Query { worker, is_overtaken }, now, out);
         }
         Poll::Wait(earliest(wait))
     }
@@ -375,7 +384,8 @@ impl<const WINDOW: usize> Member<WINDOW> {
         let Some(place) = self.places.get_mut(number) else { return Poll::Done };
         if !place.is_under_way {
             (place.is_under_way, place.unsent, place.have) = (true, all_blocks_mask(values), 0);
-            (place.waited, place.was_asked, place.is_waiting) = (timeout, false, false);
+            (place.waited, place.was_asked) = (timeout, false);
+            (place.is_waiting, place.is_overtaken) = (false, false);
         }
         let first = place.unsent.trailing_zeros() as usize;
         let most = limits.packet_len().min(out.len());
@@ -583,6 +593,14 @@ impl<const WINDOW: usize> Member<WINDOW> {
             self.pace.lost(now);
         }
         self.pace.result((!was_asked).then_some(now.since(sent)));
+        for place in self.places.iter_mut().filter(|place| place.is_under_way && place.unsent == 0) {
+            if !place.is_overtaken && (AHEAD..1 << 31).contains(&seq.wrapping_sub(place.seq)) {
+                place.is_overtaken = true;
+                if !place.was_asked {
+                    place.ask = now;
+                }
+            }
+        }
         if let Some(operation) = &mut self.operation {
             operation.left = operation.left.saturating_sub(1);
         }

@@ -136,6 +136,7 @@ def examples():
     yield "contribute", contributions[1]
     yield "result", result
     yield "query", header(7, 5, 1, 0)
+    yield "query", header(7, 5, 1, 1)
     yield "waiting", header(5, 5, 0xFF, 0) + struct.pack(">Q", 0b01)
     yield "missing", header(8, 5, 0xFF, 0) + struct.pack(">H", 0b101)
     yield "refuse", header(6, 5, 0xFF, 0) + bytes([3, 0, 0, 0]) + struct.pack(">I", 7)

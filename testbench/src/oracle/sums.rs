@@ -174,7 +174,8 @@ pub fn aggregate(bytes: &[u8]) {
             Step::Query { from, worker, epoch, seq } => {
                 let mut out = vec![0; HEADER_LEN];
                 let head = Head { job: JOB, epoch: running(epoch), seq: u32::from(seq) / 32 };
-                let packet = Packet { head, body: Body::Query { worker: worker % 4 } };
+                let packet =
+                    Packet { head, body: Body::Query { worker: worker % 4, is_overtaken: worker >= 128 } };
                 packet.write(&mut out).expect("room");
                 (sender(from, worker % 4), out)
             }
@@ -470,7 +471,10 @@ fn judge_sent(packet: &[u8], input: &[u8], first: u32, done: &BTreeSet<usize>) {
             }
             assert_eq!(part.sections, &expected[..at]);
         }
-        Body::Query { worker } => assert_eq!(worker, 1),
+        Body::Query { worker, is_overtaken } => {
+            // Two chunks ahead is more than its window.
+            assert_eq!((worker, is_overtaken), (1, false));
+        }
         Body::Hello { worker, members, total, key, .. } => {
             assert_eq!((worker, members, total, key), (1, 3, 3, KEY));
         }

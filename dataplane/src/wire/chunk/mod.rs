@@ -135,6 +135,8 @@ pub enum Body<'a> {
     Query {
         /// The sender.
         worker: u8,
+        /// Results of later chunks have come.
+        is_overtaken: bool,
     },
     /// Aggregator: I wait for these.
     Waiting {
@@ -221,6 +223,7 @@ impl<'a> Packet<'a> {
             kind::CONTRIBUTE => expect(workers == 1, 13)?,
             kind::RESULT | kind::PARTIAL => expect(workers > 0, 13)?,
             kind::HELLO => expect(workers > 0 && usize::from(workers) <= MAX_MEMBERS, 13)?,
+            kind::QUERY => expect(workers <= 1, 13)?,
             _ => expect(workers == 0, 13)?,
         }
         if matches!(kind, kind::HELLO | kind::WELCOME) {
@@ -256,7 +259,7 @@ impl<'a> Packet<'a> {
             kind::MISSING => Body::Missing { blocks: u16::from_be_bytes(exactly(rest)?) },
             _ => {
                 let [] = exactly(rest)?;
-                Body::Query { worker }
+                Body::Query { worker, is_overtaken: workers == 1 }
             }
         };
         Ok(Self { head, body })
@@ -269,7 +272,7 @@ impl<'a> Packet<'a> {
             Body::Partial { worker, workers, part } => (kind::PARTIAL, worker, workers, Some(part)),
             Body::Result { workers, part } => (kind::RESULT, AGGREGATOR, workers, Some(part)),
             Body::Hello { worker, members, .. } => (kind::HELLO, worker, members, None),
-            Body::Query { worker } => (kind::QUERY, worker, 0, None),
+            Body::Query { worker, is_overtaken } => (kind::QUERY, worker, is_overtaken.into(), None),
             Body::Welcome { .. } => (kind::WELCOME, AGGREGATOR, 0, None),
             Body::Waiting { .. } => (kind::WAITING, AGGREGATOR, 0, None),
             Body::Refuse { .. } => (kind::REFUSE, AGGREGATOR, 0, None),
