@@ -36,6 +36,8 @@ OURS = (
     "f32", "q8", "q8/one", "low-rank:4", "low-rank:4/one", "low-rank:8", "low-rank:8/one", "low-rank:16/one", "3lc:1:1024",
     "3lc:1:1024/one", "bounded:6", "bounded:6/one", "bounded:4/one", "bounded:3/one", "bounded:2/one", "ring:1:10", "ring:2:10", "auto",
 )  # fmt: skip
+COMPARED = ("none", "aggregator:f32", "aggregator:bounded:10", "ring:1:8", "ring:1:6")
+"""For INCEPTIONN's comparison: no exchange at all, one member that sums all, and its bounds."""
 TIMED = 10
 """Iterations that are timed in a round."""
 UNLIMITED = 100_000
@@ -116,8 +118,8 @@ class Results:
         new.replace(self._path)
 
 
-MIXED = ("auto",)
-"""What these exchange depends on the wire, so they are timed only."""
+MIXED = ("auto", "none")
+"""What the first exchanges depends on the wire, and the second exchanges nothing, so they are timed only."""
 
 
 def learn(workers: Workers, results: Results, task: str, exchange: str, seeds: int) -> None:
@@ -238,19 +240,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", choices=sorted(TASKS), default="mlp", help="the model [mlp]")
     parser.add_argument("--wires", default="1000,200,50", help="Mbit/s of each worker's port, both ways; '' only counts iterations [1000,200,50]")
-    parser.add_argument("--exchanges", default=",".join(THEIRS + OURS), help="which, of: %(default)s")
+    parser.add_argument(
+        "--exchanges", default=",".join(THEIRS + OURS), help=f"which, of: %(default)s, and for comparison {','.join(COMPARED)}"
+    )
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("results.json"), help="file to write, or to go on with")
     parser.add_argument("--no-whole", dest="whole", action="store_false", help="leave out the whole runs")
-    parser.add_argument("--shim", help="path of gradwire-xdp, and options of its run: each worker gets a shim; for ring:1:10, ring:2:10")
+    parser.add_argument("--shim", help="path of gradwire-xdp, and options of its run: each worker gets a shim; for ring:1:B, ring:2:B")
     parser.add_argument("--picture", type=pathlib.Path, help="SVG to draw of the whole runs; needs matplotlib")
     args = parser.parse_args()
     wires = [int(wire) for wire in args.wires.split(",") if wire]
     exchanges = args.exchanges.split(",")
-    if unknown := [exchange for exchange in exchanges if exchange not in THEIRS + OURS]:
-        parser.error(f"no exchange {unknown[0]!r}: expected some of {', '.join(THEIRS + OURS)}")
+    if unknown := [exchange for exchange in exchanges if exchange not in THEIRS + OURS + COMPARED]:
+        parser.error(f"no exchange {unknown[0]!r}: expected some of {', '.join(THEIRS + OURS + COMPARED)}")
     results = Results(args.results)
     # Whoever is told to end still removes the network.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -23,8 +23,18 @@ ONE_BUCKET_MB = 1000
 """Larger than any model here."""
 
 
+def _keep(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Exchanges nothing: what an iteration takes besides."""
+    done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
+
+
 def _attach(ddp: DistributedDataParallel, exchange: str, link: gradwire.Link) -> Callable[[], Any]:
-    """Lets `ddp` exchange gradients so, and returns what has to be called at the end."""
+    """Lets `ddp` exchange gradients so, and returns what has to be called at the end.
+
+    `exchange` is one of PyTorch's, a plan, or one of two for comparison: `none`, and `aggregator:CODEC`, where one member sums all.
+    """
     exchange = exchange.removesuffix(ONE)
     if exchange == "ddp":
         return lambda: None
@@ -36,7 +46,12 @@ def _attach(ddp: DistributedDataParallel, exchange: str, link: gradwire.Link) ->
         state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=POWER_SGD_STARTS)
         ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
         return lambda: None
+    if exchange == "none":
+        ddp.register_comm_hook(None, _keep)
+        return lambda: None
     plan, _, pipelined = exchange.partition("+")
+    if plan.startswith("aggregator:"):
+        plan = f'strategy = "servers:1"\ncodec = "{plan.removeprefix("aggregator:")}"\n'
     state = gradwire.State(link, plan, pipeline=bool(pipelined), model=ddp.module)
     ddp.register_comm_hook(state, gradwire.hook)
     return state.close
@@ -52,7 +67,8 @@ def _run(job: dict[str, Any], link: gradwire.Link) -> dict[str, Any]:
     torch.manual_seed(job["seed"])
     # With two buckets, torch 2.15's PowerSGD waits for ever: each of gloo's two threads waits inside a callback for a third operation.
     one = job["exchange"].endswith(ONE) or job["exchange"].startswith("powersgd:")
-    ddp = DistributedDataParallel(task.model(), bucket_cap_mb=ONE_BUCKET_MB if one else None)
+    # Its default is not 25 in torch 2, though the documentation says so: the first bucket has 1 MB. In torch 1 it cannot be None.
+    ddp = DistributedDataParallel(task.model(), **({"bucket_cap_mb": ONE_BUCKET_MB} if one else {}))
     optimizer = task.optimizer(ddp.parameters(), job["rate"])
     batches, test = task.batches(job["seed"], dist.get_rank()), task.test()
     end = _attach(ddp, job["exchange"], link)
