@@ -207,10 +207,7 @@ fn wire() {
     );
     for (rate, len) in [("1gbit", 200_000_000), ("200mbit", 50_000_000), ("50mbit", 12_000_000)] {
         let lab = Lab::new(Plan::default()).unwrap();
-        for end in ["a", "b"] {
-            let words = format!("tc qdisc add dev {end} root tbf rate {rate} burst 64kb latency 50ms");
-            lab.run_in("w", &words);
-        }
+        limit(&lab, rate);
         let _shims = Side::BOTH.map(|side| Shim::start_prompt(&lab, side, ROUTED));
         let data = gradients(len);
         let measure = |tos| {
@@ -241,41 +238,57 @@ fn wire() {
 /// What a tag costs while the other end has no shim.
 fn mixed() {
     println!(
-        "Time to move recorded gradients over a new TCP connection, wire not limited, a shim at one end alone; medians of \
-         {RUNS} runs, least and most in brackets, tagged to untagged within each run. No frame is compressed.\n"
+        "Time to move recorded gradients over a new TCP connection, a shim at one end alone; medians of {RUNS} runs, \
+         least and most in brackets, tagged to untagged within each run. No frame is compressed.\n"
     );
     println!(
-        "| shim at | gradients | untagged, ms | tagged, ms | tagged to untagged |\n|---|---|---|---|---|"
+        "| wire | shim at | gradients | untagged, ms | tagged, ms | tagged to untagged |\n|---|---|---|---|---|---|"
     );
-    for (side, end) in [(Side::A, "the sender"), (Side::B, "the receiver")] {
-        let lab = Lab::new(Plan::default()).unwrap();
-        let shim = Shim::start_prompt(&lab, side, ROUTED);
-        for len in [1_000_000, 50_000_000] {
-            let data = gradients(len);
-            let measure = |tos| {
-                let (got, time) = transfer(&lab, ADDRESS, tos, &data);
-                assert!(got == data);
-                time.as_secs_f64() * 1e3
-            };
-            // Either goes first in turn.
-            let runs = (0..RUNS).map(|run| match run % 2 {
-                0 => (measure(0), measure(TAG)),
-                _ => {
-                    let tagged = measure(TAG);
-                    (measure(0), tagged)
-                }
-            });
-            let runs = runs.collect::<Vec<_>>();
-            println!(
-                "| {end} | {} MB | {} | {} | {} |",
-                len / 1_000_000,
-                spread(&runs, |run| run.0, 1),
-                spread(&runs, |run| run.1, 1),
-                spread(&runs, |run| run.1 / run.0, 2)
-            );
+    for rate in [Some("1gbit"), None] {
+        for (side, end) in [(Side::A, "the sender"), (Side::B, "the receiver")] {
+            let lab = Lab::new(Plan::default()).unwrap();
+            if let Some(rate) = rate {
+                limit(&lab, rate);
+            }
+            let shim = Shim::start_prompt(&lab, side, ROUTED);
+            for len in [1_000_000, 50_000_000] {
+                let runs = both(&lab, &gradients(len));
+                println!(
+                    "| {} | {end} | {} MB | {} | {} | {} |",
+                    rate.unwrap_or("not limited"),
+                    len / 1_000_000,
+                    spread(&runs, |run| run.0, 1),
+                    spread(&runs, |run| run.1, 1),
+                    spread(&runs, |run| run.1 / run.0, 2)
+                );
+            }
+            let [egress, ingress] = shim.outcomes();
+            assert_eq!((egress.changed["compressed"], ingress.changed["restored"]), (0, 0));
         }
-        let [egress, ingress] = shim.outcomes();
-        assert_eq!((egress.changed["compressed"], ingress.changed["restored"]), (0, 0));
+    }
+}
+
+/// Milliseconds untagged and tagged, of each round; either goes first in turn.
+fn both(lab: &Lab, data: &[u8]) -> Vec<(f64, f64)> {
+    let measure = |tos| {
+        let (got, time) = transfer(lab, ADDRESS, tos, data);
+        assert!(got == data);
+        time.as_secs_f64() * 1e3
+    };
+    let round = |run| match run % 2 {
+        0 => (measure(0), measure(TAG)),
+        _ => {
+            let tagged = measure(TAG);
+            (measure(0), tagged)
+        }
+    };
+    (0..RUNS).map(round).collect()
+}
+
+/// Limits the wire, either way.
+fn limit(lab: &Lab, rate: &str) {
+    for end in ["a", "b"] {
+        lab.run_in("w", &format!("tc qdisc add dev {end} root tbf rate {rate} burst 64kb latency 50ms"));
     }
 }
 
