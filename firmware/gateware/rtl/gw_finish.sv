@@ -84,10 +84,10 @@ module gw_finish #(
 
   logic [15:0] field, l4_field;
   always_comb begin
-    field = ~l4_3;
-    if (EGRESS) field = gw_nic_pkg::plus(field, gw_nic_pkg::CHECKSUM_CONSTANT);
-    if (field == 16'h0000 && p.udp) field = 16'hffff;
-    l4_field = p.no_checksum ? 16'h0000 : field;
+    field = EGRESS ? gw_nic_pkg::plus(~l4_3, gw_nic_pkg::CHECKSUM_CONSTANT) : ~l4_3;
+    l4_field = field;
+    if (field == 16'h0000 && p.udp) l4_field = 16'hffff;
+    if (p.no_checksum) l4_field = 16'h0000;
   end
 
   always_ff @(posedge clk) begin

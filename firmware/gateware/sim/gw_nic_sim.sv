@@ -1,4 +1,5 @@
-// gw_nic for the driver: stream 0 in and out is the host's, stream 1 the wire's. The register bus becomes AXI4-Lite.
+// gw_nic for the driver: stream 0 in and out is the host's, stream 1 the wire's. The register bus becomes AXI4-Lite, with a
+// master that gives what it writes a clock behind the address and takes answers a clock late.
 
 /* verilator lint_off UNUSEDSIGNAL */
 module gw_nic_sim (
@@ -7,12 +8,15 @@ module gw_nic_sim (
 
   assign {m0_tuser, m1_tuser} = '0;
 
-  logic awvalid, awready, wready, bvalid, arvalid, arready, rvalid, sent;
+  logic awvalid, awready, wvalid, wready, bvalid, arvalid, arready, rvalid, sent, late, taken;
   logic [1:0] unused_bresp, unused_rresp;
   assign awvalid = reg_valid && reg_write && !sent;
   assign arvalid = reg_valid && !reg_write && !sent;
-  assign reg_ready = bvalid || rvalid;
+  assign wvalid = awvalid && late;
+  assign reg_ready = taken && (bvalid || rvalid);
   always_ff @(posedge clk) begin
+    late <= awvalid;
+    taken <= (bvalid || rvalid) && !taken;
     if (rst || reg_ready) sent <= 1'b0;
     else if (awready || arready) sent <= 1'b1;
   end
@@ -28,9 +32,9 @@ module gw_nic_sim (
       .m_axis_wire_tdata(m1_tdata), .m_axis_wire_tkeep(m1_tkeep), .m_axis_wire_tvalid(m1_tvalid),
       .m_axis_wire_tready(m1_tready), .m_axis_wire_tlast(m1_tlast),
       .s_axil_awaddr(reg_addr[11:0]), .s_axil_awprot(3'b000), .s_axil_awvalid(awvalid), .s_axil_awready(awready),
-      .s_axil_wdata(reg_wdata), .s_axil_wstrb(4'b1111), .s_axil_wvalid(awvalid), .s_axil_wready(wready),
-      .s_axil_bresp(unused_bresp), .s_axil_bvalid(bvalid), .s_axil_bready(1'b1),
+      .s_axil_wdata(reg_wdata), .s_axil_wstrb(4'b1111), .s_axil_wvalid(wvalid), .s_axil_wready(wready),
+      .s_axil_bresp(unused_bresp), .s_axil_bvalid(bvalid), .s_axil_bready(taken),
       .s_axil_araddr(reg_addr[11:0]), .s_axil_arprot(3'b000), .s_axil_arvalid(arvalid), .s_axil_arready(arready),
-      .s_axil_rdata(reg_rdata), .s_axil_rresp(unused_rresp), .s_axil_rvalid(rvalid), .s_axil_rready(1'b1));
+      .s_axil_rdata(reg_rdata), .s_axil_rresp(unused_rresp), .s_axil_rvalid(rvalid), .s_axil_rready(taken));
 
 endmodule

@@ -5,6 +5,7 @@ mod support;
 
 use paths::checks::{self, Direction::Egress};
 use paths::compare::run;
+use paths::rare;
 use paths::settings::{configure, counter, rules};
 use paths::traffic::{PAUSES, of_host};
 use support::Random;
@@ -21,7 +22,8 @@ fn random_and_broken_frames_leave_as_the_engine_says() {
     for seed in 0..30 {
         let mut random = Random::new(seed + 1);
         let (count, longest) = if seed % 5 == 4 { (60, 9000) } else { (300, 1460) };
-        let judged = of_host(&mut random, count, longest);
+        let mut judged = of_host(&mut random, count, longest);
+        judged.extend(rare::of_host());
         judged.iter().for_each(|one| seen[usize::from(one.place)] += 1);
         run(&mut simulation, &judged, PAUSES[seed as usize % 3], seed + 1)
             .unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));

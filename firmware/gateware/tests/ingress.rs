@@ -5,9 +5,10 @@ mod support;
 
 use gradwire_gateware::Pauses;
 use paths::checks::{self, Direction::Ingress};
-use paths::compare::{Judged, run};
+use paths::compare::run;
+use paths::rare;
 use paths::settings::{configure, counter, rules};
-use paths::traffic::{PAUSES, from_wire};
+use paths::traffic::{PAUSES, from_wire, oversize};
 use support::Random;
 
 /// Where the counters are.
@@ -26,7 +27,8 @@ fn random_and_hostile_frames_reach_the_host_as_the_engine_says() {
             _ => (300, 1460, 1500),
         };
         configure(&mut simulation, &rules(), mtu);
-        let judged = from_wire(&mut random, count, longest, mtu);
+        let mut judged = from_wire(&mut random, count, longest, mtu);
+        judged.extend(rare::from_wire());
         judged.iter().for_each(|one| seen[usize::from(one.place)] += 1);
         run(&mut simulation, &judged, PAUSES[seed as usize % 3], seed + 1)
             .unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
@@ -50,15 +52,6 @@ fn recordings_reach_the_host_as_the_engine_says_a_beat_a_clock() {
 #[ignore = "needs Verilator: .ci/gateware"]
 fn full_frames_reach_the_host_at_24_gbit_per_second() {
     checks::full_frames_pass_at_24_gbit_per_second(Ingress);
-}
-
-/// Frames at and beyond the longest that a ring takes.
-fn oversize() -> [Judged; 6] {
-    [(9216, 8), (9217, 50), (60, 8), (20_000, 50), (9200, 8), (1, 8)].map(|(len, place)| {
-        let bytes: Vec<u8> = (0..len).map(|at| ((at + len) % 251) as u8).collect();
-        let out = (place < 40).then(|| bytes.clone());
-        Judged { bytes, user: 0, place, out }
-    })
 }
 
 #[test]

@@ -5,5 +5,6 @@
 pub mod checks;
 pub mod compare;
 pub mod frames;
+pub mod rare;
 pub mod settings;
 pub mod traffic;

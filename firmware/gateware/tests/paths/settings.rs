@@ -8,11 +8,12 @@ use gradwire_gateware::Simulation;
 
 pub const MARK: u8 = 0x30;
 
-/// Both framings, both grids, several parameters; the first is the paper's. The last is for TCP alone.
+/// As many rules as there may be: both framings, both grids, many parameters; the first is the paper's, the fourth is for TCP
+/// alone, and the last matches much of what those before it match.
 pub fn rules() -> Rules {
     let profile = |b, split, x| Profile::from(Params::new(b, split, x).unwrap());
     let plain = Rule { handshake: Handshake::Off, contents: Contents::Trusted, ..Rule::DEFAULT };
-    let list = [
+    let mut list = vec![
         Rule::INCEPTIONN,
         Rule { tos: 0x48, profile: profile(12, Split::Dense, -3), ..plain },
         Rule {
@@ -25,6 +26,14 @@ pub fn rules() -> Rules {
         Rule { tos: 0x88, handshake: Handshake::Required, contents: Contents::Trusted, ..Rule::DEFAULT },
         Rule { tos: 0xa8, grid: Grid::Payload, udp_offset: 250, ..plain },
     ];
+    list.extend((0..10).map(|n| Rule {
+        tos: 0xc0 + 4 * n,
+        framing: Framing::ALL[usize::from(n % 2)],
+        udp_offset: n,
+        profile: profile(4 + n, Split::Dense, 60 - 14 * n as i8),
+        ..plain
+    }));
+    list.push(Rule { tos: 0x40, mask: 0x40, ..plain });
     Rules::new(&list, MARK).unwrap()
 }
 

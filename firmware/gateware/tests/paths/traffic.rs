@@ -8,7 +8,7 @@ use gradwire::{Change, Verdict};
 use gradwire_gateware::Pauses;
 
 use super::compare::{Host, Judged, ingress};
-use super::frames::{ACK, SYN, Shape, hurt, pick, sum};
+use super::frames::{SYN, Shape, hurt, pick, sum};
 use super::settings::{MARK, place, rules};
 use crate::support::{self, Random};
 
@@ -29,7 +29,8 @@ pub fn of_host(random: &mut Random, count: usize, longest: usize) -> Vec<Judged>
             let tos = if random.one_in(12) {
                 MARK | random.below(4) as u8
             } else {
-                pick(random, &[0x28, 0x29, 0x48, 0x4a, 0x68, 0x88, 0xa8, 0x00])
+                let other = 0xc0 + 4 * random.below(10) as u8;
+                pick(random, &[0x28, 0x29, 0x48, 0x4a, 0x68, 0x88, 0xa8, 0x00, 0x40, other])
             };
             let mut shape = Shape::random(random, tos, longest);
             if shape.tos == 0x88 && shape.protocol == 6 {
@@ -154,7 +155,7 @@ fn relength(frame: &mut [u8], l4_at: usize, udp: bool) {
 }
 
 /// Writes the transport checksum, with something added.
-fn seal(frame: &mut [u8], plus: u16) {
+pub fn seal(frame: &mut [u8], plus: u16) {
     let Ok(packet) = IpFrame::parse(frame).and_then(|ip_frame| ip_frame.packet()) else { return };
     let (at, l4_at, end) = (packet.l4_checksum_at(), packet.l4_at(), packet.ip_at() + packet.ip_len());
     let pseudo = packet.pseudo_sum(end - l4_at).value();
@@ -166,6 +167,15 @@ fn seal(frame: &mut [u8], plus: u16) {
     let field = u32::from(!sum(&segment)) + u32::from(plus);
     let field = (field & 0xffff) as u16 + (field >> 16) as u16;
     frame[at..at + 2].copy_from_slice(&field.to_be_bytes());
+}
+
+/// Frames at and beyond the longest that a ring takes.
+pub fn oversize() -> [Judged; 6] {
+    [(9216, 8), (9217, 50), (60, 8), (20_000, 50), (9200, 8), (1, 8)].map(|(len, place)| {
+        let bytes: Vec<u8> = (0..len).map(|at| ((at + len) % 251) as u8).collect();
+        let out = (place < 40).then(|| bytes.clone());
+        Judged { bytes, user: 0, place, out }
+    })
 }
 
 /// The frames of a recording, in the order of their capture.
@@ -191,24 +201,10 @@ pub fn both_ways(name: &str, rules: &Rules) -> (Vec<Judged>, Vec<Judged>) {
 
 /// So many datagrams in frames of 1514 bytes, full of recorded values: as a host sent them, and as they are on the wire.
 pub fn full_frames(rules: &Rules, count: usize) -> (Vec<Judged>, Vec<Judged>) {
-    let shape = Shape {
-        tags: 0,
-        v6: false,
-        ip_options: 0,
-        tos: rules.as_slice()[0].tos,
-        protocol: 17,
-        ports: [7000, 7001],
-        seq: 0,
-        flags: ACK,
-        options: vec![],
-        unsummed: false,
-        offloaded: false,
-        payload: vec![],
-    };
-    let frame = |payload: &[u8]| Shape { payload: payload.to_vec(), ..shape.clone() }.frame();
+    let frame = |payload: &[u8]| Shape::datagram(rules.as_slice()[0].tos, payload.to_vec()).frame();
+    let room = 1514 - frame(&[]).len();
     let values = support::recorded();
-    let frames: Vec<_> =
-        values.chunks_exact(1514 - shape.payload_at()).cycle().take(count).map(frame).collect();
+    let frames: Vec<_> = values.chunks_exact(room).cycle().take(count).map(frame).collect();
     assert!(frames.iter().all(|frame| frame.len() == 1514));
     sent_and_received(&frames, rules)
 }
