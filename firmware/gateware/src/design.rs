@@ -97,6 +97,11 @@ impl Design {
         command.args(self.defines.iter().map(|name| format!("-D{name}")));
         if self.coverage.is_some() {
             command.arg("--coverage");
+            // What is not counted, if a design has too much.
+            let options = sources.join(format!("sim/{}.f", self.top));
+            if options.is_file() {
+                command.arg("-F").arg(options);
+            }
         }
         command.arg(format!("+incdir+{}", sources.join("sim").display()));
         command.arg("-y").arg(sources.join("rtl")).args(["--top-module", &format!("{}_sim", self.top)]);

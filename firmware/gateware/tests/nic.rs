@@ -3,43 +3,18 @@
 mod paths;
 mod support;
 
-use gradwire_gateware::{Batch, Design, Frame, Outcome, Pauses, Simulation};
+use gradwire_gateware::Pauses;
 use paths::checks;
-use paths::compare::Judged;
+use paths::nic::{both_ways_through, nic};
 use paths::settings::{configure, counter, rules};
 use paths::traffic::{PAUSES, both_ways, from_wire, of_host};
 use support::Random;
-
-/// Sends both at once; what comes out has to be what the engines say.
-fn both_ways_through(
-    simulation: &mut Simulation,
-    from_host: &[Judged],
-    from_wire: &[Judged],
-    pauses: Pauses,
-    seed: u64,
-) -> Outcome {
-    let frame = |port: u8| {
-        move |judged: &Judged| Frame { port, user: judged.user, ..Frame::new(0, judged.bytes.clone()) }
-    };
-    let frames: Vec<Frame> = from_host.iter().map(frame(0)).chain(from_wire.iter().map(frame(1))).collect();
-    let outs = |judged: &[Judged]| judged.iter().filter_map(|one| one.out.clone()).collect::<Vec<_>>();
-    let (to_wire, to_host) = (outs(from_host), outs(from_wire));
-    let expected = (to_wire.len() + to_host.len()) as u32;
-    let outcome =
-        simulation.run(&Batch { frames, pauses, seed, noise: true, expected, ..Batch::of(vec![]) }).unwrap();
-    assert_eq!(outcome.broken, "");
-    let got =
-        |port: u8| outcome.frames.iter().filter(move |frame| frame.port == port).map(|frame| &frame.bytes);
-    assert!(got(1).eq(&to_wire), "to the wire");
-    assert!(got(0).eq(&to_host), "to the host");
-    outcome
-}
 
 /// Both directions at once, each with a recording: neither costs the other a clock.
 #[test]
 #[ignore = "needs Verilator: .ci/gateware"]
 fn recordings_pass_both_ways_a_beat_a_clock() {
-    let mut simulation = Design::new("gw_nic").start().unwrap();
+    let mut simulation = nic("recordings").start().unwrap();
     for rules in checks::framings() {
         simulation.reset().unwrap();
         configure(&mut simulation, &rules, 1500);
@@ -57,7 +32,7 @@ fn recordings_pass_both_ways_a_beat_a_clock() {
 #[test]
 #[ignore = "needs Verilator: .ci/gateware"]
 fn both_directions_work_beside_each_other() {
-    let mut simulation = Design::new("gw_nic").start().unwrap();
+    let mut simulation = nic("beside").start().unwrap();
     assert_eq!(simulation.read(0).unwrap(), 0x4757_4e31);
     configure(&mut simulation, &rules(), 1500);
     for (seed, pauses) in (1..).zip(PAUSES) {
@@ -86,7 +61,7 @@ fn both_directions_work_beside_each_other() {
 #[test]
 #[ignore = "needs Verilator: .ci/gateware"]
 fn registers_start_as_documented() {
-    let mut simulation = Design::new("gw_nic").start().unwrap();
+    let mut simulation = nic("registers").start().unwrap();
     assert_eq!(simulation.read(0x008).unwrap(), 0x30);
     assert_eq!(simulation.read(0x00c).unwrap(), 1500);
     simulation.write(0x00c, 60_000).unwrap();

@@ -5,6 +5,7 @@
 pub mod checks;
 pub mod compare;
 pub mod frames;
+pub mod nic;
 pub mod rare;
 pub mod settings;
 pub mod traffic;
