@@ -29,16 +29,18 @@ fn planar(y: i8) -> Profile {
 const BOTH: fn() -> [Profile; 2] = || [Params::DEFAULT.into(), planar(-10)];
 
 /// Bit patterns whose exponents lie around the class borders of `profile`, and anything else. `wild` values in a hundred have
-/// exponents from below the lowest border to above the highest, so payloads are sparse or dense, with raw values or without.
+/// exponents from below the lowest border to above the highest, so payloads are sparse or dense, with raw values or without. In some
+/// payloads, coded values have low exponents alone: kernels have short ways for them.
 fn any_values(profile: Profile, len: usize) -> impl Strategy<Value = Vec<u8>> {
     let (below_raw, near) = match profile {
         Profile::Classes(params) => (16, 127 + i32::from(params.x())),
         Profile::Planar(bound) => (14, 127 + 14 + i32::from(bound.y())),
     };
-    (0u32..=4, 0u32..=4, 0u32..=2).prop_flat_map(move |(coded, zero, wild)| {
+    let exponents = prop_oneof![Just(below_raw), 1..=8];
+    (0u32..=4, 0u32..=4, 0u32..=2, exponents).prop_flat_map(move |(coded, zero, wild, exponents)| {
         let with_exponent = move |bits: u32, exponent: i32| bits & 0x807f_ffff | (exponent.clamp(0, 255) as u32) << 23;
         let value = prop_oneof![
-            1 + 10 * coded => (any::<u32>(), -below_raw..0).prop_map(move |(bits, from)| with_exponent(bits, near + from)),
+            1 + 10 * coded => (any::<u32>(), -below_raw..exponents - below_raw).prop_map(move |(bits, from)| with_exponent(bits, near + from)),
             10 * zero => (any::<u32>(), 0..3).prop_map(move |(bits, less)| with_exponent(bits, near - below_raw - 1 - less)),
             wild => (any::<u32>(), -1..3).prop_map(move |(bits, from)| with_exponent(bits, near + from)),
             wild => any::<u32>(),

@@ -138,14 +138,12 @@ proptest! {
         values in prop::collection::vec(prop_oneof![
             4 => Just(0i32), 8 => -20i32..20, 4 => -(MAX_CODED as i32) - 2..MAX_CODED as i32 + 3, 1 => any::<i32>(),
         ], 1..=BLOCK_VALUES),
-        small in any::<bool>(), odd in any::<bool>(),
+        below in prop_oneof![Just(i32::MAX), Just(9000), 120..140, 2..140], odd in prop::option::weighted(0.2, any::<bool>()),
     ) {
         let mut values = values;
-        if small {
-            values.iter_mut().for_each(|sum| *sum %= 9000);
-        }
-        if odd {
-            values[0] = if small { NOT_A_NUMBER } else { OVER };
+        values.iter_mut().for_each(|sum| *sum %= below);
+        if let Some(odd) = odd {
+            values[0] = if odd { NOT_A_NUMBER } else { OVER };
         }
         let mut expected = [0; MAX_SECTION_LEN];
         let len = sums::encode(&values, &mut expected).unwrap();
@@ -181,6 +179,36 @@ proptest! {
             prop_assert!(len.is_none() || got == of_sums, "{}", kernel.name());
             prop_assert_eq!(kernel.decode_units(&bytes, &mut got, bound, limit), len, "{}", kernel.name());
             prop_assert!(len.is_none() || got == of_values, "{}", kernel.name());
+        }
+    }
+}
+
+/// Kernels for small cores have a short way for sections of small items: at its borders, in sections of any length, sparse and dense.
+#[test]
+fn small_items_and_others() {
+    for count in 1..=BLOCK_VALUES {
+        for zeros in [0, 3, count / 4, count - 1] {
+            for last in
+                [1, -1, 63, -64, 65, 126, -126, 127, -127, 128, -128, 129, -129, 1 << 8, 1 << 13, -1 << 31]
+            {
+                let mut expected: Vec<i32> = (0..count as i32).map(|i| (i * 89 + 1) % 127 - 63).collect();
+                expected.iter_mut().take(zeros).for_each(|sum| *sum = 0);
+                expected[count - 1] = last;
+                let mut of_sums = [0; MAX_SECTION_LEN];
+                let len = sums::encode(&expected, &mut of_sums).unwrap();
+                for kernel in Kernel::available() {
+                    for room in [len - 1, len, len + 1, len + 40, MAX_SECTION_LEN] {
+                        let mut section = [0xaa; MAX_SECTION_LEN];
+                        let got = kernel.encode_sums(&expected, &mut section[..room]);
+                        assert_eq!(got, (room >= len).then_some(len), "{}", kernel.name());
+                        assert!(got.is_none() || section[..len] == of_sums[..len], "{}", kernel.name());
+                        assert!(section[room..].iter().all(|byte| *byte == 0xaa), "{}", kernel.name());
+                    }
+                    let mut got = vec![0x55; count];
+                    assert_eq!(kernel.decode_sums(&of_sums[..len], &mut got), Some(len), "{}", kernel.name());
+                    assert_eq!(got, expected, "{}", kernel.name());
+                }
+            }
         }
     }
 }

@@ -48,11 +48,11 @@ pub(super) fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result
         && !fitting.is_empty()
     {
         // SAFETY: there is room for the longest group of each burst, and `burst` writes no more.
-        let mut to = unsafe { Writer::new(room) };
+        let mut to = unsafe { Writer::new(room.as_mut_ptr()) };
         for burst in fitting {
             encoder.burst(burst, &mut to);
         }
-        at += to.written(room);
+        at += to.written(room.as_ptr());
         done += BURST_LEN * fitting.len();
         bursts = left;
     }
@@ -115,9 +115,9 @@ impl Encoder {
     #[inline(never)]
     fn called(self, values: &Words, room: &mut [u8; WINDOW_LEN]) -> usize {
         // SAFETY: there is room for the longest group, and `burst` writes no more.
-        let mut to = unsafe { Writer::new(room) };
+        let mut to = unsafe { Writer::new(room.as_mut_ptr()) };
         self.burst(values, &mut to);
-        to.written(room)
+        to.written(room.as_ptr())
     }
 
     /// One lane: at most 4 bytes. Its tag goes to bit `shift` of `tags`.
@@ -150,20 +150,20 @@ impl Encoder {
 }
 
 /// Bytes one behind the other, as a pointer: an index beside a pointer costs an instruction a byte.
-struct Writer(*mut u8);
+pub(super) struct Writer(*mut u8);
 
 impl Writer {
-    /// From the start of `room`.
+    /// From `first` on.
     ///
     /// # Safety
-    /// No more than all of `room` is written, while nobody else uses it.
-    const unsafe fn new(room: &mut [u8]) -> Self {
-        Self(room.as_mut_ptr())
+    /// What is written is there, and nobody else uses it in the meantime.
+    pub(super) const unsafe fn new(first: *mut u8) -> Self {
+        Self(first)
     }
 
     /// Appends the lowest byte of `byte`.
     #[inline(always)]
-    const fn put(&mut self, byte: u32) {
+    pub(super) const fn put(&mut self, byte: u32) {
         // SAFETY: `new` promises that the room is there.
         unsafe { self.0.write(byte as u8) };
         self.0 = self.0.wrapping_add(1);
@@ -183,9 +183,9 @@ impl Writer {
         bytes.into_iter().for_each(|byte| self.put(byte.into()));
     }
 
-    /// How many bytes were written or left out since the start of `room`.
-    fn written(&self, room: &[u8]) -> usize {
-        self.0.addr() - room.as_ptr().addr()
+    /// How many bytes were written or left out since `first`.
+    pub(super) fn written(&self, first: *const u8) -> usize {
+        self.0.addr() - first.addr()
     }
 }
 

@@ -70,6 +70,7 @@ impl Kernel {
     /// keep to [`sums::limit`] never see that.
     pub fn add(self, units: &[i32; BLOCK_VALUES], sums: &mut [i32; BLOCK_VALUES]) -> Odd {
         let least = match self.0 {
+            Token::Scalar32 => planar::scalar32::add(units, sums),
             #[cfg(target_arch = "x86_64")]
             Token::Avx512(token) => token.add(units, sums),
             #[cfg(target_arch = "x86_64")]
