@@ -13,6 +13,7 @@ use gradwire::wire::chunk::PORT;
 use gradwire_codecs::{Chosen, Codec, Malformed, NameError, Raw, Registry};
 use serde::{Deserialize, Serialize};
 
+use crate::graph::{Graph, Rank};
 use crate::layout::Layout;
 use crate::part::Codecs;
 use crate::strategies::{Strategy, StrategyError};
@@ -417,6 +418,7 @@ impl Plan {
                 strategy: choice.strategy,
                 partitions,
                 values: range.len(),
+                first: jobs.len() % members,
             });
         }
         if !small.is_empty() {
@@ -424,7 +426,8 @@ impl Plan {
             let coding = Coding::parse("f32", Registry::BUILT_IN)?;
             let strategy = Strategy::Servers(None);
             strategy.check(members)?;
-            jobs.push(Job { tensors: small, coding, strategy, partitions: 1, values });
+            let first = jobs.len() % members;
+            jobs.push(Job { tensors: small, coding, strategy, partitions: 1, values, first });
         }
         Ok(jobs)
     }
@@ -443,9 +446,27 @@ pub struct Job {
     pub partitions: usize,
     /// Values of all its tensors.
     pub values: usize,
+    /// The number that its first part has for the strategy, below the members. It goes up from job to job: tensors of one part would
+    /// all be summed by one member otherwise.
+    pub first: usize,
 }
 
 impl Job {
+    /// What member `me` does for a part.
+    ///
+    /// # Errors
+    /// There are no such members, or the strategy is not for so many.
+    pub fn graph(&self, members: usize, me: Rank, partition: usize) -> Result<Graph, StrategyError> {
+        self.strategy.graph(members, me, self.first + partition)
+    }
+
+    /// The parts, in the order in which member `me` begins with them: that of the next member first, so that members send to different
+    /// ones.
+    pub fn order(&self, members: usize, me: Rank) -> impl Iterator<Item = usize> + use<> {
+        let (count, start) = (self.partitions, me + 1 + members - self.first);
+        (0..count).map(move |i| (start + i) % count)
+    }
+
     /// The values of a part, among those of the job.
     #[must_use]
     pub fn part(&self, partition: usize) -> Range<usize> {
@@ -534,6 +555,7 @@ impl FromStr for Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::{Op, Task};
 
     const TEXT: &str = r#"
         strategy = "servers"
@@ -570,10 +592,41 @@ mod tests {
         let partitions: Vec<usize> = jobs.iter().map(|job| job.partitions).collect();
         assert_eq!(partitions, [1, 4, 3, 1]);
         assert_eq!((jobs[3].values, jobs[3].coding.is_exact()), (106, true));
+        let firsts: Vec<usize> = jobs.iter().map(|job| job.first).collect();
+        assert_eq!(firsts, [0, 1, 2, 3]);
         assert_eq!(
             (0..4).map(|part| jobs[1].part(part)).collect::<Vec<_>>(),
             [0..250, 250..500, 500..750, 750..1000]
         );
+    }
+
+    #[test]
+    fn tensors_of_one_part_are_summed_by_different_members() {
+        let plan: Plan = "strategy = \"servers\"\ncodec = \"q8\"\npartitions = 1\nsmall = 0".parse().unwrap();
+        let layout = Layout::new((0..6).map(|at| (at.to_string(), 100))).unwrap();
+        let owns = |job: &Job, me| {
+            let receives = |task: &&Task| matches!(task.op, Op::Recv { .. });
+            job.graph(4, me, 0).unwrap().tasks().iter().filter(receives).count() == 3
+        };
+        let jobs = plan.jobs(&layout, 4).unwrap();
+        let owners: Vec<Option<Rank>> = jobs.iter().map(|job| (0..4).find(|&me| owns(job, me))).collect();
+        assert_eq!(owners, [0, 1, 2, 3, 0, 1].map(Some));
+    }
+
+    #[test]
+    fn members_begin_with_the_part_of_the_next_member() {
+        let plan: Plan = "strategy = \"servers\"\ncodec = \"f32\"\nsmall = 0".parse().unwrap();
+        let layout = Layout::new([("a", 100), ("b", 100)]).unwrap();
+        for job in plan.jobs(&layout, 4).unwrap() {
+            for me in 0..4 {
+                let part = job.order(4, me).next().unwrap();
+                // In `servers` with everybody, part p has the owner p, counted from the first part's.
+                assert_eq!((job.first + part) % 4, (me + 1) % 4);
+                let mut all: Vec<usize> = job.order(4, me).collect();
+                all.sort_unstable();
+                assert_eq!(all, [0, 1, 2, 3]);
+            }
+        }
     }
 
     #[test]

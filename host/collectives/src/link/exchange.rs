@@ -39,7 +39,7 @@ impl Running {
         keep: bool,
     ) -> Result<Self, LinkError> {
         let parts = (0..job.partitions).map(|partition| {
-            let graph = job.strategy.graph(link.members, link.rank, partition);
+            let graph = job.graph(link.members, link.rank, partition);
             Ok(Part::new(graph.map_err(PlanError::from)?, keep))
         });
         let parts: Vec<Part> = parts.collect::<Result<_, LinkError>>()?;
@@ -153,9 +153,8 @@ impl<'a> Exchange<'a> {
         // The first messages may be here already, and a server that only receives wakes the thread with nothing else.
         self.link.command(Command::Begin(Arc::new(self.expect(jobs))));
         for (job, running) in jobs.iter().enumerate() {
-            // The partition of the next member first: so members send to different ones.
-            let (count, first) = (running.parts.len(), self.link.rank + 1);
-            self.fresh.extend((0..count).map(|i| (job, (first + i) % count)));
+            let order = running.job.order(self.link.members, self.link.rank);
+            self.fresh.extend(order.map(|part| (job, part)));
         }
         let deadline = self.start + self.link.timeout;
         let mut left = jobs.iter().map(|running| running.parts.len()).sum::<usize>();
