@@ -1,6 +1,6 @@
 //! The collectives' graphs on the cost model, against the published mechanisms and closed forms.
 
-use gradwire_simulator::{Mechanism, Model, Scenario};
+use gradwire_simulator::{Mechanism, Model, Scenario, seconds};
 
 fn run(model: &Model, mechanism: &str, workers: u32) -> gradwire_simulator::Results {
     let mechanism: Mechanism = mechanism.parse().unwrap();
@@ -34,6 +34,18 @@ fn partitioned_servers_and_halving_send_what_a_ring_does() {
     }
     // One server sends seven tensors, and gets as many.
     assert!((sent("graph:servers:1") / ring - 4.0).abs() < 0.01);
+}
+
+/// One server of three workers: two messages arrive, one after the other, and are decoded. The sum is encoded once, and then leaves twice.
+#[test]
+fn no_copy_of_a_sum_leaves_before_the_sum_is_encoded() {
+    let model = Model::from_csv("one", &b"name,values,forward_flops\np,1000000,0\n"[..]).unwrap();
+    let mut scenario = Scenario { workers: 3, ..Scenario::new(model, "graph:servers:1".parse().unwrap()) };
+    scenario.links.bandwidth = 8_000_000_000;
+    // 4 MB: 4 ms to encode, 1 ms on a link, 1 ms to decode.
+    scenario.wire.compression = Some("on-host:4@1,4".parse().unwrap());
+    let ours = 1e3 * seconds(scenario.run().unwrap().iteration);
+    assert!((ours - (4.0 + 2.0 * 1.0 + 1.0 + 4.0 + 2.0 * 1.0 + 1.0)).abs() < 1e-6, "{ours} ms");
 }
 
 #[test]

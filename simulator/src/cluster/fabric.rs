@@ -250,12 +250,17 @@ impl Fabric {
 
     /// Queues `message` at its sender.
     pub(crate) fn send(&mut self, message: Message, cost: WireCost) {
-        let flight = Flight { bits: cost.bits, decode: cost.decode, tail: 0, message };
         if cost.encode > 0 {
-            self.occupy(host(message.src, ENCODE), cost.encode, flight);
+            self.send_encoded(message, cost);
         } else {
-            self.egress(flight);
+            self.egress(Flight { bits: cost.bits, decode: cost.decode, tail: 0, message });
         }
+    }
+
+    /// Queues `message` at its sender, behind all that the encoder has to do there.
+    pub(crate) fn send_encoded(&mut self, message: Message, cost: WireCost) {
+        let flight = Flight { bits: cost.bits, decode: cost.decode, tail: 0, message };
+        self.occupy(host(message.src, ENCODE), cost.encode, flight);
     }
 
     /// Sends `message` from the core switch to a host or to all workers, or from the sender's rack to the core switch; its

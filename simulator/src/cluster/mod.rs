@@ -30,6 +30,17 @@ pub(crate) trait Exchange {
     }
 }
 
+/// What a host that sends did with the message before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// Nothing: it has to encode it.
+    First,
+    /// It sent a first copy, which may wait for the encoder still.
+    Another,
+    /// It received it.
+    Relayed,
+}
+
 /// The workers and their network, as a mechanism sees them.
 pub(crate) struct Cluster<'a> {
     pub(crate) fabric: Fabric,
@@ -87,8 +98,18 @@ impl<'a> Cluster<'a> {
 
     /// Passes on, as it came, what another host encoded.
     pub(crate) fn relay(&mut self, src: u32, to: u32, message: Message, bits: u64, content: Content) {
-        let cost = WireCost { encode: 0, ..self.cost(bits, content) };
-        self.fabric.send(Message { src, dest: Dest::Host(to), ..message }, cost);
+        let cost = self.cost(bits, content);
+        self.send_copy(Message { src, dest: Dest::Host(to), ..message }, cost, Sent::Relayed);
+    }
+
+    /// Sends a copy of what costs `cost` to send first.
+    pub(crate) fn send_copy(&mut self, message: Message, cost: WireCost, sent: Sent) {
+        let encoded = WireCost { encode: 0, ..cost };
+        match sent {
+            Sent::First => self.fabric.send(message, cost),
+            Sent::Another if cost.encode > 0 => self.fabric.send_encoded(message, encoded),
+            Sent::Another | Sent::Relayed => self.fabric.send(message, encoded),
+        }
     }
 
     /// A new version of `parameter` is whole at `worker`.

@@ -6,7 +6,7 @@
 use gradwire_collectives::Strategy;
 use gradwire_collectives::graph::{Format, Graph, Message as GraphMessage, Op, Task};
 
-use crate::cluster::{Cluster, Dest, Exchange, Message};
+use crate::cluster::{Cluster, Dest, Exchange, Message, Sent};
 use crate::scenario::{Content, Mechanism, Scenario};
 
 /// Partitions of a parameter: without owners, all would do the same.
@@ -120,11 +120,8 @@ impl Graphs {
                 let bits = self.bits[parameter as usize];
                 let content =
                     if is_own(&role.graph, message) { Content::Gradient } else { Content::PartialSum };
-                if sends_first(&role.graph, task, message) {
-                    cluster.pass(worker, to as u32, sent, bits, content);
-                } else {
-                    cluster.relay(worker, to as u32, sent, bits, content);
-                }
+                let cost = cluster.cost(bits, content);
+                cluster.send_copy(sent, cost, sent_before(&role.graph, task, message));
             }
         }
         if run.left > 0 {
@@ -166,11 +163,15 @@ fn is_own(graph: &Graph, message: GraphMessage) -> bool {
     made.is_some_and(|made| graph.tasks()[..made].iter().all(|task| !matches!(task.op, Op::Merge { .. })))
 }
 
-/// Is this the first send of a message that the member made?
-fn sends_first(graph: &Graph, task: u32, message: GraphMessage) -> bool {
+/// What the member did with the message before this send.
+fn sent_before(graph: &Graph, task: u32, message: GraphMessage) -> Sent {
     let made_here = graph.tasks().iter().any(|task| task.op == Op::Encode { message });
     let sends = |task: &Task| matches!(task.op, Op::Send { message: other, .. } if other == message);
-    made_here && graph.tasks().iter().position(sends) == Some(task as usize)
+    match (made_here, graph.tasks().iter().position(sends) == Some(task as usize)) {
+        (true, true) => Sent::First,
+        (true, false) => Sent::Another,
+        (false, _) => Sent::Relayed,
+    }
 }
 
 impl Exchange for Graphs {
