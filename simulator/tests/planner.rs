@@ -119,6 +119,24 @@ fn casync_counts_operations_as_table_3() {
     assert_eq!(best(4, |k| f64::from((k as i32 - 3).abs())).partitions, 3);
 }
 
+/// Our reading of K > N: a batch of the last partitions costs as much as any other, however few they are.
+#[test]
+fn more_partitions_than_nodes_are_batches() {
+    let unit = || Curve::affine(1.0, f64::INFINITY);
+    let costs = Costs { send: unit(), encode: unit(), decode: unit(), rate: 0.5 };
+    for (partitions, batches) in [(4, 1.0), (5, 2.0), (8, 2.0), (9, 3.0)] {
+        assert_eq!(original(&costs.send, Strategy::Ring, 4, 1.0, partitions), 6.0 * batches);
+        let ring = compressed(&costs, Strategy::Ring, 4, 1.0, partitions);
+        assert_eq!(ring, [6.0 * batches, 4.0 * batches, 4.0 * batches]);
+        let servers = compressed(&costs, Strategy::PsColocated, 4, 1.0, partitions);
+        assert_eq!(servers, [6.0 * batches, 4.0 * batches, 4.0 * batches]);
+    }
+    // Bytes are what they were, as long as the last batch is full.
+    let bytes = Curve::affine(0.0, 1.0);
+    let time = |partitions| original(&bytes, Strategy::Ring, 4, 480.0, partitions);
+    assert_eq!((time(4), time(8), time(5)), (720.0, 720.0, 1152.0));
+}
+
 /// One parameter, no latency, no compute: closed form and simulator are the same.
 #[test]
 fn the_simulator_agrees_with_the_closed_forms() {
@@ -192,6 +210,27 @@ fn inceptionns_two_exchanges_scale_as_it_says() {
 }
 
 proptest! {
+    #[test]
+    fn more_partitions_than_nodes_never_pay(
+        (fixed, rate) in (0.0..1e-3, 1e6..1e11),
+        (encode, decode) in (1e6..1e11, 1e6..1e11),
+        (nodes, bytes, shrunk) in (1_u32..40, 1.0..1e9, 0.001..1.0),
+        more in 1_u32..100,
+    ) {
+        let costs = Costs {
+            send: Curve::affine(fixed, rate),
+            encode: Curve::affine(fixed, encode),
+            decode: Curve::affine(fixed, decode),
+            rate: shrunk,
+        };
+        for strategy in [Strategy::Ring, Strategy::PsColocated] {
+            let sum = |k| compressed(&costs, strategy, nodes, bytes, k).iter().sum::<f64>();
+            prop_assert!(sum(nodes + more) >= sum(nodes) * (1.0 - 1e-9));
+            let plain = |k| original(&costs.send, strategy, nodes, bytes, k);
+            prop_assert!(plain(nodes + more) >= plain(nodes) * (1.0 - 1e-9));
+        }
+    }
+
     #[test]
     fn pipe_sgds_equations_keep_their_identities(
         (update, forward, backward) in (0.0..1.0, 0.001..1.0, 0.0..1.0),

@@ -6,7 +6,8 @@
 //! (1)  T_orig(m, K) = a T_send(m/K)
 //! (2)  T_cpr(m, K)  = a T_send(r m/K) + b T_enc(m/K) + g T_dec(r m/K)
 //! ```
-//! T_dec counts compressed bytes.
+//! T_dec counts compressed bytes. For K > N the paper speaks of batches and gives no formula. Our reading: ceil(K/N) batches, one after the
+//! other, and each costs what N partitions of m/K bytes cost.
 
 use super::curve::Curve;
 
@@ -54,22 +55,29 @@ pub struct Best {
     pub partitions: u32,
 }
 
+/// How many batches there are, and how many partitions one has.
+fn batches(nodes: u32, partitions: u32) -> (f64, u32) {
+    (f64::from(partitions.div_ceil(nodes.max(1))), partitions.min(nodes))
+}
+
 /// Eq. 1.
 #[must_use]
 pub fn original(send: &Curve, strategy: Strategy, nodes: u32, bytes: f64, partitions: u32) -> f64 {
-    strategy.factors(nodes, partitions).0 * send.at(bytes / f64::from(partitions))
+    let (batches, each) = batches(nodes, partitions);
+    batches * strategy.factors(nodes, each).0 * send.at(bytes / f64::from(partitions))
 }
 
 /// Eq. 2: the time to send, to encode and to decode, whose sum it is.
 #[must_use]
 pub fn compressed(costs: &Costs, strategy: Strategy, nodes: u32, bytes: f64, partitions: u32) -> [f64; 3] {
-    let (a, b, g) = strategy.factors(nodes, partitions);
+    let (batches, each) = batches(nodes, partitions);
+    let (a, b, g) = strategy.factors(nodes, each);
     let part = bytes / f64::from(partitions);
     let small = costs.rate * part;
-    [a * costs.send.at(small), b * costs.encode.at(part), g * costs.decode.at(small)]
+    [a * costs.send.at(small), b * costs.encode.at(part), g * costs.decode.at(small)].map(|time| batches * time)
 }
 
-/// The best K from 1 to N. The paper's batches of K > N are not modelled: it does not give their formula.
+/// The best K from 1 to N. Where a message costs a fixed time and a time for each byte, more partitions than nodes are never better.
 #[must_use]
 pub fn best(nodes: u32, time: impl Fn(u32) -> f64) -> Best {
     (1..=nodes.max(1))
