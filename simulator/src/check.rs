@@ -1,11 +1,12 @@
 //! What cannot be run, and what a run takes at most: judged before anything is allocated for it.
 
+use gradwire_collectives::Strategy;
 use gradwire_collectives::graph::Op;
 
 use crate::cluster::{MESSAGE_BYTES, STATION_BYTES, STATIONS};
 use crate::error::SimError;
 use crate::limits::{Excess, Work};
-use crate::mechanisms::{FAIR_SHARE, partitions};
+use crate::mechanisms::FAIR_SHARE;
 use crate::scenario::{Assignment, CodecPlace, Compression, Content, Mechanism, Order, Scenario, WireCost};
 use crate::time::seconds;
 use crate::workload::VALUE_BITS;
@@ -44,6 +45,9 @@ impl Scenario {
         if let Some(&(_, what)) = ranges.iter().find(|(holds, _)| !holds) {
             return Err(SimError::OutOfRange { what });
         }
+        if self.plan.is_some() {
+            self.jobs()?;
+        }
         // Beyond it the clock could overflow.
         if self.longest() > 5e6 {
             return Err(SimError::OutOfRange { what: "the time of an iteration (weeks)" });
@@ -67,6 +71,9 @@ impl Scenario {
         let slowest = rates.fold(links.bandwidth as f64, f64::min).max(1.0);
         // Each way at most two hops for each worker; a chunk of a parameter has headers of its own.
         let hops = 4.0 * f64::from(self.workers);
+        // In batches, if a plan has more partitions than there are workers.
+        let most = self.jobs().unwrap_or_default().iter().map(|job| job.partitions).max().unwrap_or(1);
+        let messages = hops * most.div_ceil(self.workers as usize) as f64;
         let exchange = |bits: u64| {
             let contents = [Content::Gradient, Content::PartialSum, Content::Parameters];
             let costs = contents.map(|content| [self.wire.cost(bits, content), self.wire.cost(1, content)]);
@@ -80,10 +87,11 @@ impl Scenario {
             } else {
                 0.0
             };
-            costs.as_flattened().iter().map(time).sum::<f64>() + seconds(links.latency) + summed
+            let each = seconds(links.latency) + 2.0 * seconds(self.per_message);
+            costs.as_flattened().iter().map(time).sum::<f64>() + each + summed
         };
         let exchanges: f64 =
-            self.model.parameters.iter().map(|parameter| hops * exchange(parameter.bits)).sum();
+            self.model.parameters.iter().map(|parameter| messages * exchange(parameter.bits)).sum();
         let rows = self.compute_times.forward.iter().chain(&self.compute_times.backward);
         let compute: f64 = rows.map(|&row| seconds(row) * (1.0 + self.jitter.amount)).sum();
         let late: f64 = self.late.iter().map(|&(_, late)| seconds(late)).sum();
@@ -112,19 +120,19 @@ impl Scenario {
                 (0, sent * 2 * (workers - 1), each * copies)
             }
             Mechanism::Butterfly => (0, each * u128::from(self.workers.ilog2()), each),
-            Mechanism::Graph(strategy) => {
-                let members = self.workers as usize;
-                let graphs = (0..members).filter_map(|me| strategy.graph(members, me, 0).ok());
-                let (mut tasks, mut sends) = (0, 0);
-                for graph in graphs {
-                    tasks += graph.tasks().len() as u128;
-                    sends += graph.tasks().iter().filter(|task| matches!(task.op, Op::Send { .. })).count()
-                        as u128;
+            Mechanism::Graph(_) => {
+                let mut known = Vec::<(Strategy, [u128; 2])>::new();
+                let mut sent = 0;
+                for job in self.jobs().unwrap_or_default() {
+                    let [tasks, sends] = match known.iter().find(|known| known.0 == job.strategy) {
+                        Some(known) => known.1,
+                        None => known.push_mut((job.strategy, tasks_and_sends(job.strategy, self.workers))).1,
+                    };
+                    // This iteration's and the next one's.
+                    pieces += 2 * job.partitions as u128 * tasks;
+                    sent += job.partitions as u128 * sends;
                 }
-                let parts = rows * u128::from(partitions(strategy, self.workers));
-                // This iteration's and the next one's.
-                pieces = 2 * parts * tasks;
-                (0, parts * sends, parts * sends)
+                (0, sent, sent)
             }
             Mechanism::HierarchicalAggregators { group } => {
                 let groups = workers / u128::from(group);
@@ -145,7 +153,7 @@ impl Scenario {
         let racks = self.links.racks.map_or(0, |racks| workers.div_ceil(u128::from(racks.size)));
         let busy = |codec: Compression| matches!(codec.place, CodecPlace::Host { encode, decode } if encode.min(decode).is_finite());
         let codec = self.wire.compression.is_some_and(busy);
-        let steps = 2 + if racks > 0 { 2 } else { 0 } + if codec { 2 } else { 0 };
+        let steps = 2 + if racks > 0 { 2 } else { 0 } + if codec || self.per_message > 0 { 2 } else { 0 };
         let computed = 2 * each;
         let events = u128::from(self.iterations()) * (computed + messages * steps);
         let stations = (simulated + others) * STATIONS + 2 * racks;
@@ -215,4 +223,14 @@ impl Scenario {
         let excess = if least.0 == Excess::Workers && least.1 > 1.0 { Excess::Parameters } else { least.0 };
         Err(SimError::TooLarge { work, excess })
     }
+}
+
+/// Tasks and sends of all workers for one partition.
+fn tasks_and_sends(strategy: Strategy, workers: u32) -> [u128; 2] {
+    let members = workers as usize;
+    let graphs = (0..members).filter_map(|me| strategy.graph(members, me, 0).ok());
+    graphs.fold([0, 0], |[tasks, sends], graph| {
+        let sent = graph.tasks().iter().filter(|task| matches!(task.op, Op::Send { .. })).count();
+        [tasks + graph.tasks().len() as u128, sends + sent as u128]
+    })
 }

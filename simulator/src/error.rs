@@ -38,6 +38,12 @@ pub enum SimError {
         /// The text given.
         text: String,
     },
+    /// A plan that does not go with the model or the workers.
+    #[error("the plan: {why}")]
+    BadPlan {
+        /// What is wrong with it.
+        why: String,
+    },
     /// Butterfly mixing pairs workers in log2 W rounds.
     #[error("butterfly mixing needs a power of two of workers, not {workers}")]
     NotAPowerOfTwo {

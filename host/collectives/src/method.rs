@@ -182,7 +182,7 @@ pub(crate) fn whole(start: Instant, reports: Report) -> Report {
 
 /// `f32` through the servers: for what is small or has to be exact.
 pub(crate) fn exact() -> Plan {
-    Plan::of(Coding::parse("f32", Registry::BUILT_IN).expect("f32 is a codec"), Strategy::Servers(None))
+    Plan::of(Coding::exact(), Strategy::Servers(None))
 }
 
 /// The least power of two above all magnitudes, as its exponent.

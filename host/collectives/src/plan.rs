@@ -100,6 +100,15 @@ impl Codec for Wire {
 }
 
 impl Coding {
+    /// Values as they are.
+    ///
+    /// # Panics
+    /// Never: `f32` is built in.
+    #[must_use]
+    pub fn exact() -> Self {
+        Self::parse("f32", Registry::BUILT_IN).expect("f32 is a codec")
+    }
+
     /// The coding that `text` names, with the host codecs of `registry`.
     ///
     /// # Errors
@@ -423,8 +432,7 @@ impl Plan {
         }
         if !small.is_empty() {
             let values = small.iter().map(|&at| layout.tensors()[at].1.len()).sum();
-            let coding = Coding::parse("f32", Registry::BUILT_IN)?;
-            let strategy = Strategy::Servers(None);
+            let (coding, strategy) = (Coding::exact(), Strategy::Servers(None));
             strategy.check(members)?;
             let first = jobs.len() % members;
             jobs.push(Job { tensors: small, coding, strategy, partitions: 1, values, first });

@@ -77,7 +77,23 @@ impl<'a> Cluster<'a> {
     }
 
     pub(crate) fn cost(&self, bits: u64, content: Content) -> WireCost {
-        self.scenario.wire.cost(bits, content)
+        self.handled(self.scenario.wire.cost(bits, content))
+    }
+
+    /// What it costs to send `bits` as they are.
+    pub(crate) fn plain_cost(&self, bits: u64) -> WireCost {
+        self.handled(self.scenario.wire.plain_cost(bits))
+    }
+
+    /// What it costs to send `bits` of which a codec on the host makes `coded`.
+    pub(crate) fn coded_cost(&self, bits: u64, coded: u64) -> WireCost {
+        self.handled(self.scenario.wire.coded_cost(bits, coded))
+    }
+
+    /// With what each message takes its hosts.
+    fn handled(&self, cost: WireCost) -> WireCost {
+        let each = self.scenario.per_message;
+        WireCost { encode: cost.encode + each, decode: cost.decode + each, ..cost }
     }
 
     /// What a parameter costs as chunks for a node in the network.
@@ -104,7 +120,7 @@ impl<'a> Cluster<'a> {
 
     /// Sends a copy of what costs `cost` to send first.
     pub(crate) fn send_copy(&mut self, message: Message, cost: WireCost, sent: Sent) {
-        let encoded = WireCost { encode: 0, ..cost };
+        let encoded = WireCost { encode: self.scenario.per_message, ..cost };
         match sent {
             Sent::First => self.fabric.send(message, cost),
             Sent::Another if cost.encode > 0 => self.fabric.send_encoded(message, encoded),

@@ -1,23 +1,20 @@
 //! The collectives' own graphs, on the cost model.
 //!
-//! A parameter is cut into as many partitions as there are workers, where the strategy gives each an owner, and each worker runs the graph that
-//! it would run over TCP. A message is encoded by its first sender and decoded by each receiver; who passes it on does so before decoding.
+//! Each worker runs the graphs that it would run over TCP, of the jobs of the scenario's plan. Without a plan each parameter is a job of its
+//! own, cut into as many partitions as there are workers, where the strategy gives each an owner. A message is encoded by its first sender
+//! and decoded by each receiver; who passes it on does so before decoding.
 
-use gradwire_collectives::Strategy;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
 use gradwire_collectives::graph::{Format, Graph, Message as GraphMessage, Op, Task};
+use gradwire_collectives::{Job, Order, Strategy};
 
 use crate::cluster::{Cluster, Dest, Exchange, Message, Sent};
-use crate::scenario::{Content, Mechanism, Scenario};
+use crate::scenario::{Content, Scenario};
+use crate::workload::VALUE_BITS;
 
-/// Partitions of a parameter: without owners, all would do the same.
-pub(crate) const fn partitions(strategy: Strategy, workers: u32) -> u32 {
-    match strategy {
-        Strategy::Butterfly | Strategy::AllGather | Strategy::Servers(Some(1)) => 1,
-        _ => workers,
-    }
-}
-
-/// What one worker does for one partition, whatever the parameter.
+/// What one worker does for one partition, whatever the job.
 struct Role {
     graph: Graph,
     followers: Vec<Vec<u32>>,
@@ -52,57 +49,111 @@ impl Role {
     }
 }
 
-/// One worker's partition of one parameter in one iteration.
+/// One worker's partition of one job in one iteration.
 #[derive(Clone)]
 struct Run {
     waits: Vec<u32>,
     left: u32,
 }
 
+/// A partition of a job.
+struct Part {
+    job: u32,
+    /// Worker 0's role; the others' are behind it.
+    roles: u32,
+    bits: u64,
+    /// With a plan: the bits of a message that its codec makes.
+    coded: Option<u64>,
+}
+
+/// A job's parameters and partitions.
+struct Jobs {
+    rows: Vec<u32>,
+    parts: Range<u32>,
+    /// For the order in which workers begin with partitions.
+    job: Job,
+}
+
 pub(crate) struct Graphs {
-    partitions: u32,
-    /// By partition and worker.
+    jobs: Vec<Jobs>,
+    /// By parameter.
+    job_of: Vec<u32>,
+    parts: Vec<Part>,
     roles: Vec<Role>,
-    /// Bits of a partition, by parameter.
-    bits: Vec<u64>,
-    /// By parameter, partition and worker: this iteration and the next.
+    planned: bool,
+    /// Does each worker begin with another partition?
+    in_turns: bool,
+    /// By partition and worker: this iteration and the next.
     runs: Vec<[Run; 2]>,
-    /// Partitions that a worker misses, by worker and parameter.
+    /// Parameters whose gradients a worker misses, and partitions, by worker and job.
+    awaited: Vec<[u32; 2]>,
     missing: Vec<[u32; 2]>,
-    /// Workers that miss a parameter.
+    /// Workers that miss a job.
     behind: Vec<[u32; 2]>,
 }
 
 impl Graphs {
     pub(crate) fn new(scenario: &Scenario) -> Self {
-        let Mechanism::Graph(strategy) = scenario.mechanism else {
-            unreachable!("Scenario::run matched the mechanism")
-        };
-        let (workers, rows) = (scenario.workers, scenario.model.parameters.len());
-        let partitions = partitions(strategy, workers);
-        let role = |at: u32| {
-            let (partition, worker) = (at / workers, at % workers);
-            let graph = strategy.graph(workers as usize, worker as usize, partition as usize);
-            Role::new(graph.expect("Scenario::check"))
-        };
-        let roles: Vec<Role> = (0..partitions * workers).map(role).collect();
-        let run = |role: &Role| Run { waits: role.waits.clone(), left: role.waits.len() as u32 };
-        let of_a_row: Vec<[Run; 2]> = roles.iter().map(|role| [run(role), run(role)]).collect();
-        Self {
-            partitions,
-            roles,
-            bits: scenario.model.parameters.iter().map(|row| row.bits.div_ceil(partitions.into())).collect(),
-            runs: (0..rows).flat_map(|_| of_a_row.iter().cloned()).collect(),
-            missing: vec![[partitions; 2]; workers as usize * rows],
-            behind: vec![[workers; 2]; rows],
+        let (workers, rows) = (scenario.workers, &scenario.model.parameters);
+        let planned = scenario.plan.is_some();
+        let in_turns = scenario.plan.as_ref().is_none_or(|plan| plan.order != Order::Free);
+        let (mut roles, mut known) = (Vec::new(), Vec::<(Strategy, BTreeMap<usize, u32>)>::new());
+        let (mut jobs, mut parts, mut job_of) = (Vec::new(), Vec::new(), vec![0; rows.len()]);
+        for (at, job) in scenario.jobs().expect("Scenario::check").into_iter().enumerate() {
+            let first = parts.len() as u32;
+            for partition in 0..job.partitions {
+                let known = match known.iter_mut().position(|known| known.0 == job.strategy) {
+                    Some(at) => &mut known[at].1,
+                    None => &mut known.push_mut((job.strategy, BTreeMap::new())).1,
+                };
+                let start = *known.entry(job.first + partition).or_insert_with(|| {
+                    let start = roles.len() as u32;
+                    let graph = |me| job.graph(workers as usize, me, partition).expect("Scenario::check");
+                    roles.extend((0..workers as usize).map(|me| Role::new(graph(me))));
+                    start
+                });
+                let values = job.part(partition).len();
+                let (bits, coded) = if planned {
+                    let coded = (!job.coding.is_exact()).then(|| 8 * job.coding.codec().bound(values) as u64);
+                    (VALUE_BITS * values as u64, coded)
+                } else {
+                    (rows[at].bits.div_ceil(job.partitions as u64), None)
+                };
+                parts.push(Part { job: at as u32, roles: start, bits, coded });
+            }
+            let of_job: Vec<u32> = job.tensors.iter().map(|&row| row as u32).collect();
+            of_job.iter().for_each(|&row| job_of[row as usize] = at as u32);
+            jobs.push(Jobs { rows: of_job, parts: first..parts.len() as u32, job });
         }
+        let run = |role: &Role| Run { waits: role.waits.clone(), left: role.waits.len() as u32 };
+        let of_part = |part: &Part| (part.roles..part.roles + workers).map(|role| &roles[role as usize]);
+        let runs = parts.iter().flat_map(of_part).map(|role| [run(role), run(role)]).collect();
+        let by_worker = |of: fn(&Jobs) -> usize| -> Vec<[u32; 2]> {
+            (0..workers).flat_map(|_| &jobs).map(|job| [of(job) as u32; 2]).collect()
+        };
+        Self {
+            awaited: by_worker(|job| job.rows.len()),
+            missing: by_worker(|job| job.parts.len()),
+            behind: vec![[workers; 2]; jobs.len()],
+            jobs,
+            job_of,
+            parts,
+            roles,
+            planned,
+            in_turns,
+            runs,
+        }
+    }
+
+    fn role(&self, item: u32, worker: u32) -> &Role {
+        &self.roles[(self.parts[item as usize].roles + worker) as usize]
     }
 
     /// Takes one wait from each of `tasks`, and does what waits for nothing more.
     fn release(&mut self, cluster: &mut Cluster<'_>, worker: u32, item: u32, iteration: u32, tasks: &[u32]) {
         let workers = cluster.workers();
-        let (parameter, partition) = (item / self.partitions, item % self.partitions);
-        let role = &self.roles[(partition * workers + worker) as usize];
+        let part = &self.parts[item as usize];
+        let (planned, role) = (self.planned, &self.roles[(part.roles + worker) as usize]);
         let parity = iteration as usize % 2;
         let run = &mut self.runs[(item * workers + worker) as usize][parity];
         let mut released = tasks.to_vec();
@@ -117,10 +168,12 @@ impl Graphs {
             if let Op::Send { message, to } = role.graph.tasks()[task as usize].op {
                 let step = message.tag << 1 | u32::from(message.format == Format::Coded);
                 let sent = Message { src: worker, dest: Dest::Host(to as u32), item, step, iteration };
-                let bits = self.bits[parameter as usize];
-                let content =
-                    if is_own(&role.graph, message) { Content::Gradient } else { Content::PartialSum };
-                let cost = cluster.cost(bits, content);
+                let cost = match (planned, part.coded, message.format) {
+                    (false, ..) if is_own(&role.graph, message) => cluster.cost(part.bits, Content::Gradient),
+                    (false, ..) => cluster.cost(part.bits, Content::PartialSum),
+                    (true, Some(coded), Format::Coded) => cluster.coded_cost(part.bits, coded),
+                    (true, ..) => cluster.plain_cost(part.bits),
+                };
                 cluster.send_copy(sent, cost, sent_before(&role.graph, task, message));
             }
         }
@@ -129,26 +182,31 @@ impl Graphs {
         }
         run.waits.clone_from(&role.waits);
         run.left = role.waits.len() as u32;
-        let rows = self.bits.len();
-        let missing = &mut self.missing[worker as usize * rows + parameter as usize][parity];
+        let at = part.job as usize;
+        let Jobs { rows, parts, .. } = &self.jobs[at];
+        let missing = &mut self.missing[worker as usize * self.jobs.len() + at][parity];
         *missing -= 1;
         if *missing > 0 {
             return;
         }
-        *missing = self.partitions;
-        let behind = &mut self.behind[parameter as usize][parity];
+        *missing = parts.len() as u32;
+        let behind = &mut self.behind[at][parity];
         *behind -= 1;
-        if *behind == 0 {
+        let last = *behind == 0;
+        if last {
             *behind = workers;
-            cluster.reduced(iteration, parameter);
         }
-        cluster.parameter_arrived(worker, parameter);
+        for &row in rows {
+            if last {
+                cluster.reduced(iteration, row);
+            }
+            cluster.parameter_arrived(worker, row);
+        }
     }
 
     /// The receive of a message at `host`.
-    fn receive(&self, cluster: &Cluster<'_>, host: u32, message: Message) -> u32 {
-        let partition = message.item % self.partitions;
-        let role = &self.roles[(partition * cluster.workers() + host) as usize];
+    fn receive(&self, host: u32, message: Message) -> u32 {
+        let role = self.role(message.item, host);
         let format = if message.step & 1 == 1 { Format::Coded } else { Format::Raw };
         let wanted =
             Op::Recv { message: GraphMessage { tag: message.step >> 1, format }, from: message.src as usize };
@@ -180,25 +238,36 @@ impl Exchange for Graphs {
     }
 
     fn gradient(&mut self, cluster: &mut Cluster<'_>, worker: u32, parameter: u32, iteration: u32) {
-        // The next worker's partition first, as a link does.
-        for i in 0..self.partitions {
-            let partition = (worker + 1 + i) % self.partitions;
-            let item = parameter * self.partitions + partition;
-            let first = self.roles[(partition * cluster.workers() + worker) as usize].first;
+        let at = self.job_of[parameter as usize] as usize;
+        let awaited = &mut self.awaited[worker as usize * self.jobs.len() + at][iteration as usize % 2];
+        *awaited -= 1;
+        if *awaited > 0 {
+            return;
+        }
+        let Jobs { rows, parts, job } = &self.jobs[at];
+        *awaited = rows.len() as u32;
+        let start = parts.start;
+        let order: Vec<u32> = if self.in_turns {
+            let order = job.order(cluster.workers() as usize, worker as usize);
+            order.map(|partition| start + partition as u32).collect()
+        } else {
+            parts.clone().collect()
+        };
+        for item in order {
+            let first = self.role(item, worker).first;
             self.release(cluster, worker, item, iteration, &[first]);
         }
     }
 
     fn arrived(&mut self, cluster: &mut Cluster<'_>, host: u32, message: Message) {
         // What is passed on needs no decoding.
-        let receive = self.receive(cluster, host, message);
-        let role = &self.roles[(message.item % self.partitions * cluster.workers() + host) as usize];
-        let sends = role.passed_on[receive as usize].clone();
+        let receive = self.receive(host, message);
+        let sends = self.role(message.item, host).passed_on[receive as usize].clone();
         self.release(cluster, host, message.item, message.iteration, &sends);
     }
 
     fn delivered(&mut self, cluster: &mut Cluster<'_>, host: u32, message: Message) {
-        let receive = self.receive(cluster, host, message);
+        let receive = self.receive(host, message);
         self.release(cluster, host, message.item, message.iteration, &[receive]);
     }
 }

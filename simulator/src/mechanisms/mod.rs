@@ -10,7 +10,7 @@ mod parameter_server;
 mod ring;
 
 pub(crate) use butterfly::Butterfly;
-pub(crate) use graph::{Graphs, partitions};
+pub(crate) use graph::Graphs;
 pub(crate) use hierarchical_aggregators::HierarchicalAggregators;
 pub(crate) use hierarchical_rings::HierarchicalRings;
 pub(crate) use in_network::InNetwork;

@@ -74,7 +74,8 @@ pub fn compressed(costs: &Costs, strategy: Strategy, nodes: u32, bytes: f64, par
     let (a, b, g) = strategy.factors(nodes, each);
     let part = bytes / f64::from(partitions);
     let small = costs.rate * part;
-    [a * costs.send.at(small), b * costs.encode.at(part), g * costs.decode.at(small)].map(|time| batches * time)
+    [a * costs.send.at(small), b * costs.encode.at(part), g * costs.decode.at(small)]
+        .map(|time| batches * time)
 }
 
 /// The best K from 1 to N. Where a message costs a fixed time and a time for each byte, more partitions than nodes are never better.

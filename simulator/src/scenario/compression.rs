@@ -193,9 +193,7 @@ impl Wire {
     /// What `bits` of raw values cost.
     #[must_use]
     pub fn cost(&self, bits: u64, content: Content) -> WireCost {
-        let Some(Compression { place, ratios }) = self.compression else {
-            return WireCost { bits: bits.saturating_add(self.header_bits(bits)), encode: 0, decode: 0 };
-        };
+        let Some(Compression { place, ratios }) = self.compression else { return self.plain_cost(bits) };
         let ratio = ratios.of(content);
         let compressed = (bits as f64 / ratio).ceil() as u64;
         match place {
@@ -203,17 +201,30 @@ impl Wire {
                 WireCost { bits: compressed.saturating_add(self.header_bits(bits)), encode: 0, decode: 0 }
             }
             // Nothing to gain is sent as it is.
-            CodecPlace::Host { .. } if ratio == 1.0 => {
-                WireCost { bits: bits.saturating_add(self.header_bits(bits)), encode: 0, decode: 0 }
-            }
-            CodecPlace::Host { encode, decode } => {
-                let bytes = bits as f64 / 8.0;
-                WireCost {
-                    bits: compressed.saturating_add(self.header_bits(compressed)),
-                    encode: picos(bytes / encode),
-                    decode: picos(bytes / decode),
-                }
-            }
+            CodecPlace::Host { .. } if ratio == 1.0 => self.plain_cost(bits),
+            CodecPlace::Host { .. } => self.coded_cost(bits, compressed),
+        }
+    }
+
+    /// What `bits` of raw values cost as they are.
+    #[must_use]
+    pub fn plain_cost(&self, bits: u64) -> WireCost {
+        WireCost { bits: bits.saturating_add(self.header_bits(bits)), encode: 0, decode: 0 }
+    }
+
+    /// What `bits` of raw values cost of which a codec on the host makes `coded`. Its rates are those of [`compression`](Self::compression)
+    /// on the host; without, it takes no time.
+    #[must_use]
+    pub fn coded_cost(&self, bits: u64, coded: u64) -> WireCost {
+        let bytes = bits as f64 / 8.0;
+        let (encode, decode) = match self.compression {
+            Some(Compression { place: CodecPlace::Host { encode, decode }, .. }) => (encode, decode),
+            _ => (f64::INFINITY, f64::INFINITY),
+        };
+        WireCost {
+            bits: coded.saturating_add(self.header_bits(coded)),
+            encode: picos(bytes / encode),
+            decode: picos(bytes / decode),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What is run: a model on a cluster, with a way to exchange gradients and a codec.
 
 mod compression;
+mod jobs;
 mod links;
 mod mechanism;
 mod node;
@@ -12,6 +13,8 @@ pub use compression::{
 pub use links::{Links, Racks};
 pub use mechanism::{Assignment, Mechanism, Order};
 pub use node::Node;
+
+use gradwire_collectives::Plan;
 
 use crate::time::Picos;
 use crate::workload::{ComputeTimes, Jitter, Model};
@@ -29,6 +32,13 @@ pub struct Scenario {
     pub links: Links,
     /// The way gradients are exchanged.
     pub mechanism: Mechanism,
+    /// Of [`Mechanism::Graph`]: which parameters are exchanged together, in how many partitions, by which strategy and codec. Of `wire`, only
+    /// the rates of a codec on the host count then. Without a plan, each parameter is exchanged by itself, in as many partitions as there are
+    /// workers.
+    pub plan: Option<Plan>,
+    /// What each message takes the host that sends it and the host that gets it, besides what its values take. Chunks for nodes in the
+    /// network have their own costs.
+    pub per_message: Picos,
     /// Nodes that sum in the network, of [`Mechanism::InNetwork`].
     pub node: Node,
     /// Codec and headers.
@@ -74,6 +84,8 @@ impl Scenario {
             workers: 32,
             links: Links { bandwidth: 25_000_000_000, exceptions: Vec::new(), latency: 0, racks: None },
             mechanism,
+            plan: None,
+            per_message: 0,
             node: Node::default(),
             wire: Wire::default(),
             message: None,
