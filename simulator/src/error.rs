@@ -7,7 +7,9 @@ use crate::limits::{Excess, RUN_LIMIT, Work};
 #[non_exhaustive]
 pub enum SimError {
     /// A model that gradwire does not bring along.
-    #[error("no model is called {name}: there are {known}, and CSV files of name,values,forward_flops")]
+    #[error(
+        "no model is called {name}: there are {known}, and CSV files of name,values and perhaps forward_flops"
+    )]
     UnknownModel {
         /// The name asked for.
         name: String,

@@ -60,6 +60,46 @@ fn every_pair_of_strategy_and_codec_works_or_says_why_not() {
     }
 }
 
+/// Tensors of a file, and what a plan says of them: one alone, one in parts, and small ones together.
+#[test]
+fn a_models_tensors_go_as_the_plan_says() {
+    let scratch = std::env::temp_dir().join(format!("gradwire-model-{}", std::process::id()));
+    let (model, plan) = (scratch.with_extension("csv"), scratch.with_extension("toml"));
+    std::fs::write(&model, "name,values\nwords,40000\nnorm,100\nhead,5000\nbias,50\n").unwrap();
+    let text = "strategy = \"servers\"\ncodec = \"terngrad:2\"\nsmall = 1000\n[[tensor]]\nname = \"head\"\ncodec = \"dgc:1\"\npartitions = 1\n";
+    std::fs::write(&plan, text).unwrap();
+    for how in ["", "--processes"] {
+        let args = format!(
+            "--local 3 {how} --rounds 2 --json --model {} --plan {}",
+            model.display(),
+            plan.display()
+        );
+        let output = gradwire(&args);
+        assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&report["values"], &report["tensors"]), (&45_150.into(), &4.into()));
+        assert_eq!((&report["ok"], &report["checks"]["given"]), (&true.into(), &true.into()), "{report}");
+        // Of `words` its own parts to two owners and its own sum to two members; of `head` one message to its owner, rank 1; of the small
+        // ones one to theirs, rank 2.
+        assert_eq!(report["sent_messages"], 4 + 1 + 1);
+    }
+    let output = gradwire(&format!("--local 2 --model {} --rounds 1", model.display()));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("45150 values in 4 tensors"), "{output:?}");
+    std::fs::write(&model, "name,values\na,1\na,1\n").unwrap();
+    for (args, says) in [
+        (format!("--model {}", model.display()), "two tensors have the name 'a'"),
+        ("--model alexnet".into(), "no model is called alexnet"),
+        ("--model vgg16 --values 3".into(), "cannot be used with"),
+    ] {
+        let output = gradwire(&format!("--local 2 {args}"));
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args}: {error}");
+        assert!(error.contains(says), "{args}: {error}");
+    }
+    std::fs::remove_file(&model).unwrap();
+    std::fs::remove_file(&plan).unwrap();
+}
+
 #[test]
 fn any_order_of_big_messages_works() {
     for order in ["turns", "free", "coordinated"] {

@@ -188,7 +188,7 @@ fn damaged_models_are_refused() {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("damaged-{}.csv", std::process::id()));
     for text in [
         "",
-        "name,values\np,1\n",
+        "name,forward_flops\np,1\n",
         "name,values,forward_flops\n",
         "name,values,forward_flops\np,x,1\n",
         "name,values,forward_flops\np,18446744073709551615,1\n",
@@ -207,7 +207,7 @@ fn damaged_models_are_refused() {
 #[test]
 fn compute_times_of_a_model_without_flops_count() {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("no-flops-{}.csv", std::process::id()));
-    std::fs::write(&path, "name,values,forward_flops\np,1000,0\nq,1000,0\n").unwrap();
+    std::fs::write(&path, "name,values\np,1000\nq,1000\n").unwrap();
     let model = path.to_str().unwrap();
     let times = ["--forward", "1s", "--backward", "2s", "--json"];
     let run = [&["simulate", "--model", model, "--mechanism", "ring", "--workers", "1"], &times[..]].concat();

@@ -20,7 +20,8 @@ pub struct Parameter {
     pub name: String,
     /// Values in it.
     pub values: u64,
-    /// FLOPs (2 MACs) of its forward pass for one image; 0 for biases and normalisation.
+    /// FLOPs (2 MACs) of its forward pass for one image; 0 for biases and normalisation, and in a file without this column.
+    #[serde(default)]
     pub forward_flops: u64,
     /// Size as `f32`, in bits. `32 * values`, unless the model was scaled.
     #[serde(skip)]
@@ -146,7 +147,7 @@ impl Model {
         }
     }
 
-    /// Reads `name,values,forward_flops` rows in forward order; compute times are zero.
+    /// Reads `name,values,forward_flops` rows in forward order, or `name,values` rows; compute times are zero.
     ///
     /// # Errors
     /// The file is not such a CSV, or it has no row.

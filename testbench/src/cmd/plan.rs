@@ -46,7 +46,7 @@ pub struct Args {
     #[command(subcommand)]
     pub command: Option<Command>,
     /// vgg16, resnet101, resnet200, inceptionv3; gpt2, llama2-7b, vgg19, resnet50, bert-large, lstm, transformer,
-    /// whose times you give; or a CSV file of name,values,forward_flops.
+    /// whose times you give; or a CSV file of name,values and perhaps forward_flops.
     #[arg(required = true)]
     pub model: Option<String>,
     /// Nodes.

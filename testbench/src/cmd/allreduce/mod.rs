@@ -18,6 +18,7 @@ use gradwire_collectives::{
 use serde::Serialize;
 
 use self::in_network::{Node, Place, Summed};
+use super::model::model;
 use super::quantity;
 use crate::error::{Error, Outcome};
 use crate::report;
@@ -46,8 +47,8 @@ Where members are: --local N runs all of them here, as threads or with --process
 each member gets its own --listen and the same --members; the first of these is rank 0. All need one token:
   head -c32 /dev/urandom | od -An -vtx1 | tr -d ' \\n' > token    then --token-file token, or GRADWIRE_TOKEN
 
-JSON: {\"strategy\", \"codec\", \"members\", \"values\", \"rounds\", \"time_s\", \"best_s\", \"compute_s\", \"sent_bytes\",
-\"sent_messages\", \"send_calls\", \"gb_s\", \"checks\": {\"replicas\", \"replay\", \"given\", \"sum\"}, \"ok\", \"in_network\": {\"chunks\",
+JSON: {\"strategy\", \"codec\", \"members\", \"values\", \"tensors\", \"rounds\", \"time_s\", \"best_s\", \"compute_s\",
+\"sent_bytes\", \"sent_messages\", \"send_calls\", \"gb_s\", \"checks\": {\"replicas\", \"replay\", \"given\", \"sum\"}, \"ok\", \"in_network\": {\"chunks\",
 \"from_node\", \"copied\", \"summed\", \"reasons\"}}. Times are
 medians over the rounds at rank 0, bytes those that rank 0 sent in a round, gb_s the gradient's bytes by time_s.
 
@@ -56,6 +57,7 @@ Exit codes: 0 all checks held, 1 one did not, 2 the members could not exchange.
 Examples:
   gradwire allreduce --local 4 --strategy servers --codec q8:256
   gradwire allreduce --local 4 --strategy hierarchy --groups 2 --values 10M --json
+  gradwire allreduce --local 4 --model resnet50 --plan plan.toml
   gradwire allreduce --listen 10.0.0.2:7000 --members 10.0.0.1:7000,10.0.0.2:7000 --token-file token
   gradwire allreduce --local 4 --aggregate local --codec wire:2:8
   gradwire allreduce --local 6 --strategy ring --draw ring.svg")]
@@ -114,6 +116,9 @@ pub struct Args {
     /// Values of the gradient.
     #[arg(long, value_name = "N", default_value = "1M", value_parser = quantity::scaled)]
     pub values: u64,
+    /// Tensors of this model, in place of one of --values: as `gradwire plan MODEL` takes it, or a CSV file of name,values.
+    #[arg(long, value_name = "MODEL", conflicts_with = "values")]
+    pub model: Option<String>,
     /// How often to exchange.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
@@ -142,6 +147,8 @@ pub struct Report {
     pub members: usize,
     /// Of the gradient.
     pub values: usize,
+    /// That it has.
+    pub tensors: usize,
     /// Exchanges.
     pub rounds: u32,
     /// Median of a round, in seconds.
@@ -316,10 +323,17 @@ fn summed_at(args: &Args, address: SocketAddr) -> Result<Plan, Error> {
     }
 }
 
-/// The gradient is one tensor.
+/// The gradient is one tensor, or those of a model.
 fn layout(args: &Args) -> Result<Layout, Error> {
-    let values = usize::try_from(args.values).unwrap_or(usize::MAX);
-    Layout::new([("gradient", values)]).map_err(|error| Error::Usage(format!("--values: {error}")))
+    let size = |values| usize::try_from(values).unwrap_or(usize::MAX);
+    match &args.model {
+        None => Layout::new([("gradient", size(args.values))])
+            .map_err(|error| Error::Usage(format!("--values: {error}"))),
+        Some(name) => {
+            let tensors = model(name)?.parameters.into_iter().map(|row| (row.name, size(row.values)));
+            Layout::new(tensors).map_err(|error| Error::Usage(format!("--model {name}: {error}")))
+        }
+    }
 }
 
 fn token(args: &Args) -> Result<Token, Error> {
@@ -403,12 +417,11 @@ impl Job<'_> {
                 &self.members.to_string(),
             ]);
             command.args(["--listen", &SocketAddr::new(root.ip(), 0).to_string()]);
-            command.args([
-                "--values",
-                &self.args.values.to_string(),
-                "--rounds",
-                &self.args.rounds.to_string(),
-            ]);
+            match &self.args.model {
+                Some(model) => command.args(["--model", model]),
+                None => command.args(["--values", &self.args.values.to_string()]),
+            };
+            command.args(["--rounds", &self.args.rounds.to_string()]);
             command.args([
                 "--seed",
                 &self.args.seed.to_string(),
@@ -505,6 +518,7 @@ impl Job<'_> {
             codec: coding.to_string(),
             members: self.members,
             values,
+            tensors: self.layout.tensors().len(),
             rounds: self.args.rounds,
             time_s,
             best_s: times[0],
@@ -529,20 +543,18 @@ impl Job<'_> {
         held: &Held,
     ) -> Result<[Vec<f32>; 3], Error> {
         let values = own.len();
-        let kept = held
-            .get("gradient")
-            .unwrap_or(&[])
-            .iter()
-            .zip(&record.dropped)
-            .map(|(held, dropped)| held + dropped);
-        let kept: Vec<f32> = kept.collect();
+        let mut kept = record.dropped.clone();
+        for (name, range) in self.layout.tensors() {
+            let held = held.get(name).unwrap_or(&[]);
+            kept[range.clone()].iter_mut().zip(held).for_each(|(kept, held)| *kept += held);
+        }
         let sizes = record.given.iter().zip(&kept).map(|(given, kept)| given.abs() + kept.abs());
         let mut buffer: Vec<f32> =
             record.given.iter().copied().chain(kept.iter().copied()).chain(sizes).collect();
         let layout = Layout::new([("given", values), ("kept", values), ("sizes", values)]);
         let layout = layout.map_err(|error| Error::Usage(format!("--values: {error}")))?;
-        let f32 = Coding::parse("f32", Registry::BUILT_IN).map_err(usage)?;
-        link.exchange(&mut buffer, &layout, &Plan::of(f32, Strategy::Servers(None)), &mut Held::new())?;
+        let exact = Plan::of(Coding::exact(), Strategy::Servers(None));
+        link.exchange(&mut buffer, &layout, &exact, &mut Held::new())?;
         let sizes = buffer.split_off(2 * values);
         let kept = buffer.split_off(values);
         Ok([buffer, kept, sizes])
@@ -628,8 +640,9 @@ fn print(report: &Report, json: bool, out: &mut impl Write) -> Result<(), Error>
         writeln!(out)?;
         return Ok(());
     }
-    let Report { strategy, codec, members, values, rounds, .. } = report;
-    writeln!(out, "{strategy}, {codec}: {values} values, {members} members, {rounds} rounds\n")?;
+    let Report { strategy, codec, members, values, tensors, rounds, .. } = report;
+    let tensors = if *tensors == 1 { String::new() } else { format!(" in {tensors} tensors") };
+    writeln!(out, "{strategy}, {codec}: {values} values{tensors}, {members} members, {rounds} rounds\n")?;
     let mut table =
         report::Table::new(&["ms", "best ms", "compute ms", "kB sent", "messages", "calls", "GB/s"]);
     table.row([

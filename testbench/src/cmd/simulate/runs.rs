@@ -21,7 +21,7 @@ use crate::report::{page, plot};
 #[derive(Clone, Debug, clap::Args)]
 pub struct Runs {
     /// Models: vgg16, resnet101, resnet200, inceptionv3; gpt2, llama2-7b, vgg19, resnet50, bert-large, lstm,
-    /// transformer, whose times you give; or CSV files of name,values,forward_flops.
+    /// transformer, whose times you give; or CSV files of name,values and perhaps forward_flops.
     #[arg(long, value_delimiter = ',', default_value = "vgg16", value_name = "MODEL,..")]
     pub model: Vec<String>,
     /// Workers.
