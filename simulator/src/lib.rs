@@ -24,13 +24,14 @@
 //! | run it, and watch it run | [`Scenario::run`], [`Scenario::run_watched`] |
 //! | read a trace of real training | [`trace::load`] |
 //! | decide tensor by tensor | [`planner::Planner`] |
+//! | stack HiPress' optimizations | [`stack::Stack`] |
 //! | compare with what is published | [`published`] |
 //!
 //! A run is deterministic and exact to the picosecond. The library does no I/O and reads no clock, and of the rest of
-//! gradwire it knows the graphs of the collectives; the `gradwire` command is its face. `docs/simulator.md` says what is simulated and what not.
+//! gradwire it knows the graphs and plans of the collectives; the `gradwire` command is its face. `docs/simulator.md` says what is simulated and what not.
 //!
 //! Inside, imports point down: `workload` (what is trained) and `scenario` (what is run) are below `cluster` (workers
-//! and the network at work), which is below `mechanisms` (one file each) and `run`. `published` and `planner` are users.
+//! and the network at work), which is below `mechanisms` (one file each) and `run`. `published`, `planner` and `stack` are users.
 //!
 //! Source: Chang et al., 'How to Train your DNN: The Network Operator Edition'.
 
@@ -43,6 +44,7 @@ pub mod planner;
 pub mod published;
 mod run;
 mod scenario;
+pub mod stack;
 mod time;
 mod workload;
 

@@ -5,6 +5,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
+use clap::Parser;
 use gradwire::codec::{Params, Split};
 use gradwire::flow::offers::Slot;
 use gradwire::flow::{FlowTable, WAYS};
@@ -15,7 +16,10 @@ use gradwire_testbench::bench::shapes::RECORDED;
 use gradwire_testbench::check::Measured;
 use gradwire_testbench::cmd::check::{DEFAULT_BOUNDS, Scale, measure_all};
 use gradwire_testbench::cmd::codec::Codec;
+use gradwire_testbench::cmd::{Cli, run};
+use gradwire_testbench::error::Outcome;
 use gradwire_testbench::input::recordings::{GRADIENTS, builtin};
+use serde_json::Value;
 use support::document::{Table, anchor, code_spans, files_with, prose, root, table, tables, text};
 use support::{capture, recordings, replayed};
 
@@ -23,6 +27,7 @@ const README: &str = "README.md";
 const PERFORMANCE: &str = "docs/performance.md";
 const FIRMWARE: &str = "docs/firmware.md";
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
+const SIMULATOR: &str = "docs/simulator.md";
 
 /// The documents whose figures and paths the tests below hold.
 const DOCUMENTS: [&str; 5] = [README, ARCHITECTURE, "CONTRIBUTING.md", PERFORMANCE, FIRMWARE];
@@ -403,6 +408,35 @@ fn every_table_of_figures_names_its_source() {
     ];
     for line in lacking {
         assert!(check_source(line, &machines, &tests).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn simulator_has_the_stack() {
+    let documented = table(SIMULATOR, &["codec", "step", "VGG-16, s"]);
+    let rows = |more: &str| {
+        let cli = Cli::try_parse_from(format!("gradwire simulate stack --json --model {more}").split(' '));
+        let mut out = Vec::new();
+        assert_eq!(run(&cli.unwrap(), &mut out).unwrap(), Outcome::Held);
+        let report: Value = serde_json::from_slice(&out).unwrap();
+        report["rows"].as_array().unwrap().clone()
+    };
+    let (vgg, resnet) = (rows("vgg16"), rows("resnet101 --bandwidth 1G"));
+    assert_eq!([vgg.len(), resnet.len()], [documented.rows.len(); 2]);
+    for (cells, (vgg, resnet)) in documented.rows.iter().zip(vgg.iter().zip(&resnet)) {
+        for (row, cells) in [(vgg, &cells[2..6]), (resnet, &cells[6..])] {
+            let what = format!("{} {} {}", row["model"], row["codec"], row["step"]);
+            for (cell, (name, factor, decimals)) in cells.iter().zip([
+                ("iteration_s", 1.0, 3),
+                ("uncoordinated_s", 1.0, 3),
+                ("efficiency", 100.0, 1),
+                ("communication", 100.0, 1),
+            ]) {
+                assert_cell(cell, factor * row[name].as_f64().unwrap(), decimals, &what);
+            }
+        }
+        assert_eq!(cells[1].trim_start_matches("+ "), vgg["step"]);
+        assert!(vgg["step"] == "none" || cells[0].trim_matches('`') == vgg["codec"], "{cells:?}");
     }
 }
 

@@ -382,6 +382,44 @@ fn a_measured_profile_can_be_planned_with() {
     std::fs::remove_file(&path).unwrap();
 }
 
+#[test]
+fn a_stack_has_each_step_of_each_codec() {
+    fn stack<'a>(more: &[&'a str]) -> Vec<&'a str> {
+        [&["simulate", "stack", "--workers", "4", "--bandwidth", "1G", "--model"], more].concat()
+    }
+    let codecs = ["--codec", "terngrad:2@3,10", "--codec", "dgc:1@1,10"];
+    let report = json(&stack(&[&["resnet101"], &codecs[..], &["--strategy", "ring", "--json"]].concat()));
+    let rows = report["rows"].as_array().unwrap();
+    let said: Vec<_> =
+        rows.iter().map(|row| (row["codec"].as_str().unwrap(), row["step"].as_str().unwrap())).collect();
+    let (first, second) = said.split_at(5);
+    assert_eq!(
+        first.iter().map(|row| row.1).collect::<Vec<_>>(),
+        ["none", "codec", "pipelining", "bulk", "selection"]
+    );
+    assert!(first.iter().all(|row| row.0 == "terngrad:2") && second.iter().all(|row| row.0 == "dgc:1"));
+    assert_eq!(
+        second.iter().map(|row| row.1).collect::<Vec<_>>(),
+        first[1..].iter().map(|row| row.1).collect::<Vec<_>>()
+    );
+    assert!(rows.iter().all(|row| row["plan"].as_str().unwrap().contains("strategy = \"ring\"")));
+    let (_, text) = gradwire(&stack(&["vgg19", "--forward", "60ms", "--backward", "0.1s"])).unwrap();
+    assert_eq!(text.lines().count(), 1 + 1 + 3 * 4);
+    for (more, says) in [
+        (&["vgg19"][..], "--forward"),
+        (&["vgg16", "--codec", "terngrad:2"], "CODEC@ENCODE,DECODE"),
+        (&["vgg16", "--codec", "zip@1,1"], "there are f32"),
+        (&["vgg16", "--codec", "wire:2:10@1,1"], "host codec"),
+        (&["vgg16", "--codec", "q8@0,1"], "above 0"),
+        (&["vgg16", "--codec", "q8@1e-300,1"], "the time of an iteration"),
+        (&["vgg16", "--strategy", "halving"], "ring or servers"),
+        (&["vgg16", "--threshold", "1"], "--threshold"),
+    ] {
+        let error = gradwire(&stack(more)).unwrap_err().to_string();
+        assert!(error.contains(says), "{more:?}: {error}");
+    }
+}
+
 /// VGG-16 on 16 workers: 2.2 G values that one core of 500 M takes 4.4 s for. With enough cores the node beats a ring.
 #[test]
 fn a_node_in_the_network_is_as_fast_as_its_cores() {

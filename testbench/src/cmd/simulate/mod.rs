@@ -3,6 +3,7 @@
 pub mod figures;
 pub mod published;
 pub mod runs;
+pub mod stack;
 
 use std::io::Write;
 
@@ -39,7 +40,8 @@ Examples:
   gradwire simulate --model resnet200 --sweep workers=8..1024 --plot ring.svg
   gradwire simulate --mechanism ring,ina,mc+agg --bandwidth 1G --workers 16 --sweep node-cores=1..16
   gradwire simulate --mechanism ring --link 3=1G --jitter 0.1 --seed 7 --json
-  gradwire simulate published"
+  gradwire simulate published
+  gradwire simulate stack --model resnet101 --bandwidth 25G"
 )]
 pub struct Args {
     /// Something else than runs of your own.
@@ -56,6 +58,7 @@ pub struct Args {
 pub enum Command {
     Published(published::Args),
     Figures(figures::Args),
+    Stack(stack::Args),
 }
 
 /// What `--json` prints.
@@ -73,6 +76,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     match &args.command {
         Some(Command::Published(args)) => return published::run(args, out),
         Some(Command::Figures(args)) => return figures::run(args, out),
+        Some(Command::Stack(args)) => return stack::run(args, out),
         None => {}
     }
     let report = Report { runs: args.runs.simulate()? };
