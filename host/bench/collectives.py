@@ -39,9 +39,12 @@ def refused(strategy, codec):
     return strategy == "butterfly" and codec != "f32" or codec.startswith("wire:") and strategy != "ring"
 
 
-def words(program, strategy, codec, values, rounds, more):
-    return [program, "allreduce", "--strategy", strategy, "--codec", codec, "--values", str(values), "--rounds", str(rounds),
-            "--json", *more]  # fmt: skip
+def words(program, options, rounds):
+    return [program, "allreduce", *options, "--rounds", str(rounds), "--json"]
+
+
+def pair(strategy, codec, values=VALUES):
+    return ["--strategy", strategy, "--codec", codec, "--values", str(values)]
 
 
 def report(text):
@@ -67,7 +70,7 @@ def loopback(program):
             if refused(strategy, codec):
                 yield "-"
                 continue
-            command = words(program, strategy, codec, VALUES, ROUNDS, ["--local", "4"])
+            command = words(program, [*pair(strategy, codec), "--local", "4"], ROUNDS)
             got = report(subprocess.run(command, check=True, capture_output=True).stdout)
             yield f"{1e3 * got['time_s']:.0f} ({got['sent_bytes'] / 1e3:.0f})"
 
@@ -87,16 +90,20 @@ class Members(Network):
         assert all(member.returncode == 0 for member in members)
         return outputs
 
-    def allreduce(self, program, strategy, codec, values=VALUES, rounds=ROUNDS, more=()):
-        """Milliseconds of an exchange."""
+    def exchange(self, program, options, rounds):
+        """What rank 0 reports."""
         addresses = [f"{self.address(rank)}:7000" for rank in range(self.workers)]
         environment = {**os.environ, "GRADWIRE_TOKEN": secrets.token_hex(32)}
 
         def command(rank):
-            place = ["--listen", addresses[rank], "--members", ",".join(addresses), *more]
-            return words(program, strategy, codec, values, rounds, place)
+            place = ["--listen", addresses[rank], "--members", ",".join(addresses)]
+            return words(program, [*options, *place], rounds)
 
-        return 1e3 * report(self._outputs(command, environment)[0])["time_s"]
+        return report(self._outputs(command, environment)[0])
+
+    def allreduce(self, program, strategy, codec, values=VALUES, rounds=ROUNDS, more=()):
+        """Milliseconds of an exchange."""
+        return 1e3 * self.exchange(program, [*pair(strategy, codec, values), *more], rounds)["time_s"]
 
     def gloo(self, values=VALUES, rounds=ROUNDS):
         """Milliseconds of gloo's, or None without torch."""
