@@ -77,7 +77,7 @@ pub trait Device {
     /// Queues a frame for sending.
     ///
     /// # Errors
-    /// The buffer, if a port has no room for it or no link.
+    /// The buffer with its frame, if a port has no room for it or no link.
     fn transmit(&mut self, to: Self::Port, frame: Self::Buffer) -> Result<(), Self::Buffer>;
 
     /// A buffer that nobody uses. None if all are under way.

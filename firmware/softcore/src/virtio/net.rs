@@ -177,9 +177,9 @@ impl<R: Registers> Nic<R> {
     /// Queues a frame.
     ///
     /// # Errors
-    /// The buffer, if the queue is full or the link gone.
+    /// The buffer with its frame, if the queue is full or the link gone.
     pub fn transmit(&mut self, frame: FrameBuffer) -> Result<(), FrameBuffer> {
-        if !self.link {
+        if !self.link || self.transmit.is_full() {
             return Err(frame);
         }
         let len = frame.frame().len();
@@ -402,6 +402,31 @@ mod tests {
         let frame = pair.take().unwrap();
         assert!(pair.transmit(Port::Network, frame).is_ok());
         assert_eq!(free(&mut pair), before - 1);
+    }
+
+    #[test]
+    fn a_frame_that_finds_no_room_comes_back_whole() {
+        let Bench { mut pair, queues, .. } = bench();
+        let frame = |pair: &mut Pair<Fake>, len: usize| {
+            let mut frame = pair.take().unwrap();
+            frame.room()[..len].fill(0xa5);
+            frame.set_len(len);
+            frame
+        };
+        for _ in 0..RING {
+            let frame = frame(&mut pair, 60);
+            pair.transmit(Port::Network, frame).unwrap();
+        }
+        let last = frame(&mut pair, 700);
+        let Err(held) = pair.transmit(Port::Network, last) else { panic!("taken") };
+        assert_eq!(held.frame(), [0xa5; 700]);
+        // The device has sent one.
+        queues[3].write_used(0, 0, 0);
+        queues[3].set_used_index(1);
+        pair.service();
+        assert!(pair.transmit(Port::Network, held).is_ok());
+        let lens = queues[3].lens();
+        assert_eq!(lens.iter().filter(|len| **len == (HEADER_LEN + 700) as u32).count(), 1, "{lens:?}");
     }
 
     proptest! {

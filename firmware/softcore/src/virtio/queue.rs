@@ -87,6 +87,11 @@ impl QueueMemory {
         self.used.index.store(index, Ordering::Release);
     }
 
+    /// What it reads: the length of each descriptor.
+    pub(super) fn lens(&self) -> [u32; RING] {
+        self.descriptors.each_ref().map(|[_, _, len, _]| len.load(Ordering::Relaxed))
+    }
+
     pub(super) fn used_index(&self) -> u16 {
         self.used.index.load(Ordering::Relaxed)
     }
