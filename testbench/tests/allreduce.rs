@@ -79,9 +79,9 @@ fn a_models_tensors_go_as_the_plan_says() {
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!((&report["values"], &report["tensors"]), (&45_150.into(), &4.into()));
         assert_eq!((&report["ok"], &report["checks"]["given"]), (&true.into(), &true.into()), "{report}");
-        // Of `words` its own parts to two owners and its own sum to two members; of `head` one message to its owner, rank 1; of the small
-        // ones one to theirs, rank 2.
-        assert_eq!(report["sent_messages"], 4 + 1 + 1);
+        // Rank 0 sends of `words` parts to two owners, and its own sum to two members; of `head` one message to its owner, rank 2. The
+        // small ones are its own: it sends their sum to two.
+        assert_eq!(report["sent_messages"], 4 + 1 + 2);
     }
     let output = gradwire(&format!("--local 2 --model {} --rounds 1", model.display()));
     assert!(String::from_utf8_lossy(&output.stdout).contains("45150 values in 4 tensors"), "{output:?}");
