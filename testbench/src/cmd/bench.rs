@@ -7,6 +7,7 @@ use gradwire::kernels::Kernel;
 use super::kernel::KernelArg;
 use crate::bench::{self, Effort, HAS_PEERS};
 use crate::error::{Error, Outcome};
+use crate::report;
 
 /// Measures every kernel against memcpy, sums in the network, and the whole path of a frame.
 ///
@@ -64,8 +65,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         .filter(|profile| args.codec.is_none_or(|codec| codec == profile.codec()));
     let report = bench::run(&kernels, &profiles.collect::<Vec<_>>(), args.peers, effort);
     if args.json {
-        serde_json::to_writer(&mut *out, &report).map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        report::json(out, &report)?;
     } else {
         bench::write(out, &report, args.kernel.kernel().name())?;
     }

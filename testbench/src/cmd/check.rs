@@ -120,8 +120,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         page.write(path, &report)?;
     }
     if args.json {
-        serde_json::to_writer(&mut *out, &report).map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        report::json(out, &report)?;
     } else {
         report::measured(out, &report.recordings, args.long)?;
         report::remarks(out, &report.recordings)?;

@@ -184,9 +184,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         Loopback::between(&over(sends.fastest), &over(sends.slowest))
     });
     if args.json {
-        serde_json::to_writer(&mut *out, &Report { plan: &plan, loopback, in_network })
-            .map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        report::json(out, &Report { plan: &plan, loopback, in_network })?;
     } else {
         write(out, &plan, args.threshold, args.long)?;
         if let Some(summed) = in_network {

@@ -230,9 +230,7 @@ pub fn report(
         eprintln!("gradwire: warning: {warning}");
     }
     if args.json {
-        serde_json::to_writer(&mut *out, &Json { findings: report, rtl: costs })
-            .map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        report::json(out, &Json { findings: report, rtl: costs })?;
         for failure in &report.failures {
             eprintln!("gradwire: {failure}");
         }
@@ -277,8 +275,7 @@ fn restore(args: &Args, out: &mut impl Write, setup: &Setup, capture: &Capture) 
         )));
     }
     if args.json {
-        serde_json::to_writer(&mut *out, &report).map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        report::json(out, &report)?;
     } else {
         report::from_wire(out, &name, &report)?;
     }

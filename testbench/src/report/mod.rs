@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use gradwire::codec::Split;
 use gradwire::profile::Profile;
 use gradwire::rules::Rule;
+use serde::Serialize;
 
 use crate::check::{Measured, PAYLOAD_LEN, Shares};
 use crate::judge::Findings;
@@ -39,6 +40,15 @@ pub fn output(text: &str) -> Result<PathBuf, String> {
         }
         _ => Ok(path),
     }
+}
+
+/// What programs read: a line of JSON.
+///
+/// # Errors
+/// Those of `out`.
+pub fn json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, value)?;
+    writeln!(out)
 }
 
 /// Columns of the bar that shows class shares.

@@ -12,6 +12,7 @@ use self::advice::{Advice, advise};
 use super::model::TimesArgs;
 use super::quantity::{rate, time};
 use crate::error::{Error, Outcome};
+use crate::report;
 use crate::report::page as html;
 
 /// Says which bound, scale and codec suit recorded gradients, and whether compression pays on a cluster: the iteration's time against
@@ -81,8 +82,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         page::page(&advice).write(path, &advice)?;
     }
     if args.json {
-        serde_json::to_writer(&mut *out, &advice).map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        report::json(out, &advice)?;
     } else {
         for (name, text, _) in lines(&advice) {
             writeln!(out, "{name:<10} {text}")?;

@@ -636,8 +636,7 @@ fn gradient(seed: u64, rank: usize, round: u32, values: usize) -> Vec<f32> {
 
 fn print(report: &Report, json: bool, out: &mut impl Write) -> Result<(), Error> {
     if json {
-        serde_json::to_writer(&mut *out, report).map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        report::json(out, report)?;
         return Ok(());
     }
     let Report { strategy, codec, members, values, tensors, rounds, .. } = report;

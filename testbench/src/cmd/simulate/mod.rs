@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use self::runs::{Runs, SimulatedRun};
 use crate::error::{Error, Outcome};
+use crate::report;
 use crate::report::Table;
 use crate::report::page::{Cell, Page};
 use crate::report::plot;
@@ -81,8 +82,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     }
     let report = Report { runs: args.runs.simulate()? };
     if args.runs.json {
-        serde_json::to_writer(&mut *out, &report).map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        report::json(out, &report)?;
     } else {
         table(out, &report.runs)?;
     }

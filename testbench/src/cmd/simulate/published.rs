@@ -9,6 +9,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::error::{Error, Outcome};
+use crate::report;
 use crate::report::ProgressBar;
 use crate::report::{Table, WIDTH};
 
@@ -61,8 +62,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     let ok = cells.iter().all(|cell| cell.ok);
     let report = Report { cells, tables: tables::rows()?, claims: claims()?, ok };
     if args.json {
-        serde_json::to_writer(&mut *out, &report).map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        report::json(out, &report)?;
     } else {
         write(out, &report)?;
     }

@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::cmd::model::{TimesArgs, model};
 use crate::cmd::quantity::{pair, plain, rate, time};
 use crate::error::{Error, Outcome};
+use crate::report;
 use crate::report::{ProgressBar, Table};
 
 /// Simulates HiPress' optimizations one on top of the other: a codec on the host, pipelining, bulk and selection.
@@ -154,8 +155,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         rows: rows?,
     };
     if args.json {
-        serde_json::to_writer(&mut *out, &report).map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        report::json(out, &report)?;
     } else {
         table(out, &report.rows)?;
     }
