@@ -32,11 +32,13 @@
 
 mod aggregator;
 mod agreement;
+mod coding;
 pub mod coordinator;
 mod failure;
 pub mod graph;
 mod header;
 mod held;
+mod job;
 pub mod layout;
 mod link;
 mod method;
@@ -54,14 +56,16 @@ mod sums;
 mod token;
 
 pub use aggregator::Aggregator;
+pub use coding::{Coding, CodingError, Wire};
 pub use failure::{Failure, LinkError};
 pub use held::{Held, HeldError};
+pub use job::Job;
 pub use layout::{Layout, LayoutError};
 pub use link::{COMPARE_EVERY, Decoded, InNetwork, Link, Record, Report};
 pub use method::Method;
 pub use optimizer::{Optimizer, Rule};
 pub use part::{Bytes, Codecs, Part, Step, Values};
-pub use plan::{Choice, Coding, Job, MOST_PARTITIONS, Order, Plan, PlanError, Wire};
+pub use plan::{Choice, MOST_PARTITIONS, Order, Plan, PlanError};
 pub use poll::Traffic;
 pub use rendezvous::{Listening, Options, TAG};
 pub use server::{Returns, Round, Served, Server, Updates};

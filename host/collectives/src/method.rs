@@ -6,11 +6,12 @@ use std::time::Instant;
 
 use gradwire_codecs::{MAX_RANK, Registry, Shape};
 
+use crate::coding::{Coding, CodingError};
 use crate::failure::LinkError;
 use crate::held::{Held, HeldTensor};
 use crate::layout::Layout;
 use crate::link::{Link, Report};
-use crate::plan::{Choice, Coding, Plan, PlanError};
+use crate::plan::{Choice, Plan, PlanError};
 use crate::strategies::Strategy;
 
 /// One way to exchange all tensors of a model. It prints as [`parse`](Self::parse) reads it.
@@ -48,7 +49,7 @@ impl Method {
     /// There is none of that name.
     pub fn parse(text: &str, registry: Registry) -> Result<Self, PlanError> {
         if let Some(rest) = text.strip_prefix("ring:") {
-            let wire = Coding::parse(&format!("wire:{rest}"), registry).map_err(|_| PlanError::Codec {
+            let wire = Coding::parse(&format!("wire:{rest}"), registry).map_err(|_| CodingError::Codec {
                 why: format!(
                     "plan '{text}': expected ring:C:B, C is the dataplane's codec 1 or 2, its bound is 2^-B"
                 ),

@@ -17,8 +17,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use crate::agreement::{End, Vote};
+use crate::coding::Wire;
 use crate::graph::Rank;
-use crate::plan::Wire;
 use crate::socket::{DATAGRAM_ROOM, set_tos};
 
 /// The most members of a node.

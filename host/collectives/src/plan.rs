@@ -1,191 +1,17 @@
 //! Which tensor is exchanged how.
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::ops::Range;
 use std::str::FromStr;
 
-use gradwire::codec::planar::Bound;
-use gradwire::codec::{Params, Split};
-use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::wire::chunk::PORT;
-use gradwire_codecs::{Chosen, Codec, Malformed, NameError, Raw, Registry};
+use gradwire_codecs::Registry;
 use serde::{Deserialize, Serialize};
 
-use crate::graph::{Graph, Rank};
+use crate::coding::{Coding, CodingError, Wire};
+use crate::job::{Job, first_owner};
 use crate::layout::Layout;
-use crate::part::Codecs;
 use crate::strategies::{Strategy, StrategyError};
-
-/// How a tensor is coded: above the transport, or by the network.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Coding {
-    /// A host codec, on connections that are not tagged.
-    Host(Chosen),
-    /// `wire:C:B[:X]`: `f32` on tagged connections, which the dataplane compresses with this profile. The owner of a result does to
-    /// its own copy what the network does to the others'.
-    Wire(Wire),
-}
-
-/// The profile of `wire:C:B[:X]`. It prints so.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Wire {
-    profile: Profile,
-    c: u8,
-    b: i16,
-    x: i8,
-}
-
-impl Wire {
-    /// How to write it.
-    pub const USAGE: &str = "wire:C:B[:X], C is the dataplane's codec 1 or 2, its bound is 2^(X-B)";
-    /// Values that are coded together, so that a copy stays in the nearest cache.
-    const CHUNK: usize = 1024;
-
-    /// Codec 1 or 2 with the bound `2^(x-b)`.
-    #[must_use]
-    pub fn new(c: u8, b: i16, x: i8) -> Option<Self> {
-        let profile = match c {
-            1 => Params::new(u8::try_from(b).ok()?, Split::Dense, x).ok().map(Profile::Classes),
-            2 => Bound::from_exponents(b.checked_neg()?, x).ok().map(Profile::Planar),
-            _ => None,
-        };
-        profile.map(|profile| Self { profile, c, b, x })
-    }
-
-    /// The dataplane's profile.
-    #[must_use]
-    pub const fn profile(self) -> Profile {
-        self.profile
-    }
-}
-
-impl fmt::Display for Wire {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "wire:{}:{}", self.c, self.b)?;
-        if self.x == 0 { Ok(()) } else { write!(f, ":{}", self.x) }
-    }
-}
-
-/// Values as they are, after they went through the profile: sent through a network that compresses with it, they do not change.
-impl Codec for Wire {
-    fn bound(&self, n: usize) -> usize {
-        Raw.bound(n)
-    }
-
-    fn feeds_back(&self) -> bool {
-        false
-    }
-
-    fn encode(&self, acc: &mut [f32], _state: &mut [f32], _seed: u64, out: &mut [u8]) -> usize {
-        let kernel = Kernel::detect();
-        let mut coded = vec![0; self.profile.max_encoded_len(4 * Self::CHUNK)];
-        let out = &mut out[..4 * acc.len()];
-        for (values, out) in acc.chunks_mut(Self::CHUNK).zip(out.chunks_mut(4 * Self::CHUNK)) {
-            let len = Raw.encode(&mut values.to_vec(), &mut [], 0, out);
-            let coded_len = kernel.encode(&out[..len], &mut coded, self.profile).expect("there is room");
-            kernel.decode(&coded[..coded_len], out, self.profile).expect("just encoded");
-            for (value, sent) in values.iter_mut().zip(out.as_chunks().0) {
-                let lost = *value - f32::from_le_bytes(*sent);
-                *value = if lost.is_finite() { lost } else { 0.0 };
-            }
-        }
-        out.len()
-    }
-
-    fn merge(&self, src: &[u8], sum: &mut [f32]) -> Result<usize, Malformed> {
-        Raw.merge(src, sum)
-    }
-}
-
-impl Coding {
-    /// Values as they are.
-    ///
-    /// # Panics
-    /// Never: `f32` is built in.
-    #[must_use]
-    pub fn exact() -> Self {
-        Self::parse("f32", Registry::BUILT_IN).expect("f32 is a codec")
-    }
-
-    /// The coding that `text` names, with the host codecs of `registry`.
-    ///
-    /// # Errors
-    /// It names none.
-    pub fn parse(text: &str, registry: Registry) -> Result<Self, PlanError> {
-        if text == "wire" || text.starts_with("wire:") {
-            let numbers: Option<Vec<i16>> = text.split(':').skip(1).map(|word| word.parse().ok()).collect();
-            let small = |number: &i16| i8::try_from(*number).ok();
-            let wire = numbers.and_then(|numbers| match &numbers[..] {
-                [c, b] => Wire::new(u8::try_from(*c).ok()?, *b, 0),
-                [c, b, x] => Wire::new(u8::try_from(*c).ok()?, *b, small(x)?),
-                _ => None,
-            });
-            return wire.map(Self::Wire).ok_or_else(|| PlanError::Wire { got: text.to_owned() });
-        }
-        registry.codec(text).map(Self::Host).map_err(|error| {
-            let others = matches!(error, NameError::Unknown { .. });
-            let more = if others { format!(", and {}", Wire::USAGE) } else { String::new() };
-            PlanError::Codec { why: format!("{error}{more}") }
-        })
-    }
-
-    /// The codecs that a graph runs with.
-    #[must_use]
-    pub fn codecs(&self) -> Codecs<'_> {
-        match self {
-            Self::Host(codec) => Codecs::both(codec),
-            Self::Wire(wire) => Codecs { partial: &Raw, result: wire },
-        }
-    }
-
-    /// The codec that gradients are given to.
-    #[must_use]
-    pub fn codec(&self) -> &dyn Codec {
-        self.codecs().result
-    }
-
-    /// Does the network compress it, so that it goes on tagged connections?
-    #[must_use]
-    pub const fn is_tagged(&self) -> bool {
-        matches!(self, Self::Wire(_))
-    }
-
-    /// Is nothing lost?
-    #[must_use]
-    pub fn is_exact(&self) -> bool {
-        matches!(self, Self::Host(codec) if codec.name() == "f32")
-    }
-
-    /// Does the pair make sense?
-    ///
-    /// # Errors
-    /// It does not; the error says why, and what would.
-    pub fn check(&self, strategy: Strategy) -> Result<(), PlanError> {
-        let refuse = |why| Err(PlanError::Pair { strategy, coding: self.to_string(), why });
-        if self.is_tagged() && strategy != Strategy::Ring {
-            return refuse(
-                "only a ring's connections are tagged: use the strategy ring, or a host codec such as bounded:10",
-            );
-        }
-        if !strategy.one_encodes() && !self.is_exact() {
-            return refuse(
-                "several members would encode one sum, and what they hold back would count more than once: use f32, or halving",
-            );
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for Coding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Host(codec) => codec.fmt(f),
-            Self::Wire(wire) => wire.fmt(f),
-        }
-    }
-}
 
 /// How one tensor is exchanged.
 #[derive(Clone, PartialEq, Debug)]
@@ -269,7 +95,7 @@ impl Plan {
     /// # Errors
     /// It is not codec 2.
     pub fn in_network(address: SocketAddr, wire: Wire) -> Result<Self, PlanError> {
-        if !matches!(wire.profile, Profile::Planar(_)) {
+        if !matches!(wire.profile(), Profile::Planar(_)) {
             return Err(PlanError::Node { got: wire.to_string() });
         }
         // Strategy and partitions say nothing here; a ring is the one that goes with the coding.
@@ -440,57 +266,6 @@ impl Plan {
     }
 }
 
-/// One tensor, or all small ones together, and what to do about it.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Job {
-    /// Numbers of tensors in the layout.
-    pub tensors: Vec<usize>,
-    /// How it is coded.
-    pub coding: Coding,
-    /// Who sends what to whom.
-    pub strategy: Strategy,
-    /// Into how many parts it is cut.
-    pub partitions: usize,
-    /// Values of all its tensors.
-    pub values: usize,
-    /// The number that its first part has for the strategy, below the members. The tensor's name decides it: tensors of one part would
-    /// all be summed by one member otherwise.
-    pub first: usize,
-}
-
-/// Whose a tensor's first part is, of `members`: the same in every layout, since an owner keeps what it held back.
-fn first_owner(name: &str, members: usize) -> usize {
-    // FNV-1a.
-    let hash =
-        name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    hash as usize % members
-}
-
-impl Job {
-    /// What member `me` does for a part.
-    ///
-    /// # Errors
-    /// There are no such members, or the strategy is not for so many.
-    pub fn graph(&self, members: usize, me: Rank, partition: usize) -> Result<Graph, StrategyError> {
-        self.strategy.graph(members, me, self.first + partition)
-    }
-
-    /// The parts, in the order in which member `me` begins with them: that of the next member first, so that members send to different
-    /// ones.
-    pub fn order(&self, members: usize, me: Rank) -> impl Iterator<Item = usize> + use<> {
-        let (count, start) = (self.partitions, me + 1 + members - self.first);
-        (0..count).map(move |i| (start + i) % count)
-    }
-
-    /// The values of a part, among those of the job.
-    #[must_use]
-    pub fn part(&self, partition: usize) -> Range<usize> {
-        // In 128 bits nothing overflows.
-        let edge = |at: usize| (self.values as u128 * at as u128 / self.partitions as u128) as usize;
-        edge(partition)..edge(partition + 1)
-    }
-}
-
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -531,12 +306,6 @@ pub enum PlanError {
         "plan: partitions = {got}: expected 1 to {MOST_PARTITIONS}, or no such line for as many as there are members"
     )]
     Partitions { got: usize },
-    /// No such host codec.
-    #[error("{why}")]
-    Codec { why: String },
-    /// No such profile of the network.
-    #[error("codec '{got}': expected {}", Wire::USAGE)]
-    Wire { got: String },
     /// Nothing that a node in the network sums.
     #[error("strategy {NODE}ADDRESS with {got}: a node sums all tensors, of codec wire:2:B[:X]")]
     Node { got: String },
@@ -554,9 +323,9 @@ pub enum PlanError {
     /// No such strategy, or not for so many.
     #[error(transparent)]
     Strategy(#[from] StrategyError),
-    /// A pair that makes no sense.
-    #[error("strategy {strategy} with codec {coding}: {why}")]
-    Pair { strategy: Strategy, coding: String, why: &'static str },
+    /// No such coding, or none that goes with the strategy.
+    #[error(transparent)]
+    Coding(#[from] CodingError),
 }
 
 impl FromStr for Plan {
@@ -569,8 +338,10 @@ impl FromStr for Plan {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
-    use crate::graph::{Op, Task};
+    use crate::graph::{Op, Rank, Task};
 
     const TEXT: &str = r#"
         strategy = "servers"
@@ -686,25 +457,6 @@ mod tests {
         ] {
             let error = text.parse::<Plan>().expect_err(text).to_string();
             assert!(error.contains(says), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn what_went_through_the_profile_does_not_change_again() {
-        for text in ["wire:2:10", "wire:1:8:3", "wire:2:6:-2"] {
-            let coding = Coding::parse(text, Registry::BUILT_IN).unwrap();
-            assert_eq!(coding.to_string(), text);
-            let mut values: Vec<f32> = (0..3000).map(|i| ((i * 7919) % 2003) as f32 / 700.0 - 1.4).collect();
-            values[1] = f32::INFINITY;
-            values[2] = f32::NAN;
-            let mut first = vec![0; 12_000];
-            coding.codec().encode(&mut values, &mut [], 0, &mut first);
-            assert!(values.iter().any(|&lost| lost != 0.0) && values.iter().all(|lost| lost.is_finite()));
-            let mut sent = vec![0.0; 3000];
-            coding.codec().merge(&first, &mut sent).unwrap();
-            let mut second = vec![0; 12_000];
-            coding.codec().encode(&mut sent, &mut [], 0, &mut second);
-            assert!(first == second, "{text}");
         }
     }
 }

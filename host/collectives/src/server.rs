@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 use gradwire_codecs::Registry;
 use serde::{Deserialize, Serialize};
 
+use crate::coding::Coding;
 use crate::failure::LinkError;
 use crate::held::Held;
 use crate::layout::{Layout, checksum};
 use crate::link::{Link, Report};
 use crate::method::{Method, all_finite, both, exact, whole};
 use crate::optimizer::{Moments, Optimizer};
-use crate::plan::{Coding, Plan, PlanError};
+use crate::plan::{Plan, PlanError};
 use crate::strategies::Strategy;
 
 /// An exchange that all members of a job make, with or without a server.

@@ -13,9 +13,9 @@ use gradwire::codec::planar::sums::{
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 
+use crate::coding::Wire;
 use crate::graph::{Format, Rank};
 use crate::part::Bytes;
-use crate::plan::Wire;
 
 /// A peer's bytes that no member of this version writes.
 #[derive(Debug)]

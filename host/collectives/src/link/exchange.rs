@@ -10,9 +10,10 @@ use crate::failure::{Failure, LinkError};
 use crate::graph::Rank;
 use crate::header::{HEADER_LEN, Header, Kind, PlanName};
 use crate::held::{Held, HeldTensor};
+use crate::job::Job;
 use crate::layout::{Hash, Layout};
 use crate::part::{Part, Step, Values};
-use crate::plan::{Job, Plan, PlanError};
+use crate::plan::{Plan, PlanError};
 use crate::poll::{Command, Event, Expect, ExpectJob, Traffic};
 use crate::spread::SPREAD;
 

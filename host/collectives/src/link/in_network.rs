@@ -15,13 +15,14 @@ use gradwire::kernels::Kernel;
 
 use super::{Link, Report};
 use crate::agreement::{Batch, End, Vote, Way, decide, same_chunks};
+use crate::coding::Wire;
 use crate::failure::{Failure, LinkError};
 use crate::graph::{Format, Message, Rank};
 use crate::header::{Header, Kind, PlanName};
 use crate::layout::Layout;
 use crate::node::{MOST_MEMBERS, Node};
 use crate::part::Bytes;
-use crate::plan::{Order, Plan, Wire};
+use crate::plan::{Order, Plan};
 use crate::poll::{Command, Event, Expect, ExpectJob, Traffic};
 use crate::sums::{Sums, Wrong};
 

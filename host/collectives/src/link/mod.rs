@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 use gradwire_codecs::Registry;
 
+use crate::coding::{Coding, Wire};
 use crate::failure::{Failure, LinkError};
 use crate::graph::{Message, Rank};
 use crate::held::Held;
 use crate::layout::{Layout, checksum};
 use crate::node::{JobName, Node};
 use crate::part::Bytes;
-use crate::plan::{Coding, Plan, Wire};
+use crate::plan::Plan;
 use crate::poll::{Command, Event, Poller, Traffic, Waker, explanation};
 use crate::rendezvous::Listening;
 use crate::strategies::Strategy;
@@ -93,7 +94,7 @@ pub struct Decoded {
     /// How it is coded: the codec, or [`Raw`](gradwire_codecs::Raw).
     pub message: Message,
     /// The codec, if it is coded.
-    pub coding: crate::plan::Coding,
+    pub coding: Coding,
     /// Its bytes.
     pub bytes: Bytes,
 }

@@ -237,8 +237,8 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     Ok(Outcome::from_ok(report.ok))
 }
 
-fn usage(error: PlanError) -> Error {
-    Error::Usage(error.to_string())
+fn usage(error: impl Into<PlanError>) -> Error {
+    Error::Usage(error.into().to_string())
 }
 
 /// This process's rank, and how many members there are.

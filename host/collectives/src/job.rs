@@ -1,0 +1,58 @@
+//! What members do about a tensor.
+
+use std::ops::Range;
+
+use crate::coding::Coding;
+use crate::graph::{Graph, Rank};
+use crate::strategies::{Strategy, StrategyError};
+
+/// One tensor, or all small ones together, and what to do about it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Job {
+    /// Numbers of tensors in the layout.
+    pub tensors: Vec<usize>,
+    /// How it is coded.
+    pub coding: Coding,
+    /// Who sends what to whom.
+    pub strategy: Strategy,
+    /// Into how many parts it is cut.
+    pub partitions: usize,
+    /// Values of all its tensors.
+    pub values: usize,
+    /// The number that its first part has for the strategy, below the members; the name of the tensor decides it.
+    pub first: usize,
+}
+
+/// Whose a tensor's first part is, of `members`. The name decides it: tensors of one part would all be summed by one member otherwise.
+/// It is the same in every layout, since an owner keeps what it held back.
+pub(crate) fn first_owner(name: &str, members: usize) -> usize {
+    // FNV-1a.
+    let hash =
+        name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    hash as usize % members
+}
+
+impl Job {
+    /// What member `me` does for a part.
+    ///
+    /// # Errors
+    /// There are no such members, or the strategy is not for so many.
+    pub fn graph(&self, members: usize, me: Rank, partition: usize) -> Result<Graph, StrategyError> {
+        self.strategy.graph(members, me, self.first + partition)
+    }
+
+    /// The parts, in the order in which member `me` begins with them: that of the next member first, so that members send to different
+    /// ones.
+    pub fn order(&self, members: usize, me: Rank) -> impl Iterator<Item = usize> + use<> {
+        let (count, start) = (self.partitions, me + 1 + members - self.first);
+        (0..count).map(move |i| (start + i) % count)
+    }
+
+    /// The values of a part, among those of the job.
+    #[must_use]
+    pub fn part(&self, partition: usize) -> Range<usize> {
+        // In 128 bits nothing overflows.
+        let edge = |at: usize| (self.values as u128 * at as u128 / self.partitions as u128) as usize;
+        edge(partition)..edge(partition + 1)
+    }
+}
