@@ -85,6 +85,26 @@ fn a_connection_that_moves_is_left_alone_elsewhere() {
     }
     let shims = Side::BOTH.map(|side| Shim::start(&lab, side, ROUTED));
     lab.lose(1);
+    let kept = || shims[0].status().queues.iter().map(|queue| queue.kept.host.unknown).sum::<u64>();
+    // A busy machine and loss make TCP send much again, and then a shim compresses nothing for a second. Another connection
+    // starts anew.
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let before = kept();
+        let segments = send_from_core_to_core(&lab, &cpus);
+        let kept = kept() - before;
+        eprintln!("  {segments} segments compressed, {kept} left alone on other queues");
+        assert!(kept > 100, "it did not move");
+        if segments > 100 {
+            return;
+        }
+        assert!(Instant::now() < end, "nothing was compressed at all");
+    }
+}
+
+/// Sends values with one connection from each of these cores in turn, and says how many segments of it were compressed. Values
+/// are within the bound, and no byte was compressed twice.
+fn send_from_core_to_core(lab: &Lab, cpus: &[usize]) -> usize {
     let data = gradients(6_000_000);
     let (tell, told) = std::sync::mpsc::channel();
     let receiver = lab.enter("hb", move || {
@@ -96,8 +116,8 @@ fn a_connection_that_moves_is_left_alone_elsewhere() {
         got
     });
     let to = told.recv().unwrap();
-    let capturing = Capturing::start(&lab, "w");
-    let sent = data.clone();
+    let capturing = Capturing::start(lab, "w");
+    let (sent, cpus) = (data.clone(), cpus.to_vec());
     let sender = lab.enter("ha", move || {
         let mut stream = connect_tagged(to, TAG).unwrap();
         for (part, bytes) in sent.chunks(200_000).enumerate() {
@@ -115,14 +135,8 @@ fn a_connection_that_moves_is_left_alone_elsewhere() {
         stream.shutdown(Shutdown::Write).unwrap();
     });
     sender.join().unwrap();
-    let got = receiver.join().unwrap();
-    assert_within_bound(&data, &got);
-
-    let segments = assert_compressed_once(&capturing.finish());
-    let kept = shims[0].status().queues.iter().map(|queue| queue.kept.host.unknown).sum::<u64>();
-    eprintln!("  {segments} segments compressed, {kept} left alone on other queues");
-    assert!(kept > 100, "it did not move");
-    assert!(segments > 100, "nothing was compressed at all");
+    assert_within_bound(&data, &receiver.join().unwrap());
+    assert_compressed_once(&capturing.finish())
 }
 
 /// Bytes to a port that this thread's namespace has not sent, or of which it has no acknowledgement (`proc_pid_net(5)`).
