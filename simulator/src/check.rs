@@ -1,5 +1,7 @@
 //! What cannot be run, and what a run takes at most: judged before anything is allocated for it.
 
+use std::collections::BTreeMap;
+
 use gradwire_collectives::Strategy;
 use gradwire_collectives::graph::Op;
 
@@ -45,11 +47,13 @@ impl Scenario {
         if let Some(&(_, what)) = ranges.iter().find(|(holds, _)| !holds) {
             return Err(SimError::OutOfRange { what });
         }
-        if self.plan.is_some() {
-            self.jobs()?;
-        }
+        // Without a plan no parameter has more partitions than there are workers.
+        let partitions = match self.plan {
+            Some(_) => self.jobs()?.iter().map(|job| job.partitions).max().unwrap_or(1),
+            None => 1,
+        };
         // Beyond it the clock could overflow.
-        if self.longest() > 5e6 {
+        if self.longest(partitions) > 5e6 {
             return Err(SimError::OutOfRange { what: "the time of an iteration (weeks)" });
         }
         match self.mechanism {
@@ -63,17 +67,16 @@ impl Scenario {
         }
     }
 
-    /// An upper bound of the run's time in seconds: nothing overlaps, on the slowest link.
-    fn longest(&self) -> f64 {
+    /// An upper bound of the run's time in seconds, with so many partitions of a parameter: nothing overlaps, on the slowest link.
+    fn longest(&self, partitions: usize) -> f64 {
         let links = &self.links;
         let uplinks = links.racks.map(|racks| links.bandwidth as f64 / racks.oversubscription);
         let rates = links.exceptions.iter().map(|&(_, rate)| rate as f64).chain(uplinks);
         let slowest = rates.fold(links.bandwidth as f64, f64::min).max(1.0);
         // Each way at most two hops for each worker; a chunk of a parameter has headers of its own.
         let hops = 4.0 * f64::from(self.workers);
-        // In batches, if a plan has more partitions than there are workers.
-        let most = self.jobs().unwrap_or_default().iter().map(|job| job.partitions).max().unwrap_or(1);
-        let messages = hops * most.div_ceil(self.workers as usize) as f64;
+        // In batches, if there are more partitions than workers.
+        let messages = hops * partitions.div_ceil(self.workers as usize) as f64;
         let exchange = |bits: u64| {
             let contents = [Content::Gradient, Content::PartialSum, Content::Parameters];
             let costs = contents.map(|content| [self.wire.cost(bits, content), self.wire.cost(1, content)]);
@@ -121,13 +124,11 @@ impl Scenario {
             }
             Mechanism::Butterfly => (0, each * u128::from(self.workers.ilog2()), each),
             Mechanism::Graph(_) => {
-                let mut known = Vec::<(Strategy, [u128; 2])>::new();
-                let mut sent = 0;
+                let (mut known, mut sent) = (BTreeMap::new(), 0);
                 for job in self.jobs().unwrap_or_default() {
-                    let [tasks, sends] = match known.iter().find(|known| known.0 == job.strategy) {
-                        Some(known) => known.1,
-                        None => known.push_mut((job.strategy, tasks_and_sends(job.strategy, self.workers))).1,
-                    };
+                    let [tasks, sends] = *known
+                        .entry(job.strategy)
+                        .or_insert_with(|| tasks_and_sends(job.strategy, self.workers));
                     // This iteration's and the next one's.
                     pieces += 2 * job.partitions as u128 * tasks;
                     sent += job.partitions as u128 * sends;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use gradwire_collectives::graph::{Format, Graph, Message as GraphMessage, Op, Task};
-use gradwire_collectives::{Job, Order, Strategy};
+use gradwire_collectives::{Job, Order};
 
 use crate::cluster::{Cluster, Dest, Exchange, Message, Sent};
 use crate::scenario::{Content, Scenario};
@@ -97,16 +97,12 @@ impl Graphs {
         let (workers, rows) = (scenario.workers, &scenario.model.parameters);
         let planned = scenario.plan.is_some();
         let in_turns = scenario.plan.as_ref().is_none_or(|plan| plan.order != Order::Free);
-        let (mut roles, mut known) = (Vec::new(), Vec::<(Strategy, BTreeMap<usize, u32>)>::new());
+        let (mut roles, mut known) = (Vec::new(), BTreeMap::new());
         let (mut jobs, mut parts, mut job_of) = (Vec::new(), Vec::new(), vec![0; rows.len()]);
         for (at, job) in scenario.jobs().expect("Scenario::check").into_iter().enumerate() {
             let first = parts.len() as u32;
             for partition in 0..job.partitions {
-                let known = match known.iter_mut().position(|known| known.0 == job.strategy) {
-                    Some(at) => &mut known[at].1,
-                    None => &mut known.push_mut((job.strategy, BTreeMap::new())).1,
-                };
-                let start = *known.entry(job.first + partition).or_insert_with(|| {
+                let start = *known.entry((job.strategy, job.first + partition)).or_insert_with(|| {
                     let start = roles.len() as u32;
                     let graph = |me| job.graph(workers as usize, me, partition).expect("Scenario::check");
                     roles.extend((0..workers as usize).map(|me| Role::new(graph(me))));

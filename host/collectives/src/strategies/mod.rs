@@ -27,7 +27,7 @@ use crate::graph::{Format, Graph, Message, Op, Rank};
 pub const MOST_MEMBERS: usize = 1024;
 
 /// Which strategy, with its parameters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Strategy {
     /// [`ring`].
     Ring,
