@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use etherparse::{IpHeaders, IpNumber, Ipv4Extensions, PacketBuilder};
+use etherparse::{IpHeaders, IpNumber, Ipv4Extensions, PacketBuilder, PacketBuilderStep};
 use gradwire::codec::planar::Bound;
 use gradwire::profile::Profile;
 use gradwire::rules::{Framing, Rule};
@@ -36,6 +36,12 @@ fn on_wire(framing: Framing) -> Checksums {
     if framing == Framing::Routed { Checksums::Compressed } else { Checksums::Ordinary }
 }
 
+/// The beginning of a tagged frame. What is built on it says which protocol it carries.
+fn tagged() -> PacketBuilderStep<IpHeaders> {
+    let ip = ipv4(0x28, IpNumber::UDP, [10, 0, 0, 1], [10, 0, 0, 2]);
+    PacketBuilder::ethernet2([2; 6], [4; 6]).ip(IpHeaders::Ipv4(ip, Ipv4Extensions::default()))
+}
+
 /// Writes every seed.
 ///
 /// # Errors
@@ -52,8 +58,8 @@ pub fn seeds() -> Result {
         let name = file.name.trim_end_matches(".pcap");
         let mut capture = Capture::parse(file.name, file.bytes)?;
         // From the first SYN that asks for the rule on.
-        let tagged = |frame: &Frame| View::of(&frame.bytes).is_some_and(|view| view.tos & 0xfc == 0x28);
-        let start = capture.frames.iter().position(tagged).unwrap_or(0);
+        let asks = |frame: &Frame| View::of(&frame.bytes).is_some_and(|view| view.tos & 0xfc == 0x28);
+        let start = capture.frames.iter().position(asks).unwrap_or(0);
         capture.frames.drain(..start);
         capture.frames.truncate(FRAMES);
         let sent: Vec<&[u8]> = capture.frames.iter().map(|frame| &frame.bytes[..]).collect();
@@ -154,21 +160,15 @@ pub fn seeds() -> Result {
 
     // A tunnel: its payload is not the tagged socket's.
     let mut tunnel = Vec::new();
-    let ip = ipv4(0x28, IpNumber::UDP, [10, 0, 0, 1], [10, 0, 0, 2]);
-    let packet = PacketBuilder::ethernet2([2; 6], [4; 6]).ip(IpHeaders::Ipv4(ip, Ipv4Extensions::default()));
-    packet.udp(40_000, 4789).write(&mut tunnel, &[0; 200])?;
+    tagged().udp(40_000, 4789).write(&mut tunnel, &[0; 200])?;
     write("egress", "tunnel", &frames::seed(&Rule::STATIC, Checksums::AsTheyAre, &[&tunnel]))?;
 
     // Gloo's kind of header before values, in a datagram and in the middle of a stream; and a length at a stream's start.
     let values: Vec<u8> = (0..100).flat_map(|_| 1e-3f32.to_le_bytes()).collect();
     let headed = [&48u64.to_le_bytes()[..], &7u64.to_le_bytes(), &values].concat();
-    let builder = || {
-        let ip = ipv4(0x28, IpNumber::TCP, [10, 0, 0, 1], [10, 0, 0, 2]);
-        PacketBuilder::ethernet2([2; 6], [4; 6]).ip(IpHeaders::Ipv4(ip, Ipv4Extensions::default()))
-    };
     let mut datagrams = [Vec::new(), Vec::new()];
     for (datagram, payload) in datagrams.iter_mut().zip([&values, &headed]) {
-        builder().udp(40_000, 50_000).write(datagram, payload)?;
+        tagged().udp(40_000, 50_000).write(datagram, payload)?;
     }
     let datagrams = datagrams.each_ref().map(Vec::as_slice);
     write(
@@ -180,10 +180,10 @@ pub fn seeds() -> Result {
     {
         let mut segments = [vec![], vec![], vec![], vec![]];
         let mut seq = 1000;
-        builder().tcp(40_000, 50_000, seq, 64_000).syn().write(&mut segments[0], &[])?;
+        tagged().tcp(40_000, 50_000, seq, 64_000).syn().write(&mut segments[0], &[])?;
         seq += 1;
         for (segment, payload) in segments[1..].iter_mut().zip(sent) {
-            builder().tcp(40_000, 50_000, seq, 64_000).ack(1).write(segment, payload)?;
+            tagged().tcp(40_000, 50_000, seq, 64_000).ack(1).write(segment, payload)?;
             seq += payload.len() as u32;
         }
         let segments = segments.each_ref().map(Vec::as_slice);
