@@ -46,6 +46,11 @@ impl FrameBuffer {
         Self { memory, len: 0 }
     }
 
+    /// What a device is told about the frame.
+    pub const fn header_mut(&mut self) -> &mut [u8; HEADER_LEN] {
+        &mut self.memory.header
+    }
+
     /// The memory, for a device to read or write.
     #[must_use]
     pub const fn into_memory(self) -> &'static mut Memory {

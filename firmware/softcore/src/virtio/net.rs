@@ -178,15 +178,14 @@ impl<R: Registers> Nic<R> {
     ///
     /// # Errors
     /// The buffer with its frame, if the queue is full or the link gone.
-    pub fn transmit(&mut self, frame: FrameBuffer) -> Result<(), FrameBuffer> {
-        if !self.link || self.transmit.is_full() {
+    pub fn transmit(&mut self, mut frame: FrameBuffer) -> Result<(), FrameBuffer> {
+        if !self.link {
             return Err(frame);
         }
-        let len = frame.frame().len();
-        let memory = frame.into_memory();
         // Nothing is offloaded: all of the header is zero (section 5.1.6).
-        memory.header = [0; HEADER_LEN];
-        self.transmit.lend(FrameBuffer::new(memory), len)
+        *frame.header_mut() = [0; HEADER_LEN];
+        let len = frame.frame().len();
+        self.transmit.lend(frame, len)
     }
 
     /// Tells the device that frames were queued.
