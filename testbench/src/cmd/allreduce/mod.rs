@@ -119,7 +119,7 @@ pub struct Args {
     /// Tensors of this model, in place of one of --values: as `gradwire plan MODEL` takes it, or a CSV file of name,values.
     #[arg(long, value_name = "MODEL", conflicts_with = "values")]
     pub model: Option<String>,
-    /// How often to exchange.
+    /// How often to exchange and take the time, from when all members are there. As many exchanges more are checked message by message.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
     /// What the gradients are made from.
@@ -462,7 +462,7 @@ impl Job<'_> {
         Ok(report)
     }
 
-    /// All rounds of one member, each with its checks. What is checked is not timed.
+    /// All rounds of one member: those that are timed, and as many again whose messages are recorded and checked.
     fn exchange(&self, link: &mut Link) -> Result<Report, Error> {
         let values = self.layout.values();
         let coding = self.plan.others.coding;
@@ -476,27 +476,17 @@ impl Job<'_> {
         let mut traffic = gradwire_collectives::Traffic::default();
         for round in 0..self.args.rounds {
             let mut buffer = gradient(self.args.seed, link.rank(), round, values);
-            let own = buffer.clone();
-            let mut record = Record::default();
-            let report =
-                link.exchange_recorded(&mut buffer, &self.layout, &self.plan, &mut held, &mut record)?;
+            // All begin together: a member that checked for longer would count as a slow network.
+            link.compare(round.into(), "members are in different rounds")?;
+            let report = link.exchange(&mut buffer, &self.layout, &self.plan, &mut held)?;
             times.push(report.time.as_secs_f64());
             computes.push(report.compute.as_secs_f64());
             traffic.sent_bytes += report.traffic.sent_bytes;
             traffic.sent_messages += report.traffic.sent_messages;
             traffic.send_calls += report.traffic.send_calls;
-            // If replicas differ, nothing else about this job is worth a word.
-            link.compare(
-                checksum(&buffer),
-                "replicas differ: the result of one exchange has other bits at some members",
-            )?;
+            compare_replicas(link, &buffer)?;
             if let (Some(all), Some(one)) = (&mut in_network, report.in_network) {
                 all.add(one);
-            }
-            if let (Some(replay), Some(given)) = (&mut checks.replay, &mut checks.given) {
-                *replay &= replayed(&record, &buffer);
-                let sums = self.sums(link, &own, &record, &held)?;
-                *given &= self.given(&buffer, &sums);
             }
             if let Some(sum) = &mut checks.sum {
                 let gradients =
@@ -505,6 +495,17 @@ impl Job<'_> {
                     (true, Coding::Wire(wire)) => in_network::is_exact(&buffer, wire, gradients),
                     _ => self.is_sum(&buffer, round),
                 };
+            }
+        }
+        if let (Some(replay), Some(given)) = (&mut checks.replay, &mut checks.given) {
+            for round in self.args.rounds..self.args.rounds.saturating_mul(2) {
+                let own = gradient(self.args.seed, link.rank(), round, values);
+                let (mut buffer, mut record) = (own.clone(), Record::default());
+                link.exchange_recorded(&mut buffer, &self.layout, &self.plan, &mut held, &mut record)?;
+                compare_replicas(link, &buffer)?;
+                *replay &= replayed(&record, &buffer);
+                let sums = self.sums(link, &own, &record, &held)?;
+                *given &= self.given(&buffer, &sums);
             }
         }
         let median = |values: &mut Vec<f64>| {
@@ -587,6 +588,12 @@ impl Job<'_> {
         let off = result.iter().zip(&sums).map(|(result, sum)| (f64::from(*result) - sum).abs());
         off.zip(&sizes).all(|(off, size)| off <= rounding(self.members, *size))
     }
+}
+
+/// Fails if members got other bits: then nothing else about this job is worth a word.
+fn compare_replicas(link: &mut Link, buffer: &[f32]) -> Result<(), Error> {
+    let means = "replicas differ: the result of one exchange has other bits at some members";
+    Ok(link.compare(checksum(buffer), means)?)
 }
 
 /// How far sums in `f32` of terms with this magnitude in all may be from the sum in `f64`.
