@@ -23,7 +23,7 @@ GPT = [str(pathlib.Path(__file__).with_name("gpt.csv")), "40ms", "80ms"]
 MEMBERS = 4
 RATES = [200, 50]
 """Mbit/s of each port, both ways."""
-ROUNDS = 5
+ROUNDS = 15
 ORDERS = ["turns", "coordinated", "free"]
 
 
@@ -42,8 +42,7 @@ def main(program, model, forward, backward):
 
             def cells(step):
                 plan.write_text(step["plan"])
-                # The checks send the gradient three times more.
-                options = ["--model", model, "--plan", str(plan), "--timeout", "1800s"]
+                options = ["--model", model, "--plan", str(plan)]
                 got = [members.exchange(program, [*options, "--order", order], ROUNDS) for order in ORDERS]
                 # As the simulator has it: what a worker alone would take, over what it takes.
                 compute = step["efficiency"] * step["iteration_s"]

@@ -119,9 +119,13 @@ pub struct Args {
     /// Tensors of this model, in place of one of --values: as `gradwire plan MODEL` takes it, or a CSV file of name,values.
     #[arg(long, value_name = "MODEL", conflicts_with = "values")]
     pub model: Option<String>,
-    /// How often to exchange and take the time, from when all members are there. As many exchanges more are checked message by message.
+    /// How often to exchange and take the time, from when all members are there.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
+    /// How many exchanges, after those that are timed, to check message by message; each sends the gradient three times more
+    /// [default: as many as --rounds].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub checks: Option<u32>,
     /// What the gradients are made from.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -422,6 +426,9 @@ impl Job<'_> {
                 None => command.args(["--values", &self.args.values.to_string()]),
             };
             command.args(["--rounds", &self.args.rounds.to_string()]);
+            if let Some(checks) = self.args.checks {
+                command.args(["--checks", &checks.to_string()]);
+            }
             command.args([
                 "--seed",
                 &self.args.seed.to_string(),
@@ -462,7 +469,7 @@ impl Job<'_> {
         Ok(report)
     }
 
-    /// All rounds of one member: those that are timed, and as many again whose messages are recorded and checked.
+    /// All rounds of one member: those that are timed, and then those whose messages are recorded and checked.
     fn exchange(&self, link: &mut Link) -> Result<Report, Error> {
         let values = self.layout.values();
         let coding = self.plan.others.coding;
@@ -498,7 +505,8 @@ impl Job<'_> {
             }
         }
         if let (Some(replay), Some(given)) = (&mut checks.replay, &mut checks.given) {
-            for round in self.args.rounds..self.args.rounds.saturating_mul(2) {
+            let checked = self.args.rounds.saturating_add(self.args.checks.unwrap_or(self.args.rounds));
+            for round in self.args.rounds..checked {
                 let own = gradient(self.args.seed, link.rank(), round, values);
                 let (mut buffer, mut record) = (own.clone(), Record::default());
                 link.exchange_recorded(&mut buffer, &self.layout, &self.plan, &mut held, &mut record)?;
