@@ -104,7 +104,8 @@ fn a_models_tensors_go_as_the_plan_says() {
 fn any_order_of_big_messages_works() {
     for order in ["turns", "free", "coordinated"] {
         // Larger than what need not wait.
-        let output = gradwire(&format!("--local 3 --processes --order {order} --values 300k --rounds 2 --checks 1"));
+        let output =
+            gradwire(&format!("--local 3 --processes --order {order} --values 300k --rounds 2 --checks 1"));
         assert!(output.status.success(), "{order}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }
