@@ -8,14 +8,19 @@ use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, Split};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
+use gradwire_codecs::{Codec, Registry};
 use gradwire_testbench::bench::shapes;
 use gradwire_testbench::bench::{Direction, Frames, Kind, PASS_FRAMES, PASS_VALUES, Payloads, Work};
+use gradwire_testbench::input::recordings;
 
 /// Not generic and never inlined, so that callgrind finds one function of this name.
 #[inline(never)]
 fn gradwire_counted(work: &mut dyn FnMut()) {
     work();
 }
+
+/// Values that a host codec gets: a first-level cache holds them.
+const HOST_VALUES: usize = 4096;
 
 /// Codec 1 with both splits, and codec 2, with the same bound.
 fn profiles() -> [(&'static str, Profile); 3] {
@@ -24,13 +29,38 @@ fn profiles() -> [(&'static str, Profile); 3] {
     [("dense", classes(Split::Dense)), ("paper", classes(Split::Paper)), ("planar", planar)]
 }
 
+/// Counts a piece of work, and says what it was.
+fn count(name: &str, divisor: usize, work: &mut dyn FnMut()) {
+    // Look-ups of symbols and detection happen once, and not while counting.
+    work();
+    gradwire_counted(work);
+    println!("{name} {divisor}");
+}
+
+/// The host codecs, with the processor's best kernels, on a recorded gradient.
+fn host_codecs() {
+    let recordings = recordings::builtin().expect("they are compiled in");
+    let recorded = recordings.iter().find(|recording| shapes::RECORDED.starts_with(&recording.name));
+    let bytes = recorded.expect("it is one of them").values.as_chunks().0;
+    let values: Vec<f32> = bytes.iter().map(|&bytes| f32::from_le_bytes(bytes)).take(HOST_VALUES).collect();
+    for name in Registry::EXAMPLES {
+        let codec = Registry::BUILT_IN.codec(name).expect("a codec of that crate");
+        let mut state = vec![0.0; codec.state_len(values.len())];
+        let (mut acc, mut sum) = (values.clone(), values.clone());
+        let (mut out, mut len) = (vec![0; codec.bound(values.len())], 0);
+        count(&format!("host,encode,{name},recorded"), values.len(), &mut || {
+            // What was held back would be another input.
+            acc.copy_from_slice(&values);
+            len = codec.encode(&mut acc, &mut state, 1, &mut out);
+        });
+        count(&format!("host,merge,{name},recorded"), values.len(), &mut || {
+            codec.merge(&out[..len], &mut sum).expect("a message");
+        });
+    }
+}
+
 fn main() {
-    let count = |name: String, divisor: usize, work: &mut dyn FnMut()| {
-        // Look-ups of symbols and detection happen once, and not while counting.
-        work();
-        gradwire_counted(work);
-        println!("{name} {divisor}");
-    };
+    host_codecs();
     for kernel in Kernel::available() {
         for (direction, work) in [("encode", Work::Encode(kernel)), ("decode", Work::Decode(kernel))] {
             for (profile_name, profile) in profiles() {
@@ -41,7 +71,7 @@ fn main() {
                         kernel.name(),
                         shape.name.replace(' ', "-")
                     );
-                    count(name, PASS_VALUES, &mut || payloads.pass(work));
+                    count(&name, PASS_VALUES, &mut || payloads.pass(work));
                 }
             }
         }
@@ -49,7 +79,7 @@ fn main() {
             for kind in Kind::ALL {
                 let mut frames = Frames::new(direction, kind, Profile::DEFAULT, kernel);
                 let name = format!("{},{},frame,{}", kernel.name(), direction.name(), kind.name());
-                count(name, PASS_FRAMES, &mut || frames.pass());
+                count(&name, PASS_FRAMES, &mut || frames.pass());
             }
         }
     }

@@ -11,6 +11,7 @@ use gradwire::flow::offers::Slot;
 use gradwire::flow::{FlowTable, WAYS};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_TOS, Framing};
+use gradwire_codecs::Registry;
 use gradwire_testbench::bench::PAYLOAD_LEN;
 use gradwire_testbench::bench::shapes::RECORDED;
 use gradwire_testbench::check::Measured;
@@ -27,6 +28,7 @@ const README: &str = "README.md";
 const PERFORMANCE: &str = "docs/performance.md";
 const FIRMWARE: &str = "docs/firmware.md";
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
+const HOST_CODECS: &str = "docs/host-codecs.md";
 const SIMULATOR: &str = "docs/simulator.md";
 
 /// The documents whose figures and paths the tests below hold.
@@ -230,6 +232,16 @@ fn performance_has_the_instruction_counts() {
             assert!((cell - count).abs() <= COUNTS_TOLERANCE * count + rounding, "{kernel},{row}: {count}");
         }
     }
+}
+
+#[test]
+fn host_codecs_have_their_instruction_counts() {
+    let counts = csv("testbench/benches/counts.csv");
+    let rows = Registry::EXAMPLES.map(|codec| {
+        let count = |direction| format!("{:.1}", counts[&format!("host,{direction},{codec},recorded")]);
+        vec![format!("`{codec}`"), count("encode"), count("merge")]
+    });
+    assert_eq!(table(HOST_CODECS, &["codec", "encode, instructions"]).rows, rows);
 }
 
 #[test]

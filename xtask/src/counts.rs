@@ -48,7 +48,7 @@ pub fn counts(refresh: bool) -> Result {
 # Instructions per value, and in rows `frame` per frame, under callgrind; {compiler}, x86-64, release.
 # AVX-512 is missing: valgrind shows programs a processor with AVX2 at most.
 # Compared by .ci/counts with a tolerance of {:.0}%; written by {REFRESH}
-kernel,direction,split,of,instructions
+kernel,direction,codec,of,instructions
 ",
         100.0 * TOLERANCE
     );

@@ -10,24 +10,6 @@ use gradwire_codecs::ops::Random;
 use gradwire_codecs::{Codec, Registry};
 
 const VALUES: usize = 225_000;
-const NAMES: [&str; 16] = [
-    "f32",
-    "f16",
-    "trunc:16",
-    "trunc:22",
-    "q8",
-    "q8:256",
-    "3lc:1",
-    "3lc:1.75:1024",
-    "onebit:1024",
-    "tbq:0.001",
-    "terngrad",
-    "dgc:1",
-    "graddrop:99",
-    "low-rank:4",
-    "low-rank:16",
-    "bounded:8",
-];
 
 fn codecs(criterion: &mut Criterion) {
     let random = Random::new(7);
@@ -36,7 +18,7 @@ fn codecs(criterion: &mut Criterion) {
     group.throughput(Throughput::Bytes(4 * VALUES as u64));
     let mut copy = gradient.clone();
     group.bench_function("memcpy", |bencher| bencher.iter(|| copy.copy_from_slice(black_box(&gradient))));
-    for name in NAMES {
+    for name in Registry::EXAMPLES {
         let codec = Registry::BUILT_IN.codec(name).expect("a codec of this crate");
         let mut state = vec![0.0; codec.state_len(VALUES)];
         let mut out = vec![0; codec.bound(VALUES)];

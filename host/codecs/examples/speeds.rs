@@ -9,28 +9,6 @@ use std::time::{Duration, Instant};
 use gradwire_codecs::ops::Random;
 use gradwire_codecs::{Chosen, Codec, Registry};
 
-const NAMES: &[&str] = &[
-    "f32",
-    "f16",
-    "trunc:16",
-    "trunc:22",
-    "trunc:24",
-    "q8",
-    "q8:256",
-    "3lc:1",
-    "3lc:1:1024",
-    "3lc:1.75",
-    "onebit",
-    "onebit:1024",
-    "tbq:0.001",
-    "terngrad",
-    "terngrad:8",
-    "dgc:1",
-    "graddrop:99",
-    "low-rank:4",
-    "low-rank:16",
-    "bounded:8",
-];
 /// In cache, and not.
 const SIZES: [usize; 2] = [225_000, 1_000_000];
 const ROUNDS: usize = 40;
@@ -81,8 +59,11 @@ fn gradient(n: usize) -> Vec<f32> {
 
 fn main() {
     let asked: Vec<String> = std::env::args().skip(1).collect();
-    let names: Vec<&str> =
-        if asked.is_empty() { NAMES.to_vec() } else { asked.iter().map(String::as_str).collect() };
+    let names: Vec<&str> = if asked.is_empty() {
+        Registry::EXAMPLES.to_vec()
+    } else {
+        asked.iter().map(String::as_str).collect()
+    };
     println!(
         "| codec | values | bits a value | encode GB/s | of memcpy | merge GB/s | of memcpy |\n|---|---|---|---|---|---|---|"
     );

@@ -100,6 +100,30 @@ impl Registry {
     /// The codecs of this crate.
     pub const BUILT_IN: Self = Self::with(&[]);
 
+    /// Each codec of this crate, with parameters that people use: for benchmarks and documents.
+    pub const EXAMPLES: [&str; 20] = [
+        "f32",
+        "f16",
+        "trunc:16",
+        "trunc:22",
+        "trunc:24",
+        "q8",
+        "q8:256",
+        "3lc:1",
+        "3lc:1:1024",
+        "3lc:1.75",
+        "onebit",
+        "onebit:1024",
+        "tbq:0.001",
+        "terngrad",
+        "terngrad:8",
+        "dgc:1",
+        "graddrop:99",
+        "low-rank:4",
+        "low-rank:16",
+        "bounded:8",
+    ];
+
     /// The codecs of this crate, and before them others.
     #[must_use]
     pub const fn with(own: &'static [Entry]) -> Self {
