@@ -38,6 +38,12 @@ OURS = (
 )  # fmt: skip
 COMPARED = ("none", "aggregator:f32", "aggregator:bounded:10", "ring:1:8", "ring:1:6")
 """For INCEPTIONN's comparison: no exchange at all, one member that sums all, and its bounds."""
+OTHERS = (
+    "trunc:16", "trunc:24", "3lc:1.75:1024", "3lc:1.9:1024", "onebit:1024", "tbq:0.001", "terngrad", "terngrad:4", "dgc:1", "dgc:5",
+    "graddrop:99",
+)  # fmt: skip
+"""The codecs that OURS leaves out: other people's, as they are published, and 3LC's wide steps."""
+ALL = THEIRS + OURS + COMPARED + OTHERS
 TIMED = 10
 """Iterations that are timed in a round."""
 UNLIMITED = 100_000
@@ -241,7 +247,7 @@ def main() -> None:
     parser.add_argument("--task", choices=sorted(TASKS), default="mlp", help="the model [mlp]")
     parser.add_argument("--wires", default="1000,200,50", help="Mbit/s of each worker's port, both ways; '' only counts iterations [1000,200,50]")
     parser.add_argument(
-        "--exchanges", default=",".join(THEIRS + OURS), help=f"which, of: %(default)s, and for comparison {','.join(COMPARED)}"
+        "--exchanges", default=",".join(THEIRS + OURS), help=f"which, of: %(default)s, and for comparison {','.join(COMPARED + OTHERS)}"
     )
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=3)
@@ -253,8 +259,8 @@ def main() -> None:
     args = parser.parse_args()
     wires = [int(wire) for wire in args.wires.split(",") if wire]
     exchanges = args.exchanges.split(",")
-    if unknown := [exchange for exchange in exchanges if exchange not in THEIRS + OURS + COMPARED]:
-        parser.error(f"no exchange {unknown[0]!r}: expected some of {', '.join(THEIRS + OURS + COMPARED)}")
+    if unknown := [exchange for exchange in exchanges if exchange not in ALL]:
+        parser.error(f"no exchange {unknown[0]!r}: expected some of {', '.join(ALL)}")
     results = Results(args.results)
     # Whoever is told to end still removes the network.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
