@@ -477,8 +477,8 @@ impl Job<'_> {
         let (mut held, mut times, mut computes) = (Held::new(), Vec::new(), Vec::new());
         // A node's messages are its own: what it sums is compared with the exact sum.
         let by_node = self.plan.in_network.is_some();
-        let (of_messages, sum) = ((!by_node).then_some(true), (exact || by_node).then_some(true));
-        let mut checks = Checks { replicas: true, replay: of_messages, given: of_messages, sum };
+        let sum = (exact || by_node).then_some(true);
+        let mut checks = Checks { replicas: true, replay: None, given: None, sum };
         let mut in_network = by_node.then(Summed::default);
         let mut traffic = gradwire_collectives::Traffic::default();
         for round in 0..self.args.rounds {
@@ -504,17 +504,8 @@ impl Job<'_> {
                 };
             }
         }
-        if let (Some(replay), Some(given)) = (&mut checks.replay, &mut checks.given) {
-            let checked = self.args.rounds.saturating_add(self.args.checks.unwrap_or(self.args.rounds));
-            for round in self.args.rounds..checked {
-                let own = gradient(self.args.seed, link.rank(), round, values);
-                let (mut buffer, mut record) = (own.clone(), Record::default());
-                link.exchange_recorded(&mut buffer, &self.layout, &self.plan, &mut held, &mut record)?;
-                compare_replicas(link, &buffer)?;
-                *replay &= replayed(&record, &buffer);
-                let sums = self.sums(link, &own, &record, &held)?;
-                *given &= self.given(&buffer, &sums);
-            }
+        if !by_node {
+            self.check(link, &mut held, &mut checks)?;
         }
         let median = |values: &mut Vec<f64>| {
             values.sort_by(f64::total_cmp);
@@ -540,6 +531,22 @@ impl Job<'_> {
             ok: checks.replicas && ![checks.replay, checks.given, checks.sum].contains(&Some(false)),
             in_network,
         })
+    }
+
+    /// Exchanges as often as `--checks` says, and compares what is recorded: are results what messages say, and is nothing lost?
+    fn check(&self, link: &mut Link, held: &mut Held, checks: &mut Checks) -> Result<(), Error> {
+        let (mut replay, mut given) = (true, true);
+        let rounds = self.args.checks.unwrap_or(self.args.rounds);
+        for round in self.args.rounds..self.args.rounds.saturating_add(rounds) {
+            let own = gradient(self.args.seed, link.rank(), round, self.layout.values());
+            let (mut buffer, mut record) = (own.clone(), Record::default());
+            link.exchange_recorded(&mut buffer, &self.layout, &self.plan, held, &mut record)?;
+            compare_replicas(link, &buffer)?;
+            replay &= replayed(&record, &buffer);
+            given &= self.given(&buffer, &self.sums(link, &own, &record, held)?);
+        }
+        (checks.replay, checks.given) = (Some(replay), Some(given));
+        Ok(())
     }
 
     /// Over all members, what was given, what is held back or dropped, and the magnitudes of both; summed as plain `f32`, by
