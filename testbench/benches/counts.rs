@@ -11,7 +11,6 @@ use gradwire::profile::Profile;
 use gradwire_codecs::{Codec, Registry};
 use gradwire_testbench::bench::shapes;
 use gradwire_testbench::bench::{Direction, Frames, Kind, PASS_FRAMES, PASS_VALUES, Payloads, Work};
-use gradwire_testbench::input::recordings;
 
 /// Not generic and never inlined, so that callgrind finds one function of this name.
 #[inline(never)]
@@ -39,10 +38,8 @@ fn count(name: &str, divisor: usize, work: &mut dyn FnMut()) {
 
 /// The host codecs, with the processor's best kernels, on a recorded gradient.
 fn host_codecs() {
-    let recordings = recordings::builtin().expect("they are compiled in");
-    let recorded = recordings.iter().find(|recording| shapes::RECORDED.starts_with(&recording.name));
-    let bytes = recorded.expect("it is one of them").values.as_chunks().0;
-    let values: Vec<f32> = bytes.iter().map(|&bytes| f32::from_le_bytes(bytes)).take(HOST_VALUES).collect();
+    let bytes = shapes::RECORDED_SHAPE.values(HOST_VALUES);
+    let values: Vec<f32> = bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
     for name in Registry::EXAMPLES {
         let codec = Registry::BUILT_IN.codec(name).expect("a codec of that crate");
         let mut state = vec![0.0; codec.state_len(values.len())];
