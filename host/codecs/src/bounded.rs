@@ -6,7 +6,7 @@ use gradwire::profile::Profile;
 
 use crate::codec::{Codec, Malformed};
 use crate::named::{Args, Named};
-use crate::ops::{INFINITE, MAGNITUDE, concat, extract, lost, reduce};
+use crate::ops::{INFINITE, MAGNITUDE, concat, extract, largest, lost};
 
 /// Bins of two bounds in bit planes, without the zeros.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -29,17 +29,11 @@ impl Codec for Bounded {
 
     #[inline(always)]
     fn encode(&self, acc: &mut [f32], _state: &mut [f32], _seed: u64, out: &mut [u8]) -> usize {
-        let exponent = reduce(
-            acc,
-            0,
-            |most, value| {
-                let exponent = (value.to_bits() & MAGNITUDE) >> 23;
-                if exponent < INFINITE >> 23 { exponent.max(most) } else { most }
-            },
-            u32::max,
-        );
-        let y =
-            (exponent as i32 - 127 - i32::from(self.bits)).clamp(Bound::MIN.into(), Bound::MAX.into()) as i8;
+        let exponent = largest(acc, |value| {
+            let exponent = (value.to_bits() & MAGNITUDE) >> 23;
+            if exponent < INFINITE >> 23 { exponent as i32 } else { 0 }
+        });
+        let y = (exponent - 127 - i32::from(self.bits)).clamp(Bound::MIN.into(), Bound::MAX.into()) as i8;
         let (bound, kernel) = (Bound::new(y).expect("clamped"), Kernel::detect());
         let mut message = concat(out);
         message.bytes(1)[0] = y as u8;

@@ -71,19 +71,34 @@ pub fn reduce<T: Copy>(values: &[f32], start: T, fold: impl Fn(T, f32) -> T, joi
     lanes.into_iter().reduce(join).unwrap_or(start)
 }
 
-/// The largest magnitude, by `reduce`; NaN if a value is not finite.
+/// **reduce** to the largest whole number that `of` makes of a value, or 0. Any order gives the same one, so the compiler chooses it; sixteen
+/// at a time, as for sums, it gathered values that stand far apart, which took three times as long.
+#[inline(always)]
+pub fn largest(values: &[f32], of: impl Fn(f32) -> i32) -> i32 {
+    let mut most = 0;
+    // A loop, here and in `total`: an iterator's methods may become functions of their own, without their caller's instructions.
+    for value in values {
+        most = most.max(of(*value));
+    }
+    most
+}
+
+/// The largest magnitude, by `largest`; NaN if a value is not finite.
 #[must_use]
 #[inline(always)]
 pub fn peak(values: &[f32]) -> f32 {
-    let bits = reduce(values, 0, |most, value| most.max((value.to_bits() & MAGNITUDE) as i32), i32::max);
+    let bits = largest(values, |value| (value.to_bits() & MAGNITUDE) as i32);
     if bits < INFINITE as i32 { f32::from_bits(bits as u32) } else { f32::NAN }
 }
 
 /// The sum of `part` of each value: by `reduce` in `f32` over 1,024 values, and these sums one after the other in `f64`.
 #[inline(always)]
 pub fn total(values: &[f32], part: impl Fn(f32) -> f32) -> f64 {
-    let sum = |values: &[f32]| reduce(values, 0.0, |sum, value| sum + part(value), |a: f32, b| a + b);
-    values.chunks(1024).map(|chunk| f64::from(sum(chunk))).sum()
+    let mut total = 0.0;
+    for chunk in values.chunks(1024) {
+        total += f64::from(reduce(chunk, 0.0, |sum, value| sum + part(value), |a: f32, b| a + b));
+    }
+    total
 }
 
 /// What a message lost of `value` where it says `sent`: nothing if that is no number.

@@ -59,7 +59,7 @@ const OPERATORS: [(&str, &[&str]); 7] = [
     ("sort", &["sort("]),
     ("filter", &[".sparse("]),
     ("map", &[" map(", "(map("]),
-    ("reduce", &["reduce(", "peak(", "total("]),
+    ("reduce", &["reduce(", "largest(", "peak(", "total("]),
     ("random", &["Random::new"]),
     ("concat", &["concat("]),
     ("extract", &["extract("]),
