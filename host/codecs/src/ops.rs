@@ -568,6 +568,10 @@ const fn every(lane: usize, bits: usize) -> u64 {
 /// Eight codes, each in a byte, moved together.
 #[inline(always)]
 fn squeeze<const BITS: usize>(codes: u64) -> u64 {
+    if BITS == 1 {
+        // The product's highest byte has the codes' lowest bits: the bit of byte i moves by 56 - 7 * i, and no two meet.
+        return codes.wrapping_mul(0x0102_0408_1020_4080) >> 56;
+    }
     let pairs = (codes | codes >> (8 - BITS)) & every(16, 2 * BITS);
     let fours = (pairs | pairs >> (16 - 2 * BITS)) & every(32, 4 * BITS);
     (fours | fours >> (32 - 4 * BITS)) & every(64, 8 * BITS)
