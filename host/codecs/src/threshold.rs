@@ -16,11 +16,6 @@ impl Threshold {
     pub fn new(threshold: f32) -> Option<Self> {
         (threshold.is_normal() && threshold > 0.0).then_some(Self { threshold })
     }
-
-    /// What the four codes mean.
-    fn values(self) -> [f32; 4] {
-        [0.0, self.threshold, -self.threshold, f32::NAN]
-    }
 }
 
 impl Codec for Threshold {
@@ -43,9 +38,14 @@ impl Codec for Threshold {
 
     #[inline(always)]
     fn merge(&self, src: &[u8], sum: &mut [f32]) -> Result<usize, Malformed> {
-        let (mut src, values) = (extract(src), self.values());
+        let mut src = extract(src);
         src.need(self.bound(sum.len()))?;
-        src.unpack::<2>(sum, |code, sum| *sum += values[usize::from(code & 3)]);
+        // Not a table of four, which has no vector instruction.
+        src.unpack::<2>(sum, |code, sum| {
+            let whole =
+                if code == 1 { self.threshold } else { 0.0 } - if code == 2 { self.threshold } else { 0.0 };
+            *sum += if code == 3 { f32::NAN } else { whole };
+        });
         Ok(src.len())
     }
 }
