@@ -1,6 +1,7 @@
 //! `3lc:S[:BLOCK]`: 3LC, with one scale or one a block.
 
 use core::iter::zip;
+use core::mem::replace;
 use core::ops::Range;
 
 use crate::codec::{Codec, Malformed};
@@ -29,6 +30,8 @@ const ZEROS: u8 = 121;
 const RUN: u8 = 243;
 /// Bytes of zeros in the longest run.
 const LONGEST: u8 = 14;
+/// Groups in the ring that `merge` expands codes into: a plane's worth of codes for the longest runs fills 14, and 2 may be waiting.
+const RING: usize = 16;
 
 impl ThreeLc {
     /// With this multiplier; `None` unless it is at least 1 and below 2.
@@ -44,6 +47,13 @@ impl ThreeLc {
         let (width, block) = (len.div_ceil(5), self.blocks.len(n));
         let mut of = at / block;
         let mut next = (of + 1) * block - at;
+        if len == GROUP && next >= len {
+            // Nothing to cut, so nothing to ask for each plane; most groups are such.
+            for plane in 0..5 {
+                part(plane * PLANE..(plane + 1) * PLANE, plane, of, 0);
+            }
+            return;
+        }
         for plane in 0..5 {
             let (mut from, end) = ((plane * width).min(len), ((plane + 1) * width).min(len));
             while from < end {
@@ -86,18 +96,37 @@ fn each<T>(values: &mut [f32], codes: &mut [T], with: impl Fn(&mut f32, &mut T))
     }
 }
 
-/// The digits of codes, plus 1, plane by plane.
+/// The digits of codes, -1, 0 or 1, plane by plane.
 #[inline(always)]
-fn digits(mut codes: [u8; PLANE]) -> [[u8; PLANE]; 5] {
+fn digits(mut codes: [u8; PLANE]) -> [[i8; PLANE]; 5] {
     let mut digits = [[0; PLANE]; 5];
-    for plane in digits.iter_mut().rev() {
+    for (plane, weight) in zip(&mut digits, WEIGHTS) {
+        let weight = weight as u8;
         for (digit, code) in zip(plane, &mut codes) {
-            let rest = *code / 3;
-            (*digit, *code) = (*code - 3 * rest, rest);
+            // A code that is smaller than the weight wraps around to a larger one.
+            let once = (*code).min(code.wrapping_sub(weight));
+            let twice = once.min(once.wrapping_sub(weight));
+            *digit = 1 - i8::from(once == *code) - i8::from(twice == once);
+            *code = twice;
         }
     }
     digits
 }
+
+/// How many bytes a code stands for.
+const fn run(code: u8) -> u8 {
+    if code < RUN { 1 } else { code - RUN + 2 }
+}
+
+/// `run` of every code: a look-up is faster where codes come one by one.
+const RUNS: [u8; 256] = {
+    let (mut runs, mut code) = ([0; 256], 0);
+    while code < 256 {
+        runs[code] = run(code as u8);
+        code += 1;
+    }
+    runs
+};
 
 impl Codec for ThreeLc {
     fn bound(&self, n: usize) -> usize {
@@ -145,34 +174,35 @@ impl Codec for ThreeLc {
         let at = src.len();
         src.need(len)?;
         let coded = src.bytes(len);
-        let run = |code: u8| if code < RUN { 1 } else { code - RUN + 2 };
         // A short sum has more lanes, and fits.
         let runs = |codes: &[u8]| codes.iter().map(|code| u16::from(run(*code))).sum::<u16>();
         if coded.chunks(4096).map(|codes| usize::from(runs(codes))).sum::<usize>() != bytes(n) {
             return Err(Malformed::Field { what: "number of values", at });
         }
         let scale = |block: usize| f32::from_le_bytes(scales[block]);
-        let all_finite = (0..scales.len()).all(|block| !scale(block).is_nan());
-        let (mut coded, mut zeros) = (coded.iter(), 0);
+        let all_finite = (0..scales.len()).all(|block| scale(block).is_finite());
+        // Codes are expanded a plane's worth at a time, since a loop of known length is faster, and a group ahead, since a vector of bytes
+        // that were just written one by one has to wait for them.
+        let (mut ring, mut filled) = ([[ZEROS; PLANE]; RING], 0);
+        let mut coded = coded.chunks(PLANE);
         for (at, group) in sum.chunks_mut(GROUP).enumerate() {
-            let (count, mut codes) = (group.len().div_ceil(5), [ZEROS; PLANE]);
-            let mut filled = zeros;
-            while filled < count {
-                let code = *coded.next().unwrap_or(&ZEROS);
-                codes[filled] = if code < RUN { code } else { ZEROS };
-                filled += usize::from(run(code));
+            while filled < bytes(n).min((at + 2) * PLANE) {
+                let Some(codes) = coded.next() else { break };
+                for code in codes {
+                    ring.as_flattened_mut()[filled % (RING * PLANE)] = *code;
+                    filled += usize::from(RUNS[usize::from(*code)]);
+                }
             }
-            let nothing = zeros >= count && all_finite;
-            zeros = filled - count;
-            if nothing {
+            let codes = replace(&mut ring[at % RING], [ZEROS; PLANE]);
+            let codes = codes.map(|code| if code < RUN { code } else { ZEROS });
+            if codes == [ZEROS; PLANE] && all_finite {
                 continue;
             }
             let mut digits = digits(codes);
             self.parts(n, at * GROUP, group.len(), |values, plane, block, first| {
                 let scale = scale(block);
-                each(&mut group[values], &mut digits[plane][first..], |sum, digit| {
-                    *sum += (f32::from(*digit) - 1.0) * scale;
-                });
+                let add = |sum: &mut f32, digit: &mut i8| *sum += f32::from(*digit) * scale;
+                each(&mut group[values], &mut digits[plane][first..], add);
             });
         }
         Ok(src.len())
