@@ -19,8 +19,6 @@ from train import digits  # noqa: E402
 
 ONE = "/one"
 """An exchange of this ending gets all gradients in one bucket, when all are there; others get them in DDP's buckets of 1 and 25 MB."""
-WARM = 13
-"""Iterations before those that are timed: all exchanges have found their buckets, factors and plans by then."""
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -82,6 +80,18 @@ def _cnn() -> nn.Module:
         nn.ReLU(),
         nn.Linear(64, 10),
     )
+
+
+class _Convex(nn.Module):
+    """Logistic regression on features that do not learn: the loss is convex in what does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("features", torch.randn(64, 2000) / 8)
+        self.classes = nn.Linear(2000, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.classes((x @ self.features).relu())
 
 
 CONTEXT, WIDTH, HEADS, BLOCKS = 64, 144, 4, 4
@@ -153,5 +163,6 @@ def _adamw(parameters: Iterator[nn.Parameter], rate: float) -> torch.optim.Optim
 TASKS = {
     "mlp": Task(_mlp, _momentum, (0.05, 0.1, 0.2), _drawn(64), lambda: digits(2000, seed=2), 0.2, 5, 300),
     "cnn": Task(_cnn, _momentum, (0.02, 0.05, 0.1), _drawn(32), lambda: digits(2000, seed=2), 0.1, 10, 800),
+    "convex": Task(_Convex, _momentum, (0.05, 0.1, 0.2), _drawn(64), lambda: digits(2000, seed=2), 0.3, 5, 500),
     "gpt": Task(_Gpt, _adamw, (1e-3, 2e-3), _characters, _unseen, 2.4, 10, 800),
 }

@@ -28,7 +28,7 @@ import time
 from typing import Any
 
 from network import Network
-from tasks import ONE, TASKS, WARM
+from tasks import ONE, TASKS
 
 HERE = pathlib.Path(__file__).resolve().parent
 THEIRS = ("ddp", "fp16", "fp16/one", "bf16", "powersgd:1", "powersgd:4", "powersgd:16")
@@ -43,7 +43,15 @@ OTHERS = (
     "graddrop:99",
 )  # fmt: skip
 """The codecs that OURS leaves out: other people's, as they are published, and 3LC's wide steps."""
-ALL = THEIRS + OURS + COMPARED + OTHERS
+PIPE_SGD = tuple(
+    exchange.format(codec) for exchange in ("aggregator:{}", "{}", "{}/one", "{}+2", "{}+3") for codec in ("f32", "trunc:16", "q8")
+)
+"""For Pipe-SGD's comparison: PS-Sync, D-Sync by buckets and in sequence, and pipelines of 2 and 3 iterations; each plain, cut and quantised."""
+ALL = tuple(dict.fromkeys(THEIRS + OURS + COMPARED + OTHERS + PIPE_SGD))
+WARM = 13
+"""Iterations before those that are timed: all exchanges have found their buckets and factors by then."""
+TRIED = 26
+"""The same for `auto`, which tries its plans first."""
 TIMED = 10
 """Iterations that are timed in a round."""
 UNLIMITED = 100_000
@@ -168,9 +176,11 @@ def timed(workers: Workers, results: Results, task: str, exchanges: list[str], w
         for exchange in exchanges:
             key = ("time", task, exchange, wire, number)
             if results.get(*key) is None:
+                warm = TRIED if exchange == "auto" else WARM
                 found = workers.run(
-                    task=task, exchange=exchange, rate=TASKS[task].rates[0], seed=0, iterations=WARM + TIMED, until=False
+                    task=task, exchange=exchange, rate=TASKS[task].rates[0], seed=0, iterations=warm + TIMED, warm=warm, until=False
                 )
+                results.put({part: time / TIMED * 1000 for part, time in found.get("parts", {}).items()}, "parts", *key[1:])
                 results.put(found.get("error") or found["seconds"] / TIMED * 1000, *key)
                 print(f"{task} {exchange:12} {wire} Mbit/s: {results.get(*key)} ms", file=sys.stderr)
 
@@ -196,6 +206,22 @@ def table(results: Results, task: str, wires: list[int], exchanges: list[str], s
                 whole = results.get("whole", task, exchange, wire)
                 if whole and "error" not in whole:
                     lines.append(f"A whole run of `{exchange}`: {whole['iterations']} iterations, {whole['seconds']:.1f} s with the looks at the test loss.")
+    return "\n".join(lines)
+
+
+def parts_table(results: Results, task: str, wires: list[int], exchanges: list[str], rounds: int) -> str:
+    """Markdown: where an iteration's milliseconds go, for each wire and exchange; medians of the rounds."""
+    head = ["Mbit/s", "exchange", "whole", "forward", "backward and waiting", "update", "exchange, behind it", "of it coding and summing"]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for wire in wires:
+        for exchange in exchanges:
+            found = [results.get("parts", task, exchange, wire, number) or {} for number in range(rounds)]
+            times = milliseconds(results, task, exchange, wire, rounds)
+            cells = [f"{statistics.median(times):.1f}" if times else "-"]
+            for part in ("forward", "backward", "update", "exchange", "coding"):
+                known = [one[part] for one in found if part in one]
+                cells.append(f"{statistics.median(known):.1f}" if known else "-")
+            lines.append(f"| {wire} | `{exchange}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -247,7 +273,7 @@ def main() -> None:
     parser.add_argument("--task", choices=sorted(TASKS), default="mlp", help="the model [mlp]")
     parser.add_argument("--wires", default="1000,200,50", help="Mbit/s of each worker's port, both ways; '' only counts iterations [1000,200,50]")
     parser.add_argument(
-        "--exchanges", default=",".join(THEIRS + OURS), help=f"which, of: %(default)s, and for comparison {','.join(COMPARED + OTHERS)}"
+        "--exchanges", default=",".join(THEIRS + OURS), help=f"which, of: %(default)s, and for comparison {','.join(exchange for exchange in ALL if exchange not in THEIRS + OURS)}"
     )
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=3)
@@ -255,6 +281,7 @@ def main() -> None:
     parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("results.json"), help="file to write, or to go on with")
     parser.add_argument("--no-whole", dest="whole", action="store_false", help="leave out the whole runs")
     parser.add_argument("--shim", help="path of gradwire-xdp, and options of its run: each worker gets a shim; for ring:1:B, ring:2:B")
+    parser.add_argument("--parts", action="store_true", help="print where an iteration's time goes, too")
     parser.add_argument("--picture", type=pathlib.Path, help="SVG to draw of the whole runs; needs matplotlib")
     args = parser.parse_args()
     wires = [int(wire) for wire in args.wires.split(",") if wire]
@@ -285,6 +312,8 @@ def main() -> None:
         finally:
             workers.stop()
     print(table(results, args.task, wires, exchanges, args.seeds, args.rounds))
+    if args.parts:
+        print("\n" + parts_table(results, args.task, wires, exchanges, args.rounds))
     if args.picture:
         picture(results, args.task, wires, args.picture)
     print(f"\ntorch {results.get('torch')}, {args.workers} workers, {os.cpu_count()} cores, {time.monotonic() - began:.0f} s", file=sys.stderr)

@@ -1,17 +1,16 @@
 """A rank of the benchmark. It reads jobs from standard input, a line of JSON each, and answers each with a line of JSON."""
 
-from __future__ import annotations
-
+# No annotations from __future__: torch compares those of `_keep` with types.
 import datetime
 import json
 import sys
 import time
-from typing import Any, Callable
+from typing import Any
 
 import gradwire
 import torch
 import torch.distributed as dist
-from tasks import ONE, TASKS, WARM
+from tasks import ONE, TASKS
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
@@ -30,38 +29,40 @@ def _keep(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch
     return done
 
 
-def _attach(ddp: DistributedDataParallel, exchange: str, link: gradwire.Link) -> Callable[[], Any]:
-    """Lets `ddp` exchange gradients so, and returns what has to be called at the end.
+def _attach(ddp: DistributedDataParallel, exchange: str, link: gradwire.Link) -> gradwire.State | None:
+    """Lets `ddp` exchange gradients so. If gradwire does it, what has to be closed at the end.
 
-    `exchange` is one of PyTorch's, a plan, or one of two for comparison: `none`, and `aggregator:CODEC`, where one member sums all.
+    `exchange` is one of PyTorch's, a plan, or one of three for comparison: `none`; `aggregator:CODEC`, where one member sums all; and
+    `PLAN+K`, where gradients are applied K - 1 iterations later.
     """
     exchange = exchange.removesuffix(ONE)
     if exchange == "ddp":
-        return lambda: None
+        return None
     if exchange in ("fp16", "bf16"):
         ddp.register_comm_hook(None, getattr(default_hooks, f"{exchange}_compress_hook"))
-        return lambda: None
+        return None
     if exchange.startswith("powersgd:"):
         rank = int(exchange.removeprefix("powersgd:"))
         state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=POWER_SGD_STARTS)
         ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-        return lambda: None
+        return None
     if exchange == "none":
         ddp.register_comm_hook(None, _keep)
-        return lambda: None
-    plan, _, pipelined = exchange.partition("+")
+        return None
+    plan, _, width = exchange.partition("+")
     if plan.startswith("aggregator:"):
         plan = f'strategy = "servers:1"\ncodec = "{plan.removeprefix("aggregator:")}"\n'
-    state = gradwire.State(link, plan, pipeline=bool(pipelined), model=ddp.module)
+    state = gradwire.State(link, plan, pipeline=bool(width), width=int(width or 2), model=ddp.module)
     ddp.register_comm_hook(state, gradwire.hook)
-    return state.close
+    return state
 
 
 def _run(job: dict[str, Any], link: gradwire.Link) -> dict[str, Any]:
     """Trains for `iterations`, or `until` the target.
 
-    Says how many it took, and the seconds: of all with `until`, else of those behind the first `WARM`. `curve` has iteration, seconds
-    and test loss.
+    Says how many it took, and the seconds: of all with `until`, else of those behind the first `warm`. `curve` has iteration, seconds
+    and test loss. `parts` has where the seconds went: the forward pass, the backward pass with what it waits for, and the update; and in
+    the background, if gradwire exchanges, `exchange`, and `coding` and summing within it.
     """
     task = TASKS[job["task"]]
     torch.manual_seed(job["seed"])
@@ -71,14 +72,23 @@ def _run(job: dict[str, Any], link: gradwire.Link) -> dict[str, Any]:
     ddp = DistributedDataParallel(task.model(), **({"bucket_cap_mb": ONE_BUCKET_MB} if one else {}))
     optimizer = task.optimizer(ddp.parameters(), job["rate"])
     batches, test = task.batches(job["seed"], dist.get_rank()), task.test()
-    end = _attach(ddp, job["exchange"], link)
+    state = _attach(ddp, job["exchange"], link)
     loss, began = None, time.monotonic()
     iteration, curve = 0, []
+    parts = {"forward": 0.0, "backward": 0.0, "update": 0.0}
+    report = None
     try:
         for iteration in range(1, job["iterations"] + 1):
             optimizer.zero_grad()
-            task.loss(ddp, next(batches)).backward()
+            times = [time.monotonic()]
+            loss_here = task.loss(ddp, next(batches))
+            times.append(time.monotonic())
+            loss_here.backward()
+            times.append(time.monotonic())
             optimizer.step()
+            times.append(time.monotonic())
+            for part, one, two in zip(parts, times, times[1:]):
+                parts[part] += two - one
             if job["until"] and iteration % task.every == 0:
                 # Replicas are equal: what one of them knows goes for all.
                 said = torch.zeros(1)
@@ -90,15 +100,20 @@ def _run(job: dict[str, Any], link: gradwire.Link) -> dict[str, Any]:
                 curve.append((iteration, round(time.monotonic() - began, 3), round(loss, 4)))
                 if loss <= task.target or loss != loss:
                     break
-            elif iteration == WARM and not job["until"]:
+            elif not job["until"] and iteration == job["warm"]:
                 dist.barrier()
+                parts, report = dict.fromkeys(parts, 0.0), state and state.report()
                 began = time.monotonic()
         seconds = time.monotonic() - began
         dist.barrier()
+        if state and report:
+            now = state.report()
+            parts |= {"exchange": now.exchange_s - report.exchange_s, "coding": now.compute_s - report.compute_s}
     finally:
-        end()
+        if state:
+            state.close()
     reached = loss is not None and loss <= task.target
-    return {"iterations": iteration, "seconds": seconds, "loss": loss, "reached": reached, "curve": curve}
+    return {"iterations": iteration, "seconds": seconds, "loss": loss, "reached": reached, "curve": curve, "parts": parts}
 
 
 def main() -> None:
