@@ -87,7 +87,8 @@ class _Convex(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("features", torch.randn(64, 2000) / 8)
+        # No buffer, since DDP would send those in every iteration. All ranks have the same seed.
+        self.features = torch.randn(64, 2000) / 8
         self.classes = nn.Linear(2000, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -152,6 +153,10 @@ def _unseen() -> Batch:
     return _windows(text, torch.linspace(0, len(text) - CONTEXT - 2, 64).long())
 
 
+def _sgd(parameters: Iterator[nn.Parameter], rate: float) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=rate)
+
+
 def _momentum(parameters: Iterator[nn.Parameter], rate: float) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=rate, momentum=0.9)
 
@@ -163,6 +168,7 @@ def _adamw(parameters: Iterator[nn.Parameter], rate: float) -> torch.optim.Optim
 TASKS = {
     "mlp": Task(_mlp, _momentum, (0.05, 0.1, 0.2), _drawn(64), lambda: digits(2000, seed=2), 0.2, 5, 300),
     "cnn": Task(_cnn, _momentum, (0.02, 0.05, 0.1), _drawn(32), lambda: digits(2000, seed=2), 0.1, 10, 800),
-    "convex": Task(_Convex, _momentum, (0.05, 0.1, 0.2), _drawn(64), lambda: digits(2000, seed=2), 0.3, 5, 500),
+    "convex": Task(_Convex, _sgd, (0.2, 0.5, 1.0), _drawn(64), lambda: digits(2000, seed=2), 0.3, 5, 400),
+    "mlp-sgd": Task(_mlp, _sgd, (0.2, 0.5, 1.0), _drawn(64), lambda: digits(2000, seed=2), 0.2, 5, 300),
     "gpt": Task(_Gpt, _adamw, (1e-3, 2e-3), _characters, _unseen, 2.4, 10, 800),
 }

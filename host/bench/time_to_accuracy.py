@@ -39,7 +39,7 @@ OURS = (
 COMPARED = ("none", "aggregator:f32", "aggregator:bounded:10", "ring:1:8", "ring:1:6")
 """For INCEPTIONN's comparison: no exchange at all, one member that sums all, and its bounds."""
 OTHERS = (
-    "trunc:16", "trunc:24", "3lc:1.75:1024", "3lc:1.9:1024", "onebit:1024", "tbq:0.001", "terngrad", "terngrad:4", "dgc:1", "dgc:5",
+    "trunc:16", "trunc:22", "trunc:24", "3lc:1.75:1024", "3lc:1.9:1024", "onebit:1024", "tbq:0.001", "terngrad", "terngrad:4", "dgc:1", "dgc:5",
     "graddrop:99",
 )  # fmt: skip
 """The codecs that OURS leaves out: other people's, as they are published, and 3LC's wide steps."""
@@ -143,7 +143,9 @@ def learn(workers: Workers, results: Results, task: str, exchange: str, seeds: i
     def measure(rate: float, seed: int) -> dict[str, Any]:
         key = ("learn", task, exchange, rate, seed)
         if (found := results.get(*key)) is None:
-            found = workers.run(task=task, exchange=exchange, rate=rate, seed=seed, iterations=TASKS[task].most, until=True)
+            # Late gradients take longer.
+            most = TASKS[task].most * (2 if "+" in exchange else 1)
+            found = workers.run(task=task, exchange=exchange, rate=rate, seed=seed, iterations=most, until=True)
             results.put(found, *key)
             said = found.get("error") or (f"{found['iterations']} iterations" if found["reached"] else f"missed, loss {found['loss']:.3f}")
             print(f"{task} {exchange:12} rate {rate:g} seed {seed}: {said}", file=sys.stderr)
@@ -227,13 +229,7 @@ def parts_table(results: Results, task: str, wires: list[int], exchanges: list[s
 
 def picture(results: Results, task: str, wires: list[int], path: pathlib.Path) -> None:
     """The whole runs: test loss by seconds, a panel for each wire."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    # Text stays text, and one input makes one file.
-    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "gradwire", "font.family": "sans-serif"})
-    from matplotlib import pyplot
-
+    pyplot = _pyplot()
     figure, panels = pyplot.subplots(1, len(wires), figsize=(4 * len(wires), 3.2), sharey=True, squeeze=False)
     for wire, panel in zip(wires, panels[0]):
         for side, style in ((OURS, "-"), (THEIRS, "--")):
@@ -247,6 +243,46 @@ def picture(results: Results, task: str, wires: list[int], path: pathlib.Path) -
     panels[0][0].set_ylabel("test loss")
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
+
+
+def curves(results: Results, task: str, wires: list[int], exchanges: list[str], rounds: int, path: pathlib.Path) -> None:
+    """The first seed of each exchange at its best rate: test loss by iteration, and by the seconds that these take on each wire."""
+    pyplot = _pyplot()
+    figure, panels = pyplot.subplots(1, 1 + len(wires), figsize=(4 * (1 + len(wires)), 3.4), sharey=True, squeeze=False)
+    for number, exchange in enumerate(exchanges):
+        by_rate = {rate: results.get("learn", task, exchange.removesuffix(ONE), rate, 0) or {} for rate in TASKS[task].rates}
+        # Who never arrives is shown, too.
+        rate = best_rate(by_rate) or min(by_rate, key=lambda rate: by_rate[rate].get("loss") or float("inf"))
+        if not (curve := by_rate[rate].get("curve")):
+            continue
+        color = f"C{number % 10}"
+        style = "--" if exchange in THEIRS else "-"
+        panels[0][0].plot([point[0] for point in curve], [point[2] for point in curve], style, color=color, label=exchange)
+        for wire, panel in zip(wires, panels[0][1:]):
+            if times := milliseconds(results, task, exchange, wire, rounds):
+                seconds_each = statistics.median(times) / 1000
+                panel.plot([point[0] * seconds_each for point in curve], [point[2] for point in curve], style, color=color)
+    panels[0][0].set(title=f"{task}, by iteration", xlabel="iterations", xlim=(0, None), ylabel="test loss")
+    panels[0][0].legend(fontsize="small")
+    for wire, panel in zip(wires, panels[0][1:]):
+        fastest = seconds(results, task, best(results, task, OURS, wire, 1, rounds) or exchanges[0], wire, 1, rounds)
+        panel.set(title=f"{wire} Mbit/s", xlabel="seconds", xlim=(0, 4 * fastest or None))
+    for panel in panels[0]:
+        panel.axhline(TASKS[task].target, color="gray", linewidth=0.5)
+        panel.set(yscale="log")
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+def _pyplot() -> Any:
+    import matplotlib
+
+    matplotlib.use("svg")
+    # Text stays text, and one input makes one file.
+    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "gradwire", "font.family": "sans-serif"})
+    from matplotlib import pyplot
+
+    return pyplot
 
 
 def milliseconds(results: Results, task: str, exchange: str, wire: int, rounds: int) -> list[float]:
@@ -283,6 +319,7 @@ def main() -> None:
     parser.add_argument("--shim", help="path of gradwire-xdp, and options of its run: each worker gets a shim; for ring:1:B, ring:2:B")
     parser.add_argument("--parts", action="store_true", help="print where an iteration's time goes, too")
     parser.add_argument("--picture", type=pathlib.Path, help="SVG to draw of the whole runs; needs matplotlib")
+    parser.add_argument("--curves", type=pathlib.Path, help="SVG to draw of how each exchange learns, by iteration and by second; needs matplotlib")
     args = parser.parse_args()
     wires = [int(wire) for wire in args.wires.split(",") if wire]
     exchanges = args.exchanges.split(",")
@@ -316,6 +353,8 @@ def main() -> None:
         print("\n" + parts_table(results, args.task, wires, exchanges, args.rounds))
     if args.picture:
         picture(results, args.task, wires, args.picture)
+    if args.curves:
+        curves(results, args.task, wires, exchanges, args.rounds, args.curves)
     print(f"\ntorch {results.get('torch')}, {args.workers} workers, {os.cpu_count()} cores, {time.monotonic() - began:.0f} s", file=sys.stderr)
 
 

@@ -101,9 +101,14 @@ def _run(job: dict[str, Any], link: gradwire.Link) -> dict[str, Any]:
                 if loss <= task.target or loss != loss:
                     break
             elif not job["until"] and iteration == job["warm"]:
+                # What is under way in a pipeline belongs to before, and below to the iterations that began it.
+                if state:
+                    state.drain()
                 dist.barrier()
                 parts, report = dict.fromkeys(parts, 0.0), state and state.report()
                 began = time.monotonic()
+        if state:
+            state.drain()
         seconds = time.monotonic() - began
         dist.barrier()
         if state and report:
