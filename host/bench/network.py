@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from types import TracebackType
+from typing import Any
 
 READY = "ready"
 """A shim logs a line with this word."""
@@ -40,6 +41,22 @@ class Network:
     def address(worker: int) -> str:
         """A worker's IPv4 address."""
         return f"10.77.0.{worker + 1}"
+
+    def start(self, worker: int, words: list[str], environment: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
+        """Starts a command in a worker's namespace, with text at the pipes that `options` ask for."""
+        command = ("ip", "netns", "exec", self.namespace(worker), *words)
+        return subprocess.Popen(command, env=os.environ | (environment or {}), text=True, **options)
+
+    def rank(self, rank: int, ranks: int) -> dict[str, str]:
+        """What torch has to know of one of so many ranks, by name."""
+        return {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(ranks),
+            "MASTER_ADDR": self.address(0),
+            "MASTER_PORT": "29500",
+            "GLOO_SOCKET_IFNAME": "eth0",
+            "OMP_NUM_THREADS": "1",
+        }
 
     def __enter__(self) -> Network:
         # Otherwise SIGTERM ends the process at once, and the namespaces stay.

@@ -13,9 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import pathlib
-import re
 import signal
 import statistics
 import subprocess
@@ -47,7 +45,7 @@ DESIGNS = {
 
 
 def rank(codec: str, local: int, iterations: int, looks: list[int], server: str) -> dict[str, Any]:
-    """Trains as a rank. Says milliseconds an iteration, bytes pushed and pulled in each, and the accuracy after `looks`."""
+    """Trains as a rank. Says milliseconds an iteration, bits a value pushed and pulled in each, and the accuracy after `looks`."""
     import datetime
 
     import gradwire
@@ -96,31 +94,24 @@ def rank(codec: str, local: int, iterations: int, looks: list[int], server: str)
 def run(network: Network, design: str, iterations: int, looks: list[int]) -> dict[str, Any]:
     """Starts a server and the ranks, each in its namespace; what rank 1 says, or an error."""
     codec, local = DESIGNS[design]
-    python = ["ip", "netns", "exec", "", sys.executable]
+    listen = f"{network.address(WORKERS)}:{PORT}"
+    job = json.dumps({"codec": codec, "local": local, "iterations": iterations, "looks": looks, "server": listen})
+    started = []
     with tempfile.TemporaryDirectory() as folder:
-        listen = f"{network.address(WORKERS)}:{PORT}"
-        python[3] = network.namespace(WORKERS)
-        options = ("--optimizer", "momentum", "--lr", str(RATE), "--momentum", str(MOMENTUM), "--returns", "deltas", "--codec", codec)
-        server = subprocess.Popen(
-            [*python, "-m", "gradwire", "serve", "--listen", listen, "--members", str(WORKERS), "--token-file", f"{folder}/token", *options],
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        assert server.stderr
-        if not re.search("listening", said := server.stderr.readline()):
-            return {"error": said.strip()}
-        ranks = []
+        token = f"{folder}/token"
+        command = [sys.executable, "-m", "gradwire", "serve", "--listen", listen, "--members", str(WORKERS), "--token-file", token]
+        command += ["--optimizer", "momentum", "--lr", str(RATE), "--momentum", str(MOMENTUM), "--returns", "deltas", "--codec", codec]
         try:
+            started.append(network.start(WORKERS, command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE))
+            said = started[0].stderr.readline()
+            if "listening" not in said:
+                return {"error": said.strip()}
             for number in range(WORKERS):
-                python[3] = network.namespace(number)
-                environment = os.environ | {
-                    "RANK": str(number), "WORLD_SIZE": str(WORKERS), "MASTER_ADDR": network.address(0), "MASTER_PORT": "29500",
-                    "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1", "GRADWIRE_TOKEN_FILE": f"{folder}/token",
-                }  # fmt: skip
-                job = json.dumps({"codec": codec, "local": local, "iterations": iterations, "looks": looks, "server": listen})
-                ranks.append(subprocess.Popen([*python, __file__, "--rank", job], env=environment, stdout=subprocess.PIPE, text=True))
-            answers = [process.communicate()[0] for process in ranks]
+                environment = network.rank(number, WORKERS) | {"GRADWIRE_TOKEN_FILE": token}
+                started.append(network.start(number, [sys.executable, __file__, "--rank", job], environment, stdout=subprocess.PIPE))
+            answers = [process.communicate()[0] for process in started[1:]]
         finally:
-            for process in (*ranks, server):
+            for process in started:
                 process.kill()
                 process.wait()
     return json.loads(answers[1]) if answers[1] else {"error": "rank 1 ended without an answer"}

@@ -68,18 +68,9 @@ class Workers:
 
     def _start(self) -> None:
         for rank in range(self._network.workers):
-            environment = os.environ | {
-                "RANK": str(rank),
-                "WORLD_SIZE": str(self._network.workers),
-                "MASTER_ADDR": self._network.address(0),
-                "MASTER_PORT": "29500",
-                "GLOO_SOCKET_IFNAME": "eth0",
-                "OMP_NUM_THREADS": "1",
-            }
-            command = ("ip", "netns", "exec", self._network.namespace(rank), sys.executable, str(HERE / "worker.py"))
-            self._processes.append(
-                subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-            )
+            environment = self._network.rank(rank, self._network.workers)
+            command = [sys.executable, str(HERE / "worker.py")]
+            self._processes.append(self._network.start(rank, command, environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
         self.torch = self._answers()[0]["torch"]
 
     def run(self, **job: Any) -> dict[str, Any]:
@@ -162,13 +153,17 @@ def best_rate(by_rate: dict[float, dict[str, Any]]) -> float | None:
     return min(reached, key=reached.__getitem__) if reached else None
 
 
+def tried(results: Results, task: str, exchange: str) -> dict[float, dict[str, Any]]:
+    """What the first seed came to at each rate."""
+    return {rate: results.get("learn", task, exchange.removesuffix(ONE), rate, 0) or {} for rate in TASKS[task].rates}
+
+
 def learned(results: Results, task: str, exchange: str, seeds: int) -> tuple[float, list[int]] | None:
     """The rate that counts and the iterations of each seed; None if a seed missed the target."""
-    exchange = exchange.removesuffix(ONE)
-    by_rate = {rate: results.get("learn", task, exchange, rate, 0) or {} for rate in TASKS[task].rates}
+    by_rate = tried(results, task, exchange)
     if (rate := best_rate(by_rate)) is None:
         return None
-    found = [results.get("learn", task, exchange, rate, seed) or {} for seed in range(seeds)]
+    found = [results.get("learn", task, exchange.removesuffix(ONE), rate, seed) or {} for seed in range(seeds)]
     return (rate, [one["iterations"] for one in found]) if all(one.get("reached") for one in found) else None
 
 
@@ -250,7 +245,7 @@ def curves(results: Results, task: str, wires: list[int], exchanges: list[str], 
     pyplot = _pyplot()
     figure, panels = pyplot.subplots(1, 1 + len(wires), figsize=(4 * (1 + len(wires)), 3.4), sharey=True, squeeze=False)
     for number, exchange in enumerate(exchanges):
-        by_rate = {rate: results.get("learn", task, exchange.removesuffix(ONE), rate, 0) or {} for rate in TASKS[task].rates}
+        by_rate = tried(results, task, exchange)
         # Who never arrives is shown, too.
         rate = best_rate(by_rate) or min(by_rate, key=lambda rate: by_rate[rate].get("loss") or float("inf"))
         if not (curve := by_rate[rate].get("curve")):

@@ -101,18 +101,14 @@ def _run(job: dict[str, Any], link: gradwire.Link) -> dict[str, Any]:
                 if loss <= task.target or loss != loss:
                     break
             elif not job["until"] and iteration == job["warm"]:
-                # What is under way in a pipeline belongs to before, and below to the iterations that began it.
-                if state:
-                    state.drain()
-                dist.barrier()
+                # A report waits for what is under way: in a pipeline, that belongs to the iterations that began it.
                 parts, report = dict.fromkeys(parts, 0.0), state and state.report()
+                dist.barrier()
                 began = time.monotonic()
-        if state:
-            state.drain()
+        now = state and state.report()
         seconds = time.monotonic() - began
         dist.barrier()
-        if state and report:
-            now = state.report()
+        if now and report:
             parts |= {"exchange": now.exchange_s - report.exchange_s, "coding": now.compute_s - report.compute_s}
     finally:
         if state:

@@ -118,7 +118,7 @@ const fn run(code: u8) -> u8 {
     if code < RUN { 1 } else { code - RUN + 2 }
 }
 
-/// `run` of every code: a look-up is faster where codes come one by one.
+/// `run` of every code: a look-up is faster if codes come one by one.
 const RUNS: [u8; 256] = {
     let (mut runs, mut code) = ([0; 256], 0);
     while code < 256 {
