@@ -82,11 +82,8 @@ def loopback(program):
 class Members(Network):
     """Processes in namespaces that exchange."""
 
-    def _outputs(self, command_of, environment):
-        members = []
-        for rank in range(self.workers):
-            command = ["ip", "netns", "exec", self.namespace(rank), *command_of(rank)]
-            members.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE))
+    def _outputs(self, command_of, environment=None):
+        members = [self.start(rank, command_of(rank), environment, stdout=subprocess.PIPE) for rank in range(self.workers)]
         outputs = [member.communicate()[0] for member in members]
         assert all(member.returncode == 0 for member in members)
         return outputs
@@ -94,7 +91,7 @@ class Members(Network):
     def exchange(self, program, options, rounds):
         """What rank 0 reports."""
         addresses = [f"{self.address(rank)}:7000" for rank in range(self.workers)]
-        environment = {**os.environ, "GRADWIRE_TOKEN": secrets.token_hex(32)}
+        environment = {"GRADWIRE_TOKEN": secrets.token_hex(32)}
 
         def command(rank):
             place = ["--listen", addresses[rank], "--members", ",".join(addresses)]
@@ -115,7 +112,7 @@ class Members(Network):
         def command(rank):
             return [sys.executable, str(HERE / "gloo.py"), str(rank), size, address, str(values), str(rounds)]
 
-        return float(self._outputs(command, os.environ)[0])
+        return float(self._outputs(command)[0])
 
 
 def shown(milliseconds):
