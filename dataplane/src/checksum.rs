@@ -112,6 +112,15 @@ mod tests {
     }
 
     #[test]
+    fn the_two_zeros_are_equal_and_nothing_else() {
+        for (a, b, equal) in
+            [(0, 0xffff, true), (0, 1, false), (0xffff, 1, false), (1, 1, true), (1, 2, false)]
+        {
+            assert_eq!((Sum(a).equals(Sum(b)), Sum(b).equals(Sum(a))), (equal, equal), "{a} {b}");
+        }
+    }
+
+    #[test]
     fn example_of_rfc_1624() {
         assert_eq!(update(0xdd2f, 0x5555, 0x3285), 0x0000);
     }

@@ -203,4 +203,14 @@ mod tests {
         // Section 3.7: y from -94 to 111.
         assert_eq!(profiles, pairs * (80 + 128) + 94 + 112);
     }
+
+    #[test]
+    fn a_profile_tells_its_codec_and_its_bound() {
+        for (bytes, codec, bound) in
+            [([1, 0xa3, 0], 1, -10), ([1, 0x81, 0xfe], 1, -10), ([2, 0, 0xf4], 2, -12)]
+        {
+            let profile = Profile::from_bytes(bytes).unwrap();
+            assert_eq!((profile.codec(), profile.bound()), (codec, 2f32.powi(bound)));
+        }
+    }
 }

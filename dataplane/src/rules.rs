@@ -389,4 +389,15 @@ mod tests {
         assert_eq!(rules(&many), Err(RulesError::TooMany { got: 17 }));
         assert_eq!(rules(&many[..16]), Ok(()));
     }
+
+    #[test]
+    fn names_name_what_they_name() {
+        for handshake in Handshake::ALL {
+            assert_eq!(Handshake::from_name(handshake.name()), Some(handshake));
+        }
+        for contents in Contents::ALL {
+            assert_eq!(Contents::from_name(contents.name()), Some(contents));
+        }
+        assert_eq!((Handshake::from_name("none"), Contents::from_name("none")), (None, None));
+    }
 }

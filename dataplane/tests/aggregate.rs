@@ -4,7 +4,7 @@ mod common;
 
 use common::aggregation::{exact_sum, le_bytes, membership};
 use gradwire::aggregate::{Aggregator, Event, Member, Outcome, Poll, Settings, To};
-use gradwire::codec::planar::Bound;
+use gradwire::codec::planar::{Bound, sums};
 use gradwire::engine::Millis;
 use gradwire::kernels::Kernel;
 use gradwire::wire::chunk::{Blocks, Body, Head, Limits, MAX_PACKET_LEN, Packet, Part};
@@ -94,6 +94,20 @@ fn the_smaller_limits_hold() {
     }
 }
 
+/// A window takes two slots a chunk: an aggregator agrees to no more than it has room for.
+#[test]
+fn a_window_has_two_slots_for_each_chunk() {
+    let settings = Settings { kernel: Kernel::detect(), limits: Limits::MOST, group: None, above: None };
+    let mut node = Aggregator::<u8, 1, 8, 16>::new(settings);
+    let mut member = Member::<16>::new(membership(0, 1), Kernel::detect());
+    let (mut hello, mut welcome) = ([0; 64], [0; 64]);
+    let Poll::Send(len) = member.poll(&[], Millis(0), &mut hello) else { panic!() };
+    assert_eq!(node.process(&hello[..len], 0, Millis(0)), Outcome::Started);
+    let len = node.emit(&mut welcome).unwrap().len;
+    member.handle(&welcome[..len], &mut [], Millis(0));
+    assert_eq!(member.limits(), Some(Limits { window: 4, ..Limits::MOST }));
+}
+
 /// One bit of the kind makes a partial sum of one worker a contribution, and the reverse; the sections of either would be read as
 /// other values.
 #[test]
@@ -129,4 +143,47 @@ fn what_a_member_sends_is_what_it_joined_to_send() {
     let later = Packet { head: Head { job: 1, epoch: 2, seq: 0 }, body: hello(0, false) };
     let len = later.write(&mut out).unwrap();
     assert_eq!(node.process(&out[..len], 0, Millis(0)), Outcome::Started);
+}
+
+/// A copy of a job's result goes to the members of that job.
+#[test]
+fn a_jobs_members_are_its_own() {
+    let mut node = aggregator();
+    for job in [1, 2] {
+        let head = Head { job, epoch: 1, seq: 0 };
+        let (limits, key) = (Limits::MOST, 7);
+        let body = Body::Hello { worker: 0, members: 1, total: 1, is_aggregator: false, limits, key };
+        let mut out = [0; 64];
+        let len = Packet { head, body }.write(&mut out).unwrap();
+        assert_eq!(node.process(&out[..len], 10 * job as u8, Millis(0)), Outcome::Started);
+    }
+    let members = |job| node.members(job).collect::<Vec<_>>();
+    assert_eq!([1, 2, 3].map(members), [vec![10], vec![20], vec![]]);
+}
+
+/// A rack's sums may be as large as what all its members may add, and no larger.
+#[test]
+fn a_partial_sum_beyond_its_workers_limits_is_refused() {
+    let most = sums::limit(2);
+    for (sum, outcome) in [
+        (most, Outcome::Added),
+        (-most, Outcome::Added),
+        (most + 1, Outcome::Sections),
+        (-most - 1, Outcome::Sections),
+    ] {
+        let mut node = aggregator();
+        let mut send = |body: Body<'_>| {
+            let mut out = [0; 64];
+            let len = Packet { head: Head { job: 1, epoch: 1, seq: 0 }, body }.write(&mut out).unwrap();
+            node.process(&out[..len], 0, Millis(0))
+        };
+        let limits = Limits::MOST;
+        let hello = Body::Hello { worker: 0, members: 2, total: 2, is_aggregator: true, limits, key: 7 };
+        assert_eq!(send(hello), Outcome::Started);
+        let mut section = [0; 16];
+        let len = Kernel::detect().encode_sums(&[sum], &mut section).unwrap();
+        let (blocks, bound) = (Blocks::new(1, 0, 1).unwrap(), Bound::new(-10).unwrap());
+        let part = Part { blocks, peak: 0, bound, sections: &section[..len] };
+        assert_eq!(send(Body::Partial { worker: 0, workers: 1, part }), outcome, "{sum}");
+    }
 }

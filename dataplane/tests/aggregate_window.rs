@@ -168,6 +168,16 @@ fn an_unasked_result_measures_the_time_that_one_takes() {
     assert!((14..=16).contains(&until), "{until}");
 }
 
+/// Operations follow each other: a second one begins when the first is done.
+#[test]
+fn an_operation_waits_for_the_one_before() {
+    let bound = Bound::from_exponents(-10, 0).unwrap();
+    let mut pair = Pair::of(1);
+    assert!(!pair.member.start(128, bound));
+    pair.finish(0);
+    assert!(pair.member.start(128, bound));
+}
+
 /// Results were lost: the window halves once, and grows by one with as many results as it holds.
 #[test]
 fn the_window_shrinks_if_results_were_lost() {

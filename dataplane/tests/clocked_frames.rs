@@ -205,6 +205,10 @@ fn what_was_taken_and_has_not_left_is_inside() {
     while !compressor.is_idle() {
         let _ = compressor.clock(None, layout, true);
     }
+    let mut decompressor = Decompressor::new(Params::DEFAULT);
+    assert!(decompressor.is_idle());
+    assert!(decompressor.clock(Some(&first), layout, true).taken);
+    assert!(!decompressor.is_idle());
 }
 
 proptest! {

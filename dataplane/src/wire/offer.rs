@@ -164,4 +164,12 @@ mod tests {
             assert_eq!(offer.restores(codec), known, "{codec}");
         }
     }
+
+    /// What is written is read alike, whether or not it tells of frames restored in place.
+    #[test]
+    fn an_offer_is_found_as_it_was_made() {
+        for offer in [Offer::of(None), Offer::of(Some([2, 0, 0xf6, 1]))] {
+            assert_eq!(Offer::find(&offer.to_options()), Some((offer, Place::First)));
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! SYNs on their way: who adds the option, who takes it out, and what boxes do to it.
 
+use gradwire::flow::{IDLE_MS, OPENING_MS, WAYS};
+
 use super::*;
 
 #[test]
@@ -180,6 +182,50 @@ fn syns_that_have_no_room_or_bind_the_payload_leave_as_they_came() {
         let answer = Segment { options: [&ROUTED[..], &USUAL].concat(), ..Segment::syn_ack() };
         let _ = host.receive(&answer.bytes());
         assert_eq!(values(&mut [host, Host::new(Rule::DEFAULT)], &Segment::data(0)).is_ok(), told, "{what}");
+    }
+}
+
+/// Both zeros of ones' complement are right where no sum but zero is possible, and no sender computes 0xffff. The far end, which
+/// computes the sum anew, could not give it back.
+#[test]
+fn a_checksum_that_could_not_be_given_back_stays() {
+    let word = |frame: &[u8], at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
+    let frame = Segment::syn().bytes();
+    // Its identification, or its port, takes up all that the sum lacks.
+    for (checksum_at, free_at) in [(24, 18), (50, 34)] {
+        let mut odd = frame.clone();
+        let free = u32::from(word(&odd, free_at)) + u32::from(word(&odd, checksum_at));
+        let free = (free & 0xffff) + (free >> 16);
+        odd[free_at..free_at + 2].copy_from_slice(&(free as u16).to_be_bytes());
+        for (zero, told) in [(0u16, true), (0xffff, false)] {
+            odd[checksum_at..checksum_at + 2].copy_from_slice(&zero.to_be_bytes());
+            let mut hosts = [Rule::DEFAULT; 2].map(Host::new);
+            let (verdict, wire) = hosts[0].send(&odd);
+            assert_eq!(is(Change::Told, verdict), told, "{zero:#x} at {checksum_at}: {verdict:?}");
+            assert_eq!(hosts[1].receive(&wire).1, odd);
+        }
+    }
+}
+
+/// A host that told the far end to send in place has to restore what comes: its connection keeps its place for as long as an open one.
+#[test]
+fn a_connection_that_restores_in_place_keeps_its_place() {
+    for (rule, until) in [(Rule::DEFAULT, OPENING_MS), (IN_PLACE, IDLE_MS)] {
+        let mut host = Egress::<1>::new(rules(rule), Kernel::detect(), MTU, 1);
+        let offers = Offers::<[Slot; 64]>::new(9);
+        let mut is_told = |port: u8, now: u64| {
+            let mut frame = Segment::syn().bytes();
+            // The window gives what the port takes: the checksum stays right.
+            frame[35] += port;
+            frame[48..50].copy_from_slice(&(8192 - u16::from(port)).to_be_bytes());
+            let verdict = host.process(&frame, &mut [0; 2048], Millis(now), &offers);
+            is(Change::Told, verdict)
+        };
+        for port in 0..WAYS as u8 {
+            assert!(is_told(port, 0));
+        }
+        assert!(!is_told(50, until - 1), "{rule:?}");
+        assert!(is_told(50, until), "{rule:?}");
     }
 }
 
