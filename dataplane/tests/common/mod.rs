@@ -240,7 +240,7 @@ pub fn repair_ipv4_checksum(frame: &mut [u8]) {
 
 /// 0 and 0xffff are the same number to a receiver that sums up.
 fn same_zero(a: u16, b: u16) -> bool {
-    a == b || (a | b == 0xffff && a & b == 0)
+    a == b || (a.min(b), a.max(b)) == (0, 0xffff)
 }
 
 /// Little-endian bytes of `values`.
