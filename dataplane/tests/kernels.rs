@@ -265,6 +265,20 @@ fn on_every_tag_vector() {
 
 /// With all parameters but most scales: every exponent, both signs, and the ends and the middle of the significands. Lanes of
 /// one burst have exponents far apart. Quick enough for an emulator.
+/// Kernels choose a way by a section's largest value: from one border of a bin to the next, each is the largest once.
+#[test]
+fn sections_with_every_largest_value() {
+    let y = -10;
+    let first = (127 - 10) << 23;
+    for magnitude in (first..first + (15 << 23)).step_by(1 << 16) {
+        for bits in [magnitude - 1, magnitude, magnitude + 1] {
+            let values = [0, bits, bits | 1 << 31, first].map(u32::to_le_bytes).concat().repeat(4);
+            let sections = agree_on_encoding(&values, planar(y).max_encoded_len(values.len()), planar(y)).unwrap();
+            agree_on_decoding(&sections, values.len(), planar(y)).unwrap();
+        }
+    }
+}
+
 #[test]
 fn on_every_exponent_with_all_parameters() {
     const SIGNIFICANDS: [u32; 5] = [0, 1, 0x2a_aaaa, 0x40_0000, 0x7f_ffff];
