@@ -1,4 +1,4 @@
-//! What images need around the library: last words, and the proof that there is no path to a panic.
+//! What images need around the library: last words, and the time of logs.
 
 use core::fmt::{self, Write as _};
 
@@ -20,17 +20,3 @@ pub(crate) fn stop(why: fmt::Arguments<'_>) -> ! {
 }
 
 defmt::timestamp!("{=u32:ms}", softcore::progress::read().now_ms);
-
-mod no_panic {
-    //! A panic would mean a path to one, and such an image does not link.
-    #![expect(unsafe_code, reason = "a function that is declared and never defined")]
-
-    unsafe extern "C" {
-        safe fn a_panic_path_is_left() -> !;
-    }
-
-    #[panic_handler]
-    fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-        a_panic_path_is_left()
-    }
-}

@@ -7,6 +7,8 @@ mod bare;
 #[path = "../boards/mod.rs"]
 #[allow(dead_code, reason = "nothing restarts it but the watchdog")]
 mod boards;
+#[path = "../no_panic.rs"]
+mod no_panic;
 
 use bare::stop;
 use softcore::node::{IP, MAC, NodeFirmware, SETTINGS, SoftNode};
