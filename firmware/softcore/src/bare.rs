@@ -10,12 +10,17 @@ use crate::boards;
 pub(crate) fn stop(why: fmt::Arguments<'_>) -> ! {
     let mut text = heapless::String::<96>::new();
     let _ = write!(text, "gradwire: cannot start: {why}\r\n");
+    last_words(&text);
+    loop {
+        riscv::asm::wfi();
+    }
+}
+
+/// Writes to the serial line, and waits for it.
+pub(crate) fn last_words(text: &str) {
     let mut serial = boards::serial();
     for byte in text.as_bytes() {
         let _ = serial.write(&[*byte]);
-    }
-    loop {
-        riscv::asm::wfi();
     }
 }
 

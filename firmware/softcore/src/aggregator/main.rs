@@ -26,7 +26,7 @@ fn main() -> ! {
     let Some(node) = NODE.try_init_with(|| SoftNode::new(MAC, IP, SETTINGS)) else {
         stop(format_args!("started twice"))
     };
-    let mut firmware = NodeFirmware::new(board, node);
+    let mut firmware = NodeFirmware::new(board, node, ());
     loop {
         firmware.step();
     }

@@ -9,6 +9,8 @@ mod frames;
 mod hostile;
 mod interactive;
 mod logs;
+#[cfg(feature = "management")]
+mod management;
 mod members;
 mod selftest;
 
