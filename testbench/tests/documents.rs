@@ -289,10 +289,13 @@ fn firmware_has_the_memory() {
         size_of::<Slot>() as f64,
     ];
     assert_eq!(found, expected, "{memory:?}");
-    let node = table(FIRMWARE, &["memory of the node", "bytes"]).rows;
-    let found: Vec<f64> = node.iter().map(|row| Table::number(&row[1])).collect();
-    let expected = ["text", "data", "bss"].map(|section| sizes[&format!("aggregator,{section}")]);
-    assert_eq!(found, expected, "{node:?}");
+    for (head, image) in [("memory of the node", "aggregator"), ("memory of the node with TCP", "management")]
+    {
+        let node = table(FIRMWARE, &[head, "bytes"]).rows;
+        let found: Vec<f64> = node.iter().map(|row| Table::number(&row[1])).collect();
+        let expected = ["text", "data", "bss"].map(|section| sizes[&format!("{image},{section}")]);
+        assert_eq!(found, expected, "{node:?}");
+    }
 }
 
 /// A measured table cannot be measured again here. What one of its cells says of another has to be right.

@@ -4,6 +4,7 @@
 
 mod bare;
 mod boards;
+mod no_panic;
 
 use bare::stop;
 use gradwire::engine::Offers;

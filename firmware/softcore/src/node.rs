@@ -6,6 +6,7 @@ use core::net::Ipv4Addr;
 
 use embedded_io::{Read, ReadReady, Write, WriteReady};
 use gradwire::aggregate::{Arrival, Node, Outcome, Peer, Settings};
+use gradwire::engine::Millis;
 use gradwire::forward::{Buffer as _, Device, Port};
 use gradwire::kernels::Kernel;
 use gradwire::wire::chunk::Limits;
@@ -30,19 +31,40 @@ pub const SETTINGS: Settings<Peer> = Settings {
     above: None,
 };
 
+/// What an image does beside summing: `()` is nothing.
+pub trait Beside<C: Chip> {
+    /// Gives back a frame that is for the node, and keeps any other.
+    fn receive(&mut self, frame: BufferOf<C>, _nics: &mut C::Nics) -> Option<BufferOf<C>> {
+        Some(frame)
+    }
+
+    /// The node has sent a frame.
+    fn sent(&mut self) {}
+
+    /// A bounded piece of work, after the node's; whether there is more to do at once.
+    fn step(&mut self, _board: &mut Board<C>, _node: &SoftNode, _now: Millis) -> bool {
+        false
+    }
+}
+
+impl<C: Chip> Beside<C> for () {}
+
+type BufferOf<C> = <<C as Chip>::Nics as Device>::Buffer;
+
 /// The main loop of the node.
-pub struct NodeFirmware<C: Chip> {
+pub struct NodeFirmware<C: Chip, B = ()> {
     board: Board<C>,
     node: &'static mut SoftNode,
     /// A frame that found no room at the NIC.
-    held: Option<<C::Nics as Device>::Buffer>,
+    held: Option<BufferOf<C>>,
     report: Report,
+    beside: B,
 }
 
-impl<C: Chip> NodeFirmware<C> {
+impl<C: Chip, B: Beside<C>> NodeFirmware<C, B> {
     /// A loop that asks for Enter on the serial line.
-    pub fn new(board: Board<C>, node: &'static mut SoftNode) -> Self {
-        Self { board, node, held: None, report: Report::new() }
+    pub fn new(board: Board<C>, node: &'static mut SoftNode, beside: B) -> Self {
+        Self { board, node, held: None, report: Report::new(), beside }
     }
 
     /// One turn: a bounded number of frames, each with its answers, and a piece of everything else.
@@ -54,12 +76,14 @@ impl<C: Chip> NodeFirmware<C> {
             && frames < BUDGET
             && let Some(frame) = self.board.nics.receive(Port::Network)
         {
-            self.node.process(frame.frame(), now);
-            self.board.nics.release(frame);
+            if let Some(frame) = self.beside.receive(frame, &mut self.board.nics) {
+                self.node.process(frame.frame(), now);
+                self.board.nics.release(frame);
+            }
             self.board.nics.service();
             frames += 1;
         }
-        let Self { board, node, held, report } = self;
+        let Self { board, node, held, report, beside } = self;
         // Nobody sends anything there, but its receiver must not run full.
         for _ in 0..BUDGET {
             if let Some(frame) = board.nics.receive(Port::Host) {
@@ -70,14 +94,16 @@ impl<C: Chip> NodeFirmware<C> {
         progress::count(frames, now);
         board.chip.feed_watchdog();
         let is_answering = report.poll(&mut board.serial, node);
-        if frames == 0 && held.is_none() && !is_answering {
+        // The node comes first: while it waits for room at the NIC, nothing else takes any.
+        let is_busy = held.is_none() && beside.step(board, node, now);
+        if frames == 0 && held.is_none() && !is_answering && !is_busy {
             board.chip.idle();
         }
     }
 
     /// Sends what the node has to say; whether that was all.
     fn send(&mut self) -> bool {
-        let Self { board, node, held, .. } = self;
+        let Self { board, node, held, beside, .. } = self;
         let nics = &mut board.nics;
         let is_all = loop {
             let frame = match held.take() {
@@ -96,6 +122,7 @@ impl<C: Chip> NodeFirmware<C> {
                 *held = Some(frame);
                 break false;
             }
+            beside.sent();
         };
         nics.kick(Port::Network);
         is_all
@@ -138,19 +165,9 @@ impl Report {
             self.line.clear();
             self.written = 0;
             self.next = Some(number + 1);
-            match count(node, number) {
-                Some((_, _, 0)) => {}
-                Some((of, name, count)) => {
-                    for word in [of, " ", name, " "] {
-                        push(&mut self.line, word);
-                    }
-                    push_number(&mut self.line, count);
-                    push(&mut self.line, "\r\n");
-                }
-                None => {
-                    self.next = None;
-                    push(&mut self.line, PROMPT);
-                }
+            if write_count(&mut self.line, node, number).is_none() {
+                self.next = None;
+                push(&mut self.line, PROMPT);
             }
             return true;
         }
@@ -181,6 +198,19 @@ fn push_number(line: &mut String<96>, number: u64) {
         let _ = line.push(char::from(b'0' + (digits % 10) as u8));
         unit /= 10;
     }
+}
+
+/// Writes the line of a count, or nothing if the count is zero; None behind the last one.
+pub(crate) fn write_count(line: &mut String<96>, node: &SoftNode, number: usize) -> Option<()> {
+    let (of, name, count) = count(node, number)?;
+    if count != 0 {
+        for word in [of, " ", name, " "] {
+            push(line, word);
+        }
+        push_number(line, count);
+        push(line, "\r\n");
+    }
+    Some(())
 }
 
 /// What a count is of, its name, and the count; None behind the last one.

@@ -1,6 +1,7 @@
 //! One soft core in QEMU: a process, a socket a NIC, a serial line.
 
 use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -33,12 +34,16 @@ pub struct Options {
     pub cpu: String,
     /// Whether instructions are counted exactly, which is slower.
     pub icount: bool,
+    /// The network's NIC is also on a network of the emulator's own, from which this machine's programs reach the core by TCP:
+    /// [`Machine::forward`]. Frames of that network arrive as if from the NIC, too. It is 10.0.0.0/24 and has the address
+    /// 10.0.0.2.
+    pub clients: bool,
 }
 
 impl Options {
     /// [`CPU`], and time from the host.
     pub fn new(image: impl Into<PathBuf>) -> Self {
-        Self { image: image.into(), cpu: CPU.into(), icount: false }
+        Self { image: image.into(), cpu: CPU.into(), icount: false, clients: false }
     }
 
     /// QEMU's command line but for the NICs.
@@ -117,9 +122,19 @@ impl Machine {
             let listener = UnixListener::bind(&path).map_err(refused)?;
             listener.set_nonblocking(true).map_err(refused)?;
             listeners.push(listener);
+            let has_clients = options.clients && nic == Port::Network as usize;
+            let socket = if has_clients { "socket".to_owned() } else { format!("n{nic}") };
+            let mut netdevs =
+                vec![format!("stream,id={socket},server=off,addr.type=unix,addr.path={}", path.display())];
+            if has_clients {
+                netdevs.push("user,id=clients,net=10.0.0.0/24,host=10.0.0.2,restrict=on,ipv6=off".into());
+                netdevs.extend(
+                    ["socket", "clients"].map(|to| format!("hubport,hubid=0,id={to}-port,netdev={to}")),
+                );
+                netdevs.push(format!("hubport,hubid=0,id=n{nic}"));
+            }
+            more.extend(netdevs.into_iter().flat_map(|netdev| ["-netdev".into(), netdev]));
             more.extend([
-                "-netdev".into(),
-                format!("stream,id=n{nic},server=off,addr.type=unix,addr.path={}", path.display()),
                 "-device".into(),
                 format!("virtio-net-device,bus=virtio-mmio-bus.{nic},netdev=n{nic}"),
             ]);
@@ -269,7 +284,8 @@ impl Machine {
     /// The emulator refuses.
     pub fn set_link(&mut self, port: Port, up: bool) -> Result<(), Error> {
         let nic = port as usize;
-        self.control("set_link", &format!("{{\"name\":\"n{nic}\",\"up\":{up}}}"))
+        self.control("set_link", &format!("{{\"name\":\"n{nic}\",\"up\":{up}}}"))?;
+        Ok(())
     }
 
     /// The memory from `address`, as it is while the core runs.
@@ -283,8 +299,28 @@ impl Machine {
         std::fs::read(&file).map_err(|source| Error::io(name.to_string(), "read", source))
     }
 
-    /// Gives the emulator itself a command (QEMU Machine Protocol).
-    fn control(&mut self, command: &str, arguments: &str) -> Result<(), Error> {
+    /// From now on, connections to the address that is returned go to `to` through the network of [`Options::clients`].
+    ///
+    /// # Errors
+    /// The emulator refuses.
+    pub fn forward(&mut self, to: SocketAddrV4) -> Result<SocketAddrV4, Error> {
+        let mut ask =
+            |line: &str| self.control("human-monitor-command", &format!("{{\"command-line\":\"{line}\"}}"));
+        ask(&format!("hostfwd_add clients tcp:127.0.0.1:0-{}:{}", to.ip(), to.port()))?;
+        // A line for each connection: TCP[HOST_FORWARD], a file, address and port here, address and port there, two queues.
+        let list = ask("info usernet")?;
+        let words: Vec<_> = list.split(|char: char| char == '\\' || char.is_whitespace()).collect();
+        let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
+        let (address, port) = (to.ip().to_string(), to.port().to_string());
+        let found =
+            words.windows(6).find(|at| at[0].ends_with("TCP[HOST_FORWARD]") && at[4..] == [&address, &port]);
+        let port = found.and_then(|at| at[3].parse().ok());
+        port.map(|port| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))
+            .ok_or_else(|| Error::Usage(format!("{QEMU} does not forward to {to}: {list}")))
+    }
+
+    /// Gives the emulator itself a command (QEMU Machine Protocol); the line with what it returns.
+    fn control(&mut self, command: &str, arguments: &str) -> Result<String, Error> {
         let refused = |source| Error::io(QEMU, "control", source);
         let mut qmp = UnixStream::connect(self.folder.join("qmp")).map_err(refused)?;
         qmp.set_read_timeout(Some(PATIENCE)).map_err(refused)?;
@@ -301,7 +337,7 @@ impl Machine {
             }
             returned += u32::from(line.contains("\"return\""));
             if returned == 2 {
-                return Ok(());
+                return Ok(line);
             }
         }
         Err(refused(io::ErrorKind::UnexpectedEof.into()))

@@ -7,6 +7,8 @@ mod bare;
 #[path = "../boards/mod.rs"]
 #[allow(dead_code, reason = "nothing restarts it but the watchdog")]
 mod boards;
+#[path = "../no_panic.rs"]
+mod no_panic;
 
 use bare::stop;
 use softcore::node::{IP, MAC, NodeFirmware, SETTINGS, SoftNode};
@@ -24,7 +26,7 @@ fn main() -> ! {
     let Some(node) = NODE.try_init_with(|| SoftNode::new(MAC, IP, SETTINGS)) else {
         stop(format_args!("started twice"))
     };
-    let mut firmware = NodeFirmware::new(board, node);
+    let mut firmware = NodeFirmware::new(board, node, ());
     loop {
         firmware.step();
     }

@@ -1,135 +1,23 @@
 //! The image of a node that sums in the network: members on the wire get exact sums, and it is found by ARP and ping.
 
-use gradwire::aggregate::{Member, Membership, Poll};
-use gradwire::codec::planar::Bound;
-use gradwire::engine::Millis;
 use gradwire::forward::Port;
-use gradwire::kernels::Kernel;
-use gradwire::wire::chunk::{Limits, MAX_PACKET_LEN, PORT};
 use gradwire_testbench::softcore::machine::{Machine, Options, PATIENCE};
 use softcore::node::{IP, MAC};
 
+use super::frames::{checksum, member_ip, member_mac, packet};
 use super::image;
-
-const MEMBERS: u8 = 4;
-const VALUES: usize = 3000;
+use super::members::{CHUNKS, sum};
 
 fn start() -> Machine {
     Machine::start(&Options::new(image("build", "aggregator"))).unwrap()
 }
 
-fn member_mac(number: u8) -> [u8; 6] {
-    [2, 0, 0, 0, 1, number]
-}
-
-fn member_ip(number: u8) -> [u8; 4] {
-    [10, 0, 0, 100 + number]
-}
-
-/// The Internet checksum (RFC 1071), in the most obvious way.
-fn checksum(parts: &[&[u8]]) -> [u8; 2] {
-    let bytes = parts.concat();
-    let words =
-        bytes.chunks(2).map(|word| u64::from(word[0]) << 8 | word.get(1).map_or(0, |low| u64::from(*low)));
-    let mut sum: u64 = words.sum();
-    while sum >> 16 != 0 {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    (!(sum as u16)).to_be_bytes()
-}
-
-/// A frame from a member with an IPv4 packet.
-fn packet(number: u8, protocol: u8, payload: &[u8]) -> Vec<u8> {
-    let len = (20 + payload.len() as u16).to_be_bytes();
-    let header = |sum: [u8; 2]| {
-        [&[0x45, 0, len[0], len[1], 0, 0, 0, 0, 64, protocol], &sum[..], &member_ip(number), &IP.octets()]
-            .concat()
-    };
-    let header = header(checksum(&[&header([0; 2])]));
-    [&MAC[..], &member_mac(number), &[8, 0], &header, payload].concat()
-}
-
-fn datagram(number: u8, payload: &[u8]) -> Vec<u8> {
-    let len = (8 + payload.len() as u16).to_be_bytes();
-    let udp = |sum: [u8; 2]| {
-        let ports = [(4000 + u16::from(number)).to_be_bytes(), PORT.to_be_bytes()];
-        [ports.as_flattened(), &len, &sum, payload].concat()
-    };
-    let pseudo = [&member_ip(number)[..], &IP.octets(), &[0, 17], &len].concat();
-    packet(number, 17, &udp(checksum(&[&pseudo, &udp([0; 2])])))
-}
-
-fn input(number: u8) -> Vec<f32> {
-    (0..VALUES).map(|i| ((i * 7919 + usize::from(number) * 104_729) % 4001) as f32 / 4001.0 - 0.5).collect()
-}
-
-/// What codec 2 restores of a value at the bound 2^-10, in bounds.
-fn units(value: f32) -> i64 {
-    let bounds = (f64::from(value).abs() * 1024.0).floor() as i64;
-    let odd = if bounds == 0 { 0 } else { bounds | 1 };
-    if value < 0.0 { -odd } else { odd }
-}
-
-/// No time passes, so no member gives up on an emulator that is slow.
 #[test]
 fn four_members_get_the_exact_sum() {
-    let now = Millis(5);
     let mut node = start();
-    let membership = |worker| Membership {
-        job: 7,
-        epoch: 1,
-        worker,
-        members: MEMBERS,
-        total: MEMBERS,
-        limits: Limits::MOST,
-        key: 0x5eed,
-    };
-    let mut members: Vec<Member<16>> =
-        (0..MEMBERS).map(|worker| Member::new(membership(worker), Kernel::detect())).collect();
-    let inputs: Vec<Vec<u8>> =
-        (0..MEMBERS).map(|number| input(number).into_iter().flat_map(f32::to_le_bytes).collect()).collect();
-    let mut outputs = vec![vec![0; 4 * VALUES]; usize::from(MEMBERS)];
-    let mut started = [false; MEMBERS as usize];
-    loop {
-        let mut done = 0;
-        for (number, member) in (0u8..).zip(&mut members) {
-            let at = usize::from(number);
-            let mut out = [0; MAX_PACKET_LEN];
-            loop {
-                if !started[at] {
-                    started[at] = member.start(VALUES, Bound::new(-10).unwrap());
-                }
-                match member.poll(&inputs[at], now, &mut out) {
-                    Poll::Send(len) => node.send(Port::Network, &datagram(number, &out[..len])).unwrap(),
-                    Poll::Done if started[at] => {
-                        done += 1;
-                        break;
-                    }
-                    Poll::Done | Poll::Wait(_) => break,
-                    Poll::Failed(failure) => panic!("{failure:?}"),
-                }
-            }
-        }
-        if done == MEMBERS {
-            break;
-        }
-        let frame = node.receive(Port::Network, PATIENCE).unwrap().expect("an answer");
-        let number = frame[33] - 100;
-        assert_eq!((&frame[..6], &frame[6..12]), (&member_mac(number)[..], &MAC[..]));
-        assert_eq!(checksum(&[&frame[14..34]]), [0; 2]);
-        let pseudo = [&frame[26..34], &[0, 17], &frame[38..40]].concat();
-        assert_eq!(checksum(&[&pseudo, &frame[34..]]), [0; 2]);
-        members[usize::from(number)].handle(&frame[42..], &mut outputs[usize::from(number)], now);
-    }
-    let all: Vec<Vec<f32>> = (0..MEMBERS).map(input).collect();
-    for at in 0..VALUES {
-        let sum: i64 = all.iter().map(|values| units(values[at])).sum();
-        let expected = (sum as f32 / 1024.0).to_le_bytes();
-        assert!(outputs.iter().all(|output| output[4 * at..4 * at + 4] == expected), "value {at}");
-    }
+    sum(&mut node, 1, |_| {});
     let counters = node.counters().unwrap();
-    // Chunks of 256 values.
-    assert!(counters.contains(&("datagram completed".into(), 12)), "{counters:?}");
+    assert!(counters.contains(&("datagram completed".into(), CHUNKS)), "{counters:?}");
 }
 
 #[test]

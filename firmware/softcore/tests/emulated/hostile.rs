@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use gradwire::forward::Port;
 use gradwire::rules::Rule;
 use gradwire_testbench::replay::{Engines, Setup};
-use gradwire_testbench::softcore::machine::{Machine, PATIENCE};
+use gradwire_testbench::softcore::machine::{Machine, Options, PATIENCE};
 use object::{Object, ObjectSection, ObjectSymbol};
 
 use super::{firmware, recording};
@@ -17,17 +17,17 @@ const BATCH: usize = 8;
 const RAM: u32 = 0x8000_0000;
 
 /// xorshift64*: repeatable, and random enough to hit every branch of a parser.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn next(&mut self) -> usize {
+    pub(super) fn next(&mut self) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    pub(super) fn below(&mut self, limit: usize) -> usize {
         self.next() % limit
     }
 }
@@ -74,19 +74,45 @@ fn drain(core: &mut Machine, patience: Duration) -> usize {
     count
 }
 
+/// What of a core's memory must not change.
+pub(super) struct Memory {
+    code: Vec<u8>,
+    bss_end: u32,
+    stack_start: u32,
+    reserved: u32,
+}
+
+impl Memory {
+    pub(super) fn of(core: &mut Machine, options: &Options) -> Self {
+        let elf = std::fs::read(&options.image).unwrap();
+        let elf = object::File::parse(&*elf).unwrap();
+        let symbol =
+            |name: &str| elf.symbols().find(|symbol| symbol.name() == Ok(name)).unwrap().address() as u32;
+        assert!(elf.section_by_name(".text").unwrap().size() > 10_000);
+        Self {
+            code: core.memory(RAM, symbol("__erodata") - RAM).unwrap(),
+            bss_end: symbol("__ebss"),
+            stack_start: symbol("_stack_start"),
+            reserved: elf.symbol_by_name("_stack_reserved").unwrap().address() as u32,
+        }
+    }
+
+    /// Code and constants are what they were; between the last variable and the stack nothing was ever written.
+    pub(super) fn is_unharmed(&self, core: &mut Machine) {
+        let code = core.memory(RAM, self.code.len() as u32).unwrap();
+        assert!(code == self.code, "code or constants changed");
+        let above = core.memory(self.bss_end, self.stack_start - self.bss_end).unwrap();
+        let used = above.len() - above.iter().position(|byte| *byte != 0).unwrap();
+        println!("stack: {used} bytes used, {} reserved", self.reserved);
+        assert!(used > 100 && used < self.reserved as usize, "the stack took {used} of {}", self.reserved);
+    }
+}
+
 #[test]
 fn hostile_frames_change_nothing() {
     let options = firmware();
-    let elf = std::fs::read(&options.image).unwrap();
-    let elf = object::File::parse(&*elf).unwrap();
-    let symbol =
-        |name: &str| elf.symbols().find(|symbol| symbol.name() == Ok(name)).unwrap().address() as u32;
-    let (code_end, bss_end, stack_start) = (symbol("__erodata"), symbol("__ebss"), symbol("_stack_start"));
-    let reserved = elf.symbol_by_name("_stack_reserved").unwrap().address() as u32;
-    assert!(elf.section_by_name(".text").unwrap().size() > 10_000);
-
     let mut core = Machine::start(&options).unwrap();
-    let code = core.memory(RAM, code_end - RAM).unwrap();
+    let memory = Memory::of(&mut core, &options);
     let real = real();
     let mut random = Random(0x5eed);
     let frames = std::env::var("SOFTCORE_HOSTILE_FRAMES").ok().map_or(FRAMES, |count| count.parse().unwrap());
@@ -124,10 +150,5 @@ fn hostile_frames_change_nothing() {
         core.send(Port::Host, &frame).unwrap();
         assert_eq!(core.receive(Port::Network, PATIENCE).unwrap().as_deref(), Some(&frame[..]));
     }
-    // Code and constants are what they were; between the last variable and the stack nothing was ever written.
-    assert!(core.memory(RAM, code_end - RAM).unwrap() == code, "code or constants changed");
-    let above = core.memory(bss_end, stack_start - bss_end).unwrap();
-    let used = above.len() - above.iter().position(|byte| *byte != 0).unwrap();
-    println!("{sent} frames; stack: {used} bytes used, {reserved} reserved");
-    assert!(used > 100 && used < reserved as usize, "the stack took {used} bytes of {reserved}");
+    memory.is_unharmed(&mut core);
 }

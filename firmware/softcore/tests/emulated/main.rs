@@ -4,9 +4,14 @@ mod aggregator;
 mod board;
 mod console;
 mod forwarding;
+#[allow(dead_code, reason = "not each of them is needed in each test that has this file")]
+mod frames;
 mod hostile;
 mod interactive;
 mod logs;
+#[cfg(feature = "management")]
+mod management;
+mod members;
 mod selftest;
 
 use std::path::PathBuf;
