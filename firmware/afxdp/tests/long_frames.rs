@@ -110,6 +110,16 @@ fn generic_mode_and_receive_offload() {
     assert!(too_long(&shim) > 0);
 }
 
+/// As [`generic_mode_and_receive_offload`], but the operator turns it on after the start: the log tells.
+#[test]
+fn an_offload_is_turned_on_while_it_runs() {
+    let Some(lab) = Lab::new(Plan::default()) else { return };
+    let mut shim = Shim::start(&lab, Side::A, GENERIC);
+    let port = lab.network_port(Side::A);
+    lab.run_in("sa", &format!("ethtool -K {port} gro on"));
+    shim.wait_for(&format!("{port}: offload rx-gro was turned on"));
+}
+
 /// In generic mode a veth hands over what the container's TCP left to the card to cut.
 #[test]
 fn generic_mode_and_segmentation_offload() {
