@@ -20,8 +20,10 @@ use support::traffic::{
 };
 use support::{Lab, PATIENCE, Plan, Side};
 
-const ROUTED: &str = "[[rule]]\ntos = 0x28\nhandshake = \"off\"\n";
-const PAYLOAD: &str = "[[rule]]\ntos = 0x28\nhandshake = \"off\"\ngrid = \"payload\"\n";
+// Contents are trusted: values that are cut at wrong bytes do not look like values, and would go untouched.
+const ROUTED: &str = "[[rule]]\ntos = 0x28\nhandshake = \"off\"\ncontents = \"trusted\"\n";
+const PAYLOAD: &str =
+    "[[rule]]\ntos = 0x28\nhandshake = \"off\"\ncontents = \"trusted\"\ngrid = \"payload\"\n";
 
 /// The last segment of a stream has its FIN and payload. A peer without a shim refuses it, so it is sent again, untouched;
 /// as is all that was sent compressed before.
@@ -43,34 +45,41 @@ fn grid_payload_and_a_peer_without_a_shim() {
 #[test]
 fn reload_from_grid_payload_to_grid_connection() {
     const STEP: usize = 400_000;
+    // What is sent before the shims, under the first rule and under the second. The first rule meets the one stream where a
+    // value starts, and compresses it. The other one it meets within a value, and has but two bytes of it.
+    const CUTS: [[usize; 3]; 2] = [[STEP, 2 * STEP, 3 * STEP], [STEP - 2, STEP, 3 * STEP]];
     let Some(lab) = Lab::new(Plan::default()) else { return };
     let data = gradients(3 * STEP);
-    let mut steps = data.chunks(STEP);
-    // A start that is not known is a wrong one for three streams of four.
-    let streams = (0..6).map(|_| {
+    let streams = CUTS.map(|cuts| {
         let (sender, pieces) = channel();
-        (sender, Transfer::start_in_pieces(&lab, "10.77.0.2", TAG, pieces))
+        (cuts, sender, Transfer::start_in_pieces(&lab, "10.77.0.2", TAG, pieces))
     });
-    let streams = streams.collect::<Vec<_>>();
-    let mut sent = 0;
-    let mut send_next = || {
-        let step = steps.next().unwrap();
-        sent += step.len();
-        for (sender, _) in &streams {
-            sender.send(step.to_vec()).unwrap();
+    let send = |step: usize| {
+        for (cuts, sender, _) in &streams {
+            let from = if step == 0 { 0 } else { cuts[step - 1] };
+            sender.send(data[from..cuts[step]].to_vec()).unwrap();
         }
-        streams.iter().for_each(|(_, transfer)| transfer.wait_for(sent));
+        streams.iter().for_each(|(cuts, _, transfer)| transfer.wait_for(cuts[step]));
     };
-    send_next();
+    send(0);
     let mut shims = Side::BOTH.map(|side| Shim::start(&lab, side, PAYLOAD));
-    send_next();
-    assert!(shims[0].outcomes()[0].changed["compressed"] > 0, "the first rule needs no start");
+    send(1);
+    let counts = |shim: &Shim| {
+        let status = shim.status();
+        (status.queues[0].egress.changed["compressed"], status.queues[0].kept.host.unknown)
+    };
     shims.iter_mut().for_each(|shim| shim.reload(ROUTED));
-    send_next();
-    for (sender, transfer) in streams {
+    let (compressed, unknown) = counts(&shims[0]);
+    assert!(compressed > 0, "the first rule needs no start");
+    send(2);
+    let after = counts(&shims[0]);
+    for (_, sender, transfer) in streams {
         drop(sender);
         assert_within_bound(&data, &transfer.finish().0);
     }
+    assert_eq!(after.0, compressed, "compressed by the second rule");
+    // Segments of 1460 bytes at most: the XDP program leaves them to the bridge.
+    assert!(after.1 - unknown >= (3 * STEP / 1460) as u64, "{unknown}, then {after:?}");
 }
 
 /// A listener that answers with SYN cookies answers each SYN with another sequence number, and the client acknowledges
@@ -79,7 +88,7 @@ fn reload_from_grid_payload_to_grid_connection() {
 fn syn_cookies_and_a_forged_syn() {
     let Some(lab) = Lab::new(Plan::default()) else { return };
     lab.run_in("ha", "sysctl -q -w net.ipv4.tcp_syncookies=2");
-    let _shims = Side::BOTH.map(|side| Shim::start(&lab, side, ROUTED));
+    let shims = Side::BOTH.map(|side| Shim::start(&lab, side, ROUTED));
     let data = gradients(400_000);
     let (tell, told) = channel();
     let sent = data.clone();
@@ -111,8 +120,9 @@ fn syn_cookies_and_a_forged_syn() {
     let end = Instant::now() + PATIENCE;
     loop {
         let capturing = Capturing::start(&lab, "w");
-        // The cookie moves as the number does: values would start two bytes off.
-        injector.send(with_seq(&syn, seq(&syn).wrapping_add(2)));
+        // The cookie moves as the number does: values would start two bytes off, and not behind the stream's first byte, which
+        // would raise doubt by itself.
+        injector.send(with_seq(&syn, seq(&syn).wrapping_sub(2)));
         thread::sleep(Duration::from_millis(50));
         let capture = capturing.finish();
         let mut answers = syns(&capture, lab.mac("ha"));
@@ -130,6 +140,9 @@ fn syn_cookies_and_a_forged_syn() {
     drop(client);
     server.join().unwrap();
     assert_within_bound(&data, &got);
+    let [egress, _] = shims[0].outcomes();
+    assert_eq!(egress.changed["compressed"], 0, "{egress:?}");
+    assert!(egress.untouched["grid-doubtful"] > 0, "{egress:?}");
 }
 
 /// The one of which all are copies.

@@ -261,3 +261,80 @@ pub(super) fn all_there<'a>(interfaces: impl IntoIterator<Item = &'a Interface>)
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::net::UnixDatagram;
+    use std::sync::mpsc::{Sender, channel};
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    /// Its threads answer when they are asked for the fourth time. SIGHUP comes before, and again when it is ready; then
+    /// SIGTERM.
+    struct Slow {
+        manager: UnixDatagram,
+        events: Sender<Event>,
+        asked: Cell<u32>,
+        reloads: u32,
+    }
+
+    impl Slow {
+        /// What the service manager was told and has not read yet.
+        fn heard(&self) -> Option<String> {
+            let mut buffer = [0; 256];
+            let len = self.manager.recv(&mut buffer).ok()?;
+            Some(String::from_utf8(buffer[..len].to_vec()).unwrap())
+        }
+
+        fn comes(&self, signal: i32) {
+            self.events.send(Event::Signal(signal)).unwrap();
+        }
+    }
+
+    impl Service for Slow {
+        fn all_answer(&self) -> bool {
+            assert_eq!(self.heard(), None, "asked {} times", self.asked.get());
+            self.asked.set(self.asked.get() + 1);
+            if self.asked.get() == 2 {
+                self.comes(SIGHUP);
+            }
+            self.asked.get() == 4
+        }
+
+        fn look(&mut self) -> Result<bool, RunError> {
+            assert_eq!(self.heard().unwrap(), "READY=1\nSTATUS=asked 4 times, 1 reloads");
+            self.comes(SIGHUP);
+            self.comes(SIGTERM);
+            Ok(true)
+        }
+
+        fn reload(&mut self, _: &Notifier) {
+            self.reloads += 1;
+        }
+
+        fn line(&self) -> String {
+            format!("asked {} times, {} reloads", self.asked.get(), self.reloads)
+        }
+
+        fn stop(&self) {}
+    }
+
+    /// A connection whose SYN comes before a thread's first sign of life is never compressed, so who waits for the service
+    /// must not hear of it before.
+    #[test]
+    fn it_is_ready_when_every_thread_has_answered() {
+        let folder = Scratch::new();
+        let path = folder.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        manager.set_nonblocking(true).unwrap();
+        let notifier = Notifier::to(path.as_os_str().as_bytes(), None).unwrap();
+        let (events, inbox) = channel();
+        let mut service = Slow { manager, events, asked: Cell::new(0), reloads: 0 };
+        look_after(&mut service, &notifier, &inbox, 1).unwrap();
+        assert_eq!(service.heard().unwrap(), "READY=1\nSTATUS=asked 4 times, 2 reloads");
+        assert_eq!(service.heard(), None);
+    }
+}

@@ -28,11 +28,18 @@ impl Notifier {
             env::var("WATCHDOG_PID").ok().as_deref(),
             process::id(),
         );
-        let manager = match env::var_os("NOTIFY_SOCKET") {
-            None => None,
-            Some(name) => Some((UnixDatagram::unbound()?, address(name.as_bytes())?)),
-        };
-        Ok(Self { manager, watchdog })
+        match env::var_os("NOTIFY_SOCKET") {
+            None => Ok(Self { manager: None, watchdog }),
+            Some(name) => Self::to(name.as_bytes(), watchdog),
+        }
+    }
+
+    /// To a manager that listens at this address, and watches so often.
+    ///
+    /// # Errors
+    /// It is no address of a socket, or no socket can be made.
+    pub(crate) fn to(name: &[u8], watchdog: Option<Duration>) -> io::Result<Self> {
+        Ok(Self { manager: Some((UnixDatagram::unbound()?, address(name)?)), watchdog })
     }
 
     /// How often [`Self::alive`] has to be said at least; half of it is what systemd recommends. None if
@@ -121,8 +128,7 @@ mod tests {
     }
 
     fn heard(manager: &UnixDatagram, name: &[u8]) {
-        let way = (UnixDatagram::unbound().unwrap(), address(name).unwrap());
-        let notifier = Notifier { manager: Some(way), watchdog: None };
+        let notifier = Notifier::to(name, None).unwrap();
         notifier.ready("two\nlines");
         assert_eq!(received(manager), "READY=1\nSTATUS=two lines");
         notifier.alive();
@@ -154,8 +160,7 @@ mod tests {
     fn a_manager_that_went_away_is_no_fault() {
         let folder = Scratch::new();
         let path = folder.path().join("notify");
-        let way = (UnixDatagram::unbound().unwrap(), address(path.as_os_str().as_bytes()).unwrap());
-        Notifier { manager: Some(way), watchdog: None }.alive();
+        Notifier::to(path.as_os_str().as_bytes(), None).unwrap().alive();
     }
 
     #[test]

@@ -236,6 +236,18 @@ mod tests {
         \x9c\x40\x15\x18\0\0\0\x01\0\0\0\x01\x50\x18\x01\0\x14\x25\0\0gradient";
     const CHECKSUM: std::ops::Range<usize> = 50..52;
 
+    /// As by a ring that is full: the chunk is the process's again, to be given once more.
+    #[test]
+    fn a_chunk_that_a_socket_refuses_is_not_lost() {
+        let (mut frames, mut chunks) = Frames::new(2048, 1).unwrap();
+        let mut chunk = chunks.remove(0);
+        chunk.bytes_mut()[7] = 7;
+        for _ in 0..2 {
+            chunk = give(&mut frames, chunk, Err).unwrap_err();
+            assert_eq!(chunk.bytes()[7], 7);
+        }
+    }
+
     #[test]
     fn checksums_are_completed_where_a_driver_leaves_them() {
         let mut queues = Queues::new(1, 1500).unwrap();

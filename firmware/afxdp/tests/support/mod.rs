@@ -291,6 +291,39 @@ impl Lab {
         checked(command, &self.command_in("w", "nft").arg(command).output().unwrap());
     }
 
+    /// From now on both hosts count IP packets with this type of service: A those that it sends, each a frame, and B those that
+    /// arrive.
+    pub fn count_packets(&self, tos: u8) {
+        // A lets its card cut nothing.
+        self.ip_in("ha", "link set dev eth0 gso_max_segs 1");
+        for (host, hook) in [("ha", "output"), ("hb", "input")] {
+            self.run_in(host, "nft add table ip packets");
+            let chain = format!("add chain ip packets here {{ type filter hook {hook} priority 0 ; }}");
+            self.run_in(host, &format!("nft {chain}"));
+            self.run_in(host, &format!("nft add rule ip packets here ip dscp {} counter", tos >> 2));
+        }
+    }
+
+    /// How many packets more A has sent than B has got, of those counted.
+    pub fn packets_missing(&self) -> u64 {
+        let [sent, got] = ["ha", "hb"].map(|host| counted(&self.run_in(host, "nft list table ip packets")));
+        sent.saturating_sub(got)
+    }
+
+    /// Frames that interfaces between the hosts dropped, and the hosts' own.
+    pub fn dropped(&self) -> u64 {
+        let of = |(place, name): (String, String)| {
+            let link = self.link(&place, &name);
+            ["rx", "tx"].map(|way| link["stats64"][way]["dropped"].as_u64().unwrap()).iter().sum::<u64>()
+        };
+        let at = |side: Side| {
+            let end = |place: &str| format!("{place}{}", side.name());
+            let shim = [self.host_port(side), self.network_port(side)].map(|port| (end("s"), port));
+            shim.into_iter().chain([(end("h"), "eth0".into()), ("w".into(), end(""))])
+        };
+        Side::BOTH.into_iter().flat_map(at).map(of).sum()
+    }
+
     /// SYNs and SYN-ACKs that a host has sent again, as it does after a second without an answer: a shim tells on the first of them, too.
     pub fn syns_again(&self, host: &str) -> u64 {
         let counts = self.run_in(host, "cat /proc/net/netstat");
@@ -303,9 +336,7 @@ impl Lab {
 
     /// Frames that the wire lost.
     pub fn lost(&self) -> u64 {
-        let rules = self.run_in("w", "nft list table bridge loss");
-        let after = rules.split("counter packets ").nth(1).unwrap();
-        after.split_whitespace().next().unwrap().parse().unwrap()
+        counted(&self.run_in("w", "nft list table bridge loss"))
     }
 }
 
@@ -315,6 +346,12 @@ impl Drop for Lab {
             let _ = Command::new("ip").args(["netns", "del", &self.netns(place)]).output();
         }
     }
+}
+
+/// What the first counter among packet filter's rules says.
+fn counted(rules: &str) -> u64 {
+    let after = rules.split("counter packets ").nth(1).unwrap();
+    after.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 fn checked(what: &str, output: &Output) -> String {

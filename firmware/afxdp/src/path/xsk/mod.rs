@@ -201,3 +201,75 @@ impl AsFd for Socket {
         self.fd.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::ring::tests::ring;
+    use super::*;
+
+    /// Gives chunks to a ring of four entries; one more comes back whole, until an entry is free again.
+    fn fill_up<const WORDS: usize>(
+        mut give: impl FnMut(&mut Socket, Lent) -> Result<(), Lent>,
+        submit: impl Fn(&Socket),
+        kernel: impl Fn(Kernel) -> Consumer<WORDS>,
+    ) {
+        let (mut frames, mut chunks) = Frames::new(2048, 6).unwrap();
+        let (mut socket, ends) = socket(&frames);
+        let mut kernel = kernel(ends);
+        let mut last = chunks.pop().unwrap();
+        last.bytes_mut()[7] = 7;
+        for chunk in chunks.drain(..4) {
+            give(&mut socket, frames.lend(chunk).unwrap()).unwrap();
+        }
+        submit(&socket);
+        for _ in 0..2 {
+            let refused = give(&mut socket, frames.lend(last).unwrap()).unwrap_err();
+            last = frames.keep(refused).unwrap();
+            assert_eq!(last.bytes()[7], 7);
+        }
+        assert_eq!(kernel.pop().unwrap()[0], 0);
+        kernel.release();
+        give(&mut socket, frames.lend(last).unwrap()).unwrap();
+        submit(&socket);
+        // None of those before was written over.
+        let rest = [(); 4].map(|()| kernel.pop().unwrap()[0]);
+        assert_eq!(rest, [2048, 4096, 6144, 5 * 2048]);
+    }
+
+    /// The kernel's ends of the rings that the process writes.
+    struct Kernel {
+        transmit: Consumer<2>,
+        fill: Consumer<1>,
+    }
+
+    /// A socket with rings of four entries, and a test in the kernel's place.
+    fn socket(frames: &Frames) -> (Socket, Kernel) {
+        let ((transmit, transmitted), (fill, filled)) = (ring(4), ring(4));
+        let socket = Socket {
+            fd: File::open("/dev/null").unwrap().into(),
+            memory: frames.memory(),
+            receive: ring(4).1,
+            transmit,
+            fill,
+            completion: ring(4).1,
+            busy_poll: false,
+        };
+        (socket, Kernel { transmit: transmitted, fill: filled })
+    }
+
+    #[test]
+    fn a_full_transmit_ring_hands_the_chunk_back() {
+        fill_up(
+            |socket, lent| socket.transmit(lent, 0, 60),
+            |socket| assert!(socket.transmit.submit()),
+            |kernel| kernel.transmit,
+        );
+    }
+
+    #[test]
+    fn a_full_fill_ring_hands_the_chunk_back() {
+        fill_up(Socket::fill, |socket| assert!(socket.fill.submit()), |kernel| kernel.fill);
+    }
+}

@@ -58,12 +58,12 @@ pub(super) struct Producer<const WORDS: usize> {
 
 impl<const WORDS: usize> Producer<WORDS> {
     pub(super) fn map(socket: impl AsFd, page_offset: u64, at: &XdpRingOffset, len: u32) -> io::Result<Self> {
-        let ring = Layout::map(socket, page_offset, at, len)?;
-        Ok(Self {
-            ring,
-            head: ring.producer.load(Ordering::Relaxed),
-            tail: ring.consumer.load(Ordering::Acquire),
-        })
+        Layout::map(socket, page_offset, at, len).map(Self::new)
+    }
+
+    fn new(ring: Layout<WORDS>) -> Self {
+        let (head, tail) = (ring.producer.load(Ordering::Relaxed), ring.consumer.load(Ordering::Acquire));
+        Self { ring, head, tail }
     }
 
     /// Entries that can be written.
@@ -115,12 +115,12 @@ pub(super) struct Consumer<const WORDS: usize> {
 
 impl<const WORDS: usize> Consumer<WORDS> {
     pub(super) fn map(socket: impl AsFd, page_offset: u64, at: &XdpRingOffset, len: u32) -> io::Result<Self> {
-        let ring = Layout::map(socket, page_offset, at, len)?;
-        Ok(Self {
-            ring,
-            head: ring.producer.load(Ordering::Acquire),
-            tail: ring.consumer.load(Ordering::Relaxed),
-        })
+        Layout::map(socket, page_offset, at, len).map(Self::new)
+    }
+
+    fn new(ring: Layout<WORDS>) -> Self {
+        let (head, tail) = (ring.producer.load(Ordering::Acquire), ring.consumer.load(Ordering::Relaxed));
+        Self { ring, head, tail }
     }
 
     /// The next entry. What was read is the kernel's again only after [`Consumer::release`].
@@ -143,5 +143,63 @@ impl<const WORDS: usize> Consumer<WORDS> {
     /// Gives back the entries that were read.
     pub(super) fn release(&self) {
         self.ring.consumer.store(self.tail, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Both ends of a ring of `len` entries; the kernel has neither. Its indices wrap within the first four entries.
+    pub(in crate::path::xsk) fn ring<const WORDS: usize>(len: u32) -> (Producer<WORDS>, Consumer<WORDS>) {
+        let word = |value| &*Box::leak(Box::new(AtomicU32::new(value)));
+        let ring = Layout {
+            producer: word(u32::MAX - 2),
+            consumer: word(u32::MAX - 2),
+            flags: word(0),
+            entries: (0..len as usize * WORDS).map(|_| AtomicU64::new(0)).collect::<Vec<_>>().leak(),
+            mask: len - 1,
+        };
+        (Producer::new(ring), Consumer::new(ring))
+    }
+
+    #[test]
+    fn entries_arrive_in_order_once_they_are_shown() {
+        let (mut producer, mut consumer) = ring::<2>(4);
+        assert!(!producer.submit() && !producer.is_pending(), "nothing was written");
+        for entry in 0..20 {
+            producer.push([entry, entry + 100]);
+            assert_eq!(consumer.pop(), None, "not shown yet");
+            assert!(producer.submit() && producer.is_pending());
+            assert_eq!(consumer.pop(), Some([entry, entry + 100]));
+            assert_eq!(consumer.pop(), None);
+            assert!(!producer.submit() && !producer.is_pending(), "all was read");
+        }
+    }
+
+    #[test]
+    fn a_full_ring_has_room_again_when_entries_are_given_back() {
+        let (mut producer, mut consumer) = ring::<1>(4);
+        for entry in 0..4 {
+            assert_eq!(producer.room(), 4 - entry as u32);
+            producer.push([entry]);
+        }
+        producer.submit();
+        assert_eq!(producer.room(), 0);
+        assert_eq!([consumer.pop(), consumer.pop()], [Some([0]), Some([1])]);
+        assert_eq!(producer.room(), 0, "read, and not given back");
+        consumer.release();
+        assert_eq!(producer.room(), 2);
+        producer.push([4]);
+        producer.submit();
+        assert_eq!([(); 4].map(|()| consumer.pop()), [Some([2]), Some([3]), Some([4]), None]);
+    }
+
+    #[test]
+    fn a_wakeup_is_what_the_other_end_asks_for() {
+        let (producer, consumer) = ring::<1>(4);
+        assert!(!producer.needs_wakeup());
+        consumer.ring.flags.store(XdpRingFlags::XDP_RING_NEED_WAKEUP.bits(), Ordering::Relaxed);
+        assert!(producer.needs_wakeup());
     }
 }
