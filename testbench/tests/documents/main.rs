@@ -14,7 +14,8 @@ use gradwire::codec::{Params, Split};
 use gradwire::flow::offers::Slot;
 use gradwire::flow::{FlowTable, WAYS};
 use gradwire::kernels::Kernel;
-use gradwire::rules::{DEFAULT_TOS, Framing};
+use gradwire::profile::Profile;
+use gradwire::rules::{DEFAULT_MARK, DEFAULT_TOS, Framing, Rule};
 use gradwire_codecs::Registry;
 use gradwire_testbench::bench::PAYLOAD_LEN;
 use gradwire_testbench::bench::shapes::RECORDED;
@@ -391,6 +392,29 @@ fn simulator_has_the_stack() {
         }
         assert_eq!(cells[1].trim_start_matches("+ "), vgg["step"]);
         assert!(vgg["step"] == "none" || cells[0].trim_matches('`') == vgg["codec"], "{cells:?}");
+    }
+}
+
+/// FORMAT.md's defaults are those of the dataplane.
+#[test]
+fn format_has_the_defaults() {
+    let rule = Rule::DEFAULT;
+    let Profile::Classes(params) = rule.profile else { panic!("codec 1") };
+    let defaults = [
+        ("type of service of a rule, and its mask", format!("{:#x}, {:#x}", rule.tos, rule.mask)),
+        ("mark", format!("{DEFAULT_MARK:#x}")),
+        ("profile", format!("codec 1 with b = {}, k = {}, x = {}", params.b(), params.k(), params.x())),
+        ("framing", rule.framing.name().into()),
+        ("grid", format!("by {}", rule.grid.name())),
+        ("handshake", rule.handshake.name().into()),
+        ("contents", rule.contents.name().into()),
+        ("UDP offset", rule.udp_offset.to_string()),
+    ];
+    let table = table("FORMAT.md", &["setting", "default"]);
+    // The last row is the receiver's MTU, which whoever makes an engine gives it.
+    assert_eq!(table.rows.len(), defaults.len() + 1);
+    for (row, (setting, default)) in table.rows.iter().zip(defaults) {
+        assert_eq!((&row[0][..], row[1].split(';').next().unwrap()), (setting, &default[..]));
     }
 }
 
