@@ -4,7 +4,20 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use crate::support::document::{code_spans, files_with, table, tables, text};
-use crate::{FIRMWARE, PERFORMANCE, README};
+use crate::{FIRMWARE, HOST_CODECS, PERFORMANCE, README};
+
+/// Documents with figures, and at most how many of their tables have no full source: TESTING.md says so, too.
+const DOCUMENTS: [(&str, usize); 9] = [
+    (README, 0),
+    (PERFORMANCE, 0),
+    (FIRMWARE, 0),
+    ("docs/deploy.md", 1),
+    ("docs/aggregation.md", 2),
+    ("docs/collectives.md", 8),
+    ("docs/training.md", 4),
+    (HOST_CODECS, 7),
+    ("docs/papers.md", 10),
+];
 
 /// Whether a `Source` line says all that it takes to find or make the figures again.
 fn check_source(line: &str, machines: &BTreeSet<String>, tests: &BTreeSet<String>) -> Result<(), String> {
@@ -38,24 +51,23 @@ fn every_table_of_figures_names_its_source() {
         .filter_map(|rest| Some(rest.split_once("fn ")?.1.split('(').next()?.to_owned()))
         .collect();
     let mut seen = 0;
-    for document in [README, PERFORMANCE, FIRMWARE] {
+    for (document, most) in DOCUMENTS {
+        let mut lacking = Vec::new();
         for table in tables(&text(document)) {
             // The machines themselves, and tables of words.
-            let figures = table
-                .rows
-                .iter()
-                .flatten()
-                .filter(|cell| cell.as_bytes().first().is_some_and(u8::is_ascii_digit));
+            let cells = table.rows.iter().flat_map(|row| &row[1..]);
+            let figures = cells.filter(|cell| cell.as_bytes().first().is_some_and(u8::is_ascii_digit));
             if table.head[0] == "machine" || figures.count() < table.rows.len() / 2 + 1 {
                 continue;
             }
             if let Err(lacks) = check_source(&table.next, &machines, &tests) {
-                panic!("{document}, table {:?}: {lacks}\n{}", table.head, table.next);
+                lacking.push(format!("table {:?}: {lacks}\n{}", table.head, table.next));
             }
             seen += 1;
         }
+        assert!(lacking.len() <= most, "{document}, more than {most}: {lacking:#?}");
     }
-    assert!(seen >= 16, "{seen} tables of figures");
+    assert!(seen >= 60, "{seen} tables of figures");
     // The judge itself: it refuses what lacks a part.
     let lacking = [
         "",
