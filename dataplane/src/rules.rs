@@ -375,6 +375,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_first_rule_that_matches_counts() {
+        let rule = |tos, mask| Rule { tos, mask, ..Rule::DEFAULT };
+        // Each also matches what those before it match, but for the last.
+        let list = [rule(0x29, 0xff), rule(0x28, 0xfe), rule(0x28, 0xfc), rule(0x20, 0xf0), rule(0x80, 0x80)];
+        let rules = Rules::new(&list, DEFAULT_MARK).unwrap();
+        for tos in 0..=u8::MAX {
+            let expected = match tos {
+                0x29 => Some(0),
+                0x28 => Some(1),
+                0x2a | 0x2b => Some(2),
+                0x20..=0x2f => Some(3),
+                0x80.. => Some(4),
+                _ => None,
+            };
+            assert_eq!(rules.find_indexed(tos).map(|(index, _)| index), expected, "{tos:#x}");
+        }
+    }
+
+    #[test]
     fn what_contradicts_itself_is_refused() {
         let rules = |list: &[Rule]| Rules::new(list, DEFAULT_MARK).map(|_| ());
         let tos = |tos, mask| Rule { tos, mask, ..Rule::DEFAULT };

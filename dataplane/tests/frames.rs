@@ -299,6 +299,33 @@ fn expansion_stops_at_the_mtu() {
     }
 }
 
+/// A field of 0 would say that there is no checksum (FORMAT.md S11), on the wire as in the restored datagram. Sixteen bits of the
+/// payload take every value, and with them the sum.
+#[test]
+fn no_compressed_datagram_has_a_checksum_of_0() {
+    let rule = Rule { udp_offset: 2, ..RULE };
+    let mut sender = Egress::<2>::new(rules(rule), Kernel::detect(), 1500, 1);
+    let mut receiver = Ingress::new(rules(rule), Kernel::detect(), 1500);
+    let mut spec = Spec::udp(&[&[0; 2][..], &le_bytes(&[0.0; 16])].concat());
+    let field = spec.l4_checksum_at();
+    let mut fields_of_ones = 0;
+    for bits in 0..=u16::MAX {
+        spec.payload[..2].copy_from_slice(&bits.to_be_bytes());
+        let host = spec.bytes();
+        let (verdict, wire) = egress(&mut sender, &host);
+        assert!(
+            matches!(verdict, Verdict::Changed { change: Change::Compressed, .. }),
+            "{bits:#x} {verdict:?}"
+        );
+        let sum = u16::from_be_bytes([wire[field], wire[field + 1]]);
+        assert_ne!(sum, 0, "{bits:#x}");
+        fields_of_ones += u32::from(sum == 0xffff);
+        let (_, back) = ingress(&mut receiver, &wire);
+        assert_eq!(back, host, "{bits:#x}");
+    }
+    assert!(fields_of_ones > 0);
+}
+
 /// A connection that takes the place of one that never ended: its values start elsewhere.
 #[test]
 fn another_start_on_a_live_flow_raises_doubt() {

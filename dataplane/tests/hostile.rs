@@ -5,10 +5,13 @@ mod common;
 use common::engines::{NOW, egress, ingress, rules};
 use common::golden::golden_frames;
 use common::{ACK, IpSpec, Spec, TransportSpec, gradient, host_accepts, le_bytes, repair_checksums};
+use gradwire::codec::Params;
+use gradwire::codec::planar::Bound;
 use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS};
 use gradwire::kernels::Kernel;
+use gradwire::profile::Profile;
 use gradwire::rules::{Framing, Grid, Rule};
-use gradwire::verdict::{Change, PassReason, Verdict};
+use gradwire::verdict::{Change, DropReason, PassReason, Verdict};
 
 const ORIGIN: u32 = 1000;
 /// The default, and UDP too.
@@ -258,37 +261,68 @@ fn sequence_numbers_that_wrap() {
     }
 }
 
-/// The most that groups can expand: 16 times, two bytes to eight zeros. Never beyond what the header claimed.
+/// Groups of codec 1 expand 16 times at most, two bytes to eight zeros; a section of codec 2 expands from one byte to 512 zeros. With
+/// either, a frame never becomes longer than its header claims, nor than the receiver's MTU.
 #[test]
 fn expansion_stops_at_what_the_frame_claimed() {
-    for claimed in [64usize, 1000, 1460, 9000] {
+    let rules_of = |framing| profiles().map(|profile| Rule { profile, framing, ..RULE });
+    for (claimed, rule) in [64usize, 1000, 1460, 9000]
+        .iter()
+        .flat_map(|claimed| Framing::ALL.into_iter().flat_map(rules_of).map(move |rule| (*claimed, rule)))
+    {
         let host = Spec::udp(&vec![0; claimed]).bytes();
-        for framing in [Framing::InPlace, Framing::Routed] {
-            let rule = Rule { framing, ..RULE };
-            let (_, wire) = egress(&mut Egress::<2>::new(rules(rule), Kernel::detect(), 1500, 0), &host);
-            assert!(wire.len() < host.len());
-            let mut receiver = Ingress::new(rules(rule), Kernel::detect(), 9216);
-            // More groups than it claims: left over, so refused.
-            for more in [2, 34, 200] {
-                let mut longer = [&wire[..], &vec![0; more]].concat();
-                if framing == Framing::Routed {
-                    for at in [16, 38] {
-                        let len = u16::from_be_bytes([longer[at], longer[at + 1]]) + more as u16;
-                        longer[at..at + 2].copy_from_slice(&len.to_be_bytes());
-                    }
-                    repair_checksums(&mut longer, 0x6777);
+        let (_, wire) = egress(&mut Egress::<2>::new(rules(rule), Kernel::detect(), 1500, 0), &host);
+        assert!(wire.len() < host.len());
+        let mut receiver = Ingress::new(rules(rule), Kernel::detect(), 9216);
+        // More groups than it claims: left over, so refused.
+        for more in [2, 34, 200] {
+            let mut longer = [&wire[..], &vec![0; more]].concat();
+            if rule.framing == Framing::Routed {
+                for at in [16, 38] {
+                    let len = u16::from_be_bytes([longer[at], longer[at + 1]]) + more as u16;
+                    longer[at..at + 2].copy_from_slice(&len.to_be_bytes());
                 }
-                let (verdict, _) = ingress(&mut receiver, &longer);
-                // In-place: a frame as long as it claims is an ordinary one, and one of the minimum may be padded.
-                let ordinary = longer.len() >= host.len() || longer.len() == 60;
-                if framing == Framing::Routed || !ordinary {
-                    assert!(matches!(verdict, Verdict::Dropped(_)), "{claimed} {framing:?} {verdict:?}");
-                }
+                repair_checksums(&mut longer, 0x6777);
             }
-            let (_, back) = ingress(&mut receiver, &wire);
-            assert_eq!(back.len(), host.len());
+            let (verdict, _) = ingress(&mut receiver, &longer);
+            // In-place: a frame as long as it claims is an ordinary one, and one of the minimum may be padded.
+            let ordinary = longer.len() >= host.len() || longer.len() == 60;
+            if rule.framing == Framing::Routed || !ordinary {
+                assert!(matches!(verdict, Verdict::Dropped(_)), "{claimed} {rule:?} {verdict:?}");
+            }
+        }
+        let (_, back) = ingress(&mut receiver, &wire);
+        assert_eq!(back.len(), host.len());
+        let mtu = (host.len() - 14) as u16;
+        for (mtu, fits) in [(mtu, true), (mtu - 1, false)] {
+            let (verdict, _) = ingress(&mut Ingress::new(rules(rule), Kernel::detect(), mtu), &wire);
+            assert_eq!(
+                verdict == Verdict::Dropped(DropReason::TooLong),
+                !fits,
+                "{claimed} {rule:?} {verdict:?}"
+            );
         }
     }
+}
+
+/// What SECURITY.md says of the most that a frame can become.
+#[test]
+fn a_short_frame_can_become_one_of_the_mtu() {
+    for (profile, len) in profiles().into_iter().zip([62 + 2 * 46, 63]) {
+        let rule = Rule { profile, ..RULE };
+        let transport = TransportSpec::Tcp { seq: ORIGIN, flags: ACK, options: vec![] };
+        let host = Spec { transport, ..Spec::tcp(0, 0, &[0; 1460]) };
+        let mut sender = Egress::<2>::new(rules(rule), Kernel::detect(), 1500, 0);
+        let _ = egress(&mut sender, &host.syn(ORIGIN).bytes());
+        let (_, wire) = egress(&mut sender, &host.bytes());
+        let (_, back) = ingress(&mut Ingress::new(rules(rule), Kernel::detect(), 1500), &wire);
+        assert_eq!((wire.len(), back.len()), (len, 1514));
+    }
+}
+
+/// One of each codec.
+fn profiles() -> [Profile; 2] {
+    [Params::DEFAULT.into(), Bound::new(-10).unwrap().into()]
 }
 
 /// A clock that stands still, jumps to its end and back: resends stay untouched, new bytes are compressed or bypassed.

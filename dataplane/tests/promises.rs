@@ -236,6 +236,39 @@ fn what_left_in_a_padded_frame_was_sent() {
     assert!(is_compressed(stream.send(800, 400, ACK)));
 }
 
+/// FORMAT.md S8: what a SYN carried (Fast Open, RFC 7413) is new to the sender. Sent again in a segment, it is compressed, once.
+#[test]
+fn data_of_a_syn_is_compressed_when_it_is_sent_again() {
+    let mut stream = Stream::new(Rule::STATIC);
+    let transport = TransportSpec::Tcp { seq: ORIGIN.wrapping_sub(1), flags: 0x02, options: vec![] };
+    let syn = Spec { transport, ..Spec::tcp(0, 0, &stream.values[..400]) };
+    let (verdict, wire) = stream.process(&syn.bytes());
+    assert_eq!((verdict, wire), (untouched(PassReason::TcpFlags), syn.bytes()));
+    assert_once(stream);
+}
+
+/// FORMAT.md S8: so is what passed before the application set the tag.
+#[test]
+fn what_passed_before_the_tag_is_compressed_when_it_is_sent_again() {
+    let mut stream = Stream::new(Rule::STATIC);
+    let syn = Spec { tos: 0, ..Spec::tcp(0, 0, &[]) }.syn(ORIGIN);
+    let untagged = Spec { tos: 0, ..Spec::tcp(ORIGIN, ACK, &stream.values[..400]) };
+    for spec in [syn, untagged] {
+        let (verdict, wire) = stream.process(&spec.bytes());
+        assert_eq!((verdict, wire), (untouched(PassReason::NoRule), spec.bytes()));
+    }
+    assert_once(stream);
+}
+
+/// The first 400 bytes are compressed when they come in a tagged segment, and not when they come once more.
+fn assert_once(mut stream: Stream) {
+    assert!(is_compressed(stream.send(0, 400, ACK)));
+    for _ in 0..3 {
+        assert_eq!(stream.send(0, 400, ACK), untouched(PassReason::Resent));
+    }
+    assert!(is_compressed(stream.send(400, 400, ACK)));
+}
+
 /// A start was seen, but the payload is nowhere near it: another start went by unseen.
 #[test]
 fn payload_far_from_its_start_raises_doubt() {

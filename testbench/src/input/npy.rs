@@ -23,16 +23,18 @@ pub fn parse<'a>(file: &str, bytes: &'a [u8]) -> Result<&'a [u8], Error> {
         return refuse(0, known::found(bytes), "an .npy file, which starts with 93 4e 55 4d 50 59");
     }
     let (prefix_len, header_len) = match (bytes.get(6), bytes.get(8..12)) {
-        (Some(1), Some(&[a, b, _, _])) => (10, usize::from(u16::from_le_bytes([a, b]))),
-        (Some(2 | 3), Some(&[a, b, c, d])) => (12, u32::from_le_bytes([a, b, c, d]) as usize),
+        (Some(1), Some(&[a, b, _, _])) => (10, u16::from_le_bytes([a, b]).into()),
+        (Some(2 | 3), Some(&[a, b, c, d])) => (12, u32::from_le_bytes([a, b, c, d])),
         (Some(&version), Some(_)) => return refuse(6, format!("version {version}"), "version 1, 2 or 3"),
         _ => return refuse(bytes.len(), "the end of the file".into(), "the length of the header"),
     };
-    // A header of 4 GB ends beyond the address space of 32 bits.
-    let data_at = header_len.saturating_add(prefix_len);
+    let ends_at = end_of_header(prefix_len, header_len);
+    // No slice is as long as the address space.
+    let data_at = usize::try_from(ends_at).unwrap_or(usize::MAX);
+    let prefix_len = prefix_len as usize;
     let Some(header) = bytes.get(prefix_len..data_at) else {
         let found = format!("the end of the file after {} bytes", bytes.len());
-        return refuse(bytes.len(), found, &format!("a header that ends at byte {data_at}"));
+        return refuse(bytes.len(), found, &format!("a header that ends at byte {ends_at}"));
     };
     let header = String::from_utf8_lossy(header);
 
@@ -70,6 +72,11 @@ pub fn parse<'a>(file: &str, bytes: &'a [u8]) -> Result<&'a [u8], Error> {
         return refuse(data_at + want, found, &format!("the end of the file ({values} values)"));
     }
     Ok(data)
+}
+
+/// Where the data begins. Not a `usize`: a header of 4 GB ends beyond the address space of 32 bits.
+fn end_of_header(prefix_len: u32, header_len: u32) -> u64 {
+    u64::from(prefix_len) + u64::from(header_len)
 }
 
 /// Offset of the value of `key` in the header's dictionary, and the text from there on.
@@ -130,6 +137,16 @@ mod tests {
         bytes.extend(GOOD.as_bytes());
         bytes.extend([0; 8]);
         assert_eq!(parse("x", &bytes).unwrap().len(), 8);
+    }
+
+    #[test]
+    fn a_header_may_claim_to_end_beyond_32_bits() {
+        assert_eq!(end_of_header(12, u32::MAX - 3), 0x1_0000_0008);
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend([2, 0]);
+        bytes.extend((u32::MAX - 3).to_le_bytes());
+        bytes.extend(GOOD.as_bytes());
+        assert!(message(&bytes).ends_with("expected a header that ends at byte 4294967304"));
     }
 
     #[test]

@@ -14,6 +14,9 @@ use crate::judge::frame::Tcp;
 use crate::judge::judge_reloaded;
 use crate::replay::{Engines, Passage, Setup};
 
+#[cfg(test)]
+mod tests;
+
 /// Payloads are no longer: a standard MTU's.
 const MAX_LEN: u16 = 1448;
 const CONNECTIONS: usize = 4;

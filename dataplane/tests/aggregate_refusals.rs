@@ -1,0 +1,65 @@
+//! What SECURITY.md says that nobody can do to a running job, packet by packet. The fuzzer's oracle of aggregators knows one key.
+
+use gradwire::aggregate::{Aggregator, IDLE_MS, Outcome, Settings, To};
+use gradwire::engine::Millis;
+use gradwire::kernels::Kernel;
+use gradwire::wire::chunk::{Body, Head, Limits, MAX_PACKET_LEN, Packet};
+
+const KEY: u64 = 7;
+/// Of two places.
+type Node = Aggregator<u8, 2, 32, 16>;
+
+fn node() -> Box<Node> {
+    Box::new(Node::new(Settings { kernel: Kernel::detect(), limits: Limits::MOST, group: None, above: None }))
+}
+
+/// What the node makes of this hello of a job of two; its answers go nowhere but to where the hello came from.
+fn hello(node: &mut Node, (from, worker): (u8, u8), (job, epoch): (u16, u32), key: u64, now: u64) -> Outcome {
+    let limits = Limits::MOST;
+    let body = Body::Hello { worker, members: 2, total: 2, is_aggregator: false, limits, key };
+    let mut out = [0; MAX_PACKET_LEN];
+    let len = Packet { head: Head { job, epoch, seq: 0 }, body }.write(&mut out).unwrap();
+    let outcome = node.process(&out[..len], from, Millis(now));
+    while let Some(answer) = node.emit(&mut out) {
+        assert!(matches!(answer.to, To::One(to) if to == from));
+    }
+    outcome
+}
+
+#[test]
+fn who_lacks_the_key_neither_joins_nor_resets_a_job() {
+    let mut node = node();
+    assert_eq!(hello(&mut node, (0, 0), (1, 5), KEY, 0), Outcome::Started);
+    for epoch in [4, 5, 6, 1000] {
+        assert_eq!(hello(&mut node, (9, 1), (1, epoch), KEY + 1, 0), Outcome::Key);
+    }
+    // The epoch still runs, and has its place for the other member.
+    assert_eq!(hello(&mut node, (1, 1), (1, 5), KEY, 0), Outcome::Joined);
+    assert_eq!(hello(&mut node, (1, 1), (1, 4), KEY, 0), Outcome::OldEpoch);
+}
+
+#[test]
+fn a_members_place_is_its_addresses() {
+    let mut node = node();
+    assert_eq!(hello(&mut node, (0, 0), (1, 5), KEY, 0), Outcome::Started);
+    assert_eq!(hello(&mut node, (9, 0), (1, 5), KEY, 0), Outcome::Taken);
+    let query = Packet {
+        head: Head { job: 1, epoch: 5, seq: 0 },
+        body: Body::Query { worker: 0, is_overtaken: false },
+    };
+    let mut out = [0; MAX_PACKET_LEN];
+    let len = query.write(&mut out).unwrap();
+    assert_eq!(node.process(&out[..len], 9, Millis(0)), Outcome::Taken);
+    assert_eq!(node.process(&out[..len], 0, Millis(0)), Outcome::Missing);
+}
+
+#[test]
+fn a_place_in_use_is_not_given_away_within_a_minute() {
+    assert!(IDLE_MS >= 60_000);
+    let mut node = node();
+    for job in [1, 2] {
+        assert_eq!(hello(&mut node, (0, 0), (job, 1), KEY, 0), Outcome::Started);
+    }
+    assert_eq!(hello(&mut node, (9, 0), (3, 1), KEY, IDLE_MS - 1), Outcome::Full);
+    assert_eq!(hello(&mut node, (9, 0), (3, 1), KEY, IDLE_MS), Outcome::Started);
+}

@@ -1,0 +1,72 @@
+//! Every promise names what would fail if it were broken.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use crate::support::document::{code_spans, files_with, root, tables, text};
+
+/// The numbers in a list: `9, 10`, or `1 to 5`.
+fn numbers(list: &str) -> BTreeSet<u32> {
+    let named = list.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok());
+    let named: BTreeSet<u32> = named.collect();
+    match (list.contains(" to "), named.first(), named.last()) {
+        (true, Some(first), Some(last)) => (*first..=*last).collect(),
+        _ => named,
+    }
+}
+
+/// Every test, fuzz target and step of CI that TESTING.md names as a judge exists. Each section of FORMAT.md that has laws
+/// of the wire has some, and so has each law S1 to S12, and each point of the handshake.
+#[test]
+fn every_promise_has_a_judge() {
+    let testing = text("TESTING.md");
+    let section = testing.split("\n## Promises and their judges\n").nth(1).unwrap();
+    let tables = tables(section.split("\n## ").next().unwrap());
+    let sources = files_with("rs");
+    let is_test = |name: &str| {
+        let Some((file, test)) = name.split_once("::") else { return false };
+        // A program of tests may be a folder.
+        let folder = format!("tests/{file}");
+        let of = |path: &&std::path::PathBuf| {
+            path.ends_with(format!("{file}.rs")) || path.parent().is_some_and(|of| of.ends_with(&folder))
+        };
+        let named = sources.iter().filter(of);
+        let head = format!("fn {test}(");
+        named.map(|path| fs::read_to_string(path).unwrap()).any(|text| text.contains(&head))
+    };
+    let ci = text(".ci/run");
+    let (mut judged, mut points) = (BTreeSet::new(), BTreeSet::new());
+    for row in tables.iter().flat_map(|table| &table.rows) {
+        let [promise, judges] = &row[..] else { panic!("two columns: {row:?}") };
+        let names = code_spans(judges).filter(|name| *name != "replay").collect::<Vec<_>>();
+        assert!(!names.is_empty(), "no judge: {promise}");
+        for name in names {
+            let exists = match name.strip_prefix("fuzz ") {
+                Some(target) => root().join(format!("fuzz/fuzz_targets/{target}.rs")).is_file(),
+                None => {
+                    is_test(name) || name.contains('/') && ci.contains(name) && root().join(name).is_file()
+                }
+            };
+            assert!(exists, "{promise}: there is no {name}, or CI does not run it");
+        }
+        judged.extend(promise.split(' ').take(2).map(str::to_owned));
+        if let Some((list, _)) = promise.strip_prefix("5.5 point").and_then(|rest| rest.split_once(':')) {
+            points.extend(numbers(list));
+        }
+    }
+    let format = text("FORMAT.md");
+    let sections =
+        format.lines().filter_map(|line| line.strip_prefix("### ")).filter_map(|head| head.split(' ').next());
+    let laws = format.split("**S").skip(1).map(|law| format!("S{}", law.split('.').next().unwrap()));
+    let laws: BTreeSet<String> =
+        sections.filter(|number| number.starts_with(['5', '6'])).map(str::to_owned).chain(laws).collect();
+    assert!(laws.len() > 12 && laws.contains("S1") && laws.contains("S12"), "{laws:?}");
+    for law in laws {
+        assert!(judged.contains(&law), "no judge of {law}");
+    }
+    let handshake = format.split("\n### 5.5 ").nth(1).unwrap().split("\n### ").next().unwrap();
+    let asked = handshake.lines().filter_map(|line| line.split_once(". ")?.0.parse().ok());
+    let asked: BTreeSet<u32> = asked.collect();
+    assert!(asked.len() > 10);
+    assert_eq!(points, asked, "judged, and points of 5.5");
+}
