@@ -169,6 +169,12 @@ fn echo_requests_are_answered() {
         assert_eq!(node.process(&request, NOW).0, Arrival::Checksum);
         assert_eq!(node.emit(&mut [0; MAX_FRAME_LEN]), None);
     }
+    // A byte more than Ethernet carries.
+    let mut request = Vec::new();
+    let builder = PacketBuilder::ethernet2(mac, MAC).ipv4(ip, IP.octets(), 3).icmpv4_echo_request(0x1234, 7);
+    builder.write(&mut request, &[0; 1473]).unwrap();
+    assert_eq!(node.process(&request, NOW), (Arrival::TooLong, None));
+    assert_eq!(node.emit(&mut [0; 2000]), None);
 }
 
 #[test]

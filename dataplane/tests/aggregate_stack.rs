@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 
 use common::aggregation::{exact_sum, le_bytes, membership};
-use gradwire::aggregate::{Arrival, Event, MAX_FRAME_LEN, Member, Node, Outcome, Poll, Settings};
+use gradwire::aggregate::{Arrival, Event, MAX_FRAME_LEN, Member, Node, Outcome, Poll, Served, Settings};
 use gradwire::codec::planar::Bound;
 use gradwire::engine::Millis;
 use gradwire::forward::{self, Buffer};
@@ -206,6 +206,8 @@ struct NodePort {
     received: Frames,
     sent: Frames,
     kicked: bool,
+    is_full: bool,
+    is_out_of_buffers: bool,
 }
 
 impl forward::Device for NodePort {
@@ -217,12 +219,15 @@ impl forward::Device for NodePort {
     }
 
     fn transmit(&mut self, (): (), frame: Held) -> Result<(), Held> {
+        if self.is_full {
+            return Err(frame);
+        }
         self.sent.push_back(frame.0);
         Ok(())
     }
 
     fn take(&mut self) -> Option<Held> {
-        Some(Held(Vec::new()))
+        (!self.is_out_of_buffers).then(|| Held(Vec::new()))
     }
 
     fn release(&mut self, _: Held) {}
@@ -306,6 +311,41 @@ fn hosts_find_the_node_and_ping_it() {
     }
     let counts = [Arrival::Arp, Arrival::Echo].map(|arrival| network.node.count(arrival));
     assert_eq!(counts, [u64::from(HOSTS), 4 * u64::from(HOSTS)], "each host looked the node up once");
+}
+
+/// Frames of hosts that ask for the node's address wait at its port.
+fn asked() -> Network {
+    let mut network = Network::new(None, OTHER_PORT);
+    for host in &mut network.hosts {
+        host.ping(&[]);
+        host.poll(Millis(0));
+        network.port.received.append(&mut host.port.sent);
+    }
+    assert_eq!(network.port.received.len(), usize::from(HOSTS));
+    network
+}
+
+#[test]
+fn a_batch_takes_no_more_frames_than_its_budget() {
+    let Network { mut node, mut port, .. } = asked();
+    for received in [2, 1, 0] {
+        let served = node.serve(&mut port, (), 2, Millis(0));
+        assert_eq!(served, Served { received, sent: received as u64, lost: 0 });
+    }
+}
+
+/// A frame's own buffer carries its first answer, and a second buffer is asked for.
+#[test]
+fn what_finds_no_room_or_no_buffer_is_counted() {
+    for (is_full, is_out_of_buffers, sent, lost) in
+        [(true, false, 0, 3), (false, true, 3, 3), (true, true, 0, 6)]
+    {
+        let Network { mut node, mut port, .. } = asked();
+        (port.is_full, port.is_out_of_buffers) = (is_full, is_out_of_buffers);
+        let served = node.serve(&mut port, (), usize::MAX, Millis(0));
+        assert_eq!(served, Served { received: 3, sent, lost });
+        assert_eq!((port.sent.len() as u64, port.kicked), (sent, sent > 0));
+    }
 }
 
 /// By copies, and by a group, which hosts join when the node names it.

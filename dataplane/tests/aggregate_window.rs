@@ -17,16 +17,17 @@ fn node<A: Copy + Eq>() -> Box<Aggregator<A, 1, 8, 1>> {
     Box::new(Aggregator::new(settings))
 }
 
-/// A member of a job with so many.
-fn member(worker: u8, members: u8) -> Member<4> {
-    Member::new(Membership { limits: LIMITS, ..membership(worker, members) }, Kernel::PORTABLE)
+/// A member of a job with so many, with this window.
+fn member(worker: u8, members: u8, window: u8) -> Member<4> {
+    let limits = Limits { window, ..LIMITS };
+    Member::new(Membership { limits, ..membership(worker, members) }, Kernel::PORTABLE)
 }
 
 /// Window 4, eight chunks of one block. The contributions of chunks 5, 6 and 7 are always lost, and that of chunk 0 once. The window
 /// shrinks to 2 or 1, with three chunks under way. Chunk 4 is the one that everybody would wait for next.
 #[test]
 fn a_shrunken_window_does_not_hold_back_the_first_chunk() {
-    let mut member = member(0, 1);
+    let mut member = member(0, 1, 4);
     let mut node = node();
     let (mut packet, mut answer) = ([0; 1500], [0; 1500]);
     let (input, mut output) = (vec![0; 8 * 128 * 4], vec![0; 8 * 128 * 4]);
@@ -66,7 +67,7 @@ fn a_shrunken_window_does_not_hold_back_the_first_chunk() {
     }
 }
 
-/// A member at a node, eight chunks of one block, window 4.
+/// A member at a node, eight chunks of one block.
 struct Pair {
     member: Member<4>,
     node: Box<Aggregator<u8, 1, 8, 1>>,
@@ -77,10 +78,14 @@ struct Pair {
 }
 
 impl Pair {
-    /// Of a job with so many members; this one has begun its sum.
+    /// Of a job with so many members, with window 4; this one has begun its sum.
     fn of(members: u8) -> Self {
+        Self::with(members, 4)
+    }
+
+    fn with(members: u8, window: u8) -> Self {
         let mut pair = Self {
-            member: member(0, members),
+            member: member(0, members, window),
             node: node(),
             said: Vec::new(),
             input: vec![0; 8 * 128 * 4],
@@ -189,6 +194,78 @@ fn the_window_shrinks_if_results_were_lost() {
     assert_eq!(pair.turn(until, false).0, [4, 5, 6]);
 }
 
+/// Nor again for the other losses of the same window. The results come one by one, after questions.
+#[test]
+fn the_window_shrinks_once_for_all_losses_of_a_window() {
+    let mut pair = Pair::of(1);
+    let (_, until) = pair.turn(0, false);
+    assert_eq!(pair.send(until).0, []);
+    assert_eq!(pair.said.len(), 4);
+    // Two may be under way, then three: the two results of a window of two have come.
+    for sent in [&[][..], &[4], &[5], &[6]] {
+        let result = pair.said.remove(0);
+        assert!(matches!(pair.member.handle(&result, &mut pair.output, Millis(until)), Event::Chunk { .. }));
+        let said = pair.said.len();
+        assert_eq!(pair.send(until).0, sent);
+        pair.said.truncate(said);
+    }
+}
+
+/// A result of a later chunk says nothing of one that is to be sent again.
+#[test]
+fn a_chunk_that_is_sent_again_is_not_overtaken() {
+    let mut pair = Pair::of(1);
+    pair.send(0);
+    let mut missing = [0; 22];
+    let head = Head { job: 7, epoch: 0xffff_fff0, seq: 0 };
+    Packet { head, body: Body::Missing { blocks: 1 } }.write(&mut missing).unwrap();
+    pair.said = vec![missing.to_vec(), pair.said.swap_remove(2)];
+    pair.hear(1);
+    let (sent, until) = pair.send(1);
+    assert_eq!((&sent[..], until), (&[0][..], 50));
+    // Chunks 1 and 3 were sent first.
+    for (now, chunk) in [(50, 1), (50, 3), (51, 0)] {
+        let mut packet = [0; 1500];
+        let Poll::Send(len) = pair.member.poll(&pair.input, Millis(now), &mut packet) else { panic!() };
+        let Packet { head, body } = Packet::parse(&packet[..len]).unwrap();
+        assert_eq!((head.seq, body), (chunk, Body::Query { worker: 0, is_overtaken: false }));
+    }
+}
+
+/// RFC 6298 §2 in `f64`, times 10 ms to 50 ms. Each chunk has its result after so many milliseconds.
+#[test]
+fn the_timer_is_that_of_rfc_6298() {
+    let mut pair = Pair::with(1, 1);
+    let (mut now, mut known) = (0, None);
+    for (chunk, sample) in [12u32, 12, 12, 20, 16, 16, 30, 24].into_iter().enumerate() {
+        let expected = known
+            .map_or(50.0, |(smooth, variation): (f64, f64)| (smooth + 4.0 * variation).clamp(10.0, 50.0));
+        let (sent, until) = pair.send(now);
+        assert_eq!(sent, [chunk as u32]);
+        let timeout = (until - now) as f64;
+        // Whole milliseconds.
+        assert!((timeout - expected).abs() < 2.0, "chunk {chunk}: {timeout}, expected {expected}");
+        let result = f64::from(sample);
+        known = Some(known.map_or((result, result / 2.0), |(smooth, variation)| {
+            (smooth + (result - smooth) / 8.0, variation + ((smooth - result).abs() - variation) / 4.0)
+        }));
+        now += u64::from(sample);
+        pair.hear(now);
+    }
+}
+
+/// The timer doubles with each question that nobody answers, up to 50 ms.
+#[test]
+fn the_timer_doubles_with_each_question() {
+    let mut pair = Pair::with(1, 1);
+    pair.send(0);
+    pair.hear(5);
+    // RFC 6298 §2.2: 5 ms, and four times half of that.
+    for (asked, next) in [(5, 20), (20, 50), (50, 100), (100, 150)] {
+        assert_eq!(pair.turn(asked, false).1, next);
+    }
+}
+
 /// The first result is lost. The second after it says so: the member asks at once, and the node sends again what it has just sent to
 /// all. Nobody waits for a timer.
 #[test]
@@ -236,7 +313,7 @@ fn a_result_that_may_be_on_its_way_is_not_sent_again() {
 #[test]
 fn the_window_stays_if_another_member_was_late() {
     let mut pair = Pair::of(2);
-    let mut late = member(1, 2);
+    let mut late = member(1, 2, 4);
     let (mut packet, mut output) = ([0; 1500], vec![0; 8 * 128 * 4]);
     let (sent, until) = pair.turn(0, true);
     assert_eq!((&sent[..], until), (&[0, 1, 2, 3][..], 50));

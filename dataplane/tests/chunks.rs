@@ -193,6 +193,7 @@ fn what_a_receiver_refuses() {
     assert_eq!(with("contribute", 13, 2), Err(ChunkError::Field { byte: 13 }));
     assert_eq!(with("result", 13, 0), Err(ChunkError::Field { byte: 13 }));
     assert_eq!(with("query", 13, 2), Err(ChunkError::Field { byte: 13 }));
+    assert_eq!(with("hello", 13, 0), Err(ChunkError::Field { byte: 13 }));
     assert_eq!(with("hello", 13, 1), Err(ChunkError::Field { byte: 24 }));
     assert_eq!(with("hello", 13, 65), Err(ChunkError::Field { byte: 13 }));
     assert_eq!(with("hello", 11, 1), Err(ChunkError::Field { byte: 8 }));
@@ -207,6 +208,7 @@ fn what_a_receiver_refuses() {
     assert_eq!(with("rescale", 17, 255), Err(ChunkError::Field { byte: 17 }));
     assert_eq!(with("refuse", 20, 10), Err(ChunkError::Field { byte: 20 }));
     assert_eq!(with("refuse", 21, 1), Err(ChunkError::Field { byte: 21 }));
+    assert_eq!(with("hello", 24, 0), Err(ChunkError::Field { byte: 24 }));
     assert_eq!(with("hello", 25, 2), Err(ChunkError::Field { byte: 25 }));
     assert_eq!(with("hello", 26, 1), Err(ChunkError::Field { byte: 26 }));
     assert_eq!(with("hello", 27, 1), Err(ChunkError::Field { byte: 26 }));
@@ -238,4 +240,10 @@ fn a_peak_of_the_largest_finite_values_is_taken() {
     let mut bytes = [0; 20];
     largest.write(&mut bytes).unwrap();
     assert_eq!(Packet::parse(&bytes), Ok(largest));
+}
+
+/// Callers' buffers are as long as that, and no job agrees on more than it asked for.
+#[test]
+fn the_longest_packet_is_what_ethernet_leaves() {
+    assert_eq!(MAX_PACKET_LEN, Limits::MOST.packet_len());
 }

@@ -4,6 +4,7 @@ use gradwire::burst::FrameError;
 use gradwire::codec::{DecodeError, EncodeError, ParamsError, Split};
 use gradwire::profile::ProfileError;
 use gradwire::rules::{Framing, Grid, RulesError};
+use gradwire::wire::chunk::{ChunkError, Limits};
 use gradwire::wire::segment_header::SegmentError;
 
 #[test]
@@ -49,6 +50,18 @@ fn errors_say_what_was_found_and_what_would_be_right() {
             SegmentError::NoValue { raw_len: 3, head_len: 2 }.to_string(),
             "payload of 3 bytes, expected at least 2 and 4",
         ),
+        (ChunkError::Truncated { have: 19 }.to_string(), "header: expected 20 bytes, found 19"),
+        (ChunkError::Version { got: 2 }.to_string(), "version 2, expected 1"),
+        (ChunkError::Kind { got: 11 }.to_string(), "kind 11, expected 1 to 10"),
+        (ChunkError::Worker { got: 64 }.to_string(), "worker 64, which its kind cannot have"),
+        (ChunkError::Blocks { values: 4, first: 0, count: 2 }.to_string(), "2 blocks from 0 on of 4 values"),
+        (ChunkError::Peak { got: 255 }.to_string(), "peak 255, expected at most 254"),
+        (
+            ChunkError::Limits { got: Limits { blocks: 17, window: 3, mtu: 776 } }.to_string(),
+            "17 blocks, a window of 3, an MTU of 776",
+        ),
+        (ChunkError::Length { need: 8, have: 7 }.to_string(), "body: expected 8 bytes, found 7"),
+        (ChunkError::Field { byte: 13 }.to_string(), "byte 13 has a value that its kind does not allow"),
         (RulesError::TooMany { got: 17 }.to_string(), "17 rules, expected at most 16"),
         (RulesError::TosOutsideMask { index: 1 }.to_string(), "rule 1: tos has bits outside its mask"),
         (RulesError::MatchesMark { index: 1, mark: 0x30 }.to_string(), "rule 1: matches the mark 0x30"),

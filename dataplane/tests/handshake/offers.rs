@@ -229,6 +229,44 @@ fn a_connection_that_restores_in_place_keeps_its_place() {
     }
 }
 
+/// Of connections that share a place, the newest has its offer. Which ones share a place depends on the whole seed.
+#[test]
+fn which_offers_share_a_place_depends_on_the_seed() {
+    let ask = Segment { options: [&ROUTED[..], &USUAL].concat(), ..Segment::syn() };
+    // Identification and window give what the address of the end that connects takes: both checksums stay right.
+    let of = |segment: &Segment, address_at: usize, client: u8| {
+        let mut frame = segment.bytes();
+        frame[address_at] += client;
+        frame[18..20].copy_from_slice(&(!u16::from(client)).to_be_bytes());
+        frame[48..50].copy_from_slice(&(8192 - u16::from(client)).to_be_bytes());
+        frame
+    };
+    // How many of two connections have their offers.
+    let kept = |offers: &Offers| {
+        let mut host = Host::new(Rule::DEFAULT);
+        for client in [10, 20] {
+            let verdict = host.ingress.process(&of(&ask, 29, client), &mut [0; 2048], offers);
+            assert!(is(Change::Heard, verdict));
+        }
+        let mut is_told = |client: u8| {
+            let frame = of(&Segment::syn_ack(), 33, client);
+            is(Change::Told, host.egress.process(&frame, &mut [0; 2048], NOW, offers))
+        };
+        [10, 20].map(|client| usize::from(is_told(client))).iter().sum::<usize>()
+    };
+    for half in [0, 32] {
+        let seeds = (0..16).map(|seed| seed << half);
+        let first: Vec<usize> = seeds.clone().map(|seed| kept(&Offers::<[Slot; 2]>::new(seed))).collect();
+        assert!(first.contains(&1) && first.contains(&2), "{first:?}");
+        let offers = Offers::<[Slot; 2]>::new(u64::MAX);
+        let anew = seeds.map(|seed| {
+            (&offers as &Offers).clear(seed);
+            kept(&offers)
+        });
+        assert_eq!(anew.collect::<Vec<_>>(), first);
+    }
+}
+
 /// Without room in `out` the SYN leaves as it is: nobody was asked, and no answer counts.
 #[test]
 fn a_syn_without_room_in_the_buffer_asks_nobody() {

@@ -1,0 +1,93 @@
+//! What an aggregator and a member refuse or ignore, packet by packet (FORMAT.md §11.4 and §11.5). Nothing else changes by it.
+
+mod member;
+mod node;
+
+use gradwire::Millis;
+use gradwire::aggregate::Membership;
+use gradwire::codec::planar::Bound;
+use gradwire::kernels::Kernel;
+use gradwire::wire::chunk::{Blocks, Body, Head, Limits, Packet, Part, Refusal, values_of_block};
+
+/// Small, so that a place soon has its next chunk: two blocks a chunk, eight slots.
+const LIMITS: Limits = Limits { blocks: 2, window: 4, mtu: 1500 };
+/// A member of two at its node, of four in all.
+const US: Membership =
+    Membership { job: 7, epoch: 100, worker: 0, members: 2, total: 4, limits: LIMITS, key: 42 };
+
+/// What a packet says of a chunk: some of its blocks, in which each sum is 1.
+#[derive(Clone, Copy)]
+struct Chunk {
+    values: usize,
+    first: usize,
+    count: usize,
+    y: i8,
+}
+
+const WHOLE: Chunk = Chunk { values: 256, first: 0, count: 2, y: -10 };
+/// Those that are not parts of [`WHOLE`]: another number of values, another bound.
+const OTHERS: [Chunk; 3] =
+    [Chunk { values: 255, ..WHOLE }, Chunk { values: 257, ..WHOLE }, Chunk { y: -9, ..WHOLE }];
+
+impl Chunk {
+    const fn block(first: usize) -> Self {
+        Self { first, count: 1, ..WHOLE }
+    }
+
+    fn bound(self) -> Bound {
+        Bound::new(self.y).unwrap()
+    }
+
+    fn sections(self) -> Vec<u8> {
+        let section = |block| {
+            let mut section = [0; 1024];
+            let sums = vec![1; values_of_block(self.values, block)];
+            let len = Kernel::PORTABLE.encode_sums(&sums, &mut section).unwrap();
+            section[..len].to_vec()
+        };
+        (self.first..self.first + self.count).flat_map(section).collect()
+    }
+
+    fn part(self, sections: &[u8]) -> Part<'_> {
+        let blocks = Blocks::new(self.values, self.first, self.count).unwrap();
+        Part { blocks, peak: 127, bound: self.bound(), sections }
+    }
+}
+
+fn packet(head: Head, body: Body<'_>) -> Vec<u8> {
+    let mut out = [0; 1500];
+    let len = Packet { head, body }.write(&mut out).unwrap();
+    out[..len].to_vec()
+}
+
+/// A packet of our job.
+fn say(seq: u32, body: Body<'_>) -> Vec<u8> {
+    packet(Head { job: US.job, epoch: US.epoch, seq }, body)
+}
+
+fn hello(of: Membership) -> Vec<u8> {
+    let Membership { job, epoch, worker, members, total, limits, key } = of;
+    let body = Body::Hello { worker, members, total, is_aggregator: false, limits, key };
+    packet(Head { job, epoch, seq: 0 }, body)
+}
+
+fn welcome(limits: Limits, key: u64) -> Vec<u8> {
+    say(0, Body::Welcome { limits, group: [0; 4], key })
+}
+
+fn refuse(seq: u32, reason: Refusal) -> Vec<u8> {
+    say(seq, Body::Refuse { reason, epoch: US.epoch })
+}
+
+fn query(seq: u32, is_overtaken: bool) -> Vec<u8> {
+    say(seq, Body::Query { worker: US.worker, is_overtaken })
+}
+
+fn contribute(seq: u32, worker: u8, chunk: Chunk) -> Vec<u8> {
+    say(seq, Body::Contribute { worker, part: chunk.part(&chunk.sections()) })
+}
+
+/// The sum of all workers.
+fn result(seq: u32, chunk: Chunk) -> Vec<u8> {
+    say(seq, Body::Result { workers: US.total, part: chunk.part(&chunk.sections()) })
+}

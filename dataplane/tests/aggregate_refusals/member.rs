@@ -1,0 +1,143 @@
+//! What a member refuses or ignores.
+
+use gradwire::aggregate::{Event, Failure, Ignored, Member, Poll, SILENT_MS};
+
+use super::*;
+
+/// A member with two chunks to sum.
+struct Station {
+    member: Member<4>,
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
+
+impl Station {
+    /// It has said hello.
+    fn new() -> Self {
+        let bytes = vec![0; 2 * 256 * 4];
+        let mut station =
+            Self { member: Member::new(US, Kernel::PORTABLE), input: bytes.clone(), output: bytes };
+        assert_eq!(station.poll(0), Ok(hello(US)));
+        station
+    }
+
+    /// It has contributed both chunks at 0.
+    fn summing() -> Self {
+        let mut station = Self::new();
+        assert_eq!(station.hear(&welcome(LIMITS, US.key), 0), Event::Joined { group: None });
+        assert!(station.member.start(2 * 256, WHOLE.bound()));
+        for seq in [0, 1] {
+            let sent = station.poll(0).unwrap();
+            let Packet { head, body: Body::Contribute { .. } } = Packet::parse(&sent).unwrap() else {
+                panic!()
+            };
+            assert_eq!(head.seq, seq);
+        }
+        station
+    }
+
+    /// What it sends, or what else it wants.
+    fn poll(&mut self, now: u64) -> Result<Vec<u8>, Poll> {
+        let mut out = [0; 1500];
+        match self.member.poll(&self.input, Millis(now), &mut out) {
+            Poll::Send(len) => Ok(out[..len].to_vec()),
+            other => Err(other),
+        }
+    }
+
+    fn hear(&mut self, packet: &[u8], now: u64) -> Event {
+        self.member.handle(packet, &mut self.output, Millis(now))
+    }
+}
+
+#[test]
+fn a_member_takes_a_welcome_with_its_key_and_no_more_than_it_can_have() {
+    let mut station = Station::new();
+    let ignored = Event::Ignored(Ignored::Welcome);
+    for (limits, key) in [
+        (LIMITS, US.key + 1),
+        (Limits { blocks: 3, ..LIMITS }, US.key),
+        (Limits { window: 8, ..LIMITS }, US.key),
+        (Limits { mtu: 1501, ..LIMITS }, US.key),
+    ] {
+        assert_eq!(station.hear(&welcome(limits, key), 0), ignored, "{limits:?}");
+        assert_eq!(station.member.limits(), None);
+    }
+    // The first one holds, but for shorter packets.
+    let first = Limits { blocks: 1, window: 2, mtu: 1400 };
+    for (limits, event, mtu) in [
+        (first, Event::Joined { group: None }, 1400),
+        (first, Event::Joined { group: None }, 1400),
+        (Limits { mtu: 1300, ..first }, Event::Joined { group: None }, 1300),
+        (first, Event::Joined { group: None }, 1300),
+        (Limits { blocks: 2, ..first }, ignored, 1300),
+        (Limits { window: 1, ..first }, ignored, 1300),
+    ] {
+        assert_eq!(station.hear(&welcome(limits, US.key), 0), event, "{limits:?}");
+        assert_eq!(station.member.limits(), Some(Limits { mtu, ..first }));
+    }
+}
+
+/// Two chunks and four places: the others have nothing to send, or to ask.
+#[test]
+fn a_member_sends_nothing_behind_its_operations_end() {
+    let mut station = Station::summing();
+    assert_eq!(station.poll(0), Err(Poll::Wait(Millis(50))));
+    for seq in [0, 1] {
+        assert_eq!(station.hear(&result(seq, WHOLE), 1), Event::Chunk { chunk: seq as usize, peak: 127 });
+    }
+    assert_eq!(station.poll(1), Err(Poll::Done));
+}
+
+#[test]
+fn a_refusal_ends_a_members_epoch_unless_it_is_late() {
+    for reason in Refusal::ALL {
+        let failed = Err(Poll::Failed(Failure::Refused { reason: *reason, epoch: US.epoch }));
+        let mut station = Station::summing();
+        if *reason == Refusal::OutOfStep {
+            assert_eq!(station.hear(&refuse(2, *reason), 1), Event::Ignored(Ignored::NotUnderWay));
+            assert_eq!(station.poll(1), Err(Poll::Wait(Millis(50))));
+            assert_eq!(station.hear(&refuse(1, *reason), 1), Event::Refused);
+        } else {
+            assert_eq!(station.hear(&refuse(2, *reason), 1), Event::Refused, "{reason}");
+        }
+        assert_eq!(station.poll(1), failed);
+    }
+    // Also of its hello.
+    let mut station = Station::new();
+    assert_eq!(station.hear(&refuse(0, Refusal::Full), 1), Event::Refused);
+}
+
+/// What a member ignores is counted and changes nothing. It shows that the node lives only if it is an answer to this epoch.
+#[test]
+fn a_member_counts_what_it_ignores() {
+    let [shorter, longer, coarser] = OTHERS.map(|other| result(0, other));
+    let cut = result(0, WHOLE)[..21].to_vec();
+    let head = Head { job: US.job, epoch: US.epoch, seq: 0 };
+    let waiting = Body::Waiting { workers: 1 };
+    for (packet, reason, lives) in [
+        (vec![], Ignored::Malformed, false),
+        (query(0, false), Ignored::Misplaced, false),
+        (packet(Head { job: 8, ..head }, waiting), Ignored::OtherJob, false),
+        (packet(Head { epoch: 101, ..head }, waiting), Ignored::OtherEpoch, false),
+        (welcome(LIMITS, US.key + 1), Ignored::Welcome, false),
+        (shorter, Ignored::OtherChunk, false),
+        (longer, Ignored::OtherChunk, false),
+        (coarser, Ignored::OtherChunk, false),
+        (cut, Ignored::Sections, false),
+        (say(2, waiting), Ignored::NotUnderWay, true),
+        (result(0, Chunk::block(0)), Ignored::Duplicate, true),
+    ] {
+        let mut station = Station::summing();
+        assert_eq!(station.hear(&result(0, Chunk::block(0)), 0), Event::Progress);
+        assert_eq!(station.poll(50), Ok(query(0, false)));
+        let output = station.output.clone();
+        assert_eq!(station.hear(&packet, 100), Event::Ignored(reason));
+        for other in Ignored::ALL {
+            assert_eq!(station.member.ignored(*other), u64::from(*other == reason), "{other} {reason}");
+        }
+        assert!(station.output == output);
+        let polled = station.poll(50 + SILENT_MS);
+        assert_eq!(polled == Err(Poll::Failed(Failure::Silent)), !lives, "{reason}");
+    }
+}

@@ -1,0 +1,254 @@
+//! What an aggregator refuses or ignores, also of one above it.
+
+use gradwire::aggregate::{Above, Aggregator, IDLE_MS, Outcome, SILENT_MS, Settings, To};
+
+use super::*;
+
+/// Where members are: ten and their number.
+const US_AT: u8 = 10;
+const OTHER_AT: u8 = 11;
+/// Where the node above is.
+const ABOVE: u8 = 200;
+const EACH: To<u8> = To::Each { job: US.job };
+
+type Node = Aggregator<u8, 2, 8, 2>;
+/// What a datagram did, and what the node says then.
+type Reaction = (Outcome, Vec<(To<u8>, Vec<u8>)>);
+
+fn node(above: Option<Above<u8>>) -> Box<Node> {
+    let settings = Settings { kernel: Kernel::PORTABLE, limits: LIMITS, group: None, above };
+    Box::new(Node::new(settings))
+}
+
+fn hear(node: &mut Node, from: u8, packet: &[u8], now: u64) -> Reaction {
+    let outcome = node.process(packet, from, Millis(now));
+    let mut out = [0; 1500];
+    let mut said = Vec::new();
+    while let Some(emitted) = node.emit(&mut out) {
+        said.push((emitted.to, out[..emitted.len].to_vec()));
+    }
+    (outcome, said)
+}
+
+fn outcome(node: &mut Node, from: u8, packet: &[u8]) -> Outcome {
+    hear(node, from, packet, 0).0
+}
+
+/// Says hello for a job of one member.
+fn join_alone(node: &mut Node, alone: Membership) {
+    assert_eq!(outcome(node, US_AT, &hello(alone)), Outcome::Started);
+}
+
+#[test]
+fn a_hello_that_disagrees_in_one_respect_is_refused() {
+    let mut node = node(None);
+    assert_eq!(outcome(&mut node, US_AT, &hello(US)), Outcome::Started);
+    for (other, from, reason, outcome) in [
+        (Membership { members: 3, ..US }, US_AT, Refusal::Differs, Outcome::Differs),
+        (Membership { total: 5, ..US }, US_AT, Refusal::Differs, Outcome::Differs),
+        (
+            Membership { limits: Limits { blocks: 1, ..LIMITS }, ..US },
+            US_AT,
+            Refusal::Differs,
+            Outcome::Differs,
+        ),
+        (
+            Membership { limits: Limits { window: 2, ..LIMITS }, ..US },
+            US_AT,
+            Refusal::Differs,
+            Outcome::Differs,
+        ),
+        (Membership { total: 1, ..US }, US_AT, Refusal::Workers, Outcome::Workers),
+        (Membership { key: 43, ..US }, US_AT, Refusal::Key, Outcome::Key),
+        (Membership { epoch: 99, ..US }, US_AT, Refusal::OldEpoch, Outcome::OldEpoch),
+        (US, OTHER_AT, Refusal::Taken, Outcome::Taken),
+    ] {
+        let head = Head { job: US.job, epoch: other.epoch, seq: 0 };
+        let refusal = packet(head, Body::Refuse { reason, epoch: US.epoch });
+        assert_eq!(hear(&mut node, from, &hello(other), 0), (outcome, vec![(To::One(from), refusal)]));
+    }
+    // Shorter packets are no disagreement: they hold for all from now on.
+    let short = Limits { mtu: 1400, ..LIMITS };
+    for limits in [short, LIMITS] {
+        let said = vec![(To::One(US_AT), welcome(short, US.key))];
+        assert_eq!(hear(&mut node, US_AT, &hello(Membership { limits, ..US }), 0), (Outcome::Joined, said));
+    }
+}
+
+/// Whatever its number and key are.
+#[test]
+fn a_job_that_was_silent_gives_its_place_to_another() {
+    let mut node = node(None);
+    for job in [0, 1] {
+        join_alone(&mut node, Membership { job, ..US });
+    }
+    let third = hello(Membership { job: 2, key: 43, ..US });
+    // Job 1 is heard once more.
+    assert_eq!(hear(&mut node, US_AT, &hello(Membership { job: 1, ..US }), 1).0, Outcome::Joined);
+    assert_eq!(hear(&mut node, OTHER_AT, &third, IDLE_MS - 1).0, Outcome::Full);
+    assert_eq!(hear(&mut node, OTHER_AT, &third, IDLE_MS).0, Outcome::Started);
+    assert_eq!(node.jobs().map(|(job, _)| job).collect::<Vec<_>>(), [2, 1]);
+}
+
+/// A place has every eighth chunk, and the next one if the chunk half way is done.
+#[test]
+fn a_chunk_that_no_member_can_have_come_to_is_refused() {
+    let mut node = node(None);
+    join_alone(&mut node, Membership { members: 1, total: 1, ..US });
+    let mut check = |seq: u32, contribution: Outcome, question: Outcome| {
+        assert_eq!(hear(&mut node, US_AT, &query(seq, false), 0).0, question, "query {seq}");
+        assert_eq!(hear(&mut node, US_AT, &contribute(seq, 0, WHOLE), 0).0, contribution, "{seq}");
+    };
+    let before = |seq: u32| 0u32.wrapping_sub(seq);
+    for seq in [4, 7, 8, 16, 1 << 30] {
+        check(seq, Outcome::Ahead, Outcome::OutOfStep);
+    }
+    // What would have been there before the first chunk.
+    for seq in [before(8), before(16)] {
+        check(seq, Outcome::Old, Outcome::OutOfStep);
+    }
+    for seq in [0, 4, 8] {
+        check(seq + 8, Outcome::Ahead, Outcome::OutOfStep);
+        check(seq, Outcome::Completed, Outcome::Missing);
+        check(seq, Outcome::Old, Outcome::Held);
+    }
+    check(0, Outcome::Old, Outcome::OutOfStep);
+}
+
+#[test]
+fn parts_of_a_chunk_have_its_values_and_its_bound() {
+    let mut node = node(None);
+    assert_eq!(outcome(&mut node, US_AT, &hello(US)), Outcome::Started);
+    assert_eq!(outcome(&mut node, OTHER_AT, &hello(Membership { worker: 1, ..US })), Outcome::Joined);
+    assert_eq!(outcome(&mut node, US_AT, &contribute(0, 0, Chunk::block(0))), Outcome::Added);
+    for (from, worker) in [(US_AT, 0), (OTHER_AT, 1)] {
+        for other in OTHERS {
+            let last = Chunk { first: 1, count: 1, ..other };
+            assert_eq!(outcome(&mut node, from, &contribute(0, worker, last)), Outcome::OtherChunk);
+        }
+    }
+    assert_eq!(outcome(&mut node, US_AT, &contribute(0, 0, WHOLE)), Outcome::Added);
+    assert_eq!(outcome(&mut node, OTHER_AT, &contribute(0, 1, WHOLE)), Outcome::Completed);
+}
+
+/// A node of a rack, whose two members have joined.
+fn rack() -> Box<Node> {
+    let mut node = node(Some(Above { address: ABOVE, worker: 3, members: 5 }));
+    assert_eq!(outcome(&mut node, US_AT, &hello(US)), Outcome::AskedAbove);
+    let other = Limits { blocks: 1, ..LIMITS };
+    let fewer = Limits { window: 2, ..LIMITS };
+    for (limits, key, expected) in [
+        (LIMITS, US.key + 1, Outcome::Key),
+        (other, US.key, Outcome::Differs),
+        (fewer, US.key, Outcome::Differs),
+    ] {
+        assert_eq!(outcome(&mut node, ABOVE, &welcome(limits, key)), expected);
+        assert_eq!(outcome(&mut node, US_AT, &hello(US)), Outcome::AskedAbove);
+    }
+    assert_eq!(outcome(&mut node, ABOVE, &welcome(LIMITS, US.key)), Outcome::HeardAbove);
+    for (from, worker) in [(US_AT, 0), (OTHER_AT, 1)] {
+        assert_eq!(outcome(&mut node, from, &hello(Membership { worker, ..US })), Outcome::Joined);
+    }
+    node
+}
+
+/// Both members contribute, and the sum goes up.
+fn sum_up(node: &mut Node, seq: u32) {
+    assert_eq!(outcome(node, US_AT, &contribute(seq, 0, WHOLE)), Outcome::Added);
+    let (outcome, said) = hear(node, OTHER_AT, &contribute(seq, 1, WHOLE), 0);
+    assert_eq!((outcome, said.len(), said[0].0), (Outcome::Completed, 1, To::One(ABOVE)));
+}
+
+/// All that the node above says of a chunk.
+fn answers(seq: u32) -> [Vec<u8>; 4] {
+    let missing = say(seq, Body::Missing { blocks: 3 });
+    let rescale = say(seq, Body::Rescale { peak: 200 });
+    [missing, result(seq, WHOLE), rescale, refuse(seq, Refusal::OutOfStep)]
+}
+
+#[test]
+fn what_the_node_above_says_counts_only_for_a_chunk_that_waits_for_it() {
+    let mut node = rack();
+    let ignores = |node: &mut Node, seq: u32| {
+        for answer in answers(seq) {
+            assert_eq!(hear(node, ABOVE, &answer, 0), (Outcome::Old, vec![]), "{seq} {answer:?}");
+        }
+    };
+    // Nobody has contributed, one has, both have; then other chunks of the same place.
+    ignores(&mut node, 0);
+    assert_eq!(outcome(&mut node, US_AT, &contribute(0, 0, Chunk::block(0))), Outcome::Added);
+    ignores(&mut node, 0);
+    sum_up(&mut node, 0);
+    ignores(&mut node, 8);
+    ignores(&mut node, 0u32.wrapping_sub(8));
+    // Only the node above is believed, and only if it speaks of the same values.
+    for answer in answers(0) {
+        assert_eq!(hear(&mut node, US_AT, &answer, 0), (Outcome::Misplaced, vec![]));
+    }
+    for other in OTHERS {
+        assert_eq!(hear(&mut node, ABOVE, &result(0, other), 0), (Outcome::OtherChunk, vec![]));
+    }
+    let longer = [&result(0, WHOLE)[..], &[0]].concat();
+    assert_eq!(hear(&mut node, ABOVE, &longer, 0), (Outcome::Sections, vec![]));
+    // It lacks a block, which goes up again.
+    let (outcome, said) = hear(&mut node, ABOVE, &say(0, Body::Missing { blocks: 2 }), 0);
+    assert_eq!((outcome, said.len(), said[0].0), (Outcome::HeardAbove, 1, To::One(ABOVE)));
+    let Body::Partial { worker: 3, workers: 2, part } = Packet::parse(&said[0].1).unwrap().body else {
+        panic!()
+    };
+    assert_eq!(part.blocks, Blocks::new(256, 1, 1).unwrap());
+    // The result comes in two packets, and goes on when it is whole.
+    assert_eq!(hear(&mut node, ABOVE, &result(0, Chunk::block(1)), 0), (Outcome::HeardAbove, vec![]));
+    let whole = result(0, WHOLE);
+    let said = vec![(EACH, whole.clone())];
+    assert_eq!(hear(&mut node, ABOVE, &result(0, Chunk::block(0)), 0), (Outcome::HeardAbove, said));
+    ignores(&mut node, 0);
+    let said = vec![(To::One(US_AT), whole)];
+    assert_eq!(hear(&mut node, US_AT, &query(0, true), 0), (Outcome::Repeated, said));
+}
+
+#[test]
+fn a_chunk_without_a_result_stays_without_one() {
+    let mut node = rack();
+    sum_up(&mut node, 0);
+    let rescale = say(0, Body::Rescale { peak: 200 });
+    assert_eq!(hear(&mut node, ABOVE, &rescale, 0), (Outcome::HeardAbove, vec![(EACH, rescale.clone())]));
+    assert_eq!(hear(&mut node, ABOVE, &result(0, WHOLE), 0), (Outcome::Old, vec![]));
+    let said = vec![(To::One(US_AT), rescale)];
+    assert_eq!(hear(&mut node, US_AT, &query(0, true), 0), (Outcome::Repeated, said));
+}
+
+/// If the node above has lost the job, or never took it, this one ends it: whoever asks next falls back.
+#[test]
+fn a_refusal_from_above_ends_the_job() {
+    for reason in Refusal::ALL {
+        for seq in [0, 3] {
+            let mut node = rack();
+            sum_up(&mut node, 0);
+            // A late answer about another chunk says nothing.
+            let is_late = *reason == Refusal::OutOfStep && seq != 0;
+            let expected = if is_late { Outcome::Old } else { Outcome::RefusedAbove };
+            assert_eq!(hear(&mut node, ABOVE, &refuse(seq, *reason), 0), (expected, vec![]), "{reason}");
+            let expected = if is_late { Outcome::Waiting } else { Outcome::UnknownJob };
+            assert_eq!(outcome(&mut node, US_AT, &query(0, false)), expected, "{reason}");
+        }
+    }
+}
+
+#[test]
+fn a_node_above_that_is_silent_counts_as_one_that_refuses() {
+    let mut node = rack();
+    sum_up(&mut node, 0);
+    let waiting = say(0, Body::Waiting { workers: 0 });
+    let asked = say(0, Body::Query { worker: 3, is_overtaken: false });
+    let passed_on = (Outcome::Waiting, vec![(To::One(US_AT), waiting.clone()), (To::One(ABOVE), asked)]);
+    let refused = (Outcome::RefusedAbove, vec![(To::One(US_AT), refuse(0, Refusal::Above))]);
+    // Any word from it starts the time anew.
+    for begin in [0, 1000] {
+        assert_eq!(hear(&mut node, ABOVE, &waiting, begin), (Outcome::HeardAbove, vec![]));
+        for later in [0, SILENT_MS - 1] {
+            assert_eq!(hear(&mut node, US_AT, &query(0, false), begin + later), passed_on);
+        }
+        assert_eq!(hear(&mut node, US_AT, &query(0, false), begin + SILENT_MS), refused);
+    }
+}
