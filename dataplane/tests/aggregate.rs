@@ -4,9 +4,10 @@ mod common;
 
 use common::aggregation::{exact_sum, le_bytes, membership};
 use gradwire::aggregate::{Aggregator, Event, Member, Outcome, Poll, Settings, To};
-use gradwire::codec::planar::{Bound, sums};
+use gradwire::codec::planar::Bound;
 use gradwire::engine::Millis;
 use gradwire::kernels::Kernel;
+use gradwire::sums::limit;
 use gradwire::wire::chunk::{Blocks, Body, Head, Limits, MAX_PACKET_LEN, Packet, Part};
 
 type Node = Aggregator<u8, 2, 32, 16>;
@@ -164,7 +165,7 @@ fn a_jobs_members_are_its_own() {
 /// A rack's sums may be as large as what all its members may add, and no larger.
 #[test]
 fn a_partial_sum_beyond_its_workers_limits_is_refused() {
-    let most = sums::limit(2);
+    let most = limit(2);
     for (sum, outcome) in [
         (most, Outcome::Added),
         (-most, Outcome::Added),

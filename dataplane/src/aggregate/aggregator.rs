@@ -5,9 +5,9 @@ use heapless::Deque;
 use super::SILENT_MS;
 use super::job::{Agreement, IDLE_MS, Job, Standing, is_later};
 use super::slot::Phase;
-use crate::codec::planar::sums::limit;
 use crate::engine::Millis;
 use crate::kernels::Kernel;
+use crate::sums::limit;
 use crate::verdict::outcomes;
 use crate::wire::chunk::{Body, Head, Limits, Packet, Part, Refusal};
 

@@ -5,9 +5,9 @@ use super::pace::Pace;
 use super::slot::{SECTION_ROOM, read_all};
 use crate::codec::VALUE_LEN;
 use crate::codec::planar::Bound;
-use crate::codec::planar::sums::value_of;
 use crate::engine::Millis;
 use crate::kernels::Kernel;
+use crate::sums::{Summable, value_of};
 use crate::verdict::outcomes;
 use crate::wire::chunk::{
     BLOCK_LEN, BLOCK_VALUES, Blocks, Body, HEADER_LEN, Head, Limits, MAX_BLOCKS, Packet, Part, Refusal,
@@ -562,12 +562,13 @@ impl<const WINDOW: usize> Member<WINDOW> {
         if !read_all(part, &mut sums, read) {
             return Event::Ignored(Ignored::Sections);
         }
+        let unit = Summable::from(operation.bound).unit();
         let start = seq.wrapping_sub(operation.first) as usize * self.joined.map_or(0, Limits::values);
         for (block, count) in part.blocks.each().filter(|(block, _)| have >> block & 1 == 0) {
             let at = VALUE_LEN * (start + block * BLOCK_VALUES);
             let (Some(sums), Some(output)) = (sums.get(block), output.get_mut(at..)) else { continue };
             for (value, sum) in output.as_chunks_mut().0.iter_mut().zip(sums).take(count) {
-                *value = value_of(*sum, operation.bound).to_le_bytes();
+                *value = value_of(*sum, unit).to_le_bytes();
             }
         }
         let Some((_, place)) = self.under_way(seq) else { return Event::Ignored(Ignored::NotUnderWay) };

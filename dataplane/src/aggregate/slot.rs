@@ -1,9 +1,9 @@
 //! A slot: the sums of one chunk, who has added to them, and what became of them.
 
 use crate::codec::planar::Bound;
-use crate::codec::planar::sums::{NOT_A_NUMBER, OVER};
 use crate::engine::Millis;
 use crate::kernels::Kernel;
+use crate::sums::{NOT_A_NUMBER, OVER};
 use crate::wire::chunk::{
     BLOCK_VALUES, Blocks, HEADER_LEN, MAX_BLOCKS, Part, all_blocks_mask, values_of_block,
 };

@@ -7,11 +7,10 @@
 use std::sync::Arc;
 
 use gradwire::codec::planar::Bound;
-use gradwire::codec::planar::sums::{
-    BLOCK_VALUES, NAN_BITS, NOT_A_NUMBER, Units, decode, encode, limit, units, value_of,
-};
+use gradwire::codec::planar::sums::{decode, encode};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
+use gradwire::sums::{BLOCK_VALUES, NAN_BITS, NOT_A_NUMBER, Summable, Units, limit, units, value_of};
 
 use crate::coding::Wire;
 use crate::graph::{Format, Rank};
@@ -109,7 +108,7 @@ impl Sums {
     /// Sums as values.
     fn write(&self, sums: &[i32], values: &mut [f32]) {
         for (value, &sum) in values.iter_mut().zip(sums) {
-            *value = f32::from_bits(value_of(sum, self.bound));
+            *value = f32::from_bits(value_of(sum, Summable::from(self.bound).unit()));
         }
     }
 
@@ -125,7 +124,7 @@ impl Sums {
     }
 
     fn units(&self, value: f32) -> Units {
-        units(value.to_bits(), self.bound, self.limit)
+        units(value.to_bits(), Summable::from(self.bound).unit(), self.limit)
     }
 
     /// A restored value as it is summed, in `f64`.

@@ -9,10 +9,11 @@ use arbitrary::{Arbitrary, Unstructured};
 use gradwire::aggregate::{
     Aggregator, Event, Failure, Ignored, Member, Membership, Outcome, Poll, Settings, To,
 };
-use gradwire::codec::planar::sums::{self, NOT_A_NUMBER, Units, limit, units, value_of};
+use gradwire::codec::planar::sums;
 use gradwire::codec::planar::{Bound, decode_payload, encode_payload};
 use gradwire::engine::Millis;
 use gradwire::kernels::Kernel;
+use gradwire::sums::{NOT_A_NUMBER, Summable, Units, limit, units, value_of};
 use gradwire::wire::chunk::{
     BLOCK_VALUES, Blocks, Body, HEADER_LEN, Head, Limits, MAX_MEMBERS, MAX_PACKET_LEN, MAX_SECTION_LEN,
     MIN_MTU, Packet, Part, Refusal, values_of_block,
@@ -98,19 +99,32 @@ fn datagram(head: Head, body: impl Fn(Part<'_>) -> Body<'_>, part: Part<'_>) -> 
     out
 }
 
-/// Any bytes as a block of values and as one of sums: every kernel reads them, and writes the sums, as the definition does.
+/// Any bytes as a block of values, as a result and as a section of sums: every kernel reads them, and writes the sums, as the
+/// definition does.
 ///
 /// # Panics
 /// A kernel differs from the definition.
-pub fn block(bytes: &[u8], count: usize, bound: Bound) {
+pub fn block(bytes: &[u8], count: usize, profile: Summable) {
     let count = count.clamp(1, BLOCK_VALUES);
     let limit = limit(MAX_MEMBERS as u8);
     // Unlike fills, so that a number that was not written shows.
     let (mut units, mut got) = (vec![1; count], vec![2; count]);
-    let expected = sums::decode_units(bytes, &mut units, bound, limit);
+    let expected = profile.decode_units(bytes, &mut units, limit);
     for kernel in Kernel::available() {
-        assert_eq!(kernel.decode_units(bytes, &mut got, bound, limit), expected, "{}", kernel.name());
+        assert_eq!(kernel.decode_units(bytes, &mut got, profile, limit), expected, "{}", kernel.name());
         assert!(expected.is_none() || got == units, "{}: units", kernel.name());
+    }
+    let expected = profile.decode_result(bytes, &mut units);
+    let mut result = vec![0; MAX_SECTION_LEN];
+    let len = expected.map(|_| profile.encode_result(&units, &mut result).expect("room for the longest"));
+    for kernel in Kernel::available() {
+        assert_eq!(kernel.decode_result(bytes, &mut got, profile), expected, "{}", kernel.name());
+        if let Some(len) = len {
+            assert!(got == units, "{}: a result", kernel.name());
+            let mut out = vec![0x55; MAX_SECTION_LEN];
+            assert_eq!(kernel.encode_result(&got, &mut out, profile), Some(len), "{}", kernel.name());
+            assert_eq!(out[..len], result[..len], "{}", kernel.name());
+        }
     }
     let expected = sums::decode(bytes, &mut units);
     let mut section = vec![0; MAX_SECTION_LEN];
@@ -270,7 +284,11 @@ fn take(taken: &mut Taken, worker: u8, part: &Part<'_>, total: u8) {
         let mut values = vec![0; 4 * count];
         rest = &rest[decode_payload(rest, &mut values, part.bound).expect("it was taken")..];
         taken.blocks.entry((worker, block)).or_insert_with(|| {
-            let value = |bytes: &[u8; 4]| match units(u32::from_le_bytes(*bytes), part.bound, limit(total)) {
+            let value = |bytes: &[u8; 4]| match units(
+                u32::from_le_bytes(*bytes),
+                Summable::from(part.bound).unit(),
+                limit(total),
+            ) {
                 Units::Whole(units) => Some(units.into()),
                 Units::NotANumber => None,
                 Units::Over(_) => {
@@ -424,7 +442,7 @@ pub fn member(bytes: &[u8]) {
                     if blocks_had.insert((chunk, block)) {
                         let at = 4 * (CHUNK * chunk + BLOCK_VALUES * block);
                         for (to, sum) in expected[at..].as_chunks_mut().0.iter_mut().zip(sums) {
-                            *to = value_of(sum, bound).to_le_bytes();
+                            *to = value_of(sum, Summable::from(bound).unit()).to_le_bytes();
                         }
                     }
                 }

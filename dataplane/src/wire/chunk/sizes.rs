@@ -1,13 +1,10 @@
 //! How much of a gradient a packet is about: blocks of 128 values, chunks of blocks, and the limits that a job agrees on.
 
-use crate::codec::VALUE_LEN;
 use crate::codec::planar::max_encoded_len;
-pub use crate::codec::planar::sums::BLOCK_VALUES;
+pub use crate::sums::{BLOCK_LEN, BLOCK_VALUES};
 
 use super::HEADER_LEN;
 
-/// Bytes of a block's values.
-pub const BLOCK_LEN: usize = BLOCK_VALUES * VALUE_LEN;
 /// The most blocks of a chunk.
 pub const MAX_BLOCKS: usize = 16;
 /// The most values of a chunk.

@@ -3,12 +3,12 @@
 //! A line `count NAME INSTRUCTIONS UNITS`: so many instructions for so many values, or frames.
 
 use gradwire::codec::planar::Bound;
-use gradwire::codec::planar::sums::{BLOCK_VALUES, limit};
 use gradwire::codec::{Params, VALUE_LEN};
 use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::rules::{Contents, DEFAULT_MARK, Framing, Rule, Rules};
+use gradwire::sums::{BLOCK_VALUES, limit};
 use gradwire::verdict::Verdict;
 use riscv::register::minstret;
 
