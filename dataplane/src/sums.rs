@@ -144,6 +144,8 @@ pub fn value_of(sum: i32, unit: Unit) -> u32 {
 pub struct Summable(Profile);
 
 impl Summable {
+    /// Values are whole numbers.
+    pub(crate) const ONE: Self = Self(Profile::Planar(Bound::ONE));
     /// The largest byte offset of codec 1 whose byte vectors, of weight `2^(x-k-7)`, are whole numbers of `2^(x-15)`.
     const MAX_K: u8 = 8;
 

@@ -9,7 +9,7 @@ use super::HEADER_LEN;
 pub const MAX_BLOCKS: usize = 16;
 /// The most values of a chunk.
 pub const MAX_VALUES: usize = MAX_BLOCKS * BLOCK_VALUES;
-/// Bytes of the longest section of a block.
+/// Bytes of the longest code of a block: a section of codec 2.
 pub const MAX_SECTION_LEN: usize = max_encoded_len(BLOCK_LEN);
 /// The smallest IP MTU: the worst block still fits behind the headers of IPv4 and UDP.
 pub const MIN_MTU: u16 = (20 + 8 + HEADER_LEN + MAX_SECTION_LEN) as u16;
