@@ -360,23 +360,37 @@ fn every_kernel_sums_a_recorded_gradient() {
     }
 }
 
+/// Every value, at both ends of what limits are.
+fn judge_all(profile: Summable, restored: impl Fn(u32) -> u32) {
+    for bits in 0..=u32::MAX {
+        let restored = restored(bits);
+        [1, 64].map(limit).into_iter().for_each(|limit| judge(bits, restored, profile, limit));
+    }
+}
+
 #[test]
 #[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test sums -- --ignored"]
 fn every_value_counts_what_it_is_worth() {
-    let of_planar = [Bound::MIN, -10, Bound::MAX].map(|y| Bound::new(y).unwrap());
-    let of_classes = [(10, 3, 0), (14, 8, Params::MIN_SCALE), (1, 0, i8::MAX)]
-        .map(|(b, k, x)| Params::from_exponents(b, k, x).unwrap());
-    for limit in [1, 64].map(limit) {
-        for bound in of_planar {
-            let restored = |bits| decode_value(encode_value(bits, bound), bound);
-            (0..=u32::MAX).for_each(|bits| judge(bits, restored(bits), bound.into(), limit));
+    std::thread::scope(|scope| {
+        for bound in [Bound::MIN, -10, Bound::MAX].map(|y| Bound::new(y).unwrap()) {
+            scope.spawn(move || {
+                judge_all(bound.into(), |bits| decode_value(encode_value(bits, bound), bound));
+            });
         }
-        for params in of_classes {
-            let profile = Profile::from(params).try_into().unwrap();
-            let restored = |bits| decode_lane(encode_lane(bits, params), params);
-            (0..=u32::MAX).for_each(|bits| judge(bits, restored(bits), profile, limit));
+    });
+}
+
+#[test]
+#[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test sums -- --ignored"]
+fn every_value_of_codec_1_does() {
+    std::thread::scope(|scope| {
+        for (b, k, x) in [(10, 3, 0), (14, 8, Params::MIN_SCALE), (1, 0, i8::MAX)] {
+            scope.spawn(move || {
+                let params = Params::from_exponents(b, k, x).unwrap();
+                judge_all(classes(b, k, x), |bits| decode_lane(encode_lane(bits, params), params));
+            });
         }
-    }
+    });
 }
 
 /// Kernels against the definition, in blocks that follow one another, so that nearly all have either coded or raw values alone.

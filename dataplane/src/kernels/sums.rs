@@ -1,10 +1,11 @@
 //! Fast sums. [`crate::sums`] and [`crate::codec::planar::sums`] define what each function must do on every input.
 //!
-//! With codec 2, the kernels for x86-64 and for small cores make units and sums of a section's words in place of values, and words of sums. All
-//! else goes by way of values, so the codec's kernels do the work, and what is left are loops that compilers vectorise: a section of
-//! sums none of which is raw is, byte for byte, codec 2's section of the numbers `±(2|q| - 1)` at `y = 0`.
+//! With codec 2, the kernels for x86-64 and for small cores make units and sums of a section's words in place of values, and words of sums; with
+//! codec 1, that for small cores makes units of vectors, and vectors of sums. All else goes by way of values, so the codec's kernels do the work,
+//! and what is left are loops that compilers vectorise: a section of sums none of which is raw is, byte for byte, codec 2's section of the
+//! numbers `±(2|q| - 1)` at `y = 0`.
 
-use super::{Kernel, Token, planar};
+use super::{Kernel, Token, planar, scalar32};
 use crate::codec::VALUE_LEN;
 use crate::codec::planar::Bound;
 use crate::codec::planar::sums::{self, MAX_CODED};
@@ -40,8 +41,11 @@ impl Kernel {
         let profile = profile.into();
         let fast = match (profile.profile(), self.0) {
             _ if !is_block(units.len()) => return None,
+            _ if limit < MOST_CODED => None,
+            (Profile::Classes(params), Token::Scalar32) => {
+                return scalar32::decode_units(coded, units, params, profile.unit(), limit);
+            }
             (Profile::Classes(_), _) => None,
-            (Profile::Planar(_), _) if limit < MOST_CODED => None,
             (Profile::Planar(_), Token::Scalar32) => planar::scalar32::decode_units(coded, units),
             #[cfg(target_arch = "x86_64")]
             (Profile::Planar(_), Token::Avx512(token)) => planar::avx512::decode_units(token, coded, units),
@@ -118,12 +122,18 @@ impl Kernel {
     /// As [`Summable::encode_result`]. Behind the code, `out` may be overwritten.
     #[must_use]
     pub fn encode_result(self, sums: &[i32], out: &mut [u8], profile: impl Into<Summable>) -> Option<usize> {
-        let profile = profile.into();
-        let params = match profile.profile() {
-            Profile::Classes(params) => params,
-            Profile::Planar(_) => return self.encode_sums(sums, out),
+        let (profile, mut room) = (profile.into(), [0; BLOCK_LEN]);
+        let unit = profile.unit();
+        let params = match (profile.profile(), self.0) {
+            _ if sums.len() > BLOCK_VALUES => return None,
+            (Profile::Planar(_), _) => return self.encode_sums(sums, out),
+            (Profile::Classes(params), Token::Scalar32)
+                if let Some(len) = scalar32::encode_result(sums, out, params, unit) =>
+            {
+                return Some(len);
+            }
+            (Profile::Classes(params), _) => params,
         };
-        let (mut room, unit) = ([0; BLOCK_LEN], profile.unit());
         let values = room.get_mut(..sums.len() * VALUE_LEN)?;
         for (value, sum) in values.as_chunks_mut().0.iter_mut().zip(sums) {
             *value = value_of(*sum, unit).to_le_bytes();
