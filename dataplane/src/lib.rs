@@ -29,6 +29,7 @@ pub mod forward;
 pub mod kernels;
 pub mod profile;
 pub mod rules;
+pub mod sums;
 mod values;
 pub mod verdict;
 pub mod wire;

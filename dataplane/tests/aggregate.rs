@@ -2,11 +2,11 @@
 
 mod common;
 
-use common::aggregation::{exact_sum, le_bytes, membership};
+use common::aggregation::{classes, exact_sum, le_bytes, membership, planar};
 use gradwire::aggregate::{Aggregator, Event, Member, Outcome, Poll, Settings, To};
-use gradwire::codec::planar::{Bound, sums};
 use gradwire::engine::Millis;
 use gradwire::kernels::Kernel;
+use gradwire::sums::{Summable, limit};
 use gradwire::wire::chunk::{Blocks, Body, Head, Limits, MAX_PACKET_LEN, Packet, Part};
 
 type Node = Aggregator<u8, 2, 32, 16>;
@@ -51,7 +51,8 @@ fn settle(
 
 #[test]
 fn four_members_get_the_exact_sum() {
-    let bound = Bound::new(-10).unwrap();
+    // The next operation may have another codec.
+    let profiles = [planar(-10), classes(10, 3, 0), classes(8, 8, -2), planar(-14)];
     let mut node = aggregator();
     let mut members: Vec<Member<16>> =
         (0..4).map(|n| Member::new(membership(n, 4), Kernel::detect())).collect();
@@ -59,19 +60,21 @@ fn four_members_get_the_exact_sum() {
     let inputs: Vec<Vec<u8>> = (0..4)
         .map(|n| le_bytes((0..values).map(|i| ((i * 7919 + n * 104_729) % 4001) as f32 / 4001.0 - 0.5)))
         .collect();
-    let mut outputs = vec![vec![0xaa; 4 * values]; 4];
     let none = vec![vec![]; 4];
-    settle(&mut node, &mut members, &none, &mut outputs, Millis(0));
-    for member in &mut members {
-        assert!(member.start(values, bound));
+    settle(&mut node, &mut members, &none, &mut vec![vec![]; 4], Millis(0));
+    for (done, profile) in (1..).zip(profiles) {
+        let mut outputs = vec![vec![0xaa; 4 * values]; 4];
+        for member in &mut members {
+            assert!(member.start(values, profile));
+        }
+        settle(&mut node, &mut members, &inputs, &mut outputs, Millis(done));
+        let expected = exact_sum(&inputs, profile);
+        for (member, output) in members.iter().zip(&outputs) {
+            assert!(member.is_done() && member.holds(48) && !member.holds(49));
+            assert!(*output == expected);
+        }
+        assert_eq!(node.count(Outcome::Completed), done * values.div_ceil(2048) as u64);
     }
-    settle(&mut node, &mut members, &inputs, &mut outputs, Millis(1));
-    let expected = exact_sum(&inputs, bound);
-    for (member, output) in members.iter().zip(&outputs) {
-        assert!(member.is_done() && member.holds(48) && !member.holds(49));
-        assert!(*output == expected);
-    }
-    assert_eq!(node.count(Outcome::Completed), values.div_ceil(2048) as u64);
 }
 
 /// Of a member's and an aggregator's limits, each of the smaller ones holds for both.
@@ -131,7 +134,7 @@ fn what_a_member_sends_is_what_it_joined_to_send() {
     let part = Part {
         blocks: Blocks::new(1, 0, 1).unwrap(),
         peak: 0,
-        bound: Bound::new(-10).unwrap(),
+        profile: planar(-10),
         sections: &section[..len],
     };
     assert_eq!(send(0, 0, Body::Contribute { worker: 0, part }), Outcome::OtherKind);
@@ -164,7 +167,7 @@ fn a_jobs_members_are_its_own() {
 /// A rack's sums may be as large as what all its members may add, and no larger.
 #[test]
 fn a_partial_sum_beyond_its_workers_limits_is_refused() {
-    let most = sums::limit(2);
+    let most = limit(2);
     for (sum, outcome) in [
         (most, Outcome::Added),
         (-most, Outcome::Added),
@@ -182,8 +185,39 @@ fn a_partial_sum_beyond_its_workers_limits_is_refused() {
         assert_eq!(send(hello), Outcome::Started);
         let mut section = [0; 16];
         let len = Kernel::detect().encode_sums(&[sum], &mut section).unwrap();
-        let (blocks, bound) = (Blocks::new(1, 0, 1).unwrap(), Bound::new(-10).unwrap());
-        let part = Part { blocks, peak: 0, bound, sections: &section[..len] };
+        let blocks = Blocks::new(1, 0, 1).unwrap();
+        let part = Part { blocks, peak: 0, profile: planar(-10), sections: &section[..len] };
         assert_eq!(send(Body::Partial { worker: 0, workers: 1, part }), outcome, "{sum}");
+    }
+}
+/// The first contribution says how a chunk is coded; what is coded otherwise is dropped, as another bound is.
+#[test]
+fn a_chunk_has_one_profile() {
+    let limits = Limits::MOST;
+    let profiles = [classes(10, 3, 0), classes(10, 4, 0), classes(10, 3, 1), planar(-10), planar(-9)];
+    for first in profiles {
+        let mut node = aggregator();
+        let mut send = |worker: u8, body: Body<'_>| {
+            let mut out = [0; 64];
+            let len = Packet { head: Head { job: 1, epoch: 1, seq: 0 }, body }.write(&mut out).unwrap();
+            node.process(&out[..len], worker, Millis(0))
+        };
+        for worker in 0..2 {
+            let hello = Body::Hello { worker, members: 2, total: 2, is_aggregator: false, limits, key: 7 };
+            let _ = send(worker, hello);
+        }
+        // A value that is zero, with either codec.
+        let contribute = |worker, profile, sections| {
+            let part = Part { blocks: Blocks::new(1, 0, 1).unwrap(), peak: 0, profile, sections };
+            Body::Contribute { worker, part }
+        };
+        let zero = |profile: Summable| if profile.profile().codec() == 1 { &[0u8, 0][..] } else { &[0] };
+        assert_eq!(send(0, contribute(0, first, zero(first))), Outcome::Added);
+        for other in profiles.into_iter().filter(|other| *other != first) {
+            assert_eq!(send(1, contribute(1, other, zero(other))), Outcome::OtherChunk);
+        }
+        assert_eq!(send(1, contribute(1, first, &[9; 9])), Outcome::Sections);
+        assert_eq!(send(1, contribute(1, first, zero(first))), Outcome::Completed);
+        assert_eq!(node.count(Outcome::OtherChunk), 4);
     }
 }

@@ -5,13 +5,13 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::aggregation::{exact_sum, le_bytes};
+use common::aggregation::{classes, exact_sum, le_bytes, planar};
 use gradwire::aggregate::{
     Above, Aggregator, Event, Failure, Member, Membership, Outcome, Poll, Settings, To,
 };
-use gradwire::codec::planar::Bound;
 use gradwire::engine::Millis;
 use gradwire::kernels::Kernel;
+use gradwire::sums::Summable;
 use gradwire::wire::chunk::{Limits, MAX_PACKET_LEN, MIN_MTU};
 use proptest::prelude::*;
 
@@ -47,8 +47,10 @@ struct Scenario {
     straggler: Option<(u64, u64)>,
     /// Packets of earlier epochs, other jobs, and nonsense, of 100.
     foreign: u64,
-    /// One value is too large for its bound; another is NaN.
+    /// One value is too large for its unit; another is NaN.
     odd: bool,
+    /// The profiles of the operations, in turn.
+    profiles: [Summable; 2],
 }
 
 fn scenario() -> impl Strategy<Value = Scenario> {
@@ -66,13 +68,15 @@ fn scenario() -> impl Strategy<Value = Scenario> {
         prop_oneof![Just(0), 1u64..=20],
         prop::bool::weighted(0.3),
     );
+    let profile = || prop_oneof![Just(planar(-10)), Just(classes(10, 3, 0)), Just(classes(8, 8, 1))];
     let size =
         (any::<u64>(), prop_oneof![4 => 2u8..=8, 1 => 9u8..=64], any::<bool>(), 1usize..4000, 1usize..4);
-    (size, network, trouble).prop_map(
+    (size, network, trouble, [profile(), profile()]).prop_map(
         |(
             (seed, members, racks, values, operations),
             (loss, copies, cuts, latest, mtu),
             (reboot, death, straggler, foreign, odd),
+            profiles,
         )| {
             Scenario {
                 seed,
@@ -90,6 +94,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                 straggler,
                 foreign,
                 odd,
+                profiles,
             }
         },
     )
@@ -268,7 +273,7 @@ impl Network {
     }
 
     /// Sums once; every output, and the chunks that had a value over the limit.
-    fn sum(&mut self, inputs: &[Vec<u8>], bound: Bound) -> (Vec<Vec<u8>>, BTreeSet<usize>) {
+    fn sum(&mut self, inputs: &[Vec<u8>], profile: Summable) -> (Vec<Vec<u8>>, BTreeSet<usize>) {
         let values = inputs[0].len() / 4;
         let mut outputs = vec![vec![0xaa; 4 * values]; inputs.len()];
         let mut odd = vec![BTreeSet::new(); inputs.len()];
@@ -294,7 +299,7 @@ impl Network {
                 }
                 loop {
                     if !started[number] {
-                        started[number] = self.members[number].start(values, bound);
+                        started[number] = self.members[number].start(values, profile);
                     }
                     match self.members[number].poll(&inputs[number], Millis(self.now), &mut out) {
                         Poll::Send(len) => self.send(number as Address, self.place(number).0, &out[..len]),
@@ -322,7 +327,7 @@ impl Network {
                 matches!(failure, Failure::Silent | Failure::Refused { .. }),
                 "a member has a reason to give up"
             );
-            self.fall_back(inputs, bound, &mut outputs, &mut odd, chunks, &started);
+            self.fall_back(inputs, profile, &mut outputs, &mut odd, chunks, &started);
         }
         assert!(odd.iter().all(|chunks| *chunks == odd[0]), "who rescales differs");
         (outputs, odd[0].clone())
@@ -332,21 +337,21 @@ impl Network {
     fn fall_back(
         &mut self,
         inputs: &[Vec<u8>],
-        bound: Bound,
+        profile: Summable,
         outputs: &mut [Vec<u8>],
         odd: &mut [BTreeSet<usize>],
         chunks: usize,
         started: &[bool],
     ) {
         self.fallbacks += 1;
-        let sums = exact_sum(inputs, bound);
+        let sums = exact_sum(inputs, profile);
         for chunk in 0..chunks {
             let range = 4 * CHUNK * chunk..(4 * CHUNK * (chunk + 1)).min(sums.len());
             let holder =
                 (0..inputs.len()).find(|number| started[*number] && self.members[*number].holds(chunk));
             let is_odd = match holder {
                 Some(holder) => odd[holder].contains(&chunk),
-                None => has_over(inputs, range.clone(), bound),
+                None => has_over(inputs, range.clone(), profile),
             };
             let from = holder.map_or_else(
                 || sums[range.clone()].to_vec(),
@@ -364,11 +369,11 @@ impl Network {
 }
 
 /// Whether a worker has a finite value that is too large.
-fn has_over(inputs: &[Vec<u8>], range: std::ops::Range<usize>, bound: Bound) -> bool {
+fn has_over(inputs: &[Vec<u8>], range: std::ops::Range<usize>, profile: Summable) -> bool {
     let limit = f64::from((i32::MAX - 1) / inputs.len() as i32);
     inputs.iter().any(|input| {
         input[range.clone()].as_chunks::<4>().0.iter().any(|value| {
-            let units = common::aggregation::whole_units(u32::from_le_bytes(*value), bound);
+            let units = common::aggregation::whole_units(u32::from_le_bytes(*value), profile);
             units.is_some_and(|units| units.abs() > limit)
         })
     })
@@ -376,8 +381,8 @@ fn has_over(inputs: &[Vec<u8>], range: std::ops::Range<usize>, bound: Bound) -> 
 
 fn run(scenario: &Scenario) -> usize {
     let mut network = Network::new(scenario.clone());
-    let bound = Bound::new(-10).unwrap();
     for operation in 0..scenario.operations {
+        let profile = scenario.profiles[operation % 2];
         let mut random = Random(scenario.seed ^ operation as u64);
         let mut inputs: Vec<Vec<u8>> = (0..scenario.members)
             .map(|_| {
@@ -398,11 +403,11 @@ fn run(scenario: &Scenario) -> usize {
             set(f32::INFINITY);
             set(-1e30);
         }
-        let (outputs, odd) = network.sum(&inputs, bound);
-        let expected = exact_sum(&inputs, bound);
+        let (outputs, odd) = network.sum(&inputs, profile);
+        let expected = exact_sum(&inputs, profile);
         for chunk in 0..scenario.values.div_ceil(CHUNK) {
             let range = 4 * CHUNK * chunk..(4 * CHUNK * (chunk + 1)).min(expected.len());
-            assert_eq!(odd.contains(&chunk), has_over(&inputs, range.clone(), bound), "chunk {chunk}");
+            assert_eq!(odd.contains(&chunk), has_over(&inputs, range.clone(), profile), "chunk {chunk}");
             for output in outputs.iter().filter(|_| !odd.contains(&chunk)) {
                 assert!(
                     output[range.clone()] == expected[range.clone()],
@@ -424,23 +429,26 @@ proptest! {
 }
 
 /// Four members of one aggregator, and a network that does nothing to packets.
-const QUIET: Scenario = Scenario {
-    seed: 0,
-    members: 4,
-    racks: false,
-    values: 3000,
-    operations: 1,
-    loss: 0,
-    copies: 0,
-    cuts: 0,
-    latest: 2,
-    mtu: 1500,
-    reboot: None,
-    death: None,
-    straggler: None,
-    foreign: 0,
-    odd: false,
-};
+fn quiet() -> Scenario {
+    Scenario {
+        seed: 0,
+        members: 4,
+        racks: false,
+        values: 3000,
+        operations: 1,
+        loss: 0,
+        copies: 0,
+        cuts: 0,
+        latest: 2,
+        mtu: 1500,
+        reboot: None,
+        death: None,
+        straggler: None,
+        foreign: 0,
+        odd: false,
+        profiles: [planar(-10), classes(10, 3, 0)],
+    }
+}
 
 /// Without trouble, nobody falls back; nor because of a straggler, loss of 1 %, or other people's packets.
 #[test]
@@ -454,7 +462,7 @@ fn nobody_falls_back_without_need() {
             copies: 1,
             latest: 3,
             straggler: Some((30, 2000)),
-            ..QUIET
+            ..quiet()
         };
         assert_eq!(run(&scenario), 0, "{seed}");
     }
@@ -465,7 +473,7 @@ fn nobody_falls_back_without_need() {
 #[test]
 fn small_windows_do_not_wait_for_each_other() {
     for seed in 0..60 {
-        run(&Scenario { seed, values: 2817, loss: 10, latest: 12, ..QUIET });
+        run(&Scenario { seed, values: 2817, loss: 10, latest: 12, ..quiet() });
     }
 }
 
@@ -473,7 +481,7 @@ fn small_windows_do_not_wait_for_each_other() {
 #[test]
 fn sums_of_one_worker_are_not_taken_for_values() {
     for seed in 0..60 {
-        assert_eq!(run(&Scenario { seed, members: 2, racks: true, foreign: 20, ..QUIET }), 0, "{seed}");
+        assert_eq!(run(&Scenario { seed, members: 2, racks: true, foreign: 20, ..quiet() }), 0, "{seed}");
     }
 }
 
@@ -481,7 +489,7 @@ fn sums_of_one_worker_are_not_taken_for_values() {
 #[test]
 fn a_reboot_costs_one_fallback() {
     for seed in 0..20 {
-        let scenario = Scenario { seed, members: 3, values: 4000, operations: 6, reboot: Some(6), ..QUIET };
+        let scenario = Scenario { seed, members: 3, values: 4000, operations: 6, reboot: Some(6), ..quiet() };
         assert_eq!(run(&scenario), 1, "{seed}");
     }
 }

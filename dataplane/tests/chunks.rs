@@ -5,11 +5,15 @@ mod common;
 use std::fs;
 use std::path::Path;
 
+use common::aggregation::{classes, planar};
 use common::golden::golden;
 use gradwire::aggregate::{Aggregator, Event, Member, Membership, Outcome, Poll, Settings, To};
-use gradwire::codec::planar::Bound;
+use gradwire::codec::ParamsError;
+use gradwire::codec::planar::BoundError;
 use gradwire::engine::Millis;
 use gradwire::kernels::Kernel;
+use gradwire::profile::{Profile, ProfileError};
+use gradwire::sums::{Summable, UnitError};
 use gradwire::wire::chunk::{Blocks, Body, ChunkError, Head, Limits, MAX_PACKET_LEN, Packet, Part, Refusal};
 
 const NOW: Millis = Millis(100);
@@ -30,26 +34,36 @@ fn take_packet<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
 /// Members make the contributions, the aggregator makes the result of them, members read it: byte by byte, by every kernel.
 #[test]
 fn golden_files() {
-    let files = golden("v1_chunks_");
-    assert_eq!(files.len(), 6);
+    // Files of codec 1 begin with one byte more: bound exponent and byte offset.
+    let of_planar = golden("v1_chunks_").into_iter().map(|(name, bytes)| (name, [&[0], &bytes[..]].concat()));
+    let files: Vec<(String, Vec<u8>)> = of_planar.chain(golden("v1_chunks1_")).collect();
+    assert_eq!(files.len(), 12);
     for (name, bytes) in files {
-        let mut rest = &bytes[4..];
-        let (bound, count) = (Bound::new(bytes[0] as i8).unwrap(), bytes[1]);
-        let len = 4 * usize::from(u16::from_be_bytes([bytes[2], bytes[3]]));
+        let mut rest = &bytes[5..];
+        let (profile, count) = (summable(bytes[0], bytes[1]), bytes[2]);
+        let len = 4 * usize::from(u16::from_be_bytes([bytes[3], bytes[4]]));
         let inputs: Vec<(&[u8], &[u8])> =
             (0..count).map(|_| (take(&mut rest, len), take_packet(&mut rest))).collect();
         let (result, output) = (take_packet(&mut rest), rest);
         assert_eq!(output.len(), len, "{name}");
         for kernel in Kernel::available() {
-            exchange(&format!("{name} {}", kernel.name()), kernel, bound, &inputs, result, output);
+            exchange(&format!("{name} {}", kernel.name()), kernel, profile, &inputs, result, output);
         }
+    }
+}
+
+/// The profile of a header's bytes 18 and 19.
+fn summable(first: u8, second: u8) -> Summable {
+    match first {
+        0 => planar(second as i8),
+        _ => classes(first >> 4, first & 15, second as i8),
     }
 }
 
 fn exchange(
     name: &str,
     kernel: Kernel,
-    bound: Bound,
+    profile: Summable,
     inputs: &[(&[u8], &[u8])],
     result: &[u8],
     output: &[u8],
@@ -78,7 +92,7 @@ fn exchange(
         let _ = node.process(&out[..hello], number, NOW);
         let welcome = node.emit(&mut out).unwrap();
         assert_eq!(member.handle(&out[..welcome.len], &mut [], NOW), Event::Joined { group: None }, "{name}");
-        assert!(member.start(input.len() / 4, bound));
+        assert!(member.start(input.len() / 4, profile));
         assert_eq!(member.poll(input, NOW, &mut out), Poll::Send(contribution.len()), "{name}");
         assert_eq!(&out[..contribution.len()], *contribution, "{name}");
         assert!(matches!(member.poll(input, NOW, &mut out), Poll::Wait(_)));
@@ -133,15 +147,12 @@ fn examples() -> Vec<(String, Vec<u8>)> {
 #[test]
 fn examples_of_the_format_document() {
     let limits = Limits { blocks: 16, window: 16, mtu: 1500 };
-    let part = |sections, peak| Part {
-        blocks: Blocks::new(4, 0, 1).unwrap(),
-        peak,
-        bound: Bound::new(-10).unwrap(),
-        sections,
-    };
+    let part =
+        |sections, peak| Part { blocks: Blocks::new(4, 0, 1).unwrap(), peak, profile: planar(-10), sections };
+    let of_codec_1 = |sections, peak| Part { profile: classes(10, 3, 0), ..part(sections, peak) };
     let examples = examples();
-    assert_eq!(examples.len(), 16);
-    let (packets, values) = examples.split_at(13);
+    assert_eq!(examples.len(), 21);
+    let (packets, values) = examples.split_at(17);
     let names: Vec<&str> = packets.iter().map(|(name, _)| &name[..]).collect();
     let sections: Vec<&[u8]> = packets.iter().map(|(_, bytes)| &bytes[20..]).collect();
     let bodies = [
@@ -158,6 +169,10 @@ fn examples_of_the_format_document() {
         Body::Refuse { reason: Refusal::OldEpoch, epoch: 7 },
         Body::Partial { worker: 0, workers: 2, part: part(sections[11], 131) },
         Body::Rescale { peak: 226 },
+        Body::Contribute { worker: 0, part: of_codec_1(sections[13], 131) },
+        Body::Contribute { worker: 1, part: of_codec_1(sections[14], 127) },
+        Body::Result { workers: 2, part: of_codec_1(sections[15], 131) },
+        Body::Partial { worker: 0, workers: 2, part: of_codec_1(sections[16], 131) },
     ];
     for (((name, bytes), body), number) in packets.iter().zip(bodies).zip(0..) {
         let seq = if number < 3 { 0 } else { 5 };
@@ -168,10 +183,10 @@ fn examples_of_the_format_document() {
         assert_eq!(out, *bytes, "{name}");
     }
     assert_eq!(names[3..6], ["contribute", "contribute", "result"]);
-    let [first, second, sums] = values else { panic!() };
-    let worth =
-        common::aggregation::exact_sum(&[first.1.clone(), second.1.clone()], Bound::new(-10).unwrap());
-    assert_eq!(worth, sums.1);
+    let [first, second, sums, sums_of_codec_1] = values else { panic!() };
+    for (profile, sums) in [(planar(-10), sums), (classes(10, 3, 0), sums_of_codec_1)] {
+        assert_eq!(common::aggregation::exact_sum(&[first.1.clone(), second.1.clone()], profile), sums.1);
+    }
 }
 
 /// Each refusal of section 11.3, from a packet that is right but for it.
@@ -203,8 +218,14 @@ fn what_a_receiver_refuses() {
     assert_eq!(with("contribute", 16, 1), Err(ChunkError::Blocks { values: 4, first: 0, count: 2 }));
     assert_eq!(with("contribute", 14, 8), Err(ChunkError::Blocks { values: 2052, first: 0, count: 1 }));
     assert_eq!(with("contribute", 17, 255), Err(ChunkError::Peak { got: 255 }));
-    assert_eq!(with("contribute", 18, 0xa3), Err(ChunkError::Codec { got: 0xa3 }));
-    assert_eq!(with("contribute", 19, 0x80), Err(ChunkError::Bound { got: -128 }));
+    let profile = |error| Err(ChunkError::Profile(error));
+    let params = |error| profile(ProfileError::Params(error));
+    assert_eq!(with("contribute", 18, 0xf9), params(ParamsError::Bound { got: 15 }));
+    assert_eq!(with("contribute", 18, 0x0a), params(ParamsError::Bound { got: 0 }));
+    assert_eq!(with("contribute", 18, 0xa2), params(ParamsError::ByteOffset { got: 2, b: 10 }));
+    assert_eq!(with("contribute", 18, 0xa9), Err(ChunkError::Unit(UnitError { got: 9 })));
+    assert_eq!(with("contribute", 18, 0xa8), Ok(()));
+    assert_eq!(with("contribute", 19, 0x80), profile(ProfileError::Bound(BoundError { got: -128 })));
     assert_eq!(with("rescale", 17, 255), Err(ChunkError::Field { byte: 17 }));
     assert_eq!(with("refuse", 20, 10), Err(ChunkError::Field { byte: 20 }));
     assert_eq!(with("refuse", 21, 1), Err(ChunkError::Field { byte: 21 }));
@@ -216,7 +237,7 @@ fn what_a_receiver_refuses() {
         let refused = with("hello", at, byte);
         assert!(matches!(refused, Err(ChunkError::Limits { .. })), "{at} {byte}: {refused:?}");
     }
-    for (name, packet) in &examples[..12] {
+    for (name, packet) in &examples[..17] {
         let sections = matches!(&name[..], "contribute" | "result" | "partial");
         for len in 0..if sections { 20 } else { packet.len() } {
             assert!(Packet::parse(&packet[..len]).is_err(), "{name} {len}");
@@ -229,12 +250,8 @@ fn what_a_receiver_refuses() {
 /// 254 is their biased exponent.
 #[test]
 fn a_peak_of_the_largest_finite_values_is_taken() {
-    let part = Part {
-        blocks: Blocks::new(128, 0, 1).unwrap(),
-        peak: 254,
-        bound: Bound::new(-10).unwrap(),
-        sections: &[],
-    };
+    let part =
+        Part { blocks: Blocks::new(128, 0, 1).unwrap(), peak: 254, profile: planar(-10), sections: &[] };
     let head = Head { job: 1, epoch: 1, seq: 0 };
     let largest = Packet { head, body: Body::Contribute { worker: 0, part } };
     let mut bytes = [0; 20];
@@ -246,4 +263,27 @@ fn a_peak_of_the_largest_finite_values_is_taken() {
 #[test]
 fn the_longest_packet_is_what_ethernet_leaves() {
     assert_eq!(MAX_PACKET_LEN, Limits::MOST.packet_len());
+}
+
+/// All 2^16: two bytes name at most one profile, which is what a segment header's three do, and one whose values can be summed.
+#[test]
+fn two_bytes_name_a_profile() {
+    let part = Part { blocks: Blocks::new(1, 0, 1).unwrap(), peak: 0, profile: planar(0), sections: &[] };
+    let head = Head { job: 1, epoch: 1, seq: 0 };
+    let mut bytes = [0; 20];
+    Packet { head, body: Body::Contribute { worker: 0, part } }.write(&mut bytes).unwrap();
+    for [first, second] in (0..=u16::MAX).map(u16::to_be_bytes) {
+        (bytes[18], bytes[19]) = (first, second);
+        let codec = if first == 0 { 2 } else { 1 };
+        let expected = Profile::from_bytes([codec, first, second]).ok();
+        let expected = expected.filter(|_| first & 15 <= 8);
+        match Packet::parse(&bytes) {
+            Ok(packet @ Packet { body: Body::Contribute { part, .. }, .. }) => {
+                assert_eq!(Some(part.profile.profile()), expected);
+                let mut again = [0; 20];
+                assert_eq!((packet.write(&mut again), again), (Some(20), bytes));
+            }
+            other => assert!(expected.is_none(), "{first:#04x} {second:#04x} {other:?}"),
+        }
+    }
 }

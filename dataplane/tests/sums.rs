@@ -1,35 +1,32 @@
-//! Sums of codec 2's values: each contribution against `f64`, sums against 64-bit integers, every kernel against the definition.
+//! Sums of what codecs restore: each contribution against `f64`, sums against 64-bit integers, every kernel against the definition.
 
 mod common;
 
-use common::aggregation::{sum_of, whole_units};
+use common::aggregation::{any_profile, classes, code_of, planar, sum_of, unit_of, whole_units};
 use gradwire::aggregate::{Aggregator, Node};
-use gradwire::codec::planar::sums::{
-    self, BLOCK_VALUES, MAX_CODED, NOT_A_NUMBER, OVER, Units, limit, units, value_of,
-};
-use gradwire::codec::planar::{Bound, decode_value, encode_payload, encode_value};
+use gradwire::codec::planar::sums::{self, MAX_CODED};
+use gradwire::codec::planar::{Bound, decode_value, encode_value};
+use gradwire::codec::{Params, decode_lane, encode_lane};
 use gradwire::kernels::{Kernel, Odd};
+use gradwire::profile::Profile;
+use gradwire::sums::{
+    BLOCK_LEN, BLOCK_VALUES, NOT_A_NUMBER, OVER, Summable, UnitError, Units, limit, units, value_of,
+};
 use gradwire::wire::chunk::MAX_SECTION_LEN;
 use proptest::prelude::*;
 
-fn any_bound() -> impl Strategy<Value = Bound> {
-    prop_oneof![Just(Bound::MIN), Just(-10), Just(Bound::MAX), Bound::MIN..=Bound::MAX]
-        .prop_map(|y| Bound::new(y).unwrap())
+/// What comes back for a value, from the definition.
+fn restored(bits: u32, profile: Summable) -> u32 {
+    let mut value = [0; 4];
+    profile.profile().decode_payload(&code_of([bits], profile), &mut value).unwrap();
+    u32::from_le_bytes(value)
 }
 
-/// The section of a block's values, from the definition.
-fn section_of(values: impl IntoIterator<Item = u32>, bound: Bound) -> Vec<u8> {
-    let bytes: Vec<u8> = values.into_iter().flat_map(u32::to_le_bytes).collect();
-    let mut section = [0; MAX_SECTION_LEN];
-    let len = encode_payload(&bytes, &mut section, bound).unwrap();
-    section[..len].to_vec()
-}
-
-/// Adds the values of a section with a kernel.
-fn add(kernel: Kernel, section: &[u8], sums: &mut [i32], bound: Bound, limit: i32) -> Odd {
+/// Adds the values of a block's code with a kernel.
+fn add(kernel: Kernel, code: &[u8], sums: &mut [i32], profile: Summable, limit: i32) -> Odd {
     let mut units = [0; BLOCK_VALUES];
-    let len = kernel.decode_units(section, &mut units[..sums.len()], bound, limit);
-    assert_eq!(len, Some(section.len()), "{}", kernel.name());
+    let len = kernel.decode_units(code, &mut units[..sums.len()], profile, limit);
+    assert_eq!(len, Some(code.len()), "{}", kernel.name());
     let mut block = [0; BLOCK_VALUES];
     block[..sums.len()].copy_from_slice(sums);
     let odd = kernel.add(&units, &mut block);
@@ -37,12 +34,13 @@ fn add(kernel: Kernel, section: &[u8], sums: &mut [i32], bound: Bound, limit: i3
     odd
 }
 
-/// What one value counts, judged in `f64`: the error is at most the bound, and what is over the limit is said to be.
-fn judge(bits: u32, bound: Bound, limit: i32) {
-    let restored = decode_value(encode_value(bits, bound), bound);
-    let (value, unit) = (f64::from(f32::from_bits(bits)), f64::from(bound.bound()));
-    let expected = whole_units(bits, bound);
-    match units(restored, bound, limit) {
+/// What one restored value counts, judged in `f64`: the error is at most the bound (codec 1: less), and what is over the limit is
+/// said to be.
+fn judge(bits: u32, restored: u32, profile: Summable, limit: i32) {
+    let (value, unit) = (f64::from(f32::from_bits(bits)), unit_of(profile));
+    let bound = f64::from(profile.profile().bound());
+    let expected = whole_units(bits, profile);
+    match units(restored, profile.unit(), limit) {
         Units::NotANumber => assert!(!value.is_finite(), "{bits:#010x}"),
         Units::Over(negative) => {
             assert!(expected.is_some_and(|units| units.abs() > f64::from(limit)), "{bits:#010x}");
@@ -50,7 +48,12 @@ fn judge(bits: u32, bound: Bound, limit: i32) {
         }
         Units::Whole(units) => {
             assert_eq!(expected, Some(units.into()), "{bits:#010x}");
-            assert!((f64::from(units) * unit - value).abs() <= unit, "{bits:#010x}");
+            let error = (f64::from(units) * unit - value).abs();
+            let is_within = match profile.profile() {
+                Profile::Classes(_) => error < bound,
+                Profile::Planar(_) => error <= bound,
+            };
+            assert!(is_within, "{bits:#010x}");
         }
     }
 }
@@ -65,48 +68,50 @@ fn any_value() -> impl Strategy<Value = u32> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(20_000))]
+    #![proptest_config(ProptestConfig::with_cases(40_000))]
 
     #[test]
-    fn any_value_counts_what_it_is_worth(bits: u32, bound in any_bound(), workers in 1u8..) {
-        judge(bits, bound, limit(workers));
+    fn any_value_counts_what_it_is_worth(bits: u32, profile in any_profile(), workers in 1u8..) {
+        judge(bits, restored(bits, profile), profile, limit(workers));
     }
 
     #[test]
-    fn any_value_near_a_border_does(exponent in -2i32..=34, near in -3i32..=3, sign: bool, bound in any_bound(), workers in 1u8..) {
-        let bits = ((127 + i32::from(bound.y()) + exponent).clamp(1, 255) << 23) + near;
-        judge(bits as u32 | u32::from(sign) << 31, bound, limit(workers));
+    fn any_value_near_a_border_does(exponent in -2i32..=34, near in -3i32..=3, sign: bool, profile in any_profile(), workers in 1u8..) {
+        let of_unit = (profile.unit().value().to_bits() >> 23) as i32;
+        let bits = ((of_unit + exponent).clamp(1, 255) << 23) + near;
+        let bits = bits as u32 | u32::from(sign) << 31;
+        judge(bits, restored(bits, profile), profile, limit(workers));
     }
 
     #[test]
-    fn a_sum_is_restored_as_the_nearest_value(sum: i32, bound in any_bound()) {
-        let expected = (f64::from(sum) * f64::from(bound.bound())) as f32;
+    fn a_sum_is_restored_as_the_nearest_value(sum: i32, profile in any_profile()) {
+        let expected = (f64::from(sum) * unit_of(profile)) as f32;
         let expected = if sum == NOT_A_NUMBER { f32::NAN.to_bits() } else { expected.to_bits() };
-        prop_assert_eq!(value_of(sum, bound), expected);
+        prop_assert_eq!(value_of(sum, profile.unit()), expected);
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// Each kernel adds as the definition does, in any order of the workers, and the sum is that of 64-bit integers.
+    /// Each kernel adds as the definition does, in any order of the workers; the sum is that of 64-bit integers, and within as many
+    /// bounds of the values' as is said.
     #[test]
     fn every_kernel_adds_alike_in_every_order(
         workers in prop::collection::vec(prop::collection::vec(any_value(), BLOCK_VALUES), 1..9),
-        count in 1..=BLOCK_VALUES, rotated in 0usize..9, y in -12i8..-8, odd in prop::option::weighted(0.1, any::<u32>()),
+        count in 1..=BLOCK_VALUES, rotated in 0usize..9, odd in prop::option::weighted(0.1, any::<u32>()),
+        profile in prop_oneof![(-12i8..-8).prop_map(planar), (6u8..=14, -2i8..2).prop_map(|(b, x)| classes(b, b - 6, x))],
     ) {
-        let bound = Bound::new(y).unwrap();
         let mut workers: Vec<Vec<u32>> = workers.into_iter().map(|values| values[..count].to_vec()).collect();
         if let Some(odd) = odd {
             workers[0][0] = odd;
         }
         let limit = limit(workers.len() as u8);
-        let restored = |bits: &u32| decode_value(encode_value(*bits, bound), bound);
         let mut expected = vec![0i64; count];
         let (mut not_numbers, mut over) = (0u128, false);
         for values in &workers {
             for (lane, bits) in values.iter().enumerate() {
-                match units(restored(bits), bound, limit) {
+                match units(restored(*bits, profile), profile.unit(), limit) {
                     Units::Whole(units) => expected[lane] += i64::from(units),
                     Units::Over(_) => over = true,
                     Units::NotANumber => not_numbers |= 1 << lane,
@@ -117,17 +122,64 @@ proptest! {
             let mut got = vec![0i32; count];
             let mut found = (0u128, false);
             for at in 0..workers.len() {
-                let section = section_of(workers[(at + rotated) % workers.len()].iter().copied(), bound);
-                let odd = add(kernel, &section, &mut got, bound, limit);
+                let code = code_of(workers[(at + rotated) % workers.len()].iter().copied(), profile);
+                let odd = add(kernel, &code, &mut got, profile, limit);
                 found = (found.0 | odd.not_numbers, found.1 | odd.over);
             }
             prop_assert!(got.iter().map(|sum| i64::from(*sum)).eq(expected.iter().copied()), "{}", kernel.name());
             prop_assert_eq!(found, (not_numbers, over), "{}", kernel.name());
             if not_numbers == 0 && !over {
                 for (lane, sum) in got.iter().enumerate() {
-                    let value = sum_of(workers.iter().map(|values| values[lane]), bound);
-                    prop_assert_eq!(value_of(*sum, bound), value);
+                    let of_lane = || workers.iter().map(|values| values[lane]);
+                    let value = profile.restored(*sum);
+                    prop_assert_eq!(value, sum_of(of_lane(), profile));
+                    let exact: f64 = of_lane().map(|bits| f64::from(f32::from_bits(bits))).sum();
+                    // The sum's own code has a bound, too.
+                    let codes = workers.len() + usize::from(profile.profile().codec() == 1);
+                    let off = (f64::from(f32::from_bits(value)) - exact).abs();
+                    // The last rounding, and those of the test's own sum.
+                    let rounding = exact.abs() * 2f64.powi(-24);
+                    prop_assert!(off <= codes as f64 * f64::from(profile.profile().bound()) + rounding);
                 }
+            }
+        }
+    }
+
+    /// Results: the same bytes from every kernel, which read them as sums with the same values; any prefix is refused.
+    #[test]
+    fn results_are_what_is_restored(
+        sums in prop::collection::vec(prop_oneof![
+            2 => Just(0i32), 4 => -300i32..300, 8 => -40_000i32..40_000, 2 => any::<i32>(), 1 => Just(NOT_A_NUMBER),
+            1 => Just(i32::MAX - 1), 1 => Just(OVER + 1),
+        ], 1..=BLOCK_VALUES),
+        below in prop_oneof![Just(i32::MAX), Just(1 << 16), 100..40_000], profile in any_profile(),
+    ) {
+        let worth = |sum: i32| if sum == NOT_A_NUMBER { sum } else { (sum % below).max(OVER + 1) };
+        let sums: Vec<i32> = sums.into_iter().map(worth).collect();
+        let mut expected = [0; MAX_SECTION_LEN];
+        let len = profile.encode_result(&sums, &mut expected).unwrap();
+        let values: Vec<u32> = sums.iter().map(|sum| profile.restored(*sum)).collect();
+        if matches!(profile.profile(), Profile::Classes(_)) {
+            let mut decoded = vec![0; 4 * values.len()];
+            prop_assert_eq!(profile.profile().decode_payload(&expected[..len], &mut decoded), Ok(len));
+            prop_assert!(decoded.as_chunks().0.iter().map(|value| u32::from_le_bytes(*value)).eq(values.iter().copied()));
+        }
+        let mut again = vec![0; sums.len()];
+        prop_assert_eq!(profile.decode_result(&expected, &mut again), Some(len));
+        prop_assert!(again.iter().map(|sum| value_of(*sum, profile.unit())).eq(values.iter().copied()));
+        for kernel in Kernel::available() {
+            let mut code = [0xaa; 1024];
+            prop_assert_eq!(kernel.encode_result(&sums, &mut code, profile), Some(len), "{}", kernel.name());
+            prop_assert_eq!(&code[..len], &expected[..len], "{}", kernel.name());
+            prop_assert_eq!(kernel.encode_result(&sums, &mut code[..len - 1], profile), None);
+            let mut got = vec![0x55; sums.len()];
+            prop_assert_eq!(kernel.decode_result(&expected[..len], &mut got, profile), Some(len), "{}", kernel.name());
+            prop_assert_eq!(&got, &again, "{}", kernel.name());
+            // What is read once is written alike, and read alike: aggregators of racks pass results on.
+            prop_assert_eq!(kernel.encode_result(&again, &mut code, profile), Some(len));
+            prop_assert_eq!(&code[..len], &expected[..len], "{}", kernel.name());
+            for len in 0..len {
+                prop_assert_eq!(kernel.decode_result(&expected[..len], &mut got, profile), None, "{}", kernel.name());
             }
         }
     }
@@ -165,20 +217,23 @@ proptest! {
     #[test]
     fn any_bytes_are_read_alike(
         bytes in prop::collection::vec(prop_oneof![3 => any::<u8>(), 1 => Just(0xff), 2 => 0u8..4], 1..300),
-        mode in 0u8..5, count in 1..=BLOCK_VALUES, bound in any_bound(),
+        mode in 0u8..5, count in 1..=BLOCK_VALUES, profile in any_profile(),
         limit in prop_oneof![Just(limit(16)), 0..i32::MAX, 0..0x10000],
     ) {
         let mut bytes = bytes;
         bytes[0] = mode;
-        let (mut of_sums, mut of_values) = (vec![0; count], vec![0; count]);
-        let len = sums::decode(&bytes, &mut of_sums);
-        prop_assert_eq!(sums::decode_units(&bytes, &mut of_values, bound, limit), len);
+        let (mut of_sums, mut of_values, mut of_results) = (vec![0; count], vec![0; count], vec![0; count]);
+        let len_of_sums = sums::decode(&bytes, &mut of_sums);
+        let len = profile.decode_units(&bytes, &mut of_values, limit);
+        prop_assert_eq!(profile.decode_result(&bytes, &mut of_results), len);
         for kernel in Kernel::available() {
             let mut got = vec![0x55; count];
-            prop_assert_eq!(kernel.decode_sums(&bytes, &mut got), len, "{}", kernel.name());
-            prop_assert!(len.is_none() || got == of_sums, "{}", kernel.name());
-            prop_assert_eq!(kernel.decode_units(&bytes, &mut got, bound, limit), len, "{}", kernel.name());
+            prop_assert_eq!(kernel.decode_sums(&bytes, &mut got), len_of_sums, "{}", kernel.name());
+            prop_assert!(len_of_sums.is_none() || got == of_sums, "{}", kernel.name());
+            prop_assert_eq!(kernel.decode_units(&bytes, &mut got, profile, limit), len, "{}", kernel.name());
             prop_assert!(len.is_none() || got == of_values, "{}", kernel.name());
+            prop_assert_eq!(kernel.decode_result(&bytes, &mut got, profile), len, "{}", kernel.name());
+            prop_assert!(len.is_none() || got == of_results, "{}", kernel.name());
         }
     }
 }
@@ -213,28 +268,55 @@ fn small_items_and_others() {
     }
 }
 
-/// With the largest bounds, 2^22 of them are more than any number.
+/// Of the largest units, 2^22 are more than any number.
 #[test]
-fn no_infinity_is_a_number_of_bounds() {
-    let bound = Bound::new(Bound::MAX).unwrap();
-    for bits in [f32::INFINITY.to_bits(), f32::NEG_INFINITY.to_bits(), f32::NAN.to_bits()] {
-        let section = section_of([bits], bound);
-        for kernel in Kernel::available() {
-            let odd = add(kernel, &section, &mut [0], bound, limit(1));
-            assert_eq!(odd, Odd { not_numbers: 1, over: false }, "{}", kernel.name());
+fn no_infinity_is_a_number_of_units() {
+    for profile in [planar(Bound::MAX), classes(10, 3, i8::MAX)] {
+        for bits in [f32::INFINITY.to_bits(), f32::NEG_INFINITY.to_bits(), f32::NAN.to_bits()] {
+            let code = code_of([bits], profile);
+            for kernel in Kernel::available() {
+                let odd = add(kernel, &code, &mut [0], profile, limit(1));
+                assert_eq!(odd, Odd { not_numbers: 1, over: false }, "{}", kernel.name());
+            }
         }
     }
 }
 
-/// No chunk has an empty block, so kernels need not agree with the definition on what one would be; they agree to refuse it.
+/// No chunk has an empty block, so kernels need not agree with the definition on what one would be; they agree to refuse it, and
+/// more values than a block has.
 #[test]
-fn a_section_of_nothing_is_none() {
-    let bound = Bound::new(0).unwrap();
-    for section in [&[][..], &[0], &[1, 0], &[3, 0, 0]] {
-        for kernel in Kernel::available() {
-            assert_eq!(kernel.decode_sums(section, &mut []), None, "{}", kernel.name());
-            assert_eq!(kernel.decode_units(section, &mut [], bound, limit(1)), None, "{}", kernel.name());
+fn a_code_of_nothing_or_too_much_is_none() {
+    let mut longer = [0; BLOCK_VALUES + 1];
+    let mut out = [0; 2 * BLOCK_LEN];
+    for profile in [planar(0), classes(10, 3, 0)] {
+        for code in [&[][..], &[0], &[1, 0], &[3, 0, 0], &[0; 2 * BLOCK_LEN]] {
+            for kernel in Kernel::available() {
+                for sums in [&mut [][..], &mut longer] {
+                    assert_eq!(kernel.decode_sums(code, sums), None, "{}", kernel.name());
+                    assert_eq!(kernel.decode_units(code, sums, profile, limit(1)), None, "{}", kernel.name());
+                    assert_eq!(kernel.decode_result(code, sums, profile), None, "{}", kernel.name());
+                }
+                assert_eq!(kernel.encode_result(&longer, &mut out, profile), None, "{}", kernel.name());
+            }
         }
+        assert_eq!(profile.decode_units(&out, &mut longer, limit(1)), None);
+        assert_eq!(profile.decode_result(&out, &mut longer), None);
+        assert_eq!(profile.encode_result(&longer, &mut out), None);
+    }
+}
+
+/// A byte vector of codec 1 weighs `2^(x-k-7)`, the unit `2^(x-15)`.
+#[test]
+fn only_whole_units_are_summed() {
+    for b in Params::MIN_B..=Params::MAX_B {
+        for k in b.saturating_sub(7)..=b {
+            let summable = Summable::try_from(Profile::from(Params::from_exponents(b, k, 0).unwrap()));
+            assert_eq!(summable.err(), (k > 8).then_some(UnitError { got: k }));
+        }
+    }
+    for split in gradwire::Split::ALL {
+        let params = |b| Profile::from(Params::new(b, split, 0).unwrap());
+        assert!((Params::MIN_B..=Params::MAX_B).all(|b| Summable::try_from(params(b)).is_ok()));
     }
 }
 
@@ -245,69 +327,91 @@ fn every_kernel_sums_a_recorded_gradient() {
     // The values are the last bytes of the file, behind a header that is a multiple of 64 long.
     let (values, _) = file[128..].as_chunks::<4>();
     let blocks: Vec<&[[u8; 4]]> = values.chunks(BLOCK_VALUES).collect();
-    for y in [-30, -14, -10, -8, -3] {
-        let bound = Bound::new(y).unwrap();
+    let of_classes =
+        [(10, 3, -12), (10, 3, 0), (14, 7, -2), (6, 8, 0)].map(|(b, k, x)| classes(b, k.min(b), x));
+    for profile in [-30, -14, -10, -8, -3].map(planar).into_iter().chain(of_classes) {
         for pair in blocks.windows(2).filter(|pair| pair[0].len() == pair[1].len()) {
-            let sections = [pair[0], pair[1]]
-                .map(|values| section_of(values.iter().map(|bits| u32::from_le_bytes(*bits)), bound));
+            let codes = [pair[0], pair[1]]
+                .map(|values| code_of(values.iter().map(|bits| u32::from_le_bytes(*bits)), profile));
             let mut expected = vec![0; pair[0].len()];
-            for section in &sections {
+            for code in &codes {
                 let mut units = vec![0; expected.len()];
-                assert_eq!(sums::decode_units(section, &mut units, bound, limit(2)), Some(section.len()));
+                assert_eq!(profile.decode_units(code, &mut units, limit(2)), Some(code.len()));
                 expected.iter_mut().zip(units).for_each(|(sum, units)| *sum += units);
             }
-            let mut of_sums = [0; MAX_SECTION_LEN];
+            let (mut of_sums, mut of_result) = ([0; MAX_SECTION_LEN], [0; MAX_SECTION_LEN]);
             let len = sums::encode(&expected, &mut of_sums).unwrap();
+            let result_len = profile.encode_result(&expected, &mut of_result).unwrap();
             for kernel in Kernel::available() {
                 let mut got = vec![0; expected.len()];
-                for section in &sections {
-                    assert_eq!(add(kernel, section, &mut got, bound, limit(2)), Odd::default());
+                for code in &codes {
+                    assert_eq!(add(kernel, code, &mut got, profile, limit(2)), Odd::default());
                 }
                 assert_eq!(got, expected, "{}", kernel.name());
-                let mut section = [0xaa; 1024];
-                assert_eq!(kernel.encode_sums(&got, &mut section), Some(len), "{}", kernel.name());
-                assert_eq!(section[..len], of_sums[..len], "{}", kernel.name());
-                assert_eq!(kernel.decode_sums(&section[..len], &mut got), Some(len), "{}", kernel.name());
+                let mut code = [0xaa; 1024];
+                assert_eq!(kernel.encode_result(&got, &mut code, profile), Some(result_len));
+                assert_eq!(code[..result_len], of_result[..result_len], "{}", kernel.name());
+                assert_eq!(kernel.encode_sums(&got, &mut code), Some(len), "{}", kernel.name());
+                assert_eq!(code[..len], of_sums[..len], "{}", kernel.name());
+                assert_eq!(kernel.decode_sums(&code[..len], &mut got), Some(len), "{}", kernel.name());
                 assert_eq!(got, expected, "{}", kernel.name());
             }
         }
+    }
+}
+
+/// Every value, at both ends of what limits are.
+fn judge_all(profile: Summable, restored: impl Fn(u32) -> u32) {
+    for bits in 0..=u32::MAX {
+        let restored = restored(bits);
+        [1, 64].map(limit).into_iter().for_each(|limit| judge(bits, restored, profile, limit));
     }
 }
 
 #[test]
 #[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test sums -- --ignored"]
 fn every_value_counts_what_it_is_worth() {
-    for y in [Bound::MIN, -10, Bound::MAX] {
-        let bound = Bound::new(y).unwrap();
-        for workers in [1, 64] {
-            (0..=u32::MAX).for_each(|bits| judge(bits, bound, limit(workers)));
+    std::thread::scope(|scope| {
+        for bound in [Bound::MIN, -10, Bound::MAX].map(|y| Bound::new(y).unwrap()) {
+            scope.spawn(move || {
+                judge_all(bound.into(), |bits| decode_value(encode_value(bits, bound), bound));
+            });
         }
-    }
+    });
+}
+
+#[test]
+#[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test sums -- --ignored"]
+fn every_value_of_codec_1_does() {
+    std::thread::scope(|scope| {
+        for (b, k, x) in [(10, 3, 0), (14, 8, Params::MIN_SCALE), (1, 0, i8::MAX)] {
+            scope.spawn(move || {
+                let params = Params::from_exponents(b, k, x).unwrap();
+                judge_all(classes(b, k, x), |bits| decode_lane(encode_lane(bits, params), params));
+            });
+        }
+    });
 }
 
 /// Kernels against the definition, in blocks that follow one another, so that nearly all have either coded or raw values alone.
 #[test]
 #[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test sums -- --ignored"]
 fn every_kernel_adds_every_value() {
-    let bound = Bound::new(-10).unwrap();
     let kernels: Vec<Kernel> = Kernel::available().collect();
-    for first in (0..=u32::MAX).step_by(BLOCK_VALUES) {
-        let block: [u32; BLOCK_VALUES] =
-            std::array::from_fn(|i| decode_value(encode_value(first + i as u32, bound), bound));
-        let section = section_of(block, bound);
-        for kernel in &kernels {
-            let mut got = [0; BLOCK_VALUES];
-            let odd = add(*kernel, &section, &mut got, bound, limit(16));
-            for (lane, bits) in block.into_iter().enumerate() {
-                let (whole, is_odd) = match units(bits, bound, limit(16)) {
-                    Units::Whole(units) => (units, false),
-                    Units::NotANumber => (0, true),
-                    Units::Over(_) => {
-                        assert!(odd.over);
-                        (0, false)
-                    }
-                };
-                assert_eq!((got[lane], odd.not_numbers >> lane & 1 == 1), (whole, is_odd), "{bits:#010x}");
+    for profile in [planar(-10), classes(10, 3, 0)] {
+        for first in (0..=u32::MAX).step_by(BLOCK_VALUES) {
+            let code = code_of((0..BLOCK_VALUES).map(|i| first + i as u32), profile);
+            let mut units = [0; BLOCK_VALUES];
+            assert_eq!(profile.decode_units(&code, &mut units, limit(16)), Some(code.len()));
+            for kernel in &kernels {
+                let mut got = [0; BLOCK_VALUES];
+                let odd = add(*kernel, &code, &mut got, profile, limit(16));
+                assert_eq!(odd.over, units.contains(&OVER), "{first:#010x}");
+                for (lane, units) in units.into_iter().enumerate() {
+                    let whole = if matches!(units, OVER | NOT_A_NUMBER) { 0 } else { units };
+                    let is_odd = odd.not_numbers >> lane & 1 == 1;
+                    assert_eq!((got[lane], is_odd), (whole, units == NOT_A_NUMBER), "{first:#010x}");
+                }
             }
         }
     }
@@ -319,11 +423,10 @@ fn sums_of_as_many_workers_as_there_may_be_fit() {
         let most = i64::from(limit(workers)) * i64::from(workers);
         assert!(most < i64::from(i32::MAX) && -most > i64::from(OVER), "{workers}");
     }
-    let bound = Bound::new(0).unwrap();
     let mut sums = [0; 1];
     for _ in 0..255 {
-        let largest = section_of([(-(limit(255) as f32 - 1.0)).to_bits()], bound);
-        assert!(!add(Kernel::PORTABLE, &largest, &mut sums, bound, limit(255)).over);
+        let largest = code_of([(-(limit(255) as f32 - 1.0)).to_bits()], planar(0));
+        assert!(!add(Kernel::PORTABLE, &largest, &mut sums, planar(0), limit(255)).over);
     }
     assert_eq!(i64::from(sums[0]), 255 * (i64::from(-limit(255)) + 1));
 }

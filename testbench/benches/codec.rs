@@ -43,7 +43,7 @@ fn sums(criterion: &mut Criterion) {
             let mut group = criterion.benchmark_group(format!("{}/{name}/planar", kernel.name()));
             group.throughput(Throughput::Bytes(PASS_LEN as u64));
             for shape in shapes::SUMMED {
-                let mut blocks = Blocks::new(&shape, bound);
+                let mut blocks = Blocks::new(&shape, bound.into());
                 group.bench_function(shape.name, |bencher| bencher.iter(|| blocks.pass(work)));
             }
             group.finish();

@@ -52,7 +52,10 @@ fn by_node(report: &Value) -> usize {
 
 #[test]
 fn a_local_node_sums_exactly_for_threads_and_processes() {
-    for (more, codec) in [(&[][..], "wire:2:10"), (&["--processes"], "wire:2:6")] {
+    let processes = &["--processes"][..];
+    for (more, codec) in
+        [(&[][..], "wire:2:10"), (&[], "wire:1:10"), (processes, "wire:2:6"), (processes, "wire:1:6")]
+    {
         let args =
             ["--local", "3", "--values", "30000", "--rounds", "6", "--aggregate", "local", "--codec", codec];
         let mut jobs = (0..ROUNDS).map(|_| {
@@ -88,8 +91,7 @@ fn without_a_node_the_sum_is_exact_too() {
 fn what_no_node_sums_is_refused() {
     for (args, says) in [
         (&["--local", "2", "--aggregate", "here"][..], "local, or an IP address"),
-        (&["--local", "2", "--aggregate", "local", "--codec", "q8"], "wire:2:B"),
-        (&["--local", "2", "--aggregate", "local", "--codec", "wire:1:8"], "wire:2:B"),
+        (&["--local", "2", "--aggregate", "local", "--codec", "q8"], "wire:C:B"),
         (&["--local", "2", "--aggregate", "local", "--strategy", "ring"], "--strategy"),
         (&["--root", "127.0.0.1:1", "--rank", "0", "--of", "2", "--aggregate", "local"], "--local N"),
     ] {

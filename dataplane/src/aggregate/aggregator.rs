@@ -5,9 +5,9 @@ use heapless::Deque;
 use super::SILENT_MS;
 use super::job::{Agreement, IDLE_MS, Job, Standing, is_later};
 use super::slot::Phase;
-use crate::codec::planar::sums::limit;
 use crate::engine::Millis;
 use crate::kernels::Kernel;
+use crate::sums::limit;
 use crate::verdict::outcomes;
 use crate::wire::chunk::{Body, Head, Limits, Packet, Part, Refusal};
 
@@ -72,7 +72,7 @@ outcomes! {
         Old = "old",
         /// Dropped: a chunk that no member can have come to.
         Ahead = "ahead",
-        /// Dropped: another number of values or workers, or another bound, than the rest of the chunk.
+        /// Dropped: another number of values or workers, or another profile, than the rest of the chunk.
         OtherChunk = "other-chunk",
         /// Dropped: the sections are none, or hold what no sum can be.
         Sections = "sections",
@@ -551,7 +551,7 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
         let most = limits.packet_len().min(out.len());
         let out = out.get_mut(..most)?;
         let (blocks, len) = slot.encode(kernel, stream.next, out)?;
-        let part = Part { blocks, peak: slot.peak, bound: slot.bound, sections: &[] };
+        let part = Part { blocks, peak: slot.peak, profile: slot.profile, sections: &[] };
         let body = match (slot.phase, self.settings.above) {
             (Phase::Above, Some(above)) => {
                 Body::Partial { worker: above.worker, workers: slot.workers, part }

@@ -2,12 +2,11 @@
 
 use super::SILENT_MS;
 use super::pace::Pace;
-use super::slot::{SECTION_ROOM, read_all};
+use super::slot::{SECTION_ROOM, read_all, read_results};
 use crate::codec::VALUE_LEN;
-use crate::codec::planar::Bound;
-use crate::codec::planar::sums::value_of;
 use crate::engine::Millis;
 use crate::kernels::Kernel;
+use crate::sums::{Summable, value_of};
 use crate::verdict::outcomes;
 use crate::wire::chunk::{
     BLOCK_LEN, BLOCK_VALUES, Blocks, Body, HEADER_LEN, Head, Limits, MAX_BLOCKS, Packet, Part, Refusal,
@@ -88,8 +87,8 @@ pub enum Event {
         /// The largest biased exponent of all workers' finite values.
         peak: u8,
     },
-    /// A chunk has a value that is too large for its bound, on some worker: the output has no result. Every member hears so. All
-    /// sum the chunk again with a larger bound, as an operation of its own.
+    /// A chunk has a value that is too large for its unit, on some worker: the output has no result. Every member hears so. All
+    /// sum the chunk again with a larger unit, as an operation of its own.
     Rescale {
         /// Which.
         chunk: usize,
@@ -122,7 +121,7 @@ outcomes! {
         Welcome = "welcome",
         /// A chunk that is not under way; its result is there, or not expected yet.
         NotUnderWay = "not-under-way",
-        /// Another number of values, or another bound, than the chunk has.
+        /// Another number of values, or another profile, than the chunk has.
         OtherChunk = "other-chunk",
         /// Blocks that are there.
         Duplicate = "duplicate",
@@ -160,7 +159,7 @@ struct Operation {
     /// The number of its first chunk.
     first: u32,
     values: usize,
-    bound: Bound,
+    profile: Summable,
     left: u32,
 }
 
@@ -236,7 +235,7 @@ impl<const WINDOW: usize> Member<WINDOW> {
 
     /// Starts to sum `values` values. All members start the same operations in the same order. Nothing happens, and the answer is
     /// `false`, before the aggregator's welcome, while another operation goes on, and after a failure.
-    pub fn start(&mut self, values: usize, bound: Bound) -> bool {
+    pub fn start(&mut self, values: usize, profile: impl Into<Summable>) -> bool {
         let Some(limits) = self.joined.filter(|_| self.failure.is_none() && self.is_done()) else {
             return false;
         };
@@ -245,7 +244,7 @@ impl<const WINDOW: usize> Member<WINDOW> {
         };
         let first = self.next;
         self.next = first.wrapping_add(left);
-        self.operation = Some(Operation { first, values, bound, left });
+        self.operation = Some(Operation { first, values, profile: profile.into(), left });
         // Whatever was asked before was not about this.
         self.asked = None;
         true
@@ -404,7 +403,9 @@ impl<const WINDOW: usize> Member<WINDOW> {
             }
             let Some(block_values) = copy.get(..len) else { break };
             let mut section = [0; SECTION_ROOM];
-            let Ok(len) = kernel.encode(block_values, &mut section, operation.bound) else { break };
+            let Ok(len) = kernel.encode(block_values, &mut section, operation.profile.profile()) else {
+                break;
+            };
             let (Some(section), Some(room)) =
                 (section.get(..len), out.get_mut(at..).and_then(|out| out.get_mut(..len)))
             else {
@@ -416,7 +417,7 @@ impl<const WINDOW: usize> Member<WINDOW> {
         let part = Blocks::new(values, first, count).map(|blocks| Part {
             blocks,
             peak,
-            bound: operation.bound,
+            profile: operation.profile,
             sections: &[],
         });
         let Some(part) = part else {
@@ -549,25 +550,23 @@ impl<const WINDOW: usize> Member<WINDOW> {
         };
         let (operation, have) = (*operation, place.have);
         let values = self.values_of(operation, seq);
-        if part.blocks.values() != values || part.bound != operation.bound {
+        if part.blocks.values() != values || part.profile != operation.profile {
             return Event::Ignored(Ignored::OtherChunk);
         }
         if part.blocks.mask() & !have == 0 {
             return Event::Ignored(Ignored::Duplicate);
         }
         let mut sums = [[0i32; BLOCK_VALUES]; MAX_BLOCKS];
-        let read = |bytes: &[u8], sums: &mut [i32; BLOCK_VALUES], count: usize| {
-            kernel.decode_sums(bytes, sums.get_mut(..count)?)
-        };
-        if !read_all(part, &mut sums, read) {
+        if !read_all(part, &mut sums, read_results(kernel, operation.profile)) {
             return Event::Ignored(Ignored::Sections);
         }
         let start = seq.wrapping_sub(operation.first) as usize * self.joined.map_or(0, Limits::values);
+        let unit = operation.profile.unit();
         for (block, count) in part.blocks.each().filter(|(block, _)| have >> block & 1 == 0) {
             let at = VALUE_LEN * (start + block * BLOCK_VALUES);
             let (Some(sums), Some(output)) = (sums.get(block), output.get_mut(at..)) else { continue };
             for (value, sum) in output.as_chunks_mut().0.iter_mut().zip(sums).take(count) {
-                *value = value_of(*sum, operation.bound).to_le_bytes();
+                *value = value_of(*sum, unit).to_le_bytes();
             }
         }
         let Some((_, place)) = self.under_way(seq) else { return Event::Ignored(Ignored::NotUnderWay) };

@@ -1,12 +1,12 @@
 //! Sums in the network: members contribute chunks of values, an aggregator adds them and sends the sums to all (FORMAT.md §11).
 //!
 //! ```text
-//! member      input -> blocks of 128 values -> sections of codec 2 -> contribution
-//! aggregator       -> whole numbers -> added to the chunk's slot -> the last one: sections of sums -> result, to all
+//! member      input -> blocks of 128 values -> the code of each -> contribution
+//! aggregator       -> whole numbers -> added to the chunk's slot -> the last one: the code of sums -> result, to all
 //! member           -> values -> output
 //! ```
 //!
-//! Restored values are whole numbers of one unit, so a sum is exact: the same bits on every member, whatever arrives first, is lost,
+//! Restored values are whole numbers of one unit ([`crate::sums`]), so a sum is exact: the same bits on every member, whatever arrives first, is lost,
 //! or is sent twice. [`Aggregator`] and [`Member`] know neither sockets nor clocks: callers hand them datagrams and the time,
 //! and send what they are given.
 //!

@@ -1,9 +1,8 @@
 //! A slot: the sums of one chunk, who has added to them, and what became of them.
 
-use crate::codec::planar::Bound;
-use crate::codec::planar::sums::{NOT_A_NUMBER, OVER};
 use crate::engine::Millis;
 use crate::kernels::Kernel;
+use crate::sums::{NOT_A_NUMBER, OVER, Summable};
 use crate::wire::chunk::{
     BLOCK_VALUES, Blocks, HEADER_LEN, MAX_BLOCKS, Part, all_blocks_mask, values_of_block,
 };
@@ -37,7 +36,7 @@ pub(super) struct Slot<const BLOCKS: usize> {
     /// Blocks that hold the result of the aggregator above.
     from_above: u16,
     values: u16,
-    pub(super) bound: Bound,
+    pub(super) profile: Summable,
     pub(super) peak: u8,
     /// Workers that those who have begun to contribute stand for.
     pub(super) workers: u8,
@@ -57,7 +56,7 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
             seq: 0,
             from_above: 0,
             values: 0,
-            bound: Bound::ONE,
+            profile: Summable::ONE,
             peak: 0,
             workers: 0,
             phase: Phase::Done,
@@ -78,7 +77,7 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         self.not_numbers = [0; BLOCKS];
         self.seen = [0; BLOCKS];
         (self.epoch, self.seq) = (epoch, seq);
-        (self.values, self.bound) = (values as u16, part.bound);
+        (self.values, self.profile) = (values as u16, part.profile);
         (self.from_above, self.peak, self.workers) = (0, 0, 0);
         (self.phase, self.over) = (Phase::Adding, false);
     }
@@ -90,7 +89,7 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
 
     /// Whether a part is of this chunk as its other parts are.
     pub(super) fn agrees(&self, part: &Part<'_>) -> bool {
-        self.values() == part.blocks.values() && self.bound == part.bound
+        self.values() == part.blocks.values() && self.profile == part.profile
     }
 
     fn blocks(&self) -> usize {
@@ -118,7 +117,7 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
     pub(super) fn add_values(&mut self, kernel: Kernel, worker: u8, part: &Part<'_>, limit: i32) -> bool {
         let mut units = [[0; BLOCK_VALUES]; BLOCKS];
         let read = |section: &[u8], units: &mut [i32; BLOCK_VALUES], count: usize| {
-            kernel.decode_units(section, units.get_mut(..count)?, part.bound, limit)
+            kernel.decode_units(section, units.get_mut(..count)?, part.profile, limit)
         };
         if !read_all(part, &mut units, read) {
             return false;
@@ -130,7 +129,10 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
     /// Adds a rack's sums, each of at most `limit`; else as [`Self::add_values`]. `false` also if a sum is beyond that.
     pub(super) fn add_sums(&mut self, kernel: Kernel, worker: u8, part: &Part<'_>, limit: i32) -> bool {
         let mut parts = [[0; BLOCK_VALUES]; BLOCKS];
-        if !read_all(part, &mut parts, |sections, sums, count| read_sums(kernel, sections, sums, count)) {
+        let read = |section: &[u8], sums: &mut [i32; BLOCK_VALUES], count: usize| {
+            kernel.decode_sums(section, sums.get_mut(..count)?)
+        };
+        if !read_all(part, &mut parts, read) {
             return false;
         }
         let is_lie =
@@ -161,7 +163,7 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
     /// Takes the result of the aggregator above in place of the sums. `false` as [`Self::add_values`].
     pub(super) fn take_result(&mut self, kernel: Kernel, part: &Part<'_>) -> bool {
         let mut results = [[0; BLOCK_VALUES]; BLOCKS];
-        if !read_all(part, &mut results, |sections, sums, count| read_sums(kernel, sections, sums, count)) {
+        if !read_all(part, &mut results, read_results(kernel, part.profile)) {
             return false;
         }
         for (block, count) in part.blocks.each() {
@@ -204,7 +206,11 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
             }
             let mut section = [0; SECTION_ROOM];
             let sums = sums.get(..values_of_block(self.values(), block))?;
-            let len = kernel.encode_sums(sums, &mut section)?;
+            let len = match self.phase {
+                // A partial sum.
+                Phase::Above => kernel.encode_sums(sums, &mut section)?,
+                _ => kernel.encode_result(sums, &mut section, self.profile)?,
+            };
             let section = section.get(..len)?;
             let Some(room) = out.get_mut(at..).and_then(|out| out.get_mut(..section.len())) else { break };
             room.copy_from_slice(section);
@@ -214,9 +220,12 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
     }
 }
 
-/// Reads a block's sums.
-fn read_sums(kernel: Kernel, bytes: &[u8], sums: &mut [i32; BLOCK_VALUES], count: usize) -> Option<usize> {
-    kernel.decode_sums(bytes, sums.get_mut(..count)?)
+/// Reads a block of a result, for [`read_all`].
+pub(super) fn read_results(
+    kernel: Kernel,
+    profile: Summable,
+) -> impl Fn(&[u8], &mut [i32; BLOCK_VALUES], usize) -> Option<usize> {
+    move |coded, sums, count| kernel.decode_result(coded, sums.get_mut(..count)?, profile)
 }
 
 /// Reads the sections of a part with `read`, each to the place of its block. `false` if one is none, a block has no place, or

@@ -232,6 +232,21 @@ mod tests {
         }
     }
 
+    /// Whoever finds a word of another offer finds none.
+    #[test]
+    fn the_check_is_of_every_bit() {
+        let (hash, words) = (0x0123_4567_89ab_cdef, [5, 7, 9]);
+        let check = check_of(hash, words);
+        for bit in 0..64 {
+            assert_ne!(check_of(hash ^ 1 << bit, words), check, "bit {bit} of the hash");
+        }
+        for (word, bit) in (0..3).flat_map(|word| (0..32).map(move |bit| (word, bit))) {
+            let mut other = words;
+            other[word] ^= 1 << bit;
+            assert_ne!(check_of(hash, other), check, "bit {bit} of word {word}");
+        }
+    }
+
     /// Threads write other offers to the same slot all the time: a reader finds one as it was written, or none.
     #[test]
     fn a_torn_offer_is_no_offer() {

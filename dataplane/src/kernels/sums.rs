@@ -1,16 +1,17 @@
-//! Fast sums of codec 2's values. [`crate::codec::planar::sums`] defines what each function must do on every input.
+//! Fast sums. [`crate::sums`] and [`crate::codec::planar::sums`] define what each function must do on every input.
 //!
-//! The kernels for x86-64 and for small cores make units and sums of a section's words in place of values, and words of sums. The others go by way
-//! of values: a section of sums none of which is raw is, byte for byte, codec 2's section of the numbers `±(2|q| - 1)` at `y = 0`. So the
-//! codec's kernels do the work, and what is left are loops that compilers vectorise.
+//! With codec 2, the kernels for x86-64 and for small cores make units and sums of a section's words in place of values, and words of sums; with
+//! codec 1, that for small cores makes units of vectors, and vectors of sums. All else goes by way of values, so the codec's kernels do the work,
+//! and what is left are loops that compilers vectorise: a section of sums none of which is raw is, byte for byte, codec 2's section of the
+//! numbers `±(2|q| - 1)` at `y = 0`.
 
-use super::{Kernel, Token, planar};
+use super::{Kernel, Token, planar, scalar32};
 use crate::codec::VALUE_LEN;
 use crate::codec::planar::Bound;
-use crate::codec::planar::sums::{self, BLOCK_VALUES, MAX_CODED, NOT_A_NUMBER, OVER, marked};
+use crate::codec::planar::sums::{self, MAX_CODED};
+use crate::profile::Profile;
+use crate::sums::{BLOCK_LEN, BLOCK_VALUES, NOT_A_NUMBER, OVER, Summable, Unit, marked, sum_of, value_of};
 
-/// Bytes of a block's values.
-const BLOCK_LEN: usize = BLOCK_VALUES * VALUE_LEN;
 /// Between 2^23 and 2^24 floats are the whole numbers; so a float that this is added to rounds to one, of either sign.
 const WHOLE: f32 = f32::from_bits((127 + 23) << 23 | 1 << 22);
 /// Magnitudes from here on, in units, are no longer a whole number behind [`WHOLE`].
@@ -28,46 +29,84 @@ pub struct Odd {
 }
 
 impl Kernel {
-    /// As [`sums::decode_units`], of at most [`BLOCK_VALUES`] values; None if there are more, or none.
+    /// As [`Summable::decode_units`]; None also if there are no values.
     #[must_use]
-    pub fn decode_units(self, section: &[u8], units: &mut [i32], bound: Bound, limit: i32) -> Option<usize> {
-        let fast = match self.0 {
+    pub fn decode_units(
+        self,
+        coded: &[u8],
+        units: &mut [i32],
+        profile: impl Into<Summable>,
+        limit: i32,
+    ) -> Option<usize> {
+        let profile = profile.into();
+        let fast = match (profile.profile(), self.0) {
             _ if !is_block(units.len()) => return None,
-            Token::Scalar32 if limit >= MOST_CODED => planar::scalar32::decode_units(section, units),
-            #[cfg(target_arch = "x86_64")]
-            Token::Avx512(token) if limit >= MOST_CODED => {
-                planar::avx512::decode_units(token, section, units)
+            _ if limit < MOST_CODED => None,
+            (Profile::Classes(params), Token::Scalar32) => {
+                return scalar32::decode_units(coded, units, params, profile.unit(), limit);
             }
+            (Profile::Classes(_), _) => None,
+            (Profile::Planar(_), Token::Scalar32) => planar::scalar32::decode_units(coded, units),
             #[cfg(target_arch = "x86_64")]
-            Token::Avx2(token) if limit >= MOST_CODED => planar::avx2::decode_units(token, section, units),
-            _ => None,
+            (Profile::Planar(_), Token::Avx512(token)) => planar::avx512::decode_units(token, coded, units),
+            #[cfg(target_arch = "x86_64")]
+            (Profile::Planar(_), Token::Avx2(token)) => planar::avx2::decode_units(token, coded, units),
+            (Profile::Planar(_), _) => None,
         };
-        // With raw values, or not a section.
-        fast.or_else(|| self.units_of_values(section, units, bound, limit))
+        // Codec 2 with raw values, or no code.
+        let unit = profile.unit();
+        fast.or_else(|| self.decode_as_units(coded, units, profile, limit, |bits| marked(bits, unit, limit)))
     }
 
+    /// As [`Summable::decode_result`]; None also if there are no sums.
+    #[must_use]
+    pub fn decode_result(
+        self,
+        coded: &[u8],
+        sums: &mut [i32],
+        profile: impl Into<Summable>,
+    ) -> Option<usize> {
+        let profile = profile.into();
+        match profile.profile() {
+            _ if !is_block(sums.len()) => None,
+            Profile::Classes(_) => {
+                let unit = profile.unit();
+                self.decode_as_units(coded, sums, profile, i32::MAX, |bits| sum_of(bits, unit))
+            }
+            Profile::Planar(_) => self.decode_sums(coded, sums),
+        }
+    }
+
+    /// Decodes to values, and takes each to units: as `marked` does if one may be larger than `limit`, or too large for the fast way.
     #[inline(never)]
-    fn units_of_values(self, section: &[u8], units: &mut [i32], bound: Bound, limit: i32) -> Option<usize> {
+    fn decode_as_units(
+        self,
+        coded: &[u8],
+        units: &mut [i32],
+        profile: Summable,
+        limit: i32,
+        marked: impl Fn(u32) -> i32,
+    ) -> Option<usize> {
         let mut room = [0; BLOCK_LEN];
         let values = room.get_mut(..units.len() * VALUE_LEN)?;
-        let len = self.decode_planar(section, values, bound).ok()?;
+        let len = self.decode(coded, values, profile.profile()).ok()?;
         let (values, _) = values.as_chunks();
         let all = values.iter().fold(0, |all, value| (u32::from_le_bytes(*value) & i32::MAX as u32).max(all));
-        // Infinities are never simple, however large the bound.
-        let simple_below = (bound.coded_from() + WHOLE_BITS).min(255) << 23;
+        // Infinities are never simple, however large the unit.
+        let simple_below = (profile.unit().exponent() + WHOLE_BITS).min(255) << 23;
         let is_simple = all < simple_below && limit >= 1 << WHOLE_BITS;
         if is_simple && !matches!(self.0, Token::Scalar32) {
-            by_floats(values, units, bound);
+            by_floats(values, units, profile.unit());
         } else {
             for (value, units) in values.iter().zip(units) {
-                *units = marked(u32::from_le_bytes(*value), bound, limit);
+                *units = marked(u32::from_le_bytes(*value));
             }
         }
         Some(len)
     }
 
     /// Adds a block of units, as [`Self::decode_units`] or [`Self::decode_sums`] leaves them, to sums. Sums wrap; callers that
-    /// keep to [`sums::limit`] never see that.
+    /// keep to [`crate::sums::limit`] never see that.
     pub fn add(self, units: &[i32; BLOCK_VALUES], sums: &mut [i32; BLOCK_VALUES]) -> Odd {
         let least = match self.0 {
             Token::Scalar32 => planar::scalar32::add(units, sums),
@@ -78,6 +117,28 @@ impl Kernel {
             _ => add(units, sums),
         };
         if least > OVER { Odd::default() } else { take_back(units, sums) }
+    }
+
+    /// As [`Summable::encode_result`]. Behind the code, `out` may be overwritten.
+    #[must_use]
+    pub fn encode_result(self, sums: &[i32], out: &mut [u8], profile: impl Into<Summable>) -> Option<usize> {
+        let (profile, mut room) = (profile.into(), [0; BLOCK_LEN]);
+        let unit = profile.unit();
+        let params = match (profile.profile(), self.0) {
+            _ if sums.len() > BLOCK_VALUES => return None,
+            (Profile::Planar(_), _) => return self.encode_sums(sums, out),
+            (Profile::Classes(params), Token::Scalar32)
+                if let Some(len) = scalar32::encode_result(sums, out, params, unit) =>
+            {
+                return Some(len);
+            }
+            (Profile::Classes(params), _) => params,
+        };
+        let values = room.get_mut(..sums.len() * VALUE_LEN)?;
+        for (value, sum) in values.as_chunks_mut().0.iter_mut().zip(sums) {
+            *value = value_of(*sum, unit).to_le_bytes();
+        }
+        self.encode_classes(values, out, params).ok()
     }
 
     /// As [`sums::encode`], of at most [`BLOCK_VALUES`] sums; None if there are more. Behind the section, `out` may be overwritten.
@@ -144,9 +205,9 @@ const fn is_block(values: usize) -> bool {
 
 /// Units of values that are below 2^22 of them.
 #[inline(always)]
-fn by_floats(values: &[[u8; VALUE_LEN]], units: &mut [i32], bound: Bound) {
-    // 2^-y, exactly: y is from -94 to 111.
-    let scale = f32::from_bits((254 - bound.coded_from()) << 23);
+fn by_floats(values: &[[u8; VALUE_LEN]], units: &mut [i32], unit: Unit) {
+    // One by the unit, exactly: its exponent is from 32 to 239.
+    let scale = f32::from_bits((254 - unit.exponent()) << 23);
     for (value, units) in values.iter().zip(units) {
         let whole = f32::from_bits(u32::from_le_bytes(*value)) * scale + WHOLE;
         *units = (whole.to_bits() as i32).wrapping_sub(WHOLE.to_bits() as i32);

@@ -2,11 +2,13 @@
 
 mod member;
 mod node;
+mod strangers;
 
 use gradwire::Millis;
 use gradwire::aggregate::Membership;
 use gradwire::codec::planar::Bound;
 use gradwire::kernels::Kernel;
+use gradwire::sums::Summable;
 use gradwire::wire::chunk::{Blocks, Body, Head, Limits, Packet, Part, Refusal, values_of_block};
 
 /// Small, so that a place soon has its next chunk: two blocks a chunk, eight slots.
@@ -34,8 +36,8 @@ impl Chunk {
         Self { first, count: 1, ..WHOLE }
     }
 
-    fn bound(self) -> Bound {
-        Bound::new(self.y).unwrap()
+    fn profile(self) -> Summable {
+        Bound::new(self.y).unwrap().into()
     }
 
     fn sections(self) -> Vec<u8> {
@@ -50,7 +52,7 @@ impl Chunk {
 
     fn part(self, sections: &[u8]) -> Part<'_> {
         let blocks = Blocks::new(self.values, self.first, self.count).unwrap();
-        Part { blocks, peak: 127, bound: self.bound(), sections }
+        Part { blocks, peak: 127, profile: self.profile(), sections }
     }
 }
 

@@ -25,7 +25,7 @@ impl Station {
     fn summing() -> Self {
         let mut station = Self::new();
         assert_eq!(station.hear(&welcome(LIMITS, US.key), 0), Event::Joined { group: None });
-        assert!(station.member.start(2 * 256, WHOLE.bound()));
+        assert!(station.member.start(2 * 256, WHOLE.profile()));
         for seq in [0, 1] {
             let sent = station.poll(0).unwrap();
             let Packet { head, body: Body::Contribute { .. } } = Packet::parse(&sent).unwrap() else {

@@ -1,9 +1,14 @@
 //! What sums ought to be, in wide integers, and members of a job.
 
 use gradwire::aggregate::Membership;
+use gradwire::codec::Params;
 use gradwire::codec::planar::Bound;
-use gradwire::wire::chunk::Limits;
+use gradwire::profile::Profile;
+use gradwire::sums::Summable;
+use gradwire::wire::chunk::{Limits, MAX_SECTION_LEN};
+use proptest::prelude::*;
 
+use super::laws::{Laws, power};
 use super::planar::PlanarLaws;
 
 pub fn membership(worker: u8, members: u8) -> Membership {
@@ -22,30 +27,85 @@ pub fn le_bytes(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
     values.into_iter().flat_map(f32::to_le_bytes).collect()
 }
 
-/// How many units `2^y` a worker's value counts: what codec 2 restores, to the nearest whole number, the even one of two. None for
+fn any_bound() -> impl Strategy<Value = Bound> {
+    prop_oneof![Just(Bound::MIN), Just(-10), Just(Bound::MAX), Bound::MIN..=Bound::MAX]
+        .prop_map(|y| Bound::new(y).unwrap())
+}
+
+/// Codec 1 with these exponents.
+pub fn classes(b: u8, k: u8, x: i8) -> Summable {
+    Profile::from(Params::from_exponents(b, k, x).unwrap()).try_into().unwrap()
+}
+
+/// Codec 2 with the bound `2^y`.
+pub fn planar(y: i8) -> Summable {
+    Bound::new(y).unwrap().into()
+}
+
+/// Both codecs alike, with all that sums take.
+pub fn any_profile() -> impl Strategy<Value = Summable> {
+    let scales = prop_oneof![Just(Params::MIN_SCALE), Just(0), Just(i8::MAX), Params::MIN_SCALE..=i8::MAX];
+    let of_classes = (Params::MIN_B..=Params::MAX_B, 0u8..=8, scales)
+        .prop_map(|(b, k, x)| classes(b, k.clamp(b.saturating_sub(7), b.min(8)), x));
+    prop_oneof![of_classes, any_bound().prop_map(Summable::from)]
+}
+
+/// The code of a block's values, from the definition.
+pub fn code_of(values: impl IntoIterator<Item = u32>, profile: Summable) -> Vec<u8> {
+    let bytes: Vec<u8> = values.into_iter().flat_map(u32::to_le_bytes).collect();
+    let mut code = [0; MAX_SECTION_LEN];
+    let len = profile.profile().encode_payload(&bytes, &mut code).unwrap();
+    code[..len].to_vec()
+}
+
+/// What a codec restores for a value, by its laws' arithmetic.
+fn restored(bits: u32, profile: Summable) -> u32 {
+    match profile.profile() {
+        Profile::Classes(params) => Laws::of(params).by_arithmetic(bits),
+        Profile::Planar(bound) => PlanarLaws::of(bound).by_arithmetic(bits),
+    }
+}
+
+/// The unit, from section 11.2.
+pub fn unit_of(profile: Summable) -> f64 {
+    power(match profile.profile() {
+        Profile::Classes(params) => i32::from(params.x()) - 15,
+        Profile::Planar(bound) => bound.y().into(),
+    })
+}
+
+/// How many units a worker's value counts: what its codec restores, to the nearest whole number, the even one of two. None for
 /// NaN and infinities.
-pub fn whole_units(bits: u32, bound: Bound) -> Option<f64> {
-    let restored = f64::from(f32::from_bits(PlanarLaws::of(bound).by_arithmetic(bits)));
-    let units = (restored / 2f64.powi(bound.y().into())).round_ties_even();
+pub fn whole_units(bits: u32, profile: impl Into<Summable>) -> Option<f64> {
+    let profile = profile.into();
+    let value = f64::from(f32::from_bits(restored(bits, profile)));
+    let units = (value / unit_of(profile)).round_ties_even();
     units.is_finite().then_some(units)
 }
 
-/// The sum of a value of each worker: an exact integer, then the nearest `f32`. What is beyond an aggregator's limit saturates.
-pub fn sum_of(values: impl IntoIterator<Item = u32>, bound: Bound) -> u32 {
+/// The sum of a value of each worker: an exact integer, then the nearest `f32`, then what codec 1 restores of that. What is beyond an
+/// aggregator's limit saturates.
+pub fn sum_of(values: impl IntoIterator<Item = u32>, profile: impl Into<Summable>) -> u32 {
+    let profile = profile.into();
     let mut sum = 0i64;
     for bits in values {
-        let Some(units) = whole_units(bits, bound) else { return 0x7fc0_0000 };
+        let Some(units) = whole_units(bits, profile) else { return 0x7fc0_0000 };
         sum = sum.saturating_add(units as i64);
     }
     // An i64 of this size is an f64; the rounding to f32 is the only one, but for what is too large.
-    ((sum as f64 * 2f64.powi(bound.y().into())) as f32).to_bits()
+    let nearest = ((sum as f64 * unit_of(profile)) as f32).to_bits();
+    match profile.profile() {
+        Profile::Classes(_) => restored(nearest, profile),
+        Profile::Planar(_) => nearest,
+    }
 }
 
 /// The sums of all values of all workers.
-pub fn exact_sum(inputs: &[Vec<u8>], bound: Bound) -> Vec<u8> {
+pub fn exact_sum(inputs: &[Vec<u8>], profile: impl Into<Summable>) -> Vec<u8> {
+    let profile = profile.into();
     let word = |input: &[u8], at: usize| u32::from_le_bytes(input[at..at + 4].try_into().unwrap());
     (0..inputs[0].len())
         .step_by(4)
-        .flat_map(|at| sum_of(inputs.iter().map(|input| word(input, at)), bound).to_le_bytes())
+        .flat_map(|at| sum_of(inputs.iter().map(|input| word(input, at)), profile).to_le_bytes())
         .collect()
 }

@@ -22,6 +22,21 @@ impl Laws {
         decode_lane(encode_lane(f, self.params), self.params)
     }
 
+    /// What sections 3.2 to 3.4 say in `f64`, in which every `f32`, every bound and every vector's weight is exact.
+    pub fn by_arithmetic(self, f: u32) -> u32 {
+        let value = f64::from(f32::from_bits(f));
+        let (k, x) = (i32::from(self.params.k()), i32::from(self.params.x()));
+        if value.abs() < self.bound {
+            return 0;
+        }
+        if value.is_nan() || value.abs() >= power(x) {
+            return f;
+        }
+        let n = if value.abs() < power(x - k) { k + 7 } else { 15 };
+        let q = (value.abs() * power(n - x)).floor();
+        ((q * power(x - n)).copysign(value) as f32).to_bits()
+    }
+
     /// `|f - g| < 2^(x-b)` in `f64`, where every `f32` and every difference that matters is exact.
     pub fn within(self, f: u32, g: u32) -> bool {
         let (f_value, g_value) = (f64::from(f32::from_bits(f)), f64::from(f32::from_bits(g)));
@@ -43,4 +58,9 @@ impl Laws {
         assert!(negative == expected, "sign symmetry: {f:#010x} -> {negative:#010x}, {params:?}");
         g
     }
+}
+
+/// `2^exponent`: `powi` would take most of the time of tests that visit every value.
+pub fn power(exponent: i32) -> f64 {
+    f64::from_bits(u64::try_from(1023 + exponent).unwrap() << 52)
 }

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Wrote the golden files and examples of aggregation: a second implementation, from FORMAT.md sections 3.7, 4.2 and 11 alone.
+"""Wrote the golden files and examples of aggregation: a second implementation, from FORMAT.md sections 3, 4 and 11 alone.
 
 Usage: make_v1_chunks.py DIR writes the files, make_v1_chunks.py prints the examples. Golden files are never written again.
 
-A file: y, members, values (2 bytes, big-endian); for each member its values and its packet; the result's packet; what each
-member gets. Packets stand behind their length in two bytes.
+A file of codec 2: y, members, values (2 bytes, big-endian); for each member its values and its packet; the result's packet; what
+each member gets. Packets stand behind their length in two bytes. A file of codec 1 has b and k, 4 bits each, before x, which stands
+in the place of y.
 """
 
 import math
@@ -13,6 +14,7 @@ import sys
 from fractions import Fraction
 from pathlib import Path
 
+from make_v1 import groups
 from make_v1_sections import BIN, RAW, ZERO, decode_value, random, section, section_of
 
 JOB, EPOCH, KEY = 0x0102, 0xFFFFFFFF, 0x1122334455667788
@@ -28,9 +30,42 @@ def is_finite(value):
     return value >> 23 & 0xFF != 255
 
 
-def units(value, y):
+class Planar:
+    """Codec 2."""
+
+    def __init__(self, y):
+        self.unit, self.bytes = y, struct.pack(">Bb", 0, y)
+
+    def code(self, block):
+        return section(block, self.unit)
+
+    def restored(self, value):
+        return decode_value(value, self.unit)
+
+    def result(self, sums):
+        """The code of a block's sums, and their values."""
+        return sums_section(sums), [nearest(q, self.unit) for q in sums]
+
+
+class Classes:
+    """Codec 1."""
+
+    def __init__(self, b, k, x):
+        self.params, self.unit, self.bytes = (b, k, x), x - 15, struct.pack(">Bb", b << 4 | k, x)
+
+    def code(self, block):
+        return groups(block, self.params)[0]
+
+    def restored(self, value):
+        return groups([value], self.params)[1][0]
+
+    def result(self, sums):
+        return groups([nearest(q, self.unit) for q in sums], self.params)
+
+
+def units(value, codec):
     """What a value counts; Python rounds fractions to the even one of two integers."""
-    return round(fraction(decode_value(value, y)) / Fraction(2) ** y)
+    return round(fraction(codec.restored(value)) / Fraction(2) ** codec.unit)
 
 
 def sums_section(sums):
@@ -51,37 +86,38 @@ def nearest(q, y):
     return struct.unpack("<I", struct.pack("<f", math.ldexp(q, y)))[0]
 
 
-def header(kind, seq, worker, workers, part=(0, 0, 0, 0)):
-    values, blocks, peak, y = part
-    return struct.pack(">BBHIIBBHBBBb", 1, kind, JOB, EPOCH, seq, worker, workers, values, blocks, peak, 0, y)
+def header(kind, seq, worker, workers, part=(0, 0, 0, bytes(2))):
+    values, blocks, peak, profile = part
+    fields = struct.pack(">BBHIIBBHBB", 1, kind, JOB, EPOCH, seq, worker, workers, values, blocks, peak)
+    return fields + profile
 
 
 def blocks_of(values):
     return [values[at : at + 128] for at in range(0, len(values), 128)]
 
 
-def part(values, peak, y):
-    return len(values), len(blocks_of(values)) - 1, peak, y
+def part(values, peak, codec):
+    return len(values), len(blocks_of(values)) - 1, peak, codec.bytes
 
 
 def peak_of(values):
     return max((value >> 23 & 0xFF for value in values if is_finite(value)), default=0)
 
 
-def exchange(inputs, y, seq):
-    """Contributions, result and output of one chunk."""
+def exchange(inputs, codec, seq):
+    """Contributions, result, output and integers of one chunk."""
     contributions = []
     for worker, values in enumerate(inputs):
-        sections = b"".join(section(block, y) for block in blocks_of(values))
-        contributions.append(header(1, seq, worker, 1, part(values, peak_of(values), y)) + sections)
+        sections = b"".join(map(codec.code, blocks_of(values)))
+        contributions.append(header(1, seq, worker, 1, part(values, peak_of(values), codec)) + sections)
     sums = [
-        sum(units(value, y) for value in lane) if all(map(is_finite, lane)) else NOT_A_NUMBER
+        sum(units(value, codec) for value in lane) if all(map(is_finite, lane)) else NOT_A_NUMBER
         for lane in zip(*inputs)
     ]
-    peak = max(map(peak_of, inputs))
-    sections = b"".join(map(sums_section, blocks_of(sums)))
-    result = header(2, seq, 0xFF, len(inputs), part(sums, peak, y)) + sections
-    return contributions, result, [nearest(q, y) for q in sums]
+    results = [codec.result(block) for block in blocks_of(sums)]
+    result = header(2, seq, 0xFF, len(inputs), part(sums, max(map(peak_of, inputs)), codec))
+    result += b"".join(code for code, _ in results)
+    return contributions, result, [value for _, values in results for value in values], sums
 
 
 def bits(value):
@@ -89,7 +125,7 @@ def bits(value):
 
 
 def cases():
-    """Name, y, values of each member."""
+    """Name, codec, values of each member."""
     numbers = random(18)
 
     def values(count, zeros, exponents):
@@ -100,14 +136,22 @@ def cases():
 
         return [one() for _ in range(count)]
 
-    yield "sparse", -10, [values(300, 80, (112, 126)) for _ in range(3)]
-    yield "dense", -10, [values(128, 5, (116, 127)) for _ in range(4)]
-    yield "raw", -10, [values(40, 50, (117, 137)) for _ in range(5)]
-    yield "short", -20, [values(1, 0, (110, 120)) for _ in range(2)]
+    yield "sparse", Planar(-10), [values(300, 80, (112, 126)) for _ in range(3)]
+    yield "dense", Planar(-10), [values(128, 5, (116, 127)) for _ in range(4)]
+    yield "raw", Planar(-10), [values(40, 50, (117, 137)) for _ in range(5)]
+    yield "short", Planar(-20), [values(1, 0, (110, 120)) for _ in range(2)]
     odd = [values(20, 10, (115, 127)) for _ in range(2)]
     odd[0][3], odd[1][3], odd[0][4], odd[1][5] = 0x7F800001, bits(1.0), bits(-float("inf")), bits(float("inf"))
-    yield "not_a_number", -10, odd
-    yield "alone", 0, [values(129, 30, (126, 145))]
+    yield "not_a_number", Planar(-10), odd
+    yield "alone", Planar(0), [values(129, 30, (126, 145))]
+
+    # The same kinds with codec 1: no file above changes, as its numbers are drawn before.
+    yield "sparse", Classes(10, 3, 0), [values(300, 80, (112, 126)) for _ in range(3)]
+    yield "dense", Classes(10, 5, -3), [values(128, 5, (116, 125)) for _ in range(4)]
+    yield "raw", Classes(14, 8, 0), [values(40, 50, (112, 139)) for _ in range(5)]
+    yield "short", Classes(6, 0, -9), [values(1, 0, (110, 120)) for _ in range(2)]
+    yield "not_a_number", Classes(10, 3, 0), odd
+    yield "alone", Classes(8, 1, 10), [values(129, 30, (126, 145))]
 
 
 def le(values):
@@ -115,18 +159,20 @@ def le(values):
 
 
 def write_files(folder):
-    for name, y, inputs in cases():
-        contributions, result, output = exchange(inputs, y, 0)
-        out = struct.pack(">bBH", y, len(inputs), len(output))
+    for name, codec, inputs in cases():
+        contributions, result, output, _ = exchange(inputs, codec, 0)
+        number, profile = ("", codec.bytes[1:]) if isinstance(codec, Planar) else ("1", codec.bytes)
+        out = profile + struct.pack(">BH", len(inputs), len(output))
         for values, packet in zip(inputs, contributions):
             out += le(values) + struct.pack(">H", len(packet)) + packet
         out += struct.pack(">H", len(result)) + result + le(output)
-        (folder / f"v1_chunks_{name}.bin").write_bytes(out)
+        (folder / f"v1_chunks{number}_{name}.bin").write_bytes(out)
 
 
 def examples():
-    y, inputs = -10, [[bits(v) for v in (0.1, -0.004, 0.0, 20.0)], [bits(v) for v in (-0.1, 0.25, 0.0, 1.5)]]
-    contributions, result, output = exchange(inputs, y, 5)
+    inputs = [[bits(v) for v in (0.1, -0.004, 0.0, 20.0)], [bits(v) for v in (-0.1, 0.25, 0.0, 1.5)]]
+    codec = Planar(-10)
+    contributions, result, output, _ = exchange(inputs, codec, 5)
     agreed = struct.pack(">BBH", 16, 16, 1500)
     key = struct.pack(">Q", KEY)
     yield "hello", header(3, 0, 1, 2) + agreed + bytes([2, 0, 0, 0]) + key
@@ -140,11 +186,18 @@ def examples():
     yield "waiting", header(5, 5, 0xFF, 0) + struct.pack(">Q", 0b01)
     yield "missing", header(8, 5, 0xFF, 0) + struct.pack(">H", 0b101)
     yield "refuse", header(6, 5, 0xFF, 0) + bytes([3, 0, 0, 0]) + struct.pack(">I", 7)
-    yield "partial", header(9, 5, 0, 2, part(output, 131, y)) + result[20:]
-    yield "rescale", header(10, 5, 0xFF, 0, (0, 0, 226, 0))
+    yield "partial", header(9, 5, 0, 2, part(output, 131, codec)) + result[20:]
+    yield "rescale", header(10, 5, 0xFF, 0, (0, 0, 226, bytes(2)))
+    codec = Classes(10, 3, 0)
+    contributions, result, output_1, sums = exchange(inputs, codec, 5)
+    yield "contribute", contributions[0]
+    yield "contribute", contributions[1]
+    yield "result", result
+    yield "partial", header(9, 5, 0, 2, part(sums, 131, codec)) + sums_section(sums)
     yield "values", le(inputs[0])
     yield "values", le(inputs[1])
     yield "sums", le(output)
+    yield "sums", le(output_1)
 
 
 def main():

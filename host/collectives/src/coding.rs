@@ -6,6 +6,7 @@ use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, Split};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
+use gradwire::sums::Summable;
 use gradwire_codecs::{Chosen, Codec, Malformed, NameError, Raw, Registry};
 
 use crate::part::Codecs;
@@ -51,6 +52,11 @@ impl Wire {
     #[must_use]
     pub const fn profile(self) -> Profile {
         self.profile
+    }
+
+    /// The profile where values are summed.
+    pub(crate) fn summable(self) -> Summable {
+        self.profile.try_into().expect("the dense split has a small byte offset")
     }
 }
 

@@ -9,9 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use gradwire::Millis;
 use gradwire::aggregate::{Event, Failure, Member, Membership, Poll};
-use gradwire::codec::planar::Bound;
 use gradwire::kernels::Kernel;
-use gradwire::profile::Profile;
 use gradwire::wire::chunk::{Limits, MAX_MEMBERS, PORT, TOS};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketType, sockopt};
@@ -41,7 +39,6 @@ pub(crate) struct JobName {
 pub(crate) struct Node {
     address: SocketAddr,
     wire: Wire,
-    bound: Bound,
     job: JobName,
     rank: Rank,
     members: usize,
@@ -71,7 +68,6 @@ impl Node {
         members: usize,
         job: JobName,
     ) -> io::Result<Self> {
-        let Profile::Planar(bound) = wire.profile() else { unreachable!("Plan::in_network has refused it") };
         let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
         let socket = UdpSocket::bind(any)?;
         socket.connect(address)?;
@@ -80,7 +76,6 @@ impl Node {
         Ok(Self {
             address,
             wire,
-            bound,
             job,
             rank,
             members,
@@ -197,7 +192,7 @@ impl Node {
                     Poll::Done if *started => {
                         return if too_large.is_empty() { End::Complete } else { End::TooLarge };
                     }
-                    Poll::Done => *started = member.start(values, self.bound),
+                    Poll::Done => *started = member.start(values, self.wire.summable()),
                     Poll::Failed(Failure::Silent) => return End::Silent,
                     Poll::Failed(Failure::Refused { epoch, .. }) => {
                         self.epoch = self.epoch.max(epoch);

@@ -3,7 +3,6 @@
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-use gradwire::profile::Profile;
 use gradwire::wire::chunk::PORT;
 use gradwire_codecs::Registry;
 use serde::{Deserialize, Serialize};
@@ -91,15 +90,10 @@ impl Plan {
     }
 
     /// Sums in the network, by a node at this address, of values that `wire` codes.
-    ///
-    /// # Errors
-    /// It is not codec 2.
-    pub fn in_network(address: SocketAddr, wire: Wire) -> Result<Self, PlanError> {
-        if !matches!(wire.profile(), Profile::Planar(_)) {
-            return Err(PlanError::Node { got: wire.to_string() });
-        }
+    #[must_use]
+    pub fn in_network(address: SocketAddr, wire: Wire) -> Self {
         // Strategy and partitions say nothing here; a ring is the one that goes with the coding.
-        Ok(Self { in_network: Some(address), ..Self::of(Coding::Wire(wire), Strategy::Ring) })
+        Self { in_network: Some(address), ..Self::of(Coding::Wire(wire), Strategy::Ring) }
     }
 
     /// Reads a plan's TOML.
@@ -154,7 +148,7 @@ impl Plan {
             if !file.tensor.is_empty() || file.partitions.is_some() {
                 return Err(PlanError::Node { got: "rows or partitions of its own".into() });
             }
-            return Self::in_network(node_address(address)?, wire);
+            return Ok(Self::in_network(node_address(address)?, wire));
         }
         let others = choice(&Row { name: None, strategy, codec, partitions: file.partitions }, None)?;
         let rows = file.tensor.iter().map(|tensor| {
@@ -307,7 +301,7 @@ pub enum PlanError {
     )]
     Partitions { got: usize },
     /// Nothing that a node in the network sums.
-    #[error("strategy {NODE}ADDRESS with {got}: a node sums all tensors, of codec wire:2:B[:X]")]
+    #[error("strategy {NODE}ADDRESS with {got}: a node sums all tensors, of codec wire:C:B[:X]")]
     Node { got: String },
     /// Nothing that a server sums.
     #[error(
@@ -449,11 +443,13 @@ mod tests {
         let plan: Plan = "strategy = \"in-network:[::1]:7\"\ncodec = \"wire:2:8:1\"".parse().unwrap();
         assert_eq!(plan.strategy(), "in-network:[::1]:7");
         assert_eq!(plan.to_toml().parse(), Ok(plan));
+        let plan: Plan = "strategy = \"in-network:10.0.0.9\"\ncodec = \"wire:1:6:-2\"".parse().unwrap();
+        assert_eq!(plan.others.coding.to_string(), "wire:1:6:-2");
+        assert_eq!(plan.to_toml().parse(), Ok(plan));
         for (text, says) in [
             ("strategy = \"in-network:here\"", "expected an IP address"),
-            ("strategy = \"in-network:10.0.0.9\"\ncodec = \"wire:1:10\"", "wire:2:B"),
-            ("strategy = \"in-network:10.0.0.9\"\ncodec = \"q8\"", "wire:2:B"),
-            ("strategy = \"in-network:10.0.0.9\"\npartitions = 2", "wire:2:B"),
+            ("strategy = \"in-network:10.0.0.9\"\ncodec = \"q8\"", "wire:C:B"),
+            ("strategy = \"in-network:10.0.0.9\"\npartitions = 2", "wire:C:B"),
         ] {
             let error = text.parse::<Plan>().expect_err(text).to_string();
             assert!(error.contains(says), "{text}: {error}");

@@ -1,17 +1,13 @@
 //! Sums of what members send each other where no node sums: the same whole numbers, added by one of them.
 //!
-//! A contribution is the values as codec 2 has them; what it restores is whole numbers of one unit, which are added as integers. If a
-//! value is too large for that, it is sent as it is, and the sum is made in `f64`, in the order of the ranks. One member makes
-//! each sum and sends it to all, so all have the same bits.
+//! A contribution is the values as the codec has them; what it restores is whole numbers of one unit, which are added as integers, and
+//! the sums become what a node's result would. If a value is too large for that, it is sent as it is, and the sum is made in `f64`, in
+//! the order of the ranks. One member makes each sum and sends it to all, so all have the same bits.
 
 use std::sync::Arc;
 
-use gradwire::codec::planar::Bound;
-use gradwire::codec::planar::sums::{
-    BLOCK_VALUES, NAN_BITS, NOT_A_NUMBER, Units, decode, encode, limit, units, value_of,
-};
 use gradwire::kernels::Kernel;
-use gradwire::profile::Profile;
+use gradwire::sums::{BLOCK_VALUES, NAN_BITS, NOT_A_NUMBER, Summable, Units, limit, units};
 
 use crate::coding::Wire;
 use crate::graph::{Format, Rank};
@@ -24,30 +20,31 @@ pub(crate) struct Wrong;
 /// Adds what members send.
 pub(crate) struct Sums {
     kernel: Kernel,
-    profile: Profile,
-    bound: Bound,
+    profile: Summable,
     limit: i32,
 }
 
 impl Sums {
-    /// For values of this coding, which is codec 2, of so many members.
+    /// For values of this coding, of so many members.
     pub(crate) fn new(kernel: Kernel, wire: Wire, members: usize) -> Self {
-        let profile = wire.profile();
-        let Profile::Planar(bound) = profile else { unreachable!("Plan::in_network has refused it") };
-        Self { kernel, profile, bound, limit: limit(u8::try_from(members).unwrap_or(u8::MAX)) }
+        Self { kernel, profile: wire.summable(), limit: limit(u8::try_from(members).unwrap_or(u8::MAX)) }
     }
 
     /// The most bytes of a contribution or a result of so many values.
     pub(crate) fn longest(&self, values: usize) -> usize {
-        let sections = values.div_ceil(BLOCK_VALUES) * self.profile.max_encoded_len(4 * BLOCK_VALUES);
-        sections.max(self.profile.max_encoded_len(4 * values)).max(4 * values)
+        let blocks = values.div_ceil(BLOCK_VALUES) * self.max_encoded_len(BLOCK_VALUES);
+        blocks.max(self.max_encoded_len(values)).max(4 * values)
+    }
+
+    fn max_encoded_len(&self, values: usize) -> usize {
+        self.profile.profile().max_encoded_len(4 * values)
     }
 
     /// What this member adds to a sum.
     pub(crate) fn contribution(&self, values: &[f32]) -> (Format, Bytes) {
         let raw = to_bytes(values);
-        let mut coded = vec![0; self.profile.max_encoded_len(raw.len())];
-        let len = self.kernel.encode(&raw, &mut coded, self.profile).expect("there is room");
+        let mut coded = vec![0; self.max_encoded_len(values.len())];
+        let len = self.kernel.encode(&raw, &mut coded, self.profile.profile()).expect("there is room");
         coded.truncate(len);
         let restored = self.restore(&coded, values.len()).expect("just encoded");
         let over = restored.iter().any(|value| matches!(self.units(*value), Units::Over(_)));
@@ -76,9 +73,9 @@ impl Sums {
         if let Some(sums) = (0..values.len()).map(add).collect::<Option<Vec<i32>>>() {
             let mut body = Vec::with_capacity(self.longest(values.len()));
             for block in sums.chunks(BLOCK_VALUES) {
-                let mut section = vec![0; self.profile.max_encoded_len(4 * BLOCK_VALUES)];
-                let len = encode(block, &mut section).expect("there is room");
-                body.extend(&section[..len]);
+                let mut coded = vec![0; self.max_encoded_len(BLOCK_VALUES)];
+                let len = self.kernel.encode_result(block, &mut coded, self.profile).expect("there is room");
+                body.extend(&coded[..len]);
             }
             self.write(&sums, values);
             return Ok((Format::Coded, Arc::new(body)));
@@ -99,17 +96,17 @@ impl Sums {
         let (mut rest, mut sums) = (body, [0; BLOCK_VALUES]);
         for block in values.chunks_mut(BLOCK_VALUES) {
             let sums = &mut sums[..block.len()];
-            let len = decode(rest, sums).ok_or(Wrong)?;
+            let len = self.kernel.decode_result(rest, sums, self.profile).ok_or(Wrong)?;
             rest = rest.get(len..).ok_or(Wrong)?;
             self.write(sums, block);
         }
         if rest.is_empty() { Ok(()) } else { Err(Wrong) }
     }
 
-    /// Sums as values.
+    /// Sums as values; those of a result are what it restores.
     fn write(&self, sums: &[i32], values: &mut [f32]) {
         for (value, &sum) in values.iter_mut().zip(sums) {
-            *value = f32::from_bits(value_of(sum, self.bound));
+            *value = f32::from_bits(self.profile.restored(sum));
         }
     }
 
@@ -120,18 +117,18 @@ impl Sums {
 
     fn restore(&self, coded: &[u8], values: usize) -> Result<Vec<f32>, Wrong> {
         let mut raw = vec![0; 4 * values];
-        let decoded = self.kernel.decode(coded, &mut raw, self.profile);
+        let decoded = self.kernel.decode(coded, &mut raw, self.profile.profile());
         if decoded.is_ok() { from_bytes(&raw, values) } else { Err(Wrong) }
     }
 
     fn units(&self, value: f32) -> Units {
-        units(value.to_bits(), self.bound, self.limit)
+        units(value.to_bits(), self.profile.unit(), self.limit)
     }
 
     /// A restored value as it is summed, in `f64`.
     fn value(&self, value: f32) -> f64 {
         match self.units(value) {
-            Units::Whole(units) => f64::from(units) * f64::from(self.bound.bound()),
+            Units::Whole(units) => f64::from(units) * f64::from(self.profile.unit().value()),
             Units::Over(_) => value.into(),
             Units::NotANumber => f64::NAN,
         }

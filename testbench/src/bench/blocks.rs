@@ -2,10 +2,8 @@
 
 use std::hint::black_box;
 
-use gradwire::codec::VALUE_LEN;
-use gradwire::codec::planar::Bound;
-use gradwire::codec::planar::sums::{BLOCK_VALUES, limit};
 use gradwire::kernels::Kernel;
+use gradwire::sums::{BLOCK_LEN, BLOCK_VALUES, Summable, limit};
 
 use super::payloads::PASS_VALUES;
 use super::shapes::Shape;
@@ -19,7 +17,7 @@ const WORKERS: usize = 4;
 /// Room for a section, and for what kernels write behind it.
 const SECTION_ROOM: usize = 1024;
 
-type Values = [u8; BLOCK_VALUES * VALUE_LEN];
+type Values = [u8; BLOCK_LEN];
 type Sums = [i32; BLOCK_VALUES];
 
 /// What is done to each block.
@@ -51,7 +49,7 @@ impl BlockWork {
 /// Blocks of one shape: values, their sections, the sums of four workers, and room for all.
 #[derive(Debug)]
 pub struct Blocks {
-    bound: Bound,
+    profile: Summable,
     values: Vec<Values>,
     sections: Vec<([u8; SECTION_ROOM], usize)>,
     sums: Vec<Sums>,
@@ -62,34 +60,35 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Blocks of `shape`, encoded within `bound`.
+    /// Blocks of `shape`, encoded with `profile`.
     ///
     /// # Panics
     /// A section does not fit, which only a kernel that is wrong makes.
     #[must_use]
-    pub fn new(shape: &Shape, bound: Bound) -> Self {
+    pub fn new(shape: &Shape, profile: Summable) -> Self {
         let bytes = shape.values(WORKERS * BLOCKS * BLOCK_VALUES);
-        let (blocks, _) = bytes.as_chunks::<{ BLOCK_VALUES * VALUE_LEN }>();
+        let (blocks, _) = bytes.as_chunks::<BLOCK_LEN>();
         let section = |values: &Values| {
             let mut section = [0; SECTION_ROOM];
-            let len = Kernel::PORTABLE.encode(values, &mut section, bound).expect("room for a section");
+            let coded = Kernel::PORTABLE.encode(values, &mut section, profile.profile());
+            let len = coded.expect("room for a section");
             (section, len)
         };
         let sections: Vec<_> = blocks.iter().map(section).collect();
         let mut sums = vec![[0; BLOCK_VALUES]; BLOCKS];
         for (number, (section, len)) in sections.iter().enumerate() {
             let mut units = [0; BLOCK_VALUES];
-            let units_len = decode_units(Kernel::PORTABLE, &section[..*len], &mut units, bound);
+            let units_len = decode_units(Kernel::PORTABLE, &section[..*len], &mut units, profile);
             assert_eq!(units_len, Some(*len), "what was encoded is decoded");
             Kernel::PORTABLE.add(&units, &mut sums[number % BLOCKS]);
         }
         Self {
-            bound,
+            profile,
             values: blocks[..BLOCKS].to_vec(),
             sections: sections[..BLOCKS].to_vec(),
             sums,
             encoded: vec![[0; SECTION_ROOM]; BLOCKS],
-            decoded: vec![[0; BLOCK_VALUES * VALUE_LEN]; BLOCKS],
+            decoded: vec![[0; BLOCK_LEN]; BLOCKS],
             units: [[0; BLOCK_VALUES]; PACKET_BLOCKS],
             added: vec![[0; BLOCK_VALUES]; BLOCKS],
         }
@@ -102,20 +101,20 @@ impl Blocks {
             BlockWork::Encode(kernel) => {
                 for (values, to) in self.values.iter().zip(&mut self.encoded) {
                     let to = black_box(to.as_mut_slice());
-                    let _ = black_box(kernel.encode(black_box(values), to, self.bound));
+                    let _ = black_box(kernel.encode(black_box(values), to, self.profile.profile()));
                 }
             }
             BlockWork::Decode(kernel) => {
                 for (section, to) in self.sections.iter().zip(&mut self.decoded) {
                     let to = black_box(to.as_mut_slice());
-                    let _ = black_box(kernel.decode(code(section), to, self.bound));
+                    let _ = black_box(kernel.decode(code(section), to, self.profile.profile()));
                 }
             }
             BlockWork::Add(kernel) => {
                 let packets = self.sections.chunks(PACKET_BLOCKS).zip(self.added.chunks_mut(PACKET_BLOCKS));
                 for (sections, sums) in packets {
                     for (section, units) in sections.iter().zip(&mut self.units) {
-                        let _ = black_box(decode_units(kernel, code(section), units, self.bound));
+                        let _ = black_box(decode_units(kernel, code(section), units, self.profile));
                     }
                     for (units, sums) in self.units.iter().zip(sums) {
                         let _ = black_box(kernel.add(black_box(units), black_box(sums)));
@@ -124,7 +123,7 @@ impl Blocks {
             }
             BlockWork::Sums(kernel) => {
                 for (sums, to) in self.sums.iter().zip(&mut self.encoded) {
-                    let _ = black_box(kernel.encode_sums(black_box(sums), black_box(to)));
+                    let _ = black_box(kernel.encode_result(black_box(sums), black_box(to), self.profile));
                 }
             }
         }
@@ -136,37 +135,38 @@ fn code((section, len): &([u8; SECTION_ROOM], usize)) -> &[u8] {
     black_box(&section[..*len])
 }
 
-fn decode_units(kernel: Kernel, section: &[u8], units: &mut Sums, bound: Bound) -> Option<usize> {
-    kernel.decode_units(section, units, bound, limit(WORKERS as u8))
+fn decode_units(kernel: Kernel, section: &[u8], units: &mut Sums, profile: Summable) -> Option<usize> {
+    kernel.decode_units(section, units, profile, limit(WORKERS as u8))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::shapes;
-    use gradwire::codec::planar::sums;
+    use crate::bench::{profiles, shapes};
 
     #[test]
     fn every_kernel_does_all_of_the_work() {
-        let bound = Bound::new(-10).unwrap();
-        for shape in shapes::ALL {
+        let of_shapes = profiles().into_iter().flat_map(|profile| shapes::ALL.map(|shape| (profile, shape)));
+        for (profile, shape) in of_shapes {
+            let profile = Summable::try_from(profile).unwrap();
+            let unit = f64::from(profile.unit().value());
             for kernel in Kernel::available() {
-                let mut blocks = Blocks::new(&shape, bound);
+                let mut blocks = Blocks::new(&shape, profile);
                 BlockWork::all(kernel).into_iter().for_each(|(_, work)| blocks.pass(work));
                 for (sums, encoded) in blocks.sums.iter().zip(&blocks.encoded) {
                     let mut expected = [0; SECTION_ROOM];
-                    let len = sums::encode(sums, &mut expected).unwrap();
+                    let len = profile.encode_result(sums, &mut expected).unwrap();
                     assert_eq!(encoded[..len], expected[..len]);
                 }
                 let sections = blocks.sections.iter().zip(&blocks.decoded).zip(&blocks.added);
                 for (((section, len), decoded), added) in sections {
                     let mut expected = [0; BLOCK_VALUES];
-                    let units = sums::decode_units(&section[..*len], &mut expected, bound, limit(4));
+                    let units = profile.decode_units(&section[..*len], &mut expected, limit(4));
                     assert_eq!((units, *added), (Some(*len), expected));
                     for (value, units) in decoded.as_chunks().0.iter().zip(expected) {
                         let value = f32::from_bits(u32::from_le_bytes(*value));
-                        // Raw values may be half a bound off.
-                        assert!((f64::from(value) * 1024.0 - f64::from(units)).abs() <= 0.5);
+                        // Raw values may be half a unit off.
+                        assert!((f64::from(value) / unit - f64::from(units)).abs() <= 0.5);
                     }
                 }
             }

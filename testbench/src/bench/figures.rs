@@ -11,7 +11,7 @@ pub struct Figures {
     pub memcpy_gbps: f64,
     /// Each kernel on each shape.
     pub kernels: Vec<KernelRow>,
-    /// What an aggregator does, if codec 2 was measured.
+    /// What an aggregator does.
     pub sums: Vec<SumsRow>,
     /// The frame path, with the fastest of the kernels measured.
     pub frame_path: Vec<FrameRow>,
@@ -39,15 +39,17 @@ pub struct KernelRow {
 pub struct SumsRow {
     /// Name of the kernel.
     pub name: &'static str,
+    /// The codec: 1 with the dense split, or 2.
+    pub codec: u8,
     /// Name of the shape.
     pub shape: &'static str,
-    /// A worker's values to sections.
+    /// A worker's values to their code.
     pub encode_gvalues: f64,
-    /// Sections to values.
+    /// Code to values.
     pub decode_gvalues: f64,
-    /// Sections to units, which are added to sums.
+    /// Code to units, which are added to sums.
     pub add_gvalues: f64,
-    /// Sums of four workers to sections.
+    /// Sums of four workers to a result's code.
     pub sums_gvalues: f64,
 }
 

@@ -7,6 +7,7 @@ use gradwire::codec::Params;
 use gradwire::codec::planar::Bound;
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
+use gradwire::sums::Summable;
 
 mod blocks;
 mod clock;
@@ -42,15 +43,15 @@ pub fn run(kernels: &[Kernel], profiles: &[Profile], peers: bool, effort: Effort
             (Payloads::new(&shape, profile), Timing::default(), vec![Timing::default(); works.len()])
         })
         .collect();
-    let bounds = profiles.iter().filter_map(|profile| match profile {
-        Profile::Planar(bound) => Some(*bound),
-        Profile::Classes(_) => None,
-    });
+    let summable = profiles.iter().filter_map(|profile| Summable::try_from(*profile).ok());
     let block_works: Vec<BlockWork> =
         kernels.iter().flat_map(|&kernel| BlockWork::all(kernel).map(|(_, work)| work)).collect();
-    let mut sums: Vec<(&str, Blocks, Vec<Timing>)> = bounds
-        .flat_map(|bound| SUMMED.map(|shape| (shape.name, Blocks::new(&shape, bound))))
-        .map(|(name, blocks)| (name, blocks, vec![Timing::default(); block_works.len()]))
+    let mut sums: Vec<((u8, &str), Blocks, Vec<Timing>)> = summable
+        .flat_map(|profile| SUMMED.map(|shape| (profile, shape)))
+        .map(|(profile, shape)| {
+            let timings = vec![Timing::default(); block_works.len()];
+            ((profile.profile().codec(), shape.name), Blocks::new(&shape, profile), timings)
+        })
         .collect();
     let frame_kernel = kernels.first().copied().unwrap_or_else(Kernel::detect);
     let ways = || Direction::ALL.into_iter().flat_map(|direction| Kind::ALL.map(|kind| (direction, kind)));
@@ -92,11 +93,12 @@ pub fn run(kernels: &[Kernel], profiles: &[Profile], peers: bool, effort: Effort
         }
     }
     let of_blocks = kernels.iter().enumerate().flat_map(|(index, kernel)| {
-        sums.iter().map(move |(shape, _, timings)| {
+        sums.iter().map(move |((codec, shape), _, timings)| {
             let [encode, decode, add, sums] =
                 [0, 1, 2, 3].map(|work| timings[4 * index + work].giga(PASS_VALUES));
             SumsRow {
                 name: kernel.name(),
+                codec: *codec,
                 shape,
                 encode_gvalues: encode,
                 decode_gvalues: decode,

@@ -70,12 +70,22 @@ pub fn write(out: &mut impl Write, figures: &Figures, frame_kernel: &str) -> io:
 
     if !figures.sums.is_empty() {
         writeln!(out, "\nSums: billions of values a second, in blocks of 128; sums of four workers\n")?;
-        let header =
-            ["kernel", "shape", "encode", "decode", "add", "of decode", "sums to bytes", "of encode"];
+        let header = [
+            "kernel",
+            "codec",
+            "shape",
+            "encode",
+            "decode",
+            "add",
+            "of decode",
+            "sums to bytes",
+            "of encode",
+        ];
         let mut table = Table::new(&header);
         for row in &figures.sums {
             table.row(vec![
                 row.name.to_owned(),
+                row.codec.to_string(),
                 row.shape.to_owned(),
                 format!("{:.2}", row.encode_gvalues),
                 format!("{:.2}", row.decode_gvalues),
@@ -179,7 +189,8 @@ fn targets(figures: &Figures) -> Vec<(String, Wanted, f64)> {
     let simd = |row: &&SumsRow| row.shape == RECORDED_SHAPE.name && matches!(row.name, "avx512" | "avx2");
     for row in figures.sums.iter().filter(simd) {
         let mut part = |name: &str, limit, of: f64| {
-            targets.push((format!("{} {name}, {}", row.name, row.shape), Wanted::AtLeast(limit), of));
+            let name = format!("{} {name}, codec {}, {}", row.name, row.codec, row.shape);
+            targets.push((name, Wanted::AtLeast(limit), of));
         };
         part("add of decode", ADD_OF_DECODE, row.add_gvalues / row.decode_gvalues);
         part("sums to bytes of encode", SUMS_OF_ENCODE, row.sums_gvalues / row.encode_gvalues);

@@ -17,7 +17,7 @@ use crate::report;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 JSON: {\"memcpy_gbps\", \"kernels\": [{\"name\", \"codec\", \"shape\", \"encode_gbps\", \"decode_gbps\"}],
-\"sums\": [{\"name\", \"shape\", \"encode_gvalues\", \"decode_gvalues\", \"add_gvalues\", \"sums_gvalues\"}],
+\"sums\": [{\"name\", \"codec\", \"shape\", \"encode_gvalues\", \"decode_gvalues\", \"add_gvalues\", \"sums_gvalues\"}],
 \"frame_path\": [{\"codec\", \"direction\", \"kind\", \"ns\", \"gbps\"}], \"peers\": [{\"name\", \"ratio\", \"max_error\",
 \"compress_gbps\", \"decompress_gbps\"}]}.
 gvalues of sums are billions of values a second, in blocks of 128 that a node adds and sums that it encodes.

@@ -10,6 +10,7 @@ use gradwire::codec::{
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::rules::Rule;
+use gradwire::sums::Summable;
 
 use super::printed::printed;
 use super::sums;
@@ -118,13 +119,16 @@ pub fn groups(data: &[u8]) {
     let len = usize::from(len) % 9000;
     let groups = u.take_rest();
     if let Some(bound) = planar_bound(params) {
-        sums::block(groups, len / 4, bound);
+        sums::block(groups, len / 4, bound.into());
         if let Ok((used, values)) = decode(groups, len, bound.into()) {
             assert!(used <= groups.len());
             planar_values(&values, 0, bound);
         }
     }
-    let profile = params.into();
+    let profile = Profile::from(params);
+    if let Ok(summable) = Summable::try_from(profile) {
+        sums::block(groups, len / 4, summable);
+    }
     if let Ok((used, values)) = decode(groups, len, profile) {
         assert_eq!(values.len(), len);
         // What no encoder makes decodes too; encoding that again is stable.

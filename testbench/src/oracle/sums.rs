@@ -9,10 +9,12 @@ use arbitrary::{Arbitrary, Unstructured};
 use gradwire::aggregate::{
     Aggregator, Event, Failure, Ignored, Member, Membership, Outcome, Poll, Settings, To,
 };
-use gradwire::codec::planar::sums::{self, NOT_A_NUMBER, Units, limit, units, value_of};
-use gradwire::codec::planar::{Bound, decode_payload, encode_payload};
+use gradwire::codec::Params;
+use gradwire::codec::planar::{Bound, sums};
 use gradwire::engine::Millis;
 use gradwire::kernels::Kernel;
+use gradwire::profile::Profile;
+use gradwire::sums::{NOT_A_NUMBER, Summable, Units, limit, units, value_of};
 use gradwire::wire::chunk::{
     BLOCK_VALUES, Blocks, Body, HEADER_LEN, Head, Limits, MAX_MEMBERS, MAX_PACKET_LEN, MAX_SECTION_LEN,
     MIN_MTU, Packet, Part, Refusal, values_of_block,
@@ -40,8 +42,14 @@ fn values(seed: u16, count: usize) -> Vec<u8> {
     (0..count).flat_map(|i| value(i).to_le_bytes()).collect()
 }
 
-fn any_bound(choice: u8) -> Bound {
-    Bound::new(if choice < 240 { -10 } else { -9 }).expect("in range")
+/// The usual profile of a chunk or of an operation with this number, or another one; that of odd numbers is codec 1's.
+fn any_profile(number: usize, choice: u8) -> Summable {
+    let profile = match (number % 2, choice) {
+        (0, ..240) | (1, 248..) => Profile::Planar(Bound::new(-10).expect("in range")),
+        (0, ..248) => Profile::Planar(Bound::new(-9).expect("in range")),
+        _ => Profile::Classes(Params::DEFAULT),
+    };
+    profile.try_into().expect("a small byte offset")
 }
 
 /// What a datagram may be, beside any bytes.
@@ -64,7 +72,7 @@ enum Step {
         first: u8,
         blocks: u8,
         size: u8,
-        bound: u8,
+        profile: u8,
     },
     Query {
         from: u8,
@@ -98,19 +106,32 @@ fn datagram(head: Head, body: impl Fn(Part<'_>) -> Body<'_>, part: Part<'_>) -> 
     out
 }
 
-/// Any bytes as a block of values and as one of sums: every kernel reads them, and writes the sums, as the definition does.
+/// Any bytes as a block of values, as a result and as a section of sums: every kernel reads them, and writes the sums, as the
+/// definition does.
 ///
 /// # Panics
 /// A kernel differs from the definition.
-pub fn block(bytes: &[u8], count: usize, bound: Bound) {
+pub fn block(bytes: &[u8], count: usize, profile: Summable) {
     let count = count.clamp(1, BLOCK_VALUES);
     let limit = limit(MAX_MEMBERS as u8);
     // Unlike fills, so that a number that was not written shows.
     let (mut units, mut got) = (vec![1; count], vec![2; count]);
-    let expected = sums::decode_units(bytes, &mut units, bound, limit);
+    let expected = profile.decode_units(bytes, &mut units, limit);
     for kernel in Kernel::available() {
-        assert_eq!(kernel.decode_units(bytes, &mut got, bound, limit), expected, "{}", kernel.name());
+        assert_eq!(kernel.decode_units(bytes, &mut got, profile, limit), expected, "{}", kernel.name());
         assert!(expected.is_none() || got == units, "{}: units", kernel.name());
+    }
+    let expected = profile.decode_result(bytes, &mut units);
+    let mut result = vec![0; MAX_SECTION_LEN];
+    let len = expected.map(|_| profile.encode_result(&units, &mut result).expect("room for the longest"));
+    for kernel in Kernel::available() {
+        assert_eq!(kernel.decode_result(bytes, &mut got, profile), expected, "{}", kernel.name());
+        if let Some(len) = len {
+            assert!(got == units, "{}: a result", kernel.name());
+            let mut out = vec![0x55; MAX_SECTION_LEN];
+            assert_eq!(kernel.encode_result(&got, &mut out, profile), Some(len), "{}", kernel.name());
+            assert_eq!(out[..len], result[..len], "{}", kernel.name());
+        }
     }
     let expected = sums::decode(bytes, &mut units);
     let mut section = vec![0; MAX_SECTION_LEN];
@@ -179,18 +200,18 @@ pub fn aggregate(bytes: &[u8]) {
                 packet.write(&mut out).expect("room");
                 (sender(from, worker % 4), out)
             }
-            Step::Contribute { from, worker, epoch, seq, seed, first, blocks, size, bound } => {
-                let bound = any_bound(bound);
+            Step::Contribute { from, worker, epoch, seq, seed, first, blocks, size, profile } => {
+                let profile = any_profile(usize::from(seq) / 32, profile);
                 let count = if size < 224 { CHUNK } else { 100 };
                 let (first, count_blocks) = (usize::from(first) / 128, usize::from(blocks) / 128 + 1);
                 let Some(blocks) = Blocks::new(count, first, count_blocks) else { continue };
                 let mut sections = vec![0; MAX_PACKET_LEN];
                 let mut at = 0;
                 for (block, count) in blocks.each() {
-                    at += encode_payload(&values(seed ^ block as u16, count), &mut sections[at..], bound)
-                        .expect("room");
+                    let values = values(seed ^ block as u16, count);
+                    at += profile.profile().encode_payload(&values, &mut sections[at..]).expect("room");
                 }
-                let part = Part { blocks, peak: 1, bound, sections: &sections[..at] };
+                let part = Part { blocks, peak: 1, profile, sections: &sections[..at] };
                 let head = Head { job: JOB, epoch: running(epoch), seq: u32::from(seq) / 32 };
                 (
                     sender(from, worker % 4),
@@ -268,9 +289,13 @@ fn take(taken: &mut Taken, worker: u8, part: &Part<'_>, total: u8) {
     let mut rest = part.sections;
     for (block, count) in part.blocks.each() {
         let mut values = vec![0; 4 * count];
-        rest = &rest[decode_payload(rest, &mut values, part.bound).expect("it was taken")..];
+        rest = &rest[part.profile.profile().decode_payload(rest, &mut values).expect("it was taken")..];
         taken.blocks.entry((worker, block)).or_insert_with(|| {
-            let value = |bytes: &[u8; 4]| match units(u32::from_le_bytes(*bytes), part.bound, limit(total)) {
+            let value = |bytes: &[u8; 4]| match units(
+                u32::from_le_bytes(*bytes),
+                part.profile.unit(),
+                limit(total),
+            ) {
                 Units::Whole(units) => Some(units.into()),
                 Units::NotANumber => None,
                 Units::Over(_) => {
@@ -289,11 +314,13 @@ fn judge_result(taken: &Taken, part: &Part<'_>, members: u8) {
     let mut rest = part.sections;
     for (block, count) in part.blocks.each() {
         let mut got = vec![0; count];
-        rest = &rest[sums::decode(rest, &mut got).expect("a section")..];
+        rest = &rest[part.profile.decode_result(rest, &mut got).expect("a result")..];
         for (lane, got) in got.into_iter().enumerate() {
             let of = |worker: u8| taken.blocks.get(&(worker, block)).expect("it waits for all")[lane];
             let expected = (0..members).map(of).sum::<Option<i64>>().unwrap_or(NOT_A_NUMBER.into());
-            assert_eq!(i64::from(got), expected, "block {block}, lane {lane}");
+            let expected = i32::try_from(expected).expect("within the limit of each");
+            let worth = part.profile.restored(expected);
+            assert_eq!(value_of(got, part.profile.unit()), worth, "block {block}, lane {lane}");
         }
     }
     assert!(rest.is_empty());
@@ -302,7 +329,7 @@ fn judge_result(taken: &Taken, part: &Part<'_>, members: u8) {
 /// What a member may be sent, or do.
 #[derive(Debug, Arbitrary)]
 enum Turn {
-    Result { epoch: u8, seq: u8, seed: u16, first: u8, blocks: u8, size: u8, bound: u8 },
+    Result { epoch: u8, seq: u8, seed: u16, first: u8, blocks: u8, size: u8, profile: u8 },
     Rescale { seq: u8 },
     Waiting { seq: u8 },
     Missing { seq: u8, blocks: u16 },
@@ -323,7 +350,8 @@ pub fn member(bytes: &[u8]) {
     let membership =
         Membership { job: JOB, epoch: 7, worker: 1, members: 3, total: 3, limits: LIMITS, key: KEY };
     let mut member = Member::<2>::new(membership, Kernel::detect());
-    let bound = any_bound(0);
+    // That of the operation under way.
+    let mut profile = any_profile(0, 0);
     let (mut now, mut first, mut count) = (0u64, 0u32, 0usize);
     let (mut input, mut output, mut expected) = (Vec::new(), Vec::new(), Vec::<u8>::new());
     let mut done = BTreeSet::new();
@@ -344,8 +372,9 @@ pub fn member(bytes: &[u8]) {
             Turn::Start { values: size } => {
                 let size = usize::from(size) % (6 * CHUNK) + 1;
                 let may = failed.is_none() && member.limits().is_some() && member.is_done();
-                assert_eq!(member.start(size, bound), may);
+                assert_eq!(member.start(size, any_profile(size, 0)), may);
                 if may {
+                    profile = any_profile(size, 0);
                     first = first.wrapping_add(count.div_ceil(CHUNK) as u32);
                     count = size;
                     input = values(size as u16, size);
@@ -384,7 +413,7 @@ pub fn member(bytes: &[u8]) {
                 let epoch = if epoch < 240 { 6 } else { 7 };
                 small(Head { epoch, ..head(seq) }, Body::Refuse { reason, epoch: 0 })
             }
-            Turn::Result { epoch, seq, seed, first: from, blocks, size, bound } => {
+            Turn::Result { epoch, seq, seed, first: from, blocks, size, profile: other } => {
                 let size = if size < 224 {
                     (count.saturating_sub(CHUNK * usize::from(seq / 16))).min(CHUNK)
                 } else {
@@ -392,6 +421,7 @@ pub fn member(bytes: &[u8]) {
                 };
                 let (from, of) = (usize::from(from) / 128, usize::from(blocks) / 128 + 1);
                 let Some(blocks) = Blocks::new(size, from, of) else { continue };
+                let profile = any_profile(count, other);
                 let mut sections = vec![0; MAX_PACKET_LEN];
                 let mut at = 0;
                 for (block, count) in blocks.each() {
@@ -402,9 +432,9 @@ pub fn member(bytes: &[u8]) {
                         .iter()
                         .map(|word| i32::from_le_bytes(*word) >> (seed % 32))
                         .collect();
-                    at += sums::encode(&sums, &mut sections[at..]).expect("room");
+                    at += profile.encode_result(&sums, &mut sections[at..]).expect("room");
                 }
-                let part = Part { blocks, peak: 3, bound: any_bound(bound), sections: &sections[..at] };
+                let part = Part { blocks, peak: 3, profile, sections: &sections[..at] };
                 let head = Head { epoch: if epoch < 240 { 7 } else { 8 }, ..head(seq) };
                 datagram(head, |part| Body::Result { workers: 3, part }, part)
             }
@@ -420,11 +450,11 @@ pub fn member(bytes: &[u8]) {
                 let mut rest = part.sections;
                 for (block, count) in part.blocks.each() {
                     let mut sums = vec![0; count];
-                    rest = &rest[sums::decode(rest, &mut sums).expect("it was taken")..];
+                    rest = &rest[profile.decode_result(rest, &mut sums).expect("it was taken")..];
                     if blocks_had.insert((chunk, block)) {
                         let at = 4 * (CHUNK * chunk + BLOCK_VALUES * block);
                         for (to, sum) in expected[at..].as_chunks_mut().0.iter_mut().zip(sums) {
-                            *to = value_of(sum, bound).to_le_bytes();
+                            *to = value_of(sum, profile.unit()).to_le_bytes();
                         }
                     }
                 }
@@ -466,8 +496,8 @@ fn judge_sent(packet: &[u8], input: &[u8], first: u32, done: &BTreeSet<usize>) {
             let mut at = 0;
             for (block, count) in part.blocks.each() {
                 let from = 4 * (CHUNK * chunk + BLOCK_VALUES * block);
-                at += encode_payload(&input[from..from + 4 * count], &mut expected[at..], part.bound)
-                    .expect("room");
+                let input = &input[from..from + 4 * count];
+                at += part.profile.profile().encode_payload(input, &mut expected[at..]).expect("room");
             }
             assert_eq!(part.sections, &expected[..at]);
         }

@@ -8,8 +8,8 @@ use super::super::sums;
 use super::super::tables::{BYTE_MASKS, CLOSE_UP, Placing, SPREAD_OUT};
 use super::{load16, load32, store};
 use crate::checksum::Sum;
-use crate::codec::planar::sums::BLOCK_VALUES;
 use crate::codec::{BURST_LEN, DecodeError, EncodeError, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
+use crate::sums::BLOCK_VALUES;
 use crate::values;
 
 cpufeatures::new!(cpu, "avx2", "bmi1", "bmi2", "popcnt");

@@ -9,8 +9,8 @@ use super::super::sums;
 use super::super::tables::Placing;
 use super::{get_group, load16, put_group, store};
 use crate::checksum::Sum;
-use crate::codec::planar::sums::BLOCK_VALUES;
 use crate::codec::{DecodeError, EncodeError, MAX_GROUP_LEN, Params};
+use crate::sums::BLOCK_VALUES;
 use crate::values;
 
 cpufeatures::new!(

@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-use crate::codec::planar::Bound;
+use crate::profile::ProfileError;
+use crate::sums::UnitError;
 
 use super::{HEADER_LEN, Limits, MAX_PEAK, VERSION};
 
@@ -31,16 +32,10 @@ pub enum ChunkError {
         /// The number found.
         got: u8,
     },
-    /// A codec other than 2.
-    Codec {
-        /// Byte 18.
-        got: u8,
-    },
-    /// A bound that codec 2 does not have.
-    Bound {
-        /// Its exponent.
-        got: i8,
-    },
+    /// Bytes 18 and 19 are no codec's parameters.
+    Profile(ProfileError),
+    /// They are those of a profile whose values cannot be summed.
+    Unit(UnitError),
     /// Blocks that no chunk of so many values has.
     Blocks {
         /// Values of the chunk.
@@ -81,8 +76,8 @@ impl fmt::Display for ChunkError {
             Self::Version { got } => write!(f, "version {got}, expected {VERSION}"),
             Self::Kind { got } => write!(f, "kind {got}, expected 1 to 10"),
             Self::Worker { got } => write!(f, "worker {got}, which its kind cannot have"),
-            Self::Codec { got } => write!(f, "byte 18 is {got:#04x}, expected 0"),
-            Self::Bound { got } => write!(f, "bound 2^{got}, expected 2^{} to 2^{}", Bound::MIN, Bound::MAX),
+            Self::Profile(error) => error.fmt(f),
+            Self::Unit(error) => error.fmt(f),
             Self::Blocks { values, first, count } => {
                 write!(f, "{count} blocks from {first} on of {values} values")
             }

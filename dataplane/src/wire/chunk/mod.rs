@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0         1      2          4            8            12       13        14           16       17     18    19  20
-//! | version | kind | job (BE) | epoch (BE) | seq (BE)   | worker | workers | values(BE) | blocks | peak | 0   | y  |
+//! | version | kind | job (BE) | epoch (BE) | seq (BE)   | worker | workers | values(BE) | blocks | peak | profile |
 //! ```
 //!
 //! [`Packet::parse`] takes any bytes. What it returns is whole and agrees with itself. Sections are not read here: decoding
@@ -19,7 +19,8 @@ pub use sizes::{
     MAX_VALUES, MAX_WINDOW, MIN_MTU, all_blocks_mask, values_of_block,
 };
 
-use crate::codec::planar::Bound;
+use crate::profile::Profile;
+use crate::sums::Summable;
 
 /// The UDP port that aggregators listen at.
 pub const PORT: u16 = 59255;
@@ -72,7 +73,7 @@ pub struct Packet<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Body<'a> {
-    /// Member: these are my values. The sections are codec 2's.
+    /// Member: these are my values. The sections are the profile's code of each block.
     Contribute {
         /// The sender.
         worker: u8,
@@ -88,7 +89,7 @@ pub enum Body<'a> {
         /// The sum.
         part: Part<'a>,
     },
-    /// Aggregator: this is the sum of all. The sections are of sums.
+    /// Aggregator: this is the sum of all. The sections are what the profile makes of sums ([`Summable::encode_result`]).
     Result {
         /// How many workers the sum is of.
         workers: u8,
@@ -158,8 +159,8 @@ pub struct Part<'a> {
     pub blocks: Blocks,
     /// The largest biased exponent of the finite values.
     pub peak: u8,
-    /// The unit of sums, and the bound on the error of each worker's values.
-    pub bound: Bound,
+    /// What codes the values. It says the unit of sums, and the bound on the error of each worker's values.
+    pub profile: Summable,
     /// The blocks' sections, not yet checked: that is the decoder's work.
     pub sections: &'a [u8],
 }
@@ -172,14 +173,14 @@ impl<'a> Packet<'a> {
     /// Reads the payload of a datagram, which comes from the network.
     ///
     /// # Errors
-    /// Too short or too long for its kind, another version, kind or codec, a number beyond its range, or a field that is
+    /// Too short or too long for its kind, another version or kind, a number beyond its range, a profile without a unit, or a field that is
     /// not 0 and has no meaning. The packet is dropped.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ChunkError> {
         let Some((header, rest)) = bytes.split_first_chunk::<HEADER_LEN>() else {
             return Err(ChunkError::Truncated { have: bytes.len() });
         };
         let [version, kind, j0, j1, e0, e1, e2, e3, s0, s1, s2, s3, worker, workers, ..] = *header;
-        let [.., v0, v1, blocks, peak, codec, y] = *header;
+        let [.., v0, v1, blocks, peak, p0, p1] = *header;
         if version != VERSION {
             return Err(ChunkError::Version { got: version });
         }
@@ -197,10 +198,10 @@ impl<'a> Packet<'a> {
             return Err(ChunkError::Worker { got: worker });
         }
         let part = || {
-            if codec != 0 {
-                return Err(ChunkError::Codec { got: codec });
-            }
-            let bound = Bound::new(y as i8).map_err(|_| ChunkError::Bound { got: y as i8 })?;
+            // As in a segment header, but for its byte 1: codec 1's first byte is never 0, and codec 2's always.
+            let codec = if p0 == 0 { 2 } else { 1 };
+            let profile = Profile::from_bytes([codec, p0, p1]).map_err(ChunkError::Profile)?;
+            let profile = Summable::try_from(profile).map_err(ChunkError::Unit)?;
             let values = be16(v0, v1).into();
             let (first, count) = (usize::from(blocks >> 4), usize::from(blocks & 0x0f) + 1);
             let blocks =
@@ -208,13 +209,13 @@ impl<'a> Packet<'a> {
             if peak > MAX_PEAK {
                 return Err(ChunkError::Peak { got: peak });
             }
-            Ok(Part { blocks, peak, bound, sections: rest })
+            Ok(Part { blocks, peak, profile, sections: rest })
         };
         let expect = |is: bool, byte: usize| if is { Ok(()) } else { Err(ChunkError::Field { byte }) };
         // What a kind has no use for is 0.
         let has_part = matches!(kind, kind::CONTRIBUTE | kind::RESULT | kind::PARTIAL);
         if !has_part {
-            for (at, byte) in [(14, v0), (15, v1), (16, blocks), (18, codec), (19, y)] {
+            for (at, byte) in [(14, v0), (15, v1), (16, blocks), (18, p0), (19, p1)] {
                 expect(byte == 0, at)?;
             }
             expect(peak == 0 || kind == kind::RESCALE, 17)?;
@@ -282,17 +283,18 @@ impl<'a> Packet<'a> {
         let [j0, j1] = self.head.job.to_be_bytes();
         let [e0, e1, e2, e3] = self.head.epoch.to_be_bytes();
         let [s0, s1, s2, s3] = self.head.seq.to_be_bytes();
-        let [v0, v1, blocks, peak, y] = match (part, self.body) {
-            (Some(Part { blocks, peak, bound, .. }), _) => {
+        let [v0, v1, blocks, peak, p0, p1] = match (part, self.body) {
+            (Some(Part { blocks, peak, profile, .. }), _) => {
                 let [v0, v1, which] = blocks.to_bytes();
-                [v0, v1, which, peak, bound.y() as u8]
+                let [_, p0, p1] = profile.profile().to_bytes();
+                [v0, v1, which, peak, p0, p1]
             }
-            (None, Body::Rescale { peak }) => [0, 0, 0, peak, 0],
-            (None, _) => [0; 5],
+            (None, Body::Rescale { peak }) => [0, 0, 0, peak, 0, 0],
+            (None, _) => [0; 6],
         };
         let header = [
-            VERSION, kind, j0, j1, e0, e1, e2, e3, s0, s1, s2, s3, worker, workers, v0, v1, blocks, peak, 0,
-            y,
+            VERSION, kind, j0, j1, e0, e1, e2, e3, s0, s1, s2, s3, worker, workers, v0, v1, blocks, peak, p0,
+            p1,
         ];
         let tail = match self.body {
             Body::Hello { total, is_aggregator, limits, key, .. } => {
@@ -388,7 +390,7 @@ mod tests {
                 12 if *byte < 128 => *byte %= 4,
                 12 => *byte = 0xff,
                 13 | 24 => *byte %= 8,
-                14 | 15 | 18 => *byte = if *byte < 128 { *byte % 8 } else { 0 },
+                14 | 15 => *byte = if *byte < 128 { *byte % 8 } else { 0 },
                 8..=11 | 16..=20 | 21..=27 if *byte < 128 => *byte = 0,
                 _ => {}
             }

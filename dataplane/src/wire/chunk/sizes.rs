@@ -1,18 +1,15 @@
 //! How much of a gradient a packet is about: blocks of 128 values, chunks of blocks, and the limits that a job agrees on.
 
-use crate::codec::VALUE_LEN;
 use crate::codec::planar::max_encoded_len;
-pub use crate::codec::planar::sums::BLOCK_VALUES;
+pub use crate::sums::{BLOCK_LEN, BLOCK_VALUES};
 
 use super::HEADER_LEN;
 
-/// Bytes of a block's values.
-pub const BLOCK_LEN: usize = BLOCK_VALUES * VALUE_LEN;
 /// The most blocks of a chunk.
 pub const MAX_BLOCKS: usize = 16;
 /// The most values of a chunk.
 pub const MAX_VALUES: usize = MAX_BLOCKS * BLOCK_VALUES;
-/// Bytes of the longest section of a block.
+/// Bytes of the longest code of a block: a section of codec 2.
 pub const MAX_SECTION_LEN: usize = max_encoded_len(BLOCK_LEN);
 /// The smallest IP MTU: the worst block still fits behind the headers of IPv4 and UDP.
 pub const MIN_MTU: u16 = (20 + 8 + HEADER_LEN + MAX_SECTION_LEN) as u16;

@@ -2,13 +2,13 @@
 //!
 //! A line `count NAME INSTRUCTIONS UNITS`: so many instructions for so many values, or frames.
 
+use gradwire::codec::Params;
 use gradwire::codec::planar::Bound;
-use gradwire::codec::planar::sums::{BLOCK_VALUES, limit};
-use gradwire::codec::{Params, VALUE_LEN};
 use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::rules::{Contents, DEFAULT_MARK, Framing, Rule, Rules};
+use gradwire::sums::{BLOCK_LEN, BLOCK_VALUES, Summable, limit, value_of};
 use gradwire::verdict::Verdict;
 use riscv::register::minstret;
 
@@ -69,38 +69,45 @@ pub(crate) fn payloads() {
     }
 }
 
-/// What a node does to blocks: adds them to sums, and encodes sums of four.
+/// What a node does to blocks: adds them to sums, and encodes the results of four.
 pub(crate) fn sums() {
-    const LEN: usize = BLOCK_VALUES * VALUE_LEN;
-    let bound = Bound::new(-10).unwrap();
+    let classes = Profile::from(Params::DEFAULT).try_into().unwrap();
+    for (of, profile) in [("block", classes), ("planar-block", Bound::new(-10).unwrap().into())] {
+        sums_of(of, profile);
+    }
+}
+
+fn sums_of(of: &str, profile: Summable) {
     let kernel = Kernel::detect();
     let header = 10 + usize::from(u16::from_le_bytes([RECORDING[8], RECORDING[9]]));
-    let blocks = RECORDING[header..].as_chunks::<LEN>().0;
+    let blocks = RECORDING[header..].as_chunks::<BLOCK_LEN>().0;
     let (mut add, mut encode, mut added, mut encoded) = (0, 0, 0, 0);
     for four in blocks.as_chunks::<4>().0 {
         let mut sums = [0; BLOCK_VALUES];
-        let mut section = [0; 1024];
+        let mut code = [0; 1024];
         for block in four {
             let mut values = Aligned([0; FRAME + 8]);
-            values.0[..LEN].copy_from_slice(block);
-            let len = kernel.encode(&values.0[..LEN], &mut section, bound).unwrap();
+            values.0[..BLOCK_LEN].copy_from_slice(block);
+            let len = kernel.encode(&values.0[..BLOCK_LEN], &mut code, profile.profile()).unwrap();
             let mut units = [0; BLOCK_VALUES];
             let (count, used) = counted(|| {
-                let used = kernel.decode_units(&section[..len], &mut units, bound, limit(4));
+                let used = kernel.decode_units(&code[..len], &mut units, profile, limit(4));
                 kernel.add(&units, &mut sums);
                 used
             });
             assert_eq!(used, Some(len));
             (add, added) = (add + count, added + BLOCK_VALUES as u64);
         }
-        let (count, len) = counted(|| kernel.encode_sums(&sums, &mut section));
+        let (count, len) = counted(|| kernel.encode_result(&sums, &mut code, profile));
         let mut again = [0; BLOCK_VALUES];
-        assert!(kernel.decode_sums(&section[..len.unwrap()], &mut again) == len && again == sums);
+        assert_eq!(kernel.decode_result(&code[..len.unwrap()], &mut again, profile), len);
+        let is_restored = |(sum, again)| profile.restored(sum) == value_of(again, profile.unit());
+        assert!(sums.into_iter().zip(again).all(is_restored));
         (encode, encoded) = (encode + count, encoded + BLOCK_VALUES as u64);
     }
     let name = kernel.name();
-    say(format_args!("count {name},add,planar-block,0 {add} {added}"));
-    say(format_args!("count {name},sums,planar-block,0 {encode} {encoded}"));
+    say(format_args!("count {name},add,{of},0 {add} {added}"));
+    say(format_args!("count {name},sums,{of},0 {encode} {encoded}"));
 }
 
 /// Whole frames, from parsing to checksums, with the firmware's kernel.

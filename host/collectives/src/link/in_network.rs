@@ -10,8 +10,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gradwire::codec::planar::sums::BLOCK_VALUES;
 use gradwire::kernels::Kernel;
+use gradwire::sums::BLOCK_VALUES;
 
 use super::{Link, Report};
 use crate::agreement::{Batch, End, Vote, Way, decide, same_chunks};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use gradwire::codec::planar;
 use gradwire::profile::Profile;
+use gradwire::sums::Summable;
 use gradwire::wire::chunk::PORT;
 use gradwire_collectives::{Aggregator, InNetwork, Wire};
 use serde::Serialize;
@@ -103,17 +103,13 @@ impl Summed {
 
 /// Is the result, to the bit, the sum of all gradients as the codec's definition restores them? Units are counted as integers.
 pub(super) fn is_exact(result: &[f32], wire: Wire, gradients: impl Iterator<Item = Vec<f32>>) -> bool {
-    let Profile::Planar(bound) = wire.profile() else { return false };
-    let unit = f64::from(bound.bound());
+    let profile = wire.profile();
+    let Ok(summable) = Summable::try_from(profile) else { return false };
+    let unit = f64::from(summable.unit().value());
     let mut sums = vec![0i64; result.len()];
     for gradient in gradients {
         let raw: Vec<u8> = gradient.iter().flat_map(|value| value.to_le_bytes()).collect();
-        let (mut coded, mut restored) = (vec![0; planar::max_encoded_len(raw.len())], vec![0; raw.len()]);
-        let decoded = planar::encode_payload(&raw, &mut coded, bound)
-            .is_ok_and(|len| planar::decode_payload(&coded[..len], &mut restored, bound).is_ok());
-        if !decoded {
-            return false;
-        }
+        let Some(restored) = restored(profile, &raw) else { return false };
         for (sum, bytes) in sums.iter_mut().zip(restored.as_chunks().0) {
             // The gradients of this command are below 1, so what is restored is a whole number of units.
             let units = f64::from(f32::from_le_bytes(*bytes)) / unit;
@@ -123,5 +119,21 @@ pub(super) fn is_exact(result: &[f32], wire: Wire, gradients: impl Iterator<Item
             *sum += units as i64;
         }
     }
-    result.iter().zip(sums).all(|(value, sum)| value.to_bits() == ((sum as f64 * unit) as f32).to_bits())
+    let nearest: Vec<u8> = sums.iter().flat_map(|sum| ((*sum as f64 * unit) as f32).to_le_bytes()).collect();
+    let expected = match profile {
+        // The result is coded, too.
+        Profile::Classes(_) => restored(profile, &nearest),
+        Profile::Planar(_) => Some(nearest),
+    };
+    expected.is_some_and(|expected| {
+        result.iter().zip(expected.as_chunks().0).all(|(value, bytes)| value.to_le_bytes() == *bytes)
+    })
+}
+
+/// What the codec's definition restores of these values.
+fn restored(profile: Profile, values: &[u8]) -> Option<Vec<u8>> {
+    let (mut coded, mut restored) = (vec![0; profile.max_encoded_len(values.len())], vec![0; values.len()]);
+    let len = profile.encode_payload(values, &mut coded).ok()?;
+    profile.decode_payload(&coded[..len], &mut restored).ok()?;
+    Some(restored)
 }

@@ -320,9 +320,9 @@ fn plan(args: &Args, members: usize) -> Result<Plan, Error> {
 /// The plan of a node's sums.
 fn summed_at(args: &Args, address: SocketAddr) -> Result<Plan, Error> {
     match Coding::parse(args.codec.as_deref().unwrap_or("wire:2:10"), Registry::BUILT_IN).map_err(usage)? {
-        Coding::Wire(wire) => Plan::in_network(address, wire).map_err(usage),
+        Coding::Wire(wire) => Ok(Plan::in_network(address, wire)),
         Coding::Host(other) => {
-            Err(Error::Usage(format!("--aggregate with codec {other}: a node sums codec wire:2:B[:X]")))
+            Err(Error::Usage(format!("--aggregate with codec {other}: a node sums codec wire:C:B[:X]")))
         }
     }
 }

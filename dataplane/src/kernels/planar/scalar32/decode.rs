@@ -6,9 +6,9 @@
 use super::super::super::scalar32::{BYTES, to_hidden};
 use super::super::{MAX_OCTETS, MAX_WIDTH, RAW_GROUP, decode_with, mode};
 use super::{ONES, turned};
-use crate::codec::planar::sums::BLOCK_VALUES;
 use crate::codec::planar::{Bound, SECTION_VALUES};
 use crate::codec::{DecodeError, VALUE_LEN};
+use crate::sums::BLOCK_VALUES;
 
 /// Bits of a significand, the hidden one not counted.
 const MANTISSA: u32 = 23;

@@ -10,7 +10,7 @@ pub(in super::super) use decode::{decode, decode_sums, decode_units};
 pub(super) use encode::encode_section;
 pub(in super::super) use encode::{encode, encode_sums};
 
-use crate::codec::planar::sums::{BLOCK_VALUES, OVER};
+use crate::sums::{BLOCK_VALUES, OVER};
 
 /// The lowest bit of each byte.
 const ONES: u32 = 0x0101_0101;

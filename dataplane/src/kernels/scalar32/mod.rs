@@ -12,6 +12,10 @@ use super::loops::{Burst, WINDOW_LEN, Window, decode_from, encode_with, padded};
 use crate::checksum::Sum;
 use crate::codec::{BURST_LEN, DecodeError, EncodeError, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
 
+mod sums;
+
+pub(super) use sums::{decode_units, encode_result};
+
 /// A burst as words, least significant byte first.
 type Words = [u32; LANES];
 
@@ -71,6 +75,29 @@ fn words(burst: &Burst) -> Words {
     words
 }
 
+/// From numbers, which words stand for, to groups.
+trait Encode: Copy {
+    /// One lane: at most 4 bytes. Its tag goes to bit `shift` of `tags`.
+    fn lane(self, word: u32, shift: u32, to: &mut Writer, tags: &mut u32);
+
+    /// One group: at most [`MAX_GROUP_LEN`] bytes.
+    #[inline(always)]
+    fn burst(self, words: &Words, to: &mut Writer) {
+        let tags = to.skip(TAGS_LEN);
+        let [a, b, c, d, e, f, g, h] = *words;
+        let (mut low, mut high) = (0, 0);
+        self.lane(a, 0, to, &mut low);
+        self.lane(b, 2, to, &mut low);
+        self.lane(c, 4, to, &mut low);
+        self.lane(d, 6, to, &mut low);
+        self.lane(e, 0, to, &mut high);
+        self.lane(f, 2, to, &mut high);
+        self.lane(g, 4, to, &mut high);
+        self.lane(h, 6, to, &mut high);
+        tags.fill([low as u8, high as u8]);
+    }
+}
+
 /// From values to groups.
 #[derive(Clone, Copy)]
 struct Encoder {
@@ -94,23 +121,6 @@ impl Encoder {
         }
     }
 
-    /// One group: at most [`MAX_GROUP_LEN`] bytes.
-    #[inline(always)]
-    fn burst(self, values: &Words, to: &mut Writer) {
-        let tags = to.skip(TAGS_LEN);
-        let [a, b, c, d, e, f, g, h] = *values;
-        let (mut low, mut high) = (0, 0);
-        self.lane(a, 0, to, &mut low);
-        self.lane(b, 2, to, &mut low);
-        self.lane(c, 4, to, &mut low);
-        self.lane(d, 6, to, &mut low);
-        self.lane(e, 0, to, &mut high);
-        self.lane(f, 2, to, &mut high);
-        self.lane(g, 4, to, &mut high);
-        self.lane(h, 6, to, &mut high);
-        tags.fill([low as u8, high as u8]);
-    }
-
     /// As [`Self::burst`], to the start of `room`, for callers in which it is worth its size only once; the group's length.
     #[inline(never)]
     fn called(self, values: &Words, room: &mut [u8; WINDOW_LEN]) -> usize {
@@ -119,8 +129,9 @@ impl Encoder {
         self.burst(values, &mut to);
         to.written(room.as_ptr())
     }
+}
 
-    /// One lane: at most 4 bytes. Its tag goes to bit `shift` of `tags`.
+impl Encode for Encoder {
     #[inline(always)]
     fn lane(self, value: u32, shift: u32, to: &mut Writer, tags: &mut u32) {
         let value = value.to_le();
@@ -191,10 +202,20 @@ impl Writer {
 
 /// As [`crate::codec::decode_payload`].
 pub(super) fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Result<usize, DecodeError> {
-    let decoder = Decoder::new(params);
+    decode_with(groups, values, params, Decoder::new(params))
+}
+
+/// As [`crate::codec::decode_payload`], to the numbers that `decoder` makes of vectors, in the order of this processor's bytes.
+#[inline(always)]
+fn decode_with(
+    groups: &[u8],
+    numbers: &mut [u8],
+    params: Params,
+    decoder: impl Decode,
+) -> Result<usize, DecodeError> {
     let (mut at, mut done) = (0, 0);
     // SAFETY: every bit pattern of 32 bytes is an array of 8 `u32`, and the other way round.
-    let (before, bursts, _) = unsafe { values.align_to_mut::<Words>() };
+    let (before, bursts, _) = unsafe { numbers.align_to_mut::<Words>() };
     let mut bursts = if before.is_empty() { bursts } else { &mut [] };
     // As many bursts as there are groups for sure, and again.
     while let Some(rest) = groups.get(at..)
@@ -210,12 +231,12 @@ pub(super) fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Result
         at += from.read(rest);
         bursts = left;
     }
-    let rest = values.get_mut(done..).unwrap_or(&mut []);
+    let rest = numbers.get_mut(done..).unwrap_or(&mut []);
     let to_bytes = move |window: &Window, to: &mut Burst| {
         let mut words = [0; LANES];
         let len = decoder.called(window, &mut words);
-        let (values, _) = to.as_chunks_mut::<VALUE_LEN>();
-        values.iter_mut().zip(words).for_each(|(value, word)| *value = word.to_ne_bytes());
+        let (numbers, _) = to.as_chunks_mut::<VALUE_LEN>();
+        numbers.iter_mut().zip(words).for_each(|(number, word)| *number = word.to_ne_bytes());
         len
     };
     decode_from(groups, at, rest, params, to_bytes)
@@ -263,26 +284,16 @@ pub(super) fn to_hidden(magnitude: u32) -> u32 {
     }
 }
 
-/// From groups to values.
-#[derive(Clone, Copy)]
-struct Decoder {
-    /// What takes the exponent of an integer to that of its byte vector: the integer 1 has 127.
-    byte_exponent: u32,
-    /// The exponent of a half vector whose leading one is at bit 23, less the one that the hidden bit adds.
-    half_exponent: u32,
-    /// [`NOTHING`], hidden from the compiler: it knows the table by heart and would look at the vector instead,
-    /// for one instruction more.
-    nothing: u32,
-}
+/// From groups to numbers, which words stand for. A lane of class zero is 0.
+trait Decode: Copy {
+    /// What a byte vector stands for.
+    fn byte(self, vector: u32) -> u32;
 
-impl Decoder {
-    fn new(params: Params) -> Self {
-        Self {
-            byte_exponent: params.raw_from().wrapping_sub(127 + u32::from(params.k()) + 7) << MANTISSA,
-            half_exponent: (params.raw_from() + MANTISSA - 15 - 1) << MANTISSA,
-            nothing: black_box(NOTHING),
-        }
-    }
+    /// What a half vector stands for.
+    fn half(self, vector: u32) -> u32;
+
+    /// What a raw vector stands for.
+    fn raw(self, vector: u32) -> u32;
 
     /// The next group: at most [`MAX_GROUP_LEN`] bytes.
     #[inline(always)]
@@ -319,33 +330,71 @@ impl Decoder {
     /// The next lane, whose tag is at bit `shift` of `tags`: at most 4 bytes.
     #[inline(always)]
     fn lane(self, tags: u32, shift: u32, from: &mut Reader) -> u32 {
-        let value = if tags & 3 << shift == 0 {
+        if tags & 3 << shift == 0 {
             0
         } else if tags & 2 << shift == 0 {
-            let vector = from.take();
-            let value = BYTES[vector as usize & 0xff];
-            if value == self.nothing {
-                // No encoder makes them. The fence, which is no instruction, keeps this a branch that is never taken;
-                // the compiler would rather have four instructions for every lane.
-                compiler_fence(Ordering::SeqCst);
-                (vector & 0x80) << 24
-            } else {
-                value.wrapping_add(self.byte_exponent)
-            }
+            self.byte(from.take())
         } else if tags & 1 << shift == 0 {
-            let vector = from.take() | from.take() << 8;
-            let (sign, magnitude) = (vector >> 15 << 31, vector & 0x7fff);
-            if magnitude == 0 {
-                sign
-            } else {
-                let shift = to_hidden(magnitude);
-                let placed = magnitude.wrapping_shl(shift);
-                sign | placed.wrapping_add(self.half_exponent).wrapping_sub(shift << MANTISSA)
-            }
+            self.half(from.take() | from.take() << 8)
         } else {
-            from.take() | from.take() << 8 | from.take() << 16 | from.take() << 24
+            self.raw(from.take() | from.take() << 8 | from.take() << 16 | from.take() << 24)
+        }
+    }
+}
+
+/// From groups to values.
+#[derive(Clone, Copy)]
+struct Decoder {
+    /// What takes the exponent of an integer to that of its byte vector: the integer 1 has 127.
+    byte_exponent: u32,
+    /// The exponent of a half vector whose leading one is at bit 23, less the one that the hidden bit adds.
+    half_exponent: u32,
+    /// [`NOTHING`], hidden from the compiler: it knows the table by heart and would look at the vector instead,
+    /// for one instruction more.
+    nothing: u32,
+}
+
+impl Decoder {
+    fn new(params: Params) -> Self {
+        Self {
+            byte_exponent: params.raw_from().wrapping_sub(127 + u32::from(params.k()) + 7) << MANTISSA,
+            half_exponent: (params.raw_from() + MANTISSA - 15 - 1) << MANTISSA,
+            nothing: black_box(NOTHING),
+        }
+    }
+}
+
+impl Decode for Decoder {
+    #[inline(always)]
+    fn byte(self, vector: u32) -> u32 {
+        let value = BYTES[vector as usize & 0xff];
+        let value = if value == self.nothing {
+            // No encoder makes them. The fence, which is no instruction, keeps this a branch that is never taken;
+            // the compiler would rather have four instructions for every lane.
+            compiler_fence(Ordering::SeqCst);
+            (vector & 0x80) << 24
+        } else {
+            value.wrapping_add(self.byte_exponent)
         };
         value.to_le()
+    }
+
+    #[inline(always)]
+    fn half(self, vector: u32) -> u32 {
+        let (sign, magnitude) = (vector >> 15 << 31, vector & 0x7fff);
+        let value = if magnitude == 0 {
+            sign
+        } else {
+            let shift = to_hidden(magnitude);
+            let placed = magnitude.wrapping_shl(shift);
+            sign | placed.wrapping_add(self.half_exponent).wrapping_sub(shift << MANTISSA)
+        };
+        value.to_le()
+    }
+
+    #[inline(always)]
+    fn raw(self, vector: u32) -> u32 {
+        vector.to_le()
     }
 }
 
