@@ -5,7 +5,7 @@ mod common;
 use common::aggregation::{any_profile, classes, code_of, planar, sum_of, unit_of, whole_units};
 use gradwire::aggregate::{Aggregator, Node};
 use gradwire::codec::planar::sums::{self, MAX_CODED};
-use gradwire::codec::planar::{Bound, decode_value, encode_value};
+use gradwire::codec::planar::{Bound, SECTION_VALUES, decode_value, encode_value};
 use gradwire::codec::{Params, decode_lane, encode_lane};
 use gradwire::kernels::{Kernel, Odd};
 use gradwire::profile::Profile;
@@ -302,6 +302,23 @@ fn a_code_of_nothing_or_too_much_is_none() {
         assert_eq!(profile.decode_units(&out, &mut longer, limit(1)), None);
         assert_eq!(profile.decode_result(&out, &mut longer), None);
         assert_eq!(profile.encode_result(&longer, &mut out), None);
+    }
+    // A section has room for more than a block.
+    for (count, len) in [(SECTION_VALUES, Some(1)), (SECTION_VALUES + 1, None)] {
+        assert_eq!(sums::encode(&vec![0; count], &mut out), len);
+        assert_eq!(sums::decode(&[0], &mut vec![1; count]), len);
+    }
+}
+
+#[test]
+fn a_value_at_the_limit_is_not_over_it() {
+    for (value, limit, expected) in [
+        (5.0, 5, Units::Whole(5)),
+        (-5.0, 5, Units::Whole(-5)),
+        (5.0, 4, Units::Over(false)),
+        (-5.0, 4, Units::Over(true)),
+    ] {
+        assert_eq!(units(f32::to_bits(value), planar(0).unit(), limit), expected);
     }
 }
 

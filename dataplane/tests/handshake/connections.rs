@@ -106,6 +106,16 @@ fn syn_cookies() {
     assert_eq!(values(&mut hosts, &Segment::data(1)), Err(PassReason::GridDoubtful));
 }
 
+/// A tagged SYN on the ports of a live connection, from elsewhere in its stream: it says nothing, as its number may be a forger's.
+#[test]
+fn a_syn_on_a_live_connection_says_nothing() {
+    let mut hosts = [Rule::DEFAULT; 2].map(Host::new);
+    connect(&mut hosts, &Segment::syn());
+    assert_eq!(values(&mut hosts, &Segment::data(0)), Ok(()));
+    let other = Segment { seq: ISN[0].wrapping_add(99_999), ..Segment::syn() };
+    assert_eq!(hosts[0].send(&other.bytes()).1, other.bytes());
+}
+
 /// TCP Fast Open (RFC 7413): the SYN carries data, which leaves as it is, and arrives so.
 #[test]
 fn a_syn_with_data() {
