@@ -175,8 +175,8 @@ fn foreign_datagrams_with_options_pass() {
 #[test]
 fn foreign_packets_with_a_home_address_pass() {
     for spec in [Spec::tcp(1, ACK, &[9; 40]), Spec::udp(&[9; 40])] {
-        // Behind padding of one byte each, and of several.
-        for padding in [[0, 0, 0, 0], [1, 2, 0, 0]] {
+        // Behind padding of one byte each, of several, and of both.
+        for padding in [[0, 0, 0, 0], [1, 2, 0, 0], [0, 1, 1, 0]] {
             let spec = Spec { ip: IpSpec::V6 { extensions: vec![(60, 2)] }, ..spec.clone() };
             let mut frame = marked(&spec, &spec.payload);
             let option = [&padding[..], &[0xc9, 16], &[0xfc; 16]].concat();

@@ -109,6 +109,8 @@ fn options_are_read_one_by_one() {
         assert!(is_bound(&options), "{name} behind a NOP");
         options[..6].copy_from_slice(&[2, 4, 5, 180, kind, 18]);
         assert!(is_bound(&options), "{name} behind MSS");
+        options[..14].copy_from_slice(&[1, 1, 8, 10, 0, 0, 0, 0, 0, 0, 0, 0, kind, 18]);
+        assert!(is_bound(&options), "{name} behind timestamps");
     }
     assert!(is_bound(&[8, 1, 0, 0]), "no length to go on by");
     assert!(is_bound(&[1, 1, 1, 8]), "no length at all");

@@ -267,6 +267,17 @@ fn which_offers_share_a_place_depends_on_the_seed() {
     }
 }
 
+/// Only a SYN that begins a connection says something: any other segment with the option stays as it is.
+#[test]
+fn an_offer_elsewhere_than_on_a_syn_is_left_alone() {
+    for flags in ["", "F", "R", "SF", "SR"] {
+        let options = [&ROUTED[..], &USUAL].concat();
+        let frame = Segment { flags, ack: Some(1), options, tos: 0, ..Segment::syn() }.bytes();
+        let (verdict, host) = Host::new(Rule::DEFAULT).receive(&frame);
+        assert!(!is(Change::Heard, verdict) && host == frame, "{flags:?}: {verdict:?}");
+    }
+}
+
 /// Without room in `out` the SYN leaves as it is: nobody was asked, and no answer counts.
 #[test]
 fn a_syn_without_room_in_the_buffer_asks_nobody() {
