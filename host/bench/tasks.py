@@ -170,5 +170,6 @@ TASKS = {
     "cnn": Task(_cnn, _momentum, (0.02, 0.05, 0.1), _drawn(32), lambda: digits(2000, seed=2), 0.1, 10, 800),
     "convex": Task(_Convex, _sgd, (0.2, 0.5, 1.0), _drawn(64), lambda: digits(2000, seed=2), 0.3, 5, 400),
     "mlp-sgd": Task(_mlp, _sgd, (0.2, 0.5, 1.0), _drawn(64), lambda: digits(2000, seed=2), 0.2, 5, 300),
+    "cnn-sgd": Task(_cnn, _sgd, (0.1, 0.2, 0.5), _drawn(32), lambda: digits(2000, seed=2), 0.1, 10, 800),
     "gpt": Task(_Gpt, _adamw, (1e-3, 2e-3), _characters, _unseen, 2.4, 10, 800),
 }
