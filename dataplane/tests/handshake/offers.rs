@@ -3,6 +3,7 @@
 use gradwire::flow::{IDLE_MS, OPENING_MS, WAYS};
 
 use super::*;
+use crate::common::{ACK, IpSpec, SYN, Spec, TransportSpec};
 
 #[test]
 fn a_syn_says_what_its_host_restores() {
@@ -275,6 +276,16 @@ fn an_offer_elsewhere_than_on_a_syn_is_left_alone() {
         let frame = Segment { flags, ack: Some(1), options, tos: 0, ..Segment::syn() }.bytes();
         let (verdict, host) = Host::new(Rule::DEFAULT).receive(&frame);
         assert!(!is(Change::Heard, verdict) && host == frame, "{flags:?}: {verdict:?}");
+    }
+    // Where flags are not at their usual place, every segment is looked at.
+    for ip in [IpSpec::V4 { option_words: 1 }, IpSpec::V6 { extensions: vec![(60, 0)] }] {
+        for (flags, heard) in [(ACK, false), (SYN | ACK, true)] {
+            let options = [&ROUTED[..], &USUAL].concat();
+            let transport = TransportSpec::Tcp { seq: 1, flags, options };
+            let frame = Spec { ip: ip.clone(), tos: 0, transport, ..Spec::tcp(1, flags, &[]) }.bytes();
+            let (verdict, host) = Host::new(Rule::DEFAULT).receive(&frame);
+            assert_eq!((is(Change::Heard, verdict), host != frame), (heard, heard), "{ip:?}: {verdict:?}");
+        }
     }
 }
 
