@@ -153,7 +153,14 @@ impl Network {
         let above =
             (number > 0).then(|| Above { address: FIRST_AGGREGATOR, worker: number as u8 - 1, members: 2 });
         let limits = Limits { mtu: scenario.mtu, ..LIMITS };
-        Box::new(Node::new(Settings { kernel: Kernel::detect(), limits, group: None, above }))
+        let kernel = Self::kernel(scenario, number);
+        Box::new(Node::new(Settings { kernel, limits, group: None, above }))
+    }
+
+    /// Members and nodes are of many kinds, small cores among them.
+    fn kernel(scenario: &Scenario, number: usize) -> Kernel {
+        let kernels: Vec<Kernel> = Kernel::available().collect();
+        kernels[(scenario.seed as usize).wrapping_add(number) % kernels.len()]
     }
 
     /// The aggregator of a member, the member's number there, and how many that one has.
@@ -179,7 +186,7 @@ impl Network {
                 let (_, worker, members) = self.place(number);
                 let membership =
                     Membership { job: 3, epoch: self.epoch, worker, members, total, limits: LIMITS, key: 42 };
-                Member::new(membership, Kernel::detect())
+                Member::new(membership, Self::kernel(&self.scenario, number))
             })
             .collect();
     }

@@ -4,12 +4,12 @@ use heapless::Deque;
 
 use super::SILENT_MS;
 use super::job::{Agreement, IDLE_MS, Job, Standing, is_later};
-use super::slot::Phase;
+use super::slot::{Phase, Scratch};
 use crate::engine::Millis;
 use crate::kernels::Kernel;
 use crate::sums::limit;
 use crate::verdict::outcomes;
-use crate::wire::chunk::{Body, Head, Limits, Packet, Part, Refusal};
+use crate::wire::chunk::{BLOCK_VALUES, Body, Head, Limits, Packet, Part, Refusal};
 
 /// A result that was sent to all is not sent to one for so long: the answer to a query that crossed it would be in vain. A member
 /// that has results of later chunks knows that it did not cross it.
@@ -144,6 +144,7 @@ pub struct Aggregator<A, const JOBS: usize, const SLOTS: usize, const BLOCKS: us
     jobs: [Job<A, SLOTS, BLOCKS>; JOBS],
     answers: Deque<(A, Packet<'static>), 2>,
     stream: Option<Stream<A>>,
+    scratch: Scratch<BLOCKS>,
     counts: [u64; Outcome::ALL.len()],
 }
 
@@ -160,6 +161,7 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
             jobs: [const { Job::new() }; JOBS],
             answers: Deque::new(),
             stream: None,
+            scratch: [[0; BLOCK_VALUES]; BLOCKS],
             counts: [0; Outcome::ALL.len()],
         }
     }
@@ -360,10 +362,10 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
         let Some(workers) = slot.workers.checked_add(workers).filter(|workers| *workers <= total) else {
             return Outcome::OtherChunk;
         };
-        let limit = limit(total);
+        let (limit, scratch) = (limit(total), &mut self.scratch);
         let is_added = match partial {
-            None => slot.add_values(kernel, worker, part, limit),
-            Some(of) => slot.add_sums(kernel, worker, part, limit.saturating_mul(of.into())),
+            None => slot.add_values(kernel, worker, part, limit, scratch),
+            Some(of) => slot.add_sums(kernel, worker, part, limit.saturating_mul(of.into()), scratch),
         };
         if !is_added {
             return Outcome::Sections;
@@ -505,7 +507,7 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
                 if !slot.agrees(&part) {
                     return Outcome::OtherChunk;
                 }
-                if !slot.take_result(kernel, &part) {
+                if !slot.take_result(kernel, &part, &mut self.scratch) {
                     return Outcome::Sections;
                 }
                 if slot.is_from_above() {

@@ -2,7 +2,7 @@
 
 use super::SILENT_MS;
 use super::pace::Pace;
-use super::slot::{SECTION_ROOM, read_all, read_results};
+use super::slot::{SECTION_ROOM, read_all};
 use crate::codec::VALUE_LEN;
 use crate::engine::Millis;
 use crate::kernels::Kernel;
@@ -557,7 +557,8 @@ impl<const WINDOW: usize> Member<WINDOW> {
             return Event::Ignored(Ignored::Duplicate);
         }
         let mut sums = [[0i32; BLOCK_VALUES]; MAX_BLOCKS];
-        if !read_all(part, &mut sums, read_results(kernel, operation.profile)) {
+        let read = |section: &[u8], sums: &mut [i32]| kernel.decode_result(section, sums, operation.profile);
+        if !read_all(part, &mut sums, read) {
             return Event::Ignored(Ignored::Sections);
         }
         let start = seq.wrapping_sub(operation.first) as usize * self.joined.map_or(0, Limits::values);

@@ -1,7 +1,7 @@
 //! A slot: the sums of one chunk, who has added to them, and what became of them.
 
 use crate::engine::Millis;
-use crate::kernels::Kernel;
+use crate::kernels::{Adder, Kernel, Odd};
 use crate::sums::{NOT_A_NUMBER, OVER, Summable};
 use crate::wire::chunk::{
     BLOCK_VALUES, Blocks, HEADER_LEN, MAX_BLOCKS, Part, all_blocks_mask, values_of_block,
@@ -20,6 +20,10 @@ pub(super) enum Phase {
     /// The sums are the result, or there is none because a value was over the limit.
     Done,
 }
+
+/// Room for what the sections of a part are read to. What it holds from one part to the next has no meaning: zeroing it for each
+/// costs small cores a third of what adding does.
+pub(super) type Scratch<const BLOCKS: usize> = [[i32; BLOCK_VALUES]; BLOCKS];
 
 /// The sums of a chunk. `BLOCKS` is the most that it may have.
 pub(super) struct Slot<const BLOCKS: usize> {
@@ -113,69 +117,112 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
     }
 
     /// Adds a worker's blocks, as far as they were not added before. `false` if a section is none, or bytes follow the last
-    /// one; nothing has changed then.
-    pub(super) fn add_values(&mut self, kernel: Kernel, worker: u8, part: &Part<'_>, limit: i32) -> bool {
-        let mut units = [[0; BLOCK_VALUES]; BLOCKS];
-        let read = |section: &[u8], units: &mut [i32; BLOCK_VALUES], count: usize| {
-            kernel.decode_units(section, units.get_mut(..count)?, part.profile, limit)
-        };
-        if !read_all(part, &mut units, read) {
+    /// one; nothing has changed then, but `scratch`.
+    pub(super) fn add_values(
+        &mut self,
+        kernel: Kernel,
+        worker: u8,
+        part: &Part<'_>,
+        limit: i32,
+        scratch: &mut Scratch<BLOCKS>,
+    ) -> bool {
+        if let Some(adder) = kernel.adder(part.profile, limit) {
+            return self.add_codes(adder, worker, part);
+        }
+        let read =
+            |section: &[u8], units: &mut [i32]| kernel.decode_units(section, units, part.profile, limit);
+        if !read_all(part, scratch, read) {
             return false;
         }
-        self.add(kernel, worker, part, &units);
+        self.add_units(kernel, worker, part, scratch);
+        true
+    }
+
+    /// As [`Self::add_values`]. All but a chunk's last block are whole groups, so the sections of a part are one code.
+    fn add_codes(&mut self, adder: Adder, worker: u8, part: &Part<'_>) -> bool {
+        let values = part.blocks.each().map(|(_, count)| count).sum();
+        let Some(mut codes) = adder.codes(part.sections, values) else { return false };
+        self.add(worker, part, |_, sums| match sums {
+            Some(sums) => codes.add(sums),
+            None => {
+                codes.skip();
+                Odd::default()
+            }
+        });
         true
     }
 
     /// Adds a rack's sums, each of at most `limit`; else as [`Self::add_values`]. `false` also if a sum is beyond that.
-    pub(super) fn add_sums(&mut self, kernel: Kernel, worker: u8, part: &Part<'_>, limit: i32) -> bool {
-        let mut parts = [[0; BLOCK_VALUES]; BLOCKS];
-        let read = |section: &[u8], sums: &mut [i32; BLOCK_VALUES], count: usize| {
-            kernel.decode_sums(section, sums.get_mut(..count)?)
-        };
-        if !read_all(part, &mut parts, read) {
+    pub(super) fn add_sums(
+        &mut self,
+        kernel: Kernel,
+        worker: u8,
+        part: &Part<'_>,
+        limit: i32,
+        scratch: &mut Scratch<BLOCKS>,
+    ) -> bool {
+        if !read_all(part, scratch, |section, sums| kernel.decode_sums(section, sums)) {
             return false;
         }
         let is_lie =
             |sum: &i32| !matches!(*sum, NOT_A_NUMBER | OVER) && sum.unsigned_abs() > limit.unsigned_abs();
-        if parts.as_flattened().iter().any(is_lie) {
+        if part.blocks.each().any(|(block, _)| scratch.get(block).is_some_and(|sums| sums.iter().any(is_lie)))
+        {
             return false;
         }
-        self.add(kernel, worker, part, &parts);
+        self.add_units(kernel, worker, part, scratch);
         true
     }
 
-    /// Adds the blocks of a part that were not added before.
-    fn add(&mut self, kernel: Kernel, worker: u8, part: &Part<'_>, units: &[[i32; BLOCK_VALUES]; BLOCKS]) {
-        let of_slot = units.iter().zip(&mut self.sums).zip(&mut self.seen).zip(&mut self.not_numbers);
+    fn add_units(&mut self, kernel: Kernel, worker: u8, part: &Part<'_>, units: &Scratch<BLOCKS>) {
+        self.add(worker, part, |block, sums| match (units.get(block), sums) {
+            // Units beyond the chunk's last value are zeros.
+            (Some(units), Some(sums)) => kernel.add(units, sums),
+            _ => Odd::default(),
+        });
+    }
+
+    /// Has `add` add the blocks of a part, one after the other; without sums if the worker's were added before.
+    fn add(
+        &mut self,
+        worker: u8,
+        part: &Part<'_>,
+        mut add: impl FnMut(usize, Option<&mut [i32; BLOCK_VALUES]>) -> Odd,
+    ) {
         let bit = 1 << (worker & 63);
-        for (block, (((units, sums), seen), not_numbers)) in of_slot.enumerate() {
-            if part.blocks.mask() >> (block & 15) & 1 != 0 && *seen & bit == 0 {
-                *seen |= bit;
-                // Units beyond the chunk's last value are zeros.
-                let odd = kernel.add(units, sums);
-                *not_numbers |= odd.not_numbers;
-                self.over |= odd.over;
-            }
+        for (block, _) in part.blocks.each() {
+            let (Some(sums), Some(seen), Some(not_numbers)) =
+                (self.sums.get_mut(block), self.seen.get_mut(block), self.not_numbers.get_mut(block))
+            else {
+                continue;
+            };
+            let odd = add(block, (*seen & bit == 0).then_some(sums));
+            *seen |= bit;
+            *not_numbers |= odd.not_numbers;
+            self.over |= odd.over;
         }
         self.peak = self.peak.max(part.peak);
     }
 
     /// Takes the result of the aggregator above in place of the sums. `false` as [`Self::add_values`].
-    pub(super) fn take_result(&mut self, kernel: Kernel, part: &Part<'_>) -> bool {
-        let mut results = [[0; BLOCK_VALUES]; BLOCKS];
-        if !read_all(part, &mut results, read_results(kernel, part.profile)) {
+    pub(super) fn take_result(
+        &mut self,
+        kernel: Kernel,
+        part: &Part<'_>,
+        scratch: &mut Scratch<BLOCKS>,
+    ) -> bool {
+        let read = |section: &[u8], sums: &mut [i32]| kernel.decode_result(section, sums, part.profile);
+        if !read_all(part, scratch, read) {
             return false;
         }
         for (block, count) in part.blocks.each() {
-            let (Some(results), Some(sums)) = (results.get(block), self.sums.get_mut(block)) else {
+            let (Some(results), Some(sums)) = (scratch.get(block), self.sums.get_mut(block)) else {
                 continue;
             };
             let Some(not_numbers) = self.not_numbers.get_mut(block) else { continue };
+            // The results themselves say which of them is no number.
             *not_numbers = 0;
-            for (place, (result, sum)) in results.iter().zip(sums).take(count).enumerate() {
-                *sum = *result;
-                *not_numbers |= u128::from(*result == NOT_A_NUMBER) << (place & 127);
-            }
+            sums.iter_mut().zip(results).take(count).for_each(|(sum, result)| *sum = *result);
         }
         self.from_above |= part.blocks.mask();
         self.peak = self.peak.max(part.peak);
@@ -187,58 +234,71 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         self.from_above == all_blocks_mask(self.values())
     }
 
+    /// A block's sums, and what stands for those that are none.
+    #[cold]
+    fn marked(mut sums: [i32; BLOCK_VALUES], mut odd: u128, is_over: bool) -> [i32; BLOCK_VALUES] {
+        while odd != 0 {
+            if let Some(sum) = sums.get_mut(odd.trailing_zeros() as usize) {
+                *sum = NOT_A_NUMBER;
+            }
+            odd &= odd - 1;
+        }
+        if is_over {
+            sums[0] = OVER;
+        }
+        sums
+    }
+
     /// Encodes the sums from block `first` on, as many blocks as fit, behind the room for a header. The blocks and the
     /// packet's length; None if none is left.
     pub(super) fn encode(&self, kernel: Kernel, first: usize, out: &mut [u8]) -> Option<(Blocks, usize)> {
         let mut at = HEADER_LEN;
         let mut count = 0;
         for block in first..self.blocks().min(MAX_BLOCKS) {
-            let mut sums = *self.sums.get(block)?;
-            let mut odd = *self.not_numbers.get(block)?;
-            while odd != 0 {
-                if let Some(sum) = sums.get_mut(odd.trailing_zeros() as usize) {
-                    *sum = NOT_A_NUMBER;
-                }
-                odd &= odd - 1;
+            let odd = *self.not_numbers.get(block)?;
+            let is_over = self.over && block == 0;
+            let marked;
+            let mut sums = self.sums.get(block)?;
+            if odd != 0 || is_over {
+                marked = Self::marked(*sums, odd, is_over);
+                sums = &marked;
             }
-            if self.over && block == 0 {
-                sums[0] = OVER;
-            }
-            let mut section = [0; SECTION_ROOM];
             let sums = sums.get(..values_of_block(self.values(), block))?;
-            let len = match self.phase {
+            let code = |to: &mut [u8]| match self.phase {
                 // A partial sum.
-                Phase::Above => kernel.encode_sums(sums, &mut section)?,
-                _ => kernel.encode_result(sums, &mut section, self.profile)?,
+                Phase::Above => kernel.encode_sums(sums, to),
+                _ => kernel.encode_result(sums, to, self.profile),
             };
-            let section = section.get(..len)?;
-            let Some(room) = out.get_mut(at..).and_then(|out| out.get_mut(..section.len())) else { break };
-            room.copy_from_slice(section);
-            (at, count) = (at + section.len(), count + 1);
+            let Some(room) = out.get_mut(at..) else { break };
+            let len = if room.len() >= SECTION_ROOM {
+                code(room)?
+            } else {
+                let mut section = [0; SECTION_ROOM];
+                let len = code(&mut section)?;
+                let Some(room) = room.get_mut(..len) else { break };
+                room.copy_from_slice(section.get(..len)?);
+                len
+            };
+            (at, count) = (at + len, count + 1);
         }
         Some((Blocks::new(self.values(), first, count)?, at))
     }
 }
 
-/// Reads a block of a result, for [`read_all`].
-pub(super) fn read_results(
-    kernel: Kernel,
-    profile: Summable,
-) -> impl Fn(&[u8], &mut [i32; BLOCK_VALUES], usize) -> Option<usize> {
-    move |coded, sums, count| kernel.decode_result(coded, sums.get_mut(..count)?, profile)
-}
-
-/// Reads the sections of a part with `read`, each to the place of its block. `false` if one is none, a block has no place, or
-/// bytes follow the last one.
-pub(super) fn read_all<T>(
+/// Reads the sections of a part with `read`, each to the place of its block; behind the last of a block's numbers are zeros. `false`
+/// if a section is none, a block has no place, or bytes follow the last one.
+pub(super) fn read_all(
     part: &Part<'_>,
-    blocks: &mut [T],
-    read: impl Fn(&[u8], &mut T, usize) -> Option<usize>,
+    blocks: &mut [[i32; BLOCK_VALUES]],
+    read: impl Fn(&[u8], &mut [i32]) -> Option<usize>,
 ) -> bool {
     let mut rest = part.sections;
     for (block, count) in part.blocks.each() {
-        let Some(to) = blocks.get_mut(block) else { return false };
-        let Some(len) = read(rest, to, count) else { return false };
+        let Some((to, behind)) = blocks.get_mut(block).and_then(|to| to.split_at_mut_checked(count)) else {
+            return false;
+        };
+        behind.fill(0);
+        let Some(len) = read(rest, to) else { return false };
         let Some(after) = rest.get(len..) else { return false };
         rest = after;
     }

@@ -1,11 +1,11 @@
 //! Fast sums. [`crate::sums`] and [`crate::codec::planar::sums`] define what each function must do on every input.
 //!
 //! With codec 2, the kernels for x86-64 and for small cores make units and sums of a section's words in place of values, and words of sums; with
-//! codec 1, that for small cores makes units of vectors, and vectors of sums. All else goes by way of values, so the codec's kernels do the work,
+//! codec 1, that for small cores adds vectors straight to sums, and makes vectors of sums. All else goes by way of values, so the codec's kernels do the work,
 //! and what is left are loops that compilers vectorise: a section of sums none of which is raw is, byte for byte, codec 2's section of the
 //! numbers `±(2|q| - 1)` at `y = 0`.
 
-use super::{Kernel, Token, planar, scalar32};
+use super::{Adder, Kernel, Token, planar, scalar32};
 use crate::codec::VALUE_LEN;
 use crate::codec::planar::Bound;
 use crate::codec::planar::sums::{self, MAX_CODED};
@@ -42,9 +42,6 @@ impl Kernel {
         let fast = match (profile.profile(), self.0) {
             _ if !is_block(units.len()) => return None,
             _ if limit < MOST_CODED => None,
-            (Profile::Classes(params), Token::Scalar32) => {
-                return scalar32::decode_units(coded, units, params, profile.unit(), limit);
-            }
             (Profile::Classes(_), _) => None,
             (Profile::Planar(_), Token::Scalar32) => planar::scalar32::decode_units(coded, units),
             #[cfg(target_arch = "x86_64")]
@@ -56,6 +53,18 @@ impl Kernel {
         // Codec 2 with raw values, or no code.
         let unit = profile.unit();
         fast.or_else(|| self.decode_as_units(coded, units, profile, limit, |bits| marked(bits, unit, limit)))
+    }
+
+    /// What adds codes straight to sums, if that is faster with this kernel than by way of units.
+    #[must_use]
+    pub fn adder(self, profile: impl Into<Summable>, limit: i32) -> Option<Adder> {
+        let profile = profile.into();
+        match (profile.profile(), self.0) {
+            (Profile::Classes(params), Token::Scalar32) if limit >= MOST_CODED => {
+                Some(Adder::new(params, profile.unit(), limit))
+            }
+            _ => None,
+        }
     }
 
     /// As [`Summable::decode_result`]; None also if there are no sums.
@@ -122,7 +131,7 @@ impl Kernel {
     /// As [`Summable::encode_result`]. Behind the code, `out` may be overwritten.
     #[must_use]
     pub fn encode_result(self, sums: &[i32], out: &mut [u8], profile: impl Into<Summable>) -> Option<usize> {
-        let (profile, mut room) = (profile.into(), [0; BLOCK_LEN]);
+        let profile = profile.into();
         let unit = profile.unit();
         let params = match (profile.profile(), self.0) {
             _ if sums.len() > BLOCK_VALUES => return None,
@@ -134,6 +143,7 @@ impl Kernel {
             }
             (Profile::Classes(params), _) => params,
         };
+        let mut room = [0; BLOCK_LEN];
         let values = room.get_mut(..sums.len() * VALUE_LEN)?;
         for (value, sum) in values.as_chunks_mut().0.iter_mut().zip(sums) {
             *value = value_of(*sum, unit).to_le_bytes();

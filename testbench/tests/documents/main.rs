@@ -271,11 +271,20 @@ fn firmware_has_the_counts() {
     }
     assert_eq!(table(FIRMWARE, &["codec 1 on", "direction"]).rows, frames);
     assert_eq!(table(FIRMWARE, &["codec 2 on", "direction"]).rows, planar);
-    let node = [("rv32imac", "RV32IMAC"), ("rv32imac_zbb", "with Zbb")].map(|(isa, name)| {
-        let cell = |work| format!("{:.1}", counts[&format!("{isa},scalar32,{work},planar-block,0")]);
-        vec![name.to_owned(), cell("add"), cell("sums")]
-    });
-    assert_eq!(table(FIRMWARE, &["a node on", "add"]).rows, node);
+    let mut nodes = Vec::new();
+    for (isa, name) in [("rv32imac", "RV32IMAC"), ("rv32imac_zbb", "with Zbb")] {
+        for (codec, of) in [("1", ""), ("2", "planar-")] {
+            let count = |work: &str, what: &str| counts[&format!("{isa},scalar32,{work},{of}{what},0")];
+            let (add, sums, node) = (count("add", "block"), count("sums", "block"), count("node", "chunk"));
+            // Of 32 bits a value, from each of four workers, at 100 million instructions a second.
+            let rate = |instructions: f64| format!("{:.0} Mbit/s", 100.0 * 32.0 / 4.0 / instructions);
+            let mut cells = vec![name.to_owned(), codec.to_owned()];
+            cells.extend([add, sums].map(|count| format!("{count:.1}")));
+            cells.extend([rate(add + sums / 4.0), format!("{node:.1}"), rate(node)]);
+            nodes.push(cells);
+        }
+    }
+    assert_eq!(table(FIRMWARE, &["a node on", "codec"]).rows, nodes);
 }
 
 /// What the image takes, and what one more connection does. No field of a flow has the size of a pointer, so it is as

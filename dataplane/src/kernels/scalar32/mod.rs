@@ -14,7 +14,8 @@ use crate::codec::{BURST_LEN, DecodeError, EncodeError, LANES, MAX_GROUP_LEN, Pa
 
 mod sums;
 
-pub(super) use sums::{decode_units, encode_result};
+pub(super) use sums::encode_result;
+pub use sums::{Adder, Codes};
 
 /// A burst as words, least significant byte first.
 type Words = [u32; LANES];
@@ -27,15 +28,22 @@ const MANTISSA: u32 = 23;
 pub(super) fn sum(bytes: &[u8]) -> Sum {
     // SAFETY: every bit pattern of four bytes is a `u32`, and the other way round.
     let (before, words, after) = unsafe { bytes.align_to::<u32>() };
-    if !before.is_empty() {
+    if before.len() % 2 != 0 {
         return Sum::of(bytes);
     }
-    let (mut sum, mut carries) = (0u32, 0u32);
-    for word in words {
-        let (next, carry) = sum.overflowing_add(word.to_le());
-        (sum, carries) = (next, carries + u32::from(carry));
-    }
-    Sum::from_le_words(u64::from(carries) << 32 | u64::from(sum)) + Sum::of(after)
+    // A turn of eight words costs as much beside them as one of a word.
+    let (eights, rest) = words.as_chunks::<8>();
+    let all = eights.iter().fold((0, 0), |all, eight| eight.iter().fold(all, add_word));
+    let (sum, carries) = rest.iter().fold(all, add_word);
+    let ends = Sum::part_of_le_word(before) + Sum::part_of_le_word(after);
+    Sum::from_le_words((u64::from(carries) << 32 | u64::from(sum)) + ends)
+}
+
+/// A sum and its carries, with one more word.
+#[inline(always)]
+fn add_word((sum, carries): (u32, u32), word: &u32) -> (u32, u32) {
+    let (sum, carry) = sum.overflowing_add(word.to_le());
+    (sum, carries + u32::from(carry))
 }
 
 /// As [`crate::codec::encode_payload`].
@@ -292,8 +300,14 @@ trait Decode: Copy {
     /// What a half vector stands for.
     fn half(self, vector: u32) -> u32;
 
-    /// What a raw vector stands for.
-    fn raw(self, vector: u32) -> u32;
+    /// Takes a number to its place.
+    fn put(self, number: u32, to: &mut u32);
+
+    /// Takes a 0 to its place.
+    fn put_zero(self, to: &mut u32);
+
+    /// Takes what a raw vector stands for to its place.
+    fn put_raw(self, vector: u32, to: &mut u32);
 
     /// The next group: at most [`MAX_GROUP_LEN`] bytes.
     #[inline(always)]
@@ -309,13 +323,13 @@ trait Decode: Copy {
     fn half_burst(self, tags: u32, from: &mut Reader, to: &mut [u32]) {
         let [a, b, c, d] = to else { return };
         if tags == 0 {
-            (*a, *b, *c, *d) = (0, 0, 0, 0);
+            [a, b, c, d].into_iter().for_each(|to| self.put_zero(to));
             return;
         }
-        *a = self.lane(tags, 0, from);
-        *b = self.lane(tags, 2, from);
-        *c = self.lane(tags, 4, from);
-        *d = self.lane(tags, 6, from);
+        self.lane(tags, 0, from, a);
+        self.lane(tags, 2, from, b);
+        self.lane(tags, 4, from, c);
+        self.lane(tags, 6, from, d);
     }
 
     /// As [`Self::burst`], from the start of `window`, for callers in which it is worth its size only once; the group's length.
@@ -329,15 +343,15 @@ trait Decode: Copy {
 
     /// The next lane, whose tag is at bit `shift` of `tags`: at most 4 bytes.
     #[inline(always)]
-    fn lane(self, tags: u32, shift: u32, from: &mut Reader) -> u32 {
+    fn lane(self, tags: u32, shift: u32, from: &mut Reader, to: &mut u32) {
         if tags & 3 << shift == 0 {
-            0
+            self.put_zero(to);
         } else if tags & 2 << shift == 0 {
-            self.byte(from.take())
+            self.put(self.byte(from.take()), to);
         } else if tags & 1 << shift == 0 {
-            self.half(from.take() | from.take() << 8)
+            self.put(self.half(from.take() | from.take() << 8), to);
         } else {
-            self.raw(from.take() | from.take() << 8 | from.take() << 16 | from.take() << 24)
+            self.put_raw(from.take() | from.take() << 8 | from.take() << 16 | from.take() << 24, to);
         }
     }
 }
@@ -393,8 +407,18 @@ impl Decode for Decoder {
     }
 
     #[inline(always)]
-    fn raw(self, vector: u32) -> u32 {
-        vector.to_le()
+    fn put(self, number: u32, to: &mut u32) {
+        *to = number;
+    }
+
+    #[inline(always)]
+    fn put_zero(self, to: &mut u32) {
+        *to = 0;
+    }
+
+    #[inline(always)]
+    fn put_raw(self, vector: u32, to: &mut u32) {
+        *to = vector.to_le();
     }
 }
 

@@ -1,9 +1,12 @@
-//! Sums of codec 1's values: groups to units, and sums to the groups of a result. A unit is the weight of a half vector's last bit, so
-//! vectors are whole numbers but for a shift, and no floating point is needed but for what is raw.
+//! Sums of codec 1's values: groups added to sums, and sums to the groups of a result. A unit is the weight of a half vector's last
+//! bit, so vectors are whole numbers but for a shift, and no floating point is needed but for what is raw.
 
-use super::{Decode, Encode, Writer, decode_with};
-use crate::codec::{LANES, MAX_GROUP_LEN, Params};
-use crate::sums::{Unit, marked, value_of};
+use core::cell::Cell;
+
+use super::{Decode, Encode, Reader, Words, Writer};
+use crate::codec::{LANES, MAX_GROUP_LEN, Params, TAGS_LEN};
+use crate::kernels::Odd;
+use crate::sums::{BLOCK_VALUES, NOT_A_NUMBER, OVER, Unit, marked, value_of};
 
 /// From a byte vector's last bit to a half vector's.
 const fn byte_shift(params: Params) -> u32 {
@@ -22,18 +25,98 @@ static BYTES: [i8; 256] = {
     table
 };
 
-/// From groups to units.
-#[derive(Clone, Copy)]
-struct Units {
+/// Bytes of half a group, by its tags: those and its lanes.
+static LENGTHS: [u8; 256] = {
+    let mut table = [TAGS_LEN as u8 / 2; 256];
+    let mut tags = 0;
+    while tags < 256 {
+        let mut lane = 0;
+        while lane < LANES / 2 {
+            table[tags] += [0, 1, 2, 4][tags >> (2 * lane) & 3];
+            lane += 1;
+        }
+        tags += 1;
+    }
+    table
+};
+
+/// Adds groups to sums. Lanes of class zero, which most are, cost a look at their tags: decoding them to units first would store
+/// each, and load it again.
+#[derive(Clone, Copy, Debug)]
+pub struct Adder {
     byte_shift: u32,
     unit: Unit,
     limit: i32,
 }
 
-impl Decode for Units {
+impl Adder {
+    /// A value that is not raw must be within the limit.
+    pub(in super::super) const fn new(params: Params, unit: Unit, limit: i32) -> Self {
+        Self { byte_shift: byte_shift(params), unit, limit }
+    }
+
+    /// `groups`, if they are the code of so many values and nothing else. `values` is not limited to a block's.
+    #[must_use]
+    pub fn codes(self, groups: &[u8], values: usize) -> Option<Codes<'_>> {
+        let mut rest = groups;
+        let mut tags = 0;
+        for _ in 0..values.div_ceil(LANES) {
+            let [low, high] = *rest.first_chunk::<TAGS_LEN>()?;
+            let len = usize::from(LENGTHS[usize::from(low)]) + usize::from(LENGTHS[usize::from(high)]);
+            rest = rest.get(len..)?;
+            tags = u32::from(u16::from_le_bytes([low, high]));
+        }
+        let lanes = values % LANES;
+        let is_whole = rest.is_empty() && (lanes == 0 || tags >> (2 * lanes) == 0);
+        is_whole.then_some(Codes { adder: self, groups, values })
+    }
+}
+
+/// Groups that are whole, as [`Adder::codes`] found; each call takes the next of them.
+#[derive(Clone, Debug)]
+pub struct Codes<'a> {
+    adder: Adder,
+    /// The code of `values` values, to its last byte.
+    groups: &'a [u8],
+    values: usize,
+}
+
+impl Codes<'_> {
+    /// Adds the next block to sums, as [`Kernel::decode_units`](crate::kernels::Kernel::decode_units) and
+    /// [`Kernel::add`](crate::kernels::Kernel::add) do one after the other: a whole block, or the values that are left.
+    pub fn add(&mut self, sums: &mut [i32; BLOCK_VALUES]) -> Odd {
+        // SAFETY: `i32` and `u32` are of one size and alignment, and every bit pattern is both.
+        let (_, bursts, _) = unsafe { sums.align_to_mut::<Words>() };
+        let raw = Raw { adder: self.adder, first: bursts.as_ptr().addr(), odd: Cell::default() };
+        let adding = Adding { byte_shift: self.adder.byte_shift, raw: &raw };
+        // SAFETY: so many groups as `values` need are there, whole, and no more are read.
+        let mut from = unsafe { Reader::new(self.groups) };
+        for to in bursts.iter_mut().take(self.values.div_ceil(LANES)) {
+            adding.burst(&mut from, to);
+        }
+        self.groups = self.groups.get(from.read(self.groups)..).unwrap_or(&[]);
+        self.values = self.values.saturating_sub(BLOCK_VALUES);
+        raw.odd.get()
+    }
+
+    /// Leaves the next block out.
+    pub fn skip(&mut self) {
+        // Whatever is added here, nobody sees.
+        let _ = self.add(&mut [0; BLOCK_VALUES]);
+    }
+}
+
+/// To sums. What few lanes need stands apart, so that it does not take registers from the others.
+#[derive(Clone, Copy)]
+struct Adding<'a> {
+    byte_shift: u32,
+    raw: &'a Raw,
+}
+
+impl Decode for Adding<'_> {
     #[inline(always)]
     fn byte(self, vector: u32) -> u32 {
-        (i32::from(BYTES[vector as usize & 0xff]).wrapping_shl(self.byte_shift)).cast_unsigned()
+        i32::from(BYTES[vector as usize & 0xff]).wrapping_shl(self.byte_shift).cast_unsigned()
     }
 
     #[inline(always)]
@@ -43,31 +126,42 @@ impl Decode for Units {
     }
 
     #[inline(always)]
-    fn raw(self, vector: u32) -> u32 {
-        self.rounded(vector)
+    fn put(self, units: u32, to: &mut u32) {
+        *to = to.wrapping_add(units);
+    }
+
+    #[inline(always)]
+    fn put_zero(self, _: &mut u32) {}
+
+    #[inline(always)]
+    fn put_raw(self, vector: u32, to: &mut u32) {
+        self.raw.add(vector, to);
     }
 }
 
-impl Units {
+/// Adds what is raw to sums, of which the first one is at address `first`.
+struct Raw {
+    adder: Adder,
+    first: usize,
+    /// What of it was no number of units.
+    odd: Cell<Odd>,
+}
+
+impl Raw {
     #[cold]
     #[inline(never)]
-    fn rounded(self, vector: u32) -> u32 {
-        marked(vector, self.unit, self.limit).cast_unsigned()
+    fn add(&self, vector: u32, to: &mut u32) {
+        let mut odd = self.odd.get();
+        match marked(vector, self.adder.unit, self.adder.limit) {
+            NOT_A_NUMBER => {
+                let place = (core::ptr::from_ref(to).addr() - self.first) / size_of::<u32>();
+                odd.not_numbers |= 1 << (place & 127);
+            }
+            OVER => odd.over = true,
+            units => *to = to.wrapping_add(units.cast_unsigned()),
+        }
+        self.odd.set(odd);
     }
-}
-
-/// As [`crate::sums::Summable::decode_units`]. A value that is not raw must be within the limit.
-pub(in super::super) fn decode_units(
-    groups: &[u8],
-    units: &mut [i32],
-    params: Params,
-    unit: Unit,
-    limit: i32,
-) -> Option<usize> {
-    let decoder = Units { byte_shift: byte_shift(params), unit, limit };
-    // SAFETY: any byte of a number is a byte, and any four bytes are a number.
-    let units = unsafe { units.align_to_mut::<u8>() }.1;
-    decode_with(groups, units, params, decoder).ok()
 }
 
 /// From sums to the groups of a result. Where classes begin is in units.
@@ -80,29 +174,39 @@ struct Sums {
 }
 
 impl Encode for Sums {
+    // A branch by the sign costs less than a magnitude, a sign's bit, and putting both together.
     #[inline(always)]
     fn lane(self, word: u32, shift: u32, to: &mut Writer, tags: &mut u32) {
-        const RAW_FROM: u32 = 1 << 15;
         let sum = word.cast_signed();
-        let magnitude = sum.unsigned_abs();
+        if sum >= 0 {
+            self.signed::<0>(sum, word, shift, to, tags);
+        } else {
+            self.signed::<0x80>(sum, word.wrapping_neg(), shift, to, tags);
+        }
+    }
+}
+
+impl Sums {
+    /// A sum whose sign is in `SIGN`, as a vector's last byte has it.
+    #[inline(always)]
+    fn signed<const SIGN: u32>(self, sum: i32, magnitude: u32, shift: u32, to: &mut Writer, tags: &mut u32) {
+        const RAW_FROM: u32 = 1 << 15;
         if magnitude < self.byte_from {
             return;
         }
         if magnitude < self.half_from {
-            to.put(word >> 31 << 7 | magnitude.wrapping_shr(self.byte_shift));
+            to.put(SIGN | magnitude.wrapping_shr(self.byte_shift));
             *tags |= 1 << shift;
         } else if magnitude < RAW_FROM {
             to.put(magnitude);
-            to.put(word >> 31 << 7 | magnitude >> 8);
+            to.put(SIGN | magnitude >> 8);
             *tags |= 2 << shift;
         } else {
             self.raw(sum).into_iter().for_each(|byte| to.put(byte.into()));
             *tags |= 3 << shift;
         }
     }
-}
 
-impl Sums {
     #[cold]
     #[inline(never)]
     fn raw(self, sum: i32) -> [u8; 4] {

@@ -2,17 +2,21 @@
 //!
 //! A line `count NAME INSTRUCTIONS UNITS`: so many instructions for so many values, or frames.
 
+use core::hint::black_box;
+
 use gradwire::codec::Params;
 use gradwire::codec::planar::Bound;
 use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS};
-use gradwire::kernels::Kernel;
+use gradwire::kernels::{Kernel, Odd};
 use gradwire::profile::Profile;
 use gradwire::rules::{Contents, DEFAULT_MARK, Framing, Rule, Rules};
 use gradwire::sums::{BLOCK_LEN, BLOCK_VALUES, Summable, limit, value_of};
 use gradwire::verdict::Verdict;
+use gradwire::wire::chunk::{Blocks, Body, Head, Limits, PORT, Packet, Part, TOS};
 use riscv::register::minstret;
+use softcore::node::{IP, MAC, SETTINGS, SoftNode};
 
-use crate::golden::set_lengths_and_checksums;
+use crate::golden::{set_lengths_and_checksums, sum};
 use crate::say;
 
 /// Gradients of an MLP, as a file of `numpy` holds them.
@@ -69,36 +73,57 @@ pub(crate) fn payloads() {
     }
 }
 
-/// What a node does to blocks: adds them to sums, and encodes the results of four.
+/// What a node does to blocks, checksums included: adds them to sums, and encodes the results of four. And the whole node's work for
+/// a chunk.
 pub(crate) fn sums() {
     let classes = Profile::from(Params::DEFAULT).try_into().unwrap();
-    for (of, profile) in [("block", classes), ("planar-block", Bound::new(-10).unwrap().into())] {
-        sums_of(of, profile);
+    let planar = Bound::new(-10).unwrap().into();
+    for (of, profile) in [("block", classes), ("planar-block", planar)] {
+        blocks_of(of, profile);
+    }
+    for (of, profile) in [("chunk", classes), ("planar-chunk", planar)] {
+        chunks_of(of, profile);
     }
 }
 
-fn sums_of(of: &str, profile: Summable) {
-    let kernel = Kernel::detect();
+/// The recorded values, a block at a time.
+fn recorded_blocks() -> &'static [[u8; BLOCK_LEN]] {
     let header = 10 + usize::from(u16::from_le_bytes([RECORDING[8], RECORDING[9]]));
-    let blocks = RECORDING[header..].as_chunks::<BLOCK_LEN>().0;
+    RECORDING[header..].as_chunks().0
+}
+
+fn blocks_of(of: &str, profile: Summable) {
+    let kernel = Kernel::detect();
+    let blocks = recorded_blocks();
     let (mut add, mut encode, mut added, mut encoded) = (0, 0, 0, 0);
     for four in blocks.as_chunks::<4>().0 {
         let mut sums = [0; BLOCK_VALUES];
-        let mut code = [0; 1024];
+        // On a word, as in a packet.
+        let mut aligned = Aligned([0; FRAME + 8]);
+        let code = &mut aligned.0;
         for block in four {
             let mut values = Aligned([0; FRAME + 8]);
             values.0[..BLOCK_LEN].copy_from_slice(block);
-            let len = kernel.encode(&values.0[..BLOCK_LEN], &mut code, profile.profile()).unwrap();
+            let len = kernel.encode(&values.0[..BLOCK_LEN], code, profile.profile()).unwrap();
+            let code = &code[..len];
             let mut units = [0; BLOCK_VALUES];
-            let (count, used) = counted(|| {
-                let used = kernel.decode_units(&code[..len], &mut units, profile, limit(4));
-                kernel.add(&units, &mut sums);
-                used
+            let (count, is_added) = counted(|| {
+                let _ = black_box(kernel.sum(code));
+                if let Some(adder) = kernel.adder(profile, limit(4)) {
+                    let codes = adder.codes(code, BLOCK_VALUES);
+                    return codes.is_some_and(|mut codes| codes.add(&mut sums) == Odd::default());
+                }
+                let used = kernel.decode_units(code, &mut units, profile, limit(4));
+                used == Some(len) && kernel.add(&units, &mut sums) == Odd::default()
             });
-            assert_eq!(used, Some(len));
+            assert!(is_added);
             (add, added) = (add + count, added + BLOCK_VALUES as u64);
         }
-        let (count, len) = counted(|| kernel.encode_result(&sums, &mut code, profile));
+        let (count, len) = counted(|| {
+            let len = kernel.encode_result(&sums, code, profile)?;
+            let _ = black_box(kernel.sum(code.get(..len)?));
+            Some(len)
+        });
         let mut again = [0; BLOCK_VALUES];
         assert_eq!(kernel.decode_result(&code[..len.unwrap()], &mut again, profile), len);
         let is_restored = |(sum, again)| profile.restored(sum) == value_of(again, profile.unit());
@@ -108,6 +133,72 @@ fn sums_of(of: &str, profile: Summable) {
     let name = kernel.name();
     say(format_args!("count {name},add,{of},0 {add} {added}"));
     say(format_args!("count {name},sums,{of},0 {encode} {encoded}"));
+}
+
+/// Frames of four members in, and the result to each out. A frame has a whole chunk.
+fn chunks_of(of: &str, profile: Summable) {
+    const BLOCKS: usize = SETTINGS.limits.blocks as usize;
+    let kernel = Kernel::SCALAR32;
+    let mut node = SoftNode::new(MAC, IP, SETTINGS);
+    let head = |seq| Head { job: 1, epoch: 1, seq };
+    let mut frame = Aligned([0; FRAME + 8]);
+    let mut out = Aligned([0; FRAME + 8]);
+    for worker in 0..4 {
+        let body =
+            Body::Hello { worker, members: 4, total: 4, is_aggregator: false, limits: Limits::MOST, key: 1 };
+        let frame = make_datagram(&mut frame.0[2..], worker, Packet { head: head(0), body });
+        node.process(frame, Millis(0));
+        assert!(node.emit(&mut out.0[2..]).is_some());
+    }
+    let (mut instructions, mut values) = (0, 0);
+    let parts = recorded_blocks().as_chunks::<BLOCKS>().0;
+    for (seq, four) in (0..).zip(parts.as_chunks::<4>().0) {
+        for (worker, blocks) in (0..).zip(four) {
+            let mut sections = [0; BLOCKS * 1024];
+            let mut len = 0;
+            for block in blocks {
+                let mut values = Aligned([0; FRAME + 8]);
+                values.0[..BLOCK_LEN].copy_from_slice(block);
+                len +=
+                    kernel.encode(&values.0[..BLOCK_LEN], &mut sections[len..], profile.profile()).unwrap();
+            }
+            let blocks = Blocks::new(BLOCKS * BLOCK_VALUES, 0, BLOCKS).unwrap();
+            let part = Part { blocks, peak: 0, profile, sections: &sections[..len] };
+            let packet = Packet { head: head(seq), body: Body::Contribute { worker, part } };
+            let frame = make_datagram(&mut frame.0[2..], worker, packet);
+            let (count, sent) = counted(|| {
+                node.process(frame, Millis(0));
+                let mut sent = 0;
+                while node.emit(&mut out.0[2..]).is_some() {
+                    sent += 1;
+                }
+                sent
+            });
+            // The last one completes the chunk.
+            assert_eq!(sent, if worker == 3 { 4 } else { 0 });
+            (instructions, values) = (instructions + count, values + (BLOCKS * BLOCK_VALUES) as u64);
+        }
+    }
+    say(format_args!("count {},node,{of},0 {instructions} {values}", kernel.name()));
+}
+
+/// A packet from a member's frame to the node, as long as it is.
+fn make_datagram<'a>(frame: &'a mut [u8], worker: u8, packet: Packet<'_>) -> &'a [u8] {
+    let len = packet.write(&mut frame[42..]).unwrap();
+    let frame = &mut frame[..42 + len];
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 1, worker, 8, 0]);
+    let [l0, l1] = (8 + len as u16).to_be_bytes();
+    let [t0, t1] = (28 + len as u16).to_be_bytes();
+    let header = [0x45, TOS, t0, t1, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 100 + worker, 10, 0, 0, 9];
+    frame[14..34].copy_from_slice(&header);
+    let field = !sum(&frame[14..34], 0);
+    frame[24..26].copy_from_slice(&field.to_be_bytes());
+    let [p0, p1] = PORT.to_be_bytes();
+    frame[34..42].copy_from_slice(&[0x0f, 0xa0, p0, p1, l0, l1, 0, 0]);
+    let pseudo = u32::from(sum(&frame[26..34], 0)) + 17 + 8 + len as u32;
+    let field = !sum(&frame[34..], pseudo);
+    frame[40..42].copy_from_slice(&field.to_be_bytes());
+    frame
 }
 
 /// Whole frames, from parsing to checksums, with the firmware's kernel.

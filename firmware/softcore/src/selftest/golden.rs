@@ -130,7 +130,7 @@ pub(crate) fn set_lengths_and_checksums(frame: &mut [u8], ip: usize, tcp: usize)
 }
 
 /// RFC 1071, word by word.
-fn sum(bytes: &[u8], start: u32) -> u16 {
+pub(crate) fn sum(bytes: &[u8], start: u32) -> u16 {
     let words = bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0)));
     let mut sum = words.fold(start, |sum, word| sum + word);
     while sum >> 16 != 0 {
