@@ -15,6 +15,8 @@ mod planar;
 #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
 #[expect(unsafe_code, reason = "SIMD loads and stores, and calls that a token proves")]
 mod neon;
+#[expect(unsafe_code, reason = "numbers seen as bytes")]
+mod numbers;
 mod portable;
 #[expect(unsafe_code, reason = "whole words of payloads that lie on them")]
 mod scalar32;

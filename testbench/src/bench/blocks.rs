@@ -27,7 +27,8 @@ pub enum BlockWork {
     Encode(Kernel),
     /// The values are decoded.
     Decode(Kernel),
-    /// The values are decoded to units, sixteen blocks at a time as in the packets of an aggregator, and then added to sums.
+    /// As an aggregator adds: the values are decoded to units, sixteen blocks at a time as in its packets, and then added to sums; or code is
+    /// added straight to sums, where a kernel does that.
     Add(Kernel),
     /// Sums of four workers are encoded.
     Sums(Kernel),
@@ -112,7 +113,15 @@ impl Blocks {
             }
             BlockWork::Add(kernel) => {
                 let packets = self.sections.chunks(PACKET_BLOCKS).zip(self.added.chunks_mut(PACKET_BLOCKS));
+                let adder = kernel.adder(self.profile, limit(WORKERS as u8));
                 for (sections, sums) in packets {
+                    if let Some(adder) = adder {
+                        for (section, sums) in sections.iter().zip(sums) {
+                            let codes = adder.codes(code(section), BLOCK_VALUES);
+                            let _ = black_box(codes.map(|mut codes| codes.add(black_box(sums))));
+                        }
+                        continue;
+                    }
                     for (section, units) in sections.iter().zip(&mut self.units) {
                         let _ = black_box(decode_units(kernel, code(section), units, self.profile));
                     }

@@ -9,7 +9,7 @@ use super::super::tables::{BYTE_MASKS, CLOSE_UP, Placing, SPREAD_OUT};
 use super::{load16, load32, store};
 use crate::checksum::Sum;
 use crate::codec::{BURST_LEN, DecodeError, EncodeError, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
-use crate::sums::BLOCK_VALUES;
+use crate::sums::{BLOCK_VALUES, Unit};
 use crate::values;
 
 cpufeatures::new!(cpu, "avx2", "bmi1", "bmi2", "popcnt");
@@ -36,6 +36,16 @@ impl Avx2 {
     pub(in super::super) fn add(self, units: &[i32; BLOCK_VALUES], sums: &mut [i32; BLOCK_VALUES]) -> i32 {
         // SAFETY: the callee needs these features and nothing else; `self` proves them.
         unsafe { add(units, sums) }
+    }
+
+    pub(in super::super) fn to_units(self, values: &mut [i32], unit: Unit) -> u32 {
+        // SAFETY: the callee needs these features and nothing else; `self` proves them.
+        unsafe { to_units(values, unit) }
+    }
+
+    pub(in super::super) fn to_values(self, sums: &[i32], values: &mut [[u8; VALUE_LEN]], unit: Unit) {
+        // SAFETY: the callee needs these features and nothing else; `self` proves them.
+        unsafe { to_values(sums, values, unit) }
     }
 
     pub(in super::super) fn encode(
@@ -89,6 +99,16 @@ fn sum(bytes: &[u8]) -> Sum {
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn add(units: &[i32; BLOCK_VALUES], sums: &mut [i32; BLOCK_VALUES]) -> i32 {
     sums::add(units, sums)
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn to_units(values: &mut [i32], unit: Unit) -> u32 {
+    sums::to_units(values, unit)
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn to_values(sums: &[i32], values: &mut [[u8; VALUE_LEN]], unit: Unit) {
+    sums::to_values(sums, values, unit);
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]

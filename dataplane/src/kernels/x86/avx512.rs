@@ -9,8 +9,8 @@ use super::super::sums;
 use super::super::tables::Placing;
 use super::{get_group, load16, put_group, store};
 use crate::checksum::Sum;
-use crate::codec::{DecodeError, EncodeError, MAX_GROUP_LEN, Params};
-use crate::sums::BLOCK_VALUES;
+use crate::codec::{DecodeError, EncodeError, MAX_GROUP_LEN, Params, VALUE_LEN};
+use crate::sums::{BLOCK_VALUES, Unit};
 use crate::values;
 
 cpufeatures::new!(
@@ -51,6 +51,16 @@ impl Avx512 {
     pub(in super::super) fn add(self, units: &[i32; BLOCK_VALUES], sums: &mut [i32; BLOCK_VALUES]) -> i32 {
         // SAFETY: the callee needs these features and nothing else; `self` proves them.
         unsafe { add(units, sums) }
+    }
+
+    pub(in super::super) fn to_units(self, values: &mut [i32], unit: Unit) -> u32 {
+        // SAFETY: the callee needs these features and nothing else; `self` proves them.
+        unsafe { to_units(values, unit) }
+    }
+
+    pub(in super::super) fn to_values(self, sums: &[i32], values: &mut [[u8; VALUE_LEN]], unit: Unit) {
+        // SAFETY: the callee needs these features and nothing else; `self` proves them.
+        unsafe { to_values(sums, values, unit) }
     }
 
     pub(in super::super) fn encode(
@@ -99,6 +109,16 @@ fn sum(bytes: &[u8]) -> Sum {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
 fn add(units: &[i32; BLOCK_VALUES], sums: &mut [i32; BLOCK_VALUES]) -> i32 {
     sums::add(units, sums)
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
+fn to_units(values: &mut [i32], unit: Unit) -> u32 {
+    sums::to_units(values, unit)
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
+fn to_values(sums: &[i32], values: &mut [[u8; VALUE_LEN]], unit: Unit) {
+    sums::to_values(sums, values, unit);
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]

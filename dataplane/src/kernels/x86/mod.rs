@@ -29,20 +29,6 @@ fn put_group(room: &mut [u8], at: usize, tags: u16, vectors: __m256i) {
     store(to_vectors, vectors);
 }
 
-/// Numbers as this processor holds them: little-endian.
-#[inline]
-pub(super) fn bytes_of(numbers: &[i32]) -> &[u8] {
-    // SAFETY: any byte of a number is a byte; bytes need no alignment.
-    unsafe { numbers.align_to() }.1
-}
-
-/// As [`bytes_of`].
-#[inline]
-pub(super) fn bytes_of_mut(numbers: &mut [i32]) -> &mut [u8] {
-    // SAFETY: as there, and any four bytes are a number.
-    unsafe { numbers.align_to_mut() }.1
-}
-
 #[inline]
 #[target_feature(enable = "avx")]
 pub(super) fn load16(bytes: &[u8; 16]) -> __m128i {

@@ -3,7 +3,8 @@
 use core::arch::x86_64::*;
 
 use super::super::super::loops::copy_start;
-use super::super::super::x86::{bytes_of_mut, load16, load32};
+use super::super::super::numbers::bytes_of_mut;
+use super::super::super::x86::{load16, load32};
 use super::super::tables::SPREAD_OUT;
 use super::super::{MAX_OCTETS, MAX_WIDTH, RAW_GROUP, decode_with, mode};
 use super::{RawValues, STEP_GROUPS, Words, turned};

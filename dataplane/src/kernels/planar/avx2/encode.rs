@@ -2,7 +2,8 @@
 
 use core::arch::x86_64::*;
 
-use super::super::super::x86::{bytes_of, load16, load32};
+use super::super::super::numbers::bytes_of;
+use super::super::super::x86::{load16, load32};
 use super::super::tables::CLOSE_UP;
 use super::super::{GROUP_ROOM, MAX_OCTETS, MAX_WIDTH, MORE_ROOM, RAW_GROUP, encode_with, mode, scalar32};
 use super::{Buffer, RawValues, STEP, STEP_GROUPS, STEPS, Words, turned};

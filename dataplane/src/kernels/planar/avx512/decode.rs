@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::super::super::x86::bytes_of_mut;
+use super::super::super::numbers::bytes_of_mut;
 use super::super::{MAX_OCTETS, MAX_WIDTH, RAW_GROUP, decode_with, mode};
 use super::{
     COLUMNS, Floats, STEP, STEP_GROUPS, STEPS, Words, get_part, get_part16, get64, of_values, put_map_words,

@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::super::super::x86::bytes_of;
+use super::super::super::numbers::bytes_of;
 use super::super::{GROUP_ROOM, MAX_OCTETS, MAX_WIDTH, MORE_ROOM, RAW_GROUP, encode_with, mode};
 use super::{
     COLUMNS, Floats, STEP, STEP_GROUPS, STEPS, Words, get_part, get64, of_values, put_map_words, put_part,
