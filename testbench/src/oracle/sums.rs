@@ -246,7 +246,8 @@ pub fn aggregate(bytes: &[u8]) {
                 }),
             ) => {
                 if head.job != JOB || key != KEY {
-                    // Someone else's job came first.
+                    // Too little time passes for a job to lose its place: this one came first.
+                    assert!(epoch.is_none(), "a running job was taken by another, or by another key");
                     return;
                 }
                 if outcome == Outcome::Started {
