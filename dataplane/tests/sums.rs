@@ -507,13 +507,13 @@ fn sums_of_as_many_workers_as_there_may_be_fit() {
     assert_eq!(i64::from(sums[0]), 255 * (i64::from(-limit(255)) + 1));
 }
 
-/// What hosts and soft cores have room for: a window of 16 chunks of 2048 values, and of 8 of 512. Beside the slots there are addresses, and
-/// room for one chunk's numbers; a node has a frame.
+/// What hosts and soft cores have room for: a window of 16 chunks of 2048 values, and of 4 of 1024. Beside the slots there are addresses, and
+/// room for one chunk's numbers; a node has a frame, and room behind it.
 #[test]
 fn slots_take_as_much_memory_as_is_said() {
     let numbers = |blocks: usize| blocks * BLOCK_LEN;
     assert!(size_of::<Aggregator<u8, 1, 32, 16>>() - numbers(16) <= 272 * 1024);
-    assert!(size_of::<Node<1, 32, 16>>() - numbers(16) <= 274 * 1024);
-    assert!(size_of::<Aggregator<u8, 1, 16, 4>>() - numbers(4) <= 36 * 1024);
-    assert!(size_of::<Node<1, 16, 4>>() - numbers(4) <= 38 * 1024);
+    assert!(size_of::<Node<1, 32, 16>>() - numbers(16) <= 275 * 1024);
+    assert!(size_of::<Aggregator<u8, 1, 8, 8>>() - numbers(8) <= 36 * 1024);
+    assert!(size_of::<Node<1, 8, 8>>() - numbers(8) <= 39 * 1024);
 }

@@ -550,9 +550,7 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
             let packet = Packet { head, body: Body::Rescale { peak: slot.peak } };
             return Some(Emitted { to: stream.to, len: packet.write(out)? });
         }
-        let most = limits.packet_len().min(out.len());
-        let out = out.get_mut(..most)?;
-        let (blocks, len) = slot.encode(kernel, stream.next, out)?;
+        let (blocks, len) = slot.encode(kernel, stream.next, out, limits.packet_len())?;
         let part = Part { blocks, peak: slot.peak, profile: slot.profile, sections: &[] };
         let body = match (slot.phase, self.settings.above) {
             (Phase::Above, Some(above)) => {

@@ -4,6 +4,7 @@
 use core::net::Ipv4Addr;
 
 use super::aggregator::{Aggregator, To};
+use super::slot::SECTION_ROOM;
 use super::{Outcome, Settings};
 use crate::checksum::Sum;
 use crate::engine::Millis;
@@ -73,7 +74,15 @@ pub struct Peer {
 #[repr(C, align(4))]
 struct Frame {
     before: [u8; 2],
-    bytes: [u8; MAX_FRAME_LEN],
+    /// Behind the longest frame is room for what kernels write behind its last section.
+    bytes: [u8; MAX_FRAME_LEN + SECTION_ROOM],
+}
+
+impl Frame {
+    /// Writes parts one behind the other; the frame's length. None if it would be too long.
+    fn answer(&mut self, parts: &[&[u8]]) -> Option<usize> {
+        join(self.bytes.get_mut(..MAX_FRAME_LEN)?, parts)
+    }
 }
 
 /// An aggregator with addresses. `JOBS`, `SLOTS` and `BLOCKS` are its [`Aggregator`]'s.
@@ -116,7 +125,7 @@ impl<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> Node<JOBS, SLOT
             port: PORT,
             kernel: settings.kernel,
             aggregator: Aggregator::new(settings),
-            frame: Frame { before: [0; 2], bytes: [0; MAX_FRAME_LEN] },
+            frame: Frame { before: [0; 2], bytes: [0; MAX_FRAME_LEN + SECTION_ROOM] },
             len: 0,
             sum: Sum::word(0),
             next: Next::Nothing,
@@ -179,7 +188,7 @@ impl<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> Node<JOBS, SLOT
         let asker_mac = asker.first_chunk::<6>().ok_or(Arrival::Malformed)?;
         let parts: [&[u8]; 8] =
             [asker_mac, &self.mac, &ETHERTYPE_ARP, &ARP_KIND, &[0, 2], &self.mac, &self.ip.octets(), asker];
-        self.len = join(&mut self.frame.bytes, &parts).ok_or(Arrival::TooLong)?;
+        self.len = self.frame.answer(&parts).ok_or(Arrival::TooLong)?;
         self.next = Next::Answer;
         Ok(())
     }
@@ -232,7 +241,7 @@ impl<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> Node<JOBS, SLOT
         let checksum = self.kernel.sum(data).field().to_be_bytes();
         let header = ipv4_header(self.ip, source, ICMP, 0, message.len()).ok_or(Arrival::TooLong)?;
         let parts: [&[u8]; 7] = [&from, &self.mac, &ETHERTYPE_IPV4, &header, &[0, 0], &checksum, data];
-        self.len = join(&mut self.frame.bytes, &parts).ok_or(Arrival::TooLong)?;
+        self.len = self.frame.answer(&parts).ok_or(Arrival::TooLong)?;
         self.next = Next::Answer;
         Ok(())
     }

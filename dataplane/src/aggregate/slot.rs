@@ -25,6 +25,16 @@ pub(super) enum Phase {
 /// costs small cores a third of what adding does.
 pub(super) type Scratch<const BLOCKS: usize> = [[i32; BLOCK_VALUES]; BLOCKS];
 
+/// Where a block is added.
+enum To<'a> {
+    /// To no sums yet: what is there has no meaning.
+    First(&'a mut [i32; BLOCK_VALUES]),
+    /// To the sums of others.
+    More(&'a mut [i32; BLOCK_VALUES]),
+    /// Nowhere, since the worker's block was added before.
+    None,
+}
+
 /// The sums of a chunk. `BLOCKS` is the most that it may have.
 pub(super) struct Slot<const BLOCKS: usize> {
     sums: [[i32; BLOCK_VALUES]; BLOCKS],
@@ -76,8 +86,7 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
     /// Empties the slot for another chunk.
     pub(super) fn restart(&mut self, epoch: u32, seq: u32, part: &Part<'_>) {
         let values = part.blocks.values();
-        // The rest is not looked at.
-        self.sums.iter_mut().take(values.div_ceil(BLOCK_VALUES)).for_each(|sums| sums.fill(0));
+        // Sums begin with what is first added to a block.
         self.not_numbers = [0; BLOCKS];
         self.seen = [0; BLOCKS];
         (self.epoch, self.seq) = (epoch, seq);
@@ -142,9 +151,10 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
     fn add_codes(&mut self, adder: Adder, worker: u8, part: &Part<'_>) -> bool {
         let values = part.blocks.each().map(|(_, count)| count).sum();
         let Some(mut codes) = adder.codes(part.sections, values) else { return false };
-        self.add(worker, part, |_, sums| match sums {
-            Some(sums) => codes.add(sums),
-            None => {
+        self.add(worker, part, |_, to| match to {
+            To::First(sums) => codes.begin(sums),
+            To::More(sums) => codes.add(sums),
+            To::None => {
                 codes.skip();
                 Odd::default()
             }
@@ -175,20 +185,22 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
     }
 
     fn add_units(&mut self, kernel: Kernel, worker: u8, part: &Part<'_>, units: &Scratch<BLOCKS>) {
-        self.add(worker, part, |block, sums| match (units.get(block), sums) {
+        self.add(worker, part, |block, to| {
+            let Some(units) = units.get(block) else { return Odd::default() };
             // Units beyond the chunk's last value are zeros.
-            (Some(units), Some(sums)) => kernel.add(units, sums),
-            _ => Odd::default(),
+            match to {
+                To::First(sums) => {
+                    sums.fill(0);
+                    kernel.add(units, sums)
+                }
+                To::More(sums) => kernel.add(units, sums),
+                To::None => Odd::default(),
+            }
         });
     }
 
-    /// Has `add` add the blocks of a part, one after the other; without sums if the worker's were added before.
-    fn add(
-        &mut self,
-        worker: u8,
-        part: &Part<'_>,
-        mut add: impl FnMut(usize, Option<&mut [i32; BLOCK_VALUES]>) -> Odd,
-    ) {
+    /// Has `add` add the blocks of a part, one after the other.
+    fn add(&mut self, worker: u8, part: &Part<'_>, mut add: impl FnMut(usize, To<'_>) -> Odd) {
         let bit = 1 << (worker & 63);
         for (block, _) in part.blocks.each() {
             let (Some(sums), Some(seen), Some(not_numbers)) =
@@ -196,7 +208,12 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
             else {
                 continue;
             };
-            let odd = add(block, (*seen & bit == 0).then_some(sums));
+            let to = match *seen {
+                0 => To::First(sums),
+                seen if seen & bit == 0 => To::More(sums),
+                _ => To::None,
+            };
+            let odd = add(block, to);
             *seen |= bit;
             *not_numbers |= odd.not_numbers;
             self.over |= odd.over;
@@ -234,33 +251,39 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         self.from_above == all_blocks_mask(self.values())
     }
 
-    /// A block's sums, and what stands for those that are none.
+    /// A block's sums, and what stands for those that are none; the first of a partial sum's block says that the chunk has a value over the
+    /// limit.
     #[cold]
-    fn marked(mut sums: [i32; BLOCK_VALUES], mut odd: u128, is_over: bool) -> [i32; BLOCK_VALUES] {
+    fn marked(&self, mut sums: [i32; BLOCK_VALUES], mut odd: u128) -> [i32; BLOCK_VALUES] {
         while odd != 0 {
             if let Some(sum) = sums.get_mut(odd.trailing_zeros() as usize) {
                 *sum = NOT_A_NUMBER;
             }
             odd &= odd - 1;
         }
-        if is_over {
+        if self.over {
             sums[0] = OVER;
         }
         sums
     }
 
-    /// Encodes the sums from block `first` on, as many blocks as fit, behind the room for a header. The blocks and the
-    /// packet's length; None if none is left.
-    pub(super) fn encode(&self, kernel: Kernel, first: usize, out: &mut [u8]) -> Option<(Blocks, usize)> {
+    /// Encodes the sums from block `first` on, as many blocks as fit `most` bytes, behind the room for a header. The blocks and the
+    /// packet's length; None if none is left. Sections go straight to `out` as long as it has room for more than them.
+    pub(super) fn encode(
+        &self,
+        kernel: Kernel,
+        first: usize,
+        out: &mut [u8],
+        most: usize,
+    ) -> Option<(Blocks, usize)> {
         let mut at = HEADER_LEN;
         let mut count = 0;
         for block in first..self.blocks().min(MAX_BLOCKS) {
             let odd = *self.not_numbers.get(block)?;
-            let is_over = self.over && block == 0;
             let marked;
             let mut sums = self.sums.get(block)?;
-            if odd != 0 || is_over {
-                marked = Self::marked(*sums, odd, is_over);
+            if odd != 0 || self.over {
+                marked = self.marked(*sums, odd);
                 sums = &marked;
             }
             let sums = sums.get(..values_of_block(self.values(), block))?;
@@ -279,6 +302,9 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
                 room.copy_from_slice(section.get(..len)?);
                 len
             };
+            if at + len > most {
+                break;
+            }
             (at, count) = (at + len, count + 1);
         }
         Some((Blocks::new(self.values(), first, count)?, at))

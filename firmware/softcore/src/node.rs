@@ -16,8 +16,8 @@ use crate::board::{Board, Chip, Nics as _};
 use crate::console::PROMPT;
 use crate::{BUDGET, MTU, progress};
 
-/// One job, whose members have 8 chunks of 512 values under way: 36 KB of slots, each chunk having two.
-pub type SoftNode = Node<1, 16, 4>;
+/// One job, whose members have 4 chunks of 1024 values under way: 36 KB of slots, each chunk having two.
+pub type SoftNode = Node<1, 8, 8>;
 
 /// The node's MAC address: a local one.
 pub const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
@@ -26,7 +26,7 @@ pub const IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
 /// How it serves. Each member gets a copy of each result.
 pub const SETTINGS: Settings<Peer> = Settings {
     kernel: Kernel::SCALAR32,
-    limits: Limits { blocks: 4, window: 8, mtu: MTU },
+    limits: Limits { blocks: 8, window: 4, mtu: MTU },
     group: None,
     above: None,
 };

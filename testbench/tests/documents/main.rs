@@ -271,19 +271,20 @@ fn firmware_has_the_counts() {
     }
     assert_eq!(table(FIRMWARE, &["codec 1 on", "direction"]).rows, frames);
     assert_eq!(table(FIRMWARE, &["codec 2 on", "direction"]).rows, planar);
-    let mut nodes = Vec::new();
+    let (mut nodes, mut whole) = (Vec::new(), Vec::new());
     for (isa, name) in [("rv32imac", "RV32IMAC"), ("rv32imac_zbb", "with Zbb")] {
         for (codec, of) in [("1", ""), ("2", "planar-")] {
-            let count = |work: &str, what: &str| counts[&format!("{isa},scalar32,{work},{of}{what},0")];
-            let (add, sums, node) = (count("add", "block"), count("sums", "block"), count("node", "chunk"));
+            let count = |work: &str, what: &str| counts[&format!("{isa},scalar32,{work},{of}{what}")];
             // Of 32 bits a value, from each of four workers, at 100 million instructions a second.
-            let rate = |instructions: f64| format!("{:.0} Mbit/s", 100.0 * 32.0 / 4.0 / instructions);
-            let mut cells = vec![name.to_owned(), codec.to_owned()];
-            cells.extend([add, sums].map(|count| format!("{count:.1}")));
-            cells.extend([rate(add + sums / 4.0), format!("{node:.1}"), rate(node)]);
-            nodes.push(cells);
+            let cells = |instructions: f64| {
+                [format!("{instructions:.1}"), format!("{:.0} Mbit/s", 100.0 * 32.0 / 4.0 / instructions)]
+            };
+            let row = |cells: Vec<String>| [vec![name.to_owned(), codec.to_owned()], cells].concat();
+            nodes.push(row(["add", "sums"].map(|work| format!("{:.1}", count(work, "block,0"))).to_vec()));
+            whole.push(row(["chunk,group", "chunk,copies"].map(|how| cells(count("node", how))).concat()));
         }
     }
+    assert_eq!(table(FIRMWARE, &["a whole node on", "codec"]).rows, whole);
     assert_eq!(table(FIRMWARE, &["a node on", "codec"]).rows, nodes);
 }
 

@@ -85,10 +85,20 @@ impl Codes<'_> {
     /// Adds the next block to sums, as [`Kernel::decode_units`](crate::kernels::Kernel::decode_units) and
     /// [`Kernel::add`](crate::kernels::Kernel::add) do one after the other: a whole block, or the values that are left.
     pub fn add(&mut self, sums: &mut [i32; BLOCK_VALUES]) -> Odd {
+        self.next::<false>(sums)
+    }
+
+    /// As [`Self::add`] to zeros, whatever was there.
+    pub fn begin(&mut self, sums: &mut [i32; BLOCK_VALUES]) -> Odd {
+        self.next::<true>(sums)
+    }
+
+    #[inline(always)]
+    fn next<const BEGIN: bool>(&mut self, sums: &mut [i32; BLOCK_VALUES]) -> Odd {
         // SAFETY: `i32` and `u32` are of one size and alignment, and every bit pattern is both.
         let (_, bursts, _) = unsafe { sums.align_to_mut::<Words>() };
         let raw = Raw { adder: self.adder, first: bursts.as_ptr().addr(), odd: Cell::default() };
-        let adding = Adding { byte_shift: self.adder.byte_shift, raw: &raw };
+        let adding = Adding::<BEGIN> { byte_shift: self.adder.byte_shift, raw: &raw };
         // SAFETY: so many groups as `values` need are there, whole, and no more are read.
         let mut from = unsafe { Reader::new(self.groups) };
         for to in bursts.iter_mut().take(self.values.div_ceil(LANES)) {
@@ -106,14 +116,14 @@ impl Codes<'_> {
     }
 }
 
-/// To sums. What few lanes need stands apart, so that it does not take registers from the others.
+/// To sums, or in their place if they are to `BEGIN`. What few lanes need stands apart, so that it does not take registers from the others.
 #[derive(Clone, Copy)]
-struct Adding<'a> {
+struct Adding<'a, const BEGIN: bool> {
     byte_shift: u32,
     raw: &'a Raw,
 }
 
-impl Decode for Adding<'_> {
+impl<const BEGIN: bool> Decode for Adding<'_, BEGIN> {
     #[inline(always)]
     fn byte(self, vector: u32) -> u32 {
         i32::from(BYTES[vector as usize & 0xff]).wrapping_shl(self.byte_shift).cast_unsigned()
@@ -127,14 +137,19 @@ impl Decode for Adding<'_> {
 
     #[inline(always)]
     fn put(self, units: u32, to: &mut u32) {
-        *to = to.wrapping_add(units);
+        *to = if BEGIN { units } else { to.wrapping_add(units) };
     }
 
     #[inline(always)]
-    fn put_zero(self, _: &mut u32) {}
+    fn put_zero(self, to: &mut u32) {
+        if BEGIN {
+            *to = 0;
+        }
+    }
 
     #[inline(always)]
     fn put_raw(self, vector: u32, to: &mut u32) {
+        self.put_zero(to);
         self.raw.add(vector, to);
     }
 }

@@ -4,6 +4,7 @@
 
 use core::hint::black_box;
 
+use gradwire::aggregate::{Peer, Settings};
 use gradwire::codec::Params;
 use gradwire::codec::planar::Bound;
 use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS};
@@ -82,7 +83,8 @@ pub(crate) fn sums() {
         blocks_of(of, profile);
     }
     for (of, profile) in [("chunk", classes), ("planar-chunk", planar)] {
-        chunks_of(of, profile);
+        chunks_of(of, "copies", profile, SETTINGS);
+        chunks_of(of, "group", profile, Settings { group: Some([239, 255, 0, 9]), ..SETTINGS });
     }
 }
 
@@ -135,11 +137,11 @@ fn blocks_of(of: &str, profile: Summable) {
     say(format_args!("count {name},sums,{of},0 {encode} {encoded}"));
 }
 
-/// Frames of four members in, and the result to each out. A frame has a whole chunk.
-fn chunks_of(of: &str, profile: Summable) {
+/// Frames of four members in, and the result out: a copy for each, or one for their group. A frame has a whole chunk.
+fn chunks_of(of: &str, how: &str, profile: Summable, settings: Settings<Peer>) {
     const BLOCKS: usize = SETTINGS.limits.blocks as usize;
     let kernel = Kernel::SCALAR32;
-    let mut node = SoftNode::new(MAC, IP, SETTINGS);
+    let mut node = SoftNode::new(MAC, IP, settings);
     let head = |seq| Head { job: 1, epoch: 1, seq };
     let mut frame = Aligned([0; FRAME + 8]);
     let mut out = Aligned([0; FRAME + 8]);
@@ -175,11 +177,12 @@ fn chunks_of(of: &str, profile: Summable) {
                 sent
             });
             // The last one completes the chunk.
-            assert_eq!(sent, if worker == 3 { 4 } else { 0 });
+            let results = if settings.group.is_some() { 1 } else { 4 };
+            assert_eq!(sent, if worker == 3 { results } else { 0 });
             (instructions, values) = (instructions + count, values + (BLOCKS * BLOCK_VALUES) as u64);
         }
     }
-    say(format_args!("count {},node,{of},0 {instructions} {values}", kernel.name()));
+    say(format_args!("count {},node,{of},{how} {instructions} {values}", kernel.name()));
 }
 
 /// A packet from a member's frame to the node, as long as it is.

@@ -12,9 +12,9 @@ use softcore::node::{IP, MAC};
 use super::frames::{checksum, member_ip, member_mac, packet};
 
 const MEMBERS: u8 = 4;
-const VALUES: usize = 3000;
-/// Chunks of an exchange, of 512 values each.
-pub(super) const CHUNKS: u64 = 6;
+const VALUES: usize = 12_000;
+/// Chunks of an exchange, of 1024 values each.
+pub(super) const CHUNKS: u64 = 12;
 
 fn datagram(number: u8, payload: &[u8]) -> Vec<u8> {
     let len = (8 + payload.len() as u16).to_be_bytes();
