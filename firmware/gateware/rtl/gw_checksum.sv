@@ -4,7 +4,7 @@
 // are 0. `from` (even) and `until` are offsets in the frame, and are read with every beat. A byte at an odd end counts
 // as the upper half of a word.
 // Leaves: `done` for one clock, and with it `sum`, folded: 0 only if every byte was.
-// Latency: five clocks from the last beat to `done`.
+// Latency: six clocks from the last beat to `done`.
 // Follows: dataplane/src/checksum.rs, Sum::of.
 module gw_checksum (
     input  logic         clk,
@@ -29,7 +29,7 @@ module gw_checksum (
   localparam logic fault_odd_byte = 1'b0;
 `endif
 
-  // Where the part begins and ends within this beat, 0 to 32.
+  // Where the part begins and ends part this beat, 0 to 32.
   function automatic logic [5:0] clipped(input logic [16:0] offset, input logic [8:0] number);
     logic [17:0] relative;
     relative = {1'b0, offset} - {4'b0, number, 5'b0};
@@ -38,21 +38,27 @@ module gw_checksum (
     else clipped = {1'b0, relative[4:0]};
   endfunction
 
-  // First the borders: they reach all bytes.
+  // First the borders, then which bytes are between them: both reach all bytes.
   logic valid_0, first_0, last_0;
   logic [5:0] lo, hi;
   logic [255:0] data_0;
+  logic valid_m, first_m, last_m;
+  logic [31:0] part;
+  logic [255:0] data_m;
   always_ff @(posedge clk) begin
     lo <= clipped(from, beat);
     hi <= clipped(until_, beat) & {5'b11111, !fault_odd_byte};
     {first_0, last_0, data_0} <= {first, last, data};
     valid_0 <= valid && !rst;
+    for (int i = 0; i < 32; i++) part[i] <= 6'(i) >= lo && 6'(i) < hi;
+    {first_m, last_m, data_m} <= {first_0, last_0, data_0};
+    valid_m <= valid_0 && !rst;
   end
 
   logic [255:0] masked;
   logic [16:0] pair [8];
   always_comb begin
-    for (int i = 0; i < 32; i++) masked[8*i +: 8] = (6'(i) >= lo && 6'(i) < hi) ? data_0[8*i +: 8] : 8'h00;
+    for (int i = 0; i < 32; i++) masked[8*i +: 8] = part[i] ? data_m[8*i +: 8] : 8'h00;
     for (int i = 0; i < 8; i++)
       pair[i] = {1'b0, gw_nic_pkg::word_at(masked, 4'(2*i))} + {1'b0, gw_nic_pkg::word_at(masked, 4'(2*i + 1))};
   end
@@ -73,14 +79,14 @@ module gw_checksum (
     for (int i = 0; i < 8; i++) pair_q[i] <= pair[i];
     total_q <= ({3'b0, pair_q[0]} + {3'b0, pair_q[1]} + {3'b0, pair_q[2]} + {3'b0, pair_q[3]})
              + ({3'b0, pair_q[4]} + {3'b0, pair_q[5]} + {3'b0, pair_q[6]} + {3'b0, pair_q[7]});
-    {first_1, last_1} <= {first_0, last_0};
+    {first_1, last_1} <= {first_m, last_m};
     {first_2, last_2} <= {first_1, last_1};
     if (valid_2) acc_q <= acc;
     sum <= folded[15:0] + {15'b0, folded[16] && !fault_carry};
     if (rst) begin
       {valid_1, valid_2, last_3, done} <= '0;
     end else begin
-      valid_1 <= valid_0;
+      valid_1 <= valid_m;
       valid_2 <= valid_1;
       last_3 <= valid_2 && last_2;
       done <= last_3;

@@ -3,7 +3,7 @@
 // Enters: s_axis, the engine's frames; for each of them, in the order of the plans, where its transport header is and where
 // its packet ends (`l4_at`, `until_`). `free` is how far the reader of the ring has come.
 // Leaves: writes to the ring; `outcome` of each frame. Of a frame that is longer than gw_nic_pkg::MAX_FRAME, the rest is not kept.
-// Latency: seven clocks from a frame's last beat to `outcome`. A beat a clock while the ring has room.
+// Latency: eight clocks from a frame's last beat to `outcome`. A beat a clock while the ring has room.
 module gw_collector (
     input  logic         clk,
     input  logic         rst,
@@ -61,7 +61,7 @@ module gw_collector (
       valid_1 <= 1'b0;
       write <= 1'b0;
     end else begin
-      room <= (place - free) < (BITS+1)'((1 << BITS) - 2) && outcomes_room > 5'd8;
+      room <= (place - free) < (BITS+1)'((1 << BITS) - 2) && outcomes_room > 5'd9;
       valid_1 <= take;
       write <= take && keep;
       if (take) begin
@@ -78,13 +78,13 @@ module gw_collector (
       .from({10'b0, l4_at_1}), .until_(until_1), .done(sum_done), .sum);
 
   // In step with the sum.
-  logic [26:0] told [5];
+  logic [26:0] told [6];
   gw_nic_pkg::outcome_t outcome_in;
   always_ff @(posedge clk) begin
     told[0] <= {refused_1, {number_1, 5'b0} + {11'b0, bytes_1}, beats_1};
-    for (int i = 1; i < 5; i++) told[i] <= told[i - 1];
+    for (int i = 1; i < 6; i++) told[i] <= told[i - 1];
   end
-  assign outcome_in = {told[4], sum};
+  assign outcome_in = {told[5], sum};
   logic unused_ready;
   gw_stream_fifo #(.W(gw_nic_pkg::OUTCOME_W), .BITS(4)) outcomes (
       .clk, .rst, .in_data(outcome_in), .in_valid(sum_done), .in_ready(unused_ready), .room(outcomes_room),

@@ -169,17 +169,19 @@ module gw_decompressor (
   logic [255:0] here, next, third;
   logic [5:0] here_count, next_count, third_count;
   logic [BESIDE-1:0] here_beside, next_beside, third_beside;
-  logic step_valid, step_advance, step_bytes, step_skip, step_bad, step_final, step_short, step_bypass, step_last;
+  logic step_valid, step_bytes, step_skip, step_bad, step_final, step_short, step_bypass, step_last;
   logic [4:0] step_at;
 
-  assign load_here  = !here_valid || (step_valid && step_advance);
-  assign load_next  = !next_valid || load_here;
-  assign load_third = !third_valid || load_next;
-  assign data_pop   = data_valid && load_third;
+  // Each of these three reaches a whole cell, so they are registers.
+  logic here_valid_d, next_valid_d, third_valid_d, moves;
+  assign here_valid_d = load_here ? next_valid : here_valid;
+  assign next_valid_d = load_next ? third_valid : next_valid;
+  assign third_valid_d = load_third ? data_valid : third_valid;
+  assign moves = item_valid && item_advance;
+  assign data_pop = data_valid && load_third;
 
   always_ff @(posedge clk) begin
     step_valid <= item_valid;
-    step_advance <= item_advance;
     step_at <= item_at;
     step_bytes <= item_bytes;
     step_skip <= item_skip;
@@ -189,20 +191,23 @@ module gw_decompressor (
     step_bypass <= item_bypass;
     step_last <= item_last;
 
+    here_valid <= here_valid_d;
+    next_valid <= next_valid_d;
+    third_valid <= third_valid_d;
+    load_here <= !here_valid_d || moves;
+    load_next <= !next_valid_d || !here_valid_d || moves;
+    load_third <= !third_valid_d || !next_valid_d || !here_valid_d || moves;
     if (load_here) begin
-      here_valid <= next_valid;
       here <= next;
       here_count <= next_count;
       here_beside <= next_beside;
     end
     if (load_next) begin
-      next_valid <= third_valid;
       next <= third;
       next_count <= third_count;
       next_beside <= third_beside;
     end
     if (load_third) begin
-      third_valid <= data_valid;
       third <= data_head;
       third_count <= count_head;
       third_beside <= beside_head;
@@ -212,6 +217,9 @@ module gw_decompressor (
       here_valid  <= 1'b0;
       next_valid  <= 1'b0;
       third_valid <= 1'b0;
+      load_here   <= 1'b1;
+      load_next   <= 1'b1;
+      load_third  <= 1'b1;
     end
   end
 

@@ -3,7 +3,7 @@
 // Enters: the parser's records and TCP options. With a TCP frame, `record.user` has what the owner of its flow knows:
 // bit 7, the segment may be compressed, and bits 1 and 0 are its head's length; or bit 7 is 0, and bits 4 to 0 are the reason's
 // place in PassReason::ALL, 0 for `grid-unknown`.
-// Leaves: a plan for each, three clocks later. TCP options other than timestamps take a clock a byte to look at.
+// Leaves: a plan for each, four clocks later. TCP options other than timestamps take a clock a byte to look at.
 // Follows: dataplane/src/engine/egress.rs, Egress::decide, with codec 1, `handshake = "off"` and `contents = "trusted"`: the look
 // at values (FORMAT.md S9) is off here.
 module gw_egress_judge (
@@ -25,8 +25,11 @@ module gw_egress_judge (
   localparam logic fault_mptcp = 1'b0;
 `endif
 
+  // Stage 0: out of the memory into a register. It is held until its options have been looked at.
+  gw_nic_pkg::record_t held;
   gw_nic_pkg::rule_t rule;
-  assign rule = record.rule;
+  logic holds;
+  assign rule = held.rule;
 
   // Options that sign or renumber the payload, or cannot be read: a byte a clock, for the frame that waits.
   logic walking, walked, binding;
@@ -34,14 +37,17 @@ module gw_egress_judge (
   logic [5:0] left;
   logic [7:0] skip;
   logic needs_walk, take;
-  assign needs_walk = record.hit && !record.udp && record.packet == gw_nic_pkg::READABLE && !record.usual && record.user[7]
-                   && record.packet_end != {9'b0, record.payload_at};
-  assign take = record_valid && !plans_low && (!needs_walk || walked);
-  assign record_ready = !plans_low && (!needs_walk || walked);
+  assign take = holds && (!needs_walk || walked);
+  assign record_ready = !plans_low && (!holds || take);
   always_ff @(posedge clk) begin
-    if (!walking) begin
+    if (record_ready) begin
+      held <= record;
+      needs_walk <= record.hit && !record.udp && record.packet == gw_nic_pkg::READABLE && !record.usual && record.user[7]
+                 && record.packet_end != {9'b0, record.payload_at};
       rest <= options;
-      left <= 6'(record.payload_at - {1'b0, record.l4_at}) - 6'd20;
+    end
+    if (!walking) begin
+      left <= 6'(held.payload_at - {1'b0, held.l4_at}) - 6'd20;
       skip <= '0;
       binding <= walked && !take ? binding : 1'b0;
     end else begin
@@ -56,6 +62,9 @@ module gw_egress_judge (
         end
       end
     end
+    if (rst) holds <= 1'b0;
+    else if (record_ready) holds <= record_valid;
+    else if (take) holds <= 1'b0;
     if (rst) begin
       walking <= 1'b0;
       walked <= 1'b0;
@@ -67,7 +76,7 @@ module gw_egress_judge (
       end
     end else begin
       if (take) walked <= 1'b0;
-      else if (record_valid && needs_walk && !walked) walking <= 1'b1;
+      else if (holds && needs_walk && !walked) walking <= 1'b1;
     end
   end
 
@@ -80,16 +89,16 @@ module gw_egress_judge (
   logic [15:0] payload_len_1, l4_len_1;
   logic [7:0] head_len_1;
   always_ff @(posedge clk) begin
-    r <= record;
+    r <= held;
     rule_1 <= rule;
-    is_mark_1 <= record.is_mark;
-    hit_1 <= record.hit;
-    short_1 <= {3'b0, record.len} < record.packet_end;
-    trailing_1 <= {3'b0, record.len} > record.packet_end;
+    is_mark_1 <= held.is_mark;
+    hit_1 <= held.hit;
+    short_1 <= {3'b0, held.len} < held.packet_end;
+    trailing_1 <= {3'b0, held.len} > held.packet_end;
     binding_1 <= needs_walk && binding;
-    payload_len_1 <= 16'(record.packet_end - {9'b0, record.payload_at});
-    l4_len_1 <= 16'(record.packet_end - {10'b0, record.l4_at});
-    head_len_1 <= record.udp ? rule.udp_offset : {6'b0, record.user[1:0]};
+    payload_len_1 <= 16'(held.packet_end - {9'b0, held.payload_at});
+    l4_len_1 <= 16'(held.packet_end - {10'b0, held.l4_at});
+    head_len_1 <= held.udp ? rule.udp_offset : {6'b0, held.user[1:0]};
     valid_1 <= take && !rst;
   end
 

@@ -37,18 +37,13 @@ module gw_finish #(
   /* verilator lint_on UNUSEDSIGNAL */
   gw_nic_pkg::outcome_t o;
 
-  // JUDGE: what leaves.
+  // JUDGE: what leaves. WAIT has compared what is known before.
+  logic over_least;                    // the frame as it came was not padded: without tags it has more than 60 bytes
   logic changed_d, drop_d;
   logic [5:0] outcome_d;
   logic [13:0] len_d;
-  logic [16:0] bare_new, bare_old;     // without tags
-  logic [16:0] padded_new, padded_old;
   logic decoded, whole;
   always_comb begin
-    bare_new = o.len - {12'b0, p.ip_at - 5'd14};
-    bare_old = {3'b0, p.len} - {12'b0, p.ip_at - 5'd14};
-    padded_new = bare_new < 17'd60 && !fault_padding ? 17'd60 : bare_new;
-    padded_old = bare_old < 17'd60 ? 17'd60 : bare_old;
     decoded = !o.refused && o.len >= p.expected;
     whole = o.len == p.expected;
     changed_d = 1'b0;
@@ -56,7 +51,8 @@ module gw_finish #(
     outcome_d = p.outcome;
     len_d = p.len;
     if (EGRESS) begin
-      changed_d = padded_new < padded_old;
+      // Both would be padded to 60 bytes, without tags.
+      changed_d = o.len < {3'b0, p.len} && (over_least || fault_padding);
       outcome_d = changed_d ? gw_nic_pkg::COMPRESSED : gw_nic_pkg::NOT_SHORTER;
       if (changed_d) len_d = o.len[13:0];
     end else if (p.trial) begin
@@ -79,7 +75,7 @@ module gw_finish #(
   logic [15:0] ip_1, ip_2, l4_1, l4_2, l4_3;
 
   function automatic logic [15:0] update(input logic [15:0] field, input logic [15:0] was, input logic [15:0] is);
-    update = was == is ? field : ~gw_nic_pkg::plus(gw_nic_pkg::plus(~field, ~was), is);
+    update = was == is ? field : ~gw_nic_pkg::plus3(~field, ~was, is);
   endfunction
 
   logic [15:0] field, l4_field;
@@ -105,6 +101,7 @@ module gw_finish #(
       end
       WAIT: begin
         o <= outcome;
+        over_least <= p.len > 14'd46 + {9'b0, p.ip_at};
         if (outcome_valid) state <= JUDGE;
       end
       JUDGE: begin
@@ -117,15 +114,15 @@ module gw_finish #(
       LENGTHS: begin
         new_first <= p.v6 ? {p.first[15:12], p.new_tos, p.first[3:0]} : {p.first[15:8], p.new_tos};
         new_ip_len <= p.remark ? p.ip_len
-                    : {2'b0, len} - {11'b0, p.ip_at} - (p.v6 ? 16'd40 : 16'd0);
+                    : {2'b0, len} - {9'b0, p.v6 ? p.l4_at : {2'b0, p.ip_at}};
         l4_len <= {2'b0, len} - {9'b0, p.l4_at};
         // Without the old checksum, and for UDP without the old length.
-        l4_1 <= gw_nic_pkg::plus(gw_nic_pkg::plus(o.sum, ~p.l4_checksum), p.udp ? ~p.udp_len : 16'h0000);
+        l4_1 <= gw_nic_pkg::plus3(o.sum, ~p.l4_checksum, p.udp ? ~p.udp_len : 16'h0000);
         state <= SUMS;
       end
       SUMS: begin
         ip_1 <= update(p.ip_checksum, p.first, new_first);
-        l4_2 <= gw_nic_pkg::plus(gw_nic_pkg::plus(l4_1, p.pseudo), l4_len);
+        l4_2 <= gw_nic_pkg::plus3(l4_1, p.pseudo, l4_len);
         state <= MORE_SUMS;
       end
       MORE_SUMS: begin
@@ -150,7 +147,7 @@ module gw_finish #(
     order.beats = p.beats;
     order.coded_beats = p.coded ? o.beats : 9'd0;
     // A frame of no bytes is one beat.
-    order.last = len == '0 ? 9'd0 : gw_nic_pkg::beats_of(len) - 9'd1;
+    order.last = len == '0 ? 9'd0 : 9'((len - 14'd1) >> 5);
     order.last_bytes = {len[4:0] == 5'd0 && len != '0, len[4:0]};
     order.patches = {
       {rewritten, l4_word + (p.udp ? 7'd3 : 7'd8), l4_field},

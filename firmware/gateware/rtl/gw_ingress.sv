@@ -3,7 +3,7 @@
 //
 // Enters: s_axis, frames without FCS, all beats but the last full; `cfg`, which may change between frames.
 // Leaves: m_axis, frames as the host gets them; a verdict for each frame that entered (gw_nic_pkg.sv), in their order.
-// Latency: of a frame that passes, its beats and 16 clocks; of a restored one, gw_decompressor's and the restored frame's beats
+// Latency: of a frame that passes, its beats and 20 clocks; of a restored one, gw_decompressor's and the restored frame's beats
 // on top. A beat a clock; the engine takes one more clock a frame.
 // Follows: dataplane/src/engine/ingress.rs, Ingress::process, with codec 1 and `handshake = "off"`.
 module gw_ingress (
@@ -28,7 +28,7 @@ module gw_ingress (
   logic [319:0] unused_options;
   assign record_ready = !plans_low;
   gw_ingress_judge judge (
-      .clk, .rst, .mark(cfg.mark[7:2]), .mtu(cfg.mtu), .record, .record_valid(record_valid && record_ready), .plan, .plan_valid);
+      .clk, .rst, .mark(cfg.mark[7:2]), .mtu(cfg.mtu), .next_record(record), .next_valid(record_valid && record_ready), .plan, .plan_valid);
 
   logic [255:0] in_tdata, out_tdata;
   logic [31:0] in_tkeep, out_tkeep;

@@ -1,6 +1,6 @@
 // What is to become of a frame from the wire.
 //
-// Enters: the parser's records. Leaves: a plan for each, two clocks later.
+// Enters: the parser's records. Leaves: a plan for each, three clocks later.
 // Follows: dataplane/src/engine/ingress.rs, Ingress::decide, with codec 1 and `handshake = "off"`: offers on SYNs are left to
 // whoever owns the flows. A segment header of another codec is refused as one of another version.
 module gw_ingress_judge (
@@ -8,11 +8,19 @@ module gw_ingress_judge (
     input  logic        rst,
     input  logic [7:2]  mark,
     input  logic [13:0] mtu,
-    input  gw_nic_pkg::record_t record,
-    input  logic        record_valid,
+    input  gw_nic_pkg::record_t next_record,
+    input  logic        next_valid,
     output gw_nic_pkg::plan_t plan,
     output logic        plan_valid
 );
+  // Stage 0: out of the memory into a register.
+  gw_nic_pkg::record_t record;
+  logic record_valid;
+  always_ff @(posedge clk) begin
+    record <= next_record;
+    record_valid <= next_valid && !rst;
+  end
+
   // Stage 1: the rule, the segment header, comparisons.
   gw_nic_pkg::rule_t rule;
   assign rule = record.rule;
@@ -22,15 +30,17 @@ module gw_ingress_judge (
   logic [15:0] seg_len;
   logic [3:0] seg_b, seg_k;
   logic parameters, header;
-  logic [16:0] seen_end;
+  logic [13:0] seen_end;
+  logic [16:0] header_end;
   assign {version, codec} = record.segment[63:48];
   assign seg_tos = record.segment[47:41];
   assign {seg_head, seg_len, seg_b, seg_k, seg_x} = record.segment[39:0];
   always_comb begin
-    seen_end = record.packet_end < {3'b0, record.len} ? record.packet_end : {3'b0, record.len};
+    seen_end = record.packet_end < {3'b0, record.len} ? record.packet_end[13:0] : record.len;
     parameters = seg_b != 4'd0 && seg_b <= 4'd14 && seg_k <= seg_b && {1'b0, seg_k} + 5'd7 >= {1'b0, seg_b}
               && (!seg_x[7] || seg_x >= 8'hb0);
-    header = seen_end >= {9'b0, record.payload_at} + 17'd8 && version == 8'd1 && codec == 8'd1 && !seg_tos[0]
+    header_end = {9'b0, record.payload_at} + 17'd8;
+    header = record.packet_end >= header_end && {3'b0, record.len} >= header_end && version == 8'd1 && codec == 8'd1 && !seg_tos[0]
           && parameters && {1'b0, seg_len} >= {9'b0, seg_head} + 17'd4;
   end
 
@@ -54,7 +64,7 @@ module gw_ingress_judge (
     flags_1 <= !record.udp && (record.flags & 8'h26) != 8'h00;
     payload_len_1 <= 16'(record.packet_end - {9'b0, record.payload_at});
     empty_1 <= record.packet_end < {9'b0, record.payload_at} + {9'b0, record.udp ? rule.udp_offset : 8'd0} + 17'd4;
-    seen_end_1 <= seen_end[13:0];
+    seen_end_1 <= seen_end;
     too_long_1 <= record.packet_end > {3'b0, mtu} + {12'b0, record.ip_at};
     routed_too_long_1 <= {1'b0, seg_len} + {9'b0, record.payload_at} > {3'b0, mtu} + {12'b0, record.ip_at};
     valid_1 <= record_valid && !rst;

@@ -207,15 +207,22 @@ package gw_nic_pkg;
     plus = sum[15:0] + {15'b0, sum[16]};
   endfunction
 
+  // The same of three: first without carries, so that one carry chain is left, and the one that comes round.
+  function automatic logic [15:0] plus3(input logic [15:0] a, input logic [15:0] b, input logic [15:0] c);
+    logic [15:0] carries;
+    carries = (a & b) | (a & c) | (b & c);
+    plus3 = plus(a ^ b ^ c, {carries[14:0], carries[15]});
+  endfunction
+
   // Whether two sums are the same number; 0 and 16'hffff are.
   function automatic logic same(input logic [15:0] a, input logic [15:0] b);
     same = a == b || ((a == 16'h0000 || a == 16'hffff) && (b == 16'h0000 || b == 16'hffff));
   endfunction
 
-  // How many bytes a beat has: the place of its last one, and one more.
+  // How many bytes a beat has: `keep` has ones below and zeros above. One place has a border, so no priority is needed.
   function automatic logic [5:0] bytes_of(input logic [31:0] keep);
     bytes_of = 6'd0;
-    for (int i = 0; i < 32; i++) if (keep[i]) bytes_of = 6'(i + 1);
+    for (int i = 0; i < 32; i++) if (keep[i] && (i == 31 || !keep[(i + 1) % 32])) bytes_of = bytes_of | 6'(i + 1);
   endfunction
 
   // The other way round.

@@ -61,7 +61,7 @@ module gw_path #(
   logic [4:0] records_room;
   gw_store store (
       .clk, .rst, .s_axis_tdata, .s_axis_tkeep, .s_axis_tvalid, .s_axis_tready, .s_axis_tlast, .s_axis_tuser,
-      .records_low(records_room < 5'd12), .free, .write, .write_at,
+      .records_low(records_room < 5'd14), .free, .write, .write_at,
       .valid, .first, .last, .beat, .bytes, .data, .user, .tags, .oversize, .beats, .start);
 
   logic parsed, unused_ready;
@@ -91,7 +91,7 @@ module gw_path #(
   logic work_valid, work_ready, plan_out_valid, plan_out_ready;
   logic [4:0] works_room, plans_room;
   logic unused_works, unused_plans;
-  assign plans_low = works_room < 5'd4 || plans_room < 5'd4;
+  always_ff @(posedge clk) plans_low <= works_room < 5'd6 || plans_room < 5'd6;
   gw_stream_fifo #(.W(gw_nic_pkg::PLAN_W), .BITS(4)) plans (
       .clk, .rst, .in_data(plan), .in_valid(plan_valid), .in_ready(unused_plans), .room(plans_room),
       .out_data(plan_out), .out_valid(plan_out_valid), .out_ready(plan_out_ready));

@@ -34,10 +34,13 @@ module gw_regs (
   end
   logic [3:0] place;
   logic first_step, unused;
+  // Which rule's lower or upper word is written; a clock of its own, since an address reaches all rules.
+  logic [gw_nic_pkg::RULES-1:0] write_lower, write_upper;
+  logic writes_rule;
   assign unused = ^reg_addr[1:0];
   assign first_step = reg_valid && steps == '0 && !reg_ready;
   assign place = reg_addr[6:3];
-  assign rule = rules[place];
+  assign writes_rule = first_step && reg_write && reg_addr[11:7] == 5'h02;
   assign read_egress = first_step && !reg_write && reg_addr[11:9] == 3'd1;
   assign read_ingress = first_step && !reg_write && reg_addr[11:9] == 3'd2;
 
@@ -56,10 +59,13 @@ module gw_regs (
       if (reg_addr[11:2] == 10'h001) clear <= reg_wdata[0];
       if (reg_addr[11:2] == 10'h002) mark <= {reg_wdata[7:2], 2'b00};
       if (reg_addr[11:2] == 10'h003) mtu <= reg_wdata > {18'b0, LONGEST} ? LONGEST : reg_wdata[13:0];
-      if (reg_addr[11:7] == 5'h02 && !reg_addr[2])
-        rules[place][31:0] <= reg_wdata;
-      if (reg_addr[11:7] == 5'h02 && reg_addr[2])
-        rules[place][43:32] <= {reg_wdata[31], reg_wdata[10:0]};
+    end
+    rule <= rules[place];
+    for (int i = 0; i < gw_nic_pkg::RULES; i++) begin
+      write_lower[i] <= writes_rule && !reg_addr[2] && place == 4'(i);
+      write_upper[i] <= writes_rule && reg_addr[2] && place == 4'(i);
+      if (write_lower[i]) rules[i][31:0] <= reg_wdata;
+      if (write_upper[i]) rules[i][43:32] <= {reg_wdata[31], reg_wdata[10:0]};
     end
     if (steps[3]) begin
       reg_rdata <= '0;
@@ -75,6 +81,8 @@ module gw_regs (
     if (rst) begin
       steps <= '0;
       reg_ready <= 1'b0;
+      write_lower <= '0;
+      write_upper <= '0;
       for (int i = 0; i < gw_nic_pkg::RULES; i++) rules[i] <= '0;
       mark <= 8'h30;
       mtu <= 14'd1500;

@@ -2,7 +2,7 @@
 //
 // Enters: orders; both rings' memories answer `read_at` and `coded_at` a clock later.
 // Leaves: m_axis; `free` and `coded_free`, how far it has come in the rings.
-// Latency: four clocks. A beat a clock, from frame to frame too; a dropped frame takes a clock.
+// Latency: five clocks. A beat a clock, from frame to frame too; a dropped frame takes a clock.
 module gw_sender (
     input  logic         clk,
     input  logic         rst,
@@ -23,18 +23,22 @@ module gw_sender (
 );
   localparam int BITS = gw_nic_pkg::RING_BITS;
 
-  logic [8:0] number;
-  logic ask, last, done;
-  logic [3:0] room;
+  // The order in hand: out of the memory into a register.
+  /* verilator lint_off UNUSEDSIGNAL */  // orders are handed on whole
+  gw_nic_pkg::order_t o;
+  /* verilator lint_on UNUSEDSIGNAL */
+  logic busy, last;
+  logic [8:0] number, left;
+  logic ask, done;
+  logic [4:0] room;
+  logic room_enough;
   logic asked, turned;
+  logic [BITS:0] coded_next;
   always_comb begin
-    last = number == order.last;
-    // Two beats may be on their way.
-    ask = order_valid && !order.drop && room > 4'd2;
-    done = order_valid && (order.drop || (ask && last));
-    order_ready = done;
-    read_at = order.start + {1'b0, number};
-    coded_at = coded_free[BITS-1:0] + {1'b0, number};
+    ask = busy && !o.drop && room_enough;
+    done = busy && (o.drop || (ask && last));
+    order_ready = !busy || done;
+    coded_next = coded_free + {2'b0, busy ? o.coded_beats : 9'd0};
   end
 
   // A clock later, with the data.
@@ -44,14 +48,30 @@ module gw_sender (
   logic [5:0] bytes;
   logic [gw_nic_pkg::PATCHES*gw_nic_pkg::PATCH_W-1:0] patches;
   always_ff @(posedge clk) begin
-    from_coded <= order.coded;
+    room_enough <= room > 5'd4;  // four beats may be on their way
+    from_coded <= o.coded;
     asked_last <= last;
     words <= number[2:0];
     patched <= number[8:3] == '0;
-    patches <= order.patches;
-    bytes <= last ? order.last_bytes : 6'd32;
-    if (rst) begin
+    patches <= o.patches;
+    bytes <= last ? o.last_bytes : 6'd32;
+    if (ask) begin
+      number <= number + 9'd1;
+      left <= left - 9'd1;
+      last <= left == 9'd1;
+      read_at <= read_at + 1'b1;
+      coded_at <= coded_at + 1'b1;
+    end
+    if (order_ready) begin
+      o <= order;
       number <= '0;
+      left <= order.last;
+      last <= order.last == '0;
+      read_at <= order.start;
+      coded_at <= coded_next[BITS-1:0];
+    end
+    if (rst) begin
+      busy <= 1'b0;
       asked <= 1'b0;
       turned <= 1'b0;
       free <= '0;
@@ -59,10 +79,10 @@ module gw_sender (
     end else begin
       asked <= ask;
       turned <= asked;
-      if (ask) number <= last ? '0 : number + 9'd1;
+      if (order_ready) busy <= order_valid;
       if (done) begin
-        free <= free + {2'b0, order.beats};
-        coded_free <= coded_free + {2'b0, order.coded_beats};
+        free <= free + {2'b0, o.beats};
+        coded_free <= coded_next;
       end
     end
   end
@@ -94,7 +114,7 @@ module gw_sender (
   // The bytes of the last beat are few bits; the rest of `tkeep` follows.
   logic [5:0] out_bytes;
   logic unused_ready;
-  gw_stream_fifo #(.W(263), .BITS(3)) beats (
+  gw_stream_fifo #(.W(263), .BITS(4)) beats (
       .clk, .rst, .in_data({turned_last, turned_bytes, data}), .in_valid(turned), .in_ready(unused_ready), .room,
       .out_data({m_axis_tlast, out_bytes, m_axis_tdata}), .out_valid(m_axis_tvalid), .out_ready(m_axis_tready));
   assign m_axis_tkeep = gw_nic_pkg::keep_of(out_bytes);

@@ -1,126 +1,87 @@
 // Puts eight bytes into a frame, or cuts eight out: the segment header of routed framing.
 //
-// Enters: s_axis, a frame's beats. With each frame, `on` (else it goes through as it is), `hole` (where in the frame; even),
-// `put` (what to put in, the first byte uppermost) and `beats` (what leaves); they stay until `next`.
-// Leaves: m_axis. `next` for a clock, with the frame's last beat out: what goes with the next frame may come.
-// Latency: a clock, and with CUT one more beat. A beat a clock; a frame that gets a beat longer takes a clock more.
+// Enters: a frame's beats, never held up. With each, `in_at`: where the hole begins in this beat (even), 0 if in one before it, 32
+// if in none so far. To be put in, with a frame's first beat: `in_put`, turned so that its byte j has a place j modulo 8 in a beat.
+// If a frame gets a beat longer, one of any bytes enters behind it. With CUT, `in_short` says with the last beat that the frame
+// gets a beat shorter.
+// Leaves: the frame's beats; `out_last` with the last one.
+// Latency: two clocks, and with CUT until the next beat enters, or three.
 // Follows: dataplane/src/engine/{egress,ingress}.rs, where the segment header is written and parsed.
 module gw_splice #(
     parameter bit CUT = 1'b0
 ) (
     input  logic         clk,
     input  logic         rst,
-    input  logic         on,
-    input  logic [7:0]   hole,
-    input  logic [63:0]  put,
-    input  logic [8:0]   beats,
-    output logic         next,
-    input  logic [255:0] s_axis_tdata,
-    input  logic         s_axis_tvalid,
-    output logic         s_axis_tready,
-    input  logic         s_axis_tlast,
-    output logic [255:0] m_axis_tdata,
-    output logic         m_axis_tvalid,
-    input  logic         m_axis_tready,
-    output logic         m_axis_tfirst,
-    output logic         m_axis_tlast
+    input  logic         in_valid,
+    input  logic         in_first,
+    input  logic         in_last,
+    input  logic         in_short,
+    input  logic [5:0]   in_at,
+    input  logic [63:0]  in_put,
+    input  logic [255:0] in_data,
+    output logic         out_valid,
+    output logic         out_last,
+    output logic [255:0] out_data
 );
-`ifdef GW_FAULTS
-  logic fault_splice;
-  initial fault_splice = $test$plusargs("fault_splice");
-`else
-  localparam logic fault_splice = 1'b0;
-`endif
-
-  logic [8:0] number;        // of the beat that leaves next
-  logic free, emit;
-  logic [255:0] out;
-  logic [5:0] at;            // where the hole begins in this beat; 32: behind it
-  logic passed;              // it began in an earlier beat
-  always_comb begin
-    free = !m_axis_tvalid || m_axis_tready;
-    passed = on && {6'b0, hole[7:5]} < number;
-    if (passed) at = 6'd0;
-    else if (on && {6'b0, hole[7:5]} == number) at = {1'b0, hole[4:0] & {5{!fault_splice || hole[4:0] < 5'd24}}};
-    else at = 6'd32;
-  end
-
-  logic ends;                // this beat is the last that leaves
-  assign ends = number == beats - 9'd1;
-  assign next = emit && ends;
-
+  // Out of the memory into a register. Meanwhile each byte finds out if it is below the hole.
+  logic valid, last;
+  logic [255:0] data;
+  logic [31:0] below;
   always_ff @(posedge clk) begin
-    if (free) begin
-      m_axis_tdata <= out;
-      m_axis_tfirst <= number == '0;
-      m_axis_tlast <= ends;
-    end
-    if (rst) begin
-      m_axis_tvalid <= 1'b0;
-      number <= '0;
-    end else begin
-      if (free) m_axis_tvalid <= emit;
-      if (emit) number <= ends ? '0 : number + 9'd1;
-    end
+    {last, data} <= {in_last, in_data};
+    for (int i = 0; i < 32; i++) below[i] <= 6'(i) < in_at;
+    valid <= in_valid && !rst;
   end
 
   generate
     if (CUT) begin : g_cut
-      // The beat before the one that is offered: what is cut out is made up from the next.
+      // The beat before: what is cut out is made up from the next.
       logic [255:0] held;
-      logic full, held_last, over;  // `over`: the frame has left, and this is what the cut has left over
-      logic [63:0] unused;
-      always_comb begin
-        unused = put;
-        for (int i = 0; i < 32; i++) begin
-          if (6'(i) < at) out[8*i +: 8] = held[8*i +: 8];
-          else if (i < 24) out[8*i +: 8] = held[8*((i + 8) % 32) +: 8];
-          else out[8*i +: 8] = s_axis_tdata[8*((i + 8) % 32) +: 8];
-        end
-        emit = free && full && !over && (held_last || s_axis_tvalid);
-        s_axis_tready = !full || over || emit;
-      end
+      logic [31:0] held_below;
+      logic full, held_last, held_short, short_, unused;
+      assign unused = ^{in_put, in_first};
       always_ff @(posedge clk) begin
-        if (s_axis_tvalid && s_axis_tready) begin
-          held <= s_axis_tdata;
-          held_last <= s_axis_tlast;
+        short_ <= in_short;
+        if (valid) {held, held_below, held_last, held_short} <= {data, below, last, short_};
+        for (int i = 0; i < 32; i++) begin
+          if (held_below[i]) out_data[8*i +: 8] <= held[8*i +: 8];
+          else out_data[8*i +: 8] <= i < 24 ? held[8*((i + 8) % 32) +: 8] : data[8*((i + 8) % 32) +: 8];
         end
+        out_last <= held_last || short_;
         if (rst) begin
           full <= 1'b0;
-          over <= 1'b0;
+          out_valid <= 1'b0;
         end else begin
-          if (s_axis_tvalid && s_axis_tready) begin
-            full <= 1'b1;
-            // The last beat out has taken what it needs of the last beat in.
-            over <= emit && ends && !held_last;
-          end else if (emit && held_last || over) begin
-            full <= 1'b0;
-            over <= 1'b0;
-          end
+          full <= valid || (full && !held_last);
+          out_valid <= full && (held_last ? !held_short : valid);
         end
       end
     end else begin : g_put
-      logic [63:0] carry, from;  // the eight bytes that have no place yet; the lowest goes first
-      logic flush;
-      logic [319:0] longer;
+      logic first, unused;
+      logic [39:0] in_hole, in_hole_d;  // the hole, also in the next beat
+      logic [63:0] put, carry, from;  // the eight bytes that have no place yet, each where it will be
       logic [5:0] rest;
+      assign unused = in_short;
       always_comb begin
-        for (int i = 0; i < 8; i++) from[8*i +: 8] = passed ? carry[8*i +: 8] : put[8*(7 - i) +: 8];
         rest = 6'd0;
         for (int i = 0; i < 40; i++) begin
-          rest = 6'(i) - at;
-          if (6'(i) < at && i < 32) longer[8*i +: 8] = s_axis_tdata[8*(i % 32) +: 8];
-          else if (rest < 6'd8) longer[8*i +: 8] = from[8*rest[2:0] +: 8];
-          else longer[8*i +: 8] = s_axis_tdata[8*((i + 24) % 32) +: 8];
+          rest = 6'(i) - in_at;
+          in_hole_d[i] = rest < 6'd8;
         end
-        out = longer[255:0];
-        emit = free && (flush || s_axis_tvalid);
-        s_axis_tready = free && !flush;
+        from = first ? put : carry;
       end
       always_ff @(posedge clk) begin
-        if (emit) carry <= longer[319:256];
-        if (rst) flush <= 1'b0;
-        else if (emit) flush <= !flush && s_axis_tlast && !ends;
+        {first, put, in_hole} <= {in_first, in_put, in_hole_d};
+        if (valid) begin
+          for (int i = 0; i < 8; i++) carry[8*i +: 8] <= in_hole[32 + i] ? from[8*i +: 8] : data[8*(24 + i) +: 8];
+        end
+        for (int i = 0; i < 32; i++) begin
+          if (below[i]) out_data[8*i +: 8] <= data[8*i +: 8];
+          else if (in_hole[i]) out_data[8*i +: 8] <= from[8*(i % 8) +: 8];
+          else out_data[8*i +: 8] <= data[8*((i + 24) % 32) +: 8];
+        end
+        out_last <= last;
+        out_valid <= valid && !rst;
       end
     end
   endgenerate

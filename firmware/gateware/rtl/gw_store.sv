@@ -57,7 +57,7 @@ module gw_store (
     last <= s_axis_tlast;
     beat <= number;
     bytes <= count;
-    for (int i = 0; i < 32; i++) data[8*i +: 8] <= 6'(i) < count ? s_axis_tdata[8*i +: 8] : 8'h00;
+    for (int i = 0; i < 32; i++) data[8*i +: 8] <= s_axis_tkeep[i] || !s_axis_tlast ? s_axis_tdata[8*i +: 8] : 8'h00;
     write_at <= next[BITS-1:0];
     if (!open) user <= s_axis_tuser;
     tags <= gw_nic_pkg::tags_of(s_axis_tdata);

@@ -18,21 +18,29 @@ module gw_stream_fifo #(
     input  logic          out_ready
 );
   logic [W-1:0] store [1 << BITS];
-  logic [BITS:0] head, tail;
+  logic [BITS-1:0] head, tail;
+  logic push, pop;
 
-  assign room = {1'b1, {BITS{1'b0}}} - (tail - head);
-  assign in_ready = room != '0;
-  assign out_valid = head != tail;
-  assign out_data = store[head[BITS-1:0]];
+  // All that the two sides see of the places are registers.
+  assign push = in_valid && in_ready;
+  assign pop = out_valid && out_ready;
+  assign out_data = store[head];
 
   always_ff @(posedge clk) begin
-    if (in_valid && in_ready) store[tail[BITS-1:0]] <= in_data;
+    if (push) store[tail] <= in_data;
     if (rst) begin
       head <= '0;
       tail <= '0;
+      room <= {1'b1, {BITS{1'b0}}};
+      in_ready <= 1'b1;
+      out_valid <= 1'b0;
     end else begin
-      if (in_valid && in_ready) tail <= tail + 1'b1;
-      if (out_valid && out_ready) head <= head + 1'b1;
+      if (push) tail <= tail + 1'b1;
+      if (pop) head <= head + 1'b1;
+      if (push && !pop) room <= room - 1'b1;
+      if (pop && !push) room <= room + 1'b1;
+      in_ready <= pop || room > (BITS+1)'(1) || (room[0] && !push);
+      out_valid <= push || !room[BITS] && !(pop && &room[BITS-1:0]);
     end
   end
 endmodule

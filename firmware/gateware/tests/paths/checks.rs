@@ -129,7 +129,7 @@ pub fn a_lone_frame_waits_no_longer_than_the_readme_says(direction: Direction) {
     let rules = Rules::new(&[Rule::INCEPTIONN], MARK).unwrap();
     configure(&mut simulation, &rules, 1500);
     let judged = direction.entering(both_ways("ring4_mtu1450.pcap", &rules));
-    for (coded, most) in [(false, 20), (true, 70)] {
+    for (coded, most) in [(false, 24), (true, 75)] {
         let long = |one: &&Judged| {
             (one.place == direction.coded()) == coded
                 && one.out.as_ref().is_some_and(|out| out.len() + one.bytes.len() > 1200)
