@@ -5,9 +5,24 @@ use core::arch::aarch64::*;
 
 use super::super::neon::Neon;
 use super::loops::{self, Groups, Octet, Planes, RAW_FROM, STEP_LEN, Words};
-use super::tables::{CLOSE_UP, SPREAD_OUT, THERE};
+use super::tables::{CLOSE_UP, SPREAD_OUT};
 use crate::codec::planar::Bound;
 use crate::codec::{DecodeError, EncodeError};
+
+/// By the number of planes: all bits of those that are there.
+static THERE: [[u8; 16]; 16] = {
+    let mut table = [[0; 16]; 16];
+    let mut width = 0;
+    while width < 16 {
+        let mut plane = 0;
+        while plane < width {
+            table[width][plane] = 0xff;
+            plane += 1;
+        }
+        width += 1;
+    }
+    table
+};
 
 /// As [`crate::codec::planar::encode_payload`].
 pub(in super::super) fn encode(

@@ -1,4 +1,4 @@
-//! What the SIMD kernels without compression instructions share: shuffles of words, and which planes are there.
+//! What the SIMD kernels without compression instructions share: shuffles of words.
 
 /// A shuffle that writes zero if the index has its top bit set.
 const NOTHING: u8 = 0x80;
@@ -26,19 +26,3 @@ const fn shuffles(close_up: bool) -> [[u8; 16]; 256] {
     }
     table
 }
-
-/// By the number of planes: all bits of those that are there.
-#[cfg(target_arch = "aarch64")]
-pub(super) static THERE: [[u8; 16]; 16] = {
-    let mut table = [[0; 16]; 16];
-    let mut width = 0;
-    while width < 16 {
-        let mut plane = 0;
-        while plane < width {
-            table[width][plane] = 0xff;
-            plane += 1;
-        }
-        width += 1;
-    }
-    table
-};
