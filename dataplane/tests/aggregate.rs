@@ -2,11 +2,11 @@
 
 mod common;
 
-use common::aggregation::{classes, exact_sum, le_bytes, membership, planar};
+use common::aggregation::{classes, code_of, exact_sum, le_bytes, membership, planar, sum_of};
 use gradwire::aggregate::{Aggregator, Event, Member, Outcome, Poll, Settings, To};
 use gradwire::engine::Millis;
 use gradwire::kernels::Kernel;
-use gradwire::sums::{Summable, limit};
+use gradwire::sums::{Summable, limit, value_of};
 use gradwire::wire::chunk::{Blocks, Body, Head, Limits, MAX_PACKET_LEN, Packet, Part};
 
 type Node = Aggregator<u8, 2, 32, 16>;
@@ -162,6 +162,72 @@ fn a_jobs_members_are_its_own() {
     }
     let members = |job| node.members(job).collect::<Vec<_>>();
     assert_eq!([1, 2, 3].map(members), [vec![10], vec![20], vec![]]);
+}
+
+/// Packets may be cut anew when they are sent again, so that some of their blocks are new and some are not. Each counts once, whichever
+/// comes first, and nothing is left of what a slot held before.
+#[test]
+fn a_block_counts_once_however_packets_are_cut() {
+    const VALUES: usize = 300;
+    // By the order of sending: worker, first block, blocks.
+    let cuts = [(0, 1, 1), (0, 0, 3), (1, 0, 2), (1, 1, 2)];
+    let value = |seq: u32, worker: u8, at: usize| {
+        ((at * 7919 + usize::from(worker) * 104_729 + seq as usize * 31) % 4001) as f32 / 2001.0 - 1.0
+    };
+    for (kernel, profile) in Kernel::available()
+        .flat_map(|kernel| [planar(-10), classes(10, 3, 0)].map(|profile| (kernel, profile)))
+    {
+        let limits = Limits { window: 1, ..Limits::MOST };
+        let mut node =
+            Box::new(Aggregator::<u8, 1, 2, 3>::new(Settings { kernel, limits, group: None, above: None }));
+        let limits = Limits { blocks: 3, ..limits };
+        let mut out = [0; MAX_PACKET_LEN];
+        for worker in 0..2 {
+            let body = Body::Hello { worker, members: 2, total: 2, is_aggregator: false, limits, key: 7 };
+            let len = Packet { head: Head { job: 1, epoch: 1, seq: 0 }, body }.write(&mut out).unwrap();
+            let _ = node.process(&out[..len], worker, Millis(0));
+            let _ = node.emit(&mut out);
+        }
+        for seq in 0..5 {
+            let head = Head { job: 1, epoch: 1, seq };
+            for (worker, first, count) in cuts {
+                let blocks = Blocks::new(VALUES, first, count).unwrap();
+                let code = |(block, count): (usize, usize)| {
+                    code_of((0..count).map(|at| value(seq, worker, 128 * block + at).to_bits()), profile)
+                };
+                let sections: Vec<u8> = blocks.each().flat_map(code).collect();
+                let part = Part { blocks, peak: 0, profile, sections: &sections };
+                let packet = Packet { head, body: Body::Contribute { worker, part } };
+                let len = packet.write(&mut out).unwrap();
+                let is_last = (worker, first) == (1, 1);
+                let expected = if is_last { Outcome::Completed } else { Outcome::Added };
+                assert_eq!(node.process(&out[..len], worker, Millis(0)), expected, "{}", kernel.name());
+            }
+            let mut seen = 0;
+            while let Some(sent) = node.emit(&mut out) {
+                let Ok(Packet { body: Body::Result { part, .. }, .. }) = Packet::parse(&out[..sent.len])
+                else {
+                    panic!("a result")
+                };
+                let mut rest = part.sections;
+                for (block, count) in part.blocks.each() {
+                    let mut sums = vec![0; count];
+                    rest = &rest[profile.decode_result(rest, &mut sums).unwrap()..];
+                    for (at, sum) in sums.into_iter().enumerate() {
+                        let values = (0..2).map(|worker| value(seq, worker, 128 * block + at).to_bits());
+                        assert_eq!(
+                            value_of(sum, profile.unit()),
+                            sum_of(values, profile),
+                            "{}",
+                            kernel.name()
+                        );
+                        seen += 1;
+                    }
+                }
+            }
+            assert_eq!(seen, VALUES);
+        }
+    }
 }
 
 /// A rack's sums may be as large as what all its members may add, and no larger.
