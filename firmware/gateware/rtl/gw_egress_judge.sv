@@ -3,7 +3,7 @@
 // Enters: the parser's records and TCP options. With a TCP frame, `record.user` has what the owner of its flow knows:
 // bit 7, the segment may be compressed, and bits 1 and 0 are its head's length; or bit 7 is 0, and bits 4 to 0 are the reason's
 // place in PassReason::ALL, 0 for `grid-unknown`.
-// Leaves: a plan for each, four clocks later. TCP options other than timestamps take a clock a byte to look at.
+// Leaves: a plan for each, four clocks later, at most one in two clocks. TCP options other than timestamps take a clock a byte to look at.
 // Follows: dataplane/src/engine/egress.rs, Egress::decide, with codec 1, `handshake = "off"` and `contents = "trusted"`: the look
 // at values (FORMAT.md S9) is off here.
 module gw_egress_judge (
@@ -25,10 +25,11 @@ module gw_egress_judge (
   localparam logic fault_mptcp = 1'b0;
 `endif
 
-  // Stage 0: out of the memory into a register. It is held until its options have been looked at.
+  // Stage 0: out of the memory into a register, again and again while its options are looked at: to hold it would take an enable
+  // that reaches all of it. So a record takes two clocks.
   gw_nic_pkg::record_t held;
   gw_nic_pkg::rule_t rule;
-  logic holds;
+  logic holds;                         // `held` is the record that is offered
   assign rule = held.rule;
 
   // Options that sign or renumber the payload, or cannot be read: a byte a clock, for the frame that waits.
@@ -37,16 +38,14 @@ module gw_egress_judge (
   logic [5:0] left;
   logic [7:0] skip;
   logic needs_walk, take;
-  assign take = holds && (!needs_walk || walked);
-  assign record_ready = !plans_low && (!holds || take);
+  assign take = holds && !plans_low && (!needs_walk || walked);
+  assign record_ready = take;
   always_ff @(posedge clk) begin
-    if (record_ready) begin
-      held <= record;
-      needs_walk <= record.hit && !record.udp && record.packet == gw_nic_pkg::READABLE && !record.usual && record.user[7]
-                 && record.packet_end != {9'b0, record.payload_at};
-      rest <= options;
-    end
+    held <= record;
+    needs_walk <= record.hit && !record.udp && record.packet == gw_nic_pkg::READABLE && !record.usual && record.user[7]
+               && record.packet_end != {9'b0, record.payload_at};
     if (!walking) begin
+      rest <= options;
       left <= 6'(held.payload_at - {1'b0, held.l4_at}) - 6'd20;
       skip <= '0;
       binding <= walked && !take ? binding : 1'b0;
@@ -62,9 +61,7 @@ module gw_egress_judge (
         end
       end
     end
-    if (rst) holds <= 1'b0;
-    else if (record_ready) holds <= record_valid;
-    else if (take) holds <= 1'b0;
+    holds <= record_valid && !take && !rst;
     if (rst) begin
       walking <= 1'b0;
       walked <= 1'b0;

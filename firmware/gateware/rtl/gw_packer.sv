@@ -174,10 +174,8 @@ module gw_packer (
       almost5 <= place4 == 6'd31;
       fresh5 <= place4 == 6'd0 && !over4 && !last4;
       for (int i = 0; i < 32; i++) begin
-        if (6'(i) < place4) what5[2*i+:2] <= WAITED;
-        else if (tagged4 && 6'(i) == place4) what5[2*i+:2] <= LOW;
-        else if (tagged4 && place4 == 6'(i - 1)) what5[2*i+:2] <= HIGH;
-        else what5[2*i+:2] <= BODY;
+        // Products: of a choice with WAITED in it, yosys makes a reset, and `pop` would have to reach that through more logic.
+        what5[2*i+:2] <= {2{6'(i) >= place4}} & ~{tagged4 && 6'(i) == place4, tagged4 && place4 == 6'(i - 1)};
         keep5[i] <= 6'(i) < rest4;
       end
     end
@@ -191,7 +189,8 @@ module gw_packer (
     SECOND,  // of a chunk that completes two beats, the first has left
     ENDING   // what waits is a frame's last beat
   } state_t;
-  state_t state;
+  state_t state, state_d;
+  logic apart;  // `state` is not CHUNK: a register of its own for what is as wide as a beat
   logic go, twice, beat_valid, beat_last, beat_user, user6;
   logic [255:0] waiting, begun, beat_data;
   logic [31:0] keep6, beat_keep;
@@ -202,14 +201,14 @@ module gw_packer (
         WAITED:  begun[8*i+:8] = waiting[8*i+:8];
         LOW:     begun[8*i+:8] = tags5[7:0];
         HIGH:    begun[8*i+:8] = tags5[15:8];
-        default: begun[8*i+:8] = body5[8*i+:8];
+        BODY:    begun[8*i+:8] = body5[8*i+:8];
       endcase
     end
   end
 
   assign twice = twice5 && (last5 || !fault_twice);
 
-  assign beat_data  = state == CHUNK ? begun : waiting;
+  assign beat_data  = apart ? waiting : begun;
   assign beat_last  = state == ENDING || (state == CHUNK && last5 && !over5);
   assign beat_valid = state == ENDING || (v5 && (state == SECOND || over5 || last5));
   assign beat_keep  = state == ENDING ? keep6 : beat_last ? keep5 : '1;
@@ -218,36 +217,36 @@ module gw_packer (
   // The chunk is done with: it goes into the beats, or begins the next frame while the last beat of one leaves.
   assign take5 = v5 && go && (state == CHUNK ? !twice : state == SECOND || fresh5);
 
+  always_comb begin
+    case (state)
+      CHUNK: state_d = !v5 ? CHUNK : twice ? SECOND : over5 && last5 ? ENDING : CHUNK;
+      // A chunk that completes two beats stays until both have left.
+      SECOND: state_d = last5 ? ENDING : CHUNK;
+      default: state_d = CHUNK;
+    endcase
+  end
+
   always_ff @(posedge clk) begin
     if (go) begin
-      case (state)
-        CHUNK:
-        if (v5) begin
-          waiting <= over5 ? body5 : begun;
-          // Tags that stand at the border of two beats.
-          if (over5 && tagged5) begin
-            if (full5) waiting[15:0] <= tags5;
-            if (almost5 && !fault_tags_cut) waiting[7:0] <= tags5[15:8];
-          end
-          if (twice) state <= SECOND;
-          else if (over5 && last5) state <= ENDING;
+      state <= state_d;
+      apart <= state_d != CHUNK;
+      if (v5 || apart) begin
+        waiting <= (apart ? state == SECOND : over5) ? body5 : begun;
+        // Tags that stand at the border of two beats.
+        if (!apart && over5 && tagged5) begin
+          if (full5) waiting[15:0] <= tags5;
+          if (almost5 && !fault_tags_cut) waiting[7:0] <= tags5[15:8];
         end
-        SECOND:
-        if (v5) begin
-          waiting <= body5;
-          state   <= last5 ? ENDING : CHUNK;
-        end
-        default: begin
-          waiting <= begun;
-          state   <= CHUNK;
-        end
-      endcase
+      end
       if (state != ENDING) begin
         keep6 <= keep5;
         user6 <= user5;
       end
     end
-    if (rst) state <= CHUNK;
+    if (rst) begin
+      state <= CHUNK;
+      apart <= 1'b0;
+    end
   end
 
   gw_slice #(

@@ -89,7 +89,8 @@ module gw_sender (
 
   // Another clock later: block memory is slow, and takes most of a clock. Meanwhile each patch finds its word.
   logic [255:0] plain, data;
-  logic [gw_nic_pkg::PATCHES-1:0][15:0] hits, hits_d, values, values_d;
+  logic [15:0] hits [gw_nic_pkg::PATCHES], hits_d [gw_nic_pkg::PATCHES];
+  logic [15:0] values [gw_nic_pkg::PATCHES], values_d [gw_nic_pkg::PATCHES];
   logic turned_last;
   logic [5:0] turned_bytes;
   gw_nic_pkg::patch_t patch;
@@ -107,7 +108,7 @@ module gw_sender (
   end
   always_ff @(posedge clk) begin
     plain <= from_coded ? coded_data : read_data;
-    {hits, values} <= {hits_d, values_d};
+    for (int j = 0; j < gw_nic_pkg::PATCHES; j++) {hits[j], values[j]} <= {hits_d[j], values_d[j]};
     {turned_last, turned_bytes} <= {asked_last, bytes};
   end
 

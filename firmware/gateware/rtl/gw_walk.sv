@@ -89,27 +89,38 @@ module gw_walk #(
   logic valid, last, short_, bypass;
   logic [255:0] entries;
   // Where in it; `skip`: nowhere, `tail`: behind the last group.
-  logic [4:0] at;
+  logic [4:0] at, at_d;
+  logic [4:0] at_not;        // its complement: a second register for the one bit that decides if a cell is done with
   logic skip, tail;
   // Groups left, with this one.
   logic [13:0] left;
   logic only;
 
-  logic fire, group, advance;
+  logic fire, group, advance, goes_on;
+  logic [4:0] at_again;
   logic [7:0] entry;
 
   assign fire = valid && room && (last || end_behind || two_behind);
   assign entry = entries[8*32'(at)+:8];
   assign group = !skip && !tail && !bypass;
-  assign advance = skip || tail || entry[6];
+  assign at_again = ~at_not;
+  assign goes_on = entries[8*32'(at_again)+6];
+  assign advance = skip || tail || goes_on;
   assign pop = head_valid && (!valid || (fire && advance));
   assign issue = fire;
 
+  always_comb begin
+    at_d = at;
+    if (pop && head_first) at_d = 5'd0;
+    else if (fire && tail) at_d = 5'd0;
+    else if (fire && !skip) at_d = entry[4:0];
+  end
+
   always_ff @(posedge clk) begin
+    at <= at_d;
+    at_not <= ~at_d;
     if (fire) begin
       skip <= !skip && !tail && entry[5] && !fault_skip;
-      if (tail) at <= 5'd0;
-      else if (!skip) at <= entry[4:0];
       if (group) begin
         left <= left - 14'd1;
         only <= left == 14'd2;
@@ -124,7 +135,6 @@ module gw_walk #(
       short_ <= head_short;
       bypass <= head_bypass;
       if (head_first) begin
-        at <= 5'd0;
         skip <= 1'b0;
         tail <= 1'b0;
         left <= head_groups;
@@ -133,7 +143,7 @@ module gw_walk #(
     end
 
     item_valid <= fire;
-    item_advance <= advance;
+    item_advance <= skip || tail || entry[6];  // `advance`, and not in a hurry
     item_at <= at;
     item_bytes <= !skip && (tail || bypass);
     item_skip <= skip;

@@ -38,8 +38,6 @@ fn unreachable() -> Vec<String> {
         // A beat has at most 31 bytes beyond its first one.
         "gw_front left[5]",
         "gw_front from_before2[31]",
-        // A chunk that completes two beats stays until both have left.
-        "gw_packer else, line 236",
         // At most 2048 cells begin in a header, and one is counted at once.
         "gw_front headers2[11]",
     ]
