@@ -9,6 +9,12 @@ const SMALLEST_NORMAL: u32 = 1 << 23;
 /// Odd words that are less than this many words apart belong together: gloo's headers are 48 bytes long.
 const REACH: usize = 12;
 
+/// Magnitudes from 2 on have this bit, and so all that are huge or not finite. Most gradients have none of them.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const FROM_TWO: u32 = 1 << 30;
+/// Words without their sign and less one, as a wrapping shift and subtraction make them, are less if they are subnormal and not zero.
+pub(crate) const SUBNORMAL_BELOW: u32 = (SMALLEST_NORMAL << 1) - 1;
+
 /// Whether a word is an odd value: subnormal and not zero, as small integers are, or finite and huge.
 const fn is_odd(word: u32) -> bool {
     let magnitude = word & 0x7fff_ffff;
@@ -28,7 +34,7 @@ pub(crate) fn any_may_be_odd(values: &[u8]) -> bool {
         least = least.min(twice.wrapping_sub(1));
         greatest = greatest.max(twice);
     }
-    least < (SMALLEST_NORMAL << 1) - 1 || greatest >= HUGE << 1
+    least < SUBNORMAL_BELOW || greatest >= HUGE << 1
 }
 
 /// Whether the first of `values` is odd.

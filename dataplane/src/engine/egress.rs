@@ -119,12 +119,12 @@ impl<const SETS: usize> Egress<SETS> {
             }
             Transport::Udp { .. } => self.send_datagram(&packet, &rule, out),
         };
-        let places = result?;
+        let len = result?;
         if let Some(traffic) = self.traffic.get_mut(index) {
-            traffic.count_compressed(ip_frame.frame().len() - places.len);
+            traffic.count_compressed(ip_frame.frame().len() - len);
         }
-        self.last = (index, places);
-        Ok(Verdict::Changed { change: Change::Compressed, len: places.len })
+        self.last.0 = index;
+        Ok(Verdict::Changed { change: Change::Compressed, len })
     }
 
     /// The rule at this place matches the frame.
@@ -188,8 +188,13 @@ impl<const SETS: usize> Egress<SETS> {
         Some(len)
     }
 
-    /// Compresses a tagged datagram to `out`.
-    fn send_datagram(&self, packet: &Packet<'_>, rule: &Rule, out: &mut [u8]) -> Result<Places, PassReason> {
+    /// Compresses a tagged datagram to `out`; the new frame's length.
+    fn send_datagram(
+        &mut self,
+        packet: &Packet<'_>,
+        rule: &Rule,
+        out: &mut [u8],
+    ) -> Result<usize, PassReason> {
         if rule.handshake == Handshake::Required {
             return Err(PassReason::UdpOff);
         }
@@ -201,10 +206,10 @@ impl<const SETS: usize> Egress<SETS> {
         if rule.contents == Contents::Checked && !look_like_values(self.kernel, packet, head_len, false) {
             return Err(PassReason::NotValues);
         }
-        compress(self.kernel, packet, rule, self.rules.mark(), head_len, out)
+        compress(self.kernel, packet, rule, self.rules.mark(), head_len, out, &mut self.last.1)
     }
 
-    /// Compresses a tagged segment to `out`.
+    /// Compresses a tagged segment to `out`; the new frame's length.
     ///
     /// The order of the checks is part of what the engine promises. A flow has to hear of every segment that the peer
     /// may take as a part of the stream, and of no other:
@@ -226,7 +231,7 @@ impl<const SETS: usize> Egress<SETS> {
         out: &mut [u8],
         now: Millis,
         offers: &Offers,
-    ) -> Result<Places, PassReason> {
+    ) -> Result<usize, PassReason> {
         // 1.
         if flags & (tcp_flags::SYN | tcp_flags::RST) != 0 {
             return Err(PassReason::TcpFlags);
@@ -259,9 +264,9 @@ impl<const SETS: usize> Egress<SETS> {
         if rule.contents == Contents::Checked {
             flow.look(seq, |starts| look_like_values(self.kernel, packet, head_len, starts))?;
         }
-        let places = compress(self.kernel, packet, rule, self.rules.mark(), head_len, out)?;
-        flow.compressed(seq, packet.frame().len() - places.len);
-        Ok(places)
+        let len = compress(self.kernel, packet, rule, self.rules.mark(), head_len, out, &mut self.last.1)?;
+        flow.compressed(seq, packet.frame().len() - len);
+        Ok(len)
     }
 
     /// Tells the flow of a tagged FIN or RST that it ended.
@@ -339,18 +344,16 @@ impl<const SETS: usize> Egress<SETS> {
     }
 }
 
-/// Where the values of a frame are, and in the compressed frame of `len` bytes their groups.
+/// Where the values of a frame are, and in the compressed frame their groups.
 #[derive(Clone, Copy, Debug)]
 struct Places {
-    len: usize,
     values_at: usize,
     values_len: usize,
     groups_at: usize,
     groups_len: usize,
 }
 
-const NOTHING: (usize, Places) =
-    (0, Places { len: 0, values_at: 0, values_len: 0, groups_at: 0, groups_len: 0 });
+const NOTHING: (usize, Places) = (0, Places { values_at: 0, values_len: 0, groups_at: 0, groups_len: 0 });
 
 /// The far end would take this frame of the host's own for a compressed one: it loses its type of service.
 fn remark(ip_frame: &IpFrame<'_>, out: &mut [u8]) -> Result<Verdict, PassReason> {
@@ -383,7 +386,8 @@ fn look_like_values(kernel: Kernel, packet: &Packet<'_>, head_len: usize, starts
 }
 
 /// Writes the compressed frame to `out`: headers, in routed framing the segment header, `head_len` raw
-/// bytes, the groups, up to 3 raw bytes.
+/// bytes, the groups, up to 3 raw bytes. The new frame's length; `places` is as it was if there is an error.
+// `places` goes to where it stays: returned, it would be copied from the stack right after it was written there.
 fn compress(
     kernel: Kernel,
     packet: &Packet<'_>,
@@ -391,7 +395,8 @@ fn compress(
     mark: u8,
     head_len: usize,
     out: &mut [u8],
-) -> Result<Places, PassReason> {
+    places: &mut Places,
+) -> Result<usize, PassReason> {
     // A padded segment counts as sent like any other; only now is it told apart.
     if packet.extent() == Extent::Trailing {
         return Err(PassReason::Trailer);
@@ -444,11 +449,7 @@ fn compress(
         }
     }
     .ok_or(PassReason::NoRoom)?;
-    Ok(Places {
-        len,
-        values_at: packet.payload_at() + head_len,
-        values_len: values.len(),
-        groups_at,
-        groups_len,
-    })
+    let values_at = packet.payload_at() + head_len;
+    *places = Places { values_at, values_len: values.len(), groups_at, groups_len };
+    Ok(len)
 }

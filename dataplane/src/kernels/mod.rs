@@ -241,15 +241,20 @@ mod tests {
 
     #[test]
     fn an_odd_word_is_found_wherever_it_stands() {
+        // Odd, infinite or NaN, and then what is neither, on both sides of each border.
+        let odd = [1u32, 0x8000_0001, 0x7f_ffff, 0x5f80_0000, 0xff7f_ffff, 0x7f80_0000, 0xffff_ffff];
+        let even = [0, 0x8000_0000, 0x80_0000, 0x3fff_ffff, 0x4000_0000, 0xc000_0000, 0x5f7f_ffff];
         for len in 0..100 {
             let mut values = [1f32.to_bits(); 100].map(u32::to_le_bytes);
             for kernel in Kernel::available() {
                 assert!(!kernel.any_may_be_odd(values[..len].as_flattened()), "{} {len}", kernel.name());
                 for place in 0..len {
-                    for odd in [1u32, 0x7f_ffff, 0x5f80_0000, 0xff7f_ffff] {
-                        values[place] = odd.to_le_bytes();
+                    for (word, is_odd) in
+                        odd.map(|word| (word, true)).into_iter().chain(even.map(|word| (word, false)))
+                    {
+                        values[place] = word.to_le_bytes();
                         let found = kernel.any_may_be_odd(values[..len].as_flattened());
-                        assert!(found, "{} {len} {place} {odd:#x}", kernel.name());
+                        assert_eq!(found, is_odd, "{} {len} {place} {word:#x}", kernel.name());
                     }
                     values[place] = 1f32.to_le_bytes();
                 }

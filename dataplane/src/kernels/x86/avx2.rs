@@ -113,7 +113,24 @@ fn to_values(sums: &[i32], values: &mut [[u8; VALUE_LEN]], unit: Unit) {
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn any_may_be_odd(values: &[u8]) -> bool {
-    values::any_may_be_odd(values)
+    let (words, _) = values.as_chunks::<VALUE_LEN>();
+    let (chunks, rest) = words.as_flattened().as_chunks();
+    let (mut least, mut all) = (_mm256_set1_epi32(-1), _mm256_setzero_si256());
+    let mut look = |words| {
+        let less = _mm256_add_epi32(_mm256_slli_epi32::<1>(words), _mm256_set1_epi32(-1));
+        least = _mm256_min_epu32(least, less);
+        all = _mm256_or_si256(all, words);
+    };
+    for chunk in chunks {
+        look(load32(chunk));
+    }
+    look(load_part(rest));
+    // To the sign, of which there is a mask.
+    let large = _mm256_slli_epi32::<{ 31 - values::FROM_TWO.trailing_zeros() as i32 }>(all);
+    let below = _mm256_set1_epi32(values::SUBNORMAL_BELOW as i32 - 1);
+    let subnormal = _mm256_cmpeq_epi32(_mm256_min_epu32(least, below), least);
+    _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_or_si256(large, subnormal))) != 0
+        && values::any_may_be_odd(values)
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]

@@ -91,18 +91,19 @@ const ROOM: usize = 2 * MAX_GROUP_LEN;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
 fn sum(bytes: &[u8]) -> Sum {
-    // RFC 1071 §2: of words of 32 bits, whose carries the 64 bits of a sum have room for.
-    let low_half = _mm512_set1_epi64(0xffff_ffff);
+    // RFC 1071 §2: of words of 32 bits, whose carries the 64 bits of a sum have room for. Words are added in pairs, 64 bits
+    // wide, and their high halves once more: what these make of the first sum can be taken away again.
     let (chunks, rest) = bytes.as_chunks();
-    let [mut low, mut high] = [_mm512_setzero_si512(); 2];
+    let [mut pairs, mut high] = [_mm512_setzero_si512(); 2];
     let mut add = |words| {
-        low = _mm512_add_epi64(low, _mm512_and_si512(words, low_half));
+        pairs = _mm512_add_epi64(pairs, words);
         high = _mm512_add_epi64(high, _mm512_srli_epi64::<32>(words));
     };
     for chunk in chunks {
         add(load64(chunk));
     }
     add(load_part(rest));
+    let low = _mm512_sub_epi64(pairs, _mm512_slli_epi64::<32>(high));
     Sum::from_le_words(_mm512_reduce_add_epi64(_mm512_add_epi64(low, high)) as u64)
 }
 
@@ -123,7 +124,21 @@ fn to_values(sums: &[i32], values: &mut [[u8; VALUE_LEN]], unit: Unit) {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
 fn any_may_be_odd(values: &[u8]) -> bool {
-    values::any_may_be_odd(values)
+    let (words, _) = values.as_chunks::<VALUE_LEN>();
+    let (chunks, rest) = words.as_flattened().as_chunks::<64>();
+    let (mut least, mut all) = (_mm512_set1_epi32(-1), _mm512_setzero_si512());
+    let mut look = |words| {
+        let less = _mm512_add_epi32(_mm512_slli_epi32::<1>(words), _mm512_set1_epi32(-1));
+        least = _mm512_min_epu32(least, less);
+        all = _mm512_or_si512(all, words);
+    };
+    for chunk in chunks {
+        look(load64(chunk));
+    }
+    look(load_part(rest));
+    let subnormal = _mm512_cmplt_epu32_mask(least, _mm512_set1_epi32(values::SUBNORMAL_BELOW as i32));
+    let large = _mm512_test_epi32_mask(all, _mm512_set1_epi32(values::FROM_TWO as i32));
+    (subnormal | large) != 0 && values::any_may_be_odd(values)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
