@@ -6,7 +6,7 @@
 //! an add.
 
 use super::loops::{Burst, WINDOW_LEN, Window, copy_start};
-use crate::codec::{BURST_LEN, Class, DecodeError, LANES, Params, VALUE_LEN, decode_payload};
+use crate::codec::{BURST_LEN, Class, LANES, VALUE_LEN};
 
 /// Offsets that one look-ahead step covers; it reads one byte more.
 pub(super) const AHEAD: usize = 64;
@@ -27,16 +27,16 @@ pub(super) const NIBBLE_LENS: [u8; 16] = {
     table
 };
 
-/// Decodes groups until `values` is full. `ahead` writes for each of 64 offsets the length of a group that
-/// starts there; `burst` decodes the group at the start of its window.
+/// Decodes groups until `values` is full; the length of the groups. `ahead` writes for each of 64 offsets the length of a group that
+/// starts there; `burst` decodes the group at the start of its window, to values or whatever of their size. None if the groups
+/// are to be refused, or if nothing but values that are done says that they are not: the definition tells which.
 #[inline(always)]
 pub(super) fn decode_ahead(
     groups: &[u8],
     values: &mut [u8],
-    params: Params,
     ahead: impl Fn(&[u8; AHEAD + 1], &mut [u8; AHEAD]),
-    burst: impl Fn(&Window, &mut Burst),
-) -> Result<usize, DecodeError> {
+    mut burst: impl FnMut(&Window, &mut Burst),
+) -> Option<usize> {
     let last_lanes = values.len() / VALUE_LEN % LANES;
     let (whole, last) = values.as_chunks_mut();
     let mut last_burst = [0; BURST_LEN];
@@ -85,11 +85,10 @@ pub(super) fn decode_ahead(
 
     let tags = u16::from_le_bytes(*chunk(groups, last_at));
     if !done || at > groups.len() || (last_lanes > 0 && tags >> (2 * last_lanes) != 0) {
-        // Refused, or nothing but values that are done; the definition says which.
-        return decode_payload(groups, values, params);
+        return None;
     }
     copy_start(last, last_burst.get(..last_lanes * VALUE_LEN).unwrap_or(&[]));
-    Ok(at)
+    Some(at)
 }
 
 /// The bytes at `at`; zeros if there are not enough.

@@ -31,6 +31,31 @@ pub(super) fn encode_with<const STEP: usize, const ROOM: usize, V>(
     load_part: impl Fn(&[u8]) -> V,
     step: impl Fn(&V, &mut [u8; ROOM]) -> usize,
 ) -> Result<usize, EncodeError> {
+    encode_steps(values, groups, load, load_part, step).or_else(|Crowded { at, left }| {
+        let have = groups.len();
+        let left = values.get(values.len() - left..).unwrap_or(&[]);
+        let rest = groups.get_mut(at..).unwrap_or(&mut []);
+        encode_payload(left, rest, params).map(|len| at + len).map_err(|_| EncodeError::NoRoom { have })
+    })
+}
+
+/// Less room is left than one step may need.
+pub(super) struct Crowded {
+    /// Bytes of the groups so far.
+    at: usize,
+    /// Bytes of values that are left.
+    left: usize,
+}
+
+/// As [`encode_with`], of anything that `load` and `load_part` make values of, and only as far as there certainly is room.
+#[inline(always)]
+pub(super) fn encode_steps<const STEP: usize, const ROOM: usize, V>(
+    values: &[u8],
+    groups: &mut [u8],
+    load: impl Fn(&[u8; STEP]) -> V,
+    load_part: impl Fn(&[u8]) -> V,
+    step: impl Fn(&V, &mut [u8; ROOM]) -> usize,
+) -> Result<usize, Crowded> {
     let (whole, part) = values.as_chunks();
     let mut whole = whole.iter();
     let mut at = 0;
@@ -54,11 +79,7 @@ pub(super) fn encode_with<const STEP: usize, const ROOM: usize, V>(
         let absent_bursts = STEP / BURST_LEN - left.div_ceil(BURST_LEN);
         return Ok(at + step(&load_part(part), room) - TAGS_LEN * absent_bursts);
     }
-    // Less room is left than one step may need.
-    let have = groups.len();
-    let left = values.get(values.len() - left..).unwrap_or(&[]);
-    let rest = groups.get_mut(at..).unwrap_or(&mut []);
-    encode_payload(left, rest, params).map(|len| at + len).map_err(|_| EncodeError::NoRoom { have })
+    Err(Crowded { at, left })
 }
 
 /// Decodes groups until `values` is full with `burst`, which decodes the group at the start of its window and returns

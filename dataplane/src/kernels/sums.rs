@@ -1,8 +1,8 @@
 //! Fast sums. [`crate::sums`] and [`crate::codec::planar::sums`] define what each function must do on every input.
 //!
 //! With codec 2, the kernels for x86-64 and for small cores make units and sums of a section's words in place of values, and words of sums; with
-//! codec 1, that for small cores adds vectors straight to sums, and makes vectors of sums. All else goes by way of values, so the codec's kernels do the work,
-//! and what is left are loops that compilers vectorise: a section of sums none of which is raw is, byte for byte, codec 2's section of the
+//! codec 1, those for x86-64 take values to units and back within their loops, and that for small cores adds vectors straight to sums, and
+//! makes vectors of sums. All else goes by way of values, so the codec's kernels do the work, and what is left are loops that compilers vectorise: a section of sums none of which is raw is, byte for byte, codec 2's section of the
 //! numbers `±(2|q| - 1)` at `y = 0`.
 
 use super::numbers::bytes_of_mut;
@@ -17,6 +17,8 @@ use crate::sums::{BLOCK_LEN, BLOCK_VALUES, NOT_A_NUMBER, OVER, Summable, Unit, m
 const WHOLE: f32 = f32::from_bits((127 + 23) << 23 | 1 << 22);
 /// Magnitudes from here on, in units, are no longer a whole number behind [`WHOLE`].
 const WHOLE_BITS: u32 = 22;
+/// The same magnitude, as bits of an `f32`. Infinities and NaN are beyond it, too.
+pub(super) const SIMPLE_BELOW: u32 = (127 + WHOLE_BITS) << 23;
 /// The most units of a value that is not raw.
 const MOST_CODED: i32 = i16::MAX as i32;
 
@@ -97,19 +99,36 @@ impl Kernel {
         limit: i32,
         marked: impl Fn(u32) -> i32,
     ) -> Option<usize> {
-        // Values first stand where their units are to be: room for them apart costs a fifth of the time, most of it to zero it.
-        let len = self.decode(coded, bytes_of_mut(units), profile.profile()).ok()?;
-        let is_fast = limit >= 1 << WHOLE_BITS && !matches!(self.0, Token::Scalar32);
-        // Infinities are never simple, however large the unit.
-        let simple_below = (profile.unit().exponent() + WHOLE_BITS).min(255) << 23;
-        if is_fast && self.to_units(units, profile.unit()) < simple_below {
+        if limit >= 1 << WHOLE_BITS
+            && let Some(len) = self.decode_simple(coded, units, profile)
+        {
             return Some(len);
         }
-        self.decode(coded, bytes_of_mut(units), profile.profile()).ok()?;
+        // Values first stand where their units are to be: room for them apart costs a fifth of the time, most of it to zero it.
+        let len = self.decode(coded, bytes_of_mut(units), profile.profile()).ok()?;
         for units in units {
             *units = marked(u32::from_le(units.cast_unsigned()));
         }
         Some(len)
+    }
+
+    /// Decodes to units, if all values are below 2^22 of them; else what is in `units` is of no use.
+    #[inline]
+    fn decode_simple(self, coded: &[u8], units: &mut [i32], profile: Summable) -> Option<usize> {
+        let unit = profile.unit();
+        match (profile.profile(), self.0) {
+            (_, Token::Scalar32) => None,
+            #[cfg(target_arch = "x86_64")]
+            (Profile::Classes(params), Token::Avx512(token)) => {
+                token.decode_units(coded, units, params, unit)
+            }
+            #[cfg(target_arch = "x86_64")]
+            (Profile::Classes(params), Token::Avx2(token)) => token.decode_units(coded, units, params, unit),
+            (profile, _) => {
+                let len = self.decode(coded, bytes_of_mut(units), profile).ok()?;
+                (self.to_units(units, unit) < SIMPLE_BELOW).then_some(len)
+            }
+        }
     }
 
     /// As [`to_units`].
@@ -142,27 +161,28 @@ impl Kernel {
     pub fn encode_result(self, sums: &[i32], out: &mut [u8], profile: impl Into<Summable>) -> Option<usize> {
         let profile = profile.into();
         let unit = profile.unit();
-        let params = match (profile.profile(), self.0) {
+        let params = match profile.profile() {
             _ if sums.len() > BLOCK_VALUES => return None,
-            (Profile::Planar(_), _) => return self.encode_sums(sums, out),
-            (Profile::Classes(params), Token::Scalar32)
-                if let Some(len) = scalar32::encode_result(sums, out, params, unit) =>
-            {
-                return Some(len);
-            }
-            (Profile::Classes(params), _) => params,
+            Profile::Planar(_) => return self.encode_sums(sums, out),
+            Profile::Classes(params) => params,
         };
-        let mut room = [0; BLOCK_LEN];
-        let values = room.get_mut(..sums.len() * VALUE_LEN)?;
-        let numbers = values.as_chunks_mut().0;
-        match self.0 {
+        let fast = match self.0 {
+            Token::Scalar32 => scalar32::encode_result(sums, out, params, unit),
             #[cfg(target_arch = "x86_64")]
-            Token::Avx512(token) => token.to_values(sums, numbers, unit),
+            Token::Avx512(token) => token.encode_result(sums, out, params, unit),
             #[cfg(target_arch = "x86_64")]
-            Token::Avx2(token) => token.to_values(sums, numbers, unit),
-            _ => to_values(sums, numbers, unit),
-        }
-        self.encode_classes(values, out, params).ok()
+            Token::Avx2(token) => token.encode_result(sums, out, params, unit),
+            _ => None,
+        };
+        // Too little room for what a kernel writes behind the groups, or no other way.
+        fast.or_else(|| {
+            let mut room = [0; BLOCK_LEN];
+            let values = room.get_mut(..sums.len() * VALUE_LEN)?;
+            for (value, sum) in values.as_chunks_mut().0.iter_mut().zip(sums) {
+                *value = value_of(*sum, unit).to_le_bytes();
+            }
+            self.encode_classes(values, out, params).ok()
+        })
     }
 
     /// As [`sums::encode`], of at most [`BLOCK_VALUES`] sums; None if there are more. Behind the section, `out` may be overwritten.
@@ -228,25 +248,20 @@ const fn is_block(values: usize) -> bool {
 }
 
 /// Takes values, whose bytes stand there, to units if they are below 2^22 of them, and else to anything. The bits of the largest
-/// magnitude. Compiled into each kernel, with its instructions.
+/// number of units, without its sign. Compiled into each kernel, with its instructions.
 #[inline(always)]
 pub(super) fn to_units(values: &mut [i32], unit: Unit) -> u32 {
-    // One by the unit, exactly: its exponent is from 32 to 239.
-    let scale = f32::from_bits((254 - unit.exponent()) << 23);
+    let scale = one_by(unit);
     values.iter_mut().fold(0, |all, value| {
-        let bits = u32::from_le(value.cast_unsigned());
-        let whole = f32::from_bits(bits) * scale + WHOLE;
-        *value = (whole.to_bits() as i32).wrapping_sub(WHOLE.to_bits() as i32);
-        all.max(bits & i32::MAX as u32)
+        let number = f32::from_bits(u32::from_le(value.cast_unsigned())) * scale;
+        *value = ((number + WHOLE).to_bits() as i32).wrapping_sub(WHOLE.to_bits() as i32);
+        all.max(number.to_bits() & i32::MAX as u32)
     })
 }
 
-/// As [`value_of`]. Compiled into each kernel.
-#[inline(always)]
-pub(super) fn to_values(sums: &[i32], values: &mut [[u8; VALUE_LEN]], unit: Unit) {
-    for (value, sum) in values.iter_mut().zip(sums) {
-        *value = value_of(*sum, unit).to_le_bytes();
-    }
+/// One by the unit, exactly: its exponent is from 32 to 239.
+pub(super) const fn one_by(unit: Unit) -> f32 {
+    f32::from_bits((254 - unit.exponent()) << 23)
 }
 
 /// Adds all units, also those that stand for something else; the least of them. Compiled into each kernel, with its instructions.

@@ -3,13 +3,16 @@
 use core::arch::x86_64::*;
 
 use super::super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
-use super::super::loops::{Burst, WINDOW_LEN, Window, encode_with};
-use super::super::sums;
+use super::super::loops::{Burst, WINDOW_LEN, Window, encode_steps, encode_with};
+use super::super::numbers::{bytes_of, bytes_of_mut};
+use super::super::sums::{self, SIMPLE_BELOW, one_by};
 use super::super::tables::{BYTE_MASKS, CLOSE_UP, Placing, SPREAD_OUT};
 use super::{load16, load32, store};
 use crate::checksum::Sum;
-use crate::codec::{BURST_LEN, DecodeError, EncodeError, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
-use crate::sums::{BLOCK_VALUES, Unit};
+use crate::codec::{
+    BURST_LEN, DecodeError, EncodeError, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN, decode_payload,
+};
+use crate::sums::{BLOCK_VALUES, NAN_BITS, NOT_A_NUMBER, Unit};
 use crate::values;
 
 cpufeatures::new!(cpu, "avx2", "bmi1", "bmi2", "popcnt");
@@ -43,11 +46,6 @@ impl Avx2 {
         unsafe { to_units(values, unit) }
     }
 
-    pub(in super::super) fn to_values(self, sums: &[i32], values: &mut [[u8; VALUE_LEN]], unit: Unit) {
-        // SAFETY: the callee needs these features and nothing else; `self` proves them.
-        unsafe { to_values(sums, values, unit) }
-    }
-
     pub(in super::super) fn encode(
         self,
         values: &[u8],
@@ -65,7 +63,31 @@ impl Avx2 {
         params: Params,
     ) -> Result<usize, DecodeError> {
         // SAFETY: the callee needs these features and nothing else; `self` proves them.
-        unsafe { decode(groups, values, params) }
+        unsafe { decode(groups, values, params) }.map_or_else(|| decode_payload(groups, values, params), Ok)
+    }
+
+    /// From groups to units, if all numbers of them have bits below [`SIMPLE_BELOW`].
+    pub(in super::super) fn decode_units(
+        self,
+        groups: &[u8],
+        units: &mut [i32],
+        params: Params,
+        unit: Unit,
+    ) -> Option<usize> {
+        // SAFETY: the callee needs these features and nothing else; `self` proves them.
+        unsafe { decode_units(groups, units, params, unit) }
+    }
+
+    /// From sums to the groups of their values, if there certainly is room.
+    pub(in super::super) fn encode_result(
+        self,
+        sums: &[i32],
+        groups: &mut [u8],
+        params: Params,
+        unit: Unit,
+    ) -> Option<usize> {
+        // SAFETY: the callee needs these features and nothing else; `self` proves them.
+        unsafe { encode_result(sums, groups, params, unit) }
     }
 }
 
@@ -107,11 +129,6 @@ fn to_units(values: &mut [i32], unit: Unit) -> u32 {
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn to_values(sums: &[i32], values: &mut [[u8; VALUE_LEN]], unit: Unit) {
-    sums::to_values(sums, values, unit);
-}
-
-#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn any_may_be_odd(values: &[u8]) -> bool {
     let (words, _) = values.as_chunks::<VALUE_LEN>();
     let (chunks, rest) = words.as_flattened().as_chunks();
@@ -135,25 +152,60 @@ fn any_may_be_odd(values: &[u8]) -> bool {
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
-    let burst = packer(params);
     encode_with(
         values,
         groups,
         params,
-        |values: &[u8; STEP]| {
-            let (low, high) = values.split_at(BURST_LEN);
-            [low, high].map(|burst| load32(burst.first_chunk().unwrap_or(&[0; BURST_LEN])))
-        },
-        |part| {
-            let (low, high) = part.split_at(part.len().min(BURST_LEN));
-            [load_part(low), load_part(high)]
-        },
-        |&[low, high], room: &mut [u8; ROOM]| {
-            let low_len = room.first_chunk_mut().map_or(0, |room| burst(low, room));
-            let high_room = room.get_mut(low_len..).and_then(|room| room.first_chunk_mut());
-            low_len + high_room.map_or(0, |room| burst(high, room))
-        },
+        |values| load_step(values),
+        |part| load_part_step(part),
+        stepper(params),
     )
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn encode_result(sums: &[i32], groups: &mut [u8], params: Params, unit: Unit) -> Option<usize> {
+    let scale = _mm256_set1_ps(unit.value());
+    let to_values = |sums| {
+        let values = _mm256_castps_si256(_mm256_mul_ps(_mm256_cvtepi32_ps(sums), scale));
+        let is_no_number = _mm256_cmpeq_epi32(sums, _mm256_set1_epi32(NOT_A_NUMBER));
+        _mm256_blendv_epi8(values, _mm256_set1_epi32(NAN_BITS as i32), is_no_number)
+    };
+    encode_steps(
+        bytes_of(sums),
+        groups,
+        |sums: &[u8; STEP]| load_step(sums).map(to_values),
+        |part| load_part_step(part).map(to_values),
+        stepper(params),
+    )
+    .ok()
+}
+
+/// Two bursts.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn load_step(values: &[u8; STEP]) -> [__m256i; 2] {
+    let (low, high) = values.split_at(BURST_LEN);
+    [low, high].map(|burst| load32(burst.first_chunk().unwrap_or(&[0; BURST_LEN])))
+}
+
+/// Fewer than two bursts, and zeros behind.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn load_part_step(part: &[u8]) -> [__m256i; 2] {
+    let (low, high) = part.split_at(part.len().min(BURST_LEN));
+    [load_part(low), load_part(high)]
+}
+
+/// From two bursts of values to groups.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn stepper(params: Params) -> impl Fn(&[__m256i; 2], &mut [u8; ROOM]) -> usize {
+    let burst = packer(params);
+    move |&[low, high], room| {
+        let low_len = room.first_chunk_mut().map_or(0, |room| burst(low, room));
+        let high_room = room.get_mut(low_len..).and_then(|room| room.first_chunk_mut());
+        low_len + high_room.map_or(0, |room| burst(high, room))
+    }
 }
 
 /// From values to groups.
@@ -205,35 +257,80 @@ fn packer(params: Params) -> impl Fn(__m256i, &mut [u8; WINDOW_LEN]) -> usize {
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Result<usize, DecodeError> {
+fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Option<usize> {
     let Placing { byte_down, half_down, .. } = Placing::new(params);
-    let sign_bit = _mm256_set1_epi32(i32::MIN);
     // By tag; the multiplier of raw lanes does not matter.
-    let down = _mm256_set_ps(0.0, half_down, byte_down, 0.0, 0.0, half_down, byte_down, 0.0);
-    let lanes = _mm256_set_epi32(14, 12, 10, 8, 6, 4, 2, 0);
-    let three = _mm256_set1_epi32(3);
+    let down = by_tag([0.0, byte_down, half_down, 0.0]);
+    let sign_bit = _mm256_set1_epi32(i32::MIN);
+    decode_bursts(groups, values, |placed, tags| {
+        let magnitude = _mm256_cvtepi32_ps(_mm256_andnot_si256(sign_bit, placed));
+        // vpermilps looks at the two low bits of each lane: its tag.
+        let value = _mm256_mul_ps(magnitude, _mm256_permutevar_ps(down, tags));
+        let value = _mm256_or_si256(_mm256_castps_si256(value), _mm256_and_si256(placed, sign_bit));
+        _mm256_blendv_epi8(value, placed, is_raw(tags))
+    })
+}
 
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn decode_units(groups: &[u8], units: &mut [i32], params: Params, unit: Unit) -> Option<usize> {
+    let Placing { byte_down, half_down, .. } = Placing::new(params);
+    // Powers of two, so that it is the same to multiply by both at once.
+    let up = one_by(unit);
+    let down = by_tag([0.0, byte_down * up, half_down * up, up]);
+    let sign_bit = _mm256_set1_epi32(i32::MIN);
+    let mut greatest = _mm256_setzero_si256();
+    let len = decode_bursts(groups, bytes_of_mut(units), |placed, tags| {
+        let magnitude = _mm256_andnot_si256(sign_bit, placed);
+        let coded = _mm256_castps_si256(_mm256_cvtepi32_ps(magnitude));
+        let magnitude = _mm256_castsi256_ps(_mm256_blendv_epi8(coded, magnitude, is_raw(tags)));
+        let magnitude = _mm256_castps_si256(_mm256_mul_ps(magnitude, _mm256_permutevar_ps(down, tags)));
+        greatest = _mm256_max_epu32(greatest, magnitude);
+        let signed = _mm256_or_si256(magnitude, _mm256_and_si256(placed, sign_bit));
+        _mm256_cvtps_epi32(_mm256_castsi256_ps(signed))
+    })?;
+    // Without their signs, magnitudes are as large signed as unsigned.
+    let simple = _mm256_cmpgt_epi32(_mm256_set1_epi32(SIMPLE_BELOW as i32), greatest);
+    (_mm256_movemask_epi8(simple) == -1).then_some(len)
+}
+
+/// Decodes groups until `to` is full of what `finish` makes of each burst's placed lanes, and of its tags, which are the two low bits of each
+/// lane.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn decode_bursts(
+    groups: &[u8],
+    to: &mut [u8],
+    mut finish: impl FnMut(__m256i, __m256i) -> __m256i,
+) -> Option<usize> {
+    let lanes = _mm256_set_epi32(14, 12, 10, 8, 6, 4, 2, 0);
     decode_ahead(
         groups,
-        values,
-        params,
+        to,
         |bytes, lens| ahead(bytes, lens),
         |window: &Window, to: &mut Burst| {
             let (low_tags, high_tags) = (usize::from(window[0]), usize::from(window[1]));
             let low_len = BYTE_MASKS[low_tags].count_ones() as usize;
             let vectors = _mm256_set_m128i(get16(window, TAGS_LEN + low_len), get16(window, TAGS_LEN));
             let placed = _mm256_shuffle_epi8(vectors, both(&SPREAD_OUT[low_tags], &SPREAD_OUT[high_tags]));
-
             let tags = _mm256_set1_epi32((high_tags << 8 | low_tags) as i32);
-            let tags = _mm256_srlv_epi32(tags, lanes);
-            let magnitude = _mm256_cvtepi32_ps(_mm256_andnot_si256(sign_bit, placed));
-            // vpermilps looks at the two low bits of each lane: its tag.
-            let value = _mm256_mul_ps(magnitude, _mm256_permutevar_ps(down, tags));
-            let value = _mm256_or_si256(_mm256_castps_si256(value), _mm256_and_si256(placed, sign_bit));
-            let raw = _mm256_cmpeq_epi32(_mm256_and_si256(tags, three), three);
-            store(to, _mm256_blendv_epi8(value, placed, raw));
+            store(to, finish(placed, _mm256_srlv_epi32(tags, lanes)));
         },
     )
+}
+
+/// What `vpermilps` chooses from by a tag.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn by_tag([zero, byte, half, raw]: [f32; 4]) -> __m256 {
+    _mm256_setr_ps(zero, byte, half, raw, zero, byte, half, raw)
+}
+
+/// All bits of the lanes whose tag says so.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn is_raw(tags: __m256i) -> __m256i {
+    let three = _mm256_set1_epi32(3);
+    _mm256_cmpeq_epi32(_mm256_and_si256(tags, three), three)
 }
 
 /// At most 8 values, and zeros behind.

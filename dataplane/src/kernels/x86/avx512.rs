@@ -4,13 +4,14 @@
 use core::arch::x86_64::*;
 
 use super::super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
-use super::super::loops::{Burst, Window, encode_with};
-use super::super::sums;
+use super::super::loops::{Burst, Window, encode_steps, encode_with};
+use super::super::numbers::{bytes_of, bytes_of_mut};
+use super::super::sums::{self, SIMPLE_BELOW, one_by};
 use super::super::tables::Placing;
 use super::{get_group, load16, put_group, store};
 use crate::checksum::Sum;
-use crate::codec::{DecodeError, EncodeError, MAX_GROUP_LEN, Params, VALUE_LEN};
-use crate::sums::{BLOCK_VALUES, Unit};
+use crate::codec::{DecodeError, EncodeError, MAX_GROUP_LEN, Params, VALUE_LEN, decode_payload};
+use crate::sums::{BLOCK_VALUES, NAN_BITS, NOT_A_NUMBER, Unit};
 use crate::values;
 
 cpufeatures::new!(
@@ -58,11 +59,6 @@ impl Avx512 {
         unsafe { to_units(values, unit) }
     }
 
-    pub(in super::super) fn to_values(self, sums: &[i32], values: &mut [[u8; VALUE_LEN]], unit: Unit) {
-        // SAFETY: the callee needs these features and nothing else; `self` proves them.
-        unsafe { to_values(sums, values, unit) }
-    }
-
     pub(in super::super) fn encode(
         self,
         values: &[u8],
@@ -80,7 +76,31 @@ impl Avx512 {
         params: Params,
     ) -> Result<usize, DecodeError> {
         // SAFETY: the callee needs these features and nothing else; `self` proves them.
-        unsafe { decode(groups, values, params) }
+        unsafe { decode(groups, values, params) }.map_or_else(|| decode_payload(groups, values, params), Ok)
+    }
+
+    /// From groups to units, if all numbers of them have bits below [`SIMPLE_BELOW`].
+    pub(in super::super) fn decode_units(
+        self,
+        groups: &[u8],
+        units: &mut [i32],
+        params: Params,
+        unit: Unit,
+    ) -> Option<usize> {
+        // SAFETY: the callee needs these features and nothing else; `self` proves them.
+        unsafe { decode_units(groups, units, params, unit) }
+    }
+
+    /// From sums to the groups of their values, if there certainly is room.
+    pub(in super::super) fn encode_result(
+        self,
+        sums: &[i32],
+        groups: &mut [u8],
+        params: Params,
+        unit: Unit,
+    ) -> Option<usize> {
+        // SAFETY: the callee needs these features and nothing else; `self` proves them.
+        unsafe { encode_result(sums, groups, params, unit) }
     }
 }
 
@@ -118,11 +138,6 @@ fn to_units(values: &mut [i32], unit: Unit) -> u32 {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
-fn to_values(sums: &[i32], values: &mut [[u8; VALUE_LEN]], unit: Unit) {
-    sums::to_values(sums, values, unit);
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
 fn any_may_be_odd(values: &[u8]) -> bool {
     let (words, _) = values.as_chunks::<VALUE_LEN>();
     let (chunks, rest) = words.as_flattened().as_chunks::<64>();
@@ -151,6 +166,24 @@ fn encode(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, Enc
         |part| load_part(part),
         stepper(params),
     )
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
+fn encode_result(sums: &[i32], groups: &mut [u8], params: Params, unit: Unit) -> Option<usize> {
+    let scale = _mm512_set1_ps(unit.value());
+    let to_values = |sums| {
+        let values = _mm512_castps_si512(_mm512_mul_ps(_mm512_cvtepi32_ps(sums), scale));
+        let is_no_number = _mm512_cmpeq_epi32_mask(sums, _mm512_set1_epi32(NOT_A_NUMBER));
+        _mm512_mask_mov_epi32(values, is_no_number, _mm512_set1_epi32(NAN_BITS as i32))
+    };
+    encode_steps(
+        bytes_of(sums),
+        groups,
+        |sums: &[u8; STEP]| to_values(load64(sums)),
+        |part| to_values(load_part(part)),
+        stepper(params),
+    )
+    .ok()
 }
 
 /// A lane's bytes 3, 2, 1, 0 are kept from these biased exponents on.
@@ -203,36 +236,75 @@ fn stepper(params: Params) -> impl Fn(&__m512i, &mut [u8; ROOM]) -> usize {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
-fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Result<usize, DecodeError> {
+fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Option<usize> {
     let Placing { byte_down, half_down, .. } = Placing::new(params);
+    // By tag. The sign is not used but tells raw lanes from others.
+    let down = by_tag([-0.0, -byte_down, -half_down, 0.0]);
     let magnitude_bits = _mm256_set1_epi32(0x7fff_ffff);
-    // By tag: the bytes kept, and the multiplier. Its sign is not used but tells raw lanes from others.
+    decode_bursts(groups, values, |placed, tags| {
+        let magnitude = _mm256_cvtepi32_ps(_mm256_and_si256(placed, magnitude_bits));
+        let down = _mm256_permutevar_ps(down, tags);
+        let value = _mm256_castps_si256(_mm256_mul_ps(magnitude, down));
+        // The sign of the vector over the value; raw lanes are the vector itself.
+        let coded = _mm256_movepi32_mask(_mm256_castps_si256(down));
+        _mm256_mask_ternarylogic_epi32::<0xd8>(placed, coded, value, magnitude_bits)
+    })
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
+fn decode_units(groups: &[u8], units: &mut [i32], params: Params, unit: Unit) -> Option<usize> {
+    let Placing { byte_down, half_down, .. } = Placing::new(params);
+    // As for values. Powers of two, so that it is the same to multiply by both at once.
+    let up = one_by(unit);
+    let down = by_tag([-0.0, -byte_down * up, -half_down * up, up]);
+    let magnitude_bits = _mm256_set1_epi32(0x7fff_ffff);
+    let mut greatest = _mm256_setzero_si256();
+    let len = decode_bursts(groups, bytes_of_mut(units), |placed, tags| {
+        let magnitude = _mm256_and_si256(placed, magnitude_bits);
+        let down = _mm256_permutevar_ps(down, tags);
+        let coded = _mm256_movepi32_mask(_mm256_castps_si256(down));
+        let magnitude = _mm256_mask_cvtepi32_ps(_mm256_castsi256_ps(magnitude), coded, magnitude);
+        let scaled = _mm256_castps_si256(_mm256_mul_ps(magnitude, down));
+        greatest = _mm256_max_epu32(greatest, _mm256_and_si256(scaled, magnitude_bits));
+        // The sign of the vector over the number.
+        let signed = _mm256_ternarylogic_epi32::<0xd8>(placed, scaled, magnitude_bits);
+        _mm256_cvtps_epi32(_mm256_castsi256_ps(signed))
+    })?;
+    let simple = _mm256_cmplt_epu32_mask(greatest, _mm256_set1_epi32(SIMPLE_BELOW as i32));
+    (simple == u8::MAX).then_some(len)
+}
+
+/// Decodes groups until `to` is full of what `finish` makes of each burst's placed lanes, and of its tags, which are the two low bits of each
+/// lane, whatever stands above.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
+fn decode_bursts(
+    groups: &[u8],
+    to: &mut [u8],
+    mut finish: impl FnMut(__m256i, __m256i) -> __m256i,
+) -> Option<usize> {
     let kept_bytes = _mm256_setr_epi32(0, -1 << 24, -1 << 16, -1, 0, -1 << 24, -1 << 16, -1);
     let kept_bytes = _mm256_castsi256_ps(kept_bytes);
-    let (byte_down, half_down) = (-byte_down, -half_down);
-    let down = _mm256_setr_ps(-0.0, byte_down, half_down, 0.0, -0.0, byte_down, half_down, 0.0);
     let lanes = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
-
     decode_ahead(
         groups,
-        values,
-        params,
+        to,
         |bytes, lens| ahead(bytes, lens),
         |window: &Window, to: &mut Burst| {
-            // vpermilps looks at the two low bits of each lane: its tag, whatever stands above.
             let [tags, vectors] = get_group(window);
             let tags = _mm256_srlv_epi32(tags, lanes);
+            // vpermilps looks at the two low bits of each lane.
             let keep = _mm256_movepi8_mask(_mm256_castps_si256(_mm256_permutevar_ps(kept_bytes, tags)));
-            let placed = _mm256_maskz_expand_epi8(keep, vectors);
-            let magnitude = _mm256_cvtepi32_ps(_mm256_and_si256(placed, magnitude_bits));
-            let down = _mm256_permutevar_ps(down, tags);
-            let value = _mm256_castps_si256(_mm256_mul_ps(magnitude, down));
-            // The sign of the vector over the value; raw lanes are the vector itself.
-            let coded = _mm256_movepi32_mask(_mm256_castps_si256(down));
-            let value = _mm256_mask_ternarylogic_epi32::<0xd8>(placed, coded, value, magnitude_bits);
-            store(to, value);
+            store(to, finish(_mm256_maskz_expand_epi8(keep, vectors), tags));
         },
     )
+}
+
+/// What `vpermilps` chooses from by a tag.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
+fn by_tag([zero, byte, half, raw]: [f32; 4]) -> __m256 {
+    _mm256_setr_ps(zero, byte, half, raw, zero, byte, half, raw)
 }
 
 #[inline]
