@@ -191,6 +191,7 @@ fn every_kernel_that_the_processor_runs_is_there() {
         && is_x86_feature_detected!("avx512vl")
         && is_x86_feature_detected!("avx512vbmi")
         && is_x86_feature_detected!("avx512vbmi2")
+        && is_x86_feature_detected!("avx512cd")
         && is_x86_feature_detected!("avx512bitalg")
         && is_x86_feature_detected!("gfni");
     assert_eq!((has("avx2"), has("avx512")), (avx2, avx512));

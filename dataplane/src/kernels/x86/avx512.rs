@@ -19,6 +19,7 @@ cpufeatures::new!(
     "avx512f",
     "avx512bw",
     "avx512dq",
+    "avx512cd",
     "avx512vl",
     "avx512vbmi",
     "avx512vbmi2",

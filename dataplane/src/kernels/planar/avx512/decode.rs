@@ -12,7 +12,7 @@ use crate::codec::planar::Bound;
 use crate::codec::{DecodeError, VALUE_LEN};
 
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 pub(super) fn decode_sections(
     sections: &[u8],
@@ -29,7 +29,7 @@ pub(super) fn decode_sections(
 }
 
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 pub(super) fn decode_units(section: &[u8], units: &mut [i32]) -> Option<usize> {
     let to_units = |words| _mm512_srai_epi32::<16>(words);
@@ -37,7 +37,7 @@ pub(super) fn decode_units(section: &[u8], units: &mut [i32]) -> Option<usize> {
 }
 
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 pub(super) fn decode_sums(section: &[u8], sums: &mut [i32]) -> Option<usize> {
     let one = _mm512_set1_epi32(1);
@@ -54,7 +54,7 @@ pub(super) fn decode_sums(section: &[u8], sums: &mut [i32]) -> Option<usize> {
 /// upper half of each lane; raw ones are taken as they are, or, if `takes_raw` is false, not at all.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn decode_section(
     section: &[u8],
@@ -173,7 +173,7 @@ fn decode_section(
 /// values to `raw`. Which items are raw, and how many bytes that took.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn decode_raw(
     bytes: &[u8],
@@ -229,7 +229,7 @@ fn decode_raw(
 /// Writes `values`, 32 at a time, which `to_values` makes of words; `blend` puts others to where the bits say that came with the words.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn put_values(
     values: &mut [u8],
@@ -274,7 +274,7 @@ fn put_values(
 /// From the planes of 32 words, `2p + 1` with its sign; `less` is taken from all but zero.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn to_words(planes: __m512i, signs: u32, less: __m512i) -> __m512i {
     let magnitudes = _mm512_subs_epu16(untranspose(planes), less);
@@ -284,7 +284,7 @@ fn to_words(planes: __m512i, signs: u32, less: __m512i) -> __m512i {
 /// From planes, the first of each eight words at byte 1 of 16, to 32 words.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn untranspose(planes: __m512i) -> __m512i {
     let columns = _mm512_gf2p8affine_epi64_epi8::<0>(_mm512_set1_epi64(COLUMNS), planes);
@@ -303,7 +303,7 @@ fn beyond(bits: u64, from: usize) -> bool {
 /// Planes go to where a bit of `kept` is set; a plane of ones to the first byte of each 16, which `kept` leaves out.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn expand(planes: &[u8], kept: u64) -> __m512i {
     let ones = _mm512_broadcast_i32x4(_mm_setr_epi8(-1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
@@ -317,7 +317,7 @@ fn expand(planes: &[u8], kept: u64) -> __m512i {
 /// For each group, 16 bits of which those from 1 up to its code are set.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn put_kept(to: &mut [u64; STEPS], codes: __m512i) {
     let two = _mm512_set1_epi16(2);

@@ -17,7 +17,7 @@ const APART_LEN: usize = MORE_ROOM + GROUP_ROOM * MAX_OCTETS + VALUE_LEN * SECTI
 const RAW_FROM: i16 = 1 << 14;
 
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 pub(super) fn encode_sections(values: &[u8], out: &mut [u8], bound: Bound) -> Result<usize, EncodeError> {
     let mut items = Items { words: Words::new(), map: [0; STEPS], count: 0 };
@@ -32,7 +32,7 @@ pub(super) fn encode_sections(values: &[u8], out: &mut [u8], bound: Bound) -> Re
 }
 
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 pub(super) fn encode_sums(sums: &[i32], room: &mut [u8]) -> Option<usize> {
     let mut items = Items { words: Words::new(), map: [0; STEPS], count: 0 };
@@ -54,7 +54,7 @@ impl Items {
     /// Takes the values of a section. Whether one has an exponent from 128 on, which [`Self::take_any`] may have to take again.
     #[inline]
     #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+        enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
     )]
     fn take(&mut self, values: &[u8], bound: Bound) -> bool {
         if bound.y() > 0 {
@@ -73,7 +73,7 @@ impl Items {
     /// As [`Self::take`], for all values.
     #[inline(never)]
     #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+        enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
     )]
     fn take_any(&mut self, values: &[u8], bound: Bound) {
         let from = _mm512_set1_epi32((bound.coded_from() << 24) as i32);
@@ -89,7 +89,7 @@ impl Items {
     /// As [`Self::take`], for sums: what is not zero is twice as large, less one.
     #[inline]
     #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+        enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
     )]
     fn take_sums(&mut self, sums: &[i32]) {
         self.compact(bytes_of(sums), |low, high| {
@@ -104,7 +104,7 @@ impl Items {
     /// Fills `self` with `values`, 32 at a time, of which `to_words` makes words.
     #[inline]
     #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+        enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
     )]
     fn compact(&mut self, values: &[u8], mut to_words: impl FnMut(__m512i, __m512i) -> __m512i) {
         let mut count = 0;
@@ -133,7 +133,7 @@ impl Items {
     /// The map of the section.
     #[inline]
     #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+        enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
     )]
     fn map(&self) -> __m512i {
         // SAFETY: 64 readable bytes; no alignment is asked for.
@@ -144,7 +144,7 @@ impl Items {
 /// From 32 numbers to words, saturated: infinities, NaN and all that is too large stay too large.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn packed([low, high]: [__m512i; 2]) -> __m512i {
     // Packing works in parts of 16 bytes.
@@ -156,7 +156,7 @@ fn packed([low, high]: [__m512i; 2]) -> __m512i {
 /// beyond the end.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn encode_taken(items: &Items, count: usize, room: &mut [u8]) -> Option<usize> {
     if items.count == 0 {
@@ -172,14 +172,14 @@ fn encode_taken(items: &Items, count: usize, room: &mut [u8]) -> Option<usize> {
 /// Encodes a section of `count` values to the start of `room`, which is large enough. None if a value is raw.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn encode_coded(items: &Items, count: usize, room: &mut [u8]) -> Option<usize> {
     if 16 * items.count >= 13 * count {
         *room.first_mut()? = mode::DENSE;
         let one = _mm512_set1_epi16(1);
         let mut at = 0;
-        put_groups(count, room, 1, |step| {
+        put_groups::<true>(count, room, 1, |step| {
             let there = items.map.get(step).copied().unwrap_or(0);
             // SAFETY: `compact` has put the items and a register behind the last, and `at` is no more than they are.
             let words = unsafe { items.words.get(2 * at) };
@@ -191,7 +191,7 @@ fn encode_coded(items: &Items, count: usize, room: &mut [u8]) -> Option<usize> {
         })
     } else {
         let at = put_map(items, count, room)?;
-        put_groups(items.count, room, at, |step| {
+        put_groups::<false>(items.count, room, at, |step| {
             // SAFETY: `compact` has put the items and a register behind the last, which is in this step or behind it.
             let words = unsafe { items.words.get(2 * STEP * step) };
             let magnitudes = _mm512_abs_epi16(words);
@@ -203,7 +203,7 @@ fn encode_coded(items: &Items, count: usize, room: &mut [u8]) -> Option<usize> {
 /// Writes mode and map; their length.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn put_map(items: &Items, count: usize, room: &mut [u8]) -> Option<usize> {
     let octets = count.div_ceil(8);
@@ -224,13 +224,14 @@ fn put_map(items: &Items, count: usize, room: &mut [u8]) -> Option<usize> {
     Some(1 + presence_len + len)
 }
 
-/// Writes signs, codes and planes of `count` items at `signs_at`; where they end. `item` gives 32 of them: words with their signs,
-/// magnitudes, plane values. None if a magnitude is that of a raw value, or `room` is too small.
+/// Writes signs, codes and planes of `count` items at `signs_at`; where they end. `items` gives 32 of them: words with their signs,
+/// magnitudes, plane values. None if a magnitude is that of a raw value, or `room` is too small. With `PAIRS`, two steps are taken at
+/// a time: that is faster if their number is always about the same, and else the processor foretells two branches wrongly in place of one.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
-fn put_groups(
+fn put_groups<const PAIRS: bool>(
     count: usize,
     room: &mut [u8],
     signs_at: usize,
@@ -238,11 +239,11 @@ fn put_groups(
 ) -> Option<usize> {
     let groups = count.div_ceil(8);
     let codes_len = groups.div_ceil(2);
+    let steps = groups.div_ceil(STEP_GROUPS);
     // Compared once for all stores below: each step has at most 4 signs and 2 codes, 14 planes for each of its groups, and
     // reaches less than 64 bytes beyond them.
     let room = room.get_mut(signs_at..)?;
-    if room.len() < groups + codes_len + MAX_WIDTH as usize * STEP_GROUPS * groups.div_ceil(STEP_GROUPS) + 64
-    {
+    if room.len() < groups + codes_len + MAX_WIDTH as usize * STEP_GROUPS * steps + 64 {
         return None;
     }
     let signs_to = room.as_mut_ptr();
@@ -250,7 +251,39 @@ fn put_groups(
     let mut to = codes_to.wrapping_add(codes_len);
     let mut all = _mm512_setzero_si512();
     let mut first_codes = 0;
-    for step in 0..groups.div_ceil(STEP_GROUPS) {
+    let in_pairs = if PAIRS { steps & !1 } else { 0 };
+    for step in (0..in_pairs).step_by(2) {
+        let (low_words, low_magnitudes, low_plane_values) = items(step);
+        let (high_words, high_magnitudes, high_plane_values) = items(step + 1);
+        all = _mm512_ternarylogic_epi32::<0xfe>(all, low_magnitudes, high_magnitudes);
+        // Up to three bytes too many, as below.
+        let signs = [low_words, high_words].map(|words| _mm512_movepi16_mask(words));
+        // SAFETY: eight bytes at the signs of these steps, of which at least five are before the codes; planes and 64 bytes are behind.
+        unsafe { signs_to.wrapping_add(STEP_GROUPS * step).cast::<[u32; 2]>().write_unaligned(signs) };
+        let planes = [low_plane_values, high_plane_values].map(|values| transpose(values));
+        let [low_used, high_used] = planes.map(|planes| _mm512_test_epi8_mask(planes, planes) as i64);
+        // A doubleword for each group.
+        let zeros = _mm256_lzcnt_epi32(_mm256_cvtepu16_epi32(_mm_set_epi64x(high_used, low_used)));
+        let kept = _mm256_cvtepi32_epi16(_mm256_srlv_epi32(_mm256_set1_epi32(-1), zeros));
+        let kept =
+            [_mm_cvtsi128_si64(kept), _mm_extract_epi64::<1>(kept)].map(|kept| kept as u64 & ALL_PLANES);
+        let widths = _mm256_cvtepi32_epi8(_mm256_sub_epi32(_mm256_set1_epi32(32), zeros));
+        let codes = _pext_u64(_mm_cvtsi128_si64(widths) as u64, 0x0f0f_0f0f_0f0f_0f0f) as u32;
+        first_codes |= if step == 0 { codes } else { 0 };
+        // Where there is no fourth byte of codes, the third is written over it.
+        let [first, second, third, fourth] = codes.to_le_bytes();
+        // SAFETY: a code of this section.
+        unsafe { codes_to.wrapping_add((2 * step + 3).min(codes_len - 1)).write(fourth) };
+        // SAFETY: codes of this section: two steps have three or four bytes of them.
+        unsafe { codes_to.wrapping_add(2 * step).cast::<[u8; 3]>().write_unaligned([first, second, third]) };
+        for (kept, planes) in kept.into_iter().zip(planes) {
+            let planes = _mm512_maskz_compress_epi8(kept, planes);
+            // SAFETY: so many steps have written at most 14 planes for each of their groups, and 64 bytes are behind.
+            unsafe { _mm512_storeu_si512(to.cast(), planes) };
+            to = to.wrapping_add(kept.count_ones() as usize);
+        }
+    }
+    for step in in_pairs..steps {
         let (words, magnitudes, plane_values) = items(step);
         all = _mm512_or_si512(all, magnitudes);
         // Up to three bytes too many, which are written over: by planes that follow, and by the first codes in the end.
@@ -284,7 +317,7 @@ const ALL_PLANES: u64 = 0x3fff_3fff_3fff_3fff;
 /// From 32 words to their 16 planes, eight words at a time.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn transpose(words: __m512i) -> __m512i {
     // The rows of a matrix are the bytes of a quadword, the last one first.
@@ -305,7 +338,7 @@ const fn down_from_highest(mut bits: u64) -> u64 {
 /// The codes of four groups, from the planes that are kept, a bit for each.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn codes(kept: u64) -> u16 {
     _pext_u64(widths(kept), 0x000f_000f_000f_000f) as u16
@@ -314,7 +347,7 @@ fn codes(kept: u64) -> u16 {
 /// How many planes of four groups are kept, a word each.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn widths(kept: u64) -> u64 {
     _mm_cvtsi128_si64(_mm_popcnt_epi16(_mm_cvtsi64_si128(kept as i64))) as u64
@@ -323,7 +356,7 @@ fn widths(kept: u64) -> u64 {
 /// Encodes a section that may have raw values, or too little room.
 #[inline(never)]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn encode_any(items: &mut Items, values: &[u8], room: &mut [u8], bound: Bound) -> Option<usize> {
     let count = values.len() / VALUE_LEN;
@@ -354,7 +387,7 @@ fn encode_any(items: &mut Items, values: &[u8], room: &mut [u8], bound: Bound) -
 #[cold]
 #[inline(never)]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn encode_apart(
     items: &Items,
@@ -376,7 +409,7 @@ fn encode_apart(
 /// Finds the raw ones among the items, a bit for each; how many they are.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn find_raw(items: &Items, is_raw: &mut [u32; STEPS]) -> usize {
     let mut count = 0;
@@ -392,7 +425,7 @@ fn find_raw(items: &Items, is_raw: &mut [u32; STEPS]) -> usize {
 /// Whether a value overflows in [`Items::take`], which bounds above 1 are not for.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn overflows(values: &[u8], bound: Bound) -> bool {
     let up = _mm512_set1_epi32(-i32::from(bound.y()) << 23);
@@ -408,7 +441,7 @@ fn overflows(values: &[u8], bound: Bound) -> bool {
 /// Writes the raw ones among `values` to `raw`.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn close_up_raw(values: &[u8], items: &Items, is_raw: &[u32; STEPS], raw: &mut Floats) {
     let (mut item, mut count) = (0, 0);
@@ -427,7 +460,7 @@ fn close_up_raw(values: &[u8], items: &Items, is_raw: &[u32; STEPS], raw: &mut F
 /// Encodes a section of `count` values, some of them `raw`, to the start of `room`, which is large enough.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn encode_raw(
     items: &Items,

@@ -1,4 +1,4 @@
-//! AVX-512 with VBMI2, BITALG and GFNI: compress and expand close up and spread the values, and one instruction
+//! AVX-512 with VBMI2, BITALG, CD and GFNI: compress and expand close up and spread the values, and one instruction
 //! transposes eight matrices of 8x8 bits, which are the planes of 32 items.
 
 mod decode;
@@ -67,7 +67,7 @@ impl<const N: usize> Buffer<N> {
     /// Writes 64 bytes at `at`, or at the end if they would reach beyond.
     #[inline]
     #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+        enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
     )]
     fn put(&mut self, at: usize, bytes: __m512i) {
         let at = at.min(N - 64);
@@ -81,7 +81,7 @@ impl<const N: usize> Buffer<N> {
     /// All bytes up to their last have been put.
     #[inline]
     #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+        enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
     )]
     unsafe fn get(&self, at: usize) -> __m512i {
         let at = at.min(N - 64);
@@ -93,7 +93,7 @@ impl<const N: usize> Buffer<N> {
 /// The 64 bytes at `at`, which must be there.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn get64(bytes: &[u8], at: usize) -> __m512i {
     let bytes: &[u8; 64] = bytes.get(at..).and_then(|bytes| bytes.first_chunk()).unwrap_or(&[0; 64]);
@@ -104,7 +104,7 @@ fn get64(bytes: &[u8], at: usize) -> __m512i {
 /// Writes 64 bytes at `at`, which must be there.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn put64(room: &mut [u8], at: usize, bytes: __m512i) {
     let Some(to) = room.get_mut(at..).and_then(|room| room.first_chunk_mut::<64>()) else { return };
@@ -115,7 +115,7 @@ fn put64(room: &mut [u8], at: usize, bytes: __m512i) {
 /// At most 64 bytes, and zeros behind.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn get_part(bytes: &[u8]) -> __m512i {
     let there = _bzhi_u64(u64::MAX, bytes.len() as u32);
@@ -126,7 +126,7 @@ fn get_part(bytes: &[u8]) -> __m512i {
 /// At most 16 bytes, and zeros behind.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn get_part16(bytes: &[u8]) -> __m128i {
     let there = _bzhi_u32(0xffff, bytes.len() as u32) as u16;
@@ -137,7 +137,7 @@ fn get_part16(bytes: &[u8]) -> __m128i {
 /// Writes as many bytes as `to` has, at most 64.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn put_part(to: &mut [u8], bytes: __m512i) {
     let there = _bzhi_u64(u64::MAX, to.len() as u32);
@@ -147,7 +147,7 @@ fn put_part(to: &mut [u8], bytes: __m512i) {
 
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn put_map_words(to: &mut [u32; STEPS], bits: __m512i) {
     // SAFETY: 64 writable bytes; no alignment is asked for.
@@ -157,7 +157,7 @@ fn put_map_words(to: &mut [u32; STEPS], bits: __m512i) {
 /// Of 32 values, those whose items have a bit in `of_items`; the first item of theirs is `item`.
 #[inline]
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 fn of_values(of_items: &[u32; STEPS], item: usize, map: u32) -> u32 {
     let [low, high] = [item / STEP, item / STEP + 1].map(|step| of_items.get(step).copied().unwrap_or(0));
