@@ -5,8 +5,7 @@ use core::arch::x86_64::*;
 use super::super::super::numbers::bytes_of;
 use super::super::{GROUP_ROOM, MAX_OCTETS, MAX_WIDTH, MORE_ROOM, RAW_GROUP, encode_with, mode};
 use super::{
-    COLUMNS, Floats, STEP, STEP_GROUPS, STEPS, Words, get_part, get64, of_values, put_map_words, put_part,
-    put64,
+    COLUMNS, Floats, STEP, STEP_GROUPS, STEPS, Words, get_part, get64, put_map_words, put_part, put64,
 };
 use crate::codec::planar::{Bound, SECTION_VALUES};
 use crate::codec::{EncodeError, VALUE_LEN};
@@ -360,26 +359,25 @@ fn widths(kept: u64) -> u64 {
 )]
 fn encode_any(items: &mut Items, values: &[u8], room: &mut [u8], bound: Bound) -> Option<usize> {
     let count = values.len() / VALUE_LEN;
-    if overflows(values, bound) {
+    let mut raw = Floats::new();
+    let greatest = greatest(values);
+    // Exponents from here on overflow in `take`, which bounds above 1 are not for.
+    if bound.y() > 0 || i32::from(greatest.to_be_bytes()[0]) > 255 + i32::from(bound.y()) {
         items.take_any(values, bound);
     }
+    let raw_from = bound.raw_from() << 24;
+    let raw_count = if greatest >= raw_from { close_up_raw(values, raw_from, &mut raw) } else { 0 };
     if items.count == 0 {
         *room.first_mut()? = mode::EMPTY;
         return Some(1);
     }
-    let mut raw = Floats::new();
-    let mut is_raw = [0; STEPS];
-    let raw_count = find_raw(items, &mut is_raw);
-    if raw_count > 0 {
-        close_up_raw(values, items, &is_raw, &mut raw);
-    }
     if MORE_ROOM + GROUP_ROOM * count.div_ceil(8) + VALUE_LEN * raw_count > room.len() {
-        return encode_apart(items, count, &raw, &is_raw, room);
+        return encode_apart(items, count, &raw, raw_count, room);
     }
     if raw_count == 0 {
         encode_coded(items, count, room)
     } else {
-        encode_raw(items, count, &raw, &is_raw, room)
+        encode_raw(items, count, &raw, raw_count, room)
     }
 }
 
@@ -393,68 +391,54 @@ fn encode_apart(
     items: &Items,
     count: usize,
     raw: &Floats,
-    is_raw: &[u32; STEPS],
+    raw_count: usize,
     room: &mut [u8],
 ) -> Option<usize> {
     let mut apart = [0; APART_LEN];
-    let len = if *is_raw == [0; STEPS] {
+    let len = if raw_count == 0 {
         encode_coded(items, count, &mut apart)
     } else {
-        encode_raw(items, count, raw, is_raw, &mut apart)
+        encode_raw(items, count, raw, raw_count, &mut apart)
     }?;
     room.get_mut(..len)?.copy_from_slice(apart.get(..len)?);
     Some(len)
 }
 
-/// Finds the raw ones among the items, a bit for each; how many they are.
+/// The bits of the greatest magnitude, shifted left by one: its exponent is in the highest byte.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
-fn find_raw(items: &Items, is_raw: &mut [u32; STEPS]) -> usize {
-    let mut count = 0;
-    for (step, is_raw) in is_raw.iter_mut().enumerate().take(items.count.div_ceil(STEP)) {
-        // SAFETY: `compact` has put the items and a register behind the last, which is in this step or behind it.
-        let words = unsafe { items.words.get(2 * STEP * step) };
-        *is_raw = _mm512_cmpge_epu16_mask(_mm512_abs_epi16(words), _mm512_set1_epi16(RAW_FROM));
-        count += is_raw.count_ones() as usize;
-    }
-    count
-}
-
-/// Whether a value overflows in [`Items::take`], which bounds above 1 are not for.
-#[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
-)]
-fn overflows(values: &[u8], bound: Bound) -> bool {
-    let up = _mm512_set1_epi32(-i32::from(bound.y()) << 23);
-    let mut changed = _mm512_setzero_si512();
-    // Its sign changes.
-    let mut step = |f| changed = _mm512_ternarylogic_epi32::<0xf6>(changed, f, _mm512_add_epi32(f, up));
+fn greatest(values: &[u8]) -> u32 {
+    let mut greatest = _mm512_setzero_si512();
+    let mut step = |f| greatest = _mm512_max_epu32(greatest, _mm512_slli_epi32::<1>(f));
     let (whole, part) = values.as_chunks::<64>();
     whole.iter().for_each(|values| step(get64(values, 0)));
     step(get_part(part));
-    bound.y() > 0 || _mm512_movepi32_mask(changed) != 0
+    _mm512_reduce_max_epu32(greatest)
 }
 
-/// Writes the raw ones among `values` to `raw`.
+/// Writes the raw ones among `values` to `raw`, those with magnitudes, shifted left by one, from `raw_from` on; how many they are.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
-fn close_up_raw(values: &[u8], items: &Items, is_raw: &[u32; STEPS], raw: &mut Floats) {
-    let (mut item, mut count) = (0, 0);
-    for (values, &map) in values.chunks(STEP * VALUE_LEN).zip(&items.map) {
-        let (low, high) = values.split_at(values.len().min(64));
-        let of_values = of_values(is_raw, item, map);
-        item += map.count_ones() as usize;
-        for (values, is_raw) in [low, high].into_iter().zip([of_values as u16, (of_values >> 16) as u16]) {
-            raw.put(VALUE_LEN * count, _mm512_maskz_compress_epi32(is_raw, get_part(values)));
+fn close_up_raw(values: &[u8], raw_from: u32, raw: &mut Floats) -> usize {
+    let raw_from = _mm512_set1_epi32(raw_from as i32);
+    let mut count = 0;
+    let mut step = |f| {
+        let is_raw = _mm512_cmpge_epu32_mask(_mm512_slli_epi32::<1>(f), raw_from);
+        // Most steps have none, also where one value in a hundred is raw.
+        if is_raw != 0 {
+            raw.put(VALUE_LEN * count, _mm512_maskz_compress_epi32(is_raw, f));
             count += is_raw.count_ones() as usize;
         }
-    }
+    };
+    let (whole, part) = values.as_chunks::<64>();
+    whole.iter().for_each(|values| step(get64(values, 0)));
+    step(get_part(part));
     raw.put(VALUE_LEN * count, _mm512_setzero_si512());
+    count
 }
 
 /// Encodes a section of `count` values, some of them `raw`, to the start of `room`, which is large enough.
@@ -462,13 +446,7 @@ fn close_up_raw(values: &[u8], items: &Items, is_raw: &[u32; STEPS], raw: &mut F
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
-fn encode_raw(
-    items: &Items,
-    count: usize,
-    raw: &Floats,
-    is_raw: &[u32; STEPS],
-    room: &mut [u8],
-) -> Option<usize> {
+fn encode_raw(items: &Items, count: usize, raw: &Floats, raw_count: usize, room: &mut [u8]) -> Option<usize> {
     let signs_at = put_map(items, count, room)?;
     let groups = items.count.div_ceil(8);
     let (signs_to, room) = room.get_mut(signs_at..)?.split_at_mut_checked(groups)?;
@@ -476,7 +454,6 @@ fn encode_raw(
     // Compared once for all stores below: each group has at most two bytes, 14 planes and its raw values, and no store
     // reaches 64 bytes beyond.
     let steps = groups.div_ceil(STEP_GROUPS);
-    let raw_count: usize = is_raw.iter().map(|bits| bits.count_ones() as usize).sum();
     if room.len() < (2 + MAX_WIDTH as usize) * groups + VALUE_LEN * raw_count + 64 {
         return None;
     }
@@ -485,12 +462,11 @@ fn encode_raw(
     let mut raw_at = 0;
     let mut signs = [0; STEPS];
     let mut codes = [0; STEPS];
-    for (step, ((signs, codes), &is_raw)) in
-        signs.iter_mut().zip(&mut codes).zip(is_raw).enumerate().take(steps)
-    {
+    for (step, (signs, codes)) in signs.iter_mut().zip(&mut codes).enumerate().take(steps) {
         // SAFETY: `compact` has put the items and a register behind the last, which is in this step or behind it.
         let words = unsafe { items.words.get(2 * STEP * step) };
         let magnitudes = _mm512_abs_epi16(words);
+        let is_raw = _mm512_cmpge_epu16_mask(magnitudes, _mm512_set1_epi16(RAW_FROM));
         *signs = _mm512_movepi16_mask(words) & !is_raw;
         let planes = transpose(_mm512_maskz_srli_epi16::<1>(!is_raw, magnitudes));
         let kept = down_from_highest(_mm512_test_epi8_mask(planes, planes));
