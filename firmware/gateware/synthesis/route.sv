@@ -42,9 +42,11 @@ module route (
 
   assign out = folded[LEAVES-1];
 
+  // Kept, or tools take the next register of the chain for it.
+  (* keep *) always_ff @(posedge clk) given <= enters;
+
   always_ff @(posedge clk) begin
     enters <= {enters[ENTERS-2:0], in};
-    given  <= enters;
     seen   <= leaves;
     taken  <= seen;
     folded <= {folded[LEAVES-2:0], folded[LEAVES-1]} ^ taken;
