@@ -43,14 +43,15 @@ module gw_checksum (
   logic [5:0] lo, hi;
   logic [255:0] data_0;
   logic valid_m, first_m, last_m;
-  logic [31:0] part;
+  logic [31:0] part, part_d;
   logic [255:0] data_m;
+  assign part_d = gw_pkg::first_of(hi) & ~gw_pkg::first_of(lo);
   always_ff @(posedge clk) begin
     lo <= clipped(from, beat);
     hi <= clipped(until_, beat) & {5'b11111, !fault_odd_byte};
     {first_0, last_0, data_0} <= {first, last, data};
     valid_0 <= valid && !rst;
-    for (int i = 0; i < 32; i++) part[i] <= 6'(i) >= lo && 6'(i) < hi;
+    part <= part_d;
     {first_m, last_m, data_m} <= {first_0, last_0, data_0};
     valid_m <= valid_0 && !rst;
   end

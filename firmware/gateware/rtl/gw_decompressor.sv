@@ -145,8 +145,9 @@ module gw_decompressor (
       .item_last(item_last)
   );
 
-  // The items' bytes: the same cells, which follow the walk a clock behind its items, since they pass through two registers
-  // before the third, in which an item finds its cell.
+  // The items' bytes: the same cells, which follow the walk a clock behind its items, since they pass through a register
+  // before the one in which an item finds its cell. Of the cell behind these two an item needs one byte at most, which it takes
+  // from the memory.
   logic data_valid, data_pop;
   logic [255:0] data_head;
   logic [5:0] count_head;
@@ -165,20 +166,19 @@ module gw_decompressor (
       .out({data_head, count_head, beside_head})
   );
 
-  logic here_valid, next_valid, third_valid, load_here, load_next, load_third;
-  logic [255:0] here, next, third;
-  logic [5:0] here_count, next_count, third_count;
-  logic [BESIDE-1:0] here_beside, next_beside, third_beside;
+  logic here_valid, next_valid, load_here, load_next;
+  logic [255:0] here, next;
+  logic [5:0] here_count, next_count;
+  logic [BESIDE-1:0] here_beside, next_beside;
   logic step_valid, step_bytes, step_skip, step_bad, step_final, step_short, step_bypass, step_last;
   logic [4:0] step_at;
 
-  // Each of these three reaches a whole cell, so they are registers.
-  logic here_valid_d, next_valid_d, third_valid_d, moves;
+  // Each of the two `load` reaches a whole cell, so they are registers.
+  logic here_valid_d, next_valid_d, moves;
   assign here_valid_d = load_here ? next_valid : here_valid;
-  assign next_valid_d = load_next ? third_valid : next_valid;
-  assign third_valid_d = load_third ? data_valid : third_valid;
+  assign next_valid_d = load_next ? data_valid : next_valid;
   assign moves = item_valid && item_advance;
-  assign data_pop = data_valid && load_third;
+  assign data_pop = data_valid && load_next;
 
   always_ff @(posedge clk) begin
     step_valid <= item_valid;
@@ -193,33 +193,24 @@ module gw_decompressor (
 
     here_valid <= here_valid_d;
     next_valid <= next_valid_d;
-    third_valid <= third_valid_d;
     load_here <= !here_valid_d || moves;
     load_next <= !next_valid_d || !here_valid_d || moves;
-    load_third <= !third_valid_d || !next_valid_d || !here_valid_d || moves;
     if (load_here) begin
       here <= next;
       here_count <= next_count;
       here_beside <= next_beside;
     end
     if (load_next) begin
-      next <= third;
-      next_count <= third_count;
-      next_beside <= third_beside;
-    end
-    if (load_third) begin
-      third <= data_head;
-      third_count <= count_head;
-      third_beside <= beside_head;
+      next <= data_head;
+      next_count <= count_head;
+      next_beside <= beside_head;
     end
     if (rst) begin
-      step_valid  <= 1'b0;
-      here_valid  <= 1'b0;
-      next_valid  <= 1'b0;
-      third_valid <= 1'b0;
-      load_here   <= 1'b1;
-      load_next   <= 1'b1;
-      load_third  <= 1'b1;
+      step_valid <= 1'b0;
+      here_valid <= 1'b0;
+      next_valid <= 1'b0;
+      load_here  <= 1'b1;
+      load_next  <= 1'b1;
     end
   end
 
@@ -231,7 +222,7 @@ module gw_decompressor (
   logic [6:0] here_rest;
 
   assign {here_start, here_lanes, here_owed, here_params} = here_beside;
-  assign window = {third[7:0], next, here};
+  assign window = {data_head[7:0], next, here};
   assign turn = step_at | here_start;
   assign here_rest = {1'b0, here_count} - {2'd0, step_at};
 

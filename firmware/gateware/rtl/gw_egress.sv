@@ -26,12 +26,16 @@ module gw_egress (
     output logic         m_axis_tlast,
     output gw_nic_pkg::verdict_t verdict
 );
+  // As in gw_path.sv: what is inside is reset a clock later.
+  logic rst_late, rst_engine;
+  (* keep *) always_ff @(posedge clk) {rst_late, rst_engine} <= {2{rst}};
+
   gw_nic_pkg::record_t record;
   gw_nic_pkg::plan_t plan;
   logic record_valid, record_ready, plans_low, plan_valid;
   logic [319:0] options;
   gw_egress_judge judge (
-      .clk, .rst, .mark(cfg.mark[7:2]), .record, .options, .record_valid, .record_ready, .plans_low, .plan, .plan_valid);
+      .clk, .rst(rst_late), .mark(cfg.mark[7:2]), .record, .options, .record_valid, .record_ready, .plans_low, .plan, .plan_valid);
 
   logic [255:0] in_tdata, out_tdata;
   logic [31:0] in_tkeep, out_tkeep;
@@ -45,7 +49,7 @@ module gw_egress (
       .out_tdata, .out_tkeep, .out_tvalid, .out_tready, .out_tlast, .out_tuser(1'b0));
 
   gw_compressor engine (
-      .clk, .rst, .s_axis_tdata(in_tdata), .s_axis_tkeep(in_tkeep), .s_axis_tvalid(in_tvalid), .s_axis_tready(in_tready),
+      .clk, .rst(rst_engine), .s_axis_tdata(in_tdata), .s_axis_tkeep(in_tkeep), .s_axis_tvalid(in_tvalid), .s_axis_tready(in_tready),
       .s_axis_tlast(in_tlast), .s_axis_tuser(in_tuser),
       .m_axis_tdata(out_tdata), .m_axis_tkeep(out_tkeep), .m_axis_tvalid(out_tvalid), .m_axis_tready(out_tready),
       .m_axis_tlast(out_tlast));

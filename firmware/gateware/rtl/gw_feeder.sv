@@ -111,5 +111,5 @@ module gw_feeder #(
   gw_stream_fifo #(.W(53), .BITS(4)) works (
       .clk, .rst, .in_data({last_bytes, plan.layout}), .in_valid(taken), .in_ready(work_room), .room(unused_room),
       .out_data({bytes, m_axis_tuser}), .out_valid(unused_valid), .out_ready(m_axis_tvalid && m_axis_tready && m_axis_tlast));
-  assign m_axis_tkeep = m_axis_tlast ? gw_nic_pkg::keep_of({bytes == 5'd0, bytes}) : '1;
+  assign m_axis_tkeep = m_axis_tlast ? gw_pkg::first_of({bytes == 5'd0, bytes}) : '1;
 endmodule

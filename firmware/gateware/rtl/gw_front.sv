@@ -84,6 +84,9 @@ module gw_front (
   logic [6:0] over2;           // bytes of the beat beyond its first r, or a negative number
   logic [31:0] from_before2;   // bytes of the cell that the beat before has
 
+  logic [31:0] beyond1;        // the first r
+
+  assign beyond1 = gw_pkg::first_of(part1);
   assign part1 = layout1.bypass[4:0] == 5'd0 ? 6'd32 : {1'b0, layout1.bypass[4:0]};
 
   always_ff @(posedge clk) begin
@@ -112,7 +115,8 @@ module gw_front (
       end
     end
     data2 <= 256'({data1, data1} >> {layout1.bypass[2:0], 3'd0});
-    for (int i = 0; i < 32; i++) from_before2[i] <= 6'(i) + part1 < 6'd32;
+    // Those below 32 - r.
+    for (int i = 0; i < 32; i++) from_before2[i] <= !beyond1[31-i];
     if (rst) begin
       v1 <= 1'b0;
       v2 <= 1'b0;

@@ -63,8 +63,11 @@ module gw_nic (
       .s_axil_wready, .s_axil_bresp, .s_axil_bvalid, .s_axil_bready, .s_axil_araddr, .s_axil_arprot, .s_axil_arvalid,
       .s_axil_arready, .s_axil_rdata, .s_axil_rresp, .s_axil_rvalid, .s_axil_rready,
       .reg_valid, .reg_write, .reg_addr, .reg_wdata, .reg_ready, .reg_rdata);
+  // As in gw_path.sv: a clock for the way. No access is that far so soon.
+  logic rst_late;
+  (* keep *) always_ff @(posedge clk) rst_late <= rst;
   gw_regs regs (
-      .clk, .rst, .reg_valid, .reg_write, .reg_addr, .reg_wdata, .reg_ready, .reg_rdata, .cfg,
+      .clk, .rst(rst_late), .reg_valid, .reg_write, .reg_addr, .reg_wdata, .reg_ready, .reg_rdata, .cfg,
       .egress(egress_verdict), .ingress(ingress_verdict));
 
   gw_egress egress (

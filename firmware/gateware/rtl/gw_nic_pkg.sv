@@ -225,11 +225,6 @@ package gw_nic_pkg;
     for (int i = 0; i < 32; i++) if (keep[i] && (i == 31 || !keep[(i + 1) % 32])) bytes_of = bytes_of | 6'(i + 1);
   endfunction
 
-  // The other way round.
-  function automatic logic [31:0] keep_of(input logic [5:0] bytes);
-    for (int i = 0; i < 32; i++) keep_of[i] = 6'(i) < bytes;
-  endfunction
-
   // How many VLAN tags a first beat has, two at most.
   function automatic logic [1:0] tags_of(input logic [255:0] data);
     logic [15:0] outer, inner;

@@ -159,6 +159,9 @@ module gw_packer (
   logic [31:0] keep5;
   logic tagged5, last5, user5, over5, twice5, full5, almost5, fresh5;
 
+  logic [31:0] waits4, keep4;
+  assign waits4 = gw_pkg::first_of(place4);
+  assign keep4 = gw_pkg::first_of(rest4);
   assign pop = head_valid && (take5 || !v5);
 
   always_ff @(posedge clk) begin
@@ -173,10 +176,10 @@ module gw_packer (
       full5 <= place4 == 6'd32;
       almost5 <= place4 == 6'd31;
       fresh5 <= place4 == 6'd0 && !over4 && !last4;
+      keep5 <= keep4;
       for (int i = 0; i < 32; i++) begin
         // Products: of a choice with WAITED in it, yosys makes a reset, and `pop` would have to reach that through more logic.
-        what5[2*i+:2] <= {2{6'(i) >= place4}} & ~{tagged4 && 6'(i) == place4, tagged4 && place4 == 6'(i - 1)};
-        keep5[i] <= 6'(i) < rest4;
+        what5[2*i+:2] <= {2{!waits4[i]}} & ~{tagged4 && 6'(i) == place4, tagged4 && place4 == 6'(i - 1)};
       end
     end
     v5 <= pop || (v5 && !take5);

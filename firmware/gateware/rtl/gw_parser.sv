@@ -142,15 +142,17 @@ module gw_parser (
   logic [8:0] behind;          // beats behind the one in which the transport header begins
   logic [3:0] nth;             // it is that one, or one of the three behind it
   logic [15:0] early;          // lanes that belong to the beat's own sixteen words
+  logic [15:0] skipped;        // the beat's words before the transport header's first lane
   logic [15:0] ip_checksum_3;
   logic has_ip_checksum_3;
   always_ff @(posedge clk) begin
     for (int i = 0; i < 16; i++) turned[16*i +: 16] <= data_2[16*(4'(i) + head_2.l4_at[4:1]) +: 16];
     for (int i = 0; i < 4; i++) nth[i] <= valid_2 && behind == 9'(i);
-    for (int i = 0; i < 16; i++) early[i] <= 5'(i) + {1'b0, head_2.l4_at[4:1]} < 5'd16;
+    for (int i = 0; i < 16; i++) early[i] <= !skipped[15-i];
     ip_checksum_3 <= gw_nic_pkg::word_at(data_2, head_2.ip_at == 5'd14 ? 4'd12 : head_2.ip_at == 5'd18 ? 4'd14 : 4'd0);
     has_ip_checksum_3 <= valid_2 && beat_2 == (head_2.ip_at == 5'd22 ? 9'd1 : 9'd0);
   end
+  assign skipped = 16'(gw_pkg::first_of({2'b00, head_2.l4_at[4:1]}));
   assign behind = beat_2 - {7'b0, head_2.l4_at[6:5]};
 
   logic [15:0] l4 [34];        // the transport header and eight bytes of payload

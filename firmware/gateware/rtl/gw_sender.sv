@@ -38,6 +38,7 @@ module gw_sender (
     ask = busy && !o.drop && room_enough;
     done = busy && (o.drop || (ask && last));
     order_ready = !busy || done;
+    last_bytes = last ? o.last_bytes : 6'd32;
     coded_next = coded_free + {2'b0, busy ? o.coded_beats : 9'd0};
   end
 
@@ -45,7 +46,8 @@ module gw_sender (
   logic from_coded, asked_last;
   logic [2:0] words;         // the beat's number, if below eight: patches are in a frame's first 256 bytes
   logic patched;
-  logic [5:0] bytes;
+  logic [5:0] last_bytes;
+  logic [31:0] keep;
   logic [gw_nic_pkg::PATCHES*gw_nic_pkg::PATCH_W-1:0] patches;
   always_ff @(posedge clk) begin
     room_enough <= room > 5'd4;  // four beats may be on their way
@@ -54,7 +56,7 @@ module gw_sender (
     words <= number[2:0];
     patched <= number[8:3] == '0;
     patches <= o.patches;
-    bytes <= last ? o.last_bytes : 6'd32;
+    keep <= gw_pkg::first_of(last_bytes);
     if (ask) begin
       number <= number + 9'd1;
       left <= left - 9'd1;
@@ -92,7 +94,7 @@ module gw_sender (
   logic [15:0] hits [gw_nic_pkg::PATCHES], hits_d [gw_nic_pkg::PATCHES];
   logic [15:0] values [gw_nic_pkg::PATCHES], values_d [gw_nic_pkg::PATCHES];
   logic turned_last;
-  logic [5:0] turned_bytes;
+  logic [31:0] turned_keep;
   gw_nic_pkg::patch_t patch;
   always_comb begin
     patch = '0;
@@ -109,14 +111,12 @@ module gw_sender (
   always_ff @(posedge clk) begin
     plain <= from_coded ? coded_data : read_data;
     for (int j = 0; j < gw_nic_pkg::PATCHES; j++) {hits[j], values[j]} <= {hits_d[j], values_d[j]};
-    {turned_last, turned_bytes} <= {asked_last, bytes};
+    {turned_last, turned_keep} <= {asked_last, keep};
   end
 
-  // The bytes of the last beat are few bits; the rest of `tkeep` follows.
-  logic [5:0] out_bytes;
+  // Also `tkeep` is kept: to make it from fewer bits behind the memory would take time there.
   logic unused_ready;
-  gw_stream_fifo #(.W(263), .BITS(4)) beats (
-      .clk, .rst, .in_data({turned_last, turned_bytes, data}), .in_valid(turned), .in_ready(unused_ready), .room,
-      .out_data({m_axis_tlast, out_bytes, m_axis_tdata}), .out_valid(m_axis_tvalid), .out_ready(m_axis_tready));
-  assign m_axis_tkeep = gw_nic_pkg::keep_of(out_bytes);
+  gw_stream_fifo #(.W(289), .BITS(4)) beats (
+      .clk, .rst, .in_data({turned_last, turned_keep, data}), .in_valid(turned), .in_ready(unused_ready), .room,
+      .out_data({m_axis_tlast, m_axis_tkeep, m_axis_tdata}), .out_valid(m_axis_tvalid), .out_ready(m_axis_tready));
 endmodule

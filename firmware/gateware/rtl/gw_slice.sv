@@ -21,13 +21,15 @@ module gw_slice #(
   // Taken while the output waited.
   logic [WIDTH-1:0] spare;
   logic advance;
+  // `s_axis_tready` again, for what is as wide as a beat: who sends decides much by the other one.
+  logic ready;
 
   assign advance = m_axis_tready || !m_axis_tvalid;
 
   always_ff @(posedge clk) begin
-    if (s_axis_tready) spare <= s_axis;
+    if (ready) spare <= s_axis;
     if (advance) begin
-      m_axis <= s_axis_tready ? s_axis : spare;
+      m_axis <= ready ? s_axis : spare;
       m_axis_tvalid <= s_axis_tready ? s_axis_tvalid : 1'b1;
     end
     s_axis_tready <= advance || (s_axis_tready && !s_axis_tvalid);
@@ -36,5 +38,7 @@ module gw_slice #(
       s_axis_tready <= 1'b1;
     end
   end
+
+  (* keep *) always_ff @(posedge clk) ready <= rst || advance || (ready && !s_axis_tvalid);
 
 endmodule

@@ -26,10 +26,11 @@ module gw_splice #(
   // Out of the memory into a register. Meanwhile each byte finds out if it is below the hole.
   logic valid, last;
   logic [255:0] data;
-  logic [31:0] below;
+  logic [31:0] below, below_d;
+  assign below_d = gw_pkg::first_of(in_at);
   always_ff @(posedge clk) begin
     {last, data} <= {in_last, in_data};
-    for (int i = 0; i < 32; i++) below[i] <= 6'(i) < in_at;
+    below <= below_d;
     valid <= in_valid && !rst;
   end
 
@@ -60,14 +61,10 @@ module gw_splice #(
       logic first, unused;
       logic [39:0] in_hole, in_hole_d;  // the hole, also in the next beat
       logic [63:0] put, carry, from;  // the eight bytes that have no place yet, each where it will be
-      logic [5:0] rest;
       assign unused = in_short;
       always_comb begin
-        rest = 6'd0;
-        for (int i = 0; i < 40; i++) begin
-          rest = 6'(i) - in_at;
-          in_hole_d[i] = rest < 6'd8;
-        end
+        // From where it begins on, and not from eight bytes later on.
+        in_hole_d = ~{8'h00, below_d} & {below_d, 8'hff};
         from = first ? put : carry;
       end
       always_ff @(posedge clk) begin

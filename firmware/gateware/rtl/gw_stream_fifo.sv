@@ -17,30 +17,46 @@ module gw_stream_fifo #(
     output logic          out_valid,
     input  logic          out_ready
 );
-  logic [W-1:0] store [1 << BITS];
-  logic [BITS-1:0] head, tail;
+  // In parts of so many bits, with places of their own: a register that reaches all of a wide memory has to be far away from
+  // much of it.
+  localparam int PART = 64;
+  localparam int PARTS = (W + PART - 1) / PART;
   logic push, pop;
 
   // All that the two sides see of the places are registers.
   assign push = in_valid && in_ready;
   assign pop = out_valid && out_ready;
-  assign out_data = store[head];
 
   always_ff @(posedge clk) begin
-    if (push) store[tail] <= in_data;
     if (rst) begin
-      head <= '0;
-      tail <= '0;
       room <= {1'b1, {BITS{1'b0}}};
       in_ready <= 1'b1;
       out_valid <= 1'b0;
     end else begin
-      if (push) tail <= tail + 1'b1;
-      if (pop) head <= head + 1'b1;
       if (push && !pop) room <= room - 1'b1;
       if (pop && !push) room <= room + 1'b1;
       in_ready <= pop || room > (BITS+1)'(1) || (room[0] && !push);
       out_valid <= push || !room[BITS] && !(pop && &room[BITS-1:0]);
     end
   end
+
+  generate
+    for (genvar i = 0; i < PARTS; i++) begin : g_part
+      localparam int WIDTH = i == PARTS - 1 ? W - PART * i : PART;
+      logic [WIDTH-1:0] store [1 << BITS];
+      logic [BITS-1:0] head, tail;
+      assign out_data[PART*i +: WIDTH] = store[head];
+      always_ff @(posedge clk) if (push) store[tail] <= in_data[PART*i +: WIDTH];
+      // Else tools make one register of those that are the same.
+      (* keep *) always_ff @(posedge clk) begin
+        if (rst) begin
+          head <= '0;
+          tail <= '0;
+        end else begin
+          if (push) tail <= tail + 1'b1;
+          if (pop) head <= head + 1'b1;
+        end
+      end
+    end
+  endgenerate
 endmodule

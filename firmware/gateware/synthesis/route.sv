@@ -1,5 +1,6 @@
 // A design between registers, for place and route: it has more pins than a package. What enters comes out of a shift
 // register, and what leaves is folded into another, so that every path begins and ends in a register and none is optimised away.
+// Two registers are at each border, so that the chains do not pull the design's own registers to where they happen to lie.
 // DESIGN is the module, gw_nic if NIC is defined and else an engine.
 
 module route (
@@ -36,14 +37,18 @@ module route (
   logic m_axis_tuser;  // of the decompressor alone
 `endif
 
-  logic [ENTERS-1:0] enters;
-  logic [LEAVES-1:0] leaves, taken, folded;
+  logic [ENTERS-1:0] enters, given;
+  logic [LEAVES-1:0] leaves, seen, taken, folded;
 
   assign out = folded[LEAVES-1];
 
+  // Kept, or tools take the next register of the chain for it.
+  (* keep *) always_ff @(posedge clk) given <= enters;
+
   always_ff @(posedge clk) begin
     enters <= {enters[ENTERS-2:0], in};
-    taken  <= leaves;
+    seen   <= leaves;
+    taken  <= seen;
     folded <= {folded[LEAVES-2:0], folded[LEAVES-1]} ^ taken;
   end
 
@@ -51,13 +56,13 @@ module route (
   assign {s_axis_host_tdata, s_axis_host_tkeep, s_axis_host_tvalid, s_axis_host_tlast, s_axis_host_tuser, m_axis_host_tready,
           s_axis_wire_tdata, s_axis_wire_tkeep, s_axis_wire_tvalid, s_axis_wire_tlast, m_axis_wire_tready,
           s_axil_awaddr, s_axil_awprot, s_axil_awvalid, s_axil_wdata, s_axil_wstrb, s_axil_wvalid, s_axil_bready,
-          s_axil_araddr, s_axil_arprot, s_axil_arvalid, s_axil_rready, rst} = enters;
+          s_axil_araddr, s_axil_arprot, s_axil_arvalid, s_axil_rready, rst} = given;
   assign leaves = {m_axis_host_tdata, m_axis_host_tkeep, m_axis_host_tvalid, m_axis_host_tlast, s_axis_host_tready,
                    m_axis_wire_tdata, m_axis_wire_tkeep, m_axis_wire_tvalid, m_axis_wire_tlast, s_axis_wire_tready,
                    s_axil_awready, s_axil_wready, s_axil_bresp, s_axil_bvalid, s_axil_arready, s_axil_rdata, s_axil_rresp,
                    s_axil_rvalid};
 `else
-  assign {s_axis_tdata, s_axis_tkeep, s_axis_tvalid, s_axis_tlast, s_axis_tuser, m_axis_tready, rst} = enters;
+  assign {s_axis_tdata, s_axis_tkeep, s_axis_tvalid, s_axis_tlast, s_axis_tuser, m_axis_tready, rst} = given;
   assign leaves = {m_axis_tdata, m_axis_tkeep, m_axis_tvalid, m_axis_tlast, m_axis_tuser, s_axis_tready};
 `endif
 
