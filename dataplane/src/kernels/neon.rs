@@ -10,7 +10,7 @@ use super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
 use super::loops::{Burst, WINDOW_LEN, Window, encode_with, padded};
 use super::tables::{BYTE_MASKS, CLOSE_UP, Placing, SPREAD_OUT};
 use crate::checksum::Sum;
-use crate::codec::{DecodeError, EncodeError, Params, TAGS_LEN};
+use crate::codec::{DecodeError, EncodeError, Params, TAGS_LEN, decode_payload};
 
 /// Proof that the processor has NEON.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ impl Neon {
         params: Params,
     ) -> Result<usize, DecodeError> {
         // SAFETY: the callee needs NEON and nothing else; `self` proves it.
-        unsafe { decode(groups, values, params) }
+        unsafe { decode(groups, values, params) }.map_or_else(|| decode_payload(groups, values, params), Ok)
     }
 }
 
@@ -122,7 +122,7 @@ fn stepper(params: Params) -> impl Fn(&Burst, &mut [u8; WINDOW_LEN]) -> usize {
 }
 
 #[target_feature(enable = "neon")]
-fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Result<usize, DecodeError> {
+fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Option<usize> {
     let Placing { byte_down, half_down, .. } = Placing::new(params);
     let (byte_down, half_down) = (vdupq_n_f32(byte_down), vdupq_n_f32(half_down));
     let sign_bit = vdupq_n_u32(1 << 31);
@@ -147,7 +147,6 @@ fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Result<usize, Dec
     decode_ahead(
         groups,
         values,
-        params,
         |bytes, lens| ahead(bytes, lens),
         |window: &Window, to: &mut Burst| {
             let (low_tags, high_tags) = (usize::from(window[0]), usize::from(window[1]));
