@@ -248,6 +248,8 @@ pub struct Rules {
     /// Index into `list` by type of service; `NONE` if no rule matches.
     by_tos: [u8; 256],
     mark: u8,
+    /// Whether under one of them payload alone opens a flow.
+    opens_by_payload: bool,
 }
 
 const NONE: u8 = u8::MAX;
@@ -286,7 +288,9 @@ impl Rules {
                 return Err(RulesError::Hidden { index });
             }
         }
-        Ok(Self { list, by_tos, mark })
+        let opens_by_payload =
+            rules.iter().any(|rule| rule.grid == Grid::Payload && rule.handshake == Handshake::Off);
+        Ok(Self { list, by_tos, mark, opens_by_payload })
     }
 
     /// The first rule that matches this type of service.
@@ -311,6 +315,11 @@ impl Rules {
     #[must_use]
     pub const fn mark(&self) -> u8 {
         self.mark
+    }
+
+    /// Whether under one of the rules payload alone opens a flow: no SYN need have been seen, and nobody has to say that it restores.
+    pub(crate) const fn opens_by_payload(&self) -> bool {
+        self.opens_by_payload
     }
 
     /// The rules, in the order of their precedence.

@@ -8,7 +8,7 @@ use common::{ACK, Spec, TransportSpec, gradient, host_accepts, le_bytes};
 use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS};
 use gradwire::flow::CLOSED_MS;
 use gradwire::kernels::Kernel;
-use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule};
+use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule, Rules};
 use gradwire::verdict::{Change, PassReason, Verdict};
 use proptest::prelude::*;
 
@@ -136,6 +136,32 @@ fn an_ended_flow_keeps_its_place_while_tcp_may_send_again() {
     assert!(key(&stream));
     crowd(&mut stream);
     assert!(!key(&stream));
+}
+
+/// A socket may get another type of service behind its FIN, and with it a rule under which payload opens what is not known.
+#[test]
+fn an_ended_flow_keeps_its_place_for_another_rule() {
+    const OTHER_TOS: u8 = 0x48;
+    let handshake = Rule { tos: OTHER_TOS, grid: Grid::Payload, ..Rule::DEFAULT };
+    for (other, keeps) in [
+        (Rule { tos: OTHER_TOS, ..PAYLOAD_GRID }, true),
+        (Rule { tos: OTHER_TOS, ..Rule::STATIC }, false),
+        (handshake, false),
+    ] {
+        let mut stream = Stream::new(Rule::STATIC);
+        stream.engine.set_rules(Rules::new(&[Rule::STATIC, other], DEFAULT_MARK).expect("two rules"));
+        stream.syn(ORIGIN, 0x02);
+        assert!(is_compressed(stream.send(0, 400, ACK | FIN)));
+        for vlan in 1..100 {
+            stream.now.0 += 1;
+            let spec = Spec { vlans: vec![(0x8100, vlan)], tos: 0, ..Spec::tcp(1, ACK, &[]) };
+            let _ = stream.process(&spec.syn(1).bytes());
+        }
+        assert_eq!(stream.engine.flows().iter().any(|(key, _)| key.vlans() == [0, 0]), keeps, "{other:?}");
+        let payload = stream.values[..400].to_vec();
+        let again = Spec { tos: OTHER_TOS, ..Spec::tcp(ORIGIN, ACK | FIN, &payload) };
+        assert!(!is_compressed(stream.process(&again.bytes()).0), "{other:?}");
+    }
 }
 
 /// With SYN cookies a listener answers every SYN with another number, and the client may acknowledge any of them.

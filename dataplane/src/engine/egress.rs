@@ -247,6 +247,10 @@ impl<const SETS: usize> Egress<SETS> {
             Grid::Connection => self.flows.find(&key).ok_or(PassReason::GridUnknown)?,
             Grid::Payload => self.flows.find_or_open(&key, now)?,
         };
+        // The host may give the socket another type of service, also behind its FIN.
+        if self.rules.opens_by_payload() {
+            flow.keep();
+        }
         flow.hear_answer(offers);
         flow.admit(seq, len, now)?;
         // 3.

@@ -144,7 +144,7 @@ pub struct Flow {
     phase: Phase,
     /// Whether a rule matched any of its frames.
     tagged: bool,
-    /// Whether a rule with [`Grid::Payload`] has served it: if it were forgotten, payload would open it anew.
+    /// Whether payload would open it anew if it were forgotten: [`Self::keep`].
     reopens: bool,
     /// Whether a SYN told `origin`, and nothing speaks for another one.
     started: bool,
@@ -372,6 +372,12 @@ impl Flow {
         }
     }
 
+    /// There is a rule under which payload alone opens a flow, be it another one than serves this flow now. So it keeps its place for
+    /// [`CLOSED_MS`] behind its end: forgotten, it would be opened anew, and bytes compressed a second time.
+    pub const fn keep(&mut self) {
+        self.reopens = true;
+    }
+
     /// Whether another connection may take its place.
     fn yields(&self, now: Millis) -> bool {
         let idle = now.since(self.seen);
@@ -476,7 +482,7 @@ impl<const SETS: usize> FlowTable<SETS> {
         if flow.phase == Phase::Vacant {
             *flow = Flow { key: *key, phase: Phase::Opening, tagged: true, ..Flow::VACANT };
         }
-        flow.reopens = true;
+        flow.keep();
         Ok(flow)
     }
 

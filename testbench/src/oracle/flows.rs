@@ -69,6 +69,10 @@ struct Stream {
     disturbed: bool,
     /// The only start that the table knows is another one without the tag.
     deceiving: bool,
+    /// The table was shown something of it, and not as what a stream before it sent late.
+    shown: bool,
+    /// If the table was shown nothing of it, and doubts the start of the last stream that it was shown: where that one ended.
+    doubted: Option<u32>,
     ended: bool,
     /// Position behind the highest byte sent.
     sent: i64,
@@ -90,6 +94,8 @@ impl Stream {
             former: Vec::new(),
             syn_seen: false,
             deceiving: false,
+            shown: false,
+            doubted: None,
             disturbed: false,
             binds: None,
             bound: false,
@@ -186,12 +192,15 @@ impl Bench {
                 if stream.ended && origin != stream.origin && !stream.former.contains(&origin) {
                     let mut former = std::mem::take(&mut stream.former);
                     former.push(stream.origin);
-                    // Behind a stream whose start is in doubt, only a number beyond its end is certainly another one's.
+                    // Behind a stream whose start is in doubt, only a number beyond its end is certainly another one's. The table
+                    // still knows that stream if it was shown nothing of later ones.
                     let end = stream.origin.wrapping_add(stream.sent as u32);
-                    let late = stream.disturbed && (end.wrapping_sub(origin) as i32) >= 0;
+                    let doubted = if stream.shown { stream.disturbed.then_some(end) } else { stream.doubted };
+                    let late = doubted.is_some_and(|end| (end.wrapping_sub(origin) as i32) >= 0);
                     let (traffic, deceiving) = (stream.traffic, stream.deceiving || known);
                     let disturbed = known || late;
-                    *stream = Stream { traffic, deceiving, disturbed, former, ..Stream::new(origin) };
+                    *stream =
+                        Stream { traffic, deceiving, disturbed, doubted, former, ..Stream::new(origin) };
                 }
             }
             Event::Time { seconds } => {
@@ -231,9 +240,10 @@ impl Bench {
         let now = self.now;
         let noted = self.table.syn(&key(flow), Syn { isn, tagged, doubtful }, now).map(drop);
         assert!(noted.is_ok() || !known, "no room for a flow that has a place");
-        let entry = self.table.find(&key(flow)).map(|flow| *flow.traffic());
+        let entry = self.table.find(&key(flow)).map(|flow| (flow.phase(), *flow.traffic()));
         let stream = self.stream(flow);
-        stream.traffic = entry.unwrap_or(Traffic::NONE);
+        stream.shown |= entry.is_some_and(|(phase, _)| phase != Phase::Closed);
+        stream.traffic = entry.map_or(Traffic::NONE, |(_, traffic)| traffic);
         stream.disturbed |= noted.is_err();
         stream.seen = now;
     }
@@ -270,6 +280,9 @@ impl Bench {
             stream.forget();
         }
         let Some(entry) = entry else { return };
+        // Some segments go by a rule under which payload opens a flow.
+        entry.keep();
+        stream.shown |= entry.phase() != Phase::Closed;
         // Another start may have been missed.
         stream.disturbed |= stream.asked.is_none() && at >= START_REACH.into();
         let again = stream.asked.is_some_and(|asked| at < asked);
