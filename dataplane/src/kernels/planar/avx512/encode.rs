@@ -312,6 +312,8 @@ fn put_groups<const PAIRS: bool>(
 
 /// A bit for each plane of four groups.
 const ALL_PLANES: u64 = 0x3fff_3fff_3fff_3fff;
+/// The bits above them.
+const RAW_PLANES: u64 = 0x4000_4000_4000_4000;
 
 /// From 32 words to their 16 planes, eight words at a time.
 #[inline]
@@ -452,7 +454,7 @@ fn encode_raw(items: &Items, count: usize, raw: &Floats, raw_count: usize, room:
     let (signs_to, room) = room.get_mut(signs_at..)?.split_at_mut_checked(groups)?;
     let (codes_to, room) = room.split_at_mut_checked(groups.div_ceil(2))?;
     // Compared once for all stores below: each group has at most two bytes, 14 planes and its raw values, and no store
-    // reaches 64 bytes beyond.
+    // reaches more than 64 bytes beyond.
     let steps = groups.div_ceil(STEP_GROUPS);
     if room.len() < (2 + MAX_WIDTH as usize) * groups + VALUE_LEN * raw_count + 64 {
         return None;
@@ -466,36 +468,47 @@ fn encode_raw(items: &Items, count: usize, raw: &Floats, raw_count: usize, room:
         // SAFETY: `compact` has put the items and a register behind the last, which is in this step or behind it.
         let words = unsafe { items.words.get(2 * STEP * step) };
         let magnitudes = _mm512_abs_epi16(words);
-        let is_raw = _mm512_cmpge_epu16_mask(magnitudes, _mm512_set1_epi16(RAW_FROM));
-        *signs = _mm512_movepi16_mask(words) & !is_raw;
-        let planes = transpose(_mm512_maskz_srli_epi16::<1>(!is_raw, magnitudes));
-        let kept = down_from_highest(_mm512_test_epi8_mask(planes, planes));
-        let mut planes_of_groups = [0; 64];
-        put64(&mut planes_of_groups, 0, planes);
+        let coded = _mm512_cmplt_epu16_mask(magnitudes, _mm512_set1_epi16(RAW_FROM));
+        *signs = _mm512_movepi16_mask(words) & coded;
+        // Raw items have the bit above the planes instead, so that the map of a group's raw items is its 15th plane. In front of the others,
+        // that is where the map belongs; the width is put behind it, in place of the 16th.
+        let planes = transpose(_mm512_mask_srli_epi16::<1>(_mm512_set1_epi16(RAW_FROM), coded, magnitudes));
+        let used = _mm512_test_epi8_mask(planes, planes);
+        let kept = down_from_highest(used & ALL_PLANES);
         let widths = widths(kept);
-        *codes = _pext_u64(widths, 0x000f_000f_000f_000f) as u16;
-        let of_groups = planes_of_groups.as_chunks::<16>().0.iter();
-        // Groups that are not there, too: they take no bytes, and an end that nobody can foretell costs more.
-        for (group, planes) in of_groups.enumerate() {
-            // All is written, whether it is there or not, and then over.
-            let is_raw = (is_raw >> (8 * group)) as u8;
-            let width = (widths >> (16 * group)) as u8;
-            let has_raw = is_raw != 0;
-            let raw_len = VALUE_LEN * is_raw.count_ones() as usize;
-            *codes |= if has_raw { u16::from(RAW_GROUP) << (4 * group) } else { 0 };
-            // SAFETY: as compared.
-            unsafe { to.cast::<[u8; 2]>().write_unaligned([is_raw, width]) };
-            to = to.wrapping_add(2 * usize::from(has_raw));
-            // SAFETY: as compared.
-            unsafe { to.cast::<[u8; 16]>().write_unaligned(*planes) };
-            to = to.wrapping_add(width.into());
+        let mut raw_groups = used & RAW_PLANES;
+        let raw_codes = (raw_groups >> MAX_WIDTH) * u64::from(RAW_GROUP);
+        *codes = _pext_u64(widths | raw_codes, 0x000f_000f_000f_000f) as u16;
+        let widths = _mm512_castsi128_si512(_mm_cvtsi64_si128((widths << 8) as i64));
+        let widths = _mm512_maskz_expand_epi16(0x0101_0101, widths);
+        let bytes = _mm512_or_si512(_mm512_alignr_epi8::<14>(planes, planes), widths);
+        let mut left = (kept << 2) | ((raw_groups >> MAX_WIDTH) * 0b11);
+        let mut is_raw = _pdep_u64((!coded).into(), 0x00ff_00ff_00ff_00ff);
+        // All to the end of the step is written, and what is behind a group's raw values again behind these. Once also if no group has
+        // any: how many have cannot be foretold, but it is often one at most.
+        let all = _mm512_maskz_compress_epi8(left, bytes);
+        // SAFETY: as compared.
+        unsafe { _mm512_storeu_si512(to.cast(), all) };
+        loop {
+            // Up to the first group with raw values; all, if there is none.
+            let to_here = ((raw_groups & raw_groups.wrapping_neg()) << 2).wrapping_sub(1);
+            to = to.wrapping_add((left & to_here).count_ones() as usize);
             // SAFETY: `close_up_raw` has put the raw values and a register behind the last.
             let values = _mm512_castsi512_si256(unsafe { raw.get(raw_at) });
             // SAFETY: as compared.
             unsafe { _mm256_storeu_si256(to.cast(), values) };
-            to = to.wrapping_add(raw_len);
-            raw_at += raw_len;
+            let raw_len = VALUE_LEN * (is_raw & to_here).count_ones() as usize;
+            (to, raw_at) = (to.wrapping_add(raw_len), raw_at + raw_len);
+            (left, is_raw) = (left & !to_here, is_raw & !to_here);
+            let behind = _mm512_maskz_compress_epi8(left, bytes);
+            // SAFETY: as compared.
+            unsafe { _mm512_storeu_si512(to.cast(), behind) };
+            raw_groups &= raw_groups.wrapping_sub(1);
+            if raw_groups == 0 {
+                break;
+            }
         }
+        to = to.wrapping_add(left.count_ones() as usize);
     }
     put_part(signs_to, get_part(signs.map(u32::to_le_bytes).as_flattened()));
     put_part(codes_to, get_part(codes.map(u16::to_le_bytes).as_flattened()));
