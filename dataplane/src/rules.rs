@@ -248,8 +248,6 @@ pub struct Rules {
     /// Index into `list` by type of service; `NONE` if no rule matches.
     by_tos: [u8; 256],
     mark: u8,
-    /// Whether under one of them payload alone opens a flow.
-    opens_by_payload: bool,
 }
 
 const NONE: u8 = u8::MAX;
@@ -288,9 +286,7 @@ impl Rules {
                 return Err(RulesError::Hidden { index });
             }
         }
-        let opens_by_payload =
-            rules.iter().any(|rule| rule.grid == Grid::Payload && rule.handshake == Handshake::Off);
-        Ok(Self { list, by_tos, mark, opens_by_payload })
+        Ok(Self { list, by_tos, mark })
     }
 
     /// The first rule that matches this type of service.
@@ -318,8 +314,9 @@ impl Rules {
     }
 
     /// Whether under one of the rules payload alone opens a flow: no SYN need have been seen, and nobody has to say that it restores.
-    pub(crate) const fn opens_by_payload(&self) -> bool {
-        self.opens_by_payload
+    // No field: with one more here, the compiler builds the engine of firmware on the stack, which cannot hold it.
+    pub(crate) fn opens_by_payload(&self) -> bool {
+        self.list.iter().any(|rule| rule.grid == Grid::Payload && rule.handshake == Handshake::Off)
     }
 
     /// The rules, in the order of their precedence.
