@@ -93,31 +93,47 @@ module gw_sender (
 
   // Another clock later: block memory is slow, and takes most of a clock. Meanwhile each patch finds its word.
   logic [255:0] plain, data;
-  logic [15:0] hits [gw_nic_pkg::PATCHES], hits_d [gw_nic_pkg::PATCHES];
-  logic [15:0] values [gw_nic_pkg::PATCHES], values_d [gw_nic_pkg::PATCHES];
   logic turned_last, patched_last;
   logic [31:0] turned_keep, patched_keep;
   logic [255:0] patched_data;
-  gw_nic_pkg::patch_t patch;
-  always_comb begin
-    patch = '0;
-    for (int j = 0; j < gw_nic_pkg::PATCHES; j++) begin
-      patch = patches[j*gw_nic_pkg::PATCH_W +: gw_nic_pkg::PATCH_W];
-      for (int i = 0; i < 16; i++) hits_d[j][i] = patch.on && patched && patch.word == {words, 4'(i)};
-      values_d[j] = {patch.value[7:0], patch.value[15:8]};
-    end
-    data = plain;
-    for (int j = 0; j < gw_nic_pkg::PATCHES; j++)
-      for (int i = 0; i < 16; i++)
-        if (hits[j][i]) data[16*i +: 16] = values[j];
-  end
   always_ff @(posedge clk) begin
     plain <= from_coded ? coded_data : read_data;
-    for (int j = 0; j < gw_nic_pkg::PATCHES; j++) {hits[j], values[j]} <= {hits_d[j], values_d[j]};
     {turned_last, turned_keep} <= {asked_last, keep};
     // And another one for the way to the FIFO, which is as wide as a beat.
     {patched_last, patched_keep, patched_data} <= {turned_last, turned_keep, data};
   end
+
+  localparam int PATCHES = gw_nic_pkg::PATCHES;
+  logic [16*PATCHES-1:0] hits_d, values_d;
+  gw_nic_pkg::patch_t patch;
+  always_comb begin
+    patch = '0;
+    for (int j = 0; j < PATCHES; j++) begin
+      patch = patches[j*gw_nic_pkg::PATCH_W +: gw_nic_pkg::PATCH_W];
+      for (int i = 0; i < 16; i++) hits_d[PATCHES*i + j] = patch.on && patched && patch.word == {words, 4'(i)};
+      values_d[16*j +: 16] = {patch.value[7:0], patch.value[15:8]};
+    end
+  end
+
+  // Each 64 bits of a beat have the values in registers of their own, as the FIFO has places: one that reaches a whole beat is
+  // far away from much of it.
+  localparam int PART = 4;  // words
+  generate
+    for (genvar part = 0; part < 16 / PART; part++) begin : g_part
+      logic [PART*PATCHES-1:0] hits;
+      logic [16*PATCHES-1:0] values;
+      logic [16*PART-1:0] choice;
+      always_comb begin
+        choice = plain[16*PART*part +: 16*PART];
+        for (int j = 0; j < PATCHES; j++)
+          for (int i = 0; i < PART; i++)
+            if (hits[PATCHES*i + j]) choice[16*i +: 16] = values[16*j +: 16];
+      end
+      assign data[16*PART*part +: 16*PART] = choice;
+      // Else tools make one register of those that are the same.
+      (* keep *) always_ff @(posedge clk) {hits, values} <= {hits_d[PART*PATCHES*part +: PART*PATCHES], values_d};
+    end
+  endgenerate
 
   // Also `tkeep` is kept: to make it from fewer bits behind the memory would take time there.
   logic unused_ready;
