@@ -2,7 +2,7 @@
 //
 // Enters: orders; both rings' memories answer `read_at` and `coded_at` a clock later.
 // Leaves: m_axis; `free` and `coded_free`, how far it has come in the rings.
-// Latency: five clocks. A beat a clock, from frame to frame too; a dropped frame takes a clock.
+// Latency: six clocks. A beat a clock, from frame to frame too; a dropped frame takes a clock.
 module gw_sender (
     input  logic         clk,
     input  logic         rst,
@@ -32,7 +32,7 @@ module gw_sender (
   logic ask, done;
   logic [4:0] room;
   logic room_enough;
-  logic asked, turned;
+  logic asked, turned, patched_in;
   logic [BITS:0] coded_next;
   always_comb begin
     ask = busy && !o.drop && room_enough;
@@ -50,7 +50,7 @@ module gw_sender (
   logic [31:0] keep;
   logic [gw_nic_pkg::PATCHES*gw_nic_pkg::PATCH_W-1:0] patches;
   always_ff @(posedge clk) begin
-    room_enough <= room > 5'd4;  // four beats may be on their way
+    room_enough <= room > 5'd5;  // five beats may be on their way
     from_coded <= o.coded;
     asked_last <= last;
     words <= number[2:0];
@@ -76,11 +76,13 @@ module gw_sender (
       busy <= 1'b0;
       asked <= 1'b0;
       turned <= 1'b0;
+      patched_in <= 1'b0;
       free <= '0;
       coded_free <= '0;
     end else begin
       asked <= ask;
       turned <= asked;
+      patched_in <= turned;
       if (order_ready) busy <= order_valid;
       if (done) begin
         free <= free + {2'b0, o.beats};
@@ -91,32 +93,51 @@ module gw_sender (
 
   // Another clock later: block memory is slow, and takes most of a clock. Meanwhile each patch finds its word.
   logic [255:0] plain, data;
-  logic [15:0] hits [gw_nic_pkg::PATCHES], hits_d [gw_nic_pkg::PATCHES];
-  logic [15:0] values [gw_nic_pkg::PATCHES], values_d [gw_nic_pkg::PATCHES];
-  logic turned_last;
-  logic [31:0] turned_keep;
+  logic turned_last, patched_last;
+  logic [31:0] turned_keep, patched_keep;
+  logic [255:0] patched_data;
+  always_ff @(posedge clk) begin
+    plain <= from_coded ? coded_data : read_data;
+    {turned_last, turned_keep} <= {asked_last, keep};
+    // And another one for the way to the FIFO, which is as wide as a beat.
+    {patched_last, patched_keep, patched_data} <= {turned_last, turned_keep, data};
+  end
+
+  localparam int PATCHES = gw_nic_pkg::PATCHES;
+  logic [16*PATCHES-1:0] hits_d, values_d;
   gw_nic_pkg::patch_t patch;
   always_comb begin
     patch = '0;
-    for (int j = 0; j < gw_nic_pkg::PATCHES; j++) begin
+    for (int j = 0; j < PATCHES; j++) begin
       patch = patches[j*gw_nic_pkg::PATCH_W +: gw_nic_pkg::PATCH_W];
-      for (int i = 0; i < 16; i++) hits_d[j][i] = patch.on && patched && patch.word == {words, 4'(i)};
-      values_d[j] = {patch.value[7:0], patch.value[15:8]};
+      for (int i = 0; i < 16; i++) hits_d[PATCHES*i + j] = patch.on && patched && patch.word == {words, 4'(i)};
+      values_d[16*j +: 16] = {patch.value[7:0], patch.value[15:8]};
     end
-    data = plain;
-    for (int j = 0; j < gw_nic_pkg::PATCHES; j++)
-      for (int i = 0; i < 16; i++)
-        if (hits[j][i]) data[16*i +: 16] = values[j];
   end
-  always_ff @(posedge clk) begin
-    plain <= from_coded ? coded_data : read_data;
-    for (int j = 0; j < gw_nic_pkg::PATCHES; j++) {hits[j], values[j]} <= {hits_d[j], values_d[j]};
-    {turned_last, turned_keep} <= {asked_last, keep};
-  end
+
+  // Each 64 bits of a beat have the values in registers of their own, as the FIFO has places: one that reaches a whole beat is
+  // far away from much of it.
+  localparam int PART = 4;  // words
+  generate
+    for (genvar part = 0; part < 16 / PART; part++) begin : g_part
+      logic [PART*PATCHES-1:0] hits;
+      logic [16*PATCHES-1:0] values;
+      logic [16*PART-1:0] choice;
+      always_comb begin
+        choice = plain[16*PART*part +: 16*PART];
+        for (int j = 0; j < PATCHES; j++)
+          for (int i = 0; i < PART; i++)
+            if (hits[PATCHES*i + j]) choice[16*i +: 16] = values[16*j +: 16];
+      end
+      assign data[16*PART*part +: 16*PART] = choice;
+      // Else tools make one register of those that are the same.
+      (* keep *) always_ff @(posedge clk) {hits, values} <= {hits_d[PART*PATCHES*part +: PART*PATCHES], values_d};
+    end
+  endgenerate
 
   // Also `tkeep` is kept: to make it from fewer bits behind the memory would take time there.
   logic unused_ready;
   gw_stream_fifo #(.W(289), .BITS(4)) beats (
-      .clk, .rst, .in_data({turned_last, turned_keep, data}), .in_valid(turned), .in_ready(unused_ready), .room,
+      .clk, .rst, .in_data({patched_last, patched_keep, patched_data}), .in_valid(patched_in), .in_ready(unused_ready), .room,
       .out_data({m_axis_tlast, m_axis_tkeep, m_axis_tdata}), .out_valid(m_axis_tvalid), .out_ready(m_axis_tready));
 endmodule

@@ -11,7 +11,7 @@ use paths::traffic::{PAUSES, of_host};
 use support::Random;
 
 /// Where the counters are.
-const COUNTERS: u16 = 0x200;
+const COUNTERS: u16 = Egress.counters();
 
 #[test]
 #[ignore = "needs Verilator: .ci/gateware"]
@@ -80,6 +80,7 @@ fn planted_faults_are_found() {
         "fault_udp_length",
         "fault_padding",
         "fault_splice",
+        "fault_counts",
     ];
     checks::planted_faults_are_found(Egress, &faults);
 }

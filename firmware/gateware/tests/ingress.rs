@@ -12,7 +12,7 @@ use paths::traffic::{PAUSES, from_wire, oversize};
 use support::Random;
 
 /// Where the counters are.
-const COUNTERS: u16 = 0x400;
+const COUNTERS: u16 = Ingress.counters();
 
 #[test]
 #[ignore = "needs Verilator: .ci/gateware"]

@@ -4,7 +4,7 @@ use gradwire::rules::{Contents, Rule, Rules};
 use gradwire_gateware::{Batch, Design, Outcome, Pauses, Simulation};
 
 use super::compare::{Judged, batch, run};
-use super::settings::{MARK, configure, rules};
+use super::settings::{MARK, configure, counter, rules};
 use super::traffic::{PAUSES, both_ways, from_wire, full_frames, of_host};
 use crate::support::Random;
 
@@ -28,6 +28,14 @@ impl Direction {
         match self {
             Self::Egress => of_host(random, count, longest),
             Self::Ingress => from_wire(random, count, longest, 1500),
+        }
+    }
+
+    /// Where its counters are.
+    pub const fn counters(self) -> u16 {
+        match self {
+            Self::Egress => 0x200,
+            Self::Ingress => 0x400,
         }
     }
 
@@ -168,10 +176,15 @@ pub fn planted_faults_are_found(direction: Direction, faults: &[&str]) {
     for fault in faults {
         let mut simulation = direction.design().plant(fault).start().unwrap();
         configure(&mut simulation, &rules(), 1500);
+        let mut seen = [0; 50];
         // A lost carry shows in one frame of some thousand.
         let found = (1..30).any(|seed| {
             let judged = direction.frames(&mut Random::new(seed), 400, 1460);
+            judged.iter().for_each(|one| seen[usize::from(one.place)] += 1);
             run(&mut simulation, &judged, Pauses::NONE, 1).is_err()
+                || (0..)
+                    .zip(seen)
+                    .any(|(place, count)| counter(&mut simulation, direction.counters(), place) != count)
         });
         assert!(found, "{fault} was not found");
     }
