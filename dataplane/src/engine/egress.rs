@@ -247,10 +247,6 @@ impl<const SETS: usize> Egress<SETS> {
             Grid::Connection => self.flows.find(&key).ok_or(PassReason::GridUnknown)?,
             Grid::Payload => self.flows.find_or_open(&key, now)?,
         };
-        // The host may give the socket another type of service, also behind its FIN.
-        if self.rules.opens_by_payload() {
-            flow.keep();
-        }
         flow.hear_answer(offers);
         flow.admit(seq, len, now)?;
         // 3.
@@ -280,6 +276,10 @@ impl<const SETS: usize> Egress<SETS> {
         {
             // What a RST carries is no part of the stream; an IP length field bounds what a FIN carries.
             let len = if flags & tcp_flags::RST != 0 { 0 } else { packet.payload_len() as u32 };
+            // The host may give the socket another type of service behind its FIN, too.
+            if self.rules.opens_by_payload() {
+                flow.keep();
+            }
             flow.end(seq.wrapping_add(len));
         }
     }

@@ -180,6 +180,8 @@ impl Bench {
                 stream.ended = true;
                 let at = stream.origin.wrapping_add(stream.sent as u32);
                 if let Some(known) = self.table.find(&key(flow)) {
+                    // Some segments go by a rule under which payload opens a flow.
+                    known.keep();
                     known.end(at);
                 }
             }
@@ -280,8 +282,6 @@ impl Bench {
             stream.forget();
         }
         let Some(entry) = entry else { return };
-        // Some segments go by a rule under which payload opens a flow.
-        entry.keep();
         stream.shown |= entry.phase() != Phase::Closed;
         // Another start may have been missed.
         stream.disturbed |= stream.asked.is_none() && at >= START_REACH.into();
