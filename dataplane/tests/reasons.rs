@@ -136,6 +136,13 @@ fn every_reason_to_pass_at_egress() {
     table.push((PassReason::NoRoom, engine.process(&frame, &mut small[..frame.len() - 1], NOW, &NO_OFFERS)));
     table.push((PassReason::Bypassed, bypassed()));
     table.push((PassReason::TableFull, table_full()));
+    let syns = |tos| {
+        (0..9)
+            .map(|port| edited_port(&Spec { tos, ..segment().syn(ORIGIN) }.bytes(), port))
+            .collect::<Vec<_>>()
+    };
+    table.push((PassReason::TableFull, egress(Rule::DEFAULT, &syns(segment().tos))));
+    table.push((PassReason::NoRule, egress(Rule::DEFAULT, &syns(0))));
     table.push((PassReason::ParametersDiffer, parameters_differ()));
     for (index, (reason, verdict)) in table.iter().enumerate() {
         assert_eq!(*verdict, Verdict::Untouched(*reason), "row {index}");

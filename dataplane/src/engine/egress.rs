@@ -86,7 +86,7 @@ impl<const SETS: usize> Egress<SETS> {
         }
         let index = self.rules.find_indexed(ip_frame.tos()).map(|(index, _)| index);
         if ip_frame.may_be_syn()
-            && let Some(len) = self.start(ip_frame, index, out, now, offers)
+            && let Some(len) = self.start(ip_frame, index, out, now, offers)?
         {
             return Ok(Verdict::Changed { change: Change::Told, len });
         }
@@ -145,13 +145,16 @@ impl<const SETS: usize> Egress<SETS> {
     ) -> Result<Verdict, PassReason> {
         if ip_frame.may_be_syn() {
             // Without room, it does not get longer.
-            self.start(ip_frame, None, &mut [], now, offers);
+            self.start(ip_frame, None, &mut [], now, offers)?;
         }
         remark(&ip_frame, out)
     }
 
     /// Remembers where a TCP stream starts, tagged or not: applications tag sockets late. If the far end is to hear what this
     /// host restores, the SYN is written to `out` with an offer; the new frame's length.
+    ///
+    /// # Errors
+    /// [`PassReason::TableFull`], if a rule matches it: nothing of its connection is compressed.
     #[cold] // and by value: what is known of other frames then stays in registers
     fn start(
         &mut self,
@@ -160,32 +163,38 @@ impl<const SETS: usize> Egress<SETS> {
         out: &mut [u8],
         now: Millis,
         offers: &Offers,
-    ) -> Option<usize> {
-        let packet = ip_frame.packet().ok()?;
-        let Transport::Tcp { seq, flags } = packet.transport() else { return None };
+    ) -> Result<Option<usize>, PassReason> {
+        let Ok(packet) = ip_frame.packet() else { return Ok(None) };
+        let Transport::Tcp { seq, flags } = packet.transport() else { return Ok(None) };
         if flags & tcp_flags::SYN == 0 {
-            return None;
+            return Ok(None);
         }
         // A SYN may be short enough to be padded.
         let whole = packet.verify(self.kernel).is_ok();
         let doubtful = !whole || packet.has_binding_option();
         let syn = Syn { isn: seq, tagged: index.is_some(), doubtful };
-        // A full table shows when the connection's payload comes.
-        let flow = self.flows.syn(&packet.flow_key(), syn, now).ok()?;
+        let flow = match (self.flows.syn(&packet.flow_key(), syn, now), index) {
+            (Ok(flow), _) => flow,
+            (Err(_), None) => return Ok(None),
+            (Err(reason), Some(index)) => {
+                self.count(index, &ip_frame);
+                return Err(reason);
+            }
+        };
 
         let rule = index.and_then(|index| self.rules.as_slice().get(index));
         let asked =
             if flags & tcp_flags::ACK != 0 { flow.hear_start(offers, packet.ack()) } else { rule.is_some() };
         if !asked || rule.is_some_and(|rule| rule.handshake == Handshake::Off) || !flow.may_tell() {
-            return None;
+            return Ok(None);
         }
         let told = Told { offer: Offer::of(rule.and_then(Rule::in_place)), tos: packet.tos() & !ECN };
-        let len = write_offer(&packet, told.offer, self.mtu, self.kernel, out)?;
+        let Some(len) = write_offer(&packet, told.offer, self.mtu, self.kernel, out) else { return Ok(None) };
         flow.tell(told, packet.payload_len() as u16); // an IP length field bounds it
         if let Some(index) = index {
             self.count(index, &ip_frame);
         }
-        Some(len)
+        Ok(Some(len))
     }
 
     /// Compresses a tagged datagram to `out`; the new frame's length.
