@@ -7,6 +7,8 @@
  *   among its options what the far end restores, since SYN-ACKs often have another type of service;
  *   host port: frames with the mark; UDP with a rule's type of service; TCP with a rule's type of service on the queue
  *   whose engine knows the connection; every SYN.
+ * If a rule asks the far end whether it restores, and the far end of a connection said nothing on its SYN, no engine would
+ * change a frame of that connection, and the way through it takes time: of these, only SYNs and frames with the mark are taken.
  *
  * Connections and queues. A flow table belongs to a queue, but a host may move a connection to another queue (Linux
  * does when it sends after a time-out). `connections` says which queue has a connection; on others it goes untouched.
@@ -23,6 +25,7 @@ enum action {
 	TAKE = 1,       /* always */
 	CONNECTION = 2, /* UDP; TCP where the connection is known */
 	OPEN = 4,       /* with CONNECTION: a connection is known from its first frame on, SYN or not */
+	ASK = 8,        /* with either: no frame of a connection is compressed unless its far end said that it restores */
 };
 
 /* Sockets, by port and queue. */
@@ -58,6 +61,9 @@ enum reason {
 	UNKNOWN,   /* TCP whose connection is not known, or known on another queue */
 	ELSEWHERE, /* another destination than the other port */
 	TOO_LONG,  /* longer than `longest` */
+	/* With payload, where an engine has to ask: */
+	NOT_AGREED,  /* the far end said nothing */
+	TAGGED_LATE, /* nor did the host: its SYN had no rule's type of service */
 	REASONS,
 };
 /* Counts by port, queue and reason: a queue is one CPU's at a time. */
@@ -91,14 +97,19 @@ enum phase {
 	TIED,      /* what the engine of `queue` knows of it, no other one could know */
 	ALONE,     /* left alone until it ends: an engine does not know all that it should */
 	ENDED,     /* FIN or RST was sent: left alone until another start */
-	FORGOTTEN, /* not in the map */
+	FORGOTTEN, /* nothing is known of its SYN. It is not in the map, or only for what the far end said */
+};
+/* What was said on SYNs, as bits. */
+enum said {
+	TAGGED = 1,   /* the host's had a rule's type of service */
+	RESTORES = 2, /* the far end's said what it restores */
 };
 /* No SYN was seen. Not a number that a SYN can have. */
 #define NO_ISN (1ull << 32)
 struct owner {
 	u64 isn;
 	u32 queue;
-	u32 phase;
+	u16 phase, said;
 };
 struct {
 	NUMBER(type, BPF_MAP_TYPE_LRU_HASH);
@@ -115,7 +126,7 @@ const volatile u64 longest = 1522;
 #define BE16(x) __builtin_bswap16(x)
 enum { IPV4 = 0x0800, ARP = 0x0806, IPV6 = 0x86dd, VLAN = 0x8100, QINQ = 0x88a8 };
 enum { ICMP = 1, TCP = 6, UDP = 17 };
-enum { FIN = 1, SYN = 2, RST = 4 };
+enum { FIN = 1, SYN = 2, RST = 4, ACK = 16 };
 
 struct ethernet {
 	u8 destination[6], source[6];
@@ -198,31 +209,37 @@ INLINE int is_behind_other(u64 destination, enum port port)
 }
 
 /* Entries are replaced, not written to: one that was evicted meanwhile may be another connection's. */
-INLINE void remember(struct connection *key, u64 isn, u32 queue, enum phase phase)
+INLINE void remember(struct connection *key, u64 isn, u32 queue, enum phase phase, u32 said)
 {
-	struct owner owner = { isn, queue, phase };
+	struct owner owner = { isn, queue, phase, said };
 	if (bpf_map_update_elem(&connections, key, &owner, BPF_ANY))
 		bpf_map_delete_elem(&connections, key);
 }
 
-/* Takes note of a SYN; whether the engine of `queue`, which would `take` it, gets it. */
-INLINE int start(struct connection *key, u64 isn, u32 queue, int take)
+/* Takes note of a SYN of the host; whether the engine of `queue`, which would `take` it, gets it. */
+INLINE int start(struct connection *key, u64 isn, u32 queue, int take, int tagged, int answers)
 {
 	struct owner *known = bpf_map_lookup_elem(&connections, key);
 	u64 first = known ? known->isn : NO_ISN;
 	enum phase phase = known ? known->phase : FORGOTTEN;
+	u32 said = known ? known->said : 0;
 	int same = first == isn, here = take && known && known->queue == queue;
+	/* Who answers may have heard the far end before. */
+	if (!same)
+		said &= answers ? RESTORES : 0;
+	if (tagged)
+		said |= TAGGED;
 	switch (phase) {
 	case FORGOTTEN:
 	case ENDED:
 		if (!same)
-			remember(key, isn, queue, take ? SEEN : MISSED);
+			remember(key, isn, queue, take ? SEEN : MISSED, said);
 		return take && !same;
 	case MISSED:
 	case SEEN:
 		if (same) {
 			if (take)
-				remember(key, isn, queue, SEEN);
+				remember(key, isn, queue, SEEN, said);
 			return take;
 		}
 		break;
@@ -236,15 +253,33 @@ INLINE int start(struct connection *key, u64 isn, u32 queue, int take)
 	/* A second start, or the first on another queue. An engine that knows the first start and gets the second decides.
 	 * In any other case no engine may get the rest. */
 	int decides = here && phase != MISSED;
-	remember(key, isn, queue, decides ? TIED : ALONE);
+	remember(key, isn, queue, decides ? TIED : ALONE, said);
 	return decides;
+}
+
+/* Takes note of a SYN of the far end that says what it restores. One without takes nothing back: it may be a copy. */
+INLINE void hear(struct connection *key)
+{
+	struct owner *known = bpf_map_lookup_elem(&connections, key);
+	if (!known)
+		remember(key, NO_ISN, 0, FORGOTTEN, RESTORES);
+	else if (!(known->said & RESTORES))
+		remember(key, known->isn, known->queue, known->phase, known->said | RESTORES);
+}
+
+/* Whether the far end of this connection said nothing. If its SYN, or the host's, was not seen, nobody knows. */
+INLINE int is_silent(const struct owner *known)
+{
+	return known && known->isn != NO_ISN && !(known->said & RESTORES);
 }
 
 INLINE int divert(struct xdp_md *xdp, enum port port)
 {
 	void *at = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
 	u32 queue = xdp->rx_queue_index;
+	/* The host's direction, whichever this frame's is. */
 	struct connection key = {};
+	u32 *source = port == HOST ? key.source : key.destination, *destination = port == HOST ? key.destination : key.source;
 
 	struct ethernet *ethernet = at;
 	at = ethernet + 1;
@@ -267,6 +302,8 @@ INLINE int divert(struct xdp_md *xdp, enum port port)
 	}
 
 	u8 tos, protocol;
+	/* Bytes behind the IP header. */
+	u32 len;
 	if (type == BE16(IPV4)) {
 		struct ipv4 *ip = at;
 		if ((void *)(ip + 1) > end)
@@ -274,8 +311,9 @@ INLINE int divert(struct xdp_md *xdp, enum port port)
 		tos = ip->tos;
 		/* What is behind a fragment's IP header is anything. */
 		protocol = ip->fragment & BE16(0x3fff) ? 0 : ip->protocol;
-		key.source[0] = ip->source;
-		key.destination[0] = ip->destination;
+		source[0] = ip->source;
+		destination[0] = ip->destination;
+		len = BE16(ip->len) - (ip->version_len & 0x0f) * 4;
 		at += (ip->version_len & 0x0f) * 4;
 	} else if (type == BE16(IPV6)) {
 		struct ipv6 *ip = at;
@@ -285,9 +323,10 @@ INLINE int divert(struct xdp_md *xdp, enum port port)
 		/* TCP and UDP behind extension headers go untouched: not worth a loop here. */
 		protocol = ip->next;
 		key.vlans[0] |= BE16(0x8000);
-		__builtin_memcpy(key.source, ip->source, sizeof(key.source));
-		__builtin_memcpy(key.destination, ip->destination, sizeof(key.destination));
+		__builtin_memcpy(source, ip->source, sizeof(key.source));
+		__builtin_memcpy(destination, ip->destination, sizeof(key.destination));
 		at = ip + 1;
+		len = BE16(ip->len);
 	} else {
 		return XDP_PASS;
 	}
@@ -299,23 +338,22 @@ INLINE int divert(struct xdp_md *xdp, enum port port)
 		return XDP_PASS;
 
 	struct tcp *tcp = at;
+	struct offer *offer = at;
 	u8 flags = 0;
-	if (port == HOST && protocol == TCP) {
-		if ((void *)(tcp + 1) > end)
-			return XDP_PASS;
+	int offers = 0, has_payload = 0;
+	if (protocol == TCP && (void *)(tcp + 1) <= end) {
 		flags = tcp->flags;
-		key.ports[0] = tcp->source;
-		key.ports[1] = tcp->destination;
+		has_payload = len > (tcp->offset >> 4) * 4;
+		key.ports[port] = tcp->source;
+		key.ports[!port] = tcp->destination;
+		offers = port == NETWORK && flags & SYN && (void *)(offer + 1) <= end && offer->nops == BE16(0x0101) &&
+			 offer->kind == BE16(0xfd0a) && offer->exid == BE16(0x6777);
+	} else if (port == HOST && protocol == TCP) {
+		return XDP_PASS;
 	}
-	int offers = 0;
-	if (port == NETWORK && !*action && protocol == TCP) {
-		struct offer *offer = at;
-		if ((void *)(offer + 1) > end)
-			return XDP_PASS;
-		offers = offer->tcp.flags & SYN && offer->nops == BE16(0x0101) && offer->kind == BE16(0xfd0a) &&
-			 offer->exid == BE16(0x6777);
-	}
-	if (!*action && !offers && !(flags & (SYN | FIN | RST)))
+	if (offers)
+		hear(&key);
+	if (!*action && !offers && (port == NETWORK || !(flags & (SYN | FIN | RST))))
 		return XDP_PASS;
 
 	int stale = is_stale(beat, bpf_ktime_get_ns());
@@ -324,8 +362,8 @@ INLINE int divert(struct xdp_md *xdp, enum port port)
 	int fits = (u64)(end - (void *)(long)xdp->data) <= longest;
 	int take = through && !stale && fits;
 
-	if (flags & SYN) {
-		int mine = start(&key, tcp->seq, queue, take);
+	if (port == HOST && flags & SYN) {
+		int mine = start(&key, tcp->seq, queue, take, *action != 0, flags & ACK);
 		if (take && !mine) {
 			if (*action)
 				count(port, queue, UNKNOWN);
@@ -337,30 +375,40 @@ INLINE int divert(struct xdp_md *xdp, enum port port)
 			known = bpf_map_lookup_elem(&connections, &key);
 		else if (protocol != UDP || !(*action & CONNECTION))
 			return XDP_PASS;
-		int opens = (*action & OPEN) && (!known || known->phase == MISSED) && !(flags & (FIN | RST));
-		if (protocol == TCP && opens && take) {
-			remember(&key, NO_ISN, queue, TIED);
+		int unknown = !known || known->phase == MISSED || known->phase == FORGOTTEN;
+		if (protocol == TCP && *action & OPEN && unknown && !(flags & (FIN | RST)) && take) {
+			remember(&key, NO_ISN, queue, TIED, 0);
 			known = bpf_map_lookup_elem(&connections, &key);
 		}
-		int mine = protocol == UDP;
+		int mine = protocol == UDP, silent = *action & ASK && is_silent(known), tagged = 0;
 		if (known) {
 			u64 isn = known->isn;
-			u32 owner = known->queue, phase = known->phase, before = phase;
+			u32 owner = known->queue, said = known->said, phase = known->phase, before = phase;
+			tagged = said & TAGGED;
 			mine = owner == queue && (phase == SEEN || phase == TIED) && (isn != NO_ISN || *action & OPEN);
-			if (*action && take && mine)
+			if (*action && take && mine && !silent)
 				phase = TIED;
 			/* Where nothing of it was compressed, there is nothing to remember. */
 			if (flags & (FIN | RST))
-				phase = phase == MISSED || phase == SEEN ? FORGOTTEN : ENDED;
-			if (phase == FORGOTTEN)
+				phase = phase == TIED || phase == ALONE || phase == ENDED ? ENDED : FORGOTTEN;
+			if (phase != before && phase == FORGOTTEN)
 				bpf_map_delete_elem(&connections, &key);
 			else if (phase != before)
-				remember(&key, isn, owner, phase);
+				remember(&key, isn, owner, phase, said);
 		}
 		if (!*action)
 			return XDP_PASS;
-		if (take && !mine) {
-			count(port, queue, UNKNOWN);
+		if (take && (!mine || silent)) {
+			if (!mine)
+				count(port, queue, UNKNOWN);
+			else if (has_payload)
+				count(port, queue, tagged ? NOT_AGREED : TAGGED_LATE);
+			return XDP_PASS;
+		}
+	} else if (take && *action & ASK && protocol == TCP && !(flags & SYN)) {
+		if (is_silent(bpf_map_lookup_elem(&connections, &key))) {
+			if (has_payload)
+				count(port, queue, NOT_AGREED);
 			return XDP_PASS;
 		}
 	}

@@ -70,6 +70,8 @@ pub struct Watch {
     handshakes: BTreeMap<String, String>,
     /// Whether a host said that it restores.
     peers: BTreeMap<IpAddr, bool>,
+    /// Frames that the XDP program kept from the engines because the far end says nothing.
+    not_agreed: u64,
     losses: BTreeMap<String, Episode>,
     hanging: BTreeMap<u32, bool>,
     limits: BTreeMap<Kind, Limit>,
@@ -128,20 +130,27 @@ impl Watch {
 
     fn flows(&mut self, now: &Snapshot, found: &mut Vec<(Kind, Change)>) {
         let (mut trust, mut handshakes) = (BTreeMap::new(), BTreeMap::new());
+        let not_agreed = now.queues.iter().fold(0u64, |sum, of| sum.wrapping_add(of.kept.host.not_agreed));
+        let left_alone = not_agreed != self.not_agreed;
+        self.not_agreed = not_agreed;
         for flow in now.queues.iter().flat_map(|queue| &queue.flows) {
             let before = self.trust.get(&flow.flow).map_or("trusted", String::as_str);
             found.extend(of_trust(flow, before).map(|change| (Kind::Flow, change)));
+            trust.insert(flow.flow.clone(), flow.trust.clone());
+            // Before a connection's first payload, an answer may still come. Payload that its engine does not get shows by its sum.
+            if flow.traffic.frames == 0 && !left_alone {
+                continue;
+            }
             if self.handshakes.get(&flow.flow) != Some(&flow.handshake) {
                 found.extend(self.of_peer(flow).map(|change| (Kind::Peer, change)));
             }
-            trust.insert(flow.flow.clone(), flow.trust.clone());
             handshakes.insert(flow.flow.clone(), flow.handshake.clone());
         }
         // Only those that are listed now: their number has a bound.
         (self.trust, self.handshakes) = (trust, handshakes);
     }
 
-    /// What a connection that is new, or was answered, says of its far end. It has sent payload, so its SYNs are over.
+    /// What a connection that is new, or was answered, says of its far end.
     fn of_peer(&mut self, flow: &FlowStatus) -> Option<Change> {
         let restores = match flow.handshake.as_str() {
             "agreed" => true,
@@ -348,6 +357,7 @@ fn remedy(what: &str) -> &'static str {
 mod tests {
     use super::*;
     use crate::ops::telemetry::tests::example;
+    use gradwire::verdict::Traffic;
 
     /// All is well, at this time.
     fn calm(at: u64) -> Snapshot {
@@ -431,6 +441,19 @@ mod tests {
         assert!(
             matches!(&back[..], [(Weight::Info, text)] if text.contains("10.0.0.2 restores")),
             "{back:?}"
+        );
+        // Without payload, a connection says nothing, unless its payload goes by the bridge.
+        let without_payload = |at: u64, kept: u64| {
+            let mut now = connection(at, 5, "asked");
+            now.queues[0].flows[0].traffic = Traffic::NONE;
+            now.queues[1].kept.host.not_agreed = kept;
+            now
+        };
+        assert_eq!(told(&mut watch, &without_payload(5_000, 0)), []);
+        let missing = told(&mut watch, &without_payload(6_000, 9));
+        assert!(
+            matches!(&missing[..], [(Weight::Warn, text)] if text.contains("does not say")),
+            "{missing:?}"
         );
     }
 

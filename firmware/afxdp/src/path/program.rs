@@ -26,10 +26,11 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/gradwire.o");
 const TAKE: u64 = 1;
 const CONNECTION: u64 = 2;
 const OPEN: u64 = 4;
+const ASK: u64 = 8;
 /// `NEITHER`: a MAC address behind another port of the bridge, or its own.
 const NEITHER: u64 = 2;
 /// `REASONS`.
-const REASONS: usize = 4;
+const REASONS: usize = 6;
 
 /// Why the program does not run.
 #[derive(Debug, thiserror::Error)]
@@ -123,11 +124,15 @@ impl Kept {
         for queue in (self.thread..MAX_QUEUES).step_by(self.threads as usize) {
             let at = REASONS * place(port, queue) as usize;
             // The program's `enum reason`.
-            if let Some([stale, unknown, elsewhere, too_long]) = self.counts.get(at..at + REASONS) {
+            if let Some([stale, unknown, elsewhere, too_long, not_agreed, tagged_late]) =
+                self.counts.get(at..at + REASONS)
+            {
                 sum.stale += stale.load(Ordering::Relaxed);
                 sum.unknown += unknown.load(Ordering::Relaxed);
                 sum.elsewhere += elsewhere.load(Ordering::Relaxed);
                 sum.too_long += too_long.load(Ordering::Relaxed);
+                sum.not_agreed += not_agreed.load(Ordering::Relaxed);
+                sum.tagged_late += tagged_late.load(Ordering::Relaxed);
             }
         }
         sum
@@ -304,17 +309,17 @@ fn action(port: Port, tos: u8, rules: &Rules) -> u64 {
     if rules.is_mark(tos) {
         return TAKE;
     }
-    match (port, rules.find(tos)) {
-        (_, None) => 0,
+    let Some(rule) = rules.find(tos) else { return 0 };
+    // Not in-place framing: by its SYN, the host told the far end which frames it restores, and until the connection ends those rules
+    // stay. Only an engine that sees all of its frames knows when it ends.
+    let asks = rule.handshake == Handshake::Required && rule.framing == Framing::Routed;
+    let ask = if asks { ASK } else { 0 };
+    match port {
         // Who needs a handshake needs the SYN.
-        (Port::Host, Some(rule)) if rule.grid == Grid::Payload && rule.handshake == Handshake::Off => {
-            CONNECTION | OPEN
-        }
-        (Port::Host, Some(_)) => CONNECTION,
+        Port::Host if rule.grid == Grid::Payload && rule.handshake == Handshake::Off => CONNECTION | OPEN,
+        Port::Host => CONNECTION | ask,
         // Compressed frames carry the mark or, in-place, the rule's; those that are not keep their place behind.
-        (Port::Network, Some(rule)) => match rule.framing {
-            Framing::Routed | Framing::InPlace => TAKE,
-        },
+        Port::Network => TAKE | ask,
     }
 }
 

@@ -87,9 +87,9 @@ impl OnTheWire {
         (sum.connections != 0).then_some(sum)
     }
 
-    /// How many times fewer bytes the payloads were on the wire.
+    /// How many times fewer bytes the payloads were on the wire; 1 if none are known of.
     pub(super) fn ratio(&self) -> f64 {
-        self.bytes as f64 / self.bytes.saturating_sub(self.saved).max(1) as f64
+        self.bytes.max(1) as f64 / self.bytes.saturating_sub(self.saved).max(1) as f64
     }
 }
 
@@ -141,6 +141,7 @@ mod tests {
         let of = [(address("10.0.0.1:40001"), to), (address("10.0.0.1:40002"), to)];
         let found = OnTheWire::of(&[shim], &of).unwrap();
         assert_eq!((found.connections, found.handshake.as_str()), (2, "none"));
+        assert_eq!(OnTheWire::default().ratio(), 1.0);
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub fn render(snapshot: &Snapshot) -> String {
     let help = "Frames to the wire that a rule matched and that have something to compress: no bare ACKs.";
     page.family("gradwire_payload_frames_total", "counter", help);
     for queue in &snapshot.queues {
-        let (compressed, untouched) = queue.egress.payload_frames();
+        let (compressed, untouched) = queue.from_host().payload_frames();
         for (result, count) in [("compressed", compressed), ("untouched", untouched)] {
             page.sample(&[("queue", &queue.queue), ("result", &result)], count);
         }
@@ -301,6 +301,11 @@ pub(super) mod tests {
         snapshot.queues[1].egress.untouched.insert("not-agreed".to_owned(), 7);
         snapshot.queues[1].egress.untouched.insert("bypassed".to_owned(), 2);
         assert_eq!(payload(&snapshot, "untouched"), 9.0);
+        // Also where the XDP program knew of it.
+        snapshot.queues[1].kept.host.not_agreed = 3;
+        snapshot.queues[1].kept.host.unknown = 100;
+        snapshot.queues[1].kept.network.not_agreed = 100;
+        assert_eq!(payload(&snapshot, "untouched"), 12.0);
         assert_eq!(payload(&example(), "compressed"), 100.0);
     }
 }

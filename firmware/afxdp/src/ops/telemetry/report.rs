@@ -4,7 +4,7 @@ use gradwire::flow::trust::TrustState;
 use gradwire::flow::{FlowTable, Phase, Said};
 use gradwire::forward::{Forwarder, Losses};
 use gradwire::rules::MAX_RULES;
-use gradwire::verdict::{Counters, Traffic};
+use gradwire::verdict::{Counters, PassReason, Traffic};
 use gradwire::wire::flow_key::FlowKey;
 use serde::{Deserialize, Serialize};
 
@@ -57,18 +57,31 @@ pub struct KeptStats {
     pub elsewhere: u64,
     /// Longer than the MTU that the ports had at start allows: the MTU was raised, or an offload merged segments.
     pub too_long: u64,
+    /// With payload, of connections whose far end did not say that it restores, as the rule asks.
+    pub not_agreed: u64,
+    /// The same, if the host's own SYN was not tagged either.
+    pub tagged_late: u64,
 }
 
 impl KeptStats {
     /// Each count with its name in reports and metrics.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 4] {
+    pub const fn named(&self) -> [(&'static str, u64); 6] {
+        let [not_agreed, tagged_late] = self.for_the_engine();
         [
             ("stale", self.stale),
             ("unknown", self.unknown),
             ("elsewhere", self.elsewhere),
             ("too-long", self.too_long),
+            not_agreed,
+            tagged_late,
         ]
+    }
+
+    /// Those that an engine would have left untouched, by its names.
+    #[must_use]
+    pub const fn for_the_engine(&self) -> [(&'static str, u64); 2] {
+        [(PassReason::NotAgreed.name(), self.not_agreed), (PassReason::TaggedLate.name(), self.tagged_late)]
     }
 }
 
@@ -152,7 +165,7 @@ impl QueueReport {
         self.list(engines.egress().flows());
     }
 
-    /// Lists the tagged flows with the most bytes.
+    /// Lists the tagged flows with the most bytes; with none, those that asked and have no answer, whose payload may go another way.
     fn list<const SETS: usize>(&mut self, table: &FlowTable<SETS>) {
         (self.listed, self.known) = (0, [0; Said::ALL.len()]);
         for (key, flow) in table.iter() {
@@ -160,7 +173,8 @@ impl QueueReport {
             let traffic = *flow.traffic();
             let place =
                 self.flows[..self.listed].partition_point(|other| other.traffic.bytes >= traffic.bytes);
-            if traffic.frames == 0 || place == FLOWS_LISTED {
+            let is_waiting = flow.handshake() == Said::Near;
+            if (traffic.frames == 0 && !is_waiting) || place == FLOWS_LISTED {
                 continue;
             }
             self.listed = (self.listed + 1).min(FLOWS_LISTED);

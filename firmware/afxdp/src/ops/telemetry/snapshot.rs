@@ -171,6 +171,18 @@ impl QueueStatus {
             flows: report.flows[..report.listed].iter().map(FlowStatus::new).collect(),
         }
     }
+
+    /// What became of the host's frames: what the engine did with them, and what it would have done with payload of connections that
+    /// the XDP program kept from it for the engine's own reasons.
+    #[must_use]
+    pub fn from_host(&self) -> Outcomes {
+        let mut outcomes = self.egress.clone();
+        for (reason, count) in self.kept.host.for_the_engine() {
+            let sum = outcomes.untouched.entry(reason.to_owned()).or_default();
+            *sum = sum.wrapping_add(count);
+        }
+        outcomes
+    }
 }
 
 /// What an engine did with frames: counts by the stable names of `gradwire::verdict`, and all of them.

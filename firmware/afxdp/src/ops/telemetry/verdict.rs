@@ -46,7 +46,7 @@ impl Usefulness {
     #[must_use]
     pub fn of(snapshot: &Snapshot) -> Self {
         let mut egress = Outcomes::default();
-        snapshot.queues.iter().for_each(|queue| egress.add(&queue.egress));
+        snapshot.queues.iter().for_each(|queue| egress.add(&queue.from_host()));
         let (compressed, untouched) = egress.payload_frames();
         let tagged = snapshot.rules.iter().any(|rule| rule.traffic.frames != 0);
         let unseen = snapshot.queues.iter().any(|queue| queue.kept.host.unknown != 0);
@@ -214,6 +214,11 @@ mod tests {
                 judged(untouched("not-agreed", 9_000)),
                 "little",
                 "0.0 % of frames with a payload. Most others: not-agreed: the far",
+            ),
+            (
+                judged(|now| now.queues[0].kept.host.tagged_late = 2),
+                "little",
+                "tagged-late: tag sockets before",
             ),
             (
                 Usefulness::of(&example()),
