@@ -115,8 +115,8 @@ fn stepper(params: Params) -> impl Fn(&Burst, &mut [u8; WINDOW_LEN]) -> usize {
         (room[0], room[1]) = (low_tags, high_tags);
         let (low_tags, high_tags) = (usize::from(low_tags), usize::from(high_tags));
         let low_len = usize::from(LENS[low_tags]);
-        put16(room, TAGS_LEN, vqtbl1q_u8(low, load(&CLOSE_UP[low_tags])));
-        put16(room, TAGS_LEN + low_len, vqtbl1q_u8(high, load(&CLOSE_UP[high_tags])));
+        put16(room, TAGS_LEN, vqtbl1q_u8(low, load(&CLOSE_UP[low_tags].0)));
+        put16(room, TAGS_LEN + low_len, vqtbl1q_u8(high, load(&CLOSE_UP[high_tags].0)));
         TAGS_LEN + low_len + usize::from(LENS[high_tags])
     }
 }
@@ -153,8 +153,8 @@ fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Option<usize> {
             let high_at = TAGS_LEN + usize::from(LENS[low_tags]);
             let tags = vreinterpretq_u32_u16(vdupq_n_u16(u16::from_le_bytes([window[0], window[1]])));
             let [low, high] = shifts.map(|shift| vshlq_u32(tags, shift));
-            let low = restore(get16(window, TAGS_LEN), &SPREAD_OUT[low_tags], low);
-            let high = restore(get16(window, high_at), &SPREAD_OUT[high_tags], high);
+            let low = restore(get16(window, TAGS_LEN), &SPREAD_OUT[low_tags].0, low);
+            let high = restore(get16(window, high_at), &SPREAD_OUT[high_tags].0, high);
             put16(to, 0, low);
             put16(to, 16, high);
         },

@@ -50,25 +50,32 @@ pub(super) const BYTE_MASKS: [u16; 256] = {
     table
 };
 
-/// A shuffle that writes zero if the index has its top bit set.
-const NOTHING: u8 = 0x80;
+/// The indices of a byte shuffle. Aligned: a load that crosses from one cache line to the next takes twice as long.
+#[derive(Clone, Copy)]
+#[repr(align(16))]
+pub(super) struct Shuffle(pub(super) [u8; 16]);
+
+impl Shuffle {
+    /// Writes zeros: indices with the top bit set name no byte.
+    pub(super) const NOTHING: Self = Self([0x80; 16]);
+}
 
 /// By the tags of four lanes: from placed lanes to vectors without gaps.
-pub(super) static CLOSE_UP: [[u8; 16]; 256] = shuffles(true);
+pub(super) static CLOSE_UP: [Shuffle; 256] = shuffles(true);
 /// By the tags of four lanes: from vectors without gaps to placed lanes.
-pub(super) static SPREAD_OUT: [[u8; 16]; 256] = shuffles(false);
+pub(super) static SPREAD_OUT: [Shuffle; 256] = shuffles(false);
 
-const fn shuffles(close_up: bool) -> [[u8; 16]; 256] {
-    let mut table = [[NOTHING; 16]; 256];
+const fn shuffles(close_up: bool) -> [Shuffle; 256] {
+    let mut table = [Shuffle::NOTHING; 256];
     let mut tags = 0;
     while tags < 256 {
         let (mut placed, mut packed) = (0, 0);
         while placed < 16 {
             if BYTE_MASKS[tags] >> placed & 1 != 0 {
                 if close_up {
-                    table[tags][packed] = placed as u8;
+                    table[tags].0[packed] = placed as u8;
                 } else {
-                    table[tags][placed] = packed as u8;
+                    table[tags].0[placed] = packed as u8;
                 }
                 packed += 1;
             }

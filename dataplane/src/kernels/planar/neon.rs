@@ -67,7 +67,7 @@ fn encode_sections(values: &[u8], out: &mut [u8], bound: Bound) -> Result<usize,
         [0, 32].map(|from| {
             let words = vcombine_s16(whole(values, from), whole(values, from + 16));
             let map = bits(vtstq_s16(words, words));
-            let closed = vqtbl1q_u8(vreinterpretq_u8_s16(words), load(&CLOSE_UP[usize::from(map)]));
+            let closed = vqtbl1q_u8(vreinterpretq_u8_s16(words), load(&CLOSE_UP[usize::from(map)].0));
             put(to, at, closed);
             at += 2 * map.count_ones() as usize;
             map
@@ -81,7 +81,7 @@ fn encode_sections(values: &[u8], out: &mut [u8], bound: Bound) -> Result<usize,
         |words, more, with_raw| transpose(words, more, with_raw),
         |words, map| {
             let mut spread = [0; 16];
-            put(&mut spread, 0, vqtbl1q_u8(load(words), load(&SPREAD_OUT[usize::from(map)])));
+            put(&mut spread, 0, vqtbl1q_u8(load(words), load(&SPREAD_OUT[usize::from(map)].0)));
             spread
         },
     )
@@ -143,7 +143,7 @@ fn decode_sections(sections: &[u8], values: &mut [u8], bound: Bound) -> Result<u
         values,
         |planes, widths, signs, dense| to_words(planes, widths, signs, dense),
         |words: &[u8; 16], map, to: &mut Octet| {
-            let words = vqtbl1q_u8(load(words), load(&SPREAD_OUT[usize::from(map)]));
+            let words = vqtbl1q_u8(load(words), load(&SPREAD_OUT[usize::from(map)].0));
             let words = vreinterpretq_s16_u8(words);
             // At most 15 bits: exact, and zero or normal.
             let [low, high] = [vmovl_s16(vget_low_s16(words)), vmovl_high_s16(words)]

@@ -246,7 +246,7 @@ fn packer(params: Params) -> impl Fn(__m256i, &mut [u8; WINDOW_LEN]) -> usize {
         // Three times 0000, 0100, 1100, 1111 has the tag at bits 5 and 3, and no lane's bits meet its neighbour's.
         let tags = _pext_u64(3 * u64::from(keep), 0x2_aaaa_aaa8) as u16;
         let [low_tags, high_tags] = tags.to_le_bytes();
-        let shuffle = both(&CLOSE_UP[usize::from(low_tags)], &CLOSE_UP[usize::from(high_tags)]);
+        let shuffle = both(&CLOSE_UP[usize::from(low_tags)].0, &CLOSE_UP[usize::from(high_tags)].0);
         let vectors = _mm256_shuffle_epi8(placed, shuffle);
         let low_len = (keep as u16).count_ones() as usize;
         (room[0], room[1]) = (low_tags, high_tags);
@@ -311,7 +311,8 @@ fn decode_bursts(
             let (low_tags, high_tags) = (usize::from(window[0]), usize::from(window[1]));
             let low_len = BYTE_MASKS[low_tags].count_ones() as usize;
             let vectors = _mm256_set_m128i(get16(window, TAGS_LEN + low_len), get16(window, TAGS_LEN));
-            let placed = _mm256_shuffle_epi8(vectors, both(&SPREAD_OUT[low_tags], &SPREAD_OUT[high_tags]));
+            let placed =
+                _mm256_shuffle_epi8(vectors, both(&SPREAD_OUT[low_tags].0, &SPREAD_OUT[high_tags].0));
             let tags = _mm256_set1_epi32((high_tags << 8 | low_tags) as i32);
             store(to, finish(placed, _mm256_srlv_epi32(tags, lanes)));
         },

@@ -217,7 +217,7 @@ fn decode_raw(
     let mut at = groups.at;
     let mut raw = RawValues::new();
     let mut raw_at = 0;
-    let mut is_raw = [0; MAX_OCTETS + 8];
+    let mut is_raw = [0; MAX_OCTETS + 16];
     let steps = groups.codes.as_chunks::<2>().0.iter().zip(groups.signs.as_chunks().0);
     let mut is_raw_of_steps = is_raw.as_chunks_mut::<STEP_GROUPS>().0.iter_mut();
     for (step, (codes, signs)) in steps.enumerate().take(groups.count.div_ceil(STEP_GROUPS)) {
@@ -252,34 +252,22 @@ fn decode_raw(
         return None;
     }
     items.put32(64 * groups.count.div_ceil(STEP_GROUPS), _mm256_setzero_si256());
-    raw.put32(raw_at, _mm256_setzero_si256());
-    let (whole, part) = values.as_chunks_mut::<32>();
-    let last = whole.len();
-    let map = groups.map.map(u64::to_le_bytes);
-    let map = map.as_flattened();
-    let (mut item, mut raw_at) = (0, 0);
-    let mut next = |bits: u8| {
-        let raw_items = is_raw.get(item / 8..).and_then(|bits| bits.first_chunk()).copied().unwrap_or([0; 2]);
-        let raw_bits = _pdep_u32(u32::from(u16::from_le_bytes(raw_items)) >> (item % 8), bits.into());
-        // SAFETY: all items have been put and a register behind the last, and `item` is no more than they are.
-        let words = unsafe { items.get16(2 * item) };
-        let words = _mm_shuffle_epi8(words, load16(&SPREAD_OUT[usize::from(bits)]));
-        let coded = to_values(_mm256_cvtepi16_epi32(words));
-        // From a shuffle of words' bytes to one of doublewords, of which three bits count; negative where none is raw.
-        let places = _mm256_cvtepi16_epi32(load16(&SPREAD_OUT[raw_bits as usize & 0xff]));
-        // SAFETY: all raw values have been put and a register behind the last, and `raw_at` is no more than they are.
-        let raw = unsafe { raw.get32(raw_at) };
-        let raw = _mm256_permutevar8x32_epi32(raw, _mm256_srli_epi32::<1>(places));
-        item += u32::from(bits).count_ones() as usize;
-        raw_at += VALUE_LEN * raw_bits.count_ones() as usize;
-        let [raw, coded, places] = [raw, coded, places].map(|lanes| _mm256_castsi256_ps(lanes));
-        _mm256_castps_si256(_mm256_blendv_ps(raw, coded, places))
-    };
-    for (to, bits) in whole.iter_mut().zip(map) {
-        put32(to, next(*bits));
-    }
-    if !part.is_empty() {
-        put_part(part, next(map.get(last).copied().unwrap_or(0)));
+    put_values(values, items, &groups.map, groups.dense, to_values);
+    // Few are raw: they are written over what was there.
+    let values = values.as_chunks_mut::<VALUE_LEN>().0;
+    let (mut item, mut raw_from) = (0, 0);
+    for (map, values) in groups.map.iter().zip(values.chunks_mut(64)) {
+        let bits = u128::from_le_bytes(*is_raw.get(item / 8..)?.first_chunk()?) >> (item % 8);
+        item += map.count_ones() as usize;
+        let mut places = _pdep_u64(bits as u64, *map);
+        while places != 0 {
+            // In a dense section, absent items have places too.
+            let Some(value) = values.get_mut(places.trailing_zeros() as usize) else { break };
+            // SAFETY: all raw values have been put, and this is one of them.
+            *value = unsafe { raw.get4(raw_from) };
+            raw_from += VALUE_LEN;
+            places &= places - 1;
+        }
     }
     Some(at)
 }
@@ -334,7 +322,7 @@ fn put_values(
         // SAFETY: all items have been put and a register behind the last, and `at` is no more than they are.
         let words = unsafe { _mm_loadu_si128(from.wrapping_add(at).cast()) };
         at += 2 * u32::from(bits).count_ones() as usize;
-        to_values(_mm_shuffle_epi8(words, load16(&SPREAD_OUT[usize::from(bits)])))
+        to_values(_mm_shuffle_epi8(words, load16(&SPREAD_OUT[usize::from(bits)].0)))
     };
     if dense {
         for (octet, to) in whole.iter_mut().enumerate() {

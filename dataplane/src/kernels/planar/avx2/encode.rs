@@ -6,12 +6,10 @@ use super::super::super::numbers::bytes_of;
 use super::super::super::x86::{load16, load32};
 use super::super::tables::CLOSE_UP;
 use super::super::{GROUP_ROOM, MAX_OCTETS, MAX_WIDTH, MORE_ROOM, RAW_GROUP, encode_with, mode, scalar32};
-use super::{Buffer, RawValues, STEP, STEP_GROUPS, STEPS, Words, turned};
+use super::{RawValues, STEP, STEPS, Words, turned};
 use crate::codec::planar::Bound;
 use crate::codec::{EncodeError, VALUE_LEN};
 
-/// The planes of each group, 16 bytes each.
-type Slots = Buffer<{ 16 * MAX_OCTETS }>;
 /// What is done to eight groups at a time.
 const BLOCK_GROUPS: usize = 8;
 const BLOCKS: usize = MAX_OCTETS / BLOCK_GROUPS;
@@ -21,28 +19,29 @@ const BLOCK_LEN: usize = 2 * 8 * BLOCK_GROUPS;
 const MAX_CODES: usize = MAX_OCTETS / 2;
 /// Magnitudes of coded values are smaller.
 const RAW_FROM: i16 = 1 << 14;
-/// The largest plane value of a coded value in a flat or a two-level section.
-const MOST: i16 = RAW_FROM / 2 - 1;
+/// Magnitudes of coded sums are smaller.
+const RAW_SUMS_FROM: i32 = RAW_FROM as i32 / 2 + 1;
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 pub(super) fn encode_sections(values: &[u8], out: &mut [u8], bound: Bound) -> Result<usize, EncodeError> {
     // Not made by a function: what that returns would be copied, byte by byte.
     let mut taken = Taken { words: Words::new(), items: Words::new(), map: [0; STEPS], count: 0 };
+    let mut raw = RawValues::new();
     encode_with(values, out, |values, room| {
-        if !taken.take(values, bound)
-            && let Some(len) = taken.encode(values.len() / VALUE_LEN, room)
-        {
-            return Some(len);
-        }
-        taken.encode_any(values, room, bound)
+        let raw_count = taken.take(values, bound, &mut raw);
+        taken.encode(values.len() / VALUE_LEN, &raw, raw_count, room).or_else(|| {
+            // Too little room for stores beyond the end. This one has none, and needs less stack than a buffer would.
+            scalar32::encode_section(values, room, bound)
+        })
     })
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 pub(super) fn encode_sums(sums: &[i32], room: &mut [u8]) -> Option<usize> {
     let mut taken = Taken { words: Words::new(), items: Words::new(), map: [0; STEPS], count: 0 };
-    taken.take_sums(sums);
-    taken.encode(sums.len(), room)
+    let mut raw = RawValues::new();
+    let raw_count = taken.take_sums(sums, &mut raw);
+    taken.encode(sums.len(), &raw, raw_count, room)
 }
 
 /// The values of a section.
@@ -59,49 +58,43 @@ struct Taken {
 }
 
 impl Taken {
-    /// Takes the values of a section. Whether one has an exponent from 128 on, which [`Self::take_any`] may have to take again.
+    /// Takes the values of a section, and writes the raw ones to `raw`; how many those are.
     #[inline]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    fn take(&mut self, values: &[u8], bound: Bound) -> bool {
-        if bound.y() > 0 {
-            return true;
-        }
-        // Nothing is multiplied, so that subnormals cost nothing. Exponents up to 127 do not overflow.
+    fn take(&mut self, values: &[u8], bound: Bound, raw: &mut RawValues) -> usize {
+        // Nothing is multiplied, so that subnormals cost nothing. Exponents up to 127 do not overflow if they become larger; if
+        // they become smaller, any may. With a fine bound, some of these values are raw.
         let up = _mm256_set1_epi32(-i32::from(bound.y()) << 23);
-        let mut all = _mm256_setzero_si256();
-        let scale = |f| {
-            all = _mm256_or_si256(all, f);
-            _mm256_cvttps_epi32(_mm256_castsi256_ps(_mm256_add_epi32(f, up)))
-        };
-        self.take_with(values, scale, |_, words| words);
-        _mm256_testz_si256(all, _mm256_set1_epi32(1 << 30)) == 0
-    }
-
-    /// As [`Self::take`], for all values; also writes the raw ones to `raw`. How many those are.
-    #[inline(never)]
-    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    fn take_any(&mut self, values: &[u8], bound: Bound, raw: &mut RawValues) -> usize {
-        let up = _mm256_set1_epi32(-i32::from(bound.y()) << 23);
+        let scale = |f| _mm256_cvttps_epi32(_mm256_castsi256_ps(_mm256_add_epi32(f, up)));
+        let any_overflows = bound.y() > 0;
+        let any_is_raw = bound.raw_from() < 128;
+        let from_128 = _mm256_set1_epi32(1 << 30);
         // From just below 1 to 2^14, which is raw.
-        let most = (bound.raw_from() << 23) as i32;
+        let raw_from = (bound.raw_from() << 23) as i32;
         let least = (bound.coded_from() << 23) as i32 - 1;
-        let [most, least] = [most, least].map(|f| [f, f | i32::MIN].map(|f| _mm256_set1_epi32(f)));
+        let [most, least] = [raw_from, least].map(|f| [f, f | i32::MIN].map(|f| _mm256_set1_epi32(f)));
         let mut count = 0;
-        let scale = |f| {
-            // Negative ones are the smaller numbers with a sign, and the larger ones without.
-            let f = _mm256_min_epu32(_mm256_min_epi32(f, most[0]), most[1]);
-            let f = _mm256_max_epi32(_mm256_max_epu32(f, least[0]), least[1]);
-            _mm256_cvttps_epi32(_mm256_castsi256_ps(_mm256_add_epi32(f, up)))
-        };
-        self.take_with(values, scale, |floats, [low, high]| {
-            let largest = _mm256_max_epu16(_mm256_abs_epi16(low), _mm256_abs_epi16(high));
-            let is_raw = _mm256_cmpgt_epi16(_mm256_srli_epi16::<1>(largest), _mm256_set1_epi16(MOST));
-            if _mm256_movemask_epi8(is_raw) != 0 {
-                for f in floats {
-                    count += close_up_raw(f, most[0], raw, count);
+        self.take_with(values, |floats| {
+            let [a, b, c, d] = floats;
+            let all = _mm256_or_si256(_mm256_or_si256(a, b), _mm256_or_si256(c, d));
+            if !any_overflows && _mm256_testz_si256(all, from_128) != 0 {
+                let words = packed(floats.map(scale));
+                if !any_is_raw || !has_raw(words) {
+                    return words;
                 }
             }
-            [low, high]
+            let words = packed(floats.map(|f| {
+                // Negative ones are the smaller numbers with a sign, and the larger ones without.
+                let f = _mm256_min_epu32(_mm256_min_epi32(f, most[0]), most[1]);
+                scale(_mm256_max_epi32(_mm256_max_epu32(f, least[0]), least[1]))
+            }));
+            if has_raw(words) {
+                for f in floats {
+                    let magnitudes = _mm256_and_si256(f, _mm256_set1_epi32(i32::MAX));
+                    count += close_up_raw(f, magnitudes, raw_from, raw, count);
+                }
+            }
+            words
         });
         raw.put32(VALUE_LEN * count, _mm256_setzero_si256());
         count
@@ -110,40 +103,42 @@ impl Taken {
     /// As [`Self::take`], for sums: what is not zero is twice as large, less one.
     #[inline]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    fn take_sums(&mut self, sums: &[i32]) {
+    fn take_sums(&mut self, sums: &[i32], raw: &mut RawValues) -> usize {
         let one = _mm256_set1_epi16(1);
         let twice = |word| _mm256_sub_epi16(_mm256_adds_epi16(word, word), _mm256_sign_epi16(one, word));
-        self.take_with(bytes_of(sums), |sum| sum, |_, [low, high]| [twice(low), twice(high)]);
+        let mut count = 0;
+        self.take_with(bytes_of(sums), |sums| {
+            let words = packed(sums).map(twice);
+            if has_raw(words) {
+                for sums in sums {
+                    count += close_up_raw(sums, _mm256_abs_epi32(sums), RAW_SUMS_FROM, raw, count);
+                }
+            }
+            words
+        });
+        raw.put32(VALUE_LEN * count, _mm256_setzero_si256());
+        count
     }
 
-    /// Fills words, map and count from `values`, 32 at a time, which `scale` makes integers. `change` sees values and words, and
-    /// says what words to take.
+    /// Fills words, map and count from `values`, 32 at a time, of which `to_words` makes words.
     #[inline]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    fn take_with(
-        &mut self,
-        values: &[u8],
-        mut scale: impl FnMut(__m256i) -> __m256i,
-        mut change: impl FnMut([__m256i; 4], [__m256i; 2]) -> [__m256i; 2],
-    ) {
+    fn take_with(&mut self, values: &[u8], mut to_words: impl FnMut([__m256i; 4]) -> [__m256i; 2]) {
         let (mut count, mut at) = (0, 0);
         self.map = [0; STEPS];
         for (values, map) in values.chunks(STEP * VALUE_LEN).zip(&mut self.map) {
             // One loop for whole steps and the last one, so that all is inlined.
-            let values = match values.first_chunk::<{ STEP * VALUE_LEN }>() {
+            let words = to_words(match values.first_chunk::<{ STEP * VALUE_LEN }>() {
                 Some(whole) => [0, 32, 64, 96].map(|at| load_at(whole, at)),
                 None => [0, 8, 16, 24].map(|first| load_part(values, first)),
-            };
-            let [a, b, c, d] = values;
-            let [a, b, c, d] = [scale(a), scale(b), scale(c), scale(d)];
-            // Saturated: infinities, NaN and all that is too large stay too large. Packing works in halves.
-            let words = [_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d)]
-                .map(|words| _mm256_permute4x64_epi64::<0b11_01_10_00>(words));
-            let words = change(values, words);
+            });
             self.words.put32(at, words[0]);
             self.words.put32(at + 32, words[1]);
             at += 2 * STEP;
-            *map = !bits(words.map(|words| _mm256_cmpeq_epi16(words, _mm256_setzero_si256())));
+            // Saturated, what is not zero stays so. Packing works in halves.
+            let bytes = _mm256_packs_epi16(words[0], words[1]);
+            let bytes = _mm256_permute4x64_epi64::<0b11_01_10_00>(bytes);
+            *map = !_mm256_movemask_epi8(_mm256_cmpeq_epi8(bytes, _mm256_setzero_si256())) as u32;
             count += map.count_ones() as usize;
         }
         for more in [0, 32] {
@@ -158,14 +153,15 @@ impl Taken {
     fn close_up(&mut self, count: usize) {
         let items = self.items.0.as_mut_ptr().cast::<u8>();
         let mut to = items;
-        let map = self.map.map(u32::to_le_bytes);
-        for (octet, bits) in map.as_flattened().iter().enumerate().take(count.div_ceil(8)) {
-            // SAFETY: `take_with` has put the words of all steps.
-            let words = unsafe { self.words.get16(16 * octet) };
-            let closed = _mm_shuffle_epi8(words, load16(&CLOSE_UP[usize::from(*bits)]));
-            // SAFETY: each octet before took at most 16 bytes of the items, which have room for all and a step more.
-            unsafe { _mm_storeu_si128(to.cast(), closed) };
-            to = to.wrapping_add(2 * u32::from(*bits).count_ones() as usize);
+        for (step, map) in self.map.iter().enumerate().take(count.div_ceil(STEP)) {
+            for (octet, bits) in map.to_le_bytes().into_iter().enumerate() {
+                // SAFETY: `take_with` has put the words of all steps.
+                let words = unsafe { self.words.get16(2 * STEP * step + 16 * octet) };
+                let closed = _mm_shuffle_epi8(words, load16(&CLOSE_UP[usize::from(bits)].0));
+                // SAFETY: each octet before took at most 16 bytes of the items, which have room for all and a step more.
+                unsafe { _mm_storeu_si128(to.cast(), closed) };
+                to = to.wrapping_add(2 * u32::from(bits).count_ones() as usize);
+            }
         }
         let at = to.addr() - items.addr();
         for more in [0, 32, 64, 96] {
@@ -173,37 +169,39 @@ impl Taken {
         }
     }
 
-    /// Encodes a section of `count` values to the start of `room`. None if one is raw, or there is too little room for stores
+    /// Encodes a section of `count` values, `raw_count` of them `raw`, to the start of `room`. None if there is too little room for stores
     /// beyond the end.
     #[inline]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    fn encode(&mut self, count: usize, room: &mut [u8]) -> Option<usize> {
+    fn encode(&mut self, count: usize, raw: &RawValues, raw_count: usize, room: &mut [u8]) -> Option<usize> {
         if self.count == 0 {
             *room.first_mut()? = mode::EMPTY;
             return Some(1);
         }
-        if GROUP_ROOM * count.div_ceil(8) + MORE_ROOM > room.len() {
+        if GROUP_ROOM * count.div_ceil(8) + MORE_ROOM + VALUE_LEN * raw_count > room.len() {
             return None;
         }
-        self.encode_coded(count, room)
+        if raw_count == 0 { self.encode_coded(count, room) } else { self.encode_raw(count, raw, room) }
     }
 
-    /// Encodes a section of `count` values to the start of `room`, which is large enough. None if one is raw.
+    /// Encodes a section of `count` values, none of them raw, to the start of `room`, which is large enough.
     #[inline]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
     fn encode_coded(&mut self, count: usize, room: &mut [u8]) -> Option<usize> {
         if 16 * self.count >= 13 * count {
             *room.first_mut()? = mode::DENSE;
             let ones = _mm256_set1_epi16(1);
-            return put_groups(&mut self.words, count, room, 1, MOST + 1, |words, values| {
+            let (len, _) = put_groups::<false>(&mut self.words, count, room, 1, |words, values| {
                 // One more, but for zeros.
                 let is_zero = _mm256_cmpeq_epi16(words, _mm256_setzero_si256());
                 _mm256_add_epi16(values, _mm256_add_epi16(ones, is_zero))
-            });
+            })?;
+            return Some(len);
         }
         self.close_up(count);
         let at = self.put_map(count, room)?;
-        put_groups(&mut self.items, self.count, room, at, MOST, |_, values| values)
+        let (len, _) = put_groups::<false>(&mut self.items, self.count, room, at, |_, values| values)?;
+        Some(len)
     }
 
     /// Writes mode and map; their length.
@@ -246,143 +244,104 @@ impl Taken {
         Some(1 + presence_len + at.min(octets))
     }
 
-    /// Encodes a section that may have raw values, or too little room.
+    /// Encodes a section of `count` values, some of them `raw`, to the start of `room`, which is large enough.
     #[inline(never)]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    fn encode_any(&mut self, values: &[u8], room: &mut [u8], bound: Bound) -> Option<usize> {
-        let count = values.len() / VALUE_LEN;
-        let mut raw = RawValues::new();
-        let raw_count = self.take_any(values, bound, &mut raw);
-        if self.count == 0 {
-            *room.first_mut()? = mode::EMPTY;
-            return Some(1);
-        }
-        if GROUP_ROOM * count.div_ceil(8) + MORE_ROOM + VALUE_LEN * raw_count > room.len() {
-            // Too little room for stores beyond the end. This one has none, and needs less stack than a buffer would.
-            return scalar32::encode_section(values, room, bound);
-        }
-        if raw_count == 0 {
-            self.encode_coded(count, room)
-        } else {
-            self.encode_raw(count, &raw, raw_count, room)
-        }
-    }
-
-    /// Encodes a section of `count` values, some of them `raw`, to the start of `room`, which is large enough.
-    #[inline]
-    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    fn encode_raw(
-        &mut self,
-        count: usize,
-        raw: &RawValues,
-        raw_count: usize,
-        room: &mut [u8],
-    ) -> Option<usize> {
+    fn encode_raw(&mut self, count: usize, raw: &RawValues, room: &mut [u8]) -> Option<usize> {
         self.close_up(count);
         let signs_at = self.put_map(count, room)?;
+        let (len, lengths) =
+            put_groups::<true>(&mut self.items, self.count, room, signs_at, |_, values| values)?;
         let groups = self.count.div_ceil(8);
-        let mut is_raw = [[0; STEP_GROUPS]; MAX_OCTETS / STEP_GROUPS];
-        for (step, is_raw) in is_raw.iter_mut().enumerate().take(groups.div_ceil(STEP_GROUPS)) {
-            let mut half = |at| {
-                // SAFETY: `close_up` has put the items and a block of zeros behind the last.
-                let words = unsafe { self.items.get32(at) };
-                let magnitudes = _mm256_abs_epi16(words);
-                // Without signs: the smallest number stays as it is.
-                let from = _mm256_set1_epi16(RAW_FROM);
-                let is_raw = _mm256_cmpeq_epi16(_mm256_max_epu16(magnitudes, from), magnitudes);
-                self.items.put32(at, _mm256_andnot_si256(is_raw, words));
-                is_raw
-            };
-            *is_raw = bits([half(2 * STEP * step), half(2 * STEP * step + 32)]).to_le_bytes();
-        }
-        let room = room.get_mut(signs_at..)?;
-        let lengths = Lengths::of(&mut self.items, groups, room.first_chunk_mut()?, |_, values| values);
-        let mut slots = Slots::new();
-        for block in 0..groups.div_ceil(BLOCK_GROUPS) {
-            for (pair, planes) in word_planes(&self.items, block).into_iter().enumerate() {
-                slots.put32(16 * BLOCK_GROUPS * block + 32 * pair, planes);
+        let (codes, groups) = room.get_mut(signs_at + groups..)?.split_at_mut_checked(groups.div_ceil(2))?;
+        let mut raw_from = 0;
+        for (block, (is_raw, [even, odd])) in lengths.is_raw.into_iter().zip(&lengths.starts).enumerate() {
+            let mut rest = is_raw;
+            while rest != 0 {
+                let group = rest.trailing_zeros() as usize / 8;
+                let is_raw = (is_raw >> (8 * group)) as u8;
+                rest &= !(0xff << (8 * group));
+                let starts = if group.is_multiple_of(2) { even } else { odd };
+                let planes_at = *starts.get(group / 2)? as usize;
+                let code = codes.get_mut((BLOCK_GROUPS * block + group) / 2)?;
+                let shift = 4 * (group % 2);
+                let width = *code >> shift & 15;
+                *code |= RAW_GROUP << shift;
+                *groups.get_mut(planes_at.checked_sub(2)?..)?.first_chunk_mut()? = [is_raw, width];
+                // Not a register: the next group is there already.
+                let values = groups.get_mut(planes_at + usize::from(width)..)?.as_chunks_mut::<VALUE_LEN>().0;
+                for value in values.get_mut(..is_raw.count_ones() as usize)? {
+                    // SAFETY: `take` has put the raw values.
+                    *value = unsafe { raw.get4(raw_from) };
+                    raw_from += VALUE_LEN;
+                }
             }
         }
-        let codes_len = groups.div_ceil(2);
-        let room = room.get_mut(groups..)?;
-        // Compared once for all stores below: no group starts behind the last byte, and no store reaches 64 bytes beyond.
-        if room.len() < codes_len + 2 * groups + lengths.planes + VALUE_LEN * raw_count + 64 {
-            return None;
-        }
-        let codes_to = room.as_mut_ptr();
-        let first = codes_to.wrapping_add(codes_len);
-        let mut to = first;
-        let mut raw_at = 0;
-        let pairs = lengths.codes.as_flattened().iter().zip(is_raw.as_flattened().as_chunks::<2>().0);
-        for (pair, (&widths, is_raw)) in pairs.enumerate().take(codes_len) {
-            let mut codes = widths;
-            for (group, &is_raw) in is_raw.iter().enumerate() {
-                // All is written, whether it is there or not, and then over.
-                let width = widths >> (4 * group) & 15;
-                let has_raw = is_raw != 0;
-                let raw_len = VALUE_LEN * u32::from(is_raw).count_ones() as usize;
-                codes |= if has_raw { RAW_GROUP << (4 * group) } else { 0 };
-                // SAFETY: as compared.
-                unsafe { to.cast::<[u8; 2]>().write_unaligned([is_raw, width]) };
-                to = to.wrapping_add(2 * usize::from(has_raw));
-                // SAFETY: the planes of all groups have been put.
-                let planes = unsafe { slots.get16(32 * pair + 16 * group) };
-                // SAFETY: as compared.
-                unsafe { _mm_storeu_si128(to.cast(), planes) };
-                to = to.wrapping_add(width.into());
-                // SAFETY: `take_any` has put the raw values and a register behind the last.
-                let values = unsafe { raw.get32(raw_at) };
-                // SAFETY: as compared.
-                unsafe { _mm256_storeu_si256(to.cast(), values) };
-                to = to.wrapping_add(raw_len);
-                raw_at += raw_len;
-            }
-            // SAFETY: a code of this section.
-            unsafe { codes_to.wrapping_add(pair).write(codes) };
-        }
-        Some(signs_at + groups + codes_len + (to.addr() - first.addr()))
+        Some(len)
     }
 }
 
-/// Writes those of eight values that are raw, from `from` on, behind `count` others; how many they are.
+/// Words of integers, saturated: infinities, NaN and all that is too large stay too large.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn packed([a, b, c, d]: [__m256i; 4]) -> [__m256i; 2] {
+    // Packing works in halves.
+    [_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d)]
+        .map(|words| _mm256_permute4x64_epi64::<0b11_01_10_00>(words))
+}
+
+/// Whether one of these words is of a raw value.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn has_raw(words: [__m256i; 2]) -> bool {
+    // Without signs: the smallest number stays as it is.
+    let largest = _mm256_max_epu16(_mm256_abs_epi16(words[0]), _mm256_abs_epi16(words[1]));
+    let from = _mm256_set1_epi16(RAW_FROM);
+    _mm256_movemask_epi8(_mm256_cmpeq_epi16(_mm256_max_epu16(largest, from), largest)) != 0
+}
+
+/// Writes those of eight values that are raw, of magnitudes from `raw_from` on, behind `count` others; how many they are.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn close_up_raw(f: __m256i, from: __m256i, raw: &mut RawValues, count: usize) -> usize {
-    let magnitudes = _mm256_and_si256(f, _mm256_set1_epi32(i32::MAX));
-    let is_raw = _mm256_cmpeq_epi32(_mm256_max_epi32(magnitudes, from), magnitudes);
+fn close_up_raw(
+    values: __m256i,
+    magnitudes: __m256i,
+    raw_from: i32,
+    raw: &mut RawValues,
+    count: usize,
+) -> usize {
+    let from = _mm256_set1_epi32(raw_from);
+    let is_raw = _mm256_cmpeq_epi32(_mm256_max_epu32(magnitudes, from), magnitudes);
     let is_raw = _mm256_movemask_ps(_mm256_castsi256_ps(is_raw)) as u8;
     // From a shuffle of words' bytes to one of doublewords, of which three bits count.
-    let places = _mm256_srli_epi32::<1>(_mm256_cvtepu16_epi32(load16(&CLOSE_UP[usize::from(is_raw)])));
-    raw.put32(VALUE_LEN * count, _mm256_permutevar8x32_epi32(f, places));
+    let places = _mm256_srli_epi32::<1>(_mm256_cvtepu16_epi32(load16(&CLOSE_UP[usize::from(is_raw)].0)));
+    raw.put32(VALUE_LEN * count, _mm256_permutevar8x32_epi32(values, places));
     u32::from(is_raw).count_ones() as usize
 }
 
-/// Writes signs, codes and planes of `count` items at `signs_at`; where they end. `plane_values` makes plane values of words and
-/// half their magnitudes; none but those of raw values are above `most`. None if one is, or `room` is too small.
+/// Writes signs, codes and planes of `count` items at `signs_at`; where they end, and where planes start. `plane_values` makes plane
+/// values of words and half their magnitudes. If `RAW`, some items may be raw: there is room for what else their groups
+/// need, and it is not written. None if `room` is too small.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn put_groups(
+fn put_groups<const RAW: bool>(
     items: &mut Words,
     count: usize,
     room: &mut [u8],
     signs_at: usize,
-    most: i16,
     plane_values: impl Fn(__m256i, __m256i) -> __m256i,
-) -> Option<usize> {
+) -> Option<(usize, Lengths)> {
     let groups = count.div_ceil(8);
     let codes_len = groups.div_ceil(2);
     let blocks = groups.div_ceil(BLOCK_GROUPS);
     let room = room.get_mut(signs_at..)?;
-    let lengths = Lengths::of(items, groups, room.first_chunk_mut()?, plane_values);
-    if _mm256_movemask_epi8(_mm256_cmpgt_epi32(lengths.most, _mm256_set1_epi32(most.into()))) != 0 {
-        return None;
-    }
+    let lengths = Lengths::of::<RAW>(items, groups, room.first_chunk_mut()?, plane_values);
     let room = room.get_mut(groups..)?;
     let (codes, _) = lengths.codes.as_flattened().split_first_chunk::<MAX_CODES>()?;
     *room.first_chunk_mut()? = *codes;
     let room = room.get_mut(codes_len..)?;
-    // Compared once for all stores below: no group starts behind the last plane, and no store is longer than 16 bytes.
-    if room.len() < lengths.planes + 16 {
+    // Compared once for all stores below: no planes start behind the end of the groups, and no store is longer than 16 bytes.
+    if room.len() < lengths.groups + 16 {
         return None;
     }
     let to = room.as_mut_ptr();
@@ -418,7 +377,7 @@ fn put_groups(
             }
         }
     }
-    Some(signs_at + groups + codes_len + lengths.planes)
+    Some((signs_at + groups + codes_len + lengths.groups, lengths))
 }
 
 /// What is known of groups from the largest plane value of each.
@@ -427,17 +386,19 @@ struct Lengths {
     codes: [[u8; 4]; BLOCKS],
     /// Where the planes of each group start: of those with even numbers, and of those with odd ones.
     starts: [[[u32; 4]; 2]; BLOCKS],
-    /// All their planes.
-    planes: usize,
+    /// All groups.
+    groups: usize,
+    /// Which items are raw: a byte for each group.
+    is_raw: [u64; BLOCKS],
     /// The largest plane values.
     most: __m256i,
 }
 
 impl Lengths {
-    /// Makes plane values of words, and writes the signs.
+    /// Makes plane values of words, and writes the signs. If `RAW`, items may be raw.
     #[inline]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    fn of(
+    fn of<const RAW: bool>(
         items: &mut Words,
         groups: usize,
         signs: &mut [u8; MAX_OCTETS],
@@ -445,15 +406,25 @@ impl Lengths {
     ) -> Self {
         let mut codes = [[0; 4]; BLOCKS];
         let mut starts = [[[0; 4]; 2]; BLOCKS];
+        let mut is_raw = [0; BLOCKS];
         let mut base = _mm_setzero_si128();
         let mut most = _mm256_setzero_si256();
         let blocks = codes.iter_mut().zip(&mut starts).zip(signs.as_chunks_mut::<BLOCK_GROUPS>().0);
-        for (block, ((codes, [even_starts, odd_starts]), signs)) in
-            blocks.enumerate().take(groups.div_ceil(BLOCK_GROUPS))
+        for (block, (((codes, [even_starts, odd_starts]), signs), is_raw)) in
+            blocks.zip(&mut is_raw).enumerate().take(groups.div_ceil(BLOCK_GROUPS))
         {
             let at = BLOCK_LEN * block;
             // SAFETY: the items have been put to the end of their last block.
-            let words = [at, at + 32, at + 64, at + 96].map(|at| unsafe { items.get32(at) });
+            let mut words = [at, at + 32, at + 64, at + 96].map(|at| unsafe { items.get32(at) });
+            if RAW {
+                let raw = words.map(|words| {
+                    // Without signs: the smallest number stays as it is.
+                    let magnitudes = _mm256_abs_epi16(words);
+                    _mm256_cmpeq_epi16(_mm256_max_epu16(magnitudes, _mm256_set1_epi16(RAW_FROM)), magnitudes)
+                });
+                words = core::array::from_fn(|at| _mm256_andnot_si256(raw[at], words[at]));
+                *is_raw = u64::from(bits([raw[0], raw[1]])) | u64::from(bits([raw[2], raw[3]])) << 32;
+            }
             let signs_of = [bits([words[0], words[1]]), bits([words[2], words[3]])];
             *signs = (u64::from(signs_of[0]) | u64::from(signs_of[1]) << 32).to_le_bytes();
             let values =
@@ -482,17 +453,40 @@ impl Lengths {
             let pairs = _mm_or_si128(even, _mm_slli_epi32::<4>(odd));
             let first_bytes = _mm_setr_epi8(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
             *codes = _mm_cvtsi128_si32(_mm_shuffle_epi8(pairs, first_bytes)).to_le_bytes();
+            // Bytes before the planes, and before and behind them.
+            let (heads, more) =
+                if RAW { raw_lengths(*is_raw) } else { ([_mm_setzero_si128(); 2], [_mm_setzero_si128(); 2]) };
+            let (even_len, odd_len) = (_mm_add_epi32(even, more[0]), _mm_add_epi32(odd, more[1]));
             // Sums of all before.
-            let both = _mm_add_epi32(even, odd);
+            let both = _mm_add_epi32(even_len, odd_len);
             let sums = _mm_add_epi32(both, _mm_slli_si128::<4>(both));
             let sums = _mm_add_epi32(sums, _mm_slli_si128::<8>(sums));
             let starts = _mm_add_epi32(base, _mm_sub_epi32(sums, both));
-            put_words(even_starts, starts);
-            put_words(odd_starts, _mm_add_epi32(starts, even));
+            put_words(even_starts, _mm_add_epi32(starts, heads[0]));
+            put_words(odd_starts, _mm_add_epi32(_mm_add_epi32(starts, even_len), heads[1]));
             base = _mm_add_epi32(base, _mm_shuffle_epi32::<0b11_11_11_11>(sums));
         }
-        Self { codes, starts, planes: _mm_cvtsi128_si32(base) as usize, most }
+        Self { codes, starts, groups: _mm_cvtsi128_si32(base) as usize, is_raw, most }
     }
+}
+
+/// By which items of eight groups are raw, a byte for each group: the bytes that a group has before its planes, and all that it has beside them; each
+/// of the groups with even numbers, and of those with odd ones.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn raw_lengths(is_raw: u64) -> ([__m128i; 2], [__m128i; 2]) {
+    let bytes = _mm_cvtsi64_si128(is_raw as i64);
+    let ones_of = _mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4);
+    let low = _mm_set1_epi8(15);
+    let ones = _mm_add_epi8(
+        _mm_shuffle_epi8(ones_of, _mm_and_si128(bytes, low)),
+        _mm_shuffle_epi8(ones_of, _mm_and_si128(_mm_srli_epi16::<4>(bytes), low)),
+    );
+    let heads = _mm_min_epu8(_mm_add_epi8(ones, ones), _mm_set1_epi8(2));
+    let more = _mm_add_epi8(heads, _mm_slli_epi16::<2>(ones));
+    let even = _mm_setr_epi8(0, -1, -1, -1, 2, -1, -1, -1, 4, -1, -1, -1, 6, -1, -1, -1);
+    let odd = _mm_setr_epi8(1, -1, -1, -1, 3, -1, -1, -1, 5, -1, -1, -1, 7, -1, -1, -1);
+    ([even, odd].map(|of| _mm_shuffle_epi8(heads, of)), [even, odd].map(|of| _mm_shuffle_epi8(more, of)))
 }
 
 /// Of 32 plane values below 2^8, half a block, the 8 planes of each group: the first and the third, the second and the last.

@@ -45,7 +45,7 @@ pub(in super::super) fn decode_sums(_: Avx2, section: &[u8], sums: &mut [i32]) -
     unsafe { decode::decode_sums(section, sums) }
 }
 
-/// As [`crate::codec::planar::sums::encode`]; None also if one is raw, or `out` has no room for stores behind the section.
+/// As [`crate::codec::planar::sums::encode`]; None also if `out` has no room for stores behind the section.
 pub(in super::super) fn encode_sums(_: Avx2, sums: &[i32], out: &mut [u8]) -> Option<usize> {
     // SAFETY: the callee needs these features and nothing else; the token proves them.
     unsafe { encode::encode_sums(sums, out) }
@@ -80,6 +80,17 @@ impl<const N: usize> Buffer<N> {
         let at = at.min(N - 32);
         // SAFETY: 32 bytes that the caller has put; no alignment is asked for.
         unsafe { _mm256_loadu_si256(self.0.as_ptr().cast::<u8>().wrapping_add(at).cast()) }
+    }
+
+    /// The 4 bytes at `at`, or at the end if they would reach beyond.
+    ///
+    /// # Safety
+    /// All bytes up to their last have been put.
+    #[inline]
+    unsafe fn get4(&self, at: usize) -> [u8; 4] {
+        let at = at.min(N - 4);
+        // SAFETY: 4 bytes that the caller has put; no alignment is asked for.
+        unsafe { self.0.as_ptr().cast::<u8>().wrapping_add(at).cast::<[u8; 4]>().read_unaligned() }
     }
 
     /// The 16 bytes at `at`, or at the end if they would reach beyond.
