@@ -267,7 +267,7 @@ INLINE void hear(struct connection *key)
 		remember(key, known->isn, known->queue, known->phase, known->said | RESTORES);
 }
 
-/* Whether the far end of this connection said nothing. If its SYN, or the host's, was not seen, nobody knows. */
+/* Whether the far end of this connection said nothing. If the host's SYN was not seen, nobody knows. */
 INLINE int is_silent(const struct owner *known)
 {
 	return known && known->isn != NO_ISN && !(known->said & RESTORES);

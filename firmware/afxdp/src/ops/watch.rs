@@ -137,7 +137,8 @@ impl Watch {
             let before = self.trust.get(&flow.flow).map_or("trusted", String::as_str);
             found.extend(of_trust(flow, before).map(|change| (Kind::Flow, change)));
             trust.insert(flow.flow.clone(), flow.trust.clone());
-            // Before a connection's first payload, an answer may still come. Payload that its engine does not get shows by its sum.
+            // Before a connection's first payload, an answer may still come. If its payload goes by the bridge, only the sum of all
+            // connections says so.
             if flow.traffic.frames == 0 && !left_alone {
                 continue;
             }

@@ -96,7 +96,6 @@ impl Taken {
             }
             words
         });
-        raw.put32(VALUE_LEN * count, _mm256_setzero_si256());
         count
     }
 
@@ -116,7 +115,6 @@ impl Taken {
             }
             words
         });
-        raw.put32(VALUE_LEN * count, _mm256_setzero_si256());
         count
     }
 
@@ -191,17 +189,17 @@ impl Taken {
         if 16 * self.count >= 13 * count {
             *room.first_mut()? = mode::DENSE;
             let ones = _mm256_set1_epi16(1);
-            let (len, _) = put_groups::<false>(&mut self.words, count, room, 1, |words, values| {
+            let all = put_groups::<false>(&mut self.words, count, room, 1, |words, values| {
                 // One more, but for zeros.
                 let is_zero = _mm256_cmpeq_epi16(words, _mm256_setzero_si256());
                 _mm256_add_epi16(values, _mm256_add_epi16(ones, is_zero))
-            })?;
-            return Some(len);
+            });
+            return all.map(|(len, _)| len);
         }
         self.close_up(count);
         let at = self.put_map(count, room)?;
-        let (len, _) = put_groups::<false>(&mut self.items, self.count, room, at, |_, values| values)?;
-        Some(len)
+        let all = put_groups::<false>(&mut self.items, self.count, room, at, |_, values| values);
+        all.map(|(len, _)| len)
     }
 
     /// Writes mode and map; their length.
@@ -290,14 +288,19 @@ fn packed([a, b, c, d]: [__m256i; 4]) -> [__m256i; 2] {
         .map(|words| _mm256_permute4x64_epi64::<0b11_01_10_00>(words))
 }
 
+/// Which of these magnitudes are of raw values. They are without sign: the one of the smallest number is the largest.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn are_raw(magnitudes: __m256i) -> __m256i {
+    _mm256_cmpeq_epi16(_mm256_max_epu16(magnitudes, _mm256_set1_epi16(RAW_FROM)), magnitudes)
+}
+
 /// Whether one of these words is of a raw value.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn has_raw(words: [__m256i; 2]) -> bool {
-    // Without signs: the smallest number stays as it is.
     let largest = _mm256_max_epu16(_mm256_abs_epi16(words[0]), _mm256_abs_epi16(words[1]));
-    let from = _mm256_set1_epi16(RAW_FROM);
-    _mm256_movemask_epi8(_mm256_cmpeq_epi16(_mm256_max_epu16(largest, from), largest)) != 0
+    _mm256_movemask_epi8(are_raw(largest)) != 0
 }
 
 /// Writes those of eight values that are raw, of magnitudes from `raw_from` on, behind `count` others; how many they are.
@@ -417,16 +420,11 @@ impl Lengths {
             // SAFETY: the items have been put to the end of their last block.
             let mut words = [at, at + 32, at + 64, at + 96].map(|at| unsafe { items.get32(at) });
             if RAW {
-                let raw = words.map(|words| {
-                    // Without signs: the smallest number stays as it is.
-                    let magnitudes = _mm256_abs_epi16(words);
-                    _mm256_cmpeq_epi16(_mm256_max_epu16(magnitudes, _mm256_set1_epi16(RAW_FROM)), magnitudes)
-                });
+                let raw = words.map(|words| are_raw(_mm256_abs_epi16(words)));
                 words = core::array::from_fn(|at| _mm256_andnot_si256(raw[at], words[at]));
-                *is_raw = u64::from(bits([raw[0], raw[1]])) | u64::from(bits([raw[2], raw[3]])) << 32;
+                *is_raw = bits_of_block(raw);
             }
-            let signs_of = [bits([words[0], words[1]]), bits([words[2], words[3]])];
-            *signs = (u64::from(signs_of[0]) | u64::from(signs_of[1]) << 32).to_le_bytes();
+            *signs = bits_of_block(words).to_le_bytes();
             let values =
                 words.map(|words| plane_values(words, _mm256_srli_epi16::<1>(_mm256_abs_epi16(words))));
             for (value, at) in values.into_iter().zip([at, at + 32, at + 64, at + 96]) {
@@ -510,6 +508,13 @@ fn word_planes(values: &Words, block: usize) -> [__m256i; 4] {
         let values = unsafe { values.get32(BLOCK_LEN * block + at) };
         turned(_mm256_shuffle_epi8(values, by_byte))
     })
+}
+
+/// The highest bit of each of a block's words.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn bits_of_block([a, b, c, d]: [__m256i; 4]) -> u64 {
+    u64::from(bits([a, b])) | u64::from(bits([c, d])) << 32
 }
 
 /// The highest bit of each of 32 words.
