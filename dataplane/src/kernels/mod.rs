@@ -26,6 +26,7 @@ mod sums;
     all(target_arch = "aarch64", target_endian = "little", target_feature = "neon")
 ))]
 mod tables;
+mod units;
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "SIMD loads and stores, and calls that a token proves")]
 mod x86;

@@ -5,8 +5,8 @@ use core::arch::x86_64::*;
 use super::super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
 use super::super::loops::{Burst, WINDOW_LEN, Window, encode_steps, encode_with};
 use super::super::numbers::{bytes_of, bytes_of_mut};
-use super::super::sums::{self, SIMPLE_BELOW, one_by};
 use super::super::tables::{BYTE_MASKS, CLOSE_UP, Placing, SPREAD_OUT};
+use super::super::units::{self, SIMPLE_BELOW, one_by};
 use super::{load16, load32, store};
 use crate::checksum::Sum;
 use crate::codec::{
@@ -120,12 +120,12 @@ fn sum(bytes: &[u8]) -> Sum {
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn add(units: &[i32; BLOCK_VALUES], sums: &mut [i32; BLOCK_VALUES]) -> i32 {
-    sums::add(units, sums)
+    units::add(units, sums)
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn to_units(values: &mut [i32], unit: Unit) -> u32 {
-    sums::to_units(values, unit)
+    units::to_units(values, unit)
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]

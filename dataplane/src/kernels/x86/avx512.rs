@@ -6,8 +6,8 @@ use core::arch::x86_64::*;
 use super::super::ahead::{AHEAD, NIBBLE_LENS, decode_ahead};
 use super::super::loops::{Burst, Window, encode_steps, encode_with};
 use super::super::numbers::{bytes_of, bytes_of_mut};
-use super::super::sums::{self, SIMPLE_BELOW, one_by};
 use super::super::tables::Placing;
+use super::super::units::{self, SIMPLE_BELOW, one_by};
 use super::{get_group, load16, put_group, store};
 use crate::checksum::Sum;
 use crate::codec::{DecodeError, EncodeError, MAX_GROUP_LEN, Params, VALUE_LEN, decode_payload};
@@ -130,12 +130,12 @@ fn sum(bytes: &[u8]) -> Sum {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
 fn add(units: &[i32; BLOCK_VALUES], sums: &mut [i32; BLOCK_VALUES]) -> i32 {
-    sums::add(units, sums)
+    units::add(units, sums)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
 fn to_units(values: &mut [i32], unit: Unit) -> u32 {
-    sums::to_units(values, unit)
+    units::to_units(values, unit)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
