@@ -2,14 +2,15 @@
 //! here, so users give them.
 
 use super::hipress;
-use super::model::{Model, Parameter, VALUE_BITS};
+use super::model::{Model, Parameter};
+use super::rows::{Rows, attention_flops};
 use crate::error::SimError;
 
 const NAMES: [&str; 7] = ["gpt2", "llama2-7b", "vgg19", "resnet50", "bert-large", "lstm", "transformer"];
 
 /// The tensors of the model of this name.
 fn parameters(name: &str) -> Option<Vec<Parameter>> {
-    let mut rows = Rows(Vec::new());
+    let mut rows = Rows::default();
     match name {
         "gpt2" => gpt2(&mut rows),
         "llama2-7b" => llama2(&mut rows),
@@ -20,7 +21,7 @@ fn parameters(name: &str) -> Option<Vec<Parameter>> {
         "transformer" => hipress::transformer(&mut rows),
         _ => return None,
     }
-    Some(rows.0)
+    Some(rows.into_parameters())
 }
 
 impl Model {
@@ -42,25 +43,6 @@ impl Model {
         };
         Ok(Self { name: name.to_owned(), parameters, variables: Vec::new(), forward: 0.0, backward: 0.0 })
     }
-}
-
-/// Tensors in forward order.
-pub(super) struct Rows(Vec<Parameter>);
-
-impl Rows {
-    pub(super) fn tensor(&mut self, name: String, values: u64, forward_flops: u64) {
-        self.0.push(Parameter { name, values, forward_flops, bits: values * VALUE_BITS });
-    }
-
-    /// A matrix that multiplies each of `times` vectors.
-    pub(super) fn matrix(&mut self, name: String, from: u64, to: u64, times: u64) {
-        self.tensor(name, from * to, 2 * from * to * times);
-    }
-}
-
-/// What attention computes for a sequence beside its matrices: scores and their sums, over `width` values of `tokens` tokens.
-pub(super) const fn attention_flops(tokens: u64, width: u64) -> u64 {
-    2 * 2 * tokens * tokens * width
 }
 
 /// GPT-2 with 124 million values (Radford et al. 2019, and the names of its checkpoint), for a sequence of 1024 tokens. The last

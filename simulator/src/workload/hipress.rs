@@ -1,7 +1,7 @@
 //! The models that HiPress (SOSP 2021, Table 6) measures besides VGG-19, which `derived` has: their tensors follow from their
 //! architectures and from the sizes that its table prints.
 
-use super::derived::{Rows, attention_flops};
+use super::rows::{Rows, attention_flops};
 
 /// ResNet-50 as MXNet has it: of He et al. 2016 ('identity mappings'), with normalisation before each convolution, for an image of
 /// 224 x 224 and 1000 classes. The scale of the first normalisation of the image is fixed.

@@ -4,6 +4,7 @@ mod compute_times;
 mod derived;
 mod hipress;
 mod model;
+mod rows;
 pub mod trace;
 
 pub use compute_times::{ComputeTimes, Jitter};
