@@ -30,13 +30,13 @@ fn main() -> ! {
         Ok(board) => board,
         Err((what, why)) => {
             let _ = write!(board::Text, "gradwire: cannot start: {what}: {why}\r\n");
-            runtime::halt()
+            board::halt()
         }
     };
-    let Ok(rules) = Rules::new(RULES, MARK) else { runtime::halt() };
+    let Ok(rules) = Rules::new(RULES, MARK) else { board::halt() };
     let seed = board.chip.seed();
     let made = FORWARDER.try_init_with(|| Forwarder::new(rules, Kernel::detect(), MTU, seed));
-    let Some(forwarder) = made else { runtime::halt() };
+    let Some(forwarder) = made else { board::halt() };
     let offers: &Offers = &SAID;
     offers.clear(seed);
     let mut firmware = Firmware::new(board, forwarder, offers);

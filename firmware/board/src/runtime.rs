@@ -3,13 +3,6 @@
 
 use riscv_rt::TrapFrame;
 
-/// Nothing can be done.
-pub fn halt() -> ! {
-    loop {
-        riscv::asm::wfi();
-    }
-}
-
 // SAFETY: riscv-rt declares a function of this name and signature and defines none. No interrupt is enabled.
 #[unsafe(no_mangle)]
 extern "C" fn _dispatch_core_interrupt(_code: usize) {}
