@@ -20,7 +20,7 @@ from torch.distributed.distributed_c10d import default_pg_timeout
 
 from gradwire import _native
 from gradwire._native import Error, Plan
-from gradwire._served import Returned
+from gradwire._returned import Returned
 
 COMPARE_EVERY = 100
 """Replicas are compared at the first iteration, and then once in so many."""
