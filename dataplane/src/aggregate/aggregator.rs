@@ -2,8 +2,8 @@
 
 use heapless::Deque;
 
-use super::SILENT_MS;
 use super::job::{Agreement, IDLE_MS, Job, Standing, is_later};
+use super::pace::SILENT_MS;
 use super::slot::{Phase, Scratch};
 use crate::engine::Millis;
 use crate::kernels::Kernel;

@@ -1,7 +1,6 @@
 //! A member: contributes the chunks of its operations, and collects the results.
 
-use super::SILENT_MS;
-use super::pace::Pace;
+use super::pace::{Pace, SILENT_MS};
 use super::slot::{SECTION_ROOM, read_all};
 use crate::codec::VALUE_LEN;
 use crate::engine::Millis;

@@ -21,11 +21,9 @@ mod pace;
 mod serve;
 mod slot;
 
-/// An aggregator that has not answered for so long is given up.
-pub const SILENT_MS: u64 = 200;
-
 pub use aggregator::{Above, Aggregator, Emitted, Outcome, Settings, To};
 pub use job::IDLE_MS;
 pub use member::{Event, Failure, Ignored, Member, Membership, Poll};
 pub use node::{Arrival, MAX_FRAME_LEN, Node, Peer};
+pub use pace::SILENT_MS;
 pub use serve::Served;

@@ -3,9 +3,8 @@
 
 use core::net::Ipv4Addr;
 
-use super::aggregator::{Aggregator, To};
+use super::aggregator::{Aggregator, Outcome, Settings, To};
 use super::slot::SECTION_ROOM;
-use super::{Outcome, Settings};
 use crate::checksum::Sum;
 use crate::engine::Millis;
 use crate::kernels::Kernel;

@@ -2,6 +2,8 @@
 
 use crate::engine::Millis;
 
+/// An aggregator that has not answered for so long is given up.
+pub const SILENT_MS: u64 = 200;
 /// Before the first measurement.
 const FIRST_MS: u64 = 50;
 /// No result is asked after earlier: a tight timer asks in vain.

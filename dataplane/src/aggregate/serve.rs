@@ -1,7 +1,7 @@
 //! A node behind a device's port: the loop of firmware whose port mostly has room for a frame's answers. Firmware with a
 //! few buffers does better to wait for room before it takes the next frame, as the soft core's image does.
 
-use super::Node;
+use super::node::Node;
 use crate::engine::Millis;
 use crate::forward::{Buffer, Device};
 
