@@ -39,7 +39,7 @@ use crate::values;
 #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
 use neon::Neon;
 pub use scalar32::{Adder, Codes};
-pub use sums::Odd;
+pub use units::Odd;
 #[cfg(target_arch = "x86_64")]
 use x86::{avx2::Avx2, avx512::Avx512};
 

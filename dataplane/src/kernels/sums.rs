@@ -6,7 +6,7 @@
 //! numbers `±(2|q| - 1)` at `y = 0`.
 
 use super::numbers::bytes_of_mut;
-use super::units::{SIMPLE_BELOW, WHOLE_BITS, add, to_units};
+use super::units::{Odd, SIMPLE_BELOW, WHOLE_BITS, add, to_units};
 use super::{Adder, Kernel, Token, planar, scalar32};
 use crate::codec::VALUE_LEN;
 use crate::codec::planar::Bound;
@@ -16,15 +16,6 @@ use crate::sums::{BLOCK_LEN, BLOCK_VALUES, NOT_A_NUMBER, OVER, Summable, Unit, m
 
 /// The most units of a value that is not raw.
 const MOST_CODED: i32 = i16::MAX as i32;
-
-/// What of a block's values a sum cannot hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Odd {
-    /// A bit for each value that is NaN or infinite. It was not added.
-    pub not_numbers: u128,
-    /// A finite value was beyond the limit, and was not added.
-    pub over: bool,
-}
 
 impl Kernel {
     /// As [`Summable::decode_units`]; None also if there are no values.

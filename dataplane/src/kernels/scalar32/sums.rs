@@ -3,9 +3,9 @@
 
 use core::cell::Cell;
 
+use super::super::units::Odd;
 use super::{Decode, Encode, Reader, Words, Writer};
 use crate::codec::{LANES, MAX_GROUP_LEN, Params, TAGS_LEN};
-use crate::kernels::Odd;
 use crate::sums::{BLOCK_VALUES, NOT_A_NUMBER, OVER, Unit, marked, value_of};
 
 /// From a byte vector's last bit to a half vector's.
