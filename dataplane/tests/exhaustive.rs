@@ -215,8 +215,8 @@ fn the_record_has_every_set_of_parameters() {
             assert_eq!(record.lines().filter(|line| line.starts_with(&row)).count(), 1, "{row}");
         }
     }
-    for y in Y {
-        let row = format!("planar-laws,,,{y},");
+    for (name, y) in ["planar-laws", "planar-kernels"].into_iter().flat_map(|name| Y.map(|y| (name, y))) {
+        let row = format!("{name},,,{y},");
         assert_eq!(record.lines().filter(|line| line.starts_with(&row)).count(), 1, "{row}");
     }
 }

@@ -9,8 +9,8 @@ use crate::tools::{cargo, output, root, run};
 
 const RECORD: &str = "dataplane/tests/exhaustive.csv";
 const HEAD: &str = "\
-# All 2^32 values with these parameters; written by .ci/exhaustive. Codec 1: k tells the split. Codec 2, rows that begin with
-# planar: b and k are empty, and x is y. commit: the last that changed the code.
+# All 2^32 values with these parameters; written by .ci/exhaustive. Codec 1: k tells the split. Codec 2: b and k are empty, and
+# x is y. Kernels: portable, scalar32 and that of the machine, but for those with rows of their own. commit: the last that changed the code.
 test,b,k,x,seconds,date,commit,machine
 ";
 const TEST: [&str; 8] =
@@ -18,7 +18,7 @@ const TEST: [&str; 8] =
 /// Each prints a row for each set of parameters.
 const TESTS: [&str; 3] = ["kernels", "lane-blocks", "laws"];
 /// Those of codec 2.
-const PLANAR: [&str; 1] = ["planar-laws"];
+const PLANAR: [&str; 2] = ["planar-kernels", "planar-laws"];
 
 /// What is run at once: some tests, with one bound of codec 1 or with all of codec 2.
 struct Part<'a> {
@@ -56,13 +56,19 @@ pub fn exhaustive(bounds: &[u8], kernel: Option<&str>) -> Result {
     })
 }
 
-/// Writes the rows of codec 2. Half an hour on two cores.
+/// As [`exhaustive`], for codec 2, all bounds at once. Half an hour on two cores.
 ///
 /// # Errors
 /// Those of [`exhaustive`].
-pub fn planar() -> Result {
-    record(&[Part { tests: &PLANAR, bound: None }], |_, test| {
-        test.args(["--exact", "planar_laws"]).env("GRADWIRE_PLANAR", "all");
+pub fn planar(kernel: Option<&str>) -> Result {
+    let tests = kernel.as_ref().map_or(&PLANAR[..], std::slice::from_ref);
+    record(&[Part { tests, bound: None }], |_, test| {
+        test.args(["--exact", "planar_kernels"]).env("GRADWIRE_PLANAR", "all");
+        if let Some(kernel) = kernel {
+            test.env("GRADWIRE_KERNEL", kernel);
+        } else {
+            test.arg("planar_laws");
+        }
     })
 }
 
@@ -153,7 +159,7 @@ mod tests {
 
     #[test]
     fn codec_2_replaces_its_own_rows_only() {
-        let part = Part { tests: &PLANAR, bound: None };
+        let part = Part { tests: &["planar-laws"], bound: None };
         let record = format!("{HEAD}laws,10,3,0,1.0,then,a,m\nplanar-laws,,,-10,1.0,then,a,m\n");
         let said = "running 1 test\nplanar-laws,,,-94,2.0\nplanar-laws,,,-10,3.0\n.\n";
         let measured = rows(said, &part).unwrap();
@@ -161,6 +167,15 @@ mod tests {
             "laws,10,3,0,1.0,then,a,m\nplanar-laws,,,-94,2.0,now,b,n\nplanar-laws,,,-10,3.0,now,b,n\n";
         assert_eq!(updated(&record, &part, &measured, "now,b,n"), format!("{HEAD}{expected}"));
         assert!(rows(SAID, &part).is_err());
+        assert!(rows(said, &Part { tests: &PLANAR, bound: None }).is_err(), "no row of the kernels");
+    }
+
+    #[test]
+    fn one_kernel_of_codec_2_leaves_its_rows_of_codec_1() {
+        let record = format!("{HEAD}avx512,10,3,0,1.0,then,a,m\navx512,,,-10,1.0,then,a,m\n");
+        let part = Part { tests: &["avx512"], bound: None };
+        let expected = "avx512,,,-10,2.0,now,b,n\navx512,10,3,0,1.0,then,a,m\n";
+        assert_eq!(updated(&record, &part, &["avx512,,,-10,2.0"], "now,b,n"), format!("{HEAD}{expected}"));
     }
 
     #[test]

@@ -37,7 +37,7 @@ enum Chore {
         #[arg(long)]
         kernel: Option<String>,
         /// Codec 2 alone: its bounds are exponents of their own.
-        #[arg(long, conflicts_with_all = ["kernel", "bounds"])]
+        #[arg(long, conflicts_with = "bounds")]
         planar: bool,
         /// Error bounds as exponents; all of them if none is named.
         #[arg(value_parser = clap::value_parser!(u8).range(1..=14))]
@@ -96,7 +96,7 @@ fn run(chore: Chore) -> Result {
         Chore::AtLeast { tests, command } => at_least::run(tests as usize, &command, &mut std::io::stdout()),
         Chore::Counts { refresh } => counts::counts(refresh),
         Chore::Coverage { lines } => coverage::coverage(lines),
-        Chore::Exhaustive { planar: true, .. } => exhaustive::planar(),
+        Chore::Exhaustive { planar: true, kernel, .. } => exhaustive::planar(kernel.as_deref()),
         Chore::Exhaustive { bounds, kernel, .. } => {
             let bounds = if bounds.is_empty() { (1..=14).collect() } else { bounds };
             exhaustive::exhaustive(&bounds, kernel.as_deref())
