@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import default_pg_timeout
 
-from gradwire import _native
+from gradwire import _gpu, _native
 from gradwire._native import Error, Plan
 from gradwire._returned import Returned
 
@@ -169,6 +169,7 @@ class State:
     They come from the `width` - 1 iterations before. The first `warmup` iterations apply their own.
     With `model`, what is held back is kept by its parameters' names; else by numbers, in the order in which DDP brings them.
     `server`, HOST:PORT, is where `python -m gradwire serve` listens: all gradients are summed there, coded by the plan both ways.
+    `untested_gpu` takes buckets on a GPU through the host's memory. That was written without a GPU, and never ran on one.
     """
 
     def __init__(
@@ -181,6 +182,7 @@ class State:
         warmup: int = 3,
         model: torch.nn.Module | None = None,
         server: str | None = None,
+        untested_gpu: bool = False,
     ) -> None:
         if width < 2:
             raise ValueError(f"width {width}: expected 2 or more; 1 is what pipeline=False does")
@@ -203,6 +205,7 @@ class State:
                 self._names[id(parameter)] = (name.removeprefix("module."), parameter)
         self._unnamed = 0
         self._server = server
+        self._untested_gpu = untested_gpu
         # What the server's optimizer returned, if a ServedOptimizer takes it.
         self._returned: Returned | None = None
         self._layouts: dict[tuple[int, ...], _Layout] = {}
@@ -237,7 +240,7 @@ class State:
             raise ValueError("a ServedOptimizer needs State(server=...), a plan other than auto, and no pipeline")
         self.drain()
         layout = _Layout([self._name(parameter) for parameter in parameters], parameters)
-        weights = torch.cat([parameter.detach().flatten() for parameter in parameters])
+        weights = torch.cat([parameter.detach().flatten().cpu() for parameter in parameters])
         whole = self._worker.channel.begin(weights, layout.native, self._worker.plan)
         self._returned = Returned(whole)
         with torch.no_grad():
@@ -247,10 +250,16 @@ class State:
     def _hook(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         _same_process(self._process)
         buffer = bucket.buffer()
-        if buffer.device.type != "cpu" or buffer.dtype != torch.float32:
+        on_gpu = _gpu.has(buffer)
+        if on_gpu and not self._untested_gpu:
             raise Error(
-                f"gradwire exchanges torch.float32 on the CPU; this bucket has {buffer.dtype} on {buffer.device}. "
-                "docs/training.md says what is supported"
+                f"this bucket is on {buffer.device}, and gradwire never ran with a GPU: State(..., untested_gpu=True) tries it, by way of "
+                "the host's memory. docs/training.md says what is supported"
+            )
+        if not (on_gpu or buffer.device.type == "cpu") or buffer.dtype != torch.float32 or on_gpu and self._pipeline:
+            raise Error(
+                f"gradwire exchanges torch.float32 on the CPU, or untested on a GPU without pipeline; this bucket has {buffer.dtype} on "
+                f"{buffer.device}. docs/training.md says what is supported"
             )
         self._iteration += bucket.index() == 0
         if self._open and bucket.index() == 0 and self._iteration > 0 and self._iteration % TRIAL == 0:
@@ -389,6 +398,10 @@ class _Raised:
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
+    def __reduce__(self) -> Any:
+        # A GPU's future pickles what it is given, to find tensors; not every exception can be pickled, and none has any.
+        return _Raised, (Error(),)
+
 
 def _result(future: torch.futures.Future[Any]) -> torch.Tensor:
     # DDP takes no future with an exception; it does take one whose callback raises.
@@ -422,19 +435,23 @@ class _Worker:
     ) -> torch.futures.Future[torch.Tensor]:
         if self.closed:
             raise Error("this gradwire.State is closed: make another one")
-        future: torch.futures.Future[Any] = torch.futures.Future()
+        way = _gpu.Way(tensor) if _gpu.has(tensor) else None
+        future: torch.futures.Future[Any] = way.future() if way else torch.futures.Future()
         result = future.then(_result)
 
         def job() -> None:
             value: Any = tensor
             try:
-                seconds, compute, sent = self.channel.exchange(tensor, layout.native, self.plan, compare)
+                values = way.there() if way else tensor
+                seconds, compute, sent = self.channel.exchange(values, layout.native, self.plan, compare)
                 self.done.values += layout.values
                 self.done.exchange_s += seconds
                 self.done.compute_s += compute
                 self.done.sent_bytes += sent
                 if returned is not None:
-                    returned.keep(tensor, layout.names, layout.lens)
+                    returned.keep(values, layout.names, layout.lens)
+                if way:
+                    way.back(values)
             except BaseException as error:  # whatever it is, backward must not wait for ever
                 value = _Raised(error)
             future.set_result(value)

@@ -22,5 +22,5 @@ class Returned:
     def apply(self, name: str, parameter: torch.Tensor) -> None:
         values = self.values.pop(name, None)
         if values is not None:
-            values = values.view_as(parameter)
+            values = values.view_as(parameter).to(parameter.device)
             parameter.copy_(values) if self.weights else parameter.add_(values)
