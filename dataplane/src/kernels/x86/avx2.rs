@@ -9,87 +9,13 @@ use super::super::tables::{BYTE_MASKS, CLOSE_UP, Placing, SPREAD_OUT};
 use super::super::units::{self, SIMPLE_BELOW, one_by};
 use super::{load16, load32, store};
 use crate::checksum::Sum;
-use crate::codec::{
-    BURST_LEN, DecodeError, EncodeError, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN, decode_payload,
-};
+use crate::codec::{BURST_LEN, EncodeError, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
 use crate::sums::{BLOCK_VALUES, NAN_BITS, NOT_A_NUMBER, Unit};
 use crate::values;
 
 cpufeatures::new!(cpu, "avx2", "bmi1", "bmi2", "popcnt");
 
-/// Proof that the processor and the system support what this module needs.
-#[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Avx2(());
-
-impl Avx2 {
-    pub(in super::super) fn detect() -> Option<Self> {
-        cpu::get().then_some(Self(()))
-    }
-
-    pub(in super::super) fn sum(self, bytes: &[u8]) -> Sum {
-        // SAFETY: the callee needs these features and nothing else; `self` proves them.
-        unsafe { sum(bytes) }
-    }
-
-    pub(in super::super) fn any_may_be_odd(self, values: &[u8]) -> bool {
-        // SAFETY: the callee needs these features and nothing else; `self` proves them.
-        unsafe { any_may_be_odd(values) }
-    }
-
-    pub(in super::super) fn add(self, units: &[i32; BLOCK_VALUES], sums: &mut [i32; BLOCK_VALUES]) -> i32 {
-        // SAFETY: the callee needs these features and nothing else; `self` proves them.
-        unsafe { add(units, sums) }
-    }
-
-    pub(in super::super) fn to_units(self, values: &mut [i32], unit: Unit) -> u32 {
-        // SAFETY: the callee needs these features and nothing else; `self` proves them.
-        unsafe { to_units(values, unit) }
-    }
-
-    pub(in super::super) fn encode(
-        self,
-        values: &[u8],
-        groups: &mut [u8],
-        params: Params,
-    ) -> Result<usize, EncodeError> {
-        // SAFETY: the callee needs these features and nothing else; `self` proves them.
-        unsafe { encode(values, groups, params) }
-    }
-
-    pub(in super::super) fn decode(
-        self,
-        groups: &[u8],
-        values: &mut [u8],
-        params: Params,
-    ) -> Result<usize, DecodeError> {
-        // SAFETY: the callee needs these features and nothing else; `self` proves them.
-        unsafe { decode(groups, values, params) }.map_or_else(|| decode_payload(groups, values, params), Ok)
-    }
-
-    /// From groups to units, if all numbers of them have bits below [`SIMPLE_BELOW`].
-    pub(in super::super) fn decode_units(
-        self,
-        groups: &[u8],
-        units: &mut [i32],
-        params: Params,
-        unit: Unit,
-    ) -> Option<usize> {
-        // SAFETY: the callee needs these features and nothing else; `self` proves them.
-        unsafe { decode_units(groups, units, params, unit) }
-    }
-
-    /// From sums to the groups of their values, if there certainly is room.
-    pub(in super::super) fn encode_result(
-        self,
-        sums: &[i32],
-        groups: &mut [u8],
-        params: Params,
-        unit: Unit,
-    ) -> Option<usize> {
-        // SAFETY: the callee needs these features and nothing else; `self` proves them.
-        unsafe { encode_result(sums, groups, params, unit) }
-    }
-}
+token!(Avx2);
 
 /// Two bursts a step share the loop's own instructions.
 const STEP: usize = 2 * BURST_LEN;

@@ -1,5 +1,8 @@
 //! Kernels for x86-64.
 
+#[macro_use]
+mod token;
+
 pub(super) mod avx2;
 pub(super) mod avx512;
 
