@@ -18,6 +18,7 @@ class Way:
 
     def __init__(self, bucket: torch.Tensor) -> None:
         self._bucket = bucket
+        self._stream = torch.cuda.Stream(bucket.device)
         self._written = torch.cuda.Event()
         self._written.record(torch.cuda.current_stream(bucket.device))
 
@@ -36,11 +37,10 @@ class Way:
         self._copy(self._bucket, values)
 
     def _copy(self, to: torch.Tensor, source: torch.Tensor) -> None:
-        stream = torch.cuda.Stream(self._bucket.device)
-        with torch.cuda.stream(stream):
-            stream.wait_event(self._written)
+        with torch.cuda.stream(self._stream):
+            self._stream.wait_event(self._written)
             to.copy_(source, non_blocking=True)
-        stream.synchronize()
+        self._stream.synchronize()
 
 
 def _pinned(values: int) -> torch.Tensor:
