@@ -62,8 +62,8 @@ pub trait Codec {
 
     /// Writes a message of `acc` to the start of `out`, leaves in `acc` what the message lost, and returns the message's length.
     ///
-    /// The same `acc`, `state` and `seed` make the same bytes on every processor. Where a value is not finite, the message
-    /// says so, and nothing of it is held back.
+    /// The same `acc`, `state` and `seed` make the same bytes on every processor. Where values are not finite, the message
+    /// says so, at least of as many as it has room for, and nothing of any of them is held back.
     ///
     /// # Panics
     /// `out` is shorter than `bound` says, or `state` has another length than `state_len` says.
