@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::layout::{Hash, MOST_NAME};
+use crate::layout::{Hash, Layout, MOST_NAME};
 
 /// By the name of a tensor: what its messages lost so far, and what else its codec keeps.
 ///
-/// Every loss is here, in the units of the sum: what was lost of the member's own gradient, and what was lost of a sum that this member
-/// owned. Both are added to the next gradient. So nothing depends on who owned which partition, and a tensor may get another
-/// codec, other partitions or other owners. If the number of members changes, see [`share`](Self::share).
+/// Every loss is here, in the units of the gradient of the tensor: what was lost of the member's own gradient, and what was lost of a sum
+/// that this member owned. Both are added to the next gradient, before a plan scales or factors it. So nothing depends on who owned which
+/// partition, and a tensor may get another codec, other partitions or other owners. If the number of members changes, see
+/// [`share`](Self::share).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Held {
     tensors: BTreeMap<String, HeldTensor>,
@@ -43,6 +44,28 @@ impl Held {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&[f32]> {
         self.tensors.get(name).map(|held| &held.sum[..])
+    }
+
+    /// Has each tensor as many values as what is held back of it?
+    ///
+    /// # Errors
+    /// The first one that has not.
+    pub(crate) fn fits(&self, layout: &Layout) -> Result<(), HeldError> {
+        for (name, range) in layout.tensors() {
+            let before = self.get(name).map_or(0, <[f32]>::len);
+            if before != 0 && before != range.len() {
+                return Err(HeldError::Values { name: name.clone(), before, now: range.len() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds what is held back of a tensor to its `gradient`, of as many values, and holds nothing of it back any more: for whoever sends it
+    /// in other units than the gradient's, or without a codec that feeds back.
+    pub(crate) fn release(&mut self, name: &str, gradient: &mut [f32]) {
+        if let Some(held) = self.tensors.remove(name) {
+            gradient.iter_mut().zip(held.sum).for_each(|(gradient, held)| *gradient += held);
+        }
     }
 
     /// Takes a tensor's away to work with it; zeros if there is none, or none of its codec.
