@@ -27,6 +27,12 @@ pub trait Codec {
         0
     }
 
+    /// The momentum that the codec puts on gradients in [`give`](Self::give), because the optimizer behind it has none; 0 for most. Whoever
+    /// sends some tensors without this codec owes them the same momentum.
+    fn momentum(&self) -> f32 {
+        0.0
+    }
+
     /// Is it right to keep what a message lost, and to add it to the next gradient?
     ///
     /// If not, the caller sets `acc` to zeros after `encode`. Codecs whose error has the mean zero need no feedback, and

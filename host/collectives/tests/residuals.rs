@@ -239,3 +239,38 @@ fn a_plan_that_the_link_refuses_changes_nothing() {
         assert!(buffer == gradient && held.save() == saved);
     });
 }
+
+/// `dgc` with a momentum is for an optimizer without one, and small tensors are none of the codec's: they get it all the same, as SGD with
+/// a momentum has it, also after a checkpoint and with fewer members.
+#[test]
+fn small_tensors_get_the_momentum_that_the_optimizer_has_not() {
+    let layout = Layout::new([("fc", 2400), ("bias", 40), ("scale", 7)]).unwrap();
+    let plan: Plan = "strategy = \"servers\"\ncodec = \"dgc:10:0.9\"".parse().unwrap();
+    let gradient = |rank: usize, round: u64| Random(1000 * rank as u64 + round).values(layout.values());
+    let mut velocity = vec![0.0f64; layout.values()];
+    let mut before: Vec<Held> = Vec::new();
+    for (count, rounds) in [(3, 0..4), (2, 4..8), (3, 8..10), (1, 10..12)] {
+        let all = members(count, "127.0.0.1:0", &options(false), |mut link| {
+            let mut held = Held::share(before.clone(), link.rank(), count).unwrap();
+            let rounds = rounds.clone().map(|round| {
+                let mut buffer = gradient(link.rank(), round);
+                link.exchange(&mut buffer, &layout, &plan, &mut held).unwrap();
+                buffer
+            });
+            (rounds.collect::<Vec<_>>(), Held::load(&held.save()).unwrap())
+        });
+        for (at, round) in rounds.enumerate() {
+            for i in 2400..layout.values() {
+                let given: f64 = (0..count).map(|rank| f64::from(gradient(rank, round)[i])).sum();
+                velocity[i] = 0.9 * velocity[i] + given;
+                let delivered = f64::from(all[0].0[at][i]);
+                assert!(
+                    (delivered - velocity[i]).abs() < 1e-4,
+                    "round {round}, value {i}: {delivered} for {}",
+                    velocity[i]
+                );
+            }
+        }
+        before = all.into_iter().map(|(_, held)| held).collect();
+    }
+}

@@ -276,7 +276,7 @@ impl Link {
             if self.served {
                 job.strategy = with_server;
             }
-            match Running::new(job, layout, buffer, held, self, record.is_some()) {
+            match Running::new(job, plan, layout, buffer, held, self, record.is_some()) {
                 Ok(running) => under_way.push(running),
                 Err(error) => {
                     failed = Some(error);
