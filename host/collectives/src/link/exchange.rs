@@ -198,11 +198,9 @@ impl<'a> Exchange<'a> {
             messages[from] += 1;
         }
         let jobs = jobs.iter().map(|running| {
-            let codecs = running.job.coding.codecs();
             let part = |part| {
                 let values = running.job.part(part).len();
-                let coded = codecs.partial.bound(values).max(codecs.result.bound(values));
-                (values, coded.max(4 * values))
+                (values, running.job.longest(values))
             };
             ExpectJob {
                 plan: running.plan,

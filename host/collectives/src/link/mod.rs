@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use gradwire::kernels::Kernel;
 use gradwire_codecs::Registry;
 
 use crate::coding::{Coding, Wire};
@@ -18,10 +19,11 @@ use crate::held::Held;
 use crate::layout::{Layout, checksum};
 use crate::node::{JobName, Node};
 use crate::part::Bytes;
-use crate::plan::Plan;
+use crate::plan::{MOST_BYTES, Plan, PlanError};
 use crate::poll::{Command, Event, Poller, Traffic, Waker, explanation};
 use crate::rendezvous::Listening;
 use crate::strategies::Strategy;
+use crate::sums::Sums;
 
 mod exchange;
 mod in_network;
@@ -244,6 +246,13 @@ impl Link {
         }
         if plan.is_tagged() && !self.tagged {
             return Err(LinkError::NotTagged);
+        }
+        if let (Some(_), Coding::Wire(wire)) = (plan.in_network, plan.others.coding) {
+            // What no node sums, members send each other, at worst all in one message.
+            let bytes = Sums::new(Kernel::detect(), wire, self.members).longest(values);
+            if bytes > MOST_BYTES {
+                return Err(PlanError::NodePart { values, bytes }.into());
+            }
         }
         Ok(held.fits(layout)?)
     }
