@@ -788,7 +788,7 @@ mod tests {
 
     /// The timeout is longer than anybody waits; the opening has one of its own.
     fn soon(token: &Token, seconds: u64) -> Options {
-        let (timeout, opening) = (Duration::from_secs(86_400), Some(Duration::from_secs(seconds)));
+        let (timeout, opening) = (Duration::from_secs(300), Some(Duration::from_secs(seconds)));
         Options { timeout, opening, ..Options::new(token.clone()) }
     }
 
@@ -816,6 +816,7 @@ mod tests {
                 if told.iter().all(named) {
                     return;
                 }
+                assert!(!told.iter().any(|told| told.contains("300s")), "opening took the timeout: {told:?}");
                 eprintln!("{phase:?}, killed: {killed}, {seconds} s: {told:?}");
             }
             panic!("{phase:?}, killed: {killed}: member 2 is not named");
