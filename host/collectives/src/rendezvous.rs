@@ -179,7 +179,8 @@ impl Listening {
         let table = if rank == 0 {
             let table = self.table(hall, accepted, root, &mut met);
             if let Err((missing, error)) = table {
-                // The others wait for the table, and would blame this member.
+                // The others wait for the table, and would blame this member. Some may not have been listened to yet.
+                met.extend(accepted.try_iter());
                 for proven in met.iter_mut().filter(|proven| proven.purpose == Purpose::Control) {
                     _ = write_by(&mut proven.stream, &gave_up(missing), Instant::now() + VERDICT);
                 }
