@@ -5,24 +5,28 @@
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use gradwire_codecs::Registry;
-use gradwire_collectives::{
-    Coding, Held, Layout, Link, LinkError, Listening, Options, Plan, Strategy, Token,
-};
+use gradwire_collectives::{Held, Layout, Link, LinkError, Listening, Options, Plan, Token};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What tells this program to be a member: root, rank, members, token, milliseconds between exchanges, strategy.
+/// What tells this program to be a member: root, rank, members, token, milliseconds after each exchange, strategy, and whether it then compares.
 const JOB: &str = "GRADWIRE_TEST_MEMBER";
 const VALUES: usize = 20_000;
+/// A node in the network that is not there.
+const NODE: &str = "in-network:127.0.0.1:9";
 
-fn exchange(link: &mut Link, strategy: Strategy) -> Result<(), LinkError> {
+fn exchange(link: &mut Link, strategy: &str) -> Result<(), LinkError> {
     let layout = Layout::new([("a", VALUES)]).unwrap();
-    let plan = Plan::of(Coding::parse("f32", Registry::BUILT_IN).unwrap(), strategy);
+    let plan: Plan = match strategy {
+        NODE => format!("strategy = {NODE:?}").parse().unwrap(),
+        _ => format!("strategy = {strategy:?}\ncodec = \"f32\"").parse().unwrap(),
+    };
     let mut values = vec![1.0; VALUES];
     link.exchange(&mut values, &layout, &plan, &mut Held::new())?;
-    assert_eq!(values, vec![link.members() as f32; VALUES]);
+    // A node's codec is within 2^-10 of each member's.
+    let off = values.iter().map(|value| (value - link.members() as f32).abs()).fold(0.0, f32::max);
+    assert!(if strategy == NODE { off < 0.01 } else { off == 0.0 }, "{strategy}: off by {off}");
     Ok(())
 }
 
@@ -40,11 +44,14 @@ fn member() {
     let (rank, members) = (words[1].parse().unwrap(), words[2].parse().unwrap());
     let options = options(Token::from_hex(words[3]).unwrap(), Duration::from_secs(120));
     let pause = Duration::from_millis(words[4].parse().unwrap());
-    let strategy = words[5].parse().unwrap();
+    let (strategy, compares) = (words[5], words[6] == "true");
     let at = if rank == 0 { root } else { "127.0.0.1:0".parse().unwrap() };
     let mut link = Listening::bind(at, options).unwrap().join(rank, members, root).unwrap();
     while exchange(&mut link, strategy).is_ok() {
         std::thread::sleep(pause);
+        if compares && link.compare(1, "so what").is_err() {
+            return;
+        }
     }
 }
 
@@ -57,9 +64,11 @@ impl Process {
         members: usize,
         token: &Token,
         pause: Duration,
-        strategy: Strategy,
+        strategy: &str,
+        compares: bool,
     ) -> Self {
-        let job = format!("{root} {rank} {members} {} {} {strategy}", token.to_hex(), pause.as_millis());
+        let job =
+            format!("{root} {rank} {members} {} {} {strategy} {compares}", token.to_hex(), pause.as_millis());
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "member", "--ignored"]).env(JOB, job);
         Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
@@ -67,6 +76,15 @@ impl Process {
 
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    /// Waits until it ends by itself.
+    fn ends(&mut self) {
+        let until = Instant::now() + 2 * LONG;
+        while self.0.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < until, "the process does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 
@@ -83,9 +101,22 @@ fn attacked(
     victim: usize,
     timeout: Duration,
     pause: Duration,
-    strategy: Strategy,
+    strategy: &str,
     attack: impl FnOnce(&Process, SocketAddr, &Token),
 ) -> Vec<String> {
+    attacked_in(members, victim, timeout, pause, strategy, false, attack).0
+}
+
+/// The same with the process as it is then. If the members compare, they do it after the first exchange, and wait in it.
+fn attacked_in(
+    members: usize,
+    victim: usize,
+    timeout: Duration,
+    pause: Duration,
+    strategy: &str,
+    compares: bool,
+    attack: impl FnOnce(&Process, SocketAddr, &Token),
+) -> (Vec<String>, Process) {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let token = Token::random().unwrap();
     let listen = |at| Listening::bind(at, options(token.clone(), timeout)).unwrap();
@@ -97,9 +128,9 @@ fn attacked(
     let root = listen((own, 0).into());
     let at = root.address().unwrap();
     let mut root = Some(root).filter(|_| victim != 0);
-    let process = Process::start(at, victim, members, &token, pause, strategy);
+    let process = Process::start(at, victim, members, &token, pause, strategy, compares);
     let (sender, first) = std::sync::mpsc::channel();
-    std::thread::scope(|scope| {
+    let told = std::thread::scope(|scope| {
         let others = (0..members).filter(|&rank| rank != victim);
         let threads: Vec<_> = others
             .map(|rank| {
@@ -109,7 +140,11 @@ fn attacked(
                     exchange(&mut link, strategy).unwrap();
                     sender.send(()).unwrap();
                     loop {
-                        if let Err(error) = exchange(&mut link, strategy) {
+                        let next = match compares {
+                            true => link.compare(1, "so what"),
+                            false => exchange(&mut link, strategy),
+                        };
+                        if let Err(error) = next {
                             assert!(matches!(error, LinkError::Failed(_)), "{error}");
                             return error.to_string();
                         }
@@ -117,10 +152,12 @@ fn attacked(
                 })
             })
             .collect();
+        drop(sender);
         (1..members).for_each(|_| first.recv().unwrap());
         attack(&process, at, &token);
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
+    });
+    (told, process)
 }
 
 /// Longer than any machine is away.
@@ -128,7 +165,7 @@ const LONG: Duration = Duration::from_secs(120);
 
 #[test]
 fn a_member_that_is_killed_is_named_to_all() {
-    for (victim, strategy) in [(2, Strategy::Ring), (1, Strategy::Servers(None)), (3, Strategy::Halving)] {
+    for (victim, strategy) in [(2, "ring"), (1, "servers"), (3, "halving")] {
         let told =
             attacked(4, victim, LONG, Duration::ZERO, strategy, |process, _, _| process.signal(Signal::KILL));
         for told in &told {
@@ -140,34 +177,87 @@ fn a_member_that_is_killed_is_named_to_all() {
 
 #[test]
 fn rank_0_that_is_killed_is_named_to_all() {
-    for told in
-        attacked(3, 0, LONG, Duration::ZERO, Strategy::Ring, |process, _, _| process.signal(Signal::KILL))
-    {
+    for told in attacked(3, 0, LONG, Duration::ZERO, "ring", |process, _, _| process.signal(Signal::KILL)) {
         assert!(told.contains("member 0 closed its connection"), "{told}");
     }
 }
 
+/// In an exchange, and where members wait for each other's checksums. One that goes on later hears of it, and ends too.
 #[test]
 fn a_member_that_is_stopped_is_named_to_all() {
     // Half of it is what a member may be silent, and no machine is away for that long.
     let timeout = Duration::from_secs(40);
-    let stop = |victim: usize| {
-        let told = attacked(4, victim, timeout, Duration::ZERO, Strategy::Ring, |process, _, _| {
-            process.signal(Signal::STOP);
-        });
+    let stop = |victim: usize, strategy: &str, compares: bool| {
+        // Before it compares, it sleeps for a day, and is stopped there.
+        let pause = Duration::from_secs(if compares { 86_400 } else { 0 });
+        let (told, mut process) =
+            attacked_in(4, victim, timeout, pause, strategy, compares, |process, _, _| {
+                process.signal(Signal::STOP);
+            });
         for told in told {
-            assert!(told.contains(&format!("member {victim} gave no sign of life for 20s")), "{told}");
+            let says = format!("member {victim} gave no sign of life for 20s");
+            assert!(told.contains(&says), "{strategy}, compares: {compares}: {told}");
+        }
+        process.signal(Signal::CONT);
+        if !compares {
+            process.ends();
         }
     };
-    // Both jobs wait most of the time.
-    std::thread::scope(|scope| [0, 2].map(|victim| _ = scope.spawn(move || stop(victim))));
+    // All of these jobs wait most of the time.
+    std::thread::scope(|scope| {
+        for (victim, strategy, compares) in [
+            (0, "ring", false),
+            (2, "ring", false),
+            (1, "servers", false),
+            (3, "all-gather", false),
+            (1, NODE, false),
+            (0, NODE, false),
+            (0, "ring", true),
+            (2, "ring", true),
+        ] {
+            let stop = &stop;
+            scope.spawn(move || stop(victim, strategy, compares));
+        }
+    });
+}
+
+/// A member that is stopped hears of nothing, and the others do not wait for it to hear.
+#[test]
+fn news_of_a_killed_member_does_not_wait_for_a_stopped_one() {
+    let (sender, told) = std::sync::mpsc::channel();
+    let token = Token::random().unwrap();
+    // Of this timeout, a tenth is longer than this test waits.
+    let options = options(token.clone(), 300 * LONG);
+    let root = Listening::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
+    let at = root.address().unwrap();
+    let [killed, stopped] =
+        [1, 2].map(|rank| Process::start(at, rank, 3, &token, Duration::ZERO, "ring", false));
+    std::thread::spawn(move || {
+        let mut link = root.join(0, 3, at).unwrap();
+        let mut exchanges = 0;
+        let error = loop {
+            if let Err(error) = exchange(&mut link, "ring") {
+                break error.to_string();
+            }
+            exchanges += 1;
+            if exchanges == 3 {
+                sender.send(String::new()).unwrap();
+            }
+        };
+        sender.send(error).unwrap();
+    });
+    assert_eq!(told.recv_timeout(3 * LONG).unwrap(), "");
+    stopped.signal(Signal::STOP);
+    killed.signal(Signal::KILL);
+    let told = told.recv_timeout(3 * LONG).expect("news within minutes");
+    assert!(told.contains("member 1 closed its connection"), "{told}");
 }
 
 #[test]
 fn a_member_that_is_alive_but_slow_is_named_to_all() {
     // It begins one exchange and then sleeps for a day.
     let pause = Duration::from_secs(86_400);
-    for told in attacked(4, 2, Duration::from_secs(20), pause, Strategy::Ring, |_, _, _| ()) {
+    for told in attacked(4, 2, Duration::from_secs(20), pause, "ring", |_, _, _| ()) {
         assert!(told.contains("member 2 did not begin exchange 2 within 20s"), "{told}");
     }
 }
@@ -175,7 +265,7 @@ fn a_member_that_is_alive_but_slow_is_named_to_all() {
 #[test]
 fn a_member_that_starts_again_is_told_that_nobody_waits_and_a_new_job_gets_the_sum() {
     let mut again = None;
-    let told = attacked(3, 1, LONG, Duration::ZERO, Strategy::Ring, |process, at, token| {
+    let told = attacked(3, 1, LONG, Duration::ZERO, "ring", |process, at, token| {
         process.signal(Signal::KILL);
         // The job knows its members, and nobody can take the place of one.
         let own = "127.0.0.1:0".parse().unwrap();
@@ -191,7 +281,7 @@ fn a_member_that_starts_again_is_told_that_nobody_waits_and_a_new_job_gets_the_s
             let (token, own) = (token.clone(), if rank == 0 { at } else { "127.0.0.1:0".parse().unwrap() });
             scope.spawn(move || {
                 let listening = Listening::bind(own, options(token, LONG)).unwrap();
-                exchange(&mut listening.join(rank, 3, at).unwrap(), Strategy::Ring).unwrap();
+                exchange(&mut listening.join(rank, 3, at).unwrap(), "ring").unwrap();
             });
         }
     });
