@@ -47,7 +47,7 @@ pub struct Plan {
     /// Rows: a name, or its beginning and `*`. The first that fits counts.
     pub rows: Vec<(String, Choice)>,
     /// Tensors with fewer values, and without a row, are exchanged together, as `f32` and in one part: they cost more in
-    /// messages than in bytes.
+    /// messages than in bytes. If the codec of `others` has a momentum, they have it too.
     pub small: usize,
     /// Messages of at most so many bytes leave at once, whatever [`order`](Self::order) says.
     pub bulk: usize,
@@ -221,6 +221,12 @@ impl Plan {
         } else {
             Ok(())
         }
+    }
+
+    /// The momentum that a tensor needs beside its message: if it is small, its codec is not the one that has the momentum.
+    pub(crate) fn momentum(&self, tensor: &str, values: usize) -> f32 {
+        let small = self.choice(tensor).is_none() && values < self.small;
+        if small { self.others.coding.codec().momentum() } else { 0.0 }
     }
 
     /// What `members` do about the tensors of `layout`.

@@ -225,6 +225,29 @@ impl Link {
         self.exchange(values, &layout, &plan, &mut Held::new())
     }
 
+    /// Do these go together, and with this link? If not, nothing was done yet.
+    pub(crate) fn check(
+        &self,
+        values: usize,
+        layout: &Layout,
+        plan: &Plan,
+        held: &Held,
+    ) -> Result<(), LinkError> {
+        if self.thread.is_none() {
+            return Err(LinkError::Closed(self.failed.clone()));
+        }
+        if values != layout.values() {
+            return Err(LinkError::Buffer { buffer: values, layout: layout.values() });
+        }
+        if self.served {
+            plan.check_served()?;
+        }
+        if plan.is_tagged() && !self.tagged {
+            return Err(LinkError::NotTagged);
+        }
+        Ok(held.fits(layout)?)
+    }
+
     /// Whatever the plan says, a link with a server has the strategy `with_server`.
     fn run(
         &mut self,
@@ -236,24 +259,16 @@ impl Link {
         with_server: Strategy,
     ) -> Result<Report, LinkError> {
         let start = Instant::now();
-        if self.thread.is_none() {
-            return Err(LinkError::Closed(self.failed.clone()));
-        }
-        if buffer.len() != layout.values() {
-            return Err(LinkError::Buffer { buffer: buffer.len(), layout: layout.values() });
-        }
-        if self.served {
-            plan.check_served()?;
-        }
+        self.check(buffer.len(), layout, plan, held)?;
         if let (Some(address), Coding::Wire(wire)) = (plan.in_network, plan.others.coding) {
+            for (name, range) in layout.tensors() {
+                held.release(name, &mut buffer[range.clone()]);
+            }
             if let Some(record) = record {
                 *record =
                     Record { given: buffer.to_vec(), dropped: vec![0.0; buffer.len()], decoded: Vec::new() };
             }
             return self.sum_in_network(buffer, layout, plan, address, wire);
-        }
-        if plan.is_tagged() && !self.tagged {
-            return Err(LinkError::NotTagged);
         }
         let mut under_way = Vec::new();
         let mut failed = None;
@@ -261,7 +276,7 @@ impl Link {
             if self.served {
                 job.strategy = with_server;
             }
-            match Running::new(job, layout, buffer, held, self, record.is_some()) {
+            match Running::new(job, plan, layout, buffer, held, self, record.is_some()) {
                 Ok(running) => under_way.push(running),
                 Err(error) => {
                     failed = Some(error);
