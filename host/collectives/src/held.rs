@@ -61,8 +61,11 @@ impl Held {
     }
 
     /// Adds what is held back of a tensor to its `gradient`, of as many values, and holds nothing of it back any more: for whoever sends it
-    /// in other units than the gradient's, or without a codec that feeds back.
+    /// in other units than the gradient's, or without a codec that feeds back. If there is no gradient, it stays: nobody may want the result.
     pub(crate) fn release(&mut self, name: &str, gradient: &mut [f32]) {
+        if is_zero(gradient) {
+            return;
+        }
         if let Some(held) = self.tensors.remove(name) {
             gradient.iter_mut().zip(held.sum).for_each(|(gradient, held)| *gradient += held);
         }
@@ -101,6 +104,14 @@ impl Held {
     /// Brings it back.
     pub(crate) fn put(&mut self, name: &str, held: HeldTensor) {
         self.tensors.insert(name.to_owned(), held);
+    }
+
+    /// Brings it back, and adds it to what stayed.
+    pub(crate) fn put_to(&mut self, name: &str, held: HeldTensor) {
+        match self.tensors.get_mut(name) {
+            Some(stayed) => stayed.sum.iter_mut().zip(&held.sum).for_each(|(sum, new)| *sum += new),
+            None => self.put(name, held),
+        }
     }
 
     /// Forgets a tensor; what was held back of it is lost.
@@ -269,6 +280,11 @@ pub enum HeldError {
     /// A rank beyond the members.
     #[error("member {me} of {members}: ranks go from 0 to one less than the members")]
     NoSuchMember { me: usize, members: usize },
+}
+
+/// Is there no gradient? That of a parameter that was not used is all zeros.
+pub(crate) fn is_zero(gradient: &[f32]) -> bool {
+    gradient.iter().all(|value| *value == 0.0)
 }
 
 #[cfg(test)]
