@@ -242,7 +242,7 @@ class State:
         layout = _Layout([self._name(parameter) for parameter in parameters], parameters)
         weights = torch.cat([parameter.detach().flatten().cpu() for parameter in parameters])
         whole = self._worker.channel.begin(weights, layout.native, self._worker.plan)
-        self._returned = Returned(whole)
+        self._returned = Returned(whole, dict(zip(layout.names, weights.split(layout.lens))))
         with torch.no_grad():
             for parameter, values in zip(parameters, weights.split(layout.lens)):
                 parameter.copy_(values.view_as(parameter))
