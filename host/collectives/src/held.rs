@@ -165,7 +165,8 @@ impl Held {
         Ok(mine)
     }
 
-    /// All of it as bytes for a checkpoint; [`load`](Self::load) reads them on any processor.
+    /// All of it as bytes for a checkpoint; [`load`](Self::load) reads them on any processor. Tensors of which nothing is held back, and
+    /// whose codec is in its first state, need no bytes.
     ///
     /// ```text
     /// "gwheld" 0 1 | tensors | per tensor: name, values, codec, states | hash
@@ -183,8 +184,10 @@ impl Held {
             count(out, text.len());
             out.extend(text.as_bytes());
         };
-        count(&mut out, self.tensors.len());
-        for (name, held) in &self.tensors {
+        let new = |held: &HeldTensor| is_zero(&held.sum) && held.states.iter().all(|state| is_zero(state));
+        let tensors = || self.tensors.iter().filter(|(_, held)| !new(held));
+        count(&mut out, tensors().count());
+        for (name, held) in tensors() {
             text(&mut out, name);
             values(&mut out, &held.sum);
             text(&mut out, &held.codec);
@@ -314,6 +317,18 @@ mod tests {
             assert!(Held::load(&other).is_err(), "byte {at}");
         }
         assert!(Held::load(&[&saved[..], &[0]].concat()).is_err());
+    }
+
+    #[test]
+    fn nothing_takes_no_bytes() {
+        let mut all = held(&[("a", &[1.0])]);
+        let saved = all.save();
+        let states = vec![vec![0.0; 500]];
+        all.put("b", HeldTensor { sum: vec![0.0, -0.0], codec: "q8".into(), states });
+        assert_eq!(all.save(), saved);
+        // A velocity is more than nothing.
+        all.put("b", HeldTensor { sum: vec![0.0], codec: "dgc:1:0.9".into(), states: vec![vec![0.5]] });
+        assert_eq!(Held::load(&all.save()), Ok(all));
     }
 
     #[test]
