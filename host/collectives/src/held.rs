@@ -13,6 +13,8 @@ use crate::layout::{Hash, Layout, MOST_NAME};
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Held {
     tensors: BTreeMap<String, HeldTensor>,
+    /// Since a mark: what tensors were when they were taken away for the first time.
+    before: Option<BTreeMap<String, HeldTensor>>,
 }
 
 /// One tensor's.
@@ -66,8 +68,34 @@ impl Held {
         if is_zero(gradient) {
             return;
         }
+        self.remember(name);
         if let Some(held) = self.tensors.remove(name) {
             gradient.iter_mut().zip(held.sum).for_each(|(gradient, held)| *gradient += held);
+        }
+    }
+
+    /// Remembers what is held back now, for [`undo`](Self::undo). From now on, what is taken is copied once.
+    pub fn mark(&mut self) {
+        self.before = Some(BTreeMap::new());
+    }
+
+    /// Holds back again what was held back at the last [`mark`](Self::mark), because nobody applied what was delivered since: the step was
+    /// skipped, and the sums had residuals in them.
+    pub fn undo(&mut self) {
+        for (name, held) in self.before.replace(BTreeMap::new()).unwrap_or_default() {
+            if held.sum.is_empty() {
+                self.tensors.remove(&name);
+            } else {
+                self.tensors.insert(name, held);
+            }
+        }
+    }
+
+    fn remember(&mut self, name: &str) {
+        if let Some(before) = &mut self.before
+            && !before.contains_key(name)
+        {
+            before.insert(name.to_owned(), self.tensors.get(name).cloned().unwrap_or_default());
         }
     }
 
@@ -79,6 +107,7 @@ impl Held {
         codec: &str,
         states: impl Iterator<Item = usize>,
     ) -> Result<HeldTensor, HeldError> {
+        self.remember(name);
         let mut held = self.tensors.remove(name).unwrap_or_default();
         if held.sum.is_empty() {
             held.sum = vec![0.0; values];
@@ -362,6 +391,27 @@ mod tests {
         all.put("a", cut);
         // Of another length it is something else.
         assert_eq!(all.take("a", 3, "dgc:1:0.9", [4].into_iter()).unwrap().states, [[0.0; 4]]);
+    }
+
+    #[test]
+    fn what_was_held_back_at_a_mark_comes_back() {
+        let mut all = held(&[("a", &[1.0, 2.0]), ("b", &[3.0])]);
+        let whole = all.clone();
+        let lens = || [2, 0].into_iter();
+        for _ in 0..2 {
+            all.mark();
+            for _ in 0..2 {
+                let mut taken = all.take("a", 2, "q8", lens()).unwrap();
+                taken.sum.fill(7.0);
+                all.put("a", taken);
+                all.release("b", &mut [1.0]);
+                let new = all.take("c", 1, "q8", lens()).unwrap();
+                all.put("c", new);
+            }
+            assert_eq!(all.get("a"), Some(&[7.0, 7.0][..]));
+            all.undo();
+            assert_eq!(all.tensors, whole.tensors);
+        }
     }
 
     #[test]
