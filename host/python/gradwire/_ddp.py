@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import ipaddress
 import os
 import queue
 import socket
-import struct
 import threading
 import time
 import weakref
@@ -18,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import default_pg_timeout
 
-from gradwire import _gpu, _native
+from gradwire import _address, _gpu, _native
 from gradwire._native import Error, Plan
 from gradwire._returned import Returned
 
@@ -76,9 +74,9 @@ class Link:
                     raise Error("a server has a token: name its file by GRADWIRE_TOKEN_FILE or Link(token_file=...)")
                 with open(self._token_file, encoding="ascii") as file:
                     token = file.read().strip()
-                root, port = _server_address(server)
+                root, port = _address.server(server)
             elif self.rank == 0:
-                token, root = _native.token(), _own_address(self._address)
+                token, root = _native.token(), _address.own(self._address)
                 listening = _native.Listening(token, self.timeout, plan.tagged, root, False)
                 port = listening.port
         except Exception as error:
@@ -518,56 +516,3 @@ def _choose(seconds: list[float]) -> tuple[str, str]:
 def _same_process(process: int) -> None:
     if os.getpid() != process:
         raise Error("this process was forked from the one that made the link: make links and states after forking")
-
-
-def _own_address(told: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Where other members reach this host: what was `told`, the interface's, or that of the way to the master."""
-    if told:
-        return _resolved(told)
-    if name := os.environ.get("GRADWIRE_IFNAME") or os.environ.get("GLOO_SOCKET_IFNAME"):
-        return _interface(name)
-    master = _resolved(os.environ.get("MASTER_ADDR") or "127.0.0.1")
-    with socket.socket(socket.AF_INET if master.version == 4 else socket.AF_INET6, socket.SOCK_DGRAM) as probe:
-        # Sends nothing: the system only chooses the way.
-        probe.connect((str(master), 9))
-        return ipaddress.ip_address(probe.getsockname()[0])
-
-
-def _server_address(at: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
-    host, colon, port = at.rpartition(":")
-    if not colon or not port.isdecimal():
-        raise ValueError(f"server {at!r}: expected HOST:PORT, or [IP]:PORT for IPv6")
-    return _resolved(host.strip("[]")), int(port)
-
-
-def _resolved(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    try:
-        # The first is the one that the system prefers.
-        return ipaddress.ip_address(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
-    except OSError as error:
-        raise OSError(f"host {host!r} has no address: {error}") from None
-
-
-def _interface(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Its IPv4 address; if it has none, one of IPv6 that other hosts reach."""
-    import fcntl
-
-    siocgifaddr = 0x8915
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            answer = fcntl.ioctl(probe.fileno(), siocgifaddr, struct.pack("256s", name.encode()[:15]))
-            return ipaddress.IPv4Address(answer[20:24])
-        except OSError as error:
-            wrong = error
-    try:
-        with open("/proc/net/if_inet6", encoding="ascii") as file:
-            # Address, index, length of the prefix, scope, flags, name.
-            rows = [line.split() for line in file]
-    except FileNotFoundError:  # a system without IPv6
-        rows = []
-    addresses = [ipaddress.IPv6Address(bytes.fromhex(row[0])) for row in rows if row[5] == name]
-    for address in addresses:
-        # A link-local one says nothing without an interface's number, which differs by host.
-        if not address.is_link_local:
-            return address
-    raise OSError(f"interface {name!r} has no IPv4 address, and none of IPv6 but link-local ones: {wrong}")
