@@ -11,17 +11,46 @@ from typing import Union
 IP = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
 
 
-def own(told: str | None) -> IP:
-    """Where other members reach this host: what was `told`, the interface's, or that of the way to the master."""
-    if told:
-        return _resolved(told)
-    if name := os.environ.get("GRADWIRE_IFNAME") or os.environ.get("GLOO_SOCKET_IFNAME"):
-        return _interface(name)
-    master = _resolved(os.environ.get("MASTER_ADDR") or "127.0.0.1")
+REMEDY = (
+    "at rank 0, set GRADWIRE_IFNAME or GLOO_SOCKET_IFNAME to the interface that other hosts reach, MASTER_ADDR to its address, "
+    "or give Link(address=...)"
+)
+REMEDY_OF_SERVER = "give State(server=...) an address that all hosts reach"
+
+
+def own(advertised: str | None) -> tuple[IP, str]:
+    """Where other members reach this host, and what says so: the link's argument, a variable, or the way to the master."""
+    if advertised:
+        return _resolved(advertised), f"Link(address={advertised!r})"
+    for variable in ("GRADWIRE_IFNAME", "GLOO_SOCKET_IFNAME"):
+        if names := os.environ.get(variable):
+            return _first_interface(names), f"{variable}={names}"
+    name = os.environ.get("MASTER_ADDR")
+    master = _resolved(name or "127.0.0.1")
     with socket.socket(socket.AF_INET if master.version == 4 else socket.AF_INET6, socket.SOCK_DGRAM) as probe:
         # Sends nothing: the system only chooses the way.
         probe.connect((str(master), 9))
-        return ipaddress.ip_address(probe.getsockname()[0])
+        address = ipaddress.ip_address(probe.getsockname()[0])
+    return address, f"from the way to MASTER_ADDR={name}, which is {master} there" if name else "since MASTER_ADDR is not set"
+
+
+def network() -> str:
+    """What processes have in common if a loopback address is the same to them: the kernel that runs, and the network namespace."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return f"{file.read().strip()} {os.stat('/proc/self/ns/net').st_ino}"
+    except OSError:
+        return socket.gethostname()
+
+
+def unreachable(address: IP, networks: list[str], hosts: list[str]) -> str | None:
+    """What is wrong if rank 0 advertises this address; `networks` and `hosts` are the ranks'."""
+    others = [rank for rank, network in enumerate(networks) if network != networks[0]]
+    if not others or not (address.is_loopback or address.is_unspecified):
+        return None
+    ranks, more = ", ".join(map(str, others[:8])), f" and {len(others) - 8} more" if len(others) > 8 else ""
+    names = ", ".join(sorted({hosts[rank] for rank in others})[:8])
+    return f"only its own host, {hosts[0]}, reaches that: not rank {ranks}{more}, at {names}"
 
 
 def server(at: str) -> tuple[IP, int]:
@@ -37,6 +66,17 @@ def _resolved(host: str) -> IP:
         return ipaddress.ip_address(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as error:
         raise OSError(f"host {host!r} has no address: {error}") from None
+
+
+def _first_interface(names: str) -> IP:
+    """The address of the first that has one. Torch documents GLOO_SOCKET_IFNAME as a list with commas."""
+    wrong = []
+    for name in filter(None, map(str.strip, names.split(","))):
+        try:
+            return _interface(name)
+        except OSError as error:
+            wrong.append(str(error))
+    raise OSError("; ".join(wrong) or f"{names!r} names no interface")
 
 
 def _interface(name: str) -> IP:

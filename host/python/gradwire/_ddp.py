@@ -39,7 +39,7 @@ class Link:
 
     `group` is a process group, by default that of all ranks. `timeout` is in seconds: how long members wait for each other, by
     default as long as torch does. `address` is where other hosts reach this one; only rank 0's counts. By default it is that of
-    the network interface GRADWIRE_IFNAME or GLOO_SOCKET_IFNAME, or the one that leads to MASTER_ADDR.
+    the network interface GRADWIRE_IFNAME or GLOO_SOCKET_IFNAME (of a list, the first that has one), or the one that leads to MASTER_ADDR.
     `token_file` has the token of a server, if there is one; only rank 0 reads it. By default GRADWIRE_TOKEN_FILE names it.
     """
 
@@ -67,16 +67,16 @@ class Link:
     def _open(self, plan: Plan, said: str, server: str | None) -> tuple[_native.Channel, list[str]]:
         """All members call it, with one plan; also if one of them fails, so that none waits for it. Also says on which host each is."""
         _same_process(self._process)
-        listening = token = root = port = wrong = None
+        listening = token = root = port = source = wrong = None
         try:
             if self.rank == 0 and server is not None:
                 if not self._token_file:
                     raise Error("a server has a token: name its file by GRADWIRE_TOKEN_FILE or Link(token_file=...)")
                 with open(self._token_file, encoding="ascii") as file:
                     token = file.read().strip()
-                root, port = _address.server(server)
+                (root, port), source = _address.server(server), f"from server={server!r}"
             elif self.rank == 0:
-                token, root = _native.token(), _address.own(self._address)
+                token, (root, source) = _native.token(), _address.own(self._address)
                 listening = _native.Listening(token, self.timeout, plan.tagged, root, False)
                 port = listening.port
         except Exception as error:
@@ -84,9 +84,9 @@ class Link:
         everybody: list[Any] = [None] * self.members
         text = said + (f" with server {server}" if server else "")
         host = os.environ.get("GRADWIRE_HOST") or socket.gethostname()
-        mine = (_native.__version__, text, wrong, token, root, port, host)
+        mine = (_native.__version__, text, wrong, token, root, port, source, host, _address.network())
         dist.all_gather_object(everybody, mine, group=self.group)
-        version, text, _, token, root, port, _ = everybody[0]
+        version, text = everybody[0][:2]
         for rank, theirs in enumerate(everybody):
             if theirs[2]:
                 raise Error(f"rank {rank} cannot open a link: {theirs[2]}")
@@ -95,12 +95,23 @@ class Link:
                     f"rank {rank} has gradwire {theirs[0]} and plan {theirs[1]!r}, rank 0 {version} and {text!r}: "
                     "give all ranks the same"
                 )
+        # Another version may say more or less.
+        *_, hosts, networks = (list(each) for each in zip(*everybody))
+        token, root, port, source = everybody[0][3:7]
+        advertised = f"rank 0 advertises {root} port {port}, {source}"
+        remedy = _address.REMEDY if server is None else _address.REMEDY_OF_SERVER
+        if wrong := _address.unreachable(root, networks, hosts):
+            raise Error(f"{advertised}: {wrong}; {remedy}")
         if listening is None:
             listening = _native.Listening(token, self.timeout, plan.tagged, root, server is not None)
         # A server is member 0, and each rank the next member.
         before = int(server is not None)
-        channel = listening.join(self.rank + before, self.members + before, root, port)
-        return channel, [theirs[-1] for theirs in everybody]
+        try:
+            channel = listening.join(self.rank + before, self.members + before, root, port)
+        except Error as error:
+            error.args = (f"{error}; {advertised}: if a rank does not reach that, {remedy}",)
+            raise
+        return channel, hosts
 
     def close(self) -> None:
         """Closes all states of this link: waits for exchanges under way, then ends threads and connections."""
