@@ -16,20 +16,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import default_pg_timeout
 
-from gradwire import _address, _gpu, _native
+from gradwire import _address, _auto, _gpu, _native
 from gradwire._native import Error, Plan
 from gradwire._returned import Returned
 
 COMPARE_EVERY = 100
 """Replicas are compared at the first iteration, and then once in so many."""
-TRIALS = {"f32": 1.0, "q8": 1.0, "bounded:6": 1.05, "low-rank:16": 1.1, "low-rank:8": 1.25}
-"""What `plan="auto"` tries, and by how many times the iterations of f32 a model may need with it (docs/training.md)."""
-TRIAL = 4
-"""Iterations of each of them. The first trial begins with iteration 4: DDP has rebuilt its buckets then."""
-WORTH = 0.95
-"""Another plan is worth less bits if it takes at most this part of the time with f32."""
-
-
 BY_HOST = "hierarchy:hosts:"
 """Begins a plan whose groups are the ranks of a host."""
 
@@ -271,10 +263,9 @@ class State:
                 f"{buffer.device}. docs/training.md says what is supported"
             )
         self._iteration += bucket.index() == 0
-        if self._open and bucket.index() == 0 and self._iteration > 0 and self._iteration % TRIAL == 0:
-            turn = self._iteration // TRIAL - 1
-            self._worker.queue.put(self._worker.next_trial if turn < len(TRIALS) else self._worker.decide)
-            self._open = turn < len(TRIALS)
+        if self._open and bucket.index() == 0 and self._iteration >= _auto.TRIAL:
+            self._worker.queue.put(self._worker.next_trial)
+            self._open = self._iteration < _auto.TRIAL + _auto.ALL
         layout = self._layout(bucket)
         if layout.values != buffer.numel():
             raise Error(f"DDP's bucket has {buffer.numel()} values, its parameters {layout.values}")
@@ -426,7 +417,7 @@ class _Worker:
     def __init__(self, channel: _native.Channel, plan: Plan, rank: int, members: int) -> None:
         self.channel, self.plan, self.done, self.why = channel, plan, _Done(), ""
         self.rank, self.members = rank, members
-        # When each trial began.
+        # When each iteration of a trial began, and the one after them.
         self.trials: list[float] = []
         self.process = os.getpid()
         self.queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -469,20 +460,15 @@ class _Worker:
         return result
 
     def next_trial(self) -> None:
-        self.plan = Plan(list(TRIALS)[len(self.trials)])
+        """Begins an iteration of `auto`'s trials, or chooses after the last one: as the slowest rank saw each, so all choose the same."""
         self.trials.append(time.monotonic())
-
-    def decide(self) -> None:
-        """Chooses the plan whose trial was the fastest, as the slowest rank saw it; all ranks choose the same."""
-        ends = [*self.trials[1:], time.monotonic()]
-        table = torch.zeros(self.members, len(TRIALS))
-        table[self.rank] = torch.tensor([(end - began) / TRIAL for began, end in zip(self.trials, ends)])
-        try:
-            self.channel.exchange(table.view(-1), _native.Layout([("auto", table.numel(), 1)]), Plan("f32"), False)
-        except Error:
-            return  # The next bucket's exchange says so in backward.
-        table *= self.members
-        text, self.why = _choose(table.max(0).values.tolist())
+        if len(self.trials) <= _auto.ALL:
+            self.plan = Plan(_auto.plan(len(self.trials) - 1))
+            return
+        table = torch.zeros(self.members, _auto.ALL)
+        table[self.rank] = torch.tensor([end - began for began, end in zip(self.trials, self.trials[1:])])
+        self.channel.sum(table.view(-1))
+        text, self.why = _auto.choose(table.max(0).values.tolist())
         self.plan = Plan(text)
 
     def drain(self) -> None:
@@ -510,18 +496,6 @@ def _ranks_a_host(hosts: list[str]) -> int:
             "start ranks so, or group them by hierarchy:GROUP:"
         )
     return size
-
-
-def _choose(seconds: list[float]) -> tuple[str, str]:
-    """The plan that learns soonest if iterations take so long with each of `TRIALS`, and why it."""
-    took = dict(zip(TRIALS, seconds))
-    counted = {plan: seconds * TRIALS[plan] for plan, seconds in took.items()}
-    best = min(counted, key=counted.__getitem__)
-    if counted[best] > WORTH * counted["f32"]:
-        best = "f32"
-    said = ", ".join(f"{plan} {seconds * 1000:.1f} ms" for plan, seconds in took.items())
-    more = ", ".join(f"{plan} as {round(100 * factor - 100)} % more" for plan, factor in TRIALS.items() if factor > 1)
-    return best, f"tried for {TRIAL} iterations each: {said} an iteration; counted {more}, since a model may need more iterations"
 
 
 def _same_process(process: int) -> None:

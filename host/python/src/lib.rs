@@ -237,6 +237,21 @@ impl Channel {
         py.detach(run).map_err(|failed| error(py, &failed, self.served))
     }
 
+    /// Replaces the tensor's values by their sums over all workers, as `f32`. What is held back stays as it is.
+    fn sum(&self, py: Python<'_>, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
+        let mut tensor = Tensor::new(tensor)?;
+        let run = || {
+            let mut link = lock(&self.link);
+            let link = link.as_mut().ok_or(LinkError::Closed(None))?;
+            let values = tensor.values();
+            // No parameter has such a name, and a server keeps things by names, too.
+            let layout = gradwire_collectives::Layout::new([("..", values.len())])?;
+            let round = Round { method: &"f32".parse()?, layout: &layout, rows: &[1], compare: false };
+            round.sum(link, values, &mut Held::new())
+        };
+        py.detach(run).map(drop).map_err(|failed| error(py, &failed, self.served))
+    }
+
     /// Gives rank 0's weights to the server's optimizer and to all ranks; from now on `exchange` steps with the gradients. Does the
     /// server return weights, or what to add to them?
     fn begin(

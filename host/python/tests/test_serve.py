@@ -84,7 +84,7 @@ class Sums(unittest.TestCase):
     def test_a_plan_with_rows_and_auto_are_served(self):
         for plan in ('strategy = "ring"\ncodec = "q8"\n[[tensor]]\nname = "parameter.0"\ncodec = "f16"\n', "auto"):
             with Server(2) as server:
-                run(served, 2, server.address, server.token, plan, 26)
+                run(served, 2, server.address, server.token, plan, 66)
                 self.assertEqual(server.end()[0], 0, plan)
 
 
