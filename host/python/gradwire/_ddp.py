@@ -296,7 +296,10 @@ class State:
         return torch.futures.collect_all(waiting).then(put)
 
     def drain(self) -> None:
-        """Waits for all exchanges under way. With `pipeline`, their gradients stay for the next iterations, or for `state_dict`."""
+        """Waits for all exchanges under way. With `pipeline`, their gradients stay for the next iterations, or for `state_dict`.
+
+        If an exchange failed, it raises why, and so do `report` and `state_dict`: what is held back then has parts of sums.
+        """
         _same_process(self._process)
         self._worker.drain()
 
@@ -422,6 +425,8 @@ class _Worker:
         self.process = os.getpid()
         self.queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self.closed = False
+        # The first one. After it, ranks differ in what they exchanged, so nothing is exchanged any more.
+        self.error: BaseException | None = None
         self.thread = threading.Thread(target=self.run, name="gradwire", daemon=True)
         self.thread.start()
 
@@ -433,6 +438,7 @@ class _Worker:
     def submit(
         self, tensor: torch.Tensor, layout: _Layout, compare: bool, returned: Returned | None = None
     ) -> torch.futures.Future[torch.Tensor]:
+        self.check()
         if self.closed:
             raise Error("this gradwire.State is closed: make another one")
         way = _gpu.Way(tensor) if _gpu.has(tensor) else None
@@ -442,6 +448,7 @@ class _Worker:
         def job() -> None:
             value: Any = tensor
             try:
+                self.check()
                 values = way.there() if way else tensor
                 seconds, compute, sent = self.channel.exchange(values, layout.native, self.plan, compare)
                 self.done.values += layout.values
@@ -453,6 +460,7 @@ class _Worker:
                 if way:
                     way.back(values)
             except BaseException as error:  # whatever it is, backward must not wait for ever
+                self.fail(error)
                 value = _Raised(error)
             future.set_result(value)
 
@@ -471,11 +479,23 @@ class _Worker:
         text, self.why = _auto.choose(table.max(0).values.tolist())
         self.plan = Plan(text)
 
+    def fail(self, error: BaseException) -> None:
+        """Keeps the first error. The others are told that this rank has left: they must not wait for what it will not send."""
+        if self.error is None:
+            self.error = error
+            self.channel.close()
+
+    def check(self) -> None:
+        """Raises the first error."""
+        if self.error is not None:
+            raise self.error
+
     def drain(self) -> None:
         if not self.closed:
             idle = threading.Event()
             self.queue.put(idle.set)
             idle.wait()
+        self.check()
 
     def close(self) -> None:
         if os.getpid() != self.process or self.closed:

@@ -272,9 +272,58 @@ def killed(rank, plan):
             break
     # DDP's own state is undefined after a failed backward, ours says so again.
     try:
-        state._worker.channel.exchange(torch.zeros(1), _native.Layout([("a", 1, 1)]), state._worker.plan, False)
+        state.drain()
     except gradwire.Error as error:
         said.append((error.reporter, error.cause))
+    state.close()
+    return said
+
+
+def killed_in_the_background(rank):
+    """Rank 1 dies while rank 0's last exchange is under way, which no backward pass waits for."""
+    ddp, state = hooked(net(), "3lc:1:1024", pipeline=True, warmup=1)
+    optimizer = sgd(ddp)
+    for iteration in range(3):
+        step(ddp, optimizer, rank, iteration)
+    state.drain()
+    if rank == 1:
+        gathered(0)
+        os.kill(os.getpid(), signal.SIGKILL)
+    gathered(0)
+    said = []
+    # It fails at once, or only when the exchange does.
+    for action in (lambda: step(ddp, optimizer, rank, 3), state.drain, state.state_dict, state.report, state.drain):
+        try:
+            action()
+            said.append("nothing")
+        except RuntimeError as error:
+            said.append(str(error))
+    state.close()
+    return said
+
+
+class Broken:
+    def keep(self, *_):
+        raise OSError("the disk is full")
+
+
+def breaks_at_one(rank):
+    """What fails at rank 0 alone, outside the exchange, does not let rank 1 wait."""
+    state = gradwire.State(gradwire.Link(), "f32")
+    layout = _ddp._Layout(["a"], [torch.zeros(5)])
+    said = []
+    for exchange in range(2):
+        future = state._worker.submit(torch.ones(5), layout, False, Broken() if (rank, exchange) == (0, 0) else None)
+        try:
+            future.wait()
+            state.drain()
+        except (RuntimeError, OSError) as error:
+            said.append(str(error))
+            break
+    try:
+        state._worker.submit(torch.ones(5), layout, False)
+    except (RuntimeError, OSError) as error:
+        said.append(str(error))
     state.close()
     return said
 
@@ -726,6 +775,21 @@ class Failures(unittest.TestCase):
                 self.assertRegex(text, r"\bmember 2\b")
                 self.assertRegex(cause, r"\bmember 2\b")
                 self.assertIn(reporter, (0, 1))
+
+    def test_a_failed_exchange_is_no_checkpoint(self):
+        said = run(killed_in_the_background, 2, lost=[1])[0]
+        # `backward` may end before the exchange fails; all that follows has waited for it.
+        for text in said[1:]:
+            self.assertRegex(text, r"\bmember 1\b")
+
+    def test_what_fails_at_one_rank_ends_the_others_waiting(self):
+        zero, one = run(breaks_at_one, 2)
+        self.assertEqual(len(zero), 2)
+        for text in zero:
+            self.assertRegex(text, "the disk is full")
+        self.assertEqual(len(one), 2)
+        for text in one:
+            self.assertRegex(text, r"\bmember 0\b")
 
     def test_a_stopped_rank_is_named(self):
         for iteration, text in run(stopped, 3, lost=[2])[:2]:
