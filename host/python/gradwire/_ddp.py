@@ -264,7 +264,7 @@ class State:
             )
         self._iteration += bucket.index() == 0
         if self._open and bucket.index() == 0 and self._iteration >= _auto.TRIAL:
-            self._worker.queue.put(self._worker.next_trial)
+            self._worker.post(self._worker.next_trial)
             self._open = self._iteration < _auto.TRIAL + _auto.ALL
         layout = self._layout(bucket)
         if layout.values != buffer.numel():
@@ -362,6 +362,9 @@ class State:
         if self._open and first["plan"] != "auto":
             self._worker.plan, self._worker.why = Plan(first["plan"]), "decided before the checkpoint"
             self._open = False
+        if self._open:
+            # Trials that were made since that checkpoint do not count.
+            self._worker.restart_trials()
         self._iteration = 0 if self._open else first["iteration"]
         # Of another width: the newest of them, or fewer.
         self._pending = {
@@ -431,16 +434,27 @@ class _Worker:
         self.thread.start()
 
     def run(self) -> None:
-        while (job := self.queue.get()) is not None:
-            job()
-            del job  # and with it the bucket
+        try:
+            while (job := self.queue.get()) is not None:
+                try:
+                    job()
+                except BaseException as error:  # the thread goes on, or others wait for it for ever
+                    self.fail(error)
+                del job  # and with it the bucket
+        finally:
+            self.channel.close()
+
+    def post(self, job: Callable[[], None]) -> None:
+        """Lets the thread run it."""
+        self.check()
+        self.queue.put(job)
+        # Not before: what is put while another thread closes may come behind the end, where nobody runs it.
+        if self.closed:
+            raise Error("this gradwire.State is closed: make another one")
 
     def submit(
         self, tensor: torch.Tensor, layout: _Layout, compare: bool, returned: Returned | None = None
     ) -> torch.futures.Future[torch.Tensor]:
-        self.check()
-        if self.closed:
-            raise Error("this gradwire.State is closed: make another one")
         way = _gpu.Way(tensor) if _gpu.has(tensor) else None
         future: torch.futures.Future[Any] = way.future() if way else torch.futures.Future()
         result = future.then(_result)
@@ -464,8 +478,13 @@ class _Worker:
                 value = _Raised(error)
             future.set_result(value)
 
-        self.queue.put(job)
+        self.post(job)
         return result
+
+    def restart_trials(self) -> None:
+        """Forgets `auto`'s trials. The thread is idle."""
+        self.trials.clear()
+        self.plan = Plan(_auto.plan(0))
 
     def next_trial(self) -> None:
         """Begins an iteration of `auto`'s trials, or chooses after the last one: as the slowest rank saw each, so all choose the same."""
@@ -491,19 +510,24 @@ class _Worker:
             raise self.error
 
     def drain(self) -> None:
+        if threading.current_thread() is self.thread:
+            raise Error("this is the thread that exchanges, and it cannot wait for itself: call this outside of a future's callbacks")
+        idle = threading.Event()
+        self.queue.put(idle.set)
+        # As in `post`.
         if not self.closed:
-            idle = threading.Event()
-            self.queue.put(idle.set)
             idle.wait()
         self.check()
 
     def close(self) -> None:
-        if os.getpid() != self.process or self.closed:
+        if os.getpid() != self.process:
             return
-        self.closed = True
-        self.queue.put(None)
-        self.thread.join()
-        self.channel.close()
+        if not self.closed:
+            self.closed = True
+            self.queue.put(None)
+        # The collector may run in this thread, and find the state there. Then it ends behind this job.
+        if threading.current_thread() is not self.thread:
+            self.thread.join()
 
 
 def _ranks_a_host(hosts: list[str]) -> int:
