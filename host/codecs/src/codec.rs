@@ -27,6 +27,12 @@ pub trait Codec {
         0
     }
 
+    /// The momentum that the codec puts on gradients in [`give`](Self::give), because the optimizer behind it has none; 0 for most. Whoever
+    /// sends some tensors without this codec owes them the same momentum.
+    fn momentum(&self) -> f32 {
+        0.0
+    }
+
     /// Is it right to keep what a message lost, and to add it to the next gradient?
     ///
     /// If not, the caller sets `acc` to zeros after `encode`. Codecs whose error has the mean zero need no feedback, and
@@ -62,8 +68,8 @@ pub trait Codec {
 
     /// Writes a message of `acc` to the start of `out`, leaves in `acc` what the message lost, and returns the message's length.
     ///
-    /// The same `acc`, `state` and `seed` make the same bytes on every processor. Where a value is not finite, the message
-    /// says so, and nothing of it is held back.
+    /// The same `acc`, `state` and `seed` make the same bytes on every processor. Where values are not finite, the message
+    /// says so, at least of as many as it has room for, and nothing of any of them is held back.
     ///
     /// # Panics
     /// `out` is shorter than `bound` says, or `state` has another length than `state_len` says.

@@ -34,6 +34,10 @@ impl Codec for Dgc {
         if self.momentum == 0.0 { 0 } else { n }
     }
 
+    fn momentum(&self) -> f32 {
+        self.momentum
+    }
+
     #[inline(always)]
     fn give(&self, gradient: &[f32], acc: &mut [f32], state: &mut [f32]) {
         assert_eq!(gradient.len(), acc.len(), "a gradient has as many values as what was held back");

@@ -62,6 +62,10 @@ impl<C: Codec> Codec for Fast<C> {
         self.0.state_len(n)
     }
 
+    fn momentum(&self) -> f32 {
+        self.0.momentum()
+    }
+
     fn feeds_back(&self) -> bool {
         self.0.feeds_back()
     }

@@ -328,7 +328,8 @@ impl<'a> Concat<'a> {
     }
 
     /// Those values that `filter` keeps before and at `place`, of equal ones the first, at most `most`: their number, their indices, then
-    /// they themselves. Nothing of them is held back; `sent` is told each index.
+    /// they themselves. Nothing of them is held back, nor of a value that is not finite, whether there was room for it or not: else one
+    /// overflow would come again in as many messages as it needs. `sent` is told each index of these.
     #[inline(always)]
     pub fn sparse(&mut self, values: &mut [f32], place: Place, most: usize, mut sent: impl FnMut(usize)) {
         let (width, mut equal) = (index_bits(values.len()), most - place.larger);
@@ -350,6 +351,12 @@ impl<'a> Concat<'a> {
             sent(index);
         }
         self.len += 4 * count;
+        if place.key >= INFINITE {
+            for (index, value) in values.iter_mut().enumerate().filter(|(_, value)| !value.is_finite()) {
+                *value = 0.0;
+                sent(index);
+            }
+        }
     }
 
     /// How many bytes were written.

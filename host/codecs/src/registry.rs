@@ -233,6 +233,10 @@ impl Codec for Chosen {
         self.with(|codec| codec.state_len(n))
     }
 
+    fn momentum(&self) -> f32 {
+        self.with(|codec| codec.momentum())
+    }
+
     fn feeds_back(&self) -> bool {
         self.with(|codec| codec.feeds_back())
     }

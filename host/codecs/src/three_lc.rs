@@ -79,9 +79,11 @@ fn bytes(n: usize) -> usize {
 fn quantise(values: &mut [f32], scale: f32, weight: i32, codes: &mut [i32]) {
     // Where all is zero, and the scale too, nothing reaches infinity. Nothing ever reaches NaN.
     let half = if scale == 0.0 { f32::INFINITY } else { scale / 2.0 };
+    // NaN with a scale of NaN: then all of the block is sent as NaN, and nothing of it is held back.
+    let zero = scale * 0.0;
     each(values, codes, |value, code| {
         let (above, below) = (*value >= half, *value <= -half);
-        let sent = if above { scale } else { 0.0 } - if below { scale } else { 0.0 };
+        let sent = if above { scale } else { zero } - if below { scale } else { 0.0 };
         *code += if above { weight } else { 0 } - if below { weight } else { 0 };
         *value = lost(*value, sent);
     });

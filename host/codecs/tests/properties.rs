@@ -120,15 +120,21 @@ proptest! {
 
     #[test]
     fn what_is_not_finite_arrives_and_is_not_held_back(
-        codec in codecs(), mut tensor in tensor(), at: prop::sample::Index, seed: u64,
+        codec in codecs(), mut tensor in tensor(), at: prop::sample::Index, more in 0..1200usize, seed: u64,
         bad in prop::sample::select(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY][..]),
     ) {
         if tensor.is_empty() {
             return Ok(());
         }
-        let (n, at) = (tensor.len(), at.index(tensor.len()));
-        tensor[at] = bad;
-        let mut state = vec![0.0; codec.state_len(n)];
+        let n = tensor.len();
+        // One of them, or many, which are more than some messages have room for.
+        let (first, after) = (at.index(n), (at.index(n) + 1 + more / 2 * (more % 2)).min(n));
+        tensor[first..after].fill(bad);
+        // An overflow reaches the codec's state, too.
+        let (gradient, mut state) = (tensor.clone(), vec![0.0; codec.state_len(n)]);
+        tensor.fill(0.0);
+        codec.give(&gradient, &mut tensor, &mut state);
+        let at = first;
         let message = send(&codec, &mut tensor, &mut state, seed);
         let delivered = receive(&codec, &message, n);
         prop_assert!(!delivered[at].is_finite(), "{codec}, value {at} of {n}: {bad} became {}", delivered[at]);
@@ -172,5 +178,48 @@ proptest! {
         let mut sum = vec![0.0; n];
         prop_assert_eq!(codec.merge(&message, &mut sum), Ok(len));
         prop_assert_eq!(bits(&alone), bits(&sum));
+    }
+}
+
+/// An overflow usually reaches all gradients. Who skips the step then must not see it again.
+#[test]
+fn a_tensor_that_overflows_makes_one_bad_message() {
+    let gradient: Vec<f32> = (0..5000u16).map(|i| f32::from(i % 97) - 48.0).collect();
+    for name in NAMES {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let codec = codec(name);
+            let (mut acc, mut state) = (vec![0.0; 5000], vec![0.0; codec.state_len(5000)]);
+            for round in 0..4 {
+                let gradient = if round == 1 { vec![bad; 5000] } else { gradient.clone() };
+                codec.give(&gradient, &mut acc, &mut state);
+                let message = send(&codec, &mut acc, &mut state, round);
+                let finite = receive(&codec, &message, 5000).iter().all(|value| value.is_finite());
+                assert_eq!(finite, round != 1, "{name}, {bad}, message {round}");
+                let held = acc.iter().chain(&state).all(|value| value.is_finite());
+                assert!(held, "{name}, {bad}: held back after message {round}");
+            }
+        }
+    }
+}
+
+/// A step that is skipped takes the whole block with it, as docs/host-format.md says of codecs with scales.
+#[test]
+fn a_block_that_was_sent_as_nan_is_not_held_back() {
+    for name in ["q8", "q8:256", "3lc:1", "3lc:1.5:64", "3lc:1.75:1024", "3lc:1:7", "terngrad", "low-rank:4"]
+    {
+        let codec = codec(name);
+        let n = 3000;
+        let mut acc: Vec<f32> =
+            (0..n).map(|i| if i == 1234 { f32::INFINITY } else { 1e4 + i as f32 }).collect();
+        let mut state = vec![0.0; codec.state_len(n)];
+        let message = send(&codec, &mut acc, &mut state, 0);
+        let delivered = receive(&codec, &message, n);
+        for (i, (held, delivered)) in acc.iter().zip(&delivered).enumerate() {
+            assert!(
+                !delivered.is_nan() || *held == 0.0,
+                "{name}, value {i}: {held} is held back of what arrived as NaN"
+            );
+        }
+        assert!(delivered[1234].is_nan(), "{name}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::graph::Rank;
@@ -81,8 +82,12 @@ pub enum LinkError {
     )]
     Members { rank: Rank, members: usize },
     /// Members did not come in time.
-    #[error("members {} did not connect within {within:?}{}", list(missing), refusals(refused))]
-    Missing { missing: Vec<Rank>, within: Duration, refused: Vec<String> },
+    #[error(
+        "members {} did not connect within {within:?} to {at}, the address that they were told{}",
+        list(missing),
+        refusals(refused)
+    )]
+    Missing { missing: Vec<Rank>, at: SocketAddr, within: Duration, refused: Vec<String> },
     /// Something went wrong in the job. The link is closed, and the buffer holds partial sums: start again from a checkpoint.
     #[error("{0}")]
     Failed(Failure),

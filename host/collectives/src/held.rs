@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::layout::{Hash, MOST_NAME};
+use crate::layout::{Hash, Layout, MOST_NAME};
 
 /// By the name of a tensor: what its messages lost so far, and what else its codec keeps.
 ///
-/// Every loss is here, in the units of the sum: what was lost of the member's own gradient, and what was lost of a sum that this member
-/// owned. Both are added to the next gradient. So nothing depends on who owned which partition, and a tensor may get another
-/// codec, other partitions or other owners. If the number of members changes, see [`share`](Self::share).
+/// Every loss is here, in the units of the gradient of the tensor: what was lost of the member's own gradient, and what was lost of a sum
+/// that this member owned. Both are added to the next gradient, before a plan scales or factors it. So nothing depends on who owned which
+/// partition, and a tensor may get another codec, other partitions or other owners. If the number of members changes, see
+/// [`share`](Self::share).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Held {
     tensors: BTreeMap<String, HeldTensor>,
@@ -45,6 +46,28 @@ impl Held {
         self.tensors.get(name).map(|held| &held.sum[..])
     }
 
+    /// Has each tensor as many values as what is held back of it?
+    ///
+    /// # Errors
+    /// The first one that has not.
+    pub(crate) fn fits(&self, layout: &Layout) -> Result<(), HeldError> {
+        for (name, range) in layout.tensors() {
+            let before = self.get(name).map_or(0, <[f32]>::len);
+            if before != 0 && before != range.len() {
+                return Err(HeldError::Values { name: name.clone(), before, now: range.len() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds what is held back of a tensor to its `gradient`, of as many values, and holds nothing of it back any more: for whoever sends it
+    /// in other units than the gradient's, or without a codec that feeds back.
+    pub(crate) fn release(&mut self, name: &str, gradient: &mut [f32]) {
+        if let Some(held) = self.tensors.remove(name) {
+            gradient.iter_mut().zip(held.sum).for_each(|(gradient, held)| *gradient += held);
+        }
+    }
+
     /// Takes a tensor's away to work with it; zeros if there is none, or none of its codec.
     pub(crate) fn take(
         &mut self,
@@ -64,8 +87,13 @@ impl Held {
         }
         let lens: Vec<usize> = states.collect();
         if held.codec != codec || !held.states.iter().map(Vec::len).eq(lens.iter().copied()) {
+            let whole = held.states.concat();
+            // A number for each value, such as a velocity, only has to be cut elsewhere.
+            let recut = held.codec == codec && whole.len() == lens.iter().sum::<usize>();
+            let mut rest = if recut { &whole[..] } else { &[] };
+            let state = |len| rest.split_off(..len).map_or_else(|| vec![0.0; len], <[f32]>::to_vec);
+            held.states = lens.into_iter().map(state).collect();
             held.codec = codec.to_owned();
-            held.states = lens.into_iter().map(|len| vec![0.0; len]).collect();
         }
         Ok(held)
     }
@@ -80,7 +108,8 @@ impl Held {
         self.tensors.remove(name);
     }
 
-    /// Adds what another member held back, who leaves. What else its codecs kept is used where this member has none.
+    /// Adds what another member held back, who leaves, and what else its codecs kept: velocities add up, and of factors any multiple is as
+    /// good. Where this member has another codec, only its own is kept.
     ///
     /// # Errors
     /// A tensor has other values there; then nothing is added.
@@ -94,7 +123,14 @@ impl Held {
         }
         for (name, theirs) in other.tensors {
             match self.tensors.get_mut(&name) {
-                Some(mine) => mine.sum.iter_mut().zip(&theirs.sum).for_each(|(mine, theirs)| *mine += theirs),
+                Some(mine) => {
+                    mine.sum.iter_mut().zip(&theirs.sum).for_each(|(mine, theirs)| *mine += theirs);
+                    let same = mine.codec == theirs.codec;
+                    let pairs = mine.states.iter_mut().zip(&theirs.states).filter(|_| same);
+                    for (mine, theirs) in pairs.filter(|(mine, theirs)| mine.len() == theirs.len()) {
+                        mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
+                    }
+                }
                 None => self.put(&name, theirs),
             }
         }
@@ -282,6 +318,19 @@ mod tests {
             Held::share(different, 0, 1),
             Err(HeldError::Values { name: "a".into(), before: 2, now: 1 })
         );
+    }
+
+    #[test]
+    fn velocities_follow_their_values_into_other_partitions_and_to_fewer_members() {
+        let mut all = held(&[("a", &[1.0, 2.0, 3.0])]);
+        let states = vec![vec![1.0, 2.0], vec![3.0]];
+        all.put("a", HeldTensor { sum: vec![0.0; 3], codec: "dgc:1:0.9".into(), states });
+        all.absorb(all.clone()).unwrap();
+        let cut = all.take("a", 3, "dgc:1:0.9", [1, 1, 1].into_iter()).unwrap();
+        assert_eq!(cut.states, [[2.0], [4.0], [6.0]]);
+        all.put("a", cut);
+        // Of another length it is something else.
+        assert_eq!(all.take("a", 3, "dgc:1:0.9", [4].into_iter()).unwrap().states, [[0.0; 4]]);
     }
 
     #[test]

@@ -41,6 +41,12 @@ impl Job {
         self.strategy.graph(members, me, self.first + partition)
     }
 
+    /// The most bytes of a message about so many values.
+    pub(crate) fn longest(&self, values: usize) -> usize {
+        let codecs = self.coding.codecs();
+        codecs.partial.bound(values).max(codecs.result.bound(values)).max(4 * values)
+    }
+
     /// The parts, in the order in which member `me` begins with them: that of the next member first, so that members send to different
     /// ones.
     pub fn order(&self, members: usize, me: Rank) -> impl Iterator<Item = usize> + use<> {

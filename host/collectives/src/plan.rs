@@ -47,7 +47,7 @@ pub struct Plan {
     /// Rows: a name, or its beginning and `*`. The first that fits counts.
     pub rows: Vec<(String, Choice)>,
     /// Tensors with fewer values, and without a row, are exchanged together, as `f32` and in one part: they cost more in
-    /// messages than in bytes.
+    /// messages than in bytes. If the codec of `others` has a momentum, they have it too.
     pub small: usize,
     /// Messages of at most so many bytes leave at once, whatever [`order`](Self::order) says.
     pub bulk: usize,
@@ -65,6 +65,9 @@ fn node_address(text: &str) -> Result<SocketAddr, PlanError> {
     let with_port = || text.parse().ok().map(|ip: IpAddr| SocketAddr::new(ip, PORT));
     text.parse().ok().or_else(with_port).ok_or_else(|| PlanError::Address { got: text.to_owned() })
 }
+
+/// The most bytes of a message: what its header can count.
+pub(crate) const MOST_BYTES: usize = u32::MAX as usize;
 
 /// The most partitions of a tensor.
 pub const MOST_PARTITIONS: usize = 65_536;
@@ -223,6 +226,12 @@ impl Plan {
         }
     }
 
+    /// The momentum that a tensor needs beside its message: if it is small, its codec is not the one that has the momentum.
+    pub(crate) fn momentum(&self, tensor: &str, values: usize) -> f32 {
+        let small = self.choice(tensor).is_none() && values < self.small;
+        if small { self.others.coding.codec().momentum() } else { 0.0 }
+    }
+
     /// What `members` do about the tensors of `layout`.
     ///
     /// # Errors
@@ -241,14 +250,20 @@ impl Plan {
             choice.coding.check(choice.strategy)?;
             choice.strategy.check(members)?;
             let partitions = choice.partitions.unwrap_or(members).clamp(1, range.len().max(1));
-            jobs.push(Job {
+            let job = Job {
                 tensors: vec![at],
                 coding: choice.coding,
                 strategy: choice.strategy,
                 partitions,
                 values: range.len(),
                 first: first_owner(name, members),
-            });
+            };
+            let values = range.len().div_ceil(partitions);
+            let bytes = job.longest(values);
+            if bytes > MOST_BYTES {
+                return Err(PlanError::Part { tensor: name.clone(), values, bytes });
+            }
+            jobs.push(job);
         }
         if !small.is_empty() {
             let values = small.iter().map(|&at| layout.tensors()[at].1.len()).sum();
@@ -300,6 +315,16 @@ pub enum PlanError {
         "plan: partitions = {got}: expected 1 to {MOST_PARTITIONS}, or no such line for as many as there are members"
     )]
     Partitions { got: usize },
+    /// A message that its header cannot count.
+    #[error(
+        "tensor '{tensor}': a part of {values} values may take {bytes} bytes, and a message has {MOST_BYTES} at most: use more partitions"
+    )]
+    Part { tensor: String, values: usize, bytes: usize },
+    /// More than members send each other if a node does not sum it.
+    #[error(
+        "{values} values, which may take {bytes} bytes: with a node in the network {MOST_BYTES} are the most, so exchange them in several buffers"
+    )]
+    NodePart { values: usize, bytes: usize },
     /// Nothing that a node in the network sums.
     #[error("strategy {NODE}ADDRESS with {got}: a node sums all tensors, of codec wire:C:B[:X]")]
     Node { got: String },
@@ -376,6 +401,32 @@ mod tests {
             (0..4).map(|part| jobs[1].part(part)).collect::<Vec<_>>(),
             [0..250, 250..500, 500..750, 750..1000]
         );
+    }
+
+    /// A message of 4 GiB would say in its header that it has none.
+    #[test]
+    fn parts_of_4_gib_are_refused() {
+        let layout = Layout::new([("small", 7), ("huge", u32::MAX as usize - 7)]).unwrap();
+        for (plan, members, fits) in [
+            ("strategy = \"ring\"\ncodec = \"f32\"", 2, false),
+            ("strategy = \"ring\"\ncodec = \"f32\"", 4, true),
+            ("strategy = \"ring\"\ncodec = \"f32\"\npartitions = 3", 9, false),
+            // A hierarchy sends raw values within a group, whatever the codec.
+            ("strategy = \"hierarchy:2\"\ncodec = \"dgc:1\"", 3, false),
+            ("strategy = \"servers\"\ncodec = \"q8\"\npartitions = 8", 2, true),
+        ] {
+            let jobs = plan.parse::<Plan>().unwrap().jobs(&layout, members);
+            match jobs {
+                Ok(_) => assert!(fits, "{plan}, {members} members"),
+                Err(error) => {
+                    let error = error.to_string();
+                    assert!(
+                        !fits && error.contains("tensor 'huge'") && error.contains("more partitions"),
+                        "{plan}: {error}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]

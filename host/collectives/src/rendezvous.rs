@@ -14,13 +14,13 @@
 //! Nothing else that comes before the proof is read, and nothing is allocated for it. On tagged connections each of these bytes is a value,
 //! because what compresses them takes everything for values.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,6 +43,8 @@ const VERSION: u8 = 1;
 const HELLO_LEN: usize = 8 + 1 + 1 + 4 + 4 + token::LEN;
 /// How long one end of a handshake may take; a job's timeout, if that is shorter.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How much longer than itself others wait for rank 0 to say whom it missed.
+const VERDICT: Duration = Duration::from_secs(2);
 /// Handshakes at a time. More than a job's members can need at once, and a limit for strangers.
 const MOST_HANDSHAKES: usize = 2 * MOST_MEMBERS;
 
@@ -53,6 +55,9 @@ pub struct Options {
     pub token: Token,
     /// How long members may wait for each other: at the start, and in each exchange.
     pub timeout: Duration,
+    /// How long they may wait for each other at the start, if that is less than [`timeout`](Self::timeout): for jobs whose members have just
+    /// heard of each other elsewhere, so that one that has died since does not cost all others the whole timeout.
+    pub opening: Option<Duration>,
     /// Open tagged connections round the ring too, for `wire:` codecs.
     pub tagged: bool,
     /// Member 0 is a [`Server`](crate::Server): it owns all sums, has no gradient of its own, and does what member 1 asks for.
@@ -63,7 +68,7 @@ impl Options {
     /// With the timeout of five minutes, and without tagged connections or a server.
     #[must_use]
     pub const fn new(token: Token) -> Self {
-        Self { token, timeout: Duration::from_secs(300), tagged: false, served: false }
+        Self { token, timeout: Duration::from_secs(300), opening: None, tagged: false, served: false }
     }
 }
 
@@ -147,18 +152,9 @@ impl Listening {
         if members == 1 {
             return Ok(Vec::new());
         }
-        let deadline = Instant::now() + self.options.timeout;
-        let hall = Hall {
-            token: &self.options.token,
-            rank,
-            members,
-            deadline,
-            timeout: self.options.timeout,
-            stop: AtomicBool::new(false),
-            busy: AtomicUsize::new(0),
-            here: Mutex::default(),
-            refused: Mutex::default(),
-        };
+        let within =
+            self.options.opening.map_or(self.options.timeout, |opening| opening.min(self.options.timeout));
+        let hall = Hall::new(&self.options.token, rank, members, within);
         thread::scope(|scope| {
             let (sender, accepted) = mpsc::channel();
             let tagged = self.tagged.iter().map(|listener| (listener, true));
@@ -167,7 +163,7 @@ impl Listening {
                 scope.spawn(move || hall.accept(listener, tagged, &sender, scope));
             }
             let met = self.meet_all(&hall, &accepted, root);
-            hall.stop.store(true, Ordering::Relaxed);
+            hall.close();
             met
         })
     }
@@ -181,18 +177,29 @@ impl Listening {
         let (rank, members) = (hall.rank, hall.members);
         let mut met: Vec<Proven> = Vec::new();
         let table = if rank == 0 {
-            self.table(hall, accepted, &mut met)?
+            let table = self.table(hall, accepted, root, &mut met);
+            if let Err((missing, error)) = table {
+                // The others wait for the table, and would blame this member.
+                for proven in met.iter_mut().filter(|proven| proven.purpose == Purpose::Control) {
+                    _ = write_by(&mut proven.stream, &gave_up(missing), Instant::now() + VERDICT);
+                }
+                return Err(error);
+            }
+            table.unwrap_or_default()
         } else {
             let mut stream = hall.connect(root, Purpose::Control, 0)?;
             let mine = (self.address()?, self.tagged.as_ref().map(TcpListener::local_addr));
             let tagged = mine.1.transpose().map_err(|error| io_error("read an address", error))?;
             let lost = |error| io_error(&format!("exchange addresses with member 0 at {root}"), error);
             write_by(&mut stream, &entry(mine.0, tagged), hall.deadline).map_err(lost)?;
-            let table = read_table(&mut stream, members, hall.deadline).map_err(lost)?;
+            let table = read_table(&mut stream, members, hall.deadline + VERDICT).map_err(lost)?;
+            let table = table.map_err(|missing| hall.missing(vec![missing], root))?;
             met.push(Proven { purpose: Purpose::Control, peer: 0, outgoing: true, stream });
             table
         };
         let next = (rank + 1) % members;
+        // Where the others were told that this member is.
+        let told = if rank == 0 { root } else { table[rank].0 };
         for (peer, (plain, tagged)) in table.into_iter().enumerate() {
             // Who listens everywhere is reached where rank 0 saw it; rank 0 itself, where this member saw it.
             let reach = |at: SocketAddr| {
@@ -219,40 +226,49 @@ impl Listening {
             missing.remove(&(proven.purpose, proven.peer));
         }
         while !missing.is_empty() {
-            let proven = hall.next(accepted, || missing.iter().map(|(_, peer)| *peer).collect())?;
+            let proven = hall.next(accepted);
+            let proven =
+                proven.ok_or_else(|| hall.missing(missing.iter().map(|(_, peer)| *peer).collect(), told))?;
             missing.remove(&(proven.purpose, proven.peer));
             met.push(proven);
         }
         Ok(met)
     }
 
-    /// Rank 0: waits for everybody's addresses, and tells them to all.
+    /// Rank 0: waits for everybody's addresses, and tells them to all. An error comes with the first member that it is about.
+    #[expect(clippy::type_complexity, reason = "called once")]
     fn table(
         &self,
         hall: &Hall,
         accepted: &Receiver<Proven>,
+        root: SocketAddr,
         met: &mut Vec<Proven>,
-    ) -> Result<Vec<(SocketAddr, Option<SocketAddr>)>, LinkError> {
-        let tagged = self.tagged.as_ref().map(TcpListener::local_addr).transpose();
-        let mine = (self.address()?, tagged.map_err(|error| io_error("read an address", error))?);
+    ) -> Result<Vec<(SocketAddr, Option<SocketAddr>)>, (Rank, LinkError)> {
+        let own = || {
+            let tagged = self.tagged.as_ref().map(TcpListener::local_addr).transpose();
+            Ok((self.address()?, tagged.map_err(|error| io_error("read an address", error))?))
+        };
         let mut table = vec![None; hall.members];
-        table[0] = Some(mine);
-        while table.contains(&None) {
-            let missing = || (0..hall.members).filter(|&rank| table[rank].is_none()).collect();
-            let mut proven = hall.next(accepted, missing)?;
+        table[0] = Some(own().map_err(|error| (0, error))?);
+        while let Some(first) = table.iter().position(Option::is_none) {
+            let Some(mut proven) = hall.next(accepted) else {
+                let missing = (0..hall.members).filter(|&rank| table[rank].is_none()).collect();
+                return Err((first, hall.missing(missing, root)));
+            };
+            let peer = proven.peer;
             if proven.purpose == Purpose::Control {
-                let lost = |error| io_error(&format!("read the address of member {}", proven.peer), error);
-                let seen = proven.stream.peer_addr().map_err(lost)?.ip();
-                let read = read_entry(&mut proven.stream, hall.deadline, seen);
-                let lost = |error| io_error(&format!("read the address of member {}", proven.peer), error);
-                table[proven.peer] = Some(read.map_err(lost)?);
+                let seen = proven.stream.peer_addr();
+                let read = seen.and_then(|seen| read_entry(&mut proven.stream, hall.deadline, seen.ip()));
+                let lost = |error| (peer, io_error(&format!("read the address of member {peer}"), error));
+                table[peer] = Some(read.map_err(lost)?);
             }
             met.push(proven);
         }
         let table: Vec<_> = table.into_iter().flatten().collect();
         let bytes: Vec<u8> = table.iter().flat_map(|(plain, tagged)| entry(*plain, *tagged)).collect();
         for proven in met.iter_mut().filter(|proven| proven.purpose == Purpose::Control) {
-            let lost = |error| io_error(&format!("send addresses to member {}", proven.peer), error);
+            let peer = proven.peer;
+            let lost = |error| (peer, io_error(&format!("send addresses to member {peer}"), error));
             write_by(&mut proven.stream, &bytes, hall.deadline).map_err(lost)?;
         }
         Ok(table)
@@ -265,8 +281,10 @@ struct Hall<'a> {
     rank: Rank,
     members: usize,
     deadline: Instant,
-    timeout: Duration,
+    within: Duration,
     stop: AtomicBool,
+    /// Connections whose handshake is under way, and how many there were.
+    guests: Mutex<(u64, BTreeMap<u64, TcpStream>)>,
     busy: AtomicUsize,
     here: Mutex<BTreeSet<(Purpose, Rank)>>,
     refused: Mutex<Vec<String>>,
@@ -281,7 +299,22 @@ enum Verdict {
     Nobody = 3,
 }
 
-impl Hall<'_> {
+impl<'a> Hall<'a> {
+    fn new(token: &'a Token, rank: Rank, members: usize, within: Duration) -> Self {
+        Self {
+            token,
+            rank,
+            members,
+            deadline: Instant::now() + within,
+            within,
+            stop: AtomicBool::new(false),
+            guests: Mutex::default(),
+            busy: AtomicUsize::new(0),
+            here: Mutex::default(),
+            refused: Mutex::default(),
+        }
+    }
+
     fn accept<'scope>(
         &'scope self,
         listener: &'scope TcpListener,
@@ -299,12 +332,14 @@ impl Hall<'_> {
                 continue;
             }
             let sender = sender.clone();
+            let guest = self.enter(&stream);
             scope.spawn(move || {
-                match self.greet(stream, tagged) {
+                let greeted = self.greet(stream, tagged);
+                lock(&self.guests).1.remove(&guest);
+                match greeted {
                     Ok(proven) => _ = sender.send(proven),
                     Err(why) => {
-                        let mut refused =
-                            self.refused.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                        let mut refused = lock(&self.refused);
                         if refused.len() < 8 {
                             refused.push(format!("{from}, {why}"));
                         }
@@ -312,6 +347,28 @@ impl Hall<'_> {
                 }
                 self.busy.fetch_sub(1, Ordering::Relaxed);
             });
+        }
+    }
+
+    /// A number for a connection whose handshake begins.
+    fn enter(&self, stream: &TcpStream) -> u64 {
+        let mut guests = lock(&self.guests);
+        guests.0 += 1;
+        let number = guests.0;
+        if self.stop.load(Ordering::Relaxed) {
+            _ = stream.shutdown(Shutdown::Both);
+        } else if let Ok(stream) = stream.try_clone() {
+            guests.1.insert(number, stream);
+        }
+        number
+    }
+
+    /// All have met, or it failed. Handshakes under way are those of strangers then, and nobody waits for them.
+    fn close(&self) {
+        let mut guests = lock(&self.guests);
+        self.stop.store(true, Ordering::Relaxed);
+        for stream in std::mem::take(&mut guests.1).into_values() {
+            _ = stream.shutdown(Shutdown::Both);
         }
     }
 
@@ -355,8 +412,7 @@ impl Hall<'_> {
             Verdict::Members
         } else if !expected || peer >= members {
             Verdict::Nobody
-        } else if !self.here.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert((purpose, peer))
-        {
+        } else if !lock(&self.here).insert((purpose, peer)) {
             Verdict::Twice
         } else {
             Verdict::Welcome
@@ -421,21 +477,20 @@ impl Hall<'_> {
         Err(LinkError::Refused { address: to.to_string(), rank: self.rank, why })
     }
 
-    fn next(
-        &self,
-        accepted: &Receiver<Proven>,
-        missing: impl Fn() -> Vec<Rank>,
-    ) -> Result<Proven, LinkError> {
-        match accepted.recv_timeout(self.deadline.saturating_duration_since(Instant::now())) {
-            Ok(proven) => Ok(proven),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                let mut missing = missing();
-                missing.dedup();
-                let refused = self.refused.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-                Err(LinkError::Missing { missing, within: self.timeout, refused })
-            }
-        }
+    /// The next member that proved itself; nobody, if the time is over.
+    fn next(&self, accepted: &Receiver<Proven>) -> Option<Proven> {
+        accepted.recv_timeout(self.deadline.saturating_duration_since(Instant::now())).ok()
     }
+
+    /// These did not connect to an address, which they were told.
+    fn missing(&self, mut missing: Vec<Rank>, at: SocketAddr) -> LinkError {
+        missing.dedup();
+        LinkError::Missing { missing, at, within: self.within, refused: lock(&self.refused).clone() }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Writes bytes of a handshake.
@@ -499,14 +554,31 @@ fn read_entry(
     Ok((reach(plain), tagged.map(reach)))
 }
 
+/// In place of a table: rank 0 waited in vain for this member.
+const GAVE_UP: u8 = 0xff;
+
+fn gave_up(missing: Rank) -> [u8; ENTRY_LEN] {
+    let mut bytes = [0; ENTRY_LEN];
+    bytes[0] = GAVE_UP;
+    bytes[1..5].copy_from_slice(&(missing as u32).to_le_bytes());
+    bytes
+}
+
+/// Everybody's addresses, or the member that rank 0 waited for in vain.
+#[expect(clippy::type_complexity, reason = "called once")]
 fn read_table(
     stream: &mut TcpStream,
     members: usize,
     until: Instant,
-) -> io::Result<Vec<(SocketAddr, Option<SocketAddr>)>> {
+) -> io::Result<Result<Vec<(SocketAddr, Option<SocketAddr>)>, Rank>> {
     let mut bytes = vec![[0; ENTRY_LEN]; members];
-    read_by(stream, bytes.as_flattened_mut(), until)?;
-    bytes.iter().map(parse_entry).collect()
+    let (first, others) = bytes.split_at_mut(1);
+    read_by(stream, first.as_flattened_mut(), until)?;
+    if let [GAVE_UP, a, b, c, d, ..] = first[0] {
+        return Ok(Err(u32::from_le_bytes([a, b, c, d]) as Rank));
+    }
+    read_by(stream, others.as_flattened_mut(), until)?;
+    bytes.iter().map(parse_entry).collect::<io::Result<_>>().map(Ok)
 }
 
 fn io_error(what: &str, source: io::Error) -> LinkError {
@@ -646,6 +718,134 @@ mod tests {
             // What is accepted answers with the type of service of its listener.
             while !wait(tagged, PollFlags::IN, Duration::from_secs(1)).unwrap() {}
             assert_eq!(tos(&tagged.accept().unwrap().0), TAG, "{at}");
+        }
+    }
+
+    /// How far member 2 comes before it falls silent, or is killed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    enum Phase {
+        Nowhere,
+        Connected,
+        Greeted,
+        Proved,
+        Welcome,
+        Listed,
+        HeardOfAll,
+        ConnectedToAll,
+        GreetedAll,
+    }
+
+    const PHASES: [Phase; 9] = [
+        Phase::Nowhere,
+        Phase::Connected,
+        Phase::Greeted,
+        Phase::Proved,
+        Phase::Welcome,
+        Phase::Listed,
+        Phase::HeardOfAll,
+        Phase::ConnectedToAll,
+        Phase::GreetedAll,
+    ];
+
+    /// Member 2 of 3, up to here: its connections, and where it listens.
+    fn come(phase: Phase, token: &Token, root: SocketAddr) -> io::Result<(Vec<TcpStream>, TcpListener)> {
+        let until = Instant::now() + Duration::from_secs(600);
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let mut connections = Vec::new();
+        let mut hello = [7; HELLO_LEN];
+        hello[..8].copy_from_slice(MAGIC);
+        (hello[8], hello[9]) = (VERSION, Purpose::Control as u8);
+        hello[10..18].copy_from_slice(&[2, 0, 0, 0, 3, 0, 0, 0]);
+        if phase > Phase::Nowhere {
+            connections.push(connect(root, false, until)?);
+        }
+        if phase > Phase::Connected {
+            write_by(&mut connections[0], &hello, until)?;
+        }
+        if phase > Phase::Greeted {
+            let mut answer = [[0; token::LEN]; 2];
+            read_by(&mut connections[0], answer.as_flattened_mut(), until)?;
+            write_by(&mut connections[0], &token.proof(b"connect", &[&hello, &answer[0]]), until)?;
+        }
+        if phase > Phase::Proved {
+            read_by(&mut connections[0], &mut [0; 5], until)?;
+        }
+        if phase > Phase::Welcome {
+            write_by(&mut connections[0], &entry(listener.local_addr()?, None), until)?;
+        }
+        if phase > Phase::Listed {
+            let table = read_table(&mut connections[0], 3, until)?.map_err(|_| io::ErrorKind::Other)?;
+            for (at, _) in table.iter().take(if phase > Phase::HeardOfAll { 2 } else { 0 }) {
+                connections.push(connect(*at, false, until)?);
+            }
+        }
+        if phase > Phase::ConnectedToAll {
+            hello[9] = Purpose::Data as u8;
+            connections[1..].iter_mut().try_for_each(|stream| write_by(stream, &hello, until))?;
+        }
+        Ok((connections, listener))
+    }
+
+    /// The timeout is longer than anybody waits; the opening has one of its own.
+    fn soon(token: &Token, seconds: u64) -> Options {
+        let (timeout, opening) = (Duration::from_secs(86_400), Some(Duration::from_secs(seconds)));
+        Options { timeout, opening, ..Options::new(token.clone()) }
+    }
+
+    #[test]
+    fn a_member_that_is_lost_in_any_phase_of_opening_is_named_soon() {
+        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let lost = |phase: Phase, killed: bool| {
+            // A busy machine may keep others from meeting, too: then all have more time.
+            for seconds in [2, 4, 8, 16, 32, 64] {
+                let token = Token::random().unwrap();
+                let bind = || Listening::bind(any, soon(&token, seconds)).unwrap();
+                let (zero, one) = (bind(), bind());
+                let root = zero.address().unwrap();
+                let told = thread::scope(|scope| {
+                    let zero = scope.spawn(|| zero.meet(0, 3, root).err());
+                    let one = scope.spawn(|| one.meet(1, 3, root).err());
+                    let came = come(phase, &token, root);
+                    let _silent = came.ok().filter(|_| !killed);
+                    [zero, one].map(|member| member.join().unwrap().expect("an error").to_string())
+                });
+                let named = |told: &String| {
+                    told.contains(&format!("members 2 did not connect within {seconds}s to 127.0.0.1:"))
+                        || told.contains("cannot read the address of member 2")
+                };
+                if told.iter().all(named) {
+                    return;
+                }
+                eprintln!("{phase:?}, killed: {killed}, {seconds} s: {told:?}");
+            }
+            panic!("{phase:?}, killed: {killed}: member 2 is not named");
+        };
+        thread::scope(|scope| {
+            for (phase, killed) in PHASES.into_iter().flat_map(|phase| [(phase, false), (phase, true)]) {
+                let lost = &lost;
+                scope.spawn(move || lost(phase, killed));
+            }
+        });
+    }
+
+    /// Nobody listens, somebody listens and says nothing, or member 0 welcomes the others and says no more.
+    #[test]
+    fn a_root_that_is_lost_in_any_phase_of_opening_is_named_with_its_address() {
+        for phase in ["nobody", "silent", "welcome"] {
+            let token = Token::random().unwrap();
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let root = listener.local_addr().unwrap();
+            let listener = Some(listener).filter(|_| phase != "nobody");
+            let member = Listening::bind("127.0.0.1:0".parse().unwrap(), soon(&token, 2)).unwrap();
+            let told = thread::scope(|scope| {
+                let member = scope.spawn(|| member.meet(1, 2, root).err());
+                let _proven = listener.filter(|_| phase == "welcome").map(|listener| {
+                    let hall = Hall::new(&token, 0, 2, Duration::from_secs(600));
+                    hall.greet(listener.accept().unwrap().0, false)
+                });
+                member.join().unwrap().expect("an error").to_string()
+            });
+            assert!(told.contains(&format!("member 0 at {root}")), "{phase}: {told}");
         }
     }
 

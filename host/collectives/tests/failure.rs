@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gradwire_codecs::Registry;
 use gradwire_collectives::{
@@ -13,7 +13,7 @@ use gradwire_collectives::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What tells this program to be a member: root, rank, members, token, milliseconds between exchanges, strategy.
+/// What tells this program to be a member: root, rank, members, token, milliseconds after each exchange, strategy, and whether it then compares.
 const JOB: &str = "GRADWIRE_TEST_MEMBER";
 const VALUES: usize = 20_000;
 
@@ -40,11 +40,14 @@ fn member() {
     let (rank, members) = (words[1].parse().unwrap(), words[2].parse().unwrap());
     let options = options(Token::from_hex(words[3]).unwrap(), Duration::from_secs(120));
     let pause = Duration::from_millis(words[4].parse().unwrap());
-    let strategy = words[5].parse().unwrap();
+    let (strategy, compares) = (words[5].parse().unwrap(), words[6] == "true");
     let at = if rank == 0 { root } else { "127.0.0.1:0".parse().unwrap() };
     let mut link = Listening::bind(at, options).unwrap().join(rank, members, root).unwrap();
     while exchange(&mut link, strategy).is_ok() {
         std::thread::sleep(pause);
+        if compares && link.compare(1, "so what").is_err() {
+            return;
+        }
     }
 }
 
@@ -58,8 +61,10 @@ impl Process {
         token: &Token,
         pause: Duration,
         strategy: Strategy,
+        compares: bool,
     ) -> Self {
-        let job = format!("{root} {rank} {members} {} {} {strategy}", token.to_hex(), pause.as_millis());
+        let job =
+            format!("{root} {rank} {members} {} {} {strategy} {compares}", token.to_hex(), pause.as_millis());
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "member", "--ignored"]).env(JOB, job);
         Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
@@ -67,6 +72,15 @@ impl Process {
 
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    /// Waits until it ends by itself.
+    fn ends(&mut self) {
+        let until = Instant::now() + 2 * LONG;
+        while self.0.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < until, "the process does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 
@@ -86,6 +100,19 @@ fn attacked(
     strategy: Strategy,
     attack: impl FnOnce(&Process, SocketAddr, &Token),
 ) -> Vec<String> {
+    attacked_in(members, victim, timeout, pause, strategy, false, attack).0
+}
+
+/// The same with the process as it is then. If the members compare, they do it after the first exchange, and wait in it.
+fn attacked_in(
+    members: usize,
+    victim: usize,
+    timeout: Duration,
+    pause: Duration,
+    strategy: Strategy,
+    compares: bool,
+    attack: impl FnOnce(&Process, SocketAddr, &Token),
+) -> (Vec<String>, Process) {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let token = Token::random().unwrap();
     let listen = |at| Listening::bind(at, options(token.clone(), timeout)).unwrap();
@@ -97,9 +124,9 @@ fn attacked(
     let root = listen((own, 0).into());
     let at = root.address().unwrap();
     let mut root = Some(root).filter(|_| victim != 0);
-    let process = Process::start(at, victim, members, &token, pause, strategy);
+    let process = Process::start(at, victim, members, &token, pause, strategy, compares);
     let (sender, first) = std::sync::mpsc::channel();
-    std::thread::scope(|scope| {
+    let told = std::thread::scope(|scope| {
         let others = (0..members).filter(|&rank| rank != victim);
         let threads: Vec<_> = others
             .map(|rank| {
@@ -109,7 +136,11 @@ fn attacked(
                     exchange(&mut link, strategy).unwrap();
                     sender.send(()).unwrap();
                     loop {
-                        if let Err(error) = exchange(&mut link, strategy) {
+                        let next = match compares {
+                            true => link.compare(1, "so what"),
+                            false => exchange(&mut link, strategy),
+                        };
+                        if let Err(error) = next {
                             assert!(matches!(error, LinkError::Failed(_)), "{error}");
                             return error.to_string();
                         }
@@ -120,7 +151,8 @@ fn attacked(
         (1..members).for_each(|_| first.recv().unwrap());
         attack(&process, at, &token);
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
+    });
+    (told, process)
 }
 
 /// Longer than any machine is away.
@@ -147,20 +179,73 @@ fn rank_0_that_is_killed_is_named_to_all() {
     }
 }
 
+/// In an exchange, and where members wait for each other's checksums. One that goes on later hears of it, and ends too.
 #[test]
 fn a_member_that_is_stopped_is_named_to_all() {
     // Half of it is what a member may be silent, and no machine is away for that long.
     let timeout = Duration::from_secs(40);
-    let stop = |victim: usize| {
-        let told = attacked(4, victim, timeout, Duration::ZERO, Strategy::Ring, |process, _, _| {
-            process.signal(Signal::STOP);
-        });
+    let stop = |victim: usize, strategy: Strategy, compares: bool| {
+        // Before it compares, it sleeps for a day, and is stopped there.
+        let pause = Duration::from_secs(if compares { 86_400 } else { 0 });
+        let (told, mut process) =
+            attacked_in(4, victim, timeout, pause, strategy, compares, |process, _, _| {
+                process.signal(Signal::STOP);
+            });
         for told in told {
-            assert!(told.contains(&format!("member {victim} gave no sign of life for 20s")), "{told}");
+            let says = format!("member {victim} gave no sign of life for 20s");
+            assert!(told.contains(&says), "{strategy}, compares: {compares}: {told}");
+        }
+        process.signal(Signal::CONT);
+        if !compares {
+            process.ends();
         }
     };
-    // Both jobs wait most of the time.
-    std::thread::scope(|scope| [0, 2].map(|victim| _ = scope.spawn(move || stop(victim))));
+    // All of these jobs wait most of the time.
+    std::thread::scope(|scope| {
+        for (victim, strategy, compares) in [
+            (0, Strategy::Ring, false),
+            (2, Strategy::Ring, false),
+            (1, Strategy::Servers(None), false),
+            (3, Strategy::AllGather, false),
+            (0, Strategy::Ring, true),
+            (2, Strategy::Ring, true),
+        ] {
+            let stop = &stop;
+            scope.spawn(move || stop(victim, strategy, compares));
+        }
+    });
+}
+
+/// A member that is stopped hears of nothing, and the others do not wait for it to hear.
+#[test]
+fn news_of_a_killed_member_does_not_wait_for_a_stopped_one() {
+    let (sender, told) = std::sync::mpsc::channel();
+    let token = Token::random().unwrap();
+    // Of this timeout, a tenth is longer than this test waits.
+    let options = options(token.clone(), 300 * LONG);
+    let root = Listening::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
+    let at = root.address().unwrap();
+    let [killed, stopped] =
+        [1, 2].map(|rank| Process::start(at, rank, 3, &token, Duration::ZERO, Strategy::Ring, false));
+    std::thread::spawn(move || {
+        let mut link = root.join(0, 3, at).unwrap();
+        let mut exchanges = 0;
+        let error = loop {
+            if let Err(error) = exchange(&mut link, Strategy::Ring) {
+                break error.to_string();
+            }
+            exchanges += 1;
+            if exchanges == 3 {
+                sender.send(String::new()).unwrap();
+            }
+        };
+        sender.send(error).unwrap();
+    });
+    assert_eq!(told.recv_timeout(3 * LONG).unwrap(), "");
+    stopped.signal(Signal::STOP);
+    killed.signal(Signal::KILL);
+    let told = told.recv_timeout(3 * LONG).expect("news within minutes");
+    assert!(told.contains("member 1 closed its connection"), "{told}");
 }
 
 #[test]

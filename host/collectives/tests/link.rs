@@ -320,7 +320,9 @@ fn members_that_do_not_come_are_named_with_who_was_refused() {
         let mut stranger = TcpStream::connect(root).unwrap();
         stranger.write_all(&[b'x'; 50]).unwrap();
         let told = listening.join(0, 3, root).unwrap_err().to_string();
-        let missing = format!("members 1, 2 did not connect within {seconds}s");
+        let missing = format!(
+            "members 1, 2 did not connect within {seconds}s to {root}, the address that they were told"
+        );
         assert!(told.starts_with(&missing), "{told}");
         if let Some(refused) = told.strip_prefix(&format!("{missing}; refused: 127.0.0.1:")) {
             assert!(refused.contains("is no gradwire"), "{told}");
@@ -328,6 +330,35 @@ fn members_that_do_not_come_are_named_with_who_was_refused() {
         }
     }
     panic!("a stranger was not refused within 64 s");
+}
+
+/// A stranger that says nothing holds up no start: if a member waited for it, the others would take that member for stopped.
+#[test]
+fn a_strangers_silent_connection_holds_up_nobody() {
+    let layout = Layout::new([("a", 100)]).unwrap();
+    // On a busy machine a member may be away for longer than this allows: then all have more time. From 20 s on, nobody would be missed
+    // for the 10 s that a handshake may take.
+    for seconds in [8, 12, 16, 19] {
+        let options = Options { timeout: Duration::from_secs(seconds), ..options(false) };
+        let bind = || Listening::bind("127.0.0.1:0".parse().unwrap(), options.clone()).unwrap();
+        let (zero, one) = (bind(), bind());
+        let root = zero.address().unwrap();
+        let strangers = [&zero, &one].map(|at| TcpStream::connect(at.address().unwrap()).unwrap());
+        let exchanged = std::thread::scope(|scope| {
+            let member = |rank: usize, listening: Listening| {
+                let mut link = listening.join(rank, 2, root)?;
+                link.exchange(&mut [1.0; 100], &layout, &plan(Strategy::Ring, "f32"), &mut Held::new())
+            };
+            let one = scope.spawn(move || member(1, one));
+            [member(0, zero), one.join().unwrap()].map(|result| result.map_err(|error| error.to_string()))
+        });
+        drop(strangers);
+        if exchanged.iter().all(Result::is_ok) {
+            return;
+        }
+        eprintln!("within {seconds} s: {exchanged:?}");
+    }
+    panic!("a silent connection ends the job");
 }
 
 #[test]

@@ -125,6 +125,9 @@ impl Layout {
     }
 }
 
+/// How long ranks that were there a moment ago may take to connect.
+const OPENING: Duration = Duration::from_secs(30);
+
 /// A member's open port.
 #[pyclass(frozen, module = "gradwire")]
 struct Listening {
@@ -145,7 +148,9 @@ impl Listening {
         root: IpAddr,
         served: bool,
     ) -> PyResult<Self> {
-        let options = Options { tagged, served, ..options(token, timeout_s)? };
+        // A server starts when it likes; all ranks have just answered each other.
+        let opening = (!served).then_some(OPENING);
+        let options = Options { tagged, served, opening, ..options(token, timeout_s)? };
         let any = match root {
             IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),

@@ -21,6 +21,9 @@ use crate::spread::SPREAD;
 pub(super) struct Running {
     job: Job,
     plan: PlanName,
+    /// The codec whose states these are, and the momentum that is put on gradients in its place: for small tensors, which it does not code.
+    codec: String,
+    momentum: f32,
     sum: Vec<f32>,
     states: Vec<Vec<f32>>,
     parts: Vec<Part>,
@@ -33,6 +36,7 @@ pub(super) struct Running {
 impl Running {
     pub(super) fn new(
         job: Job,
+        plan: &Plan,
         layout: &Layout,
         buffer: &[f32],
         held: &mut Held,
@@ -45,8 +49,15 @@ impl Running {
         });
         let parts: Vec<Part> = parts.collect::<Result<_, LinkError>>()?;
         let tensor = |at: usize| &layout.tensors()[at];
+        // All tensors of one job are alike in this.
+        let (name, range) = tensor(job.tensors[0]);
+        let momentum = plan.momentum(name, range.len());
+        let coding = if momentum == 0.0 { job.coding } else { plan.others.coding };
+        let state_len = |values| if momentum == 0.0 { coding.codec().state_len(values) } else { values };
         let mut running = Self {
             plan: PlanName::new(&format!("{} {}", job.strategy, job.coding)),
+            codec: coding.to_string(),
+            momentum,
             sum: Vec::new(),
             states: Vec::new(),
             given: vec![false; parts.len()],
@@ -54,33 +65,30 @@ impl Running {
             gathered: None,
             job,
         };
-        let codec = running.job.coding.to_string();
+        let codec = &running.codec;
         if let [at] = running.job.tensors[..] {
-            let lens = (0..running.job.partitions)
-                .map(|part| running.job.coding.codec().state_len(running.job.part(part).len()));
-            let taken = held.take(&tensor(at).0, tensor(at).1.len(), &codec, lens)?;
+            let lens = (0..running.job.partitions).map(|part| state_len(running.job.part(part).len()));
+            let taken = held.take(&tensor(at).0, tensor(at).1.len(), codec, lens)?;
             (running.sum, running.states) = (taken.sum, taken.states);
             return Ok(running);
         }
         let mut gathered = Vec::with_capacity(running.job.values);
-        // All fit, or nothing is taken.
+        let mut states = Vec::new();
         for &at in &running.job.tensors {
-            let taken = held.take(&tensor(at).0, tensor(at).1.len(), &codec, std::iter::once(0))?;
-            held.put(&tensor(at).0, taken);
-        }
-        for &at in &running.job.tensors {
-            let taken = held.take(&tensor(at).0, tensor(at).1.len(), &codec, std::iter::once(0))?;
+            let (name, range) = tensor(at);
+            let taken = held.take(name, range.len(), codec, std::iter::once(state_len(range.len())))?;
             running.sum.extend(taken.sum);
-            gathered.extend(&buffer[tensor(at).1.clone()]);
+            states.extend(taken.states.concat());
+            gathered.extend(&buffer[range.clone()]);
         }
-        running.states = vec![Vec::new()];
+        running.states = vec![states];
         running.gathered = Some(gathered);
         Ok(running)
     }
 
     /// Brings the held-back values back, and the gathered ones into the buffer.
     pub(super) fn put_back(mut self, layout: &Layout, buffer: &mut [f32], held: &mut Held) {
-        let codec = self.job.coding.to_string();
+        let codec = self.codec;
         if let [at] = self.job.tensors[..] {
             held.put(&layout.tensors()[at].0, HeldTensor { sum: self.sum, codec, states: self.states });
             return;
@@ -92,9 +100,10 @@ impl Running {
             let part = from..from + range.len();
             from = part.end;
             buffer[range.clone()].copy_from_slice(&gathered[part.clone()]);
+            let state = self.states[0].get(part.clone()).unwrap_or_default().to_vec();
             held.put(
                 name,
-                HeldTensor { sum: self.sum[part].to_vec(), codec: codec.clone(), states: vec![Vec::new()] },
+                HeldTensor { sum: self.sum[part].to_vec(), codec: codec.clone(), states: vec![state] },
             );
         }
     }
@@ -189,11 +198,9 @@ impl<'a> Exchange<'a> {
             messages[from] += 1;
         }
         let jobs = jobs.iter().map(|running| {
-            let codecs = running.job.coding.codecs();
             let part = |part| {
                 let values = running.job.part(part).len();
-                let coded = codecs.partial.bound(values).max(codecs.result.bound(values));
-                (values, coded.max(4 * values))
+                (values, running.job.longest(values))
             };
             ExpectJob {
                 plan: running.plan,
@@ -252,7 +259,11 @@ impl<'a> Exchange<'a> {
         let (sum, state) = (&mut running.sum[range.clone()], &mut running.states[part][..]);
         let coding = running.job.coding;
         if !std::mem::replace(&mut running.given[part], true) {
-            coding.codec().give(result, sum, state);
+            if running.momentum == 0.0 {
+                coding.codec().give(result, sum, state);
+            } else {
+                give(running.momentum, result, sum, state);
+            }
             if let Some(record) = &mut self.record {
                 let mut from = &*sum;
                 for to in places(&running.job, self.layout, part) {
@@ -320,6 +331,17 @@ impl<'a> Exchange<'a> {
     fn wrong(&self, cause: String) -> Failure {
         self.link.command(Command::Fail(cause));
         self.link.verdict()
+    }
+}
+
+/// Adds a gradient by way of its velocity. What is not finite reaches all once, and no velocity remembers it.
+fn give(momentum: f32, gradient: &[f32], sum: &mut [f32], velocity: &mut [f32]) {
+    for ((sum, velocity), new) in sum.iter_mut().zip(velocity).zip(gradient) {
+        *velocity = momentum * *velocity + new;
+        *sum += *velocity;
+        if !velocity.is_finite() {
+            *velocity = 0.0;
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use gradwire::kernels::Kernel;
 use gradwire_codecs::Registry;
 
 use crate::coding::{Coding, Wire};
@@ -18,10 +19,11 @@ use crate::held::Held;
 use crate::layout::{Layout, checksum};
 use crate::node::{JobName, Node};
 use crate::part::Bytes;
-use crate::plan::Plan;
+use crate::plan::{MOST_BYTES, Plan, PlanError};
 use crate::poll::{Command, Event, Poller, Traffic, Waker, explanation};
 use crate::rendezvous::Listening;
 use crate::strategies::Strategy;
+use crate::sums::Sums;
 
 mod exchange;
 mod in_network;
@@ -225,6 +227,36 @@ impl Link {
         self.exchange(values, &layout, &plan, &mut Held::new())
     }
 
+    /// Do these go together, and with this link? If not, nothing was done yet.
+    pub(crate) fn check(
+        &self,
+        values: usize,
+        layout: &Layout,
+        plan: &Plan,
+        held: &Held,
+    ) -> Result<(), LinkError> {
+        if self.thread.is_none() {
+            return Err(LinkError::Closed(self.failed.clone()));
+        }
+        if values != layout.values() {
+            return Err(LinkError::Buffer { buffer: values, layout: layout.values() });
+        }
+        if self.served {
+            plan.check_served()?;
+        }
+        if plan.is_tagged() && !self.tagged {
+            return Err(LinkError::NotTagged);
+        }
+        if let (Some(_), Coding::Wire(wire)) = (plan.in_network, plan.others.coding) {
+            // What no node sums, members send each other, at worst all in one message.
+            let bytes = Sums::new(Kernel::detect(), wire, self.members).longest(values);
+            if bytes > MOST_BYTES {
+                return Err(PlanError::NodePart { values, bytes }.into());
+            }
+        }
+        Ok(held.fits(layout)?)
+    }
+
     /// Whatever the plan says, a link with a server has the strategy `with_server`.
     fn run(
         &mut self,
@@ -236,24 +268,16 @@ impl Link {
         with_server: Strategy,
     ) -> Result<Report, LinkError> {
         let start = Instant::now();
-        if self.thread.is_none() {
-            return Err(LinkError::Closed(self.failed.clone()));
-        }
-        if buffer.len() != layout.values() {
-            return Err(LinkError::Buffer { buffer: buffer.len(), layout: layout.values() });
-        }
-        if self.served {
-            plan.check_served()?;
-        }
+        self.check(buffer.len(), layout, plan, held)?;
         if let (Some(address), Coding::Wire(wire)) = (plan.in_network, plan.others.coding) {
+            for (name, range) in layout.tensors() {
+                held.release(name, &mut buffer[range.clone()]);
+            }
             if let Some(record) = record {
                 *record =
                     Record { given: buffer.to_vec(), dropped: vec![0.0; buffer.len()], decoded: Vec::new() };
             }
             return self.sum_in_network(buffer, layout, plan, address, wire);
-        }
-        if plan.is_tagged() && !self.tagged {
-            return Err(LinkError::NotTagged);
         }
         let mut under_way = Vec::new();
         let mut failed = None;
@@ -261,7 +285,7 @@ impl Link {
             if self.served {
                 job.strategy = with_server;
             }
-            match Running::new(job, layout, buffer, held, self, record.is_some()) {
+            match Running::new(job, plan, layout, buffer, held, self, record.is_some()) {
                 Ok(running) => under_way.push(running),
                 Err(error) => {
                     failed = Some(error);

@@ -17,10 +17,14 @@ const GRACE: Duration = Duration::from_millis(300);
 /// How long a member that leaves waits for the others to hear of it.
 const FAREWELL: Duration = Duration::from_secs(2);
 
+/// The longest that members wait to agree on a cause.
+const MOST_EXPLANATION: Duration = Duration::from_secs(10);
+
 /// How long a member that reported a failure waits for what rank 0 makes of it, and rank 0 for all to hear of it, in a job with this
-/// timeout. Who closes its connections before others have heard is taken for the cause.
+/// timeout. Who closes its connections before others have heard is taken for the cause. A member that is stopped hears nothing, so all others
+/// wait so long for it: never more than some seconds.
 pub(crate) fn explanation(timeout: Duration) -> Duration {
-    (timeout / 10).max(FAREWELL).min(timeout)
+    (timeout / 10).clamp(FAREWELL, MOST_EXPLANATION).min(timeout)
 }
 
 fn closed(peer: Rank) -> String {
@@ -57,6 +61,10 @@ impl Poller {
     /// At rank 0: who is behind something that came late?
     pub(super) fn explain(&self, failure: Failure) -> Failure {
         let Weight::Late { sequence } = failure.weight else { return failure };
+        // This member may have all that it needs, and look after nobody any more.
+        if let Some(rank) = (1..self.members).find(|&rank| self.is_silent(rank)) {
+            return Failure { cause: self.silence(rank), ..failure };
+        }
         // A server begins when it is asked to, so it is never the one behind.
         let first = usize::from(self.served);
         let behind: Vec<Rank> = (first..self.members).filter(|&rank| self.heard[rank].1 < sequence).collect();
@@ -91,17 +99,25 @@ impl Poller {
         }
         self.give_slots()?;
         // Rank 0 looks after all, and all look after rank 0.
-        let watched = if self.rank == 0 { 1..self.members } else { 0..1 };
-        let silent = |rank: &Rank| now.duration_since(self.heard[*rank].0) > self.timeout / 2;
-        let here = |rank: &Rank| self.conns.iter().all(|conn| conn.peer != *rank || !conn.left);
-        if let Some(rank) = watched.into_iter().find(|rank| self.active && silent(rank) && here(rank)) {
-            let cause = format!(
-                "member {rank} gave no sign of life for {:?}: it is stopped, or its host or the network between is down",
-                self.timeout / 2
-            );
-            return Err(self.certain(cause));
+        let mut watched = if self.rank == 0 { 1..self.members } else { 0..1 };
+        let waits = self.active || self.compare.waits;
+        match watched.find(|rank| waits && self.is_silent(*rank)) {
+            Some(rank) => Err(self.certain(self.silence(rank))),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Has a member that has not left been silent for too long?
+    fn is_silent(&self, rank: Rank) -> bool {
+        let here = self.conns.iter().all(|conn| conn.peer != rank || !conn.left);
+        here && self.heard[rank].0.elapsed() > self.timeout / 2
+    }
+
+    fn silence(&self, rank: Rank) -> String {
+        let silent = self.timeout / 2;
+        format!(
+            "member {rank} gave no sign of life for {silent:?}: it is stopped, or its host or the network between is down"
+        )
     }
 
     /// Tells everybody about a failure, and returns what everybody is told.
@@ -237,5 +253,16 @@ impl Poller {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_agree_on_a_cause_within_seconds_whatever_the_timeout_is() {
+        let seconds = |timeout| explanation(Duration::from_secs(timeout)).as_secs();
+        assert_eq!([1, 10, 60, 300, 1800, 86_400].map(seconds), [1, 2, 6, 10, 10, 10]);
     }
 }

@@ -172,6 +172,8 @@ pub(crate) struct Poller {
 #[derive(Default)]
 struct Compare {
     number: u64,
+    /// Does this member wait for the others?
+    waits: bool,
     means: String,
     /// At rank 0: by number, what each member has.
     have: BTreeMap<u64, BTreeMap<Rank, u64>>,
@@ -305,6 +307,7 @@ impl Poller {
     fn command(&mut self, command: Command) -> Result<(), Stop> {
         match command {
             Command::Begin(expect) => {
+                self.compare.waits = false;
                 self.left.clone_from(&expect.messages);
                 let gone = self
                     .conns
@@ -356,7 +359,9 @@ impl Poller {
             }
             Command::Compare { checksum, means } => {
                 self.compare.number += 1;
-                self.compare.means = means;
+                (self.compare.means, self.compare.waits) = (means, true);
+                let now = Instant::now();
+                self.heard.iter_mut().for_each(|(heard, _)| *heard = now);
                 let number = self.compare.number;
                 if self.rank == 0 {
                     self.compared(0, number, checksum)?;
@@ -577,6 +582,34 @@ mod tests {
             let Event::Failed(failure) = events.recv().unwrap() else { panic!("no failure") };
             assert!(failure.cause.starts_with(says), "{failure}");
             drop(data);
+        }
+    }
+
+    /// Rank 0 may have all that it needs of an exchange when another one still waits for somebody, who is stopped.
+    #[test]
+    fn who_is_silent_is_named_though_rank_0_waits_for_nobody() {
+        for (silent, says) in
+            [(true, "member 2 gave no sign of life for 60s"), (false, "nothing came of member 3")]
+        {
+            let others = [(Purpose::Control, 1), (Purpose::Control, 2), (Purpose::Control, 3)];
+            let (mut poller, mut theirs, commands, events) = member(0, &others);
+            // It has not begun, so it does not watch.
+            poller.commands.try_recv().unwrap();
+            poller.heard.iter_mut().for_each(|(_, sequence)| *sequence = 1);
+            if silent {
+                poller.heard[2].0 = Instant::now().checked_sub(Duration::from_secs(100)).unwrap();
+            }
+            let cause = "nothing came of member 3".to_owned();
+            let late = Failure { reporter: 1, cause, weight: Weight::Late { sequence: 1 } };
+            theirs[0].write_all(&Control::Failed(late).to_bytes()).unwrap();
+            let thread = std::thread::spawn(|| poller.run());
+            // All are told, and leave.
+            theirs[0].read_exact(&mut [0]).unwrap();
+            drop(theirs);
+            let Event::Failed(failure) = events.recv().unwrap() else { panic!("no failure") };
+            assert!(failure.cause.starts_with(says), "{failure}");
+            thread.join().unwrap();
+            drop(commands);
         }
     }
 

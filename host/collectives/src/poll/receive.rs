@@ -201,6 +201,7 @@ impl Poller {
                 self.compared(peer, number, checksum)?;
             }
             Control::Alike { number } if self.rank != 0 && number == self.compare.number => {
+                self.compare.waits = false;
                 _ = self.events.send(Event::Alike);
             }
             Control::Wish { to, bytes } if self.rank == 0 && to < self.members && to != peer => {
@@ -284,6 +285,7 @@ impl Poller {
         for rank in 1..self.members {
             self.control(rank, &Control::Alike { number });
         }
+        self.compare.waits = false;
         _ = self.events.send(Event::Alike);
         Ok(())
     }
