@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import datetime
 import os
+import pickle
 import queue
 import socket
 import threading
@@ -22,6 +24,8 @@ from gradwire._returned import Returned
 
 COMPARE_EVERY = 100
 """Replicas are compared at the first iteration, and then once in so many."""
+YEAR_S = 366 * 86_400
+"""The longest timeout: what is added to the time of day stays in range."""
 BY_HOST = "hierarchy:hosts:"
 """Begins a plan whose groups are the ranks of a host."""
 
@@ -51,6 +55,8 @@ class Link:
         if self.rank < 0:
             raise Error("this process is not in the group: make the link in the group's processes only")
         self.timeout = default_pg_timeout.total_seconds() if timeout is None else float(timeout)
+        if not 0 < self.timeout <= YEAR_S:
+            raise ValueError(f"timeout {self.timeout:g}: expected seconds, more than 0 and at most {YEAR_S}, a year")
         self._address = address
         self._token_file = token_file or os.environ.get("GRADWIRE_TOKEN_FILE")
         self._process = os.getpid()
@@ -73,11 +79,10 @@ class Link:
                 port = listening.port
         except Exception as error:
             wrong = f"{type(error).__name__}: {error}"
-        everybody: list[Any] = [None] * self.members
         text = said + (f" with server {server}" if server else "")
         host = os.environ.get("GRADWIRE_HOST") or socket.gethostname()
         mine = (_native.__version__, text, wrong, token, root, port, source, host, _address.network())
-        dist.all_gather_object(everybody, mine, group=self.group)
+        everybody = self._gathered(mine)
         version, text = everybody[0][:2]
         for rank, theirs in enumerate(everybody):
             if theirs[2]:
@@ -104,6 +109,31 @@ class Link:
             error.args = (f"{error}; {advertised}: if a rank does not reach that, {remedy}",)
             raise
         return channel, hosts
+
+    def _gathered(self, mine: Any) -> list[Any]:
+        """Everybody's. Torch's all_gather_object waits as long as the group does, whatever this link's timeout is; gloo's futures know better."""
+        if dist.get_backend(self.group) != "gloo":
+            everybody: list[Any] = [None] * self.members
+            dist.all_gather_object(everybody, mine, group=self.group)
+            return everybody
+        until = time.monotonic() + self.timeout
+
+        def gathered(tensor: torch.Tensor) -> list[torch.Tensor]:
+            rows = [torch.empty_like(tensor) for _ in range(self.members)]
+            left = datetime.timedelta(seconds=max(until - time.monotonic(), 0.001))
+            dist.all_gather(rows, tensor, group=self.group, async_op=True).wait(left)
+            return rows
+
+        said = torch.frombuffer(bytearray(pickle.dumps(mine)), dtype=torch.uint8)
+        try:
+            lens = [int(row) for row in gathered(torch.tensor([said.numel()]))]
+            rows = gathered(torch.nn.functional.pad(said, (0, max(lens) - said.numel())))
+        except RuntimeError as error:
+            raise Error(
+                f"not all {self.members} ranks opened this link within {self.timeout:g} s: {error}; all of them make a gradwire.State "
+                "together. If one of them only needs longer, give Link(timeout=...), and init_process_group(timeout=...) if that is less"
+            ) from error
+        return [pickle.loads(row[:len].numpy().tobytes()) for row, len in zip(rows, lens)]
 
     def close(self) -> None:
         """Closes all states of this link: waits for exchanges under way, then ends threads and connections."""

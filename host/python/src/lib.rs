@@ -386,8 +386,15 @@ impl Drop for Channel {
     }
 }
 
+/// The longest timeout: what is added to the time of day stays in range.
+const YEAR_S: f64 = 366.0 * 86_400.0;
+
 fn options(token: &str, timeout_s: f64) -> PyResult<Options> {
     let token = Token::from_hex(token).ok_or_else(|| invalid("a token has 64 hexadecimal digits"))?;
+    if !(timeout_s > 0.0 && timeout_s <= YEAR_S) {
+        let text = format!("timeout {timeout_s}: expected seconds, more than 0 and at most {YEAR_S}, a year");
+        return Err(invalid(text));
+    }
     let timeout = Duration::try_from_secs_f64(timeout_s).map_err(invalid)?;
     Ok(Options { timeout, ..Options::new(token) })
 }

@@ -22,17 +22,20 @@ fn every_promise_has_a_judge() {
     let testing = text("TESTING.md");
     let section = testing.split("\n## Promises and their judges\n").nth(1).unwrap();
     let tables = tables(section.split("\n## ").next().unwrap());
-    let sources = files_with("rs");
+    let sources = [files_with("rs"), files_with("py")].concat();
     let is_test = |name: &str| {
         let Some((file, test)) = name.split_once("::") else { return false };
         // A program of tests may be a folder.
         let folder = format!("tests/{file}");
         let of = |path: &&std::path::PathBuf| {
-            path.ends_with(format!("{file}.rs")) || path.parent().is_some_and(|of| of.ends_with(&folder))
+            path.ends_with(format!("{file}.rs"))
+                || path.ends_with(format!("host/python/tests/{file}.py"))
+                || path.parent().is_some_and(|of| of.ends_with(&folder))
         };
         let named = sources.iter().filter(of);
-        let head = format!("fn {test}(");
-        named.map(|path| fs::read_to_string(path).unwrap()).any(|text| text.contains(&head))
+        let heads = [format!("fn {test}("), format!("def {test}(self)")];
+        let mut texts = named.map(|path| fs::read_to_string(path).unwrap());
+        texts.any(|text| heads.iter().any(|head| text.contains(head)))
     };
     let ci = text(".ci/run");
     let (mut judged, mut points) = (BTreeSet::new(), BTreeSet::new());
