@@ -179,7 +179,8 @@ impl Listening {
         let table = if rank == 0 {
             let table = self.table(hall, accepted, root, &mut met);
             if let Err((missing, error)) = table {
-                // The others wait for the table, and would blame this member.
+                // The others wait for the table, and would blame this member. Some may not have been listened to yet.
+                met.extend(accepted.try_iter());
                 for proven in met.iter_mut().filter(|proven| proven.purpose == Purpose::Control) {
                     _ = write_by(&mut proven.stream, &gave_up(missing), Instant::now() + VERDICT);
                 }
@@ -788,7 +789,7 @@ mod tests {
 
     /// The timeout is longer than anybody waits; the opening has one of its own.
     fn soon(token: &Token, seconds: u64) -> Options {
-        let (timeout, opening) = (Duration::from_secs(86_400), Some(Duration::from_secs(seconds)));
+        let (timeout, opening) = (Duration::from_secs(300), Some(Duration::from_secs(seconds)));
         Options { timeout, opening, ..Options::new(token.clone()) }
     }
 
@@ -816,6 +817,7 @@ mod tests {
                 if told.iter().all(named) {
                     return;
                 }
+                assert!(!told.iter().any(|told| told.contains("300s")), "opening took the timeout: {told:?}");
                 eprintln!("{phase:?}, killed: {killed}, {seconds} s: {told:?}");
             }
             panic!("{phase:?}, killed: {killed}: member 2 is not named");

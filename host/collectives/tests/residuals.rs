@@ -260,14 +260,13 @@ fn small_tensors_get_the_momentum_that_the_optimizer_has_not() {
             (rounds.collect::<Vec<_>>(), Held::load(&held.save()).unwrap())
         });
         for (at, round) in rounds.enumerate() {
-            for i in 2400..layout.values() {
+            for (i, velocity) in velocity.iter_mut().enumerate().skip(2400) {
                 let given: f64 = (0..count).map(|rank| f64::from(gradient(rank, round)[i])).sum();
-                velocity[i] = 0.9 * velocity[i] + given;
+                *velocity = 0.9 * *velocity + given;
                 let delivered = f64::from(all[0].0[at][i]);
                 assert!(
-                    (delivered - velocity[i]).abs() < 1e-4,
-                    "round {round}, value {i}: {delivered} for {}",
-                    velocity[i]
+                    (delivered - *velocity).abs() < 1e-4,
+                    "round {round}, value {i}: {delivered} for {velocity}"
                 );
             }
         }
