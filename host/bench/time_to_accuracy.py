@@ -50,7 +50,7 @@ PIPE_SGD = tuple(
 ALL = tuple(dict.fromkeys(THEIRS + OURS + COMPARED + OTHERS + PIPE_SGD))
 WARM = 13
 """Iterations before those that are timed: all exchanges have found their buckets and factors by then."""
-TRIED = 26
+TRIED = 66
 """The same for `auto`, which tries its plans first."""
 TIMED = 10
 """Iterations that are timed in a round."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import ipaddress
+import datetime
 import math
 import os
+import pickle
 import queue
 import socket
-import struct
 import threading
 import time
 import weakref
@@ -19,20 +19,14 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import default_pg_timeout
 
-from gradwire import _gpu, _native
+from gradwire import _address, _auto, _gpu, _native
 from gradwire._native import Error, Plan
 from gradwire._returned import Returned
 
 COMPARE_EVERY = 100
 """Replicas are compared at the first iteration, and then once in so many."""
-TRIALS = {"f32": 1.0, "q8": 1.0, "bounded:6": 1.05, "low-rank:16": 1.1, "low-rank:8": 1.25}
-"""What `plan="auto"` tries, and by how many times the iterations of f32 a model may need with it (docs/training.md)."""
-TRIAL = 4
-"""Iterations of each of them. The first trial begins with iteration 4: DDP has rebuilt its buckets then."""
-WORTH = 0.95
-"""Another plan is worth less bits if it takes at most this part of the time with f32."""
-
-
+YEAR_S = 366 * 86_400
+"""The longest timeout: what is added to the time of day stays in range."""
 BY_HOST = "hierarchy:hosts:"
 """Begins a plan whose groups are the ranks of a host."""
 
@@ -42,7 +36,7 @@ class Link:
 
     `group` is a process group, by default that of all ranks. `timeout` is in seconds: how long members wait for each other, by
     default as long as torch does. `address` is where other hosts reach this one; only rank 0's counts. By default it is that of
-    the network interface GRADWIRE_IFNAME or GLOO_SOCKET_IFNAME, or the one that leads to MASTER_ADDR.
+    the network interface GRADWIRE_IFNAME or GLOO_SOCKET_IFNAME (of a list, the first that has one), or the one that leads to MASTER_ADDR.
     `token_file` has the token of a server, if there is one; only rank 0 reads it. By default GRADWIRE_TOKEN_FILE names it.
     """
 
@@ -62,6 +56,8 @@ class Link:
         if self.rank < 0:
             raise Error("this process is not in the group: make the link in the group's processes only")
         self.timeout = default_pg_timeout.total_seconds() if timeout is None else float(timeout)
+        if not 0 < self.timeout <= YEAR_S:
+            raise ValueError(f"timeout {self.timeout:g}: expected seconds, more than 0 and at most {YEAR_S}, a year")
         self._address = address
         self._token_file = token_file or os.environ.get("GRADWIRE_TOKEN_FILE")
         self._process = os.getpid()
@@ -70,26 +66,25 @@ class Link:
     def _open(self, plan: Plan, said: str, server: str | None) -> tuple[_native.Channel, list[str]]:
         """All members call it, with one plan; also if one of them fails, so that none waits for it. Also says on which host each is."""
         _same_process(self._process)
-        listening = token = root = port = wrong = None
+        listening = token = root = port = source = wrong = None
         try:
             if self.rank == 0 and server is not None:
                 if not self._token_file:
                     raise Error("a server has a token: name its file by GRADWIRE_TOKEN_FILE or Link(token_file=...)")
                 with open(self._token_file, encoding="ascii") as file:
                     token = file.read().strip()
-                root, port = _server_address(server)
+                (root, port), source = _address.server(server), f"from server={server!r}"
             elif self.rank == 0:
-                token, root = _native.token(), _own_address(self._address)
+                token, (root, source) = _native.token(), _address.own(self._address)
                 listening = _native.Listening(token, self.timeout, plan.tagged, root, False)
                 port = listening.port
         except Exception as error:
             wrong = f"{type(error).__name__}: {error}"
-        everybody: list[Any] = [None] * self.members
         text = said + (f" with server {server}" if server else "")
         host = os.environ.get("GRADWIRE_HOST") or socket.gethostname()
-        mine = (_native.__version__, text, wrong, token, root, port, host)
-        dist.all_gather_object(everybody, mine, group=self.group)
-        version, text, _, token, root, port, _ = everybody[0]
+        mine = (_native.__version__, text, wrong, token, root, port, source, host, _address.network())
+        everybody = self._gathered(mine)
+        version, text = everybody[0][:2]
         for rank, theirs in enumerate(everybody):
             if theirs[2]:
                 raise Error(f"rank {rank} cannot open a link: {theirs[2]}")
@@ -98,12 +93,48 @@ class Link:
                     f"rank {rank} has gradwire {theirs[0]} and plan {theirs[1]!r}, rank 0 {version} and {text!r}: "
                     "give all ranks the same"
                 )
+        # Another version may say more or less.
+        *_, hosts, networks = (list(each) for each in zip(*everybody))
+        token, root, port, source = everybody[0][3:7]
+        advertised = f"rank 0 advertises {root} port {port}, {source}"
+        remedy = _address.REMEDY if server is None else _address.REMEDY_OF_SERVER
+        if wrong := _address.unreachable(root, networks, hosts):
+            raise Error(f"{advertised}: {wrong}; {remedy}")
         if listening is None:
             listening = _native.Listening(token, self.timeout, plan.tagged, root, server is not None)
         # A server is member 0, and each rank the next member.
         before = int(server is not None)
-        channel = listening.join(self.rank + before, self.members + before, root, port)
-        return channel, [theirs[-1] for theirs in everybody]
+        try:
+            channel = listening.join(self.rank + before, self.members + before, root, port)
+        except Error as error:
+            error.args = (f"{error}; {advertised}: if a rank does not reach that, {remedy}",)
+            raise
+        return channel, hosts
+
+    def _gathered(self, mine: Any) -> list[Any]:
+        """Everybody's. Torch's all_gather_object waits as long as the group does, whatever this link's timeout is; gloo's futures know better."""
+        if dist.get_backend(self.group) != "gloo":
+            everybody: list[Any] = [None] * self.members
+            dist.all_gather_object(everybody, mine, group=self.group)
+            return everybody
+        until = time.monotonic() + self.timeout
+
+        def gathered(tensor: torch.Tensor) -> list[torch.Tensor]:
+            rows = [torch.empty_like(tensor) for _ in range(self.members)]
+            left = datetime.timedelta(seconds=max(until - time.monotonic(), 0.001))
+            dist.all_gather(rows, tensor, group=self.group, async_op=True).wait(left)
+            return rows
+
+        said = torch.frombuffer(bytearray(pickle.dumps(mine)), dtype=torch.uint8)
+        try:
+            lens = [int(row) for row in gathered(torch.tensor([said.numel()]))]
+            rows = gathered(torch.nn.functional.pad(said, (0, max(lens) - said.numel())))
+        except RuntimeError as error:
+            raise Error(
+                f"not all {self.members} ranks opened this link within {self.timeout:g} s: {error}; all of them make a gradwire.State "
+                "together. If one of them only needs longer, give Link(timeout=...), and init_process_group(timeout=...) if that is less"
+            ) from error
+        return [pickle.loads(row[:len].numpy().tobytes()) for row, len in zip(rows, lens)]
 
     def close(self) -> None:
         """Closes all states of this link: waits for exchanges under way, then ends threads and connections."""
@@ -286,10 +317,9 @@ class State:
             self._scale = float(self._scaler.get_scale())
             if not 0 < self._scale < math.inf:
                 raise Error(f"the scaler's scale is {self._scale}: expected a positive number")
-        if self._open and bucket.index() == 0 and self._iteration > 0 and self._iteration % TRIAL == 0:
-            turn = self._iteration // TRIAL - 1
-            self._worker.queue.put(self._worker.next_trial if turn < len(TRIALS) else self._worker.decide)
-            self._open = turn < len(TRIALS)
+        if self._open and bucket.index() == 0 and self._iteration >= _auto.TRIAL:
+            self._worker.post(self._worker.next_trial)
+            self._open = self._iteration < _auto.TRIAL + _auto.ALL
         layout = self._layout(bucket)
         if layout.values != buffer.numel():
             raise Error(f"DDP's bucket has {buffer.numel()} values, its parameters {layout.values}")
@@ -396,6 +426,9 @@ class State:
         if self._open and first["plan"] != "auto":
             self._worker.plan, self._worker.why = Plan(first["plan"]), "decided before the checkpoint"
             self._open = False
+        if self._open:
+            # Trials that were made since that checkpoint do not count.
+            self._worker.restart_trials()
         self._iteration = 0 if self._open else first["iteration"]
         # Of another width: the newest of them, or fewer.
         self._pending = {
@@ -454,7 +487,7 @@ class _Worker:
     def __init__(self, channel: _native.Channel, plan: Plan, rank: int, members: int) -> None:
         self.channel, self.plan, self.done, self.why = channel, plan, _Done(), ""
         self.rank, self.members = rank, members
-        # When each trial began.
+        # When each iteration of a trial began, and the one after them.
         self.trials: list[float] = []
         self.process = os.getpid()
         self.queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -467,9 +500,23 @@ class _Worker:
         self.thread.start()
 
     def run(self) -> None:
-        while (job := self.queue.get()) is not None:
-            job()
-            del job  # and with it the bucket
+        try:
+            while (job := self.queue.get()) is not None:
+                try:
+                    job()
+                except BaseException as error:  # the thread goes on, or others wait for it for ever
+                    self.fail(error)
+                del job  # and with it the bucket
+        finally:
+            self.channel.close()
+
+    def post(self, job: Callable[[], None]) -> None:
+        """Lets the thread run it."""
+        self.check()
+        self.queue.put(job)
+        # Not before: what is put while another thread closes may come behind the end, where nobody runs it.
+        if self.closed:
+            raise Error("this gradwire.State is closed: make another one")
 
     def submit(
         self,
@@ -481,9 +528,6 @@ class _Worker:
         ends: tuple[bool, bool] = (False, False),
     ) -> torch.futures.Future[torch.Tensor]:
         """`ends` says whether the bucket is the first or the last of its iteration, which matters with a `scale`."""
-        self.check()
-        if self.closed:
-            raise Error("this gradwire.State is closed: make another one")
         way = _gpu.Way(tensor) if _gpu.has(tensor) else None
         future: torch.futures.Future[Any] = way.future() if way else torch.futures.Future()
         result = future.then(_result)
@@ -515,24 +559,24 @@ class _Worker:
                 value = _Raised(error)
             future.set_result(value)
 
-        self.queue.put(job)
+        self.post(job)
         return result
 
-    def next_trial(self) -> None:
-        self.plan = Plan(list(TRIALS)[len(self.trials)])
-        self.trials.append(time.monotonic())
+    def restart_trials(self) -> None:
+        """Forgets `auto`'s trials. The thread is idle."""
+        self.trials.clear()
+        self.plan = Plan(_auto.plan(0))
 
-    def decide(self) -> None:
-        """Chooses the plan whose trial was the fastest, as the slowest rank saw it; all ranks choose the same."""
-        ends = [*self.trials[1:], time.monotonic()]
-        table = torch.zeros(self.members, len(TRIALS))
-        table[self.rank] = torch.tensor([(end - began) / TRIAL for began, end in zip(self.trials, ends)])
-        try:
-            self.channel.exchange(table.view(-1), _native.Layout([("auto", table.numel(), 1)]), Plan("f32"), False)
-        except Error:
-            return  # The next bucket's exchange says so in backward.
-        table *= self.members
-        text, self.why = _choose(table.max(0).values.tolist())
+    def next_trial(self) -> None:
+        """Begins an iteration of `auto`'s trials, or chooses after the last one: as the slowest rank saw each, so all choose the same."""
+        self.trials.append(time.monotonic())
+        if len(self.trials) <= _auto.ALL:
+            self.plan = Plan(_auto.plan(len(self.trials) - 1))
+            return
+        table = torch.zeros(self.members, _auto.ALL)
+        table[self.rank] = torch.tensor([end - began for began, end in zip(self.trials, self.trials[1:])])
+        self.channel.sum(table.view(-1))
+        text, self.why = _auto.choose(table.max(0).values.tolist())
         self.plan = Plan(text)
 
     def fail(self, error: BaseException) -> None:
@@ -547,19 +591,24 @@ class _Worker:
             raise self.error
 
     def drain(self) -> None:
+        if threading.current_thread() is self.thread:
+            raise Error("this is the thread that exchanges, and it cannot wait for itself: call this outside of a future's callbacks")
+        idle = threading.Event()
+        self.queue.put(idle.set)
+        # As in `post`.
         if not self.closed:
-            idle = threading.Event()
-            self.queue.put(idle.set)
             idle.wait()
         self.check()
 
     def close(self) -> None:
-        if os.getpid() != self.process or self.closed:
+        if os.getpid() != self.process:
             return
-        self.closed = True
-        self.queue.put(None)
-        self.thread.join()
-        self.channel.close()
+        if not self.closed:
+            self.closed = True
+            self.queue.put(None)
+        # The collector may run in this thread, and find the state there. Then it ends behind this job.
+        if threading.current_thread() is not self.thread:
+            self.thread.join()
 
 
 def _ranks_a_host(hosts: list[str]) -> int:
@@ -574,71 +623,6 @@ def _ranks_a_host(hosts: list[str]) -> int:
     return size
 
 
-def _choose(seconds: list[float]) -> tuple[str, str]:
-    """The plan that learns soonest if iterations take so long with each of `TRIALS`, and why it."""
-    took = dict(zip(TRIALS, seconds))
-    counted = {plan: seconds * TRIALS[plan] for plan, seconds in took.items()}
-    best = min(counted, key=counted.__getitem__)
-    if counted[best] > WORTH * counted["f32"]:
-        best = "f32"
-    said = ", ".join(f"{plan} {seconds * 1000:.1f} ms" for plan, seconds in took.items())
-    more = ", ".join(f"{plan} as {round(100 * factor - 100)} % more" for plan, factor in TRIALS.items() if factor > 1)
-    return best, f"tried for {TRIAL} iterations each: {said} an iteration; counted {more}, since a model may need more iterations"
-
-
 def _same_process(process: int) -> None:
     if os.getpid() != process:
         raise Error("this process was forked from the one that made the link: make links and states after forking")
-
-
-def _own_address(told: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Where other members reach this host: what was `told`, the interface's, or that of the way to the master."""
-    if told:
-        return _resolved(told)
-    if name := os.environ.get("GRADWIRE_IFNAME") or os.environ.get("GLOO_SOCKET_IFNAME"):
-        return _interface(name)
-    master = _resolved(os.environ.get("MASTER_ADDR") or "127.0.0.1")
-    with socket.socket(socket.AF_INET if master.version == 4 else socket.AF_INET6, socket.SOCK_DGRAM) as probe:
-        # Sends nothing: the system only chooses the way.
-        probe.connect((str(master), 9))
-        return ipaddress.ip_address(probe.getsockname()[0])
-
-
-def _server_address(at: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
-    host, colon, port = at.rpartition(":")
-    if not colon or not port.isdecimal():
-        raise ValueError(f"server {at!r}: expected HOST:PORT, or [IP]:PORT for IPv6")
-    return _resolved(host.strip("[]")), int(port)
-
-
-def _resolved(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    try:
-        # The first is the one that the system prefers.
-        return ipaddress.ip_address(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
-    except OSError as error:
-        raise OSError(f"host {host!r} has no address: {error}") from None
-
-
-def _interface(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Its IPv4 address; if it has none, one of IPv6 that other hosts reach."""
-    import fcntl
-
-    siocgifaddr = 0x8915
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            answer = fcntl.ioctl(probe.fileno(), siocgifaddr, struct.pack("256s", name.encode()[:15]))
-            return ipaddress.IPv4Address(answer[20:24])
-        except OSError as error:
-            wrong = error
-    try:
-        with open("/proc/net/if_inet6", encoding="ascii") as file:
-            # Address, index, length of the prefix, scope, flags, name.
-            rows = [line.split() for line in file]
-    except FileNotFoundError:  # a system without IPv6
-        rows = []
-    addresses = [ipaddress.IPv6Address(bytes.fromhex(row[0])) for row in rows if row[5] == name]
-    for address in addresses:
-        # A link-local one says nothing without an interface's number, which differs by host.
-        if not address.is_link_local:
-            return address
-    raise OSError(f"interface {name!r} has no IPv4 address, and none of IPv6 but link-local ones: {wrong}")

@@ -257,6 +257,21 @@ impl Channel {
         py.detach(run).map_err(|failed| error(py, &failed, self.served))
     }
 
+    /// Replaces the tensor's values by their sums over all workers, as `f32`. What is held back stays as it is.
+    fn sum(&self, py: Python<'_>, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
+        let mut tensor = Tensor::new(tensor)?;
+        let run = || {
+            let mut link = lock(&self.link);
+            let link = link.as_mut().ok_or(LinkError::Closed(None))?;
+            let values = tensor.values();
+            // No parameter has such a name, and a server keeps things by names, too.
+            let layout = gradwire_collectives::Layout::new([("..", values.len())])?;
+            let round = Round { method: &"f32".parse()?, layout: &layout, rows: &[1], compare: false };
+            round.sum(link, values, &mut Held::new())
+        };
+        py.detach(run).map(drop).map_err(|failed| error(py, &failed, self.served))
+    }
+
     /// Gives rank 0's weights to the server's optimizer and to all ranks; from now on `exchange` steps with the gradients. Does the
     /// server return weights, or what to add to them?
     fn begin(
@@ -403,8 +418,15 @@ impl Drop for Channel {
     }
 }
 
+/// The longest timeout: what is added to the time of day stays in range.
+const YEAR_S: f64 = 366.0 * 86_400.0;
+
 fn options(token: &str, timeout_s: f64) -> PyResult<Options> {
     let token = Token::from_hex(token).ok_or_else(|| invalid("a token has 64 hexadecimal digits"))?;
+    if !(timeout_s > 0.0 && timeout_s <= YEAR_S) {
+        let text = format!("timeout {timeout_s}: expected seconds, more than 0 and at most {YEAR_S}, a year");
+        return Err(invalid(text));
+    }
     let timeout = Duration::try_from_secs_f64(timeout_s).map_err(invalid)?;
     Ok(Options { timeout, ..Options::new(token) })
 }

@@ -9,6 +9,7 @@ import traceback
 
 import torch
 import torch.distributed as dist
+from hosts import enter
 
 # A test that waits longer has found something that waits for ever.
 PATIENCE_S = 240
@@ -18,14 +19,14 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["torch.nn.parallel", "gradwire"])
 
 
-def run(function, members, *args, lost=()):
-    """What `function(rank, *args)` returned, by rank. Those in `lost` may end without."""
+def run(function, members, *args, lost=(), hosts=None):
+    """What `function(rank, *args)` returned, by rank. Those in `lost` may end without. With `hosts`, each rank is on one of its own."""
     with tempfile.TemporaryDirectory() as folder:
         store = "file://" + os.path.join(folder, "store")
         pipes, processes = [], []
         for rank in range(members):
             receive, send = CONTEXT.Pipe(duplex=False)
-            process = CONTEXT.Process(target=_rank, args=(function, rank, members, store, send, args))
+            process = CONTEXT.Process(target=_rank, args=(function, rank, members, store, send, args, hosts))
             process.start()
             send.close()
             pipes.append(receive)
@@ -53,10 +54,16 @@ def run(function, members, *args, lost=()):
                 process.kill()
 
 
-def _rank(function, rank, members, store, pipe, args):
+def _rank(function, rank, members, store, pipe, args, hosts):
     torch.set_num_threads(1)
     patience = datetime.timedelta(seconds=PATIENCE_S)
+    if hosts:
+        enter(*hosts[rank])
+        # For gloo's start alone.
+        os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=members, timeout=patience)
+    if hosts:
+        del os.environ["GLOO_SOCKET_IFNAME"]
     try:
         pipe.send((function(rank, *args), None))
     except BaseException:

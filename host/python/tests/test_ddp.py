@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 import unittest
+from unittest import mock
 
 import gradwire
 import torch
@@ -160,10 +161,41 @@ def late(rank, width):
 TRIALS = ["f32", "q8", "bounded:6", "low-rank:16", "low-rank:8"]
 
 
+class Clock:
+    """Stands still until it is told that an iteration took so long."""
+
+    def __init__(self, state):
+        self.state, self.now = state, 1000.0
+
+    def __enter__(self):
+        self.patch = mock.patch.object(_ddp.time, "monotonic", lambda: self.now)
+        self.patch.start()
+        return self
+
+    def __exit__(self, *_):
+        self.patch.stop()
+
+    def train(self, ddp, optimizer, rank, took, pauses=()):
+        """Trains until `auto` has chosen. An iteration takes what `took` says of its plan, and of the iteration's number.
+
+        In `pauses` are iterations and ranks. A rank that pauses before an iteration is late with it, and all others wait in it.
+        """
+        plans = []
+        for iteration in itertools.count():
+            step(ddp, optimizer, rank, iteration)
+            self.state.drain()
+            if self.state._worker.why:
+                return plans
+            assert iteration < 200, "it never decides"
+            plans.append(str(self.state._worker.plan))
+            self.now += took(plans[-1], iteration)
+            self.now += 0.3 * any(at == iteration + (rank == who) for at, who in pauses)
+
+
 def automatic(rank):
-    """Each plan's turn takes so long as it is told to, at rank 1 twice as long as at rank 0."""
+    """Each plan's iterations take so long as they are told to, at rank 1 twice as long as at rank 0."""
     said = []
-    for took in (
+    for times in (
         [1.0, 0.98, 0.93, 0.9, 0.8],
         [1.0, 0.7, 0.7, 0.7, 0.7],
         [1.0, 0.9, 0.5, 0.5, 0.45],
@@ -171,22 +203,10 @@ def automatic(rank):
         [1.0, 0.9, 0.8, 0.5, 0.35],
     ):
         ddp, state = hooked(net(), "auto")
-        optimizer = sgd(ddp)
-        worker = state._worker
-        plans = []
-        for iteration in range(26):
-            if iteration == 23:
-                # The trials are over; the next iteration decides.
-                state.drain()
-                assert worker.why == ""
-                ends = itertools.accumulate((4 * (1 + rank) * seconds for seconds in took[::-1]))
-                # So long that the time until the decision does not count.
-                worker.trials = [time.monotonic() - 100_000 * end for end in ends][::-1]
-            step(ddp, optimizer, rank, iteration)
-            state.drain()
-            plans.append(str(worker.plan))
+        with Clock(state) as clock:
+            plans = clock.train(ddp, sgd(ddp), rank, lambda plan, _: (1 + rank) * times[TRIALS.index(plan)])
         report = state.report()
-        assert plans[:23] == ["f32"] * 7 + [plan for plan in TRIALS[1:] for _ in range(4)]
+        assert plans == ["f32"] * 3 + [plan for plan in TRIALS for _ in range(4)] * 3, plans
         assert len(set(gathered(digest(ddp)))) == 1
         assert len(set(gathered((report.plan, report.why)))) == 1
         assert report.why in str(report)
@@ -199,6 +219,16 @@ def automatic(rank):
         assert state.report().plan == report.plan
         state.close()
     return said
+
+
+def disturbed(rank, times, pauses, lucky):
+    """Iterations take so many seconds by plan, and less in those that are `lucky`."""
+    ddp, state = hooked(net(), "auto")
+    with Clock(state) as clock:
+        clock.train(ddp, sgd(ddp), rank, lambda plan, iteration: lucky.get(iteration, times[TRIALS.index(plan)]), pauses)
+    report = state.report()
+    state.close()
+    return report.plan, report.why
 
 
 def not_finite(rank, plan, pipeline):
@@ -662,9 +692,41 @@ class Auto(unittest.TestCase):
             # First, nothing is worth it: 0.98, and the others count as 0.98, 0.99 and 1. Then all take as long, and q8 counts as it is.
             self.assertEqual([plan for plan, _ in said], TRIALS)
             self.assertIn("low-rank:8 as 25 % more", said[0][1])
-            shown = [float(milliseconds) for milliseconds in re.findall(r"([\d.]+) ms", said[0][1])]
-            for milliseconds, expected in zip(shown, [2.0e8, 1.96e8, 1.86e8, 1.8e8, 1.6e8]):
-                self.assertAlmostEqual(milliseconds, expected, delta=1e5)
+            shown = re.findall(r"([\d.]+) ms \(([\d.]+) to ([\d.]+)\)", said[0][1])
+            for row, seconds in zip(shown, [2.0, 1.96, 1.86, 1.8, 1.6]):
+                for milliseconds in row:
+                    self.assertAlmostEqual(float(milliseconds), seconds * 1000, delta=1)
+
+    # On loopback, f32 is the fastest.
+    LOOPBACK = [0.010, 0.011, 0.012, 0.014, 0.014]
+
+    def chosen(self, times, pauses=(), lucky=None):
+        everybody = run(disturbed, 2, times, pauses, lucky or {})
+        self.assertEqual(everybody[0], everybody[1])
+        return everybody[0]
+
+    def test_pauses_do_not_decide(self):
+        # Of 0.3 s: one, then one in each trial of f32, then one in every trial, at alternating ranks and at all places.
+        one = [(5, 1)]
+        with_f32 = [(4 + 20 * turn + turn, turn % 2) for turn in range(3)]
+        everywhere = [(3 + 4 * trial + trial % 4, trial % 2) for trial in range(15)]
+        for pauses in (one, with_f32, everywhere):
+            plan, why = self.chosen(self.LOOPBACK, pauses)
+            self.assertEqual(plan, "f32", why)
+            # What repeats is found in spite of them.
+            plan, why = self.chosen([0.1, 0.05, 0.06, 0.07, 0.08], pauses)
+            self.assertEqual(plan, "q8", why)
+
+    def test_a_whole_trial_does_not_decide(self):
+        # Everything is slow in f32's first trial, or everything is quick in one of q8's: 23 iterations come before that.
+        slow = {iteration: 0.3 for iteration in range(3, 7)}
+        plan, why = self.chosen(self.LOOPBACK, lucky=slow)
+        self.assertEqual(plan, "f32", why)
+        self.assertIn("f32 10.0 ms (10.0 to 300.0)", why)
+        quick = {iteration: 0.001 for iteration in range(27, 31)}
+        plan, why = self.chosen(self.LOOPBACK, lucky=quick)
+        self.assertEqual(plan, "f32", why)
+        self.assertIn("q8 11.0 ms (1.0 to 11.0)", why)
 
 
 def by_hosts(rank, hosts, plan):

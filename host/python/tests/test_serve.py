@@ -85,7 +85,7 @@ class Sums(unittest.TestCase):
     def test_a_plan_with_rows_and_auto_are_served(self):
         for plan in ('strategy = "ring"\ncodec = "q8"\n[[tensor]]\nname = "parameter.0"\ncodec = "f16"\n', "auto"):
             with Server(2) as server:
-                run(served, 2, server.address, server.token, plan, 26)
+                run(served, 2, server.address, server.token, plan, 66)
                 self.assertEqual(server.end()[0], 0, plan)
 
 
@@ -328,6 +328,10 @@ class Command(unittest.TestCase):
             self.assertIn("expected IP:PORT", self.run_it(*members, "--listen", "here")[1])
             self.assertIn("--optimizer needs --lr", self.run_it(*members, "--listen", "127.0.0.1:0", "--optimizer", "sgd")[1])
             self.assertIn("expected at least one", self.run_it(*members, "--listen", "127.0.0.1:0", "--members", "0")[1])
+            for timeout in ("0", "nan", "1e18"):
+                code, said = self.run_it(*members, "--listen", "127.0.0.1:0", "--timeout", timeout)
+                self.assertEqual(code, 1)
+                self.assertIn("expected seconds, more than 0", said)
             # It was made, for nobody else to read.
             self.assertEqual(os.stat(token).st_mode & 0o777, 0o600)
             pathlib.Path(token).write_text("short")

@@ -1,0 +1,205 @@
+"""Opening a link: addresses, and ranks that are lost meanwhile."""
+
+import concurrent.futures
+import itertools
+import os
+import pathlib
+import signal
+import socket
+import threading
+import time
+import unittest
+
+import gradwire
+import torch
+from gradwire import _ddp, _native
+from hosts import ADDRESSES, Hosts
+from ranks import digest, gathered, run
+from test_ddp import hooked, net, sgd, step
+
+
+def opened(rank, variables, address=None):
+    """What a link says that is opened with these variables; None if it exchanges."""
+    for name in ("MASTER_ADDR", "GRADWIRE_IFNAME", "GLOO_SOCKET_IFNAME"):
+        os.environ.pop(name, None)
+    os.environ.update(variables)
+    try:
+        ddp, state = hooked(net(), "q8", gradwire.Link(address=address))
+    except gradwire.Error as error:
+        return str(error)
+    step(ddp, sgd(ddp), rank, 0)
+    assert len(set(gathered(digest(ddp)))) == 1
+    state.close()
+    return None
+
+
+AS_ROOT = unittest.skipUnless(os.geteuid() == 0, "only root makes network namespaces")
+
+
+class Addresses(unittest.TestCase):
+    @AS_ROOT
+    def test_a_loopback_address_is_refused_if_there_are_other_hosts(self):
+        remedy = r"only its own host, host0, reaches that: not rank 1, at host1; .*GRADWIRE_IFNAME or GLOO_SOCKET_IFNAME.*MASTER_ADDR.*Link\(address"
+        with Hosts() as hosts:
+            for variables, address, source in (
+                ({"MASTER_ADDR": "host0"}, None, "from the way to MASTER_ADDR=host0, which is 127.0.1.1 there"),
+                ({}, None, "since MASTER_ADDR is not set"),
+                ({"GRADWIRE_IFNAME": "lo"}, None, "GRADWIRE_IFNAME=lo"),
+                ({"MASTER_ADDR": ADDRESSES[0]}, "host0", r"Link\(address='host0'\)"),
+                ({"MASTER_ADDR": ADDRESSES[0]}, "0.0.0.0", r"Link\(address='0.0.0.0'\)"),
+            ):
+                for said in run(opened, 2, variables, address, hosts=hosts):
+                    self.assertRegex(said or "it opened", rf"rank 0 advertises \S+ port \d+, {source}: {remedy}")
+
+    @AS_ROOT
+    def test_a_host_whose_name_is_loopback_is_reached_by_its_interface(self):
+        with Hosts() as hosts:
+            for variables in (
+                {"MASTER_ADDR": ADDRESSES[0]},
+                {"MASTER_ADDR": "host0", "GRADWIRE_IFNAME": "eth0"},
+                {"MASTER_ADDR": "host0", "GLOO_SOCKET_IFNAME": "eth0,lo"},
+                {"MASTER_ADDR": "host0", "GLOO_SOCKET_IFNAME": "none-such, eth0"},
+            ):
+                self.assertEqual(run(opened, 2, variables, hosts=hosts), [None, None], variables)
+
+    def test_interfaces_without_an_address_are_each_named(self):
+        for said in run(opened, 2, {"GLOO_SOCKET_IFNAME": "none-such,no-more"}):
+            self.assertRegex(said, "interface 'none-such' has no IPv4 address.*; interface 'no-more' has no IPv4 address")
+
+
+# Phases of opening: all call for it, all answer each other, then a rank connects to rank 0, and has sent it so many bytes: its greeting, its
+# proof, its address.
+CALLED, ANSWERED, CONNECTED, GREETED, PROVED, LISTED = "called", "answered", 0, 50, 82, 103
+
+
+class Lost:
+    """A port like `_native.Listening`, whose process is lost while it connects: all it sends rank 0 goes through `forward`."""
+
+    Listening = _native.Listening
+
+    def __init__(self, phase, how, *args):
+        self.phase, self.how, self.listening = phase, how, self.Listening(*args)
+
+    def lose(self):
+        os.kill(os.getpid(), self.how)
+
+    def join(self, rank, members, root, port):
+        if self.phase == ANSWERED:
+            self.lose()
+        near = socket.create_server((str(root), 0))
+        threading.Thread(target=self.forward, args=(near, (str(root), port)), daemon=True).start()
+        return self.listening.join(rank, members, root, near.getsockname()[1])
+
+    def forward(self, near, root):
+        client, far = near.accept()[0], socket.create_connection(root)
+
+        def back():
+            while data := far.recv(1000):
+                client.sendall(data)
+
+        threading.Thread(target=back, daemon=True).start()
+        for _ in range(self.phase):
+            far.sendall(client.recv(1))
+        self.lose()
+
+
+def lost(rank, phase, how, timeout):
+    """Rank 1 is lost in this phase. What the others are told."""
+    if rank == 1:
+        if phase == CALLED:
+            os.kill(os.getpid(), how)
+        _native.Listening = lambda *args: Lost(phase, how, *args)
+    try:
+        gradwire.State(gradwire.Link(timeout=timeout), "f32")
+    except gradwire.Error as error:
+        return str(error)
+
+
+def stranger(rank):
+    """Somebody connects to rank 0 and says nothing. Did ranks exchange within a timeout that is less than what a handshake may take?"""
+    done = []
+    strangers = []
+    for _ in range(6):
+        if rank == 1:
+
+            class Late:
+                def __init__(self, *args):
+                    self.listening = Lost.Listening(*args)
+
+                def join(self, rank, members, root, port):
+                    strangers.append(socket.create_connection((str(root), port)))
+                    return self.listening.join(rank, members, root, port)
+
+            _native.Listening = Late
+        said = None
+        try:
+            ddp, state = hooked(net(), "q8", gradwire.Link(timeout=8))
+            step(ddp, sgd(ddp), rank, 0)
+            state.close()
+        except RuntimeError as error:
+            said = str(error)
+        done.append(gathered(said))
+        if done[-1] == [None, None]:
+            break
+        # A busy machine may have kept the ranks from each other.
+    return done
+
+
+def killed_while_another_is_stopped(rank):
+    """Rank 0 hears of rank 1's death. Rank 2 will not, and nobody waits for that as long as for an exchange."""
+    state = gradwire.State(gradwire.Link(timeout=7200), "f32")
+    pids = gathered(os.getpid())
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if rank == 1:
+        while pathlib.Path(f"/proc/{pids[2]}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        state._worker.submit(torch.ones(1), _ddp._Layout(["a"], [torch.ones(1)]), False).wait()
+    except RuntimeError as error:
+        return str(error)
+
+
+class Opening(unittest.TestCase):
+    """All with torch's timeout of half an hour, which is longer than `run` waits."""
+
+    def test_a_rank_that_is_lost_in_any_phase_is_named(self):
+        phases = [ANSWERED, CONNECTED, GREETED, PROVED, LISTED]
+        cases = list(itertools.product(phases, (signal.SIGKILL, signal.SIGSTOP)))
+        # They wait for most of the time.
+        with concurrent.futures.ThreadPoolExecutor(5) as pool:
+            jobs = [pool.submit(run, lost, 3, phase, how, None, lost=[1]) for phase, how in cases]
+        for case, job in zip(cases, jobs):
+            zero, _, two = job.result()
+            for said in (zero, two):
+                self.assertRegex(said or "it opened", r"members? 1\b.*rank 0 advertises 127\.0\.0\.1 port \d+", case)
+
+    def test_a_rank_that_does_not_come_is_waited_for_as_long_as_the_link_says(self):
+        for how, timeout in ((signal.SIGKILL, None), (signal.SIGSTOP, 15)):
+            zero, _, two = run(lost, 3, CALLED, how, timeout, lost=[1])
+            for said in (zero, two):
+                self.assertRegex(said or "it opened", rf"not all 3 ranks opened this link within {timeout or 1800} s: ")
+
+    def test_a_strangers_silent_connection_does_not_hold_up_a_start(self):
+        for done in run(stranger, 2):
+            self.assertEqual(done[-1], [None, None], done)
+
+    def test_a_rank_that_dies_while_another_is_stopped_is_named(self):
+        self.assertRegex(run(killed_while_another_is_stopped, 3, lost=[1, 2])[0], r"\bmember 1\b")
+
+    def test_timeouts_that_are_none_are_refused(self):
+        for timeout in (0, -1, float("nan"), float("inf"), 1e18):
+            for said in run(refused_timeout, 1, timeout):
+                self.assertIn("expected seconds", said)
+
+
+def refused_timeout(rank, timeout):
+    try:
+        gradwire.State(gradwire.Link(timeout=timeout), "f32")
+    except ValueError as error:
+        return str(error)
+
+
+if __name__ == "__main__":
+    unittest.main()
