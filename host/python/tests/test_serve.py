@@ -332,6 +332,19 @@ class Command(unittest.TestCase):
                 code, said = self.run_it(*members, "--listen", "127.0.0.1:0", "--timeout", timeout)
                 self.assertEqual(code, 1)
                 self.assertIn("expected seconds, more than 0", said)
+            # Also those that say what holds anyway.
+            for options, says in (
+                ("--lr 0.1", "--lr is of --optimizer"),
+                ("--weight-decay 0", "--weight-decay is of --optimizer"),
+                ("--returns weights", "--returns is of --optimizer"),
+                ("--codec 3lc:1:1024", "--codec is of --returns deltas"),
+                ("--optimizer sgd --lr 0.1 --momentum 0.9", "--momentum is of --optimizer momentum"),
+                ("--optimizer momentum --lr 0.1 --betas 0.9 0.999", "--betas is of --optimizer adamw"),
+                ("--optimizer sgd --lr 0.1 --eps 1e-8", "--eps is of --optimizer adamw"),
+            ):
+                code, said = self.run_it(*members, "--listen", "127.0.0.1:0", *options.split())
+                self.assertEqual(code, 2)
+                self.assertIn(says, said)
             # It was made, for nobody else to read.
             self.assertEqual(os.stat(token).st_mode & 0o777, 0o600)
             pathlib.Path(token).write_text("short")

@@ -20,6 +20,7 @@ use super::threads::{events, spawn};
 use crate::config::Config;
 use crate::ops::control::Control;
 use crate::ops::interface::not_there_yet;
+use crate::ops::logging::Rarely;
 use crate::ops::notify::Notifier;
 use crate::ops::telemetry::{PATIENCE, Telemetry};
 use crate::ops::watch::Watch;
@@ -95,7 +96,8 @@ pub fn run(args: &RunArgs) -> Result<(), RunError> {
         })
         .collect::<io::Result<Vec<_>>>()
         .map_err(system("threads"))?;
-    let mut running = Running { args, shim, config, telemetry, watch: Watch::default() };
+    let mut running =
+        Running { args, shim, config, telemetry, watch: Watch::default(), bridge_failed: Rarely::default() };
     serve(&mut running, &notifier, &inbox, workers)
 }
 
@@ -144,6 +146,7 @@ struct Running<'a> {
     config: Config,
     telemetry: Arc<Telemetry>,
     watch: Watch,
+    bridge_failed: Rarely,
 }
 
 impl Service for Running<'_> {
@@ -157,7 +160,9 @@ impl Service for Running<'_> {
         let snapshot = self.telemetry.snapshot();
         self.watch.log(&snapshot);
         self.shim.warn_of_changes();
-        if let Err(error) = self.shim.follow_bridge() {
+        if let Err(error) = self.shim.follow_bridge()
+            && self.bridge_failed.is_due(Instant::now())
+        {
             warn!("the bridge's addresses: {error}");
         }
         Ok(snapshot.queues.iter().all(|queue| queue.answered))
