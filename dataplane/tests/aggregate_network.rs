@@ -331,7 +331,7 @@ impl Network {
         let chunks = values.div_ceil(CHUNK);
         if let Some(failure) = failure {
             assert!(
-                matches!(failure, Failure::Silent | Failure::Refused { .. }),
+                matches!(failure, Failure::Silent | Failure::Dropped | Failure::Refused { .. }),
                 "a member has a reason to give up"
             );
             self.fall_back(inputs, profile, &mut outputs, &mut odd, chunks, &started);

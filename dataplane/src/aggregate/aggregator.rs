@@ -72,7 +72,8 @@ outcomes! {
         Old = "old",
         /// Dropped: a chunk that no member can have come to.
         Ahead = "ahead",
-        /// Dropped: another number of values or workers, or another profile, than the rest of the chunk.
+        /// Refused: another number of values, or another profile, than the rest of the chunk; or another number of workers than
+        /// the member's other contributions, or than the job has. Of a result from above: dropped.
         OtherChunk = "other-chunk",
         /// Dropped: the sections are none, or hold what no sum can be.
         Sections = "sections",
@@ -244,6 +245,12 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
         }
     }
 
+    /// Says no to a member whose contribution cannot be of the chunk, or of the job, that the others contribute to.
+    fn disagrees(&mut self, from: A, head: Head) -> Outcome {
+        let _ = self.refuse(from, head, Refusal::Differs, head.epoch);
+        Outcome::OtherChunk
+    }
+
     fn hello(
         &mut self,
         from: A,
@@ -340,46 +347,42 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
             return Outcome::OtherKind;
         }
         job.heard = now;
-        let (everybody, total) = (job.everybody(), job.agreed.total);
-        let most = job.agreed.limits.values();
+        let (everybody, limit) = (job.everybody(), limit(job.agreed.total));
+        let (above, workers) = (self.settings.above, partial.unwrap_or(1));
+        let may_be = part.blocks.values() <= job.agreed.limits.values()
+            && job.may_be_of(worker, workers, above.is_none());
         let standing = job.standing(head.seq);
         let Some(slot) = job.slot(head.seq) else { return Outcome::Ahead };
-        if part.blocks.values() > most {
-            return Outcome::OtherChunk;
-        }
-        match standing {
+        let starts = match standing {
             Some(Standing::Occupant) if slot.phase != Phase::Adding => return Outcome::Old,
-            Some(Standing::Occupant) if !slot.agrees(part) => return Outcome::OtherChunk,
-            Some(Standing::Occupant) => {}
-            Some(Standing::Next) => slot.restart(head.epoch, head.seq, part),
+            Some(Standing::Occupant) => None,
+            Some(Standing::Next) => Some(head),
             Some(Standing::Old) => return Outcome::Old,
             Some(Standing::Ahead) | None => return Outcome::Ahead,
+        };
+        if !may_be || (starts.is_none() && !slot.agrees(part)) {
+            return self.disagrees(from, head);
         }
-        if part.blocks.mask() & slot.missing(worker) == 0 {
+        if starts.is_none() && part.blocks.mask() & slot.missing(worker) == 0 {
             return Outcome::Duplicate;
         }
-        let workers = if slot.has_none_of(worker) { partial.unwrap_or(1) } else { 0 };
-        let Some(workers) = slot.workers.checked_add(workers).filter(|workers| *workers <= total) else {
-            return Outcome::OtherChunk;
-        };
-        let (limit, scratch) = (limit(total), &mut self.scratch);
+        let scratch = &mut self.scratch;
         let is_added = match partial {
-            None => slot.add_values(kernel, worker, part, limit, scratch),
-            Some(of) => slot.add_sums(kernel, worker, part, limit.saturating_mul(of.into()), scratch),
+            None => slot.add_values(kernel, worker, part, limit, scratch, starts),
+            Some(of) => slot.add_sums(kernel, worker, part, limit.saturating_mul(of.into()), scratch, starts),
         };
         if !is_added {
             return Outcome::Sections;
         }
-        slot.workers = workers;
-        if slot.waits_for(everybody) != 0 {
-            return Outcome::Added;
+        let is_whole = slot.waits_for(everybody) == 0;
+        if is_whole {
+            slot.phase = if above.is_some() { Phase::Above } else { Phase::Done };
         }
-        if let Some(above) = self.settings.above {
-            slot.phase = Phase::Above;
-            self.stream(To::One(above.address), head, 0);
-        } else {
-            slot.phase = Phase::Done;
-            self.send_to_all(place, head, now);
+        job.is_of(worker, workers);
+        match above {
+            _ if !is_whole => return Outcome::Added,
+            Some(above) => self.stream(To::One(above.address), head, 0),
+            None => self.send_to_all(place, head, now),
         }
         Outcome::Completed
     }
@@ -499,12 +502,13 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
                 self.stream(To::One(above.address), head, blocks.trailing_zeros() as usize);
                 Outcome::HeardAbove
             }
-            Body::Result { part, .. } => {
+            Body::Result { workers, part } => {
+                let total = job.agreed.total;
                 let Some(slot) = job.slot(head.seq) else { return Outcome::Ahead };
                 if standing != Some(Standing::Occupant) || slot.phase != Phase::Above {
                     return Outcome::Old;
                 }
-                if !slot.agrees(&part) {
+                if workers != total || !slot.agrees(&part) {
                     return Outcome::OtherChunk;
                 }
                 if !slot.take_result(kernel, &part, &mut self.scratch) {
@@ -544,6 +548,7 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
         let place = self.find(stream.job)?;
         let job = self.jobs.get_mut(place)?;
         let Agreement { epoch, limits, total, .. } = job.agreed;
+        let workers = job.workers;
         let head = Head { job: stream.job, epoch, seq: stream.seq };
         let slot = job.slot(stream.seq)?;
         if slot.phase == Phase::Done && slot.over {
@@ -553,9 +558,7 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
         let (blocks, len) = slot.encode(kernel, stream.next, out, limits.packet_len())?;
         let part = Part { blocks, peak: slot.peak, profile: slot.profile, sections: &[] };
         let body = match (slot.phase, self.settings.above) {
-            (Phase::Above, Some(above)) => {
-                Body::Partial { worker: above.worker, workers: slot.workers, part }
-            }
+            (Phase::Above, Some(above)) => Body::Partial { worker: above.worker, workers, part },
             _ => Body::Result { workers: total, part },
         };
         Packet { head, body }.write_before_sections(out)?;

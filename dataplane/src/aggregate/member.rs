@@ -17,6 +17,9 @@ const HELLO_MS: u64 = 20;
 /// A result so many chunks ahead says that a packet of the chunk was lost: all members had contributed to it before. One alone
 /// may have been overtaken on the way.
 const AHEAD: u32 = 2;
+/// So often a member sends the same blocks again. An aggregator that lacks them still will not take them; that the network loses
+/// one packet so often is as unlikely.
+const MOST_REPEATS: u8 = 5;
 
 /// Which job a member belongs to, and as whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +61,8 @@ pub enum Poll {
 pub enum Failure {
     /// No answer for [`SILENT_MS`].
     Silent,
+    /// The aggregator lacks the same blocks however often they are sent: it drops them.
+    Dropped,
     /// The aggregator refuses.
     Refused {
         /// Why.
@@ -120,7 +125,7 @@ outcomes! {
         Welcome = "welcome",
         /// A chunk that is not under way; its result is there, or not expected yet.
         NotUnderWay = "not-under-way",
-        /// Another number of values, or another profile, than the chunk has.
+        /// Another number of values or of workers, or another profile, than the chunk has.
         OtherChunk = "other-chunk",
         /// Blocks that are there.
         Duplicate = "duplicate",
@@ -150,6 +155,9 @@ struct Place {
     is_waiting: bool,
     /// Results of later chunks have come.
     is_overtaken: bool,
+    /// Blocks that the aggregator lacked last, and how often the same ones.
+    lacked: u16,
+    repeats: u8,
 }
 
 /// Values that are summed.
@@ -198,6 +206,8 @@ impl<const WINDOW: usize> Member<WINDOW> {
             was_asked: false,
             is_waiting: false,
             is_overtaken: false,
+            lacked: 0,
+            repeats: 0,
         };
         Self {
             membership: Membership { limits, ..membership },
@@ -384,6 +394,7 @@ impl<const WINDOW: usize> Member<WINDOW> {
             (place.is_under_way, place.unsent, place.have) = (true, all_blocks_mask(values), 0);
             (place.waited, place.was_asked) = (timeout, false);
             (place.is_waiting, place.is_overtaken) = (false, false);
+            (place.lacked, place.repeats) = (0, 0);
         }
         let first = place.unsent.trailing_zeros() as usize;
         let most = limits.packet_len().min(out.len());
@@ -472,6 +483,9 @@ impl<const WINDOW: usize> Member<WINDOW> {
                 self.failure.get_or_insert(Failure::Refused { reason, epoch });
                 Event::Refused
             }
+            Body::Result { workers, .. } if workers != self.membership.total => {
+                Event::Ignored(Ignored::OtherChunk)
+            }
             Body::Result { part, .. } => self.result(head.seq, &part, output, now),
             Body::Rescale { peak } => match self.finish(head.seq, now) {
                 Some(chunk) => Event::Rescale { chunk, peak },
@@ -493,8 +507,17 @@ impl<const WINDOW: usize> Member<WINDOW> {
                 let Some((_, place)) = self.under_way(head.seq) else {
                     return Event::Ignored(Ignored::NotUnderWay);
                 };
-                place.unsent |= blocks & all_blocks_mask(values);
+                let lacked = blocks & all_blocks_mask(values);
+                // Two answers before one is acted on are one.
+                if place.unsent & lacked == 0 {
+                    place.repeats = if lacked == place.lacked { place.repeats.saturating_add(1) } else { 1 };
+                    place.lacked = lacked;
+                }
+                place.unsent |= lacked;
                 (place.was_asked, place.is_waiting) = (true, false);
+                if place.repeats > MOST_REPEATS {
+                    self.failure.get_or_insert(Failure::Dropped);
+                }
                 self.pace.lost(now);
                 Event::Missing
             }

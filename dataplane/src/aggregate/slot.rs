@@ -4,7 +4,7 @@ use crate::engine::Millis;
 use crate::kernels::{Adder, Kernel, Odd};
 use crate::sums::{NOT_A_NUMBER, OVER, Summable};
 use crate::wire::chunk::{
-    BLOCK_VALUES, Blocks, HEADER_LEN, MAX_BLOCKS, Part, all_blocks_mask, values_of_block,
+    BLOCK_VALUES, Blocks, HEADER_LEN, Head, MAX_BLOCKS, Part, all_blocks_mask, values_of_block,
 };
 
 /// Room for a section, and for what fast encoders write behind it.
@@ -52,8 +52,6 @@ pub(super) struct Slot<const BLOCKS: usize> {
     values: u16,
     pub(super) profile: Summable,
     pub(super) peak: u8,
-    /// Workers that those who have begun to contribute stand for.
-    pub(super) workers: u8,
     pub(super) phase: Phase,
     /// A value was beyond the limit.
     pub(super) over: bool,
@@ -72,7 +70,6 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
             values: 0,
             profile: Summable::ONE,
             peak: 0,
-            workers: 0,
             phase: Phase::Done,
             over: false,
         }
@@ -84,14 +81,14 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
     }
 
     /// Empties the slot for another chunk.
-    pub(super) fn restart(&mut self, epoch: u32, seq: u32, part: &Part<'_>) {
+    fn restart(&mut self, epoch: u32, seq: u32, part: &Part<'_>) {
         let values = part.blocks.values();
         // Sums begin with what is first added to a block.
         self.not_numbers = [0; BLOCKS];
         self.seen = [0; BLOCKS];
         (self.epoch, self.seq) = (epoch, seq);
         (self.values, self.profile) = (values as u16, part.profile);
-        (self.from_above, self.peak, self.workers) = (0, 0, 0);
+        (self.from_above, self.peak) = (0, 0);
         (self.phase, self.over) = (Phase::Adding, false);
     }
 
@@ -120,13 +117,8 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         members & !self.seen.iter().take(self.blocks()).fold(u64::MAX, |all, seen| all & seen)
     }
 
-    /// Whether nothing of a worker's has been added.
-    pub(super) fn has_none_of(&self, worker: u8) -> bool {
-        self.seen.iter().all(|seen| seen >> (worker & 63) & 1 == 0)
-    }
-
-    /// Adds a worker's blocks, as far as they were not added before. `false` if a section is none, or bytes follow the last
-    /// one; nothing has changed then, but `scratch`.
+    /// Adds a worker's blocks, as far as they were not added before; if `starts`, to a chunk that takes the slot. `false` if a
+    /// section is none, or bytes follow the last one; nothing has changed then, but `scratch`.
     pub(super) fn add_values(
         &mut self,
         kernel: Kernel,
@@ -134,24 +126,25 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         part: &Part<'_>,
         limit: i32,
         scratch: &mut Scratch<BLOCKS>,
+        starts: Option<Head>,
     ) -> bool {
         if let Some(adder) = kernel.adder(part.profile, limit) {
-            return self.add_codes(adder, worker, part);
+            return self.add_codes(adder, worker, part, starts);
         }
         let read =
             |section: &[u8], units: &mut [i32]| kernel.decode_units(section, units, part.profile, limit);
         if !read_all(part, scratch, read) {
             return false;
         }
-        self.add_units(kernel, worker, part, scratch);
+        self.add_units(kernel, worker, part, scratch, starts);
         true
     }
 
     /// As [`Self::add_values`]. All but a chunk's last block are whole groups, so the sections of a part are one code.
-    fn add_codes(&mut self, adder: Adder, worker: u8, part: &Part<'_>) -> bool {
+    fn add_codes(&mut self, adder: Adder, worker: u8, part: &Part<'_>, starts: Option<Head>) -> bool {
         let values = part.blocks.each().map(|(_, count)| count).sum();
         let Some(mut codes) = adder.codes(part.sections, values) else { return false };
-        self.add(worker, part, |_, to| match to {
+        self.add(worker, part, starts, |_, to| match to {
             To::First(sums) => codes.begin(sums),
             To::More(sums) => codes.add(sums),
             To::None => {
@@ -170,6 +163,7 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         part: &Part<'_>,
         limit: i32,
         scratch: &mut Scratch<BLOCKS>,
+        starts: Option<Head>,
     ) -> bool {
         if !read_all(part, scratch, |section, sums| kernel.decode_sums(section, sums)) {
             return false;
@@ -180,12 +174,19 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         {
             return false;
         }
-        self.add_units(kernel, worker, part, scratch);
+        self.add_units(kernel, worker, part, scratch, starts);
         true
     }
 
-    fn add_units(&mut self, kernel: Kernel, worker: u8, part: &Part<'_>, units: &Scratch<BLOCKS>) {
-        self.add(worker, part, |block, to| {
+    fn add_units(
+        &mut self,
+        kernel: Kernel,
+        worker: u8,
+        part: &Part<'_>,
+        units: &Scratch<BLOCKS>,
+        starts: Option<Head>,
+    ) {
+        self.add(worker, part, starts, |block, to| {
             let Some(units) = units.get(block) else { return Odd::default() };
             // Units beyond the chunk's last value are zeros.
             match to {
@@ -199,8 +200,17 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         });
     }
 
-    /// Has `add` add the blocks of a part, one after the other.
-    fn add(&mut self, worker: u8, part: &Part<'_>, mut add: impl FnMut(usize, To<'_>) -> Odd) {
+    /// Has `add` add the blocks of a part, one after the other. All of it has been read: what is refused takes no slot.
+    fn add(
+        &mut self,
+        worker: u8,
+        part: &Part<'_>,
+        starts: Option<Head>,
+        mut add: impl FnMut(usize, To<'_>) -> Odd,
+    ) {
+        if let Some(Head { epoch, seq, .. }) = starts {
+            self.restart(epoch, seq, part);
+        }
         let bit = 1 << (worker & 63);
         for (block, _) in part.blocks.each() {
             let (Some(sums), Some(seen), Some(not_numbers)) =

@@ -1,5 +1,6 @@
 //! What an aggregator and a member refuse or ignore, packet by packet (FORMAT.md §11.4 and §11.5). Nothing else changes by it.
 
+mod disagreements;
 mod member;
 mod node;
 mod strangers;
@@ -16,6 +17,9 @@ const LIMITS: Limits = Limits { blocks: 2, window: 4, mtu: 1500 };
 /// A member of two at its node, of four in all.
 const US: Membership =
     Membership { job: 7, epoch: 100, worker: 0, members: 2, total: 4, limits: LIMITS, key: 42 };
+
+/// A member of two, which are all workers of the job.
+const TWO: Membership = Membership { total: 2, ..US };
 
 /// What a packet says of a chunk: some of its blocks, in which each sum is 1.
 #[derive(Clone, Copy)]

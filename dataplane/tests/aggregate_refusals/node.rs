@@ -5,22 +5,22 @@ use gradwire::aggregate::{Above, Aggregator, IDLE_MS, Outcome, SILENT_MS, Settin
 use super::*;
 
 /// Where members are: ten and their number.
-const US_AT: u8 = 10;
-const OTHER_AT: u8 = 11;
+pub(super) const US_AT: u8 = 10;
+pub(super) const OTHER_AT: u8 = 11;
 /// Where the node above is.
 const ABOVE: u8 = 200;
-const EACH: To<u8> = To::Each { job: US.job };
+pub(super) const EACH: To<u8> = To::Each { job: US.job };
 
-type Node = Aggregator<u8, 2, 8, 2>;
+pub(super) type Node = Aggregator<u8, 2, 8, 2>;
 /// What a datagram did, and what the node says then.
-type Reaction = (Outcome, Vec<(To<u8>, Vec<u8>)>);
+pub(super) type Reaction = (Outcome, Vec<(To<u8>, Vec<u8>)>);
 
-fn node(above: Option<Above<u8>>) -> Box<Node> {
+pub(super) fn node(above: Option<Above<u8>>) -> Box<Node> {
     let settings = Settings { kernel: Kernel::PORTABLE, limits: LIMITS, group: None, above };
     Box::new(Node::new(settings))
 }
 
-fn hear(node: &mut Node, from: u8, packet: &[u8], now: u64) -> Reaction {
+pub(super) fn hear(node: &mut Node, from: u8, packet: &[u8], now: u64) -> Reaction {
     let outcome = node.process(packet, from, Millis(now));
     let mut out = [0; 1500];
     let mut said = Vec::new();
@@ -30,7 +30,7 @@ fn hear(node: &mut Node, from: u8, packet: &[u8], now: u64) -> Reaction {
     (outcome, said)
 }
 
-fn outcome(node: &mut Node, from: u8, packet: &[u8]) -> Outcome {
+pub(super) fn outcome(node: &mut Node, from: u8, packet: &[u8]) -> Outcome {
     hear(node, from, packet, 0).0
 }
 
@@ -118,8 +118,8 @@ fn a_chunk_that_no_member_can_have_come_to_is_refused() {
 #[test]
 fn parts_of_a_chunk_have_its_values_and_its_bound() {
     let mut node = node(None);
-    assert_eq!(outcome(&mut node, US_AT, &hello(US)), Outcome::Started);
-    assert_eq!(outcome(&mut node, OTHER_AT, &hello(Membership { worker: 1, ..US })), Outcome::Joined);
+    assert_eq!(outcome(&mut node, US_AT, &hello(TWO)), Outcome::Started);
+    assert_eq!(outcome(&mut node, OTHER_AT, &hello(Membership { worker: 1, ..TWO })), Outcome::Joined);
     assert_eq!(outcome(&mut node, US_AT, &contribute(0, 0, Chunk::block(0))), Outcome::Added);
     for (from, worker) in [(US_AT, 0), (OTHER_AT, 1)] {
         for other in OTHERS {

@@ -194,6 +194,7 @@ impl Node {
                     }
                     Poll::Done => *started = member.start(values, self.wire.summable()),
                     Poll::Failed(Failure::Silent) => return End::Silent,
+                    Poll::Failed(Failure::Dropped) => return End::Refused,
                     Poll::Failed(Failure::Refused { epoch, .. }) => {
                         self.epoch = self.epoch.max(epoch);
                         return End::Refused;
