@@ -278,10 +278,14 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
             return self.refuse(from, head, Refusal::Full, hello.epoch);
         };
         let agreed = job.agreed;
-        let is_known = job.is_open && job.id == id;
+        // Another key may take the number of a job that was silent for so long, too.
+        let is_left = agreed.key != asked.key && now.since(job.heard) >= IDLE_MS;
+        let is_known = job.is_open && job.id == id && !is_left;
+        // What holds above holds for members that ask for more.
+        let limits = job.above.map_or(asked.limits, |above| above.min(asked.limits));
         let same = agreed.members == asked.members
             && agreed.total == asked.total
-            && (agreed.limits.blocks, agreed.limits.window) == (asked.limits.blocks, asked.limits.window);
+            && (agreed.limits.blocks, agreed.limits.window) == (limits.blocks, limits.window);
         let mut outcome = Outcome::Joined;
         let refusal = if is_known && agreed.key != asked.key {
             Some(Refusal::Key)
@@ -293,6 +297,8 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
             Some(Refusal::OldEpoch)
         } else if !same {
             Some(Refusal::Differs)
+        } else if job.is_refused_above {
+            Some(Refusal::Above)
         } else {
             None
         };
@@ -304,7 +310,7 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
         job.heard = now;
         let (limits, key) = (job.agreed.limits, job.agreed.key);
         if let Some(above) = self.settings.above
-            && !job.is_known_above
+            && job.above.is_none()
         {
             let Above { address, worker, members } = above;
             let total = hello.total;
@@ -347,6 +353,9 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
             return Outcome::OtherKind;
         }
         job.heard = now;
+        if job.is_refused_above {
+            return self.refuse(from, head, Refusal::Above, head.epoch);
+        }
         let (everybody, limit) = (job.everybody(), limit(job.agreed.total));
         let (above, workers) = (self.settings.above, partial.unwrap_or(1));
         let may_be = part.blocks.values() <= job.agreed.limits.values()
@@ -412,6 +421,9 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
             return self.refuse(from, head, Refusal::Taken, epoch);
         }
         job.heard = now;
+        if job.is_refused_above {
+            return self.refuse(from, head, Refusal::Above, epoch);
+        }
         let everybody = job.everybody();
         let standing = job.standing(head.seq);
         let is_silent_above = job.asked_above.is_some_and(|asked| now.since(asked) >= SILENT_MS);
@@ -476,11 +488,14 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
                 if key != job.agreed.key {
                     return Outcome::Key;
                 }
-                if (limits.blocks, limits.window) != (ours.blocks, ours.window) {
-                    return Outcome::Differs;
+                let is_less = limits.blocks <= ours.blocks && limits.window <= ours.window;
+                match job.above {
+                    None if is_less => job.known_above(limits),
+                    Some(_) if (limits.blocks, limits.window) == (ours.blocks, ours.window) => {
+                        job.agreed.limits.mtu = ours.mtu.min(limits.mtu);
+                    }
+                    _ => return Outcome::Differs,
                 }
-                job.agreed.limits.mtu = ours.mtu.min(limits.mtu);
-                job.is_known_above = true;
                 Outcome::HeardAbove
             }
             Body::Refuse { reason, .. } => {
@@ -490,7 +505,7 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
                     return Outcome::Old;
                 }
                 // Whoever asks next is refused, and all fall back.
-                job.is_open = false;
+                job.is_refused_above = true;
                 Outcome::RefusedAbove
             }
             Body::Waiting { .. } => Outcome::HeardAbove,

@@ -33,8 +33,10 @@ pub(super) struct Job<A, const SLOTS: usize, const BLOCKS: usize> {
     contributing: u8,
     pub(super) workers: u8,
     pub(super) heard: Millis,
-    /// The aggregator above has said welcome.
-    pub(super) is_known_above: bool,
+    /// What the aggregator above has agreed to, since its welcome.
+    pub(super) above: Option<Limits>,
+    /// The aggregator above has refused: so does this one, until another epoch.
+    pub(super) is_refused_above: bool,
     /// Since when the aggregator above has not answered.
     pub(super) asked_above: Option<Millis>,
     pub(super) slots: [Slot<BLOCKS>; SLOTS],
@@ -70,7 +72,8 @@ impl<A: Copy + PartialEq, const SLOTS: usize, const BLOCKS: usize> Job<A, SLOTS,
             contributing: 0,
             workers: 0,
             heard: Millis(0),
-            is_known_above: false,
+            above: None,
+            is_refused_above: false,
             asked_above: None,
             slots: [const { Slot::new() }; SLOTS],
         }
@@ -81,10 +84,23 @@ impl<A: Copy + PartialEq, const SLOTS: usize, const BLOCKS: usize> Job<A, SLOTS,
         (self.is_open, self.id, self.agreed) = (true, id, agreed);
         (self.addresses, self.aggregators) = ([const { None }; MAX_MEMBERS], 0);
         (self.workers_of, self.contributing, self.workers) = ([0; MAX_MEMBERS], 0, 0);
-        (self.is_known_above, self.asked_above) = (false, None);
+        (self.above, self.is_refused_above, self.asked_above) = (None, false, None);
+        self.vacate();
+    }
+
+    /// The limits of the aggregator above hold from now on. No member has had a welcome, so no chunk has come.
+    pub(super) fn known_above(&mut self, limits: Limits) {
+        self.above = Some(limits);
+        self.agreed.limits = self.agreed.limits.min(limits);
+        self.vacate();
+    }
+
+    /// No slot has an occupant of this epoch.
+    fn vacate(&mut self) {
+        let Agreement { epoch, limits, .. } = self.agreed;
         // Sums are cleared when their slot is taken; this also covers an epoch that comes again.
         for (place, slot) in self.slots.iter_mut().enumerate() {
-            slot.vacate(agreed.epoch, (place as u32).wrapping_sub(2 * u32::from(agreed.limits.window)));
+            slot.vacate(epoch, (place as u32).wrapping_sub(2 * u32::from(limits.window)));
         }
     }
 

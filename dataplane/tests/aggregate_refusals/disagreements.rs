@@ -24,9 +24,8 @@ fn partial(seq: u32, worker: u8, workers: u8, (block, sum): (usize, i32)) -> Vec
 }
 
 fn join(node: &mut Node, of: Membership, from: u8, is_aggregator: bool) {
-    let Membership { job, epoch, worker, members, total, limits, key } = of;
-    let body = Body::Hello { worker, members, total, is_aggregator, limits, key };
-    let packet = packet(Head { job, epoch, seq: 0 }, body);
+    let mut packet = hello(of);
+    packet[25] = is_aggregator.into();
     assert!(matches!(outcome(node, from, &packet), Outcome::Started | Outcome::Joined));
 }
 
@@ -152,6 +151,7 @@ struct Hall {
     nodes: Vec<(u8, Box<Aggregator<u8, 1, 8, 2>>)>,
     /// Members, and where their aggregators are.
     members: Vec<(Member<4>, u8)>,
+    outputs: Vec<Vec<u8>>,
     damages: fn(&mut Vec<u8>),
     now: u64,
 }
@@ -159,13 +159,18 @@ struct Hall {
 impl Hall {
     /// An aggregator of all.
     fn new() -> Self {
-        Self { nodes: vec![(ROOT, node_of(None))], members: Vec::new(), damages: |_| (), now: 1 }
+        Self::with(LIMITS)
+    }
+
+    fn with(limits: Limits) -> Self {
+        let nodes = vec![(ROOT, node_of(None, limits))];
+        Self { nodes, members: Vec::new(), outputs: Vec::new(), damages: |_| (), now: 1 }
     }
 
     /// An aggregator below it, with so many members.
     fn rack(&mut self, workers: u8, racks: u8, total: u8) {
         let (worker, at) = (self.nodes.len() as u8 - 1, ROOT + self.nodes.len() as u8);
-        self.nodes.push((at, node_of(Some(Above { address: ROOT, worker, members: racks }))));
+        self.nodes.push((at, node_of(Some(Above { address: ROOT, worker, members: racks }), LIMITS)));
         for worker in 0..workers {
             self.member(Membership { worker, members: workers, total, ..US }, at);
         }
@@ -178,7 +183,7 @@ impl Hall {
     /// Has members sum 1000 values, each with its bound, for ten minutes at most. By member: when it was done or failed.
     fn sum(&mut self, bound: impl Fn(usize) -> i8) -> Vec<Option<(u64, Option<Failure>)>> {
         let input = [1f32.to_le_bytes(); 1000].concat();
-        let mut outputs = vec![vec![0; input.len()]; self.members.len()];
+        self.outputs = vec![vec![0; input.len()]; self.members.len()];
         let mut ends = vec![None; self.members.len()];
         let mut started = vec![false; self.members.len()];
         let mut out = [0; 1500];
@@ -210,7 +215,7 @@ impl Hall {
             }
             while let Some((from, to, packet)) = packets.pop_front() {
                 if let Some((member, _)) = self.members.get_mut(usize::from(to)) {
-                    member.handle(&packet, &mut outputs[usize::from(to)], Millis(self.now));
+                    member.handle(&packet, &mut self.outputs[usize::from(to)], Millis(self.now));
                     continue;
                 }
                 let (_, node) = self.nodes.iter_mut().find(|(at, _)| *at == to).unwrap();
@@ -234,8 +239,8 @@ impl Hall {
     }
 }
 
-fn node_of(above: Option<Above<u8>>) -> Box<Aggregator<u8, 1, 8, 2>> {
-    let settings = Settings { kernel: Kernel::PORTABLE, limits: LIMITS, group: None, above };
+fn node_of(above: Option<Above<u8>>, limits: Limits) -> Box<Aggregator<u8, 1, 8, 2>> {
+    let settings = Settings { kernel: Kernel::PORTABLE, limits, group: None, above };
     Box::new(Aggregator::new(settings))
 }
 
@@ -255,6 +260,28 @@ fn a_root_misses_a_worker_that_no_rack_has() {
         let refused = |end: &&Option<(u64, Option<Failure>)>| matches!(end, Some((at, Some(Failure::Refused { reason: Refusal::Above, .. }))) if *at <= SILENT_MS);
         // Those of the rack that was last.
         assert!(ends.iter().filter(refused).count() >= 3, "{ends:?}");
+    }
+}
+
+/// Those of the root, too: members of its racks get no welcome before that of the root.
+#[test]
+fn the_smallest_limits_of_a_hierarchy_hold() {
+    for limits in [
+        Limits { blocks: 1, ..LIMITS },
+        Limits { window: 1, ..LIMITS },
+        Limits { blocks: 1, window: 2, mtu: 800 },
+    ] {
+        let mut hall = Hall::with(limits);
+        hall.rack(3, 2, 5);
+        hall.rack(2, 2, 5);
+        let ends = hall.sum(|_| -10);
+        assert!(ends.iter().all(|end| matches!(end, Some((_, None)))), "{limits:?}: {ends:?}");
+        // 1 is restored as an odd number of units (FORMAT.md section 11.2).
+        let expected = (5.0 * 1025.0 / 1024f32).to_le_bytes();
+        for ((member, _), output) in hall.members.iter().zip(&hall.outputs) {
+            assert_eq!(member.limits(), Some(limits));
+            assert!(output.as_chunks().0.iter().all(|value| *value == expected));
+        }
     }
 }
 

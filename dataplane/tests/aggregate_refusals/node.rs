@@ -75,6 +75,18 @@ fn a_hello_that_disagrees_in_one_respect_is_refused() {
     }
 }
 
+/// Its number, too: a job's number has 16 bits, and two jobs may have the same one.
+#[test]
+fn a_number_that_was_silent_is_free_for_another_key() {
+    let mut node = node(None);
+    join_alone(&mut node, US);
+    let other = hello(Membership { key: US.key + 1, epoch: US.epoch - 1, ..US });
+    assert_eq!(hear(&mut node, OTHER_AT, &other, IDLE_MS - 1).0, Outcome::Key);
+    assert_eq!(hear(&mut node, OTHER_AT, &other, IDLE_MS).0, Outcome::Started);
+    assert_eq!(hear(&mut node, US_AT, &hello(US), IDLE_MS).0, Outcome::Key);
+    assert_eq!(node.jobs().collect::<Vec<_>>(), [(US.job, 1)]);
+}
+
 /// Whatever its number and key are.
 #[test]
 fn a_job_that_was_silent_gives_its_place_to_another() {
@@ -135,12 +147,12 @@ fn parts_of_a_chunk_have_its_values_and_its_bound() {
 fn rack() -> Box<Node> {
     let mut node = node(Some(Above { address: ABOVE, worker: 3, members: 5 }));
     assert_eq!(outcome(&mut node, US_AT, &hello(US)), Outcome::AskedAbove);
-    let other = Limits { blocks: 1, ..LIMITS };
-    let fewer = Limits { window: 2, ..LIMITS };
+    let longer = Limits { blocks: 3, ..LIMITS };
+    let more = Limits { window: 8, ..LIMITS };
     for (limits, key, expected) in [
         (LIMITS, US.key + 1, Outcome::Key),
-        (other, US.key, Outcome::Differs),
-        (fewer, US.key, Outcome::Differs),
+        (longer, US.key, Outcome::Differs),
+        (more, US.key, Outcome::Differs),
     ] {
         assert_eq!(outcome(&mut node, ABOVE, &welcome(limits, key)), expected);
         assert_eq!(outcome(&mut node, US_AT, &hello(US)), Outcome::AskedAbove);
@@ -218,7 +230,7 @@ fn a_chunk_without_a_result_stays_without_one() {
     assert_eq!(hear(&mut node, US_AT, &query(0, true), 0), (Outcome::Repeated, said));
 }
 
-/// If the node above has lost the job, or never took it, this one ends it: whoever asks next falls back.
+/// If the node above has lost the job, or never took it, this one refuses it: whoever asks next falls back, until there is a later epoch.
 #[test]
 fn a_refusal_from_above_ends_the_job() {
     for reason in Refusal::ALL {
@@ -229,8 +241,16 @@ fn a_refusal_from_above_ends_the_job() {
             let is_late = *reason == Refusal::OutOfStep && seq != 0;
             let expected = if is_late { Outcome::Old } else { Outcome::RefusedAbove };
             assert_eq!(hear(&mut node, ABOVE, &refuse(seq, *reason), 0), (expected, vec![]), "{reason}");
-            let expected = if is_late { Outcome::Waiting } else { Outcome::UnknownJob };
-            assert_eq!(outcome(&mut node, US_AT, &query(0, false)), expected, "{reason}");
+            if is_late {
+                assert_eq!(outcome(&mut node, US_AT, &query(0, false)), Outcome::Waiting, "{reason}");
+                continue;
+            }
+            for (seq, packet) in [(0, query(0, false)), (1, contribute(1, 0, WHOLE)), (0, hello(US))] {
+                let refused = vec![(To::One(US_AT), refuse(seq, Refusal::Above))];
+                assert_eq!(hear(&mut node, US_AT, &packet, 0), (Outcome::RefusedAbove, refused), "{reason}");
+            }
+            let later = hello(Membership { epoch: US.epoch + 1, ..US });
+            assert_eq!(outcome(&mut node, US_AT, &later), Outcome::AskedAbove);
         }
     }
 }
