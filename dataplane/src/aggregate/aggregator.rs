@@ -1,5 +1,7 @@
 //! The aggregator: takes datagrams, adds what they contribute, and answers.
 
+use core::hash::{Hash, Hasher};
+
 use heapless::Deque;
 
 use super::job::{Agreement, IDLE_MS, Job, Standing, is_later};
@@ -9,11 +11,14 @@ use crate::engine::Millis;
 use crate::kernels::Kernel;
 use crate::sums::limit;
 use crate::verdict::outcomes;
-use crate::wire::chunk::{BLOCK_VALUES, Body, Head, Limits, Packet, Part, Refusal};
+use crate::wire::chunk::{
+    BLOCK_VALUES, Body, Cookie, HEADER_LEN, Head, Limits, NO_COOKIE, Packet, Part, Refusal,
+};
 
-/// A result that was sent to all is not sent to one for so long: the answer to a query that crossed it would be in vain. A member
-/// that has results of later chunks knows that it did not cross it.
-const HOLD_MS: u64 = 10;
+/// A cookie is good for so long at least, and twice that at most.
+const COOKIE_MS: u64 = 60_000;
+/// Bytes of a refusal.
+const REFUSAL_LEN: usize = HEADER_LEN + 8;
 
 outcomes! {
     /// What a datagram did to an aggregator.
@@ -26,6 +31,8 @@ outcomes! {
         Joined = "joined",
         /// A member's hello started a job, or an epoch of it.
         Started = "started",
+        /// A hello from an address that has not shown that it gets what is sent there: it was sent a cookie.
+        Challenged = "challenged",
         /// A member's hello waits until the aggregator above knows the job.
         AskedAbove = "asked-above",
         /// A member asked, and was told for whom its chunk waits.
@@ -34,7 +41,7 @@ outcomes! {
         Missing = "missing",
         /// A member asked, and was sent the result.
         Repeated = "repeated",
-        /// A member asked for what has just been sent to all.
+        /// A member asked for what has just been sent to all, or to it.
         Held = "held",
         /// The aggregator above answered.
         HeardAbove = "heard-above",
@@ -102,6 +109,8 @@ pub struct Settings<A> {
     pub group: Option<[u8; 4]>,
     /// The aggregator that has the sum of all, if this one has only a part.
     pub above: Option<Above<A>>,
+    /// Drawn by chance at the start. Who guesses it can join from addresses that are not its own.
+    pub secret: [u64; 2],
 }
 
 /// To whom a packet goes.
@@ -145,11 +154,13 @@ pub struct Aggregator<A, const JOBS: usize, const SLOTS: usize, const BLOCKS: us
     jobs: [Job<A, SLOTS, BLOCKS>; JOBS],
     answers: Deque<(A, Packet<'static>), 2>,
     stream: Option<Stream<A>>,
+    /// Bytes of the datagram that is answered.
+    received: usize,
     scratch: Scratch<BLOCKS>,
     counts: [u64; Outcome::ALL.len()],
 }
 
-impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: usize>
+impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BLOCKS: usize>
     Aggregator<A, JOBS, SLOTS, BLOCKS>
 {
     /// An aggregator that knows no job.
@@ -162,6 +173,7 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
             jobs: [const { Job::new() }; JOBS],
             answers: Deque::new(),
             stream: None,
+            received: 0,
             scratch: [[0; BLOCK_VALUES]; BLOCKS],
             counts: [0; Outcome::ALL.len()],
         }
@@ -188,6 +200,7 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
     pub fn process(&mut self, datagram: &[u8], from: A, now: Millis) -> Outcome {
         self.answers.clear();
         self.stream = None;
+        self.received = datagram.len();
         let outcome = self.outcome(datagram, from, now);
         if let Some(count) = self.counts.get_mut(outcome as usize) {
             *count = count.wrapping_add(1);
@@ -198,7 +211,13 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
     fn outcome(&mut self, datagram: &[u8], from: A, now: Millis) -> Outcome {
         let Ok(Packet { head, body }) = Packet::parse(datagram) else { return Outcome::Malformed };
         match body {
-            Body::Hello { worker, members, total, is_aggregator, limits, key } => {
+            Body::Hello { cookie, limits, key, .. } if !self.is_proven(from, cookie, now) => {
+                // As long as the hello, and nothing is kept: what may come of it goes to an address that somebody else may have written.
+                let cookie = self.cookie(from, now.0 / COOKIE_MS);
+                self.answer(from, head, Body::Welcome { limits, group: [0; 4], key, cookie });
+                Outcome::Challenged
+            }
+            Body::Hello { worker, members, total, is_aggregator, limits, key, .. } => {
                 let hello = Agreement { epoch: head.epoch, members, total, limits, key };
                 self.hello(from, head.job, worker, is_aggregator, hello, now)
             }
@@ -219,6 +238,24 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
         }
     }
 
+    /// What an address has to repeat in this minute: it depends on nothing that a job keeps, so that strangers take no room.
+    fn cookie(&self, of: A, minute: u64) -> Cookie {
+        let [first, second] = self.settings.secret;
+        #[expect(deprecated, reason = "core has no other keyed hash")]
+        let mut hasher = core::hash::SipHasher::new_with_keys(first, second);
+        (of, minute).hash(&mut hasher);
+        let [_, _, a, b, c, d, e, f] = hasher.finish().to_be_bytes();
+        // Zeros would be none.
+        [a | 1, b, c, d, e, f]
+    }
+
+    /// Whether a hello's cookie is what was sent to its address, this minute or in the one before.
+    fn is_proven(&self, from: A, cookie: Cookie, now: Millis) -> bool {
+        let minute = now.0 / COOKIE_MS;
+        let was_sent = |minute| cookie == self.cookie(from, minute);
+        cookie != NO_COOKIE && (was_sent(minute) || was_sent(minute.wrapping_sub(1)))
+    }
+
     /// The number of a job's place.
     fn find(&self, job: u16) -> Option<usize> {
         self.jobs.iter().position(|open| open.is_open && open.id == job)
@@ -229,9 +266,13 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
         let _ = self.answers.push_back((to, Packet { head, body }));
     }
 
-    /// Says no to `from`; `epoch` is the job's.
+    /// Says no to `from`; `epoch` is the job's. Strangers get no more bytes than they sent: a query of theirs stays without an answer, for
+    /// which their silence stands.
     fn refuse(&mut self, from: A, head: Head, reason: Refusal, epoch: u32) -> Outcome {
-        self.answer(from, head, Body::Refuse { reason, epoch });
+        let may_be_strange = matches!(reason, Refusal::UnknownJob | Refusal::OldEpoch | Refusal::Taken);
+        if self.received >= REFUSAL_LEN || !may_be_strange {
+            self.answer(from, head, Body::Refuse { reason, epoch });
+        }
         match reason {
             Refusal::UnknownJob => Outcome::UnknownJob,
             Refusal::Key => Outcome::Key,
@@ -312,14 +353,12 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
         if let Some(above) = self.settings.above
             && job.above.is_none()
         {
-            let Above { address, worker, members } = above;
-            let total = hello.total;
-            let hello = Body::Hello { worker, members, total, is_aggregator: true, limits, key };
-            self.answer(address, head, hello);
+            let hello = hello_above(above, job);
+            self.answer(above.address, head, hello);
             return Outcome::AskedAbove;
         }
         let group = self.group(place).unwrap_or([0; 4]);
-        self.answer(from, head, Body::Welcome { limits, group, key });
+        self.answer(from, head, Body::Welcome { limits, group, key, cookie: NO_COOKIE });
         outcome
     }
 
@@ -402,7 +441,7 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
 
     fn send_to_all(&mut self, place: usize, head: Head, now: Millis) {
         if let Some(slot) = self.jobs.get_mut(place).and_then(|job| job.slot(head.seq)) {
-            slot.sent = now;
+            slot.goes_to_all(now);
         }
         let to = self.group(place).map_or(To::Each { job: head.job }, To::Group);
         self.stream(to, head, 0);
@@ -441,8 +480,10 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
             Some(Standing::Occupant) => match slot.phase {
                 // A new epoch's slot: its occupant was never there.
                 Phase::Done if slot.values() == 0 => self.refuse(from, head, Refusal::OutOfStep, epoch),
-                Phase::Done if !is_overtaken && now.since(slot.sent) < HOLD_MS => Outcome::Held,
                 Phase::Done => {
+                    if !slot.repeats(worker, is_overtaken, now) {
+                        return Outcome::Held;
+                    }
                     self.stream(To::One(from), head, 0);
                     Outcome::Repeated
                 }
@@ -483,10 +524,20 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
         job.asked_above = None;
         let standing = job.standing(head.seq);
         match body {
-            Body::Welcome { limits, key, .. } => {
+            Body::Welcome { limits, key, cookie, .. } => {
                 let ours = job.agreed.limits;
                 if key != job.agreed.key {
                     return Outcome::Key;
+                }
+                if cookie != NO_COOKIE {
+                    // The first one is repeated at once, later ones with the next hello of a member: that ends.
+                    let is_first = job.cookie == NO_COOKIE;
+                    job.cookie = cookie;
+                    if is_first {
+                        let hello = hello_above(above, job);
+                        self.answer(above.address, head, hello);
+                    }
+                    return Outcome::HeardAbove;
                 }
                 let is_less = limits.blocks <= ours.blocks && limits.window <= ours.window;
                 match job.above {
@@ -581,4 +632,14 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
         self.stream = Some(Stream { next, ..stream });
         Some(Emitted { to: stream.to, len })
     }
+}
+
+/// What an aggregator says to the one above of a job.
+const fn hello_above<A: Copy, const SLOTS: usize, const BLOCKS: usize>(
+    above: Above<A>,
+    job: &Job<A, SLOTS, BLOCKS>,
+) -> Body<'static> {
+    let Above { worker, members, .. } = above;
+    let Agreement { total, limits, key, .. } = job.agreed;
+    Body::Hello { worker, members, total, is_aggregator: true, limits, key, cookie: job.cookie }
 }

@@ -2,7 +2,7 @@
 
 use super::slot::{Phase, Slot};
 use crate::engine::Millis;
-use crate::wire::chunk::{Limits, MAX_MEMBERS, Refusal};
+use crate::wire::chunk::{Cookie, Limits, MAX_MEMBERS, NO_COOKIE, Refusal};
 
 /// A job that was silent for so long may lose its place to another. Trainers pause for evaluations and checkpoints; who loses
 /// its place is refused, and says hello again.
@@ -33,6 +33,8 @@ pub(super) struct Job<A, const SLOTS: usize, const BLOCKS: usize> {
     contributing: u8,
     pub(super) workers: u8,
     pub(super) heard: Millis,
+    /// What the aggregator above has our hello repeat.
+    pub(super) cookie: Cookie,
     /// What the aggregator above has agreed to, since its welcome.
     pub(super) above: Option<Limits>,
     /// The aggregator above has refused: so does this one, until another epoch.
@@ -72,6 +74,7 @@ impl<A: Copy + PartialEq, const SLOTS: usize, const BLOCKS: usize> Job<A, SLOTS,
             contributing: 0,
             workers: 0,
             heard: Millis(0),
+            cookie: NO_COOKIE,
             above: None,
             is_refused_above: false,
             asked_above: None,
@@ -84,7 +87,8 @@ impl<A: Copy + PartialEq, const SLOTS: usize, const BLOCKS: usize> Job<A, SLOTS,
         (self.is_open, self.id, self.agreed) = (true, id, agreed);
         (self.addresses, self.aggregators) = ([const { None }; MAX_MEMBERS], 0);
         (self.workers_of, self.contributing, self.workers) = ([0; MAX_MEMBERS], 0, 0);
-        (self.above, self.is_refused_above, self.asked_above) = (None, false, None);
+        (self.cookie, self.above) = (NO_COOKIE, None);
+        (self.is_refused_above, self.asked_above) = (false, None);
         self.vacate();
     }
 

@@ -8,8 +8,8 @@ use crate::kernels::Kernel;
 use crate::sums::{Summable, value_of};
 use crate::verdict::outcomes;
 use crate::wire::chunk::{
-    BLOCK_LEN, BLOCK_VALUES, Blocks, Body, HEADER_LEN, Head, Limits, MAX_BLOCKS, Packet, Part, Refusal,
-    all_blocks_mask, values_of_block,
+    BLOCK_LEN, BLOCK_VALUES, Blocks, Body, Cookie, HEADER_LEN, Head, Limits, MAX_BLOCKS, NO_COOKIE, Packet,
+    Part, Refusal, all_blocks_mask, values_of_block,
 };
 
 /// Hellos are sent again after so long.
@@ -77,6 +77,8 @@ pub enum Failure {
 pub enum Event {
     /// Nothing.
     Ignored(Ignored),
+    /// The aggregator wants to see that we get what it sends: the next hello says so.
+    Challenged,
     /// The aggregator takes us; results go to this group, or to our address.
     Joined {
         /// The IPv4 group of results.
@@ -181,6 +183,8 @@ pub struct Member<const WINDOW: usize> {
     /// Since when the aggregator has not answered.
     asked: Option<Millis>,
     hello: Option<Millis>,
+    /// What the next hello repeats.
+    cookie: Cookie,
     places: [Place; WINDOW],
     operation: Option<Operation>,
     /// The number of the chunk behind the last operation.
@@ -216,6 +220,7 @@ impl<const WINDOW: usize> Member<WINDOW> {
             failure: None,
             asked: None,
             hello: None,
+            cookie: NO_COOKIE,
             places: [place; WINDOW],
             operation: None,
             next: 0,
@@ -309,7 +314,8 @@ impl<const WINDOW: usize> Member<WINDOW> {
             }
             self.hello = Some(now);
             let Membership { worker, members, total, limits, key, .. } = self.membership;
-            let hello = Body::Hello { worker, members, total, is_aggregator: false, limits, key };
+            let cookie = self.cookie;
+            let hello = Body::Hello { worker, members, total, is_aggregator: false, limits, key, cookie };
             return self.send(0, hello, now, out);
         };
         let Some(operation) = self.operation.filter(|operation| operation.left > 0) else {
@@ -455,6 +461,8 @@ impl<const WINDOW: usize> Member<WINDOW> {
                 }
                 matches!(reason, Ignored::NotUnderWay | Ignored::Duplicate)
             }
+            // An aggregator that asks so for ever takes nobody.
+            Event::Challenged => false,
             _ => true,
         };
         if lives {
@@ -474,7 +482,8 @@ impl<const WINDOW: usize> Member<WINDOW> {
             return Event::Ignored(Ignored::OtherEpoch);
         }
         match body {
-            Body::Welcome { limits, group, key } => self.welcome(limits, group, key),
+            Body::Welcome { key, cookie, .. } if cookie != NO_COOKIE => self.challenged(key, cookie),
+            Body::Welcome { limits, group, key, .. } => self.welcome(limits, group, key),
             Body::Refuse { reason, epoch } => {
                 let is_late = reason == Refusal::OutOfStep && self.under_way(head.seq).is_none();
                 if is_late {
@@ -525,6 +534,17 @@ impl<const WINDOW: usize> Member<WINDOW> {
                 Event::Ignored(Ignored::Misplaced)
             }
         }
+    }
+
+    fn challenged(&mut self, key: u64, cookie: Cookie) -> Event {
+        if key != self.membership.key || self.joined.is_some() {
+            return Event::Ignored(Ignored::Welcome);
+        }
+        if self.cookie != cookie {
+            // The next hello leaves at once.
+            (self.cookie, self.hello) = (cookie, None);
+        }
+        Event::Challenged
     }
 
     fn welcome(&mut self, limits: Limits, group: [u8; 4], key: u64) -> Event {

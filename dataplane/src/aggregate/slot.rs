@@ -4,9 +4,12 @@ use crate::engine::Millis;
 use crate::kernels::{Adder, Kernel, Odd};
 use crate::sums::{NOT_A_NUMBER, OVER, Summable};
 use crate::wire::chunk::{
-    BLOCK_VALUES, Blocks, HEADER_LEN, Head, MAX_BLOCKS, Part, all_blocks_mask, values_of_block,
+    BLOCK_VALUES, Blocks, HEADER_LEN, Head, MAX_BLOCKS, MAX_MEMBERS, Part, all_blocks_mask, values_of_block,
 };
 
+/// A result that was sent to all, or to a member, is not sent to that member for so long: the answer to a query that crossed it would be
+/// in vain.
+const HOLD_MS: u16 = 10;
 /// Room for a section, and for what fast encoders write behind it.
 pub(super) const SECTION_ROOM: usize = 1024;
 
@@ -43,7 +46,9 @@ pub(super) struct Slot<const BLOCKS: usize> {
     /// A bit for each worker that the sums of the block have.
     seen: [u64; BLOCKS],
     /// When the result was sent to all.
-    pub(super) sent: Millis,
+    sent: Millis,
+    /// When each member may have last got it, in milliseconds that wrap.
+    repeated: [u16; MAX_MEMBERS],
     /// The occupant is a chunk of this epoch.
     pub(super) epoch: u32,
     pub(super) seq: u32,
@@ -64,6 +69,7 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
             not_numbers: [0; BLOCKS],
             seen: [0; BLOCKS],
             sent: Millis(0),
+            repeated: [0; MAX_MEMBERS],
             epoch: 0,
             seq: 0,
             from_above: 0,
@@ -104,6 +110,26 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
 
     fn blocks(&self) -> usize {
         self.values().div_ceil(BLOCK_VALUES)
+    }
+
+    /// The result goes to all.
+    pub(super) fn goes_to_all(&mut self, now: Millis) {
+        self.sent = now;
+        self.repeated = [(now.0 as u16).wrapping_sub(HOLD_MS); MAX_MEMBERS];
+    }
+
+    /// Whether a member that asks gets the result again. If results of later chunks have overtaken it, it does not cross what was sent
+    /// to all. But whoever writes a member's address could have it flooded, so it gets the result no more than once in a time.
+    pub(super) fn repeats(&mut self, worker: u8, is_overtaken: bool, now: Millis) -> bool {
+        if !is_overtaken && now.since(self.sent) < HOLD_MS.into() {
+            return false;
+        }
+        let Some(last) = self.repeated.get_mut(usize::from(worker)) else { return false };
+        let is_due = (now.0 as u16).wrapping_sub(*last) >= HOLD_MS;
+        if is_due {
+            *last = now.0 as u16;
+        }
+        is_due
     }
 
     /// Blocks that the sums lack of a worker.

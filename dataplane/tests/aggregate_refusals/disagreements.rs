@@ -240,7 +240,7 @@ impl Hall {
 }
 
 fn node_of(above: Option<Above<u8>>, limits: Limits) -> Box<Aggregator<u8, 1, 8, 2>> {
-    let settings = Settings { kernel: Kernel::PORTABLE, limits, group: None, above };
+    let settings = Settings { kernel: Kernel::PORTABLE, limits, group: None, above, secret: [3, 5] };
     Box::new(Aggregator::new(settings))
 }
 

@@ -16,11 +16,19 @@ pub(super) type Node = Aggregator<u8, 2, 8, 2>;
 pub(super) type Reaction = (Outcome, Vec<(To<u8>, Vec<u8>)>);
 
 pub(super) fn node(above: Option<Above<u8>>) -> Box<Node> {
-    let settings = Settings { kernel: Kernel::PORTABLE, limits: LIMITS, group: None, above };
+    let settings = Settings { kernel: Kernel::PORTABLE, limits: LIMITS, group: None, above, secret: [3, 5] };
     Box::new(Node::new(settings))
 }
 
+/// A hello is said again with the cookie that it is answered with.
 pub(super) fn hear(node: &mut Node, from: u8, packet: &[u8], now: u64) -> Reaction {
+    match hear_once(node, from, packet, now) {
+        (Outcome::Challenged, said) => hear_once(node, from, &with_cookie(packet, &said[0].1), now),
+        reaction => reaction,
+    }
+}
+
+pub(super) fn hear_once(node: &mut Node, from: u8, packet: &[u8], now: u64) -> Reaction {
     let outcome = node.process(packet, from, Millis(now));
     let mut out = [0; 1500];
     let mut said = Vec::new();
@@ -156,6 +164,16 @@ fn rack() -> Box<Node> {
     ] {
         assert_eq!(outcome(&mut node, ABOVE, &welcome(limits, key)), expected);
         assert_eq!(outcome(&mut node, US_AT, &hello(US)), Outcome::AskedAbove);
+    }
+    // A cookie that is new is repeated at once; else, and if it changes, only with a member's next hello.
+    for (cookie, is_at_once) in [([7; 6], true), ([7; 6], false), ([9; 6], false)] {
+        let challenge = say(0, Body::Welcome { limits: LIMITS, group: [0; 4], key: US.key, cookie });
+        let Membership { job, epoch, total, limits, key, .. } = US;
+        let body = Body::Hello { worker: 3, members: 5, total, is_aggregator: true, limits, key, cookie };
+        let asked = vec![(To::One(ABOVE), packet(Head { job, epoch, seq: 0 }, body))];
+        let said = if is_at_once { asked.clone() } else { vec![] };
+        assert_eq!(hear(&mut node, ABOVE, &challenge, 0), (Outcome::HeardAbove, said));
+        assert_eq!(hear(&mut node, US_AT, &hello(US), 0), (Outcome::AskedAbove, asked));
     }
     assert_eq!(outcome(&mut node, ABOVE, &welcome(LIMITS, US.key)), Outcome::HeardAbove);
     for (from, worker) in [(US_AT, 0), (OTHER_AT, 1)] {

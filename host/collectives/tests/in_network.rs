@@ -52,7 +52,8 @@ fn with_node<T>(faults: &Faults, work: impl FnOnce(SocketAddr) -> T) -> T {
 }
 
 fn serve(socket: &UdpSocket, faults: &Faults, stop: &AtomicBool) {
-    let settings = Settings { kernel: Kernel::detect(), limits: Limits::MOST, group: None, above: None };
+    let settings =
+        Settings { kernel: Kernel::detect(), limits: Limits::MOST, group: None, above: None, secret: [3, 5] };
     let new = || Box::new(Engine::<SocketAddr, 1, 32, 16>::new(settings));
     let (mut engine, mut random, began) = (new(), Random(1), Instant::now());
     let (mut packet, mut out) = ([0; 2048], [0; 2048]);
@@ -330,7 +331,9 @@ fn first_epochs_are_drawn_by_chance() {
         exchange(2, 1, 300, at, 1, |_| true, |_| ());
         let mut packet = [0; 2048];
         while let Ok(len) = socket.recv(&mut packet) {
-            let Ok(Packet { head, body: Body::Hello { .. } }) = Packet::parse(&packet[..len]) else { panic!() };
+            let Ok(Packet { head, body: Body::Hello { .. } }) = Packet::parse(&packet[..len]) else {
+                panic!()
+            };
             epochs.push(head.epoch);
         }
     }
