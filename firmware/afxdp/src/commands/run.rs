@@ -215,11 +215,13 @@ impl Service for Running<'_> {
 impl Running<'_> {
     /// How many connections these rules would break: what the far end sends them in place, as it was told on their
     /// SYNs, would be restored to other values. One that begins between the answer and the change is missed. None if a
-    /// thread does not answer as soon as it has to give signs of life.
+    /// thread does not judge these rules as soon as it has to give signs of life.
     fn broken_by(&self, rules: &Rules) -> Option<usize> {
-        self.shim.orders.propose(Some(rules.clone()));
+        let number = self.shim.orders.propose(rules.clone());
         let reports = self.telemetry.board.collect(PATIENCE.max(self.args.service.limit()));
-        self.shim.orders.propose(None);
-        reports.iter().map(|(answered, report)| answered.then_some(report.broken)).sum()
+        self.shim.orders.withdraw();
+        // The last report of a thread that does not answer is of an earlier proposal, or of none.
+        let judged = reports.iter().map(|(_, report)| report.judged.filter(|judged| judged.number == number));
+        judged.map(|judged| Some(judged?.broken)).sum()
     }
 }
