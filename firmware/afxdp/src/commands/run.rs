@@ -47,6 +47,9 @@ pub struct RunArgs {
     /// Configuration file (TOML); without one there is one rule, for type of service 0x28.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Run although tagged connections pass by what filters frames between the ports, such as nftables' bridge chains.
+    #[arg(long)]
+    pub bypass_filter: bool,
     /// Wait until both ports exist and a bridge joins them, at most so many seconds; without a number, a day.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "86400", value_parser = seconds)]
     pub wait: Option<Duration>,
@@ -66,7 +69,8 @@ pub fn run(args: &RunArgs) -> Result<(), RunError> {
     args.service.start_log()?;
     let PortArgs { host, net } = &args.ports;
     let file = args.config.as_deref();
-    let config = Config::load_or_default(file)?;
+    let mut config = Config::load_or_default(file)?;
+    config.bypass_filter |= args.bypass_filter;
     let (notifier, mut signals) = manager_and_signals()?;
     if let Some(patience) = args.wait
         && !wait_for_ports(args, patience, &notifier, &mut signals)?
@@ -180,7 +184,8 @@ impl Service for Running<'_> {
         };
         notifier.reloading();
         match Config::load(file) {
-            Ok(new) => {
+            Ok(mut new) => {
+                new.bypass_filter |= self.args.bypass_filter;
                 for setting in new.needs_restart(&self.config) {
                     warn!("{setting} changed: takes effect at the next start");
                 }
