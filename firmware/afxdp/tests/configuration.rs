@@ -37,7 +37,7 @@ proptest! {
         ]),
         path in settings(&[
             "[path]", "mode = \"(auto|native|generic)\"", "zero-copy = (true|false)", "threads = [0-9]",
-            "busy-poll-us = [0-9]{1,11}",
+            "busy-poll-us = [0-9]{1,11}", "bypass-filter = (true|false)",
         ]),
         metrics in settings(&["[metrics]", "port = [0-9]{1,6}", "address = \"(::1|[0-9.]{0,9})\"", ".{0,12}"]),
     ) {

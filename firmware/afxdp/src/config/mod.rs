@@ -43,6 +43,8 @@ pub struct Config {
     pub threads: Option<NonZeroU32>,
     /// How long the kernel polls the driver at each call: for cores that do nothing else.
     pub busy_poll: Option<Duration>,
+    /// Whether it runs although tagged connections pass by a filter between its ports.
+    pub bypass_filter: bool,
     /// Where the Prometheus endpoint listens.
     pub metrics: Option<SocketAddr>,
     /// Whether it may listen on one of the next ports if that one is taken: the file names none.
@@ -142,6 +144,7 @@ impl Config {
             zero_copy: forwarding.zero_copy,
             threads: forwarding.threads.as_ref().map(|threads| *threads.as_ref()),
             busy_poll,
+            bypass_filter: forwarding.bypass_filter.as_ref().is_some_and(|bypass| *bypass.as_ref()),
             metrics,
             any_metrics_port,
         })
@@ -159,6 +162,7 @@ impl Config {
                 "metrics",
                 (self.metrics, self.any_metrics_port) != (in_force.metrics, in_force.any_metrics_port),
             ),
+            ("path.bypass-filter", self.bypass_filter != in_force.bypass_filter),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
@@ -459,11 +463,18 @@ struct PathTable {
     zero_copy: bool,
     threads: Option<Spanned<NonZeroU32>>,
     busy_poll_us: Option<Spanned<u32>>,
+    bypass_filter: Option<Spanned<bool>>,
 }
 
 impl Default for PathTable {
     fn default() -> Self {
-        Self { mode: Mode::default(), zero_copy: true, threads: None, busy_poll_us: None }
+        Self {
+            mode: Mode::default(),
+            zero_copy: true,
+            threads: None,
+            busy_poll_us: None,
+            bypass_filter: None,
+        }
     }
 }
 
@@ -512,7 +523,7 @@ mod tests {
         assert_eq!(RULE.profile.to_bytes(), [2, 0, (-10i8).cast_unsigned()]);
         assert_eq!(config.rules.mark(), DEFAULT_MARK);
         assert_eq!((config.mode, config.zero_copy, config.threads), (Mode::Auto, true, None));
-        assert_eq!((config.busy_poll, config.metrics), (None, None));
+        assert_eq!((config.busy_poll, config.bypass_filter, config.metrics), (None, false, None));
         assert!(config.needs_restart(&Config::default()).is_empty());
     }
 
@@ -545,6 +556,7 @@ mod tests {
             zero-copy = false
             threads = 4
             busy-poll-us = 50
+            bypass-filter = true
             [metrics]
         "#;
         let config = parse(text);
@@ -566,10 +578,17 @@ mod tests {
         assert_eq!(inceptionn.rules.as_slice(), [Rule { profile, ..Rule::INCEPTIONN }]);
         assert_eq!((config.mode, config.zero_copy), (Mode::Native, false));
         assert_eq!(config.threads, NonZeroU32::new(4));
-        assert_eq!(config.busy_poll, Some(Duration::from_micros(50)));
+        assert_eq!((config.busy_poll, config.bypass_filter), (Some(Duration::from_micros(50)), true));
         // The endpoint is on loopback unless the file says otherwise.
         assert_eq!(config.metrics, Some(SocketAddr::from(([127, 0, 0, 1], METRICS_PORT))));
-        let changed = ["path.mode", "path.zero-copy", "path.threads", "path.busy-poll-us", "metrics"];
+        let changed = [
+            "path.mode",
+            "path.zero-copy",
+            "path.threads",
+            "path.busy-poll-us",
+            "path.bypass-filter",
+            "metrics",
+        ];
         assert_eq!(config.needs_restart(&Config::default()), changed);
         // The port that it has by default, but now no other would do.
         let port = parse(&format!("{text}port = {METRICS_PORT}"));
