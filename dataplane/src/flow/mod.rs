@@ -157,8 +157,10 @@ pub struct Flow {
     syns: u8,
     /// No rule matched its SYN, but its first payload.
     late: bool,
-    /// It sent what does not look like values.
+    /// It sent what does not look like values, or its first word was missed.
     mixed: bool,
+    /// Its first word was looked at, or missed.
+    looked: bool,
     /// Most bytes of data that its SYN had.
     syn_len: u16,
     /// What its SYN said that its host restores.
@@ -182,6 +184,7 @@ impl Flow {
         syns: 0,
         late: false,
         mixed: false,
+        looked: false,
         syn_len: 0,
         told: None,
         heard: None,
@@ -272,12 +275,28 @@ impl Flow {
     /// Whether all that the stream has sent up to the segment at `seq` looks like values. `look` says it of this segment, and hears
     /// whether the segment starts the stream. Where a header came once, others come.
     ///
+    /// A length before each message shows at the stream's start alone. So a stream whose start was missed, because the bridge or a SYN had
+    /// it, does not look like values. One that is tagged late starts at its first tagged segment, unless it said something on its SYN.
+    ///
     /// # Errors
     /// [`PassReason::NotValues`].
     #[inline]
     pub(crate) fn look(&mut self, seq: u32, look: impl FnOnce(bool) -> bool) -> Result<(), PassReason> {
-        self.mixed = self.mixed || !look(self.started && seq == self.origin);
+        let starts = !self.looked;
+        if starts {
+            self.looked = true;
+            self.mixed |= self.started && seq != self.origin && (!self.late || self.told.is_some());
+        }
+        self.mixed = self.mixed || !look(starts);
         if self.mixed { Err(PassReason::NotValues) } else { Ok(()) }
+    }
+
+    /// Its tagged SYN has a value's length of data, at least: `look` says whether that looks like the start of a stream of values.
+    pub(crate) fn look_at_syn(&mut self, look: impl FnOnce() -> bool) {
+        if self.phase == Phase::Opening && self.started && !self.looked {
+            self.looked = true;
+            self.mixed |= !look();
+        }
     }
 
     /// Whether the far end may send in-place frames that `rules` would restore to other values than what this end told it.
