@@ -348,8 +348,9 @@ impl Flow {
         if first && !self.started {
             self.origin = seq;
         }
-        // Before the tag, a connection may have sent any number of bytes.
-        let far = first && self.tagged && seq.wrapping_sub(self.origin) >= START_REACH;
+        // Before the tag, a connection may have sent any number of bytes; not if it said on its SYN what it restores.
+        let known = self.tagged || self.told.is_some();
+        let far = first && known && seq.wrapping_sub(self.origin) >= START_REACH;
         self.hear(if far { Event::FarPayload } else { Event::Payload });
         self.late |= first && !self.tagged;
         self.tagged = true;
@@ -399,21 +400,30 @@ impl Flow {
 
     /// Whether another connection may take its place.
     fn yields(&self, now: Millis) -> bool {
-        let idle = now.since(self.seen);
+        now.since(self.seen) >= self.keeps()
+    }
+
+    /// How many milliseconds it keeps its place behind its last frame.
+    fn keeps(&self) -> u64 {
+        let has_sent = self.traffic.frames > 0;
         match self.phase {
-            Phase::Vacant => true,
-            Phase::Closed => !self.reopens || idle >= CLOSED_MS,
-            // Most connections are never tagged; they must not crowd out those that are.
-            Phase::Opening | Phase::Open | Phase::Doubtful if !self.tagged => true,
+            Phase::Vacant => 0,
+            Phase::Closed if self.reopens => CLOSED_MS,
+            Phase::Closed => 0,
+            // Most connections are never tagged; they must not crowd out those that are, or that said that they restore.
+            Phase::Opening | Phase::Open | Phase::Doubtful if !self.tagged && self.told.is_none() => 0,
             // It may only receive, and has to restore what it told the far end to send.
-            Phase::Opening if self.told.is_some_and(|told| told.offer.in_place().is_some()) => {
-                idle >= IDLE_MS
-            }
-            Phase::Opening => idle >= OPENING_MS,
+            Phase::Opening if self.told.is_some_and(|told| told.offer.in_place().is_some()) => IDLE_MS,
             // Nor those that only a flood of SYNs began.
-            Phase::Doubtful if self.traffic.frames == 0 => idle >= OPENING_MS,
-            Phase::Open | Phase::Doubtful => idle >= IDLE_MS,
+            Phase::Opening => OPENING_MS,
+            Phase::Doubtful if !has_sent => OPENING_MS,
+            Phase::Open | Phase::Doubtful => IDLE_MS,
         }
+    }
+
+    /// Whether nothing that its connection did can matter any more, even if nobody wants its place.
+    fn is_over(&self, now: Millis) -> bool {
+        now.since(self.seen) >= self.keeps().max(CLOSED_MS)
     }
 }
 
@@ -470,6 +480,10 @@ impl<const SETS: usize> FlowTable<SETS> {
     pub fn syn(&mut self, key: &FlowKey, syn: Syn, now: Millis) -> Result<&mut Flow, PassReason> {
         let origin = syn.isn.wrapping_add(1);
         let flow = self.find_or_insert(key, now)?;
+        // A host may send the end of a connection past the engine. Much later, another start of its ports is another connection's.
+        if flow.is_over(now) && !(flow.started && flow.origin == origin) {
+            *flow = Flow { key: *key, ..Flow::VACANT };
+        }
         let event = match flow.phase {
             _ if syn.doubtful => Event::DoubtfulSyn,
             Phase::Vacant => Event::Syn,
