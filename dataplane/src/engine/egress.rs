@@ -251,6 +251,12 @@ impl<const SETS: usize> Egress<SETS> {
         }
         let len = packet.payload_len() as u32; // an IP length field bounds it
         if len == 0 {
+            // Who only receives tells by nothing else that the connection lives.
+            if self.rules.any_in_place()
+                && let Some(flow) = self.flows.find(&packet.flow_key())
+            {
+                flow.acknowledge(now);
+            }
             return Err(PassReason::NoPayload);
         }
         packet.verify(self.kernel)?;
@@ -261,6 +267,9 @@ impl<const SETS: usize> Egress<SETS> {
             Grid::Payload => self.flows.find_or_open(&key, now)?,
         };
         flow.hear_answer(offers);
+        if rule.framing == Framing::InPlace {
+            flow.lapse(now);
+        }
         flow.admit(seq, len, now)?;
         // 3.
         flow.agreed(rule, packet.tos() & !ECN)?;

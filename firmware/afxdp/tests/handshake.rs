@@ -6,7 +6,8 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
 use std::sync::mpsc::channel;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use gradwire_testbench::judge::frame::repair_checksums;
 use gradwire_xdp::ops::telemetry::KeptStats;
@@ -16,7 +17,7 @@ use support::frames::{ACK, FIN, L4_AT, SYN, segment, syns};
 use support::injector::Injector;
 use support::shim::Shim;
 use support::traffic::{
-    Capturing, TAG, Transfer, assert_within_bound, connect_tagged, gradients, transfer,
+    Capturing, TAG, Transfer, assert_within_bound, connect_tagged, gradients, set_tos, transfer,
 };
 use support::{Lab, PATIENCE, Plan, Side};
 
@@ -195,6 +196,50 @@ fn a_reload_that_would_break_a_connection_is_refused() {
     }
     let (got, _) = running.finish();
     assert_within_bound(&data, &got);
+}
+
+/// A listener answered a SYN that nobody sent, and has given up long since. Its shim cannot know that at once, but it does not wait for
+/// ever. Takes as long: four minutes.
+#[test]
+fn one_forged_syn_does_not_forbid_reloads() {
+    let Some(lab) = lab() else { return };
+    let mut shim = Shim::start(&lab, Side::B, IN_PLACE);
+    let (tell, listens) = channel();
+    let (stop, stopped) = channel::<()>();
+    let listener = lab.enter("hb", move || {
+        let listener = TcpListener::bind("10.77.0.2:5400").unwrap();
+        set_tos(&listener, ADDRESSES[0].parse().unwrap(), TAG).unwrap();
+        tell.send(()).unwrap();
+        let _ = stopped.recv();
+    });
+    listens.recv().unwrap();
+    // Host A knows of no connection, and resets what the listener answers.
+    let host = Injector::on(&lab, "ha", "eth0", 0);
+    let end = Instant::now() + PATIENCE;
+    for port in 40_000.. {
+        assert!(Instant::now() < end, "{:?}", shim.outcomes());
+        let mut syn = from_host(&lab, port, SYN, 1000, &[]);
+        syn[17] += OFFER.len() as u8;
+        syn[L4_AT + 12] += (OFFER.len() as u8 / 4) << 4;
+        syn.extend(OFFER);
+        repair_checksums(&mut syn, 0);
+        host.send(syn);
+        thread::sleep(Duration::from_millis(500));
+        if shim.outcomes()[0].changed["told"] > 0 {
+            break;
+        }
+    }
+    shim.reload_refused(&format!("{IN_PLACE}bound = 8\n"));
+    assert!(shim.log().contains("connections changed"), "{}", shim.log());
+    let end = Instant::now() + 5 * PATIENCE;
+    while !shim.log().contains("reloaded") {
+        assert!(Instant::now() < end, "{}", shim.log());
+        shim.signal(Signal::HUP);
+        thread::sleep(Duration::from_secs(5));
+    }
+    drop(stop);
+    listener.join().unwrap();
+    host.finish();
 }
 
 /// A lab whose host A knows nothing of the connections that a test makes up, and does not refuse them.
