@@ -319,6 +319,11 @@ impl Rules {
         self.list.iter().any(|rule| rule.grid == Grid::Payload && rule.handshake == Handshake::Off)
     }
 
+    /// Whether one of the rules has in-place framing.
+    pub(crate) fn any_in_place(&self) -> bool {
+        self.list.iter().any(|rule| rule.framing == Framing::InPlace)
+    }
+
     /// The rules, in the order of their precedence.
     #[must_use]
     pub fn as_slice(&self) -> &[Rule] {

@@ -206,7 +206,7 @@ fn examples_of_the_format_document() {
         },
     ];
     for (((name, bytes), body), number) in packets.iter().zip(bodies).zip(0..) {
-        let seq = if number < 3 || number > 16 { 0 } else { 5 };
+        let seq = if (3..=16).contains(&number) { 5 } else { 0 };
         let packet = Packet { head: Head { job: 0x0102, epoch: EPOCH, seq }, body };
         assert_eq!(Packet::parse(bytes), Ok(packet), "{name}");
         let mut out = vec![0xaa; bytes.len()];

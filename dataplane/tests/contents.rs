@@ -3,7 +3,7 @@
 mod common;
 
 use common::engines::rules;
-use common::{ACK, Spec, gradient, le_bytes};
+use common::{ACK, SYN, Spec, TransportSpec, gradient, le_bytes};
 use gradwire::engine::{Egress, Millis, NO_OFFERS};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{Contents, Grid, Rule};
@@ -145,4 +145,93 @@ fn a_rule_may_trust_what_is_tagged() {
     assert!(host.sends(&payload(&HEADER)));
     let datagram = Spec::udp(&payload(&HEADER)).bytes();
     assert!(was_compressed(host.process(&datagram)));
+}
+
+/// A length before each message is one odd word in many: it shows where the stream starts, whichever way the start goes.
+#[test]
+fn a_length_word_at_the_start_of_the_stream_is_not_missed() {
+    const URGENT: u8 = 0x20;
+    const MD5: [u8; 20] = [19, 18, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1];
+    let message = payload(&[(0, 1200)]);
+    let syn_with = |len: usize| {
+        let transport = TransportSpec::Tcp { seq: ORIGIN - 1, flags: SYN, options: vec![] };
+        Spec { transport, ..Spec::tcp(0, 0, &message[..len]) }.bytes()
+    };
+    for kernel in Kernel::available() {
+        for way in [
+            "usual",
+            "Fast Open",
+            "half a word in the SYN",
+            "missed",
+            "urgent",
+            "MD5",
+            "half a word",
+            "untagged",
+        ] {
+            let mut host = Host::new(Rule::STATIC, kernel);
+            host.engine.reset(1);
+            let syn_len = match way {
+                "Fast Open" => LEN,
+                "half a word in the SYN" => 2,
+                _ => 0,
+            };
+            let _ = host.process(&syn_with(syn_len));
+            host.sent += syn_len as u32;
+            let rest = &message[syn_len..];
+            let at = host.sent;
+            match way {
+                "usual" => assert!(!host.sends(rest)),
+                "missed" => host.sent += LEN as u32,
+                "urgent" | "MD5" | "untagged" => {
+                    let flags = if way == "urgent" { ACK | URGENT } else { ACK };
+                    let options = if way == "MD5" { MD5.to_vec() } else { vec![] };
+                    let transport = TransportSpec::Tcp { seq: at, flags, options };
+                    let tos = if way == "untagged" { 0 } else { 0x28 };
+                    let verdict = host.process(&Spec { transport, tos, ..Spec::tcp(0, 0, rest) }.bytes());
+                    assert!(matches!(verdict, Verdict::Untouched(_)), "{verdict:?}");
+                    host.sent += LEN as u32;
+                }
+                "half a word" => {
+                    let verdict = host.process(&Spec::tcp(at, ACK, &rest[..2]).bytes());
+                    assert_eq!(verdict, Verdict::Untouched(PassReason::NoValue));
+                    host.sent += 2;
+                    assert!(!host.sends(&rest[2..]));
+                }
+                _ => host.sent = ORIGIN + LEN as u32,
+            }
+            for _ in 0..3 {
+                assert!(!host.sends(&message), "{}: {way}", kernel.name());
+            }
+        }
+    }
+}
+
+/// Values in the SYN are no reason to doubt the rest, whether the server takes them or not.
+#[test]
+fn values_in_the_syn_are_values() {
+    for taken in [0, 100, LEN] {
+        let mut host = Host::new(Rule::STATIC, Kernel::detect());
+        host.engine.reset(1);
+        let transport = TransportSpec::Tcp { seq: ORIGIN - 1, flags: SYN, options: vec![] };
+        let syn = Spec { transport, ..Spec::tcp(0, 0, &payload(&[])) };
+        for _ in 0..2 {
+            let _ = host.process(&syn.bytes());
+        }
+        host.sent = ORIGIN + taken as u32;
+        assert!(host.sends(&payload(&[])), "{taken}");
+        assert!(host.sends(&payload(&[(0, 48)])), "one odd word in the middle");
+    }
+}
+
+/// What an application sends before its tag is its own: its values start at its first tagged segment, and so do its messages.
+#[test]
+fn a_stream_that_is_tagged_late_starts_there() {
+    for (first, compressed) in [(0x3f80_0000, true), (1200, false)] {
+        let mut host = Host::new(Rule::STATIC, Kernel::detect());
+        host.engine.reset(1);
+        let _ = host.process(&Spec { tos: 0, ..Spec::tcp(0, 0, &[]) }.syn(ORIGIN).bytes());
+        host.sent = ORIGIN + 4000;
+        assert_eq!(host.sends(&payload(&[(0, first)])), compressed);
+        assert_eq!(host.sends(&payload(&[(0, first)])), compressed);
+    }
 }

@@ -182,6 +182,10 @@ impl<const SETS: usize> Egress<SETS> {
             }
         };
 
+        // Fast Open (RFC 7413): the stream starts in the SYN, and what follows does not show whether with a length.
+        if index.is_some() && packet.payload_len() >= VALUE_LEN {
+            flow.look_at_syn(|| look_like_values(self.kernel, &packet, 0, true));
+        }
         let rule = index.and_then(|index| self.rules.as_slice().get(index));
         let asked =
             if flags & tcp_flags::ACK != 0 { flow.hear_start(offers, packet.ack()) } else { rule.is_some() };
@@ -247,6 +251,12 @@ impl<const SETS: usize> Egress<SETS> {
         }
         let len = packet.payload_len() as u32; // an IP length field bounds it
         if len == 0 {
+            // Who only receives tells by nothing else that the connection lives.
+            if self.rules.any_in_place()
+                && let Some(flow) = self.flows.find(&packet.flow_key())
+            {
+                flow.acknowledge(now);
+            }
             return Err(PassReason::NoPayload);
         }
         packet.verify(self.kernel)?;
@@ -257,6 +267,9 @@ impl<const SETS: usize> Egress<SETS> {
             Grid::Payload => self.flows.find_or_open(&key, now)?,
         };
         flow.hear_answer(offers);
+        if rule.framing == Framing::InPlace {
+            flow.lapse(now);
+        }
         flow.admit(seq, len, now)?;
         // 3.
         flow.agreed(rule, packet.tos() & !ECN)?;
@@ -270,7 +283,8 @@ impl<const SETS: usize> Egress<SETS> {
         if rule.framing == Framing::InPlace && head_len != 0 {
             return Err(PassReason::OffGrid);
         }
-        if rule.contents == Contents::Checked {
+        // A piece of a value shows nothing; as the start of a stream it counts as missed.
+        if rule.contents == Contents::Checked && packet.payload_len() >= head_len + VALUE_LEN {
             flow.look(seq, |starts| look_like_values(self.kernel, packet, head_len, starts))?;
         }
         let len = compress(self.kernel, packet, rule, self.rules.mark(), head_len, out, &mut self.last.1)?;

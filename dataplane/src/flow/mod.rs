@@ -36,6 +36,10 @@ pub const OPENING_MS: u64 = 10_000;
 /// A connection that has sent nothing for this long may lose its place to another. Trainers pause for
 /// evaluations and checkpoints; who loses its place is not compressed any more.
 pub const IDLE_MS: u64 = 3_600_000;
+/// A connection on which nothing but its SYN has left for so long is not compressed in place any more: [`IDLE_MS`], if it has sent
+/// payload. The far end, which has to restore by the parameters that it said, waits twice as long until it takes such a connection for
+/// ended (FORMAT.md §5.5). Without a limit, one forged SYN would forbid another rule for ever.
+pub const UNUSED_MS: u64 = 120_000;
 /// If payload alone opens a flow, one that has ended keeps its place until it has been silent for this long: TCP may still
 /// send again what it sent before, and a flow that is not known would begin anew and compress it a second time. Twice the
 /// lifetime of a segment (RFC 9293 §3.4.2), and twice as long as TCP waits between two attempts.
@@ -157,8 +161,14 @@ pub struct Flow {
     syns: u8,
     /// No rule matched its SYN, but its first payload.
     late: bool,
-    /// It sent what does not look like values.
+    /// A tagged segment without payload left, so its host holds the connection. A SYN may be an answer to a forged one.
+    established: bool,
+    /// It was silent for too long to be compressed in place: [`UNUSED_MS`].
+    lapsed: bool,
+    /// It sent what does not look like values, or its first word was missed.
     mixed: bool,
+    /// Its first word was looked at, or missed.
+    looked: bool,
     /// Most bytes of data that its SYN had.
     syn_len: u16,
     /// What its SYN said that its host restores.
@@ -181,7 +191,10 @@ impl Flow {
         seen: Millis(0),
         syns: 0,
         late: false,
+        established: false,
+        lapsed: false,
         mixed: false,
+        looked: false,
         syn_len: 0,
         told: None,
         heard: None,
@@ -263,6 +276,8 @@ impl Flow {
         match rule.in_place() {
             None if offer.restores(rule.profile.codec()) => Ok(()),
             None => Err(PassReason::NotAgreed),
+            // It may restore by other rules meanwhile.
+            Some(_) if self.lapsed => Err(PassReason::NotAgreed),
             // Its rule for another type of service may be another.
             Some(_) if heard_tos == tos && offer.in_place() == rule.in_place() => Ok(()),
             Some(_) => Err(PassReason::ParametersDiffer),
@@ -272,19 +287,54 @@ impl Flow {
     /// Whether all that the stream has sent up to the segment at `seq` looks like values. `look` says it of this segment, and hears
     /// whether the segment starts the stream. Where a header came once, others come.
     ///
+    /// A length before each message shows at the stream's start alone. So a stream whose start was missed, because the bridge or a SYN had
+    /// it, does not look like values. One that is tagged late starts at its first tagged segment, unless it said something on its SYN.
+    ///
     /// # Errors
     /// [`PassReason::NotValues`].
     #[inline]
     pub(crate) fn look(&mut self, seq: u32, look: impl FnOnce(bool) -> bool) -> Result<(), PassReason> {
-        self.mixed = self.mixed || !look(self.started && seq == self.origin);
+        let starts = !self.looked;
+        if starts {
+            self.looked = true;
+            self.mixed |= self.started && seq != self.origin && (!self.late || self.told.is_some());
+        }
+        self.mixed = self.mixed || !look(starts);
         if self.mixed { Err(PassReason::NotValues) } else { Ok(()) }
+    }
+
+    /// Its tagged SYN has a value's length of data, at least: `look` says whether that looks like the start of a stream of values.
+    pub(crate) fn look_at_syn(&mut self, look: impl FnOnce() -> bool) {
+        if self.phase == Phase::Opening && self.started && !self.looked {
+            self.looked = true;
+            self.mixed |= !look();
+        }
+    }
+
+    /// A segment leaves. Behind a long silence, the far end may restore in-place frames by other rules than it said.
+    pub(crate) fn lapse(&mut self, now: Millis) {
+        let limit = if self.traffic.frames == 0 { UNUSED_MS } else { IDLE_MS };
+        self.lapsed |= now.since(self.seen) >= limit;
+    }
+
+    /// A tagged segment without payload leaves: its host holds the connection, and may receive.
+    pub(crate) fn acknowledge(&mut self, now: Millis) {
+        self.lapse(now);
+        self.established = true;
+        self.seen = now;
+    }
+
+    /// Whether it told the far end to send in-place frames, which carry no parameters.
+    fn restores_in_place(&self) -> bool {
+        self.told.is_some_and(|told| told.offer.in_place().is_some())
     }
 
     /// Whether the far end may send in-place frames that `rules` would restore to other values than what this end told it.
     pub(crate) fn needs_other_than(&self, rules: &Rules, now: Millis) -> bool {
-        let over = self.phase == Phase::Closed && now.since(self.seen) >= CLOSED_MS;
         let Some(Told { offer, tos }) = self.told else { return false };
-        !over && offer.in_place().is_some() && rules.find(tos).and_then(Rule::in_place) != offer.in_place()
+        offer.in_place().is_some()
+            && !self.yields(now)
+            && rules.find(tos).and_then(Rule::in_place) != offer.in_place()
     }
 
     /// What the two ends said, as far as this direction knows: a flow that has sent no payload may not have looked for
@@ -329,8 +379,9 @@ impl Flow {
         if first && !self.started {
             self.origin = seq;
         }
-        // Before the tag, a connection may have sent any number of bytes.
-        let far = first && self.tagged && seq.wrapping_sub(self.origin) >= START_REACH;
+        // Before the tag, a connection may have sent any number of bytes; not if it said on its SYN what it restores.
+        let known = self.tagged || self.told.is_some();
+        let far = first && known && seq.wrapping_sub(self.origin) >= START_REACH;
         self.hear(if far { Event::FarPayload } else { Event::Payload });
         self.late |= first && !self.tagged;
         self.tagged = true;
@@ -380,21 +431,32 @@ impl Flow {
 
     /// Whether another connection may take its place.
     fn yields(&self, now: Millis) -> bool {
-        let idle = now.since(self.seen);
+        now.since(self.seen) >= self.keeps()
+    }
+
+    /// How many milliseconds it keeps its place behind its last frame.
+    fn keeps(&self) -> u64 {
+        let has_sent = self.traffic.frames > 0;
         match self.phase {
-            Phase::Vacant => true,
-            Phase::Closed => !self.reopens || idle >= CLOSED_MS,
-            // Most connections are never tagged; they must not crowd out those that are.
-            Phase::Opening | Phase::Open | Phase::Doubtful if !self.tagged => true,
-            // It may only receive, and has to restore what it told the far end to send.
-            Phase::Opening if self.told.is_some_and(|told| told.offer.in_place().is_some()) => {
-                idle >= IDLE_MS
+            Phase::Vacant => 0,
+            Phase::Closed if self.reopens || self.restores_in_place() => CLOSED_MS,
+            Phase::Closed => 0,
+            // It may only receive, and has to restore what it told the far end to send: twice as long as the far end starts to.
+            Phase::Opening | Phase::Open | Phase::Doubtful if self.restores_in_place() => {
+                2 * if has_sent || self.established { IDLE_MS } else { UNUSED_MS }
             }
-            Phase::Opening => idle >= OPENING_MS,
+            // Most connections are never tagged; they must not crowd out those that are, or that said that they restore.
+            Phase::Opening | Phase::Open | Phase::Doubtful if !self.tagged && self.told.is_none() => 0,
             // Nor those that only a flood of SYNs began.
-            Phase::Doubtful if self.traffic.frames == 0 => idle >= OPENING_MS,
-            Phase::Open | Phase::Doubtful => idle >= IDLE_MS,
+            Phase::Opening => OPENING_MS,
+            Phase::Doubtful if !has_sent => OPENING_MS,
+            Phase::Open | Phase::Doubtful => IDLE_MS,
         }
+    }
+
+    /// Whether nothing that its connection did can matter any more, even if nobody wants its place.
+    fn is_over(&self, now: Millis) -> bool {
+        now.since(self.seen) >= self.keeps().max(CLOSED_MS)
     }
 }
 
@@ -451,6 +513,10 @@ impl<const SETS: usize> FlowTable<SETS> {
     pub fn syn(&mut self, key: &FlowKey, syn: Syn, now: Millis) -> Result<&mut Flow, PassReason> {
         let origin = syn.isn.wrapping_add(1);
         let flow = self.find_or_insert(key, now)?;
+        // A host may send the end of a connection past the engine. Much later, another start of its ports is another connection's.
+        if flow.is_over(now) && !(flow.started && flow.origin == origin) {
+            *flow = Flow { key: *key, ..Flow::VACANT };
+        }
         let event = match flow.phase {
             _ if syn.doubtful => Event::DoubtfulSyn,
             Phase::Vacant => Event::Syn,

@@ -207,3 +207,18 @@ fn an_offer_that_lost_its_place_was_not_made() {
         assert_eq!(is(Change::Compressed, verdict), heard);
     }
 }
+
+/// A listener without a tag answers that it restores, so its stream is looked at from its first word on, or not compressed.
+#[test]
+fn a_stream_that_was_agreed_on_and_lacks_its_start_is_left_alone() {
+    for (tos, missed, right) in
+        [(0, 400, Err(PassReason::NotValues)), (TAG, 400, Err(PassReason::NotValues)), (0, 0, Ok(()))]
+    {
+        let mut hosts = [Rule::DEFAULT; 2].map(Host::new);
+        cross(&mut hosts, &Segment::syn(), |wire| wire);
+        cross(&mut hosts, &Segment { tos, ..Segment::syn_ack() }, |wire| wire);
+        let data = Segment::data(1);
+        let first = Segment { seq: data.seq.wrapping_add(missed), ..data };
+        assert_eq!(values(&mut hosts, &first), right, "{tos:#x} {missed}");
+    }
+}

@@ -5,6 +5,7 @@
 mod common;
 
 mod connections;
+mod forgotten;
 mod offers;
 mod rules;
 
@@ -41,6 +42,8 @@ const ROUTED: [u8; 12] = [1, 1, 253, 10, 0x67, 0x77, 0x11, 0x03, 0, 0, 0, 0];
 struct Segment {
     /// 0: the one that connects.
     from: usize,
+    /// That of the end that connects.
+    port: u16,
     v6: bool,
     vlan: bool,
     tos: u8,
@@ -56,6 +59,7 @@ impl Segment {
     fn syn() -> Self {
         Self {
             from: 0,
+            port: 40_000,
             v6: false,
             vlan: false,
             tos: TAG,
@@ -81,7 +85,7 @@ impl Segment {
 
     fn bytes(&self) -> Vec<u8> {
         let (near, far) = (self.from as u8 + 1, 2 - self.from as u8);
-        let ports = if self.from == 0 { (40_000, 5400) } else { (5400, 40_000) };
+        let ports = if self.from == 0 { (self.port, 5400) } else { (5400, self.port) };
         let ip = if self.v6 {
             let ip = Ipv6Header {
                 traffic_class: self.tos,
@@ -131,6 +135,7 @@ struct Host {
     egress: Egress<2>,
     ingress: Ingress,
     offers: Offers<[Slot; 64]>,
+    now: Millis,
 }
 
 impl Host {
@@ -139,6 +144,7 @@ impl Host {
             egress: Egress::new(rules(rule), Kernel::detect(), MTU, 1),
             ingress: Ingress::new(rules(rule), Kernel::detect(), MTU),
             offers: Offers::new(9),
+            now: NOW,
         }
     }
 
@@ -147,7 +153,7 @@ impl Host {
         let syn = SlicedPacket::from_ethernet(frame)
             .is_ok_and(|packet| matches!(packet.transport, Some(TransportSlice::Tcp(tcp)) if tcp.syn()));
         let mut out = vec![0xaa; frame.len() + if syn { 12 } else { 0 }];
-        let verdict = self.egress.process(frame, &mut out, NOW, &self.offers);
+        let verdict = self.egress.process(frame, &mut out, self.now, &self.offers);
         (verdict, sent(verdict, frame, out))
     }
 

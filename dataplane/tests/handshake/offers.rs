@@ -1,6 +1,6 @@
 //! SYNs on their way: who adds the option, who takes it out, and what boxes do to it.
 
-use gradwire::flow::{IDLE_MS, OPENING_MS, WAYS};
+use gradwire::flow::{OPENING_MS, UNUSED_MS, WAYS};
 
 use super::*;
 use crate::common::{ACK, IpSpec, SYN, Spec, TransportSpec};
@@ -208,10 +208,11 @@ fn a_checksum_that_could_not_be_given_back_stays() {
     }
 }
 
-/// A host that told the far end to send in place has to restore what comes: its connection keeps its place for as long as an open one.
+/// A host that told the far end to send in place has to restore what comes: its connection keeps its place
+/// for longer than one whose far end may forget.
 #[test]
 fn a_connection_that_restores_in_place_keeps_its_place() {
-    for (rule, until) in [(Rule::DEFAULT, OPENING_MS), (IN_PLACE, IDLE_MS)] {
+    for (rule, until) in [(Rule::DEFAULT, OPENING_MS), (IN_PLACE, 2 * UNUSED_MS)] {
         let mut host = Egress::<1>::new(rules(rule), Kernel::detect(), MTU, 1);
         let offers = Offers::<[Slot; 64]>::new(9);
         let mut is_told = |port: u8, now: u64| {

@@ -372,7 +372,8 @@ fn a_syn_that_nobody_accepts_does_not_move_a_live_stream() {
 #[test]
 fn no_byte_is_compressed_twice_under_either_grid() {
     for grid in Grid::ALL {
-        let setup = Setup::new(Rule { grid, ..Rule::STATIC });
+        // One engine here gets no start of its stream.
+        let setup = Setup::new(Rule { grid, ..RULE });
         let (payload, start) = (values(0.001), 1001u32);
         let frames = vec![
             tcp(1, 0x28, start - 1, true, &[]),

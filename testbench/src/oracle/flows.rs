@@ -216,14 +216,17 @@ impl Bench {
 
     fn syn(&mut self, flow: u8, other: u8, tagged: bool, doubtful: bool) {
         let known = self.table.find(&key(flow)).is_some();
+        let now = self.now;
         let stream = self.stream(flow);
+        // Behind such a silence another start may be another connection's, whether the table has a place for the old one or not.
+        let silent = now.since(stream.seen) >= CLOSED_MS;
         // A SYN that no rule matches is believed if it is the only one of a connection (SECURITY.md, hosts that share one
         // egress): nothing is sent behind it.
         if other != 0 && !tagged {
             if stream.ended {
                 return;
             }
-            stream.deceiving = !(stream.syn_seen && known);
+            stream.deceiving = !(stream.syn_seen && known) || silent;
         }
         // A host that has sent bytes sends its SYN no more, but a network may double it.
         if other == 0 && stream.sent > 0 && !(stream.syn_seen && known) {
@@ -232,14 +235,13 @@ impl Bench {
         let doubtful = if other == 0 { *stream.binds.get_or_insert(doubtful) } else { doubtful };
         let elsewhere = if other == 0 { 0 } else { u32::from(1 + other % 7) << 29 | u32::from(other) };
         let isn = stream.origin.wrapping_sub(1).wrapping_add(elsewhere);
-        if !known {
+        if !known || silent && (other != 0 || stream.disturbed) {
             stream.forget();
         }
         stream.syn_seen |= other == 0;
         stream.deceiving &= other != 0;
         stream.disturbed |= other != 0 || doubtful;
         stream.bound |= other == 0 && doubtful;
-        let now = self.now;
         let noted = self.table.syn(&key(flow), Syn { isn, tagged, doubtful }, now).map(drop);
         assert!(noted.is_ok() || !known, "no room for a flow that has a place");
         let entry = self.table.find(&key(flow)).map(|flow| (flow.phase(), *flow.traffic()));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use etherparse::{IpHeaders, IpNumber, Ipv6Header, PacketBuilder, SingleVlanHeader, TcpHeader};
+use gradwire::flow::CLOSED_MS;
 use gradwire::rules::{Framing, Grid, Handshake, Rule};
 use gradwire::verdict::{Change, Verdict};
 
@@ -190,6 +191,8 @@ struct Stream {
     asked: bool,
     /// The frame that has the SYN that counts.
     syn_at: Option<usize>,
+    /// When a SYN of it was sent last.
+    syn_time: Duration,
     accepted: bool,
     sent: u32,
     /// A FIN was sent: all that follows was sent before.
@@ -200,7 +203,16 @@ struct Stream {
 
 impl Stream {
     const fn new(origin: u32) -> Self {
-        Self { origin, asked: false, syn_at: None, accepted: false, sent: 0, finished: false, aborted: false }
+        Self {
+            origin,
+            asked: false,
+            syn_at: None,
+            syn_time: Duration::ZERO,
+            accepted: false,
+            sent: 0,
+            finished: false,
+            aborted: false,
+        }
     }
 }
 
@@ -208,6 +220,13 @@ impl Stream {
     /// Whether the engines miss the SYN that counts.
     fn unseen(&self, conversation: &Conversation, held: &Held) -> bool {
         self.syn_at.unwrap_or(held.capture.frames.len()) < conversation.unseen
+    }
+}
+
+impl Stream {
+    /// Whether the engines may have forgotten its SYN: they may take another one for a later connection's.
+    fn silent(&self, held: &Held) -> bool {
+        held.time.saturating_sub(self.syn_time) >= Duration::from_millis(CLOSED_MS)
     }
 }
 
@@ -225,8 +244,8 @@ impl Conversation {
                 What::Wait { milliseconds } => held.time += Duration::from_millis(milliseconds.into()),
                 // A SYN that no rule matches is believed if it is the only one of a connection (SECURITY.md, hosts that
                 // share one egress).
-                What::Syn { other, tagged: false } if other != 0 && (ended || stream.unseen(self, &held)) => {
-                }
+                What::Syn { other, tagged: false }
+                    if other != 0 && (ended || stream.unseen(self, &held) || stream.silent(&held)) => {}
                 // Once it sends bytes, a host sends its SYN no more, but a network may double it: then it is known.
                 What::Syn { other: 0, .. } if stream.sent > 0 && stream.unseen(self, &held) => {}
                 What::Syn { other, tagged } if !connection.udp => {
@@ -345,6 +364,7 @@ impl Connection {
         if other == 0 {
             stream.syn_at.get_or_insert(held.capture.frames.len());
         }
+        stream.syn_time = held.time;
         // Far from the stream's own numbers, and on every grid.
         let elsewhere = if other == 0 { 0 } else { u32::from(1 + other % 7) << 29 | u32::from(other) };
         let seq = stream.origin.wrapping_sub(1).wrapping_add(elsewhere);
