@@ -2,17 +2,38 @@
 
 mod common;
 
-use common::aggregation::{classes, code_of, exact_sum, le_bytes, membership, planar, sum_of};
+use common::aggregation::{classes, code_of, exact_sum, le_bytes, membership, planar, sum_of, with_cookie};
 use gradwire::aggregate::{Aggregator, Event, Member, Outcome, Poll, Settings, To};
 use gradwire::engine::Millis;
 use gradwire::kernels::Kernel;
 use gradwire::sums::{Summable, limit, value_of};
-use gradwire::wire::chunk::{Blocks, Body, Head, Limits, MAX_PACKET_LEN, Packet, Part};
+use gradwire::wire::chunk::{Blocks, Body, Head, Limits, MAX_PACKET_LEN, NO_COOKIE, Packet, Part};
 
 type Node = Aggregator<u8, 2, 32, 16>;
 
+/// Hands a node a datagram; a hello again with the cookie that it is answered with.
+fn process<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize>(
+    node: &mut Aggregator<u8, JOBS, SLOTS, BLOCKS>,
+    packet: &[u8],
+    from: u8,
+) -> Outcome {
+    let outcome = node.process(packet, from, Millis(0));
+    if outcome != Outcome::Challenged {
+        return outcome;
+    }
+    let mut answer = [0; MAX_PACKET_LEN];
+    let len = node.emit(&mut answer).unwrap().len;
+    node.process(&with_cookie(packet, &answer[..len]), from, Millis(0))
+}
+
 fn aggregator() -> Box<Node> {
-    Box::new(Node::new(Settings { kernel: Kernel::detect(), limits: Limits::MOST, group: None, above: None }))
+    Box::new(Node::new(Settings {
+        kernel: Kernel::detect(),
+        limits: Limits::MOST,
+        group: None,
+        above: None,
+        secret: [3, 5],
+    }))
 }
 
 /// Delivers all that is there to deliver, in order, until every member is done.
@@ -88,7 +109,8 @@ fn the_smaller_limits_hold() {
         (mixed, small, small),
         (small, mixed, small),
     ] {
-        let settings = Settings { kernel: Kernel::detect(), limits: node, group: None, above: None };
+        let settings =
+            Settings { kernel: Kernel::detect(), limits: node, group: None, above: None, secret: [3, 5] };
         let mut node = Box::new(Node::new(settings));
         let membership = gradwire::aggregate::Membership { limits: member, ..membership(0, 1) };
         let mut members = [Member::<16>::new(membership, Kernel::detect())];
@@ -100,14 +122,17 @@ fn the_smaller_limits_hold() {
 /// A window takes two slots a chunk: an aggregator agrees to no more than it has room for.
 #[test]
 fn a_window_has_two_slots_for_each_chunk() {
-    let settings = Settings { kernel: Kernel::detect(), limits: Limits::MOST, group: None, above: None };
+    let settings =
+        Settings { kernel: Kernel::detect(), limits: Limits::MOST, group: None, above: None, secret: [3, 5] };
     let mut node = Aggregator::<u8, 1, 8, 16>::new(settings);
     let mut member = Member::<16>::new(membership(0, 1), Kernel::detect());
     let (mut hello, mut welcome) = ([0; 64], [0; 64]);
-    let Poll::Send(len) = member.poll(&[], Millis(0), &mut hello) else { panic!() };
-    assert_eq!(node.process(&hello[..len], 0, Millis(0)), Outcome::Started);
-    let len = node.emit(&mut welcome).unwrap().len;
-    member.handle(&welcome[..len], &mut [], Millis(0));
+    for outcome in [Outcome::Challenged, Outcome::Started] {
+        let Poll::Send(len) = member.poll(&[], Millis(0), &mut hello) else { panic!() };
+        assert_eq!(node.process(&hello[..len], 0, Millis(0)), outcome);
+        let len = node.emit(&mut welcome).unwrap().len;
+        member.handle(&welcome[..len], &mut [], Millis(0));
+    }
     assert_eq!(member.limits(), Some(Limits { window: 4, ..Limits::MOST }));
 }
 
@@ -120,10 +145,17 @@ fn what_a_member_sends_is_what_it_joined_to_send() {
     let mut send = |worker: u8, seq: u32, body: Body<'_>| {
         let mut out = [0; 64];
         let len = Packet { head: Head { job: 1, epoch: 1, seq }, body }.write(&mut out).unwrap();
-        node.process(&out[..len], worker, Millis(0))
+        process(&mut node, &out[..len], worker)
     };
-    let hello =
-        |worker, is_aggregator| Body::Hello { worker, members: 2, total: 2, is_aggregator, limits, key: 7 };
+    let hello = |worker, is_aggregator| Body::Hello {
+        worker,
+        members: 2,
+        total: 2,
+        is_aggregator,
+        limits,
+        key: 7,
+        cookie: NO_COOKIE,
+    };
     assert_eq!(send(0, 0, hello(0, true)), Outcome::Started);
     assert_eq!(send(1, 0, hello(1, false)), Outcome::Joined);
     // Nobody becomes the other within an epoch.
@@ -145,7 +177,7 @@ fn what_a_member_sends_is_what_it_joined_to_send() {
     let mut out = [0; 64];
     let later = Packet { head: Head { job: 1, epoch: 2, seq: 0 }, body: hello(0, false) };
     let len = later.write(&mut out).unwrap();
-    assert_eq!(node.process(&out[..len], 0, Millis(0)), Outcome::Started);
+    assert_eq!(process(&mut node, &out[..len], 0), Outcome::Started);
 }
 
 /// A copy of a job's result goes to the members of that job.
@@ -155,10 +187,18 @@ fn a_jobs_members_are_its_own() {
     for job in [1, 2] {
         let head = Head { job, epoch: 1, seq: 0 };
         let (limits, key) = (Limits::MOST, 7);
-        let body = Body::Hello { worker: 0, members: 1, total: 1, is_aggregator: false, limits, key };
+        let body = Body::Hello {
+            worker: 0,
+            members: 1,
+            total: 1,
+            is_aggregator: false,
+            limits,
+            key,
+            cookie: NO_COOKIE,
+        };
         let mut out = [0; 64];
         let len = Packet { head, body }.write(&mut out).unwrap();
-        assert_eq!(node.process(&out[..len], 10 * job as u8, Millis(0)), Outcome::Started);
+        assert_eq!(process(&mut node, &out[..len], 10 * job as u8), Outcome::Started);
     }
     let members = |job| node.members(job).collect::<Vec<_>>();
     assert_eq!([1, 2, 3].map(members), [vec![10], vec![20], vec![]]);
@@ -178,14 +218,27 @@ fn a_block_counts_once_however_packets_are_cut() {
         .flat_map(|kernel| [planar(-10), classes(10, 3, 0)].map(|profile| (kernel, profile)))
     {
         let limits = Limits { window: 1, ..Limits::MOST };
-        let mut node =
-            Box::new(Aggregator::<u8, 1, 2, 3>::new(Settings { kernel, limits, group: None, above: None }));
+        let mut node = Box::new(Aggregator::<u8, 1, 2, 3>::new(Settings {
+            kernel,
+            limits,
+            group: None,
+            above: None,
+            secret: [3, 5],
+        }));
         let limits = Limits { blocks: 3, ..limits };
         let mut out = [0; MAX_PACKET_LEN];
         for worker in 0..2 {
-            let body = Body::Hello { worker, members: 2, total: 2, is_aggregator: false, limits, key: 7 };
+            let body = Body::Hello {
+                worker,
+                members: 2,
+                total: 2,
+                is_aggregator: false,
+                limits,
+                key: 7,
+                cookie: NO_COOKIE,
+            };
             let len = Packet { head: Head { job: 1, epoch: 1, seq: 0 }, body }.write(&mut out).unwrap();
-            let _ = node.process(&out[..len], worker, Millis(0));
+            let _ = process(&mut node, &out[..len], worker);
             let _ = node.emit(&mut out);
         }
         for seq in 0..5 {
@@ -244,10 +297,18 @@ fn a_partial_sum_beyond_its_workers_limits_is_refused() {
         let mut send = |body: Body<'_>| {
             let mut out = [0; 64];
             let len = Packet { head: Head { job: 1, epoch: 1, seq: 0 }, body }.write(&mut out).unwrap();
-            node.process(&out[..len], 0, Millis(0))
+            process(&mut node, &out[..len], 0)
         };
         let limits = Limits::MOST;
-        let hello = Body::Hello { worker: 0, members: 2, total: 2, is_aggregator: true, limits, key: 7 };
+        let hello = Body::Hello {
+            worker: 0,
+            members: 2,
+            total: 2,
+            is_aggregator: true,
+            limits,
+            key: 7,
+            cookie: NO_COOKIE,
+        };
         assert_eq!(send(hello), Outcome::Started);
         let mut section = [0; 16];
         let len = Kernel::detect().encode_sums(&[sum], &mut section).unwrap();
@@ -266,10 +327,18 @@ fn a_chunk_has_one_profile() {
         let mut send = |worker: u8, body: Body<'_>| {
             let mut out = [0; 64];
             let len = Packet { head: Head { job: 1, epoch: 1, seq: 0 }, body }.write(&mut out).unwrap();
-            node.process(&out[..len], worker, Millis(0))
+            process(&mut node, &out[..len], worker)
         };
         for worker in 0..2 {
-            let hello = Body::Hello { worker, members: 2, total: 2, is_aggregator: false, limits, key: 7 };
+            let hello = Body::Hello {
+                worker,
+                members: 2,
+                total: 2,
+                is_aggregator: false,
+                limits,
+                key: 7,
+                cookie: NO_COOKIE,
+            };
             let _ = send(worker, hello);
         }
         // A value that is zero, with either codec.

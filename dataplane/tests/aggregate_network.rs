@@ -154,7 +154,13 @@ impl Network {
             (number > 0).then(|| Above { address: FIRST_AGGREGATOR, worker: number as u8 - 1, members: 2 });
         let limits = Limits { mtu: scenario.mtu, ..LIMITS };
         let kernel = Self::kernel(scenario, number);
-        Box::new(Node::new(Settings { kernel, limits, group: None, above }))
+        Box::new(Node::new(Settings {
+            kernel,
+            limits,
+            group: None,
+            above,
+            secret: [scenario.seed, number as u64],
+        }))
     }
 
     /// Members and nodes are of many kinds, small cores among them.
@@ -262,10 +268,13 @@ impl Network {
         let number = usize::from(to - FIRST_AGGREGATOR);
         let outcome = self.nodes[number].process(packet, from, now);
         let mut out = [0; MAX_PACKET_LEN];
-        let mut emitted = 0;
+        let (mut emitted, mut answered) = (0, 0);
         while let Some(packet) = self.nodes[number].emit(&mut out) {
             let targets: Vec<Address> = match packet.to {
-                To::One(one) => vec![one],
+                To::One(one) => {
+                    answered += if one == from { packet.len } else { 0 };
+                    vec![one]
+                }
                 To::Each { job } => self.nodes[number].members(job).collect(),
                 To::Group(_) => unreachable!("no group"),
             };
@@ -276,6 +285,12 @@ impl Network {
                 self.send(to, target, &out[..packet.len]);
             }
         }
+        let has_joined = self.nodes[number].members(3).any(|member| member == from);
+        let is_above = outcome == Outcome::HeardAbove;
+        assert!(
+            has_joined || is_above || answered <= packet.len(),
+            "{answered} bytes to a stranger: {outcome:?}"
+        );
         assert!(emitted == 0 || !matches!(outcome, Outcome::Malformed | Outcome::Stranger | Outcome::Old));
     }
 
@@ -331,7 +346,7 @@ impl Network {
         let chunks = values.div_ceil(CHUNK);
         if let Some(failure) = failure {
             assert!(
-                matches!(failure, Failure::Silent | Failure::Refused { .. }),
+                matches!(failure, Failure::Silent | Failure::Dropped | Failure::Refused { .. }),
                 "a member has a reason to give up"
             );
             self.fall_back(inputs, profile, &mut outputs, &mut odd, chunks, &started);
@@ -464,11 +479,12 @@ fn nobody_falls_back_without_need() {
         let scenario = Scenario {
             seed,
             racks: seed % 2 == 1,
-            operations: 2,
+            operations: 6,
             loss: seed % 3 / 2,
             copies: 1,
             latest: 3,
-            straggler: Some((30, 2000)),
+            // All have joined by then.
+            straggler: Some((70, 2000)),
             ..quiet()
         };
         assert_eq!(run(&scenario), 0, "{seed}");
@@ -496,7 +512,8 @@ fn sums_of_one_worker_are_not_taken_for_values() {
 #[test]
 fn a_reboot_costs_one_fallback() {
     for seed in 0..20 {
-        let scenario = Scenario { seed, members: 3, values: 4000, operations: 6, reboot: Some(6), ..quiet() };
+        let scenario =
+            Scenario { seed, members: 3, values: 4000, operations: 6, reboot: Some(12), ..quiet() };
         assert_eq!(run(&scenario), 1, "{seed}");
     }
 }

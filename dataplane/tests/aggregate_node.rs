@@ -19,7 +19,8 @@ const IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const NOW: Millis = Millis(50);
 
 fn node(group: Option<[u8; 4]>) -> Box<Node<1, 32, 16>> {
-    let settings = Settings { kernel: Kernel::detect(), limits: Limits::MOST, group, above: None };
+    let settings =
+        Settings { kernel: Kernel::detect(), limits: Limits::MOST, group, above: None, secret: [3, 5] };
     Box::new(Node::new(MAC, IP, settings))
 }
 

@@ -246,7 +246,8 @@ struct Network {
 
 impl Network {
     fn new(group: Option<[u8; 4]>, local_port: u16) -> Self {
-        let settings = Settings { kernel: Kernel::detect(), limits: Limits::MOST, group, above: None };
+        let settings =
+            Settings { kernel: Kernel::detect(), limits: Limits::MOST, group, above: None, secret: [3, 5] };
         Self {
             node: Box::new(Node::new(MAC, IP, settings)),
             port: NodePort::default(),

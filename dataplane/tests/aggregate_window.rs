@@ -12,8 +12,9 @@ use gradwire::wire::chunk::{Body, Head, Limits, Packet};
 const LIMITS: Limits = Limits { blocks: 1, window: 4, mtu: 1500 };
 
 /// A node for one job.
-fn node<A: Copy + Eq>() -> Box<Aggregator<A, 1, 8, 1>> {
-    let settings = Settings { kernel: Kernel::PORTABLE, limits: LIMITS, group: None, above: None };
+fn node<A: Copy + Eq + std::hash::Hash>() -> Box<Aggregator<A, 1, 8, 1>> {
+    let settings =
+        Settings { kernel: Kernel::PORTABLE, limits: LIMITS, group: None, above: None, secret: [3, 5] };
     Box::new(Aggregator::new(settings))
 }
 
@@ -91,6 +92,8 @@ impl Pair {
             input: vec![0; 8 * 128 * 4],
             output: vec![0; 8 * 128 * 4],
         };
+        // The second hello has the cookie.
+        pair.turn(0, true);
         pair.turn(0, true);
         assert!(pair.member.start(8 * 128, Bound::from_exponents(-10, 0).unwrap()));
         pair
@@ -294,14 +297,22 @@ fn a_contribution_that_was_lost_is_missed_at_once() {
     assert_eq!((pair.node.count(Outcome::Missing), pair.node.count(Outcome::Completed)), (1, 8));
 }
 
-/// A question may have crossed the result, unless later results have come.
+/// A question may have crossed the result, unless later results have come. Nobody has a member flooded with what it asked for.
 #[test]
 fn a_result_that_may_be_on_its_way_is_not_sent_again() {
     let mut pair = Pair::of(1);
     pair.turn(0, true);
-    for (now, is_overtaken, outcome) in
-        [(9, false, Outcome::Held), (9, true, Outcome::Repeated), (10, false, Outcome::Repeated)]
-    {
+    for (now, is_overtaken, outcome) in [
+        (9, false, Outcome::Held),
+        (9, true, Outcome::Repeated),
+        (10, false, Outcome::Held),
+        (18, true, Outcome::Held),
+        (19, false, Outcome::Repeated),
+        (28, true, Outcome::Held),
+        (29, true, Outcome::Repeated),
+        (1 << 20, true, Outcome::Repeated),
+        ((1 << 20) + 9, true, Outcome::Held),
+    ] {
         let head = Head { job: 7, epoch: 0xffff_fff0, seq: 3 };
         let mut query = [0; 20];
         Packet { head, body: Body::Query { worker: 0, is_overtaken } }.write(&mut query).unwrap();

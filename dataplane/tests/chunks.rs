@@ -14,11 +14,14 @@ use gradwire::engine::Millis;
 use gradwire::kernels::Kernel;
 use gradwire::profile::{Profile, ProfileError};
 use gradwire::sums::{Summable, UnitError};
-use gradwire::wire::chunk::{Blocks, Body, ChunkError, Head, Limits, MAX_PACKET_LEN, Packet, Part, Refusal};
+use gradwire::wire::chunk::{
+    Blocks, Body, ChunkError, Head, Limits, MAX_PACKET_LEN, NO_COOKIE, Packet, Part, Refusal,
+};
 
 const NOW: Millis = Millis(100);
 const KEY: u64 = 0x1122_3344_5566_7788;
 const EPOCH: u32 = u32::MAX;
+const COOKIE: [u8; 6] = [0xc0, 0xff, 0xee, 1, 2, 3];
 
 fn take<'a>(rest: &mut &'a [u8], len: usize) -> &'a [u8] {
     let (taken, after) = rest.split_at(len);
@@ -68,7 +71,7 @@ fn exchange(
     result: &[u8],
     output: &[u8],
 ) {
-    let settings = Settings { kernel, limits: Limits::MOST, group: None, above: None };
+    let settings = Settings { kernel, limits: Limits::MOST, group: None, above: None, secret: [3, 5] };
     let mut node = Box::new(Aggregator::<usize, 1, 32, 16>::new(settings));
     let count = inputs.len() as u8;
     let mut members: Vec<Member<16>> = (0..count)
@@ -88,10 +91,12 @@ fn exchange(
         .collect();
     let mut out = [0; MAX_PACKET_LEN];
     for (number, (member, (input, contribution))) in members.iter_mut().zip(inputs).enumerate() {
-        let Poll::Send(hello) = member.poll(&[], NOW, &mut out) else { panic!("{name}: no hello") };
-        let _ = node.process(&out[..hello], number, NOW);
-        let welcome = node.emit(&mut out).unwrap();
-        assert_eq!(member.handle(&out[..welcome.len], &mut [], NOW), Event::Joined { group: None }, "{name}");
+        for event in [Event::Challenged, Event::Joined { group: None }] {
+            let Poll::Send(hello) = member.poll(&[], NOW, &mut out) else { panic!("{name}: no hello") };
+            let _ = node.process(&out[..hello], number, NOW);
+            let welcome = node.emit(&mut out).unwrap();
+            assert_eq!(member.handle(&out[..welcome.len], &mut [], NOW), event, "{name}");
+        }
         assert!(member.start(input.len() / 4, profile));
         assert_eq!(member.poll(input, NOW, &mut out), Poll::Send(contribution.len()), "{name}");
         assert_eq!(&out[..contribution.len()], *contribution, "{name}");
@@ -151,14 +156,30 @@ fn examples_of_the_format_document() {
         |sections, peak| Part { blocks: Blocks::new(4, 0, 1).unwrap(), peak, profile: planar(-10), sections };
     let of_codec_1 = |sections, peak| Part { profile: classes(10, 3, 0), ..part(sections, peak) };
     let examples = examples();
-    assert_eq!(examples.len(), 21);
-    let (packets, values) = examples.split_at(17);
+    assert_eq!(examples.len(), 23);
+    let (packets, values) = examples.split_at(19);
     let names: Vec<&str> = packets.iter().map(|(name, _)| &name[..]).collect();
     let sections: Vec<&[u8]> = packets.iter().map(|(_, bytes)| &bytes[20..]).collect();
     let bodies = [
-        Body::Hello { worker: 1, members: 2, total: 2, is_aggregator: false, limits, key: KEY },
-        Body::Hello { worker: 0, members: 3, total: 9, is_aggregator: true, limits, key: KEY },
-        Body::Welcome { limits, group: [239, 1, 2, 3], key: KEY },
+        Body::Hello {
+            worker: 1,
+            members: 2,
+            total: 2,
+            is_aggregator: false,
+            limits,
+            key: KEY,
+            cookie: NO_COOKIE,
+        },
+        Body::Hello {
+            worker: 0,
+            members: 3,
+            total: 9,
+            is_aggregator: true,
+            limits,
+            key: KEY,
+            cookie: NO_COOKIE,
+        },
+        Body::Welcome { limits, group: [239, 1, 2, 3], key: KEY, cookie: NO_COOKIE },
         Body::Contribute { worker: 0, part: part(sections[3], 131) },
         Body::Contribute { worker: 1, part: part(sections[4], 127) },
         Body::Result { workers: 2, part: part(sections[5], 131) },
@@ -173,9 +194,19 @@ fn examples_of_the_format_document() {
         Body::Contribute { worker: 1, part: of_codec_1(sections[14], 127) },
         Body::Result { workers: 2, part: of_codec_1(sections[15], 131) },
         Body::Partial { worker: 0, workers: 2, part: of_codec_1(sections[16], 131) },
+        Body::Welcome { limits, group: [0; 4], key: KEY, cookie: COOKIE },
+        Body::Hello {
+            worker: 1,
+            members: 2,
+            total: 2,
+            is_aggregator: false,
+            limits,
+            key: KEY,
+            cookie: COOKIE,
+        },
     ];
     for (((name, bytes), body), number) in packets.iter().zip(bodies).zip(0..) {
-        let seq = if number < 3 { 0 } else { 5 };
+        let seq = if number < 3 || number > 16 { 0 } else { 5 };
         let packet = Packet { head: Head { job: 0x0102, epoch: EPOCH, seq }, body };
         assert_eq!(Packet::parse(bytes), Ok(packet), "{name}");
         let mut out = vec![0xaa; bytes.len()];
@@ -237,7 +268,7 @@ fn what_a_receiver_refuses() {
         let refused = with("hello", at, byte);
         assert!(matches!(refused, Err(ChunkError::Limits { .. })), "{at} {byte}: {refused:?}");
     }
-    for (name, packet) in &examples[..17] {
+    for (name, packet) in &examples[..19] {
         let sections = matches!(&name[..], "contribute" | "result" | "partial");
         for len in 0..if sections { 20 } else { packet.len() } {
             assert!(Packet::parse(&packet[..len]).is_err(), "{name} {len}");

@@ -45,6 +45,7 @@ fn sums_where_it_says(node: &NodeConfig, file: &Table) {
     assert!(node.group.is_none_or(|group| (0xe000_0100..=0xefff_fff0).contains(&group.address().to_bits())));
     assert_eq!(i64::from(node.port), integer(table, "port", 59_255));
     assert_ne!(node.port, 0);
+    assert!(file.get("path").and_then(|path| path.get("bypass-filter")).is_none());
     path_and_metrics(file, node.mode, node.zero_copy, node.metrics);
 }
 
@@ -73,6 +74,9 @@ fn does_what_it_says(config: &Config, file: &Table) {
 
     path_and_metrics(file, config.mode, config.zero_copy, config.metrics);
     let path = file.get("path").map(|path| path.as_table().expect("a table"));
+    let bypass =
+        path.and_then(|path| path.get("bypass-filter")).is_some_and(|bypass| bypass.as_bool() == Some(true));
+    assert_eq!(config.bypass_filter, bypass);
     let number = |name: &str| path?.get(name).map(|value| value.as_integer().expect("a number"));
     assert_eq!(config.threads.map(|threads| i64::from(threads.get())), number("threads"));
     let busy_poll = number("busy-poll-us").map(|us| Duration::from_micros(us.try_into().expect("some time")));

@@ -8,6 +8,7 @@ mod netlist;
 #[cfg(feature = "seeds")]
 pub mod seeds;
 pub mod sizes;
+pub mod skipped;
 pub mod stack;
 pub mod synthesis;
 pub mod table;

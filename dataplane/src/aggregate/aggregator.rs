@@ -1,5 +1,7 @@
 //! The aggregator: takes datagrams, adds what they contribute, and answers.
 
+use core::hash::{Hash, Hasher};
+
 use heapless::Deque;
 
 use super::job::{Agreement, IDLE_MS, Job, Standing, is_later};
@@ -9,11 +11,14 @@ use crate::engine::Millis;
 use crate::kernels::Kernel;
 use crate::sums::limit;
 use crate::verdict::outcomes;
-use crate::wire::chunk::{BLOCK_VALUES, Body, Head, Limits, Packet, Part, Refusal};
+use crate::wire::chunk::{
+    BLOCK_VALUES, Body, Cookie, HEADER_LEN, Head, Limits, NO_COOKIE, Packet, Part, Refusal,
+};
 
-/// A result that was sent to all is not sent to one for so long: the answer to a query that crossed it would be in vain. A member
-/// that has results of later chunks knows that it did not cross it.
-const HOLD_MS: u64 = 10;
+/// A cookie is good for so long at least, and twice that at most.
+const COOKIE_MS: u64 = 60_000;
+/// Bytes of a refusal.
+const REFUSAL_LEN: usize = HEADER_LEN + 8;
 
 outcomes! {
     /// What a datagram did to an aggregator.
@@ -26,6 +31,8 @@ outcomes! {
         Joined = "joined",
         /// A member's hello started a job, or an epoch of it.
         Started = "started",
+        /// A hello from an address that has not shown that it gets what is sent there: it was sent a cookie.
+        Challenged = "challenged",
         /// A member's hello waits until the aggregator above knows the job.
         AskedAbove = "asked-above",
         /// A member asked, and was told for whom its chunk waits.
@@ -34,7 +41,7 @@ outcomes! {
         Missing = "missing",
         /// A member asked, and was sent the result.
         Repeated = "repeated",
-        /// A member asked for what has just been sent to all.
+        /// A member asked for what has just been sent to all, or to it.
         Held = "held",
         /// The aggregator above answered.
         HeardAbove = "heard-above",
@@ -72,7 +79,8 @@ outcomes! {
         Old = "old",
         /// Dropped: a chunk that no member can have come to.
         Ahead = "ahead",
-        /// Dropped: another number of values or workers, or another profile, than the rest of the chunk.
+        /// Refused: another number of values, or another profile, than the rest of the chunk; or another number of workers than
+        /// the member's other contributions, or than the job has. Of a result from above: dropped.
         OtherChunk = "other-chunk",
         /// Dropped: the sections are none, or hold what no sum can be.
         Sections = "sections",
@@ -101,6 +109,8 @@ pub struct Settings<A> {
     pub group: Option<[u8; 4]>,
     /// The aggregator that has the sum of all, if this one has only a part.
     pub above: Option<Above<A>>,
+    /// Drawn by chance at the start. Who guesses it can join from addresses that are not its own.
+    pub secret: [u64; 2],
 }
 
 /// To whom a packet goes.
@@ -144,11 +154,13 @@ pub struct Aggregator<A, const JOBS: usize, const SLOTS: usize, const BLOCKS: us
     jobs: [Job<A, SLOTS, BLOCKS>; JOBS],
     answers: Deque<(A, Packet<'static>), 2>,
     stream: Option<Stream<A>>,
+    /// Bytes of the datagram that is answered.
+    received: usize,
     scratch: Scratch<BLOCKS>,
     counts: [u64; Outcome::ALL.len()],
 }
 
-impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: usize>
+impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BLOCKS: usize>
     Aggregator<A, JOBS, SLOTS, BLOCKS>
 {
     /// An aggregator that knows no job.
@@ -161,6 +173,7 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
             jobs: [const { Job::new() }; JOBS],
             answers: Deque::new(),
             stream: None,
+            received: 0,
             scratch: [[0; BLOCK_VALUES]; BLOCKS],
             counts: [0; Outcome::ALL.len()],
         }
@@ -187,6 +200,7 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
     pub fn process(&mut self, datagram: &[u8], from: A, now: Millis) -> Outcome {
         self.answers.clear();
         self.stream = None;
+        self.received = datagram.len();
         let outcome = self.outcome(datagram, from, now);
         if let Some(count) = self.counts.get_mut(outcome as usize) {
             *count = count.wrapping_add(1);
@@ -197,7 +211,13 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
     fn outcome(&mut self, datagram: &[u8], from: A, now: Millis) -> Outcome {
         let Ok(Packet { head, body }) = Packet::parse(datagram) else { return Outcome::Malformed };
         match body {
-            Body::Hello { worker, members, total, is_aggregator, limits, key } => {
+            Body::Hello { cookie, limits, key, .. } if !self.is_proven(from, cookie, now) => {
+                // As long as the hello, and nothing is kept: what may come of it goes to an address that somebody else may have written.
+                let cookie = self.cookie(from, now.0 / COOKIE_MS);
+                self.answer(from, head, Body::Welcome { limits, group: [0; 4], key, cookie });
+                Outcome::Challenged
+            }
+            Body::Hello { worker, members, total, is_aggregator, limits, key, .. } => {
                 let hello = Agreement { epoch: head.epoch, members, total, limits, key };
                 self.hello(from, head.job, worker, is_aggregator, hello, now)
             }
@@ -218,6 +238,24 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
         }
     }
 
+    /// What an address has to repeat in this minute: it depends on nothing that a job keeps, so that strangers take no room.
+    fn cookie(&self, of: A, minute: u64) -> Cookie {
+        let [first, second] = self.settings.secret;
+        #[expect(deprecated, reason = "core has no other keyed hash")]
+        let mut hasher = core::hash::SipHasher::new_with_keys(first, second);
+        (of, minute).hash(&mut hasher);
+        let [_, _, a, b, c, d, e, f] = hasher.finish().to_be_bytes();
+        // Zeros would be none.
+        [a | 1, b, c, d, e, f]
+    }
+
+    /// Whether a hello's cookie is what was sent to its address, this minute or in the one before.
+    fn is_proven(&self, from: A, cookie: Cookie, now: Millis) -> bool {
+        let minute = now.0 / COOKIE_MS;
+        let was_sent = |minute| cookie == self.cookie(from, minute);
+        cookie != NO_COOKIE && (was_sent(minute) || was_sent(minute.wrapping_sub(1)))
+    }
+
     /// The number of a job's place.
     fn find(&self, job: u16) -> Option<usize> {
         self.jobs.iter().position(|open| open.is_open && open.id == job)
@@ -228,9 +266,13 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
         let _ = self.answers.push_back((to, Packet { head, body }));
     }
 
-    /// Says no to `from`; `epoch` is the job's.
+    /// Says no to `from`; `epoch` is the job's. Strangers get no more bytes than they sent: a query of theirs stays without an answer, for
+    /// which their silence stands.
     fn refuse(&mut self, from: A, head: Head, reason: Refusal, epoch: u32) -> Outcome {
-        self.answer(from, head, Body::Refuse { reason, epoch });
+        let may_be_strange = matches!(reason, Refusal::UnknownJob | Refusal::OldEpoch | Refusal::Taken);
+        if self.received >= REFUSAL_LEN || !may_be_strange {
+            self.answer(from, head, Body::Refuse { reason, epoch });
+        }
         match reason {
             Refusal::UnknownJob => Outcome::UnknownJob,
             Refusal::Key => Outcome::Key,
@@ -242,6 +284,12 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
             Refusal::OutOfStep => Outcome::OutOfStep,
             Refusal::Above => Outcome::RefusedAbove,
         }
+    }
+
+    /// Says no to a member whose contribution cannot be of the chunk, or of the job, that the others contribute to.
+    fn disagrees(&mut self, from: A, head: Head) -> Outcome {
+        let _ = self.refuse(from, head, Refusal::Differs, head.epoch);
+        Outcome::OtherChunk
     }
 
     fn hello(
@@ -271,10 +319,14 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
             return self.refuse(from, head, Refusal::Full, hello.epoch);
         };
         let agreed = job.agreed;
-        let is_known = job.is_open && job.id == id;
+        // Another key may take the number of a job that was silent for so long, too.
+        let is_left = agreed.key != asked.key && now.since(job.heard) >= IDLE_MS;
+        let is_known = job.is_open && job.id == id && !is_left;
+        // What holds above holds for members that ask for more.
+        let limits = job.above.map_or(asked.limits, |above| above.min(asked.limits));
         let same = agreed.members == asked.members
             && agreed.total == asked.total
-            && (agreed.limits.blocks, agreed.limits.window) == (asked.limits.blocks, asked.limits.window);
+            && (agreed.limits.blocks, agreed.limits.window) == (limits.blocks, limits.window);
         let mut outcome = Outcome::Joined;
         let refusal = if is_known && agreed.key != asked.key {
             Some(Refusal::Key)
@@ -286,6 +338,8 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
             Some(Refusal::OldEpoch)
         } else if !same {
             Some(Refusal::Differs)
+        } else if job.is_refused_above {
+            Some(Refusal::Above)
         } else {
             None
         };
@@ -297,16 +351,14 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
         job.heard = now;
         let (limits, key) = (job.agreed.limits, job.agreed.key);
         if let Some(above) = self.settings.above
-            && !job.is_known_above
+            && job.above.is_none()
         {
-            let Above { address, worker, members } = above;
-            let total = hello.total;
-            let hello = Body::Hello { worker, members, total, is_aggregator: true, limits, key };
-            self.answer(address, head, hello);
+            let hello = hello_above(above, job);
+            self.answer(above.address, head, hello);
             return Outcome::AskedAbove;
         }
         let group = self.group(place).unwrap_or([0; 4]);
-        self.answer(from, head, Body::Welcome { limits, group, key });
+        self.answer(from, head, Body::Welcome { limits, group, key, cookie: NO_COOKIE });
         outcome
     }
 
@@ -340,46 +392,45 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
             return Outcome::OtherKind;
         }
         job.heard = now;
-        let (everybody, total) = (job.everybody(), job.agreed.total);
-        let most = job.agreed.limits.values();
+        if job.is_refused_above {
+            return self.refuse(from, head, Refusal::Above, head.epoch);
+        }
+        let (everybody, limit) = (job.everybody(), limit(job.agreed.total));
+        let (above, workers) = (self.settings.above, partial.unwrap_or(1));
+        let may_be = part.blocks.values() <= job.agreed.limits.values()
+            && job.may_be_of(worker, workers, above.is_none());
         let standing = job.standing(head.seq);
         let Some(slot) = job.slot(head.seq) else { return Outcome::Ahead };
-        if part.blocks.values() > most {
-            return Outcome::OtherChunk;
-        }
-        match standing {
+        let starts = match standing {
             Some(Standing::Occupant) if slot.phase != Phase::Adding => return Outcome::Old,
-            Some(Standing::Occupant) if !slot.agrees(part) => return Outcome::OtherChunk,
-            Some(Standing::Occupant) => {}
-            Some(Standing::Next) => slot.restart(head.epoch, head.seq, part),
+            Some(Standing::Occupant) => None,
+            Some(Standing::Next) => Some(head),
             Some(Standing::Old) => return Outcome::Old,
             Some(Standing::Ahead) | None => return Outcome::Ahead,
+        };
+        if !may_be || (starts.is_none() && !slot.agrees(part)) {
+            return self.disagrees(from, head);
         }
-        if part.blocks.mask() & slot.missing(worker) == 0 {
+        if starts.is_none() && part.blocks.mask() & slot.missing(worker) == 0 {
             return Outcome::Duplicate;
         }
-        let workers = if slot.has_none_of(worker) { partial.unwrap_or(1) } else { 0 };
-        let Some(workers) = slot.workers.checked_add(workers).filter(|workers| *workers <= total) else {
-            return Outcome::OtherChunk;
-        };
-        let (limit, scratch) = (limit(total), &mut self.scratch);
+        let scratch = &mut self.scratch;
         let is_added = match partial {
-            None => slot.add_values(kernel, worker, part, limit, scratch),
-            Some(of) => slot.add_sums(kernel, worker, part, limit.saturating_mul(of.into()), scratch),
+            None => slot.add_values(kernel, worker, part, limit, scratch, starts),
+            Some(of) => slot.add_sums(kernel, worker, part, limit.saturating_mul(of.into()), scratch, starts),
         };
         if !is_added {
             return Outcome::Sections;
         }
-        slot.workers = workers;
-        if slot.waits_for(everybody) != 0 {
-            return Outcome::Added;
+        let is_whole = slot.waits_for(everybody) == 0;
+        if is_whole {
+            slot.phase = if above.is_some() { Phase::Above } else { Phase::Done };
         }
-        if let Some(above) = self.settings.above {
-            slot.phase = Phase::Above;
-            self.stream(To::One(above.address), head, 0);
-        } else {
-            slot.phase = Phase::Done;
-            self.send_to_all(place, head, now);
+        job.is_of(worker, workers);
+        match above {
+            _ if !is_whole => return Outcome::Added,
+            Some(above) => self.stream(To::One(above.address), head, 0),
+            None => self.send_to_all(place, head, now),
         }
         Outcome::Completed
     }
@@ -390,7 +441,7 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
 
     fn send_to_all(&mut self, place: usize, head: Head, now: Millis) {
         if let Some(slot) = self.jobs.get_mut(place).and_then(|job| job.slot(head.seq)) {
-            slot.sent = now;
+            slot.goes_to_all(now);
         }
         let to = self.group(place).map_or(To::Each { job: head.job }, To::Group);
         self.stream(to, head, 0);
@@ -409,6 +460,9 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
             return self.refuse(from, head, Refusal::Taken, epoch);
         }
         job.heard = now;
+        if job.is_refused_above {
+            return self.refuse(from, head, Refusal::Above, epoch);
+        }
         let everybody = job.everybody();
         let standing = job.standing(head.seq);
         let is_silent_above = job.asked_above.is_some_and(|asked| now.since(asked) >= SILENT_MS);
@@ -426,8 +480,10 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
             Some(Standing::Occupant) => match slot.phase {
                 // A new epoch's slot: its occupant was never there.
                 Phase::Done if slot.values() == 0 => self.refuse(from, head, Refusal::OutOfStep, epoch),
-                Phase::Done if !is_overtaken && now.since(slot.sent) < HOLD_MS => Outcome::Held,
                 Phase::Done => {
+                    if !slot.repeats(worker, is_overtaken, now) {
+                        return Outcome::Held;
+                    }
                     self.stream(To::One(from), head, 0);
                     Outcome::Repeated
                 }
@@ -468,16 +524,29 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
         job.asked_above = None;
         let standing = job.standing(head.seq);
         match body {
-            Body::Welcome { limits, key, .. } => {
+            Body::Welcome { limits, key, cookie, .. } => {
                 let ours = job.agreed.limits;
                 if key != job.agreed.key {
                     return Outcome::Key;
                 }
-                if (limits.blocks, limits.window) != (ours.blocks, ours.window) {
-                    return Outcome::Differs;
+                if cookie != NO_COOKIE {
+                    // The first one is repeated at once, later ones with the next hello of a member: that ends.
+                    let is_first = job.cookie == NO_COOKIE;
+                    job.cookie = cookie;
+                    if is_first {
+                        let hello = hello_above(above, job);
+                        self.answer(above.address, head, hello);
+                    }
+                    return Outcome::HeardAbove;
                 }
-                job.agreed.limits.mtu = ours.mtu.min(limits.mtu);
-                job.is_known_above = true;
+                let is_less = limits.blocks <= ours.blocks && limits.window <= ours.window;
+                match job.above {
+                    None if is_less => job.known_above(limits),
+                    Some(_) if (limits.blocks, limits.window) == (ours.blocks, ours.window) => {
+                        job.agreed.limits.mtu = ours.mtu.min(limits.mtu);
+                    }
+                    _ => return Outcome::Differs,
+                }
                 Outcome::HeardAbove
             }
             Body::Refuse { reason, .. } => {
@@ -487,7 +556,7 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
                     return Outcome::Old;
                 }
                 // Whoever asks next is refused, and all fall back.
-                job.is_open = false;
+                job.is_refused_above = true;
                 Outcome::RefusedAbove
             }
             Body::Waiting { .. } => Outcome::HeardAbove,
@@ -499,12 +568,13 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
                 self.stream(To::One(above.address), head, blocks.trailing_zeros() as usize);
                 Outcome::HeardAbove
             }
-            Body::Result { part, .. } => {
+            Body::Result { workers, part } => {
+                let total = job.agreed.total;
                 let Some(slot) = job.slot(head.seq) else { return Outcome::Ahead };
                 if standing != Some(Standing::Occupant) || slot.phase != Phase::Above {
                     return Outcome::Old;
                 }
-                if !slot.agrees(&part) {
+                if workers != total || !slot.agrees(&part) {
                     return Outcome::OtherChunk;
                 }
                 if !slot.take_result(kernel, &part, &mut self.scratch) {
@@ -544,6 +614,7 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
         let place = self.find(stream.job)?;
         let job = self.jobs.get_mut(place)?;
         let Agreement { epoch, limits, total, .. } = job.agreed;
+        let workers = job.workers;
         let head = Head { job: stream.job, epoch, seq: stream.seq };
         let slot = job.slot(stream.seq)?;
         if slot.phase == Phase::Done && slot.over {
@@ -553,9 +624,7 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
         let (blocks, len) = slot.encode(kernel, stream.next, out, limits.packet_len())?;
         let part = Part { blocks, peak: slot.peak, profile: slot.profile, sections: &[] };
         let body = match (slot.phase, self.settings.above) {
-            (Phase::Above, Some(above)) => {
-                Body::Partial { worker: above.worker, workers: slot.workers, part }
-            }
+            (Phase::Above, Some(above)) => Body::Partial { worker: above.worker, workers, part },
             _ => Body::Result { workers: total, part },
         };
         Packet { head, body }.write_before_sections(out)?;
@@ -563,4 +632,14 @@ impl<A: Copy + PartialEq, const JOBS: usize, const SLOTS: usize, const BLOCKS: u
         self.stream = Some(Stream { next, ..stream });
         Some(Emitted { to: stream.to, len })
     }
+}
+
+/// What an aggregator says to the one above of a job.
+const fn hello_above<A: Copy, const SLOTS: usize, const BLOCKS: usize>(
+    above: Above<A>,
+    job: &Job<A, SLOTS, BLOCKS>,
+) -> Body<'static> {
+    let Above { worker, members, .. } = above;
+    let Agreement { total, limits, key, .. } = job.agreed;
+    Body::Hello { worker, members, total, is_aggregator: true, limits, key, cookie: job.cookie }
 }

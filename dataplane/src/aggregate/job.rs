@@ -2,7 +2,7 @@
 
 use super::slot::{Phase, Slot};
 use crate::engine::Millis;
-use crate::wire::chunk::{Limits, MAX_MEMBERS, Refusal};
+use crate::wire::chunk::{Cookie, Limits, MAX_MEMBERS, NO_COOKIE, Refusal};
 
 /// A job that was silent for so long may lose its place to another. Trainers pause for evaluations and checkpoints; who loses
 /// its place is refused, and says hello again.
@@ -27,9 +27,18 @@ pub(super) struct Job<A, const SLOTS: usize, const BLOCKS: usize> {
     addresses: [Option<A>; MAX_MEMBERS],
     /// A bit for each member that is an aggregator too.
     aggregators: u64,
+    /// How many workers each member's contributions are of; 0 before its first one.
+    workers_of: [u8; MAX_MEMBERS],
+    /// How many members have contributed, and of how many workers.
+    contributing: u8,
+    pub(super) workers: u8,
     pub(super) heard: Millis,
-    /// The aggregator above has said welcome.
-    pub(super) is_known_above: bool,
+    /// What the aggregator above has our hello repeat.
+    pub(super) cookie: Cookie,
+    /// What the aggregator above has agreed to, since its welcome.
+    pub(super) above: Option<Limits>,
+    /// The aggregator above has refused: so does this one, until another epoch.
+    pub(super) is_refused_above: bool,
     /// Since when the aggregator above has not answered.
     pub(super) asked_above: Option<Millis>,
     pub(super) slots: [Slot<BLOCKS>; SLOTS],
@@ -61,8 +70,13 @@ impl<A: Copy + PartialEq, const SLOTS: usize, const BLOCKS: usize> Job<A, SLOTS,
             agreed: Agreement { epoch: 0, members: 0, total: 0, limits: Limits::MOST, key: 0 },
             addresses: [const { None }; MAX_MEMBERS],
             aggregators: 0,
+            workers_of: [0; MAX_MEMBERS],
+            contributing: 0,
+            workers: 0,
             heard: Millis(0),
-            is_known_above: false,
+            cookie: NO_COOKIE,
+            above: None,
+            is_refused_above: false,
             asked_above: None,
             slots: [const { Slot::new() }; SLOTS],
         }
@@ -72,10 +86,25 @@ impl<A: Copy + PartialEq, const SLOTS: usize, const BLOCKS: usize> Job<A, SLOTS,
     pub(super) fn restart(&mut self, id: u16, agreed: Agreement) {
         (self.is_open, self.id, self.agreed) = (true, id, agreed);
         (self.addresses, self.aggregators) = ([const { None }; MAX_MEMBERS], 0);
-        (self.is_known_above, self.asked_above) = (false, None);
+        (self.workers_of, self.contributing, self.workers) = ([0; MAX_MEMBERS], 0, 0);
+        (self.cookie, self.above) = (NO_COOKIE, None);
+        (self.is_refused_above, self.asked_above) = (false, None);
+        self.vacate();
+    }
+
+    /// The limits of the aggregator above hold from now on. No member has had a welcome, so no chunk has come.
+    pub(super) fn known_above(&mut self, limits: Limits) {
+        self.above = Some(limits);
+        self.agreed.limits = self.agreed.limits.min(limits);
+        self.vacate();
+    }
+
+    /// No slot has an occupant of this epoch.
+    fn vacate(&mut self) {
+        let Agreement { epoch, limits, .. } = self.agreed;
         // Sums are cleared when their slot is taken; this also covers an epoch that comes again.
         for (place, slot) in self.slots.iter_mut().enumerate() {
-            slot.vacate(agreed.epoch, (place as u32).wrapping_sub(2 * u32::from(agreed.limits.window)));
+            slot.vacate(epoch, (place as u32).wrapping_sub(2 * u32::from(limits.window)));
         }
     }
 
@@ -110,6 +139,28 @@ impl<A: Copy + PartialEq, const SLOTS: usize, const BLOCKS: usize> Job<A, SLOTS,
     /// Whether a worker has joined as an aggregator.
     pub(super) const fn is_aggregator(&self, worker: u8) -> bool {
         self.aggregators >> (worker & 63) & 1 != 0
+    }
+
+    /// Whether a member's contribution may be of so many workers: of as many as its others, since each may add as much as the
+    /// limit of one; and of all members together no more than the job has. Without an aggregator above, they are all that it has.
+    pub(super) fn may_be_of(&self, worker: u8, workers: u8, is_top: bool) -> bool {
+        let Some(before) = self.workers_of.get(usize::from(worker)) else { return false };
+        if *before != 0 {
+            return *before == workers;
+        }
+        let all = u16::from(self.workers) + u16::from(workers);
+        let total = self.agreed.total.into();
+        let is_last = self.contributing.saturating_add(1) >= self.agreed.members;
+        all == total || (all < total && !(is_last && is_top))
+    }
+
+    /// Puts down of how many workers a member's contributions are.
+    pub(super) fn is_of(&mut self, worker: u8, workers: u8) {
+        if let Some(known @ 0) = self.workers_of.get_mut(usize::from(worker)) {
+            *known = workers;
+            self.contributing = self.contributing.saturating_add(1);
+            self.workers = self.workers.saturating_add(workers);
+        }
     }
 
     /// Where all that have joined are.

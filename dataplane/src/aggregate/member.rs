@@ -8,8 +8,8 @@ use crate::kernels::Kernel;
 use crate::sums::{Summable, value_of};
 use crate::verdict::outcomes;
 use crate::wire::chunk::{
-    BLOCK_LEN, BLOCK_VALUES, Blocks, Body, HEADER_LEN, Head, Limits, MAX_BLOCKS, Packet, Part, Refusal,
-    all_blocks_mask, values_of_block,
+    BLOCK_LEN, BLOCK_VALUES, Blocks, Body, Cookie, HEADER_LEN, Head, Limits, MAX_BLOCKS, NO_COOKIE, Packet,
+    Part, Refusal, all_blocks_mask, values_of_block,
 };
 
 /// Hellos are sent again after so long.
@@ -17,6 +17,9 @@ const HELLO_MS: u64 = 20;
 /// A result so many chunks ahead says that a packet of the chunk was lost: all members had contributed to it before. One alone
 /// may have been overtaken on the way.
 const AHEAD: u32 = 2;
+/// So often a member sends the same blocks again. An aggregator that lacks them still will not take them; that the network loses
+/// one packet so often is as unlikely.
+const MOST_REPEATS: u8 = 5;
 
 /// Which job a member belongs to, and as whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +61,8 @@ pub enum Poll {
 pub enum Failure {
     /// No answer for [`SILENT_MS`].
     Silent,
+    /// The aggregator lacks the same blocks however often they are sent: it drops them.
+    Dropped,
     /// The aggregator refuses.
     Refused {
         /// Why.
@@ -72,6 +77,8 @@ pub enum Failure {
 pub enum Event {
     /// Nothing.
     Ignored(Ignored),
+    /// The aggregator wants to see that we get what it sends: the next hello says so.
+    Challenged,
     /// The aggregator takes us; results go to this group, or to our address.
     Joined {
         /// The IPv4 group of results.
@@ -120,7 +127,7 @@ outcomes! {
         Welcome = "welcome",
         /// A chunk that is not under way; its result is there, or not expected yet.
         NotUnderWay = "not-under-way",
-        /// Another number of values, or another profile, than the chunk has.
+        /// Another number of values or of workers, or another profile, than the chunk has.
         OtherChunk = "other-chunk",
         /// Blocks that are there.
         Duplicate = "duplicate",
@@ -150,6 +157,9 @@ struct Place {
     is_waiting: bool,
     /// Results of later chunks have come.
     is_overtaken: bool,
+    /// Blocks that the aggregator lacked last, and how often the same ones.
+    lacked: u16,
+    repeats: u8,
 }
 
 /// Values that are summed.
@@ -173,6 +183,8 @@ pub struct Member<const WINDOW: usize> {
     /// Since when the aggregator has not answered.
     asked: Option<Millis>,
     hello: Option<Millis>,
+    /// What the next hello repeats.
+    cookie: Cookie,
     places: [Place; WINDOW],
     operation: Option<Operation>,
     /// The number of the chunk behind the last operation.
@@ -198,6 +210,8 @@ impl<const WINDOW: usize> Member<WINDOW> {
             was_asked: false,
             is_waiting: false,
             is_overtaken: false,
+            lacked: 0,
+            repeats: 0,
         };
         Self {
             membership: Membership { limits, ..membership },
@@ -206,6 +220,7 @@ impl<const WINDOW: usize> Member<WINDOW> {
             failure: None,
             asked: None,
             hello: None,
+            cookie: NO_COOKIE,
             places: [place; WINDOW],
             operation: None,
             next: 0,
@@ -299,7 +314,8 @@ impl<const WINDOW: usize> Member<WINDOW> {
             }
             self.hello = Some(now);
             let Membership { worker, members, total, limits, key, .. } = self.membership;
-            let hello = Body::Hello { worker, members, total, is_aggregator: false, limits, key };
+            let cookie = self.cookie;
+            let hello = Body::Hello { worker, members, total, is_aggregator: false, limits, key, cookie };
             return self.send(0, hello, now, out);
         };
         let Some(operation) = self.operation.filter(|operation| operation.left > 0) else {
@@ -384,6 +400,7 @@ impl<const WINDOW: usize> Member<WINDOW> {
             (place.is_under_way, place.unsent, place.have) = (true, all_blocks_mask(values), 0);
             (place.waited, place.was_asked) = (timeout, false);
             (place.is_waiting, place.is_overtaken) = (false, false);
+            (place.lacked, place.repeats) = (0, 0);
         }
         let first = place.unsent.trailing_zeros() as usize;
         let most = limits.packet_len().min(out.len());
@@ -444,6 +461,8 @@ impl<const WINDOW: usize> Member<WINDOW> {
                 }
                 matches!(reason, Ignored::NotUnderWay | Ignored::Duplicate)
             }
+            // An aggregator that asks so for ever takes nobody.
+            Event::Challenged => false,
             _ => true,
         };
         if lives {
@@ -463,7 +482,8 @@ impl<const WINDOW: usize> Member<WINDOW> {
             return Event::Ignored(Ignored::OtherEpoch);
         }
         match body {
-            Body::Welcome { limits, group, key } => self.welcome(limits, group, key),
+            Body::Welcome { key, cookie, .. } if cookie != NO_COOKIE => self.challenged(key, cookie),
+            Body::Welcome { limits, group, key, .. } => self.welcome(limits, group, key),
             Body::Refuse { reason, epoch } => {
                 let is_late = reason == Refusal::OutOfStep && self.under_way(head.seq).is_none();
                 if is_late {
@@ -471,6 +491,9 @@ impl<const WINDOW: usize> Member<WINDOW> {
                 }
                 self.failure.get_or_insert(Failure::Refused { reason, epoch });
                 Event::Refused
+            }
+            Body::Result { workers, .. } if workers != self.membership.total => {
+                Event::Ignored(Ignored::OtherChunk)
             }
             Body::Result { part, .. } => self.result(head.seq, &part, output, now),
             Body::Rescale { peak } => match self.finish(head.seq, now) {
@@ -493,8 +516,17 @@ impl<const WINDOW: usize> Member<WINDOW> {
                 let Some((_, place)) = self.under_way(head.seq) else {
                     return Event::Ignored(Ignored::NotUnderWay);
                 };
-                place.unsent |= blocks & all_blocks_mask(values);
+                let lacked = blocks & all_blocks_mask(values);
+                // Two answers before one is acted on are one.
+                if place.unsent & lacked == 0 {
+                    place.repeats = if lacked == place.lacked { place.repeats.saturating_add(1) } else { 1 };
+                    place.lacked = lacked;
+                }
+                place.unsent |= lacked;
                 (place.was_asked, place.is_waiting) = (true, false);
+                if place.repeats > MOST_REPEATS {
+                    self.failure.get_or_insert(Failure::Dropped);
+                }
                 self.pace.lost(now);
                 Event::Missing
             }
@@ -502,6 +534,17 @@ impl<const WINDOW: usize> Member<WINDOW> {
                 Event::Ignored(Ignored::Misplaced)
             }
         }
+    }
+
+    fn challenged(&mut self, key: u64, cookie: Cookie) -> Event {
+        if key != self.membership.key || self.joined.is_some() {
+            return Event::Ignored(Ignored::Welcome);
+        }
+        if self.cookie != cookie {
+            // The next hello leaves at once.
+            (self.cookie, self.hello) = (cookie, None);
+        }
+        Event::Challenged
     }
 
     fn welcome(&mut self, limits: Limits, group: [u8; 4], key: u64) -> Event {

@@ -59,7 +59,7 @@ outcomes! {
 }
 
 /// Where a member is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
     /// The MAC address of the member, or of the router towards it.
     pub mac: [u8; 6],

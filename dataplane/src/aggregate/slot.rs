@@ -4,9 +4,12 @@ use crate::engine::Millis;
 use crate::kernels::{Adder, Kernel, Odd};
 use crate::sums::{NOT_A_NUMBER, OVER, Summable};
 use crate::wire::chunk::{
-    BLOCK_VALUES, Blocks, HEADER_LEN, MAX_BLOCKS, Part, all_blocks_mask, values_of_block,
+    BLOCK_VALUES, Blocks, HEADER_LEN, Head, MAX_BLOCKS, MAX_MEMBERS, Part, all_blocks_mask, values_of_block,
 };
 
+/// A result that was sent to all, or to a member, is not sent to that member for so long: the answer to a query that crossed it would be
+/// in vain.
+const HOLD_MS: u16 = 10;
 /// Room for a section, and for what fast encoders write behind it.
 pub(super) const SECTION_ROOM: usize = 1024;
 
@@ -43,7 +46,9 @@ pub(super) struct Slot<const BLOCKS: usize> {
     /// A bit for each worker that the sums of the block have.
     seen: [u64; BLOCKS],
     /// When the result was sent to all.
-    pub(super) sent: Millis,
+    sent: Millis,
+    /// When each member may have last got it, in milliseconds that wrap.
+    repeated: [u16; MAX_MEMBERS],
     /// The occupant is a chunk of this epoch.
     pub(super) epoch: u32,
     pub(super) seq: u32,
@@ -52,8 +57,6 @@ pub(super) struct Slot<const BLOCKS: usize> {
     values: u16,
     pub(super) profile: Summable,
     pub(super) peak: u8,
-    /// Workers that those who have begun to contribute stand for.
-    pub(super) workers: u8,
     pub(super) phase: Phase,
     /// A value was beyond the limit.
     pub(super) over: bool,
@@ -66,13 +69,13 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
             not_numbers: [0; BLOCKS],
             seen: [0; BLOCKS],
             sent: Millis(0),
+            repeated: [0; MAX_MEMBERS],
             epoch: 0,
             seq: 0,
             from_above: 0,
             values: 0,
             profile: Summable::ONE,
             peak: 0,
-            workers: 0,
             phase: Phase::Done,
             over: false,
         }
@@ -84,14 +87,14 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
     }
 
     /// Empties the slot for another chunk.
-    pub(super) fn restart(&mut self, epoch: u32, seq: u32, part: &Part<'_>) {
+    fn restart(&mut self, epoch: u32, seq: u32, part: &Part<'_>) {
         let values = part.blocks.values();
         // Sums begin with what is first added to a block.
         self.not_numbers = [0; BLOCKS];
         self.seen = [0; BLOCKS];
         (self.epoch, self.seq) = (epoch, seq);
         (self.values, self.profile) = (values as u16, part.profile);
-        (self.from_above, self.peak, self.workers) = (0, 0, 0);
+        (self.from_above, self.peak) = (0, 0);
         (self.phase, self.over) = (Phase::Adding, false);
     }
 
@@ -109,6 +112,26 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         self.values().div_ceil(BLOCK_VALUES)
     }
 
+    /// The result goes to all.
+    pub(super) fn goes_to_all(&mut self, now: Millis) {
+        self.sent = now;
+        self.repeated = [(now.0 as u16).wrapping_sub(HOLD_MS); MAX_MEMBERS];
+    }
+
+    /// Whether a member that asks gets the result again. If results of later chunks have overtaken it, it does not cross what was sent
+    /// to all. But whoever writes a member's address could have it flooded, so it gets the result no more than once in a time.
+    pub(super) fn repeats(&mut self, worker: u8, is_overtaken: bool, now: Millis) -> bool {
+        if !is_overtaken && now.since(self.sent) < HOLD_MS.into() {
+            return false;
+        }
+        let Some(last) = self.repeated.get_mut(usize::from(worker)) else { return false };
+        let is_due = (now.0 as u16).wrapping_sub(*last) >= HOLD_MS;
+        if is_due {
+            *last = now.0 as u16;
+        }
+        is_due
+    }
+
     /// Blocks that the sums lack of a worker.
     pub(super) fn missing(&self, worker: u8) -> u16 {
         let seen = self.seen.iter().take(self.blocks()).enumerate();
@@ -120,13 +143,8 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         members & !self.seen.iter().take(self.blocks()).fold(u64::MAX, |all, seen| all & seen)
     }
 
-    /// Whether nothing of a worker's has been added.
-    pub(super) fn has_none_of(&self, worker: u8) -> bool {
-        self.seen.iter().all(|seen| seen >> (worker & 63) & 1 == 0)
-    }
-
-    /// Adds a worker's blocks, as far as they were not added before. `false` if a section is none, or bytes follow the last
-    /// one; nothing has changed then, but `scratch`.
+    /// Adds a worker's blocks, as far as they were not added before; if `starts`, to a chunk that takes the slot. `false` if a
+    /// section is none, or bytes follow the last one; nothing has changed then, but `scratch`.
     pub(super) fn add_values(
         &mut self,
         kernel: Kernel,
@@ -134,24 +152,25 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         part: &Part<'_>,
         limit: i32,
         scratch: &mut Scratch<BLOCKS>,
+        starts: Option<Head>,
     ) -> bool {
         if let Some(adder) = kernel.adder(part.profile, limit) {
-            return self.add_codes(adder, worker, part);
+            return self.add_codes(adder, worker, part, starts);
         }
         let read =
             |section: &[u8], units: &mut [i32]| kernel.decode_units(section, units, part.profile, limit);
         if !read_all(part, scratch, read) {
             return false;
         }
-        self.add_units(kernel, worker, part, scratch);
+        self.add_units(kernel, worker, part, scratch, starts);
         true
     }
 
     /// As [`Self::add_values`]. All but a chunk's last block are whole groups, so the sections of a part are one code.
-    fn add_codes(&mut self, adder: Adder, worker: u8, part: &Part<'_>) -> bool {
+    fn add_codes(&mut self, adder: Adder, worker: u8, part: &Part<'_>, starts: Option<Head>) -> bool {
         let values = part.blocks.each().map(|(_, count)| count).sum();
         let Some(mut codes) = adder.codes(part.sections, values) else { return false };
-        self.add(worker, part, |_, to| match to {
+        self.add(worker, part, starts, |_, to| match to {
             To::First(sums) => codes.begin(sums),
             To::More(sums) => codes.add(sums),
             To::None => {
@@ -170,6 +189,7 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         part: &Part<'_>,
         limit: i32,
         scratch: &mut Scratch<BLOCKS>,
+        starts: Option<Head>,
     ) -> bool {
         if !read_all(part, scratch, |section, sums| kernel.decode_sums(section, sums)) {
             return false;
@@ -180,12 +200,19 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         {
             return false;
         }
-        self.add_units(kernel, worker, part, scratch);
+        self.add_units(kernel, worker, part, scratch, starts);
         true
     }
 
-    fn add_units(&mut self, kernel: Kernel, worker: u8, part: &Part<'_>, units: &Scratch<BLOCKS>) {
-        self.add(worker, part, |block, to| {
+    fn add_units(
+        &mut self,
+        kernel: Kernel,
+        worker: u8,
+        part: &Part<'_>,
+        units: &Scratch<BLOCKS>,
+        starts: Option<Head>,
+    ) {
+        self.add(worker, part, starts, |block, to| {
             let Some(units) = units.get(block) else { return Odd::default() };
             // Units beyond the chunk's last value are zeros.
             match to {
@@ -199,8 +226,17 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         });
     }
 
-    /// Has `add` add the blocks of a part, one after the other.
-    fn add(&mut self, worker: u8, part: &Part<'_>, mut add: impl FnMut(usize, To<'_>) -> Odd) {
+    /// Has `add` add the blocks of a part, one after the other. All of it has been read: what is refused takes no slot.
+    fn add(
+        &mut self,
+        worker: u8,
+        part: &Part<'_>,
+        starts: Option<Head>,
+        mut add: impl FnMut(usize, To<'_>) -> Odd,
+    ) {
+        if let Some(Head { epoch, seq, .. }) = starts {
+            self.restart(epoch, seq, part);
+        }
         let bit = 1 << (worker & 63);
         for (block, _) in part.blocks.each() {
             let (Some(sums), Some(seen), Some(not_numbers)) =

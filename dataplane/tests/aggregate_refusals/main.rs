@@ -1,7 +1,9 @@
 //! What an aggregator and a member refuse or ignore, packet by packet (FORMAT.md §11.4 and §11.5). Nothing else changes by it.
 
+mod disagreements;
 mod member;
 mod node;
+mod reflection;
 mod strangers;
 
 use gradwire::Millis;
@@ -9,13 +11,16 @@ use gradwire::aggregate::Membership;
 use gradwire::codec::planar::Bound;
 use gradwire::kernels::Kernel;
 use gradwire::sums::Summable;
-use gradwire::wire::chunk::{Blocks, Body, Head, Limits, Packet, Part, Refusal, values_of_block};
+use gradwire::wire::chunk::{Blocks, Body, Head, Limits, NO_COOKIE, Packet, Part, Refusal, values_of_block};
 
 /// Small, so that a place soon has its next chunk: two blocks a chunk, eight slots.
 const LIMITS: Limits = Limits { blocks: 2, window: 4, mtu: 1500 };
 /// A member of two at its node, of four in all.
 const US: Membership =
     Membership { job: 7, epoch: 100, worker: 0, members: 2, total: 4, limits: LIMITS, key: 42 };
+
+/// A member of two, which are all workers of the job.
+const TWO: Membership = Membership { total: 2, ..US };
 
 /// What a packet says of a chunk: some of its blocks, in which each sum is 1.
 #[derive(Clone, Copy)]
@@ -69,12 +74,17 @@ fn say(seq: u32, body: Body<'_>) -> Vec<u8> {
 
 fn hello(of: Membership) -> Vec<u8> {
     let Membership { job, epoch, worker, members, total, limits, key } = of;
-    let body = Body::Hello { worker, members, total, is_aggregator: false, limits, key };
+    let body = Body::Hello { worker, members, total, is_aggregator: false, limits, key, cookie: NO_COOKIE };
     packet(Head { job, epoch, seq: 0 }, body)
 }
 
+/// A hello once more, with the cookie of the welcome that answered it.
+fn with_cookie(hello: &[u8], welcome: &[u8]) -> Vec<u8> {
+    [&hello[..14], &welcome[14..20], &hello[20..]].concat()
+}
+
 fn welcome(limits: Limits, key: u64) -> Vec<u8> {
-    say(0, Body::Welcome { limits, group: [0; 4], key })
+    say(0, Body::Welcome { limits, group: [0; 4], key, cookie: NO_COOKIE })
 }
 
 fn refuse(seq: u32, reason: Refusal) -> Vec<u8> {

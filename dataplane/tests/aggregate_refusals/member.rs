@@ -78,6 +78,66 @@ fn a_member_takes_a_welcome_with_its_key_and_no_more_than_it_can_have() {
     }
 }
 
+/// Sent again five times and missing still: nobody will take it. Each time, there is something to count only if the blocks were sent.
+#[test]
+fn a_member_sends_the_same_blocks_again_five_times() {
+    let mut station = Station::summing();
+    let missing = |blocks| say(0, Body::Missing { blocks });
+    // As many others before, as the aggregator gets one block, say.
+    for blocks in [3, 3, 2, 2, 2, 2, 2] {
+        for _ in 0..10 {
+            assert_eq!(station.hear(&missing(blocks), 1), Event::Missing);
+        }
+        let sent = station.poll(1).unwrap();
+        let Body::Contribute { part, .. } = Packet::parse(&sent).unwrap().body else { panic!() };
+        assert_eq!(part.blocks.mask(), blocks);
+        assert_eq!(station.poll(1), Err(Poll::Wait(Millis(50))));
+    }
+    assert_eq!(station.hear(&missing(2), 2), Event::Missing);
+    assert_eq!(station.poll(2), Err(Poll::Failed(Failure::Dropped)));
+}
+
+fn challenge(cookie: [u8; 6]) -> Vec<u8> {
+    say(0, Body::Welcome { limits: LIMITS, group: [0; 4], key: US.key, cookie })
+}
+
+#[test]
+fn a_member_repeats_the_cookie_that_it_is_sent() {
+    let mut station = Station::new();
+    assert_eq!(station.poll(0), Err(Poll::Wait(Millis(20))));
+    let with = |cookie| with_cookie(&hello(US), &challenge(cookie));
+    // At once if the cookie is new, and then as often as any hello.
+    for (now, cookie) in [(1, [1; 6]), (5, [0, 0, 0, 0, 0, 1])] {
+        assert_eq!(station.hear(&challenge(cookie), now), Event::Challenged);
+        assert_eq!(station.poll(now), Ok(with(cookie)));
+        assert_eq!(station.hear(&challenge(cookie), now), Event::Challenged);
+        assert_eq!(station.poll(now), Err(Poll::Wait(Millis(now + 20))));
+    }
+    assert_eq!(station.poll(25), Ok(with([0, 0, 0, 0, 0, 1])));
+    // Whoever does not know the key is no aggregator of ours; and who has joined has shown enough.
+    let other = say(0, Body::Welcome { limits: LIMITS, group: [0; 4], key: US.key + 1, cookie: [2; 6] });
+    assert_eq!(station.hear(&other, 26), Event::Ignored(Ignored::Welcome));
+    assert_eq!(station.hear(&welcome(LIMITS, US.key), 26), Event::Joined { group: None });
+    assert_eq!(station.hear(&challenge([3; 6]), 26), Event::Ignored(Ignored::Welcome));
+}
+
+/// As behind an address translator that gives each packet another port.
+#[test]
+fn a_member_that_is_challenged_for_ever_falls_back() {
+    let mut station = Station::new();
+    let end = (1..).find(|now| {
+        station.hear(&challenge([*now as u8 | 1, (*now >> 8) as u8, 0, 0, 0, *now as u8]), *now);
+        match station.poll(*now) {
+            Err(Poll::Failed(failure)) => {
+                assert_eq!(failure, Failure::Silent);
+                true
+            }
+            _ => false,
+        }
+    });
+    assert_eq!(end, Some(SILENT_MS));
+}
+
 /// Two chunks and four places: the others have nothing to send, or to ask.
 #[test]
 fn a_member_sends_nothing_behind_its_operations_end() {

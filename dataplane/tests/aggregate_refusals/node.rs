@@ -5,22 +5,30 @@ use gradwire::aggregate::{Above, Aggregator, IDLE_MS, Outcome, SILENT_MS, Settin
 use super::*;
 
 /// Where members are: ten and their number.
-const US_AT: u8 = 10;
-const OTHER_AT: u8 = 11;
+pub(super) const US_AT: u8 = 10;
+pub(super) const OTHER_AT: u8 = 11;
 /// Where the node above is.
 const ABOVE: u8 = 200;
-const EACH: To<u8> = To::Each { job: US.job };
+pub(super) const EACH: To<u8> = To::Each { job: US.job };
 
-type Node = Aggregator<u8, 2, 8, 2>;
+pub(super) type Node = Aggregator<u8, 2, 8, 2>;
 /// What a datagram did, and what the node says then.
-type Reaction = (Outcome, Vec<(To<u8>, Vec<u8>)>);
+pub(super) type Reaction = (Outcome, Vec<(To<u8>, Vec<u8>)>);
 
-fn node(above: Option<Above<u8>>) -> Box<Node> {
-    let settings = Settings { kernel: Kernel::PORTABLE, limits: LIMITS, group: None, above };
+pub(super) fn node(above: Option<Above<u8>>) -> Box<Node> {
+    let settings = Settings { kernel: Kernel::PORTABLE, limits: LIMITS, group: None, above, secret: [3, 5] };
     Box::new(Node::new(settings))
 }
 
-fn hear(node: &mut Node, from: u8, packet: &[u8], now: u64) -> Reaction {
+/// A hello is said again with the cookie that it is answered with.
+pub(super) fn hear(node: &mut Node, from: u8, packet: &[u8], now: u64) -> Reaction {
+    match hear_once(node, from, packet, now) {
+        (Outcome::Challenged, said) => hear_once(node, from, &with_cookie(packet, &said[0].1), now),
+        reaction => reaction,
+    }
+}
+
+pub(super) fn hear_once(node: &mut Node, from: u8, packet: &[u8], now: u64) -> Reaction {
     let outcome = node.process(packet, from, Millis(now));
     let mut out = [0; 1500];
     let mut said = Vec::new();
@@ -30,7 +38,7 @@ fn hear(node: &mut Node, from: u8, packet: &[u8], now: u64) -> Reaction {
     (outcome, said)
 }
 
-fn outcome(node: &mut Node, from: u8, packet: &[u8]) -> Outcome {
+pub(super) fn outcome(node: &mut Node, from: u8, packet: &[u8]) -> Outcome {
     hear(node, from, packet, 0).0
 }
 
@@ -73,6 +81,18 @@ fn a_hello_that_disagrees_in_one_respect_is_refused() {
         let said = vec![(To::One(US_AT), welcome(short, US.key))];
         assert_eq!(hear(&mut node, US_AT, &hello(Membership { limits, ..US }), 0), (Outcome::Joined, said));
     }
+}
+
+/// Its number, too: a job's number has 16 bits, and two jobs may have the same one.
+#[test]
+fn a_number_that_was_silent_is_free_for_another_key() {
+    let mut node = node(None);
+    join_alone(&mut node, US);
+    let other = hello(Membership { key: US.key + 1, epoch: US.epoch - 1, ..US });
+    assert_eq!(hear(&mut node, OTHER_AT, &other, IDLE_MS - 1).0, Outcome::Key);
+    assert_eq!(hear(&mut node, OTHER_AT, &other, IDLE_MS).0, Outcome::Started);
+    assert_eq!(hear(&mut node, US_AT, &hello(US), IDLE_MS).0, Outcome::Key);
+    assert_eq!(node.jobs().collect::<Vec<_>>(), [(US.job, 1)]);
 }
 
 /// Whatever its number and key are.
@@ -118,8 +138,8 @@ fn a_chunk_that_no_member_can_have_come_to_is_refused() {
 #[test]
 fn parts_of_a_chunk_have_its_values_and_its_bound() {
     let mut node = node(None);
-    assert_eq!(outcome(&mut node, US_AT, &hello(US)), Outcome::Started);
-    assert_eq!(outcome(&mut node, OTHER_AT, &hello(Membership { worker: 1, ..US })), Outcome::Joined);
+    assert_eq!(outcome(&mut node, US_AT, &hello(TWO)), Outcome::Started);
+    assert_eq!(outcome(&mut node, OTHER_AT, &hello(Membership { worker: 1, ..TWO })), Outcome::Joined);
     assert_eq!(outcome(&mut node, US_AT, &contribute(0, 0, Chunk::block(0))), Outcome::Added);
     for (from, worker) in [(US_AT, 0), (OTHER_AT, 1)] {
         for other in OTHERS {
@@ -135,15 +155,25 @@ fn parts_of_a_chunk_have_its_values_and_its_bound() {
 fn rack() -> Box<Node> {
     let mut node = node(Some(Above { address: ABOVE, worker: 3, members: 5 }));
     assert_eq!(outcome(&mut node, US_AT, &hello(US)), Outcome::AskedAbove);
-    let other = Limits { blocks: 1, ..LIMITS };
-    let fewer = Limits { window: 2, ..LIMITS };
+    let longer = Limits { blocks: 3, ..LIMITS };
+    let more = Limits { window: 8, ..LIMITS };
     for (limits, key, expected) in [
         (LIMITS, US.key + 1, Outcome::Key),
-        (other, US.key, Outcome::Differs),
-        (fewer, US.key, Outcome::Differs),
+        (longer, US.key, Outcome::Differs),
+        (more, US.key, Outcome::Differs),
     ] {
         assert_eq!(outcome(&mut node, ABOVE, &welcome(limits, key)), expected);
         assert_eq!(outcome(&mut node, US_AT, &hello(US)), Outcome::AskedAbove);
+    }
+    // A cookie that is new is repeated at once; else, and if it changes, only with a member's next hello.
+    for (cookie, is_at_once) in [([7; 6], true), ([7; 6], false), ([9; 6], false)] {
+        let challenge = say(0, Body::Welcome { limits: LIMITS, group: [0; 4], key: US.key, cookie });
+        let Membership { job, epoch, total, limits, key, .. } = US;
+        let body = Body::Hello { worker: 3, members: 5, total, is_aggregator: true, limits, key, cookie };
+        let asked = vec![(To::One(ABOVE), packet(Head { job, epoch, seq: 0 }, body))];
+        let said = if is_at_once { asked.clone() } else { vec![] };
+        assert_eq!(hear(&mut node, ABOVE, &challenge, 0), (Outcome::HeardAbove, said));
+        assert_eq!(hear(&mut node, US_AT, &hello(US), 0), (Outcome::AskedAbove, asked));
     }
     assert_eq!(outcome(&mut node, ABOVE, &welcome(LIMITS, US.key)), Outcome::HeardAbove);
     for (from, worker) in [(US_AT, 0), (OTHER_AT, 1)] {
@@ -218,7 +248,7 @@ fn a_chunk_without_a_result_stays_without_one() {
     assert_eq!(hear(&mut node, US_AT, &query(0, true), 0), (Outcome::Repeated, said));
 }
 
-/// If the node above has lost the job, or never took it, this one ends it: whoever asks next falls back.
+/// If the node above has lost the job, or never took it, this one refuses it: whoever asks next falls back, until there is a later epoch.
 #[test]
 fn a_refusal_from_above_ends_the_job() {
     for reason in Refusal::ALL {
@@ -229,8 +259,16 @@ fn a_refusal_from_above_ends_the_job() {
             let is_late = *reason == Refusal::OutOfStep && seq != 0;
             let expected = if is_late { Outcome::Old } else { Outcome::RefusedAbove };
             assert_eq!(hear(&mut node, ABOVE, &refuse(seq, *reason), 0), (expected, vec![]), "{reason}");
-            let expected = if is_late { Outcome::Waiting } else { Outcome::UnknownJob };
-            assert_eq!(outcome(&mut node, US_AT, &query(0, false)), expected, "{reason}");
+            if is_late {
+                assert_eq!(outcome(&mut node, US_AT, &query(0, false)), Outcome::Waiting, "{reason}");
+                continue;
+            }
+            for (seq, packet) in [(0, query(0, false)), (1, contribute(1, 0, WHOLE)), (0, hello(US))] {
+                let refused = vec![(To::One(US_AT), refuse(seq, Refusal::Above))];
+                assert_eq!(hear(&mut node, US_AT, &packet, 0), (Outcome::RefusedAbove, refused), "{reason}");
+            }
+            let later = hello(Membership { epoch: US.epoch + 1, ..US });
+            assert_eq!(outcome(&mut node, US_AT, &later), Outcome::AskedAbove);
         }
     }
 }

@@ -3,27 +3,44 @@
 use gradwire::aggregate::{Aggregator, IDLE_MS, Outcome, Settings, To};
 use gradwire::engine::Millis;
 use gradwire::kernels::Kernel;
-use gradwire::wire::chunk::{Body, Head, Limits, MAX_PACKET_LEN, Packet};
+use gradwire::wire::chunk::{Body, Head, Limits, MAX_PACKET_LEN, NO_COOKIE, Packet};
+
+use super::with_cookie;
 
 const KEY: u64 = 7;
 /// Of two places.
 type Node = Aggregator<u8, 2, 32, 16>;
 
 fn node() -> Box<Node> {
-    Box::new(Node::new(Settings { kernel: Kernel::detect(), limits: Limits::MOST, group: None, above: None }))
+    Box::new(Node::new(Settings {
+        kernel: Kernel::detect(),
+        limits: Limits::MOST,
+        group: None,
+        above: None,
+        secret: [3, 5],
+    }))
 }
 
 /// What the node makes of this hello of a job of two; its answers go nowhere but to where the hello came from.
 fn hello(node: &mut Node, (from, worker): (u8, u8), (job, epoch): (u16, u32), key: u64, now: u64) -> Outcome {
     let limits = Limits::MOST;
-    let body = Body::Hello { worker, members: 2, total: 2, is_aggregator: false, limits, key };
+    let body =
+        Body::Hello { worker, members: 2, total: 2, is_aggregator: false, limits, key, cookie: NO_COOKIE };
     let mut out = [0; MAX_PACKET_LEN];
     let len = Packet { head: Head { job, epoch, seq: 0 }, body }.write(&mut out).unwrap();
-    let outcome = node.process(&out[..len], from, Millis(now));
-    while let Some(answer) = node.emit(&mut out) {
-        assert!(matches!(answer.to, To::One(to) if to == from));
+    let mut hello = out[..len].to_vec();
+    loop {
+        let outcome = node.process(&hello, from, Millis(now));
+        while let Some(answer) = node.emit(&mut out) {
+            assert!(matches!(answer.to, To::One(to) if to == from));
+            if outcome == Outcome::Challenged {
+                hello = with_cookie(&hello, &out[..answer.len]);
+            }
+        }
+        if outcome != Outcome::Challenged {
+            return outcome;
+        }
     }
-    outcome
 }
 
 #[test]

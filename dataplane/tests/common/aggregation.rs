@@ -23,6 +23,11 @@ pub fn membership(worker: u8, members: u8) -> Membership {
     }
 }
 
+/// A hello once more, with the cookie of the welcome that answered it.
+pub fn with_cookie(hello: &[u8], welcome: &[u8]) -> Vec<u8> {
+    [&hello[..14], &welcome[14..20], &hello[20..]].concat()
+}
+
 pub fn le_bytes(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
     values.into_iter().flat_map(f32::to_le_bytes).collect()
 }

@@ -18,6 +18,7 @@ from make_v1 import groups
 from make_v1_sections import BIN, RAW, ZERO, decode_value, random, section, section_of
 
 JOB, EPOCH, KEY = 0x0102, 0xFFFFFFFF, 0x1122334455667788
+COOKIE = bytes.fromhex("c0ffee010203")
 NOT_A_NUMBER = -(2**31)
 
 
@@ -90,6 +91,10 @@ def header(kind, seq, worker, workers, part=(0, 0, 0, bytes(2))):
     values, blocks, peak, profile = part
     fields = struct.pack(">BBHIIBBHBB", 1, kind, JOB, EPOCH, seq, worker, workers, values, blocks, peak)
     return fields + profile
+
+
+def with_cookie(packet):
+    return packet[:14] + COOKIE + packet[20:]
 
 
 def blocks_of(values):
@@ -194,6 +199,8 @@ def examples():
     yield "contribute", contributions[1]
     yield "result", result
     yield "partial", header(9, 5, 0, 2, part(sums, 131, codec)) + sums_section(sums)
+    yield "welcome", with_cookie(header(4, 0, 0xFF, 0) + agreed + bytes(4) + key)
+    yield "hello", with_cookie(header(3, 0, 1, 2) + agreed + bytes([2, 0, 0, 0]) + key)
     yield "values", le(inputs[0])
     yield "values", le(inputs[1])
     yield "sums", le(output)

@@ -4,9 +4,15 @@
  * A frame is taken if the process has given a sign of life lately, the frame goes from one of the two ports to the
  * other, it is not longer than the process has room for, and it is one of these:
  *   network port: frames whose type of service is the mark of compressed frames or a rule's; every SYN that says first
- *   among its options what the far end restores, since SYN-ACKs often have another type of service;
- *   host port: frames with the mark; UDP with a rule's type of service; TCP with a rule's type of service on the queue
- *   whose engine knows the connection; every SYN.
+ *   among its options what the far end restores;
+ *   host port: frames with the mark; UDP with a rule's type of service; SYNs with a rule's type of service; other TCP with a
+ *   rule's type of service on the queue whose engine knows the connection;
+ *   both: a SYN-ACK, of any type of service, whose SYN was taken, and a RST with a rule's that refuses such a SYN. Listeners often are not
+ *   tagged, and what watches connections at the bridge has to see both of a connection's SYNs, or neither. So a SYN-ACK whose SYN was
+ *   not taken is left, too, if a rule asks the far end whether it restores: nothing would come of it.
+ * So a connection without a tag at either end meets the bridge as if there were no program. What is taken passes by all that the bridge,
+ * its packet filter and the ports' own filters do.
+ *
  * If a rule asks the far end whether it restores, and the far end of a connection said nothing on its SYN, no engine would
  * change a frame of that connection, and the way through it takes time: of these, only SYNs and frames with the mark are taken.
  *
@@ -61,9 +67,9 @@ enum reason {
 	UNKNOWN,   /* TCP whose connection is not known, or known on another queue */
 	ELSEWHERE, /* another destination than the other port */
 	TOO_LONG,  /* longer than `longest` */
-	/* With payload, where an engine has to ask: */
-	NOT_AGREED,  /* the far end said nothing */
-	TAGGED_LATE, /* nor did the host: its SYN had no rule's type of service */
+	/* With payload: */
+	NOT_AGREED,  /* an engine has to ask, and the far end said nothing */
+	TAGGED_LATE, /* the host's SYN had no rule's type of service */
 	REASONS,
 };
 /* Counts by port, queue and reason: a queue is one CPU's at a time. */
@@ -103,6 +109,7 @@ enum phase {
 enum said {
 	TAGGED = 1,   /* the host's had a rule's type of service */
 	RESTORES = 2, /* the far end's said what it restores */
+	AROUND = 4,   /* the one that began the connection was taken, whichever end's it was */
 };
 /* No SYN was seen. Not a number that a SYN can have. */
 #define NO_ISN (1ull << 32)
@@ -217,29 +224,29 @@ INLINE void remember(struct connection *key, u64 isn, u32 queue, enum phase phas
 }
 
 /* Takes note of a SYN of the host; whether the engine of `queue`, which would `take` it, gets it. */
-INLINE int start(struct connection *key, u64 isn, u32 queue, int take, int tagged, int answers)
+INLINE int start(struct connection *key, const struct owner *known, u64 isn, u32 queue, int take, int tagged, int answers)
 {
-	struct owner *known = bpf_map_lookup_elem(&connections, key);
 	u64 first = known ? known->isn : NO_ISN;
 	enum phase phase = known ? known->phase : FORGOTTEN;
 	u32 said = known ? known->said : 0;
 	int same = first == isn, here = take && known && known->queue == queue;
 	/* Who answers may have heard the far end before. */
 	if (!same)
-		said &= answers ? RESTORES : 0;
+		said &= answers ? RESTORES | AROUND : 0;
 	if (tagged)
 		said |= TAGGED;
+	u32 around = answers ? said : said | AROUND;
 	switch (phase) {
 	case FORGOTTEN:
 	case ENDED:
 		if (!same)
-			remember(key, isn, queue, take ? SEEN : MISSED, said);
+			remember(key, isn, queue, take ? SEEN : MISSED, take ? around : said);
 		return take && !same;
 	case MISSED:
 	case SEEN:
 		if (same) {
 			if (take)
-				remember(key, isn, queue, SEEN, said);
+				remember(key, isn, queue, SEEN, around);
 			return take;
 		}
 		break;
@@ -253,18 +260,21 @@ INLINE int start(struct connection *key, u64 isn, u32 queue, int take, int tagge
 	/* A second start, or the first on another queue. An engine that knows the first start and gets the second decides.
 	 * In any other case no engine may get the rest. */
 	int decides = here && phase != MISSED;
-	remember(key, isn, queue, decides ? TIED : ALONE, said);
+	remember(key, isn, queue, decides ? TIED : ALONE, decides ? around : said);
 	return decides;
 }
 
-/* Takes note of a SYN of the far end that says what it restores. One without takes nothing back: it may be a copy. */
-INLINE void hear(struct connection *key)
+/* Takes note of a SYN of the far end: what it `said`. What it did not say is taken back only if it is among `unsaid`: one that does not say
+ * what it restores may be a copy of one that did. */
+INLINE void hear(struct connection *key, const struct owner *known, u32 said, u32 unsaid)
 {
-	struct owner *known = bpf_map_lookup_elem(&connections, key);
+	u32 before = known ? known->said : 0, now = (before & ~unsaid) | said;
+	if (now == before)
+		return;
 	if (!known)
-		remember(key, NO_ISN, 0, FORGOTTEN, RESTORES);
-	else if (!(known->said & RESTORES))
-		remember(key, known->isn, known->queue, known->phase, known->said | RESTORES);
+		remember(key, NO_ISN, 0, FORGOTTEN, now);
+	else
+		remember(key, known->isn, known->queue, known->phase, now);
 }
 
 /* Whether the far end of this connection said nothing. If the host's SYN was not seen, nobody knows. */
@@ -351,20 +361,24 @@ INLINE int divert(struct xdp_md *xdp, enum port port)
 	} else if (port == HOST && protocol == TCP) {
 		return XDP_PASS;
 	}
-	if (offers)
-		hear(&key);
-	if (!*action && !offers && (port == NETWORK || !(flags & (SYN | FIN | RST))))
+	if (!*action && !(flags & (port == NETWORK ? SYN : SYN | FIN | RST)))
 		return XDP_PASS;
 
 	int stale = is_stale(beat, bpf_ktime_get_ns());
 	int through = !(ethernet->destination[0] & 1) && is_behind_other(mac(ethernet->destination), port);
 	/* Here, and not at the start: a FIN in a long frame ends its connection, too. */
 	int fits = (u64)(end - (void *)(long)xdp->data) <= longest;
-	int take = through && !stale && fits;
+	int able = through && !stale && fits, take = able;
 
-	if (port == HOST && flags & SYN) {
-		int mine = start(&key, tcp->seq, queue, take, *action != 0, flags & ACK);
-		if (take && !mine) {
+	if (flags & SYN) {
+		const struct owner *known = bpf_map_lookup_elem(&connections, &key);
+		int answers = flags & ACK, follows = answers && known && known->said & AROUND;
+		/* An answer to what was not taken counts only where nobody has to ask. */
+		take = take && (follows || offers || (*action && !(answers && *action & ASK)));
+		if (port == NETWORK) {
+			u32 said = offers ? RESTORES : 0;
+			hear(&key, known, !answers && take ? said | AROUND : said, answers ? 0 : AROUND);
+		} else if (!start(&key, known, tcp->seq, queue, take, *action != 0, answers) && take) {
 			if (*action)
 				count(port, queue, UNKNOWN);
 			return XDP_PASS;
@@ -380,11 +394,13 @@ INLINE int divert(struct xdp_md *xdp, enum port port)
 			remember(&key, NO_ISN, queue, TIED, 0);
 			known = bpf_map_lookup_elem(&connections, &key);
 		}
-		int mine = protocol == UDP, silent = *action & ASK && is_silent(known), tagged = 0;
+		int mine = protocol == UDP, silent = *action & ASK && is_silent(known), tagged = 0, late = 0, around = 0;
 		if (known) {
 			u64 isn = known->isn;
 			u32 owner = known->queue, said = known->said, phase = known->phase, before = phase;
 			tagged = said & TAGGED;
+			late = phase == MISSED && !tagged;
+			around = said & AROUND;
 			mine = owner == queue && (phase == SEEN || phase == TIED) && (isn != NO_ISN || *action & OPEN);
 			if (*action && take && mine && !silent)
 				phase = TIED;
@@ -398,14 +414,15 @@ INLINE int divert(struct xdp_md *xdp, enum port port)
 		}
 		if (!*action)
 			return XDP_PASS;
-		if (take && (!mine || silent)) {
-			if (!mine)
+		/* A refusal goes the way of what it refuses. */
+		if (take && (!mine || silent) && !(flags & RST && around)) {
+			if (!mine && !late && !silent)
 				count(port, queue, UNKNOWN);
 			else if (has_payload)
 				count(port, queue, tagged ? NOT_AGREED : TAGGED_LATE);
 			return XDP_PASS;
 		}
-	} else if (take && *action & ASK && protocol == TCP && !(flags & SYN)) {
+	} else if (take && *action & ASK && protocol == TCP && !(flags & RST)) {
 		if (is_silent(bpf_map_lookup_elem(&connections, &key))) {
 			if (has_payload)
 				count(port, queue, NOT_AGREED);
@@ -415,7 +432,7 @@ INLINE int divert(struct xdp_md *xdp, enum port port)
 
 	if (take)
 		return bpf_redirect_map(&sockets, socket, XDP_PASS);
-	if (*action)
+	if (*action && !able)
 		count(port, queue, !through ? ELSEWHERE : stale ? STALE : TOO_LONG);
 	return XDP_PASS;
 }

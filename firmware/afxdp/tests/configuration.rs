@@ -26,7 +26,7 @@ proptest! {
         rules in prop::collection::vec(
             ("tos = (0x28|0x50|40|[0-9]{1,3})", settings(&[
                 "codec = [0-3]", "profile = \"(inceptionn|x)\"", "mask = 0xf[cf]", "bound = (-?[0-9]{1,2}|1[0-4])", "scale = -?[0-9]{1,2}", "split = \"(dense|paper|x)\"",
-                "framing = \"(routed|in-place)\"", "grid = '(connection|payload)'", "udp = true", "handshake = \"(required|off)\"",
+                "framing = \"(routed|in-place)\"", "grid = '(connection|payload)'", "udp = true", "handshake = \"(required|off)\"", "contents = \"(checked|trusted)\"",
                 "udp-offset = [0-9]{1,3}",
             ])),
             0..3,
@@ -37,7 +37,7 @@ proptest! {
         ]),
         path in settings(&[
             "[path]", "mode = \"(auto|native|generic)\"", "zero-copy = (true|false)", "threads = [0-9]",
-            "busy-poll-us = [0-9]{1,11}",
+            "busy-poll-us = [0-9]{1,11}", "bypass-filter = (true|false)",
         ]),
         metrics in settings(&["[metrics]", "port = [0-9]{1,6}", "address = \"(::1|[0-9.]{0,9})\"", ".{0,12}"]),
     ) {

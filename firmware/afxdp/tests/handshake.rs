@@ -195,6 +195,31 @@ fn a_reload_that_would_break_a_connection_is_refused() {
     assert_within_bound(&data, &got);
 }
 
+/// Each of several threads is asked, and each one's answer counts, however they meet: the connection is known to one of them. Idle
+/// threads are woken together, and busy ones meet at any moment.
+#[test]
+fn a_reload_that_would_break_a_connection_is_refused_by_every_thread() {
+    const ROUNDS: usize = 200;
+    for path in ["", "[path]\nbusy-poll-us = 20\n"] {
+        let Some(lab) = Lab::new(Plan { queues: 4, ..Plan::default() }) else { return };
+        let _sender = Shim::start(&lab, Side::A, IN_PLACE);
+        let mut receiver = Shim::start(&lab, Side::B, &format!("{IN_PLACE}{path}"));
+        assert_eq!(receiver.status().queues.len(), 4, "threads");
+        let data = gradients(4_000_000);
+        let running = Transfer::start_held(&lab, ADDRESSES[0], TAG, &data, 1_000_000);
+        running.wait_for(500_000);
+        for _ in 0..ROUNDS {
+            receiver.reload_refused(&format!("{IN_PLACE}bound = 8\n{path}"));
+        }
+        let judged = receiver.log().matches("the in-place rule of 1 connections changed").count();
+        assert_eq!(judged, ROUNDS, "{}", receiver.log());
+        // Taken over, the other bound would make wrong values of what follows, with a right checksum.
+        let (got, _) = running.finish();
+        assert_within_bound(&data, &got);
+        assert!(receiver.outcomes()[1].changed["restored"] > 500);
+    }
+}
+
 /// A lab whose host A knows nothing of the connections that a test makes up, and does not refuse them.
 fn quiet_lab(queues: u32) -> Option<Lab> {
     let lab = Lab::new(Plan { queues, ..Plan::default() })?;

@@ -219,7 +219,7 @@ fn the_doctors_remedies_mend_what_it_finds() {
         "failed",
         "[path]\nmode = \"generic\"",
     );
-    let in_place = "[[rule]]\ntos = 0x28\nframing = \"in-place\"\n";
+    let in_place = "[[rule]]\ntos = 0x28\nframing = \"in-place\"\n[path]\nbypass-filter = true\n";
     if fs::exists("/proc/sys/net/bridge/bridge-nf-call-iptables").unwrap() {
         let harm = "sysctl -q -w net.bridge.bridge-nf-call-iptables=1";
         operator.mended("packet-filter", None, harm, "warning", in_place);

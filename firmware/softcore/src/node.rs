@@ -23,13 +23,16 @@ pub type SoftNode = Node<1, 8, 8>;
 pub const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 /// The node's address.
 pub const IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
-/// How it serves. Each member gets a copy of each result.
-pub const SETTINGS: Settings<Peer> = Settings {
-    kernel: Kernel::SCALAR32,
-    limits: Limits { blocks: 8, window: 4, mtu: MTU },
-    group: None,
-    above: None,
-};
+/// What adds.
+pub const KERNEL: Kernel = Kernel::SCALAR32;
+/// What it agrees to.
+pub const LIMITS: Limits = Limits { blocks: 8, window: 4, mtu: MTU };
+
+/// How it serves. Each member gets a copy of each result. The `seed` is the board's.
+#[must_use]
+pub const fn settings(seed: u64) -> Settings<Peer> {
+    Settings { kernel: KERNEL, limits: LIMITS, group: None, above: None, secret: [seed, !seed] }
+}
 
 /// What an image does beside summing: `()` is nothing.
 pub trait Beside<C: Chip> {

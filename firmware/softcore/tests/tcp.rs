@@ -7,7 +7,7 @@ use gradwire::aggregate::{Arrival, Outcome};
 use gradwire::engine::Millis;
 use gradwire::forward::{Buffer, Device, Port};
 use softcore::board::{Faults, Nics};
-use softcore::node::{IP, MAC, SETTINGS, SoftNode};
+use softcore::node::{IP, MAC, SoftNode, settings};
 use softcore::tcp::{CONSOLE_PORT, METRICS_PORT, Management, Memory, NO_PLACES};
 
 #[path = "emulated/frames.rs"]
@@ -94,7 +94,7 @@ impl Host {
         Self {
             wire: Wire { free: BUFFERS, sent: VecDeque::new() },
             management: Management::new(memory, places, 0x5eed, 2),
-            node: Box::new(SoftNode::new(MAC, IP, SETTINGS)),
+            node: Box::new(SoftNode::new(MAC, IP, settings(7))),
             now: 1000,
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! It knows members by the addresses that their packets come from, and sends each a copy of every result.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +45,9 @@ impl Aggregator {
         set_tos(&socket, address, TOS)?;
         // The system may allow less; then more is lost, and sent again.
         _ = sockopt::set_socket_recv_buffer_size(&socket, QUEUE);
-        let settings = Settings { kernel: Kernel::detect(), limits: Limits::MOST, group: None, above: None };
+        let secret = [(); 2].map(|()| RandomState::new().build_hasher().finish());
+        let settings =
+            Settings { kernel: Kernel::detect(), limits: Limits::MOST, group: None, above: None, secret };
         // It is made on a stack before it is boxed, and is larger than those of most threads.
         let make = thread::Builder::new().stack_size(STACK).spawn(move || Box::new(Engine::new(settings)))?;
         let engine = make.join().map_err(|_| io::Error::other("no room for a node's memory"))?;

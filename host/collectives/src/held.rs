@@ -13,6 +13,8 @@ use crate::layout::{Hash, Layout, MOST_NAME};
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Held {
     tensors: BTreeMap<String, HeldTensor>,
+    /// Since a mark: what tensors were when they were taken away for the first time.
+    before: Option<BTreeMap<String, HeldTensor>>,
 }
 
 /// One tensor's.
@@ -61,10 +63,39 @@ impl Held {
     }
 
     /// Adds what is held back of a tensor to its `gradient`, of as many values, and holds nothing of it back any more: for whoever sends it
-    /// in other units than the gradient's, or without a codec that feeds back.
+    /// in other units than the gradient's, or without a codec that feeds back. If there is no gradient, it stays: nobody may want the result.
     pub(crate) fn release(&mut self, name: &str, gradient: &mut [f32]) {
+        if is_zero(gradient) {
+            return;
+        }
+        self.remember(name);
         if let Some(held) = self.tensors.remove(name) {
             gradient.iter_mut().zip(held.sum).for_each(|(gradient, held)| *gradient += held);
+        }
+    }
+
+    /// Remembers what is held back now, for [`undo`](Self::undo). From now on, what is taken is copied once.
+    pub fn mark(&mut self) {
+        self.before = Some(BTreeMap::new());
+    }
+
+    /// Holds back again what was held back at the last [`mark`](Self::mark), because nobody applied what was delivered since: the step was
+    /// skipped, and the sums had residuals in them.
+    pub fn undo(&mut self) {
+        for (name, held) in self.before.replace(BTreeMap::new()).unwrap_or_default() {
+            if held.sum.is_empty() {
+                self.tensors.remove(&name);
+            } else {
+                self.tensors.insert(name, held);
+            }
+        }
+    }
+
+    fn remember(&mut self, name: &str) {
+        if let Some(before) = &mut self.before
+            && !before.contains_key(name)
+        {
+            before.insert(name.to_owned(), self.tensors.get(name).cloned().unwrap_or_default());
         }
     }
 
@@ -76,6 +107,7 @@ impl Held {
         codec: &str,
         states: impl Iterator<Item = usize>,
     ) -> Result<HeldTensor, HeldError> {
+        self.remember(name);
         let mut held = self.tensors.remove(name).unwrap_or_default();
         if held.sum.is_empty() {
             held.sum = vec![0.0; values];
@@ -101,6 +133,14 @@ impl Held {
     /// Brings it back.
     pub(crate) fn put(&mut self, name: &str, held: HeldTensor) {
         self.tensors.insert(name.to_owned(), held);
+    }
+
+    /// Brings it back, and adds it to what stayed.
+    pub(crate) fn put_to(&mut self, name: &str, held: HeldTensor) {
+        match self.tensors.get_mut(name) {
+            Some(stayed) => stayed.sum.iter_mut().zip(&held.sum).for_each(|(sum, new)| *sum += new),
+            None => self.put(name, held),
+        }
     }
 
     /// Forgets a tensor; what was held back of it is lost.
@@ -154,7 +194,8 @@ impl Held {
         Ok(mine)
     }
 
-    /// All of it as bytes for a checkpoint; [`load`](Self::load) reads them on any processor.
+    /// All of it as bytes for a checkpoint; [`load`](Self::load) reads them on any processor. Tensors of which nothing is held back, and
+    /// whose codec is in its first state, need no bytes.
     ///
     /// ```text
     /// "gwheld" 0 1 | tensors | per tensor: name, values, codec, states | hash
@@ -172,8 +213,10 @@ impl Held {
             count(out, text.len());
             out.extend(text.as_bytes());
         };
-        count(&mut out, self.tensors.len());
-        for (name, held) in &self.tensors {
+        let new = |held: &HeldTensor| is_zero(&held.sum) && held.states.iter().all(|state| is_zero(state));
+        let tensors = || self.tensors.iter().filter(|(_, held)| !new(held));
+        count(&mut out, tensors().count());
+        for (name, held) in tensors() {
             text(&mut out, name);
             values(&mut out, &held.sum);
             text(&mut out, &held.codec);
@@ -271,6 +314,11 @@ pub enum HeldError {
     NoSuchMember { me: usize, members: usize },
 }
 
+/// Is there no gradient? That of a parameter that was not used is all zeros.
+pub(crate) fn is_zero(gradient: &[f32]) -> bool {
+    gradient.iter().all(|value| *value == 0.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -298,6 +346,18 @@ mod tests {
             assert!(Held::load(&other).is_err(), "byte {at}");
         }
         assert!(Held::load(&[&saved[..], &[0]].concat()).is_err());
+    }
+
+    #[test]
+    fn nothing_takes_no_bytes() {
+        let mut all = held(&[("a", &[1.0])]);
+        let saved = all.save();
+        let states = vec![vec![0.0; 500]];
+        all.put("b", HeldTensor { sum: vec![0.0, -0.0], codec: "q8".into(), states });
+        assert_eq!(all.save(), saved);
+        // A velocity is more than nothing.
+        all.put("b", HeldTensor { sum: vec![0.0], codec: "dgc:1:0.9".into(), states: vec![vec![0.5]] });
+        assert_eq!(Held::load(&all.save()), Ok(all));
     }
 
     #[test]
@@ -331,6 +391,27 @@ mod tests {
         all.put("a", cut);
         // Of another length it is something else.
         assert_eq!(all.take("a", 3, "dgc:1:0.9", [4].into_iter()).unwrap().states, [[0.0; 4]]);
+    }
+
+    #[test]
+    fn what_was_held_back_at_a_mark_comes_back() {
+        let mut all = held(&[("a", &[1.0, 2.0]), ("b", &[3.0])]);
+        let whole = all.clone();
+        let lens = || [2, 0].into_iter();
+        for _ in 0..2 {
+            all.mark();
+            for _ in 0..2 {
+                let mut taken = all.take("a", 2, "q8", lens()).unwrap();
+                taken.sum.fill(7.0);
+                all.put("a", taken);
+                all.release("b", &mut [1.0]);
+                let new = all.take("c", 1, "q8", lens()).unwrap();
+                all.put("c", new);
+            }
+            assert_eq!(all.get("a"), Some(&[7.0, 7.0][..]));
+            all.undo();
+            assert_eq!(all.tensors, whole.tensors);
+        }
     }
 
     #[test]

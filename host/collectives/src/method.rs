@@ -8,7 +8,7 @@ use gradwire_codecs::{MAX_RANK, Registry, Shape};
 
 use crate::coding::{Coding, CodingError};
 use crate::failure::LinkError;
-use crate::held::{Held, HeldTensor};
+use crate::held::{Held, HeldTensor, is_zero};
 use crate::layout::Layout;
 use crate::link::{Link, Report};
 use crate::plan::{Choice, Plan, PlanError};
@@ -249,6 +249,8 @@ struct Factors {
     p: Vec<f32>,
     q: Vec<f32>,
     finite: bool,
+    /// Does any member have a gradient?
+    used: bool,
 }
 
 /// The tensor as a matrix, if its factors have fewer values than it has.
@@ -281,7 +283,7 @@ fn low_rank(
         match held.take(name, range.len(), &codec, std::iter::once(shape.right_len())) {
             Ok(held) => {
                 let (p, q) = (vec![0.0; shape.left_len()], vec![0.0; shape.right_len()]);
-                matrices.push(Factors { at, shape, held, p, q, finite: true });
+                matrices.push(Factors { at, shape, held, p, q, finite: true, used: true });
             }
             Err(error) => {
                 failed = Some(error.into());
@@ -329,8 +331,16 @@ fn exchange_factors(
         let (sum, state) = (&mut matrix.held.sum, &mut matrix.held.states[0]);
         sum.iter_mut().zip(gradient).for_each(|(sum, new)| *sum += new);
         matrix.shape.start(state);
-        if all_finite(sum) {
+        if is_zero(gradient) {
+            // What is held back stays, unless another member has a gradient.
+        } else if all_finite(sum) {
             matrix.shape.left(sum, state, &mut matrix.p);
+            if is_zero(&matrix.p) {
+                // Zeros say that there is no gradient, and this one is only out of Q's reach.
+                let mut other = vec![0.0; matrix.q.len()];
+                matrix.shape.start(&mut other);
+                matrix.shape.left(sum, &other, &mut matrix.p);
+            }
         } else {
             matrix.p.fill(f32::NAN);
         }
@@ -351,7 +361,8 @@ fn exchange_factors(
         };
         // All members see the same sum, so they agree on this.
         matrix.finite = all_finite(from);
-        if matrix.finite {
+        matrix.used = !is_zero(from);
+        if matrix.finite && matrix.used {
             matrix.p.copy_from_slice(from);
             matrix.shape.orthonormalise(&mut matrix.p);
             matrix.shape.right(&matrix.held.sum, &matrix.p, &mut matrix.q);
@@ -374,6 +385,10 @@ fn exchange_factors(
             result.fill(f32::NAN);
             sum.fill(0.0);
             state.fill(0.0);
+            continue;
+        }
+        if !matrix.used {
+            result.fill(0.0);
             continue;
         }
         let lost = lost.get(name).unwrap_or_default();

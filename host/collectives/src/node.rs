@@ -3,14 +3,15 @@
 //! A node that does not answer, or refuses, is left alone for one exchange, then for two, and so on, up to [`LONGEST_PAUSE`]. That
 //! counts exchanges and no time, so that all members do the same.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use gradwire::Millis;
 use gradwire::aggregate::{Event, Failure, Member, Membership, Poll};
 use gradwire::kernels::Kernel;
-use gradwire::wire::chunk::{Limits, MAX_MEMBERS, PORT, TOS};
+use gradwire::wire::chunk::{Limits, MAX_MEMBERS, PORT, Refusal, TOS};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
@@ -25,6 +26,8 @@ pub(crate) const MOST_MEMBERS: usize = MAX_MEMBERS;
 const LONGEST_PAUSE: u32 = 64;
 /// Chunks under way.
 const WINDOW: usize = 16;
+/// Once the node has taken us, no refusal of its own names an epoch farther ahead than this.
+const NEAR: u32 = 1 << 16;
 /// How often a member looks whether others gave up on the node.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -46,7 +49,7 @@ pub(crate) struct Node {
     /// The group to which the node sends results, and the socket that gets them.
     group: Option<(Ipv4Addr, UdpSocket)>,
     began: Instant,
-    epoch: u32,
+    epochs: Epochs,
     /// None between epochs.
     member: Option<Box<Member<WINDOW>>>,
     /// Exchanges to do without the node now, and after its next failure.
@@ -82,7 +85,7 @@ impl Node {
             socket,
             group: None,
             began: Instant::now(),
-            epoch: 0,
+            epochs: Epochs::new(),
             member: None,
             skip: 0,
             pause: 1,
@@ -102,15 +105,15 @@ impl Node {
         self.member.is_none() && self.skip == 0
     }
 
-    /// The epoch that this member would begin: later than its last one, and than those of an earlier run of the job.
+    /// The epoch that this member would begin.
     pub(crate) fn proposal(&self) -> u32 {
-        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        (seconds as u32).max(self.epoch.wrapping_add(1))
+        self.epochs.proposal()
     }
 
-    /// Begins an epoch that all have agreed on.
-    pub(crate) fn begin(&mut self, epoch: u32) {
-        self.epoch = epoch;
+    /// Begins the epoch that follows from all members' proposals.
+    pub(crate) fn begin(&mut self, proposals: impl IntoIterator<Item = u32>) {
+        let epoch = latest(proposals);
+        self.epochs.began(epoch);
         let (worker, members) = (self.rank as u8, self.members as u8);
         let limits = Limits { window: WINDOW as u8, ..Limits::MOST };
         let membership = Membership {
@@ -194,10 +197,13 @@ impl Node {
                     }
                     Poll::Done => *started = member.start(values, self.wire.summable()),
                     Poll::Failed(Failure::Silent) => return End::Silent,
-                    Poll::Failed(Failure::Refused { epoch, .. }) => {
-                        self.epoch = self.epoch.max(epoch);
+                    Poll::Failed(Failure::Refused { reason, epoch }) => {
+                        if reason == Refusal::OldEpoch {
+                            self.epochs.refused(epoch);
+                        }
                         return End::Refused;
                     }
+                    Poll::Failed(Failure::Dropped) => return End::Refused,
                 }
             };
             let mut any = false;
@@ -208,7 +214,10 @@ impl Node {
                 let now = self.now();
                 match member.handle(&packet[..len], &mut self.output, now) {
                     Event::Rescale { chunk, .. } => too_large.push(chunk),
-                    Event::Joined { group } => self.join(group.map(Ipv4Addr::from)),
+                    Event::Joined { group } => {
+                        self.epochs.joined();
+                        self.join(group.map(Ipv4Addr::from));
+                    }
                     _ => {}
                 }
             }
@@ -262,9 +271,137 @@ impl Node {
     }
 }
 
+/// What a member knows of the job's epochs at the node.
+///
+/// Nobody proves a refusal. What it says may cost an exchange, but must not keep the job from the node from then on: a number that is
+/// half the circle ahead would make all later proposals *earlier* than the node's epoch.
+#[derive(Debug)]
+struct Epochs {
+    /// The node's, as far as is known: one in which it took us, or a later one near it; before that, what it last refused with, or a
+    /// number by chance.
+    known: u32,
+    is_known: bool,
+    /// The latest one that members began.
+    begun: u32,
+    /// How many they have begun since `known` changed.
+    tries: u32,
+}
+
+impl Epochs {
+    /// The first one is drawn by chance: who cannot read the path would have to guess it to contribute in a member's name.
+    fn new() -> Self {
+        let known = RandomState::new().build_hasher().finish() as u32;
+        Self { known, is_known: false, begun: known, tries: 0 }
+    }
+
+    fn proposal(&self) -> u32 {
+        self.known.wrapping_add(1).wrapping_add(self.tries)
+    }
+
+    fn began(&mut self, epoch: u32) {
+        (self.begun, self.tries) = (epoch, self.tries.wrapping_add(1));
+    }
+
+    /// The node has taken us in the epoch that began last.
+    fn joined(&mut self) {
+        (self.known, self.is_known, self.tries) = (self.begun, true, 0);
+    }
+
+    /// The node's epoch is said to be a later one than ours.
+    fn refused(&mut self, epoch: u32) {
+        if !self.is_known || (1..NEAR).contains(&epoch.wrapping_sub(self.begun)) {
+            (self.known, self.tries) = (epoch, 0);
+        }
+    }
+}
+
+/// The latest of some epochs (RFC 1982), seen from the first one: all members have the same ones in the same order.
+fn latest(epochs: impl IntoIterator<Item = u32>) -> u32 {
+    let mut epochs = epochs.into_iter();
+    let first = epochs.next().unwrap_or_default();
+    epochs.fold(first, |latest, epoch| {
+        let ahead = |epoch: u32| epoch.wrapping_sub(first).cast_signed();
+        if ahead(epoch) > ahead(latest) { epoch } else { latest }
+    })
+}
+
 /// Waits until a socket is ready, at most so long.
 fn wait_for<'a>(sockets: impl Iterator<Item = &'a UdpSocket>, flags: PollFlags, time: Duration) {
     let time = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 0, tv_nsec: 1_000_000 });
     let mut sockets = sockets.map(|socket| PollFd::new(socket, flags)).collect::<Vec<_>>();
     _ = poll(&mut sockets, Some(&time));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The node's rule (FORMAT.md section 11.4): whether it takes an epoch.
+    fn takes(node: &mut Option<u32>, epoch: u32) -> bool {
+        let is_new = node.is_none_or(|node| epoch != node && epoch.wrapping_sub(node) < 1 << 31);
+        if is_new {
+            *node = Some(epoch);
+        }
+        is_new || *node == Some(epoch)
+    }
+
+    /// Members begin an epoch; which of them the node takes, unless it refuses all.
+    fn begin(members: &mut [Epochs], node: &mut Option<u32>) -> bool {
+        let epoch = latest(members.iter().map(Epochs::proposal));
+        members.iter_mut().for_each(|member| member.began(epoch));
+        let is_taken = takes(node, epoch);
+        for member in members {
+            match *node {
+                Some(node) if !is_taken => member.refused(node),
+                _ => member.joined(),
+            }
+        }
+        is_taken
+    }
+
+    fn three() -> [Epochs; 3] {
+        [(); 3].map(|()| Epochs::new())
+    }
+
+    /// Whatever one of them is told once, and whatever the node knows the job by.
+    #[test]
+    fn a_refusal_does_not_keep_a_job_from_its_node() {
+        const FAR: [u32; 11] = [
+            0,
+            1,
+            5,
+            NEAR - 1,
+            NEAR,
+            1 << 20,
+            (1 << 31) - 2,
+            (1 << 31) - 1,
+            1 << 31,
+            (1 << 31) + 1,
+            u32::MAX,
+        ];
+        for far in FAR {
+            // The node knows an earlier run of the job.
+            let mut members = three();
+            let mut node = Some(members[0].known.wrapping_add(far));
+            let tries = (0..3).take_while(|_| !begin(&mut members, &mut node)).count();
+            assert!(tries <= 1, "{far}");
+            for who in 0..3 {
+                // The next exchange fails because of one packet, and the one after it does not.
+                let epoch = members[who].begun;
+                members[who].refused(epoch.wrapping_add(far));
+                assert!(begin(&mut members, &mut node), "{far}");
+                assert!(members.iter().all(|member| Some(member.known) == node));
+            }
+            // One is told so before the node has ever taken it. The others know better, or the node says so.
+            let (mut members, mut node) = (three(), None);
+            let epoch = latest(members.iter().map(Epochs::proposal));
+            members.iter_mut().for_each(|member| member.began(epoch));
+            assert!(takes(&mut node, epoch));
+            members[1].joined();
+            members[2].joined();
+            members[0].refused(epoch.wrapping_add(far));
+            let tries = (0..4).take_while(|_| !begin(&mut members, &mut node)).count();
+            assert!(tries <= 1, "{far}");
+        }
+    }
 }

@@ -63,6 +63,8 @@ pub struct Part {
     messages: BTreeMap<Message, Held>,
     decoded_any: bool,
     keep: bool,
+    /// Nothing was given or merged so far, so `sum` has only what was held back before.
+    idle: bool,
 }
 
 /// A message, and how many tasks still need it.
@@ -91,7 +93,24 @@ impl Part {
         let waits: Vec<usize> = tasks.iter().map(|task| task.after.len()).collect();
         let receives = |at: usize| matches!(tasks[at].op, Op::Recv { .. });
         let ready = (0..tasks.len()).filter(|&at| waits[at] == 0 && !receives(at)).collect();
-        Self { left: tasks.len(), waits, followers, ready, messages, decoded_any: false, keep, graph }
+        Self {
+            left: tasks.len(),
+            waits,
+            followers,
+            ready,
+            messages,
+            decoded_any: false,
+            keep,
+            idle: false,
+            graph,
+        }
+    }
+
+    /// Says that this member has no gradient of the partition: all values are zeros. Until others' values are merged, it sends messages
+    /// without a byte, which add nothing, and `sum` stays held back. If that holds for all members, all results are zeros. So a residual
+    /// is not in a result that DDP discards because no rank used the parameter.
+    pub fn set_idle(&mut self) {
+        self.idle = true;
     }
 
     /// Is everything done?
@@ -159,6 +178,10 @@ impl Part {
             Format::Coded => codecs.partial,
         };
         let step = match op {
+            Op::Encode { .. } if self.idle => {
+                self.messages.get_mut(&message).expect("of the graph").bytes = Some(Bytes::default());
+                Step::Computed(op)
+            }
             Op::Encode { .. } => {
                 let mut out = vec![0; codec.bound(values.sum.len())];
                 // The codec's state belongs to the tensor; raw messages have none.
@@ -179,7 +202,9 @@ impl Part {
             }
             Op::Send { to, .. } => Step::Send(to, message, self.take(message)),
             Op::Merge { .. } => {
-                add(codec, &self.take(message), values.sum).map_err(|error| (message, error))?;
+                let bytes = self.take(message);
+                self.idle &= bytes.is_empty();
+                add(codec, &bytes, values.sum).map_err(|error| (message, error))?;
                 Step::Computed(op)
             }
             Op::Decode { .. } => {
@@ -215,8 +240,11 @@ impl Part {
     }
 }
 
-/// Adds a whole message.
+/// Adds a whole message; one without a byte adds nothing.
 fn add(codec: &dyn Codec, bytes: &[u8], to: &mut [f32]) -> Result<(), Malformed> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
     let len = codec.merge(bytes, to)?;
     if len == bytes.len() { Ok(()) } else { Err(Malformed::Field { what: "end", at: len }) }
 }

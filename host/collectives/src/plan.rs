@@ -148,8 +148,9 @@ impl Plan {
         if let Some(address) = strategy.as_deref().and_then(|strategy| strategy.strip_prefix(NODE)) {
             let coding = Coding::parse(codec.as_deref().unwrap_or(DEFAULT_WIRE), registry)?;
             let Coding::Wire(wire) = coding else { return Err(PlanError::Node { got: coding.to_string() }) };
-            if !file.tensor.is_empty() || file.partitions.is_some() {
-                return Err(PlanError::Node { got: "rows or partitions of its own".into() });
+            let has_sizes = file.partitions.is_some() || file.small.is_some() || file.bulk.is_some();
+            if !file.tensor.is_empty() || has_sizes || file.order.is_some() {
+                return Err(PlanError::Node { got: "rows, partitions, small, bulk or order".into() });
             }
             return Ok(Self::in_network(node_address(address)?, wire));
         }
@@ -501,6 +502,19 @@ mod tests {
             ("strategy = \"in-network:here\"", "expected an IP address"),
             ("strategy = \"in-network:10.0.0.9\"\ncodec = \"q8\"", "wire:C:B"),
             ("strategy = \"in-network:10.0.0.9\"\npartitions = 2", "wire:C:B"),
+            // Also what it is by default.
+            (
+                "strategy = \"in-network:10.0.0.9\"\nsmall = 4096",
+                "with rows, partitions, small, bulk or order",
+            ),
+            (
+                "strategy = \"in-network:10.0.0.9\"\nbulk = 4194304",
+                "with rows, partitions, small, bulk or order",
+            ),
+            (
+                "strategy = \"in-network:10.0.0.9\"\norder = \"turns\"",
+                "with rows, partitions, small, bulk or order",
+            ),
         ] {
             let error = text.parse::<Plan>().expect_err(text).to_string();
             assert!(error.contains(says), "{text}: {error}");

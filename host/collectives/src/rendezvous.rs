@@ -721,7 +721,9 @@ mod tests {
 
     #[test]
     fn sockets_are_tagged_before_they_connect_or_listen() {
-        for at in ["127.0.0.1:0", "[::1]:0"] {
+        // Many containers have no IPv6.
+        let there = |at: &&str| *at == "127.0.0.1:0" || TcpListener::bind(at).is_ok();
+        for at in ["127.0.0.1:0", "[::1]:0"].into_iter().filter(there) {
             let token = Token::random().unwrap();
             let options = Options { tagged: true, ..Options::new(token) };
             let listening = Listening::bind(at.parse().unwrap(), options).unwrap();

@@ -14,7 +14,7 @@ use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, Split};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
-use gradwire::wire::chunk::{Body, Limits, Packet};
+use gradwire::wire::chunk::{Body, Limits, Packet, Refusal};
 use gradwire_collectives::{Aggregator, Held, InNetwork, Layout, Link, LinkError, Method, Plan};
 use support::{Random, members, options};
 
@@ -33,6 +33,8 @@ struct Faults {
     dies_after: AtomicU64,
     /// Packets sent.
     sent: AtomicU64,
+    /// When this worker contributes, somebody else refuses it in the node's name: the node's epoch were so far ahead.
+    forged: Mutex<Option<(u8, u32)>>,
 }
 
 /// Runs `work` with the address of a node with such faults.
@@ -50,7 +52,8 @@ fn with_node<T>(faults: &Faults, work: impl FnOnce(SocketAddr) -> T) -> T {
 }
 
 fn serve(socket: &UdpSocket, faults: &Faults, stop: &AtomicBool) {
-    let settings = Settings { kernel: Kernel::detect(), limits: Limits::MOST, group: None, above: None };
+    let settings =
+        Settings { kernel: Kernel::detect(), limits: Limits::MOST, group: None, above: None, secret: [3, 5] };
     let new = || Box::new(Engine::<SocketAddr, 1, 32, 16>::new(settings));
     let (mut engine, mut random, began) = (new(), Random(1), Instant::now());
     let (mut packet, mut out) = ([0; 2048], [0; 2048]);
@@ -69,6 +72,14 @@ fn serve(socket: &UdpSocket, faults: &Faults, stop: &AtomicBool) {
         }
         if let Ok(Packet { body: Body::Hello { worker, .. }, .. }) = Packet::parse(&packet[..len]) {
             workers.push((from, worker));
+        }
+        if let Ok(Packet { head, body: Body::Contribute { worker, .. } }) = Packet::parse(&packet[..len])
+            && let Some((_, ahead)) = faults.forged.lock().unwrap().take_if(|(of, _)| *of == worker)
+        {
+            let epoch = head.epoch.wrapping_add(ahead);
+            let body = Body::Refuse { reason: Refusal::OldEpoch, epoch };
+            let len = Packet { head, body }.write(&mut out).unwrap();
+            socket.send_to(&out[..len], from).unwrap();
         }
         engine.process(&packet[..len], from, Millis(began.elapsed().as_millis() as u64));
         while let Some(Emitted { to, len }) = engine.emit(&mut out) {
@@ -287,6 +298,47 @@ fn a_node_that_dies_is_replaced_by_the_members_and_used_again() {
             assert!(report[1..4].iter().any(|round| round.summed > 0), "{after}: {report:?}");
         }
     }
+}
+
+/// Whoever reads one packet, and sends one, ends no more than the exchange, whatever the packet says.
+#[test]
+fn a_forged_refusal_costs_a_fallback() {
+    for (worker, ahead) in [(0, 5), (1, (1 << 31) - 1), (0, 1 << 31), (2, (1 << 31) + 1), (1, u32::MAX)] {
+        let faults = Faults::default();
+        // After the round that it ended, the node sums again.
+        let again = |reports: &[Vec<InNetwork>]| {
+            let ended = reports[0].iter().position(|round| round.reason == Some("refused"));
+            ended.is_some_and(|round| by_node_since(round + 1)(reports))
+        };
+        with_node(&faults, |at| {
+            exchange(2, 3, VALUES, at, 6, again, |round| {
+                if round == 3 {
+                    *faults.forged.lock().unwrap() = Some((worker, ahead));
+                }
+            })
+        });
+    }
+}
+
+/// Whoever does not read the path has to guess an epoch to contribute in a member's name. The clock's second would be no guess.
+#[test]
+fn first_epochs_are_drawn_by_chance() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let at = socket.local_addr().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let mut epochs = Vec::new();
+    for _ in 0..8 {
+        exchange(2, 1, 300, at, 1, |_| true, |_| ());
+        let mut packet = [0; 2048];
+        while let Ok(len) = socket.recv(&mut packet) {
+            let Ok(Packet { head, body: Body::Hello { .. } }) = Packet::parse(&packet[..len]) else {
+                panic!()
+            };
+            epochs.push(head.epoch);
+        }
+    }
+    let (least, most) = (epochs.iter().min().unwrap(), epochs.iter().max().unwrap());
+    assert!(most - least > 1 << 24, "{epochs:?}");
 }
 
 /// A member that gets no results asks, and is answered with results, which are lost again: others have what it lacks.

@@ -58,23 +58,36 @@ def main() -> int:
     )
     serve.add_argument("--optimizer", choices=["sgd", "momentum", "adamw"], help="step here: torch.optim's SGD or AdamW")
     serve.add_argument("--lr", type=float, help="learning rate (needed by --optimizer)")
-    serve.add_argument("--momentum", type=float, default=0.9, help="of --optimizer momentum (default: 0.9)")
+    serve.add_argument("--momentum", type=float, help="of --optimizer momentum (default: 0.9)")
     serve.add_argument("--weight-decay", type=float, help="default: 0, and 0.01 with adamw")
-    serve.add_argument("--betas", type=float, nargs=2, default=[0.9, 0.999], metavar=("B1", "B2"), help="of adamw (default: 0.9 0.999)")
-    serve.add_argument("--eps", type=float, default=1e-8, help="of adamw (default: 1e-8)")
-    serve.add_argument("--returns", choices=["weights", "deltas"], default="weights", help="what --optimizer answers (default: weights)")
-    serve.add_argument("--codec", default="3lc:1:1024", help="of --returns deltas, as of plans (default: 3lc:1:1024)")
+    serve.add_argument("--betas", type=float, nargs=2, metavar=("B1", "B2"), help="of adamw (default: 0.9 0.999)")
+    serve.add_argument("--eps", type=float, help="of adamw (default: 1e-8)")
+    serve.add_argument("--returns", choices=["weights", "deltas"], help="what --optimizer answers (default: weights)")
+    serve.add_argument("--codec", help="of --returns deltas, as of plans (default: 3lc:1:1024)")
     serve.add_argument("--json", action="store_true", help="end with one object that says what was exchanged")
     arguments = parser.parse_args()
     if arguments.members < 1:
         serve.error(f"--members {arguments.members}: expected at least one")
     if arguments.optimizer and arguments.lr is None:
         serve.error("--optimizer needs --lr")
+    # What is written has an effect or is refused, also if it is the default.
+    optimizer = arguments.optimizer
+    for option, used, of in (
+        ("lr", optimizer, "--optimizer"),
+        ("weight_decay", optimizer, "--optimizer"),
+        ("returns", optimizer, "--optimizer"),
+        ("momentum", optimizer == "momentum", "--optimizer momentum"),
+        ("betas", optimizer == "adamw", "--optimizer adamw"),
+        ("eps", optimizer == "adamw", "--optimizer adamw"),
+        ("codec", arguments.returns == "deltas", "--returns deltas; without --optimizer, the workers' plan says the codec"),
+    ):
+        if getattr(arguments, option) is not None and not used:
+            serve.error(f"--{option.replace('_', '-')} is of {of}")
     # Python's own handler runs only after the server has ended. Workers see its connections close.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         token = _token(arguments.token_file)
-        returns = arguments.codec if arguments.returns == "deltas" else "weights"
+        returns = (arguments.codec or "3lc:1:1024") if arguments.returns == "deltas" else "weights"
         server = _native.Server(
             arguments.listen, arguments.members, token, arguments.timeout, _optimizer(arguments), returns
         )
@@ -100,9 +113,12 @@ def _optimizer(arguments: argparse.Namespace) -> tuple[float, float, list[float]
     if not arguments.optimizer:
         return None
     if arguments.optimizer == "adamw":
-        decay, numbers = 0.01, [*arguments.betas, arguments.eps]
+        decay = 0.01
+        numbers = [*(arguments.betas or (0.9, 0.999)), 1e-8 if arguments.eps is None else arguments.eps]
+    elif arguments.optimizer == "momentum":
+        decay, numbers = 0.0, [0.9 if arguments.momentum is None else arguments.momentum]
     else:
-        decay, numbers = 0.0, [arguments.momentum if arguments.optimizer == "momentum" else 0.0]
+        decay, numbers = 0.0, [0.0]
     return arguments.lr, decay if arguments.weight_decay is None else arguments.weight_decay, numbers
 
 

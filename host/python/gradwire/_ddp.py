@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import datetime
+import math
 import os
 import pickle
 import queue
@@ -200,6 +201,8 @@ class State:
     They come from the `width` - 1 iterations before. The first `warmup` iterations apply their own.
     With `model`, what is held back is kept by its parameters' names; else by numbers, in the order in which DDP brings them.
     `server`, HOST:PORT, is where `python -m gradwire serve` listens: all gradients are summed there, coded by the plan both ways.
+    `scaler` is the loss's `GradScaler`, or whatever has its `get_scale`. What is held back is then in units of the gradient before scaling,
+    and a step that the scaler skips, because a gradient is not finite, leaves it as it was. All ranks give one, or none.
     `untested_gpu` takes buckets on a GPU through the host's memory. That was written without a GPU, and never ran on one.
     """
 
@@ -213,10 +216,16 @@ class State:
         warmup: int = 3,
         model: torch.nn.Module | None = None,
         server: str | None = None,
+        scaler: Any = None,
         untested_gpu: bool = False,
     ) -> None:
         if width < 2:
             raise ValueError(f"width {width}: expected 2 or more; 1 is what pipeline=False does")
+        if scaler is not None and (pipeline or server is not None):
+            raise ValueError(
+                "a scaler goes with neither pipeline=True, whose gradients are older than the scale, nor a server, which cannot undo a "
+                "skipped step; leave those out, or train without a GradScaler, as autocast to bfloat16 does"
+            )
         # Not yet decided, which starts as f32?
         self._open = plan == "auto"
         said = plan if isinstance(plan, str) else str(plan)
@@ -232,10 +241,21 @@ class State:
         # By id, with the parameter, so that nothing else gets its id.
         self._names: dict[int, tuple[str, torch.Tensor]] = {}
         if model is not None:
+            if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+                if pipeline and model.find_unused_parameters:
+                    raise ValueError(
+                        "pipeline=True with find_unused_parameters=True: DDP would discard the gradient of a parameter that no rank uses in "
+                        "the next iteration; leave one of them out"
+                    )
+                # DDP puts a prefix before each name. Other models with a part called "module" do not.
+                model = model.module
             for name, parameter in model.named_parameters():
-                self._names[id(parameter)] = (name.removeprefix("module."), parameter)
-        self._unnamed = 0
+                self._names[id(parameter)] = (name, parameter)
+        self._named, self._unnamed = model is not None, 0
         self._server = server
+        self._scaler = scaler
+        # That of this iteration's loss.
+        self._scale: float | None = None
         self._untested_gpu = untested_gpu
         # What the server's optimizer returned, if a ServedOptimizer takes it.
         self._returned: Returned | None = None
@@ -273,7 +293,7 @@ class State:
         layout = _Layout([self._name(parameter) for parameter in parameters], parameters)
         weights = torch.cat([parameter.detach().flatten().cpu() for parameter in parameters])
         whole = self._worker.channel.begin(weights, layout.native, self._worker.plan)
-        self._returned = Returned(whole)
+        self._returned = Returned(whole, dict(zip(layout.names, weights.split(layout.lens))))
         with torch.no_grad():
             for parameter, values in zip(parameters, weights.split(layout.lens)):
                 parameter.copy_(values.view_as(parameter))
@@ -293,6 +313,10 @@ class State:
                 f"{buffer.device}. docs/training.md says what is supported"
             )
         self._iteration += bucket.index() == 0
+        if self._scaler is not None and bucket.index() == 0:
+            self._scale = float(self._scaler.get_scale())
+            if not 0 < self._scale < math.inf:
+                raise Error(f"the scaler's scale is {self._scale}: expected a positive number")
         if self._open and bucket.index() == 0 and self._iteration >= _auto.TRIAL:
             self._worker.post(self._worker.next_trial)
             self._open = self._iteration < _auto.TRIAL + _auto.ALL
@@ -301,7 +325,8 @@ class State:
             raise Error(f"DDP's bucket has {buffer.numel()} values, its parameters {layout.values}")
         compare = self._iteration % COMPARE_EVERY == 1
         if not self._pipeline or self._iteration <= self._warmup:
-            return self._worker.submit(buffer, layout, compare, self._returned)
+            ends = (bucket.index() == 0, bucket.is_last())
+            return self._worker.submit(buffer, layout, compare, self._returned, self._scale, ends)
         return self._pipelined(buffer, layout, compare)
 
     def _pipelined(self, buffer: torch.Tensor, layout: _Layout, compare: bool) -> torch.futures.Future[torch.Tensor]:
@@ -389,6 +414,15 @@ class State:
                 ranks = ", ".join(str(one["rank"]) for one in dicts)
                 raise ValueError(f"states of ranks {ranks}: expected those of all {first['members']} ranks")
             self._worker.channel.load(held, self._rank)
+        names = sorted({*self._worker.channel.names(), *first["pending"]})
+        known = {name for name, _ in self._names.values()}
+        strange = [name for name in names if (name not in known if self._named else not name.startswith("parameter."))]
+        if strange:
+            have = "has parameters of other names" if self._named else "was made without model=..., and counts them"
+            raise ValueError(
+                f"this state has residuals of {', '.join(strange[:3])}{', ...' if len(strange) > 3 else ''}, and this State {have}: give "
+                "State the model if, and only if, the one that was saved had it"
+            )
         if self._open and first["plan"] != "auto":
             self._worker.plan, self._worker.why = Plan(first["plan"]), "decided before the checkpoint"
             self._open = False
@@ -460,6 +494,8 @@ class _Worker:
         self.closed = False
         # The first one. After it, ranks differ in what they exchanged, so nothing is exchanged any more.
         self.error: BaseException | None = None
+        # With a scale: were all means of this iteration finite so far?
+        self.finite = True
         self.thread = threading.Thread(target=self.run, name="gradwire", daemon=True)
         self.thread.start()
 
@@ -483,8 +519,15 @@ class _Worker:
             raise Error("this gradwire.State is closed: make another one")
 
     def submit(
-        self, tensor: torch.Tensor, layout: _Layout, compare: bool, returned: Returned | None = None
+        self,
+        tensor: torch.Tensor,
+        layout: _Layout,
+        compare: bool,
+        returned: Returned | None = None,
+        scale: float | None = None,
+        ends: tuple[bool, bool] = (False, False),
     ) -> torch.futures.Future[torch.Tensor]:
+        """`ends` says whether the bucket is the first or the last of its iteration, which matters with a `scale`."""
         way = _gpu.Way(tensor) if _gpu.has(tensor) else None
         future: torch.futures.Future[Any] = way.future() if way else torch.futures.Future()
         result = future.then(_result)
@@ -494,7 +537,15 @@ class _Worker:
             try:
                 self.check()
                 values = way.there() if way else tensor
-                seconds, compute, sent = self.channel.exchange(values, layout.native, self.plan, compare)
+                first, last = ends
+                if scale is not None and first:
+                    self.channel.mark()
+                    self.finite = True
+                seconds, compute, sent, finite = self.channel.exchange(values, layout.native, self.plan, compare, scale)
+                self.finite &= finite
+                if last and not self.finite:
+                    # All ranks have the same bits, and skip this step.
+                    self.channel.undo()
                 self.done.values += layout.values
                 self.done.exchange_s += seconds
                 self.done.compute_s += compute

@@ -7,6 +7,7 @@ from typing import Any, Callable, Iterable
 import torch
 
 from gradwire._ddp import State
+from gradwire._native import Error
 
 
 class ServedOptimizer(torch.optim.Optimizer):
@@ -20,6 +21,14 @@ class ServedOptimizer(torch.optim.Optimizer):
         super().__init__(params, {})
         self._state = state
         state._begin([parameter for group in self.param_groups for parameter in group["params"]])
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """A `GradScaler` asks for it in its `step`."""
+        raise Error(
+            "a GradScaler cannot drive a ServedOptimizer: the server has stepped with the scaled gradient, as many times too far as the "
+            "scale says; start again without the scaler, as autocast to bfloat16 does, or without the optimizer at the server"
+        )
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
         """Takes what the server returned."""

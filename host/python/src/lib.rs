@@ -211,7 +211,9 @@ impl Channel {
     /// Replaces the tensor's values by their mean over all workers, and returns seconds, seconds of computing, and bytes sent.
     ///
     /// Nobody may touch the tensor meanwhile. With `compare`, members make sure that all got the same bits. After `begin`, the values
-    /// become what the server's optimizer returns.
+    /// become what the server's optimizer returns. With `scale`, values are so many times the gradient, and so is their mean; what is
+    /// exchanged and held back is the gradient's. Last comes whether all values of the mean are finite, which is looked at with `scale` only.
+    #[pyo3(signature = (tensor, layout, plan, compare, scale = None))]
     fn exchange(
         &self,
         py: Python<'_>,
@@ -219,23 +221,36 @@ impl Channel {
         layout: &Layout,
         plan: &Plan,
         compare: bool,
-    ) -> PyResult<(f64, f64, u64)> {
+        scale: Option<f64>,
+    ) -> PyResult<(f64, f64, u64, bool)> {
         let mut tensor = Tensor::new(tensor)?;
         let run = || {
             let mut link = lock(&self.link);
             let link = link.as_mut().ok_or(LinkError::Closed(None))?;
             let (values, mut held) = (tensor.values(), lock(&self.held));
             let round = Round { method: &plan.0, layout: &layout.layout, rows: &layout.rows, compare };
-            let report = match *lock(&self.returns) {
-                Some(returns) => round.step(link, values, returns, &mut held)?,
-                None => {
+            let mut finite = true;
+            let report = match (*lock(&self.returns), scale) {
+                (Some(returns), _) => round.step(link, values, returns, &mut held)?,
+                (None, None) => {
                     let report = round.sum(link, values, &mut held)?;
                     let workers = self.workers as f32;
                     values.iter_mut().for_each(|value| *value /= workers);
                     report
                 }
+                (None, Some(scale)) => {
+                    values.iter_mut().for_each(|value| *value = (f64::from(*value) / scale) as f32);
+                    let report = round.sum(link, values, &mut held)?;
+                    let back = scale / self.workers as f64;
+                    for value in values.iter_mut() {
+                        *value = (f64::from(*value) * back) as f32;
+                        finite &= value.is_finite();
+                    }
+                    report
+                }
             };
-            Ok((report.time.as_secs_f64(), report.compute.as_secs_f64(), report.traffic.sent_bytes))
+            let (time, compute) = (report.time.as_secs_f64(), report.compute.as_secs_f64());
+            Ok((time, compute, report.traffic.sent_bytes, finite))
         };
         py.detach(run).map_err(|failed| error(py, &failed, self.served))
     }
@@ -276,6 +291,16 @@ impl Channel {
         py.detach(run).map_err(|failed| error(py, &failed, self.served))
     }
 
+    /// Remembers what is held back now, for `undo`.
+    fn mark(&self, py: Python<'_>) {
+        py.detach(|| lock(&self.held).mark());
+    }
+
+    /// Holds back again what was held back at the last `mark`.
+    fn undo(&self, py: Python<'_>) {
+        py.detach(|| lock(&self.held).undo());
+    }
+
     /// What is held back, as bytes.
     fn save<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         let saved = py.detach(|| lock(&self.held).save());
@@ -294,6 +319,13 @@ impl Channel {
     fn resume(&self, saved: &[u8]) -> PyResult<()> {
         *lock(&self.held) = Held::load(saved).map_err(invalid)?;
         Ok(())
+    }
+
+    /// The tensors of which something is held back.
+    fn names(&self) -> Vec<String> {
+        let held = lock(&self.held);
+        let some = held.tensors().filter(|(_, values)| values.iter().any(|value| *value != 0.0));
+        some.map(|(name, _)| name.to_owned()).collect()
     }
 
     /// The largest magnitude that is held back, over all tensors.

@@ -1,5 +1,6 @@
 """Parameter servers: processes without torch, and the ranks that they serve."""
 
+import collections
 import contextlib
 import json
 import os
@@ -15,7 +16,7 @@ import gradwire
 import torch
 from gradwire import _native
 from ranks import PATIENCE_S, digest, gathered, run, weights
-from test_ddp import hooked, net, sgd, step
+from test_ddp import batch, hooked, net, sgd, step
 
 PLANS = ["f32", "q8", "3lc:1:1024", "low-rank:4", "bounded:6"]
 # A process in which torch and numpy cannot be imported.
@@ -138,6 +139,17 @@ class Optimizers(unittest.TestCase):
             sent[plan, *returns] = report["sent_bytes"]
         self.assertLess(3 * sent["3lc:1:1024", "--returns", "deltas"], sent["3lc:1:1024",])
 
+    def test_skipped_steps_leave_replicas_as_the_server_knows_them(self):
+        with Server(2, "--optimizer", "momentum", "--lr", "0.05", "--returns", "deltas") as server:
+            run(skips, 2, server.address, server.token)
+            self.assertEqual(server.end()[0], 0)
+
+    def test_a_scaler_is_refused(self):
+        for give in (False, True):
+            with Server(1, "--optimizer", "sgd", "--lr", "0.1") as server:
+                (said,) = run(scales, 1, server.address, server.token, give)
+                self.assertRegex(said, "scaler goes with neither.*nor a server" if give else "cannot drive a ServedOptimizer.*times too far")
+
     def test_ranks_and_server_have_to_agree_who_steps(self):
         with Server(1, "--optimizer", "sgd", "--lr", "0.1") as server:
             (said,) = run(sums, 1, server.address, server.token)
@@ -151,6 +163,55 @@ class Optimizers(unittest.TestCase):
             with Server(1, "--optimizer", "sgd", "--lr", "0.1") as server:
                 (said,) = run(begins, 1, server.address, server.token, plan)
                 self.assertIn(says, said)
+
+
+def skips(rank, address, token):
+    """The server adds each delta that it sends to the weights that it takes for the ranks'; a rank skips most of its steps."""
+    ddp, state = hooked(net(), "3lc:1:1024", gradwire.Link(token_file=token), server=address)
+    optimizer = gradwire.ServedOptimizer(ddp.parameters(), state)
+    names = [state._name(parameter) for parameter in ddp.parameters()]
+    servers = {name: parameter.detach().flatten().clone() for name, parameter in zip(names, ddp.parameters())}
+    keep = state._returned.keep
+
+    def recorded(tensor, names, lens):
+        for name, delta in zip(names, tensor.split(lens)):
+            servers[name] += delta
+        keep(tensor, names, lens)
+
+    state._returned.keep = recorded
+    for iteration in range(12):
+        x, y = batch(rank, iteration)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(ddp(x), y).backward()
+        if iteration % 4 == 3:
+            optimizer.step()
+    for name, parameter in zip(names, ddp.parameters()):
+        assert torch.equal(parameter.detach().flatten(), servers[name]), name
+    state.close()
+
+
+def scaler():
+    """Torch 1.13 has one for CUDA alone, whose step needs none."""
+    if hasattr(torch, "amp") and hasattr(torch.amp, "GradScaler"):
+        return torch.amp.GradScaler("cpu")
+    made = torch.cuda.amp.GradScaler(enabled=False)
+    made._enabled, made._scale = True, torch.tensor(65536.0)
+    made._growth_tracker = torch.tensor(0, dtype=torch.int32)
+    made._per_optimizer_states = collections.defaultdict(torch.cuda.amp.grad_scaler._refresh_per_optimizer_state)
+    return made
+
+
+def scales(rank, address, token, give):
+    def train():
+        used = scaler()
+        ddp, state = hooked(net(), "f32", gradwire.Link(token_file=token), server=address, **({"scaler": used} if give else {}))
+        optimizer = gradwire.ServedOptimizer(ddp.parameters(), state)
+        x, y = batch(rank, 0)
+        loss = torch.nn.functional.cross_entropy(ddp(x), y)
+        (used.scale(loss) if used._scale is None else loss * used._scale).backward()
+        used.step(optimizer)
+
+    return told(train)
 
 
 def sums(rank, address, token):
@@ -271,6 +332,19 @@ class Command(unittest.TestCase):
                 code, said = self.run_it(*members, "--listen", "127.0.0.1:0", "--timeout", timeout)
                 self.assertEqual(code, 1)
                 self.assertIn("expected seconds, more than 0", said)
+            # Also those that say what holds anyway.
+            for options, says in (
+                ("--lr 0.1", "--lr is of --optimizer"),
+                ("--weight-decay 0", "--weight-decay is of --optimizer"),
+                ("--returns weights", "--returns is of --optimizer"),
+                ("--codec 3lc:1:1024", "--codec is of --returns deltas"),
+                ("--optimizer sgd --lr 0.1 --momentum 0.9", "--momentum is of --optimizer momentum"),
+                ("--optimizer momentum --lr 0.1 --betas 0.9 0.999", "--betas is of --optimizer adamw"),
+                ("--optimizer sgd --lr 0.1 --eps 1e-8", "--eps is of --optimizer adamw"),
+            ):
+                code, said = self.run_it(*members, "--listen", "127.0.0.1:0", *options.split())
+                self.assertEqual(code, 2)
+                self.assertIn(says, said)
             # It was made, for nobody else to read.
             self.assertEqual(os.stat(token).st_mode & 0o777, 0o600)
             pathlib.Path(token).write_text("short")

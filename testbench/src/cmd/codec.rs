@@ -17,16 +17,16 @@ use crate::error::Error;
 /// Codec, bound, scale, and the kernel that encodes and decodes with them.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CodecArgs {
-    /// Error bound: 10, 2^-10 or 0.001, which is rounded down to a power of two. Codec 1: 1 to 14.
-    #[arg(long, value_name = "B", default_value = "10", allow_negative_numbers = true, value_parser = exponent)]
-    pub bound: i16,
+    /// Error bound: 10, 2^-10 or 0.001, which is rounded down to a power of two. Codec 1: 1 to 14 [default: 10].
+    #[arg(long, value_name = "B", allow_negative_numbers = true, value_parser = exponent)]
+    pub bound: Option<i16>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
     pub choice: CodecChoice,
     /// Scale exponent: the codec runs on f * 2^-X, and the bound becomes 2^(X-B). Codec 1: X from -80 to 127; codec 2:
-    /// X-B from -94 to 111.
-    #[arg(long, value_name = "X", default_value_t = 0, allow_negative_numbers = true)]
-    pub scale: i8,
+    /// X-B from -94 to 111 [default: 0].
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub scale: Option<i8>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
     pub kernel: KernelArg,
@@ -38,7 +38,21 @@ impl CodecArgs {
     /// # Errors
     /// The codec refuses them.
     pub fn profile(&self) -> Result<Profile, Error> {
-        self.choice.codec()?.profile(self.bound, self.scale)
+        self.choice.codec()?.profile(self.bound.unwrap_or(10), self.scale.unwrap_or(0))
+    }
+
+    /// An option that somebody wrote, whatever it says; not the kernel, which changes no byte.
+    #[must_use]
+    pub fn written(&self) -> Option<&'static str> {
+        let CodecChoice { codec, split, profile } = &self.choice;
+        let options = [
+            ("--codec", codec.is_some()),
+            ("--split", split.is_some()),
+            ("--profile", profile.is_some()),
+            ("--bound", self.bound.is_some()),
+            ("--scale", self.scale.is_some()),
+        ];
+        options.into_iter().find(|(_, written)| *written).map(|(option, _)| option)
     }
 
     /// The kernel asked for, or the fastest.

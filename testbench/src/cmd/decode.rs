@@ -29,7 +29,7 @@ const MAX_SECTION_LEN: usize = 4096;
 /// codec 1, every group gives 8 values without it, and absent lanes come out as zeros.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-What a file says of its code goes before the options. Bare code needs the options of its encoder.
+A file says what it was made with, and takes no options about that. Bare code needs the options of its encoder.
 
 Examples:
   gradwire decode values.gw -o restored.f32
@@ -69,7 +69,14 @@ fn from(args: &Args, name: &str, input: &mut impl Read, stdout: &mut impl Write)
     // Bytes of the buffer that hold input, and the input's offset of the first of them.
     let (mut filled, mut offset) = (read_full(name, input, &mut buffer)?, 0u64);
     let header = Header::parse(name, &buffer[..filled])?;
+    let written = args.codec.written().or(args.values.map(|_| "--values"));
     let (profile, left) = match header {
+        Some(_) if let Some(option) = written => {
+            let why = format!(
+                "{name}: the file says its codec, parameters and number of values: leave out {option}"
+            );
+            return Err(Error::Usage(why));
+        }
         Some(header) => (header.profile, Some(header.values)),
         None => (args.codec.profile()?, args.values),
     };

@@ -108,7 +108,7 @@ pub struct ProfileArgs {
     #[arg(long, value_name = "ADDRESS")]
     pub connect: Option<String>,
     /// Be the other end of one measurement, and measure nothing.
-    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["connect", "output"])]
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["connect", "output", "bounds", "gradients"])]
     pub listen: Option<String>,
     /// Error bounds to measure the codec at, as exponents.
     #[arg(long, value_name = "B,..", value_delimiter = ',', default_value = "10,8,6", value_parser = bound())]

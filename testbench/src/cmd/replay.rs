@@ -29,7 +29,7 @@ use crate::rtl::{self, Costs};
 /// byte of a stream is compressed twice; nothing is dropped; each tagged TCP stream, reassembled with the first and
 /// with the last copy of every byte, is within the bound of what was sent.
 ///
-/// If no tagged frame has payload, nothing was judged, and the exit code is 2.
+/// If no tagged frame has payload, or no value was compressed, nothing was judged, and the exit code is 2.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 JSON: {\"codec\", \"frames\", \"tagged\", \"compressed\", \"untouched\": {reason: n}, \"dropped\": {reason: n}, \"wire_bytes_in\",
@@ -84,9 +84,9 @@ pub struct Args {
     /// Where values start in a TCP stream: every 4 bytes from its first, or at the start of every payload.
     #[arg(long, default_value = "connection", value_parser = grid(), conflicts_with = "profile")]
     pub grid: Grid,
-    /// Whether the two ends of a TCP connection agree on their SYNs, or are configured alike.
-    #[arg(long, default_value = "required", value_parser = handshake(), conflicts_with = "profile")]
-    pub handshake: Handshake,
+    /// Whether the two ends of a TCP connection agree on their SYNs, or are configured alike [default: required].
+    #[arg(long, value_parser = handshake(), conflicts_with = "profile")]
+    pub handshake: Option<Handshake>,
     /// Whether payload that does not look like values goes untouched.
     #[arg(long, default_value = "checked", value_parser = contents(), conflicts_with = "profile")]
     pub contents: Contents,
@@ -95,7 +95,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Engine::Host)]
     pub engine: Engine,
     /// The capture was taken behind a shim or a card: restore its compressed frames, and report on them.
-    #[arg(long, conflicts_with_all = ["write_wire", "write_restored"])]
+    #[arg(long, conflicts_with_all = ["write_wire", "write_restored", "html", "contents"])]
     pub from_wire: bool,
     /// Write the frames as they were on the wire to this pcap file.
     #[arg(long, value_name = "FILE", value_parser = report::output)]
@@ -133,7 +133,9 @@ impl Args {
         if args.from_wire {
             return Err(Error::Usage("--engine rtl codes what hosts send: without --from-wire".into()));
         }
-        args.handshake = Handshake::Off;
+        if args.handshake.replace(Handshake::Off) == Some(Handshake::Required) {
+            return Err(Error::Usage("the gateware has no handshake: without --handshake required".into()));
+        }
         if args.codec.choice.profile.is_none() && *args.codec.choice.codec.get_or_insert(1) != 1 {
             return Err(Error::Usage("the gateware codes codec 1 alone: without --codec 2".into()));
         }
@@ -155,7 +157,7 @@ impl Args {
             profile,
             framing: self.framing,
             grid: self.grid,
-            handshake: self.handshake,
+            handshake: self.handshake.unwrap_or_default(),
             contents: self.contents,
             udp_offset,
         })
@@ -195,7 +197,7 @@ struct Json<'a> {
 /// Writes what `args` ask for: captures, then the table or JSON. Warnings go to standard error.
 ///
 /// # Errors
-/// An output cannot be written, or nothing was judged.
+/// An output cannot be written, or nothing was judged: then the table or the JSON is there, with the reasons.
 pub fn report(
     args: &Args,
     out: &mut impl Write,
@@ -248,15 +250,18 @@ pub fn report(
                 "NOT values alone, connections that must not be tagged: {}; every check held: {frames}",
                 report.mixed.len()
             )?;
-        } else if report.ok && report.useful.is_none() {
-            // What held for no value is no good news.
-            writeln!(
-                out,
-                "no value was compressed, so no bound was judged; every other check held: {frames}"
-            )?;
-        } else {
+        } else if !(report.ok && report.useful.is_none()) {
             report::conclusion(out, report.ok, report.useful, &frames)?;
         }
+    }
+    // What held for no value is no good news.
+    if report.ok && report.mixed.is_empty() && report.useful.is_none() {
+        let reasons: Vec<String> =
+            report.untouched.iter().map(|(reason, frames)| format!("{reason} {frames}")).collect();
+        return Err(Error::Usage(format!(
+            "{name}: nothing was judged: no value was compressed; tagged frames with payload went untouched: {}",
+            reasons.join(", ")
+        )));
     }
     Ok(Outcome::from_ok(report.ok && report.mixed.is_empty() && report.useful != Some(false)))
 }

@@ -43,7 +43,7 @@ pub struct Args {
     )]
     pub image: PathBuf,
     /// Sit at the first core's console: lines go to it, and `:send` sends the capture's frames when you like (`:help`).
-    #[arg(long, conflicts_with_all = ["json", "write_wire", "write_restored"])]
+    #[arg(long, conflicts_with_all = ["json", "html", "write_wire", "write_restored"])]
     pub interactive: bool,
     /// With --interactive: write the first core's log to this file, for `defmt-print`.
     #[arg(long, value_name = "FILE", requires = "interactive")]

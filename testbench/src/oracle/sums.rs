@@ -16,8 +16,8 @@ use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::sums::{NOT_A_NUMBER, Summable, Units, limit, units, value_of};
 use gradwire::wire::chunk::{
-    BLOCK_VALUES, Blocks, Body, HEADER_LEN, Head, Limits, MAX_MEMBERS, MAX_PACKET_LEN, MAX_SECTION_LEN,
-    MIN_MTU, Packet, Part, Refusal, values_of_block,
+    BLOCK_VALUES, Blocks, Body, Cookie, HEADER_LEN, Head, Limits, MAX_MEMBERS, MAX_PACKET_LEN,
+    MAX_SECTION_LEN, MIN_MTU, NO_COOKIE, Packet, Part, Refusal, values_of_block,
 };
 
 /// Small: windows of two chunks of two blocks.
@@ -174,13 +174,15 @@ struct Taken {
 pub fn aggregate(bytes: &[u8]) {
     // The kernel for small cores has a way of its own to add codes of codec 1.
     let kernel = if bytes.len().is_multiple_of(2) { Kernel::SCALAR32 } else { Kernel::detect() };
-    let settings = Settings { kernel, limits: LIMITS, group: None, above: None };
+    let settings = Settings { kernel, limits: LIMITS, group: None, above: None, secret: [3, 5] };
     let mut node = Aggregator::<u8, 1, 4, 2>::new(settings);
     let mut now = 0;
     let (mut epoch, mut members, mut total) = (None, 0u8, 0u8);
     // By worker: its address, and whether it is an aggregator.
     let mut joined: BTreeMap<u8, (u8, bool)> = BTreeMap::new();
     let mut chunks: BTreeMap<u32, Taken> = BTreeMap::new();
+    // What each address was last told to repeat.
+    let mut cookies: BTreeMap<u8, Cookie> = BTreeMap::new();
     for step in steps::<Step>(bytes) {
         // Mostly what a member would send: from its own address, in the running epoch.
         let sender = |from: u8, worker: u8| if from < 224 { worker } else { from % 6 };
@@ -197,15 +199,26 @@ pub fn aggregate(bytes: &[u8]) {
                 let body = Body::Hello {
                     worker,
                     members,
-                    total: if total < 224 { 4 } else { total % 6 + 1 },
+                    total: if total < 224 { members } else { total % 6 + 1 },
                     limits: LIMITS,
                     is_aggregator: (224..232).contains(&key),
                     key: if key < 240 { KEY } else { 0 },
+                    cookie: NO_COOKIE,
                 };
                 let mut out = vec![0; 64];
                 let head = Head { job: JOB, epoch: running(epoch), seq: 0 };
                 let len = Packet { head, body }.write(&mut out).expect("room");
-                (sender(from, worker), out[..len].to_vec())
+                let from = sender(from, worker);
+                // Mostly it is answered first, as a member is that says hello for the first time.
+                if key % 8 != 7 {
+                    assert_eq!(node.process(&out[..len], from, Millis(now)), Outcome::Challenged);
+                    let mut answer = [0; MAX_PACKET_LEN];
+                    let sent = node.emit(&mut answer).expect("a cookie");
+                    assert_eq!((sent.to, sent.len), (To::One(from), len), "as long as the hello");
+                    cookies.insert(from, *answer[14..].first_chunk().expect("a welcome"));
+                }
+                out[14..20].copy_from_slice(cookies.get(&from).unwrap_or(&NO_COOKIE));
+                (from, out[..len].to_vec())
             }
             Step::Query { from, worker, epoch, seq } => {
                 let mut out = vec![0; HEADER_LEN];
@@ -281,6 +294,8 @@ pub fn aggregate(bytes: &[u8]) {
         let mut emitted = 0;
         while let Some(sent) = node.emit(&mut out) {
             emitted += 1;
+            let is_member = joined.values().any(|(address, _)| *address == from);
+            assert!(is_member || (emitted == 1 && sent.len <= packet.len()), "more than a stranger sent");
             assert!(emitted <= LIMITS.blocks, "too many answers");
             assert!(sent.len <= LIMITS.packet_len());
             let packet = Packet::parse(&out[..sent.len]).expect("a packet");
@@ -289,6 +304,7 @@ pub fn aggregate(bytes: &[u8]) {
             }
             match packet.body {
                 Body::Result { workers, part } => {
+                    assert_eq!(workers, members, "a result without all workers");
                     assert!(joined.values().any(|(address, _)| *address == from), "a result to a stranger");
                     assert_eq!(workers, total);
                     judge_result(&chunks[&packet.head.seq], &part, members);
@@ -418,8 +434,9 @@ pub fn member(bytes: &[u8]) {
             Turn::Bytes { bytes } => bytes,
             Turn::Welcome { key, window } => {
                 let limits = Limits { window: if window < 240 { 2 } else { 4 }, ..LIMITS };
+                let cookie = if window % 32 == 31 { [window; 6] } else { NO_COOKIE };
                 let key = if key < 240 { KEY } else { 1 };
-                small(Head { seq: 0, ..head(0) }, Body::Welcome { limits, group: [0; 4], key })
+                small(Head { seq: 0, ..head(0) }, Body::Welcome { limits, group: [0; 4], key, cookie })
             }
             Turn::Rescale { seq } => small(head(seq), Body::Rescale { peak: 200 }),
             Turn::Waiting { seq } => small(head(seq), Body::Waiting { workers: 4 }),

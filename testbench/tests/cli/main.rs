@@ -158,6 +158,46 @@ fn wrong_options_are_code_2() {
     assert_eq!(code(&gradwire(&["--help"])), 0);
 }
 
+/// Also if it says what holds anyway.
+#[test]
+fn no_option_is_ignored() {
+    let ring = recordings().join("ring4_mtu1450.pcap");
+    let code = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ignored.gw");
+    assert_eq!(self::code(&gradwire_with(&["encode", "-o", code.to_str().unwrap()], &[0; 8])), 0);
+    for (line, says) in [
+        ("replay RING --profile inceptionn --framing routed", "'--framing <FRAMING>'"),
+        ("replay RING --profile inceptionn --tos 0x28", "'--tos <TOS>'"),
+        ("replay RING --profile inceptionn --mask 0xfc", "'--mask <MASK>'"),
+        ("replay RING --profile inceptionn --grid connection", "'--grid <GRID>'"),
+        ("replay RING --profile inceptionn --handshake required", "'--handshake <HANDSHAKE>'"),
+        ("replay RING --profile inceptionn --contents checked", "'--contents <CONTENTS>'"),
+        ("replay RING --profile inceptionn --codec 1", "'--codec <1|2>'"),
+        ("replay RING --profile inceptionn --split dense", "'--split <SPLIT>'"),
+        ("replay RING --engine rtl --handshake required", "without --handshake required"),
+        ("replay RING --from-wire --html page.html", "'--html <FILE.html>'"),
+        ("replay RING --from-wire --contents checked", "'--contents <CONTENTS>'"),
+        ("softcore RING --interactive --html page.html", "'--html <FILE.html>'"),
+        ("decode CODE --codec 2", "leave out --codec"),
+        ("decode CODE --split dense", "leave out --split"),
+        ("decode CODE --profile inceptionn", "leave out --profile"),
+        ("decode CODE --bound 10", "leave out --bound"),
+        ("decode CODE --scale 0", "leave out --scale"),
+        ("decode CODE --values 2", "leave out --values"),
+        ("plan profile --listen 203.0.113.1:1 --bounds 10,8,6", "'--bounds <B,..>'"),
+        ("plan profile --listen 203.0.113.1:1 --gradients .", "'--gradients <PATH>'"),
+        ("simulate --seed 0", "--jitter <JITTER>"),
+        ("simulate --layer 1M,100M", "give --layers N"),
+        ("allreduce --local 2 --plan plan.toml --groups 1", "'--groups <G>'"),
+        ("allreduce --local 2 --token-file token", "'--token-file <FILE>'"),
+    ] {
+        let line = line.replace("RING", ring.to_str().unwrap()).replace("CODE", code.to_str().unwrap());
+        let output = gradwire(&line.split(' ').collect::<Vec<_>>());
+        let said = stderr(&output);
+        assert_eq!((self::code(&output), output.stdout.len()), (2, 0), "{line}: {said}");
+        assert!(said.contains(says), "{line}: {said}");
+    }
+}
+
 #[test]
 fn every_kernel_that_is_available_does_all_the_work_and_others_are_named_in_the_refusal() {
     let gradient = recordings().join("cnn_i0300_w0.npy");

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 
-use crate::support::document::{code_spans, files_with, root, tables, text};
+use crate::support::document::{code_spans, files_with, root, table, tables, text};
 
 /// The numbers in a list: `9, 10`, or `1 to 5`.
 fn numbers(list: &str) -> BTreeSet<u32> {
@@ -15,6 +16,35 @@ fn numbers(list: &str) -> BTreeSet<u32> {
     }
 }
 
+/// `FILE::TEST`, in Rust or in Python.
+fn is_test(sources: &[PathBuf], name: &str) -> bool {
+    let Some((file, test)) = name.split_once("::") else { return false };
+    // A program of tests may be a folder.
+    let folder = format!("tests/{file}");
+    let of = |path: &&PathBuf| {
+        ["rs", "py"].iter().any(|kind| path.ends_with(format!("{file}.{kind}")))
+            || path.parent().is_some_and(|of| of.ends_with(&folder))
+    };
+    let named = sources.iter().filter(of);
+    let heads = [format!("fn {test}("), format!("def {test}(")];
+    named
+        .map(|path| fs::read_to_string(path).unwrap())
+        .any(|text| heads.iter().any(|head| text.contains(head)))
+}
+
+/// What becomes of a residual: each event in docs/training.md has a test.
+#[test]
+fn every_event_of_a_residual_has_a_test() {
+    let table = table("docs/training.md", &["event", "residual", "test"]);
+    let sources = [files_with("rs"), files_with("py")].concat();
+    assert!(table.rows.len() >= 10, "{}", table.rows.len());
+    for row in &table.rows {
+        let names: Vec<&str> = code_spans(&row[2]).collect();
+        assert!(!names.is_empty(), "{row:?}");
+        names.iter().for_each(|name| assert!(is_test(&sources, name), "{row:?}: there is no {name}"));
+    }
+}
+
 /// Every test, fuzz target and step of CI that TESTING.md names as a judge exists. Each section of FORMAT.md that has laws
 /// of the wire has some, and so has each law S1 to S12, and each point of the handshake.
 #[test]
@@ -23,20 +53,7 @@ fn every_promise_has_a_judge() {
     let section = testing.split("\n## Promises and their judges\n").nth(1).unwrap();
     let tables = tables(section.split("\n## ").next().unwrap());
     let sources = [files_with("rs"), files_with("py")].concat();
-    let is_test = |name: &str| {
-        let Some((file, test)) = name.split_once("::") else { return false };
-        // A program of tests may be a folder.
-        let folder = format!("tests/{file}");
-        let of = |path: &&std::path::PathBuf| {
-            path.ends_with(format!("{file}.rs"))
-                || path.ends_with(format!("host/python/tests/{file}.py"))
-                || path.parent().is_some_and(|of| of.ends_with(&folder))
-        };
-        let named = sources.iter().filter(of);
-        let heads = [format!("fn {test}("), format!("def {test}(self)")];
-        let mut texts = named.map(|path| fs::read_to_string(path).unwrap());
-        texts.any(|text| heads.iter().any(|head| text.contains(head)))
-    };
+    let is_test = |name: &str| is_test(&sources, name);
     let ci = text(".ci/run");
     let (mut judged, mut points) = (BTreeSet::new(), BTreeSet::new());
     for row in tables.iter().flat_map(|table| &table.rows) {

@@ -34,6 +34,11 @@ const AGGREGATOR: u8 = 0xff;
 /// The largest biased exponent of a finite value.
 const MAX_PEAK: u8 = 254;
 
+/// What an aggregator has an address repeat, to see that who sends from there also gets what goes there; zeros are none.
+pub type Cookie = [u8; 6];
+/// No cookie.
+pub const NO_COOKIE: Cookie = [0; 6];
+
 mod kind {
     pub(super) const CONTRIBUTE: u8 = 1;
     pub(super) const RESULT: u8 = 2;
@@ -115,15 +120,19 @@ pub enum Body<'a> {
         limits: Limits,
         /// Who knows this number belongs to the job.
         key: u64,
+        /// What the last welcome asked for.
+        cookie: Cookie,
     },
-    /// Aggregator: you take part.
+    /// Aggregator: you take part. With a cookie: say hello again with this, and then you may.
     Welcome {
-        /// What holds for the job.
+        /// What holds for the job; with a cookie, what the hello said.
         limits: Limits,
         /// The IPv4 group of results; 0 if each member gets a copy.
         group: [u8; 4],
         /// The job's key.
         key: u64,
+        /// What the next hello is to repeat.
+        cookie: Cookie,
     },
     /// Aggregator: I cannot serve you.
     Refuse {
@@ -212,9 +221,9 @@ impl<'a> Packet<'a> {
             Ok(Part { blocks, peak, profile, sections: rest })
         };
         let expect = |is: bool, byte: usize| if is { Ok(()) } else { Err(ChunkError::Field { byte }) };
+        let cookie = [v0, v1, blocks, peak, p0, p1];
         // What a kind has no use for is 0.
-        let has_part = matches!(kind, kind::CONTRIBUTE | kind::RESULT | kind::PARTIAL);
-        if !has_part {
+        if !matches!(kind, kind::CONTRIBUTE | kind::RESULT | kind::PARTIAL | kind::HELLO | kind::WELCOME) {
             for (at, byte) in [(14, v0), (15, v1), (16, blocks), (18, p0), (19, p1)] {
                 expect(byte == 0, at)?;
             }
@@ -244,11 +253,12 @@ impl<'a> Packet<'a> {
                 expect(zeros == [0; 2], 26)?;
                 expect(aggregator <= 1, 25)?;
                 expect(total > 0 && worker < workers, 24)?;
-                Body::Hello { worker, members: workers, total, is_aggregator: aggregator == 1, limits, key }
+                let is_aggregator = aggregator == 1;
+                Body::Hello { worker, members: workers, total, is_aggregator, limits, key, cookie }
             }
             kind::WELCOME => {
                 let (limits, group, key) = agreement(rest)?;
-                Body::Welcome { limits, group, key }
+                Body::Welcome { limits, group, key, cookie }
             }
             kind::REFUSE => {
                 let [reason, z0, z1, z2, epoch @ ..] = exactly::<8>(rest)?;
@@ -290,6 +300,7 @@ impl<'a> Packet<'a> {
                 [v0, v1, which, peak, p0, p1]
             }
             (None, Body::Rescale { peak }) => [0, 0, 0, peak, 0, 0],
+            (None, Body::Hello { cookie, .. } | Body::Welcome { cookie, .. }) => cookie,
             (None, _) => [0; 6],
         };
         let header = [
@@ -300,7 +311,7 @@ impl<'a> Packet<'a> {
             Body::Hello { total, is_aggregator, limits, key, .. } => {
                 Tail::agreement(limits, [total, is_aggregator.into(), 0, 0], key)
             }
-            Body::Welcome { limits, group, key } => Tail::agreement(limits, group, key),
+            Body::Welcome { limits, group, key, .. } => Tail::agreement(limits, group, key),
             Body::Refuse { reason, epoch } => {
                 let [e0, e1, e2, e3] = epoch.to_be_bytes();
                 Tail::of(&[reason as u8, 0, 0, 0, e0, e1, e2, e3])

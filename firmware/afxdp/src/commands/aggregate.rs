@@ -1,5 +1,6 @@
 //! `gradwire-xdp aggregate`: a node that sums in the network, from its set-up to the last frame.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -129,9 +130,10 @@ fn summing(
     let mac = interface.mac().map_err(StartError::from)?;
     let mtu = interface.mtu.min(Limits::MOST.mtu);
     let group = config.group.map(|group| group.address().octets());
+    let secret = [(); 2].map(|()| RandomState::new().build_hasher().finish());
     Ok(node::Service {
         address: NodeAddress { mac, ip: config.address, port: config.port },
-        settings: Settings { kernel, limits: Limits { mtu, ..Limits::MOST }, group, above: None },
+        settings: Settings { kernel, limits: Limits { mtu, ..Limits::MOST }, group, above: None, secret },
         limit,
         mode: config.mode,
         zero_copy: config.zero_copy,

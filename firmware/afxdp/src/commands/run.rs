@@ -20,6 +20,7 @@ use super::threads::{events, spawn};
 use crate::config::Config;
 use crate::ops::control::Control;
 use crate::ops::interface::not_there_yet;
+use crate::ops::logging::Rarely;
 use crate::ops::notify::Notifier;
 use crate::ops::telemetry::{PATIENCE, Telemetry};
 use crate::ops::watch::Watch;
@@ -47,6 +48,9 @@ pub struct RunArgs {
     /// Configuration file (TOML); without one there is one rule, for type of service 0x28.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Run although tagged connections pass by what filters frames between the ports, such as nftables' bridge chains.
+    #[arg(long)]
+    pub bypass_filter: bool,
     /// Wait until both ports exist and a bridge joins them, at most so many seconds; without a number, a day.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "86400", value_parser = seconds)]
     pub wait: Option<Duration>,
@@ -66,7 +70,8 @@ pub fn run(args: &RunArgs) -> Result<(), RunError> {
     args.service.start_log()?;
     let PortArgs { host, net } = &args.ports;
     let file = args.config.as_deref();
-    let config = Config::load_or_default(file)?;
+    let mut config = Config::load_or_default(file)?;
+    config.bypass_filter |= args.bypass_filter;
     let (notifier, mut signals) = manager_and_signals()?;
     if let Some(patience) = args.wait
         && !wait_for_ports(args, patience, &notifier, &mut signals)?
@@ -95,7 +100,8 @@ pub fn run(args: &RunArgs) -> Result<(), RunError> {
         })
         .collect::<io::Result<Vec<_>>>()
         .map_err(system("threads"))?;
-    let mut running = Running { args, shim, config, telemetry, watch: Watch::default() };
+    let mut running =
+        Running { args, shim, config, telemetry, watch: Watch::default(), bridge_failed: Rarely::default() };
     serve(&mut running, &notifier, &inbox, workers)
 }
 
@@ -144,6 +150,7 @@ struct Running<'a> {
     config: Config,
     telemetry: Arc<Telemetry>,
     watch: Watch,
+    bridge_failed: Rarely,
 }
 
 impl Service for Running<'_> {
@@ -157,7 +164,9 @@ impl Service for Running<'_> {
         let snapshot = self.telemetry.snapshot();
         self.watch.log(&snapshot);
         self.shim.warn_of_changes();
-        if let Err(error) = self.shim.follow_bridge() {
+        if let Err(error) = self.shim.follow_bridge()
+            && self.bridge_failed.is_due(Instant::now())
+        {
             warn!("the bridge's addresses: {error}");
         }
         Ok(snapshot.queues.iter().all(|queue| queue.answered))
@@ -180,7 +189,8 @@ impl Service for Running<'_> {
         };
         notifier.reloading();
         match Config::load(file) {
-            Ok(new) => {
+            Ok(mut new) => {
+                new.bypass_filter |= self.args.bypass_filter;
                 for setting in new.needs_restart(&self.config) {
                     warn!("{setting} changed: takes effect at the next start");
                 }
@@ -215,11 +225,13 @@ impl Service for Running<'_> {
 impl Running<'_> {
     /// How many connections these rules would break: what the far end sends them in place, as it was told on their
     /// SYNs, would be restored to other values. One that begins between the answer and the change is missed. None if a
-    /// thread does not answer as soon as it has to give signs of life.
+    /// thread does not judge these rules as soon as it has to give signs of life.
     fn broken_by(&self, rules: &Rules) -> Option<usize> {
-        self.shim.orders.propose(Some(rules.clone()));
+        let number = self.shim.orders.propose(rules.clone());
         let reports = self.telemetry.board.collect(PATIENCE.max(self.args.service.limit()));
-        self.shim.orders.propose(None);
-        reports.iter().map(|(answered, report)| answered.then_some(report.broken)).sum()
+        self.shim.orders.withdraw();
+        // The last report of a thread that does not answer is of an earlier proposal, or of none.
+        let judged = reports.iter().map(|(_, report)| report.judged.filter(|judged| judged.number == number));
+        judged.map(|judged| Some(judged?.broken)).sum()
     }
 }

@@ -43,6 +43,8 @@ pub struct Config {
     pub threads: Option<NonZeroU32>,
     /// How long the kernel polls the driver at each call: for cores that do nothing else.
     pub busy_poll: Option<Duration>,
+    /// Whether it runs although tagged connections pass by a filter between its ports.
+    pub bypass_filter: bool,
     /// Where the Prometheus endpoint listens.
     pub metrics: Option<SocketAddr>,
     /// Whether it may listen on one of the next ports if that one is taken: the file names none.
@@ -126,6 +128,13 @@ impl Config {
                     "busy-poll-us 0 polls for no time; remove the line to wait instead",
                 ));
             }
+            // The kernel takes an int (socket(7), SO_BUSY_POLL), and refuses others without a word about this file.
+            Some(us) if i32::try_from(*us.as_ref()).is_err() => {
+                return Err(Fault::at(
+                    us,
+                    format!("busy-poll-us {}, expected at most {}", us.as_ref(), i32::MAX),
+                ));
+            }
             us => us.as_ref().map(|us| Duration::from_micros(u64::from(*us.as_ref()))),
         };
         let (metrics, any_metrics_port) = MetricsTable::endpoint(file.metrics.as_ref());
@@ -135,6 +144,7 @@ impl Config {
             zero_copy: forwarding.zero_copy,
             threads: forwarding.threads.as_ref().map(|threads| *threads.as_ref()),
             busy_poll,
+            bypass_filter: forwarding.bypass_filter.as_ref().is_some_and(|bypass| *bypass.as_ref()),
             metrics,
             any_metrics_port,
         })
@@ -148,7 +158,11 @@ impl Config {
             ("path.zero-copy", self.zero_copy != in_force.zero_copy),
             ("path.threads", self.threads != in_force.threads),
             ("path.busy-poll-us", self.busy_poll != in_force.busy_poll),
-            ("metrics", self.metrics != in_force.metrics),
+            (
+                "metrics",
+                (self.metrics, self.any_metrics_port) != (in_force.metrics, in_force.any_metrics_port),
+            ),
+            ("path.bypass-filter", self.bypass_filter != in_force.bypass_filter),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
@@ -279,29 +293,32 @@ impl File {
 struct RuleTable {
     tos: Spanned<u8>,
     profile: Option<Spanned<String>>,
-    mask: Option<u8>,
+    mask: Option<Spanned<u8>>,
     codec: Option<Spanned<u8>>,
     bound: Option<Spanned<i16>>,
     #[serde(default, deserialize_with = "split")]
-    split: Option<Split>,
+    split: Option<Spanned<Split>>,
     scale: Option<Spanned<i8>>,
     #[serde(default, deserialize_with = "framing")]
-    framing: Framing,
+    framing: Option<Spanned<Framing>>,
     #[serde(default, deserialize_with = "grid")]
-    grid: Grid,
+    grid: Option<Spanned<Grid>>,
     #[serde(default, deserialize_with = "handshake")]
-    handshake: Handshake,
+    handshake: Option<Spanned<Handshake>>,
     #[serde(default, deserialize_with = "contents")]
-    contents: Contents,
-    #[serde(default)]
+    contents: Option<Spanned<Contents>>,
     udp: Option<Spanned<toml::Value>>,
-    #[serde(default)]
     udp_offset: Option<Spanned<u8>>,
+}
+
+/// What a setting says; `None` if nobody wrote it, whatever its default is.
+fn given<T: Copy>(setting: &Option<Spanned<T>>) -> Option<T> {
+    setting.as_ref().map(|setting| *setting.as_ref())
 }
 
 impl RuleTable {
     fn mask(&self) -> u8 {
-        self.mask.unwrap_or(Rule::DEFAULT.mask)
+        given(&self.mask).unwrap_or(Rule::DEFAULT.mask)
     }
 
     fn rule(&self) -> Result<Rule, Fault> {
@@ -315,11 +332,11 @@ impl RuleTable {
         Ok(Rule {
             tos: *self.tos.as_ref(),
             mask: self.mask(),
-            profile: self.coding(self.codec(), self.split)?,
-            framing: self.framing,
-            grid: self.grid,
-            handshake: self.handshake,
-            contents: self.contents,
+            profile: self.coding(given(&self.codec), given(&self.split))?,
+            framing: given(&self.framing).unwrap_or_default(),
+            grid: given(&self.grid).unwrap_or_default(),
+            handshake: given(&self.handshake).unwrap_or_default(),
+            contents: given(&self.contents).unwrap_or_default(),
             udp_offset: self.udp_offset(),
         })
     }
@@ -333,30 +350,34 @@ impl RuleTable {
         if *self.tos.as_ref() != tos {
             return Err(Fault::at(&self.tos, format!("profile inceptionn has tos = {tos:#04x}")));
         }
-        let unset = (self.mask, self.codec(), self.split) == (None, None, None)
-            && (self.framing, self.grid, self.handshake, self.contents)
-                == (Framing::default(), Grid::default(), Handshake::default(), Contents::default());
-        if !unset {
-            let found =
-                "profile inceptionn sets all but bound, scale and udp-offset; remove the others, or it";
-            return Err(Fault::at(name, found));
+        // What is written here would have no effect, also if it equals its default.
+        let set_twice = [
+            ("mask", self.mask.as_ref().map(Spanned::span)),
+            ("codec", self.codec.as_ref().map(Spanned::span)),
+            ("split", self.split.as_ref().map(Spanned::span)),
+            ("framing", self.framing.as_ref().map(Spanned::span)),
+            ("grid", self.grid.as_ref().map(Spanned::span)),
+            ("handshake", self.handshake.as_ref().map(Spanned::span)),
+            ("contents", self.contents.as_ref().map(Spanned::span)),
+        ];
+        if let Some((setting, at)) = set_twice.into_iter().find_map(|(setting, at)| Some((setting, at?))) {
+            let found = format!(
+                "profile inceptionn sets `{setting}`, and all others but bound, scale and udp-offset; remove `{setting}`, or the profile"
+            );
+            return Err(Fault { at, found });
         }
         let profile = self.coding(Some(1), Some(Split::Paper))?;
         Ok(Rule { tos, mask, profile, framing, grid, handshake, contents, udp_offset: self.udp_offset() })
     }
 
     fn udp_offset(&self) -> u8 {
-        self.udp_offset.as_ref().map_or(0, |offset| *offset.as_ref())
-    }
-
-    fn codec(&self) -> Option<u8> {
-        self.codec.as_ref().map(|codec| *codec.as_ref())
+        given(&self.udp_offset).unwrap_or(0)
     }
 
     /// The table's bound and scale under a codec: the one named, else codec 1 if there is a split, else codec 2.
     fn coding(&self, codec: Option<u8>, split: Option<Split>) -> Result<Profile, Fault> {
-        let bound = self.bound.as_ref().map_or(i16::from(Params::DEFAULT.b()), |bound| *bound.as_ref());
-        let scale = self.scale.as_ref().map_or(Params::DEFAULT.x(), |scale| *scale.as_ref());
+        let bound = given(&self.bound).unwrap_or(i16::from(Params::DEFAULT.b()));
+        let scale = given(&self.scale).unwrap_or(Params::DEFAULT.x());
         let fault = |setting: Option<Range<usize>>, found: String| Fault {
             at: setting.unwrap_or(self.tos.span()),
             found,
@@ -399,38 +420,39 @@ fn classes(bound: i16, split: Split, scale: i8) -> Result<Profile, (Wrong, Strin
     })
 }
 
-/// One of `all`, by its name: the dataplane, which knows no serde, has the names. A refusal lists the default first.
+/// A setting that is one of `all`, by its name: the dataplane, which knows no serde, has the names. A refusal lists the default first.
 fn named<'de, T: Copy + Default + PartialEq, D: Deserializer<'de>>(
     text: D,
     all: &[T],
     name: fn(T) -> &'static str,
-) -> Result<T, D::Error> {
-    let given = String::deserialize(text)?;
-    all.iter().copied().find(|one| name(*one) == given).ok_or_else(|| {
+) -> Result<Option<Spanned<T>>, D::Error> {
+    let given = Spanned::<String>::deserialize(text)?;
+    let one = all.iter().copied().find(|one| name(*one) == given.as_ref()).ok_or_else(|| {
         let mut names = all.to_vec();
         names.sort_by_key(|one| *one != T::default());
         let names = names.into_iter().map(|one| format!("`{}`", name(one))).collect::<Vec<_>>();
-        D::Error::custom(format!("unknown variant `{given}`, expected {}", names.join(" or ")))
-    })
+        D::Error::custom(format!("unknown variant `{}`, expected {}", given.as_ref(), names.join(" or ")))
+    })?;
+    Ok(Some(Spanned::new(given.span(), one)))
 }
 
-fn split<'de, D: Deserializer<'de>>(text: D) -> Result<Option<Split>, D::Error> {
-    named(text, &Split::ALL, Split::name).map(Some)
+fn split<'de, D: Deserializer<'de>>(text: D) -> Result<Option<Spanned<Split>>, D::Error> {
+    named(text, &Split::ALL, Split::name)
 }
 
-fn framing<'de, D: Deserializer<'de>>(text: D) -> Result<Framing, D::Error> {
+fn framing<'de, D: Deserializer<'de>>(text: D) -> Result<Option<Spanned<Framing>>, D::Error> {
     named(text, &Framing::ALL, Framing::name)
 }
 
-fn handshake<'de, D: Deserializer<'de>>(text: D) -> Result<Handshake, D::Error> {
+fn handshake<'de, D: Deserializer<'de>>(text: D) -> Result<Option<Spanned<Handshake>>, D::Error> {
     named(text, &Handshake::ALL, Handshake::name)
 }
 
-fn contents<'de, D: Deserializer<'de>>(text: D) -> Result<Contents, D::Error> {
+fn contents<'de, D: Deserializer<'de>>(text: D) -> Result<Option<Spanned<Contents>>, D::Error> {
     named(text, &Contents::ALL, Contents::name)
 }
 
-fn grid<'de, D: Deserializer<'de>>(text: D) -> Result<Grid, D::Error> {
+fn grid<'de, D: Deserializer<'de>>(text: D) -> Result<Option<Spanned<Grid>>, D::Error> {
     named(text, &Grid::ALL, Grid::name)
 }
 
@@ -441,11 +463,18 @@ struct PathTable {
     zero_copy: bool,
     threads: Option<Spanned<NonZeroU32>>,
     busy_poll_us: Option<Spanned<u32>>,
+    bypass_filter: Option<Spanned<bool>>,
 }
 
 impl Default for PathTable {
     fn default() -> Self {
-        Self { mode: Mode::default(), zero_copy: true, threads: None, busy_poll_us: None }
+        Self {
+            mode: Mode::default(),
+            zero_copy: true,
+            threads: None,
+            busy_poll_us: None,
+            bypass_filter: None,
+        }
     }
 }
 
@@ -494,7 +523,7 @@ mod tests {
         assert_eq!(RULE.profile.to_bytes(), [2, 0, (-10i8).cast_unsigned()]);
         assert_eq!(config.rules.mark(), DEFAULT_MARK);
         assert_eq!((config.mode, config.zero_copy, config.threads), (Mode::Auto, true, None));
-        assert_eq!((config.busy_poll, config.metrics), (None, None));
+        assert_eq!((config.busy_poll, config.bypass_filter, config.metrics), (None, false, None));
         assert!(config.needs_restart(&Config::default()).is_empty());
     }
 
@@ -527,6 +556,7 @@ mod tests {
             zero-copy = false
             threads = 4
             busy-poll-us = 50
+            bypass-filter = true
             [metrics]
         "#;
         let config = parse(text);
@@ -548,15 +578,48 @@ mod tests {
         assert_eq!(inceptionn.rules.as_slice(), [Rule { profile, ..Rule::INCEPTIONN }]);
         assert_eq!((config.mode, config.zero_copy), (Mode::Native, false));
         assert_eq!(config.threads, NonZeroU32::new(4));
-        assert_eq!(config.busy_poll, Some(Duration::from_micros(50)));
+        assert_eq!((config.busy_poll, config.bypass_filter), (Some(Duration::from_micros(50)), true));
         // The endpoint is on loopback unless the file says otherwise.
         assert_eq!(config.metrics, Some(SocketAddr::from(([127, 0, 0, 1], METRICS_PORT))));
-        let changed = ["path.mode", "path.zero-copy", "path.threads", "path.busy-poll-us", "metrics"];
+        let changed = [
+            "path.mode",
+            "path.zero-copy",
+            "path.threads",
+            "path.busy-poll-us",
+            "path.bypass-filter",
+            "metrics",
+        ];
         assert_eq!(config.needs_restart(&Config::default()), changed);
+        // The port that it has by default, but now no other would do.
+        let port = parse(&format!("{text}port = {METRICS_PORT}"));
+        assert_eq!(port.needs_restart(&config), ["metrics"]);
 
         assert!(config.any_metrics_port, "no port is named");
         let open = parse("[metrics]\naddress = \"::\"\nport = 80");
         assert_eq!((open.metrics, open.any_metrics_port), (Some("[::]:80".parse().unwrap()), false));
+    }
+
+    /// Also if it equals its default: beside a profile it would be ignored.
+    #[test]
+    fn a_setting_that_is_written_counts_also_if_it_is_the_default() {
+        let settings = [
+            ("mask", ["0xfc", "0xff"]),
+            ("codec", ["2", "1"]),
+            ("split", ["\"dense\"", "\"paper\""]),
+            ("framing", ["\"routed\"", "\"in-place\""]),
+            ("grid", ["\"connection\"", "\"payload\""]),
+            ("handshake", ["\"required\"", "\"off\""]),
+            ("contents", ["\"checked\"", "\"trusted\""]),
+        ];
+        for (setting, values) in settings {
+            for value in values {
+                let text =
+                    format!("[[rule]]\ntos = 40\nprofile = \"inceptionn\"\nbound = 8\n{setting} = {value}\n");
+                let (line, found) = refused(&text);
+                assert_eq!(line, 5, "{text}{found}");
+                assert!(found.contains(&format!("remove `{setting}`")), "{text}{found}");
+            }
+        }
     }
 
     #[test]
@@ -581,7 +644,7 @@ mod tests {
             ("[[rule]]\ntos = 0x28\nscale = -85", 3, "codec 2: bound 2^-95"),
             ("[[rule]]\ntos = 0x28\nprofile = \"cnn\"", 3, "expected `inceptionn`"),
             ("[[rule]]\ntos = 0x50\nprofile = \"inceptionn\"", 2, "has tos = 0x28"),
-            ("[[rule]]\ntos = 0x28\ngrid = \"payload\"\nprofile = \"inceptionn\"", 4, "remove the others"),
+            ("[[rule]]\ntos = 0x28\ngrid = \"payload\"\nprofile = \"inceptionn\"", 3, "remove `grid`"),
             ("[[rule]]\ntos = 0x28\nprofile = \"inceptionn\"\nbound = 15", 4, "expected 1 to 14"),
             ("[[rule]]\ntos = 0x28\ncodec = 3", 3, "codec 3, expected 1 or 2"),
             ("[[rule]]\ntos = 0x28\ncodec = 2\nsplit = \"dense\"", 3, "codec 2 has no split"),
@@ -595,6 +658,7 @@ mod tests {
             ("[[rule]]\ntos = 0x28\n[[rule]]\ntos = 0x28", 4, "remove it, or move it before them"),
             ("[path]\nthreads = 0", 2, "nonzero"),
             ("[path]\nbusy-poll-us = 0", 2, "remove the line"),
+            ("[path]\nbusy-poll-us = 2147483648", 2, "expected at most 2147483647"),
             ("[path]\nmode = \"fast\"", 2, "expected one of `auto`, `native`, `generic`"),
             ("[metrics]\n\naddress = \"localhost\"", 3, "invalid IP address"),
         ];

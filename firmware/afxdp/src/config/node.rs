@@ -131,7 +131,7 @@ impl NodeConfig {
     /// # Errors
     /// [`ConfigError::Refused`], [`ConfigError::Unsaid`].
     pub fn parse(text: &str, path: &Path, options: &NodePlace) -> Result<Self, ConfigError> {
-        let file = tables::<File>(text).and_then(|file| file.path.one_thread().map(|()| file));
+        let file = tables::<File>(text).and_then(|file| file.path.of_a_node().map(|()| file));
         Self::of(file.map_err(|fault| fault.refused(text, path))?, options, Some(path))
     }
 
@@ -153,14 +153,18 @@ impl NodeConfig {
 }
 
 impl PathTable {
-    /// A node serves all queues in one thread, which waits for frames.
-    fn one_thread(&self) -> Result<(), Fault> {
+    /// A node serves all queues in one thread, which waits for frames, and is no way around a bridge.
+    fn of_a_node(&self) -> Result<(), Fault> {
         let threads = self.threads.as_ref().map(|at| ("threads", at.span()));
         let busy_poll = self.busy_poll_us.as_ref().map(|at| ("busy-poll-us", at.span()));
-        match threads.or(busy_poll) {
-            Some((setting, at)) => {
-                Err(Fault { at, found: format!("a node has one thread, which waits; remove `{setting}`") })
-            }
+        if let Some((setting, at)) = threads.or(busy_poll) {
+            return Err(Fault {
+                at,
+                found: format!("a node has one thread, which waits; remove `{setting}`"),
+            });
+        }
+        match &self.bypass_filter {
+            Some(bypass) => Err(Fault::at(bypass, "a node passes by no filter; remove `bypass-filter`")),
             None => Ok(()),
         }
     }

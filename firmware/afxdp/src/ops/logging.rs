@@ -1,6 +1,7 @@
 //! Logs: `tracing` events to standard error, as text or as JSON.
 
 use std::io::IsTerminal;
+use std::time::{Duration, Instant};
 use std::{env, io};
 
 use tracing_subscriber::EnvFilter;
@@ -14,6 +15,24 @@ pub enum Format {
     Text,
     /// A JSON object on a line.
     Json,
+}
+
+/// How often that may be logged which fails again and again.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// When a failure was logged that may repeat as often as it is tried: a full disk of logs would be a second failure.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rarely(Option<Instant>);
+
+impl Rarely {
+    /// Whether it may be logged now: the first time, and a minute after the last.
+    pub fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.0.is_none_or(|last| now.saturating_duration_since(last) >= AGAIN);
+        if is_due {
+            self.0 = Some(now);
+        }
+        is_due
+    }
 }
 
 /// From now on events that `filter` lets through (`info`, `debug`, `gradwire_xdp::ops=trace`, ...) go to standard
@@ -35,4 +54,17 @@ pub fn start(filter: &str, format: Format) -> Result<(), ParseError> {
         Format::Text => builder.init(),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten times a second for a day, as a server without file descriptors fails to accept.
+    #[test]
+    fn what_fails_again_and_again_is_logged_once_a_minute() {
+        let (start, mut rarely) = (Instant::now(), Rarely::default());
+        let tries = (0..864_000).map(|try_| start + Duration::from_millis(100 * try_));
+        assert_eq!(tries.filter(|now| rarely.is_due(*now)).count(), 24 * 60);
+    }
 }

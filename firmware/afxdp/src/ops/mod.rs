@@ -3,12 +3,13 @@
 //!
 //! | question | modules |
 //! |---|---|
-//! | What are the ports, and have they changed? | [`interface`], [`netlink`], [`port_settings`], [`holders`] |
+//! | What are the ports, and have they changed? | [`interface`], [`netlink`], [`port_settings`], [`filters`], [`holders`] |
 //! | What does the shim do? | [`telemetry`], told through [`control`] and [`metrics`] |
 //! | Is it alive, and what went wrong? | [`notify`], [`watch`], [`logging`] |
 //! | What may it do? | [`privileges`] |
 
 pub mod control;
+pub mod filters;
 pub mod holders;
 pub mod interface;
 pub mod logging;

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionbio;
 
+use crate::ops::logging::Rarely;
+
 /// The most clients at once. The oldest makes room for one more: a client that means it has asked by then.
 pub(crate) const MAX_CLIENTS: usize = 16;
 /// How long accepting waits after a failure: most likely there are no file descriptors left.
@@ -42,7 +44,7 @@ pub(crate) struct Terms {
 
 /// Serves clients for as long as the process lives. `judge` gets all that a client sent so far, nothing at first.
 ///
-/// Failures are logged: none of them is a reason to stop.
+/// Failures are logged, at most one a minute: none of them is a reason to stop.
 pub(crate) fn serve<L: AsFd, C: AsFd + Read + Write>(
     listener: &L,
     accept: impl Fn(&L) -> io::Result<C>,
@@ -51,11 +53,14 @@ pub(crate) fn serve<L: AsFd, C: AsFd + Read + Write>(
 ) -> ! {
     let Terms { name, time, .. } = terms;
     let mut clients = Vec::new();
+    let mut rarely = Rarely::default();
     loop {
         let new = match next(listener, &clients) {
             Ok(new) => new,
             Err(error) => {
-                tracing::warn!(%error, "{name}: cannot wait for clients");
+                if rarely.is_due(Instant::now()) {
+                    tracing::warn!(%error, "{name}: cannot wait for clients");
+                }
                 thread::sleep(PAUSE);
                 continue;
             }
@@ -76,7 +81,9 @@ pub(crate) fn serve<L: AsFd, C: AsFd + Read + Write>(
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionAborted) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "{name}: cannot accept");
+                    if rarely.is_due(Instant::now()) {
+                        tracing::warn!(%error, "{name}: cannot accept");
+                    }
                     thread::sleep(PAUSE);
                 }
             }

@@ -12,7 +12,9 @@ use gradwire::rules::Rules;
 use tracing::{info, warn};
 
 use crate::config::{Config, Mode as WantedMode};
+use crate::ops::filters;
 use crate::ops::interface::{Interface, InterfaceError};
+use crate::ops::netlink::link::Link;
 use crate::ops::port_settings::Settings;
 use crate::ops::telemetry::{Attached, Bound, PerPort, PortStatus, Telemetry};
 use crate::path::device::Queues;
@@ -43,6 +45,23 @@ pub enum StartError {
     /// The XDP program.
     #[error(transparent)]
     Program(#[from] ProgramLoadError),
+    /// Something filters frames between the ports, and tagged connections would pass by it.
+    #[error(
+        "tagged connections would pass by {}: whoever may tag a socket could do what it forbids. If it is not meant for them, start with \
+         --bypass-filter, or write bypass-filter = true into [path]", found.join(", ")
+    )]
+    Filtered {
+        /// What.
+        found: Vec<String>,
+    },
+    /// The kernel does not tell what filters.
+    #[error(
+        "looking for what filters frames between the ports: {error} (needs CAP_NET_ADMIN, or root; --bypass-filter goes on without)"
+    )]
+    Filters {
+        /// Why.
+        error: io::Error,
+    },
     /// Frames could not be given memory.
     #[error("memory for frames, {mib} MiB: {error}")]
     Memory {
@@ -118,6 +137,7 @@ impl Shim {
             return Err(StartError::SamePort(host.into()));
         }
         let interfaces = [Interface::find(host)?, Interface::find(network)?];
+        check_filters(&interfaces, config.bypass_filter)?;
         let threads = thread_count(&interfaces, config);
         let tracked = (threads * TRACKED_PER_THREAD).min(MAX_TRACKED);
         let [host, network] = &interfaces;
@@ -246,6 +266,34 @@ pub(super) fn attach(
     }
     program.attach(port, interface, Attached::Generic)?;
     Ok(Attached::Generic)
+}
+
+/// A tag must not open what the operator has closed, unless the operator says so.
+fn check_filters([host, network]: &[Interface; 2], bypass: bool) -> Result<(), StartError> {
+    match filters_between(host, network) {
+        Ok(found) if found.is_empty() => Ok(()),
+        Ok(found) if bypass => {
+            warn!("tagged connections pass by {} (bypass-filter)", found.join(", "));
+            Ok(())
+        }
+        Ok(found) => Err(StartError::Filtered { found }),
+        Err(error) if bypass => {
+            warn!(
+                "tagged connections pass by what filters frames between the ports (bypass-filter); what does is not known: {error}"
+            );
+            Ok(())
+        }
+        Err(error) => Err(StartError::Filters { error }),
+    }
+}
+
+fn filters_between(host: &Interface, network: &Interface) -> io::Result<Vec<String>> {
+    let link = |interface: &Interface| -> io::Result<Link> {
+        Link::with_index(interface.index)?.ok_or(io::ErrorKind::NotFound.into())
+    };
+    let (host, network) = (link(host)?, link(network)?);
+    let bridge = host.master.map(Link::with_index).transpose()?.flatten();
+    filters::between(Path::new("/"), [&host, &network], bridge.as_ref())
 }
 
 /// What is not compressed, and all when this process is gone, is the bridge's to forward.

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use gradwire::engine::{Coded, Millis, Offers};
@@ -15,7 +15,7 @@ use gradwire::rules::Rules;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::ops::telemetry::{Board, PerPort, QueueReport};
+use crate::ops::telemetry::{Board, Judged, PerPort, QueueReport};
 use crate::path::device::Queues;
 use crate::path::program::Kept;
 use crate::path::sampler::Sampler;
@@ -41,9 +41,10 @@ pub struct Orders {
     stop: AtomicBool,
     /// How often the rules changed.
     version: AtomicU64,
-    rules: Mutex<Rules>,
-    /// Others, which may follow: each report says how many connections they would break.
-    proposal: Mutex<Option<Rules>>,
+    /// Threads only read, so that none keeps another one out.
+    rules: RwLock<Rules>,
+    /// Others, which may follow, and how many were proposed before them: each report says how many connections they would break.
+    proposal: RwLock<(u64, Option<Rules>)>,
     /// A SYN-ACK may come up in another thread than its connection's.
     offers: Box<Offers<[Slot; OFFERS]>>,
 }
@@ -53,18 +54,25 @@ impl Orders {
     #[must_use]
     pub fn new(rules: Rules) -> Self {
         let offers = Box::new(Offers::new(random()));
-        let (rules, proposal) = (Mutex::new(rules), Mutex::new(None));
+        let (rules, proposal) = (RwLock::new(rules), RwLock::new((0, None)));
         Self { stop: AtomicBool::new(false), version: AtomicU64::new(0), rules, proposal, offers }
     }
 
-    /// From now on reports say how many connections these rules would break.
-    pub fn propose(&self, rules: Option<Rules>) {
-        *self.proposal.lock().unwrap_or_else(PoisonError::into_inner) = rules;
+    /// From now on reports say how many connections these rules would break; they name the proposal by the number that this returns.
+    pub fn propose(&self, rules: Rules) -> u64 {
+        let mut proposal = self.proposal.write().unwrap_or_else(PoisonError::into_inner);
+        *proposal = (proposal.0 + 1, Some(rules));
+        proposal.0
+    }
+
+    /// Reports judge nothing from now on.
+    pub fn withdraw(&self) {
+        self.proposal.write().unwrap_or_else(PoisonError::into_inner).1 = None;
     }
 
     /// Puts other rules in force.
     pub fn set_rules(&self, rules: Rules) {
-        *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = rules;
+        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = rules;
         self.version.fetch_add(1, Ordering::Release);
     }
 
@@ -138,7 +146,7 @@ impl<const SETS: usize> Worker<SETS> {
         let version = orders.version.load(Ordering::Acquire);
         // A lock that is held is one that changes the rules: they are taken in the next turn.
         if version != self.rules_version
-            && let Ok(rules) = orders.rules.try_lock()
+            && let Ok(rules) = orders.rules.try_read()
         {
             self.forwarder.set_rules(rules.clone());
             self.sampler.clear();
@@ -160,10 +168,11 @@ impl<const SETS: usize> Worker<SETS> {
 
     fn report(&self, report: &mut QueueReport, orders: &Orders, now: Millis) {
         let rings = PerPort::new(|port| self.queues.statistics(port));
-        // Who proposes asks for the report after that, and holds no lock then.
-        let proposal = orders.proposal.try_lock();
-        let proposal = proposal.as_ref().ok().and_then(|rules| rules.as_ref());
-        report.broken = proposal.map_or(0, |rules| self.forwarder.egress().would_break(rules, now));
+        // Who proposes asks for the report after that, and holds no lock then. A report that was under way is none of this proposal.
+        report.judged = orders.proposal.try_read().ok().and_then(|proposal| {
+            let (number, rules) = (proposal.0, proposal.1.as_ref()?);
+            Some(Judged { number, broken: self.forwarder.egress().would_break(rules, now) })
+        });
         let sampled = self.sampler.sampled();
         report.fill(&self.forwarder, sampled, rings, PerPort::new(|port| self.duties.kept.of(port)));
     }

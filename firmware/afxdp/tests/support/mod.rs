@@ -9,7 +9,6 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file is a crate of its own and uses a part")]
 
 use std::fs::File;
-use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,7 +23,10 @@ pub mod injector;
 pub mod process;
 pub mod relay;
 pub mod shim;
+mod skip;
 pub mod traffic;
+
+pub(crate) use skip::skip;
 
 /// How long anything may take: longer than any machine, however busy, keeps its processes waiting.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -357,14 +359,6 @@ fn counted(rules: &str) -> u64 {
 fn checked(what: &str, output: &Output) -> String {
     assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// Says why a test cannot be done here; a failure with `GRADWIRE_REQUIRE_NET=1`.
-pub fn skip(missing: &str) {
-    let required = std::env::var_os("GRADWIRE_REQUIRE_NET").is_some_and(|value| value == "1");
-    assert!(!required, "GRADWIRE_REQUIRE_NET=1, but {missing}");
-    // Not by a macro: the test harness would keep that to itself.
-    let _ = writeln!(io::stderr(), "SKIPPED: {missing}; GRADWIRE_REQUIRE_NET=1 makes this a failure");
 }
 
 /// Whether this process may do what a laboratory needs, and has the tools.

@@ -45,13 +45,13 @@ impl Process {
         self.child.id()
     }
 
-    /// Waits until it logs a line with these words.
-    pub fn wait_for(&mut self, words: &str) {
+    /// Waits until it logs a line with these words; the line.
+    pub fn wait_for(&mut self, words: &str) -> String {
         let end = Instant::now() + PATIENCE;
         loop {
             let left = end.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
-                Ok(line) if line.contains(words) => return,
+                Ok(line) if line.contains(words) => return line,
                 Ok(_) => {}
                 Err(_) => panic!("no `{words}` from {}; it said:\n{}", self.name, self.log()),
             }

@@ -11,19 +11,21 @@ mod boards;
 mod no_panic;
 
 use bare::stop;
-use softcore::node::{IP, MAC, NodeFirmware, SETTINGS, SoftNode};
+use softcore::board::Chip;
+use softcore::node::{IP, MAC, NodeFirmware, SoftNode, settings};
 use static_cell::StaticCell;
 
 static NODE: StaticCell<SoftNode> = StaticCell::new();
 
 #[riscv_rt::entry]
 fn main() -> ! {
-    let board = match boards::start() {
+    let mut board = match boards::start() {
         Ok(board) => board,
         Err((what, why)) => stop(format_args!("{what}: {why}")),
     };
     // Made in its place: it is longer than the stack.
-    let Some(node) = NODE.try_init_with(|| SoftNode::new(MAC, IP, SETTINGS)) else {
+    let seed = board.chip.seed();
+    let Some(node) = NODE.try_init_with(|| SoftNode::new(MAC, IP, settings(seed))) else {
         stop(format_args!("started twice"))
     };
     let mut firmware = NodeFirmware::new(board, node, ());

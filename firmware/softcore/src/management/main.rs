@@ -14,7 +14,7 @@ use core::fmt::Write as _;
 use bare::{last_words, stop};
 use softcore::board::Chip;
 use softcore::buffers::FrameBuffer;
-use softcore::node::{IP, MAC, NodeFirmware, SETTINGS, SoftNode};
+use softcore::node::{IP, MAC, NodeFirmware, SoftNode, settings};
 use softcore::tcp::{Management, Memory, NO_PLACES, Places};
 use static_cell::{ConstStaticCell, StaticCell};
 
@@ -30,12 +30,12 @@ fn main() -> ! {
         Err((what, why)) => stop(format_args!("{what}: {why}")),
     };
     // Made in their places: they are longer than the stack.
-    let node = NODE.try_init_with(|| SoftNode::new(MAC, IP, SETTINGS));
+    let (seed, panics) = (board.chip.seed(), boards::kept().panics());
+    let node = NODE.try_init_with(|| SoftNode::new(MAC, IP, settings(seed)));
     let places = PLACES.try_init_with(|| NO_PLACES);
     let (Some(node), Some(memory), Some(places)) = (node, MEMORY.try_take(), places) else {
         stop(format_args!("started twice"))
     };
-    let (seed, panics) = (board.chip.seed(), boards::kept().panics());
     let Some(management) = MANAGEMENT.try_init_with(|| Management::new(memory, places, seed, panics)) else {
         stop(format_args!("started twice"))
     };

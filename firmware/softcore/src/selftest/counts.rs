@@ -13,9 +13,9 @@ use gradwire::profile::Profile;
 use gradwire::rules::{Contents, DEFAULT_MARK, Framing, Rule, Rules};
 use gradwire::sums::{BLOCK_LEN, BLOCK_VALUES, Summable, limit, value_of};
 use gradwire::verdict::Verdict;
-use gradwire::wire::chunk::{Blocks, Body, Head, Limits, PORT, Packet, Part, TOS};
+use gradwire::wire::chunk::{Blocks, Body, Head, Limits, NO_COOKIE, PORT, Packet, Part, TOS};
 use riscv::register::minstret;
-use softcore::node::{IP, MAC, SETTINGS, SoftNode};
+use softcore::node::{IP, LIMITS, MAC, SoftNode, settings};
 
 use crate::golden::{set_lengths_and_checksums, sum};
 use crate::say;
@@ -83,8 +83,8 @@ pub(crate) fn sums() {
         blocks_of(of, profile);
     }
     for (of, profile) in [("chunk", classes), ("planar-chunk", planar)] {
-        chunks_of(of, "copies", profile, SETTINGS);
-        chunks_of(of, "group", profile, Settings { group: Some([239, 255, 0, 9]), ..SETTINGS });
+        chunks_of(of, "copies", profile, settings(1));
+        chunks_of(of, "group", profile, Settings { group: Some([239, 255, 0, 9]), ..settings(1) });
     }
 }
 
@@ -139,18 +139,23 @@ fn blocks_of(of: &str, profile: Summable) {
 
 /// Frames of four members in, and the result out: a copy for each, or one for their group. A frame has a whole chunk.
 fn chunks_of(of: &str, how: &str, profile: Summable, settings: Settings<Peer>) {
-    const BLOCKS: usize = SETTINGS.limits.blocks as usize;
+    const BLOCKS: usize = LIMITS.blocks as usize;
     let kernel = Kernel::SCALAR32;
     let mut node = SoftNode::new(MAC, IP, settings);
     let head = |seq| Head { job: 1, epoch: 1, seq };
     let mut frame = Aligned([0; FRAME + 8]);
     let mut out = Aligned([0; FRAME + 8]);
     for worker in 0..4 {
-        let body =
-            Body::Hello { worker, members: 4, total: 4, is_aggregator: false, limits: Limits::MOST, key: 1 };
-        let frame = make_datagram(&mut frame.0[2..], worker, Packet { head: head(0), body });
-        node.process(frame, Millis(0));
-        assert!(node.emit(&mut out.0[2..]).is_some());
+        let mut cookie = NO_COOKIE;
+        for _ in 0..2 {
+            let limits = Limits::MOST;
+            let body =
+                Body::Hello { worker, members: 4, total: 4, is_aggregator: false, limits, key: 1, cookie };
+            let frame = make_datagram(&mut frame.0[2..], worker, Packet { head: head(0), body });
+            node.process(frame, Millis(0));
+            assert!(node.emit(&mut out.0[2..]).is_some());
+            cookie.copy_from_slice(&out.0[2 + 42 + 14..][..6]);
+        }
     }
     let (mut instructions, mut values) = (0, 0);
     let parts = recorded_blocks().as_chunks::<BLOCKS>().0;

@@ -8,7 +8,7 @@ use gradwire::engine::Millis;
 
 use super::Line;
 use crate::board::Faults;
-use crate::node::{IP, SETTINGS, SoftNode};
+use crate::node::{IP, KERNEL, SoftNode};
 
 /// What became of segments and clients, and frames that the node sent; they wrap at 2^64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl fmt::Display for Labels {
             Self::None => Ok(()),
             Self::One(name, value) => write!(f, ",{name}=\"{value}\""),
             Self::Info => {
-                let (version, kernel) = (env!("CARGO_PKG_VERSION"), SETTINGS.kernel.name());
+                let (version, kernel) = (env!("CARGO_PKG_VERSION"), KERNEL.name());
                 let port = gradwire::wire::chunk::PORT;
                 write!(f, ",version=\"{version}\",kernel=\"{kernel}\",address=\"{IP}:{port}\"")
             }

@@ -9,7 +9,7 @@ use super::{Decoded, Link, Record};
 use crate::failure::{Failure, LinkError};
 use crate::graph::Rank;
 use crate::header::{HEADER_LEN, Header, Kind, PlanName};
-use crate::held::{Held, HeldTensor};
+use crate::held::{Held, HeldTensor, is_zero};
 use crate::job::Job;
 use crate::layout::{Hash, Layout};
 use crate::part::{Part, Step, Values};
@@ -76,10 +76,21 @@ impl Running {
         let mut states = Vec::new();
         for &at in &running.job.tensors {
             let (name, range) = tensor(at);
-            let taken = held.take(name, range.len(), codec, std::iter::once(state_len(range.len())))?;
+            let gradient = &buffer[range.clone()];
+            gathered.extend(gradient);
+            let lens = std::iter::once(state_len(range.len()));
+            let mut taken = held.take(name, range.len(), codec, lens)?;
+            if is_zero(gradient) {
+                // What is held back of it stays where it is, since the others' gradients send the message.
+                let zeros = HeldTensor {
+                    sum: vec![0.0; range.len()],
+                    states: vec![vec![0.0; state_len(range.len())]],
+                    codec: codec.clone(),
+                };
+                held.put(name, std::mem::replace(&mut taken, zeros));
+            }
             running.sum.extend(taken.sum);
             states.extend(taken.states.concat());
-            gathered.extend(&buffer[range.clone()]);
         }
         running.states = vec![states];
         running.gathered = Some(gathered);
@@ -101,7 +112,7 @@ impl Running {
             from = part.end;
             buffer[range.clone()].copy_from_slice(&gathered[part.clone()]);
             let state = self.states[0].get(part.clone()).unwrap_or_default().to_vec();
-            held.put(
+            held.put_to(
                 name,
                 HeldTensor { sum: self.sum[part].to_vec(), codec: codec.clone(), states: vec![state] },
             );
@@ -259,7 +270,9 @@ impl<'a> Exchange<'a> {
         let (sum, state) = (&mut running.sum[range.clone()], &mut running.states[part][..]);
         let coding = running.job.coding;
         if !std::mem::replace(&mut running.given[part], true) {
-            if running.momentum == 0.0 {
+            if is_zero(result) {
+                running.parts[part].set_idle();
+            } else if running.momentum == 0.0 {
                 coding.codec().give(result, sum, state);
             } else {
                 give(running.momentum, result, sum, state);

@@ -122,7 +122,7 @@ impl Link {
             // The node may know the job from before: all begin a later epoch, and the same one.
             let proposal = Vote { end: End::Complete, epoch: node.proposal(), blocks: 0, base: 0, later: 0 };
             let votes = self.vote(proposal)?;
-            node.begin(votes.iter().map(|vote| vote.epoch).max().unwrap_or_default());
+            node.begin(votes.iter().map(|vote| vote.epoch));
         }
         let number = self.voted + 1;
         self.command(Command::Sum { number });

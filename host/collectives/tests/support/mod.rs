@@ -13,13 +13,15 @@ pub(crate) fn options(tagged: bool) -> Options {
     Options { timeout: Duration::from_secs(120), tagged, ..Options::new(Token::random().unwrap()) }
 }
 
-/// Runs `work` at each member, all of them threads that listen at `at`, and returns what each made of it.
+/// Runs `work` at each member, all of them threads that listen at `at`, and returns what each made of it. A machine without IPv6, such
+/// as many containers, has 127.0.0.1 alone.
 pub(crate) fn members<T: Send>(
     count: usize,
     at: &str,
     options: &Options,
     work: impl Fn(Link) -> T + Sync,
 ) -> Vec<T> {
+    let at = if std::net::TcpListener::bind(at).is_ok() { at } else { "127.0.0.1:0" };
     let bind = || Listening::bind(at.parse().unwrap(), options.clone()).unwrap();
     let listening: Vec<Listening> = (0..count).map(|_| bind()).collect();
     let root = listening[0].address().unwrap();

@@ -90,7 +90,7 @@ pub struct Args {
     #[arg(long, value_name = "N", requires = "root")]
     pub of: Option<usize>,
     /// File of the job's token: 64 hexadecimal digits [default: the variable GRADWIRE_TOKEN].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "local")]
     pub token_file: Option<PathBuf>,
     /// Who sends what to whom [default: ring].
     #[arg(long, value_name = "STRATEGY", conflicts_with = "plan")]
@@ -102,7 +102,7 @@ pub struct Args {
     #[arg(long, value_name = "ADDRESS|local", conflicts_with_all = ["plan", "strategy", "groups", "partitions", "order", "draw"], value_parser = in_network::place)]
     pub aggregate: Option<Place>,
     /// How many groups --strategy hierarchy makes.
-    #[arg(long, value_name = "G", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "G", conflicts_with = "plan", value_parser = clap::value_parser!(u16).range(1..))]
     pub groups: Option<u16>,
     /// A plan as TOML, instead of strategy and codec.
     #[arg(long, value_name = "FILE")]

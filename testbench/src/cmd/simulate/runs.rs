@@ -84,7 +84,7 @@ pub struct Runs {
     #[arg(long, default_value_t = 0.0, help_heading = "Compute and model")]
     pub jitter: f64,
     /// Seed of the jitter.
-    #[arg(long, default_value_t = 0, help_heading = "Compute and model")]
+    #[arg(long, default_value_t = 0, requires = "jitter", help_heading = "Compute and model")]
     pub seed: u64,
     /// A worker that begins late; may be given several times.
     #[arg(long, value_name = "WORKER=TIME", value_parser = |text: &str| pair(text, '=', plain::<u32>, time), help_heading = "Compute and model")]
@@ -95,9 +95,9 @@ pub struct Runs {
     /// Layers to add behind the last.
     #[arg(long, default_value_t = 0, help_heading = "Compute and model")]
     pub layers: u32,
-    /// What an added layer has: values and forward FLOPs of an image.
-    #[arg(long, default_value = "1M,100M", value_name = "VALUES,FLOPS", value_parser = |text: &str| pair(text, ',', scaled, scaled), help_heading = "Compute and model")]
-    pub layer: (u64, u64),
+    /// What an added layer has: values and forward FLOPs of an image [default: 1M,100M].
+    #[arg(long, value_name = "VALUES,FLOPS", value_parser = |text: &str| pair(text, ',', scaled, scaled), help_heading = "Compute and model")]
+    pub layer: Option<(u64, u64)>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
     pub times: TimesArgs,
@@ -163,6 +163,12 @@ impl Runs {
     /// # Errors
     /// An option or a file is refused.
     pub fn simulate(&self) -> Result<Vec<SimulatedRun>, Error> {
+        let swept = self.sweep.as_deref().unwrap_or_default();
+        if self.layer.is_some() && self.layers == 0 && !swept.starts_with("layers=") {
+            return Err(Error::Usage(
+                "--layer says what --layers adds, which is nothing: give --layers N".into(),
+            ));
+        }
         let models = self.models()?;
         let compressions = self.compressions()?;
         let mut jobs = Vec::new();
@@ -252,7 +258,7 @@ impl Runs {
         if !(self.compute.is_finite() && self.compute > 0.0) {
             return Err(Error::Usage("--compute has to be positive".into()));
         }
-        let (values, flops) = self.layer;
+        let (values, flops) = self.layer.unwrap_or((1_000_000, 100_000_000));
         if values.max(flops) > MOST_VALUES || self.layers > 100_000 {
             return Err(Error::Usage("--layers or --layer is out of range".into()));
         }

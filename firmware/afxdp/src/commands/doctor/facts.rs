@@ -10,6 +10,7 @@ use std::thread;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::ops::control;
+use crate::ops::filters;
 use crate::ops::holders::{Holder, holders};
 use crate::ops::netlink::generic::{self, Offload, XdpFeatures};
 use crate::ops::netlink::link::Link;
@@ -32,6 +33,8 @@ pub struct Facts {
     pub system: SystemFacts,
     /// The two ports.
     pub ports: PerPort<PortFacts>,
+    /// What filters frames between them; why the kernel does not tell.
+    pub filters: Result<Vec<String>, String>,
 }
 
 /// The machine, the network namespace and the process. None: it could not be found out.
@@ -55,6 +58,8 @@ pub struct SystemFacts {
     pub bridge_iptables: Option<u32>,
     /// `net.bridge.bridge-nf-call-ip6tables`.
     pub bridge_ip6tables: Option<u32>,
+    /// Whether the kernel has VLAN interfaces: it does not unless somebody makes one.
+    pub vlans: bool,
 }
 
 /// One port. None: it could not be found out.
@@ -95,7 +100,12 @@ impl Facts {
             ports.host.served = Some(running.ports.host);
             ports.network.served = Some(running.ports.network);
         }
-        Ok(Self { system: SystemFacts::gather(root), ports })
+        let filters = match (&ports.host.link, &ports.network.link) {
+            (Some(a), Some(b)) => filters::between(root, [a, b], ports.host.master.as_ref()),
+            _ => Ok(Vec::new()),
+        };
+        let filters = filters.map_err(|error| error.to_string());
+        Ok(Self { system: SystemFacts::gather(root), ports, filters })
     }
 }
 
@@ -125,6 +135,7 @@ impl SystemFacts {
             tcp_ecn: sysctl("ipv4/tcp_ecn"),
             bridge_iptables: sysctl("bridge/bridge-nf-call-iptables"),
             bridge_ip6tables: sysctl("bridge/bridge-nf-call-ip6tables"),
+            vlans: root.join("proc/net/vlan").is_dir(),
         }
     }
 }
@@ -207,6 +218,7 @@ mod tests {
         write("proc/sys/net/core/bpf_jit_enable", "0\n");
         write("proc/sys/net/ipv4/tcp_ecn", "2\n");
         write("proc/sys/net/bridge/bridge-nf-call-iptables", "1\n");
+        fs::create_dir_all(root.path().join("proc/net/vlan")).unwrap();
         write("proc/self/status", "Name:\tdoctor\nCapInh:\t0\nCapEff:\t0000000000003000\n");
         write(
             "proc/self/limits",
@@ -220,7 +232,7 @@ mod tests {
         let facts = SystemFacts::gather(root.path());
         assert_eq!(facts.release, "5.15.0-91-generic");
         assert_eq!((facts.bpf_jit, facts.tcp_ecn), (Some(0), Some(2)));
-        assert_eq!((facts.bridge_iptables, facts.bridge_ip6tables), (Some(1), None));
+        assert_eq!((facts.bridge_iptables, facts.bridge_ip6tables, facts.vlans), (Some(1), None, true));
         assert_eq!((facts.capabilities, facts.lockable), (Some(0x3000), Some(65536)));
         assert_eq!(driver(root.path(), "pci", "0000:01:00.0").as_deref(), Some("ixgbe"));
         assert_eq!(driver(root.path(), "pci", "0000:02:00.0"), None);

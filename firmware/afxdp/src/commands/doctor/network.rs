@@ -19,7 +19,8 @@ pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>)
             findings.extend(shaping(port, link).map(|finding| finding.of(port)));
         }
     }
-    findings.push(packet_filter(facts, config));
+    findings.extend(filters(facts, config));
+    findings.extend(iptables(facts, config));
     findings.push(ecn(facts, config));
 }
 
@@ -74,23 +75,55 @@ pub(super) fn shaping(port: &PortFacts, link: &Link) -> Option<Finding> {
     })
 }
 
+/// What the shim takes does not come by the bridge, nor by what filters there: whoever may tag a socket could do what that forbids.
+fn filters(facts: &Facts, config: &Config) -> Vec<Finding> {
+    let command = |option: &str| {
+        let (host, network) = (word(&facts.ports.host.name), word(&facts.ports.network.name));
+        format!("gradwire-xdp run --host {host} --net {network}{option}")
+    };
+    let found = match &facts.filters {
+        Ok(found) if found.is_empty() => {
+            return vec![Finding::ok(
+                "packet-filter",
+                "none between the ports that tagged connections would pass by",
+            )];
+        }
+        Ok(found) => found,
+        Err(error) => {
+            let found = format!("what filters frames between the ports is not known: {error}");
+            let doctor = command("").replacen(" run ", " doctor ", 1);
+            return vec![Finding::unknown("packet-filter", found).mend(format!("sudo {doctor}"))];
+        }
+    };
+    let judged = found.iter().map(|filter| {
+        if config.bypass_filter {
+            return Finding::ok(
+                "packet-filter",
+                format!("tagged connections pass by {filter}, as bypass-filter says"),
+            );
+        }
+        let found = format!("tagged connections would pass by {filter}: `run` refuses");
+        Finding::failed("packet-filter", found).mend(format!(
+            "{}   # or bypass-filter = true in [path]; if what it forbids is not meant for them",
+            command(" --bypass-filter")
+        ))
+    });
+    judged.collect()
+}
+
 /// A bridge that filters IP drops frames that are shorter than their IP header says, as in-place framing has them.
-fn packet_filter(facts: &Facts, config: &Config) -> Finding {
+fn iptables(facts: &Facts, config: &Config) -> Option<Finding> {
     let in_place = config.rules.as_slice().iter().any(|rule| rule.framing == Framing::InPlace);
     let system = &facts.system;
     let filters =
         [system.bridge_iptables, system.bridge_ip6tables].iter().any(|on| on.is_some_and(|on| on != 0));
-    match (filters, in_place) {
-        (false, _) => Finding::ok("packet-filter", "bridges do not hand frames to iptables"),
-        (true, false) => {
-            Finding::ok("packet-filter", "bridges hand frames to iptables; no rule asks for in-place framing")
-        }
-        (true, true) => Finding::warning(
+    (filters && in_place).then(|| {
+        Finding::warning(
             "packet-filter",
             "bridges hand frames to iptables, which drops compressed ones of in-place framing on their way",
         )
-        .mend("sysctl -w net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0"),
-    }
+        .mend("sysctl -w net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0")
+    })
 }
 
 /// On an ECN connection every data segment has ECN bits, which a rule's mask should ignore.
@@ -182,10 +215,28 @@ mod tests {
     fn a_filtering_bridge_and_in_place_framing_do_not_go_together() {
         let mut facts = healthy();
         let in_place = with_rule(Rule { framing: Framing::InPlace, ..Rule::DEFAULT });
-        assert_eq!(packet_filter(&facts, &in_place).status, Status::Ok);
+        assert_eq!(iptables(&facts, &in_place), None);
         facts.system.bridge_ip6tables = Some(1);
-        assert_eq!(packet_filter(&facts, &in_place).status, Status::Warning);
-        assert_eq!(packet_filter(&facts, &Config::default()).status, Status::Ok);
+        assert_eq!(iptables(&facts, &in_place).unwrap().status, Status::Warning);
+        assert_eq!(iptables(&facts, &Config::default()), None);
+    }
+
+    #[test]
+    fn what_tagged_connections_pass_by_is_refused_unless_the_operator_says_so() {
+        let mut facts = healthy();
+        let bypass = Config { bypass_filter: true, ..Config::default() };
+        facts.filters =
+            Ok(vec!["VLAN filtering of br0".to_owned(), "isolation of veth0 and eth0".to_owned()]);
+        let found = filters(&facts, &Config::default());
+        assert_eq!(found.len(), 2);
+        assert!(found.iter().all(|finding| finding.status == Status::Failed), "{found:?}");
+        let mend = found[0].mend.as_deref().unwrap();
+        assert!(mend.starts_with("gradwire-xdp run --host veth0 --net eth0 --bypass-filter   # "), "{mend}");
+        assert!(filters(&facts, &bypass).iter().all(|finding| finding.status == Status::Ok));
+        facts.filters = Err("Operation not permitted".to_owned());
+        let unknown = &filters(&facts, &bypass)[0];
+        assert_eq!(unknown.status, Status::Unknown);
+        assert_eq!(unknown.mend.as_deref(), Some("sudo gradwire-xdp doctor --host veth0 --net eth0"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>)
         }
         let before = findings.len();
         findings.extend(merging(port).map(|finding| finding.of(port)));
-        findings.extend(vlans(port).map(|finding| finding.of(port)));
+        findings.extend(vlans(port, facts.system.vlans).map(|finding| finding.of(port)));
         if ports::will_be_generic(port, config.mode) == Some(true) {
             findings.extend(merged(port).map(|finding| finding.of(port)));
             if port.name == facts.ports.host.name {
@@ -72,14 +72,18 @@ fn merging(port: &PortFacts) -> Option<Finding> {
     None
 }
 
-/// A tag that is not in the frame is not seen, and not sent on.
-fn vlans(port: &PortFacts) -> Option<Finding> {
-    // A veth takes tags out of frames at the other end of it, where they are put in.
-    if port.driver.as_deref() == Some("veth") || !is_on(port, "rx-vlan-hw-parse") {
-        return None;
+/// A tag that is not in the frame is not seen, and not sent on. Whether there are VLAN interfaces in a container, the kernel does not tell here:
+/// `possible` says whether it has any at all.
+fn vlans(port: &PortFacts, possible: bool) -> Option<Finding> {
+    // With a veth, it is the other end that leaves tags beside frames, whatever this end says.
+    if port.driver.as_deref() == Some("veth") {
+        let found = "VLAN interfaces in the container leave their tags beside frames, and their tagged connections lose them";
+        let command = "nsenter --net=/proc/PID/ns/net ethtool -K eth0 txvlan off   # PID of the container";
+        return possible.then(|| Finding::warning("offloads", found).mend(command));
     }
-    let found = "the card takes VLAN tags out of frames; tagged gradients in VLANs would lose them";
-    Some(Finding::warning("offloads", found).mend(turn_off(port, &["rxvlan", "txvlan"])))
+    let found = "the card takes VLAN tags out of frames; tagged connections in VLANs lose them";
+    let command = || turn_off(port, &["rxvlan", "txvlan"]);
+    is_on(port, "rx-vlan-hw-parse").then(|| Finding::warning("offloads", found).mend(command()))
 }
 
 /// Generic mode sees frames as the stack has merged them.
@@ -136,6 +140,14 @@ mod tests {
         let found = judged("rx-vlan-hw-parse", Mode::Auto);
         assert!(mends(&found, "eth0", Status::Warning, "ethtool -K eth0 rxvlan off txvlan off"), "{found:?}");
         assert!(found.contains(&("veth0".to_owned(), Status::Ok, None)), "{found:?}");
+        // What a veth says has no effect: its other end, in the container, leaves them beside frames, if there are any.
+        let mut facts = healthy();
+        facts.system.vlans = true;
+        let mut findings = Vec::new();
+        check(&facts, &Config::default(), &mut findings);
+        let veth = findings.iter().find(|finding| finding.port.as_deref() == Some("veth0")).unwrap();
+        assert_eq!(veth.status, Status::Warning);
+        assert!(veth.mend.as_ref().unwrap().contains("ethtool -K eth0 txvlan off"), "{veth:?}");
     }
 
     #[test]

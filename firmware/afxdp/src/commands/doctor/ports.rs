@@ -195,8 +195,7 @@ pub(in crate::commands::doctor) mod tests {
             master: Some(9),
             bridge_state: Some(FORWARDING),
             rx_queues: 4,
-            xdp_program: None,
-            parent: None,
+            ..Link::default()
         };
         let off = Offload { on: false, changeable: true };
         PortFacts {
@@ -224,8 +223,10 @@ pub(in crate::commands::doctor) mod tests {
             tcp_ecn: Some(2),
             bridge_iptables: Some(0),
             bridge_ip6tables: Some(0),
+            vlans: false,
         };
-        Facts { system, ports: PerPort { host: port("veth0", 5, "veth"), network: port("eth0", 2, "ixgbe") } }
+        let ports = PerPort { host: port("veth0", 5, "veth"), network: port("eth0", 2, "ixgbe") };
+        Facts { system, ports, filters: Ok(Vec::new()) }
     }
 
     /// The findings of the host's port after a change to it.

@@ -20,15 +20,23 @@ const IFLA_XDP: u16 = 43;
 const IFLA_PARENT_DEV_NAME: u16 = 56;
 const IFLA_PARENT_DEV_BUS_NAME: u16 = 57;
 const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
 const IFLA_INFO_SLAVE_DATA: u16 = 5;
 const IFLA_BRPORT_STATE: u16 = 1;
+const IFLA_BRPORT_ISOLATED: u16 = 33;
+const IFLA_BRPORT_LOCKED: u16 = 39;
+const IFLA_BR_VLAN_FILTERING: u16 = 7;
+const IFLA_BR_NF_CALL_IPTABLES: u16 = 36;
+const IFLA_BR_NF_CALL_IP6TABLES: u16 = 37;
 const IFLA_XDP_ATTACHED: u16 = 2;
 const IFLA_XDP_PROG_ID: u16 = 4;
 const IFLA_XDP_DRV_PROG_ID: u16 = 5;
 const IFLA_XDP_SKB_PROG_ID: u16 = 6;
 /// `BR_STATE_FORWARDING`, linux/if_bridge.h.
 pub const FORWARDING: u8 = 3;
+/// `BR_STATE_BLOCKING`.
+pub const BLOCKING: u8 = 4;
 
 /// A network device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,6 +61,14 @@ pub struct Link {
     pub master: Option<u32>,
     /// As the port of a bridge: its state; [`FORWARDING`] is the one that lets frames through.
     pub bridge_state: Option<u8>,
+    /// As the port of a bridge: whether it exchanges no frames with other ports that say so.
+    pub isolated: bool,
+    /// As the port of a bridge: whether it lets in only stations that were admitted (802.1X).
+    pub locked: bool,
+    /// As a bridge: whether it compares VLAN tags with those of its ports.
+    pub vlan_filtering: bool,
+    /// As a bridge: whether it hands frames to iptables, and to ip6tables, whatever the namespace's setting says.
+    pub calls_iptables: [bool; 2],
     /// How many receive queues it was made with.
     pub rx_queues: u32,
     /// The XDP program attached to it, by the kernel's number for it.
@@ -98,7 +114,9 @@ impl Link {
         let attributes = Attributes(message.get(INFO_LEN..).unwrap_or_default());
         let info = attributes.nested(IFLA_LINKINFO);
         let is_port = info.text(IFLA_INFO_SLAVE_KIND).as_deref() == Some("bridge");
-        let bridge_state = info.nested(IFLA_INFO_SLAVE_DATA).u8(IFLA_BRPORT_STATE).filter(|_| is_port);
+        let as_port = |kind| info.nested(IFLA_INFO_SLAVE_DATA).u8(kind).filter(|_| is_port);
+        let kind = info.text(IFLA_INFO_KIND).unwrap_or_default();
+        let as_bridge = |setting| kind == "bridge" && info.nested(IFLA_INFO_DATA).u8(setting) == Some(1);
         let xdp = attributes.nested(IFLA_XDP);
         let program = [IFLA_XDP_PROG_ID, IFLA_XDP_DRV_PROG_ID, IFLA_XDP_SKB_PROG_ID];
         let program = program.into_iter().find_map(|kind| xdp.u32(kind));
@@ -111,9 +129,13 @@ impl Link {
             carrier: attributes.u8(IFLA_CARRIER) == Some(1),
             mtu: attributes.u32(IFLA_MTU).unwrap_or_default(),
             qdisc: attributes.text(IFLA_QDISC).unwrap_or_default(),
-            kind: info.text(IFLA_INFO_KIND).unwrap_or_default(),
             master: attributes.u32(IFLA_MASTER),
-            bridge_state,
+            bridge_state: as_port(IFLA_BRPORT_STATE),
+            isolated: as_port(IFLA_BRPORT_ISOLATED) == Some(1),
+            locked: as_port(IFLA_BRPORT_LOCKED) == Some(1),
+            vlan_filtering: as_bridge(IFLA_BR_VLAN_FILTERING),
+            calls_iptables: [IFLA_BR_NF_CALL_IPTABLES, IFLA_BR_NF_CALL_IP6TABLES].map(as_bridge),
+            kind,
             rx_queues: attributes.u32(IFLA_NUM_RX_QUEUES).unwrap_or(1),
             xdp_program: program.filter(|_| xdp.u8(IFLA_XDP_ATTACHED).is_some_and(|mode| mode != 0)),
             parent: parent.zip(attributes.text(IFLA_PARENT_DEV_NAME)),

@@ -1,5 +1,6 @@
 //! Questions to the kernel about network devices, over netlink: of the namespace that the process is in, whatever
-//! `/sys` shows. [`link`](mod@link) and [`address`] ask rtnetlink, [`generic`] what ethtool and the XDP features are about.
+//! `/sys` shows. [`link`](mod@link) and [`address`] ask rtnetlink, [`generic`] what ethtool and the XDP features are about,
+//! and [`filter`] who filters frames.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -11,6 +12,7 @@ use rustix::net::{
 };
 
 pub mod address;
+pub mod filter;
 pub mod generic;
 pub mod link;
 
@@ -36,7 +38,7 @@ pub(crate) struct Netlink {
 }
 
 impl Netlink {
-    /// A socket for rtnetlink, or for generic netlink.
+    /// A socket for rtnetlink, or for another protocol.
     fn open(protocol: Option<Protocol>) -> io::Result<Self> {
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
@@ -49,6 +51,10 @@ impl Netlink {
 
     fn generic() -> io::Result<Self> {
         Self::open(Some(netlink::GENERIC))
+    }
+
+    fn netfilter() -> io::Result<Self> {
+        Self::open(Some(netlink::NETFILTER))
     }
 
     /// Sends a request of type `kind` and takes its first answer, without the header; empty if the kernel only
@@ -186,10 +192,14 @@ impl<'a> Attributes<'a> {
     }
 
     fn text(self, kind: u16) -> Option<String> {
-        let bytes = self.find(kind)?;
-        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-        Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
+        self.find(kind).map(text)
     }
+}
+
+/// A value that is text, up to its zero.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
 /// Appends an attribute.
@@ -247,6 +257,7 @@ mod tests {
             proptest::prop_assert!(Attributes(&bytes).count() <= bytes.len() / 4);
             let _ = link::Link::parse(&bytes);
             let _ = address::parse(&bytes);
+            let _ = filter::Chain::parse(&bytes);
             let mut messages = bytes.as_slice();
             while let Some((header, rest)) = Header::split(messages) {
                 messages = rest.get(header.body_len..).unwrap_or_default();

@@ -22,7 +22,7 @@ mod verdict;
 pub use board::{Board, PATIENCE};
 pub use node::{JobStatus, NodeReport, NodeSnapshot, NodeTelemetry};
 pub use per_port::PerPort;
-pub use report::{FLOWS_LISTED, KeptStats, QueueReport, RingStats};
+pub use report::{FLOWS_LISTED, Judged, KeptStats, QueueReport, RingStats};
 pub use sampled::Sampled;
 pub use snapshot::{
     Attached, Bound, FlowStatus, LossStats, Outcomes, PortStatus, QueueStatus, RuleStatus, Snapshot,

@@ -120,7 +120,16 @@ pub struct QueueReport {
     pub(super) listed: usize,
     /// Flows that have a place in the table, listed or not, by what was said on their SYNs.
     pub(super) known: [u64; Said::ALL.len()],
-    /// Connections that proposed rules would break.
+    /// What it says of rules that were proposed; none if it saw no proposal.
+    pub judged: Option<Judged>,
+}
+
+/// What one thread says of rules that were proposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judged {
+    /// The proposal's number.
+    pub number: u64,
+    /// Connections that these rules would break.
     pub broken: usize,
 }
 
@@ -138,7 +147,7 @@ impl Default for QueueReport {
             flows: [FlowReport::NONE; FLOWS_LISTED],
             listed: 0,
             known: [0; Said::ALL.len()],
-            broken: 0,
+            judged: None,
         }
     }
 }
