@@ -56,7 +56,8 @@ pub struct Options {
     /// How long members may wait for each other: at the start, and in each exchange.
     pub timeout: Duration,
     /// How long they may wait for each other at the start, if that is less than [`timeout`](Self::timeout): for jobs whose members have just
-    /// heard of each other elsewhere, so that one that has died since does not cost all others the whole timeout.
+    /// heard of each other elsewhere, so that one that has died since does not cost all others the whole timeout. With a server, it begins when
+    /// a worker has connected to it.
     pub opening: Option<Duration>,
     /// Open tagged connections round the ring too, for `wire:` codecs.
     pub tagged: bool,
@@ -152,9 +153,9 @@ impl Listening {
         if members == 1 {
             return Ok(Vec::new());
         }
-        let within =
-            self.options.opening.map_or(self.options.timeout, |opening| opening.min(self.options.timeout));
-        let hall = Hall::new(&self.options.token, rank, members, within);
+        let Options { token, timeout, opening, served, .. } = &self.options;
+        let within = opening.filter(|_| !served).map_or(*timeout, |opening| opening.min(*timeout));
+        let hall = Hall { opening: *opening, ..Hall::new(token, rank, members, within) };
         thread::scope(|scope| {
             let (sender, accepted) = mpsc::channel();
             let tagged = self.tagged.iter().map(|listener| (listener, true));
@@ -192,8 +193,8 @@ impl Listening {
             let mine = (self.address()?, self.tagged.as_ref().map(TcpListener::local_addr));
             let tagged = mine.1.transpose().map_err(|error| io_error("read an address", error))?;
             let lost = |error| io_error(&format!("exchange addresses with member 0 at {root}"), error);
-            write_by(&mut stream, &entry(mine.0, tagged), hall.deadline).map_err(lost)?;
-            let table = read_table(&mut stream, members, hall.deadline + VERDICT).map_err(lost)?;
+            write_by(&mut stream, &entry(mine.0, tagged), hall.deadline()).map_err(lost)?;
+            let table = read_table(&mut stream, members, hall.deadline() + VERDICT).map_err(lost)?;
             let table = table.map_err(|missing| hall.missing(vec![missing], root))?;
             met.push(Proven { purpose: Purpose::Control, peer: 0, outgoing: true, stream });
             table
@@ -256,10 +257,11 @@ impl Listening {
                 let missing = (0..hall.members).filter(|&rank| table[rank].is_none()).collect();
                 return Err((first, hall.missing(missing, root)));
             };
+            hall.begun();
             let peer = proven.peer;
             if proven.purpose == Purpose::Control {
                 let seen = proven.stream.peer_addr();
-                let read = seen.and_then(|seen| read_entry(&mut proven.stream, hall.deadline, seen.ip()));
+                let read = seen.and_then(|seen| read_entry(&mut proven.stream, hall.deadline(), seen.ip()));
                 let lost = |error| (peer, io_error(&format!("read the address of member {peer}"), error));
                 table[peer] = Some(read.map_err(lost)?);
             }
@@ -270,7 +272,7 @@ impl Listening {
         for proven in met.iter_mut().filter(|proven| proven.purpose == Purpose::Control) {
             let peer = proven.peer;
             let lost = |error| (peer, io_error(&format!("send addresses to member {peer}"), error));
-            write_by(&mut proven.stream, &bytes, hall.deadline).map_err(lost)?;
+            write_by(&mut proven.stream, &bytes, hall.deadline()).map_err(lost)?;
         }
         Ok(table)
     }
@@ -281,8 +283,9 @@ struct Hall<'a> {
     token: &'a Token,
     rank: Rank,
     members: usize,
-    deadline: Instant,
-    within: Duration,
+    /// When this member gives up, and how long that is from when it began.
+    time: Mutex<(Instant, Duration)>,
+    opening: Option<Duration>,
     stop: AtomicBool,
     /// Connections whose handshake is under way, and how many there were.
     guests: Mutex<(u64, BTreeMap<u64, TcpStream>)>,
@@ -306,13 +309,27 @@ impl<'a> Hall<'a> {
             token,
             rank,
             members,
-            deadline: Instant::now() + within,
-            within,
+            time: Mutex::new((Instant::now() + within, within)),
+            opening: None,
             stop: AtomicBool::new(false),
             guests: Mutex::default(),
             busy: AtomicUsize::new(0),
             here: Mutex::default(),
             refused: Mutex::default(),
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        lock(&self.time).0
+    }
+
+    /// Somebody is there. A server and its workers start when they like, and opening has its own time from here on.
+    fn begun(&self) {
+        let mut time = lock(&self.time);
+        if let Some(opening) = self.opening
+            && Instant::now() + opening < time.0
+        {
+            *time = (Instant::now() + opening, opening);
         }
     }
 
@@ -375,7 +392,7 @@ impl<'a> Hall<'a> {
 
     /// Proves a connection that was accepted.
     fn greet(&self, mut stream: TcpStream, tagged: bool) -> Result<Proven, String> {
-        let until = self.deadline.min(Instant::now() + HANDSHAKE);
+        let until = self.deadline().min(Instant::now() + HANDSHAKE);
         let lost = |error: io::Error| format!("which did not finish its handshake: {error}");
         let mut hello = [0; HELLO_LEN];
         hear(&mut stream, tagged, &mut hello, until).map_err(lost)?;
@@ -435,14 +452,15 @@ impl<'a> Hall<'a> {
     fn connect(&self, to: SocketAddr, purpose: Purpose, peer: Rank) -> Result<TcpStream, LinkError> {
         let what = || format!("connect to member {peer} at {to}");
         let mut stream = loop {
-            match connect(to, purpose == Purpose::Tagged, self.deadline) {
+            match connect(to, purpose == Purpose::Tagged, self.deadline()) {
                 Ok(stream) => break stream,
-                Err(error) if Instant::now() >= self.deadline => return Err(io_error(&what(), error)),
+                Err(error) if Instant::now() >= self.deadline() => return Err(io_error(&what(), error)),
                 // It does not listen yet, or its host is not up.
                 Err(_) => thread::sleep(Duration::from_millis(20)),
             }
         };
-        let (until, tagged) = (self.deadline, purpose == Purpose::Tagged);
+        self.begun();
+        let (until, tagged) = (self.deadline(), purpose == Purpose::Tagged);
         let lost = |error| io_error(&format!("prove the token to member {peer} at {to}"), error);
         let mut hello = [0; HELLO_LEN];
         hello[..8].copy_from_slice(MAGIC);
@@ -480,13 +498,13 @@ impl<'a> Hall<'a> {
 
     /// The next member that proved itself; nobody, if the time is over.
     fn next(&self, accepted: &Receiver<Proven>) -> Option<Proven> {
-        accepted.recv_timeout(self.deadline.saturating_duration_since(Instant::now())).ok()
+        accepted.recv_timeout(self.deadline().saturating_duration_since(Instant::now())).ok()
     }
 
     /// These did not connect to an address, which they were told.
     fn missing(&self, mut missing: Vec<Rank>, at: SocketAddr) -> LinkError {
         missing.dedup();
-        LinkError::Missing { missing, at, within: self.within, refused: lock(&self.refused).clone() }
+        LinkError::Missing { missing, at, within: lock(&self.time).1, refused: lock(&self.refused).clone() }
     }
 }
 

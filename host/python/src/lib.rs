@@ -125,7 +125,7 @@ impl Layout {
     }
 }
 
-/// How long ranks that were there a moment ago may take to connect.
+/// How long ranks that were there a moment ago may take to connect. A server, too, has it from when the first of them is there.
 const OPENING: Duration = Duration::from_secs(30);
 
 /// A member's open port.
@@ -148,9 +148,7 @@ impl Listening {
         root: IpAddr,
         served: bool,
     ) -> PyResult<Self> {
-        // A server starts when it likes; all ranks have just answered each other.
-        let opening = (!served).then_some(OPENING);
-        let options = Options { tagged, served, opening, ..options(token, timeout_s)? };
+        let options = Options { tagged, served, ..options(token, timeout_s)? };
         let any = match root {
             IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
@@ -428,7 +426,7 @@ fn options(token: &str, timeout_s: f64) -> PyResult<Options> {
         return Err(invalid(text));
     }
     let timeout = Duration::try_from_secs_f64(timeout_s).map_err(invalid)?;
-    Ok(Options { timeout, ..Options::new(token) })
+    Ok(Options { timeout, opening: Some(OPENING), ..Options::new(token) })
 }
 
 /// A new secret for the members of a job.

@@ -16,6 +16,7 @@ from gradwire import _ddp, _native
 from hosts import ADDRESSES, Hosts
 from ranks import digest, gathered, run
 from test_ddp import hooked, net, sgd, step
+from test_serve import Server
 
 
 def opened(rank, variables, address=None):
@@ -103,16 +104,22 @@ class Lost:
         self.lose()
 
 
-def lost(rank, phase, how, timeout):
+def lost(rank, phase, how, timeout, server=None, token=None):
     """Rank 1 is lost in this phase. What the others are told."""
     if rank == 1:
         if phase == CALLED:
             os.kill(os.getpid(), how)
         _native.Listening = lambda *args: Lost(phase, how, *args)
     try:
-        gradwire.State(gradwire.Link(timeout=timeout), "f32")
+        gradwire.State(gradwire.Link(timeout=timeout, token_file=token), "f32", server=server)
     except gradwire.Error as error:
         return str(error)
+
+
+def lost_by_a_server(phase, how):
+    """What the others and the server say."""
+    with Server(3) as server:
+        return *run(lost, 3, phase, how, None, server.address, server.token, lost=[1])[::2], *server.end()[::2]
 
 
 def stranger(rank):
@@ -180,6 +187,24 @@ class Opening(unittest.TestCase):
             zero, _, two = run(lost, 3, CALLED, how, timeout, lost=[1])
             for said in (zero, two):
                 self.assertRegex(said or "it opened", rf"not all 3 ranks opened this link within {timeout or 1800} s: ")
+
+    def test_a_rank_that_is_lost_is_named_by_a_server(self):
+        cases = list(itertools.product([ANSWERED, GREETED, LISTED], (signal.SIGKILL, signal.SIGSTOP)))
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            jobs = [pool.submit(lost_by_a_server, phase, how) for phase, how in cases]
+        for case, job in zip(cases, jobs):
+            zero, two, code, server = job.result()
+            self.assertEqual(code, 1, case)
+            for said in (zero, two, server):
+                self.assertRegex(said or "it opened", r"members? 2\b", case)
+            for said in (zero, two):
+                self.assertRegex(said, r"rank 0 advertises 127\.0\.0\.1 port \d+, from server='127.*give State\(server")
+
+    def test_a_server_that_is_stopped_is_named(self):
+        with Server(2) as server:
+            os.kill(server.process.pid, signal.SIGSTOP)
+            for said in run(lost, 1, None, None, None, server.address, server.token):
+                self.assertRegex(said or "it opened", r"member 0\b.*rank 0 advertises 127\.0\.0\.1 port \d+")
 
     def test_a_strangers_silent_connection_does_not_hold_up_a_start(self):
         for done in run(stranger, 2):
