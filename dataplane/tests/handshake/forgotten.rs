@@ -86,7 +86,9 @@ fn behind_a_long_silence_nothing_is_compressed_in_place() {
                         let _ = hosts[0].send(&Segment { payload: vec![], ..data.clone() }.bytes());
                     }
                     let right = if early || !limited { Ok(()) } else { Err(PassReason::NotAgreed) };
-                    let what = format!("{rule:?}: payload before: {has_sent}, {silence} ms, acknowledged {acknowledged}");
+                    let what = format!(
+                        "{rule:?}: payload before: {has_sent}, {silence} ms, acknowledged {acknowledged}"
+                    );
                     assert_eq!(values(&mut hosts, &data), right, "{what}");
                 }
             }
