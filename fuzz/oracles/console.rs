@@ -46,7 +46,10 @@ fn line(text: &str) {
             assert!(!problem.to_string().is_empty());
             match problem {
                 Problem::Unknown(word) => assert_eq!(text.split_ascii_whitespace().next(), Some(word)),
-                Problem::Setting(part) | Problem::Value(part, _) | Problem::Excess(part) => {
+                Problem::Setting(part)
+                | Problem::Twice(part)
+                | Problem::Value(part, _)
+                | Problem::Excess(part) => {
                     assert!(text.contains(part), "{part:?} is not in {text:?}");
                 }
                 Problem::Missing(_) | Problem::Params(_) | Problem::Bound(_) => {}
@@ -77,10 +80,12 @@ fn says(words: &[&str], command: Command) {
         }
         Command::AddRule(rule) => {
             assert_eq!(words[..2], ["rule", "add"]);
-            // The last setting of a name counts.
             is_rule(&rule, (1, "trusted"), |name| {
-                let mut settings = words[2..].iter().rev();
-                settings.find_map(|word| word.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
+                let mut settings =
+                    words[2..].iter().filter_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+                let setting = settings.next().map(str::to_owned);
+                assert_eq!(settings.next(), None, "a second {name} was ignored");
+                setting
             });
         }
     }

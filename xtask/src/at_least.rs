@@ -34,7 +34,7 @@ pub fn run(least: usize, command: &[String], out: &mut impl Write) -> Result {
 }
 
 /// Tests that passed, if the line sums up a test program.
-fn passed_in(line: &str) -> usize {
+pub(crate) fn passed_in(line: &str) -> usize {
     let counts = line.strip_prefix("test result: ok. ").and_then(|rest| rest.split_once(" passed;"));
     counts.and_then(|(passed, _)| passed.parse().ok()).unwrap_or(0)
 }

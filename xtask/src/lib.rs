@@ -4,6 +4,7 @@ pub mod at_least;
 pub mod counts;
 pub mod coverage;
 pub mod exhaustive;
+pub mod fresh_seeds;
 mod netlist;
 #[cfg(feature = "seeds")]
 pub mod seeds;

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
-use xtask::{Result, at_least, counts, coverage, exhaustive, sizes, stack, synthesis};
+use xtask::{Result, at_least, counts, coverage, exhaustive, fresh_seeds, sizes, stack, synthesis};
 
 /// The project's chores. Scripts in .ci install what they need and call them.
 #[derive(Parser)]
@@ -42,6 +43,12 @@ enum Chore {
         /// Error bounds as exponents; all of them if none is named.
         #[arg(value_parser = clap::value_parser!(u8).range(1..=14))]
         bounds: Vec<u8>,
+    },
+    /// Run the property tests with seeds that nobody has run, one after the other; fail if a test does, and say how to repeat it.
+    FreshSeeds {
+        /// For about so long.
+        #[arg(value_name = "SECONDS", default_value_t = 60)]
+        seconds: u64,
     },
     /// Write the seeds of the fuzzer's corpora.
     Seeds,
@@ -101,6 +108,7 @@ fn run(chore: Chore) -> Result {
             let bounds = if bounds.is_empty() { (1..=14).collect() } else { bounds };
             exhaustive::exhaustive(&bounds, kernel.as_deref())
         }
+        Chore::FreshSeeds { seconds } => fresh_seeds::fresh_seeds(Duration::from_secs(seconds)),
         Chore::Seeds => seeds(),
         Chore::Sizes { images, refresh } => sizes::sizes(&images, refresh),
         Chore::Synthesis { designs, refresh } => synthesis::synthesis(&designs, refresh),

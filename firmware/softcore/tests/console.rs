@@ -19,7 +19,7 @@ proptest! {
         verb in "(rule (add|remove|default)?|rules|mark|logs|help|[a-z]{1,8})?",
         words in prop::collection::vec(
             prop_oneof![
-                "(tos|mask|bound|udp-offset)=(0x)?[0-9a-f]{1,3}", "scale=-?[0-9]{1,3}", "split=(dense|paper)",
+                "(tos|mask|bound|udp-offset)=(0x)?[0-9a-f]{1,3}", "scale=-?[0-9]{1,3}", "split=(dense|paper|none)", "codec=[123]", "profile=inceptionn",
                 "framing=(routed|in-place)", "grid=(connection|payload)", "handshake=(required|off)", "contents=(checked|trusted)", "[+]?[0-9]{1,4}", "on|off", "[ -~]{0,8}",
             ],
             0..5,

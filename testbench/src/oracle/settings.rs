@@ -21,6 +21,7 @@ pub fn is_rule(rule: &Rule, (codec, contents): (u8, &str), setting: impl Fn(&str
         "contents" => Some("trusted"),
         _ => None,
     };
+    let split = setting("split");
     let setting =
         |name: &str| setting(name).or_else(|| of_preset(name).filter(|_| preset).map(str::to_owned));
     let text = |name: &str, default: &str| setting(name).unwrap_or_else(|| default.to_owned());
@@ -37,14 +38,17 @@ pub fn is_rule(rule: &Rule, (codec, contents): (u8, &str), setting: impl Fn(&str
             assert_eq!(i64::from(params.b()), b);
             // 127 - M of FORMAT.md section 3.2.
             let k = match &text("split", "dense")[..] {
-                "dense" | "none" => (b - 7).max(0),
+                "dense" => (b - 7).max(0),
                 "paper" => b / 2,
                 other => panic!("split {other}"),
             };
             assert_eq!(i64::from(params.k()), k);
             assert_eq!(i64::from(params.x()), x);
         }
-        Profile::Planar(bound) => assert_eq!(i64::from(bound.y()), x - b),
+        Profile::Planar(bound) => {
+            assert_eq!(i64::from(bound.y()), x - b);
+            assert!(split.is_none_or(|split| split == "none"), "a split was ignored");
+        }
     }
     let framing = match &text("framing", "routed")[..] {
         "routed" => Framing::Routed,

@@ -158,11 +158,11 @@ impl Config {
             ("path.zero-copy", self.zero_copy != in_force.zero_copy),
             ("path.threads", self.threads != in_force.threads),
             ("path.busy-poll-us", self.busy_poll != in_force.busy_poll),
+            ("path.bypass-filter", self.bypass_filter != in_force.bypass_filter),
             (
                 "metrics",
                 (self.metrics, self.any_metrics_port) != (in_force.metrics, in_force.any_metrics_port),
             ),
-            ("path.bypass-filter", self.bypass_filter != in_force.bypass_filter),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }

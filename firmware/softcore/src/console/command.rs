@@ -44,6 +44,8 @@ pub enum Problem<'a> {
     Unknown(&'a str),
     /// There is no such setting of a rule.
     Setting(&'a str),
+    /// A setting that stands there twice.
+    Twice(&'a str),
     /// A setting's value, and what was expected.
     Value(&'a str, &'static str),
     /// Something stands behind the command.
@@ -61,6 +63,7 @@ impl fmt::Display for Problem<'_> {
         match self {
             Self::Unknown(word) => write!(f, "no command '{word}': help lists them"),
             Self::Setting(word) => write!(f, "no setting '{word}': help lists them"),
+            Self::Twice(name) => write!(f, "'{name}' stands there twice"),
             Self::Value(value, expected) => write!(f, "'{value}': expected {expected}"),
             Self::Excess(word) => write!(f, "'{word}' is too much"),
             Self::Missing(what) => write!(f, "missing: {what}"),
@@ -124,62 +127,92 @@ pub fn parse(line: &str) -> Result<Command, Problem<'_>> {
     words.next().map_or(Ok(command), |word| Err(Problem::Excess(word)))
 }
 
+/// A setting that is written a second time would be ignored the first time.
+fn once<'a, T>(setting: &mut Option<T>, name: &'a str, value: T) -> Result<(), Problem<'a>> {
+    match setting.replace(value) {
+        Some(_) => Err(Problem::Twice(name)),
+        None => Ok(()),
+    }
+}
+
 /// The default rule with the settings given.
 fn rule<'a>(settings: impl Iterator<Item = &'a str>) -> Result<Rule, Problem<'a>> {
-    let mut rule = RULE;
-    let (mut planar, mut split) = (false, Split::Dense);
     let mut settings = settings.peekable();
     // All settings of one system; those behind it may differ.
-    if settings.next_if_eq(&"profile=inceptionn").is_some() {
-        (rule, split) = (Rule::INCEPTIONN, Split::Paper);
-    }
-    let (mut bound, mut scale) = (Params::DEFAULT.b().into(), Params::DEFAULT.x());
+    let (of, split_of) = match settings.next_if_eq(&"profile=inceptionn") {
+        Some(_) => (Rule::INCEPTIONN, Split::Paper),
+        None => (RULE, Split::Dense),
+    };
+    let (mut tos, mut mask, mut framing, mut grid) = (None, None, None, None);
+    let (mut handshake, mut contents, mut udp_offset) = (None, None, None);
+    let (mut codec, mut bound, mut split, mut scale) = (None, None, None, None);
     for setting in settings {
         let (name, value) = setting.split_once('=').ok_or(Problem::Setting(setting))?;
+        let other = |expected| Problem::Value(value, expected);
         match name {
-            "tos" => rule.tos = byte(value)?,
-            "mask" => rule.mask = byte(value)?,
+            "tos" => once(&mut tos, name, byte(value)?)?,
+            "mask" => once(&mut mask, name, byte(value)?)?,
             "codec" => {
-                planar = match value {
+                let planar = match value {
                     "1" => false,
                     "2" => true,
-                    _ => return Err(Problem::Value(value, "1 or 2")),
+                    _ => return Err(other("1 or 2")),
                 };
+                once(&mut codec, name, planar)?;
             }
-            "bound" => {
-                bound = value.parse().map_err(|_| Problem::Value(value, "a number"))?;
-            }
+            "bound" => once(&mut bound, name, value.parse().map_err(|_| other("a number"))?)?,
             "scale" => {
-                scale = value.parse().map_err(|_| Problem::Value(value, "a number from -128 to 127"))?;
+                let number = value.parse().map_err(|_| other("a number from -128 to 127"))?;
+                once(&mut scale, name, number)?;
             }
             "contents" => {
-                rule.contents =
-                    Contents::from_name(value).ok_or(Problem::Value(value, "checked or trusted"))?;
+                let contents_of = Contents::from_name(value).ok_or(other("checked or trusted"))?;
+                once(&mut contents, name, contents_of)?;
             }
             "handshake" => {
-                rule.handshake =
-                    Handshake::from_name(value).ok_or(Problem::Value(value, "required or off"))?;
+                let handshake_of = Handshake::from_name(value).ok_or(other("required or off"))?;
+                once(&mut handshake, name, handshake_of)?;
             }
-            "udp-offset" => rule.udp_offset = byte(value)?,
-            "split" if value == "none" => {}
-            "split" => split = Split::from_name(value).ok_or(Problem::Value(value, "dense or paper"))?,
+            "udp-offset" => once(&mut udp_offset, name, byte(value)?)?,
+            "split" if value == "none" => once(&mut split, name, None)?,
+            "split" => {
+                let split_of = Split::from_name(value).ok_or(other("dense or paper"))?;
+                once(&mut split, name, Some(split_of))?;
+            }
             "framing" => {
-                rule.framing =
-                    Framing::from_name(value).ok_or(Problem::Value(value, "routed or in-place"))?;
+                let framing_of = Framing::from_name(value).ok_or(other("routed or in-place"))?;
+                once(&mut framing, name, framing_of)?;
             }
             "grid" => {
-                rule.grid = Grid::from_name(value).ok_or(Problem::Value(value, "connection or payload"))?;
+                let grid_of = Grid::from_name(value).ok_or(other("connection or payload"))?;
+                once(&mut grid, name, grid_of)?;
             }
             other => return Err(Problem::Setting(other)),
         }
     }
-    rule.profile = if planar {
-        Bound::from_exponents(i16::saturating_neg(bound), scale).map_err(Problem::Bound)?.into()
-    } else {
-        // What does not fit into the type is as wrong as 0.
-        Params::new(u8::try_from(bound).unwrap_or(0), split, scale).map_err(Problem::Params)?.into()
+    let (bound, scale) = (bound.unwrap_or(Params::DEFAULT.b().into()), scale.unwrap_or(Params::DEFAULT.x()));
+    let profile = match (codec.unwrap_or(false), split) {
+        (true, None | Some(None)) => {
+            Bound::from_exponents(i16::saturating_neg(bound), scale).map_err(Problem::Bound)?.into()
+        }
+        (true, Some(Some(split))) => return Err(Problem::Value(split.name(), "none: codec 2 has no split")),
+        (false, Some(None)) => return Err(Problem::Value("none", "dense or paper, or codec=2")),
+        (false, split) => {
+            // What does not fit into the type is as wrong as 0.
+            let split = split.flatten().unwrap_or(split_of);
+            Params::new(u8::try_from(bound).unwrap_or(0), split, scale).map_err(Problem::Params)?.into()
+        }
     };
-    Ok(rule)
+    Ok(Rule {
+        tos: tos.unwrap_or(of.tos),
+        mask: mask.unwrap_or(of.mask),
+        profile,
+        framing: framing.unwrap_or(of.framing),
+        grid: grid.unwrap_or(of.grid),
+        handshake: handshake.unwrap_or(of.handshake),
+        contents: contents.unwrap_or(of.contents),
+        udp_offset: udp_offset.unwrap_or(of.udp_offset),
+    })
 }
 
 fn byte(text: &str) -> Result<u8, Problem<'_>> {
@@ -246,6 +279,11 @@ mod tests {
         assert_eq!(parse("rule add profile=inceptionn"), Ok(Command::AddRule(Rule::INCEPTIONN)));
         let rule = Rule { profile: Params::new(8, Split::Paper, 0).unwrap().into(), ..Rule::INCEPTIONN };
         assert_eq!(parse("rule add profile=inceptionn bound=8"), Ok(Command::AddRule(rule)));
+        // What is written counts also if it is the default.
+        let contents = Contents::Checked;
+        let rule = Rule { mask: 0xfc, handshake: Handshake::Required, contents, ..Rule::INCEPTIONN };
+        let line = "rule add profile=inceptionn mask=0xfc handshake=required contents=checked";
+        assert_eq!(parse(line), Ok(Command::AddRule(rule)));
         assert_eq!(parse("rule add bound=8 profile=inceptionn"), Err(Problem::Setting("profile")));
     }
 
@@ -266,6 +304,12 @@ mod tests {
             ("rule add handshake=1", "'1': expected required or off"),
             ("rule add contents=1", "'1': expected checked or trusted"),
             ("mark", "missing: a type of service"),
+            // Nothing that is written is ignored.
+            ("rule add bound=8 tos=0x50 bound=10", "'bound' stands there twice"),
+            ("rule add handshake=off handshake=required", "'handshake' stands there twice"),
+            ("rule add profile=inceptionn profile=inceptionn", "no setting 'profile': help lists them"),
+            ("rule add codec=2 split=dense", "'dense': expected none: codec 2 has no split"),
+            ("rule add split=none", "'none': expected dense or paper, or codec=2"),
         ] {
             assert_eq!(parse(line).unwrap_err().to_string(), said);
         }
