@@ -119,11 +119,16 @@ fn send_from_core_to_core(lab: &Lab, cpus: &[usize]) -> usize {
     let capturing = Capturing::start(lab, "w");
     let (sent, cpus) = (data.clone(), cpus.to_vec());
     let sender = lab.enter("ha", move || {
+        let move_to = |cpu| {
+            let mut here = CpuSet::new();
+            here.set(cpu);
+            sched_setaffinity(None, &here).unwrap();
+        };
+        // The engine has to see the first word of the stream: it leaves the queue that the SYN has left.
+        move_to(cpus[0]);
         let mut stream = connect_tagged(to, TAG).unwrap();
         for (part, bytes) in sent.chunks(200_000).enumerate() {
-            let mut here = CpuSet::new();
-            here.set(cpus[part % cpus.len()]);
-            sched_setaffinity(None, &here).unwrap();
+            move_to(cpus[part % cpus.len()]);
             stream.write_all(bytes).unwrap();
             // TCP changes its queue only when nothing is under way.
             let end = Instant::now() + PATIENCE;
