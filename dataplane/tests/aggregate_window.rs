@@ -306,12 +306,15 @@ fn a_result_that_may_be_on_its_way_is_not_sent_again() {
         (9, false, Outcome::Held),
         (9, true, Outcome::Repeated),
         (10, false, Outcome::Held),
-        (18, true, Outcome::Held),
-        (19, false, Outcome::Repeated),
-        (28, true, Outcome::Held),
-        (29, true, Outcome::Repeated),
-        (1 << 20, true, Outcome::Repeated),
-        ((1 << 20) + 9, true, Outcome::Held),
+        (19, true, Outcome::Held),
+        (20, false, Outcome::Repeated),
+        (29, true, Outcome::Held),
+        (39, true, Outcome::Held),
+        (40, true, Outcome::Repeated),
+        (59, true, Outcome::Held),
+        (75, true, Outcome::Repeated),
+        (95, true, Outcome::Repeated),
+        (104, true, Outcome::Held),
     ] {
         let head = Head { job: 7, epoch: 0xffff_fff0, seq: 3 };
         let mut query = [0; 20];

@@ -512,8 +512,8 @@ fn sums_of_as_many_workers_as_there_may_be_fit() {
 #[test]
 fn slots_take_as_much_memory_as_is_said() {
     let numbers = |blocks: usize| blocks * BLOCK_LEN;
-    assert!(size_of::<Aggregator<u8, 1, 32, 16>>() - numbers(16) <= 274 * 1024);
-    assert!(size_of::<Node<1, 32, 16>>() - numbers(16) <= 278 * 1024);
+    assert!(size_of::<Aggregator<u8, 1, 32, 16>>() - numbers(16) <= 272 * 1024);
+    assert!(size_of::<Node<1, 32, 16>>() - numbers(16) <= 275 * 1024);
     assert!(size_of::<Aggregator<u8, 1, 8, 8>>() - numbers(8) <= 36 * 1024);
     assert!(size_of::<Node<1, 8, 8>>() - numbers(8) <= 39 * 1024);
 }

@@ -4,12 +4,12 @@ use crate::engine::Millis;
 use crate::kernels::{Adder, Kernel, Odd};
 use crate::sums::{NOT_A_NUMBER, OVER, Summable};
 use crate::wire::chunk::{
-    BLOCK_VALUES, Blocks, HEADER_LEN, Head, MAX_BLOCKS, MAX_MEMBERS, Part, all_blocks_mask, values_of_block,
+    BLOCK_VALUES, Blocks, HEADER_LEN, Head, MAX_BLOCKS, Part, all_blocks_mask, values_of_block,
 };
 
 /// A result that was sent to all, or to a member, is not sent to that member for so long: the answer to a query that crossed it would be
 /// in vain.
-const HOLD_MS: u16 = 10;
+const HOLD_MS: u64 = 10;
 /// Room for a section, and for what fast encoders write behind it.
 pub(super) const SECTION_ROOM: usize = 1024;
 
@@ -47,8 +47,10 @@ pub(super) struct Slot<const BLOCKS: usize> {
     seen: [u64; BLOCKS],
     /// When the result was sent to all.
     sent: Millis,
-    /// When each member may have last got it, in milliseconds that wrap.
-    repeated: [u16; MAX_MEMBERS],
+    /// A bit for each member that got it again in the last piece of time that anybody did, and in the piece before.
+    repeated: [u64; 2],
+    /// The number of that piece.
+    piece: u64,
     /// The occupant is a chunk of this epoch.
     pub(super) epoch: u32,
     pub(super) seq: u32,
@@ -69,7 +71,8 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
             not_numbers: [0; BLOCKS],
             seen: [0; BLOCKS],
             sent: Millis(0),
-            repeated: [0; MAX_MEMBERS],
+            repeated: [0; 2],
+            piece: 0,
             epoch: 0,
             seq: 0,
             from_above: 0,
@@ -114,20 +117,27 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
 
     /// The result goes to all.
     pub(super) fn goes_to_all(&mut self, now: Millis) {
-        self.sent = now;
-        self.repeated = [(now.0 as u16).wrapping_sub(HOLD_MS); MAX_MEMBERS];
+        (self.sent, self.repeated) = (now, [0; 2]);
     }
 
     /// Whether a member that asks gets the result again. If results of later chunks have overtaken it, it does not cross what was sent
-    /// to all. But whoever writes a member's address could have it flooded, so it gets the result no more than once in a time.
+    /// to all. But whoever writes a member's address could have it flooded, so it gets the result at most once in 10 ms, and in any 20 if it
+    /// asks: two bits a member, where the time of each would take 128 bytes a slot.
     pub(super) fn repeats(&mut self, worker: u8, is_overtaken: bool, now: Millis) -> bool {
-        if !is_overtaken && now.since(self.sent) < HOLD_MS.into() {
+        if !is_overtaken && now.since(self.sent) < HOLD_MS {
             return false;
         }
-        let Some(last) = self.repeated.get_mut(usize::from(worker)) else { return false };
-        let is_due = (now.0 as u16).wrapping_sub(*last) >= HOLD_MS;
+        let piece = now.0 / HOLD_MS;
+        if piece != self.piece {
+            let [last, _] = self.repeated;
+            self.repeated = [0, if piece == self.piece.wrapping_add(1) { last } else { 0 }];
+            self.piece = piece;
+        }
+        let [these, before] = &mut self.repeated;
+        let bit = 1 << (worker & 63);
+        let is_due = (*these | *before) & bit == 0;
         if is_due {
-            *last = now.0 as u16;
+            *these |= bit;
         }
         is_due
     }
