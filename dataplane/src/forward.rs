@@ -257,6 +257,11 @@ impl<const SETS: usize> Forwarder<SETS> {
         }
     }
 
+    /// As [`Egress::set_quiet_in_place`]: for as long as other rules are being judged.
+    pub const fn set_quiet_in_place(&mut self, quiet: bool) {
+        self.egress.set_quiet_in_place(quiet);
+    }
+
     /// Puts other rules in force in both directions; flows and counters stay.
     pub fn set_rules(&mut self, rules: Rules) {
         self.egress.set_rules(rules.clone());

@@ -19,6 +19,8 @@ pub struct Egress<const SETS: usize> {
     rules: Rules,
     kernel: Kernel,
     mtu: u16,
+    /// Whether no SYN says what it restores in place.
+    quiet_in_place: bool,
     flows: FlowTable<SETS>,
     counters: Counters,
     /// By the rules' places.
@@ -50,6 +52,7 @@ impl<const SETS: usize> Egress<SETS> {
             rules,
             kernel,
             mtu,
+            quiet_in_place: false,
             flows: FlowTable::new(seed),
             counters: Counters::new(),
             traffic: [Traffic::NONE; MAX_RULES],
@@ -190,6 +193,9 @@ impl<const SETS: usize> Egress<SETS> {
         let asked =
             if flags & tcp_flags::ACK != 0 { flow.hear_start(offers, packet.ack()) } else { rule.is_some() };
         if !asked || rule.is_some_and(|rule| rule.handshake == Handshake::Off) || !flow.may_tell() {
+            return Ok(None);
+        }
+        if self.quiet_in_place && rule.is_some_and(|rule| rule.framing == Framing::InPlace) {
             return Ok(None);
         }
         let told = Told { offer: Offer::of(rule.and_then(Rule::in_place)), tos: packet.tos() & !ECN };
@@ -345,10 +351,17 @@ impl<const SETS: usize> Egress<SETS> {
     }
 
     /// How many connections `rules` would break: this end told the far end to send in-place frames that `rules` restore to other
-    /// values. Who puts other rules in force asks first.
+    /// values. Who puts other rules in force asks first, and until then lets no connection begin that they would break
+    /// ([`Self::set_quiet_in_place`]).
     #[must_use]
     pub fn would_break(&self, rules: &Rules, now: Millis) -> usize {
         self.flows.iter().filter(|(_, flow)| flow.needs_other_than(rules, now)).count()
+    }
+
+    /// Whether SYNs under rules with in-place framing leave as they are from now on. Their connections are not compressed, so other rules
+    /// cannot break them.
+    pub const fn set_quiet_in_place(&mut self, quiet: bool) {
+        self.quiet_in_place = quiet;
     }
 
     /// Forgets flows and counts; rules stay. `seed` keys the flow table's hash from now on.

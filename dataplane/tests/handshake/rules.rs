@@ -124,3 +124,26 @@ fn rules_that_would_break_a_connection_are_known() {
     connect(&mut hosts, &Segment::syn());
     assert_eq!(hosts[0].egress.would_break(&newer, NOW), 0);
 }
+
+/// While other rules are judged, no connection begins that they would break: its SYN, or its SYN-ACK, says nothing.
+#[test]
+fn while_rules_are_judged_no_connection_begins_that_they_would_break() {
+    let profile = Params::new(9, Split::Dense, 0).unwrap().into();
+    let newer = rules(Rule { profile, ..IN_PLACE });
+    for judging in [0, 1] {
+        let mut hosts = [IN_PLACE; 2].map(Host::new);
+        hosts[judging].egress.set_quiet_in_place(true);
+        connect(&mut hosts, &Segment::syn());
+        assert_eq!(hosts[judging].egress.would_break(&newer, NOW), 0);
+        let far = Segment::data(1 - judging);
+        assert_eq!(values(&mut hosts, &far), Err(PassReason::NotAgreed));
+    }
+    // Routed frames carry their parameters, so it says that as ever; and in-place ones when the judgement is over.
+    for (rule, quiet) in [(Rule::DEFAULT, true), (IN_PLACE, false)] {
+        let mut hosts = [rule; 2].map(Host::new);
+        hosts[0].egress.set_quiet_in_place(true);
+        hosts[0].egress.set_quiet_in_place(quiet);
+        connect(&mut hosts, &Segment::syn());
+        assert_eq!(values(&mut hosts, &Segment::data(1)), Ok(()));
+    }
+}

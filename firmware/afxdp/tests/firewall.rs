@@ -376,5 +376,10 @@ fn a_tag_does_not_open_a_filter_unless_the_operator_says_so() {
     nft(&lab, "sa", "add chain inet fw forward { type filter hook forward priority 0 ; policy drop ; }");
     lab.run_in("sa", &format!("ip link set dev {host} type bridge_slave isolated on"));
     all_is_well();
-    drop(Shim::start(&lab, Side::A, ROUTED));
+    let mut shim = Shim::start(&lab, Side::A, ROUTED);
+    // What comes later, its log tells, as far as it may see that without privileges.
+    lab.run_in("sa", &format!("ip link set dev {net} type bridge_slave isolated on"));
+    shim.wait_for(&format!(
+        "tagged connections pass by isolation of {host} and {net}, which was not there at start"
+    ));
 }

@@ -194,23 +194,28 @@ impl Service for Running<'_> {
                 for setting in new.needs_restart(&self.config) {
                     warn!("{setting} changed: takes effect at the next start");
                 }
-                let Some(broken) = self.broken_by(&new.rules) else {
-                    error!(
-                        "a thread does not say whether connections would get wrong values; the rules in force stay: \
-                         reload again, and look at `status` if that does not help"
-                    );
-                    return;
-                };
-                if broken > 0 {
-                    error!(
-                        "the in-place rule of {broken} connections changed, and they would get wrong values; the rules in \
-                         force stay: end those connections first"
-                    );
-                    return;
-                }
+                let broken = self.broken_by(&new.rules);
                 // The threads first: a frame of a rule that they do not know yet would go untouched.
-                if !self.args.plain {
+                if broken == Some(0) && !self.args.plain {
                     self.shim.orders.set_rules(new.rules.clone());
+                }
+                self.shim.orders.withdraw();
+                match broken {
+                    Some(0) => {}
+                    Some(broken) => {
+                        error!(
+                            "the in-place rule of {broken} connections changed, and they would get wrong values; the rules \
+                             in force stay: end those connections first"
+                        );
+                        return;
+                    }
+                    None => {
+                        error!(
+                            "a thread does not say whether connections would get wrong values; the rules in force stay: \
+                             reload again, and look at `status` if that does not help"
+                        );
+                        return;
+                    }
                 }
                 self.shim.program.set_rules(&new.rules);
                 self.telemetry.reloaded(new.rules.clone());
@@ -224,12 +229,11 @@ impl Service for Running<'_> {
 
 impl Running<'_> {
     /// How many connections these rules would break: what the far end sends them in place, as it was told on their
-    /// SYNs, would be restored to other values. One that begins between the answer and the change is missed. None if a
+    /// SYNs, would be restored to other values. Until the proposal is withdrawn, no other one begins in a thread that has judged it. None if a
     /// thread does not judge these rules as soon as it has to give signs of life.
     fn broken_by(&self, rules: &Rules) -> Option<usize> {
         let number = self.shim.orders.propose(rules.clone());
         let reports = self.telemetry.board.collect(PATIENCE.max(self.args.service.limit()));
-        self.shim.orders.withdraw();
         // The last report of a thread that does not answer is of an earlier proposal, or of none.
         let judged = reports.iter().map(|(_, report)| report.judged.filter(|judged| judged.number == number));
         judged.map(|judged| Some(judged?.broken)).sum()

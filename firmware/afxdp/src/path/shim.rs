@@ -111,6 +111,8 @@ pub struct PortSetup {
 pub struct Shim {
     /// By port.
     pub ports: [PortSetup; 2],
+    /// What the bridge filtered when it was looked at last.
+    filters: Vec<String>,
     /// The program. Dropping it detaches it.
     pub program: Program,
     /// What the threads are told.
@@ -204,7 +206,8 @@ impl Shim {
             );
         }
         let orders = Arc::new(Orders::new(rules));
-        Ok(Self { ports, program, orders, workers })
+        let filters = filters_of_bridge(interfaces.each_ref()).unwrap_or_default();
+        Ok(Self { ports, filters, program, orders, workers })
     }
 }
 
@@ -269,8 +272,8 @@ pub(super) fn attach(
 }
 
 /// A tag must not open what the operator has closed, unless the operator says so.
-fn check_filters([host, network]: &[Interface; 2], bypass: bool) -> Result<(), StartError> {
-    match filters_between(host, network) {
+fn check_filters(interfaces: &[Interface; 2], bypass: bool) -> Result<(), StartError> {
+    match filters_between(interfaces.each_ref()) {
         Ok(found) if found.is_empty() => Ok(()),
         Ok(found) if bypass => {
             warn!("tagged connections pass by {} (bypass-filter)", found.join(", "));
@@ -287,13 +290,25 @@ fn check_filters([host, network]: &[Interface; 2], bypass: bool) -> Result<(), S
     }
 }
 
-fn filters_between(host: &Interface, network: &Interface) -> io::Result<Vec<String>> {
+fn filters_between([host, network]: [&Interface; 2]) -> io::Result<Vec<String>> {
+    let (ports, bridge) = links([host, network])?;
+    filters::between(Path::new("/"), ports.each_ref(), bridge.as_ref())
+}
+
+/// The part of it that needs no capability.
+fn filters_of_bridge([host, network]: [&Interface; 2]) -> io::Result<Vec<String>> {
+    let (ports, bridge) = links([host, network])?;
+    Ok(filters::by_bridge(Path::new("/"), ports.each_ref(), bridge.as_ref()))
+}
+
+/// Both ports, and what they are a part of.
+fn links(interfaces: [&Interface; 2]) -> io::Result<([Link; 2], Option<Link>)> {
     let link = |interface: &Interface| -> io::Result<Link> {
         Link::with_index(interface.index)?.ok_or(io::ErrorKind::NotFound.into())
     };
-    let (host, network) = (link(host)?, link(network)?);
-    let bridge = host.master.map(Link::with_index).transpose()?.flatten();
-    filters::between(Path::new("/"), [&host, &network], bridge.as_ref())
+    let ports = [link(interfaces[0])?, link(interfaces[1])?];
+    let bridge = ports[0].master.map(Link::with_index).transpose()?.flatten();
+    Ok((ports, bridge))
 }
 
 /// What is not compressed, and all when this process is gone, is the bridge's to forward.
@@ -356,6 +371,13 @@ impl Shim {
             }
             port.seen = now;
         }
+        // Without its capabilities, it is not told of chains and of traffic control.
+        let [host, network] = &self.ports;
+        let Ok(now) = filters_of_bridge([&host.interface, &network.interface]) else { return };
+        for filter in now.iter().filter(|filter| !self.filters.contains(filter)) {
+            warn!("tagged connections pass by {filter}, which was not there at start: gradwire-xdp doctor");
+        }
+        self.filters = now;
     }
 
     /// Learns what the bridge knows by now: to be called every few seconds.

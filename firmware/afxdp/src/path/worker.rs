@@ -45,6 +45,8 @@ pub struct Orders {
     rules: RwLock<Rules>,
     /// Others, which may follow, and how many were proposed before them: each report says how many connections they would break.
     proposal: RwLock<(u64, Option<Rules>)>,
+    /// The number of the proposal that is neither taken nor withdrawn; 0 if there is none.
+    pending: AtomicU64,
     /// A SYN-ACK may come up in another thread than its connection's.
     offers: Box<Offers<[Slot; OFFERS]>>,
 }
@@ -55,19 +57,22 @@ impl Orders {
     pub fn new(rules: Rules) -> Self {
         let offers = Box::new(Offers::new(random()));
         let (rules, proposal) = (RwLock::new(rules), RwLock::new((0, None)));
-        Self { stop: AtomicBool::new(false), version: AtomicU64::new(0), rules, proposal, offers }
+        let (stop, version, pending) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+        Self { stop, version, rules, proposal, pending, offers }
     }
 
     /// From now on reports say how many connections these rules would break; they name the proposal by the number that this returns.
     pub fn propose(&self, rules: Rules) -> u64 {
         let mut proposal = self.proposal.write().unwrap_or_else(PoisonError::into_inner);
         *proposal = (proposal.0 + 1, Some(rules));
+        self.pending.store(proposal.0, Ordering::Release);
         proposal.0
     }
 
-    /// Reports judge nothing from now on.
+    /// What was proposed is taken ([`Self::set_rules`] comes first), or is not.
     pub fn withdraw(&self) {
         self.proposal.write().unwrap_or_else(PoisonError::into_inner).1 = None;
+        self.pending.store(0, Ordering::Release);
     }
 
     /// Puts other rules in force.
@@ -103,6 +108,8 @@ pub struct Worker<const SETS: usize> {
     sampler: Sampler,
     duties: Duties,
     rules_version: u64,
+    /// The proposal for which it is quiet; 0 if for none.
+    judged: u64,
 }
 
 impl<const SETS: usize> Worker<SETS> {
@@ -112,7 +119,7 @@ impl<const SETS: usize> Worker<SETS> {
         let kernel = Kernel::detect();
         let forwarder = Forwarder::new(rules, kernel, mtu, random());
         let sampler = Sampler::new(kernel, mtu);
-        Self { queues, forwarder: Box::new(forwarder), sampler, duties, rules_version: 0 }
+        Self { queues, forwarder: Box::new(forwarder), sampler, duties, rules_version: 0, judged: 0 }
     }
 
     /// Forwards until it is told to stop; then sends what is under way.
@@ -143,6 +150,8 @@ impl<const SETS: usize> Worker<SETS> {
 
     /// Takes over rules that changed.
     fn follow(&mut self, orders: &Orders) {
+        // First: who sees that a proposal is over then sees what came of it.
+        let pending = orders.pending.load(Ordering::Acquire);
         let version = orders.version.load(Ordering::Acquire);
         // A lock that is held is one that changes the rules: they are taken in the next turn.
         if version != self.rules_version
@@ -151,6 +160,10 @@ impl<const SETS: usize> Worker<SETS> {
             self.forwarder.set_rules(rules.clone());
             self.sampler.clear();
             self.rules_version = version;
+        }
+        if self.judged != 0 && self.judged != pending && self.rules_version == version {
+            self.forwarder.set_quiet_in_place(false);
+            self.judged = 0;
         }
     }
 
@@ -166,13 +179,18 @@ impl<const SETS: usize> Worker<SETS> {
         (frames, self.queues.service())
     }
 
-    fn report(&self, report: &mut QueueReport, orders: &Orders, now: Millis) {
+    fn report(&mut self, report: &mut QueueReport, orders: &Orders, now: Millis) {
         let rings = PerPort::new(|port| self.queues.statistics(port));
         // Who proposes asks for the report after that, and holds no lock then. A report that was under way is none of this proposal.
         report.judged = orders.proposal.try_read().ok().and_then(|proposal| {
             let (number, rules) = (proposal.0, proposal.1.as_ref()?);
             Some(Judged { number, broken: self.forwarder.egress().would_break(rules, now) })
         });
+        if let Some(Judged { number, .. }) = report.judged {
+            // What is judged must still be true when the rules change.
+            self.forwarder.set_quiet_in_place(true);
+            self.judged = number;
+        }
         let sampled = self.sampler.sampled();
         report.fill(&self.forwarder, sampled, rings, PerPort::new(|port| self.duties.kept.of(port)));
     }
