@@ -162,6 +162,7 @@ fn a_length_word_at_the_start_of_the_stream_is_not_missed() {
             "usual",
             "Fast Open",
             "half a word in the SYN",
+            "a word in the SYN",
             "missed",
             "urgent",
             "MD5",
@@ -173,6 +174,7 @@ fn a_length_word_at_the_start_of_the_stream_is_not_missed() {
             let syn_len = match way {
                 "Fast Open" => LEN,
                 "half a word in the SYN" => 2,
+                "a word in the SYN" => 4,
                 _ => 0,
             };
             let _ = host.process(&syn_with(syn_len));
@@ -223,13 +225,26 @@ fn values_in_the_syn_are_values() {
     }
 }
 
+/// A single value is a start, if one that is not worth compressing.
+#[test]
+fn a_stream_may_start_with_a_single_value() {
+    for (first, compressed) in [(0x3f80_0000u32, true), (1200, false)] {
+        let mut host = Host::new(Rule::STATIC, Kernel::detect());
+        let verdict = host.process(&Spec::tcp(ORIGIN, ACK, &first.to_le_bytes()).bytes());
+        assert!(matches!(verdict, Verdict::Untouched(_)), "{verdict:?}");
+        host.sent += 4;
+        assert_eq!(host.sends(&payload(&[])), compressed);
+    }
+}
+
 /// What an application sends before its tag is its own: its values start at its first tagged segment, and so do its messages.
 #[test]
 fn a_stream_that_is_tagged_late_starts_there() {
     for (first, compressed) in [(0x3f80_0000, true), (1200, false)] {
         let mut host = Host::new(Rule::STATIC, Kernel::detect());
         host.engine.reset(1);
-        let _ = host.process(&Spec { tos: 0, ..Spec::tcp(0, 0, &[]) }.syn(ORIGIN).bytes());
+        let transport = TransportSpec::Tcp { seq: ORIGIN - 1, flags: SYN, options: vec![] };
+        let _ = host.process(&Spec { transport, tos: 0, ..Spec::tcp(0, 0, &payload(&HEADER)) }.bytes());
         host.sent = ORIGIN + 4000;
         assert_eq!(host.sends(&payload(&[(0, first)])), compressed);
         assert_eq!(host.sends(&payload(&[(0, first)])), compressed);

@@ -141,13 +141,33 @@ impl Said {
     }
 }
 
+/// Since when a connection is tagged. Enums, and not flags, keep a flow within 144 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tag {
+    /// No rule matched any of its frames.
+    Never,
+    /// Since its SYN, or there was none.
+    Syn,
+    /// Since its first payload.
+    Late,
+}
+
+/// What was looked at of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Contents {
+    Nothing,
+    /// Its first word and what followed; all of it looks like values.
+    Values,
+    /// Something that does not, or its first word was missed.
+    Mixed,
+}
+
 /// One direction of a TCP connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Flow {
     key: FlowKey,
     phase: Phase,
-    /// Whether a rule matched any of its frames.
-    tagged: bool,
+    tag: Tag,
     /// Whether payload would open it anew if it were forgotten: [`Self::keep`].
     reopens: bool,
     /// Whether a SYN told `origin`, and nothing speaks for another one.
@@ -159,16 +179,11 @@ pub struct Flow {
     seen: Millis,
     /// How often its SYN was sent.
     syns: u8,
-    /// No rule matched its SYN, but its first payload.
-    late: bool,
     /// A tagged segment without payload left, so its host holds the connection. A SYN may be an answer to a forged one.
     established: bool,
     /// It was silent for too long to be compressed in place: [`UNUSED_MS`].
     lapsed: bool,
-    /// It sent what does not look like values, or its first word was missed.
-    mixed: bool,
-    /// Its first word was looked at, or missed.
-    looked: bool,
+    contents: Contents,
     /// Most bytes of data that its SYN had.
     syn_len: u16,
     /// What its SYN said that its host restores.
@@ -183,18 +198,16 @@ impl Flow {
     const VACANT: Self = Self {
         key: FlowKey([0; 5]),
         phase: Phase::Vacant,
-        tagged: false,
+        tag: Tag::Never,
         reopens: false,
         started: false,
         origin: 0,
         sent: 0,
         seen: Millis(0),
         syns: 0,
-        late: false,
         established: false,
         lapsed: false,
-        mixed: false,
-        looked: false,
+        contents: Contents::Nothing,
         syn_len: 0,
         told: None,
         heard: None,
@@ -271,7 +284,7 @@ impl Flow {
             return Ok(());
         }
         let Some(Told { offer, tos: heard_tos }) = self.heard else {
-            return Err(if self.late { PassReason::TaggedLate } else { PassReason::NotAgreed });
+            return Err(if self.tag == Tag::Late { PassReason::TaggedLate } else { PassReason::NotAgreed });
         };
         match rule.in_place() {
             None if offer.restores(rule.profile.codec()) => Ok(()),
@@ -294,20 +307,21 @@ impl Flow {
     /// [`PassReason::NotValues`].
     #[inline]
     pub(crate) fn look(&mut self, seq: u32, look: impl FnOnce(bool) -> bool) -> Result<(), PassReason> {
-        let starts = !self.looked;
-        if starts {
-            self.looked = true;
-            self.mixed |= self.started && seq != self.origin && (!self.late || self.told.is_some());
+        let starts = self.contents == Contents::Nothing;
+        let missed =
+            starts && self.started && seq != self.origin && (self.tag != Tag::Late || self.told.is_some());
+        if missed || self.contents == Contents::Mixed || !look(starts) {
+            self.contents = Contents::Mixed;
+            return Err(PassReason::NotValues);
         }
-        self.mixed = self.mixed || !look(starts);
-        if self.mixed { Err(PassReason::NotValues) } else { Ok(()) }
+        self.contents = Contents::Values;
+        Ok(())
     }
 
     /// Its tagged SYN has a value's length of data, at least: `look` says whether that looks like the start of a stream of values.
     pub(crate) fn look_at_syn(&mut self, look: impl FnOnce() -> bool) {
-        if self.phase == Phase::Opening && self.started && !self.looked {
-            self.looked = true;
-            self.mixed |= !look();
+        if self.phase == Phase::Opening {
+            self.contents = if look() { Contents::Values } else { Contents::Mixed };
         }
     }
 
@@ -380,11 +394,12 @@ impl Flow {
             self.origin = seq;
         }
         // Before the tag, a connection may have sent any number of bytes; not if it said on its SYN what it restores.
-        let known = self.tagged || self.told.is_some();
+        let known = self.tag != Tag::Never || self.told.is_some();
         let far = first && known && seq.wrapping_sub(self.origin) >= START_REACH;
         self.hear(if far { Event::FarPayload } else { Event::Payload });
-        self.late |= first && !self.tagged;
-        self.tagged = true;
+        if self.tag == Tag::Never {
+            self.tag = Tag::Late;
+        }
         match self.phase {
             Phase::Open => {}
             Phase::Doubtful => {
@@ -446,7 +461,11 @@ impl Flow {
                 2 * if has_sent || self.established { IDLE_MS } else { UNUSED_MS }
             }
             // Most connections are never tagged; they must not crowd out those that are, or that said that they restore.
-            Phase::Opening | Phase::Open | Phase::Doubtful if !self.tagged && self.told.is_none() => 0,
+            Phase::Opening | Phase::Open | Phase::Doubtful
+                if self.tag == Tag::Never && self.told.is_none() =>
+            {
+                0
+            }
             // Nor those that only a flood of SYNs began.
             Phase::Opening => OPENING_MS,
             Phase::Doubtful if !has_sent => OPENING_MS,
@@ -532,7 +551,9 @@ impl<const SETS: usize> FlowTable<SETS> {
             let (phase, sent) = (Phase::Opening, origin);
             *flow = Flow { key: *key, phase, started: true, origin, sent, ..Flow::VACANT };
         }
-        flow.tagged |= syn.tagged && flow.phase == Phase::Opening;
+        if syn.tagged && flow.phase == Phase::Opening {
+            flow.tag = Tag::Syn;
+        }
         flow.syns = flow.syns.saturating_add(1);
         flow.seen = now;
         Ok(flow)
@@ -546,7 +567,7 @@ impl<const SETS: usize> FlowTable<SETS> {
     pub fn find_or_open(&mut self, key: &FlowKey, now: Millis) -> Result<&mut Flow, PassReason> {
         let flow = self.find_or_insert(key, now)?;
         if flow.phase == Phase::Vacant {
-            *flow = Flow { key: *key, phase: Phase::Opening, tagged: true, ..Flow::VACANT };
+            *flow = Flow { key: *key, phase: Phase::Opening, tag: Tag::Syn, ..Flow::VACANT };
         }
         flow.keep();
         Ok(flow)

@@ -65,6 +65,12 @@ fn one_forged_syn_does_not_forbid_other_rules() {
     assert_eq!(broken(&host, 1000 + 4 * IDLE_MS - 2), 1);
     // Its peer lost power.
     assert_eq!(broken(&host, 1000 + 4 * IDLE_MS - 1), 0);
+    // So does who sends values.
+    let mut hosts = [IN_PLACE; 2].map(Host::new);
+    connect(&mut hosts, &Segment::syn());
+    assert_eq!(values(&mut hosts, &Segment::data(1)), Ok(()));
+    assert_eq!(broken(&hosts[1], 2 * IDLE_MS - 1), 1);
+    assert_eq!(broken(&hosts[1], 2 * IDLE_MS), 0);
 }
 
 /// The far end may take such a connection for ended, and restore by other rules.
@@ -211,4 +217,15 @@ fn ports_whose_connection_ended_unseen_are_believed_again() {
         let data = Segment::data(0);
         assert_eq!(values(&mut hosts, &Segment { seq: data.seq.wrapping_add(later), ..data }), right);
     }
+}
+
+/// The network doubles a SYN, however late: it begins nothing, and nothing is compressed a second time.
+#[test]
+fn the_same_start_again_begins_nothing_however_late() {
+    let mut hosts = [Rule::DEFAULT; 2].map(Host::new);
+    connect(&mut hosts, &Segment::syn());
+    assert_eq!(values(&mut hosts, &Segment::data(0)), Ok(()));
+    hosts[0].now.0 += 3 * IDLE_MS;
+    let _ = hosts[0].send(&Segment::syn().bytes());
+    assert_eq!(values(&mut hosts, &Segment::data(0)), Err(PassReason::Resent));
 }
