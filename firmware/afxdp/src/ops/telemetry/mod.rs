@@ -23,7 +23,7 @@ pub use board::{Board, PATIENCE};
 pub use node::{JobStatus, NodeReport, NodeSnapshot, NodeTelemetry};
 pub use per_port::PerPort;
 pub use report::{FLOWS_LISTED, Judged, KeptStats, QueueReport, RingStats};
-pub use sampled::Sampled;
+pub use sampled::{Sampled, percent_lost};
 pub use snapshot::{
     Attached, Bound, FlowStatus, LossStats, Outcomes, PortStatus, QueueStatus, RuleStatus, Snapshot,
 };
