@@ -19,6 +19,9 @@ pub const MAX_MTU: u32 = 3506;
 /// The most queues of one port (`QUEUES` in `bpf/gradwire.c`).
 pub const MAX_QUEUES: u32 = 64;
 
+/// Makes a container cut its segments itself; `PID` is one of its processes.
+pub const CUT_SEGMENTS: &str = "nsenter --net=/proc/PID/ns/net ethtool -K eth0 tso off gso off";
+
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {

@@ -92,6 +92,7 @@ pub fn set_up(
         mtu: interface.mtu.into(),
         queues: interface.queues,
         xdp,
+        refused: program.refused(PORT),
         bind,
     };
     let kept = program.kept(0, 1);

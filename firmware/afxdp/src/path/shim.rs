@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use crate::config::{Config, Mode as WantedMode};
 use crate::ops::filters;
-use crate::ops::interface::{Interface, InterfaceError};
+use crate::ops::interface::{CUT_SEGMENTS, Interface, InterfaceError};
 use crate::ops::netlink::link::Link;
 use crate::ops::port_settings::Settings;
 use crate::ops::telemetry::{Attached, Bound, PerPort, PortStatus, Telemetry};
@@ -261,11 +261,18 @@ pub(super) fn attach(
         None => None,
     };
     if let Some(error) = refused {
+        let name = &interface.name;
+        // A veth has no driver on a bus.
+        let container = match interface.driver {
+            Some(_) => String::new(),
+            None => format!(", and in the container {CUT_SEGMENTS}   (PID of the container)"),
+        };
         warn!(
-            interface = interface.name,
-            "{error}; the driver does not run XDP programs, so generic mode it is, which is slower: \
-             turn off TSO, GSO and GRO where these frames come from"
+            interface = name,
+            "{error}; so generic mode it is, which is slower, and leaves merged segments untouched: \
+             ethtool -K {name} gro off{container}"
         );
+        program.remember_refusal(port, error.to_string());
     }
     program.attach(port, interface, Attached::Generic)?;
     Ok(Attached::Generic)
@@ -348,6 +355,7 @@ impl Shim {
                 mtu: interface.mtu.into(),
                 queues: interface.queues,
                 xdp: *mode,
+                refused: self.program.refused(port),
                 bind: if *zero_copy { Bound::ZeroCopy } else { Bound::Copy },
             }
         });

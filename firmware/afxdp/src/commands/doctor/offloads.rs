@@ -4,6 +4,7 @@ use super::facts::{Facts, PortFacts};
 use super::finding::{Finding, word};
 use super::ports;
 use crate::config::Config;
+use crate::ops::interface::CUT_SEGMENTS;
 use crate::ops::telemetry::Attached;
 
 /// The driver of a virtual machine's card: its host merges segments, and cuts them again for the machine if it is told to.
@@ -120,9 +121,7 @@ fn merged(port: &PortFacts) -> Option<Finding> {
 fn uncut(port: &PortFacts) -> Option<Finding> {
     (port.driver.as_deref() == Some("veth")).then(|| {
         let found = "with generic XDP the container's uncut segments come through the veth: traffic stalls";
-        let command =
-            "nsenter --net=/proc/PID/ns/net ethtool -K eth0 tso off gso off   # PID of the container";
-        Finding::warning("offloads", found).mend(command)
+        Finding::warning("offloads", found).mend(format!("{CUT_SEGMENTS}   # PID of the container"))
     })
 }
 

@@ -145,8 +145,11 @@ fn served_mode(port: &PortFacts, served: &PortStatus, mode: Mode) -> Finding {
         return Finding::warning("xdp", format!("{found}, and {driver} runs XDP itself"))
             .mend("mode = \"auto\"   # in [path] of the configuration");
     }
-    let why = "it was told to be at its start, or was refused, and its log says why";
-    Finding::warning("xdp", format!("{found}, though {driver} runs XDP itself: {why}")).mend(restart(port))
+    let why = match &served.refused {
+        Some(refused) => format!("{driver} refused native mode ({refused})"),
+        None => format!("it started with mode = \"generic\", and {driver} runs XDP itself"),
+    };
+    Finding::warning("xdp", format!("{found}; {why}")).mend(restart(port))
 }
 
 fn other_program(port: &PortFacts, link: &Link) -> Finding {
@@ -382,7 +385,7 @@ pub(in crate::commands::doctor) mod tests {
     /// The port as a shim in this mode has it.
     pub(in crate::commands::doctor) fn served(port: &PortFacts, xdp: Attached, bind: Bound) -> PortFacts {
         let name = port.name.clone();
-        let served = PortStatus { name, index: 5, mtu: 1500, queues: 4, xdp, bind };
+        let served = PortStatus { name, index: 5, mtu: 1500, queues: 4, xdp, refused: None, bind };
         PortFacts { served: Some(served), ..port.clone() }
     }
 
@@ -406,13 +409,17 @@ pub(in crate::commands::doctor) mod tests {
             judged(&zero_copy, Mode::Auto),
             (Status::Ok, format!("native, without a copy, 4 queues{here}"))
         );
-        let generic = of(Attached::Generic, Bound::Copy);
+        let mut generic = of(Attached::Generic, Bound::Copy);
         let (status, found) = judged(&generic, Mode::Auto);
         assert_eq!(status, Status::Warning);
         assert!(
-            found.starts_with("generic, with a copy, 4 queues") && found.contains("was refused"),
+            found.starts_with("generic, with a copy, 4 queues") && found.contains("it started with mode"),
             "{found}"
         );
+        generic.served.as_mut().unwrap().refused = Some("no XDP here".to_owned());
+        let (status, found) = judged(&generic, Mode::Auto);
+        assert_eq!(status, Status::Warning);
+        assert!(found.ends_with("; ixgbe refused native mode (no XDP here)"), "{found}");
         assert_eq!(is_generic(&generic, Mode::Auto), Some(true));
         assert_eq!(is_generic(&native, Mode::Generic), Some(false));
         // A driver that runs none is as good as it gets.

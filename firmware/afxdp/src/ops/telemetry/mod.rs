@@ -125,6 +125,7 @@ pub(crate) mod tests {
             mtu: 1500,
             queues: 2,
             xdp: Attached::Native,
+            refused: None,
             bind: Bound::Copy,
         }
     }

@@ -48,6 +48,8 @@ pub struct PortStatus {
     pub queues: u32,
     /// Where its XDP program runs.
     pub xdp: Attached,
+    /// Why it does not run in the driver, if it was to; none if nothing was refused.
+    pub refused: Option<String>,
     /// How its sockets are bound.
     pub bind: Bound,
 }
