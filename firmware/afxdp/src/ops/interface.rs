@@ -183,6 +183,14 @@ pub fn receive_queues(name: &str) -> Result<u32, InterfaceError> {
     Ok(count.max(1))
 }
 
+/// Bytes that an interface has sent, by its driver's count: all traffic is in it.
+///
+/// # Errors
+/// [`InterfaceError::Read`].
+pub fn sent_bytes(name: &str) -> Result<u64, InterfaceError> {
+    read(name, "statistics/tx_bytes")
+}
+
 /// One MAC address that a bridge knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Station {

@@ -210,7 +210,7 @@ fn flows(queues: &[QueueStatus]) -> String {
 }
 
 /// With a comma every three digits.
-pub(super) fn number(count: u64) -> String {
+pub(in crate::commands) fn number(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {

@@ -72,6 +72,25 @@ impl Report {
         }
     }
 
+    /// Bytes of values that arrived.
+    pub(super) const fn bytes(&self) -> u64 {
+        4 * self.values
+    }
+
+    pub(super) const fn seconds(&self) -> f64 {
+        self.seconds
+    }
+
+    /// Whether something compressed values on the way.
+    pub(super) const fn is_compressed(&self) -> bool {
+        self.changed > 0
+    }
+
+    /// The shims of this machine that list its connections; none if they cannot be asked.
+    pub(super) fn shims(&self) -> Option<&[String]> {
+        self.wire.as_ref().map(|wire| wire.shims.as_slice())
+    }
+
     /// A few lines, the verdict last.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
@@ -198,6 +217,7 @@ mod tests {
             tos: 0x28,
             bound: Some(1.0 / 1024.0),
             file_bytes: None,
+            more: false,
         }
     }
 
@@ -211,7 +231,7 @@ mod tests {
             squares_got: 3.96,
             ..Tally::default()
         };
-        let mut arrived = Arrived { tally, missing: 0, seconds: 2.0 };
+        let mut arrived = Arrived { tally, missing: 0, seconds: 2.0, cpu_seconds: None };
         change(&mut arrived);
         arrived
     }

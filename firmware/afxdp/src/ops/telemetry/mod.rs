@@ -11,6 +11,8 @@ use std::time::Instant;
 use gradwire::rules::{Rule, Rules};
 use gradwire::verdict::Traffic;
 
+use crate::ops::interface::sent_bytes;
+
 mod board;
 mod node;
 mod per_port;
@@ -84,6 +86,7 @@ impl Telemetry {
             config: self.config.clone(),
             reloads: self.reloads.load(Ordering::Relaxed),
             ports: self.ports.clone(),
+            sent_bytes: PerPort::new(|port| sent_bytes(&self.ports.get(port).name).ok()),
             mark: rules.mark(),
             rules: rules.as_slice().iter().enumerate().map(rule).collect(),
             queues: (0..)
