@@ -17,6 +17,7 @@ use crate::config::{JOBS, Mode};
 use crate::ops::interface::Interface;
 use crate::ops::telemetry::{Board, Bound, NodeReport, PortStatus};
 use crate::path::device::Queues;
+use crate::path::limits;
 use crate::path::program::{Kept, NodeAddress, Program};
 use crate::path::shim::{StartError, attach, bind_patiently};
 use crate::path::worker::{BATCH, DRAIN, IDLE, RETRY, monotonic_ns, wait};
@@ -73,11 +74,11 @@ pub fn set_up(
     if interface.has_checksums(xdp) {
         queues.has_checksums(PORT);
     }
+    let bound = limits::binding(service.zero_copy, xdp);
     let (mut beats, mut bind) = (Vec::new(), Bound::ZeroCopy);
     for queue in 0..interface.queues {
         let error = |error| StartError::Socket { interface: interface.name.clone(), queue, error };
-        let binding =
-            Binding { interface: interface.index, queue, zero_copy: service.zero_copy, busy_poll: None };
+        let binding = Binding { interface: interface.index, queue, bound, busy_poll: None };
         let socket = bind_patiently(queues.frames(), binding, service.limit).map_err(error)?;
         if !socket.is_zero_copy().map_err(error)? {
             bind = Bound::Copy;

@@ -18,6 +18,7 @@ use crate::ops::netlink::link::Link;
 use crate::ops::port_settings::Settings;
 use crate::ops::telemetry::{Attached, Bound, PerPort, PortStatus, Telemetry};
 use crate::path::device::Queues;
+use crate::path::limits;
 use crate::path::mapped::Frames;
 use crate::path::program::{FollowError, Program, ProgramLoadError};
 use crate::path::worker::{Duties, Orders, Worker};
@@ -151,6 +152,7 @@ impl Shim {
         }
         check_bridge(&mut program, &interfaces);
 
+        let may = modes.map(|mode| limits::binding(config.zero_copy, mode));
         let mut zero_copy = [true; 2];
         let mut workers = Vec::new();
         for thread in 0..threads {
@@ -171,7 +173,7 @@ impl Shim {
                     let binding = Binding {
                         interface: interface.index,
                         queue,
-                        zero_copy: config.zero_copy,
+                        bound: may[port as usize],
                         busy_poll: config.busy_poll,
                     };
                     let socket = bind_patiently(queues.frames(), binding, limit).map_err(error)?;

@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 
 use gradwire::forward::{Buffer, Device, Port};
 use gradwire::wire::frame::MAX_LINK_LEN;
+use gradwire_xdp::ops::telemetry::Bound;
 use gradwire_xdp::path::device::Queues;
 use gradwire_xdp::path::xsk::{Binding, Socket};
 
@@ -24,7 +25,7 @@ impl Injector {
     /// Sends on a queue of an interface: a veth's other end receives on the same.
     pub fn on(lab: &Lab, place: &str, interface: &str, queue: u32) -> Self {
         let (interface, mtu) = (lab.index(place, interface), lab.plan.mtu);
-        let binding = Binding { interface, queue, zero_copy: false, busy_poll: None };
+        let binding = Binding { interface, queue, bound: Bound::Copy, busy_poll: None };
         let (frames, queue) = sync_channel::<Vec<u8>>(1024);
         let thread = lab.enter(place, move || {
             let mut port = InjectorPort::bind(binding, mtu);
