@@ -67,14 +67,14 @@ pub fn set_up(
     let mut program =
         Program::load_for_node(service.address, service.limit.as_nanos() as u64, frame_len as u64)?;
     let xdp = attach(&mut program, PORT, interface, service.mode)?;
-    let mut queues = Queues::new(interface.queues, frame_len).map_err(|error| StartError::Memory {
-        mib: Queues::memory(interface.queues, frame_len) >> 20,
+    let bound = limits::binding(service.zero_copy, xdp);
+    let mut queues = Queues::new(interface.queues, frame_len, bound).map_err(|error| StartError::Memory {
+        mib: Queues::memory(interface.queues, frame_len, bound) >> 20,
         error,
     })?;
     if interface.has_checksums(xdp) {
         queues.has_checksums(PORT);
     }
-    let bound = limits::binding(service.zero_copy, xdp);
     let (mut beats, mut bind) = (Vec::new(), Bound::ZeroCopy);
     for queue in 0..interface.queues {
         let error = |error| StartError::Socket { interface: interface.name.clone(), queue, error };

@@ -153,13 +153,14 @@ impl Shim {
         check_bridge(&mut program, &interfaces);
 
         let may = modes.map(|mode| limits::binding(config.zero_copy, mode));
+        let of_any = if may.contains(&Bound::ZeroCopy) { Bound::ZeroCopy } else { Bound::Copy };
         let mut zero_copy = [true; 2];
         let mut workers = Vec::new();
         for thread in 0..threads {
             let served = |interface: &Interface| (thread..interface.queues).step_by(threads as usize);
             let sockets = served(host).chain(served(network)).count() as u32;
-            let mut queues = Queues::new(sockets, frame_len).map_err(|error| StartError::Memory {
-                mib: Queues::memory(sockets, frame_len) >> 20,
+            let mut queues = Queues::new(sockets, frame_len, of_any).map_err(|error| StartError::Memory {
+                mib: Queues::memory(sockets, frame_len, of_any) >> 20,
                 error,
             })?;
             if network.has_checksums(modes[Port::Network as usize]) {

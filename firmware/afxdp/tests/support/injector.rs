@@ -57,7 +57,7 @@ struct InjectorPort(Queues);
 
 impl InjectorPort {
     fn bind(binding: Binding, mtu: u16) -> Self {
-        let mut queues = Queues::new(2, usize::from(mtu) + MAX_LINK_LEN).unwrap();
+        let mut queues = Queues::new(2, usize::from(mtu) + MAX_LINK_LEN, Bound::Copy).unwrap();
         let socket = Socket::bind(queues.frames(), binding).unwrap();
         queues.add(Port::Network, 0, socket);
         Self(queues)

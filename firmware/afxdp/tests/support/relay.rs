@@ -77,7 +77,7 @@ struct Wire {
 
 impl Wire {
     fn new(ends: [u32; 2], frame_len: usize) -> Self {
-        let mut queues = Queues::new(2, frame_len).unwrap();
+        let mut queues = Queues::new(2, frame_len, Bound::Copy).unwrap();
         for (port, interface) in Port::ALL.into_iter().zip(ends) {
             let binding = Binding { interface, queue: 0, bound: Bound::Copy, busy_poll: None };
             let socket = Socket::bind(queues.frames(), binding).unwrap();
