@@ -19,7 +19,7 @@ use crate::ops::telemetry::{Board, Bound, NodeReport, PortStatus};
 use crate::path::device::Queues;
 use crate::path::limits;
 use crate::path::program::{Kept, NodeAddress, Program};
-use crate::path::shim::{StartError, attach, bind_patiently};
+use crate::path::shim::{StartError, attach, bind_patiently, served};
 use crate::path::worker::{BATCH, DRAIN, IDLE, RETRY, monotonic_ns, wait};
 use crate::path::xsk::Binding;
 
@@ -67,6 +67,7 @@ pub fn set_up(
     let mut program =
         Program::load_for_node(service.address, service.limit.as_nanos() as u64, frame_len as u64)?;
     let xdp = attach(&mut program, PORT, interface, service.mode)?;
+    let [interface] = &served(std::array::from_ref(interface))?;
     let bound = limits::binding(service.zero_copy, xdp);
     let mut queues = Queues::new(interface.queues, frame_len, bound).map_err(|error| StartError::Memory {
         mib: Queues::memory(interface.queues, frame_len, bound) >> 20,
