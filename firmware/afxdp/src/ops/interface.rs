@@ -19,6 +19,9 @@ pub const MAX_MTU: u32 = 3506;
 /// The most queues of one port (`QUEUES` in `bpf/gradwire.c`).
 pub const MAX_QUEUES: u32 = 64;
 
+/// Makes a container cut its segments itself; `PID` is one of its processes.
+pub const CUT_SEGMENTS: &str = "nsenter --net=/proc/PID/ns/net ethtool -K eth0 tso off gso off";
+
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
@@ -178,6 +181,14 @@ pub fn receive_queues(name: &str) -> Result<u32, InterfaceError> {
     let names = queues.flatten().map(|entry| entry.file_name());
     let count = names.filter(|name| name.to_string_lossy().starts_with("rx-")).count() as u32;
     Ok(count.max(1))
+}
+
+/// Bytes that an interface has sent, by its driver's count: all traffic is in it.
+///
+/// # Errors
+/// [`InterfaceError::Read`].
+pub fn sent_bytes(name: &str) -> Result<u64, InterfaceError> {
+    read(name, "statistics/tx_bytes")
 }
 
 /// One MAC address that a bridge knows.

@@ -4,9 +4,11 @@ use gradwire::rules::Grid;
 
 use super::facts::{Facts, PortFacts};
 use super::finding::{Finding, word};
+use super::offloads;
 use crate::config::{Config, Mode};
 use crate::ops::interface::{MAX_MTU, MAX_QUEUES};
 use crate::ops::netlink::link::Link;
+use crate::ops::telemetry::{Attached, Bound, PortStatus};
 
 pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>) {
     let (host, network) = (&facts.ports.host, &facts.ports.network);
@@ -65,16 +67,22 @@ fn link(port: &PortFacts) -> Finding {
     Finding::ok("link", format!("{kind}, up"))
 }
 
-/// Whether the program will run in the kernel's generic path; none if it is not known.
-pub(super) fn will_be_generic(port: &PortFacts, mode: Mode) -> Option<bool> {
+/// Whether the program runs in the kernel's generic path, or would if it was started; none if it is not known.
+pub(super) fn is_generic(port: &PortFacts, mode: Mode) -> Option<bool> {
+    if let Some(served) = &port.served {
+        return Some(served.xdp == Attached::Generic);
+    }
     match mode {
         Mode::Generic => Some(true),
         Mode::Native => Some(false),
-        Mode::Auto => port.xdp.map(|features| !features.native()),
+        Mode::Auto => port.xdp.map(|features| !features.native() || offloads::keep_xdp_away(port)),
     }
 }
 
 fn xdp_mode(port: &PortFacts, mode: Mode, zero_copy: bool) -> Finding {
+    if let Some(served) = &port.served {
+        return served_mode(port, served, mode);
+    }
     let driver = port.driver.as_deref().unwrap_or("this driver");
     let Some(features) = port.xdp else {
         return Finding::unknown(
@@ -82,12 +90,26 @@ fn xdp_mode(port: &PortFacts, mode: Mode, zero_copy: bool) -> Finding {
             format!("before Linux 6.3 the kernel does not tell what {driver} can do"),
         );
     };
+    let is_native = features.native() && features.redirect();
+    if is_native && mode != Mode::Generic && offloads::keep_xdp_away(port) {
+        let found = format!(
+            "{driver} refuses native mode: the machine's host may merge segments, and takes no order to stop"
+        );
+        return match mode {
+            Mode::Native => Finding::failed("xdp", format!("{found}; the configuration asks for native"))
+                .mend("mode = \"auto\"   # in [path] of the configuration"),
+            _ => Finding::ok("xdp", format!("generic, which is slower: {found}")),
+        };
+    }
+    // What the driver offers depends on the card, and shows only when a socket is bound.
     let copies = match (features.zero_copy(), zero_copy) {
-        (true, true) => "without a copy",
+        (true, true) => {
+            "without a copy if the card allows it; when gradwire-xdp runs, this line says what is"
+        }
         (true, false) => "with a copy, as configured",
         (false, _) => "with a copy: the driver offers no other way",
     };
-    match (mode, features.native() && features.redirect()) {
+    match (mode, is_native) {
         (Mode::Generic, true) => Finding::warning("xdp", format!("generic, but {driver} runs XDP itself"))
             .mend("mode = \"auto\"   # in [path] of the configuration"),
         (Mode::Auto | Mode::Native, true) => Finding::ok("xdp", format!("native, {copies}")),
@@ -100,6 +122,34 @@ fn xdp_mode(port: &PortFacts, mode: Mode, zero_copy: bool) -> Finding {
             Finding::ok("xdp", format!("generic, which is slower: {driver} does not run XDP itself"))
         }
     }
+}
+
+/// How the one that runs is attached, which is not always what its driver could do.
+fn served_mode(port: &PortFacts, served: &PortStatus, mode: Mode) -> Finding {
+    let xdp = match served.xdp {
+        Attached::Native => "native",
+        Attached::Generic => "generic",
+    };
+    let copies = match served.bind {
+        Bound::ZeroCopy => "without a copy",
+        Bound::Copy => "with a copy",
+    };
+    let queues = if served.queues == 1 { "1 queue".to_owned() } else { format!("{} queues", served.queues) };
+    let found = format!("{xdp}, {copies}, {queues}: so runs the gradwire-xdp here");
+    let could = port.xdp.is_some_and(|features| features.native() && features.redirect());
+    if served.xdp == Attached::Native || !could {
+        return Finding::ok("xdp", found);
+    }
+    let driver = port.driver.as_deref().unwrap_or("this driver");
+    if mode == Mode::Generic {
+        return Finding::warning("xdp", format!("{found}, and {driver} runs XDP itself"))
+            .mend("mode = \"auto\"   # in [path] of the configuration");
+    }
+    let why = match &served.refused {
+        Some(refused) => format!("{driver} refused native mode ({refused})"),
+        None => format!("it started with mode = \"generic\", and {driver} runs XDP itself"),
+    };
+    Finding::warning("xdp", format!("{found}; {why}")).mend(restart(port))
 }
 
 fn other_program(port: &PortFacts, link: &Link) -> Finding {
@@ -179,7 +229,7 @@ pub(in crate::commands::doctor) mod tests {
     use crate::ops::holders::Holder;
     use crate::ops::netlink::generic::{Offload, XdpFeatures};
     use crate::ops::netlink::link::FORWARDING;
-    use crate::ops::telemetry::{Attached, Bound, PerPort, PortStatus};
+    use crate::ops::telemetry::PerPort;
 
     fn port(name: &str, index: u32, driver: &str) -> PortFacts {
         let bridge = Link { index: 9, name: "br0".to_owned(), kind: "bridge".to_owned(), ..Link::default() };
@@ -286,9 +336,11 @@ pub(in crate::commands::doctor) mod tests {
     fn what_runs_is_asked_what_it_was_set_up_for() {
         let again = "gradwire-xdp unload veth0   # and start it again".to_owned();
         let served = |mtu, queues| {
-            let (xdp, bind) = (Attached::Native, Bound::Copy);
             move |port: &mut PortFacts| {
-                port.served = Some(PortStatus { name: port.name.clone(), index: 5, mtu, queues, xdp, bind });
+                *port = served(port, Attached::Native, Bound::Copy);
+                if let Some(served) = &mut port.served {
+                    (served.mtu, served.queues) = (mtu, queues);
+                }
             }
         };
         assert_eq!(judged("mtu", served(1500, 4)), (Status::Ok, None));
@@ -317,17 +369,62 @@ pub(in crate::commands::doctor) mod tests {
         let status = |port: &PortFacts, config: &Config| xdp_mode(port, config.mode, config.zero_copy).status;
         config.mode = Mode::Generic;
         assert_eq!(status(&port, &config), Status::Warning);
-        assert_eq!(will_be_generic(&port, config.mode), Some(true));
+        assert_eq!(is_generic(&port, config.mode), Some(true));
         port.xdp = Some(XdpFeatures(0));
         assert_eq!(status(&port, &config), Status::Ok);
         config.mode = Mode::Native;
         assert_eq!(status(&port, &config), Status::Failed);
         config.mode = Mode::Auto;
         assert!(xdp_mode(&port, config.mode, config.zero_copy).found.starts_with("generic, which is slower"));
-        assert_eq!(will_be_generic(&port, config.mode), Some(true));
+        assert_eq!(is_generic(&port, config.mode), Some(true));
         port.xdp = None;
         assert_eq!(status(&port, &config), Status::Unknown);
-        assert_eq!(will_be_generic(&port, config.mode), None);
+        assert_eq!(is_generic(&port, config.mode), None);
+    }
+
+    /// The port as a shim in this mode has it.
+    pub(in crate::commands::doctor) fn served(port: &PortFacts, xdp: Attached, bind: Bound) -> PortFacts {
+        let name = port.name.clone();
+        let served = PortStatus { name, index: 5, mtu: 1500, queues: 4, xdp, refused: None, bind };
+        PortFacts { served: Some(served), ..port.clone() }
+    }
+
+    /// The driver of this port could run XDP without a copy: what runs may be another thing.
+    #[test]
+    fn of_one_that_runs_the_doctor_says_what_is() {
+        let port = healthy().ports.network;
+        let judged = |port: &PortFacts, mode| {
+            let found = xdp_mode(port, mode, true);
+            (found.status, found.found)
+        };
+        let (status, found) = judged(&port, Mode::Auto);
+        assert_eq!(status, Status::Ok);
+        assert!(found.starts_with("native, without a copy if the card allows it"), "{found}");
+        let here = ": so runs the gradwire-xdp here";
+        let of = |xdp, bind| served(&port, xdp, bind);
+        let native = of(Attached::Native, Bound::Copy);
+        assert_eq!(judged(&native, Mode::Auto), (Status::Ok, format!("native, with a copy, 4 queues{here}")));
+        let zero_copy = of(Attached::Native, Bound::ZeroCopy);
+        assert_eq!(
+            judged(&zero_copy, Mode::Auto),
+            (Status::Ok, format!("native, without a copy, 4 queues{here}"))
+        );
+        let mut generic = of(Attached::Generic, Bound::Copy);
+        let (status, found) = judged(&generic, Mode::Auto);
+        assert_eq!(status, Status::Warning);
+        assert!(
+            found.starts_with("generic, with a copy, 4 queues") && found.contains("it started with mode"),
+            "{found}"
+        );
+        generic.served.as_mut().unwrap().refused = Some("no XDP here".to_owned());
+        let (status, found) = judged(&generic, Mode::Auto);
+        assert_eq!(status, Status::Warning);
+        assert!(found.ends_with("; ixgbe refused native mode (no XDP here)"), "{found}");
+        assert_eq!(is_generic(&generic, Mode::Auto), Some(true));
+        assert_eq!(is_generic(&native, Mode::Generic), Some(false));
+        // A driver that runs none is as good as it gets.
+        let e1000e = PortFacts { xdp: Some(XdpFeatures(0)), ..generic };
+        assert_eq!(judged(&e1000e, Mode::Auto).0, Status::Ok);
     }
 
     #[test]

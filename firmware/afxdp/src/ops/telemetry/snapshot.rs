@@ -48,6 +48,8 @@ pub struct PortStatus {
     pub queues: u32,
     /// Where its XDP program runs.
     pub xdp: Attached,
+    /// Why it does not run in the driver, if it was to; none if nothing was refused.
+    pub refused: Option<String>,
     /// How its sockets are bound.
     pub bind: Bound,
 }
@@ -69,6 +71,8 @@ pub struct Snapshot {
     pub reloads: u64,
     /// Its ports.
     pub ports: PerPort<PortStatus>,
+    /// Bytes that each port has sent, whoever sent them; none if it does not tell.
+    pub sent_bytes: PerPort<Option<u64>>,
     /// The type of service of compressed frames.
     pub mark: u8,
     /// The rules in force, in the order of their precedence.
