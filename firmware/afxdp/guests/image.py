@@ -167,7 +167,7 @@ def shim(root: Path, program: Path, path: Path) -> None:
     archive = Archive(path)
     archive.file("usr/sbin/gradwire-xdp", stripped)
     stripped.unlink()
-    for name in ("init", "agent.py"):
+    for name in ("init", "agent.py", "traffic.py"):
         archive.file(name, HERE / "guest" / name)
     archive.close()
 

@@ -53,7 +53,7 @@ class Card:
 CARDS = {
     "virtio": Card("virtio-net-pci", queues=4),
     # Zero-copy needs a driver that maps memory for the card as it does for hardware.
-    "virtio-zc": Card("virtio-net-pci", "iommu_platform=on", queues=4),
+    "virtio-zc": Card("virtio-net-pci", "disable-legacy=on,iommu_platform=on", queues=4),
     "virtio-generic": Card("virtio-net-pci", "ctrl_guest_offloads=off", queues=4),
     "virtio-rss": Card("virtio-net-pci", "rss=on", queues=4),
     "igb": Card("igb"),
@@ -113,8 +113,13 @@ class Guest:
 
     def alive(self) -> None:
         if self.lost:
-            tail = self.console.read_text(errors="replace")[-3000:] if self.console.exists() else ""
-            raise Failed(f"{self.name}: the guest has ended. Its console:\n{tail}")
+            raise Failed(f"{self.name}: the guest has ended\n{self.last_words()}")
+
+    def last_words(self) -> str:
+        """The ends of what QEMU and the guest's kernel have said."""
+        return "".join(
+            log.read_text(errors="replace")[-3000:] for log in (self.console.with_suffix(".qemu"), self.console) if log.exists()
+        )
 
     def say(self, **message) -> None:
         self.alive()
@@ -289,8 +294,7 @@ class Pair:
                     process.wait()
                 self.processes.clear()
                 if not kvm:
-                    tails = [guest.console.read_text(errors="replace")[-3000:] for guest in guests if guest.console.exists()]
-                    raise Failed(f"{error}\n" + "\n".join(tails)) from error
+                    raise Failed("\n".join([str(error), *(guest.last_words() for guest in guests)])) from error
         raise AssertionError("unreachable")
 
     def _host(self, number: int, queues: int | None) -> str:

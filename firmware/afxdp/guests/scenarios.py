@@ -1,0 +1,311 @@
+"""What must hold on emulated cards, in pairs of guests. Each scenario judges untagged traffic, too: it arrives bit-equal, and never stalls.
+
+scenarios.py [--program PATH] [NAME...]     all of them, or those named; see SCENARIOS
+"""
+
+import argparse
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from lab import CARDS, FOLDER, Failed, Pair
+
+# Enough for each connection to leave slow start.
+STREAM = 2_000_000
+TAGGED = "4M"
+# A busy machine makes single frames late: these go by the bridge, and connections stay untouched. A round that shows that is repeated.
+ROUNDS = 6
+
+
+def must(true: bool, what: str) -> None:
+    if not true:
+        raise Failed(what)
+
+
+class Traffic:
+    """Listeners in the containers of a pair, and what is sent to them."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.pair, self.seed = pair, 0
+        for container in pair.containers:
+            container.start("exec python3 -IS /traffic.py serve", timeout=7200)
+            container.start("exec gradwire-xdp test receive --timeout 60 >/tmp/receive.log 2>&1", timeout=7200)
+            pair.guests[0 if container is pair.containers[0] else 1].until("grep -q waits /tmp/receive.log")
+
+    def streams(self, count: int = STREAM) -> None:
+        """Untagged: from container to container both ways, by both versions of IP, and from a host."""
+        c, d = self.pair.containers
+        jobs = []
+        for sender, address in ((c, "10.9.0.2"), (d, "fd09::1"), (self.pair.a, "10.9.0.2"), (self.pair.b, "fd09::1")):
+            self.seed += 1
+            jobs.append(sender.start(f"exec python3 -IS /traffic.py send {address} {count} {self.seed}", timeout=600))
+        for job in jobs:
+            job.wait()
+
+    def stream(self, count: int):
+        """One untagged stream that goes on while something else happens."""
+        self.seed += 1
+        return self.pair.containers[0].start(f"exec python3 -IS /traffic.py send 10.9.0.2 {count} {self.seed}", timeout=600)
+
+    def values(self, arguments: str, address: str = "10.9.0.2"):
+        return self.pair.containers[0].start(f"exec gradwire-xdp test send {address} --timeout 60 --json {arguments}", timeout=600)
+
+    def tagged(self, arguments: str = f"--bytes {TAGGED}", address: str = "10.9.0.2", compressed: bool = True) -> dict:
+        """Tagged values, each within the bound; and some of them compressed."""
+        for _ in range(ROUNDS):
+            found = json.loads(self.values(arguments, address).wait())
+            must(found["good"] and not found["wrong"] and not found["missing_bytes"], f"values: {found}")
+            if not compressed or (found["wire"] and found["wire"]["compressed"]):
+                return found
+        raise Failed(f"no frame is compressed, in {ROUNDS} rounds; the last: {found}")
+
+    def pings(self, mtu: int) -> None:
+        """Each way, by both versions of IP, in packets as long as the MTU."""
+        c, d = self.pair.containers
+        jobs = []
+        for sender, address, headers in ((c, "10.9.0.2", 28), (d, "10.9.0.1", 28), (c, "fd09::2", 48), (d, "fd09::1", 48)):
+            ping = f"ping -q -c 1 -W 10 -M do -s {mtu - headers} {address}"
+            jobs.append((ping, sender.start(f"n=0; until {ping}; do n=$((n+1)); [ $n -lt 6 ] || exit 1; done")))
+        for ping, job in jobs:
+            job.wait(check=False)
+            must(job.status == 0, f"no answer, six times: {ping}\n{job.output}")
+
+    def lengths(self, first: int, last: int) -> None:
+        """A frame of each length, both ways."""
+        c, d = self.pair.containers
+        for sender, receiver in ((c, d), (d, c)):
+            self.seed += 1
+            mac = receiver.run("cat /sys/class/net/eth0/address").strip()
+            arrive = receiver.start(f"exec python3 -IS /traffic.py receive {first} {last} {self.seed} 60", timeout=300)
+            sends = sender.start(f"exec python3 -IS /traffic.py frames {first} {last} {self.seed} {mac}", timeout=300)
+            arrive.wait(check=False)
+            sends.kill()
+            must(arrive.status == 0, arrive.output)
+
+
+def status(guest) -> dict:
+    return json.loads(guest.run("gradwire-xdp status --json"))
+
+
+def agreed(guest) -> int:
+    """Connections whose ends agree on compression."""
+    return sum(queue["flows_known"]["agreed"] for queue in status(guest)["queues"])
+
+
+def network(guest) -> dict:
+    return status(guest)["ports"]["network"]
+
+
+def kill(guest) -> None:
+    """What the kernel's killer of processes does."""
+    guest.run(f"kill -9 {status(guest)['pid']}")
+
+
+def served(pair: Pair) -> None:
+    """Each receive queue that the card's driver has now has a socket."""
+    for guest in pair.guests:
+        has = int(guest.run("ls -d /sys/class/net/eth0/queues/rx-* | wc -l"))
+        serves = network(guest)["queues"]
+        must(has == serves, f"{guest.name}: eth0 has {has} receive queues, the shim serves {serves}")
+
+
+def queues(pair: Pair) -> None:
+    """Native mode adds queues to virtio: all are served, so all connections are compressed. Shims that are killed stop nothing."""
+    traffic = Traffic(pair)
+    pair.shims()
+    must(network(pair.a)["xdp"] == "native", f"{network(pair.a)}")
+    traffic.streams()
+    for attempt in range(ROUNDS):
+        before = agreed(pair.a)
+        traffic.tagged("--bytes 8M --connections 8")
+        new = agreed(pair.a) - before
+        if new == 8:
+            break
+        must(attempt + 1 < ROUNDS, f"{new} of 8 connections agree on compression, in the last of {ROUNDS} rounds")
+    served(pair)
+    for victim in pair.guests:
+        values, stream = traffic.values("--bytes 40M"), traffic.stream(8_000_000)
+        compressed = status(pair.a)["rules"][0]["traffic"]["compressed"]
+        deadline = time.monotonic() + 120
+        while status(pair.a)["rules"][0]["traffic"]["compressed"] < compressed + 100 and not values.done.is_set():
+            must(time.monotonic() < deadline, "nothing is compressed before the shim is killed")
+            time.sleep(0.1)
+        must(not values.done.is_set(), "the transfer ended before the shim was killed")
+        kill(victim)
+        found = json.loads(values.wait())
+        must(found["good"], f"values: {found}")
+        stream.wait()
+        traffic.streams(STREAM // 4)
+        pair.ready(victim, pair.shim(victim))
+        traffic.tagged()
+
+
+def every_length(pair: Pair) -> None:
+    """Without a copy, untagged frames of every length that Ethernet has pass an igb card."""
+    traffic = Traffic(pair)
+    pair.shims(config="[path]\nzero-copy = true")
+    must(network(pair.a)["bind"] == "zero-copy", f"not without a copy: {network(pair.a)}")
+    traffic.lengths(60, 1514)
+    traffic.pings(1500)
+    traffic.streams()
+    traffic.tagged()
+
+
+def zero_copy_then_generic(pair: Pair) -> None:
+    """On virtio, without a copy; then in generic mode, where plain TCP through the bridge needs frames that the kernel has room for."""
+    traffic = Traffic(pair)
+    pair.shims(config="[path]\nzero-copy = true")
+    must(network(pair.a)["bind"] == "zero-copy", f"not without a copy: {network(pair.a)}")
+    traffic.streams()
+    traffic.tagged()
+    traffic.pings(1500)
+    stop(pair)
+    pair.shims(config='[path]\nmode = "generic"')
+    must(network(pair.a)["xdp"] == "generic", f"{network(pair.a)}")
+    traffic.streams()
+    traffic.tagged(compressed=False)
+    traffic.pings(1500)
+
+
+def stop(pair: Pair) -> None:
+    for guest in pair.guests:
+        guest.run("gradwire-xdp unload veth0")
+        guest.until("! ip link show | grep -q xdp")
+
+
+def set_mtu(pair: Pair, mtu: int) -> None:
+    for guest in pair.guests:
+        guest.run(f"ip -n c link set dev eth0 mtu {mtu}; ip link set dev veth0 mtu {mtu}; ip link set dev eth0 mtu {mtu}")
+
+
+def doctors_mtu(pair: Pair) -> None:
+    """With jumbo frames, the doctor's command leads to an MTU at which the shim runs and the longest packets pass."""
+    traffic = Traffic(pair)
+    set_mtu(pair, 9000)
+    mtu = min(
+        int(line.split()[-1])
+        for guest in pair.guests
+        for line in guest.run("gradwire-xdp doctor --host veth0 --net eth0", check=False).splitlines()
+        if line.strip().startswith("mend: ip link set dev") and " mtu " in line
+    )
+    set_mtu(pair, mtu)
+    said = pair.a.run("gradwire-xdp doctor --host veth0 --net eth0", check=False)
+    must("FAIL" not in said, said)
+    pair.shims()
+    traffic.pings(mtu)
+    traffic.streams()
+    traffic.tagged()
+    print(f"  MTU {mtu}")
+
+
+STATEFUL = """
+add table {family} stateful
+add chain {family} stateful forward {{ type filter hook forward priority 0; policy accept; }}
+add rule {family} stateful forward ct state invalid counter drop
+add rule {family} stateful forward ct state established,related counter accept
+add rule {family} stateful forward ct state new counter accept
+"""
+
+
+def firewalls(pair: Pair) -> None:
+    """A bridge that watches connections, iptables' hooks in it, and VLANs: the shim starts if told to, and nothing stops."""
+    traffic = Traffic(pair)
+    b = pair.b
+    b.run(f"nft -f - <<'NFT'{STATEFUL.format(family='bridge')}NFT")
+    traffic.streams(STREAM // 4)
+    refused = b.start("exec gradwire-xdp run --host veth0 --net eth0")
+    refused.wait(check=False)
+    must(refused.status not in (0, None) and "stateful" in refused.output, f"it starts past a firewall: {refused.output}")
+    pair.shims("--bypass-filter")
+    traffic.streams()
+    traffic.tagged("--bytes 4M --connections 4")
+    # A far end without a shim: its connections go by the bridge, all of them or none of them.
+    kill(pair.a)
+    traffic.tagged("--bytes 2M --connections 4", compressed=False)
+    traffic.streams(STREAM // 4)
+    pair.ready(pair.a, pair.shim(pair.a, "--bypass-filter"))
+    b.run("nft flush ruleset; modprobe br_netfilter; sysctl -w net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1")
+    b.run(f"nft -f - <<'NFT'{STATEFUL.format(family='inet')}NFT")
+    traffic.streams()
+    traffic.tagged("--bytes 4M --connections 4")
+    b.run("nft flush ruleset; sysctl -w net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0")
+    for guest in pair.guests:
+        guest.run("for port in eth0 veth0; do bridge vlan add vid 100 dev $port; done; ip link set dev br0 type bridge vlan_filtering 1")
+    for number, container in enumerate(pair.containers, 1):
+        container.run(
+            f"ip link add link eth0 name eth0.100 type vlan id 100 && ip link set dev eth0.100 up && ip address add 10.10.0.{number}/24 dev eth0.100"
+        )
+    traffic.streams()
+    pair.containers[0].run("python3 -IS /traffic.py send 10.10.0.2 1000000 77", timeout=300)
+    traffic.tagged(address="10.10.0.2", compressed=False)
+    traffic.tagged()
+
+
+def bad_network(pair: Pair) -> None:
+    """Loss, reordering, duplicates and 150 ms of delay at once, between the shims."""
+    pair.b.run(
+        "tc qdisc replace dev eth1 root netem delay 75ms 5ms loss 1% duplicate 1% reorder 5% 25%;"
+        "tc qdisc replace dev eth2 root netem delay 75ms 5ms loss 1% duplicate 1% reorder 5% 25%"
+    )
+    traffic = Traffic(pair)
+    pair.shims()
+    values = traffic.values("--bytes 2M --connections 8")
+    traffic.streams(STREAM // 8)
+    found = json.loads(values.wait())
+    must(found["good"], f"values: {found}")
+    traffic.tagged("--bytes 500k --connections 4")
+
+
+# What each needs: a card, and how the pair is made. CI runs them in this order.
+SCENARIOS: dict[str, tuple[Callable[[Pair], None], str, dict]] = {
+    "queues": (queues, "virtio", {"queues": 2}),
+    "every-length": (every_length, "igb", {}),
+    "zero-copy-then-generic": (zero_copy_then_generic, "virtio-zc", {}),
+    "doctors-mtu": (doctors_mtu, "virtio", {}),
+    "firewalls": (firewalls, "virtio", {}),
+    "bad-network": (bad_network, "virtio", {"wire": True}),
+}
+
+
+def run(name: str, program: Path, folder: Path, kernel: str = "newest") -> str | None:
+    """Runs a scenario; what went wrong, or nothing."""
+    scenario, card, settings = SCENARIOS[name]
+    start = time.monotonic()
+    pair = None
+    try:
+        with Pair(CARDS[card], kernel, program, folder, **settings) as pair:
+            boot = time.monotonic() - start
+            try:
+                scenario(pair)
+            except Exception as error:
+                if not isinstance(error, Failed):
+                    traceback.print_exc()
+                print(pair.logs())
+                raise
+            print(f"{name}: good; {card}, Linux {pair.release}, {pair.accelerator}: boot {boot:.0f} s, all {time.monotonic() - start:.0f} s", flush=True)
+            return None
+    except Exception as error:
+        print(f"{name}: FAILED after {time.monotonic() - start:.0f} s: {error}", flush=True)
+        return str(error)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SCENARIOS))
+    parser.add_argument("--program", type=Path, default=FOLDER.parent / "debug/gradwire-xdp")
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    parser.add_argument("--kernel", default="newest")
+    asked = parser.parse_args()
+    for name in asked.names:
+        if name not in SCENARIOS:
+            parser.error(f"no scenario {name}")
+    failed = [name for name in asked.names or SCENARIOS if run(name, asked.program, asked.folder, asked.kernel)]
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()
