@@ -136,8 +136,12 @@ class Guest:
         return self.start(script, timeout).wait(check)
 
     def until(self, script: str, timeout: float = 120) -> str:
-        """Repeats a script until it succeeds."""
-        return self.run(f"until out=$({script}) 2>&1; do sleep 0.2; done; printf '%s\\n' \"$out\"", timeout)
+        """Repeats a script until it succeeds; what it then says on standard output."""
+        return self.run(f"until out=$({script} 2>/dev/null); do sleep 0.2; done; printf '%s\\n' \"$out\"", timeout)
+
+    def status(self) -> dict:
+        """What the guest's shim says of itself; on a busy machine it may need some tries."""
+        return json.loads(self.until("gradwire-xdp status --json"))
 
 
 class Container:
@@ -251,7 +255,8 @@ class Pair:
     def _qemu(self, name: str, kvm: bool) -> Guest:
         root, scratch = self.folder / "root", self.scratch
         there = self.folder / "kernel" / self.kernel
-        command = image.command(root, "qemu-system-x86_64")
+        # It ends with this program, however that ends.
+        command = ["setpriv", "--pdeathsig", "KILL", *image.command(root, "qemu-system-x86_64")]
         accelerator = ["-accel", "kvm", "-cpu", "host"] if kvm else ["-accel", "tcg,thread=multi", "-cpu", "max"]
         # Some boots panic while they test the timer, if the machine is busy.
         kernel = "console=ttyS0 quiet panic=-1 no_timer_check mitigations=off net.ifnames=0 audit=0 rdinit=/init"
@@ -349,7 +354,7 @@ class Pair:
     def ready(self, guest: Guest, job: Job) -> None:
         """Waits until a shim answers."""
         deadline = time.monotonic() + 120
-        while "eth0" not in guest.run("gradwire-xdp status --json 2>&1", check=False):
+        while not guest.run("gradwire-xdp status --json >/dev/null 2>&1 && echo yes", check=False):
             if job.done.is_set() or time.monotonic() > deadline:
                 raise Failed(f"{guest.name}: the shim does not run:\n{guest.run('cat /tmp/shim.log')}")
             time.sleep(0.2)
@@ -366,6 +371,11 @@ class Pair:
         return "\n".join(parts)
 
 
+def end_on_sigterm() -> None:
+    """A program that is asked to end takes its namespaces away first."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--card", choices=CARDS, default="virtio")
@@ -376,6 +386,7 @@ def main() -> None:
     parser.add_argument("--queues", type=int)
     parser.add_argument("--wire", action="store_true", help="b also is the network, with a bridge brw that netem may slow down")
     asked = parser.parse_args()
+    end_on_sigterm()
     start = time.monotonic()
     with Pair(CARDS[asked.card], asked.kernel, asked.program, asked.folder, asked.mtu, asked.queues, asked.wire) as pair:
         print(f"{pair.accelerator}, Linux {pair.release}, ready after {time.monotonic() - start:.0f} s", flush=True)

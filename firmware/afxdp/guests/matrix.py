@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import image
-from lab import CARDS, FOLDER, Failed, Pair
-from scenarios import Traffic, must, network, note, set_mtu, status, stop
+from lab import CARDS, FOLDER, Failed, Pair, end_on_sigterm
+from scenarios import Traffic, must, network, note, set_mtu
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs/drivers.md"
@@ -135,12 +135,12 @@ def other_queues(pair: Pair) -> None:
 
 
 def reload(pair: Pair) -> None:
-    pair.a.run(f"echo 'rule = []' >/tmp/shim.toml; kill -HUP {status(pair.a)['pid']}; sleep 1; echo >/tmp/shim.toml; kill -HUP {status(pair.a)['pid']}")
+    pair.a.run(f"echo 'rule = []' >/tmp/shim.toml; kill -HUP {pair.a.status()['pid']}; sleep 1; echo >/tmp/shim.toml; kill -HUP {pair.a.status()['pid']}")
 
 
 def upgrade(pair: Pair) -> None:
     """As a package's upgrade and a restart do: the old one ends, a new one starts."""
-    pair.a.run(f"kill {status(pair.a)['pid']}")
+    pair.a.run(f"kill {pair.a.status()['pid']}")
     pair.a.until("! ip link show | grep -q xdp")
     pair.ready(pair.a, pair.shim(pair.a))
 
@@ -236,6 +236,7 @@ def main() -> None:
     parser.add_argument("--card", action="append", choices=NAMES)
     parser.add_argument("--again", action="store_true")
     asked = parser.parse_args()
+    end_on_sigterm()
     commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
     kept = asked.folder / "matrix.json"
     results = json.loads(kept.read_text()) if kept.exists() and not asked.again else {}

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from lab import CARDS, FOLDER, Failed, Pair
+from lab import CARDS, FOLDER, Failed, Pair, end_on_sigterm
 
 # Enough for each connection to leave slow start.
 STREAM = 2_000_000
@@ -98,23 +98,19 @@ class Traffic:
             must(arrive.status == 0, arrive.output)
 
 
-def status(guest) -> dict:
-    return json.loads(guest.run("gradwire-xdp status --json"))
-
-
 def agreed(guest) -> int:
     """Connections whose ends agree on compression."""
-    return sum(queue["flows_known"]["agreed"] for queue in status(guest)["queues"])
+    return sum(queue["flows_known"]["agreed"] for queue in guest.status()["queues"])
 
 
 def network(guest) -> dict:
-    return status(guest)["ports"]["network"]
+    return guest.status()["ports"]["network"]
 
 
 def kill(guest) -> None:
     """What the kernel's killer of processes does."""
     note(f"the shim of {guest.name} is killed")
-    guest.run(f"kill -9 {status(guest)['pid']}")
+    guest.run(f"kill -9 {guest.status()['pid']}")
 
 
 def served(pair: Pair) -> None:
@@ -153,7 +149,7 @@ def queues(pair: Pair) -> None:
 def compressed_stream(traffic: Traffic):
     """A tagged stream that goes on, and of which frames have been compressed."""
     def compressed() -> int:
-        return status(traffic.pair.a)["rules"][0]["traffic"]["compressed"]
+        return traffic.pair.a.status()["rules"][0]["traffic"]["compressed"]
 
     for seconds in (8, 16, 32, 64):
         before, values = compressed(), traffic.values(f"--seconds {seconds}")
@@ -323,6 +319,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--kernel", default="newest")
     asked = parser.parse_args()
+    end_on_sigterm()
     for name in asked.names:
         if name not in SCENARIOS:
             parser.error(f"no scenario {name}")
