@@ -1,7 +1,8 @@
-"""The guests' initial file systems: tools, gradwire-xdp and agent from FOLDER/root, and a kernel's modules (`unpack`)."""
+"""The guests' kernels and initial file systems: tools from FOLDER/root, modules from FOLDER/kernel (`unpack`), and gradwire-xdp."""
 
 import os
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
@@ -106,19 +107,39 @@ def tools(root: Path, path: Path) -> None:
     for name in subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split():
         if name not in ("busybox", "sh", *TOOLS, "modprobe", "depmod"):
             archive.link(f"usr/bin/{name}", "busybox")
-    # Compiled here: the emulated guest would compile at each start.
-    library = root / "usr/lib" / python.name
-    subprocess.run(
-        [*command(root, "python3"), "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", library],
-        env={"PYTHONHOME": str(root / "usr"), "PATH": os.environ["PATH"]},
-        stdout=subprocess.DEVNULL,
-    )
-    unwanted = {"test", "tests", "ensurepip", "idlelib", "pydoc_data", "tkinter", "lib2to3", "distutils"}
-    for file in sorted(library.rglob("*")):
-        inside = file.relative_to(library)
-        if file.is_file() and not unwanted & set(inside.parts) and ".opt-" not in file.name:
-            archive.file(f"usr/lib/{python.name}/{inside}", file)
+    for module in python_modules(root):
+        archive.file(f"usr/lib/{module.relative_to(root / 'usr/lib')}", module)
     archive.close()
+
+
+def python_modules(root: Path) -> list[Path]:
+    """What frames.py imports, compiled: an emulated guest would compile at each start."""
+    imports = "import sys, _socket, time; print(*sorted(filter(None, (getattr(m, '__file__', None) for m in sys.modules.values()))), sep='\\n')"
+    python = [*command(root, "python3"), "-S"]
+    environment = {"PYTHONHOME": str(root / "usr"), "PATH": os.environ["PATH"]}
+    listed = subprocess.run([*python, "-c", imports], env=environment, capture_output=True, text=True, check=True)
+    modules = [Path(line) for line in listed.stdout.split()]
+    compile = [*python, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "-i", "-"]
+    subprocess.run(compile, env=environment, input=listed.stdout, text=True, check=True)
+    compiled = [file for module in modules for file in module.parent.glob(f"__pycache__/{module.stem}.cpython-*.pyc") if ".opt-" not in file.name]
+    # Where it looks for its library, it looks for os.py and this folder.
+    library = root / "usr/lib" / find(root, "python3").name
+    return sorted({*modules, *compiled, library / "os.py", next((library / "lib-dynload").glob("*.so"))})
+
+
+def vmlinux(root: Path, kernel: Path, path: Path) -> None:
+    """Writes a kernel without compression, which QEMU starts as it is (PVH): an emulated guest would take long to decompress it."""
+    image = (kernel / "vmlinuz").read_bytes()
+    # Documentation/arch/x86/boot.rst: setup_sects, payload_offset, payload_length.
+    start, length = struct.unpack_from("<II", image, 0x248)
+    start += (image[0x1F1] + 1) * 512
+    payload = image[start : start + length]
+    program = "xz" if payload.startswith(b"\xfd7zXZ") else "zstd"
+    # The length of what comes out stands behind it, and is taken for damage.
+    ran = subprocess.run([*command(root, program), "-dc"], input=payload, capture_output=True)
+    if not ran.stdout.startswith(b"\x7fELF"):
+        raise RuntimeError(f"{kernel / 'vmlinuz'} has no kernel that {program} decompresses: {ran.stderr.decode()}")
+    path.write_bytes(ran.stdout)
 
 
 def modules(root: Path, kernel: Path, path: Path) -> None:
@@ -167,18 +188,19 @@ def shim(root: Path, program: Path, path: Path) -> None:
     archive = Archive(path)
     archive.file("usr/sbin/gradwire-xdp", stripped)
     stripped.unlink()
-    for name in ("init", "agent.py", "traffic.py"):
+    for name in ("init", "frames.py"):
         archive.file(name, HERE / "guest" / name)
     archive.close()
 
 
 def build(folder: Path, kernel: str, program: Path, path: Path) -> None:
-    """Writes the initial file system of a guest. Parts that stay the same are kept in `folder`."""
+    """Writes the initial file system of a guest, and its kernel. What stays the same is kept in `folder`."""
     root, there = folder / "root", folder / "kernel" / kernel
     parts = [folder / "tools.cpio", there / "modules.cpio", path.with_suffix(".shim")]
     for part, make, source in (
         (parts[0], lambda to: tools(root, to), root / "stamp"),
         (parts[1], lambda to: modules(root, there, to), there / "stamp"),
+        (there / "vmlinux", lambda to: vmlinux(root, there, to), there / "stamp"),
     ):
         newest = max(source.stat().st_mtime, Path(__file__).stat().st_mtime)
         if not part.exists() or part.stat().st_mtime < newest:

@@ -7,6 +7,7 @@
 """
 
 import argparse
+import base64
 import json
 import os
 import shutil
@@ -42,6 +43,10 @@ class Card:
     # Pairs of queues that the network side has; only taps and virtio have more than one.
     queues: int = 1
 
+    @property
+    def driver(self) -> str:
+        return {"virtio-net-pci": "virtio_net"}.get(self.device, self.device)
+
     def argument(self, netdev: str, mac: str) -> str:
         parts = [self.device, f"netdev={netdev}", f"mac={mac}"]
         if self.device == "virtio-net-pci" and self.queues > 1:
@@ -70,7 +75,7 @@ class Job:
         self.done, self.status, self.output = threading.Event(), None, ""
 
     def wait(self, check: bool = True) -> str:
-        """Its output. The guest ends it in time: this waits longer only if the guest is lost."""
+        """Its output, when it has ended. The guest kills it when its time is over (status 137)."""
         while not self.done.wait(1):
             self.guest.alive()
         if check and self.status != 0:
@@ -78,7 +83,7 @@ class Job:
         return self.output
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        self.guest.say(kill=self.number, signal=number)
+        self.guest.say(f"kill {self.number} {number}")
 
 
 class Guest:
@@ -87,7 +92,7 @@ class Guest:
     def __init__(self, name: str, qemu: subprocess.Popen, scratch: Path) -> None:
         self.name, self.qemu, self.console = name, qemu, scratch / f"{name}.console"
         self.jobs: dict[int, Job] = {0: Job(self, 0, "boot")}
-        self.lost = False
+        self.started, self.lost = 0, False
         self.socket = socket.socket(socket.AF_UNIX)
         deadline = time.monotonic() + 60
         while True:
@@ -103,9 +108,9 @@ class Guest:
     def _listen(self) -> None:
         try:
             for line in self.socket.makefile("r"):
-                answer = json.loads(line)
-                job = self.jobs.pop(answer["id"])
-                job.status, job.output = answer["status"], answer["output"]
+                number, status, output = line.rstrip("\n").split(" ")
+                job = self.jobs.pop(int(number))
+                job.status, job.output = int(status), base64.b64decode(output).decode(errors="replace")
                 job.done.set()
         except OSError:
             pass
@@ -121,15 +126,15 @@ class Guest:
             log.read_text(errors="replace")[-3000:] for log in (self.console.with_suffix(".qemu"), self.console) if log.exists()
         )
 
-    def say(self, **message) -> None:
+    def say(self, message: str) -> None:
         self.alive()
-        self.socket.sendall(json.dumps(message).encode() + b"\n")
+        self.socket.sendall(message.encode() + b"\n")
 
     def start(self, script: str, timeout: float = 120) -> Job:
         """Runs a shell script in the guest, and does not wait for it."""
-        number = max(self.jobs, default=0) + 1 + time.monotonic_ns()
-        job = self.jobs[number] = Job(self, number, script)
-        self.say(id=number, run=script, timeout=timeout)
+        self.started += 1
+        job = self.jobs[self.started] = Job(self, self.started, script)
+        self.say(f"{self.started} {timeout:.0f} {base64.b64encode(script.encode()).decode()}")
         return job
 
     def run(self, script: str, timeout: float = 120, check: bool = True) -> str:
@@ -259,12 +264,13 @@ class Pair:
         command = ["setpriv", "--pdeathsig", "KILL", *image.command(root, "qemu-system-x86_64")]
         accelerator = ["-accel", "kvm", "-cpu", "host"] if kvm else ["-accel", "tcg,thread=multi", "-cpu", "max"]
         # Some boots panic while they test the timer, if the machine is busy.
-        kernel = "console=ttyS0 quiet panic=-1 no_timer_check mitigations=off net.ifnames=0 audit=0 rdinit=/init"
+        drivers = ",".join(sorted({"virtio_pci", "virtio_console", self.card.driver, *(["virtio_net"] if self.wire else [])}))
+        kernel = f"console=ttyS0 quiet panic=-1 no_timer_check nokaslr mitigations=off init_on_alloc=0 lsm=capability net.ifnames=0 audit=0 rdinit=/init drivers={drivers}"
         command += [
             *accelerator,
             *["-machine", "q35", "-smp", "2", "-m", "768", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"],
             *["-L", str(root / "usr/share/qemu"), "-L", str(root / "usr/share/seabios")],
-            *["-kernel", str(there / "vmlinuz"), "-initrd", str(scratch / "initrd"), "-append", kernel],
+            *["-kernel", str(there / "vmlinux"), "-initrd", str(scratch / "initrd"), "-append", kernel],
             *["-serial", f"file:{scratch}/{name}.console"],
             *["-device", "virtio-serial-pci", "-chardev", f"socket,id=agent,path={scratch}/{name}.agent,server=on,wait=off"],
             *["-device", "virtserialport,chardev=agent,name=agent"],
@@ -304,35 +310,38 @@ class Pair:
 
     def _host(self, number: int, queues: int | None) -> str:
         """What docs/deploy.md says: a bridge that joins the container's veth and the card."""
+        change_queues = f"ethtool -L eth0 combined {queues}" if queues else ""
+        # In batches: an emulated guest needs long to start a program.
         script = f"""
             set -e
-            [ -z '{queues or ""}' ] || ethtool -L eth0 combined {queues or 1}
-            ip netns add c
-            ip link add veth0 mtu {self.mtu} type veth peer name eth0 mtu {self.mtu} netns c
-            ip -n c link set dev lo up
-            ip -n c link set dev eth0 address 02:00:00:00:09:0{number}
-            ip -n c address add 10.9.0.{number}/24 dev eth0
-            ip -n c -6 address add fd09::{number}/64 dev eth0 nodad
-            ip link set dev eth0 mtu {self.mtu}
-            ip link add br0 type bridge
-            ip link set dev br0 up
-            ip link set dev veth0 master br0
-            ip link set dev eth0 master br0
-            ip address add 10.9.0.1{number}/24 dev br0
-            ip -6 address add fd09::1{number}/64 dev br0 nodad
-            ip -n c link set dev eth0 up
-            ip link set dev veth0 up
-            ip link set dev eth0 up
-        """
+            {change_queues}
+            ip -b - <<'IP'
+            netns add c
+            link add veth0 mtu {self.mtu} type veth peer name eth0 mtu {self.mtu} netns c
+            link set dev eth0 mtu {self.mtu}
+            link add br0 type bridge
+            link set dev br0 up
+            link set dev veth0 master br0 up
+            link set dev eth0 master br0 up
+            address add 10.9.0.1{number}/24 dev br0
+            address add fd09::1{number}/64 dev br0 nodad
+            IP
+            ip -n c -b - <<'IP'
+            link set dev lo up
+            link set dev eth0 address 02:00:00:00:09:0{number} up
+            address add 10.9.0.{number}/24 dev eth0
+            address add fd09::{number}/64 dev eth0 nodad
+            IP
+        """.replace("            ", "")
         if self.wire and number == 2:
             script += """
-                ip link add brw mtu 9000 type bridge mcast_snooping 0
-                for wire in eth1 eth2; do
-                  ethtool -K $wire gro off
-                  ip link set dev $wire master brw up mtu 9000
-                done
-                ip link set dev brw up
-            """
+ip link add brw mtu 9000 type bridge mcast_snooping 0
+for wire in eth1 eth2; do
+  ethtool -K $wire gro off
+  ip link set dev $wire master brw up mtu 9000
+done
+ip link set dev brw up
+"""
         return script
 
     def shims(self, arguments: str = "", config: str = "") -> list[Job]:

@@ -186,7 +186,7 @@ def try_all(kernel: str, card: str, program: Path, folder: Path, done: dict[str,
             note(result)
             try:
                 for guest in pair.guests:
-                    guest.run("killall -q -9 gradwire-xdp; true") if "FAILED" in result else guest.run("gradwire-xdp unload veth0 || true")
+                    guest.run("pkill -9 -f 'gradwire-xdp run'; true") if "FAILED" in result else guest.run("gradwire-xdp unload veth0 || true")
                 if "FAILED" in result or not all(guest.run("! ip link show | grep -q xdp; echo $?").startswith("0") for guest in pair.guests):
                     raise Failed("the next case needs another pair")
                 set_mtu(pair, 1500)

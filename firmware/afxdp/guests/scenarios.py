@@ -34,33 +34,38 @@ def must(true: bool, what: str) -> None:
 
 
 class Traffic:
-    """Listeners in the containers of a pair, and what is sent to them."""
+    """Receivers in the containers of a pair, and what is sent to them."""
+
+    # A receiver does one test after the other, so each sender has its own.
+    TAGGED, CONTAINER, HOST, BESIDE = 5280, 5300, 5310, 5320
 
     def __init__(self, pair: Pair) -> None:
-        self.pair, self.seed = pair, 0
+        self.pair = pair
         for container in pair.containers:
-            container.start("exec python3 -IS /traffic.py serve", timeout=7200)
-            container.start("exec gradwire-xdp test receive --timeout 60 >/tmp/receive.log 2>&1", timeout=7200)
-            pair.guests[0 if container is pair.containers[0] else 1].until("grep -q waits /tmp/receive.log")
+            for port in (self.TAGGED, self.CONTAINER, self.HOST, self.BESIDE):
+                container.start(f"exec gradwire-xdp test receive --port {port} --timeout 60 >/tmp/receive.{port} 2>&1", timeout=7200)
+        for guest in pair.guests:
+            guest.until("[ $(cat /tmp/receive.* | grep -c waits) = 4 ]")
 
     def streams(self, count: int = STREAM) -> None:
-        """Untagged: from container to container both ways, by both versions of IP, and from a host."""
+        """Untagged: from container to container both ways, by both versions of IP, and from a host. No bit may change."""
         note(f"untagged streams of {count} bytes")
         c, d = self.pair.containers
-        jobs = []
-        for sender, address in ((c, "10.9.0.2"), (d, "fd09::1"), (self.pair.a, "10.9.0.2"), (self.pair.b, "fd09::1")):
-            self.seed += 1
-            jobs.append(sender.start(f"exec python3 -IS /traffic.py send {address} {count} {self.seed}", timeout=600))
+        ways = (c, "10.9.0.2", self.CONTAINER), (d, "fd09::1", self.CONTAINER), (self.pair.a, "10.9.0.2", self.HOST), (self.pair.b, "fd09::1", self.HOST)
+        jobs = [sender.start(self.untagged(address, port, count), timeout=900) for sender, address, port in ways]
         for job in jobs:
             job.wait()
 
+    @staticmethod
+    def untagged(address: str, port: int, count: int) -> str:
+        return f"exec gradwire-xdp test send {address} --port {port} --exact --tos 0 --bytes {count} --timeout 60 --run-dir /nowhere"
+
     def stream(self, count: int):
         """One untagged stream that goes on while something else happens."""
-        self.seed += 1
-        return self.pair.containers[0].start(f"exec python3 -IS /traffic.py send 10.9.0.2 {count} {self.seed}", timeout=600)
+        return self.pair.containers[0].start(self.untagged("10.9.0.2", self.BESIDE, count), timeout=900)
 
     def values(self, arguments: str, address: str = "10.9.0.2"):
-        return self.pair.containers[0].start(f"exec gradwire-xdp test send {address} --timeout 60 --json {arguments}", timeout=600)
+        return self.pair.containers[0].start(f"exec gradwire-xdp test send {address} --timeout 60 --json {arguments}", timeout=900)
 
     def tagged(self, arguments: str = f"--bytes {TAGGED}", address: str = "10.9.0.2", compressed: bool = True) -> dict:
         """Tagged values, each within the bound; and some of them compressed."""
@@ -89,10 +94,9 @@ class Traffic:
         note(f"frames of {first} to {last} bytes")
         c, d = self.pair.containers
         for sender, receiver in ((c, d), (d, c)):
-            self.seed += 1
             mac = receiver.run("cat /sys/class/net/eth0/address").strip()
-            arrive = receiver.start(f"exec python3 -IS /traffic.py receive {first} {last} {self.seed} 60", timeout=300)
-            sends = sender.start(f"exec python3 -IS /traffic.py frames {first} {last} {self.seed} {mac}", timeout=300)
+            arrive = receiver.start(f"exec python3 -IS /frames.py receive {first} {last} 90", timeout=300)
+            sends = sender.start(f"exec python3 -IS /frames.py send {first} {last} {mac}", timeout=300)
             arrive.wait(check=False)
             sends.kill()
             must(arrive.status == 0, arrive.output)
@@ -257,7 +261,7 @@ def firewalls(pair: Pair) -> None:
             f"ip link add link eth0 name eth0.100 type vlan id 100 && ip link set dev eth0.100 up && ip address add 10.10.0.{number}/24 dev eth0.100"
         )
     traffic.streams()
-    pair.containers[0].run("python3 -IS /traffic.py send 10.10.0.2 1000000 77", timeout=300)
+    pair.containers[0].run(traffic.untagged("10.10.0.2", traffic.CONTAINER, STREAM // 2), timeout=900)
     traffic.tagged(address="10.10.0.2", compressed=False)
     traffic.tagged()
 
