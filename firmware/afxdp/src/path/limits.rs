@@ -1,4 +1,4 @@
-//! What a driver lets through to the shim: the longest frame by driver and mode, and whose zero-copy was tried.
+//! What a driver lets through to the shim, and what may be asked of it.
 
 use crate::ops::telemetry::{Attached, Bound};
 
@@ -27,6 +27,18 @@ pub fn largest_mtu(driver: Option<&str>, attached: Attached, bound: Bound) -> u3
     longest_frame(driver, attached, bound) - ETHERNET_LEN
 }
 
+/// How sockets of a port may be bound whose program is attached in this way, if it is `wanted` that drivers hand over frames without a copy.
+///
+/// In the generic path, the kernel would bind zero-copy as well. But the program then gets copies, which go on through the kernel without what
+/// the card said of them: with a checksum that is left to offload, they are dropped, untagged frames among them.
+#[must_use]
+pub const fn binding(wanted: bool, attached: Attached) -> Bound {
+    match attached {
+        Attached::Native if wanted => Bound::ZeroCopy,
+        Attached::Native | Attached::Generic => Bound::Copy,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,5 +51,14 @@ mod tests {
         assert_eq!(largest_mtu(Some("virtio_net"), Attached::Generic, Bound::Copy), 3506);
         assert_eq!(largest_mtu(None, Attached::Native, Bound::Copy), 3506);
         assert_eq!(longest_frame(None, Attached::Native, Bound::Copy), 3520);
+    }
+
+    #[test]
+    fn zero_copy_is_only_where_the_program_is_attached_natively() {
+        for wanted in [false, true] {
+            assert_eq!(binding(wanted, Attached::Generic), Bound::Copy);
+        }
+        assert_eq!(binding(true, Attached::Native), Bound::ZeroCopy);
+        assert_eq!(binding(false, Attached::Native), Bound::Copy);
     }
 }

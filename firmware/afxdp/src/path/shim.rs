@@ -13,12 +13,12 @@ use tracing::{info, warn};
 
 use crate::config::{Config, Mode as WantedMode};
 use crate::ops::filters;
-use crate::ops::interface::{CUT_SEGMENTS, Interface, InterfaceError, mtu};
+use crate::ops::interface::{CUT_SEGMENTS, Interface, InterfaceError, MAX_QUEUES, mtu};
 use crate::ops::netlink::link::Link;
 use crate::ops::port_settings::Settings;
 use crate::ops::telemetry::{Attached, Bound, PerPort, PortStatus, Telemetry};
 use crate::path::device::Queues;
-use crate::path::limits::largest_mtu;
+use crate::path::limits;
 use crate::path::mapped::Frames;
 use crate::path::program::{FollowError, Program, ProgramLoadError};
 use crate::path::worker::{Duties, Orders, Worker};
@@ -161,8 +161,8 @@ impl Shim {
             check_mtu_before(interface, config.mode)?;
         }
         check_filters(&interfaces, config.bypass_filter)?;
-        let threads = thread_count(&interfaces, config);
-        let tracked = (threads * TRACKED_PER_THREAD).min(MAX_TRACKED);
+        let most_threads = thread_count(interfaces.each_ref().map(most_queues), config);
+        let tracked = (most_threads * TRACKED_PER_THREAD).min(MAX_TRACKED);
         let [host, network] = &interfaces;
         let frame_len = host.frame_len().max(network.frame_len());
         let mut program = Program::load(tracked, limit.as_nanos() as u64, frame_len as u64)?;
@@ -170,15 +170,28 @@ impl Shim {
         for ((port, interface), mode) in Port::ALL.into_iter().zip(&interfaces).zip(&mut modes) {
             *mode = attach(&mut program, port, interface, config.mode)?;
         }
+        // Attaching gives virtio receive queues, one for each processor if the card has them.
+        let interfaces = served(&interfaces)?;
+        let [host, network] = &interfaces;
+        let threads = thread_count([host.queues, network.queues], config);
+        if host.queues != network.queues {
+            info!(
+                host = host.queues,
+                network = network.queues,
+                "different numbers of queues; threads: {threads}"
+            );
+        }
         check_bridge(&mut program, &interfaces);
 
+        let may = modes.map(|mode| limits::binding(config.zero_copy, mode));
+        let of_any = if may.contains(&Bound::ZeroCopy) { Bound::ZeroCopy } else { Bound::Copy };
         let mut zero_copy = [true; 2];
         let mut workers = Vec::new();
         for thread in 0..threads {
-            let served = |interface: &Interface| (thread..interface.queues).step_by(threads as usize);
-            let sockets = served(host).chain(served(network)).count() as u32;
-            let mut queues = Queues::new(sockets, frame_len).map_err(|error| StartError::Memory {
-                mib: Queues::memory(sockets, frame_len) >> 20,
+            let of_thread = |interface: &Interface| (thread..interface.queues).step_by(threads as usize);
+            let sockets = of_thread(host).chain(of_thread(network)).count() as u32;
+            let mut queues = Queues::new(sockets, frame_len, of_any).map_err(|error| StartError::Memory {
+                mib: Queues::memory(sockets, frame_len, of_any) >> 20,
                 error,
             })?;
             if network.has_checksums(modes[Port::Network as usize]) {
@@ -186,13 +199,13 @@ impl Shim {
             }
             let mut beats = Vec::new();
             for ((port, interface), zero_copy) in Port::ALL.into_iter().zip(&interfaces).zip(&mut zero_copy) {
-                for queue in served(interface) {
+                for queue in of_thread(interface) {
                     let error =
                         |error| StartError::Socket { interface: interface.name.clone(), queue, error };
                     let binding = Binding {
                         interface: interface.index,
                         queue,
-                        zero_copy: config.zero_copy,
+                        bound: may[port as usize],
                         busy_poll: config.busy_poll,
                     };
                     let socket = bind_patiently(queues.frames(), binding, limit).map_err(error)?;
@@ -213,8 +226,7 @@ impl Shim {
 
         let setup = |port: Port| {
             let (interface, mode) = (interfaces[port as usize].clone(), modes[port as usize]);
-            // Attaching the program changes offloads.
-            let settings = Settings::of(&interface, mode);
+            let settings = Settings::served(&interface, mode);
             let seen = settings.clone();
             PortSetup { interface, mode, zero_copy: zero_copy[port as usize], settings, seen }
         };
@@ -254,13 +266,24 @@ pub fn bind_patiently(frames: &Frames, binding: Binding, limit: Duration) -> io:
 
 /// A thread for each pair of queues; if the ports have different numbers of them, the rest is dealt out: every
 /// queue needs a socket, since frames of any may be compressed.
-fn thread_count(interfaces: &[Interface; 2], config: &Config) -> u32 {
-    let [host, network] = interfaces;
-    let pairs = host.queues.min(network.queues);
-    if host.queues != network.queues {
-        info!(host = host.queues, network = network.queues, "different numbers of queues; threads: {pairs}");
-    }
+fn thread_count([host, network]: [u32; 2], config: &Config) -> u32 {
+    let pairs = host.min(network);
     config.threads.map_or(pairs, |most| pairs.min(most.get()))
+}
+
+/// How many receive queues a port may have at most: maps are made before it is known how many it has.
+fn most_queues(interface: &Interface) -> u32 {
+    let made_with = Link::with_index(interface.index).ok().flatten().map(|link| link.rx_queues);
+    made_with.unwrap_or(MAX_QUEUES).clamp(interface.queues, MAX_QUEUES)
+}
+
+/// The interfaces with a program attached, as they are by then. What is served is what this says, whatever they are later.
+pub(super) fn served<const N: usize>(interfaces: &[Interface; N]) -> Result<[Interface; N], InterfaceError> {
+    let mut now = interfaces.clone();
+    for interface in &mut now {
+        *interface = Interface::find(&interface.name)?;
+    }
+    Ok(now)
 }
 
 /// Attaches the program as the configuration wants it.
@@ -320,7 +343,7 @@ pub(super) fn check_mtu(
     mode: Attached,
     bound: Bound,
 ) -> Result<(), StartError> {
-    let largest = largest_mtu(interface.driver.as_deref(), mode, bound);
+    let largest = limits::largest_mtu(interface.driver.as_deref(), mode, bound);
     if mtu <= largest {
         return Ok(());
     }
