@@ -147,7 +147,12 @@ fn served_mode(port: &PortFacts, served: &PortStatus, mode: Mode) -> Finding {
         Some(refused) => format!("{driver} refused native mode ({refused})"),
         None => format!("it started with mode = \"generic\", and {driver} runs XDP itself"),
     };
-    Finding::warning("xdp", format!("{found}; {why}")).mend(restart(port))
+    let finding = Finding::warning("xdp", format!("{found}; {why}"));
+    if offloads::keep_xdp_away(port) {
+        finding.mend(offloads::TAKE_ORDERS)
+    } else {
+        finding.mend(restart(port))
+    }
 }
 
 fn other_program(port: &PortFacts, link: &Link) -> Finding {
