@@ -94,7 +94,7 @@ fn xdp_mode(port: &PortFacts, mode: Mode, zero_copy: bool) -> Finding {
     let is_native = features.native() && features.redirect();
     if is_native && mode != Mode::Generic && offloads::keep_xdp_away(port) {
         let found = format!(
-            "{driver} refuses native mode: the machine's host may merge segments, and takes no order to stop"
+            "{driver} refuses native mode: the machine's host may merge segments, and cannot be told to stop"
         );
         return match mode {
             Mode::Native => Finding::failed("xdp", format!("{found}; the configuration asks for native"))
@@ -133,7 +133,7 @@ fn served_mode(port: &PortFacts, served: &PortStatus, mode: Mode) -> Finding {
         Bound::Copy => "with a copy",
     };
     let queues = if served.queues == 1 { "1 queue".to_owned() } else { format!("{} queues", served.queues) };
-    let found = format!("{xdp}, {copies}, {queues}: so runs the gradwire-xdp here");
+    let found = format!("{xdp}, {copies}, {queues}, as the gradwire-xdp that runs has it");
     let could = port.xdp.is_some_and(|features| features.native() && features.redirect());
     if served.xdp == Attached::Native || !could {
         return Finding::ok("xdp", found);
@@ -433,7 +433,7 @@ pub(in crate::commands::doctor) mod tests {
         let (status, found) = judged(&port, Mode::Auto);
         assert_eq!(status, Status::Ok);
         assert!(found.starts_with("native, without a copy if the card allows it"), "{found}");
-        let here = ": so runs the gradwire-xdp here";
+        let here = ", as the gradwire-xdp that runs has it";
         let of = |xdp, bind| served(&port, xdp, bind);
         let native = of(Attached::Native, Bound::Copy);
         assert_eq!(judged(&native, Mode::Auto), (Status::Ok, format!("native, with a copy, 4 queues{here}")));
