@@ -19,7 +19,7 @@ use crate::ops::telemetry::{Board, Bound, NodeReport, PortStatus};
 use crate::path::device::Queues;
 use crate::path::limits;
 use crate::path::program::{Kept, NodeAddress, Program};
-use crate::path::shim::{StartError, attach, bind_patiently, served};
+use crate::path::shim::{StartError, attach, bind_patiently, check_mtu, check_mtu_before, served};
 use crate::path::worker::{BATCH, DRAIN, IDLE, RETRY, monotonic_ns, wait};
 use crate::path::xsk::Binding;
 
@@ -63,6 +63,7 @@ pub fn set_up(
     interface: &Interface,
     service: Service,
 ) -> Result<(Program, PortStatus, NodeWorker), StartError> {
+    check_mtu_before(interface, service.mode)?;
     let frame_len = interface.frame_len();
     let mut program =
         Program::load_for_node(service.address, service.limit.as_nanos() as u64, frame_len as u64)?;
@@ -88,6 +89,7 @@ pub fn set_up(
         beats.extend(program.beat(PORT, queue));
         queues.add(PORT, queue, socket);
     }
+    check_mtu(interface, interface.mtu.into(), xdp, bind)?;
     let status = PortStatus {
         name: interface.name.clone(),
         index: interface.index,
