@@ -67,15 +67,24 @@ class Traffic:
     def values(self, arguments: str, address: str = "10.9.0.2"):
         return self.pair.containers[0].start(f"exec gradwire-xdp test send {address} --timeout 60 --json {arguments}", timeout=900)
 
-    def tagged(self, arguments: str = f"--bytes {TAGGED_BYTES}", address: str = "10.9.0.2", compressed: bool = True) -> dict:
-        """Tagged values, each within the bound; and some of them compressed."""
+    def tagged(self, arguments: str = f"--bytes {TAGGED_BYTES}", address: str = "10.9.0.2", compressed: bool = True, firewall: bool = False) -> dict:
+        """Tagged values, each within the bound; and some of them compressed.
+
+        `firewall`: if a busy machine's shim misses a SYN but not its SYN-ACK, a firewall sees the first only, and takes what follows for
+        invalid. Such a round is repeated.
+        """
         for _ in range(ROUNDS):
             note(f"tagged values to {address}: {arguments}")
-            found = json.loads(self.values(arguments, address).wait())
+            job = self.values(arguments, address)
+            said = job.wait(check=not firewall)
+            if job.status == 3 and firewall:
+                note(said)
+                continue
+            found = json.loads(said)
             must(found["good"] and not found["wrong"] and not found["missing_bytes"], f"values: {found}")
             if not compressed or (found["wire"] and found["wire"]["compressed"]):
                 return found
-        raise Failed(f"no frame is compressed, in {ROUNDS} rounds; the last: {found}")
+        raise Failed(f"no frame is compressed, in {ROUNDS} rounds; the last: {said}")
 
     def pings(self, mtu: int) -> None:
         """Each way, by both versions of IP, in packets as long as the MTU."""
@@ -232,6 +241,13 @@ add rule {family} stateful forward ct state new counter accept
 """
 
 
+def watches(guest, family: str) -> None:
+    """The firewall has met established connections: its hooks are in these frames' way."""
+    rules = guest.run(f"nft list table {family} stateful")
+    met = [int(line.split(" packets ")[1].split()[0]) for line in rules.splitlines() if "established" in line]
+    must(met and met[0] > 0, f"the firewall sees no connection: {rules}")
+
+
 def firewalls(pair: Pair) -> None:
     """A bridge that watches connections, iptables' hooks in it, and VLANs: the shim starts if told to, and nothing stops."""
     traffic = Traffic(pair)
@@ -243,16 +259,18 @@ def firewalls(pair: Pair) -> None:
     must(refused.status not in (0, None) and "stateful" in refused.output, f"it starts past a firewall: {refused.output}")
     pair.shims("--bypass-filter")
     traffic.streams()
-    traffic.tagged("--bytes 4M --connections 4")
+    traffic.tagged("--bytes 4M --connections 4", firewall=True)
+    watches(b, "bridge")
     # A far end without a shim: its connections go by the bridge, all of them or none of them.
     kill(pair.a)
-    traffic.tagged("--bytes 2M --connections 4", compressed=False)
+    traffic.tagged("--bytes 2M --connections 4", compressed=False, firewall=True)
     traffic.streams(STREAM // 4)
     pair.ready(pair.a, pair.shim(pair.a, "--bypass-filter"))
     b.run("nft flush ruleset; modprobe br_netfilter; sysctl -w net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1")
     b.run(f"nft -f - <<'NFT'{STATEFUL.format(family='inet')}NFT")
     traffic.streams()
-    traffic.tagged("--bytes 4M --connections 4")
+    traffic.tagged("--bytes 4M --connections 4", firewall=True)
+    watches(b, "inet")
     b.run("nft flush ruleset; sysctl -w net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0")
     for guest in pair.guests:
         guest.run("for port in eth0 veth0; do bridge vlan add vid 100 dev $port; done; ip link set dev br0 type bridge vlan_filtering 1")
