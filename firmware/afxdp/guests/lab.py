@@ -166,6 +166,9 @@ class Container:
 class Pair:
     """Two guests on one network. `with` ends them."""
 
+    # Whether KVM may boot a kernel here: tried once.
+    kvm = os.access("/dev/kvm", os.R_OK | os.W_OK)
+
     def __init__(
         self,
         card: Card,
@@ -285,7 +288,7 @@ class Pair:
 
     def _boot(self) -> tuple[str, list[Guest]]:
         for kvm in (True, False):
-            if kvm and not os.access("/dev/kvm", os.R_OK | os.W_OK):
+            if kvm and not Pair.kvm:
                 continue
             guests, deadline = [], time.monotonic() + (BOOTS_WITH_KVM if kvm else BOOTS)
             try:
@@ -304,6 +307,7 @@ class Pair:
                     process.kill()
                     process.wait()
                 self.processes.clear()
+                Pair.kvm = False
                 if not kvm:
                     raise Failed("\n".join([str(error), *(guest.last_words() for guest in guests)])) from error
         raise AssertionError("unreachable")
