@@ -113,7 +113,7 @@ fn start(args: &ServiceArgs, config: &NodeConfig) -> Result<(), RunError> {
         move || worker.run(&stop, &telemetry.board)
     };
     let thread = spawn("node".to_owned(), node::STACK, events, work).map_err(system("threads"))?;
-    let mut running = Running { interface, telemetry, stop, _program: program };
+    let mut running = Running { interface, telemetry, stop, stalls: 0, _program: program };
     serve(&mut running, &notifier, &inbox, vec![thread])
 }
 
@@ -145,6 +145,8 @@ struct Running {
     interface: Interface,
     telemetry: Arc<NodeTelemetry>,
     stop: Arc<AtomicBool>,
+    /// How often nothing left its interface, as it was told last.
+    stalls: u64,
     /// Attached as long as it is there.
     _program: Program,
 }
@@ -156,7 +158,16 @@ impl Service for Running {
 
     fn look(&mut self) -> Result<bool, RunError> {
         all_there([&self.interface])?;
-        Ok(self.all_answer())
+        let now = self.telemetry.snapshot();
+        if now.rings.stalls != self.stalls {
+            let name = &self.interface.name;
+            warn!(
+                "{name}: answers were to leave, and none did for a second; the kernel gets the node's frames until some do, and \
+                 members sum without it: ip -s link show dev {name}"
+            );
+            self.stalls = now.rings.stalls;
+        }
+        Ok(now.answered)
     }
 
     fn reload(&mut self, _: &Notifier) {

@@ -19,7 +19,7 @@ use crate::ops::telemetry::{Board, Bound, NodeReport, PortStatus};
 use crate::path::device::Queues;
 use crate::path::limits;
 use crate::path::program::{Kept, NodeAddress, Program};
-use crate::path::shim::{StartError, attach, bind_patiently, served};
+use crate::path::shim::{PATIENCE, StartError, attach, served};
 use crate::path::worker::{BATCH, DRAIN, IDLE, RETRY, monotonic_ns, wait};
 use crate::path::xsk::Binding;
 
@@ -76,17 +76,17 @@ pub fn set_up(
     if interface.has_checksums(xdp) {
         queues.has_checksums(PORT);
     }
+    queues.rest_for(service.limit);
     let (mut beats, mut bind) = (Vec::new(), Bound::ZeroCopy);
     for queue in 0..interface.queues {
         let error = |error| StartError::Socket { interface: interface.name.clone(), queue, error };
-        let binding = Binding { interface: interface.index, queue, bound, busy_poll: None };
-        let socket = bind_patiently(queues.frames(), binding, service.limit).map_err(error)?;
-        if !socket.is_zero_copy().map_err(error)? {
+        let binding = Binding { interface: interface.index, queue, bound };
+        let socket = queues.bind(PORT, binding, PATIENCE.max(service.limit)).map_err(error)?;
+        if socket.bound() == Bound::Copy {
             bind = Bound::Copy;
         }
-        program.add_socket(PORT, queue, &socket)?;
+        program.add_socket(PORT, queue, socket)?;
         beats.extend(program.beat(PORT, queue));
-        queues.add(PORT, queue, socket);
     }
     let status = PortStatus {
         name: interface.name.clone(),
@@ -118,19 +118,20 @@ impl NodeWorker {
         let mut polled = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect::<Vec<_>>();
         let (mut sent, mut lost) = (0u64, 0u64);
         let mut last = None;
-        queues.service();
+        queues.service(monotonic_ns());
         loop {
             let now = monotonic_ns();
             if last.is_none() && stop.load(Ordering::Relaxed) {
                 // From now on frames go to the kernel; those that came before are served.
                 last = Some(now + DRAIN.as_nanos() as u64);
             }
-            let beat = if last.is_none() { now } else { 0 };
+            // The kernel gets its frames as well if answers do not leave.
+            let beat = if last.is_none() && queues.stalled(PORT).is_none() { now } else { 0 };
             beats.iter().for_each(|to| to.store(beat, Ordering::Relaxed));
             let served = node.serve(queues, PORT, BATCH, Millis(now / 1_000_000));
             sent = sent.wrapping_add(served.sent);
             lost = lost.wrapping_add(served.lost);
-            let is_all_sent = queues.service();
+            let is_all_sent = queues.service(now);
             board.answer(0, |report| {
                 report.fill(&node);
                 (report.sent, report.lost) = (sent, lost);
