@@ -19,7 +19,7 @@ use super::service::{
 };
 use super::threads::{events, spawn};
 use super::unload::end_node;
-use crate::config::{ConfigError, Mode, NodeConfig, NodePlace};
+use crate::config::{ConfigError, Mode, NodeConfig, NodePlace, ZeroCopy, zero_copy_of};
 use crate::ops::control::Control;
 use crate::ops::interface::Interface;
 use crate::ops::notify::Notifier;
@@ -52,6 +52,10 @@ pub struct AggregateArgs {
     /// Where its program is attached: auto, unless the file says otherwise.
     #[arg(long, value_name = "MODE")]
     pub mode: Option<Mode>,
+    /// Which drivers hand over frames without a copy, whatever the file says: auto, those that it was tried with; on, all that offer it;
+    /// off, none.
+    #[arg(long, value_name = "WHICH")]
+    pub zero_copy: Option<ZeroCopy>,
     /// Serve metrics for Prometheus there.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
@@ -71,6 +75,7 @@ impl AggregateArgs {
     fn settings(&self) -> Result<NodeConfig, ConfigError> {
         let mut config = NodeConfig::load(self.config.as_deref(), &self.place)?;
         config.mode = self.mode.unwrap_or(config.mode);
+        config.zero_copy = zero_copy_of(self.zero_copy, config.zero_copy, config.mode)?;
         if self.metrics.is_some() {
             (config.metrics, config.any_metrics_port) = (self.metrics, false);
         }

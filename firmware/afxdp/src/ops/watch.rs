@@ -227,7 +227,7 @@ impl Watch {
                     Some(waiting) if self.stalled.insert(at) => {
                         let copies = match port.bind {
                             Bound::Copy => "",
-                            Bound::ZeroCopy => "; if it stays so, start again with zero-copy = false in [path]",
+                            Bound::ZeroCopy => "; if it stays so, start again with --zero-copy off",
                         };
                         warning(format!(
                             "{name}, queue {number}: frames were taken, and none left for a second; {waiting} wait. The bridge gets those \
@@ -556,7 +556,7 @@ mod tests {
         let [(_, text)] = &told(&mut watch, &stalled(4_000, Bound::ZeroCopy))[..] else {
             panic!("{began:?}")
         };
-        assert!(text.ends_with("if it stays so, start again with zero-copy = false in [path]"), "{text}");
+        assert!(text.ends_with("if it stays so, start again with --zero-copy off"), "{text}");
     }
 
     #[test]

@@ -13,13 +13,12 @@ use gradwire::forward::Port;
 use gradwire::wire::chunk::{Limits, MAX_BLOCKS};
 use rustix::event::{PollFd, PollFlags};
 
-use crate::config::{JOBS, Mode};
+use crate::config::{JOBS, Mode, ZeroCopy};
 use crate::ops::interface::Interface;
 use crate::ops::telemetry::{Board, Bound, NodeReport, PortStatus};
 use crate::path::device::Queues;
-use crate::path::limits;
 use crate::path::program::{Kept, NodeAddress, Program};
-use crate::path::shim::{PATIENCE, StartError, attach, served};
+use crate::path::shim::{PATIENCE, StartError, attach, may_bind, served};
 use crate::path::worker::{BATCH, DRAIN, IDLE, RETRY, monotonic_ns, wait};
 use crate::path::xsk::Binding;
 
@@ -42,8 +41,8 @@ pub struct Service {
     pub limit: Duration,
     /// Where the program is attached.
     pub mode: Mode,
-    /// Whether drivers may write frames into its memory.
-    pub zero_copy: bool,
+    /// Where drivers may write frames into its memory.
+    pub zero_copy: ZeroCopy,
 }
 
 /// A node, set up; its thread does not run yet.
@@ -68,7 +67,7 @@ pub fn set_up(
         Program::load_for_node(service.address, service.limit.as_nanos() as u64, frame_len as u64)?;
     let xdp = attach(&mut program, PORT, interface, service.mode)?;
     let [interface] = &served(std::array::from_ref(interface))?;
-    let bound = limits::binding(service.zero_copy, xdp);
+    let bound = may_bind(interface, service.zero_copy, xdp);
     let mut queues = Queues::new(interface.queues, frame_len, bound).map_err(|error| StartError::Memory {
         mib: Queues::memory(interface.queues, frame_len, bound) >> 20,
         error,

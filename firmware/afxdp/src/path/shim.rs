@@ -10,14 +10,15 @@ use gradwire::kernels::Kernel;
 use gradwire::rules::Rules;
 use tracing::{info, warn};
 
-use crate::config::{Config, Mode as WantedMode};
+use crate::config::{Config, Mode as WantedMode, ZeroCopy};
 use crate::ops::filters;
 use crate::ops::interface::{CUT_SEGMENTS, Interface, InterfaceError, MAX_QUEUES};
+use crate::ops::netlink::generic::{XdpFeatures, xdp_features};
 use crate::ops::netlink::link::Link;
 use crate::ops::port_settings::Settings;
 use crate::ops::telemetry::{Attached, Bound, PerPort, PortStatus, Telemetry};
 use crate::path::device::Queues;
-use crate::path::limits;
+use crate::path::limits::{self, Asked};
 use crate::path::program::{FollowError, Program, ProgramLoadError};
 use crate::path::worker::{Duties, Orders, Worker};
 use crate::path::xsk::Binding;
@@ -161,7 +162,8 @@ impl Shim {
         }
         check_bridge(&mut program, &interfaces);
 
-        let may = modes.map(|mode| limits::binding(config.zero_copy, mode));
+        let may = Port::ALL
+            .map(|port| may_bind(&interfaces[port as usize], config.zero_copy, modes[port as usize]));
         let of_any = if may.contains(&Bound::ZeroCopy) { Bound::ZeroCopy } else { Bound::Copy };
         let mut zero_copy = [true; 2];
         let mut workers = Vec::new();
@@ -212,6 +214,11 @@ impl Shim {
                 "port"
             );
         }
+        if config.zero_copy == ZeroCopy::On && zero_copy == [false; 2] {
+            warn!(
+                "zero-copy is on, but no driver offers it here: frames are copied, as they are with zero-copy off"
+            );
+        }
         let orders = Arc::new(Orders::new(rules));
         let filters = filters_of_bridge(interfaces.each_ref()).unwrap_or_default();
         Ok(Self { ports, filters, program, orders, workers })
@@ -229,6 +236,27 @@ fn thread_count([host, network]: [u32; 2], config: &Config) -> u32 {
 fn most_queues(interface: &Interface) -> u32 {
     let made_with = Link::with_index(interface.index).ok().flatten().map(|link| link.rx_queues);
     made_with.unwrap_or(MAX_QUEUES).clamp(interface.queues, MAX_QUEUES)
+}
+
+/// How sockets of a port may be bound; says so if that is not as its driver could.
+pub(super) fn may_bind(interface: &Interface, wanted: ZeroCopy, mode: Attached) -> Bound {
+    let driver = interface.driver.as_deref();
+    let asked = limits::asked(wanted, driver);
+    let name = &interface.name;
+    match (driver, asked, mode) {
+        (Some(driver), Asked::Untried, Attached::Native)
+            if xdp_features(interface.index).is_ok_and(XdpFeatures::zero_copy) =>
+        {
+            info!("{name}: {}", limits::untried(driver));
+        }
+        (_, Asked::Yes, Attached::Generic) if wanted == ZeroCopy::On => {
+            warn!(
+                "{name}: frames are copied, though zero-copy is on: the XDP program is attached in generic mode"
+            );
+        }
+        _ => {}
+    }
+    limits::binding(asked, mode)
 }
 
 /// The interfaces with a program attached, as they are by then. What is served is what this says, whatever they are later.
