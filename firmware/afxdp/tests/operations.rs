@@ -273,7 +273,7 @@ fn of_a_shim_that_runs_the_doctor_says_what_is() {
         loop {
             let xdp = operator.finding("xdp", Some(port), "");
             let found = xdp["found"].as_str().unwrap();
-            if found.starts_with("generic, with a copy, 1 queue: so runs the gradwire-xdp here") {
+            if found.starts_with("generic, with a copy, 1 queue, as the gradwire-xdp that runs has it") {
                 assert_eq!(xdp["status"], "warning", "{xdp}");
                 break;
             }

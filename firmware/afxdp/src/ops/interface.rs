@@ -12,10 +12,6 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::ops::telemetry::Attached;
 
-/// The largest MTU: a frame and what the kernel keeps beside it must fit a page (256 bytes before, 320 behind, as a
-/// veth has it). Above it a frame is in several pieces, which the engines do not take.
-pub const MAX_MTU: u32 = 3506;
-
 /// The most queues of one port (`QUEUES` in `bpf/gradwire.c`).
 pub const MAX_QUEUES: u32 = 64;
 
@@ -54,8 +50,8 @@ pub enum InterfaceError {
         /// The name.
         name: String,
     },
-    /// The MTU asks for frames in several pieces.
-    #[error("{name}: MTU {mtu} is too large, {MAX_MTU} works: `ip link set {name} mtu {MAX_MTU}`")]
+    /// The MTU is that of no Ethernet device.
+    #[error("{name}: MTU {mtu}, more than any Ethernet device has: `ip link` lists the others")]
     Mtu {
         /// The name.
         name: String,
@@ -95,10 +91,7 @@ impl Interface {
             return Err(InterfaceError::OtherNamespace { name: name.into() });
         }
         let mtu = mtu(name)?;
-        let mtu = u16::try_from(mtu)
-            .ok()
-            .filter(|mtu| u32::from(*mtu) <= MAX_MTU)
-            .ok_or(InterfaceError::Mtu { name: name.into(), mtu })?;
+        let mtu = u16::try_from(mtu).map_err(|_| InterfaceError::Mtu { name: name.into(), mtu })?;
         let queues = receive_queues(name)?;
         if queues > MAX_QUEUES {
             return Err(InterfaceError::Queues { name: name.into(), queues });

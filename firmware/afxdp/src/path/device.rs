@@ -80,7 +80,7 @@ struct Queue {
 }
 
 impl Queues {
-    /// Memory for `sockets` sockets and frames of `frame_len` bytes, at most [`crate::ops::interface::MAX_MTU`] and
+    /// Memory for `sockets` sockets and frames of `frame_len` bytes, at most [`largest_mtu`](crate::path::limits::largest_mtu) and
     /// link headers. `bound`: whether one of them may be without a copy.
     ///
     /// # Errors

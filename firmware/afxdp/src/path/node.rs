@@ -18,7 +18,7 @@ use crate::ops::interface::Interface;
 use crate::ops::telemetry::{Board, Bound, NodeReport, PortStatus};
 use crate::path::device::Queues;
 use crate::path::program::{Kept, NodeAddress, Program};
-use crate::path::shim::{PATIENCE, StartError, attach, may_bind, served};
+use crate::path::shim::{PATIENCE, StartError, attach, check_mtu, check_mtu_before, may_bind, served};
 use crate::path::worker::{BATCH, DRAIN, IDLE, RETRY, monotonic_ns, wait};
 use crate::path::xsk::Binding;
 
@@ -62,6 +62,7 @@ pub fn set_up(
     interface: &Interface,
     service: Service,
 ) -> Result<(Program, PortStatus, NodeWorker), StartError> {
+    check_mtu_before(interface, service.mode)?;
     let frame_len = interface.frame_len();
     let mut program =
         Program::load_for_node(service.address, service.limit.as_nanos() as u64, frame_len as u64)?;
@@ -87,6 +88,7 @@ pub fn set_up(
         program.add_socket(PORT, queue, socket)?;
         beats.extend(program.beat(PORT, queue));
     }
+    check_mtu(interface, interface.mtu.into(), xdp, bind)?;
     let status = PortStatus {
         name: interface.name.clone(),
         index: interface.index,

@@ -52,14 +52,12 @@ pub enum ProgramLoadError {
         interface: String,
     },
     /// It cannot be attached.
-    #[error("{interface}: attaching the XDP program: {}{}", told(error), in_words(reason.as_deref()))]
+    #[error("{interface}: attaching the XDP program: {why}")]
     Attach {
         /// The port.
         interface: String,
-        /// Why.
-        error: ProgramError,
-        /// The same in the kernel's words, if it has some.
-        reason: Option<String>,
+        /// The call, its errno, and the kernel's own words, if it has some.
+        why: String,
     },
     /// The kernel has no links for XDP, so a program would outlive its process.
     #[error(
@@ -88,16 +86,16 @@ pub enum ProgramLoadError {
     },
 }
 
-/// With the number that the kernel gave.
-fn told(error: &ProgramError) -> String {
-    match error {
+/// With the number that the kernel gave, and its own words.
+fn told(error: &ProgramError, reason: Option<String>) -> String {
+    let told = match error {
         ProgramError::SyscallError(call) => format!("{}: {}", call.call, call.io_error),
         error => error.to_string(),
+    };
+    match reason {
+        Some(reason) => format!("{told}: {reason}"),
+        None => told,
     }
-}
-
-fn in_words(reason: Option<&str>) -> String {
-    reason.map_or_else(String::new, |reason| format!(": {reason}"))
 }
 
 /// What a node that sums goes by: frames for it have these addresses.
@@ -244,7 +242,7 @@ impl Program {
             {
                 ProgramLoadError::Busy { interface: name() }
             }
-            _ => ProgramLoadError::Attach { interface: name(), reason: reason(), error },
+            _ => ProgramLoadError::Attach { interface: name(), why: told(&error, reason()) },
         })?;
         // aya attaches by netlink if the kernel has no links; dropping that detaches it.
         let link = FdLink::try_from(link).map_err(|_| ProgramLoadError::NoLink { interface: name() })?;

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use crate::config::{Config, Mode as WantedMode, ZeroCopy};
 use crate::ops::filters;
-use crate::ops::interface::{CUT_SEGMENTS, Interface, InterfaceError, MAX_QUEUES};
+use crate::ops::interface::{CUT_SEGMENTS, Interface, InterfaceError, MAX_QUEUES, mtu};
 use crate::ops::netlink::generic::{XdpFeatures, xdp_features};
 use crate::ops::netlink::link::Link;
 use crate::ops::port_settings::Settings;
@@ -61,6 +61,23 @@ pub enum StartError {
     Filters {
         /// Why.
         error: io::Error,
+    },
+    /// The driver would drop frames that the MTU allows, of all connections.
+    #[error(
+        "{interface}: MTU {mtu}, but {driver} drops what has more than {largest} bytes in {mode} mode, untagged packets, too: \
+         ip link set dev {interface} mtu {largest}, and the same on the other port, in the container and on all hosts"
+    )]
+    Mtu {
+        /// The port.
+        interface: String,
+        /// Its MTU.
+        mtu: u32,
+        /// Its driver.
+        driver: String,
+        /// How the program is attached.
+        mode: &'static str,
+        /// The largest MTU that loses nothing.
+        largest: u32,
     },
     /// Frames could not be given memory.
     #[error("memory for frames, {mib} MiB: {error}")]
@@ -139,6 +156,9 @@ impl Shim {
             return Err(StartError::SamePort(host.into()));
         }
         let interfaces = [Interface::find(host)?, Interface::find(network)?];
+        for interface in &interfaces {
+            check_mtu_before(interface, config.mode)?;
+        }
         check_filters(&interfaces, config.bypass_filter)?;
         let most_threads = thread_count(interfaces.each_ref().map(most_queues), config);
         let tracked = (most_threads * TRACKED_PER_THREAD).min(MAX_TRACKED);
@@ -194,6 +214,9 @@ impl Shim {
             let (busy_poll, kept) = (config.busy_poll.is_some(), program.kept(thread, threads));
             let duties = Duties { beats, limit, busy_poll, kept };
             workers.push(Worker::new(queues, rules.clone(), host.mtu, duties));
+        }
+        for ((interface, mode), zero_copy) in interfaces.iter().zip(modes).zip(zero_copy) {
+            check_mtu(interface, interface.mtu.into(), mode, Bound::of(zero_copy))?;
         }
         program.set_rules(&config.rules);
 
@@ -307,6 +330,37 @@ pub(super) fn attach(
     Ok(Attached::Generic)
 }
 
+/// Refuses an MTU that no mode takes which the configuration allows: before anything is attached.
+pub(super) fn check_mtu_before(interface: &Interface, wanted: WantedMode) -> Result<(), StartError> {
+    let check = |mode| check_mtu(interface, interface.mtu.into(), mode, Bound::Copy);
+    match wanted {
+        WantedMode::Generic => check(Attached::Generic),
+        WantedMode::Native => check(Attached::Native),
+        // The driver may refuse native mode. If not, this is checked again.
+        WantedMode::Auto => check(Attached::Generic).or_else(|_| check(Attached::Native)),
+    }
+}
+
+/// Refuses an MTU whose longest frames the driver drops before the program sees them.
+pub(super) fn check_mtu(
+    interface: &Interface,
+    mtu: u32,
+    mode: Attached,
+    bound: Bound,
+) -> Result<(), StartError> {
+    let largest = limits::largest_mtu(interface.driver.as_deref(), mode, bound);
+    if mtu <= largest {
+        return Ok(());
+    }
+    Err(StartError::Mtu {
+        interface: interface.name.clone(),
+        mtu,
+        driver: interface.driver.clone().unwrap_or_else(|| "its driver".to_owned()),
+        mode: mode.name(),
+        largest,
+    })
+}
+
 /// A tag must not open what the operator has closed, unless the operator says so.
 fn check_filters(interfaces: &[Interface; 2], bypass: bool) -> Result<(), StartError> {
     match filters_between(interfaces.each_ref()) {
@@ -385,7 +439,7 @@ impl Shim {
                 queues: interface.queues,
                 xdp: *mode,
                 refused: self.program.refused(port),
-                bind: if *zero_copy { Bound::ZeroCopy } else { Bound::Copy },
+                bind: Bound::of(*zero_copy),
             }
         });
         let kernel = Kernel::detect().name();
@@ -402,6 +456,12 @@ impl Shim {
             let name = &port.interface.name;
             for change in port.settings.differences(&now) {
                 warn!("{name}: {change}");
+            }
+            let bound = Bound::of(port.zero_copy);
+            if let Ok(mtu) = mtu(name)
+                && let Err(error) = check_mtu(&port.interface, mtu, port.mode, bound)
+            {
+                warn!("{error}");
             }
             if now == port.settings {
                 info!("{name}: as it was at start again");
@@ -430,5 +490,42 @@ impl Shim {
             }
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interface(driver: Option<&str>, mtu: u16) -> Interface {
+        let (name, driver) = ("eth0".to_owned(), driver.map(str::to_owned));
+        Interface { name, index: 2, mtu, queues: 1, driver, bridge: None }
+    }
+
+    /// virtio takes 12 bytes of each frame's page for its header, and starts with an MTU that leaves no room for them.
+    #[test]
+    fn an_mtu_whose_frames_the_driver_drops_is_refused_with_one_that_works() {
+        let before = |driver, mtu, wanted| check_mtu_before(&interface(driver, mtu), wanted);
+        let after =
+            |driver, mtu: u16, mode| check_mtu(&interface(driver, mtu), mtu.into(), mode, Bound::Copy);
+        let virtio = Some("virtio_net");
+        let refused = after(virtio, 3495, Attached::Native).unwrap_err().to_string();
+        assert!(
+            refused.contains("virtio_net drops what has more than 3494 bytes in native mode")
+                && refused.contains("ip link set dev eth0 mtu 3494,"),
+            "{refused}"
+        );
+        assert!(after(virtio, 3494, Attached::Native).is_ok());
+        assert!(after(virtio, 3506, Attached::Generic).is_ok());
+        assert!(after(Some("igb"), 3506, Attached::Native).is_ok());
+        // In between, the mode decides, which shows when it is attached.
+        assert!(before(virtio, 3500, WantedMode::Auto).is_ok());
+        assert!(before(virtio, 3500, WantedMode::Native).is_err());
+        assert!(before(virtio, 3500, WantedMode::Generic).is_ok());
+        // No mode takes it: the remedy is for the mode that will be.
+        let refused = before(virtio, 9000, WantedMode::Auto).unwrap_err().to_string();
+        assert!(refused.contains("mtu 3494,"), "{refused}");
+        let refused = before(None, 9000, WantedMode::Auto).unwrap_err().to_string();
+        assert!(refused.contains("mtu 3506,"), "{refused}");
     }
 }

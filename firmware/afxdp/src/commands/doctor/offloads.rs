@@ -64,6 +64,10 @@ fn turn_off(port: &PortFacts, offloads: &[&str]) -> String {
     format!("ethtool -K {} {}", word(&port.name), settings.join(" "))
 }
 
+/// Makes that host take such orders; by default it does.
+pub(super) const TAKE_ORDERS: &str =
+    "ctrl_guest_offloads=on   # on the machine's host, for QEMU's -device virtio-net-pci";
+
 /// Whether a virtual machine's host may merge segments and takes no order to stop: the driver then refuses native XDP.
 pub(super) fn keep_xdp_away(port: &PortFacts) -> bool {
     let offload = port.offloads.as_ref().and_then(|offloads| offloads.get("rx-gro-hw"));
@@ -84,9 +88,7 @@ fn merging(port: &PortFacts) -> Option<Finding> {
     }
     if keep_xdp_away(port) {
         let found = "the machine's host may merge segments, which go untouched, and nothing in the machine changes that";
-        return Some(Finding::warning("offloads", found).mend(
-            "guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off   # on the machine's host, behind QEMU's -device virtio-net-pci",
-        ));
+        return Some(Finding::warning("offloads", found).mend(TAKE_ORDERS));
     }
     if is_on(port, "rx-gro-hw") && !is_native && !is_virtio(port) {
         let found = "hardware GRO merges segments in the card: some drivers then refuse XDP";
@@ -182,7 +184,7 @@ mod tests {
     #[test]
     fn a_host_that_takes_no_order_keeps_xdp_away() {
         let port = with_offload("virtio_net", "rx-gro-hw", false);
-        assert!(merging(&port).unwrap().mend.unwrap().starts_with("guest_tso4=off,"));
+        assert!(merging(&port).unwrap().mend.unwrap().starts_with("ctrl_guest_offloads=on "));
         assert_eq!(ports::is_generic(&port, Mode::Auto), Some(true));
         assert!(!keep_xdp_away(&with_offload("virtio_net", "rx-gro-hw", true)));
         assert!(!keep_xdp_away(&with_offload("ixgbe", "rx-gro-hw", false)));

@@ -6,10 +6,10 @@ use super::facts::{Facts, PortFacts};
 use super::finding::{Finding, word};
 use super::offloads;
 use crate::config::{Config, Mode, ZeroCopy};
-use crate::ops::interface::{MAX_MTU, MAX_QUEUES};
+use crate::ops::interface::MAX_QUEUES;
 use crate::ops::netlink::link::Link;
 use crate::ops::telemetry::{Attached, Bound, PortStatus};
-use crate::path::limits::{Asked, asked};
+use crate::path::limits::{Asked, asked, largest_mtu};
 
 pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>) {
     let (host, network) = (&facts.ports.host, &facts.ports.network);
@@ -41,7 +41,7 @@ pub(super) fn each(port: &PortFacts, mode: Mode, zero_copy: ZeroCopy, findings: 
     if let Some(link) = &port.link {
         findings.push(xdp_mode(port, mode, zero_copy).of(port));
         findings.push(other_program(port, link).of(port));
-        findings.push(mtu(port, link).of(port));
+        findings.push(mtu(port, link, mode).of(port));
         findings.push(queues(port).of(port));
     }
 }
@@ -94,7 +94,7 @@ fn xdp_mode(port: &PortFacts, mode: Mode, zero_copy: ZeroCopy) -> Finding {
     let is_native = features.native() && features.redirect();
     if is_native && mode != Mode::Generic && offloads::keep_xdp_away(port) {
         let found = format!(
-            "{driver} refuses native mode: the machine's host may merge segments, and takes no order to stop"
+            "{driver} refuses native mode: the machine's host may merge segments, and cannot be told to stop"
         );
         return match mode {
             Mode::Native => Finding::failed("xdp", format!("{found}; the configuration asks for native"))
@@ -128,16 +128,13 @@ fn xdp_mode(port: &PortFacts, mode: Mode, zero_copy: ZeroCopy) -> Finding {
 
 /// How the one that runs is attached, which is not always what its driver could do.
 fn served_mode(port: &PortFacts, served: &PortStatus, mode: Mode) -> Finding {
-    let xdp = match served.xdp {
-        Attached::Native => "native",
-        Attached::Generic => "generic",
-    };
+    let xdp = served.xdp.name();
     let copies = match served.bind {
         Bound::ZeroCopy => "without a copy",
         Bound::Copy => "with a copy",
     };
     let queues = if served.queues == 1 { "1 queue".to_owned() } else { format!("{} queues", served.queues) };
-    let found = format!("{xdp}, {copies}, {queues}: so runs the gradwire-xdp here");
+    let found = format!("{xdp}, {copies}, {queues}, as the gradwire-xdp that runs has it");
     let could = port.xdp.is_some_and(|features| features.native() && features.redirect());
     if served.xdp == Attached::Native || !could {
         return Finding::ok("xdp", found);
@@ -151,7 +148,12 @@ fn served_mode(port: &PortFacts, served: &PortStatus, mode: Mode) -> Finding {
         Some(refused) => format!("{driver} refused native mode ({refused})"),
         None => format!("it started with mode = \"generic\", and {driver} runs XDP itself"),
     };
-    Finding::warning("xdp", format!("{found}; {why}")).mend(restart(port))
+    let finding = Finding::warning("xdp", format!("{found}; {why}"));
+    if offloads::keep_xdp_away(port) {
+        finding.mend(offloads::TAKE_ORDERS)
+    } else {
+        finding.mend(restart(port))
+    }
 }
 
 fn other_program(port: &PortFacts, link: &Link) -> Finding {
@@ -172,7 +174,20 @@ fn other_program(port: &PortFacts, link: &Link) -> Finding {
     }
 }
 
-fn mtu(port: &PortFacts, link: &Link) -> Finding {
+fn mtu(port: &PortFacts, link: &Link, mode: Mode) -> Finding {
+    let attached = if is_generic(port, mode) == Some(true) { Attached::Generic } else { Attached::Native };
+    let bound = port.served.as_ref().map_or(Bound::Copy, |served| served.bind);
+    let largest = largest_mtu(port.driver.as_deref(), attached, bound);
+    if link.mtu > largest {
+        let driver = port.driver.as_deref().unwrap_or("its driver");
+        let mode = attached.name();
+        let found = format!(
+            "{}; {driver} drops what has more than {largest} bytes in {mode} mode, untagged packets, too",
+            link.mtu
+        );
+        return Finding::failed("mtu", found)
+            .mend(format!("ip link set dev {} mtu {largest}", word(&port.name)));
+    }
     if let Some(served) = port.served.as_ref().filter(|served| served.mtu != link.mtu) {
         let found = format!(
             "{}, but the gradwire-xdp that runs started with {}: frames longer than that go untouched",
@@ -180,11 +195,7 @@ fn mtu(port: &PortFacts, link: &Link) -> Finding {
         );
         return Finding::warning("mtu", found).mend(restart(port));
     }
-    if link.mtu <= MAX_MTU {
-        return Finding::ok("mtu", link.mtu.to_string());
-    }
-    let found = format!("{}; frames of more than one page do not fit, {MAX_MTU} works", link.mtu);
-    Finding::failed("mtu", found).mend(format!("ip link set dev {} mtu {MAX_MTU}", word(&port.name)))
+    Finding::ok("mtu", link.mtu.to_string())
 }
 
 fn restart(port: &PortFacts) -> String {
@@ -320,11 +331,32 @@ pub(in crate::commands::doctor) mod tests {
 
     #[test]
     fn mtus_have_a_limit_and_must_agree() {
-        let smaller = format!("ip link set dev veth0 mtu {MAX_MTU}");
+        let largest = largest_mtu(None, Attached::Native, Bound::Copy);
+        let smaller = format!("ip link set dev veth0 mtu {largest}");
         assert_eq!(judged("mtu", on_link(|link| link.mtu = 9000)), (Status::Failed, Some(smaller)));
-        assert_eq!(judged("mtu", on_link(|link| link.mtu = MAX_MTU)), (Status::Ok, None));
+        assert_eq!(judged("mtu", on_link(|link| link.mtu = largest)), (Status::Ok, None));
         let agree = "ip link set dev veth0 mtu 1500   # and in the container".to_owned();
         assert_eq!(judged("pair", on_link(|link| link.mtu = 1450)), (Status::Warning, Some(agree)));
+    }
+
+    /// virtio's header needs room in the page, but only where the driver runs the program.
+    #[test]
+    fn the_largest_mtu_goes_by_driver_and_mode() {
+        let mut port = healthy().ports.network;
+        port.driver = Some("virtio_net".to_owned());
+        let judged = |port: &PortFacts, length: u32, mode| {
+            let found = mtu(port, &Link { mtu: length, ..port.link.clone().unwrap() }, mode);
+            (found.status, found.mend.unwrap_or_default())
+        };
+        let smaller = (Status::Failed, "ip link set dev eth0 mtu 3494".to_owned());
+        assert_eq!(judged(&port, 3494, Mode::Auto).0, Status::Ok);
+        assert_eq!(judged(&port, 3495, Mode::Auto), smaller);
+        assert_eq!(judged(&port, 3506, Mode::Generic).0, Status::Ok);
+        // A shim that runs decides, also if the MTU was raised since it started.
+        let native = served(&port, Attached::Native, Bound::Copy);
+        assert_eq!(judged(&native, 3495, Mode::Generic), smaller);
+        let generic = served(&port, Attached::Generic, Bound::Copy);
+        assert_eq!(judged(&generic, 3495, Mode::Auto).0, Status::Warning, "it started with 1500");
     }
 
     #[test]
@@ -402,7 +434,7 @@ pub(in crate::commands::doctor) mod tests {
         let (status, found) = judged(&port, Mode::Auto);
         assert_eq!(status, Status::Ok);
         assert!(found.starts_with("native, without a copy if the card allows it"), "{found}");
-        let here = ": so runs the gradwire-xdp here";
+        let here = ", as the gradwire-xdp that runs has it";
         let of = |xdp, bind| served(&port, xdp, bind);
         let native = of(Attached::Native, Bound::Copy);
         assert_eq!(judged(&native, Mode::Auto), (Status::Ok, format!("native, with a copy, 4 queues{here}")));

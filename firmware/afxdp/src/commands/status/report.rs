@@ -8,7 +8,7 @@ use gradwire::verdict::Traffic;
 
 use super::table::Table;
 use crate::ops::telemetry::{
-    Attached, Bound, Outcomes, PortStatus, QueueStatus, RuleStatus, Snapshot, Usefulness, percent_lost,
+    Bound, Outcomes, PortStatus, QueueStatus, RuleStatus, Snapshot, Usefulness, percent_lost,
 };
 
 /// A shim as text; with an earlier snapshot of it, counts have rates per second beside them.
@@ -38,10 +38,7 @@ impl Rate {
 
 /// An interface.
 pub(super) fn port(port: &PortStatus) -> String {
-    let xdp = match port.xdp {
-        Attached::Native => "native",
-        Attached::Generic => "generic",
-    };
+    let xdp = port.xdp.name();
     let bind = match port.bind {
         Bound::Copy => "copy",
         Bound::ZeroCopy => "zero copy",

@@ -25,6 +25,17 @@ pub enum Attached {
     Generic,
 }
 
+impl Attached {
+    /// Its name, as `mode` in a configuration has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Generic => "generic",
+        }
+    }
+}
+
 /// How frames come from the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -33,6 +44,14 @@ pub enum Bound {
     Copy,
     /// The device writes to the shim's memory.
     ZeroCopy,
+}
+
+impl Bound {
+    /// By whether all of a port's sockets are bound without a copy.
+    #[must_use]
+    pub const fn of(zero_copy: bool) -> Self {
+        if zero_copy { Self::ZeroCopy } else { Self::Copy }
+    }
 }
 
 /// One of the ports of a shim.
