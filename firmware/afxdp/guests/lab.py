@@ -252,9 +252,11 @@ class Pair:
                 netdev = f"tap,id={end},ifname={end},script=no,downscript=no,vhost=off{queues}"
             else:
                 link, server = next((i, end == pair[0]) for i, pair in enumerate(self.links) if end in pair)
-                netdev = f"stream,id={end},addr.type=unix,addr.path={self.scratch}/link{link},server={'on' if server else 'off,reconnect-ms=100'}"
+                role = "server=on" if server else "server=off,reconnect-ms=100"
+                netdev = f"stream,id={end},addr.type=unix,addr.path={self.scratch}/link{link},{role}"
             # Cards of the wire get and send frames as they are on a wire: the guest merges none, and completes no checksum.
-            plain = "guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ufo=off,guest_ecn=off,host_tso4=off,host_tso6=off,host_ufo=off,csum=off"
+            off = "csum guest_csum guest_tso4 guest_tso6 guest_ecn guest_ufo host_tso4 host_tso6 host_ufo"
+            plain = ",".join(f"{offload}=off" for offload in off.split())
             card = Card("virtio-net-pci", plain) if end.startswith("w") else self.card
             mac = f"52:54:00:09:{'0a' if name == 'a' else '0b'}:{number:02x}"
             arguments += ["-netdev", netdev, "-device", card.argument(end, mac)]

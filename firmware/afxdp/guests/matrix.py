@@ -1,4 +1,4 @@
-"""The longer matrix, for releases: each driver with each kernel and mode, and what may change while the shim runs. It writes docs/drivers.md.
+"""The matrix, for releases: each driver with each kernel and mode, and what may change while the shim runs. It writes docs/drivers.md.
 
 matrix.py [--kernel KERNEL]... [--card CARD]... [--again]
 
@@ -144,7 +144,8 @@ def other_queues(pair: Pair) -> str | None:
 
 
 def reload(pair: Pair) -> None:
-    pair.a.run(f"echo 'rule = []' >/tmp/shim.toml; kill -HUP {pair.a.status()['pid']}; sleep 1; echo >/tmp/shim.toml; kill -HUP {pair.a.status()['pid']}")
+    pid = pair.a.status()["pid"]
+    pair.a.run(f"echo 'rule = []' >/tmp/shim.toml; kill -HUP {pid}; sleep 1; echo >/tmp/shim.toml; kill -HUP {pid}")
 
 
 def upgrade(pair: Pair) -> None:
@@ -172,7 +173,9 @@ CASES: dict[str, Callable[[Pair, Traffic], str]] = {
 }
 
 
-def try_all(kernel: str, card: str, program: Path, folder: Path, done: dict[str, str], keep: Callable[[str, str], None]) -> None:
+def try_all(
+    kernel: str, card: str, program: Path, folder: Path, done: dict[str, str], keep: Callable[[str, str], None]
+) -> None:
     """Tries each case that is not done on a card with a kernel, in a pair of guests; in another if one is lost."""
     pair = None
     try:
@@ -195,10 +198,10 @@ def try_all(kernel: str, card: str, program: Path, folder: Path, done: dict[str,
             keep(case, result)
             note(result)
             try:
+                must("FAILED" not in result, "the next case needs another pair")
                 for guest in pair.guests:
-                    guest.run("pkill -9 -f 'gradwire-xdp run'; true") if "FAILED" in result else guest.run("gradwire-xdp unload veth0 || true")
-                if "FAILED" in result or not all(guest.run("! ip link show | grep -q xdp; echo $?").startswith("0") for guest in pair.guests):
-                    raise Failed("the next case needs another pair")
+                    guest.run("gradwire-xdp unload veth0 || ! ip link show | grep -q xdp")
+                    guest.until("! ip link show | grep -q xdp")
                 set_mtu(pair, 1500)
             except Failed:
                 pair.close()
@@ -215,11 +218,12 @@ def page(results: dict, versions: str) -> str:
         "",
         "<!-- Written by `.ci/drivers matrix` from what it ran. -->",
         "",
-        "No hardware was tried. These are the drivers of Linux on cards that QEMU emulates, in two virtual machines, each with a container, a bridge and a",
-        "card as in [deploy.md](deploy.md). CI runs a shorter selection (`.ci/drivers`).",
+        "No hardware was tried. These are the drivers of Linux on cards that QEMU emulates, in two virtual machines, each with a",
+        "container, a bridge and a card as in [deploy.md](deploy.md). CI runs a shorter selection (`.ci/drivers`).",
         "",
-        "In each case untagged TCP flows between containers both ways and between hosts and containers, by IPv4 and IPv6, and pings as long as the MTU; all must arrive,",
-        "equal to the bit. Tagged values must keep their bound. \"works\" says that they did, and that the shim compressed. Cases that did not run are not in the tables.",
+        "In each case untagged TCP flows between containers both ways and between hosts and containers, by IPv4 and IPv6, and pings as long",
+        "as the MTU; all must arrive, equal to the bit. Tagged values must keep their bound. \"works\" says that they did, and that the shim",
+        "compressed. Drivers, kernels and cases that are not in the tables did not run.",
         "",
     ]
     for card, name in NAMES.items():
@@ -238,6 +242,10 @@ def page(results: dict, versions: str) -> str:
     return "\n".join(lines)
 
 
+def said(*command) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", type=Path, default=FOLDER.parent / "debug/gradwire-xdp")
@@ -247,11 +255,10 @@ def main() -> None:
     parser.add_argument("--again", action="store_true")
     asked = parser.parse_args()
     end_on_sigterm()
-    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    commit = said("git", "-C", ROOT, "rev-parse", "--short", "HEAD").strip()
     kept = asked.folder / "matrix.json"
     results = json.loads(kept.read_text()) if kept.exists() and not asked.again else {}
-    qemu = subprocess.run([*image.command(asked.folder / "root", "qemu-system-x86_64"), "--version"], capture_output=True, text=True, check=True)
-    version = re.search(r"version (\S+)", qemu.stdout)[1]
+    version = re.search(r"version (\S+)", said(*image.command(asked.folder / "root", "qemu-system-x86_64"), "--version"))[1]
     for kernel in asked.kernel or reversed(KERNELS):
         for card in asked.card or NAMES:
             release = (asked.folder / "kernel" / kernel / "release").read_text().strip()
@@ -263,7 +270,7 @@ def main() -> None:
 
             try_all(kernel, card, asked.program, asked.folder, row["cases"], keep)
             commits = sorted({row["commit"] for row in results.values()})
-            source = f"Source: commit {', '.join(commits)}; QEMU {version}, emulation without KVM where that boots no kernel; `.ci/drivers matrix`."
+            source = f"Source: `.ci/drivers matrix`, commit {', '.join(commits)}, QEMU {version}."
             PAGE.write_text(page(results, source))
     failed = [f"{pair}: {case}" for pair, row in results.items() for case, result in row["cases"].items() if "FAILED" in result]
     if failed:

@@ -52,7 +52,8 @@ class Traffic:
         """Untagged: from container to container both ways, by both versions of IP, and from a host. No bit may change."""
         note(f"untagged streams of {count} bytes")
         c, d = self.pair.containers
-        ways = (c, "10.9.0.2", self.CONTAINER), (d, "fd09::1", self.CONTAINER), (self.pair.a, "10.9.0.2", self.HOST), (self.pair.b, "fd09::1", self.HOST)
+        ways = [(c, "10.9.0.2", self.CONTAINER), (d, "fd09::1", self.CONTAINER)]
+        ways += [(self.pair.a, "10.9.0.2", self.HOST), (self.pair.b, "fd09::1", self.HOST)]
         jobs = [sender.start(self.untagged(address, port, count), timeout=900) for sender, address, port in ways]
         for job in jobs:
             job.wait()
@@ -68,7 +69,13 @@ class Traffic:
     def values(self, arguments: str, address: str = "10.9.0.2"):
         return self.pair.containers[0].start(f"exec gradwire-xdp test send {address} --timeout 60 --json {arguments}", timeout=900)
 
-    def tagged(self, arguments: str = f"--bytes {TAGGED_BYTES}", address: str = "10.9.0.2", compressed: bool = True, firewall: bool = False) -> dict:
+    def tagged(
+        self,
+        arguments: str = f"--bytes {TAGGED_BYTES}",
+        address: str = "10.9.0.2",
+        compressed: bool = True,
+        firewall: bool = False,
+    ) -> dict:
         """Tagged values, each within the bound; and some of them compressed.
 
         `firewall`: if a busy machine's shim misses a SYN but not its SYN-ACK, a firewall sees the first only, and takes what follows for
@@ -276,9 +283,8 @@ def firewalls(pair: Pair) -> None:
     for guest in pair.guests:
         guest.run("for port in eth0 veth0; do bridge vlan add vid 100 dev $port; done; ip link set dev br0 type bridge vlan_filtering 1")
     for number, container in enumerate(pair.containers, 1):
-        container.run(
-            f"ip link add link eth0 name eth0.100 type vlan id 100 && ip link set dev eth0.100 up && ip address add 10.10.0.{number}/24 dev eth0.100"
-        )
+        container.run("ip link add link eth0 name eth0.100 type vlan id 100 && ip link set dev eth0.100 up")
+        container.run(f"ip address add 10.10.0.{number}/24 dev eth0.100")
     traffic.streams()
     pair.containers[0].run(traffic.untagged("10.10.0.2", traffic.CONTAINER, STREAM // 2), timeout=900)
     traffic.tagged(address="10.10.0.2", compressed=False)
@@ -335,10 +341,8 @@ def run(name: str, program: Path, folder: Path, kernel: str = "newest") -> str |
                     traceback.print_exc()
                 print(pair.logs())
                 raise
-        print(
-            f"{name}: good, in {time.monotonic() - start:.0f} s, of which {boot:.0f} s were for the boot; {processor() - used:.0f} s of processors",
-            flush=True,
-        )
+        took = f"{time.monotonic() - start:.0f} s, of which {boot:.0f} s were for the boot; {processor() - used:.0f} s of processors"
+        print(f"{name}: good, in {took}", flush=True)
         return None
     except Exception as error:
         print(f"{name}: FAILED after {time.monotonic() - start:.0f} s: {error}", flush=True)
