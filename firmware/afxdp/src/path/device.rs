@@ -143,7 +143,7 @@ impl Queues {
                 result => break result?,
             }
         }
-        let queue = Queue { number: binding.queue, socket, pending: false, progress: Progress::default() };
+        let queue = Queue::new(binding.queue, socket);
         Ok(&self.ports[port as usize].push_mut(queue).socket)
     }
 
@@ -202,6 +202,11 @@ impl Queues {
 }
 
 impl Queue {
+    fn new(number: u32, socket: Socket) -> Self {
+        let Sent { handed, left, .. } = socket.sent();
+        Self { number, socket, pending: false, progress: Progress::new(handed, left) }
+    }
+
     /// Looks whether frames leave.
     fn look(&mut self, now: u64, patience: Duration) {
         let Self { socket, progress, .. } = self;
@@ -346,8 +351,7 @@ mod tests {
     fn a_port_that_nothing_leaves_is_told_until_something_does() {
         let mut queues = Queues::new(1, 1500, Bound::Copy).unwrap();
         let (socket, mut kernel) = socket(&queues.frames);
-        let queue = Queue { number: 0, socket, pending: false, progress: Progress::default() };
-        queues.ports[Port::Network as usize].push(queue);
+        queues.ports[Port::Network as usize].push(Queue::new(0, socket));
         let mut now = 1_000_000_000;
         let mut pass = |queues: &mut Queues, ms: u64| {
             for _ in 0..ms {

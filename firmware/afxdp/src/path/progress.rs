@@ -11,9 +11,9 @@ const LOOKS: u32 = 16;
 pub const AGAIN: Duration = Duration::from_secs(30);
 
 /// What was seen of a socket's frames so far.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Frames that the socket was handed, and those that left it, when it was looked at last; both counts wrap.
+    /// Frames that the socket was handed when it was looked at last, and the most that had left it; both counts wrap.
     handed: u32,
     left: u32,
     /// Since when a frame was handed over and none left, and how often that was seen.
@@ -24,16 +24,24 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// Of a socket that was handed so many frames, and of which so many left.
+    #[must_use]
+    pub const fn new(handed: u32, left: u32) -> Self {
+        Self { handed, left, waits: None, stalled: None, stalls: 0 }
+    }
+
     /// Takes note of how many frames the socket was handed, and how many left it, at this time in nanoseconds. Nothing may leave for
     /// `patience` until that is a stall.
     pub fn look(&mut self, now: u64, handed: u32, left: u32, patience: Duration) {
-        if left != self.left {
-            (self.waits, self.stalled) = (None, None);
+        // The kernel says late that it took a frame that it dropped, so the count may go back before it goes on.
+        let more = left.wrapping_sub(self.left).cast_signed() > 0;
+        if more {
+            (self.waits, self.stalled, self.left) = (None, None, left);
         } else if handed != self.handed && self.waits.is_none() {
             // Only a frame that is new begins a wait: one whose end the driver never tells would begin it again and again.
             self.waits = Some((now, 0));
         }
-        (self.handed, self.left) = (handed, left);
+        self.handed = handed;
         if let Some((since, looks)) = &mut self.waits {
             *looks = looks.saturating_add(1);
             if self.stalled.is_none() && over(*since, now, patience) && *looks > LOOKS {
@@ -90,7 +98,7 @@ mod tests {
     impl Driver {
         fn new() -> Self {
             // Both wrap soon.
-            let progress = Progress { handed: u32::MAX - 1, left: u32::MAX - 1, ..Progress::default() };
+            let progress = Progress::new(u32::MAX - 1, u32::MAX - 1);
             Self { progress, now: 5 * SECOND, handed: u32::MAX - 1, left: u32::MAX - 1 }
         }
 
@@ -155,6 +163,21 @@ mod tests {
         driver.pass(10);
         driver.send(1);
         assert!(!driver.pass(10_000));
+    }
+
+    /// A frame that is dropped counts as one fewer, until the kernel says that it took it from the ring.
+    #[test]
+    fn a_frame_that_is_dropped_is_no_progress() {
+        let mut driver = Driver::new();
+        for _ in 0..40 {
+            driver.hand_over(1);
+            driver.left = driver.left.wrapping_sub(1);
+            driver.pass(15);
+            driver.send(1);
+            driver.pass(15);
+        }
+        assert!(driver.progress.is_stalled());
+        assert_eq!(driver.progress.stalls(), 1);
     }
 
     /// It looks again after three seconds: the driver had no time, either.
