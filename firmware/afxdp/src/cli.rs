@@ -199,7 +199,7 @@ mod tests {
         // But for its place, it shows the defaults.
         let place = NodePlace {
             interface: Some(shown.interface.clone()),
-            address: Some(shown.address),
+            address: shown.address.to_string().parse().ok(),
             ..NodePlace::default()
         };
         assert_eq!(shown, NodeConfig::load(None, &place).unwrap());

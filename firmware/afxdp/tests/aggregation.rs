@@ -405,6 +405,7 @@ fn what_it_cannot_do_it_says() {
     };
     assert!(refused("--interface nothere --address 10.0.0.1").contains("no such interface"));
     assert!(refused("--interface eth0 --address 10.0.0.1 --group 224.0.0.5").contains("224.0.1.0"));
+    assert!(refused("--interface nothere --address 0.0.0.0").contains("that a host may have"));
     lab.ip_in("n", "link set dev eth0 mtu 600");
     assert!(refused("--interface eth0 --address 10.0.0.1").contains("mtu 777"));
     fs::remove_dir_all(run_dir(&lab)).unwrap();

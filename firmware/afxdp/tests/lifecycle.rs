@@ -119,7 +119,7 @@ fn what_it_refuses_it_says_and_how_to_mend_it() {
     let (host, net) = (lab.host_port(Side::A), lab.network_port(Side::A));
     let ports = format!("--host {host} --net {net}");
     let jumbo = refused(&lab, &ports);
-    assert!(jumbo.contains(&format!("ip link set {host} mtu 3506")), "{jumbo}");
+    assert!(jumbo.contains(&format!("ip link set dev {host} mtu 3506")), "{jumbo}");
     for port in [&host, &net] {
         lab.ip_in("sa", &format!("link set dev {port} mtu 3506"));
     }

@@ -2,6 +2,7 @@
 
 mod support;
 
+use gradwire_xdp::ops::telemetry::Attached;
 use rustix::process::Signal;
 
 use support::shim::{PATIENT, Shim};
@@ -46,6 +47,30 @@ fn ports_of_different_mtus_are_told_at_start() {
     let shim = Shim::start(&lab, Side::A, RULE);
     let remedy = format!("ip link set dev {} mtu 1500", lab.host_port(Side::A));
     assert!(shim.log().contains("frames beyond 1400 are lost between them") && shim.log().contains(&remedy));
+}
+
+/// A veth takes no program while its other end may send frames of more than a page.
+#[test]
+fn a_driver_that_refuses_native_mode_is_told_with_its_reason() {
+    let Some(lab) = Lab::new(Plan::default()) else { return };
+    let (host, net) = (lab.host_port(Side::A), lab.network_port(Side::A));
+    lab.ip_in("ha", "link set dev eth0 mtu 9000");
+    let shim = Shim::start(&lab, Side::A, RULE);
+    let log = shim.log();
+    let line = log.lines().find(|line| line.contains("generic mode")).unwrap_or_else(|| panic!("{log}"));
+    for words in [
+        "bpf_link_create: Numerical result out of range (os error 34): ",
+        "Peer MTU is too large to set XDP; ",
+        &format!("ethtool -K {host} gro off"),
+        "nsenter --net=/proc/PID/ns/net ethtool -K eth0 tso off gso off",
+    ] {
+        assert!(line.contains(words), "no `{words}` in {line}");
+    }
+    assert!(!line.contains(&net), "its other port was not refused: {line}");
+    let ports = shim.status().ports;
+    assert_eq!((ports.host.xdp, ports.network.xdp), (Attached::Generic, Attached::Native));
+    assert!(ports.host.refused.is_some_and(|why| why.ends_with("Peer MTU is too large to set XDP")));
+    assert_eq!(ports.network.refused, None);
 }
 
 #[test]

@@ -259,6 +259,32 @@ fn the_doctor_sees_what_drivers_tell() {
     }
 }
 
+/// The driver could run XDP itself, and the file does not say otherwise: only the shim that runs knows.
+#[test]
+fn of_a_shim_that_runs_the_doctor_says_what_is() {
+    let Some(operator) = Operator::new() else { return };
+    let (host, net) = (operator.host.as_str(), operator.net.as_str());
+    let config = operator.config("[path]\nmode = \"generic\"\n");
+    let _running = operator.start(|command| {
+        command.arg("--config").arg(&config);
+    });
+    let end = Instant::now() + PATIENCE;
+    for port in [host, net] {
+        loop {
+            let xdp = operator.finding("xdp", Some(port), "");
+            let found = xdp["found"].as_str().unwrap();
+            if found.starts_with("generic, with a copy, 1 queue, as the gradwire-xdp that runs has it") {
+                assert_eq!(xdp["status"], "warning", "{xdp}");
+                break;
+            }
+            // It waits two seconds for the one that runs.
+            assert!(Instant::now() < end, "{xdp}");
+        }
+    }
+    let gro = format!("ethtool -K {net} gro on");
+    operator.mended("offloads", Some(net), &gro, "failed", "");
+}
+
 #[test]
 fn it_runs_without_privileges_and_tells_the_service_manager() {
     let Some(operator) = Operator::new() else { return };

@@ -14,12 +14,16 @@ use support::{Lab, PATIENCE, Plan, Side};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_gradwire-xdp");
 const RULE: &str = "[[rule]]\ntos = 0x28\n";
 
-/// Host B receives once, host A sends; what each printed.
+/// Host B receives once, host A sends; what each printed, as JSON.
 fn tested(lab: &Lab, address: &str, words: &str) -> [Output; 2] {
+    printed(lab, address, words, "--json")
+}
+
+fn printed(lab: &Lab, address: &str, words: &str, format: &str) -> [Output; 2] {
     let seconds = PATIENCE.as_secs();
-    let line = format!("{PROGRAM} test receive --once --wait {seconds} --timeout {seconds} --json");
+    let line = format!("{PROGRAM} test receive --once --wait {seconds} --timeout {seconds} {format}");
     let receiver = lab.command_in("hb", &line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let line = format!("{PROGRAM} test send {address} --timeout {seconds} --json {words}");
+    let line = format!("{PROGRAM} test send {address} --timeout {seconds} {format} {words}");
     let end = Instant::now() + PATIENCE;
     let sender = loop {
         let output = lab.in_place("ha", &line);
@@ -84,6 +88,40 @@ fn without_shims_every_bit_arrives_and_the_report_says_that_nothing_was_compress
     let [sender, _] = tested(&lab, "10.77.0.2", "--bytes 1M").map(|output| report(&output, 0));
     assert_eq!((&sender["changed"], &sender["wire"]["compressed"]), (&0.into(), &0.into()));
     assert_eq!(sender["wire"]["handshake"], "asked", "{sender}");
+}
+
+/// How fast either is depends on the machine; that both arrive, and which sends fewer bytes, does not.
+#[test]
+fn a_baseline_compares_the_bridge_and_the_shim() {
+    let Some(lab) = Lab::new(Plan::default()) else { return };
+    let _shims = Side::BOTH.map(|side| Shim::start(&lab, side, RULE));
+    let [sender, receiver] = tested(&lab, "10.77.0.2", "--bytes 2M --baseline --rounds 2");
+    let table = report(&sender, 0);
+    let streams = table["streams"].as_array().unwrap();
+    assert_eq!(streams.len(), 4, "{table}");
+    for stream in streams {
+        let is_tagged = stream["way"] == "shim";
+        let got = &stream["report"];
+        assert_eq!((&got["values"], &got["wrong"]), (&500_000.into(), &0.into()), "{stream}");
+        // Untagged, every bit arrives; tagged, the shim lists the connection.
+        assert_eq!(got["changed"].as_u64() > Some(0), is_tagged, "{stream}");
+        assert_eq!(got["wire"].is_null(), !is_tagged, "{stream}");
+    }
+    // The card's figures are those of the shim's own interface, which this namespace does not have.
+    let bytes = |way: &str| table[way]["card_bytes"].as_f64().unwrap_or_else(|| panic!("{table}"));
+    assert!(bytes("bridge") > 2e6 && bytes("shim") < bytes("bridge"), "{table}");
+    assert!(table["ratio"]["card_bytes"].as_f64().unwrap() < 1.0, "{table}");
+    assert!(table["shim"]["cpu_here"].is_number() && table["bridge"]["cpu_there"].is_number(), "{table}");
+    // The receiver has a report of each, on a line of its own.
+    assert_eq!(receiver.status.code(), Some(0));
+    assert_eq!(String::from_utf8(receiver.stdout).unwrap().lines().count(), 4);
+    // For people, both ways have a row.
+    let [sender, _] = printed(&lab, "10.77.0.2", "--bytes 1M --baseline --rounds 1", "");
+    assert_eq!(sender.status.code(), Some(0), "{}", String::from_utf8_lossy(&sender.stderr));
+    let text = String::from_utf8(sender.stdout).unwrap();
+    for row in ["way ", "bridge ", "shim ", "shim / bridge "] {
+        assert!(text.lines().any(|line| line.starts_with(row)), "no {row} in\n{text}");
+    }
 }
 
 /// A wire that changes a bit of one value and mends the checksum: TCP does not see it.

@@ -18,7 +18,7 @@ use toml::Spanned;
 
 mod node;
 
-pub use node::{Group, JOBS, NoGroup, NodeConfig, NodePlace};
+pub use node::{Group, HostAddress, JOBS, NoGroup, NoHostAddress, NodeConfig, NodePlace};
 
 /// The port of the Prometheus endpoint if the file names none; if another shim has it, the next free one.
 pub const METRICS_PORT: u16 = 9407;

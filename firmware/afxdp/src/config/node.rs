@@ -46,7 +46,7 @@ pub struct NodePlace {
     pub interface: Option<String>,
     /// The node's address.
     #[arg(long, value_name = "IPV4")]
-    pub address: Option<Ipv4Addr>,
+    pub address: Option<HostAddress>,
     /// The node's UDP port, if not 59255.
     #[arg(long, value_name = "PORT")]
     pub port: Option<NonZeroU16>,
@@ -54,6 +54,38 @@ pub struct NodePlace {
     /// each member. Members must join the group that they are told.
     #[arg(long, value_name = "IPV4")]
     pub group: Option<Group>,
+}
+
+/// An IPv4 address that a host may have: not of "this network", of loopback, of a group, or of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct HostAddress(Ipv4Addr);
+
+/// The text is no such address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected an IPv4 address that a host may have, of the members' network: 192.0.2.9, for example")]
+pub struct NoHostAddress;
+
+impl FromStr for HostAddress {
+    type Err = NoHostAddress;
+
+    fn from_str(text: &str) -> Result<Self, NoHostAddress> {
+        let address = text.parse::<Ipv4Addr>().map_err(|_| NoHostAddress)?;
+        // Linux gives a host none of 0.0.0.0/8 either (`ipv4_is_zeronet`).
+        let is_for_no_host = address.octets()[0] == 0
+            || address.is_loopback()
+            || address.is_multicast()
+            || address.is_broadcast();
+        if is_for_no_host { Err(NoHostAddress) } else { Ok(Self(address)) }
+    }
+}
+
+impl TryFrom<String> for HostAddress {
+    type Error = NoHostAddress;
+
+    fn try_from(text: String) -> Result<Self, NoHostAddress> {
+        text.parse()
+    }
 }
 
 /// The first of [`JOBS`] IPv4 groups that routers may forward (RFC 5771): 224.0.0.0/24 is for a network's own protocols.
@@ -141,7 +173,7 @@ impl NodeConfig {
         let (metrics, any_metrics_port) = MetricsTable::endpoint(metrics.as_ref());
         Ok(Self {
             interface: options.interface.clone().or(node.interface).ok_or_else(unsaid("interface"))?,
-            address: options.address.or(node.address).ok_or_else(unsaid("address"))?,
+            address: options.address.or(node.address).ok_or_else(unsaid("address"))?.0,
             port: options.port.or(node.port).map_or(PORT, NonZeroU16::get),
             group: options.group.or(node.group),
             mode: forwarding.mode,
@@ -210,7 +242,7 @@ mod tests {
 
         let options = NodePlace {
             interface: Some("eth2".to_owned()),
-            address: Some(Ipv4Addr::new(192, 0, 2, 10)),
+            address: "192.0.2.10".parse().ok(),
             port: NonZeroU16::new(8),
             group: "239.1.0.2".parse().ok(),
         };
@@ -229,7 +261,12 @@ mod tests {
     fn errors_name_the_line_and_what_would_be_right() {
         let cases = [
             ("[node]\nadress = \"192.0.2.9\"", 2, "unknown field `adress`, expected one of `interface`"),
-            ("[node]\n\naddress = \"fe80::1\"", 3, "invalid IPv4 address"),
+            ("[node]\n\naddress = \"fe80::1\"", 3, "expected an IPv4 address"),
+            ("[node]\naddress = \"0.0.0.0\"", 2, "that a host may have"),
+            ("[node]\naddress = \"0.1.2.3\"", 2, "that a host may have"),
+            ("[node]\naddress = \"127.0.0.1\"", 2, "that a host may have"),
+            ("[node]\naddress = \"239.1.0.1\"", 2, "that a host may have"),
+            ("[node]\naddress = \"255.255.255.255\"", 2, "that a host may have"),
             ("[node]\nport = 0", 2, "nonzero"),
             ("[node]\ngroup = \"224.0.0.5\"", 2, "expected an IPv4 group from 224.0.1.0"),
             ("[node]\ngroup = \"239.255.255.241\"", 2, "to 239.255.255.240"),

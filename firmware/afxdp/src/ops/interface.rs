@@ -12,12 +12,11 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::ops::telemetry::Attached;
 
-/// The largest MTU: a frame and what the kernel keeps beside it must fit a page (256 bytes before, 320 behind, as a
-/// veth has it). Above it a frame is in several pieces, which the engines do not take.
-pub const MAX_MTU: u32 = 3506;
-
 /// The most queues of one port (`QUEUES` in `bpf/gradwire.c`).
 pub const MAX_QUEUES: u32 = 64;
+
+/// Makes a container cut its segments itself; `PID` is one of its processes.
+pub const CUT_SEGMENTS: &str = "nsenter --net=/proc/PID/ns/net ethtool -K eth0 tso off gso off";
 
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,8 +50,8 @@ pub enum InterfaceError {
         /// The name.
         name: String,
     },
-    /// The MTU asks for frames in several pieces.
-    #[error("{name}: MTU {mtu} is too large, {MAX_MTU} works: `ip link set {name} mtu {MAX_MTU}`")]
+    /// The MTU is that of no Ethernet device.
+    #[error("{name}: MTU {mtu}, more than any Ethernet device has: `ip link` lists the others")]
     Mtu {
         /// The name.
         name: String,
@@ -92,10 +91,7 @@ impl Interface {
             return Err(InterfaceError::OtherNamespace { name: name.into() });
         }
         let mtu = mtu(name)?;
-        let mtu = u16::try_from(mtu)
-            .ok()
-            .filter(|mtu| u32::from(*mtu) <= MAX_MTU)
-            .ok_or(InterfaceError::Mtu { name: name.into(), mtu })?;
+        let mtu = u16::try_from(mtu).map_err(|_| InterfaceError::Mtu { name: name.into(), mtu })?;
         let queues = receive_queues(name)?;
         if queues > MAX_QUEUES {
             return Err(InterfaceError::Queues { name: name.into(), queues });
@@ -178,6 +174,14 @@ pub fn receive_queues(name: &str) -> Result<u32, InterfaceError> {
     let names = queues.flatten().map(|entry| entry.file_name());
     let count = names.filter(|name| name.to_string_lossy().starts_with("rx-")).count() as u32;
     Ok(count.max(1))
+}
+
+/// Bytes that an interface has sent, by its driver's count: all traffic is in it.
+///
+/// # Errors
+/// [`InterfaceError::Read`].
+pub fn sent_bytes(name: &str) -> Result<u64, InterfaceError> {
+    read(name, "statistics/tx_bytes")
 }
 
 /// One MAC address that a bridge knows.

@@ -19,6 +19,15 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Those of an interface that is served as `interface` says, with the offloads as they are now: attaching the program changes some.
+    ///
+    /// Not its queues and its MTU as they are by now: what came after it was looked at is not served.
+    #[must_use]
+    pub fn served(interface: &Interface, mode: Attached) -> Self {
+        let (mtu, queues) = (Some(interface.mtu.into()), Some(interface.queues));
+        Self { mtu, queues, ..Self::of(interface, mode) }
+    }
+
     /// As they are now, if the program is attached in this way.
     #[must_use]
     pub fn of(interface: &Interface, mode: Attached) -> Self {
@@ -82,6 +91,19 @@ mod tests {
         for (told, words) in told.iter().zip(["MTU 3000, 1500 at start", "8 receive queues, 4", "rx-lro"]) {
             assert!(told.contains(words), "{told}");
         }
+    }
+
+    /// A queue that comes between the look at an interface and the first look at its settings has no socket, and the log has to say so.
+    #[test]
+    fn what_is_served_is_what_changes_are_told_from() {
+        let loopback =
+            Interface { name: "lo".to_owned(), index: 1, mtu: 1400, queues: 7, driver: None, bridge: None };
+        let now = Settings::of(&loopback, Attached::Native);
+        let told = Settings::served(&loopback, Attached::Native).differences(&now);
+        for (told, words) in told.iter().zip(["1400 at start", "1 receive queues, 7 at start"]) {
+            assert!(told.contains(words), "{told}");
+        }
+        assert_eq!(told.len(), 2, "{told:?}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use gradwire::forward::{Buffer, Device, Port};
 use gradwire::kernels::Kernel;
 use gradwire::wire::rewrite::complete_checksum;
 
-use crate::ops::telemetry::RingStats;
+use crate::ops::telemetry::{Bound, RingStats};
 use crate::path::mapped::{Chunk, Frames, Lent};
 use crate::path::xsk::{HEADROOM, RING_LEN, Socket};
 
@@ -38,8 +38,13 @@ impl Buffer for Frame {
     }
 }
 
-const fn chunk_size(frame_len: usize) -> u32 {
-    if frame_len <= (SMALL_CHUNK - HEADROOM) as usize { SMALL_CHUNK } else { LARGE_CHUNK }
+/// Without a copy, always the large ones: of a chunk the kernel leaves a driver all but [`HEADROOM`], and some cards take the size of a buffer
+/// in whole KiB (igb, and by its source ixgbe on the 82599). Of 2048 bytes they would use 1024, and lose every frame that is longer.
+const fn chunk_size(frame_len: usize, bound: Bound) -> u32 {
+    match bound {
+        Bound::Copy if frame_len <= (SMALL_CHUNK - HEADROOM) as usize => SMALL_CHUNK,
+        Bound::Copy | Bound::ZeroCopy => LARGE_CHUNK,
+    }
 }
 
 /// Sockets of both ports that one thread serves, and their memory.
@@ -67,13 +72,13 @@ struct Queue {
 }
 
 impl Queues {
-    /// Memory for `sockets` sockets and frames of `frame_len` bytes, at most [`crate::ops::interface::MAX_MTU`] and
-    /// link headers.
+    /// Memory for `sockets` sockets and frames of `frame_len` bytes, at most [`largest_mtu`](crate::path::limits::largest_mtu) and
+    /// link headers. `bound`: whether one of them may be without a copy.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn new(sockets: u32, frame_len: usize) -> io::Result<Self> {
-        let (frames, free) = Frames::new(chunk_size(frame_len), sockets * CHUNKS_PER_SOCKET)?;
+    pub fn new(sockets: u32, frame_len: usize, bound: Bound) -> io::Result<Self> {
+        let (frames, free) = Frames::new(chunk_size(frame_len, bound), sockets * CHUNKS_PER_SOCKET)?;
         Ok(Self {
             frames,
             free,
@@ -86,8 +91,8 @@ impl Queues {
 
     /// Bytes of that memory.
     #[must_use]
-    pub fn memory(sockets: u32, frame_len: usize) -> u64 {
-        u64::from(sockets) * u64::from(CHUNKS_PER_SOCKET) * u64::from(chunk_size(frame_len))
+    pub fn memory(sockets: u32, frame_len: usize, bound: Bound) -> u64 {
+        u64::from(sockets) * u64::from(CHUNKS_PER_SOCKET) * u64::from(chunk_size(frame_len, bound))
     }
 
     /// The memory, for sockets to register.
@@ -248,9 +253,22 @@ mod tests {
         }
     }
 
+    /// As a driver sees it: what is left of a chunk, in whole KiB. With an XDP program, igb and ixgbe refuse an MTU beyond 3046.
+    #[test]
+    fn a_card_that_counts_in_kib_gets_room_for_every_frame() {
+        for mtu in 60..=3046 {
+            let frame_len = mtu + 14;
+            let room = (chunk_size(frame_len, Bound::ZeroCopy) - HEADROOM) as usize / 1024 * 1024;
+            assert!(frame_len <= room, "MTU {mtu}: a card would use {room} bytes of a chunk");
+            assert!(frame_len <= (chunk_size(frame_len, Bound::Copy) - HEADROOM) as usize);
+        }
+        assert_eq!(Queues::memory(2, 1522, Bound::Copy) >> 20, 24);
+        assert_eq!(Queues::memory(2, 1522, Bound::ZeroCopy) >> 20, 48);
+    }
+
     #[test]
     fn checksums_are_completed_where_a_driver_leaves_them() {
-        let mut queues = Queues::new(1, 1500).unwrap();
+        let mut queues = Queues::new(1, 1500, Bound::Copy).unwrap();
         queues.has_checksums(Port::Network);
         let mut frame = queues.take().unwrap();
         for (port, completed) in [(Port::Host, true), (Port::Network, false)] {

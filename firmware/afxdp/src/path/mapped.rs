@@ -6,7 +6,7 @@
 #![expect(unsafe_code, reason = "memory shared with the kernel has no safe face in the standard library")]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -258,13 +258,23 @@ pub fn prefer_busy_poll(socket: impl AsFd, microseconds: u32, budget: u32) -> io
         (libc::SO_BUSY_POLL, microseconds),
         (libc::SO_BUSY_POLL_BUDGET, budget),
     ];
-    for (option, value) in options {
-        let fd = socket.as_fd().as_raw_fd();
-        let (value, len) = (ptr::from_ref(&value).cast(), size_of::<u32>() as libc::socklen_t);
-        // SAFETY: `value` points to `len` readable bytes for the time of the call.
-        if unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, option, value, len) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+    options.into_iter().try_for_each(|(option, value)| set(&socket, libc::SOL_SOCKET, option, value))
+}
+
+/// Lets the kernel say in words why it refuses what a netlink socket asks for: `NETLINK_EXT_ACK`.
+///
+/// # Errors
+/// The kernel's.
+pub fn ask_for_reasons(socket: BorrowedFd<'_>) -> io::Result<()> {
+    set(&socket, libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, 1)
+}
+
+fn set(socket: &impl AsFd, level: libc::c_int, option: libc::c_int, value: u32) -> io::Result<()> {
+    let fd = socket.as_fd().as_raw_fd();
+    let (value, len) = (ptr::from_ref(&value).cast(), size_of::<u32>() as libc::socklen_t);
+    // SAFETY: `value` points to `len` readable bytes for the time of the call.
+    if unsafe { libc::setsockopt(fd, level, option, value, len) } != 0 {
+        return Err(io::Error::last_os_error());
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 //! [`sampler`] looks at a few frames. [`shim`] sets all of it up. [`node`] is another use of the same: a node that sums.
 
 pub mod device;
+pub mod limits;
 pub mod mapped;
 pub mod node;
 pub mod program;

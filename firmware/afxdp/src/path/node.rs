@@ -17,8 +17,9 @@ use crate::config::{JOBS, Mode};
 use crate::ops::interface::Interface;
 use crate::ops::telemetry::{Board, Bound, NodeReport, PortStatus};
 use crate::path::device::Queues;
+use crate::path::limits;
 use crate::path::program::{Kept, NodeAddress, Program};
-use crate::path::shim::{StartError, attach, bind_patiently};
+use crate::path::shim::{StartError, attach, bind_patiently, check_mtu, check_mtu_before, served};
 use crate::path::worker::{BATCH, DRAIN, IDLE, RETRY, monotonic_ns, wait};
 use crate::path::xsk::Binding;
 
@@ -62,12 +63,15 @@ pub fn set_up(
     interface: &Interface,
     service: Service,
 ) -> Result<(Program, PortStatus, NodeWorker), StartError> {
+    check_mtu_before(interface, service.mode)?;
     let frame_len = interface.frame_len();
     let mut program =
         Program::load_for_node(service.address, service.limit.as_nanos() as u64, frame_len as u64)?;
     let xdp = attach(&mut program, PORT, interface, service.mode)?;
-    let mut queues = Queues::new(interface.queues, frame_len).map_err(|error| StartError::Memory {
-        mib: Queues::memory(interface.queues, frame_len) >> 20,
+    let [interface] = &served(std::array::from_ref(interface))?;
+    let bound = limits::binding(service.zero_copy, xdp);
+    let mut queues = Queues::new(interface.queues, frame_len, bound).map_err(|error| StartError::Memory {
+        mib: Queues::memory(interface.queues, frame_len, bound) >> 20,
         error,
     })?;
     if interface.has_checksums(xdp) {
@@ -76,8 +80,7 @@ pub fn set_up(
     let (mut beats, mut bind) = (Vec::new(), Bound::ZeroCopy);
     for queue in 0..interface.queues {
         let error = |error| StartError::Socket { interface: interface.name.clone(), queue, error };
-        let binding =
-            Binding { interface: interface.index, queue, zero_copy: service.zero_copy, busy_poll: None };
+        let binding = Binding { interface: interface.index, queue, bound, busy_poll: None };
         let socket = bind_patiently(queues.frames(), binding, service.limit).map_err(error)?;
         if !socket.is_zero_copy().map_err(error)? {
             bind = Bound::Copy;
@@ -86,12 +89,14 @@ pub fn set_up(
         beats.extend(program.beat(PORT, queue));
         queues.add(PORT, queue, socket);
     }
+    check_mtu(interface, interface.mtu.into(), xdp, bind)?;
     let status = PortStatus {
         name: interface.name.clone(),
         index: interface.index,
         mtu: interface.mtu.into(),
         queues: interface.queues,
         xdp,
+        refused: program.refused(PORT),
         bind,
     };
     let kept = program.kept(0, 1);

@@ -15,8 +15,9 @@ use gradwire::forward::Port;
 use gradwire::rules::{Framing, Grid, Handshake, Rules};
 
 use crate::ops::interface::{Interface, InterfaceError, MAX_QUEUES, bridge_port, stations};
+use crate::ops::netlink::link::why_no_xdp;
 use crate::ops::telemetry::{Attached, KeptStats};
-use crate::path::mapped::Mapping;
+use crate::path::mapped::{Mapping, ask_for_reasons};
 use crate::path::xsk::Socket;
 
 /// `bpf/gradwire.c`, compiled by `bpf/build`.
@@ -51,12 +52,12 @@ pub enum ProgramLoadError {
         interface: String,
     },
     /// It cannot be attached.
-    #[error("{interface}: attaching the XDP program: {error}")]
+    #[error("{interface}: attaching the XDP program: {why}")]
     Attach {
         /// The port.
         interface: String,
-        /// Why.
-        error: ProgramError,
+        /// The call, its errno, and the kernel's own words, if it has some.
+        why: String,
     },
     /// The kernel has no links for XDP, so a program would outlive its process.
     #[error(
@@ -85,6 +86,18 @@ pub enum ProgramLoadError {
     },
 }
 
+/// With the number that the kernel gave, and its own words.
+fn told(error: &ProgramError, reason: Option<String>) -> String {
+    let told = match error {
+        ProgramError::SyscallError(call) => format!("{}: {}", call.call, call.io_error),
+        error => error.to_string(),
+    };
+    match reason {
+        Some(reason) => format!("{told}: {reason}"),
+        None => told,
+    }
+}
+
 /// What a node that sums goes by: frames for it have these addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeAddress {
@@ -103,6 +116,8 @@ pub struct Program {
     /// The names of what is attached, by port.
     names: [&'static str; 2],
     links: Vec<FdLink>,
+    /// Why a driver did not take it, by port.
+    refused: [Option<String>; 2],
     beats: &'static [AtomicU64],
     actions: &'static [AtomicU64],
     kept: &'static [AtomicU64],
@@ -195,7 +210,7 @@ impl Program {
         let beats = array(&ebpf, "beats", 2 * MAX_QUEUES as usize)?;
         let actions = array(&ebpf, "actions", 2 * 256)?;
         let kept = array(&ebpf, "kept", 2 * REASONS * MAX_QUEUES as usize)?;
-        Ok(Self { ebpf, names, links: Vec::new(), beats, actions, kept })
+        Ok(Self { ebpf, names, links: Vec::new(), refused: [None, None], beats, actions, kept })
     }
 
     /// Attaches it to a port.
@@ -216,18 +231,34 @@ impl Program {
         let program = xdp(&mut self.ebpf, self.names[port as usize])?;
         let attached = program.attach_to_if_index(interface.index, kernel_mode);
         let link = attached.and_then(|id| program.take_link(id));
+        let reason = || {
+            let program = program.fd().ok()?.as_fd();
+            let asked = mode == Attached::Native;
+            asked.then(|| why_no_xdp(interface.index, program, ask_for_reasons).ok().flatten())?
+        };
         let link = link.map_err(|error| match &error {
             ProgramError::SyscallError(call)
                 if matches!(call.io_error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) =>
             {
                 ProgramLoadError::Busy { interface: name() }
             }
-            _ => ProgramLoadError::Attach { interface: name(), error },
+            _ => ProgramLoadError::Attach { interface: name(), why: told(&error, reason()) },
         })?;
         // aya attaches by netlink if the kernel has no links; dropping that detaches it.
         let link = FdLink::try_from(link).map_err(|_| ProgramLoadError::NoLink { interface: name() })?;
         self.links.push(link);
         Ok(())
+    }
+
+    /// Keeps why a port's driver did not take it.
+    pub fn remember_refusal(&mut self, port: Port, why: String) {
+        self.refused[port as usize] = Some(why);
+    }
+
+    /// Why a port's driver did not take it; none if none refused.
+    #[must_use]
+    pub fn refused(&self, port: Port) -> Option<String> {
+        self.refused[port as usize].clone()
     }
 
     /// Frames of this port and queue go to the socket from now on, as long as it gives signs of life.

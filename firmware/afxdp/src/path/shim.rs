@@ -13,11 +13,12 @@ use tracing::{info, warn};
 
 use crate::config::{Config, Mode as WantedMode};
 use crate::ops::filters;
-use crate::ops::interface::{Interface, InterfaceError};
+use crate::ops::interface::{CUT_SEGMENTS, Interface, InterfaceError, MAX_QUEUES, mtu};
 use crate::ops::netlink::link::Link;
 use crate::ops::port_settings::Settings;
 use crate::ops::telemetry::{Attached, Bound, PerPort, PortStatus, Telemetry};
 use crate::path::device::Queues;
+use crate::path::limits;
 use crate::path::mapped::Frames;
 use crate::path::program::{FollowError, Program, ProgramLoadError};
 use crate::path::worker::{Duties, Orders, Worker};
@@ -61,6 +62,23 @@ pub enum StartError {
     Filters {
         /// Why.
         error: io::Error,
+    },
+    /// The driver would drop frames that the MTU allows, of all connections.
+    #[error(
+        "{interface}: MTU {mtu}, but {driver} drops what has more than {largest} bytes in {mode} mode, untagged packets, too: \
+         ip link set dev {interface} mtu {largest}, and the same on the other port, in the container and on all hosts"
+    )]
+    Mtu {
+        /// The port.
+        interface: String,
+        /// Its MTU.
+        mtu: u32,
+        /// Its driver.
+        driver: String,
+        /// How the program is attached.
+        mode: &'static str,
+        /// The largest MTU that loses nothing.
+        largest: u32,
     },
     /// Frames could not be given memory.
     #[error("memory for frames, {mib} MiB: {error}")]
@@ -139,9 +157,12 @@ impl Shim {
             return Err(StartError::SamePort(host.into()));
         }
         let interfaces = [Interface::find(host)?, Interface::find(network)?];
+        for interface in &interfaces {
+            check_mtu_before(interface, config.mode)?;
+        }
         check_filters(&interfaces, config.bypass_filter)?;
-        let threads = thread_count(&interfaces, config);
-        let tracked = (threads * TRACKED_PER_THREAD).min(MAX_TRACKED);
+        let most_threads = thread_count(interfaces.each_ref().map(most_queues), config);
+        let tracked = (most_threads * TRACKED_PER_THREAD).min(MAX_TRACKED);
         let [host, network] = &interfaces;
         let frame_len = host.frame_len().max(network.frame_len());
         let mut program = Program::load(tracked, limit.as_nanos() as u64, frame_len as u64)?;
@@ -149,15 +170,28 @@ impl Shim {
         for ((port, interface), mode) in Port::ALL.into_iter().zip(&interfaces).zip(&mut modes) {
             *mode = attach(&mut program, port, interface, config.mode)?;
         }
+        // Attaching gives virtio receive queues, one for each processor if the card has them.
+        let interfaces = served(&interfaces)?;
+        let [host, network] = &interfaces;
+        let threads = thread_count([host.queues, network.queues], config);
+        if host.queues != network.queues {
+            info!(
+                host = host.queues,
+                network = network.queues,
+                "different numbers of queues; threads: {threads}"
+            );
+        }
         check_bridge(&mut program, &interfaces);
 
+        let may = modes.map(|mode| limits::binding(config.zero_copy, mode));
+        let of_any = if may.contains(&Bound::ZeroCopy) { Bound::ZeroCopy } else { Bound::Copy };
         let mut zero_copy = [true; 2];
         let mut workers = Vec::new();
         for thread in 0..threads {
-            let served = |interface: &Interface| (thread..interface.queues).step_by(threads as usize);
-            let sockets = served(host).chain(served(network)).count() as u32;
-            let mut queues = Queues::new(sockets, frame_len).map_err(|error| StartError::Memory {
-                mib: Queues::memory(sockets, frame_len) >> 20,
+            let of_thread = |interface: &Interface| (thread..interface.queues).step_by(threads as usize);
+            let sockets = of_thread(host).chain(of_thread(network)).count() as u32;
+            let mut queues = Queues::new(sockets, frame_len, of_any).map_err(|error| StartError::Memory {
+                mib: Queues::memory(sockets, frame_len, of_any) >> 20,
                 error,
             })?;
             if network.has_checksums(modes[Port::Network as usize]) {
@@ -165,13 +199,13 @@ impl Shim {
             }
             let mut beats = Vec::new();
             for ((port, interface), zero_copy) in Port::ALL.into_iter().zip(&interfaces).zip(&mut zero_copy) {
-                for queue in served(interface) {
+                for queue in of_thread(interface) {
                     let error =
                         |error| StartError::Socket { interface: interface.name.clone(), queue, error };
                     let binding = Binding {
                         interface: interface.index,
                         queue,
-                        zero_copy: config.zero_copy,
+                        bound: may[port as usize],
                         busy_poll: config.busy_poll,
                     };
                     let socket = bind_patiently(queues.frames(), binding, limit).map_err(error)?;
@@ -185,12 +219,14 @@ impl Shim {
             let duties = Duties { beats, limit, busy_poll, kept };
             workers.push(Worker::new(queues, rules.clone(), host.mtu, duties));
         }
+        for ((interface, mode), zero_copy) in interfaces.iter().zip(modes).zip(zero_copy) {
+            check_mtu(interface, interface.mtu.into(), mode, Bound::of(zero_copy))?;
+        }
         program.set_rules(&config.rules);
 
         let setup = |port: Port| {
             let (interface, mode) = (interfaces[port as usize].clone(), modes[port as usize]);
-            // Attaching the program changes offloads.
-            let settings = Settings::of(&interface, mode);
+            let settings = Settings::served(&interface, mode);
             let seen = settings.clone();
             PortSetup { interface, mode, zero_copy: zero_copy[port as usize], settings, seen }
         };
@@ -230,13 +266,24 @@ pub fn bind_patiently(frames: &Frames, binding: Binding, limit: Duration) -> io:
 
 /// A thread for each pair of queues; if the ports have different numbers of them, the rest is dealt out: every
 /// queue needs a socket, since frames of any may be compressed.
-fn thread_count(interfaces: &[Interface; 2], config: &Config) -> u32 {
-    let [host, network] = interfaces;
-    let pairs = host.queues.min(network.queues);
-    if host.queues != network.queues {
-        info!(host = host.queues, network = network.queues, "different numbers of queues; threads: {pairs}");
-    }
+fn thread_count([host, network]: [u32; 2], config: &Config) -> u32 {
+    let pairs = host.min(network);
     config.threads.map_or(pairs, |most| pairs.min(most.get()))
+}
+
+/// How many receive queues a port may have at most: maps are made before it is known how many it has.
+fn most_queues(interface: &Interface) -> u32 {
+    let made_with = Link::with_index(interface.index).ok().flatten().map(|link| link.rx_queues);
+    made_with.unwrap_or(MAX_QUEUES).clamp(interface.queues, MAX_QUEUES)
+}
+
+/// The interfaces with a program attached, as they are by then. What is served is what this says, whatever they are later.
+pub(super) fn served<const N: usize>(interfaces: &[Interface; N]) -> Result<[Interface; N], InterfaceError> {
+    let mut now = interfaces.clone();
+    for interface in &mut now {
+        *interface = Interface::find(&interface.name)?;
+    }
+    Ok(now)
 }
 
 /// Attaches the program as the configuration wants it.
@@ -261,14 +308,52 @@ pub(super) fn attach(
         None => None,
     };
     if let Some(error) = refused {
+        let name = &interface.name;
+        // A veth has no driver on a bus.
+        let container = match interface.driver {
+            Some(_) => String::new(),
+            None => format!(", and in the container {CUT_SEGMENTS}   (PID of the container)"),
+        };
         warn!(
-            interface = interface.name,
-            "{error}; the driver does not run XDP programs, so generic mode it is, which is slower: \
-             turn off TSO, GSO and GRO where these frames come from"
+            interface = name,
+            "{error}; so generic mode it is, which is slower, and leaves merged segments untouched: \
+             ethtool -K {name} gro off{container}"
         );
+        program.remember_refusal(port, error.to_string());
     }
     program.attach(port, interface, Attached::Generic)?;
     Ok(Attached::Generic)
+}
+
+/// Refuses an MTU that no mode takes which the configuration allows: before anything is attached.
+pub(super) fn check_mtu_before(interface: &Interface, wanted: WantedMode) -> Result<(), StartError> {
+    let check = |mode| check_mtu(interface, interface.mtu.into(), mode, Bound::Copy);
+    match wanted {
+        WantedMode::Generic => check(Attached::Generic),
+        WantedMode::Native => check(Attached::Native),
+        // The driver may refuse native mode. If not, this is checked again.
+        WantedMode::Auto => check(Attached::Generic).or_else(|_| check(Attached::Native)),
+    }
+}
+
+/// Refuses an MTU whose longest frames the driver drops before the program sees them.
+pub(super) fn check_mtu(
+    interface: &Interface,
+    mtu: u32,
+    mode: Attached,
+    bound: Bound,
+) -> Result<(), StartError> {
+    let largest = limits::largest_mtu(interface.driver.as_deref(), mode, bound);
+    if mtu <= largest {
+        return Ok(());
+    }
+    Err(StartError::Mtu {
+        interface: interface.name.clone(),
+        mtu,
+        driver: interface.driver.clone().unwrap_or_else(|| "its driver".to_owned()),
+        mode: mode.name(),
+        largest,
+    })
 }
 
 /// A tag must not open what the operator has closed, unless the operator says so.
@@ -348,7 +433,8 @@ impl Shim {
                 mtu: interface.mtu.into(),
                 queues: interface.queues,
                 xdp: *mode,
-                bind: if *zero_copy { Bound::ZeroCopy } else { Bound::Copy },
+                refused: self.program.refused(port),
+                bind: Bound::of(*zero_copy),
             }
         });
         let kernel = Kernel::detect().name();
@@ -365,6 +451,12 @@ impl Shim {
             let name = &port.interface.name;
             for change in port.settings.differences(&now) {
                 warn!("{name}: {change}");
+            }
+            let bound = Bound::of(port.zero_copy);
+            if let Ok(mtu) = mtu(name)
+                && let Err(error) = check_mtu(&port.interface, mtu, port.mode, bound)
+            {
+                warn!("{error}");
             }
             if now == port.settings {
                 info!("{name}: as it was at start again");
@@ -393,5 +485,42 @@ impl Shim {
             }
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interface(driver: Option<&str>, mtu: u16) -> Interface {
+        let (name, driver) = ("eth0".to_owned(), driver.map(str::to_owned));
+        Interface { name, index: 2, mtu, queues: 1, driver, bridge: None }
+    }
+
+    /// virtio takes 12 bytes of each frame's page for its header, and starts with an MTU that leaves no room for them.
+    #[test]
+    fn an_mtu_whose_frames_the_driver_drops_is_refused_with_one_that_works() {
+        let before = |driver, mtu, wanted| check_mtu_before(&interface(driver, mtu), wanted);
+        let after =
+            |driver, mtu: u16, mode| check_mtu(&interface(driver, mtu), mtu.into(), mode, Bound::Copy);
+        let virtio = Some("virtio_net");
+        let refused = after(virtio, 3495, Attached::Native).unwrap_err().to_string();
+        assert!(
+            refused.contains("virtio_net drops what has more than 3494 bytes in native mode")
+                && refused.contains("ip link set dev eth0 mtu 3494,"),
+            "{refused}"
+        );
+        assert!(after(virtio, 3494, Attached::Native).is_ok());
+        assert!(after(virtio, 3506, Attached::Generic).is_ok());
+        assert!(after(Some("igb"), 3506, Attached::Native).is_ok());
+        // In between, the mode decides, which shows when it is attached.
+        assert!(before(virtio, 3500, WantedMode::Auto).is_ok());
+        assert!(before(virtio, 3500, WantedMode::Native).is_err());
+        assert!(before(virtio, 3500, WantedMode::Generic).is_ok());
+        // No mode takes it: the remedy is for the mode that will be.
+        let refused = before(virtio, 9000, WantedMode::Auto).unwrap_err().to_string();
+        assert!(refused.contains("mtu 3494,"), "{refused}");
+        let refused = before(None, 9000, WantedMode::Auto).unwrap_err().to_string();
+        assert!(refused.contains("mtu 3506,"), "{refused}");
     }
 }

@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 
 use gradwire::forward::{Buffer, Device, Port};
 use gradwire::wire::frame::MAX_LINK_LEN;
+use gradwire_xdp::ops::telemetry::Bound;
 use gradwire_xdp::path::device::Queues;
 use gradwire_xdp::path::xsk::{Binding, Socket};
 
@@ -24,7 +25,7 @@ impl Injector {
     /// Sends on a queue of an interface: a veth's other end receives on the same.
     pub fn on(lab: &Lab, place: &str, interface: &str, queue: u32) -> Self {
         let (interface, mtu) = (lab.index(place, interface), lab.plan.mtu);
-        let binding = Binding { interface, queue, zero_copy: false, busy_poll: None };
+        let binding = Binding { interface, queue, bound: Bound::Copy, busy_poll: None };
         let (frames, queue) = sync_channel::<Vec<u8>>(1024);
         let thread = lab.enter(place, move || {
             let mut port = InjectorPort::bind(binding, mtu);
@@ -56,7 +57,7 @@ struct InjectorPort(Queues);
 
 impl InjectorPort {
     fn bind(binding: Binding, mtu: u16) -> Self {
-        let mut queues = Queues::new(2, usize::from(mtu) + MAX_LINK_LEN).unwrap();
+        let mut queues = Queues::new(2, usize::from(mtu) + MAX_LINK_LEN, Bound::Copy).unwrap();
         let socket = Socket::bind(queues.frames(), binding).unwrap();
         queues.add(Port::Network, 0, socket);
         Self(queues)

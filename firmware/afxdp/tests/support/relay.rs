@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use gradwire::forward::{Buffer, Device, Port};
 use gradwire::wire::frame::MAX_LINK_LEN;
+use gradwire_xdp::ops::telemetry::Bound;
 use gradwire_xdp::path::device::Queues;
 use gradwire_xdp::path::xsk::{Binding, Socket};
 use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size_force, set_socket_timeout};
@@ -76,9 +77,9 @@ struct Wire {
 
 impl Wire {
     fn new(ends: [u32; 2], frame_len: usize) -> Self {
-        let mut queues = Queues::new(2, frame_len).unwrap();
+        let mut queues = Queues::new(2, frame_len, Bound::Copy).unwrap();
         for (port, interface) in Port::ALL.into_iter().zip(ends) {
-            let binding = Binding { interface, queue: 0, zero_copy: false, busy_poll: None };
+            let binding = Binding { interface, queue: 0, bound: Bound::Copy, busy_poll: None };
             let socket = Socket::bind(queues.frames(), binding).unwrap();
             queues.add(port, 0, socket);
         }

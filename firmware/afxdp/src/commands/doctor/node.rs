@@ -170,10 +170,6 @@ fn bridge(port: &PortFacts) -> Option<Finding> {
 
 fn address(facts: &NodeFacts, config: &NodeConfig) -> Finding {
     let address = config.address;
-    if address.is_multicast() || address.is_unspecified() || address.is_loopback() || address.is_broadcast() {
-        return Finding::failed("address", format!("{address} is no address that a host may have"))
-            .mend("--address IPV4   # one of the members' network that nobody has");
-    }
     match &facts.holder {
         Holder::Nobody => Finding::ok("address", format!("nobody answers for {address}")),
         Holder::Interface => {
@@ -283,10 +279,6 @@ mod tests {
         let (status, mend) = of(Holder::Unknown);
         assert_eq!(status, Status::Unknown);
         assert!(mend.starts_with("arping -D -c 2 -I eth0 192.0.2.9 "), "{mend}");
-        for no_host in ["239.0.0.1", "0.0.0.0", "127.0.0.1", "255.255.255.255"] {
-            let config = NodeConfig { address: no_host.parse().unwrap(), ..config("") };
-            assert_eq!(judged("address", &config, |_| {}).0, Status::Failed, "{no_host}");
-        }
     }
 
     #[test]

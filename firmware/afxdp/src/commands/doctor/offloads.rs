@@ -4,6 +4,11 @@ use super::facts::{Facts, PortFacts};
 use super::finding::{Finding, word};
 use super::ports;
 use crate::config::Config;
+use crate::ops::interface::CUT_SEGMENTS;
+use crate::ops::telemetry::Attached;
+
+/// The driver of a virtual machine's card: its host merges segments, and cuts them again for the machine if it is told to.
+const VIRTIO: &str = "virtio_net";
 
 pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>) {
     for port in [&facts.ports.host, &facts.ports.network] {
@@ -17,7 +22,7 @@ pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>)
         let before = findings.len();
         findings.extend(merging(port).map(|finding| finding.of(port)));
         findings.extend(vlans(port, facts.system.vlans).map(|finding| finding.of(port)));
-        if ports::will_be_generic(port, config.mode) == Some(true) {
+        if ports::is_generic(port, config.mode) == Some(true) {
             findings.extend(merged(port).map(|finding| finding.of(port)));
             if port.name == facts.ports.host.name {
                 findings.extend(uncut(port).map(|finding| finding.of(port)));
@@ -59,13 +64,33 @@ fn turn_off(port: &PortFacts, offloads: &[&str]) -> String {
     format!("ethtool -K {} {}", word(&port.name), settings.join(" "))
 }
 
+/// Makes that host take such orders; by default it does.
+pub(super) const TAKE_ORDERS: &str =
+    "ctrl_guest_offloads=on   # on the machine's host, for QEMU's -device virtio-net-pci";
+
+/// Whether a virtual machine's host may merge segments and takes no order to stop: the driver then refuses native XDP.
+pub(super) fn keep_xdp_away(port: &PortFacts) -> bool {
+    let offload = port.offloads.as_ref().and_then(|offloads| offloads.get("rx-gro-hw"));
+    is_virtio(port) && offload.is_some_and(|offload| offload.on && !offload.changeable)
+}
+
+fn is_virtio(port: &PortFacts) -> bool {
+    port.driver.as_deref() == Some(VIRTIO)
+}
+
 /// The card merges received segments before XDP sees them; most drivers then refuse XDP.
 fn merging(port: &PortFacts) -> Option<Finding> {
-    if is_on(port, "rx-lro") {
+    // Its driver has agreed, and virtio's has told the host to stop; what the offload says then has no effect.
+    let is_native = port.served.as_ref().is_some_and(|served| served.xdp == Attached::Native);
+    if is_on(port, "rx-lro") && !(is_native && is_virtio(port)) {
         let found = "LRO merges segments in the card: frames get longer than the MTU";
         return Some(Finding::failed("offloads", found).mend(turn_off(port, &["lro"])));
     }
-    if is_on(port, "rx-gro-hw") {
+    if keep_xdp_away(port) {
+        let found = "the machine's host may merge segments, which go untouched, and nothing in the machine changes that";
+        return Some(Finding::warning("offloads", found).mend(TAKE_ORDERS));
+    }
+    if is_on(port, "rx-gro-hw") && !is_native && !is_virtio(port) {
         let found = "hardware GRO merges segments in the card: some drivers then refuse XDP";
         return Some(Finding::warning("offloads", found).mend(turn_off(port, &["rx-gro-hw"])));
     }
@@ -98,9 +123,7 @@ fn merged(port: &PortFacts) -> Option<Finding> {
 fn uncut(port: &PortFacts) -> Option<Finding> {
     (port.driver.as_deref() == Some("veth")).then(|| {
         let found = "with generic XDP the container's uncut segments come through the veth: traffic stalls";
-        let command =
-            "nsenter --net=/proc/PID/ns/net ethtool -K eth0 tso off gso off   # PID of the container";
-        Finding::warning("offloads", found).mend(command)
+        Finding::warning("offloads", found).mend(format!("{CUT_SEGMENTS}   # PID of the container"))
     })
 }
 
@@ -108,9 +131,10 @@ fn uncut(port: &PortFacts) -> Option<Finding> {
 mod tests {
     use super::*;
     use crate::commands::doctor::Status;
-    use crate::commands::doctor::ports::tests::healthy;
+    use crate::commands::doctor::ports::tests::{healthy, served};
     use crate::config::Mode;
     use crate::ops::netlink::generic::Offload;
+    use crate::ops::telemetry::Bound;
 
     fn judged(offload: &str, mode: Mode) -> Vec<(String, Status, Option<String>)> {
         let mut facts = healthy();
@@ -133,6 +157,65 @@ mod tests {
         assert!(mends(&found, "eth0", Status::Failed, "ethtool -K eth0 lro off"), "{found:?}");
         let found = judged("rx-gro-hw", Mode::Auto);
         assert!(mends(&found, "eth0", Status::Warning, "ethtool -K eth0 rx-gro-hw off"), "{found:?}");
+    }
+
+    fn with_offload(driver: &str, offload: &str, changeable: bool) -> PortFacts {
+        let mut port = healthy().ports.network;
+        port.driver = Some(driver.to_owned());
+        port.offloads.as_mut().unwrap().insert(offload.to_owned(), Offload { on: true, changeable });
+        port
+    }
+
+    /// When it attaches, virtio tells its host to stop, and the offload goes on saying that it is on.
+    #[test]
+    fn what_has_no_effect_is_no_warning() {
+        let native = |port: &PortFacts| served(port, Attached::Native, Bound::Copy);
+        for (driver, before) in [("virtio_net", false), ("bnxt_en", true)] {
+            let port = with_offload(driver, "rx-gro-hw", true);
+            assert_eq!(merging(&port).is_some(), before, "{driver}");
+            assert_eq!(merging(&native(&port)), None, "{driver}");
+        }
+        // Before Linux 5.19, virtio calls it LRO.
+        assert_eq!(merging(&native(&with_offload("virtio_net", "rx-lro", true))), None);
+        assert!(merging(&native(&with_offload("ixgbe", "rx-lro", true))).is_some());
+    }
+
+    /// A virtual machine whose host takes no such order (QEMU's `ctrl_guest_offloads=off`) has generic mode.
+    #[test]
+    fn a_host_that_takes_no_order_keeps_xdp_away() {
+        let port = with_offload("virtio_net", "rx-gro-hw", false);
+        assert!(merging(&port).unwrap().mend.unwrap().starts_with("ctrl_guest_offloads=on "));
+        assert_eq!(ports::is_generic(&port, Mode::Auto), Some(true));
+        assert!(!keep_xdp_away(&with_offload("virtio_net", "rx-gro-hw", true)));
+        assert!(!keep_xdp_away(&with_offload("ixgbe", "rx-gro-hw", false)));
+    }
+
+    /// What a shim that runs is in counts, not what its driver could do.
+    #[test]
+    fn one_that_runs_in_generic_mode_has_its_advice() {
+        let mut facts = healthy();
+        for port in [&mut facts.ports.host, &mut facts.ports.network] {
+            let on = Offload { on: true, changeable: true };
+            port.offloads.as_mut().unwrap().insert("rx-gro".to_owned(), on);
+        }
+        let mends = |facts: &Facts, config: &Config| {
+            let mut findings = Vec::new();
+            check(facts, config, &mut findings);
+            findings.into_iter().filter_map(|finding| finding.mend).collect::<Vec<_>>()
+        };
+        assert_eq!(mends(&facts, &Config::default()), [""; 0]);
+        let mut runs = facts.clone();
+        runs.ports.host = served(&facts.ports.host, Attached::Native, Bound::Copy);
+        runs.ports.network = served(&facts.ports.network, Attached::Generic, Bound::Copy);
+        assert_eq!(mends(&runs, &Config::default()), ["ethtool -K eth0 gro off"]);
+        runs.ports.host = served(&facts.ports.host, Attached::Generic, Bound::Copy);
+        let found = mends(&runs, &Config::default());
+        assert!(found.contains(&"ethtool -K veth0 gro off".to_owned()), "{found:?}");
+        assert!(found.iter().any(|mend| mend.contains("tso off gso off")), "{found:?}");
+        // Nor does what the file says now.
+        let generic = Config { mode: Mode::Generic, ..Config::default() };
+        runs.ports.host = served(&facts.ports.host, Attached::Native, Bound::Copy);
+        assert_eq!(mends(&runs, &generic), ["ethtool -K eth0 gro off"]);
     }
 
     #[test]

@@ -4,9 +4,12 @@ use gradwire::rules::Grid;
 
 use super::facts::{Facts, PortFacts};
 use super::finding::{Finding, word};
+use super::offloads;
 use crate::config::{Config, Mode};
-use crate::ops::interface::{MAX_MTU, MAX_QUEUES};
+use crate::ops::interface::MAX_QUEUES;
 use crate::ops::netlink::link::Link;
+use crate::ops::telemetry::{Attached, Bound, PortStatus};
+use crate::path::limits::largest_mtu;
 
 pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>) {
     let (host, network) = (&facts.ports.host, &facts.ports.network);
@@ -38,7 +41,7 @@ pub(super) fn each(port: &PortFacts, mode: Mode, zero_copy: bool, findings: &mut
     if let Some(link) = &port.link {
         findings.push(xdp_mode(port, mode, zero_copy).of(port));
         findings.push(other_program(port, link).of(port));
-        findings.push(mtu(port, link).of(port));
+        findings.push(mtu(port, link, mode).of(port));
         findings.push(queues(port).of(port));
     }
 }
@@ -65,16 +68,22 @@ fn link(port: &PortFacts) -> Finding {
     Finding::ok("link", format!("{kind}, up"))
 }
 
-/// Whether the program will run in the kernel's generic path; none if it is not known.
-pub(super) fn will_be_generic(port: &PortFacts, mode: Mode) -> Option<bool> {
+/// Whether the program runs in the kernel's generic path, or would if it was started; none if it is not known.
+pub(super) fn is_generic(port: &PortFacts, mode: Mode) -> Option<bool> {
+    if let Some(served) = &port.served {
+        return Some(served.xdp == Attached::Generic);
+    }
     match mode {
         Mode::Generic => Some(true),
         Mode::Native => Some(false),
-        Mode::Auto => port.xdp.map(|features| !features.native()),
+        Mode::Auto => port.xdp.map(|features| !features.native() || offloads::keep_xdp_away(port)),
     }
 }
 
 fn xdp_mode(port: &PortFacts, mode: Mode, zero_copy: bool) -> Finding {
+    if let Some(served) = &port.served {
+        return served_mode(port, served, mode);
+    }
     let driver = port.driver.as_deref().unwrap_or("this driver");
     let Some(features) = port.xdp else {
         return Finding::unknown(
@@ -82,12 +91,26 @@ fn xdp_mode(port: &PortFacts, mode: Mode, zero_copy: bool) -> Finding {
             format!("before Linux 6.3 the kernel does not tell what {driver} can do"),
         );
     };
+    let is_native = features.native() && features.redirect();
+    if is_native && mode != Mode::Generic && offloads::keep_xdp_away(port) {
+        let found = format!(
+            "{driver} refuses native mode: the machine's host may merge segments, and cannot be told to stop"
+        );
+        return match mode {
+            Mode::Native => Finding::failed("xdp", format!("{found}; the configuration asks for native"))
+                .mend("mode = \"auto\"   # in [path] of the configuration"),
+            _ => Finding::ok("xdp", format!("generic, which is slower: {found}")),
+        };
+    }
+    // What the driver offers depends on the card, and shows only when a socket is bound.
     let copies = match (features.zero_copy(), zero_copy) {
-        (true, true) => "without a copy",
+        (true, true) => {
+            "without a copy if the card allows it; when gradwire-xdp runs, this line says what is"
+        }
         (true, false) => "with a copy, as configured",
         (false, _) => "with a copy: the driver offers no other way",
     };
-    match (mode, features.native() && features.redirect()) {
+    match (mode, is_native) {
         (Mode::Generic, true) => Finding::warning("xdp", format!("generic, but {driver} runs XDP itself"))
             .mend("mode = \"auto\"   # in [path] of the configuration"),
         (Mode::Auto | Mode::Native, true) => Finding::ok("xdp", format!("native, {copies}")),
@@ -99,6 +122,36 @@ fn xdp_mode(port: &PortFacts, mode: Mode, zero_copy: bool) -> Finding {
         (Mode::Auto | Mode::Generic, false) => {
             Finding::ok("xdp", format!("generic, which is slower: {driver} does not run XDP itself"))
         }
+    }
+}
+
+/// How the one that runs is attached, which is not always what its driver could do.
+fn served_mode(port: &PortFacts, served: &PortStatus, mode: Mode) -> Finding {
+    let xdp = served.xdp.name();
+    let copies = match served.bind {
+        Bound::ZeroCopy => "without a copy",
+        Bound::Copy => "with a copy",
+    };
+    let queues = if served.queues == 1 { "1 queue".to_owned() } else { format!("{} queues", served.queues) };
+    let found = format!("{xdp}, {copies}, {queues}, as the gradwire-xdp that runs has it");
+    let could = port.xdp.is_some_and(|features| features.native() && features.redirect());
+    if served.xdp == Attached::Native || !could {
+        return Finding::ok("xdp", found);
+    }
+    let driver = port.driver.as_deref().unwrap_or("this driver");
+    if mode == Mode::Generic {
+        return Finding::warning("xdp", format!("{found}, and {driver} runs XDP itself"))
+            .mend("mode = \"auto\"   # in [path] of the configuration");
+    }
+    let why = match &served.refused {
+        Some(refused) => format!("{driver} refused native mode ({refused})"),
+        None => format!("it started with mode = \"generic\", and {driver} runs XDP itself"),
+    };
+    let finding = Finding::warning("xdp", format!("{found}; {why}"));
+    if offloads::keep_xdp_away(port) {
+        finding.mend(offloads::TAKE_ORDERS)
+    } else {
+        finding.mend(restart(port))
     }
 }
 
@@ -120,7 +173,20 @@ fn other_program(port: &PortFacts, link: &Link) -> Finding {
     }
 }
 
-fn mtu(port: &PortFacts, link: &Link) -> Finding {
+fn mtu(port: &PortFacts, link: &Link, mode: Mode) -> Finding {
+    let attached = if is_generic(port, mode) == Some(true) { Attached::Generic } else { Attached::Native };
+    let bound = port.served.as_ref().map_or(Bound::Copy, |served| served.bind);
+    let largest = largest_mtu(port.driver.as_deref(), attached, bound);
+    if link.mtu > largest {
+        let driver = port.driver.as_deref().unwrap_or("its driver");
+        let mode = attached.name();
+        let found = format!(
+            "{}; {driver} drops what has more than {largest} bytes in {mode} mode, untagged packets, too",
+            link.mtu
+        );
+        return Finding::failed("mtu", found)
+            .mend(format!("ip link set dev {} mtu {largest}", word(&port.name)));
+    }
     if let Some(served) = port.served.as_ref().filter(|served| served.mtu != link.mtu) {
         let found = format!(
             "{}, but the gradwire-xdp that runs started with {}: frames longer than that go untouched",
@@ -128,11 +194,7 @@ fn mtu(port: &PortFacts, link: &Link) -> Finding {
         );
         return Finding::warning("mtu", found).mend(restart(port));
     }
-    if link.mtu <= MAX_MTU {
-        return Finding::ok("mtu", link.mtu.to_string());
-    }
-    let found = format!("{}; frames of more than one page do not fit, {MAX_MTU} works", link.mtu);
-    Finding::failed("mtu", found).mend(format!("ip link set dev {} mtu {MAX_MTU}", word(&port.name)))
+    Finding::ok("mtu", link.mtu.to_string())
 }
 
 fn restart(port: &PortFacts) -> String {
@@ -179,7 +241,7 @@ pub(in crate::commands::doctor) mod tests {
     use crate::ops::holders::Holder;
     use crate::ops::netlink::generic::{Offload, XdpFeatures};
     use crate::ops::netlink::link::FORWARDING;
-    use crate::ops::telemetry::{Attached, Bound, PerPort, PortStatus};
+    use crate::ops::telemetry::PerPort;
 
     fn port(name: &str, index: u32, driver: &str) -> PortFacts {
         let bridge = Link { index: 9, name: "br0".to_owned(), kind: "bridge".to_owned(), ..Link::default() };
@@ -268,11 +330,32 @@ pub(in crate::commands::doctor) mod tests {
 
     #[test]
     fn mtus_have_a_limit_and_must_agree() {
-        let smaller = format!("ip link set dev veth0 mtu {MAX_MTU}");
+        let largest = largest_mtu(None, Attached::Native, Bound::Copy);
+        let smaller = format!("ip link set dev veth0 mtu {largest}");
         assert_eq!(judged("mtu", on_link(|link| link.mtu = 9000)), (Status::Failed, Some(smaller)));
-        assert_eq!(judged("mtu", on_link(|link| link.mtu = MAX_MTU)), (Status::Ok, None));
+        assert_eq!(judged("mtu", on_link(|link| link.mtu = largest)), (Status::Ok, None));
         let agree = "ip link set dev veth0 mtu 1500   # and in the container".to_owned();
         assert_eq!(judged("pair", on_link(|link| link.mtu = 1450)), (Status::Warning, Some(agree)));
+    }
+
+    /// virtio's header needs room in the page, but only where the driver runs the program.
+    #[test]
+    fn the_largest_mtu_goes_by_driver_and_mode() {
+        let mut port = healthy().ports.network;
+        port.driver = Some("virtio_net".to_owned());
+        let judged = |port: &PortFacts, length: u32, mode| {
+            let found = mtu(port, &Link { mtu: length, ..port.link.clone().unwrap() }, mode);
+            (found.status, found.mend.unwrap_or_default())
+        };
+        let smaller = (Status::Failed, "ip link set dev eth0 mtu 3494".to_owned());
+        assert_eq!(judged(&port, 3494, Mode::Auto).0, Status::Ok);
+        assert_eq!(judged(&port, 3495, Mode::Auto), smaller);
+        assert_eq!(judged(&port, 3506, Mode::Generic).0, Status::Ok);
+        // A shim that runs decides, also if the MTU was raised since it started.
+        let native = served(&port, Attached::Native, Bound::Copy);
+        assert_eq!(judged(&native, 3495, Mode::Generic), smaller);
+        let generic = served(&port, Attached::Generic, Bound::Copy);
+        assert_eq!(judged(&generic, 3495, Mode::Auto).0, Status::Warning, "it started with 1500");
     }
 
     #[test]
@@ -286,9 +369,11 @@ pub(in crate::commands::doctor) mod tests {
     fn what_runs_is_asked_what_it_was_set_up_for() {
         let again = "gradwire-xdp unload veth0   # and start it again".to_owned();
         let served = |mtu, queues| {
-            let (xdp, bind) = (Attached::Native, Bound::Copy);
             move |port: &mut PortFacts| {
-                port.served = Some(PortStatus { name: port.name.clone(), index: 5, mtu, queues, xdp, bind });
+                *port = served(port, Attached::Native, Bound::Copy);
+                if let Some(served) = &mut port.served {
+                    (served.mtu, served.queues) = (mtu, queues);
+                }
             }
         };
         assert_eq!(judged("mtu", served(1500, 4)), (Status::Ok, None));
@@ -317,17 +402,62 @@ pub(in crate::commands::doctor) mod tests {
         let status = |port: &PortFacts, config: &Config| xdp_mode(port, config.mode, config.zero_copy).status;
         config.mode = Mode::Generic;
         assert_eq!(status(&port, &config), Status::Warning);
-        assert_eq!(will_be_generic(&port, config.mode), Some(true));
+        assert_eq!(is_generic(&port, config.mode), Some(true));
         port.xdp = Some(XdpFeatures(0));
         assert_eq!(status(&port, &config), Status::Ok);
         config.mode = Mode::Native;
         assert_eq!(status(&port, &config), Status::Failed);
         config.mode = Mode::Auto;
         assert!(xdp_mode(&port, config.mode, config.zero_copy).found.starts_with("generic, which is slower"));
-        assert_eq!(will_be_generic(&port, config.mode), Some(true));
+        assert_eq!(is_generic(&port, config.mode), Some(true));
         port.xdp = None;
         assert_eq!(status(&port, &config), Status::Unknown);
-        assert_eq!(will_be_generic(&port, config.mode), None);
+        assert_eq!(is_generic(&port, config.mode), None);
+    }
+
+    /// The port as a shim in this mode has it.
+    pub(in crate::commands::doctor) fn served(port: &PortFacts, xdp: Attached, bind: Bound) -> PortFacts {
+        let name = port.name.clone();
+        let served = PortStatus { name, index: 5, mtu: 1500, queues: 4, xdp, refused: None, bind };
+        PortFacts { served: Some(served), ..port.clone() }
+    }
+
+    /// The driver of this port could run XDP without a copy: what runs may be another thing.
+    #[test]
+    fn of_one_that_runs_the_doctor_says_what_is() {
+        let port = healthy().ports.network;
+        let judged = |port: &PortFacts, mode| {
+            let found = xdp_mode(port, mode, true);
+            (found.status, found.found)
+        };
+        let (status, found) = judged(&port, Mode::Auto);
+        assert_eq!(status, Status::Ok);
+        assert!(found.starts_with("native, without a copy if the card allows it"), "{found}");
+        let here = ", as the gradwire-xdp that runs has it";
+        let of = |xdp, bind| served(&port, xdp, bind);
+        let native = of(Attached::Native, Bound::Copy);
+        assert_eq!(judged(&native, Mode::Auto), (Status::Ok, format!("native, with a copy, 4 queues{here}")));
+        let zero_copy = of(Attached::Native, Bound::ZeroCopy);
+        assert_eq!(
+            judged(&zero_copy, Mode::Auto),
+            (Status::Ok, format!("native, without a copy, 4 queues{here}"))
+        );
+        let mut generic = of(Attached::Generic, Bound::Copy);
+        let (status, found) = judged(&generic, Mode::Auto);
+        assert_eq!(status, Status::Warning);
+        assert!(
+            found.starts_with("generic, with a copy, 4 queues") && found.contains("it started with mode"),
+            "{found}"
+        );
+        generic.served.as_mut().unwrap().refused = Some("no XDP here".to_owned());
+        let (status, found) = judged(&generic, Mode::Auto);
+        assert_eq!(status, Status::Warning);
+        assert!(found.ends_with("; ixgbe refused native mode (no XDP here)"), "{found}");
+        assert_eq!(is_generic(&generic, Mode::Auto), Some(true));
+        assert_eq!(is_generic(&native, Mode::Generic), Some(false));
+        // A driver that runs none is as good as it gets.
+        let e1000e = PortFacts { xdp: Some(XdpFeatures(0)), ..generic };
+        assert_eq!(judged(&e1000e, Mode::Auto).0, Status::Ok);
     }
 
     #[test]

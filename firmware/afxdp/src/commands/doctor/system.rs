@@ -5,8 +5,9 @@ use rustix::thread::CapabilitySet;
 use super::facts::{Facts, PortFacts, SystemFacts};
 use super::finding::{Finding, word};
 use crate::config::Config;
+use crate::ops::netlink::generic::XdpFeatures;
 use crate::ops::privileges::NEEDED;
-use crate::ops::telemetry::PerPort;
+use crate::ops::telemetry::{Bound, PerPort};
 use crate::path::device::Queues;
 use gradwire::wire::frame::MAX_LINK_LEN;
 
@@ -93,7 +94,10 @@ fn capabilities(system: &SystemFacts) -> Finding {
 fn memory(system: &SystemFacts, ports: &[&PortFacts]) -> Finding {
     let queues: u32 = ports.iter().filter_map(|port| port.queues).sum();
     let mtu = ports.iter().filter_map(|port| port.link.as_ref()).map(|link| link.mtu).max().unwrap_or(1500);
-    let needed = Queues::memory(queues, mtu as usize + MAX_LINK_LEN);
+    // The most that it may be: where a driver offers it, the shim may go without a copy.
+    let offered = ports.iter().any(|port| port.xdp.is_some_and(XdpFeatures::zero_copy));
+    let bound = if offered { Bound::ZeroCopy } else { Bound::Copy };
+    let needed = Queues::memory(queues, mtu as usize + MAX_LINK_LEN, bound);
     let mib = needed.div_ceil(1 << 20);
     let held = CapabilitySet::from_bits_retain(system.capabilities.unwrap_or_default());
     match system.lockable {

@@ -18,6 +18,9 @@ mod node;
 mod report;
 mod table;
 
+pub(super) use report::number;
+pub(super) use table::Table;
+
 use report::render;
 
 /// Shows what running shims do: a verdict, and counts by rule, outcome, queue and flow; and what nodes sum.

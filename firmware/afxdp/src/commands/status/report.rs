@@ -8,7 +8,7 @@ use gradwire::verdict::Traffic;
 
 use super::table::Table;
 use crate::ops::telemetry::{
-    Attached, Bound, Outcomes, PortStatus, QueueStatus, RuleStatus, Snapshot, Usefulness,
+    Bound, Outcomes, PortStatus, QueueStatus, RuleStatus, Snapshot, Usefulness, percent_lost,
 };
 
 /// A shim as text; with an earlier snapshot of it, counts have rates per second beside them.
@@ -38,10 +38,7 @@ impl Rate {
 
 /// An interface.
 pub(super) fn port(port: &PortStatus) -> String {
-    let xdp = match port.xdp {
-        Attached::Native => "native",
-        Attached::Generic => "generic",
-    };
+    let xdp = port.xdp.name();
     let bind = match port.bind {
         Bound::Copy => "copy",
         Bound::ZeroCopy => "zero copy",
@@ -101,15 +98,15 @@ fn rules(now: &Snapshot, before: Option<&Snapshot>, rate: Rate) -> String {
             number(saved),
             gbit(bytes, old.map(|old| old.bytes)),
             gbit(bytes.wrapping_sub(saved), old.map(|old| old.bytes.wrapping_sub(old.saved))),
-            percent(rule.sampled.norm_lost()),
-            percent(rule.sampled.share_zeroed()),
+            percent(rule.sampled.norm_lost().map(percent_lost)),
+            percent(rule.sampled.share_zeroed().map(|share| 100.0 * share)),
         ]);
     }
     table.render()
 }
 
-fn percent(share: Option<f64>) -> String {
-    share.map_or_else(String::new, |share| format!("{:.1}", 100.0 * share))
+fn percent(percent: Option<f64>) -> String {
+    percent.map_or_else(String::new, |percent| format!("{percent:.1}"))
 }
 
 fn sum(snapshot: &Snapshot, direction: fn(&QueueStatus) -> &Outcomes) -> Outcomes {
@@ -210,7 +207,7 @@ fn flows(queues: &[QueueStatus]) -> String {
 }
 
 /// With a comma every three digits.
-pub(super) fn number(count: u64) -> String {
+pub(in crate::commands) fn number(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
@@ -272,6 +269,19 @@ mod tests {
         assert_eq!(cells(&text, "1  NO")[1], "NO");
         let flow = cells(&text, "10.0.0.1:40002");
         assert_eq!(flow[3..], ["1", "open", "agreed", "trusted", "60", "80,000", "50", "90,000"]);
+    }
+
+    /// Rounding may make values longer, and then `-0.3` would say that less than nothing is lost.
+    #[test]
+    fn a_norm_that_grew_is_not_lost() {
+        let mut snapshot = example();
+        for factor in [1.006, 1.0 + 1e-9, 1.0] {
+            let sampled = &mut snapshot.rules[0].sampled;
+            sampled.squares_kept = factor * sampled.squares;
+            let text = render(&snapshot, None);
+            assert_eq!(cells(&text, "0x28/0xfc")[8], "0.0", "{text}");
+            assert!(text.contains("\ncompresses") && text.contains(" 0.0 % of the norm is lost"), "{text}");
+        }
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! An untagged control connection agrees on a seed, so both ends make the same values; the tagged connections carry
 //! nothing but them. `values` makes them, `judge` compares them, `protocol` is what the two ends say, `send` and
-//! `receive` are the ends, `shims` asks this machine's shims, and `report` says what it comes to.
+//! `receive` are the ends, `shims` asks this machine's shims, `report` says what it comes to, and `baseline` compares
+//! streams of both ways.
 
 use std::io::{self, ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -10,11 +11,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Subcommand};
+use serde::Serialize;
 
 use super::arguments::seconds;
 use super::{CommandError, Outcome};
 use crate::ops::control::RUN_DIR;
 
+mod baseline;
 mod judge;
 mod protocol;
 mod receive;
@@ -60,6 +63,17 @@ pub enum End {
 JSON: an object: {\"good\", \"values\", \"changed\", \"zeroed\", \"wrong\", \"first_wrong\", \"missing_bytes\", \"largest_error\",
 \"error_of_bound\", \"norm_lost\", \"seconds\", \"gbit_per_second\", \"wire\": {\"bytes\", \"saved\", ..}, \"ratio\", ..}. \"first_wrong\"
 has bits of f32. \"wire\" is null if no shim on this machine can be asked.
+With --baseline: {\"good\", \"bytes\", \"rounds\", \"bridge\", \"shim\", \"ratio\", \"speed_from\", \"speed_to\", \"streams\"}. \"bridge\" and \"shim\"
+have medians, and \"ratio\" the medians of each round's shim to its bridge, of {\"seconds\", \"mbit_per_second\", \"card_bytes\",
+\"cpu_here\", \"cpu_there\"}, null if it cannot be read; \"streams\" has these of every stream, with \"round\", \"way\", and as \"report\"
+the object above.
+
+The baseline: in each round the same bytes go once by the bridge (untagged, and no bit may change) and once through the shim
+(tagged). Who is first changes from round to round. The bytes are those of --bytes, or what the bridge takes in --seconds.
+Where a shim runs, untagged frames pass its XDP program, too, as they will later: for the bridge alone, compare with
+--tos 0 --exact --bytes while none runs. Bytes on the card and CPU seconds count all that the machine did meanwhile; the
+card's are there if the shim can be asked (as root, in its mount namespace). `--tos 0 --baseline` sends both untagged: so
+much differs by chance.
 
 Exit codes: 0 every value is right, 1 a value is wrong or missing, or more than half of the norm is lost, 2 the arguments
 or the file are wrong, 3 there was no connection, or it broke.
@@ -68,7 +82,9 @@ Examples:
   gradwire-xdp test send 192.0.2.20
   gradwire-xdp test send 192.0.2.20 --bytes 2G --connections 4 --json
   gradwire-xdp test send fd00::20 --values gradient.npy --bound 2^-8
-  gradwire-xdp test send 192.0.2.20 --exact --tos 0")]
+  gradwire-xdp test send 192.0.2.20 --exact --tos 0
+  gradwire-xdp test send 192.0.2.20 --baseline --rounds 5            what compression gains and costs on this path
+  nsenter --net=/proc/PID/ns/net gradwire-xdp test send 192.0.2.20 --baseline     from a container, with its shim's figures")]
 pub struct SendArgs {
     /// The receiving host: its address or name.
     #[arg(value_name = "ADDRESS")]
@@ -103,6 +119,13 @@ pub struct SendArgs {
     /// The type of service of the connections.
     #[arg(long, value_name = "TOS", default_value = "0x28", value_parser = tos)]
     pub tos: u8,
+    /// Send the same stream by the bridge (untagged) and through the shim (tagged) in turn, and print one table of what both take.
+    #[arg(long)]
+    pub baseline: bool,
+    /// How often each of the two is sent.
+    #[arg(long, value_name = "COUNT", default_value_t = 3, requires = "baseline",
+        value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub rounds: u16,
     /// How long anything may stand still.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub timeout: Duration,
@@ -310,9 +333,15 @@ fn talk_remedy(source: &io::Error) -> &'static str {
 /// There was no connection, or it broke; the output cannot be written.
 pub fn run(args: &TestArgs, out: &mut impl Write) -> Result<Outcome, CommandError> {
     match &args.end {
+        End::Send(args) if args.baseline => {
+            let compared = baseline::compare(args)?;
+            show(&compared, args.json, || compared.text(), out)?;
+            Ok(Outcome::from_good(compared.good))
+        }
         End::Send(args) => {
             let report = send::send(args)?;
-            show(&report, args.json, out)
+            show(&report, args.json, || report.text(), out)?;
+            Ok(Outcome::from_good(report.good))
         }
         End::Receive(args) => receive_all(args, out),
     }
@@ -322,8 +351,12 @@ fn receive_all(args: &ReceiveArgs, out: &mut impl Write) -> Result<Outcome, Comm
     let receiver = receive::Receiver::bind(args)?;
     eprintln!("gradwire-xdp: waits for `gradwire-xdp test send` on {}", receiver.address()?);
     loop {
-        let outcome = receiver.serve(args).map_err(CommandError::from);
-        let outcome = outcome.and_then(|report| show(&report, args.json, out));
+        let outcome = receiver.serve(args).map_err(CommandError::from).and_then(|reports| {
+            for report in &reports {
+                show(report, args.json, || report.text(), out)?;
+            }
+            Ok(Outcome::from_good(reports.iter().all(|report| report.good)))
+        });
         match outcome {
             Err(error @ CommandError::Traffic(_)) if !args.once && !is_no_sender(&error) => {
                 eprintln!("gradwire-xdp: {error}");
@@ -339,15 +372,19 @@ const fn is_no_sender(error: &CommandError) -> bool {
     matches!(error, CommandError::Traffic(TrafficError::NoSender))
 }
 
-fn show(report: &report::Report, json: bool, out: &mut impl Write) -> Result<Outcome, CommandError> {
+fn show(
+    report: &impl Serialize,
+    json: bool,
+    text: impl FnOnce() -> String,
+    out: &mut impl Write,
+) -> Result<(), CommandError> {
     if json {
         serde_json::to_writer(&mut *out, report).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
-        out.write_all(report.text().as_bytes())?;
+        out.write_all(text().as_bytes())?;
     }
-    out.flush()?;
-    Ok(Outcome::from_good(report.good))
+    Ok(out.flush()?)
 }
 
 /// Parses a number of bytes, `2G` for example.

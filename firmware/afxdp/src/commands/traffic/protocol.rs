@@ -10,6 +10,8 @@
 //!   Sent                          ──────►
 //!                                 ◄──────  Result
 //! ```
+//!
+//! If the plan says so, the next one follows.
 
 use std::io::{self, BufRead, Read};
 use std::net::TcpStream;
@@ -21,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use super::judge::Tally;
 
 /// Changes whenever the messages or the generated values do.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 /// The longest line.
 const MAX_LINE: u64 = 16 << 10;
 /// The most connections of a test.
@@ -40,6 +42,8 @@ pub(super) struct Plan {
     pub(super) bound: Option<f64>,
     /// So many bytes of a file's values follow this line; none if values are generated.
     pub(super) file_bytes: Option<u64>,
+    /// Whether another plan follows on this connection, after the result.
+    pub(super) more: bool,
 }
 
 /// How many bytes were sent on each connection.
@@ -71,6 +75,8 @@ pub(super) struct Arrived {
     pub(super) missing: i64,
     /// From the first accepted connection to the last byte.
     pub(super) seconds: f64,
+    /// Seconds that the receiver's processors worked meanwhile, on whatever it was; none if it cannot be read.
+    pub(super) cpu_seconds: Option<f64>,
 }
 
 /// The control connection: lines both ways, each within a limit of time and length.

@@ -8,6 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::baseline::{busy_seconds, grown};
 use super::judge::{Judge, Tally};
 use super::protocol::{Answer, Arrived, Control, MAX_CONNECTIONS, Plan, Sent, VERSION};
 use super::report::Report;
@@ -17,6 +18,8 @@ use super::{ReceiveArgs, TrafficError};
 
 /// Bytes of one call, at most.
 const PIECE: usize = 1 << 18;
+/// What a sender takes to ask its shims between two tests, beside what it waits for them.
+const ASK: Duration = Duration::from_secs(10);
 /// How often the sender hears how much has arrived.
 const PROGRESS: Duration = Duration::from_secs(1);
 
@@ -46,8 +49,8 @@ impl Receiver {
         self.listener.local_addr().map_err(TrafficError::talk("ask for its own address"))
     }
 
-    /// Waits for a sender, and does its test.
-    pub(super) fn serve(&self, args: &ReceiveArgs) -> Result<Report, TrafficError> {
+    /// Waits for a sender, and does its tests.
+    pub(super) fn serve(&self, args: &ReceiveArgs) -> Result<Vec<Report>, TrafficError> {
         let (stream, peer) =
             accept_within(&self.listener, args.wait).map_err(|source| match source.kind() {
                 ErrorKind::TimedOut => TrafficError::NoSender,
@@ -55,12 +58,23 @@ impl Receiver {
             })?;
         let mut control = Control::new(stream, args.timeout)
             .map_err(TrafficError::talk("set up the control connection"))?;
-        match self.test(&mut control, peer, args.timeout) {
-            Ok(report) => Ok(report),
-            Err(error) => {
-                // It may have gone, and then nobody needs to be told.
-                let _ = control.say(&Answer::Failed(error.to_string()));
-                Err(error)
+        let mut reports = Vec::new();
+        loop {
+            match self.test(&mut control, peer, args.timeout) {
+                Ok((report, more)) => {
+                    reports.push(report);
+                    if !more {
+                        return Ok(reports);
+                    }
+                    // In between, the sender asks its shims, and may wait for one that does not answer.
+                    let wait = 2 * args.timeout + ASK;
+                    control.wait_at_most(wait).map_err(TrafficError::talk("wait for the next test"))?;
+                }
+                Err(error) => {
+                    // It may have gone, and then nobody needs to be told.
+                    let _ = control.say(&Answer::Failed(error.to_string()));
+                    return Err(error);
+                }
             }
         }
     }
@@ -70,8 +84,9 @@ impl Receiver {
         control: &mut Control,
         peer: SocketAddr,
         patience: Duration,
-    ) -> Result<Report, TrafficError> {
+    ) -> Result<(Report, bool), TrafficError> {
         let (plan, values) = agree(control)?;
+        control.wait_at_most(patience).map_err(TrafficError::talk("begin a test"))?;
         let local = control.stream().local_addr().map_err(TrafficError::talk("ask for its own address"))?;
         let at = with_port(local, self.data_port);
         let listener = listen_tagged(at, plan.tos, plan.connections)
@@ -92,14 +107,14 @@ impl Receiver {
             prepared.map_err(TrafficError::talk("take a tagged connection"))?;
             streams.push(stream);
         }
-        let start = Instant::now();
+        let (start, cpu) = (Instant::now(), busy_seconds());
         let tallies = receive_all(control, streams, &values, plan.bound)?;
-        let seconds = start.elapsed().as_secs_f64();
+        let (seconds, cpu) = (start.elapsed().as_secs_f64(), grown(cpu, busy_seconds()));
         let Sent(sent) = control.hear().map_err(TrafficError::talk("hear how much was sent"))?;
-        let arrived = arrived(&tallies, &sent, seconds);
+        let arrived = Arrived { cpu_seconds: cpu, ..arrived(&tallies, &sent, seconds) };
         let told = control.say(&Answer::Result(arrived.clone()));
         told.map_err(TrafficError::talk("tell the sender the result"))?;
-        Ok(Report::new(with_port(peer, peer.port()).to_string(), &plan, &arrived, None))
+        Ok((Report::new(with_port(peer, peer.port()).to_string(), &plan, &arrived, None), plan.more))
     }
 }
 
@@ -190,5 +205,5 @@ fn arrived(tallies: &[Tally], sent: &[u64], seconds: f64) -> Arrived {
             missing = difference;
         }
     }
-    Arrived { tally: sum, missing, seconds }
+    Arrived { tally: sum, missing, seconds, cpu_seconds: None }
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::judge::Wrong;
 use super::protocol::{Arrived, Plan};
 use super::shims::OnTheWire;
+use crate::ops::telemetry::percent_lost;
 
 /// What one end knows about a test that came to its end.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -71,6 +72,25 @@ impl Report {
         }
     }
 
+    /// Bytes of values that arrived.
+    pub(super) const fn bytes(&self) -> u64 {
+        4 * self.values
+    }
+
+    pub(super) const fn seconds(&self) -> f64 {
+        self.seconds
+    }
+
+    /// Whether something compressed values on the way.
+    pub(super) const fn is_compressed(&self) -> bool {
+        self.changed > 0
+    }
+
+    /// The shims of this machine that list its connections; none if they cannot be asked.
+    pub(super) fn shims(&self) -> Option<&[String]> {
+        self.wire.as_ref().map(|wire| wire.shims.as_slice())
+    }
+
     /// A few lines, the verdict last.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
@@ -97,7 +117,7 @@ impl Report {
             _ => format!("{:e}; no bit may change", self.largest_error),
         };
         line("largest error", largest);
-        line("norm lost", format!("{:.1} %", 100.0 * self.norm_lost));
+        line("norm lost", format!("{:.1} %", percent_lost(self.norm_lost)));
         line("throughput", format!("{:.3} Gbit/s of values in {:.2} s", self.gbit_per_second, self.seconds));
         if let Some(wire) = &self.wire {
             line(
@@ -197,6 +217,7 @@ mod tests {
             tos: 0x28,
             bound: Some(1.0 / 1024.0),
             file_bytes: None,
+            more: false,
         }
     }
 
@@ -210,7 +231,7 @@ mod tests {
             squares_got: 3.96,
             ..Tally::default()
         };
-        let mut arrived = Arrived { tally, missing: 0, seconds: 2.0 };
+        let mut arrived = Arrived { tally, missing: 0, seconds: 2.0, cpu_seconds: None };
         change(&mut arrived);
         arrived
     }
@@ -239,6 +260,18 @@ mod tests {
             assert_eq!(found.good, good, "{}", found.verdict());
             assert!(found.verdict().contains(words), "{}", found.verdict());
         }
+    }
+
+    #[test]
+    fn a_norm_that_grew_is_not_lost() {
+        // One of 4 that became 4 and a third of a percent, and one that lost less than a digit shows.
+        for got in [4.03, 4.0 + 1e-9, 4.0, 3.9999] {
+            let text = report(|of| of.tally.squares_got = got, None).text();
+            assert!(text.contains("\nnorm lost    0.0 %\n"), "{text}");
+        }
+        // A program gets the figure as it is.
+        let json = serde_json::to_value(report(|of| of.tally.squares_got = 4.41, None)).unwrap();
+        assert!((json["norm_lost"].as_f64().unwrap() + 0.05).abs() < 1e-12, "{json}");
     }
 
     #[test]

@@ -1,21 +1,30 @@
 //! The sending end.
 
 use std::io::{self, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::baseline::{busy_seconds, grown};
 use super::protocol::{Answer, Arrived, Control, Plan, Sent, VERSION};
 use super::report::Report;
 use super::shims::{OnTheWire, answering, bound_for};
 use super::sockets::{connect_tagged, with_port};
 use super::values::Values;
 use super::{DEFAULT_BOUND, SendArgs, TrafficError};
+use crate::ops::telemetry::Snapshot;
 
 /// Bytes of one call, at most.
 const PIECE: usize = 1 << 18;
 /// How long to send if nothing is said.
 const SECONDS: Duration = Duration::from_secs(5);
+
+/// How much is sent, over all connections.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Amount {
+    Bytes(u64),
+    For(Duration),
+}
 
 /// How much a connection sends.
 #[derive(Clone, Copy, Debug)]
@@ -24,55 +33,114 @@ enum Limit {
     Until(Instant),
 }
 
-/// Does a test.
-pub(super) fn send(args: &SendArgs) -> Result<Report, TrafficError> {
-    let values = args.values.as_deref().map(Values::of_file).transpose()?;
-    let file_bytes = values.as_ref().map(|values| values.bytes().len() as u64);
-    let shims = answering(&args.run_dir, args.timeout);
-    let bound = match args.bound {
-        _ if args.exact => None,
-        Some(bound) => Some(bound),
-        None => Some(bound_for(&shims, args.tos).unwrap_or(DEFAULT_BOUND)),
-    };
-    let plan = Plan {
-        gradwire_test: VERSION,
-        seed: args.seed,
-        connections: args.connections,
-        tos: args.tos,
-        bound,
-        file_bytes,
-    };
-    let stream = connect(args)?;
-    let peer = stream.peer_addr().map_err(TrafficError::talk("ask for the peer's address"))?;
-    let mut control =
-        Control::new(stream, args.timeout).map_err(TrafficError::talk("set up the control connection"))?;
-    let port = introduce(&mut control, &plan, values.as_ref())?;
-    let values = values.unwrap_or_else(|| Values::generated(args.seed));
+/// One stream of a session.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stream {
+    /// The type of service of its connections.
+    pub(super) tos: u8,
+    /// No error may exceed it; no bit may change if there is none.
+    pub(super) bound: Option<f64>,
+    pub(super) amount: Amount,
+    /// Whether another stream follows.
+    pub(super) more: bool,
+}
 
-    let to = with_port(peer, port);
-    let mut streams = Vec::new();
-    for _ in 0..args.connections {
-        let stream = connect_tagged(to, args.tos, args.timeout).map_err(|source| TrafficError::Tagged {
-            to,
-            tos: args.tos,
-            source,
-        })?;
-        match hear(&mut control)? {
-            Answer::Accepted => streams.push(stream),
-            answer => return Err(TrafficError::unexpected(&answer)),
+/// A sender that has a receiver.
+#[derive(Debug)]
+pub(super) struct Session<'a> {
+    args: &'a SendArgs,
+    values: Values,
+    /// The bound of tagged connections.
+    pub(super) bound: Option<f64>,
+    peer: SocketAddr,
+    control: Control,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn open(args: &'a SendArgs) -> Result<Self, TrafficError> {
+        let values = match &args.values {
+            Some(file) => Values::of_file(file)?,
+            None => Values::generated(args.seed),
+        };
+        let bound = match args.bound {
+            _ if args.exact => None,
+            Some(bound) => Some(bound),
+            None => {
+                let shims = answering(&args.run_dir, args.timeout);
+                Some(bound_for(&shims, args.tos).unwrap_or(DEFAULT_BOUND))
+            }
+        };
+        let stream = connect(args)?;
+        let peer = stream.peer_addr().map_err(TrafficError::talk("ask for the peer's address"))?;
+        let control = Control::new(stream, args.timeout)
+            .map_err(TrafficError::talk("set up the control connection"))?;
+        Ok(Self { args, values, bound, peer, control })
+    }
+
+    /// How much the arguments ask for.
+    pub(super) fn amount(&self) -> Amount {
+        match self.args.bytes {
+            Some(bytes) => Amount::Bytes(bytes),
+            None => Amount::For(self.args.seconds.unwrap_or(SECONDS)),
         }
     }
-    let ends = streams.iter().filter_map(|stream| Some((stream.local_addr().ok()?, to))).collect::<Vec<_>>();
-    let sent = match send_all(args, &values, streams) {
-        Ok(sent) => sent,
-        // The receiver knows better why it ended a connection.
-        Err(error) => return Err(reason(&mut control).unwrap_or(error)),
-    };
-    control.say(&Sent(sent)).map_err(TrafficError::talk("tell the receiver how much was sent"))?;
-    let arrived = result(&mut control, args.timeout)?;
-    // Asked now: the last bytes have left.
-    let wire = OnTheWire::of(&answering(&args.run_dir, args.timeout), &ends);
-    Ok(Report::new(to.to_string(), &plan, &arrived, wire))
+
+    /// Sends a stream, and asks the shims afterwards.
+    pub(super) fn send(&mut self, stream: Stream) -> Result<Sending, TrafficError> {
+        let Self { args, values, peer, control, .. } = self;
+        let Stream { tos, bound, amount, more } = stream;
+        let file_bytes = args.values.is_some().then(|| values.bytes().len() as u64);
+        let (seed, connections) = (args.seed, args.connections);
+        let plan = Plan { gradwire_test: VERSION, seed, connections, tos, bound, file_bytes, more };
+        let wait = |error| TrafficError::talk("wait for the receiver")(error);
+        control.wait_at_most(args.timeout).map_err(wait)?;
+        let to = with_port(*peer, introduce(control, &plan, values)?);
+        let cpu = busy_seconds();
+        let mut streams = Vec::new();
+        for _ in 0..connections {
+            let stream = connect_tagged(to, tos, args.timeout).map_err(|source| TrafficError::Tagged {
+                to,
+                tos,
+                source,
+            })?;
+            match hear(control)? {
+                Answer::Accepted => streams.push(stream),
+                answer => return Err(TrafficError::unexpected(&answer)),
+            }
+        }
+        let ends = streams.iter().filter_map(|stream| Some((stream.local_addr().ok()?, to)));
+        let ends = ends.collect::<Vec<_>>();
+        let sent = match send_all(amount, values, streams) {
+            Ok(sent) => sent,
+            // The receiver knows better why it ended a connection.
+            Err(error) => return Err(reason(control).unwrap_or(error)),
+        };
+        control.say(&Sent(sent)).map_err(TrafficError::talk("tell the receiver how much was sent"))?;
+        let arrived = result(control, args.timeout)?;
+        let cpu_here = grown(cpu, busy_seconds());
+        // Asked now: the last bytes have left.
+        let shims = answering(&args.run_dir, args.timeout);
+        let report = Report::new(to.to_string(), &plan, &arrived, OnTheWire::of(&shims, &ends));
+        Ok(Sending { report, shims, cpu_here, cpu_there: arrived.cpu_seconds })
+    }
+}
+
+/// A stream that has arrived.
+#[derive(Debug)]
+pub(super) struct Sending {
+    pub(super) report: Report,
+    /// What this machine's shims said after it.
+    pub(super) shims: Vec<Snapshot>,
+    /// Seconds that the processors worked, on whatever it was; none if it cannot be read.
+    pub(super) cpu_here: Option<f64>,
+    pub(super) cpu_there: Option<f64>,
+}
+
+/// Does a test.
+pub(super) fn send(args: &SendArgs) -> Result<Report, TrafficError> {
+    let mut session = Session::open(args)?;
+    let (bound, amount) = (session.bound, session.amount());
+    Ok(session.send(Stream { tos: args.tos, bound, amount, more: false })?.report)
 }
 
 fn connect(args: &SendArgs) -> Result<TcpStream, TrafficError> {
@@ -91,9 +159,9 @@ fn connect(args: &SendArgs) -> Result<TcpStream, TrafficError> {
 }
 
 /// Says what will be sent; the port for it.
-fn introduce(control: &mut Control, plan: &Plan, file: Option<&Values>) -> Result<u16, TrafficError> {
-    let told = control.say(plan).and_then(|()| match file {
-        Some(values) => control.stream().write_all(values.bytes()),
+fn introduce(control: &mut Control, plan: &Plan, values: &Values) -> Result<u16, TrafficError> {
+    let told = control.say(plan).and_then(|()| match plan.file_bytes {
+        Some(_) => control.stream().write_all(values.bytes()),
         None => Ok(()),
     });
     told.map_err(TrafficError::talk("tell the receiver what will be sent"))?;
@@ -122,16 +190,16 @@ fn reason(control: &mut Control) -> Option<TrafficError> {
 }
 
 /// Sends on all connections at once; how many bytes on each.
-fn send_all(args: &SendArgs, values: &Values, streams: Vec<TcpStream>) -> Result<Vec<u64>, TrafficError> {
+fn send_all(amount: Amount, values: &Values, streams: Vec<TcpStream>) -> Result<Vec<u64>, TrafficError> {
     let start = Instant::now();
     let count = streams.len() as u64;
-    let limit = |number: u64| match args.bytes {
+    let limit = |number: u64| match amount {
         // In whole values, the rest on the first.
-        Some(bytes) => {
+        Amount::Bytes(bytes) => {
             let each = bytes / 4 / count;
             Limit::Bytes(4 * (each + if number == 0 { bytes / 4 - each * count } else { 0 }))
         }
-        None => Limit::Until(start + args.seconds.unwrap_or(SECONDS)),
+        Amount::For(time) => Limit::Until(start + time),
     };
     thread::scope(|scope| {
         let threads = streams.into_iter().enumerate().map(|(number, stream)| {

@@ -81,7 +81,7 @@ impl OnTheWire {
                 }
             }
             if sum.connections != before {
-                sum.shims.push(format!("{}/{}", shim.ports.host.name, shim.ports.network.name));
+                sum.shims.push(name(shim));
             }
         }
         (sum.connections != 0).then_some(sum)
@@ -91,6 +91,11 @@ impl OnTheWire {
     pub(super) fn ratio(&self) -> f64 {
         self.bytes.max(1) as f64 / self.bytes.saturating_sub(self.saved).max(1) as f64
     }
+}
+
+/// A shim's name: its ports.
+pub(super) fn name(shim: &Snapshot) -> String {
+    format!("{}/{}", shim.ports.host.name, shim.ports.network.name)
 }
 
 /// Behind a flow's two ends are its VLANs, or nothing.

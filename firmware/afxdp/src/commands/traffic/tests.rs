@@ -39,7 +39,7 @@ fn both(address: &str, words: &str) -> [(Outcome, Value); 2] {
     let args = receive_args(&format!("--address {address} --port 0 --json"));
     let receiver = Receiver::bind(&args).unwrap();
     let port = receiver.address().unwrap().port();
-    let receiving = thread::spawn(move || printed(&receiver.serve(&args).unwrap()));
+    let receiving = thread::spawn(move || printed(&receiver.serve(&args).unwrap()[0]));
     let run_dir = Scratch::new();
     let line = format!(
         "send {address} --port {port} --timeout {PATIENCE} --json --run-dir {} {words}",
@@ -52,8 +52,41 @@ fn both(address: &str, words: &str) -> [(Outcome, Value); 2] {
 
 fn printed(report: &report::Report) -> (Outcome, Value) {
     let mut out = Vec::new();
-    let outcome = show(report, true, &mut out).unwrap();
-    (outcome, serde_json::from_slice(&out).unwrap())
+    show(report, true, String::new, &mut out).unwrap();
+    (Outcome::from_good(report.good), serde_json::from_slice(&out).unwrap())
+}
+
+/// Over loopback nothing compresses, and no shim is asked: the streams are all the same.
+#[test]
+fn a_baseline_has_a_stream_by_each_way_in_every_round() {
+    for (words, first) in [("--bytes 100k --rounds 2", 0), ("--seconds 0.05", 1)] {
+        let args = receive_args("--address 127.0.0.1 --port 0");
+        let receiver = Receiver::bind(&args).unwrap();
+        let port = receiver.address().unwrap().port();
+        let receiving = thread::spawn(move || receiver.serve(&args).unwrap());
+        let run_dir = Scratch::new();
+        let line = format!(
+            "send 127.0.0.1 --port {port} --timeout {PATIENCE} --baseline --json --run-dir {} {words}",
+            run_dir.path().display()
+        );
+        let mut out = Vec::new();
+        assert_eq!(run(&parse(&line).unwrap(), &mut out).unwrap(), Outcome::Good);
+        let json: Value = serde_json::from_slice(&out).unwrap();
+        let streams = json["streams"].as_array().unwrap();
+        let ways = streams.iter().map(|stream| stream["way"].as_str().unwrap()).collect::<Vec<_>>();
+        assert_eq!(ways[..4], ["bridge", "shim", "shim", "bridge"], "in turn who is first");
+        // One before them says how many bytes they have, if nobody else does.
+        assert_eq!(receiving.join().unwrap().len(), streams.len() + first);
+        let bytes = json["bytes"].as_u64().unwrap();
+        assert!(bytes > 0 && (first == 1 || bytes == 100_000), "{json}");
+        for stream in streams {
+            let (report, is_tagged) = (&stream["report"], stream["way"] == "shim");
+            assert_eq!(report["values"].as_u64().unwrap(), bytes / 4, "{stream}");
+            assert_eq!(report["tos"], if is_tagged { 0x28 } else { 0 });
+            assert_eq!(report["bound"].is_null(), !is_tagged, "untagged, no bit may change");
+            assert!(stream["seconds"].as_f64().unwrap() > 0.0 && stream["card_bytes"].is_null());
+        }
+    }
 }
 
 #[test]
@@ -88,7 +121,7 @@ fn sent_by_hand(plan: &Plan, harm: impl FnOnce(&mut Vec<u8>), claimed: u64) -> (
     let args = receive_args("--address 127.0.0.1 --port 0 --json");
     let receiver = Receiver::bind(&args).unwrap();
     let to = receiver.address().unwrap();
-    let receiving = thread::spawn(move || printed(&receiver.serve(&args).unwrap()));
+    let receiving = thread::spawn(move || printed(&receiver.serve(&args).unwrap()[0]));
     let mut control = Control::new(TcpStream::connect(to).unwrap(), args_patience()).unwrap();
     control.say(plan).unwrap();
     let Answer::Port(port) = control.hear().unwrap() else { panic!("no port") };
@@ -108,7 +141,7 @@ fn args_patience() -> Duration {
 
 fn plan() -> Plan {
     let bound = Some(DEFAULT_BOUND);
-    Plan { gradwire_test: VERSION, seed: 5, connections: 1, tos: 0x28, bound, file_bytes: None }
+    Plan { gradwire_test: VERSION, seed: 5, connections: 1, tos: 0x28, bound, file_bytes: None, more: false }
 }
 
 #[test]
@@ -209,6 +242,8 @@ fn arguments_are_read_as_people_write_them() {
         "send a --bytes 1M --seconds 1",
         "send a --exact --bound 10",
         "send a --connections 65",
+        "send a --rounds 2",
+        "send a --baseline --rounds 0",
         "receive --port 65535",
     ] {
         assert!(parse(line).is_err(), "{line}");

@@ -1,10 +1,12 @@
 //! A network device as rtnetlink tells of it (rtnetlink(7), linux/if_link.h).
 
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use super::{Attributes, Netlink, first, put};
+use super::{Attributes, Netlink, first, put, put_nested};
 
 const RTM_GETLINK: u16 = 18;
+const RTM_SETLINK: u16 = 19;
 /// `struct ifinfomsg`.
 const INFO_LEN: usize = 16;
 const IFF_UP: u32 = 1;
@@ -29,10 +31,14 @@ const IFLA_BRPORT_LOCKED: u16 = 39;
 const IFLA_BR_VLAN_FILTERING: u16 = 7;
 const IFLA_BR_NF_CALL_IPTABLES: u16 = 36;
 const IFLA_BR_NF_CALL_IP6TABLES: u16 = 37;
+const IFLA_XDP_FD: u16 = 1;
 const IFLA_XDP_ATTACHED: u16 = 2;
+const IFLA_XDP_FLAGS: u16 = 3;
 const IFLA_XDP_PROG_ID: u16 = 4;
 const IFLA_XDP_DRV_PROG_ID: u16 = 5;
 const IFLA_XDP_SKB_PROG_ID: u16 = 6;
+const XDP_FLAGS_UPDATE_IF_NOEXIST: u32 = 1;
+const XDP_FLAGS_DRV_MODE: u32 = 4;
 /// `BR_STATE_FORWARDING`, linux/if_bridge.h.
 pub const FORWARDING: u8 = 3;
 /// `BR_STATE_BLOCKING`.
@@ -141,6 +147,35 @@ impl Link {
             parent: parent.zip(attributes.text(IFLA_PARENT_DEV_NAME)),
         })
     }
+}
+
+/// Why a device's driver does not take an XDP program, in the kernel's words; none if it has none, or if the driver takes it. `bpf_link_create`
+/// has a number only, so this asks for the same by netlink. `extend` sets `NETLINK_EXT_ACK` on the socket.
+///
+/// # Errors
+/// The kernel does not answer.
+pub fn why_no_xdp(
+    index: u32,
+    program: BorrowedFd<'_>,
+    extend: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
+) -> io::Result<Option<String>> {
+    let mut netlink = Netlink::route()?;
+    extend(netlink.socket.as_fd())?;
+    let mut ask = |program: i32, flags: u32| {
+        let mut request = info(index);
+        put_nested(&mut request, IFLA_XDP, |xdp| {
+            put(xdp, IFLA_XDP_FD, &program.to_ne_bytes());
+            put(xdp, IFLA_XDP_FLAGS, &flags.to_ne_bytes());
+        });
+        let refused = netlink.request(RTM_SETLINK, &request).is_err();
+        (refused, netlink.reason.take())
+    };
+    let (refused, reason) = ask(program.as_raw_fd(), XDP_FLAGS_UPDATE_IF_NOEXIST | XDP_FLAGS_DRV_MODE);
+    if !refused {
+        // It takes it by now. Attached this way, the program would outlive the process.
+        ask(-1, XDP_FLAGS_DRV_MODE);
+    }
+    Ok(reason)
 }
 
 /// A `struct ifinfomsg` for a device, or for all with 0.

@@ -24,6 +24,10 @@ const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
 const NLM_F_MULTI: u16 = 2;
 const NLM_F_DUMP: u16 = 0x300;
+/// Of an error: the request behind it is left out; attributes follow.
+const NLM_F_CAPPED: u16 = 0x100;
+const NLM_F_ACK_TLVS: u16 = 0x200;
+const NLMSGERR_ATTR_MSG: u16 = 1;
 /// The upper two bits of an attribute's type are flags.
 const NLA_TYPE_MASK: u16 = 0x3fff;
 const NLA_F_NESTED: u16 = 0x8000;
@@ -35,6 +39,8 @@ const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
 pub(crate) struct Netlink {
     socket: OwnedFd,
     sequence: u32,
+    /// What the kernel said about the last error, if it was asked to say it (`NETLINK_EXT_ACK`).
+    reason: Option<String>,
 }
 
 impl Netlink {
@@ -42,7 +48,7 @@ impl Netlink {
     fn open(protocol: Option<Protocol>) -> io::Result<Self> {
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
-        Ok(Self { socket, sequence: 0 })
+        Ok(Self { socket, sequence: 0, reason: None })
     }
 
     fn route() -> io::Result<Self> {
@@ -109,6 +115,7 @@ impl Netlink {
                         return if errno == 0 {
                             Ok(())
                         } else {
+                            self.reason = reason(header.flags, body);
                             Err(io::Error::from_raw_os_error(errno.saturating_neg()))
                         };
                     }
@@ -140,6 +147,14 @@ impl Header {
         };
         Some((header, rest))
     }
+}
+
+/// What the kernel says about an error, behind its number and the header of the request.
+fn reason(flags: u16, body: &[u8]) -> Option<String> {
+    let (request, rest) = Header::split(body.get(4..)?)?;
+    let request_len = if flags & NLM_F_CAPPED == 0 { request.body_len.next_multiple_of(4) } else { 0 };
+    let said = Attributes(rest.get(request_len..)?).text(NLMSGERR_ATTR_MSG);
+    said.filter(|_| flags & NLM_F_ACK_TLVS != 0)
 }
 
 /// Bytes up to the next multiple of four.
@@ -251,6 +266,24 @@ mod tests {
         assert_eq!(Attributes(&[0, 0, 0, 0, 0, 0, 0, 0]).count(), 0);
     }
 
+    #[test]
+    fn an_errors_reason_is_behind_the_request_if_that_is_there() {
+        let mut body = (-95i32).to_ne_bytes().to_vec();
+        body.extend([23u32.to_ne_bytes(), [0; 4], [0; 4], [0; 4]].concat());
+        let mut capped = body.clone();
+        body.extend([7; 8]);
+        for message in [&mut body, &mut capped] {
+            put(message, NLMSGERR_ATTR_MSG, b"no XDP here\0");
+        }
+        let of = |flags, body: &[u8]| reason(flags, body);
+        assert_eq!(of(NLM_F_ACK_TLVS, &body).as_deref(), Some("no XDP here"));
+        assert_eq!(of(NLM_F_ACK_TLVS | NLM_F_CAPPED, &capped).as_deref(), Some("no XDP here"));
+        assert_eq!(of(NLM_F_CAPPED, &capped), None);
+        for len in 0..body.len() - 4 {
+            assert_eq!(of(NLM_F_ACK_TLVS, &body[..len]), None);
+        }
+    }
+
     proptest::proptest! {
         #[test]
         fn any_bytes_can_be_read(bytes: Vec<u8>) {
@@ -258,6 +291,7 @@ mod tests {
             let _ = link::Link::parse(&bytes);
             let _ = address::parse(&bytes);
             let _ = filter::Chain::parse(&bytes);
+            let _ = reason(NLM_F_ACK_TLVS, &bytes);
             let mut messages = bytes.as_slice();
             while let Some((header, rest)) = Header::split(messages) {
                 messages = rest.get(header.body_len..).unwrap_or_default();

@@ -11,6 +11,8 @@ use std::time::Instant;
 use gradwire::rules::{Rule, Rules};
 use gradwire::verdict::Traffic;
 
+use crate::ops::interface::sent_bytes;
+
 mod board;
 mod node;
 mod per_port;
@@ -23,7 +25,7 @@ pub use board::{Board, PATIENCE};
 pub use node::{JobStatus, NodeReport, NodeSnapshot, NodeTelemetry};
 pub use per_port::PerPort;
 pub use report::{FLOWS_LISTED, Judged, KeptStats, QueueReport, RingStats};
-pub use sampled::Sampled;
+pub use sampled::{Sampled, percent_lost};
 pub use snapshot::{
     Attached, Bound, FlowStatus, LossStats, Outcomes, PortStatus, QueueStatus, RuleStatus, Snapshot,
 };
@@ -84,6 +86,7 @@ impl Telemetry {
             config: self.config.clone(),
             reloads: self.reloads.load(Ordering::Relaxed),
             ports: self.ports.clone(),
+            sent_bytes: PerPort::new(|port| sent_bytes(&self.ports.get(port).name).ok()),
             mark: rules.mark(),
             rules: rules.as_slice().iter().enumerate().map(rule).collect(),
             queues: (0..)
@@ -125,6 +128,7 @@ pub(crate) mod tests {
             mtu: 1500,
             queues: 2,
             xdp: Attached::Native,
+            refused: None,
             bind: Bound::Copy,
         }
     }

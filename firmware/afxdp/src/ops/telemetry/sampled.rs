@@ -68,6 +68,12 @@ impl std::ops::Add for Sampled {
     }
 }
 
+/// A lost share of the norm in percent, for people: values that rounding made longer have lost none of it.
+#[must_use]
+pub fn percent_lost(share: f64) -> f64 {
+    if share > 0.0 { 100.0 * share } else { 0.0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

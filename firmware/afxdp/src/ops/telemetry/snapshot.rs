@@ -25,6 +25,17 @@ pub enum Attached {
     Generic,
 }
 
+impl Attached {
+    /// Its name, as `mode` in a configuration has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Generic => "generic",
+        }
+    }
+}
+
 /// How frames come from the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -33,6 +44,14 @@ pub enum Bound {
     Copy,
     /// The device writes to the shim's memory.
     ZeroCopy,
+}
+
+impl Bound {
+    /// By whether all of a port's sockets are bound without a copy.
+    #[must_use]
+    pub const fn of(zero_copy: bool) -> Self {
+        if zero_copy { Self::ZeroCopy } else { Self::Copy }
+    }
 }
 
 /// One of the ports of a shim.
@@ -48,6 +67,8 @@ pub struct PortStatus {
     pub queues: u32,
     /// Where its XDP program runs.
     pub xdp: Attached,
+    /// Why it does not run in the driver, if it was to; none if nothing was refused.
+    pub refused: Option<String>,
     /// How its sockets are bound.
     pub bind: Bound,
 }
@@ -69,6 +90,8 @@ pub struct Snapshot {
     pub reloads: u64,
     /// Its ports.
     pub ports: PerPort<PortStatus>,
+    /// Bytes that each port has sent, whoever sent them; none if it does not tell.
+    pub sent_bytes: PerPort<Option<u64>>,
     /// The type of service of compressed frames.
     pub mark: u8,
     /// The rules in force, in the order of their precedence.

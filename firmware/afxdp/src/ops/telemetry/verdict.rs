@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gradwire::verdict::{Change, PassReason};
 
-use super::sampled::Sampled;
+use super::sampled::{Sampled, percent_lost};
 use super::snapshot::{Outcomes, Snapshot};
 
 /// If a smaller share of frames with a payload is compressed, something is wrong.
@@ -168,7 +168,7 @@ fn losses(sampled: &Sampled) -> String {
     };
     let losses = format!(
         "{:.1} % of the norm is lost, and {:.1} % of the values became zero ({} frames looked at)",
-        100.0 * lost,
+        percent_lost(lost),
         100.0 * zeroed,
         sampled.frames
     );

@@ -21,6 +21,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
 };
 
+use crate::ops::telemetry::Bound;
 use crate::path::mapped::{Frames, Lent, Memory, Returned, prefer_busy_poll};
 
 mod ring;
@@ -43,8 +44,8 @@ pub struct Binding {
     pub interface: u32,
     /// The queue.
     pub queue: u32,
-    /// Whether the driver may write frames into the process's memory itself, if it can.
-    pub zero_copy: bool,
+    /// Whether the driver may read and write the process's memory itself, if it can.
+    pub bound: Bound,
     /// For how long the kernel polls the driver at each call, if the process is to drive it.
     pub busy_poll: Option<Duration>,
 }
@@ -94,7 +95,7 @@ impl Socket {
         }
         // Without either flag the kernel tries zero-copy first.
         let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
-        flags.set(SocketAddrXdpFlags::XDP_COPY, !binding.zero_copy);
+        flags.set(SocketAddrXdpFlags::XDP_COPY, binding.bound == Bound::Copy);
         bind(&fd, &SocketAddrXdp::new(flags, binding.interface, binding.queue))?;
         let memory = frames.memory();
         Ok(Self { fd, memory, receive, transmit, fill, completion, busy_poll: binding.busy_poll.is_some() })

@@ -1,0 +1,270 @@
+"""The longer matrix, for releases: each driver with each kernel and mode, and what may change while the shim runs. It writes docs/drivers.md.
+
+matrix.py [--kernel KERNEL]... [--card CARD]... [--again]
+
+What ran is kept with the commit that it ran on, so that a run that was cut off goes on; --again forgets it.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import image
+from lab import CARDS, FOLDER, Failed, Pair, end_on_sigterm
+from scenarios import Traffic, must, network, note, set_mtu
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs/drivers.md"
+KERNELS = ["6.1", "6.12", "newest"]
+# Untagged bytes on each of four streams, and tagged ones.
+STREAM = 500_000
+TAGGED = "--bytes 1M --connections 2"
+NAMES = {
+    "virtio": "virtio_net",
+    "virtio-zc": "virtio_net, `iommu_platform=on`",
+    "virtio-generic": "virtio_net, `ctrl_guest_offloads=off`",
+    "virtio-rss": "virtio_net, `rss=on`",
+    "igb": "igb",
+    "e1000e": "e1000e",
+    "vmxnet3": "vmxnet3",
+}
+
+
+def effect(pair: Pair) -> str:
+    port = network(pair.a)
+    return f"{port['xdp']}, {port['bind']}"
+
+
+def passes(pair: Pair, traffic: Traffic, mtu: int = 1500) -> str:
+    """Untagged traffic, judged; then tagged, judged: whether it is compressed."""
+    traffic.pings(mtu)
+    traffic.streams(STREAM)
+    found = traffic.tagged(TAGGED, compressed=False)
+    traffic.streams(STREAM)
+    if not found["wire"] or not found["wire"]["compressed"]:
+        return "untagged and tagged traffic passes, none compressed"
+    return "works"
+
+
+def bridge(pair: Pair, traffic: Traffic) -> str:
+    traffic.pings(1500)
+    traffic.streams(STREAM)
+    return "works"
+
+
+def with_path(settings: str, wanted: str) -> Callable[[Pair, Traffic], str]:
+    def case(pair: Pair, traffic: Traffic) -> str:
+        try:
+            pair.shims(config=f"[path]\n{settings}")
+        except Failed as error:
+            return f"refused: {reason(error)}"
+        if wanted not in effect(pair):
+            return f"not there: {effect(pair)}"
+        return f"{effect(pair)}: {passes(pair, traffic)}"
+
+    return case
+
+
+def reason(error: Exception) -> str:
+    """The shim's last line, which says why it ended."""
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    return lines[-1].removeprefix("gradwire-xdp: ")
+
+
+def defaults(pair: Pair, traffic: Traffic) -> str:
+    pair.shims()
+    return f"{effect(pair)}: {passes(pair, traffic)}"
+
+
+def at_mtu(mtu: int) -> Callable[[Pair, Traffic], str]:
+    """The shim at an MTU; or, if it refuses that, at the one that its message names."""
+
+    def case(pair: Pair, traffic: Traffic) -> str:
+        now = mtu
+        # One port after the other may have something against it.
+        for _ in range(3):
+            set_mtu(pair, now)
+            try:
+                pair.shims()
+                break
+            except Failed as error:
+                named = re.search(r"ip link set dev \S+ mtu (\d+)", str(error))
+                if not named:
+                    raise
+                now = int(named[1])
+        else:
+            raise Failed(f"the shim refuses each MTU that it names, at last {now}")
+        refused = "" if now == mtu else f"refused; at the MTU that it names, {now}, "
+        return f"{refused}{effect(pair)}: {passes(pair, traffic, now)}"
+
+    return case
+
+
+def offloads_off(pair: Pair, traffic: Traffic) -> str:
+    for guest in pair.guests:
+        for where in ("", "ip netns exec c "):
+            for offload in ("tso", "gso", "gro", "lro", "rx-gro-hw", "tx", "rx"):
+                # Not each card has each.
+                guest.run(f"{where}ethtool -K eth0 {offload} off", check=False)
+    pair.shims()
+    return f"{effect(pair)}: {passes(pair, traffic)}"
+
+
+def meanwhile(happens: Callable[[Pair], None]) -> Callable[[Pair, Traffic], str]:
+    """Something happens to a's shim or card while a tagged and an untagged stream flow: both end, and what comes after passes."""
+
+    def case(pair: Pair, traffic: Traffic) -> str:
+        pair.shims()
+        values, stream = traffic.values("--seconds 4"), traffic.stream(4 * STREAM)
+        time.sleep(2)
+        happens(pair)
+        found = json.loads(values.wait())
+        must(found["good"], f"values: {found}")
+        stream.wait()
+        return passes(pair, traffic)
+
+    return case
+
+
+def down_and_up(pair: Pair) -> None:
+    pair.a.run("ip link set dev eth0 down; sleep 1; ip link set dev eth0 up")
+
+
+def other_queues(pair: Pair) -> None:
+    has = int(pair.a.run("ethtool -l eth0 | sed -n '/Current/,$s/^Combined:[^0-9]*//p' | grep . || echo 0"))
+    must(has > 0, "the card cannot change its queues")
+    pair.a.run(f"ethtool -L eth0 combined {1 if has > 1 else 2}")
+
+
+def reload(pair: Pair) -> None:
+    pair.a.run(f"echo 'rule = []' >/tmp/shim.toml; kill -HUP {pair.a.status()['pid']}; sleep 1; echo >/tmp/shim.toml; kill -HUP {pair.a.status()['pid']}")
+
+
+def upgrade(pair: Pair) -> None:
+    """As a package's upgrade and a restart do: the old one ends, a new one starts."""
+    pair.a.run(f"kill {pair.a.status()['pid']}")
+    pair.a.until("! ip link show | grep -q xdp")
+    pair.ready(pair.a, pair.shim(pair.a))
+
+
+# What is tried, in order; each begins with no shim. The offloads come last, since they stay off.
+CASES: dict[str, Callable[[Pair, Traffic], str]] = {
+    "the bridge alone": bridge,
+    "defaults": defaults,
+    "native, copy": with_path('mode = "native"\nzero-copy = false', "native, copy"),
+    "native, zero-copy": with_path('mode = "native"\nzero-copy = true', "zero-copy"),
+    "generic": with_path('mode = "generic"', "generic"),
+    "MTU 1280": at_mtu(1280),
+    "MTU 9000": at_mtu(9000),
+    "card down and up": meanwhile(down_and_up),
+    "queues changed": meanwhile(other_queues),
+    "rules taken away and back": meanwhile(reload),
+    "another shim takes over": meanwhile(upgrade),
+    "all offloads off": offloads_off,
+}
+
+
+def try_all(kernel: str, card: str, program: Path, folder: Path, done: dict[str, str], keep: Callable[[str, str], None]) -> None:
+    """Tries each case that is not done on a card with a kernel, in a pair of guests; in another if one is lost."""
+    pair = None
+    try:
+        for case, act in CASES.items():
+            if case in done:
+                continue
+            note(f"{card}, {kernel}: {case}")
+            try:
+                if pair is None:
+                    pair = Pair(CARDS[card], kernel, program, folder)
+                    traffic = Traffic(pair)
+                result = act(pair, traffic)
+            except Failed as error:
+                print(error)
+                if pair is None:
+                    keep(case, f"**FAILED**: {reason(error)}")
+                    return
+                print(pair.logs())
+                result = f"**FAILED**: {reason(error)[:200]}"
+            keep(case, result)
+            note(result)
+            try:
+                for guest in pair.guests:
+                    guest.run("pkill -9 -f 'gradwire-xdp run'; true") if "FAILED" in result else guest.run("gradwire-xdp unload veth0 || true")
+                if "FAILED" in result or not all(guest.run("! ip link show | grep -q xdp; echo $?").startswith("0") for guest in pair.guests):
+                    raise Failed("the next case needs another pair")
+                set_mtu(pair, 1500)
+            except Failed:
+                pair.close()
+                pair = None
+    finally:
+        if pair is not None:
+            pair.close()
+
+
+def page(results: dict, versions: str) -> str:
+    """docs/drivers.md, of what ran."""
+    lines = [
+        "# The shim on network drivers",
+        "",
+        "<!-- Written by `.ci/drivers matrix` from what it ran. -->",
+        "",
+        "No hardware was tried. These are the drivers of Linux on cards that QEMU emulates, in two virtual machines, each with a container, a bridge and a",
+        "card as in [deploy.md](deploy.md). CI runs a shorter selection (`.ci/drivers`).",
+        "",
+        "In each case untagged TCP flows between containers both ways and between hosts and containers, by IPv4 and IPv6, and pings as long as the MTU; all must arrive,",
+        "equal to the bit. Tagged values must keep their bound. \"works\" says that they did, and that the shim compressed. Cases that did not run are not in the tables.",
+        "",
+    ]
+    for card, name in NAMES.items():
+        kernels = [kernel for kernel in KERNELS if f"{kernel} {card}" in results]
+        if not kernels:
+            continue
+        releases = [results[f"{kernel} {card}"]["release"] for kernel in kernels]
+        lines += [f"## {name}", "", "| case | " + " | ".join(f"Linux {release}" for release in releases) + " |"]
+        lines.append("|---" * (len(kernels) + 1) + "|")
+        for case in CASES:
+            cells = [results[f"{kernel} {card}"]["cases"].get(case, "did not run") for kernel in kernels]
+            if any(cell != "did not run" for cell in cells):
+                lines.append(f"| {case} | " + " | ".join(cell.replace("|", "/").replace("\n", " ") for cell in cells) + " |")
+        lines.append("")
+    lines += [versions, ""]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", type=Path, default=FOLDER.parent / "debug/gradwire-xdp")
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    parser.add_argument("--kernel", action="append", choices=KERNELS)
+    parser.add_argument("--card", action="append", choices=NAMES)
+    parser.add_argument("--again", action="store_true")
+    asked = parser.parse_args()
+    end_on_sigterm()
+    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    kept = asked.folder / "matrix.json"
+    results = json.loads(kept.read_text()) if kept.exists() and not asked.again else {}
+    qemu = subprocess.run([*image.command(asked.folder / "root", "qemu-system-x86_64"), "--version"], capture_output=True, text=True, check=True)
+    version = re.search(r"version (\S+)", qemu.stdout)[1]
+    for kernel in asked.kernel or reversed(KERNELS):
+        for card in asked.card or NAMES:
+            release = (asked.folder / "kernel" / kernel / "release").read_text().strip()
+            row = results.setdefault(f"{kernel} {card}", {"release": release, "commit": commit, "cases": {}})
+
+            def keep(case: str, result: str, row: dict = row) -> None:
+                row["cases"][case] = result
+                kept.write_text(json.dumps(results, indent=1))
+
+            try_all(kernel, card, asked.program, asked.folder, row["cases"], keep)
+            commits = sorted({row["commit"] for row in results.values()})
+            source = f"Source: commit {', '.join(commits)}; QEMU {version}, emulation without KVM where that boots no kernel; `.ci/drivers matrix`."
+            PAGE.write_text(page(results, source))
+    failed = [f"{pair}: {case}" for pair, row in results.items() for case, result in row["cases"].items() if "FAILED" in result]
+    if failed:
+        raise SystemExit("failed:\n" + "\n".join(failed))
+
+
+if __name__ == "__main__":
+    main()
