@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use gradwire::rules::Rule;
 use gradwire_testbench::oracle::settings::is_rule;
-use gradwire_xdp::config::{Config, ConfigError, METRICS_PORT, Mode, NodeConfig, NodePlace};
-use toml::{Table, Value};
+use gradwire_xdp::config::{Config, ConfigError, METRICS_PORT, Mode, NodeConfig, NodePlace, ZeroCopy};
+use toml::Table;
 
 /// Any bytes as a configuration file.
 ///
@@ -85,7 +85,7 @@ fn does_what_it_says(config: &Config, file: &Table) {
 }
 
 /// What a shim's file and a node's have alike.
-fn path_and_metrics(file: &Table, given: Mode, zero_copy: bool, endpoint: Option<SocketAddr>) {
+fn path_and_metrics(file: &Table, given: Mode, zero_copy: ZeroCopy, endpoint: Option<SocketAddr>) {
     let none = Table::new();
     let path = file.get("path").map_or(&none, |path| path.as_table().expect("a table"));
     let mode = match name(path, "mode", "auto") {
@@ -95,7 +95,14 @@ fn path_and_metrics(file: &Table, given: Mode, zero_copy: bool, endpoint: Option
         other => panic!("mode {other}"),
     };
     assert_eq!(given, mode);
-    assert_eq!(zero_copy, path.get("zero-copy").is_none_or(|flag| flag == &Value::Boolean(true)));
+    let asked = match name(path, "zero-copy", "auto") {
+        "auto" => ZeroCopy::Auto,
+        "on" => ZeroCopy::On,
+        "off" => ZeroCopy::Off,
+        other => panic!("zero-copy {other}"),
+    };
+    assert_eq!(zero_copy, asked);
+    assert!((asked, mode) != (ZeroCopy::On, Mode::Generic));
     let metrics = file.get("metrics").map(|metrics| {
         let metrics = metrics.as_table().expect("a table");
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);

@@ -36,7 +36,7 @@ proptest! {
             "group = \"(22[0-9]|239)\\.0\\.[01]\\.1\"",
         ]),
         path in settings(&[
-            "[path]", "mode = \"(auto|native|generic)\"", "zero-copy = (true|false)", "threads = [0-9]",
+            "[path]", "mode = \"(auto|native|generic)\"", "zero-copy = (true|\"(auto|on|off)\")", "threads = [0-9]",
             "busy-poll-us = [0-9]{1,11}", "bypass-filter = (true|false)",
         ]),
         metrics in settings(&["[metrics]", "port = [0-9]{1,6}", "address = \"(::1|[0-9.]{0,9})\"", ".{0,12}"]),

@@ -19,7 +19,7 @@ use super::service::{
 };
 use super::threads::{events, spawn};
 use super::unload::end_node;
-use crate::config::{ConfigError, Mode, NodeConfig, NodePlace};
+use crate::config::{ConfigError, Mode, NodeConfig, NodePlace, ZeroCopy, zero_copy_of};
 use crate::ops::control::Control;
 use crate::ops::interface::Interface;
 use crate::ops::notify::Notifier;
@@ -52,6 +52,10 @@ pub struct AggregateArgs {
     /// Where its program is attached: auto, unless the file says otherwise.
     #[arg(long, value_name = "MODE")]
     pub mode: Option<Mode>,
+    /// Which drivers hand over frames without a copy, whatever the file says: auto, those that it was tried with; on, all that offer it;
+    /// off, none.
+    #[arg(long, value_name = "WHICH")]
+    pub zero_copy: Option<ZeroCopy>,
     /// Serve metrics for Prometheus there.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
@@ -71,6 +75,7 @@ impl AggregateArgs {
     fn settings(&self) -> Result<NodeConfig, ConfigError> {
         let mut config = NodeConfig::load(self.config.as_deref(), &self.place)?;
         config.mode = self.mode.unwrap_or(config.mode);
+        config.zero_copy = zero_copy_of(self.zero_copy, config.zero_copy, config.mode)?;
         if self.metrics.is_some() {
             (config.metrics, config.any_metrics_port) = (self.metrics, false);
         }
@@ -113,7 +118,7 @@ fn start(args: &ServiceArgs, config: &NodeConfig) -> Result<(), RunError> {
         move || worker.run(&stop, &telemetry.board)
     };
     let thread = spawn("node".to_owned(), node::STACK, events, work).map_err(system("threads"))?;
-    let mut running = Running { interface, telemetry, stop, _program: program };
+    let mut running = Running { interface, telemetry, stop, stalls: 0, _program: program };
     serve(&mut running, &notifier, &inbox, vec![thread])
 }
 
@@ -145,6 +150,8 @@ struct Running {
     interface: Interface,
     telemetry: Arc<NodeTelemetry>,
     stop: Arc<AtomicBool>,
+    /// How often nothing left its interface, as it was told last.
+    stalls: u64,
     /// Attached as long as it is there.
     _program: Program,
 }
@@ -156,7 +163,16 @@ impl Service for Running {
 
     fn look(&mut self) -> Result<bool, RunError> {
         all_there([&self.interface])?;
-        Ok(self.all_answer())
+        let now = self.telemetry.snapshot();
+        if now.rings.stalls != self.stalls {
+            let name = &self.interface.name;
+            warn!(
+                "{name}: answers were to leave, and none did for a second; the kernel gets the node's frames until some do, and \
+                 members sum without it: ip -s link show dev {name}"
+            );
+            self.stalls = now.rings.stalls;
+        }
+        Ok(now.answered)
     }
 
     fn reload(&mut self, _: &Notifier) {

@@ -17,7 +17,7 @@ use super::service::{
     system, tell,
 };
 use super::threads::{events, spawn};
-use crate::config::Config;
+use crate::config::{Config, ZeroCopy, zero_copy_of};
 use crate::ops::control::Control;
 use crate::ops::interface::not_there_yet;
 use crate::ops::logging::Rarely;
@@ -54,6 +54,10 @@ pub struct RunArgs {
     /// Wait until both ports exist and a bridge joins them, at most so many seconds; without a number, a day.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "86400", value_parser = seconds)]
     pub wait: Option<Duration>,
+    /// Which drivers hand over frames without a copy, whatever the file says: auto, those that it was tried with; on, all that offer it;
+    /// off, none.
+    #[arg(long, value_name = "WHICH")]
+    pub zero_copy: Option<ZeroCopy>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
     pub service: ServiceArgs,
@@ -72,6 +76,7 @@ pub fn run(args: &RunArgs) -> Result<(), RunError> {
     let file = args.config.as_deref();
     let mut config = Config::load_or_default(file)?;
     config.bypass_filter |= args.bypass_filter;
+    config.zero_copy = zero_copy_of(args.zero_copy, config.zero_copy, config.mode)?;
     let (notifier, mut signals) = manager_and_signals()?;
     if let Some(patience) = args.wait
         && !wait_for_ports(args, patience, &notifier, &mut signals)?
@@ -191,6 +196,7 @@ impl Service for Running<'_> {
         match Config::load(file) {
             Ok(mut new) => {
                 new.bypass_filter |= self.args.bypass_filter;
+                new.zero_copy = self.args.zero_copy.unwrap_or(new.zero_copy);
                 for setting in new.needs_restart(&self.config) {
                     warn!("{setting} changed: takes effect at the next start");
                 }

@@ -37,8 +37,8 @@ pub struct Config {
     pub rules: Rules,
     /// How the XDP program is attached.
     pub mode: Mode,
-    /// Whether drivers that can may hand over frames without a copy.
-    pub zero_copy: bool,
+    /// Which drivers that can are to hand over frames without a copy.
+    pub zero_copy: ZeroCopy,
     /// The most threads to run; one for each pair of queues, if there is no number.
     pub threads: Option<NonZeroU32>,
     /// How long the kernel polls the driver at each call: for cores that do nothing else.
@@ -62,6 +62,19 @@ pub enum Mode {
     Native,
     /// In the kernel's generic path: slower, but for every driver.
     Generic,
+}
+
+/// Which drivers hand over frames without a copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum ZeroCopy {
+    /// Those that it was tried with.
+    #[default]
+    Auto,
+    /// All that offer it, tried or not.
+    On,
+    /// None.
+    Off,
 }
 
 impl fmt::Display for Mode {
@@ -141,7 +154,7 @@ impl Config {
         Ok(Self {
             rules,
             mode: forwarding.mode,
-            zero_copy: forwarding.zero_copy,
+            zero_copy: forwarding.zero_copy()?,
             threads: forwarding.threads.as_ref().map(|threads| *threads.as_ref()),
             busy_poll,
             bypass_filter: forwarding.bypass_filter.as_ref().is_some_and(|bypass| *bypass.as_ref()),
@@ -190,6 +203,9 @@ pub enum ConfigError {
         /// What is there, and what would be right.
         found: String,
     },
+    /// An option and the file, or two options, ask for what cannot be together.
+    #[error("{NOT_IN_GENERIC}: leave out one of --zero-copy on and generic mode")]
+    ZeroCopyInGeneric,
     /// Neither the file nor an option says where a node is.
     #[error("{}", unsaid(setting, file.as_deref()))]
     Unsaid {
@@ -198,6 +214,25 @@ pub enum ConfigError {
         /// The file, if there is one.
         file: Option<PathBuf>,
     },
+}
+
+/// Why no frame comes without a copy in generic mode.
+const NOT_IN_GENERIC: &str =
+    "zero-copy needs the XDP program in the driver, and mode = \"generic\" never has it there";
+
+/// What is asked for if an option says so: `--zero-copy`, which wins over the file's setting.
+///
+/// # Errors
+/// [`ConfigError::ZeroCopyInGeneric`].
+pub fn zero_copy_of(
+    option: Option<ZeroCopy>,
+    of_file: ZeroCopy,
+    mode: Mode,
+) -> Result<ZeroCopy, ConfigError> {
+    match option.unwrap_or(of_file) {
+        ZeroCopy::On if mode == Mode::Generic => Err(ConfigError::ZeroCopyInGeneric),
+        zero_copy => Ok(zero_copy),
+    }
 }
 
 fn unsaid(setting: &str, file: Option<&Path>) -> String {
@@ -456,25 +491,40 @@ fn grid<'de, D: Deserializer<'de>>(text: D) -> Result<Option<Spanned<Grid>>, D::
     named(text, &Grid::ALL, Grid::name)
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 struct PathTable {
     mode: Mode,
-    zero_copy: bool,
+    zero_copy: Option<Spanned<toml::Value>>,
     threads: Option<Spanned<NonZeroU32>>,
     busy_poll_us: Option<Spanned<u32>>,
     bypass_filter: Option<Spanned<bool>>,
 }
 
-impl Default for PathTable {
-    fn default() -> Self {
-        Self {
-            mode: Mode::default(),
-            zero_copy: true,
-            threads: None,
-            busy_poll_us: None,
-            bypass_filter: None,
+impl PathTable {
+    fn zero_copy(&self) -> Result<ZeroCopy, Fault> {
+        let Some(given) = &self.zero_copy else { return Ok(ZeroCopy::default()) };
+        let value = match given.as_ref().as_str() {
+            Some("auto") => ZeroCopy::Auto,
+            Some("on") => ZeroCopy::On,
+            Some("off") => ZeroCopy::Off,
+            _ => {
+                let is = match given.as_ref() {
+                    toml::Value::String(text) => format!("{text:?}"),
+                    toml::Value::Boolean(flag) => flag.to_string(),
+                    other => format!("of type {}", other.type_str()),
+                };
+                let found = format!(
+                    "zero-copy {is}, expected \"auto\" (where it was tried), \"on\" (as true was: wherever a driver offers it) or \"off\" \
+                     (as false was)"
+                );
+                return Err(Fault::at(given, found));
+            }
+        };
+        if value == ZeroCopy::On && self.mode == Mode::Generic {
+            return Err(Fault::at(given, format!("{NOT_IN_GENERIC}; remove one")));
         }
+        Ok(value)
     }
 }
 
@@ -522,7 +572,7 @@ mod tests {
         assert_eq!(config.rules.as_slice(), [RULE]);
         assert_eq!(RULE.profile.to_bytes(), [2, 0, (-10i8).cast_unsigned()]);
         assert_eq!(config.rules.mark(), DEFAULT_MARK);
-        assert_eq!((config.mode, config.zero_copy, config.threads), (Mode::Auto, true, None));
+        assert_eq!((config.mode, config.zero_copy, config.threads), (Mode::Auto, ZeroCopy::Auto, None));
         assert_eq!((config.busy_poll, config.bypass_filter, config.metrics), (None, false, None));
         assert!(config.needs_restart(&Config::default()).is_empty());
     }
@@ -553,7 +603,7 @@ mod tests {
             scale = -4
             [path]
             mode = "native"
-            zero-copy = false
+            zero-copy = "off"
             threads = 4
             busy-poll-us = 50
             bypass-filter = true
@@ -576,7 +626,10 @@ mod tests {
         let inceptionn = parse("[[rule]]\ntos = 0x28\nprofile = \"inceptionn\"\nbound = 8");
         let profile = Params::new(8, Split::Paper, 0).unwrap().into();
         assert_eq!(inceptionn.rules.as_slice(), [Rule { profile, ..Rule::INCEPTIONN }]);
-        assert_eq!((config.mode, config.zero_copy), (Mode::Native, false));
+        assert_eq!((config.mode, config.zero_copy), (Mode::Native, ZeroCopy::Off));
+        for (text, zero_copy) in [("auto", ZeroCopy::Auto), ("on", ZeroCopy::On)] {
+            assert_eq!(parse(&format!("[path]\nzero-copy = \"{text}\"")).zero_copy, zero_copy);
+        }
         assert_eq!(config.threads, NonZeroU32::new(4));
         assert_eq!((config.busy_poll, config.bypass_filter), (Some(Duration::from_micros(50)), true));
         // The endpoint is on loopback unless the file says otherwise.
@@ -659,6 +712,14 @@ mod tests {
             ("[path]\nthreads = 0", 2, "nonzero"),
             ("[path]\nbusy-poll-us = 0", 2, "remove the line"),
             ("[path]\nbusy-poll-us = 2147483648", 2, "expected at most 2147483647"),
+            (
+                "[path]\nzero-copy = true",
+                2,
+                "zero-copy true, expected \"auto\" (where it was tried), \"on\" (as true was",
+            ),
+            ("[path]\nzero-copy = \"O\\nn\"", 2, "expected \"auto\""),
+            ("[path]\nzero-copy = [[1],\n[2]]", 2, "zero-copy of type array, expected"),
+            ("[path]\nmode = \"generic\"\nzero-copy = \"on\"", 3, "needs the XDP program in the driver"),
             ("[path]\nmode = \"fast\"", 2, "expected one of `auto`, `native`, `generic`"),
             ("[metrics]\n\naddress = \"localhost\"", 3, "invalid IP address"),
         ];
@@ -672,6 +733,16 @@ mod tests {
         let (at, found) = refused(&many);
         assert_eq!(at, 33, "{found}");
         assert!(found.contains("expected at most 16; remove some"), "{found}");
+    }
+
+    #[test]
+    fn an_option_wins_over_the_file_and_contradicts_neither() {
+        let zero_copy = |option, of_file, mode| zero_copy_of(option, of_file, mode).ok();
+        assert_eq!(zero_copy(None, ZeroCopy::Off, Mode::Auto), Some(ZeroCopy::Off));
+        assert_eq!(zero_copy(Some(ZeroCopy::On), ZeroCopy::Off, Mode::Auto), Some(ZeroCopy::On));
+        assert_eq!(zero_copy(Some(ZeroCopy::Auto), ZeroCopy::On, Mode::Generic), Some(ZeroCopy::Auto));
+        assert_eq!(zero_copy(Some(ZeroCopy::On), ZeroCopy::Off, Mode::Generic), None);
+        assert_eq!(zero_copy(None, ZeroCopy::On, Mode::Generic), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use gradwire::wire::chunk::PORT;
 use serde::Deserialize;
 
-use super::{ConfigError, Fault, MetricsTable, Mode, PathTable, read, tables};
+use super::{ConfigError, Fault, MetricsTable, Mode, PathTable, ZeroCopy, read, tables};
 
 /// Jobs that a node has places for at a time, each with a group of its own.
 pub const JOBS: usize = 16;
@@ -29,8 +29,8 @@ pub struct NodeConfig {
     pub group: Option<Group>,
     /// How the XDP program is attached.
     pub mode: Mode,
-    /// Whether drivers that can may hand over frames without a copy.
-    pub zero_copy: bool,
+    /// Which drivers that can are to hand over frames without a copy.
+    pub zero_copy: ZeroCopy,
     /// Where the Prometheus endpoint listens.
     pub metrics: Option<SocketAddr>,
     /// Whether it may listen on one of the next ports if that one is taken: the file names none.
@@ -154,7 +154,7 @@ impl NodeConfig {
     pub fn load(file: Option<&Path>, options: &NodePlace) -> Result<Self, ConfigError> {
         match file {
             Some(path) => Self::parse(&read(path)?, path, options),
-            None => Self::of(File::default(), options, None),
+            None => Self::of(File::default(), ZeroCopy::default(), options, None),
         }
     }
 
@@ -163,11 +163,21 @@ impl NodeConfig {
     /// # Errors
     /// [`ConfigError::Refused`], [`ConfigError::Unsaid`].
     pub fn parse(text: &str, path: &Path, options: &NodePlace) -> Result<Self, ConfigError> {
-        let file = tables::<File>(text).and_then(|file| file.path.of_a_node().map(|()| file));
-        Self::of(file.map_err(|fault| fault.refused(text, path))?, options, Some(path))
+        let checked = tables::<File>(text).and_then(|file| {
+            file.path.of_a_node()?;
+            let zero_copy = file.path.zero_copy()?;
+            Ok((file, zero_copy))
+        });
+        let (file, zero_copy) = checked.map_err(|fault| fault.refused(text, path))?;
+        Self::of(file, zero_copy, options, Some(path))
     }
 
-    fn of(file: File, options: &NodePlace, path: Option<&Path>) -> Result<Self, ConfigError> {
+    fn of(
+        file: File,
+        zero_copy: ZeroCopy,
+        options: &NodePlace,
+        path: Option<&Path>,
+    ) -> Result<Self, ConfigError> {
         let File { node, path: forwarding, metrics } = file;
         let unsaid = |setting| move || ConfigError::Unsaid { setting, file: path.map(Path::to_owned) };
         let (metrics, any_metrics_port) = MetricsTable::endpoint(metrics.as_ref());
@@ -177,7 +187,7 @@ impl NodeConfig {
             port: options.port.or(node.port).map_or(PORT, NonZeroU16::get),
             group: options.group.or(node.group),
             mode: forwarding.mode,
-            zero_copy: forwarding.zero_copy,
+            zero_copy,
             metrics,
             any_metrics_port,
         })
@@ -222,7 +232,7 @@ mod tests {
             port: PORT,
             group: None,
             mode: Mode::Auto,
-            zero_copy: true,
+            zero_copy: ZeroCopy::Auto,
             metrics: None,
             any_metrics_port: false,
         };
@@ -232,10 +242,10 @@ mod tests {
     #[test]
     fn options_win_over_the_file() {
         let text = format!(
-            "{PLACE}port = 7\ngroup = \"239.1.0.1\"\n[path]\nmode = \"generic\"\nzero-copy = false\n[metrics]\n"
+            "{PLACE}port = 7\ngroup = \"239.1.0.1\"\n[path]\nmode = \"generic\"\nzero-copy = \"off\"\n[metrics]\n"
         );
         let of_file = parsed(&text, &NodePlace::default()).unwrap();
-        assert_eq!((of_file.port, of_file.mode, of_file.zero_copy), (7, Mode::Generic, false));
+        assert_eq!((of_file.port, of_file.mode, of_file.zero_copy), (7, Mode::Generic, ZeroCopy::Off));
         assert_eq!(of_file.group.map(Group::last), Some(Ipv4Addr::new(239, 1, 0, 16)));
         let metrics = Some(SocketAddr::from(([127, 0, 0, 1], METRICS_PORT)));
         assert_eq!((of_file.metrics, of_file.any_metrics_port), (metrics, true));
@@ -271,7 +281,8 @@ mod tests {
             ("[node]\ngroup = \"224.0.0.5\"", 2, "expected an IPv4 group from 224.0.1.0"),
             ("[node]\ngroup = \"239.255.255.241\"", 2, "to 239.255.255.240"),
             ("[node]\n[[rule]]\ntos = 0x28", 2, "unknown field `rule`, expected one of `node`"),
-            ("[path]\nzero-copy = true\nthreads = 2", 3, "remove `threads`"),
+            ("[path]\nzero-copy = \"on\"\nthreads = 2", 3, "remove `threads`"),
+            ("[path]\nzero-copy = true", 2, "expected \"auto\""),
             ("[path]\nbusy-poll-us = 50", 2, "remove `busy-poll-us`"),
             ("[metrics]\nport = 70000", 2, "expected u16"),
         ];

@@ -2,12 +2,12 @@
 //! say nothing, frames that begin and cease to be lost, threads that hang. Two snapshots are compared, so no frame waits
 //! for a log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use tracing::{debug, info, warn};
 
-use crate::ops::telemetry::{FlowStatus, KeptStats, LossStats, Outcomes, PerPort, Snapshot};
+use crate::ops::telemetry::{Bound, FlowStatus, KeptStats, LossStats, Outcomes, PerPort, Snapshot};
 
 /// So many messages of one kind are logged in a [`WINDOW_MS`]; of the others, their number.
 const MOST: u64 = 5;
@@ -74,6 +74,8 @@ pub struct Watch {
     not_agreed: u64,
     losses: BTreeMap<String, Episode>,
     hanging: BTreeMap<u32, bool>,
+    /// Ports that nothing leaves, by queue.
+    stalled: BTreeSet<(u32, &'static str)>,
     limits: BTreeMap<Kind, Limit>,
     work: Work,
 }
@@ -211,6 +213,34 @@ impl Watch {
                 _ => continue,
             };
             found.push((Kind::Queue, change));
+        }
+        self.stalls(now, found);
+    }
+
+    fn stalls(&mut self, now: &Snapshot, found: &mut Vec<(Kind, Change)>) {
+        let PerPort { host, network } = &now.ports;
+        for queue in &now.queues {
+            let of_ports = [("host", host, queue.stalled.host), ("network", network, queue.stalled.network)];
+            for (way, port, stalled) in of_ports {
+                let (number, name, at) = (queue.queue, &port.name, (queue.queue, way));
+                let change = match stalled {
+                    Some(waiting) if self.stalled.insert(at) => {
+                        let copies = match port.bind {
+                            Bound::Copy => "",
+                            Bound::ZeroCopy => "; if it stays so, start again with --zero-copy off",
+                        };
+                        warning(format!(
+                            "{name}, queue {number}: frames were taken, and none left for a second; {waiting} wait. The bridge gets those \
+                             that would leave there, until some do: ip -s link show dev {name}{copies}"
+                        ))
+                    }
+                    None if self.stalled.remove(&at) => {
+                        info(format!("{name}, queue {number}: frames are taken again"))
+                    }
+                    _ => continue,
+                };
+                found.push((Kind::Queue, change));
+            }
         }
     }
 
@@ -366,6 +396,7 @@ mod tests {
         snapshot.uptime_ms = at;
         for queue in &mut snapshot.queues {
             queue.answered = true;
+            queue.stalled = PerPort::default();
             for counts in [&mut queue.egress, &mut queue.ingress] {
                 counts.dropped.values_mut().for_each(|count| *count = 0);
             }
@@ -500,6 +531,32 @@ mod tests {
         assert_eq!(told(&mut watch, &hanging(1_000)), [(Weight::Warn, text.to_owned())]);
         assert_eq!(told(&mut watch, &hanging(2_000)), []);
         assert_eq!(told(&mut watch, &calm(3_000)), [(Weight::Info, "queue 1 answers again".to_owned())]);
+    }
+
+    #[test]
+    fn a_port_that_nothing_leaves_is_told_with_what_waits_and_so_is_its_return() {
+        let mut watch = Watch::default();
+        watch.look(&calm(0));
+        let stalled = |at, bind| {
+            changed(at, |now| {
+                now.ports.network.bind = bind;
+                now.queues[1].stalled.network = Some(7);
+            })
+        };
+        let began = told(&mut watch, &stalled(1_000, Bound::Copy));
+        let [(Weight::Warn, text)] = &began[..] else { panic!("{began:?}") };
+        assert!(
+            text.starts_with("eth0, queue 1: frames were taken, and none left for a second; 7 wait."),
+            "{text}"
+        );
+        assert!(text.ends_with("ip -s link show dev eth0"), "{text}");
+        assert_eq!(told(&mut watch, &stalled(2_000, Bound::Copy)), []);
+        let again = "eth0, queue 1: frames are taken again".to_owned();
+        assert_eq!(told(&mut watch, &calm(3_000)), [(Weight::Info, again)]);
+        let [(_, text)] = &told(&mut watch, &stalled(4_000, Bound::ZeroCopy))[..] else {
+            panic!("{began:?}")
+        };
+        assert!(text.ends_with("if it stays so, start again with --zero-copy off"), "{text}");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The queues of one thread as a device of the dataplane: sockets on both ports, and the frames that circulate.
 
 use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use gradwire::forward::{Buffer, Device, Port};
 use gradwire::kernels::Kernel;
@@ -8,7 +10,8 @@ use gradwire::wire::rewrite::complete_checksum;
 
 use crate::ops::telemetry::{Bound, RingStats};
 use crate::path::mapped::{Chunk, Frames, Lent};
-use crate::path::xsk::{HEADROOM, RING_LEN, Socket};
+use crate::path::progress::{self, Progress};
+use crate::path::xsk::{Binding, HEADROOM, RING_LEN, Sent, Socket};
 
 /// Chunks for each socket: its fill and receive rings full, and its transmit and completion rings.
 const CHUNKS_PER_SOCKET: u32 = 3 * RING_LEN;
@@ -61,6 +64,10 @@ pub struct Queues {
     offloads: [bool; 2],
     /// What sums for checksums.
     kernel: Kernel,
+    /// For how long the kernel polls the driver at each call, if the process is to drive it.
+    busy_poll: Option<Duration>,
+    /// How long nothing may leave a socket until that is a stall.
+    patience: Duration,
 }
 
 #[derive(Debug)]
@@ -69,6 +76,7 @@ struct Queue {
     socket: Socket,
     /// The socket has frames that it could not send yet.
     pending: bool,
+    progress: Progress,
 }
 
 impl Queues {
@@ -86,7 +94,19 @@ impl Queues {
             turn: [0; 2],
             offloads: [true; 2],
             kernel: Kernel::detect(),
+            busy_poll: None,
+            patience: progress::PATIENCE,
         })
+    }
+
+    /// Has the kernel poll the driver for so long at each call, in place of interrupts. For sockets that are bound later.
+    pub const fn poll_busily(&mut self, time: Option<Duration>) {
+        self.busy_poll = time;
+    }
+
+    /// A thread that may rest for as long as `limit` gives a driver at least as long until it is said that nothing leaves.
+    pub fn rest_for(&mut self, limit: Duration) {
+        self.patience = progress::PATIENCE.max(limit);
     }
 
     /// Bytes of that memory.
@@ -106,9 +126,25 @@ impl Queues {
         self.offloads[port as usize] = false;
     }
 
-    /// Adds the socket of a queue, which was bound with this memory.
-    pub fn add(&mut self, port: Port, number: u32, socket: Socket) {
-        self.ports[port as usize].push(Queue { number, socket, pending: false });
+    /// Adds a socket of a queue, which has memory to receive into before it is bound. If the queue is not free, waits for it, at most for
+    /// `patience`: the kernel takes its time to take back what a process that has just ended had.
+    ///
+    /// # Errors
+    /// The kernel's: `EBUSY` if the queue has a socket already. The chunks that the socket got are lost.
+    pub fn bind(&mut self, port: Port, binding: Binding, patience: Duration) -> io::Result<&Socket> {
+        let mut socket = Socket::open(&self.frames, self.busy_poll)?;
+        stock(&mut self.frames, &mut self.free, &mut socket, 0);
+        let end = Instant::now() + patience;
+        loop {
+            match socket.bind(binding) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < end => {
+                    thread::sleep(patience / 100);
+                }
+                result => break result?,
+            }
+        }
+        let queue = Queue { number: binding.queue, socket, pending: false, progress: Progress::default() };
+        Ok(&self.ports[port as usize].push_mut(queue).socket)
     }
 
     /// The sockets of a port, and the numbers of their queues.
@@ -119,21 +155,31 @@ impl Queues {
     /// What the kernel counted at the sockets of a port.
     #[must_use]
     pub fn statistics(&self, port: Port) -> RingStats {
+        let stalls = self.ports[port as usize].iter().map(|queue| queue.progress.stalls()).sum();
         let statistics = self.sockets(port).filter_map(|(_, socket)| socket.statistics().ok());
-        statistics.fold(RingStats::default(), |sum, of| RingStats {
+        statistics.fold(RingStats { stalls, ..RingStats::default() }, |sum, of| RingStats {
             rx_dropped: sum.rx_dropped + of.rx_dropped,
             rx_ring_full: sum.rx_ring_full + of.rx_ring_full.unwrap_or(0),
             fill_ring_empty: sum.fill_ring_empty + of.rx_fill_ring_empty_descs.unwrap_or(0),
             tx_ring_empty: sum.tx_ring_empty + of.tx_ring_empty_descs.unwrap_or(0),
             rx_invalid: sum.rx_invalid + of.rx_invalid_descs,
             tx_invalid: sum.tx_invalid + of.tx_invalid_descs,
+            stalls: sum.stalls,
         })
     }
 
+    /// Frames that wait to leave a port that nothing leaves: none of the other port's are to be taken then. None if frames leave.
+    #[must_use]
+    pub fn stalled(&self, port: Port) -> Option<u64> {
+        // All frames leave by the first.
+        let queue = self.ports[port as usize].first().filter(|queue| queue.progress.is_stalled())?;
+        Some(queue.socket.sent().waiting.into())
+    }
+
     /// Takes back what was sent, gives the kernel memory for what is to come, and sends what could not be sent
-    /// before; whether all is under way.
-    pub fn service(&mut self) -> bool {
-        let Self { frames, free, ports, turn, .. } = self;
+    /// before; whether all is under way that may get under way soon. `now`: nanoseconds.
+    pub fn service(&mut self, now: u64) -> bool {
+        let Self { frames, free, ports, turn, patience, .. } = self;
         for (turn, queues) in turn.iter_mut().zip(&*ports) {
             *turn = (*turn + 1) % queues.len().max(1);
         }
@@ -143,24 +189,43 @@ impl Queues {
                 free.extend(frames.reclaim(sent).map(|(chunk, ..)| chunk));
             }
             // Some stay, for frames that are replaced.
-            let reserve = RING_LEN as usize / 2;
-            let spare = free.len().saturating_sub(reserve);
-            for _ in 0..spare.min(queue.socket.room_to_fill() as usize) {
-                let Some(chunk) = free.pop() else { break };
-                if let Err(chunk) = give(frames, chunk, |lent| queue.socket.fill(lent)) {
-                    free.push(chunk);
-                    break;
-                }
-            }
-            queue.socket.submit_fill();
+            stock(frames, free, &mut queue.socket, RING_LEN as usize / 2);
             queue.socket.busy_poll();
             if queue.pending {
                 queue.pending = !queue.socket.kick();
             }
-            idle &= !queue.pending;
+            queue.look(now, *patience);
+            idle &= !queue.pending || queue.progress.is_stalled();
         }
         idle
     }
+}
+
+impl Queue {
+    /// Looks whether frames leave.
+    fn look(&mut self, now: u64, patience: Duration) {
+        let Self { socket, progress, .. } = self;
+        let Sent { handed, waiting, left } = socket.sent();
+        progress.look(now, handed, left, patience);
+        if waiting == 0 {
+            progress.try_again(now);
+        } else if progress.is_late(now, patience) {
+            socket.nudge();
+        }
+    }
+}
+
+/// Gives a socket chunks to receive into, as many as it has room for; so many stay free.
+fn stock(frames: &mut Frames, free: &mut Vec<Chunk>, socket: &mut Socket, stay: usize) {
+    let spare = free.len().saturating_sub(stay);
+    for _ in 0..spare.min(socket.room_to_fill() as usize) {
+        let Some(chunk) = free.pop() else { break };
+        if let Err(chunk) = give(frames, chunk, |lent| socket.fill(lent)) {
+            free.push(chunk);
+            break;
+        }
+    }
+    socket.submit_fill();
 }
 
 /// Gives a chunk to the kernel.
@@ -233,6 +298,7 @@ impl Device for Queues {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::path::xsk::tests::socket;
 
     /// A frame over IPv4 and TCP whose checksum field has the pseudo-header's sum: what a veth hands over if the
     /// checksum was left to the card.
@@ -264,6 +330,45 @@ mod tests {
         }
         assert_eq!(Queues::memory(2, 1522, Bound::Copy) >> 20, 24);
         assert_eq!(Queues::memory(2, 1522, Bound::ZeroCopy) >> 20, 48);
+    }
+
+    /// A socket that is bound first and filled later starts with a driver that found no memory, and may wait for a call that nobody makes.
+    #[test]
+    fn a_socket_has_memory_before_it_is_bound() {
+        let mut queues = Queues::new(1, 1500, Bound::Copy).unwrap();
+        let (mut socket, mut kernel) = socket(&queues.frames);
+        stock(&mut queues.frames, &mut queues.free, &mut socket, 0);
+        assert_eq!(kernel.filled(), 4, "all that this ring has room for");
+    }
+
+    /// The kernel's end of the rings takes no frame, as a driver that hangs: the port has stalled, until it takes some.
+    #[test]
+    fn a_port_that_nothing_leaves_is_told_until_something_does() {
+        let mut queues = Queues::new(1, 1500, Bound::Copy).unwrap();
+        let (socket, mut kernel) = socket(&queues.frames);
+        let queue = Queue { number: 0, socket, pending: false, progress: Progress::default() };
+        queues.ports[Port::Network as usize].push(queue);
+        let mut now = 1_000_000_000;
+        let mut pass = |queues: &mut Queues, ms: u64| {
+            for _ in 0..ms {
+                now += 1_000_000;
+                queues.service(now);
+            }
+            Port::ALL.map(|port| queues.stalled(port))
+        };
+        assert_eq!(pass(&mut queues, 3_000), [None; 2]);
+        for frame in 1..=2 {
+            let frame = Frame { len: 60 * frame, ..queues.take().unwrap() };
+            queues.transmit(Port::Network, frame).unwrap();
+        }
+        queues.kick(Port::Network);
+        assert_eq!(pass(&mut queues, 900), [None; 2]);
+        assert_eq!(pass(&mut queues, 200), [None, Some(2)]);
+        assert_eq!(queues.statistics(Port::Network).stalls, 1);
+        assert!(queues.service(2_200_000_000), "nothing that more haste would help");
+        assert_eq!(kernel.take(), 2);
+        assert_eq!(pass(&mut queues, 1), [None; 2]);
+        assert_eq!(queues.statistics(Port::Network).stalls, 1);
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod limits;
 pub mod mapped;
 pub mod node;
 pub mod program;
+pub mod progress;
 pub mod sampler;
 pub mod shim;
 pub mod worker;

@@ -13,13 +13,12 @@ use gradwire::forward::Port;
 use gradwire::wire::chunk::{Limits, MAX_BLOCKS};
 use rustix::event::{PollFd, PollFlags};
 
-use crate::config::{JOBS, Mode};
+use crate::config::{JOBS, Mode, ZeroCopy};
 use crate::ops::interface::Interface;
 use crate::ops::telemetry::{Board, Bound, NodeReport, PortStatus};
 use crate::path::device::Queues;
-use crate::path::limits;
 use crate::path::program::{Kept, NodeAddress, Program};
-use crate::path::shim::{StartError, attach, bind_patiently, check_mtu, check_mtu_before, served};
+use crate::path::shim::{PATIENCE, StartError, attach, check_mtu, check_mtu_before, may_bind, served};
 use crate::path::worker::{BATCH, DRAIN, IDLE, RETRY, monotonic_ns, wait};
 use crate::path::xsk::Binding;
 
@@ -42,8 +41,8 @@ pub struct Service {
     pub limit: Duration,
     /// Where the program is attached.
     pub mode: Mode,
-    /// Whether drivers may write frames into its memory.
-    pub zero_copy: bool,
+    /// Where drivers may write frames into its memory.
+    pub zero_copy: ZeroCopy,
 }
 
 /// A node, set up; its thread does not run yet.
@@ -69,7 +68,7 @@ pub fn set_up(
         Program::load_for_node(service.address, service.limit.as_nanos() as u64, frame_len as u64)?;
     let xdp = attach(&mut program, PORT, interface, service.mode)?;
     let [interface] = &served(std::array::from_ref(interface))?;
-    let bound = limits::binding(service.zero_copy, xdp);
+    let bound = may_bind(interface, service.zero_copy, xdp);
     let mut queues = Queues::new(interface.queues, frame_len, bound).map_err(|error| StartError::Memory {
         mib: Queues::memory(interface.queues, frame_len, bound) >> 20,
         error,
@@ -77,17 +76,17 @@ pub fn set_up(
     if interface.has_checksums(xdp) {
         queues.has_checksums(PORT);
     }
+    queues.rest_for(service.limit);
     let (mut beats, mut bind) = (Vec::new(), Bound::ZeroCopy);
     for queue in 0..interface.queues {
         let error = |error| StartError::Socket { interface: interface.name.clone(), queue, error };
-        let binding = Binding { interface: interface.index, queue, bound, busy_poll: None };
-        let socket = bind_patiently(queues.frames(), binding, service.limit).map_err(error)?;
-        if !socket.is_zero_copy().map_err(error)? {
+        let binding = Binding { interface: interface.index, queue, bound };
+        let socket = queues.bind(PORT, binding, PATIENCE.max(service.limit)).map_err(error)?;
+        if socket.bound() == Bound::Copy {
             bind = Bound::Copy;
         }
-        program.add_socket(PORT, queue, &socket)?;
+        program.add_socket(PORT, queue, socket)?;
         beats.extend(program.beat(PORT, queue));
-        queues.add(PORT, queue, socket);
     }
     check_mtu(interface, interface.mtu.into(), xdp, bind)?;
     let status = PortStatus {
@@ -120,19 +119,20 @@ impl NodeWorker {
         let mut polled = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect::<Vec<_>>();
         let (mut sent, mut lost) = (0u64, 0u64);
         let mut last = None;
-        queues.service();
+        queues.service(monotonic_ns());
         loop {
             let now = monotonic_ns();
             if last.is_none() && stop.load(Ordering::Relaxed) {
                 // From now on frames go to the kernel; those that came before are served.
                 last = Some(now + DRAIN.as_nanos() as u64);
             }
-            let beat = if last.is_none() { now } else { 0 };
+            // The kernel gets its frames as well if answers do not leave.
+            let beat = if last.is_none() && queues.stalled(PORT).is_none() { now } else { 0 };
             beats.iter().for_each(|to| to.store(beat, Ordering::Relaxed));
             let served = node.serve(queues, PORT, BATCH, Millis(now / 1_000_000));
             sent = sent.wrapping_add(served.sent);
             lost = lost.wrapping_add(served.lost);
-            let is_all_sent = queues.service();
+            let is_all_sent = queues.service(now);
             board.answer(0, |report| {
                 report.fill(&node);
                 (report.sent, report.lost) = (sent, lost);

@@ -3,26 +3,25 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gradwire::forward::Port;
 use gradwire::kernels::Kernel;
 use gradwire::rules::Rules;
 use tracing::{info, warn};
 
-use crate::config::{Config, Mode as WantedMode};
+use crate::config::{Config, Mode as WantedMode, ZeroCopy};
 use crate::ops::filters;
 use crate::ops::interface::{CUT_SEGMENTS, Interface, InterfaceError, MAX_QUEUES, mtu};
+use crate::ops::netlink::generic::{XdpFeatures, xdp_features};
 use crate::ops::netlink::link::Link;
 use crate::ops::port_settings::Settings;
 use crate::ops::telemetry::{Attached, Bound, PerPort, PortStatus, Telemetry};
 use crate::path::device::Queues;
-use crate::path::limits;
-use crate::path::mapped::Frames;
+use crate::path::limits::{self, Asked};
 use crate::path::program::{FollowError, Program, ProgramLoadError};
 use crate::path::worker::{Duties, Orders, Worker};
-use crate::path::xsk::{Binding, Socket};
+use crate::path::xsk::Binding;
 
 /// Sets of each thread's flow table.
 pub const SETS: usize = 1024;
@@ -31,8 +30,8 @@ pub const FLOWS: u32 = (SETS * gradwire::flow::WAYS) as u32;
 /// Connections that the XDP program keeps in mind for each thread: untagged ones are among them.
 const TRACKED_PER_THREAD: u32 = 2 * FLOWS;
 const MAX_TRACKED: u32 = 1 << 18;
-/// How long a start waits for a queue that is not free.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a start waits for a queue that is not free, or as long as a thread may give no sign of life.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why the shim does not start.
 #[derive(Debug, thiserror::Error)]
@@ -183,7 +182,8 @@ impl Shim {
         }
         check_bridge(&mut program, &interfaces);
 
-        let may = modes.map(|mode| limits::binding(config.zero_copy, mode));
+        let may = Port::ALL
+            .map(|port| may_bind(&interfaces[port as usize], config.zero_copy, modes[port as usize]));
         let of_any = if may.contains(&Bound::ZeroCopy) { Bound::ZeroCopy } else { Bound::Copy };
         let mut zero_copy = [true; 2];
         let mut workers = Vec::new();
@@ -197,22 +197,18 @@ impl Shim {
             if network.has_checksums(modes[Port::Network as usize]) {
                 queues.has_checksums(Port::Network);
             }
-            let mut beats = Vec::new();
-            for ((port, interface), zero_copy) in Port::ALL.into_iter().zip(&interfaces).zip(&mut zero_copy) {
+            queues.poll_busily(config.busy_poll);
+            queues.rest_for(limit);
+            let mut beats = [Vec::new(), Vec::new()];
+            for (port, interface) in Port::ALL.into_iter().zip(&interfaces) {
                 for queue in of_thread(interface) {
                     let error =
                         |error| StartError::Socket { interface: interface.name.clone(), queue, error };
-                    let binding = Binding {
-                        interface: interface.index,
-                        queue,
-                        bound: may[port as usize],
-                        busy_poll: config.busy_poll,
-                    };
-                    let socket = bind_patiently(queues.frames(), binding, limit).map_err(error)?;
-                    *zero_copy &= socket.is_zero_copy().map_err(error)?;
-                    program.add_socket(port, queue, &socket)?;
-                    beats.extend(program.beat(port, queue));
-                    queues.add(port, queue, socket);
+                    let binding = Binding { interface: interface.index, queue, bound: may[port as usize] };
+                    let socket = queues.bind(port, binding, PATIENCE.max(limit)).map_err(error)?;
+                    zero_copy[port as usize] &= socket.bound() == Bound::ZeroCopy;
+                    program.add_socket(port, queue, socket)?;
+                    beats[port as usize].extend(program.beat(port, queue));
                 }
             }
             let (busy_poll, kept) = (config.busy_poll.is_some(), program.kept(thread, threads));
@@ -241,26 +237,14 @@ impl Shim {
                 "port"
             );
         }
+        if config.zero_copy == ZeroCopy::On && zero_copy == [false; 2] {
+            warn!(
+                "zero-copy is on, but no driver offers it here: frames are copied, as they are with zero-copy off"
+            );
+        }
         let orders = Arc::new(Orders::new(rules));
         let filters = filters_of_bridge(interfaces.each_ref()).unwrap_or_default();
         Ok(Self { ports, filters, program, orders, workers })
-    }
-}
-
-/// Binds a socket; if the queue is not free, waits a while for it, at least as long as a thread may give no sign of life (`limit`): the
-/// kernel takes its time to take back what a process that has just ended had.
-///
-/// # Errors
-/// Those of [`Socket::bind`].
-pub fn bind_patiently(frames: &Frames, binding: Binding, limit: Duration) -> io::Result<Socket> {
-    let end = Instant::now() + PATIENCE.max(limit);
-    loop {
-        match Socket::bind(frames, binding) {
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < end => {
-                thread::sleep(PATIENCE / 100);
-            }
-            result => return result,
-        }
     }
 }
 
@@ -275,6 +259,27 @@ fn thread_count([host, network]: [u32; 2], config: &Config) -> u32 {
 fn most_queues(interface: &Interface) -> u32 {
     let made_with = Link::with_index(interface.index).ok().flatten().map(|link| link.rx_queues);
     made_with.unwrap_or(MAX_QUEUES).clamp(interface.queues, MAX_QUEUES)
+}
+
+/// How sockets of a port may be bound; says so if that is not as its driver could.
+pub(super) fn may_bind(interface: &Interface, wanted: ZeroCopy, mode: Attached) -> Bound {
+    let driver = interface.driver.as_deref();
+    let asked = limits::asked(wanted, driver);
+    let name = &interface.name;
+    match (driver, asked, mode) {
+        (Some(driver), Asked::Untried, Attached::Native)
+            if xdp_features(interface.index).is_ok_and(XdpFeatures::zero_copy) =>
+        {
+            info!("{name}: {}", limits::untried(driver));
+        }
+        (_, Asked::Yes, Attached::Generic) if wanted == ZeroCopy::On => {
+            warn!(
+                "{name}: frames are copied, though zero-copy is on: the XDP program is attached in generic mode"
+            );
+        }
+        _ => {}
+    }
+    limits::binding(asked, mode)
 }
 
 /// The interfaces with a program attached, as they are by then. What is served is what this says, whatever they are later.

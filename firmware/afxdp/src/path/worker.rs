@@ -90,8 +90,8 @@ impl Orders {
 /// What a thread does beside forwarding.
 #[derive(Debug)]
 pub struct Duties {
-    /// Where it gives signs of life, for each socket.
-    pub beats: Vec<&'static AtomicU64>,
+    /// Where it gives signs of life, for each socket, by port.
+    pub beats: [Vec<&'static AtomicU64>; 2],
     /// Within what time it has to give one.
     pub limit: Duration,
     /// Whether it polls without a pause.
@@ -134,10 +134,10 @@ impl<const SETS: usize> Worker<SETS> {
             .map(|(_, socket)| socket.as_fd().try_clone_to_owned())
             .collect::<io::Result<Vec<OwnedFd>>>()?;
         let mut polled = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect::<Vec<_>>();
-        self.queues.service();
+        self.queues.service(monotonic_ns());
         while !orders.stop.load(Ordering::Relaxed) {
             let now = monotonic_ns();
-            self.duties.beats.iter().for_each(|beat| beat.store(now, Ordering::Relaxed));
+            self.give_signs(now);
             self.follow(orders);
             let (frames, all_sent) = self.turn(now, orders);
             board.answer(number, |report| self.report(report, orders, Millis(now / 1_000_000)));
@@ -146,6 +146,14 @@ impl<const SETS: usize> Worker<SETS> {
             }
         }
         self.drain(&mut polled, orders)
+    }
+
+    /// Has frames taken, but for those of a port whose other port nothing leaves: they are better off with the bridge.
+    fn give_signs(&self, now: u64) {
+        for (from, beats) in Port::ALL.into_iter().zip(&self.duties.beats) {
+            let beat = if self.queues.stalled(from.other()).is_some() { 0 } else { now };
+            beats.iter().for_each(|to| to.store(beat, Ordering::Relaxed));
+        }
     }
 
     /// Takes over rules that changed.
@@ -176,7 +184,7 @@ impl<const SETS: usize> Worker<SETS> {
             forwarder.forward_observed(queues, port, BATCH, now, &*orders.offers, observe)
         };
         let frames = Port::ALL.map(forward).iter().sum();
-        (frames, self.queues.service())
+        (frames, self.queues.service(now_ns))
     }
 
     fn report(&mut self, report: &mut QueueReport, orders: &Orders, now: Millis) {
@@ -193,11 +201,12 @@ impl<const SETS: usize> Worker<SETS> {
         }
         let sampled = self.sampler.sampled();
         report.fill(&self.forwarder, sampled, rings, PerPort::new(|port| self.duties.kept.of(port)));
+        report.stalled = PerPort::new(|port| self.queues.stalled(port));
     }
 
     /// From now on frames go to the bridge; those that came before are sent.
     fn drain(&mut self, polled: &mut [PollFd<'_>], orders: &Orders) -> io::Result<()> {
-        self.duties.beats.iter().for_each(|beat| beat.store(0, Ordering::Relaxed));
+        self.duties.beats.iter().flatten().for_each(|beat| beat.store(0, Ordering::Relaxed));
         let start = monotonic_ns();
         loop {
             let now = monotonic_ns();

@@ -2,12 +2,14 @@
 
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use gradwire::forward::{Buffer, Device, Port};
 use gradwire::wire::frame::MAX_LINK_LEN;
 use gradwire_xdp::ops::telemetry::Bound;
 use gradwire_xdp::path::device::Queues;
-use gradwire_xdp::path::xsk::{Binding, Socket};
+use gradwire_xdp::path::worker::monotonic_ns;
+use gradwire_xdp::path::xsk::Binding;
 
 use super::{Lab, Side};
 
@@ -25,7 +27,7 @@ impl Injector {
     /// Sends on a queue of an interface: a veth's other end receives on the same.
     pub fn on(lab: &Lab, place: &str, interface: &str, queue: u32) -> Self {
         let (interface, mtu) = (lab.index(place, interface), lab.plan.mtu);
-        let binding = Binding { interface, queue, bound: Bound::Copy, busy_poll: None };
+        let binding = Binding { interface, queue, bound: Bound::Copy };
         let (frames, queue) = sync_channel::<Vec<u8>>(1024);
         let thread = lab.enter(place, move || {
             let mut port = InjectorPort::bind(binding, mtu);
@@ -35,7 +37,7 @@ impl Injector {
                 queue.try_iter().take(64).for_each(|frame| port.send(&frame));
                 port.0.kick(Port::Network);
                 // The kernel sends nothing while the ring of what it has sent is full.
-                while !port.0.service() {}
+                while !port.0.service(monotonic_ns()) {}
             }
         });
         Self { frames, thread }
@@ -58,8 +60,7 @@ struct InjectorPort(Queues);
 impl InjectorPort {
     fn bind(binding: Binding, mtu: u16) -> Self {
         let mut queues = Queues::new(2, usize::from(mtu) + MAX_LINK_LEN, Bound::Copy).unwrap();
-        let socket = Socket::bind(queues.frames(), binding).unwrap();
-        queues.add(Port::Network, 0, socket);
+        queues.bind(Port::Network, binding, Duration::ZERO).unwrap();
         Self(queues)
     }
 
@@ -68,13 +69,13 @@ impl InjectorPort {
             if let Some(buffer) = self.0.take() {
                 break buffer;
             }
-            self.0.service();
+            self.0.service(monotonic_ns());
         };
         buffer.room()[..frame.len()].copy_from_slice(frame);
         buffer.set_len(frame.len());
         while let Err(refused) = self.0.transmit(Port::Network, buffer) {
             self.0.kick(Port::Network);
-            self.0.service();
+            self.0.service(monotonic_ns());
             buffer = refused;
         }
     }

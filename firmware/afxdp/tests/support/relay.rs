@@ -10,7 +10,8 @@ use gradwire::forward::{Buffer, Device, Port};
 use gradwire::wire::frame::MAX_LINK_LEN;
 use gradwire_xdp::ops::telemetry::Bound;
 use gradwire_xdp::path::device::Queues;
-use gradwire_xdp::path::xsk::{Binding, Socket};
+use gradwire_xdp::path::worker::monotonic_ns;
+use gradwire_xdp::path::xsk::Binding;
 use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size_force, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, eth, recv, socket_with};
 
@@ -79,9 +80,8 @@ impl Wire {
     fn new(ends: [u32; 2], frame_len: usize) -> Self {
         let mut queues = Queues::new(2, frame_len, Bound::Copy).unwrap();
         for (port, interface) in Port::ALL.into_iter().zip(ends) {
-            let binding = Binding { interface, queue: 0, bound: Bound::Copy, busy_poll: None };
-            let socket = Socket::bind(queues.frames(), binding).unwrap();
-            queues.add(port, 0, socket);
+            let binding = Binding { interface, queue: 0, bound: Bound::Copy };
+            queues.bind(port, binding, Duration::ZERO).unwrap();
         }
         Self { queues, waiting: VecDeque::new(), random: Random(0x9e37_79b9), overtaken: 0, doubled: 0 }
     }
@@ -109,11 +109,11 @@ impl Wire {
         while let Some((to, frame, _)) = self.waiting.pop_front() {
             self.send(to, &frame);
         }
-        self.queues.service();
+        self.queues.service(monotonic_ns());
     }
 
     fn send(&mut self, to: Port, frame: &[u8]) {
-        self.queues.service();
+        self.queues.service(monotonic_ns());
         let Some(mut buffer) = self.queues.take() else { return };
         buffer.room()[..frame.len()].copy_from_slice(frame);
         buffer.set_len(frame.len());

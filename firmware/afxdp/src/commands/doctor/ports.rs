@@ -5,11 +5,11 @@ use gradwire::rules::Grid;
 use super::facts::{Facts, PortFacts};
 use super::finding::{Finding, word};
 use super::offloads;
-use crate::config::{Config, Mode};
+use crate::config::{Config, Mode, ZeroCopy};
 use crate::ops::interface::MAX_QUEUES;
 use crate::ops::netlink::link::Link;
 use crate::ops::telemetry::{Attached, Bound, PortStatus};
-use crate::path::limits::largest_mtu;
+use crate::path::limits::{Asked, asked, largest_mtu};
 
 pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>) {
     let (host, network) = (&facts.ports.host, &facts.ports.network);
@@ -36,7 +36,7 @@ pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>)
 }
 
 /// What is judged of any port, a node's interface too.
-pub(super) fn each(port: &PortFacts, mode: Mode, zero_copy: bool, findings: &mut Vec<Finding>) {
+pub(super) fn each(port: &PortFacts, mode: Mode, zero_copy: ZeroCopy, findings: &mut Vec<Finding>) {
     findings.push(link(port).of(port));
     if let Some(link) = &port.link {
         findings.push(xdp_mode(port, mode, zero_copy).of(port));
@@ -80,7 +80,7 @@ pub(super) fn is_generic(port: &PortFacts, mode: Mode) -> Option<bool> {
     }
 }
 
-fn xdp_mode(port: &PortFacts, mode: Mode, zero_copy: bool) -> Finding {
+fn xdp_mode(port: &PortFacts, mode: Mode, zero_copy: ZeroCopy) -> Finding {
     if let Some(served) = &port.served {
         return served_mode(port, served, mode);
     }
@@ -103,11 +103,12 @@ fn xdp_mode(port: &PortFacts, mode: Mode, zero_copy: bool) -> Finding {
         };
     }
     // What the driver offers depends on the card, and shows only when a socket is bound.
-    let copies = match (features.zero_copy(), zero_copy) {
-        (true, true) => {
+    let copies = match (features.zero_copy(), asked(zero_copy, port.driver.as_deref())) {
+        (true, Asked::Yes) => {
             "without a copy if the card allows it; when gradwire-xdp runs, this line says what is"
         }
-        (true, false) => "with a copy, as configured",
+        (true, Asked::No) => "with a copy, as configured",
+        (true, Asked::Untried) => "with a copy: zero-copy was not tried with this driver on this kernel",
         (false, _) => "with a copy: the driver offers no other way",
     };
     match (mode, is_native) {
@@ -427,7 +428,7 @@ pub(in crate::commands::doctor) mod tests {
     fn of_one_that_runs_the_doctor_says_what_is() {
         let port = healthy().ports.network;
         let judged = |port: &PortFacts, mode| {
-            let found = xdp_mode(port, mode, true);
+            let found = xdp_mode(port, mode, ZeroCopy::On);
             (found.status, found.found)
         };
         let (status, found) = judged(&port, Mode::Auto);

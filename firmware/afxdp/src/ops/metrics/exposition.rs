@@ -29,6 +29,14 @@ pub fn render(snapshot: &Snapshot) -> String {
     for queue in &snapshot.queues {
         page.sample(&[("queue", &queue.queue)], u64::from(queue.answered));
     }
+    let help =
+        "1 where frames were taken and none left for a second: the bridge gets those that would leave there.";
+    page.family("gradwire_port_stalled", "gauge", help);
+    for queue in &snapshot.queues {
+        for (port, stalled) in [("host", queue.stalled.host), ("network", queue.stalled.network)] {
+            page.sample(&[("queue", &queue.queue), ("port", &port)], u64::from(stalled.is_some()));
+        }
+    }
     let help = "TCP connections that have a place in the flow table, by what their SYNs said.";
     page.family("gradwire_flows", "gauge", help);
     for queue in &snapshot.queues {
@@ -73,7 +81,7 @@ pub fn render(snapshot: &Snapshot) -> String {
     for queue in &snapshot.queues {
         page.per_port(queue.queue, "reason", &queue.kept, KeptStats::named);
     }
-    page.family("gradwire_socket_total", "counter", "Statistics of the AF_XDP sockets (XDP_STATISTICS).");
+    page.family("gradwire_socket_total", "counter", "Statistics of the AF_XDP sockets.");
     for queue in &snapshot.queues {
         page.per_port(queue.queue, "statistic", &queue.rings, RingStats::named);
     }
@@ -231,6 +239,9 @@ pub(super) mod tests {
             ("gradwire_queue_answers{host=\"veth0\",network=\"eth0\",queue=\"0\"}", 1),
             ("gradwire_queue_answers{host=\"veth0\",network=\"eth0\",queue=\"1\"}", 0),
             ("gradwire_flows{host=\"veth0\",network=\"eth0\",queue=\"1\",handshake=\"agreed\"}", 9),
+            ("gradwire_port_stalled{host=\"veth0\",network=\"eth0\",queue=\"1\",port=\"network\"}", 1),
+            ("gradwire_port_stalled{host=\"veth0\",network=\"eth0\",queue=\"1\",port=\"host\"}", 0),
+            ("gradwire_port_stalled{host=\"veth0\",network=\"eth0\",queue=\"0\",port=\"network\"}", 0),
             (
                 "gradwire_rule_saved_bytes_total{host=\"veth0\",network=\"eth0\",rule=\"0\",tos=\"0x28\",codec=\"2\"}",
                 90_000,

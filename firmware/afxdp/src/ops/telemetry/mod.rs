@@ -154,6 +154,7 @@ pub(crate) mod tests {
         snapshot.rules[0].sampled =
             Sampled { frames: 2, values: 200, zeroed: 50, non_finite: 1, squares: 4.0, squares_kept: 3.24 };
         snapshot.queues[0].answered = true;
+        snapshot.queues[1].stalled.network = Some(3);
         for (queue, status) in (1..).zip(&mut snapshot.queues) {
             status.egress.changed.insert("compressed".to_owned(), 50 * queue);
             status.egress.untouched.insert("resent".to_owned(), queue);

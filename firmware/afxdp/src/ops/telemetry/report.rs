@@ -14,7 +14,7 @@ use super::sampled::Sampled;
 /// The most flows that one queue tells about: those with the most bytes.
 pub const FLOWS_LISTED: usize = 32;
 
-/// Statistics of an AF_XDP socket, as the kernel counts them (`XDP_STATISTICS`, linux/if_xdp.h).
+/// Statistics of an AF_XDP socket: the kernel's (`XDP_STATISTICS`, linux/if_xdp.h), and one of the thread's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingStats {
     /// Received, and dropped for other reasons than a full ring.
@@ -29,12 +29,15 @@ pub struct RingStats {
     pub rx_invalid: u64,
     /// Descriptors of the transmit ring that the kernel refused.
     pub tx_invalid: u64,
+    /// How often frames were taken to leave there, and none left for a second or more: the bridge then got those that came later.
+    #[serde(default)]
+    pub stalls: u64,
 }
 
 impl RingStats {
     /// Each count with its name in reports and metrics.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 6] {
+    pub const fn named(&self) -> [(&'static str, u64); 7] {
         [
             ("rx-dropped", self.rx_dropped),
             ("rx-ring-full", self.rx_ring_full),
@@ -42,6 +45,7 @@ impl RingStats {
             ("tx-ring-empty", self.tx_ring_empty),
             ("rx-invalid", self.rx_invalid),
             ("tx-invalid", self.tx_invalid),
+            ("stalls", self.stalls),
         ]
     }
 }
@@ -120,6 +124,8 @@ pub struct QueueReport {
     pub(super) listed: usize,
     /// Flows that have a place in the table, listed or not, by what was said on their SYNs.
     pub(super) known: [u64; Said::ALL.len()],
+    /// Frames that wait at a port that nothing leaves; none if frames leave it.
+    pub stalled: PerPort<Option<u64>>,
     /// What it says of rules that were proposed; none if it saw no proposal.
     pub judged: Option<Judged>,
 }
@@ -147,6 +153,7 @@ impl Default for QueueReport {
             flows: [FlowReport::NONE; FLOWS_LISTED],
             listed: 0,
             known: [0; Said::ALL.len()],
+            stalled: PerPort { host: None, network: None },
             judged: None,
         }
     }

@@ -165,6 +165,9 @@ pub struct QueueStatus {
     pub losses: PerPort<LossStats>,
     /// Statistics of the sockets.
     pub rings: PerPort<RingStats>,
+    /// Frames that wait at a port that nothing leaves: the bridge gets those that would go there. None if frames leave it.
+    #[serde(default)]
+    pub stalled: PerPort<Option<u64>>,
     /// What the XDP program kept from the engines.
     pub kept: PerPort<KeptStats>,
     /// Flows that have a place in the table, by what was said on their SYNs: `none`, `asked` or `agreed`.
@@ -185,6 +188,7 @@ impl QueueStatus {
                 LossStats { no_queue, no_buffer }
             }),
             rings: report.rings,
+            stalled: report.stalled,
             kept: report.kept,
             flows_known: Said::ALL
                 .into_iter()

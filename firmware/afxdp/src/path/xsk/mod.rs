@@ -46,8 +46,6 @@ pub struct Binding {
     pub queue: u32,
     /// Whether the driver may read and write the process's memory itself, if it can.
     pub bound: Bound,
-    /// For how long the kernel polls the driver at each call, if the process is to drive it.
-    pub busy_poll: Option<Duration>,
 }
 
 /// A socket of one queue.
@@ -61,14 +59,30 @@ pub struct Socket {
     fill: Producer<1>,
     completion: Consumer<1>,
     busy_poll: bool,
+    /// Whether the driver reads and writes the process's memory itself.
+    zero_copy: bool,
+    /// Frames that the kernel took from the transmit ring and dropped: the link has no carrier, or the driver no room.
+    refused: u32,
+}
+
+/// How a socket's frames fare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Those that it was handed. All counts wrap.
+    pub handed: u32,
+    /// Those that it has not done with.
+    pub waiting: u32,
+    /// Those that left.
+    pub left: u32,
 }
 
 impl Socket {
-    /// A socket with rings, bound to a queue; frames come only when an XDP program sends them.
+    /// A socket with rings that is not bound yet, so that its fill ring can have memory when it is: a driver that finds none may wait for a call
+    /// that nobody knows of.
     ///
     /// # Errors
-    /// The kernel's: `EBUSY` if the queue has a socket already.
-    pub fn bind(frames: &Frames, binding: Binding) -> io::Result<Self> {
+    /// The kernel's.
+    pub fn open(frames: &Frames, busy_poll: Option<Duration>) -> io::Result<Self> {
         let fd = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         set_xdp_umem_reg(
             &fd,
@@ -90,15 +104,24 @@ impl Socket {
         let transmit = Producer::map(&fd, XDP_PGOFF_TX_RING, &at.tx, RING_LEN)?;
         let fill = Producer::map(&fd, XDP_UMEM_PGOFF_FILL_RING, &at.fr, RING_LEN)?;
         let completion = Consumer::map(&fd, XDP_UMEM_PGOFF_COMPLETION_RING, &at.cr, RING_LEN)?;
-        if let Some(time) = binding.busy_poll {
+        if let Some(time) = busy_poll {
             prefer_busy_poll(&fd, time.as_micros().try_into().unwrap_or(u32::MAX), BUSY_POLL_BUDGET)?;
         }
+        let (memory, busy_poll) = (frames.memory(), busy_poll.is_some());
+        Ok(Self { fd, memory, receive, transmit, fill, completion, busy_poll, zero_copy: false, refused: 0 })
+    }
+
+    /// Binds it to a queue; frames come only when an XDP program sends them. If that fails, it may be tried again.
+    ///
+    /// # Errors
+    /// The kernel's: `EBUSY` if the queue has a socket already.
+    pub fn bind(&mut self, binding: Binding) -> io::Result<()> {
         // Without either flag the kernel tries zero-copy first.
         let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
         flags.set(SocketAddrXdpFlags::XDP_COPY, binding.bound == Bound::Copy);
-        bind(&fd, &SocketAddrXdp::new(flags, binding.interface, binding.queue))?;
-        let memory = frames.memory();
-        Ok(Self { fd, memory, receive, transmit, fill, completion, busy_poll: binding.busy_poll.is_some() })
+        bind(&self.fd, &SocketAddrXdp::new(flags, binding.interface, binding.queue))?;
+        self.zero_copy = xdp_options(&self.fd)?.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY);
+        Ok(())
     }
 
     /// The next frame received.
@@ -142,8 +165,10 @@ impl Socket {
     /// Shows the kernel the memory it was given.
     pub fn submit_fill(&mut self) {
         self.receive.release();
-        if self.fill.submit() && self.fill.needs_wakeup() {
-            // A driver that ran out of memory waits for a call; there is nothing to do about one that fails.
+        self.fill.submit();
+        // A driver that ran out of memory waits for a call; there is nothing to do about one that fails. Also if nothing is new: the driver may have
+        // said so just after the last look, and then no frame comes, and nothing new either.
+        if self.fill.needs_wakeup() && self.fill.is_pending() {
             let _ = recv(&self.fd, &mut [0; 0][..], RecvFlags::DONTWAIT);
         }
     }
@@ -167,10 +192,33 @@ impl Socket {
             }
             match send(&self.fd, &[], SendFlags::DONTWAIT) {
                 Ok(_) | Err(Errno::AGAIN) if self.transmit.is_pending() => {}
+                // In copy mode: the last frame that it took was dropped (`NET_XMIT_DROP`).
+                Err(Errno::BUSY) if !self.zero_copy => {
+                    self.refused = self.refused.wrapping_add(1);
+                    break;
+                }
                 _ => break,
             }
         }
         !self.transmit.is_pending()
+    }
+
+    /// Has the driver look at its queue, whether or not it asked for that: some tell which frames they sent only then.
+    pub fn nudge(&self) {
+        let _ = send(&self.fd, &[], SendFlags::DONTWAIT);
+    }
+
+    /// How its frames fare. With a copy, one has left when the kernel took it from the ring and did not drop it; without, when the driver gives its
+    /// memory back.
+    #[must_use]
+    pub fn sent(&self) -> Sent {
+        let handed = self.transmit.written();
+        if self.zero_copy {
+            let left = self.completion.read();
+            return Sent { handed, waiting: handed.wrapping_sub(left), left };
+        }
+        let taken = self.transmit.taken();
+        Sent { handed, waiting: handed.wrapping_sub(taken), left: taken.wrapping_sub(self.refused) }
     }
 
     /// Lets the driver work now, if the process is to poll it.
@@ -180,12 +228,10 @@ impl Socket {
         }
     }
 
-    /// Whether the driver reads and writes the process's memory itself.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn is_zero_copy(&self) -> io::Result<bool> {
-        Ok(xdp_options(&self.fd)?.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
+    /// How it was bound.
+    #[must_use]
+    pub const fn bound(&self) -> Bound {
+        if self.zero_copy { Bound::ZeroCopy } else { Bound::Copy }
     }
 
     /// What the kernel counted.
@@ -204,7 +250,7 @@ impl AsFd for Socket {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::fs::File;
 
     use super::ring::tests::ring;
@@ -239,25 +285,49 @@ mod tests {
         assert_eq!(rest, [2048, 4096, 6144, 5 * 2048]);
     }
 
-    /// The kernel's ends of the rings that the process writes.
-    struct Kernel {
+    /// The kernel's ends of the rings.
+    pub(in crate::path) struct Kernel {
         transmit: Consumer<2>,
         fill: Consumer<1>,
+        completed: Producer<1>,
+    }
+
+    impl Kernel {
+        /// How many chunks it was shown to receive into.
+        pub(in crate::path) fn filled(&mut self) -> usize {
+            std::iter::from_fn(|| self.fill.pop()).count()
+        }
+
+        /// Takes all frames from the transmit ring; how many.
+        pub(in crate::path) fn take(&mut self) -> usize {
+            let taken = std::iter::from_fn(|| self.transmit.pop()).count();
+            self.transmit.release();
+            taken
+        }
+
+        /// Gives back the memory of a frame.
+        fn complete(&mut self, address: u64) {
+            self.completed.push([address]);
+            self.completed.submit();
+        }
     }
 
     /// A socket with rings of four entries, and a test in the kernel's place.
-    fn socket(frames: &Frames) -> (Socket, Kernel) {
+    pub(in crate::path) fn socket(frames: &Frames) -> (Socket, Kernel) {
         let ((transmit, transmitted), (fill, filled)) = (ring(4), ring(4));
+        let (completed, completion) = ring(4);
         let socket = Socket {
             fd: File::open("/dev/null").unwrap().into(),
             memory: frames.memory(),
             receive: ring(4).1,
             transmit,
             fill,
-            completion: ring(4).1,
+            completion,
             busy_poll: false,
+            zero_copy: false,
+            refused: 0,
         };
-        (socket, Kernel { transmit: transmitted, fill: filled })
+        (socket, Kernel { transmit: transmitted, fill: filled, completed })
     }
 
     #[test]
@@ -272,5 +342,34 @@ mod tests {
     #[test]
     fn a_full_fill_ring_hands_the_chunk_back() {
         fill_up(Socket::fill, |socket| assert!(socket.fill.submit()), |kernel| kernel.fill);
+    }
+
+    #[test]
+    fn a_frame_has_left_when_the_kernel_took_it_or_without_a_copy_when_its_memory_is_back() {
+        for zero_copy in [false, true] {
+            let (mut frames, chunks) = Frames::new(2048, 2).unwrap();
+            let (mut socket, mut kernel) = socket(&frames);
+            socket.zero_copy = zero_copy;
+            let start = socket.sent();
+            let of = |socket: &Socket| {
+                let Sent { handed, waiting, left } = socket.sent();
+                (handed.wrapping_sub(start.handed), waiting, left.wrapping_sub(start.left))
+            };
+            for chunk in chunks {
+                socket.transmit(frames.lend(chunk).unwrap(), 0, 60).unwrap();
+            }
+            // Nobody answers behind this socket.
+            assert!(!socket.kick());
+            assert_eq!(of(&socket), (2, 2, 0));
+            assert_eq!(kernel.take(), 2);
+            assert_eq!(of(&socket), if zero_copy { (2, 2, 0) } else { (2, 0, 2) });
+            kernel.complete(0);
+            let _ = socket.completed().unwrap();
+            assert_eq!(of(&socket), if zero_copy { (2, 1, 1) } else { (2, 0, 2) });
+            if !zero_copy {
+                socket.refused = 1;
+                assert_eq!(of(&socket), (2, 0, 1), "one was dropped");
+            }
+        }
     }
 }

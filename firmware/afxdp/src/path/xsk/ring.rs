@@ -97,6 +97,16 @@ impl<const WORDS: usize> Producer<WORDS> {
         self.ring.consumer.load(Ordering::Acquire) != self.ring.producer.load(Ordering::Relaxed)
     }
 
+    /// How many entries were written so far; wraps.
+    pub(super) const fn written(&self) -> u32 {
+        self.head
+    }
+
+    /// How many of them the kernel took; wraps.
+    pub(super) fn taken(&self) -> u32 {
+        self.ring.consumer.load(Ordering::Acquire)
+    }
+
     /// Whether the kernel wants a call before it goes on.
     pub(super) fn needs_wakeup(&self) -> bool {
         self.ring.flags.load(Ordering::Relaxed) & XdpRingFlags::XDP_RING_NEED_WAKEUP.bits() != 0
@@ -138,6 +148,11 @@ impl<const WORDS: usize> Consumer<WORDS> {
         }
         self.tail = self.tail.wrapping_add(1);
         Some(entry)
+    }
+
+    /// How many entries were read so far; wraps.
+    pub(super) const fn read(&self) -> u32 {
+        self.tail
     }
 
     /// Gives back the entries that were read.
