@@ -14,7 +14,7 @@ const DOCUMENTS: [(&str, usize); 10] = [
     (FIRMWARE, 0),
     ("docs/deploy.md", 1),
     ("docs/aggregation.md", 2),
-    ("docs/collectives.md", 8),
+    ("docs/collectives.md", 1),
     ("docs/training.md", 4),
     (HOST_CODECS, 7),
     ("docs/papers.md", 10),
