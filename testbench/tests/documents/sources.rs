@@ -15,7 +15,7 @@ const DOCUMENTS: [(&str, usize); 10] = [
     ("docs/deploy.md", 1),
     ("docs/aggregation.md", 2),
     ("docs/collectives.md", 1),
-    ("docs/training.md", 4),
+    ("docs/training.md", 0),
     (HOST_CODECS, 7),
     ("docs/papers.md", 10),
 ];
