@@ -382,6 +382,19 @@ fn measured_figures_agree_with_each_other() {
 }
 
 #[test]
+fn training_has_what_auto_assumes() {
+    let source = text("host/python/python/gradwire/_auto.py");
+    let plans = source.lines().find_map(|line| line.strip_prefix("PLANS = {")?.strip_suffix('}')).unwrap();
+    let rows = plans.split(", ").map(|plan| {
+        let (name, factor) = plan.split_once(": ").unwrap();
+        let factor: f64 = factor.parse().unwrap();
+        vec![format!("`{}`", name.trim_matches('"')), format!("{:.0} %", 100.0 * factor - 100.0)]
+    });
+    let rows: Vec<_> = rows.collect();
+    assert_eq!(table("docs/training.md", &["plan", "assumed extra iterations"]).rows, rows);
+}
+
+#[test]
 fn simulator_has_the_stack() {
     let documented = table(SIMULATOR, &["codec", "step", "VGG-16, s"]);
     let rows = |more: &str| {
