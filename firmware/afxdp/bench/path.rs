@@ -287,9 +287,9 @@ fn cost() {
             let speed = |tos| {
                 let (got, time) = transfer(&lab, ADDRESS, tos, &data);
                 if tos == TAG {
-                    assert_within_bound(&data, &got)
+                    assert_within_bound(&data, &got);
                 } else {
-                    assert!(got == data)
+                    assert!(got == data);
                 }
                 LEN as f64 * 8.0 / time.as_secs_f64() / 1e9
             };
