@@ -178,7 +178,7 @@ def compressed_stream(traffic: Traffic):
 def every_length(pair: Pair) -> None:
     """Without a copy, untagged frames of every length that Ethernet has pass an igb card."""
     traffic = Traffic(pair)
-    pair.shims(config="[path]\nzero-copy = true")
+    pair.shims(config='[path]\nzero-copy = "on"')
     must(network(pair.a)["bind"] == "zero-copy", f"not without a copy: {network(pair.a)}")
     traffic.lengths(60, 1514)
     traffic.pings(1500)
@@ -189,7 +189,7 @@ def every_length(pair: Pair) -> None:
 def zero_copy_then_generic(pair: Pair) -> None:
     """On virtio, without a copy; then in generic mode, where plain TCP through the bridge needs frames that the kernel has room for."""
     traffic = Traffic(pair)
-    pair.shims(config="[path]\nzero-copy = true")
+    pair.shims(config='[path]\nzero-copy = "on"')
     must(network(pair.a)["bind"] == "zero-copy", f"not without a copy: {network(pair.a)}")
     traffic.streams()
     traffic.tagged()
