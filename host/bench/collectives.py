@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures the tables of docs/collectives.md with `gradwire allreduce`, and prints them.
+"""Measures what `results/collectives.csv` has with `gradwire allreduce`, and prints it as tables.
 
     cargo build --release -p gradwire-testbench
     python3 host/bench/collectives.py target/release/gradwire loopback

@@ -52,7 +52,7 @@ def _attach(ddp: DistributedDataParallel, exchange: str, link: gradwire.Link) ->
     plan, _, width = exchange.partition("+")
     if plan.startswith("aggregator:"):
         plan = f'strategy = "servers:1"\ncodec = "{plan.removeprefix("aggregator:")}"\n'
-    state = gradwire.State(link, plan, pipeline=bool(width), width=int(width or 2), model=ddp.module)
+    state = gradwire.State(link, plan, pipeline=bool(width), width=int(width) if width else None, model=ddp.module)
     ddp.register_comm_hook(state, gradwire.hook)
     return state
 

@@ -3,12 +3,11 @@
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
 use gradwire_testbench::cmd::{Cli, run};
 use gradwire_testbench::error::Outcome;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::from_command_line();
     let mut out = BufWriter::new(io::stdout().lock());
     let result = run(&cli, &mut out).and_then(|outcome| {
         out.flush()?;

@@ -3,6 +3,8 @@
 //!
 //! A [`Kernel`] is a proof that the processor can run it: only detection makes one. Engines are built with
 //! one and call it without further checks.
+//!
+//! `docs/kernels.md` has what bounds each kernel, in cycles, and what was tried and dropped.
 
 #[cfg(any(
     target_arch = "x86_64",

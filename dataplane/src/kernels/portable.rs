@@ -1,4 +1,9 @@
 //! No intrinsics, no `unsafe`, no branch on data: for processors without a kernel of their own.
+//!
+//! The encoder works in two phases, 64 values at a time. Work on one lane alone is written so that
+//! compilers vectorise it, also for SSE2, which has neither shifts by different counts nor saturating
+//! conversions. Work that depends on the lane before is scalar: one multiplication turns eight
+//! lengths into eight offsets. The decoder is scalar, with tables by tag.
 
 use super::loops::{Burst, WINDOW_LEN, Window, decode_with, encode_with, padded};
 use crate::checksum::Sum;

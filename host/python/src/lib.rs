@@ -1,6 +1,6 @@
 //! `gradwire._native`: links, plans and held-back state for the Python package `gradwire`.
 //!
-//! What trainers use is in `host/python/gradwire/_ddp.py`. Everything that waits gives up Python's lock meanwhile.
+//! What trainers use is in `host/python/python/gradwire/_ddp.py`. Everything that waits gives up Python's lock meanwhile.
 
 // A program of tests would need libpython, and there is nothing to test in it.
 #![cfg(not(test))]

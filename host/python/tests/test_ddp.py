@@ -754,7 +754,25 @@ class Hierarchy(unittest.TestCase):
                 self.assertRegex(said, "ranks are on hosts a, .*equally many")
 
 
+def options_of_a_pipeline(rank):
+    link = gradwire.Link()
+    refused = []
+    for options in ({"width": 2}, {"warmup": 3}, {"pipeline": True, "width": 1}):
+        try:
+            gradwire.State(link, **options)
+        except ValueError as error:
+            refused.append(str(error))
+    link.close()
+    return refused
+
+
 class Pipeline(unittest.TestCase):
+    def test_its_options_are_refused_without_it(self):
+        ((width, warmup, narrow),) = run(options_of_a_pipeline, 1)
+        self.assertIn("width=2 is of pipeline=True", width)
+        self.assertIn("warmup=3 is of pipeline=True", warmup)
+        self.assertIn("width 1: expected 2 or more", narrow)
+
     def test_gradients_are_applied_as_late_as_the_width_says(self):
         for width in (2, 3):
             run(late, 2, width)

@@ -318,6 +318,14 @@ class Command(unittest.TestCase):
         done = subprocess.run([sys.executable, "-c", BARE, *arguments], capture_output=True, text=True)
         return done.returncode, done.stdout + done.stderr
 
+    def test_it_starts_in_the_folder_that_it_was_installed_from(self):
+        folder = pathlib.Path(__file__).parent.parent
+        self.assertTrue((folder / "pyproject.toml").exists())
+        command = [sys.executable, "-m", "gradwire", "serve", "--help"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("usage: ", done.stdout)
+
     def test_it_teaches_and_refuses(self):
         code, said = self.run_it("serve", "--help")
         self.assertEqual(code, 0)

@@ -2,7 +2,8 @@
 
 use std::io::Write;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::error::{Error, Outcome};
 
@@ -70,6 +71,19 @@ pub enum Command {
     Softcore(softcore::Args),
     Man(man::Args),
     Completions(completions::Args),
+}
+
+impl Cli {
+    /// The command line of this process, which ends if the line is wrong.
+    #[must_use]
+    pub fn from_command_line() -> Self {
+        let matches = Self::command().get_matches();
+        let refused = matches.subcommand_matches("simulate").and_then(simulate::swept_and_given);
+        if let Some(why) = refused {
+            Self::command().error(ErrorKind::ArgumentConflict, why).exit()
+        }
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
 }
 
 /// Does what `cli` says.

@@ -31,13 +31,14 @@ use support::{capture, recordings, replayed};
 
 const README: &str = "README.md";
 const PERFORMANCE: &str = "docs/performance.md";
+const KERNELS: &str = "docs/kernels.md";
 const FIRMWARE: &str = "docs/firmware.md";
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 const HOST_CODECS: &str = "docs/host-codecs.md";
 const SIMULATOR: &str = "docs/simulator.md";
 
 /// The documents whose figures and paths the tests below hold.
-const DOCUMENTS: [&str; 5] = [README, ARCHITECTURE, "CONTRIBUTING.md", PERFORMANCE, FIRMWARE];
+const DOCUMENTS: [&str; 6] = [README, ARCHITECTURE, "CONTRIBUTING.md", PERFORMANCE, KERNELS, FIRMWARE];
 
 /// A cell as it would be printed.
 fn assert_cell(cell: &str, number: f64, decimals: usize, what: &str) {
@@ -325,9 +326,10 @@ fn measured_figures_agree_with_each_other() {
         let clock = machine(name)[column("clock")].rsplit("; ").next().unwrap().to_owned();
         1e9 * Table::number(&clock)
     };
-    let kernels = table(PERFORMANCE, &["kernel", "machine", "encode, GB/s"]);
+    let rates_in = |document| table(document, &["kernel", "machine", "encode, GB/s"]).rows;
+    let kernels = rates_in(KERNELS);
     let mut rates = BTreeMap::new();
-    for row in &kernels.rows {
+    for row in kernels.iter().chain(&rates_in(PERFORMANCE)) {
         for (direction, at) in [("encode", 2), ("decode", 4)] {
             let rate = Table::number(&row[at]);
             assert_cell(&row[at + 1], rate / memcpy(&row[1]), 2, &format!("{row:?}"));
@@ -335,7 +337,7 @@ fn measured_figures_agree_with_each_other() {
             rates.insert(format!("{kernel} {direction}, {}", row[1]), (rate, row[1].clone()));
         }
     }
-    let bounds = table(PERFORMANCE, &["kernel", "bound by", "least", "measured"]);
+    let bounds = table(KERNELS, &["kernel", "bound by", "least", "measured"]);
     let mut seen = 0;
     for row in &bounds.rows {
         if let Some((rate, machine)) = rates.get(&row[0]) {
@@ -367,7 +369,7 @@ fn measured_figures_agree_with_each_other() {
         .into_iter()
         .find(|row| row[0].starts_with("MLP"))
         .unwrap();
-    assert_eq!(own, [mlp[2].clone(), kernels.rows[0][2].clone(), kernels.rows[0][4].clone()]);
+    assert_eq!(own, [mlp[2].clone(), kernels[0][2].clone(), kernels[0][4].clone()]);
     assert!(text(PERFORMANCE).contains(RECORDED.trim_end_matches(".npy")));
     assert!(GRADIENTS.iter().any(|file| file.name == RECORDED));
     let wires = table(PERFORMANCE, &["wire", "gradients"]);
@@ -377,6 +379,19 @@ fn measured_figures_agree_with_each_other() {
         let slack = faster * 0.005 * (1.0 / untagged + 1.0 / tagged) + 0.005;
         assert!((untagged / tagged - faster).abs() <= slack, "{row:?}");
     }
+}
+
+#[test]
+fn training_has_what_auto_assumes() {
+    let source = text("host/python/python/gradwire/_auto.py");
+    let plans = source.lines().find_map(|line| line.strip_prefix("PLANS = {")?.strip_suffix('}')).unwrap();
+    let rows = plans.split(", ").map(|plan| {
+        let (name, factor) = plan.split_once(": ").unwrap();
+        let factor: f64 = factor.parse().unwrap();
+        vec![format!("`{}`", name.trim_matches('"')), format!("{:.0} %", 100.0 * factor - 100.0)]
+    });
+    let rows: Vec<_> = rows.collect();
+    assert_eq!(table("docs/training.md", &["plan", "assumed extra iterations"]).rows, rows);
 }
 
 #[test]

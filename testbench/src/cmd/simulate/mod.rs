@@ -7,7 +7,8 @@ pub mod stack;
 
 use std::io::Write;
 
-use clap::Subcommand;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Subcommand};
 use gradwire_simulator::published::figures::{Chart, Series};
 use serde::Serialize;
 
@@ -67,6 +68,16 @@ pub enum Command {
 pub struct Report {
     /// All runs.
     pub runs: Vec<SimulatedRun>,
+}
+
+/// Why these options are refused: one that is swept was given a value, too, which would be ignored.
+#[must_use]
+pub fn swept_and_given(matches: &ArgMatches) -> Option<String> {
+    let (swept, _) = matches.get_one::<String>("sweep")?.split_once('=')?;
+    let id = swept.replace('-', "_");
+    let known = matches.ids().any(|known| known.as_str() == id);
+    (known && matches.value_source(&id) == Some(ValueSource::CommandLine))
+        .then(|| format!("--sweep {swept}=.. goes without --{swept}"))
 }
 
 /// Simulates what `args` say and reports to `out`.

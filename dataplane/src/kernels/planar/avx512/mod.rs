@@ -1,5 +1,18 @@
 //! AVX-512 with VBMI2, BITALG, CD and GFNI: compress and expand close up and spread the values, and one instruction
 //! transposes eight matrices of 8x8 bits, which are the planes of 32 items.
+//!
+//! The encoder has two phases of 32 values a step. The first turns values into words and closes up
+//! those that are not zero. The second transposes, and a compression drops the planes above the last
+//! one used. Dense sections all have the same number of steps, so they are taken in pairs; in other
+//! modes nobody can foretell that number, and pairs cost more than they gain.
+//!
+//! The decoder knows all lengths from map and codes before it decodes a value, so there is no chain
+//! from group to group.
+//!
+//! A payload with magnitudes from 2 on costs a pass that finds the greatest, and raw values cost
+//! another, which closes them up. The encoder then writes a step as a whole, and loops over those of
+//! its groups that have raw values: what is behind a group's raw values is written once more behind
+//! them. The decoder takes single groups there, instead of four at a time.
 
 mod decode;
 mod encode;

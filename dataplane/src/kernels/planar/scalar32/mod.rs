@@ -1,7 +1,17 @@
 //! For small 32-bit processors: no multiplication, no floating point, no 64-bit numbers, a kilobyte of tables.
 //!
 //! Most items of gradients and of their sums fit a byte with their sign. A section of nothing else takes short ways, on four items
-//! a word; a section with another item takes the long ones from its start.
+//! a word, which turn a group's eight bytes into planes, or back, with 30 instructions. A section with
+//! another item takes the long ones from its start.
+//!
+//! The encoder closes up the bytes of what is not zero, by a branch a value; takes sign and magnitude
+//! of four bytes at once; and turns a group, with the signs as the eighth plane. Sums are dense in more
+//! than half of the blocks, so they are taken as dense until there are too many zeros. Room is compared
+//! once a section, and neither items nor map are cleared.
+//!
+//! The decoder moves four values at a time: a jump by four bits of the map leads to stores without
+//! branches. Its only buffer is the map, and 2 KB more if the values do not lie on words. The encoder
+//! keeps 600 bytes, and likewise 2 KB more.
 
 mod decode;
 mod encode;

@@ -198,7 +198,7 @@ class State:
     "in-network:ADDRESS", "hierarchy:hosts:CODEC", "hierarchy:GROUP:CODEC" or any other codec.
     "auto" trains a few iterations with each of some plans, and goes on with the fastest on this network; the report says why.
     With `pipeline`, each iteration applies the gradients of an earlier one (Pipe-SGD), so the exchange hides behind whole iterations.
-    They come from the `width` - 1 iterations before. The first `warmup` iterations apply their own.
+    They come from the `width` - 1 iterations before (default: 2). The first `warmup` iterations apply their own (default: 3).
     With `model`, what is held back is kept by its parameters' names; else by numbers, in the order in which DDP brings them.
     `server`, HOST:PORT, is where `python -m gradwire serve` listens: all gradients are summed there, coded by the plan both ways.
     `scaler` is the loss's `GradScaler`, or whatever has its `get_scale`. What is held back is then in units of the gradient before scaling,
@@ -212,13 +212,17 @@ class State:
         plan: str | Plan = "f32",
         *,
         pipeline: bool = False,
-        width: int = 2,
-        warmup: int = 3,
+        width: int | None = None,
+        warmup: int | None = None,
         model: torch.nn.Module | None = None,
         server: str | None = None,
         scaler: Any = None,
         untested_gpu: bool = False,
     ) -> None:
+        for name, value in (("width", width), ("warmup", warmup)):
+            if value is not None and not pipeline:
+                raise ValueError(f"{name}={value} is of pipeline=True; give both, or neither")
+        width, warmup = 2 if width is None else width, 3 if warmup is None else warmup
         if width < 2:
             raise ValueError(f"width {width}: expected 2 or more; 1 is what pipeline=False does")
         if scaler is not None and (pipeline or server is not None):
