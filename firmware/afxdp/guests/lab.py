@@ -368,7 +368,7 @@ ip link set dev brw up
 
     def ready(self, guest: Guest, job: Job) -> None:
         """Waits until a shim answers."""
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + BOOTS
         while not guest.run("gradwire-xdp status --json >/dev/null 2>&1 && echo yes", check=False):
             if job.done.is_set() or time.monotonic() > deadline:
                 raise Failed(f"{guest.name}: the shim does not run:\n{guest.run('cat /tmp/shim.log')}")
