@@ -19,10 +19,11 @@ fn numbers(list: &str) -> BTreeSet<u32> {
 /// `FILE::TEST`, in Rust or in Python.
 fn is_test(sources: &[PathBuf], name: &str) -> bool {
     let Some((file, test)) = name.split_once("::") else { return false };
-    // A program of tests may be a folder.
+    // A program of tests may be a folder, and so may a module.
     let folder = format!("tests/{file}");
     let of = |path: &&PathBuf| {
         ["rs", "py"].iter().any(|kind| path.ends_with(format!("{file}.{kind}")))
+            || path.ends_with(format!("{file}/mod.rs"))
             || path.parent().is_some_and(|of| of.ends_with(&folder))
     };
     let named = sources.iter().filter(of);
