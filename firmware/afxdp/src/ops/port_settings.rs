@@ -12,7 +12,8 @@ const GENERIC: &str = "rx-gro";
 /// These settings at one moment. None: the kernel did not tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    mtu: Option<u32>,
+    /// The MTU.
+    pub mtu: Option<u32>,
     queues: Option<u32>,
     /// Those that are on, by the kernel's names.
     offloads: Option<Vec<&'static str>>,
@@ -25,20 +26,16 @@ impl Settings {
     #[must_use]
     pub fn served(interface: &Interface, mode: Attached) -> Self {
         let (mtu, queues) = (Some(interface.mtu.into()), Some(interface.queues));
-        Self { mtu, queues, ..Self::of(interface, mode) }
+        Self { mtu, queues, offloads: watched(interface, mode) }
     }
 
     /// As they are now, if the program is attached in this way.
     #[must_use]
     pub fn of(interface: &Interface, mode: Attached) -> Self {
-        let generic = (mode == Attached::Generic).then_some(GENERIC);
-        let watched = ALWAYS.into_iter().chain(generic);
-        let offloads = offloads(interface.index).ok();
         Self {
             mtu: mtu(&interface.name).ok(),
             queues: receive_queues(&interface.name).ok(),
-            offloads: offloads
-                .map(|all| watched.filter(|name| all.get(*name).is_some_and(|offload| offload.on)).collect()),
+            offloads: watched(interface, mode),
         }
     }
 
@@ -72,6 +69,14 @@ impl Settings {
         }
         found
     }
+}
+
+/// Those of the offloads that matter in this mode which are on, by the kernel's names.
+fn watched(interface: &Interface, mode: Attached) -> Option<Vec<&'static str>> {
+    let generic = (mode == Attached::Generic).then_some(GENERIC);
+    let all = offloads(interface.index).ok()?;
+    let is_on = |name: &&str| all.get(*name).is_some_and(|offload| offload.on);
+    Some(ALWAYS.into_iter().chain(generic).filter(is_on).collect())
 }
 
 #[cfg(test)]

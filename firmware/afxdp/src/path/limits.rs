@@ -16,18 +16,18 @@ const VIRTIO_HEADER: u32 = 12;
 /// frames, too: a driver with an XDP program drops what is in several pieces. `driver` is the module's name, as `/sys` has it; none for a
 /// veth.
 #[must_use]
-pub fn longest_frame(driver: Option<&str>, attached: Attached, bound: Bound) -> u32 {
-    match (driver, attached, bound) {
+pub fn longest_frame(driver: Option<&str>, attached: Attached) -> u32 {
+    match (driver, attached) {
         // Without a copy the header has a place of its own; but who starts without a copy may have to start with one.
-        (Some("virtio_net"), Attached::Native, Bound::Copy | Bound::ZeroCopy) => IN_ONE_PAGE - VIRTIO_HEADER,
+        (Some("virtio_net"), Attached::Native) => IN_ONE_PAGE - VIRTIO_HEADER,
         _ => IN_ONE_PAGE,
     }
 }
 
 /// The largest MTU of such a port: the longest packet that a frame without VLAN tags may hold.
 #[must_use]
-pub fn largest_mtu(driver: Option<&str>, attached: Attached, bound: Bound) -> u32 {
-    longest_frame(driver, attached, bound) - ETHERNET_LEN
+pub fn largest_mtu(driver: Option<&str>, attached: Attached) -> u32 {
+    longest_frame(driver, attached) - ETHERNET_LEN
 }
 
 /// Drivers whose zero-copy was tried (`.ci/drivers`): frames of every length, tagged and not, from this kernel on. virtio is none of them: of its
@@ -91,12 +91,10 @@ mod tests {
 
     #[test]
     fn virtio_has_room_for_its_header_only_if_the_frame_is_shorter() {
-        for bound in [Bound::Copy, Bound::ZeroCopy] {
-            assert_eq!(largest_mtu(Some("virtio_net"), Attached::Native, bound), 3494);
-        }
-        assert_eq!(largest_mtu(Some("virtio_net"), Attached::Generic, Bound::Copy), 3506);
-        assert_eq!(largest_mtu(None, Attached::Native, Bound::Copy), 3506);
-        assert_eq!(longest_frame(None, Attached::Native, Bound::Copy), 3520);
+        assert_eq!(largest_mtu(Some("virtio_net"), Attached::Native), 3494);
+        assert_eq!(largest_mtu(Some("virtio_net"), Attached::Generic), 3506);
+        assert_eq!(largest_mtu(None, Attached::Native), 3506);
+        assert_eq!(longest_frame(None, Attached::Native), 3520);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::ops::interface::Interface;
 use crate::ops::telemetry::{Board, Bound, NodeReport, PortStatus};
 use crate::path::device::Queues;
 use crate::path::program::{Kept, NodeAddress, Program};
-use crate::path::shim::{PATIENCE, StartError, attach, check_mtu, check_mtu_before, may_bind, served};
+use crate::path::shim::{PATIENCE, StartError, attach, check_mtu, check_mtu_before, may_bind};
 use crate::path::worker::{BATCH, DRAIN, IDLE, RETRY, monotonic_ns, wait};
 use crate::path::xsk::Binding;
 
@@ -67,7 +67,8 @@ pub fn set_up(
     let mut program =
         Program::load_for_node(service.address, service.limit.as_nanos() as u64, frame_len as u64)?;
     let xdp = attach(&mut program, PORT, interface, service.mode)?;
-    let [interface] = &served(std::array::from_ref(interface))?;
+    let interface = &Interface::find(&interface.name)?;
+    check_mtu(interface, interface.mtu.into(), xdp)?;
     let bound = may_bind(interface, service.zero_copy, xdp);
     let mut queues = Queues::new(interface.queues, frame_len, bound).map_err(|error| StartError::Memory {
         mib: Queues::memory(interface.queues, frame_len, bound) >> 20,
@@ -88,7 +89,6 @@ pub fn set_up(
         program.add_socket(PORT, queue, socket)?;
         beats.extend(program.beat(PORT, queue));
     }
-    check_mtu(interface, interface.mtu.into(), xdp, bind)?;
     let status = PortStatus {
         name: interface.name.clone(),
         index: interface.index,

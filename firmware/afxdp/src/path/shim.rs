@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use crate::config::{Config, Mode as WantedMode, ZeroCopy};
 use crate::ops::filters;
-use crate::ops::interface::{CUT_SEGMENTS, Interface, InterfaceError, MAX_QUEUES, mtu};
+use crate::ops::interface::{CUT_SEGMENTS, Interface, InterfaceError, MAX_QUEUES};
 use crate::ops::netlink::generic::{XdpFeatures, xdp_features};
 use crate::ops::netlink::link::Link;
 use crate::ops::port_settings::Settings;
@@ -169,9 +169,13 @@ impl Shim {
         for ((port, interface), mode) in Port::ALL.into_iter().zip(&interfaces).zip(&mut modes) {
             *mode = attach(&mut program, port, interface, config.mode)?;
         }
-        // Attaching gives virtio receive queues, one for each processor if the card has them.
-        let interfaces = served(&interfaces)?;
+        // Attaching gives virtio receive queues, one for each processor if the card has them. What is served is what this says, whatever the
+        // interfaces are later.
+        let interfaces = [Interface::find(&host.name)?, Interface::find(&network.name)?];
         let [host, network] = &interfaces;
+        for (interface, mode) in interfaces.iter().zip(modes) {
+            check_mtu(interface, interface.mtu.into(), mode)?;
+        }
         let threads = thread_count([host.queues, network.queues], config);
         if host.queues != network.queues {
             info!(
@@ -184,7 +188,7 @@ impl Shim {
 
         let may = Port::ALL
             .map(|port| may_bind(&interfaces[port as usize], config.zero_copy, modes[port as usize]));
-        let of_any = if may.contains(&Bound::ZeroCopy) { Bound::ZeroCopy } else { Bound::Copy };
+        let of_any = Bound::of(may.contains(&Bound::ZeroCopy));
         let mut zero_copy = [true; 2];
         let mut workers = Vec::new();
         for thread in 0..threads {
@@ -214,9 +218,6 @@ impl Shim {
             let (busy_poll, kept) = (config.busy_poll.is_some(), program.kept(thread, threads));
             let duties = Duties { beats, limit, busy_poll, kept };
             workers.push(Worker::new(queues, rules.clone(), host.mtu, duties));
-        }
-        for ((interface, mode), zero_copy) in interfaces.iter().zip(modes).zip(zero_copy) {
-            check_mtu(interface, interface.mtu.into(), mode, Bound::of(zero_copy))?;
         }
         program.set_rules(&config.rules);
 
@@ -282,15 +283,6 @@ pub(super) fn may_bind(interface: &Interface, wanted: ZeroCopy, mode: Attached) 
     limits::binding(asked, mode)
 }
 
-/// The interfaces with a program attached, as they are by then. What is served is what this says, whatever they are later.
-pub(super) fn served<const N: usize>(interfaces: &[Interface; N]) -> Result<[Interface; N], InterfaceError> {
-    let mut now = interfaces.clone();
-    for interface in &mut now {
-        *interface = Interface::find(&interface.name)?;
-    }
-    Ok(now)
-}
-
 /// Attaches the program as the configuration wants it.
 pub(super) fn attach(
     program: &mut Program,
@@ -332,7 +324,7 @@ pub(super) fn attach(
 
 /// Refuses an MTU that no mode takes which the configuration allows: before anything is attached.
 pub(super) fn check_mtu_before(interface: &Interface, wanted: WantedMode) -> Result<(), StartError> {
-    let check = |mode| check_mtu(interface, interface.mtu.into(), mode, Bound::Copy);
+    let check = |mode| check_mtu(interface, interface.mtu.into(), mode);
     match wanted {
         WantedMode::Generic => check(Attached::Generic),
         WantedMode::Native => check(Attached::Native),
@@ -342,13 +334,8 @@ pub(super) fn check_mtu_before(interface: &Interface, wanted: WantedMode) -> Res
 }
 
 /// Refuses an MTU whose longest frames the driver drops before the program sees them.
-pub(super) fn check_mtu(
-    interface: &Interface,
-    mtu: u32,
-    mode: Attached,
-    bound: Bound,
-) -> Result<(), StartError> {
-    let largest = limits::largest_mtu(interface.driver.as_deref(), mode, bound);
+pub(super) fn check_mtu(interface: &Interface, mtu: u32, mode: Attached) -> Result<(), StartError> {
+    let largest = limits::largest_mtu(interface.driver.as_deref(), mode);
     if mtu <= largest {
         return Ok(());
     }
@@ -457,9 +444,8 @@ impl Shim {
             for change in port.settings.differences(&now) {
                 warn!("{name}: {change}");
             }
-            let bound = Bound::of(port.zero_copy);
-            if let Ok(mtu) = mtu(name)
-                && let Err(error) = check_mtu(&port.interface, mtu, port.mode, bound)
+            if let Some(mtu) = now.mtu
+                && let Err(error) = check_mtu(&port.interface, mtu, port.mode)
             {
                 warn!("{error}");
             }
@@ -506,8 +492,7 @@ mod tests {
     #[test]
     fn an_mtu_whose_frames_the_driver_drops_is_refused_with_one_that_works() {
         let before = |driver, mtu, wanted| check_mtu_before(&interface(driver, mtu), wanted);
-        let after =
-            |driver, mtu: u16, mode| check_mtu(&interface(driver, mtu), mtu.into(), mode, Bound::Copy);
+        let after = |driver, mtu: u16, mode| check_mtu(&interface(driver, mtu), mtu.into(), mode);
         let virtio = Some("virtio_net");
         let refused = after(virtio, 3495, Attached::Native).unwrap_err().to_string();
         assert!(

@@ -176,8 +176,7 @@ fn other_program(port: &PortFacts, link: &Link) -> Finding {
 
 fn mtu(port: &PortFacts, link: &Link, mode: Mode) -> Finding {
     let attached = if is_generic(port, mode) == Some(true) { Attached::Generic } else { Attached::Native };
-    let bound = port.served.as_ref().map_or(Bound::Copy, |served| served.bind);
-    let largest = largest_mtu(port.driver.as_deref(), attached, bound);
+    let largest = largest_mtu(port.driver.as_deref(), attached);
     if link.mtu > largest {
         let driver = port.driver.as_deref().unwrap_or("its driver");
         let mode = attached.name();
@@ -331,7 +330,7 @@ pub(in crate::commands::doctor) mod tests {
 
     #[test]
     fn mtus_have_a_limit_and_must_agree() {
-        let largest = largest_mtu(None, Attached::Native, Bound::Copy);
+        let largest = largest_mtu(None, Attached::Native);
         let smaller = format!("ip link set dev veth0 mtu {largest}");
         assert_eq!(judged("mtu", on_link(|link| link.mtu = 9000)), (Status::Failed, Some(smaller)));
         assert_eq!(judged("mtu", on_link(|link| link.mtu = largest)), (Status::Ok, None));

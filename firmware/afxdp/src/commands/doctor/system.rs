@@ -96,8 +96,7 @@ fn memory(system: &SystemFacts, ports: &[&PortFacts]) -> Finding {
     let mtu = ports.iter().filter_map(|port| port.link.as_ref()).map(|link| link.mtu).max().unwrap_or(1500);
     // The most that it may be: where a driver offers it, the shim may go without a copy.
     let offered = ports.iter().any(|port| port.xdp.is_some_and(XdpFeatures::zero_copy));
-    let bound = if offered { Bound::ZeroCopy } else { Bound::Copy };
-    let needed = Queues::memory(queues, mtu as usize + MAX_LINK_LEN, bound);
+    let needed = Queues::memory(queues, mtu as usize + MAX_LINK_LEN, Bound::of(offered));
     let mib = needed.div_ceil(1 << 20);
     let held = CapabilitySet::from_bits_retain(system.capabilities.unwrap_or_default());
     match system.lockable {

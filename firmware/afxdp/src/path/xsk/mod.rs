@@ -231,7 +231,7 @@ impl Socket {
     /// How it was bound.
     #[must_use]
     pub const fn bound(&self) -> Bound {
-        if self.zero_copy { Bound::ZeroCopy } else { Bound::Copy }
+        Bound::of(self.zero_copy)
     }
 
     /// What the kernel counted.
