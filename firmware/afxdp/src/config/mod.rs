@@ -504,22 +504,17 @@ struct PathTable {
 impl PathTable {
     fn zero_copy(&self) -> Result<ZeroCopy, Fault> {
         let Some(given) = &self.zero_copy else { return Ok(ZeroCopy::default()) };
-        let value = match given.as_ref().as_str() {
-            Some("auto") => ZeroCopy::Auto,
-            Some("on") => ZeroCopy::On,
-            Some("off") => ZeroCopy::Off,
-            _ => {
-                let is = match given.as_ref() {
-                    toml::Value::String(text) => format!("{text:?}"),
-                    toml::Value::Boolean(flag) => flag.to_string(),
-                    other => format!("of type {}", other.type_str()),
-                };
-                let found = format!(
-                    "zero-copy {is}, expected \"auto\" (where it was tried), \"on\" (as true was: wherever a driver offers it) or \"off\" \
-                     (as false was)"
-                );
-                return Err(Fault::at(given, found));
-            }
+        let Ok(value) = given.as_ref().clone().try_into() else {
+            let is = match given.as_ref() {
+                toml::Value::String(text) => format!("{text:?}"),
+                toml::Value::Boolean(flag) => flag.to_string(),
+                other => format!("of type {}", other.type_str()),
+            };
+            let found = format!(
+                "zero-copy {is}, expected \"auto\" (where it was tried), \"on\" (as true was: wherever a driver offers it) or \"off\" \
+                 (as false was)"
+            );
+            return Err(Fault::at(given, found));
         };
         if value == ZeroCopy::On && self.mode == Mode::Generic {
             return Err(Fault::at(given, format!("{NOT_IN_GENERIC}; remove one")));
