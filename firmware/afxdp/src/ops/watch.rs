@@ -218,10 +218,8 @@ impl Watch {
     }
 
     fn stalls(&mut self, now: &Snapshot, found: &mut Vec<(Kind, Change)>) {
-        let PerPort { host, network } = &now.ports;
         for queue in &now.queues {
-            let of_ports = [("host", host, queue.stalled.host), ("network", network, queue.stalled.network)];
-            for (way, port, stalled) in of_ports {
+            for ((way, port), (_, stalled)) in now.ports.named().into_iter().zip(queue.stalled.named()) {
                 let (number, name, at) = (queue.queue, &port.name, (queue.queue, way));
                 let change = match stalled {
                     Some(waiting) if self.stalled.insert(at) => {

@@ -33,7 +33,7 @@ pub fn render(snapshot: &Snapshot) -> String {
         "1 where frames were taken and none left for a second: the bridge gets those that would leave there.";
     page.family("gradwire_port_stalled", "gauge", help);
     for queue in &snapshot.queues {
-        for (port, stalled) in [("host", queue.stalled.host), ("network", queue.stalled.network)] {
+        for (port, stalled) in queue.stalled.named() {
             page.sample(&[("queue", &queue.queue), ("port", &port)], u64::from(stalled.is_some()));
         }
     }
@@ -187,7 +187,7 @@ impl Page {
         stats: &PerPort<T>,
         named: impl Fn(&T) -> [(&'static str, u64); N],
     ) {
-        for (port, stats) in [("host", &stats.host), ("network", &stats.network)] {
+        for (port, stats) in stats.named() {
             for (name, count) in named(stats) {
                 self.sample(&[("queue", &queue), ("port", &port), (label, &name)], count);
             }

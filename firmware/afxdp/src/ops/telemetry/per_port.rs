@@ -18,6 +18,11 @@ impl<T> PerPort<T> {
         Self { host: of(Port::Host), network: of(Port::Network) }
     }
 
+    /// Each with its port's name in metrics and reports.
+    pub const fn named(&self) -> [(&'static str, &T); 2] {
+        [("host", &self.host), ("network", &self.network)]
+    }
+
     /// That of `port`.
     pub const fn get(&self, port: Port) -> &T {
         match port {
