@@ -199,8 +199,8 @@ impl Rule {
         udp_offset: 0,
     };
 
-    /// What the NIC of the paper does (Li et al., MICRO 2018), as far as FORMAT.md §3.6 does not list it as something that
-    /// cannot be had: paper split, in-place framing, exactly ToS 0x28, every payload starts with a value, and both ends
+    /// What the NIC of the paper does (Li et al., MICRO 2018), as FORMAT.md §3.6 has it, and as far as docs/papers.md does not
+    /// list it as something that cannot be had: paper split, in-place framing, exactly ToS 0x28, every payload starts with a value, and both ends
     /// are known to restore. Settings that name it `profile = "inceptionn"` may choose another bound.
     pub const INCEPTIONN: Self = Self {
         tos: DEFAULT_TOS,

@@ -1,4 +1,4 @@
-//! Sums of what codecs restore, defined value by value (FORMAT.md §11.2).
+//! Sums of what codecs restore, defined value by value (docs/aggregation-protocol.md §2).
 //!
 //! A restored value is a whole number of [units](Unit), and a raw one is taken to the nearest. So sums are integers, and do not
 //! depend on the order of the workers. Partial sums hold the integers themselves, and what a result holds is the codec's choice:

@@ -1,4 +1,4 @@
-//! Aggregation's packets and sums against what a second implementation wrote, from FORMAT.md alone.
+//! Aggregation's packets and sums against what a second implementation wrote, from docs/aggregation-protocol.md.
 
 mod common;
 
@@ -133,9 +133,11 @@ fn exchange(
     }
 }
 
-/// The blocks of FORMAT.md section 11.6: labels and bytes.
+/// The blocks of docs/aggregation-protocol.md section 6: labels and bytes.
 fn examples() -> Vec<(String, Vec<u8>)> {
-    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../FORMAT.md")).unwrap();
+    let text =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/aggregation-protocol.md"))
+            .unwrap();
     let block = text.split("```packets\n").nth(1).unwrap().split("```").next().unwrap();
     let mut examples: Vec<(String, Vec<u8>)> = Vec::new();
     for line in block.lines() {
@@ -220,7 +222,7 @@ fn examples_of_the_format_document() {
     }
 }
 
-/// Each refusal of section 11.3, from a packet that is right but for it.
+/// Each refusal of docs/aggregation-protocol.md section 3, from a packet that is right but for it.
 #[test]
 fn what_a_receiver_refuses() {
     let examples = examples();

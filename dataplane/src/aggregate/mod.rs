@@ -1,4 +1,4 @@
-//! Sums in the network: members contribute chunks of values, an aggregator adds them and sends the sums to all (FORMAT.md §11).
+//! Sums in the network: members contribute chunks of values, an aggregator adds them and sends the sums to all (docs/aggregation-protocol.md).
 //!
 //! ```text
 //! member      input -> blocks of 128 values -> the code of each -> contribution

@@ -71,7 +71,7 @@ pub struct Lane {
 ///   a subset of the bits of `f` (the mixing law, FORMAT.md §3.5).
 ///
 /// Source: FORMAT.md §3.2 and §3.3; after Li et al., MICRO 2018 (doi:10.1109/MICRO.2018.00023), with the
-/// departure of FORMAT.md §3.6.
+/// departures that docs/papers.md lists.
 #[must_use]
 pub const fn encode_lane(value: u32, params: Params) -> Lane {
     let exponent = (value & !SIGN) >> MANTISSA_BITS;

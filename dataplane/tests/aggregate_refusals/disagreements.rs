@@ -276,7 +276,7 @@ fn the_smallest_limits_of_a_hierarchy_hold() {
         hall.rack(2, 2, 5);
         let ends = hall.sum(|_| -10);
         assert!(ends.iter().all(|end| matches!(end, Some((_, None)))), "{limits:?}: {ends:?}");
-        // 1 is restored as an odd number of units (FORMAT.md section 11.2).
+        // 1 is restored as an odd number of units (docs/aggregation-protocol.md section 2).
         let expected = (5.0 * 1025.0 / 1024f32).to_le_bytes();
         for ((member, _), output) in hall.members.iter().zip(&hall.outputs) {
             assert_eq!(member.limits(), Some(limits));

@@ -1,4 +1,4 @@
-//! What an aggregator and a member refuse or ignore, packet by packet (FORMAT.md §11.4 and §11.5). Nothing else changes by it.
+//! What an aggregator and a member refuse or ignore, packet by packet (docs/aggregation-protocol.md §4 and §5). Nothing else changes by it.
 
 mod disagreements;
 mod member;

@@ -71,7 +71,7 @@ fn restored(bits: u32, profile: Summable) -> u32 {
     }
 }
 
-/// The unit, from section 11.2.
+/// The unit, from docs/aggregation-protocol.md section 2.
 pub fn unit_of(profile: Summable) -> f64 {
     power(match profile.profile() {
         Profile::Classes(params) => i32::from(params.x()) - 15,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Wrote the golden files and examples of aggregation: a second implementation, from FORMAT.md sections 3, 4 and 11 alone.
+"""Wrote the golden files and examples of aggregation: a second implementation, from docs/aggregation-protocol.md and FORMAT.md sections 3 and 4 alone.
 
 Usage: make_v1_chunks.py DIR writes the files, make_v1_chunks.py prints the examples. Golden files are never written again.
 

@@ -1,4 +1,4 @@
-//! A node that sums in the network (FORMAT.md section 11), in place of the engines: an image of its own, on the same boards.
+//! A node that sums in the network (docs/aggregation-protocol.md), in place of the engines: an image of its own, on the same boards.
 //!
 //! Members are behind the network's NIC. Frames that come from the host's are not looked at.
 

@@ -336,7 +336,7 @@ fn wait_for<'a>(sockets: impl Iterator<Item = &'a UdpSocket>, flags: PollFlags, 
 mod tests {
     use super::*;
 
-    /// The node's rule (FORMAT.md section 11.4): whether it takes an epoch.
+    /// The node's rule (docs/aggregation-protocol.md section 4): whether it takes an epoch.
     fn takes(node: &mut Option<u32>, epoch: u32) -> bool {
         let is_new = node.is_none_or(|node| epoch != node && epoch.wrapping_sub(node) < 1 << 31);
         if is_new {

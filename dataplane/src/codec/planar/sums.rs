@@ -1,4 +1,4 @@
-//! Sections of sums, defined value by value (FORMAT.md §11.2): laid out as codec 2's sections of values, but each sum is held
+//! Sections of sums, defined value by value (docs/aggregation-protocol.md §2): laid out as codec 2's sections of values, but each sum is held
 //! exactly. Its plane value is the magnitude less one where codec 2's is the bin. A sum beyond [`MAX_CODED`] is raw, and its four
 //! bytes are the integer.
 

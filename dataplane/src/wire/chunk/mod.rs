@@ -1,4 +1,4 @@
-//! Packets of aggregation: what members and aggregators say to each other about chunks of values (FORMAT.md §11).
+//! Packets of aggregation: what members and aggregators say to each other about chunks of values (docs/aggregation-protocol.md).
 //!
 //! ```text
 //! 0         1      2          4            8            12       13        14           16       17     18    19  20

@@ -45,7 +45,7 @@ fn main() -> ! {
     }
 }
 
-/// Members get over a node that comes back without memory (FORMAT.md section 11), so a restart costs them one fallback.
+/// Members get over a node that comes back without memory (docs/aggregation-protocol.md), so a restart costs them one fallback.
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     boards::kept().count_panic();
