@@ -129,6 +129,7 @@ mod tests {
     }
 
     const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/deploy.md");
+    const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/shim-reference.md");
     const UNITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/systemd");
 
     #[test]
@@ -150,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_guides_ports_are_the_programs() {
-        let guide = fs::read_to_string(GUIDE).unwrap();
+        let guide = fs::read_to_string(GUIDE).unwrap() + &fs::read_to_string(REFERENCE).unwrap();
         let (control, tagged) = (traffic::PORT, traffic::PORT + 1);
         for words in [
             format!("TCP ports {control} (untagged"),
@@ -162,9 +163,9 @@ mod tests {
     }
 
     #[test]
-    fn the_guides_configuration_is_the_default() {
-        let guide = fs::read_to_string(GUIDE).unwrap();
-        let [toml, _] = blocks(&guide, "toml")[..] else { panic!("one configuration of each kind") };
+    fn the_references_configuration_is_the_default() {
+        let reference = fs::read_to_string(REFERENCE).unwrap();
+        let [toml, _] = blocks(&reference, "toml")[..] else { panic!("one configuration of each kind") };
         let folder = Scratch::new();
         let file = folder.path().join("xdp.toml");
         let load = |text: &str| {
@@ -191,9 +192,9 @@ mod tests {
     }
 
     #[test]
-    fn the_guides_node_has_every_setting() {
-        let guide = fs::read_to_string(GUIDE).unwrap();
-        let [_, toml] = blocks(&guide, "toml")[..] else { panic!("one configuration of each kind") };
+    fn the_references_node_has_every_setting() {
+        let reference = fs::read_to_string(REFERENCE).unwrap();
+        let [_, toml] = blocks(&reference, "toml")[..] else { panic!("one configuration of each kind") };
         let parse = |text: &str| NodeConfig::parse(text, Path::new("node.toml"), &NodePlace::default());
         let shown = parse(toml).unwrap();
         // But for its place, it shows the defaults.

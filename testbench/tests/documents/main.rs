@@ -448,6 +448,24 @@ fn format_has_the_defaults() {
     }
 }
 
+/// Each count that the shim's reference explains exists: an outcome of the dataplane, or something that the shim counts itself.
+#[test]
+fn the_shims_counts_exist() {
+    let folders = ["dataplane/src", "firmware/afxdp/src/ops"].map(|folder| root().join(folder));
+    let sources: String = files_with("rs")
+        .iter()
+        .filter(|path| folders.iter().any(|folder| path.starts_with(folder)))
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect();
+    for head in ["count", "refused"] {
+        let table = table("docs/shim-reference.md", &[head]);
+        assert!(table.rows.len() >= 7, "{head}");
+        for name in table.rows.iter().flat_map(|row| code_spans(&row[0])) {
+            assert!(sources.contains(&format!("\"{name}\"")), "nothing counts {name}");
+        }
+    }
+}
+
 #[test]
 fn readme_is_short() {
     let words = text(README).split_whitespace().count();

@@ -12,7 +12,7 @@ const DOCUMENTS: [(&str, usize); 10] = [
     (PERFORMANCE, 0),
     (KERNELS, 0),
     (FIRMWARE, 0),
-    ("docs/deploy.md", 1),
+    ("docs/deploy.md", 0),
     ("docs/aggregation.md", 2),
     ("docs/collectives.md", 1),
     ("docs/training.md", 0),

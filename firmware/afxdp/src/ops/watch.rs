@@ -592,9 +592,10 @@ mod tests {
     }
 
     #[test]
-    fn the_guide_has_these_limits() {
+    fn the_reference_has_these_limits() {
         let guide =
-            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/deploy.md")).unwrap();
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/shim-reference.md"))
+                .unwrap();
         assert_eq!((MOST, WINDOW_MS, QUIET_MS), (5, 60_000, 10_000));
         assert!(guide.contains("five messages a minute") && guide.contains("has rested for ten seconds"));
     }

@@ -102,12 +102,13 @@ fn the_rules_ask_for_what_the_shim_exports() {
     let names = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect::<Vec<_>>();
     let without_comments = rules.lines().filter(|line| !line.trim_start().starts_with('#'));
     assert!(judge(&without_comments.collect::<Vec<_>>().join("\n")) >= 10);
-    // Each alert is tried, and the guide says that it exists.
-    let guide = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/deploy.md")).unwrap();
+    // Each alert is tried, and the reference says that it exists.
+    let guide =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/shim-reference.md")).unwrap();
     let tests = file("rules_test.yml");
     for name in &names {
         assert!(tests.contains(&format!("alertname: {name}")), "{name} is not tried");
-        assert!(guide.contains(&format!("`{name}`")), "docs/deploy.md does not know {name}");
+        assert!(guide.contains(&format!("`{name}`")), "docs/shim-reference.md does not know {name}");
     }
     assert!(names.len() >= 6);
     // The series that the tests make up are the shim's, too; a colon stands in the names of recorded ones.
