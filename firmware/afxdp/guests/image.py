@@ -1,4 +1,5 @@
-"""The guests' kernels and initial file systems: tools from FOLDER/root, modules from FOLDER/kernel (`unpack`), and gradwire-xdp."""
+"""The guests' kernels and initial file systems: tools from FOLDER/root, modules from FOLDER/kernel (`unpack`), and gradwire-xdp; some guests
+have more, from FOLDER/field."""
 
 import os
 import shutil
@@ -10,6 +11,12 @@ HERE = Path(__file__).parent
 LOADER = "lib64/ld-linux-x86-64.so.2"
 # A shell of its own, because busybox' shell runs its own `ip` whatever PATH says.
 TOOLS = ["dash", "ip", "tc", "bridge", "ethtool", "nft", "ping", "kmod"]
+# What a Kubernetes node has and the tools lack; and what makes a container of a process.
+POD_TOOLS = ["xtables-nft-multi", "arping", "nsenter", "setpriv", "unshare"]
+CNI = ["bridge", "host-device", "host-local", "static"]
+# What a host has on which systemd runs services, and dpkg installs packages.
+SYSTEM_TOOLS = ["dpkg", "dpkg-deb", "dpkg-query", "dpkg-split", "ldconfig", "start-stop-daemon", "systemctl", "journalctl", "tar"]
+SYSTEMD = ["systemd", "systemd-journald"]
 # Modules that the guests may load, by folder or file below kernel/; what these depend on comes too.
 MODULES = [
     "drivers/char/virtio_console.ko",
@@ -59,8 +66,11 @@ class Archive:
         self.out.close()
 
 
+LIBRARIES = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/systemd", "lib64"]
+
+
 def library_path(root: Path) -> str:
-    return ":".join(str(root / folder) for folder in ("lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"))
+    return ":".join(str(root / folder) for folder in LIBRARIES)
 
 
 def command(root: Path, program: str) -> list[str]:
@@ -78,7 +88,19 @@ def libraries(root: Path, program: Path) -> set[str]:
     listed = subprocess.run(
         [root / LOADER, "--library-path", library_path(root), "--list", program], capture_output=True, text=True, check=True
     )
-    return {line.split()[0] for line in listed.stdout.splitlines() if "=>" in line}
+    return {line.split()[0] for line in listed.stdout.splitlines() if "=>" in line and not line.strip().startswith("/")}
+
+
+def add_libraries(archive: Archive, root: Path, names: set[str]) -> None:
+    for name in sorted(names):
+        places = [root / folder / name for folder in LIBRARIES]
+        archive.file(f"usr/lib/{name}", next(place for place in places if place.exists()).resolve())
+
+
+def of_tools(root: Path) -> set[str]:
+    """The libraries of all tools. Guests have each library once, and the tools' may be newer: from backports."""
+    programs = [find(root, name) for name in [*TOOLS, "python3"]]
+    return {"ld-linux-x86-64.so.2", "libgcc_s.so.1", "libm.so.6"}.union(*(libraries(root, program) for program in programs))
 
 
 def tools(root: Path, path: Path) -> None:
@@ -92,13 +114,9 @@ def tools(root: Path, path: Path) -> None:
         archive.link(name, target)
     python = find(root, "python3")
     wanted = {find(root, name): name for name in TOOLS} | {python: "python3"}
-    needed = {"ld-linux-x86-64.so.2", "libgcc_s.so.1", "libm.so.6"}
     for program, name in wanted.items():
         archive.file(f"usr/sbin/{name}", program)
-        needed |= libraries(root, program)
-    for name in sorted(needed):
-        places = [root / folder / name for folder in ("lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "lib64")]
-        archive.file(f"usr/lib/{name}", next(place for place in places if place.exists()).resolve())
+    add_libraries(archive, root, of_tools(root))
     for name in ("modprobe", "depmod"):
         archive.link(f"usr/sbin/{name}", "kmod")
     archive.link("usr/bin/sh", "../sbin/dash")
@@ -110,6 +128,69 @@ def tools(root: Path, path: Path) -> None:
     for module in python_modules(root):
         archive.file(f"usr/lib/{module.relative_to(root / 'usr/lib')}", module)
     archive.close()
+
+
+def pods(folder: Path, path: Path) -> None:
+    """Writes what a Kubernetes node has: iptables, plugins for pods' networks, and what makes containers."""
+    root, archive = folder / "field", Archive(path)
+    needed = programs(archive, root, {f"usr/sbin/{name}": find(root, name) for name in POD_TOOLS})
+    for name in ("iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"):
+        archive.link(f"usr/sbin/{name}", "xtables-nft-multi")
+    for extension in sorted((root / "usr/lib/x86_64-linux-gnu/xtables").glob("*.so")):
+        archive.file(f"usr/lib/x86_64-linux-gnu/xtables/{extension.name}", extension)
+    for name in CNI:
+        plugin = root / "usr/lib/cni" / name
+        archive.file(f"usr/lib/cni/{name}", plugin)
+        needed |= libraries(root, plugin)
+    add_libraries(archive, root, needed - of_tools(folder / "root"))
+    archive.close()
+
+
+def system(folder: Path, path: Path) -> None:
+    """Writes what a host of Debian has whose first process is systemd, with few units; and dpkg, which knows of the packages unpacked here."""
+    root, archive = folder / "field", Archive(path)
+    system = root / "lib/systemd"
+    wanted = {f"usr/sbin/{name}": find(root, name) for name in SYSTEM_TOOLS}
+    wanted |= {f"usr/lib/systemd/{name}": system / name for name in SYSTEMD}
+    add_libraries(archive, root, programs(archive, root, wanted) - of_tools(folder / "root"))
+    for pattern in ("*.target", "*.slice", "systemd-journald.*", "systemd-journald-dev-log.socket"):
+        for unit in sorted((system / "system").glob(pattern)):
+            # Aliases are relative to this folder.
+            name = f"usr/lib/systemd/system/{unit.name}"
+            if unit.is_symlink():
+                archive.link(name, str(unit.readlink()))
+            else:
+                archive.file(name, unit)
+    archive.link("etc/systemd/system/default.target", "/usr/lib/systemd/system/multi-user.target")
+    for socket in ("systemd-journald.socket", "systemd-journald-dev-log.socket"):
+        archive.link(f"etc/systemd/system/sockets.target.wants/{socket}", f"/usr/lib/systemd/system/{socket}")
+    archive.file("usr/lib/systemd/system/agent.service", HERE / "guest/agent.service")
+    archive.link("etc/systemd/system/multi-user.target.wants/agent.service", "/usr/lib/systemd/system/agent.service")
+    archive.file("systemd", HERE / "guest/systemd")
+    known = (root / "var/lib/dpkg/status").read_bytes()
+    for name, text in {
+        "etc/machine-id": b"0123456789abcdef0123456789abcdef\n",
+        "etc/passwd": b"root:x:0:0:root:/root:/bin/sh\n",
+        "etc/group": b"root:x:0:\n",
+        "var/lib/dpkg/status": known,
+        "var/lib/dpkg/available": b"",
+        "var/lib/dpkg/info/format": b"1\n",
+    }.items():
+        archive.entry(name, 0o100644, text)
+    for name in ("updates", "triggers", "parts"):
+        archive.entry(f"var/lib/dpkg/{name}", 0o040755)
+    archive.close()
+
+
+def programs(archive: Archive, root: Path, wanted: dict[str, Path]) -> set[str]:
+    """Adds programs, each by its name in the guest; the libraries that they load."""
+    for name, program in wanted.items():
+        archive.file(name, program)
+    return set().union(*(libraries(root, program) for program in wanted.values()))
+
+
+# What only some guests have; by name.
+EXTRAS = {"pods": pods, "system": system}
 
 
 def python_modules(root: Path) -> list[Path]:
@@ -181,8 +262,8 @@ def depmod(root: Path, base: Path, release: str) -> list[str]:
     return [loader, "--argv0", "depmod", *rest, "-b", str(base), release]
 
 
-def shim(root: Path, program: Path, path: Path) -> None:
-    """Writes gradwire-xdp, without what a debugger wants, and this folder's programs for guests."""
+def shim(program: Path, path: Path, beside: list[Path]) -> None:
+    """Writes gradwire-xdp, without what a debugger wants, this folder's programs for guests, and files for /root."""
     stripped = path.with_suffix(".stripped")
     subprocess.run(["strip", "-o", stripped, program], check=True)
     archive = Archive(path)
@@ -190,26 +271,38 @@ def shim(root: Path, program: Path, path: Path) -> None:
     stripped.unlink()
     for name in ("init", "frames.py"):
         archive.file(name, HERE / "guest" / name)
+    for file in beside:
+        archive.file(f"root/{file.name}", file)
     archive.close()
 
 
-def build(folder: Path, kernel: str, program: Path, path: Path) -> None:
+def build(
+    folder: Path, kernel: str, program: Path, path: Path, extra: str | None = None, beside: list[Path] | None = None
+) -> None:
     """Writes the initial file system of a guest, and its kernel. What stays the same is kept in `folder`."""
     root, there = folder / "root", folder / "kernel" / kernel
     parts = [folder / "tools.cpio", there / "modules.cpio", path.with_suffix(".shim")]
-    for part, make, source in (
+    made = [
         (parts[0], lambda to: tools(root, to), root / "stamp"),
         (parts[1], lambda to: modules(root, there, to), there / "stamp"),
         (there / "vmlinux", lambda to: vmlinux(root, there, to), there / "stamp"),
-    ):
+    ]
+    if extra:
+        stamp = folder / "field/stamp"
+        if not stamp.exists():
+            raise RuntimeError(f"{stamp.parent} is not there: `unpack {folder} field` makes it")
+        # Before the shim's, which is added last.
+        parts.insert(2, folder / f"{extra}.cpio")
+        made.append((parts[2], lambda to: EXTRAS[extra](folder, to), stamp))
+    for part, make, source in made:
         newest = max(source.stat().st_mtime, Path(__file__).stat().st_mtime)
         if not part.exists() or part.stat().st_mtime < newest:
-            beside = part.with_suffix(f".{os.getpid()}")
-            make(beside)
-            beside.rename(part)
-    shim(root, program, parts[2])
+            fresh = part.with_suffix(f".{os.getpid()}")
+            make(fresh)
+            fresh.rename(part)
+    shim(program, parts[-1], beside or [])
     with open(path, "wb") as out:
         for part in parts:
             with open(part, "rb") as source:
                 shutil.copyfileobj(source, out)
-    parts[2].unlink()
+    parts[-1].unlink()

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -178,21 +179,33 @@ class Pair:
         mtu: int = 1500,
         queues: int | None = None,
         wire: bool = False,
+        extras: dict[str, str] | None = None,
+        host: Callable[[int], str] | None = None,
+        files: Callable[[Path, Path], list[Path]] | None = None,
     ) -> None:
-        """`queues`: how many the driver uses. `wire`: what a sends passes two more cards of b, joined by a bridge brw, on its way."""
+        """`queues`: how many the driver uses. `wire`: what a sends passes two more cards of b, joined by a bridge brw, on its way.
+
+        `extras`: what guests have besides (image.EXTRAS). `host`: the script that makes a host of guest 1 or 2, in place of docs/deploy.md's.
+        `files`: makes of gradwire-xdp what guests find in /root, in a folder of its own.
+        """
         self.card, self.kernel, self.folder, self.mtu, self.wire = card, kernel, folder, mtu, wire
+        self.extras = extras or {}
         self.release = (folder / "kernel" / kernel / "release").read_text().strip()
         self.scratch = Path(tempfile.mkdtemp(prefix="gwlab"))
         self.namespace = f"gwlab-{os.getpid()}-{self.scratch.name[-4:]}"
         self.taps = os.path.exists("/dev/net/tun") and os.geteuid() == 0
         self.processes: list[subprocess.Popen] = []
         try:
-            image.build(folder, kernel, program or FOLDER.parent / "debug/gradwire-xdp", self.scratch / "initrd")
+            program = program or FOLDER.parent / "debug/gradwire-xdp"
+            beside = files(program, self.scratch) if files else []
+            for extra in {self.extras.get(name) for name in "ab"}:
+                image.build(folder, kernel, program, self._initrd(extra), extra, beside)
             self._network()
             self.accelerator, self.guests = self._boot()
             self.a, self.b = self.guests
             self.containers = [Container(self.a, "10.9.0.1"), Container(self.b, "10.9.0.2")]
-            jobs = [guest.start(self._host(i + 1, queues)) for i, guest in enumerate(self.guests)]
+            make = host or (lambda number: self._host(number, queues))
+            jobs = [guest.start(make(i + 1), timeout=300) for i, guest in enumerate(self.guests)]
             for job in jobs:
                 job.wait()
         except BaseException:
@@ -213,6 +226,9 @@ class Pair:
         if self.taps:
             subprocess.run(["ip", "netns", "del", self.namespace], stderr=subprocess.DEVNULL)
         shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def _initrd(self, extra: str | None) -> Path:
+        return self.scratch / f"initrd.{extra or 'plain'}"
 
     def _network(self) -> None:
         """Taps on bridges, in a namespace. Without /dev/net/tun, streams between two cards, with one queue."""
@@ -270,12 +286,13 @@ class Pair:
         accelerator = ["-accel", "kvm", "-cpu", "host"] if kvm else ["-accel", "tcg,thread=multi", "-cpu", "max"]
         # Some boots panic while they test the timer, if the machine is busy.
         drivers = ",".join(sorted({"virtio_pci", "virtio_console", self.card.driver, *(["virtio_net"] if self.wire else [])}))
-        kernel = f"console=ttyS0 quiet panic=-1 no_timer_check nokaslr mitigations=off init_on_alloc=0 lsm=capability net.ifnames=0 audit=0 rdinit=/init drivers={drivers}"
+        kernel = f"console=ttyS0 quiet panic=-1 no_timer_check nokaslr mitigations=off init_on_alloc=0 lsm=capability net.ifnames=0 audit=0 drivers={drivers}"
+        kernel += " rdinit=/systemd systemd.show_status=no" if self.extras.get(name) == "system" else " rdinit=/init"
         command += [
             *accelerator,
             *["-machine", "q35", "-smp", "2", "-m", "768", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"],
             *["-L", str(root / "usr/share/qemu"), "-L", str(root / "usr/share/seabios")],
-            *["-kernel", str(there / "vmlinux"), "-initrd", str(scratch / "initrd"), "-append", kernel],
+            *["-kernel", str(there / "vmlinux"), "-initrd", str(self._initrd(self.extras.get(name))), "-append", kernel],
             *["-serial", f"file:{scratch}/{name}.console"],
             *["-device", "virtio-serial-pci", "-chardev", f"socket,id=agent,path={scratch}/{name}.agent,server=on,wait=off"],
             *["-device", "virtserialport,chardev=agent,name=agent"],
@@ -323,22 +340,15 @@ class Pair:
             {change_queues}
             ip -b - <<'IP'
             netns add c
-            link add veth0 mtu {self.mtu} type veth peer name eth0 mtu {self.mtu} netns c
             link set dev eth0 mtu {self.mtu}
             link add br0 type bridge
             link set dev br0 up
-            link set dev veth0 master br0 up
             link set dev eth0 master br0 up
             address add 10.9.0.1{number}/24 dev br0
             address add fd09::1{number}/64 dev br0 nodad
             IP
-            ip -n c -b - <<'IP'
-            link set dev lo up
-            link set dev eth0 address 02:00:00:00:09:0{number} up
-            address add 10.9.0.{number}/24 dev eth0
-            address add fd09::{number}/64 dev eth0 nodad
-            IP
         """.replace("            ", "")
+        script += self.veth(number)
         if self.wire and number == 2:
             script += """
 ip link add brw mtu 9000 type bridge mcast_snooping 0
@@ -349,6 +359,21 @@ done
 ip link set dev brw up
 """
         return script
+
+    def veth(self, number: int) -> str:
+        """What joins a container and its host's bridge."""
+        return f"""
+            ip -b - <<'IP'
+            link add veth0 mtu {self.mtu} type veth peer name eth0 mtu {self.mtu} netns c
+            link set dev veth0 master br0 up
+            IP
+            ip -n c -b - <<'IP'
+            link set dev lo up
+            link set dev eth0 address 02:00:00:00:09:0{number} up
+            address add 10.9.0.{number}/24 dev eth0
+            address add fd09::{number}/64 dev eth0 nodad
+            IP
+        """.replace("            ", "")
 
     def shims(self, arguments: str = "", config: str = "") -> list[Job]:
         """Starts a shim in each guest, and waits until they run."""
@@ -379,7 +404,7 @@ ip link set dev brw up
         parts = []
         for guest in self.guests:
             try:
-                said = guest.run("cat /tmp/shim.log; gradwire-xdp status; dmesg | tail -n 15; ip -s link show", 60, check=False)
+                said = guest.run("cat /tmp/shim.log; journalctl --no-pager -n 30; gradwire-xdp status; dmesg | tail -n 15; ip -s link show", 60, check=False)
             except Failed as error:
                 said = str(error)
             parts.append(f"--- {guest.name}\n{said}")

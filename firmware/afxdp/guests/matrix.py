@@ -15,7 +15,7 @@ from pathlib import Path
 
 import image
 from lab import CARDS, FOLDER, Failed, Pair, end_on_sigterm
-from scenarios import Traffic, must, network, note, set_mtu
+from traffic import Traffic, must, network, note, set_mtu
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs/drivers.md"

@@ -1,6 +1,6 @@
 """What must hold on emulated cards, in pairs of guests. Each scenario judges untagged traffic, too: it arrives bit-equal, and never stalls.
 
-scenarios.py [--program PATH] [NAME...]     all of them, or those named; see SCENARIOS
+scenarios.py [--program PATH] [--field] [NAME...]     those that CI runs (SCENARIOS), those for releases (FIELD), or those named
 """
 
 import argparse
@@ -13,125 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lab import CARDS, FOLDER, Failed, Pair, end_on_sigterm
-
-# Enough for each connection to leave slow start.
-STREAM = 2_000_000
-TAGGED_BYTES = "4M"
-# A busy machine makes single frames late: these go by the bridge, and connections stay untouched. A round that shows that is repeated.
-ROUNDS = 6
-
-
-START = time.monotonic()
-
-
-def note(what: str) -> None:
-    """What comes next: the log of a run that stands still ends with it."""
-    print(f"{time.monotonic() - START:6.0f} s  {what}", flush=True)
-
-
-def must(true: bool, what: str) -> None:
-    if not true:
-        raise Failed(what)
-
-
-class Traffic:
-    """Receivers in the containers of a pair, and what is sent to them."""
-
-    # A receiver does one test after the other, so each sender has its own.
-    TAGGED, CONTAINER, HOST, BESIDE = 5280, 5300, 5310, 5320
-
-    def __init__(self, pair: Pair) -> None:
-        self.pair = pair
-        for container in pair.containers:
-            for port in (self.TAGGED, self.CONTAINER, self.HOST, self.BESIDE):
-                container.start(f"exec gradwire-xdp test receive --port {port} --timeout 60 >/tmp/receive.{port} 2>&1", timeout=7200)
-        for guest in pair.guests:
-            guest.until("[ $(cat /tmp/receive.* | grep -c waits) = 4 ]")
-
-    def streams(self, count: int = STREAM) -> None:
-        """Untagged: from container to container both ways, by both versions of IP, and from a host. No bit may change."""
-        note(f"untagged streams of {count} bytes")
-        c, d = self.pair.containers
-        ways = [(c, "10.9.0.2", self.CONTAINER), (d, "fd09::1", self.CONTAINER)]
-        ways += [(self.pair.a, "10.9.0.2", self.HOST), (self.pair.b, "fd09::1", self.HOST)]
-        jobs = [sender.start(self.untagged(address, port, count), timeout=900) for sender, address, port in ways]
-        for job in jobs:
-            job.wait()
-
-    @staticmethod
-    def untagged(address: str, port: int, count: int) -> str:
-        return f"exec gradwire-xdp test send {address} --port {port} --exact --tos 0 --bytes {count} --timeout 60 --run-dir /nowhere"
-
-    def stream(self, count: int):
-        """One untagged stream that goes on while something else happens."""
-        return self.pair.containers[0].start(self.untagged("10.9.0.2", self.BESIDE, count), timeout=900)
-
-    def values(self, arguments: str, address: str = "10.9.0.2"):
-        return self.pair.containers[0].start(f"exec gradwire-xdp test send {address} --timeout 60 --json {arguments}", timeout=900)
-
-    def tagged(
-        self,
-        arguments: str = f"--bytes {TAGGED_BYTES}",
-        address: str = "10.9.0.2",
-        compressed: bool = True,
-        firewall: bool = False,
-    ) -> dict:
-        """Tagged values, each within the bound; and some of them compressed.
-
-        `firewall`: if a busy machine's shim misses a SYN but not its SYN-ACK, a firewall sees the first only, and takes what follows for
-        invalid. Such a round is repeated.
-        """
-        for _ in range(ROUNDS):
-            note(f"tagged values to {address}: {arguments}")
-            job = self.values(arguments, address)
-            said = job.wait(check=not firewall)
-            if job.status == 3 and firewall:
-                note(said)
-                continue
-            found = json.loads(said)
-            must(found["good"] and not found["wrong"] and not found["missing_bytes"], f"values: {found}")
-            if not compressed or (found["wire"] and found["wire"]["compressed"]):
-                return found
-        raise Failed(f"no frame is compressed, in {ROUNDS} rounds; the last: {said}")
-
-    def pings(self, mtu: int) -> None:
-        """Each way, by both versions of IP, in packets as long as the MTU."""
-        note(f"pings at MTU {mtu}")
-        c, d = self.pair.containers
-        jobs = []
-        for sender, address, headers in ((c, "10.9.0.2", 28), (d, "10.9.0.1", 28), (c, "fd09::2", 48), (d, "fd09::1", 48)):
-            ping = f"ping -q -c 1 -W 10 -M do -s {mtu - headers} {address}"
-            jobs.append((ping, sender.start(f"n=0; until {ping}; do n=$((n+1)); [ $n -lt 6 ] || exit 1; done")))
-        for ping, job in jobs:
-            job.wait(check=False)
-            must(job.status == 0, f"no answer, six times: {ping}\n{job.output}")
-
-    def lengths(self, first: int, last: int) -> None:
-        """A frame of each length, both ways."""
-        note(f"frames of {first} to {last} bytes")
-        c, d = self.pair.containers
-        for sender, receiver in ((c, d), (d, c)):
-            mac = receiver.run("cat /sys/class/net/eth0/address").strip()
-            arrive = receiver.start(f"exec python3 -IS /frames.py receive {first} {last} 90", timeout=300)
-            sends = sender.start(f"exec python3 -IS /frames.py send {first} {last} {mac}", timeout=300)
-            arrive.wait(check=False)
-            sends.kill()
-            must(arrive.status == 0, arrive.output)
-
-
-def agreed(guest) -> int:
-    """Connections whose ends agree on compression."""
-    return sum(queue["flows_known"]["agreed"] for queue in guest.status()["queues"])
-
-
-def network(guest) -> dict:
-    return guest.status()["ports"]["network"]
-
-
-def kill(guest) -> None:
-    """What the kernel's killer of processes does."""
-    note(f"the shim of {guest.name} is killed")
-    guest.run(f"kill -9 {guest.status()['pid']}")
+from pods import node, pods
+from traffic import ROUNDS, STREAM, Traffic, agreed, must, network, note, set_mtu
 
 
 def served(pair: Pair) -> None:
@@ -213,11 +96,6 @@ def stop(pair: Pair) -> None:
     for guest in pair.guests:
         guest.run("gradwire-xdp unload veth0")
         guest.until("! ip link show | grep -q xdp")
-
-
-def set_mtu(pair: Pair, mtu: int) -> None:
-    for guest in pair.guests:
-        guest.run(f"ip -n c link set dev eth0 mtu {mtu}; ip link set dev veth0 mtu {mtu}; ip link set dev eth0 mtu {mtu}")
 
 
 def doctors_mtu(pair: Pair) -> None:
@@ -315,6 +193,10 @@ SCENARIOS: dict[str, tuple[Callable[[Pair], None], str, dict]] = {
     "firewalls": (firewalls, "virtio", {}),
     "bad-network": (bad_network, "virtio", {"wire": True}),
 }
+# And for releases.
+FIELD: dict[str, tuple[Callable[[Pair], None], str, dict]] = {
+    "pods": (pods, "virtio", {"extras": {"a": "pods", "b": "pods"}, "host": node}),
+}
 
 
 def processor() -> float:
@@ -325,7 +207,7 @@ def processor() -> float:
 
 def run(name: str, program: Path, folder: Path, kernel: str = "newest") -> str | None:
     """Runs a scenario; what went wrong, or nothing."""
-    scenario, card, settings = SCENARIOS[name]
+    scenario, card, settings = (SCENARIOS | FIELD)[name]
     start, used = time.monotonic(), processor()
     try:
         note(f"{name}: {scenario.__doc__}")
@@ -351,16 +233,17 @@ def run(name: str, program: Path, folder: Path, kernel: str = "newest") -> str |
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SCENARIOS))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SCENARIOS | FIELD))
     parser.add_argument("--program", type=Path, default=FOLDER.parent / "debug/gradwire-xdp")
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--kernel", default="newest")
+    parser.add_argument("--field", action="store_true")
     asked = parser.parse_args()
     end_on_sigterm()
     for name in asked.names:
-        if name not in SCENARIOS:
+        if name not in SCENARIOS | FIELD:
             parser.error(f"no scenario {name}")
-    failed = [name for name in asked.names or SCENARIOS if run(name, asked.program, asked.folder, asked.kernel)]
+    failed = [name for name in asked.names or (FIELD if asked.field else SCENARIOS) if run(name, asked.program, asked.folder, asked.kernel)]
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 
