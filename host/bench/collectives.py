@@ -36,7 +36,7 @@ FEW_ROUNDS = 5
 
 def refused(strategy, codec):
     """Pairs that make no sense, as `gradwire allreduce --help` lists them."""
-    return strategy == "butterfly" and codec != "f32" or codec.startswith("wire:") and strategy != "ring"
+    return (strategy == "butterfly" and codec != "f32") or (codec.startswith("wire:") and strategy != "ring")
 
 
 def words(program, options, rounds):

@@ -7,7 +7,7 @@ import functools
 import pathlib
 import subprocess
 import sys
-from typing import Callable, Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import nn

@@ -134,7 +134,12 @@ def table(results: Results, wires: list[int], iterations: int) -> str:
         row += [f"{learned['accuracy'][str(look)]:.1f}" for look in looks]
         lines.append(f"| {' | '.join(row)} |")
     lines += ["", "Bits a value pushed and pulled, by iteration:", ""]
-    parts = [(1, iterations // 40), (iterations // 40 + 1, iterations // 4), (iterations // 4 + 1, iterations // 2), (iterations // 2 + 1, iterations)]
+    parts = [
+        (1, iterations // 40),
+        (iterations // 40 + 1, iterations // 4),
+        (iterations // 4 + 1, iterations // 2),
+        (iterations // 2 + 1, iterations),
+    ]
     lines += [f"| design | {' | '.join(f'{a} to {b}' for a, b in parts)} |", "|" + "---|" * (len(parts) + 1)]
     for design in DESIGNS:
         if (learned := results.get("learn", design)) and "bits" in learned:

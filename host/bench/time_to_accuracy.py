@@ -43,9 +43,7 @@ OTHERS = (
     "graddrop:99",
 )  # fmt: skip
 """The codecs that OURS leaves out: other people's, as they are published, and 3LC's wide steps."""
-PIPE_SGD = tuple(
-    exchange.format(codec) for exchange in ("aggregator:{}", "{}", "{}/one", "{}+2", "{}+3") for codec in ("f32", "trunc:16", "q8")
-)
+PIPE_SGD = tuple(exchange.format(codec) for exchange in ("aggregator:{}", "{}", "{}/one", "{}+2", "{}+3") for codec in ("f32", "trunc:16", "q8"))
 """For Pipe-SGD's comparison: PS-Sync, D-Sync by buckets and in sequence, and pipelines of 2 and 3 iterations; each plain, cut and quantised."""
 ALL = tuple(dict.fromkeys(THEIRS + OURS + COMPARED + OTHERS + PIPE_SGD))
 WARM = 13
@@ -174,9 +172,7 @@ def timed(workers: Workers, results: Results, task: str, exchanges: list[str], w
             key = ("time", task, exchange, wire, number)
             if results.get(*key) is None:
                 warm = TRIED if exchange == "auto" else WARM
-                found = workers.run(
-                    task=task, exchange=exchange, rate=TASKS[task].rates[0], seed=0, iterations=warm + TIMED, warm=warm, until=False
-                )
+                found = workers.run(task=task, exchange=exchange, rate=TASKS[task].rates[0], seed=0, iterations=warm + TIMED, warm=warm, until=False)
                 results.put({part: time / TIMED * 1000 for part, time in found.get("parts", {}).items()}, "parts", *key[1:])
                 results.put(found.get("error") or found["seconds"] / TIMED * 1000, *key)
                 print(f"{task} {exchange:12} {wire} Mbit/s: {results.get(*key)} ms", file=sys.stderr)
@@ -192,7 +188,9 @@ def table(results: Results, task: str, wires: list[int], exchanges: list[str], s
         for wire in wires:
             times = milliseconds(results, task, exchange, wire, rounds)
             total = seconds(results, task, exchange, wire, seeds, rounds)
-            row.append("-" if not times else f"{statistics.median(times):.0f} ({min(times):.0f} to {max(times):.0f})" + (f", {total:.1f}" if total else ""))
+            row.append(
+                "-" if not times else f"{statistics.median(times):.0f} ({min(times):.0f} to {max(times):.0f})" + (f", {total:.1f}" if total else "")
+            )
         lines.append(f"| {' | '.join(row)} |")
     for wire in wires:
         ours, theirs = (best(results, task, side, wire, seeds, rounds) for side in (OURS, THEIRS))
@@ -202,7 +200,9 @@ def table(results: Results, task: str, wires: list[int], exchanges: list[str], s
             for exchange in (ours, theirs):
                 whole = results.get("whole", task, exchange, wire)
                 if whole and "error" not in whole:
-                    lines.append(f"A whole run of `{exchange}`: {whole['iterations']} iterations, {whole['seconds']:.1f} s with the looks at the test loss.")
+                    lines.append(
+                        f"A whole run of `{exchange}`: {whole['iterations']} iterations, {whole['seconds']:.1f} s with the looks at the test loss."
+                    )
     return "\n".join(lines)
 
 
@@ -304,7 +304,9 @@ def main() -> None:
     parser.add_argument("--task", choices=sorted(TASKS), default="mlp", help="the model [mlp]")
     parser.add_argument("--wires", default="1000,200,50", help="Mbit/s of each worker's port, both ways; '' only counts iterations [1000,200,50]")
     parser.add_argument(
-        "--exchanges", default=",".join(THEIRS + OURS), help=f"which, of: %(default)s, and for comparison {','.join(exchange for exchange in ALL if exchange not in THEIRS + OURS)}"
+        "--exchanges",
+        default=",".join(THEIRS + OURS),
+        help=f"which, of: %(default)s, and for comparison {','.join(exchange for exchange in ALL if exchange not in THEIRS + OURS)}",
     )
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=3)

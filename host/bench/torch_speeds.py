@@ -25,9 +25,7 @@ def operations(n: int) -> dict[str, Callable[[], torch.Tensor]]:
         "`copy_`": lambda: total.copy_(gradient),
         "`half()`": lambda: gradient.half(),
         "`add_` of a half tensor": lambda: total.add_(half),
-        "`abs().max()` and `quantize_per_tensor`": lambda: torch.quantize_per_tensor(
-            gradient, float(gradient.abs().max()) / 127, 0, torch.qint8
-        ),
+        "`abs().max()` and `quantize_per_tensor`": lambda: torch.quantize_per_tensor(gradient, float(gradient.abs().max()) / 127, 0, torch.qint8),
         "`dequantize` and `add_`": lambda: total.add_(eight.dequantize()),
         "`abs()` and `topk` of 1 %": lambda: torch.topk(gradient.abs(), n // 100),
     }

@@ -7,7 +7,6 @@ import unittest
 
 try:
     import torch
-
     from record import Recorder, main
 except ImportError:
     torch = None

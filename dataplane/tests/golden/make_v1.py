@@ -124,8 +124,13 @@ def spread(params):
 
 def main(folder):
     for name, params in {
-        "dense_b10": (10, 3, 0), "paper_b10": (10, 5, 0), "dense_b6": (6, 0, 0), "paper_b14": (14, 7, 0),
-        "dense_b10_up": (10, 3, 127), "dense_b10_down": (10, 3, -80), "between_b12": (12, 9, -7),
+        "dense_b10": (10, 3, 0),
+        "paper_b10": (10, 5, 0),
+        "dense_b6": (6, 0, 0),
+        "paper_b14": (14, 7, 0),
+        "dense_b10_up": (10, 3, 127),
+        "dense_b10_down": (10, 3, -80),
+        "between_b12": (12, 9, -7),
     }.items():
         values = spread(params)
         encoded, decoded = groups(values, params)

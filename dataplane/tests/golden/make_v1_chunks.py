@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Wrote the golden files and examples of aggregation: a second implementation, from docs/aggregation-protocol.md and FORMAT.md sections 3 and 4 alone.
+"""Wrote the golden files and examples of aggregation: a second implementation, from docs/aggregation-protocol.md and sections 3 and 4 of
+FORMAT.md alone.
 
 Usage: make_v1_chunks.py DIR writes the files, make_v1_chunks.py prints the examples. Golden files are never written again.
 
@@ -115,10 +116,7 @@ def exchange(inputs, codec, seq):
     for worker, values in enumerate(inputs):
         sections = b"".join(map(codec.code, blocks_of(values)))
         contributions.append(header(1, seq, worker, 1, part(values, peak_of(values), codec)) + sections)
-    sums = [
-        sum(units(value, codec) for value in lane) if all(map(is_finite, lane)) else NOT_A_NUMBER
-        for lane in zip(*inputs)
-    ]
+    sums = [sum(units(value, codec) for value in lane) if all(map(is_finite, lane)) else NOT_A_NUMBER for lane in zip(*inputs)]
     results = [codec.result(block) for block in blocks_of(sums)]
     result = header(2, seq, 0xFF, len(inputs), part(sums, max(map(peak_of, inputs)), codec))
     result += b"".join(code for code, _ in results)

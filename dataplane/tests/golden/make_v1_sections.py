@@ -83,10 +83,12 @@ def random(state):
 def cases():
     """Name, y, values: every mode, every width, raw values, short sections and groups, borders."""
     numbers = random(7)
+
     def value(y, low, high):
         """A value whose exponent lies so many binades above the bound."""
         number = next(numbers)
         return (number & 1) << 31 | (127 + y + low + number // 2 % (high - low)) << 23 | number >> 8 & 0x7FFFFF
+
     for name, y in {"y_10": -10, "least": -94, "most": 111}.items():
         borders = [0, 1 << 31, 1, 0x7FFFFF, 0x7F800000, 0xFF800000, 0x7FC00001, 0x7F7FFFFF]
         for exponent in range(126 + y, 143 + y):
@@ -104,9 +106,12 @@ def cases():
         yield f"short_{count}", -10, [value(-10, 0, 3) for _ in range(count)]
 
 
+def pack(words):
+    return b"".join(struct.pack("<I", word) for word in words)
+
+
 def main(folder):
     for name, y, values in cases():
-        pack = lambda words: b"".join(struct.pack("<I", word) for word in words)
         sections = b"".join(section(values[at : at + 512], y) for at in range(0, len(values), 512))
         decoded = [decode_value(value, y) for value in values]
         header = struct.pack("<bxxxI", y, len(values))

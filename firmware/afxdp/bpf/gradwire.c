@@ -184,7 +184,8 @@ struct offer {
 
 INLINE u64 mac(const u8 *bytes)
 {
-	return (u64)*(u16 *)bytes << 32 | (u64)*(u16 *)(bytes + 2) << 16 | *(u16 *)(bytes + 4);
+	const u16 *words = (const u16 *)bytes;
+	return (u64)words[0] << 32 | (u64)words[1] << 16 | words[2];
 }
 
 INLINE void count(enum port port, u32 queue, enum reason reason)
@@ -357,7 +358,7 @@ INLINE int divert(struct xdp_md *xdp, enum port port)
 		key.ports[port] = tcp->source;
 		key.ports[!port] = tcp->destination;
 		offers = port == NETWORK && flags & SYN && (void *)(offer + 1) <= end && offer->nops == BE16(0x0101) &&
-			 offer->kind == BE16(0xfd0a) && offer->exid == BE16(0x6777);
+		         offer->kind == BE16(0xfd0a) && offer->exid == BE16(0x6777);
 	} else if (port == HOST && protocol == TCP) {
 		return XDP_PASS;
 	}

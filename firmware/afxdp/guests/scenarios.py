@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lab import CARDS, FOLDER, Failed, Pair, end_on_sigterm
 from pods import node, pods
-from traffic import ROUNDS, STREAM, Traffic, agreed, must, network, note, set_mtu
+from traffic import ROUNDS, STREAM, Traffic, agreed, kill, must, network, note, set_mtu
 
 
 def served(pair: Pair) -> None:

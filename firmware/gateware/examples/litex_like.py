@@ -9,8 +9,8 @@ gw_nic.sv in its direction, and no other.
 
 from pathlib import Path
 
-from migen import ClockSignal, Instance, Module, ResetSignal, Signal
 from litex.soc.interconnect import axi, stream
+from migen import ClockSignal, Instance, Module, ResetSignal, Signal
 
 RTL = Path(__file__).resolve().parent.parent / "rtl"
 LAYOUT = [("data", 256), ("keep", 32)]

@@ -114,12 +114,12 @@ class Bench {
   Bench(int argc, char **argv) : context(new VerilatedContext) {
     context->commandArgs(argc, argv);
     top.reset(new Vtop(context.get()));
-    ports[0] = {bytes(top->s0_tdata), bytes(top->m0_tdata), &top->s0_tkeep,  &top->m0_tkeep,  &top->s0_tvalid,
-                &top->s0_tready,      &top->s0_tlast,       &top->m0_tvalid, &top->m0_tready, &top->m0_tlast,
-                &top->s0_tuser,       &top->m0_tuser};
-    ports[1] = {bytes(top->s1_tdata), bytes(top->m1_tdata), &top->s1_tkeep,  &top->m1_tkeep,  &top->s1_tvalid,
-                &top->s1_tready,      &top->s1_tlast,       &top->m1_tvalid, &top->m1_tready, &top->m1_tlast,
-                &top->s1_tuser,       &top->m1_tuser};
+    ports[0] = {bytes(top->s0_tdata), bytes(top->m0_tdata), &top->s0_tkeep, &top->m0_tkeep,
+                &top->s0_tvalid,      &top->s0_tready,      &top->s0_tlast, &top->m0_tvalid,
+                &top->m0_tready,      &top->m0_tlast,       &top->s0_tuser, &top->m0_tuser};
+    ports[1] = {bytes(top->s1_tdata), bytes(top->m1_tdata), &top->s1_tkeep, &top->m1_tkeep,
+                &top->s1_tvalid,      &top->s1_tready,      &top->s1_tlast, &top->m1_tvalid,
+                &top->m1_tready,      &top->m1_tlast,       &top->s1_tuser, &top->m1_tuser};
     reset();
   }
 

@@ -641,7 +641,8 @@ class Exchange(unittest.TestCase):
         # Nobody listens there, so the ranks sum what the node does not.
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as closed:
             closed.bind(("127.0.0.1", 0))
-            plan = "in-network:%s:%d" % closed.getsockname()
+            address, port = closed.getsockname()
+            plan = f"in-network:{address}:{port}"
         for report, progress in run(fifty, 3, plan, False):
             self.assertLess(progress, 0.97)
             self.assertEqual(report.plan, plan)

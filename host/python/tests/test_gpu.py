@@ -4,7 +4,6 @@ import contextlib
 import unittest
 from unittest import mock
 
-import gradwire
 import torch
 from gradwire import _ddp, _gpu
 from ranks import digest, run

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[4] / "dataplane/tests/golden"))
-from make_v1_sections import decode_value, section  # noqa: E402  codec 2's own second implementation
+from make_v1_sections import decode_value, section
 
 NAN = float("nan")
 NAN_BYTES = bytes.fromhex("0000c07f")
@@ -225,9 +225,7 @@ def terngrad(width):
         low, high = min(acc, default=0.0), max(acc, default=0.0)
         gap = add(div(high, steps), -div(low, steps))
         inverse = div(1.0, gap) if gap >= 2.0**-126 else 0.0
-        codes = [
-            min(steps, math.floor(add(mul(add(value, -low), inverse), random.unit(i)))) for i, value in enumerate(acc)
-        ]
+        codes = [min(steps, math.floor(add(mul(add(value, -low), inverse), random.unit(i)))) for i, value in enumerate(acc)]
         return raw(low) + raw(gap) + packed(codes, width), [add(low, mul(code, gap)) for code in codes]
 
     return encode

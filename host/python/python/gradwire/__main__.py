@@ -24,8 +24,8 @@ and in train.py:
   state = gradwire.State(gradwire.Link(), plan="3lc:1:1024", server="10.0.0.1:7000")
   ddp.register_comm_hook(state, gradwire.hook)
 
-Without --optimizer, workers say which codec: it codes what they send, and what they get. The server encodes each sum once, sends the same bytes to all,
-and adds what these lost to the next sum.
+Without --optimizer, workers say which codec: it codes what they send, and what they get. The server encodes each sum once, sends the
+same bytes to all, and adds what these lost to the next sum.
 
 With --optimizer, the server steps with the mean of the gradients, and returns its weights, or with --returns deltas what they have
 that the workers' have not, by --codec; what a message loses is still missing at the next one. The plan codes what workers send, and
@@ -43,9 +43,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m gradwire", description="Compressed gradient exchange for PyTorch.")
     parser.add_argument("--version", action="version", version=f"gradwire {_native.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    serve = commands.add_parser(
-        "serve", help="a parameter server", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    serve = commands.add_parser("serve", help="a parameter server", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter)
     serve.add_argument("--listen", required=True, metavar="IP:PORT", help="where workers reach this server; [IP]:PORT for IPv6")
     serve.add_argument("--members", required=True, type=int, metavar="N", help="how many workers the job has")
     serve.add_argument("--token-file", required=True, metavar="FILE", help="the job's token; made if it is not there")
@@ -88,9 +86,7 @@ def main() -> int:
     try:
         token = _token(arguments.token_file)
         returns = (arguments.codec or "3lc:1:1024") if arguments.returns == "deltas" else "weights"
-        server = _native.Server(
-            arguments.listen, arguments.members, token, arguments.timeout, _optimizer(arguments), returns
-        )
+        server = _native.Server(arguments.listen, arguments.members, token, arguments.timeout, _optimizer(arguments), returns)
         print(f"listening at {server.address} for {arguments.members} workers", file=sys.stderr, flush=True)
         served = server.run()
     except (_native.Error, OSError, ValueError) as error:
@@ -102,8 +98,9 @@ def main() -> int:
         print(json.dumps(report))
     else:
         print(
-            "served {members} workers: {exchanges} exchanges of {values} values, {sent_bytes} bytes sent, "
-            "{compute_s:.3f} s of computing".format(**report)
+            "served {members} workers: {exchanges} exchanges of {values} values, {sent_bytes} bytes sent, {compute_s:.3f} s of computing".format(
+                **report
+            )
         )
     return 0
 

@@ -36,9 +36,7 @@ def choose(seconds: list[float]) -> tuple[str, str]:
     best = min(counted, key=counted.__getitem__)
     if counted[best] > WORTH * min(trials["f32"]):
         best = "f32"
-    said = ", ".join(
-        f"{plan} {took[plan] * 1000:.1f} ms ({min(each) * 1000:.1f} to {max(each) * 1000:.1f})" for plan, each in trials.items()
-    )
+    said = ", ".join(f"{plan} {took[plan] * 1000:.1f} ms ({min(each) * 1000:.1f} to {max(each) * 1000:.1f})" for plan, each in trials.items())
     more = ", ".join(f"{plan} as {round(100 * factor - 100)} % more" for plan, factor in PLANS.items() if factor > 1)
     return best, (
         f"the quickest of {TRIAL} iterations took, as the median of {ROUNDS} trials (and from the least to the most of them), {said}; "

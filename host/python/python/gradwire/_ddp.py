@@ -13,7 +13,8 @@ import socket
 import threading
 import time
 import weakref
-from typing import Any, Callable, Iterable
+from collections.abc import Iterable
+from typing import Any, Callable
 
 import torch
 import torch.distributed as dist
@@ -89,10 +90,7 @@ class Link:
             if theirs[2]:
                 raise Error(f"rank {rank} cannot open a link: {theirs[2]}")
             if theirs[:2] != (version, text):
-                raise Error(
-                    f"rank {rank} has gradwire {theirs[0]} and plan {theirs[1]!r}, rank 0 {version} and {text!r}: "
-                    "give all ranks the same"
-                )
+                raise Error(f"rank {rank} has gradwire {theirs[0]} and plan {theirs[1]!r}, rank 0 {version} and {text!r}: give all ranks the same")
         # Another version may say more or less.
         *_, hosts, networks = (list(each) for each in zip(*everybody))
         token, root, port, source = everybody[0][3:7]
@@ -311,7 +309,7 @@ class State:
                 f"this bucket is on {buffer.device}, and gradwire never ran with a GPU: State(..., untested_gpu=True) tries it, by way of "
                 "the host's memory. docs/training.md says what is supported"
             )
-        if not (on_gpu or buffer.device.type == "cpu") or buffer.dtype != torch.float32 or on_gpu and self._pipeline:
+        if not (on_gpu or buffer.device.type == "cpu") or buffer.dtype != torch.float32 or (on_gpu and self._pipeline):
             raise Error(
                 f"gradwire exchanges torch.float32 on the CPU, or untested on a GPU without pipeline; this bucket has {buffer.dtype} on "
                 f"{buffer.device}. docs/training.md says what is supported"
@@ -435,9 +433,7 @@ class State:
             self._worker.restart_trials()
         self._iteration = 0 if self._open else first["iteration"]
         # Of another width: the newest of them, or fewer.
-        self._pending = {
-            name: collections.deque(((None, one.clone()) for one in values), self._late) for name, values in first["pending"].items()
-        }
+        self._pending = {name: collections.deque(((None, one.clone()) for one in values), self._late) for name, values in first["pending"].items()}
 
     def close(self) -> None:
         """Waits for exchanges under way, then ends the thread and the connections. A second call does nothing."""

@@ -7,7 +7,7 @@ import torch
 
 def has(tensor: torch.Tensor) -> bool:
     """Whether it is on a GPU of CUDA, or of ROCm, which torch calls the same."""
-    return tensor.device.type == "cuda"
+    return str(tensor.device.type) == "cuda"
 
 
 class Way:

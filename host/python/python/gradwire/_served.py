@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable
+from collections.abc import Iterable
+from typing import Any, Callable
 
 import torch
 
@@ -30,7 +31,7 @@ class ServedOptimizer(torch.optim.Optimizer):
             "scale says; start again without the scaler, as autocast to bfloat16 does, or without the optimizer at the server"
         )
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Takes what the server returned."""
         loss = None
         if closure is not None:
