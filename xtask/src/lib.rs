@@ -8,6 +8,7 @@ pub mod fresh_seeds;
 mod netlist;
 #[cfg(feature = "seeds")]
 pub mod seeds;
+pub mod setup;
 pub mod sizes;
 pub mod skipped;
 pub mod stack;

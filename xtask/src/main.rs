@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use xtask::{Result, at_least, counts, coverage, exhaustive, fresh_seeds, sizes, stack, synthesis};
+use xtask::{Result, at_least, counts, coverage, exhaustive, fresh_seeds, setup, sizes, stack, synthesis};
 
 /// The project's chores. Scripts in .ci install what they need and call them.
 #[derive(Parser)]
@@ -52,6 +52,8 @@ enum Chore {
     },
     /// Write the seeds of the fuzzer's corpora.
     Seeds,
+    /// Install what the checks need: Debian's packages, and cargo's subcommands.
+    Setup,
     /// Compare the sizes of the soft core's image with firmware/softcore/sizes.csv.
     Sizes {
         /// The images.
@@ -109,6 +111,7 @@ fn run(chore: Chore) -> Result {
             exhaustive::exhaustive(&bounds, kernel.as_deref())
         }
         Chore::FreshSeeds { seconds } => fresh_seeds::fresh_seeds(Duration::from_secs(seconds)),
+        Chore::Setup => setup::setup(),
         Chore::Seeds => seeds(),
         Chore::Sizes { images, refresh } => sizes::sizes(&images, refresh),
         Chore::Synthesis { designs, refresh } => synthesis::synthesis(&designs, refresh),
