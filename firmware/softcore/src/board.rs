@@ -1,4 +1,4 @@
-//! What a board provides. A port makes a [`Board`] and nothing else; docs/firmware.md has it register by register.
+//! What a board provides. A port makes a [`Board`] and nothing else; docs/firmware.md says how to bring one up.
 
 use embedded_hal::delay::DelayNs;
 use embedded_hal::digital::OutputPin;

@@ -47,7 +47,8 @@ fn every_event_of_a_residual_has_a_test() {
 }
 
 /// Every test, fuzz target and step of CI that TESTING.md names as a judge exists. Each section of FORMAT.md that has laws
-/// of the wire has some, and so has each law S1 to S12, and each point of the handshake.
+/// of the wire has some, and so has each law S1 to S12, each point of the handshake, and each section of
+/// docs/aggregation-protocol.md between its words and its examples.
 #[test]
 fn every_promise_has_a_judge() {
     let testing = text("TESTING.md");
@@ -56,7 +57,7 @@ fn every_promise_has_a_judge() {
     let sources = [files_with("rs"), files_with("py")].concat();
     let is_test = |name: &str| is_test(&sources, name);
     let ci = text(".ci/run");
-    let (mut judged, mut points) = (BTreeSet::new(), BTreeSet::new());
+    let (mut judged, mut points, mut summed) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for row in tables.iter().flat_map(|table| &table.rows) {
         let [promise, judges] = &row[..] else { panic!("two columns: {row:?}") };
         let names = code_spans(judges).filter(|name| *name != "replay").collect::<Vec<_>>();
@@ -73,6 +74,11 @@ fn every_promise_has_a_judge() {
         judged.extend(promise.split(' ').take(2).map(str::to_owned));
         if let Some((list, _)) = promise.strip_prefix("5.5 point").and_then(|rest| rest.split_once(':')) {
             points.extend(numbers(list));
+        }
+        if let Some((section, _)) =
+            promise.strip_prefix("aggregation ").and_then(|rest| rest.split_once(", "))
+        {
+            summed.insert(section.to_owned());
         }
     }
     let format = text("FORMAT.md");
@@ -92,4 +98,12 @@ fn every_promise_has_a_judge() {
     let asked: BTreeSet<u32> = asked.collect();
     assert!(asked.len() > 10);
     assert_eq!(points, asked, "judged, and points of 5.5");
+    let protocol = text("docs/aggregation-protocol.md");
+    let heads = protocol.lines().filter_map(|line| line.strip_prefix("## ")?.split_once(". "));
+    let between: BTreeSet<String> = heads
+        .filter(|(_, name)| !["Words", "Examples"].contains(name))
+        .map(|(number, _)| number.to_owned())
+        .collect();
+    assert!(between.len() >= 4);
+    assert_eq!(summed, between, "judged, and sections of docs/aggregation-protocol.md");
 }

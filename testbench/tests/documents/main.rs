@@ -16,7 +16,6 @@ use gradwire::flow::{FlowTable, WAYS};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::rules::{DEFAULT_MARK, DEFAULT_TOS, Framing, Rule};
-use gradwire_codecs::Registry;
 use gradwire_testbench::bench::PAYLOAD_LEN;
 use gradwire_testbench::bench::shapes::RECORDED;
 use gradwire_testbench::check::Measured;
@@ -240,16 +239,6 @@ fn performance_has_the_instruction_counts() {
             assert!((cell - count).abs() <= COUNTS_TOLERANCE * count + rounding, "{kernel},{row}: {count}");
         }
     }
-}
-
-#[test]
-fn host_codecs_have_their_instruction_counts() {
-    let counts = csv("testbench/benches/counts.csv");
-    let rows = Registry::EXAMPLES.map(|codec| {
-        let count = |direction| format!("{:.1}", counts[&format!("host,{direction},{codec},recorded")]);
-        vec![format!("`{codec}`"), count("encode"), count("merge")]
-    });
-    assert_eq!(table(HOST_CODECS, &["codec", "encode, instructions"]).rows, rows);
 }
 
 #[test]

@@ -14,10 +14,10 @@ const DOCUMENTS: [(&str, usize); 10] = [
     (FIRMWARE, 0),
     ("docs/deploy.md", 0),
     ("docs/aggregation.md", 2),
-    ("docs/collectives.md", 1),
+    ("docs/collectives.md", 0),
     ("docs/training.md", 0),
     (HOST_CODECS, 7),
-    ("docs/papers.md", 10),
+    ("docs/papers.md", 6),
 ];
 
 /// Whether a `Source` line says all that it takes to find or make the figures again.
@@ -68,7 +68,7 @@ fn every_table_of_figures_names_its_source() {
         }
         assert!(lacking.len() <= most, "{document}, more than {most}: {lacking:#?}");
     }
-    assert!(seen >= 60, "{seen} tables of figures");
+    assert!(seen >= 50, "{seen} tables of figures");
     // The judge itself: it refuses what lacks a part.
     let lacking = [
         "",
