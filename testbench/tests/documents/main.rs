@@ -461,6 +461,36 @@ fn readme_is_short() {
     assert!(words <= 1000, "{words} words; move some to another document");
 }
 
+/// docs/README.md has three doors, and leads to every document, if only by way of another one.
+#[test]
+fn every_document_is_reachable() {
+    let index = text("docs/README.md");
+    for door in ["Train", "Network", "Hardware"] {
+        assert!(index.contains(&format!("\n## {door}\n")), "no door {door}");
+    }
+    let (mut reached, mut left) =
+        (BTreeSet::new(), vec![root().join("docs/README.md").canonicalize().unwrap()]);
+    while let Some(path) = left.pop() {
+        if !reached.insert(path.clone()) {
+            continue;
+        }
+        let document = fs::read_to_string(&path).unwrap();
+        for target in prose(&document).iter().flat_map(|line| line.split("](").skip(1)) {
+            let file = path.parent().unwrap().join(target.split([')', '#']).next().unwrap());
+            left.extend(
+                file.canonicalize().ok().filter(|file| file.extension().is_some_and(|kind| kind == "md")),
+            );
+        }
+    }
+    // Tools leave documents of their own in folders like `.pytest_cache`.
+    let hidden = |path: &std::path::Path| {
+        path.strip_prefix(root()).unwrap().to_str().unwrap().split('/').any(|name| name.starts_with('.'))
+    };
+    let ours = files_with("md").into_iter().filter(|path| !hidden(path));
+    let all: BTreeSet<_> = ours.map(|path| path.canonicalize().unwrap()).collect();
+    assert_eq!(reached, all, "reached from docs/README.md, and there");
+}
+
 /// Relative links point to files, and their anchors to headings.
 #[test]
 fn links_lead_somewhere() {
