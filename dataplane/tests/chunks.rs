@@ -133,11 +133,9 @@ fn exchange(
     }
 }
 
-/// The blocks of docs/aggregation-protocol.md section 6: labels and bytes.
-fn examples() -> Vec<(String, Vec<u8>)> {
-    let text =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/aggregation-protocol.md"))
-            .unwrap();
+/// The packets of a file, by its path from the dataplane's folder: labels and bytes.
+fn packets(path: &str) -> Vec<(String, Vec<u8>)> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
     let block = text.split("```packets\n").nth(1).unwrap().split("```").next().unwrap();
     let mut examples: Vec<(String, Vec<u8>)> = Vec::new();
     for line in block.lines() {
@@ -148,6 +146,14 @@ fn examples() -> Vec<(String, Vec<u8>)> {
         let digits: Vec<u8> = hex.chars().filter_map(|digit| Some(digit.to_digit(16)? as u8)).collect();
         examples.last_mut().unwrap().1.extend(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]));
     }
+    examples
+}
+
+/// What the second implementation wrote. docs/aggregation-protocol.md section 6 has some of it.
+fn examples() -> Vec<(String, Vec<u8>)> {
+    let examples = packets("tests/golden/v1_packets.txt");
+    let shown = packets("../docs/aggregation-protocol.md");
+    assert!(shown.len() >= 5 && shown.iter().all(|packet| examples.contains(packet)), "{shown:?}");
     examples
 }
 

@@ -2,7 +2,7 @@
 """Wrote the golden files and examples of aggregation: a second implementation, from docs/aggregation-protocol.md and sections 3 and 4 of
 FORMAT.md alone.
 
-Usage: make_v1_chunks.py DIR writes the files, make_v1_chunks.py prints the examples. Golden files are never written again.
+Usage: make_v1_chunks.py DIR writes the files, make_v1_chunks.py > v1_packets.txt the examples. Golden files are never written again.
 
 A file of codec 2: y, members, values (2 bytes, big-endian); for each member its values and its packet; the result's packet; what
 each member gets. Packets stand behind their length in two bytes. A file of codec 1 has b and k, 4 bits each, before x, which stands

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the examples of FORMAT.md section 8 to standard output: the second implementation of the files beside this one.
+"""Wrote `v1_examples.txt`, of which FORMAT.md section 8 has some: the second implementation of the files beside this one.
 
-Usage: make_v1_examples.py
+Usage: make_v1_examples.py > v1_examples.txt
 """
 
 import struct
