@@ -226,15 +226,14 @@ def page(results: dict, versions: str) -> str:
         "compressed. Drivers, kernels and cases that are not in the tables did not run.",
         "",
     ]
-    for card, name in NAMES.items():
-        kernels = [kernel for kernel in KERNELS if f"{kernel} {card}" in results]
-        if not kernels:
+    for kernel in KERNELS:
+        cards = [card for card in NAMES if f"{kernel} {card}" in results]
+        if not cards:
             continue
-        releases = [results[f"{kernel} {card}"]["release"] for kernel in kernels]
-        lines += [f"## {name}", "", "| case | " + " | ".join(f"Linux {release}" for release in releases) + " |"]
-        lines.append("|---" * (len(kernels) + 1) + "|")
+        lines += [f"## Linux {results[f'{kernel} {cards[0]}']['release']}", ""]
+        lines += ["| case | " + " | ".join(NAMES[card] for card in cards) + " |", "|---" * (len(cards) + 1) + "|"]
         for case in CASES:
-            cells = [results[f"{kernel} {card}"]["cases"].get(case, "did not run") for kernel in kernels]
+            cells = [results[f"{kernel} {card}"]["cases"].get(case, "did not run") for card in cards]
             if any(cell != "did not run" for cell in cells):
                 lines.append(f"| {case} | " + " | ".join(cell.replace("|", "/").replace("\n", " ") for cell in cells) + " |")
         lines.append("")
