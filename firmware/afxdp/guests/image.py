@@ -85,9 +85,7 @@ def find(root: Path, program: str) -> Path:
 
 def libraries(root: Path, program: Path) -> set[str]:
     """The libraries that a program loads, by their names."""
-    listed = subprocess.run(
-        [root / LOADER, "--library-path", library_path(root), "--list", program], capture_output=True, text=True, check=True
-    )
+    listed = subprocess.run([root / LOADER, "--library-path", library_path(root), "--list", program], capture_output=True, text=True, check=True)
     return {line.split()[0] for line in listed.stdout.splitlines() if "=>" in line and not line.strip().startswith("/")}
 
 
@@ -276,9 +274,7 @@ def shim(program: Path, path: Path, beside: list[Path]) -> None:
     archive.close()
 
 
-def build(
-    folder: Path, kernel: str, program: Path, path: Path, extra: str | None = None, beside: list[Path] | None = None
-) -> None:
+def build(folder: Path, kernel: str, program: Path, path: Path, extra: str | None = None, beside: list[Path] | None = None) -> None:
     """Writes the initial file system of a guest, and its kernel. What stays the same is kept in `folder`."""
     root, there = folder / "root", folder / "kernel" / kernel
     parts = [folder / "tools.cpio", there / "modules.cpio", path.with_suffix(".shim")]

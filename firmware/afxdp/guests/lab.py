@@ -123,9 +123,7 @@ class Guest:
 
     def last_words(self) -> str:
         """The ends of what QEMU and the guest's kernel have said."""
-        return "".join(
-            log.read_text(errors="replace")[-3000:] for log in (self.console.with_suffix(".qemu"), self.console) if log.exists()
-        )
+        return "".join(log.read_text(errors="replace")[-3000:] for log in (self.console.with_suffix(".qemu"), self.console) if log.exists())
 
     def say(self, message: str) -> None:
         self.alive()
@@ -404,7 +402,9 @@ ip link set dev brw up
         parts = []
         for guest in self.guests:
             try:
-                said = guest.run("cat /tmp/shim.log; journalctl --no-pager -n 30; gradwire-xdp status; dmesg | tail -n 15; ip -s link show", 60, check=False)
+                said = guest.run(
+                    "cat /tmp/shim.log; journalctl --no-pager -n 30; gradwire-xdp status; dmesg | tail -n 15; ip -s link show", 60, check=False
+                )
             except Failed as error:
                 said = str(error)
             parts.append(f"--- {guest.name}\n{said}")

@@ -173,9 +173,7 @@ CASES: dict[str, Callable[[Pair, Traffic], str]] = {
 }
 
 
-def try_all(
-    kernel: str, card: str, program: Path, folder: Path, done: dict[str, str], keep: Callable[[str, str], None]
-) -> None:
+def try_all(kernel: str, card: str, program: Path, folder: Path, done: dict[str, str], keep: Callable[[str, str], None]) -> None:
     """Tries each case that is not done on a card with a kernel, in a pair of guests; in another if one is lost."""
     pair = None
     try:
@@ -222,7 +220,7 @@ def page(results: dict, versions: str) -> str:
         "container, a bridge and a card as in [deploy.md](deploy.md). CI runs a shorter selection (`.ci/drivers`).",
         "",
         "In each case untagged TCP flows between containers both ways and between hosts and containers, by IPv4 and IPv6, and pings as long",
-        "as the MTU; all must arrive, equal to the bit. Tagged values must keep their bound. \"works\" says that they did, and that the shim",
+        'as the MTU; all must arrive, equal to the bit. Tagged values must keep their bound. "works" says that they did, and that the shim',
         "compressed. Drivers, kernels and cases that are not in the tables did not run.",
         "",
     ]

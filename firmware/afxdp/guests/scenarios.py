@@ -15,6 +15,7 @@ from pathlib import Path
 from lab import CARDS, FOLDER, Failed, Pair, end_on_sigterm
 from pods import node, pods
 from traffic import ROUNDS, STREAM, Traffic, agreed, kill, must, network, note, set_mtu
+from units import packages, systemd
 
 
 def served(pair: Pair) -> None:
@@ -52,6 +53,7 @@ def queues(pair: Pair) -> None:
 
 def compressed_stream(traffic: Traffic):
     """A tagged stream that goes on, and of which frames have been compressed."""
+
     def compressed() -> int:
         return traffic.pair.a.status()["rules"][0]["traffic"]["compressed"]
 
@@ -196,6 +198,7 @@ SCENARIOS: dict[str, tuple[Callable[[Pair], None], str, dict]] = {
 # And for releases.
 FIELD: dict[str, tuple[Callable[[Pair], None], str, dict]] = {
     "pods": (pods, "virtio", {"extras": {"a": "pods", "b": "pods"}, "host": node}),
+    "systemd": (systemd, "virtio", {"extras": {"a": "system"}, "files": packages}),
 }
 
 
