@@ -5,7 +5,7 @@
     python3 host/bench/collectives.py target/release/gradwire loopback
     sudo python3 host/bench/collectives.py target/release/gradwire wires
 
-`wires` needs root, iproute2 and tc: members have network namespaces whose ports are limited. If this Python has torch, gloo's
+`wires` needs root, iproute2 and tc: ranks have network namespaces whose ports are limited. If this Python has torch, gloo's
 all-reduce of the same values is measured in the same run.
 """
 
@@ -26,7 +26,7 @@ CODECS = ["f32", "f16", "q8:256", "3lc:1.5:256", "onebit:256", "tbq:0.05", "tern
           "low-rank:4", "bounded:10", "bounded:4", "wire:2:10"]  # fmt: skip
 RATES = [1000, 200, 50]
 """Mbit/s of each port, both ways."""
-MEMBERS = [2, 4, 6, 8]
+RANKS = [2, 4, 6, 8]
 VALUES = 1_000_000
 SMALL = [1_000, 16_000, 64_000]
 ROUNDS = 9
@@ -79,13 +79,13 @@ def loopback(program):
     table("Loopback", ["codec", *(f"`{strategy}`" for strategy in STRATEGIES)], rows)
 
 
-class Members(Network):
+class Ranks(Network):
     """Processes in namespaces that exchange."""
 
     def _outputs(self, command_of, environment=None):
-        members = [self.start(rank, command_of(rank), environment, stdout=subprocess.PIPE) for rank in range(self.workers)]
-        outputs = [member.communicate()[0] for member in members]
-        assert all(member.returncode == 0 for member in members)
+        ranks = [self.start(rank, command_of(rank), environment, stdout=subprocess.PIPE) for rank in range(self.workers)]
+        outputs = [rank.communicate()[0] for rank in ranks]
+        assert all(rank.returncode == 0 for rank in ranks)
         return outputs
 
     def exchange(self, program, options, rounds):
@@ -94,7 +94,7 @@ class Members(Network):
         environment = {"GRADWIRE_TOKEN": secrets.token_hex(32)}
 
         def command(rank):
-            place = ["--listen", addresses[rank], "--members", ",".join(addresses)]
+            place = ["--listen", addresses[rank], "--ranks", ",".join(addresses)]
             return words(program, [*options, *place], rounds)
 
         return report(self._outputs(command, environment)[0])
@@ -123,42 +123,42 @@ def shown(milliseconds):
 
 def wires(program):
     head = [f"`{strategy}`" for strategy in STRATEGIES]
-    with Members(4) as members:
+    with Ranks(4) as ranks:
         for rate in RATES:
-            members.limit(rate)
+            ranks.limit(rate)
             rounds = ROUNDS if rate > RATES[-1] else FEW_ROUNDS
 
             def cells(codec):
                 for strategy in STRATEGIES:
-                    yield "-" if refused(strategy, codec) else shown(members.allreduce(program, strategy, codec, rounds=rounds))
+                    yield "-" if refused(strategy, codec) else shown(ranks.allreduce(program, strategy, codec, rounds=rounds))
 
-            title = f"Four members, {rate} Mbit/s; gloo, `f32`: {shown(members.gloo(rounds=rounds))}"
+            title = f"Four ranks, {rate} Mbit/s; gloo, `f32`: {shown(ranks.gloo(rounds=rounds))}"
             table(title, ["codec", *head], ([f"`{codec}`", *cells(codec)] for codec in CODECS))
 
     flat = [("ring", "f32"), ("servers", "f32"), ("servers:1", "f32"), ("servers", "q8:256"), ("servers", "low-rank:4")]
     orders = ["turns", "coordinated", "free"]
     cells, gloo, ordered, small = {}, {}, {}, {}
-    for size in MEMBERS:
-        with Members(size) as members:
-            members.limit(200)
-            gloo[size] = members.gloo()
+    for size in RANKS:
+        with Ranks(size) as ranks:
+            ranks.limit(200)
+            gloo[size] = ranks.gloo()
             for strategy, codec in flat:
-                cells[strategy, codec, size] = members.allreduce(program, strategy, codec)
+                cells[strategy, codec, size] = ranks.allreduce(program, strategy, codec)
             for order in orders:
-                got = [members.allreduce(program, "servers", "f32", more=["--order", order]) for _ in range(3)]
+                got = [ranks.allreduce(program, "servers", "f32", more=["--order", order]) for _ in range(3)]
                 ordered[order, size] = statistics.median(got)
             if size == 4:
                 for values in SMALL:
-                    small["gloo", values] = members.gloo(values, 20)
+                    small["gloo", values] = ranks.gloo(values, 20)
                     for strategy in ["ring", "servers", "halving"]:
-                        small[strategy, values] = members.allreduce(program, strategy, "f32", values, 20)
-    head = [f"{size} members" for size in MEMBERS]
-    rows = [[f"`{s}`", f"`{c}`", *(shown(cells[s, c, size]) for size in MEMBERS)] for s, c in flat]
-    rows.append(["gloo", "`f32`", *(shown(gloo[size]) for size in MEMBERS)])
-    table("By members, 200 Mbit/s", ["strategy", "codec", *head], rows)
+                        small[strategy, values] = ranks.allreduce(program, strategy, "f32", values, 20)
+    head = [f"{size} ranks" for size in RANKS]
+    rows = [[f"`{s}`", f"`{c}`", *(shown(cells[s, c, size]) for size in RANKS)] for s, c in flat]
+    rows.append(["gloo", "`f32`", *(shown(gloo[size]) for size in RANKS)])
+    table("By ranks, 200 Mbit/s", ["strategy", "codec", *head], rows)
     table("Orders, 200 Mbit/s", ["order of `servers`, `f32`", *head],
-          ([f"`{order}`", *(shown(ordered[order, size]) for size in MEMBERS)] for order in orders))  # fmt: skip
-    table("Small messages, four members, 200 Mbit/s", ["strategy, `f32`", *(f"{values} values" for values in SMALL)],
+          ([f"`{order}`", *(shown(ordered[order, size]) for size in RANKS)] for order in orders))  # fmt: skip
+    table("Small messages, four ranks, 200 Mbit/s", ["strategy, `f32`", *(f"{values} values" for values in SMALL)],
           ([f"`{s}`", *(shown(small[s, values]) for values in SMALL)] for s in ["ring", "servers", "halving", "gloo"]))  # fmt: skip
 
 

@@ -1,6 +1,6 @@
-"""One member of an all-reduce by PyTorch's gloo: the baseline of `collectives.py`, which starts it in each namespace.
+"""One rank of an all-reduce by PyTorch's gloo: the baseline of `collectives.py`, which starts it in each namespace.
 
-    python gloo.py RANK MEMBERS ADDRESS VALUES ROUNDS
+    python gloo.py RANK RANKS ADDRESS VALUES ROUNDS
 
 Rank 0 prints the median of the rounds' milliseconds.
 """
@@ -16,11 +16,11 @@ import torch.distributed as dist
 
 
 def main() -> None:
-    rank, members, values, rounds = (int(sys.argv[at]) for at in (1, 2, 4, 5))
+    rank, ranks, values, rounds = (int(sys.argv[at]) for at in (1, 2, 4, 5))
     os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method=f"tcp://{sys.argv[3]}:29501", rank=rank, world_size=members,
+        "gloo", init_method=f"tcp://{sys.argv[3]}:29501", rank=rank, world_size=ranks,
         timeout=datetime.timedelta(seconds=120),
     )  # fmt: skip
     gradient = torch.full((values,), 1e-3)

@@ -16,11 +16,11 @@ import subprocess
 import sys
 import tempfile
 
-from collectives import Members, shown, table
+from collectives import Ranks, shown, table
 
 GPT = [str(pathlib.Path(__file__).with_name("gpt.csv")), "40ms", "80ms"]
 """The times are assumed, not measured."""
-MEMBERS = 4
+RANKS = 4
 RATES = [200, 50]
 """Mbit/s of each port, both ways."""
 ROUNDS = 15
@@ -29,21 +29,21 @@ ORDERS = ["turns", "coordinated", "free"]
 
 def simulated(program, model, forward, backward, rate):
     """The steps of all codecs, each with its plan."""
-    network = ["--workers", str(MEMBERS), "--bandwidth", f"{rate}M"]
+    network = ["--workers", str(RANKS), "--bandwidth", f"{rate}M"]
     command = [program, "simulate", "stack", "--model", model, "--forward", forward, "--backward", backward, *network, "--json"]
     return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["rows"]
 
 
 def main(program, model, forward, backward):
-    with Members(MEMBERS) as members, tempfile.TemporaryDirectory() as folder:
+    with Ranks(RANKS) as ranks, tempfile.TemporaryDirectory() as folder:
         plan = pathlib.Path(folder, "plan.toml")
         for rate in RATES:
-            members.limit(rate)
+            ranks.limit(rate)
 
             def cells(step):
                 plan.write_text(step["plan"])
                 options = ["--model", model, "--plan", str(plan)]
-                got = [members.exchange(program, [*options, "--order", order], ROUNDS) for order in ORDERS]
+                got = [ranks.exchange(program, [*options, "--order", order], ROUNDS) for order in ORDERS]
                 # As the simulator has it: what a worker alone would take, over what it takes.
                 compute = step["efficiency"] * step["iteration_s"]
                 alone = compute / (compute + got[0]["time_s"])
@@ -56,7 +56,7 @@ def main(program, model, forward, backward):
             name = {"none": "`f32`"}
             rows = ([name.get(step["step"], f"`{step['codec']}`"), step["step"], *cells(step)] for step in steps)
             table(
-                f"{pathlib.Path(model).stem}, four members, {rate} Mbit/s",
+                f"{pathlib.Path(model).stem}, four ranks, {rate} Mbit/s",
                 [*head, *(f"ms, `{order}`" for order in ORDERS), "ms of codec", "kB sent", "messages"],
                 rows,
             )

@@ -99,7 +99,7 @@ def run(network: Network, design: str, iterations: int, looks: list[int]) -> dic
     started = []
     with tempfile.TemporaryDirectory() as folder:
         token = f"{folder}/token"
-        command = [sys.executable, "-m", "gradwire", "serve", "--listen", listen, "--members", str(WORKERS), "--token-file", token]
+        command = [sys.executable, "-m", "gradwire", "serve", "--listen", listen, "--ranks", str(WORKERS), "--token-file", token]
         command += ["--optimizer", "momentum", "--lr", str(RATE), "--momentum", str(MOMENTUM), "--returns", "deltas", "--codec", codec]
         try:
             started.append(network.start(WORKERS, command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE))

@@ -37,7 +37,7 @@ OURS = (
     "3lc:1:1024/one", "bounded:6", "bounded:6/one", "bounded:4/one", "bounded:3/one", "bounded:2/one", "ring:1:10", "ring:2:10", "auto",
 )  # fmt: skip
 COMPARED = ("none", "aggregator:f32", "aggregator:bounded:10", "ring:1:8", "ring:1:6")
-"""For INCEPTIONN's comparison: no exchange at all, one member that sums all, and its bounds."""
+"""For INCEPTIONN's comparison: no exchange at all, one rank that sums all, and its bounds."""
 OTHERS = (
     "trunc:16", "trunc:22", "trunc:24", "3lc:1.75:1024", "3lc:1.9:1024", "onebit:1024", "tbq:0.001", "terngrad", "terngrad:4", "dgc:1", "dgc:5",
     "graddrop:99",

@@ -32,7 +32,7 @@ def _keep(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch
 def _attach(ddp: DistributedDataParallel, exchange: str, link: gradwire.Link) -> gradwire.State | None:
     """Lets `ddp` exchange gradients so. If gradwire does it, what has to be closed at the end.
 
-    `exchange` is one of PyTorch's, a plan, or one of three for comparison: `none`; `aggregator:CODEC`, where one member sums all; and
+    `exchange` is one of PyTorch's, a plan, or one of three for comparison: `none`; `aggregator:CODEC`, where one rank sums all; and
     `PLAN+K`, where gradients are applied K - 1 iterations later.
     """
     exchange = exchange.removesuffix(ONE)

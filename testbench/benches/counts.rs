@@ -46,7 +46,7 @@ fn host_codecs() {
         let (mut acc, mut sum) = (values.clone(), values.clone());
         let (mut out, mut len) = (vec![0; codec.bound(values.len())], 0);
         count(&format!("host,encode,{name},recorded"), values.len(), &mut || {
-            // What was held back would be another input.
+            // The residual would be another input.
             acc.copy_from_slice(&values);
             len = codec.encode(&mut acc, &mut state, 1, &mut out);
         });

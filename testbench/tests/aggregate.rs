@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 
-use gradwire_collectives::{Held, InNetwork, Layout, Listening, Options, Plan, Token};
+use gradwire_collectives::{Residuals, InNetwork, Layout, Listening, Options, Plan, Token};
 use serde_json::Value;
 
 fn gradwire() -> Command {
@@ -69,7 +69,7 @@ fn a_local_node_sums_exactly_for_threads_and_processes() {
                 (&report["codec"], &report["in_network"]["chunks"]),
                 (&codec.into(), &(6 * 15).into())
             );
-            assert!(report["in_network"]["from_node"].as_u64().unwrap() >= 15 * by_node(&report) as u64);
+            assert!(report["in_network"]["from_aggregator"].as_u64().unwrap() >= 15 * by_node(&report) as u64);
             assert!(report["strategy"].as_str().unwrap().starts_with("in-network:127.0.0.1:"));
             by_node(&report)
         });
@@ -95,7 +95,7 @@ fn what_no_node_sums_is_refused() {
         (&["--local", "2", "--aggregate", "here"][..], "local, or an IP address"),
         (&["--local", "2", "--aggregate", "local", "--codec", "q8"], "wire:C:B"),
         (&["--local", "2", "--aggregate", "local", "--strategy", "ring"], "--strategy"),
-        (&["--root", "127.0.0.1:1", "--rank", "0", "--of", "2", "--aggregate", "local"], "--local N"),
+        (&["--root", "127.0.0.1:1", "--rank", "0", "--world-size", "2", "--aggregate", "local"], "--local N"),
     ] {
         let output = gradwire().arg("allreduce").args(args).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
@@ -137,7 +137,7 @@ fn a_node_that_is_killed_is_replaced_and_used_again_when_it_is_back() {
                 |at: usize| f64::from((2 * ((at * 31 + rank * 7 + round) % 400) + 1) as u32) / 1024.0 - 0.875;
             let own: Vec<f32> = (0..VALUES).map(|at| value(at) as f32).collect();
             let mut buffer = own.clone();
-            let report = link.exchange(&mut buffer, &layout, &plan, &mut Held::new()).unwrap();
+            let report = link.exchange(&mut buffer, &layout, &plan, &mut Residuals::new()).unwrap();
             let sum = |at: usize| {
                 let value =
                     |rank: usize| i64::from((2 * ((at * 31 + rank * 7 + round) % 400) + 1) as u32) - 896;
@@ -163,6 +163,6 @@ fn a_node_that_is_killed_is_replaced_and_used_again_when_it_is_back() {
     for seen in all {
         assert!(seen[2..4].iter().all(|round| round.summed == round.chunks), "{seen:?}");
         let last = seen.last().unwrap();
-        assert!(last.reason.is_none() && last.from_node == last.chunks, "{last:?}");
+        assert!(last.reason.is_none() && last.from_aggregator == last.chunks, "{last:?}");
     }
 }

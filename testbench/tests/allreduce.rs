@@ -79,7 +79,7 @@ fn a_models_tensors_go_as_the_plan_says() {
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!((&report["values"], &report["tensors"]), (&45_150.into(), &4.into()));
         assert_eq!((&report["ok"], &report["checks"]["given"]), (&true.into(), &true.into()), "{report}");
-        // Rank 0 sends of `words` parts to two owners, and its own sum to two members; of `head` one message to its owner, rank 2. The
+        // Rank 0 sends of `words` parts to two owners, and its own sum to two ranks; of `head` one message to its owner, rank 2. The
         // small ones are its own: it sends their sum to two.
         assert_eq!(report["sent_messages"], 4 + 1 + 2);
     }
@@ -111,18 +111,18 @@ fn any_order_of_big_messages_works() {
 }
 
 #[test]
-fn members_find_each_other_by_addresses() {
+fn ranks_find_each_other_by_addresses() {
     // Many containers have no IPv6.
     let at = |at| std::net::TcpListener::bind(at);
     let bind = || at("[::1]:0").or_else(|_| at("127.0.0.1:0")).unwrap();
-    // Free ports are anybody's until members listen there: if one was taken, others are tried.
+    // Free ports are anybody's until ranks listen there: if one was taken, others are tried.
     let [zero, one] = loop {
         // Both at once, so that they differ.
-        let members = [bind(), bind()].map(|listener| listener.local_addr().unwrap());
-        let list = format!("{},{}", members[0], members[1]);
-        let started = members.map(|at| {
+        let ranks = [bind(), bind()].map(|listener| listener.local_addr().unwrap());
+        let list = format!("{},{}", ranks[0], ranks[1]);
+        let started = ranks.map(|at| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_gradwire"));
-            command.args(["allreduce", "--members", &list, "--listen", &at.to_string()]);
+            command.args(["allreduce", "--ranks", &list, "--listen", &at.to_string()]);
             command
                 .args(["--values", "1000", "--rounds", "1", "--json"])
                 .env("GRADWIRE_TOKEN", "07".repeat(32));
@@ -149,9 +149,9 @@ fn bad_arguments_say_what_would_be_right() {
         ("--local 2 --strategy servers:3", "expected 1 to 2"),
         ("--local 2 --strategy ring --groups 2", "--strategy hierarchy"),
         ("--local 2 --partitions 0", "expected 1 to"),
-        ("--listen 127.0.0.1:1 --members 127.0.0.1:2,127.0.0.1:3", "not among --members"),
-        ("--root 127.0.0.1:1 --rank 2 --of 2", "ranks from 0"),
-        ("--root 127.0.0.1:1 --rank 1 --of 2 --token-file /dev/null", "64 hexadecimal digits"),
+        ("--listen 127.0.0.1:1 --ranks 127.0.0.1:2,127.0.0.1:3", "not among --ranks"),
+        ("--root 127.0.0.1:1 --rank 2 --world-size 2", "ranks from 0"),
+        ("--root 127.0.0.1:1 --rank 1 --world-size 2 --token-file /dev/null", "64 hexadecimal digits"),
         ("--local 2 --plan /dev/null", "'codec' is missing"),
     ] {
         let output = gradwire(args);

@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use gradwire::codec::planar::{self, Bound};
-use gradwire_collectives::{Held, Layout, Link, Listening, Options, Plan as Exchange, Token};
+use gradwire_collectives::{Residuals, Layout, Link, Listening, Options, Plan as Exchange, Token};
 use gradwire_xdp::ops::control::{node_socket_path, query};
 use gradwire_xdp::ops::telemetry::{Attached, NodeSnapshot};
 use rustix::process::Signal;
@@ -110,7 +110,7 @@ fn exchange(link: &mut Link, rank: usize, round: usize) -> Option<&'static str> 
     let plan: Exchange = format!("strategy = \"in-network:{NODE}\"\ncodec = \"wire:2:10\"").parse().unwrap();
     let mut values = gradient(rank, round);
     let layout = Layout::new([("gradient", VALUES)]).unwrap();
-    let report = link.exchange(&mut values, &layout, &plan, &mut Held::new()).unwrap();
+    let report = link.exchange(&mut values, &layout, &plan, &mut Residuals::new()).unwrap();
     let bits: Vec<u32> = values.iter().map(|value| value.to_bits()).collect();
     assert!(bits == exact(round), "member {rank}, round {round}: {report:?}");
     report.in_network.unwrap().reason

@@ -9,8 +9,8 @@ use crate::factors::Shape;
 /// A codec is a handful of parameters. It owns no memory: what a tensor must keep from one iteration to the next lives in
 /// slices of the caller, one pair for each tensor and direction:
 ///
-/// * `acc`, one `f32` a value: what was held back. Before `encode` the caller lets [`give`](Self::give) add the new gradient.
-///   After `encode`, `acc` holds what this message lost. So *given = delivered + held back* at any time, to rounding.
+/// * `acc`, one `f32` a value: the residual. Before `encode` the caller lets [`give`](Self::give) add the new gradient.
+///   After `encode`, `acc` holds what this message lost. So *given = delivered + residual* at any time, to rounding.
 /// * `state`, [`state_len`](Self::state_len) `f32`s: whatever else the codec keeps, such as a momentum. **All zeros is a new
 ///   state**, so whoever loads a checkpoint without a state starts with zeros.
 ///
@@ -50,7 +50,7 @@ pub trait Codec {
         None
     }
 
-    /// Adds a new gradient to what was held back.
+    /// Adds a new gradient to the residual.
     ///
     /// A codec that corrects momentum adds a velocity instead of the gradient. So `give` is for the point where gradients
     /// come in; an aggregator adds its inputs to `acc` by [`merge`](Self::merge).
@@ -59,17 +59,17 @@ pub trait Codec {
     /// `gradient` and `acc` differ in length, or `state` has another length than `state_len` says.
     #[inline(always)]
     fn give(&self, gradient: &[f32], acc: &mut [f32], state: &mut [f32]) {
-        assert_eq!(gradient.len(), acc.len(), "a gradient has as many values as what was held back");
+        assert_eq!(gradient.len(), acc.len(), "a gradient has as many values as the residual");
         assert_eq!(state.len(), self.state_len(acc.len()), "state has the length that state_len says");
-        for (held, new) in acc.iter_mut().zip(gradient) {
-            *held += new;
+        for (residual, new) in acc.iter_mut().zip(gradient) {
+            *residual += new;
         }
     }
 
     /// Writes a message of `acc` to the start of `out`, leaves in `acc` what the message lost, and returns the message's length.
     ///
     /// The same `acc`, `state` and `seed` make the same bytes on every processor. Where values are not finite, the message
-    /// says so, at least of as many as it has room for, and nothing of any of them is held back.
+    /// says so, at least of as many as it has room for, and nothing of any of them is kept as residual.
     ///
     /// # Panics
     /// `out` is shorter than `bound` says, or `state` has another length than `state_len` says.

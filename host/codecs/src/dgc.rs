@@ -6,7 +6,7 @@ use crate::codec::{Codec, Malformed};
 use crate::named::{Args, Named};
 use crate::ops::{concat, extract, share, sort, sparse_len, worth};
 
-/// Deep gradient compression: the `percent` largest of the values as they are; all others are held back.
+/// Deep gradient compression: the `percent` largest of the values as they are; all others are kept as residual.
 ///
 /// With a momentum it sends velocities in place of gradients (momentum correction), and where a value was sent, its velocity starts again
 /// from zero (factor masking). The optimizer then has no momentum of its own.
@@ -40,13 +40,13 @@ impl Codec for Dgc {
 
     #[inline(always)]
     fn give(&self, gradient: &[f32], acc: &mut [f32], state: &mut [f32]) {
-        assert_eq!(gradient.len(), acc.len(), "a gradient has as many values as what was held back");
+        assert_eq!(gradient.len(), acc.len(), "a gradient has as many values as the residual");
         if state.is_empty() {
-            return zip(acc, gradient).for_each(|(held, new)| *held += new);
+            return zip(acc, gradient).for_each(|(residual, new)| *residual += new);
         }
-        for (held, (velocity, new)) in zip(acc, zip(state, gradient)) {
+        for (residual, (velocity, new)) in zip(acc, zip(state, gradient)) {
             *velocity = self.momentum * *velocity + new;
-            *held += *velocity;
+            *residual += *velocity;
         }
     }
 

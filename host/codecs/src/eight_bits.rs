@@ -11,7 +11,7 @@ pub struct EightBits {
     pub blocks: Blocks,
 }
 
-/// Magnitudes below 2^-100 are held back: scales of that size have no reciprocal.
+/// Magnitudes below 2^-100 are kept as residual: scales of that size have no reciprocal.
 const LEAST: f32 = f32::from_bits((127 - 100) << 23);
 
 impl Codec for EightBits {

@@ -19,7 +19,7 @@ pub const MAX_RANK: usize = 32;
 /// 1. [`start`](Self::start) Q, which all members have alike; [`left`](Self::left) makes each member's P of M and Q.
 /// 2. The members add up their P; each [`orthonormalise`](Self::orthonormalise)s the sum.
 /// 3. [`right`](Self::right) makes each member's Q of M and P. The members make the mean of their Q.
-/// 4. [`subtract`](Self::subtract) of its own P Qᵀ leaves a member what it holds back; the [`product`](Self::product) of P and the
+/// 4. [`subtract`](Self::subtract) of its own P Qᵀ leaves a rank its residual; the [`product`](Self::product) of P and the
 ///    mean Q is everybody's result. That Q is where the next iteration starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {

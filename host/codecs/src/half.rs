@@ -5,7 +5,7 @@ use crate::named::{Args, Named};
 use crate::ops::lost;
 
 /// Half precision, rounded to the nearest, ties to even, little-endian. A finite value beyond 65,504 becomes 65,504 with
-/// its sign, and what that lost is held back like any other loss.
+/// its sign, and what that lost is kept as residual like any other loss.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Half;
 

@@ -7,14 +7,14 @@
 //! use gradwire_codecs::{Codec, Half};
 //!
 //! let gradient = [0.5, -3.0e-9, 1.0e6];
-//! let mut held = [0.0; 3];
+//! let mut residual = [0.0; 3];
 //! let mut message = [0; 6];
-//! Half.give(&gradient, &mut held, &mut []);
-//! let len = Half.encode(&mut held, &mut [], 0, &mut message);
+//! Half.give(&gradient, &mut residual, &mut []);
+//! let len = Half.encode(&mut residual, &mut [], 0, &mut message);
 //! let mut sum = [0.0; 3];
 //! Half.merge(&message[..len], &mut sum)?;
 //! assert_eq!(sum, [0.5, 0.0, 65_504.0]);
-//! assert_eq!(held, [0.0, -3.0e-9, 934_496.0]);
+//! assert_eq!(residual, [0.0, -3.0e-9, 934_496.0]);
 //! # Ok::<(), gradwire_codecs::Malformed>(())
 //! ```
 

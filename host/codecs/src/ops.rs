@@ -328,7 +328,7 @@ impl<'a> Concat<'a> {
     }
 
     /// Those values that `filter` keeps before and at `place`, of equal ones the first, at most `most`: their number, their indices, then
-    /// they themselves. Nothing of them is held back, nor of a value that is not finite, whether there was room for it or not: else one
+    /// they themselves. Nothing of them stays in the residual, nor of a value that is not finite, whether there was room for it or not: else one
     /// overflow would come again in as many messages as it needs. `sent` is told each index of these.
     #[inline(always)]
     pub fn sparse(&mut self, values: &mut [f32], place: Place, most: usize, mut sent: impl FnMut(usize)) {

@@ -11,7 +11,7 @@ use crate::ops::{Blocks, concat, extract, lost, peak};
 /// Of each value -1, 0 or 1 times a scale, which is `multiplier` times a block's largest magnitude; five values to a byte; runs of bytes of
 /// zeros are one byte.
 ///
-/// With feedback, held-back values reach half the scale, and the scale grows with them: about 2 gradients at a multiplier of 1, 14 at 1.75.
+/// With feedback, residuals reach half the scale, and the scale grows with them: about 2 gradients at a multiplier of 1, 14 at 1.75.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ThreeLc {
     multiplier: f32,
@@ -79,7 +79,7 @@ fn bytes(n: usize) -> usize {
 fn quantise(values: &mut [f32], scale: f32, weight: i32, codes: &mut [i32]) {
     // Where all is zero, and the scale too, nothing reaches infinity. Nothing ever reaches NaN.
     let half = if scale == 0.0 { f32::INFINITY } else { scale / 2.0 };
-    // NaN with a scale of NaN: then all of the block is sent as NaN, and nothing of it is held back.
+    // NaN with a scale of NaN: then all of the block is sent as NaN, and nothing of it is kept as residual.
     let zero = scale * 0.0;
     each(values, codes, |value, code| {
         let (above, below) = (*value >= half, *value <= -half);

@@ -198,7 +198,7 @@ fn values_of_one_size_are_sent_in_their_order_and_larger_ones_always() {
     assert_eq!(codec.encode(&mut [0.0; 10], &mut [], 0, &mut out), 4);
 }
 
-/// Two messages, what was held back, the state, and a sum, as bits.
+/// Two messages, the residual, the state, and a sum, as bits.
 fn everything(codec: &dyn Codec, gradient: &[f32]) -> (Vec<u8>, Vec<u32>) {
     let n = gradient.len();
     let (mut acc, mut state, mut sum) = (vec![0.0; n], vec![0.0; codec.state_len(n)], vec![1.0; n]);
@@ -261,7 +261,7 @@ fn members_that_exchange_factors_find_a_matrix_of_their_rank() {
     let shape = LowRank::new(2, Some(cols as u32)).unwrap().shape(rows * cols).unwrap();
     assert_eq!((shape.rows, shape.cols, shape.rank), (rows, cols, 2));
     let mut q = vec![0.0; shape.right_len()];
-    let (mut sum, mut held): (Vec<f32>, Vec<Vec<f32>>) = (Vec::new(), gradients.clone());
+    let (mut sum, mut residual): (Vec<f32>, Vec<Vec<f32>>) = (Vec::new(), gradients.clone());
     for _ in 0..3 {
         shape.start(&mut q);
         let (mut p, mut part) = (vec![0.0; shape.left_len()], vec![0.0; shape.left_len()]);
@@ -271,11 +271,11 @@ fn members_that_exchange_factors_find_a_matrix_of_their_rank() {
         }
         shape.orthonormalise(&mut p);
         q.fill(0.0);
-        for (m, held) in gradients.iter().zip(&mut held) {
+        for (m, residual) in gradients.iter().zip(&mut residual) {
             let mut own = vec![0.0; shape.right_len()];
             shape.right(m, &p, &mut own);
-            held.clone_from(m);
-            shape.subtract(held, &p, &own);
+            residual.clone_from(m);
+            shape.subtract(residual, &p, &own);
             q.iter_mut().zip(&own).for_each(|(q, own)| *q += own);
         }
         sum = vec![0.0; rows * cols];
@@ -284,7 +284,7 @@ fn members_that_exchange_factors_find_a_matrix_of_their_rank() {
     for i in 0..rows * cols {
         let exact: f64 = gradients.iter().map(|m| f64::from(m[i])).sum();
         assert!((f64::from(sum[i]) - exact).abs() < 1e-5, "value {i}: {} for {exact}", sum[i]);
-        // What members hold back cancels: the sum has a rank of 2, and each of them may have another one.
-        assert!(held.iter().map(|held| f64::from(held[i])).sum::<f64>().abs() < 1e-5);
+        // The ranks' residuals cancel: the sum has a rank of 2, and each of them may have another one.
+        assert!(residual.iter().map(|residual| f64::from(residual[i])).sum::<f64>().abs() < 1e-5);
     }
 }

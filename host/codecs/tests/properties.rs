@@ -91,8 +91,8 @@ proptest! {
         let (mut acc, mut state) = (vec![0.0f32; n], vec![0.0; codec.state_len(n)]);
         for gradient in &tensors {
             // Without momentum; that has a test of its own.
-            for (held, new) in acc.iter_mut().zip(gradient) {
-                *held += new;
+            for (residual, new) in acc.iter_mut().zip(gradient) {
+                *residual += new;
             }
             let given = acc.clone();
             let message = send(&codec, &mut acc, &mut state, seed);
@@ -138,7 +138,7 @@ proptest! {
         let message = send(&codec, &mut tensor, &mut state, seed);
         let delivered = receive(&codec, &message, n);
         prop_assert!(!delivered[at].is_finite(), "{codec}, value {at} of {n}: {bad} became {}", delivered[at]);
-        prop_assert!(tensor.iter().chain(&state).all(|held| held.is_finite()), "{codec}: held back");
+        prop_assert!(tensor.iter().chain(&state).all(|residual| residual.is_finite()), "{codec}: residual");
         // The next message is none the worse for it.
         let message = send(&codec, &mut tensor, &mut state, seed);
         prop_assert!(receive(&codec, &message, n).iter().all(|value| value.is_finite()), "{codec}: the next message");
@@ -195,8 +195,8 @@ fn a_tensor_that_overflows_makes_one_bad_message() {
                 let message = send(&codec, &mut acc, &mut state, round);
                 let finite = receive(&codec, &message, 5000).iter().all(|value| value.is_finite());
                 assert_eq!(finite, round != 1, "{name}, {bad}, message {round}");
-                let held = acc.iter().chain(&state).all(|value| value.is_finite());
-                assert!(held, "{name}, {bad}: held back after message {round}");
+                let residual = acc.iter().chain(&state).all(|value| value.is_finite());
+                assert!(residual, "{name}, {bad}: residual after message {round}");
             }
         }
     }
@@ -214,10 +214,10 @@ fn a_block_that_was_sent_as_nan_is_not_held_back() {
         let mut state = vec![0.0; codec.state_len(n)];
         let message = send(&codec, &mut acc, &mut state, 0);
         let delivered = receive(&codec, &message, n);
-        for (i, (held, delivered)) in acc.iter().zip(&delivered).enumerate() {
+        for (i, (residual, delivered)) in acc.iter().zip(&delivered).enumerate() {
             assert!(
-                !delivered.is_nan() || *held == 0.0,
-                "{name}, value {i}: {held} is held back of what arrived as NaN"
+                !delivered.is_nan() || *residual == 0.0,
+                "{name}, value {i}: {residual} is the residual of what arrived as NaN"
             );
         }
         assert!(delivered[1234].is_nan(), "{name}");

@@ -1,6 +1,6 @@
-//! A node that sums in the network, on a UDP socket: the dataplane's aggregator with a clock and a system around it.
+//! An aggregator in the network, on a UDP socket: the dataplane's aggregator with a clock and a system around it.
 //!
-//! It knows members by the addresses that their packets come from, and sends each a copy of every result.
+//! It knows ranks by the addresses that their packets come from, and sends each a copy of every result.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -25,10 +25,10 @@ const SLOTS: usize = 2 * Limits::MOST.window as usize;
 const STACK: usize = 16 * size_of::<Engine<SocketAddr, JOBS, SLOTS, MAX_BLOCKS>>();
 /// How often it looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(50);
-/// What the system keeps of packets that wait: all members' windows.
+/// What the system keeps of packets that wait: all ranks' windows.
 const QUEUE: usize = 4 << 20;
 
-/// A node that sums what the members of up to four jobs send it.
+/// Sums what the ranks of up to four jobs send it.
 pub struct Aggregator {
     socket: UdpSocket,
     engine: Box<Engine<SocketAddr, JOBS, SLOTS, MAX_BLOCKS>>,
@@ -50,7 +50,7 @@ impl Aggregator {
             Settings { kernel: Kernel::detect(), limits: Limits::MOST, group: None, above: None, secret };
         // It is made on a stack before it is boxed, and is larger than those of most threads.
         let make = thread::Builder::new().stack_size(STACK).spawn(move || Box::new(Engine::new(settings)))?;
-        let engine = make.join().map_err(|_| io::Error::other("no room for a node's memory"))?;
+        let engine = make.join().map_err(|_| io::Error::other("no room for its memory"))?;
         Ok(Self { socket, engine })
     }
 
@@ -71,7 +71,7 @@ impl Aggregator {
     /// Serves until `stop` is true.
     ///
     /// # Errors
-    /// The system's, of the socket itself. What one member's address makes of a packet is no such error.
+    /// The system's, of the socket itself. What one rank's address makes of a packet is no such error.
     pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
         let began = Instant::now();
         let (mut packet, mut out) = ([0; DATAGRAM_ROOM], [0; DATAGRAM_ROOM]);
@@ -95,12 +95,12 @@ impl Aggregator {
     }
 
     fn send(&self, packet: &[u8], to: SocketAddr) {
-        // A packet that the system does not take is lost like any other: its member asks again.
+        // A packet that the system does not take is lost like any other: its rank asks again.
         _ = self.socket.send_to(packet, to);
     }
 }
 
-/// Nothing came in time, or an ICMP message says that some member is gone.
+/// Nothing came in time, or an ICMP message says that some rank is gone.
 fn is_passing(error: &io::Error) -> bool {
     use io::ErrorKind::{
         ConnectionRefused, HostUnreachable, Interrupted, NetworkUnreachable, TimedOut, WouldBlock,

@@ -1,21 +1,21 @@
-//! What members agree on when they have summed in the network: does everybody have everything, and if not, who does what?
+//! What ranks agree on when they have summed in the network: does everybody have everything, and if not, who does what?
 //!
-//! Each exchange through a node ends with a vote. A member says up to which chunk it has all results, and which later ones it
-//! has. A member that has a chunk knows that everybody has the one a window before, so later ones are few. If anybody lacks
-//! anything, all members know from the votes alone who sends which chunks to whom, and end with the same bits.
+//! Each exchange through an aggregator ends with a vote. A rank says up to which chunk it has all results, and which later ones it
+//! has. A rank that has a chunk knows that everybody has the one a window before, so later ones are few. If anybody lacks
+//! anything, all ranks know from the votes alone who sends which chunks to whom, and end with the same bits.
 
 use std::ops::Range;
 
 use crate::graph::Rank;
 
-/// What a member says when it is done with a node, or has given up.
+/// What a rank says when it is done with an aggregator, or has given up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Vote {
     /// Does it have all results, or why not?
     pub(crate) end: End,
     /// The epoch that it would give the next attempt.
     pub(crate) epoch: u32,
-    /// Blocks of 128 values in a chunk, as the node has them; 0 if the member knows nothing of that.
+    /// Blocks of 128 values in a chunk, as the aggregator has them; 0 if the rank knows nothing of that.
     pub(crate) blocks: u8,
     /// It has all chunks before this one.
     pub(crate) base: u32,
@@ -23,20 +23,20 @@ pub(crate) struct Vote {
     pub(crate) later: u64,
 }
 
-/// How a member's part ended.
+/// How a rank's part ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     /// It has all results.
     Complete = 0,
-    /// The node gave no answer.
+    /// The aggregator gave no answer.
     Silent = 1,
-    /// The node refused.
+    /// The aggregator refused.
     Refused = 2,
-    /// Another member gave up first.
+    /// Another rank gave up first.
     Stopped = 3,
     /// A value was too large to be summed as an integer.
     TooLarge = 4,
-    /// The node was not tried.
+    /// The aggregator was not tried.
     Skipped = 5,
 }
 
@@ -53,7 +53,7 @@ impl Vote {
         bytes
     }
 
-    /// `None` if no member of this version writes it.
+    /// `None` if no rank of this version writes it.
     pub(crate) fn parse(bytes: &[u8; Self::LEN]) -> Option<Self> {
         let [end, e0, e1, e2, e3, b0, b1, b2, b3, blocks, later @ ..] = *bytes;
         let end = match end {
@@ -95,7 +95,7 @@ impl Vote {
 }
 
 impl End {
-    /// Why the node did not sum all; nothing if it did, or if another member has the reason.
+    /// Why the aggregator did not sum all; nothing if it did, or if another rank has the reason.
     pub(crate) const fn reason(self) -> Option<&'static str> {
         match self {
             Self::Silent => Some("silent"),
@@ -107,25 +107,25 @@ impl End {
     }
 }
 
-/// Blocks of a chunk, if no member has heard of the node.
-const MOST_BLOCKS: u8 = 16;
+/// Blocks of a chunk, if no rank has heard of the aggregator.
+const MAX_BLOCKS: u8 = 16;
 
-/// Blocks of the chunks that the votes are about. Who had other chunks, of an earlier time of the node, has nothing.
+/// Blocks of the chunks that the votes are about. Who had other chunks, of an earlier time of the aggregator, has nothing.
 pub(crate) fn same_chunks(votes: &mut [Vote]) -> u8 {
-    let known = votes.iter().map(|vote| vote.blocks).find(|blocks| (1..=MOST_BLOCKS).contains(blocks));
-    let blocks = known.unwrap_or(MOST_BLOCKS);
+    let known = votes.iter().map(|vote| vote.blocks).find(|blocks| (1..=MAX_BLOCKS).contains(blocks));
+    let blocks = known.unwrap_or(MAX_BLOCKS);
     for vote in votes.iter_mut().filter(|vote| vote.blocks != blocks) {
         *vote = vote.of_nothing();
     }
     blocks
 }
 
-/// Where members get a few chunks from that somebody lacks.
+/// Where ranks get a few chunks from that somebody lacks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
-    /// This member has them, and sends them to those who lack one.
+    /// This rank has them, and sends them to those who lack one.
     Copy { from: Rank, to: Vec<Rank> },
-    /// Nobody has them: all send their own values to this member, which sums.
+    /// Nobody has them: all send their own values to this rank, which sums.
     Sum { owner: Rank },
 }
 
@@ -136,7 +136,7 @@ pub(crate) struct Batch {
     pub(crate) way: Way,
 }
 
-/// The most chunks of a batch: few enough for members to share the work, many enough for headers not to count.
+/// The most chunks of a batch: few enough for ranks to share the work, many enough for headers not to count.
 const MOST: u32 = 16;
 
 /// Who does what about chunks that somebody lacks; nothing if all have everything. A rank whose vote makes no sense is an error.
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(Vote::parse(&[6; Vote::LEN]), None);
     }
 
-    /// Member 0 has chunks 0 to 2 and 4, member 1 those to 3, member 2 those to 2; nobody has 5.
+    /// Rank 0 has chunks 0 to 2 and 4, rank 1 those to 3, rank 2 those to 2; nobody has 5.
     #[test]
     fn what_somebody_has_is_copied_and_the_rest_is_summed() {
         let batches = decide(&[vote(3, 0b10), vote(4, 0), vote(3, 0)], 6).unwrap();

@@ -170,7 +170,7 @@ impl Coding {
         }
         if !strategy.one_encodes() && !self.is_exact() {
             return refuse(
-                "several members would encode one sum, and what they hold back would count more than once: use f32, or halving",
+                "several ranks would encode one sum, and their residuals would count more than once: use f32, or halving",
             );
         }
         Ok(())

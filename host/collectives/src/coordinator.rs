@@ -1,17 +1,17 @@
 //! Who sends when, decided in one place: CaSync's coordinator (HiPress, SOSP 2021, section 3.2), as a state machine.
 //!
-//! Members say what they have to send. The coordinator gathers it by link, from one member to another, until a link has enough bytes or
+//! Ranks say what they have to send. The coordinator gathers it by link, from one rank to another, until a link has enough bytes or
 //! its oldest message has waited long enough. Then it gives out *slots*: sets of links of which no two have one sender or one receiver. It
 //! gives out the next slot while the last one runs, so that nobody waits for a plan.
 //!
-//! It does no I/O and reads no clock. Whoever drives it carries wishes to it and slots to all members, and says what time it is.
+//! It does no I/O and reads no clock. Whoever drives it carries wishes to it and slots to all ranks, and says what time it is.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::graph::Rank;
 
-/// From one member to another.
+/// From one rank to another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[expect(missing_docs, reason = "the two ends")]
 pub struct LinkId {
@@ -54,7 +54,7 @@ impl Coordinator {
         Self { enough, patience, queues: BTreeMap::new(), waiting: 0, under_way: VecDeque::new() }
     }
 
-    /// A member wants to send a message of so many bytes. Messages of a link leave in this order.
+    /// A rank wants to send a message of so many bytes. Messages of a link leave in this order.
     pub fn wish(&mut self, link: LinkId, bytes: u64, now: Duration) {
         let queue = self.queues.entry(link).or_default();
         queue.messages.push_back((bytes, now));
@@ -78,7 +78,7 @@ impl Coordinator {
         found.is_some()
     }
 
-    /// A member sends no more through the coordinator, and will not say what is done.
+    /// A rank sends no more through the coordinator, and will not say what is done.
     pub fn forget(&mut self, from: Rank) {
         self.queues.retain(|link, queue| {
             if link.from == from {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn members_send_to_one_and_receive_from_one_at_a_time() {
+    fn ranks_send_to_one_and_receive_from_one_at_a_time() {
         let mut coordinator = Coordinator::new(1, MS);
         for (from, to) in [(0, 2), (1, 2), (0, 1), (2, 0)] {
             coordinator.wish(link(from, to), 1, Duration::ZERO);

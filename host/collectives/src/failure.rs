@@ -1,4 +1,4 @@
-//! Why members cannot exchange anything.
+//! Why ranks cannot exchange anything.
 
 use std::fmt;
 use std::io;
@@ -6,14 +6,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::graph::Rank;
-use crate::held::HeldError;
 use crate::layout::LayoutError;
 use crate::plan::PlanError;
+use crate::residuals::ResidualError;
 
-/// The first thing that went wrong in a job, in the words of the member that saw it. All members are told the same.
+/// The first thing that went wrong in a job, in the words of the rank that saw it. All ranks are told the same.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// The member that saw it.
+    /// The rank that saw it.
     pub reporter: Rank,
     /// What it saw, with the rank of who is to blame.
     pub cause: String,
@@ -37,11 +37,11 @@ pub(crate) enum Weight {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (seen by member {})", self.cause, self.reporter)
+        write!(f, "{} (seen by rank {})", self.cause, self.reporter)
     }
 }
 
-/// Why members cannot exchange anything.
+/// Why ranks cannot exchange anything.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what is wrong")]
@@ -52,9 +52,9 @@ pub enum LinkError {
     /// The layout does not suit.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// What is held back does not fit.
+    /// Residuals do not fit.
     #[error(transparent)]
-    Held(#[from] HeldError),
+    Residuals(#[from] ResidualError),
     /// The buffer is not the layout's.
     #[error("the buffer has {buffer} values and the layout {layout}: give a buffer of the layout's length")]
     Buffer { buffer: usize, layout: usize },
@@ -63,27 +63,27 @@ pub enum LinkError {
         "the plan has a wire: codec, but the link has no tagged connections: connect with Options::tagged"
     )]
     NotTagged,
-    /// More members than a node in the network sums.
-    #[error("{members} members: a node in the network sums {} at most", crate::node::MOST_MEMBERS)]
-    Node { members: usize },
+    /// More ranks than an aggregator in the network sums.
+    #[error(
+        "{ranks} ranks: an aggregator in the network sums {} at most",
+        crate::aggregator_client::MAX_RANKS
+    )]
+    AggregatorClient { ranks: usize },
     /// The operating system refused.
     #[error("cannot {what}: {source}")]
     Io { what: String, source: io::Error },
     /// The far end knows another token.
-    #[error("{address} knows another token: start all members of a job with the same one")]
+    #[error("{address} knows another token: start all ranks of a job with the same one")]
     Token { address: String },
-    /// The far end refused this member.
-    #[error("{address} refused member {rank}: {why}")]
+    /// The far end refused this rank.
+    #[error("{address} refused rank {rank}: {why}")]
     Refused { address: String, rank: Rank, why: String },
-    /// Rank or number of members make no sense.
+    /// Rank or number of ranks make no sense.
+    #[error("rank {rank} of {ranks}: expected 1 to {} ranks, and ranks from 0 to one less", crate::MAX_RANKS)]
+    Ranks { rank: Rank, ranks: usize },
+    /// Ranks did not come in time.
     #[error(
-        "member {rank} of {members}: expected 1 to {} members, and ranks from 0 to one less",
-        crate::MOST_MEMBERS
-    )]
-    Members { rank: Rank, members: usize },
-    /// Members did not come in time.
-    #[error(
-        "members {} did not connect within {within:?} to {at}, the address that they were told{}",
+        "ranks {} did not connect within {within:?} to {at}, the address that they were told{}",
         list(missing),
         refusals(refused)
     )]

@@ -1,10 +1,10 @@
-//! What a member does for one partition of a tensor, as a graph of five primitives.
+//! What a rank does for one partition of a tensor, as a graph of five primitives.
 //!
 //! The primitives are those of CaSync (HiPress, SOSP 2021, section 3.1): encode, send, recv, merge and decode. A partition has two
-//! buffers. The *sum* starts as the member's gradient plus what it held back; `Merge` adds a message to it; `Encode` makes a
+//! buffers. The *sum* starts as the rank's gradient plus its residual; `Merge` adds a message to it; `Encode` makes a
 //! message of it and leaves in it what the message lost. The *result* starts as zeros; `Decode` adds a message to it.
 //!
-//! So what a message lost stays with the member that made the message, in the same buffer as what the member holds back of its
+//! So what a message lost stays with the rank that made the message, in the same buffer as the rank's residual of its
 //! own gradient. An aggregator's loss needs no second buffer: it is added to the next sum, which is where it belongs.
 //!
 //! A graph knows no network, no codec and no clock. A link runs it, and so does a simulator.
@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A member's number, from 0.
+/// A rank's number, from 0.
 pub type Rank = usize;
 
 /// How a message is coded.
@@ -27,7 +27,7 @@ pub enum Format {
 /// The name of a message among those of its partition.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Message {
-    /// Its number. All members that have a message know it by the same number.
+    /// Its number. All ranks that have a message know it by the same number.
     pub tag: u32,
     /// How it is coded.
     pub format: Format,
@@ -72,14 +72,14 @@ pub struct Task {
     pub after: Vec<usize>,
 }
 
-/// What one member does for one partition.
+/// What one rank does for one partition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Graph {
     tasks: Vec<Task>,
 }
 
 impl Graph {
-    /// A graph of operations in an order in which one member could do them one by one.
+    /// A graph of operations in an order in which one rank could do them one by one.
     ///
     /// The order says what depends on what: an operation on a buffer comes after the one before it on that buffer, and what uses a
     /// message comes after what makes it. Nothing else waits, so sends and receives overlap. Merges keep their order: results
@@ -122,17 +122,17 @@ impl Graph {
         &self.tasks
     }
 
-    /// Does this member add the message to its result?
+    /// Does this rank add the message to its result?
     #[must_use]
     pub fn decodes(&self, message: Message) -> bool {
         self.tasks.iter().any(|task| task.op == Op::Decode { message })
     }
 }
 
-/// Do the graphs of all members, in the order of their ranks, fit together?
+/// Do the graphs of all ranks, in the order of their ranks, fit together?
 ///
 /// # Errors
-/// A message is sent that nobody waits for, or the other way round; or members wait for each other in a circle.
+/// A message is sent that nobody waits for, or the other way round; or ranks wait for each other in a circle.
 pub fn check(graphs: &[Graph]) -> Result<(), GraphError> {
     // Where each receive is, by (from, to, message), until its send is found.
     let mut receives = BTreeMap::new();
@@ -190,11 +190,11 @@ pub enum GraphError {
     NotThere { message: Message, at: usize },
     /// Two operations make one message.
     MadeTwice { message: Message, at: usize },
-    /// A member sends a message that its receiver does not wait for.
+    /// A rank sends a message that its receiver does not wait for.
     NobodyReceives { message: Message, from: Rank, to: Rank },
-    /// A member waits for a message that its sender does not send.
+    /// A rank waits for a message that its sender does not send.
     NobodySends { message: Message, from: Rank, to: Rank },
-    /// Members wait for each other.
+    /// Ranks wait for each other.
     Circle,
 }
 
@@ -209,17 +209,15 @@ impl fmt::Display for GraphError {
             }
             Self::NobodyReceives { message, from, to } => write!(
                 f,
-                "member {from} sends message {} to member {to}, which does not receive it: add a receive there",
+                "rank {from} sends message {} to rank {to}, which does not receive it: add a receive there",
                 message.tag
             ),
             Self::NobodySends { message, from, to } => write!(
                 f,
-                "member {to} waits for message {} of member {from}, which does not send it: add a send there",
+                "rank {to} waits for message {} of rank {from}, which does not send it: add a send there",
                 message.tag
             ),
-            Self::Circle => {
-                f.write_str("members wait for each other: some send has to come before a receive")
-            }
+            Self::Circle => f.write_str("ranks wait for each other: some send has to come before a receive"),
         }
     }
 }

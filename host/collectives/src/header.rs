@@ -13,7 +13,7 @@ pub(crate) const HEADER_LEN: usize = 96;
 const PLAN_LEN: usize = 40;
 const MAGIC: [u8; 4] = *b"gwc1";
 
-/// What a member says about a message, so that the receiver can tell whether both mean the same.
+/// What a rank says about a message, so that the receiver can tell whether both mean the same.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Header {
     pub(crate) kind: Kind,
@@ -95,7 +95,7 @@ impl Header {
         bytes
     }
 
-    /// `None` if no member of this version writes it.
+    /// `None` if no rank of this version writes it.
     pub(crate) fn parse(bytes: &[u8; HEADER_LEN]) -> Option<Self> {
         let kind = match bytes[4] {
             1 => Kind::Message(Format::Raw),
@@ -128,37 +128,37 @@ impl Header {
 /// A frame of a control connection: kind, three zeros, length of the body, body.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Control {
-    /// Rank 0 asks whether the member is alive.
+    /// Rank 0 asks whether the rank is alive.
     Ping,
     /// It is, and this exchange is the last that it began.
     Pong { sequence: u64 },
     /// Something failed.
     Failed(crate::failure::Failure),
-    /// A member's checksum of a comparison with this number.
+    /// A rank's checksum of a comparison with this number.
     Compare { number: u64, checksum: u64 },
     /// All checksums of the comparison with this number were alike.
     Alike { number: u64 },
-    /// The member leaves.
+    /// The rank leaves.
     Bye,
-    /// A member wants to send a big message.
+    /// A rank wants to send a big message.
     Wish { to: Rank, bytes: u64 },
-    /// A member may send so many big messages that it asked for, the oldest first.
+    /// A rank may send so many big messages that it asked for, the oldest first.
     Go { to: Rank, messages: u32 },
-    /// A member has sent these.
+    /// A rank has sent these.
     Done { to: Rank },
-    /// A member's vote at the end of a sum in the network with this number.
+    /// A rank's vote at the end of a sum in the network with this number.
     Vote { number: u64, vote: Vote },
-    /// Somebody gave up on the node: all vote now.
+    /// Somebody gave up on the aggregator: all vote now.
     Halt { number: u64 },
-    /// The votes of all members, by rank.
+    /// The votes of all ranks, by rank.
     Votes { number: u64, votes: Vec<Vote> },
-    /// A part of what member 1 asks a server to do next; the `last` one makes it whole.
+    /// A part of what rank 1 asks a server to do next; the `last` one makes it whole.
     Ask { last: bool, text: Vec<u8> },
 }
 
 pub(crate) const CONTROL_HEAD: usize = 8;
 /// The longest body.
-pub(crate) const MOST_CONTROL: usize = 4096;
+pub(crate) const MAX_CONTROL: usize = 4096;
 
 impl Control {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
@@ -179,7 +179,7 @@ impl Control {
                 };
                 body.push(weight);
                 body.extend(u64::to_le_bytes(sequence));
-                let text = &failure.cause.as_bytes()[..failure.cause.len().min(MOST_CONTROL - 16)];
+                let text = &failure.cause.as_bytes()[..failure.cause.len().min(MAX_CONTROL - 16)];
                 body.extend(text);
                 3
             }
@@ -236,10 +236,10 @@ impl Control {
     /// The length of the body behind this head, if it is not too long.
     pub(crate) fn body_len(head: &[u8; CONTROL_HEAD]) -> Option<usize> {
         let len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
-        (len <= MOST_CONTROL).then_some(len)
+        (len <= MAX_CONTROL).then_some(len)
     }
 
-    /// `None` if no member of this version writes it.
+    /// `None` if no rank of this version writes it.
     pub(crate) fn parse(kind: u8, body: &[u8]) -> Option<Self> {
         use crate::failure::{Failure, Weight};
         let long = |at: usize| {
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn control_frames_come_back_and_others_are_refused() {
         let vote = Vote { end: crate::agreement::End::Stopped, epoch: 1, blocks: 4, base: 2, later: 3 };
-        let failure = |weight| Failure { reporter: 3, cause: "member 2 left".into(), weight };
+        let failure = |weight| Failure { reporter: 3, cause: "rank 2 left".into(), weight };
         for frame in [
             Control::Ping,
             Control::Pong { sequence: 9 },
@@ -334,7 +334,7 @@ mod tests {
             Control::Vote { number: 5, vote },
             Control::Halt { number: 6 },
             Control::Votes { number: 7, votes: vec![vote; 64] },
-            Control::Ask { last: true, text: vec![7; MOST_CONTROL - 1] },
+            Control::Ask { last: true, text: vec![7; MAX_CONTROL - 1] },
         ] {
             let bytes = frame.to_bytes();
             let (head, body) = bytes.split_first_chunk().unwrap();
@@ -355,6 +355,6 @@ mod tests {
         assert_eq!(Control::parse(13, &[]), None);
         assert_eq!(Control::parse(14, &[0; 8]), None);
         let long = Failure { cause: "é".repeat(9999), ..failure(Weight::Certain) };
-        assert!(Control::Failed(long).to_bytes().len() <= CONTROL_HEAD + MOST_CONTROL);
+        assert!(Control::Failed(long).to_bytes().len() <= CONTROL_HEAD + MAX_CONTROL);
     }
 }

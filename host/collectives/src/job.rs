@@ -1,4 +1,4 @@
-//! What members do about a tensor.
+//! What ranks do about a tensor.
 
 use std::ops::Range;
 
@@ -19,26 +19,26 @@ pub struct Job {
     pub partitions: usize,
     /// Values of all its tensors.
     pub values: usize,
-    /// The number that its first part has for the strategy, below the members; the name of the tensor decides it.
+    /// The number that its first part has for the strategy, below the ranks; the name of the tensor decides it.
     pub first: usize,
 }
 
-/// Whose a tensor's first part is, of `members`. The name decides it: tensors of one part would all be summed by one member otherwise.
-/// It is the same in every layout, since an owner keeps what it held back.
-pub(crate) fn first_owner(name: &str, members: usize) -> usize {
+/// Whose a tensor's first part is, of `ranks`. The name decides it: tensors of one part would all be summed by one rank otherwise.
+/// It is the same in every layout, since an owner keeps its residual.
+pub(crate) fn first_owner(name: &str, ranks: usize) -> usize {
     // FNV-1a.
     let hash =
         name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    hash as usize % members
+    hash as usize % ranks
 }
 
 impl Job {
-    /// What member `me` does for a part.
+    /// What rank `me` does for a part.
     ///
     /// # Errors
-    /// There are no such members, or the strategy is not for so many.
-    pub fn graph(&self, members: usize, me: Rank, partition: usize) -> Result<Graph, StrategyError> {
-        self.strategy.graph(members, me, self.first + partition)
+    /// There are no such ranks, or the strategy is not for so many.
+    pub fn graph(&self, ranks: usize, me: Rank, partition: usize) -> Result<Graph, StrategyError> {
+        self.strategy.graph(ranks, me, self.first + partition)
     }
 
     /// The most bytes of a message about so many values.
@@ -47,10 +47,10 @@ impl Job {
         codecs.partial.bound(values).max(codecs.result.bound(values)).max(4 * values)
     }
 
-    /// The parts, in the order in which member `me` begins with them: that of the next member first, so that members send to different
+    /// The parts, in the order in which rank `me` begins with them: that of the next rank first, so that ranks send to different
     /// ones.
-    pub fn order(&self, members: usize, me: Rank) -> impl Iterator<Item = usize> + use<> {
-        let (count, start) = (self.partitions, me + 1 + members - self.first);
+    pub fn order(&self, ranks: usize, me: Rank) -> impl Iterator<Item = usize> + use<> {
+        let (count, start) = (self.partitions, me + 1 + ranks - self.first);
         (0..count).map(move |i| (start + i) % count)
     }
 

@@ -11,9 +11,9 @@ pub struct Layout {
 }
 
 /// The longest name of a tensor, in bytes.
-pub const MOST_NAME: usize = 4096;
+pub const MAX_NAME: usize = 4096;
 /// The most values of a buffer: what a message's header can count.
-pub const MOST_VALUES: usize = u32::MAX as usize;
+pub const MAX_VALUES: usize = u32::MAX as usize;
 
 impl Layout {
     /// These tensors.
@@ -24,14 +24,14 @@ impl Layout {
         let (mut all, mut names, mut end) = (Vec::new(), BTreeSet::new(), 0usize);
         for (name, values) in tensors {
             let (name, start) = (name.into(), end);
-            if name.len() > MOST_NAME {
+            if name.len() > MAX_NAME {
                 return Err(LayoutError::LongName { bytes: name.len() });
             }
             if !names.insert(name.clone()) {
                 return Err(LayoutError::Twice { name });
             }
             end = start.saturating_add(values);
-            if end > MOST_VALUES {
+            if end > MAX_VALUES {
                 return Err(LayoutError::TooLong);
             }
             all.push((name, start..end));
@@ -101,13 +101,13 @@ pub fn checksum(values: &[f32]) -> u64 {
 #[expect(missing_docs, reason = "the fields are what is wrong")]
 pub enum LayoutError {
     /// Two tensors with one name.
-    #[error("two tensors have the name '{name}': what is held back is kept by name, so each needs its own")]
+    #[error("two tensors have the name '{name}': residuals are kept by name, so each needs its own")]
     Twice { name: String },
     /// A name that is too long.
-    #[error("a tensor's name has {bytes} bytes: expected at most {MOST_NAME}")]
+    #[error("a tensor's name has {bytes} bytes: expected at most {MAX_NAME}")]
     LongName { bytes: usize },
     /// Too many values.
-    #[error("the tensors have more than {MOST_VALUES} values: exchange them in several buffers")]
+    #[error("the tensors have more than {MAX_VALUES} values: exchange them in several buffers")]
     TooLong,
 }
 

@@ -1,25 +1,25 @@
 //! Exchanges gradients between the processes of a training job.
 //!
 //! A [`Plan`] says which tensor is exchanged how: by which [`Strategy`], a graph of encode, send, recv, merge and decode, and
-//! with which codec. A [`Link`] is a member's connections to all others, and [`Link::exchange`] runs the plan over them.
+//! with which codec. A [`Link`] is a rank's connections to all others, and [`Link::exchange`] runs the plan over them.
 //!
 //! ```
-//! use gradwire_collectives::{Held, Layout, Listening, Options, Plan, Token};
+//! use gradwire_collectives::{Residuals, Layout, Listening, Options, Plan, Token};
 //!
 //! let token = Token::random()?;
 //! let plan: Plan = "strategy = \"servers\"\ncodec = \"q8:256\"".parse()?;
 //! let layout = Layout::new([("weights", 5000), ("bias", 10)])?;
 //! let root = Listening::bind("127.0.0.1:0".parse()?, Options::new(token.clone()))?;
 //! let at = root.address()?;
-//! let member = |listening: Listening, rank| {
+//! let rank = |listening: Listening, rank| {
 //!     let mut link = listening.join(rank, 2, at)?;
-//!     let (mut gradient, mut held) = (vec![rank as f32; 5010], Held::new());
-//!     link.exchange(&mut gradient, &layout, &plan, &mut held)?;
+//!     let (mut gradient, mut residuals) = (vec![rank as f32; 5010], Residuals::new());
+//!     link.exchange(&mut gradient, &layout, &plan, &mut residuals)?;
 //!     Ok::<_, gradwire_collectives::LinkError>(gradient)
 //! };
 //! let results = std::thread::scope(|scope| {
-//!     let other = scope.spawn(|| member(Listening::bind("127.0.0.1:0".parse().unwrap(), Options::new(token))?, 1));
-//!     (member(root, 0), other.join().unwrap())
+//!     let other = scope.spawn(|| rank(Listening::bind("127.0.0.1:0".parse().unwrap(), Options::new(token))?, 1));
+//!     (rank(root, 0), other.join().unwrap())
 //! });
 //! assert_eq!(results.0?, results.1?);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -31,23 +31,23 @@
 #![forbid(unsafe_code)]
 
 mod aggregator;
+mod aggregator_client;
 mod agreement;
 mod coding;
 pub mod coordinator;
 mod failure;
 pub mod graph;
 mod header;
-mod held;
 mod job;
 pub mod layout;
 mod link;
 mod method;
-mod node;
 mod optimizer;
 mod part;
 mod plan;
 mod poll;
 mod rendezvous;
+mod residuals;
 mod server;
 mod socket;
 mod spread;
@@ -58,19 +58,19 @@ mod token;
 pub use aggregator::Aggregator;
 pub use coding::{Coding, CodingError, Wire};
 pub use failure::{Failure, LinkError};
-pub use held::{Held, HeldError};
 pub use job::Job;
 pub use layout::{Layout, LayoutError};
 pub use link::{COMPARE_EVERY, Decoded, InNetwork, Link, Record, Report};
 pub use method::Method;
 pub use optimizer::{Optimizer, Rule};
 pub use part::{Bytes, Codecs, Part, Step, Values};
-pub use plan::{Choice, MOST_PARTITIONS, Order, Plan, PlanError};
+pub use plan::{Choice, MAX_PARTITIONS, Order, Plan, PlanError};
 pub use poll::Traffic;
 pub use rendezvous::{Listening, Options, TAG};
+pub use residuals::{ResidualError, Residuals};
 pub use server::{Returns, Round, Served, Server, Updates};
 pub use strategies::{
-    Between, MOST_MEMBERS, Strategy, StrategyError, all_gather, butterfly, halving, hierarchy, pull, push,
-    ring, servers,
+    Between, MAX_RANKS, Strategy, StrategyError, all_gather, butterfly, halving, hierarchy, pull, push, ring,
+    servers,
 };
 pub use token::Token;

@@ -8,10 +8,10 @@ use gradwire_codecs::{MAX_RANK, Registry, Shape};
 
 use crate::coding::{Coding, CodingError};
 use crate::failure::LinkError;
-use crate::held::{Held, HeldTensor, is_zero};
 use crate::layout::Layout;
 use crate::link::{Link, Report};
 use crate::plan::{Choice, Plan, PlanError};
+use crate::residuals::{Residual, Residuals, is_zero};
 use crate::strategies::Strategy;
 
 /// One way to exchange all tensors of a model. It prints as [`parse`](Self::parse) reads it.
@@ -21,7 +21,7 @@ use crate::strategies::Strategy;
 /// | `f32` | a ring, nothing is lost |
 /// | a codec, such as `q8` or `3lc:1:1024` | partitioned servers with that codec |
 /// | `ring:C:B` | a tagged ring for `wire:C:B`, each tensor scaled by a power of two |
-/// | `in-network:ADDRESS` | a node at this address sums, in the network, values scaled like these; with a bound of 2^-10 |
+/// | `in-network:ADDRESS` | an aggregator at this address sums, in the network, values scaled like these; with a bound of 2^-10 |
 /// | `low-rank:R` | two thin factors of each matrix, summed one after the other, in 8 bits |
 /// | `hierarchy:GROUP:CODEC` | `f32` within groups of neighbouring ranks, the codec between them; also `hierarchy:GROUP:servers:CODEC` |
 /// | a plan's TOML | that [`Plan`] |
@@ -29,8 +29,8 @@ use crate::strategies::Strategy;
 pub enum Method {
     /// The plan as it is.
     Plan(Plan),
-    /// The plan for values whose sum is below 1. Members agree on a power of two for each tensor first. Its codec is a `wire:`, which holds
-    /// nothing back: what another one held back would be in other units.
+    /// The plan for values whose sum is below 1. Ranks agree on a power of two for each tensor first. Its codec is a `wire:`, which holds
+    /// nothing back: another rank's residual would be in other units.
     Scaled(Plan),
     /// PowerSGD (Vogels, Karimireddy, Jaggi, 2019) of this rank, with factors of 8 bits.
     LowRank(usize),
@@ -92,7 +92,7 @@ impl Method {
         }
     }
 
-    /// May member 0 be a server?
+    /// May rank 0 be a server?
     ///
     /// # Errors
     /// As [`Plan::check_served`].
@@ -109,10 +109,10 @@ impl Method {
         matches!(self, Self::Plan(plan) | Self::Scaled(plan) if plan.is_tagged())
     }
 
-    /// Replaces the values of `buffer` by the sums over all members, as [`Link::exchange`] does. `rows` says by tensor how many rows
+    /// Replaces the values of `buffer` by the sums over all ranks, as [`Link::exchange`] does. `rows` says by tensor how many rows
     /// it has as a matrix; 1, or a number that does not divide its values, if it is none.
     ///
-    /// If a value of a tensor is not finite at any member, some of the sums are not finite either, and nothing of these is held back.
+    /// If a value of a tensor is not finite at any rank, some of the sums are not finite either, and nothing of these is kept as residual.
     ///
     /// # Errors
     /// As there.
@@ -125,18 +125,18 @@ impl Method {
         buffer: &mut [f32],
         layout: &Layout,
         rows: &[usize],
-        held: &mut Held,
+        residuals: &mut Residuals,
     ) -> Result<Report, LinkError> {
         assert_eq!(rows.len(), layout.tensors().len(), "one number of rows for each tensor");
         match self {
-            Self::Plan(plan) => link.exchange(buffer, layout, plan, held),
+            Self::Plan(plan) => link.exchange(buffer, layout, plan, residuals),
             Self::Scaled(plan) => {
-                link.check(buffer.len(), layout, plan, held)?;
-                scaled(link, buffer, layout, plan, held)
+                link.check(buffer.len(), layout, plan, residuals)?;
+                scaled(link, buffer, layout, plan, residuals)
             }
             Self::LowRank(rank) => {
-                link.check(buffer.len(), layout, &exact(), held)?;
-                low_rank(link, buffer, layout, rows, *rank, held)
+                link.check(buffer.len(), layout, &exact(), residuals)?;
+                low_rank(link, buffer, layout, rows, *rank, residuals)
             }
         }
     }
@@ -205,23 +205,23 @@ fn scaled(
     buffer: &mut [f32],
     layout: &Layout,
     plan: &Plan,
-    held: &mut Held,
+    residuals: &mut Residuals,
 ) -> Result<Report, LinkError> {
     let start = Instant::now();
-    // What another plan held back is in units of the gradient, so it joins the gradient before there is a scale.
+    // The residual of another plan is in units of the gradient, so it joins the gradient before there is a scale.
     for (name, range) in layout.tensors() {
-        held.release(name, &mut buffer[range.clone()]);
+        residuals.release(name, &mut buffer[range.clone()]);
     }
-    let (count, members) = (layout.tensors().len(), link.members());
+    let (count, ranks) = (layout.tensors().len(), link.ranks());
     // Everybody fills its own row, so the sum has all rows.
-    let mut exponents = vec![0.0; members * count];
+    let mut exponents = vec![0.0; ranks * count];
     let mine = &mut exponents[link.rank() * count..][..count];
     for (to, (_, range)) in mine.iter_mut().zip(layout.tensors()) {
         *to = exponent(&buffer[range.clone()]) as f32;
     }
     let table = Layout::new([("exponents", exponents.len())])?;
-    let first = link.exchange(&mut exponents, &table, &exact(), &mut Held::new())?;
-    let headroom = members.next_power_of_two().trailing_zeros() as i32;
+    let first = link.exchange(&mut exponents, &table, &exact(), &mut Residuals::new())?;
+    let headroom = ranks.next_power_of_two().trailing_zeros() as i32;
     let shift = |tensor: usize| {
         let most = exponents.iter().skip(tensor).step_by(count).fold(f32::MIN, |most, e| most.max(*e));
         if most >= NOT_FINITE as f32 { 0 } else { most as i32 + headroom }
@@ -233,8 +233,8 @@ fn scaled(
     for (at, (_, range)) in layout.tensors().iter().enumerate() {
         scale(&mut buffer[range.clone()], -shift(at));
     }
-    // What the network or its node loses, nobody holds back.
-    let second = link.exchange(buffer, layout, plan, &mut Held::new())?;
+    // What the network or its aggregator loses is in nobody's residual.
+    let second = link.exchange(buffer, layout, plan, &mut Residuals::new())?;
     for (at, (_, range)) in layout.tensors().iter().enumerate() {
         scale(&mut buffer[range.clone()], shift(at));
     }
@@ -245,11 +245,11 @@ fn scaled(
 struct Factors {
     at: usize,
     shape: Shape,
-    held: HeldTensor,
+    residuals: Residual,
     p: Vec<f32>,
     q: Vec<f32>,
     finite: bool,
-    /// Does any member have a gradient?
+    /// Does any rank have a gradient?
     used: bool,
 }
 
@@ -264,15 +264,15 @@ pub(crate) fn all_finite(values: &[f32]) -> bool {
     exponent(values) < NOT_FINITE
 }
 
-/// P of all members summed, then Q of all members: both in blocks of 8 bits. What P loses only turns the subspace. What Q loses, the
-/// member's own and that of the sums that it owns, is held back with what the product does not reach.
+/// P of all ranks summed, then Q of all ranks: both in blocks of 8 bits. What P loses only turns the subspace. What Q loses, the
+/// rank's own and that of the sums that it owns, is kept as residual with what the product does not reach.
 fn low_rank(
     link: &mut Link,
     buffer: &mut [f32],
     layout: &Layout,
     rows: &[usize],
     rank: usize,
-    held: &mut Held,
+    residuals: &mut Residuals,
 ) -> Result<Report, LinkError> {
     let start = Instant::now();
     let codec = format!("low-rank:{rank}");
@@ -280,10 +280,10 @@ fn low_rank(
     let mut failed = None;
     for (at, (name, range)) in layout.tensors().iter().enumerate() {
         let Some(shape) = shape(range.len(), rows[at], rank) else { continue };
-        match held.take(name, range.len(), &codec, std::iter::once(shape.right_len())) {
-            Ok(held) => {
+        match residuals.take(name, range.len(), &codec, std::iter::once(shape.right_len())) {
+            Ok(residuals) => {
                 let (p, q) = (vec![0.0; shape.left_len()], vec![0.0; shape.right_len()]);
-                matrices.push(Factors { at, shape, held, p, q, finite: true, used: true });
+                matrices.push(Factors { at, shape, residuals, p, q, finite: true, used: true });
             }
             Err(error) => {
                 failed = Some(error.into());
@@ -293,10 +293,10 @@ fn low_rank(
     }
     let result = match failed {
         Some(error) => Err(error),
-        None => exchange_factors(link, buffer, layout, &mut matrices, held),
+        None => exchange_factors(link, buffer, layout, &mut matrices, residuals),
     };
     for matrix in matrices {
-        held.put(&layout.tensors()[matrix.at].0, matrix.held);
+        residuals.put(&layout.tensors()[matrix.at].0, matrix.residuals);
     }
     result.map(|reports| whole(start, reports))
 }
@@ -306,7 +306,7 @@ fn exchange_factors(
     buffer: &mut [f32],
     layout: &Layout,
     matrices: &mut [Factors],
-    held: &mut Held,
+    residuals: &mut Residuals,
 ) -> Result<Report, LinkError> {
     let coding = Coding::parse(FACTORS, Registry::BUILT_IN).expect("factors have a codec");
     let mut plan = Plan::of(coding, Strategy::Servers(None));
@@ -324,15 +324,15 @@ fn exchange_factors(
             tensors.push((format!("{big}{name}"), range.len()));
             let start = first.len();
             first.extend(gradient);
-            // These are sent whole, with what another plan held back of them.
-            held.release(name, &mut first[start..]);
+            // These are sent whole, with their residual of another plan.
+            residuals.release(name, &mut first[start..]);
             continue;
         };
-        let (sum, state) = (&mut matrix.held.sum, &mut matrix.held.states[0]);
+        let (sum, state) = (&mut matrix.residuals.sum, &mut matrix.residuals.states[0]);
         sum.iter_mut().zip(gradient).for_each(|(sum, new)| *sum += new);
         matrix.shape.start(state);
         if is_zero(gradient) {
-            // What is held back stays, unless another member has a gradient.
+            // The residual stays, unless another rank has a gradient.
         } else if all_finite(sum) {
             matrix.shape.left(sum, state, &mut matrix.p);
             if is_zero(&matrix.p) {
@@ -348,7 +348,7 @@ fn exchange_factors(
         first.extend(&matrix.p);
     }
     let sums = Layout::new(tensors)?;
-    let mut report = link.exchange(&mut first, &sums, &plan, &mut Held::new())?;
+    let mut report = link.exchange(&mut first, &sums, &plan, &mut Residuals::new())?;
 
     let mut second = Vec::new();
     let mut tensors = Vec::new();
@@ -359,13 +359,13 @@ fn exchange_factors(
             buffer[range.clone()].copy_from_slice(from);
             continue;
         };
-        // All members see the same sum, so they agree on this.
+        // All ranks see the same sum, so they agree on this.
         matrix.finite = all_finite(from);
         matrix.used = !is_zero(from);
         if matrix.finite && matrix.used {
             matrix.p.copy_from_slice(from);
             matrix.shape.orthonormalise(&mut matrix.p);
-            matrix.shape.right(&matrix.held.sum, &matrix.p, &mut matrix.q);
+            matrix.shape.right(&matrix.residuals.sum, &matrix.p, &mut matrix.q);
         }
         tensors.push((format!("q of {name}"), matrix.q.len()));
         second.extend(&matrix.q);
@@ -374,13 +374,13 @@ fn exchange_factors(
         return Ok(report);
     }
     let sums = Layout::new(tensors)?;
-    let mut lost = Held::new();
+    let mut lost = Residuals::new();
     report = both(report, link.exchange(&mut second, &sums, &plan, &mut lost)?);
 
     for (matrix, (name, from)) in matrices.iter_mut().zip(sums.tensors()) {
         let mean = &second[from.clone()];
         let result = &mut buffer[layout.tensors()[matrix.at].1.clone()];
-        let (sum, state) = (&mut matrix.held.sum, &mut matrix.held.states[0]);
+        let (sum, state) = (&mut matrix.residuals.sum, &mut matrix.residuals.states[0]);
         if !matrix.finite || !all_finite(mean) {
             result.fill(f32::NAN);
             sum.fill(0.0);
@@ -405,38 +405,38 @@ mod tests {
     use super::*;
     use crate::{Listening, Options, Token};
 
-    /// What `members` get, and hold back, if each exchanges `rounds` gradients of its own with `method`.
+    /// What `ranks` get, and their residuals, if each exchanges `rounds` gradients of its own with `method`.
     fn run(
         method: &Method,
-        members: usize,
+        ranks: usize,
         tensors: &[(&'static str, usize, usize)],
         rounds: usize,
         gradient: impl Fn(usize, usize, usize) -> f32 + Sync,
-    ) -> Vec<(Vec<Vec<f32>>, Held)> {
+    ) -> Vec<(Vec<Vec<f32>>, Residuals)> {
         let options = Options { tagged: method.is_tagged(), ..Options::new(Token::random().unwrap()) };
         let layout = Layout::new(tensors.iter().map(|(name, rows, cols)| (*name, rows * cols))).unwrap();
         let rows: Vec<usize> = tensors.iter().map(|tensor| tensor.1).collect();
         let any = "127.0.0.1:0".parse().unwrap();
         let root = Listening::bind(any, options.clone()).unwrap();
         let at = root.address().unwrap();
-        let member = |listening: Listening, rank: usize| {
-            let mut link = listening.join(rank, members, at).unwrap();
-            let mut held = Held::new();
+        let join = |listening: Listening, rank: usize| {
+            let mut link = listening.join(rank, ranks, at).unwrap();
+            let mut residuals = Residuals::new();
             let rounds = (0..rounds).map(|round| {
                 let mut buffer: Vec<f32> = (0..layout.values()).map(|i| gradient(round, rank, i)).collect();
-                method.exchange(&mut link, &mut buffer, &layout, &rows, &mut held).unwrap();
+                method.exchange(&mut link, &mut buffer, &layout, &rows, &mut residuals).unwrap();
                 buffer
             });
-            (rounds.collect(), held)
+            (rounds.collect(), residuals)
         };
         std::thread::scope(|scope| {
-            let others: Vec<_> = (1..members)
+            let others: Vec<_> = (1..ranks)
                 .map(|rank| {
-                    let (options, member) = (options.clone(), &member);
-                    scope.spawn(move || member(Listening::bind(any, options).unwrap(), rank))
+                    let (options, join) = (options.clone(), &join);
+                    scope.spawn(move || join(Listening::bind(any, options).unwrap(), rank))
                 })
                 .collect();
-            let mut all = vec![member(root, 0)];
+            let mut all = vec![join(root, 0)];
             all.extend(others.into_iter().map(|other| other.join().unwrap()));
             all
         })
@@ -456,20 +456,22 @@ mod tests {
     #[test]
     fn low_rank_loses_nothing_for_good() {
         let method = "low-rank:4".parse().unwrap();
-        for members in 1..4 {
-            let all = run(&method, members, TENSORS, 20, noise);
+        for ranks in 1..4 {
+            let all = run(&method, ranks, TENSORS, 20, noise);
             for other in &all {
                 assert!(other.0.iter().zip(&all[0].0).all(|(a, b)| bits(a) == bits(b)));
             }
             for i in 0..2400 + 40 + 1500 {
-                let given: f64 = (0..members * 20).map(|k| f64::from(noise(k % 20, k / 20, i))).sum();
+                let given: f64 = (0..ranks * 20).map(|k| f64::from(noise(k % 20, k / 20, i))).sum();
                 let delivered: f64 = all[0].0.iter().map(|round| f64::from(round[i])).sum();
-                let held = |held: &Held| if i < 2400 { f64::from(held.get("fc").unwrap()[i]) } else { 0.0 };
-                let held: f64 = all.iter().map(|(_, state)| held(state)).sum();
-                assert!((given - delivered - held).abs() < 1e-3, "{members} members, value {i}");
+                let residuals = |residuals: &Residuals| {
+                    if i < 2400 { f64::from(residuals.get("fc").unwrap()[i]) } else { 0.0 }
+                };
+                let residuals: f64 = all.iter().map(|(_, state)| residuals(state)).sum();
+                assert!((given - delivered - residuals).abs() < 1e-3, "{ranks} ranks, value {i}");
             }
             // The rounding of noise is far above its sum's, were the matrix sent whole.
-            assert!(all[0].1.get("fc").unwrap().iter().any(|held| held.abs() > 0.5));
+            assert!(all[0].1.get("fc").unwrap().iter().any(|residuals| residuals.abs() > 0.5));
         }
     }
 
@@ -534,7 +536,7 @@ mod tests {
                     }
                 };
                 let all = run(&text.parse().unwrap(), 3, TENSORS, 4, once);
-                for (rounds, held) in &all {
+                for (rounds, residuals) in &all {
                     for (round, values) in rounds.iter().enumerate() {
                         assert_eq!(bits(values), bits(&all[0].0[round]), "{text} {bad}");
                         for (name, range) in [("fc", 0..2400), ("bias", 2400..2440), ("long", 2440..3940)] {
@@ -547,7 +549,7 @@ mod tests {
                             );
                         }
                     }
-                    assert!(held.tensors().all(|(_, values)| all_finite(values)), "{text} {bad}");
+                    assert!(residuals.tensors().all(|(_, values)| all_finite(values)), "{text} {bad}");
                 }
             }
         }

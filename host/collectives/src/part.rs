@@ -1,4 +1,4 @@
-//! Runs a member's graph of one partition, without knowing where messages go or come from.
+//! Runs a rank's graph of one partition, without knowing where messages go or come from.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl<'a> Codecs<'a> {
 
 /// A partition's values, which belong to whoever runs it.
 pub struct Values<'a> {
-    /// The sum: the gradient plus what was held back; in the end what is held back.
+    /// The sum: the gradient plus the residual; in the end the residual.
     pub sum: &'a mut [f32],
     /// What else the codec keeps.
     pub state: &'a mut [f32],
@@ -51,7 +51,7 @@ pub enum Step {
     Send(Rank, Message, Bytes),
 }
 
-/// One partition under way at one member.
+/// One partition under way at one rank.
 pub struct Part {
     graph: Graph,
     /// By task: how many tasks it still waits for.
@@ -60,15 +60,15 @@ pub struct Part {
     followers: Vec<Vec<usize>>,
     ready: VecDeque<usize>,
     left: usize,
-    messages: BTreeMap<Message, Held>,
+    messages: BTreeMap<Message, Pending>,
     decoded_any: bool,
     keep: bool,
-    /// Nothing was given or merged so far, so `sum` has only what was held back before.
+    /// Nothing was given or merged so far, so `sum` has only the residual.
     idle: bool,
 }
 
 /// A message, and how many tasks still need it.
-struct Held {
+struct Pending {
     bytes: Option<Bytes>,
     uses: usize,
 }
@@ -82,13 +82,13 @@ impl Part {
         let mut messages = BTreeMap::new();
         for (at, task) in tasks.iter().enumerate() {
             task.after.iter().for_each(|&before| followers[before].push(at));
-            let held = messages.entry(task.op.message()).or_insert(Held { bytes: None, uses: 0 });
+            let pending = messages.entry(task.op.message()).or_insert(Pending { bytes: None, uses: 0 });
             let uses = match task.op {
                 Op::Send { .. } | Op::Merge { .. } => 1,
                 Op::Decode { .. } => 1 + usize::from(keep),
                 Op::Encode { .. } | Op::Recv { .. } => 0,
             };
-            held.uses += uses;
+            pending.uses += uses;
         }
         let waits: Vec<usize> = tasks.iter().map(|task| task.after.len()).collect();
         let receives = |at: usize| matches!(tasks[at].op, Op::Recv { .. });
@@ -106,8 +106,8 @@ impl Part {
         }
     }
 
-    /// Says that this member has no gradient of the partition: all values are zeros. Until others' values are merged, it sends messages
-    /// without a byte, which add nothing, and `sum` stays held back. If that holds for all members, all results are zeros. So a residual
+    /// Says that this rank has no gradient of the partition: all values are zeros. Until others' values are merged, it sends messages
+    /// without a byte, which add nothing, and `sum` stays the residual. If that holds for all ranks, all results are zeros. So a residual
     /// is not in a result that DDP discards because no rank used the parameter.
     pub fn set_idle(&mut self) {
         self.idle = true;
@@ -150,11 +150,11 @@ impl Part {
     pub fn arrived(&mut self, from: Rank, message: Message, bytes: Bytes) -> bool {
         let receive = Op::Recv { message, from };
         let Some(at) = self.graph.tasks().iter().position(|task| task.op == receive) else { return false };
-        let held = self.messages.get_mut(&message).expect("each message of the graph is there");
-        if held.bytes.is_some() || held.uses == 0 {
+        let pending = self.messages.get_mut(&message).expect("each message of the graph is there");
+        if pending.bytes.is_some() || pending.uses == 0 {
             return false;
         }
-        held.bytes = Some(bytes);
+        pending.bytes = Some(bytes);
         self.finish(at);
         true
     }
@@ -223,9 +223,9 @@ impl Part {
 
     /// The message's bytes; the last to need them takes them away.
     fn take(&mut self, message: Message) -> Bytes {
-        let held = self.messages.get_mut(&message).expect("of the graph");
-        held.uses -= 1;
-        let bytes = if held.uses == 0 { held.bytes.take() } else { held.bytes.clone() };
+        let pending = self.messages.get_mut(&message).expect("of the graph");
+        pending.uses -= 1;
+        let bytes = if pending.uses == 0 { pending.bytes.take() } else { pending.bytes.clone() };
         bytes.expect("what makes a message comes before what uses it")
     }
 

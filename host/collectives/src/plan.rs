@@ -19,7 +19,7 @@ pub struct Choice {
     pub coding: Coding,
     /// Who sends what to whom.
     pub strategy: Strategy,
-    /// Into how many parts it is cut; without a number as many as there are members.
+    /// Into how many parts it is cut; without a number as many as there are ranks.
     pub partitions: Option<usize>,
 }
 
@@ -27,8 +27,8 @@ pub struct Choice {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// Each member sends one big message at a time, to the member behind it first, then to the next one. If all are in step, no
-    /// member receives from two at once.
+    /// Each rank sends one big message at a time, to the rank behind it first, then to the next one. If all are in step, no
+    /// rank receives from two at once.
     #[default]
     Turns,
     /// All messages leave when they are ready.
@@ -37,10 +37,10 @@ pub enum Order {
     Coordinated,
 }
 
-/// Which tensor is exchanged how. Members of a job need the same plan.
+/// Which tensor is exchanged how. Ranks of a job need the same plan.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
-    /// Where a node sums all tensors in the network; then everything else but the coding of `others` is without meaning.
+    /// Where an aggregator sums all tensors in the network; then everything else but the coding of `others` is without meaning.
     pub in_network: Option<SocketAddr>,
     /// Tensors without a row of their own.
     pub others: Choice,
@@ -57,20 +57,20 @@ pub struct Plan {
 
 /// Begins the strategy that sums in the network.
 const NODE: &str = "in-network:";
-/// How values are coded for a node if nobody says.
+/// How values are coded for an aggregator if nobody says.
 const DEFAULT_WIRE: &str = "wire:2:10";
 
 /// An address with or without its port.
-fn node_address(text: &str) -> Result<SocketAddr, PlanError> {
+fn aggregator_address(text: &str) -> Result<SocketAddr, PlanError> {
     let with_port = || text.parse().ok().map(|ip: IpAddr| SocketAddr::new(ip, PORT));
     text.parse().ok().or_else(with_port).ok_or_else(|| PlanError::Address { got: text.to_owned() })
 }
 
 /// The most bytes of a message: what its header can count.
-pub(crate) const MOST_BYTES: usize = u32::MAX as usize;
+pub(crate) const MAX_BYTES: usize = u32::MAX as usize;
 
 /// The most partitions of a tensor.
-pub const MOST_PARTITIONS: usize = 65_536;
+pub const MAX_PARTITIONS: usize = 65_536;
 
 impl Plan {
     /// Values below which a tensor is small, and bytes below which a message is, if nobody says otherwise.
@@ -92,7 +92,7 @@ impl Plan {
         }
     }
 
-    /// Sums in the network, by a node at this address, of values that `wire` codes.
+    /// Sums in the network, by an aggregator at this address, of values that `wire` codes.
     #[must_use]
     pub fn in_network(address: SocketAddr, wire: Wire) -> Self {
         // Strategy and partitions say nothing here; a ring is the one that goes with the coding.
@@ -138,7 +138,7 @@ impl Plan {
                 (None, None) => return Err(missing("strategy")),
             };
             let partitions = row.partitions.or_else(|| default?.partitions);
-            if partitions.is_some_and(|partitions| !(1..=MOST_PARTITIONS).contains(&partitions)) {
+            if partitions.is_some_and(|partitions| !(1..=MAX_PARTITIONS).contains(&partitions)) {
                 return Err(PlanError::Partitions { got: partitions.unwrap_or(0) });
             }
             coding.check(strategy)?;
@@ -147,12 +147,16 @@ impl Plan {
         let (strategy, codec) = (file.strategy.clone(), file.codec.clone());
         if let Some(address) = strategy.as_deref().and_then(|strategy| strategy.strip_prefix(NODE)) {
             let coding = Coding::parse(codec.as_deref().unwrap_or(DEFAULT_WIRE), registry)?;
-            let Coding::Wire(wire) = coding else { return Err(PlanError::Node { got: coding.to_string() }) };
+            let Coding::Wire(wire) = coding else {
+                return Err(PlanError::AggregatorClient { got: coding.to_string() });
+            };
             let has_sizes = file.partitions.is_some() || file.small.is_some() || file.bulk.is_some();
             if !file.tensor.is_empty() || has_sizes || file.order.is_some() {
-                return Err(PlanError::Node { got: "rows, partitions, small, bulk or order".into() });
+                return Err(PlanError::AggregatorClient {
+                    got: "rows, partitions, small, bulk or order".into(),
+                });
             }
-            return Ok(Self::in_network(node_address(address)?, wire));
+            return Ok(Self::in_network(aggregator_address(address)?, wire));
         }
         let others = choice(&Row { name: None, strategy, codec, partitions: file.partitions }, None)?;
         let rows = file.tensor.iter().map(|tensor| {
@@ -209,15 +213,15 @@ impl Plan {
     /// Does any tensor need tagged connections?
     #[must_use]
     pub fn is_tagged(&self) -> bool {
-        // A node's packets have a type of service of their own.
+        // An aggregator's packets have a type of service of their own.
         self.in_network.is_none() && self.others.coding.is_tagged()
             || self.rows.iter().any(|(_, choice)| choice.coding.is_tagged())
     }
 
-    /// May member 0 be a server, which sums what all others send it? Then strategies are without meaning.
+    /// May rank 0 be a server, which sums what all others send it? Then strategies are without meaning.
     ///
     /// # Errors
-    /// The network would have to change what members send.
+    /// The network would have to change what ranks send.
     pub fn check_served(&self) -> Result<(), PlanError> {
         let got = || if self.in_network.is_some() { self.strategy() } else { self.others.coding.to_string() };
         if self.in_network.is_some() || self.is_tagged() {
@@ -233,11 +237,11 @@ impl Plan {
         if small { self.others.coding.codec().momentum() } else { 0.0 }
     }
 
-    /// What `members` do about the tensors of `layout`.
+    /// What `ranks` do about the tensors of `layout`.
     ///
     /// # Errors
-    /// A strategy is not for so many members, or does not go with its codec.
-    pub fn jobs(&self, layout: &Layout, members: usize) -> Result<Vec<Job>, PlanError> {
+    /// A strategy is not for so many ranks, or does not go with its codec.
+    pub fn jobs(&self, layout: &Layout, ranks: usize) -> Result<Vec<Job>, PlanError> {
         let (mut jobs, mut small) = (Vec::new(), Vec::new());
         for (at, (name, range)) in layout.tensors().iter().enumerate() {
             let choice = match self.choice(name) {
@@ -249,19 +253,19 @@ impl Plan {
                 None => &self.others,
             };
             choice.coding.check(choice.strategy)?;
-            choice.strategy.check(members)?;
-            let partitions = choice.partitions.unwrap_or(members).clamp(1, range.len().max(1));
+            choice.strategy.check(ranks)?;
+            let partitions = choice.partitions.unwrap_or(ranks).clamp(1, range.len().max(1));
             let job = Job {
                 tensors: vec![at],
                 coding: choice.coding,
                 strategy: choice.strategy,
                 partitions,
                 values: range.len(),
-                first: first_owner(name, members),
+                first: first_owner(name, ranks),
             };
             let values = range.len().div_ceil(partitions);
             let bytes = job.longest(values);
-            if bytes > MOST_BYTES {
+            if bytes > MAX_BYTES {
                 return Err(PlanError::Part { tensor: name.clone(), values, bytes });
             }
             jobs.push(job);
@@ -269,7 +273,7 @@ impl Plan {
         if !small.is_empty() {
             let values = small.iter().map(|&at| layout.tensors()[at].1.len()).sum();
             let (coding, strategy) = (Coding::exact(), Strategy::Servers(None));
-            strategy.check(members)?;
+            strategy.check(ranks)?;
             jobs.push(Job { tensors: small, coding, strategy, partitions: 1, values, first: 0 });
         }
         Ok(jobs)
@@ -313,22 +317,22 @@ pub enum PlanError {
     Missing { what: &'static str },
     /// No or too many partitions.
     #[error(
-        "plan: partitions = {got}: expected 1 to {MOST_PARTITIONS}, or no such line for as many as there are members"
+        "plan: partitions = {got}: expected 1 to {MAX_PARTITIONS}, or no such line for as many as there are ranks"
     )]
     Partitions { got: usize },
     /// A message that its header cannot count.
     #[error(
-        "tensor '{tensor}': a part of {values} values may take {bytes} bytes, and a message has {MOST_BYTES} at most: use more partitions"
+        "tensor '{tensor}': a part of {values} values may take {bytes} bytes, and a message has {MAX_BYTES} at most: use more partitions"
     )]
     Part { tensor: String, values: usize, bytes: usize },
-    /// More than members send each other if a node does not sum it.
+    /// More than ranks send each other if an aggregator does not sum it.
     #[error(
-        "{values} values, which may take {bytes} bytes: with a node in the network {MOST_BYTES} are the most, so exchange them in several buffers"
+        "{values} values, which may take {bytes} bytes: with an aggregator in the network {MAX_BYTES} are the most, so exchange them in several buffers"
     )]
     NodePart { values: usize, bytes: usize },
-    /// Nothing that a node in the network sums.
-    #[error("strategy {NODE}ADDRESS with {got}: a node sums all tensors, of codec wire:C:B[:X]")]
-    Node { got: String },
+    /// Nothing that an aggregator in the network sums.
+    #[error("strategy {NODE}ADDRESS with {got}: an aggregator sums all tensors, of codec wire:C:B[:X]")]
+    AggregatorClient { got: String },
     /// Nothing that a server sums.
     #[error(
         "{got} with a server: the network changes what it carries, and a server sums what host codecs send it, such as q8"
@@ -337,7 +341,7 @@ pub enum PlanError {
     /// Nothing that a server's optimizer takes.
     #[error("{got} with a server's optimizer: it takes what one message of a codec such as q8 says")]
     Stepped { got: String },
-    /// Not where a node is.
+    /// Not where an aggregator is.
     #[error("strategy {NODE}{got}: expected an IP address, and :PORT unless it is {PORT}")]
     Address { got: String },
     /// No such strategy, or not for so many.
@@ -408,7 +412,7 @@ mod tests {
     #[test]
     fn parts_of_4_gib_are_refused() {
         let layout = Layout::new([("small", 7), ("huge", u32::MAX as usize - 7)]).unwrap();
-        for (plan, members, fits) in [
+        for (plan, ranks, fits) in [
             ("strategy = \"ring\"\ncodec = \"f32\"", 2, false),
             ("strategy = \"ring\"\ncodec = \"f32\"", 4, true),
             ("strategy = \"ring\"\ncodec = \"f32\"\npartitions = 3", 9, false),
@@ -416,9 +420,9 @@ mod tests {
             ("strategy = \"hierarchy:2\"\ncodec = \"dgc:1\"", 3, false),
             ("strategy = \"servers\"\ncodec = \"q8\"\npartitions = 8", 2, true),
         ] {
-            let jobs = plan.parse::<Plan>().unwrap().jobs(&layout, members);
+            let jobs = plan.parse::<Plan>().unwrap().jobs(&layout, ranks);
             match jobs {
-                Ok(_) => assert!(fits, "{plan}, {members} members"),
+                Ok(_) => assert!(fits, "{plan}, {ranks} ranks"),
                 Err(error) => {
                     let error = error.to_string();
                     assert!(
@@ -431,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn tensors_of_one_part_are_summed_by_different_members_and_always_by_the_same() {
+    fn tensors_of_one_part_are_summed_by_different_ranks_and_always_by_the_same() {
         let plan: Plan = "strategy = \"servers\"\ncodec = \"q8\"\npartitions = 1\nsmall = 0".parse().unwrap();
         let owns = |job: &Job, me| {
             let receives = |task: &&Task| matches!(task.op, Op::Recv { .. });
@@ -443,13 +447,13 @@ mod tests {
             jobs.iter().map(|job| (0..4).find(|&me| owns(job, me)).unwrap()).collect::<Vec<Rank>>()
         };
         let all = owners(0..20);
-        assert!((0..4).all(|member| all.contains(&member)), "{all:?}");
+        assert!((0..4).all(|rank| all.contains(&rank)), "{all:?}");
         // DDP cuts its buckets anew after the first iteration, and a run that goes on does so again.
         assert_eq!(owners(7..20), all[7..]);
     }
 
     #[test]
-    fn members_begin_with_the_part_of_the_next_member() {
+    fn ranks_begin_with_the_part_of_the_next_rank() {
         let plan: Plan = "strategy = \"servers\"\ncodec = \"f32\"\nsmall = 0".parse().unwrap();
         let layout = Layout::new([("a", 100), ("b", 100)]).unwrap();
         for job in plan.jobs(&layout, 4).unwrap() {
@@ -488,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_in_the_network_is_a_plan_of_its_own() {
+    fn an_aggregator_in_the_network_is_a_plan_of_its_own() {
         let plan: Plan = "strategy = \"in-network:10.0.0.9\"".parse().unwrap();
         assert_eq!(plan.in_network, Some("10.0.0.9:59255".parse().unwrap()));
         assert_eq!((plan.others.coding.to_string(), plan.is_tagged()), ("wire:2:10".into(), false));

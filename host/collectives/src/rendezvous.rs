@@ -1,12 +1,12 @@
-//! How members find each other, and prove that they belong to one job.
+//! How ranks find each other, and prove that they belong to one job.
 //!
-//! Each member listens. All but rank 0 connect to rank 0 and say where they listen; rank 0 answers with everybody's addresses. Then each
-//! member connects to those with lower ranks and, if the link has tagged connections, to the next in the ring. Each
+//! Each rank listens. All but rank 0 connect to rank 0 and say where they listen; rank 0 answers with everybody's addresses. Then each
+//! rank connects to those with lower ranks and, if the link has tagged connections, to the next in the ring. Each
 //! connection starts so (sizes in bytes):
 //!
 //! ```text
 //! who connects                                                     who listens
-//! "gradwire" | version (1) | purpose (1) | rank (4) | members (4) | nonce (32)  ->
+//! "gradwire" | version (1) | purpose (1) | rank (4) | ranks (4) | nonce (32)  ->
 //!                                                    <-  nonce (32) | proof (32)
 //! proof (32)                                         ->
 //!                                                    <-  verdict (1) | number (4)
@@ -28,12 +28,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+use crate::aggregator_client::JobName;
 use crate::failure::LinkError;
 use crate::graph::Rank;
-use crate::node::JobName;
 use crate::socket::set_tos;
 use crate::spread::{SPREAD, gather, spread};
-use crate::strategies::MOST_MEMBERS;
+use crate::strategies::MAX_RANKS;
 use crate::token::{self, Token};
 
 /// The type of service of connections that the dataplane compresses: DSCP AF11.
@@ -45,23 +45,23 @@ const HELLO_LEN: usize = 8 + 1 + 1 + 4 + 4 + token::LEN;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How much longer than itself others wait for rank 0 to say whom it missed.
 const VERDICT: Duration = Duration::from_secs(2);
-/// Handshakes at a time. More than a job's members can need at once, and a limit for strangers.
-const MOST_HANDSHAKES: usize = 2 * MOST_MEMBERS;
+/// Handshakes at a time. More than a job's ranks can need at once, and a limit for strangers.
+const MAX_HANDSHAKES: usize = 2 * MAX_RANKS;
 
 /// What a link needs to know.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The job's secret.
     pub token: Token,
-    /// How long members may wait for each other: at the start, and in each exchange.
+    /// How long ranks may wait for each other: at the start, and in each exchange.
     pub timeout: Duration,
-    /// How long they may wait for each other at the start, if that is less than [`timeout`](Self::timeout): for jobs whose members have just
+    /// How long they may wait for each other at the start, if that is less than [`timeout`](Self::timeout): for jobs whose ranks have just
     /// heard of each other elsewhere, so that one that has died since does not cost all others the whole timeout. With a server, it begins when
     /// a worker has connected to it.
     pub opening: Option<Duration>,
     /// Open tagged connections round the ring too, for `wire:` codecs.
     pub tagged: bool,
-    /// Member 0 is a [`Server`](crate::Server): it owns all sums, has no gradient of its own, and does what member 1 asks for.
+    /// Rank 0 is a [`Server`](crate::Server): it owns all sums, has no gradient of its own, and does what rank 1 asks for.
     pub served: bool,
 }
 
@@ -80,20 +80,20 @@ pub(crate) enum Purpose {
     Control = 1,
     /// Messages of host codecs, in both directions.
     Data = 2,
-    /// `f32` that the dataplane compresses, from a member to the next in the ring.
+    /// `f32` that the dataplane compresses, from a rank to the next in the ring.
     Tagged = 3,
 }
 
 /// A connection whose other end proved that it knows the token.
-pub(crate) struct Proven {
+pub(crate) struct Authenticated {
     pub(crate) purpose: Purpose,
     pub(crate) peer: Rank,
-    /// Did this member open it?
+    /// Did this rank open it?
     pub(crate) outgoing: bool,
     pub(crate) stream: TcpStream,
 }
 
-/// The ports of a member, open but not yet connected to anybody.
+/// The ports of a rank, open but not yet connected to anybody.
 #[derive(Debug)]
 pub struct Listening {
     plain: TcpListener,
@@ -114,7 +114,7 @@ impl Listening {
         Ok(Self { plain, tagged: tagged.transpose()?, options })
     }
 
-    /// Where others reach this member: of rank 0, they have to know it.
+    /// Where others reach this rank: of rank 0, they have to know it.
     ///
     /// # Errors
     /// The system refuses.
@@ -134,161 +134,164 @@ impl Listening {
         self.options.served
     }
 
-    /// What a node in the network knows the job by: of the token, without telling it.
+    /// What an aggregator in the network knows the job by: of the token, without telling it.
     pub(crate) fn job_name(&self) -> JobName {
         let [a, b, c, d, e, f, g, h, i, j, ..] = self.options.token.proof(b"node", &[]);
         JobName { number: u16::from_le_bytes([a, b]), key: u64::from_le_bytes([c, d, e, f, g, h, i, j]) }
     }
 
-    /// Connects to all members. `root` is where rank 0 listens.
-    pub(crate) fn meet(
+    /// Connects to all ranks. `root` is where rank 0 listens.
+    pub(crate) fn connect_ranks(
         &self,
         rank: Rank,
-        members: usize,
+        ranks: usize,
         root: SocketAddr,
-    ) -> Result<Vec<Proven>, LinkError> {
-        if rank >= members || members > MOST_MEMBERS {
-            return Err(LinkError::Members { rank, members });
+    ) -> Result<Vec<Authenticated>, LinkError> {
+        if rank >= ranks || ranks > MAX_RANKS {
+            return Err(LinkError::Ranks { rank, ranks });
         }
-        if members == 1 {
+        if ranks == 1 {
             return Ok(Vec::new());
         }
         let Options { token, timeout, opening, served, .. } = &self.options;
         let within = opening.filter(|_| !served).map_or(*timeout, |opening| opening.min(*timeout));
-        let hall = Hall { opening: *opening, ..Hall::new(token, rank, members, within) };
+        let acceptor = Acceptor { opening: *opening, ..Acceptor::new(token, rank, ranks, within) };
         thread::scope(|scope| {
             let (sender, accepted) = mpsc::channel();
             let tagged = self.tagged.iter().map(|listener| (listener, true));
             for (listener, tagged) in std::iter::once((&self.plain, false)).chain(tagged) {
-                let (hall, sender) = (&hall, sender.clone());
-                scope.spawn(move || hall.accept(listener, tagged, &sender, scope));
+                let (acceptor, sender) = (&acceptor, sender.clone());
+                scope.spawn(move || acceptor.accept(listener, tagged, &sender, scope));
             }
-            let met = self.meet_all(&hall, &accepted, root);
-            hall.close();
-            met
+            let connections = self.connect_all(&acceptor, &accepted, root);
+            acceptor.close();
+            connections
         })
     }
 
-    fn meet_all(
+    fn connect_all(
         &self,
-        hall: &Hall,
-        accepted: &Receiver<Proven>,
+        acceptor: &Acceptor,
+        accepted: &Receiver<Authenticated>,
         root: SocketAddr,
-    ) -> Result<Vec<Proven>, LinkError> {
-        let (rank, members) = (hall.rank, hall.members);
-        let mut met: Vec<Proven> = Vec::new();
+    ) -> Result<Vec<Authenticated>, LinkError> {
+        let (rank, ranks) = (acceptor.rank, acceptor.ranks);
+        let mut connections: Vec<Authenticated> = Vec::new();
         let table = if rank == 0 {
-            let table = self.table(hall, accepted, root, &mut met);
+            let table = self.table(acceptor, accepted, root, &mut connections);
             if let Err((missing, error)) = table {
-                // The others wait for the table, and would blame this member. Some may not have been listened to yet.
-                met.extend(accepted.try_iter());
-                for proven in met.iter_mut().filter(|proven| proven.purpose == Purpose::Control) {
-                    _ = write_by(&mut proven.stream, &gave_up(missing), Instant::now() + VERDICT);
+                // The others wait for the table, and would blame this rank. Some may not have been listened to yet.
+                connections.extend(accepted.try_iter());
+                for connection in
+                    connections.iter_mut().filter(|connection| connection.purpose == Purpose::Control)
+                {
+                    _ = write_by(&mut connection.stream, &gave_up(missing), Instant::now() + VERDICT);
                 }
                 return Err(error);
             }
             table.unwrap_or_default()
         } else {
-            let mut stream = hall.connect(root, Purpose::Control, 0)?;
+            let mut stream = acceptor.connect(root, Purpose::Control, 0)?;
             let mine = (self.address()?, self.tagged.as_ref().map(TcpListener::local_addr));
             let tagged = mine.1.transpose().map_err(|error| io_error("read an address", error))?;
-            let lost = |error| io_error(&format!("exchange addresses with member 0 at {root}"), error);
-            write_by(&mut stream, &entry(mine.0, tagged), hall.deadline()).map_err(lost)?;
-            let table = read_table(&mut stream, members, hall.deadline() + VERDICT).map_err(lost)?;
-            let table = table.map_err(|missing| hall.missing(vec![missing], root))?;
-            met.push(Proven { purpose: Purpose::Control, peer: 0, outgoing: true, stream });
+            let lost = |error| io_error(&format!("exchange addresses with rank 0 at {root}"), error);
+            write_by(&mut stream, &entry(mine.0, tagged), acceptor.deadline()).map_err(lost)?;
+            let table = read_table(&mut stream, ranks, acceptor.deadline() + VERDICT).map_err(lost)?;
+            let table = table.map_err(|missing| acceptor.missing(vec![missing], root))?;
+            connections.push(Authenticated { purpose: Purpose::Control, peer: 0, outgoing: true, stream });
             table
         };
-        let next = (rank + 1) % members;
-        // Where the others were told that this member is.
+        let next = (rank + 1) % ranks;
+        // Where the others were told that this rank is.
         let told = if rank == 0 { root } else { table[rank].0 };
         for (peer, (plain, tagged)) in table.into_iter().enumerate() {
-            // Who listens everywhere is reached where rank 0 saw it; rank 0 itself, where this member saw it.
+            // Who listens everywhere is reached where rank 0 saw it; rank 0 itself, where this rank saw it.
             let reach = |at: SocketAddr| {
                 if at.ip().is_unspecified() { SocketAddr::new(root.ip(), at.port()) } else { at }
             };
             if peer < rank {
-                let stream = hall.connect(reach(plain), Purpose::Data, peer)?;
-                met.push(Proven { purpose: Purpose::Data, peer, outgoing: true, stream });
+                let stream = acceptor.connect(reach(plain), Purpose::Data, peer)?;
+                connections.push(Authenticated { purpose: Purpose::Data, peer, outgoing: true, stream });
             }
             if peer == next && self.tagged.is_some() {
                 let why =
-                    "it has no tagged connections, this member has: give all members the same options".into();
+                    "it has no tagged connections, this rank has: give all ranks the same options".into();
                 let refused = LinkError::Refused { address: plain.to_string(), rank, why };
-                let stream = hall.connect(reach(tagged.ok_or(refused)?), Purpose::Tagged, peer)?;
-                met.push(Proven { purpose: Purpose::Tagged, peer, outgoing: true, stream });
+                let stream = acceptor.connect(reach(tagged.ok_or(refused)?), Purpose::Tagged, peer)?;
+                connections.push(Authenticated { purpose: Purpose::Tagged, peer, outgoing: true, stream });
             }
         }
-        let before = (rank + members - 1) % members;
+        let before = (rank + ranks - 1) % ranks;
         let mut missing: BTreeSet<(Purpose, Rank)> =
-            (rank + 1..members).map(|peer| (Purpose::Data, peer)).collect();
+            (rank + 1..ranks).map(|peer| (Purpose::Data, peer)).collect();
         missing.extend(self.tagged.as_ref().map(|_| (Purpose::Tagged, before)));
         // Rank 0 may have got some of these while it waited for the control connections.
-        for proven in met.iter().filter(|proven| !proven.outgoing) {
-            missing.remove(&(proven.purpose, proven.peer));
+        for connection in connections.iter().filter(|connection| !connection.outgoing) {
+            missing.remove(&(connection.purpose, connection.peer));
         }
         while !missing.is_empty() {
-            let proven = hall.next(accepted);
-            let proven =
-                proven.ok_or_else(|| hall.missing(missing.iter().map(|(_, peer)| *peer).collect(), told))?;
-            missing.remove(&(proven.purpose, proven.peer));
-            met.push(proven);
+            let connection = acceptor.next(accepted);
+            let connection = connection
+                .ok_or_else(|| acceptor.missing(missing.iter().map(|(_, peer)| *peer).collect(), told))?;
+            missing.remove(&(connection.purpose, connection.peer));
+            connections.push(connection);
         }
-        Ok(met)
+        Ok(connections)
     }
 
-    /// Rank 0: waits for everybody's addresses, and tells them to all. An error comes with the first member that it is about.
+    /// Rank 0: waits for everybody's addresses, and tells them to all. An error comes with the first rank that it is about.
     #[expect(clippy::type_complexity, reason = "called once")]
     fn table(
         &self,
-        hall: &Hall,
-        accepted: &Receiver<Proven>,
+        acceptor: &Acceptor,
+        accepted: &Receiver<Authenticated>,
         root: SocketAddr,
-        met: &mut Vec<Proven>,
+        connections: &mut Vec<Authenticated>,
     ) -> Result<Vec<(SocketAddr, Option<SocketAddr>)>, (Rank, LinkError)> {
         let own = || {
             let tagged = self.tagged.as_ref().map(TcpListener::local_addr).transpose();
             Ok((self.address()?, tagged.map_err(|error| io_error("read an address", error))?))
         };
-        let mut table = vec![None; hall.members];
+        let mut table = vec![None; acceptor.ranks];
         table[0] = Some(own().map_err(|error| (0, error))?);
         while let Some(first) = table.iter().position(Option::is_none) {
-            let Some(mut proven) = hall.next(accepted) else {
-                let missing = (0..hall.members).filter(|&rank| table[rank].is_none()).collect();
-                return Err((first, hall.missing(missing, root)));
+            let Some(mut connection) = acceptor.next(accepted) else {
+                let missing = (0..acceptor.ranks).filter(|&rank| table[rank].is_none()).collect();
+                return Err((first, acceptor.missing(missing, root)));
             };
-            hall.begun();
-            let peer = proven.peer;
-            if proven.purpose == Purpose::Control {
-                let seen = proven.stream.peer_addr();
-                let read = seen.and_then(|seen| read_entry(&mut proven.stream, hall.deadline(), seen.ip()));
-                let lost = |error| (peer, io_error(&format!("read the address of member {peer}"), error));
+            acceptor.begun();
+            let peer = connection.peer;
+            if connection.purpose == Purpose::Control {
+                let seen = connection.stream.peer_addr();
+                let read =
+                    seen.and_then(|seen| read_entry(&mut connection.stream, acceptor.deadline(), seen.ip()));
+                let lost = |error| (peer, io_error(&format!("read the address of rank {peer}"), error));
                 table[peer] = Some(read.map_err(lost)?);
             }
-            met.push(proven);
+            connections.push(connection);
         }
         let table: Vec<_> = table.into_iter().flatten().collect();
         let bytes: Vec<u8> = table.iter().flat_map(|(plain, tagged)| entry(*plain, *tagged)).collect();
-        for proven in met.iter_mut().filter(|proven| proven.purpose == Purpose::Control) {
-            let peer = proven.peer;
-            let lost = |error| (peer, io_error(&format!("send addresses to member {peer}"), error));
-            write_by(&mut proven.stream, &bytes, hall.deadline()).map_err(lost)?;
+        for connection in connections.iter_mut().filter(|connection| connection.purpose == Purpose::Control) {
+            let peer = connection.peer;
+            let lost = |error| (peer, io_error(&format!("send addresses to rank {peer}"), error));
+            write_by(&mut connection.stream, &bytes, acceptor.deadline()).map_err(lost)?;
         }
         Ok(table)
     }
 }
 
 /// Where a job's connections are proved.
-struct Hall<'a> {
+struct Acceptor<'a> {
     token: &'a Token,
     rank: Rank,
-    members: usize,
-    /// When this member gives up, and how long that is from when it began.
+    ranks: usize,
+    /// When this rank gives up, and how long that is from when it began.
     time: Mutex<(Instant, Duration)>,
     opening: Option<Duration>,
     stop: AtomicBool,
     /// Connections whose handshake is under way, and how many there were.
-    guests: Mutex<(u64, BTreeMap<u64, TcpStream>)>,
+    handshakes: Mutex<(u64, BTreeMap<u64, TcpStream>)>,
     busy: AtomicUsize,
     here: Mutex<BTreeSet<(Purpose, Rank)>>,
     refused: Mutex<Vec<String>>,
@@ -298,21 +301,21 @@ struct Hall<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Welcome = 0,
-    Members = 1,
+    Ranks = 1,
     Twice = 2,
     Nobody = 3,
 }
 
-impl<'a> Hall<'a> {
-    fn new(token: &'a Token, rank: Rank, members: usize, within: Duration) -> Self {
+impl<'a> Acceptor<'a> {
+    fn new(token: &'a Token, rank: Rank, ranks: usize, within: Duration) -> Self {
         Self {
             token,
             rank,
-            members,
+            ranks,
             time: Mutex::new((Instant::now() + within, within)),
             opening: None,
             stop: AtomicBool::new(false),
-            guests: Mutex::default(),
+            handshakes: Mutex::default(),
             busy: AtomicUsize::new(0),
             here: Mutex::default(),
             refused: Mutex::default(),
@@ -337,7 +340,7 @@ impl<'a> Hall<'a> {
         &'scope self,
         listener: &'scope TcpListener,
         tagged: bool,
-        sender: &Sender<Proven>,
+        sender: &Sender<Authenticated>,
         scope: &'scope thread::Scope<'scope, '_>,
     ) {
         while !self.stop.load(Ordering::Relaxed) {
@@ -345,21 +348,21 @@ impl<'a> Hall<'a> {
                 continue;
             }
             let Ok((stream, from)) = listener.accept() else { continue };
-            if self.busy.fetch_add(1, Ordering::Relaxed) >= MOST_HANDSHAKES {
+            if self.busy.fetch_add(1, Ordering::Relaxed) >= MAX_HANDSHAKES {
                 self.busy.fetch_sub(1, Ordering::Relaxed);
                 continue;
             }
             let sender = sender.clone();
-            let guest = self.enter(&stream);
+            let handshake = self.enter(&stream);
             scope.spawn(move || {
-                let greeted = self.greet(stream, tagged);
-                lock(&self.guests).1.remove(&guest);
-                match greeted {
-                    Ok(proven) => _ = sender.send(proven),
+                let authenticated = self.authenticate(stream, tagged);
+                lock(&self.handshakes).1.remove(&handshake);
+                match authenticated {
+                    Ok(connection) => _ = sender.send(connection),
                     Err(why) => {
                         let mut refused = lock(&self.refused);
                         if refused.len() < 8 {
-                            refused.push(format!("{from}, {why}"));
+                            refused.push(format!("{from}: {why}"));
                         }
                     }
                 }
@@ -370,65 +373,65 @@ impl<'a> Hall<'a> {
 
     /// A number for a connection whose handshake begins.
     fn enter(&self, stream: &TcpStream) -> u64 {
-        let mut guests = lock(&self.guests);
-        guests.0 += 1;
-        let number = guests.0;
+        let mut handshakes = lock(&self.handshakes);
+        handshakes.0 += 1;
+        let number = handshakes.0;
         if self.stop.load(Ordering::Relaxed) {
             _ = stream.shutdown(Shutdown::Both);
         } else if let Ok(stream) = stream.try_clone() {
-            guests.1.insert(number, stream);
+            handshakes.1.insert(number, stream);
         }
         number
     }
 
-    /// All have met, or it failed. Handshakes under way are those of strangers then, and nobody waits for them.
+    /// All have connections, or it failed. Handshakes under way are those of strangers then, and nobody waits for them.
     fn close(&self) {
-        let mut guests = lock(&self.guests);
+        let mut handshakes = lock(&self.handshakes);
         self.stop.store(true, Ordering::Relaxed);
-        for stream in std::mem::take(&mut guests.1).into_values() {
+        for stream in std::mem::take(&mut handshakes.1).into_values() {
             _ = stream.shutdown(Shutdown::Both);
         }
     }
 
     /// Proves a connection that was accepted.
-    fn greet(&self, mut stream: TcpStream, tagged: bool) -> Result<Proven, String> {
+    fn authenticate(&self, mut stream: TcpStream, tagged: bool) -> Result<Authenticated, String> {
         let until = self.deadline().min(Instant::now() + HANDSHAKE);
-        let lost = |error: io::Error| format!("which did not finish its handshake: {error}");
+        let lost = |error: io::Error| format!("handshake not finished: {error}");
         let mut hello = [0; HELLO_LEN];
-        hear(&mut stream, tagged, &mut hello, until).map_err(lost)?;
+        read(&mut stream, tagged, &mut hello, until).map_err(lost)?;
         if hello[..8] != *MAGIC {
-            return Err("which is no gradwire".into());
+            return Err("not a gradwire peer: bad magic".into());
         }
         if hello[8] != VERSION {
-            return Err(format!("which speaks version {} of the handshake, this member {VERSION}", hello[8]));
+            return Err(format!("handshake version {}, expected {VERSION}", hello[8]));
         }
         let number =
             |at: usize| u32::from_le_bytes([hello[at], hello[at + 1], hello[at + 2], hello[at + 3]]) as usize;
-        let (peer, members) = (number(10), number(14));
+        let (peer, ranks) = (number(10), number(14));
         let purpose = match hello[9] {
             1 => Purpose::Control,
             2 => Purpose::Data,
             3 if tagged => Purpose::Tagged,
-            _ => return Err("which wants something unknown".into()),
+            unknown => return Err(format!("unknown purpose {unknown} (version mismatch?)")),
         };
         let nonce = Token::random().map_err(lost)?.to_hex();
         let nonce: [u8; token::LEN] = nonce.as_bytes()[..token::LEN].try_into().expect("64 digits");
         let mine = self.token.proof(b"accept", &[&hello, &nonce]);
-        say(&mut stream, tagged, &[nonce, mine].concat(), until).map_err(lost)?;
+        write(&mut stream, tagged, &[nonce, mine].concat(), until).map_err(lost)?;
         let mut theirs = [0; token::LEN];
-        hear(&mut stream, tagged, &mut theirs, until)
-            .map_err(|_| "which went when it saw this member's proof: it knows another token".to_owned())?;
+        read(&mut stream, tagged, &mut theirs, until)
+            .map_err(|_| "left when it saw this rank's proof: another token".to_owned())?;
         if !token::same(&theirs, &self.token.proof(b"connect", &[&hello, &nonce])) {
-            return Err("which knows another token".into());
+            return Err("another token".into());
         }
         let expected = match purpose {
             Purpose::Control => self.rank == 0 && peer != 0,
             Purpose::Data => peer > self.rank,
-            Purpose::Tagged => (peer + 1) % self.members == self.rank,
+            Purpose::Tagged => (peer + 1) % self.ranks == self.rank,
         };
-        let verdict = if members != self.members {
-            Verdict::Members
-        } else if !expected || peer >= members {
+        let verdict = if ranks != self.ranks {
+            Verdict::Ranks
+        } else if !expected || peer >= ranks {
             Verdict::Nobody
         } else if !lock(&self.here).insert((purpose, peer)) {
             Verdict::Twice
@@ -436,21 +439,19 @@ impl<'a> Hall<'a> {
             Verdict::Welcome
         };
         let mut answer = vec![verdict as u8];
-        answer.extend((self.members as u32).to_le_bytes());
-        say(&mut stream, tagged, &answer, until).map_err(lost)?;
+        answer.extend((self.ranks as u32).to_le_bytes());
+        write(&mut stream, tagged, &answer, until).map_err(lost)?;
         match verdict {
-            Verdict::Welcome => Ok(Proven { purpose, peer, outgoing: false, stream }),
-            Verdict::Members => {
-                Err(format!("which says that there are {members} members, this member {}", self.members))
-            }
-            Verdict::Twice => Err(format!("which says that it is member {peer}, as another one does")),
-            Verdict::Nobody => Err(format!("which says that it is member {peer}, who has no business here")),
+            Verdict::Welcome => Ok(Authenticated { purpose, peer, outgoing: false, stream }),
+            Verdict::Ranks => Err(format!("rank {peer} of {ranks} ranks, expected {}", self.ranks)),
+            Verdict::Twice => Err(format!("a second {purpose:?} connection from rank {peer}")),
+            Verdict::Nobody => Err(format!("unexpected {purpose:?} connection from rank {peer}")),
         }
     }
 
     /// Connects, as often as it takes until the other end listens, and proves it.
     fn connect(&self, to: SocketAddr, purpose: Purpose, peer: Rank) -> Result<TcpStream, LinkError> {
-        let what = || format!("connect to member {peer} at {to}");
+        let what = || format!("connect to rank {peer} at {to}");
         let mut stream = loop {
             match connect(to, purpose == Purpose::Tagged, self.deadline()) {
                 Ok(stream) => break stream,
@@ -461,43 +462,37 @@ impl<'a> Hall<'a> {
         };
         self.begun();
         let (until, tagged) = (self.deadline(), purpose == Purpose::Tagged);
-        let lost = |error| io_error(&format!("prove the token to member {peer} at {to}"), error);
+        let lost = |error| io_error(&format!("prove the token to rank {peer} at {to}"), error);
         let mut hello = [0; HELLO_LEN];
         hello[..8].copy_from_slice(MAGIC);
         hello[8] = VERSION;
         hello[9] = purpose as u8;
         hello[10..14].copy_from_slice(&(self.rank as u32).to_le_bytes());
-        hello[14..18].copy_from_slice(&(self.members as u32).to_le_bytes());
+        hello[14..18].copy_from_slice(&(self.ranks as u32).to_le_bytes());
         let nonce = Token::random().map_err(lost)?.to_hex();
         hello[18..].copy_from_slice(&nonce.as_bytes()[..token::LEN]);
-        say(&mut stream, tagged, &hello, until).map_err(lost)?;
+        write(&mut stream, tagged, &hello, until).map_err(lost)?;
         let mut answer = [[0; token::LEN]; 2];
-        hear(&mut stream, tagged, answer.as_flattened_mut(), until).map_err(lost)?;
+        read(&mut stream, tagged, answer.as_flattened_mut(), until).map_err(lost)?;
         let [nonce, theirs] = answer;
         if !token::same(&theirs, &self.token.proof(b"accept", &[&hello, &nonce])) {
             return Err(LinkError::Token { address: to.to_string() });
         }
-        say(&mut stream, tagged, &self.token.proof(b"connect", &[&hello, &nonce]), until).map_err(lost)?;
+        write(&mut stream, tagged, &self.token.proof(b"connect", &[&hello, &nonce]), until).map_err(lost)?;
         let mut verdict = [0; 5];
-        hear(&mut stream, tagged, &mut verdict, until).map_err(lost)?;
-        let members = u32::from_le_bytes([verdict[1], verdict[2], verdict[3], verdict[4]]);
+        read(&mut stream, tagged, &mut verdict, until).map_err(lost)?;
+        let ranks = u32::from_le_bytes([verdict[1], verdict[2], verdict[3], verdict[4]]);
         let why = match verdict[0] {
             0 => return Ok(stream),
-            1 => format!(
-                "it says that there are {members} members, this member {}: give all the same list",
-                self.members
-            ),
-            2 => format!("another one is member {} already: give each its own rank", self.rank),
-            _ => format!(
-                "it does not expect member {} there: is this the address of member {peer}?",
-                self.rank
-            ),
+            1 => format!("it expects {ranks} ranks, this rank {}: give all the same list", self.ranks),
+            2 => format!("another one is rank {} already: give each its own rank", self.rank),
+            _ => format!("it does not expect rank {} there: is this the address of rank {peer}?", self.rank),
         };
         Err(LinkError::Refused { address: to.to_string(), rank: self.rank, why })
     }
 
-    /// The next member that proved itself; nobody, if the time is over.
-    fn next(&self, accepted: &Receiver<Proven>) -> Option<Proven> {
+    /// The next rank that proved itself; nobody, if the time is over.
+    fn next(&self, accepted: &Receiver<Authenticated>) -> Option<Authenticated> {
         accepted.recv_timeout(self.deadline().saturating_duration_since(Instant::now())).ok()
     }
 
@@ -513,12 +508,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Writes bytes of a handshake.
-fn say(stream: &mut TcpStream, tagged: bool, bytes: &[u8], until: Instant) -> io::Result<()> {
+fn write(stream: &mut TcpStream, tagged: bool, bytes: &[u8], until: Instant) -> io::Result<()> {
     if tagged { write_by(stream, &spread(bytes), until) } else { write_by(stream, bytes, until) }
 }
 
 /// Reads bytes of a handshake.
-fn hear(stream: &mut TcpStream, tagged: bool, bytes: &mut [u8], until: Instant) -> io::Result<()> {
+fn read(stream: &mut TcpStream, tagged: bool, bytes: &mut [u8], until: Instant) -> io::Result<()> {
     if !tagged {
         return read_by(stream, bytes, until);
     }
@@ -528,7 +523,7 @@ fn hear(stream: &mut TcpStream, tagged: bool, bytes: &mut [u8], until: Instant) 
     Ok(())
 }
 
-/// A member's addresses, as rank 0 is told them and tells them: family, address, port, port of tagged connections or 0.
+/// A rank's addresses, as rank 0 is told them and tells them: family, address, port, port of tagged connections or 0.
 const ENTRY_LEN: usize = 1 + 16 + 2 + 2;
 
 fn entry(plain: SocketAddr, tagged: Option<SocketAddr>) -> [u8; ENTRY_LEN] {
@@ -560,7 +555,7 @@ fn parse_entry(bytes: &[u8; ENTRY_LEN]) -> io::Result<(SocketAddr, Option<Socket
     Ok((SocketAddr::new(ip, port(17)), tagged))
 }
 
-/// Reads a member's addresses. One that listens everywhere is reached where it was `seen`.
+/// Reads a rank's addresses. One that listens everywhere is reached where it was `seen`.
 fn read_entry(
     stream: &mut TcpStream,
     until: Instant,
@@ -573,7 +568,7 @@ fn read_entry(
     Ok((reach(plain), tagged.map(reach)))
 }
 
-/// In place of a table: rank 0 waited in vain for this member.
+/// In place of a table: rank 0 waited in vain for this rank.
 const GAVE_UP: u8 = 0xff;
 
 fn gave_up(missing: Rank) -> [u8; ENTRY_LEN] {
@@ -583,14 +578,14 @@ fn gave_up(missing: Rank) -> [u8; ENTRY_LEN] {
     bytes
 }
 
-/// Everybody's addresses, or the member that rank 0 waited for in vain.
+/// Everybody's addresses, or the rank that rank 0 waited for in vain.
 #[expect(clippy::type_complexity, reason = "called once")]
 fn read_table(
     stream: &mut TcpStream,
-    members: usize,
+    ranks: usize,
     until: Instant,
 ) -> io::Result<Result<Vec<(SocketAddr, Option<SocketAddr>)>, Rank>> {
-    let mut bytes = vec![[0; ENTRY_LEN]; members];
+    let mut bytes = vec![[0; ENTRY_LEN]; ranks];
     let (first, others) = bytes.split_at_mut(1);
     read_by(stream, first.as_flattened_mut(), until)?;
     if let [GAVE_UP, a, b, c, d, ..] = first[0] {
@@ -624,7 +619,7 @@ fn listen(address: SocketAddr, tagged: bool) -> Result<TcpListener, LinkError> {
         let socket = socket(address, tagged)?;
         sockopt::set_socket_reuseaddr(&socket, true)?;
         rustix::net::bind(&socket, &address)?;
-        rustix::net::listen(&socket, MOST_MEMBERS as i32)?;
+        rustix::net::listen(&socket, MAX_RANKS as i32)?;
         let listener = TcpListener::from(socket);
         // A connection may be gone again between `poll` and `accept`.
         listener.set_nonblocking(true)?;
@@ -742,33 +737,33 @@ mod tests {
         }
     }
 
-    /// How far member 2 comes before it falls silent, or is killed.
+    /// How far rank 2 comes before it falls silent, or is killed.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     enum Phase {
         Nowhere,
         Connected,
-        Greeted,
+        Hello,
         Proved,
         Welcome,
         Listed,
         HeardOfAll,
         ConnectedToAll,
-        GreetedAll,
+        HelloToAll,
     }
 
     const PHASES: [Phase; 9] = [
         Phase::Nowhere,
         Phase::Connected,
-        Phase::Greeted,
+        Phase::Hello,
         Phase::Proved,
         Phase::Welcome,
         Phase::Listed,
         Phase::HeardOfAll,
         Phase::ConnectedToAll,
-        Phase::GreetedAll,
+        Phase::HelloToAll,
     ];
 
-    /// Member 2 of 3, up to here: its connections, and where it listens.
+    /// Rank 2 of 3, up to here: its connections, and where it listens.
     fn come(phase: Phase, token: &Token, root: SocketAddr) -> io::Result<(Vec<TcpStream>, TcpListener)> {
         let until = Instant::now() + Duration::from_secs(600);
         let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -783,7 +778,7 @@ mod tests {
         if phase > Phase::Connected {
             write_by(&mut connections[0], &hello, until)?;
         }
-        if phase > Phase::Greeted {
+        if phase > Phase::Hello {
             let mut answer = [[0; token::LEN]; 2];
             read_by(&mut connections[0], answer.as_flattened_mut(), until)?;
             write_by(&mut connections[0], &token.proof(b"connect", &[&hello, &answer[0]]), until)?;
@@ -814,7 +809,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_is_lost_in_any_phase_of_opening_is_named_soon() {
+    fn a_rank_that_is_lost_in_any_phase_of_opening_is_named_soon() {
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let lost = |phase: Phase, killed: bool| {
             // A busy machine may keep others from meeting, too: then all have more time.
@@ -824,15 +819,15 @@ mod tests {
                 let (zero, one) = (bind(), bind());
                 let root = zero.address().unwrap();
                 let told = thread::scope(|scope| {
-                    let zero = scope.spawn(|| zero.meet(0, 3, root).err());
-                    let one = scope.spawn(|| one.meet(1, 3, root).err());
+                    let zero = scope.spawn(|| zero.connect_ranks(0, 3, root).err());
+                    let one = scope.spawn(|| one.connect_ranks(1, 3, root).err());
                     let came = come(phase, &token, root);
                     let _silent = came.ok().filter(|_| !killed);
-                    [zero, one].map(|member| member.join().unwrap().expect("an error").to_string())
+                    [zero, one].map(|rank| rank.join().unwrap().expect("an error").to_string())
                 });
                 let named = |told: &String| {
-                    told.contains(&format!("members 2 did not connect within {seconds}s to 127.0.0.1:"))
-                        || told.contains("cannot read the address of member 2")
+                    told.contains(&format!("ranks 2 did not connect within {seconds}s to 127.0.0.1:"))
+                        || told.contains("cannot read the address of rank 2")
                 };
                 if told.iter().all(named) {
                     return;
@@ -840,7 +835,7 @@ mod tests {
                 assert!(!told.iter().any(|told| told.contains("300s")), "opening took the timeout: {told:?}");
                 eprintln!("{phase:?}, killed: {killed}, {seconds} s: {told:?}");
             }
-            panic!("{phase:?}, killed: {killed}: member 2 is not named");
+            panic!("{phase:?}, killed: {killed}: rank 2 is not named");
         };
         thread::scope(|scope| {
             for (phase, killed) in PHASES.into_iter().flat_map(|phase| [(phase, false), (phase, true)]) {
@@ -850,7 +845,7 @@ mod tests {
         });
     }
 
-    /// Nobody listens, somebody listens and says nothing, or member 0 welcomes the others and says no more.
+    /// Nobody listens, somebody listens and says nothing, or rank 0 welcomes the others and says no more.
     #[test]
     fn a_root_that_is_lost_in_any_phase_of_opening_is_named_with_its_address() {
         for phase in ["nobody", "silent", "welcome"] {
@@ -858,16 +853,16 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let root = listener.local_addr().unwrap();
             let listener = Some(listener).filter(|_| phase != "nobody");
-            let member = Listening::bind("127.0.0.1:0".parse().unwrap(), soon(&token, 2)).unwrap();
+            let rank = Listening::bind("127.0.0.1:0".parse().unwrap(), soon(&token, 2)).unwrap();
             let told = thread::scope(|scope| {
-                let member = scope.spawn(|| member.meet(1, 2, root).err());
+                let rank = scope.spawn(|| rank.connect_ranks(1, 2, root).err());
                 let _proven = listener.filter(|_| phase == "welcome").map(|listener| {
-                    let hall = Hall::new(&token, 0, 2, Duration::from_secs(600));
-                    hall.greet(listener.accept().unwrap().0, false)
+                    let acceptor = Acceptor::new(&token, 0, 2, Duration::from_secs(600));
+                    acceptor.authenticate(listener.accept().unwrap().0, false)
                 });
-                member.join().unwrap().expect("an error").to_string()
+                rank.join().unwrap().expect("an error").to_string()
             });
-            assert!(told.contains(&format!("member 0 at {root}")), "{phase}: {told}");
+            assert!(told.contains(&format!("rank 0 at {root}")), "{phase}: {told}");
         }
     }
 

@@ -1,6 +1,6 @@
-//! A parameter server: a member without a gradient that owns all sums, and the weights if it has an optimizer.
+//! A parameter server: a rank without a gradient that owns all sums, and the weights if it has an optimizer.
 //!
-//! It is member 0 of a link whose [`Options::served`](crate::Options) is set. Before each exchange, member 1 tells it the layout and
+//! It is rank 0 of a link whose [`Options::served`](crate::Options) is set. Before each exchange, rank 1 tells it the layout and
 //! the plan; then it takes its part in the exchange, as all others do. So workers need no more than each other's layout to be
 //! served, and a server needs nothing of a model.
 
@@ -14,15 +14,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::coding::Coding;
 use crate::failure::LinkError;
-use crate::held::Held;
 use crate::layout::{Layout, checksum};
 use crate::link::{Link, Report};
 use crate::method::{Method, all_finite, both, exact, whole};
 use crate::optimizer::{Moments, Optimizer};
 use crate::plan::{Plan, PlanError};
+use crate::residuals::Residuals;
 use crate::strategies::Strategy;
 
-/// An exchange that all members of a job make, with or without a server.
+/// An exchange that all ranks of a job make, with or without a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Round<'a> {
     /// How.
@@ -31,24 +31,29 @@ pub struct Round<'a> {
     pub layout: &'a Layout,
     /// By tensor: its rows as a matrix, as [`Method::exchange`] takes them.
     pub rows: &'a [usize],
-    /// Make sure that all members got the same bits?
+    /// Make sure that all ranks got the same bits?
     pub compare: bool,
 }
 
 impl Round<'_> {
-    /// [`Method::exchange`], at a worker or among members without a server.
+    /// [`Method::exchange`], at a worker or among ranks without a server.
     ///
     /// # Errors
-    /// As there; or members got different bits; or the link has a server, and the method nothing that a server sums.
-    pub fn sum(&self, link: &mut Link, buffer: &mut [f32], held: &mut Held) -> Result<Report, LinkError> {
+    /// As there; or ranks got different bits; or the link has a server, and the method nothing that a server sums.
+    pub fn sum(
+        &self,
+        link: &mut Link,
+        buffer: &mut [f32],
+        residuals: &mut Residuals,
+    ) -> Result<Report, LinkError> {
         if link.is_served() {
             self.method.check_served()?;
             link.ask(&Request::new(Task::Sum, self).to_toml());
         }
-        self.run(link, buffer, held)
+        self.run(link, buffer, residuals)
     }
 
-    /// Gives a server's optimizer the weights that it starts from, those of member 1, and all others the same ones. Says what the
+    /// Gives a server's optimizer the weights that it starts from, those of rank 1, and all others the same ones. Says what the
     /// server returns from now on.
     ///
     /// # Errors
@@ -59,7 +64,7 @@ impl Round<'_> {
         if link.rank() != 1 {
             weights.fill(0.0);
         }
-        link.exchange(weights, self.layout, &exact(), &mut Held::new())?;
+        link.exchange(weights, self.layout, &exact(), &mut Residuals::new())?;
         let mut said = [0.0; SAID];
         link.pull(&mut said, &Layout::new([("returns", SAID)])?, &exact())?;
         let text: String =
@@ -77,24 +82,29 @@ impl Round<'_> {
         link: &mut Link,
         buffer: &mut [f32],
         returns: Returns,
-        held: &mut Held,
+        residuals: &mut Residuals,
     ) -> Result<Report, LinkError> {
         let plan = self.method.stepped()?;
         link.ask(&Request::new(Task::Step, self).to_toml());
-        let first = link.push(buffer, self.layout, plan, held)?;
+        let first = link.push(buffer, self.layout, plan, residuals)?;
         let second = link.pull(buffer, self.layout, &returns.plan())?;
         self.check(link, buffer)?;
         Ok(both(first, second))
     }
 
-    fn run(&self, link: &mut Link, buffer: &mut [f32], held: &mut Held) -> Result<Report, LinkError> {
-        let report = self.method.exchange(link, buffer, self.layout, self.rows, held)?;
+    fn run(
+        &self,
+        link: &mut Link,
+        buffer: &mut [f32],
+        residuals: &mut Residuals,
+    ) -> Result<Report, LinkError> {
+        let report = self.method.exchange(link, buffer, self.layout, self.rows, residuals)?;
         self.check(link, buffer)?;
         Ok(report)
     }
 
     fn check(&self, link: &mut Link, buffer: &[f32]) -> Result<(), LinkError> {
-        let means = "members got different values: do all run the same version of gradwire, on sound memory?";
+        let means = "ranks got different values: do all run the same version of gradwire, on sound memory?";
         if self.compare { link.compare(checksum(buffer), means) } else { Ok(()) }
     }
 }
@@ -153,7 +163,7 @@ pub struct Updates {
     pub returns: Returns,
 }
 
-/// What member 1 asks a server to do, as TOML.
+/// What rank 1 asks a server to do, as TOML.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Request {
@@ -223,26 +233,32 @@ pub struct Server {
     link: Link,
     updates: Option<Updates>,
     /// What its sums lost, which it adds to the next ones.
-    held: Held,
+    residuals: Residuals,
     parameters: BTreeMap<String, Parameter>,
     served: Served,
 }
 
 impl Server {
-    /// At member 0 of a link with [`Options::served`](crate::Options): sums gradients, or steps with their means.
+    /// At rank 0 of a link with [`Options::served`](crate::Options): sums gradients, or steps with their means.
     ///
     /// # Panics
     /// The link is another one.
     #[must_use]
     pub fn new(link: Link, updates: Option<Updates>) -> Self {
-        assert!(link.is_served() && link.rank() == 0, "a server is member 0 of a link with a server");
-        Self { link, updates, held: Held::new(), parameters: BTreeMap::new(), served: Served::default() }
+        assert!(link.is_served() && link.rank() == 0, "a server is rank 0 of a link with a server");
+        Self {
+            link,
+            updates,
+            residuals: Residuals::new(),
+            parameters: BTreeMap::new(),
+            served: Served::default(),
+        }
     }
 
     /// Serves until all workers have left.
     ///
     /// # Errors
-    /// What all members are told: a worker is gone or silent, or they disagree with each other or with this server.
+    /// What all ranks are told: a worker is gone or silent, or they disagree with each other or with this server.
     pub fn run(mut self) -> Result<Served, LinkError> {
         while let Some(asked) = self.link.asked()? {
             let done = match Request::read(&asked) {
@@ -261,7 +277,7 @@ impl Server {
     }
 
     fn refuse(&mut self, why: &str) -> LinkError {
-        self.link.refuse(format!("the server cannot do what member 1 asks: {why}"))
+        self.link.refuse(format!("the server cannot do what rank 1 asks: {why}"))
     }
 
     fn serve(&mut self, request: &Request) -> Result<(), LinkError> {
@@ -272,7 +288,7 @@ impl Server {
         let round = Round { method: &method, layout: &layout, rows: &rows, compare: request.compare };
         let mut buffer = vec![0.0; layout.values()];
         let report = match (request.task, self.updates) {
-            (Task::Sum, None) => round.run(&mut self.link, &mut buffer, &mut self.held)?,
+            (Task::Sum, None) => round.run(&mut self.link, &mut buffer, &mut self.residuals)?,
             (Task::Begin, Some(updates)) => return self.begin(&round, updates.returns, &mut buffer),
             (Task::Step, Some(updates)) => self.step(&round, &updates, &mut buffer)?,
             (Task::Sum, Some(_)) => {
@@ -296,9 +312,9 @@ impl Server {
         Ok(())
     }
 
-    /// Takes the weights of member 1 for its own.
+    /// Takes the weights of rank 1 for its own.
     fn begin(&mut self, round: &Round, returns: Returns, buffer: &mut [f32]) -> Result<(), LinkError> {
-        self.link.exchange(buffer, round.layout, &exact(), &mut Held::new())?;
+        self.link.exchange(buffer, round.layout, &exact(), &mut Residuals::new())?;
         for (name, range) in round.layout.tensors() {
             let weights = buffer[range.clone()].to_vec();
             let parameter = Parameter { theirs: weights.clone(), weights, moments: Moments::default() };
@@ -323,8 +339,8 @@ impl Server {
                 )));
             }
         }
-        let first = self.link.push(buffer, layout, round.method.stepped()?, &mut Held::new())?;
-        let workers = (self.link.members() - 1) as f32;
+        let first = self.link.push(buffer, layout, round.method.stepped()?, &mut Residuals::new())?;
+        let workers = (self.link.ranks() - 1) as f32;
         for (name, range) in layout.tensors() {
             let values = &mut buffer[range.clone()];
             if !all_finite(values) {

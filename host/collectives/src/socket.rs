@@ -1,4 +1,4 @@
-//! What the members' and a node's sockets share.
+//! What the ranks' and an aggregator's sockets share.
 
 use std::io;
 use std::net::SocketAddr;

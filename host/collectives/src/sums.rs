@@ -1,8 +1,8 @@
-//! Sums of what members send each other where no node sums: the same whole numbers, added by one of them.
+//! Sums of what ranks send each other where no aggregator sums: the same whole numbers, added by one of them.
 //!
 //! A contribution is the values as the codec has them; what it restores is whole numbers of one unit, which are added as integers, and
-//! the sums become what a node's result would. If a value is too large for that, it is sent as it is, and the sum is made in `f64`, in
-//! the order of the ranks. One member makes each sum and sends it to all, so all have the same bits.
+//! the sums become what an aggregator's result would. If a value is too large for that, it is sent as it is, and the sum is made in `f64`, in
+//! the order of the ranks. One rank makes each sum and sends it to all, so all have the same bits.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::coding::Wire;
 use crate::graph::{Format, Rank};
 use crate::part::Bytes;
 
-/// A peer's bytes that no member of this version writes.
+/// A peer's bytes that no rank of this version writes.
 #[derive(Debug)]
 pub(crate) struct Wrong;
 
-/// Adds what members send.
+/// Adds what ranks send.
 pub(crate) struct Sums {
     kernel: Kernel,
     profile: Summable,
@@ -25,9 +25,9 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// For values of this coding, of so many members.
-    pub(crate) fn new(kernel: Kernel, wire: Wire, members: usize) -> Self {
-        Self { kernel, profile: wire.summable(), limit: limit(u8::try_from(members).unwrap_or(u8::MAX)) }
+    /// For values of this coding, of so many ranks.
+    pub(crate) fn new(kernel: Kernel, wire: Wire, ranks: usize) -> Self {
+        Self { kernel, profile: wire.summable(), limit: limit(u8::try_from(ranks).unwrap_or(u8::MAX)) }
     }
 
     /// The most bytes of a contribution or a result of so many values.
@@ -40,7 +40,7 @@ impl Sums {
         self.profile.profile().max_encoded_len(4 * values)
     }
 
-    /// What this member adds to a sum.
+    /// What this rank adds to a sum.
     pub(crate) fn contribution(&self, values: &[f32]) -> (Format, Bytes) {
         let raw = to_bytes(values);
         let mut coded = vec![0; self.max_encoded_len(values.len())];
@@ -87,7 +87,7 @@ impl Sums {
         Ok((Format::Raw, Arc::new(to_bytes(values))))
     }
 
-    /// A result that another member made.
+    /// A result that another rank made.
     pub(crate) fn result(&self, format: Format, body: &[u8], values: &mut [f32]) -> Result<(), Wrong> {
         if format == Format::Raw {
             values.copy_from_slice(&from_bytes(body, values.len())?);
@@ -110,7 +110,7 @@ impl Sums {
         }
     }
 
-    /// Results as they are, for a member that lacks them.
+    /// Results as they are, for a rank that lacks them.
     pub(crate) fn copy(values: &[f32]) -> (Format, Bytes) {
         (Format::Raw, Arc::new(to_bytes(values)))
     }

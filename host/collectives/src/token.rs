@@ -1,4 +1,4 @@
-//! The secret that the members of a job share, and the proof that a connection's other end knows it.
+//! The secret that the ranks of a job share, and the proof that a connection's other end knows it.
 
 use std::fmt;
 use std::fs::File;
@@ -9,9 +9,9 @@ use sha2::{Digest, Sha256};
 /// Bytes of a token, of a nonce and of a proof.
 pub(crate) const LEN: usize = 32;
 
-/// A random number that the members of one job know, and nobody else. It never goes over the network.
+/// A random number that the ranks of one job know, and nobody else. It never goes over the network.
 ///
-/// It keeps jobs apart, and strangers out. It hides nothing: whoever can read or change the packets between members can do so with
+/// It keeps jobs apart, and strangers out. It hides nothing: whoever can read or change the packets between ranks can do so with
 /// what they exchange.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token([u8; LEN]);

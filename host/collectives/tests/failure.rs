@@ -1,19 +1,19 @@
-//! Members that are killed, stopped, slow or gone: everybody else gets an error that names them, and nobody waits for ever.
+//! Ranks that are killed, stopped, slow or gone: everybody else gets an error that names them, and nobody waits for ever.
 //!
-//! A member under attack is a process: this test program again, which runs [`member`] alone.
+//! A rank under attack is a process: this test program again, which runs [`rank`] alone.
 
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use gradwire_collectives::{Held, Layout, Link, LinkError, Listening, Options, Plan, Token};
+use gradwire_collectives::{Layout, Link, LinkError, Listening, Options, Plan, Residuals, Token};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What tells this program to be a member: root, rank, members, token, milliseconds after each exchange, strategy, and whether it then compares.
+/// What tells this program to be a rank: root, rank, ranks, token, milliseconds after each exchange, strategy, and whether it then compares.
 const JOB: &str = "GRADWIRE_TEST_MEMBER";
 const VALUES: usize = 20_000;
-/// A node in the network that is not there.
+/// An aggregator in the network that is not there.
 const NODE: &str = "in-network:127.0.0.1:9";
 
 fn exchange(link: &mut Link, strategy: &str) -> Result<(), LinkError> {
@@ -23,9 +23,9 @@ fn exchange(link: &mut Link, strategy: &str) -> Result<(), LinkError> {
         _ => format!("strategy = {strategy:?}\ncodec = \"f32\"").parse().unwrap(),
     };
     let mut values = vec![1.0; VALUES];
-    link.exchange(&mut values, &layout, &plan, &mut Held::new())?;
-    // A node's codec is within 2^-10 of each member's.
-    let off = values.iter().map(|value| (value - link.members() as f32).abs()).fold(0.0, f32::max);
+    link.exchange(&mut values, &layout, &plan, &mut Residuals::new())?;
+    // An aggregator's codec is within 2^-10 of each rank's.
+    let off = values.iter().map(|value| (value - link.ranks() as f32).abs()).fold(0.0, f32::max);
     assert!(if strategy == NODE { off < 0.01 } else { off == 0.0 }, "{strategy}: off by {off}");
     Ok(())
 }
@@ -36,17 +36,17 @@ fn options(token: Token, timeout: Duration) -> Options {
 
 /// Exchanges until something ends it.
 #[test]
-#[ignore = "this is a member that another test starts"]
-fn member() {
+#[ignore = "this is a rank that another test starts"]
+fn child_rank() {
     let job = std::env::var(JOB).unwrap();
     let words: Vec<&str> = job.split(' ').collect();
     let root: SocketAddr = words[0].parse().unwrap();
-    let (rank, members) = (words[1].parse().unwrap(), words[2].parse().unwrap());
+    let (rank, ranks) = (words[1].parse().unwrap(), words[2].parse().unwrap());
     let options = options(Token::from_hex(words[3]).unwrap(), Duration::from_secs(120));
     let pause = Duration::from_millis(words[4].parse().unwrap());
     let (strategy, compares) = (words[5], words[6] == "true");
     let at = if rank == 0 { root } else { "127.0.0.1:0".parse().unwrap() };
-    let mut link = Listening::bind(at, options).unwrap().join(rank, members, root).unwrap();
+    let mut link = Listening::bind(at, options).unwrap().join(rank, ranks, root).unwrap();
     while exchange(&mut link, strategy).is_ok() {
         std::thread::sleep(pause);
         if compares && link.compare(1, "so what").is_err() {
@@ -61,16 +61,16 @@ impl Process {
     fn start(
         root: SocketAddr,
         rank: usize,
-        members: usize,
+        ranks: usize,
         token: &Token,
         pause: Duration,
         strategy: &str,
         compares: bool,
     ) -> Self {
         let job =
-            format!("{root} {rank} {members} {} {} {strategy} {compares}", token.to_hex(), pause.as_millis());
+            format!("{root} {rank} {ranks} {} {} {strategy} {compares}", token.to_hex(), pause.as_millis());
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "member", "--ignored"]).env(JOB, job);
+        command.args(["--exact", "child_rank", "--ignored"]).env(JOB, job);
         Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
@@ -95,21 +95,21 @@ impl Drop for Process {
     }
 }
 
-/// Members here, all but `victim`, which is a process; after some exchanges `attack` does something to it. What each is told.
+/// Ranks here, all but `victim`, which is a process; after some exchanges `attack` does something to it. What each is told.
 fn attacked(
-    members: usize,
+    ranks: usize,
     victim: usize,
     timeout: Duration,
     pause: Duration,
     strategy: &str,
     attack: impl FnOnce(&Process, SocketAddr, &Token),
 ) -> Vec<String> {
-    attacked_in(members, victim, timeout, pause, strategy, false, attack).0
+    attacked_in(ranks, victim, timeout, pause, strategy, false, attack).0
 }
 
-/// The same with the process as it is then. If the members compare, they do it after the first exchange, and wait in it.
+/// The same with the process as it is then. If the ranks compare, they do it after the first exchange, and wait in it.
 fn attacked_in(
-    members: usize,
+    ranks: usize,
     victim: usize,
     timeout: Duration,
     pause: Duration,
@@ -128,15 +128,15 @@ fn attacked_in(
     let root = listen((own, 0).into());
     let at = root.address().unwrap();
     let mut root = Some(root).filter(|_| victim != 0);
-    let process = Process::start(at, victim, members, &token, pause, strategy, compares);
+    let process = Process::start(at, victim, ranks, &token, pause, strategy, compares);
     let (sender, first) = std::sync::mpsc::channel();
     let told = std::thread::scope(|scope| {
-        let others = (0..members).filter(|&rank| rank != victim);
+        let others = (0..ranks).filter(|&rank| rank != victim);
         let threads: Vec<_> = others
             .map(|rank| {
                 let (listening, sender) = (root.take_if(|_| rank == 0).unwrap_or_else(bind), sender.clone());
                 scope.spawn(move || {
-                    let mut link = listening.join(rank, members, at).unwrap();
+                    let mut link = listening.join(rank, ranks, at).unwrap();
                     exchange(&mut link, strategy).unwrap();
                     sender.send(()).unwrap();
                     loop {
@@ -153,7 +153,7 @@ fn attacked_in(
             })
             .collect();
         drop(sender);
-        (1..members).for_each(|_| first.recv().unwrap());
+        (1..ranks).for_each(|_| first.recv().unwrap());
         attack(&process, at, &token);
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
@@ -164,12 +164,12 @@ fn attacked_in(
 const LONG: Duration = Duration::from_secs(120);
 
 #[test]
-fn a_member_that_is_killed_is_named_to_all() {
+fn a_rank_that_is_killed_is_named_to_all() {
     for (victim, strategy) in [(2, "ring"), (1, "servers"), (3, "halving")] {
         let told =
             attacked(4, victim, LONG, Duration::ZERO, strategy, |process, _, _| process.signal(Signal::KILL));
         for told in &told {
-            assert!(told.contains(&format!("member {victim} closed its connection")), "{told}");
+            assert!(told.contains(&format!("rank {victim} disconnected")), "{told}");
         }
         assert!(told.iter().all(|other| *other == told[0]), "{told:?}");
     }
@@ -178,14 +178,14 @@ fn a_member_that_is_killed_is_named_to_all() {
 #[test]
 fn rank_0_that_is_killed_is_named_to_all() {
     for told in attacked(3, 0, LONG, Duration::ZERO, "ring", |process, _, _| process.signal(Signal::KILL)) {
-        assert!(told.contains("member 0 closed its connection"), "{told}");
+        assert!(told.contains("rank 0 disconnected"), "{told}");
     }
 }
 
-/// In an exchange, and where members wait for each other's checksums. One that goes on later hears of it, and ends too.
+/// In an exchange, and where ranks wait for each other's checksums. One that goes on later hears of it, and ends too.
 #[test]
-fn a_member_that_is_stopped_is_named_to_all() {
-    // Half of it is what a member may be silent, and no machine is away for that long.
+fn a_rank_that_is_stopped_is_named_to_all() {
+    // Half of it is what a rank may be silent, and no machine is away for that long.
     let timeout = Duration::from_secs(40);
     let stop = |victim: usize, strategy: &str, compares: bool| {
         // Before it compares, it sleeps for a day, and is stopped there.
@@ -195,7 +195,7 @@ fn a_member_that_is_stopped_is_named_to_all() {
                 process.signal(Signal::STOP);
             });
         for told in told {
-            let says = format!("member {victim} gave no sign of life for 20s");
+            let says = format!("rank {victim} gave no sign of life for 20s");
             assert!(told.contains(&says), "{strategy}, compares: {compares}: {told}");
         }
         process.signal(Signal::CONT);
@@ -221,9 +221,9 @@ fn a_member_that_is_stopped_is_named_to_all() {
     });
 }
 
-/// A member that is stopped hears of nothing, and the others do not wait for it to hear.
+/// A rank that is stopped hears of nothing, and the others do not wait for it to hear.
 #[test]
-fn news_of_a_killed_member_does_not_wait_for_a_stopped_one() {
+fn news_of_a_killed_rank_does_not_wait_for_a_stopped_one() {
     let (sender, told) = std::sync::mpsc::channel();
     let token = Token::random().unwrap();
     // Of this timeout, a tenth is longer than this test waits.
@@ -250,29 +250,29 @@ fn news_of_a_killed_member_does_not_wait_for_a_stopped_one() {
     stopped.signal(Signal::STOP);
     killed.signal(Signal::KILL);
     let told = told.recv_timeout(3 * LONG).expect("news within minutes");
-    assert!(told.contains("member 1 closed its connection"), "{told}");
+    assert!(told.contains("rank 1 disconnected"), "{told}");
 }
 
 #[test]
-fn a_member_that_is_alive_but_slow_is_named_to_all() {
+fn a_rank_that_is_alive_but_slow_is_named_to_all() {
     // It begins one exchange and then sleeps for a day.
     let pause = Duration::from_secs(86_400);
     for told in attacked(4, 2, Duration::from_secs(20), pause, "ring", |_, _, _| ()) {
-        assert!(told.contains("member 2 did not begin exchange 2 within 20s"), "{told}");
+        assert!(told.contains("rank 2 did not begin exchange 2 within 20s"), "{told}");
     }
 }
 
 #[test]
-fn a_member_that_starts_again_is_told_that_nobody_waits_and_a_new_job_gets_the_sum() {
+fn a_rank_that_starts_again_is_told_that_nobody_waits_and_a_new_job_gets_the_sum() {
     let mut again = None;
     let told = attacked(3, 1, LONG, Duration::ZERO, "ring", |process, at, token| {
         process.signal(Signal::KILL);
-        // The job knows its members, and nobody can take the place of one.
+        // The job knows its ranks, and nobody can take the place of one.
         let own = "127.0.0.1:0".parse().unwrap();
         let listening = Listening::bind(own, options(token.clone(), Duration::from_secs(1))).unwrap();
         again = Some((at, token.clone(), listening.join(1, 3, at).unwrap_err().to_string()));
     });
-    assert!(told.iter().all(|told| told.contains("member 1 closed its connection")), "{told:?}");
+    assert!(told.iter().all(|told| told.contains("rank 1 disconnected")), "{told:?}");
     let (at, token, alone) = again.unwrap();
     assert!(alone.contains(&at.to_string()), "{alone}");
     // All start again, at the same address and with the same token.

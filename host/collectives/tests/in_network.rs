@@ -1,4 +1,4 @@
-//! Sums in the network: members on loopback, a node that fails in every way, and sums that stay exact.
+//! Sums in the network: ranks on loopback, an aggregator that fails in every way, and sums that stay exact.
 
 mod support;
 
@@ -15,29 +15,29 @@ use gradwire::codec::{Params, Split};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::wire::chunk::{Body, Limits, Packet, Refusal};
-use gradwire_collectives::{Aggregator, Held, InNetwork, Layout, Link, LinkError, Method, Plan};
-use support::{Random, members, options};
+use gradwire_collectives::{Aggregator, InNetwork, Layout, Link, LinkError, Method, Plan, Residuals};
+use support::{Random, options, ranks};
 
 const ANYWHERE: &str = "127.0.0.1:0";
 
-/// What a node does wrong.
+/// What an aggregator does wrong.
 #[derive(Default)]
 struct Faults {
     /// It answers nothing.
     dead: AtomicBool,
     /// It loses one packet in so many, each way; none if 0.
     lossy: AtomicU64,
-    /// Members that get no results.
+    /// Ranks that get no results.
     deaf: Mutex<Vec<u8>>,
     /// It dies when it has sent so many packets.
     dies_after: AtomicU64,
     /// Packets sent.
     sent: AtomicU64,
-    /// When this worker contributes, somebody else refuses it in the node's name: the node's epoch were so far ahead.
+    /// When this worker contributes, somebody else refuses it in the aggregator's name: the aggregator's epoch were so far ahead.
     forged: Mutex<Option<(u8, u32)>>,
 }
 
-/// Runs `work` with the address of a node with such faults.
+/// Runs `work` with the address of an aggregator with such faults.
 fn with_node<T>(faults: &Faults, work: impl FnOnce(SocketAddr) -> T) -> T {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let at = socket.local_addr().unwrap();
@@ -86,7 +86,7 @@ fn serve(socket: &UdpSocket, faults: &Faults, stop: &AtomicBool) {
             let to: Vec<SocketAddr> = match to {
                 To::One(address) => vec![address],
                 To::Each { job } => engine.members(job).collect(),
-                To::Group(_) => unreachable!("the node has no groups"),
+                To::Group(_) => unreachable!("the aggregator has no groups"),
             };
             let is_result =
                 matches!(Packet::parse(&out[..len]), Ok(Packet { body: Body::Result { .. }, .. }));
@@ -130,7 +130,7 @@ fn restored(values: &[f32], profile: Profile) -> Vec<f32> {
     restored.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
 
-/// The sums of all members' gradients as the codec's definition restores them, in `f64`, which has room for them; of codec 1, what it
+/// The sums of all ranks' gradients as the codec's definition restores them, in `f64`, which has room for them; of codec 1, what it
 /// restores of the sums.
 fn exact(gradients: &[Vec<f32>], profile: Profile) -> Vec<f32> {
     let mut sums = vec![0f64; gradients[0].len()];
@@ -154,12 +154,12 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// After so many rounds a test gives up. Between two tries of the node are at most 64 (`LONGEST_PAUSE`).
-const MOST_ROUNDS: usize = 1000;
+/// After so many rounds a test gives up. Between two tries of the aggregator are at most 64 (`LONGEST_PAUSE`).
+const MAX_ROUNDS: usize = 1000;
 
-/// Rounds of `work` at each member: `least` of them, and then more until what all members have is `enough`. On a busy machine the
-/// node may seem silent at any time, and is left alone for some rounds; so no test wants anything of a given round. `before` a round
-/// somebody may break the node or mend it.
+/// Rounds of `work` at each rank: `least` of them, and then more until what all ranks have is `enough`. On a busy machine the
+/// aggregator may seem silent at any time, and is left alone for some rounds; so no test wants anything of a given round. `before` a round
+/// somebody may break the aggregator or mend it.
 fn rounds<T: Send>(
     count: usize,
     least: usize,
@@ -169,12 +169,12 @@ fn rounds<T: Send>(
 ) -> Vec<Vec<T>> {
     let all = Mutex::new((0..count).map(|_| Vec::new()).collect::<Vec<_>>());
     let (together, ends) = (Barrier::new(count), AtomicBool::new(false));
-    members(count, ANYWHERE, &options(false), |mut link| {
+    ranks(count, ANYWHERE, &options(false), |mut link| {
         for round in 0.. {
             together.wait();
             if link.rank() == 0 {
                 let is_enough = round >= least && enough(&all.lock().unwrap());
-                ends.fetch_or(is_enough || round == MOST_ROUNDS, Ordering::Relaxed);
+                ends.fetch_or(is_enough || round == MAX_ROUNDS, Ordering::Relaxed);
                 before(round);
             }
             together.wait();
@@ -190,12 +190,12 @@ fn rounds<T: Send>(
         link.close();
     });
     let all = all.into_inner().unwrap();
-    assert!(all.iter().all(|results| results.len() == all[0].len()), "a member failed");
-    assert!(enough(&all), "not in {MOST_ROUNDS} rounds");
+    assert!(all.iter().all(|results| results.len() == all[0].len()), "a rank failed");
+    assert!(enough(&all), "not in {MAX_ROUNDS} rounds");
     all
 }
 
-/// Exchanges, by [`rounds`]. Every result is checked at every member.
+/// Exchanges, by [`rounds`]. Every result is checked at every rank.
 fn exchange(
     codec: u8,
     count: usize,
@@ -209,39 +209,39 @@ fn exchange(
     let expected = Mutex::new((usize::MAX, Vec::new()));
     rounds(count, least, enough, before, |link, round| {
         let mut buffer = gradient(link.rank(), round, values);
-        let report = link.exchange(&mut buffer, &layout, &plan(at, codec), &mut Held::new()).unwrap();
+        let report = link.exchange(&mut buffer, &layout, &plan(at, codec), &mut Residuals::new()).unwrap();
         let report = report.in_network.unwrap();
         let mut expected = expected.lock().unwrap();
         if expected.0 != round {
             let given: Vec<_> = (0..count).map(|rank| gradient(rank, round, values)).collect();
             *expected = (round, bits(&exact(&given, profile(codec))));
         }
-        assert!(bits(&buffer) == expected.1, "member {}, round {round}: {report:?}", link.rank());
+        assert!(bits(&buffer) == expected.1, "rank {}, round {round}: {report:?}", link.rank());
         report
     })
 }
 
-/// Did the node sum all of a round, at all members?
+/// Did the aggregator sum all of a round, at all ranks?
 fn by_node(reports: &[Vec<InNetwork>], round: usize) -> bool {
     reports
         .iter()
-        .all(|report| report[round].from_node == report[round].chunks && report[round].reason.is_none())
+        .all(|report| report[round].from_aggregator == report[round].chunks && report[round].reason.is_none())
 }
 
 /// Did it do so in a round from `first` on?
-fn by_node_since(first: usize) -> impl Fn(&[Vec<InNetwork>]) -> bool {
+fn by_aggregator_since(first: usize) -> impl Fn(&[Vec<InNetwork>]) -> bool {
     move |reports| (first..reports[0].len()).any(|round| by_node(reports, round))
 }
 
 const VALUES: usize = 100_003;
 
 #[test]
-fn a_node_sums_everything_exactly() {
+fn an_aggregator_sums_everything_exactly() {
     for (codec, count, values) in
         [(2, 1, 300), (2, 2, 1), (2, 3, 2048), (2, 4, VALUES), (1, 1, 300), (1, 4, VALUES)]
     {
         let reports = with_node(&Faults::default(), |at| {
-            exchange(codec, count, values, at, 6, by_node_since(0), |_| ())
+            exchange(codec, count, values, at, 6, by_aggregator_since(0), |_| ())
         });
         assert!(reports[0].iter().all(|report| report.chunks == values.div_ceil(2048)));
     }
@@ -250,7 +250,7 @@ fn a_node_sums_everything_exactly() {
 }
 
 #[test]
-fn without_a_node_members_sum_to_the_same_bits() {
+fn without_an_aggregator_ranks_sum_to_the_same_bits() {
     // Nobody listens there: the socket has the port, but takes only what comes from itself.
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let at = socket.local_addr().unwrap();
@@ -258,26 +258,28 @@ fn without_a_node_members_sum_to_the_same_bits() {
     for (codec, count) in [(2, 1), (2, 2), (2, 3), (2, 5), (1, 1), (1, 4)] {
         let reports = exchange(codec, count, VALUES, at, 4, |_| true, |_| ());
         for report in &reports {
-            assert!(report.iter().all(|report| report.summed == report.chunks && report.from_node == 0));
+            assert!(
+                report.iter().all(|report| report.summed == report.chunks && report.from_aggregator == 0)
+            );
             let reasons: Vec<_> = report.iter().map(|report| report.reason.unwrap()).collect();
-            // After the first failure one exchange leaves the node alone, after the second two.
+            // After the first failure one exchange leaves the aggregator alone, after the second two.
             assert_eq!(reasons, ["silent", "not-tried", "silent", "not-tried"]);
         }
     }
 }
 
 #[test]
-fn a_lossy_node_sums_everything() {
+fn a_lossy_aggregator_sums_everything() {
     let faults = Faults { lossy: AtomicU64::new(20), ..Faults::default() };
-    with_node(&faults, |at| exchange(2, 4, VALUES, at, 6, by_node_since(0), |_| ()));
+    with_node(&faults, |at| exchange(2, 4, VALUES, at, 6, by_aggregator_since(0), |_| ()));
 }
 
 #[test]
-fn a_node_that_dies_is_replaced_by_the_members_and_used_again() {
+fn an_aggregator_that_dies_is_replaced_by_the_ranks_and_used_again() {
     for (codec, after) in [(2, 0), (2, 1), (2, 37), (2, 150), (1, 37), (1, 150)] {
         let faults = Faults { dies_after: AtomicU64::new(u64::MAX), ..Faults::default() };
         let reports = with_node(&faults, |at| {
-            exchange(codec, 4, VALUES, at, 16, by_node_since(4), |round| match round {
+            exchange(codec, 4, VALUES, at, 16, by_aggregator_since(4), |round| match round {
                 1 if after == 0 => faults.dead.store(true, Ordering::Relaxed),
                 1 => faults.dies_after.store(faults.sent.load(Ordering::Relaxed) + after, Ordering::Relaxed),
                 4 => {
@@ -290,7 +292,7 @@ fn a_node_that_dies_is_replaced_by_the_members_and_used_again() {
         for report in &reports {
             for round in report {
                 assert_eq!(
-                    round.from_node + round.copied + round.summed,
+                    round.from_aggregator + round.copied + round.summed,
                     round.chunks,
                     "{after}: {report:?}"
                 );
@@ -305,10 +307,10 @@ fn a_node_that_dies_is_replaced_by_the_members_and_used_again() {
 fn a_forged_refusal_costs_a_fallback() {
     for (worker, ahead) in [(0, 5), (1, (1 << 31) - 1), (0, 1 << 31), (2, (1 << 31) + 1), (1, u32::MAX)] {
         let faults = Faults::default();
-        // After the round that it ended, the node sums again.
+        // After the round that it ended, the aggregator sums again.
         let again = |reports: &[Vec<InNetwork>]| {
             let ended = reports[0].iter().position(|round| round.reason == Some("refused"));
-            ended.is_some_and(|round| by_node_since(round + 1)(reports))
+            ended.is_some_and(|round| by_aggregator_since(round + 1)(reports))
         };
         with_node(&faults, |at| {
             exchange(2, 3, VALUES, at, 6, again, |round| {
@@ -320,7 +322,7 @@ fn a_forged_refusal_costs_a_fallback() {
     }
 }
 
-/// Whoever does not read the path has to guess an epoch to contribute in a member's name. The clock's second would be no guess.
+/// Whoever does not read the path has to guess an epoch to contribute in a rank's name. The clock's second would be no guess.
 #[test]
 fn first_epochs_are_drawn_by_chance() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -341,26 +343,27 @@ fn first_epochs_are_drawn_by_chance() {
     assert!(most - least > 1 << 24, "{epochs:?}");
 }
 
-/// A member that gets no results asks, and is answered with results, which are lost again: others have what it lacks.
+/// A rank that gets no results asks, and is answered with results, which are lost again: others have what it lacks.
 #[test]
-fn what_one_member_lacks_another_sends_it() {
+fn what_one_rank_lacks_another_sends_it() {
     let faults = Faults { deaf: Mutex::new(vec![1]), ..Faults::default() };
     let copied = |reports: &[Vec<InNetwork>]| {
-        reports[1].iter().any(|round| round.copied > 0) && reports[0].iter().any(|round| round.from_node > 0)
+        reports[1].iter().any(|round| round.copied > 0)
+            && reports[0].iter().any(|round| round.from_aggregator > 0)
     };
     let reports = with_node(&faults, |at| exchange(1, 3, VALUES, at, 8, copied, |_| ()));
-    assert!(reports[1].iter().all(|round| round.from_node == 0), "{reports:?}");
+    assert!(reports[1].iter().all(|round| round.from_aggregator == 0), "{reports:?}");
 }
 
-/// Two jobs, with tokens and codecs of their own, at one node at a time.
+/// Two jobs, with tokens and codecs of their own, at one aggregator at a time.
 #[test]
 fn jobs_share_a_node() {
-    let mut node = Aggregator::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let (at, stop) = (node.address().unwrap(), AtomicBool::new(false));
+    let mut aggregator = Aggregator::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let (at, stop) = (aggregator.address().unwrap(), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let serving = scope.spawn(|| node.run(&stop).unwrap());
+        let serving = scope.spawn(|| aggregator.run(&stop).unwrap());
         let jobs = [(2, 2), (1, 3)].map(|(codec, count)| {
-            scope.spawn(move || exchange(codec, count, VALUES, at, 6, by_node_since(0), |_| ()))
+            scope.spawn(move || exchange(codec, count, VALUES, at, 6, by_aggregator_since(0), |_| ()))
         });
         let reports = jobs.map(std::thread::ScopedJoinHandle::join);
         stop.store(true, Ordering::Relaxed);
@@ -369,7 +372,7 @@ fn jobs_share_a_node() {
     });
 }
 
-/// NaN makes its own lane a NaN. A value beyond what integers hold is summed as a float, by the members.
+/// NaN makes its own lane a NaN. A value beyond what integers hold is summed as a float, by the ranks.
 #[test]
 fn values_that_are_no_numbers_or_too_large_are_summed_too() {
     [1, 2].into_iter().for_each(odd_values_are_summed);
@@ -377,9 +380,9 @@ fn values_that_are_no_numbers_or_too_large_are_summed_too() {
 
 fn odd_values_are_summed(codec: u8) {
     let layout = Layout::new([("all", 5000)]).unwrap();
-    // Of three chunks the node sums two, and it is not to blame.
+    // Of three chunks the aggregator sums two, and it is not to blame.
     let too_large = |(_, report): &&(Vec<f32>, InNetwork)| {
-        (report.reason, report.from_node, report.summed) == (Some("too-large"), 2, 1)
+        (report.reason, report.from_aggregator, report.summed) == (Some("too-large"), 2, 1)
     };
     let twice = |results: &[Vec<(Vec<f32>, InNetwork)>]| {
         results.iter().all(|results| results.iter().filter(too_large).count() > 1)
@@ -390,7 +393,8 @@ fn odd_values_are_summed(codec: u8) {
             if link.rank() == 1 {
                 (buffer[7], buffer[4000], buffer[4001]) = (f32::NAN, 1e30, f32::INFINITY);
             }
-            let report = link.exchange(&mut buffer, &layout, &plan(at, codec), &mut Held::new()).unwrap();
+            let report =
+                link.exchange(&mut buffer, &layout, &plan(at, codec), &mut Residuals::new()).unwrap();
             (buffer, report.in_network.unwrap())
         };
         rounds(3, 8, twice, |_| (), work)
@@ -410,10 +414,10 @@ fn odd_values_are_summed(codec: u8) {
 
 /// Gradients of any size are scaled first, as for the wire.
 #[test]
-fn a_method_scales_what_a_node_sums() {
+fn a_method_scales_what_an_aggregator_sums() {
     let layout = Layout::new([("small", 3000), ("large", 3000)]).unwrap();
     let results = with_node(&Faults::default(), |at| {
-        members(3, ANYWHERE, &options(false), |mut link| {
+        ranks(3, ANYWHERE, &options(false), |mut link| {
             let method: Method = format!("in-network:{at}").parse().unwrap();
             assert_eq!(method.to_string(), format!("in-network:{at}"));
             let rank = link.rank();
@@ -421,7 +425,8 @@ fn a_method_scales_what_a_node_sums() {
                 .iter()
                 .flat_map(|scale| gradient(rank, 0, 3000).into_iter().map(move |value| value * scale))
                 .collect();
-            let report = method.exchange(&mut link, &mut buffer, &layout, &[1, 1], &mut Held::new()).unwrap();
+            let report =
+                method.exchange(&mut link, &mut buffer, &layout, &[1, 1], &mut Residuals::new()).unwrap();
             (buffer, report.in_network.unwrap())
         })
     });
@@ -438,14 +443,14 @@ fn a_method_scales_what_a_node_sums() {
     }
 }
 
-/// A member that leaves ends the exchange at all others, as in every other exchange, though the node would wait for it.
+/// A rank that leaves ends the exchange at all others, as in every other exchange, though the aggregator would wait for it.
 #[test]
-fn a_member_that_leaves_ends_the_exchange() {
+fn a_rank_that_leaves_ends_the_exchange() {
     let layout = Layout::new([("all", 5000)]).unwrap();
     let results = with_node(&Faults::default(), |at| {
-        members(3, ANYWHERE, &options(false), |mut link| {
+        ranks(3, ANYWHERE, &options(false), |mut link| {
             let exchange = |link: &mut Link| {
-                link.exchange(&mut vec![1.0; 5000], &layout, &plan(at, 2), &mut Held::new()).map(|_| ())
+                link.exchange(&mut vec![1.0; 5000], &layout, &plan(at, 2), &mut Residuals::new()).map(|_| ())
             };
             exchange(&mut link).unwrap();
             if link.rank() == 2 {
@@ -457,7 +462,7 @@ fn a_member_that_leaves_ends_the_exchange() {
     });
     for result in &results[..2] {
         assert!(
-            matches!(result, Err(LinkError::Failed(failure)) if failure.to_string().contains("member 2 left")),
+            matches!(result, Err(LinkError::Failed(failure)) if failure.to_string().contains("rank 2 left")),
             "{result:?}"
         );
     }

@@ -1,4 +1,4 @@
-//! Exchanges over TCP on loopback, each member a thread: results, replays, agreement, and what a stranger gets.
+//! Exchanges over TCP on loopback, each rank a thread: results, replays, agreement, and what a stranger gets.
 
 mod support;
 
@@ -9,9 +9,9 @@ use std::time::Duration;
 use gradwire_codecs::{Codec, Raw, Registry};
 use gradwire_collectives::graph::Format;
 use gradwire_collectives::{
-    Coding, Held, Layout, LinkError, Listening, Options, Order, Plan, Record, Strategy, Token,
+    Coding, Layout, LinkError, Listening, Options, Order, Plan, Record, Residuals, Strategy, Token,
 };
-use support::{Random, members, options, rounding, sum};
+use support::{Random, options, ranks, rounding, sum};
 
 fn plan(strategy: Strategy, codec: &str) -> Plan {
     Plan { small: 40, ..Plan::of(Coding::parse(codec, Registry::BUILT_IN).unwrap(), strategy) }
@@ -20,24 +20,24 @@ fn plan(strategy: Strategy, codec: &str) -> Plan {
 const TENSORS: [(&str, usize); 5] =
     [("fc1.weight", 3001), ("fc1.bias", 31), ("fc2.weight", 700), ("fc2.bias", 7), ("none", 0)];
 
-/// A result, what was recorded, and what is held back after it.
+/// A result, what was recorded, and the residual after it.
 type Seen = (Vec<f32>, Record, Vec<f32>);
 
-/// Some exchanges with this plan, at so many members; each is checked against sums in `f64` and against its own messages.
+/// Some exchanges with this plan, at so many ranks; each is checked against sums in `f64` and against its own messages.
 fn exchange(count: usize, at: &str, plan: &Plan) {
     let layout = Layout::new(TENSORS).unwrap();
     let values = layout.values();
     let gradient = |rank: usize, round: u64| Random(rank as u64 * 1000 + round).values(values);
     let rounds = 3;
-    let all = members(count, at, &options(plan.is_tagged()), |mut link| {
-        let mut held = Held::new();
+    let all = ranks(count, at, &options(plan.is_tagged()), |mut link| {
+        let mut residuals = Residuals::new();
         let mut seen = Vec::new();
         for round in 0..rounds {
             let mut buffer = gradient(link.rank(), round);
             let mut record = Record::default();
-            link.exchange_recorded(&mut buffer, &layout, plan, &mut held, &mut record).unwrap();
+            link.exchange_recorded(&mut buffer, &layout, plan, &mut residuals, &mut record).unwrap();
             let after: Vec<f32> =
-                TENSORS.iter().flat_map(|(name, _)| held.get(name).unwrap().to_vec()).collect();
+                TENSORS.iter().flat_map(|(name, _)| residuals.get(name).unwrap().to_vec()).collect();
             seen.push((buffer, record, after));
         }
         link.close();
@@ -48,7 +48,7 @@ fn exchange(count: usize, at: &str, plan: &Plan) {
         let of = |pick: &dyn Fn(&Seen) -> Vec<f32>| -> Vec<Vec<f32>> {
             all.iter().map(|rounds| pick(&rounds[round])).collect()
         };
-        let (given, held) = (of(&|seen| seen.1.given.clone()), of(&|seen| seen.2.clone()));
+        let (given, residuals) = (of(&|seen| seen.1.given.clone()), of(&|seen| seen.2.clone()));
         let dropped = of(&|seen| seen.1.dropped.clone());
         for rounds in &all {
             let (buffer, record, _) = &rounds[round];
@@ -59,9 +59,9 @@ fn exchange(count: usize, at: &str, plan: &Plan) {
             );
         }
         for (at, &delivered) in result.iter().enumerate() {
-            let [given, held, dropped] = [&given, &held, &dropped].map(|vectors| sum(vectors, at));
-            let size = given.1 + held.1 + dropped.1 + f64::from(delivered).abs();
-            let off = given.0 - f64::from(delivered) - held.0 - dropped.0;
+            let [given, residuals, dropped] = [&given, &residuals, &dropped].map(|vectors| sum(vectors, at));
+            let size = given.1 + residuals.1 + dropped.1 + f64::from(delivered).abs();
+            let off = given.0 - f64::from(delivered) - residuals.0 - dropped.0;
             assert!(off.abs() <= 4.0 * rounding(count, size), "value {at}: off by {off} of {size}");
         }
     }
@@ -115,7 +115,7 @@ fn every_codec_delivers_what_it_does_not_hold_back() {
 }
 
 #[test]
-fn one_member_and_ipv6_and_tagged_rings_work_too() {
+fn one_rank_and_ipv6_and_tagged_rings_work_too() {
     exchange(1, "127.0.0.1:0", &plan(Strategy::Ring, "q8"));
     exchange(3, "[::1]:0", &plan(Strategy::Ring, "q8"));
     for (count, at) in [(2, "127.0.0.1:0"), (3, "[::1]:0"), (4, "127.0.0.1:0")] {
@@ -124,7 +124,7 @@ fn one_member_and_ipv6_and_tagged_rings_work_too() {
 }
 
 #[test]
-fn more_and_fewer_partitions_than_members_and_any_order_of_sends() {
+fn more_and_fewer_partitions_than_ranks_and_any_order_of_sends() {
     for (partitions, order) in [
         (1, Order::Turns),
         (7, Order::Turns),
@@ -153,7 +153,7 @@ fn more_and_fewer_partitions_than_members_and_any_order_of_sends() {
 #[test]
 fn orders_may_change_from_one_exchange_to_the_next() {
     let layout = Layout::new([("a", 20_000)]).unwrap();
-    members(4, "127.0.0.1:0", &options(false), |mut link| {
+    ranks(4, "127.0.0.1:0", &options(false), |mut link| {
         let rank = link.rank();
         for round in 0..60 {
             let order = [Order::Coordinated, Order::Turns, Order::Free][round % 3];
@@ -161,7 +161,7 @@ fn orders_may_change_from_one_exchange_to_the_next() {
             plan.others.partitions = Some(5);
             (plan.order, plan.bulk) = (order, 0);
             let mut values = vec![(rank + round) as f32; 20_000];
-            link.exchange(&mut values, &layout, &plan, &mut Held::new()).unwrap();
+            link.exchange(&mut values, &layout, &plan, &mut Residuals::new()).unwrap();
             assert_eq!(values, vec![(6 + 4 * round) as f32; 20_000]);
         }
     });
@@ -171,7 +171,7 @@ fn orders_may_change_from_one_exchange_to_the_next() {
 fn the_pair_of_calls_differs_only_in_the_tag() {
     let gradient = |rank: usize| Random(rank as u64).values(999);
     let wire = gradwire_collectives::Wire::new(2, 10, 0).unwrap();
-    let all = members(3, "127.0.0.1:0", &options(true), |mut link| {
+    let all = ranks(3, "127.0.0.1:0", &options(true), |mut link| {
         let (mut exact, mut coded) = (gradient(link.rank()), gradient(link.rank()));
         link.all_reduce(&mut exact).unwrap();
         link.all_reduce_comp(&mut coded, wire).unwrap();
@@ -188,20 +188,21 @@ fn the_pair_of_calls_differs_only_in_the_tag() {
     assert_ne!(all[0].0, all[0].1);
 }
 
-/// Two members that exchange with different arguments; what each is told.
+/// Two ranks that exchange with different arguments; what each is told.
 fn disagree(plans: [&Plan; 2], tensors: [&[(&str, usize)]; 2]) -> Vec<String> {
-    members(2, "127.0.0.1:0", &options(false), |mut link| {
+    ranks(2, "127.0.0.1:0", &options(false), |mut link| {
         let layout = Layout::new(tensors[link.rank()].iter().copied()).unwrap();
         let mut buffer = vec![1.0; layout.values()];
-        let error = link.exchange(&mut buffer, &layout, plans[link.rank()], &mut Held::new()).unwrap_err();
-        let again = link.exchange(&mut buffer, &layout, plans[link.rank()], &mut Held::new());
+        let error =
+            link.exchange(&mut buffer, &layout, plans[link.rank()], &mut Residuals::new()).unwrap_err();
+        let again = link.exchange(&mut buffer, &layout, plans[link.rank()], &mut Residuals::new());
         assert!(matches!(again, Err(LinkError::Closed(Some(_)))), "{again:?}");
         error.to_string()
     })
 }
 
 #[test]
-fn members_that_disagree_are_both_named() {
+fn ranks_that_disagree_are_both_named() {
     let (ring, q8) = (plan(Strategy::Ring, "f32"), plan(Strategy::Ring, "q8"));
     let servers = plan(Strategy::Servers(None), "f32");
     let two = Plan {
@@ -214,7 +215,7 @@ fn members_that_disagree_are_both_named() {
         ([&ring, &servers], [a, a], ["'ring f32'", "'servers f32'"]),
         ([&ring, &two], [a, a], ["in 2 partitions", "in 7 partitions"]),
         ([&ring, &ring], [a, &[("a", 101)]], ["100", "101"]),
-        ([&ring, &ring], [a, &[("b", 100)]], ["members", "layout"]),
+        ([&ring, &ring], [a, &[("b", 100)]], ["ranks", "layout"]),
     ] {
         let told = disagree(plans, tensors);
         assert_eq!(told[0], told[1], "both are told the same");
@@ -223,11 +224,11 @@ fn members_that_disagree_are_both_named() {
 }
 
 #[test]
-fn a_member_that_exchanges_more_often_gets_an_answer() {
+fn a_rank_that_exchanges_more_often_gets_an_answer() {
     let (layout, ring) = (Layout::new([("a", 100)]).unwrap(), plan(Strategy::Ring, "f32"));
-    let told = members(3, "127.0.0.1:0", &options(false), |mut link| {
+    let told = ranks(3, "127.0.0.1:0", &options(false), |mut link| {
         let rank = link.rank();
-        let mut exchange = || link.exchange(&mut vec![1.0; 100], &layout, &ring, &mut Held::new());
+        let mut exchange = || link.exchange(&mut vec![1.0; 100], &layout, &ring, &mut Residuals::new());
         if rank == 1 {
             exchange().unwrap();
             return None;
@@ -236,45 +237,45 @@ fn a_member_that_exchanges_more_often_gets_an_answer() {
         Some(exchange().and_then(|_| exchange()).unwrap_err().to_string())
     });
     for told in told.into_iter().flatten() {
-        assert!(told.contains("member 1 left"), "{told}");
+        assert!(told.contains("rank 1 left"), "{told}");
     }
 }
 
 #[test]
 fn checksums_that_differ_name_both() {
-    let told = members(3, "127.0.0.1:0", &options(false), |mut link| {
+    let told = ranks(3, "127.0.0.1:0", &options(false), |mut link| {
         link.compare(7, "so what").unwrap();
         link.compare(if link.rank() == 2 { 8 } else { 7 }, "so what").unwrap_err().to_string()
     });
     for told in told {
-        assert!(told.contains("member 2 has 0000000000000008") && told.contains("so what"), "{told}");
+        assert!(told.contains("rank 2 has 0000000000000008") && told.contains("so what"), "{told}");
     }
 }
 
 #[test]
 fn wrong_arguments_leave_the_link_as_it_was() {
     let layout = Layout::new([("a", 100)]).unwrap();
-    members(2, "127.0.0.1:0", &options(false), |mut link| {
-        let mut held = Held::new();
+    ranks(2, "127.0.0.1:0", &options(false), |mut link| {
+        let mut residuals = Residuals::new();
         let wire = plan(Strategy::Ring, "wire:2:10");
-        let short = link.exchange(&mut [0.0; 99], &layout, &wire, &mut held).unwrap_err();
+        let short = link.exchange(&mut [0.0; 99], &layout, &wire, &mut residuals).unwrap_err();
         assert!(short.to_string().contains("99 values and the layout 100"), "{short}");
-        let untagged = link.exchange(&mut [0.0; 100], &layout, &wire, &mut held).unwrap_err();
+        let untagged = link.exchange(&mut [0.0; 100], &layout, &wire, &mut residuals).unwrap_err();
         assert!(untagged.to_string().contains("Options::tagged"), "{untagged}");
         let servers =
-            link.exchange(&mut [0.0; 100], &layout, &plan(Strategy::Servers(Some(3)), "f32"), &mut held);
+            link.exchange(&mut [0.0; 100], &layout, &plan(Strategy::Servers(Some(3)), "f32"), &mut residuals);
         assert!(servers.unwrap_err().to_string().contains("expected 1 to 2"));
         let mut values = [1.0; 100];
-        link.exchange(&mut values, &layout, &plan(Strategy::Ring, "f32"), &mut held).unwrap();
+        link.exchange(&mut values, &layout, &plan(Strategy::Ring, "f32"), &mut residuals).unwrap();
         assert_eq!(values, [2.0; 100]);
         let other = Layout::new([("a", 101)]).unwrap();
-        let held =
-            link.exchange(&mut [0.0; 101], &other, &plan(Strategy::Ring, "f32"), &mut held).unwrap_err();
-        assert!(held.to_string().contains("had 100 values and now has 101"), "{held}");
+        let residuals =
+            link.exchange(&mut [0.0; 101], &other, &plan(Strategy::Ring, "f32"), &mut residuals).unwrap_err();
+        assert!(residuals.to_string().contains("had 100 values and now has 101"), "{residuals}");
     });
 }
 
-/// A stranger's connection, and what the members make of it.
+/// A stranger's connection, and what the ranks make of it.
 fn stranger(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(bytes).unwrap();
@@ -286,7 +287,7 @@ fn stranger(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn strangers_cannot_take_a_members_place() {
+fn strangers_cannot_take_a_ranks_place() {
     let options = options(false);
     let listening = Listening::bind("127.0.0.1:0".parse().unwrap(), options.clone()).unwrap();
     let root = listening.address().unwrap();
@@ -303,15 +304,15 @@ fn strangers_cannot_take_a_members_place() {
             .unwrap_err();
         assert!(matches!(wrong, LinkError::Token { .. }), "{wrong}");
         let three = bind(options.clone()).join(1, 3, root).unwrap_err().to_string();
-        assert!(three.contains("there are 2 members, this member 3"), "{three}");
+        assert!(three.contains("there are 2 ranks, this rank 3"), "{three}");
         let one = bind(options.clone()).join(1, 2, root).unwrap();
         drop((zero.join().unwrap(), one));
     });
 }
 
 #[test]
-fn members_that_do_not_come_are_named_with_who_was_refused() {
-    // On a busy machine a stranger may not have been heard when the time is over: then members wait longer.
+fn ranks_that_do_not_come_are_named_with_who_was_refused() {
+    // On a busy machine a stranger may not have been heard when the time is over: then ranks wait longer.
     for seconds in [1, 2, 4, 8, 16, 32, 64] {
         let options = Options { timeout: Duration::from_secs(seconds), ..options(false) };
         let listening = Listening::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
@@ -321,18 +322,18 @@ fn members_that_do_not_come_are_named_with_who_was_refused() {
         stranger.write_all(&[b'x'; 50]).unwrap();
         let told = listening.join(0, 3, root).unwrap_err().to_string();
         let missing = format!(
-            "members 1, 2 did not connect within {seconds}s to {root}, the address that they were told"
+            "ranks 1, 2 did not connect within {seconds}s to {root}, the address that they were told"
         );
         assert!(told.starts_with(&missing), "{told}");
         if let Some(refused) = told.strip_prefix(&format!("{missing}; refused: 127.0.0.1:")) {
-            assert!(refused.contains("is no gradwire"), "{told}");
+            assert!(refused.contains("bad magic"), "{told}");
             return;
         }
     }
     panic!("a stranger was not refused within 64 s");
 }
 
-/// A stranger that says nothing holds up no start: if a member waited for it, the others would take that member for stopped.
+/// A stranger that says nothing holds up no start: if a rank waited for it, the others would take that rank for stopped.
 #[test]
 fn a_strangers_silent_connection_holds_up_nobody() {
     (0..2).for_each(a_stranger_at);
@@ -340,7 +341,7 @@ fn a_strangers_silent_connection_holds_up_nobody() {
 
 fn a_stranger_at(visited: usize) {
     let layout = Layout::new([("a", 100)]).unwrap();
-    // On a busy machine a member may be away for longer than this allows: then all have more time. From 20 s on, nobody would be missed
+    // On a busy machine a rank may be away for longer than this allows: then all have more time. From 20 s on, nobody would be missed
     // for the 10 s that a handshake may take.
     for seconds in [8, 12, 16, 19] {
         let options = Options { timeout: Duration::from_secs(seconds), ..options(false) };
@@ -349,48 +350,49 @@ fn a_stranger_at(visited: usize) {
         let root = zero.address().unwrap();
         let stranger = TcpStream::connect([&zero, &one][visited].address().unwrap()).unwrap();
         let exchanged = std::thread::scope(|scope| {
-            let member = |rank: usize, listening: Listening| {
+            let join = |rank: usize, listening: Listening| {
                 let mut link = listening.join(rank, 2, root)?;
-                link.exchange(&mut [1.0; 100], &layout, &plan(Strategy::Ring, "f32"), &mut Held::new())
+                link.exchange(&mut [1.0; 100], &layout, &plan(Strategy::Ring, "f32"), &mut Residuals::new())
             };
-            let one = scope.spawn(move || member(1, one));
-            [member(0, zero), one.join().unwrap()].map(|result| result.map_err(|error| error.to_string()))
+            let one = scope.spawn(move || join(1, one));
+            [join(0, zero), one.join().unwrap()].map(|result| result.map_err(|error| error.to_string()))
         });
         drop(stranger);
         if exchanged.iter().all(Result::is_ok) {
             return;
         }
-        eprintln!("a stranger at member {visited}, {seconds} s: {exchanged:?}");
+        eprintln!("a stranger at rank {visited}, {seconds} s: {exchanged:?}");
     }
-    panic!("a silent connection to member {visited} ends the job");
+    panic!("a silent connection to rank {visited} ends the job");
 }
 
 #[test]
-fn what_is_held_back_survives_a_checkpoint_and_another_number_of_members() {
+fn what_is_held_back_survives_a_checkpoint_and_another_number_of_ranks() {
     let layout = Layout::new([("a", 500)]).unwrap();
     let plan = plan(Strategy::Servers(None), "3lc:1.75");
     let gradient = |rank: usize, round: u64| Random(rank as u64 * 100 + round).values(500);
-    let round = |count: usize, before: Vec<Held>, round: u64| -> (Vec<f32>, Vec<Held>) {
-        let after = members(count, "127.0.0.1:0", &options(false), |mut link| {
-            let mut held = Held::share(before.clone(), link.rank(), count).unwrap();
+    let round = |count: usize, before: Vec<Residuals>, round: u64| -> (Vec<f32>, Vec<Residuals>) {
+        let after = ranks(count, "127.0.0.1:0", &options(false), |mut link| {
+            let mut residuals = Residuals::share(before.clone(), link.rank(), count).unwrap();
             let mut buffer = gradient(link.rank(), round);
-            link.exchange(&mut buffer, &layout, &plan, &mut held).unwrap();
-            (buffer, Held::load(&held.save()).unwrap())
+            link.exchange(&mut buffer, &layout, &plan, &mut residuals).unwrap();
+            (buffer, Residuals::load(&residuals.save()).unwrap())
         });
-        (after[0].0.clone(), after.into_iter().map(|(_, held)| held).collect())
+        (after[0].0.clone(), after.into_iter().map(|(_, residuals)| residuals).collect())
     };
-    let (first, held) = round(4, Vec::new(), 0);
-    let (second, held) = round(3, held, 1);
-    let (third, held) = round(2, held, 2);
+    let (first, residuals) = round(4, Vec::new(), 0);
+    let (second, residuals) = round(3, residuals, 1);
+    let (third, residuals) = round(2, residuals, 2);
     for at in 0..500 {
         let given = (0..4)
             .map(|rank| gradient(rank, 0))
             .chain((0..3).map(|rank| gradient(rank, 1)))
             .chain((0..2).map(|rank| gradient(rank, 2)));
         let given = sum(&given.collect::<Vec<_>>(), at);
-        let held: Vec<Vec<f32>> = held.iter().map(|held| held.get("a").unwrap().to_vec()).collect();
+        let residuals: Vec<Vec<f32>> =
+            residuals.iter().map(|residuals| residuals.get("a").unwrap().to_vec()).collect();
         let got = sum(&[first.clone(), second.clone(), third.clone()], at);
-        let kept = sum(&held, at);
+        let kept = sum(&residuals, at);
         let off = given.0 - got.0 - kept.0;
         assert!(off.abs() <= 16.0 * rounding(4, given.1 + got.1 + kept.1), "value {at}: off by {off}");
     }

@@ -1,13 +1,13 @@
-//! What is held back is in units of the gradient of its tensor, whatever plan held it back: any other plan takes it over and delivers it.
+//! A residual is in units of the gradient of its tensor, whatever plan made it: any other plan takes it over and delivers it.
 //!
-//! The judge is a sum in `f64`: what was held back and given before is what is delivered and held back after.
+//! The judge is a sum in `f64`: residual before and gradient given are what is delivered and the residual after.
 
 mod support;
 
 use std::net::{SocketAddr, UdpSocket};
 
-use gradwire_collectives::{Coding, Held, Layout, Link, Method, Plan, Strategy};
-use support::{Random, members, options, sum};
+use gradwire_collectives::{Coding, Layout, Link, Method, Plan, Residuals, Strategy};
+use support::{Random, options, ranks, sum};
 
 /// Name, rows, columns: a matrix, a large and a small vector, and a vector that fills no square.
 const TENSORS: [(&str, usize, usize); 4] =
@@ -42,7 +42,7 @@ const PLANS: &[(&str, f64)] = &[
     ("strategy = \"halving\"\ncodec = \"onebit\"\npartitions = 7", 0.0),
 ];
 
-/// The plan of this name; a node is none that ever answers, so members sum.
+/// The plan of this name; an aggregator is none that ever answers, so ranks sum.
 fn method(text: &str, silent: SocketAddr) -> Method {
     let at = format!("in-network:{silent}");
     if text == "in-network" { at.parse().unwrap() } else { text.parse().unwrap() }
@@ -54,14 +54,14 @@ fn layout() -> Layout {
 
 const ROWS: [usize; 4] = [40, 1, 1, 1];
 
-fn exchange(method: &Method, link: &mut Link, gradient: Vec<f32>, held: &mut Held) -> Vec<f32> {
+fn exchange(method: &Method, link: &mut Link, gradient: Vec<f32>, residuals: &mut Residuals) -> Vec<f32> {
     let mut buffer = gradient;
-    method.exchange(link, &mut buffer, &layout(), &ROWS, held).unwrap();
+    method.exchange(link, &mut buffer, &layout(), &ROWS, residuals).unwrap();
     buffer
 }
 
-fn all_held(held: &Held) -> Vec<f32> {
-    let of = |(name, rows, cols): (&str, usize, usize)| match held.get(name) {
+fn all_held(residuals: &Residuals) -> Vec<f32> {
+    let of = |(name, rows, cols): (&str, usize, usize)| match residuals.get(name) {
         Some(values) if !values.is_empty() => values.to_vec(),
         _ => vec![0.0; rows * cols],
     };
@@ -91,21 +91,22 @@ fn every_plan_takes_over_what_every_other_held_back() {
                 .map(|value| value * size)
                 .collect()
         };
-        // By member, then by pair: held back before, given, delivered, held back after.
-        let all = members(RANKS, "127.0.0.1:0", &options(true), |mut link| {
+        // By rank, then by pair: residual before, given, delivered, residual after.
+        let all = ranks(RANKS, "127.0.0.1:0", &options(true), |mut link| {
             let rank = link.rank();
             let mut seen = Vec::new();
             for (before, _) in &plans {
-                let (before, mut held) = (method(before, silent), Held::new());
+                let (before, mut residuals) = (method(before, silent), Residuals::new());
                 for round in 0..2 {
-                    exchange(&before, &mut link, gradient(rank, round), &mut held);
+                    exchange(&before, &mut link, gradient(rank, round), &mut residuals);
                 }
-                let checkpoint = held.save();
+                let checkpoint = residuals.save();
                 for (after, _) in &plans {
-                    let mut held = Held::load(&checkpoint).unwrap();
-                    let (before, given) = (all_held(&held), gradient(rank, 9));
-                    let delivered = exchange(&method(after, silent), &mut link, given.clone(), &mut held);
-                    seen.push([before, given, delivered, all_held(&held)]);
+                    let mut residuals = Residuals::load(&checkpoint).unwrap();
+                    let (before, given) = (all_held(&residuals), gradient(rank, 9));
+                    let delivered =
+                        exchange(&method(after, silent), &mut link, given.clone(), &mut residuals);
+                    seen.push([before, given, delivered, all_held(&residuals)]);
                 }
             }
             seen
@@ -114,25 +115,25 @@ fn every_plan_takes_over_what_every_other_held_back() {
             plans.iter().flat_map(|before| plans.iter().map(move |after| (before.0, after.0, after.1)));
         for (pair, (before, after, drops)) in pairs.enumerate() {
             let of = |what: usize| all.iter().map(|seen| seen[pair][what].clone()).collect::<Vec<_>>();
-            let (was, given, held) = (of(0), of(1), of(3));
+            let (was, given, residuals) = (of(0), of(1), of(3));
             let delivered = &all[0][pair][2];
             for seen in &all {
                 assert!(seen[pair][2] == *delivered, "from '{before}' to '{after}': replicas differ");
             }
             for ((name, ..), (_, range)) in TENSORS.iter().zip(layout().tensors()) {
-                let sums = range.clone().map(|at| (sum(&was, at), sum(&given, at), sum(&held, at), at));
+                let sums = range.clone().map(|at| (sum(&was, at), sum(&given, at), sum(&residuals, at), at));
                 let sums: Vec<_> = sums.collect();
                 let most = sums.iter().fold(0.0, |most: f64, (was, given, ..)| most.max(was.1 + given.1));
-                for (was, given, held, at) in sums {
-                    let off = was.0 + given.0 - f64::from(delivered[at]) - held.0;
+                for (was, given, residuals, at) in sums {
+                    let off = was.0 + given.0 - f64::from(delivered[at]) - residuals.0;
                     assert!(
                         off.abs() <= (drops + 2e-5) * most,
-                        "from '{before}' to '{after}', {name}, value {at}: held back {} and given {}, of at most {most}; delivered {} \
-                         and held back {}, which is off by {off}",
+                        "from '{before}' to '{after}', {name}, value {at}: residual {} and given {}, of at most {most}; delivered {} \
+                         and residual {}, which is off by {off}",
                         was.0,
                         given.0,
                         delivered[at],
-                        held.0
+                        residuals.0
                     );
                 }
             }
@@ -163,18 +164,18 @@ fn what_is_held_back_waits_for_a_gradient() {
         values
     };
     let before = "strategy = \"servers\"\ncodec = \"onebit\"\nsmall = 0".parse::<Method>().unwrap();
-    // By member, then by plan: held back before, delivered by round, held back after.
-    let all = members(RANKS, "127.0.0.1:0", &options(true), |mut link| {
+    // By rank, then by plan: residual before, delivered by round, residual after.
+    let all = ranks(RANKS, "127.0.0.1:0", &options(true), |mut link| {
         let rank = link.rank();
         let mut seen = Vec::new();
         for (after, _) in PLANS {
-            let mut held = Held::new();
-            exchange(&before, &mut link, gradient(rank, 9), &mut held);
-            let (mut seen_now, after) = (vec![all_held(&held)], method(after, silent));
+            let mut residuals = Residuals::new();
+            exchange(&before, &mut link, gradient(rank, 9), &mut residuals);
+            let (mut seen_now, after) = (vec![all_held(&residuals)], method(after, silent));
             for round in 0..ROUNDS {
-                seen_now.push(exchange(&after, &mut link, gradient(rank, round), &mut held));
+                seen_now.push(exchange(&after, &mut link, gradient(rank, round), &mut residuals));
             }
-            seen_now.push(all_held(&held));
+            seen_now.push(all_held(&residuals));
             seen.push(seen_now);
         }
         seen
@@ -183,14 +184,14 @@ fn what_is_held_back_waits_for_a_gradient() {
         (0..ROUNDS).map(|round| (0..RANKS).map(|rank| gradient(rank, round)).collect()).collect();
     for (plan, (after, drops)) in PLANS.iter().enumerate() {
         let of = |what: usize| all.iter().map(|seen| seen[plan][what].clone()).collect::<Vec<_>>();
-        let (was, held) = (of(0), of(ROUNDS as usize + 1));
+        let (was, residuals) = (of(0), of(ROUNDS as usize + 1));
         for (tensor, (name, range)) in layout().tensors().iter().enumerate() {
             let (mut most, mut off, mut waits) = (0.0f64, 0.0f64, false);
             for at in range.clone() {
                 let (before, size) = sum(&was, at);
                 most = most.max(size);
                 waits |= size > 0.0;
-                let mut missing = before - sum(&held, at).0;
+                let mut missing = before - sum(&residuals, at).0;
                 for (round, given) in (0..ROUNDS).zip(&given) {
                     let delivered = all[0][plan][round as usize + 1][at];
                     let (given, size) = sum(given, at);
@@ -203,7 +204,7 @@ fn what_is_held_back_waits_for_a_gradient() {
                 }
                 off = off.max(missing.abs());
             }
-            assert!(waits, "{name}: nothing is held back");
+            assert!(waits, "{name}: no residual");
             assert!(off <= (4.0 * drops + 1e-4) * most, "'{after}', {name}: off by {off}, of at most {most}");
         }
     }
@@ -221,18 +222,18 @@ fn what_is_sent_whole_holds_nothing_back() {
         ("q8", &["bias"]),
         ("strategy = \"butterfly\"\ncodec = \"f32\"", &["fc", "long", "bias", "odd"]),
     ];
-    members(RANKS, "127.0.0.1:0", &options(true), |mut link| {
+    ranks(RANKS, "127.0.0.1:0", &options(true), |mut link| {
         let gradient = Random(link.rank() as u64).values(layout().values());
-        let mut first = Held::new();
+        let mut first = Residuals::new();
         let all = "strategy = \"servers\"\ncodec = \"3lc:1\"\nsmall = 0".parse().unwrap();
         exchange(&all, &mut link, gradient, &mut first);
         assert!(first.tensors().all(|(_, values)| values.iter().any(|value| *value != 0.0)));
         for (plan, tensors) in whole {
-            let mut held = Held::load(&first.save()).unwrap();
-            exchange(&method(plan, silent), &mut link, vec![0.001; layout().values()], &mut held);
+            let mut residuals = Residuals::load(&first.save()).unwrap();
+            exchange(&method(plan, silent), &mut link, vec![0.001; layout().values()], &mut residuals);
             for name in tensors {
-                let left = held.get(name).unwrap_or_default().iter().find(|value| **value != 0.0);
-                assert_eq!(left, None, "'{plan}' holds back of {name}");
+                let left = residuals.get(name).unwrap_or_default().iter().find(|value| **value != 0.0);
+                assert_eq!(left, None, "'{plan}' keeps a residual of {name}");
             }
         }
     });
@@ -240,27 +241,27 @@ fn what_is_sent_whole_holds_nothing_back() {
 
 /// A plan that a library user gives to a link, not by way of a method.
 #[test]
-fn a_node_is_sent_what_was_held_back() {
+fn an_aggregator_is_sent_what_was_held_back() {
     const GIVEN: f32 = 0.125;
     let (_socket, silent) = silent();
-    let all = members(RANKS, "127.0.0.1:0", &options(false), |mut link| {
-        let mut held = Held::new();
+    let all = ranks(RANKS, "127.0.0.1:0", &options(false), |mut link| {
+        let mut residuals = Residuals::new();
         let q8 = Plan::of("q8".parse::<Method>().map(coding).unwrap(), Strategy::Servers(None));
         let mut buffer = Random(link.rank() as u64).values(layout().values());
-        link.exchange(&mut buffer, &layout(), &q8, &mut held).unwrap();
-        let before = all_held(&held);
-        let node: Plan =
+        link.exchange(&mut buffer, &layout(), &q8, &mut residuals).unwrap();
+        let before = all_held(&residuals);
+        let aggregator: Plan =
             format!("strategy = \"in-network:{silent}\"\ncodec = \"wire:2:20\"").parse().unwrap();
         let mut buffer = vec![GIVEN; layout().values()];
-        link.exchange(&mut buffer, &layout(), &node, &mut held).unwrap();
-        (before, buffer, all_held(&held))
+        link.exchange(&mut buffer, &layout(), &aggregator, &mut residuals).unwrap();
+        (before, buffer, all_held(&residuals))
     });
-    let before: Vec<_> = all.iter().map(|member| member.0.clone()).collect();
+    let before: Vec<_> = all.iter().map(|rank| rank.0.clone()).collect();
     for at in 0..layout().values() {
         let (was, size) = sum(&before, at);
         let off = was + (RANKS as f64) * f64::from(GIVEN) - f64::from(all[0].1[at]);
         assert!(off.abs() <= 3.0 * 2f64.powi(-20) + 1e-5 * size, "value {at}: {was} became {}", all[0].1[at]);
-        assert!(all.iter().all(|member| member.2[at] == 0.0), "value {at} is held back still");
+        assert!(all.iter().all(|rank| rank.2[at] == 0.0), "value {at} is in a residual still");
     }
 }
 
@@ -273,61 +274,61 @@ fn coding(method: Method) -> Coding {
 #[test]
 fn a_residual_of_another_shape_is_refused_and_changes_nothing() {
     let (_socket, silent) = silent();
-    members(RANKS, "127.0.0.1:0", &options(true), |mut link| {
-        let mut held = Held::new();
+    ranks(RANKS, "127.0.0.1:0", &options(true), |mut link| {
+        let mut residuals = Residuals::new();
         let gradient = Random(link.rank() as u64).values(layout().values());
-        exchange(&"3lc:1".parse().unwrap(), &mut link, gradient.clone(), &mut held);
-        let saved = held.save();
+        exchange(&"3lc:1".parse().unwrap(), &mut link, gradient.clone(), &mut residuals);
+        let saved = residuals.save();
         // The last one has another length, so the others could have been taken.
         let other = TENSORS.map(|(name, rows, cols)| (name, rows * cols - usize::from(name == "odd")));
         let other = Layout::new(other).unwrap();
         for plan in ["f32", "q8", "low-rank:4", "ring:2:10", "in-network"] {
             let mut buffer = gradient[..other.values()].to_vec();
-            let error = method(plan, silent).exchange(&mut link, &mut buffer, &other, &ROWS, &mut held);
+            let error = method(plan, silent).exchange(&mut link, &mut buffer, &other, &ROWS, &mut residuals);
             let error = error.unwrap_err().to_string();
             assert!(error.contains("had 1543 values and now has 1542"), "{plan}: {error}");
             assert!(buffer == gradient[..other.values()], "{plan}");
-            assert!(held.save() == saved, "{plan}");
+            assert!(residuals.save() == saved, "{plan}");
         }
-        exchange(&"f32".parse().unwrap(), &mut link, gradient, &mut held);
+        exchange(&"f32".parse().unwrap(), &mut link, gradient, &mut residuals);
     });
 }
 
-/// A link that cannot exchange by a plan says so, and keeps what was held back.
+/// A link that cannot exchange by a plan says so, and keeps the residual.
 #[test]
 fn a_plan_that_the_link_refuses_changes_nothing() {
-    members(RANKS, "127.0.0.1:0", &options(false), |mut link| {
-        let mut held = Held::new();
+    ranks(RANKS, "127.0.0.1:0", &options(false), |mut link| {
+        let mut residuals = Residuals::new();
         let gradient = Random(link.rank() as u64).values(layout().values());
-        exchange(&"3lc:1".parse().unwrap(), &mut link, gradient.clone(), &mut held);
-        let saved = held.save();
+        exchange(&"3lc:1".parse().unwrap(), &mut link, gradient.clone(), &mut residuals);
+        let saved = residuals.save();
         let mut buffer = gradient.clone();
         let ring: Method = "ring:2:10".parse().unwrap();
         let error =
-            ring.exchange(&mut link, &mut buffer, &layout(), &ROWS, &mut held).unwrap_err().to_string();
+            ring.exchange(&mut link, &mut buffer, &layout(), &ROWS, &mut residuals).unwrap_err().to_string();
         assert!(error.contains("Options::tagged"), "{error}");
-        assert!(buffer == gradient && held.save() == saved);
+        assert!(buffer == gradient && residuals.save() == saved);
     });
 }
 
 /// `dgc` with a momentum is for an optimizer without one, and small tensors are none of the codec's: they get it all the same, as SGD with
-/// a momentum has it, also after a checkpoint and with fewer members.
+/// a momentum has it, also after a checkpoint and with fewer ranks.
 #[test]
 fn small_tensors_get_the_momentum_that_the_optimizer_has_not() {
     let layout = Layout::new([("fc", 2400), ("bias", 40), ("scale", 7)]).unwrap();
     let plan: Plan = "strategy = \"servers\"\ncodec = \"dgc:10:0.9\"".parse().unwrap();
     let gradient = |rank: usize, round: u64| Random(1000 * rank as u64 + round).values(layout.values());
     let mut velocity = vec![0.0f64; layout.values()];
-    let mut before: Vec<Held> = Vec::new();
+    let mut before: Vec<Residuals> = Vec::new();
     for (count, rounds) in [(3, 0..4), (2, 4..8), (3, 8..10), (1, 10..12)] {
-        let all = members(count, "127.0.0.1:0", &options(false), |mut link| {
-            let mut held = Held::share(before.clone(), link.rank(), count).unwrap();
+        let all = ranks(count, "127.0.0.1:0", &options(false), |mut link| {
+            let mut residuals = Residuals::share(before.clone(), link.rank(), count).unwrap();
             let rounds = rounds.clone().map(|round| {
                 let mut buffer = gradient(link.rank(), round);
-                link.exchange(&mut buffer, &layout, &plan, &mut held).unwrap();
+                link.exchange(&mut buffer, &layout, &plan, &mut residuals).unwrap();
                 buffer
             });
-            (rounds.collect::<Vec<_>>(), Held::load(&held.save()).unwrap())
+            (rounds.collect::<Vec<_>>(), Residuals::load(&residuals.save()).unwrap())
         });
         for (at, round) in rounds.enumerate() {
             for (i, velocity) in velocity.iter_mut().enumerate().skip(2400) {
@@ -340,6 +341,6 @@ fn small_tensors_get_the_momentum_that_the_optimizer_has_not() {
                 );
             }
         }
-        before = all.into_iter().map(|(_, held)| held).collect();
+        before = all.into_iter().map(|(_, residuals)| residuals).collect();
     }
 }

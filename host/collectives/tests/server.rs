@@ -3,9 +3,9 @@
 mod support;
 
 use gradwire_collectives::{
-    Held, Layout, Link, LinkError, Method, Optimizer, Options, Round, Rule, Served, Server, Updates,
+    Layout, Link, LinkError, Method, Optimizer, Options, Residuals, Round, Rule, Served, Server, Updates,
 };
-use support::{Random, members, options, rounding, sum};
+use support::{Random, options, ranks, rounding, sum};
 
 const TENSORS: [(&str, usize); 3] = [("fc.weight", 3000), ("fc.bias", 30), ("out", 1500)];
 const ROWS: [usize; 3] = [50, 1, 30];
@@ -23,7 +23,7 @@ fn work(
     updates: Option<Updates>,
     work: impl Fn(&mut Link) -> Got + Sync,
 ) -> (Result<Served, LinkError>, Vec<Got>) {
-    let mut all = members(workers + 1, "127.0.0.1:0", &served(), |mut link| match link.rank() {
+    let mut all = ranks(workers + 1, "127.0.0.1:0", &served(), |mut link| match link.rank() {
         0 => (Some(Server::new(link, updates).run()), None),
         _ => (None, Some(work(&mut link))),
     });
@@ -50,11 +50,11 @@ fn every_codec_sums_at_the_server() {
         let layout = Layout::new(TENSORS).unwrap();
         let (workers, rounds) = (3, 6);
         let (server, results) = work(workers, None, |link| {
-            let mut held = Held::new();
+            let mut residuals = Residuals::new();
             let round = Round { method: &method, layout: &layout, rows: &ROWS, compare: true };
             let results = (0..rounds).map(|number| {
                 let mut buffer = gradient(link.rank(), number);
-                round.sum(link, &mut buffer, &mut held)?;
+                round.sum(link, &mut buffer, &mut residuals)?;
                 Ok(buffer)
             });
             results.collect()
@@ -62,7 +62,7 @@ fn every_codec_sums_at_the_server() {
         let server = server.unwrap();
         assert_eq!((server.exchanges, server.values), (6, 6 * 4530), "{text}");
         let results: Vec<_> = results.into_iter().map(Result::unwrap).collect();
-        // Over the rounds, what was given is what was delivered and what is held back: of the order of one round.
+        // Over the rounds, what was given is what was delivered and the residual: of the order of one round.
         for at in 0..4530 {
             let given: Vec<Vec<f32>> = (1..=workers)
                 .flat_map(|worker| (0..rounds).map(move |number| gradient(worker, number)))
@@ -86,7 +86,7 @@ fn what_a_server_cannot_sum_is_an_error_before_anything_is_exchanged() {
         assert!(method.check_served().unwrap_err().to_string().contains("with a server"), "{text}");
         let (server, results) = work(2, None, |link| {
             let round = Round { method: &method, layout: &layout, rows: &ROWS, compare: false };
-            round.sum(link, &mut gradient(1, 0), &mut Held::new()).map(|_| Vec::new())
+            round.sum(link, &mut gradient(1, 0), &mut Residuals::new()).map(|_| Vec::new())
         });
         assert_eq!(server.unwrap().exchanges, 0, "{text}");
         for result in results {
@@ -108,7 +108,7 @@ fn start(rank: usize) -> Vec<f32> {
 fn a_server_steps_and_returns_weights_or_deltas() {
     let layout = Layout::new(TENSORS).unwrap();
     let rounds = 30;
-    // SGD with momentum 0.9 on the mean of both workers' gradients, in f64, from member 1's weights.
+    // SGD with momentum 0.9 on the mean of both workers' gradients, in f64, from rank 1's weights.
     let mut expected: Vec<f64> = start(1).into_iter().map(f64::from).collect();
     let mut steps = vec![0.0; expected.len()];
     for number in 0..rounds {
@@ -124,12 +124,12 @@ fn a_server_steps_and_returns_weights_or_deltas() {
         let method: Method = push.parse().unwrap();
         let (server, results) = work(2, Some(updates(returns)), |link| {
             let round = Round { method: &method, layout: &layout, rows: &ROWS, compare: true };
-            let (mut weights, mut held) = (start(link.rank()), Held::new());
+            let (mut weights, mut residuals) = (start(link.rank()), Residuals::new());
             let answers = round.begin(link, &mut weights)?;
             assert_eq!(answers.to_string(), format!("{}", updates(returns).returns));
             for number in 0..rounds {
                 let mut buffer = gradient(link.rank(), number);
-                round.step(link, &mut buffer, answers, &mut held)?;
+                round.step(link, &mut buffer, answers, &mut residuals)?;
                 match returns {
                     "weights" => weights = buffer,
                     _ => weights.iter_mut().zip(buffer).for_each(|(weight, delta)| *weight += delta),
@@ -166,7 +166,7 @@ fn a_server_says_what_it_cannot_do() {
     };
     let begin = |link: &mut Link| round.begin(link, &mut start(1)).map(|_| Vec::new());
     all_say(work(2, None, begin), "this server has no optimizer");
-    let sum = |link: &mut Link| round.sum(link, &mut start(1), &mut Held::new()).map(|_| Vec::new());
+    let sum = |link: &mut Link| round.sum(link, &mut start(1), &mut Residuals::new()).map(|_| Vec::new());
     all_say(work(2, Some(updates("weights")), sum), "this server has an optimizer");
     // A gradient that would spoil the weights, and one of a tensor without weights.
     for (names, value, says) in
@@ -180,7 +180,7 @@ fn a_server_says_what_it_cannot_do() {
             let mut buffer = [0.0; 10];
             buffer[7] = value;
             let round = Round { layout: &other, ..round };
-            round.step(link, &mut buffer, answers, &mut Held::new()).map(|_| Vec::new())
+            round.step(link, &mut buffer, answers, &mut Residuals::new()).map(|_| Vec::new())
         };
         all_say(work(2, Some(updates("weights")), step), says);
     }

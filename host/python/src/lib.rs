@@ -1,4 +1,4 @@
-//! `gradwire._native`: links, plans and held-back state for the Python package `gradwire`.
+//! `gradwire._native`: links, plans and residuals for the Python package `gradwire`.
 //!
 //! What trainers use is in `host/python/python/gradwire/_ddp.py`. Everything that waits gives up Python's lock meanwhile.
 
@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gradwire_collectives::{
-    Held, Link, LinkError, Method, Optimizer, Options, Returns, Round, Rule, Token, Updates,
+    Link, LinkError, Method, Optimizer, Options, Residuals, Returns, Round, Rule, Token, Updates,
 };
 use pyo3::create_exception;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
@@ -25,20 +25,20 @@ create_exception!(
     gradwire,
     Error,
     PyRuntimeError,
-    "The members of a job cannot exchange gradients.\n\n`reporter` is the rank that saw why, `cause` what it saw; both are None if \
+    "The ranks of a job cannot exchange gradients.\n\n`reporter` is the rank that saw why, `cause` what it saw; both are None if \
      nothing was exchanged yet, and `reporter` if a server saw it."
 );
 
-/// With a server, members are not ranks: it is member 0.
+/// With a server, ranks are not ranks: it is rank 0.
 fn error(py: Python<'_>, error: &LinkError, served: bool) -> PyErr {
     let failure = match error {
-        LinkError::Plan(_) | LinkError::Layout(_) | LinkError::Held(_) | LinkError::Buffer { .. } => {
+        LinkError::Plan(_) | LinkError::Layout(_) | LinkError::Residuals(_) | LinkError::Buffer { .. } => {
             return PyValueError::new_err(error.to_string());
         }
         LinkError::Failed(failure) | LinkError::Closed(Some(failure)) => Some(failure),
         _ => None,
     };
-    let who = if served { " (member 0 is the server, and rank R is member R + 1)" } else { "" };
+    let who = if served { " (rank 0 is the server, and rank R is rank R + 1)" } else { "" };
     let raised = Error::new_err(format!("{error}{who}"));
     let value = raised.value(py);
     let attributes = value
@@ -128,7 +128,7 @@ impl Layout {
 /// How long ranks that were there a moment ago may take to connect. A server, too, has it from when the first of them is there.
 const OPENING: Duration = Duration::from_secs(30);
 
-/// A member's open port.
+/// A rank's open port.
 #[pyclass(frozen, module = "gradwire")]
 struct Listening {
     listening: Mutex<Option<gradwire_collectives::Listening>>,
@@ -137,8 +137,8 @@ struct Listening {
 
 #[pymethods]
 impl Listening {
-    /// Listens at all addresses of the family that `root` has, at a port that the system chooses. `root` is member 0's IP address;
-    /// if the job is `served`, member 0 is a server.
+    /// Listens at all addresses of the family that `root` has, at a port that the system chooses. `root` is rank 0's IP address;
+    /// if the job is `served`, rank 0 is a server.
     #[new]
     fn new(
         py: Python<'_>,
@@ -165,26 +165,19 @@ impl Listening {
         port.transpose().map_err(|failed| error(py, &failed, self.served))
     }
 
-    /// Connects to all members; member 0 listens at `root` and `port`.
-    fn join(
-        &self,
-        py: Python<'_>,
-        rank: usize,
-        members: usize,
-        root: IpAddr,
-        port: u16,
-    ) -> PyResult<Channel> {
+    /// Connects to all ranks; rank 0 listens at `root` and `port`.
+    fn join(&self, py: Python<'_>, rank: usize, ranks: usize, root: IpAddr, port: u16) -> PyResult<Channel> {
         let root = SocketAddr::from((root, port));
         let listening =
             lock(&self.listening).take().ok_or_else(|| Error::new_err("this port was used before"))?;
         let link = py
-            .detach(|| listening.join(rank, members, root))
+            .detach(|| listening.join(rank, ranks, root))
             .map_err(|failed| error(py, &failed, self.served))?;
-        let workers = members - usize::from(self.served);
+        let workers = ranks - usize::from(self.served);
         let link = Mutex::new(Some(link));
         Ok(Channel {
             link,
-            held: Mutex::default(),
+            residuals: Mutex::default(),
             workers,
             served: self.served,
             returns: Mutex::default(),
@@ -193,12 +186,12 @@ impl Listening {
     }
 }
 
-/// A worker's connections to all other members, and what it holds back.
+/// A worker's connections to all other ranks, and its residual.
 #[pyclass(frozen, module = "gradwire")]
 struct Channel {
     link: Mutex<Option<Link>>,
-    held: Mutex<Held>,
-    /// Members with a gradient.
+    residuals: Mutex<Residuals>,
+    /// Ranks with a gradient.
     workers: usize,
     served: bool,
     /// What the server returns, if it has an optimizer that has begun.
@@ -210,9 +203,9 @@ struct Channel {
 impl Channel {
     /// Replaces the tensor's values by their mean over all workers, and returns seconds, seconds of computing, and bytes sent.
     ///
-    /// Nobody may touch the tensor meanwhile. With `compare`, members make sure that all got the same bits. After `begin`, the values
+    /// Nobody may touch the tensor meanwhile. With `compare`, ranks make sure that all got the same bits. After `begin`, the values
     /// become what the server's optimizer returns. With `scale`, values are so many times the gradient, and so is their mean; what is
-    /// exchanged and held back is the gradient's. Last comes whether all values of the mean are finite, which is looked at with `scale` only.
+    /// exchanged and of the residual is the gradient's. Last comes whether all values of the mean are finite, which is looked at with `scale` only.
     #[pyo3(signature = (tensor, layout, plan, compare, scale = None))]
     fn exchange(
         &self,
@@ -227,20 +220,20 @@ impl Channel {
         let run = || {
             let mut link = lock(&self.link);
             let link = link.as_mut().ok_or(LinkError::Closed(None))?;
-            let (values, mut held) = (tensor.values(), lock(&self.held));
+            let (values, mut residuals) = (tensor.values(), lock(&self.residuals));
             let round = Round { method: &plan.0, layout: &layout.layout, rows: &layout.rows, compare };
             let mut finite = true;
             let report = match (*lock(&self.returns), scale) {
-                (Some(returns), _) => round.step(link, values, returns, &mut held)?,
+                (Some(returns), _) => round.step(link, values, returns, &mut residuals)?,
                 (None, None) => {
-                    let report = round.sum(link, values, &mut held)?;
+                    let report = round.sum(link, values, &mut residuals)?;
                     let workers = self.workers as f32;
                     values.iter_mut().for_each(|value| *value /= workers);
                     report
                 }
                 (None, Some(scale)) => {
                     values.iter_mut().for_each(|value| *value = (f64::from(*value) / scale) as f32);
-                    let report = round.sum(link, values, &mut held)?;
+                    let report = round.sum(link, values, &mut residuals)?;
                     let back = scale / self.workers as f64;
                     for value in values.iter_mut() {
                         *value = (f64::from(*value) * back) as f32;
@@ -255,7 +248,7 @@ impl Channel {
         py.detach(run).map_err(|failed| error(py, &failed, self.served))
     }
 
-    /// Replaces the tensor's values by their sums over all workers, as `f32`. What is held back stays as it is.
+    /// Replaces the tensor's values by their sums over all workers, as `f32`. The residuals stay as they are.
     fn sum(&self, py: Python<'_>, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
         let mut tensor = Tensor::new(tensor)?;
         let run = || {
@@ -265,7 +258,7 @@ impl Channel {
             // No parameter has such a name, and a server keeps things by names, too.
             let layout = gradwire_collectives::Layout::new([("..", values.len())])?;
             let round = Round { method: &"f32".parse()?, layout: &layout, rows: &[1], compare: false };
-            round.sum(link, values, &mut Held::new())
+            round.sum(link, values, &mut Residuals::new())
         };
         py.detach(run).map(drop).map_err(|failed| error(py, &failed, self.served))
     }
@@ -291,48 +284,48 @@ impl Channel {
         py.detach(run).map_err(|failed| error(py, &failed, self.served))
     }
 
-    /// Remembers what is held back now, for `undo`.
+    /// Remembers the residuals of now, for `undo`.
     fn mark(&self, py: Python<'_>) {
-        py.detach(|| lock(&self.held).mark());
+        py.detach(|| lock(&self.residuals).mark());
     }
 
-    /// Holds back again what was held back at the last `mark`.
+    /// Restores the residuals of the last `mark`.
     fn undo(&self, py: Python<'_>) {
-        py.detach(|| lock(&self.held).undo());
+        py.detach(|| lock(&self.residuals).undo());
     }
 
-    /// What is held back, as bytes.
+    /// The residuals, as bytes.
     fn save<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        let saved = py.detach(|| lock(&self.held).save());
+        let saved = py.detach(|| lock(&self.residuals).save());
         PyBytes::new(py, &saved)
     }
 
-    /// Goes on with what members held back, by their ranks: as member `me` of as many as there are now.
+    /// Goes on with the ranks' residuals, by their ranks: as rank `me` of as many as there are now.
     fn load(&self, saved: Vec<Vec<u8>>, me: usize) -> PyResult<()> {
-        let before: Result<Vec<Held>, _> = saved.iter().map(|saved| Held::load(saved)).collect();
-        *lock(&self.held) =
-            before.and_then(|before| Held::share(before, me, self.workers)).map_err(invalid)?;
+        let before: Result<Vec<Residuals>, _> = saved.iter().map(|saved| Residuals::load(saved)).collect();
+        *lock(&self.residuals) =
+            before.and_then(|before| Residuals::share(before, me, self.workers)).map_err(invalid)?;
         Ok(())
     }
 
-    /// Goes on with one member's own state, among as many members as before.
+    /// Goes on with one rank's own state, among as many ranks as before.
     fn resume(&self, saved: &[u8]) -> PyResult<()> {
-        *lock(&self.held) = Held::load(saved).map_err(invalid)?;
+        *lock(&self.residuals) = Residuals::load(saved).map_err(invalid)?;
         Ok(())
     }
 
-    /// The tensors of which something is held back.
+    /// The tensors that have a residual.
     fn names(&self) -> Vec<String> {
-        let held = lock(&self.held);
-        let some = held.tensors().filter(|(_, values)| values.iter().any(|value| *value != 0.0));
+        let residuals = lock(&self.residuals);
+        let some = residuals.tensors().filter(|(_, values)| values.iter().any(|value| *value != 0.0));
         some.map(|(name, _)| name.to_owned()).collect()
     }
 
-    /// The largest magnitude that is held back, over all tensors.
+    /// The largest magnitude of the residuals, over all tensors.
     fn held_back(&self, py: Python<'_>) -> f32 {
         py.detach(|| {
-            let held = lock(&self.held);
-            held.tensors().flat_map(|(_, values)| values).fold(0.0, |most, value| value.abs().max(most))
+            let residuals = lock(&self.residuals);
+            residuals.tensors().flat_map(|(_, values)| values).fold(0.0, |most, value| value.abs().max(most))
         })
     }
 
@@ -429,7 +422,7 @@ fn options(token: &str, timeout_s: f64) -> PyResult<Options> {
     Ok(Options { timeout, opening: Some(OPENING), ..Options::new(token) })
 }
 
-/// A new secret for the members of a job.
+/// A new secret for the ranks of a job.
 #[pyfunction]
 fn token() -> PyResult<String> {
     Ok(Token::random()?.to_hex())

@@ -19,14 +19,14 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["torch.nn.parallel", "gradwire"])
 
 
-def run(function, members, *args, lost=(), hosts=None):
+def run(function, ranks, *args, lost=(), hosts=None):
     """What `function(rank, *args)` returned, by rank. Those in `lost` may end without. With `hosts`, each rank is on one of its own."""
     with tempfile.TemporaryDirectory() as folder:
         store = "file://" + os.path.join(folder, "store")
         pipes, processes = [], []
-        for rank in range(members):
+        for rank in range(ranks):
             receive, send = CONTEXT.Pipe(duplex=False)
-            process = CONTEXT.Process(target=_rank, args=(function, rank, members, store, send, args, hosts))
+            process = CONTEXT.Process(target=_rank, args=(function, rank, ranks, store, send, args, hosts))
             process.start()
             send.close()
             pipes.append(receive)
@@ -54,14 +54,14 @@ def run(function, members, *args, lost=(), hosts=None):
                 process.kill()
 
 
-def _rank(function, rank, members, store, pipe, args, hosts):
+def _rank(function, rank, ranks, store, pipe, args, hosts):
     torch.set_num_threads(1)
     patience = datetime.timedelta(seconds=PATIENCE_S)
     if hosts:
         enter(*hosts[rank])
         # For gloo's start alone.
         os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
-    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=members, timeout=patience)
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks, timeout=patience)
     if hosts:
         del os.environ["GLOO_SOCKET_IFNAME"]
     try:

@@ -247,8 +247,8 @@ def not_finite(rank, plan, pipeline):
     expected = [iteration != (7 if pipeline else 6) for iteration in range(12)]
     assert seen == expected, (plan, seen)
     assert len(set(gathered(digest(ddp)))) == 1
-    held = state.report().held_back
-    assert held < 1e3, (plan, held)
+    residuals = state.report().held_back
+    assert residuals < 1e3, (plan, residuals)
     state.close()
 
 
@@ -364,7 +364,7 @@ def other_worlds(rank):
     port = gathered(listening.port)[0]
     said = None
     if rank == 0:
-        # Waits for the right member, and ends with the process.
+        # Waits for the right rank, and ends with the process.
         threading.Thread(target=listening.join, args=(0, 2, root, port), daemon=True).start()
     else:
         try:
@@ -520,7 +520,7 @@ def checkpoint(rank, plan, pipeline, named):
     for iteration in range(7, 14):
         step(ddp, optimizer, rank, iteration)
     assert digest(ddp) == expected, (plan, pipeline)
-    # A checkpoint without held-back state goes on otherwise, or the comparison above says nothing.
+    # A checkpoint without residuals goes on otherwise, or the comparison above says nothing.
     state.close()
     ddp, state, optimizer = fresh()
     ddp.load_state_dict(saved[0])
@@ -538,7 +538,7 @@ def checkpoints(rank):
     checkpoint(rank, "f32", True, False)
 
 
-def fewer_members(rank):
+def fewer_ranks(rank):
     ddp, state = hooked(net(), "3lc:1.0:1024")
     optimizer = sgd(ddp)
     for iteration in range(5):
@@ -637,8 +637,8 @@ class Exchange(unittest.TestCase):
             self.assertGreater(result["3lc:1.0:1024"][0].held_back, 0)
             self.assertEqual(result["f32"][0].held_back, 0)
 
-    def test_a_job_outlives_the_node_that_sums_in_the_network(self):
-        # Nobody listens there, so the ranks sum what the node does not.
+    def test_a_job_outlives_the_aggregator_that_sums_in_the_network(self):
+        # Nobody listens there, so the ranks sum what the aggregator does not.
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as closed:
             closed.bind(("127.0.0.1", 0))
             address, port = closed.getsockname()
@@ -822,8 +822,8 @@ class Failures(unittest.TestCase):
         self.assertEqual(zero[0], one[0])
         self.assertIn("no codec has this name", one[1])
 
-    def test_another_number_of_members_is_refused(self):
-        self.assertRegex(run(other_worlds, 2)[0][1], "refused member 1.*members")
+    def test_another_number_of_ranks_is_refused(self):
+        self.assertRegex(run(other_worlds, 2)[0][1], "refused rank 1.*ranks")
 
     def test_copies_forks_other_types_and_closed_states_are_refused(self):
         run(refusals, 2)
@@ -841,7 +841,7 @@ class Checkpoints(unittest.TestCase):
         run(checkpoints, 2)
 
     def test_another_number_of_ranks_takes_over(self):
-        run(fewer_members, 3)
+        run(fewer_ranks, 3)
 
     def test_torchrun_starts_a_run_again(self):
         said = {}

@@ -85,12 +85,12 @@ class Lost:
     def lose(self):
         os.kill(os.getpid(), self.how)
 
-    def join(self, rank, members, root, port):
+    def join(self, rank, ranks, root, port):
         if self.phase == ANSWERED:
             self.lose()
         near = socket.create_server((str(root), 0))
         threading.Thread(target=self.forward, args=(near, (str(root), port)), daemon=True).start()
-        return self.listening.join(rank, members, root, near.getsockname()[1])
+        return self.listening.join(rank, ranks, root, near.getsockname()[1])
 
     def forward(self, near, root):
         client, far = near.accept()[0], socket.create_connection(root)
@@ -155,9 +155,9 @@ def stranger(rank):
                 def __init__(self, *args):
                     self.listening = Lost.Listening(*args)
 
-                def join(self, rank, members, root, port):
+                def join(self, rank, ranks, root, port):
                     strangers.append(socket.create_connection((str(root), port)))
-                    return self.listening.join(rank, members, root, port)
+                    return self.listening.join(rank, ranks, root, port)
 
             _native.Listening = Late
         said = None
@@ -196,9 +196,9 @@ class Opening(unittest.TestCase):
     def test_a_rank_that_is_lost_in_any_phase_is_named(self):
         phases = [ANSWERED, CONNECTED, GREETED, PROVED, LISTED]
         cases = list(itertools.product(phases, (signal.SIGKILL, signal.SIGSTOP)))
-        for case, all_said in rounds(lost_by_all, r"members? 1\b", cases):
+        for case, all_said in rounds(lost_by_all, r"ranks? 1\b", cases):
             for said in all_said:
-                self.assertRegex(said, r"members? 1\b.*rank 0 advertises 127\.0\.0\.1 port \d+", case)
+                self.assertRegex(said, r"ranks? 1\b.*rank 0 advertises 127\.0\.0\.1 port \d+", case)
 
     def test_a_rank_that_does_not_come_is_waited_for_as_long_as_the_link_says(self):
         for how, timeout in ((signal.SIGKILL, None), (signal.SIGSTOP, 15)):
@@ -208,9 +208,9 @@ class Opening(unittest.TestCase):
 
     def test_a_rank_that_is_lost_is_named_by_a_server(self):
         cases = list(itertools.product([ANSWERED, GREETED, LISTED], (signal.SIGKILL, signal.SIGSTOP)))
-        for case, all_said in rounds(lost_by_a_server, r"members? 2\b", cases):
+        for case, all_said in rounds(lost_by_a_server, r"ranks? 2\b", cases):
             for said in all_said:
-                self.assertRegex(said, r"members? 2\b", case)
+                self.assertRegex(said, r"ranks? 2\b", case)
             for said in all_said[:2]:
                 self.assertRegex(said, r"rank 0 advertises 127\.0\.0\.1 port \d+, from server='127.*give State\(server")
 
@@ -218,7 +218,7 @@ class Opening(unittest.TestCase):
         with Server(2) as server:
             os.kill(server.process.pid, signal.SIGSTOP)
             for said in run(lost, 1, None, None, None, server.address, server.token):
-                self.assertRegex(said or "it opened", r"member 0\b.*rank 0 advertises 127\.0\.0\.1 port \d+")
+                self.assertRegex(said or "it opened", r"rank 0\b.*rank 0 advertises 127\.0\.0\.1 port \d+")
 
     def test_a_strangers_silent_connection_does_not_hold_up_a_start(self):
         for done in run(stranger, 2):

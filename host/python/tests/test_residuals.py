@@ -1,6 +1,6 @@
 """What becomes of residuals when a step is skipped, the loss is scaled, a parameter is unused, and so on: the rows of docs/training.md.
 
-The judge is a sum in f64: what all ranks gave is what was applied, and what is still held back.
+The judge is a sum in f64: what all ranks gave is what was applied, and what residuals still have.
 """
 
 import copy
@@ -18,9 +18,9 @@ from torch.nn.parallel import DistributedDataParallel
 LOSSY = ["3lc:1:1024", "low-rank:4", "dgc:5", "onebit:1024", "q8", "hierarchy:1:3lc:1:1024"]
 
 
-def held(state):
-    """By name, from a checkpoint's bytes (`Held::save`)."""
-    data = state.state_dict()["held"].numpy().tobytes()
+def residuals(state):
+    """By name, from a checkpoint's bytes (`Residuals::save`)."""
+    data = state.state_dict()["residuals"].numpy().tobytes()
     at = 8
 
     def count():
@@ -61,8 +61,8 @@ class Balance:
                 self.applied[name] += parameter.grad.double().flatten()
 
     def off(self):
-        """By parameter: what is missing, and what is held back, as parts of what was given."""
-        kept = held(self.state)
+        """By parameter: what is missing, and the residual, as parts of what was given."""
+        kept = residuals(self.state)
         said = {}
         for name, given in self.given.items():
             left = kept.get(name, torch.zeros_like(given))
@@ -138,7 +138,7 @@ def scaled(rank, plan, told, make):
             return scaler.scale(torch.nn.functional.cross_entropy(model(x), y))
 
         overflows = iteration in (4, 8)
-        before = (digest(ddp), state and held(state))
+        before = (digest(ddp), state and residuals(state))
         own = own_gradients(module, loss)
         hook = None
         if (rank, iteration) == (0, 8):
@@ -155,7 +155,7 @@ def scaled(rank, plan, told, make):
         scaler.step(optimizer)
         assert (digest(ddp) == before[0]) == overflows, iteration
         if told and overflows and state:
-            now = held(state)
+            now = residuals(state)
             assert before[1].keys() == now.keys() and all(torch.equal(now[name], before[1][name]) for name in now), iteration
         scaler.update(*([2.0**9] if iteration == 11 else []))
     assert len(set(gathered(digest(ddp)))) == 1
@@ -280,7 +280,7 @@ def names(rank):
         state = gradwire.State(gradwire.Link(), "q8", model=module if which == "module" else ddp)
         ddp.register_comm_hook(state, gradwire.hook)
         step(ddp, sgd(ddp), rank, 0)
-        said.append(sorted(held(state)))
+        said.append(sorted(residuals(state)))
         state.close()
     return said
 
@@ -288,7 +288,7 @@ def names(rank):
 def nothing_held(rank):
     ddp, state = hooked(net(), "f32")
     step(ddp, sgd(ddp), rank, 0)
-    size = state.state_dict()["held"].numel()
+    size = state.state_dict()["residuals"].numel()
     state.close()
     return size
 

@@ -26,10 +26,10 @@ BARE = "import runpy, sys; sys.modules.update(torch=None, numpy=None); runpy.run
 class Server:
     """A server that listens at a port of its own."""
 
-    def __init__(self, members, *options):
+    def __init__(self, ranks, *options):
         self.folder = tempfile.TemporaryDirectory()
         self.token = os.path.join(self.folder.name, "token")
-        said = ["serve", "--listen", "127.0.0.1:0", "--members", str(members), "--token-file", self.token, "--json", *options]
+        said = ["serve", "--listen", "127.0.0.1:0", "--ranks", str(ranks), "--token-file", self.token, "--json", *options]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen([sys.executable, "-c", BARE, *said], stdout=pipe, stderr=pipe, text=True)
         self.address = re.search(r"listening at (\S+) ", self.process.stderr.readline())[1]
@@ -231,7 +231,7 @@ def told(function, *args):
     raise AssertionError("nothing is wrong")
 
 
-def refused(rank, address, token, members, plan="f32"):
+def refused(rank, address, token, ranks, plan="f32"):
     link = gradwire.Link(token_file=token, timeout=20)
     return told(lambda: gradwire.State(link, plan, server=address))
 
@@ -270,12 +270,12 @@ class Failures(unittest.TestCase):
                 process = server.process.pid if kill_server else None
                 all_said = run(dies, 3, server.address, server.token, process, lost=[] if kill_server else [1])
                 code, _, wrong = server.end()
-            member = 0 if kill_server else 2
+            rank = 0 if kill_server else 2
             for said in all_said:
                 if said is not None:
                     # What the dead one had still to send of iteration 2 is lost with it.
                     self.assertIn(said[0], (2, 3))
-                    self.assertRegex(said[1], rf"\bmember {member}\b.*member 0 is the server")
+                    self.assertRegex(said[1], rf"\bmember {rank}\b.*rank 0 is the server")
             self.assertEqual(len([said for said in all_said if said]), 3 if kill_server else 2)
             if not kill_server:
                 self.assertEqual(code, 1)
@@ -284,10 +284,10 @@ class Failures(unittest.TestCase):
     def test_another_number_of_workers_is_refused(self):
         with Server(3, "--timeout", "20") as server:
             for said in run(refused, 2, server.address, server.token, 2):
-                self.assertRegex(said, "refused member [12].*4 members, this member 3")
+                self.assertRegex(said, "refused rank [12].*4 ranks, this rank 3")
             code, _, wrong = server.end()
         self.assertEqual(code, 1)
-        self.assertRegex(wrong, "says that there are 3 members, this member 4")
+        self.assertRegex(wrong, "says that there are 3 ranks, this rank 4")
 
     def test_another_token_is_refused(self):
         with Server(1) as server, tempfile.TemporaryDirectory() as folder:
@@ -332,12 +332,12 @@ class Command(unittest.TestCase):
         self.assertIn("GRADWIRE_TOKEN_FILE=token torchrun", said)
         with tempfile.TemporaryDirectory() as folder:
             token = os.path.join(folder, "token")
-            members = ["serve", "--members", "2", "--token-file", token]
-            self.assertIn("expected IP:PORT", self.run_it(*members, "--listen", "here")[1])
-            self.assertIn("--optimizer needs --lr", self.run_it(*members, "--listen", "127.0.0.1:0", "--optimizer", "sgd")[1])
-            self.assertIn("expected at least one", self.run_it(*members, "--listen", "127.0.0.1:0", "--members", "0")[1])
+            ranks = ["serve", "--ranks", "2", "--token-file", token]
+            self.assertIn("expected IP:PORT", self.run_it(*ranks, "--listen", "here")[1])
+            self.assertIn("--optimizer needs --lr", self.run_it(*ranks, "--listen", "127.0.0.1:0", "--optimizer", "sgd")[1])
+            self.assertIn("expected at least one", self.run_it(*ranks, "--listen", "127.0.0.1:0", "--ranks", "0")[1])
             for timeout in ("0", "nan", "1e18"):
-                code, said = self.run_it(*members, "--listen", "127.0.0.1:0", "--timeout", timeout)
+                code, said = self.run_it(*ranks, "--listen", "127.0.0.1:0", "--timeout", timeout)
                 self.assertEqual(code, 1)
                 self.assertIn("expected seconds, more than 0", said)
             # Also those that say what holds anyway.
@@ -350,13 +350,13 @@ class Command(unittest.TestCase):
                 ("--optimizer momentum --lr 0.1 --betas 0.9 0.999", "--betas is of --optimizer adamw"),
                 ("--optimizer sgd --lr 0.1 --eps 1e-8", "--eps is of --optimizer adamw"),
             ):
-                code, said = self.run_it(*members, "--listen", "127.0.0.1:0", *options.split())
+                code, said = self.run_it(*ranks, "--listen", "127.0.0.1:0", *options.split())
                 self.assertEqual(code, 2)
                 self.assertIn(says, said)
             # It was made, for nobody else to read.
             self.assertEqual(os.stat(token).st_mode & 0o777, 0o600)
             pathlib.Path(token).write_text("short")
-            code, said = self.run_it(*members, "--listen", "127.0.0.1:0")
+            code, said = self.run_it(*ranks, "--listen", "127.0.0.1:0")
             self.assertEqual(code, 1)
             self.assertIn("64 hexadecimal digits", said)
 

@@ -1,4 +1,4 @@
-//! A strategy's graph as a picture: a line for each member, from left to right what waits for what.
+//! A strategy's graph as a picture: a line for each rank, from left to right what waits for what.
 
 use std::fmt::Write;
 
@@ -27,14 +27,14 @@ const fn kind(op: Op) -> usize {
     }
 }
 
-/// The graphs of all members for one partition, as an SVG document. Messages that the codec makes are drawn as lines, raw ones
+/// The graphs of all ranks for one partition, as an SVG document. Messages that the codec makes are drawn as lines, raw ones
 /// dashed.
 #[must_use]
 pub fn draw(title: &str, graphs: &[Graph]) -> String {
     let columns = columns(graphs);
     let last = columns.iter().flatten().copied().max().unwrap_or(0);
     let x = |column: usize| LEFT + STEP * column as f64;
-    let y = |member: usize| TOP + LANE * member as f64;
+    let y = |rank: usize| TOP + LANE * rank as f64;
     let (width, height) = (x(last) + 40.0, y(graphs.len()) + 20.0);
     let mut svg = format!(
         r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0} {height:.0}" font-family="sans-serif" font-size="12">
@@ -42,10 +42,10 @@ pub fn draw(title: &str, graphs: &[Graph]) -> String {
 <text x="12" y="20" font-size="14">{title}</text>
 "##
     );
-    for member in 0..graphs.len() {
-        let (x1, x2, y) = (LEFT - 14.0, x(last) + 20.0, y(member));
+    for rank in 0..graphs.len() {
+        let (x1, x2, y) = (LEFT - 14.0, x(last) + 20.0, y(rank));
         let _ = writeln!(svg, r##"<path d="M{x1:.0} {y:.0}H{x2:.0}" stroke="#ddd"/>"##);
-        let _ = writeln!(svg, r#"<text x="12" y="{:.0}">member {member}</text>"#, y + 4.0);
+        let _ = writeln!(svg, r#"<text x="12" y="{:.0}">rank {rank}</text>"#, y + 4.0);
     }
     for (from, graph) in graphs.iter().enumerate() {
         for (at, task) in graph.tasks().iter().enumerate() {
@@ -63,10 +63,10 @@ pub fn draw(title: &str, graphs: &[Graph]) -> String {
             );
         }
     }
-    for (member, graph) in graphs.iter().enumerate() {
+    for (rank, graph) in graphs.iter().enumerate() {
         for (at, task) in graph.tasks().iter().enumerate() {
             let (letter, _, colour) = KINDS[kind(task.op)];
-            let (x, y) = (x(columns[member][at]), y(member));
+            let (x, y) = (x(columns[rank][at]), y(rank));
             let _ = writeln!(svg, r#"<circle cx="{x:.0}" cy="{y:.0}" r="11" fill="{colour}"/>"#);
             let _ = writeln!(
                 svg,
@@ -85,32 +85,32 @@ pub fn draw(title: &str, graphs: &[Graph]) -> String {
     svg
 }
 
-/// By member and task: how many tasks come before it at least, anywhere, with no two of a member in one column.
+/// By rank and task: how many tasks come before it at least, anywhere, with no two of a rank in one column.
 fn columns(graphs: &[Graph]) -> Vec<Vec<usize>> {
     let mut columns: Vec<Vec<Option<usize>>> =
         graphs.iter().map(|graph| vec![None; graph.tasks().len()]).collect();
     let mut taken: Vec<Vec<usize>> = vec![Vec::new(); graphs.len()];
     loop {
         let mut moved = false;
-        for (member, graph) in graphs.iter().enumerate() {
+        for (rank, graph) in graphs.iter().enumerate() {
             for (at, task) in graph.tasks().iter().enumerate() {
-                if columns[member][at].is_some() {
+                if columns[rank][at].is_some() {
                     continue;
                 }
                 let mut before: Vec<Option<usize>> =
-                    task.after.iter().map(|&before| columns[member][before]).collect();
+                    task.after.iter().map(|&before| columns[rank][before]).collect();
                 if let Op::Recv { message, from } = task.op {
-                    let send = Op::Send { message, to: member };
+                    let send = Op::Send { message, to: rank };
                     let sent = graphs[from].tasks().iter().position(|task| task.op == send);
                     before.push(sent.and_then(|sent| columns[from][sent]));
                 }
                 let Some(before) = before.into_iter().collect::<Option<Vec<usize>>>() else { continue };
                 let mut column = before.into_iter().max().map_or(0, |before| before + 1);
-                while taken[member].contains(&column) {
+                while taken[rank].contains(&column) {
                     column += 1;
                 }
-                taken[member].push(column);
-                columns[member][at] = Some(column);
+                taken[rank].push(column);
+                columns[rank][at] = Some(column);
                 moved = true;
             }
         }
@@ -136,10 +136,10 @@ mod tests {
                 graphs.iter().flat_map(Graph::tasks).filter(|task| matches!(task.op, Op::Send { .. }));
             assert_eq!(svg.matches("<circle").count(), tasks);
             assert_eq!(svg.matches(r##"stroke="#888""##).count(), sends.count());
-            for (member, columns) in columns(&graphs).iter().enumerate() {
+            for (rank, columns) in columns(&graphs).iter().enumerate() {
                 let mut columns = columns.clone();
                 columns.sort_unstable();
-                assert!(columns.windows(2).all(|pair| pair[0] < pair[1]), "{strategy}, member {member}");
+                assert!(columns.windows(2).all(|pair| pair[0] < pair[1]), "{strategy}, rank {rank}");
             }
         }
     }

@@ -9,12 +9,12 @@ use super::{Decoded, Link, Record};
 use crate::failure::{Failure, LinkError};
 use crate::graph::Rank;
 use crate::header::{HEADER_LEN, Header, Kind, PlanName};
-use crate::held::{Held, HeldTensor, is_zero};
 use crate::job::Job;
 use crate::layout::{Hash, Layout};
 use crate::part::{Part, Step, Values};
 use crate::plan::{Plan, PlanError};
 use crate::poll::{Command, Event, Expect, ExpectJob, Traffic};
+use crate::residuals::{Residual, Residuals, is_zero};
 use crate::spread::SPREAD;
 
 /// A job under way.
@@ -39,12 +39,12 @@ impl Running {
         plan: &Plan,
         layout: &Layout,
         buffer: &[f32],
-        held: &mut Held,
+        residuals: &mut Residuals,
         link: &Link,
         keep: bool,
     ) -> Result<Self, LinkError> {
         let parts = (0..job.partitions).map(|partition| {
-            let graph = job.graph(link.members, link.rank, partition);
+            let graph = job.graph(link.ranks, link.rank, partition);
             Ok(Part::new(graph.map_err(PlanError::from)?, keep))
         });
         let parts: Vec<Part> = parts.collect::<Result<_, LinkError>>()?;
@@ -68,7 +68,7 @@ impl Running {
         let codec = &running.codec;
         if let [at] = running.job.tensors[..] {
             let lens = (0..running.job.partitions).map(|part| state_len(running.job.part(part).len()));
-            let taken = held.take(&tensor(at).0, tensor(at).1.len(), codec, lens)?;
+            let taken = residuals.take(&tensor(at).0, tensor(at).1.len(), codec, lens)?;
             (running.sum, running.states) = (taken.sum, taken.states);
             return Ok(running);
         }
@@ -79,15 +79,15 @@ impl Running {
             let gradient = &buffer[range.clone()];
             gathered.extend(gradient);
             let lens = std::iter::once(state_len(range.len()));
-            let mut taken = held.take(name, range.len(), codec, lens)?;
+            let mut taken = residuals.take(name, range.len(), codec, lens)?;
             if is_zero(gradient) {
-                // What is held back of it stays where it is, since the others' gradients send the message.
-                let zeros = HeldTensor {
+                // Its residual stays where it is, since the others' gradients send the message.
+                let zeros = Residual {
                     sum: vec![0.0; range.len()],
                     states: vec![vec![0.0; state_len(range.len())]],
                     codec: codec.clone(),
                 };
-                held.put(name, std::mem::replace(&mut taken, zeros));
+                residuals.put(name, std::mem::replace(&mut taken, zeros));
             }
             running.sum.extend(taken.sum);
             states.extend(taken.states.concat());
@@ -97,11 +97,11 @@ impl Running {
         Ok(running)
     }
 
-    /// Brings the held-back values back, and the gathered ones into the buffer.
-    pub(super) fn put_back(mut self, layout: &Layout, buffer: &mut [f32], held: &mut Held) {
+    /// Puts the residuals back, and the gathered ones into the buffer.
+    pub(super) fn put_back(mut self, layout: &Layout, buffer: &mut [f32], residuals: &mut Residuals) {
         let codec = self.codec;
         if let [at] = self.job.tensors[..] {
-            held.put(&layout.tensors()[at].0, HeldTensor { sum: self.sum, codec, states: self.states });
+            residuals.put(&layout.tensors()[at].0, Residual { sum: self.sum, codec, states: self.states });
             return;
         }
         let gathered = self.gathered.take().unwrap_or_default();
@@ -112,9 +112,9 @@ impl Running {
             from = part.end;
             buffer[range.clone()].copy_from_slice(&gathered[part.clone()]);
             let state = self.states[0].get(part.clone()).unwrap_or_default().to_vec();
-            held.put_to(
+            residuals.put_to(
                 name,
-                HeldTensor { sum: self.sum[part].to_vec(), codec: codec.clone(), states: vec![state] },
+                Residual { sum: self.sum[part].to_vec(), codec: codec.clone(), states: vec![state] },
             );
         }
     }
@@ -142,7 +142,7 @@ pub(super) struct Exchange<'a> {
     start: Instant,
     /// Time that encoding, merging and decoding took.
     pub(super) compute: Duration,
-    /// Jobs and partitions that nothing arrived for yet, in the order of this member's turns.
+    /// Jobs and partitions that nothing arrived for yet, in the order of this rank's turns.
     fresh: VecDeque<(usize, usize)>,
     /// Jobs and partitions that something arrived for: the others wait for what comes of it.
     urgent: VecDeque<(usize, usize)>,
@@ -174,7 +174,7 @@ impl<'a> Exchange<'a> {
         // The first messages may be here already, and a server that only receives wakes the thread with nothing else.
         self.link.command(Command::Begin(Arc::new(self.expect(jobs))));
         for (job, running) in jobs.iter().enumerate() {
-            let order = running.job.order(self.link.members, self.link.rank);
+            let order = running.job.order(self.link.ranks, self.link.rank);
             self.fresh.extend(order.map(|part| (job, part)));
         }
         let deadline = self.start + self.link.timeout;
@@ -204,7 +204,7 @@ impl<'a> Exchange<'a> {
     }
 
     fn expect(&self, jobs: &[Running]) -> Expect {
-        let mut messages = vec![0; self.link.members];
+        let mut messages = vec![0; self.link.ranks];
         for (from, _) in jobs.iter().flat_map(|running| &running.parts).flat_map(Part::awaited) {
             messages[from] += 1;
         }
@@ -235,7 +235,7 @@ impl<'a> Exchange<'a> {
                 // The thread has checked that there is such a part.
                 if !jobs[job].parts[part].arrived(from, message, body) {
                     return Err(self.wrong(format!(
-                        "member {from} sent message {} of part {part}, which nobody waits for",
+                        "rank {from} sent message {} of part {part}, which nobody waits for",
                         message.tag
                     )));
                 }
@@ -374,7 +374,7 @@ fn places(job: &Job, layout: &Layout, part: usize) -> Vec<Range<usize>> {
     places
 }
 
-/// The seed of a member's messages of one partition in one exchange.
+/// The seed of a rank's messages of one partition in one exchange.
 fn seed(sequence: u64, rank: Rank, job: usize, part: usize) -> u64 {
     let mut hash = Hash::new();
     for number in [sequence, rank as u64, job as u64, part as u64] {

@@ -1,8 +1,8 @@
-//! Sums in the network: what a node sums, and by agreement the rest.
+//! Sums in the network: what an aggregator sums, and by agreement the rest.
 //!
-//! First the node is tried, unless it failed lately. Then all members vote (`agreement`). If anybody lacks a result, the votes say who
-//! sends it: a member that has it, or one that sums what all members send it, as the whole numbers that the node would have
-//! added. So all end with the same bits, whatever the node did.
+//! First the aggregator is tried, unless it failed lately. Then all ranks vote (`agreement`). If anybody lacks a result, the votes say who
+//! sends it: a rank that has it, or one that sums what all ranks send it, as the whole numbers that the aggregator would have
+//! added. So all end with the same bits, whatever the aggregator did.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,30 +14,30 @@ use gradwire::kernels::Kernel;
 use gradwire::sums::BLOCK_VALUES;
 
 use super::{Link, Report};
+use crate::aggregator_client::{AggregatorClient, MAX_RANKS};
 use crate::agreement::{Batch, End, Vote, Way, decide, same_chunks};
 use crate::coding::Wire;
 use crate::failure::{Failure, LinkError};
 use crate::graph::{Format, Message, Rank};
 use crate::header::{Header, Kind, PlanName};
 use crate::layout::Layout;
-use crate::node::{MOST_MEMBERS, Node};
 use crate::part::Bytes;
 use crate::plan::{Order, Plan};
 use crate::poll::{Command, Event, Expect, ExpectJob, Traffic};
 use crate::sums::{Sums, Wrong};
 
-/// What an exchange with a node in the network came to, at this member.
+/// What an exchange with an aggregator in the network came to, at this rank.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct InNetwork {
     /// Chunks of the buffer.
     pub chunks: usize,
-    /// Those whose sums came from the node.
-    pub from_node: usize,
-    /// Those that another member had and sent.
+    /// Those whose sums came from the aggregator.
+    pub from_aggregator: usize,
+    /// Those that another rank had and sent.
     pub copied: usize,
-    /// Those that members summed.
+    /// Those that ranks summed.
     pub summed: usize,
-    /// Why the node did not sum all, at the first member that says so.
+    /// Why the aggregator did not sum all, at the first rank that says so.
     pub reason: Option<&'static str>,
 }
 
@@ -63,7 +63,7 @@ impl Chunks {
     }
 }
 
-/// Tags of messages: a member's own values, and a result.
+/// Tags of messages: a rank's own values, and a result.
 const OWN: u32 = 0;
 const RESULT: u32 = 1;
 
@@ -77,21 +77,25 @@ impl Link {
         wire: Wire,
     ) -> Result<Report, LinkError> {
         let (start, before) = (Instant::now(), self.traffic());
-        if self.members > MOST_MEMBERS {
-            return Err(LinkError::Node { members: self.members });
+        if self.ranks > MAX_RANKS {
+            return Err(LinkError::AggregatorClient { ranks: self.ranks });
         }
-        let mut node = match self.node.take().filter(|node| node.serves(address, wire)) {
-            Some(node) => node,
-            None => {
-                Box::new(Node::new(address, wire, self.rank, self.members, self.job).map_err(|source| {
-                    LinkError::Io { what: format!("open a socket to the node at {address}"), source }
-                })?)
-            }
-        };
-        let (packets, bytes) = (node.sent_packets, node.sent_bytes);
-        let result = self.sum_with(&mut node, buffer, layout, plan, wire);
-        let (packets, bytes) = (node.sent_packets - packets, node.sent_bytes - bytes);
-        self.node = Some(node);
+        let mut aggregator =
+            match self.aggregator.take().filter(|aggregator| aggregator.serves(address, wire)) {
+                Some(aggregator) => aggregator,
+                None => {
+                    Box::new(AggregatorClient::new(address, wire, self.rank, self.ranks, self.job).map_err(
+                        |source| LinkError::Io {
+                            what: format!("open a socket to the aggregator at {address}"),
+                            source,
+                        },
+                    )?)
+                }
+            };
+        let (packets, bytes) = (aggregator.sent_packets, aggregator.sent_bytes);
+        let result = self.sum_with(&mut aggregator, buffer, layout, plan, wire);
+        let (packets, bytes) = (aggregator.sent_packets - packets, aggregator.sent_bytes - bytes);
+        self.aggregator = Some(aggregator);
         let in_network = result.map_err(|failure| self.fail(failure))?;
         let after = self.traffic();
         let traffic = Traffic {
@@ -104,7 +108,7 @@ impl Link {
 
     fn sum_with(
         &mut self,
-        node: &mut Node,
+        aggregator: &mut AggregatorClient,
         buffer: &mut [f32],
         layout: &Layout,
         plan: &Plan,
@@ -116,18 +120,19 @@ impl Link {
             values: buffer.len() as u64,
             order: Order::Free,
             jobs: Vec::new(),
-            messages: vec![0; self.members],
+            messages: vec![0; self.ranks],
         });
-        if node.needs_epoch() {
-            // The node may know the job from before: all begin a later epoch, and the same one.
-            let proposal = Vote { end: End::Complete, epoch: node.proposal(), blocks: 0, base: 0, later: 0 };
+        if aggregator.needs_epoch() {
+            // The aggregator may know the job from before: all begin a later epoch, and the same one.
+            let proposal =
+                Vote { end: End::Complete, epoch: aggregator.proposal(), blocks: 0, base: 0, later: 0 };
             let votes = self.vote(proposal)?;
-            node.begin(votes.iter().map(|vote| vote.epoch));
+            aggregator.begin(votes.iter().map(|vote| vote.epoch));
         }
         let number = self.voted + 1;
         self.command(Command::Sum { number });
         let (mut failed, deadline) = (None, Instant::now() + self.timeout);
-        let attempt = node.attempt(buffer, || {
+        let attempt = aggregator.attempt(buffer, || {
             while let Ok(event) = self.events.try_recv() {
                 match event {
                     Event::Halt { number } => self.halted.set(number),
@@ -135,7 +140,7 @@ impl Link {
                     Event::Arrived { .. } | Event::Alike | Event::Votes { .. } | Event::Asked(_) => {}
                 }
             }
-            // The node waits for a member without end, but this one does not.
+            // The aggregator waits for a rank without end, but this one does not.
             failed.is_some() || self.halted.get() == number || Instant::now() > deadline
         });
         if let Some(failure) = failed {
@@ -143,19 +148,17 @@ impl Link {
         }
         let mut votes = self.vote(attempt)?;
         let reason = votes.iter().filter_map(|vote| vote.end.reason()).next();
-        node.ended(&votes);
+        aggregator.ended(&votes);
         let chunks = Chunks { values: BLOCK_VALUES * usize::from(same_chunks(&mut votes)), of: buffer.len() };
         let batches = decide(&votes, chunks.count()).map_err(|rank| {
-            self.wrong(format!(
-                "member {rank} voted for what contradicts itself: do all run the same version?"
-            ))
+            self.wrong(format!("rank {rank} voted for what contradicts itself: do all run the same version?"))
         })?;
         let mine = votes[self.rank];
         let mut report = InNetwork { chunks: chunks.count() as usize, reason, ..InNetwork::default() };
         for chunk in (0..chunks.count()).filter(|&chunk| mine.has(chunk)) {
             let place = chunks.place(chunk..chunk + 1);
-            node.results(place.clone(), &mut buffer[place]);
-            report.from_node += 1;
+            aggregator.results(place.clone(), &mut buffer[place]);
+            report.from_aggregator += 1;
         }
         self.command(Command::End);
         if !batches.is_empty() {
@@ -170,7 +173,7 @@ impl Link {
         self.command(Command::Begin(Arc::new(expect)));
     }
 
-    /// Says what this member has, and waits for what all have.
+    /// Says what this rank has, and waits for what all have.
     fn vote(&mut self, vote: Vote) -> Result<Vec<Vote>, Failure> {
         self.voted += 1;
         self.command(Command::Vote { number: self.voted, vote });
@@ -182,13 +185,13 @@ impl Link {
                 Ok(Event::Halt { number }) => self.halted.set(number),
                 Ok(Event::Arrived { .. } | Event::Alike | Event::Votes { .. } | Event::Asked(_)) => {}
                 Err(()) => {
-                    return Err(self.late((0..self.members).filter(|&rank| rank != self.rank).collect()));
+                    return Err(self.late((0..self.ranks).filter(|&rank| rank != self.rank).collect()));
                 }
             }
         }
     }
 
-    /// Brings everybody what the node did not, as `batches` say.
+    /// Brings everybody what the aggregator did not, as `batches` say.
     #[expect(clippy::too_many_arguments, reason = "called once, by the exchange that has all of these")]
     fn settle(
         &mut self,
@@ -200,14 +203,14 @@ impl Link {
         batches: &[Batch],
         report: &mut InNetwork,
     ) -> Result<(), Failure> {
-        let sums = Sums::new(Kernel::detect(), wire, self.members);
+        let sums = Sums::new(Kernel::detect(), wire, self.ranks);
         let places: Vec<_> = batches.iter().map(|batch| chunks.place(batch.chunks.clone())).collect();
-        let mut messages = vec![0; self.members];
+        let mut messages = vec![0; self.ranks];
         for batch in batches {
             match &batch.way {
                 Way::Copy { from, to } => messages[*from] += usize::from(to.contains(&self.rank)),
                 Way::Sum { owner } if *owner == self.rank => {
-                    let others = (0..self.members).filter(|&rank| rank != self.rank);
+                    let others = (0..self.ranks).filter(|&rank| rank != self.rank);
                     others.for_each(|rank| messages[rank] += 1);
                 }
                 Way::Sum { owner } => messages[*owner] += 1,
@@ -240,7 +243,7 @@ impl Link {
             };
             link.tell(Command::Send { to, tagged: false, header, body: body.clone(), big: false });
         };
-        // By batch that this member sums: what came, by rank.
+        // By batch that this rank sums: what came, by rank.
         let mut given: BTreeMap<usize, BTreeMap<Rank, (Format, Bytes)>> = BTreeMap::new();
         for (part, batch) in batches.iter().enumerate() {
             let values = &mut buffer[places[part].clone()];
@@ -268,12 +271,12 @@ impl Link {
             |link: &Self, part: usize, given: &BTreeMap<Rank, (Format, Bytes)>, values: &mut [f32]| {
                 let result =
                     sums.sum(given.iter().map(|(rank, (format, body))| (*rank, *format, &body[..])), values)?;
-                let others = (0..link.members).filter(|&rank| rank != link.rank);
+                let others = (0..link.ranks).filter(|&rank| rank != link.rank);
                 others.for_each(|to| send(link, to, part, RESULT, &result));
                 link.waker.wake();
                 Ok::<(), Wrong>(())
             };
-        if self.members == 1 {
+        if self.ranks == 1 {
             for (part, given) in &given {
                 finish(self, *part, given, &mut buffer[places[*part].clone()]).expect("just encoded");
             }
@@ -289,7 +292,7 @@ impl Link {
                 }
                 Ok(Event::Alike | Event::Votes { .. } | Event::Asked(_)) => continue,
                 Err(()) => {
-                    let behind = (0..self.members).filter(|&rank| awaited[rank] > 0).collect();
+                    let behind = (0..self.ranks).filter(|&rank| awaited[rank] > 0).collect();
                     return Err(self.late(behind));
                 }
             };
@@ -298,9 +301,9 @@ impl Link {
             let values = &mut buffer[places[part].clone()];
             let taken = match (&batches[part].way, tag) {
                 (Way::Sum { owner }, OWN) if *owner == self.rank => {
-                    let given = given.get_mut(&part).expect("every batch that this member sums");
+                    let given = given.get_mut(&part).expect("every batch that this rank sums");
                     let new = given.insert(from, (format, body)).is_none();
-                    match (new, given.len() == self.members) {
+                    match (new, given.len() == self.ranks) {
                         (false, _) => Err(Wrong),
                         (true, false) => Ok(()),
                         (true, true) => finish(self, part, given, values),
@@ -313,7 +316,7 @@ impl Link {
             };
             if taken.is_err() {
                 return Err(self.wrong(format!(
-                    "member {from} sent what is no part of a sum: do all run the same version?"
+                    "rank {from} sent what is no part of a sum: do all run the same version?"
                 )));
             }
         }

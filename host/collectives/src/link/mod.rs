@@ -1,4 +1,4 @@
-//! A member's connections to all others, and the exchange over them.
+//! A rank's connections to all others, and the exchange over them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 use gradwire::kernels::Kernel;
 use gradwire_codecs::Registry;
 
+use crate::aggregator_client::{AggregatorClient, JobName};
 use crate::coding::{Coding, Wire};
 use crate::failure::{Failure, LinkError};
 use crate::graph::{Message, Rank};
-use crate::held::Held;
 use crate::layout::{Layout, checksum};
-use crate::node::{JobName, Node};
 use crate::part::Bytes;
-use crate::plan::{MOST_BYTES, Plan, PlanError};
+use crate::plan::{MAX_BYTES, Plan, PlanError};
 use crate::poll::{Command, Event, Poller, Traffic, Waker, explanation};
 use crate::rendezvous::Listening;
+use crate::residuals::Residuals;
 use crate::strategies::Strategy;
 use crate::sums::Sums;
 
@@ -37,16 +37,16 @@ pub const COMPARE_EVERY: u64 = 100;
 /// How much longer than the connections' thread an exchange waits to be told why it failed.
 const EXPLANATION: Duration = Duration::from_secs(3);
 
-/// A member's connections to all others.
+/// A rank's connections to all others.
 ///
 /// The calling thread encodes, merges and decodes; a second one sends and receives. The first failure closes the link.
 #[derive(Debug)]
 pub struct Link {
     rank: Rank,
-    members: usize,
+    ranks: usize,
     timeout: Duration,
     tagged: bool,
-    /// Is member 0 a server? Then what it is asked, in this order.
+    /// Is rank 0 a server? Then what it is asked, in this order.
     served: bool,
     asked: RefCell<VecDeque<Option<Vec<u8>>>>,
     sequence: u64,
@@ -56,8 +56,8 @@ pub struct Link {
     traffic: Arc<Mutex<Traffic>>,
     thread: Option<JoinHandle<()>>,
     failed: Option<Failure>,
-    /// A node that sums in the network, if a plan has one, and what it is told of the job.
-    node: Option<Box<Node>>,
+    /// An aggregator that sums in the network, if a plan has one, and what it is told of the job.
+    aggregator: Option<Box<AggregatorClient>>,
     job: JobName,
     /// Votes about sums in the network, and the last one that somebody wants all to cast now.
     voted: u64,
@@ -71,18 +71,18 @@ pub struct Report {
     pub time: Duration,
     /// Of that, encoding, merging and decoding.
     pub compute: Duration,
-    /// What this member sends in the exchange. System calls that send its last messages may come after it, and count in the next one.
+    /// What this rank sends in the exchange. System calls that send its last messages may come after it, and count in the next one.
     pub traffic: Traffic,
-    /// With a node in the network: who summed.
+    /// With an aggregator in the network: who summed.
     pub in_network: Option<InNetwork>,
 }
 
 /// What an exchange did, for those who want to check it.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Record {
-    /// By value: the gradient as the codec took it, plus what was held back before.
+    /// By value: the gradient as the codec took it, plus the residual.
     pub given: Vec<f32>,
-    /// By value: what messages lost and nobody holds back, because the codec needs no feedback.
+    /// By value: what messages lost, and no residual has, because the codec needs no feedback.
     pub dropped: Vec<f32>,
     /// Messages that were added to the result.
     pub decoded: Vec<Decoded>,
@@ -102,16 +102,16 @@ pub struct Decoded {
 }
 
 impl Listening {
-    /// Connects to the other members of the job. `root` is where rank 0 listens; rank 0 itself ignores it.
+    /// Connects to the other ranks of the job. `root` is where rank 0 listens; rank 0 itself ignores it.
     ///
     /// # Errors
-    /// Somebody does not come in time, knows another token, or says that there are other members.
-    pub fn join(self, rank: Rank, members: usize, root: SocketAddr) -> Result<Link, LinkError> {
-        let proven = self.meet(rank, members, root)?;
+    /// Somebody does not come in time, knows another token, or says that there are other ranks.
+    pub fn join(self, rank: Rank, ranks: usize, root: SocketAddr) -> Result<Link, LinkError> {
+        let connections = self.connect_ranks(rank, ranks, root)?;
         let timeout = self.timeout();
         let io = |what: &str, source| LinkError::Io { what: what.to_owned(), source };
-        for proven in &proven {
-            crate::rendezvous::prepare(&proven.stream, timeout)
+        for connections in &connections {
+            crate::rendezvous::prepare(&connections.stream, timeout)
                 .map_err(|error| io("prepare a connection", error))?;
         }
         let (commands, inbox) = mpsc::channel();
@@ -120,10 +120,10 @@ impl Listening {
         let traffic = Arc::new(Mutex::new(Traffic::default()));
         let poller = Poller::new(
             rank,
-            members,
+            ranks,
             self.is_served(),
             timeout,
-            proven,
+            connections,
             inbox,
             outbox,
             waker.clone(),
@@ -134,7 +134,7 @@ impl Listening {
         let tagged = self.is_tagged();
         Ok(Link {
             rank,
-            members,
+            ranks,
             timeout,
             tagged,
             served: self.is_served(),
@@ -146,7 +146,7 @@ impl Listening {
             traffic,
             thread,
             failed: None,
-            node: None,
+            aggregator: None,
             job: self.job_name(),
             voted: 0,
             halted: Cell::new(0),
@@ -155,34 +155,34 @@ impl Listening {
 }
 
 impl Link {
-    /// This member's number.
+    /// This rank's number.
     #[must_use]
     pub const fn rank(&self) -> Rank {
         self.rank
     }
 
-    /// How many members there are.
+    /// How many ranks there are.
     #[must_use]
-    pub const fn members(&self) -> usize {
-        self.members
+    pub const fn ranks(&self) -> usize {
+        self.ranks
     }
 
-    /// Replaces the values of `buffer` by the sums over all members, as `plan` says, and keeps in `held` what messages lost.
+    /// Replaces the values of `buffer` by the sums over all ranks, as `plan` says, and keeps in `residuals` what messages lost.
     ///
-    /// All members call it equally often, with one layout and one plan. The same inputs make the same bits, in every run and at
-    /// every member.
+    /// All ranks call it equally often, with one layout and one plan. The same inputs make the same bits, in every run and at
+    /// every rank.
     ///
     /// # Errors
     /// The arguments do not go together: nothing was exchanged, and the link is as before. Or the exchange failed somewhere: the link is
-    /// closed, and `buffer` and `held` have parts of sums.
+    /// closed, and `buffer` and `residuals` have parts of sums.
     pub fn exchange(
         &mut self,
         buffer: &mut [f32],
         layout: &Layout,
         plan: &Plan,
-        held: &mut Held,
+        residuals: &mut Residuals,
     ) -> Result<Report, LinkError> {
-        self.run(buffer, layout, plan, held, None, Strategy::Servers(Some(1)))
+        self.run(buffer, layout, plan, residuals, None, Strategy::Servers(Some(1)))
     }
 
     /// [`exchange`](Self::exchange), and writes down what it did.
@@ -194,13 +194,13 @@ impl Link {
         buffer: &mut [f32],
         layout: &Layout,
         plan: &Plan,
-        held: &mut Held,
+        residuals: &mut Residuals,
         record: &mut Record,
     ) -> Result<Report, LinkError> {
-        self.run(buffer, layout, plan, held, Some(record), Strategy::Servers(Some(1)))
+        self.run(buffer, layout, plan, residuals, Some(record), Strategy::Servers(Some(1)))
     }
 
-    /// Replaces `values` by their sums over all members, exactly as `f32` adds them, over a ring that no NIC touches.
+    /// Replaces `values` by their sums over all ranks, exactly as `f32` adds them, over a ring that no NIC touches.
     ///
     /// With [`all_reduce_comp`](Self::all_reduce_comp) this is the pair of calls of INCEPTIONN (MICRO 2018).
     ///
@@ -215,7 +215,7 @@ impl Link {
     /// tagged connections.
     ///
     /// # Errors
-    /// As [`exchange`](Self::exchange); members have different results, because the network has another profile.
+    /// As [`exchange`](Self::exchange); ranks have different results, because the network has another profile.
     pub fn all_reduce_comp(&mut self, values: &mut [f32], wire: Wire) -> Result<Report, LinkError> {
         self.ring(values, Coding::Wire(wire))
     }
@@ -224,7 +224,7 @@ impl Link {
         let layout = Layout::new([("values", values.len())])?;
         // One tensor, however small, goes as it was asked for.
         let plan = Plan { small: 0, ..Plan::of(coding, Strategy::Ring) };
-        self.exchange(values, &layout, &plan, &mut Held::new())
+        self.exchange(values, &layout, &plan, &mut Residuals::new())
     }
 
     /// Do these go together, and with this link? If not, nothing was done yet.
@@ -233,7 +233,7 @@ impl Link {
         values: usize,
         layout: &Layout,
         plan: &Plan,
-        held: &Held,
+        residuals: &Residuals,
     ) -> Result<(), LinkError> {
         if self.thread.is_none() {
             return Err(LinkError::Closed(self.failed.clone()));
@@ -248,13 +248,13 @@ impl Link {
             return Err(LinkError::NotTagged);
         }
         if let (Some(_), Coding::Wire(wire)) = (plan.in_network, plan.others.coding) {
-            // What no node sums, members send each other, at worst all in one message.
-            let bytes = Sums::new(Kernel::detect(), wire, self.members).longest(values);
-            if bytes > MOST_BYTES {
+            // What no aggregator sums, ranks send each other, at worst all in one message.
+            let bytes = Sums::new(Kernel::detect(), wire, self.ranks).longest(values);
+            if bytes > MAX_BYTES {
                 return Err(PlanError::NodePart { values, bytes }.into());
             }
         }
-        Ok(held.fits(layout)?)
+        Ok(residuals.fits(layout)?)
     }
 
     /// Whatever the plan says, a link with a server has the strategy `with_server`.
@@ -263,15 +263,15 @@ impl Link {
         buffer: &mut [f32],
         layout: &Layout,
         plan: &Plan,
-        held: &mut Held,
+        residuals: &mut Residuals,
         record: Option<&mut Record>,
         with_server: Strategy,
     ) -> Result<Report, LinkError> {
         let start = Instant::now();
-        self.check(buffer.len(), layout, plan, held)?;
+        self.check(buffer.len(), layout, plan, residuals)?;
         if let (Some(address), Coding::Wire(wire)) = (plan.in_network, plan.others.coding) {
             for (name, range) in layout.tensors() {
-                held.release(name, &mut buffer[range.clone()]);
+                residuals.release(name, &mut buffer[range.clone()]);
             }
             if let Some(record) = record {
                 *record =
@@ -281,11 +281,11 @@ impl Link {
         }
         let mut under_way = Vec::new();
         let mut failed = None;
-        for mut job in plan.jobs(layout, self.members)? {
+        for mut job in plan.jobs(layout, self.ranks)? {
             if self.served {
                 job.strategy = with_server;
             }
-            match Running::new(job, plan, layout, buffer, held, self, record.is_some()) {
+            match Running::new(job, plan, layout, buffer, residuals, self, record.is_some()) {
                 Ok(running) => under_way.push(running),
                 Err(error) => {
                     failed = Some(error);
@@ -294,7 +294,7 @@ impl Link {
             }
         }
         if let Some(error) = failed {
-            under_way.into_iter().for_each(|running| running.put_back(layout, buffer, held));
+            under_way.into_iter().for_each(|running| running.put_back(layout, buffer, residuals));
             return Err(error);
         }
         self.sequence += 1;
@@ -305,7 +305,7 @@ impl Link {
         if let Some(record) = exchange.record {
             record.decoded = under_way.iter().flat_map(|running| running.decoded(layout)).collect();
         }
-        under_way.into_iter().for_each(|running| running.put_back(layout, buffer, held));
+        under_way.into_iter().for_each(|running| running.put_back(layout, buffer, residuals));
         result.map_err(|failure| self.fail(failure))?;
         if plan.is_tagged() && self.sequence % COMPARE_EVERY == 1 {
             self.compare(
@@ -317,7 +317,7 @@ impl Link {
         Ok(Report { time: start.elapsed(), compute, traffic, in_network: None })
     }
 
-    /// Waits until all members have called it, and fails if their checksums differ. `means` says what that would mean.
+    /// Waits until all ranks have called it, and fails if their checksums differ. `means` says what that would mean.
     ///
     /// # Errors
     /// They differ, or the link failed.
@@ -325,7 +325,7 @@ impl Link {
         if self.thread.is_none() {
             return Err(LinkError::Closed(self.failed.clone()));
         }
-        if self.members == 1 {
+        if self.ranks == 1 {
             return Ok(());
         }
         self.command(Command::Compare { checksum, means: means.to_owned() });
@@ -333,19 +333,19 @@ impl Link {
         loop {
             match self.next_event(deadline) {
                 Ok(Event::Alike) => return Ok(()),
-                // Nobody sends before this member has begun an exchange.
+                // Nobody sends before this rank has begun an exchange.
                 Ok(Event::Arrived { .. } | Event::Votes { .. } | Event::Asked(_)) => {}
                 Ok(Event::Halt { number }) => self.halted.set(number),
                 Ok(Event::Failed(failure)) => return Err(self.fail(failure)),
                 Err(()) => {
-                    let failure = self.late((0..self.members).filter(|&rank| rank != self.rank).collect());
+                    let failure = self.late((0..self.ranks).filter(|&rank| rank != self.rank).collect());
                     return Err(self.fail(failure));
                 }
             }
         }
     }
 
-    /// What left this member since it connected.
+    /// What left this rank since it connected.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         *self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
@@ -394,7 +394,7 @@ impl Link {
     }
 
     fn lost(&self) -> Failure {
-        let cause = format!("member {}'s sending thread ended", self.rank);
+        let cause = format!("rank {}'s sending thread ended", self.rank);
         Failure { reporter: self.rank, cause, weight: crate::failure::Weight::Certain }
     }
 

@@ -1,23 +1,23 @@
-//! A link whose member 0 is a server: what member 1 asks, and the server does.
+//! A link whose rank 0 is a server: what rank 1 asks, and the server does.
 
 use std::time::Instant;
 
 use super::{Link, Report};
 use crate::failure::LinkError;
-use crate::held::Held;
 use crate::layout::Layout;
 use crate::plan::Plan;
 use crate::poll::{Command, Event};
+use crate::residuals::Residuals;
 use crate::strategies::Strategy;
 
 impl Link {
-    /// Is member 0 a server, which has no gradient of its own?
+    /// Is rank 0 a server, which has no gradient of its own?
     #[must_use]
     pub const fn is_served(&self) -> bool {
         self.served
     }
 
-    /// Tells the server what all others do next, if this is member 1.
+    /// Tells the server what all others do next, if this is rank 1.
     pub(crate) fn ask(&self, what: &str) {
         if self.rank == 1 {
             self.command(Command::Ask(what.to_owned()));
@@ -30,24 +30,24 @@ impl Link {
         buffer: &mut [f32],
         layout: &Layout,
         plan: &Plan,
-        held: &mut Held,
+        residuals: &mut Residuals,
     ) -> Result<Report, LinkError> {
-        self.run(buffer, layout, plan, held, None, Strategy::Push)
+        self.run(buffer, layout, plan, residuals, None, Strategy::Push)
     }
 
-    /// All buffers become what a message says of the server's; what that lost, nobody holds back.
+    /// All buffers become what a message says of the server's; what that lost is in nobody's residual.
     pub(crate) fn pull(
         &mut self,
         buffer: &mut [f32],
         layout: &Layout,
         plan: &Plan,
     ) -> Result<Report, LinkError> {
-        self.run(buffer, layout, plan, &mut Held::new(), None, Strategy::Pull)
+        self.run(buffer, layout, plan, &mut Residuals::new(), None, Strategy::Pull)
     }
 
     /// At a server: waits for what it is asked to do next; `None` when all others have left.
     ///
-    /// Between two exchanges members may take any time, so it waits for as long as their connections live. A member that keeps the
+    /// Between two exchanges ranks may take any time, so it waits for as long as their connections live. A rank that keeps the
     /// others waiting is named by these, within the timeout.
     pub(crate) fn asked(&mut self) -> Result<Option<Vec<u8>>, LinkError> {
         loop {
@@ -65,7 +65,7 @@ impl Link {
         }
     }
 
-    /// At a server: fails at all members, because it cannot do what it is asked.
+    /// At a server: fails at all ranks, because it cannot do what it is asked.
     pub(crate) fn refuse(&mut self, why: String) -> LinkError {
         self.command(Command::Fail(why));
         let failure = self.verdict();

@@ -1,8 +1,8 @@
 //! The thread that owns a link's connections: it sends what is ready, receives what the exchange may receive, and tells everybody
 //! when something fails.
 //!
-//! One thread serves all connections with `poll`, so a member costs two threads, however many members there are. Its turn is
-//! here; `conn` has a connection, `send` what leaves, `receive` what arrives, `members` who is there and what fails.
+//! One thread serves all connections with `poll`, so a rank costs two threads, however many ranks there are. Its turn is
+//! here; `conn` has a connection, `send` what leaves, `receive` what arrives, `ranks` who is there and what fails.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -17,18 +17,18 @@ use crate::agreement::Vote;
 use crate::coordinator::Coordinator;
 use crate::failure::{Failure, Weight, list};
 use crate::graph::{Message, Rank};
-use crate::header::{Control, Header, MOST_CONTROL, PlanName};
+use crate::header::{Control, Header, MAX_CONTROL, PlanName};
 use crate::part::Bytes;
 use crate::plan::Order;
-use crate::rendezvous::{Proven, Purpose};
+use crate::rendezvous::{Authenticated, Purpose};
 
 mod conn;
-mod members;
+mod liveness;
 mod receive;
 mod send;
 
 use conn::{Conn, NEW, Out, head};
-pub(crate) use members::explanation;
+pub(crate) use liveness::explanation;
 use send::Asked;
 
 /// What one exchange may receive.
@@ -61,19 +61,19 @@ pub(crate) enum Command {
     Send { to: Rank, tagged: bool, header: Header, body: Bytes, big: bool },
     /// The exchange is over.
     End,
-    /// Is this checksum the same at all members? If not, this is what it means.
+    /// Is this checksum the same at all ranks? If not, this is what it means.
     Compare { checksum: u64, means: String },
-    /// This member begins a sum in the network with this number: all will vote about it.
+    /// This rank begins a sum in the network with this number: all will vote about it.
     Sum { number: u64 },
-    /// This member's part of a sum in the network is over.
+    /// This rank's part of a sum in the network is over.
     Vote { number: u64, vote: Vote },
-    /// Messages of these members did not come in time.
+    /// Messages of these ranks did not come in time.
     Late { waiting: Vec<Rank> },
     /// Something is wrong for certain.
     Fail(String),
     /// The server has to do this next.
     Ask(String),
-    /// The member leaves.
+    /// The rank leaves.
     Close,
 }
 
@@ -84,9 +84,9 @@ pub(crate) enum Event {
     Arrived { from: Rank, job: usize, part: usize, message: Message, body: Bytes },
     /// The checksum is the same everywhere.
     Alike,
-    /// Somebody gave up on the node, in the sum with this number.
+    /// Somebody gave up on the aggregator, in the sum with this number.
     Halt { number: u64 },
-    /// What all members have, by rank, of the sum with this number.
+    /// What all ranks have, by rank, of the sum with this number.
     Votes { number: u64, votes: Vec<Vote> },
     /// At a server: what to do next; `None` if all others have left.
     Asked(Option<Vec<u8>>),
@@ -109,7 +109,7 @@ pub struct Traffic {
 const ENOUGH: u64 = 1 << 18;
 const PATIENCE: Duration = Duration::from_micros(500);
 /// The most bytes of what a server is asked.
-const MOST_ASKED: usize = 1 << 24;
+const MAX_ASKED: usize = 1 << 24;
 
 /// Wakes the thread.
 #[derive(Clone, Debug)]
@@ -132,8 +132,8 @@ impl Waker {
 
 pub(crate) struct Poller {
     rank: Rank,
-    members: usize,
-    /// Is member 0 a server?
+    ranks: usize,
+    /// Is rank 0 a server?
     served: bool,
     timeout: Duration,
     conns: Vec<Conn>,
@@ -152,7 +152,7 @@ pub(crate) struct Poller {
     /// At rank 0: who sends when, if the plan wants it decided in one place. Its time starts with the link.
     coordinator: Coordinator,
     started: Instant,
-    /// When each member was heard of by control, and its last exchange.
+    /// When each rank was heard of by control, and its last exchange.
     heard: Vec<(Instant, u64)>,
     pinged: Instant,
     compare: Compare,
@@ -160,7 +160,7 @@ pub(crate) struct Poller {
     votes: BTreeMap<Rank, Vote>,
     /// At rank 0: sums in the network that all have voted about.
     voted: u64,
-    /// The sum in the network that is under way: this member has not heard the votes about it.
+    /// The sum in the network that is under way: this rank has not heard the votes about it.
     ballot: Option<u64>,
     /// At a server: what it is asked, as far as it is here.
     asked_so_far: Vec<u8>,
@@ -172,10 +172,10 @@ pub(crate) struct Poller {
 #[derive(Default)]
 struct Compare {
     number: u64,
-    /// Does this member wait for the others?
+    /// Does this rank wait for the others?
     waits: bool,
     means: String,
-    /// At rank 0: by number, what each member has.
+    /// At rank 0: by number, what each rank has.
     have: BTreeMap<u64, BTreeMap<Rank, u64>>,
 }
 
@@ -191,20 +191,20 @@ impl Poller {
     #[expect(clippy::too_many_arguments, reason = "called once, by the link that makes all of these")]
     pub(crate) fn new(
         rank: Rank,
-        members: usize,
+        ranks: usize,
         served: bool,
         timeout: Duration,
-        proven: Vec<Proven>,
+        connections: Vec<Authenticated>,
         commands: Receiver<Command>,
         events: Sender<Event>,
         waker: Waker,
         traffic: Arc<std::sync::Mutex<Traffic>>,
     ) -> Self {
-        let conns = proven.into_iter().map(|proven| Conn {
-            purpose: proven.purpose,
-            peer: proven.peer,
-            outgoing: proven.outgoing,
-            stream: proven.stream,
+        let conns = connections.into_iter().map(|connection| Conn {
+            purpose: connection.purpose,
+            peer: connection.peer,
+            outgoing: connection.outgoing,
+            stream: connection.stream,
             out: VecDeque::new(),
             input: NEW,
             parked: None,
@@ -216,7 +216,7 @@ impl Poller {
         let now = Instant::now();
         Self {
             rank,
-            members,
+            ranks,
             served,
             timeout,
             conns,
@@ -226,12 +226,12 @@ impl Poller {
             traffic,
             expect: None,
             active: false,
-            left: vec![0; members],
+            left: vec![0; ranks],
             turns: VecDeque::new(),
-            asked: vec![Asked::default(); members],
+            asked: vec![Asked::default(); ranks],
             coordinator: Coordinator::new(ENOUGH, PATIENCE),
             started: now,
-            heard: vec![(now, 0); members],
+            heard: vec![(now, 0); ranks],
             pinged: now,
             compare: Compare::default(),
             votes: BTreeMap::new(),
@@ -278,7 +278,7 @@ impl Poller {
 
     /// Waits for something to happen; what happened to which connections.
     ///
-    /// Connections that this member neither reads nor writes now are left out: `poll` would report without end that they hang up.
+    /// Connections that this rank neither reads nor writes now are left out: `poll` would report without end that they hang up.
     fn wait(&self, until: Instant) -> Vec<(usize, PollFlags)> {
         let mut fds = vec![PollFd::new(&*self.waker.0, PollFlags::IN)];
         let mut which = Vec::with_capacity(self.conns.len());
@@ -315,7 +315,7 @@ impl Poller {
                     .find(|conn| conn.left && (conn.purpose == Purpose::Control || self.left[conn.peer] > 0));
                 // If a connection closed without a goodbye, its cause is not known yet.
                 if let Some(gone) = gone.filter(|_| self.suspect.is_none()) {
-                    let cause = format!("member {} left before exchange {}", gone.peer, expect.sequence);
+                    let cause = format!("rank {} left before exchange {}", gone.peer, expect.sequence);
                     return Err(self.certain(cause));
                 }
                 let now = Instant::now();
@@ -353,7 +353,7 @@ impl Poller {
                 self.active = false;
                 if let Some(rank) = self.left.iter().position(|&left| left > 0) {
                     return Err(
-                        self.certain(format!("member {rank} owes messages after the end of the exchange"))
+                        self.certain(format!("rank {rank} owes messages after the end of the exchange"))
                     );
                 }
             }
@@ -385,10 +385,10 @@ impl Poller {
             Command::Late { waiting } => {
                 let sequence = self.expect.as_ref().map_or(0, |expect| expect.sequence);
                 let cause = format!(
-                    "nothing of what exchange {sequence} needs came from member{} {} within {:?}",
+                    "exchange {sequence}: timed out after {:?} waiting for rank{} {}",
+                    self.timeout,
                     if waiting.len() == 1 { "" } else { "s" },
-                    list(&waiting),
-                    self.timeout
+                    list(&waiting)
                 );
                 return Err(Stop::Failed(Failure {
                     reporter: self.rank,
@@ -398,7 +398,7 @@ impl Poller {
             }
             Command::Fail(cause) => return Err(self.certain(cause)),
             Command::Ask(text) => {
-                let mut parts = text.as_bytes().chunks(MOST_CONTROL - 1).peekable();
+                let mut parts = text.as_bytes().chunks(MAX_CONTROL - 1).peekable();
                 while let Some(part) = parts.next() {
                     let ask = Control::Ask { last: parts.peek().is_none(), text: part.to_vec() };
                     self.control(0, &ask);
@@ -451,9 +451,9 @@ mod tests {
         bytes
     }
 
-    /// A member in the first exchange of a job; the far ends of its connections, for these purposes and to these members; the exchange's
+    /// A rank in the first exchange of a job; the far ends of its connections, for these purposes and to these ranks; the exchange's
     /// ends.
-    fn member(
+    fn poller(
         rank: Rank,
         others: &[(Purpose, Rank)],
     ) -> (Poller, Vec<TcpStream>, Sender<Command>, Receiver<Event>) {
@@ -463,10 +463,10 @@ mod tests {
             let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (stream, _) = listener.accept().unwrap();
             crate::rendezvous::prepare(&stream, timeout).unwrap();
-            (Proven { purpose: *purpose, peer: *peer, outgoing: false, stream }, theirs)
+            (Authenticated { purpose: *purpose, peer: *peer, outgoing: false, stream }, theirs)
         };
-        let (proven, theirs): (Vec<_>, Vec<_>) = others.iter().map(connect).unzip();
-        let members = 1 + others.iter().map(|(_, peer)| *peer).fold(rank, Rank::max);
+        let (connections, theirs): (Vec<_>, Vec<_>) = others.iter().map(connect).unzip();
+        let ranks = 1 + others.iter().map(|(_, peer)| *peer).fold(rank, Rank::max);
         let ((commands, inbox), (outbox, events)) = (mpsc::channel(), mpsc::channel());
         let expect = Expect {
             sequence: 1,
@@ -478,19 +478,19 @@ mod tests {
                 tagged: false,
                 parts: vec![(5, 20), (5, 20)],
             }],
-            messages: vec![2; members],
+            messages: vec![2; ranks],
         };
         commands.send(Command::Begin(Arc::new(expect))).unwrap();
         let traffic = Arc::default();
         let waker = Waker::new().unwrap();
-        let poller = Poller::new(rank, members, false, timeout, proven, inbox, outbox, waker, traffic);
+        let poller = Poller::new(rank, ranks, false, timeout, connections, inbox, outbox, waker, traffic);
         (poller, theirs, commands, events)
     }
 
-    /// What one of two members is told, and how many messages it takes, if the other one knows the token and then sends these bytes.
+    /// What one of two ranks is told, and how many messages it takes, if the other one knows the token and then sends these bytes.
     fn told(rank: Rank, data: &[u8], control: &[u8]) -> (String, usize) {
         let others = [Purpose::Control, Purpose::Data].map(|purpose| (purpose, 1 - rank));
-        let (poller, mut theirs, _commands, events) = member(rank, &others);
+        let (poller, mut theirs, _commands, events) = poller(rank, &others);
         // All is there before the thread starts, so it finds the same in every run: the system may take its time even on loopback.
         for ((stream, bytes), conn) in theirs.iter_mut().zip([control, data]).zip(&poller.conns) {
             stream.write_all(bytes).unwrap();
@@ -516,13 +516,13 @@ mod tests {
             (|header| header.len = 21, "a message of 21 bytes, where 20 are the most"),
             (|header| header.elements = u32::MAX, "a partition of 4294967295 values"),
             (|header| header.part = u32::MAX, "a partition of 5 values"),
-            (|header| header.job = u32::MAX, "member 1 has nothing"),
-            (|header| header.partitions = 3, "in 3 partitions, member 1 has 'ring f32' in 2"),
-            (|header| header.plan = PlanName::new("ring q8"), "member 0 has 'ring q8'"),
-            (|header| header.layout = 8, "layout 0000000000000008 at member 0"),
+            (|header| header.job = u32::MAX, "rank 1 has nothing"),
+            (|header| header.partitions = 3, "in 3 partitions, rank 1 has 'ring f32' in 2"),
+            (|header| header.plan = PlanName::new("ring q8"), "rank 0 has 'ring q8'"),
+            (|header| header.layout = 8, "layout 0000000000000008 at rank 0"),
             (|header| header.values = u64::MAX, "18446744073709551615 values"),
-            (|header| header.sequence = 3, "member 0 is at exchange 3, member 1 at 1"),
-            (|header| header.kind = Kind::Bye, "member 0 left during exchange 1"),
+            (|header| header.sequence = 3, "rank 0 is at exchange 3, rank 1 at 1"),
+            (|header| header.kind = Kind::Bye, "rank 0 left during exchange 1"),
         ];
         for (change, says) in cases {
             let mut wrong = header();
@@ -536,7 +536,7 @@ mod tests {
         assert_eq!(taken, 2);
         assert!(told(1, &[b'x'; 500], &[]).0.contains("something that is no message"));
         let cut = told(1, &message(&header())[..HEADER_LEN + 10], &[]);
-        assert!(cut.0.contains("member 0 closed its connection") && cut.1 == 0, "{cut:?}");
+        assert!(cut.0.contains("rank 0 disconnected") && cut.1 == 0, "{cut:?}");
     }
 
     #[test]
@@ -556,7 +556,7 @@ mod tests {
             (at(0, Control::Alike { number: 0 }), "out of place"),
             (
                 at(0, Control::Compare { number: 9, checksum: 0 }),
-                "compares results that member 0 does not have",
+                "compares results that rank 0 does not have",
             ),
         ] {
             let (told, _) = told(rank, &[], &bytes);
@@ -566,13 +566,13 @@ mod tests {
 
     #[test]
     fn rank_0_that_was_killed_is_named_though_another_one_heard_of_it_first() {
-        for (farewell, says) in [(None, "member 0 closed"), (Some(Control::Bye), "member 1 closed")] {
+        for (farewell, says) in [(None, "rank 0 disconnected"), (Some(Control::Bye), "rank 1 disconnected")] {
             let others = [(Purpose::Control, 0), (Purpose::Data, 0), (Purpose::Data, 1)];
-            let (poller, theirs, _commands, events) = member(2, &others);
+            let (poller, theirs, _commands, events) = poller(2, &others);
             let [mut control, data, first] = theirs.try_into().unwrap();
             let thread = std::thread::spawn(|| poller.run());
             drop(first);
-            // The member has reported it, and waits for what rank 0 says.
+            // The rank has reported it, and waits for what rank 0 says.
             control.read_exact(&mut [0]).unwrap();
             if let Some(farewell) = farewell {
                 control.write_all(&farewell.to_bytes()).unwrap();
@@ -589,17 +589,17 @@ mod tests {
     #[test]
     fn who_is_silent_is_named_though_rank_0_waits_for_nobody() {
         for (silent, says) in
-            [(true, "member 2 gave no sign of life for 60s"), (false, "nothing came of member 3")]
+            [(true, "rank 2 gave no sign of life for 60s"), (false, "nothing came of rank 3")]
         {
             let others = [(Purpose::Control, 1), (Purpose::Control, 2), (Purpose::Control, 3)];
-            let (mut poller, mut theirs, commands, events) = member(0, &others);
+            let (mut poller, mut theirs, commands, events) = poller(0, &others);
             // It has not begun, so it does not watch.
             poller.commands.try_recv().unwrap();
             poller.heard.iter_mut().for_each(|(_, sequence)| *sequence = 1);
             if silent {
                 poller.heard[2].0 = Instant::now().checked_sub(Duration::from_secs(100)).unwrap();
             }
-            let cause = "nothing came of member 3".to_owned();
+            let cause = "nothing came of rank 3".to_owned();
             let late = Failure { reporter: 1, cause, weight: Weight::Late { sequence: 1 } };
             theirs[0].write_all(&Control::Failed(late).to_bytes()).unwrap();
             let thread = std::thread::spawn(|| poller.run());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::conn::{Conn, Input, NEW};
-use super::{Event, MOST_ASKED, Poller, Stop};
+use super::{Event, MAX_ASKED, Poller, Stop};
 use crate::agreement::{End, Vote};
 use crate::coordinator::LinkId;
 use crate::failure::{Failure, Weight, list};
@@ -63,7 +63,7 @@ impl Poller {
                     Some(len) => conn.input = Input::Control { kind: head[0], bytes: vec![0; len], at: 0 },
                     None => {
                         return Err(
-                            self.certain(format!("member {peer} sent a control frame that is too long"))
+                            self.certain(format!("rank {peer} sent a control frame that is too long"))
                         );
                     }
                 }
@@ -81,7 +81,7 @@ impl Poller {
                     Some(frame) => self.frame(at, frame)?,
                     None => {
                         return Err(self.certain(format!(
-                            "member {peer} sent an unknown control frame: do all run the same version?"
+                            "rank {peer} sent an unknown control frame: do all run the same version?"
                         )));
                     }
                 }
@@ -95,7 +95,7 @@ impl Poller {
                     Some(header) => self.header(at, header)?,
                     None => {
                         return Err(self.certain(format!(
-                            "member {peer} sent something that is no message: do all run the same version?"
+                            "rank {peer} sent something that is no message: do all run the same version?"
                         )));
                     }
                 }
@@ -133,13 +133,13 @@ impl Poller {
         let Some(expect) = self.expect.clone().filter(|expect| expect.sequence == header.sequence) else {
             let theirs = header.sequence;
             return Err(self.certain(format!(
-                "member {peer} is at exchange {theirs}, member {mine} at {begun}: all members have to exchange equally often"
+                "rank {peer} is at exchange {theirs}, rank {mine} at {begun}: all ranks have to exchange equally often"
             )));
         };
         if (header.layout, header.values) != (expect.layout, expect.values) {
             return Err(self.certain(format!(
-                "members {peer} and {mine} disagree: exchange {begun} has {} values in layout {:016x} at member {peer}, {} in layout \
-                 {:016x} at member {mine}; give all the same tensors in the same order",
+                "ranks {peer} and {mine} disagree: exchange {begun} has {} values in layout {:016x} at rank {peer}, {} in layout \
+                 {:016x} at rank {mine}; give all the same tensors in the same order",
                 header.values, header.layout, expect.values, expect.layout
             )));
         }
@@ -153,8 +153,8 @@ impl Poller {
                 |known| format!("'{}' in {} partitions", known.plan, known.parts.len()),
             );
             return Err(self.certain(format!(
-                "members {peer} and {mine} disagree about part {job} of the plan: member {peer} has '{}' in {} partitions, \
-                 member {mine} has {mine_says}; give all the same plan",
+                "ranks {peer} and {mine} disagree about part {job} of the plan: rank {peer} has '{}' in {} partitions, \
+                 rank {mine} has {mine_says}; give all the same plan",
                 header.plan, header.partitions
             )));
         }
@@ -177,7 +177,7 @@ impl Poller {
             // An empty message is whole already.
             return self.took(at);
         };
-        Err(self.certain(format!("member {peer} sent {wrong}: do all run the same version?")))
+        Err(self.certain(format!("rank {peer} sent {wrong}: do all run the same version?")))
     }
 
     fn frame(&mut self, at: usize, frame: Control) -> Result<(), Stop> {
@@ -204,22 +204,22 @@ impl Poller {
                 self.compare.waits = false;
                 _ = self.events.send(Event::Alike);
             }
-            Control::Wish { to, bytes } if self.rank == 0 && to < self.members && to != peer => {
+            Control::Wish { to, bytes } if self.rank == 0 && to < self.ranks && to != peer => {
                 self.wish(LinkId { from: peer, to }, bytes)?;
             }
             Control::Done { to } if self.rank == 0 && self.coordinator.done(LinkId { from: peer, to }) => {}
             Control::Go { to, messages } if self.rank != 0 => self.go(to, messages)?,
             Control::Vote { number, vote } if self.rank == 0 => self.voted(peer, number, vote)?,
             Control::Halt { number } if self.rank != 0 => _ = self.events.send(Event::Halt { number }),
-            Control::Votes { number, votes } if self.rank != 0 && votes.len() == self.members => {
+            Control::Votes { number, votes } if self.rank != 0 && votes.len() == self.ranks => {
                 self.ballot = None;
                 _ = self.events.send(Event::Votes { number, votes });
             }
             Control::Ask { last, text } if self.served && self.rank == 0 && peer == 1 => {
                 self.asked_so_far.extend(text);
-                if self.asked_so_far.len() > MOST_ASKED {
+                if self.asked_so_far.len() > MAX_ASKED {
                     return Err(
-                        self.certain(format!("member {peer} asks for more than {MOST_ASKED} bytes can say"))
+                        self.certain(format!("rank {peer} asks for more than {MAX_ASKED} bytes can say"))
                     );
                 }
                 if last {
@@ -235,7 +235,7 @@ impl Poller {
             | Control::Wish { .. }
             | Control::Go { .. }
             | Control::Done { .. } => {
-                return Err(self.certain(format!("member {peer} sent a control frame out of place")));
+                return Err(self.certain(format!("rank {peer} sent a control frame out of place")));
             }
             // Its last messages may still be on their way on the other connections.
             Control::Bye => {
@@ -255,15 +255,15 @@ impl Poller {
         Ok(())
     }
 
-    /// At rank 0: a member's checksum is here.
+    /// At rank 0: a rank's checksum is here.
     pub(super) fn compared(&mut self, from: Rank, number: u64, checksum: u64) -> Result<(), Stop> {
-        // A member is at most one comparison ahead, since each waits for all.
+        // A rank is at most one comparison ahead, since each waits for all.
         if number > self.compare.number + 1 {
-            return Err(self.certain(format!("member {from} compares results that member 0 does not have")));
+            return Err(self.certain(format!("rank {from} compares results that rank 0 does not have")));
         }
         let have = self.compare.have.entry(number).or_default();
         have.insert(from, checksum);
-        if have.len() < self.members {
+        if have.len() < self.ranks {
             return Ok(());
         }
         let have = self.compare.have.remove(&number).unwrap_or_default();
@@ -271,10 +271,10 @@ impl Poller {
         let others: Vec<Rank> = have.iter().filter(|(_, sum)| **sum != own).map(|(rank, _)| *rank).collect();
         if let Some(other) = others.first() {
             let cause = format!(
-                "checksums differ: member 0 has {own:016x}, member {other} has {:016x}{}; {}",
+                "checksums differ: rank 0 has {own:016x}, rank {other} has {:016x}{}; {}",
                 have[other],
                 if others.len() > 1 {
-                    format!(" (and so members {})", list(&others[1..]))
+                    format!(" (and so ranks {})", list(&others[1..]))
                 } else {
                     String::new()
                 },
@@ -282,7 +282,7 @@ impl Poller {
             );
             return Err(self.certain(cause));
         }
-        for rank in 1..self.members {
+        for rank in 1..self.ranks {
             self.control(rank, &Control::Alike { number });
         }
         self.compare.waits = false;
@@ -290,28 +290,28 @@ impl Poller {
         Ok(())
     }
 
-    /// At rank 0: a member's part of a sum in the network is over. If the node failed it, nobody need wait for the node any more.
+    /// At rank 0: a rank's part of a sum in the network is over. If the aggregator failed it, nobody need wait for the aggregator any more.
     pub(super) fn voted(&mut self, from: Rank, number: u64, vote: Vote) -> Result<(), Stop> {
-        // A member is at most one sum ahead of what all have voted about, since each waits for all.
+        // A rank is at most one sum ahead of what all have voted about, since each waits for all.
         if number != self.voted + 1 {
             return Err(self.certain(format!(
-                "member {from} votes about sum {number}, and all others about {}",
+                "rank {from} votes about sum {number}, and all others about {}",
                 self.voted + 1
             )));
         }
         let first_to_give_up =
             vote.end != End::Complete && self.votes.values().all(|vote| vote.end == End::Complete);
         self.votes.insert(from, vote);
-        if self.votes.len() == self.members {
+        if self.votes.len() == self.ranks {
             self.voted = number;
             self.ballot = None;
             let votes: Vec<Vote> = std::mem::take(&mut self.votes).into_values().collect();
-            for rank in 1..self.members {
+            for rank in 1..self.ranks {
                 self.control(rank, &Control::Votes { number, votes: votes.clone() });
             }
             _ = self.events.send(Event::Votes { number, votes });
         } else if first_to_give_up {
-            for rank in 1..self.members {
+            for rank in 1..self.ranks {
                 self.control(rank, &Control::Halt { number });
             }
             _ = self.events.send(Event::Halt { number });
@@ -319,7 +319,7 @@ impl Poller {
         Ok(())
     }
 
-    /// Has somebody left whose vote, or whose count of votes, this member waits for?
+    /// Has somebody left whose vote, or whose count of votes, this rank waits for?
     pub(super) fn deserted(&mut self) -> Result<(), Stop> {
         let Some(number) = self.ballot else { return Ok(()) };
         let control = |conn: &&Conn| conn.purpose == Purpose::Control && conn.left;
@@ -327,7 +327,7 @@ impl Poller {
         match gone.map(|conn| conn.peer) {
             // If a connection closed without a goodbye, its cause is not known yet.
             Some(peer) if self.suspect.is_none() => {
-                Err(self.certain(format!("member {peer} left before all had voted about sum {number}")))
+                Err(self.certain(format!("rank {peer} left before all had voted about sum {number}")))
             }
             _ => Ok(()),
         }

@@ -10,12 +10,12 @@ use crate::graph::Rank;
 use crate::header::Control;
 use crate::rendezvous::Purpose;
 
-/// Messages that may wait for the coordinator, so that no member fills rank 0's memory.
-const MOST_WISHES: usize = 1 << 20;
+/// Messages that may wait for the coordinator, so that no rank fills rank 0's memory.
+const MAX_WISHES: usize = 1 << 20;
 /// Slices of one `writev`.
-const MOST_SLICES: usize = 64;
+const MAX_SLICES: usize = 64;
 
-/// Big messages to one member that the coordinator decides about.
+/// Big messages to one rank that the coordinator decides about.
 #[derive(Clone, Default)]
 pub(super) struct Asked {
     /// Connections of those that wait for its word, in their order.
@@ -47,11 +47,11 @@ impl Poller {
         Ok(())
     }
 
-    /// At rank 0: a member asks.
+    /// At rank 0: a rank asks.
     pub(super) fn wish(&mut self, link: LinkId, bytes: u64) -> Result<(), Stop> {
-        if self.coordinator.waiting() >= MOST_WISHES {
+        if self.coordinator.waiting() >= MAX_WISHES {
             return Err(self.certain(format!(
-                "more than {MOST_WISHES} messages wait for the coordinator, the last of member {}: use fewer partitions, or the order turns",
+                "more than {MAX_WISHES} messages wait for the coordinator, the last of rank {}: use fewer partitions, or the order turns",
                 link.from
             )));
         }
@@ -59,7 +59,7 @@ impl Poller {
         Ok(())
     }
 
-    /// At rank 0: tells members what they may send.
+    /// At rank 0: tells ranks what they may send.
     pub(super) fn give_slots(&mut self) -> Result<(), Stop> {
         while let Some(slot) = self.coordinator.slot(self.started.elapsed()) {
             for (LinkId { from, to }, messages) in slot {
@@ -77,7 +77,7 @@ impl Poller {
     pub(super) fn go(&mut self, to: Rank, messages: u32) -> Result<(), Stop> {
         let asked = self.asked.get_mut(to).filter(|asked| asked.waiting.len() >= messages as usize);
         let Some(asked) = asked.filter(|_| messages > 0) else {
-            return Err(self.certain("member 0 lets messages leave that nobody asked for".to_owned()));
+            return Err(self.certain("rank 0 lets messages leave that nobody asked for".to_owned()));
         };
         self.turns.extend(asked.waiting.drain(..messages as usize));
         asked.granted.push_back(messages);
@@ -116,10 +116,10 @@ impl Poller {
     pub(super) fn write(&mut self, at: usize) -> Result<(), Stop> {
         while self.may_write(at) {
             let conn = &self.conns[at];
-            let mut slices = Vec::with_capacity(MOST_SLICES);
+            let mut slices = Vec::with_capacity(MAX_SLICES);
             let mut turns = self.turns.iter();
             for out in &conn.out {
-                if slices.len() + 2 > MOST_SLICES || out.big && turns.next() != Some(&at) {
+                if slices.len() + 2 > MAX_SLICES || out.big && turns.next() != Some(&at) {
                     break;
                 }
                 let head = out.head.get(out.at..).unwrap_or(&[]);

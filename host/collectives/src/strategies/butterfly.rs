@@ -3,17 +3,17 @@
 use super::message;
 use crate::graph::{Format, Op, Rank};
 
-/// In step t, members whose ranks differ in bit t exchange their sums, and both add the two in the order of the ranks. After log2 N
+/// In step t, ranks whose ranks differ in bit t exchange their sums, and both add the two in the order of the ranks. After log2 N
 /// steps everybody has everything.
 ///
-/// Members beyond a power of two give their values to one below first, and get the result from it. Each step sends whole
-/// partitions, so this is for small tensors, where the number of steps counts. Several members encode the same sum, so the codec
-/// must not lose anything: what each of them held back would count more than once.
+/// Ranks beyond a power of two give their values to one below first, and get the result from it. Each step sends whole
+/// partitions, so this is for small tensors, where the number of steps counts. Several ranks encode the same sum, so the codec
+/// must not lose anything: the residual of each would count more than once.
 #[must_use]
-pub fn butterfly(members: usize, me: Rank) -> Vec<Op> {
-    let doubled = 1usize << members.ilog2();
+pub fn butterfly(ranks: usize, me: Rank) -> Vec<Op> {
+    let doubled = 1usize << ranks.ilog2();
     let steps = doubled.ilog2() as usize;
-    let sum = |step, rank| message(members, step, rank, Format::Coded);
+    let sum = |step, rank| message(ranks, step, rank, Format::Coded);
     let result = |rank| sum(steps + 1, rank);
     if me >= doubled {
         let (own, below) = (sum(0, me), me - doubled);
@@ -26,7 +26,7 @@ pub fn butterfly(members: usize, me: Rank) -> Vec<Op> {
     }
     let mut ops = Vec::new();
     let beyond = me + doubled;
-    if beyond < members {
+    if beyond < ranks {
         let message = sum(0, beyond);
         ops.extend([Op::Recv { message, from: beyond }, Op::Merge { message }]);
     }
@@ -43,7 +43,7 @@ pub fn butterfly(members: usize, me: Rank) -> Vec<Op> {
     }
     let message = result(me);
     ops.push(Op::Encode { message });
-    if beyond < members {
+    if beyond < ranks {
         ops.push(Op::Send { message, to: beyond });
     }
     ops.push(Op::Decode { message });

@@ -16,18 +16,18 @@ pub enum Between {
 /// be smaller.
 ///
 /// Within a host the network is memory, and a codec there would only lose. Each group has a head for each partition, and heads
-/// change with the partitions, so every member's network card carries a share. The result is one message for all.
+/// change with the partitions, so every rank's network card carries a share. The result is one message for all.
 #[must_use]
-pub fn hierarchy(members: usize, me: Rank, partition: usize, group: usize, between: Between) -> Vec<Op> {
+pub fn hierarchy(ranks: usize, me: Rank, partition: usize, group: usize, between: Between) -> Vec<Op> {
     let groups: Vec<Vec<Rank>> =
-        (0..members).step_by(group).map(|first| (first..members.min(first + group)).collect()).collect();
+        (0..ranks).step_by(group).map(|first| (first..ranks.min(first + group)).collect()).collect();
     let head = |group: &Vec<Rank>| partition % group.len();
     let heads: Vec<Rank> = groups.iter().map(|group| group[head(group)]).collect();
     let mine = &groups[me / group];
     let (my_head, owner) = (head(mine), partition / group % groups.len());
-    let raw = |rank| message(members, 0, rank, Format::Raw);
-    let coded = |rank| message(members, 1, rank, Format::Coded);
-    let result = message(members, 2, heads[owner], Format::Coded);
+    let raw = |rank| message(ranks, 0, rank, Format::Raw);
+    let coded = |rank| message(ranks, 1, rank, Format::Coded);
+    let result = message(ranks, 2, heads[owner], Format::Coded);
     let mut ops = Vec::new();
     match between {
         Between::Rings => sum_along(&mut ops, mine, me, my_head, raw),

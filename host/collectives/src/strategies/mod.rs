@@ -1,8 +1,8 @@
-//! Strategies: functions from (members, me, partition) to the graph of one member.
+//! Strategies: functions from (ranks, me, partition) to the graph of one rank.
 //!
 //! Partitions are numbered over a tensor, and a strategy gives each partition an owner by its number. So where a tensor has as many
-//! partitions as there are members, everybody owns one, and all links carry alike. More partitions than members are
-//! batches: partition p has the owner of p modulo the members.
+//! partitions as there are ranks, everybody owns one, and all links carry alike. More partitions than ranks are
+//! batches: partition p has the owner of p modulo the ranks.
 
 mod all_gather;
 mod butterfly;
@@ -23,8 +23,8 @@ pub use servers::{pull, push, servers};
 
 use crate::graph::{Format, Graph, Message, Op, Rank};
 
-/// The most members that a strategy is made for.
-pub const MOST_MEMBERS: usize = 1024;
+/// The most ranks that a strategy is made for.
+pub const MAX_RANKS: usize = 1024;
 
 /// Which strategy, with its parameters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -35,7 +35,7 @@ pub enum Strategy {
     Servers(Option<usize>),
     /// [`hierarchy`].
     Hierarchy {
-        /// Members of a group, which have neighbouring ranks.
+        /// Ranks of a group, which have neighbouring ranks.
         group: usize,
         /// What sums within groups and between them.
         between: Between,
@@ -68,50 +68,50 @@ impl Strategy {
         Self::AllGather,
     ];
 
-    /// The graph of member `me` of `members` for a tensor's partition with number `partition`.
+    /// The graph of rank `me` of `ranks` for a tensor's partition with number `partition`.
     ///
     /// # Errors
-    /// There are no such members, or the strategy is not for so many.
-    pub fn graph(self, members: usize, me: Rank, partition: usize) -> Result<Graph, StrategyError> {
-        self.check(members)?;
-        if me >= members {
-            return Err(StrategyError::NoSuchMember { me, members });
+    /// There are no such ranks, or the strategy is not for so many.
+    pub fn graph(self, ranks: usize, me: Rank, partition: usize) -> Result<Graph, StrategyError> {
+        self.check(ranks)?;
+        if me >= ranks {
+            return Err(StrategyError::NoSuchMember { me, ranks });
         }
         let ops = match self {
-            Self::Ring => ring(members, me, partition),
-            Self::Servers(count) => servers(members, me, partition, count.unwrap_or(members)),
-            Self::Hierarchy { group, between } => hierarchy(members, me, partition, group, between),
-            Self::Butterfly => butterfly(members, me),
-            Self::Halving => halving(members, me, partition),
-            Self::AllGather => all_gather(members, me),
-            Self::Push => push(members, me),
-            Self::Pull => pull(members, me),
+            Self::Ring => ring(ranks, me, partition),
+            Self::Servers(count) => servers(ranks, me, partition, count.unwrap_or(ranks)),
+            Self::Hierarchy { group, between } => hierarchy(ranks, me, partition, group, between),
+            Self::Butterfly => butterfly(ranks, me),
+            Self::Halving => halving(ranks, me, partition),
+            Self::AllGather => all_gather(ranks, me),
+            Self::Push => push(ranks, me),
+            Self::Pull => pull(ranks, me),
         };
         Ok(Graph::new(ops).expect("each strategy's operations make a graph"))
     }
 
-    /// Is the strategy for so many members?
+    /// Is the strategy for so many ranks?
     ///
     /// # Errors
     /// It is not.
-    pub fn check(self, members: usize) -> Result<(), StrategyError> {
-        if !(1..=MOST_MEMBERS).contains(&members) {
-            return Err(StrategyError::Members { members });
+    pub fn check(self, ranks: usize) -> Result<(), StrategyError> {
+        if !(1..=MAX_RANKS).contains(&ranks) {
+            return Err(StrategyError::Ranks { ranks });
         }
         match self {
-            Self::Servers(Some(servers)) if !(1..=members).contains(&servers) => {
-                Err(StrategyError::Servers { servers, members })
+            Self::Servers(Some(servers)) if !(1..=ranks).contains(&servers) => {
+                Err(StrategyError::Servers { servers, ranks })
             }
-            Self::Hierarchy { group, .. } if !(1..=members).contains(&group) => {
-                Err(StrategyError::Group { group, members })
+            Self::Hierarchy { group, .. } if !(1..=ranks).contains(&group) => {
+                Err(StrategyError::Group { group, ranks })
             }
             _ => Ok(()),
         }
     }
 
-    /// Is each sum encoded by one member alone, so that a codec may lose something?
+    /// Is each sum encoded by one rank alone, so that a codec may lose something?
     ///
-    /// In a butterfly several members encode one sum. If the message lost something, each of them would hold it back, and it
+    /// In a butterfly several ranks encode one sum. If the message lost something, each of them would hold it back, and it
     /// would count more than once.
     #[must_use]
     pub const fn one_encodes(self) -> bool {
@@ -170,32 +170,32 @@ pub enum StrategyError {
     #[error("strategy '{got}': expected one of {}", Strategy::USAGE)]
     Name { got: String },
     /// Nobody, or too many.
-    #[error("{members} members: expected 1 to {MOST_MEMBERS}")]
-    Members { members: usize },
-    /// A rank beyond the members.
-    #[error("member {me} of {members}: ranks go from 0 to one less than the members")]
-    NoSuchMember { me: Rank, members: usize },
-    /// More servers than members.
-    #[error("{servers} servers among {members} members: expected 1 to {members}")]
-    Servers { servers: usize, members: usize },
+    #[error("{ranks} ranks: expected 1 to {MAX_RANKS}")]
+    Ranks { ranks: usize },
+    /// A rank beyond the ranks.
+    #[error("rank {me} of {ranks}: ranks go from 0 to one less than the ranks")]
+    NoSuchMember { me: Rank, ranks: usize },
+    /// More servers than ranks.
+    #[error("{servers} servers among {ranks} ranks: expected 1 to {ranks}")]
+    Servers { servers: usize, ranks: usize },
     /// Groups larger than all.
-    #[error("groups of {group} among {members} members: expected 1 to {members}")]
-    Group { group: usize, members: usize },
+    #[error("groups of {group} among {ranks} ranks: expected 1 to {ranks}")]
+    Group { group: usize, ranks: usize },
 }
 
-/// Numbers of messages: each step of a strategy has as many as there are members, one for each that may encode in it.
-const fn message(members: usize, step: usize, encoder: Rank, format: Format) -> Message {
-    Message { tag: (step * members + encoder) as u32, format }
+/// Numbers of messages: each step of a strategy has as many as there are ranks, one for each that may encode in it.
+const fn message(ranks: usize, step: usize, encoder: Rank, format: Format) -> Message {
+    Message { tag: (step * ranks + encoder) as u32, format }
 }
 
-/// The members of a list, behind `me` first: in step t everybody sends to the t-th behind, so no two send to one.
+/// The ranks of a list, behind `me` first: in step t everybody sends to the t-th behind, so no two send to one.
 fn in_turns(list: &[Rank], me: Rank) -> impl Iterator<Item = Rank> {
     let at = list.iter().position(|&rank| rank == me).map_or(0, |at| at + 1);
     let others = list.iter().cycle().skip(at).take(list.len());
     others.copied().filter(move |&rank| rank != me)
 }
 
-/// Sums along a ring that ends at its member number `owner`. `partial` names what a member sends on.
+/// Sums along a ring that ends at its rank number `owner`. `partial` names what a rank sends on.
 fn sum_along(ops: &mut Vec<Op>, ring: &[Rank], me: Rank, owner: usize, partial: impl Fn(Rank) -> Message) {
     let (at, before, behind) = neighbours(ring, me);
     let first = (owner + 1) % ring.len();
@@ -209,7 +209,7 @@ fn sum_along(ops: &mut Vec<Op>, ring: &[Rank], me: Rank, owner: usize, partial: 
     }
 }
 
-/// Hands a message that the ring's member number `owner` has from one to the next.
+/// Hands a message that the ring's rank number `owner` has from one to the next.
 fn pass_along(ops: &mut Vec<Op>, ring: &[Rank], me: Rank, owner: usize, message: Message) {
     let (at, before, behind) = neighbours(ring, me);
     if at != owner {
@@ -222,11 +222,11 @@ fn pass_along(ops: &mut Vec<Op>, ring: &[Rank], me: Rank, owner: usize, message:
 
 /// Where `me`, the one before and the one behind are in a ring.
 fn neighbours(ring: &[Rank], me: Rank) -> (usize, usize, usize) {
-    let at = ring.iter().position(|&rank| rank == me).expect("a member of the ring");
+    let at = ring.iter().position(|&rank| rank == me).expect("a rank of the ring");
     (at, (at + ring.len() - 1) % ring.len(), (at + 1) % ring.len())
 }
 
-/// Sums the list's members at `owner`, in the order of the list. `own` names what a member sends.
+/// Sums the list's ranks at `owner`, in the order of the list. `own` names what a rank sends.
 fn sum_at(ops: &mut Vec<Op>, list: &[Rank], me: Rank, owner: Rank, own: impl Fn(Rank) -> Message) {
     // The owner's own part takes its place in the order as a message too, but nothing of it may be lost.
     let part = |rank| if rank == owner { Message { format: Format::Raw, ..own(rank) } } else { own(rank) };
@@ -257,14 +257,13 @@ mod tests {
     use super::*;
     use crate::graph::check;
 
-    /// Strategies that so many members can run.
-    fn strategies(members: usize) -> impl Iterator<Item = Strategy> {
-        let groups =
-            (1..=members).filter(move |group| [1, 2, 3, 4, 7, 8].contains(group) || *group == members);
+    /// Strategies that so many ranks can run.
+    fn strategies(ranks: usize) -> impl Iterator<Item = Strategy> {
+        let groups = (1..=ranks).filter(move |group| [1, 2, 3, 4, 7, 8].contains(group) || *group == ranks);
         let hierarchies = groups.flat_map(|group| {
             [Between::Rings, Between::Servers].map(move |between| Strategy::Hierarchy { group, between })
         });
-        let servers = (1..=members).filter(|servers| [1, 2, 5].contains(servers)).map(Some);
+        let servers = (1..=ranks).filter(|servers| [1, 2, 5].contains(servers)).map(Some);
         hierarchies.chain(servers.map(Strategy::Servers)).chain([
             Strategy::Ring,
             Strategy::Servers(None),
@@ -277,24 +276,24 @@ mod tests {
     }
 
     #[test]
-    fn graphs_of_all_members_fit_together() {
-        for members in 1..=20 {
-            for strategy in strategies(members) {
-                for partition in 0..members + 2 {
+    fn graphs_of_all_ranks_fit_together() {
+        for ranks in 1..=20 {
+            for strategy in strategies(ranks) {
+                for partition in 0..ranks + 2 {
                     let graphs: Vec<Graph> =
-                        (0..members).map(|me| strategy.graph(members, me, partition).unwrap()).collect();
-                    check(&graphs).unwrap_or_else(|error| panic!("{strategy}, {members} members: {error}"));
+                        (0..ranks).map(|me| strategy.graph(ranks, me, partition).unwrap()).collect();
+                    check(&graphs).unwrap_or_else(|error| panic!("{strategy}, {ranks} ranks: {error}"));
                 }
             }
         }
     }
 
-    /// Values that the busiest member sends and receives of a tensor of one value a partition, and partitions.
-    fn traffic(strategy: Strategy, members: usize) -> (usize, usize) {
-        let (mut sent, mut received) = (vec![0; members], vec![0; members]);
-        for partition in 0..members {
-            for me in 0..members {
-                for task in strategy.graph(members, me, partition).unwrap().tasks() {
+    /// Values that the busiest rank sends and receives of a tensor of one value a partition, and partitions.
+    fn traffic(strategy: Strategy, ranks: usize) -> (usize, usize) {
+        let (mut sent, mut received) = (vec![0; ranks], vec![0; ranks]);
+        for partition in 0..ranks {
+            for me in 0..ranks {
+                for task in strategy.graph(ranks, me, partition).unwrap().tasks() {
                     match task.op {
                         Op::Send { .. } => sent[me] += 1,
                         Op::Recv { .. } => received[me] += 1,
@@ -307,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn members_send_what_the_literature_says() {
+    fn ranks_send_what_the_literature_says() {
         // Of a tensor in n partitions: a ring, partitioned servers and halving 2(n-1) of them, one server n(n-1).
         for n in [2, 4, 8, 16] {
             for strategy in [Strategy::Ring, Strategy::Servers(None), Strategy::Halving] {

@@ -1,4 +1,4 @@
-//! Members on loopback; and a simulated network, where messages arrive in any order, after any time, and the same seed gives the
+//! Ranks on loopback; and a simulated network, where messages arrive in any order, after any time, and the same seed gives the
 //! same run.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -13,9 +13,9 @@ pub(crate) fn options(tagged: bool) -> Options {
     Options { timeout: Duration::from_secs(120), tagged, ..Options::new(Token::random().unwrap()) }
 }
 
-/// Runs `work` at each member, all of them threads that listen at `at`, and returns what each made of it. A machine without IPv6, such
+/// Runs `work` at each rank, all of them threads that listen at `at`, and returns what each made of it. A machine without IPv6, such
 /// as many containers, has 127.0.0.1 alone.
-pub(crate) fn members<T: Send>(
+pub(crate) fn ranks<T: Send>(
     count: usize,
     at: &str,
     options: &Options,
@@ -62,11 +62,11 @@ impl Random {
     }
 }
 
-/// All members of a job, and what they hold back from one exchange to the next.
-pub(crate) struct Members {
+/// All ranks of a job, and their residuals from one exchange to the next.
+pub(crate) struct Ranks {
     pub(crate) strategy: Strategy,
     pub(crate) partitions: usize,
-    pub(crate) held: Vec<Vec<f32>>,
+    pub(crate) residuals: Vec<Vec<f32>>,
     pub(crate) dropped: Vec<Vec<f32>>,
 }
 
@@ -75,36 +75,36 @@ pub(crate) fn range(values: usize, partitions: usize, partition: usize) -> std::
     values * partition / partitions..values * (partition + 1) / partitions
 }
 
-impl Members {
-    pub(crate) fn new(strategy: Strategy, members: usize, partitions: usize, values: usize) -> Self {
-        let zeros = vec![vec![0.0; values]; members];
-        Self { strategy, partitions, held: zeros.clone(), dropped: zeros }
+impl Ranks {
+    pub(crate) fn new(strategy: Strategy, ranks: usize, partitions: usize, values: usize) -> Self {
+        let zeros = vec![vec![0.0; values]; ranks];
+        Self { strategy, partitions, residuals: zeros.clone(), dropped: zeros }
     }
 
-    /// One exchange: each member's result. The codec keeps no state.
+    /// One exchange: each rank's result. The codec keeps no state.
     pub(crate) fn exchange(&mut self, codec: &dyn Codec, gradients: &[Vec<f32>], seed: u64) -> Vec<Vec<f32>> {
-        let members = gradients.len();
+        let ranks = gradients.len();
         let values = gradients[0].len();
         let mut random = Random(seed);
         let mut results = gradients.to_vec();
         let mut parts: Vec<Vec<Part>> = Vec::new();
         for (me, gradient) in gradients.iter().enumerate() {
-            codec.give(gradient, &mut self.held[me], &mut []);
-            let graph = |partition| self.strategy.graph(members, me, partition).unwrap();
+            codec.give(gradient, &mut self.residuals[me], &mut []);
+            let graph = |partition| self.strategy.graph(ranks, me, partition).unwrap();
             parts.push((0..self.partitions).map(|partition| Part::new(graph(partition), false)).collect());
         }
         let mut wire: Vec<(usize, Rank, Rank, Message, Bytes)> = Vec::new();
         loop {
-            // Either some member does something, or some message arrives; which one is chance.
-            let start = random.below(members * self.partitions);
-            let able = (0..members * self.partitions).map(|i| (start + i) % (members * self.partitions));
+            // Either some rank does something, or some message arrives; which one is chance.
+            let start = random.below(ranks * self.partitions);
+            let able = (0..ranks * self.partitions).map(|i| (start + i) % (ranks * self.partitions));
             let able = able
                 .map(|i| (i / self.partitions, i % self.partitions))
                 .find(|&(me, p)| parts[me][p].is_ready());
             if let Some((me, p)) = able.filter(|_| wire.is_empty() || random.below(3) > 0) {
                 let at = range(values, self.partitions, p);
                 let mut slices = Values {
-                    sum: &mut self.held[me][at.clone()],
+                    sum: &mut self.residuals[me][at.clone()],
                     state: &mut [],
                     result: &mut results[me][at.clone()],
                     dropped: Some(&mut self.dropped[me][at]),
@@ -120,12 +120,12 @@ impl Members {
                 break;
             }
         }
-        assert!(parts.iter().flatten().all(Part::is_done), "members wait for each other");
+        assert!(parts.iter().flatten().all(Part::is_done), "ranks wait for each other");
         results
     }
 }
 
-/// The sum of one value over the members, and the sum of its magnitudes, in `f64`.
+/// The sum of one value over the ranks, and the sum of its magnitudes, in `f64`.
 pub(crate) fn sum(vectors: &[Vec<f32>], at: usize) -> (f64, f64) {
     vectors.iter().fold((0.0, 0.0), |(sum, size), vector| {
         (sum + f64::from(vector[at]), size + f64::from(vector[at]).abs())
@@ -133,6 +133,6 @@ pub(crate) fn sum(vectors: &[Vec<f32>], at: usize) -> (f64, f64) {
 }
 
 /// How far sums in `f32` of terms with this magnitude in all may be from the sum in `f64`.
-pub(crate) fn rounding(members: usize, size: f64) -> f64 {
-    (members + 3) as f64 * f64::from(f32::EPSILON) * size + 1e-38
+pub(crate) fn rounding(ranks: usize, size: f64) -> f64 {
+    (ranks + 3) as f64 * f64::from(f32::EPSILON) * size + 1e-38
 }

@@ -13,7 +13,7 @@ from gradwire import _native
 ABOUT = """\
 A parameter server: it sums the gradients of all workers, and sends them the sums.
 
-  python -m gradwire serve --listen 10.0.0.1:7000 --members 4 --token-file token
+  python -m gradwire serve --listen 10.0.0.1:7000 --ranks 4 --token-file token
 
 The token keeps strangers out. If there is no such file, it is made; copy it to the host of rank 0. There:
 
@@ -45,7 +45,7 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     serve = commands.add_parser("serve", help="a parameter server", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter)
     serve.add_argument("--listen", required=True, metavar="IP:PORT", help="where workers reach this server; [IP]:PORT for IPv6")
-    serve.add_argument("--members", required=True, type=int, metavar="N", help="how many workers the job has")
+    serve.add_argument("--ranks", required=True, type=int, metavar="N", help="how many workers the job has")
     serve.add_argument("--token-file", required=True, metavar="FILE", help="the job's token; made if it is not there")
     serve.add_argument(
         "--timeout",
@@ -64,8 +64,8 @@ def main() -> int:
     serve.add_argument("--codec", help="of --returns deltas, as of plans (default: 3lc:1:1024)")
     serve.add_argument("--json", action="store_true", help="end with one object that says what was exchanged")
     arguments = parser.parse_args()
-    if arguments.members < 1:
-        serve.error(f"--members {arguments.members}: expected at least one")
+    if arguments.ranks < 1:
+        serve.error(f"--ranks {arguments.ranks}: expected at least one")
     if arguments.optimizer and arguments.lr is None:
         serve.error("--optimizer needs --lr")
     # What is written has an effect or is refused, also if it is the default.
@@ -86,19 +86,19 @@ def main() -> int:
     try:
         token = _token(arguments.token_file)
         returns = (arguments.codec or "3lc:1:1024") if arguments.returns == "deltas" else "weights"
-        server = _native.Server(arguments.listen, arguments.members, token, arguments.timeout, _optimizer(arguments), returns)
-        print(f"listening at {server.address} for {arguments.members} workers", file=sys.stderr, flush=True)
+        server = _native.Server(arguments.listen, arguments.ranks, token, arguments.timeout, _optimizer(arguments), returns)
+        print(f"listening at {server.address} for {arguments.ranks} workers", file=sys.stderr, flush=True)
         served = server.run()
     except (_native.Error, OSError, ValueError) as error:
         print(f"python -m gradwire serve: {error}", file=sys.stderr)
         return 1
     names = ("exchanges", "values", "sent_bytes", "compute_s")
-    report = {"members": arguments.members, **dict(zip(names, served))}
+    report = {"ranks": arguments.ranks, **dict(zip(names, served))}
     if arguments.json:
         print(json.dumps(report))
     else:
         print(
-            "served {members} workers: {exchanges} exchanges of {values} values, {sent_bytes} bytes sent, {compute_s:.3f} s of computing".format(
+            "served {ranks} workers: {exchanges} exchanges of {values} values, {sent_bytes} bytes sent, {compute_s:.3f} s of computing".format(
                 **report
             )
         )

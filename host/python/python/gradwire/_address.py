@@ -1,4 +1,4 @@
-"""Where members of a job reach each other."""
+"""Where ranks of a job reach each other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REMEDY_OF_SERVER = "give State(server=...) an address that all hosts reach"
 
 
 def own(advertised: str | None) -> tuple[IP, str]:
-    """Where other members reach this host, and what says so: the link's argument, a variable, or the way to the master."""
+    """Where other ranks reach this host, and what says so: the link's argument, a variable, or the way to the master."""
     if advertised:
         return _resolved(advertised), f"Link(address={advertised!r})"
     for variable in ("GRADWIRE_IFNAME", "GLOO_SOCKET_IFNAME"):

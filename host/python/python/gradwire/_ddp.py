@@ -33,9 +33,9 @@ BY_HOST = "hierarchy:hosts:"
 
 
 class Link:
-    """What the members of a job need to reach each other. Each `State` opens connections of its own.
+    """What the ranks of a job need to reach each other. Each `State` opens connections of its own.
 
-    `group` is a process group, by default that of all ranks. `timeout` is in seconds: how long members wait for each other, by
+    `group` is a process group, by default that of all ranks. `timeout` is in seconds: how long ranks wait for each other, by
     default as long as torch does. `address` is where other hosts reach this one; only rank 0's counts. By default it is that of
     the network interface GRADWIRE_IFNAME or GLOO_SOCKET_IFNAME (of a list, the first that has one), or the one that leads to MASTER_ADDR.
     `token_file` has the token of a server, if there is one; only rank 0 reads it. By default GRADWIRE_TOKEN_FILE names it.
@@ -53,7 +53,7 @@ class Link:
             raise Error("torch.distributed is not initialised: call init_process_group first")
         self.group = group
         self.rank = dist.get_rank(group)
-        self.members = dist.get_world_size(group)
+        self.ranks = dist.get_world_size(group)
         if self.rank < 0:
             raise Error("this process is not in the group: make the link in the group's processes only")
         self.timeout = default_pg_timeout.total_seconds() if timeout is None else float(timeout)
@@ -65,7 +65,7 @@ class Link:
         self._states: weakref.WeakSet[State] = weakref.WeakSet()
 
     def _open(self, plan: Plan, said: str, server: str | None) -> tuple[_native.Channel, list[str]]:
-        """All members call it, with one plan; also if one of them fails, so that none waits for it. Also says on which host each is."""
+        """All ranks call it, with one plan; also if one of them fails, so that none waits for it. Also says on which host each is."""
         _same_process(self._process)
         listening = token = root = port = source = wrong = None
         try:
@@ -100,10 +100,10 @@ class Link:
             raise Error(f"{advertised}: {wrong}; {remedy}")
         if listening is None:
             listening = _native.Listening(token, self.timeout, plan.tagged, root, server is not None)
-        # A server is member 0, and each rank the next member.
+        # A server is rank 0, and each rank the next rank.
         before = int(server is not None)
         try:
-            channel = listening.join(self.rank + before, self.members + before, root, port)
+            channel = listening.join(self.rank + before, self.ranks + before, root, port)
         except Error as error:
             error.args = (f"{error}; {advertised}: if a rank does not reach that, {remedy}",)
             raise
@@ -112,13 +112,13 @@ class Link:
     def _gathered(self, mine: Any) -> list[Any]:
         """Everybody's. Torch's all_gather_object waits as long as the group does, whatever this link's timeout is; gloo's futures know better."""
         if dist.get_backend(self.group) != "gloo":
-            everybody: list[Any] = [None] * self.members
+            everybody: list[Any] = [None] * self.ranks
             dist.all_gather_object(everybody, mine, group=self.group)
             return everybody
         until = time.monotonic() + self.timeout
 
         def gathered(tensor: torch.Tensor) -> list[torch.Tensor]:
-            rows = [torch.empty_like(tensor) for _ in range(self.members)]
+            rows = [torch.empty_like(tensor) for _ in range(self.ranks)]
             left = datetime.timedelta(seconds=max(until - time.monotonic(), 0.001))
             dist.all_gather(rows, tensor, group=self.group, async_op=True).wait(left)
             return rows
@@ -129,7 +129,7 @@ class Link:
             rows = gathered(torch.nn.functional.pad(said, (0, max(lens) - said.numel())))
         except RuntimeError as error:
             raise Error(
-                f"not all {self.members} ranks opened this link within {self.timeout:g} s: {error}; all of them make a gradwire.State "
+                f"not all {self.ranks} ranks opened this link within {self.timeout:g} s: {error}; all of them make a gradwire.State "
                 "together. If one of them only needs longer, give Link(timeout=...), and init_process_group(timeout=...) if that is less"
             ) from error
         return [pickle.loads(row[:len].numpy().tobytes()) for row, len in zip(rows, lens)]
@@ -159,7 +159,7 @@ class Report:
     """Why that one, if `plan="auto"` chose it."""
     rank: int
     """This rank."""
-    members: int
+    ranks: int
     """How many ranks there are."""
     iterations: int
     """Backward passes with an exchange."""
@@ -172,17 +172,17 @@ class Report:
     compute_s: float
     """Of these, seconds of coding and summing."""
     held_back: float
-    """The largest magnitude that is held back for a later iteration, in units of the sum over all ranks."""
+    """The largest magnitude of the residuals, in units of the sum over all ranks."""
 
     @property
     def ratio(self) -> float:
         """How many times as many bytes a ring of f32 would have sent."""
-        return 8 * (self.members - 1) / self.members * self.values / self.sent_bytes if self.sent_bytes else 1.0
+        return 8 * (self.ranks - 1) / self.ranks * self.values / self.sent_bytes if self.sent_bytes else 1.0
 
     def __str__(self) -> str:
         each = 1 / max(self.iterations, 1)
         return (
-            f"gradwire {self.plan}: rank {self.rank} of {self.members}, {self.iterations} iterations; each exchanged "
+            f"gradwire {self.plan}: rank {self.rank} of {self.ranks}, {self.iterations} iterations; each exchanged "
             f"{self.values * each:,.0f} values in {self.sent_bytes * each / 1000:,.1f} kB sent ({self.ratio:.1f} times less than "
             f"a ring of f32) and {self.exchange_s * each * 1000:.2f} ms, {self.compute_s * each * 1000:.2f} of them computing"
             + (f"; {self.why}" if self.why else "")
@@ -197,9 +197,9 @@ class State:
     "auto" trains a few iterations with each of some plans, and goes on with the fastest on this network; the report says why.
     With `pipeline`, each iteration applies the gradients of an earlier one (Pipe-SGD), so the exchange hides behind whole iterations.
     They come from the `width` - 1 iterations before (default: 2). The first `warmup` iterations apply their own (default: 3).
-    With `model`, what is held back is kept by its parameters' names; else by numbers, in the order in which DDP brings them.
+    With `model`, the residual is kept by its parameters' names; else by numbers, in the order in which DDP brings them.
     `server`, HOST:PORT, is where `python -m gradwire serve` listens: all gradients are summed there, coded by the plan both ways.
-    `scaler` is the loss's `GradScaler`, or whatever has its `get_scale`. What is held back is then in units of the gradient before scaling,
+    `scaler` is the loss's `GradScaler`, or whatever has its `get_scale`. The residual is then in units of the gradient before scaling,
     and a step that the scaler skips, because a gradient is not finite, leaves it as it was. All ranks give one, or none.
     `untested_gpu` takes buckets on a GPU through the host's memory. That was written without a GPU, and never ran on one.
     """
@@ -238,7 +238,7 @@ class State:
         if server is not None:
             plan.check_served()
         self._pipeline, self._late, self._warmup = pipeline, width - 1, warmup
-        self._rank, self._members = link.rank, link.members
+        self._rank, self._ranks = link.rank, link.ranks
         self._process = os.getpid()
         # By id, with the parameter, so that nothing else gets its id.
         self._names: dict[int, tuple[str, torch.Tensor]] = {}
@@ -268,7 +268,7 @@ class State:
         channel, hosts = link._open(plan, said if self._open or by_host else str(plan), server)
         if by_host:
             plan = Plan(said.replace(BY_HOST, f"hierarchy:{_ranks_a_host(hosts)}:", 1))
-        self._worker = _Worker(channel, plan, link.rank, link.members)
+        self._worker = _Worker(channel, plan, link.rank, link.ranks)
         # Also at exit, if nobody calls close.
         self._end = weakref.finalize(self, self._worker.close)
         link._states.add(self)
@@ -355,7 +355,7 @@ class State:
     def drain(self) -> None:
         """Waits for all exchanges under way. With `pipeline`, their gradients stay for the next iterations, or for `state_dict`.
 
-        If an exchange failed, it raises why, and so do `report` and `state_dict`: what is held back then has parts of sums.
+        If an exchange failed, it raises why, and so do `report` and `state_dict`: the residual then has parts of sums.
         """
         _same_process(self._process)
         self._worker.drain()
@@ -368,7 +368,7 @@ class State:
             str(self._worker.plan),
             self._worker.why,
             self._rank,
-            self._members,
+            self._ranks,
             self._iteration,
             done.values,
             done.sent_bytes,
@@ -380,22 +380,22 @@ class State:
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint needs of this rank: each rank saves its own."""
         self.drain()
-        held = self._worker.channel.save()
+        residuals = self._worker.channel.save()
         return {
             "version": 1,
             "plan": "auto" if self._open else str(self._worker.plan),
             "rank": self._rank,
-            "members": self._members,
+            "ranks": self._ranks,
             "iteration": self._iteration,
             # A tensor, which torch.load takes from anybody.
-            "held": torch.frombuffer(bytearray(held), dtype=torch.uint8),
+            "residuals": torch.frombuffer(bytearray(residuals), dtype=torch.uint8),
             "pending": {name: [values.clone() for _, values in pending] for name, pending in self._pending.items()},
         }
 
     def load_state_dict(self, saved: dict[str, Any] | Iterable[dict[str, Any]]) -> None:
         """Goes on from a checkpoint: with this rank's own state, or with those of all ranks, if there were more or fewer of them.
 
-        Another plan may take over what is held back.
+        Another plan may take over the residual.
         """
         self.drain()
         dicts = [saved] if isinstance(saved, dict) else sorted(saved, key=lambda one: one["rank"])
@@ -403,19 +403,19 @@ class State:
             if one["version"] != 1:
                 raise ValueError(f"this state has version {one['version']}: expected 1, of an older gradwire")
         first = dicts[0]
-        held = [bytes(one["held"].numpy().tobytes()) for one in dicts]
+        residuals = [bytes(one["residuals"].numpy().tobytes()) for one in dicts]
         if len(dicts) == 1 and isinstance(saved, dict):
-            if (first["rank"], first["members"]) != (self._rank, self._members):
+            if (first["rank"], first["ranks"]) != (self._rank, self._ranks):
                 raise ValueError(
-                    f"this state is that of rank {first['rank']} of {first['members']}, and this is rank {self._rank} of "
-                    f"{self._members}: give each rank its own, or all ranks a list of all of them"
+                    f"this state is that of rank {first['rank']} of {first['ranks']}, and this is rank {self._rank} of "
+                    f"{self._ranks}: give each rank its own, or all ranks a list of all of them"
                 )
-            self._worker.channel.resume(held[0])
+            self._worker.channel.resume(residuals[0])
         else:
-            if [one["rank"] for one in dicts] != list(range(first["members"])):
+            if [one["rank"] for one in dicts] != list(range(first["ranks"])):
                 ranks = ", ".join(str(one["rank"]) for one in dicts)
-                raise ValueError(f"states of ranks {ranks}: expected those of all {first['members']} ranks")
-            self._worker.channel.load(held, self._rank)
+                raise ValueError(f"states of ranks {ranks}: expected those of all {first['ranks']} ranks")
+            self._worker.channel.load(residuals, self._rank)
         names = sorted({*self._worker.channel.names(), *first["pending"]})
         known = {name for name, _ in self._names.values()}
         strange = [name for name in names if (name not in known if self._named else not name.startswith("parameter."))]
@@ -484,9 +484,9 @@ def _result(future: torch.futures.Future[Any]) -> torch.Tensor:
 class _Worker:
     """The thread that exchanges buckets, one after the other: in DDP's order, which is the same at all ranks."""
 
-    def __init__(self, channel: _native.Channel, plan: Plan, rank: int, members: int) -> None:
+    def __init__(self, channel: _native.Channel, plan: Plan, rank: int, ranks: int) -> None:
         self.channel, self.plan, self.done, self.why = channel, plan, _Done(), ""
-        self.rank, self.members = rank, members
+        self.rank, self.ranks = rank, ranks
         # When each iteration of a trial began, and the one after them.
         self.trials: list[float] = []
         self.process = os.getpid()
@@ -573,7 +573,7 @@ class _Worker:
         if len(self.trials) <= _auto.ALL:
             self.plan = Plan(_auto.plan(len(self.trials) - 1))
             return
-        table = torch.zeros(self.members, _auto.ALL)
+        table = torch.zeros(self.ranks, _auto.ALL)
         table[self.rank] = torch.tensor([end - began for began, end in zip(self.trials, self.trials[1:])])
         self.channel.sum(table.view(-1))
         text, self.why = _auto.choose(table.max(0).values.tolist())

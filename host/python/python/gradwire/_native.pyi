@@ -6,7 +6,7 @@ import torch
 __version__: str
 
 class Error(RuntimeError):
-    """The members of a job cannot exchange gradients."""
+    """The ranks of a job cannot exchange gradients."""
 
     reporter: int | None
     """The rank that saw why; None if nothing was exchanged yet, or if a server saw it."""
@@ -34,7 +34,7 @@ class Listening:
     def __init__(self, token: str, timeout_s: float, tagged: bool, root: IPv4Address | IPv6Address, served: bool) -> None: ...
     @property
     def port(self) -> int | None: ...
-    def join(self, rank: int, members: int, root: IPv4Address | IPv6Address, port: int) -> Channel: ...
+    def join(self, rank: int, ranks: int, root: IPv4Address | IPv6Address, port: int) -> Channel: ...
 
 class Channel:
     def exchange(

@@ -1,4 +1,4 @@
-//! `gradwire allreduce --aggregate`: where the node is, what it did, and whether sums are exact.
+//! `gradwire allreduce --aggregate`: where the aggregator is, what it did, and whether sums are exact.
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::error::Error;
 
-/// Where the node is.
+/// Where the aggregator is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In this process.
@@ -33,7 +33,7 @@ pub(super) fn place(text: &str) -> Result<Place, String> {
         .ok_or_else(|| format!("expected local, or an IP address, and :PORT unless it is {PORT}"))
 }
 
-/// A node beside the members, for as long as it is held.
+/// An aggregator beside the ranks, for as long as it is residuals.
 pub(super) struct Node {
     pub(super) address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -43,11 +43,11 @@ pub(super) struct Node {
 impl Node {
     pub(super) fn start() -> Result<Self, Error> {
         let failed = |error| Error::io("a UDP socket", "open", error);
-        let mut node = Aggregator::bind("127.0.0.1:0".parse().expect("an address")).map_err(failed)?;
-        let (address, stop) = (node.address().map_err(failed)?, Arc::new(AtomicBool::new(false)));
+        let mut aggregator = Aggregator::bind("127.0.0.1:0".parse().expect("an address")).map_err(failed)?;
+        let (address, stop) = (aggregator.address().map_err(failed)?, Arc::new(AtomicBool::new(false)));
         let stopped = stop.clone();
-        // If it fails, the members go on without it.
-        let thread = std::thread::spawn(move || _ = node.run(&stopped));
+        // If it fails, the ranks go on without it.
+        let thread = std::thread::spawn(move || _ = aggregator.run(&stopped));
         Ok(Self { address, stop, thread: Some(thread) })
     }
 }
@@ -64,36 +64,36 @@ impl Drop for Node {
 pub struct Summed {
     /// Chunks of all rounds.
     pub chunks: usize,
-    /// Summed by the node.
-    pub from_node: usize,
-    /// Copied from another member.
+    /// Summed by the aggregator.
+    pub from_aggregator: usize,
+    /// Copied from another rank.
     pub copied: usize,
-    /// Summed by members.
+    /// Summed by ranks.
     pub summed: usize,
-    /// By round: why the node did not sum all of it.
+    /// By round: why the aggregator did not sum all of it.
     pub reasons: Vec<Option<&'static str>>,
 }
 
 impl Summed {
     pub(super) fn add(&mut self, round: InNetwork) {
         self.chunks += round.chunks;
-        self.from_node += round.from_node;
+        self.from_aggregator += round.from_aggregator;
         self.copied += round.copied;
         self.summed += round.summed;
         self.reasons.push(round.reason);
     }
 
     pub(super) fn write(&self, out: &mut impl Write) -> Result<(), Error> {
-        let Self { chunks, from_node, copied, summed, reasons } = self;
+        let Self { chunks, from_aggregator, copied, summed, reasons } = self;
         write!(
             out,
-            "\nchunks: {chunks}; {from_node} summed by the node, {summed} by members, {copied} copied from a member"
+            "\nchunks: {chunks}; {from_aggregator} summed by the aggregator, {summed} by ranks, {copied} copied from a rank"
         )?;
         let why: Vec<&str> = reasons.iter().flatten().copied().collect();
         if let Some(first) = why.first() {
             write!(
                 out,
-                "\nrounds that the node did not sum alone: {}, the first because it was {first}",
+                "\nrounds that the aggregator did not sum alone: {}, the first because it was {first}",
                 why.len()
             )?;
         }

@@ -1,4 +1,4 @@
-//! `gradwire allreduce`: gradients exchanged between members, and checked.
+//! `gradwire allreduce`: gradients exchanged between ranks, and checked.
 
 mod in_network;
 
@@ -12,8 +12,8 @@ use gradwire_codecs::{Codec, Raw, Registry};
 use gradwire_collectives::graph::{Format, Graph};
 use gradwire_collectives::layout::checksum;
 use gradwire_collectives::{
-    Coding, Held, Layout, Link, Listening, MOST_MEMBERS, MOST_PARTITIONS, Options, Order, Plan, PlanError,
-    Record, Strategy, Token,
+    Coding, Layout, Link, Listening, MAX_PARTITIONS, MAX_RANKS, Options, Order, Plan, PlanError, Record,
+    Residuals, Strategy, Token,
 };
 use serde::Serialize;
 
@@ -23,55 +23,55 @@ use super::quantity;
 use crate::error::{Error, Outcome};
 use crate::report;
 
-/// Exchanges gradients between members, with any strategy and codec, and checks what they get.
+/// Exchanges gradients between ranks, with any strategy and codec, and checks what they get.
 ///
-/// Each member makes its own gradient for each round. Afterwards all replicas must be equal bit by bit; each member's result must
-/// be what the messages that it decoded say; what all were given must be what was delivered and what is held back; and f32
+/// Each rank makes its own gradient for each round. Afterwards all replicas must be equal bit by bit; each rank's result must
+/// be what the messages that it decoded say; what all were given must be what was delivered and the residuals; and f32
 /// must be the sum in f64, to rounding.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Strategies: ring, servers[:S] (S members sum; without S each does), hierarchy:GROUP[:servers] (f32 within
+Strategies: ring, servers[:S] (S ranks sum; without S each does), hierarchy:GROUP[:servers] (f32 within
 groups of GROUP neighbours, the codec between groups), butterfly, halving, all-gather.
 
 Codecs: f32, f16, q8[:BLOCK], 3lc:S[:BLOCK], onebit[:BLOCK], tbq:T, terngrad[:BITS], dgc:P, graddrop:P,
 low-rank:R, bounded:B, and wire:C:B[:X], which is f32 on tagged connections for the dataplane to compress.
 
 Pairs that make no sense, and are refused:
-  butterfly with any codec but f32: several members would encode one sum, and each would hold back its loss
+  butterfly with any codec but f32: several ranks would encode one sum, and each would keep its loss as residual
   wire:... with any strategy but ring: only a ring's connections are tagged
 
---aggregate ADDRESS lets a node sum in the network (gradwire aggregate), with codec wire:2:B[:X]; --aggregate local starts one
-here. Sums must then be exact to the bit, whatever the node does: if it fails, members agree and sum what is missing.
+--aggregate ADDRESS lets an aggregator sum in the network (gradwire aggregate), with codec wire:2:B[:X]; --aggregate local starts one
+here. Sums must then be exact to the bit, whatever the aggregator does: if it fails, ranks agree and sum what is missing.
 
-Where members are: --local N runs all of them here, as threads or with --processes as processes. Between hosts,
-each member gets its own --listen and the same --members; the first of these is rank 0. All need one token:
+Where ranks are: --local N runs all of them here, as threads or with --processes as processes. Between hosts,
+each rank gets its own --listen and the same --ranks; the first of these is rank 0. All need one token:
   head -c32 /dev/urandom | od -An -vtx1 | tr -d ' \\n' > token    then --token-file token, or GRADWIRE_TOKEN
 
-JSON: {\"strategy\", \"codec\", \"members\", \"values\", \"tensors\", \"rounds\", \"time_s\", \"best_s\", \"compute_s\",
+JSON: {\"strategy\", \"codec\", \"ranks\", \"values\", \"tensors\", \"rounds\", \"time_s\", \"best_s\", \"compute_s\",
 \"sent_bytes\", \"sent_messages\", \"send_calls\", \"gb_s\", \"checks\": {\"replicas\", \"replay\", \"given\", \"sum\"}, \"ok\", \"in_network\": {\"chunks\",
-\"from_node\", \"copied\", \"summed\", \"reasons\"}}. Times are
+\"from_aggregator\", \"copied\", \"summed\", \"reasons\"}}. Times are
 medians over the rounds at rank 0, bytes those that rank 0 sent in a round, gb_s the gradient's bytes by time_s.
 
-Exit codes: 0 all checks held, 1 one did not, 2 the members could not exchange.
+Exit codes: 0 all checks residuals, 1 one did not, 2 the ranks could not exchange.
 
 Examples:
   gradwire allreduce --local 4 --strategy servers --codec q8:256
   gradwire allreduce --local 4 --strategy hierarchy --groups 2 --values 10M --json
   gradwire allreduce --local 4 --model resnet50 --plan plan.toml
-  gradwire allreduce --listen 10.0.0.2:7000 --members 10.0.0.1:7000,10.0.0.2:7000 --token-file token
+  gradwire allreduce --listen 10.0.0.2:7000 --ranks 10.0.0.1:7000,10.0.0.2:7000 --token-file token
   gradwire allreduce --local 4 --aggregate local --codec wire:2:8
   gradwire allreduce --local 6 --strategy ring --draw ring.svg")]
 pub struct Args {
-    /// Run this many members here.
+    /// Run this many ranks here.
     #[arg(long, value_name = "N", conflicts_with_all = ["listen", "root"], value_parser = clap::value_parser!(u16).range(1..=64))]
     pub local: Option<u16>,
-    /// With --local: members are processes, not threads.
+    /// With --local: ranks are processes, not threads.
     #[arg(long, requires = "local")]
     pub processes: bool,
-    /// Where this member listens; a wire: codec also takes the next port.
+    /// Where this rank listens; a wire: codec also takes the next port.
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<SocketAddr>,
-    /// Where all members listen, in the order of their ranks.
+    /// Where all ranks listen, in the order of their ranks.
     #[arg(
         long,
         value_name = "ADDRESS,..",
@@ -79,16 +79,16 @@ pub struct Args {
         requires = "listen",
         conflicts_with = "root"
     )]
-    pub members: Vec<SocketAddr>,
-    /// Where rank 0 listens, instead of --members.
-    #[arg(long, value_name = "ADDRESS", requires_all = ["rank", "of"])]
+    pub ranks: Vec<SocketAddr>,
+    /// Where rank 0 listens, instead of --ranks.
+    #[arg(long, value_name = "ADDRESS", requires_all = ["rank", "world_size"])]
     pub root: Option<SocketAddr>,
-    /// This member's rank, with --root.
+    /// This rank's rank, with --root.
     #[arg(long, value_name = "RANK", requires = "root")]
     pub rank: Option<usize>,
-    /// How many members there are, with --root.
+    /// How many ranks there are, with --root.
     #[arg(long, value_name = "N", requires = "root")]
-    pub of: Option<usize>,
+    pub world_size: Option<usize>,
     /// File of the job's token: 64 hexadecimal digits [default: the variable GRADWIRE_TOKEN].
     #[arg(long, value_name = "FILE", conflicts_with = "local")]
     pub token_file: Option<PathBuf>,
@@ -98,7 +98,7 @@ pub struct Args {
     /// How gradients are coded [default: f32, and wire:2:10 with --aggregate].
     #[arg(long, value_name = "CODEC", conflicts_with = "plan")]
     pub codec: Option<String>,
-    /// Where a node sums in the network, or local.
+    /// Where an aggregator sums in the network, or local.
     #[arg(long, value_name = "ADDRESS|local", conflicts_with_all = ["plan", "strategy", "groups", "partitions", "order", "draw"], value_parser = in_network::place)]
     pub aggregate: Option<Place>,
     /// How many groups --strategy hierarchy makes.
@@ -107,7 +107,7 @@ pub struct Args {
     /// A plan as TOML, instead of strategy and codec.
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
-    /// Parts of the gradient, which form the pipeline [default: as many as members].
+    /// Parts of the gradient, which form the pipeline [default: as many as ranks].
     #[arg(long, value_name = "K")]
     pub partitions: Option<usize>,
     /// Who decides when a big message leaves: fixed turns, nobody, or a coordinator at rank 0 [default: the plan's, or turns].
@@ -119,7 +119,7 @@ pub struct Args {
     /// Tensors of this model, in place of one of --values: as `gradwire plan MODEL` takes it, or a CSV file of name,values.
     #[arg(long, value_name = "MODEL", conflicts_with = "values")]
     pub model: Option<String>,
-    /// How often to exchange and take the time, from when all members are there.
+    /// How often to exchange and take the time, from when all ranks are there.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
     /// How many exchanges, after those that are timed, to check message by message; each sends the gradient three times more
@@ -129,7 +129,7 @@ pub struct Args {
     /// What the gradients are made from.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// How long members wait for each other: at the start, and in each round.
+    /// How long ranks wait for each other: at the start, and in each round.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = quantity::time)]
     pub timeout: f64,
     /// Draw the graph of the first part into this SVG file, and exchange nothing.
@@ -148,7 +148,7 @@ pub struct Report {
     /// Likewise.
     pub codec: String,
     /// How many there are.
-    pub members: usize,
+    pub ranks: usize,
     /// Of the gradient.
     pub values: usize,
     /// That it has.
@@ -161,7 +161,7 @@ pub struct Report {
     pub best_s: f64,
     /// Median of encoding, merging and decoding in a round.
     pub compute_s: f64,
-    /// What this member sent, a round.
+    /// What this rank sent, a round.
     pub sent_bytes: u64,
     /// Likewise.
     pub sent_messages: u64,
@@ -181,11 +181,11 @@ pub struct Report {
 /// What was checked; `None` where there was nothing to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Checks {
-    /// All members have the same bits.
+    /// All ranks have the same bits.
     pub replicas: bool,
     /// The result is what the decoded messages say.
     pub replay: Option<bool>,
-    /// Given is delivered and held back.
+    /// Given is delivered plus residual.
     pub given: Option<bool>,
     /// `f32` is the sum, to rounding; a sum in the network is exact.
     pub sum: Option<bool>,
@@ -194,11 +194,11 @@ pub struct Checks {
 /// Exchanges, checks, and reports to `out`.
 ///
 /// # Errors
-/// Arguments do not go together, or the members cannot exchange.
+/// Arguments do not go together, or the ranks cannot exchange.
 pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
-    let (rank, members) = place(args)?;
+    let (rank, ranks) = place(args)?;
     // It ends with this function.
-    let mut node = None;
+    let mut aggregator = None;
     let plan = match args.aggregate {
         Some(Place::Local) if args.local.is_none() => {
             return Err(Error::Usage(
@@ -206,34 +206,34 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
                     .into(),
             ));
         }
-        Some(Place::Local) => summed_at(args, node.insert(Node::start()?).address)?,
+        Some(Place::Local) => summed_at(args, aggregator.insert(Node::start()?).address)?,
         Some(Place::At(address)) => summed_at(args, address)?,
-        None => plan(args, members)?,
+        None => plan(args, ranks)?,
     };
     if let Some(path) = &args.draw {
         let strategy = plan.others.strategy;
-        let graphs: Result<Vec<Graph>, _> = (0..members).map(|me| strategy.graph(members, me, 0)).collect();
+        let graphs: Result<Vec<Graph>, _> = (0..ranks).map(|me| strategy.graph(ranks, me, 0)).collect();
         let graphs = graphs.map_err(PlanError::from).map_err(usage)?;
-        let title = format!("{strategy}, {members} members: one part of the gradient");
+        let title = format!("{strategy}, {ranks} ranks: one part of the gradient");
         std::fs::write(path, report::graph::draw(&title, &graphs))
             .map_err(|error| Error::io(path.display().to_string(), "write", error))?;
         return Ok(Outcome::Held);
     }
-    let job = Job { args, plan, members, layout: layout(args)? };
+    let job = Job { args, plan, ranks, layout: layout(args)? };
     // What cannot work says so before anybody connects.
-    job.plan.jobs(&job.layout, members).map_err(usage)?;
+    job.plan.jobs(&job.layout, ranks).map_err(usage)?;
     let report = match (args.local, args.root) {
         (Some(_), _) => job.local()?,
         (None, Some(root)) => {
             let any = if root.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
             let any = any.parse().expect("an address");
-            job.member(
+            job.run_rank(
                 job.bind(args.listen.unwrap_or(if rank == 0 { root } else { any }), token(args)?)?,
                 rank,
                 root,
             )?
         }
-        (None, None) => job.member(job.bind(args.members[rank], token(args)?)?, rank, args.members[0])?,
+        (None, None) => job.run_rank(job.bind(args.ranks[rank], token(args)?)?, rank, args.ranks[0])?,
     };
     if rank == 0 {
         print(&report, args.json, out)?;
@@ -245,33 +245,33 @@ fn usage(error: impl Into<PlanError>) -> Error {
     Error::Usage(error.into().to_string())
 }
 
-/// This process's rank, and how many members there are.
+/// This process's rank, and how many ranks there are.
 fn place(args: &Args) -> Result<(usize, usize), Error> {
-    let (rank, members) = match (args.local, args.root, args.listen) {
+    let (rank, ranks) = match (args.local, args.root, args.listen) {
         (Some(local), ..) => (0, local.into()),
-        (None, Some(_), _) => (args.rank.unwrap_or(0), args.of.unwrap_or(0)),
+        (None, Some(_), _) => (args.rank.unwrap_or(0), args.world_size.unwrap_or(0)),
         (None, None, Some(listen)) => {
-            let rank = args.members.iter().position(|member| *member == listen);
-            let expected = || {
-                format!("--listen {listen} is not among --members: name this member there as others reach it")
-            };
-            (rank.ok_or_else(|| Error::Usage(expected()))?, args.members.len())
+            let rank = args.ranks.iter().position(|rank| *rank == listen);
+            let expected =
+                || format!("--listen {listen} is not among --ranks: name this rank there as others reach it");
+            (rank.ok_or_else(|| Error::Usage(expected()))?, args.ranks.len())
         }
         (None, None, None) => {
-            let what = "where are the members? --local N runs them here; --listen and --members name their addresses";
+            let what =
+                "where are the ranks? --local N runs them here; --listen and --ranks name their addresses";
             return Err(Error::Usage(what.into()));
         }
     };
-    if rank >= members || members > MOST_MEMBERS {
+    if rank >= ranks || ranks > MAX_RANKS {
         let expected = format!(
-            "rank {rank} of {members} members: expected 1 to {MOST_MEMBERS} members, and ranks from 0 to one less"
+            "rank {rank} of {ranks} ranks: expected 1 to {MAX_RANKS} ranks, and ranks from 0 to one less"
         );
         return Err(Error::Usage(expected));
     }
-    Ok((rank, members))
+    Ok((rank, ranks))
 }
 
-fn plan(args: &Args, members: usize) -> Result<Plan, Error> {
+fn plan(args: &Args, ranks: usize) -> Result<Plan, Error> {
     let mut plan = match &args.plan {
         Some(path) => {
             let file = path.display().to_string();
@@ -282,9 +282,9 @@ fn plan(args: &Args, members: usize) -> Result<Plan, Error> {
         None => {
             let name = args.strategy.as_deref().unwrap_or("ring");
             let grouped = match (name, args.groups) {
-                ("hierarchy", Some(groups)) => Some(format!("hierarchy:{}", members.div_ceil(groups.into()))),
+                ("hierarchy", Some(groups)) => Some(format!("hierarchy:{}", ranks.div_ceil(groups.into()))),
                 ("hierarchy:servers", Some(groups)) => {
-                    Some(format!("hierarchy:{}:servers", members.div_ceil(groups.into())))
+                    Some(format!("hierarchy:{}:servers", ranks.div_ceil(groups.into())))
                 }
                 (_, Some(_)) => {
                     let what = "--groups is for --strategy hierarchy or hierarchy:servers, which then need no number";
@@ -297,14 +297,14 @@ fn plan(args: &Args, members: usize) -> Result<Plan, Error> {
             let coding =
                 Coding::parse(args.codec.as_deref().unwrap_or("f32"), Registry::BUILT_IN).map_err(usage)?;
             coding.check(strategy).map_err(usage)?;
-            strategy.check(members).map_err(PlanError::from).map_err(usage)?;
+            strategy.check(ranks).map_err(PlanError::from).map_err(usage)?;
             // One tensor, however small, goes as it was asked for.
             Plan { small: 0, ..Plan::of(coding, strategy) }
         }
     };
     if let Some(partitions) = args.partitions {
-        if !(1..=MOST_PARTITIONS).contains(&partitions) {
-            return Err(Error::Usage(format!("--partitions {partitions}: expected 1 to {MOST_PARTITIONS}")));
+        if !(1..=MAX_PARTITIONS).contains(&partitions) {
+            return Err(Error::Usage(format!("--partitions {partitions}: expected 1 to {MAX_PARTITIONS}")));
         }
         plan.others.partitions = Some(partitions);
     }
@@ -317,13 +317,13 @@ fn plan(args: &Args, members: usize) -> Result<Plan, Error> {
     Ok(plan)
 }
 
-/// The plan of a node's sums.
+/// The plan of an aggregator's sums.
 fn summed_at(args: &Args, address: SocketAddr) -> Result<Plan, Error> {
     match Coding::parse(args.codec.as_deref().unwrap_or("wire:2:10"), Registry::BUILT_IN).map_err(usage)? {
         Coding::Wire(wire) => Ok(Plan::in_network(address, wire)),
-        Coding::Host(other) => {
-            Err(Error::Usage(format!("--aggregate with codec {other}: a node sums codec wire:C:B[:X]")))
-        }
+        Coding::Host(other) => Err(Error::Usage(format!(
+            "--aggregate with codec {other}: an aggregator sums codec wire:C:B[:X]"
+        ))),
     }
 }
 
@@ -368,7 +368,7 @@ impl Drop for Children {
 struct Job<'a> {
     args: &'a Args,
     plan: Plan,
-    members: usize,
+    ranks: usize,
     layout: Layout,
 }
 
@@ -378,7 +378,7 @@ impl Job<'_> {
         Ok(Listening::bind(at, Options { timeout, tagged: self.plan.is_tagged(), ..Options::new(token) })?)
     }
 
-    /// All members on this machine.
+    /// All ranks on this machine.
     fn local(&self) -> Result<Report, Error> {
         let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
         let token = Token::random().map_err(|error| Error::io("/dev/urandom", "read", error))?;
@@ -388,16 +388,15 @@ impl Job<'_> {
             return self.processes(listening, root, &token);
         }
         std::thread::scope(|scope| {
-            let others: Vec<_> = (1..self.members)
+            let others: Vec<_> = (1..self.ranks)
                 .map(|rank| {
                     let token = token.clone();
-                    scope.spawn(move || self.member(self.bind(any, token)?, rank, root))
+                    scope.spawn(move || self.run_rank(self.bind(any, token)?, rank, root))
                 })
                 .collect();
-            let mut report = self.member(listening, 0, root)?;
+            let mut report = self.run_rank(listening, 0, root)?;
             for other in others {
-                let theirs =
-                    other.join().map_err(|_| Error::Usage("a member's thread panicked".into()))??;
+                let theirs = other.join().map_err(|_| Error::Usage("a rank's thread panicked".into()))??;
                 report.ok &= theirs.ok;
                 report.checks.replay = report.checks.replay.and_then(|ok| Some(ok && theirs.checks.replay?));
             }
@@ -409,7 +408,7 @@ impl Job<'_> {
     fn processes(&self, listening: Listening, root: SocketAddr, token: &Token) -> Result<Report, Error> {
         let this = std::env::current_exe().map_err(|error| Error::io("this program", "find", error))?;
         let mut children = Children(Vec::new());
-        for rank in 1..self.members {
+        for rank in 1..self.ranks {
             let mut command = Command::new(&this);
             command.arg("allreduce").env("GRADWIRE_TOKEN", token.to_hex());
             command.args([
@@ -417,8 +416,8 @@ impl Job<'_> {
                 &root.to_string(),
                 "--rank",
                 &rank.to_string(),
-                "--of",
-                &self.members.to_string(),
+                "--world-size",
+                &self.ranks.to_string(),
             ]);
             command.args(["--listen", &SocketAddr::new(root.ip(), 0).to_string()]);
             match &self.args.model {
@@ -454,28 +453,28 @@ impl Job<'_> {
             }
             children.0.push(command.spawn().map_err(|error| Error::io("this program", "start", error))?);
         }
-        let mut report = self.member(listening, 0, root)?;
+        let mut report = self.run_rank(listening, 0, root)?;
         for child in &mut children.0 {
-            let status = child.wait().map_err(|error| Error::io("a member's process", "wait for", error))?;
+            let status = child.wait().map_err(|error| Error::io("a rank's process", "wait for", error))?;
             report.ok &= status.success();
         }
         Ok(report)
     }
 
-    fn member(&self, listening: Listening, rank: usize, root: SocketAddr) -> Result<Report, Error> {
-        let mut link = listening.join(rank, self.members, root)?;
+    fn run_rank(&self, listening: Listening, rank: usize, root: SocketAddr) -> Result<Report, Error> {
+        let mut link = listening.join(rank, self.ranks, root)?;
         let report = self.exchange(&mut link)?;
         link.close();
         Ok(report)
     }
 
-    /// All rounds of one member: those that are timed, and then those whose messages are recorded and checked.
+    /// All rounds of one rank: those that are timed, and then those whose messages are recorded and checked.
     fn exchange(&self, link: &mut Link) -> Result<Report, Error> {
         let values = self.layout.values();
         let coding = self.plan.others.coding;
         let exact = coding.is_exact() && self.plan.rows.is_empty();
-        let (mut held, mut times, mut computes) = (Held::new(), Vec::new(), Vec::new());
-        // A node's messages are its own: what it sums is compared with the exact sum.
+        let (mut residuals, mut times, mut computes) = (Residuals::new(), Vec::new(), Vec::new());
+        // An aggregator's messages are its own: what it sums is compared with the exact sum.
         let by_node = self.plan.in_network.is_some();
         let sum = (exact || by_node).then_some(true);
         let mut checks = Checks { replicas: true, replay: None, given: None, sum };
@@ -483,9 +482,9 @@ impl Job<'_> {
         let mut traffic = gradwire_collectives::Traffic::default();
         for round in 0..self.args.rounds {
             let mut buffer = gradient(self.args.seed, link.rank(), round, values);
-            // All begin together: a member that checked for longer would count as a slow network.
-            link.compare(round.into(), "members are in different rounds")?;
-            let report = link.exchange(&mut buffer, &self.layout, &self.plan, &mut held)?;
+            // All begin together: a rank that checked for longer would count as a slow network.
+            link.compare(round.into(), "ranks are in different rounds")?;
+            let report = link.exchange(&mut buffer, &self.layout, &self.plan, &mut residuals)?;
             times.push(report.time.as_secs_f64());
             computes.push(report.compute.as_secs_f64());
             traffic.sent_bytes += report.traffic.sent_bytes;
@@ -497,7 +496,7 @@ impl Job<'_> {
             }
             if let Some(sum) = &mut checks.sum {
                 let gradients =
-                    (0..self.members).map(|rank| gradient(self.args.seed, rank, round, buffer.len()));
+                    (0..self.ranks).map(|rank| gradient(self.args.seed, rank, round, buffer.len()));
                 *sum &= match (by_node, coding) {
                     (true, Coding::Wire(wire)) => in_network::is_exact(&buffer, wire, gradients),
                     _ => self.is_sum(&buffer, round),
@@ -505,7 +504,7 @@ impl Job<'_> {
             }
         }
         if !by_node {
-            self.check(link, &mut held, &mut checks)?;
+            self.check(link, &mut residuals, &mut checks)?;
         }
         let median = |values: &mut Vec<f64>| {
             values.sort_by(f64::total_cmp);
@@ -516,7 +515,7 @@ impl Job<'_> {
         Ok(Report {
             strategy: self.plan.strategy(),
             codec: coding.to_string(),
-            members: self.members,
+            ranks: self.ranks,
             values,
             tensors: self.layout.tensors().len(),
             rounds: self.args.rounds,
@@ -534,35 +533,35 @@ impl Job<'_> {
     }
 
     /// Exchanges as often as `--checks` says, and compares what is recorded: are results what messages say, and is nothing lost?
-    fn check(&self, link: &mut Link, held: &mut Held, checks: &mut Checks) -> Result<(), Error> {
+    fn check(&self, link: &mut Link, residuals: &mut Residuals, checks: &mut Checks) -> Result<(), Error> {
         let (mut replay, mut given) = (true, true);
         let rounds = self.args.checks.unwrap_or(self.args.rounds);
         for round in self.args.rounds..self.args.rounds.saturating_add(rounds) {
             let own = gradient(self.args.seed, link.rank(), round, self.layout.values());
             let (mut buffer, mut record) = (own.clone(), Record::default());
-            link.exchange_recorded(&mut buffer, &self.layout, &self.plan, held, &mut record)?;
+            link.exchange_recorded(&mut buffer, &self.layout, &self.plan, residuals, &mut record)?;
             compare_replicas(link, &buffer)?;
             replay &= replayed(&record, &buffer);
-            given &= self.given(&buffer, &self.sums(link, &own, &record, held)?);
+            given &= self.given(&buffer, &self.sums(link, &own, &record, residuals)?);
         }
         (checks.replay, checks.given) = (Some(replay), Some(given));
         Ok(())
     }
 
-    /// Over all members, what was given, what is held back or dropped, and the magnitudes of both; summed as plain `f32`, by
+    /// Over all ranks, what was given, what is residual or dropped, and the magnitudes of both; summed as plain `f32`, by
     /// servers. Their sums are to rounding, and so is what they are compared with.
     fn sums(
         &self,
         link: &mut Link,
         own: &[f32],
         record: &Record,
-        held: &Held,
+        residuals: &Residuals,
     ) -> Result<[Vec<f32>; 3], Error> {
         let values = own.len();
         let mut kept = record.dropped.clone();
         for (name, range) in self.layout.tensors() {
-            let held = held.get(name).unwrap_or(&[]);
-            kept[range.clone()].iter_mut().zip(held).for_each(|(kept, held)| *kept += held);
+            let residuals = residuals.get(name).unwrap_or(&[]);
+            kept[range.clone()].iter_mut().zip(residuals).for_each(|(kept, residuals)| *kept += residuals);
         }
         let sizes = record.given.iter().zip(&kept).map(|(given, kept)| given.abs() + kept.abs());
         let mut buffer: Vec<f32> =
@@ -570,30 +569,30 @@ impl Job<'_> {
         let layout = Layout::new([("given", values), ("kept", values), ("sizes", values)]);
         let layout = layout.map_err(|error| Error::Usage(format!("--values: {error}")))?;
         let exact = Plan::of(Coding::exact(), Strategy::Servers(None));
-        link.exchange(&mut buffer, &layout, &exact, &mut Held::new())?;
+        link.exchange(&mut buffer, &layout, &exact, &mut Residuals::new())?;
         let sizes = buffer.split_off(2 * values);
         let kept = buffer.split_off(values);
         Ok([buffer, kept, sizes])
     }
 
-    /// Is what was given what was delivered and what is held back?
+    /// Whether what was given is what was delivered plus the residuals.
     fn given(&self, result: &[f32], [given, kept, sizes]: &[Vec<f32>; 3]) -> bool {
         // A network that compresses loses up to its bound at each hop, and nobody sees what.
         let network = match self.plan.others.coding {
-            Coding::Wire(wire) => self.members as f64 * f64::from(wire.profile().bound()),
+            Coding::Wire(wire) => self.ranks as f64 * f64::from(wire.profile().bound()),
             Coding::Host(_) => 0.0,
         };
         let rows = result.iter().zip(given).zip(kept.iter().zip(sizes));
         rows.into_iter().all(|((&delivered, &given), (&kept, &size))| {
             let off = f64::from(given) - f64::from(kept) - f64::from(delivered);
-            off.abs() <= network + 4.0 * rounding(self.members, f64::from(size) + f64::from(delivered).abs())
+            off.abs() <= network + 4.0 * rounding(self.ranks, f64::from(size) + f64::from(delivered).abs())
         })
     }
 
     /// Is the result the sum of all gradients in `f64`, to rounding?
     fn is_sum(&self, result: &[f32], round: u32) -> bool {
         let (mut sums, mut sizes) = (vec![0.0f64; result.len()], vec![0.0f64; result.len()]);
-        for rank in 0..self.members {
+        for rank in 0..self.ranks {
             let gradient = gradient(self.args.seed, rank, round, result.len());
             for ((sum, size), value) in sums.iter_mut().zip(&mut sizes).zip(gradient) {
                 *sum += f64::from(value);
@@ -601,19 +600,19 @@ impl Job<'_> {
             }
         }
         let off = result.iter().zip(&sums).map(|(result, sum)| (f64::from(*result) - sum).abs());
-        off.zip(&sizes).all(|(off, size)| off <= rounding(self.members, *size))
+        off.zip(&sizes).all(|(off, size)| off <= rounding(self.ranks, *size))
     }
 }
 
-/// Fails if members got other bits: then nothing else about this job is worth a word.
+/// Fails if ranks got other bits: then nothing else about this job is worth a word.
 fn compare_replicas(link: &mut Link, buffer: &[f32]) -> Result<(), Error> {
-    let means = "replicas differ: the result of one exchange has other bits at some members";
+    let means = "replicas differ: the result of one exchange has other bits at some ranks";
     Ok(link.compare(checksum(buffer), means)?)
 }
 
 /// How far sums in `f32` of terms with this magnitude in all may be from the sum in `f64`.
-fn rounding(members: usize, size: f64) -> f64 {
-    (members + 3) as f64 * f64::from(f32::EPSILON) * size + f64::from(f32::MIN_POSITIVE)
+fn rounding(ranks: usize, size: f64) -> f64 {
+    (ranks + 3) as f64 * f64::from(f32::EPSILON) * size + f64::from(f32::MIN_POSITIVE)
 }
 
 /// Is the result what the decoded messages say, summed in `f64`? One message has to give the very bits.
@@ -641,7 +640,7 @@ fn replayed(record: &Record, result: &[f32]) -> bool {
     })
 }
 
-/// A member's gradient of a round: mostly small values of both signs, and some large ones.
+/// A rank's gradient of a round: mostly small values of both signs, and some large ones.
 fn gradient(seed: u64, rank: usize, round: u32, values: usize) -> Vec<f32> {
     let mut state = seed ^ (rank as u64) << 40 ^ u64::from(round) << 20;
     let mut next = || {
@@ -661,9 +660,9 @@ fn print(report: &Report, json: bool, out: &mut impl Write) -> Result<(), Error>
         report::json(out, report)?;
         return Ok(());
     }
-    let Report { strategy, codec, members, values, tensors, rounds, .. } = report;
+    let Report { strategy, codec, ranks, values, tensors, rounds, .. } = report;
     let tensors = if *tensors == 1 { String::new() } else { format!(" in {tensors} tensors") };
-    writeln!(out, "{strategy}, {codec}: {values} values{tensors}, {members} members, {rounds} rounds\n")?;
+    writeln!(out, "{strategy}, {codec}: {values} values{tensors}, {ranks} ranks, {rounds} rounds\n")?;
     let mut table =
         report::Table::new(&["ms", "best ms", "compute ms", "kB sent", "messages", "calls", "GB/s"]);
     table.row([
@@ -683,7 +682,7 @@ fn print(report: &Report, json: bool, out: &mut impl Write) -> Result<(), Error>
         if report.in_network.is_some() { "the exact sum, to the bit" } else { "the sum in f64, to rounding" };
     let others = [
         ("results are what the messages say", checks.replay),
-        ("given = delivered + held back", checks.given),
+        ("given = delivered + residual", checks.given),
         (exactly, checks.sum),
     ];
     for (what, held) in others {

@@ -1,4 +1,4 @@
-//! How the other members fare: who is silent, who has left, and what all are told when something fails.
+//! How the other ranks fare: who is silent, who has left, and what all are told when something fails.
 
 use std::io::{self, Read};
 use std::time::{Duration, Instant};
@@ -14,30 +14,30 @@ use crate::rendezvous::Purpose;
 
 /// How long rank 0 waits for a better cause than a closed connection.
 const GRACE: Duration = Duration::from_millis(300);
-/// How long a member that leaves waits for the others to hear of it.
+/// How long a rank that leaves waits for the others to hear of it.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// The longest that members wait to agree on a cause.
-const MOST_EXPLANATION: Duration = Duration::from_secs(10);
+/// The longest that ranks wait to agree on a cause.
+const MAX_EXPLANATION: Duration = Duration::from_secs(10);
 
-/// How long a member that reported a failure waits for what rank 0 makes of it, and rank 0 for all to hear of it, in a job with this
-/// timeout. Who closes its connections before others have heard is taken for the cause. A member that is stopped hears nothing, so all others
+/// How long a rank that reported a failure waits for what rank 0 makes of it, and rank 0 for all to hear of it, in a job with this
+/// timeout. Who closes its connections before others have heard is taken for the cause. A rank that is stopped hears nothing, so all others
 /// wait so long for it: never more than some seconds.
 pub(crate) fn explanation(timeout: Duration) -> Duration {
-    (timeout / 10).clamp(FAREWELL, MOST_EXPLANATION).min(timeout)
+    (timeout / 10).clamp(FAREWELL, MAX_EXPLANATION).min(timeout)
 }
 
 fn closed(peer: Rank) -> String {
-    format!("member {peer} closed its connection without a word (was it killed?)")
+    format!("rank {peer} disconnected without goodbye (was it killed?)")
 }
 
 impl Poller {
-    /// A member said on a connection of messages that no more come there.
+    /// A rank said on a connection of messages that no more come there.
     pub(super) fn left(&mut self, peer: Rank) -> Result<(), Stop> {
         let more = |conn: &Conn| conn.peer == peer && conn.purpose != Purpose::Control && !conn.left;
         if self.active && self.left[peer] > 0 && !self.conns.iter().any(more) {
             let sequence = self.expect.as_ref().map_or(0, |expect| expect.sequence);
-            return Err(self.certain(format!("member {peer} left during exchange {sequence}")));
+            return Err(self.certain(format!("rank {peer} left during exchange {sequence}")));
         }
         Ok(())
     }
@@ -61,18 +61,18 @@ impl Poller {
     /// At rank 0: who is behind something that came late?
     pub(super) fn explain(&self, failure: Failure) -> Failure {
         let Weight::Late { sequence } = failure.weight else { return failure };
-        // This member may have all that it needs, and look after nobody any more.
-        if let Some(rank) = (1..self.members).find(|&rank| self.is_silent(rank)) {
+        // This rank may have all that it needs, and look after nobody any more.
+        if let Some(rank) = (1..self.ranks).find(|&rank| self.is_silent(rank)) {
             return Failure { cause: self.silence(rank), ..failure };
         }
         // A server begins when it is asked to, so it is never the one behind.
         let first = usize::from(self.served);
-        let behind: Vec<Rank> = (first..self.members).filter(|&rank| self.heard[rank].1 < sequence).collect();
+        let behind: Vec<Rank> = (first..self.ranks).filter(|&rank| self.heard[rank].1 < sequence).collect();
         if behind.is_empty() {
             return failure;
         }
         let cause =
-            format!("member {} did not begin exchange {sequence} within {:?}", list(&behind), self.timeout);
+            format!("rank {} did not begin exchange {sequence} within {:?}", list(&behind), self.timeout);
         Failure { cause, ..failure }
     }
 
@@ -95,11 +95,11 @@ impl Poller {
         }
         if self.rank == 0 && now.duration_since(self.pinged) > self.ping_every() {
             self.pinged = now;
-            (1..self.members).for_each(|rank| self.control(rank, &Control::Ping));
+            (1..self.ranks).for_each(|rank| self.control(rank, &Control::Ping));
         }
         self.give_slots()?;
         // Rank 0 looks after all, and all look after rank 0.
-        let mut watched = if self.rank == 0 { 1..self.members } else { 0..1 };
+        let mut watched = if self.rank == 0 { 1..self.ranks } else { 0..1 };
         let waits = self.active || self.compare.waits;
         match watched.find(|rank| waits && self.is_silent(*rank)) {
             Some(rank) => Err(self.certain(self.silence(rank))),
@@ -107,7 +107,7 @@ impl Poller {
         }
     }
 
-    /// Has a member that has not left been silent for too long?
+    /// Has a rank that has not left been silent for too long?
     fn is_silent(&self, rank: Rank) -> bool {
         let here = self.conns.iter().all(|conn| conn.peer != rank || !conn.left);
         here && self.heard[rank].0.elapsed() > self.timeout / 2
@@ -116,21 +116,21 @@ impl Poller {
     fn silence(&self, rank: Rank) -> String {
         let silent = self.timeout / 2;
         format!(
-            "member {rank} gave no sign of life for {silent:?}: it is stopped, or its host or the network between is down"
+            "rank {rank} gave no sign of life for {silent:?}: it is stopped, or its host or the network between is down"
         )
     }
 
     /// Tells everybody about a failure, and returns what everybody is told.
     pub(super) fn tell(&mut self, failure: Failure) -> Failure {
         let until = Instant::now() + explanation(self.timeout);
-        // The other connections close last. If they closed now, whoever has not yet heard of the failure would blame this member.
+        // The other connections close last. If they closed now, whoever has not yet heard of the failure would blame this rank.
         let all = std::mem::take(&mut self.conns).into_iter();
         let (control, _open): (Vec<Conn>, Vec<Conn>) = all.partition(|conn| conn.purpose == Purpose::Control);
         self.conns = control;
         self.turns.clear();
         if self.rank == 0 {
             let failure = self.explain(failure);
-            for rank in 1..self.members {
+            for rank in 1..self.ranks {
                 self.control(rank, &Control::Failed(failure.clone()));
             }
             self.drain(until, |_| None::<()>);
@@ -150,7 +150,7 @@ impl Poller {
         });
         match told {
             Some(Some(first)) => first,
-            // Rank 0 would have answered. If it was killed, it is the cause: another member may have heard of that first, and gone.
+            // Rank 0 would have answered. If it was killed, it is the cause: another rank may have heard of that first, and gone.
             None if failure.weight == Weight::Closed && had_rank_0 && !has_rank_0(self) => {
                 Failure { cause: closed(0), ..failure }
             }
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_agree_on_a_cause_within_seconds_whatever_the_timeout_is() {
+    fn ranks_agree_on_a_cause_within_seconds_whatever_the_timeout_is() {
         let seconds = |timeout| explanation(Duration::from_secs(timeout)).as_secs();
         assert_eq!([1, 10, 60, 300, 1800, 86_400].map(seconds), [1, 2, 6, 10, 10, 10]);
     }

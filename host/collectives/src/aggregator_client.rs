@@ -1,7 +1,7 @@
-//! A node that sums in the network, as a member sees it: a UDP socket, and the dataplane's [`Member`] behind it.
+//! A rank's side of an aggregator in the network: a UDP socket, and the dataplane's [`Member`] behind it.
 //!
-//! A node that does not answer, or refuses, is left alone for one exchange, then for two, and so on, up to [`LONGEST_PAUSE`]. That
-//! counts exchanges and no time, so that all members do the same.
+//! A aggregator that does not answer, or refuses, is left alone for one exchange, then for two, and so on, up to [`LONGEST_PAUSE`]. That
+//! counts exchanges and no time, so that all ranks do the same.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -20,18 +20,18 @@ use crate::coding::Wire;
 use crate::graph::Rank;
 use crate::socket::{DATAGRAM_ROOM, set_tos};
 
-/// The most members of a node.
-pub(crate) const MOST_MEMBERS: usize = MAX_MEMBERS;
-/// Exchanges without the node, at most, before it is tried again.
+/// The most ranks of a aggregator.
+pub(crate) const MAX_RANKS: usize = MAX_MEMBERS;
+/// Exchanges without the aggregator, at most, before it is tried again.
 const LONGEST_PAUSE: u32 = 64;
 /// Chunks under way.
 const WINDOW: usize = 16;
-/// Once the node has taken us, no refusal of its own names an epoch farther ahead than this.
+/// Once the aggregator has taken us, no refusal of its own names an epoch farther ahead than this.
 const NEAR: u32 = 1 << 16;
-/// How often a member looks whether others gave up on the node.
+/// How often a rank looks whether others gave up on the aggregator.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What a job's members tell a node apart by.
+/// What a job's ranks tell a aggregator apart by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JobName {
     pub(crate) number: u16,
@@ -39,23 +39,23 @@ pub(crate) struct JobName {
 }
 
 #[derive(Debug)]
-pub(crate) struct Node {
+pub(crate) struct AggregatorClient {
     address: SocketAddr,
     wire: Wire,
     job: JobName,
     rank: Rank,
-    members: usize,
+    ranks: usize,
     socket: UdpSocket,
-    /// The group to which the node sends results, and the socket that gets them.
+    /// The group to which the aggregator sends results, and the socket that gets them.
     group: Option<(Ipv4Addr, UdpSocket)>,
     began: Instant,
     epochs: Epochs,
     /// None between epochs.
     member: Option<Box<Member<WINDOW>>>,
-    /// Exchanges to do without the node now, and after its next failure.
+    /// Exchanges to do without the aggregator now, and after its next failure.
     skip: u32,
     pause: u32,
-    /// What goes to the node, and what comes from it, as the wire has it.
+    /// What goes to the aggregator, and what comes from it, as the wire has it.
     input: Vec<u8>,
     output: Vec<u8>,
     /// Packets sent, and their bytes behind UDP's header.
@@ -63,12 +63,12 @@ pub(crate) struct Node {
     pub(crate) sent_bytes: u64,
 }
 
-impl Node {
+impl AggregatorClient {
     pub(crate) fn new(
         address: SocketAddr,
         wire: Wire,
         rank: Rank,
-        members: usize,
+        ranks: usize,
         job: JobName,
     ) -> io::Result<Self> {
         let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
@@ -81,7 +81,7 @@ impl Node {
             wire,
             job,
             rank,
-            members,
+            ranks,
             socket,
             group: None,
             began: Instant::now(),
@@ -100,21 +100,21 @@ impl Node {
         (self.address, self.wire) == (address, wire)
     }
 
-    /// Do members have to agree on an epoch before they try the node?
+    /// Do ranks have to agree on an epoch before they try the aggregator?
     pub(crate) fn needs_epoch(&self) -> bool {
         self.member.is_none() && self.skip == 0
     }
 
-    /// The epoch that this member would begin.
+    /// The epoch that this rank would begin.
     pub(crate) fn proposal(&self) -> u32 {
         self.epochs.proposal()
     }
 
-    /// Begins the epoch that follows from all members' proposals.
+    /// Begins the epoch that follows from all ranks' proposals.
     pub(crate) fn begin(&mut self, proposals: impl IntoIterator<Item = u32>) {
         let epoch = latest(proposals);
         self.epochs.began(epoch);
-        let (worker, members) = (self.rank as u8, self.members as u8);
+        let (worker, members) = (self.rank as u8, self.ranks as u8);
         let limits = Limits { window: WINDOW as u8, ..Limits::MOST };
         let membership = Membership {
             job: self.job.number,
@@ -128,7 +128,7 @@ impl Node {
         self.member = Some(Box::new(Member::new(membership, Kernel::detect())));
     }
 
-    /// Tries to sum `values` with the node, until that is done, the node fails, or the others have `halted`. Says what came of it.
+    /// Tries to sum `values` with the aggregator, until that is done, the aggregator fails, or the others have `halted`. Says what came of it.
     pub(crate) fn attempt(&mut self, values: &[f32], mut halted: impl FnMut() -> bool) -> Vote {
         let Some(mut member) = self.member.take() else {
             return Vote { end: End::Skipped, epoch: 0, blocks: 0, base: 0, later: 0 };
@@ -158,7 +158,7 @@ impl Node {
         to.iter_mut().zip(from).for_each(|(to, from)| *to = f32::from_le_bytes(*from));
     }
 
-    /// All have voted: is the node to be tried next time?
+    /// All have voted: is the aggregator to be tried next time?
     pub(crate) fn ended(&mut self, votes: &[Vote]) {
         if votes.iter().all(|vote| matches!(vote.end, End::Complete | End::TooLarge)) {
             self.pause = 1;
@@ -235,13 +235,13 @@ impl Node {
         }
     }
 
-    /// A socket that gets what the node sends to a group, and nothing from elsewhere.
+    /// A socket that gets what the aggregator sends to a group, and nothing from elsewhere.
     fn socket_of(&self, group: Ipv4Addr) -> io::Result<UdpSocket> {
         let IpAddr::V4(local) = self.socket.local_addr()?.ip() else {
             return Err(io::ErrorKind::Unsupported.into());
         };
         let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
-        // Members on one host share the port.
+        // Ranks on one host share the port.
         sockopt::set_socket_reuseaddr(&socket, true)?;
         rustix::net::bind(&socket, &SocketAddrV4::new(group, PORT))?;
         let socket = UdpSocket::from(socket);
@@ -256,7 +256,7 @@ impl Node {
         std::iter::once(&self.socket).chain(self.group.iter().map(|(_, socket)| socket))
     }
 
-    /// A packet that has arrived. An error is an ICMP message that nobody listens at the node, which is no answer either.
+    /// A packet that has arrived. An error is an ICMP message that nobody listens at the aggregator, which is no answer either.
     fn receive(&self, packet: &mut [u8]) -> Option<usize> {
         self.sockets().find_map(|socket| socket.recv(packet).ok())
     }
@@ -271,13 +271,13 @@ impl Node {
     }
 }
 
-/// What a member knows of the job's epochs at the node.
+/// What a member knows of the job's epochs at the aggregator.
 ///
-/// Nobody proves a refusal. What it says may cost an exchange, but must not keep the job from the node from then on: a number that is
-/// half the circle ahead would make all later proposals *earlier* than the node's epoch.
+/// Nobody proves a refusal. What it says may cost an exchange, but must not keep the job from the aggregator from then on: a number that is
+/// half the circle ahead would make all later proposals *earlier* than the aggregator's epoch.
 #[derive(Debug)]
 struct Epochs {
-    /// The node's, as far as is known: one in which it took us, or a later one near it; before that, what it last refused with, or a
+    /// The aggregator's, as far as is known: one in which it took us, or a later one near it; before that, what it last refused with, or a
     /// number by chance.
     known: u32,
     is_known: bool,
@@ -302,12 +302,12 @@ impl Epochs {
         (self.begun, self.tries) = (epoch, self.tries.wrapping_add(1));
     }
 
-    /// The node has taken us in the epoch that began last.
+    /// The aggregator has taken us in the epoch that began last.
     fn joined(&mut self) {
         (self.known, self.is_known, self.tries) = (self.begun, true, 0);
     }
 
-    /// The node's epoch is said to be a later one than ours.
+    /// The aggregator's epoch is said to be a later one than ours.
     fn refused(&mut self, epoch: u32) {
         if !self.is_known || (1..NEAR).contains(&epoch.wrapping_sub(self.begun)) {
             (self.known, self.tries) = (epoch, 0);
@@ -315,7 +315,7 @@ impl Epochs {
     }
 }
 
-/// The latest of some epochs (RFC 1982), seen from the first one: all members have the same ones in the same order.
+/// The latest of some epochs (RFC 1982), seen from the first one: all ranks have the same ones in the same order.
 fn latest(epochs: impl IntoIterator<Item = u32>) -> u32 {
     let mut epochs = epochs.into_iter();
     let first = epochs.next().unwrap_or_default();
@@ -336,23 +336,24 @@ fn wait_for<'a>(sockets: impl Iterator<Item = &'a UdpSocket>, flags: PollFlags, 
 mod tests {
     use super::*;
 
-    /// The node's rule (docs/aggregation-protocol.md section 4): whether it takes an epoch.
-    fn takes(node: &mut Option<u32>, epoch: u32) -> bool {
-        let is_new = node.is_none_or(|node| epoch != node && epoch.wrapping_sub(node) < 1 << 31);
+    /// The aggregator's rule (docs/aggregation-protocol.md section 4): whether it takes an epoch.
+    fn takes(aggregator: &mut Option<u32>, epoch: u32) -> bool {
+        let is_new = aggregator
+            .is_none_or(|aggregator| epoch != aggregator && epoch.wrapping_sub(aggregator) < 1 << 31);
         if is_new {
-            *node = Some(epoch);
+            *aggregator = Some(epoch);
         }
-        is_new || *node == Some(epoch)
+        is_new || *aggregator == Some(epoch)
     }
 
-    /// Members begin an epoch; which of them the node takes, unless it refuses all.
-    fn begin(members: &mut [Epochs], node: &mut Option<u32>) -> bool {
+    /// Members begin an epoch; which of them the aggregator takes, unless it refuses all.
+    fn begin(members: &mut [Epochs], aggregator: &mut Option<u32>) -> bool {
         let epoch = latest(members.iter().map(Epochs::proposal));
         members.iter_mut().for_each(|member| member.began(epoch));
-        let is_taken = takes(node, epoch);
+        let is_taken = takes(aggregator, epoch);
         for member in members {
-            match *node {
-                Some(node) if !is_taken => member.refused(node),
+            match *aggregator {
+                Some(aggregator) if !is_taken => member.refused(aggregator),
                 _ => member.joined(),
             }
         }
@@ -363,7 +364,7 @@ mod tests {
         [(); 3].map(|()| Epochs::new())
     }
 
-    /// Whatever one of them is told once, and whatever the node knows the job by.
+    /// Whatever one of them is told once, and whatever the aggregator knows the job by.
     #[test]
     fn a_refusal_does_not_keep_a_job_from_its_node() {
         const FAR: [u32; 11] = [
@@ -380,27 +381,27 @@ mod tests {
             u32::MAX,
         ];
         for far in FAR {
-            // The node knows an earlier run of the job.
+            // The aggregator knows an earlier run of the job.
             let mut members = three();
-            let mut node = Some(members[0].known.wrapping_add(far));
-            let tries = (0..3).take_while(|_| !begin(&mut members, &mut node)).count();
+            let mut aggregator = Some(members[0].known.wrapping_add(far));
+            let tries = (0..3).take_while(|_| !begin(&mut members, &mut aggregator)).count();
             assert!(tries <= 1, "{far}");
             for who in 0..3 {
                 // The next exchange fails because of one packet, and the one after it does not.
                 let epoch = members[who].begun;
                 members[who].refused(epoch.wrapping_add(far));
-                assert!(begin(&mut members, &mut node), "{far}");
-                assert!(members.iter().all(|member| Some(member.known) == node));
+                assert!(begin(&mut members, &mut aggregator), "{far}");
+                assert!(members.iter().all(|member| Some(member.known) == aggregator));
             }
-            // One is told so before the node has ever taken it. The others know better, or the node says so.
-            let (mut members, mut node) = (three(), None);
+            // One is told so before the aggregator has ever taken it. The others know better, or the aggregator says so.
+            let (mut members, mut aggregator) = (three(), None);
             let epoch = latest(members.iter().map(Epochs::proposal));
             members.iter_mut().for_each(|member| member.began(epoch));
-            assert!(takes(&mut node, epoch));
+            assert!(takes(&mut aggregator, epoch));
             members[1].joined();
             members[2].joined();
             members[0].refused(epoch.wrapping_add(far));
-            let tries = (0..4).take_while(|_| !begin(&mut members, &mut node)).count();
+            let tries = (0..4).take_while(|_| !begin(&mut members, &mut aggregator)).count();
             assert!(tries <= 1, "{far}");
         }
     }
