@@ -284,7 +284,8 @@ class Pair:
         accelerator = ["-accel", "kvm", "-cpu", "host"] if kvm else ["-accel", "tcg,thread=multi", "-cpu", "max"]
         # Some boots panic while they test the timer, if the machine is busy.
         drivers = ",".join(sorted({"virtio_pci", "virtio_console", self.card.driver, *(["virtio_net"] if self.wire else [])}))
-        kernel = f"console=ttyS0 quiet panic=-1 no_timer_check nokaslr mitigations=off init_on_alloc=0 lsm=capability net.ifnames=0 audit=0 drivers={drivers}"
+        quick = "quiet panic=-1 no_timer_check nokaslr mitigations=off init_on_alloc=0 lsm=capability audit=0"
+        kernel = f"console=ttyS0 {quick} net.ifnames=0 drivers={drivers}"
         kernel += " rdinit=/systemd systemd.show_status=no" if self.extras.get(name) == "system" else " rdinit=/init"
         command += [
             *accelerator,
