@@ -304,7 +304,7 @@ fn strangers_cannot_take_a_ranks_place() {
             .unwrap_err();
         assert!(matches!(wrong, LinkError::Token { .. }), "{wrong}");
         let three = bind(options.clone()).join(1, 3, root).unwrap_err().to_string();
-        assert!(three.contains("there are 2 ranks, this rank 3"), "{three}");
+        assert!(three.contains("it expects 2 ranks, this rank 3"), "{three}");
         let one = bind(options.clone()).join(1, 2, root).unwrap();
         drop((zero.join().unwrap(), one));
     });
