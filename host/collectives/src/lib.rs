@@ -37,6 +37,7 @@ mod coding;
 pub mod coordinator;
 mod failure;
 pub mod graph;
+mod handshake;
 mod header;
 mod job;
 pub mod layout;
@@ -52,6 +53,7 @@ mod server;
 mod socket;
 mod spread;
 mod strategies;
+mod stream;
 mod sums;
 mod token;
 
@@ -66,11 +68,12 @@ pub use optimizer::{Optimizer, Rule};
 pub use part::{Bytes, Codecs, Part, Step, Values};
 pub use plan::{Choice, MAX_PARTITIONS, Order, Plan, PlanError};
 pub use poll::Traffic;
-pub use rendezvous::{Listening, Options, TAG};
+pub use rendezvous::{Listening, Options};
 pub use residuals::{ResidualError, Residuals};
 pub use server::{Returns, Round, Served, Server, Updates};
 pub use strategies::{
     Between, MAX_RANKS, Strategy, StrategyError, all_gather, butterfly, halving, hierarchy, pull, push, ring,
     servers,
 };
+pub use stream::TAG;
 pub use token::Token;

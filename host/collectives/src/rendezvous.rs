@@ -1,52 +1,26 @@
-//! How ranks find each other, and prove that they belong to one job.
+//! How ranks find each other.
 //!
 //! Each rank listens. All but rank 0 connect to rank 0 and say where they listen; rank 0 answers with everybody's addresses. Then each
-//! rank connects to those with lower ranks and, if the link has tagged connections, to the next in the ring. Each
-//! connection starts so (sizes in bytes):
-//!
-//! ```text
-//! who connects                                                     who listens
-//! "gradwire" | version (1) | purpose (1) | rank (4) | ranks (4) | nonce (32)  ->
-//!                                                    <-  nonce (32) | proof (32)
-//! proof (32)                                         ->
-//!                                                    <-  verdict (1) | number (4)
-//! ```
-//! Nothing else that comes before the proof is read, and nothing is allocated for it. On tagged connections each of these bytes is a value,
-//! because what compresses them takes everything for values.
+//! rank connects to those with lower ranks and, if the link has tagged connections, to the next in the ring. Each connection begins
+//! with a [handshake](crate::handshake).
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::aggregator_client::JobName;
 use crate::failure::LinkError;
 use crate::graph::Rank;
-use crate::socket::set_tos;
-use crate::spread::{SPREAD, gather, spread};
+use crate::handshake::{Acceptor, Authenticated, Purpose};
 use crate::strategies::MAX_RANKS;
-use crate::token::{self, Token};
+use crate::stream::{io_error, listen, read_by, write_by};
+use crate::token::Token;
 
-/// The type of service of connections that the dataplane compresses: DSCP AF11.
-pub const TAG: u8 = 0x28;
-const MAGIC: &[u8; 8] = b"gradwire";
-const VERSION: u8 = 1;
-const HELLO_LEN: usize = 8 + 1 + 1 + 4 + 4 + token::LEN;
-/// How long one end of a handshake may take; a job's timeout, if that is shorter.
-const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How much longer than itself others wait for rank 0 to say whom it missed.
 const VERDICT: Duration = Duration::from_secs(2);
-/// Handshakes at a time. More than a job's ranks can need at once, and a limit for strangers.
-const MAX_HANDSHAKES: usize = 2 * MAX_RANKS;
 
 /// What a link needs to know.
 #[derive(Clone, Debug)]
@@ -72,27 +46,6 @@ impl Options {
         Self { token, timeout: Duration::from_secs(300), opening: None, tagged: false, served: false }
     }
 }
-
-/// What a connection is for.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Purpose {
-    /// Between rank 0 and another: failures, signs of life, comparisons.
-    Control = 1,
-    /// Messages of host codecs, in both directions.
-    Data = 2,
-    /// `f32` that the dataplane compresses, from a rank to the next in the ring.
-    Tagged = 3,
-}
-
-/// A connection whose other end proved that it knows the token.
-pub(crate) struct Authenticated {
-    pub(crate) purpose: Purpose,
-    pub(crate) peer: Rank,
-    /// Did this rank open it?
-    pub(crate) outgoing: bool,
-    pub(crate) stream: TcpStream,
-}
-
 /// The ports of a rank, open but not yet connected to anybody.
 #[derive(Debug)]
 pub struct Listening {
@@ -155,7 +108,7 @@ impl Listening {
         }
         let Options { token, timeout, opening, served, .. } = &self.options;
         let within = opening.filter(|_| !served).map_or(*timeout, |opening| opening.min(*timeout));
-        let acceptor = Acceptor { opening: *opening, ..Acceptor::new(token, rank, ranks, within) };
+        let acceptor = Acceptor::new(token, rank, ranks, within, *opening);
         thread::scope(|scope| {
             let (sender, accepted) = mpsc::channel();
             let tagged = self.tagged.iter().map(|listener| (listener, true));
@@ -280,249 +233,6 @@ impl Listening {
         Ok(table)
     }
 }
-
-/// Where a job's connections are proved.
-struct Acceptor<'a> {
-    token: &'a Token,
-    rank: Rank,
-    ranks: usize,
-    /// When this rank gives up, and how long that is from when it began.
-    time: Mutex<(Instant, Duration)>,
-    opening: Option<Duration>,
-    stop: AtomicBool,
-    /// Connections whose handshake is under way, and how many there were.
-    handshakes: Mutex<(u64, BTreeMap<u64, TcpStream>)>,
-    busy: AtomicUsize,
-    here: Mutex<BTreeSet<(Purpose, Rank)>>,
-    refused: Mutex<Vec<String>>,
-}
-
-/// What the listening end answers to a proof.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    Welcome = 0,
-    Ranks = 1,
-    Twice = 2,
-    Nobody = 3,
-}
-
-impl<'a> Acceptor<'a> {
-    fn new(token: &'a Token, rank: Rank, ranks: usize, within: Duration) -> Self {
-        Self {
-            token,
-            rank,
-            ranks,
-            time: Mutex::new((Instant::now() + within, within)),
-            opening: None,
-            stop: AtomicBool::new(false),
-            handshakes: Mutex::default(),
-            busy: AtomicUsize::new(0),
-            here: Mutex::default(),
-            refused: Mutex::default(),
-        }
-    }
-
-    fn deadline(&self) -> Instant {
-        lock(&self.time).0
-    }
-
-    /// Somebody is there. A server and its workers start when they like, and opening has its own time from here on.
-    fn begun(&self) {
-        let mut time = lock(&self.time);
-        if let Some(opening) = self.opening
-            && Instant::now() + opening < time.0
-        {
-            *time = (Instant::now() + opening, opening);
-        }
-    }
-
-    fn accept<'scope>(
-        &'scope self,
-        listener: &'scope TcpListener,
-        tagged: bool,
-        sender: &Sender<Authenticated>,
-        scope: &'scope thread::Scope<'scope, '_>,
-    ) {
-        while !self.stop.load(Ordering::Relaxed) {
-            if !matches!(wait(listener, PollFlags::IN, Duration::from_millis(20)), Ok(true)) {
-                continue;
-            }
-            let Ok((stream, from)) = listener.accept() else { continue };
-            if self.busy.fetch_add(1, Ordering::Relaxed) >= MAX_HANDSHAKES {
-                self.busy.fetch_sub(1, Ordering::Relaxed);
-                continue;
-            }
-            let sender = sender.clone();
-            let handshake = self.enter(&stream);
-            scope.spawn(move || {
-                let authenticated = self.authenticate(stream, tagged);
-                lock(&self.handshakes).1.remove(&handshake);
-                match authenticated {
-                    Ok(connection) => _ = sender.send(connection),
-                    Err(why) => {
-                        let mut refused = lock(&self.refused);
-                        if refused.len() < 8 {
-                            refused.push(format!("{from}: {why}"));
-                        }
-                    }
-                }
-                self.busy.fetch_sub(1, Ordering::Relaxed);
-            });
-        }
-    }
-
-    /// A number for a connection whose handshake begins.
-    fn enter(&self, stream: &TcpStream) -> u64 {
-        let mut handshakes = lock(&self.handshakes);
-        handshakes.0 += 1;
-        let number = handshakes.0;
-        if self.stop.load(Ordering::Relaxed) {
-            _ = stream.shutdown(Shutdown::Both);
-        } else if let Ok(stream) = stream.try_clone() {
-            handshakes.1.insert(number, stream);
-        }
-        number
-    }
-
-    /// All have connections, or it failed. Handshakes under way are those of strangers then, and nobody waits for them.
-    fn close(&self) {
-        let mut handshakes = lock(&self.handshakes);
-        self.stop.store(true, Ordering::Relaxed);
-        for stream in std::mem::take(&mut handshakes.1).into_values() {
-            _ = stream.shutdown(Shutdown::Both);
-        }
-    }
-
-    /// Proves a connection that was accepted.
-    fn authenticate(&self, mut stream: TcpStream, tagged: bool) -> Result<Authenticated, String> {
-        let until = self.deadline().min(Instant::now() + HANDSHAKE);
-        let lost = |error: io::Error| format!("handshake not finished: {error}");
-        let mut hello = [0; HELLO_LEN];
-        read(&mut stream, tagged, &mut hello, until).map_err(lost)?;
-        if hello[..8] != *MAGIC {
-            return Err("not a gradwire peer: bad magic".into());
-        }
-        if hello[8] != VERSION {
-            return Err(format!("handshake version {}, expected {VERSION}", hello[8]));
-        }
-        let number =
-            |at: usize| u32::from_le_bytes([hello[at], hello[at + 1], hello[at + 2], hello[at + 3]]) as usize;
-        let (peer, ranks) = (number(10), number(14));
-        let purpose = match hello[9] {
-            1 => Purpose::Control,
-            2 => Purpose::Data,
-            3 if tagged => Purpose::Tagged,
-            unknown => return Err(format!("unknown purpose {unknown} (version mismatch?)")),
-        };
-        let nonce = Token::random().map_err(lost)?.to_hex();
-        let nonce: [u8; token::LEN] = nonce.as_bytes()[..token::LEN].try_into().expect("64 digits");
-        let mine = self.token.proof(b"accept", &[&hello, &nonce]);
-        write(&mut stream, tagged, &[nonce, mine].concat(), until).map_err(lost)?;
-        let mut theirs = [0; token::LEN];
-        read(&mut stream, tagged, &mut theirs, until)
-            .map_err(|_| "left when it saw this rank's proof: another token".to_owned())?;
-        if !token::same(&theirs, &self.token.proof(b"connect", &[&hello, &nonce])) {
-            return Err("another token".into());
-        }
-        let expected = match purpose {
-            Purpose::Control => self.rank == 0 && peer != 0,
-            Purpose::Data => peer > self.rank,
-            Purpose::Tagged => (peer + 1) % self.ranks == self.rank,
-        };
-        let verdict = if ranks != self.ranks {
-            Verdict::Ranks
-        } else if !expected || peer >= ranks {
-            Verdict::Nobody
-        } else if !lock(&self.here).insert((purpose, peer)) {
-            Verdict::Twice
-        } else {
-            Verdict::Welcome
-        };
-        let mut answer = vec![verdict as u8];
-        answer.extend((self.ranks as u32).to_le_bytes());
-        write(&mut stream, tagged, &answer, until).map_err(lost)?;
-        match verdict {
-            Verdict::Welcome => Ok(Authenticated { purpose, peer, outgoing: false, stream }),
-            Verdict::Ranks => Err(format!("rank {peer} of {ranks} ranks, expected {}", self.ranks)),
-            Verdict::Twice => Err(format!("a second {purpose:?} connection from rank {peer}")),
-            Verdict::Nobody => Err(format!("unexpected {purpose:?} connection from rank {peer}")),
-        }
-    }
-
-    /// Connects, as often as it takes until the other end listens, and proves it.
-    fn connect(&self, to: SocketAddr, purpose: Purpose, peer: Rank) -> Result<TcpStream, LinkError> {
-        let what = || format!("connect to rank {peer} at {to}");
-        let mut stream = loop {
-            match connect(to, purpose == Purpose::Tagged, self.deadline()) {
-                Ok(stream) => break stream,
-                Err(error) if Instant::now() >= self.deadline() => return Err(io_error(&what(), error)),
-                // It does not listen yet, or its host is not up.
-                Err(_) => thread::sleep(Duration::from_millis(20)),
-            }
-        };
-        self.begun();
-        let (until, tagged) = (self.deadline(), purpose == Purpose::Tagged);
-        let lost = |error| io_error(&format!("prove the token to rank {peer} at {to}"), error);
-        let mut hello = [0; HELLO_LEN];
-        hello[..8].copy_from_slice(MAGIC);
-        hello[8] = VERSION;
-        hello[9] = purpose as u8;
-        hello[10..14].copy_from_slice(&(self.rank as u32).to_le_bytes());
-        hello[14..18].copy_from_slice(&(self.ranks as u32).to_le_bytes());
-        let nonce = Token::random().map_err(lost)?.to_hex();
-        hello[18..].copy_from_slice(&nonce.as_bytes()[..token::LEN]);
-        write(&mut stream, tagged, &hello, until).map_err(lost)?;
-        let mut answer = [[0; token::LEN]; 2];
-        read(&mut stream, tagged, answer.as_flattened_mut(), until).map_err(lost)?;
-        let [nonce, theirs] = answer;
-        if !token::same(&theirs, &self.token.proof(b"accept", &[&hello, &nonce])) {
-            return Err(LinkError::Token { address: to.to_string() });
-        }
-        write(&mut stream, tagged, &self.token.proof(b"connect", &[&hello, &nonce]), until).map_err(lost)?;
-        let mut verdict = [0; 5];
-        read(&mut stream, tagged, &mut verdict, until).map_err(lost)?;
-        let ranks = u32::from_le_bytes([verdict[1], verdict[2], verdict[3], verdict[4]]);
-        let why = match verdict[0] {
-            0 => return Ok(stream),
-            1 => format!("it expects {ranks} ranks, this rank {}: give all the same list", self.ranks),
-            2 => format!("another one is rank {} already: give each its own rank", self.rank),
-            _ => format!("it does not expect rank {} there: is this the address of rank {peer}?", self.rank),
-        };
-        Err(LinkError::Refused { address: to.to_string(), rank: self.rank, why })
-    }
-
-    /// The next rank that proved itself; nobody, if the time is over.
-    fn next(&self, accepted: &Receiver<Authenticated>) -> Option<Authenticated> {
-        accepted.recv_timeout(self.deadline().saturating_duration_since(Instant::now())).ok()
-    }
-
-    /// These did not connect to an address, which they were told.
-    fn missing(&self, mut missing: Vec<Rank>, at: SocketAddr) -> LinkError {
-        missing.dedup();
-        LinkError::Missing { missing, at, within: lock(&self.time).1, refused: lock(&self.refused).clone() }
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Writes bytes of a handshake.
-fn write(stream: &mut TcpStream, tagged: bool, bytes: &[u8], until: Instant) -> io::Result<()> {
-    if tagged { write_by(stream, &spread(bytes), until) } else { write_by(stream, bytes, until) }
-}
-
-/// Reads bytes of a handshake.
-fn read(stream: &mut TcpStream, tagged: bool, bytes: &mut [u8], until: Instant) -> io::Result<()> {
-    if !tagged {
-        return read_by(stream, bytes, until);
-    }
-    let mut values = vec![0; SPREAD * bytes.len()];
-    read_by(stream, &mut values, until)?;
-    bytes.copy_from_slice(&gather(&values));
-    Ok(())
-}
-
 /// A rank's addresses, as rank 0 is told them and tells them: family, address, port, port of tagged connections or 0.
 const ENTRY_LEN: usize = 1 + 16 + 2 + 2;
 
@@ -594,148 +304,13 @@ fn read_table(
     read_by(stream, others.as_flattened_mut(), until)?;
     bytes.iter().map(parse_entry).collect::<io::Result<_>>().map(Ok)
 }
-
-fn io_error(what: &str, source: io::Error) -> LinkError {
-    LinkError::Io { what: what.to_owned(), source }
-}
-
-/// A socket of the address's family. One to be tagged is so before it connects or listens, so its SYN, or the SYN-ACK of what
-/// connects to it, is too: the dataplane learns from them where values start.
-fn socket(address: SocketAddr, tagged: bool) -> io::Result<std::os::fd::OwnedFd> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    if address.is_ipv6() {
-        // What listens at [::] takes IPv6 alone, whatever the system's default is.
-        sockopt::set_ipv6_v6only(&socket, true)?;
-    }
-    if tagged {
-        set_tos(&socket, address, TAG)?;
-    }
-    Ok(socket)
-}
-
-fn listen(address: SocketAddr, tagged: bool) -> Result<TcpListener, LinkError> {
-    let listen = || {
-        let socket = socket(address, tagged)?;
-        sockopt::set_socket_reuseaddr(&socket, true)?;
-        rustix::net::bind(&socket, &address)?;
-        rustix::net::listen(&socket, MAX_RANKS as i32)?;
-        let listener = TcpListener::from(socket);
-        // A connection may be gone again between `poll` and `accept`.
-        listener.set_nonblocking(true)?;
-        Ok(listener)
-    };
-    listen().map_err(|error| io_error(&format!("listen at {address}"), error))
-}
-
-fn connect(to: SocketAddr, tagged: bool, deadline: Instant) -> io::Result<TcpStream> {
-    let stream = TcpStream::from(socket(to, tagged)?);
-    stream.set_nonblocking(true)?;
-    match rustix::net::connect(&stream, &to) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::INPROGRESS) => {
-            let left = deadline.saturating_duration_since(Instant::now()).min(Duration::from_secs(5));
-            if !wait(&stream, PollFlags::OUT, left)? {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            sockopt::socket_error(&stream)??;
-        }
-        Err(error) => return Err(error.into()),
-    }
-    stream.set_nonblocking(false)?;
-    Ok(stream)
-}
-
-/// Waits for one event of one socket; `false` if the time is over.
-fn wait(fd: &impl AsFd, flags: PollFlags, time: Duration) -> io::Result<bool> {
-    let time = Timespec::try_from(time).map_err(|_| io::ErrorKind::InvalidInput)?;
-    match poll(&mut [PollFd::new(fd, flags)], Some(&time)) {
-        Ok(ready) => Ok(ready > 0),
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Time until `until`, as socket timeouts want it.
-fn left(until: Instant) -> io::Result<Option<Duration>> {
-    let left = until.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
-}
-
-fn read_by(stream: &mut TcpStream, mut bytes: &mut [u8], until: Instant) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    while !bytes.is_empty() {
-        stream.set_read_timeout(left(until)?)?;
-        match stream.read(bytes) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(len) => bytes = &mut bytes[len..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-fn write_by(stream: &mut TcpStream, mut bytes: &[u8], until: Instant) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    while !bytes.is_empty() {
-        stream.set_write_timeout(left(until)?)?;
-        match stream.write(bytes) {
-            Ok(len) => bytes = &bytes[len..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-/// Prepares a connection for the exchange: never blocks, sends at once, and notices a host that is gone.
-pub(crate) fn prepare(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
-    stream.set_nonblocking(true)?;
-    sockopt::set_tcp_nodelay(stream, true)?;
-    let millis = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
-    sockopt::set_tcp_user_timeout(stream, millis)?;
-    sockopt::set_socket_keepalive(stream, true)?;
-    // Four questions within the timeout; the system takes whole seconds.
-    let quarter = Duration::from_secs((timeout.as_secs() / 4).clamp(1, 3600));
-    sockopt::set_tcp_keepidle(stream, quarter)?;
-    sockopt::set_tcp_keepintvl(stream, quarter)?;
-    sockopt::set_tcp_keepcnt(stream, 3)?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn sockets_are_tagged_before_they_connect_or_listen() {
-        // Many containers have no IPv6.
-        let there = |at: &&str| *at == "127.0.0.1:0" || TcpListener::bind(at).is_ok();
-        for at in ["127.0.0.1:0", "[::1]:0"].into_iter().filter(there) {
-            let token = Token::random().unwrap();
-            let options = Options { tagged: true, ..Options::new(token) };
-            let listening = Listening::bind(at.parse().unwrap(), options).unwrap();
-            let tagged = listening.tagged.as_ref().unwrap();
-            let far = connect(tagged.local_addr().unwrap(), true, Instant::now() + HANDSHAKE).unwrap();
-            let plain = connect(listening.address().unwrap(), false, Instant::now() + HANDSHAKE).unwrap();
-            let tos = |socket: &dyn AsFd| match at.starts_with('[') {
-                true => sockopt::ipv6_tclass(socket.as_fd()).unwrap() as u8,
-                false => sockopt::ip_tos(socket.as_fd()).unwrap(),
-            };
-            assert_eq!([tos(tagged), tos(&far)], [TAG; 2], "{at}");
-            assert_eq!([tos(&listening.plain), tos(&plain)], [0; 2], "{at}");
-            // What is accepted answers with the type of service of its listener.
-            while !wait(tagged, PollFlags::IN, Duration::from_secs(1)).unwrap() {}
-            assert_eq!(tos(&tagged.accept().unwrap().0), TAG, "{at}");
-        }
-    }
+    use crate::handshake::{HELLO_LEN, MAGIC, VERSION};
+    use crate::stream::connect;
+    use crate::token;
 
     /// How far rank 2 comes before it falls silent, or is killed.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -857,7 +432,7 @@ mod tests {
             let told = thread::scope(|scope| {
                 let rank = scope.spawn(|| rank.connect_ranks(1, 2, root).err());
                 let _proven = listener.filter(|_| phase == "welcome").map(|listener| {
-                    let acceptor = Acceptor::new(&token, 0, 2, Duration::from_secs(600));
+                    let acceptor = Acceptor::new(&token, 0, 2, Duration::from_secs(600), None);
                     acceptor.authenticate(listener.accept().unwrap().0, false)
                 });
                 rank.join().unwrap().expect("an error").to_string()

@@ -111,7 +111,7 @@ impl Listening {
         let timeout = self.timeout();
         let io = |what: &str, source| LinkError::Io { what: what.to_owned(), source };
         for connections in &connections {
-            crate::rendezvous::prepare(&connections.stream, timeout)
+            crate::stream::prepare(&connections.stream, timeout)
                 .map_err(|error| io("prepare a connection", error))?;
         }
         let (commands, inbox) = mpsc::channel();

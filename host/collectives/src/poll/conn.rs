@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::net::TcpStream;
 
 use crate::graph::{Message, Rank};
+use crate::handshake::Purpose;
 use crate::header::{CONTROL_HEAD, HEADER_LEN, Header};
 use crate::part::Bytes;
-use crate::rendezvous::Purpose;
 use crate::spread::{SPREAD, spread};
 
 pub(super) struct Conn {

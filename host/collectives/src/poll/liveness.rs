@@ -9,8 +9,8 @@ use super::conn::{Conn, Input, NEW, Out, head};
 use super::{Poller, Stop};
 use crate::failure::{Failure, Weight, list};
 use crate::graph::Rank;
+use crate::handshake::Purpose;
 use crate::header::{CONTROL_HEAD, Control, Header};
-use crate::rendezvous::Purpose;
 
 /// How long rank 0 waits for a better cause than a closed connection.
 const GRACE: Duration = Duration::from_millis(300);

@@ -17,10 +17,10 @@ use crate::agreement::Vote;
 use crate::coordinator::Coordinator;
 use crate::failure::{Failure, Weight, list};
 use crate::graph::{Message, Rank};
+use crate::handshake::{Authenticated, Purpose};
 use crate::header::{Control, Header, MAX_CONTROL, PlanName};
 use crate::part::Bytes;
 use crate::plan::Order;
-use crate::rendezvous::{Authenticated, Purpose};
 
 mod conn;
 mod liveness;
@@ -462,7 +462,7 @@ mod tests {
         let connect = |(purpose, peer): &(Purpose, Rank)| {
             let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (stream, _) = listener.accept().unwrap();
-            crate::rendezvous::prepare(&stream, timeout).unwrap();
+            crate::stream::prepare(&stream, timeout).unwrap();
             (Authenticated { purpose: *purpose, peer: *peer, outgoing: false, stream }, theirs)
         };
         let (connections, theirs): (Vec<_>, Vec<_>) = others.iter().map(connect).unzip();

@@ -10,8 +10,8 @@ use crate::agreement::{End, Vote};
 use crate::coordinator::LinkId;
 use crate::failure::{Failure, Weight, list};
 use crate::graph::{Message, Rank};
+use crate::handshake::Purpose;
 use crate::header::{CONTROL_HEAD, Control, Header, Kind};
-use crate::rendezvous::Purpose;
 use crate::spread::gather;
 
 impl Poller {

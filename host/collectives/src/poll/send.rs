@@ -7,8 +7,8 @@ use super::conn::{Conn, Out};
 use super::{Poller, Stop};
 use crate::coordinator::LinkId;
 use crate::graph::Rank;
+use crate::handshake::Purpose;
 use crate::header::Control;
-use crate::rendezvous::Purpose;
 
 /// Messages that may wait for the coordinator, so that no rank fills rank 0's memory.
 const MAX_WISHES: usize = 1 << 20;
