@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use gradwire::codec::planar::{self, Bound};
-use gradwire_collectives::{Residuals, Layout, Link, Listening, Options, Plan as Exchange, Token};
+use gradwire_collectives::{Layout, Link, Listening, Options, Plan as Exchange, Residuals, Token};
 use gradwire_xdp::ops::control::{node_socket_path, query};
 use gradwire_xdp::ops::telemetry::{Attached, NodeSnapshot};
 use rustix::process::Signal;

@@ -9,7 +9,9 @@ use std::str::FromStr;
 use gradwire::wire::chunk::PORT;
 use serde::Deserialize;
 
-use super::{ConfigError, Fault, MetricsTable, Mode, PathTable, ZeroCopy, read, tables};
+use super::errors::{ConfigError, Fault, read, tables};
+use super::tables::{MetricsTable, PathTable};
+use super::{Mode, ZeroCopy};
 
 /// Jobs that a node has places for at a time, each with a group of its own.
 pub const JOBS: usize = 16;
