@@ -61,6 +61,8 @@ CARDS = {
     # Zero-copy needs a driver that maps memory for the card as it does for hardware.
     "virtio-zc": Card("virtio-net-pci", "disable-legacy=on,iommu_platform=on", queues=4),
     "virtio-generic": Card("virtio-net-pci", "ctrl_guest_offloads=off", queues=4),
+    # More queues than the shim serves.
+    "virtio-many": Card("virtio-net-pci", queues=80),
     "virtio-rss": Card("virtio-net-pci", "rss=on", queues=4),
     "igb": Card("igb"),
     "e1000e": Card("e1000e"),
@@ -180,14 +182,15 @@ class Pair:
         extras: dict[str, str] | None = None,
         host: Callable[[int], str] | None = None,
         files: Callable[[Path, Path], list[Path]] | None = None,
+        memory: int = 768,
     ) -> None:
         """`queues`: how many the driver uses. `wire`: what a sends passes two more cards of b, joined by a bridge brw, on its way.
 
         `extras`: what guests have besides (image.EXTRAS). `host`: the script that makes a host of guest 1 or 2, in place of docs/deploy.md's.
-        `files`: makes of gradwire-xdp what guests find in /root, in a folder of its own.
+        `files`: makes of gradwire-xdp what guests find in /root, in a folder of its own. `memory`: of each guest, in MiB.
         """
         self.card, self.kernel, self.folder, self.mtu, self.wire = card, kernel, folder, mtu, wire
-        self.extras = extras or {}
+        self.extras, self.memory = extras or {}, memory
         self.release = (folder / "kernel" / kernel / "release").read_text().strip()
         self.scratch = Path(tempfile.mkdtemp(prefix="gwlab"))
         self.namespace = f"gwlab-{os.getpid()}-{self.scratch.name[-4:]}"
@@ -289,7 +292,7 @@ class Pair:
         kernel += " rdinit=/systemd systemd.show_status=no" if self.extras.get(name) == "system" else " rdinit=/init"
         command += [
             *accelerator,
-            *["-machine", "q35", "-smp", "2", "-m", "768", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"],
+            *["-machine", "q35", "-smp", "2", "-m", str(self.memory), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"],
             *["-L", str(root / "usr/share/qemu"), "-L", str(root / "usr/share/seabios")],
             *["-kernel", str(there / "vmlinux"), "-initrd", str(self._initrd(self.extras.get(name))), "-append", kernel],
             *["-serial", f"file:{scratch}/{name}.console"],

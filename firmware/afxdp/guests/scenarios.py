@@ -14,6 +14,7 @@ from pathlib import Path
 
 from lab import CARDS, FOLDER, Failed, Pair, end_on_sigterm
 from pods import node, pods
+from remedies import remedies
 from traffic import ROUNDS, STREAM, Traffic, agreed, kill, must, network, note, set_mtu
 from units import packages, systemd
 
@@ -198,6 +199,7 @@ SCENARIOS: dict[str, tuple[Callable[[Pair], None], str, dict]] = {
 # And for releases.
 FIELD: dict[str, tuple[Callable[[Pair], None], str, dict]] = {
     "pods": (pods, "virtio", {"extras": {"a": "pods", "b": "pods"}, "host": node}),
+    "remedies": (remedies, "virtio-many", {"extras": {"a": "pods"}, "memory": 2048, "queues": 2}),
     "systemd": (systemd, "virtio", {"extras": {"a": "system"}, "files": packages}),
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use gradwire::wire::frame::MAX_LINK_LEN;
@@ -59,12 +59,14 @@ pub enum InterfaceError {
         mtu: u32,
     },
     /// More queues than the XDP program has places for.
-    #[error("{name}: {queues} receive queues are too many: `ethtool -L {name} combined {MAX_QUEUES}`")]
+    #[error("{name}: {queues} receive queues are too many: `{mend}`")]
     Queues {
         /// The name.
         name: String,
         /// Its queues.
         queues: u32,
+        /// The command that leaves as many as there are places for.
+        mend: String,
     },
     /// A file that every interface has cannot be read.
     #[error("{}: {error}", path.display())]
@@ -92,16 +94,17 @@ impl Interface {
         }
         let mtu = mtu(name)?;
         let mtu = u16::try_from(mtu).map_err(|_| InterfaceError::Mtu { name: name.into(), mtu })?;
-        let queues = receive_queues(name)?;
-        if queues > MAX_QUEUES {
-            return Err(InterfaceError::Queues { name: name.into(), queues });
-        }
         let link = |file| {
             let target = fs::read_link(class(name, file)).ok()?;
             Some(target.file_name()?.to_string_lossy().into_owned())
         };
         let (driver, bridge) = (link("device/driver"), link("master"));
         let bridge = bridge.filter(|bridge| class(bridge, "bridge").is_dir());
+        let queues = receive_queues(name)?;
+        if queues > MAX_QUEUES {
+            let mend = fewer_queues(name, driver.as_deref(), added_queues(Path::new("/"), driver.as_deref()));
+            return Err(InterfaceError::Queues { name: name.into(), queues, mend });
+        }
         Ok(Self { name: name.into(), index, mtu, queues, driver, bridge })
     }
 
@@ -174,6 +177,27 @@ pub fn receive_queues(name: &str) -> Result<u32, InterfaceError> {
     let names = queues.flatten().map(|entry| entry.file_name());
     let count = names.filter(|name| name.to_string_lossy().starts_with("rx-")).count() as u32;
     Ok(count.max(1))
+}
+
+/// How many receive queues a driver adds when it gets an XDP program, if the card has that many: virtio one for each processor that there may be.
+/// Files are looked for below `root`, which is `/` but for tests.
+#[must_use]
+pub fn added_queues(root: &Path, driver: Option<&str>) -> u32 {
+    if driver != Some("virtio_net") {
+        return 0;
+    }
+    let possible = fs::read_to_string(root.join("sys/devices/system/cpu/possible")).unwrap_or_default();
+    // Ranges of numbers from 0 on, such as 0-3.
+    let last = possible.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<u32>().ok());
+    last.map_or(1, |last| last + 1)
+}
+
+/// The command that leaves an interface with as many queues as are served, also when its driver has added some. A veth, which has no driver on a
+/// bus, counts its directions apart.
+#[must_use]
+pub fn fewer_queues(name: &str, driver: Option<&str>, added: u32) -> String {
+    let kind = if matches!(driver, None | Some("veth")) { "rx" } else { "combined" };
+    format!("ethtool -L {name} {kind} {}", MAX_QUEUES.saturating_sub(added).max(1))
 }
 
 /// Bytes that an interface has sent, by its driver's count: all traffic is in it.

@@ -12,6 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use crate::ops::control;
 use crate::ops::filters;
 use crate::ops::holders::{Holder, holders};
+use crate::ops::interface::added_queues;
 use crate::ops::netlink::generic::{self, Offload, XdpFeatures};
 use crate::ops::netlink::link::Link;
 use crate::ops::telemetry::{PerPort, PortStatus, Snapshot};
@@ -79,6 +80,8 @@ pub struct PortFacts {
     pub offloads: Option<BTreeMap<String, Offload>>,
     /// Queues that receive.
     pub queues: Option<u32>,
+    /// How many its driver adds to them when it gets an XDP program, if the card has that many.
+    pub added: u32,
     /// Processes that hold the XDP program which is attached to it.
     pub holders: Vec<Holder>,
     /// For what a gradwire-xdp that runs between the two ports was set up; none if none answers.
@@ -152,6 +155,7 @@ impl PortFacts {
             xdp: None,
             offloads: None,
             queues: None,
+            added: 0,
             holders: Vec::new(),
             served: None,
         };
@@ -168,6 +172,7 @@ impl PortFacts {
             Some((bus, device)) => driver(root, bus, device),
             None => Some(link.kind.clone()).filter(|kind| !kind.is_empty()),
         };
+        facts.added = added_queues(root, facts.driver.as_deref());
         facts.holders = link.xdp_program.map(|program| holders(root, program)).unwrap_or_default();
         facts.link = Some(link);
         Ok(facts)
@@ -225,6 +230,7 @@ mod tests {
             "Limit                     Soft Limit           Hard Limit           Units\n\
              Max locked memory         65536                unlimited            bytes\n",
         );
+        write("sys/devices/system/cpu/possible", "0-7\n");
         write("sys/bus/pci/drivers/ixgbe/bind", "");
         write("sys/bus/pci/devices/0000:01:00.0/vendor", "");
         symlink("../../drivers/ixgbe", root.path().join("sys/bus/pci/devices/0000:01:00.0/driver")).unwrap();
@@ -236,6 +242,10 @@ mod tests {
         assert_eq!((facts.capabilities, facts.lockable), (Some(0x3000), Some(65536)));
         assert_eq!(driver(root.path(), "pci", "0000:01:00.0").as_deref(), Some("ixgbe"));
         assert_eq!(driver(root.path(), "pci", "0000:02:00.0"), None);
+        assert_eq!(
+            [Some("virtio_net"), Some("ixgbe"), None].map(|driver| added_queues(root.path(), driver)),
+            [8, 0, 0]
+        );
     }
 
     #[test]

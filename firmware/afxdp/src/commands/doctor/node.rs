@@ -192,8 +192,9 @@ fn address(facts: &NodeFacts, config: &NodeConfig) -> Finding {
         Holder::Unknown => {
             let found = format!("no way to ask here whether anybody has {address}");
             let interface = word(&facts.port.name);
-            Finding::unknown("address", found)
-                .mend(format!("arping -D -c 2 -I {interface} {address}   # nobody should answer"))
+            Finding::unknown("address", found).mend(format!(
+                "arping -D -c 2 -I {interface} {address}   # of iputils-arping; nobody should answer"
+            ))
         }
     }
 }

@@ -6,7 +6,7 @@ use super::facts::{Facts, PortFacts};
 use super::finding::{Finding, word};
 use super::offloads;
 use crate::config::{Config, Mode, ZeroCopy};
-use crate::ops::interface::MAX_QUEUES;
+use crate::ops::interface::{MAX_QUEUES, fewer_queues};
 use crate::ops::netlink::link::Link;
 use crate::ops::telemetry::{Attached, Bound, PortStatus};
 use crate::path::limits::{Asked, asked, largest_mtu};
@@ -42,7 +42,7 @@ pub(super) fn each(port: &PortFacts, mode: Mode, zero_copy: ZeroCopy, findings: 
         findings.push(xdp_mode(port, mode, zero_copy).of(port));
         findings.push(other_program(port, link).of(port));
         findings.push(mtu(port, link, mode).of(port));
-        findings.push(queues(port).of(port));
+        findings.push(queues(port, mode).of(port));
     }
 }
 
@@ -162,7 +162,7 @@ fn other_program(port: &PortFacts, link: &Link) -> Finding {
     };
     match port.holders.as_slice() {
         [] => Finding::failed("program", format!("XDP program {program} is attached"))
-            .mend(format!("ip link set dev {} xdp off", word(&port.name))),
+            .mend(detach(port, link, program)),
         [holder, ..] if holder.is_gradwire() => {
             Finding::ok("program", format!("gradwire-xdp, process {}, runs here", holder.pid))
                 .mend(format!("gradwire-xdp unload {}   # to end it", word(&port.name)))
@@ -172,6 +172,17 @@ fn other_program(port: &PortFacts, link: &Link) -> Finding {
             Finding::failed("program", found).mend(format!("kill {}", holder.pid))
         }
     }
+}
+
+/// Takes away a program that no process holds. The kernel does not tell here whether netlink attached it, or a link that is pinned in a BPF file
+/// system: then it refuses the first command.
+fn detach(port: &PortFacts, link: &Link, program: u32) -> String {
+    let mode = if link.xdp_generic { "xdpgeneric" } else { "xdp" };
+    let of_program = format!("bpftool link | sed -n 's/^\\([0-9]*\\): xdp  prog {program} .*/\\1/p'");
+    format!(
+        "ip link set dev {} {mode} off   # or, if that is refused: bpftool link detach id \"$({of_program})\"",
+        word(&port.name)
+    )
 }
 
 fn mtu(port: &PortFacts, link: &Link, mode: Mode) -> Finding {
@@ -214,7 +225,14 @@ fn grid(host: &PortFacts, config: &Config) -> Option<Finding> {
     })
 }
 
-fn queues(port: &PortFacts) -> Finding {
+/// How many queues a program will add that is attached now.
+fn added(port: &PortFacts, mode: Mode) -> u32 {
+    let (Some(link), Some(queues)) = (&port.link, port.queues) else { return 0 };
+    let may_add = port.served.is_none() && is_generic(port, mode) == Some(false);
+    if may_add && queues + port.added <= link.rx_queues { port.added } else { 0 }
+}
+
+fn queues(port: &PortFacts, mode: Mode) -> Finding {
     let Some(queues) = port.queues else { return Finding::unknown("queues", "the driver does not tell") };
     if let Some(served) = port.served.as_ref().filter(|served| served.queues < queues) {
         let found = format!(
@@ -223,13 +241,14 @@ fn queues(port: &PortFacts) -> Finding {
         );
         return Finding::warning("queues", found).mend(restart(port));
     }
-    if queues <= MAX_QUEUES {
+    let added = added(port, mode);
+    if queues + added <= MAX_QUEUES {
         return Finding::ok("queues", format!("{queues}, each with a socket of its own"));
     }
-    let found = format!("{queues}; at most {MAX_QUEUES} are served, frames of the others would pass by");
-    // A veth has no combined channels.
-    let kind = if port.driver.as_deref() == Some("veth") { "rx" } else { "combined" };
-    Finding::failed("queues", found).mend(format!("ethtool -L {} {kind} {MAX_QUEUES}", word(&port.name)))
+    let with = if added > 0 { format!(" and {added} that XDP adds") } else { String::new() };
+    let found =
+        format!("{queues}{with}; at most {MAX_QUEUES} are served, frames of the others would pass by");
+    Finding::failed("queues", found).mend(fewer_queues(&word(&port.name), port.driver.as_deref(), port.added))
 }
 
 #[cfg(test)]
@@ -268,6 +287,7 @@ pub(in crate::commands::doctor) mod tests {
             xdp: Some(XdpFeatures(1 | 2 | 8)),
             offloads: Some(BTreeMap::from([("rx-lro".to_owned(), off), ("rx-gro".to_owned(), off)])),
             queues: Some(4),
+            added: 0,
             holders: Vec::new(),
             served: None,
         }
@@ -363,6 +383,17 @@ pub(in crate::commands::doctor) mod tests {
         let fewer = format!("ethtool -L veth0 rx {MAX_QUEUES}");
         assert_eq!(judged("queues", |port| port.queues = Some(65)), (Status::Failed, Some(fewer)));
         assert_eq!(judged("queues", |port| port.queues = None).0, Status::Unknown);
+        // virtio's own are not all that there will be, if the card has more.
+        let virtio = |queues, of_card| {
+            judged("queues", move |port| {
+                port.link.as_mut().unwrap().rx_queues = of_card;
+                (port.driver, port.queues, port.added) = (Some("virtio_net".to_owned()), Some(queues), 8);
+            })
+        };
+        let fewer = format!("ethtool -L veth0 combined {}", MAX_QUEUES - 8);
+        assert_eq!(virtio(MAX_QUEUES, 128), (Status::Failed, Some(fewer)));
+        assert_eq!(virtio(MAX_QUEUES - 8, 128).0, Status::Ok);
+        assert_eq!(virtio(MAX_QUEUES, MAX_QUEUES).0, Status::Ok);
     }
 
     #[test]
@@ -469,8 +500,13 @@ pub(in crate::commands::doctor) mod tests {
                 port.holders.extend(holders);
             })
         };
-        let off = "ip link set dev veth0 xdp off".to_owned();
-        assert_eq!(attached(None), (Status::Failed, Some(off)));
+        let (status, off) = attached(None);
+        assert_eq!(status, Status::Failed);
+        let off = off.unwrap();
+        assert!(off.starts_with("ip link set dev veth0 xdp off   # ") && off.contains("prog 12 "), "{off}");
+        let (_, off) =
+            judged("program", on_link(|link| (link.xdp_program, link.xdp_generic) = (Some(12), true)));
+        assert!(off.unwrap().starts_with("ip link set dev veth0 xdpgeneric off   # "));
         assert_eq!(attached(Some("xdpd")), (Status::Failed, Some("kill 77".to_owned())));
         let unload = "gradwire-xdp unload veth0   # to end it".to_owned();
         assert_eq!(attached(Some("gradwire-xdp")), (Status::Ok, Some(unload)));

@@ -37,6 +37,7 @@ const IFLA_XDP_FLAGS: u16 = 3;
 const IFLA_XDP_PROG_ID: u16 = 4;
 const IFLA_XDP_DRV_PROG_ID: u16 = 5;
 const IFLA_XDP_SKB_PROG_ID: u16 = 6;
+const XDP_ATTACHED_SKB: u8 = 2;
 const XDP_FLAGS_UPDATE_IF_NOEXIST: u32 = 1;
 const XDP_FLAGS_DRV_MODE: u32 = 4;
 /// `BR_STATE_FORWARDING`, linux/if_bridge.h.
@@ -79,6 +80,8 @@ pub struct Link {
     pub rx_queues: u32,
     /// The XDP program attached to it, by the kernel's number for it.
     pub xdp_program: Option<u32>,
+    /// Whether the kernel's generic path runs that program, and not the driver.
+    pub xdp_generic: bool,
     /// The bus of its hardware, and its name there.
     pub parent: Option<(String, String)>,
 }
@@ -143,6 +146,7 @@ impl Link {
             calls_iptables: [IFLA_BR_NF_CALL_IPTABLES, IFLA_BR_NF_CALL_IP6TABLES].map(as_bridge),
             kind,
             rx_queues: attributes.u32(IFLA_NUM_RX_QUEUES).unwrap_or(1),
+            xdp_generic: xdp.u8(IFLA_XDP_ATTACHED) == Some(XDP_ATTACHED_SKB),
             xdp_program: program.filter(|_| xdp.u8(IFLA_XDP_ATTACHED).is_some_and(|mode| mode != 0)),
             parent: parent.zip(attributes.text(IFLA_PARENT_DEV_NAME)),
         })
