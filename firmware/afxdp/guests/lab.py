@@ -43,6 +43,8 @@ class Card:
     settings: str = ""
     # Pairs of queues that the network side has; only taps and virtio have more than one.
     queues: int = 1
+    # How many of them the driver uses, if the pair does not say; all, where XDP may add none.
+    used: int | None = None
 
     @property
     def driver(self) -> str:
@@ -58,8 +60,8 @@ class Card:
 
 CARDS = {
     "virtio": Card("virtio-net-pci", queues=4),
-    # Zero-copy needs a driver that maps memory for the card as it does for hardware.
-    "virtio-zc": Card("virtio-net-pci", "disable-legacy=on,iommu_platform=on", queues=4),
+    # Zero-copy needs a driver that maps memory for the card as it does for hardware, and queues that stay when the program goes.
+    "virtio-zc": Card("virtio-net-pci", "disable-legacy=on,iommu_platform=on", queues=4, used=4),
     "virtio-generic": Card("virtio-net-pci", "ctrl_guest_offloads=off", queues=4),
     # More queues than the shim serves.
     "virtio-many": Card("virtio-net-pci", queues=80),
@@ -205,7 +207,7 @@ class Pair:
             self.accelerator, self.guests = self._boot()
             self.a, self.b = self.guests
             self.containers = [Container(self.a, "10.9.0.1"), Container(self.b, "10.9.0.2")]
-            make = host or (lambda number: self._host(number, queues))
+            make = host or (lambda number: self._host(number, queues or self.card.used))
             jobs = [guest.start(make(i + 1), timeout=300) for i, guest in enumerate(self.guests)]
             for job in jobs:
                 job.wait()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lab import CARDS, FOLDER, Failed, Pair, end_on_sigterm
 from pods import node, pods
-from remedies import remedies
+from remedies import DOCTOR, helps, remedies
 from traffic import ROUNDS, STREAM, Traffic, agreed, kill, must, network, note, set_mtu
 from units import packages, systemd
 
@@ -80,9 +80,16 @@ def every_length(pair: Pair) -> None:
 
 
 def zero_copy_then_generic(pair: Pair) -> None:
-    """On virtio, without a copy; then in generic mode, where plain TCP through the bridge needs frames that the kernel has room for."""
+    """On virtio, without a copy where the kernel survives that; then in generic mode, where plain TCP through the bridge needs frames that the
+    kernel has room for; then in native mode again, where a kernel that had kept memory of the first sockets would crash."""
     traffic = Traffic(pair)
-    pair.shims(config='[path]\nzero-copy = "on"')
+    without_copy = '[path]\nzero-copy = "on"'
+    pair.shims(config=without_copy)
+    must(network(pair.a)["bind"] == "copy", f"without a copy, on queues that go with the program: {network(pair.a)}")
+    stop(pair)
+    for guest in pair.guests:
+        helps(guest, "xdp eth0", f"{DOCTOR} --config /tmp/shim.toml")
+    pair.shims(config=without_copy)
     must(network(pair.a)["bind"] == "zero-copy", f"not without a copy: {network(pair.a)}")
     traffic.streams()
     traffic.tagged()
@@ -93,6 +100,9 @@ def zero_copy_then_generic(pair: Pair) -> None:
     traffic.streams()
     traffic.tagged(compressed=False)
     traffic.pings(1500)
+    stop(pair)
+    pair.shims()
+    traffic.streams(STREAM // 4)
 
 
 def stop(pair: Pair) -> None:
@@ -191,7 +201,7 @@ def bad_network(pair: Pair) -> None:
 SCENARIOS: dict[str, tuple[Callable[[Pair], None], str, dict]] = {
     "queues": (queues, "virtio", {"queues": 2}),
     "every-length": (every_length, "igb", {}),
-    "zero-copy-then-generic": (zero_copy_then_generic, "virtio-zc", {}),
+    "zero-copy-then-generic": (zero_copy_then_generic, "virtio-zc", {"queues": 2}),
     "doctors-mtu": (doctors_mtu, "virtio", {}),
     "firewalls": (firewalls, "virtio", {}),
     "bad-network": (bad_network, "virtio", {"wire": True}),

@@ -31,7 +31,7 @@ pub fn largest_mtu(driver: Option<&str>, attached: Attached) -> u32 {
 }
 
 /// Drivers whose zero-copy was tried (`.ci/drivers`): frames of every length, tagged and not, from this kernel on. virtio is none of them: of its
-/// starts one never sent, and nobody knows why.
+/// starts one never sent, and nobody knows why. See also [`keeps_memory`].
 const TRIED: [(&str, u8, u8); 1] = [("igb", 7, 3)];
 
 /// Whether a port's frames are to come without a copy.
@@ -85,6 +85,15 @@ pub const fn binding(asked: Asked, attached: Attached) -> Bound {
     }
 }
 
+/// Whether a driver would go on using a socket's memory when the socket is gone: where its queue has come with the program, and goes with it first.
+///
+/// virtio's `virtnet_xsk_pool_disable` does nothing for a queue that is not in use any more ("Failed to disable zero-copy!", Linux 7.3). When the
+/// next program brings the queue back, `try_fill_recv` takes buffers from memory that was freed (`xp_alloc_batch`), and the kernel crashes.
+#[must_use]
+pub const fn keeps_memory(queues_before: u32, queues_attached: u32) -> bool {
+    queues_attached > queues_before
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,6 +112,12 @@ mod tests {
             assert_eq!(binding(asked, Attached::Generic), Bound::Copy);
             assert_eq!(binding(asked, Attached::Native) == Bound::ZeroCopy, asked == Asked::Yes);
         }
+    }
+
+    #[test]
+    fn queues_that_come_with_the_program_have_no_zero_copy() {
+        assert!(keeps_memory(2, 4));
+        assert!(!keeps_memory(4, 4));
     }
 
     #[test]

@@ -67,9 +67,10 @@ pub fn set_up(
     let mut program =
         Program::load_for_node(service.address, service.limit.as_nanos() as u64, frame_len as u64)?;
     let xdp = attach(&mut program, PORT, interface, service.mode)?;
+    let queues_before = interface.queues;
     let interface = &Interface::find(&interface.name)?;
     check_mtu(interface, interface.mtu.into(), xdp)?;
-    let bound = may_bind(interface, service.zero_copy, xdp);
+    let bound = may_bind(interface, queues_before, service.zero_copy, xdp);
     let mut queues = Queues::new(interface.queues, frame_len, bound).map_err(|error| StartError::Memory {
         mib: Queues::memory(interface.queues, frame_len, bound) >> 20,
         error,

@@ -171,6 +171,7 @@ impl Shim {
         }
         // Attaching gives virtio receive queues, one for each processor if the card has them. What is served is what this says, whatever the
         // interfaces are later.
+        let before = &interfaces;
         let interfaces = [Interface::find(&host.name)?, Interface::find(&network.name)?];
         let [host, network] = &interfaces;
         for (interface, mode) in interfaces.iter().zip(modes) {
@@ -186,8 +187,10 @@ impl Shim {
         }
         check_bridge(&mut program, &interfaces);
 
-        let may = Port::ALL
-            .map(|port| may_bind(&interfaces[port as usize], config.zero_copy, modes[port as usize]));
+        let may = Port::ALL.map(|port| {
+            let at = port as usize;
+            may_bind(&interfaces[at], before[at].queues, config.zero_copy, modes[at])
+        });
         let of_any = Bound::of(may.contains(&Bound::ZeroCopy));
         let mut zero_copy = [true; 2];
         let mut workers = Vec::new();
@@ -262,8 +265,8 @@ fn most_queues(interface: &Interface) -> u32 {
     made_with.unwrap_or(MAX_QUEUES).clamp(interface.queues, MAX_QUEUES)
 }
 
-/// How sockets of a port may be bound; says so if that is not as its driver could.
-pub(super) fn may_bind(interface: &Interface, wanted: ZeroCopy, mode: Attached) -> Bound {
+/// How sockets of a port may be bound, which had so many queues before the program was attached; says so if that is not as its driver could.
+pub(super) fn may_bind(interface: &Interface, queues_before: u32, wanted: ZeroCopy, mode: Attached) -> Bound {
     let driver = interface.driver.as_deref();
     let asked = limits::asked(wanted, driver);
     let name = &interface.name;
@@ -277,6 +280,14 @@ pub(super) fn may_bind(interface: &Interface, wanted: ZeroCopy, mode: Attached) 
             warn!(
                 "{name}: frames are copied, though zero-copy is on: the XDP program is attached in generic mode"
             );
+        }
+        (_, Asked::Yes, Attached::Native) if limits::keeps_memory(queues_before, interface.queues) => {
+            warn!(
+                "{name}: frames are copied, though zero-copy is on: XDP has added queues, and when they go, Linux goes on using their memory and \
+                 crashes. Give the card all of its queues before: ethtool -L {name} combined {}",
+                most_queues(interface)
+            );
+            return Bound::Copy;
         }
         _ => {}
     }

@@ -102,6 +102,21 @@ fn xdp_mode(port: &PortFacts, mode: Mode, zero_copy: ZeroCopy) -> Finding {
             _ => Finding::ok("xdp", format!("generic, which is slower: {found}")),
         };
     }
+    let added = added(port, mode);
+    if is_native
+        && mode != Mode::Generic
+        && added > 0
+        && features.zero_copy()
+        && asked(zero_copy, port.driver.as_deref()) == Asked::Yes
+        && let Some(link) = &port.link
+    {
+        let found = format!(
+            "native, with a copy, though zero-copy is on: XDP adds {added} queues, and when they go, Linux goes on using their memory and crashes"
+        );
+        let all = link.rx_queues.min(MAX_QUEUES);
+        return Finding::warning("xdp", found)
+            .mend(format!("ethtool -L {} combined {all}", word(&port.name)));
+    }
     // What the driver offers depends on the card, and shows only when a socket is bound.
     let copies = match (features.zero_copy(), asked(zero_copy, port.driver.as_deref())) {
         (true, Asked::Yes) => {
@@ -444,6 +459,21 @@ pub(in crate::commands::doctor) mod tests {
         port.xdp = None;
         assert_eq!(status(&port, &config), Status::Unknown);
         assert_eq!(is_generic(&port, config.mode), None);
+    }
+
+    /// A kernel of today crashes where zero-copy and such queues meet.
+    #[test]
+    fn zero_copy_waits_until_xdp_adds_no_queues() {
+        let judged = |queues, wanted| {
+            let mut port = healthy().ports.network;
+            port.link.as_mut().unwrap().rx_queues = 8;
+            (port.driver, port.queues, port.added) = (Some("virtio_net".to_owned()), Some(queues), 4);
+            let found = xdp_mode(&port, Mode::Auto, wanted);
+            (found.status, found.mend)
+        };
+        assert_eq!(judged(4, ZeroCopy::On), (Status::Warning, Some("ethtool -L eth0 combined 8".to_owned())));
+        assert_eq!(judged(8, ZeroCopy::On), (Status::Ok, None));
+        assert_eq!(judged(4, ZeroCopy::Auto), (Status::Ok, None));
     }
 
     /// The port as a shim in this mode has it.
