@@ -36,10 +36,10 @@ NAMES = {
 
 # What a table cannot say.
 NOTES = {
-    "virtio-zc": "With `iommu_platform=on` the driver uses all four of the card's queues. With two, of four that it has under XDP, the kernel crashes "
-    "after zero-copy, when the next program is attached, so the shim copies frames there ([deploy.md](deploy.md#zero-copy)).",
-    "vmxnet3": "On vmxnet3, without any XDP program, packets of 3028 bytes pass at MTU 9000. Those of 4028 leave the sender, and the emulated card of "
-    "the receiver says that they are damaged (`ethtool -S`: `pkts rx err`).",
+    "virtio-zc": "With `iommu_platform=on` the driver uses all four of the card's queues. With two, of four that it has under XDP, the kernel "
+    "crashes after zero-copy, when the next program is attached, so the shim copies frames there ([deploy.md](deploy.md#zero-copy)).",
+    "vmxnet3": "On vmxnet3, without any XDP program, packets of 3028 bytes pass at MTU 9000. Those of 4028 leave the sender, and the emulated "
+    "card of the receiver says that they are damaged (`ethtool -S`: `pkts rx err`).",
 }
 
 
