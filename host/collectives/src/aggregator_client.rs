@@ -366,7 +366,7 @@ mod tests {
 
     /// Whatever one of them is told once, and whatever the aggregator knows the job by.
     #[test]
-    fn a_refusal_does_not_keep_a_job_from_its_node() {
+    fn a_refusal_does_not_keep_a_job_from_its_aggregator() {
         const FAR: [u32; 11] = [
             0,
             1,
