@@ -791,15 +791,15 @@ class Failures(unittest.TestCase):
                 (iteration, text), (reporter, cause) = said
                 # What it had still to send of iteration 2 is lost with it.
                 self.assertIn(iteration, (2, 3))
-                self.assertRegex(text, r"\bmember 2\b")
-                self.assertRegex(cause, r"\bmember 2\b")
+                self.assertRegex(text, r"\brank 2\b")
+                self.assertRegex(cause, r"\brank 2\b")
                 self.assertIn(reporter, (0, 1))
 
     def test_a_failed_exchange_is_no_checkpoint(self):
         said = run(killed_in_the_background, 2, lost=[1])[0]
         # `backward` may end before the exchange fails; all that follows has waited for it.
         for text in said[1:]:
-            self.assertRegex(text, r"\bmember 1\b")
+            self.assertRegex(text, r"\brank 1\b")
 
     def test_what_fails_at_one_rank_ends_the_others_waiting(self):
         zero, one = run(breaks_at_one, 2)
@@ -808,13 +808,13 @@ class Failures(unittest.TestCase):
             self.assertRegex(text, "the disk is full")
         self.assertEqual(len(one), 2)
         for text in one:
-            self.assertRegex(text, r"\bmember 0\b")
+            self.assertRegex(text, r"\brank 0\b")
 
     def test_a_stopped_rank_is_named(self):
         for iteration, text in run(stopped, 3, lost=[2])[:2]:
             # What it had still to send of iteration 2 does not leave.
             self.assertIn(iteration, (2, 3))
-            self.assertRegex(text, r"\bmember 2\b")
+            self.assertRegex(text, r"\brank 2\b")
 
     def test_ranks_with_different_plans_are_told(self):
         zero, one = run(disagree, 2)

@@ -225,7 +225,7 @@ class Opening(unittest.TestCase):
             self.assertEqual(done[-1], [None, None], done)
 
     def test_a_rank_that_dies_while_another_is_stopped_is_named(self):
-        self.assertRegex(run(killed_while_another_is_stopped, 3, lost=[1, 2])[0], r"\bmember 1\b")
+        self.assertRegex(run(killed_while_another_is_stopped, 3, lost=[1, 2])[0], r"\brank 1\b")
 
     def test_timeouts_that_are_none_are_refused(self):
         for timeout in (0, -1, float("nan"), float("inf"), 1e18):

@@ -275,11 +275,11 @@ class Failures(unittest.TestCase):
                 if said is not None:
                     # What the dead one had still to send of iteration 2 is lost with it.
                     self.assertIn(said[0], (2, 3))
-                    self.assertRegex(said[1], rf"\bmember {rank}\b.*rank 0 is the server")
+                    self.assertRegex(said[1], rf"\brank {rank}\b.*rank 0 is the server")
             self.assertEqual(len([said for said in all_said if said]), 3 if kill_server else 2)
             if not kill_server:
                 self.assertEqual(code, 1)
-                self.assertRegex(wrong, r"\bmember 2\b")
+                self.assertRegex(wrong, r"\brank 2\b")
 
     def test_another_number_of_workers_is_refused(self):
         with Server(3, "--timeout", "20") as server:
@@ -287,7 +287,7 @@ class Failures(unittest.TestCase):
                 self.assertRegex(said, "refused rank [12].*4 ranks, this rank 3")
             code, _, wrong = server.end()
         self.assertEqual(code, 1)
-        self.assertRegex(wrong, "says that there are 3 ranks, this rank 4")
+        self.assertRegex(wrong, "rank 2 of 3 ranks, expected 4")
 
     def test_another_token_is_refused(self):
         with Server(1) as server, tempfile.TemporaryDirectory() as folder:
