@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 
-use gradwire_collectives::{Residuals, InNetwork, Layout, Listening, Options, Plan, Token};
+use gradwire_collectives::{InNetwork, Layout, Listening, Options, Plan, Residuals, Token};
 use serde_json::Value;
 
 fn gradwire() -> Command {
@@ -69,7 +69,9 @@ fn a_local_node_sums_exactly_for_threads_and_processes() {
                 (&report["codec"], &report["in_network"]["chunks"]),
                 (&codec.into(), &(6 * 15).into())
             );
-            assert!(report["in_network"]["from_aggregator"].as_u64().unwrap() >= 15 * by_node(&report) as u64);
+            assert!(
+                report["in_network"]["from_aggregator"].as_u64().unwrap() >= 15 * by_node(&report) as u64
+            );
             assert!(report["strategy"].as_str().unwrap().starts_with("in-network:127.0.0.1:"));
             by_node(&report)
         });

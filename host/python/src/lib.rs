@@ -38,7 +38,8 @@ fn error(py: Python<'_>, error: &LinkError, served: bool) -> PyErr {
         LinkError::Failed(failure) | LinkError::Closed(Some(failure)) => Some(failure),
         _ => None,
     };
-    let who = if served { " (rank 0 is the server, and rank R of the process group is rank R + 1)" } else { "" };
+    let who =
+        if served { " (rank 0 is the server, and rank R of the process group is rank R + 1)" } else { "" };
     let raised = Error::new_err(format!("{error}{who}"));
     let value = raised.value(py);
     let attributes = value
