@@ -563,6 +563,11 @@ def fewer_ranks(rank):
     except ValueError as error:
         assert "of 3" in str(error), error
     try:
+        state.load_state_dict({**saved, "version": 1})
+        raise AssertionError("loaded")
+    except ValueError as error:
+        assert "version 1" in str(error), error
+    try:
         state.load_state_dict(everybody[:2])
         raise AssertionError("loaded")
     except ValueError as error:

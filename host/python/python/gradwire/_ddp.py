@@ -32,6 +32,10 @@ BY_HOST = "hierarchy:hosts:"
 """Begins a plan whose groups are the ranks of a host."""
 
 
+# Of what `state_dict` returns: 2 names ranks and residuals.
+_STATE_VERSION = 2
+
+
 class Link:
     """What the ranks of a job need to reach each other. Each `State` opens connections of its own.
 
@@ -100,7 +104,7 @@ class Link:
             raise Error(f"{advertised}: {wrong}; {remedy}")
         if listening is None:
             listening = _native.Listening(token, self.timeout, plan.tagged, root, server is not None)
-        # A server is rank 0, and each rank the next rank.
+        # With a server, rank 0 of the link is the server's, and each other rank is one more than in the process group.
         before = int(server is not None)
         try:
             channel = listening.join(self.rank + before, self.ranks + before, root, port)
@@ -382,7 +386,7 @@ class State:
         self.drain()
         residuals = self._worker.channel.save()
         return {
-            "version": 1,
+            "version": _STATE_VERSION,
             "plan": "auto" if self._open else str(self._worker.plan),
             "rank": self._rank,
             "ranks": self._ranks,
@@ -400,8 +404,8 @@ class State:
         self.drain()
         dicts = [saved] if isinstance(saved, dict) else sorted(saved, key=lambda one: one["rank"])
         for one in dicts:
-            if one["version"] != 1:
-                raise ValueError(f"this state has version {one['version']}: expected 1, of an older gradwire")
+            if one["version"] != _STATE_VERSION:
+                raise ValueError(f"this state has version {one['version']}: expected {_STATE_VERSION}; another gradwire saved it")
         first = dicts[0]
         residuals = [bytes(one["residuals"].numpy().tobytes()) for one in dicts]
         if len(dicts) == 1 and isinstance(saved, dict):
