@@ -1,6 +1,6 @@
 //! A rank's side of an aggregator in the network: a UDP socket, and the dataplane's [`Member`] behind it.
 //!
-//! A aggregator that does not answer, or refuses, is left alone for one exchange, then for two, and so on, up to [`LONGEST_PAUSE`]. That
+//! An aggregator that does not answer, or refuses, is left alone for one exchange, then for two, and so on, up to [`LONGEST_PAUSE`]. That
 //! counts exchanges and no time, so that all ranks do the same.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -20,7 +20,7 @@ use crate::coding::Wire;
 use crate::graph::Rank;
 use crate::socket::{DATAGRAM_ROOM, set_tos};
 
-/// The most ranks of a aggregator.
+/// The most ranks of an aggregator.
 pub(crate) const MAX_RANKS: usize = MAX_MEMBERS;
 /// Exchanges without the aggregator, at most, before it is tried again.
 const LONGEST_PAUSE: u32 = 64;
@@ -31,7 +31,7 @@ const NEAR: u32 = 1 << 16;
 /// How often a rank looks whether others gave up on the aggregator.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What a job's ranks tell a aggregator apart by.
+/// What an aggregator tells jobs apart by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JobName {
     pub(crate) number: u16,

@@ -57,7 +57,8 @@ pub(crate) struct Authenticated {
     pub(crate) outgoing: bool,
     pub(crate) stream: TcpStream,
 }
-/// Where a job's connections are proved.
+
+/// A rank's side of all handshakes while its link opens.
 pub(crate) struct Acceptor<'a> {
     token: &'a Token,
     pub(crate) rank: Rank,
@@ -135,10 +136,10 @@ impl<'a> Acceptor<'a> {
                 continue;
             }
             let sender = sender.clone();
-            let handshake = self.enter(&stream);
+            let number = self.enter(&stream);
             scope.spawn(move || {
                 let authenticated = self.authenticate(stream, tagged);
-                lock(&self.handshakes).1.remove(&handshake);
+                lock(&self.handshakes).1.remove(&number);
                 match authenticated {
                     Ok(connection) => _ = sender.send(connection),
                     Err(why) => {
@@ -166,7 +167,7 @@ impl<'a> Acceptor<'a> {
         number
     }
 
-    /// All have connections, or it failed. Handshakes under way are those of strangers then, and nobody waits for them.
+    /// All are connected, or it failed. Handshakes under way are those of strangers then, and nobody waits for them.
     pub(crate) fn close(&self) {
         let mut handshakes = lock(&self.handshakes);
         self.stop.store(true, Ordering::Relaxed);
@@ -289,9 +290,11 @@ impl<'a> Acceptor<'a> {
         LinkError::Missing { missing, at, within: lock(&self.time).1, refused: lock(&self.refused).clone() }
     }
 }
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
 /// Writes bytes of a handshake.
 fn write(stream: &mut TcpStream, tagged: bool, bytes: &[u8], until: Instant) -> io::Result<()> {
     if tagged { write_by(stream, &spread(bytes), until) } else { write_by(stream, bytes, until) }

@@ -46,6 +46,7 @@ impl Options {
         Self { token, timeout: Duration::from_secs(300), opening: None, tagged: false, served: false }
     }
 }
+
 /// The ports of a rank, open but not yet connected to anybody.
 #[derive(Debug)]
 pub struct Listening {
@@ -233,6 +234,7 @@ impl Listening {
         Ok(table)
     }
 }
+
 /// A rank's addresses, as rank 0 is told them and tells them: family, address, port, port of tagged connections or 0.
 const ENTRY_LEN: usize = 1 + 16 + 2 + 2;
 
@@ -304,6 +306,7 @@ fn read_table(
     read_by(stream, others.as_flattened_mut(), until)?;
     bytes.iter().map(parse_entry).collect::<io::Result<_>>().map(Ok)
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;

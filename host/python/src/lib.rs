@@ -29,7 +29,7 @@ create_exception!(
      nothing was exchanged yet, and `reporter` if a server saw it."
 );
 
-/// With a server, ranks are not ranks: it is rank 0.
+/// With a server, a rank of the link is one more than in the process group: the server is rank 0.
 fn error(py: Python<'_>, error: &LinkError, served: bool) -> PyErr {
     let failure = match error {
         LinkError::Plan(_) | LinkError::Layout(_) | LinkError::Residuals(_) | LinkError::Buffer { .. } => {

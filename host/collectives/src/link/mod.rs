@@ -110,8 +110,8 @@ impl Listening {
         let connections = self.connect_ranks(rank, ranks, root)?;
         let timeout = self.timeout();
         let io = |what: &str, source| LinkError::Io { what: what.to_owned(), source };
-        for connections in &connections {
-            crate::stream::prepare(&connections.stream, timeout)
+        for connection in &connections {
+            crate::stream::prepare(&connection.stream, timeout)
                 .map_err(|error| io("prepare a connection", error))?;
         }
         let (commands, inbox) = mpsc::channel();

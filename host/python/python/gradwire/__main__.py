@@ -45,7 +45,7 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     serve = commands.add_parser("serve", help="a parameter server", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter)
     serve.add_argument("--listen", required=True, metavar="IP:PORT", help="where workers reach this server; [IP]:PORT for IPv6")
-    serve.add_argument("--ranks", required=True, type=int, metavar="N", help="how many workers the job has")
+    serve.add_argument("--ranks", required=True, type=int, metavar="N", help="how many ranks train; the server is none of them")
     serve.add_argument("--token-file", required=True, metavar="FILE", help="the job's token; made if it is not there")
     serve.add_argument(
         "--timeout",

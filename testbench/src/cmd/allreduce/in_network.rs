@@ -33,7 +33,7 @@ pub(super) fn place(text: &str) -> Result<Place, String> {
         .ok_or_else(|| format!("expected local, or an IP address, and :PORT unless it is {PORT}"))
 }
 
-/// An aggregator beside the ranks, for as long as it is residuals.
+/// An aggregator beside the ranks, for as long as this value lives.
 pub(super) struct Node {
     pub(super) address: SocketAddr,
     stop: Arc<AtomicBool>,

@@ -52,7 +52,7 @@ JSON: {\"strategy\", \"codec\", \"ranks\", \"values\", \"tensors\", \"rounds\", 
 \"from_aggregator\", \"copied\", \"summed\", \"reasons\"}}. Times are
 medians over the rounds at rank 0, bytes those that rank 0 sent in a round, gb_s the gradient's bytes by time_s.
 
-Exit codes: 0 all checks residuals, 1 one did not, 2 the ranks could not exchange.
+Exit codes: 0 all checks held, 1 one did not, 2 the ranks could not exchange.
 
 Examples:
   gradwire allreduce --local 4 --strategy servers --codec q8:256
