@@ -5,7 +5,6 @@ as a container would run it. Each pod has a second interface behind br0, as docs
 import json
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import yaml
@@ -199,17 +198,6 @@ class PodTraffic(Traffic):
         for address in ("10.244.2.2", "10.96.0.2"):
             self.tagged("--bytes 1M", address, compressed=False, firewall=True)
 
-    def meanwhile(self, happens: Callable[[], None]) -> None:
-        """Something happens while all streams flow, and tagged values."""
-        values, jobs = self.values("--seconds 6"), self.start_streams(STREAM // 2)
-        time.sleep(2)
-        happens()
-        found = json.loads(values.wait())
-        must(found["good"], f"values: {found}")
-        for job in jobs:
-            job.wait()
-        self.streams(STREAM // 4)
-
 
 def pods(pair: Pair) -> None:
     """On nodes with kube-proxy's rules, the DaemonSet's command leaves the pods' ordinary traffic alone, whatever becomes of it."""
@@ -264,7 +252,8 @@ def pods(pair: Pair) -> None:
             else:
                 raise Failed("the reload has no effect")
 
-    traffic.meanwhile(reload)
+    traffic.meanwhile(reload, STREAM // 2)
+    traffic.streams(STREAM // 4)
     traffic.tagged(firewall=True)
 
     for victim in pair.guests:
@@ -277,7 +266,8 @@ def pods(pair: Pair) -> None:
             time.sleep(1)
             again.append(start(victim))
 
-        traffic.meanwhile(kill)
+        traffic.meanwhile(kill, STREAM // 2)
+        traffic.streams(STREAM // 4)
         ready(victim, again[0])
         traffic.tagged(firewall=True)
 
@@ -298,6 +288,7 @@ def pods(pair: Pair) -> None:
             guest.run(f"kill {SHIM}")
             guest.until("! ip link show | grep -q xdp")
 
-    traffic.meanwhile(stop)
+    traffic.meanwhile(stop, STREAM // 2)
+    traffic.streams(STREAM // 4)
     left = [guest.run("ls /run/gradwire-xdp") for guest in pair.guests]
     must(left == ["", ""], f"left behind: {left}")

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 
 from lab import Container, Failed, Guest, Job, Pair
 
@@ -65,6 +66,16 @@ class Traffic:
     def stream(self, count: int) -> Job:
         """One untagged stream that goes on while something else happens."""
         return self.pair.containers[0].start(self.untagged("10.9.0.2", self.BESIDE, count), timeout=900)
+
+    def meanwhile(self, happens: Callable[[], None], count: int) -> None:
+        """Something happens while untagged streams of `count` bytes flow, and tagged values: all arrive as they should."""
+        values, jobs = self.values("--seconds 6"), self.start_streams(count)
+        time.sleep(2)
+        happens()
+        found = json.loads(values.wait())
+        must(found["good"], f"values: {found}")
+        for job in jobs:
+            job.wait()
 
     def values(self, arguments: str, address: str = "10.9.0.2") -> Job:
         return self.pair.containers[0].start(f"exec gradwire-xdp test send {address} --timeout 60 --json {arguments}", timeout=900)

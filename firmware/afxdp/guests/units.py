@@ -1,6 +1,5 @@
 """A guest whose first process is systemd, with the Debian package: installed, started, killed, upgraded, removed, by docs/deploy.md's commands."""
 
-import json
 import subprocess
 import time
 from collections.abc import Callable
@@ -80,13 +79,7 @@ def systemd(pair: Pair) -> None:
         """A script ends the process while streams flow; the next one's number."""
         note(what)
         before = shows(a, "MainPID")
-        values, jobs = traffic.values("--seconds 6"), traffic.start_streams(STREAM // 4)
-        time.sleep(2)
-        a.run(script.format(pid=before))
-        found = json.loads(values.wait())
-        must(found["good"], f"values: {found}")
-        for job in jobs:
-            job.wait()
+        traffic.meanwhile(lambda: a.run(script.format(pid=before)), STREAM // 4)
         after = active(a, but=before)
         traffic.tagged()
         return after
