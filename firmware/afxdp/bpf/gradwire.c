@@ -15,6 +15,8 @@
  *
  * If a rule asks the far end whether it restores, and the far end of a connection said nothing on its SYN, no engine would
  * change a frame of that connection, and the way through it takes time: of these, only SYNs and frames with the mark are taken.
+ * Likewise of a connection that is not known: its host's frames go by the bridge, and what watches connections there would take
+ * data for wrong whose acknowledgements it does not see.
  *
  * Connections and queues. A flow table belongs to a queue, but a host may move a connection to another queue (Linux
  * does when it sends after a time-out). `connections` says which queue has a connection; on others it goes untouched.
@@ -424,9 +426,10 @@ INLINE int divert(struct xdp_md *xdp, enum port port)
 			return XDP_PASS;
 		}
 	} else if (take && *action & ASK && protocol == TCP && !(flags & RST)) {
-		if (is_silent(bpf_map_lookup_elem(&connections, &key))) {
+		const struct owner *known = bpf_map_lookup_elem(&connections, &key);
+		if (!known || is_silent(known)) {
 			if (has_payload)
-				count(port, queue, NOT_AGREED);
+				count(port, queue, known ? NOT_AGREED : UNKNOWN);
 			return XDP_PASS;
 		}
 	}

@@ -337,14 +337,24 @@ fn what_the_far_end_said_decides_who_forwards() {
     wire.send(from_far_end(&lab, first, SYN | ACK, 0, &[]));
     send(first, ACK, 1, &data);
     expect("no answer", [1, 0, 0], [0, 1, 0]);
-    wire.send({
-        let mut frame = from_far_end(&lab, first, ACK, TAG, &[]);
+    let tagged_data_from_far_end = |port| {
+        let mut frame = from_far_end(&lab, port, ACK, TAG, &[]);
         frame.extend([0; 400]);
         frame[16..18].copy_from_slice(&440u16.to_be_bytes());
         repair_checksums(&mut frame, 0);
         frame
-    });
+    };
+    wire.send(tagged_data_from_far_end(first));
     expect("nor are its own frames restored", [1, 0, 1], [0, 1, 0]);
+    // Of a connection that began before this shim, too: its host's frames go by the bridge.
+    let unchanged = || shim.status().queues[0].ingress.untouched["not-compressed"];
+    let (by_engine, by_bridge) = (unchanged(), shim.status().queues[0].kept.network.unknown);
+    wire.send(tagged_data_from_far_end(first + 9));
+    let end = Instant::now() + PATIENCE;
+    while shim.status().queues[0].kept.network.unknown == by_bridge {
+        assert!(Instant::now() < end, "a frame of an unknown connection is not left to the bridge");
+    }
+    assert_eq!(unchanged(), by_engine);
 
     // It is late: what is sent from now on is compressed.
     wire.send(from_far_end(&lab, first, SYN | ACK, 0, &OFFER));
