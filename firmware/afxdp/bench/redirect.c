@@ -1,4 +1,7 @@
-/* Sends every frame out of one other interface: what the kernel can do at best between two ports. */
+/*
+ * What the kernel can do at best: `redirect` sends every frame out of one other interface, `pass` leaves every frame to
+ * the bridge.
+ */
 #include "../bpf/bpf.h"
 
 static long (*const bpf_redirect)(u32 interface, u64 flags) = (void *)23;
@@ -9,6 +12,12 @@ SEC("xdp")
 int redirect(struct xdp_md *xdp)
 {
 	return bpf_redirect(other, 0);
+}
+
+SEC("xdp")
+int pass(struct xdp_md *xdp)
+{
+	return XDP_PASS;
 }
 
 char _license[] SEC("license") = "MIT OR Apache-2.0";
