@@ -13,6 +13,8 @@ use crate::commands::status::{self, StatusArgs};
 use crate::commands::traffic::{self, TestArgs};
 use crate::commands::unload::{self, UnloadArgs};
 
+use crate::ops::logging::Format;
+
 pub use crate::commands::{CommandError, Outcome};
 
 /// Compresses tagged gradient traffic between a container's veth and the network card, by AF_XDP.
@@ -55,6 +57,19 @@ pub enum Command {
     Aggregate(AggregateArgs),
     Man(ManArgs),
     Completions(CompletionsArgs),
+}
+
+impl Cli {
+    /// Whether standard error is for JSON lines only.
+    #[must_use]
+    pub fn logs_json(&self) -> bool {
+        let service = match &self.command {
+            Command::Run(args) => &args.service,
+            Command::Aggregate(args) => &args.service,
+            _ => return false,
+        };
+        service.log_format == Format::Json
+    }
 }
 
 /// Does what `cli` says.

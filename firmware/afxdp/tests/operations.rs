@@ -341,6 +341,25 @@ fn it_runs_without_privileges_and_tells_the_service_manager() {
     assert_eq!(events.iter().find(says).unwrap()["level"], "ERROR");
 }
 
+/// Who reads a log by lines gets the reason of its end as one, too.
+#[test]
+fn the_error_that_ends_a_json_log_is_json() {
+    let Some(operator) = Operator::new() else { return };
+    let run = format!("run --host missing0 --net {} --run-dir {}", operator.net, operator.folder.display());
+    let last_line = |words: &str| {
+        let output = operator.output(&format!("{run} {words}"));
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap().lines().last().unwrap().to_owned()
+    };
+    let event: Value = serde_json::from_str(&last_line("--log-format json")).unwrap();
+    assert_eq!(event["level"], "ERROR");
+    assert!(event["message"].as_str().unwrap().contains("missing0"), "{event}");
+    for other in ["--log-format text", "--log-format json --log off"] {
+        let line = last_line(other);
+        assert!(line.starts_with("gradwire-xdp: ") && line.contains("missing0"), "{line}");
+    }
+}
+
 #[test]
 fn with_the_units_capabilities_it_needs_no_root() {
     let Some(operator) = Operator::new() else { return };
