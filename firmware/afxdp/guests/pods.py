@@ -149,8 +149,6 @@ ln -s /usr/sbin/gradwire-xdp /usr/bin/gradwire-xdp
 modprobe -a bridge br_netfilter
 sysctl -qw net.ipv4.ip_forward=1 net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1
 iptables-restore <<'RULES'{rules}RULES
-# docs/deploy.md: else the rule for what is invalid may stop tagged connections whose shim starts again.
-sysctl -qw net.netfilter.nf_conntrack_tcp_be_liberal=1
 ip -b - <<'IP'
 link add br0 type bridge
 link set dev br0 address 52:54:00:09:0{"ab"[number - 1]}:00 up
