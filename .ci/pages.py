@@ -65,8 +65,8 @@ def shown(text: str) -> tuple[float, float]:
 def judge(folder: Path, name: str) -> None:
     page, report = folder / f"{name}.html", json.loads((folder / f"{name}.json").read_text())
     loaded = chromium(page, "--dump-dom")
-    said = [line for line in loaded.stderr.splitlines() if "CONSOLE" in line]
-    assert not said, f"{name}: the console says {said}"
+    errors = [line for line in loaded.stderr.splitlines() if "CONSOLE" in line]
+    assert not errors, f"{name}: the console says {errors}"
     dom = Figures(loaded.stdout)
     assert not dom.asks, f"{name}: asks for {dom.asks}"
     assert json.loads(dom.report) == report, f"{name}: the page's JSON is not that of --json"

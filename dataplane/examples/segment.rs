@@ -1,7 +1,7 @@
 //! Compresses one TCP segment and restores it, and prints what was saved.
 
 use gradwire::{
-    Change, DEFAULT_MARK, DEFAULT_TOS, Egress, Ingress, Kernel, Millis, NO_OFFERS, Rule, Rules, Verdict,
+    Change, DEFAULT_MARK, DEFAULT_TOS, Egress, Ingress, Kernel, Millis, NO_CAPABILITIES, Rule, Rules, Verdict,
 };
 
 const SYN: u8 = 0x02;
@@ -21,19 +21,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // The SYN tells egress where in the stream the values start. It leaves as it is.
     let syn = frame(SYN, 999, &[]);
-    assert!(matches!(egress.process(&syn, &mut wire, Millis(0), &NO_OFFERS), Verdict::Untouched(_)));
+    assert!(matches!(egress.process(&syn, &mut wire, Millis(0), &NO_CAPABILITIES), Verdict::Untouched(_)));
 
     let values: Vec<f32> = (0..360u16).map(|i| f32::from(i).sin() / 50.0).collect();
     let payload: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     let sent = frame(ACK, 1000, &payload);
     let Verdict::Changed { change: Change::Compressed, len } =
-        egress.process(&sent, &mut wire, Millis(1), &NO_OFFERS)
+        egress.process(&sent, &mut wire, Millis(1), &NO_CAPABILITIES)
     else {
         return Err("egress left the segment as it was".into());
     };
     let wire = &wire[..len];
 
-    let Verdict::Changed { change: Change::Restored, len } = ingress.process(wire, &mut restored, &NO_OFFERS)
+    let Verdict::Changed { change: Change::Restored, len } =
+        ingress.process(wire, &mut restored, &NO_CAPABILITIES)
     else {
         return Err("ingress did not restore the segment".into());
     };

@@ -15,7 +15,7 @@
 //! a spare, and the buffer that it came in is the next spare.
 
 use crate::engine::{Coded, Egress, Ingress, Millis};
-use crate::flow::offers::Offers;
+use crate::flow::capabilities::CapabilityTable;
 use crate::kernels::Kernel;
 use crate::rules::Rules;
 use crate::verdict::{Change, Verdict};
@@ -194,16 +194,16 @@ impl<const SETS: usize> Forwarder<SETS> {
 
     /// Takes at most `budget` frames that `from` received to the other port, as [`forward_batch`] does; how many there were.
     ///
-    /// `offers` belongs to the host: all forwarders between it and the network share it.
+    /// `capabilities` belongs to the host: all forwarders between it and the network share it.
     pub fn forward<D: Device<Port = Port>>(
         &mut self,
         device: &mut D,
         from: Port,
         budget: usize,
         now: Millis,
-        offers: &Offers,
+        capabilities: &CapabilityTable,
     ) -> usize {
-        self.forward_observed(device, from, budget, now, offers, |_| {})
+        self.forward_observed(device, from, budget, now, capabilities, |_| {})
     }
 
     /// The same, and shows `observe` the values of each frame that is compressed, beside what they became.
@@ -213,7 +213,7 @@ impl<const SETS: usize> Forwarder<SETS> {
         from: Port,
         budget: usize,
         now: Millis,
-        offers: &Offers,
+        capabilities: &CapabilityTable,
         mut observe: impl FnMut(Coded<'_>),
     ) -> usize {
         let Self { egress, ingress, losses: [host, network] } = self;
@@ -223,8 +223,8 @@ impl<const SETS: usize> Forwarder<SETS> {
         };
         forward_batch(device, from, budget, losses, |frame, room| {
             let verdict = match from {
-                Port::Host => egress.process(frame, room, now, offers),
-                Port::Network => ingress.process(frame, room, offers),
+                Port::Host => egress.process(frame, room, now, capabilities),
+                Port::Network => ingress.process(frame, room, capabilities),
             };
             if let Verdict::Changed { change: Change::Compressed, .. } = verdict
                 && let Some(coded) = egress.coded(frame, room)

@@ -35,8 +35,8 @@ pub mod verdict;
 pub mod wire;
 
 pub use codec::{Params, Split};
-pub use engine::{Egress, Ingress, Millis, NO_OFFERS, Offers};
-pub use flow::offers::Slot;
+pub use engine::{CapabilityTable, Egress, Ingress, Millis, NO_CAPABILITIES};
+pub use flow::capabilities::Slot;
 pub use kernels::Kernel;
 pub use profile::Profile;
 pub use rules::{Contents, DEFAULT_MARK, DEFAULT_TOS, Framing, Grid, Handshake, Rule, Rules};

@@ -58,10 +58,10 @@ outcomes! {
         Remarked = "remarked",
         /// Ingress: the payload was restored.
         Restored = "restored",
-        /// Egress: a SYN says what its host restores, so it is longer.
-        Told = "told",
-        /// Ingress: what a SYN says was taken note of, and taken out.
-        Heard = "heard",
+        /// Egress: the capability option was added to a SYN, which advertises what its host restores.
+        OptionAdded = "option-added",
+        /// Ingress: a SYN's capability was recorded, and the option taken out.
+        OptionStripped = "option-stripped",
     }
 }
 
@@ -105,8 +105,8 @@ outcomes! {
         GridDoubtful = "grid-doubtful",
         /// The payload does not start on a value, and in-place framing or the rule's grid needs it to.
         OffGrid = "off-grid",
-        /// The far end did not say on the connection's SYN that it restores this codec.
-        NotAgreed = "not-agreed",
+        /// The far end did not advertise on the connection's SYN that it restores this codec.
+        NotNegotiated = "not-negotiated",
         /// The connection's SYN was not tagged, so nobody was asked.
         TaggedLate = "tagged-late",
         /// The far end restores in-place frames with other parameters, or none, or of another type of service.

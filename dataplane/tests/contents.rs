@@ -4,7 +4,7 @@ mod common;
 
 use common::engines::rules;
 use common::{ACK, SYN, Spec, TransportSpec, gradient, le_bytes};
-use gradwire::engine::{Egress, Millis, NO_OFFERS};
+use gradwire::engine::{Egress, Millis, NO_CAPABILITIES};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{Contents, Grid, Rule};
 use gradwire::verdict::{Change, PassReason, Verdict};
@@ -32,7 +32,7 @@ impl Host {
     }
 
     fn process(&mut self, frame: &[u8]) -> Verdict {
-        self.engine.process(frame, &mut vec![0; frame.len()], Millis(0), &NO_OFFERS)
+        self.engine.process(frame, &mut vec![0; frame.len()], Millis(0), &NO_CAPABILITIES)
     }
 
     /// The next segment of the stream; whether it was compressed, or went untouched since it is not values.

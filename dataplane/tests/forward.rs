@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 
 use common::{ACK, IpSpec, Spec, TransportSpec, gradient, host_accepts, le_bytes};
 use gradwire::codec::decode_payload;
-use gradwire::engine::{Millis, NO_OFFERS};
+use gradwire::engine::{Millis, NO_CAPABILITIES};
 use gradwire::forward::{Buffer, Device, Forwarder, Losses, Port, forward_batch};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
@@ -169,7 +169,7 @@ fn frames_cross_in_order_in_the_buffers_they_came_in_and_changed_ones_in_the_spa
     let first = device.arrive(Port::Host, &segments[0]);
     let other = device.arrive(Port::Host, &untagged());
     device.arrive(Port::Host, &segments[1]);
-    assert_eq!(forwarder.forward(&mut device, Port::Host, 64, NOW, &NO_OFFERS), 4);
+    assert_eq!(forwarder.forward(&mut device, Port::Host, 64, NOW, &NO_CAPABILITIES), 4);
     let wire = device.sent(Port::Network);
     assert_eq!(device.kicks, [0, 1]);
     assert_eq!(wire.len(), 4);
@@ -186,7 +186,7 @@ fn frames_cross_in_order_in_the_buffers_they_came_in_and_changed_ones_in_the_spa
     for (_, frame) in &wire {
         device.arrive(Port::Network, frame);
     }
-    assert_eq!(forwarder.forward(&mut device, Port::Network, 64, NOW, &NO_OFFERS), 4);
+    assert_eq!(forwarder.forward(&mut device, Port::Network, 64, NOW, &NO_CAPABILITIES), 4);
     let host = device.sent(Port::Host);
     assert_eq!(forwarder.ingress().counters().changed(Change::Restored), 2);
     assert_eq!(host[2].1, untagged());
@@ -217,7 +217,7 @@ fn who_observes_sees_the_values_of_each_compressed_frame_and_their_groups() {
         device.arrive(Port::Host, &sent.bytes());
         device.arrive(Port::Host, &untagged());
         let mut seen = Vec::new();
-        forwarder.forward_observed(&mut device, Port::Host, 64, NOW, &NO_OFFERS, |coded| {
+        forwarder.forward_observed(&mut device, Port::Host, 64, NOW, &NO_CAPABILITIES, |coded| {
             let Profile::Classes(params) = coded.profile else { panic!("codec 1") };
             let mut restored = vec![0; coded.values.len()];
             assert_eq!(decode_payload(coded.groups, &mut restored, params), Ok(coded.groups.len()));
@@ -228,7 +228,8 @@ fn who_observes_sees_the_values_of_each_compressed_frame_and_their_groups() {
         for (_, frame) in device.sent(Port::Network) {
             device.arrive(Port::Network, &frame);
         }
-        forwarder.forward_observed(&mut device, Port::Network, 64, NOW, &NO_OFFERS, |_| panic!("restored"));
+        forwarder
+            .forward_observed(&mut device, Port::Network, 64, NOW, &NO_CAPABILITIES, |_| panic!("restored"));
         let host = device.sent(Port::Host);
         assert_eq!(host_accepts(&host[1].1).unwrap(), &restored[..]);
     }
@@ -238,13 +239,13 @@ fn who_observes_sees_the_values_of_each_compressed_frame_and_their_groups() {
 fn a_budget_ends_a_batch_and_an_idle_port_is_not_kicked() {
     let mut device = Queues::new(8, 8);
     let mut forwarder = forwarder();
-    assert_eq!(forwarder.forward(&mut device, Port::Host, 64, NOW, &NO_OFFERS), 0);
+    assert_eq!(forwarder.forward(&mut device, Port::Host, 64, NOW, &NO_CAPABILITIES), 0);
     for _ in 0..3 {
         device.arrive(Port::Host, &untagged());
     }
-    assert_eq!(forwarder.forward(&mut device, Port::Host, 2, NOW, &NO_OFFERS), 2);
-    assert_eq!(forwarder.forward(&mut device, Port::Host, 2, NOW, &NO_OFFERS), 1);
-    assert_eq!(forwarder.forward(&mut device, Port::Host, 2, NOW, &NO_OFFERS), 0);
+    assert_eq!(forwarder.forward(&mut device, Port::Host, 2, NOW, &NO_CAPABILITIES), 2);
+    assert_eq!(forwarder.forward(&mut device, Port::Host, 2, NOW, &NO_CAPABILITIES), 1);
+    assert_eq!(forwarder.forward(&mut device, Port::Host, 2, NOW, &NO_CAPABILITIES), 0);
     assert_eq!(device.kicks, [0, 2]);
     assert_eq!(device.sent(Port::Network).len(), 3);
 }
@@ -285,7 +286,7 @@ fn what_a_full_queue_refuses_is_counted_and_its_buffer_is_free_again() {
     for frame in [segment(0).syn(1000).bytes(), segment(0).bytes(), untagged()] {
         device.arrive(Port::Host, &frame);
     }
-    assert_eq!(forwarder.forward(&mut device, Port::Host, 64, NOW, &NO_OFFERS), 3);
+    assert_eq!(forwarder.forward(&mut device, Port::Host, 64, NOW, &NO_CAPABILITIES), 3);
     assert_eq!(device.sent(Port::Network).len(), 1);
     assert_eq!(forwarder.losses(Port::Host).no_queue, 2);
     assert_ne!(*forwarder.egress().counters(), Counters::new());
@@ -301,19 +302,19 @@ fn without_a_spare_buffer_frames_leave_as_they_came_and_compressed_ones_are_drop
     let mut device = Queues::new(2, 8);
     device.arrive(Port::Host, &segment(0).syn(1000).bytes());
     device.arrive(Port::Host, &segment(0).bytes());
-    forwarder.forward(&mut device, Port::Host, 64, NOW, &NO_OFFERS);
+    forwarder.forward(&mut device, Port::Host, 64, NOW, &NO_CAPABILITIES);
     assert_eq!(device.sent(Port::Network)[1].1, segment(0).bytes());
     assert_eq!(forwarder.egress().counters().passed(PassReason::NoRoom), 1);
     assert_eq!(forwarder.losses(Port::Host).no_buffer, 2);
 
     let mut device = Queues::new(2, 8);
     device.arrive(Port::Host, &segment(1).bytes());
-    forwarder.forward(&mut device, Port::Host, 64, NOW, &NO_OFFERS);
+    forwarder.forward(&mut device, Port::Host, 64, NOW, &NO_CAPABILITIES);
     let compressed = device.sent(Port::Network).remove(0).1;
     assert_eq!(forwarder.egress().counters().changed(Change::Compressed), 1);
     let mut device = Queues::new(1, 8);
     device.arrive(Port::Network, &compressed);
-    assert_eq!(forwarder.forward(&mut device, Port::Network, 64, NOW, &NO_OFFERS), 1);
+    assert_eq!(forwarder.forward(&mut device, Port::Network, 64, NOW, &NO_CAPABILITIES), 1);
     assert!(device.sent(Port::Host).is_empty());
     assert_eq!(forwarder.ingress().counters().dropped(DropReason::NoRoom), 1);
     assert_eq!(device.free.len(), 1);
@@ -324,18 +325,18 @@ fn new_rules_hold_in_both_directions_and_keep_flows() {
     let mut device = Queues::new(8, 8);
     let mut forwarder = forwarder();
     device.arrive(Port::Host, &segment(0).syn(1000).bytes());
-    forwarder.forward(&mut device, Port::Host, 64, NOW, &NO_OFFERS);
+    forwarder.forward(&mut device, Port::Host, 64, NOW, &NO_CAPABILITIES);
     forwarder.set_rules(Rules::new(&[Rule { tos: 0x50, ..Rule::STATIC }], 0x60).unwrap());
     device.sent(Port::Network);
     let tagged = Spec { tos: 0x50, ..segment(0) }.bytes();
     device.arrive(Port::Host, &tagged);
     device.arrive(Port::Host, &segment(1).bytes());
-    forwarder.forward(&mut device, Port::Host, 64, NOW, &NO_OFFERS);
+    forwarder.forward(&mut device, Port::Host, 64, NOW, &NO_CAPABILITIES);
     let wire = device.sent(Port::Network);
     assert!(wire[0].1.len() < tagged.len());
     assert_eq!(wire[1].1, segment(1).bytes(), "its type of service means nothing any more");
     device.arrive(Port::Network, &wire[0].1);
-    forwarder.forward(&mut device, Port::Network, 64, NOW, &NO_OFFERS);
+    forwarder.forward(&mut device, Port::Network, 64, NOW, &NO_CAPABILITIES);
     assert!(host_accepts(&device.sent(Port::Host)[0].1).is_some());
 }
 
@@ -374,12 +375,12 @@ fn checksums_left_to_offload_are_completed_where_the_ports_do_not() {
         for from in Port::ALL {
             let mut device = Queues::new(4, 4);
             device.arrive(from, &frame);
-            forwarder().forward(&mut device, from, 4, NOW, &NO_OFFERS);
+            forwarder().forward(&mut device, from, 4, NOW, &NO_CAPABILITIES);
             assert_eq!(device.sent(from.other())[0].1, frame, "nobody asked for it");
             device.completes = true;
             device.arrive(from, &frame);
             device.arrive(from, &spec.bytes());
-            forwarder().forward(&mut device, from, 4, NOW, &NO_OFFERS);
+            forwarder().forward(&mut device, from, 4, NOW, &NO_CAPABILITIES);
             let sent = device.sent(from.other());
             assert_eq!(sent[0].1, spec.bytes());
             assert_eq!(sent[1].1, spec.bytes());
@@ -389,7 +390,7 @@ fn checksums_left_to_offload_are_completed_where_the_ports_do_not() {
     // The host's own frame with the mark loses its type of service, and has no right checksum before.
     let mut device = Queues { completes: true, ..Queues::new(4, 4) };
     device.arrive(Port::Host, &offloaded(&Spec { tos: DEFAULT_MARK, ..tcp.clone() }));
-    forwarder().forward(&mut device, Port::Host, 4, NOW, &NO_OFFERS);
+    forwarder().forward(&mut device, Port::Host, 4, NOW, &NO_CAPABILITIES);
     assert_eq!(device.sent(Port::Network)[0].1, tcp.bytes());
 
     // What is cut short, has no checksum or is no packet stays as it is.
@@ -399,7 +400,7 @@ fn checksums_left_to_offload_are_completed_where_the_ports_do_not() {
     for frame in [cut, none, vec![0; 60]] {
         let mut device = Queues { completes: true, ..Queues::new(4, 4) };
         device.arrive(Port::Host, &frame);
-        forwarder().forward(&mut device, Port::Host, 4, NOW, &NO_OFFERS);
+        forwarder().forward(&mut device, Port::Host, 4, NOW, &NO_CAPABILITIES);
         assert_eq!(device.sent(Port::Network)[0].1, frame);
     }
 }
@@ -412,7 +413,7 @@ fn a_compressed_frame_is_not_completed_though_its_checksum_looks_left_to_offload
     for forwarder in [&mut plain, &mut completing] {
         // Tagged late: one of them sees nothing of the stream but what stands in its middle.
         device.arrive(Port::Host, &Spec { tos: 0, ..segment(0).syn(1000) }.bytes());
-        forwarder.forward(&mut device, Port::Host, 4, NOW, &NO_OFFERS);
+        forwarder.forward(&mut device, Port::Host, 4, NOW, &NO_CAPABILITIES);
         device.sent(Port::Network);
     }
     let mut seen = 0;
@@ -421,13 +422,13 @@ fn a_compressed_frame_is_not_completed_though_its_checksum_looks_left_to_offload
         values[0] = f32::from_bits(0x4000_0000 | u32::from(bits));
         let spec = Spec::tcp(1000 + 96 * u32::from(bits), ACK, &le_bytes(&values));
         device.arrive(Port::Host, &spec.bytes());
-        plain.forward(&mut device, Port::Host, 4, NOW, &NO_OFFERS);
+        plain.forward(&mut device, Port::Host, 4, NOW, &NO_CAPABILITIES);
         let wire = device.sent(Port::Network).remove(0).1;
         let (mark, at) = (Spec { tos: DEFAULT_MARK, ..spec.clone() }, spec.l4_checksum_at());
         if wire[at..at + 2] == pseudo_sum(&mark, wire.len()).to_be_bytes() {
             device.completes = true;
             device.arrive(Port::Host, &spec.bytes());
-            completing.forward(&mut device, Port::Host, 4, NOW, &NO_OFFERS);
+            completing.forward(&mut device, Port::Host, 4, NOW, &NO_CAPABILITIES);
             device.completes = false;
             assert_eq!(device.sent(Port::Network)[0].1, wire);
             assert_eq!(completing.egress().counters().changed(Change::Compressed), seen + 1);
@@ -439,7 +440,7 @@ fn a_compressed_frame_is_not_completed_though_its_checksum_looks_left_to_offload
                 common::repair_ipv4_checksum(&mut remarked);
                 device.completes = true;
                 device.arrive(Port::Network, &remarked);
-                completing.forward(&mut device, Port::Network, 4, NOW, &NO_OFFERS);
+                completing.forward(&mut device, Port::Network, 4, NOW, &NO_CAPABILITIES);
                 device.completes = false;
                 assert_eq!(device.sent(Port::Host)[0].1, remarked);
                 assert_eq!(host_accepts(&remarked), None);

@@ -6,7 +6,7 @@ use common::engines::{MTU, egress, ingress, rules};
 use common::{ACK, IpSpec, Spec, TIMESTAMPS, TransportSpec, gradient, host_accepts, le_bytes};
 use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, Split};
-use gradwire::engine::{Egress, Ingress, NO_OFFERS};
+use gradwire::engine::{Egress, Ingress, NO_CAPABILITIES};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::rules::{Contents, DEFAULT_MARK, Framing, Grid, Rule, Rules};
@@ -289,12 +289,17 @@ fn expansion_stops_at_the_mtu() {
         let spec = Spec::udp(&[0; 1472]);
         let (_, wire) = send(rule, 0, &spec);
         let mut out = [0; 2000];
-        let verdict = Ingress::new(rules(rule), Kernel::detect(), 1500).process(&wire, &mut out, &NO_OFFERS);
-        assert_eq!(verdict, Verdict::Changed { change: Change::Restored, len: 1514 });
-        let verdict = Ingress::new(rules(rule), Kernel::detect(), 1499).process(&wire, &mut out, &NO_OFFERS);
-        assert!(matches!(verdict, Verdict::Dropped(DropReason::TooLong)), "{verdict:?}");
         let verdict =
-            Ingress::new(rules(rule), Kernel::detect(), 1500).process(&wire, &mut out[..1513], &NO_OFFERS);
+            Ingress::new(rules(rule), Kernel::detect(), 1500).process(&wire, &mut out, &NO_CAPABILITIES);
+        assert_eq!(verdict, Verdict::Changed { change: Change::Restored, len: 1514 });
+        let verdict =
+            Ingress::new(rules(rule), Kernel::detect(), 1499).process(&wire, &mut out, &NO_CAPABILITIES);
+        assert!(matches!(verdict, Verdict::Dropped(DropReason::TooLong)), "{verdict:?}");
+        let verdict = Ingress::new(rules(rule), Kernel::detect(), 1500).process(
+            &wire,
+            &mut out[..1513],
+            &NO_CAPABILITIES,
+        );
         assert!(matches!(verdict, Verdict::Dropped(DropReason::NoRoom)), "{verdict:?}");
     }
 }

@@ -10,8 +10,8 @@ use common::golden::{golden, golden_frames};
 use gradwire::burst;
 use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, decode_payload, encode_payload, max_encoded_len};
-use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS, Offers};
-use gradwire::flow::offers::Slot;
+use gradwire::engine::{CapabilityTable, Egress, Ingress, Millis, NO_CAPABILITIES};
+use gradwire::flow::capabilities::Slot;
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::rules::{Contents, DEFAULT_MARK, Framing, Rule, Rules};
@@ -84,18 +84,18 @@ fn check_frames(name: &str, frames: &[Vec<u8>; 3], rule: Rule) {
     let rules = Rules::new(&[Rule { contents: Contents::Trusted, ..rule }], DEFAULT_MARK).unwrap();
     let mut egress = Egress::<1>::new(rules.clone(), Kernel::detect(), 1500, 0);
     let mut out = vec![0xaa; host.len()];
-    let _ = egress.process(&syn(host), &mut out, NOW, &NO_OFFERS);
-    let verdict = egress.process(host, &mut out, NOW, &NO_OFFERS);
+    let _ = egress.process(&syn(host), &mut out, NOW, &NO_CAPABILITIES);
+    let verdict = egress.process(host, &mut out, NOW, &NO_CAPABILITIES);
     let Verdict::Changed { len, .. } = verdict else { panic!("{name}: {verdict:?}") };
     assert_eq!(&out[..len], wire, "{name}");
     let mut ingress = Ingress::new(rules, Kernel::detect(), 1500);
     let mut out = vec![0x55; 1514 + 8];
-    let verdict = ingress.process(wire, &mut out, &NO_OFFERS);
+    let verdict = ingress.process(wire, &mut out, &NO_CAPABILITIES);
     let Verdict::Changed { len, .. } = verdict else { panic!("{name}: {verdict:?}") };
     assert_eq!(&out[..len], restored, "{name}");
     assert!(common::host_accepts(restored).is_some());
     for len in 0..wire.len() {
-        let verdict = ingress.process(&wire[..len], &mut out, &NO_OFFERS);
+        let verdict = ingress.process(&wire[..len], &mut out, &NO_CAPABILITIES);
         assert!(!matches!(verdict, Verdict::Changed { .. }), "{name} cut to {len}: {verdict:?}");
     }
 }
@@ -104,12 +104,16 @@ fn check_frames(name: &str, frames: &[Vec<u8>; 3], rule: Rule) {
 fn check_syn(host: &[u8], wire: &[u8], restored: &[u8], profile: Profile) {
     let rule = Rule { framing: Framing::InPlace, profile, ..Rule::DEFAULT };
     let rules = Rules::new(&[rule], DEFAULT_MARK).unwrap();
-    let (offers, mut out) = (Offers::<[Slot; 1]>::new(0), [0xaa; 2048]);
+    let (capabilities, mut out) = (CapabilityTable::<[Slot; 1]>::new(0), [0xaa; 2048]);
     let mut egress = Egress::<1>::new(rules.clone(), Kernel::detect(), 1500, 0);
-    let Verdict::Changed { len, .. } = egress.process(host, &mut out, NOW, &offers) else { panic!("untold") };
+    let Verdict::Changed { len, .. } = egress.process(host, &mut out, NOW, &capabilities) else {
+        panic!("no option added")
+    };
     assert_eq!(&out[..len], wire);
     let mut ingress = Ingress::new(rules, Kernel::detect(), 1500);
-    let Verdict::Changed { len, .. } = ingress.process(wire, &mut out, &offers) else { panic!("unheard") };
+    let Verdict::Changed { len, .. } = ingress.process(wire, &mut out, &capabilities) else {
+        panic!("no option stripped")
+    };
     assert_eq!((&out[..len], restored), (restored, host));
 }
 
@@ -207,7 +211,7 @@ fn examples_of_the_format_document() {
             let verdict = Ingress::new(rules, Kernel::detect(), 1500).process(
                 &fields["wire"],
                 &mut [0; 1522],
-                &NO_OFFERS,
+                &NO_CAPABILITIES,
             );
             let Verdict::Dropped(dropped) = verdict else { panic!("{name}: {verdict:?}") };
             assert_eq!(dropped.name(), reason);

@@ -7,7 +7,7 @@ use common::golden::golden_frames;
 use common::{ACK, IpSpec, Spec, TransportSpec, gradient, host_accepts, le_bytes, repair_checksums};
 use gradwire::codec::Params;
 use gradwire::codec::planar::Bound;
-use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS};
+use gradwire::engine::{Egress, Ingress, Millis, NO_CAPABILITIES};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::rules::{Contents, Framing, Grid, Rule};
@@ -40,7 +40,7 @@ fn every_prefix_of_every_golden_frame() {
         for len in 0..host.len() {
             let mut engine = Egress::<1>::new(rules(rule), Kernel::detect(), 1500, 0);
             let mut out = vec![0xaa; len];
-            let verdict = engine.process(&host[..len], &mut out, NOW, &NO_OFFERS);
+            let verdict = engine.process(&host[..len], &mut out, NOW, &NO_CAPABILITIES);
             // Under in-place framing it looks compressed, and loses its type of service.
             let remarked = matches!(verdict, Verdict::Changed { change: Change::Remarked, .. });
             assert!(matches!(verdict, Verdict::Untouched(_)) || remarked, "{name} {len}: {verdict:?}");
@@ -334,18 +334,22 @@ fn time_that_jumps_or_stands_still() {
     for times in [[0, 0, 0, 0], [0, u64::MAX, 0, u64::MAX], [u64::MAX, 0, 1, 2], [5, 5, u64::MAX, 5]] {
         let mut sender = Egress::<2>::new(rules(RULE), Kernel::detect(), 1500, 0);
         let mut out = vec![0; 2000];
-        let _ =
-            sender.process(&Spec::tcp(0, 0, &[]).syn(ORIGIN).bytes(), &mut out, Millis(times[3]), &NO_OFFERS);
+        let _ = sender.process(
+            &Spec::tcp(0, 0, &[]).syn(ORIGIN).bytes(),
+            &mut out,
+            Millis(times[3]),
+            &NO_CAPABILITIES,
+        );
         let mut compressed = 0;
         for segment in 0..400u32 {
             let now = Millis(times[segment as usize % 4]);
             let frame = Spec::tcp(ORIGIN + 400 * segment, ACK, &payload).bytes();
-            match sender.process(&frame, &mut out, now, &NO_OFFERS) {
+            match sender.process(&frame, &mut out, now, &NO_CAPABILITIES) {
                 Verdict::Changed { change: Change::Compressed, .. } => compressed += 1,
                 Verdict::Untouched(PassReason::Bypassed) => {}
                 other => panic!("{other:?}"),
             }
-            let again = sender.process(&frame, &mut out, now, &NO_OFFERS);
+            let again = sender.process(&frame, &mut out, now, &NO_CAPABILITIES);
             assert_eq!(again, Verdict::Untouched(PassReason::Resent));
         }
         assert!(compressed > 0);

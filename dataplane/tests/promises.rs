@@ -5,7 +5,7 @@ mod common;
 
 use common::engines::{ingress, rules};
 use common::{ACK, Spec, TransportSpec, gradient, host_accepts, le_bytes};
-use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS};
+use gradwire::engine::{Egress, Ingress, Millis, NO_CAPABILITIES};
 use gradwire::flow::CLOSED_MS;
 use gradwire::kernels::Kernel;
 use gradwire::rules::{Contents, DEFAULT_MARK, Framing, Grid, Rule, Rules};
@@ -39,7 +39,7 @@ impl Stream {
 
     fn process(&mut self, frame: &[u8]) -> (Verdict, Vec<u8>) {
         let mut out = vec![0xaa; frame.len()];
-        let verdict = self.engine.process(frame, &mut out, self.now, &NO_OFFERS);
+        let verdict = self.engine.process(frame, &mut out, self.now, &NO_CAPABILITIES);
         match verdict {
             Verdict::Changed { len, .. } => out.truncate(len),
             _ => out.copy_from_slice(frame),
@@ -130,7 +130,7 @@ fn an_ended_flow_keeps_its_place_while_tcp_may_send_again() {
         crowd(&mut stream);
         assert_eq!(stream.send(0, 400, ACK | FIN), untouched(PassReason::GridUnknown));
     }
-    // Nobody is heard of for so long: its place is another's.
+    // No frame of it comes for so long: its place is another's.
     stream.now.0 += CLOSED_MS;
     let key = |stream: &Stream| stream.engine.flows().iter().any(|(key, _)| key.vlans() == [0, 0]);
     assert!(key(&stream));
@@ -402,13 +402,13 @@ proptest! {
     fn no_byte_is_compressed_twice(steps in prop::collection::vec(any_step(), 1..60), payload_grid: bool, syn: bool) {
         let grid = if payload_grid { Grid::Payload } else { Grid::Connection };
         let mut engine = Egress::<1>::new(rules(Rule { grid, ..Rule::STATIC }), Kernel::detect(), 1500, 1);
-        let (mut now, mut heard, mut vlan) = (Millis(0), Millis(0), 1);
+        let (mut now, mut last_seen, mut vlan) = (Millis(0), Millis(0), 1);
         let mut compressed: Vec<(usize, usize)> = vec![];
         let first = syn.then_some(Step::Syn(ORIGIN.wrapping_sub(1)));
         let process = |engine: &mut Egress<1>, spec: &Spec, now| {
             let frame = spec.bytes();
             let mut out = vec![0; frame.len()];
-            engine.process(&frame, &mut out, now, &NO_OFFERS)
+            engine.process(&frame, &mut out, now, &NO_CAPABILITIES)
         };
         for step in first.into_iter().chain(steps) {
             match step {
@@ -425,10 +425,10 @@ proptest! {
                 },
                 Step::Segment(from, len, flags) => {
                     // TCP has given up long before.
-                    if now.since(heard) >= CLOSED_MS {
+                    if now.since(last_seen) >= CLOSED_MS {
                         compressed.clear();
                     }
-                    heard = now;
+                    last_seen = now;
                     let seq = ORIGIN.wrapping_add(from as u32);
                     let transport = TransportSpec::Tcp { seq, flags, options: vec![] };
                     let spec = Spec { transport, ..Spec::tcp(0, 0, &vec![0; len]) };

@@ -5,9 +5,9 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::{ACK, IpSpec, SYN, Spec, TransportSpec, gradient, le_bytes};
-use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS, Offers};
-use gradwire::flow::Said;
-use gradwire::flow::offers::Slot;
+use gradwire::engine::{CapabilityTable, Egress, Ingress, Millis, NO_CAPABILITIES};
+use gradwire::flow::Negotiation;
+use gradwire::flow::capabilities::Slot;
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule, Rules};
 use gradwire::verdict::{Change, Counters, DropReason, PassReason, Verdict};
@@ -45,11 +45,11 @@ fn edited(spec: &Spec, edit: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 fn egress(rule: Rule, frames: &[Vec<u8>]) -> Verdict {
     let mut engine = Egress::<1>::new(rules(rule), Kernel::detect(), 1500, 7);
     let mut out = [0; 4096];
-    let _ = engine.process(&segment().syn(ORIGIN).bytes(), &mut out, NOW, &NO_OFFERS);
+    let _ = engine.process(&segment().syn(ORIGIN).bytes(), &mut out, NOW, &NO_CAPABILITIES);
     let mut last = None;
     for frame in frames {
         let before = engine.counters().clone();
-        let verdict = engine.process(frame, &mut out, NOW, &NO_OFFERS);
+        let verdict = engine.process(frame, &mut out, NOW, &NO_CAPABILITIES);
         if let Verdict::Untouched(reason) = verdict {
             assert_eq!(engine.counters().passed(reason), before.passed(reason) + 1);
         }
@@ -120,7 +120,7 @@ fn every_reason_to_pass_at_egress() {
         (PassReason::GridUnknown, one(rule, vlan.bytes())),
         (PassReason::GridDoubtful, egress(rule, &[frame.clone(), other_syn, next.bytes()])),
         (PassReason::OffGrid, one(in_place, Spec::tcp(ORIGIN.wrapping_add(1), ACK, &spec.payload).bytes())),
-        (PassReason::NotAgreed, one(Rule::DEFAULT, frame.clone())),
+        (PassReason::NotNegotiated, one(Rule::DEFAULT, frame.clone())),
         (
             PassReason::TaggedLate,
             egress(Rule::DEFAULT, &[Spec { tos: 0, ..vlan.syn(ORIGIN) }.bytes(), vlan.bytes()]),
@@ -133,7 +133,10 @@ fn every_reason_to_pass_at_egress() {
     ];
     let mut small = [0; 2000];
     let mut engine = Egress::<1>::new(rules(Rule { grid: Grid::Payload, ..rule }), Kernel::detect(), 1500, 7);
-    table.push((PassReason::NoRoom, engine.process(&frame, &mut small[..frame.len() - 1], NOW, &NO_OFFERS)));
+    table.push((
+        PassReason::NoRoom,
+        engine.process(&frame, &mut small[..frame.len() - 1], NOW, &NO_CAPABILITIES),
+    ));
     table.push((PassReason::Bypassed, bypassed()));
     table.push((PassReason::TableFull, table_full()));
     let syns = |tos| {
@@ -173,20 +176,20 @@ fn parameters_differ() -> Verdict {
     let rules = rules(Rule { framing: Framing::InPlace, ..Rule::DEFAULT });
     let mut sender = Egress::<1>::new(rules.clone(), Kernel::detect(), 1500, 7);
     let mut receiver = Ingress::new(rules, Kernel::detect(), 1500);
-    let (offers, mut out) = (Offers::<[Slot; 1]>::new(7), [0; 2000]);
+    let (capabilities, mut out) = (CapabilityTable::<[Slot; 1]>::new(7), [0; 2000]);
     // The answer acknowledges sequence number 0.
     let segment = Spec::tcp(1, ACK, &le_bytes(&gradient(100)));
-    let verdict = sender.process(&segment.syn(1).bytes(), &mut out, NOW, &offers);
-    assert!(matches!(verdict, Verdict::Changed { change: Change::Told, .. }));
+    let verdict = sender.process(&segment.syn(1).bytes(), &mut out, NOW, &capabilities);
+    assert!(matches!(verdict, Verdict::Changed { change: Change::OptionAdded, .. }));
     let options = vec![1, 1, 253, 10, 0x67, 0x77, 0x13, 1, 1, 0xa3, 0, 1];
     let transport = TransportSpec::Tcp { seq: 9, flags: SYN | ACK, options };
     let mut answer = Spec { transport, payload: vec![], ..segment.clone() }.bytes();
     // From the other end: no sum changes.
     answer[26..34].rotate_left(4);
     answer[34..38].rotate_left(2);
-    let verdict = receiver.process(&answer, &mut out, &offers);
-    assert!(matches!(verdict, Verdict::Changed { change: Change::Heard, .. }));
-    sender.process(&segment.bytes(), &mut out, NOW, &offers)
+    let verdict = receiver.process(&answer, &mut out, &capabilities);
+    assert!(matches!(verdict, Verdict::Changed { change: Change::OptionStripped, .. }));
+    sender.process(&segment.bytes(), &mut out, NOW, &capabilities)
 }
 
 /// More tagged connections than one set has places.
@@ -208,7 +211,7 @@ fn every_reason_at_ingress() {
     let mut sender = Egress::<1>::new(rules(Rule { grid: Grid::Payload, ..RULE }), Kernel::detect(), 1500, 7);
     let mut compress = |spec: &Spec| {
         let mut out = [0; 4096];
-        match sender.process(&spec.bytes(), &mut out, NOW, &NO_OFFERS) {
+        match sender.process(&spec.bytes(), &mut out, NOW, &NO_CAPABILITIES) {
             Verdict::Changed { len, .. } => out[..len].to_vec(),
             verdict => panic!("{verdict:?}"),
         }
@@ -223,7 +226,7 @@ fn every_reason_at_ingress() {
             &spec.bytes(),
             &mut out,
             NOW,
-            &NO_OFFERS,
+            &NO_CAPABILITIES,
         ) {
             Verdict::Changed { len, .. } => out[..len].to_vec(),
             verdict => panic!("{verdict:?}"),
@@ -231,7 +234,7 @@ fn every_reason_at_ingress() {
     };
     let receive = |framing: Framing, mtu: u16, room: usize, frame: &[u8]| {
         let mut engine = Ingress::new(rules(Rule { framing, ..RULE }), Kernel::detect(), mtu);
-        let verdict = engine.process(frame, &mut vec![0; room], &NO_OFFERS);
+        let verdict = engine.process(frame, &mut vec![0; room], &NO_CAPABILITIES);
         match verdict {
             Verdict::Untouched(reason) => assert_eq!(engine.counters().passed(reason), 1),
             Verdict::Dropped(reason) => assert_eq!(engine.counters().dropped(reason), 1),
@@ -335,14 +338,17 @@ fn a_checksum_left_to_offload_is_not_a_wrong_one() {
         });
         let mut engine = Egress::<1>::new(rules(rule), Kernel::detect(), 1500, 7);
         let mut wire = [0; 4096];
-        let _ = engine.process(&segment().syn(ORIGIN).bytes(), &mut wire, NOW, &NO_OFFERS);
-        let Verdict::Changed { len, .. } = engine.process(&offloaded, &mut wire, NOW, &NO_OFFERS) else {
+        let _ = engine.process(&segment().syn(ORIGIN).bytes(), &mut wire, NOW, &NO_CAPABILITIES);
+        let Verdict::Changed { len, .. } = engine.process(&offloaded, &mut wire, NOW, &NO_CAPABILITIES)
+        else {
             panic!("{framing:?}")
         };
         let mut host = [0; 2000];
-        let Verdict::Changed { len, .. } =
-            Ingress::new(rules(rule), Kernel::detect(), 1500).process(&wire[..len], &mut host, &NO_OFFERS)
-        else {
+        let Verdict::Changed { len, .. } = Ingress::new(rules(rule), Kernel::detect(), 1500).process(
+            &wire[..len],
+            &mut host,
+            &NO_CAPABILITIES,
+        ) else {
             panic!("{framing:?}")
         };
         assert!(common::host_accepts(&host[..len]).is_some());
@@ -371,8 +377,8 @@ fn counters_say_what_happened_and_nothing_else() {
 
     let frame = segment().bytes();
     let (mut wire, mut host) = ([0; 2048], [0; 2048]);
-    let _ = egress.process(&segment().syn(ORIGIN).bytes(), &mut wire, NOW, &NO_OFFERS);
-    let Verdict::Changed { len, .. } = egress.process(&frame, &mut wire, NOW, &NO_OFFERS) else {
+    let _ = egress.process(&segment().syn(ORIGIN).bytes(), &mut wire, NOW, &NO_CAPABILITIES);
+    let Verdict::Changed { len, .. } = egress.process(&frame, &mut wire, NOW, &NO_CAPABILITIES) else {
         panic!("not compressed")
     };
     let expected = vec![(Change::Compressed.name(), 1), (PassReason::TcpFlags.name(), 1)];
@@ -380,10 +386,13 @@ fn counters_say_what_happened_and_nothing_else() {
     assert_eq!(egress.counters().changed_bytes(), (frame.len() as u64, len as u64));
 
     for _ in 0..2 {
-        assert!(matches!(ingress.process(&wire[..len], &mut host, &NO_OFFERS), Verdict::Changed { .. }));
+        assert!(matches!(
+            ingress.process(&wire[..len], &mut host, &NO_CAPABILITIES),
+            Verdict::Changed { .. }
+        ));
     }
     wire[len - 1] ^= 1;
-    let Verdict::Dropped(reason) = ingress.process(&wire[..len], &mut host, &NO_OFFERS) else {
+    let Verdict::Dropped(reason) = ingress.process(&wire[..len], &mut host, &NO_CAPABILITIES) else {
         panic!("not dropped")
     };
     assert_eq!(counts(ingress.counters()), vec![(Change::Restored.name(), 2), (reason.name(), 1)]);
@@ -399,5 +408,5 @@ fn counters_say_what_happened_and_nothing_else() {
 
 #[test]
 fn what_the_ends_said_has_the_names_that_metrics_show() {
-    assert_eq!(Said::ALL.map(Said::name), ["none", "asked", "agreed"]);
+    assert_eq!(Negotiation::ALL.map(Negotiation::name), ["none", "advertised", "negotiated"]);
 }

@@ -3,13 +3,13 @@
 
 use std::collections::VecDeque;
 
-use gradwire::engine::{Egress, Ingress, Millis, Offers};
-use gradwire::flow::offers::Slot;
+use gradwire::engine::{CapabilityTable, Egress, Ingress, Millis};
+use gradwire::flow::capabilities::Slot;
 use gradwire::flow::trust::TrustState;
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule, Rules};
 use gradwire::verdict::{Change, Counters, PassReason, Verdict};
-use gradwire::wire::offer::OFFER_LEN;
+use gradwire::wire::capability::CAPABILITY_LEN;
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::socket::tcp;
@@ -80,7 +80,7 @@ struct Host {
     socket: SocketHandle,
     egress: Egress<4>,
     ingress: Ingress,
-    offers: Offers<[Slot; 16]>,
+    capabilities: CapabilityTable<[Slot; 16]>,
     /// Without it the NIC is an ordinary one, for receiving.
     restores: bool,
 }
@@ -102,7 +102,7 @@ impl Host {
             socket,
             egress: Egress::new(rules, Kernel::detect(), mtu as u16, 3),
             ingress,
-            offers: Offers::new(3),
+            capabilities: CapabilityTable::new(3),
             restores: true,
         }
     }
@@ -121,8 +121,8 @@ impl Host {
             if !restores {
                 return frame;
             }
-            let mut out = vec![0; frame.len() + OFFER_LEN];
-            match self.egress.process(&frame, &mut out, now, &self.offers) {
+            let mut out = vec![0; frame.len() + CAPABILITY_LEN];
+            match self.egress.process(&frame, &mut out, now, &self.capabilities) {
                 Verdict::Changed { len, .. } => out[..len].to_vec(),
                 _ => frame,
             }
@@ -136,7 +136,7 @@ impl Host {
             self.port.received.push_back(frame[14..].to_vec());
             return;
         }
-        let frame = match self.ingress.process(frame, &mut out, &self.offers) {
+        let frame = match self.ingress.process(frame, &mut out, &self.capabilities) {
             Verdict::Untouched(_) => frame,
             Verdict::Changed { len, .. } => &out[..len],
             Verdict::Dropped(_) => return,
@@ -330,7 +330,10 @@ fn two_ends_that_agree_compress() {
         let configured = transfer(&Scenario { v6, rule, ..CLEAN }, &payload);
         let compressed = |outcome: &Outcome| outcome.sender.changed(Change::Compressed);
         assert_eq!(compressed(&agreed), compressed(&configured), "{:?}", agreed.sender);
-        assert_eq!((agreed.sender.changed(Change::Told), configured.sender.changed(Change::Told)), (1, 0));
+        assert_eq!(
+            (agreed.sender.changed(Change::OptionAdded), configured.sender.changed(Change::OptionAdded)),
+            (1, 0)
+        );
         assert_eq!(agreed.elapsed, configured.elapsed, "no round trip, no byte of the stream");
     }
 }
@@ -358,7 +361,7 @@ fn a_peer_without_gradwire_costs_nothing() {
         assert_eq!(payload, alone.received);
         assert_eq!(alone.sender.changed(Change::Compressed), 0);
         assert_eq!(alone.sender.passed(PassReason::Resent), 0);
-        assert!(alone.sender.passed(PassReason::NotAgreed) > 100);
+        assert!(alone.sender.passed(PassReason::NotNegotiated) > 100);
         assert_eq!(alone.elapsed, plain.elapsed);
     }
 }

@@ -1,17 +1,17 @@
 //! A capture that was taken on the wire, behind the card that compresses: the receiver's ingress restores what it can.
 //!
-//! What the sender's host sent is not in such a capture, so no error can be judged. What can be said: which frames a
-//! receiver restores and which it refuses, what the ends said on their SYNs, and what that saved.
+//! What the sender's host sent is not in such a capture, so no error can be judged. What can be parts: which frames a
+//! receiver restores and which it refuses, what the ends advertised on their SYNs, and what that saved.
 
 use std::collections::BTreeMap;
 
-use gradwire::engine::{Ingress, Offers};
-use gradwire::flow::offers::Slot;
+use gradwire::engine::{CapabilityTable, Ingress};
+use gradwire::flow::capabilities::Slot;
 use gradwire::profile::Profile;
 use gradwire::rules::{Framing, Grid, Rule, RulesError};
 use gradwire::verdict::{Change, Verdict};
+use gradwire::wire::capability::Capability;
 use gradwire::wire::frame::MAX_LINK_LEN;
-use gradwire::wire::offer::Offer;
 use serde::Serialize;
 
 use crate::input::Capture;
@@ -21,9 +21,9 @@ use crate::replay::{MIN_FRAME_LEN, Setup};
 
 /// What a frame takes of the wire beside itself: preamble, FCS and the gap.
 const AROUND: u64 = 24;
-/// One slot will do: nobody asks what was heard.
+/// One slot will do: nobody asks for a capability.
 const SLOTS: usize = 1;
-/// So many failures are told one by one.
+/// So many failures are listed one by one.
 const MAX_FAILURES: usize = 8;
 
 /// What became of a capture's frames.
@@ -43,7 +43,7 @@ pub struct FromWire {
     pub tagged: u64,
     /// Restored frames by framing, codec and bound.
     pub profiles: BTreeMap<String, u64>,
-    /// What ends of connections said on their SYNs, and how many did.
+    /// The capabilities that ends of connections advertised on their SYNs, and how many did.
     pub handshakes: BTreeMap<String, u64>,
     /// Restored frames as their hosts sent them: bytes on the wire, with preamble, FCS and gap.
     pub wire_bytes_in: u64,
@@ -77,10 +77,10 @@ impl FromWire {
     }
 }
 
-/// The rule that a capture's own SYNs ask for, if an end said that it restores in-place frames; `rule` otherwise.
+/// The rule that a capture's own SYNs ask for, if an end advertised in-place framing; `rule` otherwise.
 #[must_use]
 pub fn rule_of(capture: &Capture, rule: Rule) -> Rule {
-    let in_place = capture.frames.iter().find_map(|frame| offer(&frame.bytes)?.in_place());
+    let in_place = capture.frames.iter().find_map(|frame| capability(&frame.bytes)?.in_place());
     let Some([codec, first, second, grid]) = in_place else { return rule };
     let Ok(profile) = Profile::from_bytes([codec, first, second]) else { return rule };
     let grid = if grid == 0 { Grid::Connection } else { Grid::Payload };
@@ -93,15 +93,15 @@ pub fn rule_of(capture: &Capture, rule: Rule) -> Rule {
 /// The rule contradicts itself.
 pub fn from_wire(setup: &Setup, capture: &Capture) -> Result<FromWire, RulesError> {
     let mut ingress = Ingress::new(setup.rules()?, setup.kernel, u16::MAX);
-    let offers = Offers::<[Slot; SLOTS]>::new(0);
+    let capabilities = CapabilityTable::<[Slot; SLOTS]>::new(0);
     let mut out = vec![0; usize::from(u16::MAX) + MAX_LINK_LEN];
     let mut report =
         FromWire { frames: capture.frames.len() as u64, cut: capture.cut, ..FromWire::default() };
     for frame in &capture.frames {
-        if let Some(offer) = offer(&frame.bytes) {
-            *report.handshakes.entry(said(offer)).or_default() += 1;
+        if let Some(capability) = capability(&frame.bytes) {
+            *report.handshakes.entry(describe(capability)).or_default() += 1;
         }
-        match ingress.process(&frame.bytes, &mut out, &offers) {
+        match ingress.process(&frame.bytes, &mut out, &capabilities) {
             Verdict::Changed { change: Change::Restored, len } => {
                 report.restored(setup, frame.number, &frame.bytes, out.get(..len).unwrap_or(&out));
             }
@@ -180,31 +180,31 @@ fn values<'a>(frame: &'a [u8], segment: &Segment, head: usize) -> impl Iterator<
 }
 
 /// The handshake's option on a SYN.
-fn offer(frame: &[u8]) -> Option<Offer> {
+fn capability(frame: &[u8]) -> Option<Capability> {
     let segment = View::of(frame)?.segment?;
     if !matches!(segment.transport, Transport::Tcp(tcp) if tcp.syn) {
         return None;
     }
     // The checksum stands in the last four of the twenty bytes in front of the options.
     let options = frame.get(segment.checksum_at.start + 4..segment.payload.start)?;
-    Offer::find(options).map(|(offer, _)| offer)
+    Capability::find(options).map(|(capability, _)| capability)
 }
 
-/// What an option says, in words.
-fn said(offer: Offer) -> String {
+/// A capability in words.
+fn describe(capability: Capability) -> String {
     let codecs: Vec<String> = (1..=8)
-        .filter(|codec| offer.codecs() >> (codec - 1) & 1 == 1)
+        .filter(|codec| capability.codecs() >> (codec - 1) & 1 == 1)
         .map(|codec| codec.to_string())
         .collect();
-    let mut said = Vec::new();
-    if offer.routed() {
-        said.push(format!("routed, codecs {}", codecs.join(" and ")));
+    let mut parts = Vec::new();
+    if capability.routed() {
+        parts.push(format!("routed, codecs {}", codecs.join(" and ")));
     }
-    if let Some([codec, first, second, _]) = offer.in_place() {
+    if let Some([codec, first, second, _]) = capability.in_place() {
         let profile = Profile::from_bytes([codec, first, second]);
-        said.push(format!("in-place, {}", profile.map_or("no codec that is known".into(), named)));
+        parts.push(format!("in-place, {}", profile.map_or("no codec that is known".into(), named)));
     }
-    if said.is_empty() { "nothing".into() } else { said.join("; ") }
+    if parts.is_empty() { "nothing".into() } else { parts.join("; ") }
 }
 
 fn named(profile: Profile) -> String {

@@ -11,9 +11,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use gradwire::engine::{Egress, Ingress, Millis, Offers};
-use gradwire::flow::Said;
-use gradwire::flow::offers::Slot;
+use gradwire::engine::{CapabilityTable, Egress, Ingress, Millis};
+use gradwire::flow::Negotiation;
+use gradwire::flow::capabilities::Slot;
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::rules::{DEFAULT_MARK, Handshake, Rule, Rules, RulesError};
@@ -28,7 +28,7 @@ pub const MIN_FRAME_LEN: usize = 60;
 /// 512 flows a host.
 const SETS: usize = 64;
 /// Places for what SYNs say.
-const OFFERS: usize = 1 << 16;
+const CAPABILITY_SLOTS: usize = 1 << 16;
 /// So many hosts have an engine of their own; further ones share the engine of MAC address zero. It bounds
 /// the memory that a capture with made-up addresses can ask for.
 const MAX_HOSTS: usize = 256;
@@ -139,7 +139,7 @@ pub struct Engines {
     kernel: Kernel,
     mtu: u16,
     hosts: HashMap<[u8; 6], Box<Egress<SETS>>>,
-    offers: Box<Offers<[Slot; OFFERS]>>,
+    capabilities: Box<CapabilityTable<[Slot; CAPABILITY_SLOTS]>>,
     ingress: Ingress,
     /// Of all hosts: datagrams have no state.
     datagrams: (Egress<1>, Ingress),
@@ -171,7 +171,7 @@ impl Engines {
             mtu,
             hosts: HashMap::new(),
             // The seed only has to be hard to guess for a sender; a replay is better repeatable.
-            offers: Box::new(Offers::new(0)),
+            capabilities: Box::new(CapabilityTable::new(0)),
             ingress,
             datagrams,
             start: None,
@@ -201,8 +201,8 @@ impl Engines {
         for egress in self.hosts.values_mut() {
             egress.reset(0);
         }
-        let offers: &Offers = &*self.offers;
-        offers.clear(0);
+        let capabilities: &CapabilityTable = &*self.capabilities;
+        capabilities.clear(0);
         (self.start, self.now) = (None, Millis(0));
     }
 
@@ -216,7 +216,7 @@ impl Engines {
     }
 
     /// What the SYNs of each connection have said.
-    pub fn handshakes(&self) -> impl Iterator<Item = Said> {
+    pub fn handshakes(&self) -> impl Iterator<Item = Negotiation> {
         self.hosts.values().flat_map(|egress| egress.flows().iter().map(|(_, flow)| flow.handshake()))
     }
 
@@ -229,15 +229,15 @@ impl Engines {
         let source = source_mac(&frame.bytes);
         let full = self.hosts.len() >= MAX_HOSTS && !self.hosts.contains_key(&source);
         let host = if full { [0; 6] } else { source };
-        let Self { rules, kernel, mtu, offers, now, out, .. } = self;
+        let Self { rules, kernel, mtu, capabilities, now, out, .. } = self;
         let egress =
             self.hosts.entry(host).or_insert_with(|| Box::new(Egress::new(rules.clone(), *kernel, *mtu, 0)));
 
         let by_datagram = is_datagram(&frame.bytes);
         let verdict = if by_datagram {
-            self.datagrams.0.process(&frame.bytes, out, *now, &**offers)
+            self.datagrams.0.process(&frame.bytes, out, *now, &**capabilities)
         } else {
-            egress.process(&frame.bytes, out, *now, &**offers)
+            egress.process(&frame.bytes, out, *now, &**capabilities)
         };
         let mut passage = Passage {
             egress: verdict,
@@ -253,7 +253,7 @@ impl Engines {
         }
         let Some(wire) = passage.on_wire(&frame.bytes) else { return passage };
         let ingress = if by_datagram { &mut self.datagrams.1 } else { &mut self.ingress };
-        let verdict = ingress.process(wire, &mut self.out, &*self.offers);
+        let verdict = ingress.process(wire, &mut self.out, &*self.capabilities);
         passage.ingress = Some(verdict);
         if let Verdict::Changed { len, .. } = verdict {
             passage.changed_delivered = Some(self.out.get(..len).unwrap_or(&self.out).to_vec());

@@ -81,8 +81,8 @@ fn the_bound_is_the_widest_that_spares_the_norm() {
 fn advice_says_when_compression_does_not_pay() {
     let says = |args: &[&str], pays: bool, why: &str| {
         let report = json(&[&["advise"], args].concat());
-        let told = report["why"].as_str().unwrap();
-        assert!(report["pays"] == pays && told.contains(why), "{args:?}: {told}");
+        let reason = report["why"].as_str().unwrap();
+        assert!(report["pays"] == pays && reason.contains(why), "{args:?}: {reason}");
     };
     says(&["--link", "400G", "--workers", "8", "--model", "resnet200"], false, "compute takes");
     says(&["--link", "1G", "--workers", "8", "--model", "resnet200"], true, "compression pays");
@@ -145,8 +145,8 @@ fn outputs_are_checked_before_anything_is_computed() {
         (&["encode", "-o", "/"], "is a folder"),
     ] {
         let output = gradwire(args);
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(2) && told.contains(says), "{args:?}: {told}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && stderr.contains(says), "{args:?}: {stderr}");
     }
 }
 

@@ -37,8 +37,8 @@ impl Drop for Node {
 fn allreduce(args: &[&str]) -> (Option<i32>, Value) {
     let output = gradwire().args(["allreduce", "--json"]).args(args).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    (output.status.code(), serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{said}")))
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    (output.status.code(), serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{stderr}")))
 }
 
 /// Jobs, or rounds of one, until the node has to have summed a round alone. On a busy machine it may be silent for 200 ms now and then,
@@ -100,8 +100,8 @@ fn what_no_node_sums_is_refused() {
         (&["--root", "127.0.0.1:1", "--rank", "0", "--world-size", "2", "--aggregate", "local"], "--local N"),
     ] {
         let output = gradwire().arg("allreduce").args(args).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(2) && said.contains(says), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && stderr.contains(says), "{stderr}");
     }
 }
 

@@ -129,9 +129,9 @@ fn ranks_find_each_other_by_addresses() {
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
         });
         let ended = started.map(|child| child.wait_with_output().unwrap());
-        let said = ended.each_ref().map(|output| String::from_utf8_lossy(&output.stderr).into_owned());
-        if !said.concat().contains("Address already in use") {
-            assert!(ended.iter().all(|output| output.status.success()), "{said:?}");
+        let stderr = ended.each_ref().map(|output| String::from_utf8_lossy(&output.stderr).into_owned());
+        if !stderr.concat().contains("Address already in use") {
+            assert!(ended.iter().all(|output| output.status.success()), "{stderr:?}");
             break ended;
         }
     };

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use etherparse::PacketBuilder;
 use gradwire::codec::planar::Bound;
-use gradwire::engine::{Ingress, NO_OFFERS};
+use gradwire::engine::{Ingress, NO_CAPABILITIES};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::rules::{Contents, DEFAULT_MARK, DEFAULT_TOS, Framing, Rule, Rules};
@@ -219,7 +219,7 @@ fn on_the_wire(profile: Profile, framing: Framing) -> Vec<(Vec<u8>, Option<Vec<u
                 );
                 passage.delivered(&frame.bytes).unwrap().to_vec()
             });
-            wire.push((bytes, delivered, change(passage.egress, Change::Told)));
+            wire.push((bytes, delivered, change(passage.egress, Change::OptionAdded)));
         }
     }
     wire
@@ -237,8 +237,8 @@ fn decodes_what_the_engines_restore() {
             let name = format!("{} {}", framing.name(), text);
             // A handshake's frames need no preference, datagrams do: a wrong one here shows that TCP does without.
             let found = dissect(&name, &frames, text);
-            let (mut compressed, mut told) = (0, 0);
-            for (at, ((_, delivered, is_told), found)) in wire.iter().zip(found).enumerate() {
+            let (mut compressed, mut options) = (0, 0);
+            for (at, ((_, delivered, has_option), found)) in wire.iter().zip(found).enumerate() {
                 let expected = delivered.as_ref().map(|frame| payload(frame)).unwrap_or_default();
                 assert_eq!(found.restored, hex(expected), "{name}: frame {}", at + 1);
                 assert_eq!(
@@ -247,12 +247,12 @@ fn decodes_what_the_engines_restore() {
                     "{name}: frame {}",
                     at + 1
                 );
-                assert_eq!(!found.option.is_empty(), *is_told, "{name}: frame {}", at + 1);
+                assert_eq!(!found.option.is_empty(), *has_option, "{name}: frame {}", at + 1);
                 compressed += u32::from(delivered.is_some());
-                told += u32::from(*is_told);
+                options += u32::from(*has_option);
             }
             assert!(compressed > 200, "{name}: {compressed} compressed frames");
-            assert_eq!(told, 8, "{name}: two SYNs of each TCP connection");
+            assert_eq!(options, 8, "{name}: two SYNs of each TCP connection");
         }
     }
 }
@@ -372,10 +372,10 @@ fn says_what_a_receiver_does_with_damaged_frames() {
         for (at, (frame, found)) in
             frames.iter().zip(dissect(&format!("damaged {text}"), &frames, "")).enumerate()
         {
-            let verdict = ingress.process(frame, &mut out, &NO_OFFERS);
+            let verdict = ingress.process(frame, &mut out, &NO_CAPABILITIES);
             let (outcome, reason) = expected(verdict);
-            let said = (found.outcome.as_str(), found.reason.as_str());
-            assert_eq!(said, (outcome, reason), "{text}: frame {}: {verdict:?}", at + 1);
+            let found_outcome = (found.outcome.as_str(), found.reason.as_str());
+            assert_eq!(found_outcome, (outcome, reason), "{text}: frame {}: {verdict:?}", at + 1);
             if let Verdict::Changed { len, .. } = verdict {
                 assert_eq!(found.restored, hex(payload(&out[..len])), "{text}: frame {}", at + 1);
             }

@@ -53,10 +53,10 @@ fn restores_what_replay_compressed() {
         assert_eq!(found["values"], replayed["values"], "{name}");
         assert_eq!((&found["dropped"], &found["ok"]), (&serde_json::json!({}), &true.into()), "{name}");
         if !name.contains("in_place") {
-            // One line for each end of a connection that said something on its SYN.
-            let said: u64 =
+            // One line for each end of a connection that advertised something on its SYN.
+            let options: u64 =
                 found["handshakes"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
-            assert_eq!(Some(said), replayed["told"].as_u64(), "{name}: {found}");
+            assert_eq!(Some(options), replayed["options_added"].as_u64(), "{name}: {found}");
         }
     }
 }

@@ -102,10 +102,10 @@ fn each_mistake_has_an_answer_that_helps() {
 
     for (line, code, wanted) in MISTAKES {
         let output = gradwire(&here, &line.split(' ').collect::<Vec<_>>());
-        let told = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
-        assert_eq!(output.status.code(), Some(*code), "gradwire {line}\n{told}");
+        let printed = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+        assert_eq!(output.status.code(), Some(*code), "gradwire {line}\n{printed}");
         for part in *wanted {
-            assert!(told.contains(part), "gradwire {line}: no {part:?} in\n{told}");
+            assert!(printed.contains(part), "gradwire {line}: no {part:?} in\n{printed}");
         }
     }
     assert!(!here.join("never.gw").exists() && !here.join("never.gw.part").exists());
@@ -190,12 +190,13 @@ fn a_capture_before_segmentation_offload_is_marked() {
     writer.finish().unwrap();
     fs::write(here.join("tso.pcap"), &file).unwrap();
     let output = gradwire(&here, &["replay", "tso.pcap"]);
-    let (text, told) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert_eq!(output.status.code(), Some(0), "{text}{told}");
+    let (text, stderr) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(0), "{text}{stderr}");
     assert!(text.contains("1 compressed") && text.contains("which is too high"), "{text}");
     assert!(
-        told.contains("1 segments are longer than frames on the wire") && told.contains("tso off"),
-        "{told}"
+        stderr.contains("1 segments are longer than frames on the wire") && stderr.contains("tso off"),
+        "{stderr}"
     );
     let json = gradwire(&here, &["replay", "tso.pcap", "--json"]).stdout;
     assert_eq!(serde_json::from_slice::<serde_json::Value>(&json).unwrap()["oversized"], 1);
@@ -206,7 +207,7 @@ fn a_capture_before_segmentation_offload_is_marked() {
 fn tables_fit_100_columns_and_say_what_their_names_mean() {
     let here = recordings();
     for (args, says) in [
-        (&[][..], "told                   a SYN that left"),
+        (&[][..], "option-added           a SYN that left"),
         (&["check"], "classes    shares by what"),
         (&["check", "--codec", "1"], "half 16 bits"),
         (&["replay", "ring4_loss.pcap"], "resent                 TCP sends these bytes again"),

@@ -390,9 +390,9 @@ fn a_stack_has_each_step_of_each_codec() {
     let codecs = ["--codec", "terngrad:2@3,10", "--codec", "dgc:1@1,10"];
     let report = json(&stack(&[&["resnet101"], &codecs[..], &["--strategy", "ring", "--json"]].concat()));
     let rows = report["rows"].as_array().unwrap();
-    let said: Vec<_> =
+    let found: Vec<_> =
         rows.iter().map(|row| (row["codec"].as_str().unwrap(), row["step"].as_str().unwrap())).collect();
-    let (first, second) = said.split_at(5);
+    let (first, second) = found.split_at(5);
     assert_eq!(
         first.iter().map(|row| row.1).collect::<Vec<_>>(),
         ["none", "codec", "pipelining", "bulk", "selection"]
@@ -461,8 +461,8 @@ fn a_plan_says_whether_a_node_in_the_network_pays_and_why_not() {
         let args =
             ["plan", "vgg16", "--nodes", "16", "--profile", &profile, "--link", "1G", "--node-cores", cores];
         let (_, text) = gradwire(&args).unwrap();
-        let said = json(&[&args[..], &["--json"]].concat())["in_network"].clone();
-        (text, said)
+        let found = json(&[&args[..], &["--json"]].concat())["in_network"].clone();
+        (text, found)
     };
     let (text, slow) = plan("1");
     assert!(text.contains("it does not pay: the node bounds it; with "), "{text}");

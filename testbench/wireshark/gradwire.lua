@@ -424,10 +424,10 @@ end
 
 -- The tree ------------------------------------------------------------------------------------------------------------
 
--- What a connection's SYNs have said, by the end that said it; and what that means for each frame, since Wireshark reads
+-- The capabilities that a connection's SYNs advertised, by the end that did; and what that means for each frame, since Wireshark reads
 -- frames a second time in any order.
-local said, in_place_of = {}, {}
-function gradwire.init() said, in_place_of = {}, {} end
+local advertised, in_place_of = {}, {}
+function gradwire.init() advertised, in_place_of = {}, {} end
 
 local function show_profile(tree, tvb, at, p)
   if p.codec == 1 then
@@ -614,15 +614,15 @@ function gradwire.dissector(tvb, pinfo, root)
   end
   if marked then return show_routed(tvb, pinfo, root, s, p) end
   if not p.refused and is_syn(p) and p.stop <= #s then
-    local profile_said = show_options(tvb, root, s, p)
-    if not pinfo.visited then said[p.link .. p.source .. p.ports .. p.target] = profile_said or false end
+    local capability = show_options(tvb, root, s, p)
+    if not pinfo.visited then advertised[p.link .. p.source .. p.ports .. p.target] = capability or false end
     return
   end
   if not tagged or p.refused then return end
   if p.stop > #s then
     if not pinfo.visited then
       local back = p.link .. p.target .. p.ports:sub(3, 4) .. p.ports:sub(1, 2) .. p.source
-      in_place_of[pinfo.number] = p.protocol == TCP and said[back] or configured() or false
+      in_place_of[pinfo.number] = p.protocol == TCP and advertised[back] or configured() or false
     end
     return show_in_place(tvb, pinfo, root, s, p, in_place_of[pinfo.number])
   end

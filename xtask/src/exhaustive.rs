@@ -89,9 +89,9 @@ fn record(parts: &[Part<'_>], asked: impl Fn(&Part<'_>, &mut Command)) -> Result
         let mut test = cargo();
         test.args(TEST).args(["--", "--ignored", "--nocapture", "--test-threads", "1"]);
         asked(part, &mut test);
-        let said = output(test.stdin(Stdio::null()))?;
-        print!("{said}");
-        let measured = rows(&said, part)?;
+        let text = output(test.stdin(Stdio::null()))?;
+        print!("{text}");
+        let measured = rows(&text, part)?;
         let path = root().join(RECORD);
         let record = updated(&fs::read_to_string(&path)?, part, &measured, &source);
         fs::write(&path, record)?;
@@ -107,13 +107,13 @@ fn processor() -> Result<String> {
 }
 
 /// What the tests of a part printed, `laws,10,3,0,9.5`: at least one row of each.
-fn rows<'a>(said: &'a str, part: &Part<'_>) -> Result<Vec<&'a str>> {
+fn rows<'a>(text: &'a str, part: &Part<'_>) -> Result<Vec<&'a str>> {
     // The harness may write in front of a row.
     let row = |line: &'a str| {
         let starts = part.tests.iter().filter_map(|test| line.find(&format!("{test},")));
         starts.min().map(|start| &line[start..]).filter(|row| is_row(row))
     };
-    let found: Vec<&str> = said.lines().filter_map(row).collect();
+    let found: Vec<&str> = text.lines().filter_map(row).collect();
     for start in part.tests.iter().map(|test| part.start(test)) {
         if !found.iter().any(|row| row.starts_with(&start)) {
             return Err(format!("no row that starts with {start}").into());
@@ -150,7 +150,7 @@ fn updated(record: &str, part: &Part<'_>, measured: &[&str], source: &str) -> St
 mod tests {
     use super::*;
 
-    const SAID: &str = "\nrunning 3 tests\nkernels,10,3,0,80.1\ntest kernels ... ok\ntest laws ... laws,10,3,-80,9.5\n\
+    const OUTPUT: &str = "\nrunning 3 tests\nkernels,10,3,0,80.1\ntest kernels ... ok\ntest laws ... laws,10,3,-80,9.5\n\
         laws,10,3,0,9.4\nlane-blocks,10,3,0,1.0\n.\ntest result: ok.\n";
 
     const fn of<'a>(tests: &'a [&'a str], bound: u8) -> Part<'a> {
@@ -161,13 +161,13 @@ mod tests {
     fn codec_2_replaces_its_own_rows_only() {
         let part = Part { tests: &["planar-laws"], bound: None };
         let record = format!("{HEAD}laws,10,3,0,1.0,then,a,m\nplanar-laws,,,-10,1.0,then,a,m\n");
-        let said = "running 1 test\nplanar-laws,,,-94,2.0\nplanar-laws,,,-10,3.0\n.\n";
-        let measured = rows(said, &part).unwrap();
+        let text = "running 1 test\nplanar-laws,,,-94,2.0\nplanar-laws,,,-10,3.0\n.\n";
+        let measured = rows(text, &part).unwrap();
         let expected =
             "laws,10,3,0,1.0,then,a,m\nplanar-laws,,,-94,2.0,now,b,n\nplanar-laws,,,-10,3.0,now,b,n\n";
         assert_eq!(updated(&record, &part, &measured, "now,b,n"), format!("{HEAD}{expected}"));
-        assert!(rows(SAID, &part).is_err());
-        assert!(rows(said, &Part { tests: &PLANAR, bound: None }).is_err(), "no row of the kernels");
+        assert!(rows(OUTPUT, &part).is_err());
+        assert!(rows(text, &Part { tests: &PLANAR, bound: None }).is_err(), "no row of the kernels");
     }
 
     #[test]
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn rows_are_found_among_what_tests_print() {
-        let found = rows(SAID, &of(&TESTS, 10)).unwrap();
+        let found = rows(OUTPUT, &of(&TESTS, 10)).unwrap();
         assert_eq!(
             found,
             ["kernels,10,3,0,80.1", "laws,10,3,-80,9.5", "laws,10,3,0,9.4", "lane-blocks,10,3,0,1.0"]
@@ -190,8 +190,8 @@ mod tests {
     #[test]
     fn a_test_without_a_row_is_an_error() {
         assert!(rows("", &of(&TESTS, 10)).is_err());
-        assert!(rows(SAID, &of(&TESTS, 11)).is_err(), "rows of another bound");
-        assert!(rows(&SAID.replace("lane-blocks,", "blocks,"), &of(&TESTS, 10)).is_err());
+        assert!(rows(OUTPUT, &of(&TESTS, 11)).is_err(), "rows of another bound");
+        assert!(rows(&OUTPUT.replace("lane-blocks,", "blocks,"), &of(&TESTS, 10)).is_err());
     }
 
     #[test]
@@ -206,8 +206,8 @@ mod tests {
     #[test]
     fn one_kernel_replaces_its_own_rows_only() {
         let record = format!("{HEAD}avx512,10,3,0,1.0,then,a,m\nkernels,10,3,0,1.0,then,a,m\n");
-        let said = "running 1 test\navx512,10,3,0,2.0\n.\n";
-        let measured = rows(said, &of(&["avx512"], 10)).unwrap();
+        let text = "running 1 test\navx512,10,3,0,2.0\n.\n";
+        let measured = rows(text, &of(&["avx512"], 10)).unwrap();
         let expected = "avx512,10,3,0,2.0,now,b,n\nkernels,10,3,0,1.0,then,a,m\n";
         assert_eq!(updated(&record, &of(&["avx512"], 10), &measured, "now,b,n"), format!("{HEAD}{expected}"));
     }

@@ -87,10 +87,10 @@ impl Properties {
         let mut command = self.cargo();
         command.arg("--").args(&self.tests).env(SEED, seed.to_string());
         let status = command.stdout(log.try_clone()?).stderr(log).status()?;
-        let said = fs::read_to_string(&path)?;
+        let text = fs::read_to_string(&path)?;
         if !status.success() {
             return Err(format!(
-                "{said}\nA property test failed with a seed that nobody had run: a bug, and no matter of chance. Repeat it by\n  \
+                "{text}\nA property test failed with a seed that nobody had run: a bug, and no matter of chance. Repeat it by\n  \
                  {SEED}={seed} cargo {} -- NAME\nThis output is kept in {}. Make a test with a name of its own of the minimal \
                  failing input above, then mend the bug.",
                 self.programs().join(" "),
@@ -98,9 +98,9 @@ impl Properties {
             )
             .into());
         }
-        let passed: usize = said.lines().map(passed_in).sum();
+        let passed: usize = text.lines().map(passed_in).sum();
         if passed < self.tests.len() {
-            return Err(format!("{said}\n{passed} of {} property tests ran", self.tests.len()).into());
+            return Err(format!("{text}\n{passed} of {} property tests ran", self.tests.len()).into());
         }
         Ok(fs::remove_file(&path)?)
     }

@@ -71,7 +71,7 @@ pub fn seeds() -> Result {
                     let rule = Rule { framing, profile, ..rule };
                     let name = format!("{name}-{framing_name}{codec}{handshake}");
                     write("egress", &name, &frames::seed(&rule, Checksums::AsTheyAre, &sent))?;
-                    // With SYNs that carry offers among them.
+                    // With SYNs that carry capability options among them.
                     let on_wire = if handshake.is_empty() { on_wire(framing) } else { Checksums::Ordinary };
                     let mut engines = Engines::new(&Setup::new(rule), &capture)?;
                     let passages: Vec<_> = capture.frames.iter().map(|frame| engines.send(frame)).collect();

@@ -26,7 +26,7 @@ pub fn setup() -> Result {
         }
     }
     let nightly = Command::new("rustup").args(["run", "nightly", "rustc", "--version"]).output();
-    if !nightly.is_ok_and(|said| said.status.success()) {
+    if !nightly.is_ok_and(|output| output.status.success()) {
         println!("Missing: a nightly toolchain, for fuzzing (rustup toolchain install nightly)");
     }
     println!("Next: cargo test --workspace, then .ci/run quick");

@@ -25,9 +25,9 @@ mod tests {
 
     #[test]
     fn every_reason_has_its_count() {
-        let said = summary("needs root\nno nft\nneeds root\n");
-        assert!(said.starts_with("3 tests were SKIPPED"), "{said}");
-        assert!(said.contains("\n    2  needs root\n    1  no nft\n"), "{said}");
+        let text = summary("needs root\nno nft\nneeds root\n");
+        assert!(text.starts_with("3 tests were SKIPPED"), "{text}");
+        assert!(text.contains("\n    2  needs root\n    1  no nft\n"), "{text}");
     }
 
     #[test]

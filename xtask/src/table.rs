@@ -211,8 +211,8 @@ mod tests {
         let rows = [("a,value".to_owned(), 1.0 / 3.0), ("b,value".to_owned(), 2.5e6)];
         table.write(&rows).unwrap();
         table.compare(&rows).unwrap();
-        let said = table.compare(&rows[..1]).unwrap_err().to_string();
+        let text = table.compare(&rows[..1]).unwrap_err().to_string();
         fs::remove_file(&path).unwrap();
-        assert!(said.contains("1 of 1 figures differ") && said.contains("refresh"), "{said}");
+        assert!(text.contains("1 of 1 figures differ") && text.contains("refresh"), "{text}");
     }
 }

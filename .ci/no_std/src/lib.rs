@@ -7,8 +7,8 @@
 
 use gradwire::aggregate::{Event, Member, Node, Poll};
 use gradwire::codec::planar::Bound;
-use gradwire::engine::{Egress, Ingress, Millis, Offers};
-use gradwire::flow::offers::Slot;
+use gradwire::engine::{Egress, Ingress, Millis, CapabilityTable};
+use gradwire::flow::capabilities::Slot;
 use gradwire::verdict::Verdict;
 
 #[cfg(feature = "plant-alloc")]
@@ -40,13 +40,13 @@ pub extern "C" fn egress(
     out: &mut [u8; 2048],
     used: usize,
     now: u64,
-    offers: &Offers<[Slot; 256]>,
+    capabilities: &CapabilityTable<[Slot; 256]>,
 ) -> usize {
     #[cfg(feature = "plant-panic")]
     assert!(used < 1514);
     #[cfg(feature = "plant-alloc")]
     core::mem::forget(alloc::boxed::Box::new(used));
-    len(engine.process(frame.get(..used).unwrap_or(frame), out, Millis(now), offers))
+    len(engine.process(frame.get(..used).unwrap_or(frame), out, Millis(now), capabilities))
 }
 
 /// Wire to host.
@@ -56,9 +56,9 @@ pub extern "C" fn ingress(
     frame: &[u8; 1514],
     out: &mut [u8; 2048],
     used: usize,
-    offers: &Offers<[Slot; 256]>,
+    capabilities: &CapabilityTable<[Slot; 256]>,
 ) -> usize {
-    len(engine.process(frame.get(..used).unwrap_or(frame), out, offers))
+    len(engine.process(frame.get(..used).unwrap_or(frame), out, capabilities))
 }
 
 /// A frame to a node that adds; the first frame that it sends.

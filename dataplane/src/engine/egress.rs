@@ -1,15 +1,15 @@
 //! Host to wire: rule, flow, groups, headers.
 
 use crate::codec::VALUE_LEN;
-use crate::flow::offers::{Offers, Told};
+use crate::flow::capabilities::{Advertisement, CapabilityTable};
 use crate::flow::{FlowTable, Millis, Syn};
 use crate::kernels::Kernel;
 use crate::profile::Profile;
 use crate::rules::{Contents, ECN, Framing, Grid, Handshake, MAX_RULES, Rule, Rules};
 use crate::values;
 use crate::verdict::{Change, Counters, PassReason, Traffic, Verdict};
+use crate::wire::capability::{CAPABILITY_LEN, Capability};
 use crate::wire::frame::{Extent, IpFrame, MIN_FRAME_LEN, Packet, Transport, tcp_flags};
-use crate::wire::offer::{OFFER_LEN, Offer};
 use crate::wire::rewrite::{Headers, L4Checksum, write_at, write_headers, write_options, write_remarked};
 use crate::wire::segment_header::{CHECKSUM_CONSTANT, HEADER_LEN, SegmentHeader};
 
@@ -19,7 +19,7 @@ pub struct Egress<const SETS: usize> {
     rules: Rules,
     kernel: Kernel,
     mtu: u16,
-    /// Whether no SYN says what it restores in place.
+    /// Whether no SYN advertises in-place framing.
     quiet_in_place: bool,
     flows: FlowTable<SETS>,
     counters: Counters,
@@ -61,17 +61,23 @@ impl<const SETS: usize> Egress<SETS> {
     }
 
     /// One frame from the host: Ethernet II, without FCS. Its replacement, if there is one, is written
-    /// to `out`, which must be as long as `frame`, or [`OFFER_LEN`] longer if it carries a TCP SYN: only SYNs may grow. One that finds no
+    /// to `out`, which must be as long as `frame`, or [`CAPABILITY_LEN`] longer if it carries a TCP SYN: only SYNs may grow. One that finds no
     /// room to grow leaves as it is, and its connection is not compressed.
     ///
     /// Give it every frame that the host sends, **a connection's SYN first**, also of connections that no rule matches yet: only the SYN
-    /// tells where a stream's values begin, and a stream that was not seen from there leaves untouched (FORMAT.md §5).
+    /// shows where a stream's values begin, and a stream that was not seen from there leaves untouched (FORMAT.md §5).
     ///
-    /// `now` may come from any clock that does not step back; idle connections give way to new ones by it. `offers` is what the host's
-    /// [`super::Ingress`] hears, in whatever thread it runs. A replacement may be shorter than Ethernet's minimum of 60 bytes: the
+    /// `now` may come from any clock that does not step back; idle connections give way to new ones by it. `capabilities` is the table that the
+    /// host's [`super::Ingress`] fills, in whatever thread it runs. A replacement may be shorter than Ethernet's minimum of 60 bytes: the
     /// MAC pads it, as it pads others.
-    pub fn process(&mut self, frame: &[u8], out: &mut [u8], now: Millis, offers: &Offers) -> Verdict {
-        let verdict = self.decide(frame, out, now, offers).unwrap_or_else(Verdict::Untouched);
+    pub fn process(
+        &mut self,
+        frame: &[u8],
+        out: &mut [u8],
+        now: Millis,
+        capabilities: &CapabilityTable,
+    ) -> Verdict {
+        let verdict = self.decide(frame, out, now, capabilities).unwrap_or_else(Verdict::Untouched);
         self.counters.count(verdict, frame.len());
         verdict
     }
@@ -81,19 +87,19 @@ impl<const SETS: usize> Egress<SETS> {
         frame: &[u8],
         out: &mut [u8],
         now: Millis,
-        offers: &Offers,
+        capabilities: &CapabilityTable,
     ) -> Result<Verdict, PassReason> {
         let ip_frame = IpFrame::parse(frame)?;
         if self.rules.is_mark(ip_frame.tos()) {
-            return self.unmark(ip_frame, out, now, offers);
+            return self.unmark(ip_frame, out, now, capabilities);
         }
         let index = self.rules.find_indexed(ip_frame.tos()).map(|(index, _)| index);
         if ip_frame.may_be_syn()
-            && let Some(len) = self.start(ip_frame, index, out, now, offers)?
+            && let Some(len) = self.start(ip_frame, index, out, now, capabilities)?
         {
-            return Ok(Verdict::Changed { change: Change::Told, len });
+            return Ok(Verdict::Changed { change: Change::OptionAdded, len });
         }
-        self.tagged(ip_frame, index.ok_or(PassReason::NoRule)?, out, now, offers)
+        self.tagged(ip_frame, index.ok_or(PassReason::NoRule)?, out, now, capabilities)
     }
 
     /// What becomes of a frame that a rule matches; `index` is the rule's place.
@@ -104,7 +110,7 @@ impl<const SETS: usize> Egress<SETS> {
         index: usize,
         out: &mut [u8],
         now: Millis,
-        offers: &Offers,
+        capabilities: &CapabilityTable,
     ) -> Result<Verdict, PassReason> {
         let rule = *self.rules.as_slice().get(index).ok_or(PassReason::NoRule)?;
         self.count(index, &ip_frame);
@@ -114,7 +120,7 @@ impl<const SETS: usize> Egress<SETS> {
         }
         let result = match packet.transport() {
             Transport::Tcp { seq, flags } => {
-                let result = self.send_segment(&packet, seq, flags, &rule, out, now, offers);
+                let result = self.send_segment(&packet, seq, flags, &rule, out, now, capabilities);
                 if flags & (tcp_flags::FIN | tcp_flags::RST) != 0 {
                     self.end(&packet, seq, flags);
                 }
@@ -144,17 +150,17 @@ impl<const SETS: usize> Egress<SETS> {
         ip_frame: IpFrame<'_>,
         out: &mut [u8],
         now: Millis,
-        offers: &Offers,
+        capabilities: &CapabilityTable,
     ) -> Result<Verdict, PassReason> {
         if ip_frame.may_be_syn() {
             // Without room, it does not get longer.
-            self.start(ip_frame, None, &mut [], now, offers)?;
+            self.start(ip_frame, None, &mut [], now, capabilities)?;
         }
         remark(&ip_frame, out)
     }
 
-    /// Remembers where a TCP stream starts, tagged or not: applications tag sockets late. If the far end is to hear what this
-    /// host restores, the SYN is written to `out` with an offer; the new frame's length.
+    /// Remembers where a TCP stream starts, tagged or not: applications tag sockets late. If this host is to advertise what it
+    /// restores, the SYN is written to `out` with the capability option; the new frame's length.
     ///
     /// # Errors
     /// [`PassReason::TableFull`], if a rule matches it: nothing of its connection is compressed.
@@ -165,7 +171,7 @@ impl<const SETS: usize> Egress<SETS> {
         index: Option<usize>,
         out: &mut [u8],
         now: Millis,
-        offers: &Offers,
+        capabilities: &CapabilityTable,
     ) -> Result<Option<usize>, PassReason> {
         let Ok(packet) = ip_frame.packet() else { return Ok(None) };
         let Transport::Tcp { seq, flags } = packet.transport() else { return Ok(None) };
@@ -190,17 +196,25 @@ impl<const SETS: usize> Egress<SETS> {
             flow.look_at_syn(|| look_like_values(self.kernel, &packet, 0, true));
         }
         let rule = index.and_then(|index| self.rules.as_slice().get(index));
-        let asked =
-            if flags & tcp_flags::ACK != 0 { flow.hear_start(offers, packet.ack()) } else { rule.is_some() };
-        if !asked || rule.is_some_and(|rule| rule.handshake == Handshake::Off) || !flow.may_tell() {
+        let asked = if flags & tcp_flags::ACK != 0 {
+            flow.receive_from_syn(capabilities, packet.ack())
+        } else {
+            rule.is_some()
+        };
+        if !asked || rule.is_some_and(|rule| rule.handshake == Handshake::Off) || !flow.may_advertise() {
             return Ok(None);
         }
         if self.quiet_in_place && rule.is_some_and(|rule| rule.framing == Framing::InPlace) {
             return Ok(None);
         }
-        let told = Told { offer: Offer::of(rule.and_then(Rule::in_place)), tos: packet.tos() & !ECN };
-        let Some(len) = write_offer(&packet, told.offer, self.mtu, self.kernel, out) else { return Ok(None) };
-        flow.tell(told, packet.payload_len() as u16); // an IP length field bounds it
+        let advertised = Advertisement {
+            capability: Capability::of(rule.and_then(Rule::in_place)),
+            tos: packet.tos() & !ECN,
+        };
+        let Some(len) = write_capability(&packet, advertised.capability, self.mtu, self.kernel, out) else {
+            return Ok(None);
+        };
+        flow.advertise(advertised, packet.payload_len() as u16); // an IP length field bounds it
         if let Some(index) = index {
             self.count(index, &ip_frame);
         }
@@ -230,7 +244,7 @@ impl<const SETS: usize> Egress<SETS> {
 
     /// Compresses a tagged segment to `out`; the new frame's length.
     ///
-    /// The order of the checks is part of what the engine promises. A flow has to hear of every segment that the peer
+    /// The order of the checks is part of what the engine promises. A flow has to count every segment that the peer
     /// may take as a part of the stream, and of no other:
     ///
     /// 1. A segment that carries nothing of the stream must not reach the flow: it would count as sent, and the bytes
@@ -238,8 +252,8 @@ impl<const SETS: usize> Egress<SETS> {
     ///    the stream's (RFC 9293 §3.5.3), and a receiver discards a segment with a wrong checksum.
     /// 2. The flow takes note of what is left, whether it may be compressed or not.
     /// 3. Urgent data and options that bind the payload only forbid to change the segment. Its bytes are sent: if they
-    ///    are sent again in an ordinary segment, the flow has to know them. The same goes for a far end that did not say
-    ///    that it restores them.
+    ///    are sent again in an ordinary segment, the flow has to know them. The same goes for a far end that did not
+    ///    advertise that it restores them.
     #[expect(clippy::too_many_arguments, reason = "each is looked up once, and comes in a register")]
     fn send_segment(
         &mut self,
@@ -249,7 +263,7 @@ impl<const SETS: usize> Egress<SETS> {
         rule: &Rule,
         out: &mut [u8],
         now: Millis,
-        offers: &Offers,
+        capabilities: &CapabilityTable,
     ) -> Result<usize, PassReason> {
         // 1.
         if flags & (tcp_flags::SYN | tcp_flags::RST) != 0 {
@@ -257,7 +271,7 @@ impl<const SETS: usize> Egress<SETS> {
         }
         let len = packet.payload_len() as u32; // an IP length field bounds it
         if len == 0 {
-            // Who only receives tells by nothing else that the connection lives.
+            // A host that only receives shows by nothing else that the connection lives.
             if self.rules.any_in_place()
                 && let Some(flow) = self.flows.find(&packet.flow_key())
             {
@@ -272,13 +286,13 @@ impl<const SETS: usize> Egress<SETS> {
             Grid::Connection => self.flows.find(&key).ok_or(PassReason::GridUnknown)?,
             Grid::Payload => self.flows.find_or_open(&key, now)?,
         };
-        flow.hear_answer(offers);
+        flow.receive_from_syn_ack(capabilities);
         if rule.framing == Framing::InPlace {
             flow.lapse(now);
         }
         flow.admit(seq, len, now)?;
         // 3.
-        flow.agreed(rule, packet.tos() & !ECN)?;
+        flow.negotiated(rule, packet.tos() & !ECN)?;
         if flags & tcp_flags::URG != 0 {
             return Err(PassReason::TcpFlags);
         }
@@ -350,7 +364,7 @@ impl<const SETS: usize> Egress<SETS> {
         Some(Coded { rule, profile, values, groups })
     }
 
-    /// How many connections `rules` would break: this end told the far end to send in-place frames that `rules` restore to other
+    /// How many connections `rules` would break: this end advertised in-place frames that `rules` restore to other
     /// values. Who puts other rules in force asks first, and until then lets no connection begin that they would break
     /// ([`Self::set_quiet_in_place`]).
     #[must_use]
@@ -401,21 +415,27 @@ fn remark(ip_frame: &IpFrame<'_>, out: &mut [u8]) -> Result<Verdict, PassReason>
     Ok(Verdict::Changed { change: Change::Remarked, len })
 }
 
-/// Writes a SYN to `out` with `offer` before its own options; the new frame's length. None if it has to stay as it is.
-fn write_offer(packet: &Packet<'_>, offer: Offer, mtu: u16, kernel: Kernel, out: &mut [u8]) -> Option<usize> {
+/// Writes a SYN to `out` with `capability` before its own options; the new frame's length. None if it has to stay as it is.
+fn write_capability(
+    packet: &Packet<'_>,
+    capability: Capability,
+    mtu: u16,
+    kernel: Kernel,
+    out: &mut [u8],
+) -> Option<usize> {
     const OTHER_FLAGS: u8 = tcp_flags::FIN | tcp_flags::RST;
     let Transport::Tcp { flags, .. } = packet.transport() else { return None };
     // Bytes behind the packet stay away: they may only be its padding.
     let padded = packet.frame().len() <= MIN_FRAME_LEN + packet.tags_len();
-    let room = packet.ip_len() + OFFER_LEN <= usize::from(mtu);
+    let room = packet.ip_len() + CAPABILITY_LEN <= usize::from(mtu);
     if flags & OTHER_FLAGS != 0 || !room || !(padded || packet.extent() == Extent::Exact) {
         return None;
     }
     // Computed anew at the far end, these zeros would come out as the other one.
-    if packet.has_negative_zero() || Offer::is_among(packet.tcp_options()) {
+    if packet.has_negative_zero() || Capability::is_among(packet.tcp_options()) {
         return None;
     }
-    write_options(packet, (0, 0, &offer.to_options()), kernel, out)
+    write_options(packet, (0, 0, &capability.to_options()), kernel, out)
 }
 
 /// Whether the payload behind its first `head_len` bytes looks like values. If it `starts` the stream, one odd word is enough: frameworks
@@ -437,7 +457,7 @@ fn compress(
     out: &mut [u8],
     places: &mut Places,
 ) -> Result<usize, PassReason> {
-    // A padded segment counts as sent like any other; only now is it told apart.
+    // A padded segment counts as sent like any other; only now is it distinguished.
     if packet.extent() == Extent::Trailing {
         return Err(PassReason::Trailer);
     }

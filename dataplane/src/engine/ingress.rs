@@ -2,17 +2,17 @@
 
 use crate::checksum::Sum;
 use crate::codec::VALUE_LEN;
-use crate::flow::offers::{Offers, Start, Told};
+use crate::flow::capabilities::{Advertisement, CapabilityTable, Start};
 use crate::kernels::Kernel;
 use crate::profile::Profile;
 use crate::rules::{ECN, Framing, Handshake, Rule, Rules};
 use crate::verdict::{Change, Counters, DropReason, PassReason, Verdict};
+use crate::wire::capability::Capability;
 use crate::wire::frame::{EXCLUDED_FLAGS, Extent, IpFrame, MIN_FRAME_LEN, Packet, Transport, tcp_flags};
-use crate::wire::offer::Offer;
 use crate::wire::rewrite::{Headers, L4Checksum, write_headers, write_options};
 use crate::wire::segment_header::{CHECKSUM_CONSTANT, SegmentHeader};
 
-/// The receiving direction: wire to host. It keeps no state but its counters, and tells [`Offers`] what far ends restore.
+/// The receiving direction: wire to host. It keeps no state but its counters, and writes to the [`CapabilityTable`] what far ends restore.
 #[derive(Debug)]
 pub struct Ingress {
     rules: Rules,
@@ -42,10 +42,10 @@ impl Ingress {
     /// One frame from the wire: Ethernet II, without FCS. Its replacement, if there is one, is written
     /// to `out`, which must have room for the MTU and [`crate::wire::frame::MAX_LINK_LEN`] bytes.
     ///
-    /// Give it every frame from the wire, SYNs among them: what a far end says on its SYN is in `offers` before this returns. A frame may
+    /// Give it every frame from the wire, SYNs among them: what a far end advertises on its SYN is in `capabilities` before this returns. A frame may
     /// be padded to Ethernet's minimum; its replacement ends where the IP packet ends.
-    pub fn process(&mut self, frame: &[u8], out: &mut [u8], offers: &Offers) -> Verdict {
-        let verdict = match self.decide(frame, out, offers) {
+    pub fn process(&mut self, frame: &[u8], out: &mut [u8], capabilities: &CapabilityTable) -> Verdict {
+        let verdict = match self.decide(frame, out, capabilities) {
             Ok(len) => Verdict::Changed { change: Change::Restored, len },
             Err(verdict) => verdict,
         };
@@ -53,15 +53,15 @@ impl Ingress {
         verdict
     }
 
-    fn decide(&self, frame: &[u8], out: &mut [u8], offers: &Offers) -> Result<usize, Verdict> {
+    fn decide(&self, frame: &[u8], out: &mut [u8], capabilities: &CapabilityTable) -> Result<usize, Verdict> {
         let ip_frame = IpFrame::parse(frame)?;
         if self.rules.is_mark(ip_frame.tos()) {
             return self.receive_routed(&ip_frame, out);
         }
         if ip_frame.may_be_syn()
-            && let Some(len) = self.hear(ip_frame, out, offers)
+            && let Some(len) = self.strip_option(ip_frame, out, capabilities)
         {
-            return Err(Verdict::Changed { change: Change::Heard, len });
+            return Err(Verdict::Changed { change: Change::OptionStripped, len });
         }
         match self.rules.find(ip_frame.tos()) {
             Some(rule) if rule.framing == Framing::InPlace => self.receive_in_place(&ip_frame, rule, out),
@@ -69,10 +69,15 @@ impl Ingress {
         }
     }
 
-    /// Takes note of the offer of a SYN, and writes the SYN to `out` as the far host sent it; its length. None if it has no offer
+    /// Records the capability of a SYN, and writes the SYN to `out` as the far host sent it; its length. None if it has no capability option
     /// that can be relied on: it then stays as it is, since hosts ignore the option.
     #[cold] // and by value: what is known of other frames then stays in registers
-    fn hear(&self, ip_frame: IpFrame<'_>, out: &mut [u8], offers: &Offers) -> Option<usize> {
+    fn strip_option(
+        &self,
+        ip_frame: IpFrame<'_>,
+        out: &mut [u8],
+        capabilities: &CapabilityTable,
+    ) -> Option<usize> {
         let packet = ip_frame.packet().ok()?;
         let start = match packet.transport() {
             Transport::Tcp { flags, .. } if flags & (tcp_flags::FIN | tcp_flags::RST) != 0 => return None,
@@ -87,15 +92,15 @@ impl Ingress {
         if self.rules.find(packet.tos()).is_some_and(|rule| rule.handshake == Handshake::Off) {
             return None;
         }
-        let (offer, place) = Offer::find(packet.tcp_options())?;
+        let (capability, place) = Capability::find(packet.tcp_options())?;
         packet.verify(self.kernel).ok()?;
         let len = write_options(&packet, place.removal(), self.kernel, out)?;
-        let told = Told { offer, tos: packet.tos() & !ECN };
-        offers.learn(&packet.flow_key().reversed(), start, told);
+        let advertised = Advertisement { capability, tos: packet.tos() & !ECN };
+        capabilities.learn(&packet.flow_key().reversed(), start, advertised);
         Some(len)
     }
 
-    /// A frame that carries the mark. What can not be told from a foreign frame goes untouched: a host
+    /// A frame that carries the mark. If it may be a foreign frame, it goes untouched: a host
     /// refuses a compressed segment by its checksum.
     // Always: else what is known of the frame is put in memory for it, also for frames without the mark.
     #[inline(always)]

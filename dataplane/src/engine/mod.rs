@@ -10,13 +10,13 @@
 //! Whatever is in doubt leaves egress untouched. Ingress drops what says that it is compressed and is not
 //! right: TCP sends it again, and egress does not compress what is sent again.
 //!
-//! Before that, the two ends agree: egress says on a SYN what its host restores, ingress hears it, and egress asks [`Offers`]
-//! what the far end said (FORMAT.md §5.5).
+//! Before that, the two ends agree: egress advertises on a SYN what its host restores, ingress records it, and egress asks the
+//! [`CapabilityTable`] what the far end advertised (FORMAT.md §5.5).
 
 mod egress;
 mod ingress;
 
 pub use crate::flow::Millis;
-pub use crate::flow::offers::{NO_OFFERS, Offers};
+pub use crate::flow::capabilities::{CapabilityTable, NO_CAPABILITIES};
 pub use egress::{Coded, Egress};
 pub use ingress::Ingress;

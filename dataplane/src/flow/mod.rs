@@ -2,16 +2,16 @@
 //! restores what it is sent.
 //!
 //! Only the sending direction is looked at: the peer's ACKs need not carry the tag, so they may
-//! never come by. What the peer said on its SYN is in [`offers`]. Time is an argument; it may stand still or jump.
+//! never come by. What the peer advertised on its SYN is in [`capabilities`]. Time is an argument; it may stand still or jump.
 
 use crate::rules::{Grid, Handshake, Rule, Rules};
 use crate::verdict::{PassReason, Traffic};
 use crate::wire::flow_key::FlowKey;
 
-pub mod offers;
+pub mod capabilities;
 pub mod trust;
 
-use offers::{Offers, Told};
+use capabilities::{Advertisement, CapabilityTable};
 use trust::{Trust, TrustState};
 
 /// A point in time, in milliseconds since any fixed start, by a clock that goes on while the machine runs: a monotonic one, or a counter.
@@ -37,7 +37,7 @@ pub const OPENING_MS: u64 = 10_000;
 /// evaluations and checkpoints; who loses its place is not compressed any more.
 pub const IDLE_MS: u64 = 3_600_000;
 /// A connection on which nothing but its SYN has left for so long is not compressed in place any more: [`IDLE_MS`], if it has sent
-/// payload. The far end, which has to restore by the parameters that it said, waits twice as long until it takes such a connection for
+/// payload. The far end, which has to restore by the parameters that it advertised, waits twice as long until it takes such a connection for
 /// ended (FORMAT.md §5.5). Without a limit, one forged SYN would forbid another rule for ever.
 pub const UNUSED_MS: u64 = 120_000;
 /// If payload alone opens a flow, one that has ended keeps its place until it has been silent for this long: TCP may still
@@ -48,8 +48,8 @@ pub const CLOSED_MS: u64 = 240_000;
 /// is seen; what came before it went another way. Farther off, it is more likely that another start was missed.
 pub const START_REACH: u32 = 1 << 20;
 
-/// So often a SYN is sent with an offer. A box on the way may drop SYNs with an option that it does not know.
-pub const MAX_OFFERS: u8 = 2;
+/// So often a SYN is sent with the capability option. A box on the way may drop SYNs with an option that it does not know.
+pub const MAX_ADVERTISEMENTS: u8 = 2;
 
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub enum Phase {
     Closed,
 }
 
-/// What a flow's own frames tell about its phase.
+/// An event in a flow's own frames that may change its phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub enum Event {
@@ -114,29 +114,29 @@ impl Phase {
     }
 }
 
-/// Which ends of a connection said on their SYNs what they restore.
+/// Which ends of a connection advertised on their SYNs what they restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub enum Said {
+pub enum Negotiation {
     /// Neither: no rule asked for it, or nobody saw the SYN.
-    Nothing,
+    None,
     /// The host's; the far end has not answered.
-    Near,
+    Advertised,
     /// The far end's, and the host's unless its SYN had no room.
-    Both,
+    Negotiated,
 }
 
-impl Said {
+impl Negotiation {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Nothing, Self::Near, Self::Both];
+    pub const ALL: [Self; 3] = [Self::None, Self::Advertised, Self::Negotiated];
 
     /// Its name in reports and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Nothing => "none",
-            Self::Near => "asked",
-            Self::Both => "agreed",
+            Self::None => "none",
+            Self::Advertised => "advertised",
+            Self::Negotiated => "negotiated",
         }
     }
 }
@@ -170,7 +170,7 @@ pub struct Flow {
     tag: Tag,
     /// Whether payload would open it anew if it were forgotten: [`Self::keep`].
     reopens: bool,
-    /// Whether a SYN told `origin`, and nothing speaks for another one.
+    /// Whether a SYN gave `origin`, and nothing speaks for another one.
     started: bool,
     /// Sequence number of the first byte of the stream; of the first tagged one if no SYN was seen.
     origin: u32,
@@ -186,10 +186,10 @@ pub struct Flow {
     contents: Contents,
     /// Most bytes of data that its SYN had.
     syn_len: u16,
-    /// What its SYN said that its host restores.
-    told: Option<Told>,
-    /// What the far end's SYN said.
-    heard: Option<Told>,
+    /// What its host advertised on its SYN.
+    advertised: Option<Advertisement>,
+    /// What the far end advertised on its SYN.
+    received: Option<Advertisement>,
     trust: Trust,
     traffic: Traffic,
 }
@@ -209,14 +209,14 @@ impl Flow {
         lapsed: false,
         contents: Contents::Nothing,
         syn_len: 0,
-        told: None,
-        heard: None,
+        advertised: None,
+        received: None,
         trust: Trust::NEW,
         traffic: Traffic::NONE,
     };
 
     /// Goes on to the next phase. In doubt, no start is known any more, also behind the flow's end.
-    fn hear(&mut self, event: Event) {
+    fn apply(&mut self, event: Event) {
         self.phase = self.phase.next(event);
         self.started &= self.phase != Phase::Doubtful;
     }
@@ -235,81 +235,87 @@ impl Flow {
         }
     }
 
-    /// Whether the SYN that was noted last may say what its host restores.
+    /// Whether the SYN that was noted last may carry the capability option.
     #[must_use]
-    pub(crate) const fn may_tell(&self) -> bool {
-        matches!(self.phase, Phase::Opening) && self.started && self.syns <= MAX_OFFERS
+    pub(crate) const fn may_advertise(&self) -> bool {
+        matches!(self.phase, Phase::Opening) && self.started && self.syns <= MAX_ADVERTISEMENTS
     }
 
-    /// Its SYN leaves with `len` bytes of data, and says this.
-    pub(crate) fn tell(&mut self, told: Told, len: u16) {
-        self.told = Some(told);
+    /// Its SYN leaves with `len` bytes of data, and advertises this.
+    pub(crate) fn advertise(&mut self, advertised: Advertisement, len: u16) {
+        self.advertised = Some(advertised);
         self.syn_len = self.syn_len.max(len);
     }
 
-    /// Its SYN-ACK leaves: what did the SYN say that it acknowledges? Whether it said something.
+    /// Its SYN-ACK leaves: takes the capability of the SYN that it acknowledges. Whether there is one.
     ///
-    /// What was heard before, of a copy of that SYN, holds: the flow's own number says that it is the same connection.
-    pub(crate) fn hear_start(&mut self, offers: &Offers, acknowledges: u32) -> bool {
+    /// What was received before, of a copy of that SYN, holds: the flow's own number says that it is the same connection.
+    pub(crate) fn receive_from_syn(&mut self, capabilities: &CapabilityTable, acknowledges: u32) -> bool {
         if self.phase == Phase::Opening
-            && let Some((start, told)) = offers.find(&self.key)
+            && let Some((start, advertised)) = capabilities.find(&self.key)
             && start.is_answered_by(acknowledges)
         {
-            self.heard = Some(told);
+            self.received = Some(advertised);
         }
-        self.hear_answer(offers); // both ends open: the other's answer may have come first
-        self.heard.is_some()
+        self.receive_from_syn_ack(capabilities); // both ends open: the other's answer may have come first
+        self.received.is_some()
     }
 
-    /// Payload leaves: if it is the first, and the flow's own SYN asked, what did the SYN-ACK answer?
+    /// Payload leaves: if it is the first, and the flow's own SYN asked, takes the capability of the SYN-ACK.
     #[inline]
-    pub(crate) fn hear_answer(&mut self, offers: &Offers) {
+    pub(crate) fn receive_from_syn_ack(&mut self, capabilities: &CapabilityTable) {
         if self.phase == Phase::Opening
-            && self.told.is_some()
-            && self.heard.is_none()
-            && let Some((start, told)) = offers.find(&self.key)
+            && self.advertised.is_some()
+            && self.received.is_none()
+            && let Some((start, advertised)) = capabilities.find(&self.key)
             && start.answers(self.origin.wrapping_sub(1), self.syn_len)
         {
-            self.heard = Some(told);
+            self.received = Some(advertised);
         }
     }
 
-    /// Whether the far end said that it restores frames of this rule and this type of service, without ECN.
+    /// Whether the far end advertised that it restores frames of this rule and this type of service, without ECN.
     ///
     /// # Errors
-    /// [`PassReason::NotAgreed`], [`PassReason::TaggedLate`], [`PassReason::ParametersDiffer`].
+    /// [`PassReason::NotNegotiated`], [`PassReason::TaggedLate`], [`PassReason::ParametersDiffer`].
     #[inline]
-    pub fn agreed(&self, rule: &Rule, tos: u8) -> Result<(), PassReason> {
+    pub fn negotiated(&self, rule: &Rule, tos: u8) -> Result<(), PassReason> {
         if rule.handshake == Handshake::Off {
             return Ok(());
         }
-        let Some(Told { offer, tos: heard_tos }) = self.heard else {
-            return Err(if self.tag == Tag::Late { PassReason::TaggedLate } else { PassReason::NotAgreed });
+        let Some(Advertisement { capability, tos: received_tos }) = self.received else {
+            return Err(if self.tag == Tag::Late {
+                PassReason::TaggedLate
+            } else {
+                PassReason::NotNegotiated
+            });
         };
         match rule.in_place() {
-            None if offer.restores(rule.profile.codec()) => Ok(()),
-            None => Err(PassReason::NotAgreed),
+            None if capability.restores(rule.profile.codec()) => Ok(()),
+            None => Err(PassReason::NotNegotiated),
             // It may restore by other rules meanwhile.
-            Some(_) if self.lapsed => Err(PassReason::NotAgreed),
+            Some(_) if self.lapsed => Err(PassReason::NotNegotiated),
             // Its rule for another type of service may be another.
-            Some(_) if heard_tos == tos && offer.in_place() == rule.in_place() => Ok(()),
+            Some(_) if received_tos == tos && capability.in_place() == rule.in_place() => Ok(()),
             Some(_) => Err(PassReason::ParametersDiffer),
         }
     }
 
-    /// Whether all that the stream has sent up to the segment at `seq` looks like values. `look` says it of this segment, and hears
+    /// Whether all that the stream has sent up to the segment at `seq` looks like values. `look` says it of this segment, and gets
     /// whether the segment starts the stream. Where a header came once, others come.
     ///
     /// A length before each message shows at the stream's start alone. So a stream whose start was missed, because the bridge or a SYN had
-    /// it, does not look like values. One that is tagged late starts at its first tagged segment, unless it said something on its SYN.
+    /// it, does not look like values. One that is tagged late starts at its first tagged segment, unless it advertised something on its SYN.
     ///
     /// # Errors
     /// [`PassReason::NotValues`].
     #[inline]
     pub(crate) fn look(&mut self, seq: u32, look: impl FnOnce(bool) -> bool) -> Result<(), PassReason> {
         let starts = self.contents == Contents::Nothing;
-        let missed =
-            starts && self.started && seq != self.origin && (self.tag != Tag::Late || self.told.is_some());
+        let missed = starts
+            && self.started
+            && seq != self.origin
+            && (self.tag != Tag::Late || self.advertised.is_some());
         if missed || self.contents == Contents::Mixed || !look(starts) {
             self.contents = Contents::Mixed;
             return Err(PassReason::NotValues);
@@ -325,7 +331,7 @@ impl Flow {
         }
     }
 
-    /// A segment leaves. Behind a long silence, the far end may restore in-place frames by other rules than it said.
+    /// A segment leaves. Behind a long silence, the far end may restore in-place frames by other rules than it advertised.
     pub(crate) fn lapse(&mut self, now: Millis) {
         let limit = if self.traffic.frames == 0 { UNUSED_MS } else { IDLE_MS };
         self.lapsed |= now.since(self.seen) >= limit;
@@ -338,27 +344,27 @@ impl Flow {
         self.seen = now;
     }
 
-    /// Whether it told the far end to send in-place frames, which carry no parameters.
+    /// Whether it advertised in-place framing, whose frames carry no parameters.
     fn restores_in_place(&self) -> bool {
-        self.told.is_some_and(|told| told.offer.in_place().is_some())
+        self.advertised.is_some_and(|advertised| advertised.capability.in_place().is_some())
     }
 
-    /// Whether the far end may send in-place frames that `rules` would restore to other values than what this end told it.
+    /// Whether the far end may send in-place frames that `rules` would restore to other values than this end advertised.
     pub(crate) fn needs_other_than(&self, rules: &Rules, now: Millis) -> bool {
-        let Some(Told { offer, tos }) = self.told else { return false };
-        offer.in_place().is_some()
+        let Some(Advertisement { capability, tos }) = self.advertised else { return false };
+        capability.in_place().is_some()
             && !self.yields(now)
-            && rules.find(tos).and_then(Rule::in_place) != offer.in_place()
+            && rules.find(tos).and_then(Rule::in_place) != capability.in_place()
     }
 
-    /// What the two ends said, as far as this direction knows: a flow that has sent no payload may not have looked for
+    /// What the two ends advertised, as far as this direction knows: a flow that has sent no payload may not have looked for
     /// the far end's answer.
     #[must_use]
-    pub const fn handshake(&self) -> Said {
-        match (&self.told, &self.heard) {
-            (_, Some(_)) => Said::Both,
-            (Some(_), None) => Said::Near,
-            (None, None) => Said::Nothing,
+    pub const fn handshake(&self) -> Negotiation {
+        match (&self.advertised, &self.received) {
+            (_, Some(_)) => Negotiation::Negotiated,
+            (Some(_), None) => Negotiation::Advertised,
+            (None, None) => Negotiation::None,
         }
     }
 
@@ -393,10 +399,10 @@ impl Flow {
         if first && !self.started {
             self.origin = seq;
         }
-        // Before the tag, a connection may have sent any number of bytes; not if it said on its SYN what it restores.
-        let known = self.tag != Tag::Never || self.told.is_some();
+        // Before the tag, a connection may have sent any number of bytes; not if it advertised on its SYN what it restores.
+        let known = self.tag != Tag::Never || self.advertised.is_some();
         let far = first && known && seq.wrapping_sub(self.origin) >= START_REACH;
-        self.hear(if far { Event::FarPayload } else { Event::Payload });
+        self.apply(if far { Event::FarPayload } else { Event::Payload });
         if self.tag == Tag::Never {
             self.tag = Tag::Late;
         }
@@ -434,7 +440,7 @@ impl Flow {
     /// (RFC 9293 §3.5.2).
     pub fn end(&mut self, at: u32) {
         if at == self.sent {
-            self.hear(Event::End);
+            self.apply(Event::End);
         }
     }
 
@@ -456,13 +462,13 @@ impl Flow {
             Phase::Vacant => 0,
             Phase::Closed if self.reopens || self.restores_in_place() => CLOSED_MS,
             Phase::Closed => 0,
-            // It may only receive, and has to restore what it told the far end to send: twice as long as the far end starts to.
+            // It may only receive, and has to restore what it advertised: twice as long as the far end starts to.
             Phase::Opening | Phase::Open | Phase::Doubtful if self.restores_in_place() => {
                 2 * if has_sent || self.established { IDLE_MS } else { UNUSED_MS }
             }
-            // Most connections are never tagged; they must not crowd out those that are, or that said that they restore.
+            // Most connections are never tagged; they must not crowd out those that are, or that advertised that they restore.
             Phase::Opening | Phase::Open | Phase::Doubtful
-                if self.tag == Tag::Never && self.told.is_none() =>
+                if self.tag == Tag::Never && self.advertised.is_none() =>
             {
                 0
             }
@@ -546,7 +552,7 @@ impl<const SETS: usize> FlowTable<SETS> {
             _ => Event::OtherSyn,
         };
         let before = flow.phase;
-        flow.hear(event);
+        flow.apply(event);
         if flow.phase == Phase::Opening && before != Phase::Opening {
             let (phase, sent) = (Phase::Opening, origin);
             *flow = Flow { key: *key, phase, started: true, origin, sent, ..Flow::VACANT };

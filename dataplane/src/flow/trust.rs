@@ -1,7 +1,7 @@
 //! Whether a flow's peer restores what it is sent.
 //!
 //! A peer without a decompressor drops every compressed segment, so all of them are sent again. Loss
-//! makes some of them be sent again. The two are told apart on a sample: of the segments that the first
+//! makes some of them be sent again. A sample distinguishes the two: of the segments that the first
 //! [`SAMPLE_LEN`] bytes of an epoch sent compressed, how many had to be sent again?
 
 use super::Millis;
@@ -12,7 +12,7 @@ pub const SAMPLE_LEN: u32 = 64 * UNIT_LEN;
 /// was it sent again? Longer than Ethernet's usual segments, so that nearly every one has a bit.
 const UNIT_LEN: u32 = 2_048;
 /// Fewer resent units prove nothing: a small message may be lost whole. Below the 10 segments that TCP sends
-/// before it hears anything (RFC 6928).
+/// before it gets an answer (RFC 6928).
 const MIN_EVIDENCE: u32 = 6;
 /// A sample with fewer compressed units is not worth judging.
 const MIN_SAMPLE: u32 = 2 * MIN_EVIDENCE;
@@ -36,7 +36,7 @@ pub enum TrustState {
     Probing,
 }
 
-/// What the machine hears.
+/// The machine's inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Evidence {
     /// Nearly all of the sample was sent again.

@@ -1,6 +1,6 @@
 //! Frames through the engines, over exactly the room that they ask for.
 
-use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS};
+use gradwire::engine::{Egress, Ingress, Millis, NO_CAPABILITIES};
 use gradwire::rules::{DEFAULT_MARK, Rule, Rules};
 use gradwire::verdict::Verdict;
 use gradwire::wire::frame::MAX_LINK_LEN;
@@ -16,13 +16,13 @@ pub fn rules(rule: Rule) -> Rules {
 /// Egress over exactly the room it asks for.
 pub fn egress(engine: &mut Egress<2>, frame: &[u8]) -> (Verdict, Vec<u8>) {
     let mut out = vec![0xaa; frame.len()];
-    let verdict = engine.process(frame, &mut out, NOW, &NO_OFFERS);
+    let verdict = engine.process(frame, &mut out, NOW, &NO_CAPABILITIES);
     (verdict, sent(verdict, frame, out))
 }
 
 pub fn ingress(engine: &mut Ingress, frame: &[u8]) -> (Verdict, Vec<u8>) {
     let mut out = vec![0x55; usize::from(MTU) + MAX_LINK_LEN];
-    let verdict = engine.process(frame, &mut out, &NO_OFFERS);
+    let verdict = engine.process(frame, &mut out, &NO_CAPABILITIES);
     (verdict, sent(verdict, frame, out))
 }
 

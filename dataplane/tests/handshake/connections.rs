@@ -19,15 +19,15 @@ fn two_ends_that_restore_agree() {
 
 /// An application's listener is tagged, and Linux answers for it without the tag.
 #[test]
-fn an_untagged_answer_tells_too() {
+fn an_untagged_answer_advertises_too() {
     let mut hosts = [Rule::DEFAULT; 2].map(Host::new);
     cross(&mut hosts, &Segment::syn(), |wire| wire);
     let answer = Segment { tos: 0, ..Segment::syn_ack() };
     let (verdict, wire) = hosts[1].send(&answer.bytes());
-    assert!(is(Change::Told, verdict));
+    assert!(is(Change::OptionAdded, verdict));
     assert_eq!(options(&wire), [&ROUTED[..], &USUAL].concat());
     let (verdict, host) = hosts[0].receive(&wire);
-    assert!(is(Change::Heard, verdict));
+    assert!(is(Change::OptionStripped, verdict));
     assert_eq!(host, answer.bytes());
     for from in [0, 1] {
         assert_eq!(values(&mut hosts, &Segment::data(from)), Ok(()), "from {from}");
@@ -41,12 +41,12 @@ fn one_end_alone_compresses_nothing() {
     let mut client = Host::new(Rule::DEFAULT);
     let _ = client.send(&syn.bytes());
     assert_eq!(client.receive(&answer.bytes()).1, answer.bytes());
-    assert_eq!(client.send(&Segment::data(0).bytes()).0, Verdict::Untouched(PassReason::NotAgreed));
+    assert_eq!(client.send(&Segment::data(0).bytes()).0, Verdict::Untouched(PassReason::NotNegotiated));
 
     let mut server = Host::new(Rule::DEFAULT);
     assert_eq!(server.receive(&syn.bytes()).1, syn.bytes());
     assert_eq!(server.send(&answer.bytes()).0, Verdict::Untouched(PassReason::TcpFlags));
-    assert_eq!(server.send(&Segment::data(1).bytes()).0, Verdict::Untouched(PassReason::NotAgreed));
+    assert_eq!(server.send(&Segment::data(1).bytes()).0, Verdict::Untouched(PassReason::NotNegotiated));
 }
 
 #[test]
@@ -65,14 +65,14 @@ fn a_connection_tagged_after_its_syn_is_left_alone() {
     assert_eq!(values(&mut hosts, &Segment::data(0)), Ok(()));
 }
 
-/// Both ends connect at once (RFC 9293 §3.5, figure 8): each SYN tells, and each answer.
+/// Both ends connect at once (RFC 9293 §3.5, figure 8): each SYN and each answer advertises.
 #[test]
 fn simultaneous_open() {
     let mut hosts = [Rule::DEFAULT; 2].map(Host::new);
     let other = Segment { from: 1, seq: ISN[1], ..Segment::syn() };
     let wires = [Segment::syn(), other].map(|syn| (syn.from, hosts[syn.from].send(&syn.bytes()).1));
     for (from, wire) in wires {
-        assert!(is(Change::Heard, hosts[1 - from].receive(&wire).0));
+        assert!(is(Change::OptionStripped, hosts[1 - from].receive(&wire).0));
     }
     let answers = [0, 1].map(|from| Segment {
         from,
@@ -82,7 +82,7 @@ fn simultaneous_open() {
     });
     for answer in &answers {
         let (verdict, wire) = hosts[answer.from].send(&answer.bytes());
-        assert!(is(Change::Told, verdict));
+        assert!(is(Change::OptionAdded, verdict));
         assert_eq!(hosts[1 - answer.from].receive(&wire).1, answer.bytes());
     }
     for from in [0, 1] {
@@ -106,9 +106,9 @@ fn syn_cookies() {
     assert_eq!(values(&mut hosts, &Segment::data(1)), Err(PassReason::GridDoubtful));
 }
 
-/// A tagged SYN on the ports of a live connection, from elsewhere in its stream: it says nothing, as its number may be a forger's.
+/// A tagged SYN on the ports of a live connection, from elsewhere in its stream: it does not count, since its number may be a forger's.
 #[test]
-fn a_syn_on_a_live_connection_says_nothing() {
+fn a_syn_on_a_live_connection_does_not_count() {
     let mut hosts = [Rule::DEFAULT; 2].map(Host::new);
     connect(&mut hosts, &Segment::syn());
     assert_eq!(values(&mut hosts, &Segment::data(0)), Ok(()));
@@ -132,9 +132,9 @@ fn a_syn_with_data() {
     assert_eq!(values(&mut hosts, &Segment::data(1)), Ok(()));
 }
 
-/// What a SYN said holds for its connection alone: another one of the same ports starts with nothing.
+/// A SYN's capability holds for its connection alone: another one of the same ports starts with nothing.
 #[test]
-fn a_new_syn_erases_what_was_said() {
+fn a_new_syn_erases_the_capability() {
     let mut hosts = [Rule::DEFAULT; 2].map(Host::new);
     connect(&mut hosts, &Segment::syn());
     // The peer loses its gradwire, both ends connect again; whether the old connection was used or not.
@@ -151,14 +151,14 @@ fn a_new_syn_erases_what_was_said() {
     let answer =
         Segment { seq: ISN[1].wrapping_add(again), ack: Some(syn.seq.wrapping_add(1)), ..Segment::syn_ack() };
     let (verdict, _) = hosts[0].send(&syn.bytes());
-    assert!(is(Change::Told, verdict));
+    assert!(is(Change::OptionAdded, verdict));
     let _ = hosts[1].receive(&syn.bytes());
     assert_eq!(hosts[1].send(&answer.bytes()).0, Verdict::Untouched(PassReason::TcpFlags));
     let _ = hosts[0].receive(&answer.bytes());
     for from in [0, 1] {
         let data = Segment::data(from);
         let next = Segment { seq: data.seq.wrapping_add(again), ..data };
-        assert_eq!(values(&mut hosts, &next), Err(PassReason::NotAgreed), "from {from}");
+        assert_eq!(values(&mut hosts, &next), Err(PassReason::NotNegotiated), "from {from}");
     }
 }
 
@@ -170,7 +170,7 @@ fn a_restarted_end_leaves_old_connections_alone() {
         let mut hosts = [rule; 2].map(Host::new);
         connect(&mut hosts, &Segment::syn());
         hosts[0] = Host::new(rule);
-        let reason = [PassReason::GridUnknown, PassReason::NotAgreed][grid as usize];
+        let reason = [PassReason::GridUnknown, PassReason::NotNegotiated][grid as usize];
         assert_eq!(values(&mut hosts, &Segment::data(0)), Err(reason));
         assert_eq!(values(&mut hosts, &Segment::data(1)), Ok(()));
     }
@@ -184,27 +184,27 @@ fn an_answer_counts_only_for_the_syn_that_asked() {
         cross(&mut hosts, &Segment::syn(), |wire| wire);
         let stray = Segment { ack: Some(ack), options: [&ROUTED[..], &USUAL].concat(), ..Segment::syn_ack() };
         let _ = hosts[0].receive(&stray.bytes());
-        assert_eq!(values(&mut hosts, &Segment::data(0)), Err(PassReason::NotAgreed), "{ack:#x}");
+        assert_eq!(values(&mut hosts, &Segment::data(0)), Err(PassReason::NotNegotiated), "{ack:#x}");
     }
 }
 
-/// The table of offers is bounded: who loses its place is not compressed, and nobody gets another's.
+/// The table of capabilities is bounded: who loses its place is not compressed, and nobody gets another's.
 #[test]
-fn an_offer_that_lost_its_place_was_not_made() {
-    let offers = Offers::<[Slot; 1]>::new(3);
+fn a_capability_that_lost_its_slot_was_not_advertised() {
+    let capabilities = CapabilityTable::<[Slot; 1]>::new(3);
     let mut host = Host::new(Rule::DEFAULT);
     let syn = Segment { options: [&ROUTED[..], &USUAL].concat(), ..Segment::syn() };
     let mut out = [0; 2000];
     for segment in [syn.clone(), Segment { v6: true, ..syn }] {
-        assert!(is(Change::Heard, host.ingress.process(&segment.bytes(), &mut out, &offers)));
+        assert!(is(Change::OptionStripped, host.ingress.process(&segment.bytes(), &mut out, &capabilities)));
     }
-    for (v6, heard) in [(false, false), (true, true)] {
+    for (v6, advertised) in [(false, false), (true, true)] {
         let answer = Segment { v6, ..Segment::syn_ack() };
-        let verdict = host.egress.process(&answer.bytes(), &mut out, NOW, &offers);
-        assert_eq!(is(Change::Told, verdict), heard);
+        let verdict = host.egress.process(&answer.bytes(), &mut out, NOW, &capabilities);
+        assert_eq!(is(Change::OptionAdded, verdict), advertised);
         let data = Segment { v6, ..Segment::data(1) };
-        let verdict = host.egress.process(&data.bytes(), &mut out, NOW, &offers);
-        assert_eq!(is(Change::Compressed, verdict), heard);
+        let verdict = host.egress.process(&data.bytes(), &mut out, NOW, &capabilities);
+        assert_eq!(is(Change::Compressed, verdict), advertised);
     }
 }
 

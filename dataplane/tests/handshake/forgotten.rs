@@ -17,11 +17,11 @@ fn acknowledgement(from: usize) -> Segment {
     Segment { payload: vec![], ..Segment::data(from) }
 }
 
-/// The listener hears a SYN from this port that says that its host restores, and answers; whether that says so, too.
-fn listener_tells(host: &mut Host, port: u16, answer: &Segment) -> bool {
+/// The listener gets a SYN from this port with a capability, and answers. Whether the answer advertises one, too.
+fn listener_advertises(host: &mut Host, port: u16, answer: &Segment) -> bool {
     let options = [&ROUTED[..], &USUAL].concat();
     let _ = host.receive(&Segment { port, options, ..Segment::syn() }.bytes());
-    is(Change::Told, host.send(&Segment { port, ..answer.clone() }.bytes()).0)
+    is(Change::OptionAdded, host.send(&Segment { port, ..answer.clone() }.bytes()).0)
 }
 
 /// A listener answers each, and nobody goes on. Later, every real connection finds a place.
@@ -30,11 +30,11 @@ fn forged_syns_do_not_fill_the_table_for_an_hour() {
     for rule in [Rule::DEFAULT, IN_PLACE] {
         let mut host = Host::new(rule);
         for port in 1000..5000 {
-            let _ = listener_tells(&mut host, port, &Segment::syn_ack());
+            let _ = listener_advertises(&mut host, port, &Segment::syn_ack());
         }
         host.now.0 += IDLE_MS / 2;
         for port in 5000..5100 {
-            assert!(listener_tells(&mut host, port, &Segment::syn_ack()), "{rule:?}: {port}");
+            assert!(listener_advertises(&mut host, port, &Segment::syn_ack()), "{rule:?}: {port}");
             // It goes on, and ends.
             let at = ISN[1].wrapping_add(1);
             for segment in [
@@ -52,7 +52,7 @@ fn forged_syns_do_not_fill_the_table_for_an_hour() {
 #[test]
 fn one_forged_syn_does_not_forbid_other_rules() {
     let mut host = Host::new(IN_PLACE);
-    assert!(listener_tells(&mut host, 40_000, &Segment::syn_ack()));
+    assert!(listener_advertises(&mut host, 40_000, &Segment::syn_ack()));
     let broken = |host: &Host, now| host.egress.would_break(&other_rules(), Millis(now));
     assert_eq!(broken(&host, 2 * UNUSED_MS - 1), 1);
     assert_eq!(broken(&host, 2 * UNUSED_MS), 0);
@@ -91,7 +91,7 @@ fn behind_a_long_silence_nothing_is_compressed_in_place() {
                     if acknowledged {
                         let _ = hosts[0].send(&Segment { payload: vec![], ..data.clone() }.bytes());
                     }
-                    let right = if early || !limited { Ok(()) } else { Err(PassReason::NotAgreed) };
+                    let right = if early || !limited { Ok(()) } else { Err(PassReason::NotNegotiated) };
                     let what = format!(
                         "{rule:?}: payload before: {has_sent}, {silence} ms, acknowledged {acknowledged}"
                     );
@@ -169,7 +169,7 @@ fn an_end_that_restores_in_place_is_not_forgotten_for_others() {
 #[test]
 fn an_untagged_syn_ack_is_not_forgotten_for_others() {
     for contents in [Contents::Trusted, Contents::Checked] {
-        for (told, silence) in [(false, 0), (true, 0), (true, OPENING_MS)] {
+        for (advertised, silence) in [(false, 0), (true, 0), (true, OPENING_MS)] {
             // The second answer is near the first, or far from it.
             for shift in [1001, 0x3000_0001] {
                 let mut hosts = [Rule { contents, ..Rule::DEFAULT }; 2].map(Host::new);
@@ -178,8 +178,8 @@ fn an_untagged_syn_ack_is_not_forgotten_for_others() {
                 cross(&mut hosts, &answer, |wire| wire);
                 hosts[1].now.0 += silence;
                 for port in 0..CROWD {
-                    if told {
-                        let _ = listener_tells(&mut hosts[1], port, &answer);
+                    if advertised {
+                        let _ = listener_advertises(&mut hosts[1], port, &answer);
                     } else {
                         let _ = hosts[1].send(&Segment { port, ..answer.clone() }.bytes());
                     }
@@ -191,7 +191,8 @@ fn an_untagged_syn_ack_is_not_forgotten_for_others() {
                 let _ = hosts[1].send(&second.bytes());
                 let frame = Segment::data(1).bytes();
                 let (verdict, wire) = hosts[1].send(&frame);
-                let what = format!("{contents:?}, told {told}, {silence} ms, {shift:#x}: {verdict:?}");
+                let what =
+                    format!("{contents:?}, advertised {advertised}, {silence} ms, {shift:#x}: {verdict:?}");
                 // Ten seconds later it may be forgotten. Then only what is looked at, or far away, shows it.
                 if silence == 0 {
                     assert_eq!(verdict, Verdict::Untouched(PassReason::GridDoubtful), "{what}");

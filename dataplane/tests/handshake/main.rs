@@ -4,9 +4,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod capabilities;
 mod connections;
 mod forgotten;
-mod offers;
 mod rules;
 
 use common::engines::rules;
@@ -15,8 +15,8 @@ use etherparse::{
     IpHeaders, IpNumber, Ipv4Header, Ipv6Header, PacketBuilder, SingleVlanHeader, SlicedPacket, TcpHeader,
     TransportSlice, VlanHeader,
 };
-use gradwire::engine::{Egress, Ingress, Millis, Offers};
-use gradwire::flow::offers::Slot;
+use gradwire::engine::{CapabilityTable, Egress, Ingress, Millis};
+use gradwire::flow::capabilities::Slot;
 use gradwire::kernels::Kernel;
 use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Handshake, Rule, Rules, RulesError};
 use gradwire::verdict::{Change, PassReason, Verdict};
@@ -134,7 +134,7 @@ fn options(frame: &[u8]) -> Vec<u8> {
 struct Host {
     egress: Egress<2>,
     ingress: Ingress,
-    offers: Offers<[Slot; 64]>,
+    capabilities: CapabilityTable<[Slot; 64]>,
     now: Millis,
 }
 
@@ -143,7 +143,7 @@ impl Host {
         Self {
             egress: Egress::new(rules(rule), Kernel::detect(), MTU, 1),
             ingress: Ingress::new(rules(rule), Kernel::detect(), MTU),
-            offers: Offers::new(9),
+            capabilities: CapabilityTable::new(9),
             now: NOW,
         }
     }
@@ -153,14 +153,14 @@ impl Host {
         let syn = SlicedPacket::from_ethernet(frame)
             .is_ok_and(|packet| matches!(packet.transport, Some(TransportSlice::Tcp(tcp)) if tcp.syn()));
         let mut out = vec![0xaa; frame.len() + if syn { 12 } else { 0 }];
-        let verdict = self.egress.process(frame, &mut out, self.now, &self.offers);
+        let verdict = self.egress.process(frame, &mut out, self.now, &self.capabilities);
         (verdict, sent(verdict, frame, out))
     }
 
     /// What arrives at the host.
     fn receive(&mut self, frame: &[u8]) -> (Verdict, Vec<u8>) {
         let mut out = vec![0x55; usize::from(MTU) + MAX_LINK_LEN];
-        let verdict = self.ingress.process(frame, &mut out, &self.offers);
+        let verdict = self.ingress.process(frame, &mut out, &self.capabilities);
         (verdict, sent(verdict, frame, out))
     }
 }
@@ -259,15 +259,15 @@ proptest! {
         };
         if answers {
             let asked = Segment { from: 1, seq: ack.wrapping_sub(1), v6, vlan, options: ROUTED.to_vec(), ..Segment::syn() };
-            prop_assert!(is(Change::Heard, hosts[0].receive(&asked.bytes()).0));
+            prop_assert!(is(Change::OptionStripped, hosts[0].receive(&asked.bytes()).0));
         }
         let frame = segment.bytes();
         let (verdict, wire) = hosts[0].send(&frame);
-        if is(Change::Told, verdict) {
+        if is(Change::OptionAdded, verdict) {
             prop_assert_eq!(wire.len(), frame.len() + 12);
             prop_assert_eq!(&options(&wire)[12..], &segment.options[..]);
             let (verdict, host) = hosts[1].receive(&wire);
-            prop_assert!(is(Change::Heard, verdict));
+            prop_assert!(is(Change::OptionStripped, verdict));
             prop_assert_eq!(host, frame);
         } else {
             prop_assert_eq!(&wire, &frame);
@@ -278,7 +278,7 @@ proptest! {
     }
 
     /// Any bytes as the options of a SYN from the wire: what reaches the host is acceptable and no longer, and has no
-    /// offer that the engine believed.
+    /// capability that the engine believed.
     #[test]
     fn any_options_from_the_wire(bytes in prop::collection::vec(any::<u8>(), 0..=40), start in 0usize..40, v6: bool) {
         let mut list = bytes;
@@ -290,7 +290,7 @@ proptest! {
         let mut host = Host::new(Rule::DEFAULT);
         let (verdict, got) = host.receive(&frame);
         match verdict {
-            Verdict::Changed { change: Change::Heard, .. } => {
+            Verdict::Changed { change: Change::OptionStripped, .. } => {
                 let left = options(&got);
                 prop_assert!(left.len() == list.len() || left == list[12..]);
                 prop_assert!(left.windows(4).all(|four| four != [253, 10, 0x67, 0x77]));

@@ -49,22 +49,22 @@ fn without_a_handshake_no_syn_changes() {
     for segment in [&syn, &answer] {
         let (verdict, wire) = hosts[segment.from].send(&segment.bytes());
         assert_eq!((verdict, &wire), (Verdict::Untouched(PassReason::TcpFlags), &segment.bytes()));
-        let offered = Segment { options: [&ROUTED[..], &USUAL].concat(), ..segment.clone() }.bytes();
-        let (verdict, host) = hosts[1 - segment.from].receive(&offered);
-        assert_eq!((verdict, &host), (Verdict::Untouched(PassReason::NotCompressed), &offered));
+        let with_option = Segment { options: [&ROUTED[..], &USUAL].concat(), ..segment.clone() }.bytes();
+        let (verdict, host) = hosts[1 - segment.from].receive(&with_option);
+        assert_eq!((verdict, &host), (Verdict::Untouched(PassReason::NotCompressed), &with_option));
     }
     for from in [0, 1] {
         assert_eq!(values(&mut hosts, &Segment::data(from)), Ok(()));
     }
-    // An end that is configured says nothing to one that asks, and restores what it gets.
+    // An end that is configured advertises nothing to one that asks, and restores what it gets.
     let mut hosts = [Rule::DEFAULT, Rule::STATIC].map(Host::new);
     cross(&mut hosts, &syn, |wire| wire);
     cross(&mut hosts, &answer, |wire| wire);
-    assert_eq!(values(&mut hosts, &Segment::data(0)), Err(PassReason::NotAgreed));
+    assert_eq!(values(&mut hosts, &Segment::data(0)), Err(PassReason::NotNegotiated));
     assert_eq!(values(&mut hosts, &Segment::data(1)), Ok(()));
 }
 
-/// An offer is only as good as what it names.
+/// A capability is only as good as what it names.
 #[test]
 fn a_far_end_that_restores_something_else_gets_nothing() {
     for (framings, codecs, agreed) in [
@@ -84,7 +84,7 @@ fn a_far_end_that_restores_something_else_gets_nothing() {
         assert_eq!(options(&host), []);
         let result = values(&mut hosts, &Segment::data(0));
         assert_eq!(result.is_ok(), agreed, "{framings:#x} {codecs:#x}");
-        assert!(agreed || result == Err(PassReason::NotAgreed));
+        assert!(agreed || result == Err(PassReason::NotNegotiated));
     }
 }
 
@@ -125,9 +125,9 @@ fn rules_that_would_break_a_connection_are_known() {
     assert_eq!(hosts[0].egress.would_break(&newer, NOW), 0);
 }
 
-/// While other rules are judged, no connection begins that they would break: its SYN, or its SYN-ACK, says nothing.
+/// While other rules are checked, no connection begins that they would break: its SYN, or its SYN-ACK, advertises nothing.
 #[test]
-fn while_rules_are_judged_no_connection_begins_that_they_would_break() {
+fn while_rules_are_checked_no_connection_begins_that_they_would_break() {
     let profile = Params::new(9, Split::Dense, 0).unwrap().into();
     let newer = rules(Rule { profile, ..IN_PLACE });
     for judging in [0, 1] {
@@ -136,9 +136,9 @@ fn while_rules_are_judged_no_connection_begins_that_they_would_break() {
         connect(&mut hosts, &Segment::syn());
         assert_eq!(hosts[judging].egress.would_break(&newer, NOW), 0);
         let far = Segment::data(1 - judging);
-        assert_eq!(values(&mut hosts, &far), Err(PassReason::NotAgreed));
+        assert_eq!(values(&mut hosts, &far), Err(PassReason::NotNegotiated));
     }
-    // Routed frames carry their parameters, so it says that as ever; and in-place ones when the judgement is over.
+    // Routed frames carry their parameters, so it advertises those as ever; and in-place ones when the check is over.
     for (rule, quiet) in [(Rule::DEFAULT, true), (IN_PLACE, false)] {
         let mut hosts = [rule; 2].map(Host::new);
         hosts[0].egress.set_quiet_in_place(true);

@@ -13,7 +13,7 @@
  * So a connection without a tag at either end meets the bridge as if there were no program. What is taken passes by all that the bridge,
  * its packet filter and the ports' own filters do.
  *
- * If a rule asks the far end whether it restores, and the far end of a connection said nothing on its SYN, no engine would
+ * If a rule asks the far end whether it restores, and the far end of a connection advertised nothing on its SYN, no engine would
  * change a frame of that connection, and the way through it takes time: of these, only SYNs and frames with the mark are taken.
  * Likewise of a connection that is not known: its host's frames go by the bridge, and what watches connections there would take
  * data for wrong whose acknowledgements it does not see.
@@ -33,7 +33,7 @@ enum action {
 	TAKE = 1,       /* always */
 	CONNECTION = 2, /* UDP; TCP where the connection is known */
 	OPEN = 4,       /* with CONNECTION: a connection is known from its first frame on, SYN or not */
-	ASK = 8,        /* with either: no frame of a connection is compressed unless its far end said that it restores */
+	ASK = 8,        /* with either: no frame of a connection is compressed unless its far end advertised that it restores */
 };
 
 /* Sockets, by port and queue. */
@@ -70,8 +70,8 @@ enum reason {
 	ELSEWHERE, /* another destination than the other port */
 	TOO_LONG,  /* longer than `longest` */
 	/* With payload: */
-	NOT_AGREED,  /* an engine has to ask, and the far end said nothing */
-	TAGGED_LATE, /* the host's SYN had no rule's type of service */
+	NOT_NEGOTIATED, /* an engine has to ask, and the far end advertised nothing */
+	TAGGED_LATE,    /* the host's SYN had no rule's type of service */
 	REASONS,
 };
 /* Counts by port, queue and reason: a queue is one CPU's at a time. */
@@ -105,12 +105,12 @@ enum phase {
 	TIED,      /* what the engine of `queue` knows of it, no other one could know */
 	ALONE,     /* left alone until it ends: an engine does not know all that it should */
 	ENDED,     /* FIN or RST was sent: left alone until another start */
-	FORGOTTEN, /* nothing is known of its SYN. It is not in the map, or only for what the far end said */
+	FORGOTTEN, /* nothing is known of its SYN. It is not in the map, or only for what the far end advertised */
 };
-/* What was said on SYNs, as bits. */
-enum said {
+/* A connection's SYNs so far, as bits. */
+enum history {
 	TAGGED = 1,   /* the host's had a rule's type of service */
-	RESTORES = 2, /* the far end's said what it restores */
+	RESTORES = 2, /* the far end's had the capability option */
 	AROUND = 4,   /* the one that began the connection was taken, whichever end's it was */
 };
 /* No SYN was seen. Not a number that a SYN can have. */
@@ -118,7 +118,7 @@ enum said {
 struct owner {
 	u64 isn;
 	u32 queue;
-	u16 phase, said;
+	u16 phase, history;
 };
 struct {
 	NUMBER(type, BPF_MAP_TYPE_LRU_HASH);
@@ -178,8 +178,8 @@ struct arp {
 	u32 target_ip;
 };
 
-/* A SYN whose options begin with the handshake's (FORMAT.md section 5.5): NOP, NOP, kind, length, ExID. */
-struct offer {
+/* A SYN whose options begin with the capability option (FORMAT.md section 5.5): NOP, NOP, kind, length, ExID. */
+struct capability {
 	struct tcp tcp;
 	u16 nops, kind, exid;
 };
@@ -219,9 +219,9 @@ INLINE int is_behind_other(u64 destination, enum port port)
 }
 
 /* Entries are replaced, not written to: one that was evicted meanwhile may be another connection's. */
-INLINE void remember(struct connection *key, u64 isn, u32 queue, enum phase phase, u32 said)
+INLINE void remember(struct connection *key, u64 isn, u32 queue, enum phase phase, u32 history)
 {
-	struct owner owner = { isn, queue, phase, said };
+	struct owner owner = { isn, queue, phase, history };
 	if (bpf_map_update_elem(&connections, key, &owner, BPF_ANY))
 		bpf_map_delete_elem(&connections, key);
 }
@@ -231,19 +231,19 @@ INLINE int start(struct connection *key, const struct owner *known, u64 isn, u32
 {
 	u64 first = known ? known->isn : NO_ISN;
 	enum phase phase = known ? known->phase : FORGOTTEN;
-	u32 said = known ? known->said : 0;
+	u32 history = known ? known->history : 0;
 	int same = first == isn, here = take && known && known->queue == queue;
-	/* Who answers may have heard the far end before. */
+	/* An end that answers may have received the far end's SYN before. */
 	if (!same)
-		said &= answers ? RESTORES | AROUND : 0;
+		history &= answers ? RESTORES | AROUND : 0;
 	if (tagged)
-		said |= TAGGED;
-	u32 around = answers ? said : said | AROUND;
+		history |= TAGGED;
+	u32 around = answers ? history : history | AROUND;
 	switch (phase) {
 	case FORGOTTEN:
 	case ENDED:
 		if (!same)
-			remember(key, isn, queue, take ? SEEN : MISSED, take ? around : said);
+			remember(key, isn, queue, take ? SEEN : MISSED, take ? around : history);
 		return take && !same;
 	case MISSED:
 	case SEEN:
@@ -263,15 +263,15 @@ INLINE int start(struct connection *key, const struct owner *known, u64 isn, u32
 	/* A second start, or the first on another queue. An engine that knows the first start and gets the second decides.
 	 * In any other case no engine may get the rest. */
 	int decides = here && phase != MISSED;
-	remember(key, isn, queue, decides ? TIED : ALONE, decides ? around : said);
+	remember(key, isn, queue, decides ? TIED : ALONE, decides ? around : history);
 	return decides;
 }
 
-/* Takes note of a SYN of the far end: what it `said`. What it did not say is taken back only if it is among `unsaid`: one that does not say
- * what it restores may be a copy of one that did. */
-INLINE void hear(struct connection *key, const struct owner *known, u32 said, u32 unsaid)
+/* Takes note of a SYN of the far end: sets the bits `set`, and clears those of `clear` that it does not set. RESTORES is never cleared: a
+ * SYN without the capability option may be a copy of one that had it. */
+INLINE void receive_syn(struct connection *key, const struct owner *known, u32 set, u32 clear)
 {
-	u32 before = known ? known->said : 0, now = (before & ~unsaid) | said;
+	u32 before = known ? known->history : 0, now = (before & ~clear) | set;
 	if (now == before)
 		return;
 	if (!known)
@@ -280,10 +280,10 @@ INLINE void hear(struct connection *key, const struct owner *known, u32 said, u3
 		remember(key, known->isn, known->queue, known->phase, now);
 }
 
-/* Whether the far end of this connection said nothing. If the host's SYN was not seen, nobody knows. */
+/* Whether the far end of this connection advertised nothing. If the host's SYN was not seen, nobody knows. */
 INLINE int is_silent(const struct owner *known)
 {
-	return known && known->isn != NO_ISN && !(known->said & RESTORES);
+	return known && known->isn != NO_ISN && !(known->history & RESTORES);
 }
 
 INLINE int divert(struct xdp_md *xdp, enum port port)
@@ -351,16 +351,17 @@ INLINE int divert(struct xdp_md *xdp, enum port port)
 		return XDP_PASS;
 
 	struct tcp *tcp = at;
-	struct offer *offer = at;
+	struct capability *capability = at;
 	u8 flags = 0;
-	int offers = 0, has_payload = 0;
+	int has_capability = 0, has_payload = 0;
 	if (protocol == TCP && (void *)(tcp + 1) <= end) {
 		flags = tcp->flags;
 		has_payload = len > (tcp->offset >> 4) * 4;
 		key.ports[port] = tcp->source;
 		key.ports[!port] = tcp->destination;
-		offers = port == NETWORK && flags & SYN && (void *)(offer + 1) <= end && offer->nops == BE16(0x0101) &&
-		         offer->kind == BE16(0xfd0a) && offer->exid == BE16(0x6777);
+		has_capability = port == NETWORK && flags & SYN && (void *)(capability + 1) <= end &&
+		                 capability->nops == BE16(0x0101) && capability->kind == BE16(0xfd0a) &&
+		                 capability->exid == BE16(0x6777);
 	} else if (port == HOST && protocol == TCP) {
 		return XDP_PASS;
 	}
@@ -375,12 +376,12 @@ INLINE int divert(struct xdp_md *xdp, enum port port)
 
 	if (flags & SYN) {
 		const struct owner *known = bpf_map_lookup_elem(&connections, &key);
-		int answers = flags & ACK, follows = answers && known && known->said & AROUND;
+		int answers = flags & ACK, follows = answers && known && known->history & AROUND;
 		/* An answer to what was not taken counts only where nobody has to ask. */
-		take = take && (follows || offers || (*action && !(answers && *action & ASK)));
+		take = take && (follows || has_capability || (*action && !(answers && *action & ASK)));
 		if (port == NETWORK) {
-			u32 said = offers ? RESTORES : 0;
-			hear(&key, known, !answers && take ? said | AROUND : said, answers ? 0 : AROUND);
+			u32 history = has_capability ? RESTORES : 0;
+			receive_syn(&key, known, !answers && take ? history | AROUND : history, answers ? 0 : AROUND);
 		} else if (!start(&key, known, tcp->seq, queue, take, *action != 0, answers) && take) {
 			if (*action)
 				count(port, queue, UNKNOWN);
@@ -400,10 +401,10 @@ INLINE int divert(struct xdp_md *xdp, enum port port)
 		int mine = protocol == UDP, silent = *action & ASK && is_silent(known), tagged = 0, late = 0, around = 0;
 		if (known) {
 			u64 isn = known->isn;
-			u32 owner = known->queue, said = known->said, phase = known->phase, before = phase;
-			tagged = said & TAGGED;
+			u32 owner = known->queue, history = known->history, phase = known->phase, before = phase;
+			tagged = history & TAGGED;
 			late = phase == MISSED && !tagged;
-			around = said & AROUND;
+			around = history & AROUND;
 			mine = owner == queue && (phase == SEEN || phase == TIED) && (isn != NO_ISN || *action & OPEN);
 			if (*action && take && mine && !silent)
 				phase = TIED;
@@ -413,7 +414,7 @@ INLINE int divert(struct xdp_md *xdp, enum port port)
 			if (phase != before && phase == FORGOTTEN)
 				bpf_map_delete_elem(&connections, &key);
 			else if (phase != before)
-				remember(&key, isn, owner, phase, said);
+				remember(&key, isn, owner, phase, history);
 		}
 		if (!*action)
 			return XDP_PASS;
@@ -422,14 +423,14 @@ INLINE int divert(struct xdp_md *xdp, enum port port)
 			if (!mine && !late && !silent)
 				count(port, queue, UNKNOWN);
 			else if (has_payload)
-				count(port, queue, tagged ? NOT_AGREED : TAGGED_LATE);
+				count(port, queue, tagged ? NOT_NEGOTIATED : TAGGED_LATE);
 			return XDP_PASS;
 		}
 	} else if (take && *action & ASK && protocol == TCP && !(flags & RST)) {
 		const struct owner *known = bpf_map_lookup_elem(&connections, &key);
 		if (!known || is_silent(known)) {
 			if (has_payload)
-				count(port, queue, known ? NOT_AGREED : UNKNOWN);
+				count(port, queue, known ? NOT_NEGOTIATED : UNKNOWN);
 			return XDP_PASS;
 		}
 	}

@@ -411,12 +411,12 @@ ip link set dev brw up
         parts = []
         for guest in self.guests:
             try:
-                said = guest.run(
+                text = guest.run(
                     "cat /tmp/shim.log; journalctl --no-pager -n 30; gradwire-xdp status; dmesg | tail -n 15; ip -s link show", 60, check=False
                 )
             except Failed as error:
-                said = str(error)
-            parts.append(f"--- {guest.name}\n{said}")
+                text = str(error)
+            parts.append(f"--- {guest.name}\n{text}")
         return "\n".join(parts)
 
 

@@ -155,8 +155,8 @@ def other_queues(pair: Pair) -> str | None:
     if not has:
         return "the card has one queue; "
     job = pair.a.start(f"ethtool -L eth0 combined {1 if has != '1' else 2}")
-    said = job.wait(check=False).strip().splitlines()
-    return f"the driver refuses, `{said[-1]}`; " if job.status else None
+    lines = job.wait(check=False).strip().splitlines()
+    return f"the driver refuses, `{lines[-1]}`; " if job.status else None
 
 
 def reload(pair: Pair) -> None:
@@ -258,7 +258,7 @@ def page(results: dict, versions: str) -> str:
     return "\n".join(lines)
 
 
-def said(*command) -> str:
+def output_of(*command) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
@@ -271,10 +271,10 @@ def main() -> None:
     parser.add_argument("--again", action="store_true")
     asked = parser.parse_args()
     end_on_sigterm()
-    commit = said("git", "-C", ROOT, "rev-parse", "--short", "HEAD").strip()
+    commit = output_of("git", "-C", ROOT, "rev-parse", "--short", "HEAD").strip()
     kept = asked.folder / "matrix.json"
     results = json.loads(kept.read_text()) if kept.exists() and not asked.again else {}
-    version = re.search(r"version (\S+)", said(*image.command(asked.folder / "root", "qemu-system-x86_64"), "--version"))[1]
+    version = re.search(r"version (\S+)", output_of(*image.command(asked.folder / "root", "qemu-system-x86_64"), "--version"))[1]
     for kernel in asked.kernel or reversed(KERNELS):
         for card in asked.card or NAMES:
             release = (asked.folder / "kernel" / kernel / "release").read_text().strip()

@@ -221,8 +221,8 @@ def pods(pair: Pair) -> None:
         config_map(guest, sample.data["shim.toml"])
         refused = start(guest)
         refused.wait(check=False)
-        said = guest.run("cat /tmp/shim.log")
-        must(refused.status == 2 and "bridge-nf-call-iptables" in said and "bypass-filter" in said, f"{refused.status}: {said}")
+        log = guest.run("cat /tmp/shim.log")
+        must(refused.status == 2 and "bridge-nf-call-iptables" in log and "bypass-filter" in log, f"{refused.status}: {log}")
     note("with the line that it names")
     jobs = []
     for guest in pair.guests:

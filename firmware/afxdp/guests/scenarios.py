@@ -122,8 +122,8 @@ def doctors_mtu(pair: Pair) -> None:
         if line.strip().startswith("mend: ip link set dev") and " mtu " in line
     )
     set_mtu(pair, mtu)
-    said = pair.a.run("gradwire-xdp doctor --host veth0 --net eth0", check=False)
-    must("FAIL" not in said, said)
+    report = pair.a.run("gradwire-xdp doctor --host veth0 --net eth0", check=False)
+    must("FAIL" not in report, report)
     pair.shims()
     traffic.pings(mtu)
     traffic.streams()

@@ -95,15 +95,15 @@ class Traffic:
         for _ in range(ROUNDS):
             note(f"tagged values to {address}: {arguments}")
             job = self.values(arguments, address)
-            said = job.wait(check=not firewall)
+            output = job.wait(check=not firewall)
             if job.status == 3 and firewall:
-                note(said)
+                note(output)
                 continue
-            found = json.loads(said)
+            found = json.loads(output)
             must(found["good"] and not found["wrong"] and not found["missing_bytes"], f"values: {found}")
             if not compressed or (found["wire"] and found["wire"]["compressed"]):
                 return found
-        raise Failed(f"no frame is compressed, in {ROUNDS} rounds; the last: {said}")
+        raise Failed(f"no frame is compressed, in {ROUNDS} rounds; the last: {output}")
 
     def pings(self, mtu: int) -> None:
         """Each way, by both versions of IP, in packets as long as the MTU."""
@@ -132,7 +132,7 @@ class Traffic:
 
 def agreed(guest) -> int:
     """Connections whose ends agree on compression."""
-    return sum(queue["flows_known"]["agreed"] for queue in guest.status()["queues"])
+    return sum(queue["flows_known"]["negotiated"] for queue in guest.status()["queues"])
 
 
 def network(guest) -> dict:

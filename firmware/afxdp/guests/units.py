@@ -42,7 +42,7 @@ def wait_for(guest: Guest, what: str, holds: Callable[[], bool]) -> None:
 
 
 def active(guest: Guest, but: str = "0") -> str:
-    """Waits until the service has told that it is ready; its process, which is not `but`."""
+    """Waits until the service has reported that it is ready; its process, which is not `but`."""
     wait_for(guest, "active", lambda: guest.run(f"systemctl is-active {UNIT}", check=False).strip() == "active" and shows(guest, "MainPID") != but)
     return shows(guest, "MainPID")
 
@@ -130,9 +130,9 @@ def systemd(pair: Pair) -> None:
 
 def confined(guest: Guest, pid: str) -> None:
     """What the unit takes away is taken away."""
-    said = dict(line.split(":", 1) for line in guest.run(f"cat /proc/{pid}/status").splitlines())
-    must(said["Uid"].split()[0] not in ("0", "65534"), f"its user is {said['Uid']}")
+    status = dict(line.split(":", 1) for line in guest.run(f"cat /proc/{pid}/status").splitlines())
+    must(status["Uid"].split()[0] not in ("0", "65534"), f"its user is {status['Uid']}")
     for name, value in (("CapEff", "0" * 16), ("NoNewPrivs", "1"), ("Seccomp", "2")):
-        must(said[name].strip() == value, f"{name} is {said[name].strip()}, not {value}")
+        must(status[name].strip() == value, f"{name} is {status[name].strip()}, not {value}")
     # NET_ADMIN, NET_RAW, IPC_LOCK, PERFMON and BPF, by their bits in linux/capability.h.
-    must(int(said["CapBnd"], 16) == 1 << 12 | 1 << 13 | 1 << 14 | 1 << 38 | 1 << 39, f"it may get {said['CapBnd'].strip()}")
+    must(int(status["CapBnd"], 16) == 1 << 12 | 1 << 13 | 1 << 14 | 1 << 38 | 1 << 39, f"it may get {status['CapBnd'].strip()}")

@@ -15,17 +15,17 @@ const ROUTED: &str = "[[rule]]\ntos = 0x28\n";
 /// Sends `data`, tagged, from one place to an address at another; what arrived.
 fn tagged(lab: &Lab, from: &str, to: (&str, &str), data: &[u8]) -> Vec<u8> {
     let (place, address) = (to.0, to.1.parse().unwrap());
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tx, rx) = std::sync::mpsc::channel();
     let receiver = lab.enter(place, move || {
         let listener = TcpListener::bind((address, 0)).unwrap();
         set_tos(&listener, address, TAG).unwrap();
-        tell.send(listener.local_addr().unwrap()).unwrap();
+        tx.send(listener.local_addr().unwrap()).unwrap();
         let (mut stream, mut got) = (listener.accept().unwrap().0, Vec::new());
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.read_to_end(&mut got).unwrap();
         got
     });
-    let (to, sent) = (told.recv().unwrap(), data.to_vec());
+    let (to, sent) = (rx.recv().unwrap(), data.to_vec());
     let sender = lab.enter(from, move || {
         let mut stream = connect_tagged(to, TAG).unwrap();
         stream.write_all(&sent).unwrap();

@@ -85,8 +85,8 @@ fn a_tagged_ring_sends_less_and_stays_within_its_bounds() {
     for shim in &mut shims {
         shim.reload("[[rule]]\ntos = 0x28\ncodec = 2\nbound = 6\n");
     }
-    for told in all(&lab, 7200, comp).0 {
-        let told = told.unwrap_err();
-        assert!(told.contains("checksums differ") && told.contains("wire: codec"), "{told}");
+    for result in all(&lab, 7200, comp).0 {
+        let error = result.unwrap_err();
+        assert!(error.contains("checksums differ") && error.contains("wire: codec"), "{error}");
     }
 }

@@ -46,12 +46,12 @@ fn thousands_of_short_connections() {
         let address = address(&lab, text);
         // 1 to 20 segments.
         let data = Arc::new(gradients(28_000));
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tx, rx) = std::sync::mpsc::channel();
         let expected = Arc::clone(&data);
         let receiver = lab.enter("hb", move || {
             let listener = TcpListener::bind((address, 0)).unwrap();
             set_tos(&listener, address, TAG).unwrap();
-            tell.send(listener.local_addr().unwrap()).unwrap();
+            tx.send(listener.local_addr().unwrap()).unwrap();
             let mut got = Vec::new();
             for _ in 0..EACH {
                 let (mut stream, _) = listener.accept().unwrap();
@@ -63,7 +63,7 @@ fn thousands_of_short_connections() {
             let sent = got.iter().flat_map(|got| &expected[..got.len()]).copied().collect::<Vec<_>>();
             assert_within_bound(&sent, &got.concat());
         });
-        let to: SocketAddr = told.recv().unwrap();
+        let to: SocketAddr = rx.recv().unwrap();
         let next = Arc::new(AtomicUsize::new(0));
         let senders = (0..AT_ONCE).map(|_| {
             let (data, next) = (Arc::clone(&data), Arc::clone(&next));
@@ -96,11 +96,11 @@ fn a_full_table() {
     let shims = Side::BOTH.map(|side| Shim::start(&lab, side, "[[rule]]\ntos = 0x28\n"));
     let address = address(&lab, "10.77.0.2");
     let data = gradients(2_800);
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tx, rx) = std::sync::mpsc::channel();
     let receiver = lab.enter("hb", move || {
         let listener = TcpListener::bind((address, 0)).unwrap();
         set_tos(&listener, address, TAG).unwrap();
-        tell.send(listener.local_addr().unwrap()).unwrap();
+        tx.send(listener.local_addr().unwrap()).unwrap();
         // All are open before the first ends.
         let streams = (0..OPEN).map(|_| listener.accept().unwrap().0).collect::<Vec<_>>();
         streams
@@ -112,7 +112,7 @@ fn a_full_table() {
             })
             .collect::<Vec<_>>()
     });
-    let to = told.recv().unwrap();
+    let to = rx.recv().unwrap();
     let sent = data.clone();
     let sender = lab.enter("ha", move || {
         let (first, second) = sent.split_at(sent.len() / 2);

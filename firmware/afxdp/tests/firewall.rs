@@ -102,17 +102,17 @@ fn untagged_connections_pass_a_stateful_firewall() {
 /// One connection from A to an address of B, each end with its own type of service; what B got. It fails when the client gives up.
 fn transferred(lab: &Lab, address: &str, [client, listener]: [u8; 2], data: &[u8]) -> Vec<u8> {
     let address: IpAddr = address.parse().unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tx, rx) = std::sync::mpsc::channel();
     let receiver = lab.enter("hb", move || {
         let socket = TcpListener::bind((address, 0)).unwrap();
         set_tos(&socket, address, listener).unwrap();
-        tell.send(socket.local_addr().unwrap()).unwrap();
+        tx.send(socket.local_addr().unwrap()).unwrap();
         let (mut stream, mut got) = (socket.accept().unwrap().0, Vec::new());
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.read_to_end(&mut got).unwrap();
         got
     });
-    let (to, data) = (told.recv().unwrap(), data.to_vec());
+    let (to, data) = (rx.recv().unwrap(), data.to_vec());
     let sender = lab.enter("ha", move || {
         let mut stream = connect_tagged(to, client).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
@@ -159,13 +159,13 @@ fn tagged_connections_come_about_beside_a_stateful_firewall() {
 /// Whether a connection comes about, of this type of service, from a place to a listener at another.
 fn connects(lab: &Lab, from: &str, to: (&str, SocketAddr), tos: u8) -> bool {
     let (place, address) = to;
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tx, rx) = std::sync::mpsc::channel();
     let listening = lab.enter(place, move || {
         let listener = TcpListener::bind(address).unwrap();
-        tell.send(()).unwrap();
+        tx.send(()).unwrap();
         listener
     });
-    told.recv().unwrap();
+    rx.recv().unwrap();
     let listener = listening.join().unwrap();
     let connected = lab.enter(from, move || connect_tagged(address, tos).is_ok()).join().unwrap();
     drop(listener);
@@ -220,13 +220,13 @@ fn a_firewall_in_one_direction_holds_for_what_is_untagged() {
     assert!(shims[0].log().contains("tagged connections pass by nftables' bridge chain fw forward"));
 }
 
-/// `gradwire-xdp` beside host A, until it ends: its exit code, and what it said.
+/// `gradwire-xdp` beside host A, until it ends: its exit code, and what it printed.
 fn run(lab: &Lab, words: &str) -> (Option<i32>, String) {
     let (host, net) = (lab.host_port(Side::A), lab.network_port(Side::A));
     let program = env!("CARGO_BIN_EXE_gradwire-xdp");
     let output = lab.in_place("sa", &format!("{program} {words} --host {host} --net {net}"));
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8(said).unwrap())
+    let printed = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(printed).unwrap())
 }
 
 /// The doctor's findings about filters, as status and words.
@@ -341,10 +341,10 @@ fn a_tag_does_not_open_a_filter_unless_the_operator_says_so() {
         let judged = found(&lab, &plain);
         let [(status, found_words, Some(mend))] = &judged[..] else { panic!("{name}: {judged:?}") };
         assert!(status == "failed" && found_words.contains(&name), "{name}: {judged:?}");
-        let (code, said) = run(&lab, &format!("run --config {}", plain.display()));
+        let (code, printed) = run(&lab, &format!("run --config {}", plain.display()));
         assert!(
-            code == Some(2) && said.contains(&name) && said.contains("--bypass-filter"),
-            "{name}: {said}"
+            code == Some(2) && printed.contains(&name) && printed.contains("--bypass-filter"),
+            "{name}: {printed}"
         );
         // The operator says so, in the file...
         let judged = found(&lab, &consent);

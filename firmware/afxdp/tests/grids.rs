@@ -90,12 +90,12 @@ fn syn_cookies_and_a_forged_syn() {
     lab.run_in("ha", "sysctl -q -w net.ipv4.tcp_syncookies=2");
     let shims = Side::BOTH.map(|side| Shim::start(&lab, side, ROUTED));
     let data = gradients(400_000);
-    let (tell, told) = channel();
+    let (tx, rx) = channel();
     let sent = data.clone();
     let server = lab.enter("ha", move || {
         let listener = TcpListener::bind("10.77.0.1:0").unwrap();
         set_tos(&listener, "10.77.0.1".parse().unwrap(), TAG).unwrap();
-        tell.send(listener.local_addr().unwrap()).unwrap();
+        tx.send(listener.local_addr().unwrap()).unwrap();
         let (mut stream, _) = listener.accept().unwrap();
         set_tos(&stream, "10.77.0.1".parse().unwrap(), TAG).unwrap();
         stream.read_exact(&mut [0; 2]).unwrap();
@@ -103,7 +103,7 @@ fn syn_cookies_and_a_forged_syn() {
         stream.shutdown(Shutdown::Write).unwrap();
         let _ = stream.read(&mut [0; 1]);
     });
-    let to = told.recv().unwrap();
+    let to = rx.recv().unwrap();
     // Until the forged SYN has had its answer, the client's acknowledgement does not arrive.
     lab.nft("add table bridge hold");
     lab.nft("add chain bridge hold wire { type filter hook forward priority 0 ; }");

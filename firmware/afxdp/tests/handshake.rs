@@ -25,7 +25,7 @@ const ROUTED: &str = "[[rule]]\ntos = 0x28\n";
 const IN_PLACE: &str = "[[rule]]\ntos = 0x28\nframing = \"in-place\"\n";
 const ADDRESSES: [&str; 2] = ["10.77.0.2", "fd77::2"];
 /// NOP, NOP, kind, length, ExID, version 1 and routed framing, codecs 1 and 2.
-const OFFER: [u8; 12] = [1, 1, 253, 10, 0x67, 0x77, 0x11, 3, 0, 0, 0, 0];
+const OPTION: [u8; 12] = [1, 1, 253, 10, 0x67, 0x77, 0x11, 3, 0, 0, 0, 0];
 
 fn lab() -> Option<Lab> {
     Lab::new(Plan::default())
@@ -50,9 +50,9 @@ fn two_shims_agree() {
         let sent = ["ha", "hb"].map(|host| 2 + lab.syns_again(host));
         for ((shim, host), [own, far]) in shims.iter().zip(hosts).zip([sent, [sent[1], sent[0]]]) {
             let [egress, ingress] = shim.outcomes();
-            let (told, heard) = (egress.changed["told"], ingress.changed["heard"]);
-            assert!((2..=own).contains(&told) && (2..=far).contains(&heard), "{egress:?} {ingress:?}");
-            assert_eq!(egress.untouched["not-agreed"] + egress.untouched["parameters-differ"], 0);
+            let (added, stripped) = (egress.changed["option-added"], ingress.changed["option-stripped"]);
+            assert!((2..=own).contains(&added) && (2..=far).contains(&stripped), "{egress:?} {ingress:?}");
+            assert_eq!(egress.untouched["not-negotiated"] + egress.untouched["parameters-differ"], 0);
             // No host sees what its shim added or took out.
             let capture = host.finish();
             for (from, sent) in ["ha", "hb"].into_iter().zip(sent) {
@@ -60,13 +60,13 @@ fn two_shims_agree() {
                 assert!((1..sent).contains(&seen), "{seen} SYNs over IPv4 from {from}");
             }
             for frame in capture.frames.iter().map(|frame| &frame.bytes) {
-                assert!(!frame[14..].windows(4).any(|four| four == &OFFER[2..6]), "{frame:02x?}");
+                assert!(!frame[14..].windows(4).any(|four| four == &OPTION[2..6]), "{frame:02x?}");
             }
         }
         assert!(compressed(&shims[0]) > 1_000);
         let queue = &shims[0].status().queues[0];
-        let listed = queue.flows.iter().filter(|flow| flow.handshake == "agreed").count();
-        assert_eq!((queue.flows_known["agreed"], listed), (2, 2));
+        let listed = queue.flows.iter().filter(|flow| flow.handshake == "negotiated").count();
+        assert_eq!((queue.flows_known["negotiated"], listed), (2, 2));
     }
 }
 
@@ -91,32 +91,32 @@ fn one_end_without_a_shim() {
         let kept = shim.status().queues[0].kept;
         // By the bridge, as untagged frames: neither a frame with payload nor an acknowledgement of one goes through the engines. With
         // in-place framing, they do.
-        let (by_engine, by_bridge) = (egress.untouched["not-agreed"], kept.host.not_agreed);
+        let (by_engine, by_bridge) = (egress.untouched["not-negotiated"], kept.host.not_negotiated);
         let (acknowledgements, received) =
             (egress.untouched["no-payload"], ingress.untouched["not-compressed"]);
         let seen = match (side, config) {
             (Side::A, ROUTED) => by_engine == 0 && by_bridge > 1_000 && received < 100,
             (Side::A, _) => by_engine > 1_000 && by_bridge == 0,
-            (Side::B, _) => acknowledgements == 0 && received < 100 && kept.network.not_agreed > 1_000,
+            (Side::B, _) => acknowledgements == 0 && received < 100 && kept.network.not_negotiated > 1_000,
         };
         assert!(seen, "{egress:?} {ingress:?} {kept:?}");
         if side == Side::A {
-            assert!((4..=4 + lab.syns_again("ha")).contains(&egress.changed["told"]), "{egress:?}");
+            assert!((4..=4 + lab.syns_again("ha")).contains(&egress.changed["option-added"]), "{egress:?}");
         }
     }
 }
 
 /// A connection from A, to a listener at B without a tag: Linux answers without a tag, too.
 fn to_an_untagged_listener(lab: &Lab, data: &[u8]) -> Vec<u8> {
-    let (tell, told) = channel();
+    let (tx, rx) = channel();
     let receiver = lab.enter("hb", move || {
         let listener = TcpListener::bind("10.77.0.2:0").unwrap();
-        tell.send(listener.local_addr().unwrap()).unwrap();
+        tx.send(listener.local_addr().unwrap()).unwrap();
         let mut got = Vec::new();
         listener.accept().unwrap().0.read_to_end(&mut got).unwrap();
         got
     });
-    let (to, data) = (told.recv().unwrap(), data.to_vec());
+    let (to, data) = (rx.recv().unwrap(), data.to_vec());
     let sender = lab.enter("ha", move || {
         let mut stream = connect_tagged(to, TAG).unwrap();
         stream.write_all(&data).unwrap();
@@ -133,7 +133,7 @@ fn an_untagged_listener_answers_too() {
     let data = gradients(2_000_000);
     assert_within_bound(&data, &to_an_untagged_listener(&lab, &data));
     assert!(compressed(&shims[0]) > 500, "{:?}", shims[0].outcomes());
-    assert!((1..=1 + lab.syns_again("hb")).contains(&shims[1].outcomes()[0].changed["told"]));
+    assert!((1..=1 + lab.syns_again("hb")).contains(&shims[1].outcomes()[0].changed["option-added"]));
 }
 
 /// A box that takes out what it does not know, and one that drops SYNs for it.
@@ -152,8 +152,8 @@ fn boxes_that_do_not_like_the_option() {
         eprintln!("  {rule}: {time:?}, {egress:?}");
         assert_eq!(egress.changed["compressed"], 0);
         // The third transmission goes without.
-        assert!(egress.changed["told"] >= 1 && egress.changed["told"] <= 2);
-        assert!(shims[0].status().queues[0].kept.host.not_agreed > 0);
+        assert!(egress.changed["option-added"] >= 1 && egress.changed["option-added"] <= 2);
+        assert!(shims[0].status().queues[0].kept.host.not_negotiated > 0);
     }
 }
 
@@ -179,7 +179,7 @@ fn a_restarted_shim_leaves_old_connections_alone() {
     }
 }
 
-/// In-place frames carry no parameters: while a connection lives that was told some, they stay.
+/// In-place frames carry no parameters: while a connection lives to which some were advertised, they stay.
 #[test]
 fn a_reload_that_would_break_a_connection_is_refused() {
     let Some(lab) = lab() else { return };
@@ -230,12 +230,12 @@ fn a_reload_that_would_break_a_connection_is_refused_by_every_thread() {
 fn one_forged_syn_does_not_forbid_reloads() {
     let Some(lab) = lab() else { return };
     let mut shim = Shim::start(&lab, Side::B, IN_PLACE);
-    let (tell, listens) = channel();
+    let (tx, listens) = channel();
     let (stop, stopped) = channel::<()>();
     let listener = lab.enter("hb", move || {
         let listener = TcpListener::bind("10.77.0.2:5400").unwrap();
         set_tos(&listener, ADDRESSES[0].parse().unwrap(), TAG).unwrap();
-        tell.send(()).unwrap();
+        tx.send(()).unwrap();
         let _ = stopped.recv();
     });
     listens.recv().unwrap();
@@ -245,13 +245,13 @@ fn one_forged_syn_does_not_forbid_reloads() {
     for port in 40_000.. {
         assert!(Instant::now() < end, "{:?}", shim.outcomes());
         let mut syn = from_host(&lab, port, SYN, 1000, &[]);
-        syn[17] += OFFER.len() as u8;
-        syn[L4_AT + 12] += (OFFER.len() as u8 / 4) << 4;
-        syn.extend(OFFER);
+        syn[17] += OPTION.len() as u8;
+        syn[L4_AT + 12] += (OPTION.len() as u8 / 4) << 4;
+        syn.extend(OPTION);
         repair_checksums(&mut syn, 0);
         host.send(syn);
         thread::sleep(Duration::from_millis(500));
-        if shim.outcomes()[0].changed["told"] > 0 {
+        if shim.outcomes()[0].changed["option-added"] > 0 {
             break;
         }
     }
@@ -314,13 +314,13 @@ fn what_the_far_end_said_decides_who_forwards() {
     let host = Injector::on(&lab, "ha", "eth0", 0);
     let wire = Injector::on(&lab, "w", "a", 0);
     let data = gradients(1_400);
-    // By the bridge: host's, tagged late, network's; by the engines: compressed, told, heard.
+    // By the bridge: host's, tagged late, network's; by the engines: compressed, option added, option stripped.
     let counts = || {
         let queue = &shim.status().queues[0];
-        let KeptStats { not_agreed, tagged_late, .. } = queue.kept.host;
+        let KeptStats { not_negotiated, tagged_late, .. } = queue.kept.host;
         let [egress, ingress] = [&queue.egress.changed, &queue.ingress.changed];
-        let by_bridge = [not_agreed, tagged_late, queue.kept.network.not_agreed];
-        (by_bridge, [egress["compressed"], egress["told"], ingress["heard"]])
+        let by_bridge = [not_negotiated, tagged_late, queue.kept.network.not_negotiated];
+        (by_bridge, [egress["compressed"], egress["option-added"], ingress["option-stripped"]])
     };
     let expect = |what: &str, by_bridge: [u64; 3], by_engines: [u64; 3]| {
         let expected = (by_bridge, by_engines);
@@ -357,12 +357,12 @@ fn what_the_far_end_said_decides_who_forwards() {
     assert_eq!(unchanged(), by_engine);
 
     // It is late: what is sent from now on is compressed.
-    wire.send(from_far_end(&lab, first, SYN | ACK, 0, &OFFER));
+    wire.send(from_far_end(&lab, first, SYN | ACK, 0, &OPTION));
     expect("an answer", [1, 0, 1], [0, 1, 1]);
     send(first, ACK, 1_401, &data);
     expect("it restores", [1, 0, 1], [1, 1, 1]);
 
-    // The next connection of these ports has to hear it again.
+    // The next connection of these ports has to receive it again.
     send(first, FIN | ACK, 2_801, &[]);
     send(first, SYN, 10_000, &[]);
     expect("another SYN tells", [1, 0, 1], [1, 2, 1]);
@@ -370,7 +370,7 @@ fn what_the_far_end_said_decides_who_forwards() {
     expect("another connection", [2, 0, 1], [1, 2, 1]);
 
     // The far end begins.
-    wire.send(from_far_end(&lab, first + 1, SYN, TAG, &OFFER));
+    wire.send(from_far_end(&lab, first + 1, SYN, TAG, &OPTION));
     expect("its SYN", [2, 0, 1], [1, 2, 2]);
     let mut answer = from_host(&lab, first + 1, SYN | ACK, 20_000, &[]);
     answer[L4_AT + 8..L4_AT + 12].copy_from_slice(&8u32.to_be_bytes());
@@ -390,9 +390,9 @@ fn what_the_far_end_said_decides_who_forwards() {
     [host, wire].into_iter().for_each(Injector::finish);
 }
 
-/// A SYN leaves on one queue, and its answer comes up on another: another thread hears it, before the host can.
+/// A SYN leaves on one queue, and its answer comes up on another: another thread receives it, before the host does.
 #[test]
-fn an_answer_on_another_queue_is_heard() {
+fn an_answer_on_another_queue_counts() {
     let Some(lab) = quiet_lab(4) else { return };
     let shim = Shim::start(&lab, Side::A, ROUTED);
     let data = gradients(1_400);
@@ -406,17 +406,22 @@ fn an_answer_on_another_queue_is_heard() {
     let host = Injector::on(&lab, "ha", "eth0", 0);
     let wires = [0, 1, 2, 3].map(|queue| Injector::on(&lab, "w", "a", queue));
     for (port, queue) in [(40_000, 1), (40_001, 2), (40_002, 3), (40_003, 0)] {
-        let told = shim.outcomes()[0].changed["told"];
+        let added = shim.outcomes()[0].changed["option-added"];
         host.send(from_host(&lab, port, SYN, 0, &[]));
-        until("the SYN tells", &|| shim.outcomes()[0].changed["told"] > told);
+        until("the SYN gets the option", &|| shim.outcomes()[0].changed["option-added"] > added);
 
         // Untagged, as listeners answer.
-        let heard =
-            || shim.status().queues.iter().map(|queue| queue.ingress.changed["heard"]).collect::<Vec<_>>();
-        let before = heard();
-        wires[queue].send(from_far_end(&lab, port, SYN | ACK, 0, &OFFER));
-        until("the answer is heard", &|| heard() != before);
-        assert_eq!(heard()[queue], before[queue] + 1);
+        let stripped = || {
+            shim.status()
+                .queues
+                .iter()
+                .map(|queue| queue.ingress.changed["option-stripped"])
+                .collect::<Vec<_>>()
+        };
+        let before = stripped();
+        wires[queue].send(from_far_end(&lab, port, SYN | ACK, 0, &OPTION));
+        until("the answer loses the option", &|| stripped() != before);
+        assert_eq!(stripped()[queue], before[queue] + 1);
 
         let before = compressed(&shim);
         host.send(from_host(&lab, port, ACK, 1, &data));
@@ -425,5 +430,8 @@ fn an_answer_on_another_queue_is_heard() {
     host.finish();
     wires.into_iter().for_each(Injector::finish);
     let status = shim.status();
-    assert!(status.queues.iter().all(|queue| queue.from_host().untouched["not-agreed"] == 0), "{status:?}");
+    assert!(
+        status.queues.iter().all(|queue| queue.from_host().untouched["not-negotiated"] == 0),
+        "{status:?}"
+    );
 }

@@ -27,13 +27,13 @@ fn corrupt_datagrams_are_dropped_and_counted() {
     const DATAGRAMS: usize = 8;
     let Some(lab) = Lab::new(Plan::default()) else { return };
     let shims = Side::BOTH.map(|side| Shim::start(&lab, side, ROUTED));
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tx, rx) = std::sync::mpsc::channel();
     let done = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&done);
     let receiver = lab.enter("hb", move || {
         let socket = UdpSocket::bind("10.77.0.2:5400").unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        tell.send(()).unwrap();
+        tx.send(()).unwrap();
         let (mut got, mut buffer) = (Vec::new(), [0; 2048]);
         loop {
             match socket.recv(&mut buffer) {
@@ -43,7 +43,7 @@ fn corrupt_datagrams_are_dropped_and_counted() {
             }
         }
     });
-    told.recv().unwrap();
+    rx.recv().unwrap();
     let data = gradients(DATAGRAMS * 1200);
     let capturing = Capturing::start(&lab, "w");
     let sent = data.clone();

@@ -17,7 +17,7 @@ fn a_peer_that_says_nothing_is_named_and_so_is_its_return() {
     let mut shim = Shim::start_with(&lab, Side::A, RULE, &format!("{PATIENT} --log debug"));
     let data = gradients(400_000);
     transfer(&lab, "10.77.0.2", TAG, &data);
-    shim.wait_for("10.77.0.2 does not say that it restores");
+    shim.wait_for("10.77.0.2 does not advertise that it restores");
     let _other = Shim::start(&lab, Side::B, RULE);
     transfer(&lab, "10.77.0.2", TAG, &data);
     // Details, since they were asked for, come behind what is more.

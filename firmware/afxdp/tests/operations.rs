@@ -292,7 +292,7 @@ fn it_runs_without_privileges_and_tells_the_service_manager() {
     let manager = UnixDatagram::bind(&notify).unwrap();
     manager.set_read_timeout(Some(PATIENCE)).unwrap();
     let config = operator.config("");
-    let heard = |words: &str| {
+    let receive = |words: &str| {
         let end = Instant::now() + PATIENCE;
         loop {
             let mut state = [0; 512];
@@ -308,8 +308,8 @@ fn it_runs_without_privileges_and_tells_the_service_manager() {
         command.arg("--config").arg(&config);
         command.env("NOTIFY_SOCKET", &notify).env("WATCHDOG_USEC", "600000");
     });
-    heard("READY=1");
-    heard("WATCHDOG=1");
+    receive("READY=1");
+    receive("WATCHDOG=1");
 
     let status = fs::read_to_string(format!("/proc/{}/status", running.0.id())).unwrap();
     for line in ["CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1"] {
@@ -319,18 +319,18 @@ fn it_runs_without_privileges_and_tells_the_service_manager() {
     // Without privileges rules are still taken over.
     operator.config("[[rule]]\ntos = 0x50\n");
     kill_process(running.pid(), Signal::HUP).unwrap();
-    heard("READY=1");
+    receive("READY=1");
     let snapshot = operator.snapshot();
     assert_eq!((snapshot.reloads, snapshot.rules[0].tos), (1, 0x50));
 
     // A file that is refused changes nothing.
     operator.config("[[rule]]\ntos = 0x51\n");
     kill_process(running.pid(), Signal::HUP).unwrap();
-    heard("READY=1");
+    receive("READY=1");
     assert_eq!(operator.snapshot().rules[0].tos, 0x50);
 
     kill_process(running.pid(), Signal::TERM).unwrap();
-    heard("STOPPING=1");
+    receive("STOPPING=1");
     assert!(running.0.wait().unwrap().success());
     operator.assert_nothing_left();
     let log = running.log();
@@ -455,16 +455,16 @@ fn it_can_be_ended_in_every_state() {
     // Hanging: it cannot do what it is asked.
     let mut running = operator.start(|_| {});
     kill_process(running.pid(), Signal::STOP).unwrap();
-    let told = operator.unload_within(Duration::from_millis(300), &operator.net);
-    assert!(told.contains("did not answer and was killed"), "{told}");
+    let text = operator.unload_within(Duration::from_millis(300), &operator.net);
+    assert!(text.contains("did not answer and was killed"), "{text}");
     running.0.wait().unwrap();
     operator.assert_nothing_left();
 
     // Its socket lost: found by the program that it holds.
     let mut running = operator.start(|_| {});
     fs::remove_file(operator.socket()).unwrap();
-    let told = operator.unload(&host);
-    assert!(told.contains("which had no control socket"), "{told}");
+    let text = operator.unload(&host);
+    assert!(text.contains("which had no control socket"), "{text}");
     running.0.wait().unwrap();
     operator.assert_nothing_left();
     assert!(operator.unload(&host).contains("nothing to do"));
@@ -503,13 +503,13 @@ fn prometheus_is_answered_only_where_it_was_asked_for() {
 
     let config = operator.config("[metrics]\n");
     // Another shim's, for example.
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tx, rx) = std::sync::mpsc::channel();
     let first = operator.lab.enter("sa", move || {
         let taken = TcpListener::bind(("127.0.0.1", gradwire_xdp::config::METRICS_PORT)).unwrap();
-        tell.send(()).unwrap();
+        tx.send(()).unwrap();
         taken
     });
-    told.recv().unwrap();
+    rx.recv().unwrap();
     let taken = first.join().unwrap();
     let mut running = operator.start(|command| {
         command.arg("--config").arg(&config);

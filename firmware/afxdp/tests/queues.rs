@@ -106,16 +106,16 @@ fn a_connection_that_moves_is_left_alone_elsewhere() {
 /// are within the bound, and no byte was compressed twice.
 fn send_from_core_to_core(lab: &Lab, cpus: &[usize]) -> usize {
     let data = gradients(6_000_000);
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tx, rx) = std::sync::mpsc::channel();
     let receiver = lab.enter("hb", move || {
         let listener = TcpListener::bind("10.77.0.2:0").unwrap();
         set_tos(&listener, "10.77.0.2".parse().unwrap(), TAG).unwrap();
-        tell.send(listener.local_addr().unwrap()).unwrap();
+        tx.send(listener.local_addr().unwrap()).unwrap();
         let mut got = Vec::new();
         listener.accept().unwrap().0.read_to_end(&mut got).unwrap();
         got
     });
-    let to = told.recv().unwrap();
+    let to = rx.recv().unwrap();
     let capturing = Capturing::start(lab, "w");
     let (sent, cpus) = (data.clone(), cpus.to_vec());
     let sender = lab.enter("ha", move || {

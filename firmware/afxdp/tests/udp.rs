@@ -17,20 +17,20 @@ const EACH: usize = 1200;
 
 /// Sends datagrams from A to B, one after the other; what arrived.
 fn datagrams(lab: &Lab, data: &[u8]) -> Vec<u8> {
-    let (tell, told) = channel();
+    let (tx, rx) = channel();
     let receiver = lab.enter("hb", move || {
         let socket = UdpSocket::bind("10.77.0.2:5400").unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        tell.send(0).unwrap();
+        tx.send(0).unwrap();
         let (mut got, mut buffer) = (Vec::new(), [0; 2048]);
         while got.len() < DATAGRAMS * EACH {
             let Ok(len) = socket.recv(&mut buffer) else { break };
             got.extend(&buffer[..len]);
-            tell.send(got.len()).unwrap();
+            tx.send(got.len()).unwrap();
         }
         got
     });
-    assert_eq!(told.recv().unwrap(), 0);
+    assert_eq!(rx.recv().unwrap(), 0);
     let sent = data.to_vec();
     let sender = lab.enter("ha", move || {
         let socket = UdpSocket::bind("10.77.0.1:0").unwrap();
@@ -38,7 +38,7 @@ fn datagrams(lab: &Lab, data: &[u8]) -> Vec<u8> {
         for datagram in sent.chunks(EACH) {
             socket.send_to(datagram, "10.77.0.2:5400").unwrap();
             // One at a time: no buffer on the way gets full.
-            if told.recv().is_err() {
+            if rx.recv().is_err() {
                 break;
             }
         }

@@ -10,19 +10,19 @@ mod runtime;
 
 use core::fmt::Write as _;
 
-use gradwire::engine::Offers;
-use gradwire::flow::offers::Slot;
+use gradwire::engine::CapabilityTable;
+use gradwire::flow::capabilities::Slot;
 use gradwire::forward::Forwarder;
 use gradwire::kernels::Kernel;
 use gradwire::rules::Rules;
 use softcore::board::Chip;
 use softcore::console::Request;
 use softcore::firmware::{Event, Firmware};
-use softcore::{MARK, MTU, OFFERS, RULES, SETS};
+use softcore::{MARK, CAPABILITY_SLOTS, MTU, RULES, SETS};
 use static_cell::StaticCell;
 
 static FORWARDER: StaticCell<Forwarder<SETS>> = StaticCell::new();
-static SAID: Offers<[Slot; OFFERS]> = Offers::new(0);
+static CAPABILITIES: CapabilityTable<[Slot; CAPABILITY_SLOTS]> = CapabilityTable::new(0);
 
 #[riscv_rt::entry]
 fn main() -> ! {
@@ -37,9 +37,9 @@ fn main() -> ! {
     let seed = board.chip.seed();
     let made = FORWARDER.try_init_with(|| Forwarder::new(rules, Kernel::detect(), MTU, seed));
     let Some(forwarder) = made else { board::halt() };
-    let offers: &Offers = &SAID;
-    offers.clear(seed);
-    let mut firmware = Firmware::new(board, forwarder, offers);
+    let capabilities: &CapabilityTable = &CAPABILITIES;
+    capabilities.clear(seed);
+    let mut firmware = Firmware::new(board, forwarder, capabilities);
     loop {
         // Links, faults and traffic are events, too: a board with a log writes them there.
         for event in &firmware.step() {

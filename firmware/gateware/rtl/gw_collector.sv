@@ -78,13 +78,13 @@ module gw_collector (
       .from({10'b0, l4_at_1}), .until_(until_1), .done(sum_done), .sum);
 
   // In step with the sum.
-  logic [26:0] told [6];
+  logic [26:0] delayed [6];
   gw_nic_pkg::outcome_t outcome_in;
   always_ff @(posedge clk) begin
-    told[0] <= {refused_1, {number_1, 5'b0} + {11'b0, bytes_1}, beats_1};
-    for (int i = 1; i < 6; i++) told[i] <= told[i - 1];
+    delayed[0] <= {refused_1, {number_1, 5'b0} + {11'b0, bytes_1}, beats_1};
+    for (int i = 1; i < 6; i++) delayed[i] <= delayed[i - 1];
   end
-  assign outcome_in = {told[5], sum};
+  assign outcome_in = {delayed[5], sum};
   logic unused_ready;
   gw_stream_fifo #(.W(gw_nic_pkg::OUTCOME_W), .BITS(4)) outcomes (
       .clk, .rst, .in_data(outcome_in), .in_valid(sum_done), .in_ready(unused_ready), .room(outcomes_room),

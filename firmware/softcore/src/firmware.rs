@@ -2,7 +2,7 @@
 
 use embedded_hal::delay::DelayNs;
 use embedded_hal::digital::{OutputPin, PinState};
-use gradwire::engine::Offers;
+use gradwire::engine::CapabilityTable;
 use gradwire::forward::{Forwarder, Port};
 use gradwire::verdict::{Change, DropReason};
 use heapless::Vec;
@@ -77,19 +77,19 @@ pub type Events = Vec<Event, 6>;
 pub struct Firmware<C: Chip> {
     board: Board<C>,
     forwarder: &'static mut Forwarder<SETS>,
-    offers: &'static Offers,
+    capabilities: &'static CapabilityTable,
     console: Console,
     /// By port: as they were when they were looked at last.
     seen: [(bool, Faults); 2],
     /// What the last line about traffic said, and when, in milliseconds.
-    told: (Traffic, u32),
+    printed: (Traffic, u32),
 }
 
 impl<C: Chip> Firmware<C> {
     /// Nothing is logged of links that are up from the start.
-    pub fn new(board: Board<C>, forwarder: &'static mut Forwarder<SETS>, offers: &'static Offers) -> Self {
+    pub fn new(board: Board<C>, forwarder: &'static mut Forwarder<SETS>, capabilities: &'static CapabilityTable) -> Self {
         let seen = Port::ALL.map(|port| (board.nics.link(port), board.nics.faults(port)));
-        Self { board, forwarder, offers, console: Console::new(), seen, told: Default::default() }
+        Self { board, forwarder, capabilities, console: Console::new(), seen, printed: Default::default() }
     }
 
     /// One turn: a batch each way, and a piece of everything else. What happened is for the caller to log.
@@ -97,7 +97,7 @@ impl<C: Chip> Firmware<C> {
         let now = self.board.chip.now();
         let mut frames = 0;
         for port in Port::ALL {
-            frames += self.forwarder.forward(&mut self.board.nics, port, BUDGET, now, self.offers);
+            frames += self.forwarder.forward(&mut self.board.nics, port, BUDGET, now, self.capabilities);
             self.board.nics.service();
         }
         progress::count(frames, now);
@@ -112,7 +112,7 @@ impl<C: Chip> Firmware<C> {
             if request == Request::Reset {
                 let seed = board.chip.seed();
                 forwarder.reset(seed);
-                self.offers.clear(seed);
+                self.capabilities.clear(seed);
                 board.nics.clear_faults();
             }
         }
@@ -135,16 +135,16 @@ impl<C: Chip> Firmware<C> {
         self.board.chip.reset()
     }
 
-    /// The first frames are told at once: who brings up a board waits for them.
+    /// The first frames are printed at once: who brings up a board waits for them.
     fn look_at_traffic(&mut self, now_ms: u32, events: &mut Events) {
-        let (before, at) = self.told;
+        let (before, at) = self.printed;
         if progress::read().frames == before.frames
             || (before.frames != 0 && now_ms.wrapping_sub(at) < TRAFFIC_MS)
         {
             return;
         }
         let traffic = Traffic::of(self.forwarder);
-        self.told = (traffic, now_ms);
+        self.printed = (traffic, now_ms);
         let _ = events.push(Event::Traffic(traffic)); // there is a place for each
     }
 

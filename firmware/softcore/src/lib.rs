@@ -38,7 +38,7 @@ pub const MTU: u16 = 1500;
 /// The flow table has so many sets, a power of two, of 8 flows.
 pub const SETS: usize = 32;
 /// Places for what far ends said on their SYNs: as many as flows.
-pub const OFFERS: usize = SETS * 8;
+pub const CAPABILITY_SLOTS: usize = SETS * 8;
 /// Frames that go one way before the other way has its turn.
 pub const BUDGET: usize = 16;
 

@@ -7,8 +7,8 @@ mod boards;
 mod no_panic;
 
 use bare::stop;
-use gradwire::engine::Offers;
-use gradwire::flow::offers::Slot;
+use gradwire::engine::CapabilityTable;
+use gradwire::flow::capabilities::Slot;
 use gradwire::forward::Forwarder;
 use gradwire::kernels::Kernel;
 use gradwire::rules::Rules;
@@ -19,7 +19,7 @@ use softcore::{MARK, MTU, RULES, SETS};
 use static_cell::StaticCell;
 
 static FORWARDER: StaticCell<Forwarder<SETS>> = StaticCell::new();
-static OFFERS: Offers<[Slot; softcore::OFFERS]> = Offers::new(0);
+static CAPABILITIES: CapabilityTable<[Slot; softcore::CAPABILITY_SLOTS]> = CapabilityTable::new(0);
 
 #[riscv_rt::entry]
 fn main() -> ! {
@@ -35,13 +35,13 @@ fn main() -> ! {
     // Made in its place: it is longer than the stack.
     let forwarder = FORWARDER.try_init_with(|| Forwarder::new(rules, Kernel::detect(), MTU, seed));
     let Some(forwarder) = forwarder else { stop(format_args!("started twice")) };
-    let offers: &Offers = &OFFERS;
-    offers.clear(seed);
+    let capabilities: &CapabilityTable = &CAPABILITIES;
+    capabilities.clear(seed);
     #[cfg(feature = "plant-panic")]
     assert!(seed != 0);
     #[cfg(feature = "plant-stack")]
     core::hint::black_box(&[seed as u8; 1 << 16]);
-    let mut firmware = Firmware::new(board, forwarder, offers);
+    let mut firmware = Firmware::new(board, forwarder, capabilities);
     defmt::info!("nics up");
     defmt::info!("{} rules, MTU {}, {} flows", RULES.len(), MTU, 8 * SETS);
     loop {

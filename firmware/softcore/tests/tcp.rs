@@ -151,7 +151,7 @@ impl Host {
     }
 
     /// All that the node has to say to a peer that acknowledges it piece by piece, and whether it ends the connection then.
-    fn hear(&mut self, peer: &mut Peer) -> (String, bool) {
+    fn receive(&mut self, peer: &mut Peer) -> (String, bool) {
         let mut text = String::new();
         loop {
             self.settle();
@@ -170,7 +170,7 @@ impl Host {
     }
 
     fn read_to_end(&mut self, peer: &mut Peer) -> String {
-        let (text, is_end) = self.hear(peer);
+        let (text, is_end) = self.receive(peer);
         assert!(is_end, "{text}");
         text
     }
@@ -178,7 +178,7 @@ impl Host {
     /// What a console says to a line.
     fn ask(&mut self, console: &mut Peer, line: &[u8]) -> String {
         self.send(console, ACK, line);
-        self.hear(console).0
+        self.receive(console).0
     }
 
     fn metrics(&mut self, number: u8, port: u16) -> String {
@@ -210,7 +210,7 @@ fn metrics_are_fetched_again_and_again() {
     assert_eq!(host.wire.free, BUFFERS);
 }
 
-/// Each name is said once, before its samples, each series is there once, and no line is cut. Whatever the shim's node counts
+/// Each name is printed once, before its samples, each series is there once, and no line is cut. Whatever the shim's node counts
 /// too has that one's name, type and meaning.
 #[test]
 fn the_page_is_in_prometheus_format_with_the_shims_names() {
@@ -222,9 +222,9 @@ fn the_page_is_in_prometheus_format_with_the_shims_names() {
     let mut lines = page.lines();
     let mut name = "";
     while let Some(line) = lines.next() {
-        if let Some(said) = line.strip_prefix("# HELP ") {
+        if let Some(printed) = line.strip_prefix("# HELP ") {
             let help;
-            (name, help) = said.split_once(' ').unwrap();
+            (name, help) = printed.split_once(' ').unwrap();
             let kind = lines.next().unwrap().strip_prefix(&format!("# TYPE {name} ")).unwrap();
             assert!(names.insert(name) && ["counter", "gauge"].contains(&kind), "{line}");
             assert_eq!(kind == "counter", name.ends_with("_total"), "{name}");
@@ -235,12 +235,12 @@ fn the_page_is_in_prometheus_format_with_the_shims_names() {
             }
             continue;
         }
-        let (said, value) = line.rsplit_once(' ').unwrap();
+        let (printed, value) = line.rsplit_once(' ').unwrap();
         assert!(
-            said.starts_with(&format!("{name}{{interface=\"network\"")) && said.ends_with("\"}"),
+            printed.starts_with(&format!("{name}{{interface=\"network\"")) && printed.ends_with("\"}"),
             "{line}"
         );
-        assert!(series.insert(said) && value.parse::<u64>().is_ok(), "{line}");
+        assert!(series.insert(printed) && value.parse::<u64>().is_ok(), "{line}");
     }
     assert_eq!((names.len(), shared), (12, 8));
     // Eight have one sample; faults and TCP have five.
@@ -292,16 +292,16 @@ fn the_console_answers_line_by_line() {
     let mut host = Host::new();
     let mut peer = Peer::new(2, 7000, CONSOLE_PORT);
     host.connect(&mut peer);
-    assert!(host.hear(&mut peer).0.ends_with("node 10.0.0.9: help lists commands\r\ngradwire> "));
+    assert!(host.receive(&mut peer).0.ends_with("node 10.0.0.9: help lists commands\r\ngradwire> "));
     // Two lines at once: the second waits for the first one's answer.
     assert_eq!(host.ask(&mut peer, b"jobs now\r\nhe"), "'now' is too much\r\ngradwire> ");
-    let said = host.ask(&mut peer, b"lp\njobs\n");
-    assert!(said.starts_with("counters  "), "{said}");
-    assert!(said.ends_with("end the connection\r\ngradwire> gradwire> "), "{said}");
+    let printed = host.ask(&mut peer, b"lp\njobs\n");
+    assert!(printed.starts_with("counters  "), "{printed}");
+    assert!(printed.ends_with("end the connection\r\ngradwire> gradwire> "), "{printed}");
     // The longest word that a line has room for.
     assert_eq!(host.ask(&mut peer, &[b'x'; 300]), "");
-    let said = format!("no command '{}': help lists them\r\ngradwire> ", "x".repeat(160));
-    assert_eq!(host.ask(&mut peer, b"\n"), said);
+    let printed = format!("no command '{}': help lists them\r\ngradwire> ", "x".repeat(160));
+    assert_eq!(host.ask(&mut peer, b"\n"), printed);
     // One that says no more is answered and left.
     host.send(&mut peer, FIN | ACK, b"jobs\n");
     assert_eq!(host.read_to_end(&mut peer), "gradwire> ");
@@ -321,7 +321,7 @@ fn a_flood_of_syns_leaves_places() {
     assert_eq!(sample(&page, "tcp_total", "displaced"), 100 - 3 + 100 - 2 + 1);
     let mut peer = Peer::new(102, 7000, CONSOLE_PORT);
     host.connect(&mut peer);
-    assert!(host.hear(&mut peer).0.contains("help lists commands"));
+    assert!(host.receive(&mut peer).0.contains("help lists commands"));
     assert_eq!(host.wire.free, BUFFERS);
 }
 
@@ -369,7 +369,7 @@ fn a_console_waits_a_minute_for_a_line() {
     let mut host = Host::new();
     let mut peer = Peer::new(1, 5000, CONSOLE_PORT);
     host.connect(&mut peer);
-    host.hear(&mut peer);
+    host.receive(&mut peer);
     for _ in 0..3 {
         host.pass(59_000);
         assert_eq!(host.ask(&mut peer, b"jobs\n"), "gradwire> ");

@@ -9,7 +9,7 @@ use std::hint::black_box;
 
 use etherparse::{IpHeaders, IpNumber, PacketBuilder, TcpOptionElement};
 use gradwire::codec::VALUE_LEN;
-use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS};
+use gradwire::engine::{Egress, Ingress, Millis, NO_CAPABILITIES};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::rules::{DEFAULT_MARK, Framing, Rule, Rules};
@@ -118,7 +118,7 @@ impl Frames {
 
         let mut egress = Box::new(Egress::new(rules.clone(), kernel, 1500, 0));
         let syn = frame(tos, u32::MAX, true, &[]);
-        let _ = egress.process(&syn, &mut [0; FRAME_LEN], Millis(0), &NO_OFFERS);
+        let _ = egress.process(&syn, &mut [0; FRAME_LEN], Millis(0), &NO_CAPABILITIES);
         let ingress = Through::Ingress(Box::new(Ingress::new(rules, kernel, MTU)));
 
         match (direction, kind) {
@@ -138,7 +138,7 @@ impl Frames {
             }
             (Direction::Ingress, Kind::Routed | Kind::InPlace) => {
                 let lens = send(&frames, &mut out, |frame, out| {
-                    match egress.process(frame, out, Millis(0), &NO_OFFERS) {
+                    match egress.process(frame, out, Millis(0), &NO_CAPABILITIES) {
                         Verdict::Changed { len, .. } => len,
                         other => unreachable!("a recorded gradient gets shorter: {other:?}"),
                     }
@@ -156,10 +156,10 @@ impl Frames {
         match &mut self.through {
             // The clock may stand still.
             Through::Egress(engine) => frames.for_each(|(frame, out)| {
-                let _ = black_box(engine.process(frame, black_box(out), Millis(0), &NO_OFFERS));
+                let _ = black_box(engine.process(frame, black_box(out), Millis(0), &NO_CAPABILITIES));
             }),
             Through::Ingress(engine) => frames.for_each(|(frame, out)| {
-                let _ = black_box(engine.process(frame, black_box(out), &NO_OFFERS));
+                let _ = black_box(engine.process(frame, black_box(out), &NO_CAPABILITIES));
             }),
             Through::Encoder(kernel, profile) => frames.for_each(|(frame, out)| {
                 let (values, groups) = (&frame[PAYLOAD_AT..], &mut out[PAYLOAD_AT..]);

@@ -37,7 +37,7 @@ JSON: {\"codec\", \"frames\", \"tagged\", \"compressed\", \"untouched\": {reason
 `mixed` has the connections that carry something else than values, which must not be tagged: the exit code is then 1.
 `useful` is null if no value was compressed, and false if less than half of the norm is left: the exit code is then 1.
 Wire bytes are those of tagged frames with payload: at least 60 each, and 24 for preamble, FCS and gap.
-`remarked` counts, where there are any, frames that carried the mark of compressed frames and lost it; `told` SYNs that left with the
+`remarked` counts, where there are any, frames that carried the mark of compressed frames and lost it; `options_added` SYNs that left with the
 handshake's option and arrived without; `oversized` segments longer than frames on the wire, with which the ratio is too high.
 
 Capture whole frames on one side of the path, from before the connections open, and in both directions: where

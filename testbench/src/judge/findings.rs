@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::usefulness::Remark;
 
-/// So many failures are told one by one; the rest is counted.
-const TOLD: usize = 20;
+/// So many failures are listed one by one; the rest is counted.
+const LISTED: usize = 20;
 
 /// Kinds of frames, as the capture shows them before anything is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,9 +52,9 @@ pub struct Findings {
     pub tagged: u64,
     /// Frames that egress compressed.
     pub compressed: u64,
-    /// SYNs that left with an offer, and arrived without.
+    /// SYNs that left with a capability option, and arrived without.
     #[serde(skip_serializing_if = "is_zero")]
-    pub told: u64,
+    pub options_added: u64,
     /// Frames that looked compressed when they came, and lost their type of service.
     #[serde(skip_serializing_if = "is_zero")]
     pub remarked: u64,
@@ -120,7 +120,7 @@ impl Findings {
 
     pub(crate) fn fail(&mut self, what: String) {
         self.failed += 1;
-        if self.failures.len() < TOLD {
+        if self.failures.len() < LISTED {
             self.failures.push(what);
         }
     }

@@ -22,14 +22,14 @@ pub(crate) struct Handshakes {
 struct Starts {
     present: Option<Present>,
     /// SYNs since the present connection began, by the sequence number behind them.
-    offered: Vec<Offer>,
+    syns: Vec<SynSeen>,
     /// The one of them that the other side has accepted, until the first segment behind it.
-    accepted: Option<Offer>,
+    accepted: Option<SynSeen>,
 }
 
 /// A SYN.
 #[derive(Clone, Copy, Debug)]
-struct Offer {
+struct SynSeen {
     origin: u32,
     /// One of its copies had an option that binds the payload.
     binds: bool,
@@ -59,9 +59,9 @@ pub(crate) struct Begins {
     pub(crate) binds: bool,
 }
 
-impl From<Option<Offer>> for Begins {
-    fn from(offer: Option<Offer>) -> Self {
-        Self { origin: offer.map(|offer| offer.origin), binds: offer.is_some_and(|offer| offer.binds) }
+impl From<Option<SynSeen>> for Begins {
+    fn from(seen: Option<SynSeen>) -> Self {
+        Self { origin: seen.map(|seen| seen.origin), binds: seen.is_some_and(|seen| seen.binds) }
     }
 }
 
@@ -79,7 +79,7 @@ impl Handshakes {
         }
         let starts = self.flows.entry(flow).or_default();
         if tcp.syn {
-            starts.offer(tcp);
+            starts.note_syn(tcp);
             return None;
         }
         // Sequence numbers that it takes.
@@ -87,7 +87,7 @@ impl Handshakes {
         let begins = starts.which(tcp.seq, space);
         if let Some(Begins { origin, .. }) = begins {
             if origin.is_some() {
-                starts.offered.clear();
+                starts.syns.clear();
             }
             let base = origin.unwrap_or(tcp.seq);
             starts.present = Some(Present {
@@ -117,13 +117,13 @@ impl Starts {
         }
     }
 
-    fn offer(&mut self, syn: Tcp) {
+    fn note_syn(&mut self, syn: Tcp) {
         let (origin, binds, answers) = (syn.first_byte(), syn.binds, syn.ack.is_some());
-        if let Some(known) = self.offered.iter_mut().find(|offer| offer.origin == origin) {
+        if let Some(known) = self.syns.iter_mut().find(|seen| seen.origin == origin) {
             known.answers |= answers;
             known.binds |= binds;
         } else if self.present.as_ref().is_none_or(|present| present.origin != Some(origin)) {
-            self.offered.push(Offer { origin, binds, answers });
+            self.syns.push(SynSeen { origin, binds, answers });
         }
     }
 
@@ -131,24 +131,24 @@ impl Starts {
     /// by any other segment.
     fn acknowledged(&mut self, ack: u32, syn: bool) {
         if self.accepted.is_none() {
-            let accepted = |offer: &&Offer| offer.origin == ack && offer.answers != syn;
-            self.accepted = self.offered.iter().find(accepted).copied();
+            let accepted = |seen: &&SynSeen| seen.origin == ack && seen.answers != syn;
+            self.accepted = self.syns.iter().find(accepted).copied();
         }
     }
 
     /// Whether a segment that is no SYN is the first of a new connection. It takes `space` sequence numbers from `seq` on.
     fn which(&mut self, seq: u32, space: i64) -> Option<Begins> {
-        if let Some(offer) = self.accepted.take() {
-            return Some(Some(offer).into());
+        if let Some(seen) = self.accepted.take() {
+            return Some(Some(seen).into());
         }
-        let follows = self.offered.iter().find(|offer| offer.origin == seq).copied();
-        let sole = if let [offer] = self.offered[..] { Some(offer) } else { None };
+        let follows = self.syns.iter().find(|seen| seen.origin == seq).copied();
+        let sole = if let [seen] = self.syns[..] { Some(seen) } else { None };
         match &mut self.present {
             None => Some(follows.or(sole).into()),
             // Nobody accepted another start: who sends a SYN into a live connection does not move its stream.
             Some(Present { origin: Some(_), ended: false, .. }) => None,
             Some(Present { origin: None, ended: false, .. }) => {
-                follows.or(sole).map(|offer| Some(offer).into())
+                follows.or(sole).map(|seen| Some(seen).into())
             }
             Some(present) => {
                 let position = present.unwrapper.position(seq);
@@ -156,7 +156,7 @@ impl Starts {
                 let resent = old.contains(&position) && position + space <= present.highest;
                 match follows {
                     Some(_) => Some(follows.into()),
-                    None if resent || self.offered.is_empty() => None,
+                    None if resent || self.syns.is_empty() => None,
                     None => Some(sole.into()),
                 }
             }

@@ -11,12 +11,12 @@ use gradwire::verdict::{Change, PassReason, Verdict};
 use crate::input::{Capture, Frame};
 use crate::replay::{MIN_FRAME_LEN, Passage, Setup, source_mac};
 
+pub mod capabilities;
 mod connections;
 pub mod eligible;
 mod findings;
 pub mod frame;
 mod handshake;
-pub mod offers;
 mod offload;
 pub mod once;
 pub mod stream;
@@ -27,10 +27,10 @@ pub mod values;
 
 pub use findings::{Findings, Kind};
 
+use capabilities::Advertisers;
 use connections::{Connections, Place, Sent, Suspicion};
 use eligible::{counted_len, refusal};
 use frame::{Checksum, Segment, Tcp, Transport, View, is_cut_short, type_of_service};
-use offers::Said;
 use usefulness::useful;
 use values::Tally;
 
@@ -56,7 +56,7 @@ pub fn judge_reloaded<'s>(
         setup,
         tally: Tally::new(setup.profile()),
         connections: Connections::default(),
-        said: Said::default(),
+        advertisers: Advertisers::default(),
         datagrams: Suspicion::default(),
         findings: Findings { codec: setup.profile().codec(), ..Findings::default() },
     };
@@ -72,7 +72,7 @@ struct Judge<'s, 'a> {
     setup: &'s Setup,
     tally: Tally,
     connections: Connections<'a>,
-    said: Said,
+    advertisers: Advertisers,
     datagrams: Suspicion,
     findings: Findings,
 }
@@ -117,7 +117,9 @@ impl<'a> Judge<'_, 'a> {
                 }
                 _ => Err("compressed, though it is not a whole TCP or UDP packet".into()),
             },
-            Verdict::Changed { change: Change::Told, .. } => self.told(frame, passage, rule, segment),
+            Verdict::Changed { change: Change::OptionAdded, .. } => {
+                self.option_added(frame, passage, rule, segment)
+            }
             Verdict::Changed { .. } => remarked(frame, passage, view.as_ref(), self.setup),
             _ if delivered == Some(&frame.bytes) => Ok(()),
             _ if delivered.is_none() => Err("dropped".into()),
@@ -129,8 +131,8 @@ impl<'a> Judge<'_, 'a> {
         }
     }
 
-    /// A SYN that left with an offer, which its receiver takes out.
-    fn told(
+    /// A SYN that left with a capability option, which its receiver takes out.
+    fn option_added(
         &mut self,
         frame: &Frame,
         passage: &Passage,
@@ -141,18 +143,18 @@ impl<'a> Judge<'_, 'a> {
         let (Some(wire), Some(delivered), Some(segment)) =
             (passage.on_wire(sent), passage.delivered(sent), segment)
         else {
-            return Err("an offer, and then dropped".into());
+            return Err("a capability option, and then dropped".into());
         };
         let answers = matches!(segment.transport, Transport::Tcp(Tcp { ack: Some(_), .. }));
         if rule.map_or(!answers, |rule| rule.handshake == Handshake::Off) {
-            return Err("an offer that no rule asks for".into());
+            return Err("a capability option that no rule asks for".into());
         }
-        if answers && !self.said.to(segment.flow) {
-            return Err("an offer in answer to none".into());
+        if answers && !self.advertisers.to(segment.flow) {
+            return Err("a capability option in answer to none".into());
         }
-        offers::told(sent, wire)?;
-        offers::arrived(sent, delivered)?;
-        self.said.says(segment.flow);
+        capabilities::added(sent, wire)?;
+        capabilities::arrived(sent, delivered)?;
+        self.advertisers.insert(segment.flow);
         Ok(())
     }
 
@@ -173,7 +175,7 @@ impl<'a> Judge<'_, 'a> {
             Verdict::Changed { change, .. } => {
                 findings.compressed += u64::from(change == Change::Compressed);
                 findings.remarked += u64::from(change == Change::Remarked);
-                findings.told += u64::from(change == Change::Told);
+                findings.options_added += u64::from(change == Change::OptionAdded);
                 change.name().to_owned()
             }
             Verdict::Untouched(reason) => {
@@ -223,10 +225,10 @@ impl<'a> Judge<'_, 'a> {
         }
         let agreed = match segment.transport {
             Transport::Udp => self.setup.datagrams,
-            Transport::Tcp(_) => self.said.to(segment.flow),
+            Transport::Tcp(_) => self.advertisers.to(segment.flow),
         };
         if rule.handshake == Handshake::Required && !agreed {
-            return Err("compressed, though nobody said that the far end restores it".into());
+            return Err("compressed, though the far end did not advertise that it restores it".into());
         }
 
         let got = passage.delivered(sent).ok_or("dropped by ingress")?;
@@ -360,7 +362,7 @@ fn unagreed(untouched: &BTreeMap<&'static str, u64>) -> impl Iterator<Item = Str
     let counted = |reason: PassReason| untouched.get(reason.name()).copied().filter(|count| *count > 0);
     [
         (
-            PassReason::NotAgreed,
+            PassReason::NotNegotiated,
             "the far end did not say on its SYN that it restores them; a capture of one direction only has no such SYN: replay \
              it with --handshake off",
         ),

@@ -456,7 +456,7 @@ fn udp_needs_a_rule_that_asks_for_it() {
     assert!(report.ok && report.compressed == 1, "{:?}", report.failures);
     let silent = Setup { rules: vec![Rule::DEFAULT], datagrams: false, ..asks };
     let report = judge(&silent, &capture, &passages);
-    assert!(report.failures[0].contains("nobody said"), "{:?}", report.failures);
+    assert!(report.failures[0].contains("did not advertise"), "{:?}", report.failures);
 }
 
 /// The judge of frames taken from a wire, when nobody knows what the engines were given.
@@ -508,12 +508,18 @@ fn a_handshake_that_is_not_kept_is_caught() {
     let setup = Setup::new(Rule::DEFAULT);
     let good = replay(&setup, &capture);
     let report = judge(&setup, &capture, &good);
-    assert!(report.ok && report.compressed == 2 && report.told == 2, "{:?}", report.failures);
+    assert!(report.ok && report.compressed == 2 && report.options_added == 2, "{:?}", report.failures);
 
     type Damage = fn(&mut Capture, &mut [Passage]);
     let damages: [(Damage, &str); 6] = [
-        (|_, passages| passages[0].changed_wire.as_mut().unwrap()[58] = 0x78, "not by an offer in front"),
-        (|_, passages| passages[0].changed_wire.as_mut().unwrap()[22] = 63, "changed by more than an offer"),
+        (
+            |_, passages| passages[0].changed_wire.as_mut().unwrap()[58] = 0x78,
+            "not by a capability option in front",
+        ),
+        (
+            |_, passages| passages[0].changed_wire.as_mut().unwrap()[22] = 63,
+            "changed by more than a capability option",
+        ),
         (
             |_, passages| passages[1].changed_delivered = passages[1].changed_wire.clone(),
             "does not arrive as it was sent",
@@ -525,7 +531,7 @@ fn a_handshake_that_is_not_kept_is_caught() {
                 passages[1].egress = Verdict::Untouched(PassReason::TcpFlags);
                 (passages[1].changed_wire, passages[1].changed_delivered) = (None, None);
             },
-            "nobody said that the far end restores it",
+            "the far end did not advertise that it restores it",
         ),
     ];
     for (place, (damage, expected)) in damages.into_iter().enumerate() {

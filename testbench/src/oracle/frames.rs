@@ -8,23 +8,23 @@ use std::collections::BTreeSet;
 use arbitrary::{Arbitrary, Result, Unstructured};
 use gradwire::codec::Params;
 use gradwire::codec::planar::Bound;
-use gradwire::engine::{Coded, Egress, Ingress, Millis, NO_OFFERS};
+use gradwire::engine::{Coded, Egress, Ingress, Millis, NO_CAPABILITIES};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::rules::{Contents, DEFAULT_MARK, ECN, Framing, Handshake, Rule, Rules};
 use gradwire::verdict::{Change, Counters, DropReason, PassReason, Traffic, Verdict};
+use gradwire::wire::capability::CAPABILITY_LEN;
 use gradwire::wire::frame::{self as parser, IpFrame};
-use gradwire::wire::offer::OFFER_LEN;
 use gradwire::wire::rewrite::complete_checksum;
 use gradwire::wire::segment_header::SegmentHeader;
 
 use super::printed::printed;
+use crate::judge::capabilities;
 use crate::judge::eligible::{counted_len, refusal};
 use crate::judge::frame::{
     Checksum, Flow, Segment, Tcp, Transport, View, add_ones_complement, is_cut_short, repair_checksums,
     type_of_service,
 };
-use crate::judge::offers;
 use crate::judge::values::{Tally, holds_header, implausible};
 use crate::replay::MIN_FRAME_LEN;
 
@@ -201,12 +201,12 @@ fn twice(room: usize, mut engine: impl FnMut(usize, &mut [u8]) -> Verdict) -> (V
     (verdict, out)
 }
 
-/// Of a SYN, egress asks for room for an offer.
+/// Of a SYN, egress asks for room for a capability option.
 fn egress_room(frame: &[u8]) -> usize {
     let syn = View::of(frame)
         .and_then(|view| view.segment)
         .is_some_and(|segment| matches!(segment.transport, Transport::Tcp(Tcp { syn: true, .. })));
-    frame.len() + if syn { OFFER_LEN } else { 0 }
+    frame.len() + if syn { CAPABILITY_LEN } else { 0 }
 }
 
 /// What egress makes of any frames, and ingress of the SYNs of which it says something.
@@ -220,7 +220,8 @@ pub fn egress(data: &[u8]) {
     for (time, frame) in frames.iter().enumerate() {
         let now = Millis(time as u64);
         let room = egress_room(frame);
-        let (verdict, out) = twice(room, |which, out| engines[which].process(frame, out, now, &NO_OFFERS));
+        let (verdict, out) =
+            twice(room, |which, out| engines[which].process(frame, out, now, &NO_CAPABILITIES));
         match verdict {
             Verdict::Untouched(PassReason::NotValues) => not_values(&rule, frame, &mut mixed),
             Verdict::Untouched(_) => {}
@@ -229,14 +230,16 @@ pub fn egress(data: &[u8]) {
                 compressed(&rule, frame, &out, &engines[0].coded(frame, &out).expect("its values"));
             }
             Verdict::Changed { change: Change::Remarked, .. } => remarked(&rule, frame, &out),
-            Verdict::Changed { change: Change::Told, .. } => {
+            Verdict::Changed { change: Change::OptionAdded, .. } => {
                 assert_eq!(rule.handshake, Handshake::Required);
-                assert_eq!(offers::told(frame, &out), Ok(()));
+                assert_eq!(capabilities::added(frame, &out), Ok(()));
                 let mut receiver = Ingress::new(rules.clone(), Kernel::detect(), MTU);
                 let mut host = vec![0; out.len()];
-                let verdict = receiver.process(&out, &mut host, &NO_OFFERS);
-                let Verdict::Changed { change: Change::Heard, len } = verdict else { panic!("{verdict:?}") };
-                assert_eq!(offers::arrived(frame, &host[..len]), Ok(()));
+                let verdict = receiver.process(&out, &mut host, &NO_CAPABILITIES);
+                let Verdict::Changed { change: Change::OptionStripped, len } = verdict else {
+                    panic!("{verdict:?}")
+                };
+                assert_eq!(capabilities::arrived(frame, &host[..len]), Ok(()));
             }
             Verdict::Changed { change, .. } => panic!("egress: {change}"),
         }
@@ -262,8 +265,8 @@ pub fn egress(data: &[u8]) {
     if let Some(frame) = frames.first() {
         let mut new = Egress::<4>::new(rules, Kernel::detect(), 1500, 2);
         let [mut by_reset, mut by_new] = [(); 2].map(|()| vec![0; egress_room(frame)]);
-        let verdict = new.process(frame, &mut by_new, Millis(0), &NO_OFFERS);
-        assert_eq!(reset.process(frame, &mut by_reset, Millis(0), &NO_OFFERS), verdict);
+        let verdict = new.process(frame, &mut by_new, Millis(0), &NO_CAPABILITIES);
+        assert_eq!(reset.process(frame, &mut by_reset, Millis(0), &NO_CAPABILITIES), verdict);
         assert_eq!(by_reset, by_new);
     }
 }
@@ -435,10 +438,10 @@ pub fn ingress(data: &[u8]) {
     let mut engines = [0; 2].map(|_| Ingress::new(rules.clone(), Kernel::detect(), MTU));
     for frame in &frames {
         let room = usize::from(MTU) + LINK_LEN;
-        let (verdict, out) = twice(room, |which, out| engines[which].process(frame, out, &NO_OFFERS));
+        let (verdict, out) = twice(room, |which, out| engines[which].process(frame, out, &NO_CAPABILITIES));
         // What came before is nothing to it.
         let mut first = Ingress::new(rules.clone(), Kernel::detect(), MTU);
-        assert_eq!(twice(room, |_, out| first.process(frame, out, &NO_OFFERS)), (verdict, out.clone()));
+        assert_eq!(twice(room, |_, out| first.process(frame, out, &NO_CAPABILITIES)), (verdict, out.clone()));
         match verdict {
             Verdict::Untouched(_) => {}
             Verdict::Dropped(_) => {
@@ -446,8 +449,8 @@ pub fn ingress(data: &[u8]) {
                 assert!(claims, "dropped, though it did not claim to be compressed");
             }
             Verdict::Changed { change: Change::Restored, .. } => restored(&rule, frame, &out),
-            Verdict::Changed { change: Change::Heard, .. } => {
-                assert_eq!(offers::taken_out(frame, &out), Ok(()));
+            Verdict::Changed { change: Change::OptionStripped, .. } => {
+                assert_eq!(capabilities::stripped(frame, &out), Ok(()));
             }
             Verdict::Changed { change, .. } => panic!("ingress: {change}"),
         }

@@ -17,9 +17,9 @@ pub fn from_wire(out: &mut impl Write, name: &str, found: &FromWire) -> io::Resu
         writeln!(out, "  {:<20} {:>7}  a snap length cut them: capture with -s 0", "cut", found.cut)?;
     }
     let mut row = |kind: &str, counts: &BTreeMap<_, u64>| row(&mut *out, kind, counts);
-    let said: BTreeMap<&str, u64> =
-        found.handshakes.iter().map(|(said, count)| (said.as_str(), *count)).collect();
-    row("SYNs that say", &said)?;
+    let capabilities: BTreeMap<&str, u64> =
+        found.handshakes.iter().map(|(capabilities, count)| (capabilities.as_str(), *count)).collect();
+    row("SYNs that advertise", &capabilities)?;
     let profiles: BTreeMap<&str, u64> =
         found.profiles.iter().map(|(kind, count)| (kind.as_str(), *count)).collect();
     row("restored", &profiles)?;

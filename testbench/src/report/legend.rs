@@ -19,8 +19,8 @@ const fn changed(change: Change) -> Option<&'static str> {
         Change::Compressed => "its values left in fewer bytes",
         Change::Remarked => "it looked like a compressed frame, and lost its type of service",
         Change::Restored => "its values came back",
-        Change::Told => "a SYN that left with what its host restores",
-        Change::Heard => "a SYN whose word on what its host restores was taken out",
+        Change::OptionAdded => "a SYN that left with the capability option",
+        Change::OptionStripped => "a SYN whose capability option was taken out",
         _ => return None,
     })
 }
@@ -45,7 +45,7 @@ const fn passed(reason: PassReason) -> Option<&'static str> {
         PassReason::GridUnknown => "the connection's start was not seen, or it has ended",
         PassReason::GridDoubtful => "two starts of the connection were seen, or one that cannot be relied on",
         PassReason::OffGrid => "the payload does not start on a value, as in-place framing or the grid needs",
-        PassReason::NotAgreed => "the far end's SYN did not say that it restores",
+        PassReason::NotNegotiated => "the far end's SYN did not advertise that it restores",
         PassReason::TaggedLate => "the connection's SYN was not tagged: tag before connect and listen",
         PassReason::ParametersDiffer => "the far end restores in-place frames with other parameters",
         PassReason::Resent => "TCP sends these bytes again, and they were sent before",

@@ -96,8 +96,8 @@ pub fn replayed(name: &str, findings: &Findings) -> Page {
             (true, Some(true)) => "Every bound and check held",
         },
     );
-    let said = findings.warnings.iter().cloned().chain(findings.remarks.iter().map(ToString::to_string));
-    for text in said.chain(findings.failures.iter().map(|failure| format!("Failed: {failure}"))) {
+    let texts = findings.warnings.iter().cloned().chain(findings.remarks.iter().map(ToString::to_string));
+    for text in texts.chain(findings.failures.iter().map(|failure| format!("Failed: {failure}"))) {
         page.text(&text);
     }
     let row = |name: &str, text: String, at: &str| vec![name.into(), Cell::figure(text, at)];

@@ -243,13 +243,13 @@ impl Machine {
                 Ok(Item::Text(byte)) => text.push(byte),
                 Ok(Item::Frame(frame)) => self.logs.push(frame),
                 Err(why) => {
-                    let said = String::from_utf8_lossy(&text);
+                    let text_so_far = String::from_utf8_lossy(&text);
                     let why = match why {
                         RecvTimeoutError::Timeout => "says nothing",
                         RecvTimeoutError::Disconnected => "has gone",
                     };
                     return Err(Error::Usage(format!(
-                        "the soft core {why}; its console's last words: {said:?}"
+                        "the soft core {why}; its console's last words: {text_so_far:?}"
                     )));
                 }
             }
@@ -258,7 +258,7 @@ impl Machine {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// The log frames since the last call, of what the console has said so far.
+    /// The log frames since the last call, in what the console has printed so far.
     pub fn logs(&mut self) -> Vec<Vec<u8>> {
         for item in self.from_serial.try_iter() {
             if let Item::Frame(frame) = item {

@@ -156,8 +156,8 @@ impl Pair {
             ("egress compressed".to_owned(), report.compressed),
             ("egress remarked".to_owned(), report.remarked),
             ("ingress restored".to_owned(), report.compressed),
-            ("egress told".to_owned(), report.told),
-            ("ingress heard".to_owned(), report.told),
+            ("egress option-added".to_owned(), report.options_added),
+            ("ingress option-stripped".to_owned(), report.options_added),
         ]);
         let untouched =
             report.untouched.iter().map(|(reason, count)| (format!("egress untouched {reason}"), *count));

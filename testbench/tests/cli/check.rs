@@ -78,10 +78,10 @@ fn values_that_are_lost_are_not_held() {
     let path = scratch("small.npy", &npy(&small));
     let path = path.to_str().unwrap();
     let lost = gradwire(&["check", path, "--bounds", "10"]);
-    let told = String::from_utf8(lost.stdout.clone()).unwrap();
-    assert_eq!(code(&lost), 1, "{told}");
-    assert!(told.contains("100.0% of the norm is lost") && told.contains("--scale auto"), "{told}");
-    assert!(told.lines().last().unwrap().starts_with("NOT useful"), "{told}");
+    let text = String::from_utf8(lost.stdout.clone()).unwrap();
+    assert_eq!(code(&lost), 1, "{text}");
+    assert!(text.contains("100.0% of the norm is lost") && text.contains("--scale auto"), "{text}");
+    assert!(text.lines().last().unwrap().starts_with("NOT useful"), "{text}");
     let report = json(&gradwire(&["check", path, "--bounds", "10", "--json"]));
     assert_eq!((&report["ok"], &report["useful"]), (&Value::from(true), &Value::from(false)));
     // The remedy is one.
@@ -89,9 +89,9 @@ fn values_that_are_lost_are_not_held() {
     assert_eq!(code(&scaled), 0, "{}", String::from_utf8_lossy(&scaled.stdout));
 
     let path = scratch("nan.npy", &npy(&[1.0, f32::NAN, f32::INFINITY, 0.5]));
-    let told = gradwire(&["check", path.to_str().unwrap()]);
-    assert_eq!(code(&told), 0);
-    assert!(String::from_utf8(told.stdout).unwrap().contains("2 values are NaN or infinite"));
+    let output = gradwire(&["check", path.to_str().unwrap()]);
+    assert_eq!(code(&output), 0);
+    assert!(String::from_utf8(output.stdout).unwrap().contains("2 values are NaN or infinite"));
 
     let ring = recordings().join("ring4_loss.pcap");
     let wide = gradwire(&["replay", ring.to_str().unwrap(), "--bound", "-2"]);
@@ -113,8 +113,8 @@ fn files_of_other_formats_are_named() {
         (b"\x40\0\0\0\0\0\0\0{\"w\":{}}", "safetensors"),
         (&pcap, "`gradwire replay` reads it"),
     ] {
-        let told = refusal("check", "other.bin", bytes);
-        assert!(told.starts_with("byte 0: ") && told.contains(name), "{told}");
+        let text = refusal("check", "other.bin", bytes);
+        assert!(text.starts_with("byte 0: ") && text.contains(name), "{text}");
     }
     assert!(refusal("replay", "other.bin", &npy).contains("`gradwire check` reads it"));
     let encoded = gradwire_with(&["encode"], &npy);

@@ -194,9 +194,9 @@ fn no_option_is_ignored() {
     ] {
         let line = line.replace("RING", ring.to_str().unwrap()).replace("CODE", code.to_str().unwrap());
         let output = gradwire(&line.split(' ').collect::<Vec<_>>());
-        let said = stderr(&output);
-        assert_eq!((self::code(&output), output.stdout.len()), (2, 0), "{line}: {said}");
-        assert!(said.contains(says), "{line}: {said}");
+        let stderr = stderr(&output);
+        assert_eq!((self::code(&output), output.stdout.len()), (2, 0), "{line}: {stderr}");
+        assert!(stderr.contains(says), "{line}: {stderr}");
     }
 }
 

@@ -54,9 +54,9 @@ fn replay_prints_the_json_of_its_help_and_writes_both_captures() {
             "wire_bytes_in",
             "wire_bytes_out",
         ];
-        // Only where SYNs said something.
+        // Only if SYNs advertised something.
         let mut keys = keys(&report);
-        keys.retain(|key| !(*key == "told" && handshake == "required"));
+        keys.retain(|key| !(*key == "options_added" && handshake == "required"));
         assert_eq!(keys, wanted);
         assert_eq!((&report["ok"], &report["frames"]), (&Value::from(true), &Value::from(1280)));
 
@@ -100,14 +100,14 @@ fn captures_without_a_handshake_say_so() {
         let path = scratch(name, &pcap(&part));
         let path = path.to_str().unwrap();
         let output = gradwire(&["replay", path, "--framing", framing, "--codec", "1"]);
-        let told = String::from_utf8(output.stderr.clone()).unwrap();
+        let stderr = String::from_utf8(output.stderr.clone()).unwrap();
         // Nothing was judged, and who runs this in a script must not take that for a success.
         let expected = if remedy.is_empty() { 0 } else { 2 };
-        assert_eq!(code(&output), expected, "{name}: {told}");
-        assert!(told.contains(remedy) && told.is_empty() == remedy.is_empty(), "{name}: {told}");
+        assert_eq!(code(&output), expected, "{name}: {stderr}");
+        assert!(stderr.contains(remedy) && stderr.is_empty() == remedy.is_empty(), "{name}: {stderr}");
         let reason =
             "nothing was judged: no value was compressed; tagged frames with payload went untouched: ";
-        assert_eq!(told.contains(reason), !remedy.is_empty(), "{name}: {told}");
+        assert_eq!(stderr.contains(reason), !remedy.is_empty(), "{name}: {stderr}");
         let held = String::from_utf8_lossy(&output.stdout).contains("every bound and check held");
         assert_eq!(held, remedy.is_empty(), "{name}");
         let output = gradwire(&["replay", path, "--framing", framing, "--codec", "1", "--json"]);

@@ -11,7 +11,7 @@ use std::fs;
 
 use clap::Parser;
 use gradwire::codec::{Params, Split};
-use gradwire::flow::offers::Slot;
+use gradwire::flow::capabilities::Slot;
 use gradwire::flow::{FlowTable, WAYS};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;

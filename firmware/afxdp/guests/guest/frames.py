@@ -44,10 +44,10 @@ def receive(first: int, last: int, seconds: int) -> None:
             missing.discard(length)
         else:
             wrong.add(length)
-    said = [f"frames of {len(wrong)} lengths arrived with other bytes: {ranges(wrong)}"] if wrong else []
-    said += [f"frames of {len(missing)} lengths did not arrive in {seconds} s: {ranges(missing)}"] if missing else []
-    if said:
-        raise SystemExit("; ".join(said))
+    failures = [f"frames of {len(wrong)} lengths arrived with other bytes: {ranges(wrong)}"] if wrong else []
+    failures += [f"frames of {len(missing)} lengths did not arrive in {seconds} s: {ranges(missing)}"] if missing else []
+    if failures:
+        raise SystemExit("; ".join(failures))
 
 
 def ranges(numbers: set[int]) -> str:

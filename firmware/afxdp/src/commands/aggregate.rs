@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use super::CommandError;
 use super::service::{
     RunError, Service, ServiceArgs, all_there, bind_endpoint, drop_privileges, manager_and_signals, serve,
-    system, tell,
+    serve_control, system,
 };
 use super::threads::{events, spawn};
 use super::unload::end_node;
@@ -110,7 +110,7 @@ fn start(args: &ServiceArgs, config: &NodeConfig) -> Result<(), RunError> {
     info!(interface = config.interface, %address, mode = ?status.xdp, bind = ?status.bind, queues = status.queues, "node");
     let telemetry = Arc::new(NodeTelemetry::new(status, address, kernel.name()));
     let of_readers = Arc::clone(&telemetry);
-    let _socket_file = tell(control, endpoint, move || of_readers.snapshot())?;
+    let _socket_file = serve_control(control, endpoint, move || of_readers.snapshot())?;
     let (events, inbox) = events(signals).map_err(system("signals"))?;
     let stop = Arc::new(AtomicBool::new(false));
     let work = {

@@ -14,7 +14,7 @@ use tracing::{error, info, warn};
 use super::arguments::{PortArgs, seconds};
 use super::service::{
     RunError, Service, ServiceArgs, all_there, bind_endpoint, drop_privileges, manager_and_signals, serve,
-    system, tell,
+    serve_control, system,
 };
 use super::threads::{events, spawn};
 use crate::config::{Config, ZeroCopy, zero_copy_of};
@@ -92,7 +92,7 @@ pub fn run(args: &RunArgs) -> Result<(), RunError> {
 
     let telemetry = Arc::new(shim.telemetry(&config, file));
     let of_readers = Arc::clone(&telemetry);
-    let _socket_file = tell(control, endpoint, move || of_readers.snapshot())?;
+    let _socket_file = serve_control(control, endpoint, move || of_readers.snapshot())?;
     let (events, inbox) = events(signals).map_err(system("signals"))?;
     let workers = std::mem::take(&mut shim.workers);
     let workers = workers
@@ -119,7 +119,7 @@ fn wait_for_ports(
 ) -> Result<bool, RunError> {
     let PortArgs { host, net } = &args.ports;
     let start = Instant::now();
-    let mut told = None;
+    let mut logged = None;
     while let Some(missing) = not_there_yet(host, net) {
         if signals.pending().any(|signal| signal != SIGHUP) {
             return Ok(false);
@@ -128,13 +128,13 @@ fn wait_for_ports(
             return Err(RunError::Waited { missing, waited: start.elapsed() });
         }
         notifier.waiting(&format!("waits for {missing}"), 100 * LOOK);
-        if told.as_ref() != Some(&missing) {
+        if logged.as_ref() != Some(&missing) {
             info!("waits for {missing}");
-            told = Some(missing);
+            logged = Some(missing);
         }
         thread::sleep(LOOK);
     }
-    if told.is_some() {
+    if logged.is_some() {
         info!("{host} and {net} are there");
     }
     Ok(true)
@@ -234,7 +234,7 @@ impl Service for Running<'_> {
 }
 
 impl Running<'_> {
-    /// How many connections these rules would break: what the far end sends them in place, as it was told on their
+    /// How many connections these rules would break: what the far end sends them in place, as advertised on their
     /// SYNs, would be restored to other values. Until the proposal is withdrawn, no other one begins in a thread that has judged it. None if a
     /// thread does not judge these rules as soon as it has to give signs of life.
     fn broken_by(&self, rules: &Rules) -> Option<usize> {

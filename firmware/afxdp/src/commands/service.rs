@@ -162,7 +162,7 @@ pub(super) fn bind_endpoint(at: Option<SocketAddr>, any_port: bool) -> Result<Op
 ///
 /// # Errors
 /// [`RunError::Control`], [`RunError::System`]: there can be no thread.
-pub(super) fn tell<S: Shown + Serialize + 'static>(
+pub(super) fn serve_control<S: Shown + Serialize + 'static>(
     control: Control,
     endpoint: Option<Endpoint>,
     snapshot: impl Fn() -> S + Clone + Send + 'static,
@@ -282,8 +282,8 @@ mod tests {
     }
 
     impl Slow {
-        /// What the service manager was told and has not read yet.
-        fn heard(&self) -> Option<String> {
+        /// The message to the service manager that it has not read yet.
+        fn received(&self) -> Option<String> {
             let mut buffer = [0; 256];
             let len = self.manager.recv(&mut buffer).ok()?;
             Some(String::from_utf8(buffer[..len].to_vec()).unwrap())
@@ -296,7 +296,7 @@ mod tests {
 
     impl Service for Slow {
         fn all_answer(&self) -> bool {
-            assert_eq!(self.heard(), None, "asked {} times", self.asked.get());
+            assert_eq!(self.received(), None, "asked {} times", self.asked.get());
             self.asked.set(self.asked.get() + 1);
             if self.asked.get() == 2 {
                 self.comes(SIGHUP);
@@ -305,7 +305,7 @@ mod tests {
         }
 
         fn look(&mut self) -> Result<bool, RunError> {
-            assert_eq!(self.heard().unwrap(), "READY=1\nSTATUS=asked 4 times, 1 reloads");
+            assert_eq!(self.received().unwrap(), "READY=1\nSTATUS=asked 4 times, 1 reloads");
             self.comes(SIGHUP);
             self.comes(SIGTERM);
             Ok(true)
@@ -323,7 +323,7 @@ mod tests {
     }
 
     /// A connection whose SYN comes before a thread's first sign of life is never compressed, so who waits for the service
-    /// must not hear of it before.
+    /// must not learn of it before.
     #[test]
     fn it_is_ready_when_every_thread_has_answered() {
         let folder = Scratch::new();
@@ -334,7 +334,7 @@ mod tests {
         let (events, inbox) = channel();
         let mut service = Slow { manager, events, asked: Cell::new(0), reloads: 0 };
         look_after(&mut service, &notifier, &inbox, 1).unwrap();
-        assert_eq!(service.heard().unwrap(), "READY=1\nSTATUS=asked 4 times, 2 reloads");
-        assert_eq!(service.heard(), None);
+        assert_eq!(service.received().unwrap(), "READY=1\nSTATUS=asked 4 times, 2 reloads");
+        assert_eq!(service.received(), None);
     }
 }

@@ -89,8 +89,8 @@ pub fn run(args: &UnloadArgs, out: &mut impl Write) -> Result<(), CommandError> 
             continue;
         }
         done = true;
-        let told = end_owner(&socket, args.timeout)?;
-        writeln!(out, "{host} and {net}: {told}")?;
+        let ending = end_owner(&socket, args.timeout)?;
+        writeln!(out, "{host} and {net}: {ending}")?;
         for interface in [host, net] {
             if !interfaces.contains(&interface) {
                 interfaces.push(interface);
@@ -101,8 +101,8 @@ pub fn run(args: &UnloadArgs, out: &mut impl Write) -> Result<(), CommandError> 
         let Some(interface) = control::interface_of(&socket) else { continue };
         if args.all || args.interfaces.contains(&interface) {
             done = true;
-            let told = end_owner(&socket, args.timeout)?;
-            writeln!(out, "{interface}, a node: {told}")?;
+            let ending = end_owner(&socket, args.timeout)?;
+            writeln!(out, "{interface}, a node: {ending}")?;
             if !interfaces.contains(&interface) {
                 interfaces.push(interface);
             }
@@ -120,7 +120,7 @@ pub fn run(args: &UnloadArgs, out: &mut impl Write) -> Result<(), CommandError> 
 /// Ends the process that serves a socket, if there is one, and removes the socket; what was done.
 fn end_owner(socket: &Path, timeout: Duration) -> Result<String, CommandError> {
     let done = match control::owner(socket) {
-        Ok(pid) => told(pid.as_raw_nonzero().get(), end(pid, timeout)?),
+        Ok(pid) => describe(pid.as_raw_nonzero().get(), end(pid, timeout)?),
         Err(ControlError::Gone { .. }) => "the process had gone; its socket is removed".to_owned(),
         Err(error) => return Err(error.into()),
     };
@@ -154,7 +154,7 @@ fn free(interface: &str, timeout: Duration, out: &mut impl Write) -> Result<bool
     for holder in &ours {
         if let Some(pid) = Pid::from_raw(holder.pid) {
             let ending = end(pid, timeout)?;
-            writeln!(out, "{interface}: {}, which had no control socket", told(holder.pid, ending))?;
+            writeln!(out, "{interface}: {}, which had no control socket", describe(holder.pid, ending))?;
         }
     }
     if ours.is_empty() {
@@ -166,7 +166,7 @@ fn free(interface: &str, timeout: Duration, out: &mut impl Write) -> Result<bool
     Ok(true)
 }
 
-fn told(pid: i32, ending: Ending) -> String {
+fn describe(pid: i32, ending: Ending) -> String {
     match ending {
         Ending::Asked => format!("process {pid} ended"),
         Ending::Killed => format!("process {pid} did not answer and was killed"),
@@ -279,15 +279,15 @@ mod tests {
             path
         };
         let (first, second) = (left("gw-a"), left("gw-c"));
-        let told = unload(&run_dir, &["gw-a"]);
-        assert!(told.starts_with("gw-a and gw-b: the process had gone; its socket is removed\n"), "{told}");
+        let text = unload(&run_dir, &["gw-a"]);
+        assert!(text.starts_with("gw-a and gw-b: the process had gone; its socket is removed\n"), "{text}");
         assert!(!first.exists() && second.exists());
         unload(&run_dir, &[]);
         assert!(!second.exists());
         let node = control::node_socket_path(run_dir.path(), "gw-n");
         drop(UnixListener::bind(&node).unwrap());
-        let told = unload(&run_dir, &["gw-n"]);
-        assert!(told.starts_with("gw-n, a node: the process had gone; its socket is removed\n"), "{told}");
+        let text = unload(&run_dir, &["gw-n"]);
+        assert!(text.starts_with("gw-n, a node: the process had gone; its socket is removed\n"), "{text}");
         assert!(!node.exists());
         // Twice is as good as once.
         assert_eq!(unload(&run_dir, &[]), "nothing to do: no gradwire-xdp found\n");

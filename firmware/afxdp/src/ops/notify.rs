@@ -127,7 +127,7 @@ mod tests {
         String::from_utf8(buffer[..len].to_vec()).unwrap()
     }
 
-    fn heard(manager: &UnixDatagram, name: &[u8]) {
+    fn assert_received(manager: &UnixDatagram, name: &[u8]) {
         let notifier = Notifier::to(name, None).unwrap();
         notifier.ready("two\nlines");
         assert_eq!(received(manager), "READY=1\nSTATUS=two lines");
@@ -145,10 +145,13 @@ mod tests {
     fn the_manager_hears_it_at_a_path_and_at_an_abstract_name() {
         let folder = Scratch::new();
         let path = folder.path().join("notify");
-        heard(&UnixDatagram::bind(&path).unwrap(), path.as_os_str().as_bytes());
+        assert_received(&UnixDatagram::bind(&path).unwrap(), path.as_os_str().as_bytes());
 
         let name = format!("@gradwire-notify-{}", process::id());
-        heard(&UnixDatagram::bind_addr(&address(name.as_bytes()).unwrap()).unwrap(), name.as_bytes());
+        assert_received(
+            &UnixDatagram::bind_addr(&address(name.as_bytes()).unwrap()).unwrap(),
+            name.as_bytes(),
+        );
     }
 
     #[test]

@@ -91,10 +91,12 @@ mod tests {
     fn every_change_is_told_with_its_remedy() {
         let start = settings(1500, 4, &["rx-gro"]);
         assert_eq!(start.differences(&start), [""; 0]);
-        let told = start.differences(&settings(3000, 8, &["rx-lro"]));
-        assert_eq!(told.len(), 3, "what was turned off is no harm: {told:?}");
-        for (told, words) in told.iter().zip(["MTU 3000, 1500 at start", "8 receive queues, 4", "rx-lro"]) {
-            assert!(told.contains(words), "{told}");
+        let changes = start.differences(&settings(3000, 8, &["rx-lro"]));
+        assert_eq!(changes.len(), 3, "what was turned off is no harm: {changes:?}");
+        for (change, words) in
+            changes.iter().zip(["MTU 3000, 1500 at start", "8 receive queues, 4", "rx-lro"])
+        {
+            assert!(change.contains(words), "{change}");
         }
     }
 
@@ -104,11 +106,11 @@ mod tests {
         let loopback =
             Interface { name: "lo".to_owned(), index: 1, mtu: 1400, queues: 7, driver: None, bridge: None };
         let now = Settings::of(&loopback, Attached::Native);
-        let told = Settings::served(&loopback, Attached::Native).differences(&now);
-        for (told, words) in told.iter().zip(["1400 at start", "1 receive queues, 7 at start"]) {
-            assert!(told.contains(words), "{told}");
+        let changes = Settings::served(&loopback, Attached::Native).differences(&now);
+        for (change, words) in changes.iter().zip(["1400 at start", "1 receive queues, 7 at start"]) {
+            assert!(change.contains(words), "{change}");
         }
-        assert_eq!(told.len(), 2, "{told:?}");
+        assert_eq!(changes.len(), 2, "{changes:?}");
     }
 
     #[test]

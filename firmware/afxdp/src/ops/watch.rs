@@ -64,14 +64,14 @@ pub struct Change {
 /// What was seen so far.
 #[derive(Debug, Default)]
 pub struct Watch {
-    /// Whether each connection's far end restores, as it was told last.
+    /// Whether each connection's far end restores, as it was logged last.
     trust: BTreeMap<String, String>,
     /// What each connection's SYNs said.
     handshakes: BTreeMap<String, String>,
     /// Whether a host said that it restores.
     peers: BTreeMap<IpAddr, bool>,
     /// Frames that the XDP program kept from the engines because the far end says nothing.
-    not_agreed: u64,
+    not_negotiated: u64,
     losses: BTreeMap<String, Episode>,
     hanging: BTreeMap<u32, bool>,
     /// Ports that nothing leaves, by queue.
@@ -132,9 +132,10 @@ impl Watch {
 
     fn flows(&mut self, now: &Snapshot, found: &mut Vec<(Kind, Change)>) {
         let (mut trust, mut handshakes) = (BTreeMap::new(), BTreeMap::new());
-        let not_agreed = now.queues.iter().fold(0u64, |sum, of| sum.wrapping_add(of.kept.host.not_agreed));
-        let left_alone = not_agreed != self.not_agreed;
-        self.not_agreed = not_agreed;
+        let not_negotiated =
+            now.queues.iter().fold(0u64, |sum, of| sum.wrapping_add(of.kept.host.not_negotiated));
+        let left_alone = not_negotiated != self.not_negotiated;
+        self.not_negotiated = not_negotiated;
         for flow in now.queues.iter().flat_map(|queue| &queue.flows) {
             let before = self.trust.get(&flow.flow).map_or("trusted", String::as_str);
             found.extend(of_trust(flow, before).map(|change| (Kind::Flow, change)));
@@ -156,8 +157,8 @@ impl Watch {
     /// What a connection that is new, or was answered, says of its far end.
     fn of_peer(&mut self, flow: &FlowStatus) -> Option<Change> {
         let restores = match flow.handshake.as_str() {
-            "agreed" => true,
-            "asked" => false,
+            "negotiated" => true,
+            "advertised" => false,
             _ => return None,
         };
         let peer = peer_of(flow)?;
@@ -171,7 +172,7 @@ impl Watch {
             info(format!("{peer} restores what it is sent: connections to it are compressed"))
         } else {
             warning(format!(
-                "{peer} does not say that it restores: connections to it go untouched (not-agreed); start gradwire-xdp there, \
+                "{peer} does not advertise that it restores: connections to it go untouched (not-negotiated); start gradwire-xdp there, \
                  or look for a box that takes options out of SYNs"
             ))
         })
@@ -412,7 +413,7 @@ mod tests {
     }
 
     /// What is worth more than a detail.
-    fn told(watch: &mut Watch, now: &Snapshot) -> Vec<(Weight, String)> {
+    fn messages(watch: &mut Watch, now: &Snapshot) -> Vec<(Weight, String)> {
         let changes = watch.look(now).into_iter().filter(|change| change.weight != Weight::Debug);
         changes.map(|change| (change.weight, change.text)).collect()
     }
@@ -420,7 +421,7 @@ mod tests {
     #[test]
     fn where_nothing_changes_nothing_is_told() {
         let mut watch = Watch::default();
-        let first = told(&mut watch, &calm(1_000));
+        let first = messages(&mut watch, &calm(1_000));
         assert_eq!(
             first,
             [(
@@ -441,7 +442,7 @@ mod tests {
         let mut weights = Vec::new();
         for (state, at) in states.into_iter().zip(1..) {
             let now = changed(1_000 * at, |now| now.queues[1].flows[0].trust = state.to_owned());
-            let found = told(&mut watch, &now);
+            let found = messages(&mut watch, &now);
             assert!(found.iter().all(|(_, text)| text.starts_with("10.0.0.1:40002 > 10.0.0.2:5400: ")));
             weights.extend(found.into_iter().map(|(weight, _)| (at, weight)));
         }
@@ -452,35 +453,35 @@ mod tests {
     fn a_peer_that_falls_silent_is_told_and_so_is_its_return() {
         let mut watch = Watch::default();
         watch.look(&calm(0));
-        let connection = |at: u64, number: u64, said: &str| {
+        let connection = |at: u64, number: u64, state: &str| {
             changed(at, |now| {
                 let flow = &mut now.queues[0].flows[0];
                 flow.flow = format!("10.0.0.1:{number} > 10.0.0.2:5400 vlan 3");
-                flow.handshake = said.to_owned();
+                flow.handshake = state.to_owned();
             })
         };
-        let missing = told(&mut watch, &connection(1_000, 1, "asked"));
+        let missing = messages(&mut watch, &connection(1_000, 1, "advertised"));
         assert!(
             matches!(&missing[..], [(Weight::Warn, text)] if text.contains("10.0.0.2 does not say")),
             "{missing:?}"
         );
         // Another connection that says the same is no news, nor is one that nobody asked.
-        assert_eq!(told(&mut watch, &connection(2_000, 2, "asked")), []);
-        assert_eq!(told(&mut watch, &connection(3_000, 3, "none")), []);
-        let back = told(&mut watch, &connection(4_000, 4, "agreed"));
+        assert_eq!(messages(&mut watch, &connection(2_000, 2, "advertised")), []);
+        assert_eq!(messages(&mut watch, &connection(3_000, 3, "none")), []);
+        let back = messages(&mut watch, &connection(4_000, 4, "negotiated"));
         assert!(
             matches!(&back[..], [(Weight::Info, text)] if text.contains("10.0.0.2 restores")),
             "{back:?}"
         );
         // Without payload, a connection says nothing, unless its payload goes by the bridge.
         let without_payload = |at: u64, kept: u64| {
-            let mut now = connection(at, 5, "asked");
+            let mut now = connection(at, 5, "advertised");
             now.queues[0].flows[0].traffic = Traffic::NONE;
-            now.queues[1].kept.host.not_agreed = kept;
+            now.queues[1].kept.host.not_negotiated = kept;
             now
         };
-        assert_eq!(told(&mut watch, &without_payload(5_000, 0)), []);
-        let missing = told(&mut watch, &without_payload(6_000, 9));
+        assert_eq!(messages(&mut watch, &without_payload(5_000, 0)), []);
+        let missing = messages(&mut watch, &without_payload(6_000, 9));
         assert!(
             matches!(&missing[..], [(Weight::Warn, text)] if text.contains("does not say")),
             "{missing:?}"
@@ -496,16 +497,16 @@ mod tests {
                 now.queues[0].ingress.dropped.insert("too-long".to_owned(), count);
             })
         };
-        let began = told(&mut watch, &dropped(1_000, 3));
+        let began = messages(&mut watch, &dropped(1_000, 3));
         assert!(
             matches!(&began[..], [(Weight::Warn, text)] if text.contains("dropped (too-long): 3 frames") && text.contains("larger MTU")),
             "{began:?}"
         );
         // It goes on, pauses for less than the time, and goes on.
         for (at, count) in [(2_000, 5), (3_000, 5), (10_000, 5), (12_000, 9), (21_000, 9)] {
-            assert_eq!(told(&mut watch, &dropped(at, count)), [], "{at}");
+            assert_eq!(messages(&mut watch, &dropped(at, count)), [], "{at}");
         }
-        let ended = told(&mut watch, &dropped(22_000, 9));
+        let ended = messages(&mut watch, &dropped(22_000, 9));
         let text = "compressed frames from the wire are dropped (too-long): no more; 9 frames in 11 s";
         assert_eq!(ended, [(Weight::Info, text.to_owned())]);
         // Each port and each kind counts; an unknown connection is no loss.
@@ -516,7 +517,7 @@ mod tests {
             now.queues[1].losses.host.no_queue = 1;
             now.queues[0].rings.host.rx_ring_full = 1;
         });
-        let began = told(&mut watch, &kept);
+        let began = messages(&mut watch, &kept);
         assert_eq!(began.len(), 3, "{began:?}");
     }
 
@@ -526,9 +527,9 @@ mod tests {
         watch.look(&calm(0));
         let hanging = |at| changed(at, |now| now.queues[1].answered = false);
         let text = "queue 1 does not answer: its frames go by the bridge";
-        assert_eq!(told(&mut watch, &hanging(1_000)), [(Weight::Warn, text.to_owned())]);
-        assert_eq!(told(&mut watch, &hanging(2_000)), []);
-        assert_eq!(told(&mut watch, &calm(3_000)), [(Weight::Info, "queue 1 answers again".to_owned())]);
+        assert_eq!(messages(&mut watch, &hanging(1_000)), [(Weight::Warn, text.to_owned())]);
+        assert_eq!(messages(&mut watch, &hanging(2_000)), []);
+        assert_eq!(messages(&mut watch, &calm(3_000)), [(Weight::Info, "queue 1 answers again".to_owned())]);
     }
 
     #[test]
@@ -541,17 +542,17 @@ mod tests {
                 now.queues[1].stalled.network = Some(7);
             })
         };
-        let began = told(&mut watch, &stalled(1_000, Bound::Copy));
+        let began = messages(&mut watch, &stalled(1_000, Bound::Copy));
         let [(Weight::Warn, text)] = &began[..] else { panic!("{began:?}") };
         assert!(
             text.starts_with("eth0, queue 1: frames were taken, and none left for a second; 7 wait."),
             "{text}"
         );
         assert!(text.ends_with("ip -s link show dev eth0"), "{text}");
-        assert_eq!(told(&mut watch, &stalled(2_000, Bound::Copy)), []);
+        assert_eq!(messages(&mut watch, &stalled(2_000, Bound::Copy)), []);
         let again = "eth0, queue 1: frames are taken again".to_owned();
-        assert_eq!(told(&mut watch, &calm(3_000)), [(Weight::Info, again)]);
-        let [(_, text)] = &told(&mut watch, &stalled(4_000, Bound::ZeroCopy))[..] else {
+        assert_eq!(messages(&mut watch, &calm(3_000)), [(Weight::Info, again)]);
+        let [(_, text)] = &messages(&mut watch, &stalled(4_000, Bound::ZeroCopy))[..] else {
             panic!("{began:?}")
         };
         assert!(text.ends_with("if it stays so, start again with --zero-copy off"), "{text}");
@@ -581,13 +582,13 @@ mod tests {
             details += changes.len();
         }
         assert_eq!((lines, details), (MOST as usize, 59 * 30));
-        let after = told(&mut watch, &calm(70_000));
+        let after = messages(&mut watch, &calm(70_000));
         assert!(
             after[0].1.contains(&format!("{} more messages about connections", 59 * 30 - MOST)),
             "{after:?}"
         );
         // Other kinds have their own limit, and the next minute is a new one.
-        let next = told(&mut watch, &many(71_000, 100, "bypassed"));
+        let next = messages(&mut watch, &many(71_000, 100, "bypassed"));
         assert_eq!(next.len(), MOST as usize);
     }
 

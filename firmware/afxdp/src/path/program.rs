@@ -87,14 +87,14 @@ pub enum ProgramLoadError {
 }
 
 /// With the number that the kernel gave, and its own words.
-fn told(error: &ProgramError, reason: Option<String>) -> String {
-    let told = match error {
+fn describe(error: &ProgramError, reason: Option<String>) -> String {
+    let text = match error {
         ProgramError::SyscallError(call) => format!("{}: {}", call.call, call.io_error),
         error => error.to_string(),
     };
     match reason {
-        Some(reason) => format!("{told}: {reason}"),
-        None => told,
+        Some(reason) => format!("{text}: {reason}"),
+        None => text,
     }
 }
 
@@ -139,14 +139,14 @@ impl Kept {
         for queue in (self.thread..MAX_QUEUES).step_by(self.threads as usize) {
             let at = REASONS * place(port, queue) as usize;
             // The program's `enum reason`.
-            if let Some([stale, unknown, elsewhere, too_long, not_agreed, tagged_late]) =
+            if let Some([stale, unknown, elsewhere, too_long, not_negotiated, tagged_late]) =
                 self.counts.get(at..at + REASONS)
             {
                 sum.stale += stale.load(Ordering::Relaxed);
                 sum.unknown += unknown.load(Ordering::Relaxed);
                 sum.elsewhere += elsewhere.load(Ordering::Relaxed);
                 sum.too_long += too_long.load(Ordering::Relaxed);
-                sum.not_agreed += not_agreed.load(Ordering::Relaxed);
+                sum.not_negotiated += not_negotiated.load(Ordering::Relaxed);
                 sum.tagged_late += tagged_late.load(Ordering::Relaxed);
             }
         }
@@ -242,7 +242,7 @@ impl Program {
             {
                 ProgramLoadError::Busy { interface: name() }
             }
-            _ => ProgramLoadError::Attach { interface: name(), why: told(&error, reason()) },
+            _ => ProgramLoadError::Attach { interface: name(), why: describe(&error, reason()) },
         })?;
         // aya attaches by netlink if the kernel has no links; dropping that detaches it.
         let link = FdLink::try_from(link).map_err(|_| ProgramLoadError::NoLink { interface: name() })?;
@@ -341,7 +341,7 @@ fn action(port: Port, tos: u8, rules: &Rules) -> u64 {
         return TAKE;
     }
     let Some(rule) = rules.find(tos) else { return 0 };
-    // Not in-place framing: by its SYN, the host told the far end which frames it restores, and until the connection ends those rules
+    // Not in-place framing: by its SYN, the host advertised to the far end which frames it restores, and until the connection ends those rules
     // stay. Only an engine that sees all of its frames knows when it ends.
     let asks = rule.handshake == Handshake::Required && rule.framing == Framing::Routed;
     let ask = if asks { ASK } else { 0 };

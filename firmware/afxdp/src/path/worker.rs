@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
-use gradwire::engine::{Coded, Millis, Offers};
-use gradwire::flow::offers::Slot;
+use gradwire::engine::{CapabilityTable, Coded, Millis};
+use gradwire::flow::capabilities::Slot;
 use gradwire::forward::{Forwarder, Port};
 use gradwire::kernels::Kernel;
 use gradwire::rules::Rules;
@@ -33,7 +33,7 @@ const LAST_CALL: Duration = Duration::from_secs(1);
 
 /// Places for what far ends said on their SYNs. A connection needs its own until it sends its first payload; who
 /// loses it is not compressed.
-const OFFERS: usize = 1 << 14;
+const CAPABILITY_SLOTS: usize = 1 << 14;
 
 /// What all threads are told, and tell each other.
 #[derive(Debug)]
@@ -48,17 +48,17 @@ pub struct Orders {
     /// The number of the proposal that is neither taken nor withdrawn; 0 if there is none.
     pending: AtomicU64,
     /// A SYN-ACK may come up in another thread than its connection's.
-    offers: Box<Offers<[Slot; OFFERS]>>,
+    capabilities: Box<CapabilityTable<[Slot; CAPABILITY_SLOTS]>>,
 }
 
 impl Orders {
     /// To work, by these rules.
     #[must_use]
     pub fn new(rules: Rules) -> Self {
-        let offers = Box::new(Offers::new(random()));
+        let capabilities = Box::new(CapabilityTable::new(random()));
         let (rules, proposal) = (RwLock::new(rules), RwLock::new((0, None)));
         let (stop, version, pending) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-        Self { stop, version, rules, proposal, pending, offers }
+        Self { stop, version, rules, proposal, pending, capabilities }
     }
 
     /// From now on reports say how many connections these rules would break; they name the proposal by the number that this returns.
@@ -181,7 +181,7 @@ impl<const SETS: usize> Worker<SETS> {
         let Self { queues, forwarder, sampler, .. } = self;
         let forward = |port| {
             let observe = |coded: Coded<'_>| sampler.observe(coded);
-            forwarder.forward_observed(queues, port, BATCH, now, &*orders.offers, observe)
+            forwarder.forward_observed(queues, port, BATCH, now, &*orders.capabilities, observe)
         };
         let frames = Port::ALL.map(forward).iter().sum();
         (frames, self.queues.service(now_ns))

@@ -53,7 +53,7 @@ impl Process {
             match self.lines.recv_timeout(left) {
                 Ok(line) if line.contains(words) => return line,
                 Ok(_) => {}
-                Err(_) => panic!("no `{words}` from {}; it said:\n{}", self.name, self.log()),
+                Err(_) => panic!("no `{words}` from {}; it printed:\n{}", self.name, self.log()),
             }
         }
     }
@@ -77,7 +77,7 @@ impl Process {
                 self.ended = true;
                 return status;
             }
-            assert!(Instant::now() < end, "it does not end; it said:\n{}", self.log());
+            assert!(Instant::now() < end, "it does not end; it printed:\n{}", self.log());
             thread::sleep(Duration::from_millis(10));
         }
     }

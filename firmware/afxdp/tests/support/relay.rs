@@ -33,7 +33,7 @@ impl Relay {
     /// Frames are taken from a packet socket and sent by `AF_XDP`, which packet sockets do not see.
     pub fn start(lab: &Lab) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
+        let stopped = Arc::clone(&stop);
         let macs = ["ha", "hb"].map(|place| lab.mac(place));
         let ends = Side::BOTH.map(|side| lab.wire_end(side));
         let frame_len = usize::from(lab.plan.mtu) + MAX_LINK_LEN;
@@ -45,7 +45,7 @@ impl Relay {
             set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_millis(2))).unwrap();
             let mut wire = Wire::new(ends, frame_len);
             let mut buffer = vec![0; 1 << 16];
-            while !told.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 match recv(&socket, &mut buffer[..], RecvFlags::empty()) {
                     Ok((len, _)) if buffer[6..12] == macs[0] => wire.pass(Port::Network, &buffer[..len]),
                     Ok((len, _)) if buffer[6..12] == macs[1] => wire.pass(Port::Host, &buffer[..len]),

@@ -88,12 +88,12 @@ impl Transfer {
     {
         let address: IpAddr = address.parse().unwrap();
         let received = Arc::new(AtomicUsize::new(0));
-        let (tell, told) = channel();
+        let (tx, rx) = channel();
         let progress = Arc::clone(&received);
         let receiver = lab.enter("hb", move || {
             let listener = TcpListener::bind((address, 0))?;
             set_tos(&listener, address, tos)?;
-            tell.send(listener.local_addr()?).unwrap();
+            tx.send(listener.local_addr()?).unwrap();
             let (mut stream, _) = listener.accept()?;
             set_tos(&stream, address, tos)?;
             stream.set_read_timeout(Some(STALL))?;
@@ -108,7 +108,7 @@ impl Transfer {
                 progress.store(got.len(), Ordering::Relaxed);
             }
         });
-        let to = told.recv_timeout(STALL).expect("the receiver does not listen");
+        let to = rx.recv_timeout(STALL).expect("the receiver does not listen");
         let sender = lab.enter("ha", move || {
             let mut stream = connect_tagged(to, tos)?;
             stream.set_write_timeout(Some(STALL))?;
@@ -177,7 +177,7 @@ impl Capturing {
     pub fn start(lab: &Lab, place: &str) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (ready, is_ready) = channel();
-        let told = Arc::clone(&stop);
+        let stopped = Arc::clone(&stop);
         let thread = lab.enter(place, move || {
             let protocol = Some(eth::ALL);
             let socket =
@@ -196,7 +196,7 @@ impl Capturing {
                         capture.frames.push(Frame { number, time: start.elapsed(), bytes });
                     }
                     // What is on its way arrives before the time is over.
-                    Err(_) if told.load(Ordering::Relaxed) => return capture,
+                    Err(_) if stopped.load(Ordering::Relaxed) => return capture,
                     Err(_) => {}
                 }
             }

@@ -7,7 +7,7 @@ use gradwire::kernels::Kernel;
 use gradwire::rules::{Framing, Grid, Rules};
 use gradwire::verdict::{PassReason, Verdict};
 use gradwire::wire::frame::{Ip, IpFrame, Transport};
-use gradwire::{Egress, Ingress, NO_OFFERS};
+use gradwire::{Egress, Ingress, NO_CAPABILITIES};
 use gradwire_gateware::{Batch, Frame, Outcome, Pauses, Simulation};
 
 use super::settings::{name, place};
@@ -36,10 +36,11 @@ fn is_extended(ip_frame: &IpFrame<'_>) -> bool {
 }
 
 /// What [`Ingress`] says, and `protocol` of a frame behind an extension header. None if the gateware is not made for the
-/// frame: a SYN with an offer, or a segment of codec 2.
+/// frame: a SYN with the capability option, or a segment of codec 2.
 pub fn ingress(rules: &Rules, mtu: u16, bytes: &[u8]) -> Option<Judged> {
     let mut out = vec![0; 70_000];
-    let mut verdict = Ingress::new(rules.clone(), Kernel::detect(), mtu).process(bytes, &mut out, &NO_OFFERS);
+    let mut verdict =
+        Ingress::new(rules.clone(), Kernel::detect(), mtu).process(bytes, &mut out, &NO_CAPABILITIES);
     if let Ok(ip_frame) = IpFrame::parse(bytes) {
         let in_place = rules.find(ip_frame.tos()).is_some_and(|rule| rule.framing == Framing::InPlace);
         if is_extended(&ip_frame) && (rules.is_mark(ip_frame.tos()) || in_place) {
@@ -64,7 +65,7 @@ pub struct Host {
 const OWNERS: [PassReason; 8] = [
     PassReason::GridUnknown,
     PassReason::GridDoubtful,
-    PassReason::NotAgreed,
+    PassReason::NotNegotiated,
     PassReason::TaggedLate,
     PassReason::ParametersDiffer,
     PassReason::Resent,
@@ -81,7 +82,7 @@ impl Host {
     pub fn judge(&mut self, bytes: &[u8]) -> Judged {
         let mut out = vec![0; bytes.len() + 100];
         self.now += 1;
-        let mut verdict = self.engine.process(bytes, &mut out, Millis(self.now), &NO_OFFERS);
+        let mut verdict = self.engine.process(bytes, &mut out, Millis(self.now), &NO_CAPABILITIES);
         let mut user = 0;
         if let Ok(ip_frame) = IpFrame::parse(bytes) {
             let rules = self.engine.rules();

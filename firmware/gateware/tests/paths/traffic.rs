@@ -34,7 +34,7 @@ pub fn of_host(random: &mut Random, count: usize, longest: usize) -> Vec<Judged>
             };
             let mut shape = Shape::random(random, tos, longest);
             if shape.tos == 0x88 && shape.protocol == 6 {
-                shape.flags &= !SYN; // it would be told
+                shape.flags &= !SYN; // it would get the capability option
             }
             if shape.protocol == 6 && shape.flags & SYN == 0 && !random.one_in(5) {
                 let isn = shape.seq.wrapping_sub(1 + random.below(9) as u32);

@@ -38,14 +38,14 @@ pub(super) enum Line {
 /// The line at place `at` of an answer.
 pub(super) fn line<N: Nics>(subject: Subject, at: usize, forwarder: &Forwarder<SETS>, nics: &N) -> Line {
     match subject {
-        Subject::Help => HELP.get(at).map_or(Line::End, |text| said(format_args!("{text}"))),
+        Subject::Help => HELP.get(at).map_or(Line::End, |text| text_line(format_args!("{text}"))),
         Subject::Rules => rule_line(at, forwarder),
         Subject::Counters => counter_line(at, forwarder, nics),
         Subject::Flows => flow_line(at, forwarder),
     }
 }
 
-fn said(text: core::fmt::Arguments<'_>) -> Line {
+fn text_line(text: core::fmt::Arguments<'_>) -> Line {
     let mut line = String::new();
     // What does not fit is left out.
     let _ = line.write_fmt(text);
@@ -54,7 +54,7 @@ fn said(text: core::fmt::Arguments<'_>) -> Line {
 
 fn rule_line(at: usize, forwarder: &Forwarder<SETS>) -> Line {
     let rules = forwarder.egress().rules();
-    let Some(at) = at.checked_sub(1) else { return said(format_args!("mark {:#04x}", rules.mark())) };
+    let Some(at) = at.checked_sub(1) else { return text_line(format_args!("mark {:#04x}", rules.mark())) };
     let Some(Rule { tos, mask, profile, framing, grid, handshake, contents, udp_offset }) =
         rules.as_slice().get(at)
     else {
@@ -70,7 +70,7 @@ fn rule_line(at: usize, forwarder: &Forwarder<SETS>) -> Line {
     };
     let (framing, grid, handshake, contents) =
         (framing.name(), grid.name(), handshake.name(), contents.name());
-    said(format_args!(
+    text_line(format_args!(
         "rule {at} tos={tos:#04x} mask={mask:#04x} codec={codec} bound={b} split={split} scale={x} framing={framing} grid={grid} handshake={handshake} contents={contents} udp-offset={udp_offset}"
     ))
 }
@@ -101,13 +101,13 @@ fn counter_line<N: Nics>(at: usize, forwarder: &Forwarder<SETS>, nics: &N) -> Li
         }
         at = at.wrapping_sub(counts.len());
         if at == 0 {
-            return said(format_args!("{name} link {}", if nics.link(port) { "up" } else { "down" }));
+            return text_line(format_args!("{name} link {}", if nics.link(port) { "up" } else { "down" }));
         }
         at = at.wrapping_sub(1);
     }
     let traffic = forwarder.egress().traffic(at);
     if at < forwarder.egress().rules().as_slice().len() {
-        return said(format_args!(
+        return text_line(format_args!(
             "rule {at} frames {} bytes {} compressed {} saved {}",
             traffic.frames, traffic.bytes, traffic.compressed, traffic.saved
         ));
@@ -136,7 +136,7 @@ fn engine_line(at: &mut usize, direction: &str, counters: &Counters) -> Line {
         let (before, after) = counters.changed_bytes();
         return match before {
             0 => Line::Skip,
-            _ => said(format_args!("{direction} changed bytes {before} to {after}")),
+            _ => text_line(format_args!("{direction} changed bytes {before} to {after}")),
         };
     }
     *at = at.wrapping_sub(1);
@@ -146,7 +146,7 @@ fn engine_line(at: &mut usize, direction: &str, counters: &Counters) -> Line {
 fn counted(name: core::fmt::Arguments<'_>, count: u64) -> Line {
     match count {
         0 => Line::Skip,
-        _ => said(format_args!("{name} {count}")),
+        _ => text_line(format_args!("{name} {count}")),
     }
 }
 
@@ -165,7 +165,7 @@ fn flow_line(at: usize, forwarder: &Forwarder<SETS>) -> Line {
         TrustState::Bypassed => "bypassed",
     };
     let traffic = flow.traffic();
-    said(format_args!(
+    text_line(format_args!(
         "{key} {phase} {} {trust} frames {} compressed {} saved {}",
         flow.handshake().name(),
         traffic.frames,

@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said() {
-        for (line, said) in [
+        for (line, message) in [
             ("rulez", "no command 'rulez': help lists them"),
             ("rules now", "'now' is too much"),
             ("rule", "missing: add, remove or default"),
@@ -311,7 +311,7 @@ mod tests {
             ("rule add codec=2 split=dense", "'dense': expected none: codec 2 has no split"),
             ("rule add split=none", "'none': expected dense or paper, or codec=2"),
         ] {
-            assert_eq!(parse(line).unwrap_err().to_string(), said);
+            assert_eq!(parse(line).unwrap_err().to_string(), message);
         }
         assert!(matches!(parse("rule add bound=15"), Err(Problem::Params(_))));
         assert!(matches!(parse("rule add codec=2 bound=95"), Err(Problem::Bound(_))));

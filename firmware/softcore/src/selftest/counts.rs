@@ -7,7 +7,7 @@ use core::hint::black_box;
 use gradwire::aggregate::{Peer, Settings};
 use gradwire::codec::Params;
 use gradwire::codec::planar::Bound;
-use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS};
+use gradwire::engine::{Egress, Ingress, Millis, NO_CAPABILITIES};
 use gradwire::kernels::{Kernel, Odd};
 use gradwire::profile::Profile;
 use gradwire::rules::{Contents, DEFAULT_MARK, Framing, Rule, Rules};
@@ -229,17 +229,17 @@ pub(crate) fn frames() {
         make_headers(frame, tos);
         let (mut seq, mut sent, mut received, mut units) = (1000u32, 0, 0, 0);
         write_segment(frame, seq.wrapping_sub(1), 2, &[]);
-        let _ = egress.process(&frame[..HEADERS], &mut wire.0[2..], Millis(0), &NO_OFFERS);
+        let _ = egress.process(&frame[..HEADERS], &mut wire.0[2..], Millis(0), &NO_CAPABILITIES);
         for payload in recorded() {
             write_segment(frame, seq, 0x10, payload);
             seq = seq.wrapping_add(PAYLOAD as u32);
-            let (count, verdict) = counted(|| egress.process(frame, &mut wire.0[2..], Millis(0), &NO_OFFERS));
+            let (count, verdict) = counted(|| egress.process(frame, &mut wire.0[2..], Millis(0), &NO_CAPABILITIES));
             sent += count;
             let on_wire = match verdict {
                 Verdict::Changed { len, .. } => &wire.0[2..2 + len],
                 _ => &*frame,
             };
-            let (count, verdict) = counted(|| ingress.process(on_wire, &mut out.0[2..], &NO_OFFERS));
+            let (count, verdict) = counted(|| ingress.process(on_wire, &mut out.0[2..], &NO_CAPABILITIES));
             received += count;
             assert_eq!(matches!(verdict, Verdict::Changed { .. }), tos != 0, "{name}");
             units += 1;

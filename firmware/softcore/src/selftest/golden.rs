@@ -1,7 +1,7 @@
 //! The golden files of the dataplane, byte for byte.
 
 use gradwire::codec::{Params, max_encoded_len};
-use gradwire::engine::{Egress, Ingress, Millis, NO_OFFERS};
+use gradwire::engine::{Egress, Ingress, Millis, NO_CAPABILITIES};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{Contents, DEFAULT_MARK, Framing, Rule, Rules};
 use gradwire::verdict::Verdict;
@@ -80,14 +80,14 @@ pub(crate) fn frames() {
         if name.contains("tcp") {
             let mut syn = [0; 2048];
             let len = syn_of(host, &mut syn);
-            let _ = egress.process(&syn[..len], &mut out, Millis(0), &NO_OFFERS);
+            let _ = egress.process(&syn[..len], &mut out, Millis(0), &NO_CAPABILITIES);
         }
-        let Verdict::Changed { len, .. } = egress.process(host, &mut out, Millis(0), &NO_OFFERS) else {
+        let Verdict::Changed { len, .. } = egress.process(host, &mut out, Millis(0), &NO_CAPABILITIES) else {
             panic!("{name}")
         };
         assert!(out[..len] == *wire, "{name}: on the wire");
         let mut ingress = Ingress::new(rules, Kernel::detect(), 1500);
-        let Verdict::Changed { len, .. } = ingress.process(wire, &mut out, &NO_OFFERS) else {
+        let Verdict::Changed { len, .. } = ingress.process(wire, &mut out, &NO_CAPABILITIES) else {
             panic!("{name}")
         };
         assert!(out[..len] == *restored, "{name}: restored");

@@ -16,7 +16,7 @@ const HELP: &[&str] = &[
     "quit                   end the connection",
 ];
 
-/// What is to be said next.
+/// What is to be written next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Saying {
     Greeting,
@@ -65,7 +65,7 @@ impl Console {
     /// The next line.
     pub(super) fn next(&mut self, node: &SoftNode, line: &mut Line) -> Next {
         // A line has room for the longest of all these; a longer word of a problem is cut.
-        let (said, next) = match self.saying {
+        let (written, next) = match self.saying {
             Saying::Nothing => return Next::Wait,
             Saying::Goodbye => return Next::End,
             Saying::Prompt => (line.write_str(PROMPT).ok(), Saying::Nothing),
@@ -81,22 +81,22 @@ impl Console {
                 (line.write_str("\r\n").ok(), Saying::Prompt)
             }
             Saying::Help(at) => {
-                let said = HELP.get(at).map(|help| write!(line, "{help}\r\n"));
-                (said.and_then(Result::ok), Saying::Help(at + 1))
+                let written = HELP.get(at).map(|help| write!(line, "{help}\r\n"));
+                (written.and_then(Result::ok), Saying::Help(at + 1))
             }
             Saying::Jobs(at) => {
-                let said = node.aggregator.jobs().nth(at);
-                let said = said.map(|(job, members)| write!(line, "job {job} members {members}\r\n"));
-                (said.and_then(Result::ok), Saying::Jobs(at + 1))
+                let written = node.aggregator.jobs().nth(at);
+                let written = written.map(|(job, members)| write!(line, "job {job} members {members}\r\n"));
+                (written.and_then(Result::ok), Saying::Jobs(at + 1))
             }
             Saying::Counters(at) => {
                 let mut count = String::new();
-                let said = write_count(&mut count, node, at);
-                (said.and_then(|()| line.push_str(&count).ok()), Saying::Counters(at + 1))
+                let written = write_count(&mut count, node, at);
+                (written.and_then(|()| line.push_str(&count).ok()), Saying::Counters(at + 1))
             }
         };
         // Behind the last line of a list comes the prompt.
-        self.saying = if said.is_some() { next } else { Saying::Prompt };
+        self.saying = if written.is_some() { next } else { Saying::Prompt };
         Next::Line
     }
 }

@@ -126,9 +126,9 @@ fn clients_get_metrics_and_a_console_and_members_exact_sums() {
         }
     }
     // And what the console over TCP says.
-    let said = ask(&mut console, "counters");
+    let printed = ask(&mut console, "counters");
     for (name, count) in counters.iter().filter(|(name, _)| name.starts_with("datagram ")) {
-        assert!(said.contains(&format!("{name} {count}\r\n")), "{said}");
+        assert!(printed.contains(&format!("{name} {count}\r\n")), "{printed}");
     }
     assert_eq!(ask(&mut console, "jobs"), "job 7 members 4\r\n");
     assert_eq!(ask(&mut console, "rules"), "no command 'rules': help lists them\r\n");
@@ -198,8 +198,8 @@ fn a_panic_is_counted_and_costs_a_restart() {
         let mut console = connect(node.console);
         until_prompt(&mut console);
         console.write_all(b"panic\n").unwrap();
-        let said = node.machine.prompt().unwrap();
-        assert!(said.contains("gradwire: panic at src/tcp/console.rs:"), "{said:?}");
+        let printed = node.machine.prompt().unwrap();
+        assert!(printed.contains("gradwire: panic at src/tcp/console.rs:"), "{printed:?}");
         let samples = node.metrics();
         assert_eq!((samples[&one("panics_total")], samples[&one("jobs")]), (panics, 0));
     }

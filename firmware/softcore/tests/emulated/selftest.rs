@@ -20,18 +20,18 @@ const TOLERANCE: Tolerance = Tolerance { part: 0.03, least: 0.0 };
 /// Bursts with both kernels, and frames.
 const GOLDEN: usize = 7 * 2 + 8;
 
-/// Runs the selftest; what it said. It ends well only if every golden file came out byte for byte.
+/// Runs the selftest; what it printed. It ends well only if every golden file came out byte for byte.
 fn run(options: &Options) -> String {
     let output = options.spawn(&[]).unwrap().wait_with_output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success() && said.ends_with("done\n"), "{said}");
-    assert_eq!(said.lines().filter(|line| line.starts_with("golden ")).count(), GOLDEN, "{said}");
-    said
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && printed.ends_with("done\n"), "{printed}");
+    assert_eq!(printed.lines().filter(|line| line.starts_with("golden ")).count(), GOLDEN, "{printed}");
+    printed
 }
 
 /// Instructions for a value or a frame, by name.
-fn counts(isa: &str, said: &str) -> BTreeMap<String, f64> {
-    let counts = said.lines().filter_map(|line| line.strip_prefix("count "));
+fn counts(isa: &str, printed: &str) -> BTreeMap<String, f64> {
+    let counts = printed.lines().filter_map(|line| line.strip_prefix("count "));
     let count = |line: &str| {
         let [name, instructions, units] = line.split(' ').collect::<Vec<_>>().try_into().unwrap();
         (format!("{isa},{name}"), instructions.parse::<f64>().unwrap() / units.parse::<f64>().unwrap())

@@ -675,9 +675,9 @@ fn print(report: &Report, json: bool, out: &mut impl Write) -> Result<(), Error>
         format!("{:.3}", report.gb_s),
     ]);
     table.write(out)?;
-    let said = |ok: bool| if ok { "held" } else { "FAILED" };
+    let outcome = |ok: bool| if ok { "held" } else { "FAILED" };
     let checks = &report.checks;
-    writeln!(out, "\nreplicas are equal bit by bit: {}", said(checks.replicas))?;
+    writeln!(out, "\nreplicas are equal bit by bit: {}", outcome(checks.replicas))?;
     let exactly =
         if report.in_network.is_some() { "the exact sum, to the bit" } else { "the sum in f64, to rounding" };
     let others = [
@@ -687,7 +687,7 @@ fn print(report: &Report, json: bool, out: &mut impl Write) -> Result<(), Error>
     ];
     for (what, held) in others {
         if let Some(held) = held {
-            writeln!(out, "{what}: {}", said(held))?;
+            writeln!(out, "{what}: {}", outcome(held))?;
         }
     }
     if let Some(summed) = &report.in_network {

@@ -225,8 +225,8 @@ impl Runs {
             ("trace", self.trace.is_some(), "traced".into()),
             ("calibrated", self.calibrated, "calibrated".into()),
         ];
-        let told = all.into_iter().filter(|(name, told, _)| *told && swept != Some(*name));
-        told.map(|(_, _, text)| text).collect::<Vec<_>>().join(", ")
+        let fixed = all.into_iter().filter(|(name, fixed, _)| *fixed && swept != Some(*name));
+        fixed.map(|(_, _, text)| text).collect::<Vec<_>>().join(", ")
     }
 
     fn compressions(&self) -> Result<Vec<(String, Option<Compression>)>, Error> {
@@ -473,7 +473,7 @@ mod tests {
     #[test]
     fn long_runs_are_announced() {
         assert_eq!(notice(24, 1_000_000), None);
-        let said = notice(24, 300_000_000).unwrap();
-        assert!(said.contains("24 runs") && said.contains("300 million"), "{said}");
+        let text = notice(24, 300_000_000).unwrap();
+        assert!(text.contains("24 runs") && text.contains("300 million"), "{text}");
     }
 }

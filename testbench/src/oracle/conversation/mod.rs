@@ -299,29 +299,29 @@ impl Conversation {
         passages
     }
 
-    /// Only who told its peer how to send in place can break what the peer sends.
+    /// Only an end that advertised in-place framing can break what its peer sends.
     fn check_reload(&self, next: &Setup, engines: &Engines) {
-        let may_tell =
+        let may_advertise =
             |rule: &Rule| rule.handshake == Handshake::Required && rule.framing == Framing::InPlace;
-        let told = self.setups.iter().flat_map(|setup| &setup.rules).any(may_tell);
+        let advertised = self.setups.iter().flat_map(|setup| &setup.rules).any(may_advertise);
         let broken = engines.would_break(next).expect("valid rules");
-        assert!(told || broken == 0, "{broken} connections break: {self:?}");
+        assert!(advertised || broken == 0, "{broken} connections break: {self:?}");
     }
 
-    /// Both ends of a connection said something only if an engine took an offer out of a SYN, and none says anything under rules that
+    /// A connection is negotiated only if an engine took a capability option out of a SYN, and no end advertises under rules that
     /// do not ask for it.
     fn check_handshakes(&self, passages: &[Passage], engines: &Engines) {
         let mut flows = BTreeMap::new();
-        for said in engines.handshakes() {
-            *flows.entry(said.name()).or_insert(0usize) += 1;
+        for negotiation in engines.handshakes() {
+            *flows.entry(negotiation.name()).or_insert(0usize) += 1;
         }
-        let heard = passages.iter().filter(|passage| {
-            matches!(passage.ingress, Some(Verdict::Changed { change: Change::Heard, .. }))
+        let stripped = passages.iter().filter(|passage| {
+            matches!(passage.ingress, Some(Verdict::Changed { change: Change::OptionStripped, .. }))
         });
-        assert!(flows.get("agreed").copied().unwrap_or(0) <= heard.count(), "{flows:?} {self:?}");
+        assert!(flows.get("negotiated").copied().unwrap_or(0) <= stripped.count(), "{flows:?} {self:?}");
         let mut rules = self.setups.iter().flat_map(|setup| &setup.rules);
         let silent = rules.all(|rule| rule.handshake == Handshake::Off);
-        assert!(!silent || flows.keys().all(|said| *said == "none"), "{flows:?} {self:?}");
+        assert!(!silent || flows.keys().all(|negotiation| *negotiation == "none"), "{flows:?} {self:?}");
     }
 
     /// Sends `len` bytes from `back` before the end of what was sent.

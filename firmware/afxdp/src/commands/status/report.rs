@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use gradwire::flow::Said;
+use gradwire::flow::Negotiation;
 use gradwire::verdict::Traffic;
 
 use super::table::Table;
@@ -168,7 +168,7 @@ fn queues(queues: &[QueueStatus]) -> String {
             }
         }
         let answers = if queue.answered { "yes" } else { "NO" };
-        let agreed = queue.flows_known.get(Said::Both.name()).copied().unwrap_or(0);
+        let agreed = queue.flows_known.get(Negotiation::Negotiated.name()).copied().unwrap_or(0);
         let known = queue.flows_known.values().sum();
         table.row([queue.queue.to_string(), answers.to_owned(), number(known), number(agreed), notes]);
     }
@@ -268,7 +268,7 @@ mod tests {
         );
         assert_eq!(cells(&text, "1  NO")[1], "NO");
         let flow = cells(&text, "10.0.0.1:40002");
-        assert_eq!(flow[3..], ["1", "open", "agreed", "trusted", "60", "80,000", "50", "90,000"]);
+        assert_eq!(flow[3..], ["1", "open", "negotiated", "trusted", "60", "80,000", "50", "90,000"]);
     }
 
     /// Rounding may make values longer, and then `-0.3` would say that less than nothing is lost.

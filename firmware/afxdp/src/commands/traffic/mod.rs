@@ -214,7 +214,7 @@ pub enum TrafficError {
         source: io::Error,
     },
     /// The same, as the receiver sees it.
-    #[error("{at}: no tagged connection came: {}; let this port through", told(source))]
+    #[error("{at}: no tagged connection came: {}; let this port through", describe(source))]
     NotTagged {
         /// Where it listened.
         at: SocketAddr,
@@ -233,7 +233,7 @@ pub enum TrafficError {
     #[error("no sender came in time; on the other host: gradwire-xdp test send ADDRESS")]
     NoSender,
     /// A connection broke or stood still while values were sent.
-    #[error("sending on connection {connection}: {}; see what the receiver says", told(source))]
+    #[error("sending on connection {connection}: {}; see what the receiver says", describe(source))]
     Sending {
         /// Its number, from 0.
         connection: usize,
@@ -245,7 +245,7 @@ pub enum TrafficError {
         "receiving on connection {connection}, after {bytes} bytes on all of them: {}; if tagged connections stand still and \
          untagged ones (--tos 0) do not, a shim at the other end may be missing: see `resent` and `bypassed` in \
          `gradwire-xdp status` on the sending host",
-        told(source)
+        describe(source)
     )]
     Receiving {
         /// Its number, from 0.
@@ -256,7 +256,7 @@ pub enum TrafficError {
         source: io::Error,
     },
     /// The control connection broke, or what came was no message.
-    #[error("cannot {action}: {}{}", told(source), talk_remedy(source))]
+    #[error("cannot {action}: {}{}", describe(source), talk_remedy(source))]
     Talk {
         /// What was tried.
         action: &'static str,
@@ -288,7 +288,7 @@ impl TrafficError {
 }
 
 /// The kernel says of a time-out that it would have to wait.
-fn told(source: &io::Error) -> String {
+fn describe(source: &io::Error) -> String {
     match source.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
             "nothing moved for as long as --timeout says".to_owned()

@@ -101,14 +101,14 @@ impl Control {
         self.0.get_ref()
     }
 
-    pub(super) fn say(&self, message: &impl Serialize) -> io::Result<()> {
+    pub(super) fn send(&self, message: &impl Serialize) -> io::Result<()> {
         let mut line = serde_json::to_vec(message)?;
         line.push(b'\n');
         io::Write::write_all(&mut self.stream(), &line)
     }
 
     /// The next line; [`io::ErrorKind::InvalidData`] if it is none of these messages.
-    pub(super) fn hear<T: DeserializeOwned>(&mut self) -> io::Result<T> {
+    pub(super) fn receive<T: DeserializeOwned>(&mut self) -> io::Result<T> {
         let mut line = String::new();
         if (&mut self.0).take(MAX_LINE).read_line(&mut line)? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());

@@ -72,7 +72,7 @@ impl Receiver {
                 }
                 Err(error) => {
                     // It may have gone, and then nobody needs to be told.
-                    let _ = control.say(&Answer::Failed(error.to_string()));
+                    let _ = control.send(&Answer::Failed(error.to_string()));
                     return Err(error);
                 }
             }
@@ -92,7 +92,7 @@ impl Receiver {
         let listener = listen_tagged(at, plan.tos, plan.connections)
             .map_err(|source| TrafficError::Listen { at, source })?;
         let port = listener.local_addr().map_err(TrafficError::talk("ask for its own address"))?.port();
-        control.say(&Answer::Port(port)).map_err(TrafficError::talk("answer the sender"))?;
+        control.send(&Answer::Port(port)).map_err(TrafficError::talk("answer the sender"))?;
         let mut streams = Vec::new();
         while streams.len() < plan.connections.into() {
             let (stream, from) = accept_within(&listener, Some(patience))
@@ -103,24 +103,24 @@ impl Receiver {
             }
             let prepared = tag(&stream, at.ip(), plan.tos)
                 .and_then(|()| stream.set_read_timeout(Some(patience)))
-                .and_then(|()| control.say(&Answer::Accepted));
+                .and_then(|()| control.send(&Answer::Accepted));
             prepared.map_err(TrafficError::talk("take a tagged connection"))?;
             streams.push(stream);
         }
         let (start, cpu) = (Instant::now(), busy_seconds());
         let tallies = receive_all(control, streams, &values, plan.bound)?;
         let (seconds, cpu) = (start.elapsed().as_secs_f64(), grown(cpu, busy_seconds()));
-        let Sent(sent) = control.hear().map_err(TrafficError::talk("hear how much was sent"))?;
+        let Sent(sent) = control.receive().map_err(TrafficError::talk("receive how much was sent"))?;
         let arrived = Arrived { cpu_seconds: cpu, ..arrived(&tallies, &sent, seconds) };
-        let told = control.say(&Answer::Result(arrived.clone()));
-        told.map_err(TrafficError::talk("tell the sender the result"))?;
+        let answered = control.send(&Answer::Result(arrived.clone()));
+        answered.map_err(TrafficError::talk("tell the sender the result"))?;
         Ok((Report::new(with_port(peer, peer.port()).to_string(), &plan, &arrived, None), plan.more))
     }
 }
 
 /// What the sender wants, and the values to compare with.
 fn agree(control: &mut Control) -> Result<(Plan, Values), TrafficError> {
-    let plan: Plan = control.hear().map_err(TrafficError::talk("hear what will be sent"))?;
+    let plan: Plan = control.receive().map_err(TrafficError::talk("receive what will be sent"))?;
     let refuse = |reason: String| Err(TrafficError::Failed { reason });
     if plan.gradwire_test != VERSION {
         return refuse(format!(
@@ -165,7 +165,7 @@ fn receive_all(
         // Nobody sends anything: it ends when the last thread has.
         while let Err(RecvTimeoutError::Timeout) = is_done.recv_timeout(PROGRESS) {
             // A sender that is still sending does not read yet; one that has gone ends its connections.
-            let _ = control.say(&Answer::Received(received.load(Ordering::Relaxed)));
+            let _ = control.send(&Answer::Received(received.load(Ordering::Relaxed)));
         }
         let results = threads.into_iter().enumerate().map(|(connection, thread)| {
             let tally = thread.join().unwrap_or_else(|_| Err(ErrorKind::Other.into()));

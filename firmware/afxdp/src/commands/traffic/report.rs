@@ -185,8 +185,8 @@ impl Report {
                 "No shim here lists these connections: is one on their way? `gradwire-xdp status` on the sending host \
                  says what became of them"
             }
-            Some(wire) if wire.handshake == "asked" || wire.handshake == "none" => {
-                "The far end did not say that it restores (`not-agreed`): start gradwire-xdp on that host, on the way of \
+            Some(wire) if wire.handshake == "advertised" || wire.handshake == "none" => {
+                "The far end did not advertise that it restores (`not-negotiated`): start gradwire-xdp on that host, on the way of \
                  these frames, or look for a box that takes options out of SYNs"
             }
             Some(_) => "`gradwire-xdp status` on the sending host gives the reasons, by their names",
@@ -243,11 +243,11 @@ mod tests {
     #[test]
     fn each_verdict_names_its_cause_and_code() {
         let wrong = Wrong { connection: 1, place: 7, sent: 0, got: 1.5f32.to_bits() };
-        let asked = OnTheWire { handshake: "asked".to_owned(), ..OnTheWire::default() };
+        let asked = OnTheWire { handshake: "advertised".to_owned(), ..OnTheWire::default() };
         for (found, good, words) in [
             (report(|_| {}, None), true, "GOOD: every value is within the bound, and the path compresses"),
             (report(|of| of.tally.changed = 0, None), true, "No shim here lists"),
-            (report(|of| of.tally.changed = 0, Some(asked)), true, "did not say that it restores"),
+            (report(|of| of.tally.changed = 0, Some(asked)), true, "did not advertise that it restores"),
             (report(|of| of.tally.squares_got = 0.9, None), false, "USELESS"),
             (report(|of| of.missing = 4, None), false, "4 bytes are missing"),
             (report(|of| of.tally = Tally::default(), None), false, "INCOMPLETE: 0 values"),

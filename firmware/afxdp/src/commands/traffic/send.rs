@@ -103,7 +103,7 @@ impl<'a> Session<'a> {
                 tos,
                 source,
             })?;
-            match hear(control)? {
+            match receive(control)? {
                 Answer::Accepted => streams.push(stream),
                 answer => return Err(TrafficError::unexpected(&answer)),
             }
@@ -115,7 +115,7 @@ impl<'a> Session<'a> {
             // The receiver knows better why it ended a connection.
             Err(error) => return Err(reason(control).unwrap_or(error)),
         };
-        control.say(&Sent(sent)).map_err(TrafficError::talk("tell the receiver how much was sent"))?;
+        control.send(&Sent(sent)).map_err(TrafficError::talk("tell the receiver how much was sent"))?;
         let arrived = result(control, args.timeout)?;
         let cpu_here = grown(cpu, busy_seconds());
         // Asked now: the last bytes have left.
@@ -160,19 +160,19 @@ fn connect(args: &SendArgs) -> Result<TcpStream, TrafficError> {
 
 /// Says what will be sent; the port for it.
 fn introduce(control: &mut Control, plan: &Plan, values: &Values) -> Result<u16, TrafficError> {
-    let told = control.say(plan).and_then(|()| match plan.file_bytes {
+    let answered = control.send(plan).and_then(|()| match plan.file_bytes {
         Some(_) => control.stream().write_all(values.bytes()),
         None => Ok(()),
     });
-    told.map_err(TrafficError::talk("tell the receiver what will be sent"))?;
-    match hear(control)? {
+    answered.map_err(TrafficError::talk("tell the receiver what will be sent"))?;
+    match receive(control)? {
         Answer::Port(port) => Ok(port),
         answer => Err(TrafficError::unexpected(&answer)),
     }
 }
 
-fn hear(control: &mut Control) -> Result<Answer, TrafficError> {
-    match control.hear().map_err(TrafficError::talk("hear from the receiver"))? {
+fn receive(control: &mut Control) -> Result<Answer, TrafficError> {
+    match control.receive().map_err(TrafficError::talk("receive from the receiver"))? {
         Answer::Failed(reason) => Err(TrafficError::Failed { reason }),
         answer => Ok(answer),
     }
@@ -181,7 +181,7 @@ fn hear(control: &mut Control) -> Result<Answer, TrafficError> {
 /// Why the receiver gave up, if it says so.
 fn reason(control: &mut Control) -> Option<TrafficError> {
     loop {
-        match hear(control) {
+        match receive(control) {
             Err(error @ TrafficError::Failed { .. }) => return Some(error),
             Ok(Answer::Received(_)) => {}
             _ => return None,
@@ -250,7 +250,7 @@ fn result(control: &mut Control, patience: Duration) -> Result<Arrived, TrafficE
     let wait = patience + Duration::from_secs(5);
     control.wait_at_most(wait).map_err(TrafficError::talk("wait for the receiver"))?;
     loop {
-        match hear(control)? {
+        match receive(control)? {
             Answer::Received(_) => {}
             Answer::Result(arrived) => return Ok(arrived),
             answer => return Err(TrafficError::unexpected(&answer)),

@@ -75,7 +75,8 @@ impl OnTheWire {
                 sum.compressed += flow.traffic.compressed;
                 sum.bytes += flow.traffic.bytes;
                 sum.saved += flow.traffic.saved;
-                let rank = |said: &str| ["none", "asked", "agreed"].iter().position(|of| *of == said);
+                let rank =
+                    |state: &str| ["none", "advertised", "negotiated"].iter().position(|of| *of == state);
                 if sum.handshake.is_empty() || rank(&flow.handshake) < rank(&sum.handshake) {
                     sum.handshake.clone_from(&flow.handshake);
                 }
@@ -129,7 +130,7 @@ mod tests {
         assert_eq!((found.connections, found.bytes, found.saved), (2, 160_000, 135_000));
         assert_eq!(
             (found.handshake.as_str(), found.shims.as_slice()),
-            ("agreed", &["veth0/eth0".to_owned()][..])
+            ("negotiated", &["veth0/eth0".to_owned()][..])
         );
         assert!((found.ratio() - 6.4).abs() < 1e-9);
         // The other direction is not it, nor is a port that begins alike.

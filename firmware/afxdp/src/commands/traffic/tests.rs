@@ -123,15 +123,15 @@ fn sent_by_hand(plan: &Plan, harm: impl FnOnce(&mut Vec<u8>), claimed: u64) -> (
     let to = receiver.address().unwrap();
     let receiving = thread::spawn(move || printed(&receiver.serve(&args).unwrap()[0]));
     let mut control = Control::new(TcpStream::connect(to).unwrap(), args_patience()).unwrap();
-    control.say(plan).unwrap();
-    let Answer::Port(port) = control.hear().unwrap() else { panic!("no port") };
+    control.send(plan).unwrap();
+    let Answer::Port(port) = control.receive().unwrap() else { panic!("no port") };
     let mut stream = sockets::connect_tagged(sockets::with_port(to, port), 0x28, args_patience()).unwrap();
-    assert_eq!(control.hear::<Answer>().unwrap(), Answer::Accepted);
+    assert_eq!(control.receive::<Answer>().unwrap(), Answer::Accepted);
     let mut bytes = Values::generated(plan.seed).bytes()[..400_000].to_vec();
     harm(&mut bytes);
     stream.write_all(&bytes).unwrap();
     drop(stream);
-    control.say(&Sent(vec![claimed])).unwrap();
+    control.send(&Sent(vec![claimed])).unwrap();
     receiving.join().unwrap()
 }
 
@@ -212,7 +212,7 @@ fn an_end_of_another_version_or_none_at_all_is_told_so() {
         let stream = TcpStream::connect(to).unwrap();
         (&stream).write_all(format!("{line}\n").as_bytes()).unwrap();
         let mut control = Control::new(stream, args_patience()).unwrap();
-        let Answer::Failed(reason) = control.hear().unwrap() else { panic!("not refused") };
+        let Answer::Failed(reason) = control.receive().unwrap() else { panic!("not refused") };
         let error = serving.join().unwrap().to_string();
         assert!(reason.contains(words) && error.contains(words), "{reason}");
     }

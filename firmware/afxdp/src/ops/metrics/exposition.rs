@@ -37,7 +37,7 @@ pub fn render(snapshot: &Snapshot) -> String {
             page.sample(&[("queue", &queue.queue), ("port", &port)], u64::from(stalled.is_some()));
         }
     }
-    let help = "TCP connections that have a place in the flow table, by what their SYNs said.";
+    let help = "TCP connections that have a place in the flow table, by what their SYNs advertised.";
     page.family("gradwire_flows", "gauge", help);
     for queue in &snapshot.queues {
         for (handshake, flows) in &queue.flows_known {
@@ -238,7 +238,7 @@ pub(super) mod tests {
             ("gradwire_uptime_seconds{host=\"veth0\",network=\"eth0\"}", 90_061),
             ("gradwire_queue_answers{host=\"veth0\",network=\"eth0\",queue=\"0\"}", 1),
             ("gradwire_queue_answers{host=\"veth0\",network=\"eth0\",queue=\"1\"}", 0),
-            ("gradwire_flows{host=\"veth0\",network=\"eth0\",queue=\"1\",handshake=\"agreed\"}", 9),
+            ("gradwire_flows{host=\"veth0\",network=\"eth0\",queue=\"1\",handshake=\"negotiated\"}", 9),
             ("gradwire_port_stalled{host=\"veth0\",network=\"eth0\",queue=\"1\",port=\"network\"}", 1),
             ("gradwire_port_stalled{host=\"veth0\",network=\"eth0\",queue=\"1\",port=\"host\"}", 0),
             ("gradwire_port_stalled{host=\"veth0\",network=\"eth0\",queue=\"0\",port=\"network\"}", 0),
@@ -309,13 +309,13 @@ pub(super) mod tests {
         };
         assert_eq!((payload(&snapshot, "compressed"), payload(&snapshot, "untouched")), (0.0, 0.0));
         // What the far end's silence costs is payload.
-        snapshot.queues[1].egress.untouched.insert("not-agreed".to_owned(), 7);
+        snapshot.queues[1].egress.untouched.insert("not-negotiated".to_owned(), 7);
         snapshot.queues[1].egress.untouched.insert("bypassed".to_owned(), 2);
         assert_eq!(payload(&snapshot, "untouched"), 9.0);
         // Also where the XDP program knew of it.
-        snapshot.queues[1].kept.host.not_agreed = 3;
+        snapshot.queues[1].kept.host.not_negotiated = 3;
         snapshot.queues[1].kept.host.unknown = 100;
-        snapshot.queues[1].kept.network.not_agreed = 100;
+        snapshot.queues[1].kept.network.not_negotiated = 100;
         assert_eq!(payload(&snapshot, "untouched"), 12.0);
         assert_eq!(payload(&example(), "compressed"), 100.0);
     }

@@ -153,8 +153,8 @@ impl Header {
 fn reason(flags: u16, body: &[u8]) -> Option<String> {
     let (request, rest) = Header::split(body.get(4..)?)?;
     let request_len = if flags & NLM_F_CAPPED == 0 { request.body_len.next_multiple_of(4) } else { 0 };
-    let said = Attributes(rest.get(request_len..)?).text(NLMSGERR_ATTR_MSG);
-    said.filter(|_| flags & NLM_F_ACK_TLVS != 0)
+    let reason = Attributes(rest.get(request_len..)?).text(NLMSGERR_ATTR_MSG);
+    reason.filter(|_| flags & NLM_F_ACK_TLVS != 0)
 }
 
 /// Bytes up to the next multiple of four.

@@ -164,11 +164,11 @@ pub(crate) mod tests {
             status.rings.network.rx_ring_full = 4;
             status.losses.host.no_queue = 2;
             status.kept.host.stale = 5;
-            status.flows_known.insert("agreed".to_owned(), 9);
+            status.flows_known.insert("negotiated".to_owned(), 9);
             status.flows.push(FlowStatus {
                 flow: format!("10.0.0.1:4000{queue} > 10.0.0.2:5400"),
                 phase: "open".to_owned(),
-                handshake: "agreed".to_owned(),
+                handshake: "negotiated".to_owned(),
                 trust: "trusted".to_owned(),
                 traffic: Traffic { frames: 60, bytes: 80_000, compressed: 50, saved: 45_000 * queue },
             });

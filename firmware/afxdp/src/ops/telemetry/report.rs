@@ -1,7 +1,7 @@
 //! What a queue thread tells.
 
 use gradwire::flow::trust::TrustState;
-use gradwire::flow::{FlowTable, Phase, Said};
+use gradwire::flow::{FlowTable, Negotiation, Phase};
 use gradwire::forward::{Forwarder, Losses};
 use gradwire::rules::MAX_RULES;
 use gradwire::verdict::{Counters, PassReason, Traffic};
@@ -61,8 +61,8 @@ pub struct KeptStats {
     pub elsewhere: u64,
     /// Longer than the MTU that the ports had at start allows: the MTU was raised, or an offload merged segments.
     pub too_long: u64,
-    /// With payload, of connections whose far end did not say that it restores, as the rule asks.
-    pub not_agreed: u64,
+    /// With payload, of connections whose far end did not advertise that it restores, as the rule asks.
+    pub not_negotiated: u64,
     /// The same, if the host's own SYN was not tagged either.
     pub tagged_late: u64,
 }
@@ -71,13 +71,13 @@ impl KeptStats {
     /// Each count with its name in reports and metrics.
     #[must_use]
     pub const fn named(&self) -> [(&'static str, u64); 6] {
-        let [not_agreed, tagged_late] = self.for_the_engine();
+        let [not_negotiated, tagged_late] = self.for_the_engine();
         [
             ("stale", self.stale),
             ("unknown", self.unknown),
             ("elsewhere", self.elsewhere),
             ("too-long", self.too_long),
-            not_agreed,
+            not_negotiated,
             tagged_late,
         ]
     }
@@ -85,7 +85,10 @@ impl KeptStats {
     /// Those that an engine would have left untouched, by its names.
     #[must_use]
     pub const fn for_the_engine(&self) -> [(&'static str, u64); 2] {
-        [(PassReason::NotAgreed.name(), self.not_agreed), (PassReason::TaggedLate.name(), self.tagged_late)]
+        [
+            (PassReason::NotNegotiated.name(), self.not_negotiated),
+            (PassReason::TaggedLate.name(), self.tagged_late),
+        ]
     }
 }
 
@@ -94,7 +97,7 @@ impl KeptStats {
 pub(super) struct FlowReport {
     pub(super) key: FlowKey,
     pub(super) phase: Phase,
-    pub(super) handshake: Said,
+    pub(super) handshake: Negotiation,
     pub(super) trust: TrustState,
     pub(super) traffic: Traffic,
 }
@@ -103,7 +106,7 @@ impl FlowReport {
     const NONE: Self = Self {
         key: FlowKey([0; 5]),
         phase: Phase::Vacant,
-        handshake: Said::Nothing,
+        handshake: Negotiation::None,
         trust: TrustState::Trusted,
         traffic: Traffic::NONE,
     };
@@ -123,7 +126,7 @@ pub struct QueueReport {
     pub(super) flows: [FlowReport; FLOWS_LISTED],
     pub(super) listed: usize,
     /// Flows that have a place in the table, listed or not, by what was said on their SYNs.
-    pub(super) known: [u64; Said::ALL.len()],
+    pub(super) known: [u64; Negotiation::ALL.len()],
     /// Frames that wait at a port that nothing leaves; none if frames leave it.
     pub stalled: PerPort<Option<u64>>,
     /// What it says of rules that were proposed; none if it saw no proposal.
@@ -152,7 +155,7 @@ impl Default for QueueReport {
             sampled: [Sampled::NONE; MAX_RULES],
             flows: [FlowReport::NONE; FLOWS_LISTED],
             listed: 0,
-            known: [0; Said::ALL.len()],
+            known: [0; Negotiation::ALL.len()],
             stalled: PerPort { host: None, network: None },
             judged: None,
         }
@@ -183,13 +186,13 @@ impl QueueReport {
 
     /// Lists the tagged flows with the most bytes; with none, those that asked and have no answer, whose payload may go another way.
     fn list<const SETS: usize>(&mut self, table: &FlowTable<SETS>) {
-        (self.listed, self.known) = (0, [0; Said::ALL.len()]);
+        (self.listed, self.known) = (0, [0; Negotiation::ALL.len()]);
         for (key, flow) in table.iter() {
             self.known[flow.handshake() as usize] += 1;
             let traffic = *flow.traffic();
             let place =
                 self.flows[..self.listed].partition_point(|other| other.traffic.bytes >= traffic.bytes);
-            let is_waiting = flow.handshake() == Said::Near;
+            let is_waiting = flow.handshake() == Negotiation::Advertised;
             if (traffic.frames == 0 && !is_waiting) || place == FLOWS_LISTED {
                 continue;
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use gradwire::flow::trust::TrustState;
-use gradwire::flow::{Phase, Said};
+use gradwire::flow::{Negotiation, Phase};
 use gradwire::forward::Losses;
 use gradwire::profile::Profile;
 use gradwire::rules::Rule;
@@ -190,10 +190,10 @@ impl QueueStatus {
             rings: report.rings,
             stalled: report.stalled,
             kept: report.kept,
-            flows_known: Said::ALL
+            flows_known: Negotiation::ALL
                 .into_iter()
                 .zip(report.known)
-                .map(|(said, flows)| (said.name().to_owned(), flows))
+                .map(|(negotiation, flows)| (negotiation.name().to_owned(), flows))
                 .collect(),
             flows: report.flows[..report.listed].iter().map(FlowStatus::new).collect(),
         }

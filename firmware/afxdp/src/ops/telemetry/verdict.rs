@@ -146,7 +146,9 @@ fn most_frequent(untouched: &BTreeMap<String, u64>) -> String {
 /// What a reason means for an operator; the guide has all of them.
 fn meaning(reason: &str) -> &'static str {
     match reason {
-        "not-agreed" => ": the far end did not say that it restores; is gradwire-xdp running there?",
+        "not-negotiated" => {
+            ": the far end did not advertise that it restores; is gradwire-xdp running there?"
+        }
         "tagged-late" => ": tag sockets before connect and listen",
         "grid-unknown" => ": connections that were open before it started",
         "bypassed" | "resent" => ": the far end does not restore, or the path loses much",
@@ -211,9 +213,9 @@ mod tests {
             (judged(|now| now.queues[0].kept.host.unknown = 3), "unseen", "open before it started"),
             (judged(untouched("no-payload", 9_000)), "receives", "only receives"),
             (
-                judged(untouched("not-agreed", 9_000)),
+                judged(untouched("not-negotiated", 9_000)),
                 "little",
-                "0.0 % of frames with a payload. Most others: not-agreed: the far",
+                "0.0 % of frames with a payload. Most others: not-negotiated: the far",
             ),
             (
                 judged(|now| now.queues[0].kept.host.tagged_late = 2),

@@ -1,25 +1,25 @@
-//! Judges the handshake (FORMAT.md section 5.5), by bytes: what a SYN says on the wire, that no host sees it, and that
-//! nothing is compressed towards an end that said nothing.
+//! Judges the handshake (FORMAT.md section 5.5), by bytes: what a SYN advertises on the wire, that no host sees it, and
+//! that nothing is compressed towards an end that advertised nothing.
 
 use std::collections::BTreeSet;
 
 use super::frame::{Checksum, Flow, Segment, Tcp, Transport, View};
 
-/// An offer starts so: NOP, NOP, kind, length, ExID; twelve bytes in all.
+/// A capability option starts so: NOP, NOP, kind, length, ExID; twelve bytes in all.
 const START: [u8; 6] = [1, 1, 253, 10, 0x67, 0x77];
 const LEN: usize = 12;
 
-/// Directions whose far end said on a SYN that it restores.
+/// Directions whose far end advertised on a SYN that it restores.
 #[derive(Debug, Default)]
-pub(crate) struct Said(BTreeSet<Flow>);
+pub(crate) struct Advertisers(BTreeSet<Flow>);
 
-impl Said {
-    /// A SYN of this flow left with an offer.
-    pub(crate) fn says(&mut self, flow: Flow) {
+impl Advertisers {
+    /// A SYN of this flow left with a capability option.
+    pub(crate) fn insert(&mut self, flow: Flow) {
         self.0.insert(flow.reversed());
     }
 
-    /// Whether the far end of this flow has said that it restores.
+    /// Whether the far end of this flow has advertised that it restores.
     pub(crate) fn to(&self, flow: Flow) -> bool {
         self.0.contains(&flow)
     }
@@ -66,27 +66,28 @@ impl Syn {
     }
 
     /// Where the handshake's option stands.
-    fn offer(&self) -> Option<usize> {
+    fn capability(&self) -> Option<usize> {
         self.options.windows(4).position(|four| four[0] == 253 && four[2..] == START[4..])
     }
 }
 
-/// Checks that `wire` is the SYN `sent`, longer by an offer and in nothing else.
+/// Checks that `wire` is the SYN `sent`, longer by a capability option and in nothing else.
 ///
 /// # Errors
 /// What is wrong.
-pub fn told(sent: &[u8], wire: &[u8]) -> Result<(), String> {
-    let mut expected = Syn::of(sent, true).ok_or("an offer, though it is no SYN that may carry one")?;
-    let got = Syn::of(wire, false).ok_or("an offer, and a host would not accept the SYN")?;
-    if expected.offer().is_some() {
-        return Err("an offer in a SYN that has one".into());
+pub fn added(sent: &[u8], wire: &[u8]) -> Result<(), String> {
+    let mut expected =
+        Syn::of(sent, true).ok_or("a capability option, though it is no SYN that may carry one")?;
+    let got = Syn::of(wire, false).ok_or("a capability option, and a host would not accept the SYN")?;
+    if expected.capability().is_some() {
+        return Err("a capability option in a SYN that has one".into());
     }
-    let offer = got.options.get(..LEN).unwrap_or(&[]);
-    if !offer.starts_with(&START) || offer[6] >> 4 != 1 {
-        return Err("changed, but not by an offer in front of its options".into());
+    let capability = got.options.get(..LEN).unwrap_or(&[]);
+    if !capability.starts_with(&START) || capability[6] >> 4 != 1 {
+        return Err("changed, but not by a capability option in front of its options".into());
     }
-    expected.options.splice(..0, offer.iter().copied());
-    if got == expected { Ok(()) } else { Err("changed by more than an offer".into()) }
+    expected.options.splice(..0, capability.iter().copied());
+    if got == expected { Ok(()) } else { Err("changed by more than a capability option".into()) }
 }
 
 /// Checks that the SYN `delivered` is the SYN `sent`, whatever it was on the wire.
@@ -101,19 +102,20 @@ pub fn arrived(sent: &[u8], delivered: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Checks what ingress made of a SYN: the same without its one offer, whole and right.
+/// Checks what ingress made of a SYN: the same without its one capability option, whole and right.
 ///
 /// # Errors
 /// What is wrong.
-pub fn taken_out(wire: &[u8], out: &[u8]) -> Result<(), String> {
+pub fn stripped(wire: &[u8], out: &[u8]) -> Result<(), String> {
     // What crosses a host's own bridge may be left to a card, too.
-    let mut expected = Syn::of(wire, true).ok_or("believed, though it is no SYN that may carry an offer")?;
+    let mut expected =
+        Syn::of(wire, true).ok_or("believed, though it is no SYN that may carry a capability option")?;
     let got = Syn::of(out, false).ok_or("a SYN that no host accepts")?;
-    let at = expected.offer().ok_or("changed, though it had no offer")?;
+    let at = expected.capability().ok_or("changed, though it had no capability option")?;
     if at == 2 && expected.options.starts_with(&START) {
         expected.options.drain(..LEN);
     } else {
         expected.options[at..at + LEN - 2].fill(1);
     }
-    if got == expected { Ok(()) } else { Err("changed by more than an offer".into()) }
+    if got == expected { Ok(()) } else { Err("changed by more than a capability option".into()) }
 }

@@ -1,4 +1,4 @@
-//! The handshake's option: what a host restores, told on a SYN (FORMAT.md §5.5).
+//! The handshake's option: what a host advertises on a SYN (FORMAT.md §5.5).
 //!
 //! ```text
 //! 0     1     2      3        4                5        6                     10              12
@@ -9,8 +9,8 @@ use core::num::NonZero;
 
 use super::tcp_options::{TcpOptions, bind_payload};
 
-/// Bytes by which a SYN that carries an offer is longer: the option, and two NOPs before it.
-pub const OFFER_LEN: usize = 12;
+/// Bytes by which a SYN that carries a capability is longer: the option, and two NOPs before it.
+pub const CAPABILITY_LEN: usize = 12;
 /// Bytes of the option itself.
 const OPTION_LEN: usize = 10;
 const NOP: u8 = 1;
@@ -22,24 +22,24 @@ const EXID: [u8; 2] = [0x67, 0x77];
 const VERSION: u8 = 1;
 /// Routed framing is restored; a bit of the lower four.
 const ROUTED: u8 = 0x01;
-/// In-place framing with the parameters of [`Offer::in_place`] is restored.
+/// In-place framing with the parameters of [`Capability::in_place`] is restored.
 const IN_PLACE: u8 = 0x02;
 
 /// The codecs that this build restores.
 const CODECS: u8 = 0b11;
 
-/// What a host restores, as it says on a SYN.
+/// What a host restores, as it advertises on a SYN.
 // Its one niche is zero, so that an empty flow is all zeros: a large table is then made in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Offer {
+pub struct Capability {
     /// As the option has them, with the version.
     framings: NonZero<u8>,
     codecs: u8,
     parameters: [u8; 4],
 }
 
-impl Offer {
+impl Capability {
     /// Of a host that restores these codecs (bit c-1 for codec c) in routed framing if it is `routed`, and in-place frames with
     /// this codec, its two parameter bytes and this grid.
     #[must_use]
@@ -79,23 +79,23 @@ impl Offer {
 
     /// Its option behind two NOPs, which keep it and what follows it aligned.
     #[must_use]
-    pub const fn to_options(self) -> [u8; OFFER_LEN] {
+    pub const fn to_options(self) -> [u8; CAPABILITY_LEN] {
         let [exid_high, exid_low] = EXID;
         let [codec, first, second, grid] = self.parameters;
         let (len, framings) = (OPTION_LEN as u8, self.framings.get());
         [NOP, NOP, KIND, len, exid_high, exid_low, framings, self.codecs, codec, first, second, grid]
     }
 
-    /// Whether it says that routed frames of this codec are restored.
+    /// Whether routed frames of this codec are restored.
     #[must_use]
     pub(crate) const fn restores(self, codec: u8) -> bool {
         // Codec 0 does not exist.
         self.routed() && (self.codecs as u32) << 1 & 1u32.unbounded_shl(codec as u32) != 0
     }
 
-    /// The offer among the options of a SYN, and what has to be taken out for it.
+    /// The capability among the options of a SYN, and what has to be taken out for it.
     ///
-    /// None if there is no offer, or it cannot be relied on: it is cut short or repeated, of another length or version, or
+    /// None if there is no such option, or it cannot be relied on: it is cut short or repeated, of another length or version, or
     /// stands among options that bind the payload or cannot be understood.
     #[must_use]
     pub fn find(options: &[u8]) -> Option<(Self, Place)> {
@@ -110,18 +110,18 @@ impl Offer {
         }
         let in_place = (framings & IN_PLACE != 0).then_some(*in_place);
         // Two bytes before the first option are NOPs.
-        let place = if at == OFFER_LEN - OPTION_LEN { Place::First } else { Place::Elsewhere { at } };
+        let place = if at == CAPABILITY_LEN - OPTION_LEN { Place::First } else { Place::Elsewhere { at } };
         Some((Self::new(framings & ROUTED != 0, codecs, in_place), place))
     }
 
-    /// Whether the options of a SYN have an offer, right or wrong.
+    /// Whether the options of a SYN have a capability option, right or wrong.
     #[must_use]
     pub(crate) fn is_among(options: &[u8]) -> bool {
         TcpOptions::new(options).any(|(_, option)| is_ours(option))
     }
 }
 
-/// Where an offer was found.
+/// The place where a capability option was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Where an egress puts it: first, behind its two NOPs.
@@ -138,7 +138,7 @@ impl Place {
     #[must_use]
     pub(crate) const fn removal(self) -> (usize, usize, &'static [u8]) {
         match self {
-            Self::First => (0, OFFER_LEN, &[]),
+            Self::First => (0, CAPABILITY_LEN, &[]),
             Self::Elsewhere { at } => (at, OPTION_LEN, &[NOP; OPTION_LEN]),
         }
     }
@@ -154,22 +154,22 @@ mod tests {
     use super::*;
     use crate::profile::Profile;
 
-    /// What this build says that it restores, and all that it restores.
+    /// This build advertises all that it restores.
     #[test]
-    fn an_offer_names_the_codecs_that_there_are() {
-        let offer = Offer::of(None);
+    fn a_capability_names_the_codecs_that_there_are() {
+        let capability = Capability::of(None);
         for codec in 0..=u8::MAX {
             let mut parameters = (0..=u16::MAX).map(u16::to_be_bytes);
             let known = parameters.any(|[first, second]| Profile::from_bytes([codec, first, second]).is_ok());
-            assert_eq!(offer.restores(codec), known, "{codec}");
+            assert_eq!(capability.restores(codec), known, "{codec}");
         }
     }
 
-    /// What is written is read alike, whether or not it tells of frames restored in place.
+    /// What is written is read alike, with and without in-place framing.
     #[test]
-    fn an_offer_is_found_as_it_was_made() {
-        for offer in [Offer::of(None), Offer::of(Some([2, 0, 0xf6, 1]))] {
-            assert_eq!(Offer::find(&offer.to_options()), Some((offer, Place::First)));
+    fn a_capability_is_found_as_it_was_written() {
+        for capability in [Capability::of(None), Capability::of(Some([2, 0, 0xf6, 1]))] {
+            assert_eq!(Capability::find(&capability.to_options()), Some((capability, Place::First)));
         }
     }
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::common::{ACK, IpSpec, SYN, Spec, TransportSpec};
 
 #[test]
-fn a_syn_says_what_its_host_restores() {
+fn a_syn_advertises_what_its_host_restores() {
     let syn = Segment::syn();
     for (rule, option) in [
         (Rule::DEFAULT, ROUTED),
@@ -14,7 +14,7 @@ fn a_syn_says_what_its_host_restores() {
         (Rule { grid: Grid::Payload, ..IN_PLACE }, [1, 1, 253, 10, 0x67, 0x77, 0x13, 0x03, 1, 0xa3, 0, 1]),
     ] {
         let (verdict, wire) = Host::new(rule).send(&syn.bytes());
-        assert!(is(Change::Told, verdict));
+        assert!(is(Change::OptionAdded, verdict));
         assert_eq!(wire.len(), syn.bytes().len() + 12);
         assert_eq!(options(&wire), [&option[..], &USUAL].concat());
     }
@@ -31,7 +31,7 @@ fn a_third_transmission_goes_without() {
         let segment = if answered { Segment::syn_ack() } else { Segment::syn() };
         for transmission in 1..=5 {
             let (verdict, wire) = host.send(&segment.bytes());
-            assert_eq!(is(Change::Told, verdict), transmission <= 2, "{transmission} {answered}");
+            assert_eq!(is(Change::OptionAdded, verdict), transmission <= 2, "{transmission} {answered}");
             if transmission > 2 {
                 assert_eq!(wire, segment.bytes());
             }
@@ -42,13 +42,13 @@ fn a_third_transmission_goes_without() {
         let _ = host.send(&end.bytes());
         let next = Segment { seq: at.wrapping_add(70_000), ..segment };
         let (verdict, _) = host.send(&next.bytes());
-        assert!(is(Change::Told, verdict), "{answered}");
+        assert!(is(Change::OptionAdded, verdict), "{answered}");
     }
 }
 
-/// The first two SYNs were lost or heard, the third is what arrives last: what was said holds.
+/// The first two SYNs were lost or arrived, the third arrives last: what was advertised holds.
 #[test]
-fn a_retransmission_without_an_offer_takes_nothing_back() {
+fn a_retransmission_without_the_option_takes_nothing_back() {
     let mut hosts = [Rule::DEFAULT; 2].map(Host::new);
     for _ in 0..3 {
         cross(&mut hosts, &Segment::syn(), |wire| wire);
@@ -83,7 +83,7 @@ fn an_option_that_is_not_right_is_left_alone() {
         let host = cross(&mut hosts, &Segment::syn(), |_| changed.clone());
         assert_eq!(host, changed, "{what}");
         cross(&mut hosts, &Segment::syn_ack(), |wire| wire);
-        assert_untouched(&mut hosts, [PassReason::NotAgreed; 2]);
+        assert_untouched(&mut hosts, [PassReason::NotNegotiated; 2]);
     }
     for (what, options) in [
         ("repeated", [&ROUTED[..], &ROUTED[2..], &[1, 1]].concat()),
@@ -104,7 +104,7 @@ fn an_option_that_is_not_right_is_left_alone() {
 
 /// A checksum that does not fit: the host discards the SYN, so nothing is taken from it.
 #[test]
-fn a_damaged_syn_says_nothing() {
+fn a_damaged_syn_advertises_nothing() {
     let mut sender = Host::new(Rule::DEFAULT);
     let (_, wire) = sender.send(&Segment::syn().bytes());
     for at in 14..wire.len() {
@@ -113,16 +113,20 @@ fn a_damaged_syn_says_nothing() {
         damaged[at] ^= 0x04;
         assert!(host_accepts(&damaged).is_none() || at == 14, "{at}");
         let mut out = vec![0; 2000];
-        let verdict = host.ingress.process(&damaged, &mut out, &host.offers);
+        let verdict = host.ingress.process(&damaged, &mut out, &host.capabilities);
         assert!(!matches!(verdict, Verdict::Changed { .. }), "{at}: {verdict:?}");
         let _ = host.send(&Segment::syn_ack().bytes());
-        assert_eq!(host.send(&Segment::data(1).bytes()).0, Verdict::Untouched(PassReason::NotAgreed), "{at}");
+        assert_eq!(
+            host.send(&Segment::data(1).bytes()).0,
+            Verdict::Untouched(PassReason::NotNegotiated),
+            "{at}"
+        );
     }
 }
 
 /// NOPs take the place of an option that a box has moved, so that nothing else moves.
 #[test]
-fn a_moved_option_is_heard_and_blanked() {
+fn a_moved_option_is_recorded_and_blanked() {
     let moved = [
         [&USUAL[..], &ROUTED].concat(),
         [&ROUTED[2..], &USUAL[..], &[0, 0]].concat(),
@@ -158,7 +162,7 @@ fn syns_that_have_no_room_or_bind_the_payload_leave_as_they_came() {
     let room = [&USUAL[..], &[1; 8]].concat();
     let full = [&USUAL[..], &[1; 12]].concat();
     let mtu_at_most = usize::from(MTU) - 20 - 20 - USUAL.len() - 12;
-    for (what, frame, told) in [
+    for (what, frame, advertised) in [
         ("MD5", with(&md5), false),
         ("TCP-AO", with(&[29, 4, 0, 0]), false),
         ("MPTCP", with(&MPTCP_CAPABLE), false),
@@ -171,18 +175,22 @@ fn syns_that_have_no_room_or_bind_the_payload_leave_as_they_came() {
         ("bytes behind the packet", trailing, false),
         ("a SYN with a FIN", Segment { flags: "SF", ..Segment::syn() }.bytes(), false),
         ("a SYN with a RST", Segment { flags: "SR", ..Segment::syn() }.bytes(), false),
-        ("an offer of its own", with(&ROUTED), false),
-        ("a broken offer of its own", with(&[1, 1, 253, 4, 0x67, 0x77, 1, 1]), false),
+        ("a capability option of its own", with(&ROUTED), false),
+        ("a broken capability of its own", with(&[1, 1, 253, 4, 0x67, 0x77, 1, 1]), false),
         ("no tag", Segment { tos: 0, ..Segment::syn() }.bytes(), false),
     ] {
         let mut host = Host::new(Rule::DEFAULT);
         let (verdict, wire) = host.send(&frame);
-        assert_eq!(is(Change::Told, verdict), told, "{what}: {verdict:?}");
-        assert!(told || wire == frame, "{what}");
-        // Even if the far end answered an offer that was not made.
+        assert_eq!(is(Change::OptionAdded, verdict), advertised, "{what}: {verdict:?}");
+        assert!(advertised || wire == frame, "{what}");
+        // Even if the far end answered a capability that was not advertised.
         let answer = Segment { options: [&ROUTED[..], &USUAL].concat(), ..Segment::syn_ack() };
         let _ = host.receive(&answer.bytes());
-        assert_eq!(values(&mut [host, Host::new(Rule::DEFAULT)], &Segment::data(0)).is_ok(), told, "{what}");
+        assert_eq!(
+            values(&mut [host, Host::new(Rule::DEFAULT)], &Segment::data(0)).is_ok(),
+            advertised,
+            "{what}"
+        );
     }
 }
 
@@ -198,40 +206,44 @@ fn a_checksum_that_could_not_be_given_back_stays() {
         let free = u32::from(word(&odd, free_at)) + u32::from(word(&odd, checksum_at));
         let free = (free & 0xffff) + (free >> 16);
         odd[free_at..free_at + 2].copy_from_slice(&(free as u16).to_be_bytes());
-        for (zero, told) in [(0u16, true), (0xffff, false)] {
+        for (zero, advertised) in [(0u16, true), (0xffff, false)] {
             odd[checksum_at..checksum_at + 2].copy_from_slice(&zero.to_be_bytes());
             let mut hosts = [Rule::DEFAULT; 2].map(Host::new);
             let (verdict, wire) = hosts[0].send(&odd);
-            assert_eq!(is(Change::Told, verdict), told, "{zero:#x} at {checksum_at}: {verdict:?}");
+            assert_eq!(
+                is(Change::OptionAdded, verdict),
+                advertised,
+                "{zero:#x} at {checksum_at}: {verdict:?}"
+            );
             assert_eq!(hosts[1].receive(&wire).1, odd);
         }
     }
 }
 
-/// A host that told the far end to send in place has to restore what comes: its connection keeps its place
+/// A host that advertised in-place framing has to restore what comes: its connection keeps its place
 /// for longer than one whose far end may forget.
 #[test]
 fn a_connection_that_restores_in_place_keeps_its_place() {
     for (rule, until) in [(Rule::DEFAULT, OPENING_MS), (IN_PLACE, 2 * UNUSED_MS)] {
         let mut host = Egress::<1>::new(rules(rule), Kernel::detect(), MTU, 1);
-        let offers = Offers::<[Slot; 64]>::new(9);
-        let mut is_told = |port: u8, now: u64| {
+        let capabilities = CapabilityTable::<[Slot; 64]>::new(9);
+        let mut advertises = |port: u8, now: u64| {
             let mut frame = Segment::syn().bytes();
             // The window gives what the port takes: the checksum stays right.
             frame[35] += port;
             frame[48..50].copy_from_slice(&(8192 - u16::from(port)).to_be_bytes());
-            let verdict = host.process(&frame, &mut [0; 2048], Millis(now), &offers);
-            is(Change::Told, verdict)
+            let verdict = host.process(&frame, &mut [0; 2048], Millis(now), &capabilities);
+            is(Change::OptionAdded, verdict)
         };
         for port in 0..WAYS as u8 {
-            assert!(is_told(port, 0));
+            assert!(advertises(port, 0));
         }
-        assert!(!is_told(50, until - 1), "{rule:?}");
-        assert!(is_told(50, until), "{rule:?}");
+        assert!(!advertises(50, until - 1), "{rule:?}");
+        assert!(advertises(50, until), "{rule:?}");
     }
 }
 
-/// Of connections that share a place, the newest has its offer. Which ones share a place depends on the whole seed.
+/// Of connections that share a place, the newest has its capability. Which ones share a place depends on the whole seed.
 #[test]
 fn which_offers_share_a_place_depends_on_the_seed() {
     let ask = Segment { options: [&ROUTED[..], &USUAL].concat(), ..Segment::syn() };
@@ -243,49 +255,54 @@ fn which_offers_share_a_place_depends_on_the_seed() {
         frame[48..50].copy_from_slice(&(8192 - u16::from(client)).to_be_bytes());
         frame
     };
-    // How many of two connections have their offers.
-    let kept = |offers: &Offers| {
+    // How many of two connections have their capabilities.
+    let kept = |capabilities: &CapabilityTable| {
         let mut host = Host::new(Rule::DEFAULT);
         for client in [10, 20] {
-            let verdict = host.ingress.process(&of(&ask, 29, client), &mut [0; 2048], offers);
-            assert!(is(Change::Heard, verdict));
+            let verdict = host.ingress.process(&of(&ask, 29, client), &mut [0; 2048], capabilities);
+            assert!(is(Change::OptionStripped, verdict));
         }
-        let mut is_told = |client: u8| {
+        let mut advertises = |client: u8| {
             let frame = of(&Segment::syn_ack(), 33, client);
-            is(Change::Told, host.egress.process(&frame, &mut [0; 2048], NOW, offers))
+            is(Change::OptionAdded, host.egress.process(&frame, &mut [0; 2048], NOW, capabilities))
         };
-        [10, 20].map(|client| usize::from(is_told(client))).iter().sum::<usize>()
+        [10, 20].map(|client| usize::from(advertises(client))).iter().sum::<usize>()
     };
     for half in [0, 32] {
         let seeds = (0..16).map(|seed| seed << half);
-        let first: Vec<usize> = seeds.clone().map(|seed| kept(&Offers::<[Slot; 2]>::new(seed))).collect();
+        let first: Vec<usize> =
+            seeds.clone().map(|seed| kept(&CapabilityTable::<[Slot; 2]>::new(seed))).collect();
         assert!(first.contains(&1) && first.contains(&2), "{first:?}");
-        let offers = Offers::<[Slot; 2]>::new(u64::MAX);
+        let capabilities = CapabilityTable::<[Slot; 2]>::new(u64::MAX);
         let anew = seeds.map(|seed| {
-            (&offers as &Offers).clear(seed);
-            kept(&offers)
+            (&capabilities as &CapabilityTable).clear(seed);
+            kept(&capabilities)
         });
         assert_eq!(anew.collect::<Vec<_>>(), first);
     }
 }
 
-/// Only a SYN that begins a connection says something: any other segment with the option stays as it is.
+/// Only a SYN that begins a connection advertises: any other segment with the option stays as it is.
 #[test]
 fn an_offer_elsewhere_than_on_a_syn_is_left_alone() {
     for flags in ["", "F", "R", "SF", "SR"] {
         let options = [&ROUTED[..], &USUAL].concat();
         let frame = Segment { flags, ack: Some(1), options, tos: 0, ..Segment::syn() }.bytes();
         let (verdict, host) = Host::new(Rule::DEFAULT).receive(&frame);
-        assert!(!is(Change::Heard, verdict) && host == frame, "{flags:?}: {verdict:?}");
+        assert!(!is(Change::OptionStripped, verdict) && host == frame, "{flags:?}: {verdict:?}");
     }
     // Where flags are not at their usual place, every segment is looked at.
     for ip in [IpSpec::V4 { option_words: 1 }, IpSpec::V6 { extensions: vec![(60, 0)] }] {
-        for (flags, heard) in [(ACK, false), (SYN | ACK, true)] {
+        for (flags, advertised) in [(ACK, false), (SYN | ACK, true)] {
             let options = [&ROUTED[..], &USUAL].concat();
             let transport = TransportSpec::Tcp { seq: 1, flags, options };
             let frame = Spec { ip: ip.clone(), tos: 0, transport, ..Spec::tcp(1, flags, &[]) }.bytes();
             let (verdict, host) = Host::new(Rule::DEFAULT).receive(&frame);
-            assert_eq!((is(Change::Heard, verdict), host != frame), (heard, heard), "{ip:?}: {verdict:?}");
+            assert_eq!(
+                (is(Change::OptionStripped, verdict), host != frame),
+                (advertised, advertised),
+                "{ip:?}: {verdict:?}"
+            );
         }
     }
 }
@@ -296,16 +313,16 @@ fn a_syn_without_room_in_the_buffer_asks_nobody() {
     let frame = Segment::syn().bytes();
     for room in [0, frame.len(), frame.len() + 11] {
         let mut host = Host::new(Rule::DEFAULT);
-        let verdict = host.egress.process(&frame, &mut vec![0; room], NOW, &host.offers);
+        let verdict = host.egress.process(&frame, &mut vec![0; room], NOW, &host.capabilities);
         assert_eq!(verdict, Verdict::Untouched(PassReason::TcpFlags));
         let (_, answer) = Host::new(Rule::DEFAULT).send(&Segment::syn_ack().bytes());
         let _ = host.receive(&answer);
-        assert_eq!(host.send(&Segment::data(0).bytes()).0, Verdict::Untouched(PassReason::NotAgreed));
+        assert_eq!(host.send(&Segment::data(0).bytes()).0, Verdict::Untouched(PassReason::NotNegotiated));
     }
     // At ingress the host gets the option, which it ignores.
     let (_, wire) = Host::new(Rule::DEFAULT).send(&frame);
     let mut host = Host::new(Rule::DEFAULT);
-    let verdict = host.ingress.process(&wire, &mut vec![0; frame.len() - 1], &host.offers);
+    let verdict = host.ingress.process(&wire, &mut vec![0; frame.len() - 1], &host.capabilities);
     assert_eq!(verdict, Verdict::Untouched(PassReason::NotCompressed));
 }
 
@@ -322,7 +339,7 @@ fn a_checksum_left_to_offload_is_completed() {
     assert!(host_accepts(&partial).is_none());
     let mut hosts = [Rule::DEFAULT; 2].map(Host::new);
     let (verdict, wire) = hosts[0].send(&partial);
-    assert!(is(Change::Told, verdict));
+    assert!(is(Change::OptionAdded, verdict));
     assert_eq!(options(&wire), [&ROUTED[..], &USUAL].concat());
     assert_eq!(hosts[1].receive(&wire).1, whole);
 }
@@ -336,7 +353,7 @@ fn padding_behind_a_syn_stays_away() {
         padded.resize(60, 0);
         let mut hosts = [Rule::DEFAULT; 2].map(Host::new);
         let (verdict, wire) = hosts[0].send(&padded);
-        assert!(is(Change::Told, verdict));
+        assert!(is(Change::OptionAdded, verdict));
         assert_eq!(wire.len(), bare.len() + 12);
         assert_eq!(options(&wire), ROUTED);
         assert_eq!(hosts[1].receive(&wire).1, bare);

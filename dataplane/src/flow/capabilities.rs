@@ -1,15 +1,15 @@
-//! What far ends said on their SYNs that they restore: written by ingress, read by egress, in other threads perhaps.
+//! The capability table: what far ends advertised on their SYNs. Ingress writes it and egress reads it, perhaps in other threads.
 //!
 //! Ingress writes before it hands a SYN on, and egress reads when the answer leaves, which the host cannot send before it
-//! has the SYN. Nobody waits: an offer that is not found was not made.
+//! has the SYN. Nobody waits: a capability that is not found was not advertised.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::rules::ECN;
+use crate::wire::capability::Capability;
 use crate::wire::flow_key::{FlowKey, mix};
-use crate::wire::offer::Offer;
 
-/// The SYN of the far end that an offer came with.
+/// The SYN of the far end that a capability came with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// A SYN: the host's SYN-ACK acknowledges it, with all or some of its data (TCP Fast Open, RFC 7413).
@@ -44,38 +44,38 @@ impl Start {
     }
 }
 
-/// What one end of a connection said on its SYN.
+/// A capability as one end of a connection advertised it on its SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct Advertisement {
     /// What it restores.
-    pub offer: Offer,
+    pub capability: Capability,
     /// The type of service of its SYN, without ECN: in-place frames of this one are restored.
     pub tos: u8,
 }
 
-/// One offer, in four words: its SYN's number, its in-place parameters, all else, and a check.
+/// One advertisement, in four words: its SYN's number, its in-place parameters, all else, and a check.
 ///
 /// The words are written one by one, and two threads may write the same slot. So a reader may find words of different
-/// offers, or of another connection whose hash falls on the slot. The check is a keyed hash of the flow's key and of the other three words:
+/// advertisements, or of another connection whose hash falls on the slot. The check is a keyed hash of the flow's key and of the other three words:
 /// a mix fits by chance once in 2^32, and must then have the 32-bit number of the very SYN that the reader asks for. Whoever
 /// does not know the seed cannot do better than chance. So nothing depends on the order in which the words are seen.
 #[derive(Debug)]
 pub struct Slot([AtomicU32; 4]);
 
-/// Offers by the key of the flow that leaves the host; `S` is an array of [`Slot`]s.
+/// Advertised capabilities by the key of the flow that leaves the host; `S` is an array of [`Slot`]s.
 ///
-/// Each key has one slot, and the newest offer takes it. An offer that lost its slot counts as never made, and its
-/// connection goes uncompressed. An offer holds for the SYN that it came with: another start of the same ports does
+/// Each key has one slot, and the newest advertisement takes it. One that lost its slot counts as never made, and its
+/// connection goes uncompressed. An advertisement holds for the SYN that it came with: another start of the same ports does
 /// not find it.
 #[derive(Debug)]
-pub struct Offers<S: ?Sized = [Slot]> {
+pub struct CapabilityTable<S: ?Sized = [Slot]> {
     /// High and low half.
     seed: [AtomicU32; 2],
     slots: S,
 }
 
-impl<const SLOTS: usize> Offers<[Slot; SLOTS]> {
-    /// No offers; `seed` keys the hash and should be random.
+impl<const SLOTS: usize> CapabilityTable<[Slot; SLOTS]> {
+    /// An empty table; `seed` keys the hash and should be random.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         let seed = [AtomicU32::new((seed >> 32) as u32), AtomicU32::new(seed as u32)];
@@ -84,9 +84,9 @@ impl<const SLOTS: usize> Offers<[Slot; SLOTS]> {
 }
 
 /// For engines none of whose rules requires a handshake.
-pub static NO_OFFERS: Offers<[Slot; 0]> = Offers::new(0);
+pub static NO_CAPABILITIES: CapabilityTable<[Slot; 0]> = CapabilityTable::new(0);
 
-impl Offers {
+impl CapabilityTable {
     /// Forgets all of them; `seed` keys the hash from now on.
     pub fn clear(&self, seed: u64) {
         let [high, low] = &self.seed;
@@ -97,11 +97,11 @@ impl Offers {
         }
     }
 
-    /// Takes note of what the far end of the flow `key` said on its SYN.
-    pub(crate) fn learn(&self, key: &FlowKey, start: Start, told: Told) {
+    /// Records what the far end of the flow `key` advertised on its SYN.
+    pub(crate) fn learn(&self, key: &FlowKey, start: Start, advertised: Advertisement) {
         let hash = self.hash(key);
         let Some(Slot([number, in_place, rest, check])) = self.slot(hash) else { return };
-        let words = to_words(start, told);
+        let words = to_words(start, advertised);
         number.store(words[0], Ordering::Relaxed);
         in_place.store(words[1], Ordering::Relaxed);
         rest.store(words[2], Ordering::Relaxed);
@@ -109,8 +109,8 @@ impl Offers {
         check.store(check_of(hash, words), Ordering::Release);
     }
 
-    /// What the far end of the flow `key` said last, and on which SYN.
-    pub(crate) fn find(&self, key: &FlowKey) -> Option<(Start, Told)> {
+    /// What the far end of the flow `key` advertised last, and on which SYN.
+    pub(crate) fn find(&self, key: &FlowKey) -> Option<(Start, Advertisement)> {
         let hash = self.hash(key);
         let Slot([number, in_place, rest, check]) = self.slot(hash)?;
         let check = check.load(Ordering::Acquire);
@@ -145,31 +145,31 @@ const LEN_AT: u32 = 18;
 /// No SYN has more data: it would be longer than jumbo frames are.
 const MAX_LEN: u16 = (1 << (32 - LEN_AT)) - 1;
 
-const fn to_words(start: Start, Told { offer, tos }: Told) -> [u32; 3] {
+const fn to_words(start: Start, Advertisement { capability, tos }: Advertisement) -> [u32; 3] {
     let (number, start) = match start {
         Start::Syn { number, len } => {
             (number, SYN | (if len < MAX_LEN { len } else { MAX_LEN } as u32) << LEN_AT)
         }
         Start::Answer { acknowledges } => (acknowledges, ANSWER),
     };
-    let routed = if offer.routed() { ROUTED } else { 0 };
-    let (in_place, parameters) = match offer.in_place() {
+    let routed = if capability.routed() { ROUTED } else { 0 };
+    let (in_place, parameters) = match capability.in_place() {
         Some(parameters) => (IN_PLACE, parameters),
         None => (0, [0; 4]),
     };
-    let rest = start | (offer.codecs() as u32) << 8 | (tos & !ECN) as u32 | routed | in_place;
+    let rest = start | (capability.codecs() as u32) << 8 | (tos & !ECN) as u32 | routed | in_place;
     [number, u32::from_be_bytes(parameters), rest]
 }
 
-fn from_words([number, in_place, rest]: [u32; 3]) -> Option<(Start, Told)> {
+fn from_words([number, in_place, rest]: [u32; 3]) -> Option<(Start, Advertisement)> {
     let start = match rest & (SYN | ANSWER) {
         SYN => Start::Syn { number, len: (rest >> LEN_AT) as u16 },
         ANSWER => Start::Answer { acknowledges: number },
         _ => return None,
     };
     let in_place = (rest & IN_PLACE != 0).then_some(in_place.to_be_bytes());
-    let offer = Offer::new(rest & ROUTED != 0, (rest >> 8) as u8, in_place);
-    Some((start, Told { offer, tos: rest as u8 & !ECN }))
+    let capability = Capability::new(rest & ROUTED != 0, (rest >> 8) as u8, in_place);
+    Some((start, Advertisement { capability, tos: rest as u8 & !ECN }))
 }
 
 #[cfg(test)]
@@ -184,23 +184,28 @@ mod tests {
     }
 
     /// Every part of it says which number it belongs to.
-    fn told(number: u32) -> Told {
+    fn advertised(number: u32) -> Advertisement {
         let [tos, codecs, ..] = number.wrapping_mul(0x9e37_79b9).to_be_bytes();
-        Told { offer: Offer::new(true, codecs, Some(number.to_be_bytes())), tos: tos & !ECN }
+        Advertisement {
+            capability: Capability::new(true, codecs, Some(number.to_be_bytes())),
+            tos: tos & !ECN,
+        }
     }
 
     #[test]
-    fn an_offer_is_found_as_it_was_made() {
-        let offers: &Offers = &Offers::<[Slot; 64]>::new(7);
-        assert_eq!(offers.find(&key(1)), None);
+    fn a_capability_is_found_as_it_was_recorded() {
+        let capabilities: &CapabilityTable = &CapabilityTable::<[Slot; 64]>::new(7);
+        assert_eq!(capabilities.find(&key(1)), None);
         for start in [SYN_5, Start::Syn { number: u32::MAX, len: 9000 }, Start::Answer { acknowledges: 6 }] {
-            for told in [told(9), Told { offer: Offer::new(false, 0xff, None), tos: 0 }] {
-                offers.learn(&key(1), start, told);
-                assert_eq!(offers.find(&key(1)), Some((start, told)));
+            for advertised in
+                [advertised(9), Advertisement { capability: Capability::new(false, 0xff, None), tos: 0 }]
+            {
+                capabilities.learn(&key(1), start, advertised);
+                assert_eq!(capabilities.find(&key(1)), Some((start, advertised)));
             }
         }
-        offers.clear(8);
-        assert_eq!(offers.find(&key(1)), None);
+        capabilities.clear(8);
+        assert_eq!(capabilities.find(&key(1)), None);
     }
 
     #[test]
@@ -221,18 +226,18 @@ mod tests {
 
     /// One slot: all flows fall on it, and only the newest has it.
     #[test]
-    fn flows_that_share_a_slot_do_not_share_an_offer() {
-        let offers: &Offers = &Offers::<[Slot; 1]>::new(7);
+    fn flows_that_share_a_slot_do_not_share_a_capability() {
+        let capabilities: &CapabilityTable = &CapabilityTable::<[Slot; 1]>::new(7);
         for number in 0..1000 {
-            offers.learn(&key(number), SYN_5, told(3));
+            capabilities.learn(&key(number), SYN_5, advertised(3));
             for other in (0..1000).filter(|other| *other != number) {
-                assert_eq!(offers.find(&key(other)), None, "{number} {other}");
+                assert_eq!(capabilities.find(&key(other)), None, "{number} {other}");
             }
-            assert_eq!(offers.find(&key(number)), Some((SYN_5, told(3))));
+            assert_eq!(capabilities.find(&key(number)), Some((SYN_5, advertised(3))));
         }
     }
 
-    /// Whoever finds a word of another offer finds none.
+    /// A word of another advertisement makes the whole slot count as empty.
     #[test]
     fn the_check_is_of_every_bit() {
         let (hash, words) = (0x0123_4567_89ab_cdef, [5, 7, 9]);
@@ -247,28 +252,28 @@ mod tests {
         }
     }
 
-    /// Threads write other offers to the same slot all the time: a reader finds one as it was written, or none.
+    /// Threads write other advertisements to the same slot all the time: a reader finds one as it was written, or none.
     #[test]
-    fn a_torn_offer_is_no_offer() {
+    fn a_torn_advertisement_is_not_found() {
         const WRITES: u32 = 200_000;
-        let offers: &Offers = &Offers::<[Slot; 1]>::new(7);
+        let capabilities: &CapabilityTable = &CapabilityTable::<[Slot; 1]>::new(7);
         thread::scope(|scope| {
             let writers = [0, 1].map(|first| {
                 scope.spawn(move || {
                     for number in (first..WRITES).step_by(2) {
-                        offers.learn(&key(1), SYN_5, told(number));
+                        capabilities.learn(&key(1), SYN_5, advertised(number));
                     }
                 })
             });
             while !writers.iter().all(thread::ScopedJoinHandle::is_finished) {
-                if let Some((start, got)) = offers.find(&key(1)) {
-                    let number = u32::from_be_bytes(got.offer.in_place().unwrap());
-                    assert!(start == SYN_5 && number < WRITES && got == told(number), "{got:?}");
+                if let Some((start, got)) = capabilities.find(&key(1)) {
+                    let number = u32::from_be_bytes(got.capability.in_place().unwrap());
+                    assert!(start == SYN_5 && number < WRITES && got == advertised(number), "{got:?}");
                 }
             }
         });
         // What both wrote last may be torn for good.
-        let last = [1, 2].map(|back| Some((SYN_5, told(WRITES - back))));
-        assert!(offers.find(&key(1)).is_none_or(|found| last.contains(&Some(found))));
+        let last = [1, 2].map(|back| Some((SYN_5, advertised(WRITES - back))));
+        assert!(capabilities.find(&key(1)).is_none_or(|found| last.contains(&Some(found))));
     }
 }
