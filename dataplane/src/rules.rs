@@ -55,16 +55,16 @@ impl Framing {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
-pub enum Grid {
+pub enum Alignment {
     /// The first byte after the connection's SYN starts a value, and every fourth after it.
     #[default]
     Connection,
     /// Every segment's payload starts with a value: for senders that never let TCP cut one. Without a handshake no SYN need have
-    /// been seen; the first tagged segment then fixes the grid. Segments off the connection's grid go untouched.
+    /// been seen; the first tagged segment then fixes the alignment. Segments that are not aligned with it go untouched.
     Payload,
 }
 
-impl Grid {
+impl Alignment {
     /// Both of them.
     pub const ALL: [Self; 2] = [Self::Connection, Self::Payload];
 
@@ -85,10 +85,10 @@ impl Grid {
         }
     }
 
-    /// The grid of this name.
+    /// The alignment of this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|grid| grid.name() == name)
+        Self::ALL.into_iter().find(|alignment| alignment.name() == name)
     }
 }
 
@@ -174,7 +174,7 @@ pub struct Rule {
     /// Framing of compressed frames.
     pub framing: Framing,
     /// Where values start in a TCP stream.
-    pub grid: Grid,
+    pub alignment: Alignment,
     /// How it is known that the far end restores.
     #[cfg_attr(feature = "arbitrary", arbitrary(value = Handshake::Off))]
     pub handshake: Handshake,
@@ -193,7 +193,7 @@ impl Rule {
         mask: !ECN,
         profile: Profile::DEFAULT,
         framing: Framing::Routed,
-        grid: Grid::Connection,
+        alignment: Alignment::Connection,
         handshake: Handshake::Required,
         contents: Contents::Checked,
         udp_offset: 0,
@@ -210,7 +210,7 @@ impl Rule {
             Err(_) => Profile::DEFAULT,
         },
         framing: Framing::InPlace,
-        grid: Grid::Payload,
+        alignment: Alignment::Payload,
         handshake: Handshake::Off,
         contents: Contents::Trusted,
         udp_offset: 0,
@@ -224,12 +224,12 @@ impl Rule {
         (tos ^ self.tos) & self.mask == 0
     }
 
-    /// What both ends have to have in common under in-place framing: codec, its two parameters, grid. None under
+    /// What both ends have to have in common under in-place framing: codec, its two parameters, alignment. None under
     /// routed framing.
     pub(crate) const fn in_place(&self) -> Option<[u8; 4]> {
         let [codec, first, second] = self.profile.to_bytes();
         match self.framing {
-            Framing::InPlace => Some([codec, first, second, self.grid.number()]),
+            Framing::InPlace => Some([codec, first, second, self.alignment.number()]),
             Framing::Routed => None,
         }
     }
@@ -316,7 +316,7 @@ impl Rules {
     /// Whether under one of the rules payload alone opens a flow: no SYN need have been seen, and nobody has to say that it restores.
     // No field: with one more here, the compiler builds the engine of firmware on the stack, which cannot hold it.
     pub(crate) fn opens_by_payload(&self) -> bool {
-        self.list.iter().any(|rule| rule.grid == Grid::Payload && rule.handshake == Handshake::Off)
+        self.list.iter().any(|rule| rule.alignment == Alignment::Payload && rule.handshake == Handshake::Off)
     }
 
     /// Whether one of the rules has in-place framing.

@@ -99,12 +99,12 @@ outcomes! {
         /// The TCP or UDP checksum is wrong, and not one left to offload.
         L4Checksum = "l4-checksum",
         /// The start of the TCP connection was not seen, so where values start is not known; or it has ended.
-        GridUnknown = "grid-unknown",
+        AlignmentUnknown = "alignment-unknown",
         /// The connection's start cannot be relied on: two different ones were seen, or one far from the payload, or one
         /// whose options bind the payload.
-        GridDoubtful = "grid-doubtful",
-        /// The payload does not start on a value, and in-place framing or the rule's grid needs it to.
-        OffGrid = "off-grid",
+        AlignmentDoubtful = "alignment-doubtful",
+        /// The payload does not start on a value, and in-place framing or the rule's alignment needs it to.
+        Misaligned = "misaligned",
         /// The far end did not advertise on the connection's SYN that it restores this codec.
         NotNegotiated = "not-negotiated",
         /// The connection's SYN was not tagged, so nobody was asked.

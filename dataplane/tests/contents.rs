@@ -6,7 +6,7 @@ use common::engines::rules;
 use common::{ACK, SYN, Spec, TransportSpec, gradient, le_bytes};
 use gradwire::engine::{Egress, Millis, NO_CAPABILITIES};
 use gradwire::kernels::Kernel;
-use gradwire::rules::{Contents, Grid, Rule};
+use gradwire::rules::{Alignment, Contents, Rule};
 use gradwire::verdict::{Change, PassReason, Verdict};
 
 const ORIGIN: u32 = 1000;
@@ -114,16 +114,16 @@ fn zeros_and_what_is_not_finite_are_values() {
     }
 }
 
-/// Values are looked for where the grid has them: shifted by a byte, values are random words.
+/// The check takes values where the alignment has them: shifted by a byte, values are random words.
 #[test]
-fn off_the_grid_values_are_values() {
+fn misaligned_values_are_values() {
     let values = [payload(&[]), payload(&[])].concat();
     for cut in 1..4 {
         let mut host = Host::new(Rule::STATIC, Kernel::detect());
         assert!(host.sends(&values[..LEN + cut]));
         assert!(host.sends(&values[LEN + cut..]));
     }
-    let mut shifted = Host::new(Rule { grid: Grid::Payload, ..Rule::STATIC }, Kernel::detect());
+    let mut shifted = Host::new(Rule { alignment: Alignment::Payload, ..Rule::STATIC }, Kernel::detect());
     assert!(!shifted.sends(&values[1..LEN + 1]));
 }
 

@@ -2,7 +2,7 @@
 
 use gradwire::flow::trust::{BYPASS_MS, EPOCH_MS, MAX_BACKOFF, SAMPLE_LEN, TrustState};
 use gradwire::flow::{Event, FlowTable, IDLE_MS, Millis, OPENING_MS, Phase, Syn, WAYS};
-use gradwire::rules::Grid;
+use gradwire::rules::Alignment;
 use gradwire::verdict::PassReason;
 use gradwire::wire::flow_key::FlowKey;
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ fn open() -> FlowTable<1> {
 
 /// Sends a whole segment compressed if that is allowed.
 fn send(table: &mut FlowTable<1>, seq: u32, now: u64) -> Result<(), PassReason> {
-    let flow = table.find(&key(0)).ok_or(PassReason::GridUnknown)?;
+    let flow = table.find(&key(0)).ok_or(PassReason::AlignmentUnknown)?;
     let result = flow.admit(seq, MSS, Millis(now));
     if result.is_ok() {
         flow.compressed(seq, 1);
@@ -68,9 +68,9 @@ fn values_start_behind_the_syn_across_the_wrap() {
         for sent in 0..20u32 {
             let seq = isn.wrapping_add(1).wrapping_add(sent);
             let head_len = (4 - sent as usize % 4) % 4;
-            assert_eq!(flow.head_len(seq, Grid::Connection), Ok(head_len));
-            let on_grid = if head_len == 0 { Ok(0) } else { Err(PassReason::OffGrid) };
-            assert_eq!(flow.head_len(seq, Grid::Payload), on_grid);
+            assert_eq!(flow.head_len(seq, Alignment::Connection), Ok(head_len));
+            let aligned = if head_len == 0 { Ok(0) } else { Err(PassReason::Misaligned) };
+            assert_eq!(flow.head_len(seq, Alignment::Payload), aligned);
         }
     }
 }
@@ -124,18 +124,18 @@ fn a_second_start_raises_doubt_until_the_connection_ends() {
     table.syn(&key(0), syn(0), Millis(0)).unwrap(); // the same SYN, doubled
     assert_eq!(send(&mut table, 1 + MSS, 0), Ok(()));
     table.syn(&key(0), syn(2), Millis(0)).unwrap();
-    assert_eq!(send(&mut table, 1 + 2 * MSS, 0), Err(PassReason::GridDoubtful));
+    assert_eq!(send(&mut table, 1 + 2 * MSS, 0), Err(PassReason::AlignmentDoubtful));
     table.find(&key(0)).unwrap().end(1 + 3 * MSS);
-    assert_eq!(send(&mut table, 1 + 3 * MSS, 0), Err(PassReason::GridUnknown));
+    assert_eq!(send(&mut table, 1 + 3 * MSS, 0), Err(PassReason::AlignmentUnknown));
     // Behind it, only a start beyond what was sent is certainly another connection's.
     table.syn(&key(0), syn(3 * MSS), Millis(0)).unwrap();
-    assert_eq!(send(&mut table, 1 + 3 * MSS, 0), Err(PassReason::GridDoubtful));
+    assert_eq!(send(&mut table, 1 + 3 * MSS, 0), Err(PassReason::AlignmentDoubtful));
     table.find(&key(0)).unwrap().end(1 + 4 * MSS);
     table.syn(&key(0), syn(1 + 4 * MSS), Millis(0)).unwrap();
     assert_eq!(send(&mut table, 2 + 4 * MSS, 0), Ok(()));
     // A SYN that cannot be relied on is never followed by compression.
     table.syn(&key(0), Syn { doubtful: true, ..syn(1 + 4 * MSS) }, Millis(0)).unwrap();
-    assert_eq!(send(&mut table, 2 + 5 * MSS, 0), Err(PassReason::GridDoubtful));
+    assert_eq!(send(&mut table, 2 + 5 * MSS, 0), Err(PassReason::AlignmentDoubtful));
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn doubt_without_payload_makes_way_after_a_while() {
         table.syn(&key(n), syn(8), Millis(0)).unwrap();
     }
     // One is a connection.
-    assert_eq!(table.find(&key(0)).unwrap().admit(10, MSS, Millis(0)), Err(PassReason::GridDoubtful));
+    assert_eq!(table.find(&key(0)).unwrap().admit(10, MSS, Millis(0)), Err(PassReason::AlignmentDoubtful));
     assert_eq!(table.syn(&key(50), syn(9), Millis(OPENING_MS - 1)).map(drop), Err(PassReason::TableFull));
     for n in 50..50 + WAYS as u64 - 1 {
         assert_eq!(table.syn(&key(n), syn(9), Millis(OPENING_MS)).map(drop), Ok(()));

@@ -9,7 +9,7 @@ use gradwire::codec::{Params, Split};
 use gradwire::engine::{Egress, Ingress, NO_CAPABILITIES};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
-use gradwire::rules::{Contents, DEFAULT_MARK, Framing, Grid, Rule, Rules};
+use gradwire::rules::{Alignment, Contents, DEFAULT_MARK, Framing, Rule, Rules};
 use gradwire::verdict::{Change, DropReason, PassReason, Traffic, Verdict};
 use gradwire::wire::flow_key::FlowKey;
 use gradwire::wire::frame::MAX_LINK_LEN;
@@ -22,7 +22,7 @@ const RULE: Rule = Rule { contents: Contents::Trusted, ..Rule::STATIC };
 /// A new flow's SYN, then the frame. The SYN is not tagged: the frame may be anywhere in the stream.
 fn send(rule: Rule, origin: u32, spec: &Spec) -> (Verdict, Vec<u8>) {
     let mut engine = Egress::<2>::new(rules(rule), Kernel::detect(), 1500, 1);
-    if matches!(spec.transport, TransportSpec::Tcp { .. }) && rule.grid == Grid::Connection {
+    if matches!(spec.transport, TransportSpec::Tcp { .. }) && rule.alignment == Alignment::Connection {
         let (verdict, _) = egress(&mut engine, &Spec { tos: 0, ..spec.syn(origin) }.bytes());
         assert_eq!(verdict, Verdict::Untouched(PassReason::NoRule));
     }
@@ -78,7 +78,7 @@ prop_compose! {
 
 prop_compose! {
     fn any_rule()(
-        b in 1u8..=14, paper: bool, x in -20i8..20, planar: bool, in_place: bool, payload_grid: bool, udp_offset in 0u8..64,
+        b in 1u8..=14, paper: bool, x in -20i8..20, planar: bool, in_place: bool, payload_aligned: bool, udp_offset in 0u8..64,
     ) -> Rule {
         let split = if paper { Split::Paper } else { Split::Dense };
         Rule {
@@ -88,7 +88,7 @@ prop_compose! {
                 Params::new(b, split, x).unwrap().into()
             },
             framing: if in_place { Framing::InPlace } else { Framing::Routed },
-            grid: if payload_grid { Grid::Payload } else { Grid::Connection },
+            alignment: if payload_aligned { Alignment::Payload } else { Alignment::Connection },
             udp_offset,
             ..RULE
         }
@@ -98,7 +98,7 @@ prop_compose! {
 /// Where the payload's first value starts, from the headers alone.
 fn head_len(spec: &Spec, rule: &Rule, origin: u32) -> usize {
     match spec.transport {
-        TransportSpec::Tcp { seq, .. } if rule.grid == Grid::Connection => {
+        TransportSpec::Tcp { seq, .. } if rule.alignment == Alignment::Connection => {
             (i64::from(origin) - i64::from(seq)).rem_euclid(4) as usize
         }
         TransportSpec::Tcp { .. } => 0,
@@ -270,14 +270,14 @@ fn every_truncation_of_a_compressed_frame_is_refused() {
 }
 
 #[test]
-fn off_grid_segments_compress_in_routed_framing_only() {
+fn misaligned_segments_compress_in_routed_framing_only() {
     let payload = le_bytes(&gradient(100));
     for shift in 1..4u32 {
         let spec = Spec::tcp(1000 + shift, ACK, &payload);
         let (verdict, _) = send(RULE, 1000, &spec);
         assert!(matches!(verdict, Verdict::Changed { .. }), "{verdict:?}");
         let (verdict, _) = send(Rule { framing: Framing::InPlace, ..RULE }, 1000, &spec);
-        assert_eq!(verdict, Verdict::Untouched(PassReason::OffGrid));
+        assert_eq!(verdict, Verdict::Untouched(PassReason::Misaligned));
     }
 }
 
@@ -348,7 +348,7 @@ fn another_start_on_a_live_flow_raises_doubt() {
         assert!(matches!(verdict, Verdict::Changed { .. }), "{verdict:?}");
         let _ = egress(&mut engine, &syn);
         let (verdict, _) = egress(&mut engine, &again.bytes());
-        assert_eq!(verdict, Verdict::Untouched(PassReason::GridDoubtful));
+        assert_eq!(verdict, Verdict::Untouched(PassReason::AlignmentDoubtful));
     }
 }
 
@@ -385,10 +385,10 @@ fn a_doubtful_first_syn_starts_no_values() {
     *corrupt.last_mut().unwrap() ^= 1;
     let short = right.bytes()[..right.bytes().len() - 1].to_vec();
     for (syn, expected) in [
-        (binding, PassReason::GridDoubtful),
-        (corrupt, PassReason::GridDoubtful),
+        (binding, PassReason::AlignmentDoubtful),
+        (corrupt, PassReason::AlignmentDoubtful),
         // The header itself is not whole.
-        (short, PassReason::GridUnknown),
+        (short, PassReason::AlignmentUnknown),
     ] {
         let mut engine = Egress::<2>::new(rules(RULE), Kernel::detect(), 1500, 1);
         let _ = egress(&mut engine, &syn);
@@ -420,7 +420,7 @@ fn only_a_right_fin_ends_a_flow() {
     fin[50] ^= 1;
     let _ = egress(&mut engine, &fin);
     let (verdict, _) = egress(&mut engine, &Spec::tcp(1400, ACK, &payload).bytes());
-    assert_eq!(verdict, Verdict::Untouched(PassReason::GridUnknown));
+    assert_eq!(verdict, Verdict::Untouched(PassReason::AlignmentUnknown));
 }
 
 /// In-place framing knows compressed frames by their length: the host's own must not look like one.

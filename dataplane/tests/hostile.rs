@@ -10,7 +10,7 @@ use gradwire::codec::planar::Bound;
 use gradwire::engine::{Egress, Ingress, Millis, NO_CAPABILITIES};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
-use gradwire::rules::{Contents, Framing, Grid, Rule};
+use gradwire::rules::{Alignment, Contents, Framing, Rule};
 use gradwire::verdict::{Change, DropReason, PassReason, Verdict};
 
 const ORIGIN: u32 = 1000;
@@ -19,8 +19,8 @@ const RULE: Rule = Rule::STATIC;
 
 fn rule_of(name: &str) -> Rule {
     let framing = if name.contains("routed") { Framing::Routed } else { Framing::InPlace };
-    // Whether the grid is known is not what is tested here.
-    Rule { framing, grid: Grid::Payload, ..RULE }
+    // Whether the alignment is known is not what is tested here.
+    Rule { framing, alignment: Alignment::Payload, ..RULE }
 }
 
 /// Whatever arrives, a host that accepts it gets the payload that was right.
@@ -83,7 +83,7 @@ fn length_fields_that_lie() {
         (Spec { ip: v6, ..Spec::tcp(ORIGIN, ACK, &payload) }, vec![(18, 2), (55, 1), (74, 1)]),
     ];
     for framing in [Framing::InPlace, Framing::Routed] {
-        let rule = Rule { framing, grid: Grid::Payload, ..RULE };
+        let rule = Rule { framing, alignment: Alignment::Payload, ..RULE };
         let plus = if framing == Framing::Routed { 0x6777 } else { 0 }; // FORMAT.md section 5.3
         for (spec, fields) in &specs {
             let host = spec.bytes();

@@ -3,7 +3,7 @@
 use gradwire::burst::FrameError;
 use gradwire::codec::{DecodeError, EncodeError, ParamsError, Split};
 use gradwire::profile::ProfileError;
-use gradwire::rules::{Framing, Grid, RulesError};
+use gradwire::rules::{Alignment, Framing, RulesError};
 use gradwire::wire::chunk::{ChunkError, Limits};
 use gradwire::wire::segment_header::SegmentError;
 
@@ -79,13 +79,15 @@ fn errors_say_what_was_found_and_what_would_be_right() {
 #[test]
 fn names_are_those_of_options_and_files() {
     assert_eq!(Framing::ALL.map(Framing::name), ["in-place", "routed"]);
-    assert_eq!(Grid::ALL.map(Grid::name), ["connection", "payload"]);
+    assert_eq!(Alignment::ALL.map(Alignment::name), ["connection", "payload"]);
     assert_eq!(Split::ALL.map(Split::name), ["dense", "paper"]);
     assert!(Framing::ALL.iter().all(|framing| Framing::from_name(framing.name()) == Some(*framing)));
-    assert!(Grid::ALL.iter().all(|grid| Grid::from_name(grid.name()) == Some(*grid)));
+    assert!(
+        Alignment::ALL.iter().all(|alignment| Alignment::from_name(alignment.name()) == Some(*alignment))
+    );
     assert!(Split::ALL.iter().all(|split| Split::from_name(split.name()) == Some(*split)));
     assert_eq!(
-        (Framing::from_name("Routed"), Grid::from_name(""), Split::from_name("half")),
+        (Framing::from_name("Routed"), Alignment::from_name(""), Split::from_name("half")),
         (None, None, None)
     );
 }

@@ -1,4 +1,4 @@
-//! Promises about whole flows: a byte is compressed at most once, and values are coded on their own grid or not at all.
+//! Promises about whole flows: a byte is compressed at most once, and values are coded by their own alignment or not at all.
 //! The judge knows what the host sent, and nothing of what the engine believes.
 
 mod common;
@@ -8,14 +8,14 @@ use common::{ACK, Spec, TransportSpec, gradient, host_accepts, le_bytes};
 use gradwire::engine::{Egress, Ingress, Millis, NO_CAPABILITIES};
 use gradwire::flow::CLOSED_MS;
 use gradwire::kernels::Kernel;
-use gradwire::rules::{Contents, DEFAULT_MARK, Framing, Grid, Rule, Rules};
+use gradwire::rules::{Alignment, Contents, DEFAULT_MARK, Framing, Rule, Rules};
 use gradwire::verdict::{Change, PassReason, Verdict};
 use proptest::prelude::*;
 
 const FIN: u8 = 0x01;
 const RST: u8 = 0x04;
 const ORIGIN: u32 = 0xffff_f001;
-const PAYLOAD_GRID: Rule = Rule { grid: Grid::Payload, ..Rule::STATIC };
+const PAYLOAD_ALIGNED: Rule = Rule { alignment: Alignment::Payload, ..Rule::STATIC };
 
 /// A host's stream of values and the engine before it. Byte 0 of the stream has sequence number `origin`.
 struct Stream {
@@ -56,7 +56,7 @@ impl Stream {
     }
 
     /// The segment with bytes `from..from + len` of the stream. What the receiving host takes has to be within the
-    /// bound of it, by the stream's own grid.
+    /// bound of it, by the stream's own alignment.
     fn send(&mut self, from: usize, len: usize, flags: u8) -> Verdict {
         let payload = self.values[from..from + len].to_vec();
         let seq = self.origin.wrapping_add(from as u32);
@@ -93,30 +93,32 @@ fn untouched(reason: PassReason) -> Verdict {
 /// whatever it has not acknowledged before.
 #[test]
 fn behind_a_fin_nothing_is_compressed_again() {
-    for (grid, syn) in [(Grid::Connection, true), (Grid::Payload, true), (Grid::Payload, false)] {
-        let mut stream = Stream::new(Rule { grid, ..Rule::STATIC });
+    for (alignment, syn) in
+        [(Alignment::Connection, true), (Alignment::Payload, true), (Alignment::Payload, false)]
+    {
+        let mut stream = Stream::new(Rule { alignment, ..Rule::STATIC });
         if syn {
             stream.syn(ORIGIN, 0x02);
         }
         for segment in 0..5 {
             let flags = if segment == 4 { ACK | FIN } else { ACK };
-            assert!(is_compressed(stream.send(400 * segment, 400, flags)), "{grid:?} {segment}");
+            assert!(is_compressed(stream.send(400 * segment, 400, flags)), "{alignment:?} {segment}");
         }
         for again in 0..15 {
             stream.now.0 += 1000 << again.min(6);
             for segment in 0..5 {
                 let flags = if segment == 4 { ACK | FIN } else { ACK };
                 let verdict = stream.send(400 * segment, 400, flags);
-                assert!(!is_compressed(verdict), "{grid:?}: segment {segment}, resend {again}");
+                assert!(!is_compressed(verdict), "{alignment:?}: segment {segment}, resend {again}");
             }
         }
     }
 }
 
-/// Under `grid = "payload"` a flow that is forgotten opens again: an ended one keeps its place while TCP may still send again.
+/// Under `alignment = "payload"` a flow that is forgotten opens again: an ended one keeps its place while TCP may still send again.
 #[test]
 fn an_ended_flow_keeps_its_place_while_tcp_may_send_again() {
-    let mut stream = Stream::new(PAYLOAD_GRID);
+    let mut stream = Stream::new(PAYLOAD_ALIGNED);
     assert!(is_compressed(stream.send(0, 400, ACK | FIN)));
     let crowd = |stream: &mut Stream| {
         for vlan in 1..100 {
@@ -128,7 +130,7 @@ fn an_ended_flow_keeps_its_place_while_tcp_may_send_again() {
     for _ in 0..20 {
         stream.now.0 += CLOSED_MS - 1;
         crowd(&mut stream);
-        assert_eq!(stream.send(0, 400, ACK | FIN), untouched(PassReason::GridUnknown));
+        assert_eq!(stream.send(0, 400, ACK | FIN), untouched(PassReason::AlignmentUnknown));
     }
     // No frame of it comes for so long: its place is another's.
     stream.now.0 += CLOSED_MS;
@@ -142,9 +144,9 @@ fn an_ended_flow_keeps_its_place_while_tcp_may_send_again() {
 #[test]
 fn an_ended_flow_keeps_its_place_for_another_rule() {
     const OTHER_TOS: u8 = 0x48;
-    let handshake = Rule { tos: OTHER_TOS, grid: Grid::Payload, ..Rule::DEFAULT };
+    let handshake = Rule { tos: OTHER_TOS, alignment: Alignment::Payload, ..Rule::DEFAULT };
     for (other, keeps) in [
-        (Rule { tos: OTHER_TOS, ..PAYLOAD_GRID }, true),
+        (Rule { tos: OTHER_TOS, ..PAYLOAD_ALIGNED }, true),
         (Rule { tos: OTHER_TOS, ..Rule::STATIC }, false),
         (handshake, false),
     ] {
@@ -173,7 +175,7 @@ fn of_two_starts_none_is_believed() {
             stream.syn(ORIGIN, flags);
             stream.syn(ORIGIN.wrapping_add(1000 + shift), flags);
             for segment in 0..3 {
-                assert_eq!(stream.send(400 * segment, 400, ACK), untouched(PassReason::GridDoubtful));
+                assert_eq!(stream.send(400 * segment, 400, ACK), untouched(PassReason::AlignmentDoubtful));
             }
             // Once the host has ended it, the next start is a new connection's.
             let _ = stream.send(1200, 0, ACK | RST);
@@ -190,8 +192,8 @@ fn a_start_that_carries_the_mark_is_learned() {
     const MPTCP_CAPABLE: [u8; 4] = [30, 4, 1, 0x81];
     for (rule, options, expected) in [
         (Rule::STATIC, vec![2, 4, 5, 180], None),
-        (Rule::STATIC, MPTCP_CAPABLE.to_vec(), Some(PassReason::GridDoubtful)),
-        (PAYLOAD_GRID, MPTCP_CAPABLE.to_vec(), Some(PassReason::GridDoubtful)),
+        (Rule::STATIC, MPTCP_CAPABLE.to_vec(), Some(PassReason::AlignmentDoubtful)),
+        (PAYLOAD_ALIGNED, MPTCP_CAPABLE.to_vec(), Some(PassReason::AlignmentDoubtful)),
     ] {
         let mut stream = Stream::new(rule);
         let transport = TransportSpec::Tcp { seq: ORIGIN.wrapping_sub(1), flags: 0x02, options };
@@ -210,11 +212,11 @@ fn a_late_start_of_a_doubtful_stream_begins_nothing() {
         let mut stream = Stream::new(Rule::STATIC);
         stream.syn(ORIGIN.wrapping_add(1 << 29), 0x02);
         stream.syn(ORIGIN, 0x02);
-        assert_eq!(stream.send(0, 400, ACK), untouched(PassReason::GridDoubtful));
+        assert_eq!(stream.send(0, 400, ACK), untouched(PassReason::AlignmentDoubtful));
         let _ = stream.send(400, 0, end);
         for late in [ORIGIN, ORIGIN.wrapping_add(400)] {
             stream.syn(late, 0x02);
-            assert_eq!(stream.send(0, 400, ACK), untouched(PassReason::GridDoubtful));
+            assert_eq!(stream.send(0, 400, ACK), untouched(PassReason::AlignmentDoubtful));
         }
     }
 }
@@ -246,7 +248,7 @@ fn a_reset_elsewhere_in_the_stream_ends_nothing() {
         let _ = stream.send(0, 0, RST);
         stream.syn(ORIGIN.wrapping_add(7), 0x02 | ACK);
         stream.origin = ORIGIN;
-        assert_eq!(stream.send(400, 400, ACK), untouched(PassReason::GridDoubtful));
+        assert_eq!(stream.send(400, 400, ACK), untouched(PassReason::AlignmentDoubtful));
     }
 }
 
@@ -301,8 +303,8 @@ fn payload_far_from_its_start_raises_doubt() {
     for away in [1u32 << 20, 1 << 31, u32::MAX] {
         let mut stream = Stream::new(Rule::STATIC);
         stream.syn(ORIGIN.wrapping_sub(away), 0x02);
-        assert_eq!(stream.send(0, 400, ACK), untouched(PassReason::GridDoubtful), "{away:#x}");
-        assert_eq!(stream.send(400, 400, ACK), untouched(PassReason::GridDoubtful), "{away:#x}");
+        assert_eq!(stream.send(0, 400, ACK), untouched(PassReason::AlignmentDoubtful), "{away:#x}");
+        assert_eq!(stream.send(400, 400, ACK), untouched(PassReason::AlignmentDoubtful), "{away:#x}");
     }
     // What went another way, or before the tag, is no reason.
     for (away, tos) in [(0, 0x28), ((1 << 20) - 4, 0x28), (1 << 31, 0)] {
@@ -315,46 +317,46 @@ fn payload_far_from_its_start_raises_doubt() {
 
 /// Rules may change while connections are open, and an application its type of service.
 #[test]
-fn a_flow_without_a_start_has_no_connection_grid() {
+fn a_flow_without_a_start_has_no_connection_alignment() {
     for first in 0..4 {
-        let mut stream = Stream::new(PAYLOAD_GRID);
+        let mut stream = Stream::new(PAYLOAD_ALIGNED);
         // Where the flow begins says nothing of where the stream does.
         stream.origin = ORIGIN.wrapping_add(first);
         let _ = stream.send(0, 400, ACK);
         stream.engine.set_rules(rules(Rule::STATIC));
-        assert_eq!(stream.send(400, 400, ACK), untouched(PassReason::GridUnknown));
-        stream.engine.set_rules(rules(PAYLOAD_GRID));
+        assert_eq!(stream.send(400, 400, ACK), untouched(PassReason::AlignmentUnknown));
+        stream.engine.set_rules(rules(PAYLOAD_ALIGNED));
         assert!(is_compressed(stream.send(800, 400, ACK)));
         // Nor does a start that is seen later.
         stream.syn(ORIGIN.wrapping_add(1), 0x02);
         stream.engine.set_rules(rules(Rule::STATIC));
-        assert_eq!(stream.send(1200, 400, ACK), untouched(PassReason::GridDoubtful));
+        assert_eq!(stream.send(1200, 400, ACK), untouched(PassReason::AlignmentDoubtful));
     }
 }
 
-/// A connection whose SYN forbids changes (here TCP MD5) stays untouched behind its end, whatever the grid.
+/// A connection whose SYN forbids changes (here TCP MD5) stays untouched behind its end, whatever the alignment.
 #[test]
 fn doubt_outlives_the_end() {
-    for grid in Grid::ALL {
-        let mut stream = Stream::new(Rule { grid, ..Rule::STATIC });
+    for alignment in Alignment::ALL {
+        let mut stream = Stream::new(Rule { alignment, ..Rule::STATIC });
         let options = [&[19, 18][..], &[0; 16], &[1, 1]].concat();
         let transport = TransportSpec::Tcp { seq: ORIGIN.wrapping_sub(1), flags: 2, options };
         let _ = stream.process(&Spec { transport, ..Spec::tcp(0, 0, &[]) }.bytes());
-        assert_eq!(stream.send(0, 400, ACK), untouched(PassReason::GridDoubtful));
-        assert_eq!(stream.send(400, 400, ACK | FIN), untouched(PassReason::GridDoubtful));
+        assert_eq!(stream.send(0, 400, ACK), untouched(PassReason::AlignmentDoubtful));
+        assert_eq!(stream.send(400, 400, ACK | FIN), untouched(PassReason::AlignmentDoubtful));
         for from in [0, 400, 800] {
-            assert_eq!(stream.send(from, 400, ACK), untouched(PassReason::GridUnknown), "{grid:?}");
+            assert_eq!(stream.send(from, 400, ACK), untouched(PassReason::AlignmentUnknown), "{alignment:?}");
         }
     }
 }
 
-/// `grid = "payload"` is for senders that never let TCP cut a value. If one does, after a change of the MTU for
+/// `alignment = "payload"` is for senders that never let TCP cut a value. If one does, after a change of the MTU for
 /// example, its segments go untouched.
 #[test]
-fn segments_off_the_payload_grid_are_left_alone() {
+fn misaligned_segments_are_left_alone() {
     for syn in [false, true] {
         for framing in Framing::ALL {
-            let mut stream = Stream::new(Rule { framing, ..PAYLOAD_GRID });
+            let mut stream = Stream::new(Rule { framing, ..PAYLOAD_ALIGNED });
             if syn {
                 stream.syn(ORIGIN, 0x02);
             }
@@ -363,7 +365,7 @@ fn segments_off_the_payload_grid_are_left_alone() {
                 if 1450 * segment % 4 == 0 {
                     assert!(is_compressed(verdict), "{segment}: {verdict:?}");
                 } else {
-                    assert_eq!(verdict, untouched(PassReason::OffGrid));
+                    assert_eq!(verdict, untouched(PassReason::Misaligned));
                 }
             }
         }
@@ -397,11 +399,11 @@ fn any_step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3_000))]
 
-    /// Between two starts no byte leaves in two compressed segments, whatever the grid, and however flows come and go.
+    /// Between two starts no byte leaves in two compressed segments, whatever the alignment, and however flows come and go.
     #[test]
-    fn no_byte_is_compressed_twice(steps in prop::collection::vec(any_step(), 1..60), payload_grid: bool, syn: bool) {
-        let grid = if payload_grid { Grid::Payload } else { Grid::Connection };
-        let mut engine = Egress::<1>::new(rules(Rule { grid, ..Rule::STATIC }), Kernel::detect(), 1500, 1);
+    fn no_byte_is_compressed_twice(steps in prop::collection::vec(any_step(), 1..60), payload_aligned: bool, syn: bool) {
+        let alignment = if payload_aligned { Alignment::Payload } else { Alignment::Connection };
+        let mut engine = Egress::<1>::new(rules(Rule { alignment, ..Rule::STATIC }), Kernel::detect(), 1500, 1);
         let (mut now, mut last_seen, mut vlan) = (Millis(0), Millis(0), 1);
         let mut compressed: Vec<(usize, usize)> = vec![];
         let first = syn.then_some(Step::Syn(ORIGIN.wrapping_sub(1)));

@@ -9,7 +9,7 @@ use gradwire::engine::{CapabilityTable, Egress, Ingress, Millis, NO_CAPABILITIES
 use gradwire::flow::Negotiation;
 use gradwire::flow::capabilities::Slot;
 use gradwire::kernels::Kernel;
-use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule, Rules};
+use gradwire::rules::{Alignment, DEFAULT_MARK, Framing, Rule, Rules};
 use gradwire::verdict::{Change, Counters, DropReason, PassReason, Verdict};
 
 const NOW: Millis = Millis(5);
@@ -117,9 +117,12 @@ fn every_reason_to_pass_at_egress() {
         (PassReason::Trailer, one(rule, edited(&spec, |f| f.push(0)))),
         (PassReason::IpChecksum, one(rule, edited(&spec, |f| f[22] ^= 1))),
         (PassReason::L4Checksum, one(rule, edited(&spec, |f| *f.last_mut().unwrap() ^= 1))),
-        (PassReason::GridUnknown, one(rule, vlan.bytes())),
-        (PassReason::GridDoubtful, egress(rule, &[frame.clone(), other_syn, next.bytes()])),
-        (PassReason::OffGrid, one(in_place, Spec::tcp(ORIGIN.wrapping_add(1), ACK, &spec.payload).bytes())),
+        (PassReason::AlignmentUnknown, one(rule, vlan.bytes())),
+        (PassReason::AlignmentDoubtful, egress(rule, &[frame.clone(), other_syn, next.bytes()])),
+        (
+            PassReason::Misaligned,
+            one(in_place, Spec::tcp(ORIGIN.wrapping_add(1), ACK, &spec.payload).bytes()),
+        ),
         (PassReason::NotNegotiated, one(Rule::DEFAULT, frame.clone())),
         (
             PassReason::TaggedLate,
@@ -132,7 +135,8 @@ fn every_reason_to_pass_at_egress() {
         (PassReason::NotShorter, one(rule, with_payload_only(&[0; 8]))),
     ];
     let mut small = [0; 2000];
-    let mut engine = Egress::<1>::new(rules(Rule { grid: Grid::Payload, ..rule }), Kernel::detect(), 1500, 7);
+    let mut engine =
+        Egress::<1>::new(rules(Rule { alignment: Alignment::Payload, ..rule }), Kernel::detect(), 1500, 7);
     table.push((
         PassReason::NoRoom,
         engine.process(&frame, &mut small[..frame.len() - 1], NOW, &NO_CAPABILITIES),
@@ -171,7 +175,7 @@ fn bypassed() -> Verdict {
     egress(RULE, &[frames, again, vec![next]].concat())
 }
 
-/// The far end answers that it restores in-place frames on another grid.
+/// The far end answers that it restores in-place frames with another alignment.
 fn parameters_differ() -> Verdict {
     let rules = rules(Rule { framing: Framing::InPlace, ..Rule::DEFAULT });
     let mut sender = Egress::<1>::new(rules.clone(), Kernel::detect(), 1500, 7);
@@ -195,7 +199,7 @@ fn parameters_differ() -> Verdict {
 /// More tagged connections than one set has places.
 fn table_full() -> Verdict {
     let flow = |port: u8| edited_port(&segment().bytes(), port);
-    egress(Rule { grid: Grid::Payload, ..RULE }, &(0..9).map(flow).collect::<Vec<_>>())
+    egress(Rule { alignment: Alignment::Payload, ..RULE }, &(0..9).map(flow).collect::<Vec<_>>())
 }
 
 /// The same segment from another port. The two bytes that change are one word up, one word down.
@@ -208,7 +212,8 @@ fn edited_port(frame: &[u8], port: u8) -> Vec<u8> {
 
 #[test]
 fn every_reason_at_ingress() {
-    let mut sender = Egress::<1>::new(rules(Rule { grid: Grid::Payload, ..RULE }), Kernel::detect(), 1500, 7);
+    let mut sender =
+        Egress::<1>::new(rules(Rule { alignment: Alignment::Payload, ..RULE }), Kernel::detect(), 1500, 7);
     let mut compress = |spec: &Spec| {
         let mut out = [0; 4096];
         match sender.process(&spec.bytes(), &mut out, NOW, &NO_CAPABILITIES) {

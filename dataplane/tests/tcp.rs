@@ -7,7 +7,7 @@ use gradwire::engine::{CapabilityTable, Egress, Ingress, Millis};
 use gradwire::flow::capabilities::Slot;
 use gradwire::flow::trust::TrustState;
 use gradwire::kernels::Kernel;
-use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Rule, Rules};
+use gradwire::rules::{Alignment, DEFAULT_MARK, Framing, Rule, Rules};
 use gradwire::verdict::{Change, Counters, PassReason, Verdict};
 use gradwire::wire::capability::CAPABILITY_LEN;
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
@@ -265,7 +265,7 @@ fn a_clean_transfer_is_compressed_and_within_the_bound() {
             outcome.sender
         );
         assert_eq!(outcome.sender.passed(PassReason::Resent), 0);
-        assert_eq!(outcome.sender.passed(PassReason::GridUnknown), 0);
+        assert_eq!(outcome.sender.passed(PassReason::AlignmentUnknown), 0);
     }
 }
 
@@ -307,12 +307,12 @@ fn a_peer_that_fails_for_a_while_is_trusted_again() {
 /// The stream's last segment has a FIN, behind which its sender sends again what the peer refused.
 #[test]
 fn a_peer_that_never_restores_gets_streams_that_end() {
-    for grid in Grid::ALL {
-        let rule = Rule { grid, ..Rule::STATIC };
+    for alignment in Alignment::ALL {
+        let rule = Rule { alignment, ..Rule::STATIC };
         for values in [100, 1_000, VALUES] {
             let payload = common::le_bytes(&common::gradient(values));
             let outcome = transfer(&Scenario { restores: |_| false, rule, closes: true, ..CLEAN }, &payload);
-            assert_eq!(payload, outcome.received, "{grid:?} {values}");
+            assert_eq!(payload, outcome.received, "{alignment:?} {values}");
             assert!(outcome.sender.changed(Change::Compressed) > 0, "{:?}", outcome.sender);
             assert!(outcome.elapsed < Millis(10_000), "{:?}", outcome.elapsed);
         }

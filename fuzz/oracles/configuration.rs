@@ -121,7 +121,7 @@ fn does_what_its_table_says(rule: &Rule, table: &Table) {
     is_rule(rule, (2, "checked"), |name| {
         let value = table.get(name)?;
         Some(match name {
-            "profile" | "split" | "framing" | "grid" | "handshake" | "contents" => {
+            "profile" | "split" | "framing" | "alignment" | "handshake" | "contents" => {
                 value.as_str().expect("a name").to_owned()
             }
             _ => value.as_integer().expect("a number").to_string(),

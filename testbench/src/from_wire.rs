@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use gradwire::engine::{CapabilityTable, Ingress};
 use gradwire::flow::capabilities::Slot;
 use gradwire::profile::Profile;
-use gradwire::rules::{Framing, Grid, Rule, RulesError};
+use gradwire::rules::{Alignment, Framing, Rule, RulesError};
 use gradwire::verdict::{Change, Verdict};
 use gradwire::wire::capability::Capability;
 use gradwire::wire::frame::MAX_LINK_LEN;
@@ -81,10 +81,10 @@ impl FromWire {
 #[must_use]
 pub fn rule_of(capture: &Capture, rule: Rule) -> Rule {
     let in_place = capture.frames.iter().find_map(|frame| capability(&frame.bytes)?.in_place());
-    let Some([codec, first, second, grid]) = in_place else { return rule };
+    let Some([codec, first, second, alignment]) = in_place else { return rule };
     let Ok(profile) = Profile::from_bytes([codec, first, second]) else { return rule };
-    let grid = if grid == 0 { Grid::Connection } else { Grid::Payload };
-    Rule { framing: Framing::InPlace, profile, grid, ..rule }
+    let alignment = if alignment == 0 { Alignment::Connection } else { Alignment::Payload };
+    Rule { framing: Framing::InPlace, profile, alignment, ..rule }
 }
 
 /// Sends all of a capture to a receiver's ingress.

@@ -117,11 +117,11 @@ fn all_captures_replay_in_both_framings() {
                 report.untouched
             );
             assert!(report.warnings.is_empty(), "{name}: {:?}", report.warnings);
-            let off_grid = report.untouched.get("off-grid").copied().unwrap_or(0);
-            let cut_off_grid =
+            let misaligned = report.untouched.get("misaligned").copied().unwrap_or(0);
+            let cut_misaligned =
                 ["ring4_mtu1450", "ring4_mtu9001", "ring4_oddwrites", "ring4_loss"].contains(&&name[..]);
-            // Routed framing compresses off-grid segments; in-place framing passes them untouched.
-            assert_eq!(off_grid > 0, cut_off_grid && framing == Framing::InPlace, "{name} {framing:?}");
+            // Routed framing compresses misaligned segments; in-place framing passes them untouched.
+            assert_eq!(misaligned > 0, cut_misaligned && framing == Framing::InPlace, "{name} {framing:?}");
         }
     }
 }

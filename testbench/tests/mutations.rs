@@ -3,7 +3,7 @@
 
 mod support;
 
-use gradwire::rules::{Framing, Grid, Rule};
+use gradwire::rules::{Alignment, Framing, Rule};
 use gradwire_testbench::input::{Capture, Frame};
 use gradwire_testbench::judge::frame::repair_checksums;
 use proptest::prelude::*;
@@ -88,7 +88,7 @@ fn a_late_capture_passes_untouched() {
     late.frames.retain(|frame| frame.bytes[23] == 6 && frame.bytes[47] & 2 == 0);
     let report = replayed_with(&late, Rule::STATIC);
     assert!(report.ok && report.compressed == 0, "{:?}", report.failures);
-    assert!(report.untouched["grid-unknown"] > 0);
-    let payload = replayed_with(&late, Rule { grid: Grid::Payload, ..Rule::STATIC });
+    assert!(report.untouched["alignment-unknown"] > 0);
+    let payload = replayed_with(&late, Rule { alignment: Alignment::Payload, ..Rule::STATIC });
     assert!(payload.compressed > 0);
 }

@@ -126,11 +126,11 @@ fn captures_replay_in_both_framings() {
             assert!(!report.untouched.contains_key("bypassed"), "ordinary loss is not a peer that fails");
             assert!(report.compressed > 0 && report.values > 0 && report.streams == 4);
             assert!(report.wire_bytes_out < report.wire_bytes_in);
-            let off_grid = report.untouched.get("off-grid").copied().unwrap_or(0);
+            let misaligned = report.untouched.get("misaligned").copied().unwrap_or(0);
             assert_eq!(
-                off_grid > 0,
+                misaligned > 0,
                 framing == Framing::InPlace,
-                "only in-place framing passes off-grid segments"
+                "only in-place framing passes misaligned segments"
             );
         }
     }

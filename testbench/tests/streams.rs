@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use etherparse::{IpHeaders, IpNumber, PacketBuilder, TcpHeader};
-use gradwire::rules::{Contents, Grid, Rule};
+use gradwire::rules::{Alignment, Contents, Rule};
 use gradwire::verdict::PassReason;
 use gradwire_testbench::input::{Capture, Frame, ipv4};
 use gradwire_testbench::judge::{Findings, judge_reloaded};
@@ -13,7 +13,7 @@ use gradwire_testbench::replay::{Engines, Passage, Setup};
 
 /// Sequence number of the stream's first byte.
 const ORIGIN: u32 = 1001;
-/// Of another SYN: on each grid, and so near before `ORIGIN` that the distance alone raises no doubt.
+/// Of another SYN: with each alignment, and so near before `ORIGIN` that the distance alone raises no doubt.
 const OTHER_ORIGINS: Range<u32> = ORIGIN - 400..ORIGIN - 396;
 /// The far end's next sequence number.
 const FAR: u32 = 7001;
@@ -73,16 +73,16 @@ impl Talk {
     }
 }
 
-/// The stream's byte at a position: values of every magnitude below 1/2, so on another grid most are far off.
+/// The stream's byte at a position: values of every magnitude below 1/2, so with another alignment most are far off.
 fn byte(at: u32) -> u8 {
     let value = ((at / 4) as f32 * 0.7).sin() * 0.5;
     value.to_le_bytes()[at as usize % 4]
 }
 
-/// Contents are trusted: values cut on a wrong grid do not look like values, and a check of them would leave alone what
+/// Contents are trusted: values cut by a wrong alignment do not look like values, and a check of them would leave alone what
 /// an engine without the mends compresses.
-fn rule(grid: Grid) -> Rule {
-    Rule { grid, contents: Contents::Trusted, ..Rule::STATIC }
+fn rule(alignment: Alignment) -> Rule {
+    Rule { alignment, contents: Contents::Trusted, ..Rule::STATIC }
 }
 
 /// Engines with `setups` in force from these frames on; they do not see the first `unseen` frames.
@@ -108,24 +108,29 @@ fn holds(capture: &Capture, setups: &[(usize, Setup)], unseen: usize, compressed
 
 /// Nothing may be compressed of this: it is not certain where values start.
 fn in_doubt(capture: &Capture) {
-    let report = held(capture, &[(0, Setup::new(rule(Grid::Connection)))], 0);
+    let report = held(capture, &[(0, Setup::new(rule(Alignment::Connection)))], 0);
     assert!(report.ok, "{:?}", report.failures);
     assert_eq!(report.compressed, 0);
-    assert_eq!(report.untouched.get(PassReason::GridDoubtful.name()), Some(&2), "{:?}", report.untouched);
+    assert_eq!(
+        report.untouched.get(PassReason::AlignmentDoubtful.name()),
+        Some(&2),
+        "{:?}",
+        report.untouched
+    );
 }
 
 /// A stream's last segment has payload and FIN. A peer without gradwire refuses it, and so TCP sends it again, and
 /// again, with all that went before: it is compressed once.
 #[test]
 fn what_is_sent_again_behind_a_fin_is_compressed_once() {
-    for grid in Grid::ALL {
+    for alignment in Alignment::ALL {
         let mut talk = Talk::default();
         talk.syn(TOS, ORIGIN, false).accepts(ORIGIN, true);
         talk.data(TOS, 0, false).data(TOS, LEN, false).data(TOS, 2 * LEN, true);
         for _ in 0..2 {
             talk.data(TOS, 2 * LEN, true).data(TOS, 0, false).data(TOS, LEN, false);
         }
-        holds(&talk.0, &[(0, Setup::new(rule(grid)))], 0, 3);
+        holds(&talk.0, &[(0, Setup::new(rule(alignment)))], 0, 3);
     }
 }
 
@@ -135,12 +140,12 @@ fn what_is_sent_again_behind_a_fin_is_compressed_once_without_a_start() {
     let mut talk = Talk::default();
     talk.data(TOS, 0, false).data(TOS, LEN, true);
     talk.data(TOS, LEN, true).data(TOS, 0, false).data(TOS, LEN, true);
-    holds(&talk.0, &[(0, Setup::new(rule(Grid::Payload)))], 0, 2);
+    holds(&talk.0, &[(0, Setup::new(rule(Alignment::Payload)))], 0, 2);
 }
 
 /// A listener with SYN cookies answers each SYN with another number, and the client may acknowledge the first.
 #[test]
-fn a_listeners_second_answer_does_not_move_the_grid() {
+fn a_listeners_second_answer_does_not_move_the_alignment() {
     for other in OTHER_ORIGINS {
         let mut talk = Talk::default();
         talk.syn(TOS, ORIGIN, true).syn(TOS, other, true).accepts(ORIGIN, false);
@@ -151,7 +156,7 @@ fn a_listeners_second_answer_does_not_move_the_grid() {
 
 /// Somebody behind the same engine sends a SYN in the host's name, before the connection has sent anything.
 #[test]
-fn a_forged_syn_does_not_move_the_grid() {
+fn a_forged_syn_does_not_move_the_alignment() {
     for other in OTHER_ORIGINS {
         for starts in [[other, ORIGIN], [ORIGIN, other]] {
             let mut talk = Talk::default();
@@ -162,11 +167,11 @@ fn a_forged_syn_does_not_move_the_grid() {
     }
 }
 
-/// A flow that was opened by payload alone, under `grid = "payload"`, has no start: a rule that needs one finds none,
+/// A flow that was opened by payload alone, under `alignment = "payload"`, has no start: a rule that needs one finds none,
 /// be it after a reload or because the application changes its type of service.
 #[test]
-fn a_flow_without_a_start_has_no_grid_under_another_rule() {
-    let [connection, payload] = Grid::ALL.map(|grid| Setup::new(rule(grid)));
+fn a_flow_without_a_start_has_no_alignment_under_another_rule() {
+    let [connection, payload] = Alignment::ALL.map(|alignment| Setup::new(rule(alignment)));
     let mut talk = Talk::default();
     talk.syn(TOS, ORIGIN, false).accepts(ORIGIN, true);
     talk.data(TOS, 0, false).data(TOS, LEN, false).data(TOS, 2 * LEN, false);
@@ -174,21 +179,21 @@ fn a_flow_without_a_start_has_no_grid_under_another_rule() {
     holds(&talk.0, &[(0, payload), (4, connection)], 2, 2);
 
     const OTHER_TOS: u8 = 0x48;
-    let mut both = Setup::new(rule(Grid::Payload));
-    both.rules.push(Rule { tos: OTHER_TOS, ..rule(Grid::Connection) });
+    let mut both = Setup::new(rule(Alignment::Payload));
+    both.rules.push(Rule { tos: OTHER_TOS, ..rule(Alignment::Connection) });
     let mut talk = Talk::default();
     talk.syn(TOS, ORIGIN, false).accepts(ORIGIN, true);
     talk.data(TOS, 0, false).data(OTHER_TOS, LEN, false).data(OTHER_TOS, 2 * LEN, false);
     holds(&talk.0, &[(0, both)], 2, 1);
 }
 
-/// `grid = "payload"` is the sender's word that it never cuts a value. If the start is known, it can be checked.
+/// `alignment = "payload"` is the sender's word that it never cuts a value. If the start is known, it can be checked.
 #[test]
 fn a_payload_that_starts_within_a_value_goes_untouched() {
     let mut talk = Talk::default();
     talk.syn(TOS, ORIGIN, false).accepts(ORIGIN, true);
     talk.data(TOS, 0, false).data(TOS, LEN + 2, false);
-    holds(&talk.0, &[(0, Setup::new(rule(Grid::Payload)))], 0, 1);
+    holds(&talk.0, &[(0, Setup::new(rule(Alignment::Payload)))], 0, 1);
     // Without the start, by the first payload.
-    holds(&talk.0, &[(0, Setup::new(rule(Grid::Payload)))], 2, 1);
+    holds(&talk.0, &[(0, Setup::new(rule(Alignment::Payload)))], 2, 1);
 }

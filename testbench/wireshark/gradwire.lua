@@ -58,7 +58,7 @@ local f = {
   option_in_place_codec = ProtoField.uint8("gradwire.option.in_place.codec", "In-place codec"),
   option_in_place_parameters =
     ProtoField.uint16("gradwire.option.in_place.parameters", "In-place parameters", base.HEX),
-  option_grid = ProtoField.uint8("gradwire.option.grid", "Grid", base.DEC,
+  option_alignment = ProtoField.uint8("gradwire.option.alignment", "Alignment", base.DEC,
     { [0] = "the connection's", [1] = "every payload starts with a value" }),
   tagged = ProtoField.bool("gradwire.tagged", "Tagged, and not compressed"),
 }
@@ -586,7 +586,7 @@ local function show_options(tvb, root, s, p)
   tree:add(f.option_codecs, tvb(at + 1, 1))
   tree:add(f.option_in_place_codec, tvb(at + 2, 1))
   tree:add(f.option_in_place_parameters, tvb(at + 3, 2))
-  tree:add(f.option_grid, tvb(at + 5, 1))
+  tree:add(f.option_alignment, tvb(at + 5, 1))
   if math.floor(framings / 16) ~= 1 then return invalid("its version is not known") end
   if #found > 1 then return invalid("there are two of them") end
   if binds or broken then return invalid("an option beside it binds the payload, or cannot be read") end

@@ -7,7 +7,7 @@
 
 use gradwire::aggregate::{Event, Member, Node, Poll};
 use gradwire::codec::planar::Bound;
-use gradwire::engine::{Egress, Ingress, Millis, CapabilityTable};
+use gradwire::engine::{CapabilityTable, Egress, Ingress, Millis};
 use gradwire::flow::capabilities::Slot;
 use gradwire::verdict::Verdict;
 

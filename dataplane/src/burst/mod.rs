@@ -26,7 +26,7 @@
 //!
 //! - The *burst buffer* realigns: headers rarely end on a burst, and the payload is cut into bursts that
 //!   start at its first value.
-//! - *Bypass*: headers, the bytes before the grid and the bytes after the last value go around the blocks,
+//! - *Bypass*: headers, the bytes before the first value and the bytes after the last value go around the blocks,
 //!   up to 32 a clock; frames that the comparator does not want go around whole.
 //! - The *collector* keeps the bytes of a frame in one stream and cuts it into full beats.
 //!
@@ -93,7 +93,7 @@ impl Beat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Layout {
-    /// Bytes before the first value: headers, and the payload's bytes before the grid.
+    /// Bytes before the first value: headers, and the payload's bytes before the first value.
     pub bypass: usize,
     /// Number of values, each 4 bytes; 0 bypasses the whole frame.
     pub values: usize,

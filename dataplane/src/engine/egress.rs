@@ -5,7 +5,7 @@ use crate::flow::capabilities::{Advertisement, CapabilityTable};
 use crate::flow::{FlowTable, Millis, Syn};
 use crate::kernels::Kernel;
 use crate::profile::Profile;
-use crate::rules::{Contents, ECN, Framing, Grid, Handshake, MAX_RULES, Rule, Rules};
+use crate::rules::{Alignment, Contents, ECN, Framing, Handshake, MAX_RULES, Rule, Rules};
 use crate::values;
 use crate::verdict::{Change, Counters, PassReason, Traffic, Verdict};
 use crate::wire::capability::{CAPABILITY_LEN, Capability};
@@ -282,9 +282,9 @@ impl<const SETS: usize> Egress<SETS> {
         packet.verify(self.kernel)?;
         // 2.
         let key = packet.flow_key();
-        let flow = match rule.grid {
-            Grid::Connection => self.flows.find(&key).ok_or(PassReason::GridUnknown)?,
-            Grid::Payload => self.flows.find_or_open(&key, now)?,
+        let flow = match rule.alignment {
+            Alignment::Connection => self.flows.find(&key).ok_or(PassReason::AlignmentUnknown)?,
+            Alignment::Payload => self.flows.find_or_open(&key, now)?,
         };
         flow.receive_from_syn_ack(capabilities);
         if rule.framing == Framing::InPlace {
@@ -299,9 +299,9 @@ impl<const SETS: usize> Egress<SETS> {
         if packet.has_binding_option() {
             return Err(PassReason::TcpOption);
         }
-        let head_len = flow.head_len(seq, rule.grid)?;
+        let head_len = flow.head_len(seq, rule.alignment)?;
         if rule.framing == Framing::InPlace && head_len != 0 {
-            return Err(PassReason::OffGrid);
+            return Err(PassReason::Misaligned);
         }
         // A piece of a value shows nothing; as the start of a stream it counts as missed.
         if rule.contents == Contents::Checked && packet.payload_len() >= head_len + VALUE_LEN {

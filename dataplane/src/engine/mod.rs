@@ -1,7 +1,7 @@
 //! The path of a frame: in, verdict, out. Start reading here.
 //!
 //! ```text
-//! egress   host -> IP header -> rule by ToS -> packet whole and right? -> flow: grid, resend, trust
+//! egress   host -> IP header -> rule by ToS -> packet whole and right? -> flow: alignment, resend, trust
 //!               -> groups -> headers -> wire
 //! ingress  wire -> IP header -> marked, or shorter than it says? -> checksums, segment header
 //!               -> values -> headers -> host

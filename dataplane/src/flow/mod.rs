@@ -4,7 +4,7 @@
 //! Only the sending direction is looked at: the peer's ACKs need not carry the tag, so they may
 //! never come by. What the peer advertised on its SYN is in [`capabilities`]. Time is an argument; it may stand still or jump.
 
-use crate::rules::{Grid, Handshake, Rule, Rules};
+use crate::rules::{Alignment, Handshake, Rule, Rules};
 use crate::verdict::{PassReason, Traffic};
 use crate::wire::flow_key::FlowKey;
 
@@ -221,17 +221,17 @@ impl Flow {
         self.started &= self.phase != Phase::Doubtful;
     }
 
-    /// Bytes from sequence number `seq` to the next start of a value: 0 to 3; under [`Grid::Payload`] 0.
+    /// Bytes from sequence number `seq` to the next start of a value: 0 to 3; under [`Alignment::Payload`] 0.
     ///
     /// # Errors
-    /// [`PassReason::GridUnknown`], if `grid` needs a SYN and none was seen. [`PassReason::OffGrid`], if `grid` promises
+    /// [`PassReason::AlignmentUnknown`], if `alignment` needs a SYN and none was seen. [`PassReason::Misaligned`], if `alignment` promises
     /// that every payload starts with a value, and this one does not.
-    pub const fn head_len(&self, seq: u32, grid: Grid) -> Result<usize, PassReason> {
-        match (grid, (self.origin.wrapping_sub(seq) & 3) as usize) {
-            (Grid::Connection, _) if !self.started => Err(PassReason::GridUnknown),
-            (Grid::Connection, head_len) => Ok(head_len),
-            (Grid::Payload, 0) => Ok(0),
-            (Grid::Payload, _) => Err(PassReason::OffGrid),
+    pub const fn head_len(&self, seq: u32, alignment: Alignment) -> Result<usize, PassReason> {
+        match (alignment, (self.origin.wrapping_sub(seq) & 3) as usize) {
+            (Alignment::Connection, _) if !self.started => Err(PassReason::AlignmentUnknown),
+            (Alignment::Connection, head_len) => Ok(head_len),
+            (Alignment::Payload, 0) => Ok(0),
+            (Alignment::Payload, _) => Err(PassReason::Misaligned),
         }
     }
 
@@ -410,9 +410,9 @@ impl Flow {
             Phase::Open => {}
             Phase::Doubtful => {
                 self.sent = end;
-                return Err(PassReason::GridDoubtful);
+                return Err(PassReason::AlignmentDoubtful);
             }
-            Phase::Vacant | Phase::Opening | Phase::Closed => return Err(PassReason::GridUnknown),
+            Phase::Vacant | Phase::Opening | Phase::Closed => return Err(PassReason::AlignmentUnknown),
         }
         if first {
             // Whatever the connection sent before it was tagged does not count as sent.
@@ -565,7 +565,7 @@ impl<const SETS: usize> FlowTable<SETS> {
         Ok(flow)
     }
 
-    /// The flow with this key; if there is none, a new one whose first payload fixes its grid. One that has ended stays
+    /// The flow with this key; if there is none, a new one whose first payload fixes its alignment. One that has ended stays
     /// so, until a SYN begins another connection.
     ///
     /// # Errors

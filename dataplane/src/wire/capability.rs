@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0     1     2      3        4                5        6                     10              12
-//! | NOP | NOP | 253  | 10     | ExID 0x6777    | version, framings | codecs   | in-place: codec, parameters, grid |
+//! | NOP | NOP | 253  | 10     | ExID 0x6777    | version, framings | codecs   | in-place: codec, parameters, alignment |
 //! ```
 
 use core::num::NonZero;
@@ -41,7 +41,7 @@ pub struct Capability {
 
 impl Capability {
     /// Of a host that restores these codecs (bit c-1 for codec c) in routed framing if it is `routed`, and in-place frames with
-    /// this codec, its two parameter bytes and this grid.
+    /// this codec, its two parameter bytes and this alignment.
     #[must_use]
     pub(crate) const fn new(routed: bool, codecs: u8, in_place: Option<[u8; 4]>) -> Self {
         const VERSION_ALONE: NonZero<u8> = NonZero::new(VERSION << 4).unwrap();
@@ -71,7 +71,7 @@ impl Capability {
         self.codecs
     }
 
-    /// The codec, its two parameter bytes and the grid of frames with in-place framing; none if it restores none.
+    /// The codec, its two parameter bytes and the alignment of frames with in-place framing; none if it restores none.
     #[must_use]
     pub const fn in_place(self) -> Option<[u8; 4]> {
         if self.framings.get() & IN_PLACE != 0 { Some(self.parameters) } else { None }
@@ -81,9 +81,9 @@ impl Capability {
     #[must_use]
     pub const fn to_options(self) -> [u8; CAPABILITY_LEN] {
         let [exid_high, exid_low] = EXID;
-        let [codec, first, second, grid] = self.parameters;
+        let [codec, first, second, alignment] = self.parameters;
         let (len, framings) = (OPTION_LEN as u8, self.framings.get());
-        [NOP, NOP, KIND, len, exid_high, exid_low, framings, self.codecs, codec, first, second, grid]
+        [NOP, NOP, KIND, len, exid_high, exid_low, framings, self.codecs, codec, first, second, alignment]
     }
 
     /// Whether routed frames of this codec are restored.

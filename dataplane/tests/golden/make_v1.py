@@ -144,7 +144,7 @@ def main(folder):
     for name, frames in {
         "routed_tcp4": case(values, default, routed=True, seq=1000, options=stamps),
         "routed_tcp4_ecn": case(values, default, routed=True, tos=0x2A, seq=1000),
-        "routed_tcp4_off_grid": case(values, default, routed=True, head=b"\1\2\3", tail=b"\4\5", seq=1001),
+        "routed_tcp4_misaligned": case(values, default, routed=True, head=b"\1\2\3", tail=b"\4\5", seq=1001),
         "routed_tcp6_vlan": case(values, default, routed=True, v6=True, vlans=vlan, seq=1000),
         "routed_udp4": case(values, default, routed=True),
         "routed_udp4_no_checksum": case(values, default, routed=True, udp_sum=False),

@@ -70,14 +70,14 @@ def main():
     example("section raw", "y=-10", {"values": pack(raw), "coded": coded, "decoded": pack(decoded)})
 
     case = make_v1.case
-    off_grid = case(SMALL, DEFAULT, routed=True, head=b"\xaa", tail=b"\xbb\xcc", seq=1003)
-    frames("routed", "b=10 k=3 x=0", off_grid)
+    misaligned = case(SMALL, DEFAULT, routed=True, head=b"\xaa", tail=b"\xbb\xcc", seq=1003)
+    frames("routed", "b=10 k=3 x=0", misaligned)
     frames("routed codec 2", "y=-10", planar_case(SMALL * 3, -10, seq=1000, v6=True, vlans=VLAN, tos=0x2A))
     frames("routed udp", "b=10 k=3 x=0", case(SMALL * 2, DEFAULT, routed=True, udp_sum=False))
     frames("in-place", "b=10 k=3 x=0", case(SMALL, DEFAULT, routed=False))
     frames("inceptionn", "b=10 k=5 x=0", case(SMALL * 2, (10, 5, 0), routed=False, seq=1000))
 
-    wire = off_grid[1]
+    wire = misaligned[1]
     payload_at = 14 + 20 + 20
 
     def marked(payload, plus=CONSTANT):

@@ -11,7 +11,10 @@ fn a_syn_advertises_what_its_host_restores() {
     for (rule, option) in [
         (Rule::DEFAULT, ROUTED),
         (IN_PLACE, [1, 1, 253, 10, 0x67, 0x77, 0x13, 0x03, 1, 0xa3, 0, 0]),
-        (Rule { grid: Grid::Payload, ..IN_PLACE }, [1, 1, 253, 10, 0x67, 0x77, 0x13, 0x03, 1, 0xa3, 0, 1]),
+        (
+            Rule { alignment: Alignment::Payload, ..IN_PLACE },
+            [1, 1, 253, 10, 0x67, 0x77, 0x13, 0x03, 1, 0xa3, 0, 1],
+        ),
     ] {
         let (verdict, wire) = Host::new(rule).send(&syn.bytes());
         assert!(is(Change::OptionAdded, verdict));

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn two_ends_that_restore_agree() {
-    for rule in [Rule::DEFAULT, IN_PLACE, Rule { grid: Grid::Payload, ..IN_PLACE }] {
+    for rule in [Rule::DEFAULT, IN_PLACE, Rule { alignment: Alignment::Payload, ..IN_PLACE }] {
         for (v6, vlan, ecn) in [(false, false, 0), (true, false, 0), (false, true, 2), (true, true, 3)] {
             let mut hosts = [rule; 2].map(Host::new);
             let like = Segment { v6, vlan, tos: TAG | ecn, ..Segment::syn() };
@@ -103,7 +103,7 @@ fn syn_cookies() {
     assert_eq!(wire, second.bytes());
     assert_eq!(hosts[0].receive(&wire).1, wire);
     assert_eq!(values(&mut hosts, &Segment::data(0)), Ok(()));
-    assert_eq!(values(&mut hosts, &Segment::data(1)), Err(PassReason::GridDoubtful));
+    assert_eq!(values(&mut hosts, &Segment::data(1)), Err(PassReason::AlignmentDoubtful));
 }
 
 /// A tagged SYN on the ports of a live connection, from elsewhere in its stream: it does not count, since its number may be a forger's.
@@ -165,12 +165,12 @@ fn a_new_syn_erases_the_capability() {
 /// A shim that was started behind the SYNs knows of none.
 #[test]
 fn a_restarted_end_leaves_old_connections_alone() {
-    for grid in Grid::ALL {
-        let rule = Rule { grid, ..Rule::DEFAULT };
+    for alignment in Alignment::ALL {
+        let rule = Rule { alignment, ..Rule::DEFAULT };
         let mut hosts = [rule; 2].map(Host::new);
         connect(&mut hosts, &Segment::syn());
         hosts[0] = Host::new(rule);
-        let reason = [PassReason::GridUnknown, PassReason::NotNegotiated][grid as usize];
+        let reason = [PassReason::AlignmentUnknown, PassReason::NotNegotiated][alignment as usize];
         assert_eq!(values(&mut hosts, &Segment::data(0)), Err(reason));
         assert_eq!(values(&mut hosts, &Segment::data(1)), Ok(()));
     }

@@ -195,7 +195,7 @@ fn an_untagged_syn_ack_is_not_forgotten_for_others() {
                     format!("{contents:?}, advertised {advertised}, {silence} ms, {shift:#x}: {verdict:?}");
                 // Ten seconds later it may be forgotten. Then only what is looked at, or far away, shows it.
                 if silence == 0 {
-                    assert_eq!(verdict, Verdict::Untouched(PassReason::GridDoubtful), "{what}");
+                    assert_eq!(verdict, Verdict::Untouched(PassReason::AlignmentDoubtful), "{what}");
                 } else if contents == Contents::Checked || shift > 1 << 20 {
                     assert_eq!(wire, frame, "{what}");
                 }
@@ -207,7 +207,7 @@ fn an_untagged_syn_ack_is_not_forgotten_for_others() {
 /// If the far end is silent, the XDP program sends the connection's end past the engine. Its ports serve another one later.
 #[test]
 fn ports_whose_connection_ended_unseen_are_believed_again() {
-    for (silence, right) in [(CLOSED_MS - 1, Err(PassReason::GridDoubtful)), (CLOSED_MS, Ok(()))] {
+    for (silence, right) in [(CLOSED_MS - 1, Err(PassReason::AlignmentDoubtful)), (CLOSED_MS, Ok(()))] {
         let mut hosts = [Rule::DEFAULT; 2].map(Host::new);
         let _ = hosts[0].send(&Segment::syn().bytes());
         hosts[0].now.0 += silence;

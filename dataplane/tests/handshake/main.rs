@@ -18,7 +18,7 @@ use etherparse::{
 use gradwire::engine::{CapabilityTable, Egress, Ingress, Millis};
 use gradwire::flow::capabilities::Slot;
 use gradwire::kernels::Kernel;
-use gradwire::rules::{DEFAULT_MARK, Framing, Grid, Handshake, Rule, Rules, RulesError};
+use gradwire::rules::{Alignment, DEFAULT_MARK, Framing, Handshake, Rule, Rules, RulesError};
 use gradwire::verdict::{Change, PassReason, Verdict};
 use gradwire::wire::frame::MAX_LINK_LEN;
 use gradwire::{Params, Split};
@@ -28,7 +28,7 @@ const MTU: u16 = 1500;
 const NOW: Millis = Millis(0);
 const TAG: u8 = 0x28;
 const IN_PLACE: Rule = Rule { framing: Framing::InPlace, ..Rule::DEFAULT };
-/// Sequence numbers of the SYNs of both ends. Values start behind them, so that every payload is on the grid.
+/// Sequence numbers of the SYNs of both ends. Values start behind them, so that every payload is aligned.
 const ISN: [u32; 2] = [0xffff_fffe, 70_000];
 /// What a usual SYN has: MSS, SACK permitted, timestamps, NOP, window scale.
 const USUAL: [u8; 20] = [2, 4, 5, 180, 4, 2, 8, 10, 0, 1, 2, 3, 0, 0, 0, 0, 1, 3, 3, 7];

@@ -23,7 +23,7 @@ fn in_place_parameters_that_differ_leave_the_connection_alone() {
     let other = |b| Params::new(b, Split::Dense, 0).unwrap().into();
     for (at, theirs) in [
         Rule { profile: other(12), ..IN_PLACE },
-        Rule { grid: Grid::Payload, ..IN_PLACE },
+        Rule { alignment: Alignment::Payload, ..IN_PLACE },
         Rule { profile: Params::new(10, Split::Paper, 0).unwrap().into(), ..IN_PLACE },
     ]
     .into_iter()

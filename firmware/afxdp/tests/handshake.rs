@@ -160,7 +160,7 @@ fn boxes_that_do_not_like_the_option() {
 /// Its flow table is gone, so what began before goes untouched to the end; what begins then is compressed.
 #[test]
 fn a_restarted_shim_leaves_old_connections_alone() {
-    for config in [ROUTED, "[[rule]]\ntos = 0x28\ngrid = \"payload\"\n"] {
+    for config in [ROUTED, "[[rule]]\ntos = 0x28\nalignment = \"payload\"\n"] {
         let Some(lab) = lab() else { return };
         let mut shims = Side::BOTH.map(|side| Shim::start(&lab, side, config));
         let data = gradients(8_000_000);

@@ -66,7 +66,7 @@ fn reloading_loses_no_frame_and_no_flow() {
     let compressed = egress.changed["compressed"];
     assert!(compressed + counts.iter().sum::<u64>() >= segments, "{egress:?}");
     assert!(compressed > 1_000, "{egress:?}");
-    assert_eq!(egress.untouched["grid-unknown"], 0);
+    assert_eq!(egress.untouched["alignment-unknown"], 0);
 
     // A rule that is gone is no rule; a file that cannot be understood changes nothing.
     for shim in &mut shims {

@@ -56,7 +56,7 @@ fn gradients_get_smaller(mtu: u16, framing: Framing) {
             // On a busy machine the ring before the shim gets full, and nothing is predicted of frames that are lost there.
             assert!(Instant::now() < end, "{wire:?}, predicted ({bytes}, {frames})");
         };
-        // In-place framing leaves alone what starts off the grid: half of the segments at MTU 1450.
+        // In-place framing leaves alone what is misaligned: half of the segments at MTU 1450.
         assert!(wire.0 < plain * 2 / 3);
 
         let (got, _) = transfer(&lab, address, 0, &data);

@@ -18,7 +18,7 @@ use gradwire::rules::Rules;
 use softcore::board::Chip;
 use softcore::console::Request;
 use softcore::firmware::{Event, Firmware};
-use softcore::{MARK, CAPABILITY_SLOTS, MTU, RULES, SETS};
+use softcore::{CAPABILITY_SLOTS, MARK, MTU, RULES, SETS};
 use static_cell::StaticCell;
 
 static FORWARDER: StaticCell<Forwarder<SETS>> = StaticCell::new();

@@ -2,7 +2,7 @@
 //
 // Enters: the parser's records and TCP options. With a TCP frame, `record.user` has what the owner of its flow knows:
 // bit 7, the segment may be compressed, and bits 1 and 0 are its head's length; or bit 7 is 0, and bits 4 to 0 are the reason's
-// place in PassReason::ALL, 0 for `grid-unknown`.
+// place in PassReason::ALL, 0 for `alignment-unknown`.
 // Leaves: a plan for each, four clocks later, at most one in two clocks. TCP options other than timestamps take a clock a byte to look at.
 // Follows: dataplane/src/engine/egress.rs, Egress::decide, with codec 1, `handshake = "off"` and `contents = "trusted"`: the look
 // at values (FORMAT.md S9) is off here.
@@ -175,11 +175,11 @@ module gw_egress_judge (
     else if (!s.ip_right) d.outcome = gw_nic_pkg::IP_CHECKSUM;
     else if (!unsummed_2 && !sum_right_2) d.outcome = gw_nic_pkg::L4_CHECKSUM;
     else if (!s.udp && !s.user[7])
-      d.outcome = s.user[4:0] == 5'd0 ? gw_nic_pkg::GRID_UNKNOWN : 6'd8 + {1'b0, s.user[4:0]};
+      d.outcome = s.user[4:0] == 5'd0 ? gw_nic_pkg::ALIGNMENT_UNKNOWN : 6'd8 + {1'b0, s.user[4:0]};
     // URG.
     else if (!s.udp && s.flags[5]) d.outcome = gw_nic_pkg::TCP_FLAGS;
     else if (binding_2) d.outcome = gw_nic_pkg::TCP_OPTION;
-    else if (!s.udp && head_len_2 != 8'd0 && (rule_2.payload || !rule_2.routed)) d.outcome = gw_nic_pkg::OFF_GRID;
+    else if (!s.udp && head_len_2 != 8'd0 && (rule_2.payload || !rule_2.routed)) d.outcome = gw_nic_pkg::MISALIGNED;
     else if (trailing_2) d.outcome = gw_nic_pkg::TRAILER;
     else if (no_value_2) d.outcome = gw_nic_pkg::NO_VALUE;
     else d.coded = 1'b1;

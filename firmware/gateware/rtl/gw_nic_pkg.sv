@@ -36,8 +36,8 @@ package gw_nic_pkg;
   localparam logic [5:0] TRAILER = 6'd20;
   localparam logic [5:0] IP_CHECKSUM = 6'd21;
   localparam logic [5:0] L4_CHECKSUM = 6'd22;
-  localparam logic [5:0] GRID_UNKNOWN = 6'd23;
-  localparam logic [5:0] OFF_GRID = 6'd25;
+  localparam logic [5:0] ALIGNMENT_UNKNOWN = 6'd23;
+  localparam logic [5:0] MISALIGNED = 6'd25;
   localparam logic [5:0] NOT_SHORTER = 6'd33;
   localparam logic [5:0] NOT_COMPRESSED = 6'd35;
   localparam logic [5:0] FOREIGN_MARK = 6'd36;
@@ -63,7 +63,7 @@ package gw_nic_pkg;
   typedef struct packed {
     logic       valid;
     logic       udp;       // datagrams too: handshake = "off"
-    logic       payload;   // grid = "payload": a segment starts with a value, or goes untouched
+    logic       payload;   // alignment = "payload": a segment starts with a value, or goes untouched
     logic       routed;    // framing
     logic [7:0] udp_offset;
     logic [3:0] b;

@@ -87,7 +87,11 @@ pub struct Firmware<C: Chip> {
 
 impl<C: Chip> Firmware<C> {
     /// Nothing is logged of links that are up from the start.
-    pub fn new(board: Board<C>, forwarder: &'static mut Forwarder<SETS>, capabilities: &'static CapabilityTable) -> Self {
+    pub fn new(
+        board: Board<C>,
+        forwarder: &'static mut Forwarder<SETS>,
+        capabilities: &'static CapabilityTable,
+    ) -> Self {
         let seen = Port::ALL.map(|port| (board.nics.link(port), board.nics.faults(port)));
         Self { board, forwarder, capabilities, console: Console::new(), seen, printed: Default::default() }
     }

@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use gradwire::rules::{Contents, DEFAULT_TOS, ECN, Framing, Grid, Handshake, Rule};
+use gradwire::rules::{Alignment, Contents, DEFAULT_TOS, ECN, Framing, Handshake, Rule};
 
 use super::codec::CodecArgs;
 use crate::error::{Error, Outcome};
@@ -82,8 +82,8 @@ pub struct Args {
     #[arg(long, default_value = "0xfc", value_parser = byte, conflicts_with = "profile")]
     pub mask: u8,
     /// Where values start in a TCP stream: every 4 bytes from its first, or at the start of every payload.
-    #[arg(long, default_value = "connection", value_parser = grid(), conflicts_with = "profile")]
-    pub grid: Grid,
+    #[arg(long, default_value = "connection", value_parser = alignment(), conflicts_with = "profile")]
+    pub alignment: Alignment,
     /// Whether the two ends of a TCP connection agree on their SYNs, or are configured alike [default: required].
     #[arg(long, value_parser = handshake(), conflicts_with = "profile")]
     pub handshake: Option<Handshake>,
@@ -156,7 +156,7 @@ impl Args {
             mask: self.mask,
             profile,
             framing: self.framing,
-            grid: self.grid,
+            alignment: self.alignment,
             handshake: self.handshake.unwrap_or_default(),
             contents: self.contents,
             udp_offset,
@@ -355,9 +355,9 @@ fn handshake() -> impl TypedValueParser<Value = Handshake> {
         .try_map(|name| Handshake::from_name(&name).ok_or("no handshake"))
 }
 
-fn grid() -> impl TypedValueParser<Value = Grid> {
-    PossibleValuesParser::new(Grid::ALL.map(Grid::name))
-        .try_map(|name| Grid::from_name(&name).ok_or("no grid"))
+fn alignment() -> impl TypedValueParser<Value = Alignment> {
+    PossibleValuesParser::new(Alignment::ALL.map(Alignment::name))
+        .try_map(|name| Alignment::from_name(&name).ok_or("no alignment"))
 }
 
 // The texts of the options' defaults are those of the dataplane.

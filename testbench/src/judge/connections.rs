@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gradwire::rules::Grid;
+use gradwire::rules::Alignment;
 
 use super::findings::Findings;
 use super::frame::{Flow, Segment, Transport};
@@ -23,7 +23,7 @@ struct Connection<'a> {
     counts: bool,
     /// A sequence number at which a value starts: the origin, or else the start of the first payload of which a rule
     /// says that it starts with a value.
-    grid: Option<u32>,
+    alignment: Option<u32>,
     /// The origin, or else the sequence number of the first segment seen.
     base: u32,
     /// Whether payload was tagged.
@@ -54,7 +54,7 @@ pub(crate) struct Place {
     /// Sequence number of the stream's first byte, if it is known.
     pub(crate) origin: Option<u32>,
     /// Sequence number that a value starts at, if it is known.
-    pub(crate) grid: Option<u32>,
+    pub(crate) alignment: Option<u32>,
     /// Whether the same card had sent any byte of it, or any byte after it, before, and its engine could know.
     pub(crate) again: bool,
     /// Whether the connection's SYN had an option that binds the payload, and an engine saw it.
@@ -71,8 +71,8 @@ pub(crate) struct Sent<'s, 'a> {
     pub(crate) payload: &'a [u8],
     /// What arrived of it.
     pub(crate) delivered: Option<&'a [u8]>,
-    /// The grid of the rule that matches.
-    pub(crate) rule: Option<Grid>,
+    /// The alignment of the rule that matches.
+    pub(crate) rule: Option<Alignment>,
     /// Whether an engine saw it.
     pub(crate) seen: bool,
 }
@@ -105,7 +105,7 @@ impl<'a> Connections<'a> {
                 origin,
                 binds: binds && watched,
                 counts: watched,
-                grid: origin,
+                alignment: origin,
                 base: origin.unwrap_or(tcp.seq),
                 tagged: false,
                 cards: BTreeMap::new(),
@@ -121,10 +121,10 @@ impl<'a> Connections<'a> {
         let mut again = false;
         if !payload.is_empty() {
             connection.segments.push(Copies { seq: tcp.seq, sent: payload, delivered });
-            if let Some(grid) = rule {
+            if let Some(alignment) = rule {
                 connection.tagged = true;
-                if grid == Grid::Payload && seen {
-                    connection.grid.get_or_insert(tcp.seq);
+                if alignment == Alignment::Payload && seen {
+                    connection.alignment.get_or_insert(tcp.seq);
                     connection.counts = true;
                 }
                 let card = connection.cards.entry(card).or_insert_with(|| Card {
@@ -139,8 +139,8 @@ impl<'a> Connections<'a> {
                 }
             }
         }
-        let Connection { origin, grid, binds, .. } = *connection;
-        Some(Place { origin, grid, again, binds, connection: index })
+        let Connection { origin, alignment, binds, .. } = *connection;
+        Some(Place { origin, alignment, again, binds, connection: index })
     }
 
     /// Takes note that the card compressed the segment at this place.
@@ -169,7 +169,7 @@ impl<'a> Connections<'a> {
             let sent = |policy| connection.reassemble(policy, |copies| Some(copies.sent));
             let first = sent(Policy::FirstWins);
             for run in &first {
-                suspicion.add(connection.flow, run.bytes.get(connection.to_grid(run)..).unwrap_or(&[]));
+                suspicion.add(connection.flow, run.bytes.get(connection.to_value(run)..).unwrap_or(&[]));
             }
             let last = sent(Policy::LastWins);
             if first != last {
@@ -213,9 +213,9 @@ impl<'a> Connection<'a> {
     }
 
     /// Bytes from the start of a run to its first whole value.
-    fn to_grid(&self, run: &Run) -> usize {
-        let grid = i64::from(self.grid.unwrap_or(self.base).wrapping_sub(self.base));
-        (grid - run.start).rem_euclid(4) as usize
+    fn to_value(&self, run: &Run) -> usize {
+        let alignment = i64::from(self.alignment.unwrap_or(self.base).wrapping_sub(self.base));
+        (alignment - run.start).rem_euclid(4) as usize
     }
 
     fn compare(&self, sent: &[Run], got: &[Run], tally: &mut Tally) -> Result<(), String> {
@@ -225,7 +225,7 @@ impl<'a> Connection<'a> {
         }
         for (sent, got) in sent.iter().zip(got) {
             let len = sent.bytes.len();
-            let head_len = if self.grid.is_some() { self.to_grid(sent).min(len) } else { len };
+            let head_len = if self.alignment.is_some() { self.to_value(sent).min(len) } else { len };
             let tail_at = len - (len - head_len) % 4;
             if sent.bytes[..head_len] != got.bytes[..head_len]
                 || sent.bytes[tail_at..] != got.bytes[tail_at..]

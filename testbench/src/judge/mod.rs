@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use gradwire::rules::{ECN, Framing, Grid, Handshake, Rule};
+use gradwire::rules::{Alignment, ECN, Framing, Handshake, Rule};
 use gradwire::verdict::{Change, PassReason, Verdict};
 
 use crate::input::{Capture, Frame};
@@ -103,7 +103,7 @@ impl<'a> Judge<'_, 'a> {
                 segment,
                 payload: &frame.bytes[segment.payload.clone()],
                 delivered: delivered.and_then(|bytes| bytes.get(segment.payload.clone())),
-                rule: rule.map(|rule| rule.grid),
+                rule: rule.map(|rule| rule.alignment),
                 seen: passage.seen,
             })
         });
@@ -158,7 +158,7 @@ impl<'a> Judge<'_, 'a> {
         Ok(())
     }
 
-    /// Whatever its rule and its grid: no byte of a TCP stream is in two compressed segments.
+    /// Whatever its rule and its alignment: no byte of a TCP stream is in two compressed segments.
     fn compressed_once(&mut self, card: [u8; 6], frame: &Frame, segment: &Segment, place: Option<Place>) {
         if let (Transport::Tcp(Tcp { seq, .. }), Some(place)) = (segment.transport, place)
             && let Err(what) = self.connections.compressed(place, card, seq, segment.payload.len() as u32)
@@ -266,13 +266,13 @@ impl<'a> Judge<'_, 'a> {
                 if place.binds {
                     return Err("compressed, though its SYN had an option that binds the payload".into());
                 }
-                let start = match rule.grid {
-                    Grid::Connection => place.origin,
-                    Grid::Payload => place.grid,
+                let start = match rule.alignment {
+                    Alignment::Connection => place.origin,
+                    Alignment::Payload => place.alignment,
                 };
                 let unknown = "compressed, though the capture does not show which SYN opened the connection";
                 let head_len = (start.ok_or(unknown)?.wrapping_sub(seq) % 4) as usize;
-                if rule.grid == Grid::Payload && head_len != 0 {
+                if rule.alignment == Alignment::Payload && head_len != 0 {
                     return Err("compressed, though its payload starts within a value".into());
                 }
                 head_len
@@ -374,7 +374,7 @@ fn unagreed(untouched: &BTreeMap<&'static str, u64>) -> impl Iterator<Item = Str
             PassReason::ParametersDiffer,
             "in-place framing needs the type of service in both directions, and the far end's SYN does not have it",
         ),
-        (PassReason::GridUnknown, "the capture begins after the SYN of their connection, or behind its end"),
+        (PassReason::AlignmentUnknown, "the capture begins after the SYN of their connection, or behind its end"),
     ]
     .map(|(reason, why)| counted(reason).map(|count| format!("{count} segments went untouched: {why}")))
     .into_iter()

@@ -1,6 +1,6 @@
 //! Judges FORMAT.md section 5.1: no byte of a TCP stream leaves in two compressed segments.
 //!
-//! The judge knows nothing of flow tables, grids or resends. It writes down the byte range of every compressed
+//! The judge knows nothing of flow tables, alignments or resends. It writes down the byte range of every compressed
 //! segment of a stream and compares the ranges.
 
 use std::collections::BTreeMap;

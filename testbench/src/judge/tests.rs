@@ -117,7 +117,7 @@ fn a_value_off_by_the_bound_is_caught_in_the_frame_and_in_the_stream() {
 }
 
 #[test]
-fn a_byte_before_the_grid_is_caught() {
+fn a_byte_before_the_first_value_is_caught() {
     let damage =
         |_: &mut Capture, passages: &mut [Passage]| delivered(&mut passages[2], |bytes| bytes[54] ^= 1);
     caught(
@@ -222,7 +222,7 @@ fn a_frame_that_carries_the_mark_loses_it_and_nothing_else() {
 }
 
 #[test]
-fn a_connection_that_starts_anew_has_a_new_grid() {
+fn a_connection_that_starts_anew_has_a_new_alignment() {
     let setup = setup(Framing::Routed);
     let payload = values(0.001);
     let reopened = |number: u64, isn: u32| {
@@ -368,12 +368,12 @@ fn a_syn_that_nobody_accepts_does_not_move_a_live_stream() {
     assert!(report.failures[0].starts_with("frame 4"), "{:?}", report.failures);
 }
 
-/// By the ranges of what was compressed, whatever the rule says of the grid.
+/// By the ranges of what was compressed, whatever the rule says of the alignment.
 #[test]
-fn no_byte_is_compressed_twice_under_either_grid() {
-    for grid in Grid::ALL {
+fn no_byte_is_compressed_twice_under_either_alignment() {
+    for alignment in Alignment::ALL {
         // One engine here gets no start of its stream.
-        let setup = Setup::new(Rule { grid, ..RULE });
+        let setup = Setup::new(Rule { alignment, ..RULE });
         let (payload, start) = (values(0.001), 1001u32);
         let frames = vec![
             tcp(1, 0x28, start - 1, true, &[]),
@@ -406,7 +406,7 @@ fn no_byte_is_compressed_twice_under_either_grid() {
 
 #[test]
 fn a_payload_that_starts_within_a_value_may_not_be_compressed_as_if_it_did_not() {
-    let setup = Setup::new(Rule { grid: Grid::Payload, ..Rule::STATIC });
+    let setup = Setup::new(Rule { alignment: Alignment::Payload, ..Rule::STATIC });
     let payload = values(0.001);
     let frames = vec![tcp(1, 0x28, 1000, true, &[]), tcp(2, 0x28, 1003, false, &payload)];
     let capture = Capture { frames: frames.clone(), cut: 0, torn: None };
@@ -420,7 +420,7 @@ fn a_payload_that_starts_within_a_value_may_not_be_compressed_as_if_it_did_not()
 
 #[test]
 fn what_follows_a_reload_is_judged_by_the_new_rules() {
-    let [before, after] = Grid::ALL.map(|grid| Setup::new(Rule { grid, ..Rule::STATIC }));
+    let [before, after] = Alignment::ALL.map(|alignment| Setup::new(Rule { alignment, ..Rule::STATIC }));
     let payload = values(0.001);
     let frames: Vec<Frame> =
         (0..4).map(|n| tcp(n + 1, 0x28, 1001 + n as u32 * 256, false, &payload)).collect();

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use arbitrary::{Arbitrary, Unstructured};
 use gradwire::flow::trust::TrustState;
 use gradwire::flow::{CLOSED_MS, FlowTable, Millis, Phase, START_REACH, Syn};
-use gradwire::rules::Grid;
+use gradwire::rules::Alignment;
 use gradwire::verdict::{PassReason, Traffic};
 use gradwire::wire::flow_key::FlowKey;
 
@@ -44,9 +44,9 @@ enum Event {
 /// How the engine sends a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Arbitrary)]
 enum Sends {
-    /// The rule's grid is that of the connection.
+    /// The rule's alignment is that of the connection.
     ByConnection,
-    /// The rule's grid is that of payloads.
+    /// The rule's alignment is that of payloads.
     ByPayload,
     /// As `ByConnection`; the codec makes nothing of it.
     Raw,
@@ -288,21 +288,21 @@ impl Bench {
         // Another start may have been missed.
         stream.disturbed |= stream.asked.is_none() && at >= START_REACH.into();
         let again = stream.asked.is_some_and(|asked| at < asked);
-        let grid = if sends == Sends::ByPayload { Grid::Payload } else { Grid::Connection };
+        let alignment = if sends == Sends::ByPayload { Alignment::Payload } else { Alignment::Connection };
         let verdict = entry.admit(seq, len, now);
         (stream.seen, stream.given_up) = (now, false);
         stream.asked = Some(stream.asked.unwrap_or(at).max(at + i64::from(len)));
         stream.resent |= again;
         stream.traffic.frames += 1;
         stream.traffic.bytes += u64::from(len);
-        match verdict.and_then(|()| entry.head_len(seq, grid)) {
+        match verdict.and_then(|()| entry.head_len(seq, alignment)) {
             Ok(head_len) => {
                 assert!(!stream.bound, "a SYN that binds the payload");
                 assert!(!again, "bytes sent before");
-                let to_grid = (stream.origin.wrapping_sub(seq) % 4) as usize;
-                if stream.syn_seen || grid == Grid::Connection {
+                let to_value = (stream.origin.wrapping_sub(seq) % 4) as usize;
+                if stream.syn_seen || alignment == Alignment::Connection {
                     assert!(stream.syn_seen, "nobody knows where the values start");
-                    assert_eq!(head_len, to_grid, "another grid than the sender's");
+                    assert_eq!(head_len, to_value, "another alignment than the sender's");
                 }
                 assert!(
                     stream.resent || stream.disturbed || entry.trust() == TrustState::Trusted,
@@ -318,7 +318,7 @@ impl Bench {
             }
             Err(PassReason::Resent) => assert!(again || stream.disturbed, "nothing was sent before"),
             Err(PassReason::Bypassed) => assert!(stream.resent && !again, "no resend, no bypass"),
-            Err(PassReason::OffGrid) => assert_eq!(grid, Grid::Payload),
+            Err(PassReason::Misaligned) => assert_eq!(alignment, Alignment::Payload),
             Err(reason) => {
                 let sure = stream.syn_seen && !stream.disturbed && !stream.ended;
                 assert!(!sure, "{reason}, though the only start was seen");

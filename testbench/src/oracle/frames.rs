@@ -98,7 +98,7 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-/// A seed for the fuzzers of [`egress`] and [`ingress`]: these frames under a rule, of which grid and offset are the default's.
+/// A seed for the fuzzers of [`egress`] and [`ingress`]: these frames under a rule, of which alignment and offset are the default's.
 #[must_use]
 pub fn seed(rule: &Rule, checksums: Checksums, frames: &[&[u8]]) -> Vec<u8> {
     // As `arbitrary` reads integers, ranges (offset from their start) and enums (a u32 scaled to the variants).

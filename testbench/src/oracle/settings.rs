@@ -1,7 +1,7 @@
 //! Rules as people write them, in the shim's configuration file and on the soft core's console.
 
 use gradwire::profile::Profile;
-use gradwire::rules::{Framing, Grid, Rule};
+use gradwire::rules::{Alignment, Framing, Rule};
 
 /// `rule` is what its settings say, by the equations of FORMAT.md. `setting` has the text of a setting by its name, if
 /// somebody wrote it. A rule that says nothing of its codec or its contents has these.
@@ -16,7 +16,7 @@ pub fn is_rule(rule: &Rule, (codec, contents): (u8, &str), setting: impl Fn(&str
         "codec" => Some("1"),
         "split" => Some("paper"),
         "framing" => Some("in-place"),
-        "grid" => Some("payload"),
+        "alignment" => Some("payload"),
         "handshake" => Some("off"),
         "contents" => Some("trusted"),
         _ => None,
@@ -56,12 +56,12 @@ pub fn is_rule(rule: &Rule, (codec, contents): (u8, &str), setting: impl Fn(&str
         other => panic!("framing {other}"),
     };
     assert_eq!(rule.framing, framing);
-    let grid = match &text("grid", "connection")[..] {
-        "connection" => Grid::Connection,
-        "payload" => Grid::Payload,
-        other => panic!("grid {other}"),
+    let alignment = match &text("alignment", "connection")[..] {
+        "connection" => Alignment::Connection,
+        "payload" => Alignment::Payload,
+        other => panic!("alignment {other}"),
     };
-    assert_eq!(rule.grid, grid);
+    assert_eq!(rule.alignment, alignment);
     assert_eq!(rule.handshake.name(), text("handshake", "required"));
     assert_eq!(rule.contents.name(), text("contents", contents));
     assert_eq!(i64::from(rule.udp_offset), number("udp-offset", "0"));

@@ -42,9 +42,13 @@ const fn passed(reason: PassReason) -> Option<&'static str> {
         PassReason::Trailer => "bytes follow the IP packet",
         PassReason::IpChecksum => "wrong IPv4 header checksum",
         PassReason::L4Checksum => "wrong TCP or UDP checksum, and not one left to the card",
-        PassReason::GridUnknown => "the connection's start was not seen, or it has ended",
-        PassReason::GridDoubtful => "two starts of the connection were seen, or one that cannot be relied on",
-        PassReason::OffGrid => "the payload does not start on a value, as in-place framing or the grid needs",
+        PassReason::AlignmentUnknown => "the connection's start was not seen, or it has ended",
+        PassReason::AlignmentDoubtful => {
+            "two starts of the connection were seen, or one that cannot be relied on"
+        }
+        PassReason::Misaligned => {
+            "the payload does not start on a value, as in-place framing or the alignment needs"
+        }
         PassReason::NotNegotiated => "the far end's SYN did not advertise that it restores",
         PassReason::TaggedLate => "the connection's SYN was not tagged: tag before connect and listen",
         PassReason::ParametersDiffer => "the far end restores in-place frames with other parameters",

@@ -168,7 +168,7 @@ fn no_option_is_ignored() {
         ("replay RING --profile inceptionn --framing routed", "'--framing <FRAMING>'"),
         ("replay RING --profile inceptionn --tos 0x28", "'--tos <TOS>'"),
         ("replay RING --profile inceptionn --mask 0xfc", "'--mask <MASK>'"),
-        ("replay RING --profile inceptionn --grid connection", "'--grid <GRID>'"),
+        ("replay RING --profile inceptionn --alignment connection", "'--alignment <ALIGNMENT>'"),
         ("replay RING --profile inceptionn --handshake required", "'--handshake <HANDSHAKE>'"),
         ("replay RING --profile inceptionn --contents checked", "'--contents <CONTENTS>'"),
         ("replay RING --profile inceptionn --codec 1", "'--codec <1|2>'"),

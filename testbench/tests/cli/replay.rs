@@ -197,10 +197,10 @@ fn a_failed_check_is_code_1() {
         }
     }
     let path = scratch("two-cards.pcap", &pcap(&capture));
-    let off_grid = ["replay", path.to_str().unwrap(), "--handshake", "off", "--grid", "payload"];
+    let misaligned = ["replay", path.to_str().unwrap(), "--handshake", "off", "--alignment", "payload"];
     // Values that are read from a wrong byte on look like none.
-    assert_eq!(code(&gradwire(&off_grid)), 0);
-    let trusting = [&off_grid[..], &["--contents", "trusted"]].concat();
+    assert_eq!(code(&gradwire(&misaligned)), 0);
+    let trusting = [&misaligned[..], &["--contents", "trusted"]].concat();
     let output = gradwire(&trusting);
     assert_eq!(code(&output), 1);
     let text = String::from_utf8(output.stdout).unwrap();

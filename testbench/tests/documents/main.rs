@@ -424,7 +424,7 @@ fn format_has_the_defaults() {
         ("mark", format!("{DEFAULT_MARK:#x}")),
         ("profile", format!("codec 1 with b = {}, k = {}, x = {}", params.b(), params.k(), params.x())),
         ("framing", rule.framing.name().into()),
-        ("grid", format!("by {}", rule.grid.name())),
+        ("alignment", format!("by {}", rule.alignment.name())),
         ("handshake", rule.handshake.name().into()),
         ("contents", rule.contents.name().into()),
         ("UDP offset", rule.udp_offset.to_string()),

@@ -200,7 +200,7 @@ pub fn zero_copy_of(
 #[cfg(test)]
 mod tests {
     use gradwire::codec::{Params, Split};
-    use gradwire::rules::{Framing, Grid, Handshake};
+    use gradwire::rules::{Alignment, Framing, Handshake};
 
     use super::*;
 
@@ -238,7 +238,7 @@ mod tests {
             scale = -3
             split = "paper"
             framing = "in-place"
-            grid = "payload"
+            alignment = "payload"
             handshake = "off"
             udp-offset = 16
             [[rule]]
@@ -264,7 +264,7 @@ mod tests {
         let first = Rule {
             profile: Params::new(6, Split::Paper, -3).unwrap().into(),
             framing: Framing::InPlace,
-            grid: Grid::Payload,
+            alignment: Alignment::Payload,
             handshake: Handshake::Off,
             udp_offset: 16,
             ..Rule::DEFAULT
@@ -311,7 +311,7 @@ mod tests {
             ("codec", ["2", "1"]),
             ("split", ["\"dense\"", "\"paper\""]),
             ("framing", ["\"routed\"", "\"in-place\""]),
-            ("grid", ["\"connection\"", "\"payload\""]),
+            ("alignment", ["\"connection\"", "\"payload\""]),
             ("handshake", ["\"required\"", "\"off\""]),
             ("contents", ["\"checked\"", "\"trusted\""]),
         ];
@@ -348,7 +348,11 @@ mod tests {
             ("[[rule]]\ntos = 0x28\nscale = -85", 3, "codec 2: bound 2^-95"),
             ("[[rule]]\ntos = 0x28\nprofile = \"cnn\"", 3, "expected `inceptionn`"),
             ("[[rule]]\ntos = 0x50\nprofile = \"inceptionn\"", 2, "has tos = 0x28"),
-            ("[[rule]]\ntos = 0x28\ngrid = \"payload\"\nprofile = \"inceptionn\"", 3, "remove `grid`"),
+            (
+                "[[rule]]\ntos = 0x28\nalignment = \"payload\"\nprofile = \"inceptionn\"",
+                3,
+                "remove `alignment`",
+            ),
             ("[[rule]]\ntos = 0x28\nprofile = \"inceptionn\"\nbound = 15", 4, "expected 1 to 14"),
             ("[[rule]]\ntos = 0x28\ncodec = 3", 3, "codec 3, expected 1 or 2"),
             ("[[rule]]\ntos = 0x28\ncodec = 2\nsplit = \"dense\"", 3, "codec 2 has no split"),

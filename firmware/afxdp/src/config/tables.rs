@@ -7,7 +7,7 @@ use std::ops::Range;
 use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, ParamsError, Split};
 use gradwire::profile::Profile;
-use gradwire::rules::{Contents, Framing, Grid, Handshake, Rule, RulesError};
+use gradwire::rules::{Alignment, Contents, Framing, Handshake, Rule, RulesError};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
@@ -70,8 +70,8 @@ pub(super) struct RuleTable {
     scale: Option<Spanned<i8>>,
     #[serde(default, deserialize_with = "framing")]
     framing: Option<Spanned<Framing>>,
-    #[serde(default, deserialize_with = "grid")]
-    grid: Option<Spanned<Grid>>,
+    #[serde(default, deserialize_with = "alignment")]
+    alignment: Option<Spanned<Alignment>>,
     #[serde(default, deserialize_with = "handshake")]
     handshake: Option<Spanned<Handshake>>,
     #[serde(default, deserialize_with = "contents")]
@@ -103,7 +103,7 @@ impl RuleTable {
             mask: self.mask(),
             profile: self.coding(given(&self.codec), given(&self.split))?,
             framing: given(&self.framing).unwrap_or_default(),
-            grid: given(&self.grid).unwrap_or_default(),
+            alignment: given(&self.alignment).unwrap_or_default(),
             handshake: given(&self.handshake).unwrap_or_default(),
             contents: given(&self.contents).unwrap_or_default(),
             udp_offset: self.udp_offset(),
@@ -112,7 +112,7 @@ impl RuleTable {
 
     /// All settings of one system at once. Beside the name, a table may have a bound, a scale and a UDP offset.
     fn preset(&self, name: &Spanned<String>) -> Result<Rule, Fault> {
-        let Rule { tos, mask, framing, grid, handshake, contents, .. } = Rule::INCEPTIONN;
+        let Rule { tos, mask, framing, alignment, handshake, contents, .. } = Rule::INCEPTIONN;
         if name.as_ref() != "inceptionn" {
             return Err(Fault::at(name, format!("profile `{}`, expected `inceptionn`", name.as_ref())));
         }
@@ -125,7 +125,7 @@ impl RuleTable {
             ("codec", self.codec.as_ref().map(Spanned::span)),
             ("split", self.split.as_ref().map(Spanned::span)),
             ("framing", self.framing.as_ref().map(Spanned::span)),
-            ("grid", self.grid.as_ref().map(Spanned::span)),
+            ("alignment", self.alignment.as_ref().map(Spanned::span)),
             ("handshake", self.handshake.as_ref().map(Spanned::span)),
             ("contents", self.contents.as_ref().map(Spanned::span)),
         ];
@@ -136,7 +136,16 @@ impl RuleTable {
             return Err(Fault { at, found });
         }
         let profile = self.coding(Some(1), Some(Split::Paper))?;
-        Ok(Rule { tos, mask, profile, framing, grid, handshake, contents, udp_offset: self.udp_offset() })
+        Ok(Rule {
+            tos,
+            mask,
+            profile,
+            framing,
+            alignment,
+            handshake,
+            contents,
+            udp_offset: self.udp_offset(),
+        })
     }
 
     fn udp_offset(&self) -> u8 {
@@ -221,8 +230,8 @@ fn contents<'de, D: Deserializer<'de>>(text: D) -> Result<Option<Spanned<Content
     named(text, &Contents::ALL, Contents::name)
 }
 
-fn grid<'de, D: Deserializer<'de>>(text: D) -> Result<Option<Spanned<Grid>>, D::Error> {
-    named(text, &Grid::ALL, Grid::name)
+fn alignment<'de, D: Deserializer<'de>>(text: D) -> Result<Option<Spanned<Alignment>>, D::Error> {
+    named(text, &Alignment::ALL, Alignment::name)
 }
 
 #[derive(Default, Deserialize)]

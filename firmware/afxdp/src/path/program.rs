@@ -12,7 +12,7 @@ use aya::programs::xdp::XdpMode;
 use aya::programs::{ProgramError, Xdp};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 use gradwire::forward::Port;
-use gradwire::rules::{Framing, Grid, Handshake, Rules};
+use gradwire::rules::{Alignment, Framing, Handshake, Rules};
 
 use crate::ops::interface::{Interface, InterfaceError, MAX_QUEUES, bridge_port, stations};
 use crate::ops::netlink::link::why_no_xdp;
@@ -347,7 +347,9 @@ fn action(port: Port, tos: u8, rules: &Rules) -> u64 {
     let ask = if asks { ASK } else { 0 };
     match port {
         // Who needs a handshake needs the SYN.
-        Port::Host if rule.grid == Grid::Payload && rule.handshake == Handshake::Off => CONNECTION | OPEN,
+        Port::Host if rule.alignment == Alignment::Payload && rule.handshake == Handshake::Off => {
+            CONNECTION | OPEN
+        }
         Port::Host => CONNECTION | ask,
         // Compressed frames carry the mark or, in-place, the rule's; those that are not keep their place behind.
         Port::Network => TAKE | ask,

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use gradwire::flow::Millis;
 use gradwire::kernels::Kernel;
-use gradwire::rules::{Framing, Grid, Rules};
+use gradwire::rules::{Alignment, Framing, Rules};
 use gradwire::verdict::{PassReason, Verdict};
 use gradwire::wire::frame::{Ip, IpFrame, Transport};
 use gradwire::{Egress, Ingress, NO_CAPABILITIES};
@@ -63,8 +63,8 @@ pub struct Host {
 
 /// Reasons of the flow's owner.
 const OWNERS: [PassReason; 8] = [
-    PassReason::GridUnknown,
-    PassReason::GridDoubtful,
+    PassReason::AlignmentUnknown,
+    PassReason::AlignmentDoubtful,
     PassReason::NotNegotiated,
     PassReason::TaggedLate,
     PassReason::ParametersDiffer,
@@ -95,10 +95,10 @@ impl Host {
                 let key = packet.flow_key();
                 let flow = self.engine.flows().iter().find(|(other, _)| **other == key);
                 let head_len =
-                    flow.and_then(|(_, flow)| flow.head_len(seq, Grid::Connection).ok()).unwrap_or(0);
+                    flow.and_then(|(_, flow)| flow.head_len(seq, Alignment::Connection).ok()).unwrap_or(0);
                 user = match verdict {
                     Verdict::Untouched(reason) if OWNERS.contains(&reason) => place(verdict) - 8,
-                    Verdict::Untouched(PassReason::OffGrid) => 0x80 | head_len.max(1) as u8,
+                    Verdict::Untouched(PassReason::Misaligned) => 0x80 | head_len.max(1) as u8,
                     _ => 0x80 | head_len as u8,
                 };
             }

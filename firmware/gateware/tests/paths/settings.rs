@@ -2,13 +2,13 @@
 
 use gradwire::codec::{Params, Split};
 use gradwire::profile::Profile;
-use gradwire::rules::{Contents, Framing, Grid, Handshake, Rule, Rules};
+use gradwire::rules::{Alignment, Contents, Framing, Handshake, Rule, Rules};
 use gradwire::verdict::{Change, DropReason, PassReason, Verdict};
 use gradwire_gateware::Simulation;
 
 pub const MARK: u8 = 0x30;
 
-/// As many rules as there may be: both framings, both grids, many parameters; the first is the paper's, the fourth is for TCP
+/// As many rules as there may be: both framings, both alignments, many parameters; the first is the paper's, the fourth is for TCP
 /// alone, and the last matches much of what those before it match.
 pub fn rules() -> Rules {
     let profile = |b, split, x| Profile::from(Params::new(b, split, x).unwrap());
@@ -24,7 +24,7 @@ pub fn rules() -> Rules {
             ..plain
         },
         Rule { tos: 0x88, handshake: Handshake::Required, contents: Contents::Trusted, ..Rule::DEFAULT },
-        Rule { tos: 0xa8, grid: Grid::Payload, udp_offset: 250, ..plain },
+        Rule { tos: 0xa8, alignment: Alignment::Payload, udp_offset: 250, ..plain },
     ];
     list.extend((0..10).map(|n| Rule {
         tos: 0xc0 + 4 * n,
@@ -47,7 +47,7 @@ pub fn configure(simulation: &mut Simulation, rules: &Rules, mtu: u16) {
         let first = u32::from_be_bytes([bk, x, rule.mask, rule.tos]);
         let flags = [
             (8, rule.framing == Framing::Routed),
-            (9, rule.grid == Grid::Payload),
+            (9, rule.alignment == Alignment::Payload),
             (10, rule.handshake == Handshake::Off),
             (31, true),
         ];

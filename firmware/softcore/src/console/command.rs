@@ -4,7 +4,7 @@ use core::fmt;
 
 use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, Split};
-use gradwire::rules::{Contents, Framing, Grid, Handshake, Rule};
+use gradwire::rules::{Alignment, Contents, Framing, Handshake, Rule};
 
 use crate::RULE;
 
@@ -79,7 +79,7 @@ pub const HELP: &[&str] = &[
     "rule add SETTING...    append a rule; settings not given are those of the default",
     "    profile=inceptionn (first: as the NIC of the paper)",
     "    tos=0x28  mask=0xfc  codec=1|2  bound=10  split=dense|paper (codec 1)  scale=0",
-    "    framing=routed|in-place  grid=connection|payload  handshake=required|off",
+    "    framing=routed|in-place  alignment=connection|payload  handshake=required|off",
     "    contents=checked|trusted  udp-offset=0 (handshake off)",
     "rule remove N          remove rule N",
     "rule default           the rules and the mark of the start",
@@ -143,7 +143,7 @@ fn rule<'a>(settings: impl Iterator<Item = &'a str>) -> Result<Rule, Problem<'a>
         Some(_) => (Rule::INCEPTIONN, Split::Paper),
         None => (RULE, Split::Dense),
     };
-    let (mut tos, mut mask, mut framing, mut grid) = (None, None, None, None);
+    let (mut tos, mut mask, mut framing, mut alignment) = (None, None, None, None);
     let (mut handshake, mut contents, mut udp_offset) = (None, None, None);
     let (mut codec, mut bound, mut split, mut scale) = (None, None, None, None);
     for setting in settings {
@@ -183,9 +183,9 @@ fn rule<'a>(settings: impl Iterator<Item = &'a str>) -> Result<Rule, Problem<'a>
                 let framing_of = Framing::from_name(value).ok_or(other("routed or in-place"))?;
                 once(&mut framing, name, framing_of)?;
             }
-            "grid" => {
-                let grid_of = Grid::from_name(value).ok_or(other("connection or payload"))?;
-                once(&mut grid, name, grid_of)?;
+            "alignment" => {
+                let alignment_of = Alignment::from_name(value).ok_or(other("connection or payload"))?;
+                once(&mut alignment, name, alignment_of)?;
             }
             other => return Err(Problem::Setting(other)),
         }
@@ -208,7 +208,7 @@ fn rule<'a>(settings: impl Iterator<Item = &'a str>) -> Result<Rule, Problem<'a>
         mask: mask.unwrap_or(of.mask),
         profile,
         framing: framing.unwrap_or(of.framing),
-        grid: grid.unwrap_or(of.grid),
+        alignment: alignment.unwrap_or(of.alignment),
         handshake: handshake.unwrap_or(of.handshake),
         contents: contents.unwrap_or(of.contents),
         udp_offset: udp_offset.unwrap_or(of.udp_offset),
@@ -259,14 +259,14 @@ mod tests {
 
     #[test]
     fn a_rule_takes_its_settings_and_the_default_for_the_rest() {
-        let line = "rule add tos=0x50 bound=6 split=paper scale=-3 framing=in-place grid=payload handshake=off contents=trusted udp-offset=8";
+        let line = "rule add tos=0x50 bound=6 split=paper scale=-3 framing=in-place alignment=payload handshake=off contents=trusted udp-offset=8";
         let params = Params::new(6, Split::Paper, -3).unwrap();
         let rule = Rule {
             tos: 0x50,
             mask: 0xfc,
             profile: params.into(),
             framing: Framing::InPlace,
-            grid: Grid::Payload,
+            alignment: Alignment::Payload,
             handshake: Handshake::Off,
             contents: Contents::Trusted,
             udp_offset: 8,

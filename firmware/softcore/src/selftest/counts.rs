@@ -233,7 +233,8 @@ pub(crate) fn frames() {
         for payload in recorded() {
             write_segment(frame, seq, 0x10, payload);
             seq = seq.wrapping_add(PAYLOAD as u32);
-            let (count, verdict) = counted(|| egress.process(frame, &mut wire.0[2..], Millis(0), &NO_CAPABILITIES));
+            let (count, verdict) =
+                counted(|| egress.process(frame, &mut wire.0[2..], Millis(0), &NO_CAPABILITIES));
             sent += count;
             let on_wire = match verdict {
                 Verdict::Changed { len, .. } => &wire.0[2..2 + len],

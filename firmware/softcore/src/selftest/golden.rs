@@ -29,7 +29,7 @@ const FRAMES: &[(&str, &[u8])] = golden![
     "frame_in_place_udp6",
     "frame_routed_tcp4",
     "frame_routed_tcp4_ecn",
-    "frame_routed_tcp4_off_grid",
+    "frame_routed_tcp4_misaligned",
     "frame_routed_tcp6_vlan",
     "frame_routed_udp4",
     "frame_routed_udp4_no_checksum",

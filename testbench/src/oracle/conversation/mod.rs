@@ -7,7 +7,7 @@ use std::time::Duration;
 use arbitrary::{Arbitrary, Result, Unstructured};
 use etherparse::{IpHeaders, IpNumber, Ipv6Header, PacketBuilder, SingleVlanHeader, TcpHeader};
 use gradwire::flow::CLOSED_MS;
-use gradwire::rules::{Framing, Grid, Handshake, Rule};
+use gradwire::rules::{Alignment, Framing, Handshake, Rule};
 use gradwire::verdict::{Change, Verdict};
 
 use crate::input::{Capture, Frame, ipv4};
@@ -100,7 +100,7 @@ struct Conversation {
     setups: [Setup; 2],
     /// So many frames go by before the engines are started.
     unseen: usize,
-    /// Segments start with a whole value, as the grid of payloads asks of senders.
+    /// Segments start with a whole value, as the alignment of payloads asks of senders.
     whole: bool,
     connections: [Connection; CONNECTIONS],
     steps: Vec<(u8, What)>,
@@ -113,12 +113,13 @@ fn handshake(u: &mut Unstructured<'_>) -> Result<Handshake> {
 
 /// One or two rules whose codec parameters are those of `base`.
 fn setup(base: Rule, u: &mut Unstructured<'_>) -> Result<Setup> {
-    let mut first = Rule { framing: u.arbitrary()?, grid: u.arbitrary()?, handshake: handshake(u)?, ..base };
+    let mut first =
+        Rule { framing: u.arbitrary()?, alignment: u.arbitrary()?, handshake: handshake(u)?, ..base };
     if first.handshake == Handshake::Required {
         first.udp_offset = 0;
     }
     let second = Rule { tos: SECOND_TOS, ..first };
-    let second = Rule { framing: u.arbitrary()?, grid: u.arbitrary()?, ..second };
+    let second = Rule { framing: u.arbitrary()?, alignment: u.arbitrary()?, ..second };
     let mut setup = Setup { rules: vec![first], datagrams: false, ..Setup::new(base) };
     if u.arbitrary()? {
         setup.rules.push(second);
@@ -133,7 +134,8 @@ impl<'a> Arbitrary<'a> for Conversation {
         base.udp_offset %= 64;
         let setups = [setup(base, u)?, setup(base, u)?];
         let unseen = if u.arbitrary()? { usize::from(u.arbitrary::<u8>()? % 16) } else { 0 };
-        let by_payload = setups.iter().flat_map(|setup| &setup.rules).any(|rule| rule.grid == Grid::Payload);
+        let by_payload =
+            setups.iter().flat_map(|setup| &setup.rules).any(|rule| rule.alignment == Alignment::Payload);
         // Who starts payloads within a value is found out only by engines that have seen the start.
         let whole = u.arbitrary()? || unseen > 0 && by_payload;
         let connections = Arbitrary::arbitrary(u)?;
@@ -365,7 +367,7 @@ impl Connection {
             stream.syn_at.get_or_insert(held.capture.frames.len());
         }
         stream.syn_time = held.time;
-        // Far from the stream's own numbers, and on every grid.
+        // Far from the stream's own numbers, and with every alignment.
         let elsewhere = if other == 0 { 0 } else { u32::from(1 + other % 7) << 29 | u32::from(other) };
         let seq = stream.origin.wrapping_sub(1).wrapping_add(elsewhere);
         let ack = self.listens.then_some(FAR_ISN.wrapping_add(1));

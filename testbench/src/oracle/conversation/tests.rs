@@ -10,12 +10,12 @@ use super::*;
 use crate::judge::frame::type_of_service;
 use crate::replay::source_mac;
 
-/// What speaks against a segment; the grid of its rule; whether its host was compressed before.
-const NAMED: [(&str, PassReason, Grid, bool); 4] = [
-    ("two-starts", PassReason::GridDoubtful, Grid::Connection, false),
-    ("resent-behind-a-fin", PassReason::GridUnknown, Grid::Payload, true),
-    ("reload-in-the-middle", PassReason::GridUnknown, Grid::Connection, true),
-    ("payload-within-a-value", PassReason::OffGrid, Grid::Payload, false),
+/// What speaks against a segment; the alignment of its rule; whether its host was compressed before.
+const NAMED: [(&str, PassReason, Alignment, bool); 4] = [
+    ("two-starts", PassReason::AlignmentDoubtful, Alignment::Connection, false),
+    ("resent-behind-a-fin", PassReason::AlignmentUnknown, Alignment::Payload, true),
+    ("reload-in-the-middle", PassReason::AlignmentUnknown, Alignment::Connection, true),
+    ("payload-within-a-value", PassReason::Misaligned, Alignment::Payload, false),
 ];
 
 fn is_compressed(passage: &Passage) -> bool {
@@ -25,7 +25,7 @@ fn is_compressed(passage: &Passage) -> bool {
 impl Conversation {
     /// Whether a segment goes untouched for this reason, and for no other: engines that know nothing of its connection,
     /// and take every payload for whole values, compress it.
-    fn reaches(&self, reason: PassReason, grid: Grid, compressed_before: bool) -> bool {
+    fn reaches(&self, reason: PassReason, alignment: Alignment, compressed_before: bool) -> bool {
         let held = self.hold();
         let frames = &held.capture.frames;
         let mut engines = Engines::new(&self.setups[0], &held.capture).unwrap();
@@ -36,13 +36,13 @@ impl Conversation {
             let rule = type_of_service(bytes).and_then(|tos| setup.rule(tos).copied());
             let mut before = frames.iter().zip(&passages).take(index);
             passages[index].egress == Verdict::Untouched(reason)
-                && rule.is_some_and(|rule| rule.grid == grid)
+                && rule.is_some_and(|rule| rule.alignment == alignment)
                 && (!compressed_before
                     || before.any(|(frame, passage)| {
                         is_compressed(passage) && source_mac(&frame.bytes) == source_mac(bytes)
                     }))
                 && {
-                    setup.rules.iter_mut().for_each(|rule| rule.grid = Grid::Payload);
+                    setup.rules.iter_mut().for_each(|rule| rule.alignment = Alignment::Payload);
                     is_compressed(&Engines::new(&setup, &held.capture).unwrap().send(&frames[index]))
                 }
         })
@@ -52,9 +52,9 @@ impl Conversation {
 #[test]
 fn named_inputs_reach_what_they_are_named_for() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/round_trip");
-    for (name, reason, grid, compressed_before) in NAMED {
+    for (name, reason, alignment, compressed_before) in NAMED {
         let data = fs::read(corpus.join(name)).unwrap();
         let conversation: Conversation = Unstructured::new(&data).arbitrary().unwrap();
-        assert!(conversation.reaches(reason, grid, compressed_before), "{name}: {conversation:?}");
+        assert!(conversation.reaches(reason, alignment, compressed_before), "{name}: {conversation:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! The two devices: are they there, how do they run XDP, who else does, MTU, queues.
 
-use gradwire::rules::Grid;
+use gradwire::rules::Alignment;
 
 use super::facts::{Facts, PortFacts};
 use super::finding::{Finding, word};
@@ -16,7 +16,7 @@ pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>)
     for port in [host, network] {
         each(port, config.mode, config.zero_copy, findings);
     }
-    findings.extend(grid(host, config).map(|finding| finding.of(host)));
+    findings.extend(alignment(host, config).map(|finding| finding.of(host)));
     if let (Some(a), Some(b)) = (&host.link, &network.link) {
         if a.index == b.index {
             findings.push(
@@ -227,16 +227,17 @@ fn restart(port: &PortFacts) -> String {
     format!("gradwire-xdp unload {}   # and start it again", word(&port.name))
 }
 
-/// TCP cuts segments at its MSS. Under `grid = "payload"` that must be a place between two values. The MSS is the MTU
+/// TCP cuts segments at its MSS. Under `alignment = "payload"` that must be a place between two values. The MSS is the MTU
 /// without headers, all of which are multiples of four.
-fn grid(host: &PortFacts, config: &Config) -> Option<Finding> {
+fn alignment(host: &PortFacts, config: &Config) -> Option<Finding> {
     let mtu = host.link.as_ref()?.mtu;
-    let by_payload = config.rules.as_slice().iter().any(|rule| rule.grid == Grid::Payload);
+    let by_payload = config.rules.as_slice().iter().any(|rule| rule.alignment == Alignment::Payload);
     (by_payload && !mtu.is_multiple_of(4)).then(|| {
-        let found = format!("grid = \"payload\", but with MTU {mtu} TCP cuts its segments within values");
+        let found =
+            format!("alignment = \"payload\", but with MTU {mtu} TCP cuts its segments within values");
         let command = format!("ip link set dev {} mtu {}", word(&host.name), mtu - mtu % 4);
-        Finding::warning("grid", found)
-            .mend(format!("{command}   # and in the container, or grid = \"connection\""))
+        Finding::warning("alignment", found)
+            .mend(format!("{command}   # and in the container, or alignment = \"connection\""))
     })
 }
 
@@ -429,14 +430,14 @@ pub(in crate::commands::doctor) mod tests {
     }
 
     #[test]
-    fn a_grid_by_payload_needs_segments_of_whole_values() {
-        let text = "[[rule]]\ntos = 0x28\ngrid = \"payload\"\n";
+    fn an_alignment_by_payload_needs_segments_of_whole_values() {
+        let text = "[[rule]]\ntos = 0x28\nalignment = \"payload\"\n";
         let by_payload = Config::parse(text, "xdp.toml".as_ref()).unwrap();
         let mut port = healthy().ports.host;
-        assert_eq!(grid(&port, &by_payload), None);
+        assert_eq!(alignment(&port, &by_payload), None);
         port.link.as_mut().unwrap().mtu = 1490;
-        assert_eq!(grid(&port, &Config::default()), None);
-        let found = grid(&port, &by_payload).unwrap();
+        assert_eq!(alignment(&port, &Config::default()), None);
+        let found = alignment(&port, &by_payload).unwrap();
         assert_eq!(found.status, Status::Warning);
         assert!(found.mend.unwrap().starts_with("ip link set dev veth0 mtu 1488 "));
     }

@@ -116,7 +116,7 @@ pub struct RuleStatus {
     /// `routed` or `in-place`.
     pub framing: String,
     /// `connection` or `payload`.
-    pub grid: String,
+    pub alignment: String,
     /// `required` or `off`.
     pub handshake: String,
     /// Raw bytes at the start of UDP payloads.
@@ -141,7 +141,7 @@ impl RuleStatus {
             bound,
             scale,
             framing: rule.framing.name().to_owned(),
-            grid: rule.grid.name().to_owned(),
+            alignment: rule.alignment.name().to_owned(),
             handshake: rule.handshake.name().to_owned(),
             udp_offset: rule.udp_offset,
             traffic,

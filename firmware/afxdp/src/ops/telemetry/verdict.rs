@@ -150,7 +150,7 @@ fn meaning(reason: &str) -> &'static str {
             ": the far end did not advertise that it restores; is gradwire-xdp running there?"
         }
         "tagged-late" => ": tag sockets before connect and listen",
-        "grid-unknown" => ": connections that were open before it started",
+        "alignment-unknown" => ": connections that were open before it started",
         "bypassed" | "resent" => ": the far end does not restore, or the path loses much",
         "not-shorter" => {
             ": the data does not compress under this bound; is it gradients, and is the scale right?"

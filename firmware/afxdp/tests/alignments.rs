@@ -23,12 +23,12 @@ use support::{Lab, PATIENCE, Plan, Side};
 // Contents are trusted: values that are cut at wrong bytes do not look like values, and would go untouched.
 const ROUTED: &str = "[[rule]]\ntos = 0x28\nhandshake = \"off\"\ncontents = \"trusted\"\n";
 const PAYLOAD: &str =
-    "[[rule]]\ntos = 0x28\nhandshake = \"off\"\ncontents = \"trusted\"\ngrid = \"payload\"\n";
+    "[[rule]]\ntos = 0x28\nhandshake = \"off\"\ncontents = \"trusted\"\nalignment = \"payload\"\n";
 
 /// The last segment of a stream has its FIN and payload. A peer without a shim refuses it, so it is sent again, untouched;
 /// as is all that was sent compressed before.
 #[test]
-fn grid_payload_and_a_peer_without_a_shim() {
+fn alignment_payload_and_a_peer_without_a_shim() {
     let Some(lab) = Lab::new(Plan::default()) else { return };
     let _shim = Shim::start(&lab, Side::A, PAYLOAD);
     let data = gradients(8_000);
@@ -43,7 +43,7 @@ fn grid_payload_and_a_peer_without_a_shim() {
 /// Shims that start within connections know no start of them. A rule that needs it, put in force later, must not take
 /// what the first rule knew for one.
 #[test]
-fn reload_from_grid_payload_to_grid_connection() {
+fn reload_from_alignment_payload_to_alignment_connection() {
     const STEP: usize = 400_000;
     // What is sent before the shims, under the first rule and under the second. The first rule meets the one stream where a
     // value starts, and compresses it. The other one it meets within a value, and has but two bytes of it.
@@ -142,7 +142,7 @@ fn syn_cookies_and_a_forged_syn() {
     assert_within_bound(&data, &got);
     let [egress, _] = shims[0].outcomes();
     assert_eq!(egress.changed["compressed"], 0, "{egress:?}");
-    assert!(egress.untouched["grid-doubtful"] > 0, "{egress:?}");
+    assert!(egress.untouched["alignment-doubtful"] > 0, "{egress:?}");
 }
 
 /// The one of which all are copies.
