@@ -1,45 +1,47 @@
-//! Aggregation: an aggregator and its members, packet by packet.
+//! Aggregation: an aggregator and its workers, packet by packet.
 
 mod common;
 
-use common::aggregation::{classes, code_of, exact_sum, le_bytes, membership, planar, sum_of, with_cookie};
-use gradwire::aggregate::{Aggregator, Event, Member, Outcome, Poll, Settings, To};
+use common::aggregation::{
+    classes, code_of, exact_sum, le_bytes, planar, sum_of, with_cookie, worker_settings,
+};
+use gradwire::aggregate::{Aggregator, Event, Outcome, Poll, Settings, To, Worker};
 use gradwire::engine::Millis;
 use gradwire::kernels::Kernel;
 use gradwire::sums::{Summable, limit, value_of};
 use gradwire::wire::chunk::{Blocks, Body, Head, Limits, MAX_PACKET_LEN, NO_COOKIE, Packet, Part};
 
-type Node = Aggregator<u8, 2, 32, 16>;
+type EthernetAggregator = Aggregator<u8, 2, 32, 16>;
 
-/// Hands a node a datagram; a hello again with the cookie that it is answered with.
+/// Hands an aggregator a datagram; a hello again with the cookie that it is answered with.
 fn process<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize>(
-    node: &mut Aggregator<u8, JOBS, SLOTS, BLOCKS>,
+    aggregator: &mut Aggregator<u8, JOBS, SLOTS, BLOCKS>,
     packet: &[u8],
     from: u8,
 ) -> Outcome {
-    let outcome = node.process(packet, from, Millis(0));
+    let outcome = aggregator.process(packet, from, Millis(0));
     if outcome != Outcome::Challenged {
         return outcome;
     }
     let mut answer = [0; MAX_PACKET_LEN];
-    let len = node.emit(&mut answer).unwrap().len;
-    node.process(&with_cookie(packet, &answer[..len]), from, Millis(0))
+    let len = aggregator.emit(&mut answer).unwrap().len;
+    aggregator.process(&with_cookie(packet, &answer[..len]), from, Millis(0))
 }
 
-fn aggregator() -> Box<Node> {
-    Box::new(Node::new(Settings {
+fn aggregator() -> Box<EthernetAggregator> {
+    Box::new(EthernetAggregator::new(Settings {
         kernel: Kernel::detect(),
         limits: Limits::MOST,
         group: None,
-        above: None,
+        parent: None,
         secret: [3, 5],
     }))
 }
 
-/// Delivers all that is there to deliver, in order, until every member is done.
+/// Delivers all that is there to deliver, in order, until every worker is done.
 fn settle(
-    node: &mut Node,
-    members: &mut [Member<16>],
+    aggregator: &mut EthernetAggregator,
+    children: &mut [Worker<16>],
     inputs: &[Vec<u8>],
     outputs: &mut [Vec<u8>],
     now: Millis,
@@ -47,19 +49,19 @@ fn settle(
     let mut out = [0; MAX_PACKET_LEN];
     loop {
         let mut sent = false;
-        for number in 0..members.len() {
-            let Poll::Send(len) = members[number].poll(&inputs[number], now, &mut out) else { continue };
+        for number in 0..children.len() {
+            let Poll::Send(len) = children[number].poll(&inputs[number], now, &mut out) else { continue };
             sent = true;
-            let _ = node.process(&out[..len], number as u8, now);
+            let _ = aggregator.process(&out[..len], number as u8, now);
             let mut packet = [0; MAX_PACKET_LEN];
-            while let Some(emitted) = node.emit(&mut packet) {
+            while let Some(emitted) = aggregator.emit(&mut packet) {
                 let to: Vec<u8> = match emitted.to {
                     To::One(one) => vec![one],
-                    To::Each { job } => node.members(job).collect(),
-                    To::Group(_) => (0..members.len() as u8).collect(),
+                    To::Each { job } => aggregator.children(job).collect(),
+                    To::Group(_) => (0..children.len() as u8).collect(),
                 };
                 for to in to.into_iter().map(usize::from) {
-                    let event = members[to].handle(&packet[..emitted.len], &mut outputs[to], now);
+                    let event = children[to].handle(&packet[..emitted.len], &mut outputs[to], now);
                     assert!(!matches!(event, Event::Ignored(_)), "{event:?}");
                 }
             }
@@ -71,85 +73,95 @@ fn settle(
 }
 
 #[test]
-fn four_members_get_the_exact_sum() {
+fn four_workers_get_the_exact_sum() {
     // The next operation may have another codec.
     let profiles = [planar(-10), classes(10, 3, 0), classes(8, 8, -2), planar(-14)];
-    let mut node = aggregator();
-    let mut members: Vec<Member<16>> =
-        (0..4).map(|n| Member::new(membership(n, 4), Kernel::detect())).collect();
+    let mut aggregator = aggregator();
+    let mut children: Vec<Worker<16>> =
+        (0..4).map(|n| Worker::new(worker_settings(n, 4), Kernel::detect())).collect();
     let values = 100_000;
     let inputs: Vec<Vec<u8>> = (0..4)
         .map(|n| le_bytes((0..values).map(|i| ((i * 7919 + n * 104_729) % 4001) as f32 / 4001.0 - 0.5)))
         .collect();
     let none = vec![vec![]; 4];
-    settle(&mut node, &mut members, &none, &mut vec![vec![]; 4], Millis(0));
+    settle(&mut aggregator, &mut children, &none, &mut vec![vec![]; 4], Millis(0));
     for (done, profile) in (1..).zip(profiles) {
         let mut outputs = vec![vec![0xaa; 4 * values]; 4];
-        for member in &mut members {
-            assert!(member.start(values, profile));
+        for worker in &mut children {
+            assert!(worker.start(values, profile));
         }
-        settle(&mut node, &mut members, &inputs, &mut outputs, Millis(done));
+        settle(&mut aggregator, &mut children, &inputs, &mut outputs, Millis(done));
         let expected = exact_sum(&inputs, profile);
-        for (member, output) in members.iter().zip(&outputs) {
-            assert!(member.is_done() && member.holds(48) && !member.holds(49));
+        for (worker, output) in children.iter().zip(&outputs) {
+            assert!(worker.is_done() && worker.holds(48) && !worker.holds(49));
             assert!(*output == expected);
         }
-        assert_eq!(node.count(Outcome::Completed), done * values.div_ceil(2048) as u64);
+        assert_eq!(aggregator.count(Outcome::Completed), done * values.div_ceil(2048) as u64);
     }
 }
 
-/// Of a member's and an aggregator's limits, each of the smaller ones holds for both.
+/// Of a worker's and an aggregator's limits, each of the smaller ones holds for both.
 #[test]
 fn the_smaller_limits_hold() {
     let small = Limits { blocks: 8, window: 4, mtu: 1400 };
     let mixed = Limits { mtu: Limits::MOST.mtu, ..small };
-    for (node, member, agreed) in [
+    for (aggregator, worker, agreed) in [
         (small, Limits::MOST, small),
         (Limits::MOST, small, small),
         (mixed, small, small),
         (small, mixed, small),
     ] {
-        let settings =
-            Settings { kernel: Kernel::detect(), limits: node, group: None, above: None, secret: [3, 5] };
-        let mut node = Box::new(Node::new(settings));
-        let membership = gradwire::aggregate::Membership { limits: member, ..membership(0, 1) };
-        let mut members = [Member::<16>::new(membership, Kernel::detect())];
-        settle(&mut node, &mut members, &[vec![]], &mut [vec![]], Millis(0));
-        assert_eq!(members[0].limits(), Some(agreed));
+        let settings = Settings {
+            kernel: Kernel::detect(),
+            limits: aggregator,
+            group: None,
+            parent: None,
+            secret: [3, 5],
+        };
+        let mut aggregator = Box::new(EthernetAggregator::new(settings));
+        let worker_settings = gradwire::aggregate::WorkerSettings { limits: worker, ..worker_settings(0, 1) };
+        let mut children = [Worker::<16>::new(worker_settings, Kernel::detect())];
+        settle(&mut aggregator, &mut children, &[vec![]], &mut [vec![]], Millis(0));
+        assert_eq!(children[0].limits(), Some(agreed));
     }
 }
 
 /// A window takes two slots a chunk: an aggregator agrees to no more than it has room for.
 #[test]
 fn a_window_has_two_slots_for_each_chunk() {
-    let settings =
-        Settings { kernel: Kernel::detect(), limits: Limits::MOST, group: None, above: None, secret: [3, 5] };
-    let mut node = Aggregator::<u8, 1, 8, 16>::new(settings);
-    let mut member = Member::<16>::new(membership(0, 1), Kernel::detect());
+    let settings = Settings {
+        kernel: Kernel::detect(),
+        limits: Limits::MOST,
+        group: None,
+        parent: None,
+        secret: [3, 5],
+    };
+    let mut aggregator = Aggregator::<u8, 1, 8, 16>::new(settings);
+    let mut worker = Worker::<16>::new(worker_settings(0, 1), Kernel::detect());
     let (mut hello, mut welcome) = ([0; 64], [0; 64]);
     for outcome in [Outcome::Challenged, Outcome::Started] {
-        let Poll::Send(len) = member.poll(&[], Millis(0), &mut hello) else { panic!() };
-        assert_eq!(node.process(&hello[..len], 0, Millis(0)), outcome);
-        let len = node.emit(&mut welcome).unwrap().len;
-        member.handle(&welcome[..len], &mut [], Millis(0));
+        let Poll::Send(len) = worker.poll(&[], Millis(0), &mut hello) else { panic!() };
+        assert_eq!(aggregator.process(&hello[..len], 0, Millis(0)), outcome);
+        let len = aggregator.emit(&mut welcome).unwrap().len;
+        worker.handle(&welcome[..len], &mut [], Millis(0));
     }
-    assert_eq!(member.limits(), Some(Limits { window: 4, ..Limits::MOST }));
+    assert_eq!(worker.limits(), Some(Limits { window: 4, ..Limits::MOST }));
 }
 
-/// One bit of the kind makes a partial sum of one worker a contribution, and the reverse; the sections of either would be read as
+/// One bit of the kind makes a partial sum of one child a contribution, and the reverse; the sections of either would be read as
 /// other values.
 #[test]
-fn what_a_member_sends_is_what_it_joined_to_send() {
+fn what_a_worker_sends_is_what_it_joined_to_send() {
     let limits = Limits::MOST;
-    let mut node = aggregator();
-    let mut send = |worker: u8, seq: u32, body: Body<'_>| {
+    let mut aggregator = aggregator();
+    let mut send = |child: u8, seq: u32, body: Body<'_>| {
         let mut out = [0; 64];
         let len = Packet { head: Head { job: 1, epoch: 1, seq }, body }.write(&mut out).unwrap();
-        process(&mut node, &out[..len], worker)
+        process(&mut aggregator, &out[..len], child)
     };
-    let hello = |worker, is_aggregator| Body::Hello {
-        worker,
-        members: 2,
+    let hello = |child, is_aggregator| Body::Hello {
+        child,
+        children: 2,
         total: 2,
         is_aggregator,
         limits,
@@ -169,27 +181,27 @@ fn what_a_member_sends_is_what_it_joined_to_send() {
         profile: planar(-10),
         sections: &section[..len],
     };
-    assert_eq!(send(0, 0, Body::Contribute { worker: 0, part }), Outcome::OtherKind);
-    assert_eq!(send(1, 0, Body::Partial { worker: 1, workers: 1, part }), Outcome::OtherKind);
-    assert_eq!(send(0, 0, Body::Partial { worker: 0, workers: 1, part }), Outcome::Added);
-    assert_eq!(send(1, 0, Body::Contribute { worker: 1, part }), Outcome::Completed);
+    assert_eq!(send(0, 0, Body::Contribute { child: 0, part }), Outcome::OtherKind);
+    assert_eq!(send(1, 0, Body::Partial { child: 1, workers: 1, part }), Outcome::OtherKind);
+    assert_eq!(send(0, 0, Body::Partial { child: 0, workers: 1, part }), Outcome::Added);
+    assert_eq!(send(1, 0, Body::Contribute { child: 1, part }), Outcome::Completed);
     // A later epoch may have it otherwise.
     let mut out = [0; 64];
     let later = Packet { head: Head { job: 1, epoch: 2, seq: 0 }, body: hello(0, false) };
     let len = later.write(&mut out).unwrap();
-    assert_eq!(process(&mut node, &out[..len], 0), Outcome::Started);
+    assert_eq!(process(&mut aggregator, &out[..len], 0), Outcome::Started);
 }
 
-/// A copy of a job's result goes to the members of that job.
+/// A copy of a job's result goes to the workers of that job.
 #[test]
-fn a_jobs_members_are_its_own() {
-    let mut node = aggregator();
+fn a_jobs_workers_are_its_own() {
+    let mut aggregator = aggregator();
     for job in [1, 2] {
         let head = Head { job, epoch: 1, seq: 0 };
         let (limits, key) = (Limits::MOST, 7);
         let body = Body::Hello {
-            worker: 0,
-            members: 1,
+            child: 0,
+            children: 1,
             total: 1,
             is_aggregator: false,
             limits,
@@ -198,10 +210,10 @@ fn a_jobs_members_are_its_own() {
         };
         let mut out = [0; 64];
         let len = Packet { head, body }.write(&mut out).unwrap();
-        assert_eq!(process(&mut node, &out[..len], 10 * job as u8), Outcome::Started);
+        assert_eq!(process(&mut aggregator, &out[..len], 10 * job as u8), Outcome::Started);
     }
-    let members = |job| node.members(job).collect::<Vec<_>>();
-    assert_eq!([1, 2, 3].map(members), [vec![10], vec![20], vec![]]);
+    let children = |job| aggregator.children(job).collect::<Vec<_>>();
+    assert_eq!([1, 2, 3].map(children), [vec![10], vec![20], vec![]]);
 }
 
 /// Packets may be cut anew when they are sent again, so that some of their blocks are new and some are not. Each counts once, whichever
@@ -209,28 +221,28 @@ fn a_jobs_members_are_its_own() {
 #[test]
 fn a_block_counts_once_however_packets_are_cut() {
     const VALUES: usize = 300;
-    // By the order of sending: worker, first block, blocks.
+    // By the order of sending: child, first block, blocks.
     let cuts = [(0, 1, 1), (0, 0, 3), (1, 0, 2), (1, 1, 2)];
-    let value = |seq: u32, worker: u8, at: usize| {
-        ((at * 7919 + usize::from(worker) * 104_729 + seq as usize * 31) % 4001) as f32 / 2001.0 - 1.0
+    let value = |seq: u32, child: u8, at: usize| {
+        ((at * 7919 + usize::from(child) * 104_729 + seq as usize * 31) % 4001) as f32 / 2001.0 - 1.0
     };
     for (kernel, profile) in Kernel::available()
         .flat_map(|kernel| [planar(-10), classes(10, 3, 0)].map(|profile| (kernel, profile)))
     {
         let limits = Limits { window: 1, ..Limits::MOST };
-        let mut node = Box::new(Aggregator::<u8, 1, 2, 3>::new(Settings {
+        let mut aggregator = Box::new(Aggregator::<u8, 1, 2, 3>::new(Settings {
             kernel,
             limits,
             group: None,
-            above: None,
+            parent: None,
             secret: [3, 5],
         }));
         let limits = Limits { blocks: 3, ..limits };
         let mut out = [0; MAX_PACKET_LEN];
-        for worker in 0..2 {
+        for child in 0..2 {
             let body = Body::Hello {
-                worker,
-                members: 2,
+                child,
+                children: 2,
                 total: 2,
                 is_aggregator: false,
                 limits,
@@ -238,26 +250,26 @@ fn a_block_counts_once_however_packets_are_cut() {
                 cookie: NO_COOKIE,
             };
             let len = Packet { head: Head { job: 1, epoch: 1, seq: 0 }, body }.write(&mut out).unwrap();
-            let _ = process(&mut node, &out[..len], worker);
-            let _ = node.emit(&mut out);
+            let _ = process(&mut aggregator, &out[..len], child);
+            let _ = aggregator.emit(&mut out);
         }
         for seq in 0..5 {
             let head = Head { job: 1, epoch: 1, seq };
-            for (worker, first, count) in cuts {
+            for (child, first, count) in cuts {
                 let blocks = Blocks::new(VALUES, first, count).unwrap();
                 let code = |(block, count): (usize, usize)| {
-                    code_of((0..count).map(|at| value(seq, worker, 128 * block + at).to_bits()), profile)
+                    code_of((0..count).map(|at| value(seq, child, 128 * block + at).to_bits()), profile)
                 };
                 let sections: Vec<u8> = blocks.each().flat_map(code).collect();
                 let part = Part { blocks, peak: 0, profile, sections: &sections };
-                let packet = Packet { head, body: Body::Contribute { worker, part } };
+                let packet = Packet { head, body: Body::Contribute { child, part } };
                 let len = packet.write(&mut out).unwrap();
-                let is_last = (worker, first) == (1, 1);
+                let is_last = (child, first) == (1, 1);
                 let expected = if is_last { Outcome::Completed } else { Outcome::Added };
-                assert_eq!(node.process(&out[..len], worker, Millis(0)), expected, "{}", kernel.name());
+                assert_eq!(aggregator.process(&out[..len], child, Millis(0)), expected, "{}", kernel.name());
             }
             let mut seen = 0;
-            while let Some(sent) = node.emit(&mut out) {
+            while let Some(sent) = aggregator.emit(&mut out) {
                 let Ok(Packet { body: Body::Result { part, .. }, .. }) = Packet::parse(&out[..sent.len])
                 else {
                     panic!("a result")
@@ -267,7 +279,7 @@ fn a_block_counts_once_however_packets_are_cut() {
                     let mut sums = vec![0; count];
                     rest = &rest[profile.decode_result(rest, &mut sums).unwrap()..];
                     for (at, sum) in sums.into_iter().enumerate() {
-                        let values = (0..2).map(|worker| value(seq, worker, 128 * block + at).to_bits());
+                        let values = (0..2).map(|child| value(seq, child, 128 * block + at).to_bits());
                         assert_eq!(
                             value_of(sum, profile.unit()),
                             sum_of(values, profile),
@@ -283,7 +295,7 @@ fn a_block_counts_once_however_packets_are_cut() {
     }
 }
 
-/// A rack's sums may be as large as what all its members may add, and no larger.
+/// A rack's sums may be as large as what all its workers may add, and no larger.
 #[test]
 fn a_partial_sum_beyond_its_workers_limits_is_refused() {
     let most = limit(2);
@@ -293,16 +305,16 @@ fn a_partial_sum_beyond_its_workers_limits_is_refused() {
         (most + 1, Outcome::Sections),
         (-most - 1, Outcome::Sections),
     ] {
-        let mut node = aggregator();
+        let mut aggregator = aggregator();
         let mut send = |body: Body<'_>| {
             let mut out = [0; 64];
             let len = Packet { head: Head { job: 1, epoch: 1, seq: 0 }, body }.write(&mut out).unwrap();
-            process(&mut node, &out[..len], 0)
+            process(&mut aggregator, &out[..len], 0)
         };
         let limits = Limits::MOST;
         let hello = Body::Hello {
-            worker: 0,
-            members: 2,
+            child: 0,
+            children: 2,
             total: 2,
             is_aggregator: true,
             limits,
@@ -314,7 +326,7 @@ fn a_partial_sum_beyond_its_workers_limits_is_refused() {
         let len = Kernel::detect().encode_sums(&[sum], &mut section).unwrap();
         let blocks = Blocks::new(1, 0, 1).unwrap();
         let part = Part { blocks, peak: 0, profile: planar(-10), sections: &section[..len] };
-        assert_eq!(send(Body::Partial { worker: 0, workers: 1, part }), outcome, "{sum}");
+        assert_eq!(send(Body::Partial { child: 0, workers: 1, part }), outcome, "{sum}");
     }
 }
 /// The first contribution says how a chunk is coded; what is coded otherwise is dropped, as another bound is.
@@ -323,28 +335,28 @@ fn a_chunk_has_one_profile() {
     let limits = Limits::MOST;
     let profiles = [classes(10, 3, 0), classes(10, 4, 0), classes(10, 3, 1), planar(-10), planar(-9)];
     for first in profiles {
-        let mut node = aggregator();
-        let mut send = |worker: u8, body: Body<'_>| {
+        let mut aggregator = aggregator();
+        let mut send = |child: u8, body: Body<'_>| {
             let mut out = [0; 64];
             let len = Packet { head: Head { job: 1, epoch: 1, seq: 0 }, body }.write(&mut out).unwrap();
-            process(&mut node, &out[..len], worker)
+            process(&mut aggregator, &out[..len], child)
         };
-        for worker in 0..2 {
+        for child in 0..2 {
             let hello = Body::Hello {
-                worker,
-                members: 2,
+                child,
+                children: 2,
                 total: 2,
                 is_aggregator: false,
                 limits,
                 key: 7,
                 cookie: NO_COOKIE,
             };
-            let _ = send(worker, hello);
+            let _ = send(child, hello);
         }
         // A value that is zero, with either codec.
-        let contribute = |worker, profile, sections| {
+        let contribute = |child, profile, sections| {
             let part = Part { blocks: Blocks::new(1, 0, 1).unwrap(), peak: 0, profile, sections };
-            Body::Contribute { worker, part }
+            Body::Contribute { child, part }
         };
         let zero = |profile: Summable| if profile.profile().codec() == 1 { &[0u8, 0][..] } else { &[0] };
         assert_eq!(send(0, contribute(0, first, zero(first))), Outcome::Added);
@@ -353,6 +365,6 @@ fn a_chunk_has_one_profile() {
         }
         assert_eq!(send(1, contribute(1, first, &[9; 9])), Outcome::Sections);
         assert_eq!(send(1, contribute(1, first, zero(first))), Outcome::Completed);
-        assert_eq!(node.count(Outcome::OtherChunk), 4);
+        assert_eq!(aggregator.count(Outcome::OtherChunk), 4);
     }
 }

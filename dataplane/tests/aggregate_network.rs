@@ -1,5 +1,5 @@
-//! Aggregation over networks that lose, copy, delay and cut packets, with aggregators that die or forget and members that come
-//! late: every member gets the exact sum, or all agree to fall back, within a bounded time.
+//! Aggregation over networks that lose, copy, delay and cut packets, with aggregators that die or forget and workers that come
+//! late: every worker gets the exact sum, or all agree to fall back, within a bounded time.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::aggregation::{classes, exact_sum, le_bytes, planar};
 use gradwire::aggregate::{
-    Above, Aggregator, Event, Failure, Member, Membership, Outcome, Poll, Settings, To,
+    Aggregator, Event, Failure, Outcome, Parent, Poll, Settings, To, Worker, WorkerSettings,
 };
 use gradwire::engine::Millis;
 use gradwire::kernels::Kernel;
@@ -15,11 +15,11 @@ use gradwire::sums::Summable;
 use gradwire::wire::chunk::{Limits, MAX_PACKET_LEN, MIN_MTU};
 use proptest::prelude::*;
 
-/// Who sends, and to whom: members by number, aggregators from here on.
+/// Who sends, and to whom: workers by number, aggregators from here on.
 type Address = u16;
 const FIRST_AGGREGATOR: Address = 1000;
 /// Small, so that windows turn over often: four chunks of two blocks.
-type Node = Aggregator<Address, 2, 8, 2>;
+type TestAggregator = Aggregator<Address, 2, 8, 2>;
 const LIMITS: Limits = Limits { blocks: 2, window: 4, mtu: 1500 };
 const CHUNK: usize = 256;
 /// An operation takes no longer, whatever happens.
@@ -28,7 +28,7 @@ const LONGEST_MS: u64 = 120_000;
 #[derive(Clone, Debug)]
 struct Scenario {
     seed: u64,
-    members: u8,
+    children: u8,
     /// Two aggregators of racks below a third one.
     racks: bool,
     values: usize,
@@ -43,7 +43,7 @@ struct Scenario {
     /// When an aggregator forgets all, and when it stops to answer, and for how long.
     reboot: Option<u64>,
     death: Option<(u64, u64)>,
-    /// A member that stands still from some time on, for so long.
+    /// A worker that stands still from some time on, for so long.
     straggler: Option<(u64, u64)>,
     /// Packets of earlier epochs, other jobs, and nonsense, of 100.
     foreign: u64,
@@ -73,14 +73,14 @@ fn scenario() -> impl Strategy<Value = Scenario> {
         (any::<u64>(), prop_oneof![4 => 2u8..=8, 1 => 9u8..=64], any::<bool>(), 1usize..4000, 1usize..4);
     (size, network, trouble, [profile(), profile()]).prop_map(
         |(
-            (seed, members, racks, values, operations),
+            (seed, children, racks, values, operations),
             (loss, copies, cuts, latest, mtu),
             (reboot, death, straggler, foreign, odd),
             profiles,
         )| {
             Scenario {
                 seed,
-                members,
+                children,
                 racks,
                 values,
                 operations,
@@ -120,8 +120,8 @@ struct Network {
     /// By the time of delivery, then the order of sending.
     packets: BTreeMap<(u64, u64), (Address, Address, Vec<u8>)>,
     sent: u64,
-    nodes: Vec<Box<Node>>,
-    members: Vec<Member<8>>,
+    aggregators: Vec<Box<TestAggregator>>,
+    children: Vec<Worker<8>>,
     /// What earlier epochs sent.
     old: Vec<(Address, Address, Vec<u8>)>,
     epoch: u32,
@@ -131,14 +131,14 @@ struct Network {
 impl Network {
     fn new(scenario: Scenario) -> Self {
         let racks = if scenario.racks { 3 } else { 1 };
-        let nodes = (0..racks).map(|number| Self::node(&scenario, number)).collect();
+        let aggregators = (0..racks).map(|number| Self::aggregator(&scenario, number)).collect();
         let mut network = Self {
             random: Random(scenario.seed),
             now: 1,
             packets: BTreeMap::new(),
             sent: 0,
-            nodes,
-            members: Vec::new(),
+            aggregators,
+            children: Vec::new(),
             old: Vec::new(),
             epoch: scenario.seed as u32,
             fallbacks: 0,
@@ -149,50 +149,57 @@ impl Network {
     }
 
     /// Number 0 is the top.
-    fn node(scenario: &Scenario, number: usize) -> Box<Node> {
-        let above =
-            (number > 0).then(|| Above { address: FIRST_AGGREGATOR, worker: number as u8 - 1, members: 2 });
+    fn aggregator(scenario: &Scenario, number: usize) -> Box<TestAggregator> {
+        let parent =
+            (number > 0).then(|| Parent { address: FIRST_AGGREGATOR, child: number as u8 - 1, children: 2 });
         let limits = Limits { mtu: scenario.mtu, ..LIMITS };
         let kernel = Self::kernel(scenario, number);
-        Box::new(Node::new(Settings {
+        Box::new(TestAggregator::new(Settings {
             kernel,
             limits,
             group: None,
-            above,
+            parent,
             secret: [scenario.seed, number as u64],
         }))
     }
 
-    /// Members and nodes are of many kinds, small cores among them.
+    /// Workers and aggregators are of many kinds, small cores among them.
     fn kernel(scenario: &Scenario, number: usize) -> Kernel {
         let kernels: Vec<Kernel> = Kernel::available().collect();
         kernels[(scenario.seed as usize).wrapping_add(number) % kernels.len()]
     }
 
-    /// The aggregator of a member, the member's number there, and how many that one has.
-    fn place(&self, member: usize) -> (Address, u8, u8) {
-        let all = usize::from(self.scenario.members);
+    /// The aggregator of a worker, the worker's number there, and how many that one has.
+    fn place(&self, worker: usize) -> (Address, u8, u8) {
+        let all = usize::from(self.scenario.children);
         if !self.scenario.racks {
-            return (FIRST_AGGREGATOR, member as u8, all as u8);
+            return (FIRST_AGGREGATOR, worker as u8, all as u8);
         }
         let first = all.div_ceil(2);
-        if member < first {
-            (FIRST_AGGREGATOR + 1, member as u8, first as u8)
+        if worker < first {
+            (FIRST_AGGREGATOR + 1, worker as u8, first as u8)
         } else {
-            (FIRST_AGGREGATOR + 2, (member - first) as u8, (all - first) as u8)
+            (FIRST_AGGREGATOR + 2, (worker - first) as u8, (all - first) as u8)
         }
     }
 
     fn start_epoch(&mut self) {
         self.old = self.packets.values().take(200).cloned().collect();
         self.epoch = self.epoch.wrapping_add(1);
-        let total = self.scenario.members;
-        self.members = (0..usize::from(total))
+        let total = self.scenario.children;
+        self.children = (0..usize::from(total))
             .map(|number| {
-                let (_, worker, members) = self.place(number);
-                let membership =
-                    Membership { job: 3, epoch: self.epoch, worker, members, total, limits: LIMITS, key: 42 };
-                Member::new(membership, Self::kernel(&self.scenario, number))
+                let (_, child, children) = self.place(number);
+                let worker_settings = WorkerSettings {
+                    job: 3,
+                    epoch: self.epoch,
+                    child,
+                    children,
+                    total,
+                    limits: LIMITS,
+                    key: 42,
+                };
+                Worker::new(worker_settings, Self::kernel(&self.scenario, number))
             })
             .collect();
     }
@@ -251,12 +258,12 @@ impl Network {
     ) {
         let now = Millis(self.now);
         if to < FIRST_AGGREGATOR {
-            let member = usize::from(to);
+            let worker = usize::from(to);
             // Callers look at where a datagram comes from.
-            if self.members.len() > member && from == self.place(member).0 {
-                let event = self.members[member].handle(packet, &mut outputs[member], now);
+            if self.children.len() > worker && from == self.place(worker).0 {
+                let event = self.children[worker].handle(packet, &mut outputs[worker], now);
                 if let Event::Rescale { chunk, .. } = event {
-                    odd[member].insert(chunk);
+                    odd[worker].insert(chunk);
                 }
             }
             return;
@@ -266,16 +273,16 @@ impl Network {
             return;
         }
         let number = usize::from(to - FIRST_AGGREGATOR);
-        let outcome = self.nodes[number].process(packet, from, now);
+        let outcome = self.aggregators[number].process(packet, from, now);
         let mut out = [0; MAX_PACKET_LEN];
         let (mut emitted, mut answered) = (0, 0);
-        while let Some(packet) = self.nodes[number].emit(&mut out) {
+        while let Some(packet) = self.aggregators[number].emit(&mut out) {
             let targets: Vec<Address> = match packet.to {
                 To::One(one) => {
                     answered += if one == from { packet.len } else { 0 };
                     vec![one]
                 }
-                To::Each { job } => self.nodes[number].members(job).collect(),
+                To::Each { job } => self.aggregators[number].children(job).collect(),
                 To::Group(_) => unreachable!("no group"),
             };
             emitted += 1;
@@ -285,10 +292,10 @@ impl Network {
                 self.send(to, target, &out[..packet.len]);
             }
         }
-        let has_joined = self.nodes[number].members(3).any(|member| member == from);
-        let is_above = outcome == Outcome::HeardAbove;
+        let has_joined = self.aggregators[number].children(3).any(|worker| worker == from);
+        let is_from_parent = outcome == Outcome::FromParent;
         assert!(
-            has_joined || is_above || answered <= packet.len(),
+            has_joined || is_from_parent || answered <= packet.len(),
             "{answered} bytes to a stranger: {outcome:?}"
         );
         assert!(emitted == 0 || !matches!(outcome, Outcome::Malformed | Outcome::Stranger | Outcome::Old));
@@ -305,8 +312,8 @@ impl Network {
         let failure = 'time: loop {
             assert!(self.now - begun < LONGEST_MS, "it hangs");
             if self.scenario.reboot == Some(self.now) {
-                let number = self.random.next() as usize % self.nodes.len();
-                self.nodes[number] = Self::node(&self.scenario, number);
+                let number = self.random.next() as usize % self.aggregators.len();
+                self.aggregators[number] = Self::aggregator(&self.scenario, number);
             }
             while let Some(entry) = self.packets.first_entry().filter(|entry| entry.key().0 <= self.now) {
                 let (from, to, packet) = entry.remove();
@@ -321,9 +328,9 @@ impl Network {
                 }
                 loop {
                     if !started[number] {
-                        started[number] = self.members[number].start(values, profile);
+                        started[number] = self.children[number].start(values, profile);
                     }
-                    match self.members[number].poll(&inputs[number], Millis(self.now), &mut out) {
+                    match self.children[number].poll(&inputs[number], Millis(self.now), &mut out) {
                         Poll::Send(len) => self.send(number as Address, self.place(number).0, &out[..len]),
                         Poll::Wait(until) => {
                             assert!(until > Millis(self.now), "a wait for nothing");
@@ -347,7 +354,7 @@ impl Network {
         if let Some(failure) = failure {
             assert!(
                 matches!(failure, Failure::Silent | Failure::Dropped | Failure::Refused { .. }),
-                "a member has a reason to give up"
+                "a worker has a reason to give up"
             );
             self.fall_back(inputs, profile, &mut outputs, &mut odd, chunks, &started);
         }
@@ -355,7 +362,7 @@ impl Network {
         (outputs, odd[0].clone())
     }
 
-    /// What all members do together: what anybody has is copied, the rest is summed elsewhere, and a later epoch begins.
+    /// What all workers do together: what anybody has is copied, the rest is summed elsewhere, and a later epoch begins.
     fn fall_back(
         &mut self,
         inputs: &[Vec<u8>],
@@ -370,7 +377,7 @@ impl Network {
         for chunk in 0..chunks {
             let range = 4 * CHUNK * chunk..(4 * CHUNK * (chunk + 1)).min(sums.len());
             let holder =
-                (0..inputs.len()).find(|number| started[*number] && self.members[*number].holds(chunk));
+                (0..inputs.len()).find(|number| started[*number] && self.children[*number].holds(chunk));
             let is_odd = match holder {
                 Some(holder) => odd[holder].contains(&chunk),
                 None => has_over(inputs, range.clone(), profile),
@@ -406,7 +413,7 @@ fn run(scenario: &Scenario) -> usize {
     for operation in 0..scenario.operations {
         let profile = scenario.profiles[operation % 2];
         let mut random = Random(scenario.seed ^ operation as u64);
-        let mut inputs: Vec<Vec<u8>> = (0..scenario.members)
+        let mut inputs: Vec<Vec<u8>> = (0..scenario.children)
             .map(|_| {
                 let scale = 2f64.powi(-((random.next() % 12) as i32));
                 le_bytes((0..scenario.values).map(|_| {
@@ -417,9 +424,9 @@ fn run(scenario: &Scenario) -> usize {
             .collect();
         if scenario.odd {
             let mut set = |value: f32| {
-                let member = random.next() as usize % inputs.len();
+                let worker = random.next() as usize % inputs.len();
                 let at = random.next() as usize % scenario.values;
-                inputs[member][4 * at..4 * at + 4].copy_from_slice(&value.to_le_bytes());
+                inputs[worker][4 * at..4 * at + 4].copy_from_slice(&value.to_le_bytes());
             };
             set(f32::NAN);
             set(f32::INFINITY);
@@ -445,16 +452,16 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 250, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_member_gets_the_exact_sum_or_all_fall_back(scenario in scenario()) {
+    fn every_worker_gets_the_exact_sum_or_all_fall_back(scenario in scenario()) {
         run(&scenario);
     }
 }
 
-/// Four members of one aggregator, and a network that does nothing to packets.
+/// Four workers of one aggregator, and a network that does nothing to packets.
 fn quiet() -> Scenario {
     Scenario {
         seed: 0,
-        members: 4,
+        children: 4,
         racks: false,
         values: 3000,
         operations: 1,
@@ -491,7 +498,7 @@ fn nobody_falls_back_without_need() {
     }
 }
 
-/// Loss shrinks windows, each member's at another time. One that has no room left waits for chunks that another, without room
+/// Loss shrinks windows, each worker's at another time. One that has no room left waits for chunks that another, without room
 /// either, has not started: the first chunk has to go on whatever the window is.
 #[test]
 fn small_windows_do_not_wait_for_each_other() {
@@ -500,11 +507,11 @@ fn small_windows_do_not_wait_for_each_other() {
     }
 }
 
-/// One bit of the kind makes a rack's sum of one worker that worker's values. Nobody else's packets can end a job either.
+/// One bit of the kind makes a rack's sum of one child that worker's values. Nobody else's packets can end a job either.
 #[test]
 fn sums_of_one_worker_are_not_taken_for_values() {
     for seed in 0..60 {
-        assert_eq!(run(&Scenario { seed, members: 2, racks: true, foreign: 20, ..quiet() }), 0, "{seed}");
+        assert_eq!(run(&Scenario { seed, children: 2, racks: true, foreign: 20, ..quiet() }), 0, "{seed}");
     }
 }
 
@@ -513,7 +520,7 @@ fn sums_of_one_worker_are_not_taken_for_values() {
 fn a_reboot_costs_one_fallback() {
     for seed in 0..20 {
         let scenario =
-            Scenario { seed, members: 3, values: 4000, operations: 6, reboot: Some(12), ..quiet() };
+            Scenario { seed, children: 3, values: 4000, operations: 6, reboot: Some(12), ..quiet() };
         assert_eq!(run(&scenario), 1, "{seed}");
     }
 }

@@ -1,4 +1,4 @@
-//! A node among hosts with smoltcp's stack, which knows nothing of ours: they look the node up, ping it, and sum with it over
+//! An aggregator among hosts with smoltcp's stack, which knows nothing of ours: they look the aggregator up, ping it, and sum with it over
 //! UDP, by copies and by a multicast group. Time is simulated.
 
 mod common;
@@ -6,8 +6,10 @@ mod common;
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 
-use common::aggregation::{exact_sum, le_bytes, membership};
-use gradwire::aggregate::{Arrival, Event, MAX_FRAME_LEN, Member, Node, Outcome, Poll, Served, Settings};
+use common::aggregation::{exact_sum, le_bytes, worker_settings};
+use gradwire::aggregate::{
+    Arrival, EthernetAggregator, Event, MAX_FRAME_LEN, Outcome, Poll, Served, Settings, Worker,
+};
 use gradwire::codec::planar::Bound;
 use gradwire::engine::Millis;
 use gradwire::forward::{self, Buffer};
@@ -75,7 +77,7 @@ impl Device for Port {
     }
 }
 
-/// A host with a stack, and a member on it.
+/// A host with a stack, and a worker on it.
 struct Host {
     mac: [u8; 6],
     port: Port,
@@ -83,7 +85,7 @@ struct Host {
     sockets: SocketSet<'static>,
     udp: SocketHandle,
     icmp: SocketHandle,
-    member: Member<16>,
+    worker: Worker<16>,
     input: Vec<u8>,
     output: Vec<u8>,
     is_started: bool,
@@ -118,7 +120,7 @@ impl Host {
             sockets,
             udp,
             icmp,
-            member: Member::new(membership(number, HOSTS), Kernel::detect()),
+            worker: Worker::new(worker_settings(number, HOSTS), Kernel::detect()),
             output: vec![0x55; input.len()],
             input,
             is_started: false,
@@ -132,12 +134,12 @@ impl Host {
         self.interface.poll(Instant::from_millis(now.0 as i64), &mut self.port, &mut self.sockets);
     }
 
-    /// The member takes what has come, and sends what it has.
+    /// The worker takes what has come, and sends what it has.
     fn sum(&mut self, now: Millis) {
         let socket = self.sockets.get_mut::<udp::Socket<'_>>(self.udp);
         while let Ok((datagram, from)) = socket.recv() {
             assert_eq!((from.endpoint.addr, from.endpoint.port), (IpAddress::from(IP), PORT));
-            match self.member.handle(datagram, &mut self.output, now) {
+            match self.worker.handle(datagram, &mut self.output, now) {
                 Event::Joined { group } => {
                     self.group = group;
                     group.iter().for_each(|group| {
@@ -150,14 +152,14 @@ impl Host {
         }
         let mut out = [0; MAX_PACKET_LEN];
         loop {
-            match self.member.poll(&self.input, now, &mut out) {
+            match self.worker.poll(&self.input, now, &mut out) {
                 Poll::Send(len) => socket.send_slice(&out[..len], (IpAddress::from(IP), PORT)).unwrap(),
                 Poll::Wait(_) => return,
                 Poll::Done if self.is_started => {
                     self.is_done = true;
                     return;
                 }
-                Poll::Done => self.is_started = self.member.start(VALUES, Bound::new(-10).unwrap()),
+                Poll::Done => self.is_started = self.worker.start(VALUES, Bound::new(-10).unwrap()),
                 Poll::Failed(failure) => panic!("{failure:?}"),
             }
         }
@@ -182,7 +184,7 @@ impl Host {
     }
 }
 
-/// A frame in a buffer of the node's port.
+/// A frame in a buffer of the aggregator's port.
 struct Held(Vec<u8>);
 
 impl Buffer for Held {
@@ -200,7 +202,7 @@ impl Buffer for Held {
     }
 }
 
-/// The node's port.
+/// The aggregator's port.
 #[derive(Default)]
 struct NodePort {
     received: Frames,
@@ -237,9 +239,9 @@ impl forward::Device for NodePort {
     }
 }
 
-/// A switch with the node and all hosts.
+/// A switch with the aggregator and all hosts.
 struct Network {
-    node: Box<Node<1, 32, 16>>,
+    aggregator: Box<EthernetAggregator<1, 32, 16>>,
     port: NodePort,
     hosts: Vec<Host>,
 }
@@ -247,22 +249,22 @@ struct Network {
 impl Network {
     fn new(group: Option<[u8; 4]>, local_port: u16) -> Self {
         let settings =
-            Settings { kernel: Kernel::detect(), limits: Limits::MOST, group, above: None, secret: [3, 5] };
+            Settings { kernel: Kernel::detect(), limits: Limits::MOST, group, parent: None, secret: [3, 5] };
         Self {
-            node: Box::new(Node::new(MAC, IP, settings)),
+            aggregator: Box::new(EthernetAggregator::new(MAC, IP, settings)),
             port: NodePort::default(),
             hosts: (0..HOSTS).map(|number| Host::new(number, local_port)).collect(),
         }
     }
 
-    /// Carries what hosts have sent, and what the node sends in return.
+    /// Carries what hosts have sent, and what the aggregator sends in return.
     fn carry(&mut self, now: Millis) {
         for host in &mut self.hosts {
             self.port.received.append(&mut host.port.sent);
         }
         let frames = self.port.received.len();
         self.port.kicked = false;
-        let served = self.node.serve(&mut self.port, (), usize::MAX, now);
+        let served = self.aggregator.serve(&mut self.port, (), usize::MAX, now);
         assert_eq!((served.received, served.lost), (frames, 0));
         assert_eq!((served.sent as usize, served.sent > 0), (self.port.sent.len(), self.port.kicked));
         for frame in self.port.sent.drain(..) {
@@ -293,7 +295,7 @@ impl Network {
 }
 
 #[test]
-fn hosts_find_the_node_and_ping_it() {
+fn hosts_find_the_aggregator_and_ping_it() {
     let mut network = Network::new(None, OTHER_PORT);
     for len in [0, 1, 56, 1000] {
         let data: Vec<u8> = (0..len).map(|at| at as u8).collect();
@@ -310,11 +312,11 @@ fn hosts_find_the_node_and_ping_it() {
             assert_eq!(host.pong().as_deref(), Some(&data[..]), "{len}");
         }
     }
-    let counts = [Arrival::Arp, Arrival::Echo].map(|arrival| network.node.count(arrival));
-    assert_eq!(counts, [u64::from(HOSTS), 4 * u64::from(HOSTS)], "each host looked the node up once");
+    let counts = [Arrival::Arp, Arrival::Echo].map(|arrival| network.aggregator.count(arrival));
+    assert_eq!(counts, [u64::from(HOSTS), 4 * u64::from(HOSTS)], "each host looked the aggregator up once");
 }
 
-/// Frames of hosts that ask for the node's address wait at its port.
+/// Frames of hosts that ask for the aggregator's address wait at its port.
 fn asked() -> Network {
     let mut network = Network::new(None, OTHER_PORT);
     for host in &mut network.hosts {
@@ -328,9 +330,9 @@ fn asked() -> Network {
 
 #[test]
 fn a_batch_takes_no_more_frames_than_its_budget() {
-    let Network { mut node, mut port, .. } = asked();
+    let Network { mut aggregator, mut port, .. } = asked();
     for received in [2, 1, 0] {
-        let served = node.serve(&mut port, (), 2, Millis(0));
+        let served = aggregator.serve(&mut port, (), 2, Millis(0));
         assert_eq!(served, Served { received, sent: received as u64, lost: 0 });
     }
 }
@@ -341,15 +343,15 @@ fn what_finds_no_room_or_no_buffer_is_counted() {
     for (is_full, is_out_of_buffers, sent, lost) in
         [(true, false, 0, 3), (false, true, 3, 3), (true, true, 0, 6)]
     {
-        let Network { mut node, mut port, .. } = asked();
+        let Network { mut aggregator, mut port, .. } = asked();
         (port.is_full, port.is_out_of_buffers) = (is_full, is_out_of_buffers);
-        let served = node.serve(&mut port, (), usize::MAX, Millis(0));
+        let served = aggregator.serve(&mut port, (), usize::MAX, Millis(0));
         assert_eq!(served, Served { received: 3, sent, lost });
         assert_eq!((port.sent.len() as u64, port.kicked), (sent, sent > 0));
     }
 }
 
-/// By copies, and by a group, which hosts join when the node names it.
+/// By copies, and by a group, which hosts join when the aggregator names it.
 #[test]
 fn hosts_get_the_exact_sum() {
     for (group, local_port) in [(None, OTHER_PORT), (Some([239, 129, 2, 3]), PORT)] {
@@ -361,7 +363,7 @@ fn hosts_get_the_exact_sum() {
             assert!(host.output == expected);
             assert_eq!(host.group, group);
         }
-        assert_eq!(network.node.aggregator.count(Outcome::Completed), VALUES.div_ceil(2048) as u64);
-        assert_eq!(network.node.count(Arrival::Arp), u64::from(HOSTS));
+        assert_eq!(network.aggregator.engine.count(Outcome::Completed), VALUES.div_ceil(2048) as u64);
+        assert_eq!(network.aggregator.count(Arrival::Arp), u64::from(HOSTS));
     }
 }

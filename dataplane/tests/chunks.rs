@@ -7,7 +7,7 @@ use std::path::Path;
 
 use common::aggregation::{classes, planar};
 use common::golden::golden;
-use gradwire::aggregate::{Aggregator, Event, Member, Membership, Outcome, Poll, Settings, To};
+use gradwire::aggregate::{Aggregator, Event, Outcome, Poll, Settings, To, Worker, WorkerSettings};
 use gradwire::codec::ParamsError;
 use gradwire::codec::planar::BoundError;
 use gradwire::engine::Millis;
@@ -34,7 +34,7 @@ fn take_packet<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
     take(rest, u16::from_be_bytes([len[0], len[1]]).into())
 }
 
-/// Members make the contributions, the aggregator makes the result of them, members read it: byte by byte, by every kernel.
+/// Workers make the contributions, the aggregator makes the result of them, workers read it: byte by byte, by every kernel.
 #[test]
 fn golden_files() {
     // Files of codec 1 begin with one byte more: bound exponent and byte offset.
@@ -71,65 +71,65 @@ fn exchange(
     result: &[u8],
     output: &[u8],
 ) {
-    let settings = Settings { kernel, limits: Limits::MOST, group: None, above: None, secret: [3, 5] };
-    let mut node = Box::new(Aggregator::<usize, 1, 32, 16>::new(settings));
+    let settings = Settings { kernel, limits: Limits::MOST, group: None, parent: None, secret: [3, 5] };
+    let mut aggregator = Box::new(Aggregator::<usize, 1, 32, 16>::new(settings));
     let count = inputs.len() as u8;
-    let mut members: Vec<Member<16>> = (0..count)
-        .map(|worker| {
+    let mut children: Vec<Worker<16>> = (0..count)
+        .map(|child| {
             let limits = Limits::MOST;
-            let membership = Membership {
+            let worker_settings = WorkerSettings {
                 job: 0x0102,
                 epoch: EPOCH,
-                worker,
-                members: count,
+                child,
+                children: count,
                 total: count,
                 limits,
                 key: KEY,
             };
-            Member::new(membership, kernel)
+            Worker::new(worker_settings, kernel)
         })
         .collect();
     let mut out = [0; MAX_PACKET_LEN];
-    for (number, (member, (input, contribution))) in members.iter_mut().zip(inputs).enumerate() {
+    for (number, (worker, (input, contribution))) in children.iter_mut().zip(inputs).enumerate() {
         for event in [Event::Challenged, Event::Joined { group: None }] {
-            let Poll::Send(hello) = member.poll(&[], NOW, &mut out) else { panic!("{name}: no hello") };
-            let _ = node.process(&out[..hello], number, NOW);
-            let welcome = node.emit(&mut out).unwrap();
-            assert_eq!(member.handle(&out[..welcome.len], &mut [], NOW), event, "{name}");
+            let Poll::Send(hello) = worker.poll(&[], NOW, &mut out) else { panic!("{name}: no hello") };
+            let _ = aggregator.process(&out[..hello], number, NOW);
+            let welcome = aggregator.emit(&mut out).unwrap();
+            assert_eq!(worker.handle(&out[..welcome.len], &mut [], NOW), event, "{name}");
         }
-        assert!(member.start(input.len() / 4, profile));
-        assert_eq!(member.poll(input, NOW, &mut out), Poll::Send(contribution.len()), "{name}");
+        assert!(worker.start(input.len() / 4, profile));
+        assert_eq!(worker.poll(input, NOW, &mut out), Poll::Send(contribution.len()), "{name}");
         assert_eq!(&out[..contribution.len()], *contribution, "{name}");
-        assert!(matches!(member.poll(input, NOW, &mut out), Poll::Wait(_)));
+        assert!(matches!(worker.poll(input, NOW, &mut out), Poll::Wait(_)));
     }
     // In the other order, each one cut at any length before, and twice.
     for (number, (_, contribution)) in inputs.iter().enumerate().rev() {
         for len in 0..contribution.len() {
-            let outcome = node.process(&contribution[..len], number, NOW);
+            let outcome = aggregator.process(&contribution[..len], number, NOW);
             assert!(matches!(outcome, Outcome::Malformed | Outcome::Sections), "{name}: {len} {outcome:?}");
         }
         let is_last = number == 0;
         let expected = if is_last { Outcome::Completed } else { Outcome::Added };
-        assert_eq!(node.process(contribution, number, NOW), expected, "{name}");
+        assert_eq!(aggregator.process(contribution, number, NOW), expected, "{name}");
         if !is_last {
-            assert_eq!(node.process(contribution, number, NOW), Outcome::Duplicate, "{name}");
+            assert_eq!(aggregator.process(contribution, number, NOW), Outcome::Duplicate, "{name}");
         }
     }
-    let emitted = node.emit(&mut out).unwrap();
+    let emitted = aggregator.emit(&mut out).unwrap();
     assert_eq!((emitted.to, &out[..emitted.len]), (To::Each { job: 0x0102 }, result), "{name}");
-    assert_eq!(node.emit(&mut [0; MAX_PACKET_LEN]), None);
-    for member in &mut members {
+    assert_eq!(aggregator.emit(&mut [0; MAX_PACKET_LEN]), None);
+    for worker in &mut children {
         let mut got = vec![0x55; output.len()];
         for len in 0..result.len() {
             assert!(
-                matches!(member.handle(&result[..len], &mut got, NOW), Event::Ignored(_)),
+                matches!(worker.handle(&result[..len], &mut got, NOW), Event::Ignored(_)),
                 "{name}: {len}"
             );
         }
         assert!(got.iter().all(|byte| *byte == 0x55), "{name}");
-        assert!(matches!(member.handle(result, &mut got, NOW), Event::Chunk { chunk: 0, .. }), "{name}");
+        assert!(matches!(worker.handle(result, &mut got, NOW), Event::Chunk { chunk: 0, .. }), "{name}");
         assert_eq!(got, output, "{name}");
-        assert!(member.is_done());
+        assert!(worker.is_done());
     }
 }
 
@@ -170,8 +170,8 @@ fn examples_of_the_format_document() {
     let sections: Vec<&[u8]> = packets.iter().map(|(_, bytes)| &bytes[20..]).collect();
     let bodies = [
         Body::Hello {
-            worker: 1,
-            members: 2,
+            child: 1,
+            children: 2,
             total: 2,
             is_aggregator: false,
             limits,
@@ -179,8 +179,8 @@ fn examples_of_the_format_document() {
             cookie: NO_COOKIE,
         },
         Body::Hello {
-            worker: 0,
-            members: 3,
+            child: 0,
+            children: 3,
             total: 9,
             is_aggregator: true,
             limits,
@@ -188,24 +188,24 @@ fn examples_of_the_format_document() {
             cookie: NO_COOKIE,
         },
         Body::Welcome { limits, group: [239, 1, 2, 3], key: KEY, cookie: NO_COOKIE },
-        Body::Contribute { worker: 0, part: part(sections[3], 131) },
-        Body::Contribute { worker: 1, part: part(sections[4], 127) },
+        Body::Contribute { child: 0, part: part(sections[3], 131) },
+        Body::Contribute { child: 1, part: part(sections[4], 127) },
         Body::Result { workers: 2, part: part(sections[5], 131) },
-        Body::Query { worker: 1, is_overtaken: false },
-        Body::Query { worker: 1, is_overtaken: true },
-        Body::Waiting { workers: 1 },
+        Body::Query { child: 1, is_overtaken: false },
+        Body::Query { child: 1, is_overtaken: true },
+        Body::Waiting { children: 1 },
         Body::Missing { blocks: 5 },
         Body::Refuse { reason: Refusal::OldEpoch, epoch: 7 },
-        Body::Partial { worker: 0, workers: 2, part: part(sections[11], 131) },
+        Body::Partial { child: 0, workers: 2, part: part(sections[11], 131) },
         Body::Rescale { peak: 226 },
-        Body::Contribute { worker: 0, part: of_codec_1(sections[13], 131) },
-        Body::Contribute { worker: 1, part: of_codec_1(sections[14], 127) },
+        Body::Contribute { child: 0, part: of_codec_1(sections[13], 131) },
+        Body::Contribute { child: 1, part: of_codec_1(sections[14], 127) },
         Body::Result { workers: 2, part: of_codec_1(sections[15], 131) },
-        Body::Partial { worker: 0, workers: 2, part: of_codec_1(sections[16], 131) },
+        Body::Partial { child: 0, workers: 2, part: of_codec_1(sections[16], 131) },
         Body::Welcome { limits, group: [0; 4], key: KEY, cookie: COOKIE },
         Body::Hello {
-            worker: 1,
-            members: 2,
+            child: 1,
+            children: 2,
             total: 2,
             is_aggregator: false,
             limits,
@@ -241,9 +241,9 @@ fn what_a_receiver_refuses() {
     assert_eq!(with("query", 0, 2), Err(ChunkError::Version { got: 2 }));
     assert_eq!(with("query", 1, 0), Err(ChunkError::Kind { got: 0 }));
     assert_eq!(with("query", 1, 11), Err(ChunkError::Kind { got: 11 }));
-    assert_eq!(with("query", 12, 64), Err(ChunkError::Worker { got: 64 }));
-    assert_eq!(with("query", 12, 0xff), Err(ChunkError::Worker { got: 0xff }));
-    assert_eq!(with("result", 12, 0), Err(ChunkError::Worker { got: 0 }));
+    assert_eq!(with("query", 12, 64), Err(ChunkError::Child { got: 64 }));
+    assert_eq!(with("query", 12, 0xff), Err(ChunkError::Child { got: 0xff }));
+    assert_eq!(with("result", 12, 0), Err(ChunkError::Child { got: 0 }));
     assert_eq!(with("contribute", 13, 2), Err(ChunkError::Field { byte: 13 }));
     assert_eq!(with("result", 13, 0), Err(ChunkError::Field { byte: 13 }));
     assert_eq!(with("query", 13, 2), Err(ChunkError::Field { byte: 13 }));
@@ -292,7 +292,7 @@ fn a_peak_of_the_largest_finite_values_is_taken() {
     let part =
         Part { blocks: Blocks::new(128, 0, 1).unwrap(), peak: 254, profile: planar(-10), sections: &[] };
     let head = Head { job: 1, epoch: 1, seq: 0 };
-    let largest = Packet { head, body: Body::Contribute { worker: 0, part } };
+    let largest = Packet { head, body: Body::Contribute { child: 0, part } };
     let mut bytes = [0; 20];
     largest.write(&mut bytes).unwrap();
     assert_eq!(Packet::parse(&bytes), Ok(largest));
@@ -310,7 +310,7 @@ fn two_bytes_name_a_profile() {
     let part = Part { blocks: Blocks::new(1, 0, 1).unwrap(), peak: 0, profile: planar(0), sections: &[] };
     let head = Head { job: 1, epoch: 1, seq: 0 };
     let mut bytes = [0; 20];
-    Packet { head, body: Body::Contribute { worker: 0, part } }.write(&mut bytes).unwrap();
+    Packet { head, body: Body::Contribute { child: 0, part } }.write(&mut bytes).unwrap();
     for [first, second] in (0..=u16::MAX).map(u16::to_be_bytes) {
         (bytes[18], bytes[19]) = (first, second);
         let codec = if first == 0 { 2 } else { 1 };

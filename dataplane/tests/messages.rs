@@ -53,7 +53,7 @@ fn errors_say_what_was_found_and_what_would_be_right() {
         (ChunkError::Truncated { have: 19 }.to_string(), "header: expected 20 bytes, found 19"),
         (ChunkError::Version { got: 2 }.to_string(), "version 2, expected 1"),
         (ChunkError::Kind { got: 11 }.to_string(), "kind 11, expected 1 to 10"),
-        (ChunkError::Worker { got: 64 }.to_string(), "worker 64, which its kind cannot have"),
+        (ChunkError::Child { got: 64 }.to_string(), "child 64, which its kind cannot have"),
         (ChunkError::Blocks { values: 4, first: 0, count: 2 }.to_string(), "2 blocks from 0 on of 4 values"),
         (ChunkError::Peak { got: 255 }.to_string(), "peak 255, expected at most 254"),
         (

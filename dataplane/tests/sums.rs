@@ -3,7 +3,7 @@
 mod common;
 
 use common::aggregation::{any_profile, classes, code_of, planar, sum_of, unit_of, whole_units};
-use gradwire::aggregate::{Aggregator, Node};
+use gradwire::aggregate::{Aggregator, EthernetAggregator};
 use gradwire::codec::planar::sums::{self, MAX_CODED};
 use gradwire::codec::planar::{Bound, SECTION_VALUES, decode_value, encode_value};
 use gradwire::codec::{Params, decode_lane, encode_lane};
@@ -508,12 +508,12 @@ fn sums_of_as_many_workers_as_there_may_be_fit() {
 }
 
 /// What hosts and soft cores have room for: a window of 16 chunks of 2048 values, and of 4 of 1024. Beside the slots there are addresses, and
-/// room for one chunk's numbers; a node has a frame, and room behind it.
+/// room for one chunk's numbers; an aggregator has a frame, and room behind it.
 #[test]
 fn slots_take_as_much_memory_as_is_said() {
     let numbers = |blocks: usize| blocks * BLOCK_LEN;
     assert!(size_of::<Aggregator<u8, 1, 32, 16>>() - numbers(16) <= 272 * 1024);
-    assert!(size_of::<Node<1, 32, 16>>() - numbers(16) <= 275 * 1024);
+    assert!(size_of::<EthernetAggregator<1, 32, 16>>() - numbers(16) <= 275 * 1024);
     assert!(size_of::<Aggregator<u8, 1, 8, 8>>() - numbers(8) <= 36 * 1024);
-    assert!(size_of::<Node<1, 8, 8>>() - numbers(8) <= 39 * 1024);
+    assert!(size_of::<EthernetAggregator<1, 8, 8>>() - numbers(8) <= 39 * 1024);
 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use gradwire::rules::Rule;
 use gradwire_testbench::oracle::settings::is_rule;
-use gradwire_xdp::config::{Config, ConfigError, METRICS_PORT, Mode, NodeConfig, NodePlace, ZeroCopy};
+use gradwire_xdp::config::{
+    AggregatorConfig, AggregatorOptions, Config, ConfigError, METRICS_PORT, Mode, ZeroCopy,
+};
 use toml::Table;
 
 /// Any bytes as a configuration file.
@@ -21,10 +23,13 @@ pub(crate) fn judge(data: &[u8]) {
         Ok(config) => does_what_it_says(&config, &file()),
         Err(error) => has_its_line(error, text),
     }
-    match NodeConfig::parse(text, Path::new("fuzz.toml"), &NodePlace::default()) {
-        Ok(node) => sums_where_it_says(&node, &file()),
+    match AggregatorConfig::parse(text, Path::new("fuzz.toml"), &AggregatorOptions::default()) {
+        Ok(aggregator) => sums_where_it_says(&aggregator, &file()),
         Err(ConfigError::Unsaid { setting, .. }) => {
-            assert!(file().get("node").is_none_or(|node| node.get(setting).is_none()), "{setting}");
+            assert!(
+                file().get("aggregator").is_none_or(|aggregator| aggregator.get(setting).is_none()),
+                "{setting}"
+            );
         }
         Err(error) => has_its_line(error, text),
     }
@@ -36,17 +41,19 @@ fn has_its_line(error: ConfigError, text: &str) {
     assert!(!found.is_empty() && !found.contains('\n'), "{found:?}");
 }
 
-fn sums_where_it_says(node: &NodeConfig, file: &Table) {
-    let table = file["node"].as_table().expect("a table");
+fn sums_where_it_says(aggregator: &AggregatorConfig, file: &Table) {
+    let table = file["aggregator"].as_table().expect("a table");
     let text = |name: &str| table.get(name).map(|value| value.as_str().expect("a text").to_owned());
-    assert_eq!(text("interface").as_ref(), Some(&node.interface));
-    assert_eq!(text("address"), Some(node.address.to_string()));
-    assert_eq!(text("group"), node.group.map(|group| group.to_string()));
-    assert!(node.group.is_none_or(|group| (0xe000_0100..=0xefff_fff0).contains(&group.address().to_bits())));
-    assert_eq!(i64::from(node.port), integer(table, "port", 59_255));
-    assert_ne!(node.port, 0);
+    assert_eq!(text("interface").as_ref(), Some(&aggregator.interface));
+    assert_eq!(text("address"), Some(aggregator.address.to_string()));
+    assert_eq!(text("group"), aggregator.group.map(|group| group.to_string()));
+    assert!(
+        aggregator.group.is_none_or(|group| (0xe000_0100..=0xefff_fff0).contains(&group.address().to_bits()))
+    );
+    assert_eq!(i64::from(aggregator.port), integer(table, "port", 59_255));
+    assert_ne!(aggregator.port, 0);
     assert!(file.get("path").and_then(|path| path.get("bypass-filter")).is_none());
-    path_and_metrics(file, node.mode, node.zero_copy, node.metrics);
+    path_and_metrics(file, aggregator.mode, aggregator.zero_copy, aggregator.metrics);
 }
 
 fn does_what_it_says(config: &Config, file: &Table) {
@@ -84,7 +91,7 @@ fn does_what_it_says(config: &Config, file: &Table) {
     assert_ne!(config.busy_poll, Some(Duration::ZERO));
 }
 
-/// What a shim's file and a node's have alike.
+/// What a shim's file and an aggregator's have alike.
 fn path_and_metrics(file: &Table, given: Mode, zero_copy: ZeroCopy, endpoint: Option<SocketAddr>) {
     let none = Table::new();
     let path = file.get("path").map_or(&none, |path| path.as_table().expect("a table"));

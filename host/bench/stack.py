@@ -29,7 +29,7 @@ ORDERS = ["turns", "coordinated", "free"]
 
 def simulated(program, model, forward, backward, rate):
     """The steps of all codecs, each with its plan."""
-    network = ["--workers", str(RANKS), "--bandwidth", f"{rate}M"]
+    network = ["--ranks", str(RANKS), "--bandwidth", f"{rate}M"]
     command = [program, "simulate", "stack", "--model", model, "--forward", forward, "--backward", backward, *network, "--json"]
     return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["rows"]
 

@@ -38,7 +38,7 @@ impl Scenario {
             (self.staleness <= 1, "the staleness"),
             (self.compute_times.forward.len() == self.model.parameters.len(), "the number of compute times"),
             (!matches!(self.mechanism, Mechanism::Ps { servers: 0, .. }), "the number of servers"),
-            (self.node.rate > 0 && self.node.cores > 0, "the rate of a node or its cores"),
+            (self.aggregator.rate > 0 && self.aggregator.cores > 0, "the rate of an aggregator or its cores"),
             (
                 !matches!(self.mechanism, Mechanism::Graph(strategy) if strategy.check(workers as usize).is_err()),
                 "the number of workers, or of the graph's servers or groups,",
@@ -86,7 +86,7 @@ impl Scenario {
                 let chunks =
                     [Content::Gradient, Content::Sum(u32::MAX)].map(|of| self.wire.chunk_cost(bits, of));
                 chunks.iter().map(time).sum::<f64>()
-                    + bits as f64 / VALUE_BITS as f64 / self.node.values_a_second()
+                    + bits as f64 / VALUE_BITS as f64 / self.aggregator.values_a_second()
             } else {
                 0.0
             };

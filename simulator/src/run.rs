@@ -45,7 +45,7 @@ impl Scenario {
         let symmetric = self.symmetric();
         let workers = if symmetric { 1 } else { self.workers };
         let copies = symmetric.then(|| self.workers - 1);
-        // Chunks are short: a node has begun with a parameter long before it is whole.
+        // Chunks are short: an aggregator has begun with a parameter long before it is whole.
         let cut_through = self.cut_through || matches!(self.mechanism, Mechanism::InNetwork { .. });
         let fabric = Fabric::new(&self.links, workers, exchange.others(), copies, cut_through);
         let mut cluster = Cluster::new(self, fabric, workers);

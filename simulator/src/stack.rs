@@ -160,8 +160,8 @@ impl Stack {
         let fixed = seconds(2 * per_message + links.latency);
         let send = Curve::affine(fixed, headers * links.bandwidth as f64 / 8.0);
         let profile = CostProfile { send, codecs: vec![codec] };
-        let (nodes, threshold) = (*workers, self.threshold);
-        let planner = Planner { profile: &profile, strategy, nodes, bound: 0, in_nic: false, threshold };
+        let (ranks, threshold) = (*workers, self.threshold);
+        let planner = Planner { profile: &profile, strategy, ranks, bound: 0, in_nic: false, threshold };
         let large = model.parameters.iter().filter(|row| row.values >= self.small as u64);
         Ok(large.map(|row| planner.decide(&row.name, row.bits / 8)).collect())
     }

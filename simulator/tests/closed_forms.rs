@@ -78,7 +78,7 @@ fn one_parameter_takes_what_the_closed_forms_say() {
             (Mechanism::BLOCK, (w + 1) * D),
             // Down: W/2 copies to the groups, then 2 in the last of them; up: 1 to its aggregator, 1 to the root.
             ("hier-agg:2".parse().unwrap(), (w / 2 + 4) * D),
-            // A ring of 2, the leaders' ring of W/2, and the result in halves to the other member.
+            // A ring of 2, the leaders' ring of W/2, and the result in halves to the other rank.
             ("hier-ring:2".parse().unwrap(), D + 2 * (w / 2 - 1) * D / (w / 2) + D),
         ] {
             assert_eq!(time(&single(mechanism, workers)), expected, "{mechanism}, {workers} workers");

@@ -92,7 +92,7 @@ fn every_strategy_comes_to_an_end_and_impossible_ones_are_refused() {
     assert!("graph:star".parse::<Mechanism>().is_err());
 }
 
-/// Are there so many servers, or members of a group?
+/// Are there so many servers, or ranks of a group?
 fn strategy_fits(strategy: &str, workers: u32) -> bool {
     let number = strategy.split(':').nth(1).map_or(1, |number| number.parse().unwrap());
     number <= workers

@@ -1,8 +1,8 @@
 //! Sums in the network against times worked out by hand.
 
 use gradwire_simulator::{
-    CHUNK_VALUES, Compression, ComputeTimes, Content, Links, Mechanism, Model, Node, Packets, Picos, Racks,
-    SECOND, Scenario, Wire, seconds,
+    AggregatorRate, CHUNK_VALUES, Compression, ComputeTimes, Content, Links, Mechanism, Model, Packets,
+    Picos, Racks, SECOND, Scenario, Wire, seconds,
 };
 
 /// One parameter of these values, no compute.
@@ -15,10 +15,10 @@ fn model(values: u64) -> Model {
 const VALUES: u64 = 1_000_000;
 const LINK: Picos = 32 * SECOND / 1000;
 
-fn scenario(mechanism: &str, workers: u32, node: Node) -> Scenario {
+fn scenario(mechanism: &str, workers: u32, aggregator: AggregatorRate) -> Scenario {
     Scenario {
         workers,
-        node,
+        aggregator,
         links: Links { bandwidth: 1_000_000_000, exceptions: Vec::new(), latency: 0, racks: None },
         ..Scenario::new(model(VALUES), mechanism.parse().unwrap())
     }
@@ -28,11 +28,11 @@ fn time(scenario: &Scenario) -> Picos {
     scenario.run().unwrap().iteration
 }
 
-const IDEAL: Node = Node { rate: 1 << 60, cores: 1 };
+const IDEAL: AggregatorRate = AggregatorRate { rate: 1 << 60, cores: 1 };
 
 /// Up and down at once: the sum leaves while copies still come.
 #[test]
-fn an_ideal_node_takes_one_transmission_however_many_the_workers() {
+fn an_ideal_aggregator_takes_one_transmission_however_many_the_workers() {
     for workers in [1, 2, 4, 16, 64] {
         assert_eq!(time(&scenario("ina", workers, IDEAL)), LINK, "{workers} workers");
     }
@@ -40,52 +40,52 @@ fn an_ideal_node_takes_one_transmission_however_many_the_workers() {
 
 /// Eight workers send 8 million values. At 100 million a second and core that takes 80 ms.
 #[test]
-fn a_slow_node_takes_its_rate_and_cores_share_it() {
+fn a_slow_aggregator_takes_its_rate_and_cores_share_it() {
     for (cores, expected) in [(1, 80), (2, 40), (4, 32), (8, 32)] {
-        let node = Node { rate: 100_000_000, cores };
-        assert_eq!(time(&scenario("ina", 8, node)), expected * SECOND / 1000, "{cores} cores");
+        let aggregator = AggregatorRate { rate: 100_000_000, cores };
+        assert_eq!(time(&scenario("ina", 8, aggregator)), expected * SECOND / 1000, "{cores} cores");
     }
 }
 
-/// The copies of two parameters queue up before the node. It adds in the order in which they come, so the times add up.
+/// The copies of two parameters queue up before the aggregator. It adds in the order in which they come, so the times add up.
 #[test]
-fn a_node_serves_one_parameter_after_the_other() {
+fn an_aggregator_serves_one_parameter_after_the_other() {
     let csv = format!("name,values,forward_flops\na,{VALUES},0\nb,{VALUES},0\n");
     let two = Model::from_csv("two", csv.as_bytes()).unwrap();
-    let mut scenario = scenario("ina", 4, Node { rate: 50_000_000, cores: 1 });
+    let mut scenario = scenario("ina", 4, AggregatorRate { rate: 50_000_000, cores: 1 });
     (scenario.compute_times, scenario.model) = (ComputeTimes::of(&two), two);
     assert_eq!(time(&scenario), 160 * SECOND / 1000);
 }
 
 /// Up one way with the link's latency, which counts to the far end, and from the switch nothing more.
 #[test]
-fn the_way_by_the_node_is_as_long_as_the_way_to_another_worker() {
+fn the_way_by_the_aggregator_is_as_long_as_the_way_to_another_worker() {
     let mut far = scenario("ina", 4, IDEAL);
     far.links.latency = SECOND / 1000;
     assert_eq!(time(&far), LINK + SECOND / 1000);
 }
 
-/// Racks of four, 4:1: an uplink carries what one link does. Without nodes in racks, four copies share it. With them,
-/// one partial sum passes. A node in a rack adds four copies, the one in the core two.
+/// Racks of four, 4:1: an uplink carries what one link does. Without aggregators in racks, four copies share it. With them,
+/// one partial sum passes. An aggregator in a rack adds four copies, the one in the core two.
 #[test]
-fn nodes_in_racks_spare_narrow_uplinks() {
-    let racked = |mechanism: &str, node| {
-        let mut scenario = scenario(mechanism, 8, node);
+fn aggregators_in_racks_spare_narrow_uplinks() {
+    let racked = |mechanism: &str, aggregator| {
+        let mut scenario = scenario(mechanism, 8, aggregator);
         scenario.links.racks = Some(Racks { size: 4, oversubscription: 4.0 });
         time(&scenario)
     };
     assert_eq!(racked("ina", IDEAL), 4 * LINK);
     assert_eq!(racked("ina:rack", IDEAL), LINK);
     // 4 million values at 40 million a second, and then the core's two million, whose first come with the first bits.
-    assert_eq!(racked("ina:rack", Node { rate: 40_000_000, cores: 1 }), 100 * SECOND / 1000);
-    assert_eq!(racked("ina", Node { rate: 40_000_000, cores: 1 }), 200 * SECOND / 1000);
+    assert_eq!(racked("ina:rack", AggregatorRate { rate: 40_000_000, cores: 1 }), 100 * SECOND / 1000);
+    assert_eq!(racked("ina", AggregatorRate { rate: 40_000_000, cores: 1 }), 200 * SECOND / 1000);
 }
 
-/// With one switch, its node is the rack's and the core's.
+/// With one switch, its aggregator is the rack's and the core's.
 #[test]
-fn without_racks_there_is_one_node() {
-    let node = Node { rate: 100_000_000, cores: 1 };
-    assert_eq!(time(&scenario("ina:rack", 8, node)), time(&scenario("ina", 8, node)));
+fn without_racks_there_is_one_aggregator() {
+    let aggregator = AggregatorRate { rate: 100_000_000, cores: 1 };
+    assert_eq!(time(&scenario("ina:rack", 8, aggregator)), time(&scenario("ina", 8, aggregator)));
 }
 
 /// Racks of three, three and two.
@@ -134,10 +134,10 @@ fn chunks_have_packets_of_their_own() {
 }
 
 #[test]
-fn a_node_without_cores_or_rate_is_refused() {
-    for node in [Node { rate: 0, cores: 1 }, Node { rate: 1, cores: 0 }] {
-        let error = scenario("ina", 4, node).run().unwrap_err().to_string();
-        assert!(error.contains("node"), "{error}");
+fn an_aggregator_without_cores_or_rate_is_refused() {
+    for aggregator in [AggregatorRate { rate: 0, cores: 1 }, AggregatorRate { rate: 1, cores: 0 }] {
+        let error = scenario("ina", 4, aggregator).run().unwrap_err().to_string();
+        assert!(error.contains("aggregator"), "{error}");
     }
 }
 
@@ -155,7 +155,7 @@ fn the_page_says_what_is_simulated() {
     let page = include_str!("../../docs/aggregation.md");
     let cluster = |model: &str, mechanism: &str, workers, bandwidth, cores| {
         let mut scenario = Scenario::new(Model::published(model).unwrap(), mechanism.parse().unwrap());
-        (scenario.workers, scenario.links.bandwidth, scenario.node.cores) = (workers, bandwidth, cores);
+        (scenario.workers, scenario.links.bandwidth, scenario.aggregator.cores) = (workers, bandwidth, cores);
         scenario.wire =
             Wire { compression: Some("in-nic:b10".parse().unwrap()), packets: Some(Packets::of_mtu(1500)) };
         seconds(time(&scenario))
@@ -174,6 +174,6 @@ fn the_page_says_what_is_simulated() {
         rows += 1;
     }
     assert_eq!(rows, 8);
-    let [ring, node] = ["ring", "ina"].map(|name| cluster("resnet101", name, 16, 10_000_000_000, 16));
-    assert!((ring / node - 1.0).abs() < 1e-3, "{ring} and {node}");
+    let [ring, aggregator] = ["ring", "ina"].map(|name| cluster("resnet101", name, 16, 10_000_000_000, 16));
+    assert!((ring / aggregator - 1.0).abs() < 1e-3, "{ring} and {aggregator}");
 }

@@ -12,7 +12,7 @@ use gradwire_simulator::planner::pipe_sgd::{
     synchronous,
 };
 use gradwire_simulator::planner::{Planner, Reason};
-use gradwire_simulator::{Mechanism, Model, Node, Scenario, seconds};
+use gradwire_simulator::{AggregatorRate, Mechanism, Model, Scenario, seconds};
 use proptest::{prop_assert, proptest};
 
 /// Constants with which every decision of HiPress' Table 7 comes out; onebit sends 1 bit of 32.
@@ -27,8 +27,8 @@ fn table7() -> CostProfile {
     CostProfile { send: Curve::affine(11.7e-6, 10.7e9), codecs: vec![codec] }
 }
 
-fn planner(profile: &CostProfile, strategy: Strategy, nodes: u32) -> Planner<'_> {
-    Planner { profile, strategy, nodes, bound: 10, in_nic: false, threshold: 0.0 }
+fn planner(profile: &CostProfile, strategy: Strategy, ranks: u32) -> Planner<'_> {
+    Planner { profile, strategy, ranks, bound: 10, in_nic: false, threshold: 0.0 }
 }
 
 #[test]
@@ -37,13 +37,13 @@ fn the_twelve_decisions_of_table_7() {
     let mut decisions = Vec::new();
     for megabytes in [4, 16, 392] {
         for strategy in [Strategy::PsColocated, Strategy::Ring] {
-            for nodes in [4, 16] {
-                let decision = planner(&profile, strategy, nodes).decide("g", megabytes << 20);
+            for ranks in [4, 16] {
+                let decision = planner(&profile, strategy, ranks).decide("g", megabytes << 20);
                 // All are yes but a ring of 16 with 4 MB.
-                let expected = !(megabytes == 4 && strategy == Strategy::Ring && nodes == 16);
+                let expected = !(megabytes == 4 && strategy == Strategy::Ring && ranks == 16);
                 assert_eq!(
                     decision.compress, expected,
-                    "{megabytes} MB, {strategy:?}, {nodes} nodes: {decision:?}"
+                    "{megabytes} MB, {strategy:?}, {ranks} ranks: {decision:?}"
                 );
                 decisions.push(decision);
             }
@@ -70,17 +70,17 @@ fn a_saving_below_the_threshold_is_refused_and_says_so() {
     assert_eq!(decide(0.1).reason, Some(Reason::BelowThreshold));
     profile.codecs[0].bound = 6;
     assert_eq!(planner(&profile, Strategy::Ring, 8).decide("g", 1 << 30).reason, Some(Reason::NoCodec));
-    assert_eq!(planner(&profile, Strategy::Ring, 1).decide("g", 1 << 30).reason, Some(Reason::OneNode));
+    assert_eq!(planner(&profile, Strategy::Ring, 1).decide("g", 1 << 30).reason, Some(Reason::OneRank));
 }
 
 #[test]
-fn a_plan_is_no_slower_than_f32_at_any_number_of_nodes() {
+fn a_plan_is_no_slower_than_f32_at_any_number_of_ranks() {
     let profile = table7();
     let model = Model::published("resnet101").unwrap();
     for strategy in [Strategy::Ring, Strategy::Ps, Strategy::PsColocated] {
-        for nodes in [1, 2, 3, 5, 7, 13, 64] {
-            let plan = planner(&profile, strategy, nodes).plan(&model);
-            assert!(plan.iteration_s <= plan.iteration_f32_s && plan.gain_f32 >= 1.0, "{strategy:?} {nodes}");
+        for ranks in [1, 2, 3, 5, 7, 13, 64] {
+            let plan = planner(&profile, strategy, ranks).plan(&model);
+            assert!(plan.iteration_s <= plan.iteration_f32_s && plan.gain_f32 >= 1.0, "{strategy:?} {ranks}");
             assert_eq!(plan.tensors.len(), model.parameters.len());
             assert!(!plan.pays || plan.iteration_s < plan.iteration_16bit_s);
         }
@@ -101,10 +101,10 @@ fn a_plan_pays_only_where_the_exchange_counts() {
 /// Eq. 1 and Table 3 of CaSync at K = N are the ring of the linear model without summing.
 #[test]
 fn casync_and_the_linear_model_agree_on_the_ring() {
-    for nodes in [2, 3, 8, 50] {
+    for ranks in [2, 3, 8, 50] {
         let machine = Linear { alpha: 1e-5, beta: 1e-10, gamma: 0.0 };
-        let casync = original(&Curve::affine(1e-5, 1e10), Strategy::Ring, nodes, 1e7, nodes);
-        assert!((casync / ring(machine, nodes, 1e7) - 1.0).abs() < 1e-9);
+        let casync = original(&Curve::affine(1e-5, 1e10), Strategy::Ring, ranks, 1e7, ranks);
+        assert!((casync / ring(machine, ranks, 1e7) - 1.0).abs() < 1e-9);
     }
 }
 
@@ -121,7 +121,7 @@ fn casync_counts_operations_as_table_3() {
 
 /// Our reading of K > N: a batch of the last partitions costs as much as any other, however few they are.
 #[test]
-fn more_partitions_than_nodes_are_batches() {
+fn more_partitions_than_ranks_are_batches() {
     let unit = || Curve::affine(1.0, f64::INFINITY);
     let costs = Costs { send: unit(), encode: unit(), decode: unit(), rate: 0.5 };
     for (partitions, batches) in [(4, 1.0), (5, 2.0), (8, 2.0), (9, 3.0)] {
@@ -168,7 +168,7 @@ fn the_simulator_agrees_with_the_closed_forms() {
 fn the_simulator_agrees_with_casync() {
     let (encode, ratio) = (4e9, 8.0);
     let bits = 32 * 640_000;
-    for (nodes, full, decode) in [
+    for (ranks, full, decode) in [
         (2, false, 30e9),
         (4, false, 30e9),
         (8, false, 30e9),
@@ -177,7 +177,7 @@ fn the_simulator_agrees_with_casync() {
         (8, false, 2e9),
     ] {
         let model = Model::from_csv("one", &b"name,values,forward_flops\np,640000,0\n"[..]).unwrap();
-        let mut scenario = Scenario { workers: nodes, full, ..Scenario::new(model, Mechanism::RING) };
+        let mut scenario = Scenario { workers: ranks, full, ..Scenario::new(model, Mechanism::RING) };
         scenario.wire.compression =
             Some(format!("on-host:{ratio}@{},{}", encode / 1e9, decode / 1e9).parse().unwrap());
         let ours = seconds(scenario.run().unwrap().iteration);
@@ -189,11 +189,11 @@ fn the_simulator_agrees_with_casync() {
             rate: 1.0 / ratio,
         };
         let expected: f64 =
-            compressed(&costs, Strategy::Ring, nodes, f64::from(bits) / 8.0, nodes).iter().sum();
+            compressed(&costs, Strategy::Ring, ranks, f64::from(bits) / 8.0, ranks).iter().sum();
         if decode / ratio > 25e9 / 8.0 {
-            assert!((ours / expected - 1.0).abs() < 1e-6, "{nodes} nodes: {ours} s and {expected} s");
+            assert!((ours / expected - 1.0).abs() < 1e-6, "{ranks} ranks: {ours} s and {expected} s");
         } else {
-            assert!(ours > expected, "{nodes} nodes: {ours} s and {expected} s");
+            assert!(ours > expected, "{ranks} ranks: {ours} s and {expected} s");
         }
     }
 }
@@ -211,10 +211,10 @@ fn inceptionns_two_exchanges_scale_as_it_says() {
 
 proptest! {
     #[test]
-    fn more_partitions_than_nodes_never_pay(
+    fn more_partitions_than_ranks_never_pay(
         (fixed, rate) in (0.0..1e-3, 1e6..1e11),
         (encode, decode) in (1e6..1e11, 1e6..1e11),
-        (nodes, bytes, shrunk) in (1_u32..40, 1.0..1e9, 0.001..1.0),
+        (ranks, bytes, shrunk) in (1_u32..40, 1.0..1e9, 0.001..1.0),
         more in 1_u32..100,
     ) {
         let costs = Costs {
@@ -224,10 +224,10 @@ proptest! {
             rate: shrunk,
         };
         for strategy in [Strategy::Ring, Strategy::PsColocated] {
-            let sum = |k| compressed(&costs, strategy, nodes, bytes, k).iter().sum::<f64>();
-            prop_assert!(sum(nodes + more) >= sum(nodes) * (1.0 - 1e-9));
-            let plain = |k| original(&costs.send, strategy, nodes, bytes, k);
-            prop_assert!(plain(nodes + more) >= plain(nodes) * (1.0 - 1e-9));
+            let sum = |k| compressed(&costs, strategy, ranks, bytes, k).iter().sum::<f64>();
+            prop_assert!(sum(ranks + more) >= sum(ranks) * (1.0 - 1e-9));
+            let plain = |k| original(&costs.send, strategy, ranks, bytes, k);
+            prop_assert!(plain(ranks + more) >= plain(ranks) * (1.0 - 1e-9));
         }
     }
 
@@ -256,7 +256,7 @@ proptest! {
     }
 }
 
-/// Codec of ratio 4 that takes no time, links of 1 GB/s, four nodes of which each has 40 MB: 10 million values.
+/// Codec of ratio 4 that takes no time, links of 1 GB/s, four ranks of which each has 40 MB: 10 million values.
 fn ten_million(values_a_second: u64, cores: u32, forward: f64) -> (f64, InNetwork) {
     let no_time = Curve::affine(0.0, f64::INFINITY);
     // At this bound a sum of four has 5.57 / 6.49 of the gradient's ratio.
@@ -267,13 +267,13 @@ fn ten_million(values_a_second: u64, cores: u32, forward: f64) -> (f64, InNetwor
         Model::from_csv("m", &b"name,values,forward_flops\np,10000000,0\n"[..]).unwrap().timed(forward, 0.0);
     let planner = Planner { threshold: 0.1, ..planner(&profile, Strategy::Ring, 4) };
     let plan = planner.plan(&model);
-    let node = Node { rate: values_a_second, cores };
-    (plan.iteration_s, planner.in_network(&model, &plan, node).unwrap())
+    let aggregator = AggregatorRate { rate: values_a_second, cores };
+    (plan.iteration_s, planner.in_network(&model, &plan, aggregator).unwrap())
 }
 
-/// By hand: the ring sends six quarters of 10 MB, 15 ms. The node's way down takes 10 MB * 6.49 / 5.57, 11.65 ms.
+/// By hand: the ring sends six quarters of 10 MB, 15 ms. The aggregator's way down takes 10 MB * 6.49 / 5.57, 11.65 ms.
 #[test]
-fn a_node_pays_where_links_bound_and_not_where_it_or_compute_does() {
+fn an_aggregator_pays_where_links_bound_and_not_where_it_or_compute_does() {
     let close = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 2e-3, "{a} is not {b}");
     let (planned, fast) = ten_million(1_000_000_000_000, 1, 0.0);
     close(planned, 15e-3);
@@ -282,7 +282,7 @@ fn a_node_pays_where_links_bound_and_not_where_it_or_compute_does() {
     // 40 million values at 500 million a second: 80 ms, and seven cores are as fast as the link.
     let (_, slow) = ten_million(500_000_000, 1, 0.0);
     close(slow.iteration_s, 80e-3);
-    assert!(!slow.pays && slow.bottleneck == Bottleneck::Node && slow.cores == 7, "{slow:?}");
+    assert!(!slow.pays && slow.bottleneck == Bottleneck::Aggregator && slow.cores == 7, "{slow:?}");
     let (_, seven) = ten_million(500_000_000, 7, 0.0);
     assert!(seven.pays && seven.bottleneck == Bottleneck::Link, "{seven:?}");
     let (_, compute) = ten_million(1_000_000_000_000, 1, 1.0);
@@ -290,12 +290,12 @@ fn a_node_pays_where_links_bound_and_not_where_it_or_compute_does() {
 }
 
 #[test]
-fn one_node_has_nothing_to_sum_and_no_codec_no_chunks() {
+fn one_rank_has_nothing_to_sum_and_no_codec_no_chunks() {
     let mut profile = table7();
     let model = Model::published("resnet101").unwrap();
-    for (nodes, bound) in [(1, 14), (4, 6)] {
+    for (ranks, bound) in [(1, 14), (4, 6)] {
         profile.codecs[0].bound = bound;
-        let planner = planner(&profile, Strategy::Ring, nodes);
-        assert_eq!(planner.in_network(&model, &planner.plan(&model), Node::default()), None);
+        let planner = planner(&profile, Strategy::Ring, ranks);
+        assert_eq!(planner.in_network(&model, &planner.plan(&model), AggregatorRate::default()), None);
     }
 }

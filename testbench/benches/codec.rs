@@ -35,7 +35,7 @@ fn codec(criterion: &mut Criterion) {
     }
 }
 
-/// What a node in the network does to blocks: add them to sums, and encode sums.
+/// What an aggregator in the network does to blocks: add them to sums, and encode sums.
 fn sums(criterion: &mut Criterion) {
     let bound = Bound::new(-10).expect("a valid bound");
     for kernel in Kernel::available() {

@@ -34,7 +34,7 @@ pub enum Error {
     /// The simulator or the planner refused what it was given.
     #[error("{0}")]
     Sim(#[from] gradwire_simulator::SimError),
-    /// Members of a job cannot exchange anything.
+    /// Ranks of a job cannot exchange anything.
     #[error("{0}")]
     Link(#[from] gradwire_collectives::LinkError),
     /// The output could not be written. If its kind is `BrokenPipe`, the reader has gone.

@@ -31,7 +31,7 @@ fn npy(values: &[f32]) -> Vec<u8> {
     [b"\x93NUMPY\x01\x00\x76\x00", format!("{header:<117}\n").as_bytes(), &data].concat()
 }
 
-const JOB: [&str; 7] = ["advise", "--link", "25G", "--latency", "5us", "--workers", "16"];
+const JOB: [&str; 7] = ["advise", "--bandwidth", "25G", "--latency", "5us", "--ranks", "16"];
 
 #[test]
 fn the_advice_has_ten_lines_and_the_json_of_its_help() {
@@ -84,17 +84,17 @@ fn advice_says_when_compression_does_not_pay() {
         let reason = report["why"].as_str().unwrap();
         assert!(report["pays"] == pays && reason.contains(why), "{args:?}: {reason}");
     };
-    says(&["--link", "400G", "--workers", "8", "--model", "resnet200"], false, "compute takes");
-    says(&["--link", "1G", "--workers", "8", "--model", "resnet200"], true, "compression pays");
-    says(&["--link", "25G", "--workers", "8"], true, "the exchange alone");
+    says(&["--bandwidth", "400G", "--ranks", "8", "--model", "resnet200"], false, "compute takes");
+    says(&["--bandwidth", "1G", "--ranks", "8", "--model", "resnet200"], true, "compression pays");
+    says(&["--bandwidth", "25G", "--ranks", "8"], true, "the exchange alone");
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../simulator/recorder/cnn.trace.jsonl");
-    says(&["--link", "100G", "--workers", "4", "--trace", trace], false, "compute takes");
+    says(&["--bandwidth", "100G", "--ranks", "4", "--trace", trace], false, "compute takes");
 
     // A scale does not help tensors that differ too much.
     let (large, small) = (folder().join("large.npy"), folder().join("zero.npy"));
     fs::write(&large, npy(&[0.5, -0.25, 1000.0, 0.5])).unwrap();
     fs::write(&small, npy(&[0.0; 4])).unwrap();
-    let zero = gradwire(&["advise", "zero.npy", "--link", "25G", "--workers", "4"]);
+    let zero = gradwire(&["advise", "zero.npy", "--bandwidth", "25G", "--ranks", "4"]);
     assert_eq!(zero.status.code(), Some(2));
     assert!(String::from_utf8(zero.stderr).unwrap().contains("all values are zero"));
 }
@@ -106,10 +106,10 @@ fn pages_are_one_file_with_their_json() {
     let gradient = recordings().join("cnn_i0300_w0.npy");
     let (ring, gradient) = (ring.to_str().unwrap(), gradient.to_str().unwrap());
     for (args, pictures) in [
-        (&["advise", gradient, "--link", "10G", "--workers", "4"][..], 5),
+        (&["advise", gradient, "--bandwidth", "10G", "--ranks", "4"][..], 5),
         (&["check", gradient, "--bounds", "10,6"], 3),
         (&["replay", ring], 1),
-        (&["simulate", "--sweep", "workers=4..8"], 1),
+        (&["simulate", "--sweep", "ranks=4..8"], 1),
     ] {
         let name = format!("{}.html", args[0]);
         let report = json(&[args, &["--html", &name]].concat());
@@ -158,7 +158,7 @@ fn simulate_compares_gradwire_and_names_what_is_fixed() {
         report["runs"].as_array().unwrap().iter().map(|run| run["compression"].as_str().unwrap()).collect();
     assert_eq!(codecs, ["f32", "16bit", "in-nic:b10"]);
     let args =
-        ["simulate", "--mechanism", "ring", "--latency", "5us", "--mtu", "1500", "--sweep", "workers=4,8"];
+        ["simulate", "--mechanism", "ring", "--latency", "5us", "--mtu", "1500", "--sweep", "ranks=4,8"];
     assert_eq!(gradwire(&[&args[..], &["--plot", "x.svg"]].concat()).status.code(), Some(0));
     let svg = fs::read_to_string(folder().join("x.svg")).unwrap();
     assert!(svg.contains("vgg16, 25 Gbit/s, latency 5 us, MTU 1500<"), "{}", &svg[..600]);

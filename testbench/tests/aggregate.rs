@@ -1,4 +1,4 @@
-//! `gradwire allreduce --aggregate` and `gradwire aggregate`, as a user calls them, and a node that is killed.
+//! `gradwire allreduce --aggregate` and `gradwire aggregate`, as a user calls them, and an aggregator that is killed.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -13,10 +13,10 @@ fn gradwire() -> Command {
     Command::new(env!("CARGO_BIN_EXE_gradwire"))
 }
 
-/// A node in a process of its own, which is killed when it is dropped.
-struct Node(Child, SocketAddr);
+/// An aggregator in a process of its own, which is killed when it is dropped.
+struct RunningAggregator(Child, SocketAddr);
 
-impl Node {
+impl RunningAggregator {
     fn start(at: &str) -> Self {
         let mut child =
             gradwire().args(["aggregate", "--listen", at]).stdout(Stdio::piped()).spawn().unwrap();
@@ -26,7 +26,7 @@ impl Node {
     }
 }
 
-impl Drop for Node {
+impl Drop for RunningAggregator {
     fn drop(&mut self) {
         // SIGKILL.
         self.0.kill().unwrap();
@@ -41,17 +41,17 @@ fn allreduce(args: &[&str]) -> (Option<i32>, Value) {
     (output.status.code(), serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{stderr}")))
 }
 
-/// Jobs, or rounds of one, until the node has to have summed a round alone. On a busy machine it may be silent for 200 ms now and then,
+/// Jobs, or rounds of one, until the aggregator has to have summed a round alone. On a busy machine it may be silent for 200 ms now and then,
 /// and is then left alone for up to 64 rounds, so no test wants that of a given round.
 const ROUNDS: usize = 1000;
 
-/// How many rounds the node summed alone: they say no reason why it did not.
-fn by_node(report: &Value) -> usize {
+/// How many rounds the aggregator summed alone: they say no reason why it did not.
+fn by_aggregator(report: &Value) -> usize {
     report["in_network"]["reasons"].as_array().unwrap().iter().filter(|reason| reason.is_null()).count()
 }
 
 #[test]
-fn a_local_node_sums_exactly_for_threads_and_processes() {
+fn a_local_aggregator_sums_exactly_for_threads_and_processes() {
     let processes = &["--processes"][..];
     for (more, codec) in
         [(&[][..], "wire:2:10"), (&[], "wire:1:10"), (processes, "wire:2:6"), (processes, "wire:1:6")]
@@ -70,20 +70,21 @@ fn a_local_node_sums_exactly_for_threads_and_processes() {
                 (&codec.into(), &(6 * 15).into())
             );
             assert!(
-                report["in_network"]["from_aggregator"].as_u64().unwrap() >= 15 * by_node(&report) as u64
+                report["in_network"]["from_aggregator"].as_u64().unwrap()
+                    >= 15 * by_aggregator(&report) as u64
             );
             assert!(report["strategy"].as_str().unwrap().starts_with("in-network:127.0.0.1:"));
-            by_node(&report)
+            by_aggregator(&report)
         });
-        assert!(jobs.any(|rounds| rounds > 0), "the node summed no round of {ROUNDS} jobs");
+        assert!(jobs.any(|rounds| rounds > 0), "the aggregator summed no round of {ROUNDS} jobs");
     }
 }
 
 #[test]
-fn without_a_node_the_sum_is_exact_too() {
-    // No other socket of a test gets a port of this address, so nobody listens there when the node is gone.
+fn without_an_aggregator_the_sum_is_exact_too() {
+    // No other socket of a test gets a port of this address, so nobody listens there when the aggregator is gone.
     let [_, a, b, c] = std::process::id().to_be_bytes();
-    let nobody = Node::start(&format!("127.{}.{b}.{c}:9256", 128 | a)).1.to_string();
+    let nobody = RunningAggregator::start(&format!("127.{}.{b}.{c}:9256", 128 | a)).1.to_string();
     let (code, report) =
         allreduce(&["--local", "2", "--values", "5000", "--rounds", "3", "--aggregate", &nobody]);
     assert!(code == Some(0) && report["checks"]["sum"] == true, "{report}");
@@ -92,7 +93,7 @@ fn without_a_node_the_sum_is_exact_too() {
 }
 
 #[test]
-fn what_no_node_sums_is_refused() {
+fn what_no_aggregator_sums_is_refused() {
     for (args, says) in [
         (&["--local", "2", "--aggregate", "here"][..], "local, or an IP address"),
         (&["--local", "2", "--aggregate", "local", "--codec", "q8"], "wire:C:B"),
@@ -105,29 +106,29 @@ fn what_no_node_sums_is_refused() {
     }
 }
 
-/// Members go on in step; before some rounds the node's process is killed or started again, then without memory.
+/// Ranks go on in step; before some rounds the aggregator's process is killed or started again, then without memory.
 #[test]
-fn a_node_that_is_killed_is_replaced_and_used_again_when_it_is_back() {
-    const MEMBERS: usize = 4;
+fn an_aggregator_that_is_killed_is_replaced_and_used_again_when_it_is_back() {
+    const RANKS: usize = 4;
     const VALUES: usize = 200_000;
-    // Nobody else binds a port of this address, so it is still free when the node comes back.
+    // Nobody else binds a port of this address, so it is still free when the aggregator comes back.
     let [_, a, b, c] = std::process::id().to_be_bytes();
-    let node = Mutex::new(Some(Node::start(&format!("127.{}.{b}.{c}:9255", 128 | a))));
-    let at = node.lock().unwrap().as_ref().unwrap().1;
+    let aggregator = Mutex::new(Some(RunningAggregator::start(&format!("127.{}.{b}.{c}:9255", 128 | a))));
+    let at = aggregator.lock().unwrap().as_ref().unwrap().1;
     let plan: Plan = format!("strategy = \"in-network:{at}\"").parse().unwrap();
-    let (layout, step) = (Layout::new([("all", VALUES)]).unwrap(), Barrier::new(MEMBERS));
+    let (layout, step) = (Layout::new([("all", VALUES)]).unwrap(), Barrier::new(RANKS));
     let options = Options { timeout: Duration::from_secs(120), ..Options::new(Token::random().unwrap()) };
     let bind = || Listening::bind("127.0.0.1:0".parse().unwrap(), options.clone()).unwrap();
-    let listening: Vec<Listening> = (0..MEMBERS).map(|_| bind()).collect();
+    let listening: Vec<Listening> = (0..RANKS).map(|_| bind()).collect();
     let root = listening[0].address().unwrap();
     let before = |round: usize| match round {
-        2 => drop(node.lock().unwrap().take()),
-        // The port is the same: members know no other.
-        4 => *node.lock().unwrap() = Some(Node::start(&at.to_string())),
+        2 => drop(aggregator.lock().unwrap().take()),
+        // The port is the same: ranks know no other.
+        4 => *aggregator.lock().unwrap() = Some(RunningAggregator::start(&at.to_string())),
         _ => {}
     };
-    let member = |rank: usize, listening: Listening| {
-        let mut link = listening.join(rank, MEMBERS, root).unwrap();
+    let run_rank = |rank: usize, listening: Listening| {
+        let mut link = listening.join(rank, RANKS, root).unwrap();
         let mut seen: Vec<InNetwork> = Vec::new();
         for round in 0..ROUNDS {
             if step.wait().is_leader() {
@@ -143,12 +144,12 @@ fn a_node_that_is_killed_is_replaced_and_used_again_when_it_is_back() {
             let sum = |at: usize| {
                 let value =
                     |rank: usize| i64::from((2 * ((at * 31 + rank * 7 + round) % 400) + 1) as u32) - 896;
-                (0..MEMBERS).map(value).sum::<i64>()
+                (0..RANKS).map(value).sum::<i64>()
             };
             let off = (0..VALUES).find(|&at| f64::from(buffer[at]) * 1024.0 != sum(at) as f64);
-            assert_eq!(off, None, "member {rank}, round {round}: {report:?}");
+            assert_eq!(off, None, "rank {rank}, round {round}: {report:?}");
             seen.push(report.in_network.unwrap());
-            // All members say the same reason, so all leave here.
+            // All ranks say the same reason, so all leave here.
             if round >= 4 && seen[round].reason.is_none() {
                 break;
             }
@@ -157,8 +158,8 @@ fn a_node_that_is_killed_is_replaced_and_used_again_when_it_is_back() {
         seen
     };
     let all: Vec<Vec<InNetwork>> = std::thread::scope(|scope| {
-        let member = &member;
-        let start = |(rank, listening)| scope.spawn(move || member(rank, listening));
+        let run_rank = &run_rank;
+        let start = |(rank, listening)| scope.spawn(move || run_rank(rank, listening));
         let threads: Vec<_> = listening.into_iter().enumerate().map(start).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });

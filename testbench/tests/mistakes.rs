@@ -60,11 +60,11 @@ const MISTAKES: &[Mistake] = &[
     ("check good.npy --codec 1 --bounds 0.5e-9", 2, &["codec 1 has bounds from 1 to 14"]),
     ("replay ring.pcap --bound 0", 1, &["of the norm is lost", "NOT useful"]),
     ("replay ring.pcap --tos 0x08", 2, &["nothing was judged", "0x28 in"]),
-    ("plan vgg16 --nodes 4 --link 25", 2, &["25 is 25 bit/s", "25G"]),
+    ("plan vgg16 --ranks 4 --bandwidth 25", 2, &["25 is 25 bit/s", "25G"]),
     ("simulate --bandwidth 100", 2, &["100 is 100 bit/s", "100G"]),
-    ("plan vgg16 --nodes 4 --link fast", 2, &["invalid value 'fast'", "a number with K, M, G or T"]),
-    ("plan vgg16 --nodes 4 --link 25G --latency 5", 2, &["5 is not a time such as 5us or 0.2s"]),
-    ("plan vgg61 --nodes 4 --link 25G", 2, &["vgg61", "vgg16", "gpt2"]),
+    ("plan vgg16 --ranks 4 --bandwidth fast", 2, &["invalid value 'fast'", "a number with K, M, G or T"]),
+    ("plan vgg16 --ranks 4 --bandwidth 25G --latency 5", 2, &["5 is not a time such as 5us or 0.2s"]),
+    ("plan vgg61 --ranks 4 --bandwidth 25G", 2, &["vgg61", "vgg16", "gpt2"]),
     ("simulate --model vgg61", 2, &["vgg61", "vgg16", "gpt2"]),
     ("simulate --mechanism rings", 2, &["rings", "butterfly", "mc+agg"]),
     ("nonsense", 2, &["unrecognized subcommand"]),
@@ -213,7 +213,7 @@ fn tables_fit_100_columns_and_say_what_their_names_mean() {
         (&["replay", "ring4_loss.pcap"], "resent                 TCP sends these bytes again"),
         // A link that is faster than any machine's codec.
         (
-            &["plan", "inceptionv3", "--nodes", "16", "--link", "10000G"],
+            &["plan", "inceptionv3", "--ranks", "16", "--bandwidth", "10000G"],
             "codec-costs-more  the codec takes longer",
         ),
         (&["simulate", "--model", "resnet200", "--mechanism", "hier-ring,mc+agg"], "iteration s"),
@@ -229,7 +229,7 @@ fn tables_fit_100_columns_and_say_what_their_names_mean() {
     let long = gradwire(&here, &["check", "--long"]).stdout;
     let long = String::from_utf8(long).unwrap();
     assert!(long.contains("rms error") && long.contains("encode") && long.contains("....."), "{long}");
-    let plan = ["plan", "inceptionv3", "--nodes", "16", "--link", "25G"];
+    let plan = ["plan", "inceptionv3", "--ranks", "16", "--bandwidth", "25G"];
     let names = |args: &[&str]| String::from_utf8(gradwire(&here, args).stdout).unwrap();
     let name = "mixed_35x35x256a/branch3x3dbl/Conv_1/BatchNorm/beta";
     assert!(!names(&plan).contains(name) && names(&[&plan[..], &["--long"]].concat()).contains(name));

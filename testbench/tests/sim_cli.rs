@@ -39,7 +39,7 @@ fn every_run_is_compared_with_f32_and_16_bits() {
         "--compress",
         "on-host:4/3@5,5",
         "--sweep",
-        "workers=8..32",
+        "ranks=8..32",
         "--mtu",
         "1500",
         "--json",
@@ -65,7 +65,7 @@ fn every_option_is_taken() {
         "simulate",
         "--mechanism",
         "ps,ring",
-        "--workers",
+        "--ranks",
         "8",
         "--servers",
         "2",
@@ -98,7 +98,7 @@ fn every_option_is_taken() {
         "--json",
     ]);
     assert_eq!(report["runs"].as_array().unwrap().len(), 2 * 2 * 3);
-    json(&["simulate", "--mechanism", "ring", "--pipelined", "--full", "--workers", "4", "--json"]);
+    json(&["simulate", "--mechanism", "ring", "--pipelined", "--full", "--ranks", "4", "--json"]);
     json(&["simulate", "--mechanism", "mc+agg", "--cut-through", "--json"]);
     json(&["simulate", "--mechanism", "ring", "--compress", "on-host:b8@measured", "--json"]);
     json(&[
@@ -118,9 +118,9 @@ fn what_cannot_be_simulated_is_refused() {
     for args in [
         &["--model", "alexnet"][..],
         &["--mechanism", "star"],
-        &["--mechanism", "butterfly", "--workers", "12"],
-        &["--mechanism", "hier-agg:5", "--workers", "12"],
-        &["--workers", "0"],
+        &["--mechanism", "butterfly", "--ranks", "12"],
+        &["--mechanism", "hier-agg:5", "--ranks", "12"],
+        &["--ranks", "0"],
         &["--bandwidth", "0"],
         &["--link", "99=1G"],
         &["--racks", "0:2"],
@@ -137,9 +137,9 @@ fn what_cannot_be_simulated_is_refused() {
         &["--compute", "1e-300"],
         &["--layers", "1", "--layer", "1000T,1"],
         &["--layers", "4000000000"],
-        &["--sweep", "workers"],
+        &["--sweep", "ranks"],
         &["--sweep", "moon=1..2"],
-        &["--sweep", "workers=9..8"],
+        &["--sweep", "ranks=9..8"],
         &["--trace", "/nonexistent"],
         &["--plot", "plot.gif", "--mechanism", "ring"],
     ] {
@@ -156,19 +156,15 @@ fn runs_that_are_too_large_are_refused_by_option() {
         ("--mechanism ps --sweep message=2,1M", "--message 2: ", "larger messages"),
         ("--servers 4000000000", "--servers 4000000000: ", "fewer servers"),
         ("--servers 4000000000 --assign round-robin", "--servers 4000000000: ", "fewer servers"),
-        ("--mechanism ring --workers 100000 --full", "--full: ", "one worker stand for all"),
+        ("--mechanism ring --ranks 100000 --full", "--full: ", "one worker stand for all"),
+        ("--mechanism ring --ranks 1000000000 --bandwidth 900000T", "--ranks 1000000000: ", "fewer workers"),
         (
-            "--mechanism ring --workers 1000000000 --bandwidth 900000T",
-            "--workers 1000000000: ",
+            "--mechanism mc --ranks 4000 --layers 100000 --layer 10T,1 --bandwidth 900000T",
+            "--ranks 4000: ",
             "fewer workers",
         ),
         (
-            "--mechanism mc --workers 4000 --layers 100000 --layer 10T,1 --bandwidth 900000T",
-            "--workers 4000: ",
-            "fewer workers",
-        ),
-        (
-            "--mechanism ps --workers 1 --layers 100000 --layer 10T,1 --bandwidth 900000T",
+            "--mechanism ps --ranks 1 --layers 100000 --layer 10T,1 --bandwidth 900000T",
             "--layers 100000: ",
             "fewer",
         ),
@@ -196,7 +192,7 @@ fn damaged_models_are_refused() {
         std::fs::write(&path, text).unwrap();
         assert!(gradwire(&["simulate", "--model", path.to_str().unwrap()]).is_err(), "{text:?}");
         assert!(
-            gradwire(&["plan", path.to_str().unwrap(), "--nodes", "4", "--bound", "10"]).is_err(),
+            gradwire(&["plan", path.to_str().unwrap(), "--ranks", "4", "--bound", "10"]).is_err(),
             "{text:?}"
         );
     }
@@ -210,14 +206,14 @@ fn compute_times_of_a_model_without_flops_count() {
     std::fs::write(&path, "name,values\np,1000\nq,1000\n").unwrap();
     let model = path.to_str().unwrap();
     let times = ["--forward", "1s", "--backward", "2s", "--json"];
-    let run = [&["simulate", "--model", model, "--mechanism", "ring", "--workers", "1"], &times[..]].concat();
+    let run = [&["simulate", "--model", model, "--mechanism", "ring", "--ranks", "1"], &times[..]].concat();
     assert_eq!(json(&run)["runs"][0]["iteration_s"], 3.0);
-    let nothing = json(&["simulate", "--model", model, "--mechanism", "ring", "--workers", "1", "--json"]);
+    let nothing = json(&["simulate", "--model", model, "--mechanism", "ring", "--ranks", "1", "--json"]);
     assert_eq!(
         (&nothing["runs"][0]["iteration_s"], &nothing["runs"][0]["gain_f32"]),
         (&0.0.into(), &1.0.into())
     );
-    let plan = [&["plan", model, "--nodes", "1"], &times[..]].concat();
+    let plan = [&["plan", model, "--ranks", "1"], &times[..]].concat();
     assert_eq!(json(&plan)["iteration_f32_s"], 3.0);
     std::fs::remove_file(&path).unwrap();
 }
@@ -326,7 +322,7 @@ fn the_committed_plots_are_current() {
 #[test]
 fn a_plot_is_written_as_svg() {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("gradwire-{}.svg", std::process::id()));
-    for sweep in [&["--sweep", "workers=8,16"][..], &[]] {
+    for sweep in [&["--sweep", "ranks=8,16"][..], &[]] {
         let plot = ["simulate", "--mechanism", "ring", "--plot", path.to_str().unwrap()];
         let (outcome, _) = gradwire(&[&plot, sweep].concat()).unwrap();
         assert_eq!(outcome, Outcome::Held);
@@ -355,37 +351,37 @@ fn a_measured_profile_can_be_planned_with() {
     std::fs::write(&path, profile).unwrap();
     let profile = path.to_str().unwrap();
     let plan =
-        json(&["plan", "resnet101", "--nodes", "7", "--strategy", "ps", "--profile", profile, "--json"]);
+        json(&["plan", "resnet101", "--ranks", "7", "--strategy", "ps", "--profile", profile, "--json"]);
     assert_eq!(plan["tensors"].as_array().unwrap().len(), 344);
     assert!(plan["gain_f32"].as_f64().unwrap() >= 1.0);
-    let (_, text) = gradwire(&["plan", "vgg16", "--nodes", "4", "--profile", profile, "--in-nic"]).unwrap();
+    let (_, text) = gradwire(&["plan", "vgg16", "--ranks", "4", "--profile", profile, "--in-nic"]).unwrap();
     assert!(text.contains("compression pays") || text.contains("compression does not pay"), "{text}");
     // Another link in place of the measured one, whose figures nobody has to take for a network's.
     let over = |link: &str, latency: &str| {
-        let link = ["--profile", profile, "--link", link, "--latency", latency, "--json"];
-        let plan = json(&[&["plan", "vgg16", "--nodes", "4"], &link[..]].concat());
+        let link = ["--profile", profile, "--bandwidth", link, "--latency", latency, "--json"];
+        let plan = json(&[&["plan", "vgg16", "--ranks", "4"], &link[..]].concat());
         plan["iteration_f32_s"].as_f64().unwrap()
     };
     // A ring of four sends 1.5 times the model's 6.58 Gb.
     let slow = over("1Gbit/s", "0s");
     assert!((9.0..11.0).contains(&slow), "{slow}");
     assert!(over("100G", "5us") < slow / 5.0 && over("100G", "5ms") > over("100G", "5us"));
-    let (_, text) = gradwire(&["plan", "vgg16", "--nodes", "4"]).unwrap();
+    let (_, text) = gradwire(&["plan", "vgg16", "--ranks", "4"]).unwrap();
     assert!(text.contains("this machine's loopback") && text.contains("fastest and slowest sends"), "{text}");
-    let plan = json(&["plan", "vgg16", "--nodes", "4", "--json"]);
+    let plan = json(&["plan", "vgg16", "--ranks", "4", "--json"]);
     let gain = |at: usize| plan["loopback"]["gain_f32"][at].as_f64().unwrap();
     assert!(gain(0) <= gain(1) && plan["loopback"]["pays_always"].is_boolean());
-    assert!(json(&["plan", "vgg16", "--nodes", "4", "--profile", profile, "--json"])["loopback"].is_null());
-    assert!(gradwire(&["plan", "vgg16", "--nodes", "4", "--latency", "5us"]).is_err(), "of no link");
+    assert!(json(&["plan", "vgg16", "--ranks", "4", "--profile", profile, "--json"])["loopback"].is_null());
+    assert!(gradwire(&["plan", "vgg16", "--ranks", "4", "--latency", "5us"]).is_err(), "of no link");
     std::fs::write(&path, "send = [[1.0, 2.0]]\ncodecs = []\n").unwrap();
-    assert!(gradwire(&["plan", "vgg16", "--nodes", "4", "--profile", profile]).is_err());
+    assert!(gradwire(&["plan", "vgg16", "--ranks", "4", "--profile", profile]).is_err());
     std::fs::remove_file(&path).unwrap();
 }
 
 #[test]
 fn a_stack_has_each_step_of_each_codec() {
     fn stack<'a>(more: &[&'a str]) -> Vec<&'a str> {
-        [&["simulate", "stack", "--workers", "4", "--bandwidth", "1G", "--model"], more].concat()
+        [&["simulate", "stack", "--ranks", "4", "--bandwidth", "1G", "--model"], more].concat()
     }
     let codecs = ["--codec", "terngrad:2@3,10", "--codec", "dgc:1@1,10"];
     let report = json(&stack(&[&["resnet101"], &codecs[..], &["--strategy", "ring", "--json"]].concat()));
@@ -420,23 +416,23 @@ fn a_stack_has_each_step_of_each_codec() {
     }
 }
 
-/// VGG-16 on 16 workers: 2.2 G values that one core of 500 M takes 4.4 s for. With enough cores the node beats a ring.
+/// VGG-16 on 16 workers: 2.2 G values that one core of 500 M takes 4.4 s for. With enough cores the aggregator beats a ring.
 #[test]
-fn a_node_in_the_network_is_as_fast_as_its_cores() {
+fn an_aggregator_is_as_fast_as_its_cores() {
     let report = json(&[
         "simulate",
         "--mechanism",
         "ring,ina",
-        "--workers",
+        "--ranks",
         "16",
         "--bandwidth",
         "10G",
         "--mtu",
         "1500",
-        "--node-rate",
+        "--aggregator-rate",
         "500M",
         "--sweep",
-        "node-cores=1,64",
+        "aggregator-cores=1,64",
         "--json",
     ]);
     let runs = report["runs"].as_array().unwrap();
@@ -452,21 +448,31 @@ fn a_node_in_the_network_is_as_fast_as_its_cores() {
 }
 
 #[test]
-fn a_plan_says_whether_a_node_in_the_network_pays_and_why_not() {
-    let path = std::env::temp_dir().join(format!("gradwire-node-{}.toml", std::process::id()));
+fn a_plan_says_whether_an_aggregator_pays_and_why_not() {
+    let path = std::env::temp_dir().join(format!("gradwire-aggregator-{}.toml", std::process::id()));
     let codec = "send = [[0, 0], [1e9, 1]]\n[[codecs]]\nname = \"c\"\nbound = 10\nratio = 6.19\nencode = [[0, 0], [1e9, 0.1]]\ndecode = [[0, 0], [1e9, 0.1]]\n";
     std::fs::write(&path, codec).unwrap();
     let profile = path.to_str().unwrap().to_owned();
     let plan = |cores: &str| {
-        let args =
-            ["plan", "vgg16", "--nodes", "16", "--profile", &profile, "--link", "1G", "--node-cores", cores];
+        let args = [
+            "plan",
+            "vgg16",
+            "--ranks",
+            "16",
+            "--profile",
+            &profile,
+            "--bandwidth",
+            "1G",
+            "--aggregator-cores",
+            cores,
+        ];
         let (_, text) = gradwire(&args).unwrap();
         let found = json(&[&args[..], &["--json"]].concat())["in_network"].clone();
         (text, found)
     };
     let (text, slow) = plan("1");
-    assert!(text.contains("it does not pay: the node bounds it; with "), "{text}");
-    assert_eq!((&slow["pays"], &slow["bottleneck"]), (&Value::Bool(false), &Value::from("node")));
+    assert!(text.contains("it does not pay: the aggregator bounds it; with "), "{text}");
+    assert_eq!((&slow["pays"], &slow["bottleneck"]), (&Value::Bool(false), &Value::from("aggregator")));
     let cores = slow["cores"].as_u64().unwrap();
     let (text, fast) = plan(&cores.to_string());
     assert!(text.contains("it pays; "), "{text}");

@@ -232,7 +232,7 @@ pub fn seeds() -> Result {
         });
         let steps: Vec<u8> = steps.collect();
         write("aggregate", &format!("mixed-{number}"), &steps)?;
-        write("member", &format!("mixed-{number}"), &steps)?;
+        write("worker", &format!("mixed-{number}"), &steps)?;
     }
     Ok(())
 }

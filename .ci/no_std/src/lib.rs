@@ -5,7 +5,7 @@
 //! is gone only if no path to it is left.
 #![no_std]
 
-use gradwire::aggregate::{Event, Member, Node, Poll};
+use gradwire::aggregate::{EthernetAggregator, Event, Poll, Worker};
 use gradwire::codec::planar::Bound;
 use gradwire::engine::{CapabilityTable, Egress, Ingress, Millis};
 use gradwire::flow::capabilities::Slot;
@@ -61,23 +61,23 @@ pub extern "C" fn ingress(
     len(engine.process(frame.get(..used).unwrap_or(frame), out, capabilities))
 }
 
-/// A frame to a node that adds; the first frame that it sends.
+/// A frame to an aggregator that adds; the first frame that it sends.
 #[unsafe(no_mangle)]
 pub extern "C" fn aggregate(
-    node: &mut Node<1, 32, 2>,
+    aggregator: &mut EthernetAggregator<1, 32, 2>,
     frame: &[u8; 1514],
     out: &mut [u8; 1514],
     used: usize,
     now: u64,
 ) -> usize {
-    let _ = node.process(frame.get(..used).unwrap_or(frame), Millis(now));
-    node.emit(out).unwrap_or(0)
+    let _ = aggregator.process(frame.get(..used).unwrap_or(frame), Millis(now));
+    aggregator.emit(out).unwrap_or(0)
 }
 
-/// A datagram to a member, then the next one that it sends.
+/// A datagram to a worker, then the next one that it sends.
 #[unsafe(no_mangle)]
-pub extern "C" fn member(
-    member: &mut Member<16>,
+pub extern "C" fn worker(
+    worker: &mut Worker<16>,
     values: &mut [[u8; 4096]; 2],
     datagram: &[u8; 1472],
     out: &mut [u8; 1472],
@@ -86,15 +86,15 @@ pub extern "C" fn member(
 ) -> usize {
     let [input, output] = values;
     if let Ok(bound) = Bound::new(now as i8)
-        && member.start(used, bound)
+        && worker.start(used, bound)
     {
         return 0;
     }
-    match member.handle(datagram.get(..used).unwrap_or(datagram), output, Millis(now)) {
-        Event::Chunk { chunk, .. } if member.holds(chunk) => return chunk,
+    match worker.handle(datagram.get(..used).unwrap_or(datagram), output, Millis(now)) {
+        Event::Chunk { chunk, .. } if worker.holds(chunk) => return chunk,
         _ => {}
     }
-    match member.poll(input, Millis(now), out) {
+    match worker.poll(input, Millis(now), out) {
         Poll::Send(len) => len,
         Poll::Wait(_) | Poll::Done | Poll::Failed(_) => 0,
     }

@@ -27,24 +27,24 @@ outcomes! {
         Added = "added",
         /// A contribution was added and was the last one of its chunk.
         Completed = "completed",
-        /// A member joined, or said so again.
+        /// A child joined, or said hello again.
         Joined = "joined",
-        /// A member's hello started a job, or an epoch of it.
+        /// A child's hello started a job, or an epoch of it.
         Started = "started",
         /// A hello from an address that has not shown that it gets what is sent there: it was sent a cookie.
         Challenged = "challenged",
-        /// A member's hello waits until the aggregator above knows the job.
-        AskedAbove = "asked-above",
-        /// A member asked, and was told for whom its chunk waits.
+        /// A child's hello waits until the parent knows the job.
+        AskedParent = "asked-parent",
+        /// A child asked, and learned which others its chunk waits for.
         Waiting = "waiting",
-        /// A member asked, and was told which of its blocks are missing.
+        /// A child asked, and learned which of its blocks are missing.
         Missing = "missing",
-        /// A member asked, and was sent the result.
+        /// A child asked, and was sent the result.
         Repeated = "repeated",
-        /// A member asked for what has just been sent to all, or to it.
+        /// A child asked for what has just been sent to all, or to it.
         Held = "held",
-        /// The aggregator above answered.
-        HeardAbove = "heard-above",
+        /// The parent answered.
+        FromParent = "from-parent",
         /// Refused: there is no such job.
         UnknownJob = "unknown-job",
         /// Refused: the hello's key is not the job's.
@@ -53,49 +53,49 @@ outcomes! {
         OldEpoch = "old-epoch",
         /// Refused: the hello disagrees with the job's.
         Differs = "differs",
-        /// Refused: another address has this worker's number.
+        /// Refused: another address has this child's number.
         Taken = "taken",
         /// Refused: all places of jobs are taken.
         Full = "full",
         /// Refused: a number of workers that is not served.
         Workers = "workers",
-        /// Refused: a member asks for what the aggregator cannot know.
+        /// Refused: a child asks for what the aggregator cannot know.
         OutOfStep = "out-of-step",
-        /// Refused: the aggregator above refuses.
-        RefusedAbove = "refused-above",
+        /// Refused: the parent refuses.
+        RefusedByParent = "refused-by-parent",
         /// Dropped: no packet of this protocol.
         Malformed = "malformed",
-        /// Dropped: a packet that only members get, from elsewhere than the aggregator above.
+        /// Dropped: a packet that only children get, from elsewhere than the parent.
         Misplaced = "misplaced",
         /// Dropped: a contribution to another epoch.
         OtherEpoch = "other-epoch",
-        /// Dropped: a contribution from an address that has not joined as this worker.
+        /// Dropped: a contribution from an address that has not joined as this child.
         Stranger = "stranger",
-        /// Dropped: values of a member that is an aggregator, or a partial sum of one that is none.
+        /// Dropped: values of a child that is an aggregator, or a partial sum of one that is a worker.
         OtherKind = "other-kind",
         /// Dropped: it was added before.
         Duplicate = "duplicate",
         /// Dropped: a chunk that everybody has the result of.
         Old = "old",
-        /// Dropped: a chunk that no member can have come to.
+        /// Dropped: a chunk that no child can have come to.
         Ahead = "ahead",
         /// Refused: another number of values, or another profile, than the rest of the chunk; or another number of workers than
-        /// the member's other contributions, or than the job has. Of a result from above: dropped.
+        /// the child's other contributions, or than the job has. Of a result from the parent: dropped.
         OtherChunk = "other-chunk",
         /// Dropped: the sections are none, or hold what no sum can be.
         Sections = "sections",
     }
 }
 
-/// The aggregator above: of racks, for example.
+/// The parent of an aggregator: one of racks, for example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Above<A> {
+pub struct Parent<A> {
     /// Where it is.
     pub address: A,
-    /// Our number among its members.
-    pub worker: u8,
-    /// How many members it has.
-    pub members: u8,
+    /// Our number among its children.
+    pub child: u8,
+    /// How many children it has.
+    pub children: u8,
 }
 
 /// How an aggregator serves.
@@ -105,10 +105,10 @@ pub struct Settings<A> {
     pub kernel: Kernel,
     /// The longest packets, the largest window and chunks; no more than there is room for.
     pub limits: Limits,
-    /// The IPv4 group of the first place of jobs; the others have the ones that follow. Without, each member gets a copy.
+    /// The IPv4 group of the first place of jobs; the others have the ones that follow. Without, each child gets a copy.
     pub group: Option<[u8; 4]>,
     /// The aggregator that has the sum of all, if this one has only a part.
-    pub above: Option<Above<A>>,
+    pub parent: Option<Parent<A>>,
     /// Drawn by chance at the start. Who guesses it can join from addresses that are not its own.
     pub secret: [u64; 2],
 }
@@ -120,7 +120,7 @@ pub enum To<A> {
     One(A),
     /// An IPv4 group.
     Group([u8; 4]),
-    /// A copy to each member of a job, [`Aggregator::members`].
+    /// A copy to each child of a job, [`Aggregator::children`].
     Each {
         /// The job.
         job: u16,
@@ -185,13 +185,13 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
         self.counts.get(outcome as usize).copied().unwrap_or(0)
     }
 
-    /// The jobs that have a place, and how many members have joined each.
+    /// The jobs that have a place, and how many children have joined each.
     pub fn jobs(&self) -> impl Iterator<Item = (u16, usize)> {
         self.jobs.iter().filter(|job| job.is_open).map(|job| (job.id, job.joined().count()))
     }
 
-    /// Where the members of a job are that have joined it.
-    pub fn members(&self, job: u16) -> impl Iterator<Item = A> {
+    /// The addresses of a job's children that have joined it.
+    pub fn children(&self, job: u16) -> impl Iterator<Item = A> {
         self.jobs.iter().filter(move |open| open.is_open && open.id == job).flat_map(Job::joined)
     }
 
@@ -217,22 +217,22 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
                 self.answer(from, head, Body::Welcome { limits, group: [0; 4], key, cookie });
                 Outcome::Challenged
             }
-            Body::Hello { worker, members, total, is_aggregator, limits, key, .. } => {
-                let hello = Agreement { epoch: head.epoch, members, total, limits, key };
-                self.hello(from, head.job, worker, is_aggregator, hello, now)
+            Body::Hello { child, children, total, is_aggregator, limits, key, .. } => {
+                let hello = Agreement { epoch: head.epoch, children, total, limits, key };
+                self.hello(from, head.job, child, is_aggregator, hello, now)
             }
-            Body::Contribute { worker, part } => self.contribute(from, head, worker, None, &part, now),
-            Body::Partial { worker, workers, part } => {
-                self.contribute(from, head, worker, Some(workers), &part, now)
+            Body::Contribute { child, part } => self.contribute(from, head, child, None, &part, now),
+            Body::Partial { child, workers, part } => {
+                self.contribute(from, head, child, Some(workers), &part, now)
             }
-            Body::Query { worker, is_overtaken } => self.query(from, head, worker, is_overtaken, now),
+            Body::Query { child, is_overtaken } => self.query(from, head, child, is_overtaken, now),
             Body::Result { .. }
             | Body::Rescale { .. }
             | Body::Welcome { .. }
             | Body::Refuse { .. }
             | Body::Waiting { .. }
-            | Body::Missing { .. } => match self.settings.above {
-                Some(above) if above.address == from => self.heard_above(above, head, body, now),
+            | Body::Missing { .. } => match self.settings.parent {
+                Some(parent) if parent.address == from => self.from_parent(parent, head, body, now),
                 _ => Outcome::Misplaced,
             },
         }
@@ -282,11 +282,11 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
             Refusal::Full => Outcome::Full,
             Refusal::Workers => Outcome::Workers,
             Refusal::OutOfStep => Outcome::OutOfStep,
-            Refusal::Above => Outcome::RefusedAbove,
+            Refusal::Parent => Outcome::RefusedByParent,
         }
     }
 
-    /// Says no to a member whose contribution cannot be of the chunk, or of the job, that the others contribute to.
+    /// Says no to a child whose contribution cannot be of the chunk, or of the job, that the others contribute to.
     fn disagrees(&mut self, from: A, head: Head) -> Outcome {
         let _ = self.refuse(from, head, Refusal::Differs, head.epoch);
         Outcome::OtherChunk
@@ -296,7 +296,7 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
         &mut self,
         from: A,
         id: u16,
-        worker: u8,
+        child: u8,
         is_aggregator: bool,
         hello: Agreement,
         now: Millis,
@@ -304,7 +304,7 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
         let head = Head { job: id, epoch: hello.epoch, seq: 0 };
         let room = Limits { blocks: BLOCKS as u8, window: (SLOTS / 2) as u8, mtu: u16::MAX };
         let asked = Agreement { limits: hello.limits.min(self.settings.limits).min(room), ..hello };
-        if hello.total < hello.members {
+        if hello.total < hello.children {
             return self.refuse(from, head, Refusal::Workers, hello.epoch);
         }
         if !asked.limits.are_valid() {
@@ -312,7 +312,7 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
         }
         let place = self.find(id).or_else(|| {
             let free = self.jobs.iter().position(|job| !job.is_open);
-            let idle = || self.jobs.iter().position(|job| now.since(job.heard) >= IDLE_MS);
+            let idle = || self.jobs.iter().position(|job| now.since(job.last_seen) >= IDLE_MS);
             free.or_else(idle)
         });
         let Some((place, job)) = place.and_then(|place| Some((place, self.jobs.get_mut(place)?))) else {
@@ -320,11 +320,11 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
         };
         let agreed = job.agreed;
         // Another key may take the number of a job that was silent for so long, too.
-        let is_left = agreed.key != asked.key && now.since(job.heard) >= IDLE_MS;
+        let is_left = agreed.key != asked.key && now.since(job.last_seen) >= IDLE_MS;
         let is_known = job.is_open && job.id == id && !is_left;
-        // What holds above holds for members that ask for more.
-        let limits = job.above.map_or(asked.limits, |above| above.min(asked.limits));
-        let same = agreed.members == asked.members
+        // The parent's limits hold for children that ask for more.
+        let limits = job.parent.map_or(asked.limits, |parent| parent.min(asked.limits));
+        let same = agreed.children == asked.children
             && agreed.total == asked.total
             && (agreed.limits.blocks, agreed.limits.window) == (limits.blocks, limits.window);
         let mut outcome = Outcome::Joined;
@@ -338,24 +338,24 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
             Some(Refusal::OldEpoch)
         } else if !same {
             Some(Refusal::Differs)
-        } else if job.is_refused_above {
-            Some(Refusal::Above)
+        } else if job.is_refused_by_parent {
+            Some(Refusal::Parent)
         } else {
             None
         };
         let epoch = job.agreed.epoch;
-        if let Some(reason) = refusal.or_else(|| job.join(worker, from, is_aggregator).err()) {
+        if let Some(reason) = refusal.or_else(|| job.join(child, from, is_aggregator).err()) {
             return self.refuse(from, head, reason, epoch);
         }
         job.agreed.limits.mtu = job.agreed.limits.mtu.min(asked.limits.mtu);
-        job.heard = now;
+        job.last_seen = now;
         let (limits, key) = (job.agreed.limits, job.agreed.key);
-        if let Some(above) = self.settings.above
-            && job.above.is_none()
+        if let Some(parent) = self.settings.parent
+            && job.parent.is_none()
         {
-            let hello = hello_above(above, job);
-            self.answer(above.address, head, hello);
-            return Outcome::AskedAbove;
+            let hello = hello_to_parent(parent, job);
+            self.answer(parent.address, head, hello);
+            return Outcome::AskedParent;
         }
         let group = self.group(place).unwrap_or([0; 4]);
         self.answer(from, head, Body::Welcome { limits, group, key, cookie: NO_COOKIE });
@@ -372,7 +372,7 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
         &mut self,
         from: A,
         head: Head,
-        worker: u8,
+        child: u8,
         partial: Option<u8>,
         part: &Part<'_>,
         now: Millis,
@@ -385,20 +385,20 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
         if head.epoch != job.agreed.epoch {
             return Outcome::OtherEpoch;
         }
-        if job.address(worker) != Some(from) {
+        if job.address(child) != Some(from) {
             return Outcome::Stranger;
         }
-        if job.is_aggregator(worker) != partial.is_some() {
+        if job.is_aggregator(child) != partial.is_some() {
             return Outcome::OtherKind;
         }
-        job.heard = now;
-        if job.is_refused_above {
-            return self.refuse(from, head, Refusal::Above, head.epoch);
+        job.last_seen = now;
+        if job.is_refused_by_parent {
+            return self.refuse(from, head, Refusal::Parent, head.epoch);
         }
         let (everybody, limit) = (job.everybody(), limit(job.agreed.total));
-        let (above, workers) = (self.settings.above, partial.unwrap_or(1));
+        let (parent, workers) = (self.settings.parent, partial.unwrap_or(1));
         let may_be = part.blocks.values() <= job.agreed.limits.values()
-            && job.may_be_of(worker, workers, above.is_none());
+            && job.may_be_of(child, workers, parent.is_none());
         let standing = job.standing(head.seq);
         let Some(slot) = job.slot(head.seq) else { return Outcome::Ahead };
         let starts = match standing {
@@ -411,25 +411,25 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
         if !may_be || (starts.is_none() && !slot.agrees(part)) {
             return self.disagrees(from, head);
         }
-        if starts.is_none() && part.blocks.mask() & slot.missing(worker) == 0 {
+        if starts.is_none() && part.blocks.mask() & slot.missing(child) == 0 {
             return Outcome::Duplicate;
         }
         let scratch = &mut self.scratch;
         let is_added = match partial {
-            None => slot.add_values(kernel, worker, part, limit, scratch, starts),
-            Some(of) => slot.add_sums(kernel, worker, part, limit.saturating_mul(of.into()), scratch, starts),
+            None => slot.add_values(kernel, child, part, limit, scratch, starts),
+            Some(of) => slot.add_sums(kernel, child, part, limit.saturating_mul(of.into()), scratch, starts),
         };
         if !is_added {
             return Outcome::Sections;
         }
         let is_whole = slot.waits_for(everybody) == 0;
         if is_whole {
-            slot.phase = if above.is_some() { Phase::Above } else { Phase::Done };
+            slot.phase = if parent.is_some() { Phase::AtParent } else { Phase::Done };
         }
-        job.is_of(worker, workers);
-        match above {
+        job.is_of(child, workers);
+        match parent {
             _ if !is_whole => return Outcome::Added,
-            Some(above) => self.stream(To::One(above.address), head, 0),
+            Some(parent) => self.stream(To::One(parent.address), head, 0),
             None => self.send_to_all(place, head, now),
         }
         Outcome::Completed
@@ -447,7 +447,7 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
         self.stream(to, head, 0);
     }
 
-    fn query(&mut self, from: A, head: Head, worker: u8, is_overtaken: bool, now: Millis) -> Outcome {
+    fn query(&mut self, from: A, head: Head, child: u8, is_overtaken: bool, now: Millis) -> Outcome {
         let Some(job) = self.find(head.job).and_then(|place| self.jobs.get_mut(place)) else {
             return self.refuse(from, head, Refusal::UnknownJob, head.epoch);
         };
@@ -456,16 +456,16 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
             let reason = if is_later(head.epoch, epoch) { Refusal::UnknownJob } else { Refusal::OldEpoch };
             return self.refuse(from, head, reason, epoch);
         }
-        if job.address(worker) != Some(from) {
+        if job.address(child) != Some(from) {
             return self.refuse(from, head, Refusal::Taken, epoch);
         }
-        job.heard = now;
-        if job.is_refused_above {
-            return self.refuse(from, head, Refusal::Above, epoch);
+        job.last_seen = now;
+        if job.is_refused_by_parent {
+            return self.refuse(from, head, Refusal::Parent, epoch);
         }
         let everybody = job.everybody();
         let standing = job.standing(head.seq);
-        let is_silent_above = job.asked_above.is_some_and(|asked| now.since(asked) >= SILENT_MS);
+        let is_parent_silent = job.asked_parent.is_some_and(|asked| now.since(asked) >= SILENT_MS);
         let Some(slot) = job.slot(head.seq) else {
             return self.refuse(from, head, Refusal::OutOfStep, epoch);
         };
@@ -481,28 +481,28 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
                 // A new epoch's slot: its occupant was never there.
                 Phase::Done if slot.values() == 0 => self.refuse(from, head, Refusal::OutOfStep, epoch),
                 Phase::Done => {
-                    if !slot.repeats(worker, is_overtaken, now) {
+                    if !slot.repeats(child, is_overtaken, now) {
                         return Outcome::Held;
                     }
                     self.stream(To::One(from), head, 0);
                     Outcome::Repeated
                 }
-                Phase::Adding if slot.missing(worker) != 0 => {
-                    let blocks = slot.missing(worker);
+                Phase::Adding if slot.missing(child) != 0 => {
+                    let blocks = slot.missing(child);
                     self.answer(from, head, Body::Missing { blocks });
                     Outcome::Missing
                 }
                 Phase::Adding => {
-                    let workers = slot.waits_for(everybody);
-                    self.answer(from, head, Body::Waiting { workers });
+                    let children = slot.waits_for(everybody);
+                    self.answer(from, head, Body::Waiting { children });
                     Outcome::Waiting
                 }
-                Phase::Above if is_silent_above => self.refuse(from, head, Refusal::Above, epoch),
-                Phase::Above => {
-                    job.asked_above.get_or_insert(now);
-                    self.answer(from, head, Body::Waiting { workers: 0 });
-                    if let Some(Above { address, worker, .. }) = self.settings.above {
-                        self.answer(address, head, Body::Query { worker, is_overtaken });
+                Phase::AtParent if is_parent_silent => self.refuse(from, head, Refusal::Parent, epoch),
+                Phase::AtParent => {
+                    job.asked_parent.get_or_insert(now);
+                    self.answer(from, head, Body::Waiting { children: 0 });
+                    if let Some(Parent { address, child, .. }) = self.settings.parent {
+                        self.answer(address, head, Body::Query { child, is_overtaken });
                     }
                     Outcome::Waiting
                 }
@@ -510,8 +510,8 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
         }
     }
 
-    /// What the aggregator above says.
-    fn heard_above(&mut self, above: Above<A>, head: Head, body: Body<'_>, now: Millis) -> Outcome {
+    /// Takes a packet of the parent.
+    fn from_parent(&mut self, parent: Parent<A>, head: Head, body: Body<'_>, now: Millis) -> Outcome {
         let kernel = self.settings.kernel;
         let Some((place, job)) =
             self.find(head.job).and_then(|place| Some((place, self.jobs.get_mut(place)?)))
@@ -521,7 +521,7 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
         if head.epoch != job.agreed.epoch {
             return Outcome::OtherEpoch;
         }
-        job.asked_above = None;
+        job.asked_parent = None;
         let standing = job.standing(head.seq);
         match body {
             Body::Welcome { limits, key, cookie, .. } => {
@@ -530,48 +530,48 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
                     return Outcome::Key;
                 }
                 if cookie != NO_COOKIE {
-                    // The first one is repeated at once, later ones with the next hello of a member: that ends.
+                    // The first one is repeated at once, later ones with the next hello of a child: that ends.
                     let is_first = job.cookie == NO_COOKIE;
                     job.cookie = cookie;
                     if is_first {
-                        let hello = hello_above(above, job);
-                        self.answer(above.address, head, hello);
+                        let hello = hello_to_parent(parent, job);
+                        self.answer(parent.address, head, hello);
                     }
-                    return Outcome::HeardAbove;
+                    return Outcome::FromParent;
                 }
                 let is_less = limits.blocks <= ours.blocks && limits.window <= ours.window;
-                match job.above {
-                    None if is_less => job.known_above(limits),
+                match job.parent {
+                    None if is_less => job.adopt_parent_limits(limits),
                     Some(_) if (limits.blocks, limits.window) == (ours.blocks, ours.window) => {
                         job.agreed.limits.mtu = ours.mtu.min(limits.mtu);
                     }
                     _ => return Outcome::Differs,
                 }
-                Outcome::HeardAbove
+                Outcome::FromParent
             }
             Body::Refuse { reason, .. } => {
-                let waits = job.slot(head.seq).is_some_and(|slot| slot.phase == Phase::Above);
+                let waits = job.slot(head.seq).is_some_and(|slot| slot.phase == Phase::AtParent);
                 // A late answer to what has been answered since.
                 if reason == Refusal::OutOfStep && !(waits && standing == Some(Standing::Occupant)) {
                     return Outcome::Old;
                 }
                 // Whoever asks next is refused, and all fall back.
-                job.is_refused_above = true;
-                Outcome::RefusedAbove
+                job.is_refused_by_parent = true;
+                Outcome::RefusedByParent
             }
-            Body::Waiting { .. } => Outcome::HeardAbove,
+            Body::Waiting { .. } => Outcome::FromParent,
             Body::Missing { blocks } => {
                 let Some(slot) = job.slot(head.seq) else { return Outcome::Ahead };
-                if standing != Some(Standing::Occupant) || slot.phase != Phase::Above {
+                if standing != Some(Standing::Occupant) || slot.phase != Phase::AtParent {
                     return Outcome::Old;
                 }
-                self.stream(To::One(above.address), head, blocks.trailing_zeros() as usize);
-                Outcome::HeardAbove
+                self.stream(To::One(parent.address), head, blocks.trailing_zeros() as usize);
+                Outcome::FromParent
             }
             Body::Result { workers, part } => {
                 let total = job.agreed.total;
                 let Some(slot) = job.slot(head.seq) else { return Outcome::Ahead };
-                if standing != Some(Standing::Occupant) || slot.phase != Phase::Above {
+                if standing != Some(Standing::Occupant) || slot.phase != Phase::AtParent {
                     return Outcome::Old;
                 }
                 if workers != total || !slot.agrees(&part) {
@@ -580,23 +580,23 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
                 if !slot.take_result(kernel, &part, &mut self.scratch) {
                     return Outcome::Sections;
                 }
-                if slot.is_from_above() {
+                if slot.is_from_parent() {
                     slot.phase = Phase::Done;
                     slot.over = false;
                     self.send_to_all(place, head, now);
                 }
-                Outcome::HeardAbove
+                Outcome::FromParent
             }
             Body::Rescale { peak } => {
                 let Some(slot) = job.slot(head.seq) else { return Outcome::Ahead };
-                if standing != Some(Standing::Occupant) || slot.phase != Phase::Above {
+                if standing != Some(Standing::Occupant) || slot.phase != Phase::AtParent {
                     return Outcome::Old;
                 }
                 slot.phase = Phase::Done;
                 slot.over = true;
                 slot.peak = peak;
                 self.send_to_all(place, head, now);
-                Outcome::HeardAbove
+                Outcome::FromParent
             }
             Body::Hello { .. } | Body::Contribute { .. } | Body::Partial { .. } | Body::Query { .. } => {
                 Outcome::Misplaced
@@ -623,8 +623,8 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
         }
         let (blocks, len) = slot.encode(kernel, stream.next, out, limits.packet_len())?;
         let part = Part { blocks, peak: slot.peak, profile: slot.profile, sections: &[] };
-        let body = match (slot.phase, self.settings.above) {
-            (Phase::Above, Some(above)) => Body::Partial { worker: above.worker, workers, part },
+        let body = match (slot.phase, self.settings.parent) {
+            (Phase::AtParent, Some(parent)) => Body::Partial { child: parent.child, workers, part },
             _ => Body::Result { workers: total, part },
         };
         Packet { head, body }.write_before_sections(out)?;
@@ -634,12 +634,12 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
     }
 }
 
-/// What an aggregator says to the one above of a job.
-const fn hello_above<A: Copy, const SLOTS: usize, const BLOCKS: usize>(
-    above: Above<A>,
+/// The hello of an aggregator to its parent about a job.
+const fn hello_to_parent<A: Copy, const SLOTS: usize, const BLOCKS: usize>(
+    parent: Parent<A>,
     job: &Job<A, SLOTS, BLOCKS>,
 ) -> Body<'static> {
-    let Above { worker, members, .. } = above;
+    let Parent { child, children, .. } = parent;
     let Agreement { total, limits, key, .. } = job.agreed;
-    Body::Hello { worker, members, total, is_aggregator: true, limits, key, cookie: job.cookie }
+    Body::Hello { child, children, total, is_aggregator: true, limits, key, cookie: job.cookie }
 }

@@ -2,7 +2,7 @@
 
 use super::slot::{Phase, Slot};
 use crate::engine::Millis;
-use crate::wire::chunk::{Cookie, Limits, MAX_MEMBERS, NO_COOKIE, Refusal};
+use crate::wire::chunk::{Cookie, Limits, MAX_CHILDREN, NO_COOKIE, Refusal};
 
 /// A job that was silent for so long may lose its place to another. Trainers pause for evaluations and checkpoints; who loses
 /// its place is refused, and says hello again.
@@ -12,7 +12,7 @@ pub const IDLE_MS: u64 = 60_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Agreement {
     pub(super) epoch: u32,
-    pub(super) members: u8,
+    pub(super) children: u8,
     pub(super) total: u8,
     pub(super) limits: Limits,
     pub(super) key: u64,
@@ -24,23 +24,23 @@ pub(super) struct Job<A, const SLOTS: usize, const BLOCKS: usize> {
     pub(super) id: u16,
     /// As the first hello of the epoch had it; the MTU is the smallest of all.
     pub(super) agreed: Agreement,
-    addresses: [Option<A>; MAX_MEMBERS],
-    /// A bit for each member that is an aggregator too.
+    addresses: [Option<A>; MAX_CHILDREN],
+    /// A bit for each child that is an aggregator too.
     aggregators: u64,
-    /// How many workers each member's contributions are of; 0 before its first one.
-    workers_of: [u8; MAX_MEMBERS],
-    /// How many members have contributed, and of how many workers.
+    /// How many workers each child's contributions are of; 0 before its first one.
+    workers_of: [u8; MAX_CHILDREN],
+    /// How many children have contributed, and of how many workers.
     contributing: u8,
     pub(super) workers: u8,
-    pub(super) heard: Millis,
-    /// What the aggregator above has our hello repeat.
+    pub(super) last_seen: Millis,
+    /// The cookie of the parent that our hello repeats.
     pub(super) cookie: Cookie,
-    /// What the aggregator above has agreed to, since its welcome.
-    pub(super) above: Option<Limits>,
-    /// The aggregator above has refused: so does this one, until another epoch.
-    pub(super) is_refused_above: bool,
-    /// Since when the aggregator above has not answered.
-    pub(super) asked_above: Option<Millis>,
+    /// The limits of the parent's welcome.
+    pub(super) parent: Option<Limits>,
+    /// The parent has refused: so does this one, until another epoch.
+    pub(super) is_refused_by_parent: bool,
+    /// Since when the parent has not answered.
+    pub(super) asked_parent: Option<Millis>,
     pub(super) slots: [Slot<BLOCKS>; SLOTS],
 }
 
@@ -49,11 +49,11 @@ pub(super) struct Job<A, const SLOTS: usize, const BLOCKS: usize> {
 pub(super) enum Standing {
     /// The slot's occupant.
     Occupant,
-    /// The slot's next occupant: every member has the result of this one.
+    /// The slot's next occupant: every child has the result of this one.
     Next,
     /// An earlier occupant.
     Old,
-    /// No member that has not lost the job's state can send it.
+    /// No child that has not lost the job's state can send it.
     Ahead,
 }
 
@@ -67,17 +67,17 @@ impl<A: Copy + PartialEq, const SLOTS: usize, const BLOCKS: usize> Job<A, SLOTS,
         Self {
             is_open: false,
             id: 0,
-            agreed: Agreement { epoch: 0, members: 0, total: 0, limits: Limits::MOST, key: 0 },
-            addresses: [const { None }; MAX_MEMBERS],
+            agreed: Agreement { epoch: 0, children: 0, total: 0, limits: Limits::MOST, key: 0 },
+            addresses: [const { None }; MAX_CHILDREN],
             aggregators: 0,
-            workers_of: [0; MAX_MEMBERS],
+            workers_of: [0; MAX_CHILDREN],
             contributing: 0,
             workers: 0,
-            heard: Millis(0),
+            last_seen: Millis(0),
             cookie: NO_COOKIE,
-            above: None,
-            is_refused_above: false,
-            asked_above: None,
+            parent: None,
+            is_refused_by_parent: false,
+            asked_parent: None,
             slots: [const { Slot::new() }; SLOTS],
         }
     }
@@ -85,16 +85,16 @@ impl<A: Copy + PartialEq, const SLOTS: usize, const BLOCKS: usize> Job<A, SLOTS,
     /// Starts an epoch: nobody has joined it, and no slot has an occupant of it.
     pub(super) fn restart(&mut self, id: u16, agreed: Agreement) {
         (self.is_open, self.id, self.agreed) = (true, id, agreed);
-        (self.addresses, self.aggregators) = ([const { None }; MAX_MEMBERS], 0);
-        (self.workers_of, self.contributing, self.workers) = ([0; MAX_MEMBERS], 0, 0);
-        (self.cookie, self.above) = (NO_COOKIE, None);
-        (self.is_refused_above, self.asked_above) = (false, None);
+        (self.addresses, self.aggregators) = ([const { None }; MAX_CHILDREN], 0);
+        (self.workers_of, self.contributing, self.workers) = ([0; MAX_CHILDREN], 0, 0);
+        (self.cookie, self.parent) = (NO_COOKIE, None);
+        (self.is_refused_by_parent, self.asked_parent) = (false, None);
         self.vacate();
     }
 
-    /// The limits of the aggregator above hold from now on. No member has had a welcome, so no chunk has come.
-    pub(super) fn known_above(&mut self, limits: Limits) {
-        self.above = Some(limits);
+    /// The parent's limits hold from now on. No child has had a welcome, so no chunk has come.
+    pub(super) fn adopt_parent_limits(&mut self, limits: Limits) {
+        self.parent = Some(limits);
         self.agreed.limits = self.agreed.limits.min(limits);
         self.vacate();
     }
@@ -108,55 +108,55 @@ impl<A: Copy + PartialEq, const SLOTS: usize, const BLOCKS: usize> Job<A, SLOTS,
         }
     }
 
-    /// A bit for each member.
+    /// A bit for each child.
     pub(super) const fn everybody(&self) -> u64 {
-        match self.agreed.members {
-            members @ 0..64 => (1 << members) - 1,
+        match self.agreed.children {
+            children @ 0..64 => (1 << children) - 1,
             _ => u64::MAX,
         }
     }
 
-    /// Puts down a worker's address, and what it is.
-    pub(super) fn join(&mut self, worker: u8, from: A, is_aggregator: bool) -> Result<(), Refusal> {
-        let was_aggregator = self.is_aggregator(worker);
-        match self.addresses.get_mut(usize::from(worker)) {
+    /// Records a child's address, and what it is.
+    pub(super) fn join(&mut self, child: u8, from: A, is_aggregator: bool) -> Result<(), Refusal> {
+        let was_aggregator = self.is_aggregator(child);
+        match self.addresses.get_mut(usize::from(child)) {
             Some(Some(address)) if *address != from => Err(Refusal::Taken),
             Some(Some(_)) if was_aggregator != is_aggregator => Err(Refusal::Differs),
             Some(address) => {
                 *address = Some(from);
-                self.aggregators |= u64::from(is_aggregator) << (worker & 63);
+                self.aggregators |= u64::from(is_aggregator) << (child & 63);
                 Ok(())
             }
             None => Err(Refusal::Workers),
         }
     }
 
-    /// Where a worker is, if it has joined.
-    pub(super) fn address(&self, worker: u8) -> Option<A> {
-        *self.addresses.get(usize::from(worker))?
+    /// A child's address, if it has joined.
+    pub(super) fn address(&self, child: u8) -> Option<A> {
+        *self.addresses.get(usize::from(child))?
     }
 
-    /// Whether a worker has joined as an aggregator.
-    pub(super) const fn is_aggregator(&self, worker: u8) -> bool {
-        self.aggregators >> (worker & 63) & 1 != 0
+    /// Whether a child has joined as an aggregator.
+    pub(super) const fn is_aggregator(&self, child: u8) -> bool {
+        self.aggregators >> (child & 63) & 1 != 0
     }
 
-    /// Whether a member's contribution may be of so many workers: of as many as its others, since each may add as much as the
-    /// limit of one; and of all members together no more than the job has. Without an aggregator above, they are all that it has.
-    pub(super) fn may_be_of(&self, worker: u8, workers: u8, is_top: bool) -> bool {
-        let Some(before) = self.workers_of.get(usize::from(worker)) else { return false };
+    /// Whether a child's contribution may be of so many workers: of as many as its others, since each may add as much as the
+    /// limit of one; and of all children together no more than the job has. Without a parent, they are all that it has.
+    pub(super) fn may_be_of(&self, child: u8, workers: u8, is_top: bool) -> bool {
+        let Some(before) = self.workers_of.get(usize::from(child)) else { return false };
         if *before != 0 {
             return *before == workers;
         }
         let all = u16::from(self.workers) + u16::from(workers);
         let total = self.agreed.total.into();
-        let is_last = self.contributing.saturating_add(1) >= self.agreed.members;
+        let is_last = self.contributing.saturating_add(1) >= self.agreed.children;
         all == total || (all < total && !(is_last && is_top))
     }
 
-    /// Puts down of how many workers a member's contributions are.
-    pub(super) fn is_of(&mut self, worker: u8, workers: u8) {
-        if let Some(known @ 0) = self.workers_of.get_mut(usize::from(worker)) {
+    /// Records of how many workers a child's contributions are.
+    pub(super) fn is_of(&mut self, child: u8, workers: u8) {
+        if let Some(known @ 0) = self.workers_of.get_mut(usize::from(child)) {
             *known = workers;
             self.contributing = self.contributing.saturating_add(1);
             self.workers = self.workers.saturating_add(workers);

@@ -1,4 +1,4 @@
-//! When a member asks, and how many chunks it has under way.
+//! When a worker asks, and how many chunks it has under way.
 
 use crate::engine::Millis;
 
@@ -45,7 +45,7 @@ impl Pace {
         (2 * waited).clamp(LEAST_MS, MOST_MS)
     }
 
-    /// A result came. `sample` is how long it took, unless the member asked after it, since it may then answer either
+    /// A result came. `sample` is how long it took, unless the worker asked after it, since it may then answer either
     /// (Karn's algorithm).
     pub(super) fn result(&mut self, sample: Option<u64>) {
         if let Some(sample) = sample {

@@ -1,7 +1,7 @@
-//! A node behind a device's port: the loop of firmware whose port mostly has room for a frame's answers. Firmware with a
+//! An aggregator behind a device's port: the loop of firmware whose port mostly has room for a frame's answers. Firmware with a
 //! few buffers does better to wait for room before it takes the next frame, as the soft core's image does.
 
-use super::node::Node;
+use super::ethernet::EthernetAggregator;
 use crate::engine::Millis;
 use crate::forward::{Buffer, Device};
 
@@ -13,13 +13,13 @@ pub struct Served {
     pub received: usize,
     /// Frames queued for sending.
     pub sent: u64,
-    /// How often no buffer was free, or the port had no room. The frame is lost like one on the wire: a member asks again.
+    /// How often no buffer was free, or the port had no room. The frame is lost like one on the wire: a child asks again.
     pub lost: u64,
 }
 
-impl<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> Node<JOBS, SLOTS, BLOCKS> {
+impl<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> EthernetAggregator<JOBS, SLOTS, BLOCKS> {
     /// Takes at most `budget` frames that `port` received, and sends there what they call for. A frame calls for at most a copy of
-    /// each of the result's packets to each member.
+    /// each of the result's packets to each child.
     pub fn serve<D: Device>(&mut self, device: &mut D, port: D::Port, budget: usize, now: Millis) -> Served {
         let mut served = Served::default();
         while served.received < budget

@@ -7,7 +7,7 @@ use crate::wire::chunk::{
     BLOCK_VALUES, Blocks, HEADER_LEN, Head, MAX_BLOCKS, Part, all_blocks_mask, values_of_block,
 };
 
-/// A result that was sent to all, or to a member, is not sent to that member for so long: the answer to a query that crossed it would be
+/// A result that was sent to all, or to a child, is not sent to that child for so long: the answer to a query that crossed it would be
 /// in vain.
 const HOLD_MS: u64 = 10;
 /// Room for a section, and for what fast encoders write behind it.
@@ -18,8 +18,8 @@ pub(super) const SECTION_ROOM: usize = 1024;
 pub(super) enum Phase {
     /// Some have not contributed.
     Adding,
-    /// All have, and the aggregator above has not answered with all of the result.
-    Above,
+    /// All have, and the parent has not answered with all of the result.
+    AtParent,
     /// The sums are the result, or there is none because a value was over the limit.
     Done,
 }
@@ -34,7 +34,7 @@ enum To<'a> {
     First(&'a mut [i32; BLOCK_VALUES]),
     /// To the sums of others.
     More(&'a mut [i32; BLOCK_VALUES]),
-    /// Nowhere, since the worker's block was added before.
+    /// Nowhere, since the child's block was added before.
     None,
 }
 
@@ -43,19 +43,19 @@ pub(super) struct Slot<const BLOCKS: usize> {
     sums: [[i32; BLOCK_VALUES]; BLOCKS],
     /// A bit for each lane that somebody's NaN or infinity is in.
     not_numbers: [u128; BLOCKS],
-    /// A bit for each worker that the sums of the block have.
+    /// A bit for each child that the sums of the block have.
     seen: [u64; BLOCKS],
     /// When the result was sent to all.
     sent: Millis,
-    /// A bit for each member that got it again in the last piece of time that anybody did, and in the piece before.
+    /// A bit for each child that got it again in the last piece of time that anybody did, and in the piece before.
     repeated: [u64; 2],
     /// The number of that piece.
     piece: u64,
     /// The occupant is a chunk of this epoch.
     pub(super) epoch: u32,
     pub(super) seq: u32,
-    /// Blocks that hold the result of the aggregator above.
-    from_above: u16,
+    /// Blocks that hold the result of the parent.
+    from_parent: u16,
     values: u16,
     pub(super) profile: Summable,
     pub(super) peak: u8,
@@ -75,7 +75,7 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
             piece: 0,
             epoch: 0,
             seq: 0,
-            from_above: 0,
+            from_parent: 0,
             values: 0,
             profile: Summable::ONE,
             peak: 0,
@@ -97,7 +97,7 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         self.seen = [0; BLOCKS];
         (self.epoch, self.seq) = (epoch, seq);
         (self.values, self.profile) = (values as u16, part.profile);
-        (self.from_above, self.peak) = (0, 0);
+        (self.from_parent, self.peak) = (0, 0);
         (self.phase, self.over) = (Phase::Adding, false);
     }
 
@@ -120,10 +120,10 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         (self.sent, self.repeated) = (now, [0; 2]);
     }
 
-    /// Whether a member that asks gets the result again. If results of later chunks have overtaken it, it does not cross what was sent
-    /// to all. But whoever writes a member's address could have it flooded, so it gets the result at most once in 10 ms, and in any 20 if it
-    /// asks: two bits a member, where the time of each would take 128 bytes a slot.
-    pub(super) fn repeats(&mut self, worker: u8, is_overtaken: bool, now: Millis) -> bool {
+    /// Whether a child that asks gets the result again. If results of later chunks have overtaken it, it does not cross what was sent
+    /// to all. But whoever writes a child's address could have it flooded, so it gets the result at most once in 10 ms, and in any 20 if it
+    /// asks: two bits a child, where the time of each would take 128 bytes a slot.
+    pub(super) fn repeats(&mut self, child: u8, is_overtaken: bool, now: Millis) -> bool {
         if !is_overtaken && now.since(self.sent) < HOLD_MS {
             return false;
         }
@@ -134,7 +134,7 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
             self.piece = piece;
         }
         let [these, before] = &mut self.repeated;
-        let bit = 1 << (worker & 63);
+        let bit = 1 << (child & 63);
         let is_due = (*these | *before) & bit == 0;
         if is_due {
             *these |= bit;
@@ -142,45 +142,45 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         is_due
     }
 
-    /// Blocks that the sums lack of a worker.
-    pub(super) fn missing(&self, worker: u8) -> u16 {
+    /// Blocks that the sums lack of a child.
+    pub(super) fn missing(&self, child: u8) -> u16 {
         let seen = self.seen.iter().take(self.blocks()).enumerate();
-        seen.fold(0, |all, (block, seen)| all | u16::from(seen >> (worker & 63) & 1 == 0) << (block & 15))
+        seen.fold(0, |all, (block, seen)| all | u16::from(seen >> (child & 63) & 1 == 0) << (block & 15))
     }
 
-    /// Those of `members` that have not contributed all.
-    pub(super) fn waits_for(&self, members: u64) -> u64 {
-        members & !self.seen.iter().take(self.blocks()).fold(u64::MAX, |all, seen| all & seen)
+    /// Those of `children` that have not contributed all.
+    pub(super) fn waits_for(&self, children: u64) -> u64 {
+        children & !self.seen.iter().take(self.blocks()).fold(u64::MAX, |all, seen| all & seen)
     }
 
-    /// Adds a worker's blocks, as far as they were not added before; if `starts`, to a chunk that takes the slot. `false` if a
+    /// Adds a child's blocks, as far as they were not added before; if `starts`, to a chunk that takes the slot. `false` if a
     /// section is none, or bytes follow the last one; nothing has changed then, but `scratch`.
     pub(super) fn add_values(
         &mut self,
         kernel: Kernel,
-        worker: u8,
+        child: u8,
         part: &Part<'_>,
         limit: i32,
         scratch: &mut Scratch<BLOCKS>,
         starts: Option<Head>,
     ) -> bool {
         if let Some(adder) = kernel.adder(part.profile, limit) {
-            return self.add_codes(adder, worker, part, starts);
+            return self.add_codes(adder, child, part, starts);
         }
         let read =
             |section: &[u8], units: &mut [i32]| kernel.decode_units(section, units, part.profile, limit);
         if !read_all(part, scratch, read) {
             return false;
         }
-        self.add_units(kernel, worker, part, scratch, starts);
+        self.add_units(kernel, child, part, scratch, starts);
         true
     }
 
     /// As [`Self::add_values`]. All but a chunk's last block are whole groups, so the sections of a part are one code.
-    fn add_codes(&mut self, adder: Adder, worker: u8, part: &Part<'_>, starts: Option<Head>) -> bool {
+    fn add_codes(&mut self, adder: Adder, child: u8, part: &Part<'_>, starts: Option<Head>) -> bool {
         let values = part.blocks.each().map(|(_, count)| count).sum();
         let Some(mut codes) = adder.codes(part.sections, values) else { return false };
-        self.add(worker, part, starts, |_, to| match to {
+        self.add(child, part, starts, |_, to| match to {
             To::First(sums) => codes.begin(sums),
             To::More(sums) => codes.add(sums),
             To::None => {
@@ -195,7 +195,7 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
     pub(super) fn add_sums(
         &mut self,
         kernel: Kernel,
-        worker: u8,
+        child: u8,
         part: &Part<'_>,
         limit: i32,
         scratch: &mut Scratch<BLOCKS>,
@@ -210,19 +210,19 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         {
             return false;
         }
-        self.add_units(kernel, worker, part, scratch, starts);
+        self.add_units(kernel, child, part, scratch, starts);
         true
     }
 
     fn add_units(
         &mut self,
         kernel: Kernel,
-        worker: u8,
+        child: u8,
         part: &Part<'_>,
         units: &Scratch<BLOCKS>,
         starts: Option<Head>,
     ) {
-        self.add(worker, part, starts, |block, to| {
+        self.add(child, part, starts, |block, to| {
             let Some(units) = units.get(block) else { return Odd::default() };
             // Units beyond the chunk's last value are zeros.
             match to {
@@ -239,7 +239,7 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
     /// Has `add` add the blocks of a part, one after the other. All of it has been read: what is refused takes no slot.
     fn add(
         &mut self,
-        worker: u8,
+        child: u8,
         part: &Part<'_>,
         starts: Option<Head>,
         mut add: impl FnMut(usize, To<'_>) -> Odd,
@@ -247,7 +247,7 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         if let Some(Head { epoch, seq, .. }) = starts {
             self.restart(epoch, seq, part);
         }
-        let bit = 1 << (worker & 63);
+        let bit = 1 << (child & 63);
         for (block, _) in part.blocks.each() {
             let (Some(sums), Some(seen), Some(not_numbers)) =
                 (self.sums.get_mut(block), self.seen.get_mut(block), self.not_numbers.get_mut(block))
@@ -267,7 +267,7 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         self.peak = self.peak.max(part.peak);
     }
 
-    /// Takes the result of the aggregator above in place of the sums. `false` as [`Self::add_values`].
+    /// Takes the result of the parent in place of the sums. `false` as [`Self::add_values`].
     pub(super) fn take_result(
         &mut self,
         kernel: Kernel,
@@ -287,14 +287,14 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
             *not_numbers = 0;
             sums.iter_mut().zip(results).take(count).for_each(|(sum, result)| *sum = *result);
         }
-        self.from_above |= part.blocks.mask();
+        self.from_parent |= part.blocks.mask();
         self.peak = self.peak.max(part.peak);
         true
     }
 
-    /// Whether all blocks hold the result of the aggregator above.
-    pub(super) fn is_from_above(&self) -> bool {
-        self.from_above == all_blocks_mask(self.values())
+    /// Whether all blocks hold the result of the parent.
+    pub(super) fn is_from_parent(&self) -> bool {
+        self.from_parent == all_blocks_mask(self.values())
     }
 
     /// A block's sums, and what stands for those that are none; the first of a partial sum's block says that the chunk has a value over the
@@ -335,7 +335,7 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
             let sums = sums.get(..values_of_block(self.values(), block))?;
             let code = |to: &mut [u8]| match self.phase {
                 // A partial sum.
-                Phase::Above => kernel.encode_sums(sums, to),
+                Phase::AtParent => kernel.encode_sums(sums, to),
                 _ => kernel.encode_result(sums, to, self.profile),
             };
             let Some(room) = out.get_mut(at..) else { break };

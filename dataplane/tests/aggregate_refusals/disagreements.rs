@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use gradwire::aggregate::{Above, Aggregator, Failure, Member, Outcome, Poll, SILENT_MS, Settings, To};
+use gradwire::aggregate::{Aggregator, Failure, Outcome, Parent, Poll, SILENT_MS, Settings, To, Worker};
 use gradwire::sums::limit;
 
-use super::node::{EACH, Node, OTHER_AT, Reaction, US_AT, hear, node, outcome};
+use super::aggregator::{EACH, OTHER_AT, Reaction, TestAggregator, US_AT, aggregator, outcome, receive};
 use super::*;
 
 /// Where the aggregator of all racks is; those of racks follow.
@@ -16,39 +16,39 @@ fn differs(seq: u32, to: u8) -> Reaction {
 }
 
 /// What a rack says that its workers sum to.
-fn partial(seq: u32, worker: u8, workers: u8, (block, sum): (usize, i32)) -> Vec<u8> {
+fn partial(seq: u32, child: u8, workers: u8, (block, sum): (usize, i32)) -> Vec<u8> {
     let mut section = [0; 1024];
     let len = Kernel::PORTABLE.encode_sums(&[sum; 128], &mut section).unwrap();
     let part = Chunk::block(block).part(&section[..len]);
-    say(seq, Body::Partial { worker, workers, part })
+    say(seq, Body::Partial { child, workers, part })
 }
 
-fn join(node: &mut Node, of: Membership, from: u8, is_aggregator: bool) {
+fn join(aggregator: &mut TestAggregator, of: WorkerSettings, from: u8, is_aggregator: bool) {
     let mut packet = hello(of);
     packet[25] = is_aggregator.into();
-    assert!(matches!(outcome(node, from, &packet), Outcome::Started | Outcome::Joined));
+    assert!(matches!(outcome(aggregator, from, &packet), Outcome::Started | Outcome::Joined));
 }
 
-/// A node for these two.
-fn with_two(two: Membership, are_aggregators: [bool; 2]) -> Box<Node> {
-    let mut node = node(None);
-    for (worker, (from, is_aggregator)) in (0..).zip([US_AT, OTHER_AT].into_iter().zip(are_aggregators)) {
-        join(&mut node, Membership { worker, ..two }, from, is_aggregator);
+/// An aggregator for these two.
+fn with_two(two: WorkerSettings, are_aggregators: [bool; 2]) -> Box<TestAggregator> {
+    let mut aggregator = aggregator(None);
+    for (child, (from, is_aggregator)) in (0..).zip([US_AT, OTHER_AT].into_iter().zip(are_aggregators)) {
+        join(&mut aggregator, WorkerSettings { child, ..two }, from, is_aggregator);
     }
-    node
+    aggregator
 }
 
 #[test]
 fn a_result_says_n_only_if_n_workers_are_in_it() {
     for total in [2, 3, 4, 255] {
-        let mut node = with_two(Membership { total, ..US }, [false; 2]);
-        assert_eq!(outcome(&mut node, US_AT, &contribute(0, 0, WHOLE)), Outcome::Added);
-        let reaction = hear(&mut node, OTHER_AT, &contribute(0, 1, WHOLE), 0);
+        let mut aggregator = with_two(WorkerSettings { total, ..US }, [false; 2]);
+        assert_eq!(outcome(&mut aggregator, US_AT, &contribute(0, 0, WHOLE)), Outcome::Added);
+        let reaction = receive(&mut aggregator, OTHER_AT, &contribute(0, 1, WHOLE), 0);
         if total != 2 {
             // The others' workers would be missing.
             assert_eq!(reaction, differs(0, OTHER_AT), "{total}");
-            let waiting = say(0, Body::Waiting { workers: 2 });
-            let reaction = hear(&mut node, US_AT, &query(0, true), 50);
+            let waiting = say(0, Body::Waiting { children: 2 });
+            let reaction = receive(&mut aggregator, US_AT, &query(0, true), 50);
             assert_eq!(reaction, (Outcome::Waiting, vec![(To::One(US_AT), waiting)]), "{total}");
             continue;
         }
@@ -58,48 +58,48 @@ fn a_result_says_n_only_if_n_workers_are_in_it() {
     }
     // A rack of three, and a worker.
     for (of_rack, expected) in [(2, Outcome::OtherChunk), (3, Outcome::Completed), (4, Outcome::OtherChunk)] {
-        let mut node = with_two(US, [true, false]);
+        let mut aggregator = with_two(US, [true, false]);
         for block in [0, 1] {
-            assert_eq!(outcome(&mut node, US_AT, &partial(0, 0, of_rack, (block, 3))), Outcome::Added);
+            assert_eq!(outcome(&mut aggregator, US_AT, &partial(0, 0, of_rack, (block, 3))), Outcome::Added);
         }
-        assert_eq!(outcome(&mut node, OTHER_AT, &contribute(0, 1, WHOLE)), expected, "{of_rack}");
+        assert_eq!(outcome(&mut aggregator, OTHER_AT, &contribute(0, 1, WHOLE)), expected, "{of_rack}");
     }
 }
 
-/// A member believes nobody else's count either.
+/// A worker believes nobody else's count either.
 #[test]
-fn a_member_takes_no_result_of_fewer_workers() {
+fn a_worker_takes_no_result_of_fewer_workers() {
     use gradwire::aggregate::{Event, Ignored};
-    let mut member = Member::<4>::new(US, Kernel::PORTABLE);
+    let mut worker = Worker::<4>::new(US, Kernel::PORTABLE);
     let (mut output, mut out) = (vec![0; 1024], [0; 1500]);
-    assert_eq!(member.handle(&welcome(LIMITS, US.key), &mut [], Millis(0)), Event::Joined { group: None });
-    assert!(member.start(256, WHOLE.profile()));
-    assert!(matches!(member.poll(&[], Millis(0), &mut out), Poll::Send(_)));
+    assert_eq!(worker.handle(&welcome(LIMITS, US.key), &mut [], Millis(0)), Event::Joined { group: None });
+    assert!(worker.start(256, WHOLE.profile()));
+    assert!(matches!(worker.poll(&[], Millis(0), &mut out), Poll::Send(_)));
     let of = |workers| say(0, Body::Result { workers, part: WHOLE.part(&WHOLE.sections()) });
     for workers in [1, 3, 5, 255] {
-        let event = member.handle(&of(workers), &mut output, Millis(0));
+        let event = worker.handle(&of(workers), &mut output, Millis(0));
         assert_eq!(event, Event::Ignored(Ignored::OtherChunk), "{workers}");
     }
-    assert_eq!(member.handle(&of(4), &mut output, Millis(0)), Event::Chunk { chunk: 0, peak: 127 });
+    assert_eq!(worker.handle(&of(4), &mut output, Millis(0)), Event::Chunk { chunk: 0, peak: 127 });
 }
 
-/// As large as two workers' sums may be, in the name of one. The limit is that of each worker, whatever a packet says.
+/// As large as two workers' sums may be, in the name of one. The limit is that of each child, whatever a packet says.
 #[test]
-fn a_member_cannot_overflow_a_sum() {
+fn a_worker_cannot_overflow_a_sum() {
     let most = limit(2);
-    let mut node = with_two(TWO, [true; 2]);
-    for (from, worker) in [(US_AT, 0), (OTHER_AT, 1)] {
-        assert_eq!(outcome(&mut node, from, &partial(0, worker, 1, (0, most))), Outcome::Added);
-        let lie = partial(0, worker, 2, (1, 2 * most));
-        assert_eq!(hear(&mut node, from, &lie, 0), differs(0, from));
+    let mut aggregator = with_two(TWO, [true; 2]);
+    for (from, child) in [(US_AT, 0), (OTHER_AT, 1)] {
+        assert_eq!(outcome(&mut aggregator, from, &partial(0, child, 1, (0, most))), Outcome::Added);
+        let lie = partial(0, child, 2, (1, 2 * most));
+        assert_eq!(receive(&mut aggregator, from, &lie, 0), differs(0, from));
         // Nor in another chunk of the epoch.
-        assert_eq!(hear(&mut node, from, &partial(1, worker, 2, (0, 2 * most)), 0), differs(1, from));
+        assert_eq!(receive(&mut aggregator, from, &partial(1, child, 2, (0, 2 * most)), 0), differs(1, from));
     }
-    assert_eq!(outcome(&mut node, US_AT, &partial(0, 0, 1, (1, most))), Outcome::Added);
-    let (outcome, said) = hear(&mut node, OTHER_AT, &partial(0, 1, 1, (1, most)), 0);
+    assert_eq!(outcome(&mut aggregator, US_AT, &partial(0, 0, 1, (1, most))), Outcome::Added);
+    let (outcome, sent) = receive(&mut aggregator, OTHER_AT, &partial(0, 1, 1, (1, most)), 0);
     assert_eq!(outcome, Outcome::Completed);
     let mut seen = 0;
-    for (_, packet) in said {
+    for (_, packet) in sent {
         let Body::Result { part, .. } = Packet::parse(&packet).unwrap().body else { panic!() };
         let mut rest = part.sections;
         for _ in part.blocks.each() {
@@ -113,44 +113,53 @@ fn a_member_cannot_overflow_a_sum() {
     assert_eq!(seen, 2);
 }
 
-/// Neither what is damaged, nor what another member, or another rack, would have the chunk be.
+/// Neither what is damaged, nor what another worker, or another rack, would have the chunk be.
 #[test]
 fn a_refused_contribution_changes_nothing() {
     let damaged = |seq, chunk: Chunk| [&contribute(seq, 0, chunk)[..], &[0]].concat();
     // The chunk that a free place begins with, and one whose place holds a result that may be asked for.
     for seq in [0, 8] {
-        let mut node = with_two(TWO, [false; 2]);
+        let mut aggregator = with_two(TWO, [false; 2]);
         for before in (0..seq).step_by(4) {
-            assert_eq!(outcome(&mut node, US_AT, &contribute(before, 0, WHOLE)), Outcome::Added);
-            assert_eq!(outcome(&mut node, OTHER_AT, &contribute(before, 1, WHOLE)), Outcome::Completed);
+            assert_eq!(outcome(&mut aggregator, US_AT, &contribute(before, 0, WHOLE)), Outcome::Added);
+            assert_eq!(outcome(&mut aggregator, OTHER_AT, &contribute(before, 1, WHOLE)), Outcome::Completed);
         }
         for other in OTHERS {
             if other.values > 256 {
-                assert_eq!(hear(&mut node, US_AT, &contribute(seq, 0, other), 50), differs(seq, US_AT));
+                assert_eq!(
+                    receive(&mut aggregator, US_AT, &contribute(seq, 0, other), 50),
+                    differs(seq, US_AT)
+                );
             } else {
-                assert_eq!(hear(&mut node, US_AT, &damaged(seq, other), 50), (Outcome::Sections, vec![]));
+                assert_eq!(
+                    receive(&mut aggregator, US_AT, &damaged(seq, other), 50),
+                    (Outcome::Sections, vec![])
+                );
             }
             let missing = say(seq, Body::Missing { blocks: u16::MAX });
             let expected = (Outcome::Missing, vec![(To::One(US_AT), missing)]);
-            assert_eq!(hear(&mut node, US_AT, &query(seq, false), 50), expected);
+            assert_eq!(receive(&mut aggregator, US_AT, &query(seq, false), 50), expected);
         }
         if seq == 8 {
-            assert_eq!(hear(&mut node, US_AT, &query(0, true), 50).0, Outcome::Repeated);
+            assert_eq!(receive(&mut aggregator, US_AT, &query(0, true), 50).0, Outcome::Repeated);
         }
-        assert_eq!(outcome(&mut node, US_AT, &contribute(seq, 0, WHOLE)), Outcome::Added);
+        assert_eq!(outcome(&mut aggregator, US_AT, &contribute(seq, 0, WHOLE)), Outcome::Added);
         for other in OTHERS {
-            assert_eq!(hear(&mut node, OTHER_AT, &contribute(seq, 1, other), 50), differs(seq, OTHER_AT));
+            assert_eq!(
+                receive(&mut aggregator, OTHER_AT, &contribute(seq, 1, other), 50),
+                differs(seq, OTHER_AT)
+            );
         }
-        let (outcome, said) = hear(&mut node, OTHER_AT, &contribute(seq, 1, WHOLE), 50);
-        assert_eq!((outcome, said.len(), said[0].0), (Outcome::Completed, 1, EACH));
+        let (outcome, sent) = receive(&mut aggregator, OTHER_AT, &contribute(seq, 1, WHOLE), 50);
+        assert_eq!((outcome, sent.len(), sent[0].0), (Outcome::Completed, 1, EACH));
     }
 }
 
-/// Members and aggregators without a network between them: each millisecond, everything arrives.
+/// Workers and aggregators without a network between them: each millisecond, everything arrives.
 struct Hall {
-    nodes: Vec<(u8, Box<Aggregator<u8, 1, 8, 2>>)>,
-    /// Members, and where their aggregators are.
-    members: Vec<(Member<4>, u8)>,
+    aggregators: Vec<(u8, Box<Aggregator<u8, 1, 8, 2>>)>,
+    /// Workers, and where their aggregators are.
+    children: Vec<(Worker<4>, u8)>,
     outputs: Vec<Vec<u8>>,
     damages: fn(&mut Vec<u8>),
     now: u64,
@@ -163,39 +172,40 @@ impl Hall {
     }
 
     fn with(limits: Limits) -> Self {
-        let nodes = vec![(ROOT, node_of(None, limits))];
-        Self { nodes, members: Vec::new(), outputs: Vec::new(), damages: |_| (), now: 1 }
+        let aggregators = vec![(ROOT, aggregator_of(None, limits))];
+        Self { aggregators, children: Vec::new(), outputs: Vec::new(), damages: |_| (), now: 1 }
     }
 
-    /// An aggregator below it, with so many members.
+    /// An aggregator below it, with so many workers.
     fn rack(&mut self, workers: u8, racks: u8, total: u8) {
-        let (worker, at) = (self.nodes.len() as u8 - 1, ROOT + self.nodes.len() as u8);
-        self.nodes.push((at, node_of(Some(Above { address: ROOT, worker, members: racks }), LIMITS)));
-        for worker in 0..workers {
-            self.member(Membership { worker, members: workers, total, ..US }, at);
+        let (child, at) = (self.aggregators.len() as u8 - 1, ROOT + self.aggregators.len() as u8);
+        self.aggregators
+            .push((at, aggregator_of(Some(Parent { address: ROOT, child, children: racks }), LIMITS)));
+        for child in 0..workers {
+            self.worker(WorkerSettings { child, children: workers, total, ..US }, at);
         }
     }
 
-    fn member(&mut self, membership: Membership, at: u8) {
-        self.members.push((Member::new(membership, Kernel::PORTABLE), at));
+    fn worker(&mut self, worker_settings: WorkerSettings, at: u8) {
+        self.children.push((Worker::new(worker_settings, Kernel::PORTABLE), at));
     }
 
-    /// Has members sum 1000 values, each with its bound, for ten minutes at most. By member: when it was done or failed.
+    /// Has workers sum 1000 values, each with its bound, for ten minutes at most. By worker: when it was done or failed.
     fn sum(&mut self, bound: impl Fn(usize) -> i8) -> Vec<Option<(u64, Option<Failure>)>> {
         let input = [1f32.to_le_bytes(); 1000].concat();
-        self.outputs = vec![vec![0; input.len()]; self.members.len()];
-        let mut ends = vec![None; self.members.len()];
-        let mut started = vec![false; self.members.len()];
+        self.outputs = vec![vec![0; input.len()]; self.children.len()];
+        let mut ends = vec![None; self.children.len()];
+        let mut started = vec![false; self.children.len()];
         let mut out = [0; 1500];
         let begin = self.now;
         while self.now < begin + 600_000 && ends.iter().any(Option::is_none) {
             let mut packets = VecDeque::new();
-            for (number, (member, at)) in self.members.iter_mut().enumerate() {
+            for (number, (worker, at)) in self.children.iter_mut().enumerate() {
                 loop {
                     if !started[number] {
-                        started[number] = member.start(1000, Bound::new(bound(number)).unwrap());
+                        started[number] = worker.start(1000, Bound::new(bound(number)).unwrap());
                     }
-                    match member.poll(&input, Millis(self.now), &mut out) {
+                    match worker.poll(&input, Millis(self.now), &mut out) {
                         Poll::Send(len) => {
                             let mut packet = out[..len].to_vec();
                             (self.damages)(&mut packet);
@@ -214,16 +224,16 @@ impl Hall {
                 }
             }
             while let Some((from, to, packet)) = packets.pop_front() {
-                if let Some((member, _)) = self.members.get_mut(usize::from(to)) {
-                    member.handle(&packet, &mut self.outputs[usize::from(to)], Millis(self.now));
+                if let Some((worker, _)) = self.children.get_mut(usize::from(to)) {
+                    worker.handle(&packet, &mut self.outputs[usize::from(to)], Millis(self.now));
                     continue;
                 }
-                let (_, node) = self.nodes.iter_mut().find(|(at, _)| *at == to).unwrap();
-                let _ = node.process(&packet, from, Millis(self.now));
-                while let Some(emitted) = node.emit(&mut out) {
+                let (_, aggregator) = self.aggregators.iter_mut().find(|(at, _)| *at == to).unwrap();
+                let _ = aggregator.process(&packet, from, Millis(self.now));
+                while let Some(emitted) = aggregator.emit(&mut out) {
                     let to_all: Vec<u8> = match emitted.to {
                         To::One(one) => vec![one],
-                        To::Each { job } => node.members(job).collect(),
+                        To::Each { job } => aggregator.children(job).collect(),
                         To::Group(_) => unreachable!("no group"),
                     };
                     packets.extend(to_all.into_iter().map(|one| (to, one, out[..emitted.len].to_vec())));
@@ -239,8 +249,8 @@ impl Hall {
     }
 }
 
-fn node_of(above: Option<Above<u8>>, limits: Limits) -> Box<Aggregator<u8, 1, 8, 2>> {
-    let settings = Settings { kernel: Kernel::PORTABLE, limits, group: None, above, secret: [3, 5] };
+fn aggregator_of(parent: Option<Parent<u8>>, limits: Limits) -> Box<Aggregator<u8, 1, 8, 2>> {
+    let settings = Settings { kernel: Kernel::PORTABLE, limits, group: None, parent, secret: [3, 5] };
     Box::new(Aggregator::new(settings))
 }
 
@@ -256,14 +266,14 @@ fn a_root_misses_a_worker_that_no_rack_has() {
             assert!(ends.iter().all(|end| matches!(end, Some((_, None)))), "{ends:?}");
             continue;
         }
-        assert!(!ends.iter().any(|end| matches!(end, Some((_, None)))), "a sum without a worker: {ends:?}");
-        let refused = |end: &&Option<(u64, Option<Failure>)>| matches!(end, Some((at, Some(Failure::Refused { reason: Refusal::Above, .. }))) if *at <= SILENT_MS);
+        assert!(!ends.iter().any(|end| matches!(end, Some((_, None)))), "a sum without a child: {ends:?}");
+        let refused = |end: &&Option<(u64, Option<Failure>)>| matches!(end, Some((at, Some(Failure::Refused { reason: Refusal::Parent, .. }))) if *at <= SILENT_MS);
         // Those of the rack that was last.
         assert!(ends.iter().filter(refused).count() >= 3, "{ends:?}");
     }
 }
 
-/// Those of the root, too: members of its racks get no welcome before that of the root.
+/// Those of the root, too: workers of its racks get no welcome before that of the root.
 #[test]
 fn the_smallest_limits_of_a_hierarchy_hold() {
     for limits in [
@@ -278,20 +288,20 @@ fn the_smallest_limits_of_a_hierarchy_hold() {
         assert!(ends.iter().all(|end| matches!(end, Some((_, None)))), "{limits:?}: {ends:?}");
         // 1 is restored as an odd number of units (docs/aggregation-protocol.md section 2).
         let expected = (5.0 * 1025.0 / 1024f32).to_le_bytes();
-        for ((member, _), output) in hall.members.iter().zip(&hall.outputs) {
-            assert_eq!(member.limits(), Some(limits));
+        for ((worker, _), output) in hall.children.iter().zip(&hall.outputs) {
+            assert_eq!(worker.limits(), Some(limits));
             assert!(output.as_chunks().0.iter().all(|value| *value == expected));
         }
     }
 }
 
-/// They fail with the reason, and no later than if the node were silent.
+/// They fail with the reason, and no later than if the aggregator were silent.
 #[test]
-fn members_that_disagree_do_not_wait_for_ever() {
+fn workers_that_disagree_do_not_wait_for_ever() {
     for other in [-11, -9] {
         let mut hall = Hall::new();
-        for worker in 0..2 {
-            hall.member(Membership { worker, ..TWO }, ROOT);
+        for child in 0..2 {
+            hall.worker(WorkerSettings { child, ..TWO }, ROOT);
         }
         let ends = hall.sum(|number| if number == 0 { -10 } else { other });
         let refused = ends.iter().flatten().find_map(|(at, end)| Some((*at, (*end)?)));
@@ -301,11 +311,11 @@ fn members_that_disagree_do_not_wait_for_ever() {
     }
 }
 
-/// What it sends is damaged each time, as by a node of another version. It asks, is told what is missing, and sends that again.
+/// What it sends is damaged each time, as by an aggregator of another version. It asks, is told what is missing, and sends that again.
 #[test]
-fn a_member_that_is_never_understood_gives_up() {
+fn a_worker_that_is_never_understood_gives_up() {
     let mut hall = Hall::new();
-    hall.member(Membership { members: 1, total: 1, ..US }, ROOT);
+    hall.worker(WorkerSettings { children: 1, total: 1, ..US }, ROOT);
     hall.damages = |packet| {
         if matches!(Packet::parse(packet), Ok(Packet { body: Body::Contribute { .. }, .. })) {
             packet.push(0);

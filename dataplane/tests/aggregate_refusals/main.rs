@@ -1,13 +1,13 @@
-//! What an aggregator and a member refuse or ignore, packet by packet (docs/aggregation-protocol.md §4 and §5). Nothing else changes by it.
+//! What an aggregator and a worker refuse or ignore, packet by packet (docs/aggregation-protocol.md §4 and §5). Nothing else changes by it.
 
+mod aggregator;
 mod disagreements;
-mod member;
-mod node;
 mod reflection;
 mod strangers;
+mod worker;
 
 use gradwire::Millis;
-use gradwire::aggregate::Membership;
+use gradwire::aggregate::WorkerSettings;
 use gradwire::codec::planar::Bound;
 use gradwire::kernels::Kernel;
 use gradwire::sums::Summable;
@@ -15,12 +15,12 @@ use gradwire::wire::chunk::{Blocks, Body, Head, Limits, NO_COOKIE, Packet, Part,
 
 /// Small, so that a place soon has its next chunk: two blocks a chunk, eight slots.
 const LIMITS: Limits = Limits { blocks: 2, window: 4, mtu: 1500 };
-/// A member of two at its node, of four in all.
-const US: Membership =
-    Membership { job: 7, epoch: 100, worker: 0, members: 2, total: 4, limits: LIMITS, key: 42 };
+/// A worker of two at its aggregator, of four in all.
+const US: WorkerSettings =
+    WorkerSettings { job: 7, epoch: 100, child: 0, children: 2, total: 4, limits: LIMITS, key: 42 };
 
-/// A member of two, which are all workers of the job.
-const TWO: Membership = Membership { total: 2, ..US };
+/// A worker of two, which are all workers of the job.
+const TWO: WorkerSettings = WorkerSettings { total: 2, ..US };
 
 /// What a packet says of a chunk: some of its blocks, in which each sum is 1.
 #[derive(Clone, Copy)]
@@ -72,9 +72,9 @@ fn say(seq: u32, body: Body<'_>) -> Vec<u8> {
     packet(Head { job: US.job, epoch: US.epoch, seq }, body)
 }
 
-fn hello(of: Membership) -> Vec<u8> {
-    let Membership { job, epoch, worker, members, total, limits, key } = of;
-    let body = Body::Hello { worker, members, total, is_aggregator: false, limits, key, cookie: NO_COOKIE };
+fn hello(of: WorkerSettings) -> Vec<u8> {
+    let WorkerSettings { job, epoch, child, children, total, limits, key } = of;
+    let body = Body::Hello { child, children, total, is_aggregator: false, limits, key, cookie: NO_COOKIE };
     packet(Head { job, epoch, seq: 0 }, body)
 }
 
@@ -92,11 +92,11 @@ fn refuse(seq: u32, reason: Refusal) -> Vec<u8> {
 }
 
 fn query(seq: u32, is_overtaken: bool) -> Vec<u8> {
-    say(seq, Body::Query { worker: US.worker, is_overtaken })
+    say(seq, Body::Query { child: US.child, is_overtaken })
 }
 
-fn contribute(seq: u32, worker: u8, chunk: Chunk) -> Vec<u8> {
-    say(seq, Body::Contribute { worker, part: chunk.part(&chunk.sections()) })
+fn contribute(seq: u32, child: u8, chunk: Chunk) -> Vec<u8> {
+    say(seq, Body::Contribute { child, part: chunk.part(&chunk.sections()) })
 }
 
 /// The sum of all workers.

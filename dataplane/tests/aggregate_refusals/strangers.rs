@@ -9,29 +9,35 @@ use super::with_cookie;
 
 const KEY: u64 = 7;
 /// Of two places.
-type Node = Aggregator<u8, 2, 32, 16>;
+type TestAggregator = Aggregator<u8, 2, 32, 16>;
 
-fn node() -> Box<Node> {
-    Box::new(Node::new(Settings {
+fn aggregator() -> Box<TestAggregator> {
+    Box::new(TestAggregator::new(Settings {
         kernel: Kernel::detect(),
         limits: Limits::MOST,
         group: None,
-        above: None,
+        parent: None,
         secret: [3, 5],
     }))
 }
 
-/// What the node makes of this hello of a job of two; its answers go nowhere but to where the hello came from.
-fn hello(node: &mut Node, (from, worker): (u8, u8), (job, epoch): (u16, u32), key: u64, now: u64) -> Outcome {
+/// What the aggregator makes of this hello of a job of two; its answers go nowhere but to where the hello came from.
+fn hello(
+    aggregator: &mut TestAggregator,
+    (from, child): (u8, u8),
+    (job, epoch): (u16, u32),
+    key: u64,
+    now: u64,
+) -> Outcome {
     let limits = Limits::MOST;
     let body =
-        Body::Hello { worker, members: 2, total: 2, is_aggregator: false, limits, key, cookie: NO_COOKIE };
+        Body::Hello { child, children: 2, total: 2, is_aggregator: false, limits, key, cookie: NO_COOKIE };
     let mut out = [0; MAX_PACKET_LEN];
     let len = Packet { head: Head { job, epoch, seq: 0 }, body }.write(&mut out).unwrap();
     let mut hello = out[..len].to_vec();
     loop {
-        let outcome = node.process(&hello, from, Millis(now));
-        while let Some(answer) = node.emit(&mut out) {
+        let outcome = aggregator.process(&hello, from, Millis(now));
+        while let Some(answer) = aggregator.emit(&mut out) {
             assert!(matches!(answer.to, To::One(to) if to == from));
             if outcome == Outcome::Challenged {
                 hello = with_cookie(&hello, &out[..answer.len]);
@@ -45,38 +51,38 @@ fn hello(node: &mut Node, (from, worker): (u8, u8), (job, epoch): (u16, u32), ke
 
 #[test]
 fn who_lacks_the_key_neither_joins_nor_resets_a_job() {
-    let mut node = node();
-    assert_eq!(hello(&mut node, (0, 0), (1, 5), KEY, 0), Outcome::Started);
+    let mut aggregator = aggregator();
+    assert_eq!(hello(&mut aggregator, (0, 0), (1, 5), KEY, 0), Outcome::Started);
     for epoch in [4, 5, 6, 1000] {
-        assert_eq!(hello(&mut node, (9, 1), (1, epoch), KEY + 1, 0), Outcome::Key);
+        assert_eq!(hello(&mut aggregator, (9, 1), (1, epoch), KEY + 1, 0), Outcome::Key);
     }
-    // The epoch still runs, and has its place for the other member.
-    assert_eq!(hello(&mut node, (1, 1), (1, 5), KEY, 0), Outcome::Joined);
-    assert_eq!(hello(&mut node, (1, 1), (1, 4), KEY, 0), Outcome::OldEpoch);
+    // The epoch still runs, and has its place for the other worker.
+    assert_eq!(hello(&mut aggregator, (1, 1), (1, 5), KEY, 0), Outcome::Joined);
+    assert_eq!(hello(&mut aggregator, (1, 1), (1, 4), KEY, 0), Outcome::OldEpoch);
 }
 
 #[test]
-fn a_members_place_is_its_addresses() {
-    let mut node = node();
-    assert_eq!(hello(&mut node, (0, 0), (1, 5), KEY, 0), Outcome::Started);
-    assert_eq!(hello(&mut node, (9, 0), (1, 5), KEY, 0), Outcome::Taken);
+fn a_workers_place_is_its_addresses() {
+    let mut aggregator = aggregator();
+    assert_eq!(hello(&mut aggregator, (0, 0), (1, 5), KEY, 0), Outcome::Started);
+    assert_eq!(hello(&mut aggregator, (9, 0), (1, 5), KEY, 0), Outcome::Taken);
     let query = Packet {
         head: Head { job: 1, epoch: 5, seq: 0 },
-        body: Body::Query { worker: 0, is_overtaken: false },
+        body: Body::Query { child: 0, is_overtaken: false },
     };
     let mut out = [0; MAX_PACKET_LEN];
     let len = query.write(&mut out).unwrap();
-    assert_eq!(node.process(&out[..len], 9, Millis(0)), Outcome::Taken);
-    assert_eq!(node.process(&out[..len], 0, Millis(0)), Outcome::Missing);
+    assert_eq!(aggregator.process(&out[..len], 9, Millis(0)), Outcome::Taken);
+    assert_eq!(aggregator.process(&out[..len], 0, Millis(0)), Outcome::Missing);
 }
 
 #[test]
 fn a_place_in_use_is_not_given_away_within_a_minute() {
     const { assert!(IDLE_MS >= 60_000) };
-    let mut node = node();
+    let mut aggregator = aggregator();
     for job in [1, 2] {
-        assert_eq!(hello(&mut node, (0, 0), (job, 1), KEY, 0), Outcome::Started);
+        assert_eq!(hello(&mut aggregator, (0, 0), (job, 1), KEY, 0), Outcome::Started);
     }
-    assert_eq!(hello(&mut node, (9, 0), (3, 1), KEY, IDLE_MS - 1), Outcome::Full);
-    assert_eq!(hello(&mut node, (9, 0), (3, 1), KEY, IDLE_MS), Outcome::Started);
+    assert_eq!(hello(&mut aggregator, (9, 0), (3, 1), KEY, IDLE_MS - 1), Outcome::Full);
+    assert_eq!(hello(&mut aggregator, (9, 0), (3, 1), KEY, IDLE_MS), Outcome::Started);
 }

@@ -1,6 +1,6 @@
-//! What sums ought to be, in wide integers, and members of a job.
+//! What sums ought to be, in wide integers, and workers of a job.
 
-use gradwire::aggregate::Membership;
+use gradwire::aggregate::WorkerSettings;
 use gradwire::codec::Params;
 use gradwire::codec::planar::Bound;
 use gradwire::profile::Profile;
@@ -11,13 +11,13 @@ use proptest::prelude::*;
 use super::laws::{Laws, power};
 use super::planar::PlanarLaws;
 
-pub fn membership(worker: u8, members: u8) -> Membership {
-    Membership {
+pub fn worker_settings(child: u8, children: u8) -> WorkerSettings {
+    WorkerSettings {
         job: 7,
         epoch: 0xffff_fff0,
-        worker,
-        members,
-        total: members,
+        child,
+        children,
+        total: children,
         limits: Limits::MOST,
         key: 0x5eed,
     }
@@ -88,7 +88,7 @@ pub fn whole_units(bits: u32, profile: impl Into<Summable>) -> Option<f64> {
     units.is_finite().then_some(units)
 }
 
-/// The sum of a value of each worker: an exact integer, then the nearest `f32`, then what codec 1 restores of that. What is beyond an
+/// The sum of a value of each child: an exact integer, then the nearest `f32`, then what codec 1 restores of that. What is beyond an
 /// aggregator's limit saturates.
 pub fn sum_of(values: impl IntoIterator<Item = u32>, profile: impl Into<Summable>) -> u32 {
     let profile = profile.into();

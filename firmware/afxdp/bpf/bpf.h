@@ -29,6 +29,6 @@ static long (*const bpf_redirect_map)(void *map, u64 key, u64 flags) = (void *)5
 
 #define SEC(name) __attribute__((section(name), used))
 #define INLINE static inline __attribute__((always_inline))
-/* Members of a map's definition, read from its type information. */
+/* Workers of a map's definition, read from its type information. */
 #define NUMBER(name, value) int(*name)[value]
 #define TYPE(name, type) type *name

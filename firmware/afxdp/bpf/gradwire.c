@@ -1,5 +1,5 @@
 /* Which frames leave the kernel's path for the engines. All others, and all while the process that runs the engines is
- * gone or hangs, go on to the bridge behind (XDP_PASS). The program `node`, at the end, chooses frames for a node that sums.
+ * gone or hangs, go on to the bridge behind (XDP_PASS). The program `aggregator`, at the end, chooses frames for an aggregator.
  *
  * A frame is taken if the process has given a sign of life lately, the frame goes from one of the two ports to the
  * other, it is not longer than the process has room for, and it is one of these:
@@ -454,13 +454,13 @@ int network(struct xdp_md *xdp)
 	return divert(xdp, NETWORK);
 }
 
-/* An address for a node that sums (`gradwire-xdp aggregate`): its MAC address as of `mac`, the others as in frames. */
-const volatile u64 node_mac = 0, node_ip = 0, node_port = 0;
+/* An address for an aggregator (`gradwire-xdp aggregate`): its MAC address as of `mac`, the others as in frames. */
+const volatile u64 aggregator_mac = 0, aggregator_ip = 0, aggregator_port = 0;
 #define BROADCAST 0xffffffffffffull
 
-/* Whether a frame is for the node: its protocol's datagrams, a question who has its address, or a ping. What is for its address
+/* Whether a frame is for the aggregator: its protocol's datagrams, a question who has its address, or a ping. What is for its address
  * and none of these, the kernel answers or drops. */
-INLINE int is_for_node(void *at, void *end)
+INLINE int is_for_aggregator(void *at, void *end)
 {
 	struct ethernet *ethernet = at;
 	at = ethernet + 1;
@@ -469,29 +469,29 @@ INLINE int is_for_node(void *at, void *end)
 	u64 destination = mac(ethernet->destination);
 	if (ethernet->type == BE16(ARP)) {
 		struct arp *arp = at;
-		return (void *)(arp + 1) <= end && arp->operation == BE16(1) && arp->target_ip == node_ip &&
-		       (destination == node_mac || destination == BROADCAST);
+		return (void *)(arp + 1) <= end && arp->operation == BE16(1) && arp->target_ip == aggregator_ip &&
+		       (destination == aggregator_mac || destination == BROADCAST);
 	}
 	struct ipv4 *ip = at;
 	at = ip + 1;
-	/* With options, or a fragment: a node takes neither. */
-	if (ethernet->type != BE16(IPV4) || at > end || destination != node_mac || ip->destination != node_ip ||
+	/* With options, or a fragment: an aggregator takes neither. */
+	if (ethernet->type != BE16(IPV4) || at > end || destination != aggregator_mac || ip->destination != aggregator_ip ||
 	    ip->version_len != 0x45 || ip->fragment & BE16(0x3fff))
 		return 0;
 	if (ip->protocol == UDP) {
 		struct udp *udp = at;
-		return (void *)(udp + 1) <= end && udp->destination == node_port;
+		return (void *)(udp + 1) <= end && udp->destination == aggregator_port;
 	}
 	struct icmp *icmp = at;
 	return ip->protocol == ICMP && (void *)(icmp + 1) <= end && icmp->type == 8;
 }
 
 SEC("xdp")
-int node(struct xdp_md *xdp)
+int aggregator(struct xdp_md *xdp)
 {
 	void *at = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
 	u32 queue = xdp->rx_queue_index, socket = HOST * QUEUES + queue;
-	if (queue >= QUEUES || !is_for_node(at, end))
+	if (queue >= QUEUES || !is_for_aggregator(at, end))
 		return XDP_PASS;
 	int stale = is_stale(bpf_map_lookup_elem(&beats, &socket), bpf_ktime_get_ns());
 	if (!stale && (u64)(end - at) <= longest)

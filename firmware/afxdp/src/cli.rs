@@ -37,7 +37,7 @@ Examples:
   gradwire-xdp test receive                       on another host: checks what this one sends
   gradwire-xdp test send 192.0.2.20               tagged values to there, every one of them checked
   gradwire-xdp unload veth0                       ends it, also where it hangs or crashed
-  gradwire-xdp aggregate --interface eth1 --address 10.0.0.9    a node that sums for training jobs"
+  gradwire-xdp aggregate --interface eth1 --address 10.0.0.9    an aggregator for training jobs"
 )]
 pub struct Cli {
     /// What to do.
@@ -96,7 +96,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::{Config, NodeConfig, NodePlace};
+    use crate::config::{AggregatorConfig, AggregatorOptions, Config};
     use crate::ops::control::RUN_DIR;
     use crate::ops::privileges::NEEDED;
     use crate::scratch::Scratch;
@@ -207,18 +207,20 @@ mod tests {
     }
 
     #[test]
-    fn the_references_node_has_every_setting() {
+    fn the_references_aggregator_has_every_setting() {
         let reference = fs::read_to_string(REFERENCE).unwrap();
         let [_, toml] = blocks(&reference, "toml")[..] else { panic!("one configuration of each kind") };
-        let parse = |text: &str| NodeConfig::parse(text, Path::new("node.toml"), &NodePlace::default());
+        let parse = |text: &str| {
+            AggregatorConfig::parse(text, Path::new("aggregator.toml"), &AggregatorOptions::default())
+        };
         let shown = parse(toml).unwrap();
         // But for its place, it shows the defaults.
-        let place = NodePlace {
+        let place = AggregatorOptions {
             interface: Some(shown.interface.clone()),
             address: shown.address.to_string().parse().ok(),
-            ..NodePlace::default()
+            ..AggregatorOptions::default()
         };
-        assert_eq!(shown, NodeConfig::load(None, &place).unwrap());
+        assert_eq!(shown, AggregatorConfig::load(None, &place).unwrap());
         let all = parse(&uncommented(toml)).unwrap();
         assert!(
             all.group.is_some() && all.metrics == Config::parse("[metrics]", Path::new("")).unwrap().metrics
@@ -244,11 +246,11 @@ mod tests {
 
     #[test]
     fn units_start_what_exists_with_what_it_needs() {
-        for name in ["gradwire-xdp", "gradwire-node"] {
+        for name in ["gradwire-xdp", "gradwire-aggregator"] {
             let (command, setting) = unit(name);
             let (service, config) = match command {
                 Command::Run(args) if name == "gradwire-xdp" => (args.service, args.config),
-                Command::Aggregate(args) if name == "gradwire-node" => (args.service, args.config),
+                Command::Aggregate(args) if name == "gradwire-aggregator" => (args.service, args.config),
                 other => panic!("{name}: {other:?}"),
             };
             // `status` and `unload` look there.
@@ -273,8 +275,8 @@ mod tests {
             let text = fs::read_to_string(format!("{UNITS}/{name}@.service")).unwrap();
             text[text.find("# Set-up needs these").unwrap()..].to_owned()
         };
-        assert_eq!(confined("gradwire-xdp"), confined("gradwire-node"));
-        assert!(confined("gradwire-node").contains("SystemCallFilter="));
+        assert_eq!(confined("gradwire-xdp"), confined("gradwire-aggregator"));
+        assert!(confined("gradwire-aggregator").contains("SystemCallFilter="));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A node that sums, on a switch between hosts:
+//! An aggregator, on a switch between hosts:
 //!
 //! ```text
 //! ha, c2 ── bridge ── switch ── bridge ── hb, c3
@@ -19,8 +19,8 @@ use std::time::Instant;
 
 use gradwire::codec::planar::{self, Bound};
 use gradwire_collectives::{Layout, Link, Listening, Options, Plan as Exchange, Residuals, Token};
-use gradwire_xdp::ops::control::{node_socket_path, query};
-use gradwire_xdp::ops::telemetry::{Attached, NodeSnapshot};
+use gradwire_xdp::ops::control::{aggregator_socket_path, query};
+use gradwire_xdp::ops::telemetry::{AggregatorSnapshot, Attached};
 use rustix::process::Signal;
 
 use support::process::Process;
@@ -28,18 +28,18 @@ use support::shim::PATIENT;
 use support::traffic::gradients;
 use support::{Lab, PATIENCE, Plan};
 
-/// The node's address, which no kernel has, and the one of its machine.
-const NODE: &str = "10.77.0.9";
+/// The aggregator's address, which no kernel has, and the one of its machine.
+const AGGREGATOR: &str = "10.77.0.9";
 const MACHINE: &str = "10.77.0.100";
 const PORT: u16 = gradwire::wire::chunk::PORT;
 const PLACES: [(&str, [u8; 4]); 4] =
     [("ha", [10, 77, 0, 1]), ("hb", [10, 77, 0, 2]), ("c2", [10, 77, 0, 3]), ("c3", [10, 77, 0, 4])];
 /// Ten chunks, the last one short.
 const VALUES: usize = 20_000;
-/// Exchanges until the node has to have summed one alone: it is left alone for up to 64 of them when it was silent.
+/// Exchanges until the aggregator has to have summed one alone: it is left alone for up to 64 of them when it was silent.
 const ROUNDS: usize = 1000;
 
-/// A laboratory with four hosts, and a machine for a node on its switch.
+/// A laboratory with four hosts, and a machine for an aggregator on its switch.
 fn lab() -> Option<Lab> {
     let lab = Lab::new(Plan::default())?;
     lab.add_container("sa", "c2", "10.77.0.3");
@@ -48,13 +48,13 @@ fn lab() -> Option<Lab> {
     Some(lab)
 }
 
-/// A folder for the node's control socket: interfaces of other laboratories have the same name.
+/// A folder for the aggregator's control socket: interfaces of other laboratories have the same name.
 fn run_dir(lab: &Lab) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(lab.netns("n"))
 }
 
 fn start(lab: &Lab, words: &str) -> Process {
-    start_at(lab, NODE, &format!("{PATIENT} {words}"))
+    start_at(lab, AGGREGATOR, &format!("{PATIENT} {words}"))
 }
 
 fn start_at(lab: &Lab, address: &str, words: &str) -> Process {
@@ -64,22 +64,22 @@ fn start_at(lab: &Lab, address: &str, words: &str) -> Process {
 fn launch(lab: &Lab, words: &str) -> Process {
     let (program, folder) = (env!("CARGO_BIN_EXE_gradwire-xdp"), run_dir(lab));
     let command = format!("{program} aggregate --run-dir {} {words}", folder.display());
-    let mut node = Process::spawn("node", lab.command_in("n", &command));
-    node.wait_for("ready");
-    node
+    let mut aggregator = Process::spawn("aggregator", lab.command_in("n", &command));
+    aggregator.wait_for("ready");
+    aggregator
 }
 
-fn status(lab: &Lab) -> NodeSnapshot {
+fn status(lab: &Lab) -> AggregatorSnapshot {
     let end = Instant::now() + PATIENCE;
     loop {
-        match query::<NodeSnapshot>(&node_socket_path(&run_dir(lab), "eth0")) {
+        match query::<AggregatorSnapshot>(&aggregator_socket_path(&run_dir(lab), "eth0")) {
             Ok(status) if status.answered => return status,
             answer => assert!(Instant::now() < end, "no answer but {answer:?}"),
         }
     }
 }
 
-/// A member's gradient of a round: its own part of the recordings.
+/// A rank's gradient of a round: its own part of the recordings.
 fn gradient(rank: usize, round: usize) -> Vec<f32> {
     let bytes = gradients(4 * VALUES * PLACES.len());
     let values = bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
@@ -104,34 +104,35 @@ fn exact(round: usize) -> Vec<u32> {
     sums.into_iter().map(|sum| (sum as f32).to_bits()).collect()
 }
 
-/// One exchange of a member; why the node did not sum all of it, which every member says alike. The sums are exact, whoever made
+/// One exchange of a rank; why the aggregator did not sum all of it, which every rank says alike. The sums are exact, whoever made
 /// them.
 fn exchange(link: &mut Link, rank: usize, round: usize) -> Option<&'static str> {
-    let plan: Exchange = format!("strategy = \"in-network:{NODE}\"\ncodec = \"wire:2:10\"").parse().unwrap();
+    let plan: Exchange =
+        format!("strategy = \"in-network:{AGGREGATOR}\"\ncodec = \"wire:2:10\"").parse().unwrap();
     let mut values = gradient(rank, round);
     let layout = Layout::new([("gradient", VALUES)]).unwrap();
     let report = link.exchange(&mut values, &layout, &plan, &mut Residuals::new()).unwrap();
     let bits: Vec<u32> = values.iter().map(|value| value.to_bits()).collect();
-    assert!(bits == exact(round), "member {rank}, round {round}: {report:?}");
+    assert!(bits == exact(round), "rank {rank}, round {round}: {report:?}");
     report.in_network.unwrap().reason
 }
 
-/// Exchanges until one does, or does not, get everything from the node; the rounds so far.
-fn until(link: &mut Link, rank: usize, mut round: usize, by_node: bool) -> usize {
+/// Exchanges until one does, or does not, get everything from the aggregator; the rounds so far.
+fn until(link: &mut Link, rank: usize, mut round: usize, by_aggregator: bool) -> usize {
     for _ in 0..ROUNDS {
         round += 1;
-        if exchange(link, rank, round).is_none() == by_node {
+        if exchange(link, rank, round).is_none() == by_aggregator {
             return round;
         }
     }
-    panic!("member {rank}: no exchange of {ROUNDS} ended like this: by the node {by_node}");
+    panic!("rank {rank}: no exchange of {ROUNDS} ended like this: by the aggregator {by_aggregator}");
 }
 
-/// All members, each on its host, and a job that all do at the same time.
-fn members(lab: &Lab, job: impl Fn(&mut Link, usize) + Clone + Send + 'static) -> Vec<JoinHandle<()>> {
+/// All ranks, each on its host, and a job that all do at the same time.
+fn ranks(lab: &Lab, job: impl Fn(&mut Link, usize) + Clone + Send + 'static) -> Vec<JoinHandle<()>> {
     let token = Token::random().unwrap();
     let root: SocketAddr = (PLACES[0].1, 7000).into();
-    let member = |(rank, (place, ip)): (usize, &(&str, [u8; 4]))| {
+    let rank = |(rank, (place, ip)): (usize, &(&str, [u8; 4]))| {
         let own = if rank == 0 { root } else { (*ip, 0).into() };
         let (token, job) = (token.clone(), job.clone());
         lab.enter(place, move || {
@@ -141,18 +142,18 @@ fn members(lab: &Lab, job: impl Fn(&mut Link, usize) + Clone + Send + 'static) -
             link.close();
         })
     };
-    PLACES.iter().enumerate().map(member).collect()
+    PLACES.iter().enumerate().map(rank).collect()
 }
 
-/// Sums are exact, with the node, when it is killed, when it is back, and when another one takes its place.
+/// Sums are exact, with the aggregator, when it is killed, when it is back, and when another one takes its place.
 #[test]
-fn sums_outlive_their_node() {
+fn sums_outlive_their_aggregator() {
     let Some(lab) = lab() else { return };
-    let mut node = start(&lab, "");
-    // Members wait here for what happens to the node.
+    let mut aggregator = start(&lab, "");
+    // Ranks wait here for what happens to the aggregator.
     let gate = Arc::new(Barrier::new(PLACES.len() + 1));
     let of_members = Arc::clone(&gate);
-    let running = members(&lab, move |link, rank| {
+    let running = ranks(&lab, move |link, rank| {
         let round = until(link, rank, 0, true);
         of_members.wait();
         of_members.wait();
@@ -167,25 +168,25 @@ fn sums_outlive_their_node() {
     });
     gate.wait();
     let before = status(&lab);
-    assert_eq!(before.jobs.iter().map(|job| job.members).collect::<Vec<_>>(), [PLACES.len()]);
+    assert_eq!(before.jobs.iter().map(|job| job.children).collect::<Vec<_>>(), [PLACES.len()]);
     assert!(before.chunks_summed() >= 10, "{before:?}");
-    assert!(before.frames["arp"] >= 4, "each host looked the node up: {before:?}");
+    assert!(before.frames["arp"] >= 4, "each host looked the aggregator up: {before:?}");
     assert_eq!((before.interface.xdp, before.frames["checksum"]), (Attached::Native, 0));
 
-    node.signal(Signal::KILL);
-    node.wait();
+    aggregator.signal(Signal::KILL);
+    aggregator.wait();
     assert!(!lab.ip_in("n", "link show dev eth0").contains("xdp"));
     gate.wait();
     gate.wait();
 
-    let mut node = start(&lab, "");
+    let mut aggregator = start(&lab, "");
     gate.wait();
     gate.wait();
     assert!(status(&lab).chunks_summed() >= 10);
 
     // It does not let a second one onto its interface, unless that is to take its place.
     let command = format!(
-        "{} aggregate --interface eth0 --address {NODE} --run-dir {}",
+        "{} aggregate --interface eth0 --address {AGGREGATOR} --run-dir {}",
         env!("CARGO_BIN_EXE_gradwire-xdp"),
         run_dir(&lab).display()
     );
@@ -193,25 +194,25 @@ fn sums_outlive_their_node() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("gradwire-xdp unload eth0"), "{refused:?}");
     let mut successor = start(&lab, "--replace");
-    assert!(node.wait().success(), "{}", node.log());
+    assert!(aggregator.wait().success(), "{}", aggregator.log());
     gate.wait();
-    for member in running {
-        member.join().unwrap();
+    for rank in running {
+        rank.join().unwrap();
     }
     assert!(status(&lab).chunks_summed() >= 10);
     successor.end();
     fs::remove_dir_all(run_dir(&lab)).unwrap();
 }
 
-/// By a multicast group, which members join because the node names it: each result is sent once.
+/// By a multicast group, which ranks join because the aggregator names it: each result is sent once.
 #[test]
 fn results_come_by_a_group() {
     let Some(lab) = lab() else { return };
-    let mut node = start(&lab, "--group 239.129.2.3");
+    let mut aggregator = start(&lab, "--group 239.129.2.3");
     let gate = Arc::new(Barrier::new(PLACES.len() + 1));
     let is_seen = Arc::new(AtomicBool::new(false));
     let (of_members, seen) = (Arc::clone(&gate), Arc::clone(&is_seen));
-    let running = members(&lab, move |link, rank| {
+    let running = ranks(&lab, move |link, rank| {
         let mut round = 0;
         while !seen.load(Ordering::SeqCst) {
             round = until(link, rank, round, true);
@@ -219,7 +220,7 @@ fn results_come_by_a_group() {
             of_members.wait();
         }
     });
-    // Results that got lost on a busy machine are asked for. But if none came by the group, all would be: ten chunks by four members.
+    // Results that got lost on a busy machine are asked for. But if none came by the group, all would be: ten chunks by four ranks.
     let mut repeated = 0;
     for _ in 0..ROUNDS {
         gate.wait();
@@ -238,20 +239,20 @@ fn results_come_by_a_group() {
             break;
         }
     }
-    for member in running {
-        member.join().unwrap();
+    for rank in running {
+        rank.join().unwrap();
     }
     assert!(is_seen.load(Ordering::SeqCst), "nobody got results by the group");
-    node.end();
+    aggregator.end();
     fs::remove_dir_all(run_dir(&lab)).unwrap();
 }
 
-/// The node answers pings, and takes nothing that is for its machine.
+/// The aggregator answers pings, and takes nothing that is for its machine.
 #[test]
 fn other_traffic_is_untouched() {
     let Some(lab) = lab() else { return };
-    let mut node = start(&lab, &format!("--metrics {MACHINE}:9407"));
-    lab.assert_pings(NODE);
+    let mut aggregator = start(&lab, &format!("--metrics {MACHINE}:9407"));
+    lab.assert_pings(AGGREGATOR);
     lab.assert_pings(MACHINE);
     let echo = lab.enter("n", || {
         let socket = UdpSocket::bind((MACHINE, PORT)).unwrap();
@@ -295,59 +296,60 @@ fn other_traffic_is_untouched() {
         client.read_to_string(&mut page).unwrap();
         page
     });
-    let echoes =
-        format!("gradwire_node_frames_total{{interface=\"eth0\",what=\"echo\"}} {}\n", status.frames["echo"]);
+    let echoes = format!(
+        "gradwire_aggregator_frames_total{{interface=\"eth0\",what=\"echo\"}} {}\n",
+        status.frames["echo"]
+    );
     let page = page.join().unwrap();
     assert!(page.contains(&echoes), "{page}");
 
     // When it has gone, its address has, too; the machine stays.
-    node.end();
-    assert!(!lab.in_place("ha", &format!("ping -q -c 1 -W 1 {NODE}")).status.success());
+    aggregator.end();
+    assert!(!lab.in_place("ha", &format!("ping -q -c 1 -W 1 {AGGREGATOR}")).status.success());
     lab.assert_pings(MACHINE);
     fs::remove_dir_all(run_dir(&lab)).unwrap();
 }
 
-/// With its machine's own address, the node answers as long as it lives, and the kernel when it hangs.
+/// With its machine's own address, the aggregator answers as long as it lives, and the kernel when it hangs.
 #[test]
-fn a_hanging_node_leaves_all_to_the_kernel() {
+fn a_hanging_aggregator_leaves_all_to_the_kernel() {
     let Some(lab) = lab() else { return };
-    let mut node = start_at(&lab, MACHINE, "");
+    let mut aggregator = start_at(&lab, MACHINE, "");
     // On a busy machine it may seem to hang before it does.
-    let mut answered_by_node = (0..ROUNDS).map(|_| {
+    let mut answered_by_aggregator = (0..ROUNDS).map(|_| {
         lab.assert_pings(MACHINE);
         status(&lab).frames["echo"] > 0
     });
-    assert!(answered_by_node.any(|answered| answered));
+    assert!(answered_by_aggregator.any(|answered| answered));
     let before = status(&lab).kept.stale;
-    node.signal(Signal::STOP);
+    aggregator.signal(Signal::STOP);
     lab.assert_pings(MACHINE);
-    node.signal(Signal::CONT);
+    aggregator.signal(Signal::CONT);
     assert!(status(&lab).kept.stale >= before + 50);
-    node.end();
+    aggregator.end();
     fs::remove_dir_all(run_dir(&lab)).unwrap();
 }
 
 /// What a file says, and an option says otherwise, is what runs.
 #[test]
-fn a_file_describes_a_node() {
+fn a_file_describes_a_aggregator() {
     let Some(lab) = lab() else { return };
     let file = run_dir(&lab).with_extension("toml");
-    let text =
-        "[node]\ninterface = \"eth0\"\naddress = \"10.77.0.8\"\nport = 5000\n[path]\nmode = \"generic\"\n";
+    let text = "[aggregator]\ninterface = \"eth0\"\naddress = \"10.77.0.8\"\nport = 5000\n[path]\nmode = \"generic\"\n";
     fs::write(&file, text).unwrap();
-    let mut node = launch(&lab, &format!("--config {} --address {NODE}", file.display()));
-    lab.assert_pings(NODE);
+    let mut aggregator = launch(&lab, &format!("--config {} --address {AGGREGATOR}", file.display()));
+    lab.assert_pings(AGGREGATOR);
     let status = status(&lab);
     assert_eq!(
         (status.address.to_string(), status.interface.xdp),
-        (format!("{NODE}:5000"), Attached::Generic)
+        (format!("{AGGREGATOR}:5000"), Attached::Generic)
     );
-    node.end();
+    aggregator.end();
     fs::remove_file(file).unwrap();
     fs::remove_dir_all(run_dir(&lab)).unwrap();
 }
 
-/// Before a node runs, the doctor says whose its address is.
+/// Before an aggregator runs, the doctor says whose its address is.
 #[test]
 fn the_doctor_knows_whose_an_address_is() {
     let Some(lab) = lab() else { return };
@@ -368,7 +370,7 @@ fn the_doctor_knows_whose_an_address_is() {
     let mac = lab.mac("c2").map(|byte| format!("{byte:02x}")).join(":");
     assert!(found["found"].as_str().unwrap().contains(&mac), "{found}");
     assert_eq!(judged("192.0.2.9", "address")["status"], "unknown");
-    assert_eq!(judged(NODE, "address")["status"], "ok");
+    assert_eq!(judged(AGGREGATOR, "address")["status"], "ok");
     assert_eq!(judged(MACHINE, "address")["status"], "ok");
     let taken = lab.enter("n", || UdpSocket::bind((MACHINE, PORT)).unwrap()).join().unwrap();
     assert_eq!(judged(MACHINE, "port")["status"], "warning");
@@ -378,15 +380,15 @@ fn the_doctor_knows_whose_an_address_is() {
     let found = judged("192.0.2.9", "address");
     assert!(found["found"].as_str().unwrap().contains("an address of lo"), "{found}");
 
-    // It names the node that runs, and does not take its own address for another's.
-    let mut node = start(&lab, "");
-    assert_eq!(judged(NODE, "address")["status"], "ok");
-    let program = judged(NODE, "program");
+    // It names the aggregator that runs, and does not take its own address for another's.
+    let mut aggregator = start(&lab, "");
+    assert_eq!(judged(AGGREGATOR, "address")["status"], "ok");
+    let program = judged(AGGREGATOR, "program");
     assert!(program["mend"].as_str().unwrap().contains("unload eth0"), "{program}");
     lab.ip_in("n", "link set dev eth0 mtu 1400");
-    assert_eq!(judged(NODE, "mtu")["status"], "warning");
-    assert_eq!(judged(NODE, "packets")["status"], "warning");
-    node.end();
+    assert_eq!(judged(AGGREGATOR, "mtu")["status"], "warning");
+    assert_eq!(judged(AGGREGATOR, "packets")["status"], "warning");
+    aggregator.end();
     fs::remove_dir_all(run_dir(&lab)).unwrap();
 }
 

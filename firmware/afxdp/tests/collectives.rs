@@ -1,4 +1,4 @@
-//! Four members of a collective on two hosts, so that each hop of their ring goes through both shims.
+//! Four ranks of a collective on two hosts, so that each hop of their ring goes through both shims.
 
 mod support;
 
@@ -10,17 +10,17 @@ use support::shim::Shim;
 use support::traffic::gradients;
 use support::{Lab, PATIENCE, Plan, Side};
 
-const MEMBERS: usize = 4;
+const RANKS: usize = 4;
 const VALUES: usize = 250_000;
 
-/// A member's gradient: its own part of the recordings.
+/// A rank's gradient: its own part of the recordings.
 fn gradient(rank: usize) -> Vec<f32> {
-    let bytes = gradients(4 * VALUES * MEMBERS);
+    let bytes = gradients(4 * VALUES * RANKS);
     let values = bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
     values.skip(rank * VALUES).take(VALUES).collect()
 }
 
-/// One call of each member, and the bytes that it put on the wire.
+/// One call of each rank, and the bytes that it put on the wire.
 fn all(
     lab: &Lab,
     port: u16,
@@ -30,22 +30,22 @@ fn all(
     let wire_bytes = || Side::BOTH.iter().map(|side| lab.wire_count(*side).0).sum::<u64>();
     let root: SocketAddr = ([10, 77, 0, 1], port).into();
     let before = wire_bytes();
-    let members = (0..MEMBERS).map(|rank| {
+    let ranks = (0..RANKS).map(|rank| {
         let token = token.clone();
         // Neighbours in the ring are on different hosts.
         let (host, ip) = if rank % 2 == 0 { ("ha", [10, 77, 0, 1]) } else { ("hb", [10, 77, 0, 2]) };
         let own = if rank == 0 { root } else { (ip, 0).into() };
         lab.enter(host, move || {
             let options = Options { timeout: PATIENCE, tagged: true, ..Options::new(token) };
-            let mut link = Listening::bind(own, options).unwrap().join(rank, MEMBERS, root).unwrap();
+            let mut link = Listening::bind(own, options).unwrap().join(rank, RANKS, root).unwrap();
             let mut values = gradient(rank);
             call(&mut link, &mut values).map_err(|error| error.to_string())?;
             link.close();
             Ok(values)
         })
     });
-    let members: Vec<_> = members.collect();
-    let results = members.into_iter().map(|member| member.join().unwrap()).collect();
+    let ranks: Vec<_> = ranks.collect();
+    let results = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
     (results, wire_bytes() - before)
 }
 
@@ -62,7 +62,7 @@ fn a_tagged_ring_sends_less_and_stays_within_its_bounds() {
     eprintln!("{plain} bytes on the wire as f32, {compressed} as wire:2:10");
     assert!(compressed < plain * 2 / 3, "{compressed} {plain}");
 
-    let gradients: Vec<Vec<f32>> = (0..MEMBERS).map(gradient).collect();
+    let gradients: Vec<Vec<f32>> = (0..RANKS).map(gradient).collect();
     let (exact, coded) =
         (exact[0].clone().unwrap(), coded.into_iter().map(Result::unwrap).collect::<Vec<_>>());
     assert!(
@@ -72,10 +72,10 @@ fn a_tagged_ring_sends_less_and_stays_within_its_bounds() {
     for (at, (exact, coded)) in exact.into_iter().zip(&coded[0]).enumerate() {
         let sum: f64 = gradients.iter().map(|gradient| f64::from(gradient[at])).sum();
         let size: f64 = gradients.iter().map(|gradient| f64::from(gradient[at]).abs()).sum();
-        let rounding = MEMBERS as f64 * f64::from(f32::EPSILON) * size;
+        let rounding = RANKS as f64 * f64::from(f32::EPSILON) * size;
         assert!((f64::from(exact) - sum).abs() <= rounding, "value {at}: {exact}, not {sum}");
         // Three hops of the sum and the result's coding may lose 2^-10 each.
-        let bound = MEMBERS as f64 / 1024.0 + rounding;
+        let bound = RANKS as f64 / 1024.0 + rounding;
         assert!((f64::from(*coded) - sum).abs() <= bound, "value {at}: {coded}, not {sum}");
         changed += usize::from(*coded != exact);
     }

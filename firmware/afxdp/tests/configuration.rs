@@ -31,8 +31,8 @@ proptest! {
             ])),
             0..3,
         ),
-        node in settings(&[
-            "[node]", "interface = \"eth1\"", "address = \"([0-9.]{0,9}|::1)\"", "port = [0-9]{1,6}",
+        aggregator in settings(&[
+            "[aggregator]", "interface = \"eth1\"", "address = \"([0-9.]{0,9}|::1)\"", "port = [0-9]{1,6}",
             "group = \"(22[0-9]|239)\\.0\\.[01]\\.1\"",
         ]),
         path in settings(&[
@@ -42,6 +42,6 @@ proptest! {
         metrics in settings(&["[metrics]", "port = [0-9]{1,6}", "address = \"(::1|[0-9.]{0,9})\"", ".{0,12}"]),
     ) {
         let rules: String = rules.iter().map(|(tos, rest)| format!("[[rule]]\n{tos}\n{rest}\n")).collect();
-        configuration::judge(format!("{top}\n{rules}{node}\n{path}\n{metrics}\n").as_bytes());
+        configuration::judge(format!("{top}\n{rules}{aggregator}\n{path}\n{metrics}\n").as_bytes());
     }
 }

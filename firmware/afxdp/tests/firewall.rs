@@ -33,7 +33,7 @@ fn counted(lab: &Lab, place: &str, name: &str) -> u64 {
     count.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Has the bridges of both shims hand frames to a chain that drops what belongs to no connection that it saw begin, as Kubernetes' nodes have
+/// Has the bridges of both shims hand frames to a chain that drops what belongs to no connection that it saw begin, as Kubernetes' aggregators have
 /// it; `false` if this kernel cannot.
 fn filter_statefully(lab: &Lab) -> bool {
     if !Path::new("/proc/sys/net/bridge/bridge-nf-call-iptables").exists() {

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use gradwire_xdp::ops::control::{node_socket_path, socket_path};
+use gradwire_xdp::ops::control::{aggregator_socket_path, socket_path};
 use gradwire_xdp::ops::telemetry::Snapshot;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -368,8 +368,8 @@ fn with_the_units_capabilities_it_needs_no_root() {
         socket_path(run_dir, &operator.host, &operator.net)
     });
     let command = format!("aggregate --interface {} --address 10.77.0.9", operator.net);
-    serves_without_root(&operator, "gradwire-node", &command, &|run_dir| {
-        node_socket_path(run_dir, &operator.net)
+    serves_without_root(&operator, "gradwire-aggregator", &command, &|run_dir| {
+        aggregator_socket_path(run_dir, &operator.net)
     });
 }
 

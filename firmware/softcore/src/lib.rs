@@ -8,17 +8,17 @@
 //!             └──────── board::Board: what a port writes ──────┘
 //! ```
 //!
-//! [`node`] is another main loop: that of a node that sums in the network, without engines. With the feature `management`,
+//! [`aggregator`] is another main loop: that of an aggregator, without engines. With the feature `management`,
 //! `tcp` serves metrics and a console beside it.
 //! [`board`] says what a board provides, and docs/firmware.md how; [`virtio`] drives the NICs of QEMU's `virt` machine.
 #![cfg_attr(not(test), no_std)]
 
+pub mod aggregation;
 pub mod board;
 pub mod buffers;
 pub mod console;
 pub mod firmware;
 pub mod logs;
-pub mod node;
 pub mod progress;
 #[cfg(feature = "management")]
 pub mod tcp;

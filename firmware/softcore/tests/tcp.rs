@@ -1,4 +1,4 @@
-//! What a node serves over TCP, on a wire and with a time that the test makes up.
+//! What an aggregator serves over TCP, on a wire and with a time that the test makes up.
 #![cfg(feature = "management")]
 
 use std::collections::{HashSet, VecDeque};
@@ -6,8 +6,8 @@ use std::collections::{HashSet, VecDeque};
 use gradwire::aggregate::{Arrival, Outcome};
 use gradwire::engine::Millis;
 use gradwire::forward::{Buffer, Device, Port};
+use softcore::aggregation::{IP, MAC, SoftAggregator, settings};
 use softcore::board::{Faults, Nics};
-use softcore::node::{IP, MAC, SoftNode, settings};
 use softcore::tcp::{CONSOLE_PORT, METRICS_PORT, Management, Memory, NO_PLACES};
 
 #[path = "emulated/frames.rs"]
@@ -84,7 +84,7 @@ impl Nics for Wire {
 struct Host {
     wire: Wire,
     management: Management<Frame>,
-    node: Box<SoftNode>,
+    aggregator: Box<SoftAggregator>,
     now: u64,
 }
 
@@ -94,7 +94,7 @@ impl Host {
         Self {
             wire: Wire { free: BUFFERS, sent: VecDeque::new() },
             management: Management::new(memory, places, 0x5eed, 2),
-            node: Box::new(SoftNode::new(MAC, IP, settings(7))),
+            aggregator: Box::new(SoftAggregator::new(MAC, IP, settings(7))),
             now: 1000,
         }
     }
@@ -113,7 +113,7 @@ impl Host {
     /// Turns until there is nothing more to do at once.
     fn settle(&mut self) {
         for _ in 0..1000 {
-            if !self.management.step(&mut self.wire, &self.node, Millis(self.now)) {
+            if !self.management.step(&mut self.wire, &self.aggregator, Millis(self.now)) {
                 return;
             }
         }
@@ -150,7 +150,7 @@ impl Host {
         self.send(peer, ACK, b"");
     }
 
-    /// All that the node has to say to a peer that acknowledges it piece by piece, and whether it ends the connection then.
+    /// All that the aggregator has to say to a peer that acknowledges it piece by piece, and whether it ends the connection then.
     fn receive(&mut self, peer: &mut Peer) -> (String, bool) {
         let mut text = String::new();
         loop {
@@ -190,7 +190,7 @@ impl Host {
 }
 
 fn sample(page: &str, name: &str, what: &str) -> u64 {
-    let series = format!("gradwire_node_{name}{{interface=\"network\",what=\"{what}\"}} ");
+    let series = format!("gradwire_aggregator_{name}{{interface=\"network\",what=\"{what}\"}} ");
     let line = page.lines().find_map(|line| line.strip_prefix(&series));
     line.unwrap_or_else(|| panic!("{series}: {page}")).parse().unwrap()
 }
@@ -203,18 +203,18 @@ fn metrics_are_fetched_again_and_again() {
         let answer = host.metrics(1, port);
         let (head, page) = answer.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4"), "{head}");
-        assert!(page.contains("\ngradwire_node_panics_total{interface=\"network\"} 2\n"), "{page}");
+        assert!(page.contains("\ngradwire_aggregator_panics_total{interface=\"network\"} 2\n"), "{page}");
         assert_eq!(sample(page, "faults_total", "runt"), 3);
         assert!(page.ends_with('\n'));
     }
     assert_eq!(host.wire.free, BUFFERS);
 }
 
-/// Each name is printed once, before its samples, each series is there once, and no line is cut. Whatever the shim's node counts
+/// Each name is printed once, before its samples, each series is there once, and no line is cut. Whatever the shim's aggregator counts
 /// too has that one's name, type and meaning.
 #[test]
 fn the_page_is_in_prometheus_format_with_the_shims_names() {
-    let shim = include_str!("../../afxdp/src/ops/metrics/node.rs");
+    let shim = include_str!("../../afxdp/src/ops/metrics/aggregator.rs");
     let shim: String = shim.split_whitespace().collect();
     let answer = Host::new().metrics(1, 5000);
     let (_, page) = answer.split_once("\r\n\r\n").unwrap();
@@ -292,7 +292,7 @@ fn the_console_answers_line_by_line() {
     let mut host = Host::new();
     let mut peer = Peer::new(2, 7000, CONSOLE_PORT);
     host.connect(&mut peer);
-    assert!(host.receive(&mut peer).0.ends_with("node 10.0.0.9: help lists commands\r\ngradwire> "));
+    assert!(host.receive(&mut peer).0.ends_with("aggregator 10.0.0.9: help lists commands\r\ngradwire> "));
     // Two lines at once: the second waits for the first one's answer.
     assert_eq!(host.ask(&mut peer, b"jobs now\r\nhe"), "'now' is too much\r\ngradwire> ");
     let printed = host.ask(&mut peer, b"lp\njobs\n");
@@ -384,10 +384,10 @@ fn a_turn_is_bounded() {
     let mut host = Host::new();
     let mut peer = Peer::new(1, 5000, 80);
     let kept = (0..18).filter(|_| host.give(&peer.segment(SYN, b""))).count();
-    // Kept or dropped, the node does not see them.
+    // Kept or dropped, the aggregator does not see them.
     assert_eq!(kept, 18);
     for turn in 1..=8 {
-        let is_busy = host.management.step(&mut host.wire, &host.node, Millis(host.now));
+        let is_busy = host.management.step(&mut host.wire, &host.aggregator, Millis(host.now));
         assert_eq!((is_busy, host.wire.sent.len()), (turn < 8, turn));
     }
     assert_eq!(host.receive(&mut peer).0, RST | ACK);
@@ -396,9 +396,9 @@ fn a_turn_is_bounded() {
     assert_eq!(host.wire.free, BUFFERS);
 }
 
-/// Frames of the node's are given back.
+/// Frames of the aggregator's are given back.
 #[test]
-fn what_is_not_tcp_is_the_nodes() {
+fn what_is_not_tcp_is_the_aggregators() {
     let mut host = Host::new();
     for frame in [frames::packet(1, 17, &[0; 30]), frames::packet(1, 1, &[0; 30]), vec![0xff; 60]] {
         assert!(!host.give(&frame));

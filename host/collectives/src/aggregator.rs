@@ -47,7 +47,7 @@ impl Aggregator {
         _ = sockopt::set_socket_recv_buffer_size(&socket, QUEUE);
         let secret = [(); 2].map(|()| RandomState::new().build_hasher().finish());
         let settings =
-            Settings { kernel: Kernel::detect(), limits: Limits::MOST, group: None, above: None, secret };
+            Settings { kernel: Kernel::detect(), limits: Limits::MOST, group: None, parent: None, secret };
         // It is made on a stack before it is boxed, and is larger than those of most threads.
         let make = thread::Builder::new().stack_size(STACK).spawn(move || Box::new(Engine::new(settings)))?;
         let engine = make.join().map_err(|_| io::Error::other("no room for its memory"))?;
@@ -87,7 +87,7 @@ impl Aggregator {
                 match to {
                     To::One(address) => self.send(out, address),
                     To::Group(group) => self.send(out, SocketAddr::from((group, PORT))),
-                    To::Each { job } => self.engine.members(job).for_each(|address| self.send(out, address)),
+                    To::Each { job } => self.engine.children(job).for_each(|address| self.send(out, address)),
                 }
             }
         }

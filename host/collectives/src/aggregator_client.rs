@@ -1,4 +1,4 @@
-//! A rank's side of an aggregator in the network: a UDP socket, and the dataplane's [`Member`] behind it.
+//! A rank's side of an aggregator in the network: a UDP socket, and the dataplane's [`Worker`] behind it.
 //!
 //! An aggregator that does not answer, or refuses, is left alone for one exchange, then for two, and so on, up to [`LONGEST_PAUSE`]. That
 //! counts exchanges and no time, so that all ranks do the same.
@@ -9,9 +9,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 
 use gradwire::Millis;
-use gradwire::aggregate::{Event, Failure, Member, Membership, Poll};
+use gradwire::aggregate::{Event, Failure, Poll, Worker, WorkerSettings};
 use gradwire::kernels::Kernel;
-use gradwire::wire::chunk::{Limits, MAX_MEMBERS, PORT, Refusal, TOS};
+use gradwire::wire::chunk::{Limits, MAX_CHILDREN, PORT, Refusal, TOS};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
@@ -21,7 +21,7 @@ use crate::graph::Rank;
 use crate::socket::{DATAGRAM_ROOM, set_tos};
 
 /// The most ranks of an aggregator.
-pub(crate) const MAX_RANKS: usize = MAX_MEMBERS;
+pub(crate) const MAX_RANKS: usize = MAX_CHILDREN;
 /// Exchanges without the aggregator, at most, before it is tried again.
 const LONGEST_PAUSE: u32 = 64;
 /// Chunks under way.
@@ -51,7 +51,7 @@ pub(crate) struct AggregatorClient {
     began: Instant,
     epochs: Epochs,
     /// None between epochs.
-    member: Option<Box<Member<WINDOW>>>,
+    member: Option<Box<Worker<WINDOW>>>,
     /// Exchanges to do without the aggregator now, and after its next failure.
     skip: u32,
     pause: u32,
@@ -114,18 +114,18 @@ impl AggregatorClient {
     pub(crate) fn begin(&mut self, proposals: impl IntoIterator<Item = u32>) {
         let epoch = latest(proposals);
         self.epochs.began(epoch);
-        let (worker, members) = (self.rank as u8, self.ranks as u8);
+        let (child, children) = (self.rank as u8, self.ranks as u8);
         let limits = Limits { window: WINDOW as u8, ..Limits::MOST };
-        let membership = Membership {
+        let membership = WorkerSettings {
             job: self.job.number,
             epoch,
-            worker,
-            members,
-            total: members,
+            child,
+            children,
+            total: children,
             limits,
             key: self.job.key,
         };
-        self.member = Some(Box::new(Member::new(membership, Kernel::detect())));
+        self.member = Some(Box::new(Worker::new(membership, Kernel::detect())));
     }
 
     /// Tries to sum `values` with the aggregator, until that is done, the aggregator fails, or the others have `halted`. Says what came of it.
@@ -177,7 +177,7 @@ impl AggregatorClient {
 
     fn sum(
         &mut self,
-        member: &mut Member<WINDOW>,
+        member: &mut Worker<WINDOW>,
         values: usize,
         started: &mut bool,
         too_large: &mut Vec<usize>,

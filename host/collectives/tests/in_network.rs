@@ -52,8 +52,13 @@ fn with_node<T>(faults: &Faults, work: impl FnOnce(SocketAddr) -> T) -> T {
 }
 
 fn serve(socket: &UdpSocket, faults: &Faults, stop: &AtomicBool) {
-    let settings =
-        Settings { kernel: Kernel::detect(), limits: Limits::MOST, group: None, above: None, secret: [3, 5] };
+    let settings = Settings {
+        kernel: Kernel::detect(),
+        limits: Limits::MOST,
+        group: None,
+        parent: None,
+        secret: [3, 5],
+    };
     let new = || Box::new(Engine::<SocketAddr, 1, 32, 16>::new(settings));
     let (mut engine, mut random, began) = (new(), Random(1), Instant::now());
     let (mut packet, mut out) = ([0; 2048], [0; 2048]);
@@ -70,11 +75,11 @@ fn serve(socket: &UdpSocket, faults: &Faults, stop: &AtomicBool) {
         if lost() {
             continue;
         }
-        if let Ok(Packet { body: Body::Hello { worker, .. }, .. }) = Packet::parse(&packet[..len]) {
-            workers.push((from, worker));
+        if let Ok(Packet { body: Body::Hello { child, .. }, .. }) = Packet::parse(&packet[..len]) {
+            workers.push((from, child));
         }
-        if let Ok(Packet { head, body: Body::Contribute { worker, .. } }) = Packet::parse(&packet[..len])
-            && let Some((_, ahead)) = faults.forged.lock().unwrap().take_if(|(of, _)| *of == worker)
+        if let Ok(Packet { head, body: Body::Contribute { child, .. } }) = Packet::parse(&packet[..len])
+            && let Some((_, ahead)) = faults.forged.lock().unwrap().take_if(|(of, _)| *of == child)
         {
             let epoch = head.epoch.wrapping_add(ahead);
             let body = Body::Refuse { reason: Refusal::OldEpoch, epoch };
@@ -85,7 +90,7 @@ fn serve(socket: &UdpSocket, faults: &Faults, stop: &AtomicBool) {
         while let Some(Emitted { to, len }) = engine.emit(&mut out) {
             let to: Vec<SocketAddr> = match to {
                 To::One(address) => vec![address],
-                To::Each { job } => engine.members(job).collect(),
+                To::Each { job } => engine.children(job).collect(),
                 To::Group(_) => unreachable!("the aggregator has no groups"),
             };
             let is_result =

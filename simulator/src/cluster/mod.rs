@@ -96,7 +96,7 @@ impl<'a> Cluster<'a> {
         WireCost { encode: cost.encode + each, decode: cost.decode + each, ..cost }
     }
 
-    /// What a parameter costs as chunks for a node in the network.
+    /// What a parameter costs as chunks for an aggregator in the network.
     pub(crate) fn chunk_cost(&self, parameter: u32, content: Content) -> WireCost {
         let bits = self.scenario.model.parameters[parameter as usize].bits;
         self.scenario.wire.chunk_cost(bits, content)

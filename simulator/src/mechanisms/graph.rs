@@ -211,13 +211,13 @@ impl Graphs {
     }
 }
 
-/// Has the message nothing but the member's own gradient?
+/// Has the message nothing but the rank's own gradient?
 fn is_own(graph: &Graph, message: GraphMessage) -> bool {
     let made = graph.tasks().iter().position(|task| task.op == Op::Encode { message });
     made.is_some_and(|made| graph.tasks()[..made].iter().all(|task| !matches!(task.op, Op::Merge { .. })))
 }
 
-/// What the member did with the message before this send.
+/// What the rank did with the message before this send.
 fn sent_before(graph: &Graph, task: u32, message: GraphMessage) -> Sent {
     let made_here = graph.tasks().iter().any(|task| task.op == Op::Encode { message });
     let sends = |task: &Task| matches!(task.op, Op::Send { message: other, .. } if other == message);

@@ -1,8 +1,8 @@
-//! Sums in the network, by nodes of finite speed: workers send coded chunks, a node in the switch's place adds them and
+//! Sums in the network, by aggregators of finite speed: workers send coded chunks, an aggregator in the switch's place adds them and
 //! multicasts the sum.
 //!
-//! Chunks are short, so a parameter passes like water: a sum's first bit leaves the node when the first of the last copy is
-//! there, its last bit when the last one is and the node has added all of it. A node serves what comes first, first.
+//! Chunks are short, so a parameter passes like water: a sum's first bit leaves the aggregator when the first of the last copy is
+//! there, its last bit when the last one is and the aggregator has added all of it. An aggregator serves what comes first, first.
 
 use super::aggregation::Aggregation;
 use crate::cluster::{Cluster, Dest, Exchange, Message, SWITCH};
@@ -10,21 +10,21 @@ use crate::scenario::{Content, Mechanism, Scenario};
 use crate::time::{Picos, picos};
 use crate::workload::VALUE_BITS;
 
-/// A node and what it holds of every parameter.
+/// An aggregator and what it holds of every parameter.
 struct Summing {
     copies: Aggregation,
     /// Workers, or racks, that send to it.
-    members: u32,
+    children: u32,
     /// When it has added all that has come.
     free: Picos,
 }
 
 pub(crate) struct InNetwork {
-    /// The first node is in the core switch; those of the racks follow if they have any.
-    nodes: Vec<Summing>,
-    /// Workers of a rack with a node; none if only the core has one.
+    /// The first aggregator is in the core switch; those of the racks follow if they have any.
+    aggregators: Vec<Summing>,
+    /// Workers of a rack with an aggregator; none if only the core has one.
     rack: Option<u32>,
-    /// Values that a node adds in a second.
+    /// Values that an aggregator adds in a second.
     rate: f64,
     /// Workers that miss [parameter], for this iteration and the next.
     behind: Vec<[u32; 2]>,
@@ -36,16 +36,16 @@ impl InNetwork {
             unreachable!("Scenario::run matched the mechanism")
         };
         let (workers, rows) = (scenario.workers, scenario.model.parameters.len());
-        let node = |members| Summing { copies: Aggregation::new(members, rows), members, free: 0 };
+        let aggregator = |children| Summing { copies: Aggregation::new(children, rows), children, free: 0 };
         let rack = scenario.links.racks.map(|racks| racks.size).filter(|_| racks);
         let in_racks: Vec<u32> = rack.map_or_else(Vec::new, |size| {
             (0..workers).step_by(size as usize).map(|first| size.min(workers - first)).collect()
         });
         let core = if in_racks.is_empty() { workers } else { in_racks.len() as u32 };
         Self {
-            nodes: core::iter::once(core).chain(in_racks).map(node).collect(),
+            aggregators: core::iter::once(core).chain(in_racks).map(aggregator).collect(),
             rack,
-            rate: scenario.node.values_a_second(),
+            rate: scenario.aggregator.values_a_second(),
             behind: vec![[workers; 2]; rows],
         }
     }
@@ -65,12 +65,12 @@ impl Exchange for InNetwork {
 
     fn at_switch(&mut self, cluster: &mut Cluster<'_>, message: Message, tail: Picos) {
         let in_rack = (message.dest == Dest::RackSwitch).then_some(self.rack).flatten();
-        let node = &mut self.nodes[in_rack.map_or(0, |size| 1 + (message.src / size) as usize)];
+        let aggregator = &mut self.aggregators[in_rack.map_or(0, |size| 1 + (message.src / size) as usize)];
         let values = cluster.scenario.model.parameters[message.item as usize].bits / VALUE_BITS;
-        node.free = node.free.max(cluster.fabric.now()) + picos(values as f64 / self.rate);
-        let Some(tail) = node.copies.add(message, tail.max(node.free)) else { return };
+        aggregator.free = aggregator.free.max(cluster.fabric.now()) + picos(values as f64 / self.rate);
+        let Some(tail) = aggregator.copies.add(message, tail.max(aggregator.free)) else { return };
         let (message, summed) = match in_rack {
-            Some(_) => (Message { dest: Dest::Switch, ..message }, node.members),
+            Some(_) => (Message { dest: Dest::Switch, ..message }, aggregator.children),
             None => (Message { src: SWITCH, dest: Dest::Workers, ..message }, cluster.workers()),
         };
         let cost = cluster.chunk_cost(message.item, Content::Sum(summed));

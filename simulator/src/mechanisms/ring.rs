@@ -14,7 +14,7 @@ use crate::scenario::{Content, Mechanism, Scenario};
 pub(crate) struct Lap {
     size: u32,
     chunks: u32,
-    /// Iterations in which the own contribution to a slot, a (member, parameter), was there.
+    /// Iterations in which the own contribution to a slot, a (rank, parameter), was there.
     contributed: Vec<u32>,
     /// Summed chunks that a slot misses, for this iteration and the next.
     missing: Vec<[u32; 2]>,
@@ -24,20 +24,20 @@ pub(crate) struct Lap {
 
 /// What a decoded message on a ring leads to.
 pub(crate) struct Turn {
-    /// The number of the hop on which the sum, with the member's contribution, goes on.
+    /// The number of the hop on which the sum, with the rank's contribution, goes on.
     pub(crate) forward: Option<u32>,
-    /// The member now holds the whole sum.
+    /// The rank now holds the whole sum.
     pub(crate) complete: bool,
 }
 
 impl Lap {
-    /// A ring of `size` members, on which a parameter travels in `chunks`.
+    /// A ring of `size` ranks, on which a parameter travels in `chunks`.
     pub(crate) fn new(size: u32, chunks: u32, slots: usize) -> Self {
         let (missing, waiting) = (vec![[chunks; 2]; slots], vec![Vec::new(); slots]);
         Self { size, chunks, contributed: vec![0; slots], missing, waiting }
     }
 
-    /// The member's own contribution is there; returns the messages that waited for it.
+    /// The rank's own contribution is there; returns the messages that waited for it.
     pub(crate) fn contribute(&mut self, slot: usize) -> Vec<Message> {
         self.contributed[slot] += 1;
         core::mem::take(&mut self.waiting[slot])

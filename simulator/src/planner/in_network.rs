@@ -1,15 +1,15 @@
-//! Whether a node that sums in the network pays: the iteration with it against the iteration as planned.
+//! Whether an aggregator pays: the iteration with it against the iteration as planned.
 //!
-//! A worker encodes chunks and sends them to the node. The node adds them and multicasts sums, which the worker decodes. All of
+//! A worker encodes chunks and sends them to the aggregator. The aggregator adds them and multicasts sums, which the worker decodes. All of
 //! that goes on at once, so a tensor takes what its slowest stage takes for all of it, and the other stages take for one chunk.
-//! The node stands in the switch's place: it has a link to each worker.
+//! The aggregator stands in the switch's place: it has a link to each worker.
 
 use std::fmt;
 
 use serde::Serialize;
 
 use super::{Plan, Planner, iteration};
-use crate::scenario::{CHUNK_VALUES, Content, Node, Ratios, SUM_RATIOS};
+use crate::scenario::{AggregatorRate, CHUNK_VALUES, Content, Ratios, SUM_RATIOS};
 use crate::time::seconds;
 use crate::workload::{ComputeTimes, Model, VALUE_BITS};
 
@@ -23,8 +23,8 @@ pub enum Bottleneck {
     Codec,
     /// A worker's link.
     Link,
-    /// The node's cores.
-    Node,
+    /// The aggregator's cores.
+    Aggregator,
 }
 
 impl fmt::Display for Bottleneck {
@@ -33,12 +33,12 @@ impl fmt::Display for Bottleneck {
             Self::Compute => "compute",
             Self::Codec => "the codec",
             Self::Link => "the link",
-            Self::Node => "the node",
+            Self::Aggregator => "the aggregator",
         })
     }
 }
 
-/// What a node in the network would come to.
+/// What an aggregator in the network would come to.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct InNetwork {
     /// An iteration with it, in seconds.
@@ -47,27 +47,27 @@ pub struct InNetwork {
     pub gain: f64,
     /// What the iteration waits for most.
     pub bottleneck: Bottleneck,
-    /// Cores with which the node would not be it.
+    /// Cores with which the aggregator would not be it.
     pub cores: u32,
     /// Whether an iteration saves the threshold against the plan.
     pub pays: bool,
 }
 
-/// Times of encoder, way up, node, way down and decoder.
+/// Times of encoder, way up, aggregator, way down and decoder.
 type Stages = [f64; 5];
 
-const NODE: usize = 2;
+const AGGREGATOR: usize = 2;
 
 /// Which stage is slowest.
 fn slowest(stages: &Stages) -> usize {
-    (0..stages.len()).max_by(|&a, &b| stages[a].total_cmp(&stages[b])).unwrap_or(NODE)
+    (0..stages.len()).max_by(|&a, &b| stages[a].total_cmp(&stages[b])).unwrap_or(AGGREGATOR)
 }
 
 impl Planner<'_> {
-    /// What `node` would make of the iteration that was planned; nothing if there is nobody to sum with, or no codec.
+    /// What `aggregator` would make of the iteration that was planned; nothing if there is nobody to sum with, or no codec.
     #[must_use]
-    pub fn in_network(&self, model: &Model, plan: &Plan, node: Node) -> Option<InNetwork> {
-        if self.nodes < 2 {
+    pub fn in_network(&self, model: &Model, plan: &Plan, aggregator: AggregatorRate) -> Option<InNetwork> {
+        if self.ranks < 2 {
             return None;
         }
         let codecs = self.profile.codecs.iter().filter(|codec| codec.bound >= self.bound);
@@ -86,10 +86,10 @@ impl Planner<'_> {
             let bound = SUM_RATIOS.iter().map(|known| known.0).filter(|&known| known >= codec.bound).min();
             let bound = bound.or(Some(SUM_RATIOS[0].0));
             let (gradient, partial_sum) = (codec.ratio, codec.ratio);
-            let sums = Ratios { gradient, partial_sum, parameters: 1.0, bound }.of(Content::Sum(self.nodes));
+            let sums = Ratios { gradient, partial_sum, parameters: 1.0, bound }.of(Content::Sum(self.ranks));
             let stages = move |bytes: f64| {
                 let (up, down) = (bytes / codec.ratio, bytes / sums);
-                let added = f64::from(self.nodes) * bytes / 4.0 / node.values_a_second();
+                let added = f64::from(self.ranks) * bytes / 4.0 / aggregator.values_a_second();
                 let coded = |time: f64| if self.in_nic { 0.0 } else { time };
                 let send = &self.profile.send;
                 [
@@ -107,11 +107,12 @@ impl Planner<'_> {
         let bottleneck = match slowest(&stages) {
             _ if compute > stages[slowest(&stages)] => Bottleneck::Compute,
             0 | 4 => Bottleneck::Codec,
-            NODE => Bottleneck::Node,
+            AGGREGATOR => Bottleneck::Aggregator,
             _ => Bottleneck::Link,
         };
-        let others = (0..stages.len()).filter(|&at| at != NODE).map(|at| stages[at]).fold(compute, f64::max);
-        let cores = f64::from(node.cores) * stages[NODE] / others;
+        let others =
+            (0..stages.len()).filter(|&at| at != AGGREGATOR).map(|at| stages[at]).fold(compute, f64::max);
+        let cores = f64::from(aggregator.cores) * stages[AGGREGATOR] / others;
         let gain = if iteration_s > 0.0 { plan.iteration_s / iteration_s } else { 1.0 };
         let pays = iteration_s <= (1.0 - self.threshold) * plan.iteration_s && gain > 1.0;
         Some(InNetwork { iteration_s, gain, bottleneck, cores: (cores.ceil() as u32).max(1), pays })

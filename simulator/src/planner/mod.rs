@@ -1,7 +1,7 @@
 //! The planner: for each tensor, whether compression pays, and what the whole iteration gains.
 //!
 //! [`collectives`], [`pipe_sgd`] and [`casync`] are cost models as published; a [`cost_profile`] has the costs that they
-//! need; [`Planner`] decides by CaSync's Eq. 1 and 2. [`in_network`] says what a node that sums would change.
+//! need; [`Planner`] decides by CaSync's Eq. 1 and 2. [`in_network`] says what an aggregator would change.
 
 pub mod casync;
 pub mod collectives;
@@ -28,7 +28,7 @@ pub struct Planner<'a> {
     /// Who talks to whom.
     pub strategy: Strategy,
     /// N.
-    pub nodes: u32,
+    pub ranks: u32,
     /// Only codecs whose error bound is 2^-`bound` or tighter.
     pub bound: u8,
     /// The codec runs in the NIC, at the rate of the link: it costs no time of its own.
@@ -43,7 +43,7 @@ pub struct Planner<'a> {
 #[non_exhaustive]
 pub enum Reason {
     /// There is nobody to send to.
-    OneNode,
+    OneRank,
     /// The profile has no codec that keeps the bound.
     NoCodec,
     /// Encoding and decoding take longer than compression saves on the wire.
@@ -57,7 +57,7 @@ impl Reason {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::OneNode => "one-node",
+            Self::OneRank => "one-rank",
             Self::NoCodec => "no-codec",
             Self::CodecCostsMore => "codec-costs-more",
             Self::BelowThreshold => "below-threshold",
@@ -68,7 +68,7 @@ impl Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::OneNode => "one node has nobody to send to",
+            Self::OneRank => "one rank has nobody to send to",
             Self::NoCodec => "no codec of the profile keeps the bound",
             Self::CodecCostsMore => "the codec takes longer than it saves on the wire",
             Self::BelowThreshold => "the saving is below the threshold",
@@ -177,7 +177,7 @@ impl Planner<'_> {
     pub fn decide(&self, tensor: &str, bytes: u64) -> Decision {
         let size = bytes as f64;
         let plain_of = |size: f64| {
-            best(self.nodes, |k| original(&self.profile.send, self.strategy, self.nodes, size, k))
+            best(self.ranks, |k| original(&self.profile.send, self.strategy, self.ranks, size, k))
         };
         let (plain, truncated) = (plain_of(size), plain_of(size / 2.0));
         let mut decision = Decision {
@@ -192,9 +192,9 @@ impl Planner<'_> {
             truncated_s: truncated.time,
             compressed_s: None,
         };
-        if self.nodes < 2 {
+        if self.ranks < 2 {
             (decision.plain_s, decision.truncated_s) = (0.0, 0.0);
-            decision.reason = Some(Reason::OneNode);
+            decision.reason = Some(Reason::OneRank);
             return decision;
         }
         let candidates = self.profile.codecs.iter().filter(|codec| codec.bound >= self.bound);
@@ -223,6 +223,6 @@ impl Planner<'_> {
         let (encode, decode) =
             if self.in_nic { (no_time(), no_time()) } else { (codec.encode.clone(), codec.decode.clone()) };
         let costs = Costs { send: self.profile.send.clone(), encode, decode, rate: 1.0 / codec.ratio };
-        best(self.nodes, |k| compressed(&costs, self.strategy, self.nodes, bytes, k).iter().sum())
+        best(self.ranks, |k| compressed(&costs, self.strategy, self.ranks, bytes, k).iter().sum())
     }
 }

@@ -13,7 +13,7 @@ pub enum Content {
     Gradient,
     /// A sum over several workers, up to all of them.
     PartialSum,
-    /// A sum of this many workers, as a node in the network encodes it.
+    /// A sum of this many workers, as an aggregator in the network encodes it.
     Sum(u32),
     /// Parameters, as a server distributes them.
     Parameters,
@@ -61,7 +61,7 @@ impl Ratios {
     }
 }
 
-/// Values of a chunk, the unit that nodes in the network sum.
+/// Values of a chunk, the unit that aggregators in the network sum.
 pub const CHUNK_VALUES: u64 = 2048;
 
 /// Ratios recorded on a 4-worker ring training an MLP (run hdc256, iteration 40): bound exponent, ratio of

@@ -18,7 +18,7 @@ impl Scenario {
         let Mechanism::Graph(strategy) = self.mechanism else { return Err(bad(&"only graphs have one")) };
         if let Some(plan) = &self.plan {
             if plan.in_network.is_some() {
-                return Err(bad(&"a node in the network is the mechanism ina"));
+                return Err(bad(&"an aggregator in the network is the mechanism ina"));
             }
             let values = |values| usize::try_from(values).unwrap_or(usize::MAX);
             let layout = Layout::new(rows.iter().map(|row| (row.name.as_str(), values(row.values))));

@@ -57,11 +57,11 @@ pub enum Mechanism {
         /// Workers in a group.
         group: u32,
     },
-    /// What `gradwire-collectives` runs over TCP; workers are members, and servers among them.
+    /// What `gradwire-collectives` runs over TCP; workers and servers are ranks.
     Graph(Strategy),
-    /// A node in the switch's place sums chunks and multicasts the results; nobody else holds a sum first.
+    /// An aggregator in the switch's place sums chunks and multicasts the results; nobody else holds a sum first.
     InNetwork {
-        /// A node in each rack's switch, too, which sends on one partial sum.
+        /// An aggregator in each rack's switch, too, which sends on one partial sum.
         racks: bool,
     },
     /// Rings in groups, then a ring of the groups' first workers.

@@ -1,18 +1,18 @@
 //! What is run: a model on a cluster, with a way to exchange gradients and a codec.
 
+mod aggregator;
 mod compression;
 mod jobs;
 mod links;
 mod mechanism;
-mod node;
 
+pub use aggregator::AggregatorRate;
 pub use compression::{
     CHUNK_VALUES, CodecPlace, Compression, Content, Packets, RECORDED_RATIOS, Ratios, SUM_RATIOS, Wire,
     WireCost,
 };
 pub use links::{Links, Racks};
 pub use mechanism::{Assignment, Mechanism, Order};
-pub use node::Node;
 
 use gradwire_collectives::Plan;
 
@@ -39,8 +39,8 @@ pub struct Scenario {
     /// What each message takes the host that sends it and the host that gets it, besides what its values take. Chunks for nodes in the
     /// network have their own costs.
     pub per_message: Picos,
-    /// Nodes that sum in the network, of [`Mechanism::InNetwork`].
-    pub node: Node,
+    /// Aggregators in the network, of [`Mechanism::InNetwork`].
+    pub aggregator: AggregatorRate,
     /// Codec and headers.
     pub wire: Wire,
     /// Largest message in bits, for every mechanism that sends whole parameters; `None` does not cut them.
@@ -86,7 +86,7 @@ impl Scenario {
             mechanism,
             plan: None,
             per_message: 0,
-            node: Node::default(),
+            aggregator: AggregatorRate::default(),
             wire: Wire::default(),
             message: None,
             cut_through: false,

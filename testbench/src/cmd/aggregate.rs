@@ -1,4 +1,4 @@
-//! `gradwire aggregate`: a node that sums in the network, on a UDP socket.
+//! `gradwire aggregate`: an aggregator, on a UDP socket.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -8,17 +8,17 @@ use gradwire_collectives::Aggregator;
 
 use crate::error::{Error, Outcome};
 
-/// Sums what members of `gradwire allreduce --aggregate` send, until it is ended.
+/// Sums what ranks of `gradwire allreduce --aggregate` send, until it is ended.
 ///
-/// It is for trying and for tests: packets take the system's way through a UDP socket, and every member gets a copy of each result. It serves four jobs at
-/// a time, and keeps nothing when it ends: members notice, sum without it, and use it again when it is back.
+/// It is for trying and for tests: packets take the system's way through a UDP socket, and every rank gets a copy of each result. It serves four jobs at
+/// a time, and keeps nothing when it ends: ranks notice, sum without it, and use it again when it is back.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 It first prints the address where it listens.
 
 Examples:
-  gradwire aggregate --listen 10.0.0.9:59255      then, at the members:
-  gradwire allreduce --listen 10.0.0.2:7000 --members 10.0.0.1:7000,10.0.0.2:7000 --token-file token --aggregate 10.0.0.9")]
+  gradwire aggregate --listen 10.0.0.9:59255      then, at the ranks:
+  gradwire allreduce --listen 10.0.0.2:7000 --ranks 10.0.0.1:7000,10.0.0.2:7000 --token-file token --aggregate 10.0.0.9")]
 pub struct Args {
     /// Where it listens.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:59255")]
@@ -31,9 +31,9 @@ pub struct Args {
 /// It cannot listen there.
 pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     let failed = |what| move |error| Error::io(args.listen.to_string(), what, error);
-    let mut node = Aggregator::bind(args.listen).map_err(failed("listen at"))?;
-    writeln!(out, "{}", node.address().map_err(failed("read the address of"))?)?;
+    let mut aggregator = Aggregator::bind(args.listen).map_err(failed("listen at"))?;
+    writeln!(out, "{}", aggregator.address().map_err(failed("read the address of"))?)?;
     out.flush()?;
-    node.run(&AtomicBool::new(false)).map_err(failed("receive at"))?;
+    aggregator.run(&AtomicBool::new(false)).map_err(failed("receive at"))?;
     Ok(Outcome::Held)
 }

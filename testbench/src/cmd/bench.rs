@@ -20,7 +20,7 @@ JSON: {\"memcpy_gbps\", \"kernels\": [{\"name\", \"codec\", \"shape\", \"encode_
 \"sums\": [{\"name\", \"codec\", \"shape\", \"encode_gvalues\", \"decode_gvalues\", \"add_gvalues\", \"sums_gvalues\"}],
 \"frame_path\": [{\"codec\", \"direction\", \"kind\", \"ns\", \"gbps\"}], \"peers\": [{\"name\", \"ratio\", \"max_error\",
 \"compress_gbps\", \"decompress_gbps\"}]}.
-gvalues of sums are billions of values a second, in blocks of 128 that a node adds and sums that it encodes.
+gvalues of sums are billions of values a second, in blocks of 128 that an aggregator adds and sums that it encodes.
 gbps of memcpy, kernels and peers are GB/s of raw gradient. Those of frame_path are Gbit/s of payload as the
 hosts see it. Its kinds are routed, in-place and untagged frames, and kernel: the kernel alone on the same payloads.
 A peer's name is CODEC/RECORDING; each gets a whole recording at once, gradwire a payload at a time. zfp is there

@@ -39,14 +39,14 @@ Exit codes: 0 every bound and check held, 1 one did not, 2 the tool could not do
 
 Examples:
   gradwire                                        the main job, on built-in recordings
-  gradwire advise gradients/ --link 25G --workers 16    bound, scale and codec, and whether they pay
+  gradwire advise gradients/ --bandwidth 25G --ranks 16    bound, scale and codec, and whether they pay
   gradwire check gradients/ --bounds 8 --json     all .npy files of a folder, for a program to read
   gradwire replay ring.pcap --framing in-place    a capture of your own
   gradwire softcore ring.pcap                     the same through the firmware, in QEMU
   gradwire encode values.f32 -o values.gw         a file that `gradwire decode` reads without options
-  gradwire simulate --sweep workers=8..1024       iteration time on clusters larger than the desk
-  gradwire allreduce --local 4 --codec q8:256     gradients exchanged between members, and checked
-  gradwire plan vgg16 --nodes 16                  whether compression pays, tensor by tensor"
+  gradwire simulate --sweep ranks=8..1024       iteration time on clusters larger than the desk
+  gradwire allreduce --local 4 --codec q8:256     gradients exchanged between ranks, and checked
+  gradwire plan vgg16 --ranks 16                  whether compression pays, tensor by tensor"
 )]
 pub struct Cli {
     /// What to do.

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use gradwire_simulator::Node;
+use gradwire_simulator::AggregatorRate;
 use gradwire_simulator::planner::casync::Strategy;
 use gradwire_simulator::planner::cost_profile::CostProfile;
 use gradwire_simulator::planner::curve::Curve;
@@ -32,14 +32,14 @@ use crate::report::{ProgressBar, Table};
 JSON: {\"tensors\": [{\"tensor\", \"bytes\", \"compress\", \"reason\", \"codec\", \"bound\", \"partitions\", \"plain_s\",
 \"truncated_s\", \"compressed_s\"}], \"iteration_f32_s\", \"iteration_16bit_s\", \"iteration_s\", \"gain_f32\", \"gain_16bit\",
 \"pays\", \"loopback\", \"in_network\": {\"iteration_s\", \"gain\", \"bottleneck\", \"cores\", \"pays\"}}; partitions are those of the decision. loopback is null, or {\"gain_f32\": [least, most], \"pays_always\"} if the
-plan rests on sends over this machine's loopback. in_network is an iteration with a node that sums in the switch's place, and
-\"gain\" is the plan's over it; \"cores\" are those with which the node would not be the bottleneck.
+plan rests on sends over this machine's loopback. in_network is an iteration with an aggregator in the switch's place, and
+\"gain\" is the plan's over it; \"cores\" are those with which the aggregator would not be the bottleneck.
 
 Examples:
-  gradwire plan gpt2 --nodes 8 --link 25G --latency 5us --forward 50ms --backward 100ms
+  gradwire plan gpt2 --ranks 8 --bandwidth 25G --latency 5us --forward 50ms --backward 100ms
   gradwire plan profile --output this.toml
-  gradwire plan vgg16 --nodes 16 --profile this.toml
-  gradwire plan my.csv --nodes 5 --strategy ps --profile this.toml --json"
+  gradwire plan vgg16 --ranks 16 --profile this.toml
+  gradwire plan my.csv --ranks 5 --strategy ps --profile this.toml --json"
 )]
 pub struct Args {
     /// Measure instead.
@@ -49,20 +49,20 @@ pub struct Args {
     /// whose times you give; or a CSV file of name,values and perhaps forward_flops.
     #[arg(required = true)]
     pub model: Option<String>,
-    /// Nodes.
+    /// How many ranks the job has.
     #[arg(long, required = true, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub nodes: Option<u32>,
+    pub ranks: Option<u32>,
     /// How gradients are exchanged.
     #[arg(long, value_enum, default_value = "ring")]
     pub strategy: StrategyArg,
     /// Costs, as `plan profile` writes them [default: measured now, over loopback].
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
-    /// Bandwidth of the link between nodes, as 25G or 25Gbit/s, in place of the profile's.
+    /// Bandwidth of the link between ranks, as 25G or 25Gbit/s, in place of the profile's.
     #[arg(long, value_name = "RATE", value_parser = rate)]
-    pub link: Option<u64>,
+    pub bandwidth: Option<u64>,
     /// What each message on that link takes besides its bytes.
-    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time, requires = "link")]
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time, requires = "bandwidth")]
     pub latency: f64,
     /// Loosest error bound as an exponent: 10 means 2^-10 or tighter.
     #[arg(long, default_value_t = 10, value_parser = bound())]
@@ -70,12 +70,12 @@ pub struct Args {
     /// The codec runs in the NIC and costs no time.
     #[arg(long)]
     pub in_nic: bool,
-    /// Values that a core of a node in the switch's place would sum in a second.
+    /// Values that a core of an aggregator in the switch's place would sum in a second.
     #[arg(long, value_name = "VALUES", default_value = "500M", value_parser = scaled)]
-    pub node_rate: u64,
-    /// Cores of such a node.
+    pub aggregator_rate: u64,
+    /// Cores of such an aggregator.
     #[arg(long, value_name = "N", default_value_t = 1)]
-    pub node_cores: u32,
+    pub aggregator_cores: u32,
     /// Smallest saving that is worth it, as a part of a tensor's time.
     #[arg(long, default_value_t = 0.1)]
     pub threshold: f64,
@@ -128,7 +128,7 @@ pub enum StrategyArg {
     Ring,
     /// Parameter servers on hosts of their own.
     Ps,
-    /// A parameter server on every node.
+    /// A parameter server on every rank.
     PsColocated,
 }
 
@@ -140,14 +140,14 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     if let Some(Command::Profile(args)) = &args.command {
         return measure_and_write(args, out);
     }
-    let (Some(name), Some(nodes)) = (&args.model, args.nodes) else {
-        return Err(Error::Usage("a plan needs a model and --nodes".into()));
+    let (Some(name), Some(ranks)) = (&args.model, args.ranks) else {
+        return Err(Error::Usage("a plan needs a model and --ranks".into()));
     };
     if !(0.0..1.0).contains(&args.threshold) {
         return Err(Error::Usage("--threshold has to be from 0 to below 1".into()));
     }
     let model = model(name)?;
-    let link = args.link.map(|rate| Curve::affine(args.latency, rate as f64 / 8.0));
+    let link = args.bandwidth.map(|rate| Curve::affine(args.latency, rate as f64 / 8.0));
     let (profile, sends) = match &args.profile {
         Some(path) => {
             let profile = read(path)?;
@@ -156,8 +156,8 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         None => measure(&[args.bound], &[], link.map_or(Link::To(None), Link::Known))?,
     };
     let model = args.times.of(model);
-    if args.node_rate == 0 || args.node_cores == 0 {
-        return Err(Error::Usage("--node-rate and --node-cores have to be positive".into()));
+    if args.aggregator_rate == 0 || args.aggregator_cores == 0 {
+        return Err(Error::Usage("--aggregator-rate and --aggregator-cores have to be positive".into()));
     }
     let strategy = match args.strategy {
         StrategyArg::Ring => Strategy::Ring,
@@ -167,14 +167,14 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     let planner = Planner {
         profile: &profile,
         strategy,
-        nodes,
+        ranks,
         bound: args.bound,
         in_nic: args.in_nic,
         threshold: args.threshold,
     };
     let plan = planner.plan(&model);
-    let node = Node { rate: args.node_rate, cores: args.node_cores };
-    let in_network = planner.in_network(&model, &plan, node);
+    let aggregator = AggregatorRate { rate: args.aggregator_rate, cores: args.aggregator_cores };
+    let in_network = planner.in_network(&model, &plan, aggregator);
     // Sends that were measured without a profile went over loopback: the plan is worth what they agree on.
     let loopback = sends.map(|sends| {
         let over = |send| {
@@ -188,14 +188,14 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     } else {
         write(out, &plan, args.threshold, args.long)?;
         if let Some(summed) = in_network {
-            write_in_network(out, summed, node)?;
+            write_in_network(out, summed, aggregator)?;
         }
         if let Some(spread) = loopback {
             let pays = if spread.pays_always { "" } else { ", and does not always pay" };
             writeln!(
                 out,
                 "This rests on this machine's loopback: by its fastest and slowest sends the plan gains {:.2}x to {:.2}x against\n\
-                 f32{pays}. For another link, say --link 25G --latency 5us, or measure it (gradwire plan profile --help).",
+                 f32{pays}. For another link, say --bandwidth 25G --latency 5us, or measure it (gradwire plan profile --help).",
                 spread.gain_f32.0, spread.gain_f32.1
             )?;
         }
@@ -210,7 +210,7 @@ struct Report<'a> {
     plan: &'a Plan,
     /// If the plan rests on this machine's loopback.
     loopback: Option<Loopback>,
-    /// With a node that sums in the network.
+    /// With an aggregator.
     in_network: Option<InNetwork>,
 }
 
@@ -283,22 +283,26 @@ fn write(out: &mut impl Write, plan: &Plan, threshold: f64, long: bool) -> Resul
     Ok(())
 }
 
-/// Whether a node in the network pays, and if not, why.
-fn write_in_network(out: &mut impl Write, summed: InNetwork, node: Node) -> Result<(), Error> {
+/// Whether an aggregator in the network pays, and if not, why.
+fn write_in_network(
+    out: &mut impl Write,
+    summed: InNetwork,
+    aggregator: AggregatorRate,
+) -> Result<(), Error> {
     let InNetwork { iteration_s, gain, bottleneck, cores, pays } = summed;
     let verdict = match (pays, bottleneck) {
         (true, _) => format!("it pays; {bottleneck} bounds the iteration"),
-        (false, Bottleneck::Node) => {
-            format!("it does not pay: the node bounds it; with {cores} cores it would not")
+        (false, Bottleneck::Aggregator) => {
+            format!("it does not pay: the aggregator bounds it; with {cores} cores it would not")
         }
         (false, _) => format!("it does not pay: {bottleneck} bounds the iteration"),
     };
     writeln!(
         out,
-        "a node that sums in the switch's place (cores {}, M values/s each {}): an iteration takes {iteration_s:.4} s,\n\
+        "an aggregator in the switch's place (cores {}, M values/s each {}): an iteration takes {iteration_s:.4} s,\n\
          {gain:.2}x as fast as planned; {verdict}",
-        node.cores,
-        node.rate as f64 / 1e6,
+        aggregator.cores,
+        aggregator.rate as f64 / 1e6,
     )?;
     Ok(())
 }

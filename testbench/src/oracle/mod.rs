@@ -27,7 +27,7 @@ pub const FUZZED: &[(&str, Oracle)] = &[
     ("frame", frames::parse),
     ("groups", codec::groups),
     ("ingress", frames::ingress),
-    ("member", sums::member),
+    ("worker", sums::worker),
     ("npy", readers::npy),
     ("round_trip", conversation::run),
     ("values", codec::values),

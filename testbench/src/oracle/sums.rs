@@ -1,4 +1,4 @@
-//! Judges both roles of aggregation, datagram by datagram: an aggregator by the integers that it was given, a member by the
+//! Judges both roles of aggregation, datagram by datagram: an aggregator by the integers that it was given, a worker by the
 //! results that it was sent.
 //!
 //! The input of a fuzzer is a list of steps, as `arbitrary` reads them. Some are any bytes.
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arbitrary::{Arbitrary, Unstructured};
 use gradwire::aggregate::{
-    Aggregator, Event, Failure, Ignored, Member, Membership, Outcome, Poll, Settings, To,
+    Aggregator, Event, Failure, Ignored, Outcome, Poll, Settings, To, Worker, WorkerSettings,
 };
 use gradwire::codec::Params;
 use gradwire::codec::planar::{Bound, sums};
@@ -16,7 +16,7 @@ use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::sums::{NOT_A_NUMBER, Summable, Units, limit, units, value_of};
 use gradwire::wire::chunk::{
-    BLOCK_VALUES, Blocks, Body, Cookie, HEADER_LEN, Head, Limits, MAX_MEMBERS, MAX_PACKET_LEN,
+    BLOCK_VALUES, Blocks, Body, Cookie, HEADER_LEN, Head, Limits, MAX_CHILDREN, MAX_PACKET_LEN,
     MAX_SECTION_LEN, MIN_MTU, NO_COOKIE, Packet, Part, Refusal, values_of_block,
 };
 
@@ -57,15 +57,15 @@ fn any_profile(number: usize, choice: u8) -> Summable {
 enum Step {
     Hello {
         from: u8,
-        worker: u8,
+        child: u8,
         epoch: u8,
-        members: u8,
+        children: u8,
         total: u8,
         key: u8,
     },
     Contribute {
         from: u8,
-        worker: u8,
+        child: u8,
         epoch: u8,
         seq: u8,
         seed: u16,
@@ -76,7 +76,7 @@ enum Step {
     },
     Query {
         from: u8,
-        worker: u8,
+        child: u8,
         epoch: u8,
         seq: u8,
     },
@@ -113,7 +113,7 @@ fn datagram(head: Head, body: impl Fn(Part<'_>) -> Body<'_>, part: Part<'_>) -> 
 /// A kernel differs from the definition.
 pub fn block(bytes: &[u8], count: usize, profile: Summable) {
     let count = count.clamp(1, BLOCK_VALUES);
-    let limit = limit(MAX_MEMBERS as u8);
+    let limit = limit(MAX_CHILDREN as u8);
     // Unlike fills, so that a number that was not written shows.
     let (mut units, mut got) = (vec![1; count], vec![2; count]);
     let expected = profile.decode_units(bytes, &mut units, limit);
@@ -174,18 +174,18 @@ struct Taken {
 pub fn aggregate(bytes: &[u8]) {
     // The kernel for small cores has a way of its own to add codes of codec 1.
     let kernel = if bytes.len().is_multiple_of(2) { Kernel::SCALAR32 } else { Kernel::detect() };
-    let settings = Settings { kernel, limits: LIMITS, group: None, above: None, secret: [3, 5] };
-    let mut node = Aggregator::<u8, 1, 4, 2>::new(settings);
+    let settings = Settings { kernel, limits: LIMITS, group: None, parent: None, secret: [3, 5] };
+    let mut aggregator = Aggregator::<u8, 1, 4, 2>::new(settings);
     let mut now = 0;
-    let (mut epoch, mut members, mut total) = (None, 0u8, 0u8);
-    // By worker: its address, and whether it is an aggregator.
+    let (mut epoch, mut children, mut total) = (None, 0u8, 0u8);
+    // By child: its address, and whether it is an aggregator.
     let mut joined: BTreeMap<u8, (u8, bool)> = BTreeMap::new();
     let mut chunks: BTreeMap<u32, Taken> = BTreeMap::new();
     // What each address was last told to repeat.
     let mut cookies: BTreeMap<u8, Cookie> = BTreeMap::new();
     for step in steps::<Step>(bytes) {
-        // Mostly what a member would send: from its own address, in the running epoch.
-        let sender = |from: u8, worker: u8| if from < 224 { worker } else { from % 6 };
+        // Mostly what a worker would send: from its own address, in the running epoch.
+        let sender = |from: u8, child: u8| if from < 224 { child } else { from % 6 };
         let running = |choice: u8| if choice < 224 { epoch.unwrap_or(0) } else { u32::from(choice % 4) };
         let (from, packet) = match step {
             Step::Time { ms } => {
@@ -193,13 +193,13 @@ pub fn aggregate(bytes: &[u8]) {
                 continue;
             }
             Step::Bytes { from, bytes } => (from % 6, bytes),
-            Step::Hello { from, worker, epoch, members, total, key } => {
-                let members = if members < 224 { 3 } else { members % 4 + 1 };
-                let worker = worker % members;
+            Step::Hello { from, child, epoch, children, total, key } => {
+                let children = if children < 224 { 3 } else { children % 4 + 1 };
+                let child = child % children;
                 let body = Body::Hello {
-                    worker,
-                    members,
-                    total: if total < 224 { members } else { total % 6 + 1 },
+                    child,
+                    children,
+                    total: if total < 224 { children } else { total % 6 + 1 },
                     limits: LIMITS,
                     is_aggregator: (224..232).contains(&key),
                     key: if key < 240 { KEY } else { 0 },
@@ -208,27 +208,27 @@ pub fn aggregate(bytes: &[u8]) {
                 let mut out = vec![0; 64];
                 let head = Head { job: JOB, epoch: running(epoch), seq: 0 };
                 let len = Packet { head, body }.write(&mut out).expect("room");
-                let from = sender(from, worker);
-                // Mostly it is answered first, as a member is that says hello for the first time.
+                let from = sender(from, child);
+                // Mostly it is answered first, as a worker is that says hello for the first time.
                 if key % 8 != 7 {
-                    assert_eq!(node.process(&out[..len], from, Millis(now)), Outcome::Challenged);
+                    assert_eq!(aggregator.process(&out[..len], from, Millis(now)), Outcome::Challenged);
                     let mut answer = [0; MAX_PACKET_LEN];
-                    let sent = node.emit(&mut answer).expect("a cookie");
+                    let sent = aggregator.emit(&mut answer).expect("a cookie");
                     assert_eq!((sent.to, sent.len), (To::One(from), len), "as long as the hello");
                     cookies.insert(from, *answer[14..].first_chunk().expect("a welcome"));
                 }
                 out[14..20].copy_from_slice(cookies.get(&from).unwrap_or(&NO_COOKIE));
                 (from, out[..len].to_vec())
             }
-            Step::Query { from, worker, epoch, seq } => {
+            Step::Query { from, child, epoch, seq } => {
                 let mut out = vec![0; HEADER_LEN];
                 let head = Head { job: JOB, epoch: running(epoch), seq: u32::from(seq) / 32 };
                 let packet =
-                    Packet { head, body: Body::Query { worker: worker % 4, is_overtaken: worker >= 128 } };
+                    Packet { head, body: Body::Query { child: child % 4, is_overtaken: child >= 128 } };
                 packet.write(&mut out).expect("room");
-                (sender(from, worker % 4), out)
+                (sender(from, child % 4), out)
             }
-            Step::Contribute { from, worker, epoch, seq, seed, first, blocks, size, profile } => {
+            Step::Contribute { from, child, epoch, seq, seed, first, blocks, size, profile } => {
                 let profile = any_profile(usize::from(seq) / 32, profile);
                 let count = if size < 224 { CHUNK } else { 100 };
                 let (first, count_blocks) = (usize::from(first) / 128, usize::from(blocks) / 128 + 1);
@@ -242,12 +242,12 @@ pub fn aggregate(bytes: &[u8]) {
                 let part = Part { blocks, peak: 1, profile, sections: &sections[..at] };
                 let head = Head { job: JOB, epoch: running(epoch), seq: u32::from(seq) / 32 };
                 (
-                    sender(from, worker % 4),
-                    datagram(head, |part| Body::Contribute { worker: worker % 4, part }, part),
+                    sender(from, child % 4),
+                    datagram(head, |part| Body::Contribute { child: child % 4, part }, part),
                 )
             }
         };
-        let outcome = node.process(&packet, from, Millis(now));
+        let outcome = aggregator.process(&packet, from, Millis(now));
         // What the oracle knows of the packet, it has from the reader that golden files hold to FORMAT.md.
         let parsed = Packet::parse(&packet);
         match (outcome, parsed) {
@@ -255,7 +255,7 @@ pub fn aggregate(bytes: &[u8]) {
                 Outcome::Started | Outcome::Joined,
                 Ok(Packet {
                     head,
-                    body: Body::Hello { worker, members: of, total: all, is_aggregator, key, .. },
+                    body: Body::Hello { child, children: of, total: all, is_aggregator, key, .. },
                 }),
             ) => {
                 if head.job != JOB || key != KEY {
@@ -265,24 +265,24 @@ pub fn aggregate(bytes: &[u8]) {
                 }
                 if outcome == Outcome::Started {
                     assert!(epoch.is_none_or(|epoch: u32| head.epoch > epoch), "an epoch that was");
-                    (epoch, members, total) = (Some(head.epoch), of, all);
+                    (epoch, children, total) = (Some(head.epoch), of, all);
                     joined.clear();
                     chunks.clear();
                 }
-                assert_eq!((epoch, members, total), (Some(head.epoch), of, all));
-                let first = *joined.entry(worker).or_insert((from, is_aggregator));
+                assert_eq!((epoch, children, total), (Some(head.epoch), of, all));
+                let first = *joined.entry(child).or_insert((from, is_aggregator));
                 assert_eq!(first, (from, is_aggregator), "another address, or another member");
             }
             (
                 Outcome::Added | Outcome::Completed,
-                Ok(Packet { head, body: Body::Contribute { worker, part } }),
+                Ok(Packet { head, body: Body::Contribute { child, part } }),
             ) => {
                 assert_eq!(epoch, Some(head.epoch));
-                assert_eq!(joined.get(&worker), Some(&(from, false)));
-                take(chunks.entry(head.seq).or_default(), worker, &part, total);
+                assert_eq!(joined.get(&child), Some(&(from, false)));
+                take(chunks.entry(head.seq).or_default(), child, &part, total);
             }
-            (Outcome::Added | Outcome::Completed, Ok(Packet { body: Body::Partial { worker, .. }, .. })) => {
-                assert_eq!(joined.get(&worker), Some(&(from, true)));
+            (Outcome::Added | Outcome::Completed, Ok(Packet { body: Body::Partial { child, .. }, .. })) => {
+                assert_eq!(joined.get(&child), Some(&(from, true)));
                 return;
             }
             (Outcome::Started | Outcome::Joined | Outcome::Added | Outcome::Completed, other) => {
@@ -292,10 +292,10 @@ pub fn aggregate(bytes: &[u8]) {
         }
         let mut out = [0; MAX_PACKET_LEN];
         let mut emitted = 0;
-        while let Some(sent) = node.emit(&mut out) {
+        while let Some(sent) = aggregator.emit(&mut out) {
             emitted += 1;
-            let is_member = joined.values().any(|(address, _)| *address == from);
-            assert!(is_member || (emitted == 1 && sent.len <= packet.len()), "more than a stranger sent");
+            let is_worker = joined.values().any(|(address, _)| *address == from);
+            assert!(is_worker || (emitted == 1 && sent.len <= packet.len()), "more than a stranger sent");
             assert!(emitted <= LIMITS.blocks, "too many answers");
             assert!(sent.len <= LIMITS.packet_len());
             let packet = Packet::parse(&out[..sent.len]).expect("a packet");
@@ -304,10 +304,10 @@ pub fn aggregate(bytes: &[u8]) {
             }
             match packet.body {
                 Body::Result { workers, part } => {
-                    assert_eq!(workers, members, "a result without all workers");
+                    assert_eq!(workers, children, "a result without all workers");
                     assert!(joined.values().any(|(address, _)| *address == from), "a result to a stranger");
                     assert_eq!(workers, total);
-                    judge_result(&chunks[&packet.head.seq], &part, members);
+                    judge_result(&chunks[&packet.head.seq], &part, children);
                 }
                 Body::Rescale { .. } => assert!(chunks[&packet.head.seq].is_over),
                 _ => assert!(sent.len <= HEADER_LEN + 16, "a long answer"),
@@ -316,13 +316,13 @@ pub fn aggregate(bytes: &[u8]) {
     }
 }
 
-/// Puts down what a contribution adds: blocks that were not taken from this worker before.
-fn take(taken: &mut Taken, worker: u8, part: &Part<'_>, total: u8) {
+/// Puts down what a contribution adds: blocks that were not taken from this child before.
+fn take(taken: &mut Taken, child: u8, part: &Part<'_>, total: u8) {
     let mut rest = part.sections;
     for (block, count) in part.blocks.each() {
         let mut values = vec![0; 4 * count];
         rest = &rest[part.profile.profile().decode_payload(rest, &mut values).expect("it was taken")..];
-        taken.blocks.entry((worker, block)).or_insert_with(|| {
+        taken.blocks.entry((child, block)).or_insert_with(|| {
             let value = |bytes: &[u8; 4]| match units(
                 u32::from_le_bytes(*bytes),
                 part.profile.unit(),
@@ -341,15 +341,15 @@ fn take(taken: &mut Taken, worker: u8, part: &Part<'_>, total: u8) {
     assert!(rest.is_empty());
 }
 
-fn judge_result(taken: &Taken, part: &Part<'_>, members: u8) {
+fn judge_result(taken: &Taken, part: &Part<'_>, children: u8) {
     assert!(!taken.is_over, "a result in place of a rescale");
     let mut rest = part.sections;
     for (block, count) in part.blocks.each() {
         let mut got = vec![0; count];
         rest = &rest[part.profile.decode_result(rest, &mut got).expect("a result")..];
         for (lane, got) in got.into_iter().enumerate() {
-            let of = |worker: u8| taken.blocks.get(&(worker, block)).expect("it waits for all")[lane];
-            let expected = (0..members).map(of).sum::<Option<i64>>().unwrap_or(NOT_A_NUMBER.into());
+            let of = |child: u8| taken.blocks.get(&(child, block)).expect("it waits for all")[lane];
+            let expected = (0..children).map(of).sum::<Option<i64>>().unwrap_or(NOT_A_NUMBER.into());
             let expected = i32::try_from(expected).expect("within the limit of each");
             let worth = part.profile.restored(expected);
             assert_eq!(value_of(got, part.profile.unit()), worth, "block {block}, lane {lane}");
@@ -358,7 +358,7 @@ fn judge_result(taken: &Taken, part: &Part<'_>, members: u8) {
     assert!(rest.is_empty());
 }
 
-/// What a member may be sent, or do.
+/// What a worker may be sent, or do.
 #[derive(Debug, Arbitrary)]
 enum Turn {
     Result { epoch: u8, seq: u8, seed: u16, first: u8, blocks: u8, size: u8, profile: u8 },
@@ -373,15 +373,15 @@ enum Turn {
     Bytes { bytes: Vec<u8> },
 }
 
-/// Any datagrams to a member: its output is what the first result of each block says, it contributes what it was given and no
+/// Any datagrams to a worker: its output is what the first result of each block says, it contributes what it was given and no
 /// more than a window ahead, and it fails for good.
 ///
 /// # Panics
 /// One of these is not so.
-pub fn member(bytes: &[u8]) {
-    let membership =
-        Membership { job: JOB, epoch: 7, worker: 1, members: 3, total: 3, limits: LIMITS, key: KEY };
-    let mut member = Member::<2>::new(membership, Kernel::detect());
+pub fn worker(bytes: &[u8]) {
+    let worker_settings =
+        WorkerSettings { job: JOB, epoch: 7, child: 1, children: 3, total: 3, limits: LIMITS, key: KEY };
+    let mut worker = Worker::<2>::new(worker_settings, Kernel::detect());
     // That of the operation under way.
     let mut profile = any_profile(0, 0);
     let (mut now, mut first, mut count) = (0u64, 0u32, 0usize);
@@ -403,8 +403,8 @@ pub fn member(bytes: &[u8]) {
             }
             Turn::Start { values: size } => {
                 let size = usize::from(size) % (6 * CHUNK) + 1;
-                let may = failed.is_none() && member.limits().is_some() && member.is_done();
-                assert_eq!(member.start(size, any_profile(size, 0)), may);
+                let may = failed.is_none() && worker.limits().is_some() && worker.is_done();
+                assert_eq!(worker.start(size, any_profile(size, 0)), may);
                 if may {
                     profile = any_profile(size, 0);
                     first = first.wrapping_add(count.div_ceil(CHUNK) as u32);
@@ -419,7 +419,7 @@ pub fn member(bytes: &[u8]) {
             Turn::Poll { times } => {
                 let mut out = [0; MAX_PACKET_LEN];
                 for _ in 0..times % 8 {
-                    match member.poll(&input, Millis(now), &mut out) {
+                    match worker.poll(&input, Millis(now), &mut out) {
                         Poll::Send(len) => {
                             assert!(failed.is_none());
                             judge_sent(&out[..len], &input, first, &done);
@@ -439,7 +439,7 @@ pub fn member(bytes: &[u8]) {
                 small(Head { seq: 0, ..head(0) }, Body::Welcome { limits, group: [0; 4], key, cookie })
             }
             Turn::Rescale { seq } => small(head(seq), Body::Rescale { peak: 200 }),
-            Turn::Waiting { seq } => small(head(seq), Body::Waiting { workers: 4 }),
+            Turn::Waiting { seq } => small(head(seq), Body::Waiting { children: 4 }),
             Turn::Missing { seq, blocks } => small(head(seq), Body::Missing { blocks }),
             Turn::Refuse { epoch, seq, reason } => {
                 let reason = Refusal::ALL[usize::from(reason) % Refusal::ALL.len()];
@@ -472,7 +472,7 @@ pub fn member(bytes: &[u8]) {
                 datagram(head, |part| Body::Result { workers: 3, part }, part)
             }
         };
-        let event = member.handle(&packet, &mut output, Millis(now));
+        let event = worker.handle(&packet, &mut output, Millis(now));
         let parsed = Packet::parse(&packet);
         match event {
             Event::Chunk { .. } | Event::Progress => {
@@ -511,17 +511,17 @@ pub fn member(bytes: &[u8]) {
         }
         assert_eq!(output, expected, "{event:?}");
         for chunk in 0..count.div_ceil(CHUNK) + 1 {
-            assert_eq!(member.holds(chunk), done.contains(&chunk), "{chunk}");
+            assert_eq!(worker.holds(chunk), done.contains(&chunk), "{chunk}");
         }
     }
 }
 
-/// What a member sends is right: contributions are what the definition makes of its values.
+/// What a worker sends is right: contributions are what the definition makes of its values.
 fn judge_sent(packet: &[u8], input: &[u8], first: u32, done: &BTreeSet<usize>) {
     let packet = Packet::parse(packet).expect("a packet");
     match packet.body {
-        Body::Contribute { worker, part } => {
-            assert_eq!(worker, 1);
+        Body::Contribute { child, part } => {
+            assert_eq!(child, 1);
             let chunk = packet.head.seq.wrapping_sub(first) as usize;
             assert!(!done.contains(&chunk), "contributes to what is done");
             assert!(chunk < 2 || done.contains(&(chunk - 2)), "more than a window ahead");
@@ -534,14 +534,14 @@ fn judge_sent(packet: &[u8], input: &[u8], first: u32, done: &BTreeSet<usize>) {
             }
             assert_eq!(part.sections, &expected[..at]);
         }
-        Body::Query { worker, is_overtaken } => {
-            assert_eq!(worker, 1);
+        Body::Query { child, is_overtaken } => {
+            assert_eq!(child, 1);
             let chunk = packet.head.seq.wrapping_sub(first) as usize;
             assert!(!is_overtaken || done.iter().any(|ahead| *ahead >= chunk + 2), "nothing overtook it");
         }
-        Body::Hello { worker, members, total, key, .. } => {
-            assert_eq!((worker, members, total, key), (1, 3, 3, KEY));
+        Body::Hello { child, children, total, key, .. } => {
+            assert_eq!((child, children, total, key), (1, 3, 3, KEY));
         }
-        other => panic!("a member sends {other:?}"),
+        other => panic!("a worker sends {other:?}"),
     }
 }

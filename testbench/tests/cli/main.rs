@@ -187,8 +187,8 @@ fn no_option_is_ignored() {
         ("plan profile --listen 203.0.113.1:1 --gradients .", "'--gradients <PATH>'"),
         ("simulate --seed 0", "--jitter <JITTER>"),
         ("simulate --layer 1M,100M", "give --layers N"),
-        ("simulate --workers 4 --sweep workers=8..16", "goes without --workers"),
-        ("simulate --sweep node-cores=1,2 --node-cores 1", "goes without --node-cores"),
+        ("simulate --ranks 4 --sweep ranks=8..16", "goes without --ranks"),
+        ("simulate --sweep aggregator-cores=1,2 --aggregator-cores 1", "goes without --aggregator-cores"),
         ("allreduce --local 2 --plan plan.toml --groups 1", "'--groups <G>'"),
         ("allreduce --local 2 --token-file token", "'--token-file <FILE>'"),
     ] {

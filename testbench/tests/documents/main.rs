@@ -263,7 +263,7 @@ fn firmware_has_the_counts() {
     }
     assert_eq!(table(FIRMWARE, &["codec 1 on", "direction"]).rows, frames);
     assert_eq!(table(FIRMWARE, &["codec 2 on", "direction"]).rows, planar);
-    let (mut nodes, mut whole) = (Vec::new(), Vec::new());
+    let (mut aggregators, mut whole) = (Vec::new(), Vec::new());
     for (isa, name) in [("rv32imac", "RV32IMAC"), ("rv32imac_zbb", "with Zbb")] {
         for (codec, of) in [("1", ""), ("2", "planar-")] {
             let count = |work: &str, what: &str| counts[&format!("{isa},scalar32,{work},{of}{what}")];
@@ -272,12 +272,15 @@ fn firmware_has_the_counts() {
                 [format!("{instructions:.1}"), format!("{:.0} Mbit/s", 100.0 * 32.0 / 4.0 / instructions)]
             };
             let row = |cells: Vec<String>| [vec![name.to_owned(), codec.to_owned()], cells].concat();
-            nodes.push(row(["add", "sums"].map(|work| format!("{:.1}", count(work, "block,0"))).to_vec()));
-            whole.push(row(["chunk,group", "chunk,copies"].map(|how| cells(count("node", how))).concat()));
+            aggregators
+                .push(row(["add", "sums"].map(|work| format!("{:.1}", count(work, "block,0"))).to_vec()));
+            whole.push(row(["chunk,group", "chunk,copies"]
+                .map(|how| cells(count("aggregator", how)))
+                .concat()));
         }
     }
-    assert_eq!(table(FIRMWARE, &["a whole node on", "codec"]).rows, whole);
-    assert_eq!(table(FIRMWARE, &["a node on", "codec"]).rows, nodes);
+    assert_eq!(table(FIRMWARE, &["a whole aggregator on", "codec"]).rows, whole);
+    assert_eq!(table(FIRMWARE, &["an aggregator on", "codec"]).rows, aggregators);
 }
 
 /// What the image takes, and what one more connection does. No field of a flow has the size of a pointer, so it is as
@@ -296,12 +299,13 @@ fn firmware_has_the_memory() {
         size_of::<Slot>() as f64,
     ];
     assert_eq!(found, expected, "{memory:?}");
-    for (head, image) in [("memory of the node", "aggregator"), ("memory of the node with TCP", "management")]
+    for (head, image) in
+        [("memory of the aggregator", "aggregator"), ("memory of the aggregator with TCP", "management")]
     {
-        let node = table(FIRMWARE, &[head, "bytes"]).rows;
-        let found: Vec<f64> = node.iter().map(|row| Table::number(&row[1])).collect();
+        let memory = table(FIRMWARE, &[head, "bytes"]).rows;
+        let found: Vec<f64> = memory.iter().map(|row| Table::number(&row[1])).collect();
         let expected = ["text", "data", "bss"].map(|section| sizes[&format!("{image},{section}")]);
-        assert_eq!(found, expected, "{node:?}");
+        assert_eq!(found, expected, "{memory:?}");
     }
 }
 

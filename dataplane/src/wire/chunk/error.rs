@@ -27,8 +27,8 @@ pub enum ChunkError {
         /// The kind found.
         got: u8,
     },
-    /// A worker's number that its kind cannot have.
-    Worker {
+    /// A child's number that its kind cannot have.
+    Child {
         /// The number found.
         got: u8,
     },
@@ -75,7 +75,7 @@ impl fmt::Display for ChunkError {
             Self::Truncated { have } => write!(f, "header: expected {HEADER_LEN} bytes, found {have}"),
             Self::Version { got } => write!(f, "version {got}, expected {VERSION}"),
             Self::Kind { got } => write!(f, "kind {got}, expected 1 to 10"),
-            Self::Worker { got } => write!(f, "worker {got}, which its kind cannot have"),
+            Self::Child { got } => write!(f, "child {got}, which its kind cannot have"),
             Self::Profile(error) => error.fmt(f),
             Self::Unit(error) => error.fmt(f),
             Self::Blocks { values, first, count } => {

@@ -1,8 +1,8 @@
-//! Packets of aggregation: what members and aggregators say to each other about chunks of values (docs/aggregation-protocol.md).
+//! Packets of aggregation: the messages between aggregators and their children about chunks of values (docs/aggregation-protocol.md).
 //!
 //! ```text
 //! 0         1      2          4            8            12       13        14           16       17     18    19  20
-//! | version | kind | job (BE) | epoch (BE) | seq (BE)   | worker | workers | values(BE) | blocks | peak | profile |
+//! | version | kind | job (BE) | epoch (BE) | seq (BE)   | child | workers | values(BE) | blocks | peak | profile |
 //! ```
 //!
 //! [`Packet::parse`] takes any bytes. What it returns is whole and agrees with itself. Sections are not read here: decoding
@@ -15,7 +15,7 @@ mod sizes;
 pub use error::ChunkError;
 pub use refusal::Refusal;
 pub use sizes::{
-    BLOCK_LEN, BLOCK_VALUES, Blocks, Limits, MAX_BLOCKS, MAX_MEMBERS, MAX_PACKET_LEN, MAX_SECTION_LEN,
+    BLOCK_LEN, BLOCK_VALUES, Blocks, Limits, MAX_BLOCKS, MAX_CHILDREN, MAX_PACKET_LEN, MAX_SECTION_LEN,
     MAX_VALUES, MAX_WINDOW, MIN_MTU, all_blocks_mask, values_of_block,
 };
 
@@ -29,7 +29,7 @@ pub const TOS: u8 = 0x38;
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 20;
 const VERSION: u8 = 1;
-/// In place of a worker's number: the packet is an aggregator's.
+/// In place of a child's number: the packet is an aggregator's.
 const AGGREGATOR: u8 = 0xff;
 /// The largest biased exponent of a finite value.
 const MAX_PEAK: u8 = 254;
@@ -74,21 +74,21 @@ pub struct Packet<'a> {
     pub body: Body<'a>,
 }
 
-/// What a packet says. `worker` is a member's number at its aggregator, below [`MAX_MEMBERS`].
+/// What a packet says. `child` is a child's number at its aggregator, below [`MAX_CHILDREN`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Body<'a> {
-    /// Member: these are my values. The sections are the profile's code of each block.
+    /// Worker: these are my values. The sections are the profile's code of each block.
     Contribute {
         /// The sender.
-        worker: u8,
+        child: u8,
         /// Its values.
         part: Part<'a>,
     },
-    /// Aggregator of a rack: this is the sum of my members. The sections are of sums.
+    /// Aggregator of a rack, as a child: this is the sum of my children. The sections are of sums.
     Partial {
         /// The sender.
-        worker: u8,
+        child: u8,
         /// How many workers the sum is of.
         workers: u8,
         /// The sum.
@@ -106,17 +106,17 @@ pub enum Body<'a> {
         /// The largest biased exponent of the chunk's finite values.
         peak: u8,
     },
-    /// Member: I take part.
+    /// Child: I take part.
     Hello {
         /// The sender.
-        worker: u8,
-        /// Members of the aggregator that is asked.
-        members: u8,
+        child: u8,
+        /// Children of the aggregator that is asked.
+        children: u8,
         /// Workers of the whole job.
         total: u8,
         /// The sender is an aggregator too: it sends partial sums, and no contributions.
         is_aggregator: bool,
-        /// What the member can have at most.
+        /// What the child can have at most.
         limits: Limits,
         /// Who knows this number belongs to the job.
         key: u64,
@@ -127,7 +127,7 @@ pub enum Body<'a> {
     Welcome {
         /// What holds for the job; with a cookie, what the hello said.
         limits: Limits,
-        /// The IPv4 group of results; 0 if each member gets a copy.
+        /// The IPv4 group of results; 0 if each child gets a copy.
         group: [u8; 4],
         /// The job's key.
         key: u64,
@@ -141,17 +141,17 @@ pub enum Body<'a> {
         /// The job's epoch at the aggregator; the packet's own if the aggregator has no such job.
         epoch: u32,
     },
-    /// Member: what about this chunk?
+    /// Child: what about this chunk?
     Query {
         /// The sender.
-        worker: u8,
+        child: u8,
         /// Results of later chunks have come.
         is_overtaken: bool,
     },
     /// Aggregator: I wait for these.
     Waiting {
-        /// A bit for each worker; none if an aggregator above has to answer.
-        workers: u64,
+        /// A bit for each child; none if a parent has to answer.
+        children: u64,
     },
     /// Aggregator: I lack these blocks of yours.
     Missing {
@@ -188,7 +188,7 @@ impl<'a> Packet<'a> {
         let Some((header, rest)) = bytes.split_first_chunk::<HEADER_LEN>() else {
             return Err(ChunkError::Truncated { have: bytes.len() });
         };
-        let [version, kind, j0, j1, e0, e1, e2, e3, s0, s1, s2, s3, worker, workers, ..] = *header;
+        let [version, kind, j0, j1, e0, e1, e2, e3, s0, s1, s2, s3, child, workers, ..] = *header;
         let [.., v0, v1, blocks, peak, p0, p1] = *header;
         if version != VERSION {
             return Err(ChunkError::Version { got: version });
@@ -196,15 +196,15 @@ impl<'a> Packet<'a> {
         let seq = u32::from_be_bytes([s0, s1, s2, s3]);
         let head = Head { job: be16(j0, j1), epoch: u32::from_be_bytes([e0, e1, e2, e3]), seq };
 
-        let from_member = match kind {
+        let from_child = match kind {
             kind::CONTRIBUTE | kind::HELLO | kind::QUERY | kind::PARTIAL => true,
             kind::RESULT | kind::WELCOME | kind::WAITING | kind::REFUSE | kind::MISSING | kind::RESCALE => {
                 false
             }
             got => return Err(ChunkError::Kind { got }),
         };
-        if from_member != (usize::from(worker) < MAX_MEMBERS) || (!from_member && worker != AGGREGATOR) {
-            return Err(ChunkError::Worker { got: worker });
+        if from_child != (usize::from(child) < MAX_CHILDREN) || (!from_child && child != AGGREGATOR) {
+            return Err(ChunkError::Child { got: child });
         }
         let part = || {
             // As in a segment header, but for its byte 1: codec 1's first byte is never 0, and codec 2's always.
@@ -232,7 +232,7 @@ impl<'a> Packet<'a> {
         match kind {
             kind::CONTRIBUTE => expect(workers == 1, 13)?,
             kind::RESULT | kind::PARTIAL => expect(workers > 0, 13)?,
-            kind::HELLO => expect(workers > 0 && usize::from(workers) <= MAX_MEMBERS, 13)?,
+            kind::HELLO => expect(workers > 0 && usize::from(workers) <= MAX_CHILDREN, 13)?,
             kind::QUERY => expect(workers <= 1, 13)?,
             _ => expect(workers == 0, 13)?,
         }
@@ -240,8 +240,8 @@ impl<'a> Packet<'a> {
             expect(seq == 0, 8)?;
         }
         let body = match kind {
-            kind::CONTRIBUTE => Body::Contribute { worker, part: part()? },
-            kind::PARTIAL => Body::Partial { worker, workers, part: part()? },
+            kind::CONTRIBUTE => Body::Contribute { child, part: part()? },
+            kind::PARTIAL => Body::Partial { child, workers, part: part()? },
             kind::RESULT => Body::Result { workers, part: part()? },
             kind::RESCALE => {
                 let [] = exactly(rest)?;
@@ -252,9 +252,9 @@ impl<'a> Packet<'a> {
                 let (limits, [total, aggregator, zeros @ ..], key) = agreement(rest)?;
                 expect(zeros == [0; 2], 26)?;
                 expect(aggregator <= 1, 25)?;
-                expect(total > 0 && worker < workers, 24)?;
+                expect(total > 0 && child < workers, 24)?;
                 let is_aggregator = aggregator == 1;
-                Body::Hello { worker, members: workers, total, is_aggregator, limits, key, cookie }
+                Body::Hello { child, children: workers, total, is_aggregator, limits, key, cookie }
             }
             kind::WELCOME => {
                 let (limits, group, key) = agreement(rest)?;
@@ -266,11 +266,11 @@ impl<'a> Packet<'a> {
                 let reason = Refusal::from_byte(reason).ok_or(ChunkError::Field { byte: 20 })?;
                 Body::Refuse { reason, epoch: u32::from_be_bytes(epoch) }
             }
-            kind::WAITING => Body::Waiting { workers: u64::from_be_bytes(exactly(rest)?) },
+            kind::WAITING => Body::Waiting { children: u64::from_be_bytes(exactly(rest)?) },
             kind::MISSING => Body::Missing { blocks: u16::from_be_bytes(exactly(rest)?) },
             _ => {
                 let [] = exactly(rest)?;
-                Body::Query { worker, is_overtaken: workers == 1 }
+                Body::Query { child, is_overtaken: workers == 1 }
             }
         };
         Ok(Self { head, body })
@@ -278,12 +278,12 @@ impl<'a> Packet<'a> {
 
     /// The first bytes of the packet: all of it but a part's sections.
     fn fields(&self) -> ([u8; HEADER_LEN], Tail) {
-        let (kind, worker, workers, part) = match self.body {
-            Body::Contribute { worker, part } => (kind::CONTRIBUTE, worker, 1, Some(part)),
-            Body::Partial { worker, workers, part } => (kind::PARTIAL, worker, workers, Some(part)),
+        let (kind, child, workers, part) = match self.body {
+            Body::Contribute { child, part } => (kind::CONTRIBUTE, child, 1, Some(part)),
+            Body::Partial { child, workers, part } => (kind::PARTIAL, child, workers, Some(part)),
             Body::Result { workers, part } => (kind::RESULT, AGGREGATOR, workers, Some(part)),
-            Body::Hello { worker, members, .. } => (kind::HELLO, worker, members, None),
-            Body::Query { worker, is_overtaken } => (kind::QUERY, worker, is_overtaken.into(), None),
+            Body::Hello { child, children, .. } => (kind::HELLO, child, children, None),
+            Body::Query { child, is_overtaken } => (kind::QUERY, child, is_overtaken.into(), None),
             Body::Welcome { .. } => (kind::WELCOME, AGGREGATOR, 0, None),
             Body::Waiting { .. } => (kind::WAITING, AGGREGATOR, 0, None),
             Body::Refuse { .. } => (kind::REFUSE, AGGREGATOR, 0, None),
@@ -304,7 +304,7 @@ impl<'a> Packet<'a> {
             (None, _) => [0; 6],
         };
         let header = [
-            VERSION, kind, j0, j1, e0, e1, e2, e3, s0, s1, s2, s3, worker, workers, v0, v1, blocks, peak, p0,
+            VERSION, kind, j0, j1, e0, e1, e2, e3, s0, s1, s2, s3, child, workers, v0, v1, blocks, peak, p0,
             p1,
         ];
         let tail = match self.body {
@@ -316,7 +316,7 @@ impl<'a> Packet<'a> {
                 let [e0, e1, e2, e3] = epoch.to_be_bytes();
                 Tail::of(&[reason as u8, 0, 0, 0, e0, e1, e2, e3])
             }
-            Body::Waiting { workers } => Tail::of(&workers.to_be_bytes()),
+            Body::Waiting { children } => Tail::of(&children.to_be_bytes()),
             Body::Missing { blocks } => Tail::of(&blocks.to_be_bytes()),
             _ => Tail::of(&[]),
         };

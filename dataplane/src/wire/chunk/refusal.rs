@@ -1,4 +1,4 @@
-//! Why an aggregator refuses a member.
+//! Why an aggregator refuses a child.
 
 use core::fmt;
 
@@ -44,14 +44,14 @@ refusals! {
     OldEpoch = 3, "old-epoch";
     /// The hello disagrees with the job's: other numbers of workers, or other limits.
     Differs = 4, "differs";
-    /// Another address has this worker's number.
+    /// Another address has this child's number.
     Taken = 5, "taken";
     /// The aggregator has no room for another job.
     Full = 6, "full";
-    /// The worker's number, or a number of workers, is beyond what the aggregator serves.
+    /// The child's number, or a number of workers, is beyond what the aggregator serves.
     Workers = 7, "workers";
-    /// The member is ahead of the aggregator, which must have lost the job's state.
+    /// The child is ahead of the aggregator, which must have lost the job's state.
     OutOfStep = 8, "out-of-step";
-    /// The aggregator above refuses.
-    Above = 9, "above";
+    /// The parent refuses.
+    Parent = 9, "parent";
 }

@@ -13,11 +13,11 @@ pub const MAX_VALUES: usize = MAX_BLOCKS * BLOCK_VALUES;
 pub const MAX_SECTION_LEN: usize = max_encoded_len(BLOCK_LEN);
 /// The smallest IP MTU: the worst block still fits behind the headers of IPv4 and UDP.
 pub const MIN_MTU: u16 = (20 + 8 + HEADER_LEN + MAX_SECTION_LEN) as u16;
-/// The longest packet of a member that asks for Ethernet's MTU.
+/// The longest packet of a child that asks for Ethernet's MTU.
 pub const MAX_PACKET_LEN: usize = 1500 - 20 - 8;
-/// The most members of one aggregator.
-pub const MAX_MEMBERS: usize = 64;
-/// The most chunks that a member may have under way.
+/// The most children of one aggregator.
+pub const MAX_CHILDREN: usize = 64;
+/// The most chunks that a child may have under way.
 pub const MAX_WINDOW: usize = 64;
 
 /// Sizes on which a job agrees.

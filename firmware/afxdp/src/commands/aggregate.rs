@@ -1,4 +1,4 @@
-//! `gradwire-xdp aggregate`: a node that sums in the network, from its set-up to the last frame.
+//! `gradwire-xdp aggregate`: an aggregator, from its set-up to the last frame.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{SocketAddr, SocketAddrV4};
@@ -18,37 +18,37 @@ use super::service::{
     serve_control, system,
 };
 use super::threads::{events, spawn};
-use super::unload::end_node;
-use crate::config::{ConfigError, Mode, NodeConfig, NodePlace, ZeroCopy, zero_copy_of};
+use super::unload::end_aggregator;
+use crate::config::{AggregatorConfig, AggregatorOptions, ConfigError, Mode, ZeroCopy, zero_copy_of};
 use crate::ops::control::Control;
 use crate::ops::interface::Interface;
 use crate::ops::notify::Notifier;
-use crate::ops::telemetry::{NodeTelemetry, PATIENCE};
-use crate::path::node;
-use crate::path::program::{NodeAddress, Program};
+use crate::ops::telemetry::{AggregatorTelemetry, PATIENCE};
+use crate::path::aggregator;
+use crate::path::program::{AggregatorAddress, Program};
 use crate::path::shim::StartError;
 
-/// How long a node that is replaced gets to end by itself, or as long as its thread may give no sign of life.
+/// How long an aggregator that is replaced gets to end by itself, or as long as its thread may give no sign of life.
 const LEAVE: Duration = Duration::from_secs(5);
 
-/// Sums what members of training jobs send, at an address of its own, in the foreground.
+/// Sums what workers of training jobs send, at an address of its own, in the foreground.
 ///
 /// The address must be nobody else's, or this interface's own. Datagrams to it, at the protocol's port, pings and questions who has
-/// it go to the node; all other frames go the kernel's way, and so do all when the node ends, however it ends. Members
-/// notice, sum without the node, and use it again when it is back.
+/// it go to the aggregator; all other frames go the kernel's way, and so do all when the aggregator ends, however it ends. Workers
+/// notice, sum without the aggregator, and use it again when it is back.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  gradwire-xdp aggregate --interface eth1 --address 10.0.0.9      then, at the members:
-  gradwire allreduce --listen 10.0.0.2:7000 --members 10.0.0.1:7000,10.0.0.2:7000 --token-file token --aggregate 10.0.0.9
+  gradwire-xdp aggregate --interface eth1 --address 10.0.0.9      then, at the ranks:
+  gradwire allreduce --listen 10.0.0.2:7000 --ranks 10.0.0.1:7000,10.0.0.2:7000 --token-file token --aggregate 10.0.0.9
 
-  gradwire-xdp aggregate --config /etc/gradwire-xdp/node-sums.toml
+  gradwire-xdp aggregate --config /etc/gradwire-xdp/aggregator-sums.toml
   gradwire-xdp aggregate --interface eth1 --address 10.0.0.9 --replace      another version takes the place of the running one")]
 #[command(group(clap::ArgGroup::new("what").required(true).multiple(true).args(["interface", "config"])))]
 pub struct AggregateArgs {
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
-    pub place: NodePlace,
+    pub place: AggregatorOptions,
     /// Where its program is attached: auto, unless the file says otherwise.
     #[arg(long, value_name = "MODE")]
     pub mode: Option<Mode>,
@@ -59,10 +59,10 @@ pub struct AggregateArgs {
     /// Serve metrics for Prometheus there.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
-    /// Configuration file (TOML), with tables `node`, `path` and `metrics`; options win over it.
+    /// Configuration file (TOML), with tables `aggregator`, `path` and `metrics`; options win over it.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// End the node that serves the interface now, and take its place.
+    /// End the aggregator that serves the interface now, and take its place.
     #[arg(long)]
     pub replace: bool,
     #[command(flatten)]
@@ -72,8 +72,8 @@ pub struct AggregateArgs {
 
 impl AggregateArgs {
     /// What the file says, and options say otherwise.
-    fn settings(&self) -> Result<NodeConfig, ConfigError> {
-        let mut config = NodeConfig::load(self.config.as_deref(), &self.place)?;
+    fn settings(&self) -> Result<AggregatorConfig, ConfigError> {
+        let mut config = AggregatorConfig::load(self.config.as_deref(), &self.place)?;
         config.mode = self.mode.unwrap_or(config.mode);
         config.zero_copy = zero_copy_of(self.zero_copy, config.zero_copy, config.mode)?;
         if self.metrics.is_some() {
@@ -90,25 +90,25 @@ impl AggregateArgs {
 pub fn run(args: &AggregateArgs) -> Result<(), CommandError> {
     let config = args.settings()?;
     if args.replace {
-        end_node(&args.service.run_dir, &config.interface, LEAVE.max(args.service.limit()))?;
+        end_aggregator(&args.service.run_dir, &config.interface, LEAVE.max(args.service.limit()))?;
     }
     Ok(start(&args.service, &config)?)
 }
 
-fn start(args: &ServiceArgs, config: &NodeConfig) -> Result<(), RunError> {
+fn start(args: &ServiceArgs, config: &AggregatorConfig) -> Result<(), RunError> {
     args.start_log()?;
     let (notifier, signals) = manager_and_signals()?;
-    let control = Control::bind_node(&args.run_dir, &config.interface)?;
+    let control = Control::bind_aggregator(&args.run_dir, &config.interface)?;
     let endpoint = bind_endpoint(config.metrics, config.any_metrics_port)?;
     let interface = Interface::find(&config.interface).map_err(StartError::from)?;
     let kernel = Kernel::detect();
     let summing = summing(config, args.limit(), &interface, kernel)?;
-    let (program, status, mut worker) = node::set_up(&interface, summing)?;
+    let (program, status, mut worker) = aggregator::set_up(&interface, summing)?;
     drop_privileges()?;
 
     let address = SocketAddrV4::new(config.address, config.port);
-    info!(interface = config.interface, %address, mode = ?status.xdp, bind = ?status.bind, queues = status.queues, "node");
-    let telemetry = Arc::new(NodeTelemetry::new(status, address, kernel.name()));
+    info!(interface = config.interface, %address, mode = ?status.xdp, bind = ?status.bind, queues = status.queues, "aggregator");
+    let telemetry = Arc::new(AggregatorTelemetry::new(status, address, kernel.name()));
     let of_readers = Arc::clone(&telemetry);
     let _socket_file = serve_control(control, endpoint, move || of_readers.snapshot())?;
     let (events, inbox) = events(signals).map_err(system("signals"))?;
@@ -117,17 +117,18 @@ fn start(args: &ServiceArgs, config: &NodeConfig) -> Result<(), RunError> {
         let (stop, telemetry) = (Arc::clone(&stop), Arc::clone(&telemetry));
         move || worker.run(&stop, &telemetry.board)
     };
-    let thread = spawn("node".to_owned(), node::STACK, events, work).map_err(system("threads"))?;
+    let thread =
+        spawn("aggregator".to_owned(), aggregator::STACK, events, work).map_err(system("threads"))?;
     let mut running = Running { interface, telemetry, stop, stalls: 0, _program: program };
     serve(&mut running, &notifier, &inbox, vec![thread])
 }
 
 fn summing(
-    config: &NodeConfig,
+    config: &AggregatorConfig,
     limit: Duration,
     interface: &Interface,
     kernel: Kernel,
-) -> Result<node::Service, RunError> {
+) -> Result<aggregator::Service, RunError> {
     if interface.mtu < MIN_MTU {
         let name = &interface.name;
         return Err(RunError::SmallMtu { interface: name.clone(), mtu: interface.mtu });
@@ -136,9 +137,9 @@ fn summing(
     let mtu = interface.mtu.min(Limits::MOST.mtu);
     let group = config.group.map(|group| group.address().octets());
     let secret = [(); 2].map(|()| RandomState::new().build_hasher().finish());
-    Ok(node::Service {
-        address: NodeAddress { mac, ip: config.address, port: config.port },
-        settings: Settings { kernel, limits: Limits { mtu, ..Limits::MOST }, group, above: None, secret },
+    Ok(aggregator::Service {
+        address: AggregatorAddress { mac, ip: config.address, port: config.port },
+        settings: Settings { kernel, limits: Limits { mtu, ..Limits::MOST }, group, parent: None, secret },
         limit,
         mode: config.mode,
         zero_copy: config.zero_copy,
@@ -148,7 +149,7 @@ fn summing(
 /// What the main thread looks after.
 struct Running {
     interface: Interface,
-    telemetry: Arc<NodeTelemetry>,
+    telemetry: Arc<AggregatorTelemetry>,
     stop: Arc<AtomicBool>,
     /// How often nothing left its interface, as it was told last.
     stalls: u64,
@@ -167,8 +168,8 @@ impl Service for Running {
         if now.rings.stalls != self.stalls {
             let name = &self.interface.name;
             warn!(
-                "{name}: answers were to leave, and none did for a second; the kernel gets the node's frames until some do, and \
-                 members sum without it: ip -s link show dev {name}"
+                "{name}: answers were to leave, and none did for a second; the kernel gets the aggregator's frames until some do, and \
+                 workers sum without it: ip -s link show dev {name}"
             );
             self.stalls = now.rings.stalls;
         }
@@ -176,7 +177,9 @@ impl Service for Running {
     }
 
     fn reload(&mut self, _: &Notifier) {
-        warn!("SIGHUP: a node takes its settings when it starts; --replace starts another one in its place");
+        warn!(
+            "SIGHUP: an aggregator takes its settings when it starts; --replace starts another one in its place"
+        );
     }
 
     fn line(&self) -> String {

@@ -105,7 +105,7 @@ pub enum RunError {
     },
     /// The protocol's packets do not fit.
     #[error(
-        "{interface}: MTU {mtu} is too small for a node: ip link set {interface} mtu {}",
+        "{interface}: MTU {mtu} is too small for an aggregator: ip link set {interface} mtu {}",
         gradwire::wire::chunk::MIN_MTU
     )]
     SmallMtu {

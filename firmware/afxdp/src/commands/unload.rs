@@ -18,7 +18,7 @@ use crate::ops::holders::{Holder, holders};
 use crate::ops::netlink::link::Link;
 use crate::ops::privileges::as_root;
 
-/// Ends the gradwire-xdp that serves an interface, shim or node, also if it hangs, and clears up after one that crashed.
+/// Ends the gradwire-xdp that serves an interface, shim or aggregator, also if it hangs, and clears up after one that crashed.
 ///
 /// Traffic goes on by the bridge. XDP programs of others stay.
 #[derive(Debug, clap::Args)]
@@ -97,12 +97,12 @@ pub fn run(args: &UnloadArgs, out: &mut impl Write) -> Result<(), CommandError> 
             }
         }
     }
-    for socket in control::node_sockets(&args.run_dir)? {
+    for socket in control::aggregator_sockets(&args.run_dir)? {
         let Some(interface) = control::interface_of(&socket) else { continue };
         if args.all || args.interfaces.contains(&interface) {
             done = true;
             let ending = end_owner(&socket, args.timeout)?;
-            writeln!(out, "{interface}, a node: {ending}")?;
+            writeln!(out, "{interface}, an aggregator: {ending}")?;
             if !interfaces.contains(&interface) {
                 interfaces.push(interface);
             }
@@ -128,12 +128,12 @@ fn end_owner(socket: &Path, timeout: Duration) -> Result<String, CommandError> {
     Ok(done)
 }
 
-/// Ends the node of an interface, if there is one.
+/// Ends the aggregator of an interface, if there is one.
 ///
 /// # Errors
 /// It cannot be ended.
-pub(super) fn end_node(run_dir: &Path, interface: &str, timeout: Duration) -> Result<(), CommandError> {
-    let socket = control::node_socket_path(run_dir, interface);
+pub(super) fn end_aggregator(run_dir: &Path, interface: &str, timeout: Duration) -> Result<(), CommandError> {
+    let socket = control::aggregator_socket_path(run_dir, interface);
     if socket.exists() {
         end_owner(&socket, timeout)?;
     }
@@ -284,11 +284,14 @@ mod tests {
         assert!(!first.exists() && second.exists());
         unload(&run_dir, &[]);
         assert!(!second.exists());
-        let node = control::node_socket_path(run_dir.path(), "gw-n");
-        drop(UnixListener::bind(&node).unwrap());
+        let aggregator = control::aggregator_socket_path(run_dir.path(), "gw-n");
+        drop(UnixListener::bind(&aggregator).unwrap());
         let text = unload(&run_dir, &["gw-n"]);
-        assert!(text.starts_with("gw-n, a node: the process had gone; its socket is removed\n"), "{text}");
-        assert!(!node.exists());
+        assert!(
+            text.starts_with("gw-n, an aggregator: the process had gone; its socket is removed\n"),
+            "{text}"
+        );
+        assert!(!aggregator.exists());
         // Twice is as good as once.
         assert_eq!(unload(&run_dir, &[]), "nothing to do: no gradwire-xdp found\n");
         assert_eq!(unload(&run_dir, &["lo"]), "nothing to do: no gradwire-xdp found\n");

@@ -32,7 +32,7 @@ pub enum ConfigError {
     /// An option and the file, or two options, ask for what cannot be together.
     #[error("{NOT_IN_GENERIC}: leave out one of --zero-copy on and generic mode")]
     ZeroCopyInGeneric,
-    /// Neither the file nor an option says where a node is.
+    /// Neither the file nor an option says where an aggregator is.
     #[error("{}", unsaid(setting, file.as_deref()))]
     Unsaid {
         /// The setting, and the option.
@@ -49,10 +49,10 @@ pub(super) const NOT_IN_GENERIC: &str =
 fn unsaid(setting: &str, file: Option<&Path>) -> String {
     match file {
         Some(file) => {
-            format!("{}: no {setting}: write it into [node], or give --{setting}", file.display())
+            format!("{}: no {setting}: write it into [aggregator], or give --{setting}", file.display())
         }
         None => {
-            format!("no {setting}: give --{setting}, or --config with a file that has it in [node]")
+            format!("no {setting}: give --{setting}, or --config with a file that has it in [aggregator]")
         }
     }
 }

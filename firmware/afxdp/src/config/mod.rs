@@ -11,15 +11,15 @@ use gradwire::profile::Profile;
 use gradwire::rules::{DEFAULT_MARK, ECN, Rule, Rules};
 use serde::Deserialize;
 
+mod aggregator;
 mod errors;
-mod node;
 mod tables;
 
 use errors::{Fault, read, tables};
 use tables::{File, MetricsTable};
 
+pub use aggregator::{AggregatorConfig, AggregatorOptions, Group, HostAddress, JOBS, NoGroup, NoHostAddress};
 pub use errors::ConfigError;
-pub use node::{Group, HostAddress, JOBS, NoGroup, NoHostAddress, NodeConfig, NodePlace};
 
 /// The port of the Prometheus endpoint if the file names none; if another shim has it, the next free one.
 pub const METRICS_PORT: u16 = 9407;

@@ -1,5 +1,5 @@
 //! The control socket: whoever connects gets a snapshot as one line of JSON. There is one for each pair of ports and for each
-//! interface with a node, and it also tells which process serves them.
+//! interface with an aggregator, and it also tells which process serves them.
 
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -89,16 +89,16 @@ pub fn ports_of(socket: &Path) -> Option<(String, String)> {
     Some((host.to_owned(), net.to_owned()))
 }
 
-/// The socket of the node on an interface.
+/// The socket of the aggregator on an interface.
 #[must_use]
-pub fn node_socket_path(run_dir: &Path, interface: &str) -> PathBuf {
-    run_dir.join(format!("{interface}:.node"))
+pub fn aggregator_socket_path(run_dir: &Path, interface: &str) -> PathBuf {
+    run_dir.join(format!("{interface}:.aggregator"))
 }
 
-/// The interface that a node's socket is for; none if the file's name is not such a socket's.
+/// The interface that an aggregator's socket is for; none if the file's name is not such a socket's.
 #[must_use]
 pub fn interface_of(socket: &Path) -> Option<String> {
-    Some(socket.file_name()?.to_str()?.strip_suffix(":.node")?.to_owned())
+    Some(socket.file_name()?.to_str()?.strip_suffix(":.aggregator")?.to_owned())
 }
 
 /// What `unload` is to be told to end what serves a socket.
@@ -116,11 +116,11 @@ pub fn sockets(run_dir: &Path) -> Result<Vec<PathBuf>, ControlError> {
     find(run_dir, |path| ports_of(path).is_some())
 }
 
-/// All sockets of nodes there, as [`sockets`] are found.
+/// All sockets of aggregators there, as [`sockets`] are found.
 ///
 /// # Errors
 /// [`ControlError::Io`].
-pub fn node_sockets(run_dir: &Path) -> Result<Vec<PathBuf>, ControlError> {
+pub fn aggregator_sockets(run_dir: &Path) -> Result<Vec<PathBuf>, ControlError> {
     find(run_dir, |path| interface_of(path).is_some())
 }
 
@@ -175,12 +175,12 @@ impl Control {
         Self::bind_at(run_dir, socket_path(run_dir, host, net))
     }
 
-    /// Binds the socket of the node on an interface, likewise.
+    /// Binds the socket of the aggregator on an interface, likewise.
     ///
     /// # Errors
     /// [`ControlError::Running`]; [`ControlError::Io`].
-    pub fn bind_node(run_dir: &Path, interface: &str) -> Result<Self, ControlError> {
-        Self::bind_at(run_dir, node_socket_path(run_dir, interface))
+    pub fn bind_aggregator(run_dir: &Path, interface: &str) -> Result<Self, ControlError> {
+        Self::bind_at(run_dir, aggregator_socket_path(run_dir, interface))
     }
 
     fn bind_at(run_dir: &Path, path: PathBuf) -> Result<Self, ControlError> {
@@ -250,7 +250,7 @@ pub fn owner(socket: &Path) -> Result<Pid, ControlError> {
     pid.ok_or_else(|| ControlError::io(socket, "see the process of")(io::ErrorKind::NotFound.into()))
 }
 
-/// Asks for a snapshot: a shim's or a node's.
+/// Asks for a snapshot: a shim's or an aggregator's.
 ///
 /// # Errors
 /// The process has gone, hangs, or is of another version.
@@ -381,9 +381,12 @@ mod tests {
         let own = run_dir.path().join("instance");
         fs::create_dir(&own).unwrap();
         let _control = Control::bind(&own, "a", "b").unwrap();
-        let _node = Control::bind_node(run_dir.path(), "a").unwrap();
+        let _aggregator = Control::bind_aggregator(run_dir.path(), "a").unwrap();
         assert_eq!(sockets(run_dir.path()).unwrap(), [socket_path(&own, "a", "b")]);
-        assert_eq!(node_sockets(run_dir.path()).unwrap(), [node_socket_path(run_dir.path(), "a")]);
+        assert_eq!(
+            aggregator_sockets(run_dir.path()).unwrap(),
+            [aggregator_socket_path(run_dir.path(), "a")]
+        );
         assert!(sockets(&run_dir.path().join("missing")).unwrap().is_empty());
     }
 }

@@ -98,9 +98,9 @@ fn describe(error: &ProgramError, reason: Option<String>) -> String {
     }
 }
 
-/// What a node that sums goes by: frames for it have these addresses.
+/// What an aggregator goes by: frames for it have these addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NodeAddress {
+pub struct AggregatorAddress {
     /// Its MAC address.
     pub mac: [u8; 6],
     /// Its IP address.
@@ -168,13 +168,13 @@ impl Program {
         Self::load_with(loader, ["host", "network"], limit_ns, longest)
     }
 
-    /// Loads what chooses frames for a node that sums, in place of [`Self::load`]. It is attached to one interface, as
+    /// Loads what chooses frames for an aggregator, in place of [`Self::load`]. It is attached to one interface, as
     /// [`Port::Host`].
     ///
     /// # Errors
     /// The kernel's.
-    pub fn load_for_node(
-        address: NodeAddress,
+    pub fn load_for_aggregator(
+        address: AggregatorAddress,
         limit_ns: u64,
         longest: u64,
     ) -> Result<Self, ProgramLoadError> {
@@ -184,12 +184,12 @@ impl Program {
         let port = u64::from(address.port.to_be());
         let mut loader = EbpfLoader::new();
         loader
-            .override_global("node_mac", &mac, true)
-            .override_global("node_ip", &ip, true)
-            .override_global("node_port", &port, true)
+            .override_global("aggregator_mac", &mac, true)
+            .override_global("aggregator_ip", &ip, true)
+            .override_global("aggregator_port", &port, true)
             .map_max_entries("connections", 1)
             .map_max_entries("stations", 1);
-        Self::load_with(loader, ["node"; 2], limit_ns, longest)
+        Self::load_with(loader, ["aggregator"; 2], limit_ns, longest)
     }
 
     fn load_with(

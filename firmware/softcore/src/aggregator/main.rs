@@ -1,4 +1,4 @@
-//! The firmware of a node that sums in the network: start-up. All else is in the library and in the board.
+//! The firmware of an aggregator: start-up. All else is in the library and in the board.
 #![no_std]
 #![no_main]
 
@@ -11,11 +11,11 @@ mod boards;
 mod no_panic;
 
 use bare::stop;
+use softcore::aggregation::{AggregatorFirmware, IP, MAC, SoftAggregator, settings};
 use softcore::board::Chip;
-use softcore::node::{IP, MAC, NodeFirmware, SoftNode, settings};
 use static_cell::StaticCell;
 
-static NODE: StaticCell<SoftNode> = StaticCell::new();
+static AGGREGATOR: StaticCell<SoftAggregator> = StaticCell::new();
 
 #[riscv_rt::entry]
 fn main() -> ! {
@@ -25,10 +25,10 @@ fn main() -> ! {
     };
     // Made in its place: it is longer than the stack.
     let seed = board.chip.seed();
-    let Some(node) = NODE.try_init_with(|| SoftNode::new(MAC, IP, settings(seed))) else {
+    let Some(aggregator) = AGGREGATOR.try_init_with(|| SoftAggregator::new(MAC, IP, settings(seed))) else {
         stop(format_args!("started twice"))
     };
-    let mut firmware = NodeFirmware::new(board, node, ());
+    let mut firmware = AggregatorFirmware::new(board, aggregator, ());
     loop {
         firmware.step();
     }

@@ -1,4 +1,4 @@
-//! The firmware of a node that sums in the network and serves metrics and a console over TCP: start-up, and what a panic
+//! The firmware of an aggregator and serves metrics and a console over TCP: start-up, and what a panic
 //! leads to. All else is in the library and in the board.
 #![no_std]
 #![no_main]
@@ -12,13 +12,13 @@ mod boards;
 use core::fmt::Write as _;
 
 use bare::{last_words, stop};
+use softcore::aggregation::{AggregatorFirmware, IP, MAC, SoftAggregator, settings};
 use softcore::board::Chip;
 use softcore::buffers::FrameBuffer;
-use softcore::node::{IP, MAC, NodeFirmware, SoftNode, settings};
 use softcore::tcp::{Management, Memory, NO_PLACES, Places};
 use static_cell::{ConstStaticCell, StaticCell};
 
-static NODE: StaticCell<SoftNode> = StaticCell::new();
+static AGGREGATOR: StaticCell<SoftAggregator> = StaticCell::new();
 static MEMORY: ConstStaticCell<Memory> = ConstStaticCell::new(Memory::NEW);
 static PLACES: StaticCell<Places> = StaticCell::new();
 static MANAGEMENT: StaticCell<Management<FrameBuffer>> = StaticCell::new();
@@ -31,21 +31,21 @@ fn main() -> ! {
     };
     // Made in their places: they are longer than the stack.
     let (seed, panics) = (board.chip.seed(), boards::kept().panics());
-    let node = NODE.try_init_with(|| SoftNode::new(MAC, IP, settings(seed)));
+    let aggregator = AGGREGATOR.try_init_with(|| SoftAggregator::new(MAC, IP, settings(seed)));
     let places = PLACES.try_init_with(|| NO_PLACES);
-    let (Some(node), Some(memory), Some(places)) = (node, MEMORY.try_take(), places) else {
+    let (Some(aggregator), Some(memory), Some(places)) = (aggregator, MEMORY.try_take(), places) else {
         stop(format_args!("started twice"))
     };
     let Some(management) = MANAGEMENT.try_init_with(|| Management::new(memory, places, seed, panics)) else {
         stop(format_args!("started twice"))
     };
-    let mut firmware = NodeFirmware::new(board, node, management);
+    let mut firmware = AggregatorFirmware::new(board, aggregator, management);
     loop {
         firmware.step();
     }
 }
 
-/// Members get over a node that comes back without memory (docs/aggregation-protocol.md), so a restart costs them one fallback.
+/// Workers get over an aggregator that comes back without memory (docs/aggregation-protocol.md), so a restart costs them one fallback.
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     boards::kept().count_panic();

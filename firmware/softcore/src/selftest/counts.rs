@@ -15,7 +15,7 @@ use gradwire::sums::{BLOCK_LEN, BLOCK_VALUES, Summable, limit, value_of};
 use gradwire::verdict::Verdict;
 use gradwire::wire::chunk::{Blocks, Body, Head, Limits, NO_COOKIE, PORT, Packet, Part, TOS};
 use riscv::register::minstret;
-use softcore::node::{IP, LIMITS, MAC, SoftNode, settings};
+use softcore::aggregation::{IP, LIMITS, MAC, SoftAggregator, settings};
 
 use crate::golden::{set_lengths_and_checksums, sum};
 use crate::say;
@@ -74,7 +74,7 @@ pub(crate) fn payloads() {
     }
 }
 
-/// What a node does to blocks, checksums included: adds them to sums, and encodes the results of four. And the whole node's work for
+/// What an aggregator does to blocks, checksums included: adds them to sums, and encodes the results of four. And the whole aggregator's work for
 /// a chunk.
 pub(crate) fn sums() {
     let classes = Profile::from(Params::DEFAULT).try_into().unwrap();
@@ -137,30 +137,30 @@ fn blocks_of(of: &str, profile: Summable) {
     say(format_args!("count {name},sums,{of},0 {encode} {encoded}"));
 }
 
-/// Frames of four members in, and the result out: a copy for each, or one for their group. A frame has a whole chunk.
+/// Frames of four workers in, and the result out: a copy for each, or one for their group. A frame has a whole chunk.
 fn chunks_of(of: &str, how: &str, profile: Summable, settings: Settings<Peer>) {
     const BLOCKS: usize = LIMITS.blocks as usize;
     let kernel = Kernel::SCALAR32;
-    let mut node = SoftNode::new(MAC, IP, settings);
+    let mut aggregator = SoftAggregator::new(MAC, IP, settings);
     let head = |seq| Head { job: 1, epoch: 1, seq };
     let mut frame = Aligned([0; FRAME + 8]);
     let mut out = Aligned([0; FRAME + 8]);
-    for worker in 0..4 {
+    for child in 0..4 {
         let mut cookie = NO_COOKIE;
         for _ in 0..2 {
             let limits = Limits::MOST;
             let body =
-                Body::Hello { worker, members: 4, total: 4, is_aggregator: false, limits, key: 1, cookie };
-            let frame = make_datagram(&mut frame.0[2..], worker, Packet { head: head(0), body });
-            node.process(frame, Millis(0));
-            assert!(node.emit(&mut out.0[2..]).is_some());
+                Body::Hello { child, children: 4, total: 4, is_aggregator: false, limits, key: 1, cookie };
+            let frame = make_datagram(&mut frame.0[2..], child, Packet { head: head(0), body });
+            aggregator.process(frame, Millis(0));
+            assert!(aggregator.emit(&mut out.0[2..]).is_some());
             cookie.copy_from_slice(&out.0[2 + 42 + 14..][..6]);
         }
     }
     let (mut instructions, mut values) = (0, 0);
     let parts = recorded_blocks().as_chunks::<BLOCKS>().0;
     for (seq, four) in (0..).zip(parts.as_chunks::<4>().0) {
-        for (worker, blocks) in (0..).zip(four) {
+        for (child, blocks) in (0..).zip(four) {
             let mut sections = [0; BLOCKS * 1024];
             let mut len = 0;
             for block in blocks {
@@ -171,33 +171,33 @@ fn chunks_of(of: &str, how: &str, profile: Summable, settings: Settings<Peer>) {
             }
             let blocks = Blocks::new(BLOCKS * BLOCK_VALUES, 0, BLOCKS).unwrap();
             let part = Part { blocks, peak: 0, profile, sections: &sections[..len] };
-            let packet = Packet { head: head(seq), body: Body::Contribute { worker, part } };
-            let frame = make_datagram(&mut frame.0[2..], worker, packet);
+            let packet = Packet { head: head(seq), body: Body::Contribute { child, part } };
+            let frame = make_datagram(&mut frame.0[2..], child, packet);
             let (count, sent) = counted(|| {
-                node.process(frame, Millis(0));
+                aggregator.process(frame, Millis(0));
                 let mut sent = 0;
-                while node.emit(&mut out.0[2..]).is_some() {
+                while aggregator.emit(&mut out.0[2..]).is_some() {
                     sent += 1;
                 }
                 sent
             });
             // The last one completes the chunk.
             let results = if settings.group.is_some() { 1 } else { 4 };
-            assert_eq!(sent, if worker == 3 { results } else { 0 });
+            assert_eq!(sent, if child == 3 { results } else { 0 });
             (instructions, values) = (instructions + count, values + (BLOCKS * BLOCK_VALUES) as u64);
         }
     }
-    say(format_args!("count {},node,{of},{how} {instructions} {values}", kernel.name()));
+    say(format_args!("count {},aggregator,{of},{how} {instructions} {values}", kernel.name()));
 }
 
-/// A packet from a member's frame to the node, as long as it is.
-fn make_datagram<'a>(frame: &'a mut [u8], worker: u8, packet: Packet<'_>) -> &'a [u8] {
+/// A packet from a worker's frame to the aggregator, as long as it is.
+fn make_datagram<'a>(frame: &'a mut [u8], child: u8, packet: Packet<'_>) -> &'a [u8] {
     let len = packet.write(&mut frame[42..]).unwrap();
     let frame = &mut frame[..42 + len];
-    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 1, worker, 8, 0]);
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 1, child, 8, 0]);
     let [l0, l1] = (8 + len as u16).to_be_bytes();
     let [t0, t1] = (28 + len as u16).to_be_bytes();
-    let header = [0x45, TOS, t0, t1, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 100 + worker, 10, 0, 0, 9];
+    let header = [0x45, TOS, t0, t1, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 100 + child, 10, 0, 0, 9];
     frame[14..34].copy_from_slice(&header);
     let field = !sum(&frame[14..34], 0);
     frame[24..26].copy_from_slice(&field.to_be_bytes());

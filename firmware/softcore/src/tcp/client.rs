@@ -96,7 +96,7 @@ impl Client {
         }
         let next = match &mut self.session {
             Session::Metrics(exchange) => exchange.next(facts, &mut line),
-            Session::Console(console) => console.next(facts.node, &mut line),
+            Session::Console(console) => console.next(facts.aggregator, &mut line),
         };
         match next {
             Next::Line => {

@@ -1,18 +1,18 @@
-//! The node's console over TCP: lines in, lines out, no echo. It shows, and changes nothing: nobody says who he is here.
+//! The aggregator's console over TCP: lines in, lines out, no echo. It shows, and changes nothing: nobody says who he is here.
 
 use core::fmt::Write as _;
 
 use heapless::String;
 
 use super::{Line, Next};
+use crate::aggregation::{IP, SoftAggregator, write_count};
 use crate::console::PROMPT;
 use crate::console::command::Problem;
 use crate::console::editor::{Echo, Editor};
-use crate::node::{IP, SoftNode, write_count};
 
 const HELP: &[&str] = &[
     "counters               all counts that are not zero; so does an empty line",
-    "jobs                   jobs, and how many members have joined each",
+    "jobs                   jobs, and how many children have joined each",
     "quit                   end the connection",
 ];
 
@@ -63,7 +63,7 @@ impl Console {
     }
 
     /// The next line.
-    pub(super) fn next(&mut self, node: &SoftNode, line: &mut Line) -> Next {
+    pub(super) fn next(&mut self, aggregator: &SoftAggregator, line: &mut Line) -> Next {
         // A line has room for the longest of all these; a longer word of a problem is cut.
         let (written, next) = match self.saying {
             Saying::Nothing => return Next::Wait,
@@ -71,7 +71,7 @@ impl Console {
             Saying::Prompt => (line.write_str(PROMPT).ok(), Saying::Nothing),
             Saying::Greeting => {
                 let version = env!("CARGO_PKG_VERSION");
-                let greeting = write!(line, "gradwire {version}, node {IP}: help lists commands\r\n");
+                let greeting = write!(line, "gradwire {version}, aggregator {IP}: help lists commands\r\n");
                 (greeting.ok(), Saying::Prompt)
             }
             Saying::Problem => {
@@ -85,13 +85,14 @@ impl Console {
                 (written.and_then(Result::ok), Saying::Help(at + 1))
             }
             Saying::Jobs(at) => {
-                let written = node.aggregator.jobs().nth(at);
-                let written = written.map(|(job, members)| write!(line, "job {job} members {members}\r\n"));
+                let written = aggregator.engine.jobs().nth(at);
+                let written =
+                    written.map(|(job, children)| write!(line, "job {job} children {children}\r\n"));
                 (written.and_then(Result::ok), Saying::Jobs(at + 1))
             }
             Saying::Counters(at) => {
                 let mut count = String::new();
-                let written = write_count(&mut count, node, at);
+                let written = write_count(&mut count, aggregator, at);
                 (written.and_then(|()| line.push_str(&count).ok()), Saying::Counters(at + 1))
             }
         };

@@ -7,13 +7,13 @@ use gradwire::aggregate::{Arrival, Outcome};
 use gradwire::engine::Millis;
 
 use super::Line;
+use crate::aggregation::{IP, KERNEL, SoftAggregator};
 use crate::board::Faults;
-use crate::node::{IP, KERNEL, SoftNode};
 
-/// What became of segments and clients, and frames that the node sent; they wrap at 2^64.
+/// What became of segments and clients, and frames that the aggregator sent; they wrap at 2^64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Frames that the node sent.
+    /// Frames that the aggregator sent.
     pub sent: u64,
     /// Segments that the stack got.
     pub segments: u64,
@@ -30,8 +30,8 @@ pub struct Counts {
 /// What metrics are made of.
 #[derive(Clone, Copy)]
 pub struct Facts<'a> {
-    /// The node.
-    pub node: &'a SoftNode,
+    /// The aggregator.
+    pub aggregator: &'a SoftAggregator,
     /// Since the start.
     pub now: Millis,
     /// What went wrong at the network's NIC.
@@ -81,79 +81,79 @@ const TCP: [&str; 5] = ["taken", "no-queue", "no-room", "displaced", "cut-off"];
 
 const FAMILIES: &[Family] = &[
     Family {
-        name: "gradwire_node_info",
+        name: "gradwire_aggregator_info",
         kind: "gauge",
         help: "What runs; always 1.",
         samples: 1,
         sample: |_, _| (Labels::Info, 1),
     },
     Family {
-        name: "gradwire_node_uptime_seconds",
+        name: "gradwire_aggregator_uptime_seconds",
         kind: "gauge",
-        help: "How long the node has run.",
+        help: "How long the aggregator has run.",
         samples: 1,
         sample: |facts, _| (Labels::None, facts.now.0 / 1000),
     },
     Family {
-        name: "gradwire_node_jobs",
+        name: "gradwire_aggregator_jobs",
         kind: "gauge",
         help: "Jobs that have a place.",
         samples: 1,
-        sample: |facts, _| (Labels::None, facts.node.aggregator.jobs().count() as u64),
+        sample: |facts, _| (Labels::None, facts.aggregator.engine.jobs().count() as u64),
     },
     Family {
-        name: "gradwire_node_members",
+        name: "gradwire_aggregator_workers",
         kind: "gauge",
-        help: "Members that have joined them.",
+        help: "Children, workers or lower aggregators, that have joined them.",
         samples: 1,
         sample: |facts, _| {
-            let members = facts.node.aggregator.jobs().map(|(_, members)| members as u64);
-            (Labels::None, members.sum())
+            let children = facts.aggregator.engine.jobs().map(|(_, children)| children as u64);
+            (Labels::None, children.sum())
         },
     },
     Family {
-        name: "gradwire_node_frames_total",
+        name: "gradwire_aggregator_frames_total",
         kind: "counter",
-        help: "Frames that the node got, by what they were.",
+        help: "Frames that the aggregator got, by what they were.",
         samples: Arrival::ALL.len(),
         sample: |facts, at| {
             let arrival = Arrival::ALL[at];
-            (Labels::One("what", arrival.name()), facts.node.count(arrival))
+            (Labels::One("what", arrival.name()), facts.aggregator.count(arrival))
         },
     },
     Family {
-        name: "gradwire_node_datagrams_total",
+        name: "gradwire_aggregator_datagrams_total",
         kind: "counter",
         help: "Datagrams among them, by what they did.",
         samples: Outcome::ALL.len(),
         sample: |facts, at| {
             let outcome = Outcome::ALL[at];
-            (Labels::One("what", outcome.name()), facts.node.aggregator.count(outcome))
+            (Labels::One("what", outcome.name()), facts.aggregator.engine.count(outcome))
         },
     },
     Family {
-        name: "gradwire_node_chunks_total",
+        name: "gradwire_aggregator_chunks_total",
         kind: "counter",
         help: "Chunks summed.",
         samples: 1,
-        sample: |facts, _| (Labels::None, facts.node.aggregator.count(Outcome::Completed)),
+        sample: |facts, _| (Labels::None, facts.aggregator.engine.count(Outcome::Completed)),
     },
     Family {
-        name: "gradwire_node_sent_frames_total",
+        name: "gradwire_aggregator_sent_frames_total",
         kind: "counter",
-        help: "Frames that the node sent.",
+        help: "Frames that the aggregator sent.",
         samples: 1,
         sample: |facts, _| (Labels::None, facts.counts.sent),
     },
     Family {
-        name: "gradwire_node_link",
+        name: "gradwire_aggregator_link",
         kind: "gauge",
         help: "1 if the network's NIC has a link.",
         samples: 1,
         sample: |facts, _| (Labels::None, facts.link.into()),
     },
     Family {
-        name: "gradwire_node_faults_total",
+        name: "gradwire_aggregator_faults_total",
         kind: "counter",
         help: "What went wrong at the network's NIC.",
         samples: FAULTS.len(),
@@ -163,7 +163,7 @@ const FAMILIES: &[Family] = &[
         },
     },
     Family {
-        name: "gradwire_node_tcp_total",
+        name: "gradwire_aggregator_tcp_total",
         kind: "counter",
         help: "Segments, and clients that lost their place.",
         samples: TCP.len(),
@@ -173,7 +173,7 @@ const FAMILIES: &[Family] = &[
         },
     },
     Family {
-        name: "gradwire_node_panics_total",
+        name: "gradwire_aggregator_panics_total",
         kind: "counter",
         help: "Restarts by a panic since the power came on.",
         samples: 1,

@@ -1,8 +1,8 @@
-//! What a node serves over TCP beside its sums: metrics and a console, with smoltcp as the stack. The node itself answers
+//! What an aggregator serves over TCP beside its sums: metrics and a console, with smoltcp as the stack. The aggregator itself answers
 //! ARP and ping, and has everything else but TCP.
 //!
 //! Clients cannot hold up sums: a turn of the main loop gives them one segment in, one segment out and one line each, after
-//! the node has had its batch. What they say wrong, leave half open or do not read costs them their place, by a deadline.
+//! the aggregator has had its batch. What they say wrong, leave half open or do not read costs them their place, by a deadline.
 //!
 //! smoltcp may panic, so this is not part of the images that are proved not to.
 
@@ -22,8 +22,8 @@ use smoltcp::socket::tcp;
 use smoltcp::time::Instant;
 use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr};
 
+use crate::aggregation::{Beside, IP, SoftAggregator};
 use crate::board::{Board, Chip, Nics};
-use crate::node::{Beside, IP, SoftNode};
 use client::Client;
 use metrics::Facts;
 pub use metrics::{Counts, write as write_metrics};
@@ -134,7 +134,12 @@ impl<B: Buffer> Management<B> {
     }
 
     /// One segment in, at most one out for each client beside its answer, and a line for each; whether there is more to do.
-    pub fn step(&mut self, nics: &mut impl Nics<Buffer = B>, node: &SoftNode, now: Millis) -> bool {
+    pub fn step(
+        &mut self,
+        nics: &mut impl Nics<Buffer = B>,
+        aggregator: &SoftAggregator,
+        now: Millis,
+    ) -> bool {
         let frame = self.queue.pop_front();
         if frame.is_none() && self.clients.iter().all(Client::is_listening) {
             return false;
@@ -144,7 +149,7 @@ impl<B: Buffer> Management<B> {
             nics.release(frame);
         }
         let facts = Facts {
-            node,
+            aggregator,
             now,
             faults: nics.faults(Port::Network),
             link: nics.link(Port::Network),
@@ -174,7 +179,7 @@ impl<B: Buffer> Management<B> {
             Wire::new(nics, neighbours, segment.as_ref().map(|segment| segment.packet), &mut counts.no_room);
         interface.poll_ingress_single(now, &mut wire, sockets);
         if let Some(segment) = segment {
-            // Answers go back to where segments came from, as the node's own do.
+            // Answers go back to where segments came from, as the aggregator's own do.
             for (client, neighbour) in clients.iter().zip(&mut *wire.neighbours) {
                 let remote = sockets.get::<tcp::Socket<'_>>(client.handle).remote_endpoint();
                 if remote.is_some_and(|remote| remote.addr == IpAddress::Ipv4(segment.from.ip)) {
@@ -217,7 +222,7 @@ impl<C: Chip> Beside<C> for &mut Management<<C::Nics as Device>::Buffer> {
         self.counts.sent += 1;
     }
 
-    fn step(&mut self, board: &mut Board<C>, node: &SoftNode, now: Millis) -> bool {
-        Management::step(self, &mut board.nics, node, now)
+    fn step(&mut self, board: &mut Board<C>, aggregator: &SoftAggregator, now: Millis) -> bool {
+        Management::step(self, &mut board.nics, aggregator, now)
     }
 }

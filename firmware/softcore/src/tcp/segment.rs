@@ -1,9 +1,9 @@
-//! Which frames are TCP's: those that the node would count as another protocol.
+//! Which frames are TCP's: those that the aggregator would count as another protocol.
 
 use core::net::Ipv4Addr;
 
 use super::wire::Neighbour;
-use crate::node::{IP, MAC};
+use crate::aggregation::{IP, MAC};
 
 const TCP: u8 = 6;
 /// An Ethernet header, one of IPv4 without options, and one of TCP without options.
@@ -81,9 +81,9 @@ mod tests {
         assert!(!Segment::parse(&frame).unwrap().is_syn);
     }
 
-    /// Each byte that decides is changed: the frame is the node's then.
+    /// Each byte that decides is changed: the frame is the aggregator's then.
     #[test]
-    fn all_else_is_the_nodes() {
+    fn all_else_is_the_aggregators() {
         // The MAC address, the type, the version with the header's length, the flag for more fragments and the offset, the
         // protocol, the address.
         let deciding = (0..6).chain(12..15).chain([20, 21, 23]).chain(30..34);

@@ -1,5 +1,5 @@
 //! The network's NIC as smoltcp sees it: IP packets. Ethernet headers are written here, towards whoever sent the last segment
-//! of the same address, so that the stack needs no ARP beside the node's.
+//! of the same address, so that the stack needs no ARP beside the aggregator's.
 
 use core::net::Ipv4Addr;
 
@@ -9,8 +9,8 @@ use smoltcp::time::Instant;
 
 use super::CLIENTS;
 use crate::MTU;
+use crate::aggregation::MAC;
 use crate::board::Nics;
-use crate::node::MAC;
 
 const ETHERNET_LEN: usize = 14;
 

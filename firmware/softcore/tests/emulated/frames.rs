@@ -1,12 +1,12 @@
-//! Frames of hosts on the wire of a node, made by hand.
+//! Frames of hosts on the wire of an aggregator, made by hand.
 
-use softcore::node::{IP, MAC};
+use softcore::aggregation::{IP, MAC};
 
-pub(crate) fn member_mac(number: u8) -> [u8; 6] {
+pub(crate) fn worker_mac(number: u8) -> [u8; 6] {
     [2, 0, 0, 0, 1, number]
 }
 
-pub(crate) fn member_ip(number: u8) -> [u8; 4] {
+pub(crate) fn worker_ip(number: u8) -> [u8; 4] {
     [10, 0, 0, 100 + number]
 }
 
@@ -22,15 +22,15 @@ pub(crate) fn checksum(parts: &[&[u8]]) -> [u8; 2] {
     (!(sum as u16)).to_be_bytes()
 }
 
-/// A frame from a member with an IPv4 packet.
+/// A frame from a worker with an IPv4 packet.
 pub(crate) fn packet(number: u8, protocol: u8, payload: &[u8]) -> Vec<u8> {
     let len = (20 + payload.len() as u16).to_be_bytes();
     let header = |sum: [u8; 2]| {
-        [&[0x45, 0, len[0], len[1], 0, 0, 0, 0, 64, protocol], &sum[..], &member_ip(number), &IP.octets()]
+        [&[0x45, 0, len[0], len[1], 0, 0, 0, 0, 64, protocol], &sum[..], &worker_ip(number), &IP.octets()]
             .concat()
     };
     let header = header(checksum(&[&header([0; 2])]));
-    [&MAC[..], &member_mac(number), &[8, 0], &header, payload].concat()
+    [&MAC[..], &worker_mac(number), &[8, 0], &header, payload].concat()
 }
 
 /// Flags of TCP (RFC 9293 section 3.1).
@@ -39,12 +39,12 @@ pub(crate) const SYN: u8 = 2;
 pub(crate) const RST: u8 = 4;
 pub(crate) const ACK: u8 = 16;
 
-/// One end of a connection to the node, without a stack: it says only what a test says.
+/// One end of a connection to the aggregator, without a stack: it says only what a test says.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
-    /// Its number, as a member's.
+    /// Its number, as a worker's.
     pub(crate) number: u8,
-    /// Its port, and the node's.
+    /// Its port, and the aggregator's.
     pub(crate) ports: [u16; 2],
     /// The next number that it sends, and the next that it expects.
     pub(crate) next: u32,
@@ -68,7 +68,7 @@ impl Peer {
             [&source[..], &destination, &next, &expected, &ends, payload].concat()
         };
         let len = (20 + payload.len() as u16).to_be_bytes();
-        let pseudo = [&member_ip(self.number)[..], &IP.octets(), &[0, 6], &len].concat();
+        let pseudo = [&worker_ip(self.number)[..], &IP.octets(), &[0, 6], &len].concat();
         let segment = tcp(checksum(&[&pseudo, &tcp([0; 2])]));
         self.next += payload.len() as u32 + u32::from(flags & (SYN | FIN) != 0);
         packet(self.number, 6, &segment)
@@ -78,7 +78,7 @@ impl Peer {
     pub(crate) fn take(&mut self, frame: &[u8]) -> Option<(u8, Vec<u8>)> {
         let to = [frame.get(..6)?, frame.get(30..38)?];
         let ports = [self.ports[1].to_be_bytes(), self.ports[0].to_be_bytes()].concat();
-        if to != [&member_mac(self.number)[..], &[&member_ip(self.number)[..], &ports].concat()]
+        if to != [&worker_mac(self.number)[..], &[&worker_ip(self.number)[..], &ports].concat()]
             || frame[23] != 6
         {
             return None;

@@ -11,8 +11,8 @@ mod interactive;
 mod logs;
 #[cfg(feature = "management")]
 mod management;
-mod members;
 mod selftest;
+mod workers;
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The image of a node that also serves metrics and a console over TCP, to clients of this machine's own stack: QEMU relays
+//! The image of an aggregator that also serves metrics and a console over TCP, to clients of this machine's own stack: QEMU relays
 //! their connections. Sums stay exact whatever clients do, and a panic costs a restart.
 
 use std::collections::BTreeMap;
@@ -7,24 +7,24 @@ use std::net::{SocketAddrV4, TcpStream};
 
 use gradwire::forward::Port;
 use gradwire_testbench::softcore::machine::{Machine, Options, PATIENCE};
-use softcore::node::IP;
+use softcore::aggregation::IP;
 use softcore::tcp::{CONSOLE_PORT, METRICS_PORT};
 
 use super::frames::{ACK, Peer, SYN};
 use super::hostile::{Memory, Random};
 use super::image;
-use super::members::{CHUNKS, sum};
+use super::workers::{CHUNKS, sum};
 
 const PROMPT: &str = "gradwire> ";
 
-/// A node, and where this machine's programs find its two ports.
-struct Node {
+/// An aggregator, and where this machine's programs find its two ports.
+struct Aggregator {
     machine: Machine,
     metrics: SocketAddrV4,
     console: SocketAddrV4,
 }
 
-impl Node {
+impl Aggregator {
     fn start(options: &Options) -> Self {
         let mut machine = Machine::start(options).unwrap();
         let [metrics, console] =
@@ -34,7 +34,8 @@ impl Node {
 
     /// All samples by their series.
     fn metrics(&self) -> BTreeMap<String, u64> {
-        let answer = get(self.metrics, "GET /metrics HTTP/1.1\r\nHost: node\r\nAccept: text/plain\r\n\r\n");
+        let answer =
+            get(self.metrics, "GET /metrics HTTP/1.1\r\nHost: aggregator\r\nAccept: text/plain\r\n\r\n");
         let (head, page) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
         assert!(head.starts_with("HTTP/1.0 200 OK\r\n"), "{head}");
         let samples = page.lines().filter(|line| !line.starts_with('#'));
@@ -81,43 +82,43 @@ fn ask(console: &mut TcpStream, command: &str) -> String {
 }
 
 fn what(family: &str, what: &str) -> String {
-    format!("gradwire_node_{family}{{interface=\"network\",what=\"{what}\"}}")
+    format!("gradwire_aggregator_{family}{{interface=\"network\",what=\"{what}\"}}")
 }
 
 fn one(family: &str) -> String {
-    format!("gradwire_node_{family}{{interface=\"network\"}}")
+    format!("gradwire_aggregator_{family}{{interface=\"network\"}}")
 }
 
 #[test]
-fn clients_get_metrics_and_a_console_and_members_exact_sums() {
-    let mut node = Node::start(&options("build"));
-    let mut console = connect(node.console);
-    assert!(until_prompt(&mut console).ends_with("node 10.0.0.9: help lists commands\r\n"));
-    let mut silent = connect(node.metrics);
+fn clients_get_metrics_and_a_console_and_workers_exact_sums() {
+    let mut aggregator = Aggregator::start(&options("build"));
+    let mut console = connect(aggregator.console);
+    assert!(until_prompt(&mut console).ends_with("aggregator 10.0.0.9: help lists commands\r\n"));
+    let mut silent = connect(aggregator.metrics);
     silent.write_all(b"GET /metr").unwrap();
     // A client fetches metrics once in the middle.
-    let (metrics, mut turns) = (node.metrics, 0);
-    sum(&mut node.machine, 1, |_| {
+    let (metrics, mut turns) = (aggregator.metrics, 0);
+    sum(&mut aggregator.machine, 1, |_| {
         turns += 1;
         if turns == 20 {
-            assert!(get(metrics, "GET /metrics HTTP/1.0\r\n\r\n").contains("\ngradwire_node_members{"));
+            assert!(get(metrics, "GET /metrics HTTP/1.0\r\n\r\n").contains("\ngradwire_aggregator_workers{"));
         }
     });
     assert!(turns > 20);
 
-    let samples = node.metrics();
+    let samples = aggregator.metrics();
     for (series, value) in [
         (one("chunks_total"), CHUNKS),
         (what("datagrams_total", "completed"), CHUNKS),
         (one("jobs"), 1),
-        (one("members"), 4),
+        (one("children"), 4),
         (one("link"), 1),
         (one("panics_total"), 0),
     ] {
         assert_eq!(samples.get(&series), Some(&value), "{series} {samples:#?}");
     }
     // What the serial line shows is what metrics say. ARP is the network's own affair, and may go on.
-    let counters = node.machine.counters().unwrap();
+    let counters = aggregator.machine.counters().unwrap();
     assert!(counters.iter().any(|(name, _)| name.starts_with("datagram ")));
     for (name, count) in &counters {
         let (of, name) = name.split_once(' ').unwrap();
@@ -130,39 +131,39 @@ fn clients_get_metrics_and_a_console_and_members_exact_sums() {
     for (name, count) in counters.iter().filter(|(name, _)| name.starts_with("datagram ")) {
         assert!(printed.contains(&format!("{name} {count}\r\n")), "{printed}");
     }
-    assert_eq!(ask(&mut console, "jobs"), "job 7 members 4\r\n");
+    assert_eq!(ask(&mut console, "jobs"), "job 7 children 4\r\n");
     assert_eq!(ask(&mut console, "rules"), "no command 'rules': help lists them\r\n");
     assert_eq!(ask(&mut console, "jobs now"), "'now' is too much\r\n");
     assert_eq!(ask(&mut console, "help").lines().count(), 3);
     console.write_all(b"quit\r\n").unwrap();
     assert_eq!(console.read(&mut [0; 1]).unwrap(), 0);
 
-    assert!(get(node.metrics, "GET / HTTP/1.0\r\n\r\n").starts_with("HTTP/1.0 404 "));
-    assert!(get(node.metrics, "POST /metrics HTTP/1.0\r\n\r\n").starts_with("HTTP/1.0 405 "));
+    assert!(get(aggregator.metrics, "GET / HTTP/1.0\r\n\r\n").starts_with("HTTP/1.0 404 "));
+    assert!(get(aggregator.metrics, "POST /metrics HTTP/1.0\r\n\r\n").starts_with("HTTP/1.0 405 "));
 }
 
-/// The next that the node says to a peer on the wire.
-fn answer(node: &mut Machine, peer: &mut Peer) -> u8 {
+/// The next that the aggregator says to a peer on the wire.
+fn answer(aggregator: &mut Machine, peer: &mut Peer) -> u8 {
     loop {
-        let frame = node.receive(Port::Network, PATIENCE).unwrap().expect("an answer");
+        let frame = aggregator.receive(Port::Network, PATIENCE).unwrap().expect("an answer");
         if let Some((flags, _)) = peer.take(&frame) {
             return flags;
         }
     }
 }
 
-/// Clients that are half open, silent, or do not read, and segments that are none: members get their sums, and another client
+/// Clients that are half open, silent, or do not read, and segments that are none: workers get their sums, and another client
 /// its metrics.
 #[test]
 fn hostile_clients_cost_themselves_their_places() {
     let options = options("build");
-    let mut node = Node::start(&options);
-    let memory = Memory::of(&mut node.machine, &options);
+    let mut aggregator = Aggregator::start(&options);
+    let memory = Memory::of(&mut aggregator.machine, &options);
     for (number, request) in [(20, ""), (21, "GET /metrics HTTP/1.0\r\n\r\n")] {
         let mut peer = Peer { window: 0, ..Peer::new(number, 5000, METRICS_PORT) };
-        node.machine.send(Port::Network, &peer.segment(SYN, b"")).unwrap();
-        assert_eq!(answer(&mut node.machine, &mut peer), SYN | ACK);
-        node.machine.send(Port::Network, &peer.segment(ACK, request.as_bytes())).unwrap();
+        aggregator.machine.send(Port::Network, &peer.segment(SYN, b"")).unwrap();
+        assert_eq!(answer(&mut aggregator.machine, &mut peer), SYN | ACK);
+        aggregator.machine.send(Port::Network, &peer.segment(ACK, request.as_bytes())).unwrap();
     }
     let mut random = Random(0x5eed);
     let mut flood = |machine: &mut Machine| {
@@ -179,29 +180,29 @@ fn hostile_clients_cost_themselves_their_places() {
         }
     };
     for epoch in 1..=20 {
-        sum(&mut node.machine, epoch, &mut flood);
+        sum(&mut aggregator.machine, epoch, &mut flood);
     }
-    let samples = node.metrics();
+    let samples = aggregator.metrics();
     assert_eq!(samples[&what("datagrams_total", "completed")], 20 * CHUNKS);
     assert_eq!(samples[&one("panics_total")], 0);
     assert!(samples[&what("tcp_total", "displaced")] > 100, "{samples:#?}");
-    assert!(until_prompt(&mut connect(node.console)).contains("help lists commands"));
-    memory.is_unharmed(&mut node.machine);
+    assert!(until_prompt(&mut connect(aggregator.console)).contains("help lists commands"));
+    memory.is_unharmed(&mut aggregator.machine);
 }
 
 /// In this image, the console's `panic` is one.
 #[test]
 fn a_panic_is_counted_and_costs_a_restart() {
-    let mut node = Node::start(&options("planted"));
+    let mut aggregator = Aggregator::start(&options("planted"));
     for (panics, epoch) in (1..).zip([7, 9]) {
-        sum(&mut node.machine, epoch, |_| {});
-        let mut console = connect(node.console);
+        sum(&mut aggregator.machine, epoch, |_| {});
+        let mut console = connect(aggregator.console);
         until_prompt(&mut console);
         console.write_all(b"panic\n").unwrap();
-        let printed = node.machine.prompt().unwrap();
+        let printed = aggregator.machine.prompt().unwrap();
         assert!(printed.contains("gradwire: panic at src/tcp/console.rs:"), "{printed:?}");
-        let samples = node.metrics();
+        let samples = aggregator.metrics();
         assert_eq!((samples[&one("panics_total")], samples[&one("jobs")]), (panics, 0));
     }
-    sum(&mut node.machine, 10, |_| {});
+    sum(&mut aggregator.machine, 10, |_| {});
 }

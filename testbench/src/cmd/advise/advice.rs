@@ -29,8 +29,8 @@ const TRIED: i16 = 32;
 const BEYOND: usize = 4;
 /// Gbit/s that the report goes through, besides the cluster's own.
 const RATES: [f64; 9] = [1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 200.0, 400.0];
-/// Workers, likewise.
-const WORKERS: [u32; 7] = [2, 4, 8, 16, 32, 64, 128];
+/// Ranks, likewise.
+const RANKS: [u32; 7] = [2, 4, 8, 16, 32, 64, 128];
 
 /// What `advise` found. The fields are those of `--json`; its help says what they mean.
 #[derive(Clone, Debug, Serialize)]
@@ -51,7 +51,7 @@ pub struct Advice {
     pub why: String,
     pub by_bound: Vec<AtBound>,
     pub by_bandwidth: Vec<At>,
-    pub by_workers: Vec<At>,
+    pub by_ranks: Vec<At>,
     pub histogram: Vec<(i32, u64)>,
     pub classes: Vec<Classes>,
 }
@@ -104,7 +104,7 @@ pub struct Job {
     pub source: Source,
     pub name: String,
     pub bytes: u64,
-    pub workers: u32,
+    pub ranks: u32,
     pub bandwidth: u64,
     pub latency_s: f64,
     pub mtu: u64,
@@ -119,7 +119,7 @@ pub struct AtBound {
     pub norm_lost: f64,
 }
 
-/// The times at another bandwidth in Gbit/s, or with as many workers.
+/// The times at another bandwidth in Gbit/s, or with as many ranks.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[expect(missing_docs, reason = "the names of the fields")]
 pub struct At {
@@ -165,27 +165,27 @@ pub fn advise(args: &Args) -> Result<Advice, Error> {
     let peak = spectrum
         .peak()
         .ok_or_else(|| Error::Usage("all values are zero: nothing shows what a bound would take".into()))?;
-    let progress = ProgressBar::new("advice", 8 + (RATES.len() + WORKERS.len()) as u64);
+    let progress = ProgressBar::new("advice", 8 + (RATES.len() + RANKS.len()) as u64);
     let (bound, by_bound) = choose(&gradients, peak, kernel)?;
     let profile = Profile::Planar(bound);
     let all: Vec<u8> = gradients.iter().flat_map(|gradient| gradient.values.iter().copied()).collect();
     let scale = scale_to_peak(&all);
     let at_bound = coded(&gradients, profile, kernel)?;
-    let sums_of = |workers| coded(&summed(&gradients, workers), profile, kernel).map(|coded| coded.ratio);
+    let sums_of = |ranks| coded(&summed(&gradients, ranks), profile, kernel).map(|coded| coded.ratio);
     progress.advance(8);
 
     let (source, model, times) = job(args, &gradients)?;
     let together = Recording { name: "all".into(), values: all };
     let cluster = Cluster {
-        bandwidth: args.cluster.link,
+        bandwidth: args.cluster.bandwidth,
         latency: args.cluster.latency,
-        workers: args.cluster.workers,
+        ranks: args.cluster.ranks,
         mtu: args.cluster.mtu,
         speed: measure(&together, profile, 0, kernel).speed,
         model,
         times,
     };
-    let (ratio, sums) = (at_bound.ratio, sums_of(cluster.workers)?);
+    let (ratio, sums) = (at_bound.ratio, sums_of(cluster.ranks)?);
     let iteration = cluster.times(ratio, sums)?;
     let rates = with(&RATES, cluster.bandwidth as f64 / 1e9, f64::total_cmp);
     let by_bandwidth = rates.into_iter().map(|rate| {
@@ -194,12 +194,12 @@ pub fn advise(args: &Args) -> Result<Advice, Error> {
         Ok(At { at: rate, times })
     });
     let by_bandwidth = by_bandwidth.collect::<Result<Vec<At>, Error>>()?;
-    let by_workers = with(&WORKERS, cluster.workers, u32::cmp).into_iter().map(|workers| {
+    let by_ranks = with(&RANKS, cluster.ranks, u32::cmp).into_iter().map(|ranks| {
         progress.step();
-        let times = Cluster { workers, ..cluster.clone() }.times(ratio, sums_of(workers)?)?;
-        Ok(At { at: f64::from(workers), times })
+        let times = Cluster { ranks, ..cluster.clone() }.times(ratio, sums_of(ranks)?)?;
+        Ok(At { at: f64::from(ranks), times })
     });
-    let by_workers = by_workers.collect::<Result<Vec<At>, Error>>()?;
+    let by_ranks = by_ranks.collect::<Result<Vec<At>, Error>>()?;
 
     let Packets { payload, overhead } = Packets::of_mtu(cluster.mtu);
     let (payload, overhead) = (payload as f64, overhead as f64);
@@ -233,7 +233,7 @@ pub fn advise(args: &Args) -> Result<Advice, Error> {
             source,
             name: cluster.model.name.clone(),
             bytes: cluster.model.bits() / 8,
-            workers: cluster.workers,
+            ranks: cluster.ranks,
             bandwidth: cluster.bandwidth,
             latency_s: cluster.latency,
             mtu: cluster.mtu,
@@ -245,7 +245,7 @@ pub fn advise(args: &Args) -> Result<Advice, Error> {
         why,
         by_bound,
         by_bandwidth,
-        by_workers,
+        by_ranks,
         histogram: histogram(&together.values),
         classes: gradients
             .iter()

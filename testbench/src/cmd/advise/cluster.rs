@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::error::Error;
 
-/// A job on a cluster, whose links and workers a report varies.
+/// A job on a cluster, whose links and ranks a report varies.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     /// What is trained.
@@ -19,8 +19,8 @@ pub struct Cluster {
     pub bandwidth: u64,
     /// In seconds.
     pub latency: f64,
-    /// Workers on a ring.
-    pub workers: u32,
+    /// Ranks on a ring.
+    pub ranks: u32,
     /// For headers.
     pub mtu: u64,
     /// One core's encoder and decoder, in bytes of values a second.
@@ -62,7 +62,7 @@ impl Cluster {
     fn iteration(&self, compression: Option<Compression>) -> Result<f64, Error> {
         let scenario = Scenario {
             compute_times: self.times.clone(),
-            workers: self.workers,
+            workers: self.ranks,
             links: Links {
                 bandwidth: self.bandwidth,
                 exceptions: Vec::new(),

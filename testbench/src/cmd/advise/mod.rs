@@ -23,14 +23,14 @@ use crate::report::page as html;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 JSON: {\"gradients\", \"bound\", \"scale\", \"codec\", \"ratio\", \"norm_lost\", \"job\", \"iteration\", \"gain_f32\", \"gain_16bit\", \"pays\",
-\"why\", \"by_bound\", \"by_bandwidth\", \"by_workers\", \"histogram\", \"classes\"}. bound is B and scale X of the bound 2^(X-B). ratio: of
-\"values\", on the \"wire\" with headers, of \"sums\" of all workers, and of \"codec_1\" at this bound.
+\"why\", \"by_bound\", \"by_bandwidth\", \"by_ranks\", \"histogram\", \"classes\"}. bound is B and scale X of the bound 2^(X-B). ratio: of
+\"values\", on the \"wire\" with headers, of \"sums\" of all ranks, and of \"codec_1\" at this bound.
 iteration: seconds as \"f32_s\", \"bits16_s\", with the codec \"in_nic_s\" and \"on_host_s\", and \"compute_s\" alone.
 
 Examples:
-  gradwire advise gradients/ --link 25G --latency 5us --workers 16 --model vgg16
-  gradwire advise grad.npy --link 100G --workers 8 --forward 50ms --backward 100ms --html report.html
-  gradwire advise gradients/ --link 10G --workers 4 --trace trace.jsonl --json")]
+  gradwire advise gradients/ --bandwidth 25G --latency 5us --ranks 16 --model vgg16
+  gradwire advise grad.npy --bandwidth 100G --ranks 8 --forward 50ms --backward 100ms --html report.html
+  gradwire advise gradients/ --bandwidth 10G --ranks 4 --trace trace.jsonl --json")]
 pub struct Args {
     /// .npy files of little-endian f32, a tensor each, or folders of them [default: built in].
     #[arg(value_name = "PATH")]
@@ -54,20 +54,20 @@ pub struct Args {
 pub struct ClusterArgs {
     /// Bit/s of every host's link, as 25G or 25Gbit/s.
     #[arg(long, value_name = "RATE", value_parser = rate)]
-    pub link: u64,
+    pub bandwidth: u64,
     /// What each message on a link takes besides its bytes.
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time)]
     pub latency: f64,
-    /// Workers, which exchange gradients round a ring.
+    /// Ranks, which exchange gradients round a ring.
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=4096))]
-    pub workers: u32,
+    pub ranks: u32,
     /// MTU, for the headers on the wire.
     #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u64).range(576..=65_535))]
     pub mtu: u64,
     /// Model that the job trains, for its size and times: a name that `simulate` knows or a CSV file [default: the gradients are the model].
     #[arg(long, value_name = "MODEL", conflicts_with = "trace")]
     pub model: Option<String>,
-    /// Recorded trace of one worker, for sizes and times.
+    /// Recorded trace of one rank, for sizes and times.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["forward", "backward"])]
     pub trace: Option<PathBuf>,
 }
@@ -140,22 +140,22 @@ fn lines(advice: &Advice) -> [(&'static str, String, &'static str); 10] {
         (
             "ratio",
             format!(
-                "{:.2} on the wire with headers of MTU {}; {:.2} of values, {:.2} of sums of {} workers (estimated)",
-                ratio.wire, job.mtu, ratio.values, ratio.sums, job.workers
+                "{:.2} on the wire with headers of MTU {}; {:.2} of values, {:.2} of sums of {} ranks (estimated)",
+                ratio.wire, job.mtu, ratio.values, ratio.sums, job.ranks
             ),
             "/ratio/wire",
         ),
         (
             "job",
             format!(
-                "{} workers, ring, {} Gbit/s, {:.1} us; {source}: {:.1} MB, {:.4} s of compute",
-                job.workers,
+                "{} ranks, ring, {} Gbit/s, {:.1} us; {source}: {:.1} MB, {:.4} s of compute",
+                job.ranks,
                 job.bandwidth as f64 / 1e9,
                 1e6 * job.latency_s,
                 job.bytes as f64 / 1e6,
                 iteration.compute_s
             ),
-            "/job/workers",
+            "/job/ranks",
         ),
         (
             "iteration",

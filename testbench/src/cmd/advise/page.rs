@@ -66,7 +66,7 @@ pub(super) fn page(advice: &Advice) -> Page {
     let by = |title: String, x: &str, points: &[At]| plot::lines(&chart(title, x, points));
     page.picture(
         &by(
-            format!("Iteration time by bandwidth, {job}, {} workers, {latency}", advice.job.workers),
+            format!("Iteration time by bandwidth, {job}, {} ranks, {latency}", advice.job.ranks),
             "Gbit/s",
             &advice.by_bandwidth,
         ),
@@ -75,14 +75,10 @@ pub(super) fn page(advice: &Advice) -> Page {
     times(&mut page, "Gbit/s", "by_bandwidth", &advice.by_bandwidth);
     let rate = advice.job.bandwidth as f64 / 1e9;
     page.picture(
-        &by(
-            format!("Iteration time by workers, {job}, {rate} Gbit/s, {latency}"),
-            "workers",
-            &advice.by_workers,
-        ),
-        "More workers sum more gradients, and sums compress less: their ratio is estimated.",
+        &by(format!("Iteration time by ranks, {job}, {rate} Gbit/s, {latency}"), "ranks", &advice.by_ranks),
+        "More ranks sum more gradients, and sums compress less: their ratio is estimated.",
     );
-    times(&mut page, "workers", "by_workers", &advice.by_workers);
+    times(&mut page, "ranks", "by_ranks", &advice.by_ranks);
 
     page.heading("What is kept, by tensor");
     let rows: Vec<(String, Vec<f64>)> =

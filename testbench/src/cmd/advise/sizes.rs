@@ -53,10 +53,10 @@ fn squares(values: &[u8]) -> f64 {
     values.as_chunks::<4>().0.iter().filter_map(finite).map(|value| value * value).sum()
 }
 
-/// The sums of `workers` gradients such as these, if the workers' differ as noise does: the square root of `workers` as large. Partial
+/// The sums of `ranks` gradients such as these, if the ranks' differ as noise does: the square root of `ranks` as large. Partial
 /// sums are smaller.
-pub(super) fn summed(gradients: &[Recording], workers: u32) -> Vec<Recording> {
-    let factor = f64::from(workers).sqrt() as f32;
+pub(super) fn summed(gradients: &[Recording], ranks: u32) -> Vec<Recording> {
+    let factor = f64::from(ranks).sqrt() as f32;
     let larger = |value: &[u8; 4]| (f32::from_le_bytes(*value) * factor).to_le_bytes();
     gradients
         .iter()

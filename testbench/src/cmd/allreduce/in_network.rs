@@ -34,13 +34,13 @@ pub(super) fn place(text: &str) -> Result<Place, String> {
 }
 
 /// An aggregator beside the ranks, for as long as this value lives.
-pub(super) struct Node {
+pub(super) struct LocalAggregator {
     pub(super) address: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Node {
+impl LocalAggregator {
     pub(super) fn start() -> Result<Self, Error> {
         let failed = |error| Error::io("a UDP socket", "open", error);
         let mut aggregator = Aggregator::bind("127.0.0.1:0".parse().expect("an address")).map_err(failed)?;
@@ -52,7 +52,7 @@ impl Node {
     }
 }
 
-impl Drop for Node {
+impl Drop for LocalAggregator {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().map(JoinHandle::join);

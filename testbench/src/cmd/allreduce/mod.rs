@@ -17,7 +17,7 @@ use gradwire_collectives::{
 };
 use serde::Serialize;
 
-use self::in_network::{Node, Place, Summed};
+use self::in_network::{LocalAggregator, Place, Summed};
 use super::model::model;
 use super::quantity;
 use crate::error::{Error, Outcome};
@@ -206,7 +206,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
                     .into(),
             ));
         }
-        Some(Place::Local) => summed_at(args, aggregator.insert(Node::start()?).address)?,
+        Some(Place::Local) => summed_at(args, aggregator.insert(LocalAggregator::start()?).address)?,
         Some(Place::At(address)) => summed_at(args, address)?,
         None => plan(args, ranks)?,
     };
@@ -475,10 +475,10 @@ impl Job<'_> {
         let exact = coding.is_exact() && self.plan.rows.is_empty();
         let (mut residuals, mut times, mut computes) = (Residuals::new(), Vec::new(), Vec::new());
         // An aggregator's messages are its own: what it sums is compared with the exact sum.
-        let by_node = self.plan.in_network.is_some();
-        let sum = (exact || by_node).then_some(true);
+        let by_aggregator = self.plan.in_network.is_some();
+        let sum = (exact || by_aggregator).then_some(true);
         let mut checks = Checks { replicas: true, replay: None, given: None, sum };
-        let mut in_network = by_node.then(Summed::default);
+        let mut in_network = by_aggregator.then(Summed::default);
         let mut traffic = gradwire_collectives::Traffic::default();
         for round in 0..self.args.rounds {
             let mut buffer = gradient(self.args.seed, link.rank(), round, values);
@@ -497,13 +497,13 @@ impl Job<'_> {
             if let Some(sum) = &mut checks.sum {
                 let gradients =
                     (0..self.ranks).map(|rank| gradient(self.args.seed, rank, round, buffer.len()));
-                *sum &= match (by_node, coding) {
+                *sum &= match (by_aggregator, coding) {
                     (true, Coding::Wire(wire)) => in_network::is_exact(&buffer, wire, gradients),
                     _ => self.is_sum(&buffer, round),
                 };
             }
         }
-        if !by_node {
+        if !by_aggregator {
             self.check(link, &mut residuals, &mut checks)?;
         }
         let median = |values: &mut Vec<f64>| {

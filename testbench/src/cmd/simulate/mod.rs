@@ -26,21 +26,21 @@ use crate::report::plot;
     args_conflicts_with_subcommands = true,
     after_help = "\
 Mechanisms: ps, ps-rr, ps-block, agg, mc, mc+agg, ring, ring-whole, ring+mc, butterfly, hier-agg[:GROUP],
-hier-ring[:GROUP]; graph:STRATEGY runs the graph of `gradwire allreduce --strategy`, on workers. ina[:rack] sums in
-nodes of --node-rate and --node-cores in the switch's place, or also in that of each rack; mc+agg is a switch that sums at
+hier-ring[:GROUP]; graph:STRATEGY runs the graph of `gradwire allreduce --strategy`, on ranks. ina[:rack] sums in
+aggregators of --aggregator-rate and --aggregator-cores in the switch's place, or also in that of each rack; mc+agg is a switch that sums at
 once, and sends to a server.
 
 Compression: in-nic:RATIOS runs at the rate of the link; on-host:RATIOS@ENCODE,DECODE at these GB/s of values.
 RATIOS is GRADIENT[/PARTIAL_SUM[/PARAMETERS]], or b10, b8, b6 for what was recorded at that bound. The rates of
 on-host:bB@measured are measured on this machine.
 
-JSON: {\"runs\": [{\"model\", \"mechanism\", \"compression\", \"workers\", \"bandwidth\", \"sweep\", \"iteration_s\",
+JSON: {\"runs\": [{\"model\", \"mechanism\", \"compression\", \"ranks\", \"bandwidth\", \"sweep\", \"iteration_s\",
 \"gain_f32\", \"gain_16bit\", \"sent_bytes\", \"events\"}]}; sent_bytes is what worker 0 sent.
 
 Examples:
   gradwire simulate --mechanism ring,ps,mc+agg --compress in-nic:b10 --mtu 1500
-  gradwire simulate --model resnet200 --sweep workers=8..1024 --plot ring.svg
-  gradwire simulate --mechanism ring,ina,mc+agg --bandwidth 1G --workers 16 --sweep node-cores=1..16
+  gradwire simulate --model resnet200 --sweep ranks=8..1024 --plot ring.svg
+  gradwire simulate --mechanism ring,ina,mc+agg --bandwidth 1G --ranks 16 --sweep aggregator-cores=1..16
   gradwire simulate --mechanism ring --link 3=1G --jitter 0.1 --seed 7 --json
   gradwire simulate published
   gradwire simulate stack --model resnet101 --bandwidth 25G"
@@ -113,7 +113,7 @@ fn table(out: &mut impl Write, runs: &[SimulatedRun]) -> Result<(), Error> {
         "model",
         "mechanism",
         "codec",
-        "workers",
+        "ranks",
         "Gbit/s",
         "swept",
         "iteration s",
@@ -126,7 +126,7 @@ fn table(out: &mut impl Write, runs: &[SimulatedRun]) -> Result<(), Error> {
             run.model.clone(),
             run.mechanism.clone(),
             run.compression.clone(),
-            run.workers.to_string(),
+            run.ranks.to_string(),
             format!("{}", run.bandwidth as f64 / 1e9),
             run.sweep.map_or_else(|| "-".into(), |value| value.to_string()),
             format!("{:.4}", run.iteration_s),

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use gradwire_simulator::{
-    Assignment, Compression, ComputeTimes, Excess, Jitter, Links, MOST_VALUES, Mechanism, Model, Node,
-    Packets, Racks, Scenario, SimError, Wire, picos, seconds, trace,
+    AggregatorRate, Assignment, Compression, ComputeTimes, Excess, Jitter, Links, MOST_VALUES, Mechanism,
+    Model, Packets, Racks, Scenario, SimError, Wire, picos, seconds, trace,
 };
 use rayon::prelude::*;
 use serde::Serialize;
@@ -24,9 +24,9 @@ pub struct Runs {
     /// transformer, whose times you give; or CSV files of name,values and perhaps forward_flops.
     #[arg(long, value_delimiter = ',', default_value = "vgg16", value_name = "MODEL,..")]
     pub model: Vec<String>,
-    /// Workers.
+    /// How many ranks train.
     #[arg(long, default_value_t = 32, help_heading = "Cluster")]
-    pub workers: u32,
+    pub ranks: u32,
     /// Bit/s of every link, each way.
     #[arg(long, default_value = "25G", value_parser = rate, help_heading = "Cluster")]
     pub bandwidth: u64,
@@ -41,7 +41,7 @@ pub struct Runs {
     /// Compression to compare with f32 and 16 bits; may be given several times.
     #[arg(long, value_name = "CODEC", default_value = "in-nic:b10")]
     pub compress: Vec<String>,
-    /// Values to run through: workers, bandwidth, compute, layers, message, latency, servers or node-cores; A..B doubles.
+    /// Values to run through: ranks, bandwidth, compute, layers, message, latency, servers or aggregator-cores; A..B doubles.
     #[arg(long, value_name = "WHAT=A..B|A,B,..")]
     pub sweep: Option<String>,
     /// Parameter servers.
@@ -62,22 +62,22 @@ pub struct Runs {
     /// Aggregate in the switch from the first bits on.
     #[arg(long, help_heading = "Exchange")]
     pub cut_through: bool,
-    /// Values that a core of a node in the network (ina) takes in a second, from all workers together.
+    /// Values that a core of an aggregator in the network (ina) takes in a second, from all ranks together.
     #[arg(long, value_name = "VALUES", default_value = "500M", value_parser = scaled, help_heading = "Cluster")]
-    pub node_rate: u64,
-    /// Cores of such a node.
+    pub aggregator_rate: u64,
+    /// Cores of such an aggregator.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Cluster")]
-    pub node_cores: u32,
+    pub aggregator_cores: u32,
     /// Latency of a host's link.
     #[arg(long, default_value = "0s", value_parser = time, help_heading = "Cluster")]
     pub latency: f64,
     /// Count headers of packets of this MTU; without it, values only.
     #[arg(long, value_parser = clap::value_parser!(u64).range(576..=65_535), help_heading = "Cluster")]
     pub mtu: Option<u64>,
-    /// Another rate for one worker's link; may be given several times.
+    /// Another rate for one rank's link; may be given several times.
     #[arg(long, value_name = "WORKER=RATE", value_parser = |text: &str| pair(text, '=', plain::<u32>, rate), help_heading = "Cluster")]
     pub link: Vec<(u32, u64)>,
-    /// Racks of this many workers, whose uplink is oversubscribed by this factor.
+    /// Racks of this many ranks, whose uplink is oversubscribed by this factor.
     #[arg(long, value_name = "SIZE:FACTOR", value_parser = |text: &str| pair(text, ':', plain::<u32>, plain::<f64>), help_heading = "Cluster")]
     pub racks: Option<(u32, f64)>,
     /// A pass takes up to this part longer, drawn for each worker and iteration.
@@ -89,7 +89,7 @@ pub struct Runs {
     /// A worker that begins late; may be given several times.
     #[arg(long, value_name = "WORKER=TIME", value_parser = |text: &str| pair(text, '=', plain::<u32>, time), help_heading = "Compute and model")]
     pub late: Vec<(u32, f64)>,
-    /// How much faster than the model's times workers compute.
+    /// How much faster than the model's times ranks compute.
     #[arg(long, default_value_t = 1.0, help_heading = "Compute and model")]
     pub compute: f64,
     /// Layers to add behind the last.
@@ -104,7 +104,7 @@ pub struct Runs {
     /// Backward times with which the published Table 8 fits, not those of Table 3.
     #[arg(long, help_heading = "Compute and model")]
     pub calibrated: bool,
-    /// A recorded trace of one worker, for sizes and compute times; replaces --model.
+    /// A recorded trace of one rank, for sizes and compute times; replaces --model.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "forward", "backward", "calibrated"], help_heading = "Compute and model")]
     pub trace: Option<PathBuf>,
     /// Simulate every worker, even if one can stand for all.
@@ -138,8 +138,8 @@ pub struct SimulatedRun {
     pub mechanism: String,
     /// `f32`, `16bit`, or as given.
     pub compression: String,
-    /// Workers.
-    pub workers: u32,
+    /// How many ranks train.
+    pub ranks: u32,
     /// Bit/s.
     pub bandwidth: u64,
     /// The value of what was swept.
@@ -198,14 +198,18 @@ impl Runs {
     #[must_use]
     pub fn fixed(&self, swept: Option<&str>) -> String {
         let all = [
-            ("workers", true, format!("{} workers", self.workers)),
+            ("ranks", true, format!("{} ranks", self.ranks)),
             ("bandwidth", true, format!("{} Gbit/s", self.bandwidth as f64 / 1e9)),
             ("latency", self.latency > 0.0, format!("latency {} us", 1e6 * self.latency)),
             ("servers", self.servers > 1, format!("{} servers", self.servers)),
             (
-                "node-cores",
+                "aggregator-cores",
                 self.mechanism.iter().any(|mechanism| matches!(mechanism, Mechanism::InNetwork { .. })),
-                format!("nodes of {} core(s) at {} G values/s", self.node_cores, self.node_rate as f64 / 1e9),
+                format!(
+                    "aggregators of {} core(s) at {} G values/s",
+                    self.aggregator_cores,
+                    self.aggregator_rate as f64 / 1e9
+                ),
             ),
             ("message", self.message.is_some(), format!("messages of {} bytes", self.message.unwrap_or(0))),
             ("compute", self.compute != 1.0, format!("compute {}x", self.compute)),
@@ -216,7 +220,7 @@ impl Runs {
             ("pipelined", self.pipelined, "pipelined".into()),
             ("cut-through", self.cut_through, "cut-through".into()),
             ("links", !self.link.is_empty(), format!("{} links of another rate", self.link.len())),
-            ("late", !self.late.is_empty(), format!("{} late workers", self.late.len())),
+            ("late", !self.late.is_empty(), format!("{} late ranks", self.late.len())),
             (
                 "racks",
                 self.racks.is_some(),
@@ -278,14 +282,14 @@ impl Runs {
         };
         Ok(Scenario {
             compute_times,
-            workers: self.workers,
+            workers: self.ranks,
             links: Links {
                 bandwidth: self.bandwidth,
                 exceptions: self.link.clone(),
                 latency: picos(self.latency),
                 racks: self.racks.map(|(size, oversubscription)| Racks { size, oversubscription }),
             },
-            node: Node { rate: self.node_rate, cores: self.node_cores },
+            aggregator: AggregatorRate { rate: self.aggregator_rate, cores: self.aggregator_cores },
             wire: Wire { compression: None, packets: self.mtu.map(Packets::of_mtu) },
             message: self.message.map(|bytes| bytes * 8),
             cut_through: self.cut_through,
@@ -315,7 +319,7 @@ impl Runs {
             (Excess::Message, Some(bytes)) => format!("--message {bytes}"),
             (Excess::Servers, _) => format!("--servers {}", self.servers),
             (Excess::Full, _) => "--full".into(),
-            (Excess::Workers, _) => format!("--workers {}", self.workers),
+            (Excess::Workers, _) => format!("--ranks {}", self.ranks),
             _ if self.layers > 0 => format!("--layers {}", self.layers),
             _ => "--model".into(),
         }
@@ -341,17 +345,17 @@ impl Runs {
     /// Sets what is swept; returns its value as a number.
     fn set(&mut self, what: &str, text: &str) -> Result<f64, String> {
         Ok(match what {
-            "workers" => {
-                self.workers = u32::try_from(scaled(text)?).map_err(|_| "out of range")?;
-                f64::from(self.workers)
+            "ranks" => {
+                self.ranks = u32::try_from(scaled(text)?).map_err(|_| "out of range")?;
+                f64::from(self.ranks)
             }
             "servers" => {
                 self.servers = u32::try_from(scaled(text)?).map_err(|_| "out of range")?;
                 f64::from(self.servers)
             }
-            "node-cores" => {
-                self.node_cores = plain(text)?;
-                f64::from(self.node_cores)
+            "aggregator-cores" => {
+                self.aggregator_cores = plain(text)?;
+                f64::from(self.aggregator_cores)
             }
             "bandwidth" => {
                 self.bandwidth = rate(text)?;
@@ -375,7 +379,7 @@ impl Runs {
             }
             _ => {
                 return Err(
-                    "not one of workers, bandwidth, compute, layers, message, latency, servers, node-cores"
+                    "not one of ranks, bandwidth, compute, layers, message, latency, servers, aggregator-cores"
                         .into(),
                 );
             }
@@ -448,7 +452,7 @@ fn compare(
             model: scenario.model.name.clone(),
             mechanism: scenario.mechanism.to_string(),
             compression: name.clone(),
-            workers: scenario.workers,
+            ranks: scenario.workers,
             bandwidth: scenario.links.bandwidth,
             sweep,
             iteration_s,

@@ -17,16 +17,16 @@ use crate::report::{ProgressBar, Table};
 
 /// Simulates HiPress' optimizations one on top of the other: a codec on the host, pipelining, bulk and selection.
 ///
-/// none sends f32 in as many partitions as there are workers. codec encodes each tensor whole, + pipelining cuts it into as many partitions as
-/// there are workers, + bulk sends small tensors together as f32, and + selection compresses only what the planner would, in its partitions.
+/// none sends f32 in as many partitions as there are ranks. codec encodes each tensor whole, + pipelining cuts it into as many partitions as
+/// there are ranks, + bulk sends small tensors together as f32, and + selection compresses only what the planner would, in its partitions.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 efficiency     compute over iteration: what a worker alone would take, as a part of what it takes among others
 communication  part of the iteration in which a worker's busiest link is busy; it may overlap compute
-uncoordinated  iteration s if all workers begin with the same partition of a tensor, and so send to one of them
+uncoordinated  iteration s if all ranks begin with the same partition of a tensor, and so send to one of them
 coded          tensors that the codec codes
 
-JSON: {\"workers\", \"bandwidth\", \"per_message_s\", \"small\", \"threshold\", \"rows\": [{\"model\", \"codec\", \"step\", \"iteration_s\",
+JSON: {\"ranks\", \"bandwidth\", \"per_message_s\", \"small\", \"threshold\", \"rows\": [{\"model\", \"codec\", \"step\", \"iteration_s\",
 \"uncoordinated_s\", \"efficiency\", \"communication\", \"sent_bytes\", \"compressed\", \"exchanges\", \"plan\"}]}; compressed are the
 tensors coded, exchanges the tensors and batches of small ones, sent_bytes the most that a worker sends, and plan is
 what `gradwire allreduce --model MODEL --plan FILE` runs.
@@ -34,7 +34,7 @@ what `gradwire allreduce --model MODEL --plan FILE` runs.
 Examples:
   gradwire simulate stack
   gradwire simulate stack --model vgg19 --forward 60ms --backward 120ms --bandwidth 25G
-  gradwire simulate stack --model resnet101 --workers 4 --bandwidth 1G --codec dgc:1@1.5,13.4 --strategy ring --json")]
+  gradwire simulate stack --model resnet101 --ranks 4 --bandwidth 1G --codec dgc:1@1.5,13.4 --strategy ring --json")]
 pub struct Args {
     /// Models, as `gradwire simulate --model` takes them.
     #[arg(long, value_delimiter = ',', default_value = "vgg16,resnet101", value_name = "MODEL,..")]
@@ -42,12 +42,12 @@ pub struct Args {
     /// Codec on the host, and the GB/s of values at which it encodes and decodes; may be given several times.
     #[arg(long, value_name = "CODEC@ENCODE,DECODE", default_values = MEASURED)]
     pub codec: Vec<String>,
-    /// How gradients are exchanged: by a ring, or by servers on all workers.
+    /// How gradients are exchanged: by a ring, or by servers on all ranks.
     #[arg(long, default_value = "servers", value_parser = strategy)]
     pub strategy: Strategy,
-    /// Workers.
+    /// How many ranks train.
     #[arg(long, default_value_t = 16, help_heading = "Cluster")]
-    pub workers: u32,
+    pub ranks: u32,
     /// Bit/s of every link, each way.
     #[arg(long, default_value = "10G", value_parser = rate, help_heading = "Cluster")]
     pub bandwidth: u64,
@@ -101,7 +101,7 @@ fn coding(text: &str) -> Result<(Coding, [f64; 2]), Error> {
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
 struct Report {
-    workers: u32,
+    ranks: u32,
     bandwidth: u64,
     per_message_s: f64,
     small: usize,
@@ -128,7 +128,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
             return Err(Error::Usage(what));
         }
         let mut scenario = Scenario {
-            workers: args.workers,
+            workers: args.ranks,
             per_message: picos(args.per_message),
             ..Scenario::new(model, Mechanism::Graph(args.strategy))
         };
@@ -147,7 +147,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         steps.into_par_iter().map(|(stack, step)| stack.row(step)).inspect(|_| progress.step()).collect();
     drop(progress);
     let report = Report {
-        workers: args.workers,
+        ranks: args.ranks,
         bandwidth: args.bandwidth,
         per_message_s: args.per_message,
         small: args.small,

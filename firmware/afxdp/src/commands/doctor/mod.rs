@@ -1,26 +1,26 @@
-//! `gradwire-xdp doctor`: what about this machine keeps the shim, or a node that sums, from running, or from running well, each
-//! with the command that mends it. [`Facts`], or [`NodeFacts`], are gathered first; the checks judge them and look at nothing else.
+//! `gradwire-xdp doctor`: what about this machine keeps the shim, or an aggregator, from running, or from running well, each
+//! with the command that mends it. [`Facts`], or [`AggregatorFacts`], are gathered first; the checks judge them and look at nothing else.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::{CommandError, Outcome};
-use crate::config::{Config, NodeConfig, NodePlace};
+use crate::config::{AggregatorConfig, AggregatorOptions, Config};
 use crate::ops::control::RUN_DIR;
 
+mod aggregator;
 mod facts;
 mod finding;
 mod network;
-mod node;
 mod offloads;
 mod ports;
 mod system;
 
+pub use aggregator::{AggregatorFacts, Holder, examine_aggregator};
 pub use facts::{Facts, GatherError, PortFacts, SystemFacts};
 pub use finding::{Finding, Status};
-pub use node::{Holder, NodeFacts, examine_node};
 
-/// Looks for what keeps gradwire-xdp from running between two ports, or as a node that sums, or from running well.
+/// Looks for what keeps gradwire-xdp from running between two ports, or as an aggregator, or from running well.
 ///
 /// With --host and --net it judges what `run` needs, else what `aggregate` needs. Each fault comes with the command that mends it. Nothing is changed. As root it sees more.
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ Exit codes: 0 nothing failed, 1 something did, 2 it could not be looked at.
 Examples:
   gradwire-xdp doctor --host veth0 --net eth0 --config /etc/gradwire-xdp/veth0.toml
   gradwire-xdp doctor --interface eth1 --address 10.0.0.9          before `aggregate` with these
-  gradwire-xdp doctor --config /etc/gradwire-xdp/node-sums.toml    before `aggregate` with this file")]
+  gradwire-xdp doctor --config /etc/gradwire-xdp/aggregator-sums.toml    before `aggregate` with this file")]
 #[command(group(clap::ArgGroup::new("what").required(true).multiple(true).args(["host", "interface", "config"])))]
 pub struct DoctorArgs {
     /// The port towards the host: a container's veth.
@@ -44,7 +44,7 @@ pub struct DoctorArgs {
     pub net: Option<String>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
-    pub place: NodePlace,
+    pub place: AggregatorOptions,
     /// The configuration file that it would run with.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -66,8 +66,8 @@ pub fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<Outcome, CommandEr
         let config = Config::load_or_default(file)?;
         examine(&Facts::gather(root, &args.run_dir, host, net)?, &config)
     } else {
-        let config = NodeConfig::load(file, &args.place)?;
-        examine_node(&NodeFacts::gather(root, &args.run_dir, &config)?, &config)
+        let config = AggregatorConfig::load(file, &args.place)?;
+        examine_aggregator(&AggregatorFacts::gather(root, &args.run_dir, &config)?, &config)
     };
     if args.json {
         serde_json::to_writer(&mut *out, &findings).map_err(io::Error::from)?;

@@ -34,8 +34,8 @@ pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>)
     }
 }
 
-/// A node takes datagrams, which nothing cuts or merges unless asked. But what merges segments in the card may keep XDP away.
-pub(super) fn check_node(port: &PortFacts, findings: &mut Vec<Finding>) {
+/// An aggregator takes datagrams, which nothing cuts or merges unless asked. But what merges segments in the card may keep XDP away.
+pub(super) fn check_aggregator(port: &PortFacts, findings: &mut Vec<Finding>) {
     if port.link.is_some() {
         let finding = untold(port).or_else(|| merging(port));
         findings.push(finding.map_or_else(|| none(port), |finding| finding.of(port)));

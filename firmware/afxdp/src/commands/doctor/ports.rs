@@ -35,7 +35,7 @@ pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>)
     }
 }
 
-/// What is judged of any port, a node's interface too.
+/// What is judged of any port, an aggregator's interface too.
 pub(super) fn each(port: &PortFacts, mode: Mode, zero_copy: ZeroCopy, findings: &mut Vec<Finding>) {
     findings.push(link(port).of(port));
     if let Some(link) = &port.link {

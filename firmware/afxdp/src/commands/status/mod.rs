@@ -1,4 +1,4 @@
-//! `gradwire-xdp status`: asks running shims and nodes what they do, once or again and again.
+//! `gradwire-xdp status`: asks running shims and aggregators what they do, once or again and again.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
@@ -12,9 +12,9 @@ use serde::de::DeserializeOwned;
 use super::arguments::seconds;
 use super::{CommandError, Outcome};
 use crate::ops::control::{self, ControlError, RUN_DIR};
-use crate::ops::telemetry::{NodeSnapshot, Snapshot};
+use crate::ops::telemetry::{AggregatorSnapshot, Snapshot};
 
-mod node;
+mod aggregator;
 mod report;
 mod table;
 
@@ -23,14 +23,14 @@ pub(super) use table::Table;
 
 use report::render;
 
-/// Shows what running shims do: a verdict, and counts by rule, outcome, queue and flow; and what nodes sum.
+/// Shows what running shims do: a verdict, and counts by rule, outcome, queue and flow; and what aggregators sum.
 ///
 /// Bytes of rules are those of whole frames, bytes of flows those of payloads. With --watch, counts have rates beside
 /// them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 JSON: an object for each shim, on a line of its own: {\"version\", \"pid\", \"uptime_ms\", \"kernel\", \"config\", \"reloads\",
-\"ports\": {\"host\", \"network\"}, \"mark\", \"rules\": [..], \"queues\": [..]}; and for each node, with \"interface\", \"address\", \"jobs\": [..], \"frames\", \"datagrams\". All counts are
+\"ports\": {\"host\", \"network\"}, \"mark\", \"rules\": [..], \"queues\": [..]}; and for each aggregator, with \"interface\", \"address\", \"jobs\": [..], \"frames\", \"datagrams\". All counts are
 since its start.
 
 Exit codes: 0 all answered, 1 none runs, or one does not answer, 2 they could not be asked.
@@ -89,8 +89,8 @@ fn once(args: &StatusArgs, before: &mut BTreeMap<PathBuf, Snapshot>) -> Result<(
     let mut sockets = control::sockets(&args.run_dir)?;
     sockets.retain(|socket| wanted(socket));
     let of_all = args.host.is_none() && args.net.is_none();
-    let nodes = if of_all { control::node_sockets(&args.run_dir)? } else { Vec::new() };
-    if sockets.is_empty() && nodes.is_empty() {
+    let aggregators = if of_all { control::aggregator_sockets(&args.run_dir)? } else { Vec::new() };
+    if sockets.is_empty() && aggregators.is_empty() {
         eprintln!("gradwire-xdp: none runs here: no such control socket in {}", args.run_dir.display());
         return Ok((String::new(), false));
     }
@@ -104,13 +104,13 @@ fn once(args: &StatusArgs, before: &mut BTreeMap<PathBuf, Snapshot>) -> Result<(
         let last = before.insert(socket, snapshot.clone());
         text += &if args.json { line(&snapshot)? } else { render(&snapshot, last.as_ref()) };
     }
-    for socket in nodes {
-        let Some(snapshot) = ask::<NodeSnapshot>(&socket)? else {
+    for socket in aggregators {
+        let Some(snapshot) = ask::<AggregatorSnapshot>(&socket)? else {
             good = false;
             continue;
         };
         good &= snapshot.answered;
-        text += &if args.json { line(&snapshot)? } else { node::render(&snapshot) };
+        text += &if args.json { line(&snapshot)? } else { aggregator::render(&snapshot) };
     }
     Ok((text, good))
 }
@@ -154,7 +154,7 @@ impl Screen {
 mod tests {
     use super::*;
     use crate::ops::control::Control;
-    use crate::ops::telemetry::tests::{example, node_example};
+    use crate::ops::telemetry::tests::{aggregator_example, example};
     use crate::scratch::Scratch;
 
     fn asked(run_dir: &Scratch, change: impl FnOnce(&mut StatusArgs)) -> (Outcome, String) {
@@ -201,18 +201,22 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_shown_beside_shims() {
+    fn aggregators_are_shown_beside_shims() {
         let run_dir = Scratch::new();
         let _file = Control::bind(run_dir.path(), "veth0", "eth0").unwrap().serve(answering).unwrap();
-        let _node = Control::bind_node(run_dir.path(), "eth1").unwrap().serve(node_example).unwrap();
+        let _aggregator =
+            Control::bind_aggregator(run_dir.path(), "eth1").unwrap().serve(aggregator_example).unwrap();
         let (outcome, text) = asked(&run_dir, |_| {});
         assert_eq!(outcome, Outcome::Good);
-        assert!(text.contains("veth0") && text.contains("node 10.0.0.9:59255"), "{text}");
+        assert!(text.contains("veth0") && text.contains("aggregator 10.0.0.9:59255"), "{text}");
         let (_, json) = asked(&run_dir, |args| args.json = true);
-        let node = json.lines().nth(1).unwrap();
-        assert_eq!(serde_json::from_str::<NodeSnapshot>(node).unwrap().jobs, node_example().jobs);
+        let aggregator = json.lines().nth(1).unwrap();
+        assert_eq!(
+            serde_json::from_str::<AggregatorSnapshot>(aggregator).unwrap().jobs,
+            aggregator_example().jobs
+        );
         let (_, text) = asked(&run_dir, |args| args.host = Some("veth0".to_owned()));
-        assert!(!text.contains("node 10.0.0.9"), "{text}");
+        assert!(!text.contains("aggregator 10.0.0.9"), "{text}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::ops::telemetry::{NodeSnapshot, Snapshot, Usefulness};
+use crate::ops::telemetry::{AggregatorSnapshot, Snapshot, Usefulness};
 
 /// What runs, what it saved, and where the metrics are. One page, which loads nothing.
 pub(super) fn render(snapshot: &Snapshot) -> String {
@@ -22,16 +22,16 @@ pub(super) fn render(snapshot: &Snapshot) -> String {
     rows.page()
 }
 
-/// Likewise, of a node.
-pub(super) fn render_node(node: &NodeSnapshot) -> String {
+/// Likewise, of an aggregator.
+pub(super) fn render_aggregator(aggregator: &AggregatorSnapshot) -> String {
     let mut rows = Rows::default();
     let mut row = |name: &str, what: &str| rows.add(name, what);
-    row("version", &node.version);
-    row("node", &format!("{} on {}", node.address, node.interface.name));
-    row("runs for", &format!("{} s", node.uptime_ms / 1_000));
-    row("answers", if node.answered { "yes" } else { "no" });
-    row("jobs", &node.jobs.len().to_string());
-    row("chunks summed", &node.chunks_summed().to_string());
+    row("version", &aggregator.version);
+    row("aggregator", &format!("{} on {}", aggregator.address, aggregator.interface.name));
+    row("runs for", &format!("{} s", aggregator.uptime_ms / 1_000));
+    row("answers", if aggregator.answered { "yes" } else { "no" });
+    row("jobs", &aggregator.jobs.len().to_string());
+    row("chunks summed", &aggregator.chunks_summed().to_string());
     rows.page()
 }
 

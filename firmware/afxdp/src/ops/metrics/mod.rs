@@ -7,13 +7,13 @@ use std::net::{SocketAddr, TcpListener};
 use std::thread;
 
 use crate::ops::server::{self, Request, Terms, patience};
-use crate::ops::telemetry::{NodeSnapshot, Snapshot};
+use crate::ops::telemetry::{AggregatorSnapshot, Snapshot};
 
+mod aggregator;
 mod exposition;
 mod landing;
 #[cfg(test)]
 mod monitoring;
-mod node;
 
 pub use exposition::render;
 
@@ -44,13 +44,13 @@ impl Shown for Snapshot {
     }
 }
 
-impl Shown for NodeSnapshot {
+impl Shown for AggregatorSnapshot {
     fn metrics(&self) -> String {
-        node::render(self)
+        aggregator::render(self)
     }
 
     fn summary(&self) -> String {
-        landing::render_node(self)
+        landing::render_aggregator(self)
     }
 }
 

@@ -5,13 +5,13 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::{node, render};
-use crate::ops::telemetry::tests::{example, node_example};
+use super::{aggregator, render};
+use crate::ops::telemetry::tests::{aggregator_example, example};
 
-/// What shims and nodes export: the values of each label of each metric.
+/// What shims and aggregators export: the values of each label of each metric.
 fn exported() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
     let mut metrics = BTreeMap::<_, BTreeMap<_, BTreeSet<_>>>::new();
-    let page = render(&example()) + &node::render(&node_example());
+    let page = render(&example()) + &aggregator::render(&aggregator_example());
     for line in page.lines().filter(|line| !line.starts_with('#')) {
         let (name, rest) = line.split_once('{').unwrap();
         let labels = metrics.entry(name.to_owned()).or_default();
@@ -72,8 +72,8 @@ fn the_dashboard_shows_what_the_shim_exports() {
 }
 
 #[test]
-fn the_nodes_dashboard_shows_what_a_node_exports() {
-    judge_dashboard("dashboard-node.json", 8);
+fn the_aggregators_dashboard_shows_what_a_aggregator_exports() {
+    judge_dashboard("dashboard-aggregator.json", 8);
 }
 
 fn judge_dashboard(name: &str, least: usize) {
@@ -121,7 +121,7 @@ fn what_does_not_exist_is_noticed() {
         "gradwire_payload_total",
         "gradwire_flows{side=\"in\"}",
         "gradwire_lost_frames_total{reason=\"none\"}",
-        "gradwire_node_datagrams_total{what=\"silent\"}",
+        "gradwire_aggregator_datagrams_total{what=\"silent\"}",
     ] {
         assert!(std::panic::catch_unwind(|| judge(wrong)).is_err(), "{wrong}");
     }

@@ -13,16 +13,16 @@ use gradwire::verdict::Traffic;
 
 use crate::ops::interface::sent_bytes;
 
+mod aggregator;
 mod board;
-mod node;
 mod per_port;
 mod report;
 mod sampled;
 mod snapshot;
 mod verdict;
 
+pub use aggregator::{AggregatorReport, AggregatorSnapshot, AggregatorTelemetry, JobStatus};
 pub use board::{Board, PATIENCE};
-pub use node::{JobStatus, NodeReport, NodeSnapshot, NodeTelemetry};
 pub use per_port::PerPort;
 pub use report::{FLOWS_LISTED, Judged, KeptStats, QueueReport, RingStats};
 pub use sampled::{Sampled, percent_lost};
@@ -176,25 +176,25 @@ pub(crate) mod tests {
         snapshot
     }
 
-    /// A node that has summed for a job of four.
-    pub(crate) fn node_example() -> NodeSnapshot {
+    /// An aggregator that has summed for a job of four.
+    pub(crate) fn aggregator_example() -> AggregatorSnapshot {
         let address = "10.0.0.9:59255".parse().unwrap();
-        let telemetry = NodeTelemetry::new(port("eth0", 2), address, "portable");
-        let mut node = telemetry.snapshot();
-        (node.answered, node.sent, node.lost) = (true, 36, 2);
-        (node.kept.stale, node.rings.rx_ring_full) = (3, 5);
-        node.jobs = vec![JobStatus { job: 7, members: 4 }];
-        node.frames.insert("arp".to_owned(), 4);
-        node.datagrams.insert("completed".to_owned(), 9);
-        node
+        let telemetry = AggregatorTelemetry::new(port("eth0", 2), address, "portable");
+        let mut aggregator = telemetry.snapshot();
+        (aggregator.answered, aggregator.sent, aggregator.lost) = (true, 36, 2);
+        (aggregator.kept.stale, aggregator.rings.rx_ring_full) = (3, 5);
+        aggregator.jobs = vec![JobStatus { job: 7, children: 4 }];
+        aggregator.frames.insert("arp".to_owned(), 4);
+        aggregator.datagrams.insert("completed".to_owned(), 9);
+        aggregator
     }
 
     #[test]
-    fn a_nodes_snapshot_survives_json() {
-        let node = node_example();
-        let json = serde_json::to_string(&node).unwrap();
-        assert_eq!(serde_json::from_str::<NodeSnapshot>(&json).unwrap(), node);
-        assert_eq!(node.frames.len(), gradwire::aggregate::Arrival::ALL.len());
+    fn an_aggregators_snapshot_survives_json() {
+        let aggregator = aggregator_example();
+        let json = serde_json::to_string(&aggregator).unwrap();
+        assert_eq!(serde_json::from_str::<AggregatorSnapshot>(&json).unwrap(), aggregator);
+        assert_eq!(aggregator.frames.len(), gradwire::aggregate::Arrival::ALL.len());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a node that sums goes by: `[node]` of a file, or options of the same names, which win over the file.
+//! What an aggregator goes by: `[aggregator]` of a file, or options of the same names, which win over the file.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,21 +13,21 @@ use super::errors::{ConfigError, Fault, read, tables};
 use super::tables::{MetricsTable, PathTable};
 use super::{Mode, ZeroCopy};
 
-/// Jobs that a node has places for at a time, each with a group of its own.
+/// Jobs that an aggregator has places for at a time, each with a group of its own.
 pub const JOBS: usize = 16;
 /// The last group that has so many behind it.
 const LAST_GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 255, (256 - JOBS) as u8);
 
 /// What `gradwire-xdp aggregate` does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeConfig {
-    /// Where members are.
+pub struct AggregatorConfig {
+    /// Where workers are.
     pub interface: String,
-    /// The node's address.
+    /// The aggregator's address.
     pub address: Ipv4Addr,
     /// Its UDP port.
     pub port: u16,
-    /// Where results go; to each member, if there is no group.
+    /// Where results go; to each worker, if there is no group.
     pub group: Option<Group>,
     /// How the XDP program is attached.
     pub mode: Mode,
@@ -39,21 +39,21 @@ pub struct NodeConfig {
     pub any_metrics_port: bool,
 }
 
-/// Where a node is, as far as it is said: settings of a file, or options of the same names.
+/// Where an aggregator is, as far as it is said: settings of a file, or options of the same names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub struct NodePlace {
-    /// Where the node's members are.
+pub struct AggregatorOptions {
+    /// Where the aggregator's workers are.
     #[arg(long, value_name = "IF")]
     pub interface: Option<String>,
-    /// The node's address.
+    /// The aggregator's address.
     #[arg(long, value_name = "IPV4")]
     pub address: Option<HostAddress>,
-    /// The node's UDP port, if not 59255.
+    /// The aggregator's UDP port, if not 59255.
     #[arg(long, value_name = "PORT")]
     pub port: Option<NonZeroU16>,
     /// Send results to IPv4 groups, this one for the first job's place and those that follow for the others, in place of a copy to
-    /// each member. Members must join the group that they are told.
+    /// each worker. Workers must join the group that they are told.
     #[arg(long, value_name = "IPV4")]
     pub group: Option<Group>,
 }
@@ -65,7 +65,7 @@ pub struct HostAddress(Ipv4Addr);
 
 /// The text is no such address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected an IPv4 address that a host may have, of the members' network: 192.0.2.9, for example")]
+#[error("expected an IPv4 address that a host may have, of the workers' network: 192.0.2.9, for example")]
 pub struct NoHostAddress;
 
 impl FromStr for HostAddress {
@@ -142,18 +142,18 @@ impl fmt::Display for Group {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 struct File {
-    node: NodePlace,
+    aggregator: AggregatorOptions,
     path: PathTable,
     metrics: Option<MetricsTable>,
 }
 
-impl NodeConfig {
+impl AggregatorConfig {
     /// What a file says, if there is one, and `options` say otherwise.
     ///
     /// # Errors
     /// The file cannot be read, is no TOML, has settings that are not known, or values that are refused; neither says
     /// which interface, or which address.
-    pub fn load(file: Option<&Path>, options: &NodePlace) -> Result<Self, ConfigError> {
+    pub fn load(file: Option<&Path>, options: &AggregatorOptions) -> Result<Self, ConfigError> {
         match file {
             Some(path) => Self::parse(&read(path)?, path, options),
             None => Self::of(File::default(), ZeroCopy::default(), options, None),
@@ -164,9 +164,9 @@ impl NodeConfig {
     ///
     /// # Errors
     /// [`ConfigError::Refused`], [`ConfigError::Unsaid`].
-    pub fn parse(text: &str, path: &Path, options: &NodePlace) -> Result<Self, ConfigError> {
+    pub fn parse(text: &str, path: &Path, options: &AggregatorOptions) -> Result<Self, ConfigError> {
         let checked = tables::<File>(text).and_then(|file| {
-            file.path.of_a_node()?;
+            file.path.of_an_aggregator()?;
             let zero_copy = file.path.zero_copy()?;
             Ok((file, zero_copy))
         });
@@ -177,17 +177,17 @@ impl NodeConfig {
     fn of(
         file: File,
         zero_copy: ZeroCopy,
-        options: &NodePlace,
+        options: &AggregatorOptions,
         path: Option<&Path>,
     ) -> Result<Self, ConfigError> {
-        let File { node, path: forwarding, metrics } = file;
+        let File { aggregator, path: forwarding, metrics } = file;
         let unsaid = |setting| move || ConfigError::Unsaid { setting, file: path.map(Path::to_owned) };
         let (metrics, any_metrics_port) = MetricsTable::endpoint(metrics.as_ref());
         Ok(Self {
-            interface: options.interface.clone().or(node.interface).ok_or_else(unsaid("interface"))?,
-            address: options.address.or(node.address).ok_or_else(unsaid("address"))?.0,
-            port: options.port.or(node.port).map_or(PORT, NonZeroU16::get),
-            group: options.group.or(node.group),
+            interface: options.interface.clone().or(aggregator.interface).ok_or_else(unsaid("interface"))?,
+            address: options.address.or(aggregator.address).ok_or_else(unsaid("address"))?.0,
+            port: options.port.or(aggregator.port).map_or(PORT, NonZeroU16::get),
+            group: options.group.or(aggregator.group),
             mode: forwarding.mode,
             zero_copy,
             metrics,
@@ -197,18 +197,20 @@ impl NodeConfig {
 }
 
 impl PathTable {
-    /// A node serves all queues in one thread, which waits for frames, and is no way around a bridge.
-    fn of_a_node(&self) -> Result<(), Fault> {
+    /// An aggregator serves all queues in one thread, which waits for frames, and is no way around a bridge.
+    fn of_an_aggregator(&self) -> Result<(), Fault> {
         let threads = self.threads.as_ref().map(|at| ("threads", at.span()));
         let busy_poll = self.busy_poll_us.as_ref().map(|at| ("busy-poll-us", at.span()));
         if let Some((setting, at)) = threads.or(busy_poll) {
             return Err(Fault {
                 at,
-                found: format!("a node has one thread, which waits; remove `{setting}`"),
+                found: format!("an aggregator has one thread, which waits; remove `{setting}`"),
             });
         }
         match &self.bypass_filter {
-            Some(bypass) => Err(Fault::at(bypass, "a node passes by no filter; remove `bypass-filter`")),
+            Some(bypass) => {
+                Err(Fault::at(bypass, "an aggregator passes by no filter; remove `bypass-filter`"))
+            }
             None => Ok(()),
         }
     }
@@ -219,16 +221,16 @@ mod tests {
     use super::*;
     use crate::config::METRICS_PORT;
 
-    fn parsed(text: &str, options: &NodePlace) -> Result<NodeConfig, ConfigError> {
-        NodeConfig::parse(text, Path::new("node.toml"), options)
+    fn parsed(text: &str, options: &AggregatorOptions) -> Result<AggregatorConfig, ConfigError> {
+        AggregatorConfig::parse(text, Path::new("aggregator.toml"), options)
     }
 
-    const PLACE: &str = "[node]\ninterface = \"eth1\"\naddress = \"192.0.2.9\"\n";
+    const PLACE: &str = "[aggregator]\ninterface = \"eth1\"\naddress = \"192.0.2.9\"\n";
 
     #[test]
     fn a_place_is_enough() {
-        let config = parsed(PLACE, &NodePlace::default()).unwrap();
-        let expected = NodeConfig {
+        let config = parsed(PLACE, &AggregatorOptions::default()).unwrap();
+        let expected = AggregatorConfig {
             interface: "eth1".to_owned(),
             address: Ipv4Addr::new(192, 0, 2, 9),
             port: PORT,
@@ -246,20 +248,20 @@ mod tests {
         let text = format!(
             "{PLACE}port = 7\ngroup = \"239.1.0.1\"\n[path]\nmode = \"generic\"\nzero-copy = \"off\"\n[metrics]\n"
         );
-        let of_file = parsed(&text, &NodePlace::default()).unwrap();
+        let of_file = parsed(&text, &AggregatorOptions::default()).unwrap();
         assert_eq!((of_file.port, of_file.mode, of_file.zero_copy), (7, Mode::Generic, ZeroCopy::Off));
         assert_eq!(of_file.group.map(Group::last), Some(Ipv4Addr::new(239, 1, 0, 16)));
         let metrics = Some(SocketAddr::from(([127, 0, 0, 1], METRICS_PORT)));
         assert_eq!((of_file.metrics, of_file.any_metrics_port), (metrics, true));
 
-        let options = NodePlace {
+        let options = AggregatorOptions {
             interface: Some("eth2".to_owned()),
             address: "192.0.2.10".parse().ok(),
             port: NonZeroU16::new(8),
             group: "239.1.0.2".parse().ok(),
         };
         let config = parsed(&text, &options).unwrap();
-        let expected = NodeConfig {
+        let expected = AggregatorConfig {
             interface: "eth2".to_owned(),
             address: Ipv4Addr::new(192, 0, 2, 10),
             port: 8,
@@ -272,24 +274,28 @@ mod tests {
     #[test]
     fn errors_name_the_line_and_what_would_be_right() {
         let cases = [
-            ("[node]\nadress = \"192.0.2.9\"", 2, "unknown field `adress`, expected one of `interface`"),
-            ("[node]\n\naddress = \"fe80::1\"", 3, "expected an IPv4 address"),
-            ("[node]\naddress = \"0.0.0.0\"", 2, "that a host may have"),
-            ("[node]\naddress = \"0.1.2.3\"", 2, "that a host may have"),
-            ("[node]\naddress = \"127.0.0.1\"", 2, "that a host may have"),
-            ("[node]\naddress = \"239.1.0.1\"", 2, "that a host may have"),
-            ("[node]\naddress = \"255.255.255.255\"", 2, "that a host may have"),
-            ("[node]\nport = 0", 2, "nonzero"),
-            ("[node]\ngroup = \"224.0.0.5\"", 2, "expected an IPv4 group from 224.0.1.0"),
-            ("[node]\ngroup = \"239.255.255.241\"", 2, "to 239.255.255.240"),
-            ("[node]\n[[rule]]\ntos = 0x28", 2, "unknown field `rule`, expected one of `node`"),
+            (
+                "[aggregator]\nadress = \"192.0.2.9\"",
+                2,
+                "unknown field `adress`, expected one of `interface`",
+            ),
+            ("[aggregator]\n\naddress = \"fe80::1\"", 3, "expected an IPv4 address"),
+            ("[aggregator]\naddress = \"0.0.0.0\"", 2, "that a host may have"),
+            ("[aggregator]\naddress = \"0.1.2.3\"", 2, "that a host may have"),
+            ("[aggregator]\naddress = \"127.0.0.1\"", 2, "that a host may have"),
+            ("[aggregator]\naddress = \"239.1.0.1\"", 2, "that a host may have"),
+            ("[aggregator]\naddress = \"255.255.255.255\"", 2, "that a host may have"),
+            ("[aggregator]\nport = 0", 2, "nonzero"),
+            ("[aggregator]\ngroup = \"224.0.0.5\"", 2, "expected an IPv4 group from 224.0.1.0"),
+            ("[aggregator]\ngroup = \"239.255.255.241\"", 2, "to 239.255.255.240"),
+            ("[aggregator]\n[[rule]]\ntos = 0x28", 2, "unknown field `rule`, expected one of `aggregator`"),
             ("[path]\nzero-copy = \"on\"\nthreads = 2", 3, "remove `threads`"),
             ("[path]\nzero-copy = true", 2, "expected \"auto\""),
             ("[path]\nbusy-poll-us = 50", 2, "remove `busy-poll-us`"),
             ("[metrics]\nport = 70000", 2, "expected u16"),
         ];
         for (text, line, words) in cases {
-            match parsed(text, &NodePlace::default()) {
+            match parsed(text, &AggregatorOptions::default()) {
                 Err(ConfigError::Refused { line: at, found, .. }) => {
                     assert_eq!(at, line, "{text:?}: {found}");
                     assert!(found.contains(words), "{text:?}: {found}");
@@ -301,10 +307,14 @@ mod tests {
 
     #[test]
     fn what_nobody_says_is_named() {
-        let interface = NodePlace { interface: Some("eth1".to_owned()), ..NodePlace::default() };
+        let interface =
+            AggregatorOptions { interface: Some("eth1".to_owned()), ..AggregatorOptions::default() };
         let error = parsed("", &interface).unwrap_err().to_string();
-        assert_eq!(error, "node.toml: no address: write it into [node], or give --address");
-        let error = NodeConfig::load(None, &NodePlace::default()).unwrap_err().to_string();
-        assert_eq!(error, "no interface: give --interface, or --config with a file that has it in [node]");
+        assert_eq!(error, "aggregator.toml: no address: write it into [aggregator], or give --address");
+        let error = AggregatorConfig::load(None, &AggregatorOptions::default()).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "no interface: give --interface, or --config with a file that has it in [aggregator]"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! A member: contributes the chunks of its operations, and collects the results.
+//! A worker: contributes the chunks of its operations, and collects the results.
 
 use super::pace::{Pace, SILENT_MS};
 use super::slot::{SECTION_ROOM, read_all};
@@ -14,48 +14,48 @@ use crate::wire::chunk::{
 
 /// Hellos are sent again after so long.
 const HELLO_MS: u64 = 20;
-/// A result so many chunks ahead says that a packet of the chunk was lost: all members had contributed to it before. One alone
+/// A result so many chunks ahead says that a packet of the chunk was lost: all workers had contributed to it before. One alone
 /// may have been overtaken on the way.
 const AHEAD: u32 = 2;
-/// So often a member sends the same blocks again. An aggregator that lacks them still will not take them; that the network loses
+/// So often a worker sends the same blocks again. An aggregator that lacks them still will not take them; that the network loses
 /// one packet so often is as unlikely.
 const MOST_REPEATS: u8 = 5;
 
-/// Which job a member belongs to, and as whom.
+/// Which job a worker belongs to, and as whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Membership {
+pub struct WorkerSettings {
     /// The job.
     pub job: u16,
-    /// Its epoch, which all members have agreed on. A job that starts over does so in a later one; the first one is best drawn by
+    /// Its epoch, which all workers have agreed on. A job that starts over does so in a later one; the first one is best drawn by
     /// chance, so that nobody guesses it.
     pub epoch: u32,
-    /// Our number at the aggregator.
-    pub worker: u8,
-    /// How many members the aggregator has.
-    pub members: u8,
+    /// Our number among the aggregator's children.
+    pub child: u8,
+    /// How many children the aggregator has.
+    pub children: u8,
     /// How many workers the whole job has.
     pub total: u8,
-    /// What the member can have at most. The aggregator may ask for less.
+    /// What the worker can have at most. The aggregator may ask for less.
     pub limits: Limits,
     /// A secret of the job.
     pub key: u64,
 }
 
-/// What a member wants.
+/// The next action of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poll {
     /// Send the first bytes of the output to the aggregator, and poll again.
     Send(usize),
     /// There is nothing to send until a datagram comes, or this time does.
     Wait(Millis),
-    /// The operation is done; without one, the member has joined.
+    /// The operation is done; without one, the worker has joined.
     Done,
-    /// The aggregator cannot be relied on; this is final. All members have to agree on what each holds, sum the rest in another way, and start a
+    /// The aggregator cannot be relied on; this is final. All workers have to agree on what each holds, sum the rest in another way, and start a
     /// later epoch.
     Failed(Failure),
 }
 
-/// Why a member has given up.
+/// Why a worker has given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Failure {
@@ -93,7 +93,7 @@ pub enum Event {
         /// The largest biased exponent of all workers' finite values.
         peak: u8,
     },
-    /// A chunk has a value that is too large for its unit, on some worker: the output has no result. Every member hears so. All
+    /// A chunk has a value that is too large for its unit, on some worker: the output has no result. Every worker learns it. All
     /// sum the chunk again with a larger unit, as an operation of its own.
     Rescale {
         /// Which.
@@ -104,11 +104,11 @@ pub enum Event {
     /// The aggregator waits for others.
     Waiting {
         /// A bit for each of those.
-        workers: u64,
+        children: u64,
     },
     /// The aggregator lacks blocks of ours, which will be sent again.
     Missing,
-    /// The aggregator refuses: the member has failed.
+    /// The aggregator refuses: the worker has failed.
     Refused,
 }
 
@@ -148,10 +148,10 @@ struct Place {
     have: u16,
     /// When the contribution's last packet was sent.
     sent: Millis,
-    /// When to ask, and how long the member has waited until then.
+    /// When to ask, and how long the worker has waited until then.
     ask: Millis,
     waited: u64,
-    /// The member has asked, or has sent blocks again.
+    /// The worker has asked, or has sent blocks again.
     was_asked: bool,
     /// The last answer was that the aggregator waits for others.
     is_waiting: bool,
@@ -172,12 +172,12 @@ struct Operation {
     left: u32,
 }
 
-/// A member of one job in one epoch, with a window of at most `WINDOW` chunks.
+/// A worker of one job in one epoch, with a window of at most `WINDOW` chunks.
 #[derive(Clone, Debug)]
-pub struct Member<const WINDOW: usize> {
-    membership: Membership,
+pub struct Worker<const WINDOW: usize> {
+    settings: WorkerSettings,
     kernel: Kernel,
-    /// What the aggregator's welcome said.
+    /// The limits of the aggregator's welcome.
     joined: Option<Limits>,
     failure: Option<Failure>,
     /// Since when the aggregator has not answered.
@@ -193,12 +193,12 @@ pub struct Member<const WINDOW: usize> {
     ignored: [u64; Ignored::ALL.len()],
 }
 
-impl<const WINDOW: usize> Member<WINDOW> {
-    /// A member that has not said hello yet. The window is no larger than `WINDOW`.
+impl<const WINDOW: usize> Worker<WINDOW> {
+    /// A worker that has not said hello yet. The window is no larger than `WINDOW`.
     #[must_use]
-    pub fn new(membership: Membership, kernel: Kernel) -> Self {
+    pub fn new(settings: WorkerSettings, kernel: Kernel) -> Self {
         const { assert!(WINDOW >= 1 && WINDOW.is_power_of_two() && WINDOW <= 64) }
-        let limits = Limits { window: membership.limits.window.min(WINDOW as u8), ..membership.limits };
+        let limits = Limits { window: settings.limits.window.min(WINDOW as u8), ..settings.limits };
         let place = Place {
             seq: 0,
             is_under_way: false,
@@ -214,7 +214,7 @@ impl<const WINDOW: usize> Member<WINDOW> {
             repeats: 0,
         };
         Self {
-            membership: Membership { limits, ..membership },
+            settings: WorkerSettings { limits, ..settings },
             kernel,
             joined: None,
             failure: None,
@@ -231,8 +231,8 @@ impl<const WINDOW: usize> Member<WINDOW> {
 
     /// Which job, and as whom.
     #[must_use]
-    pub const fn membership(&self) -> &Membership {
-        &self.membership
+    pub const fn settings(&self) -> &WorkerSettings {
+        &self.settings
     }
 
     /// What the aggregator agreed to; None before its welcome.
@@ -247,7 +247,7 @@ impl<const WINDOW: usize> Member<WINDOW> {
         self.ignored.get(reason as usize).copied().unwrap_or(0)
     }
 
-    /// Starts to sum `values` values. All members start the same operations in the same order. Nothing happens, and the answer is
+    /// Starts to sum `values` values. All workers start the same operations in the same order. Nothing happens, and the answer is
     /// `false`, before the aggregator's welcome, while another operation goes on, and after a failure.
     pub fn start(&mut self, values: usize, profile: impl Into<Summable>) -> bool {
         let Some(limits) = self.joined.filter(|_| self.failure.is_none() && self.is_done()) else {
@@ -270,7 +270,7 @@ impl<const WINDOW: usize> Member<WINDOW> {
         self.operation.is_none_or(|operation| operation.left == 0)
     }
 
-    /// Whether the result of a chunk of the last operation is whole, or it is known that there is none ([`Event::Rescale`]). If a member holds a chunk,
+    /// Whether the result of a chunk of the last operation is whole, or it is known that there is none ([`Event::Rescale`]). If a worker holds a chunk,
     /// all others hold the one a window before.
     #[must_use]
     pub fn holds(&self, chunk: usize) -> bool {
@@ -293,8 +293,8 @@ impl<const WINDOW: usize> Member<WINDOW> {
         self.places.get((seq & (self.window() - 1)) as usize)
     }
 
-    /// The next packet to send, or what else the member wants. `input` has the values of the operation, little-endian
-    /// `f32`s, and must not change until the operation is done; values that it lacks are zeros, so a member that only receives
+    /// The next packet to send, or what else the worker wants. `input` has the values of the operation, little-endian
+    /// `f32`s, and must not change until the operation is done; values that it lacks are zeros, so a worker that only receives
     /// gives none. `out` has room for a packet:
     /// [`MAX_PACKET_LEN`](crate::wire::chunk::MAX_PACKET_LEN) bytes are enough.
     pub fn poll(&mut self, input: &[u8], now: Millis, out: &mut [u8]) -> Poll {
@@ -313,9 +313,9 @@ impl<const WINDOW: usize> Member<WINDOW> {
                 return Poll::Wait(earliest(due));
             }
             self.hello = Some(now);
-            let Membership { worker, members, total, limits, key, .. } = self.membership;
+            let WorkerSettings { child, children, total, limits, key, .. } = self.settings;
             let cookie = self.cookie;
-            let hello = Body::Hello { worker, members, total, is_aggregator: false, limits, key, cookie };
+            let hello = Body::Hello { child, children, total, is_aggregator: false, limits, key, cookie };
             return self.send(0, hello, now, out);
         };
         let Some(operation) = self.operation.filter(|operation| operation.left > 0) else {
@@ -345,7 +345,7 @@ impl<const WINDOW: usize> Member<WINDOW> {
             }
         }
         // The first chunk that is not done may always start: it may be the one that all others wait for, and whose results
-        // would make room. Two members with small windows could else wait for each other's chunks for ever.
+        // would make room. Two workers with small windows could else wait for each other's chunks for ever.
         let may_start = |order: u32| under_way < self.pace.window() || order < lowest;
         let chunks = limits.chunks(operation.values);
         let starting = starting.filter(|(order, _)| (*order as usize) < chunks && may_start(*order));
@@ -361,14 +361,14 @@ impl<const WINDOW: usize> Member<WINDOW> {
             }
             place.ask = Millis(now.0.saturating_add(place.waited));
             place.was_asked = true;
-            let (seq, worker, is_overtaken) = (place.seq, self.membership.worker, place.is_overtaken);
-            return self.send(seq, Body::Query { worker, is_overtaken }, now, out);
+            let (seq, child, is_overtaken) = (place.seq, self.settings.child, place.is_overtaken);
+            return self.send(seq, Body::Query { child, is_overtaken }, now, out);
         }
         Poll::Wait(earliest(wait))
     }
 
     fn head(&self, seq: u32) -> Head {
-        Head { job: self.membership.job, epoch: self.membership.epoch, seq }
+        Head { job: self.settings.job, epoch: self.settings.epoch, seq }
     }
 
     fn send(&mut self, seq: u32, body: Body<'_>, now: Millis, out: &mut [u8]) -> Poll {
@@ -392,7 +392,7 @@ impl<const WINDOW: usize> Member<WINDOW> {
     ) -> Poll {
         let (kernel, timeout) = (self.kernel, self.pace.timeout());
         let head = self.head(operation.first.wrapping_add(chunk));
-        let worker = self.membership.worker;
+        let child = self.settings.child;
         let start = chunk as usize * limits.values();
         let values = (operation.values - start.min(operation.values)).min(limits.values());
         let Some(place) = self.places.get_mut(number) else { return Poll::Done };
@@ -445,7 +445,7 @@ impl<const WINDOW: usize> Member<WINDOW> {
         place.sent = now;
         place.ask = Millis(now.0.saturating_add(place.waited));
         self.asked.get_or_insert(now);
-        let packet = Packet { head, body: Body::Contribute { worker, part } };
+        let packet = Packet { head, body: Body::Contribute { child, part } };
         packet.write_before_sections(out).map_or(Poll::Done, |()| Poll::Send(at))
     }
 
@@ -475,10 +475,10 @@ impl<const WINDOW: usize> Member<WINDOW> {
         let Ok(Packet { head, body }) = Packet::parse(datagram) else {
             return Event::Ignored(Ignored::Malformed);
         };
-        if head.job != self.membership.job {
+        if head.job != self.settings.job {
             return Event::Ignored(Ignored::OtherJob);
         }
-        if head.epoch != self.membership.epoch {
+        if head.epoch != self.settings.epoch {
             return Event::Ignored(Ignored::OtherEpoch);
         }
         match body {
@@ -492,7 +492,7 @@ impl<const WINDOW: usize> Member<WINDOW> {
                 self.failure.get_or_insert(Failure::Refused { reason, epoch });
                 Event::Refused
             }
-            Body::Result { workers, .. } if workers != self.membership.total => {
+            Body::Result { workers, .. } if workers != self.settings.total => {
                 Event::Ignored(Ignored::OtherChunk)
             }
             Body::Result { part, .. } => self.result(head.seq, &part, output, now),
@@ -500,12 +500,12 @@ impl<const WINDOW: usize> Member<WINDOW> {
                 Some(chunk) => Event::Rescale { chunk, peak },
                 None => Event::Ignored(Ignored::NotUnderWay),
             },
-            Body::Waiting { workers } => {
+            Body::Waiting { children } => {
                 let Some((_, place)) = self.under_way(head.seq) else {
                     return Event::Ignored(Ignored::NotUnderWay);
                 };
                 place.is_waiting = true;
-                Event::Waiting { workers }
+                Event::Waiting { children }
             }
             Body::Missing { blocks } => {
                 let Some((operation, place)) = self.under_way(head.seq) else {
@@ -537,7 +537,7 @@ impl<const WINDOW: usize> Member<WINDOW> {
     }
 
     fn challenged(&mut self, key: u64, cookie: Cookie) -> Event {
-        if key != self.membership.key || self.joined.is_some() {
+        if key != self.settings.key || self.joined.is_some() {
             return Event::Ignored(Ignored::Welcome);
         }
         if self.cookie != cookie {
@@ -548,8 +548,8 @@ impl<const WINDOW: usize> Member<WINDOW> {
     }
 
     fn welcome(&mut self, limits: Limits, group: [u8; 4], key: u64) -> Event {
-        let asked = self.membership.limits;
-        if key != self.membership.key || limits != limits.min(asked) {
+        let asked = self.settings.limits;
+        if key != self.settings.key || limits != limits.min(asked) {
             return Event::Ignored(Ignored::Welcome);
         }
         let group = (group != [0; 4]).then_some(group);

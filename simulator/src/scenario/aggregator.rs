@@ -1,15 +1,15 @@
-//! Nodes that sum in the network: how fast they are.
+//! The rate of an aggregator in the network.
 
-/// A node in a switch's place that sums what workers send, chunk by chunk: a server or a soft core, not an ideal switch.
+/// An aggregator in a switch's place that sums what workers send, chunk by chunk: a server or a soft core, not an ideal switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct AggregatorRate {
     /// Values that a core takes in a second, from all workers together: receiving, adding, and its part of the results.
     pub rate: u64,
     /// Cores; they share the chunks.
     pub cores: u32,
 }
 
-impl Node {
+impl AggregatorRate {
     /// Values in a second of all cores.
     #[must_use]
     pub fn values_a_second(self) -> f64 {
@@ -17,7 +17,7 @@ impl Node {
     }
 }
 
-impl Default for Node {
+impl Default for AggregatorRate {
     /// A core that receives by UDP sockets: half a billion values a second, the kernel's work included.
     fn default() -> Self {
         Self { rate: 500_000_000, cores: 1 }

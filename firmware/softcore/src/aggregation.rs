@@ -1,11 +1,11 @@
-//! A node that sums in the network (docs/aggregation-protocol.md), in place of the engines: an image of its own, on the same boards.
+//! An aggregator (docs/aggregation-protocol.md), in place of the engines: an image of its own, on the same boards.
 //!
-//! Members are behind the network's NIC. Frames that come from the host's are not looked at.
+//! Workers are behind the network's NIC. Frames that come from the host's are not looked at.
 
 use core::net::Ipv4Addr;
 
 use embedded_io::{Read, ReadReady, Write, WriteReady};
-use gradwire::aggregate::{Arrival, Node, Outcome, Peer, Settings};
+use gradwire::aggregate::{Arrival, EthernetAggregator, Outcome, Peer, Settings};
 use gradwire::engine::Millis;
 use gradwire::forward::{Buffer as _, Device, Port};
 use gradwire::kernels::Kernel;
@@ -16,36 +16,36 @@ use crate::board::{Board, Chip, Nics as _};
 use crate::console::PROMPT;
 use crate::{BUDGET, MTU, progress};
 
-/// One job, whose members have 4 chunks of 1024 values under way: 36 KB of slots, each chunk having two.
-pub type SoftNode = Node<1, 8, 8>;
+/// One job, whose workers have 4 chunks of 1024 values under way: 36 KB of slots, each chunk having two.
+pub type SoftAggregator = EthernetAggregator<1, 8, 8>;
 
-/// The node's MAC address: a local one.
+/// The aggregator's MAC address: a local one.
 pub const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
-/// The node's address.
+/// The aggregator's address.
 pub const IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
 /// What adds.
 pub const KERNEL: Kernel = Kernel::SCALAR32;
 /// What it agrees to.
 pub const LIMITS: Limits = Limits { blocks: 8, window: 4, mtu: MTU };
 
-/// How it serves. Each member gets a copy of each result. The `seed` is the board's.
+/// How it serves. Each worker gets a copy of each result. The `seed` is the board's.
 #[must_use]
 pub const fn settings(seed: u64) -> Settings<Peer> {
-    Settings { kernel: KERNEL, limits: LIMITS, group: None, above: None, secret: [seed, !seed] }
+    Settings { kernel: KERNEL, limits: LIMITS, group: None, parent: None, secret: [seed, !seed] }
 }
 
 /// What an image does beside summing: `()` is nothing.
 pub trait Beside<C: Chip> {
-    /// Gives back a frame that is for the node, and keeps any other.
+    /// Gives back a frame that is for the aggregator, and keeps any other.
     fn receive(&mut self, frame: BufferOf<C>, _nics: &mut C::Nics) -> Option<BufferOf<C>> {
         Some(frame)
     }
 
-    /// The node has sent a frame.
+    /// The aggregator has sent a frame.
     fn sent(&mut self) {}
 
-    /// A bounded piece of work, after the node's; whether there is more to do at once.
-    fn step(&mut self, _board: &mut Board<C>, _node: &SoftNode, _now: Millis) -> bool {
+    /// A bounded piece of work, after the aggregator's; whether there is more to do at once.
+    fn step(&mut self, _board: &mut Board<C>, _aggregator: &SoftAggregator, _now: Millis) -> bool {
         false
     }
 }
@@ -54,20 +54,20 @@ impl<C: Chip> Beside<C> for () {}
 
 type BufferOf<C> = <<C as Chip>::Nics as Device>::Buffer;
 
-/// The main loop of the node.
-pub struct NodeFirmware<C: Chip, B = ()> {
+/// The main loop of the aggregator.
+pub struct AggregatorFirmware<C: Chip, B = ()> {
     board: Board<C>,
-    node: &'static mut SoftNode,
+    aggregator: &'static mut SoftAggregator,
     /// A frame that found no room at the NIC.
     held: Option<BufferOf<C>>,
     report: Report,
     beside: B,
 }
 
-impl<C: Chip, B: Beside<C>> NodeFirmware<C, B> {
+impl<C: Chip, B: Beside<C>> AggregatorFirmware<C, B> {
     /// A loop that asks for Enter on the serial line.
-    pub fn new(board: Board<C>, node: &'static mut SoftNode, beside: B) -> Self {
-        Self { board, node, held: None, report: Report::new(), beside }
+    pub fn new(board: Board<C>, aggregator: &'static mut SoftAggregator, beside: B) -> Self {
+        Self { board, aggregator, held: None, report: Report::new(), beside }
     }
 
     /// One turn: a bounded number of frames, each with its answers, and a piece of everything else.
@@ -80,13 +80,13 @@ impl<C: Chip, B: Beside<C>> NodeFirmware<C, B> {
             && let Some(frame) = self.board.nics.receive(Port::Network)
         {
             if let Some(frame) = self.beside.receive(frame, &mut self.board.nics) {
-                self.node.process(frame.frame(), now);
+                self.aggregator.process(frame.frame(), now);
                 self.board.nics.release(frame);
             }
             self.board.nics.service();
             frames += 1;
         }
-        let Self { board, node, held, report, beside } = self;
+        let Self { board, aggregator, held, report, beside } = self;
         // Nobody sends anything there, but its receiver must not run full.
         for _ in 0..BUDGET {
             if let Some(frame) = board.nics.receive(Port::Host) {
@@ -96,24 +96,24 @@ impl<C: Chip, B: Beside<C>> NodeFirmware<C, B> {
         board.nics.service();
         progress::count(frames, now);
         board.chip.feed_watchdog();
-        let is_answering = report.poll(&mut board.serial, node);
-        // The node comes first: while it waits for room at the NIC, nothing else takes any.
-        let is_busy = held.is_none() && beside.step(board, node, now);
+        let is_answering = report.poll(&mut board.serial, aggregator);
+        // The aggregator comes first: while it waits for room at the NIC, nothing else takes any.
+        let is_busy = held.is_none() && beside.step(board, aggregator, now);
         if frames == 0 && held.is_none() && !is_answering && !is_busy {
             board.chip.idle();
         }
     }
 
-    /// Sends what the node has to say; whether that was all.
+    /// Sends what the aggregator has to say; whether that was all.
     fn send(&mut self) -> bool {
-        let Self { board, node, held, beside, .. } = self;
+        let Self { board, aggregator, held, beside, .. } = self;
         let nics = &mut board.nics;
         let is_all = loop {
             let frame = match held.take() {
                 Some(frame) => frame,
                 None => {
                     let Some(mut frame) = nics.take() else { break false };
-                    let Some(len) = node.emit(frame.room()) else {
+                    let Some(len) = aggregator.emit(frame.room()) else {
                         nics.release(frame);
                         break true;
                     };
@@ -145,7 +145,7 @@ struct Report {
 impl Report {
     fn new() -> Self {
         let mut line = String::new();
-        for (before, octet) in ["gradwire node ", ".", ".", "."].into_iter().zip(IP.octets()) {
+        for (before, octet) in ["gradwire aggregator ", ".", ".", "."].into_iter().zip(IP.octets()) {
             push(&mut line, before);
             push_number(&mut line, octet.into());
         }
@@ -155,7 +155,11 @@ impl Report {
     }
 
     /// Reads and writes a bounded piece; whether an answer is under way.
-    fn poll<S: Read + ReadReady + Write + WriteReady>(&mut self, serial: &mut S, node: &SoftNode) -> bool {
+    fn poll<S: Read + ReadReady + Write + WriteReady>(
+        &mut self,
+        serial: &mut S,
+        aggregator: &SoftAggregator,
+    ) -> bool {
         if let Some(rest) = self.line.as_bytes().get(self.written..)
             && !rest.is_empty()
         {
@@ -168,7 +172,7 @@ impl Report {
             self.line.clear();
             self.written = 0;
             self.next = Some(number + 1);
-            if write_count(&mut self.line, node, number).is_none() {
+            if write_count(&mut self.line, aggregator, number).is_none() {
                 self.next = None;
                 push(&mut self.line, PROMPT);
             }
@@ -204,8 +208,8 @@ fn push_number(line: &mut String<96>, number: u64) {
 }
 
 /// Writes the line of a count, or nothing if the count is zero; None behind the last one.
-pub(crate) fn write_count(line: &mut String<96>, node: &SoftNode, number: usize) -> Option<()> {
-    let (of, name, count) = count(node, number)?;
+pub(crate) fn write_count(line: &mut String<96>, aggregator: &SoftAggregator, number: usize) -> Option<()> {
+    let (of, name, count) = count(aggregator, number)?;
     if count != 0 {
         for word in [of, " ", name, " "] {
             push(line, word);
@@ -217,10 +221,10 @@ pub(crate) fn write_count(line: &mut String<96>, node: &SoftNode, number: usize)
 }
 
 /// What a count is of, its name, and the count; None behind the last one.
-fn count(node: &SoftNode, number: usize) -> Option<(&'static str, &'static str, u64)> {
+fn count(aggregator: &SoftAggregator, number: usize) -> Option<(&'static str, &'static str, u64)> {
     if let Some(arrival) = Arrival::ALL.get(number) {
-        return Some(("frame", arrival.name(), node.count(*arrival)));
+        return Some(("frame", arrival.name(), aggregator.count(*arrival)));
     }
     let outcome = Outcome::ALL.get(number - Arrival::ALL.len())?;
-    Some(("datagram", outcome.name(), node.aggregator.count(*outcome)))
+    Some(("datagram", outcome.name(), aggregator.engine.count(*outcome)))
 }

@@ -1,12 +1,12 @@
-//! What a member refuses or ignores.
+//! What a worker refuses or ignores.
 
-use gradwire::aggregate::{Event, Failure, Ignored, Member, Poll, SILENT_MS};
+use gradwire::aggregate::{Event, Failure, Ignored, Poll, SILENT_MS, Worker};
 
 use super::*;
 
-/// A member with two chunks to sum.
+/// A worker with two chunks to sum.
 struct Station {
-    member: Member<4>,
+    worker: Worker<4>,
     input: Vec<u8>,
     output: Vec<u8>,
 }
@@ -16,7 +16,7 @@ impl Station {
     fn new() -> Self {
         let bytes = vec![0; 2 * 256 * 4];
         let mut station =
-            Self { member: Member::new(US, Kernel::PORTABLE), input: bytes.clone(), output: bytes };
+            Self { worker: Worker::new(US, Kernel::PORTABLE), input: bytes.clone(), output: bytes };
         assert_eq!(station.poll(0), Ok(hello(US)));
         station
     }
@@ -24,8 +24,8 @@ impl Station {
     /// It has contributed both chunks at 0.
     fn summing() -> Self {
         let mut station = Self::new();
-        assert_eq!(station.hear(&welcome(LIMITS, US.key), 0), Event::Joined { group: None });
-        assert!(station.member.start(2 * 256, WHOLE.profile()));
+        assert_eq!(station.receive(&welcome(LIMITS, US.key), 0), Event::Joined { group: None });
+        assert!(station.worker.start(2 * 256, WHOLE.profile()));
         for seq in [0, 1] {
             let sent = station.poll(0).unwrap();
             let Packet { head, body: Body::Contribute { .. } } = Packet::parse(&sent).unwrap() else {
@@ -39,19 +39,19 @@ impl Station {
     /// What it sends, or what else it wants.
     fn poll(&mut self, now: u64) -> Result<Vec<u8>, Poll> {
         let mut out = [0; 1500];
-        match self.member.poll(&self.input, Millis(now), &mut out) {
+        match self.worker.poll(&self.input, Millis(now), &mut out) {
             Poll::Send(len) => Ok(out[..len].to_vec()),
             other => Err(other),
         }
     }
 
-    fn hear(&mut self, packet: &[u8], now: u64) -> Event {
-        self.member.handle(packet, &mut self.output, Millis(now))
+    fn receive(&mut self, packet: &[u8], now: u64) -> Event {
+        self.worker.handle(packet, &mut self.output, Millis(now))
     }
 }
 
 #[test]
-fn a_member_takes_a_welcome_with_its_key_and_no_more_than_it_can_have() {
+fn a_worker_takes_a_welcome_with_its_key_and_no_more_than_it_can_have() {
     let mut station = Station::new();
     let ignored = Event::Ignored(Ignored::Welcome);
     for (limits, key) in [
@@ -60,8 +60,8 @@ fn a_member_takes_a_welcome_with_its_key_and_no_more_than_it_can_have() {
         (Limits { window: 8, ..LIMITS }, US.key),
         (Limits { mtu: 1501, ..LIMITS }, US.key),
     ] {
-        assert_eq!(station.hear(&welcome(limits, key), 0), ignored, "{limits:?}");
-        assert_eq!(station.member.limits(), None);
+        assert_eq!(station.receive(&welcome(limits, key), 0), ignored, "{limits:?}");
+        assert_eq!(station.worker.limits(), None);
     }
     // The first one holds, but for shorter packets.
     let first = Limits { blocks: 1, window: 2, mtu: 1400 };
@@ -73,27 +73,27 @@ fn a_member_takes_a_welcome_with_its_key_and_no_more_than_it_can_have() {
         (Limits { blocks: 2, ..first }, ignored, 1300),
         (Limits { window: 1, ..first }, ignored, 1300),
     ] {
-        assert_eq!(station.hear(&welcome(limits, US.key), 0), event, "{limits:?}");
-        assert_eq!(station.member.limits(), Some(Limits { mtu, ..first }));
+        assert_eq!(station.receive(&welcome(limits, US.key), 0), event, "{limits:?}");
+        assert_eq!(station.worker.limits(), Some(Limits { mtu, ..first }));
     }
 }
 
 /// Sent again five times and missing still: nobody will take it. Each time, there is something to count only if the blocks were sent.
 #[test]
-fn a_member_sends_the_same_blocks_again_five_times() {
+fn a_worker_sends_the_same_blocks_again_five_times() {
     let mut station = Station::summing();
     let missing = |blocks| say(0, Body::Missing { blocks });
     // As many others before, as the aggregator gets one block, say.
     for blocks in [3, 3, 2, 2, 2, 2, 2] {
         for _ in 0..10 {
-            assert_eq!(station.hear(&missing(blocks), 1), Event::Missing);
+            assert_eq!(station.receive(&missing(blocks), 1), Event::Missing);
         }
         let sent = station.poll(1).unwrap();
         let Body::Contribute { part, .. } = Packet::parse(&sent).unwrap().body else { panic!() };
         assert_eq!(part.blocks.mask(), blocks);
         assert_eq!(station.poll(1), Err(Poll::Wait(Millis(50))));
     }
-    assert_eq!(station.hear(&missing(2), 2), Event::Missing);
+    assert_eq!(station.receive(&missing(2), 2), Event::Missing);
     assert_eq!(station.poll(2), Err(Poll::Failed(Failure::Dropped)));
 }
 
@@ -102,31 +102,31 @@ fn challenge(cookie: [u8; 6]) -> Vec<u8> {
 }
 
 #[test]
-fn a_member_repeats_the_cookie_that_it_is_sent() {
+fn a_worker_repeats_the_cookie_that_it_is_sent() {
     let mut station = Station::new();
     assert_eq!(station.poll(0), Err(Poll::Wait(Millis(20))));
     let with = |cookie| with_cookie(&hello(US), &challenge(cookie));
     // At once if the cookie is new, and then as often as any hello.
     for (now, cookie) in [(1, [1; 6]), (5, [0, 0, 0, 0, 0, 1])] {
-        assert_eq!(station.hear(&challenge(cookie), now), Event::Challenged);
+        assert_eq!(station.receive(&challenge(cookie), now), Event::Challenged);
         assert_eq!(station.poll(now), Ok(with(cookie)));
-        assert_eq!(station.hear(&challenge(cookie), now), Event::Challenged);
+        assert_eq!(station.receive(&challenge(cookie), now), Event::Challenged);
         assert_eq!(station.poll(now), Err(Poll::Wait(Millis(now + 20))));
     }
     assert_eq!(station.poll(25), Ok(with([0, 0, 0, 0, 0, 1])));
     // Whoever does not know the key is no aggregator of ours; and who has joined has shown enough.
     let other = say(0, Body::Welcome { limits: LIMITS, group: [0; 4], key: US.key + 1, cookie: [2; 6] });
-    assert_eq!(station.hear(&other, 26), Event::Ignored(Ignored::Welcome));
-    assert_eq!(station.hear(&welcome(LIMITS, US.key), 26), Event::Joined { group: None });
-    assert_eq!(station.hear(&challenge([3; 6]), 26), Event::Ignored(Ignored::Welcome));
+    assert_eq!(station.receive(&other, 26), Event::Ignored(Ignored::Welcome));
+    assert_eq!(station.receive(&welcome(LIMITS, US.key), 26), Event::Joined { group: None });
+    assert_eq!(station.receive(&challenge([3; 6]), 26), Event::Ignored(Ignored::Welcome));
 }
 
 /// As behind an address translator that gives each packet another port.
 #[test]
-fn a_member_that_is_challenged_for_ever_falls_back() {
+fn a_worker_that_is_challenged_for_ever_falls_back() {
     let mut station = Station::new();
     let end = (1..).find(|now| {
-        station.hear(&challenge([*now as u8 | 1, (*now >> 8) as u8, 0, 0, 0, *now as u8]), *now);
+        station.receive(&challenge([*now as u8 | 1, (*now >> 8) as u8, 0, 0, 0, *now as u8]), *now);
         match station.poll(*now) {
             Err(Poll::Failed(failure)) => {
                 assert_eq!(failure, Failure::Silent);
@@ -140,41 +140,41 @@ fn a_member_that_is_challenged_for_ever_falls_back() {
 
 /// Two chunks and four places: the others have nothing to send, or to ask.
 #[test]
-fn a_member_sends_nothing_behind_its_operations_end() {
+fn a_worker_sends_nothing_behind_its_operations_end() {
     let mut station = Station::summing();
     assert_eq!(station.poll(0), Err(Poll::Wait(Millis(50))));
     for seq in [0, 1] {
-        assert_eq!(station.hear(&result(seq, WHOLE), 1), Event::Chunk { chunk: seq as usize, peak: 127 });
+        assert_eq!(station.receive(&result(seq, WHOLE), 1), Event::Chunk { chunk: seq as usize, peak: 127 });
     }
     assert_eq!(station.poll(1), Err(Poll::Done));
 }
 
 #[test]
-fn a_refusal_ends_a_members_epoch_unless_it_is_late() {
+fn a_refusal_ends_a_workers_epoch_unless_it_is_late() {
     for reason in Refusal::ALL {
         let failed = Err(Poll::Failed(Failure::Refused { reason: *reason, epoch: US.epoch }));
         let mut station = Station::summing();
         if *reason == Refusal::OutOfStep {
-            assert_eq!(station.hear(&refuse(2, *reason), 1), Event::Ignored(Ignored::NotUnderWay));
+            assert_eq!(station.receive(&refuse(2, *reason), 1), Event::Ignored(Ignored::NotUnderWay));
             assert_eq!(station.poll(1), Err(Poll::Wait(Millis(50))));
-            assert_eq!(station.hear(&refuse(1, *reason), 1), Event::Refused);
+            assert_eq!(station.receive(&refuse(1, *reason), 1), Event::Refused);
         } else {
-            assert_eq!(station.hear(&refuse(2, *reason), 1), Event::Refused, "{reason}");
+            assert_eq!(station.receive(&refuse(2, *reason), 1), Event::Refused, "{reason}");
         }
         assert_eq!(station.poll(1), failed);
     }
     // Also of its hello.
     let mut station = Station::new();
-    assert_eq!(station.hear(&refuse(0, Refusal::Full), 1), Event::Refused);
+    assert_eq!(station.receive(&refuse(0, Refusal::Full), 1), Event::Refused);
 }
 
-/// What a member ignores is counted and changes nothing. It shows that the node lives only if it is an answer to this epoch.
+/// What a worker ignores is counted and changes nothing. It shows that the aggregator lives only if it is an answer to this epoch.
 #[test]
-fn a_member_counts_what_it_ignores() {
+fn a_worker_counts_what_it_ignores() {
     let [shorter, longer, coarser] = OTHERS.map(|other| result(0, other));
     let cut = result(0, WHOLE)[..21].to_vec();
     let head = Head { job: US.job, epoch: US.epoch, seq: 0 };
-    let waiting = Body::Waiting { workers: 1 };
+    let waiting = Body::Waiting { children: 1 };
     for (packet, reason, lives) in [
         (vec![], Ignored::Malformed, false),
         (query(0, false), Ignored::Misplaced, false),
@@ -189,12 +189,12 @@ fn a_member_counts_what_it_ignores() {
         (result(0, Chunk::block(0)), Ignored::Duplicate, true),
     ] {
         let mut station = Station::summing();
-        assert_eq!(station.hear(&result(0, Chunk::block(0)), 0), Event::Progress);
+        assert_eq!(station.receive(&result(0, Chunk::block(0)), 0), Event::Progress);
         assert_eq!(station.poll(50), Ok(query(0, false)));
         let output = station.output.clone();
-        assert_eq!(station.hear(&packet, 100), Event::Ignored(reason));
+        assert_eq!(station.receive(&packet, 100), Event::Ignored(reason));
         for other in Ignored::ALL {
-            assert_eq!(station.member.ignored(*other), u64::from(*other == reason), "{other} {reason}");
+            assert_eq!(station.worker.ignored(*other), u64::from(*other == reason), "{other} {reason}");
         }
         assert!(station.output == output);
         let polled = station.poll(50 + SILENT_MS);

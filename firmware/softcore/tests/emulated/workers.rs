@@ -1,17 +1,17 @@
-//! Members of a job at the wire of a node: frames, and an exchange whose sums are compared.
+//! Workers of a job at the wire of an aggregator: frames, and an exchange whose sums are compared.
 
-use gradwire::aggregate::{Member, Membership, Poll};
+use gradwire::aggregate::{Poll, Worker, WorkerSettings};
 use gradwire::codec::planar::Bound;
 use gradwire::engine::Millis;
 use gradwire::forward::Port;
 use gradwire::kernels::Kernel;
 use gradwire::wire::chunk::{Limits, MAX_PACKET_LEN, PORT};
 use gradwire_testbench::softcore::machine::{Machine, PATIENCE};
-use softcore::node::{IP, MAC};
+use softcore::aggregation::{IP, MAC};
 
-use super::frames::{checksum, member_ip, member_mac, packet};
+use super::frames::{checksum, packet, worker_ip, worker_mac};
 
-const MEMBERS: u8 = 4;
+const WORKERS: u8 = 4;
 const VALUES: usize = 12_000;
 /// Chunks of an exchange, of 1024 values each.
 pub(super) const CHUNKS: u64 = 12;
@@ -22,7 +22,7 @@ fn datagram(number: u8, payload: &[u8]) -> Vec<u8> {
         let ports = [(4000 + u16::from(number)).to_be_bytes(), PORT.to_be_bytes()];
         [ports.as_flattened(), &len, &sum, payload].concat()
     };
-    let pseudo = [&member_ip(number)[..], &IP.octets(), &[0, 17], &len].concat();
+    let pseudo = [&worker_ip(number)[..], &IP.octets(), &[0, 17], &len].concat();
     packet(number, 17, &udp(checksum(&[&pseudo, &udp([0; 2])])))
 }
 
@@ -37,37 +37,39 @@ fn units(value: f32) -> i64 {
     if value < 0.0 { -odd } else { odd }
 }
 
-/// Four members get the exact sum. `meanwhile` is called each time before a frame is awaited.
+/// Four workers get the exact sum. `meanwhile` is called each time before a frame is awaited.
 ///
-/// No time passes, so no member gives up on an emulator that is slow.
-pub(super) fn sum(node: &mut Machine, epoch: u32, mut meanwhile: impl FnMut(&mut Machine)) {
+/// No time passes, so no worker gives up on an emulator that is slow.
+pub(super) fn sum(aggregator: &mut Machine, epoch: u32, mut meanwhile: impl FnMut(&mut Machine)) {
     let now = Millis(5);
-    let membership = |worker| Membership {
+    let worker_settings = |child| WorkerSettings {
         job: 7,
         epoch,
-        worker,
-        members: MEMBERS,
-        total: MEMBERS,
+        child,
+        children: WORKERS,
+        total: WORKERS,
         limits: Limits::MOST,
         key: 0x5eed,
     };
-    let mut members: Vec<Member<16>> =
-        (0..MEMBERS).map(|worker| Member::new(membership(worker), Kernel::detect())).collect();
+    let mut children: Vec<Worker<16>> =
+        (0..WORKERS).map(|child| Worker::new(worker_settings(child), Kernel::detect())).collect();
     let inputs: Vec<Vec<u8>> =
-        (0..MEMBERS).map(|number| input(number).into_iter().flat_map(f32::to_le_bytes).collect()).collect();
-    let mut outputs = vec![vec![0; 4 * VALUES]; usize::from(MEMBERS)];
-    let mut started = [false; MEMBERS as usize];
+        (0..WORKERS).map(|number| input(number).into_iter().flat_map(f32::to_le_bytes).collect()).collect();
+    let mut outputs = vec![vec![0; 4 * VALUES]; usize::from(WORKERS)];
+    let mut started = [false; WORKERS as usize];
     loop {
         let mut done = 0;
-        for (number, member) in (0u8..).zip(&mut members) {
+        for (number, worker) in (0u8..).zip(&mut children) {
             let at = usize::from(number);
             let mut out = [0; MAX_PACKET_LEN];
             loop {
                 if !started[at] {
-                    started[at] = member.start(VALUES, Bound::new(-10).unwrap());
+                    started[at] = worker.start(VALUES, Bound::new(-10).unwrap());
                 }
-                match member.poll(&inputs[at], now, &mut out) {
-                    Poll::Send(len) => node.send(Port::Network, &datagram(number, &out[..len])).unwrap(),
+                match worker.poll(&inputs[at], now, &mut out) {
+                    Poll::Send(len) => {
+                        aggregator.send(Port::Network, &datagram(number, &out[..len])).unwrap()
+                    }
                     Poll::Done if started[at] => {
                         done += 1;
                         break;
@@ -77,25 +79,25 @@ pub(super) fn sum(node: &mut Machine, epoch: u32, mut meanwhile: impl FnMut(&mut
                 }
             }
         }
-        if done == MEMBERS {
+        if done == WORKERS {
             break;
         }
-        meanwhile(node);
+        meanwhile(aggregator);
         // Others on the wire get frames too.
         let frame = loop {
-            let frame = node.receive(Port::Network, PATIENCE).unwrap().expect("an answer");
-            if (0..MEMBERS).any(|number| frame[..6] == member_mac(number)) && frame[23] == 17 {
+            let frame = aggregator.receive(Port::Network, PATIENCE).unwrap().expect("an answer");
+            if (0..WORKERS).any(|number| frame[..6] == worker_mac(number)) && frame[23] == 17 {
                 break frame;
             }
         };
         let number = frame[33] - 100;
-        assert_eq!((&frame[..6], &frame[6..12]), (&member_mac(number)[..], &MAC[..]));
+        assert_eq!((&frame[..6], &frame[6..12]), (&worker_mac(number)[..], &MAC[..]));
         assert_eq!(checksum(&[&frame[14..34]]), [0; 2]);
         let pseudo = [&frame[26..34], &[0, 17], &frame[38..40]].concat();
         assert_eq!(checksum(&[&pseudo, &frame[34..]]), [0; 2]);
-        members[usize::from(number)].handle(&frame[42..], &mut outputs[usize::from(number)], now);
+        children[usize::from(number)].handle(&frame[42..], &mut outputs[usize::from(number)], now);
     }
-    let all: Vec<Vec<f32>> = (0..MEMBERS).map(input).collect();
+    let all: Vec<Vec<f32>> = (0..WORKERS).map(input).collect();
     for at in 0..VALUES {
         let sum: i64 = all.iter().map(|values| units(values[at])).sum();
         let expected = (sum as f32 / 1024.0).to_le_bytes();

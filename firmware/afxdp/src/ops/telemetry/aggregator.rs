@@ -1,11 +1,11 @@
-//! What a running node that sums tells about itself.
+//! What a running aggregator that sums tells about itself.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use std::process;
 use std::time::Instant;
 
-use gradwire::aggregate::{Arrival, Node, Outcome};
+use gradwire::aggregate::{Arrival, EthernetAggregator, Outcome};
 use serde::{Deserialize, Serialize};
 
 use super::board::{Board, PATIENCE};
@@ -15,17 +15,17 @@ use super::snapshot::PortStatus;
 /// The most jobs that a report lists.
 const LISTED: usize = 64;
 
-/// What the node's thread tells. Its size is fixed: filling it allocates nothing.
+/// What the aggregator's thread tells. Its size is fixed: filling it allocates nothing.
 #[derive(Clone, Debug)]
-pub struct NodeReport {
+pub struct AggregatorReport {
     frames: [u64; Arrival::ALL.len()],
     datagrams: [u64; Outcome::ALL.len()],
-    /// The first `open` are jobs: number, and members that have joined.
+    /// The first `open` are jobs: number, and workers that have joined.
     jobs: [(u16, usize); LISTED],
     open: usize,
-    /// Frames that the node sent.
+    /// Frames that the aggregator sent.
     pub sent: u64,
-    /// Frames for which there was no room: their members ask again.
+    /// Frames for which there was no room: their workers ask again.
     pub lost: u64,
     /// The statistics of its sockets.
     pub rings: RingStats,
@@ -33,7 +33,7 @@ pub struct NodeReport {
     pub kept: KeptStats,
 }
 
-impl Default for NodeReport {
+impl Default for AggregatorReport {
     fn default() -> Self {
         Self {
             frames: [0; Arrival::ALL.len()],
@@ -48,15 +48,15 @@ impl Default for NodeReport {
     }
 }
 
-impl NodeReport {
-    /// Takes down what a node counts.
+impl AggregatorReport {
+    /// Takes down what an aggregator counts.
     pub fn fill<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize>(
         &mut self,
-        node: &Node<JOBS, SLOTS, BLOCKS>,
+        aggregator: &EthernetAggregator<JOBS, SLOTS, BLOCKS>,
     ) {
         const { assert!(JOBS <= LISTED) }
-        self.frames.iter_mut().zip(Arrival::ALL).for_each(|(to, arrival)| *to = node.count(*arrival));
-        let aggregator = &node.aggregator;
+        self.frames.iter_mut().zip(Arrival::ALL).for_each(|(to, arrival)| *to = aggregator.count(*arrival));
+        let aggregator = &aggregator.engine;
         self.datagrams
             .iter_mut()
             .zip(Outcome::ALL)
@@ -65,18 +65,18 @@ impl NodeReport {
     }
 }
 
-/// A job of a node.
+/// A job of an aggregator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobStatus {
     /// Its number.
     pub job: u16,
-    /// Members that have joined its epoch.
-    pub members: usize,
+    /// Workers that have joined its epoch.
+    pub children: usize,
 }
 
-/// What a node tells at one moment. All counts are since its start and wrap at 2^64.
+/// What an aggregator tells at one moment. All counts are since its start and wrap at 2^64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeSnapshot {
+pub struct AggregatorSnapshot {
     /// Version of the program.
     pub version: String,
     /// Its process.
@@ -87,7 +87,7 @@ pub struct NodeSnapshot {
     pub kernel: String,
     /// Its interface.
     pub interface: PortStatus,
-    /// Where members find it.
+    /// Where workers find it.
     pub address: SocketAddrV4,
     /// Whether its thread answered; if not, the counts are older.
     pub answered: bool,
@@ -99,7 +99,7 @@ pub struct NodeSnapshot {
     pub datagrams: BTreeMap<String, u64>,
     /// Frames that it sent.
     pub sent: u64,
-    /// Frames for which there was no room: their members ask again.
+    /// Frames for which there was no room: their workers ask again.
     pub lost: u64,
     /// The statistics of its sockets.
     pub rings: RingStats,
@@ -107,27 +107,27 @@ pub struct NodeSnapshot {
     pub kept: KeptStats,
 }
 
-impl NodeSnapshot {
-    /// Chunks of which all members have the sum, or were sent it.
+impl AggregatorSnapshot {
+    /// Chunks of which all workers have the sum, or were sent it.
     #[must_use]
     pub fn chunks_summed(&self) -> u64 {
         self.datagrams.get(Outcome::Completed.name()).copied().unwrap_or(0)
     }
 }
 
-/// All that a node tells, and what of it stays the same while it runs.
+/// All that an aggregator tells, and what of it stays the same while it runs.
 #[derive(Debug)]
-pub struct NodeTelemetry {
+pub struct AggregatorTelemetry {
     started: Instant,
     kernel: &'static str,
     interface: PortStatus,
     address: SocketAddrV4,
     /// Where its thread leaves its report.
-    pub board: Board<NodeReport>,
+    pub board: Board<AggregatorReport>,
 }
 
-impl NodeTelemetry {
-    /// For a node that starts now; `kernel` is the name of what adds.
+impl AggregatorTelemetry {
+    /// For an aggregator that starts now; `kernel` is the name of what adds.
     #[must_use]
     pub fn new(interface: PortStatus, address: SocketAddrV4, kernel: &'static str) -> Self {
         Self { started: Instant::now(), kernel, interface, address, board: Board::new(1) }
@@ -135,13 +135,13 @@ impl NodeTelemetry {
 
     /// Asks its thread; at most [`PATIENCE`].
     #[must_use]
-    pub fn snapshot(&self) -> NodeSnapshot {
+    pub fn snapshot(&self) -> AggregatorSnapshot {
         let (answered, report) = self.board.collect(PATIENCE).pop().unwrap_or_default();
         let named = |names: &mut dyn Iterator<Item = &'static str>, counts: &[u64]| {
             names.map(str::to_owned).zip(counts.iter().copied()).collect()
         };
         let jobs = report.jobs.iter().take(report.open);
-        NodeSnapshot {
+        AggregatorSnapshot {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: process::id(),
             uptime_ms: self.started.elapsed().as_millis() as u64,
@@ -149,7 +149,7 @@ impl NodeTelemetry {
             interface: self.interface.clone(),
             address: self.address,
             answered,
-            jobs: jobs.map(|(job, members)| JobStatus { job: *job, members: *members }).collect(),
+            jobs: jobs.map(|(job, children)| JobStatus { job: *job, children: *children }).collect(),
             frames: named(&mut Arrival::ALL.iter().map(|arrival| arrival.name()), &report.frames),
             datagrams: named(&mut Outcome::ALL.iter().map(|outcome| outcome.name()), &report.datagrams),
             sent: report.sent,

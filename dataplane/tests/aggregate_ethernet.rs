@@ -4,11 +4,13 @@ mod common;
 
 use std::net::Ipv4Addr;
 
-use common::aggregation::{exact_sum, le_bytes, membership};
+use common::aggregation::{exact_sum, le_bytes, worker_settings};
 use etherparse::{
     EtherType, IpFragOffset, Ipv4Header, LinkSlice, NetSlice, PacketBuilder, SlicedPacket, TransportSlice,
 };
-use gradwire::aggregate::{Arrival, Event, MAX_FRAME_LEN, Member, Node, Outcome, Poll, Settings};
+use gradwire::aggregate::{
+    Arrival, EthernetAggregator, Event, MAX_FRAME_LEN, Outcome, Poll, Settings, Worker,
+};
 use gradwire::codec::planar::Bound;
 use gradwire::engine::Millis;
 use gradwire::kernels::Kernel;
@@ -18,10 +20,10 @@ const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const NOW: Millis = Millis(50);
 
-fn node(group: Option<[u8; 4]>) -> Box<Node<1, 32, 16>> {
+fn aggregator(group: Option<[u8; 4]>) -> Box<EthernetAggregator<1, 32, 16>> {
     let settings =
-        Settings { kernel: Kernel::detect(), limits: Limits::MOST, group, above: None, secret: [3, 5] };
-    Box::new(Node::new(MAC, IP, settings))
+        Settings { kernel: Kernel::detect(), limits: Limits::MOST, group, parent: None, secret: [3, 5] };
+    Box::new(EthernetAggregator::new(MAC, IP, settings))
 }
 
 fn host(number: u8) -> ([u8; 6], [u8; 4]) {
@@ -55,12 +57,12 @@ fn read(frame: &[u8]) -> ([u8; 6], [u8; 4], u16, Vec<u8>) {
     (link.destination(), header.destination, udp.destination_port(), udp.payload().to_vec())
 }
 
-/// Two members sum over frames, by a group or by copies.
+/// Two workers sum over frames, by a group or by copies.
 fn sum_over_frames(group: Option<[u8; 4]>) {
     let bound = Bound::new(-10).unwrap();
-    let mut node = node(group);
-    let mut members: Vec<Member<16>> =
-        (0..2).map(|n| Member::new(membership(n, 2), Kernel::detect())).collect();
+    let mut aggregator = aggregator(group);
+    let mut children: Vec<Worker<16>> =
+        (0..2).map(|n| Worker::new(worker_settings(n, 2), Kernel::detect())).collect();
     let inputs: Vec<Vec<u8>> =
         (0..2u8).map(|n| le_bytes((0..3000).map(|i| (i % 97) as f32 / 50.0 - f32::from(n)))).collect();
     let mut outputs = vec![vec![0x55; inputs[0].len()]; 2];
@@ -68,14 +70,14 @@ fn sum_over_frames(group: Option<[u8; 4]>) {
     let (mut out, mut frame) = ([0; MAX_PACKET_LEN], [0; MAX_FRAME_LEN]);
     for _ in 0..20 {
         for number in 0..2u8 {
-            let member = usize::from(number);
-            if !started[member] {
-                started[member] = members[member].start(3000, bound);
+            let worker = usize::from(number);
+            if !started[worker] {
+                started[worker] = children[worker].start(3000, bound);
             }
-            let Poll::Send(len) = members[member].poll(&inputs[member], NOW, &mut out) else { continue };
-            let (arrival, outcome) = node.process(&datagram(number, &out[..len]), NOW);
+            let Poll::Send(len) = children[worker].poll(&inputs[worker], NOW, &mut out) else { continue };
+            let (arrival, outcome) = aggregator.process(&datagram(number, &out[..len]), NOW);
             assert_eq!((arrival, outcome.is_some()), (Arrival::Datagram, true));
-            while let Some(len) = node.emit(&mut frame) {
+            while let Some(len) = aggregator.emit(&mut frame) {
                 let (mac, ip, port, payload) = read(&frame[..len]);
                 let to: Vec<u8> = if Some(ip) == group {
                     assert_eq!((mac, port), ([1, 0, 0x5e, 0x01, 2, 3], PORT));
@@ -86,7 +88,7 @@ fn sum_over_frames(group: Option<[u8; 4]>) {
                     vec![number]
                 };
                 for number in to.into_iter().map(usize::from) {
-                    let event = members[number].handle(&payload, &mut outputs[number], NOW);
+                    let event = children[number].handle(&payload, &mut outputs[number], NOW);
                     assert!(!matches!(event, Event::Ignored(_)), "{event:?}");
                     if let Event::Joined { group: joined } = event {
                         assert_eq!(joined, group);
@@ -97,11 +99,11 @@ fn sum_over_frames(group: Option<[u8; 4]>) {
     }
     let expected = exact_sum(&inputs, bound);
     assert!(outputs.iter().all(|output| *output == expected));
-    assert_eq!(node.aggregator.count(Outcome::Completed), 2);
+    assert_eq!(aggregator.engine.count(Outcome::Completed), 2);
 }
 
 #[test]
-fn members_get_the_sum_over_ethernet() {
+fn workers_get_the_sum_over_ethernet() {
     sum_over_frames(Some([239, 129, 2, 3]));
     sum_over_frames(None);
 }
@@ -115,10 +117,10 @@ fn arp_request(asked: Ipv4Addr) -> Vec<u8> {
 
 #[test]
 fn arp_is_answered_for_our_address() {
-    let (mut node, mut out) = (node(None), [0; MAX_FRAME_LEN]);
+    let (mut aggregator, mut out) = (aggregator(None), [0; MAX_FRAME_LEN]);
     let request = arp_request(IP);
-    assert_eq!(node.process(&request, NOW), (Arrival::Arp, None));
-    let len = node.emit(&mut out).unwrap();
+    assert_eq!(aggregator.process(&request, NOW), (Arrival::Arp, None));
+    let len = aggregator.emit(&mut out).unwrap();
     let packet = SlicedPacket::from_ethernet(&out[..len]).unwrap();
     let Some(NetSlice::Arp(arp)) = packet.net else { panic!("{packet:?}") };
     let (mac, ip) = host(3);
@@ -126,10 +128,10 @@ fn arp_is_answered_for_our_address() {
     assert_eq!((arp.sender_hw_addr(), arp.sender_protocol_addr()), (&MAC[..], &IP.octets()[..]));
     assert_eq!((arp.target_hw_addr(), arp.target_protocol_addr()), (&mac[..], &ip[..]));
     assert_eq!((&out[..6], &out[6..12]), (&mac[..], &MAC[..]));
-    assert_eq!(node.emit(&mut [0; MAX_FRAME_LEN]), None);
-    assert_eq!(node.process(&arp_request(Ipv4Addr::new(10, 0, 0, 2)), NOW).0, Arrival::NotOurs);
+    assert_eq!(aggregator.emit(&mut [0; MAX_FRAME_LEN]), None);
+    assert_eq!(aggregator.process(&arp_request(Ipv4Addr::new(10, 0, 0, 2)), NOW).0, Arrival::NotOurs);
     for len in 0..42 {
-        assert!(matches!(node.process(&request[..len], NOW).0, Arrival::Malformed), "{len}");
+        assert!(matches!(aggregator.process(&request[..len], NOW).0, Arrival::Malformed), "{len}");
     }
     // A reply is no request; and another kind of address is none of ours.
     for (at, byte, arrival) in
@@ -137,14 +139,14 @@ fn arp_is_answered_for_our_address() {
     {
         let mut other = request.clone();
         other[at] = byte;
-        assert_eq!(node.process(&other, NOW).0, arrival);
-        assert_eq!(node.emit(&mut [0; MAX_FRAME_LEN]), None);
+        assert_eq!(aggregator.process(&other, NOW).0, arrival);
+        assert_eq!(aggregator.emit(&mut [0; MAX_FRAME_LEN]), None);
     }
 }
 
 #[test]
 fn echo_requests_are_answered() {
-    let (mut node, mut out) = (node(None), [0; MAX_FRAME_LEN]);
+    let (mut aggregator, mut out) = (aggregator(None), [0; MAX_FRAME_LEN]);
     let (mac, ip) = host(4);
     for len in [0, 1, 56, 1472] {
         let data: Vec<u8> = (0..len).map(|i| i as u8).collect();
@@ -154,8 +156,8 @@ fn echo_requests_are_answered() {
             .icmpv4_echo_request(0x1234, 7)
             .write(&mut request, &data)
             .unwrap();
-        assert_eq!(node.process(&request, NOW), (Arrival::Echo, None), "{len}");
-        let answered = node.emit(&mut out).unwrap();
+        assert_eq!(aggregator.process(&request, NOW), (Arrival::Echo, None), "{len}");
+        let answered = aggregator.emit(&mut out).unwrap();
         let packet = SlicedPacket::from_ethernet(&out[..answered]).unwrap();
         let Some(NetSlice::Ipv4(header)) = &packet.net else { panic!() };
         let header = header.header().to_header();
@@ -167,27 +169,27 @@ fn echo_requests_are_answered() {
         let etherparse::Icmpv4Type::EchoReply(echo) = reply.icmp_type else { panic!("{reply:?}") };
         assert_eq!((echo.id, echo.seq, icmp.payload()), (0x1234, 7, &data[..]));
         request[40] ^= 1;
-        assert_eq!(node.process(&request, NOW).0, Arrival::Checksum);
-        assert_eq!(node.emit(&mut [0; MAX_FRAME_LEN]), None);
+        assert_eq!(aggregator.process(&request, NOW).0, Arrival::Checksum);
+        assert_eq!(aggregator.emit(&mut [0; MAX_FRAME_LEN]), None);
     }
     // A byte more than Ethernet carries.
     let mut request = Vec::new();
     let builder = PacketBuilder::ethernet2(mac, MAC).ipv4(ip, IP.octets(), 3).icmpv4_echo_request(0x1234, 7);
     builder.write(&mut request, &[0; 1473]).unwrap();
-    assert_eq!(node.process(&request, NOW), (Arrival::TooLong, None));
-    assert_eq!(node.emit(&mut [0; 2000]), None);
+    assert_eq!(aggregator.process(&request, NOW), (Arrival::TooLong, None));
+    assert_eq!(aggregator.emit(&mut [0; 2000]), None);
 }
 
 #[test]
 fn every_other_frame_has_its_reason() {
-    let mut node = node(None);
+    let mut aggregator = aggregator(None);
     let good = datagram(0, &[0; 40]);
     let mut check = |arrival: Arrival, change: &dyn Fn(&mut Vec<u8>)| {
         let mut frame = good.clone();
         change(&mut frame);
-        let before = node.count(arrival);
-        assert_eq!(node.process(&frame, NOW).0, arrival);
-        assert_eq!(node.count(arrival), before + 1);
+        let before = aggregator.count(arrival);
+        assert_eq!(aggregator.process(&frame, NOW).0, arrival);
+        assert_eq!(aggregator.count(arrival), before + 1);
     };
     /// Changes the IPv4 header and makes its checksum right.
     fn ip(frame: &mut [u8], change: &dyn Fn(&mut Ipv4Header)) {
@@ -220,10 +222,10 @@ fn every_other_frame_has_its_reason() {
     check(Arrival::Malformed, &|frame| frame[38] = 1);
     check(Arrival::Malformed, &|frame| frame[39] = 7);
     // It may listen elsewhere.
-    node.listen_at(4711);
-    assert_eq!(node.process(&good, NOW).0, Arrival::Port);
+    aggregator.listen_at(4711);
+    assert_eq!(aggregator.process(&good, NOW).0, Arrival::Port);
     // Nothing of it reached the aggregator but the good one.
-    assert_eq!(node.aggregator.count(Outcome::Malformed), 1);
-    let total: u64 = Outcome::ALL.iter().map(|outcome| node.aggregator.count(*outcome)).sum();
+    assert_eq!(aggregator.engine.count(Outcome::Malformed), 1);
+    let total: u64 = Outcome::ALL.iter().map(|outcome| aggregator.engine.count(*outcome)).sum();
     assert_eq!(total, 1);
 }

@@ -1,4 +1,4 @@
-//! What keeps a node that sums from running: of the machine and the interface what a shim's ports are judged by, and whether
+//! What keeps an aggregator from running: of the machine and the interface what a shim's ports are judged by, and whether
 //! its address can be its own.
 
 use std::io;
@@ -12,20 +12,20 @@ use gradwire::wire::chunk::{Limits, MIN_MTU};
 use super::facts::{GatherError, PortFacts, SystemFacts, read};
 use super::finding::{Finding, word};
 use super::{network, offloads, ports, system};
-use crate::config::NodeConfig;
+use crate::config::AggregatorConfig;
 use crate::ops::control;
 use crate::ops::netlink::address::{self, Held};
 use crate::ops::netlink::link::Link;
-use crate::ops::telemetry::NodeSnapshot;
+use crate::ops::telemetry::AggregatorSnapshot;
 
 /// How long a host gets to answer who it is.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The port of what nobody wants (RFC 863).
 const DISCARD: u16 = 9;
 
-/// All facts about a node to be.
+/// All facts about an aggregator to be.
 #[derive(Clone, Debug)]
-pub struct NodeFacts {
+pub struct AggregatorFacts {
     /// The machine, the network namespace and the process.
     pub system: SystemFacts,
     /// The interface.
@@ -51,20 +51,20 @@ pub enum Holder {
     Unknown,
 }
 
-impl NodeFacts {
+impl AggregatorFacts {
     /// Gathers them. Files are looked for below `root`, which is `/` but for tests; control sockets in `run_dir`. If no
     /// device of this host has the address, the kernel is made to look it up behind the interface, by one datagram.
     ///
     /// # Errors
     /// The kernel does not tell of its devices at all.
-    pub fn gather(root: &Path, run_dir: &Path, config: &NodeConfig) -> Result<Self, GatherError> {
+    pub fn gather(root: &Path, run_dir: &Path, config: &AggregatorConfig) -> Result<Self, GatherError> {
         let mut port = PortFacts::gather(root, &config.interface)?;
-        let socket = control::node_sockets(run_dir)
+        let socket = control::aggregator_sockets(run_dir)
             .unwrap_or_default()
             .into_iter()
             .find(|socket| control::interface_of(socket).as_deref() == Some(config.interface.as_str()));
-        let running = socket.and_then(|socket| control::query::<NodeSnapshot>(&socket).ok());
-        port.served = running.map(|node| node.interface);
+        let running = socket.and_then(|socket| control::query::<AggregatorSnapshot>(&socket).ok());
+        port.served = running.map(|aggregator| aggregator.interface);
         let holder = match (address::held(), &port.link) {
             (Ok(held), Some(link)) => {
                 let of_host = held.iter().find(|held| held.address == config.address);
@@ -86,7 +86,7 @@ fn name_of(device: u32) -> String {
     link.map_or_else(|| format!("device {device}"), |link| link.name)
 }
 
-fn is_taken(config: &NodeConfig) -> Option<bool> {
+fn is_taken(config: &AggregatorConfig) -> Option<bool> {
     match UdpSocket::bind((config.address, config.port)) {
         Ok(_) => Some(false),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Some(true),
@@ -120,15 +120,15 @@ fn answer(table: &str, interface: &str, address: Ipv4Addr) -> Option<Holder> {
     })
 }
 
-/// All checks of a node, in the order in which their faults should be mended.
+/// All checks of an aggregator, in the order in which their faults should be mended.
 #[must_use]
-pub fn examine_node(facts: &NodeFacts, config: &NodeConfig) -> Vec<Finding> {
-    let NodeFacts { system, port, .. } = facts;
+pub fn examine_aggregator(facts: &AggregatorFacts, config: &AggregatorConfig) -> Vec<Finding> {
+    let AggregatorFacts { system, port, .. } = facts;
     let mut findings = Vec::new();
     let words = format!("--interface {} --address {}", word(&config.interface), config.address);
     system::each(system, &[port], &words, &mut findings);
     ports::each(port, config.mode, config.zero_copy, &mut findings);
-    offloads::check_node(port, &mut findings);
+    offloads::check_aggregator(port, &mut findings);
     if let Some(link) = &port.link {
         findings.push(packets(port, link).of(port));
         findings.extend(network::shaping(port, link).map(|finding| finding.of(port)));
@@ -143,7 +143,7 @@ pub fn examine_node(facts: &NodeFacts, config: &NodeConfig) -> Vec<Finding> {
 /// A block of values has to fit, and a full packet should.
 fn packets(port: &PortFacts, link: &Link) -> Finding {
     let most = Limits::MOST.mtu;
-    let mend = format!("ip link set dev {} mtu {most}   # and on the way to the members", word(&port.name));
+    let mend = format!("ip link set dev {} mtu {most}   # and on the way to the workers", word(&port.name));
     if link.mtu < MIN_MTU.into() {
         let found =
             format!("with MTU {} the longest block of values does not fit, {MIN_MTU} would do", link.mtu);
@@ -160,7 +160,8 @@ fn packets(port: &PortFacts, link: &Link) -> Finding {
 /// The program sees what comes in by this one port of the bridge.
 fn bridge(port: &PortFacts) -> Option<Finding> {
     let bridge = port.master.as_ref().filter(|master| master.kind == "bridge")?;
-    let found = format!("a port of {}: hosts behind its other ports do not reach the node", bridge.name);
+    let found =
+        format!("a port of {}: hosts behind its other ports do not reach the aggregator", bridge.name);
     Some(Finding::warning("bridge", found).mend(format!(
         "ip link add node0 type veth peer name node1 && ip link set dev node1 master {} up && ip link set dev node0 up   \
          # and --interface node0",
@@ -168,13 +169,14 @@ fn bridge(port: &PortFacts) -> Option<Finding> {
     )))
 }
 
-fn address(facts: &NodeFacts, config: &NodeConfig) -> Finding {
+fn address(facts: &AggregatorFacts, config: &AggregatorConfig) -> Finding {
     let address = config.address;
     match &facts.holder {
         Holder::Nobody => Finding::ok("address", format!("nobody answers for {address}")),
         Holder::Interface => {
-            let found =
-                format!("{address} is the interface's own: the node answers pings in the kernel's place");
+            let found = format!(
+                "{address} is the interface's own: the aggregator answers pings in the kernel's place"
+            );
             Finding::ok("address", found)
         }
         Holder::Device(name) => {
@@ -199,12 +201,13 @@ fn address(facts: &NodeFacts, config: &NodeConfig) -> Finding {
     }
 }
 
-fn udp_port(facts: &NodeFacts, config: &NodeConfig) -> Finding {
+fn udp_port(facts: &AggregatorFacts, config: &AggregatorConfig) -> Finding {
     let port = config.port;
     match (&facts.holder, facts.port_taken) {
         (Holder::Interface, Some(true)) => {
-            let found =
-                format!("a socket of this host has UDP port {port}: while the node runs it gets nothing");
+            let found = format!(
+                "a socket of this host has UDP port {port}: while the aggregator runs it gets nothing"
+            );
             Finding::warning("port", found)
                 .mend(format!("ss -ulpn sport = :{port}   # names it; or another --port"))
         }
@@ -215,11 +218,11 @@ fn udp_port(facts: &NodeFacts, config: &NodeConfig) -> Finding {
     }
 }
 
-/// The node only sends to groups; what switches do with them shows on the way only.
-fn group(config: &NodeConfig) -> Option<Finding> {
+/// The aggregator only sends to groups; what switches do with them shows on the way only.
+fn group(config: &AggregatorConfig) -> Option<Finding> {
     let group = config.group?;
     let found = format!(
-        "{group} to {}, one for each job; members join theirs by IGMP, so the switches between have to have a querier, or \
+        "{group} to {}, one for each job; workers join theirs by IGMP, so the switches between have to have a querier, or \
          flood groups",
         group.last()
     );
@@ -233,30 +236,34 @@ mod tests {
     use super::*;
     use crate::commands::doctor::Status;
     use crate::commands::doctor::ports::tests::healthy;
-    use crate::config::NodePlace;
+    use crate::config::AggregatorOptions;
 
-    fn config(more: &str) -> NodeConfig {
-        let text = format!("[node]\ninterface = \"eth0\"\naddress = \"192.0.2.9\"\n{more}");
-        NodeConfig::parse(&text, Path::new("node.toml"), &NodePlace::default()).unwrap()
+    fn config(more: &str) -> AggregatorConfig {
+        let text = format!("[aggregator]\ninterface = \"eth0\"\naddress = \"192.0.2.9\"\n{more}");
+        AggregatorConfig::parse(&text, Path::new("aggregator.toml"), &AggregatorOptions::default()).unwrap()
     }
 
-    fn facts() -> NodeFacts {
+    fn facts() -> AggregatorFacts {
         let shim = healthy();
         let port = PortFacts { master: None, ..shim.ports.network };
-        NodeFacts { system: shim.system, port, holder: Holder::Nobody, port_taken: None }
+        AggregatorFacts { system: shim.system, port, holder: Holder::Nobody, port_taken: None }
     }
 
     /// The finding of a check after a change; ok if there is none.
-    fn judged(check: &str, config: &NodeConfig, change: impl FnOnce(&mut NodeFacts)) -> (Status, String) {
+    fn judged(
+        check: &str,
+        config: &AggregatorConfig,
+        change: impl FnOnce(&mut AggregatorFacts),
+    ) -> (Status, String) {
         let mut facts = facts();
         change(&mut facts);
-        let found = examine_node(&facts, config).into_iter().find(|finding| finding.check == check);
+        let found = examine_aggregator(&facts, config).into_iter().find(|finding| finding.check == check);
         found.map_or((Status::Ok, String::new()), |found| (found.status, found.mend.unwrap_or_default()))
     }
 
     #[test]
     fn where_all_is_well_nothing_is_to_be_mended() {
-        let findings = examine_node(&facts(), &config("group = \"239.1.0.1\""));
+        let findings = examine_aggregator(&facts(), &config("group = \"239.1.0.1\""));
         for finding in &findings {
             assert_eq!((finding.status, &finding.mend), (Status::Ok, &None), "{finding:?}");
         }
@@ -283,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_at_the_nodes_port_is_told_of() {
+    fn a_socket_at_the_aggregators_port_is_told_of() {
         let of = |holder, port_taken| {
             judged("port", &config(""), |facts| (facts.holder, facts.port_taken) = (holder, port_taken)).0
         };
@@ -296,7 +303,7 @@ mod tests {
     #[test]
     fn the_longest_packets_should_fit() {
         let of = |mtu| judged("packets", &config(""), |facts| facts.port.link.as_mut().unwrap().mtu = mtu);
-        let mend = "ip link set dev eth0 mtu 1500   # and on the way to the members".to_owned();
+        let mend = "ip link set dev eth0 mtu 1500   # and on the way to the workers".to_owned();
         assert_eq!(of(776), (Status::Failed, mend.clone()));
         assert_eq!(of(777), (Status::Warning, mend.clone()));
         assert_eq!(of(1499), (Status::Warning, mend));

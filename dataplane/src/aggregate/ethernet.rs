@@ -27,7 +27,7 @@ const TTL: u8 = 64;
 pub const MAX_FRAME_LEN: usize = ETHERNET_LEN + 1500;
 
 outcomes! {
-    /// What a frame did to a node. Datagrams for its aggregator are counted there as well ([`Aggregator::count`]).
+    /// What a frame did. Datagrams are counted by what they did as well ([`Aggregator::count`]).
     Arrival {
         /// A datagram for the aggregator.
         Datagram = "datagram",
@@ -58,10 +58,10 @@ outcomes! {
     }
 }
 
-/// Where a member is.
+/// The address of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
-    /// The MAC address of the member, or of the router towards it.
+    /// The MAC address of the child, or of the router towards it.
     pub mac: [u8; 6],
     /// Its address.
     pub ip: Ipv4Addr,
@@ -85,14 +85,14 @@ impl Frame {
 }
 
 /// An aggregator with addresses. `JOBS`, `SLOTS` and `BLOCKS` are its [`Aggregator`]'s.
-pub struct Node<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> {
+pub struct EthernetAggregator<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> {
     mac: [u8; 6],
     ip: Ipv4Addr,
     port: u16,
     kernel: Kernel,
-    /// What adds.
-    pub aggregator: Aggregator<Peer, JOBS, SLOTS, BLOCKS>,
-    /// An answer to ARP or echo; or the last frame, of which members get copies.
+    /// The aggregator itself.
+    pub engine: Aggregator<Peer, JOBS, SLOTS, BLOCKS>,
+    /// An answer to ARP or echo; or the last frame, of which children get copies.
     frame: Frame,
     len: usize,
     /// Of the datagram in the frame.
@@ -101,21 +101,21 @@ pub struct Node<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> {
     counts: [u64; Arrival::ALL.len()],
 }
 
-/// What there is to send before the aggregator is asked.
+/// The next frame to send, before the aggregator is asked for one.
 #[derive(Clone, Copy)]
 enum Next {
     Nothing,
     /// The frame as it is.
     Answer,
-    /// The frame, to each member of a job from this one on.
+    /// The frame, to each child of a job from this one on.
     Copies {
         job: u16,
-        member: usize,
+        child: usize,
     },
 }
 
-impl<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> Node<JOBS, SLOTS, BLOCKS> {
-    /// A node that knows no job. It listens at the protocol's port.
+impl<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> EthernetAggregator<JOBS, SLOTS, BLOCKS> {
+    /// An aggregator that knows no job. It listens at the protocol's port.
     #[must_use]
     pub const fn new(mac: [u8; 6], ip: Ipv4Addr, settings: Settings<Peer>) -> Self {
         Self {
@@ -123,7 +123,7 @@ impl<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> Node<JOBS, SLOT
             ip,
             port: PORT,
             kernel: settings.kernel,
-            aggregator: Aggregator::new(settings),
+            engine: Aggregator::new(settings),
             frame: Frame { before: [0; 2], bytes: [0; MAX_FRAME_LEN + SECTION_ROOM] },
             len: 0,
             sum: Sum::word(0),
@@ -267,7 +267,7 @@ impl<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> Node<JOBS, SLOT
             return Err(Arrival::Checksum);
         }
         let peer = Peer { mac: from, ip: source, port: u16::from_be_bytes([s0, s1]) };
-        Ok(self.aggregator.process(datagram, peer, now))
+        Ok(self.engine.process(datagram, peer, now))
     }
 
     /// Writes the next frame to send to `out`, which has room for [`MAX_FRAME_LEN`] bytes; its length, without FCS. MACs pad
@@ -278,16 +278,16 @@ impl<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> Node<JOBS, SLOT
                 self.next = Next::Nothing;
                 return join(out, &[self.frame.bytes.get(..self.len)?]);
             }
-            Next::Copies { job, member } => {
-                if let Some(peer) = self.aggregator.members(job).nth(member) {
-                    self.next = Next::Copies { job, member: member + 1 };
+            Next::Copies { job, child } => {
+                if let Some(peer) = self.engine.children(job).nth(child) {
+                    self.next = Next::Copies { job, child: child + 1 };
                     return self.address(peer, out);
                 }
                 self.next = Next::Nothing;
             }
             Next::Nothing => {}
         }
-        let emitted = self.aggregator.emit(self.frame.bytes.get_mut(HEADERS_LEN..)?)?;
+        let emitted = self.engine.emit(self.frame.bytes.get_mut(HEADERS_LEN..)?)?;
         self.len = HEADERS_LEN + emitted.len;
         self.sum = self.kernel.sum(self.frame.bytes.get(HEADERS_LEN..self.len)?);
         match emitted.to {
@@ -299,8 +299,8 @@ impl<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> Node<JOBS, SLOT
                 self.address(Peer { mac, ip: group.into(), port: PORT }, out)
             }
             To::Each { job } => {
-                self.next = Next::Copies { job, member: 1 };
-                let first = self.aggregator.members(job).next()?;
+                self.next = Next::Copies { job, child: 1 };
+                let first = self.engine.children(job).next()?;
                 self.address(first, out)
             }
         }

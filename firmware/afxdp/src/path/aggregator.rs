@@ -1,6 +1,6 @@
-//! A node that sums, with an address of its own on an interface: its program, sockets and thread.
+//! An aggregator, with an address of its own on an interface: its program, sockets and thread.
 //!
-//! One thread serves all queues of the interface, because all members of a job meet in one place.
+//! One thread serves all queues of the interface, because all workers of a job meet in one place.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,33 +8,33 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use gradwire::Millis;
-use gradwire::aggregate::{Node, Settings};
+use gradwire::aggregate::{EthernetAggregator, Settings};
 use gradwire::forward::Port;
 use gradwire::wire::chunk::{Limits, MAX_BLOCKS};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::config::{JOBS, Mode, ZeroCopy};
 use crate::ops::interface::Interface;
-use crate::ops::telemetry::{Board, Bound, NodeReport, PortStatus};
+use crate::ops::telemetry::{AggregatorReport, Board, Bound, PortStatus};
 use crate::path::device::Queues;
-use crate::path::program::{Kept, NodeAddress, Program};
+use crate::path::program::{AggregatorAddress, Kept, Program};
 use crate::path::shim::{PATIENCE, StartError, attach, check_mtu, check_mtu_before, may_bind};
 use crate::path::worker::{BATCH, DRAIN, IDLE, RETRY, monotonic_ns, wait};
 use crate::path::xsk::Binding;
 
 /// Chunks of a job that it has room for: two windows.
 const SLOTS: usize = 2 * Limits::MOST.window as usize;
-type Summing = Node<JOBS, SLOTS, MAX_BLOCKS>;
-/// What the thread needs of a stack, several times: the node is made on it before it is boxed.
+type Summing = EthernetAggregator<JOBS, SLOTS, MAX_BLOCKS>;
+/// What the thread needs of a stack, several times: the aggregator is made on it before it is boxed.
 pub const STACK: usize = 16 * size_of::<Summing>();
-/// Members may leave checksums to offload, as a host does; and nothing that comes in is compressed.
+/// Workers may leave checksums to offload, as a host does; and nothing that comes in is compressed.
 const PORT: Port = Port::Host;
 
-/// How a node serves.
+/// How an aggregator serves.
 #[derive(Clone, Copy, Debug)]
 pub struct Service {
     /// Its address.
-    pub address: NodeAddress,
+    pub address: AggregatorAddress,
     /// What adds, packets and groups.
     pub settings: Settings<gradwire::aggregate::Peer>,
     /// How long after its thread's last sign of life frames go to the kernel.
@@ -45,9 +45,9 @@ pub struct Service {
     pub zero_copy: ZeroCopy,
 }
 
-/// A node, set up; its thread does not run yet.
+/// An aggregator, set up; its thread does not run yet.
 #[derive(Debug)]
-pub struct NodeWorker {
+pub struct AggregatorWorker {
     service: Service,
     queues: Queues,
     beats: Vec<&'static AtomicU64>,
@@ -61,11 +61,11 @@ pub struct NodeWorker {
 pub fn set_up(
     interface: &Interface,
     service: Service,
-) -> Result<(Program, PortStatus, NodeWorker), StartError> {
+) -> Result<(Program, PortStatus, AggregatorWorker), StartError> {
     check_mtu_before(interface, service.mode)?;
     let frame_len = interface.frame_len();
     let mut program =
-        Program::load_for_node(service.address, service.limit.as_nanos() as u64, frame_len as u64)?;
+        Program::load_for_aggregator(service.address, service.limit.as_nanos() as u64, frame_len as u64)?;
     let xdp = attach(&mut program, PORT, interface, service.mode)?;
     let queues_before = interface.queues;
     let interface = &Interface::find(&interface.name)?;
@@ -100,21 +100,22 @@ pub fn set_up(
         bind,
     };
     let kept = program.kept(0, 1);
-    Ok((program, status, NodeWorker { service, queues, beats, kept }))
+    Ok((program, status, AggregatorWorker { service, queues, beats, kept }))
 }
 
-impl NodeWorker {
+impl AggregatorWorker {
     /// Serves until `stop`, then sends what is under way.
     ///
     /// Whoever asks on the board gets the report after the present turn.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn run(&mut self, stop: &AtomicBool, board: &Board<NodeReport>) -> io::Result<()> {
+    pub fn run(&mut self, stop: &AtomicBool, board: &Board<AggregatorReport>) -> io::Result<()> {
         let Self { service, queues, beats, kept } = self;
         let Service { address, settings, limit, .. } = *service;
-        let mut node: Box<Summing> = Box::new(Node::new(address.mac, address.ip, settings));
-        node.listen_at(address.port);
+        let mut aggregator: Box<Summing> =
+            Box::new(EthernetAggregator::new(address.mac, address.ip, settings));
+        aggregator.listen_at(address.port);
         let fds = queues.sockets(PORT).map(|(_, socket)| socket.as_fd().try_clone_to_owned());
         let fds = fds.collect::<io::Result<Vec<OwnedFd>>>()?;
         let mut polled = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect::<Vec<_>>();
@@ -130,12 +131,12 @@ impl NodeWorker {
             // The kernel gets its frames as well if answers do not leave.
             let beat = if last.is_none() && queues.stalled(PORT).is_none() { now } else { 0 };
             beats.iter().for_each(|to| to.store(beat, Ordering::Relaxed));
-            let served = node.serve(queues, PORT, BATCH, Millis(now / 1_000_000));
+            let served = aggregator.serve(queues, PORT, BATCH, Millis(now / 1_000_000));
             sent = sent.wrapping_add(served.sent);
             lost = lost.wrapping_add(served.lost);
             let is_all_sent = queues.service(now);
             board.answer(0, |report| {
-                report.fill(&node);
+                report.fill(&aggregator);
                 (report.sent, report.lost) = (sent, lost);
                 (report.rings, report.kept) = (queues.statistics(PORT), kept.of(PORT));
             });
