@@ -39,5 +39,5 @@ pub use engine::{CapabilityTable, Egress, Ingress, Millis, NO_CAPABILITIES};
 pub use flow::capabilities::Slot;
 pub use kernels::Kernel;
 pub use profile::Profile;
-pub use rules::{Alignment, Contents, DEFAULT_MARK, DEFAULT_TOS, Framing, Handshake, Rule, Rules};
+pub use rules::{Alignment, DEFAULT_MARK, DEFAULT_TOS, Framing, Handshake, Heuristic, Rule, Rules};
 pub use verdict::{Change, DropReason, PassReason, Verdict};

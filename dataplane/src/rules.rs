@@ -127,36 +127,36 @@ impl Handshake {
     }
 }
 
-/// Whether a sender looks at what it is to compress.
+/// The payload heuristic: whether a sender checks that a payload looks like values before it compresses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
-pub enum Contents {
+pub enum Heuristic {
     /// Payload that does not look like values goes untouched, and so does all that its connection sends after it
     /// (FORMAT.md §5.1, S9).
     #[default]
-    Checked,
-    /// Whatever is tagged is values. Saves the look at every word.
-    Trusted,
+    On,
+    /// No check: whatever is tagged is values. Saves a pass over every word.
+    Off,
 }
 
-impl Contents {
+impl Heuristic {
     /// Both of them.
-    pub const ALL: [Self; 2] = [Self::Checked, Self::Trusted];
+    pub const ALL: [Self; 2] = [Self::On, Self::Off];
 
     /// Its name in options, configuration files and reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Checked => "checked",
-            Self::Trusted => "trusted",
+            Self::On => "on",
+            Self::Off => "off",
         }
     }
 
-    /// The contents of this name.
+    /// The setting of this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|contents| contents.name() == name)
+        Self::ALL.into_iter().find(|heuristic| heuristic.name() == name)
     }
 }
 
@@ -178,9 +178,9 @@ pub struct Rule {
     /// How it is known that the far end restores.
     #[cfg_attr(feature = "arbitrary", arbitrary(value = Handshake::Off))]
     pub handshake: Handshake,
-    /// Whether payload is looked at before it is compressed.
-    #[cfg_attr(feature = "arbitrary", arbitrary(value = Contents::Trusted))]
-    pub contents: Contents,
+    /// The payload heuristic.
+    #[cfg_attr(feature = "arbitrary", arbitrary(value = Heuristic::Off))]
+    pub heuristic: Heuristic,
     /// Bytes at the start of every UDP payload that are not values; sent raw. In-place framing: the
     /// same at both ends. 0 if a handshake is required, since UDP has none.
     pub udp_offset: u8,
@@ -195,7 +195,7 @@ impl Rule {
         framing: Framing::Routed,
         alignment: Alignment::Connection,
         handshake: Handshake::Required,
-        contents: Contents::Checked,
+        heuristic: Heuristic::On,
         udp_offset: 0,
     };
 
@@ -212,7 +212,7 @@ impl Rule {
         framing: Framing::InPlace,
         alignment: Alignment::Payload,
         handshake: Handshake::Off,
-        contents: Contents::Trusted,
+        heuristic: Heuristic::Off,
         udp_offset: 0,
     };
 
@@ -425,9 +425,9 @@ mod tests {
         for handshake in Handshake::ALL {
             assert_eq!(Handshake::from_name(handshake.name()), Some(handshake));
         }
-        for contents in Contents::ALL {
-            assert_eq!(Contents::from_name(contents.name()), Some(contents));
+        for heuristic in Heuristic::ALL {
+            assert_eq!(Heuristic::from_name(heuristic.name()), Some(heuristic));
         }
-        assert_eq!((Handshake::from_name("none"), Contents::from_name("none")), (None, None));
+        assert_eq!((Handshake::from_name("none"), Heuristic::from_name("none")), (None, None));
     }
 }

@@ -7,11 +7,11 @@ use common::engines::{egress, ingress, rules};
 use common::{ACK, IpSpec, Spec, TransportSpec, gradient, host_accepts, le_bytes, repair_checksums};
 use gradwire::engine::{Egress, Ingress};
 use gradwire::kernels::Kernel;
-use gradwire::rules::{Alignment, Contents, DEFAULT_MARK, Framing, Rule};
+use gradwire::rules::{Alignment, DEFAULT_MARK, Framing, Heuristic, Rule};
 use gradwire::verdict::{Change, DropReason, PassReason, Verdict};
 
 /// Payloads are cut anywhere, and do not look like values.
-const RULE: Rule = Rule { alignment: Alignment::Payload, contents: Contents::Trusted, ..Rule::STATIC };
+const RULE: Rule = Rule { alignment: Alignment::Payload, heuristic: Heuristic::Off, ..Rule::STATIC };
 const UDP_WITHOUT: TransportSpec = TransportSpec::Udp { checksum: false };
 
 fn receive(rule: Rule, frame: &[u8]) -> (Verdict, Vec<u8>) {

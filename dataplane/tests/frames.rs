@@ -9,7 +9,7 @@ use gradwire::codec::{Params, Split};
 use gradwire::engine::{Egress, Ingress, NO_CAPABILITIES};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
-use gradwire::rules::{Alignment, Contents, DEFAULT_MARK, Framing, Rule, Rules};
+use gradwire::rules::{Alignment, DEFAULT_MARK, Framing, Heuristic, Rule, Rules};
 use gradwire::verdict::{Change, DropReason, PassReason, Traffic, Verdict};
 use gradwire::wire::flow_key::FlowKey;
 use gradwire::wire::frame::MAX_LINK_LEN;
@@ -17,7 +17,7 @@ use proptest::prelude::*;
 
 /// The default, and UDP too.
 /// Payloads begin within values, too, and do not look like some.
-const RULE: Rule = Rule { contents: Contents::Trusted, ..Rule::STATIC };
+const RULE: Rule = Rule { heuristic: Heuristic::Off, ..Rule::STATIC };
 
 /// A new flow's SYN, then the frame. The SYN is not tagged: the frame may be anywhere in the stream.
 fn send(rule: Rule, origin: u32, spec: &Spec) -> (Verdict, Vec<u8>) {

@@ -14,7 +14,7 @@ use gradwire::engine::{CapabilityTable, Egress, Ingress, Millis, NO_CAPABILITIES
 use gradwire::flow::capabilities::Slot;
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
-use gradwire::rules::{Contents, DEFAULT_MARK, Framing, Rule, Rules};
+use gradwire::rules::{DEFAULT_MARK, Framing, Heuristic, Rule, Rules};
 use gradwire::verdict::Verdict;
 
 const ISN: u32 = 999;
@@ -81,7 +81,7 @@ fn bursts() {
 /// The host's frame to the wire's and on to the restored one; every truncation of the wire's is refused.
 fn check_frames(name: &str, frames: &[Vec<u8>; 3], rule: Rule) {
     let [host, wire, restored] = frames;
-    let rules = Rules::new(&[Rule { contents: Contents::Trusted, ..rule }], DEFAULT_MARK).unwrap();
+    let rules = Rules::new(&[Rule { heuristic: Heuristic::Off, ..rule }], DEFAULT_MARK).unwrap();
     let mut egress = Egress::<1>::new(rules.clone(), Kernel::detect(), 1500, 0);
     let mut out = vec![0xaa; host.len()];
     let _ = egress.process(&syn(host), &mut out, NOW, &NO_CAPABILITIES);

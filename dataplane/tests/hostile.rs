@@ -10,7 +10,7 @@ use gradwire::codec::planar::Bound;
 use gradwire::engine::{Egress, Ingress, Millis, NO_CAPABILITIES};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
-use gradwire::rules::{Alignment, Contents, Framing, Rule};
+use gradwire::rules::{Alignment, Framing, Heuristic, Rule};
 use gradwire::verdict::{Change, DropReason, PassReason, Verdict};
 
 const ORIGIN: u32 = 1000;
@@ -209,7 +209,7 @@ fn segments_that_overlap_in_every_way() {
             for again_start in 0..NEAR {
                 for again_end in [far - NEAR, far - 5, far] {
                     // Some lack the stream's start.
-                    let rule = Rule { contents: Contents::Trusted, ..RULE };
+                    let rule = Rule { heuristic: Heuristic::Off, ..RULE };
                     let mut sender = Egress::<2>::new(rules(rule), Kernel::detect(), 1500, 0);
                     let mut receiver = Ingress::new(rules(RULE), Kernel::detect(), 1500);
                     let syn = Spec::tcp(0, 0, &[]).syn(ORIGIN);

@@ -8,7 +8,7 @@ use common::{ACK, Spec, TransportSpec, gradient, host_accepts, le_bytes};
 use gradwire::engine::{Egress, Ingress, Millis, NO_CAPABILITIES};
 use gradwire::flow::CLOSED_MS;
 use gradwire::kernels::Kernel;
-use gradwire::rules::{Alignment, Contents, DEFAULT_MARK, Framing, Rule, Rules};
+use gradwire::rules::{Alignment, DEFAULT_MARK, Framing, Heuristic, Rule, Rules};
 use gradwire::verdict::{Change, PassReason, Verdict};
 use proptest::prelude::*;
 
@@ -308,7 +308,7 @@ fn payload_far_from_its_start_raises_doubt() {
     }
     // What went another way, or before the tag, is no reason.
     for (away, tos) in [(0, 0x28), ((1 << 20) - 4, 0x28), (1 << 31, 0)] {
-        let mut stream = Stream::new(Rule { contents: Contents::Trusted, ..Rule::STATIC });
+        let mut stream = Stream::new(Rule { heuristic: Heuristic::Off, ..Rule::STATIC });
         let syn = Spec { tos, ..Spec::tcp(0, 0, &[]) }.syn(ORIGIN.wrapping_sub(away));
         let _ = stream.process(&syn.bytes());
         assert!(is_compressed(stream.send(0, 400, ACK)), "{away:#x}");

@@ -62,7 +62,7 @@ fn does_what_it_says(config: &Config, file: &Table) {
     match file.get("rule") {
         None => {
             assert_eq!(list.len(), 1);
-            is_rule(&list[0], (2, "checked"), |_| None);
+            is_rule(&list[0], (2, "on"), |_| None);
         }
         Some(rules) => {
             let rules = rules.as_array().expect("a list of rules");
@@ -125,10 +125,10 @@ fn path_and_metrics(file: &Table, given: Mode, zero_copy: ZeroCopy, endpoint: Op
 fn does_what_its_table_says(rule: &Rule, table: &Table) {
     assert!(table.contains_key("tos"));
     assert_eq!(rule.tos & !rule.mask, 0);
-    is_rule(rule, (2, "checked"), |name| {
+    is_rule(rule, (2, "on"), |name| {
         let value = table.get(name)?;
         Some(match name {
-            "profile" | "split" | "framing" | "alignment" | "handshake" | "contents" => {
+            "profile" | "split" | "framing" | "alignment" | "handshake" | "heuristic" => {
                 value.as_str().expect("a name").to_owned()
             }
             _ => value.as_integer().expect("a number").to_string(),

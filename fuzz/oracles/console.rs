@@ -80,7 +80,7 @@ fn says(words: &[&str], command: Command) {
         }
         Command::AddRule(rule) => {
             assert_eq!(words[..2], ["rule", "add"]);
-            is_rule(&rule, (1, "trusted"), |name| {
+            is_rule(&rule, (1, "off"), |name| {
                 let mut settings =
                     words[2..].iter().filter_map(|word| word.strip_prefix(name)?.strip_prefix('='));
                 let setting = settings.next().map(str::to_owned);

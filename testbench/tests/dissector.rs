@@ -15,7 +15,7 @@ use gradwire::codec::planar::Bound;
 use gradwire::engine::{Ingress, NO_CAPABILITIES};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
-use gradwire::rules::{Contents, DEFAULT_MARK, DEFAULT_TOS, Framing, Rule, Rules};
+use gradwire::rules::{DEFAULT_MARK, DEFAULT_TOS, Framing, Heuristic, Rule, Rules};
 use gradwire::verdict::{Change, PassReason, Verdict};
 use gradwire::{Params, Split};
 use gradwire_testbench::input::recordings::builtin;
@@ -202,7 +202,7 @@ fn values() -> Vec<u8> {
 /// Frames on the wire and what their receiver's host gets, of all shapes.
 fn on_the_wire(profile: Profile, framing: Framing) -> Vec<(Vec<u8>, Option<Vec<u8>>, bool)> {
     // Datagrams are cut anywhere, and do not look like values.
-    let setup = Setup::new(Rule { profile, framing, contents: Contents::Trusted, ..Rule::DEFAULT });
+    let setup = Setup::new(Rule { profile, framing, heuristic: Heuristic::Off, ..Rule::DEFAULT });
     let mut wire = Vec::new();
     for shape in SHAPES {
         let capture = Capture { frames: conversation(shape, &values(), framing), ..Capture::default() };
@@ -364,9 +364,8 @@ fn says_what_a_receiver_does_with_damaged_frames() {
             .filter(|(_, delivered, _)| delivered.is_some())
             .flat_map(|(bytes, ..)| (0..COPIES).map(|_| damaged(&bytes, &mut numbers)).collect::<Vec<_>>())
             .collect();
-        let rules =
-            Rules::new(&[Rule { profile, contents: Contents::Trusted, ..Rule::DEFAULT }], DEFAULT_MARK)
-                .unwrap();
+        let rules = Rules::new(&[Rule { profile, heuristic: Heuristic::Off, ..Rule::DEFAULT }], DEFAULT_MARK)
+            .unwrap();
         let mut ingress = Ingress::new(rules, Kernel::detect(), u16::MAX);
         let mut out = vec![0; 70_000];
         for (at, (frame, found)) in

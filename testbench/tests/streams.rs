@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use etherparse::{IpHeaders, IpNumber, PacketBuilder, TcpHeader};
-use gradwire::rules::{Alignment, Contents, Rule};
+use gradwire::rules::{Alignment, Heuristic, Rule};
 use gradwire::verdict::PassReason;
 use gradwire_testbench::input::{Capture, Frame, ipv4};
 use gradwire_testbench::judge::{Findings, judge_reloaded};
@@ -79,10 +79,10 @@ fn byte(at: u32) -> u8 {
     value.to_le_bytes()[at as usize % 4]
 }
 
-/// Contents are trusted: values cut by a wrong alignment do not look like values, and a check of them would leave alone what
+/// The payload heuristic is off: values cut by a wrong alignment do not look like values, and a check of them would leave alone what
 /// an engine without the mends compresses.
 fn rule(alignment: Alignment) -> Rule {
-    Rule { alignment, contents: Contents::Trusted, ..Rule::STATIC }
+    Rule { alignment, heuristic: Heuristic::Off, ..Rule::STATIC }
 }
 
 /// Engines with `setups` in force from these frames on; they do not see the first `unseen` frames.

@@ -5,7 +5,7 @@ use crate::flow::capabilities::{Advertisement, CapabilityTable};
 use crate::flow::{FlowTable, Millis, Syn};
 use crate::kernels::Kernel;
 use crate::profile::Profile;
-use crate::rules::{Alignment, Contents, ECN, Framing, Handshake, MAX_RULES, Rule, Rules};
+use crate::rules::{Alignment, ECN, Framing, Handshake, Heuristic, MAX_RULES, Rule, Rules};
 use crate::values;
 use crate::verdict::{Change, Counters, PassReason, Traffic, Verdict};
 use crate::wire::capability::{CAPABILITY_LEN, Capability};
@@ -193,7 +193,7 @@ impl<const SETS: usize> Egress<SETS> {
 
         // Fast Open (RFC 7413): the stream starts in the SYN, and what follows does not show whether with a length.
         if index.is_some() && packet.payload_len() >= VALUE_LEN {
-            flow.look_at_syn(|| look_like_values(self.kernel, &packet, 0, true));
+            flow.check_syn_payload(|| looks_like_f32(self.kernel, &packet, 0, true));
         }
         let rule = index.and_then(|index| self.rules.as_slice().get(index));
         let asked = if flags & tcp_flags::ACK != 0 {
@@ -236,7 +236,7 @@ impl<const SETS: usize> Egress<SETS> {
         }
         packet.verify(self.kernel)?;
         let head_len = usize::from(rule.udp_offset);
-        if rule.contents == Contents::Checked && !look_like_values(self.kernel, packet, head_len, false) {
+        if rule.heuristic == Heuristic::On && !looks_like_f32(self.kernel, packet, head_len, false) {
             return Err(PassReason::NotValues);
         }
         compress(self.kernel, packet, rule, self.rules.mark(), head_len, out, &mut self.last.1)
@@ -304,8 +304,8 @@ impl<const SETS: usize> Egress<SETS> {
             return Err(PassReason::Misaligned);
         }
         // A piece of a value shows nothing; as the start of a stream it counts as missed.
-        if rule.contents == Contents::Checked && packet.payload_len() >= head_len + VALUE_LEN {
-            flow.look(seq, |starts| look_like_values(self.kernel, packet, head_len, starts))?;
+        if rule.heuristic == Heuristic::On && packet.payload_len() >= head_len + VALUE_LEN {
+            flow.check_payload(seq, |starts| looks_like_f32(self.kernel, packet, head_len, starts))?;
         }
         let len = compress(self.kernel, packet, rule, self.rules.mark(), head_len, out, &mut self.last.1)?;
         flow.compressed(seq, packet.frame().len() - len);
@@ -440,7 +440,7 @@ fn write_capability(
 
 /// Whether the payload behind its first `head_len` bytes looks like values. If it `starts` the stream, one odd word is enough: frameworks
 /// begin with a header, or with a length.
-fn look_like_values(kernel: Kernel, packet: &Packet<'_>, head_len: usize, starts: bool) -> bool {
+fn looks_like_f32(kernel: Kernel, packet: &Packet<'_>, head_len: usize, starts: bool) -> bool {
     let values = packet.payload().get(head_len..).unwrap_or(&[]);
     !kernel.any_may_be_odd(values) || !(starts && values::first_is_odd(values) || values::has_header(values))
 }

@@ -152,10 +152,10 @@ enum Tag {
     Late,
 }
 
-/// What was looked at of a stream.
+/// The payload heuristic's finding about a stream so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Contents {
-    Nothing,
+enum Payload {
+    Unseen,
     /// Its first word and what followed; all of it looks like values.
     Values,
     /// Something that does not, or its first word was missed.
@@ -183,7 +183,7 @@ pub struct Flow {
     established: bool,
     /// It was silent for too long to be compressed in place: [`UNUSED_MS`].
     lapsed: bool,
-    contents: Contents,
+    payload: Payload,
     /// Most bytes of data that its SYN had.
     syn_len: u16,
     /// What its host advertised on its SYN.
@@ -207,7 +207,7 @@ impl Flow {
         syns: 0,
         established: false,
         lapsed: false,
-        contents: Contents::Nothing,
+        payload: Payload::Unseen,
         syn_len: 0,
         advertised: None,
         received: None,
@@ -301,7 +301,7 @@ impl Flow {
         }
     }
 
-    /// Whether all that the stream has sent up to the segment at `seq` looks like values. `look` says it of this segment, and gets
+    /// Whether all that the stream has sent up to the segment at `seq` looks like values. `looks_like_f32` says it of this segment, and gets
     /// whether the segment starts the stream. Where a header came once, others come.
     ///
     /// A length before each message shows at the stream's start alone. So a stream whose start was missed, because the bridge or a SYN had
@@ -310,24 +310,28 @@ impl Flow {
     /// # Errors
     /// [`PassReason::NotValues`].
     #[inline]
-    pub(crate) fn look(&mut self, seq: u32, look: impl FnOnce(bool) -> bool) -> Result<(), PassReason> {
-        let starts = self.contents == Contents::Nothing;
+    pub(crate) fn check_payload(
+        &mut self,
+        seq: u32,
+        looks_like_f32: impl FnOnce(bool) -> bool,
+    ) -> Result<(), PassReason> {
+        let starts = self.payload == Payload::Unseen;
         let missed = starts
             && self.started
             && seq != self.origin
             && (self.tag != Tag::Late || self.advertised.is_some());
-        if missed || self.contents == Contents::Mixed || !look(starts) {
-            self.contents = Contents::Mixed;
+        if missed || self.payload == Payload::Mixed || !looks_like_f32(starts) {
+            self.payload = Payload::Mixed;
             return Err(PassReason::NotValues);
         }
-        self.contents = Contents::Values;
+        self.payload = Payload::Values;
         Ok(())
     }
 
-    /// Its tagged SYN has a value's length of data, at least: `look` says whether that looks like the start of a stream of values.
-    pub(crate) fn look_at_syn(&mut self, look: impl FnOnce() -> bool) {
+    /// Its tagged SYN has a value's length of data, at least: `looks_like_f32` says whether that looks like the start of a stream of values.
+    pub(crate) fn check_syn_payload(&mut self, looks_like_f32: impl FnOnce() -> bool) {
         if self.phase == Phase::Opening {
-            self.contents = if look() { Contents::Values } else { Contents::Mixed };
+            self.payload = if looks_like_f32() { Payload::Values } else { Payload::Mixed };
         }
     }
 

@@ -1,7 +1,7 @@
 //! What an engine may forget of a connection, and when: forged SYNs, floods, silence, ends that pass another way.
 
 use gradwire::flow::{CLOSED_MS, IDLE_MS, OPENING_MS, UNUSED_MS};
-use gradwire::rules::Contents;
+use gradwire::rules::Heuristic;
 
 use super::*;
 
@@ -168,11 +168,11 @@ fn an_end_that_restores_in_place_is_not_forgotten_for_others() {
 /// connections begin.
 #[test]
 fn an_untagged_syn_ack_is_not_forgotten_for_others() {
-    for contents in [Contents::Trusted, Contents::Checked] {
+    for heuristic in [Heuristic::Off, Heuristic::On] {
         for (advertised, silence) in [(false, 0), (true, 0), (true, OPENING_MS)] {
             // The second answer is near the first, or far from it.
             for shift in [1001, 0x3000_0001] {
-                let mut hosts = [Rule { contents, ..Rule::DEFAULT }; 2].map(Host::new);
+                let mut hosts = [Rule { heuristic, ..Rule::DEFAULT }; 2].map(Host::new);
                 cross(&mut hosts, &Segment::syn(), |wire| wire);
                 let answer = Segment { tos: 0, ..Segment::syn_ack() };
                 cross(&mut hosts, &answer, |wire| wire);
@@ -192,11 +192,11 @@ fn an_untagged_syn_ack_is_not_forgotten_for_others() {
                 let frame = Segment::data(1).bytes();
                 let (verdict, wire) = hosts[1].send(&frame);
                 let what =
-                    format!("{contents:?}, advertised {advertised}, {silence} ms, {shift:#x}: {verdict:?}");
+                    format!("{heuristic:?}, advertised {advertised}, {silence} ms, {shift:#x}: {verdict:?}");
                 // Ten seconds later it may be forgotten. Then only what is looked at, or far away, shows it.
                 if silence == 0 {
                     assert_eq!(verdict, Verdict::Untouched(PassReason::AlignmentDoubtful), "{what}");
-                } else if contents == Contents::Checked || shift > 1 << 20 {
+                } else if heuristic == Heuristic::On || shift > 1 << 20 {
                     assert_eq!(wire, frame, "{what}");
                 }
             }

@@ -20,10 +20,10 @@ use support::traffic::{
 };
 use support::{Lab, PATIENCE, Plan, Side};
 
-// Contents are trusted: values that are cut at wrong bytes do not look like values, and would go untouched.
-const ROUTED: &str = "[[rule]]\ntos = 0x28\nhandshake = \"off\"\ncontents = \"trusted\"\n";
+// The payload heuristic is off: values that are cut at wrong bytes do not look like values, and would go untouched.
+const ROUTED: &str = "[[rule]]\ntos = 0x28\nhandshake = \"off\"\nheuristic = \"off\"\n";
 const PAYLOAD: &str =
-    "[[rule]]\ntos = 0x28\nhandshake = \"off\"\ncontents = \"trusted\"\nalignment = \"payload\"\n";
+    "[[rule]]\ntos = 0x28\nhandshake = \"off\"\nheuristic = \"off\"\nalignment = \"payload\"\n";
 
 /// The last segment of a stream has its FIN and payload. A peer without a shim refuses it, so it is sent again, untouched;
 /// as is all that was sent compressed before.

@@ -26,7 +26,7 @@ proptest! {
         rules in prop::collection::vec(
             ("tos = (0x28|0x50|40|[0-9]{1,3})", settings(&[
                 "codec = [0-3]", "profile = \"(inceptionn|x)\"", "mask = 0xf[cf]", "bound = (-?[0-9]{1,2}|1[0-4])", "scale = -?[0-9]{1,2}", "split = \"(dense|paper|x)\"",
-                "framing = \"(routed|in-place)\"", "alignment = '(connection|payload)'", "udp = true", "handshake = \"(required|off)\"", "contents = \"(checked|trusted)\"",
+                "framing = \"(routed|in-place)\"", "alignment = '(connection|payload)'", "udp = true", "handshake = \"(required|off)\"", "heuristic = \"(on|off)\"",
                 "udp-offset = [0-9]{1,3}",
             ])),
             0..3,

@@ -310,7 +310,7 @@ fn from_far_end(lab: &Lab, port: u16, flags: u8, tos: u8, options: &[u8]) -> Vec
 fn what_the_far_end_said_decides_who_forwards() {
     let Some(lab) = quiet_lab(1) else { return };
     // The bridge has the start of a stream here, so no engine could say that it is no length.
-    let shim = Shim::start(&lab, Side::A, &format!("{ROUTED}contents = \"trusted\"\n"));
+    let shim = Shim::start(&lab, Side::A, &format!("{ROUTED}heuristic = \"off\"\n"));
     let host = Injector::on(&lab, "ha", "eth0", 0);
     let wire = Injector::on(&lab, "w", "a", 0);
     let data = gradients(1_400);

@@ -7,7 +7,7 @@
 // Leaves: m_axis, frames for the wire, none longer than it came; a verdict for each frame (gw_nic_pkg.sv), in their order.
 // Latency: of a frame that leaves as it came, its beats and 21 clocks; of a compressed one, gw_compressor's and the compressed
 // frame's beats on top. A beat a clock; the engine takes one more clock a frame.
-// Follows: dataplane/src/engine/egress.rs, Egress::process, with codec 1, `handshake = "off"` and `contents = "trusted"`. The flow
+// Follows: dataplane/src/engine/egress.rs, Egress::process, with codec 1, `handshake = "off"` and `heuristic = "off"`. The flow
 // table is not here, and neither are capability options on SYNs.
 module gw_egress (
     input  logic         clk,

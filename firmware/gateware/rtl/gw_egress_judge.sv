@@ -4,7 +4,7 @@
 // bit 7, the segment may be compressed, and bits 1 and 0 are its head's length; or bit 7 is 0, and bits 4 to 0 are the reason's
 // place in PassReason::ALL, 0 for `alignment-unknown`.
 // Leaves: a plan for each, four clocks later, at most one in two clocks. TCP options other than timestamps take a clock a byte to look at.
-// Follows: dataplane/src/engine/egress.rs, Egress::decide, with codec 1, `handshake = "off"` and `contents = "trusted"`: the look
+// Follows: dataplane/src/engine/egress.rs, Egress::decide, with codec 1, `handshake = "off"` and `heuristic = "off"`: the look
 // at values (FORMAT.md S9) is off here.
 module gw_egress_judge (
     input  logic        clk,

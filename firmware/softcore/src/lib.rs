@@ -25,10 +25,10 @@ pub mod tcp;
 pub mod uart16550;
 pub mod virtio;
 
-use gradwire::rules::{Contents, DEFAULT_MARK, Rule};
+use gradwire::rules::{DEFAULT_MARK, Heuristic, Rule};
 
-/// The rule in force after a start. It looks at no contents: every word of a payload would be read once more.
-pub const RULE: Rule = Rule { contents: Contents::Trusted, ..Rule::DEFAULT };
+/// The rule in force after a start. The payload heuristic is off: with it, every word of a payload would be read once more.
+pub const RULE: Rule = Rule { heuristic: Heuristic::Off, ..Rule::DEFAULT };
 /// The rules in force after a start; the console changes them until the next one.
 pub const RULES: &[Rule] = &[RULE];
 /// The mark of compressed frames after a start.

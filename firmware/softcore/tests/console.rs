@@ -20,7 +20,7 @@ proptest! {
         words in prop::collection::vec(
             prop_oneof![
                 "(tos|mask|bound|udp-offset)=(0x)?[0-9a-f]{1,3}", "scale=-?[0-9]{1,3}", "split=(dense|paper|none)", "codec=[123]", "profile=inceptionn",
-                "framing=(routed|in-place)", "alignment=(connection|payload)", "handshake=(required|off)", "contents=(checked|trusted)", "[+]?[0-9]{1,4}", "on|off", "[ -~]{0,8}",
+                "framing=(routed|in-place)", "alignment=(connection|payload)", "handshake=(required|off)", "heuristic=(on|off)", "[+]?[0-9]{1,4}", "on|off", "[ -~]{0,8}",
             ],
             0..5,
         ),

@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use gradwire::rules::{Alignment, Contents, DEFAULT_TOS, ECN, Framing, Handshake, Rule};
+use gradwire::rules::{Alignment, DEFAULT_TOS, ECN, Framing, Handshake, Heuristic, Rule};
 
 use super::codec::CodecArgs;
 use crate::error::{Error, Outcome};
@@ -87,15 +87,15 @@ pub struct Args {
     /// Whether the two ends of a TCP connection agree on their SYNs, or are configured alike [default: required].
     #[arg(long, value_parser = handshake(), conflicts_with = "profile")]
     pub handshake: Option<Handshake>,
-    /// Whether payload that does not look like values goes untouched.
-    #[arg(long, default_value = "checked", value_parser = contents(), conflicts_with = "profile")]
-    pub contents: Contents,
+    /// The payload heuristic: whether payload that does not look like values goes untouched.
+    #[arg(long, default_value = "on", value_parser = heuristic(), conflicts_with = "profile")]
+    pub heuristic: Heuristic,
     /// What codes the payloads: the host's engines, or also the gateware's, in a simulation that needs Verilator. The latter
     /// implies codec 1 and no handshake.
     #[arg(long, value_enum, default_value_t = Engine::Host)]
     pub engine: Engine,
     /// The capture was taken behind a shim or a card: restore its compressed frames, and report on them.
-    #[arg(long, conflicts_with_all = ["write_wire", "write_restored", "html", "contents"])]
+    #[arg(long, conflicts_with_all = ["write_wire", "write_restored", "html", "heuristic"])]
     pub from_wire: bool,
     /// Write the frames as they were on the wire to this pcap file.
     #[arg(long, value_name = "FILE", value_parser = report::output)]
@@ -158,7 +158,7 @@ impl Args {
             framing: self.framing,
             alignment: self.alignment,
             handshake: self.handshake.unwrap_or_default(),
-            contents: self.contents,
+            heuristic: self.heuristic,
             udp_offset,
         })
     }
@@ -345,9 +345,9 @@ fn framing() -> impl TypedValueParser<Value = Framing> {
         .try_map(|name| Framing::from_name(&name).ok_or("no framing"))
 }
 
-fn contents() -> impl TypedValueParser<Value = Contents> {
-    PossibleValuesParser::new(Contents::ALL.map(Contents::name))
-        .try_map(|name| Contents::from_name(&name).ok_or("no contents"))
+fn heuristic() -> impl TypedValueParser<Value = Heuristic> {
+    PossibleValuesParser::new(Heuristic::ALL.map(Heuristic::name))
+        .try_map(|name| Heuristic::from_name(&name).ok_or("no such setting"))
 }
 
 fn handshake() -> impl TypedValueParser<Value = Handshake> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use etherparse::PacketBuilder;
-use gradwire::rules::{Contents, Rule};
+use gradwire::rules::{Heuristic, Rule};
 use gradwire::verdict::{DropReason, PassReason};
 
 use super::*;
@@ -46,7 +46,7 @@ fn capture() -> Capture {
 
 /// An engine that believes a wrong start would find that the payload looks like no values, and the judge would have nothing to
 /// notice.
-const RULE: Rule = Rule { contents: Contents::Trusted, ..Rule::STATIC };
+const RULE: Rule = Rule { heuristic: Heuristic::Off, ..Rule::STATIC };
 
 fn setup(framing: Framing) -> Setup {
     Setup::new(Rule { framing, ..RULE })

@@ -11,7 +11,7 @@ use gradwire::codec::planar::Bound;
 use gradwire::engine::{Coded, Egress, Ingress, Millis, NO_CAPABILITIES};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
-use gradwire::rules::{Contents, DEFAULT_MARK, ECN, Framing, Handshake, Rule, Rules};
+use gradwire::rules::{DEFAULT_MARK, ECN, Framing, Handshake, Heuristic, Rule, Rules};
 use gradwire::verdict::{Change, Counters, DropReason, PassReason, Traffic, Verdict};
 use gradwire::wire::capability::CAPABILITY_LEN;
 use gradwire::wire::frame::{self as parser, IpFrame};
@@ -39,7 +39,7 @@ const LINK_LEN: usize = 22;
 /// From this offset of UDP on, a fuzzer's rule has none: the longest are worth little. What the byte adds to this means
 /// `CHECKED` and `REQUIRED`.
 const NO_OFFSET: u8 = 240;
-/// The rule looks at the contents.
+/// The rule's payload heuristic is on.
 const CHECKED: u8 = 1;
 /// The rule requires a handshake.
 const REQUIRED: u8 = 2;
@@ -75,7 +75,7 @@ impl<'a> Arbitrary<'a> for Input {
         if let Some(switches) = rule.udp_offset.checked_sub(NO_OFFSET) {
             rule.udp_offset = 0;
             if switches & CHECKED != 0 {
-                rule.contents = Contents::Checked;
+                rule.heuristic = Heuristic::On;
             }
             if switches & REQUIRED != 0 {
                 rule.handshake = Handshake::Required;
@@ -102,7 +102,7 @@ impl<'a> Arbitrary<'a> for Input {
 #[must_use]
 pub fn seed(rule: &Rule, checksums: Checksums, frames: &[&[u8]]) -> Vec<u8> {
     // As `arbitrary` reads integers, ranges (offset from their start) and enums (a u32 scaled to the variants).
-    let Rule { tos, mask, profile, framing, handshake, contents, .. } = *rule;
+    let Rule { tos, mask, profile, framing, handshake, heuristic, .. } = *rule;
     let mut bytes = vec![tos, mask];
     match profile {
         Profile::Classes(params) => bytes.extend([
@@ -118,7 +118,7 @@ pub fn seed(rule: &Rule, checksums: Checksums, frames: &[&[u8]]) -> Vec<u8> {
     };
     bytes.extend(framing.to_le_bytes());
     bytes.extend(0u32.to_le_bytes());
-    let checked = if contents == Contents::Checked { CHECKED } else { 0 };
+    let checked = if heuristic == Heuristic::On { CHECKED } else { 0 };
     let required = if handshake == Handshake::Required { REQUIRED } else { 0 };
     bytes.push(NO_OFFSET + checked + required);
     for frame in frames {
@@ -301,7 +301,7 @@ fn is_marked(frame: &[u8]) -> bool {
 /// A frame of which egress says that it does not carry values: the flow of an earlier one, or there are odd words
 /// (FORMAT.md S9).
 fn not_values(rule: &Rule, sent: &[u8], mixed: &mut BTreeSet<Flow>) {
-    assert_eq!(rule.contents, Contents::Checked);
+    assert_eq!(rule.heuristic, Heuristic::On);
     let segment = View::of(sent).and_then(|view| view.segment).expect("TCP or UDP");
     let payload = &sent[segment.payload.clone()];
     let are_odd = if segment.transport == Transport::Udp {
@@ -349,7 +349,7 @@ fn compressed(rule: &Rule, sent: &[u8], wire: &[u8], coded: &Coded<'_>) {
     let values = head_len..payload.len() - (payload.len() - head_len) % 4;
     assert_eq!(restored[..values.start], payload[..values.start]);
     assert_eq!(restored[values.end..], payload[values.end..]);
-    assert!(rule.contents == Contents::Trusted || !holds_header(&payload[values.clone()]), "FORMAT.md S9");
+    assert!(rule.heuristic == Heuristic::Off || !holds_header(&payload[values.clone()]), "FORMAT.md S9");
     assert_eq!((coded.rule, coded.profile, coded.values), (0, rule.profile, &payload[values.clone()]));
     assert!(wire[..wire.len() - (payload.len() - values.end)].ends_with(coded.groups));
     let mut decoded = vec![0; coded.values.len()];

@@ -4,11 +4,11 @@ use gradwire::profile::Profile;
 use gradwire::rules::{Alignment, Framing, Rule};
 
 /// `rule` is what its settings say, by the equations of FORMAT.md. `setting` has the text of a setting by its name, if
-/// somebody wrote it. A rule that says nothing of its codec or its contents has these.
+/// somebody wrote it. A rule that says nothing of its codec or its heuristic has these.
 ///
 /// # Panics
 /// The rule is another one.
-pub fn is_rule(rule: &Rule, (codec, contents): (u8, &str), setting: impl Fn(&str) -> Option<String>) {
+pub fn is_rule(rule: &Rule, (codec, heuristic): (u8, &str), setting: impl Fn(&str) -> Option<String>) {
     // FORMAT.md section 3.6.
     let preset = setting("profile").is_some_and(|name| name == "inceptionn");
     let of_preset = |name: &str| match name {
@@ -18,7 +18,7 @@ pub fn is_rule(rule: &Rule, (codec, contents): (u8, &str), setting: impl Fn(&str
         "framing" => Some("in-place"),
         "alignment" => Some("payload"),
         "handshake" => Some("off"),
-        "contents" => Some("trusted"),
+        "heuristic" => Some("off"),
         _ => None,
     };
     let split = setting("split");
@@ -63,7 +63,7 @@ pub fn is_rule(rule: &Rule, (codec, contents): (u8, &str), setting: impl Fn(&str
     };
     assert_eq!(rule.alignment, alignment);
     assert_eq!(rule.handshake.name(), text("handshake", "required"));
-    assert_eq!(rule.contents.name(), text("contents", contents));
+    assert_eq!(rule.heuristic.name(), text("heuristic", heuristic));
     assert_eq!(i64::from(rule.udp_offset), number("udp-offset", "0"));
 }
 

@@ -32,7 +32,7 @@ use machine::{Machine, Options, PATIENCE};
 /// # Errors
 /// The console has no words for its parameters: their split has no name.
 pub fn rule_command(rule: &Rule) -> Result<String, Error> {
-    let Rule { tos, mask, profile, framing, alignment, handshake, contents, udp_offset } = *rule;
+    let Rule { tos, mask, profile, framing, alignment, handshake, heuristic, udp_offset } = *rule;
     let (bound, split, scale) = match profile {
         Profile::Classes(params) => {
             let split = params.split().ok_or_else(|| Error::Usage("a split that has no name".into()))?;
@@ -41,10 +41,10 @@ pub fn rule_command(rule: &Rule) -> Result<String, Error> {
         Profile::Planar(bound) => (-i16::from(bound.y()), "none", 0),
     };
     let codec = profile.codec();
-    let (framing, alignment, handshake, contents) =
-        (framing.name(), alignment.name(), handshake.name(), contents.name());
+    let (framing, alignment, handshake, heuristic) =
+        (framing.name(), alignment.name(), handshake.name(), heuristic.name());
     Ok(format!(
-        "rule add tos={tos} mask={mask} codec={codec} bound={bound} split={split} scale={scale} framing={framing} alignment={alignment} handshake={handshake} contents={contents} udp-offset={udp_offset}"
+        "rule add tos={tos} mask={mask} codec={codec} bound={bound} split={split} scale={scale} framing={framing} alignment={alignment} handshake={handshake} heuristic={heuristic} udp-offset={udp_offset}"
     ))
 }
 

@@ -173,7 +173,7 @@ fn a_capture_of_headers_is_code_1() {
     assert!(text.lines().last().unwrap().starts_with("NOT values alone, connections"), "{text}");
     assert!(text.contains("1 not-values"), "{text}");
 
-    let output = gradwire(&["replay", path, "--handshake", "off", "--contents", "trusted", "--json"]);
+    let output = gradwire(&["replay", path, "--handshake", "off", "--heuristic", "off", "--json"]);
     let report = json(&output);
     assert_eq!(
         (code(&output), &report["compressed"], &report["ok"]),
@@ -200,7 +200,7 @@ fn a_failed_check_is_code_1() {
     let misaligned = ["replay", path.to_str().unwrap(), "--handshake", "off", "--alignment", "payload"];
     // Values that are read from a wrong byte on look like none.
     assert_eq!(code(&gradwire(&misaligned)), 0);
-    let trusting = [&misaligned[..], &["--contents", "trusted"]].concat();
+    let trusting = [&misaligned[..], &["--heuristic", "off"]].concat();
     let output = gradwire(&trusting);
     assert_eq!(code(&output), 1);
     let text = String::from_utf8(output.stdout).unwrap();

@@ -430,7 +430,7 @@ fn format_has_the_defaults() {
         ("framing", rule.framing.name().into()),
         ("alignment", format!("by {}", rule.alignment.name())),
         ("handshake", rule.handshake.name().into()),
-        ("contents", rule.contents.name().into()),
+        ("heuristic", rule.heuristic.name().into()),
         ("UDP offset", rule.udp_offset.to_string()),
     ];
     let table = table("FORMAT.md", &["setting", "default"]);

@@ -313,7 +313,7 @@ mod tests {
             ("framing", ["\"routed\"", "\"in-place\""]),
             ("alignment", ["\"connection\"", "\"payload\""]),
             ("handshake", ["\"required\"", "\"off\""]),
-            ("contents", ["\"checked\"", "\"trusted\""]),
+            ("heuristic", ["\"on\"", "\"off\""]),
         ];
         for (setting, values) in settings {
             for value in values {

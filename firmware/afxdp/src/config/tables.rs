@@ -7,7 +7,7 @@ use std::ops::Range;
 use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, ParamsError, Split};
 use gradwire::profile::Profile;
-use gradwire::rules::{Alignment, Contents, Framing, Handshake, Rule, RulesError};
+use gradwire::rules::{Alignment, Framing, Handshake, Heuristic, Rule, RulesError};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
@@ -74,8 +74,8 @@ pub(super) struct RuleTable {
     alignment: Option<Spanned<Alignment>>,
     #[serde(default, deserialize_with = "handshake")]
     handshake: Option<Spanned<Handshake>>,
-    #[serde(default, deserialize_with = "contents")]
-    contents: Option<Spanned<Contents>>,
+    #[serde(default, deserialize_with = "heuristic")]
+    heuristic: Option<Spanned<Heuristic>>,
     udp: Option<Spanned<toml::Value>>,
     udp_offset: Option<Spanned<u8>>,
 }
@@ -105,14 +105,14 @@ impl RuleTable {
             framing: given(&self.framing).unwrap_or_default(),
             alignment: given(&self.alignment).unwrap_or_default(),
             handshake: given(&self.handshake).unwrap_or_default(),
-            contents: given(&self.contents).unwrap_or_default(),
+            heuristic: given(&self.heuristic).unwrap_or_default(),
             udp_offset: self.udp_offset(),
         })
     }
 
     /// All settings of one system at once. Beside the name, a table may have a bound, a scale and a UDP offset.
     fn preset(&self, name: &Spanned<String>) -> Result<Rule, Fault> {
-        let Rule { tos, mask, framing, alignment, handshake, contents, .. } = Rule::INCEPTIONN;
+        let Rule { tos, mask, framing, alignment, handshake, heuristic, .. } = Rule::INCEPTIONN;
         if name.as_ref() != "inceptionn" {
             return Err(Fault::at(name, format!("profile `{}`, expected `inceptionn`", name.as_ref())));
         }
@@ -127,7 +127,7 @@ impl RuleTable {
             ("framing", self.framing.as_ref().map(Spanned::span)),
             ("alignment", self.alignment.as_ref().map(Spanned::span)),
             ("handshake", self.handshake.as_ref().map(Spanned::span)),
-            ("contents", self.contents.as_ref().map(Spanned::span)),
+            ("heuristic", self.heuristic.as_ref().map(Spanned::span)),
         ];
         if let Some((setting, at)) = set_twice.into_iter().find_map(|(setting, at)| Some((setting, at?))) {
             let found = format!(
@@ -143,7 +143,7 @@ impl RuleTable {
             framing,
             alignment,
             handshake,
-            contents,
+            heuristic,
             udp_offset: self.udp_offset(),
         })
     }
@@ -226,8 +226,8 @@ fn handshake<'de, D: Deserializer<'de>>(text: D) -> Result<Option<Spanned<Handsh
     named(text, &Handshake::ALL, Handshake::name)
 }
 
-fn contents<'de, D: Deserializer<'de>>(text: D) -> Result<Option<Spanned<Contents>>, D::Error> {
-    named(text, &Contents::ALL, Contents::name)
+fn heuristic<'de, D: Deserializer<'de>>(text: D) -> Result<Option<Spanned<Heuristic>>, D::Error> {
+    named(text, &Heuristic::ALL, Heuristic::name)
 }
 
 fn alignment<'de, D: Deserializer<'de>>(text: D) -> Result<Option<Spanned<Alignment>>, D::Error> {

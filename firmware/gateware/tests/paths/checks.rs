@@ -1,6 +1,6 @@
 //! What both directions of a card's path are held to in the same way.
 
-use gradwire::rules::{Contents, Rule, Rules};
+use gradwire::rules::{Heuristic, Rule, Rules};
 use gradwire_gateware::{Batch, Design, Outcome, Pauses, Simulation};
 
 use super::compare::{Judged, batch, run};
@@ -58,7 +58,7 @@ impl Direction {
 
 /// The paper's rule, and one with routed framing.
 pub fn framings() -> [Rules; 2] {
-    let routed = Rule { contents: Contents::Trusted, ..Rule::STATIC };
+    let routed = Rule { heuristic: Heuristic::Off, ..Rule::STATIC };
     [Rule::INCEPTIONN, routed].map(|rule| Rules::new(&[rule], MARK).unwrap())
 }
 

@@ -2,7 +2,7 @@
 
 use gradwire::codec::{Params, Split};
 use gradwire::profile::Profile;
-use gradwire::rules::{Alignment, Contents, Framing, Handshake, Rule, Rules};
+use gradwire::rules::{Alignment, Framing, Handshake, Heuristic, Rule, Rules};
 use gradwire::verdict::{Change, DropReason, PassReason, Verdict};
 use gradwire_gateware::Simulation;
 
@@ -12,7 +12,7 @@ pub const MARK: u8 = 0x30;
 /// alone, and the last matches much of what those before it match.
 pub fn rules() -> Rules {
     let profile = |b, split, x| Profile::from(Params::new(b, split, x).unwrap());
-    let plain = Rule { handshake: Handshake::Off, contents: Contents::Trusted, ..Rule::DEFAULT };
+    let plain = Rule { handshake: Handshake::Off, heuristic: Heuristic::Off, ..Rule::DEFAULT };
     let mut list = vec![
         Rule::INCEPTIONN,
         Rule { tos: 0x48, profile: profile(12, Split::Dense, -3), ..plain },
@@ -23,7 +23,7 @@ pub fn rules() -> Rules {
             profile: profile(6, Split::Dense, 2),
             ..plain
         },
-        Rule { tos: 0x88, handshake: Handshake::Required, contents: Contents::Trusted, ..Rule::DEFAULT },
+        Rule { tos: 0x88, handshake: Handshake::Required, heuristic: Heuristic::Off, ..Rule::DEFAULT },
         Rule { tos: 0xa8, alignment: Alignment::Payload, udp_offset: 250, ..plain },
     ];
     list.extend((0..10).map(|n| Rule {

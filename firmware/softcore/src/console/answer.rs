@@ -55,7 +55,7 @@ fn text_line(text: core::fmt::Arguments<'_>) -> Line {
 fn rule_line(at: usize, forwarder: &Forwarder<SETS>) -> Line {
     let rules = forwarder.egress().rules();
     let Some(at) = at.checked_sub(1) else { return text_line(format_args!("mark {:#04x}", rules.mark())) };
-    let Some(Rule { tos, mask, profile, framing, alignment, handshake, contents, udp_offset }) =
+    let Some(Rule { tos, mask, profile, framing, alignment, handshake, heuristic, udp_offset }) =
         rules.as_slice().get(at)
     else {
         return Line::End;
@@ -68,10 +68,10 @@ fn rule_line(at: usize, forwarder: &Forwarder<SETS>) -> Line {
         // Its one parameter is the bound itself.
         Profile::Planar(bound) => (-i16::from(bound.y()), "none", 0),
     };
-    let (framing, alignment, handshake, contents) =
-        (framing.name(), alignment.name(), handshake.name(), contents.name());
+    let (framing, alignment, handshake, heuristic) =
+        (framing.name(), alignment.name(), handshake.name(), heuristic.name());
     text_line(format_args!(
-        "rule {at} tos={tos:#04x} mask={mask:#04x} codec={codec} bound={b} split={split} scale={x} framing={framing} alignment={alignment} handshake={handshake} contents={contents} udp-offset={udp_offset}"
+        "rule {at} tos={tos:#04x} mask={mask:#04x} codec={codec} bound={b} split={split} scale={x} framing={framing} alignment={alignment} handshake={handshake} heuristic={heuristic} udp-offset={udp_offset}"
     ))
 }
 

@@ -4,7 +4,7 @@ use core::fmt;
 
 use gradwire::codec::planar::Bound;
 use gradwire::codec::{Params, Split};
-use gradwire::rules::{Alignment, Contents, Framing, Handshake, Rule};
+use gradwire::rules::{Alignment, Framing, Handshake, Heuristic, Rule};
 
 use crate::RULE;
 
@@ -80,7 +80,7 @@ pub const HELP: &[&str] = &[
     "    profile=inceptionn (first: as the NIC of the paper)",
     "    tos=0x28  mask=0xfc  codec=1|2  bound=10  split=dense|paper (codec 1)  scale=0",
     "    framing=routed|in-place  alignment=connection|payload  handshake=required|off",
-    "    contents=checked|trusted  udp-offset=0 (handshake off)",
+    "    heuristic=on|off  udp-offset=0 (handshake off)",
     "rule remove N          remove rule N",
     "rule default           the rules and the mark of the start",
     "mark 0x30              type of service of compressed frames",
@@ -144,7 +144,7 @@ fn rule<'a>(settings: impl Iterator<Item = &'a str>) -> Result<Rule, Problem<'a>
         None => (RULE, Split::Dense),
     };
     let (mut tos, mut mask, mut framing, mut alignment) = (None, None, None, None);
-    let (mut handshake, mut contents, mut udp_offset) = (None, None, None);
+    let (mut handshake, mut heuristic, mut udp_offset) = (None, None, None);
     let (mut codec, mut bound, mut split, mut scale) = (None, None, None, None);
     for setting in settings {
         let (name, value) = setting.split_once('=').ok_or(Problem::Setting(setting))?;
@@ -165,9 +165,9 @@ fn rule<'a>(settings: impl Iterator<Item = &'a str>) -> Result<Rule, Problem<'a>
                 let number = value.parse().map_err(|_| other("a number from -128 to 127"))?;
                 once(&mut scale, name, number)?;
             }
-            "contents" => {
-                let contents_of = Contents::from_name(value).ok_or(other("checked or trusted"))?;
-                once(&mut contents, name, contents_of)?;
+            "heuristic" => {
+                let heuristic_of = Heuristic::from_name(value).ok_or(other("on or off"))?;
+                once(&mut heuristic, name, heuristic_of)?;
             }
             "handshake" => {
                 let handshake_of = Handshake::from_name(value).ok_or(other("required or off"))?;
@@ -210,7 +210,7 @@ fn rule<'a>(settings: impl Iterator<Item = &'a str>) -> Result<Rule, Problem<'a>
         framing: framing.unwrap_or(of.framing),
         alignment: alignment.unwrap_or(of.alignment),
         handshake: handshake.unwrap_or(of.handshake),
-        contents: contents.unwrap_or(of.contents),
+        heuristic: heuristic.unwrap_or(of.heuristic),
         udp_offset: udp_offset.unwrap_or(of.udp_offset),
     })
 }
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_rule_takes_its_settings_and_the_default_for_the_rest() {
-        let line = "rule add tos=0x50 bound=6 split=paper scale=-3 framing=in-place alignment=payload handshake=off contents=trusted udp-offset=8";
+        let line = "rule add tos=0x50 bound=6 split=paper scale=-3 framing=in-place alignment=payload handshake=off heuristic=off udp-offset=8";
         let params = Params::new(6, Split::Paper, -3).unwrap();
         let rule = Rule {
             tos: 0x50,
@@ -268,7 +268,7 @@ mod tests {
             framing: Framing::InPlace,
             alignment: Alignment::Payload,
             handshake: Handshake::Off,
-            contents: Contents::Trusted,
+            heuristic: Heuristic::Off,
             udp_offset: 8,
         };
         assert_eq!(parse(line), Ok(Command::AddRule(rule)));
@@ -280,9 +280,9 @@ mod tests {
         let rule = Rule { profile: Params::new(8, Split::Paper, 0).unwrap().into(), ..Rule::INCEPTIONN };
         assert_eq!(parse("rule add profile=inceptionn bound=8"), Ok(Command::AddRule(rule)));
         // What is written counts also if it is the default.
-        let contents = Contents::Checked;
-        let rule = Rule { mask: 0xfc, handshake: Handshake::Required, contents, ..Rule::INCEPTIONN };
-        let line = "rule add profile=inceptionn mask=0xfc handshake=required contents=checked";
+        let heuristic = Heuristic::On;
+        let rule = Rule { mask: 0xfc, handshake: Handshake::Required, heuristic, ..Rule::INCEPTIONN };
+        let line = "rule add profile=inceptionn mask=0xfc handshake=required heuristic=on";
         assert_eq!(parse(line), Ok(Command::AddRule(rule)));
         assert_eq!(parse("rule add bound=8 profile=inceptionn"), Err(Problem::Setting("profile")));
     }
@@ -302,7 +302,7 @@ mod tests {
             ("rule add codec=3", "'3': expected 1 or 2"),
             ("rule add split=half", "'half': expected dense or paper"),
             ("rule add handshake=1", "'1': expected required or off"),
-            ("rule add contents=1", "'1': expected checked or trusted"),
+            ("rule add heuristic=1", "'1': expected on or off"),
             ("mark", "missing: a type of service"),
             // Nothing that is written is ignored.
             ("rule add bound=8 tos=0x50 bound=10", "'bound' stands there twice"),

@@ -10,7 +10,7 @@ use gradwire::codec::planar::Bound;
 use gradwire::engine::{Egress, Ingress, Millis, NO_CAPABILITIES};
 use gradwire::kernels::{Kernel, Odd};
 use gradwire::profile::Profile;
-use gradwire::rules::{Contents, DEFAULT_MARK, Framing, Rule, Rules};
+use gradwire::rules::{DEFAULT_MARK, Framing, Heuristic, Rule, Rules};
 use gradwire::sums::{BLOCK_LEN, BLOCK_VALUES, Summable, limit, value_of};
 use gradwire::verdict::Verdict;
 use gradwire::wire::chunk::{Blocks, Body, Head, Limits, NO_COOKIE, PORT, Packet, Part, TOS};
@@ -218,8 +218,7 @@ pub(crate) fn frames() {
     ] {
         let kernel = Kernel::detect();
         let rules =
-            Rules::new(&[Rule { framing, contents: Contents::Trusted, ..Rule::STATIC }], DEFAULT_MARK)
-                .unwrap();
+            Rules::new(&[Rule { framing, heuristic: Heuristic::Off, ..Rule::STATIC }], DEFAULT_MARK).unwrap();
         let mut egress = Egress::<2>::new(rules.clone(), kernel, 1500, 1);
         let mut ingress = Ingress::new(rules, kernel, 1500);
         // Two bytes before the frame, so that its IP header lies on a word.

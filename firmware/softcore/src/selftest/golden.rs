@@ -3,7 +3,7 @@
 use gradwire::codec::{Params, max_encoded_len};
 use gradwire::engine::{Egress, Ingress, Millis, NO_CAPABILITIES};
 use gradwire::kernels::Kernel;
-use gradwire::rules::{Contents, DEFAULT_MARK, Framing, Rule, Rules};
+use gradwire::rules::{DEFAULT_MARK, Framing, Heuristic, Rule, Rules};
 use gradwire::verdict::Verdict;
 
 use crate::say;
@@ -73,8 +73,7 @@ pub(crate) fn frames() {
         assert!(rest.is_empty());
         let framing = if name.contains("routed") { Framing::Routed } else { Framing::InPlace };
         let rules =
-            Rules::new(&[Rule { framing, contents: Contents::Trusted, ..Rule::STATIC }], DEFAULT_MARK)
-                .unwrap();
+            Rules::new(&[Rule { framing, heuristic: Heuristic::Off, ..Rule::STATIC }], DEFAULT_MARK).unwrap();
         let mut egress = Egress::<1>::new(rules.clone(), Kernel::detect(), 1500, 0);
         let mut out = [0xaa; 2048];
         if name.contains("tcp") {

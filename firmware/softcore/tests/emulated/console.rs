@@ -8,14 +8,14 @@ use softcore::console::command::HELP;
 
 use super::{firmware, image};
 
-const DEFAULT: &str = "rule 0 tos=0x28 mask=0xfc codec=1 bound=10 split=dense scale=0 framing=routed alignment=connection handshake=required contents=trusted udp-offset=0\n";
+const DEFAULT: &str = "rule 0 tos=0x28 mask=0xfc codec=1 bound=10 split=dense scale=0 framing=routed alignment=connection handshake=required heuristic=off udp-offset=0\n";
 
 #[test]
 fn rules_are_shown_added_refused_and_removed() {
     let mut core = Machine::start(&firmware()).unwrap();
     assert_eq!(core.command("rules").unwrap(), format!("mark 0x30\n{DEFAULT}"));
     assert_eq!(core.command("rule add tos=0x50 framing=in-place bound=6 scale=-3").unwrap(), "");
-    let second = "rule 1 tos=0x50 mask=0xfc codec=1 bound=6 split=dense scale=-3 framing=in-place alignment=connection handshake=required contents=trusted udp-offset=0\n";
+    let second = "rule 1 tos=0x50 mask=0xfc codec=1 bound=6 split=dense scale=-3 framing=in-place alignment=connection handshake=required heuristic=off udp-offset=0\n";
     assert_eq!(core.command("rules").unwrap(), format!("mark 0x30\n{DEFAULT}{second}"));
     assert_eq!(core.command("rule add tos=0x30").unwrap(), "rule 2: matches the mark 0x30\n");
     assert_eq!(core.command("rule add").unwrap(), "rule 2: earlier rules match all of it\n");

@@ -6,7 +6,7 @@ use common::engines::rules;
 use common::{ACK, SYN, Spec, TransportSpec, gradient, le_bytes};
 use gradwire::engine::{Egress, Millis, NO_CAPABILITIES};
 use gradwire::kernels::Kernel;
-use gradwire::rules::{Alignment, Contents, Rule};
+use gradwire::rules::{Alignment, Heuristic, Rule};
 use gradwire::verdict::{Change, PassReason, Verdict};
 
 const ORIGIN: u32 = 1000;
@@ -140,7 +140,7 @@ fn datagrams_are_judged_one_by_one_behind_their_offset() {
 
 #[test]
 fn a_rule_may_trust_what_is_tagged() {
-    let rule = Rule { contents: Contents::Trusted, ..Rule::STATIC };
+    let rule = Rule { heuristic: Heuristic::Off, ..Rule::STATIC };
     let mut host = Host::new(rule, Kernel::detect());
     assert!(host.sends(&payload(&HEADER)));
     let datagram = Spec::udp(&payload(&HEADER)).bytes();
