@@ -1,4 +1,4 @@
-"""Judges the pages that .ci/pages has made: FOLDER NAME..., where each name has a page and the JSON of the same run."""
+"""Checks the pages that .ci/pages has made: FOLDER NAME..., where each name has a page and the JSON of the same run."""
 
 import json
 import re
@@ -62,7 +62,7 @@ def shown(text: str) -> tuple[float, float]:
     return float(number[0]), 0.51 * 10.0 ** (exponent - len(number[1] or ""))
 
 
-def judge(folder: Path, name: str) -> None:
+def check(folder: Path, name: str) -> None:
     page, report = folder / f"{name}.html", json.loads((folder / f"{name}.json").read_text())
     loaded = chromium(page, "--dump-dom")
     errors = [line for line in loaded.stderr.splitlines() if "CONSOLE" in line]
@@ -92,4 +92,4 @@ def judge(folder: Path, name: str) -> None:
 
 if __name__ == "__main__":
     for each in sys.argv[2:]:
-        judge(Path(sys.argv[1]), each)
+        check(Path(sys.argv[1]), each)

@@ -101,7 +101,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// RFC 1071 §1, word by word in wide integers.
-    fn judge(bytes: &[u8]) -> u64 {
+    fn verify(bytes: &[u8]) -> u64 {
         bytes.chunks(2).map(|w| u64::from(w[0]) << 8 | w.get(1).map_or(0, |b| u64::from(*b))).sum::<u64>()
             % 65535
     }
@@ -143,7 +143,7 @@ mod tests {
     proptest! {
         #[test]
         fn sum_is_the_sum_modulo_65535(bytes in proptest::collection::vec(any::<u8>(), 0..4000)) {
-            prop_assert_eq!(u64::from(Sum::of(&bytes).0) % 65535, judge(&bytes));
+            prop_assert_eq!(u64::from(Sum::of(&bytes).0) % 65535, verify(&bytes));
         }
 
         #[test]
@@ -156,7 +156,7 @@ mod tests {
             let old = u16::from_be_bytes([bytes[at], bytes[at + 1]]);
             let field = Sum::of(&bytes).field();
             bytes[at..at + 2].copy_from_slice(&new.to_be_bytes());
-            prop_assert_eq!((judge(&bytes) + u64::from(update(field, old, new))) % 65535, 0);
+            prop_assert_eq!((verify(&bytes) + u64::from(update(field, old, new))) % 65535, 0);
         }
     }
 }

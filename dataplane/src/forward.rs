@@ -257,7 +257,7 @@ impl<const SETS: usize> Forwarder<SETS> {
         }
     }
 
-    /// As [`Egress::set_quiet_in_place`]: for as long as other rules are being judged.
+    /// As [`Egress::set_quiet_in_place`]: for as long as other rules are being checked.
     pub const fn set_quiet_in_place(&mut self, quiet: bool) {
         self.egress.set_quiet_in_place(quiet);
     }

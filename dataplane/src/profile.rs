@@ -72,7 +72,7 @@ impl Profile {
         }
     }
 
-    /// Encodes as the codec's definition says, [`codec::encode_payload`] or [`planar::encode_payload`]: slow, and the judge of
+    /// Encodes as the codec's definition says, [`codec::encode_payload`] or [`planar::encode_payload`]: slow, and the reference for
     /// every [`crate::kernels::Kernel`].
     ///
     /// # Errors

@@ -8,7 +8,7 @@
 //! | 1 | `2^(x-15)` | codec 1's code of the `f32` nearest to the sum | less than `n + 1` bounds |
 //! | 2 | `2^y` | the sum | `n` bounds at most |
 //!
-//! The last rounding to an `f32` is not counted. The functions here judge every [`Kernel`](crate::kernels::Kernel).
+//! The last rounding to an `f32` is not counted. The functions here are the reference for every [`Kernel`](crate::kernels::Kernel).
 
 use core::fmt;
 

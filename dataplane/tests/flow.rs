@@ -258,10 +258,10 @@ fn a_probe_is_one_sample_and_ends_in_trust() {
     assert_eq!(send(&mut table, seq, BYPASS_MS + EPOCH_MS + BYPASS_MS), Ok(()));
 }
 
-/// Twelve units that were sent compressed, and none of them again, are worth an epoch's judgement; eleven are not.
+/// Twelve units that were sent compressed, and none of them again, are worth an epoch's decision; eleven are not.
 #[test]
 fn a_probe_of_few_segments_proves_nothing() {
-    for (segments, judged) in [(11, TrustState::Probing), (12, TrustState::Trusted)] {
+    for (segments, decided) in [(11, TrustState::Probing), (12, TrustState::Trusted)] {
         let mut table = open();
         let seq = refuse(&mut table, 1, 20, 0);
         for segment in 0..segments {
@@ -269,7 +269,7 @@ fn a_probe_of_few_segments_proves_nothing() {
         }
         assert_eq!(trust(&mut table), TrustState::Probing);
         assert_eq!(send(&mut table, seq + SAMPLE_LEN, BYPASS_MS + EPOCH_MS), Ok(()));
-        assert_eq!(trust(&mut table), judged, "{segments} segments");
+        assert_eq!(trust(&mut table), decided, "{segments} segments");
     }
 }
 

@@ -128,7 +128,7 @@ fn misaligned_values_are_values() {
 }
 
 #[test]
-fn datagrams_are_judged_one_by_one_behind_their_offset() {
+fn datagrams_are_verified_one_by_one_behind_their_offset() {
     let rule = Rule { udp_offset: 48, ..Rule::STATIC };
     let mut host = Host::new(rule, Kernel::detect());
     let header = Spec::udp(&payload(&HEADER)).bytes();

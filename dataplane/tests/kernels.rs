@@ -175,7 +175,7 @@ fn on_a_recorded_gradient() {
     }
 }
 
-/// Judged by the standard library, which asks the processor itself.
+/// Verified by the standard library, which asks the processor itself.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn every_kernel_that_the_processor_runs_is_there() {

@@ -1,4 +1,4 @@
-//! The laws of the codec (FORMAT.md §3.5), judged in `f64` and on bits.
+//! The laws of the codec (FORMAT.md §3.5), verified in `f64` and on bits.
 
 use gradwire::codec::{Class, Lane, Params, Split, decode_lane, encode_lane};
 use proptest::prelude::*;

@@ -1,5 +1,5 @@
 //! Promises about whole flows: a byte is compressed at most once, and values are coded by their own alignment or not at all.
-//! The judge knows what the host sent, and nothing of what the engine believes.
+//! The verifier knows what the host sent, and nothing of what the engine believes.
 
 mod common;
 

@@ -40,9 +40,9 @@ fn add(kernel: Kernel, code: &[u8], sums: &mut [i32], profile: Summable, limit: 
     odd
 }
 
-/// What one restored value counts, judged in `f64`: the error is at most the bound (codec 1: less), and what is over the limit is
+/// What one restored value counts, verified in `f64`: the error is at most the bound (codec 1: less), and what is over the limit is
 /// said to be.
-fn judge(bits: u32, restored: u32, profile: Summable, limit: i32) {
+fn verify(bits: u32, restored: u32, profile: Summable, limit: i32) {
     let (value, unit) = (f64::from(f32::from_bits(bits)), unit_of(profile));
     let bound = f64::from(profile.profile().bound());
     let expected = whole_units(bits, profile);
@@ -78,7 +78,7 @@ proptest! {
 
     #[test]
     fn any_value_counts_what_it_is_worth(bits: u32, profile in any_profile(), workers in 1u8..) {
-        judge(bits, restored(bits, profile), profile, limit(workers));
+        verify(bits, restored(bits, profile), profile, limit(workers));
     }
 
     #[test]
@@ -86,7 +86,7 @@ proptest! {
         let of_unit = (profile.unit().value().to_bits() >> 23) as i32;
         let bits = ((of_unit + exponent).clamp(1, 255) << 23) + near;
         let bits = bits as u32 | u32::from(sign) << 31;
-        judge(bits, restored(bits, profile), profile, limit(workers));
+        verify(bits, restored(bits, profile), profile, limit(workers));
     }
 
     #[test]
@@ -437,10 +437,10 @@ fn every_kernel_sums_a_recorded_gradient() {
 }
 
 /// Every value, at both ends of what limits are.
-fn judge_all(profile: Summable, restored: impl Fn(u32) -> u32) {
+fn verify_all(profile: Summable, restored: impl Fn(u32) -> u32) {
     for bits in 0..=u32::MAX {
         let restored = restored(bits);
-        [1, 64].map(limit).into_iter().for_each(|limit| judge(bits, restored, profile, limit));
+        [1, 64].map(limit).into_iter().for_each(|limit| verify(bits, restored, profile, limit));
     }
 }
 
@@ -450,7 +450,7 @@ fn every_value_counts_what_it_is_worth() {
     std::thread::scope(|scope| {
         for bound in [Bound::MIN, -10, Bound::MAX].map(|y| Bound::new(y).unwrap()) {
             scope.spawn(move || {
-                judge_all(bound.into(), |bits| decode_value(encode_value(bits, bound), bound));
+                verify_all(bound.into(), |bits| decode_value(encode_value(bits, bound), bound));
             });
         }
     });
@@ -463,7 +463,7 @@ fn every_value_of_codec_1_does() {
         for (b, k, x) in [(10, 3, 0), (14, 8, Params::MIN_SCALE), (1, 0, i8::MAX)] {
             scope.spawn(move || {
                 let params = Params::from_exponents(b, k, x).unwrap();
-                judge_all(classes(b, k, x), |bits| decode_lane(encode_lane(bits, params), params));
+                verify_all(classes(b, k, x), |bits| decode_lane(encode_lane(bits, params), params));
             });
         }
     });

@@ -5,4 +5,4 @@ use libfuzzer_sys::fuzz_target;
 #[path = "../oracles/configuration.rs"]
 mod configuration;
 
-fuzz_target!(|data: &[u8]| configuration::judge(data));
+fuzz_target!(|data: &[u8]| configuration::verify(data));

@@ -1,4 +1,4 @@
-//! Judges the Linux shim's configuration: any text is refused at a line that it has, or does what its tables say.
+//! Verifies the Linux shim's configuration: any text is refused at a line that it has, or does what its tables say.
 //! The `toml` crate's own tables and the equations of FORMAT.md say what that is.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -16,7 +16,7 @@ use toml::Table;
 ///
 /// # Panics
 /// It is taken and does not do what it says, or is refused without a line and a reason.
-pub(crate) fn judge(data: &[u8]) {
+pub(crate) fn verify(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let file = || text.parse::<Table>().expect("what was taken is TOML");
     match Config::parse(text, Path::new("fuzz.toml")) {

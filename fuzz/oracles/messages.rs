@@ -1,4 +1,4 @@
-//! Judges what host codecs make of bytes from the network: a message is refused whole, or adds what docs/host-format.md says.
+//! Verifies what host codecs make of bytes from the network: a message is refused whole, or adds what docs/host-format.md says.
 
 use gradwire_codecs::{Codec, Registry};
 
@@ -32,7 +32,7 @@ const MOST: usize = 2000;
 ///
 /// # Panics
 /// A message that is refused changes the sum, one that is taken adds something else than it says, or bytes behind it matter.
-pub(crate) fn judge(data: &[u8]) {
+pub(crate) fn verify(data: &[u8]) {
     let Some(([name, n @ ..], message)) = data.split_first_chunk::<3>() else { return };
     let name = NAMES[usize::from(*name) % NAMES.len()];
     let n = usize::from(u16::from_le_bytes(*n)) % (MOST + 1);

@@ -1,4 +1,4 @@
-//! What cannot be run, and what a run takes at most: judged before anything is allocated for it.
+//! Limits of a run: what cannot be run, and what a run takes at most, checked before anything is allocated for it.
 
 use std::collections::BTreeMap;
 

@@ -219,7 +219,7 @@ fn bytes_are_conserved() {
                 assert_eq!(sent.iter().sum::<u64>(), 2 * 7 * size);
                 assert_eq!(received.iter().sum::<u64>(), 2 * 7 * size);
             }
-            Mechanism::Graph(_) => unreachable!("tests/graphs.rs judges these"),
+            Mechanism::Graph(_) => unreachable!("tests/graphs.rs checks these"),
             Mechanism::Butterfly => assert_eq!((sent, received), (vec![3 * size; 8], vec![3 * size; 8])),
             Mechanism::InNetwork { .. } => assert_eq!((sent, received), (vec![size; 8], vec![size; 8])),
             Mechanism::HierarchicalAggregators { .. } => {

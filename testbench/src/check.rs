@@ -13,8 +13,8 @@ use gradwire::profile::Profile;
 use serde::Serialize;
 
 use crate::input::recordings::Recording;
-use crate::judge::usefulness::Remark;
-use crate::judge::values::{Tally, bound_exponent};
+use crate::verify::usefulness::Remark;
+use crate::verify::values::{Tally, bound_exponent};
 
 /// Bytes of values in a payload.
 pub const PAYLOAD_LEN: usize = 1440;

@@ -1,6 +1,6 @@
 //! A capture that was taken on the wire, behind the card that compresses: the receiver's ingress restores what it can.
 //!
-//! What the sender's host sent is not in such a capture, so no error can be judged. What can be parts: which frames a
+//! What the sender's host sent is not in such a capture, so no error can be verified. What can be parts: which frames a
 //! receiver restores and which it refuses, what the ends advertised on their SYNs, and what that saved.
 
 use std::collections::BTreeMap;
@@ -15,9 +15,9 @@ use gradwire::wire::frame::MAX_LINK_LEN;
 use serde::Serialize;
 
 use crate::input::Capture;
-use crate::judge::frame::{Checksum, Segment, Transport, View};
-use crate::judge::values::bound_exponent;
 use crate::replay::{MIN_FRAME_LEN, Setup};
+use crate::verify::frame::{Checksum, Segment, Transport, View};
+use crate::verify::values::bound_exponent;
 
 /// What a frame takes of the wire beside itself: preamble, FCS and the gap.
 const AROUND: u64 = 24;
@@ -64,7 +64,7 @@ pub struct FromWire {
 }
 
 impl FromWire {
-    /// Compressed frames: what there is to judge.
+    /// Compressed frames: what there is to verify.
     #[must_use]
     pub fn compressed(&self) -> u64 {
         self.restored + self.dropped.values().sum::<u64>()

@@ -75,7 +75,7 @@ impl Setup {
         Rules::new(&self.rules.iter().map(configured).collect::<Vec<_>>(), self.mark)
     }
 
-    /// The first rule that matches this type of service; worked out here, for the judge.
+    /// The first rule that matches this type of service; worked out here, for the verifier.
     pub(crate) fn rule(&self, tos: u8) -> Option<&Rule> {
         self.rules.iter().find(|rule| (tos ^ rule.tos) & rule.mask == 0)
     }

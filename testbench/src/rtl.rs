@@ -13,9 +13,9 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::input::Capture;
-use crate::judge::Findings;
-use crate::judge::frame::View;
 use crate::replay::{Passage, Setup};
+use crate::verify::Findings;
+use crate::verify::frame::View;
 
 /// Bytes of a segment header (FORMAT.md section 5.2).
 const HEADER_LEN: usize = 8;

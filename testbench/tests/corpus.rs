@@ -1,4 +1,4 @@
-//! The corpora of `fuzz/` as plain tests: every input that the fuzzer was given or kept is judged again.
+//! The corpora of `fuzz/` as plain tests: every input that the fuzzer was given or kept is verified again.
 
 use gradwire_testbench::oracle::{FUZZED, corpus};
 use proptest::prelude::*;

@@ -20,8 +20,8 @@ use gradwire::verdict::{Change, PassReason, Verdict};
 use gradwire::{Params, Split};
 use gradwire_testbench::input::recordings::builtin;
 use gradwire_testbench::input::{Capture, Frame, Writer};
-use gradwire_testbench::judge::frame::{View, repair_checksums};
 use gradwire_testbench::replay::{Engines, Setup};
+use gradwire_testbench::verify::frame::{View, repair_checksums};
 use support::document::root;
 
 /// What the magic number adds to a compressed segment's checksum (FORMAT.md section 5.3).

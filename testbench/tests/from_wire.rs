@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use gradwire::rules::{Framing, Rule};
 use gradwire_testbench::from_wire::rule_of;
 use gradwire_testbench::input::{Capture, Frame, Writer};
-use gradwire_testbench::judge::frame::View;
+use gradwire_testbench::verify::frame::View;
 use serde_json::Value;
 
 fn gradwire(args: &[&str]) -> Output {
@@ -88,7 +88,7 @@ fn a_hosts_capture_is_no_capture_of_the_wire() {
     let host = support::recordings().join("ring4_mtu1450.pcap");
     let output = gradwire(&["replay", host.to_str().unwrap(), "--from-wire"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("nothing was judged"));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("nothing was verified"));
 }
 
 /// The SYN of FORMAT.md section 8.3, from a host that restores in-place frames of codec 1 with b = 10 and k = 3.

@@ -1,18 +1,18 @@
 //! Damaged and odd traffic: whatever the frames hold, every check on their replay still holds. In doubt the
-//! engines forward untouched, and the judge has to agree.
+//! engines forward untouched, and the verifier has to agree.
 
 mod support;
 
 use gradwire::rules::{Alignment, Framing, Rule};
 use gradwire_testbench::input::{Capture, Frame};
-use gradwire_testbench::judge::frame::repair_checksums;
+use gradwire_testbench::verify::frame::repair_checksums;
 use proptest::prelude::*;
 use support::{capture, recordings, replayed_with};
 
 /// Frames enough for several connections and some hundred segments.
 const FRAMES: usize = 400;
 
-/// Bytes left as they are. Addresses of cards: the judge does not follow a connection from one card to another.
+/// Bytes left as they are. Addresses of cards: the verifier does not follow a connection from one card to another.
 /// Sequence numbers: a sender that jumps about in its own stream can be seen otherwise than the engine sees it.
 const SPARED: [std::ops::Range<usize>; 2] = [0..12, 38..42];
 

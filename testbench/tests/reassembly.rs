@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gradwire_testbench::judge::stream::{Policy, Reassembler};
+use gradwire_testbench::verify::stream::{Policy, Reassembler};
 use proptest::prelude::*;
 
 /// Every byte by its position; the plainest way to say what a policy means.

@@ -275,7 +275,7 @@ fn published_prints_every_cell_and_the_claims_that_do_not_reproduce() {
         [(Some("inceptionv3"), Some("most of 4 servers")), (Some("resnet200"), Some("most of 8 servers"))]
     );
     let (_, text) = gradwire(&["simulate", "published"]).unwrap();
-    assert!(text.contains("do NOT reproduce") && text.contains("85 of 85 judged cells reproduce"));
+    assert!(text.contains("do NOT reproduce") && text.contains("85 of 85 checked cells reproduce"));
 }
 
 /// Every command on the page is one that `gradwire` takes, and every file it names exists.

@@ -1,5 +1,5 @@
 //! TCP streams of which an engine cannot know, or must not forget, where values start and what was sent before. The
-//! engines are real, and the judge knows each stream from its sender's side.
+//! engines are real, and the verifier knows each stream from its sender's side.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use etherparse::{IpHeaders, IpNumber, PacketBuilder, TcpHeader};
 use gradwire::rules::{Alignment, Heuristic, Rule};
 use gradwire::verdict::PassReason;
 use gradwire_testbench::input::{Capture, Frame, ipv4};
-use gradwire_testbench::judge::{Findings, judge_reloaded};
 use gradwire_testbench::replay::{Engines, Passage, Setup};
+use gradwire_testbench::verify::{Findings, verify_reloaded};
 
 /// Sequence number of the stream's first byte.
 const ORIGIN: u32 = 1001;
@@ -96,7 +96,7 @@ fn held(capture: &Capture, setups: &[(usize, Setup)], unseen: usize) -> Findings
         }
         passages.push(if index < unseen { Passage::unseen() } else { engines.send(frame) });
     }
-    judge_reloaded(setup_of, capture, &passages)
+    verify_reloaded(setup_of, capture, &passages)
 }
 
 /// What may be compressed of this: all checks hold, and so many segments were compressed.

@@ -69,7 +69,7 @@ pub fn coverage(lines: bool) -> Result {
     if lines {
         print!("{}", unreached(&report(&["show", "--show-line-counts-or-regions=false"])?));
     }
-    judge(&parts(&serde_json::from_str(&report(&["export", "--summary-only"])?)?)?)
+    verify(&parts(&serde_json::from_str(&report(&["export", "--summary-only"])?)?)?)
 }
 
 /// The first part of `rustc -vV`'s LLVM version.
@@ -123,7 +123,7 @@ fn parts(export: &Value) -> Result<BTreeMap<&'static str, Lines>> {
     Ok(found)
 }
 
-fn judge(parts: &BTreeMap<&str, Lines>) -> Result {
+fn verify(parts: &BTreeMap<&str, Lines>) -> Result {
     let mut low = Vec::new();
     for part in PARTS {
         let lines = parts.get(part).copied().unwrap_or_default();
@@ -178,12 +178,12 @@ mod tests {
     #[test]
     fn a_part_below_its_share_or_without_lines_fails() {
         let all = |lines| BTreeMap::from(PARTS.map(|part| (part, lines)));
-        assert!(judge(&all(Lines { all: 100, reached: 95 })).is_ok());
-        assert!(judge(&all(Lines { all: 1000, reached: 949 })).is_err());
-        assert!(judge(&all(Lines::default())).is_err());
+        assert!(verify(&all(Lines { all: 100, reached: 95 })).is_ok());
+        assert!(verify(&all(Lines { all: 1000, reached: 949 })).is_err());
+        assert!(verify(&all(Lines::default())).is_err());
         let mut parts = all(Lines { all: 1, reached: 1 });
         parts.remove("engine");
-        assert!(judge(&parts).unwrap_err().to_string().contains("engine"));
+        assert!(verify(&parts).unwrap_err().to_string().contains("engine"));
     }
 
     #[test]

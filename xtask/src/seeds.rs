@@ -9,10 +9,10 @@ use gradwire::profile::Profile;
 use gradwire::rules::{Framing, Rule};
 use gradwire::wire::frame::IpFrame;
 use gradwire_testbench::input::{Capture, Frame, Writer, ipv4, recordings};
-use gradwire_testbench::judge::frame::{Transport, View};
 use gradwire_testbench::oracle::frames::Checksums;
 use gradwire_testbench::oracle::{codec, frames};
 use gradwire_testbench::replay::{Engines, Setup};
+use gradwire_testbench::verify::frame::{Transport, View};
 
 use crate::Result;
 use crate::tools::root;

@@ -12,7 +12,7 @@ pub fn summary(list: &str) -> String {
     if reasons.is_empty() {
         return "no test was SKIPPED; those that are `ignored` say what they need\n".to_owned();
     }
-    let mut text = format!("{} tests were SKIPPED, and judged nothing:\n", list.lines().count());
+    let mut text = format!("{} tests were SKIPPED, and verified nothing:\n", list.lines().count());
     for (reason, tests) in reasons {
         text += &format!("{tests:>5}  {reason}\n");
     }

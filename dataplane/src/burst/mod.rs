@@ -35,7 +35,7 @@
 //! of zeros follow each other every 49 clocks.
 //!
 //! Where the values are comes from the frame parser beside the pipeline, as a [`Layout`] with the first beat.
-//! What is known only at a frame's end has to be judged around the pipeline, which gives its first beat
+//! What is known only at a frame's end has to be checked around the pipeline, which gives its first beat
 //! before it has seen the last: whether the frame got shorter (raw lanes make it longer by 1/16) and whether
 //! its L4 checksum was right (FORMAT.md §5). A NIC keeps the original frame until then.
 

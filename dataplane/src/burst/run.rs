@@ -58,7 +58,7 @@ pub fn encode_frame(frame: &[u8], layout: Layout, out: &mut [u8], rule: &Rule) -
 }
 
 /// The inverse of [`encode_frame`]; `layout` is that of the frame before compression. What follows the last
-/// group comes out as it went in; how long it may be is the caller's to judge.
+/// group comes out as it went in; how long it may be is the caller's to check.
 ///
 /// # Errors
 /// The groups are refused, or the result does not fit; `out` then holds nothing of use.

@@ -11,7 +11,7 @@
 //! 5. *Mixing*: any byte-wise mix of `f` and `f'` keeps the bound.
 //! 6. *Totality*: any bytes decode, or are refused with an error.
 //!
-//! The functions here are the definition: plain, branchy, and the judge of every faster kernel.
+//! The functions here are the definition: plain, branchy, and the reference for every faster kernel.
 
 use core::fmt;
 
@@ -63,7 +63,7 @@ pub fn encode_payload(values: &[u8], groups: &mut [u8], params: Params) -> Resul
 }
 
 /// Decodes groups until `values` (little-endian `f32`s, any alignment) is full; returns how many bytes of
-/// `groups` that took. What follows them is the caller's to judge.
+/// `groups` that took. What follows them is the caller's to check.
 ///
 /// # Errors
 /// `values` is not a multiple of 4 long, the groups end too early, or a lane past the last value has a

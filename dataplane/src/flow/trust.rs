@@ -14,7 +14,7 @@ const UNIT_LEN: u32 = 2_048;
 /// Fewer resent units prove nothing: a small message may be lost whole. Below the 10 segments that TCP sends
 /// before it gets an answer (RFC 6928).
 const MIN_EVIDENCE: u32 = 6;
-/// A sample with fewer compressed units is not worth judging.
+/// A sample with fewer compressed units is not worth a decision.
 const MIN_SAMPLE: u32 = 2 * MIN_EVIDENCE;
 /// An epoch lasts at least this long: beyond TCP's first retransmission time-outs.
 pub const EPOCH_MS: u64 = 2_000;
@@ -103,12 +103,12 @@ impl Trust {
             self.begin_epoch(seq, now);
             return true;
         }
-        let worth_judging = self.compressed.count_ones() >= MIN_SAMPLE;
-        if worth_judging && elapsed >= EPOCH_MS {
+        let is_sample_large_enough = self.compressed.count_ones() >= MIN_SAMPLE;
+        if is_sample_large_enough && elapsed >= EPOCH_MS {
             self.state = self.state.next(Evidence::Healthy);
             self.backoff = 0;
             self.begin_epoch(seq, now);
-        } else if self.compressed == 0 || (!worth_judging && self.unit(seq) == 0) {
+        } else if self.compressed == 0 || (!is_sample_large_enough && self.unit(seq) == 0) {
             // Nothing was sampled, or too little and the sample is over.
             self.begin_epoch(seq, now);
         }

@@ -1,4 +1,4 @@
-//! Frames for tests, built byte by byte from the RFCs and judged by `etherparse`; nothing here calls the
+//! Frames for tests, built byte by byte from the RFCs and verified by `etherparse`; nothing here calls the
 //! code under test.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 

@@ -1,4 +1,4 @@
-//! The laws of codec 2 (FORMAT.md §3.5 and §3.7), judged in `f64`.
+//! The laws of codec 2 (FORMAT.md §3.5 and §3.7), verified in `f64`.
 
 use gradwire::codec::planar::{Bound, decode_value, encode_value};
 

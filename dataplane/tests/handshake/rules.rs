@@ -130,12 +130,12 @@ fn rules_that_would_break_a_connection_are_known() {
 fn while_rules_are_checked_no_connection_begins_that_they_would_break() {
     let profile = Params::new(9, Split::Dense, 0).unwrap().into();
     let newer = rules(Rule { profile, ..IN_PLACE });
-    for judging in [0, 1] {
+    for checking in [0, 1] {
         let mut hosts = [IN_PLACE; 2].map(Host::new);
-        hosts[judging].egress.set_quiet_in_place(true);
+        hosts[checking].egress.set_quiet_in_place(true);
         connect(&mut hosts, &Segment::syn());
-        assert_eq!(hosts[judging].egress.would_break(&newer, NOW), 0);
-        let far = Segment::data(1 - judging);
+        assert_eq!(hosts[checking].egress.would_break(&newer, NOW), 0);
+        let far = Segment::data(1 - checking);
         assert_eq!(values(&mut hosts, &far), Err(PassReason::NotNegotiated));
     }
     // Routed frames carry their parameters, so it advertises those as ever; and in-place ones when the check is over.

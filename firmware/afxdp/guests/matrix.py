@@ -49,7 +49,7 @@ def effect(pair: Pair) -> str:
 
 
 def passes(pair: Pair, traffic: Traffic, mtu: int = 1500) -> str:
-    """Untagged traffic, judged; then tagged, judged: whether it is compressed."""
+    """Untagged traffic, verified; then tagged, verified: whether it is compressed."""
     traffic.pings(mtu)
     traffic.streams(STREAM)
     found = traffic.tagged(TAGGED, compressed=False)
@@ -114,7 +114,7 @@ def at_mtu(mtu: int) -> Callable[[Pair, Traffic], str]:
             raise Failed(f"the shim refuses each MTU that it names, at last {now}")
         refused = "" if now == mtu else f"refused; at the MTU that it names, {now}, "
         if alone:
-            return f"{refused}the bridge alone loses the longest packets ({alone}): the shim was not judged"
+            return f"{refused}the bridge alone loses the longest packets ({alone}): the shim was not checked"
         return f"{refused}{effect(pair)}: {passes(pair, traffic, now)}"
 
     return case

@@ -1,4 +1,4 @@
-"""What must hold on emulated cards, in pairs of guests. Each scenario judges untagged traffic, too: it arrives bit-equal, and never stalls.
+"""What must hold on emulated cards, in pairs of guests. Each scenario verifies untagged traffic, too: it arrives bit-equal, and never stalls.
 
 scenarios.py [--program PATH] [--field] [NAME...]     those that CI runs (SCENARIOS), those for releases (FIELD), or those named
 """
@@ -230,7 +230,7 @@ def run(name: str, program: Path, folder: Path, kernel: str = "newest") -> str |
             boot = time.monotonic() - start
             note(f"two guests, {card}, Linux {pair.release}, {pair.accelerator}")
             if not pair.taps:
-                note("NOT JUDGED: cards with several queues. They need /dev/net/tun and root")
+                note("NOT CHECKED: cards with several queues. They need /dev/net/tun and root")
             try:
                 scenario(pair)
             except Exception as error:

@@ -1,4 +1,4 @@
-"""Traffic between the containers of a pair, judged: untagged streams and frames arrive bit-equal, tagged values within their bound."""
+"""Traffic between the containers of a pair, verified: untagged streams and frames arrive bit-equal, tagged values within their bound."""
 
 import json
 import time

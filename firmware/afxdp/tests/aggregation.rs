@@ -353,7 +353,7 @@ fn a_file_describes_a_aggregator() {
 #[test]
 fn the_doctor_knows_whose_an_address_is() {
     let Some(lab) = lab() else { return };
-    let judged = |address: &str, check: &str| {
+    let checked = |address: &str, check: &str| {
         let words = format!(
             "doctor --json --interface eth0 --address {address} --run-dir {}",
             run_dir(&lab).display()
@@ -365,29 +365,29 @@ fn the_doctor_knows_whose_an_address_is() {
         assert_eq!(output.status.code(), Some(i32::from(failed)), "{findings:?}");
         findings.into_iter().find(|finding| finding["check"] == check).unwrap()
     };
-    let found = judged("10.77.0.3", "address");
+    let found = checked("10.77.0.3", "address");
     assert_eq!(found["status"], "failed");
     let mac = lab.mac("c2").map(|byte| format!("{byte:02x}")).join(":");
     assert!(found["found"].as_str().unwrap().contains(&mac), "{found}");
-    assert_eq!(judged("192.0.2.9", "address")["status"], "unknown");
-    assert_eq!(judged(AGGREGATOR, "address")["status"], "ok");
-    assert_eq!(judged(MACHINE, "address")["status"], "ok");
+    assert_eq!(checked("192.0.2.9", "address")["status"], "unknown");
+    assert_eq!(checked(AGGREGATOR, "address")["status"], "ok");
+    assert_eq!(checked(MACHINE, "address")["status"], "ok");
     let taken = lab.enter("n", || UdpSocket::bind((MACHINE, PORT)).unwrap()).join().unwrap();
-    assert_eq!(judged(MACHINE, "port")["status"], "warning");
+    assert_eq!(checked(MACHINE, "port")["status"], "warning");
     drop(taken);
-    assert_eq!(judged(MACHINE, "port")["status"], "ok");
+    assert_eq!(checked(MACHINE, "port")["status"], "ok");
     lab.ip_in("n", "address add 192.0.2.9/32 dev lo");
-    let found = judged("192.0.2.9", "address");
+    let found = checked("192.0.2.9", "address");
     assert!(found["found"].as_str().unwrap().contains("an address of lo"), "{found}");
 
     // It names the aggregator that runs, and does not take its own address for another's.
     let mut aggregator = start(&lab, "");
-    assert_eq!(judged(AGGREGATOR, "address")["status"], "ok");
-    let program = judged(AGGREGATOR, "program");
+    assert_eq!(checked(AGGREGATOR, "address")["status"], "ok");
+    let program = checked(AGGREGATOR, "program");
     assert!(program["mend"].as_str().unwrap().contains("unload eth0"), "{program}");
     lab.ip_in("n", "link set dev eth0 mtu 1400");
-    assert_eq!(judged(AGGREGATOR, "mtu")["status"], "warning");
-    assert_eq!(judged(AGGREGATOR, "packets")["status"], "warning");
+    assert_eq!(checked(AGGREGATOR, "mtu")["status"], "warning");
+    assert_eq!(checked(AGGREGATOR, "packets")["status"], "warning");
     aggregator.end();
     fs::remove_dir_all(run_dir(&lab)).unwrap();
 }

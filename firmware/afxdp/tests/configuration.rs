@@ -8,7 +8,7 @@ mod configuration;
 
 #[test]
 fn the_corpus_holds() {
-    corpus::replay("configuration", configuration::judge);
+    corpus::replay("configuration", configuration::verify);
 }
 
 /// A list of settings, each any number of times.
@@ -42,6 +42,6 @@ proptest! {
         metrics in settings(&["[metrics]", "port = [0-9]{1,6}", "address = \"(::1|[0-9.]{0,9})\"", ".{0,12}"]),
     ) {
         let rules: String = rules.iter().map(|(tos, rest)| format!("[[rule]]\n{tos}\n{rest}\n")).collect();
-        configuration::judge(format!("{top}\n{rules}{aggregator}\n{path}\n{metrics}\n").as_bytes());
+        configuration::verify(format!("{top}\n{rules}{aggregator}\n{path}\n{metrics}\n").as_bytes());
     }
 }

@@ -1,5 +1,5 @@
 //! Bridges that filter. What is untagged meets them as if there were no shim, and what is tagged passes by them only if the operator says so.
-//! nftables' own counters and the kernel's own TCP are the judges.
+//! nftables' own counters and the kernel's own TCP are the checks.
 
 mod support;
 
@@ -326,8 +326,8 @@ fn a_tag_does_not_open_a_filter_unless_the_operator_says_so() {
         ),
     ];
     let all_is_well = || {
-        let judged = found(&lab, &plain);
-        assert!(matches!(&judged[..], [(status, _, None)] if status == "ok"), "{judged:?}");
+        let checked = found(&lab, &plain);
+        assert!(matches!(&checked[..], [(status, _, None)] if status == "ok"), "{checked:?}");
     };
     let mut tried = 0;
     for (make, name, take) in filters {
@@ -338,19 +338,19 @@ fn a_tag_does_not_open_a_filter_unless_the_operator_says_so() {
             continue;
         }
         tried += 1;
-        let judged = found(&lab, &plain);
-        let [(status, found_words, Some(mend))] = &judged[..] else { panic!("{name}: {judged:?}") };
-        assert!(status == "failed" && found_words.contains(&name), "{name}: {judged:?}");
+        let checked = found(&lab, &plain);
+        let [(status, found_words, Some(mend))] = &checked[..] else { panic!("{name}: {checked:?}") };
+        assert!(status == "failed" && found_words.contains(&name), "{name}: {checked:?}");
         let (code, printed) = run(&lab, &format!("run --config {}", plain.display()));
         assert!(
             code == Some(2) && printed.contains(&name) && printed.contains("--bypass-filter"),
             "{name}: {printed}"
         );
         // The operator says so, in the file...
-        let judged = found(&lab, &consent);
+        let checked = found(&lab, &consent);
         assert!(
-            judged.iter().all(|(status, words, _)| status == "ok" && words.contains(&name)),
-            "{judged:?}"
+            checked.iter().all(|(status, words, _)| status == "ok" && words.contains(&name)),
+            "{checked:?}"
         );
         let shim = Shim::start(&lab, Side::A, BYPASS);
         assert!(shim.log().contains(&name), "{}", shim.log());

@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gradwire_testbench::judge::frame::repair_checksums;
+use gradwire_testbench::verify::frame::repair_checksums;
 use gradwire_xdp::ops::telemetry::KeptStats;
 use rustix::process::Signal;
 
@@ -214,8 +214,8 @@ fn a_reload_that_would_break_a_connection_is_refused_by_every_thread() {
         for _ in 0..ROUNDS {
             receiver.reload_refused(&format!("{IN_PLACE}bound = 8\n{path}"));
         }
-        let judged = receiver.log().matches("the in-place rule of 1 connections changed").count();
-        assert_eq!(judged, ROUNDS, "{}", receiver.log());
+        let checked = receiver.log().matches("the in-place rule of 1 connections changed").count();
+        assert_eq!(checked, ROUNDS, "{}", receiver.log());
         // Taken over, the other bound would make wrong values of what follows, with a right checksum.
         let (got, _) = running.finish();
         assert_within_bound(&data, &got);

@@ -2,7 +2,7 @@
 // are stored and forwarded, in their order.
 //
 // Enters: s_axis, frames without FCS, all beats but the last full; `cfg`, which may change between frames. s_axis_tuser
-// counts with a frame's first beat, and for TCP alone: what the owner of its flow knows (gw_egress_judge.sv). 0 means
+// counts with a frame's first beat, and for TCP alone: what the owner of its flow knows (gw_egress_classifier.sv). 0 means
 // that nobody knows the flow, and the segment leaves as it came. UDP needs nothing.
 // Leaves: m_axis, frames for the wire, none longer than it came; a verdict for each frame (gw_nic_pkg.sv), in their order.
 // Latency: of a frame that leaves as it came, its beats and 21 clocks; of a compressed one, gw_compressor's and the compressed
@@ -34,7 +34,7 @@ module gw_egress (
   gw_nic_pkg::plan_t plan;
   logic record_valid, record_ready, plans_low, plan_valid;
   logic [319:0] options;
-  gw_egress_judge judge (
+  gw_egress_classifier classifier (
       .clk, .rst(rst_late), .mark(cfg.mark[7:2]), .record, .options, .record_valid, .record_ready, .plans_low, .plan, .plan_valid);
 
   logic [255:0] in_tdata, out_tdata;

@@ -30,14 +30,14 @@ module gw_finish #(
   localparam logic fault_padding = 1'b0;
 `endif
 
-  typedef enum logic [2:0] {IDLE, WAIT, JUDGE, LENGTHS, SUMS, MORE_SUMS, PUSH} state_t;
+  typedef enum logic [2:0] {IDLE, WAIT, DECIDE, LENGTHS, SUMS, MORE_SUMS, PUSH} state_t;
   state_t state;
   /* verilator lint_off UNUSEDSIGNAL */  // plans are handed on whole
   gw_nic_pkg::plan_t p;
   /* verilator lint_on UNUSEDSIGNAL */
   gw_nic_pkg::outcome_t o;
 
-  // JUDGE: what leaves. WAIT has compared what is known before.
+  // DECIDE: what leaves. WAIT has compared what is known before.
   logic over_least;                    // the frame as it came was not padded: without tags it has more than 60 bytes
   logic changed_d, drop_d;
   logic [5:0] outcome_d;
@@ -102,9 +102,9 @@ module gw_finish #(
       WAIT: begin
         o <= outcome;
         over_least <= p.len > 14'd46 + {9'b0, p.ip_at};
-        if (outcome_valid) state <= JUDGE;
+        if (outcome_valid) state <= DECIDE;
       end
-      JUDGE: begin
+      DECIDE: begin
         changed <= changed_d;
         drop <= drop_d;
         outcome_q <= outcome_d;

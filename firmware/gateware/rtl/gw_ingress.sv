@@ -31,7 +31,7 @@ module gw_ingress (
   logic record_valid, record_ready, plans_low, plan_valid;
   logic [319:0] unused_options;
   assign record_ready = !plans_low;
-  gw_ingress_judge judge (
+  gw_ingress_classifier classifier (
       .clk, .rst(rst_late), .mark(cfg.mark[7:2]), .mtu(cfg.mtu), .next_record(record), .next_valid(record_valid && record_ready), .plan, .plan_valid);
 
   logic [255:0] in_tdata, out_tdata;

@@ -120,7 +120,7 @@ package gw_nic_pkg;
     logic [RULE_W-1:0] rule;   // rule_t
   } record_t;
 
-  // What is to become of a frame: the judges' word for the modules behind them.
+  // What is to become of a frame: the classifier's verdict for the modules behind them.
   typedef struct packed {
     logic [8:0]  beats;
     logic [9:0]  start;
@@ -186,7 +186,7 @@ package gw_nic_pkg;
     logic [PATCHES*PATCH_W-1:0] patches;
   } order_t;
 
-  // For the counters: a frame has been judged.
+  // For the counters: a frame has been classified.
   typedef struct packed {
     logic        valid;
     logic [5:0]  outcome;

@@ -1,10 +1,10 @@
-// What both directions have around their engine: a frame is stored, read, judged, coded if it is to be, judged again, and sent.
+// What both directions have around their engine: a frame is stored, read, classified, coded if it is to be, finished, and sent.
 //
 //   s_axis ─┬─► ring ─────────────────────────────────────► sender ─► m_axis
 //           │     └─► feeder ─► (engine) ─► collector ─► ring ┘ ▲
-//           └─► parser ─► (judge) ─► plans ─► finish ───────────┘
+//           └─► parser ─► (classifier) ─► plans ─► finish ───────────┘
 //
-// Enters: frames on s_axis. The judge and the engine are outside: gw_ingress.sv and gw_egress.sv connect them.
+// Enters: frames on s_axis. The classifier and the engine are outside: gw_ingress.sv and gw_egress.sv connect them.
 // Leaves: frames on m_axis, in their order, and a verdict for each, in the order of the frames.
 module gw_path #(
     parameter bit EGRESS = 1'b0
@@ -24,12 +24,12 @@ module gw_path #(
     input  logic         m_axis_tready,
     output logic         m_axis_tlast,
     output gw_nic_pkg::verdict_t verdict,
-    // The judge.
+    // The classifier.
     output gw_nic_pkg::record_t record,
     output logic [319:0] options,
     output logic         record_valid,
     input  logic         record_ready,   // taken
-    output logic         plans_low,      // the judge may take no more
+    output logic         plans_low,      // the classifier may take no more
     input  gw_nic_pkg::plan_t plan,
     input  logic         plan_valid,
     // The engine.

@@ -12,7 +12,7 @@ use paths::nic::{batch, both_ways_through, counts, nic};
 use paths::rare;
 use paths::settings::{configure, rules};
 use paths::traffic::{PAUSES, from_wire, of_host, oversize};
-use support::{Engine, Random, judge, recorded};
+use support::{Engine, Random, recorded, verify};
 
 const README: &str = include_str!("../README.md");
 const REACHED: &str = include_str!("reached.csv");
@@ -129,7 +129,7 @@ fn random_frames_reach_all_that_can_be_reached() {
     for engine in Engine::BOTH {
         let file = counts(&format!("{engine:?}"));
         let mut simulation = engine.design().coverage(&file).start().unwrap();
-        judge(&mut simulation, engine, 4, 20_000, &recorded()).unwrap();
+        verify(&mut simulation, engine, 4, 20_000, &recorded()).unwrap();
         drop(simulation);
         points.add(&file);
     }

@@ -22,10 +22,10 @@ fn random_and_broken_frames_leave_as_the_engine_says() {
     for seed in 0..30 {
         let mut random = Random::new(seed + 1);
         let (count, longest) = if seed % 5 == 4 { (60, 9000) } else { (300, 1460) };
-        let mut judged = of_host(&mut random, count, longest);
-        judged.extend(rare::of_host());
-        judged.iter().for_each(|one| seen[usize::from(one.place)] += 1);
-        run(&mut simulation, &judged, PAUSES[seed as usize % 3], seed + 1)
+        let mut verified = of_host(&mut random, count, longest);
+        verified.extend(rare::of_host());
+        verified.iter().for_each(|one| seen[usize::from(one.place)] += 1);
+        run(&mut simulation, &verified, PAUSES[seed as usize % 3], seed + 1)
             .unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
     }
     for (place, count) in seen.iter().enumerate().take(50) {

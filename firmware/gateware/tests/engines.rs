@@ -5,12 +5,12 @@ mod support;
 use gradwire::burst::Layout;
 use gradwire::codec::Params;
 use gradwire_gateware::Batch;
-use support::{Case, Engine, PAUSES, Random, captured, compare, compress, judge, recorded};
+use support::{Case, Engine, PAUSES, Random, captured, compare, compress, recorded, verify};
 
 /// Random frames, layouts and parameters, hostile groups, pauses at both sides, noise wherever nothing is promised.
 fn agrees(engine: Engine) {
     let mut simulation = engine.design().start().unwrap();
-    let (frames, refused) = judge(&mut simulation, engine, 1, 300_000, &recorded()).unwrap();
+    let (frames, refused) = verify(&mut simulation, engine, 1, 300_000, &recorded()).unwrap();
     println!("{engine:?}: {frames} frames, {refused} of them refused by both");
     // Of the frames for the decompressor, many are damaged, and more are whole.
     let expected = if engine == Engine::Compressor { 0..=0 } else { frames / 10..=frames / 2 };

@@ -1,8 +1,8 @@
-//! Whether the judge of the engines would notice a fault: each is planted, and has to be found.
+//! Whether the verifier of the engines would notice a fault: each is planted, and has to be found.
 
 mod support;
 
-use support::{Engine, judge, recorded};
+use support::{Engine, recorded, verify};
 
 /// Each fault by its name in the sources, the engine that it breaks, and what it does.
 const FAULTS: [(Engine, &str, &str); 13] = [
@@ -33,7 +33,7 @@ fn every_planted_fault_is_found() {
         .iter()
         .filter(|(engine, name, what)| {
             let mut simulation = engine.design().plant(name).start().unwrap();
-            let found = judge(&mut simulation, *engine, 3, 30_000, &recorded).err();
+            let found = verify(&mut simulation, *engine, 3, 30_000, &recorded).err();
             println!("{name} ({what}): {}", found.as_deref().unwrap_or("NOT FOUND"));
             found.is_none()
         })

@@ -27,10 +27,10 @@ fn random_and_hostile_frames_reach_the_host_as_the_engine_says() {
             _ => (300, 1460, 1500),
         };
         configure(&mut simulation, &rules(), mtu);
-        let mut judged = from_wire(&mut random, count, longest, mtu);
-        judged.extend(rare::from_wire());
-        judged.iter().for_each(|one| seen[usize::from(one.place)] += 1);
-        run(&mut simulation, &judged, PAUSES[seed as usize % 3], seed + 1)
+        let mut verified = from_wire(&mut random, count, longest, mtu);
+        verified.extend(rare::from_wire());
+        verified.iter().for_each(|one| seen[usize::from(one.place)] += 1);
+        run(&mut simulation, &verified, PAUSES[seed as usize % 3], seed + 1)
             .unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
     }
     for (place, count) in seen.iter().enumerate().take(50) {

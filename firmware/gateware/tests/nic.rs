@@ -20,11 +20,11 @@ fn recordings_pass_both_ways_a_beat_a_clock() {
         configure(&mut simulation, &rules, 1500);
         let (sent, received) = both_ways("ring4_mtu1450.pcap", &rules);
         let outcome = both_ways_through(&mut simulation, &sent, &received, Pauses::NONE, 1);
-        for (port, judged) in [(1, &sent), (0, &received)] {
+        for (port, verified) in [(1, &sent), (0, &received)] {
             let (clocks, beats) =
-                (checks::clocks(&outcome, port), judged.iter().map(checks::beats).sum::<usize>());
-            println!("to port {port}: {clocks} clocks, {beats} beats, {} frames", judged.len());
-            assert!(clocks <= (beats + judged.len() + 500) as u64, "{clocks} clocks, {beats} beats");
+                (checks::clocks(&outcome, port), verified.iter().map(checks::beats).sum::<usize>());
+            println!("to port {port}: {clocks} clocks, {beats} beats, {} frames", verified.len());
+            assert!(clocks <= (beats + verified.len() + 500) as u64, "{clocks} clocks, {beats} beats");
         }
     }
 }
@@ -45,9 +45,9 @@ fn both_directions_work_beside_each_other() {
         let from_host = of_host(&mut random, 300, 1460);
         let from_wire = from_wire(&mut random, 300, 1460, 1500);
         both_ways_through(&mut simulation, &from_host, &from_wire, pauses, seed);
-        for (direction, judged) in [(0x200, &from_host), (0x400, &from_wire)] {
+        for (direction, verified) in [(0x200, &from_host), (0x400, &from_wire)] {
             for place in 0..50 {
-                let want = judged.iter().filter(|one| one.place == place).count() as u64;
+                let want = verified.iter().filter(|one| one.place == place).count() as u64;
                 assert_eq!(
                     counter(&mut simulation, direction, place),
                     want,

@@ -13,7 +13,7 @@ fn the_corpus_holds() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/messages");
     let files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(files.len() >= 20, "{} inputs", files.len());
-    files.iter().for_each(|path| messages::judge(&fs::read(path).unwrap()));
+    files.iter().for_each(|path| messages::verify(&fs::read(path).unwrap()));
 }
 
 proptest! {
@@ -21,12 +21,12 @@ proptest! {
 
     #[test]
     fn any_bytes_hold(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
-        messages::judge(&bytes);
+        messages::verify(&bytes);
     }
 
     /// Few values, so that messages are long enough.
     #[test]
     fn any_bytes_for_few_values_hold(codec: u8, n in 0..40u8, message in prop::collection::vec(prop_oneof![any::<u8>(), Just(0)], 0..200)) {
-        messages::judge(&[&[codec, n, 0], &message[..]].concat());
+        messages::verify(&[&[codec, n, 0], &message[..]].concat());
     }
 }

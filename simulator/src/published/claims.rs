@@ -10,7 +10,7 @@ use super::setting::{scenario, time, time_at, time_with_compute};
 use crate::error::SimError;
 use crate::scenario::{Mechanism, Scenario};
 
-/// A claim, judged.
+/// A claim, checked.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Claim {
     /// The claim.
@@ -21,7 +21,7 @@ pub struct Claim {
     pub reproduces: bool,
 }
 
-/// Judges every claim.
+/// Checks every claim.
 ///
 /// # Errors
 /// None, unless a committed model is damaged.

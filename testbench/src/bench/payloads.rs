@@ -109,7 +109,7 @@ fn payload_mut(slot: &mut [u8; SLOT_LEN]) -> &mut [u8] {
 mod tests {
     use super::*;
     use crate::bench::shapes;
-    use crate::judge::values::{bound, error};
+    use crate::verify::values::{bound, error};
     use gradwire::codec::Params;
     use gradwire::codec::planar::Bound;
 

@@ -21,7 +21,7 @@ use super::figures::PeerRow;
 use super::payloads::PAYLOAD_LEN;
 use crate::input::npy;
 use crate::input::recordings::GRADIENTS;
-use crate::judge::values::error;
+use crate::verify::values::error;
 
 /// The recordings that peers are measured on: small and large models, early and late in training.
 const RECORDINGS: [&str; 3] = ["hdc256_i0040_w0.npy", "lm_i0950_w0.npy", "resnet_i0010_w0.npy"];

@@ -11,10 +11,10 @@ use super::kernel::KernelArg;
 use crate::check::{Measured, measure};
 use crate::error::{Error, Outcome};
 use crate::input::recordings::{self, Recording};
-use crate::judge::usefulness::useful;
-use crate::judge::values::scale_to_peak;
 use crate::report;
 use crate::report::{ProgressBar, page, pages};
+use crate::verify::usefulness::useful;
+use crate::verify::values::scale_to_peak;
 
 /// Sends every gradient through compress, wire and decompress, and measures what comes back.
 ///

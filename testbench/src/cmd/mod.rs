@@ -35,7 +35,7 @@ pub mod softcore;
     name = "gradwire",
     version,
     after_help = "\
-Exit codes: 0 every bound and check held, 1 one did not, 2 the tool could not do its work, or nothing was there to judge.
+Exit codes: 0 every bound and check held, 1 one did not, 2 the tool could not do its work, or nothing was there to verify.
 
 Examples:
   gradwire                                        the main job, on built-in recordings

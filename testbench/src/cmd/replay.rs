@@ -13,23 +13,23 @@ use crate::error::{Error, Outcome};
 use crate::from_wire::{from_wire, rule_of};
 use crate::input::recordings::{display, read};
 use crate::input::{Capture, Writer};
-use crate::judge::frame::type_of_service;
-use crate::judge::usefulness::Remark;
-use crate::judge::{self, Findings};
 use crate::replay::{Engines, Passage, Setup};
 use crate::report;
 use crate::report::{ProgressBar, page, pages};
 use crate::rtl::{self, Costs};
+use crate::verify::frame::type_of_service;
+use crate::verify::usefulness::Remark;
+use crate::verify::{self, Findings};
 
 /// Sends every frame of a capture through the sender's egress engine, the wire, and the receiver's ingress
 /// engine, and checks what arrives.
 ///
 /// Checked: untagged frames arrive byte-identical; restored frames have their length, headers and valid
-/// checksums, as another parser judges; every value is within the bound; what TCP sends again goes out raw, and no
+/// checksums, as another parser verifies; every value is within the bound; what TCP sends again goes out raw, and no
 /// byte of a stream is compressed twice; nothing is dropped; each tagged TCP stream, reassembled with the first and
 /// with the last copy of every byte, is within the bound of what was sent.
 ///
-/// If no tagged frame has payload, or no value was compressed, nothing was judged, and the exit code is 2.
+/// If no tagged frame has payload, or no value was compressed, nothing was verified, and the exit code is 2.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 JSON: {\"codec\", \"frames\", \"tagged\", \"compressed\", \"untouched\": {reason: n}, \"dropped\": {reason: n}, \"wire_bytes_in\",
@@ -197,7 +197,7 @@ struct Json<'a> {
 /// Writes what `args` ask for: captures, then the table or JSON. Warnings go to standard error.
 ///
 /// # Errors
-/// An output cannot be written, or nothing was judged: then the table or the JSON is there, with the reasons.
+/// An output cannot be written, or nothing was verified: then the table or the JSON is there, with the reasons.
 pub fn report(
     args: &Args,
     out: &mut impl Write,
@@ -211,7 +211,7 @@ pub fn report(
         let Rule { tos, mask, .. } = args.rule()?;
         let seen = seen(capture);
         return Err(Error::Usage(format!(
-            "{name}: nothing was judged: no frame with payload has a type of service that the rule matches \
+            "{name}: nothing was verified: no frame with payload has a type of service that the rule matches \
              ({tos:#04x} under {mask:#04x}); there are {seen}"
         )));
     }
@@ -259,7 +259,7 @@ pub fn report(
         let reasons: Vec<String> =
             report.untouched.iter().map(|(reason, frames)| format!("{reason} {frames}")).collect();
         return Err(Error::Usage(format!(
-            "{name}: nothing was judged: no value was compressed; tagged frames with payload went untouched: {}",
+            "{name}: nothing was verified: no value was compressed; tagged frames with payload went untouched: {}",
             reasons.join(", ")
         )));
     }
@@ -274,7 +274,7 @@ fn restore(args: &Args, out: &mut impl Write, setup: &Setup, capture: &Capture) 
     if report.compressed() == 0 {
         let seen = seen(capture);
         return Err(Error::Usage(format!(
-            "{name}: nothing was judged: no frame carries the mark of compressed frames ({:#04x}), and none is shorter than its \
+            "{name}: nothing was verified: no frame carries the mark of compressed frames ({:#04x}), and none is shorter than its \
              IP packet under an in-place rule; there are {seen}",
             setup.mark
         )));
@@ -303,7 +303,7 @@ fn seen(capture: &Capture) -> String {
     format!("{} frames, with type of service {}", capture.frames.len(), counts.join(", "))
 }
 
-/// Sends all of `capture` through the engines, and judges.
+/// Sends all of `capture` through the engines, and verifies.
 ///
 /// # Errors
 /// The rule contradicts itself.
@@ -315,7 +315,7 @@ pub fn replay(setup: &Setup, capture: &Capture) -> Result<(Findings, Vec<Passage
         engines.send(frame)
     };
     let passages: Vec<Passage> = capture.frames.iter().map(send).collect();
-    Ok((judge::judge(setup, capture, &passages), passages))
+    Ok((verify::verify(setup, capture, &passages), passages))
 }
 
 fn write<'a>(

@@ -1,4 +1,4 @@
-//! Judges the codec: its laws in `f64`, and that every implementation of it agrees with the definition.
+//! Verifies the codec: its laws in `f64`, and that every implementation of it agrees with the definition.
 
 use arbitrary::Unstructured;
 use gradwire::burst;
@@ -14,8 +14,8 @@ use gradwire::sums::Summable;
 
 use super::printed::printed;
 use super::sums;
-use crate::judge::frame::type_of_service;
-use crate::judge::values::{bound, error};
+use crate::verify::frame::type_of_service;
+use crate::verify::values::{bound, error};
 
 /// The laws of FORMAT.md section 3.5 for one `f32`; what it decodes to.
 ///

@@ -1,4 +1,4 @@
-//! Judges the flow table by the streams of the senders: hosts that hold connections, against a table that sees their
+//! Verifies the flow table by the streams of the senders: hosts that hold connections, against a table that sees their
 //! SYNs, and others' in their names.
 //!
 //! The model has no phases. It knows what the table cannot: which SYN the other side accepted, so at which bytes the
@@ -13,13 +13,13 @@ use gradwire::rules::Alignment;
 use gradwire::verdict::{PassReason, Traffic};
 use gradwire::wire::flow_key::FlowKey;
 
-use crate::judge::once::Compressed;
+use crate::verify::once::Compressed;
 
 /// So many flows: more than the table has places.
 const FLOWS: u8 = 24;
 /// Segments are no longer.
 const MAX_LEN: u16 = 9000;
-/// Segments of one refusal: more than the sample that trust is judged on.
+/// Segments of one refusal: more than the sample that trust is verified on.
 const MAX_REFUSED: u8 = 72;
 /// Events of one input.
 const MAX_EVENTS: usize = 200;

@@ -1,4 +1,4 @@
-//! Judges the engines frame by frame: any rule, any bytes.
+//! Verifies the engines frame by frame: any rule, any bytes.
 //!
 //! The input of a fuzzer: a [`Rule`] as `arbitrary` reads it, then frames, each a byte for its form, two for its
 //! length (little-endian), and its bytes. The form is one of [`Checksums`]: no fuzzer finds right ones.
@@ -19,14 +19,14 @@ use gradwire::wire::rewrite::complete_checksum;
 use gradwire::wire::segment_header::SegmentHeader;
 
 use super::printed::printed;
-use crate::judge::capabilities;
-use crate::judge::eligible::{counted_len, refusal};
-use crate::judge::frame::{
+use crate::replay::MIN_FRAME_LEN;
+use crate::verify::capabilities;
+use crate::verify::eligible::{counted_len, refusal};
+use crate::verify::frame::{
     Checksum, Flow, Segment, Tcp, Transport, View, add_ones_complement, is_cut_short, repair_checksums,
     type_of_service,
 };
-use crate::judge::values::{Tally, holds_header, implausible};
-use crate::replay::MIN_FRAME_LEN;
+use crate::verify::values::{Tally, holds_header, implausible};
 
 /// FORMAT.md section 5.3.
 const CHECKSUM_CONSTANT: u16 = 0x6777;
@@ -159,7 +159,7 @@ pub fn parse(bytes: &[u8]) {
         match segment.checksum {
             Checksum::Valid => assert!(sum_holds, "{}", kernel.name()),
             // Its sum may happen to be right, or the right one left to the card.
-            Checksum::Absent | Checksum::LeftToCard | Checksum::NotJudged => {}
+            Checksum::Absent | Checksum::LeftToCard | Checksum::NotVerified => {}
             Checksum::Wrong => assert!(!sum_holds || is_same_zero(bytes, &segment), "{}", kernel.name()),
         }
     }
@@ -174,7 +174,7 @@ fn completed(frame: &[u8]) {
             continue;
         }
         let Some(segment) = View::of(&done).and_then(|view| view.segment) else { continue };
-        assert!(matches!(segment.checksum, Checksum::Valid | Checksum::NotJudged), "{}", kernel.name());
+        assert!(matches!(segment.checksum, Checksum::Valid | Checksum::NotVerified), "{}", kernel.name());
         let field = segment.checksum_at;
         assert_eq!((&done[..field.start], &done[field.end..]), (&frame[..field.start], &frame[field.end..]));
     }
@@ -500,7 +500,7 @@ fn restored(rule: &Rule, wire: &[u8], out: &[u8]) {
     };
     match segment.checksum {
         Checksum::Absent => assert!(no_checksum),
-        Checksum::Valid | Checksum::NotJudged => assert!(!no_checksum),
+        Checksum::Valid | Checksum::NotVerified => assert!(!no_checksum),
         Checksum::Wrong | Checksum::LeftToCard => panic!("{:?} after restoring", segment.checksum),
     }
     let len = segment.payload.len();

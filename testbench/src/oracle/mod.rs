@@ -14,7 +14,7 @@ pub mod readers;
 pub mod settings;
 pub mod sums;
 
-/// Judges any bytes; it panics if something is wrong.
+/// Verifies any bytes; it panics if something is wrong.
 pub type Oracle = fn(&[u8]);
 
 /// Every fuzz target but firmware's: its name under `fuzz/`, and the oracle of its inputs.

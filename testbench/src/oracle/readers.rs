@@ -1,4 +1,4 @@
-//! Judges the readers of files: any bytes are read or refused, and what was read was there.
+//! Verifies the readers of files: any bytes are read or refused, and what was read was there.
 
 use crate::input::npy;
 use crate::input::{Capture, Writer};

@@ -1,4 +1,4 @@
-//! Judges both roles of aggregation, datagram by datagram: an aggregator by the integers that it was given, a worker by the
+//! Verifies both roles of aggregation, datagram by datagram: an aggregator by the integers that it was given, a worker by the
 //! results that it was sent.
 //!
 //! The input of a fuzzer is a list of steps, as `arbitrary` reads them. Some are any bytes.
@@ -307,7 +307,7 @@ pub fn aggregate(bytes: &[u8]) {
                     assert_eq!(workers, children, "a result without all workers");
                     assert!(joined.values().any(|(address, _)| *address == from), "a result to a stranger");
                     assert_eq!(workers, total);
-                    judge_result(&chunks[&packet.head.seq], &part, children);
+                    verify_result(&chunks[&packet.head.seq], &part, children);
                 }
                 Body::Rescale { .. } => assert!(chunks[&packet.head.seq].is_over),
                 _ => assert!(sent.len <= HEADER_LEN + 16, "a long answer"),
@@ -341,7 +341,7 @@ fn take(taken: &mut Taken, child: u8, part: &Part<'_>, total: u8) {
     assert!(rest.is_empty());
 }
 
-fn judge_result(taken: &Taken, part: &Part<'_>, children: u8) {
+fn verify_result(taken: &Taken, part: &Part<'_>, children: u8) {
     assert!(!taken.is_over, "a result in place of a rescale");
     let mut rest = part.sections;
     for (block, count) in part.blocks.each() {
@@ -422,7 +422,7 @@ pub fn worker(bytes: &[u8]) {
                     match worker.poll(&input, Millis(now), &mut out) {
                         Poll::Send(len) => {
                             assert!(failed.is_none());
-                            judge_sent(&out[..len], &input, first, &done);
+                            verify_sent(&out[..len], &input, first, &done);
                         }
                         Poll::Wait(until) => assert!(until > Millis(now)),
                         Poll::Done => assert!(done.len() == count.div_ceil(CHUNK)),
@@ -517,7 +517,7 @@ pub fn worker(bytes: &[u8]) {
 }
 
 /// What a worker sends is right: contributions are what the definition makes of its values.
-fn judge_sent(packet: &[u8], input: &[u8], first: u32, done: &BTreeSet<usize>) {
+fn verify_sent(packet: &[u8], input: &[u8], first: u32, done: &BTreeSet<usize>) {
     let packet = Packet::parse(packet).expect("a packet");
     match packet.body {
         Body::Contribute { child, part } => {

@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(histogram(&bytes), [(-2, 1), (-1, 0), (0, 2), (1, 1)]);
     }
 
-    /// Judged by another crate's parser, and by how many rectangles there are.
+    /// Verified by another crate's parser, and by how many rectangles there are.
     #[cfg(feature = "png")]
     #[test]
     fn every_column_and_share_is_drawn() {

@@ -9,9 +9,9 @@ use gradwire::rules::Rule;
 use serde::Serialize;
 
 use crate::check::{Measured, PAYLOAD_LEN, Shares};
-use crate::judge::Findings;
-use crate::judge::values;
 use crate::rtl::{Cost, Costs};
+use crate::verify::Findings;
+use crate::verify::values;
 
 pub mod columns;
 mod from_wire;

@@ -7,8 +7,8 @@ use super::page::{Cell, Page};
 use super::{bound_name, legend, plot, shares, signs};
 use crate::check::Measured;
 use crate::input::recordings::Recording;
-use crate::judge::Findings;
-use crate::judge::values::bound_exponent;
+use crate::verify::Findings;
+use crate::verify::values::bound_exponent;
 
 /// Of gradients that went through the codec: `rows`, of one codec, are what came of `recordings` at each bound.
 #[must_use]
@@ -91,7 +91,7 @@ pub fn replayed(name: &str, findings: &Findings) -> Page {
         findings.ok && findings.useful == Some(true),
         match (findings.ok, findings.useful) {
             (false, _) => "A bound or a check did not hold",
-            (true, None) => "No value was compressed, so no bound was judged; every other check held",
+            (true, None) => "No value was compressed, so no bound was verified; every other check held",
             (true, Some(false)) => "Every bound held, but less than half of the norm is left",
             (true, Some(true)) => "Every bound and check held",
         },

@@ -263,7 +263,7 @@ mod tests {
         assert!(matches!(Axis::of([0.0, 10.0].into_iter()), Axis::Plain { .. }));
     }
 
-    /// Judged by another crate's parser: it is SVG, and has a line for each series.
+    /// Verified by another crate's parser: it is SVG, and has a line for each series.
     #[cfg(feature = "png")]
     #[test]
     fn a_chart_is_valid_svg() {

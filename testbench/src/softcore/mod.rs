@@ -21,10 +21,10 @@ use gradwire::rules::Rule;
 
 use crate::error::Error;
 use crate::input::Capture;
-use crate::judge::frame::{Segment, View};
-use crate::judge::{self, Findings};
 use crate::replay::{Engines, Passage, Setup, source_mac};
 use crate::report::ProgressBar;
+use crate::verify::frame::{Segment, View};
+use crate::verify::{self, Findings};
 use machine::{Machine, Options, PATIENCE};
 
 /// The console's command for a rule.
@@ -106,7 +106,7 @@ impl Pair {
         Ok([Some(wire), arrived])
     }
 
-    /// Sends all of a capture, and judges what arrives. If the cores' frames are not those of the host's
+    /// Sends all of a capture, and verifies what arrives. If the cores' frames are not those of the host's
     /// engines, or their counters not those of the frames, the report says so.
     ///
     /// # Errors
@@ -133,7 +133,7 @@ impl Pair {
             passage.changed_delivered = arrived;
             passages.push(passage);
         }
-        let mut report = judge::judge(setup, capture, &passages);
+        let mut report = verify::verify(setup, capture, &passages);
         for number in differing {
             report.fail(format!(
                 "frame {number}: the soft cores made other bytes of it than the host's engines"

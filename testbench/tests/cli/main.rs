@@ -19,7 +19,7 @@ use etherparse::{IpHeaders, IpNumber, PacketBuilder};
 use gradwire::kernels::Kernel;
 use gradwire_testbench::bench::shapes;
 use gradwire_testbench::input::{Capture, Frame, Writer, ipv4};
-use gradwire_testbench::judge::frame::{Transport, View};
+use gradwire_testbench::verify::frame::{Transport, View};
 use serde_json::Value;
 use support::{capture, recordings};
 

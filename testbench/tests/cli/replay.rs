@@ -101,12 +101,12 @@ fn captures_without_a_handshake_say_so() {
         let path = path.to_str().unwrap();
         let output = gradwire(&["replay", path, "--framing", framing, "--codec", "1"]);
         let stderr = String::from_utf8(output.stderr.clone()).unwrap();
-        // Nothing was judged, and who runs this in a script must not take that for a success.
+        // Nothing was verified, and who runs this in a script must not take that for a success.
         let expected = if remedy.is_empty() { 0 } else { 2 };
         assert_eq!(code(&output), expected, "{name}: {stderr}");
         assert!(stderr.contains(remedy) && stderr.is_empty() == remedy.is_empty(), "{name}: {stderr}");
         let reason =
-            "nothing was judged: no value was compressed; tagged frames with payload went untouched: ";
+            "nothing was verified: no value was compressed; tagged frames with payload went untouched: ";
         assert_eq!(stderr.contains(reason), !remedy.is_empty(), "{name}: {stderr}");
         let held = String::from_utf8_lossy(&output.stdout).contains("every bound and check held");
         assert_eq!(held, remedy.is_empty(), "{name}");
@@ -213,20 +213,20 @@ fn a_failed_check_is_code_1() {
 
 /// A rule for another type of service must not look like a capture of which everything held.
 #[test]
-fn a_capture_of_which_nothing_was_judged_is_code_2() {
+fn a_capture_of_which_nothing_was_verified_is_code_2() {
     let path = recordings().join("ring4_mtu1450.pcap");
     let path = path.to_str().unwrap();
     for json in [&[][..], &["--json"]] {
         let output = gradwire(&[&["replay", path, "--tos", "0x50"], json].concat());
         assert_eq!((code(&output), output.stdout.len()), (2, 0));
         let message = stderr(&output);
-        let expected = "nothing was judged: no frame with payload has a type of service that the rule matches \
+        let expected = "nothing was verified: no frame with payload has a type of service that the rule matches \
                         (0x50 under 0xfc)";
         assert!(message.contains(expected), "{message}");
         assert!(message.contains("0x00 in ") && message.contains("0x28 in "), "{message}");
     }
     let empty = refusal("replay", "empty.pcap", &pcap(&Capture::default()));
-    assert!(empty.starts_with("nothing was judged") && empty.contains("there are no frames"), "{empty}");
+    assert!(empty.starts_with("nothing was verified") && empty.contains("there are no frames"), "{empty}");
     let arp = Frame { number: 1, time: Duration::ZERO, bytes: vec![0; 60] };
     let arp = refusal("replay", "arp.pcap", &pcap(&Capture { frames: vec![arp], ..Capture::default() }));
     assert!(arp.contains("there are 1 frames, and none of them IP"), "{arp}");
@@ -248,7 +248,7 @@ fn bad_captures_are_refused_with_file_offset_and_what_would_be_right() {
 }
 
 #[test]
-fn a_capture_that_ends_within_a_frame_is_judged_up_to_there() {
+fn a_capture_that_ends_within_a_frame_is_verified_up_to_there() {
     let good = fs::read(recordings().join("ring4_loss.pcap")).unwrap();
     let path = scratch("torn.pcap", &good[..good.len() - 2]);
     let output = gradwire(&["replay", path.to_str().unwrap(), "--json"]);

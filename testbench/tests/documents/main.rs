@@ -3,7 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod judges;
+mod checks;
 mod sources;
 
 use std::collections::{BTreeMap, BTreeSet};

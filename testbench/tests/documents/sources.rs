@@ -69,7 +69,7 @@ fn every_table_of_figures_names_its_source() {
         assert!(lacking.len() <= most, "{document}, more than {most}: {lacking:#?}");
     }
     assert!(seen >= 50, "{seen} tables of figures");
-    // The judge itself: it refuses what lacks a part.
+    // The check itself: it refuses what lacks a part.
     let lacking = [
         "",
         "Source: test `no_such_test`.",

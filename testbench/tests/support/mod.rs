@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use gradwire::rules::{Framing, Rule};
 use gradwire_testbench::cmd::replay::replay;
 use gradwire_testbench::input::Capture;
-use gradwire_testbench::judge::Findings;
-use gradwire_testbench::judge::frame::{Flow, Transport, View};
-use gradwire_testbench::judge::stream::{Policy, Reassembler};
 use gradwire_testbench::replay::Setup;
+use gradwire_testbench::verify::Findings;
+use gradwire_testbench::verify::frame::{Flow, Transport, View};
+use gradwire_testbench::verify::stream::{Policy, Reassembler};
 use sha2::{Digest, Sha256};
 
 /// The recordings inside the project.

@@ -4,7 +4,7 @@
 //! eight takes as many bytes as its largest magnitude has bits. A value is restored in the middle of its bin, which is two
 //! bounds wide and never crosses a power of two, so every byte-wise mix of a value and its decoded form is within the bound.
 //!
-//! The functions here are the definition: plain, branchy, and the judge of every faster kernel.
+//! The functions here are the definition: plain, branchy, and the reference for every faster kernel.
 
 mod section;
 pub mod sums;
@@ -55,7 +55,7 @@ pub fn encode_payload(values: &[u8], out: &mut [u8], bound: Bound) -> Result<usi
 }
 
 /// Decodes sections until `values` (little-endian `f32`s, any alignment) is full; returns how many bytes of `sections`
-/// that took. What follows them is the caller's to judge.
+/// that took. What follows them is the caller's to check.
 ///
 /// # Errors
 /// `values` is not a multiple of 4 long, or a section is cut short or is none; `values` then holds nothing of use.

@@ -1,4 +1,4 @@
-"""Untagged Ethernet frames of every length, every byte of which is judged.
+"""Untagged Ethernet frames of every length, every byte of which is checked.
 
 frames.py receive FIRST LAST SECONDS  waits for a frame of each length on eth0; fails with the lengths that did not come
 frames.py send FIRST LAST MAC         sends frames of all lengths on eth0, round after round, until it is killed

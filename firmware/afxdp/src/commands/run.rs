@@ -235,13 +235,14 @@ impl Service for Running<'_> {
 
 impl Running<'_> {
     /// How many connections these rules would break: what the far end sends them in place, as advertised on their
-    /// SYNs, would be restored to other values. Until the proposal is withdrawn, no other one begins in a thread that has judged it. None if a
-    /// thread does not judge these rules as soon as it has to give signs of life.
+    /// SYNs, would be restored to other values. Until the proposal is withdrawn, no other one begins in a thread that has checked it. None if a
+    /// thread does not check these rules as soon as it has to give signs of life.
     fn broken_by(&self, rules: &Rules) -> Option<usize> {
         let number = self.shim.orders.propose(rules.clone());
         let reports = self.telemetry.board.collect(PATIENCE.max(self.args.service.limit()));
         // The last report of a thread that does not answer is of an earlier proposal, or of none.
-        let judged = reports.iter().map(|(_, report)| report.judged.filter(|judged| judged.number == number));
-        judged.map(|judged| Some(judged?.broken)).sum()
+        let checked =
+            reports.iter().map(|(_, report)| report.checked.filter(|checked| checked.number == number));
+        checked.map(|checked| Some(checked?.broken)).sum()
     }
 }

@@ -211,11 +211,11 @@ impl Control {
     ) -> Result<SocketFile, ControlError> {
         let Self { listener, file } = self;
         let accept = |listener: &UnixListener| listener.accept().map(|(client, _)| client);
-        let judge = move |_: &[u8]| answer(&snapshot());
+        let respond = move |_: &[u8]| answer(&snapshot());
         listener.set_nonblocking(true).map_err(ControlError::io(&file.0, "serve"))?;
         thread::Builder::new()
             .name("control".to_owned())
-            .spawn(move || server::serve(&listener, accept, TERMS, judge))
+            .spawn(move || server::serve(&listener, accept, TERMS, respond))
             .map_err(ControlError::io(&file.0, "serve"))?;
         Ok(file)
     }

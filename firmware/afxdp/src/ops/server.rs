@@ -42,14 +42,14 @@ pub(crate) struct Terms {
     pub(crate) time: Duration,
 }
 
-/// Serves clients for as long as the process lives. `judge` gets all that a client sent so far, nothing at first.
+/// Serves clients for as long as the process lives. `respond` gets all that a client sent so far, nothing at first.
 ///
 /// Failures are logged, at most one a minute: none of them is a reason to stop.
 pub(crate) fn serve<L: AsFd, C: AsFd + Read + Write>(
     listener: &L,
     accept: impl Fn(&L) -> io::Result<C>,
     terms: Terms,
-    judge: impl Fn(&[u8]) -> Request,
+    respond: impl Fn(&[u8]) -> Request,
 ) -> ! {
     let Terms { name, time, .. } = terms;
     let mut clients = Vec::new();
@@ -89,7 +89,7 @@ pub(crate) fn serve<L: AsFd, C: AsFd + Read + Write>(
             }
         }
         // All of them, ready or not: they are few. One that has just come has often sent its request already.
-        clients.retain_mut(|client| match client.go_on(&terms, &judge) {
+        clients.retain_mut(|client| match client.go_on(&terms, &respond) {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
                 Instant::now() < client.end
             }
@@ -130,9 +130,9 @@ struct Client<C> {
 
 impl<C: Read + Write> Client<C> {
     /// As far as it goes without waiting; [`ErrorKind::WouldBlock`] if it is not served yet.
-    fn go_on(&mut self, terms: &Terms, judge: &impl Fn(&[u8]) -> Request) -> io::Result<()> {
+    fn go_on(&mut self, terms: &Terms, respond: &impl Fn(&[u8]) -> Request) -> io::Result<()> {
         while self.answer.is_none() {
-            match judge(&self.request) {
+            match respond(&self.request) {
                 Request::Answer(answer) => self.answer = Some((answer, 0)),
                 Request::Refused => return Err(ErrorKind::InvalidData.into()),
                 Request::Incomplete => self.read(terms.max_request)?,

@@ -15,7 +15,7 @@ use gradwire::rules::Rules;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::ops::telemetry::{Board, Judged, PerPort, QueueReport};
+use crate::ops::telemetry::{Board, Checked, PerPort, QueueReport};
 use crate::path::device::Queues;
 use crate::path::program::Kept;
 use crate::path::sampler::Sampler;
@@ -109,7 +109,7 @@ pub struct Worker<const SETS: usize> {
     duties: Duties,
     rules_version: u64,
     /// The proposal for which it is quiet; 0 if for none.
-    judged: u64,
+    checked: u64,
 }
 
 impl<const SETS: usize> Worker<SETS> {
@@ -119,7 +119,7 @@ impl<const SETS: usize> Worker<SETS> {
         let kernel = Kernel::detect();
         let forwarder = Forwarder::new(rules, kernel, mtu, random());
         let sampler = Sampler::new(kernel, mtu);
-        Self { queues, forwarder: Box::new(forwarder), sampler, duties, rules_version: 0, judged: 0 }
+        Self { queues, forwarder: Box::new(forwarder), sampler, duties, rules_version: 0, checked: 0 }
     }
 
     /// Forwards until it is told to stop; then sends what is under way.
@@ -169,9 +169,9 @@ impl<const SETS: usize> Worker<SETS> {
             self.sampler.clear();
             self.rules_version = version;
         }
-        if self.judged != 0 && self.judged != pending && self.rules_version == version {
+        if self.checked != 0 && self.checked != pending && self.rules_version == version {
             self.forwarder.set_quiet_in_place(false);
-            self.judged = 0;
+            self.checked = 0;
         }
     }
 
@@ -190,14 +190,14 @@ impl<const SETS: usize> Worker<SETS> {
     fn report(&mut self, report: &mut QueueReport, orders: &Orders, now: Millis) {
         let rings = PerPort::new(|port| self.queues.statistics(port));
         // Who proposes asks for the report after that, and holds no lock then. A report that was under way is none of this proposal.
-        report.judged = orders.proposal.try_read().ok().and_then(|proposal| {
+        report.checked = orders.proposal.try_read().ok().and_then(|proposal| {
             let (number, rules) = (proposal.0, proposal.1.as_ref()?);
-            Some(Judged { number, broken: self.forwarder.egress().would_break(rules, now) })
+            Some(Checked { number, broken: self.forwarder.egress().would_break(rules, now) })
         });
-        if let Some(Judged { number, .. }) = report.judged {
-            // What is judged must still be true when the rules change.
+        if let Some(Checked { number, .. }) = report.checked {
+            // What is checked must still be true when the rules change.
             self.forwarder.set_quiet_in_place(true);
-            self.judged = number;
+            self.checked = number;
         }
         let sampled = self.sampler.sampled();
         report.fill(&self.forwarder, sampled, rings, PerPort::new(|port| self.duties.kept.of(port)));

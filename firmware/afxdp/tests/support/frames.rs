@@ -3,7 +3,7 @@
 
 use gradwire::rules::{DEFAULT_MARK, ECN};
 use gradwire_testbench::input::Capture;
-use gradwire_testbench::judge::frame::repair_checksums;
+use gradwire_testbench::verify::frame::repair_checksums;
 
 use super::Lab;
 use super::traffic::TAG;

@@ -1,4 +1,4 @@
-//! What the hosts send each other, and who judges it.
+//! What the hosts send each other, and who checks it.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use gradwire_testbench::input::npy;
 use gradwire_testbench::input::recordings::GRADIENTS;
 use gradwire_testbench::input::{Capture, Frame};
-use gradwire_testbench::judge::once;
 use gradwire_testbench::replay::{Engines, Setup};
+use gradwire_testbench::verify::once;
 use rustix::net::sockopt::Timeout;
 use rustix::net::sockopt::{
     set_ip_tos, set_ipv6_tclass, set_socket_recv_buffer_size_force, set_socket_timeout,
@@ -35,7 +35,7 @@ pub fn gradients(len: usize) -> Vec<u8> {
     all.iter().copied().cycle().take(len - len % 4).collect()
 }
 
-/// Every value within 2^-10 of what was sent; judged in `f64`, which shares no rounding with the codec.
+/// Every value within 2^-10 of what was sent; checked in `f64`, which shares no rounding with the codec.
 pub fn assert_within_bound(sent: &[u8], got: &[u8]) {
     assert_eq!(sent.len(), got.len(), "bytes that arrived");
     let values = |bytes: &[u8]| {

@@ -3,7 +3,7 @@
 use gradwire::rules::{Heuristic, Rule, Rules};
 use gradwire_gateware::{Batch, Design, Outcome, Pauses, Simulation};
 
-use super::compare::{Judged, batch, run};
+use super::compare::{Expected, batch, run};
 use super::settings::{MARK, configure, counter, rules};
 use super::traffic::{PAUSES, both_ways, from_wire, full_frames, of_host};
 use crate::support::Random;
@@ -24,7 +24,7 @@ impl Direction {
     }
 
     /// Random frames for it, up to so many bytes of payload, an MTU of 1500.
-    fn frames(self, random: &mut Random, count: usize, longest: usize) -> Vec<Judged> {
+    fn frames(self, random: &mut Random, count: usize, longest: usize) -> Vec<Expected> {
         match self {
             Self::Egress => of_host(random, count, longest),
             Self::Ingress => from_wire(random, count, longest, 1500),
@@ -48,7 +48,7 @@ impl Direction {
     }
 
     /// What enters it, of what a host sent and what of it was on the wire.
-    fn entering(self, (sent, received): (Vec<Judged>, Vec<Judged>)) -> Vec<Judged> {
+    fn entering(self, (sent, received): (Vec<Expected>, Vec<Expected>)) -> Vec<Expected> {
         match self {
             Self::Egress => sent,
             Self::Ingress => received,
@@ -63,9 +63,9 @@ pub fn framings() -> [Rules; 2] {
 }
 
 /// Beats of a frame before compression: those that the engine's other side has, if it is coded.
-pub fn beats(judged: &Judged) -> usize {
-    let out = judged.out.as_ref().map_or(0, Vec::len);
-    judged.bytes.len().max(out).div_ceil(32)
+pub fn beats(expected: &Expected) -> usize {
+    let out = expected.out.as_ref().map_or(0, Vec::len);
+    expected.bytes.len().max(out).div_ceil(32)
 }
 
 /// Clocks from the first beat in to the last beat out of a port.
@@ -75,13 +75,13 @@ pub fn clocks(outcome: &Outcome, port: u8) -> u64 {
 }
 
 /// How many are to be counted at a place.
-fn of(judged: &[Judged], place: u8) -> usize {
-    judged.iter().filter(|one| one.place == place).count()
+fn of(expected: &[Expected], place: u8) -> usize {
+    expected.iter().filter(|one| one.place == place).count()
 }
 
 /// Both recordings in both framings, back to back: a clock for each beat of the uncompressed frames, and one for each frame,
 /// which is the engine's. `and` looks at each run.
-pub fn recordings_pass_a_beat_a_clock(direction: Direction, and: impl Fn(&mut Simulation, &[Judged])) {
+pub fn recordings_pass_a_beat_a_clock(direction: Direction, and: impl Fn(&mut Simulation, &[Expected])) {
     let mut simulation = direction.design().start().unwrap();
     for name in ["ring4_mtu1450.pcap", "ring4_loss.pcap"] {
         for rules in framings() {
@@ -90,17 +90,17 @@ pub fn recordings_pass_a_beat_a_clock(direction: Direction, and: impl Fn(&mut Si
             let (sent, received) = both_ways(name, &rules);
             assert_eq!(of(&sent, 0), of(&received, 2));
             assert!(of(&sent, 0) > 100);
-            let judged = direction.entering((sent, received));
-            let outcome = run(&mut simulation, &judged, Pauses::NONE, 1)
+            let expected = direction.entering((sent, received));
+            let outcome = run(&mut simulation, &expected, Pauses::NONE, 1)
                 .unwrap_or_else(|wrong| panic!("{name}: {wrong}"));
-            let (clocks, beats) = (clocks(&outcome, 0), judged.iter().map(beats).sum::<usize>());
-            let frames = judged.len();
+            let (clocks, beats) = (clocks(&outcome, 0), expected.iter().map(beats).sum::<usize>());
+            let frames = expected.len();
             println!(
                 "{direction:?}, {name}, {:?}: {clocks} clocks, {beats} beats, {frames} frames",
                 rules.as_slice()[0].framing
             );
             assert!(clocks <= (beats + frames + 500) as u64, "{clocks} clocks, {beats} beats");
-            and(&mut simulation, &judged);
+            and(&mut simulation, &expected);
         }
     }
 }
@@ -112,15 +112,17 @@ pub fn full_frames_pass_at_24_gbit_per_second(direction: Direction) {
     for rules in framings() {
         simulation.reset().unwrap();
         configure(&mut simulation, &rules, 1500);
-        let judged = direction.entering(full_frames(&rules, 500));
-        assert!(judged.iter().all(|one| one.place == direction.coded()));
-        let outcome = run(&mut simulation, &judged, Pauses::NONE, 1).unwrap();
-        let bits =
-            8 * judged.iter().map(|one| one.bytes.len().max(one.out.as_ref().unwrap().len())).sum::<usize>();
+        let expected = direction.entering(full_frames(&rules, 500));
+        assert!(expected.iter().all(|one| one.place == direction.coded()));
+        let outcome = run(&mut simulation, &expected, Pauses::NONE, 1).unwrap();
+        let bits = 8 * expected
+            .iter()
+            .map(|one| one.bytes.len().max(one.out.as_ref().unwrap().len()))
+            .sum::<usize>();
         // From end to end, so that the way through the empty path does not count.
         let mut ends = outcome.frames.iter().filter(|frame| frame.port == 0).map(|frame| frame.last);
         let (first, last) = (ends.next().unwrap(), ends.next_back().unwrap());
-        let frames = judged.len();
+        let frames = expected.len();
         let clocks_a_frame = (last - first) as f64 / (frames - 1) as f64;
         let gbits = bits as f64 / frames as f64 / clocks_a_frame / 10.0;
         println!(
@@ -136,13 +138,13 @@ pub fn a_lone_frame_waits_no_longer_than_the_readme_says(direction: Direction) {
     let mut simulation = direction.design().start().unwrap();
     let rules = Rules::new(&[Rule::INCEPTIONN], MARK).unwrap();
     configure(&mut simulation, &rules, 1500);
-    let judged = direction.entering(both_ways("ring4_mtu1450.pcap", &rules));
+    let expected = direction.entering(both_ways("ring4_mtu1450.pcap", &rules));
     for (coded, most) in [(false, 24), (true, 75)] {
-        let long = |one: &&Judged| {
+        let long = |one: &&Expected| {
             (one.place == direction.coded()) == coded
                 && one.out.as_ref().is_some_and(|out| out.len() + one.bytes.len() > 1200)
         };
-        let one = judged.iter().find(long).unwrap();
+        let one = expected.iter().find(long).unwrap();
         let outcome = run(&mut simulation, std::slice::from_ref(one), Pauses::NONE, 1).unwrap();
         let frame = outcome.frames.iter().find(|frame| frame.port == 0).unwrap();
         let clocks = frame.first - outcome.sent[0].first;
@@ -162,12 +164,13 @@ pub fn a_reset_in_mid_frame_leaves_nothing_behind(direction: Direction) {
     for round in 0..20 {
         let (pauses, seed) = (PAUSES[round as usize % 3], round + 1);
         configure(&mut simulation, &rules(), 1500);
-        let judged = direction.frames(&mut random, 40, 1460);
-        let cut = Batch { reset_at: Some(30 + 97 * round), ..batch(&judged, pauses, seed) };
+        let expected = direction.frames(&mut random, 40, 1460);
+        let cut = Batch { reset_at: Some(30 + 97 * round), ..batch(&expected, pauses, seed) };
         assert_eq!(simulation.run(&cut).unwrap().broken, "");
         configure(&mut simulation, &rules(), 1500);
-        let judged = direction.frames(&mut random, 40, 1460);
-        run(&mut simulation, &judged, pauses, seed).unwrap_or_else(|wrong| panic!("round {round}: {wrong}"));
+        let expected = direction.frames(&mut random, 40, 1460);
+        run(&mut simulation, &expected, pauses, seed)
+            .unwrap_or_else(|wrong| panic!("round {round}: {wrong}"));
         simulation.reset().unwrap();
     }
 }
@@ -179,9 +182,9 @@ pub fn planted_faults_are_found(direction: Direction, faults: &[&str]) {
         let mut seen = [0; 50];
         // A lost carry shows in one frame of some thousand.
         let found = (1..30).any(|seed| {
-            let judged = direction.frames(&mut Random::new(seed), 400, 1460);
-            judged.iter().for_each(|one| seen[usize::from(one.place)] += 1);
-            run(&mut simulation, &judged, Pauses::NONE, 1).is_err()
+            let expected = direction.frames(&mut Random::new(seed), 400, 1460);
+            expected.iter().for_each(|one| seen[usize::from(one.place)] += 1);
+            run(&mut simulation, &expected, Pauses::NONE, 1).is_err()
                 || (0..)
                     .zip(seen)
                     .any(|(place, count)| counter(&mut simulation, direction.counters(), place) != count)

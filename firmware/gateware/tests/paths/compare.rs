@@ -14,20 +14,20 @@ use super::settings::{name, place};
 
 /// A frame, and what is to become of it.
 #[derive(Clone, Debug)]
-pub struct Judged {
+pub struct Expected {
     pub bytes: Vec<u8>,
     pub user: u64,
     pub place: u8,
     pub out: Option<Vec<u8>>,
 }
 
-fn judged(bytes: Vec<u8>, user: u64, verdict: Verdict, out: &[u8]) -> Judged {
+fn expected(bytes: Vec<u8>, user: u64, verdict: Verdict, out: &[u8]) -> Expected {
     let out = match verdict {
         Verdict::Untouched(_) => Some(bytes.clone()),
         Verdict::Changed { len, .. } => Some(out[..len].to_vec()),
         Verdict::Dropped(_) => None,
     };
-    Judged { place: place(verdict), bytes, user, out }
+    Expected { place: place(verdict), bytes, user, out }
 }
 
 /// IPv6 with an extension header that the engines in Rust step over, and the gateware does not.
@@ -37,7 +37,7 @@ fn is_extended(ip_frame: &IpFrame<'_>) -> bool {
 
 /// What [`Ingress`] says, and `protocol` of a frame behind an extension header. None if the gateware is not made for the
 /// frame: a SYN with the capability option, or a segment of codec 2.
-pub fn ingress(rules: &Rules, mtu: u16, bytes: &[u8]) -> Option<Judged> {
+pub fn ingress(rules: &Rules, mtu: u16, bytes: &[u8]) -> Option<Expected> {
     let mut out = vec![0; 70_000];
     let mut verdict =
         Ingress::new(rules.clone(), Kernel::detect(), mtu).process(bytes, &mut out, &NO_CAPABILITIES);
@@ -52,7 +52,7 @@ pub fn ingress(rules: &Rules, mtu: u16, bytes: &[u8]) -> Option<Judged> {
             return None;
         }
     }
-    Some(judged(bytes.to_vec(), 0, verdict, &out))
+    Some(expected(bytes.to_vec(), 0, verdict, &out))
 }
 
 /// The engine of one host, with its flows.
@@ -79,7 +79,7 @@ impl Host {
     }
 
     /// What [`Egress`] says, and what its flow table knew.
-    pub fn judge(&mut self, bytes: &[u8]) -> Judged {
+    pub fn classify(&mut self, bytes: &[u8]) -> Expected {
         let mut out = vec![0; bytes.len() + 100];
         self.now += 1;
         let mut verdict = self.engine.process(bytes, &mut out, Millis(self.now), &NO_CAPABILITIES);
@@ -103,49 +103,54 @@ impl Host {
                 };
             }
         }
-        judged(bytes.to_vec(), user.into(), verdict, &out)
+        expected(bytes.to_vec(), user.into(), verdict, &out)
     }
 }
 
 /// A batch of these frames: for each a verdict comes out, and a frame unless it is dropped.
-pub fn batch(judged: &[Judged], pauses: Pauses, seed: u64) -> Batch {
-    let frame = |judged: &Judged| Frame {
+pub fn batch(cases: &[Expected], pauses: Pauses, seed: u64) -> Batch {
+    let frame = |case: &Expected| Frame {
         port: 0,
-        user: judged.user,
-        bytes: judged.bytes.clone(),
+        user: case.user,
+        bytes: case.bytes.clone(),
         empty_last: seed.is_multiple_of(3),
     };
-    let expected = (judged.len() + judged.iter().filter(|judged| judged.out.is_some()).count()) as u32;
-    let frames = judged.iter().map(frame).collect();
+    let expected = (cases.len() + cases.iter().filter(|case| case.out.is_some()).count()) as u32;
+    let frames = cases.iter().map(frame).collect();
     Batch { pauses, seed, noise: true, expected, ..Batch::of(frames) }
 }
 
 /// Sends a batch through; what is wrong with it, in words.
 pub fn run(
     simulation: &mut Simulation,
-    judged: &[Judged],
+    expected: &[Expected],
     pauses: Pauses,
     seed: u64,
 ) -> Result<Outcome, String> {
-    let outcome = simulation.run(&batch(judged, pauses, seed)).unwrap();
+    let outcome = simulation.run(&batch(expected, pauses, seed)).unwrap();
     let mut wrong = outcome.broken.clone();
     let mut frames = outcome.frames.iter().filter(|frame| frame.port == 0);
     let mut verdicts = outcome.frames.iter().filter(|frame| frame.port == 1);
-    for (number, judged) in judged.iter().enumerate() {
+    for (number, expected) in expected.iter().enumerate() {
         let verdict = verdicts.next().map(|frame| frame.bytes[0]);
-        if verdict != Some(judged.place) {
+        if verdict != Some(expected.place) {
             let got = verdict.map_or("none".into(), name);
-            writeln!(wrong, "frame {number}: {got}, expected {}: {:02x?}", name(judged.place), judged.bytes)
-                .unwrap();
+            writeln!(
+                wrong,
+                "frame {number}: {got}, expected {}: {:02x?}",
+                name(expected.place),
+                expected.bytes
+            )
+            .unwrap();
         }
-        let Some(out) = &judged.out else { continue };
+        let Some(out) = &expected.out else { continue };
         let got = frames.next().map(|frame| &frame.bytes);
         if got != Some(out) {
-            let name = name(judged.place);
+            let name = name(expected.place);
             writeln!(
                 wrong,
                 "frame {number} ({name}):\n   in {:02x?}\n  got {got:02x?}\n want {out:02x?}",
-                judged.bytes
+                expected.bytes
             )
             .unwrap();
         }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use gradwire_gateware::{Batch, Design, Frame, Outcome, Pauses, Simulation};
 
-use super::compare::Judged;
+use super::compare::Expected;
 
 /// `gw_nic` with counters of what is reached, which go to [`counts`] of this name. One build serves all tests.
 pub fn nic(name: &str) -> Design {
@@ -19,8 +19,8 @@ pub fn counts(name: &str) -> PathBuf {
 /// Sends both at once; what comes out has to be what the engines say.
 pub fn both_ways_through(
     simulation: &mut Simulation,
-    from_host: &[Judged],
-    from_wire: &[Judged],
+    from_host: &[Expected],
+    from_wire: &[Expected],
     pauses: Pauses,
     seed: u64,
 ) -> Outcome {
@@ -36,15 +36,19 @@ pub fn both_ways_through(
 }
 
 /// The frames of both directions.
-pub fn batch(from_host: &[Judged], from_wire: &[Judged], pauses: Pauses, seed: u64) -> Batch {
+pub fn batch(from_host: &[Expected], from_wire: &[Expected], pauses: Pauses, seed: u64) -> Batch {
     let frame = |port: u8| {
-        move |judged: &Judged| Frame { port, user: judged.user, ..Frame::new(0, judged.bytes.clone()) }
+        move |expected: &Expected| Frame {
+            port,
+            user: expected.user,
+            ..Frame::new(0, expected.bytes.clone())
+        }
     };
     let frames = from_host.iter().map(frame(0)).chain(from_wire.iter().map(frame(1))).collect();
     Batch { frames, pauses, seed, noise: true, ..Batch::of(vec![]) }
 }
 
 /// What leaves of them.
-fn outs(judged: &[Judged]) -> Vec<&Vec<u8>> {
-    judged.iter().filter_map(|one| one.out.as_ref()).collect()
+fn outs(expected: &[Expected]) -> Vec<&Vec<u8>> {
+    expected.iter().filter_map(|one| one.out.as_ref()).collect()
 }

@@ -1,6 +1,6 @@
 //! Frames that chance would take long to come up with.
 
-use super::compare::{Host, Judged, ingress};
+use super::compare::{Expected, Host, ingress};
 use super::frames::Shape;
 use super::settings::{MARK, rules};
 use super::traffic::seal;
@@ -13,16 +13,16 @@ fn sums_to_zero() -> Shape {
     shape
 }
 
-pub fn of_host() -> [Judged; 2] {
+pub fn of_host() -> [Expected; 2] {
     // Of values that stay raw, the compressor makes more than the longest frame.
     let shapes = [Shape::datagram(0x48, vec![0x7f; 9100]), sums_to_zero()];
     let mut host = Host::new(&rules());
-    let judged = shapes.map(|shape| host.judge(&shape.frame()));
-    assert_eq!(judged.each_ref().map(|one| one.place), [33, 0]);
-    judged
+    let expected = shapes.map(|shape| host.classify(&shape.frame()));
+    assert_eq!(expected.each_ref().map(|one| one.place), [33, 0]);
+    expected
 }
 
-pub fn from_wire() -> [Judged; 4] {
+pub fn from_wire() -> [Expected; 4] {
     let [_, zero] = of_host();
     let zero = zero.out.unwrap();
     // The frame was marked before it was compressed, says its segment header.
@@ -34,9 +34,9 @@ pub fn from_wire() -> [Judged; 4] {
     // Cut short, as compressed frames are, but there was no value in it.
     let mut empty = Shape::datagram(0x28, vec![0; 3]).frame();
     empty.pop();
-    let judged = [zero, marked, fragment, empty].map(|frame| ingress(&rules(), 1500, &frame).unwrap());
-    assert_eq!(judged.each_ref().map(|one| one.place), [2, 45, 11, 40]);
-    let restored = judged[0].out.as_ref().unwrap();
+    let expected = [zero, marked, fragment, empty].map(|frame| ingress(&rules(), 1500, &frame).unwrap());
+    assert_eq!(expected.each_ref().map(|one| one.place), [2, 45, 11, 40]);
+    let restored = expected[0].out.as_ref().unwrap();
     assert_eq!(restored[40..42], [0xff, 0xff]);
-    judged
+    expected
 }

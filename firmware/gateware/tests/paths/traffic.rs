@@ -7,7 +7,7 @@ use gradwire::wire::frame::{Ip, IpFrame, Transport};
 use gradwire::{Change, Verdict};
 use gradwire_gateware::Pauses;
 
-use super::compare::{Host, Judged, ingress};
+use super::compare::{Expected, Host, ingress};
 use super::frames::{SYN, Shape, hurt, pick, sum};
 use super::settings::{MARK, place, rules};
 use crate::support::{self, Random};
@@ -20,9 +20,9 @@ pub const PAUSES: [Pauses; 3] = [
 ];
 
 /// A host's frames, with what its engine says of them; a third are broken.
-pub fn of_host(random: &mut Random, count: usize, longest: usize) -> Vec<Judged> {
-    let mut judged = Vec::new();
-    while judged.len() < count {
+pub fn of_host(random: &mut Random, count: usize, longest: usize) -> Vec<Expected> {
+    let mut expected = Vec::new();
+    while expected.len() < count {
         // Flows of another host, so that the table never fills.
         let mut host = Host::new(&rules());
         for _ in 0..20 {
@@ -47,7 +47,7 @@ pub fn of_host(random: &mut Random, count: usize, longest: usize) -> Vec<Judged>
                     offloaded: false,
                     ..shape.clone()
                 };
-                judged.push(host.judge(&syn.frame()));
+                expected.push(host.classify(&syn.frame()));
             }
             let mut frame = shape.frame();
             if random.one_in(3) {
@@ -56,21 +56,21 @@ pub fn of_host(random: &mut Random, count: usize, longest: usize) -> Vec<Judged>
             if random.one_in(8) {
                 hurt(random, &mut frame);
             }
-            judged.push(host.judge(&frame));
+            expected.push(host.classify(&frame));
             if random.one_in(10) {
-                judged.push(host.judge(&frame)); // sent again
+                expected.push(host.classify(&frame)); // sent again
             }
         }
     }
-    judged
+    expected
 }
 
 /// Frames from the wire: compressed ones, as they were sent and broken in ways that checksums see or do not, and others.
-pub fn from_wire(random: &mut Random, count: usize, longest: usize, mtu: u16) -> Vec<Judged> {
+pub fn from_wire(random: &mut Random, count: usize, longest: usize, mtu: u16) -> Vec<Expected> {
     let rules = rules();
     let compressed = place(Verdict::Changed { change: Change::Compressed, len: 0 });
-    let mut judged = Vec::new();
-    while judged.len() < count {
+    let mut expected = Vec::new();
+    while expected.len() < count {
         for sent in of_host(random, 40, longest) {
             let Some(mut frame) = sent.out else { continue };
             if sent.place == compressed {
@@ -85,10 +85,10 @@ pub fn from_wire(random: &mut Random, count: usize, longest: usize, mtu: u16) ->
             } else if !random.one_in(4) {
                 continue;
             }
-            judged.extend(ingress(&rules, mtu, &frame));
+            expected.extend(ingress(&rules, mtu, &frame));
         }
     }
-    judged
+    expected
 }
 
 /// Changes a compressed frame and makes its checksums fit, as a box on the way might, or an attacker.
@@ -170,11 +170,11 @@ pub fn seal(frame: &mut [u8], plus: u16) {
 }
 
 /// Frames at and beyond the longest that a ring takes.
-pub fn oversize() -> [Judged; 6] {
+pub fn oversize() -> [Expected; 6] {
     [(9216, 8), (9217, 50), (60, 8), (20_000, 50), (9200, 8), (1, 8)].map(|(len, place)| {
         let bytes: Vec<u8> = (0..len).map(|at| ((at + len) % 251) as u8).collect();
         let out = (place < 40).then(|| bytes.clone());
-        Judged { bytes, user: 0, place, out }
+        Expected { bytes, user: 0, place, out }
     })
 }
 
@@ -195,12 +195,12 @@ pub fn recorded(name: &str) -> Vec<Vec<u8>> {
 }
 
 /// A recording under these rules: as the hosts sent it, and what of it is on the wire.
-pub fn both_ways(name: &str, rules: &Rules) -> (Vec<Judged>, Vec<Judged>) {
+pub fn both_ways(name: &str, rules: &Rules) -> (Vec<Expected>, Vec<Expected>) {
     sent_and_received(&recorded(name), rules)
 }
 
 /// So many datagrams in frames of 1514 bytes, full of recorded values: as a host sent them, and as they are on the wire.
-pub fn full_frames(rules: &Rules, count: usize) -> (Vec<Judged>, Vec<Judged>) {
+pub fn full_frames(rules: &Rules, count: usize) -> (Vec<Expected>, Vec<Expected>) {
     let frame = |payload: &[u8]| Shape::datagram(rules.as_slice()[0].tos, payload.to_vec()).frame();
     let room = 1514 - frame(&[]).len();
     let values = support::recorded();
@@ -209,10 +209,10 @@ pub fn full_frames(rules: &Rules, count: usize) -> (Vec<Judged>, Vec<Judged>) {
     sent_and_received(&frames, rules)
 }
 
-fn sent_and_received(frames: &[Vec<u8>], rules: &Rules) -> (Vec<Judged>, Vec<Judged>) {
+fn sent_and_received(frames: &[Vec<u8>], rules: &Rules) -> (Vec<Expected>, Vec<Expected>) {
     let mut host = Host::new(rules);
-    let sent: Vec<Judged> = frames.iter().map(|frame| host.judge(frame)).collect();
-    let wire = sent.iter().filter_map(|judged| judged.out.as_ref());
+    let sent: Vec<Expected> = frames.iter().map(|frame| host.classify(frame)).collect();
+    let wire = sent.iter().filter_map(|expected| expected.out.as_ref());
     let received = wire.filter_map(|frame| ingress(rules, 1500, frame)).collect();
     (sent, received)
 }

@@ -318,7 +318,7 @@ fn borders() -> Vec<Case> {
 }
 
 /// Sends border cases and then random frames through an engine until so many bursts went in, and compares them: frames, and those that were refused.
-pub(crate) fn judge(
+pub(crate) fn verify(
     simulation: &mut Simulation,
     engine: Engine,
     seed: u64,

@@ -69,7 +69,7 @@ impl Exchange {
     fn byte(&mut self, byte: u8) {
         self.len += 1;
         match byte {
-            b'\n' if self.is_empty_line || self.len > MAX_REQUEST => self.answer = Some((self.judge(), 0)),
+            b'\n' if self.is_empty_line || self.len > MAX_REQUEST => self.answer = Some((self.respond(), 0)),
             b'\n' => (self.is_headers, self.is_empty_line) = (true, true),
             b'\r' => {}
             _ => {
@@ -86,7 +86,7 @@ impl Exchange {
         }
     }
 
-    fn judge(&self) -> Answer {
+    fn respond(&self) -> Answer {
         let mut words = self.first.as_deref().unwrap_or_default().split(' ');
         let (Some(method), Some(path), Some(version), None) =
             (words.next(), words.next(), words.next(), words.next())

@@ -6,7 +6,7 @@ use gradwire_testbench::softcore::Pair;
 
 use super::{firmware, recording};
 
-/// Judged by the judge of `gradwire replay`: untagged frames identical, values within the bound, headers and
+/// Verified by the verifier of `gradwire replay`: untagged frames identical, values within the bound, headers and
 /// checksums right; and frames and counters those of the engines on the host.
 fn crosses(name: &str, framing: Framing) {
     // Not every listener in the captures is tagged, as a handshake about in-place framing needs.

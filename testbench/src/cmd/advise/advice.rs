@@ -14,10 +14,10 @@ use crate::check::{Shares, measure};
 use crate::cmd::model::{model, open, stem};
 use crate::error::Error;
 use crate::input::recordings::{self, Recording};
-use crate::judge::usefulness::Spectrum;
-use crate::judge::values::scale_to_peak;
 use crate::report::ProgressBar;
 use crate::report::columns::histogram;
+use crate::verify::usefulness::Spectrum;
+use crate::verify::values::scale_to_peak;
 
 /// So much of the norm may be lost, of all tensors and of each.
 const MOST_LOST: (f64, f64) = (0.01, 0.1);

@@ -6,7 +6,7 @@ use gradwire::profile::Profile;
 use crate::check::PAYLOAD_LEN;
 use crate::error::Error;
 use crate::input::recordings::Recording;
-use crate::judge::values::Tally;
+use crate::verify::values::Tally;
 
 /// Gradients through a codec.
 pub(super) struct Coded {

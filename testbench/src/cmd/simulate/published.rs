@@ -19,7 +19,7 @@ use crate::report::{Table, WIDTH};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 JSON: {\"cells\": [{\"table\", \"model\", \"column\", \"published\", \"ours\", \"difference\", \"tolerance\", \"calibrated\",
-\"ok\"}], \"tables\": [{\"table\", \"model\", \"what\", \"published\", \"ours\"}], \"claims\": [{\"claim\", \"ours\", \"reproduces\"}], \"ok\"}; a tolerance of null is not judged.")]
+\"ok\"}], \"tables\": [{\"table\", \"model\", \"what\", \"published\", \"ours\"}], \"claims\": [{\"claim\", \"ours\", \"reproduces\"}], \"ok\"}; a tolerance of null is not checked.")]
 pub struct Args {
     /// Print JSON.
     #[arg(long)]
@@ -88,7 +88,7 @@ fn write(out: &mut impl Write, report: &Report) -> Result<(), Error> {
         Table::new(&["table", "model", "column", "paper", "ours", "off by", "within", "compute", "verdict"]);
     for cell in &report.cells {
         let verdict = match (cell.tolerance, cell.ok) {
-            (None, _) => "not judged",
+            (None, _) => "not checked",
             (Some(_), true) => "reproduces",
             (Some(_), false) => "does NOT",
         };
@@ -129,9 +129,9 @@ fn write(out: &mut impl Write, report: &Report) -> Result<(), Error> {
             wrapped(out, "    ours: ", &claim.ours)?;
         }
     }
-    let judged = report.cells.iter().filter(|cell| cell.tolerance.is_some());
-    let held = judged.clone().filter(|cell| cell.ok).count();
-    writeln!(out, "\n{held} of {} judged cells reproduce", judged.count())?;
+    let checked = report.cells.iter().filter(|cell| cell.tolerance.is_some());
+    let held = checked.clone().filter(|cell| cell.ok).count();
+    writeln!(out, "\n{held} of {} checked cells reproduce", checked.count())?;
     Ok(())
 }
 

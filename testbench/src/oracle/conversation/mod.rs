@@ -1,5 +1,5 @@
-//! Judges both engines and the wire between them: connections as hosts hold them, made from a fuzzer's bytes and
-//! judged like a capture.
+//! Verifies both engines and the wire between them: connections as hosts hold them, made from a fuzzer's bytes and
+//! verified like a capture.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use gradwire::rules::{Alignment, Framing, Handshake, Rule};
 use gradwire::verdict::{Change, Verdict};
 
 use crate::input::{Capture, Frame, ipv4};
-use crate::judge::frame::Tcp;
-use crate::judge::judge_reloaded;
 use crate::replay::{Engines, Passage, Setup};
+use crate::verify::frame::Tcp;
+use crate::verify::verify_reloaded;
 
 #[cfg(test)]
 mod tests;
@@ -147,10 +147,10 @@ impl<'a> Arbitrary<'a> for Conversation {
     }
 }
 
-/// Holds the conversation, and judges what arrived.
+/// Holds the conversation, and verifies what arrived.
 ///
 /// # Panics
-/// A check of [`mod@crate::judge`] failed, engines that start anew are not as new ones, or what they say of handshakes does not
+/// A check of [`mod@crate::verify`] failed, engines that start anew are not as new ones, or what they say of handshakes does not
 /// agree with the frames.
 pub fn run(data: &[u8]) {
     let Ok(conversation) = Unstructured::new(data).arbitrary::<Conversation>() else { return };
@@ -158,7 +158,7 @@ pub fn run(data: &[u8]) {
     let mut engines = Engines::new(&conversation.setups[0], &held.capture).expect("valid rules");
     let passages = conversation.pass(&held, &mut engines);
     let setup_of = |index| &conversation.setups[held.setups.get(index).copied().unwrap_or(0)];
-    let report = judge_reloaded(setup_of, &held.capture, &passages);
+    let report = verify_reloaded(setup_of, &held.capture, &passages);
     assert!(report.ok, "{:?} {conversation:?}", report.failures);
 
     engines.restart();

@@ -7,8 +7,8 @@ use std::path::Path;
 use gradwire::verdict::PassReason;
 
 use super::*;
-use crate::judge::frame::type_of_service;
 use crate::replay::source_mac;
+use crate::verify::frame::type_of_service;
 
 /// What speaks against a segment; the alignment of its rule; whether its host was compressed before.
 const NAMED: [(&str, PassReason, Alignment, bool); 4] = [

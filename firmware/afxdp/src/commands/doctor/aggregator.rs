@@ -1,4 +1,4 @@
-//! What keeps an aggregator from running: of the machine and the interface what a shim's ports are judged by, and whether
+//! What keeps an aggregator from running: of the machine and the interface what a shim's ports are checked by, and whether
 //! its address can be its own.
 
 use std::io;
@@ -250,7 +250,7 @@ mod tests {
     }
 
     /// The finding of a check after a change; ok if there is none.
-    fn judged(
+    fn checked(
         check: &str,
         config: &AggregatorConfig,
         change: impl FnOnce(&mut AggregatorFacts),
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn an_address_is_to_be_nobody_elses() {
-        let of = |holder| judged("address", &config(""), |facts| facts.holder = holder);
+        let of = |holder| checked("address", &config(""), |facts| facts.holder = holder);
         assert_eq!(of(Holder::Interface).0, Status::Ok);
         let (status, mend) = of(Holder::Device("br0".to_owned()));
         assert_eq!(status, Status::Failed);
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn a_socket_at_the_aggregators_port_is_told_of() {
         let of = |holder, port_taken| {
-            judged("port", &config(""), |facts| (facts.holder, facts.port_taken) = (holder, port_taken)).0
+            checked("port", &config(""), |facts| (facts.holder, facts.port_taken) = (holder, port_taken)).0
         };
         assert_eq!(of(Holder::Interface, Some(true)), Status::Warning);
         assert_eq!(of(Holder::Interface, Some(false)), Status::Ok);
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn the_longest_packets_should_fit() {
-        let of = |mtu| judged("packets", &config(""), |facts| facts.port.link.as_mut().unwrap().mtu = mtu);
+        let of = |mtu| checked("packets", &config(""), |facts| facts.port.link.as_mut().unwrap().mtu = mtu);
         let mend = "ip link set dev eth0 mtu 1500   # and on the way to the workers".to_owned();
         assert_eq!(of(776), (Status::Failed, mend.clone()));
         assert_eq!(of(777), (Status::Warning, mend.clone()));
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn a_port_of_a_bridge_sees_one_side_of_it() {
         let (status, mend) =
-            judged("bridge", &config(""), |facts| facts.port.master = healthy().ports.network.master);
+            checked("bridge", &config(""), |facts| facts.port.master = healthy().ports.network.master);
         assert_eq!(status, Status::Warning);
         assert!(mend.contains("ip link set dev node1 master br0 up"), "{mend}");
     }

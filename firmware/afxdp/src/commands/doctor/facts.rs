@@ -1,4 +1,4 @@
-//! What the checks judge: gathered once, from `/proc`, `/sys` and the kernel's answers about the two ports. Tests fill it
+//! Facts for the checks: gathered once, from `/proc`, `/sys` and the kernel's answers about the two ports. Tests fill it
 //! themselves, or gather it from a folder.
 
 use std::collections::BTreeMap;

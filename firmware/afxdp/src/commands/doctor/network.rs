@@ -95,7 +95,7 @@ fn filters(facts: &Facts, config: &Config) -> Vec<Finding> {
             return vec![Finding::unknown("packet-filter", found).mend(format!("sudo {doctor}"))];
         }
     };
-    let judged = found.iter().map(|filter| {
+    let checked = found.iter().map(|filter| {
         if config.bypass_filter {
             return Finding::ok(
                 "packet-filter",
@@ -108,7 +108,7 @@ fn filters(facts: &Facts, config: &Config) -> Vec<Finding> {
             command(" --bypass-filter")
         ))
     });
-    judged.collect()
+    checked.collect()
 }
 
 /// A bridge that filters IP drops frames that are shorter than their IP header says, as in-place framing has them.
@@ -164,29 +164,29 @@ mod tests {
 
     #[test]
     fn one_bridge_must_join_both_ports() {
-        let judged = |change: fn(&mut Facts)| {
+        let checked = |change: fn(&mut Facts)| {
             let mut facts = healthy();
             change(&mut facts);
             let finding = bridge(&facts.ports.host, &facts.ports.network);
             (finding.status, finding.mend.unwrap_or_default())
         };
-        assert_eq!(judged(|_| {}).0, Status::Ok);
-        let joined = judged(|facts| facts.ports.host.master = None);
+        assert_eq!(checked(|_| {}).0, Status::Ok);
+        let joined = checked(|facts| facts.ports.host.master = None);
         assert_eq!(joined, (Status::Failed, "ip link set dev veth0 master br0".to_owned()));
-        let joined = judged(|facts| facts.ports.network.master = None);
+        let joined = checked(|facts| facts.ports.network.master = None);
         assert_eq!(joined, (Status::Failed, "ip link set dev eth0 master br0".to_owned()));
-        let joined = judged(|facts| facts.ports.host.master.as_mut().unwrap().index = 10);
+        let joined = checked(|facts| facts.ports.host.master.as_mut().unwrap().index = 10);
         assert_eq!(joined, (Status::Failed, "ip link set dev veth0 master br0".to_owned()));
         // A bond is no bridge.
-        let joined = judged(|facts| facts.ports.network.master.as_mut().unwrap().kind = "bond".to_owned());
+        let joined = checked(|facts| facts.ports.network.master.as_mut().unwrap().kind = "bond".to_owned());
         assert_eq!(joined.0, Status::Failed);
-        let (status, made) = judged(|facts| {
+        let (status, made) = checked(|facts| {
             facts.ports.host.master = None;
             facts.ports.network.master = None;
         });
         assert_eq!(status, Status::Failed);
         assert!(made.starts_with("ip link add br-gw type bridge && "), "{made}");
-        let up = judged(|facts| facts.ports.host.master.as_mut().unwrap().up = false);
+        let up = checked(|facts| facts.ports.host.master.as_mut().unwrap().up = false);
         assert_eq!(up, (Status::Failed, "ip link set dev br0 up".to_owned()));
     }
 

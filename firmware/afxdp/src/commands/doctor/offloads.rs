@@ -136,7 +136,7 @@ mod tests {
     use crate::ops::netlink::generic::Offload;
     use crate::ops::telemetry::Bound;
 
-    fn judged(offload: &str, mode: Mode) -> Vec<(String, Status, Option<String>)> {
+    fn checked(offload: &str, mode: Mode) -> Vec<(String, Status, Option<String>)> {
         let mut facts = healthy();
         for port in [&mut facts.ports.host, &mut facts.ports.network] {
             let offloads = port.offloads.as_mut().unwrap();
@@ -153,9 +153,9 @@ mod tests {
 
     #[test]
     fn what_merges_in_the_card_is_in_the_way() {
-        let found = judged("rx-lro", Mode::Auto);
+        let found = checked("rx-lro", Mode::Auto);
         assert!(mends(&found, "eth0", Status::Failed, "ethtool -K eth0 lro off"), "{found:?}");
-        let found = judged("rx-gro-hw", Mode::Auto);
+        let found = checked("rx-gro-hw", Mode::Auto);
         assert!(mends(&found, "eth0", Status::Warning, "ethtool -K eth0 rx-gro-hw off"), "{found:?}");
     }
 
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn tags_must_stay_in_frames() {
-        let found = judged("rx-vlan-hw-parse", Mode::Auto);
+        let found = checked("rx-vlan-hw-parse", Mode::Auto);
         assert!(mends(&found, "eth0", Status::Warning, "ethtool -K eth0 rxvlan off txvlan off"), "{found:?}");
         assert!(found.contains(&("veth0".to_owned(), Status::Ok, None)), "{found:?}");
         // What a veth says has no effect: its other end, in the container, leaves them beside frames, if there are any.
@@ -235,9 +235,9 @@ mod tests {
 
     #[test]
     fn generic_mode_needs_frames_of_their_length() {
-        let native = judged("rx-gro", Mode::Auto);
+        let native = checked("rx-gro", Mode::Auto);
         assert!(native.iter().all(|(_, status, _)| *status == Status::Ok), "{native:?}");
-        let generic = judged("rx-gro", Mode::Generic);
+        let generic = checked("rx-gro", Mode::Generic);
         for port in ["veth0", "eth0"] {
             let command = format!("ethtool -K {port} gro off");
             assert!(mends(&generic, port, Status::Failed, &command), "{generic:?}");

@@ -35,7 +35,7 @@ pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>)
     }
 }
 
-/// What is judged of any port, an aggregator's interface too.
+/// What is checked of any port, an aggregator's interface too.
 pub(super) fn each(port: &PortFacts, mode: Mode, zero_copy: ZeroCopy, findings: &mut Vec<Finding>) {
     findings.push(link(port).of(port));
     if let Some(link) = &port.link {
@@ -328,7 +328,7 @@ pub(in crate::commands::doctor) mod tests {
     }
 
     /// The findings of the host's port after a change to it.
-    fn judged(check: &str, change: impl FnOnce(&mut PortFacts)) -> (Status, Option<String>) {
+    fn checked(check: &str, change: impl FnOnce(&mut PortFacts)) -> (Status, Option<String>) {
         let mut facts = healthy();
         change(&mut facts.ports.host);
         let findings = examine(&facts, &Config::default());
@@ -353,25 +353,25 @@ pub(in crate::commands::doctor) mod tests {
     #[test]
     fn links_must_be_there_and_up() {
         let up = "ip link set dev veth0 up".to_owned();
-        assert_eq!(judged("link", on_link(|link| link.up = false)), (Status::Failed, Some(up)));
-        assert_eq!(judged("link", on_link(|link| link.carrier = false)).0, Status::Warning);
-        assert_eq!(judged("link", on_link(|link| link.ethernet = false)).0, Status::Failed);
-        assert_eq!(judged("link", |port| port.link = None).0, Status::Failed);
+        assert_eq!(checked("link", on_link(|link| link.up = false)), (Status::Failed, Some(up)));
+        assert_eq!(checked("link", on_link(|link| link.carrier = false)).0, Status::Warning);
+        assert_eq!(checked("link", on_link(|link| link.ethernet = false)).0, Status::Failed);
+        assert_eq!(checked("link", |port| port.link = None).0, Status::Failed);
     }
 
     #[test]
     fn both_ports_must_not_be_one() {
-        assert_eq!(judged("pair", on_link(|link| link.index = 2)).0, Status::Failed);
+        assert_eq!(checked("pair", on_link(|link| link.index = 2)).0, Status::Failed);
     }
 
     #[test]
     fn mtus_have_a_limit_and_must_agree() {
         let largest = largest_mtu(None, Attached::Native);
         let smaller = format!("ip link set dev veth0 mtu {largest}");
-        assert_eq!(judged("mtu", on_link(|link| link.mtu = 9000)), (Status::Failed, Some(smaller)));
-        assert_eq!(judged("mtu", on_link(|link| link.mtu = largest)), (Status::Ok, None));
+        assert_eq!(checked("mtu", on_link(|link| link.mtu = 9000)), (Status::Failed, Some(smaller)));
+        assert_eq!(checked("mtu", on_link(|link| link.mtu = largest)), (Status::Ok, None));
         let agree = "ip link set dev veth0 mtu 1500   # and in the container".to_owned();
-        assert_eq!(judged("pair", on_link(|link| link.mtu = 1450)), (Status::Warning, Some(agree)));
+        assert_eq!(checked("pair", on_link(|link| link.mtu = 1450)), (Status::Warning, Some(agree)));
     }
 
     /// virtio's header needs room in the page, but only where the driver runs the program.
@@ -379,29 +379,29 @@ pub(in crate::commands::doctor) mod tests {
     fn the_largest_mtu_goes_by_driver_and_mode() {
         let mut port = healthy().ports.network;
         port.driver = Some("virtio_net".to_owned());
-        let judged = |port: &PortFacts, length: u32, mode| {
+        let checked = |port: &PortFacts, length: u32, mode| {
             let found = mtu(port, &Link { mtu: length, ..port.link.clone().unwrap() }, mode);
             (found.status, found.mend.unwrap_or_default())
         };
         let smaller = (Status::Failed, "ip link set dev eth0 mtu 3494".to_owned());
-        assert_eq!(judged(&port, 3494, Mode::Auto).0, Status::Ok);
-        assert_eq!(judged(&port, 3495, Mode::Auto), smaller);
-        assert_eq!(judged(&port, 3506, Mode::Generic).0, Status::Ok);
+        assert_eq!(checked(&port, 3494, Mode::Auto).0, Status::Ok);
+        assert_eq!(checked(&port, 3495, Mode::Auto), smaller);
+        assert_eq!(checked(&port, 3506, Mode::Generic).0, Status::Ok);
         // A shim that runs decides, also if the MTU was raised since it started.
         let native = served(&port, Attached::Native, Bound::Copy);
-        assert_eq!(judged(&native, 3495, Mode::Generic), smaller);
+        assert_eq!(checked(&native, 3495, Mode::Generic), smaller);
         let generic = served(&port, Attached::Generic, Bound::Copy);
-        assert_eq!(judged(&generic, 3495, Mode::Auto).0, Status::Warning, "it started with 1500");
+        assert_eq!(checked(&generic, 3495, Mode::Auto).0, Status::Warning, "it started with 1500");
     }
 
     #[test]
     fn queues_without_a_socket_are_refused() {
         let fewer = format!("ethtool -L veth0 rx {MAX_QUEUES}");
-        assert_eq!(judged("queues", |port| port.queues = Some(65)), (Status::Failed, Some(fewer)));
-        assert_eq!(judged("queues", |port| port.queues = None).0, Status::Unknown);
+        assert_eq!(checked("queues", |port| port.queues = Some(65)), (Status::Failed, Some(fewer)));
+        assert_eq!(checked("queues", |port| port.queues = None).0, Status::Unknown);
         // virtio's own are not all that there will be, if the card has more.
         let virtio = |queues, of_card| {
-            judged("queues", move |port| {
+            checked("queues", move |port| {
                 port.link.as_mut().unwrap().rx_queues = of_card;
                 (port.driver, port.queues, port.added) = (Some("virtio_net".to_owned()), Some(queues), 8);
             })
@@ -423,10 +423,10 @@ pub(in crate::commands::doctor) mod tests {
                 }
             }
         };
-        assert_eq!(judged("mtu", served(1500, 4)), (Status::Ok, None));
-        assert_eq!(judged("mtu", served(1400, 4)), (Status::Warning, Some(again.clone())));
-        assert_eq!(judged("queues", served(1500, 2)), (Status::Warning, Some(again)));
-        assert_eq!(judged("queues", served(1500, 8)), (Status::Ok, None));
+        assert_eq!(checked("mtu", served(1500, 4)), (Status::Ok, None));
+        assert_eq!(checked("mtu", served(1400, 4)), (Status::Warning, Some(again.clone())));
+        assert_eq!(checked("queues", served(1500, 2)), (Status::Warning, Some(again)));
+        assert_eq!(checked("queues", served(1500, 8)), (Status::Ok, None));
     }
 
     #[test]
@@ -465,16 +465,19 @@ pub(in crate::commands::doctor) mod tests {
     /// A kernel of today crashes where zero-copy and such queues meet.
     #[test]
     fn zero_copy_waits_until_xdp_adds_no_queues() {
-        let judged = |queues, wanted| {
+        let checked = |queues, wanted| {
             let mut port = healthy().ports.network;
             port.link.as_mut().unwrap().rx_queues = 8;
             (port.driver, port.queues, port.added) = (Some("virtio_net".to_owned()), Some(queues), 4);
             let found = xdp_mode(&port, Mode::Auto, wanted);
             (found.status, found.mend)
         };
-        assert_eq!(judged(4, ZeroCopy::On), (Status::Warning, Some("ethtool -L eth0 combined 8".to_owned())));
-        assert_eq!(judged(8, ZeroCopy::On), (Status::Ok, None));
-        assert_eq!(judged(4, ZeroCopy::Auto), (Status::Ok, None));
+        assert_eq!(
+            checked(4, ZeroCopy::On),
+            (Status::Warning, Some("ethtool -L eth0 combined 8".to_owned()))
+        );
+        assert_eq!(checked(8, ZeroCopy::On), (Status::Ok, None));
+        assert_eq!(checked(4, ZeroCopy::Auto), (Status::Ok, None));
     }
 
     /// The port as a shim in this mode has it.
@@ -488,45 +491,48 @@ pub(in crate::commands::doctor) mod tests {
     #[test]
     fn of_one_that_runs_the_doctor_says_what_is() {
         let port = healthy().ports.network;
-        let judged = |port: &PortFacts, mode| {
+        let checked = |port: &PortFacts, mode| {
             let found = xdp_mode(port, mode, ZeroCopy::On);
             (found.status, found.found)
         };
-        let (status, found) = judged(&port, Mode::Auto);
+        let (status, found) = checked(&port, Mode::Auto);
         assert_eq!(status, Status::Ok);
         assert!(found.starts_with("native, without a copy if the card allows it"), "{found}");
         let here = ", as the gradwire-xdp that runs has it";
         let of = |xdp, bind| served(&port, xdp, bind);
         let native = of(Attached::Native, Bound::Copy);
-        assert_eq!(judged(&native, Mode::Auto), (Status::Ok, format!("native, with a copy, 4 queues{here}")));
+        assert_eq!(
+            checked(&native, Mode::Auto),
+            (Status::Ok, format!("native, with a copy, 4 queues{here}"))
+        );
         let zero_copy = of(Attached::Native, Bound::ZeroCopy);
         assert_eq!(
-            judged(&zero_copy, Mode::Auto),
+            checked(&zero_copy, Mode::Auto),
             (Status::Ok, format!("native, without a copy, 4 queues{here}"))
         );
         let mut generic = of(Attached::Generic, Bound::Copy);
-        let (status, found) = judged(&generic, Mode::Auto);
+        let (status, found) = checked(&generic, Mode::Auto);
         assert_eq!(status, Status::Warning);
         assert!(
             found.starts_with("generic, with a copy, 4 queues") && found.contains("it started with mode"),
             "{found}"
         );
         generic.served.as_mut().unwrap().refused = Some("no XDP here".to_owned());
-        let (status, found) = judged(&generic, Mode::Auto);
+        let (status, found) = checked(&generic, Mode::Auto);
         assert_eq!(status, Status::Warning);
         assert!(found.ends_with("; ixgbe refused native mode (no XDP here)"), "{found}");
         assert_eq!(is_generic(&generic, Mode::Auto), Some(true));
         assert_eq!(is_generic(&native, Mode::Generic), Some(false));
         // A driver that runs none is as good as it gets.
         let e1000e = PortFacts { xdp: Some(XdpFeatures(0)), ..generic };
-        assert_eq!(judged(&e1000e, Mode::Auto).0, Status::Ok);
+        assert_eq!(checked(&e1000e, Mode::Auto).0, Status::Ok);
     }
 
     #[test]
     fn another_xdp_program_is_named_with_its_holder() {
         let attached = |name: Option<&str>| {
             let holders = name.map(|name| Holder { pid: 77, name: name.to_owned() });
-            judged("program", |port| {
+            checked("program", |port| {
                 port.link.as_mut().unwrap().xdp_program = Some(12);
                 port.holders.extend(holders);
             })
@@ -536,7 +542,7 @@ pub(in crate::commands::doctor) mod tests {
         let off = off.unwrap();
         assert!(off.starts_with("ip link set dev veth0 xdp off   # ") && off.contains("prog 12 "), "{off}");
         let (_, off) =
-            judged("program", on_link(|link| (link.xdp_program, link.xdp_generic) = (Some(12), true)));
+            checked("program", on_link(|link| (link.xdp_program, link.xdp_generic) = (Some(12), true)));
         assert!(off.unwrap().starts_with("ip link set dev veth0 xdpgeneric off   # "));
         assert_eq!(attached(Some("xdpd")), (Status::Failed, Some("kill 77".to_owned())));
         let unload = "gradwire-xdp unload veth0   # to end it".to_owned();

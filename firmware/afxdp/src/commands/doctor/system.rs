@@ -23,7 +23,7 @@ pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>)
     findings.push(processors(facts, config));
 }
 
-/// What is judged of any machine, for these ports; `words` are the doctor's that name them.
+/// What is checked of any machine, for these ports; `words` are the doctor's that name them.
 pub(super) fn each(system: &SystemFacts, ports: &[&PortFacts], words: &str, findings: &mut Vec<Finding>) {
     findings.push(kernel(system));
     findings.push(sockets(system, words));
@@ -143,16 +143,16 @@ mod tests {
 
     #[test]
     fn old_kernels_are_refused() {
-        let judged = |release: &str| {
+        let checked = |release: &str| {
             let mut facts = healthy();
             facts.system.release = release.to_owned();
             kernel(&facts.system).status
         };
-        assert_eq!(judged("5.9.16"), Status::Failed);
-        assert_eq!(judged("4.19.0-26-amd64"), Status::Failed);
-        assert_eq!(judged("5.10.0-30-amd64"), Status::Ok);
-        assert_eq!(judged("6.18.44"), Status::Ok);
-        assert_eq!(judged("unknown"), Status::Unknown);
+        assert_eq!(checked("5.9.16"), Status::Failed);
+        assert_eq!(checked("4.19.0-26-amd64"), Status::Failed);
+        assert_eq!(checked("5.10.0-30-amd64"), Status::Ok);
+        assert_eq!(checked("6.18.44"), Status::Ok);
+        assert_eq!(checked("unknown"), Status::Unknown);
     }
 
     #[test]

@@ -280,8 +280,8 @@ pub(super) fn grown(before: Option<f64>, after: Option<f64>) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::judge::Tally;
     use super::super::protocol::{Arrived, Plan, VERSION};
+    use super::super::verify::Tally;
     use super::*;
 
     /// A stream of 4000 bytes.

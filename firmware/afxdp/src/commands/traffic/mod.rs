@@ -1,7 +1,7 @@
 //! `gradwire-xdp test`: traffic between two hosts whose every value is checked.
 //!
 //! An untagged control connection agrees on a seed, so both ends make the same values; the tagged connections carry
-//! nothing but them. `values` makes them, `judge` compares them, `protocol` is what the two ends say, `send` and
+//! nothing but them. `values` makes them, `verify` compares them, `protocol` is what the two ends say, `send` and
 //! `receive` are the ends, `shims` asks this machine's shims, `report` says what it comes to, and `baseline` compares
 //! streams of both ways.
 
@@ -18,7 +18,6 @@ use super::{CommandError, Outcome};
 use crate::ops::control::RUN_DIR;
 
 mod baseline;
-mod judge;
 mod protocol;
 mod receive;
 mod report;
@@ -26,6 +25,7 @@ mod send;
 mod shims;
 mod sockets;
 mod values;
+mod verify;
 
 pub use values::ValuesError;
 

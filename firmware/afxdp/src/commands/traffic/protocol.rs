@@ -20,7 +20,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::judge::Tally;
+use super::verify::Tally;
 
 /// Changes whenever the messages or the generated values do.
 pub(super) const VERSION: u32 = 2;

@@ -9,11 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::baseline::{busy_seconds, grown};
-use super::judge::{Judge, Tally};
 use super::protocol::{Answer, Arrived, Control, MAX_CONNECTIONS, Plan, Sent, VERSION};
 use super::report::Report;
 use super::sockets::{accept_within, listen_tagged, tag, with_port};
 use super::values::{MAX_FILE, Values};
+use super::verify::{Tally, Verifier};
 use super::{ReceiveArgs, TrafficError};
 
 /// Bytes of one call, at most.
@@ -142,7 +142,7 @@ fn agree(control: &mut Control) -> Result<(Plan, Values), TrafficError> {
     Ok((plan, values))
 }
 
-/// Judges all connections at once, and tells the sender how far they are.
+/// Verifies all connections at once, and tells the sender how far they are.
 fn receive_all(
     control: &Control,
     streams: Vec<TcpStream>,
@@ -155,7 +155,7 @@ fn receive_all(
         let threads = streams.into_iter().enumerate().map(|(number, stream)| {
             let (received, done) = (&received, done.clone());
             scope.spawn(move || {
-                let tally = receive_one(stream, Judge::new(values, number, bound), received);
+                let tally = receive_one(stream, Verifier::new(values, number, bound), received);
                 drop(done);
                 tally
             })
@@ -179,13 +179,13 @@ fn receive_all(
     })
 }
 
-fn receive_one(mut stream: TcpStream, mut judge: Judge<'_>, received: &AtomicU64) -> io::Result<Tally> {
+fn receive_one(mut stream: TcpStream, mut verifier: Verifier<'_>, received: &AtomicU64) -> io::Result<Tally> {
     let mut buffer = vec![0; PIECE];
     loop {
         match stream.read(&mut buffer) {
-            Ok(0) => return Ok(judge.tally),
+            Ok(0) => return Ok(verifier.tally),
             Ok(len) => {
-                judge.take(&buffer[..len]);
+                verifier.take(&buffer[..len]);
                 received.fetch_add(len as u64, Ordering::Relaxed);
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}

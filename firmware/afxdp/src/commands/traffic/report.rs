@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::judge::Wrong;
 use super::protocol::{Arrived, Plan};
 use super::shims::OnTheWire;
+use super::verify::Wrong;
 use crate::ops::telemetry::percent_lost;
 
 /// What one end knows about a test that came to its end.
@@ -206,7 +206,7 @@ pub(super) fn show_bound(bound: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::judge::Tally;
+    use super::super::verify::Tally;
     use super::*;
 
     fn plan() -> Plan {

@@ -100,16 +100,16 @@ impl Endpoint {
         let Self(listener) = self;
         listener.set_nonblocking(true)?;
         let accept = |listener: &TcpListener| listener.accept().map(|(client, _)| client);
-        let judge = move |request: &[u8]| judge(request, &snapshot);
+        let respond = move |request: &[u8]| respond(request, &snapshot);
         thread::Builder::new()
             .name("metrics".to_owned())
-            .spawn(move || server::serve(&listener, accept, TERMS, judge))?;
+            .spawn(move || server::serve(&listener, accept, TERMS, respond))?;
         Ok(())
     }
 }
 
 /// A request ends with the empty line behind its head.
-fn judge<S: Shown>(request: &[u8], snapshot: &impl Fn() -> S) -> Request {
+fn respond<S: Shown>(request: &[u8], snapshot: &impl Fn() -> S) -> Request {
     if !request.windows(4).any(|end| end == b"\r\n\r\n") {
         return Request::Incomplete;
     }

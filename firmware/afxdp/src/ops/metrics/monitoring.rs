@@ -23,7 +23,7 @@ fn exported() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
     metrics
 }
 
-/// The metrics of the shim's that an expression names, each with its selector; `promtool` judges the rest of it.
+/// The metrics of the shim's that an expression names, each with its selector; `promtool` checks the rest of it.
 fn selectors(expression: &str) -> Vec<(&str, &str)> {
     let starts = expression.match_indices("gradwire_").map(|(at, _)| at);
     let found = starts.map(|at| {
@@ -36,7 +36,7 @@ fn selectors(expression: &str) -> Vec<(&str, &str)> {
 }
 
 /// How many metrics it names; all of them exist.
-fn judge(expression: &str) -> usize {
+fn check(expression: &str) -> usize {
     let exported = exported();
     let found = selectors(expression);
     for (name, selector) in &found {
@@ -68,15 +68,15 @@ fn file(name: &str) -> String {
 
 #[test]
 fn the_dashboard_shows_what_the_shim_exports() {
-    judge_dashboard("dashboard.json", 8);
+    check_dashboard("dashboard.json", 8);
 }
 
 #[test]
 fn the_aggregators_dashboard_shows_what_a_aggregator_exports() {
-    judge_dashboard("dashboard-aggregator.json", 8);
+    check_dashboard("dashboard-aggregator.json", 8);
 }
 
-fn judge_dashboard(name: &str, least: usize) {
+fn check_dashboard(name: &str, least: usize) {
     let dashboard: Value = serde_json::from_str(&file(name)).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     let mut ids = BTreeSet::new();
@@ -86,13 +86,13 @@ fn judge_dashboard(name: &str, least: usize) {
             panel["title"].is_string() && panel["description"].is_string() && panel["gridPos"].is_object()
         );
         for target in panel["targets"].as_array().unwrap() {
-            assert!(judge(target["expr"].as_str().unwrap()) > 0, "{target}");
+            assert!(check(target["expr"].as_str().unwrap()) > 0, "{target}");
         }
     }
     assert!(panels.len() >= least);
     for variable in dashboard["templating"]["list"].as_array().unwrap() {
-        let judged = variable["definition"].as_str().map_or(0, judge);
-        assert!(judged > 0 || variable["type"] == "datasource", "{variable}");
+        let checked = variable["definition"].as_str().map_or(0, check);
+        assert!(checked > 0 || variable["type"] == "datasource", "{variable}");
     }
 }
 
@@ -101,7 +101,7 @@ fn the_rules_ask_for_what_the_shim_exports() {
     let rules = file("rules.yml");
     let names = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect::<Vec<_>>();
     let without_comments = rules.lines().filter(|line| !line.trim_start().starts_with('#'));
-    assert!(judge(&without_comments.collect::<Vec<_>>().join("\n")) >= 10);
+    assert!(check(&without_comments.collect::<Vec<_>>().join("\n")) >= 10);
     // Each alert is tried, and the reference says that it exists.
     let guide =
         fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/shim-reference.md")).unwrap();
@@ -112,7 +112,7 @@ fn the_rules_ask_for_what_the_shim_exports() {
     }
     assert!(names.len() >= 6);
     // The series that the tests make up are the shim's, too; a colon stands in the names of recorded ones.
-    assert!(judge(&tests) > 10);
+    assert!(check(&tests) > 10);
 }
 
 #[test]
@@ -123,6 +123,6 @@ fn what_does_not_exist_is_noticed() {
         "gradwire_lost_frames_total{reason=\"none\"}",
         "gradwire_aggregator_datagrams_total{what=\"silent\"}",
     ] {
-        assert!(std::panic::catch_unwind(|| judge(wrong)).is_err(), "{wrong}");
+        assert!(std::panic::catch_unwind(|| check(wrong)).is_err(), "{wrong}");
     }
 }

@@ -24,7 +24,7 @@ mod verdict;
 pub use aggregator::{AggregatorReport, AggregatorSnapshot, AggregatorTelemetry, JobStatus};
 pub use board::{Board, PATIENCE};
 pub use per_port::PerPort;
-pub use report::{FLOWS_LISTED, Judged, KeptStats, QueueReport, RingStats};
+pub use report::{Checked, FLOWS_LISTED, KeptStats, QueueReport, RingStats};
 pub use sampled::{Sampled, percent_lost};
 pub use snapshot::{
     Attached, Bound, FlowStatus, LossStats, Outcomes, PortStatus, QueueStatus, RuleStatus, Snapshot,

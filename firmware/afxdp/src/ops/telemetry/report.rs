@@ -130,12 +130,12 @@ pub struct QueueReport {
     /// Frames that wait at a port that nothing leaves; none if frames leave it.
     pub stalled: PerPort<Option<u64>>,
     /// What it says of rules that were proposed; none if it saw no proposal.
-    pub judged: Option<Judged>,
+    pub checked: Option<Checked>,
 }
 
 /// What one thread says of rules that were proposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Judged {
+pub struct Checked {
     /// The proposal's number.
     pub number: u64,
     /// Connections that these rules would break.
@@ -157,7 +157,7 @@ impl Default for QueueReport {
             listed: 0,
             known: [0; Negotiation::ALL.len()],
             stalled: PerPort { host: None, network: None },
-            judged: None,
+            checked: None,
         }
     }
 }

@@ -188,7 +188,7 @@ mod tests {
     use super::super::tests::example;
     use super::*;
 
-    fn judged(change: impl FnOnce(&mut Snapshot)) -> Usefulness {
+    fn checked(change: impl FnOnce(&mut Snapshot)) -> Usefulness {
         let mut snapshot = example();
         for queue in &mut snapshot.queues {
             queue.egress = Outcomes::default();
@@ -208,17 +208,17 @@ mod tests {
             }
         };
         for (found, name, words) in [
-            (judged(|now| now.rules.clear()), "no-rule", "no rule"),
-            (judged(|_| {}), "untagged", "before connect and listen"),
-            (judged(|now| now.queues[0].kept.host.unknown = 3), "unseen", "open before it started"),
-            (judged(untouched("no-payload", 9_000)), "receives", "only receives"),
+            (checked(|now| now.rules.clear()), "no-rule", "no rule"),
+            (checked(|_| {}), "untagged", "before connect and listen"),
+            (checked(|now| now.queues[0].kept.host.unknown = 3), "unseen", "open before it started"),
+            (checked(untouched("no-payload", 9_000)), "receives", "only receives"),
             (
-                judged(untouched("not-negotiated", 9_000)),
+                checked(untouched("not-negotiated", 9_000)),
                 "little",
                 "0.0 % of frames with a payload. Most others: not-negotiated: the far",
             ),
             (
-                judged(|now| now.queues[0].kept.host.tagged_late = 2),
+                checked(|now| now.queues[0].kept.host.tagged_late = 2),
                 "little",
                 "tagged-late: tag sockets before",
             ),
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn acknowledgements_beside_payload_do_not_make_it_little() {
-        let found = judged(|now| {
+        let found = checked(|now| {
             now.queues[0].egress.changed.insert("compressed".to_owned(), 100);
             now.queues[0].egress.untouched.insert("no-payload".to_owned(), 100_000);
         });
@@ -249,7 +249,7 @@ mod tests {
             (0.24, "norm-lost", "TOO WIDE for these values: 51.0 % of the norm is lost"),
             (0.26, "compresses", "49.0 % of the norm is lost"),
         ] {
-            let found = judged(|now| {
+            let found = checked(|now| {
                 now.queues[0].egress.changed.insert("compressed".to_owned(), 100);
                 now.rules[0].sampled =
                     Sampled { frames: 1, values: 10, squares: 1.0, squares_kept, ..Sampled::NONE };
@@ -257,7 +257,7 @@ mod tests {
             assert_eq!(found.name(), name);
             assert!(found.text().contains(words), "{}", found.text());
         }
-        let zeros = judged(|now| {
+        let zeros = checked(|now| {
             now.queues[0].egress.changed.insert("compressed".to_owned(), 100);
             now.rules[0].sampled = Sampled { frames: 1, values: 10, ..Sampled::NONE };
         });

@@ -53,9 +53,9 @@ impl Tally {
     }
 }
 
-/// Judges one stream.
+/// Verifies one stream.
 #[derive(Debug)]
-pub(super) struct Judge<'a> {
+pub(super) struct Verifier<'a> {
     expected: &'a [[u8; 4]],
     /// The next of them.
     at: usize,
@@ -67,7 +67,7 @@ pub(super) struct Judge<'a> {
     pub(super) tally: Tally,
 }
 
-impl<'a> Judge<'a> {
+impl<'a> Verifier<'a> {
     pub(super) fn new(values: &'a Values, connection: usize, bound: Option<f64>) -> Self {
         let (expected, _) = values.bytes().as_chunks();
         let at = values.start(connection) / 4;
@@ -131,12 +131,12 @@ mod tests {
 
     const BOUND: f64 = 1.0 / 1024.0;
 
-    fn judged(sent: &[f32], got: &[f32], bound: Option<f64>, piece: usize) -> Tally {
+    fn verified(sent: &[f32], got: &[f32], bound: Option<f64>, piece: usize) -> Tally {
         let bytes = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>();
         let values = Values::of_bytes(bytes(sent)).unwrap();
-        let mut judge = Judge::new(&values, 0, bound);
-        bytes(got).chunks(piece).for_each(|piece| judge.take(piece));
-        judge.tally
+        let mut verifier = Verifier::new(&values, 0, bound);
+        bytes(got).chunks(piece).for_each(|piece| verifier.take(piece));
+        verifier.tally
     }
 
     #[test]
@@ -144,10 +144,10 @@ mod tests {
         let sent = [1.0, -0.5, 0.25];
         let got = [1.0, -0.5, 0.25, 1.0, -0.5, 0.250_5];
         for piece in [1, 2, 3, 4, 5, 7, 11, 24] {
-            let tally = judged(&sent, &got, Some(BOUND), piece);
+            let tally = verified(&sent, &got, Some(BOUND), piece);
             assert_eq!((tally.values, tally.bytes, tally.changed, tally.wrong), (6, 24, 1, 0), "{piece}");
             assert!((tally.largest_error - 0.000_5).abs() < 1e-7);
-            let exact = judged(&sent, &got, None, piece);
+            let exact = verified(&sent, &got, None, piece);
             let wrong = exact.first_wrong.unwrap();
             assert_eq!((exact.wrong, wrong.place, f32::from_bits(wrong.got)), (1, 5, 0.250_5));
         }
@@ -167,15 +167,15 @@ mod tests {
         ] {
             let mut got = sent.clone();
             got[777] = value;
-            let tally = judged(&sent, &got, Some(BOUND), 1448);
+            let tally = verified(&sent, &got, Some(BOUND), 1448);
             assert_eq!(tally.wrong, wrong, "{value}");
             assert_eq!(tally.first_wrong.map(|wrong| wrong.place), (wrong == 1).then_some(777));
             assert_eq!(tally.zeroed, u64::from(value == 0.0));
         }
         // What is not finite must arrive as it is.
         let odd = [f32::NAN, f32::INFINITY, -0.0];
-        assert_eq!(judged(&odd, &odd, None, 4).changed, 0);
-        assert_eq!(judged(&odd, &[1.0, 1.0, 0.0], Some(BOUND), 4).wrong, 2);
+        assert_eq!(verified(&odd, &odd, None, 4).changed, 0);
+        assert_eq!(verified(&odd, &[1.0, 1.0, 0.0], Some(BOUND), 4).wrong, 2);
     }
 
     #[test]
@@ -190,9 +190,9 @@ mod tests {
             (stream(1)[4..].to_vec(), false),
             (stream(1)[1..].to_vec(), false),
         ] {
-            let mut judge = Judge::new(&values, 1, Some(BOUND));
-            judge.take(&bytes);
-            assert_eq!(judge.tally.wrong == 0, right);
+            let mut verifier = Verifier::new(&values, 1, Some(BOUND));
+            verifier.take(&bytes);
+            assert_eq!(verifier.tally.wrong == 0, right);
         }
     }
 }

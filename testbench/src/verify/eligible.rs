@@ -1,5 +1,5 @@
 //! FORMAT.md section 5.1, frame by frame: what may be compressed. Read by `etherparse`, so that the parser of the
-//! dataplane is not its own judge.
+//! dataplane is not its own verify.
 
 use etherparse::{
     Ipv6ExtensionSlice, LinkExtSlice, NetSlice, SlicedPacket, TcpSlice, TransportSlice, UdpSlice,

@@ -46,22 +46,22 @@ fn every_event_of_a_residual_has_a_test() {
     }
 }
 
-/// Every test, fuzz target and step of CI that TESTING.md names as a judge exists. Each section of FORMAT.md that has laws
+/// Every test, fuzz target and step of CI that TESTING.md names as a check exists. Each section of FORMAT.md that has laws
 /// of the wire has some, and so has each law S1 to S12, each point of the handshake, and each section of
 /// docs/aggregation-protocol.md between its words and its examples.
 #[test]
-fn every_promise_has_a_judge() {
+fn every_promise_has_a_check() {
     let testing = text("TESTING.md");
-    let section = testing.split("\n## Promises and their judges\n").nth(1).unwrap();
+    let section = testing.split("\n## Promises and their checks\n").nth(1).unwrap();
     let tables = tables(section.split("\n## ").next().unwrap());
     let sources = [files_with("rs"), files_with("py")].concat();
     let is_test = |name: &str| is_test(&sources, name);
     let ci = text(".ci/run");
-    let (mut judged, mut points, mut summed) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    let (mut verified, mut points, mut summed) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for row in tables.iter().flat_map(|table| &table.rows) {
-        let [promise, judges] = &row[..] else { panic!("two columns: {row:?}") };
-        let names = code_spans(judges).filter(|name| *name != "replay").collect::<Vec<_>>();
-        assert!(!names.is_empty(), "no judge: {promise}");
+        let [promise, checks] = &row[..] else { panic!("two columns: {row:?}") };
+        let names = code_spans(checks).filter(|name| *name != "replay").collect::<Vec<_>>();
+        assert!(!names.is_empty(), "no check: {promise}");
         for name in names {
             let exists = match name.strip_prefix("fuzz ") {
                 Some(target) => root().join(format!("fuzz/fuzz_targets/{target}.rs")).is_file(),
@@ -71,7 +71,7 @@ fn every_promise_has_a_judge() {
             };
             assert!(exists, "{promise}: there is no {name}, or CI does not run it");
         }
-        judged.extend(promise.split(' ').take(2).map(str::to_owned));
+        verified.extend(promise.split(' ').take(2).map(str::to_owned));
         if let Some((list, _)) = promise.strip_prefix("5.5 point").and_then(|rest| rest.split_once(':')) {
             points.extend(numbers(list));
         }
@@ -91,13 +91,13 @@ fn every_promise_has_a_judge() {
         sections.filter(|number| number.starts_with(['5', '6'])).map(str::to_owned).chain(laws).collect();
     assert!(laws.len() > 12 && laws.contains("S1") && laws.contains("S12"), "{laws:?}");
     for law in laws {
-        assert!(judged.contains(&law), "no judge of {law}");
+        assert!(verified.contains(&law), "no check of {law}");
     }
     let handshake = format.split("\n### 5.5 ").nth(1).unwrap().split("\n### ").next().unwrap();
     let asked = handshake.lines().filter_map(|line| line.split_once(". ")?.0.parse().ok());
     let asked: BTreeSet<u32> = asked.collect();
     assert!(asked.len() > 10);
-    assert_eq!(points, asked, "judged, and points of 5.5");
+    assert_eq!(points, asked, "verified, and points of 5.5");
     let protocol = text("docs/aggregation-protocol.md");
     let heads = protocol.lines().filter_map(|line| line.strip_prefix("## ")?.split_once(". "));
     let between: BTreeSet<String> = heads
@@ -105,5 +105,5 @@ fn every_promise_has_a_judge() {
         .map(|(number, _)| number.to_owned())
         .collect();
     assert!(between.len() >= 4);
-    assert_eq!(summed, between, "judged, and sections of docs/aggregation-protocol.md");
+    assert_eq!(summed, between, "verified, and sections of docs/aggregation-protocol.md");
 }

@@ -1,5 +1,5 @@
-//! Judges values, for every command that compares some: in `f64` and by the bound alone, with nothing of the codec that
-//! it judges.
+//! Verifies values, for every command that compares some: in `f64` and by the bound alone, with nothing of the codec that
+//! it verifies.
 
 use gradwire::codec::Params;
 use gradwire::profile::Profile;
@@ -53,7 +53,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// An empty tally that judges by the bound of `profile`.
+    /// An empty tally that verifies by the bound of `profile`.
     #[must_use]
     pub fn new(profile: Profile) -> Self {
         Self::with_bound(bound(profile), matches!(profile, Profile::Planar(_)))

@@ -1,4 +1,4 @@
-//! Judges a replay: what reached the receiving hosts against what the sending hosts had sent.
+//! Verifies a replay: what reached the receiving hosts against what the sending hosts had sent.
 //!
 //! Where a frame's values start is worked out here from the handshakes in the capture, frames are read by
 //! `etherparse`, and errors are computed in `f64`: nothing is taken from the engines but their verdicts.
@@ -39,20 +39,20 @@ const WIRE_OVERHEAD: usize = 8 + 4 + 12;
 
 /// Compares what was sent (`capture`) with what became of it (`passages`, one for each frame).
 #[must_use]
-pub fn judge(setup: &Setup, capture: &Capture, passages: &[Passage]) -> Findings {
-    judge_reloaded(|_| setup, capture, passages)
+pub fn verify(setup: &Setup, capture: &Capture, passages: &[Passage]) -> Findings {
+    verify_reloaded(|_| setup, capture, passages)
 }
 
 /// The same if the rules change on the way: `setup_of` has those that were in force for the frame at an index. All
 /// rules have the same profile, since a stream has one bound.
 #[must_use]
-pub fn judge_reloaded<'s>(
+pub fn verify_reloaded<'s>(
     setup_of: impl Fn(usize) -> &'s Setup,
     capture: &Capture,
     passages: &[Passage],
 ) -> Findings {
     let setup = setup_of(0);
-    let mut judge = Judge {
+    let mut verifier = Verifier {
         setup,
         tally: Tally::new(setup.profile()),
         connections: Connections::default(),
@@ -61,13 +61,13 @@ pub fn judge_reloaded<'s>(
         findings: Findings { codec: setup.profile().codec(), ..Findings::default() },
     };
     for (index, (frame, passage)) in capture.frames.iter().zip(passages).enumerate() {
-        judge.setup = setup_of(index);
-        judge.frame(frame, passage);
+        verifier.setup = setup_of(index);
+        verifier.frame(frame, passage);
     }
-    judge.finish(capture)
+    verifier.finish(capture)
 }
 
-struct Judge<'s, 'a> {
+struct Verifier<'s, 'a> {
     /// In force for the present frame.
     setup: &'s Setup,
     tally: Tally,
@@ -77,7 +77,7 @@ struct Judge<'s, 'a> {
     findings: Findings,
 }
 
-impl<'a> Judge<'_, 'a> {
+impl<'a> Verifier<'_, 'a> {
     fn frame(&mut self, frame: &'a Frame, passage: &'a Passage) {
         let view = View::of(&frame.bytes);
         let rule = view.as_ref().and_then(|view| self.setup.rule(view.tos));
@@ -248,8 +248,8 @@ impl<'a> Judge<'_, 'a> {
             return Err("wrong IPv4 header checksum when it arrived".into());
         }
         match (segment.checksum, got_checksum) {
-            (Checksum::Absent, Some(Checksum::Absent)) | (Checksum::NotJudged, Some(Checksum::NotJudged)) => {
-            }
+            (Checksum::Absent, Some(Checksum::Absent))
+            | (Checksum::NotVerified, Some(Checksum::NotVerified)) => {}
             (Checksum::Valid | Checksum::LeftToCard, Some(Checksum::Valid)) => {}
             (before, after) => {
                 return Err(format!("checksum {before:?} when sent, {after:?} when it arrived"));
@@ -315,7 +315,7 @@ impl<'a> Judge<'_, 'a> {
 
     fn finish(mut self, capture: &Capture) -> Findings {
         let mut suspicion = self.datagrams;
-        let streams = self.connections.judge(&self.tally, &mut suspicion, &mut self.findings);
+        let streams = self.connections.verify(&self.tally, &mut suspicion, &mut self.findings);
         let findings = &mut self.findings;
         findings.values = self.tally.values;
         findings.norm_lost = self.tally.norm_lost();
@@ -331,9 +331,9 @@ impl<'a> Judge<'_, 'a> {
                 .push(format!("{cut} frames cut by a snap length were left out: capture with a longer one"));
         }
         if let Some(at) = capture.torn {
-            findings
-                .warnings
-                .push(format!("the capture ends within a frame, at byte {at}: what is before it was judged"));
+            findings.warnings.push(format!(
+                "the capture ends within a frame, at byte {at}: what is before it was verified"
+            ));
         }
         findings.oversized = offload::oversized(capture);
         findings.warnings.extend(offload::warning(findings.oversized));

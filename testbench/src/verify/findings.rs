@@ -111,7 +111,7 @@ const fn is_zero(count: &u64) -> bool {
 }
 
 impl Findings {
-    /// Frames that a rule matches and that have payload: without any, nothing was judged.
+    /// Frames that a rule matches and that have payload: without any, nothing was verified.
     #[must_use]
     pub fn payloads(&self) -> u64 {
         let kinds = self.kinds.range(Kind::TaggedTcp..=Kind::TaggedUdp);

@@ -1,4 +1,4 @@
-//! Judges the handshake (FORMAT.md section 5.5), by bytes: what a SYN advertises on the wire, that no host sees it, and
+//! Verifies the handshake (FORMAT.md section 5.5), by bytes: what a SYN advertises on the wire, that no host sees it, and
 //! that nothing is compressed towards an end that advertised nothing.
 
 use std::collections::BTreeSet;
@@ -42,7 +42,7 @@ impl Syn {
             return None;
         };
         let right = match checksum {
-            Checksum::Valid | Checksum::NotJudged => true,
+            Checksum::Valid | Checksum::NotVerified => true,
             Checksum::LeftToCard => sent,
             Checksum::Absent | Checksum::Wrong => false,
         };

@@ -1,4 +1,4 @@
-//! Looks into a frame with `etherparse`, which shares no code with the dataplane: the judge of frames.
+//! Looks into a frame with `etherparse`, which shares no code with the dataplane: the verifier of frames.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -45,7 +45,7 @@ pub enum Checksum {
     /// It is wrong: the receiving host drops the segment.
     Wrong,
     /// A routing header: the address to add may not be the one in the IP header.
-    NotJudged,
+    NotVerified,
 }
 
 impl Checksum {
@@ -211,7 +211,7 @@ fn segment(
     let checksum = match right {
         // RFC 768: zero means that the sender computed none.
         _ if kind == Transport::Udp && found == 0 => Checksum::Absent,
-        _ if routed => Checksum::NotJudged,
+        _ if routed => Checksum::NotVerified,
         Some(right) if right == found => Checksum::Valid,
         _ if found == pseudo_header_sum(source, destination, kind, header.len() + payload.len()) => {
             Checksum::LeftToCard

@@ -1,4 +1,4 @@
-//! A judge is worth what it catches: each test damages a good replay in one way.
+//! A verifier is worth what it catches: each test damages a good replay in one way.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ fn capture() -> Capture {
     Capture { frames, cut: 0, torn: None }
 }
 
-/// An engine that believes a wrong start would find that the payload looks like no values, and the judge would have nothing to
+/// An engine that believes a wrong start would find that the payload looks like no values, and the verifier would have nothing to
 /// notice.
 const RULE: Rule = Rule { heuristic: Heuristic::Off, ..Rule::STATIC };
 
@@ -57,13 +57,13 @@ fn replay(setup: &Setup, capture: &Capture) -> Vec<Passage> {
     capture.frames.iter().map(|frame| engines.send(frame)).collect()
 }
 
-/// What the judge says after `damage`, which has to fail at `expected`.
+/// What the verifier says after `damage`, which has to fail at `expected`.
 fn caught(framing: Framing, damage: impl FnOnce(&mut Capture, &mut [Passage]), expected: &str) -> Findings {
     let setup = setup(framing);
     let mut capture = capture();
     let mut passages = replay(&setup, &capture);
     damage(&mut capture, &mut passages);
-    let report = judge(&setup, &capture, &passages);
+    let report = verify(&setup, &capture, &passages);
     assert!(!report.ok);
     assert!(report.failures.iter().any(|line| line.contains(expected)), "{expected}: {:?}", report.failures);
     report
@@ -89,7 +89,7 @@ fn repair(bytes: &mut [u8]) {
 fn a_good_replay_holds() {
     for (framing, compressed) in [(Framing::InPlace, 1), (Framing::Routed, 2)] {
         let (setup, capture) = (setup(framing), capture());
-        let report = judge(&setup, &capture, &replay(&setup, &capture));
+        let report = verify(&setup, &capture, &replay(&setup, &capture));
         assert!(report.ok, "{:?}", report.failures);
         assert_eq!((report.frames, report.tagged, report.compressed), (5, 4, compressed));
         assert_eq!(report.untouched["resent"], 1);
@@ -214,11 +214,11 @@ fn a_frame_that_carries_the_mark_loses_it_and_nothing_else() {
     let setup = setup(Framing::Routed);
     let capture = Capture { frames: vec![tcp(1, 0x31, 5, false, &values(0.1))], cut: 0, torn: None };
     let mut passages = replay(&setup, &capture);
-    let report = judge(&setup, &capture, &passages);
+    let report = verify(&setup, &capture, &passages);
     assert!(report.ok, "{:?}", report.failures);
     assert_eq!((report.remarked, report.altered_untagged), (1, 0));
     passages[0].changed_wire.as_mut().unwrap()[22] ^= 1;
-    assert!(!judge(&setup, &capture, &passages).ok);
+    assert!(!verify(&setup, &capture, &passages).ok);
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn a_connection_that_starts_anew_has_a_new_alignment() {
     frames.push(fin);
     frames.extend(reopened(4, 7_000_003));
     let capture = Capture { frames, cut: 0, torn: None };
-    let report = judge(&setup, &capture, &replay(&setup, &capture));
+    let report = verify(&setup, &capture, &replay(&setup, &capture));
     assert!(report.ok, "{:?}", report.failures);
     assert_eq!(report.streams, 2);
     assert!(report.values >= VALUES as u64);
@@ -253,14 +253,14 @@ fn integers_in_a_tagged_stream_do_not_pass_and_are_not_touched() {
     }
     let frames = vec![tcp(1, 0x28, 0, true, &[]), tcp(2, 0x28, 1, false, &payload)];
     let capture = Capture { frames, cut: 0, torn: None };
-    let report = judge(&setup, &capture, &replay(&setup, &capture));
+    let report = verify(&setup, &capture, &replay(&setup, &capture));
     assert!(report.ok && report.compressed == 0 && report.untouched["not-values"] == 1);
     assert!(
         report.mixed[0].contains("4 of 64 values are nonzero subnormals or above 2^64"),
         "{:?}",
         report.mixed
     );
-    let report = judge(&trusting, &capture, &replay(&trusting, &capture));
+    let report = verify(&trusting, &capture, &replay(&trusting, &capture));
     assert!(report.compressed == 1 && report.mixed.len() == 1, "{:?}", report.untouched);
 }
 
@@ -271,7 +271,7 @@ fn text_in_a_tagged_stream_is_reported() {
     let capture = Capture { frames, cut: 0, torn: None };
     for (rule, compressed) in [(Rule::STATIC, 0), (RULE, 1)] {
         let setup = Setup::new(rule);
-        let report = judge(&setup, &capture, &replay(&setup, &capture));
+        let report = verify(&setup, &capture, &replay(&setup, &capture));
         assert!(report.compressed == compressed && report.mixed.len() == 1, "{report:?}");
     }
 }
@@ -297,7 +297,7 @@ fn answer(number: u64, far: bool, (seq, ack): (u32, u32), syn: bool, payload: &[
 /// the frames of `capture`.
 fn deceived(setup: &Setup, capture: &Capture, believed: &[Frame]) -> Findings {
     let engine = Capture { frames: believed.to_vec(), cut: 0, torn: None };
-    judge(setup, capture, &replay(setup, &engine))
+    verify(setup, capture, &replay(setup, &engine))
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn among_several_starts_that_nobody_acknowledged_none_counts() {
     let believed = [starts[1].clone(), tcp(2, 0x28, 5003, false, &payload), elsewhere];
     let mut passages = replay(&setup, &Capture { frames: believed.to_vec(), cut: 0, torn: None });
     passages[1] = Passage::unseen();
-    let report = judge(&setup, &capture, &passages);
+    let report = verify(&setup, &capture, &passages);
     assert_eq!(report.compressed, 1);
     assert!(report.failures[0].contains("does not show which SYN"), "{:?}", report.failures);
 }
@@ -363,7 +363,7 @@ fn a_syn_that_nobody_accepts_does_not_move_a_live_stream() {
     let believed = [forged.clone(), tcp(2, 0x28, 503, false, &payload), forged, frames[3].clone()];
     let mut passages = replay(&setup, &Capture { frames: believed.to_vec(), cut: 0, torn: None });
     passages[1] = Passage::unseen();
-    let report = judge(&setup, &Capture { frames, cut: 0, torn: None }, &passages);
+    let report = verify(&setup, &Capture { frames, cut: 0, torn: None }, &passages);
     assert_eq!(report.compressed, 1, "{:?}", report.untouched);
     assert!(report.failures[0].starts_with("frame 4"), "{:?}", report.failures);
 }
@@ -383,9 +383,9 @@ fn no_byte_is_compressed_twice_under_either_alignment() {
         ];
         let capture = Capture { frames, cut: 0, torn: None };
         let mut passages = replay(&setup, &capture);
-        assert!(judge(&setup, &capture, &passages).ok);
+        assert!(verify(&setup, &capture, &passages).ok);
         passages[2] = passages[1].clone();
-        let report = judge(&setup, &capture, &passages);
+        let report = verify(&setup, &capture, &passages);
         let expected = format!("byte {start} of the stream is compressed a second time");
         assert!(report.failures.iter().any(|line| line.contains(&expected)), "{:?}", report.failures);
         assert!(report.failures.iter().any(|line| line.contains("sent again, but compressed")));
@@ -398,7 +398,7 @@ fn no_byte_is_compressed_twice_under_either_alignment() {
         };
         let mut passages = replay(&setup, &capture);
         passages[3] = replay(&setup, &alone).pop().unwrap();
-        let report = judge(&setup, &capture, &passages);
+        let report = verify(&setup, &capture, &passages);
         let expected = format!("byte {} of the stream is compressed a second time", start + 128);
         assert!(report.failures.iter().any(|line| line.contains(&expected)), "{:?}", report.failures);
     }
@@ -413,13 +413,13 @@ fn a_payload_that_starts_within_a_value_may_not_be_compressed_as_if_it_did_not()
     // An engine that did not see the SYN.
     let mut passages = vec![Passage::unseen()];
     passages.extend(replay(&setup, &Capture { frames: frames[1..].to_vec(), cut: 0, torn: None }));
-    let report = judge(&setup, &capture, &passages);
+    let report = verify(&setup, &capture, &passages);
     assert_eq!(report.compressed, 1);
     assert!(report.failures[0].contains("starts within a value"), "{:?}", report.failures);
 }
 
 #[test]
-fn what_follows_a_reload_is_judged_by_the_new_rules() {
+fn what_follows_a_reload_is_verified_by_the_new_rules() {
     let [before, after] = Alignment::ALL.map(|alignment| Setup::new(Rule { alignment, ..Rule::STATIC }));
     let payload = values(0.001);
     let frames: Vec<Frame> =
@@ -430,12 +430,12 @@ fn what_follows_a_reload_is_judged_by_the_new_rules() {
     let compressed = passages.iter().filter(|passage| passage.changed_wire.is_some()).count();
     assert_eq!(compressed, 4);
     let setup_of = |index| if index < 2 { &before } else { &after };
-    let report = judge_reloaded(setup_of, &capture, &passages);
+    let report = verify_reloaded(setup_of, &capture, &passages);
     assert_eq!(report.failed, 2, "{:?}", report.failures);
     assert!(report.failures.iter().all(|line| line.contains("does not show which SYN")));
     passages[0] = Passage::unseen();
     passages[1] = Passage::unseen();
-    assert!(judge_reloaded(setup_of, &capture, &passages).ok);
+    assert!(verify_reloaded(setup_of, &capture, &passages).ok);
 }
 
 #[test]
@@ -452,14 +452,14 @@ fn udp_needs_a_rule_that_asks_for_it() {
         Capture { frames: vec![Frame { number: 1, time: Duration::ZERO, bytes }], cut: 0, torn: None };
     let asks = setup(Framing::Routed);
     let passages = replay(&asks, &capture);
-    let report = judge(&asks, &capture, &passages);
+    let report = verify(&asks, &capture, &passages);
     assert!(report.ok && report.compressed == 1, "{:?}", report.failures);
     let silent = Setup { rules: vec![Rule::DEFAULT], datagrams: false, ..asks };
-    let report = judge(&silent, &capture, &passages);
+    let report = verify(&silent, &capture, &passages);
     assert!(report.failures[0].contains("did not advertise"), "{:?}", report.failures);
 }
 
-/// The judge of frames taken from a wire, when nobody knows what the engines were given.
+/// The verifier of frames taken from a wire, when nobody knows what the engines were given.
 #[test]
 fn no_byte_is_compressed_twice_on_a_wire() {
     let setup = setup(Framing::Routed);
@@ -476,7 +476,7 @@ fn no_byte_is_compressed_twice_on_a_wire() {
         let on_wire = |(frame, passage): (&Frame, &Passage)| passage.on_wire(&frame.bytes).unwrap().to_vec();
         frames.iter().zip(&passages).map(on_wire).collect::<Vec<_>>()
     };
-    let on_wire = |frames: &[Vec<u8>]| crate::judge::once::on_wire(frames.iter().map(Vec::as_slice));
+    let on_wire = |frames: &[Vec<u8>]| crate::verify::once::on_wire(frames.iter().map(Vec::as_slice));
     let [first, second] = [wire(&connection(1, 1000)), wire(&connection(4, 1004))];
     assert_eq!(on_wire(&first), Ok(1));
     assert_eq!(on_wire(&[&first[..], &second].concat()), Ok(2), "another connection");
@@ -489,7 +489,7 @@ fn no_byte_is_compressed_twice_on_a_wire() {
     assert!(overlapping.contains("byte 1005 is compressed a second time"), "{overlapping}");
 }
 
-/// What egress and ingress do to SYNs is judged by bytes; and nobody is sent anything compressed who has not asked for it.
+/// What egress and ingress do to SYNs is verified by bytes; and nobody is sent anything compressed who has not asked for it.
 #[test]
 fn a_handshake_that_is_not_kept_is_caught() {
     let mut capture = capture();
@@ -507,7 +507,7 @@ fn a_handshake_that_is_not_kept_is_caught() {
     capture.frames.insert(1, answer);
     let setup = Setup::new(Rule::DEFAULT);
     let good = replay(&setup, &capture);
-    let report = judge(&setup, &capture, &good);
+    let report = verify(&setup, &capture, &good);
     assert!(report.ok && report.compressed == 2 && report.options_added == 2, "{:?}", report.failures);
 
     type Damage = fn(&mut Capture, &mut [Passage]);
@@ -543,7 +543,7 @@ fn a_handshake_that_is_not_kept_is_caught() {
                 repair(wire);
             }
         }
-        let report = judge(&setup, &capture, &passages);
+        let report = verify(&setup, &capture, &passages);
         assert!(report.failures.iter().any(|line| line.contains(expected)), "{place}: {:?}", report.failures);
     }
 }

@@ -158,7 +158,7 @@ impl<'a> Connections<'a> {
 
     /// Reassembles every tagged stream twice and compares what was sent with what arrived. Where values start
     /// is not known, nothing may have been compressed, and all bytes have to be the same.
-    pub(crate) fn judge(
+    pub(crate) fn verify(
         &self,
         tally: &Tally,
         suspicion: &mut Suspicion,
@@ -176,7 +176,7 @@ impl<'a> Connections<'a> {
                 // A value put together from two contents was never sent; no bound is promised for it.
                 let flow = connection.flow;
                 findings.warnings.push(format!(
-                    "{flow}: sent different bytes at the same place; its stream is not judged"
+                    "{flow}: sent different bytes at the same place; its stream is not checked"
                 ));
                 continue;
             }

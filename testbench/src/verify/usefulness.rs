@@ -1,4 +1,4 @@
-//! Judges whether values are of use after a codec: a bound can hold where nothing is left of them.
+//! Verifies whether values are of use after a codec: a bound can hold where nothing is left of them.
 
 use std::fmt;
 

@@ -6,7 +6,7 @@
 // Leaves: a plan for each, four clocks later, at most one in two clocks. TCP options other than timestamps take a clock a byte to look at.
 // Follows: dataplane/src/engine/egress.rs, Egress::decide, with codec 1, `handshake = "off"` and `heuristic = "off"`: the look
 // at values (FORMAT.md S9) is off here.
-module gw_egress_judge (
+module gw_egress_classifier (
     input  logic        clk,
     input  logic        rst,
     input  logic [7:2]  mark,

@@ -1,6 +1,6 @@
-//! Judges FORMAT.md section 5.1: no byte of a TCP stream leaves in two compressed segments.
+//! Verifies FORMAT.md section 5.1: no byte of a TCP stream leaves in two compressed segments.
 //!
-//! The judge knows nothing of flow tables, alignments or resends. It writes down the byte range of every compressed
+//! The verifier knows nothing of flow tables, alignments or resends. It writes down the byte range of every compressed
 //! segment of a stream and compares the ranges.
 
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ impl Compressed {
     }
 }
 
-/// Judges all TCP connections of a wire that carries routed framing with the default mark; how many compressed
+/// Verifies all TCP connections of a wire that carries routed framing with the default mark; how many compressed
 /// segments there were.
 ///
 /// `frames` are in the order of the wire, each once: a capture of one interface, in one place. A connection begins anew
