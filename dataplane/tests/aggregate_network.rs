@@ -48,7 +48,7 @@ struct Scenario {
     /// Packets of earlier epochs, other jobs, and nonsense, of 100.
     foreign: u64,
     /// One value is too large for its unit; another is NaN.
-    odd: bool,
+    large_values: bool,
     /// The profiles of the operations, in turn.
     profiles: [Summable; 2],
 }
@@ -75,7 +75,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
         |(
             (seed, children, racks, values, operations),
             (loss, copies, cuts, latest, mtu),
-            (reboot, death, straggler, foreign, odd),
+            (reboot, death, straggler, foreign, large_values),
             profiles,
         )| {
             Scenario {
@@ -93,7 +93,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                 death,
                 straggler,
                 foreign,
-                odd,
+                large_values,
                 profiles,
             }
         },
@@ -254,7 +254,7 @@ impl Network {
         to: Address,
         packet: &[u8],
         outputs: &mut [Vec<u8>],
-        odd: &mut [BTreeSet<usize>],
+        rescaled: &mut [BTreeSet<usize>],
     ) {
         let now = Millis(self.now);
         if to < FIRST_AGGREGATOR {
@@ -263,7 +263,7 @@ impl Network {
             if self.children.len() > worker && from == self.place(worker).0 {
                 let event = self.children[worker].handle(packet, &mut outputs[worker], now);
                 if let Event::Rescale { chunk, .. } = event {
-                    odd[worker].insert(chunk);
+                    rescaled[worker].insert(chunk);
                 }
             }
             return;
@@ -305,7 +305,7 @@ impl Network {
     fn sum(&mut self, inputs: &[Vec<u8>], profile: Summable) -> (Vec<Vec<u8>>, BTreeSet<usize>) {
         let values = inputs[0].len() / 4;
         let mut outputs = vec![vec![0xaa; 4 * values]; inputs.len()];
-        let mut odd = vec![BTreeSet::new(); inputs.len()];
+        let mut rescaled = vec![BTreeSet::new(); inputs.len()];
         let mut started = vec![false; inputs.len()];
         let begun = self.now;
         let mut out = [0; MAX_PACKET_LEN];
@@ -317,7 +317,7 @@ impl Network {
             }
             while let Some(entry) = self.packets.first_entry().filter(|entry| entry.key().0 <= self.now) {
                 let (from, to, packet) = entry.remove();
-                self.deliver(from, to, &packet, &mut outputs, &mut odd);
+                self.deliver(from, to, &packet, &mut outputs, &mut rescaled);
             }
             let mut done = 0;
             for number in 0..inputs.len() {
@@ -356,10 +356,10 @@ impl Network {
                 matches!(failure, Failure::Silent | Failure::Dropped | Failure::Refused { .. }),
                 "a worker has a reason to give up"
             );
-            self.fall_back(inputs, profile, &mut outputs, &mut odd, chunks, &started);
+            self.fall_back(inputs, profile, &mut outputs, &mut rescaled, chunks, &started);
         }
-        assert!(odd.iter().all(|chunks| *chunks == odd[0]), "who rescales differs");
-        (outputs, odd[0].clone())
+        assert!(rescaled.iter().all(|chunks| *chunks == rescaled[0]), "who rescales differs");
+        (outputs, rescaled[0].clone())
     }
 
     /// What all workers do together: what anybody has is copied, the rest is summed elsewhere, and a later epoch begins.
@@ -368,7 +368,7 @@ impl Network {
         inputs: &[Vec<u8>],
         profile: Summable,
         outputs: &mut [Vec<u8>],
-        odd: &mut [BTreeSet<usize>],
+        rescaled: &mut [BTreeSet<usize>],
         chunks: usize,
         started: &[bool],
     ) {
@@ -378,8 +378,8 @@ impl Network {
             let range = 4 * CHUNK * chunk..(4 * CHUNK * (chunk + 1)).min(sums.len());
             let holder =
                 (0..inputs.len()).find(|number| started[*number] && self.children[*number].holds(chunk));
-            let is_odd = match holder {
-                Some(holder) => odd[holder].contains(&chunk),
+            let is_rescaled = match holder {
+                Some(holder) => rescaled[holder].contains(&chunk),
                 None => has_over(inputs, range.clone(), profile),
             };
             let from = holder.map_or_else(
@@ -388,8 +388,8 @@ impl Network {
             );
             for number in 0..inputs.len() {
                 outputs[number][range.clone()].copy_from_slice(&from);
-                if is_odd {
-                    odd[number].insert(chunk);
+                if is_rescaled {
+                    rescaled[number].insert(chunk);
                 }
             }
         }
@@ -422,7 +422,7 @@ fn run(scenario: &Scenario) -> usize {
                 }))
             })
             .collect();
-        if scenario.odd {
+        if scenario.large_values {
             let mut set = |value: f32| {
                 let worker = random.next() as usize % inputs.len();
                 let at = random.next() as usize % scenario.values;
@@ -432,12 +432,12 @@ fn run(scenario: &Scenario) -> usize {
             set(f32::INFINITY);
             set(-1e30);
         }
-        let (outputs, odd) = network.sum(&inputs, profile);
+        let (outputs, rescaled) = network.sum(&inputs, profile);
         let expected = exact_sum(&inputs, profile);
         for chunk in 0..scenario.values.div_ceil(CHUNK) {
             let range = 4 * CHUNK * chunk..(4 * CHUNK * (chunk + 1)).min(expected.len());
-            assert_eq!(odd.contains(&chunk), has_over(&inputs, range.clone(), profile), "chunk {chunk}");
-            for output in outputs.iter().filter(|_| !odd.contains(&chunk)) {
+            assert_eq!(rescaled.contains(&chunk), has_over(&inputs, range.clone(), profile), "chunk {chunk}");
+            for output in outputs.iter().filter(|_| !rescaled.contains(&chunk)) {
                 assert!(
                     output[range.clone()] == expected[range.clone()],
                     "operation {operation}, chunk {chunk}"
@@ -474,7 +474,7 @@ fn quiet() -> Scenario {
         death: None,
         straggler: None,
         foreign: 0,
-        odd: false,
+        large_values: false,
         profiles: [planar(-10), classes(10, 3, 0)],
     }
 }

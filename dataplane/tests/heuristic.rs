@@ -92,15 +92,19 @@ fn a_new_connection_is_looked_at_anew() {
 }
 
 #[test]
-fn one_odd_word_tells_at_the_start_of_a_stream_and_nowhere_else() {
+fn one_implausible_word_counts_at_the_start_of_a_stream_only() {
     for kernel in Kernel::available() {
-        for odd in [1, 48, 0x7f_ffff, 0x8000_0001, 0x5f80_0000, 0xff7f_ffff] {
+        for implausible in [1, 48, 0x7f_ffff, 0x8000_0001, 0x5f80_0000, 0xff7f_ffff] {
             let mut host = Host::new(Rule::STATIC, kernel);
-            assert!(!host.sends(&payload(&[(0, odd)])), "{odd:#x}");
+            assert!(!host.sends(&payload(&[(0, implausible)])), "{implausible:#x}");
             for place in 0..LEN / 4 {
                 let mut host = Host::new(Rule::STATIC, kernel);
                 assert!(host.sends(&payload(&[(0, 0)])));
-                assert!(host.sends(&payload(&[(place, odd)])), "{} {odd:#x} at {place}", kernel.name());
+                assert!(
+                    host.sends(&payload(&[(place, implausible)])),
+                    "{} {implausible:#x} at {place}",
+                    kernel.name()
+                );
             }
         }
     }
@@ -147,7 +151,7 @@ fn a_rule_may_trust_what_is_tagged() {
     assert!(was_compressed(host.process(&datagram)));
 }
 
-/// A length before each message is one odd word in many: it shows where the stream starts, whichever way the start goes.
+/// A length before each message is one implausible word in many: it shows where the stream starts, whichever way the start goes.
 #[test]
 fn a_length_word_at_the_start_of_the_stream_is_not_missed() {
     const URGENT: u8 = 0x20;
@@ -221,7 +225,7 @@ fn values_in_the_syn_are_values() {
         }
         host.sent = ORIGIN + taken as u32;
         assert!(host.sends(&payload(&[])), "{taken}");
-        assert!(host.sends(&payload(&[(0, 48)])), "one odd word in the middle");
+        assert!(host.sends(&payload(&[(0, 48)])), "one implausible word in the middle");
     }
 }
 

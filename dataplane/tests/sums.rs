@@ -7,7 +7,7 @@ use gradwire::aggregate::{Aggregator, EthernetAggregator};
 use gradwire::codec::planar::sums::{self, MAX_CODED};
 use gradwire::codec::planar::{Bound, SECTION_VALUES, decode_value, encode_value};
 use gradwire::codec::{Params, decode_lane, encode_lane};
-use gradwire::kernels::{Kernel, Odd};
+use gradwire::kernels::{Kernel, Unsummable};
 use gradwire::profile::Profile;
 use gradwire::sums::{
     BLOCK_LEN, BLOCK_VALUES, NOT_A_NUMBER, OVER, Summable, UnitError, Units, limit, units, value_of,
@@ -23,21 +23,21 @@ fn restored(bits: u32, profile: Summable) -> u32 {
 }
 
 /// Adds the values of a block's code with a kernel.
-fn add(kernel: Kernel, code: &[u8], sums: &mut [i32], profile: Summable, limit: i32) -> Odd {
+fn add(kernel: Kernel, code: &[u8], sums: &mut [i32], profile: Summable, limit: i32) -> Unsummable {
     let mut units = [0; BLOCK_VALUES];
     let len = kernel.decode_units(code, &mut units[..sums.len()], profile, limit);
     assert_eq!(len, Some(code.len()), "{}", kernel.name());
     let mut block = [0; BLOCK_VALUES];
     block[..sums.len()].copy_from_slice(sums);
     let mut straight = block;
-    let odd = kernel.add(&units, &mut block);
+    let unsummable = kernel.add(&units, &mut block);
     if let Some(adder) = kernel.adder(profile, limit) {
         let mut codes = adder.codes(code, sums.len()).expect("as it was decoded");
-        assert_eq!(codes.add(&mut straight), odd, "{}", kernel.name());
+        assert_eq!(codes.add(&mut straight), unsummable, "{}", kernel.name());
         assert_eq!(straight, block, "{}", kernel.name());
     }
     sums.copy_from_slice(&block[..sums.len()]);
-    odd
+    unsummable
 }
 
 /// What one restored value counts, verified in `f64`: the error is at most the bound (codec 1: less), and what is over the limit is
@@ -105,12 +105,12 @@ proptest! {
     #[test]
     fn every_kernel_adds_alike_in_every_order(
         workers in prop::collection::vec(prop::collection::vec(any_value(), BLOCK_VALUES), 1..9),
-        count in 1..=BLOCK_VALUES, rotated in 0usize..9, odd in prop::option::weighted(0.1, any::<u32>()),
+        count in 1..=BLOCK_VALUES, rotated in 0usize..9, special in prop::option::weighted(0.1, any::<u32>()),
         profile in prop_oneof![(-12i8..-8).prop_map(planar), (6u8..=14, -2i8..2).prop_map(|(b, x)| classes(b, b - 6, x))],
     ) {
         let mut workers: Vec<Vec<u32>> = workers.into_iter().map(|values| values[..count].to_vec()).collect();
-        if let Some(odd) = odd {
-            workers[0][0] = odd;
+        if let Some(special) = special {
+            workers[0][0] = special;
         }
         let limit = limit(workers.len() as u8);
         let mut expected = vec![0i64; count];
@@ -129,8 +129,8 @@ proptest! {
             let mut found = (0u128, false);
             for at in 0..workers.len() {
                 let code = code_of(workers[(at + rotated) % workers.len()].iter().copied(), profile);
-                let odd = add(kernel, &code, &mut got, profile, limit);
-                found = (found.0 | odd.not_numbers, found.1 | odd.over);
+                let unsummable = add(kernel, &code, &mut got, profile, limit);
+                found = (found.0 | unsummable.not_numbers, found.1 | unsummable.over);
             }
             prop_assert!(got.iter().map(|sum| i64::from(*sum)).eq(expected.iter().copied()), "{}", kernel.name());
             prop_assert_eq!(found, (not_numbers, over), "{}", kernel.name());
@@ -196,12 +196,12 @@ proptest! {
         values in prop::collection::vec(prop_oneof![
             4 => Just(0i32), 8 => -20i32..20, 4 => -(MAX_CODED as i32) - 2..MAX_CODED as i32 + 3, 1 => any::<i32>(),
         ], 1..=BLOCK_VALUES),
-        below in prop_oneof![Just(i32::MAX), Just(9000), 120..140, 2..140], odd in prop::option::weighted(0.2, any::<bool>()),
+        below in prop_oneof![Just(i32::MAX), Just(9000), 120..140, 2..140], marker in prop::option::weighted(0.2, any::<bool>()),
     ) {
         let mut values = values;
         values.iter_mut().for_each(|sum| *sum %= below);
-        if let Some(odd) = odd {
-            values[0] = if odd { NOT_A_NUMBER } else { OVER };
+        if let Some(marker) = marker {
+            values[0] = if marker { NOT_A_NUMBER } else { OVER };
         }
         let mut expected = [0; MAX_SECTION_LEN];
         let len = sums::encode(&values, &mut expected).unwrap();
@@ -274,8 +274,8 @@ fn codes_are_added_block_by_block() {
                 continue;
             }
             let mut sums = [1000; BLOCK_VALUES];
-            let odd = codes.add(&mut sums);
-            assert_eq!((odd.not_numbers, odd.over), (u128::from(at == 1) << 77, at == 2));
+            let unsummable = codes.add(&mut sums);
+            assert_eq!((unsummable.not_numbers, unsummable.over), (u128::from(at == 1) << 77, at == 2));
             for (lane, sum) in sums.into_iter().enumerate() {
                 let units = match block
                     .get(lane)
@@ -334,8 +334,8 @@ fn no_infinity_is_a_number_of_units() {
         for bits in [f32::INFINITY.to_bits(), f32::NEG_INFINITY.to_bits(), f32::NAN.to_bits()] {
             let code = code_of([bits], profile);
             for kernel in Kernel::available() {
-                let odd = add(kernel, &code, &mut [0], profile, limit(1));
-                assert_eq!(odd, Odd { not_numbers: 1, over: false }, "{}", kernel.name());
+                let unsummable = add(kernel, &code, &mut [0], profile, limit(1));
+                assert_eq!(unsummable, Unsummable { not_numbers: 1, over: false }, "{}", kernel.name());
             }
         }
     }
@@ -421,7 +421,7 @@ fn every_kernel_sums_a_recorded_gradient() {
             for kernel in Kernel::available() {
                 let mut got = vec![0; expected.len()];
                 for code in &codes {
-                    assert_eq!(add(kernel, code, &mut got, profile, limit(2)), Odd::default());
+                    assert_eq!(add(kernel, code, &mut got, profile, limit(2)), Unsummable::default());
                 }
                 assert_eq!(got, expected, "{}", kernel.name());
                 let mut code = [0xaa; 1024];
@@ -481,12 +481,12 @@ fn every_kernel_adds_every_value() {
             assert_eq!(profile.decode_units(&code, &mut units, limit(16)), Some(code.len()));
             for kernel in &kernels {
                 let mut got = [0; BLOCK_VALUES];
-                let odd = add(*kernel, &code, &mut got, profile, limit(16));
-                assert_eq!(odd.over, units.contains(&OVER), "{first:#010x}");
+                let unsummable = add(*kernel, &code, &mut got, profile, limit(16));
+                assert_eq!(unsummable.over, units.contains(&OVER), "{first:#010x}");
                 for (lane, units) in units.into_iter().enumerate() {
                     let whole = if matches!(units, OVER | NOT_A_NUMBER) { 0 } else { units };
-                    let is_odd = odd.not_numbers >> lane & 1 == 1;
-                    assert_eq!((got[lane], is_odd), (whole, units == NOT_A_NUMBER), "{first:#010x}");
+                    let is_marked = unsummable.not_numbers >> lane & 1 == 1;
+                    assert_eq!((got[lane], is_marked), (whole, units == NOT_A_NUMBER), "{first:#010x}");
                 }
             }
         }

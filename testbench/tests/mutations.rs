@@ -1,4 +1,4 @@
-//! Damaged and odd traffic: whatever the frames hold, every check on their replay still holds. In doubt the
+//! Damaged and unusual traffic: whatever the frames hold, every check on their replay still holds. In doubt the
 //! engines forward untouched, and the verifier has to agree.
 
 mod support;

@@ -1,7 +1,7 @@
 //! A slot: the sums of one chunk, who has added to them, and what became of them.
 
 use crate::engine::Millis;
-use crate::kernels::{Adder, Kernel, Odd};
+use crate::kernels::{Adder, Kernel, Unsummable};
 use crate::sums::{NOT_A_NUMBER, OVER, Summable};
 use crate::wire::chunk::{
     BLOCK_VALUES, Blocks, HEADER_LEN, Head, MAX_BLOCKS, Part, all_blocks_mask, values_of_block,
@@ -185,7 +185,7 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
             To::More(sums) => codes.add(sums),
             To::None => {
                 codes.skip();
-                Odd::default()
+                Unsummable::default()
             }
         });
         true
@@ -223,7 +223,7 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         starts: Option<Head>,
     ) {
         self.add(child, part, starts, |block, to| {
-            let Some(units) = units.get(block) else { return Odd::default() };
+            let Some(units) = units.get(block) else { return Unsummable::default() };
             // Units beyond the chunk's last value are zeros.
             match to {
                 To::First(sums) => {
@@ -231,7 +231,7 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
                     kernel.add(units, sums)
                 }
                 To::More(sums) => kernel.add(units, sums),
-                To::None => Odd::default(),
+                To::None => Unsummable::default(),
             }
         });
     }
@@ -242,7 +242,7 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         child: u8,
         part: &Part<'_>,
         starts: Option<Head>,
-        mut add: impl FnMut(usize, To<'_>) -> Odd,
+        mut add: impl FnMut(usize, To<'_>) -> Unsummable,
     ) {
         if let Some(Head { epoch, seq, .. }) = starts {
             self.restart(epoch, seq, part);
@@ -259,10 +259,10 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
                 seen if seen & bit == 0 => To::More(sums),
                 _ => To::None,
             };
-            let odd = add(block, to);
+            let unsummable = add(block, to);
             *seen |= bit;
-            *not_numbers |= odd.not_numbers;
-            self.over |= odd.over;
+            *not_numbers |= unsummable.not_numbers;
+            self.over |= unsummable.over;
         }
         self.peak = self.peak.max(part.peak);
     }
@@ -300,12 +300,12 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
     /// A block's sums, and what stands for those that are none; the first of a partial sum's block says that the chunk has a value over the
     /// limit.
     #[cold]
-    fn marked(&self, mut sums: [i32; BLOCK_VALUES], mut odd: u128) -> [i32; BLOCK_VALUES] {
-        while odd != 0 {
-            if let Some(sum) = sums.get_mut(odd.trailing_zeros() as usize) {
+    fn marked(&self, mut sums: [i32; BLOCK_VALUES], mut unsummable: u128) -> [i32; BLOCK_VALUES] {
+        while unsummable != 0 {
+            if let Some(sum) = sums.get_mut(unsummable.trailing_zeros() as usize) {
                 *sum = NOT_A_NUMBER;
             }
-            odd &= odd - 1;
+            unsummable &= unsummable - 1;
         }
         if self.over {
             sums[0] = OVER;
@@ -325,11 +325,11 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         let mut at = HEADER_LEN;
         let mut count = 0;
         for block in first..self.blocks().min(MAX_BLOCKS) {
-            let odd = *self.not_numbers.get(block)?;
+            let unsummable = *self.not_numbers.get(block)?;
             let marked;
             let mut sums = self.sums.get(block)?;
-            if odd != 0 || self.over {
-                marked = self.marked(*sums, odd);
+            if unsummable != 0 || self.over {
+                marked = self.marked(*sums, unsummable);
                 sums = &marked;
             }
             let sums = sums.get(..values_of_block(self.values(), block))?;

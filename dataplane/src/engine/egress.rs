@@ -438,11 +438,12 @@ fn write_capability(
     write_options(packet, (0, 0, &capability.to_options()), kernel, out)
 }
 
-/// Whether the payload behind its first `head_len` bytes looks like values. If it `starts` the stream, one odd word is enough: frameworks
+/// Whether the payload behind its first `head_len` bytes looks like values. If it `starts` the stream, one implausible word is enough: frameworks
 /// begin with a header, or with a length.
 fn looks_like_f32(kernel: Kernel, packet: &Packet<'_>, head_len: usize, starts: bool) -> bool {
     let values = packet.payload().get(head_len..).unwrap_or(&[]);
-    !kernel.any_may_be_odd(values) || !(starts && values::first_is_odd(values) || values::has_header(values))
+    !kernel.any_may_be_implausible(values)
+        || !(starts && values::first_is_implausible(values) || values::has_header(values))
 }
 
 /// Writes the compressed frame to `out`: headers, in routed framing the segment header, `head_len` raw

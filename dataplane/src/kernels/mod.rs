@@ -41,7 +41,7 @@ use crate::values;
 #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
 use neon::Neon;
 pub use scalar32::{Adder, Codes};
-pub use units::Odd;
+pub use units::Unsummable;
 #[cfg(target_arch = "x86_64")]
 use x86::{avx2::Avx2, avx512::Avx512};
 
@@ -121,16 +121,16 @@ impl Kernel {
         }
     }
 
-    /// As [`values::any_may_be_odd`].
-    pub(crate) fn any_may_be_odd(self, values: &[u8]) -> bool {
+    /// As [`values::any_may_be_implausible`].
+    pub(crate) fn any_may_be_implausible(self, values: &[u8]) -> bool {
         match self.0 {
-            Token::Portable | Token::Scalar32 => values::any_may_be_odd(values),
+            Token::Portable | Token::Scalar32 => values::any_may_be_implausible(values),
             #[cfg(target_arch = "x86_64")]
-            Token::Avx2(kernel) => kernel.any_may_be_odd(values),
+            Token::Avx2(kernel) => kernel.any_may_be_implausible(values),
             #[cfg(target_arch = "x86_64")]
-            Token::Avx512(kernel) => kernel.any_may_be_odd(values),
+            Token::Avx512(kernel) => kernel.any_may_be_implausible(values),
             #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
-            Token::Neon(_) => values::any_may_be_odd(values),
+            Token::Neon(_) => values::any_may_be_implausible(values),
         }
     }
 
@@ -243,21 +243,25 @@ mod tests {
     }
 
     #[test]
-    fn an_odd_word_is_found_wherever_it_stands() {
-        // Odd, infinite or NaN, and then what is neither, on both sides of each border.
-        let odd = [1u32, 0x8000_0001, 0x7f_ffff, 0x5f80_0000, 0xff7f_ffff, 0x7f80_0000, 0xffff_ffff];
+    fn an_implausible_word_is_found_wherever_it_stands() {
+        // Implausible, infinite or NaN, and then what is neither, on both sides of each border.
+        let implausible = [1u32, 0x8000_0001, 0x7f_ffff, 0x5f80_0000, 0xff7f_ffff, 0x7f80_0000, 0xffff_ffff];
         let even = [0, 0x8000_0000, 0x80_0000, 0x3fff_ffff, 0x4000_0000, 0xc000_0000, 0x5f7f_ffff];
         for len in 0..100 {
             let mut values = [1f32.to_bits(); 100].map(u32::to_le_bytes);
             for kernel in Kernel::available() {
-                assert!(!kernel.any_may_be_odd(values[..len].as_flattened()), "{} {len}", kernel.name());
+                assert!(
+                    !kernel.any_may_be_implausible(values[..len].as_flattened()),
+                    "{} {len}",
+                    kernel.name()
+                );
                 for place in 0..len {
-                    for (word, is_odd) in
-                        odd.map(|word| (word, true)).into_iter().chain(even.map(|word| (word, false)))
+                    for (word, is_implausible) in
+                        implausible.map(|word| (word, true)).into_iter().chain(even.map(|word| (word, false)))
                     {
                         values[place] = word.to_le_bytes();
-                        let found = kernel.any_may_be_odd(values[..len].as_flattened());
-                        assert_eq!(found, is_odd, "{} {len} {place} {word:#x}", kernel.name());
+                        let found = kernel.any_may_be_implausible(values[..len].as_flattened());
+                        assert_eq!(found, is_implausible, "{} {len} {place} {word:#x}", kernel.name());
                     }
                     values[place] = 1f32.to_le_bytes();
                 }

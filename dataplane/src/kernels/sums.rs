@@ -6,7 +6,7 @@
 //! numbers `±(2|q| - 1)` at `y = 0`.
 
 use super::numbers::bytes_of_mut;
-use super::units::{Odd, SIMPLE_BELOW, WHOLE_BITS, add, to_units};
+use super::units::{SIMPLE_BELOW, Unsummable, WHOLE_BITS, add, to_units};
 use super::{Adder, Kernel, Token, planar, scalar32};
 use crate::codec::VALUE_LEN;
 use crate::codec::planar::Bound;
@@ -130,7 +130,7 @@ impl Kernel {
 
     /// Adds a block of units, as [`Self::decode_units`] or [`Self::decode_sums`] leaves them, to sums. Sums wrap; callers that
     /// keep to [`crate::sums::limit`] never see that.
-    pub fn add(self, units: &[i32; BLOCK_VALUES], sums: &mut [i32; BLOCK_VALUES]) -> Odd {
+    pub fn add(self, units: &[i32; BLOCK_VALUES], sums: &mut [i32; BLOCK_VALUES]) -> Unsummable {
         let least = match self.0 {
             Token::Scalar32 => planar::scalar32::add(units, sums),
             #[cfg(target_arch = "x86_64")]
@@ -139,7 +139,7 @@ impl Kernel {
             Token::Avx2(token) => token.add(units, sums),
             _ => add(units, sums),
         };
-        if least > OVER { Odd::default() } else { take_back(units, sums) }
+        if least > OVER { Unsummable::default() } else { take_back(units, sums) }
     }
 
     /// As [`Summable::encode_result`]. Behind the code, `out` may be overwritten.
@@ -235,15 +235,15 @@ const fn is_block(values: usize) -> bool {
 
 /// Subtracts again what was no number of units.
 #[cold]
-fn take_back(units: &[i32; BLOCK_VALUES], sums: &mut [i32; BLOCK_VALUES]) -> Odd {
-    let mut odd = Odd::default();
+fn take_back(units: &[i32; BLOCK_VALUES], sums: &mut [i32; BLOCK_VALUES]) -> Unsummable {
+    let mut unsummable = Unsummable::default();
     for (place, (units, sum)) in units.iter().zip(sums).enumerate() {
         match *units {
-            NOT_A_NUMBER => odd.not_numbers |= 1 << (place & 127),
-            OVER => odd.over = true,
+            NOT_A_NUMBER => unsummable.not_numbers |= 1 << (place & 127),
+            OVER => unsummable.over = true,
             _ => continue,
         }
         *sum = sum.wrapping_sub(*units);
     }
-    odd
+    unsummable
 }

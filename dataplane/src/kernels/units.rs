@@ -9,9 +9,9 @@ pub(super) const WHOLE_BITS: u32 = 22;
 /// The same magnitude, as bits of an `f32`. Infinities and NaN are beyond it, too.
 pub(super) const SIMPLE_BELOW: u32 = (127 + WHOLE_BITS) << 23;
 
-/// What of a block's values a sum cannot hold.
+/// The values of a block that a sum cannot hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Odd {
+pub struct Unsummable {
     /// A bit for each value that is NaN or infinite. It was not added.
     pub not_numbers: u128,
     /// A finite value was beyond the limit, and was not added.

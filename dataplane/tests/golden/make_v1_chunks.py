@@ -143,9 +143,9 @@ def cases():
     yield "dense", Planar(-10), [values(128, 5, (116, 127)) for _ in range(4)]
     yield "raw", Planar(-10), [values(40, 50, (117, 137)) for _ in range(5)]
     yield "short", Planar(-20), [values(1, 0, (110, 120)) for _ in range(2)]
-    odd = [values(20, 10, (115, 127)) for _ in range(2)]
-    odd[0][3], odd[1][3], odd[0][4], odd[1][5] = 0x7F800001, bits(1.0), bits(-float("inf")), bits(float("inf"))
-    yield "not_a_number", Planar(-10), odd
+    special = [values(20, 10, (115, 127)) for _ in range(2)]
+    special[0][3], special[1][3], special[0][4], special[1][5] = 0x7F800001, bits(1.0), bits(-float("inf")), bits(float("inf"))
+    yield "not_a_number", Planar(-10), special
     yield "alone", Planar(0), [values(129, 30, (126, 145))]
 
     # The same kinds with codec 1: no file above changes, as its numbers are drawn before.
@@ -153,7 +153,7 @@ def cases():
     yield "dense", Classes(10, 5, -3), [values(128, 5, (116, 125)) for _ in range(4)]
     yield "raw", Classes(14, 8, 0), [values(40, 50, (112, 139)) for _ in range(5)]
     yield "short", Classes(6, 0, -9), [values(1, 0, (110, 120)) for _ in range(2)]
-    yield "not_a_number", Classes(10, 3, 0), odd
+    yield "not_a_number", Classes(10, 3, 0), special
     yield "alone", Classes(8, 1, 10), [values(129, 30, (126, 145))]
 
 

@@ -205,20 +205,20 @@ fn a_checksum_that_could_not_be_given_back_stays() {
     let frame = Segment::syn().bytes();
     // Its identification, or its port, takes up all that the sum lacks.
     for (checksum_at, free_at) in [(24, 18), (50, 34)] {
-        let mut odd = frame.clone();
-        let free = u32::from(word(&odd, free_at)) + u32::from(word(&odd, checksum_at));
+        let mut crafted = frame.clone();
+        let free = u32::from(word(&crafted, free_at)) + u32::from(word(&crafted, checksum_at));
         let free = (free & 0xffff) + (free >> 16);
-        odd[free_at..free_at + 2].copy_from_slice(&(free as u16).to_be_bytes());
+        crafted[free_at..free_at + 2].copy_from_slice(&(free as u16).to_be_bytes());
         for (zero, advertised) in [(0u16, true), (0xffff, false)] {
-            odd[checksum_at..checksum_at + 2].copy_from_slice(&zero.to_be_bytes());
+            crafted[checksum_at..checksum_at + 2].copy_from_slice(&zero.to_be_bytes());
             let mut hosts = [Rule::DEFAULT; 2].map(Host::new);
-            let (verdict, wire) = hosts[0].send(&odd);
+            let (verdict, wire) = hosts[0].send(&crafted);
             assert_eq!(
                 is(Change::OptionAdded, verdict),
                 advertised,
                 "{zero:#x} at {checksum_at}: {verdict:?}"
             );
-            assert_eq!(hosts[1].receive(&wire).1, odd);
+            assert_eq!(hosts[1].receive(&wire).1, crafted);
         }
     }
 }

@@ -298,20 +298,20 @@ fn is_marked(frame: &[u8]) -> bool {
     type_of_service(frame).is_some_and(|tos| tos & !ECN == DEFAULT_MARK)
 }
 
-/// A frame of which egress says that it does not carry values: the flow of an earlier one, or there are odd words
+/// A frame of which egress says that it does not carry values: the flow of an earlier one, or there are implausible words
 /// (FORMAT.md S9).
 fn not_values(rule: &Rule, sent: &[u8], mixed: &mut BTreeSet<Flow>) {
     assert_eq!(rule.heuristic, Heuristic::On);
     let segment = View::of(sent).and_then(|view| view.segment).expect("TCP or UDP");
     let payload = &sent[segment.payload.clone()];
-    let are_odd = if segment.transport == Transport::Udp {
+    let are_implausible = if segment.transport == Transport::Udp {
         holds_header(payload)
     } else {
-        // Where values start is the flow's knowledge; at the start of a stream one odd word is enough.
-        let odd = (0..payload.len().min(4)).any(|start| implausible(&payload[start..]) > 0);
-        !mixed.insert(segment.flow) || odd
+        // Where values start is the flow's knowledge; at the start of a stream one implausible word is enough.
+        let implausible = (0..payload.len().min(4)).any(|start| implausible(&payload[start..]) > 0);
+        !mixed.insert(segment.flow) || implausible
     };
-    assert!(are_odd, "they look like values");
+    assert!(are_implausible, "they look like values");
 }
 
 /// A frame that egress compressed: what the wire has, decoded by the codec's definition, is within the bound; `coded` is that part.

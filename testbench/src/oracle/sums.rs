@@ -129,7 +129,12 @@ pub fn block(bytes: &[u8], count: usize, profile: Summable) {
                 let mut block = [0; BLOCK_VALUES];
                 block[..count].copy_from_slice(&units);
                 let (mut sums, mut straight) = ([3; BLOCK_VALUES], [3; BLOCK_VALUES]);
-                assert_eq!(codes.add(&mut straight), kernel.add(&block, &mut sums), "{}: odd", kernel.name());
+                assert_eq!(
+                    codes.add(&mut straight),
+                    kernel.add(&block, &mut sums),
+                    "{}: unsummable",
+                    kernel.name()
+                );
                 assert_eq!(straight, sums, "{}: added", kernel.name());
             }
         }

@@ -260,17 +260,18 @@ impl Suspicion {
     const LEAST: u64 = 4;
 
     pub(crate) fn add(&mut self, flow: Flow, values: &[u8]) {
-        let (count, odd) = self.flows.entry(flow).or_default();
+        let (count, unlikely) = self.flows.entry(flow).or_default();
         *count += values.len() as u64 / 4;
-        *odd += implausible(values);
+        *unlikely += implausible(values);
     }
 
     pub(crate) fn mixed(self) -> impl Iterator<Item = String> {
-        let mixed =
-            |&(_, (count, odd)): &(Flow, (u64, u64))| odd >= Self::LEAST && odd * Self::ONE_IN > count;
-        self.flows.into_iter().filter(mixed).map(|(flow, (count, odd))| {
+        let mixed = |&(_, (count, unlikely)): &(Flow, (u64, u64))| {
+            unlikely >= Self::LEAST && unlikely * Self::ONE_IN > count
+        };
+        self.flows.into_iter().filter(mixed).map(|(flow, (count, unlikely))| {
             format!(
-                "{flow}: {odd} of {count} values are nonzero subnormals or above 2^64, as headers, integers and \
+                "{flow}: {unlikely} of {count} values are nonzero subnormals or above 2^64, as headers, integers and \
                  text are; tag only connections that carry nothing but values"
             )
         })

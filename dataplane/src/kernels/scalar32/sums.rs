@@ -3,7 +3,7 @@
 
 use core::cell::Cell;
 
-use super::super::units::Odd;
+use super::super::units::Unsummable;
 use super::{Decode, Encode, Reader, Words, Writer};
 use crate::codec::{LANES, MAX_GROUP_LEN, Params, TAGS_LEN};
 use crate::sums::{BLOCK_VALUES, NOT_A_NUMBER, OVER, Unit, marked, value_of};
@@ -84,20 +84,20 @@ pub struct Codes<'a> {
 impl Codes<'_> {
     /// Adds the next block to sums, as [`Kernel::decode_units`](crate::kernels::Kernel::decode_units) and
     /// [`Kernel::add`](crate::kernels::Kernel::add) do one after the other: a whole block, or the values that are left.
-    pub fn add(&mut self, sums: &mut [i32; BLOCK_VALUES]) -> Odd {
+    pub fn add(&mut self, sums: &mut [i32; BLOCK_VALUES]) -> Unsummable {
         self.next::<false>(sums)
     }
 
     /// As [`Self::add`] to zeros, whatever was there.
-    pub fn begin(&mut self, sums: &mut [i32; BLOCK_VALUES]) -> Odd {
+    pub fn begin(&mut self, sums: &mut [i32; BLOCK_VALUES]) -> Unsummable {
         self.next::<true>(sums)
     }
 
     #[inline(always)]
-    fn next<const BEGIN: bool>(&mut self, sums: &mut [i32; BLOCK_VALUES]) -> Odd {
+    fn next<const BEGIN: bool>(&mut self, sums: &mut [i32; BLOCK_VALUES]) -> Unsummable {
         // SAFETY: `i32` and `u32` are of one size and alignment, and every bit pattern is both.
         let (_, bursts, _) = unsafe { sums.align_to_mut::<Words>() };
-        let raw = Raw { adder: self.adder, first: bursts.as_ptr().addr(), odd: Cell::default() };
+        let raw = Raw { adder: self.adder, first: bursts.as_ptr().addr(), unsummable: Cell::default() };
         let adding = Adding::<BEGIN> { byte_shift: self.adder.byte_shift, raw: &raw };
         // SAFETY: so many groups as `values` need are there, whole, and no more are read.
         let mut from = unsafe { Reader::new(self.groups) };
@@ -106,7 +106,7 @@ impl Codes<'_> {
         }
         self.groups = self.groups.get(from.read(self.groups)..).unwrap_or(&[]);
         self.values = self.values.saturating_sub(BLOCK_VALUES);
-        raw.odd.get()
+        raw.unsummable.get()
     }
 
     /// Leaves the next block out.
@@ -159,23 +159,23 @@ struct Raw {
     adder: Adder,
     first: usize,
     /// What of it was no number of units.
-    odd: Cell<Odd>,
+    unsummable: Cell<Unsummable>,
 }
 
 impl Raw {
     #[cold]
     #[inline(never)]
     fn add(&self, vector: u32, to: &mut u32) {
-        let mut odd = self.odd.get();
+        let mut unsummable = self.unsummable.get();
         match marked(vector, self.adder.unit, self.adder.limit) {
             NOT_A_NUMBER => {
                 let place = (core::ptr::from_ref(to).addr() - self.first) / size_of::<u32>();
-                odd.not_numbers |= 1 << (place & 127);
+                unsummable.not_numbers |= 1 << (place & 127);
             }
-            OVER => odd.over = true,
+            OVER => unsummable.over = true,
             units => *to = to.wrapping_add(units.cast_unsigned()),
         }
-        self.odd.set(odd);
+        self.unsummable.set(unsummable);
     }
 }
 

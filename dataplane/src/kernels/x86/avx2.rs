@@ -59,7 +59,7 @@ fn to_units(values: &mut [i32], unit: Unit) -> u32 {
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn any_may_be_odd(values: &[u8]) -> bool {
+fn any_may_be_implausible(values: &[u8]) -> bool {
     let (words, _) = values.as_chunks::<VALUE_LEN>();
     let (chunks, rest) = words.as_flattened().as_chunks();
     let (mut least, mut all) = (_mm256_set1_epi32(-1), _mm256_setzero_si256());
@@ -77,7 +77,7 @@ fn any_may_be_odd(values: &[u8]) -> bool {
     let below = _mm256_set1_epi32(values::SUBNORMAL_BELOW as i32 - 1);
     let subnormal = _mm256_cmpeq_epi32(_mm256_min_epu32(least, below), least);
     _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_or_si256(large, subnormal))) != 0
-        && values::any_may_be_odd(values)
+        && values::any_may_be_implausible(values)
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]

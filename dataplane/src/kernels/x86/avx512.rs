@@ -72,7 +72,7 @@ fn to_units(values: &mut [i32], unit: Unit) -> u32 {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
-fn any_may_be_odd(values: &[u8]) -> bool {
+fn any_may_be_implausible(values: &[u8]) -> bool {
     let (words, _) = values.as_chunks::<VALUE_LEN>();
     let (chunks, rest) = words.as_flattened().as_chunks::<64>();
     let (mut least, mut all) = (_mm512_set1_epi32(-1), _mm512_setzero_si512());
@@ -87,7 +87,7 @@ fn any_may_be_odd(values: &[u8]) -> bool {
     look(load_part(rest));
     let subnormal = _mm512_cmplt_epu32_mask(least, _mm512_set1_epi32(values::SUBNORMAL_BELOW as i32));
     let large = _mm512_test_epi32_mask(all, _mm512_set1_epi32(values::FROM_TWO as i32));
-    (subnormal | large) != 0 && values::any_may_be_odd(values)
+    (subnormal | large) != 0 && values::any_may_be_implausible(values)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]

@@ -17,9 +17,9 @@ macro_rules! token {
                 unsafe { sum(bytes) }
             }
 
-            pub(in super::super) fn any_may_be_odd(self, values: &[u8]) -> bool {
+            pub(in super::super) fn any_may_be_implausible(self, values: &[u8]) -> bool {
                 // SAFETY: the callee needs these features and nothing else; `self` proves them.
-                unsafe { any_may_be_odd(values) }
+                unsafe { any_may_be_implausible(values) }
             }
 
             pub(in super::super) fn add(

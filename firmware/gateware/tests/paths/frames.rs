@@ -1,4 +1,4 @@
-//! Frames of hosts: whole ones, odd ones, and broken ones.
+//! Frames of hosts: whole ones, unusual ones, and broken ones.
 
 use crate::support::Random;
 

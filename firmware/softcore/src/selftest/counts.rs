@@ -8,7 +8,7 @@ use gradwire::aggregate::{Peer, Settings};
 use gradwire::codec::Params;
 use gradwire::codec::planar::Bound;
 use gradwire::engine::{Egress, Ingress, Millis, NO_CAPABILITIES};
-use gradwire::kernels::{Kernel, Odd};
+use gradwire::kernels::{Kernel, Unsummable};
 use gradwire::profile::Profile;
 use gradwire::rules::{DEFAULT_MARK, Framing, Heuristic, Rule, Rules};
 use gradwire::sums::{BLOCK_LEN, BLOCK_VALUES, Summable, limit, value_of};
@@ -113,10 +113,10 @@ fn blocks_of(of: &str, profile: Summable) {
                 let _ = black_box(kernel.sum(code));
                 if let Some(adder) = kernel.adder(profile, limit(4)) {
                     let codes = adder.codes(code, BLOCK_VALUES);
-                    return codes.is_some_and(|mut codes| codes.add(&mut sums) == Odd::default());
+                    return codes.is_some_and(|mut codes| codes.add(&mut sums) == Unsummable::default());
                 }
                 let used = kernel.decode_units(code, &mut units, profile, limit(4));
-                used == Some(len) && kernel.add(&units, &mut sums) == Odd::default()
+                used == Some(len) && kernel.add(&units, &mut sums) == Unsummable::default()
             });
             assert!(is_added);
             (add, added) = (add + count, added + BLOCK_VALUES as u64);

@@ -173,9 +173,9 @@ mod tests {
             assert_eq!(tally.zeroed, u64::from(value == 0.0));
         }
         // What is not finite must arrive as it is.
-        let odd = [f32::NAN, f32::INFINITY, -0.0];
-        assert_eq!(verified(&odd, &odd, None, 4).changed, 0);
-        assert_eq!(verified(&odd, &[1.0, 1.0, 0.0], Some(BOUND), 4).wrong, 2);
+        let special = [f32::NAN, f32::INFINITY, -0.0];
+        assert_eq!(verified(&special, &special, None, 4).changed, 0);
+        assert_eq!(verified(&special, &[1.0, 1.0, 0.0], Some(BOUND), 4).wrong, 2);
     }
 
     #[test]
