@@ -80,7 +80,7 @@ fn byte(at: u32) -> u8 {
 }
 
 /// The payload heuristic is off: values cut by a wrong alignment do not look like values, and a check of them would leave alone what
-/// an engine without the mends compresses.
+/// an engine without these fixes compresses.
 fn rule(alignment: Alignment) -> Rule {
     Rule { alignment, heuristic: Heuristic::Off, ..Rule::STATIC }
 }

@@ -92,7 +92,7 @@ impl Properties {
             return Err(format!(
                 "{text}\nA property test failed with a seed that nobody had run: a bug, and no matter of chance. Repeat it by\n  \
                  {SEED}={seed} cargo {} -- NAME\nThis output is kept in {}. Make a test with a name of its own of the minimal \
-                 failing input above, then mend the bug.",
+                 failing input above, then fix the bug.",
                 self.programs().join(" "),
                 path.display(),
             )

@@ -11,26 +11,26 @@ OF_NODE = "gradwire-xdp doctor --interface eth0 --address 10.9.9.9"
 
 
 def remedy(guest: Guest, check: str, doctor: str = DOCTOR) -> str:
-    """The command below what the doctor found of a check (and a port), without its comment; none if there is nothing to mend."""
+    """The command below what the doctor found of a check (and a port), without its comment; none if there is nothing to fix."""
     lines = guest.run(doctor, check=False).splitlines()
     for line, below in zip(lines, [*lines[1:], ""], strict=True):
         if re.match(rf"(FAIL|warn|\?  )\s+{check}\s", line):
             note(f"{line.strip()}: {below.strip()}")
-            must("mend: " in below, f"no remedy: {line}")
-            return below.split("mend: ")[1]
+            must("fix: " in below, f"no remedy: {line}")
+            return below.split("fix: ")[1]
     return ""
 
 
-def command(mend: str) -> str:
-    return mend.split("   #")[0]
+def command(fix: str) -> str:
+    return fix.split("   #")[0]
 
 
 def helps(guest: Guest, check: str, doctor: str = DOCTOR) -> None:
-    """The remedy is there, is a command that succeeds, and soon leaves nothing to mend: a process needs a moment to end."""
-    mend = remedy(guest, check, doctor)
-    must(mend != "", f"the doctor finds nothing: {check}")
-    guest.run(command(mend))
-    left, deadline = mend, time.monotonic() + 120
+    """The remedy is there, is a command that succeeds, and soon leaves nothing to fix: a process needs a moment to end."""
+    fix = remedy(guest, check, doctor)
+    must(fix != "", f"the doctor finds nothing: {check}")
+    guest.run(command(fix))
+    left, deadline = fix, time.monotonic() + 120
     while left and time.monotonic() < deadline:
         left = remedy(guest, check, doctor)
     must(left == "", f"still: {left}")
@@ -61,11 +61,11 @@ def remedies(pair: Pair) -> None:
     a.run(f"cd /sys/fs/bpf; bpftool link pin id {link} link; bpftool prog pin id {program} program")
     other.kill()
     other.wait(check=False)
-    mend = remedy(a, "program eth0")
-    refused = a.start(command(mend))
+    fix = remedy(a, "program eth0")
+    refused = a.start(command(fix))
     refused.wait(check=False)
     must(refused.status != 0, "the first command is not refused, so that its comment is wrong")
-    a.run(mend.split("if that is refused: ")[1])
+    a.run(fix.split("if that is refused: ")[1])
     must(remedy(a, "program eth0") == "", "the link holds on")
     for mode in ("xdp", "xdpgeneric"):
         a.run(f"ip link set dev eth0 {mode} pinned /sys/fs/bpf/program")

@@ -119,7 +119,7 @@ def doctors_mtu(pair: Pair) -> None:
         int(line.split()[-1])
         for guest in pair.guests
         for line in guest.run("gradwire-xdp doctor --host veth0 --net eth0", check=False).splitlines()
-        if line.strip().startswith("mend: ip link set dev") and " mtu " in line
+        if line.strip().startswith("fix: ip link set dev") and " mtu " in line
     )
     set_mtu(pair, mtu)
     report = pair.a.run("gradwire-xdp doctor --host veth0 --net eth0", check=False)

@@ -31,7 +31,7 @@ Exit codes: 0 all is well, 1 the doctor found a fault or a shim does not answer,
 3 `test` had no connection to the other host.
 
 Examples:
-  gradwire-xdp doctor --host veth0 --net eth0     what keeps it from running well, and what mends it
+  gradwire-xdp doctor --host veth0 --net eth0     what keeps it from running well, and what fixes it
   gradwire-xdp run --host veth0 --net eth0        until SIGTERM or SIGINT
   gradwire-xdp status --watch                     what it does, every second
   gradwire-xdp test receive                       on another host: checks what this one sends

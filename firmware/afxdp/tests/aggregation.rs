@@ -384,7 +384,7 @@ fn the_doctor_knows_whose_an_address_is() {
     let mut aggregator = start(&lab, "");
     assert_eq!(checked(AGGREGATOR, "address")["status"], "ok");
     let program = checked(AGGREGATOR, "program");
-    assert!(program["mend"].as_str().unwrap().contains("unload eth0"), "{program}");
+    assert!(program["fix"].as_str().unwrap().contains("unload eth0"), "{program}");
     lab.ip_in("n", "link set dev eth0 mtu 1400");
     assert_eq!(checked(AGGREGATOR, "mtu")["status"], "warning");
     assert_eq!(checked(AGGREGATOR, "packets")["status"], "warning");

@@ -235,7 +235,7 @@ fn found(lab: &Lab, config: &Path) -> Vec<(String, String, Option<String>)> {
     let findings: Vec<Value> = serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {json}"));
     let filters = findings.iter().filter(|finding| finding["check"] == "packet-filter");
     let text = |value: &Value| value.as_str().map(str::to_owned);
-    filters.map(|f| (text(&f["status"]).unwrap(), text(&f["found"]).unwrap(), text(&f["mend"]))).collect()
+    filters.map(|f| (text(&f["status"]).unwrap(), text(&f["found"]).unwrap(), text(&f["fix"]))).collect()
 }
 
 /// Whatever filters between the ports is found by the doctor, keeps the shim from starting, and is passed by only if the operator says so, as
@@ -339,7 +339,7 @@ fn a_tag_does_not_open_a_filter_unless_the_operator_says_so() {
         }
         tried += 1;
         let checked = found(&lab, &plain);
-        let [(status, found_words, Some(mend))] = &checked[..] else { panic!("{name}: {checked:?}") };
+        let [(status, found_words, Some(fix))] = &checked[..] else { panic!("{name}: {checked:?}") };
         assert!(status == "failed" && found_words.contains(&name), "{name}: {checked:?}");
         let (code, printed) = run(&lab, &format!("run --config {}", plain.display()));
         assert!(
@@ -356,7 +356,7 @@ fn a_tag_does_not_open_a_filter_unless_the_operator_says_so() {
         assert!(shim.log().contains(&name), "{}", shim.log());
         drop(shim);
         // ... or by the doctor's command.
-        let command = mend.split("   #").next().unwrap().strip_prefix("gradwire-xdp run ").unwrap();
+        let command = fix.split("   #").next().unwrap().strip_prefix("gradwire-xdp run ").unwrap();
         assert!(command.contains(&host) && command.contains(&net), "{command}");
         let option = command.split_whitespace().last().unwrap();
         let shim = Shim::start_with(&lab, Side::A, ROUTED, &format!("{option} {PATIENT}"));

@@ -108,7 +108,7 @@ fn a_clean_stop() {
 
 /// A second one on the same ports, ports that do not exist, a port for both, an MTU that is too large.
 #[test]
-fn what_it_refuses_it_says_and_how_to_mend_it() {
+fn what_it_refuses_it_says_and_how_to_fix_it() {
     let Some(lab) = Lab::new(Plan { mtu: 9000, ..Plan::default() }) else { return };
     let refused = |lab: &Lab, words: &str| {
         let command = format!("{} run {words}", env!("CARGO_BIN_EXE_gradwire-xdp"));

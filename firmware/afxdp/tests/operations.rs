@@ -136,14 +136,14 @@ impl Operator {
         findings.iter().filter(is_it).max_by_key(rank).cloned().unwrap_or(Value::Null)
     }
 
-    /// After `harm` the doctor finds a fault, and its own command mends it.
-    fn mended(&self, check: &str, port: Option<&str>, harm: &str, expected: &str, config: &str) {
+    /// After `harm` the doctor finds a fault, and its own command fixes it.
+    fn fixed(&self, check: &str, port: Option<&str>, harm: &str, expected: &str, config: &str) {
         let before = self.finding(check, port, config);
         assert!(before.is_null() || before["status"] == "ok", "before `{harm}`: {before}");
         self.lab.run_in("sa", harm);
         let found = self.finding(check, port, config);
         assert_eq!(found["status"], expected, "after `{harm}`: {found}");
-        let remedy = found["mend"].as_str().unwrap();
+        let remedy = found["fix"].as_str().unwrap();
         let mut shell = self.lab.command_in("sa", "sh -c");
         let output = shell.arg(remedy).output().unwrap();
         assert!(output.status.success(), "{remedy}: {}", String::from_utf8_lossy(&output.stderr));
@@ -189,7 +189,7 @@ impl Drop for Running {
 }
 
 #[test]
-fn the_doctors_remedies_mend_what_it_finds() {
+fn the_doctors_remedies_fix_what_it_finds() {
     let Some(operator) = Operator::new() else { return };
     let (host, net) = (operator.host.as_str(), operator.net.as_str());
     for (check, port, harm, expected) in [
@@ -205,14 +205,14 @@ fn the_doctors_remedies_mend_what_it_finds() {
             "warning",
         ),
     ] {
-        operator.mended(check, port, &harm, expected, "");
+        operator.fixed(check, port, &harm, expected, "");
         // The remedy for a large MTU is the largest that works.
         for port in [host, net] {
             operator.lab.run_in("sa", &format!("ip link set dev {port} mtu 1500"));
         }
     }
-    operator.mended("pair", None, &format!("ip link set dev {host} mtu 1450"), "warning", "");
-    operator.mended(
+    operator.fixed("pair", None, &format!("ip link set dev {host} mtu 1450"), "warning", "");
+    operator.fixed(
         "offloads",
         Some(net),
         &format!("ethtool -K {net} gro on"),
@@ -222,7 +222,7 @@ fn the_doctors_remedies_mend_what_it_finds() {
     let in_place = "[[rule]]\ntos = 0x28\nframing = \"in-place\"\n[path]\nbypass-filter = true\n";
     if fs::exists("/proc/sys/net/bridge/bridge-nf-call-iptables").unwrap() {
         let harm = "sysctl -q -w net.bridge.bridge-nf-call-iptables=1";
-        operator.mended("packet-filter", None, harm, "warning", in_place);
+        operator.fixed("packet-filter", None, harm, "warning", in_place);
     }
     assert_eq!(operator.finding("mtu", Some(host), "")["found"], "1500");
 }
@@ -282,7 +282,7 @@ fn of_a_shim_that_runs_the_doctor_says_what_is() {
         }
     }
     let gro = format!("ethtool -K {net} gro on");
-    operator.mended("offloads", Some(net), &gro, "failed", "");
+    operator.fixed("offloads", Some(net), &gro, "failed", "");
 }
 
 #[test]

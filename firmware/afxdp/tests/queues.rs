@@ -153,7 +153,7 @@ fn bytes_under_way(port: u16) -> u64 {
     queues.map(|queues| u64::from_str_radix(&queues[..8], 16).unwrap()).sum()
 }
 
-/// Queues are added while it runs: the log tells and says what mends it, and what passes by there is counted.
+/// Queues are added while it runs: the log tells and says what fixes it, and what passes by there is counted.
 #[test]
 fn queues_are_added_while_it_runs() {
     let Some(lab) = Lab::new(Plan { queues: 4, ..Plan::default() }) else { return };

@@ -124,7 +124,7 @@ fn a_baseline_compares_the_bridge_and_the_shim() {
     }
 }
 
-/// A wire that changes a bit of one value and mends the checksum: TCP does not see it.
+/// A wire that changes a bit of one value and repairs the checksum: TCP does not see it.
 #[test]
 fn a_wire_that_damages_a_value_is_found() {
     let Some(lab) = Lab::new(Plan::default()) else { return };

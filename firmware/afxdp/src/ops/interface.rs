@@ -59,14 +59,14 @@ pub enum InterfaceError {
         mtu: u32,
     },
     /// More queues than the XDP program has places for.
-    #[error("{name}: {queues} receive queues are too many: `{mend}`")]
+    #[error("{name}: {queues} receive queues are too many: `{fix}`")]
     Queues {
         /// The name.
         name: String,
         /// Its queues.
         queues: u32,
         /// The command that leaves as many as there are places for.
-        mend: String,
+        fix: String,
     },
     /// A file that every interface has cannot be read.
     #[error("{}: {error}", path.display())]
@@ -102,8 +102,8 @@ impl Interface {
         let bridge = bridge.filter(|bridge| class(bridge, "bridge").is_dir());
         let queues = receive_queues(name)?;
         if queues > MAX_QUEUES {
-            let mend = fewer_queues(name, driver.as_deref(), added_queues(Path::new("/"), driver.as_deref()));
-            return Err(InterfaceError::Queues { name: name.into(), queues, mend });
+            let fix = fewer_queues(name, driver.as_deref(), added_queues(Path::new("/"), driver.as_deref()));
+            return Err(InterfaceError::Queues { name: name.into(), queues, fix });
         }
         Ok(Self { name: name.into(), index, mtu, queues, driver, bridge })
     }

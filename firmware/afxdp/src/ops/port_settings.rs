@@ -39,7 +39,7 @@ impl Settings {
         }
     }
 
-    /// What is different `now` from these, which are those of the start: what follows, and what mends it.
+    /// What is different `now` from these, which are those of the start: what follows, and what fixes it.
     #[must_use]
     pub fn differences(&self, now: &Self) -> Vec<String> {
         let mut found = Vec::new();

@@ -69,7 +69,7 @@ pub fn drop_all_but(keep: CapabilitySet) -> Result<(), PrivilegesError> {
     set_no_new_privs(true).map_err(os("forbid new privileges"))
 }
 
-/// What mends a refusal for want of privileges; nothing for other errors.
+/// What fixes a refusal for want of privileges; nothing for other errors.
 pub(crate) fn as_root(error: &io::Error) -> &'static str {
     if error.kind() == io::ErrorKind::PermissionDenied { "; try it as root" } else { "" }
 }

@@ -57,7 +57,7 @@ pub struct AggregatorWorker {
 /// Sets all up on an interface. No frame is taken before the worker runs. Dropping the program detaches it.
 ///
 /// # Errors
-/// What is in the way, and what mends it.
+/// What is in the way, and what fixes it.
 pub fn set_up(
     interface: &Interface,
     service: Service,

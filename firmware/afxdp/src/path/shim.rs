@@ -144,7 +144,7 @@ impl Shim {
     /// `rules`: those of the engines; frames are taken by those of `config`. `limit`: how long after a thread's last sign of life frames go to the bridge.
     ///
     /// # Errors
-    /// What is in the way, and what mends it.
+    /// What is in the way, and what fixes it.
     pub fn set_up(
         host: &str,
         network: &str,

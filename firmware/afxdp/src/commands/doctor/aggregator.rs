@@ -120,7 +120,7 @@ fn answer(table: &str, interface: &str, address: Ipv4Addr) -> Option<Holder> {
     })
 }
 
-/// All checks of an aggregator, in the order in which their faults should be mended.
+/// All checks of an aggregator, in the order in which their faults should be fixed.
 #[must_use]
 pub fn examine_aggregator(facts: &AggregatorFacts, config: &AggregatorConfig) -> Vec<Finding> {
     let AggregatorFacts { system, port, .. } = facts;
@@ -143,15 +143,15 @@ pub fn examine_aggregator(facts: &AggregatorFacts, config: &AggregatorConfig) ->
 /// A block of values has to fit, and a full packet should.
 fn packets(port: &PortFacts, link: &Link) -> Finding {
     let most = Limits::MOST.mtu;
-    let mend = format!("ip link set dev {} mtu {most}   # and on the way to the workers", word(&port.name));
+    let fix = format!("ip link set dev {} mtu {most}   # and on the way to the workers", word(&port.name));
     if link.mtu < MIN_MTU.into() {
         let found =
             format!("with MTU {} the longest block of values does not fit, {MIN_MTU} would do", link.mtu);
-        Finding::failed("packets", found).mend(mend)
+        Finding::failed("packets", found).fix(fix)
     } else if link.mtu < most.into() {
         let found =
             format!("MTU {} makes more of them: up to {most} bytes the protocol has a use for", link.mtu);
-        Finding::warning("packets", found).mend(mend)
+        Finding::warning("packets", found).fix(fix)
     } else {
         Finding::ok("packets", format!("of up to {most} bytes, as long as they get"))
     }
@@ -162,7 +162,7 @@ fn bridge(port: &PortFacts) -> Option<Finding> {
     let bridge = port.master.as_ref().filter(|master| master.kind == "bridge")?;
     let found =
         format!("a port of {}: hosts behind its other ports do not reach the aggregator", bridge.name);
-    Some(Finding::warning("bridge", found).mend(format!(
+    Some(Finding::warning("bridge", found).fix(format!(
         "ip link add node0 type veth peer name node1 && ip link set dev node1 master {} up && ip link set dev node0 up   \
          # and --interface node0",
         word(&bridge.name)
@@ -182,11 +182,11 @@ fn address(facts: &AggregatorFacts, config: &AggregatorConfig) -> Finding {
         Holder::Device(name) => {
             let found = format!("{address} is an address of {name}, which the kernel answers for");
             Finding::failed("address", found)
-                .mend(format!("ip address del {address} dev {}   # or another --address", word(name)))
+                .fix(format!("ip address del {address} dev {}   # or another --address", word(name)))
         }
         Holder::Station(mac) => {
             let found = format!("{address} is another's: {mac} answers, or did a moment ago");
-            Finding::failed("address", found).mend(format!(
+            Finding::failed("address", found).fix(format!(
                 "ip neighbor flush to {address} dev {}   # and ask again; if it still answers, another --address",
                 word(&facts.port.name)
             ))
@@ -194,7 +194,7 @@ fn address(facts: &AggregatorFacts, config: &AggregatorConfig) -> Finding {
         Holder::Unknown => {
             let found = format!("no way to ask here whether anybody has {address}");
             let interface = word(&facts.port.name);
-            Finding::unknown("address", found).mend(format!(
+            Finding::unknown("address", found).fix(format!(
                 "arping -D -c 2 -I {interface} {address}   # of iputils-arping; nobody should answer"
             ))
         }
@@ -209,7 +209,7 @@ fn udp_port(facts: &AggregatorFacts, config: &AggregatorConfig) -> Finding {
                 "a socket of this host has UDP port {port}: while the aggregator runs it gets nothing"
             );
             Finding::warning("port", found)
-                .mend(format!("ss -ulpn sport = :{port}   # names it; or another --port"))
+                .fix(format!("ss -ulpn sport = :{port}   # names it; or another --port"))
         }
         (Holder::Interface, None) => {
             Finding::unknown("port", format!("whether a socket has UDP port {port}"))
@@ -258,14 +258,14 @@ mod tests {
         let mut facts = facts();
         change(&mut facts);
         let found = examine_aggregator(&facts, config).into_iter().find(|finding| finding.check == check);
-        found.map_or((Status::Ok, String::new()), |found| (found.status, found.mend.unwrap_or_default()))
+        found.map_or((Status::Ok, String::new()), |found| (found.status, found.fix.unwrap_or_default()))
     }
 
     #[test]
-    fn where_all_is_well_nothing_is_to_be_mended() {
+    fn where_all_is_well_nothing_is_to_be_fixed() {
         let findings = examine_aggregator(&facts(), &config("group = \"239.1.0.1\""));
         for finding in &findings {
-            assert_eq!((finding.status, &finding.mend), (Status::Ok, &None), "{finding:?}");
+            assert_eq!((finding.status, &finding.fix), (Status::Ok, &None), "{finding:?}");
         }
         for check in
             ["kernel", "af-xdp", "memory", "link", "xdp", "queues", "packets", "address", "port", "group"]
@@ -278,15 +278,15 @@ mod tests {
     fn an_address_is_to_be_nobody_elses() {
         let of = |holder| checked("address", &config(""), |facts| facts.holder = holder);
         assert_eq!(of(Holder::Interface).0, Status::Ok);
-        let (status, mend) = of(Holder::Device("br0".to_owned()));
+        let (status, fix) = of(Holder::Device("br0".to_owned()));
         assert_eq!(status, Status::Failed);
-        assert!(mend.starts_with("ip address del 192.0.2.9 dev br0 "), "{mend}");
-        let (status, mend) = of(Holder::Station("02:00:00:00:00:01".to_owned()));
+        assert!(fix.starts_with("ip address del 192.0.2.9 dev br0 "), "{fix}");
+        let (status, fix) = of(Holder::Station("02:00:00:00:00:01".to_owned()));
         assert_eq!(status, Status::Failed);
-        assert!(mend.starts_with("ip neighbor flush to 192.0.2.9 dev eth0 "), "{mend}");
-        let (status, mend) = of(Holder::Unknown);
+        assert!(fix.starts_with("ip neighbor flush to 192.0.2.9 dev eth0 "), "{fix}");
+        let (status, fix) = of(Holder::Unknown);
         assert_eq!(status, Status::Unknown);
-        assert!(mend.starts_with("arping -D -c 2 -I eth0 192.0.2.9 "), "{mend}");
+        assert!(fix.starts_with("arping -D -c 2 -I eth0 192.0.2.9 "), "{fix}");
     }
 
     #[test]
@@ -303,20 +303,20 @@ mod tests {
     #[test]
     fn the_longest_packets_should_fit() {
         let of = |mtu| checked("packets", &config(""), |facts| facts.port.link.as_mut().unwrap().mtu = mtu);
-        let mend = "ip link set dev eth0 mtu 1500   # and on the way to the workers".to_owned();
-        assert_eq!(of(776), (Status::Failed, mend.clone()));
-        assert_eq!(of(777), (Status::Warning, mend.clone()));
-        assert_eq!(of(1499), (Status::Warning, mend));
+        let fix = "ip link set dev eth0 mtu 1500   # and on the way to the workers".to_owned();
+        assert_eq!(of(776), (Status::Failed, fix.clone()));
+        assert_eq!(of(777), (Status::Warning, fix.clone()));
+        assert_eq!(of(1499), (Status::Warning, fix));
         assert_eq!(of(1500).0, Status::Ok);
         assert_eq!(of(3000).0, Status::Ok);
     }
 
     #[test]
     fn a_port_of_a_bridge_sees_one_side_of_it() {
-        let (status, mend) =
+        let (status, fix) =
             checked("bridge", &config(""), |facts| facts.port.master = healthy().ports.network.master);
         assert_eq!(status, Status::Warning);
-        assert!(mend.contains("ip link set dev node1 master br0 up"), "{mend}");
+        assert!(fix.contains("ip link set dev node1 master br0 up"), "{fix}");
     }
 
     #[test]

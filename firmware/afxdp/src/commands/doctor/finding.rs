@@ -31,13 +31,13 @@ pub struct Finding {
     pub status: Status,
     /// What was found, and what it means.
     pub found: String,
-    /// The command that mends it, for a shell, or the line of the configuration file.
-    pub mend: Option<String>,
+    /// The command that fixes it, for a shell, or the line of the configuration file.
+    pub fix: Option<String>,
 }
 
 impl Finding {
     fn new(check: &'static str, status: Status, found: impl Into<String>) -> Self {
-        Self { check, port: None, status, found: found.into(), mend: None }
+        Self { check, port: None, status, found: found.into(), fix: None }
     }
 
     pub(super) fn ok(check: &'static str, found: impl Into<String>) -> Self {
@@ -60,12 +60,12 @@ impl Finding {
         Self { port: Some(port.name.clone()), ..self }
     }
 
-    pub(super) fn mend(self, command: impl Into<String>) -> Self {
-        Self { mend: Some(command.into()), ..self }
+    pub(super) fn fix(self, command: impl Into<String>) -> Self {
+        Self { fix: Some(command.into()), ..self }
     }
 }
 
-/// Prints findings as text: a line each, and below it what mends it.
+/// Prints findings as text: a line each, and below it what fixes it.
 ///
 /// # Errors
 /// The output cannot be written.
@@ -83,8 +83,8 @@ pub(super) fn print(findings: &[Finding], out: &mut impl Write) -> io::Result<()
             Status::Failed => "FAIL",
         };
         writeln!(out, "{mark}  {:width$}  {}", subject(finding), finding.found)?;
-        if let Some(mend) = &finding.mend {
-            writeln!(out, "      {:width$}  mend: {mend}", "")?;
+        if let Some(fix) = &finding.fix {
+            writeln!(out, "      {:width$}  fix: {fix}", "")?;
         }
     }
     let count = |status| findings.iter().filter(|finding| finding.status == status).count();
@@ -106,14 +106,14 @@ mod tests {
     fn text_has_a_line_for_each_finding_and_the_remedy_below() {
         let findings = [
             Finding::ok("kernel", "6.18"),
-            Finding { port: Some("eth0".to_owned()), ..Finding::failed("link", "down").mend("ip link") },
+            Finding { port: Some("eth0".to_owned()), ..Finding::failed("link", "down").fix("ip link") },
         ];
         let mut text = Vec::new();
         print(&findings, &mut text).unwrap();
         let expected = "\
 ok    kernel     6.18
 FAIL  link eth0  down
-                 mend: ip link
+                 fix: ip link
 
 2 checks: 1 failed, 0 warnings, 0 unknown
 ";

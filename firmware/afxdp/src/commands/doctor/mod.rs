@@ -1,5 +1,5 @@
 //! `gradwire-xdp doctor`: what about this machine keeps the shim, or an aggregator, from running, or from running well, each
-//! with the command that mends it. [`Facts`], or [`AggregatorFacts`], are gathered first; the checks read them and look at nothing else.
+//! with the command that fixes it. [`Facts`], or [`AggregatorFacts`], are gathered first; the checks read them and look at nothing else.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -22,11 +22,11 @@ pub use finding::{Finding, Status};
 
 /// Looks for what keeps gradwire-xdp from running between two ports, or as an aggregator, or from running well.
 ///
-/// With --host and --net it checks what `run` needs, else what `aggregate` needs. Each fault comes with the command that mends it. Nothing is changed. As root it sees more.
+/// With --host and --net it checks what `run` needs, else what `aggregate` needs. Each fault comes with the command that fixes it. Nothing is changed. As root it sees more.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-JSON: an array of {\"check\", \"port\", \"status\", \"found\", \"mend\"}; status is ok, unknown, warning or failed, port and
-mend may be null.
+JSON: an array of {\"check\", \"port\", \"status\", \"found\", \"fix\"}; status is ok, unknown, warning or failed, port and
+fix may be null.
 
 Exit codes: 0 nothing failed, 1 something did, 2 it could not be looked at.
 
@@ -78,7 +78,7 @@ pub fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<Outcome, CommandEr
     Ok(Outcome::from_good(findings.iter().all(|finding| finding.status != Status::Failed)))
 }
 
-/// All checks of a shim, in the order in which their faults should be mended.
+/// All checks of a shim, in the order in which their faults should be fixed.
 #[must_use]
 pub fn examine(facts: &Facts, config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();

@@ -37,16 +37,16 @@ fn bridge(host: &PortFacts, network: &PortFacts) -> Finding {
                 Finding::ok("bridge", format!("{} joins both", a.name))
             } else {
                 Finding::failed("bridge", format!("{} is down: {why}", a.name))
-                    .mend(format!("ip link set dev {name} up"))
+                    .fix(format!("ip link set dev {name} up"))
             }
         }
         (Some(a), Some(b)) => Finding::failed("bridge", format!("{} and {} are two: {why}", a.name, b.name))
-            .mend(join(&inner, &word(&b.name))),
+            .fix(join(&inner, &word(&b.name))),
         (Some(a), None) => Finding::failed("bridge", format!("{} is in no bridge: {why}", network.name))
-            .mend(join(&outer, &word(&a.name))),
+            .fix(join(&outer, &word(&a.name))),
         (None, Some(b)) => Finding::failed("bridge", format!("{} is in no bridge: {why}", host.name))
-            .mend(join(&inner, &word(&b.name))),
-        (None, None) => Finding::failed("bridge", format!("the ports are in no bridge: {why}")).mend(format!(
+            .fix(join(&inner, &word(&b.name))),
+        (None, None) => Finding::failed("bridge", format!("the ports are in no bridge: {why}")).fix(format!(
             "ip link add br-gw type bridge && ip link set dev br-gw up && {} && {}   # then move {outer}'s \
              addresses to br-gw",
             join(&inner, "br-gw"),
@@ -62,7 +62,7 @@ fn forwarding(port: &PortFacts, link: &Link) -> Option<Finding> {
     let bridge = port.master.as_ref().map_or_else(String::new, |master| word(&master.name));
     closed.then(|| {
         Finding::warning("bridge", "the bridge does not forward on this port: spanning tree")
-            .mend(format!("ip link set dev {bridge} type bridge stp_state 0 forward_delay 0"))
+            .fix(format!("ip link set dev {bridge} type bridge stp_state 0 forward_delay 0"))
     })
 }
 
@@ -71,7 +71,7 @@ pub(super) fn shaping(port: &PortFacts, link: &Link) -> Option<Finding> {
     SHAPING.contains(&link.qdisc.as_str()).then(|| {
         let found =
             format!("{} has no effect on what gradwire-xdp sends here: shape at another hop", link.qdisc);
-        Finding::warning("qdisc", found).mend(format!("tc qdisc del dev {} root", word(&port.name)))
+        Finding::warning("qdisc", found).fix(format!("tc qdisc del dev {} root", word(&port.name)))
     })
 }
 
@@ -92,7 +92,7 @@ fn filters(facts: &Facts, config: &Config) -> Vec<Finding> {
         Err(error) => {
             let found = format!("what filters frames between the ports is not known: {error}");
             let doctor = command("").replacen(" run ", " doctor ", 1);
-            return vec![Finding::unknown("packet-filter", found).mend(format!("sudo {doctor}"))];
+            return vec![Finding::unknown("packet-filter", found).fix(format!("sudo {doctor}"))];
         }
     };
     let checked = found.iter().map(|filter| {
@@ -103,7 +103,7 @@ fn filters(facts: &Facts, config: &Config) -> Vec<Finding> {
             );
         }
         let found = format!("tagged connections would pass by {filter}: `run` refuses");
-        Finding::failed("packet-filter", found).mend(format!(
+        Finding::failed("packet-filter", found).fix(format!(
             "{}   # or bypass-filter = true in [path]; if what it forbids is not meant for them",
             command(" --bypass-filter")
         ))
@@ -122,7 +122,7 @@ fn iptables(facts: &Facts, config: &Config) -> Option<Finding> {
             "packet-filter",
             "bridges hand frames to iptables, which drops compressed ones of in-place framing on their way",
         )
-        .mend("sysctl -w net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0")
+        .fix("sysctl -w net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0")
     })
 }
 
@@ -142,7 +142,7 @@ fn ecn(facts: &Facts, config: &Config) -> Finding {
                 "ECN is {setting}; rule {place} (tos {:#04x}, mask {:#04x}) misses segments of ECN connections",
                 rule.tos, rule.mask
             );
-            Finding::warning("ecn", found).mend(format!(
+            Finding::warning("ecn", found).fix(format!(
                 "mask = {:#04x}   # in that rule; or in the containers: sysctl -w net.ipv4.tcp_ecn=0",
                 rule.mask & !ECN
             ))
@@ -168,7 +168,7 @@ mod tests {
             let mut facts = healthy();
             change(&mut facts);
             let finding = bridge(&facts.ports.host, &facts.ports.network);
-            (finding.status, finding.mend.unwrap_or_default())
+            (finding.status, finding.fix.unwrap_or_default())
         };
         assert_eq!(checked(|_| {}).0, Status::Ok);
         let joined = checked(|facts| facts.ports.host.master = None);
@@ -197,8 +197,8 @@ mod tests {
         // BR_STATE_LEARNING.
         link.bridge_state = Some(2);
         let link = link.clone();
-        let mend = forwarding(&port, &link).unwrap().mend.unwrap();
-        assert_eq!(mend, "ip link set dev br0 type bridge stp_state 0 forward_delay 0");
+        let fix = forwarding(&port, &link).unwrap().fix.unwrap();
+        assert_eq!(fix, "ip link set dev br0 type bridge stp_state 0 forward_delay 0");
         assert_eq!(forwarding(&port, &Link { up: false, ..link }), None);
     }
 
@@ -208,7 +208,7 @@ mod tests {
         let link = port.link.clone().unwrap();
         assert_eq!(shaping(&port, &link), None);
         let shaped = Link { qdisc: "tbf".to_owned(), ..link };
-        assert_eq!(shaping(&port, &shaped).unwrap().mend.as_deref(), Some("tc qdisc del dev eth0 root"));
+        assert_eq!(shaping(&port, &shaped).unwrap().fix.as_deref(), Some("tc qdisc del dev eth0 root"));
     }
 
     #[test]
@@ -230,13 +230,13 @@ mod tests {
         let found = filters(&facts, &Config::default());
         assert_eq!(found.len(), 2);
         assert!(found.iter().all(|finding| finding.status == Status::Failed), "{found:?}");
-        let mend = found[0].mend.as_deref().unwrap();
-        assert!(mend.starts_with("gradwire-xdp run --host veth0 --net eth0 --bypass-filter   # "), "{mend}");
+        let fix = found[0].fix.as_deref().unwrap();
+        assert!(fix.starts_with("gradwire-xdp run --host veth0 --net eth0 --bypass-filter   # "), "{fix}");
         assert!(filters(&facts, &bypass).iter().all(|finding| finding.status == Status::Ok));
         facts.filters = Err("Operation not permitted".to_owned());
         let unknown = &filters(&facts, &bypass)[0];
         assert_eq!(unknown.status, Status::Unknown);
-        assert_eq!(unknown.mend.as_deref(), Some("sudo gradwire-xdp doctor --host veth0 --net eth0"));
+        assert_eq!(unknown.fix.as_deref(), Some("sudo gradwire-xdp doctor --host veth0 --net eth0"));
     }
 
     #[test]
@@ -245,6 +245,6 @@ mod tests {
         assert_eq!(ecn(&facts, &Config::default()).status, Status::Ok);
         let finding = ecn(&facts, &with_rule(Rule { mask: 0xff, ..Rule::DEFAULT }));
         assert_eq!(finding.status, Status::Warning);
-        assert!(finding.mend.unwrap().starts_with("mask = 0xfc "));
+        assert!(finding.fix.unwrap().starts_with("mask = 0xfc "));
     }
 }

@@ -50,7 +50,7 @@ fn untold(port: &PortFacts) -> Option<Finding> {
     port.offloads.is_none().then(|| {
         let found = "before Linux 5.10 the kernel does not tell this way";
         let command = format!("ethtool -k {}   # lro, gro, tso and gso should be off", word(&port.name));
-        Finding::unknown("offloads", found).mend(command)
+        Finding::unknown("offloads", found).fix(command)
     })
 }
 
@@ -84,15 +84,15 @@ fn merging(port: &PortFacts) -> Option<Finding> {
     let is_native = port.served.as_ref().is_some_and(|served| served.xdp == Attached::Native);
     if is_on(port, "rx-lro") && !(is_native && is_virtio(port)) {
         let found = "LRO merges segments in the card: frames get longer than the MTU";
-        return Some(Finding::failed("offloads", found).mend(turn_off(port, &["lro"])));
+        return Some(Finding::failed("offloads", found).fix(turn_off(port, &["lro"])));
     }
     if keep_xdp_away(port) {
         let found = "the machine's host may merge segments, which go untouched, and nothing in the machine changes that";
-        return Some(Finding::warning("offloads", found).mend(TAKE_ORDERS));
+        return Some(Finding::warning("offloads", found).fix(TAKE_ORDERS));
     }
     if is_on(port, "rx-gro-hw") && !is_native && !is_virtio(port) {
         let found = "hardware GRO merges segments in the card: some drivers then refuse XDP";
-        return Some(Finding::warning("offloads", found).mend(turn_off(port, &["rx-gro-hw"])));
+        return Some(Finding::warning("offloads", found).fix(turn_off(port, &["rx-gro-hw"])));
     }
     None
 }
@@ -104,18 +104,18 @@ fn vlans(port: &PortFacts, possible: bool) -> Option<Finding> {
     if port.driver.as_deref() == Some("veth") {
         let found = "VLAN interfaces in the container leave their tags beside frames, and their tagged connections lose them";
         let command = "nsenter --net=/proc/PID/ns/net ethtool -K eth0 txvlan off   # PID of the container";
-        return possible.then(|| Finding::warning("offloads", found).mend(command));
+        return possible.then(|| Finding::warning("offloads", found).fix(command));
     }
     let found = "the card takes VLAN tags out of frames; tagged connections in VLANs lose them";
     let command = || turn_off(port, &["rxvlan", "txvlan"]);
-    is_on(port, "rx-vlan-hw-parse").then(|| Finding::warning("offloads", found).mend(command()))
+    is_on(port, "rx-vlan-hw-parse").then(|| Finding::warning("offloads", found).fix(command()))
 }
 
 /// Generic mode sees frames as the stack has merged them.
 fn merged(port: &PortFacts) -> Option<Finding> {
     is_on(port, "rx-gro").then(|| {
         let found = "GRO merges segments before generic XDP sees them: too long to be taken";
-        Finding::failed("offloads", found).mend(turn_off(port, &["gro"]))
+        Finding::failed("offloads", found).fix(turn_off(port, &["gro"]))
     })
 }
 
@@ -123,7 +123,7 @@ fn merged(port: &PortFacts) -> Option<Finding> {
 fn uncut(port: &PortFacts) -> Option<Finding> {
     (port.driver.as_deref() == Some("veth")).then(|| {
         let found = "with generic XDP the container's uncut segments come through the veth: traffic stalls";
-        Finding::warning("offloads", found).mend(format!("{CUT_SEGMENTS}   # PID of the container"))
+        Finding::warning("offloads", found).fix(format!("{CUT_SEGMENTS}   # PID of the container"))
     })
 }
 
@@ -144,19 +144,19 @@ mod tests {
         }
         let mut findings = Vec::new();
         check(&facts, &Config { mode, ..Config::default() }, &mut findings);
-        findings.into_iter().map(|f| (f.port.unwrap(), f.status, f.mend)).collect()
+        findings.into_iter().map(|f| (f.port.unwrap(), f.status, f.fix)).collect()
     }
 
-    fn mends(found: &[(String, Status, Option<String>)], port: &str, status: Status, mend: &str) -> bool {
-        found.contains(&(port.to_owned(), status, Some(mend.to_owned())))
+    fn fixes(found: &[(String, Status, Option<String>)], port: &str, status: Status, fix: &str) -> bool {
+        found.contains(&(port.to_owned(), status, Some(fix.to_owned())))
     }
 
     #[test]
     fn what_merges_in_the_card_is_in_the_way() {
         let found = checked("rx-lro", Mode::Auto);
-        assert!(mends(&found, "eth0", Status::Failed, "ethtool -K eth0 lro off"), "{found:?}");
+        assert!(fixes(&found, "eth0", Status::Failed, "ethtool -K eth0 lro off"), "{found:?}");
         let found = checked("rx-gro-hw", Mode::Auto);
-        assert!(mends(&found, "eth0", Status::Warning, "ethtool -K eth0 rx-gro-hw off"), "{found:?}");
+        assert!(fixes(&found, "eth0", Status::Warning, "ethtool -K eth0 rx-gro-hw off"), "{found:?}");
     }
 
     fn with_offload(driver: &str, offload: &str, changeable: bool) -> PortFacts {
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn a_host_that_takes_no_order_keeps_xdp_away() {
         let port = with_offload("virtio_net", "rx-gro-hw", false);
-        assert!(merging(&port).unwrap().mend.unwrap().starts_with("ctrl_guest_offloads=on "));
+        assert!(merging(&port).unwrap().fix.unwrap().starts_with("ctrl_guest_offloads=on "));
         assert_eq!(ports::is_generic(&port, Mode::Auto), Some(true));
         assert!(!keep_xdp_away(&with_offload("virtio_net", "rx-gro-hw", true)));
         assert!(!keep_xdp_away(&with_offload("ixgbe", "rx-gro-hw", false)));
@@ -198,30 +198,30 @@ mod tests {
             let on = Offload { on: true, changeable: true };
             port.offloads.as_mut().unwrap().insert("rx-gro".to_owned(), on);
         }
-        let mends = |facts: &Facts, config: &Config| {
+        let fixes = |facts: &Facts, config: &Config| {
             let mut findings = Vec::new();
             check(facts, config, &mut findings);
-            findings.into_iter().filter_map(|finding| finding.mend).collect::<Vec<_>>()
+            findings.into_iter().filter_map(|finding| finding.fix).collect::<Vec<_>>()
         };
-        assert_eq!(mends(&facts, &Config::default()), [""; 0]);
+        assert_eq!(fixes(&facts, &Config::default()), [""; 0]);
         let mut runs = facts.clone();
         runs.ports.host = served(&facts.ports.host, Attached::Native, Bound::Copy);
         runs.ports.network = served(&facts.ports.network, Attached::Generic, Bound::Copy);
-        assert_eq!(mends(&runs, &Config::default()), ["ethtool -K eth0 gro off"]);
+        assert_eq!(fixes(&runs, &Config::default()), ["ethtool -K eth0 gro off"]);
         runs.ports.host = served(&facts.ports.host, Attached::Generic, Bound::Copy);
-        let found = mends(&runs, &Config::default());
+        let found = fixes(&runs, &Config::default());
         assert!(found.contains(&"ethtool -K veth0 gro off".to_owned()), "{found:?}");
-        assert!(found.iter().any(|mend| mend.contains("tso off gso off")), "{found:?}");
+        assert!(found.iter().any(|fix| fix.contains("tso off gso off")), "{found:?}");
         // Nor does what the file says now.
         let generic = Config { mode: Mode::Generic, ..Config::default() };
         runs.ports.host = served(&facts.ports.host, Attached::Native, Bound::Copy);
-        assert_eq!(mends(&runs, &generic), ["ethtool -K eth0 gro off"]);
+        assert_eq!(fixes(&runs, &generic), ["ethtool -K eth0 gro off"]);
     }
 
     #[test]
     fn tags_must_stay_in_frames() {
         let found = checked("rx-vlan-hw-parse", Mode::Auto);
-        assert!(mends(&found, "eth0", Status::Warning, "ethtool -K eth0 rxvlan off txvlan off"), "{found:?}");
+        assert!(fixes(&found, "eth0", Status::Warning, "ethtool -K eth0 rxvlan off txvlan off"), "{found:?}");
         assert!(found.contains(&("veth0".to_owned(), Status::Ok, None)), "{found:?}");
         // What a veth says has no effect: its other end, in the container, leaves them beside frames, if there are any.
         let mut facts = healthy();
@@ -230,7 +230,7 @@ mod tests {
         check(&facts, &Config::default(), &mut findings);
         let veth = findings.iter().find(|finding| finding.port.as_deref() == Some("veth0")).unwrap();
         assert_eq!(veth.status, Status::Warning);
-        assert!(veth.mend.as_ref().unwrap().contains("ethtool -K eth0 txvlan off"), "{veth:?}");
+        assert!(veth.fix.as_ref().unwrap().contains("ethtool -K eth0 txvlan off"), "{veth:?}");
     }
 
     #[test]
@@ -240,7 +240,7 @@ mod tests {
         let generic = checked("rx-gro", Mode::Generic);
         for port in ["veth0", "eth0"] {
             let command = format!("ethtool -K {port} gro off");
-            assert!(mends(&generic, port, Status::Failed, &command), "{generic:?}");
+            assert!(fixes(&generic, port, Status::Failed, &command), "{generic:?}");
         }
         let container =
             generic.iter().filter(|(port, status, _)| port == "veth0" && *status == Status::Warning);

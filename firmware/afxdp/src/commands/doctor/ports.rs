@@ -21,7 +21,7 @@ pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>)
         if a.index == b.index {
             findings.push(
                 Finding::failed("pair", "--host and --net are the same device")
-                    .mend("ip -brief link   # lists them"),
+                    .fix("ip -brief link   # lists them"),
             );
         }
         if a.mtu != b.mtu {
@@ -29,7 +29,7 @@ pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>)
             let command = format!("ip link set dev {} mtu {}", word(&host.name), b.mtu);
             findings.push(
                 Finding::warning("pair", format!("{found}: larger frames are lost between them"))
-                    .mend(format!("{command}   # and in the container")),
+                    .fix(format!("{command}   # and in the container")),
             );
         }
     }
@@ -50,20 +50,19 @@ fn link(port: &PortFacts) -> Finding {
     let name = word(&port.name);
     let Some(link) = &port.link else {
         return Finding::failed("link", "there is no such device in this network namespace")
-            .mend("ip -brief link   # lists them");
+            .fix("ip -brief link   # lists them");
     };
     let kind = port.driver.as_deref().unwrap_or("unknown driver");
     if !link.ethernet {
         return Finding::failed("link", format!("{kind}: not an Ethernet device"))
-            .mend("ip -brief link show type veth   # or the network card");
+            .fix("ip -brief link show type veth   # or the network card");
     }
     if !link.up {
-        return Finding::failed("link", format!("{kind}, down")).mend(format!("ip link set dev {name} up"));
+        return Finding::failed("link", format!("{kind}, down")).fix(format!("ip link set dev {name} up"));
     }
     if !link.carrier {
         let found = format!("{kind}, up, but without carrier: its cable is out, or its peer down");
-        return Finding::warning("link", found)
-            .mend(format!("ip -d link show dev {name}   # names the peer"));
+        return Finding::warning("link", found).fix(format!("ip -d link show dev {name}   # names the peer"));
     }
     Finding::ok("link", format!("{kind}, up"))
 }
@@ -98,7 +97,7 @@ fn xdp_mode(port: &PortFacts, mode: Mode, zero_copy: ZeroCopy) -> Finding {
         );
         return match mode {
             Mode::Native => Finding::failed("xdp", format!("{found}; the configuration asks for native"))
-                .mend("mode = \"auto\"   # in [path] of the configuration"),
+                .fix("mode = \"auto\"   # in [path] of the configuration"),
             _ => Finding::ok("xdp", format!("generic, which is slower: {found}")),
         };
     }
@@ -114,8 +113,7 @@ fn xdp_mode(port: &PortFacts, mode: Mode, zero_copy: ZeroCopy) -> Finding {
             "native, with a copy, though zero-copy is on: XDP adds {added} queues, and when they go, Linux goes on using their memory and crashes"
         );
         let all = link.rx_queues.min(MAX_QUEUES);
-        return Finding::warning("xdp", found)
-            .mend(format!("ethtool -L {} combined {all}", word(&port.name)));
+        return Finding::warning("xdp", found).fix(format!("ethtool -L {} combined {all}", word(&port.name)));
     }
     // What the driver offers depends on the card, and shows only when a socket is bound.
     let copies = match (features.zero_copy(), asked(zero_copy, port.driver.as_deref())) {
@@ -128,13 +126,13 @@ fn xdp_mode(port: &PortFacts, mode: Mode, zero_copy: ZeroCopy) -> Finding {
     };
     match (mode, is_native) {
         (Mode::Generic, true) => Finding::warning("xdp", format!("generic, but {driver} runs XDP itself"))
-            .mend("mode = \"auto\"   # in [path] of the configuration"),
+            .fix("mode = \"auto\"   # in [path] of the configuration"),
         (Mode::Auto | Mode::Native, true) => Finding::ok("xdp", format!("native, {copies}")),
         (Mode::Native, false) => Finding::failed(
             "xdp",
             format!("{driver} does not run XDP, and the configuration asks for native"),
         )
-        .mend("mode = \"auto\"   # in [path] of the configuration"),
+        .fix("mode = \"auto\"   # in [path] of the configuration"),
         (Mode::Auto | Mode::Generic, false) => {
             Finding::ok("xdp", format!("generic, which is slower: {driver} does not run XDP itself"))
         }
@@ -157,7 +155,7 @@ fn served_mode(port: &PortFacts, served: &PortStatus, mode: Mode) -> Finding {
     let driver = port.driver.as_deref().unwrap_or("this driver");
     if mode == Mode::Generic {
         return Finding::warning("xdp", format!("{found}, and {driver} runs XDP itself"))
-            .mend("mode = \"auto\"   # in [path] of the configuration");
+            .fix("mode = \"auto\"   # in [path] of the configuration");
     }
     let why = match &served.refused {
         Some(refused) => format!("{driver} refused native mode ({refused})"),
@@ -165,9 +163,9 @@ fn served_mode(port: &PortFacts, served: &PortStatus, mode: Mode) -> Finding {
     };
     let finding = Finding::warning("xdp", format!("{found}; {why}"));
     if offloads::keep_xdp_away(port) {
-        finding.mend(offloads::TAKE_ORDERS)
+        finding.fix(offloads::TAKE_ORDERS)
     } else {
-        finding.mend(restart(port))
+        finding.fix(restart(port))
     }
 }
 
@@ -177,14 +175,14 @@ fn other_program(port: &PortFacts, link: &Link) -> Finding {
     };
     match port.holders.as_slice() {
         [] => Finding::failed("program", format!("XDP program {program} is attached"))
-            .mend(detach(port, link, program)),
+            .fix(detach(port, link, program)),
         [holder, ..] if holder.is_gradwire() => {
             Finding::ok("program", format!("gradwire-xdp, process {}, runs here", holder.pid))
-                .mend(format!("gradwire-xdp unload {}   # to end it", word(&port.name)))
+                .fix(format!("gradwire-xdp unload {}   # to end it", word(&port.name)))
         }
         [holder, ..] => {
             let found = format!("XDP program {program} of {}, process {}", holder.name, holder.pid);
-            Finding::failed("program", found).mend(format!("kill {}", holder.pid))
+            Finding::failed("program", found).fix(format!("kill {}", holder.pid))
         }
     }
 }
@@ -211,14 +209,14 @@ fn mtu(port: &PortFacts, link: &Link, mode: Mode) -> Finding {
             link.mtu
         );
         return Finding::failed("mtu", found)
-            .mend(format!("ip link set dev {} mtu {largest}", word(&port.name)));
+            .fix(format!("ip link set dev {} mtu {largest}", word(&port.name)));
     }
     if let Some(served) = port.served.as_ref().filter(|served| served.mtu != link.mtu) {
         let found = format!(
             "{}, but the gradwire-xdp that runs started with {}: frames longer than that go untouched",
             link.mtu, served.mtu
         );
-        return Finding::warning("mtu", found).mend(restart(port));
+        return Finding::warning("mtu", found).fix(restart(port));
     }
     Finding::ok("mtu", link.mtu.to_string())
 }
@@ -237,7 +235,7 @@ fn alignment(host: &PortFacts, config: &Config) -> Option<Finding> {
             format!("alignment = \"payload\", but with MTU {mtu} TCP cuts its segments within values");
         let command = format!("ip link set dev {} mtu {}", word(&host.name), mtu - mtu % 4);
         Finding::warning("alignment", found)
-            .mend(format!("{command}   # and in the container, or alignment = \"connection\""))
+            .fix(format!("{command}   # and in the container, or alignment = \"connection\""))
     })
 }
 
@@ -255,7 +253,7 @@ fn queues(port: &PortFacts, mode: Mode) -> Finding {
             "{queues}, but the gradwire-xdp that runs started with {}: frames on the others pass it by",
             served.queues
         );
-        return Finding::warning("queues", found).mend(restart(port));
+        return Finding::warning("queues", found).fix(restart(port));
     }
     let added = added(port, mode);
     if queues + added <= MAX_QUEUES {
@@ -264,7 +262,7 @@ fn queues(port: &PortFacts, mode: Mode) -> Finding {
     let with = if added > 0 { format!(" and {added} that XDP adds") } else { String::new() };
     let found =
         format!("{queues}{with}; at most {MAX_QUEUES} are served, frames of the others would pass by");
-    Finding::failed("queues", found).mend(fewer_queues(&word(&port.name), port.driver.as_deref(), port.added))
+    Finding::failed("queues", found).fix(fewer_queues(&word(&port.name), port.driver.as_deref(), port.added))
 }
 
 #[cfg(test)]
@@ -309,7 +307,7 @@ pub(in crate::commands::doctor) mod tests {
         }
     }
 
-    /// A machine with nothing to mend.
+    /// A machine with nothing to fix.
     pub(in crate::commands::doctor) fn healthy() -> Facts {
         let system = SystemFacts {
             release: "6.18.44".to_owned(),
@@ -336,7 +334,7 @@ pub(in crate::commands::doctor) mod tests {
             .iter()
             .find(|f| f.check == check && f.port.as_deref().is_none_or(|name| name == "veth0"));
         let finding = finding.unwrap_or_else(|| panic!("no {check} in {findings:?}"));
-        (finding.status, finding.mend.clone())
+        (finding.status, finding.fix.clone())
     }
 
     fn on_link(change: impl FnOnce(&mut Link)) -> impl FnOnce(&mut PortFacts) {
@@ -344,9 +342,9 @@ pub(in crate::commands::doctor) mod tests {
     }
 
     #[test]
-    fn a_healthy_machine_has_nothing_to_mend() {
+    fn a_healthy_machine_has_nothing_to_fix() {
         for finding in examine(&healthy(), &Config::default()) {
-            assert_eq!((finding.status, &finding.mend), (Status::Ok, &None), "{finding:?}");
+            assert_eq!((finding.status, &finding.fix), (Status::Ok, &None), "{finding:?}");
         }
     }
 
@@ -381,7 +379,7 @@ pub(in crate::commands::doctor) mod tests {
         port.driver = Some("virtio_net".to_owned());
         let checked = |port: &PortFacts, length: u32, mode| {
             let found = mtu(port, &Link { mtu: length, ..port.link.clone().unwrap() }, mode);
-            (found.status, found.mend.unwrap_or_default())
+            (found.status, found.fix.unwrap_or_default())
         };
         let smaller = (Status::Failed, "ip link set dev eth0 mtu 3494".to_owned());
         assert_eq!(checked(&port, 3494, Mode::Auto).0, Status::Ok);
@@ -439,7 +437,7 @@ pub(in crate::commands::doctor) mod tests {
         assert_eq!(alignment(&port, &Config::default()), None);
         let found = alignment(&port, &by_payload).unwrap();
         assert_eq!(found.status, Status::Warning);
-        assert!(found.mend.unwrap().starts_with("ip link set dev veth0 mtu 1488 "));
+        assert!(found.fix.unwrap().starts_with("ip link set dev veth0 mtu 1488 "));
     }
 
     #[test]
@@ -470,7 +468,7 @@ pub(in crate::commands::doctor) mod tests {
             port.link.as_mut().unwrap().rx_queues = 8;
             (port.driver, port.queues, port.added) = (Some("virtio_net".to_owned()), Some(queues), 4);
             let found = xdp_mode(&port, Mode::Auto, wanted);
-            (found.status, found.mend)
+            (found.status, found.fix)
         };
         assert_eq!(
             checked(4, ZeroCopy::On),

@@ -59,16 +59,16 @@ fn sockets(system: &SystemFacts, words: &str) -> Finding {
     match system.xdp_sockets {
         Some(true) => Finding::ok("af-xdp", "the kernel has AF_XDP sockets"),
         Some(false) => Finding::failed("af-xdp", "the kernel was built without CONFIG_XDP_SOCKETS")
-            .mend("grep CONFIG_XDP_SOCKETS /boot/config-*   # and boot a kernel that says y"),
+            .fix("grep CONFIG_XDP_SOCKETS /boot/config-*   # and boot a kernel that says y"),
         None => Finding::unknown("af-xdp", "without CAP_NET_RAW the kernel does not tell")
-            .mend(format!("sudo gradwire-xdp doctor {words}")),
+            .fix(format!("sudo gradwire-xdp doctor {words}")),
     }
 }
 
 fn jit(system: &SystemFacts) -> Finding {
     match system.bpf_jit {
         Some(0) => Finding::warning("bpf-jit", "XDP programs are interpreted: every frame costs more")
-            .mend("sysctl -w net.core.bpf_jit_enable=1"),
+            .fix("sysctl -w net.core.bpf_jit_enable=1"),
         Some(_) => Finding::ok("bpf-jit", "XDP programs are compiled"),
         None => Finding::unknown("bpf-jit", "only the machine's own network namespace shows the setting"),
     }
@@ -88,7 +88,7 @@ fn capabilities(system: &SystemFacts) -> Finding {
     let all: Vec<_> =
         NEEDED.iter_names().map(|(name, _)| format!("cap_{}", name.to_ascii_lowercase())).collect();
     Finding::failed("capabilities", format!("{} missing", names.join(", ")))
-        .mend(format!("setcap {}+ep \"$(command -v gradwire-xdp)\"   # or run it as root", all.join(",")))
+        .fix(format!("setcap {}+ep \"$(command -v gradwire-xdp)\"   # or run it as root", all.join(",")))
 }
 
 fn memory(system: &SystemFacts, ports: &[&PortFacts]) -> Finding {
@@ -110,7 +110,7 @@ fn memory(system: &SystemFacts, ports: &[&PortFacts]) -> Finding {
         Some(limit) => {
             let found = format!("{mib} MiB for frames, and only {} MiB may be locked", limit >> 20);
             Finding::failed("memory", found)
-                .mend("ulimit -l unlimited   # in a systemd unit: LimitMEMLOCK=infinity")
+                .fix("ulimit -l unlimited   # in a systemd unit: LimitMEMLOCK=infinity")
         }
     }
 }
@@ -122,12 +122,12 @@ fn processors(facts: &Facts, config: &Config) -> Finding {
     if config.busy_poll.is_some() && threads >= cpus {
         let found = format!("{threads} threads that poll without pause on {cpus} processors starve the rest");
         return Finding::warning("processors", found)
-            .mend("remove busy-poll-us from [path] in the configuration");
+            .fix("remove busy-poll-us from [path] in the configuration");
     }
     if threads > cpus {
         let found = format!("{threads} threads on {cpus} processors");
         return Finding::warning("processors", found)
-            .mend(format!("threads = {cpus}   # in [path] of the configuration"));
+            .fix(format!("threads = {cpus}   # in [path] of the configuration"));
     }
     Finding::ok("processors", format!("{cpus} for {threads} threads"))
 }
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(jit(&facts.system).status, Status::Unknown);
         facts.system.bpf_jit = Some(0);
         let slow = jit(&facts.system);
-        assert_eq!(slow.mend.as_deref(), Some("sysctl -w net.core.bpf_jit_enable=1"));
+        assert_eq!(slow.fix.as_deref(), Some("sysctl -w net.core.bpf_jit_enable=1"));
     }
 
     #[test]
@@ -175,10 +175,10 @@ mod tests {
         let finding = capabilities(&facts.system);
         assert_eq!(finding.status, Status::Failed);
         assert_eq!(finding.found, "CAP_NET_ADMIN, CAP_PERFMON, CAP_BPF missing");
-        let mend = finding.mend.unwrap();
+        let fix = finding.fix.unwrap();
         assert!(
-            mend.starts_with("setcap cap_net_admin,cap_net_raw,cap_ipc_lock,cap_perfmon,cap_bpf+ep "),
-            "{mend}"
+            fix.starts_with("setcap cap_net_admin,cap_net_raw,cap_ipc_lock,cap_perfmon,cap_bpf+ep "),
+            "{fix}"
         );
         facts.system.capabilities = Some(NEEDED.bits());
         assert_eq!(capabilities(&facts.system).status, Status::Ok);
@@ -195,7 +195,7 @@ mod tests {
         facts.system.lockable = Some(64 << 10);
         let finding = of_memory(&facts);
         assert_eq!(finding.status, Status::Failed);
-        assert!(finding.mend.unwrap().starts_with("ulimit -l unlimited"));
+        assert!(finding.fix.unwrap().starts_with("ulimit -l unlimited"));
         facts.system.lockable = Some(u64::MAX);
         assert_eq!(of_memory(&facts).status, Status::Ok);
         facts.system.lockable = Some(64 << 10);
@@ -211,7 +211,7 @@ mod tests {
         let mut config = Config::default();
         let finding = processors(&facts, &config);
         assert_eq!(finding.status, Status::Warning);
-        assert!(finding.mend.unwrap().starts_with("threads = 2 "));
+        assert!(finding.fix.unwrap().starts_with("threads = 2 "));
         config.threads = NonZeroU32::new(2);
         assert_eq!(processors(&facts, &config).status, Status::Ok);
         config.busy_poll = Some(Duration::from_micros(20));
