@@ -5,27 +5,27 @@
 
 use core::fmt;
 
-use crate::codec::planar::{self, Bound, BoundError, sections_len};
+use crate::codec::bit_plane::{self, Bound, BoundError, sections_len};
 use crate::codec::{self, DecodeError, EncodeError, Params, ParamsError, groups_len};
 
-/// [`Profile::Classes`], as byte 1 of a segment header names it.
-const CLASSES: u8 = 1;
-/// [`Profile::Planar`], as byte 1 of a segment header names it.
-const PLANAR: u8 = 2;
+/// [`Profile::SizeClass`], as byte 1 of a segment header names it.
+const SIZE_CLASS: u8 = 1;
+/// [`Profile::BitPlane`], as byte 1 of a segment header names it.
+const BIT_PLANE: u8 = 2;
 
 /// A codec and its parameters: all that a decoder has to know beside the length of the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Profile {
     /// Codec 1: bursts of eight values, each of one of four classes ([`crate::codec`]).
-    Classes(Params),
-    /// Codec 2: bit planes of the values that are not zero ([`crate::codec::planar`]).
-    Planar(Bound),
+    SizeClass(Params),
+    /// Codec 2: bit planes of the values that are not zero ([`crate::codec::bit_plane`]).
+    BitPlane(Bound),
 }
 
 impl Profile {
     /// Codec 1 with its default parameters: bound 2^-10.
-    pub const DEFAULT: Self = Self::Classes(Params::DEFAULT);
+    pub const DEFAULT: Self = Self::SizeClass(Params::DEFAULT);
 
     /// The profile that the three bytes of a segment header name: its byte 1, the codec, then its bytes 6 and 7,
     /// the codec's parameters. They may come from the network.
@@ -34,13 +34,13 @@ impl Profile {
     /// Another codec, or parameters that its codec does not have.
     pub const fn from_bytes([codec, first, second]: [u8; 3]) -> Result<Self, ProfileError> {
         match codec {
-            CLASSES => match Params::from_exponents(first >> 4, first & 0x0f, second as i8) {
-                Ok(params) => Ok(Self::Classes(params)),
+            SIZE_CLASS => match Params::from_exponents(first >> 4, first & 0x0f, second as i8) {
+                Ok(params) => Ok(Self::SizeClass(params)),
                 Err(refused) => Err(ProfileError::Params(refused)),
             },
-            PLANAR if first != 0 => Err(ProfileError::Spare { got: first }),
-            PLANAR => match Bound::new(second as i8) {
-                Ok(bound) => Ok(Self::Planar(bound)),
+            BIT_PLANE if first != 0 => Err(ProfileError::Spare { got: first }),
+            BIT_PLANE => match Bound::new(second as i8) {
+                Ok(bound) => Ok(Self::BitPlane(bound)),
                 Err(refused) => Err(ProfileError::Bound(refused)),
             },
             got => Err(ProfileError::Codec { got }),
@@ -51,8 +51,8 @@ impl Profile {
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 3] {
         match self {
-            Self::Classes(params) => [CLASSES, params.b() << 4 | params.k(), params.x() as u8],
-            Self::Planar(bound) => [PLANAR, 0, bound.y() as u8],
+            Self::SizeClass(params) => [SIZE_CLASS, params.b() << 4 | params.k(), params.x() as u8],
+            Self::BitPlane(bound) => [BIT_PLANE, 0, bound.y() as u8],
         }
     }
 
@@ -67,32 +67,32 @@ impl Profile {
     #[must_use]
     pub const fn bound(self) -> f32 {
         match self {
-            Self::Classes(params) => params.bound(),
-            Self::Planar(bound) => bound.bound(),
+            Self::SizeClass(params) => params.bound(),
+            Self::BitPlane(bound) => bound.bound(),
         }
     }
 
-    /// Encodes as the codec's definition says, [`codec::encode_payload`] or [`planar::encode_payload`]: slow, and the reference for
+    /// Encodes as the codec's definition says, [`codec::encode_payload`] or [`bit_plane::encode_payload`]: slow, and the reference for
     /// every [`crate::kernels::Kernel`].
     ///
     /// # Errors
     /// `values` is not a multiple of 4 long, or its code does not fit; `coded` then holds nothing of use.
     pub fn encode_payload(self, values: &[u8], coded: &mut [u8]) -> Result<usize, EncodeError> {
         match self {
-            Self::Classes(params) => codec::encode_payload(values, coded, params),
-            Self::Planar(bound) => planar::encode_payload(values, coded, bound),
+            Self::SizeClass(params) => codec::encode_payload(values, coded, params),
+            Self::BitPlane(bound) => bit_plane::encode_payload(values, coded, bound),
         }
     }
 
-    /// Decodes as the codec's definition says, [`codec::decode_payload`] or [`planar::decode_payload`].
+    /// Decodes as the codec's definition says, [`codec::decode_payload`] or [`bit_plane::decode_payload`].
     ///
     /// # Errors
     /// `values` is not a multiple of 4 long, or `coded` does not start with a code of as many values; `values` then holds
     /// nothing of use.
     pub fn decode_payload(self, coded: &[u8], values: &mut [u8]) -> Result<usize, DecodeError> {
         match self {
-            Self::Classes(params) => codec::decode_payload(coded, values, params),
-            Self::Planar(bound) => planar::decode_payload(coded, values, bound),
+            Self::SizeClass(params) => codec::decode_payload(coded, values, params),
+            Self::BitPlane(bound) => bit_plane::decode_payload(coded, values, bound),
         }
     }
 
@@ -100,8 +100,8 @@ impl Profile {
     #[must_use]
     pub const fn max_encoded_len(self, values_len: usize) -> usize {
         match self {
-            Self::Classes(_) => codec::max_encoded_len(values_len),
-            Self::Planar(_) => planar::max_encoded_len(values_len),
+            Self::SizeClass(_) => codec::max_encoded_len(values_len),
+            Self::BitPlane(_) => bit_plane::max_encoded_len(values_len),
         }
     }
 
@@ -110,8 +110,8 @@ impl Profile {
     #[must_use]
     pub fn encoded_len(self, bytes: &[u8], values: usize) -> Option<usize> {
         match self {
-            Self::Classes(_) => groups_len(bytes, values),
-            Self::Planar(_) => sections_len(bytes, values),
+            Self::SizeClass(_) => groups_len(bytes, values),
+            Self::BitPlane(_) => sections_len(bytes, values),
         }
     }
 }
@@ -124,13 +124,13 @@ impl Default for Profile {
 
 impl From<Params> for Profile {
     fn from(params: Params) -> Self {
-        Self::Classes(params)
+        Self::SizeClass(params)
     }
 }
 
 impl From<Bound> for Profile {
     fn from(bound: Bound) -> Self {
-        Self::Planar(bound)
+        Self::BitPlane(bound)
     }
 }
 
@@ -141,9 +141,9 @@ impl<'a> arbitrary::Arbitrary<'a> for Profile {
     fn arbitrary(u: &mut arbitrary::Unstructured<'a>) -> arbitrary::Result<Self> {
         if u.peek_bytes(1).is_some_and(|first| first >= [240].as_slice()) {
             let _first = u.arbitrary::<u8>()?;
-            return u.arbitrary().map(Self::Planar);
+            return u.arbitrary().map(Self::BitPlane);
         }
-        u.arbitrary().map(Self::Classes)
+        u.arbitrary().map(Self::SizeClass)
     }
 }
 
@@ -171,10 +171,10 @@ pub enum ProfileError {
 impl fmt::Display for ProfileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Codec { got } => write!(f, "codec {got}, expected {CLASSES} or {PLANAR}"),
+            Self::Codec { got } => write!(f, "codec {got}, expected {SIZE_CLASS} or {BIT_PLANE}"),
             Self::Params(error) => error.fmt(f),
             Self::Spare { got } => {
-                write!(f, "first byte of codec {PLANAR}'s parameters {got:#04x}, expected 0")
+                write!(f, "first byte of codec {BIT_PLANE}'s parameters {got:#04x}, expected 0")
             }
             Self::Bound(error) => error.fmt(f),
         }

@@ -206,7 +206,7 @@ impl Rule {
         tos: DEFAULT_TOS,
         mask: u8::MAX,
         profile: match Params::new(Params::DEFAULT.b(), Split::Paper, 0) {
-            Ok(params) => Profile::Classes(params),
+            Ok(params) => Profile::SizeClass(params),
             Err(_) => Profile::DEFAULT,
         },
         framing: Framing::InPlace,

@@ -12,7 +12,7 @@
 
 use core::fmt;
 
-use crate::codec::planar::{self, Bound};
+use crate::codec::bit_plane::{self, Bound};
 use crate::codec::{VALUE_LEN, decode_lane, encode_lane, encode_payload};
 use crate::profile::Profile;
 
@@ -145,7 +145,7 @@ pub struct Summable(Profile);
 
 impl Summable {
     /// Values are whole numbers.
-    pub(crate) const ONE: Self = Self(Profile::Planar(Bound::ONE));
+    pub(crate) const ONE: Self = Self(Profile::BitPlane(Bound::ONE));
     /// The largest byte offset of codec 1 whose byte vectors, of weight `2^(x-k-7)`, are whole numbers of `2^(x-15)`.
     const MAX_K: u8 = 8;
 
@@ -159,8 +159,8 @@ impl Summable {
     #[must_use]
     pub const fn unit(self) -> Unit {
         let exponent = match self.0 {
-            Profile::Classes(params) => params.raw_from() - 15,
-            Profile::Planar(bound) => bound.coded_from(),
+            Profile::SizeClass(params) => params.raw_from() - 15,
+            Profile::BitPlane(bound) => bound.coded_from(),
         };
         Unit { exponent: exponent as u8 }
     }
@@ -170,8 +170,8 @@ impl Summable {
     pub fn restored(self, sum: i32) -> u32 {
         let value = value_of(sum, self.unit());
         match self.0 {
-            Profile::Classes(params) => decode_lane(encode_lane(value, params), params),
-            Profile::Planar(_) => value,
+            Profile::SizeClass(params) => decode_lane(encode_lane(value, params), params),
+            Profile::BitPlane(_) => value,
         }
     }
 
@@ -189,7 +189,7 @@ impl Summable {
     pub fn encode_result(self, sums: &[i32], out: &mut [u8]) -> Option<usize> {
         match self.0 {
             _ if sums.len() > BLOCK_VALUES => None,
-            Profile::Classes(params) => {
+            Profile::SizeClass(params) => {
                 let mut room = [0; BLOCK_LEN];
                 let values = room.get_mut(..sums.len() * VALUE_LEN)?;
                 for (value, sum) in values.as_chunks_mut().0.iter_mut().zip(sums) {
@@ -197,7 +197,7 @@ impl Summable {
                 }
                 encode_payload(values, out, params).ok()
             }
-            Profile::Planar(_) => planar::sums::encode(sums, out),
+            Profile::BitPlane(_) => bit_plane::sums::encode(sums, out),
         }
     }
 
@@ -206,9 +206,9 @@ impl Summable {
     #[must_use]
     pub fn decode_result(self, coded: &[u8], sums: &mut [i32]) -> Option<usize> {
         match self.0 {
-            Profile::Classes(_) => self.decode_with(coded, sums, |bits| sum_of(bits, self.unit())),
-            Profile::Planar(_) if sums.len() > BLOCK_VALUES => None,
-            Profile::Planar(_) => planar::sums::decode(coded, sums),
+            Profile::SizeClass(_) => self.decode_with(coded, sums, |bits| sum_of(bits, self.unit())),
+            Profile::BitPlane(_) if sums.len() > BLOCK_VALUES => None,
+            Profile::BitPlane(_) => bit_plane::sums::decode(coded, sums),
         }
     }
 
@@ -234,8 +234,8 @@ impl TryFrom<Profile> for Summable {
 
     fn try_from(profile: Profile) -> Result<Self, UnitError> {
         match profile {
-            Profile::Classes(params) if params.k() > Self::MAX_K => Err(UnitError { got: params.k() }),
-            Profile::Classes(_) | Profile::Planar(_) => Ok(Self(profile)),
+            Profile::SizeClass(params) if params.k() > Self::MAX_K => Err(UnitError { got: params.k() }),
+            Profile::SizeClass(_) | Profile::BitPlane(_) => Ok(Self(profile)),
         }
     }
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::aggregation::{
-    classes, code_of, exact_sum, le_bytes, planar, sum_of, with_cookie, worker_settings,
+    bit_plane, code_of, exact_sum, le_bytes, size_class, sum_of, with_cookie, worker_settings,
 };
 use gradwire::aggregate::{Aggregator, Event, Outcome, Poll, Settings, To, Worker};
 use gradwire::engine::Millis;
@@ -75,7 +75,7 @@ fn settle(
 #[test]
 fn four_workers_get_the_exact_sum() {
     // The next operation may have another codec.
-    let profiles = [planar(-10), classes(10, 3, 0), classes(8, 8, -2), planar(-14)];
+    let profiles = [bit_plane(-10), size_class(10, 3, 0), size_class(8, 8, -2), bit_plane(-14)];
     let mut aggregator = aggregator();
     let mut children: Vec<Worker<16>> =
         (0..4).map(|n| Worker::new(worker_settings(n, 4), Kernel::detect())).collect();
@@ -178,7 +178,7 @@ fn what_a_worker_sends_is_what_it_joined_to_send() {
     let part = Part {
         blocks: Blocks::new(1, 0, 1).unwrap(),
         peak: 0,
-        profile: planar(-10),
+        profile: bit_plane(-10),
         sections: &section[..len],
     };
     assert_eq!(send(0, 0, Body::Contribute { child: 0, part }), Outcome::OtherKind);
@@ -227,7 +227,7 @@ fn a_block_counts_once_however_packets_are_cut() {
         ((at * 7919 + usize::from(child) * 104_729 + seq as usize * 31) % 4001) as f32 / 2001.0 - 1.0
     };
     for (kernel, profile) in Kernel::available()
-        .flat_map(|kernel| [planar(-10), classes(10, 3, 0)].map(|profile| (kernel, profile)))
+        .flat_map(|kernel| [bit_plane(-10), size_class(10, 3, 0)].map(|profile| (kernel, profile)))
     {
         let limits = Limits { window: 1, ..Limits::MOST };
         let mut aggregator = Box::new(Aggregator::<u8, 1, 2, 3>::new(Settings {
@@ -325,7 +325,7 @@ fn a_partial_sum_beyond_its_workers_limits_is_refused() {
         let mut section = [0; 16];
         let len = Kernel::detect().encode_sums(&[sum], &mut section).unwrap();
         let blocks = Blocks::new(1, 0, 1).unwrap();
-        let part = Part { blocks, peak: 0, profile: planar(-10), sections: &section[..len] };
+        let part = Part { blocks, peak: 0, profile: bit_plane(-10), sections: &section[..len] };
         assert_eq!(send(Body::Partial { child: 0, workers: 1, part }), outcome, "{sum}");
     }
 }
@@ -333,7 +333,8 @@ fn a_partial_sum_beyond_its_workers_limits_is_refused() {
 #[test]
 fn a_chunk_has_one_profile() {
     let limits = Limits::MOST;
-    let profiles = [classes(10, 3, 0), classes(10, 4, 0), classes(10, 3, 1), planar(-10), planar(-9)];
+    let profiles =
+        [size_class(10, 3, 0), size_class(10, 4, 0), size_class(10, 3, 1), bit_plane(-10), bit_plane(-9)];
     for first in profiles {
         let mut aggregator = aggregator();
         let mut send = |child: u8, body: Body<'_>| {

@@ -11,7 +11,7 @@ use etherparse::{
 use gradwire::aggregate::{
     Arrival, EthernetAggregator, Event, MAX_FRAME_LEN, Outcome, Poll, Settings, Worker,
 };
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::engine::Millis;
 use gradwire::kernels::Kernel;
 use gradwire::wire::chunk::{Limits, MAX_PACKET_LEN, PORT, TOS};

@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::aggregation::{classes, exact_sum, le_bytes, planar};
+use common::aggregation::{bit_plane, exact_sum, le_bytes, size_class};
 use gradwire::aggregate::{
     Aggregator, Event, Failure, Outcome, Parent, Poll, Settings, To, Worker, WorkerSettings,
 };
@@ -68,7 +68,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
         prop_oneof![Just(0), 1u64..=20],
         prop::bool::weighted(0.3),
     );
-    let profile = || prop_oneof![Just(planar(-10)), Just(classes(10, 3, 0)), Just(classes(8, 8, 1))];
+    let profile = || prop_oneof![Just(bit_plane(-10)), Just(size_class(10, 3, 0)), Just(size_class(8, 8, 1))];
     let size =
         (any::<u64>(), prop_oneof![4 => 2u8..=8, 1 => 9u8..=64], any::<bool>(), 1usize..4000, 1usize..4);
     (size, network, trouble, [profile(), profile()]).prop_map(
@@ -475,7 +475,7 @@ fn quiet() -> Scenario {
         straggler: None,
         foreign: 0,
         large_values: false,
-        profiles: [planar(-10), classes(10, 3, 0)],
+        profiles: [bit_plane(-10), size_class(10, 3, 0)],
     }
 }
 

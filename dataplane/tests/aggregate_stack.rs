@@ -10,7 +10,7 @@ use common::aggregation::{exact_sum, le_bytes, worker_settings};
 use gradwire::aggregate::{
     Arrival, EthernetAggregator, Event, MAX_FRAME_LEN, Outcome, Poll, Served, Settings, Worker,
 };
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::engine::Millis;
 use gradwire::forward::{self, Buffer};
 use gradwire::kernels::Kernel;

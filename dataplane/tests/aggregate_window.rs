@@ -5,7 +5,7 @@ mod common;
 use common::aggregation::worker_settings;
 use gradwire::Millis;
 use gradwire::aggregate::{Aggregator, Event, Outcome, Poll, Settings, Worker, WorkerSettings};
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::kernels::Kernel;
 use gradwire::wire::chunk::{Body, Head, Limits, Packet};
 

@@ -5,11 +5,11 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::aggregation::{classes, planar};
+use common::aggregation::{bit_plane, size_class};
 use common::golden::golden;
 use gradwire::aggregate::{Aggregator, Event, Outcome, Poll, Settings, To, Worker, WorkerSettings};
 use gradwire::codec::ParamsError;
-use gradwire::codec::planar::BoundError;
+use gradwire::codec::bit_plane::BoundError;
 use gradwire::engine::Millis;
 use gradwire::kernels::Kernel;
 use gradwire::profile::{Profile, ProfileError};
@@ -38,8 +38,9 @@ fn take_packet<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
 #[test]
 fn golden_files() {
     // Files of codec 1 begin with one byte more: bound exponent and byte offset.
-    let of_planar = golden("v1_chunks_").into_iter().map(|(name, bytes)| (name, [&[0], &bytes[..]].concat()));
-    let files: Vec<(String, Vec<u8>)> = of_planar.chain(golden("v1_chunks1_")).collect();
+    let of_bit_plane =
+        golden("v1_chunks_").into_iter().map(|(name, bytes)| (name, [&[0], &bytes[..]].concat()));
+    let files: Vec<(String, Vec<u8>)> = of_bit_plane.chain(golden("v1_chunks1_")).collect();
     assert_eq!(files.len(), 12);
     for (name, bytes) in files {
         let mut rest = &bytes[5..];
@@ -58,8 +59,8 @@ fn golden_files() {
 /// The profile of a header's bytes 18 and 19.
 fn summable(first: u8, second: u8) -> Summable {
     match first {
-        0 => planar(second as i8),
-        _ => classes(first >> 4, first & 15, second as i8),
+        0 => bit_plane(second as i8),
+        _ => size_class(first >> 4, first & 15, second as i8),
     }
 }
 
@@ -160,9 +161,13 @@ fn examples() -> Vec<(String, Vec<u8>)> {
 #[test]
 fn examples_of_the_format_document() {
     let limits = Limits { blocks: 16, window: 16, mtu: 1500 };
-    let part =
-        |sections, peak| Part { blocks: Blocks::new(4, 0, 1).unwrap(), peak, profile: planar(-10), sections };
-    let of_codec_1 = |sections, peak| Part { profile: classes(10, 3, 0), ..part(sections, peak) };
+    let part = |sections, peak| Part {
+        blocks: Blocks::new(4, 0, 1).unwrap(),
+        peak,
+        profile: bit_plane(-10),
+        sections,
+    };
+    let of_codec_1 = |sections, peak| Part { profile: size_class(10, 3, 0), ..part(sections, peak) };
     let examples = examples();
     assert_eq!(examples.len(), 23);
     let (packets, values) = examples.split_at(19);
@@ -223,7 +228,7 @@ fn examples_of_the_format_document() {
     }
     assert_eq!(names[3..6], ["contribute", "contribute", "result"]);
     let [first, second, sums, sums_of_codec_1] = values else { panic!() };
-    for (profile, sums) in [(planar(-10), sums), (classes(10, 3, 0), sums_of_codec_1)] {
+    for (profile, sums) in [(bit_plane(-10), sums), (size_class(10, 3, 0), sums_of_codec_1)] {
         assert_eq!(common::aggregation::exact_sum(&[first.1.clone(), second.1.clone()], profile), sums.1);
     }
 }
@@ -290,7 +295,7 @@ fn what_a_receiver_refuses() {
 #[test]
 fn a_peak_of_the_largest_finite_values_is_taken() {
     let part =
-        Part { blocks: Blocks::new(128, 0, 1).unwrap(), peak: 254, profile: planar(-10), sections: &[] };
+        Part { blocks: Blocks::new(128, 0, 1).unwrap(), peak: 254, profile: bit_plane(-10), sections: &[] };
     let head = Head { job: 1, epoch: 1, seq: 0 };
     let largest = Packet { head, body: Body::Contribute { child: 0, part } };
     let mut bytes = [0; 20];
@@ -307,7 +312,7 @@ fn the_longest_packet_is_what_ethernet_leaves() {
 /// All 2^16: two bytes name at most one profile, which is what a segment header's three do, and one whose values can be summed.
 #[test]
 fn two_bytes_name_a_profile() {
-    let part = Part { blocks: Blocks::new(1, 0, 1).unwrap(), peak: 0, profile: planar(0), sections: &[] };
+    let part = Part { blocks: Blocks::new(1, 0, 1).unwrap(), peak: 0, profile: bit_plane(0), sections: &[] };
     let head = Head { job: 1, epoch: 1, seq: 0 };
     let mut bytes = [0; 20];
     Packet { head, body: Body::Contribute { child: 0, part } }.write(&mut bytes).unwrap();

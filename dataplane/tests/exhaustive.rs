@@ -1,7 +1,7 @@
 //! All 2^32 values: the laws of the codec, every kernel and the clocked model's lane blocks, with a sample of the parameters
 //! or with all that `exhaustive.csv` records.
 //!
-//! `GRADWIRE_BOUNDS=10,11` runs everything of codec 1 for those bounds, `GRADWIRE_PLANAR=-10` everything of codec 2 for that one;
+//! `GRADWIRE_BOUNDS=10,11` runs everything of codec 1 for those bounds, `GRADWIRE_BIT_PLANE=-10` everything of codec 2 for that one;
 //! `.ci/exhaustive` does so for all and writes the record.
 //! `GRADWIRE_KERNEL=avx512` compares that kernel alone, in rows of its own: few machines have it.
 
@@ -12,14 +12,14 @@ use std::thread;
 use std::time::Instant;
 
 use gradwire::burst::{compression_block, decompression_block};
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::codec::{Params, Split, decode_lane, encode_lane};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 
 mod common;
+use common::bit_plane::BitPlaneLaws;
 use common::laws::Laws;
-use common::planar::PlanarLaws;
 
 const BOUNDS: std::ops::RangeInclusive<u8> = Params::MIN_B..=Params::MAX_B;
 /// Both extremes, and scales at which small and large values of neural networks lie.
@@ -110,9 +110,9 @@ const Y: [i8; 5] = [Bound::MIN, -24, -10, 0, Bound::MAX];
 
 /// What was asked for, or what CI can afford.
 fn asked_exponents() -> Vec<i8> {
-    match env::var("GRADWIRE_PLANAR").as_deref() {
+    match env::var("GRADWIRE_BIT_PLANE").as_deref() {
         Ok("all") => Y.to_vec(),
-        Ok(y) => vec![y.parse().expect("GRADWIRE_PLANAR: all, or a bound's exponent")],
+        Ok(y) => vec![y.parse().expect("GRADWIRE_BIT_PLANE: all, or a bound's exponent")],
         Err(_) => vec![-10],
     }
 }
@@ -120,10 +120,10 @@ fn asked_exponents() -> Vec<i8> {
 /// Codec 2.
 #[test]
 #[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test exhaustive -- --ignored --nocapture"]
-fn planar_laws() {
+fn bit_plane_laws() {
     for y in asked_exponents() {
-        let laws = PlanarLaws::of(Bound::new(y).unwrap());
-        on_every_block(&format!("planar-laws,,,{y},"), |block| {
+        let laws = BitPlaneLaws::of(Bound::new(y).unwrap());
+        on_every_block(&format!("bit-plane-laws,,,{y},"), |block| {
             let values = block * (BLOCK / 2)..(block + 1) * (BLOCK / 2);
             let mut below = laws.restored(values.start.saturating_sub(1));
             for f in values {
@@ -147,8 +147,8 @@ fn kernels() {
 /// are dense, raw or empty.
 #[test]
 #[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test exhaustive -- --ignored --nocapture"]
-fn planar_kernels() {
-    let (name, kernels) = asked_kernels("planar-kernels");
+fn bit_plane_kernels() {
+    let (name, kernels) = asked_kernels("bit-plane-kernels");
     for y in asked_exponents() {
         on_every_block(&format!("{name},,,{y},"), |block| {
             let profile = Bound::new(y).unwrap().into();
@@ -219,7 +219,8 @@ fn the_record_has_every_set_of_parameters() {
             assert_eq!(record.lines().filter(|line| line.starts_with(&row)).count(), 1, "{row}");
         }
     }
-    for (name, y) in ["planar-laws", "planar-kernels"].into_iter().flat_map(|name| Y.map(|y| (name, y))) {
+    for (name, y) in ["bit-plane-laws", "bit-plane-kernels"].into_iter().flat_map(|name| Y.map(|y| (name, y)))
+    {
         let row = format!("{name},,,{y},");
         assert_eq!(record.lines().filter(|line| line.starts_with(&row)).count(), 1, "{row}");
     }

@@ -218,7 +218,7 @@ fn who_observes_sees_the_values_of_each_compressed_frame_and_their_groups() {
         device.arrive(Port::Host, &untagged());
         let mut seen = Vec::new();
         forwarder.forward_observed(&mut device, Port::Host, 64, NOW, &NO_CAPABILITIES, |coded| {
-            let Profile::Classes(params) = coded.profile else { panic!("codec 1") };
+            let Profile::SizeClass(params) = coded.profile else { panic!("codec 1") };
             let mut restored = vec![0; coded.values.len()];
             assert_eq!(decode_payload(coded.groups, &mut restored, params), Ok(coded.groups.len()));
             seen.push((coded.rule, coded.values.to_vec(), restored));

@@ -4,7 +4,7 @@ mod common;
 
 use common::engines::{MTU, egress, ingress, rules};
 use common::{ACK, IpSpec, Spec, TIMESTAMPS, TransportSpec, gradient, host_accepts, le_bytes};
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::codec::{Params, Split};
 use gradwire::engine::{Egress, Ingress, NO_CAPABILITIES};
 use gradwire::kernels::Kernel;
@@ -78,11 +78,11 @@ prop_compose! {
 
 prop_compose! {
     fn any_rule()(
-        b in 1u8..=14, paper: bool, x in -20i8..20, planar: bool, in_place: bool, payload_aligned: bool, udp_offset in 0u8..64,
+        b in 1u8..=14, paper: bool, x in -20i8..20, bit_plane: bool, in_place: bool, payload_aligned: bool, udp_offset in 0u8..64,
     ) -> Rule {
         let split = if paper { Split::Paper } else { Split::Dense };
         Rule {
-            profile: if planar {
+            profile: if bit_plane {
                 Bound::new(x - b.cast_signed()).unwrap().into()
             } else {
                 Params::new(b, split, x).unwrap().into()
@@ -113,8 +113,8 @@ fn assert_payload_within(payload: &[u8], restored: &[u8], head_len: usize, profi
     assert_eq!(payload[..head_len], restored[..head_len]);
     assert_eq!(payload[values_end..], restored[values_end..]);
     let exponent = match profile {
-        Profile::Classes(params) => i32::from(params.x()) - i32::from(params.b()),
-        Profile::Planar(bound) => bound.y().into(),
+        Profile::SizeClass(params) => i32::from(params.x()) - i32::from(params.b()),
+        Profile::BitPlane(bound) => bound.y().into(),
     };
     let bound = 2f64.powi(exponent);
     let values =
@@ -123,7 +123,7 @@ fn assert_payload_within(payload: &[u8], restored: &[u8], head_len: usize, profi
         let [f, g] = [f, g].map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()));
         let error = (f64::from(f) - f64::from(g)).abs();
         // Codec 1 stays below its bound, codec 2 may reach it.
-        let within = error < bound || error == bound && matches!(profile, Profile::Planar(_));
+        let within = error < bound || error == bound && matches!(profile, Profile::BitPlane(_));
         assert!(f.to_bits() == g.to_bits() || within, "{f} -> {g}");
     }
 }

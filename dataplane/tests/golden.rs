@@ -8,7 +8,7 @@ use std::path::Path;
 
 use common::golden::{golden, golden_frames};
 use gradwire::burst;
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::codec::{Params, decode_payload, encode_payload, max_encoded_len};
 use gradwire::engine::{CapabilityTable, Egress, Ingress, Millis, NO_CAPABILITIES};
 use gradwire::flow::capabilities::Slot;
@@ -220,8 +220,8 @@ fn examples_of_the_format_document() {
         } else if fields.contains_key("values") {
             let [values, coded, decoded] = ["values", "coded", "decoded"].map(|label| &fields[label][..]);
             match profile {
-                Profile::Classes(params) => check_payload(values, coded, decoded, params),
-                Profile::Planar(_) => check_sections(values, coded, decoded, profile),
+                Profile::SizeClass(params) => check_payload(values, coded, decoded, params),
+                Profile::BitPlane(_) => check_sections(values, coded, decoded, profile),
             }
         } else {
             let frames = ["host", "wire", "restored"].map(|label| fields[label].clone());

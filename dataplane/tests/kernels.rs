@@ -1,7 +1,7 @@
 //! Every kernel against the definition: same bytes, same errors, on every input.
 
 use gradwire::checksum::Sum;
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::codec::{self, DecodeError, EncodeError, LANES, Params, Split, max_encoded_len};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
@@ -16,25 +16,25 @@ fn any_params() -> impl Strategy<Value = Params> {
 fn any_profile() -> impl Strategy<Value = Profile> {
     prop_oneof![
         any_params().prop_map(Profile::from),
-        (Bound::MIN..=Bound::MAX).prop_map(planar),
-        Just(planar(-10)),
+        (Bound::MIN..=Bound::MAX).prop_map(bit_plane),
+        Just(bit_plane(-10)),
     ]
 }
 
-fn planar(y: i8) -> Profile {
+fn bit_plane(y: i8) -> Profile {
     Bound::new(y).unwrap().into()
 }
 
 /// Codec 1 and codec 2 with the same bound.
-const BOTH: fn() -> [Profile; 2] = || [Params::DEFAULT.into(), planar(-10)];
+const BOTH: fn() -> [Profile; 2] = || [Params::DEFAULT.into(), bit_plane(-10)];
 
 /// Bit patterns whose exponents lie around the class borders of `profile`, and anything else. `wild` values in a hundred have
 /// exponents from below the lowest border to above the highest, so payloads are sparse or dense, with raw values or without. In some
 /// payloads, coded values have low exponents alone: kernels have short ways for them.
 fn any_values(profile: Profile, len: usize) -> impl Strategy<Value = Vec<u8>> {
     let (below_raw, near) = match profile {
-        Profile::Classes(params) => (16, 127 + i32::from(params.x())),
-        Profile::Planar(bound) => (14, 127 + 14 + i32::from(bound.y())),
+        Profile::SizeClass(params) => (16, 127 + i32::from(params.x())),
+        Profile::BitPlane(bound) => (14, 127 + 14 + i32::from(bound.y())),
     };
     let exponents = prop_oneof![Just(below_raw), 1..=8];
     (0u32..=4, 0u32..=4, 0u32..=2, exponents).prop_flat_map(move |(coded, zero, wild, exponents)| {
@@ -164,7 +164,7 @@ fn on_a_recorded_gradient() {
     for values in file[128..].chunks(1448).filter(|values| values.len() % 4 == 0) {
         for y in [-30, -14, -10, -8, -3] {
             let profiles =
-                [planar(y), Params::new(y.unsigned_abs().min(14), Split::Dense, 0).unwrap().into()];
+                [bit_plane(y), Params::new(y.unsigned_abs().min(14), Split::Dense, 0).unwrap().into()];
             for profile in profiles {
                 let coded =
                     agree_on_encoding(values, profile.max_encoded_len(values.len()), profile).unwrap();
@@ -275,8 +275,8 @@ fn sections_with_every_largest_value() {
         for bits in [magnitude - 1, magnitude, magnitude + 1] {
             let values = [0, bits, bits | 1 << 31, first].map(u32::to_le_bytes).concat().repeat(4);
             let sections =
-                agree_on_encoding(&values, planar(y).max_encoded_len(values.len()), planar(y)).unwrap();
-            agree_on_decoding(&sections, values.len(), planar(y)).unwrap();
+                agree_on_encoding(&values, bit_plane(y).max_encoded_len(values.len()), bit_plane(y)).unwrap();
+            agree_on_decoding(&sections, values.len(), bit_plane(y)).unwrap();
         }
     }
 }
@@ -292,8 +292,8 @@ fn on_every_exponent_with_all_parameters() {
     for y in Bound::MIN..=Bound::MAX {
         for values in [&values[..], &values[..4 * 512]] {
             let sections =
-                agree_on_encoding(values, planar(y).max_encoded_len(values.len()), planar(y)).unwrap();
-            let (used, _) = agree_on_decoding(&sections, values.len(), planar(y)).unwrap();
+                agree_on_encoding(values, bit_plane(y).max_encoded_len(values.len()), bit_plane(y)).unwrap();
+            let (used, _) = agree_on_decoding(&sections, values.len(), bit_plane(y)).unwrap();
             assert_eq!(used, sections.len());
         }
     }

@@ -2,10 +2,10 @@
 
 mod common;
 
-use common::aggregation::{any_profile, classes, code_of, planar, sum_of, unit_of, whole_units};
+use common::aggregation::{any_profile, bit_plane, code_of, size_class, sum_of, unit_of, whole_units};
 use gradwire::aggregate::{Aggregator, EthernetAggregator};
-use gradwire::codec::planar::sums::{self, MAX_CODED};
-use gradwire::codec::planar::{Bound, SECTION_VALUES, decode_value, encode_value};
+use gradwire::codec::bit_plane::sums::{self, MAX_CODED};
+use gradwire::codec::bit_plane::{Bound, SECTION_VALUES, decode_value, encode_value};
 use gradwire::codec::{Params, decode_lane, encode_lane};
 use gradwire::kernels::{Kernel, Unsummable};
 use gradwire::profile::Profile;
@@ -56,8 +56,8 @@ fn verify(bits: u32, restored: u32, profile: Summable, limit: i32) {
             assert_eq!(expected, Some(units.into()), "{bits:#010x}");
             let error = (f64::from(units) * unit - value).abs();
             let is_within = match profile.profile() {
-                Profile::Classes(_) => error < bound,
-                Profile::Planar(_) => error <= bound,
+                Profile::SizeClass(_) => error < bound,
+                Profile::BitPlane(_) => error <= bound,
             };
             assert!(is_within, "{bits:#010x}");
         }
@@ -106,7 +106,7 @@ proptest! {
     fn every_kernel_adds_alike_in_every_order(
         workers in prop::collection::vec(prop::collection::vec(any_value(), BLOCK_VALUES), 1..9),
         count in 1..=BLOCK_VALUES, rotated in 0usize..9, special in prop::option::weighted(0.1, any::<u32>()),
-        profile in prop_oneof![(-12i8..-8).prop_map(planar), (6u8..=14, -2i8..2).prop_map(|(b, x)| classes(b, b - 6, x))],
+        profile in prop_oneof![(-12i8..-8).prop_map(bit_plane), (6u8..=14, -2i8..2).prop_map(|(b, x)| size_class(b, b - 6, x))],
     ) {
         let mut workers: Vec<Vec<u32>> = workers.into_iter().map(|values| values[..count].to_vec()).collect();
         if let Some(special) = special {
@@ -165,7 +165,7 @@ proptest! {
         let mut expected = [0; MAX_SECTION_LEN];
         let len = profile.encode_result(&sums, &mut expected).unwrap();
         let values: Vec<u32> = sums.iter().map(|sum| profile.restored(*sum)).collect();
-        if matches!(profile.profile(), Profile::Classes(_)) {
+        if matches!(profile.profile(), Profile::SizeClass(_)) {
             let mut decoded = vec![0; 4 * values.len()];
             prop_assert_eq!(profile.profile().decode_payload(&expected[..len], &mut decoded), Ok(len));
             prop_assert!(decoded.as_chunks().0.iter().map(|value| u32::from_le_bytes(*value)).eq(values.iter().copied()));
@@ -252,7 +252,7 @@ proptest! {
 /// The blocks of a packet are one code of codec 1: each call takes the next block, or leaves it out. What is left is not touched.
 #[test]
 fn codes_are_added_block_by_block() {
-    let (profile, limit) = (classes(10, 4, 0), limit(4));
+    let (profile, limit) = (size_class(10, 4, 0), limit(4));
     let values = |block: usize, count: usize| -> Vec<u32> {
         let value =
             |i: usize| (((i * 7919 + block * 104_729) % 4001) as f32 / 4001.0 - 0.5).powi(5).to_bits();
@@ -294,7 +294,7 @@ fn codes_are_added_block_by_block() {
         Kernel::SCALAR32.adder(profile, 0x7fff).is_some()
             && Kernel::SCALAR32.adder(profile, 0x7ffe).is_none()
     );
-    assert!(Kernel::SCALAR32.adder(planar(0), limit).is_none());
+    assert!(Kernel::SCALAR32.adder(bit_plane(0), limit).is_none());
 }
 
 /// Kernels for small cores have a short way for sections of small items: at its borders, in sections of any length, sparse and dense.
@@ -330,7 +330,7 @@ fn small_items_and_others() {
 /// Of the largest units, 2^22 are more than any number.
 #[test]
 fn no_infinity_is_a_number_of_units() {
-    for profile in [planar(Bound::MAX), classes(10, 3, i8::MAX)] {
+    for profile in [bit_plane(Bound::MAX), size_class(10, 3, i8::MAX)] {
         for bits in [f32::INFINITY.to_bits(), f32::NEG_INFINITY.to_bits(), f32::NAN.to_bits()] {
             let code = code_of([bits], profile);
             for kernel in Kernel::available() {
@@ -347,7 +347,7 @@ fn no_infinity_is_a_number_of_units() {
 fn a_code_of_nothing_or_too_much_is_none() {
     let mut longer = [0; BLOCK_VALUES + 1];
     let mut out = [0; 2 * BLOCK_LEN];
-    for profile in [planar(0), classes(10, 3, 0)] {
+    for profile in [bit_plane(0), size_class(10, 3, 0)] {
         for code in [&[][..], &[0], &[1, 0], &[3, 0, 0], &[0; 2 * BLOCK_LEN]] {
             for kernel in Kernel::available() {
                 for sums in [&mut [][..], &mut longer] {
@@ -377,7 +377,7 @@ fn a_value_at_the_limit_is_not_over_it() {
         (5.0, 4, Units::Over(false)),
         (-5.0, 4, Units::Over(true)),
     ] {
-        assert_eq!(units(f32::to_bits(value), planar(0).unit(), limit), expected);
+        assert_eq!(units(f32::to_bits(value), bit_plane(0).unit(), limit), expected);
     }
 }
 
@@ -404,8 +404,8 @@ fn every_kernel_sums_a_recorded_gradient() {
     let (values, _) = file[128..].as_chunks::<4>();
     let blocks: Vec<&[[u8; 4]]> = values.chunks(BLOCK_VALUES).collect();
     let of_classes =
-        [(10, 3, -12), (10, 3, 0), (14, 7, -2), (6, 8, 0)].map(|(b, k, x)| classes(b, k.min(b), x));
-    for profile in [-30, -14, -10, -8, -3].map(planar).into_iter().chain(of_classes) {
+        [(10, 3, -12), (10, 3, 0), (14, 7, -2), (6, 8, 0)].map(|(b, k, x)| size_class(b, k.min(b), x));
+    for profile in [-30, -14, -10, -8, -3].map(bit_plane).into_iter().chain(of_classes) {
         for pair in blocks.windows(2).filter(|pair| pair[0].len() == pair[1].len()) {
             let codes = [pair[0], pair[1]]
                 .map(|values| code_of(values.iter().map(|bits| u32::from_le_bytes(*bits)), profile));
@@ -463,7 +463,7 @@ fn every_value_of_codec_1_does() {
         for (b, k, x) in [(10, 3, 0), (14, 8, Params::MIN_SCALE), (1, 0, i8::MAX)] {
             scope.spawn(move || {
                 let params = Params::from_exponents(b, k, x).unwrap();
-                verify_all(classes(b, k, x), |bits| decode_lane(encode_lane(bits, params), params));
+                verify_all(size_class(b, k, x), |bits| decode_lane(encode_lane(bits, params), params));
             });
         }
     });
@@ -474,7 +474,7 @@ fn every_value_of_codec_1_does() {
 #[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test sums -- --ignored"]
 fn every_kernel_adds_every_value() {
     let kernels: Vec<Kernel> = Kernel::available().collect();
-    for profile in [planar(-10), classes(10, 3, 0)] {
+    for profile in [bit_plane(-10), size_class(10, 3, 0)] {
         for first in (0..=u32::MAX).step_by(BLOCK_VALUES) {
             let code = code_of((0..BLOCK_VALUES).map(|i| first + i as u32), profile);
             let mut units = [0; BLOCK_VALUES];
@@ -501,8 +501,8 @@ fn sums_of_as_many_workers_as_there_may_be_fit() {
     }
     let mut sums = [0; 1];
     for _ in 0..255 {
-        let largest = code_of([(-(limit(255) as f32 - 1.0)).to_bits()], planar(0));
-        assert!(!add(Kernel::PORTABLE, &largest, &mut sums, planar(0), limit(255)).over);
+        let largest = code_of([(-(limit(255) as f32 - 1.0)).to_bits()], bit_plane(0));
+        assert!(!add(Kernel::PORTABLE, &largest, &mut sums, bit_plane(0), limit(255)).over);
     }
     assert_eq!(i64::from(sums[0]), 255 * (i64::from(-limit(255)) + 1));
 }

@@ -1,21 +1,21 @@
-//! Kernels by direction, split and input shape, in bytes of raw gradient a second.
+//! Kernels by direction, split and input distribution, in bytes of raw gradient a second.
 //!
 //! `cargo bench --bench codec -- avx2/decode` runs a part. Here and not in the dataplane, whose tests also run on targets
 //! if neither criterion nor the testbench is worth building.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::codec::{Params, Split};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
-use gradwire_testbench::bench::shapes;
+use gradwire_testbench::bench::distributions;
 use gradwire_testbench::bench::{BlockWork, Blocks, PASS_LEN, Payloads, Work};
 
 /// Codec 1 with both splits, and codec 2, with the same bound.
 fn profiles() -> [(&'static str, Profile); 3] {
     let classes = |split| Params::new(10, split, 0).expect("a valid bound").into();
-    let planar = Bound::new(-10).expect("a valid bound").into();
-    [("dense", classes(Split::Dense)), ("paper", classes(Split::Paper)), ("planar", planar)]
+    let bit_plane = Bound::new(-10).expect("a valid bound").into();
+    [("dense", classes(Split::Dense)), ("paper", classes(Split::Paper)), ("bit-plane", bit_plane)]
 }
 
 fn codec(criterion: &mut Criterion) {
@@ -25,9 +25,9 @@ fn codec(criterion: &mut Criterion) {
                 let mut group =
                     criterion.benchmark_group(format!("{}/{direction}/{profile_name}", kernel.name()));
                 group.throughput(Throughput::Bytes(PASS_LEN as u64));
-                for shape in shapes::ALL {
-                    let mut payloads = Payloads::new(&shape, profile);
-                    group.bench_function(shape.name, |bencher| bencher.iter(|| payloads.pass(work)));
+                for distribution in distributions::ALL {
+                    let mut payloads = Payloads::new(&distribution, profile);
+                    group.bench_function(distribution.name, |bencher| bencher.iter(|| payloads.pass(work)));
                 }
                 group.finish();
             }
@@ -40,11 +40,11 @@ fn sums(criterion: &mut Criterion) {
     let bound = Bound::new(-10).expect("a valid bound");
     for kernel in Kernel::available() {
         for (name, work) in BlockWork::all(kernel) {
-            let mut group = criterion.benchmark_group(format!("{}/{name}/planar", kernel.name()));
+            let mut group = criterion.benchmark_group(format!("{}/{name}/bit-plane", kernel.name()));
             group.throughput(Throughput::Bytes(PASS_LEN as u64));
-            for shape in shapes::SUMMED {
-                let mut blocks = Blocks::new(&shape, bound.into());
-                group.bench_function(shape.name, |bencher| bencher.iter(|| blocks.pass(work)));
+            for distribution in distributions::SUMMED {
+                let mut blocks = Blocks::new(&distribution, bound.into());
+                group.bench_function(distribution.name, |bencher| bencher.iter(|| blocks.pass(work)));
             }
             group.finish();
         }
@@ -55,7 +55,7 @@ fn sums(criterion: &mut Criterion) {
 fn memcpy(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("memcpy");
     group.throughput(Throughput::Bytes(PASS_LEN as u64));
-    let mut payloads = Payloads::new(&shapes::RECORDED_SHAPE, Params::DEFAULT);
+    let mut payloads = Payloads::new(&distributions::RECORDED_VALUES, Params::DEFAULT);
     group.bench_function("recorded", |bencher| bencher.iter(|| payloads.pass(Work::Memcpy)));
     group.finish();
 }

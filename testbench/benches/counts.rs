@@ -4,12 +4,12 @@
 //! there only, and writes a file at the end of each call. On standard output is what each of these files is of, in
 //! order: a name, and by how many values or frames to divide.
 
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::codec::{Params, Split};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire_codecs::{Codec, Registry};
-use gradwire_testbench::bench::shapes;
+use gradwire_testbench::bench::distributions;
 use gradwire_testbench::bench::{Direction, Frames, Kind, PASS_FRAMES, PASS_VALUES, Payloads, Work};
 
 /// Not generic and never inlined, so that callgrind finds one function of this name.
@@ -24,8 +24,8 @@ const HOST_VALUES: usize = 4096;
 /// Codec 1 with both splits, and codec 2, with the same bound.
 fn profiles() -> [(&'static str, Profile); 3] {
     let classes = |split| Params::new(10, split, 0).expect("a valid bound").into();
-    let planar = Bound::new(-10).expect("a valid bound").into();
-    [("dense", classes(Split::Dense)), ("paper", classes(Split::Paper)), ("planar", planar)]
+    let bit_plane = Bound::new(-10).expect("a valid bound").into();
+    [("dense", classes(Split::Dense)), ("paper", classes(Split::Paper)), ("bit-plane", bit_plane)]
 }
 
 /// Counts a piece of work, and says what it was.
@@ -38,7 +38,7 @@ fn count(name: &str, divisor: usize, work: &mut dyn FnMut()) {
 
 /// The host codecs, with the processor's best kernels, on a recorded gradient.
 fn host_codecs() {
-    let bytes = shapes::RECORDED_SHAPE.values(HOST_VALUES);
+    let bytes = distributions::RECORDED_VALUES.values(HOST_VALUES);
     let values: Vec<f32> = bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
     for name in Registry::EXAMPLES {
         let codec = Registry::BUILT_IN.codec(name).expect("a codec of that crate");
@@ -61,12 +61,12 @@ fn main() {
     for kernel in Kernel::available() {
         for (direction, work) in [("encode", Work::Encode(kernel)), ("decode", Work::Decode(kernel))] {
             for (profile_name, profile) in profiles() {
-                for shape in shapes::ALL {
-                    let mut payloads = Payloads::new(&shape, profile);
+                for distribution in distributions::ALL {
+                    let mut payloads = Payloads::new(&distribution, profile);
                     let name = format!(
                         "{},{direction},{profile_name},{}",
                         kernel.name(),
-                        shape.name.replace(' ', "-")
+                        distribution.name.replace(' ', "-")
                     );
                     count(&name, PASS_VALUES, &mut || payloads.pass(work));
                 }

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use gradwire::codec::planar::{Bound, Coded, encode_value};
+use gradwire::codec::bit_plane::{Bound, Coded, encode_value};
 use gradwire::codec::{Class, LANES, TAGS_LEN};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
@@ -38,7 +38,7 @@ pub enum Shares {
         raw: f64,
     },
     /// Codec 2.
-    Planar {
+    BitPlane {
         /// Nothing kept.
         zero: f64,
         /// The sign and the bin's number kept.
@@ -127,8 +127,8 @@ pub fn measure(recording: &Recording, profile: Profile, x: i8, kernel: Kernel) -
         bound: i16::from(x) - bound_exponent(profile),
         ratio: values.len() as f64 / coded.len() as f64,
         classes: match profile {
-            Profile::Classes(_) => classes(&coded, &lens, tally.values),
-            Profile::Planar(bound) => planar_classes(values, bound),
+            Profile::SizeClass(_) => classes(&coded, &lens, tally.values),
+            Profile::BitPlane(bound) => bit_plane_classes(values, bound),
         },
         max_error: tally.max_error,
         rms_error: tally.rms_error(),
@@ -187,7 +187,7 @@ fn classes(groups: &[u8], lens: &[usize], values: u64) -> Shares {
 }
 
 /// Counts what codec 2 keeps of each value.
-fn planar_classes(values: &[u8], bound: Bound) -> Shares {
+fn bit_plane_classes(values: &[u8], bound: Bound) -> Shares {
     let mut counts = [0u64; 3];
     for value in values.as_chunks::<4>().0 {
         let class = match encode_value(u32::from_le_bytes(*value), bound) {
@@ -199,7 +199,7 @@ fn planar_classes(values: &[u8], bound: Bound) -> Shares {
     }
     let all: u64 = counts.iter().sum();
     let [zero, coded, raw] = counts.map(|count| count as f64 / all as f64);
-    Shares::Planar { zero, coded, raw }
+    Shares::BitPlane { zero, coded, raw }
 }
 
 #[cfg(test)]
@@ -236,7 +236,7 @@ mod tests {
         // At 2^-10, coded from 2^-10, raw from 2^4.
         let values = [0.0, 0.0005, 0.3, 1.5, -0.0, -0.01, -0.3, f32::NAN];
         let measured = measure(&recording(&values), Bound::new(-10).unwrap().into(), 2, Kernel::detect());
-        assert_eq!(measured.classes, Shares::Planar { zero: 0.375, coded: 0.5, raw: 0.125 });
+        assert_eq!(measured.classes, Shares::BitPlane { zero: 0.375, coded: 0.5, raw: 0.125 });
         assert_eq!((measured.codec, measured.bound, measured.violations), (2, 12, 0));
         // Mode, map, sign byte, code byte; raw mask, width, 10 planes of the bin of 1.5, and the NaN.
         assert_eq!(measured.ratio, 32.0 / f64::from(1 + 1 + 1 + 1 + 1 + 1 + 10 + 4));

@@ -69,7 +69,7 @@ pub fn code(
     findings: &mut Findings,
 ) -> Result<Costs, Error> {
     let rule = setup.rules.first().ok_or_else(|| Error::Usage("there is no rule".into()))?;
-    let Profile::Classes(params) = rule.profile else {
+    let Profile::SizeClass(params) = rule.profile else {
         return Err(Error::Usage("the gateware codes codec 1 alone".into()));
     };
     let mut coded = Vec::new();

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use etherparse::PacketBuilder;
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::engine::{Ingress, NO_CAPABILITIES};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
@@ -182,8 +182,8 @@ fn payload(frame: &[u8]) -> &[u8] {
 fn profiles() -> [(&'static str, Profile); 3] {
     [
         ("b=10 k=3 x=0", Profile::DEFAULT),
-        ("b=6 k=3 x=-3", Profile::Classes(Params::new(6, Split::Paper, -3).unwrap())),
-        ("y=-10", Profile::Planar(Bound::new(-10).unwrap())),
+        ("b=6 k=3 x=-3", Profile::SizeClass(Params::new(6, Split::Paper, -3).unwrap())),
+        ("y=-10", Profile::BitPlane(Bound::new(-10).unwrap())),
     ]
 }
 

@@ -105,7 +105,7 @@ fn in_place_parameters_are_read_from_syns() {
     let rule = rule_of(
         &capture,
         Rule {
-            profile: gradwire::Profile::Planar(gradwire::codec::planar::Bound::new(-10).unwrap()),
+            profile: gradwire::Profile::BitPlane(gradwire::codec::bit_plane::Bound::new(-10).unwrap()),
             ..Rule::DEFAULT
         },
     );

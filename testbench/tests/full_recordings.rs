@@ -66,7 +66,7 @@ fn all_ratios_are_the_published_ones() {
 fn no_bound_is_violated_by_any_codec_at_any_scale() {
     let (recordings, refused) = load(&[full_recordings()]).unwrap();
     assert!(refused.is_empty(), "{refused:?}");
-    for codec in [Codec::Planar, Codec::Classes(Split::Dense), Codec::Classes(Split::Paper)] {
+    for codec in [Codec::BitPlane, Codec::Classes(Split::Dense), Codec::Classes(Split::Paper)] {
         for scale in [Scale::Fixed(0), Scale::Auto] {
             let report = measure_all(&recordings, &DEFAULT_BOUNDS, codec, scale, Kernel::detect()).unwrap();
             for row in &report.recordings {
@@ -94,7 +94,7 @@ fn all_captures_replay_in_both_framings() {
         for framing in [Framing::InPlace, Framing::Routed] {
             let [dense, paper] = [Split::Dense, Split::Paper].map(Codec::Classes);
             for (bound, codec) in
-                [(10, dense), (10, paper), (6, dense), (10, Codec::Planar), (6, Codec::Planar)]
+                [(10, dense), (10, paper), (6, dense), (10, Codec::BitPlane), (6, Codec::BitPlane)]
             {
                 let profile = codec.profile(bound, 0).unwrap();
                 let report = replayed_with(&capture, Rule { framing, profile, ..Rule::STATIC });

@@ -41,7 +41,7 @@ fn every_recording_is_built_in() {
 }
 
 /// Codec 2, and codec 1 with both splits.
-const CODECS: [Codec; 3] = [Codec::Planar, Codec::Classes(Split::Dense), Codec::Classes(Split::Paper)];
+const CODECS: [Codec; 3] = [Codec::BitPlane, Codec::Classes(Split::Dense), Codec::Classes(Split::Paper)];
 
 #[test]
 fn ratios_are_the_published_ones() {
@@ -74,7 +74,7 @@ fn no_bound_is_violated_by_any_codec_at_any_scale() {
                 assert!(row.max_error > 0.0 && row.max_error <= bound, "{} {:?}", row.name, row.profile);
                 let (sum, raw) = match row.classes {
                     Shares::Classes { zero, byte, half, raw } => (zero + byte + half + raw, raw),
-                    Shares::Planar { zero, coded, raw } => (zero + coded + raw, raw),
+                    Shares::BitPlane { zero, coded, raw } => (zero + coded + raw, raw),
                 };
                 assert!((sum - 1.0).abs() < 1e-9);
                 if scale == Scale::Auto {

@@ -18,7 +18,7 @@ const TEST: [&str; 8] =
 /// Each prints a row for each set of parameters.
 const TESTS: [&str; 3] = ["kernels", "lane-blocks", "laws"];
 /// Those of codec 2.
-const PLANAR: [&str; 2] = ["planar-kernels", "planar-laws"];
+const BIT_PLANE: [&str; 2] = ["bit-plane-kernels", "bit-plane-laws"];
 
 /// What is run at once: some tests, with one bound of codec 1 or with all of codec 2.
 struct Part<'a> {
@@ -60,14 +60,14 @@ pub fn exhaustive(bounds: &[u8], kernel: Option<&str>) -> Result {
 ///
 /// # Errors
 /// Those of [`exhaustive`].
-pub fn planar(kernel: Option<&str>) -> Result {
-    let tests = kernel.as_ref().map_or(&PLANAR[..], std::slice::from_ref);
+pub fn bit_plane(kernel: Option<&str>) -> Result {
+    let tests = kernel.as_ref().map_or(&BIT_PLANE[..], std::slice::from_ref);
     record(&[Part { tests, bound: None }], |_, test| {
-        test.args(["--exact", "planar_kernels"]).env("GRADWIRE_PLANAR", "all");
+        test.args(["--exact", "bit_plane_kernels"]).env("GRADWIRE_BIT_PLANE", "all");
         if let Some(kernel) = kernel {
             test.env("GRADWIRE_KERNEL", kernel);
         } else {
-            test.arg("planar_laws");
+            test.arg("bit_plane_laws");
         }
     })
 }
@@ -159,15 +159,15 @@ mod tests {
 
     #[test]
     fn codec_2_replaces_its_own_rows_only() {
-        let part = Part { tests: &["planar-laws"], bound: None };
-        let record = format!("{HEAD}laws,10,3,0,1.0,then,a,m\nplanar-laws,,,-10,1.0,then,a,m\n");
-        let text = "running 1 test\nplanar-laws,,,-94,2.0\nplanar-laws,,,-10,3.0\n.\n";
+        let part = Part { tests: &["bit-plane-laws"], bound: None };
+        let record = format!("{HEAD}laws,10,3,0,1.0,then,a,m\nbit-plane-laws,,,-10,1.0,then,a,m\n");
+        let text = "running 1 test\nbit-plane-laws,,,-94,2.0\nbit-plane-laws,,,-10,3.0\n.\n";
         let measured = rows(text, &part).unwrap();
         let expected =
-            "laws,10,3,0,1.0,then,a,m\nplanar-laws,,,-94,2.0,now,b,n\nplanar-laws,,,-10,3.0,now,b,n\n";
+            "laws,10,3,0,1.0,then,a,m\nbit-plane-laws,,,-94,2.0,now,b,n\nbit-plane-laws,,,-10,3.0,now,b,n\n";
         assert_eq!(updated(&record, &part, &measured, "now,b,n"), format!("{HEAD}{expected}"));
         assert!(rows(OUTPUT, &part).is_err());
-        assert!(rows(text, &Part { tests: &PLANAR, bound: None }).is_err(), "no row of the kernels");
+        assert!(rows(text, &Part { tests: &BIT_PLANE, bound: None }).is_err(), "no row of the kernels");
     }
 
     #[test]

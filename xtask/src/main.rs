@@ -39,7 +39,7 @@ enum Chore {
         kernel: Option<String>,
         /// Codec 2 alone: its bounds are exponents of their own.
         #[arg(long, conflicts_with = "bounds")]
-        planar: bool,
+        bit_plane: bool,
         /// Error bounds as exponents; all of them if none is named.
         #[arg(value_parser = clap::value_parser!(u8).range(1..=14))]
         bounds: Vec<u8>,
@@ -105,7 +105,7 @@ fn run(chore: Chore) -> Result {
         Chore::AtLeast { tests, command } => at_least::run(tests as usize, &command, &mut std::io::stdout()),
         Chore::Counts { refresh } => counts::counts(refresh),
         Chore::Coverage { lines } => coverage::coverage(lines),
-        Chore::Exhaustive { planar: true, kernel, .. } => exhaustive::planar(kernel.as_deref()),
+        Chore::Exhaustive { bit_plane: true, kernel, .. } => exhaustive::bit_plane(kernel.as_deref()),
         Chore::Exhaustive { bounds, kernel, .. } => {
             let bounds = if bounds.is_empty() { (1..=14).collect() } else { bounds };
             exhaustive::exhaustive(&bounds, kernel.as_deref())

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use etherparse::{IpHeaders, IpNumber, Ipv4Extensions, PacketBuilder, PacketBuilderStep};
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::profile::Profile;
 use gradwire::rules::{Framing, Rule};
 use gradwire::wire::frame::IpFrame;
@@ -64,9 +64,10 @@ pub fn seeds() -> Result {
         capture.frames.truncate(FRAMES);
         let sent: Vec<&[u8]> = capture.frames.iter().map(|frame| &frame.bytes[..]).collect();
         for (framing_name, framing) in [("routed", Framing::Routed), ("in-place", Framing::InPlace)] {
-            for (codec, profile) in
-                [("", Rule::DEFAULT.profile), ("-planar", Profile::Planar(Bound::from_exponents(-10, 0)?))]
-            {
+            for (codec, profile) in [
+                ("", Rule::DEFAULT.profile),
+                ("-bit-plane", Profile::BitPlane(Bound::from_exponents(-10, 0)?)),
+            ] {
                 for (handshake, rule) in [("", Rule::STATIC), ("-handshake", Rule::DEFAULT)] {
                     let rule = Rule { framing, profile, ..rule };
                     let name = format!("{name}-{framing_name}{codec}{handshake}");

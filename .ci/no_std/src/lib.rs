@@ -6,7 +6,7 @@
 #![no_std]
 
 use gradwire::aggregate::{EthernetAggregator, Event, Poll, Worker};
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::engine::{CapabilityTable, Egress, Ingress, Millis};
 use gradwire::flow::capabilities::Slot;
 use gradwire::verdict::Verdict;

@@ -168,7 +168,7 @@ impl Intake {
     fn compare(&mut self) {
         self.uncompared = false;
         if let Some(rule) = self.rule
-            && !(matches!(rule.profile, Profile::Classes(_))
+            && !(matches!(rule.profile, Profile::SizeClass(_))
                 && type_of_service(self.bytes()).is_some_and(|tos| rule.matches(tos)))
         {
             self.values = 0;

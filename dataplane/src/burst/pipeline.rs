@@ -72,7 +72,7 @@ fn count(counter: &mut u64, event: bool) {
 /// all frames.
 pub(super) const fn params_of(rule: &Rule) -> Params {
     match rule.profile {
-        Profile::Classes(params) => params,
-        Profile::Planar(_) => Params::DEFAULT,
+        Profile::SizeClass(params) => params,
+        Profile::BitPlane(_) => Params::DEFAULT,
     }
 }

@@ -1,5 +1,5 @@
 //! The codecs, defined value by value (FORMAT.md §3 and §4): codec 1 with its classes, vectors and groups here, codec 2 in
-//! [`planar`].
+//! [`bit_plane`].
 //!
 //! What a codec that runs on TCP must promise, because TCP may resend any byte range at any time
 //! and cut it anywhere; `tests/laws.rs` holds this codec to it:
@@ -15,10 +15,10 @@
 
 use core::fmt;
 
+pub mod bit_plane;
 mod group;
 mod lane;
 mod params;
-pub mod planar;
 
 pub(crate) use group::{decode_burst, encode_burst, groups_len};
 pub use lane::{Class, Lane, decode_lane, encode_lane};

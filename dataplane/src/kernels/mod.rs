@@ -11,8 +11,8 @@
     all(target_arch = "aarch64", target_endian = "little", target_feature = "neon")
 ))]
 mod ahead;
+mod bit_plane;
 mod loops;
-mod planar;
 // On big-endian targets the bytes of a lane stand the other way round; those for soft floats may not use NEON.
 #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
 #[expect(unsafe_code, reason = "SIMD loads and stores, and calls that a token proves")]
@@ -34,7 +34,7 @@ mod units;
 mod x86;
 
 use crate::checksum::Sum;
-use crate::codec::planar::Bound;
+use crate::codec::bit_plane::Bound;
 use crate::codec::{DecodeError, EncodeError, Params, VALUE_LEN};
 use crate::profile::Profile;
 use crate::values;
@@ -135,7 +135,7 @@ impl Kernel {
     }
 
     /// Encodes `values`, little-endian `f32`s at any alignment, to the start of `coded`; the length of their code. As
-    /// [`crate::codec::encode_payload`] and [`crate::codec::planar::encode_payload`]. Behind that length, `coded` may be overwritten.
+    /// [`crate::codec::encode_payload`] and [`crate::codec::bit_plane::encode_payload`]. Behind that length, `coded` may be overwritten.
     ///
     /// # Errors
     /// `values` is not a multiple of 4 long, or the code does not fit; `coded` then holds nothing of use.
@@ -149,12 +149,17 @@ impl Kernel {
             return Err(EncodeError::Unaligned { len: values.len() });
         }
         match profile.into() {
-            Profile::Classes(params) => self.encode_classes(values, coded, params),
-            Profile::Planar(bound) => self.encode_planar(values, coded, bound),
+            Profile::SizeClass(params) => self.encode_size_class(values, coded, params),
+            Profile::BitPlane(bound) => self.encode_bit_plane(values, coded, bound),
         }
     }
 
-    fn encode_classes(self, values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
+    fn encode_size_class(
+        self,
+        values: &[u8],
+        groups: &mut [u8],
+        params: Params,
+    ) -> Result<usize, EncodeError> {
         match self.0 {
             Token::Portable => portable::encode(values, groups, params),
             Token::Scalar32 => scalar32::encode(values, groups, params),
@@ -167,21 +172,26 @@ impl Kernel {
         }
     }
 
-    fn encode_planar(self, values: &[u8], sections: &mut [u8], bound: Bound) -> Result<usize, EncodeError> {
+    fn encode_bit_plane(
+        self,
+        values: &[u8],
+        sections: &mut [u8],
+        bound: Bound,
+    ) -> Result<usize, EncodeError> {
         match self.0 {
-            Token::Portable => planar::portable::encode(values, sections, bound),
-            Token::Scalar32 => planar::scalar32::encode(values, sections, bound),
+            Token::Portable => bit_plane::portable::encode(values, sections, bound),
+            Token::Scalar32 => bit_plane::scalar32::encode(values, sections, bound),
             #[cfg(target_arch = "x86_64")]
-            Token::Avx2(token) => planar::avx2::encode(token, values, sections, bound),
+            Token::Avx2(token) => bit_plane::avx2::encode(token, values, sections, bound),
             #[cfg(target_arch = "x86_64")]
-            Token::Avx512(token) => planar::avx512::encode(token, values, sections, bound),
+            Token::Avx512(token) => bit_plane::avx512::encode(token, values, sections, bound),
             #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
-            Token::Neon(token) => planar::neon::encode(token, values, sections, bound),
+            Token::Neon(token) => bit_plane::neon::encode(token, values, sections, bound),
         }
     }
 
     /// Fills `values` from their code at the start of `coded`; the code's length. As
-    /// [`crate::codec::decode_payload`] and [`crate::codec::planar::decode_payload`].
+    /// [`crate::codec::decode_payload`] and [`crate::codec::bit_plane::decode_payload`].
     ///
     /// # Errors
     /// `values` is not a multiple of 4 long, or `coded` does not start with a code of as many values; `values` then
@@ -196,12 +206,17 @@ impl Kernel {
             return Err(DecodeError::Unaligned { len: values.len() });
         }
         match profile.into() {
-            Profile::Classes(params) => self.decode_classes(coded, values, params),
-            Profile::Planar(bound) => self.decode_planar(coded, values, bound),
+            Profile::SizeClass(params) => self.decode_size_class(coded, values, params),
+            Profile::BitPlane(bound) => self.decode_bit_plane(coded, values, bound),
         }
     }
 
-    fn decode_classes(self, groups: &[u8], values: &mut [u8], params: Params) -> Result<usize, DecodeError> {
+    fn decode_size_class(
+        self,
+        groups: &[u8],
+        values: &mut [u8],
+        params: Params,
+    ) -> Result<usize, DecodeError> {
         match self.0 {
             Token::Portable => portable::decode(groups, values, params),
             Token::Scalar32 => scalar32::decode(groups, values, params),
@@ -214,16 +229,21 @@ impl Kernel {
         }
     }
 
-    fn decode_planar(self, sections: &[u8], values: &mut [u8], bound: Bound) -> Result<usize, DecodeError> {
+    fn decode_bit_plane(
+        self,
+        sections: &[u8],
+        values: &mut [u8],
+        bound: Bound,
+    ) -> Result<usize, DecodeError> {
         match self.0 {
-            Token::Portable => planar::portable::decode(sections, values, bound),
-            Token::Scalar32 => planar::scalar32::decode(sections, values, bound),
+            Token::Portable => bit_plane::portable::decode(sections, values, bound),
+            Token::Scalar32 => bit_plane::scalar32::decode(sections, values, bound),
             #[cfg(target_arch = "x86_64")]
-            Token::Avx2(token) => planar::avx2::decode(token, sections, values, bound),
+            Token::Avx2(token) => bit_plane::avx2::decode(token, sections, values, bound),
             #[cfg(target_arch = "x86_64")]
-            Token::Avx512(token) => planar::avx512::decode(token, sections, values, bound),
+            Token::Avx512(token) => bit_plane::avx512::decode(token, sections, values, bound),
             #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
-            Token::Neon(token) => planar::neon::decode(token, sections, values, bound),
+            Token::Neon(token) => bit_plane::neon::decode(token, sections, values, bound),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Fast sums. [`crate::sums`] and [`crate::codec::planar::sums`] define what each function must do on every input.
+//! Fast sums. [`crate::sums`] and [`crate::codec::bit_plane::sums`] define what each function must do on every input.
 //!
 //! With codec 2, the kernels for x86-64 and for small cores make units and sums of a section's words in place of values, and words of sums; with
 //! codec 1, those for x86-64 take values to units and back within their loops, and that for small cores adds vectors straight to sums, and
@@ -7,10 +7,10 @@
 
 use super::numbers::bytes_of_mut;
 use super::units::{SIMPLE_BELOW, Unsummable, WHOLE_BITS, add, to_units};
-use super::{Adder, Kernel, Token, planar, scalar32};
+use super::{Adder, Kernel, Token, bit_plane, scalar32};
 use crate::codec::VALUE_LEN;
-use crate::codec::planar::Bound;
-use crate::codec::planar::sums::{self, MAX_CODED};
+use crate::codec::bit_plane::Bound;
+use crate::codec::bit_plane::sums::{self, MAX_CODED};
 use crate::profile::Profile;
 use crate::sums::{BLOCK_LEN, BLOCK_VALUES, NOT_A_NUMBER, OVER, Summable, Unit, marked, sum_of, value_of};
 
@@ -31,13 +31,15 @@ impl Kernel {
         let fast = match (profile.profile(), self.0) {
             _ if !is_block(units.len()) => return None,
             _ if limit < MOST_CODED => None,
-            (Profile::Classes(_), _) => None,
-            (Profile::Planar(_), Token::Scalar32) => planar::scalar32::decode_units(coded, units),
+            (Profile::SizeClass(_), _) => None,
+            (Profile::BitPlane(_), Token::Scalar32) => bit_plane::scalar32::decode_units(coded, units),
             #[cfg(target_arch = "x86_64")]
-            (Profile::Planar(_), Token::Avx512(token)) => planar::avx512::decode_units(token, coded, units),
+            (Profile::BitPlane(_), Token::Avx512(token)) => {
+                bit_plane::avx512::decode_units(token, coded, units)
+            }
             #[cfg(target_arch = "x86_64")]
-            (Profile::Planar(_), Token::Avx2(token)) => planar::avx2::decode_units(token, coded, units),
-            (Profile::Planar(_), _) => None,
+            (Profile::BitPlane(_), Token::Avx2(token)) => bit_plane::avx2::decode_units(token, coded, units),
+            (Profile::BitPlane(_), _) => None,
         };
         // Codec 2 with raw values, or no code.
         let unit = profile.unit();
@@ -49,7 +51,7 @@ impl Kernel {
     pub fn adder(self, profile: impl Into<Summable>, limit: i32) -> Option<Adder> {
         let profile = profile.into();
         match (profile.profile(), self.0) {
-            (Profile::Classes(params), Token::Scalar32) if limit >= MOST_CODED => {
+            (Profile::SizeClass(params), Token::Scalar32) if limit >= MOST_CODED => {
                 Some(Adder::new(params, profile.unit(), limit))
             }
             _ => None,
@@ -67,11 +69,11 @@ impl Kernel {
         let profile = profile.into();
         match profile.profile() {
             _ if !is_block(sums.len()) => None,
-            Profile::Classes(_) => {
+            Profile::SizeClass(_) => {
                 let unit = profile.unit();
                 self.decode_as_units(coded, sums, profile, i32::MAX, |bits| sum_of(bits, unit))
             }
-            Profile::Planar(_) => self.decode_sums(coded, sums),
+            Profile::BitPlane(_) => self.decode_sums(coded, sums),
         }
     }
 
@@ -105,11 +107,13 @@ impl Kernel {
         match (profile.profile(), self.0) {
             (_, Token::Scalar32) => None,
             #[cfg(target_arch = "x86_64")]
-            (Profile::Classes(params), Token::Avx512(token)) => {
+            (Profile::SizeClass(params), Token::Avx512(token)) => {
                 token.decode_units(coded, units, params, unit)
             }
             #[cfg(target_arch = "x86_64")]
-            (Profile::Classes(params), Token::Avx2(token)) => token.decode_units(coded, units, params, unit),
+            (Profile::SizeClass(params), Token::Avx2(token)) => {
+                token.decode_units(coded, units, params, unit)
+            }
             (profile, _) => {
                 let len = self.decode(coded, bytes_of_mut(units), profile).ok()?;
                 (self.to_units(units, unit) < SIMPLE_BELOW).then_some(len)
@@ -132,7 +136,7 @@ impl Kernel {
     /// keep to [`crate::sums::limit`] never see that.
     pub fn add(self, units: &[i32; BLOCK_VALUES], sums: &mut [i32; BLOCK_VALUES]) -> Unsummable {
         let least = match self.0 {
-            Token::Scalar32 => planar::scalar32::add(units, sums),
+            Token::Scalar32 => bit_plane::scalar32::add(units, sums),
             #[cfg(target_arch = "x86_64")]
             Token::Avx512(token) => token.add(units, sums),
             #[cfg(target_arch = "x86_64")]
@@ -149,8 +153,8 @@ impl Kernel {
         let unit = profile.unit();
         let params = match profile.profile() {
             _ if sums.len() > BLOCK_VALUES => return None,
-            Profile::Planar(_) => return self.encode_sums(sums, out),
-            Profile::Classes(params) => params,
+            Profile::BitPlane(_) => return self.encode_sums(sums, out),
+            Profile::SizeClass(params) => params,
         };
         let fast = match self.0 {
             Token::Scalar32 => scalar32::encode_result(sums, out, params, unit),
@@ -167,7 +171,7 @@ impl Kernel {
             for (value, sum) in values.as_chunks_mut().0.iter_mut().zip(sums) {
                 *value = value_of(*sum, unit).to_le_bytes();
             }
-            self.encode_classes(values, out, params).ok()
+            self.encode_size_class(values, out, params).ok()
         })
     }
 
@@ -176,11 +180,11 @@ impl Kernel {
     pub fn encode_sums(self, sums: &[i32], out: &mut [u8]) -> Option<usize> {
         let fast = match self.0 {
             _ if sums.len() > BLOCK_VALUES => return None,
-            Token::Scalar32 => planar::scalar32::encode_sums(sums, out),
+            Token::Scalar32 => bit_plane::scalar32::encode_sums(sums, out),
             #[cfg(target_arch = "x86_64")]
-            Token::Avx512(token) => planar::avx512::encode_sums(token, sums, out),
+            Token::Avx512(token) => bit_plane::avx512::encode_sums(token, sums, out),
             #[cfg(target_arch = "x86_64")]
-            Token::Avx2(token) => planar::avx2::encode_sums(token, sums, out),
+            Token::Avx2(token) => bit_plane::avx2::encode_sums(token, sums, out),
             _ => self.encode_as_values(sums, out),
         };
         // With raw sums, or too long.
@@ -197,7 +201,7 @@ impl Kernel {
         for (value, sum) in values.as_chunks_mut().0.iter_mut().zip(sums) {
             *value = ((2 * sum - sum.signum()) as f32).to_bits().to_le_bytes();
         }
-        self.encode_planar(values, out, Bound::ONE).ok()
+        self.encode_bit_plane(values, out, Bound::ONE).ok()
     }
 
     /// As [`sums::decode`], of at most [`BLOCK_VALUES`] sums; None if there are more, or none.
@@ -205,11 +209,11 @@ impl Kernel {
     pub fn decode_sums(self, section: &[u8], sums: &mut [i32]) -> Option<usize> {
         match self.0 {
             _ if !is_block(sums.len()) => None,
-            Token::Scalar32 => planar::scalar32::decode_sums(section, sums),
+            Token::Scalar32 => bit_plane::scalar32::decode_sums(section, sums),
             #[cfg(target_arch = "x86_64")]
-            Token::Avx512(token) => planar::avx512::decode_sums(token, section, sums),
+            Token::Avx512(token) => bit_plane::avx512::decode_sums(token, section, sums),
             #[cfg(target_arch = "x86_64")]
-            Token::Avx2(token) => planar::avx2::decode_sums(token, section, sums),
+            Token::Avx2(token) => bit_plane::avx2::decode_sums(token, section, sums),
             _ if sums::may_have_raw(section, sums.len()) => sums::decode(section, sums),
             _ => self.decode_as_values(section, sums),
         }
@@ -218,7 +222,7 @@ impl Kernel {
     fn decode_as_values(self, section: &[u8], sums: &mut [i32]) -> Option<usize> {
         let mut room = [0; BLOCK_LEN];
         let values = room.get_mut(..sums.len() * VALUE_LEN)?;
-        let len = self.decode_planar(section, values, Bound::ONE).ok()?;
+        let len = self.decode_bit_plane(section, values, Bound::ONE).ok()?;
         for (value, sum) in values.as_chunks().0.iter().zip(sums) {
             // An odd number below 2^15, or zero: the middle of a bin becomes its outer border, halved.
             let odd = f32::from_bits(u32::from_le_bytes(*value)) as i32;

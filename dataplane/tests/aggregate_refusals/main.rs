@@ -8,7 +8,7 @@ mod worker;
 
 use gradwire::Millis;
 use gradwire::aggregate::WorkerSettings;
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::kernels::Kernel;
 use gradwire::sums::Summable;
 use gradwire::wire::chunk::{Blocks, Body, Head, Limits, NO_COOKIE, Packet, Part, Refusal, values_of_block};

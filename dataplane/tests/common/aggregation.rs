@@ -2,14 +2,14 @@
 
 use gradwire::aggregate::WorkerSettings;
 use gradwire::codec::Params;
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::profile::Profile;
 use gradwire::sums::Summable;
 use gradwire::wire::chunk::{Limits, MAX_SECTION_LEN};
 use proptest::prelude::*;
 
+use super::bit_plane::BitPlaneLaws;
 use super::laws::{Laws, power};
-use super::planar::PlanarLaws;
 
 pub fn worker_settings(child: u8, children: u8) -> WorkerSettings {
     WorkerSettings {
@@ -38,12 +38,12 @@ fn any_bound() -> impl Strategy<Value = Bound> {
 }
 
 /// Codec 1 with these exponents.
-pub fn classes(b: u8, k: u8, x: i8) -> Summable {
+pub fn size_class(b: u8, k: u8, x: i8) -> Summable {
     Profile::from(Params::from_exponents(b, k, x).unwrap()).try_into().unwrap()
 }
 
 /// Codec 2 with the bound `2^y`.
-pub fn planar(y: i8) -> Summable {
+pub fn bit_plane(y: i8) -> Summable {
     Bound::new(y).unwrap().into()
 }
 
@@ -51,7 +51,7 @@ pub fn planar(y: i8) -> Summable {
 pub fn any_profile() -> impl Strategy<Value = Summable> {
     let scales = prop_oneof![Just(Params::MIN_SCALE), Just(0), Just(i8::MAX), Params::MIN_SCALE..=i8::MAX];
     let of_classes = (Params::MIN_B..=Params::MAX_B, 0u8..=8, scales)
-        .prop_map(|(b, k, x)| classes(b, k.clamp(b.saturating_sub(7), b.min(8)), x));
+        .prop_map(|(b, k, x)| size_class(b, k.clamp(b.saturating_sub(7), b.min(8)), x));
     prop_oneof![of_classes, any_bound().prop_map(Summable::from)]
 }
 
@@ -66,16 +66,16 @@ pub fn code_of(values: impl IntoIterator<Item = u32>, profile: Summable) -> Vec<
 /// What a codec restores for a value, by its laws' arithmetic.
 fn restored(bits: u32, profile: Summable) -> u32 {
     match profile.profile() {
-        Profile::Classes(params) => Laws::of(params).by_arithmetic(bits),
-        Profile::Planar(bound) => PlanarLaws::of(bound).by_arithmetic(bits),
+        Profile::SizeClass(params) => Laws::of(params).by_arithmetic(bits),
+        Profile::BitPlane(bound) => BitPlaneLaws::of(bound).by_arithmetic(bits),
     }
 }
 
 /// The unit, from docs/aggregation-protocol.md section 2.
 pub fn unit_of(profile: Summable) -> f64 {
     power(match profile.profile() {
-        Profile::Classes(params) => i32::from(params.x()) - 15,
-        Profile::Planar(bound) => bound.y().into(),
+        Profile::SizeClass(params) => i32::from(params.x()) - 15,
+        Profile::BitPlane(bound) => bound.y().into(),
     })
 }
 
@@ -100,8 +100,8 @@ pub fn sum_of(values: impl IntoIterator<Item = u32>, profile: impl Into<Summable
     // An i64 of this size is an f64; the rounding to f32 is the only one, but for what is too large.
     let nearest = ((sum as f64 * unit_of(profile)) as f32).to_bits();
     match profile.profile() {
-        Profile::Classes(_) => restored(nearest, profile),
-        Profile::Planar(_) => nearest,
+        Profile::SizeClass(_) => restored(nearest, profile),
+        Profile::BitPlane(_) => nearest,
     }
 }
 

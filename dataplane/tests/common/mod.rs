@@ -5,10 +5,10 @@
 use etherparse::{SlicedPacket, TransportSlice};
 
 pub mod aggregation;
+pub mod bit_plane;
 pub mod engines;
 pub mod golden;
 pub mod laws;
-pub mod planar;
 
 /// One frame, in the terms of its headers.
 #[derive(Clone, Debug)]

@@ -32,7 +32,7 @@ def is_finite(value):
     return value >> 23 & 0xFF != 255
 
 
-class Planar:
+class BitPlane:
     """Codec 2."""
 
     def __init__(self, y):
@@ -49,7 +49,7 @@ class Planar:
         return sums_section(sums), [nearest(q, self.unit) for q in sums]
 
 
-class Classes:
+class SizeClass:
     """Codec 1."""
 
     def __init__(self, b, k, x):
@@ -139,22 +139,22 @@ def cases():
 
         return [one() for _ in range(count)]
 
-    yield "sparse", Planar(-10), [values(300, 80, (112, 126)) for _ in range(3)]
-    yield "dense", Planar(-10), [values(128, 5, (116, 127)) for _ in range(4)]
-    yield "raw", Planar(-10), [values(40, 50, (117, 137)) for _ in range(5)]
-    yield "short", Planar(-20), [values(1, 0, (110, 120)) for _ in range(2)]
+    yield "sparse", BitPlane(-10), [values(300, 80, (112, 126)) for _ in range(3)]
+    yield "dense", BitPlane(-10), [values(128, 5, (116, 127)) for _ in range(4)]
+    yield "raw", BitPlane(-10), [values(40, 50, (117, 137)) for _ in range(5)]
+    yield "short", BitPlane(-20), [values(1, 0, (110, 120)) for _ in range(2)]
     special = [values(20, 10, (115, 127)) for _ in range(2)]
     special[0][3], special[1][3], special[0][4], special[1][5] = 0x7F800001, bits(1.0), bits(-float("inf")), bits(float("inf"))
-    yield "not_a_number", Planar(-10), special
-    yield "alone", Planar(0), [values(129, 30, (126, 145))]
+    yield "not_a_number", BitPlane(-10), special
+    yield "alone", BitPlane(0), [values(129, 30, (126, 145))]
 
     # The same kinds with codec 1: no file above changes, as its numbers are drawn before.
-    yield "sparse", Classes(10, 3, 0), [values(300, 80, (112, 126)) for _ in range(3)]
-    yield "dense", Classes(10, 5, -3), [values(128, 5, (116, 125)) for _ in range(4)]
-    yield "raw", Classes(14, 8, 0), [values(40, 50, (112, 139)) for _ in range(5)]
-    yield "short", Classes(6, 0, -9), [values(1, 0, (110, 120)) for _ in range(2)]
-    yield "not_a_number", Classes(10, 3, 0), special
-    yield "alone", Classes(8, 1, 10), [values(129, 30, (126, 145))]
+    yield "sparse", SizeClass(10, 3, 0), [values(300, 80, (112, 126)) for _ in range(3)]
+    yield "dense", SizeClass(10, 5, -3), [values(128, 5, (116, 125)) for _ in range(4)]
+    yield "raw", SizeClass(14, 8, 0), [values(40, 50, (112, 139)) for _ in range(5)]
+    yield "short", SizeClass(6, 0, -9), [values(1, 0, (110, 120)) for _ in range(2)]
+    yield "not_a_number", SizeClass(10, 3, 0), special
+    yield "alone", SizeClass(8, 1, 10), [values(129, 30, (126, 145))]
 
 
 def le(values):
@@ -164,7 +164,7 @@ def le(values):
 def write_files(folder):
     for name, codec, inputs in cases():
         contributions, result, output, _ = exchange(inputs, codec, 0)
-        number, profile = ("", codec.bytes[1:]) if isinstance(codec, Planar) else ("1", codec.bytes)
+        number, profile = ("", codec.bytes[1:]) if isinstance(codec, BitPlane) else ("1", codec.bytes)
         out = profile + struct.pack(">BH", len(inputs), len(output))
         for values, packet in zip(inputs, contributions):
             out += le(values) + struct.pack(">H", len(packet)) + packet
@@ -174,7 +174,7 @@ def write_files(folder):
 
 def examples():
     inputs = [[bits(v) for v in (0.1, -0.004, 0.0, 20.0)], [bits(v) for v in (-0.1, 0.25, 0.0, 1.5)]]
-    codec = Planar(-10)
+    codec = BitPlane(-10)
     contributions, result, output, _ = exchange(inputs, codec, 5)
     agreed = struct.pack(">BBH", 16, 16, 1500)
     key = struct.pack(">Q", KEY)
@@ -191,7 +191,7 @@ def examples():
     yield "refuse", header(6, 5, 0xFF, 0) + bytes([3, 0, 0, 0]) + struct.pack(">I", 7)
     yield "partial", header(9, 5, 0, 2, part(output, 131, codec)) + result[20:]
     yield "rescale", header(10, 5, 0xFF, 0, (0, 0, 226, bytes(2)))
-    codec = Classes(10, 3, 0)
+    codec = SizeClass(10, 3, 0)
     contributions, result, output_1, sums = exchange(inputs, codec, 5)
     yield "contribute", contributions[0]
     yield "contribute", contributions[1]

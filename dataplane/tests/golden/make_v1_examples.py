@@ -21,7 +21,7 @@ def sections(values, y):
     return coded, [make_v1_sections.decode_value(value, y) for value in values]
 
 
-def planar_case(values, y, *, head=b"", tail=b"", tos=0x28, **headers):
+def bit_plane_case(values, y, *, head=b"", tail=b"", tos=0x28, **headers):
     """As make_v1.case, in routed framing and with codec 2."""
     coded, decoded = sections(values, y)
     payload = head + pack(values) + tail
@@ -72,7 +72,7 @@ def main():
     case = make_v1.case
     misaligned = case(SMALL, DEFAULT, routed=True, head=b"\xaa", tail=b"\xbb\xcc", seq=1003)
     frames("routed", "b=10 k=3 x=0", misaligned)
-    frames("routed codec 2", "y=-10", planar_case(SMALL * 3, -10, seq=1000, v6=True, vlans=VLAN, tos=0x2A))
+    frames("routed codec 2", "y=-10", bit_plane_case(SMALL * 3, -10, seq=1000, v6=True, vlans=VLAN, tos=0x2A))
     frames("routed udp", "b=10 k=3 x=0", case(SMALL * 2, DEFAULT, routed=True, udp_sum=False))
     frames("in-place", "b=10 k=3 x=0", case(SMALL, DEFAULT, routed=False))
     frames("inceptionn", "b=10 k=5 x=0", case(SMALL * 2, (10, 5, 0), routed=False, seq=1000))

@@ -17,7 +17,7 @@ use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use gradwire::codec::planar::{self, Bound};
+use gradwire::codec::bit_plane::{self, Bound};
 use gradwire_collectives::{Layout, Link, Listening, Options, Plan as Exchange, Residuals, Token};
 use gradwire_xdp::ops::control::{aggregator_socket_path, query};
 use gradwire_xdp::ops::telemetry::{AggregatorSnapshot, Attached};
@@ -93,10 +93,10 @@ fn exact(round: usize) -> Vec<u32> {
     let mut sums = vec![0f64; VALUES];
     for rank in 0..PLACES.len() {
         let raw: Vec<u8> = gradient(rank, round).into_iter().flat_map(f32::to_le_bytes).collect();
-        let mut coded = vec![0; planar::max_encoded_len(raw.len())];
-        let len = planar::encode_payload(&raw, &mut coded, bound).unwrap();
+        let mut coded = vec![0; bit_plane::max_encoded_len(raw.len())];
+        let len = bit_plane::encode_payload(&raw, &mut coded, bound).unwrap();
         let mut restored = vec![0; raw.len()];
-        planar::decode_payload(&coded[..len], &mut restored, bound).unwrap();
+        bit_plane::decode_payload(&coded[..len], &mut restored, bound).unwrap();
         for (sum, bytes) in sums.iter_mut().zip(restored.as_chunks().0) {
             *sum += (f64::from(f32::from_le_bytes(*bytes)) * 1024.0).round_ties_even() / 1024.0;
         }

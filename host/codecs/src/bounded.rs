@@ -1,6 +1,6 @@
 //! `bounded:B`: the dataplane's codec 2, with the bound `2^-B` of a tensor's largest value.
 
-use gradwire::codec::planar::{Bound, SECTION_VALUES, max_encoded_len};
+use gradwire::codec::bit_plane::{Bound, SECTION_VALUES, max_encoded_len};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 
@@ -59,7 +59,7 @@ impl Codec for Bounded {
         let bound =
             Bound::new(src.bytes(1)[0] as i8).map_err(|_| Malformed::Field { what: "bound", at: 0 })?;
         // Before anything is added.
-        if Profile::Planar(bound).encoded_len(src.rest(), sum.len()).is_none() {
+        if Profile::BitPlane(bound).encoded_len(src.rest(), sum.len()).is_none() {
             return Err(Malformed::Field { what: "section", at: src.len() });
         }
         let (kernel, mut values) = (Kernel::detect(), [[0; 4]; SECTION_VALUES]);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::codec::{Params, Split};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
@@ -41,8 +41,8 @@ impl Wire {
     #[must_use]
     pub fn new(c: u8, b: i16, x: i8) -> Option<Self> {
         let profile = match c {
-            1 => Params::new(u8::try_from(b).ok()?, Split::Dense, x).ok().map(Profile::Classes),
-            2 => Bound::from_exponents(b.checked_neg()?, x).ok().map(Profile::Planar),
+            1 => Params::new(u8::try_from(b).ok()?, Split::Dense, x).ok().map(Profile::SizeClass),
+            2 => Bound::from_exponents(b.checked_neg()?, x).ok().map(Profile::BitPlane),
             _ => None,
         };
         profile.map(|profile| Self { profile, c, b, x })

@@ -23,7 +23,7 @@ pub(crate) fn gather(values: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gradwire::codec::planar::Bound;
+    use gradwire::codec::bit_plane::Bound;
     use gradwire::codec::{Params, Split};
     use gradwire::kernels::Kernel;
     use gradwire::profile::Profile;
@@ -33,9 +33,9 @@ mod tests {
         let all: Vec<u8> = (0..=255).collect();
         let sent = spread(&all);
         assert_eq!((sent.len(), gather(&sent)), (SPREAD * all.len(), all.clone()));
-        let planar = |exponent| Profile::Planar(Bound::new(exponent).unwrap());
-        let classes = |b, x| Profile::Classes(Params::new(b, Split::Dense, x).unwrap());
-        for profile in [planar(-10), planar(-2), planar(10), classes(10, 0), classes(6, 8)] {
+        let bit_plane = |exponent| Profile::BitPlane(Bound::new(exponent).unwrap());
+        let classes = |b, x| Profile::SizeClass(Params::new(b, Split::Dense, x).unwrap());
+        for profile in [bit_plane(-10), bit_plane(-2), bit_plane(10), classes(10, 0), classes(6, 8)] {
             let kernel = Kernel::detect();
             let mut coded = vec![0; profile.max_encoded_len(sent.len())];
             let len = kernel.encode(&sent, &mut coded, profile).unwrap();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use gradwire::Millis;
 use gradwire::aggregate::{Aggregator as Engine, Emitted, Settings, To};
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::codec::{Params, Split};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;

@@ -5,8 +5,8 @@ use std::hint::black_box;
 use gradwire::kernels::Kernel;
 use gradwire::sums::{BLOCK_LEN, BLOCK_VALUES, Summable, limit};
 
+use super::distributions::Distribution;
 use super::payloads::PASS_VALUES;
-use super::shapes::Shape;
 
 /// Blocks that one pass handles: as many values as a pass of payloads has.
 const BLOCKS: usize = PASS_VALUES / BLOCK_VALUES;
@@ -47,7 +47,7 @@ impl BlockWork {
     }
 }
 
-/// Blocks of one shape: values, their sections, the sums of four workers, and room for all.
+/// Blocks of one distribution: values, their sections, the sums of four workers, and room for all.
 #[derive(Debug)]
 pub struct Blocks {
     profile: Summable,
@@ -61,13 +61,13 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Blocks of `shape`, encoded with `profile`.
+    /// Blocks of `distribution`, encoded with `profile`.
     ///
     /// # Panics
     /// A section does not fit, which only a kernel that is wrong makes.
     #[must_use]
-    pub fn new(shape: &Shape, profile: Summable) -> Self {
-        let bytes = shape.values(WORKERS * BLOCKS * BLOCK_VALUES);
+    pub fn new(distribution: &Distribution, profile: Summable) -> Self {
+        let bytes = distribution.values(WORKERS * BLOCKS * BLOCK_VALUES);
         let (blocks, _) = bytes.as_chunks::<BLOCK_LEN>();
         let section = |values: &Values| {
             let mut section = [0; SECTION_ROOM];
@@ -151,16 +151,18 @@ fn decode_units(kernel: Kernel, section: &[u8], units: &mut Sums, profile: Summa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::{profiles, shapes};
+    use crate::bench::{distributions, profiles};
 
     #[test]
     fn every_kernel_does_all_of_the_work() {
-        let of_shapes = profiles().into_iter().flat_map(|profile| shapes::ALL.map(|shape| (profile, shape)));
-        for (profile, shape) in of_shapes {
+        let of_distributions = profiles()
+            .into_iter()
+            .flat_map(|profile| distributions::ALL.map(|distribution| (profile, distribution)));
+        for (profile, distribution) in of_distributions {
             let profile = Summable::try_from(profile).unwrap();
             let unit = f64::from(profile.unit().value());
             for kernel in Kernel::available() {
-                let mut blocks = Blocks::new(&shape, profile);
+                let mut blocks = Blocks::new(&distribution, profile);
                 BlockWork::all(kernel).into_iter().for_each(|(_, work)| blocks.pass(work));
                 for (sums, encoded) in blocks.sums.iter().zip(&blocks.encoded) {
                     let mut expected = [0; SECTION_ROOM];

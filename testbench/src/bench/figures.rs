@@ -9,7 +9,7 @@ use super::frames::{Direction, Kind};
 pub struct Figures {
     /// `memcpy` of the payloads that the kernels encode, to where they encode them.
     pub memcpy_gbps: f64,
-    /// Each kernel on each shape.
+    /// Each kernel on each distribution.
     pub kernels: Vec<KernelRow>,
     /// What an aggregator does.
     pub sums: Vec<SumsRow>,
@@ -19,30 +19,30 @@ pub struct Figures {
     pub peers: Vec<PeerRow>,
 }
 
-/// A kernel on a shape, in GB of raw gradient a second.
+/// A kernel on a distribution, in GB of raw gradient a second.
 #[derive(Clone, Debug, Serialize)]
 pub struct KernelRow {
     /// Name of the kernel.
     pub name: &'static str,
     /// The codec: 1 with the dense split, or 2.
     pub codec: u8,
-    /// Name of the shape.
-    pub shape: &'static str,
+    /// Name of the distribution.
+    pub distribution: &'static str,
     /// Values to their code.
     pub encode_gbps: f64,
     /// Code to values, payload after payload, as a driver decodes a batch of frames too.
     pub decode_gbps: f64,
 }
 
-/// A kernel on blocks of 128 values of a shape, in billions of values a second.
+/// A kernel on blocks of 128 values of a distribution, in billions of values a second.
 #[derive(Clone, Debug, Serialize)]
 pub struct SumsRow {
     /// Name of the kernel.
     pub name: &'static str,
     /// The codec: 1 with the dense split, or 2.
     pub codec: u8,
-    /// Name of the shape.
-    pub shape: &'static str,
+    /// Name of the distribution.
+    pub distribution: &'static str,
     /// A worker's values to their code.
     pub encode_gvalues: f64,
     /// Code to values.

@@ -15,8 +15,8 @@ use gradwire::profile::Profile;
 use gradwire::rules::{DEFAULT_MARK, Framing, Rule, Rules};
 use gradwire::verdict::{Counters, Verdict};
 
+use super::distributions::RECORDED_VALUES;
 use super::payloads::PAYLOAD_LEN;
-use super::shapes::RECORDED_SHAPE;
 use super::slots::{PAYLOAD_AT, SLOTS, Slots};
 use crate::input::ipv4;
 
@@ -108,7 +108,7 @@ impl Frames {
         let tos = if kind == Kind::Untagged { 0 } else { Rule::DEFAULT.tos };
 
         let mut frames = Slots::new();
-        let values = RECORDED_SHAPE.values(SLOTS * PAYLOAD_LEN / VALUE_LEN);
+        let values = RECORDED_VALUES.values(SLOTS * PAYLOAD_LEN / VALUE_LEN);
         for (index, (slot, payload)) in (0..).zip(frames.iter_mut().zip(values.chunks_exact(PAYLOAD_LEN))) {
             let per_run = SLOTS as u32 / RUNS;
             let seq = (index / per_run) * (u32::MAX / RUNS + 1) + (index % per_run) * PAYLOAD_LEN as u32;

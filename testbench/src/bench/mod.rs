@@ -4,7 +4,7 @@
 //! slices, many times over; of each the best counts. Speeds are in bytes of raw gradient, whichever way they go.
 
 use gradwire::codec::Params;
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::sums::Summable;
@@ -12,12 +12,12 @@ use gradwire::sums::Summable;
 mod blocks;
 mod clock;
 pub mod costs;
+pub mod distributions;
 mod figures;
 mod frames;
 mod payloads;
 #[cfg(feature = "peers")]
 mod peers;
-pub mod shapes;
 mod slots;
 mod table;
 
@@ -29,7 +29,7 @@ pub use payloads::{PASS_LEN, PASS_VALUES, PAYLOAD_LEN, Payloads, Work};
 pub use table::write;
 
 use clock::Timing;
-use shapes::SUMMED;
+use distributions::SUMMED;
 
 /// Measures `kernels`, the fastest first, and the frame path with the first of them, each with these profiles; with `peers`
 /// other codecs too.
@@ -37,20 +37,22 @@ use shapes::SUMMED;
 pub fn run(kernels: &[Kernel], profiles: &[Profile], peers: bool, effort: Effort) -> Figures {
     let works: Vec<Work> =
         kernels.iter().flat_map(|&kernel| [Work::Encode(kernel), Work::Decode(kernel)]).collect();
-    let of_shapes = || profiles.iter().flat_map(|&profile| shapes::ALL.map(|shape| (profile, shape)));
-    let mut shapes: Vec<(Payloads, Timing, Vec<Timing>)> = of_shapes()
-        .map(|(profile, shape)| {
-            (Payloads::new(&shape, profile), Timing::default(), vec![Timing::default(); works.len()])
+    let of_distributions = || {
+        profiles.iter().flat_map(|&profile| distributions::ALL.map(|distribution| (profile, distribution)))
+    };
+    let mut distributions: Vec<(Payloads, Timing, Vec<Timing>)> = of_distributions()
+        .map(|(profile, distribution)| {
+            (Payloads::new(&distribution, profile), Timing::default(), vec![Timing::default(); works.len()])
         })
         .collect();
     let summable = profiles.iter().filter_map(|profile| Summable::try_from(*profile).ok());
     let block_works: Vec<BlockWork> =
         kernels.iter().flat_map(|&kernel| BlockWork::all(kernel).map(|(_, work)| work)).collect();
     let mut sums: Vec<((u8, &str), Blocks, Vec<Timing>)> = summable
-        .flat_map(|profile| SUMMED.map(|shape| (profile, shape)))
-        .map(|(profile, shape)| {
+        .flat_map(|profile| SUMMED.map(|distribution| (profile, distribution)))
+        .map(|(profile, distribution)| {
             let timings = vec![Timing::default(); block_works.len()];
-            ((profile.profile().codec(), shape.name), Blocks::new(&shape, profile), timings)
+            ((profile.profile().codec(), distribution.name), Blocks::new(&distribution, profile), timings)
         })
         .collect();
     let frame_kernel = kernels.first().copied().unwrap_or_else(Kernel::detect);
@@ -63,7 +65,7 @@ pub fn run(kernels: &[Kernel], profiles: &[Profile], peers: bool, effort: Effort
         .collect();
 
     effort.rounds("seconds of the bench", || {
-        for (payloads, memcpy, timings) in &mut shapes {
+        for (payloads, memcpy, timings) in &mut distributions {
             memcpy.slice(effort, || payloads.pass(Work::Memcpy));
             for (timing, &work) in timings.iter_mut().zip(&works) {
                 timing.slice(effort, || payloads.pass(work));
@@ -81,25 +83,25 @@ pub fn run(kernels: &[Kernel], profiles: &[Profile], peers: bool, effort: Effort
 
     let mut rows = Vec::new();
     for (index, kernel) in kernels.iter().enumerate() {
-        for ((profile, shape), (_, _, timings)) in of_shapes().zip(&shapes) {
+        for ((profile, distribution), (_, _, timings)) in of_distributions().zip(&distributions) {
             let [encode, decode] = [0, 1].map(|work| timings[2 * index + work].giga(PASS_LEN));
             rows.push(KernelRow {
                 name: kernel.name(),
                 codec: profile.codec(),
-                shape: shape.name,
+                distribution: distribution.name,
                 encode_gbps: encode,
                 decode_gbps: decode,
             });
         }
     }
     let of_blocks = kernels.iter().enumerate().flat_map(|(index, kernel)| {
-        sums.iter().map(move |((codec, shape), _, timings)| {
+        sums.iter().map(move |((codec, distribution), _, timings)| {
             let [encode, decode, add, sums] =
                 [0, 1, 2, 3].map(|work| timings[4 * index + work].giga(PASS_VALUES));
             SumsRow {
                 name: kernel.name(),
                 codec: *codec,
-                shape,
+                distribution,
                 encode_gvalues: encode,
                 decode_gvalues: decode,
                 add_gvalues: add,
@@ -116,7 +118,7 @@ pub fn run(kernels: &[Kernel], profiles: &[Profile], peers: bool, effort: Effort
         gbps: 8.0 * timing.giga(PASS_LEN),
     });
     Figures {
-        memcpy_gbps: shapes.iter().map(|(_, memcpy, _)| memcpy.giga(PASS_LEN)).fold(0.0, f64::max),
+        memcpy_gbps: distributions.iter().map(|(_, memcpy, _)| memcpy.giga(PASS_LEN)).fold(0.0, f64::max),
         kernels: rows,
         sums,
         frame_path: frame_path.collect(),

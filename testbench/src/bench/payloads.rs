@@ -1,4 +1,4 @@
-//! What kernels are measured on: payloads of one shape, one to a buffer.
+//! What kernels are measured on: payloads of one distribution, one to a buffer.
 
 use std::hint::black_box;
 
@@ -6,7 +6,7 @@ use gradwire::codec::VALUE_LEN;
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 
-use super::shapes::Shape;
+use super::distributions::Distribution;
 use super::slots::{PAYLOAD_AT, SLOT_LEN, SLOTS, Slots};
 
 /// Bytes of values in a payload: a TCP segment at MTU 1500 with timestamps.
@@ -27,7 +27,7 @@ pub enum Work {
     Decode(Kernel),
 }
 
-/// Payloads of one shape: values, their groups, and room for both.
+/// Payloads of one distribution: values, their groups, and room for both.
 #[derive(Debug)]
 pub struct Payloads {
     profile: Profile,
@@ -41,9 +41,9 @@ pub struct Payloads {
 }
 
 impl Payloads {
-    /// Payloads of `shape`, encoded with `profile`.
+    /// Payloads of `distribution`, encoded with `profile`.
     #[must_use]
-    pub fn new(shape: &Shape, profile: impl Into<Profile>) -> Self {
+    pub fn new(distribution: &Distribution, profile: impl Into<Profile>) -> Self {
         let profile = profile.into();
         let mut payloads = Self {
             profile,
@@ -53,7 +53,7 @@ impl Payloads {
             encoded: Slots::new(),
             decoded: Slots::new(),
         };
-        let values = shape.values(PASS_VALUES);
+        let values = distribution.values(PASS_VALUES);
         let slots = payloads.values.iter_mut().zip(payloads.groups.iter_mut());
         for ((slot, groups), (payload, len)) in
             slots.zip(values.chunks_exact(PAYLOAD_LEN).zip(&mut payloads.lens))
@@ -108,18 +108,18 @@ fn payload_mut(slot: &mut [u8; SLOT_LEN]) -> &mut [u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::shapes;
+    use crate::bench::distributions;
     use crate::verify::values::{bound, error};
     use gradwire::codec::Params;
-    use gradwire::codec::planar::Bound;
+    use gradwire::codec::bit_plane::Bound;
 
     #[test]
     fn every_kernel_does_all_of_the_work() {
-        for shape in shapes::ALL {
-            let profiles = [Params::DEFAULT.into(), Profile::Planar(Bound::new(-10).unwrap())];
+        for distribution in distributions::ALL {
+            let profiles = [Params::DEFAULT.into(), Profile::BitPlane(Bound::new(-10).unwrap())];
             let kernels = Kernel::available().flat_map(|kernel| profiles.map(|profile| (kernel, profile)));
             for (kernel, profile) in kernels {
-                let mut payloads = Payloads::new(&shape, profile);
+                let mut payloads = Payloads::new(&distribution, profile);
                 payloads.pass(Work::Encode(kernel));
                 payloads.pass(Work::Decode(kernel));
                 let (values, encoded) = (payloads.values.iter(), payloads.encoded.iter());

@@ -2,13 +2,13 @@
 
 use std::io::{self, Write};
 
+use super::distributions::{Distribution, MIXED, RECORDED_DENSE, RECORDED_RAW, RECORDED_VALUES, TYPICAL};
 use super::figures::{Figures, FrameRow, KernelRow, SumsRow};
 use super::frames::{Direction, FRAME_LEN, Kind};
 use super::payloads::PAYLOAD_LEN;
-use super::shapes::{MIXED, RECORDED_DENSE, RECORDED_RAW, RECORDED_SHAPE, Shape, TYPICAL};
 use crate::report::Table;
 
-/// What a kernel should reach on the typical shape, encoding and decoding.
+/// What a kernel should reach on the typical distribution, encoding and decoding.
 enum Target {
     /// As parts of memcpy's speed.
     OfMemcpy(f64, f64),
@@ -17,10 +17,10 @@ enum Target {
 }
 
 /// The same for codec 2, on recorded gradients, as parts of memcpy's speed.
-const OF_CODEC_2: [(&str, Shape, f64, f64); 4] = [
-    ("avx512", RECORDED_SHAPE, 0.58, 0.56),
+const OF_CODEC_2: [(&str, Distribution, f64, f64); 4] = [
+    ("avx512", RECORDED_VALUES, 0.58, 0.56),
     ("avx512", RECORDED_RAW, 0.35, 0.35),
-    ("avx2", RECORDED_SHAPE, 0.30, 0.32),
+    ("avx2", RECORDED_VALUES, 0.30, 0.32),
     ("avx2", RECORDED_DENSE, 0.25, 0.25),
 ];
 
@@ -45,7 +45,7 @@ const UNTAGGED_OF_TAGGED: f64 = 1.0 / 20.0;
 /// Adding a block in terms of decoding it, and encoding sums in terms of encoding values, at least.
 const ADD_OF_DECODE: f64 = 0.80;
 const SUMS_OF_ENCODE: f64 = 0.70;
-/// The mixed shape in terms of the typical one, at least.
+/// The mixed distribution in terms of the typical one, at least.
 const MIXED_OF_TYPICAL: f64 = 0.5;
 
 /// Writes `figures` to `out`. `frame_kernel` names the kernel that the frame path was measured with.
@@ -58,9 +58,9 @@ pub fn write(out: &mut impl Write, figures: &Figures, frame_kernel: &str) -> io:
         out,
         "Kernels: GB of raw gradient a second, one core, and as a part of memcpy's {memcpy:.1} GB/s\n"
     )?;
-    let mut table = Table::new(&["kernel", "codec", "shape", "encode", "", "decode", ""]);
+    let mut table = Table::new(&["kernel", "codec", "distribution", "encode", "", "decode", ""]);
     for row in &figures.kernels {
-        let mut cells = vec![row.name.to_owned(), row.codec.to_string(), row.shape.to_owned()];
+        let mut cells = vec![row.name.to_owned(), row.codec.to_string(), row.distribution.to_owned()];
         for speed in [row.encode_gbps, row.decode_gbps] {
             cells.extend([format!("{speed:.2}"), format!("{:.3}", speed / memcpy)]);
         }
@@ -73,7 +73,7 @@ pub fn write(out: &mut impl Write, figures: &Figures, frame_kernel: &str) -> io:
         let header = [
             "kernel",
             "codec",
-            "shape",
+            "distribution",
             "encode",
             "decode",
             "add",
@@ -86,7 +86,7 @@ pub fn write(out: &mut impl Write, figures: &Figures, frame_kernel: &str) -> io:
             table.row(vec![
                 row.name.to_owned(),
                 row.codec.to_string(),
-                row.shape.to_owned(),
+                row.distribution.to_owned(),
                 format!("{:.2}", row.encode_gvalues),
                 format!("{:.2}", row.decode_gvalues),
                 format!("{:.2}", row.add_gvalues),
@@ -100,7 +100,7 @@ pub fn write(out: &mut impl Write, figures: &Figures, frame_kernel: &str) -> io:
 
     writeln!(
         out,
-        "\nFrame path: {FRAME_LEN}-byte TCP frames of the shape recorded, kernel {frame_kernel}\n"
+        "\nFrame path: {FRAME_LEN}-byte TCP frames of the distribution recorded, kernel {frame_kernel}\n"
     )?;
     let mut table = Table::new(&["codec", "direction", "kind", "ns/frame", "Gbit/s", "of the kernel alone"]);
     for (codec, direction) in paths() {
@@ -164,8 +164,9 @@ enum Wanted {
 
 fn targets(figures: &Figures) -> Vec<(String, Wanted, f64)> {
     let mut targets = Vec::new();
-    let rows =
-        |shape: &'static str| figures.kernels.iter().filter(move |row| row.codec == 1 && row.shape == shape);
+    let rows = |distribution: &'static str| {
+        figures.kernels.iter().filter(move |row| row.codec == 1 && row.distribution == distribution)
+    };
     for row in rows(TYPICAL.name) {
         let (unit, scale, encode, decode) = match target(row.name) {
             Some(Target::OfMemcpy(encode, decode)) => {
@@ -174,22 +175,24 @@ fn targets(figures: &Figures) -> Vec<(String, Wanted, f64)> {
             Some(Target::Gbps(encode, decode)) => ("GB/s", 1.0, encode, decode),
             None => continue,
         };
-        let name = |work: &str| format!("{} {work} {}, {unit}", row.name, row.shape);
+        let name = |work: &str| format!("{} {work} {}, {unit}", row.name, row.distribution);
         targets.push((name("encode"), Wanted::AtLeast(encode), row.encode_gbps * scale));
         targets.push((name("decode"), Wanted::AtLeast(decode), row.decode_gbps * scale));
     }
-    for (kernel, shape, encode, decode) in OF_CODEC_2 {
-        let is_row = |row: &&KernelRow| row.codec == 2 && row.name == kernel && row.shape == shape.name;
+    for (kernel, distribution, encode, decode) in OF_CODEC_2 {
+        let is_row =
+            |row: &&KernelRow| row.codec == 2 && row.name == kernel && row.distribution == distribution.name;
         let Some(row) = figures.kernels.iter().find(is_row) else { continue };
-        let name = |work: &str| format!("{kernel} {work} codec 2 {}, of memcpy", shape.name);
+        let name = |work: &str| format!("{kernel} {work} codec 2 {}, of memcpy", distribution.name);
         let memcpy = figures.memcpy_gbps;
         targets.push((name("encode"), Wanted::AtLeast(encode), row.encode_gbps / memcpy));
         targets.push((name("decode"), Wanted::AtLeast(decode), row.decode_gbps / memcpy));
     }
-    let simd = |row: &&SumsRow| row.shape == RECORDED_SHAPE.name && matches!(row.name, "avx512" | "avx2");
+    let simd =
+        |row: &&SumsRow| row.distribution == RECORDED_VALUES.name && matches!(row.name, "avx512" | "avx2");
     for row in figures.sums.iter().filter(simd) {
         let mut part = |name: &str, limit, of: f64| {
-            let name = format!("{} {name}, codec {}, {}", row.name, row.codec, row.shape);
+            let name = format!("{} {name}, codec {}, {}", row.name, row.codec, row.distribution);
             targets.push((name, Wanted::AtLeast(limit), of));
         };
         part("add of decode", ADD_OF_DECODE, row.add_gvalues / row.decode_gvalues);

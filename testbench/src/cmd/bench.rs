@@ -16,8 +16,8 @@ use crate::report;
 /// slice of each: on a busy machine, trust the ratios more than the speeds. Takes 25 seconds of one core, with peers 45.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-JSON: {\"memcpy_gbps\", \"kernels\": [{\"name\", \"codec\", \"shape\", \"encode_gbps\", \"decode_gbps\"}],
-\"sums\": [{\"name\", \"codec\", \"shape\", \"encode_gvalues\", \"decode_gvalues\", \"add_gvalues\", \"sums_gvalues\"}],
+JSON: {\"memcpy_gbps\", \"kernels\": [{\"name\", \"codec\", \"distribution\", \"encode_gbps\", \"decode_gbps\"}],
+\"sums\": [{\"name\", \"codec\", \"distribution\", \"encode_gvalues\", \"decode_gvalues\", \"add_gvalues\", \"sums_gvalues\"}],
 \"frame_path\": [{\"codec\", \"direction\", \"kind\", \"ns\", \"gbps\"}], \"peers\": [{\"name\", \"ratio\", \"max_error\",
 \"compress_gbps\", \"decompress_gbps\"}]}.
 gvalues of sums are billions of values a second, in blocks of 128 that an aggregator adds and sums that it encodes.

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::Path;
 
 use clap::builder::{PossibleValuesParser, StringValueParser, TypedValueParser};
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::codec::{Params, Split};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
@@ -92,7 +92,7 @@ impl CodecChoice {
             _ if self.profile.is_some() => Ok(Codec::Classes(Split::Paper)),
             (Some(1), split) => Ok(Codec::Classes(split.unwrap_or(Split::Dense))),
             (None, Some(split)) => Ok(Codec::Classes(split)),
-            (_, None) => Ok(Codec::Planar),
+            (_, None) => Ok(Codec::BitPlane),
             (Some(_), Some(_)) => {
                 Err(Error::Usage("--split is a parameter of codec 1: leave it out, or say --codec 1".into()))
             }
@@ -106,7 +106,7 @@ pub enum Codec {
     /// Codec 1, with its split.
     Classes(Split),
     /// Codec 2.
-    Planar,
+    BitPlane,
 }
 
 impl Codec {
@@ -120,7 +120,7 @@ impl Codec {
             Self::Classes(split) => {
                 // What does not fit into the type is as wrong as 0.
                 let params = Params::new(u8::try_from(b).unwrap_or(0), split, x);
-                params.map(Profile::Classes).map_err(|_| {
+                params.map(Profile::SizeClass).map_err(|_| {
                     let expected = format!(
                         "codec 1 has bounds from {} to {} and scales from {} to {}",
                         Params::MIN_B,
@@ -131,9 +131,9 @@ impl Codec {
                     refused(&expected)
                 })
             }
-            Self::Planar => {
+            Self::BitPlane => {
                 let bound = Bound::from_exponents(b.saturating_neg(), x);
-                bound.map(Profile::Planar).map_err(|error| refused(&format!("codec 2: {error}")))
+                bound.map(Profile::BitPlane).map_err(|error| refused(&format!("codec 2: {error}")))
             }
         }
     }

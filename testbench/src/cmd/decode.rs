@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::path::PathBuf;
 
-use gradwire::codec::planar::SECTION_VALUES;
+use gradwire::codec::bit_plane::SECTION_VALUES;
 use gradwire::codec::{Class, DecodeError, LANES, MAX_GROUP_LEN, TAGS_LEN, VALUE_LEN};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
@@ -80,7 +80,7 @@ fn from(args: &Args, name: &str, input: &mut impl Read, stdout: &mut impl Write)
         Some(header) => (header.profile, Some(header.values)),
         None => (args.codec.profile()?, args.values),
     };
-    if matches!(profile, Profile::Planar(_)) && left.is_none() {
+    if matches!(profile, Profile::BitPlane(_)) && left.is_none() {
         let why =
             "a section of codec 2 does not say how many values it stands for: give --values N, or --codec 1";
         return Err(Error::Usage(why.into()));
@@ -140,8 +140,8 @@ impl Decoder<'_> {
             let here = offset + at as u64;
             let no_input = rest.is_empty() && self.left.is_none();
             let longest = match self.profile {
-                Profile::Classes(_) => MAX_GROUP_LEN,
-                Profile::Planar(_) => MAX_SECTION_LEN,
+                Profile::SizeClass(_) => MAX_GROUP_LEN,
+                Profile::BitPlane(_) => MAX_SECTION_LEN,
             };
             let undecided = rest.len() < longest && !ended;
             if self.left == Some(0) && !rest.is_empty() {
@@ -158,11 +158,11 @@ impl Decoder<'_> {
             let left = self.left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX));
             let count = match self.profile {
                 // Whole bursts together; what is not whole by itself, so that a refusal knows where.
-                Profile::Classes(_) => match whole_groups(rest, BLOCK_VALUES.min(left) / LANES) {
+                Profile::SizeClass(_) => match whole_groups(rest, BLOCK_VALUES.min(left) / LANES) {
                     0 => left.min(LANES),
                     groups => groups * LANES,
                 },
-                Profile::Planar(_) => left.min(SECTION_VALUES),
+                Profile::BitPlane(_) => left.min(SECTION_VALUES),
             };
             let values = &mut self.values[..count * VALUE_LEN];
             at += self.kernel.decode(rest, values, self.profile).map_err(|e| refused(self.name, e, here))?;

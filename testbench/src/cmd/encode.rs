@@ -5,7 +5,7 @@ use std::io::{BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use gradwire::codec::VALUE_LEN;
-use gradwire::codec::planar::SECTION_VALUES;
+use gradwire::codec::bit_plane::SECTION_VALUES;
 
 use super::codec::{CodecArgs, open, read_full};
 use crate::error::{Error, Outcome};

@@ -23,7 +23,8 @@ use crate::report;
 pub fn run(out: &mut impl Write) -> Result<Outcome, Error> {
     let gradients = recordings::builtin()?;
     let (mut ok, mut measurements, mut frames) = (true, 0, 0);
-    for (codec, name) in [(Codec::Planar, "codec 2"), (Codec::Classes(Split::Dense), "codec 1, dense split")]
+    for (codec, name) in
+        [(Codec::BitPlane, "codec 2"), (Codec::Classes(Split::Dense), "codec 1, dense split")]
     {
         writeln!(out, "Gradients: compress, wire, decompress ({name})\n")?;
         let measured = measure_all(&gradients, &DEFAULT_BOUNDS, codec, Scale::Fixed(0), Kernel::detect())?;
@@ -35,12 +36,12 @@ pub fn run(out: &mut impl Write) -> Result<Outcome, Error> {
     }
 
     writeln!(out, "Captures of ring all-reduces: egress, wire, ingress\n")?;
-    let planar = Codec::Planar.profile(10, 0)?;
+    let bit_plane = Codec::BitPlane.profile(10, 0)?;
     let mut reports = Vec::new();
     for file in CAPTURES {
         let capture = Capture::parse(file.name, file.bytes)?;
         for (framing, profile) in [
-            (Framing::Routed, planar),
+            (Framing::Routed, bit_plane),
             (Framing::Routed, Profile::DEFAULT),
             (Framing::InPlace, Profile::DEFAULT),
         ] {

@@ -69,13 +69,13 @@ impl Header {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gradwire::codec::planar::Bound;
+    use gradwire::codec::bit_plane::Bound;
     use gradwire::codec::{Params, Split};
 
     #[test]
     fn a_header_comes_back_and_damage_is_named() {
         for profile in
-            [Params::new(6, Split::Paper, -3).unwrap().into(), Profile::Planar(Bound::new(-12).unwrap())]
+            [Params::new(6, Split::Paper, -3).unwrap().into(), Profile::BitPlane(Bound::new(-12).unwrap())]
         {
             let header = Header { profile, values: 1 << 40 };
             let bytes = header.to_bytes();
@@ -102,7 +102,7 @@ mod tests {
             profile.encode_payload(&sent, &mut code).unwrap();
             assert_ne!(code[..2], MAGIC[..2], "the first lane is not raw");
         }
-        let section = Profile::Planar(Bound::new(-10).unwrap());
+        let section = Profile::BitPlane(Bound::new(-10).unwrap());
         assert!(section.decode_payload(&MAGIC, &mut [0; 32]).is_err(), "no mode of codec 2");
     }
 }

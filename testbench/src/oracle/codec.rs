@@ -3,7 +3,7 @@
 use arbitrary::Unstructured;
 use gradwire::burst;
 use gradwire::burst::Layout;
-use gradwire::codec::planar::{self, Bound};
+use gradwire::codec::bit_plane::{self, Bound};
 use gradwire::codec::{
     self, Class, DecodeError, EncodeError, Params, Split, decode_lane, encode_lane, max_encoded_len,
 };
@@ -37,16 +37,16 @@ pub fn laws(bits: u32, params: Params) -> u32 {
 }
 
 /// Codec 2's bound that is `params`' own, or why there is none.
-fn planar_bound(params: Params) -> Option<Bound> {
+fn bit_plane_bound(params: Params) -> Option<Bound> {
     let y = params.x() - params.b().cast_signed();
     Bound::new(y).inspect_err(|error| drop(printed(error))).ok()
 }
 
 /// The laws for any values under codec 2; `missing` bytes of room are missing.
-fn planar_values(values: &[u8], missing: usize, bound: Bound) {
-    let profile = Profile::Planar(bound);
+fn bit_plane_values(values: &[u8], missing: usize, bound: Bound) {
+    let profile = Profile::BitPlane(bound);
     let limit = f64::from(bound.y()).exp2();
-    let room = planar::max_encoded_len(values.len()).saturating_sub(missing);
+    let room = bit_plane::max_encoded_len(values.len()).saturating_sub(missing);
     let Ok(sections) = encode(values, room, profile) else { return };
     let (used, decoded) = decode(&sections, values.len(), profile).expect("what was encoded decodes");
     assert_eq!(used, sections.len());
@@ -91,8 +91,8 @@ pub fn values(data: &[u8]) {
             laws(u32::from_le_bytes(*value), params);
         }
     }
-    if let Some(bound) = planar_bound(params) {
-        planar_values(values, missing.into(), bound);
+    if let Some(bound) = bit_plane_bound(params) {
+        bit_plane_values(values, missing.into(), bound);
     }
     let room = max_encoded_len(values.len()).saturating_sub(missing.into());
     let groups = encode(values, room, params.into());
@@ -118,11 +118,11 @@ pub fn groups(data: &[u8]) {
     // A jumbo frame's payload, and lengths that are not whole values.
     let len = usize::from(len) % 9000;
     let groups = u.take_rest();
-    if let Some(bound) = planar_bound(params) {
+    if let Some(bound) = bit_plane_bound(params) {
         sums::block(groups, len / 4, bound.into());
         if let Ok((used, values)) = decode(groups, len, bound.into()) {
             assert!(used <= groups.len());
-            planar_values(&values, 0, bound);
+            bit_plane_values(&values, 0, bound);
         }
     }
     let profile = Profile::from(params);
@@ -224,7 +224,7 @@ const DEFAULT_PARAMS: [u8; 3] = [Params::DEFAULT.b() - 1, 0, Params::MIN_SCALE.u
 fn encode(values: &[u8], room: usize, profile: Profile) -> Result<Vec<u8>, EncodeError> {
     let mut out = vec![0xaa; room];
     let expected = profile.encode_payload(values, &mut out).map(|len| out[..len].to_vec());
-    if let Profile::Classes(params) = profile {
+    if let Profile::SizeClass(params) = profile {
         let mut out = vec![0x55; room];
         let clocked = burst::encode_payload(values, &mut out, params).map(|run| out[..run.len].to_vec());
         assert_eq!(clocked, expected, "clocked, {params:?}");
@@ -244,7 +244,7 @@ fn decode(coded: &[u8], len: usize, profile: Profile) -> Result<(usize, Vec<u8>)
     if len.is_multiple_of(4) {
         assert_eq!(profile.encoded_len(coded, len / 4), expected.as_ref().ok().map(|(used, _)| *used));
     }
-    if let Profile::Classes(params) = profile {
+    if let Profile::SizeClass(params) = profile {
         let mut out = vec![0x55; len];
         let clocked = burst::decode_payload(coded, &mut out, params).map(|run| (run.len, out));
         assert_eq!(clocked, expected, "clocked, {params:?}");

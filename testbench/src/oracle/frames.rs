@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use gradwire::codec::Params;
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::engine::{Coded, Egress, Ingress, Millis, NO_CAPABILITIES};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
@@ -105,12 +105,12 @@ pub fn seed(rule: &Rule, checksums: Checksums, frames: &[&[u8]]) -> Vec<u8> {
     let Rule { tos, mask, profile, framing, handshake, heuristic, .. } = *rule;
     let mut bytes = vec![tos, mask];
     match profile {
-        Profile::Classes(params) => bytes.extend([
+        Profile::SizeClass(params) => bytes.extend([
             params.b() - Params::MIN_B,
             params.k() - params.b().saturating_sub(7),
             params.x().wrapping_sub(Params::MIN_SCALE).cast_unsigned(),
         ]),
-        Profile::Planar(bound) => bytes.extend([240, bound.y().wrapping_sub(Bound::MIN).cast_unsigned()]),
+        Profile::BitPlane(bound) => bytes.extend([240, bound.y().wrapping_sub(Bound::MIN).cast_unsigned()]),
     }
     let framing = match framing {
         Framing::InPlace => 0u32,

@@ -34,7 +34,7 @@ pub fn is_rule(rule: &Rule, (codec, heuristic): (u8, &str), setting: impl Fn(&st
     let codec = if setting("split").is_some_and(|split| split != "none") { 1 } else { codec };
     assert_eq!(i64::from(rule.profile.codec()), number("codec", &codec.to_string()));
     match rule.profile {
-        Profile::Classes(params) => {
+        Profile::SizeClass(params) => {
             assert_eq!(i64::from(params.b()), b);
             // 127 - M of FORMAT.md section 3.2.
             let k = match &text("split", "dense")[..] {
@@ -45,7 +45,7 @@ pub fn is_rule(rule: &Rule, (codec, heuristic): (u8, &str), setting: impl Fn(&st
             assert_eq!(i64::from(params.k()), k);
             assert_eq!(i64::from(params.x()), x);
         }
-        Profile::Planar(bound) => {
+        Profile::BitPlane(bound) => {
             assert_eq!(i64::from(bound.y()), x - b);
             assert!(split.is_none_or(|split| split == "none"), "a split was ignored");
         }

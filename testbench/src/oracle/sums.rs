@@ -10,7 +10,7 @@ use gradwire::aggregate::{
     Aggregator, Event, Failure, Ignored, Outcome, Poll, Settings, To, Worker, WorkerSettings,
 };
 use gradwire::codec::Params;
-use gradwire::codec::planar::{Bound, sums};
+use gradwire::codec::bit_plane::{Bound, sums};
 use gradwire::engine::Millis;
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
@@ -45,9 +45,9 @@ fn values(seed: u16, count: usize) -> Vec<u8> {
 /// The usual profile of a chunk or of an operation with this number, or another one; that of odd numbers is codec 1's.
 fn any_profile(number: usize, choice: u8) -> Summable {
     let profile = match (number % 2, choice) {
-        (0, ..240) | (1, 248..) => Profile::Planar(Bound::new(-10).expect("in range")),
-        (0, ..248) => Profile::Planar(Bound::new(-9).expect("in range")),
-        _ => Profile::Classes(Params::DEFAULT),
+        (0, ..240) | (1, 248..) => Profile::BitPlane(Bound::new(-10).expect("in range")),
+        (0, ..248) => Profile::BitPlane(Bound::new(-9).expect("in range")),
+        _ => Profile::SizeClass(Params::DEFAULT),
     };
     profile.try_into().expect("a small byte offset")
 }

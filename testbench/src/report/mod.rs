@@ -113,8 +113,8 @@ fn codec(rows: &[Measured]) -> u8 {
 
 fn beyond(rows: &[Measured]) -> &'static str {
     match rows.first().map(|row| row.profile) {
-        Some(Profile::Planar(_)) => "beyond it",
-        Some(Profile::Classes(_)) | None => "at or above it",
+        Some(Profile::BitPlane(_)) => "beyond it",
+        Some(Profile::SizeClass(_)) | None => "at or above it",
     }
 }
 
@@ -127,7 +127,7 @@ const fn signs(shares: Shares) -> &'static [(&'static str, char, &'static str)] 
             ("half", '+', "16 bits"),
             ("raw", '#', "all 32"),
         ],
-        Shares::Planar { .. } => {
+        Shares::BitPlane { .. } => {
             &[("zero", '.', "nothing"), ("coded", '+', "sign and bin"), ("raw", '#', "all 32 bits")]
         }
     }
@@ -137,7 +137,7 @@ const fn signs(shares: Shares) -> &'static [(&'static str, char, &'static str)] 
 fn shares(shares: Shares) -> Vec<f64> {
     match shares {
         Shares::Classes { zero, byte, half, raw } => vec![zero, byte, half, raw],
-        Shares::Planar { zero, coded, raw } => vec![zero, coded, raw],
+        Shares::BitPlane { zero, coded, raw } => vec![zero, coded, raw],
     }
 }
 
@@ -149,7 +149,7 @@ pub fn replayed(out: &mut impl Write, name: &str, rule: &Rule, findings: &Findin
     let framing = rule.framing.name();
     let bound = bound_name(rule.profile);
     write!(out, "{name}, {framing} framing, codec {}, bound {bound}", rule.profile.codec())?;
-    if let Profile::Classes(params) = rule.profile {
+    if let Profile::SizeClass(params) = rule.profile {
         write!(out, ", {} split", params.split().map_or("unnamed", Split::name))?;
     }
     writeln!(out)?;
@@ -282,6 +282,6 @@ mod tests {
     fn the_bar_is_always_full() {
         let shares = Shares::Classes { zero: 0.33, byte: 0.33, half: 0.33, raw: 0.01 };
         assert_eq!(bar(shares), ".....------+++++");
-        assert_eq!(bar(Shares::Planar { zero: 0.5, coded: 0.5, raw: 0.0 }), "........++++++++");
+        assert_eq!(bar(Shares::BitPlane { zero: 0.5, coded: 0.5, raw: 0.0 }), "........++++++++");
     }
 }

@@ -34,11 +34,11 @@ use machine::{Machine, Options, PATIENCE};
 pub fn rule_command(rule: &Rule) -> Result<String, Error> {
     let Rule { tos, mask, profile, framing, alignment, handshake, heuristic, udp_offset } = *rule;
     let (bound, split, scale) = match profile {
-        Profile::Classes(params) => {
+        Profile::SizeClass(params) => {
             let split = params.split().ok_or_else(|| Error::Usage("a split that has no name".into()))?;
             (params.b().into(), split.name(), params.x())
         }
-        Profile::Planar(bound) => (-i16::from(bound.y()), "none", 0),
+        Profile::BitPlane(bound) => (-i16::from(bound.y()), "none", 0),
     };
     let codec = profile.codec();
     let (framing, alignment, handshake, heuristic) =

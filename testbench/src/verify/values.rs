@@ -22,8 +22,8 @@ pub fn error(sent: u32, got: u32) -> f64 {
 #[must_use]
 pub fn bound_exponent(profile: Profile) -> i16 {
     match profile {
-        Profile::Classes(params) => i16::from(params.x()) - i16::from(params.b()),
-        Profile::Planar(bound) => bound.y().into(),
+        Profile::SizeClass(params) => i16::from(params.x()) - i16::from(params.b()),
+        Profile::BitPlane(bound) => bound.y().into(),
     }
 }
 
@@ -56,7 +56,7 @@ impl Tally {
     /// An empty tally that verifies by the bound of `profile`.
     #[must_use]
     pub fn new(profile: Profile) -> Self {
-        Self::with_bound(bound(profile), matches!(profile, Profile::Planar(_)))
+        Self::with_bound(bound(profile), matches!(profile, Profile::BitPlane(_)))
     }
 
     /// An empty tally with the same bound.
@@ -164,7 +164,7 @@ fn implausible_places(values: &[u8]) -> impl Iterator<Item = usize> {
 mod tests {
     use super::*;
     use gradwire::codec::Split;
-    use gradwire::codec::planar::Bound;
+    use gradwire::codec::bit_plane::Bound;
 
     #[test]
     fn the_bound_is_exact_and_that_of_codec_1_strict() {

@@ -22,25 +22,26 @@ fn bench_prints_the_json_of_its_help() {
 
     let rows = report["kernels"].as_array().unwrap();
     let text = |row: &Value, key: &str| row[key].as_str().unwrap().to_owned();
-    let mut found = rows.iter().map(|row| (text(row, "name"), row["codec"].as_u64(), text(row, "shape")));
+    let mut found =
+        rows.iter().map(|row| (text(row, "name"), row["codec"].as_u64(), text(row, "distribution")));
     for kernel in Kernel::available() {
         for codec in [1, 2] {
-            for shape in shapes::ALL {
-                assert_eq!(found.next(), Some((kernel.name().into(), Some(codec), shape.name.into())));
+            for distribution in distributions::ALL {
+                assert_eq!(found.next(), Some((kernel.name().into(), Some(codec), distribution.name.into())));
             }
         }
     }
     assert_eq!(found.next(), None);
     let speeds = ["decode_gbps", "encode_gbps"];
-    assert_eq!(keys(&rows[0]), [&["codec"], &speeds[..], &["name", "shape"]].concat());
+    assert_eq!(keys(&rows[0]), ["codec", speeds[0], "distribution", speeds[1], "name"]);
     assert_positive(&report["kernels"], &speeds);
 
     let rows = report["sums"].as_array().unwrap();
-    assert_eq!(rows.len(), 2 * Kernel::available().count() * shapes::SUMMED.len());
+    assert_eq!(rows.len(), 2 * Kernel::available().count() * distributions::SUMMED.len());
     let speeds = ["add_gvalues", "decode_gvalues", "encode_gvalues"];
     assert_eq!(
         keys(&rows[0]),
-        [&speeds[..1], &["codec"], &speeds[1..], &["name", "shape", "sums_gvalues"]].concat()
+        [speeds[0], "codec", speeds[1], "distribution", speeds[2], "name", "sums_gvalues"]
     );
     assert_positive(&report["sums"], &[&speeds[..], &["sums_gvalues"]].concat());
 
@@ -63,7 +64,7 @@ fn bench_measures_the_kernel_asked_for_and_says_what_is_left_of_the_targets() {
     let output = gradwire(&["bench", "--hasty", "--kernel", "portable", "--json"]);
     let report = json(&output);
     let rows = report["kernels"].as_array().unwrap();
-    assert_eq!(rows.len(), 2 * shapes::ALL.len());
+    assert_eq!(rows.len(), 2 * distributions::ALL.len());
     assert!(rows.iter().all(|row| row["name"] == "portable"));
     let output = gradwire(&["bench", "--hasty", "--kernel", "portable"]);
     assert_eq!((code(&output), stderr(&output)), (0, String::new()));
@@ -80,7 +81,7 @@ fn bench_measures_the_codec_asked_for() {
             gradwire(&["bench", "--hasty", "--kernel", "portable", "--codec", &codec.to_string(), "--json"]);
         let report = json(&output);
         for (part, rows) in
-            [("kernels", shapes::ALL.len()), ("sums", shapes::SUMMED.len()), ("frame_path", 8)]
+            [("kernels", distributions::ALL.len()), ("sums", distributions::SUMMED.len()), ("frame_path", 8)]
         {
             let part = report[part].as_array().unwrap();
             assert_eq!(part.len(), rows);

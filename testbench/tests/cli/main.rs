@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use etherparse::{IpHeaders, IpNumber, PacketBuilder};
 use gradwire::kernels::Kernel;
-use gradwire_testbench::bench::shapes;
+use gradwire_testbench::bench::distributions;
 use gradwire_testbench::input::{Capture, Frame, Writer, ipv4};
 use gradwire_testbench::verify::frame::{Transport, View};
 use serde_json::Value;

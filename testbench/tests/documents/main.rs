@@ -17,7 +17,7 @@ use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::rules::{DEFAULT_MARK, DEFAULT_TOS, Framing, Rule};
 use gradwire_testbench::bench::PAYLOAD_LEN;
-use gradwire_testbench::bench::shapes::RECORDED;
+use gradwire_testbench::bench::distributions::RECORDED;
 use gradwire_testbench::check::Measured;
 use gradwire_testbench::cmd::check::{DEFAULT_BOUNDS, Scale, measure_all};
 use gradwire_testbench::cmd::codec::Codec;
@@ -109,7 +109,7 @@ fn saved(values: &[u8], b: u8) -> Saved {
 }
 
 /// FORMAT.md sections 3.7 and 4.2 in `f64`: a payload of 360 values is one section.
-fn saved_planar(values: &[u8], b: i16) -> Saved {
+fn saved_bit_plane(values: &[u8], b: i16) -> Saved {
     let bound = f64::from(-b).exp2();
     let mut sums = Sums::default();
     for section in values.chunks(4 * 360) {
@@ -146,7 +146,7 @@ fn saved_planar(values: &[u8], b: i16) -> Saved {
 /// The dataplane's figures, and those of the arithmetic above, are those that README and the performance page print.
 #[test]
 fn readme_has_the_ratios_norms_and_errors() {
-    holds_what_is_saved(README, Codec::Planar, saved_planar);
+    holds_what_is_saved(README, Codec::BitPlane, saved_bit_plane);
     holds_what_is_saved(PERFORMANCE, Codec::Classes(Split::Dense), |values, b| {
         saved(values, u8::try_from(b).unwrap())
     });
@@ -244,7 +244,7 @@ fn performance_has_the_instruction_counts() {
 #[test]
 fn firmware_has_the_counts() {
     let counts = csv("firmware/softcore/counts.csv");
-    let (mut frames, mut planar) = (Vec::new(), Vec::new());
+    let (mut frames, mut bit_plane) = (Vec::new(), Vec::new());
     for (isa, name) in [("rv32imac", "RV32IMAC"), ("rv32imac_zbb", "with Zbb")] {
         for (direction, engine) in [("encode", "egress"), ("decode", "ingress")] {
             let cells = |of: &str| {
@@ -252,7 +252,7 @@ fn firmware_has_the_counts() {
                 let off = (1..4).map(value).fold(0.0, f64::max);
                 vec![name.to_owned(), direction.to_owned(), format!("{:.1}", value(0)), format!("{off:.1}")]
             };
-            planar.push(cells("planar-value"));
+            bit_plane.push(cells("bit-plane-value"));
             let frame = counts[&format!("{isa},scalar32,{engine},frame,routed")];
             // 100 million instructions a second, 1514 bytes a frame.
             let rate = 1514.0 * 8.0 * 100.0 / frame;
@@ -262,10 +262,10 @@ fn firmware_has_the_counts() {
         }
     }
     assert_eq!(table(FIRMWARE, &["codec 1 on", "direction"]).rows, frames);
-    assert_eq!(table(FIRMWARE, &["codec 2 on", "direction"]).rows, planar);
+    assert_eq!(table(FIRMWARE, &["codec 2 on", "direction"]).rows, bit_plane);
     let (mut aggregators, mut whole) = (Vec::new(), Vec::new());
     for (isa, name) in [("rv32imac", "RV32IMAC"), ("rv32imac_zbb", "with Zbb")] {
-        for (codec, of) in [("1", ""), ("2", "planar-")] {
+        for (codec, of) in [("1", ""), ("2", "bit-plane-")] {
             let count = |work: &str, what: &str| counts[&format!("{isa},scalar32,{work},{of}{what}")];
             // Of 32 bits a value, from each of four workers, at 100 million instructions a second.
             let cells = |instructions: f64| {
@@ -422,7 +422,7 @@ fn simulator_has_the_stack() {
 #[test]
 fn format_has_the_defaults() {
     let rule = Rule::DEFAULT;
-    let Profile::Classes(params) = rule.profile else { panic!("codec 1") };
+    let Profile::SizeClass(params) = rule.profile else { panic!("codec 1") };
     let defaults = [
         ("type of service of a rule, and its mask", format!("{:#x}, {:#x}", rule.tos, rule.mask)),
         ("mark", format!("{DEFAULT_MARK:#x}")),

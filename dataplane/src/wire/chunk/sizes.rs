@@ -1,6 +1,6 @@
 //! How much of a gradient a packet is about: blocks of 128 values, chunks of blocks, and the limits that a job agrees on.
 
-use crate::codec::planar::max_encoded_len;
+use crate::codec::bit_plane::max_encoded_len;
 pub use crate::sums::{BLOCK_LEN, BLOCK_VALUES};
 
 use super::HEADER_LEN;

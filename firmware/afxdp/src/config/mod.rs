@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
 
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::profile::Profile;
 use gradwire::rules::{DEFAULT_MARK, ECN, Rule, Rules};
 use serde::Deserialize;
@@ -26,7 +26,7 @@ pub const METRICS_PORT: u16 = 9407;
 
 /// Codec 2 at the bound that codec 1 has by default. Hosts have the processors for the denser codec.
 pub const DEFAULT_PROFILE: Profile = match Bound::new(-10) {
-    Ok(bound) => Profile::Planar(bound),
+    Ok(bound) => Profile::BitPlane(bound),
     Err(_) => Profile::DEFAULT,
 };
 

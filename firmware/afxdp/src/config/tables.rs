@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::ops::Range;
 
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::codec::{Params, ParamsError, Split};
 use gradwire::profile::Profile;
 use gradwire::rules::{Alignment, Framing, Handshake, Heuristic, Rule, RulesError};
@@ -167,7 +167,7 @@ impl RuleTable {
             (Some(1), split) => classes(bound, split.unwrap_or_default(), scale),
             (None, Some(split)) => classes(bound, split, scale),
             (None | Some(2), None) => Bound::from_exponents(bound.saturating_neg(), scale)
-                .map(Profile::Planar)
+                .map(Profile::BitPlane)
                 .map_err(|refused| (Wrong::Bound, format!("codec 2: {refused}"))),
             (Some(2), Some(_)) => {
                 Err((Wrong::Codec, "codec 2 has no split; remove it, or write codec = 1".to_owned()))
@@ -192,7 +192,7 @@ enum Wrong {
 fn classes(bound: i16, split: Split, scale: i8) -> Result<Profile, (Wrong, String)> {
     // What does not fit into the type is as wrong as 0.
     let params = Params::new(u8::try_from(bound).unwrap_or(0), split, scale);
-    params.map(Profile::Classes).map_err(|refused| match refused {
+    params.map(Profile::SizeClass).map_err(|refused| match refused {
         ParamsError::Scale { .. } => (Wrong::Scale, refused.to_string()),
         _ => (Wrong::Bound, format!("bound {bound}, expected 1 to 14 with codec 1")),
     })

@@ -60,7 +60,7 @@ impl Sampler {
 
 #[cfg(test)]
 mod tests {
-    use gradwire::codec::planar::Bound;
+    use gradwire::codec::bit_plane::Bound;
 
     use super::*;
 

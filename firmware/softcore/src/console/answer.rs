@@ -62,11 +62,11 @@ fn rule_line(at: usize, forwarder: &Forwarder<SETS>) -> Line {
     };
     let codec = profile.codec();
     let (b, split, x) = match profile {
-        Profile::Classes(params) => {
+        Profile::SizeClass(params) => {
             (params.b().into(), params.split().map_or("unnamed", Split::name), params.x())
         }
         // Its one parameter is the bound itself.
-        Profile::Planar(bound) => (-i16::from(bound.y()), "none", 0),
+        Profile::BitPlane(bound) => (-i16::from(bound.y()), "none", 0),
     };
     let (framing, alignment, handshake, heuristic) =
         (framing.name(), alignment.name(), handshake.name(), heuristic.name());

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::codec::{Params, Split};
 use gradwire::rules::{Alignment, Framing, Handshake, Heuristic, Rule};
 
@@ -55,7 +55,7 @@ pub enum Problem<'a> {
     /// Codec 1 refuses the bound or the scale.
     Params(gradwire::codec::ParamsError),
     /// Codec 2 refuses the bound that bound and scale make.
-    Bound(gradwire::codec::planar::BoundError),
+    Bound(gradwire::codec::bit_plane::BoundError),
 }
 
 impl fmt::Display for Problem<'_> {
@@ -153,12 +153,12 @@ fn rule<'a>(settings: impl Iterator<Item = &'a str>) -> Result<Rule, Problem<'a>
             "tos" => once(&mut tos, name, byte(value)?)?,
             "mask" => once(&mut mask, name, byte(value)?)?,
             "codec" => {
-                let planar = match value {
+                let bit_plane = match value {
                     "1" => false,
                     "2" => true,
                     _ => return Err(other("1 or 2")),
                 };
-                once(&mut codec, name, planar)?;
+                once(&mut codec, name, bit_plane)?;
             }
             "bound" => once(&mut bound, name, value.parse().map_err(|_| other("a number"))?)?,
             "scale" => {

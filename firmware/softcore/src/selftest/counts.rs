@@ -6,7 +6,7 @@ use core::hint::black_box;
 
 use gradwire::aggregate::{Peer, Settings};
 use gradwire::codec::Params;
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::engine::{Egress, Ingress, Millis, NO_CAPABILITIES};
 use gradwire::kernels::{Kernel, Unsummable};
 use gradwire::profile::Profile;
@@ -48,8 +48,8 @@ fn counted<T>(f: impl FnOnce() -> T) -> (u64, T) {
 
 /// Encoding and decoding of payloads at all distances from a word, with both codecs and the same bound.
 pub(crate) fn payloads() {
-    let planar = Bound::new(-10).unwrap();
-    for (of, profile) in [("value", Profile::from(Params::DEFAULT)), ("planar-value", planar.into())] {
+    let bit_plane = Bound::new(-10).unwrap();
+    for (of, profile) in [("value", Profile::from(Params::DEFAULT)), ("bit-plane-value", bit_plane.into())] {
         for kernel in [Kernel::SCALAR32, Kernel::PORTABLE] {
             for offset in 0..4 {
                 let mut values = Aligned([0; FRAME + 8]);
@@ -78,11 +78,11 @@ pub(crate) fn payloads() {
 /// a chunk.
 pub(crate) fn sums() {
     let classes = Profile::from(Params::DEFAULT).try_into().unwrap();
-    let planar = Bound::new(-10).unwrap().into();
-    for (of, profile) in [("block", classes), ("planar-block", planar)] {
+    let bit_plane = Bound::new(-10).unwrap().into();
+    for (of, profile) in [("block", classes), ("bit-plane-block", bit_plane)] {
         blocks_of(of, profile);
     }
-    for (of, profile) in [("chunk", classes), ("planar-chunk", planar)] {
+    for (of, profile) in [("chunk", classes), ("bit-plane-chunk", bit_plane)] {
         chunks_of(of, "copies", profile, settings(1));
         chunks_of(of, "group", profile, Settings { group: Some([239, 255, 0, 9]), ..settings(1) });
     }

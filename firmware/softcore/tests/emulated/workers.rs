@@ -1,7 +1,7 @@
 //! Workers of a job at the wire of an aggregator: frames, and an exchange whose sums are compared.
 
 use gradwire::aggregate::{Poll, Worker, WorkerSettings};
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::engine::Millis;
 use gradwire::forward::Port;
 use gradwire::kernels::Kernel;

@@ -1,6 +1,6 @@
 //! The advice: what suits the gradients, and what it buys on the cluster.
 
-use gradwire::codec::planar::Bound;
+use gradwire::codec::bit_plane::Bound;
 use gradwire::codec::{Params, Split};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
@@ -167,7 +167,7 @@ pub fn advise(args: &Args) -> Result<Advice, Error> {
         .ok_or_else(|| Error::Usage("all values are zero: nothing shows what a bound would take".into()))?;
     let progress = ProgressBar::new("advice", 8 + (RATES.len() + RANKS.len()) as u64);
     let (bound, by_bound) = choose(&gradients, peak, kernel)?;
-    let profile = Profile::Planar(bound);
+    let profile = Profile::BitPlane(bound);
     let all: Vec<u8> = gradients.iter().flat_map(|gradient| gradient.values.iter().copied()).collect();
     let scale = scale_to_peak(&all);
     let at_bound = coded(&gradients, profile, kernel)?;
@@ -287,7 +287,7 @@ fn choose(gradients: &[Recording], peak: i16, kernel: Kernel) -> Result<(Bound, 
 /// Codec 1 with the same bound, if it has that.
 fn codec_1(scale: i8, bound: Bound) -> Option<Profile> {
     let b = u8::try_from(i16::from(scale) - i16::from(bound.y())).ok()?;
-    Params::new(b, Split::Dense, scale).ok().map(Profile::Classes)
+    Params::new(b, Split::Dense, scale).ok().map(Profile::SizeClass)
 }
 
 /// Sizes and times of the job.

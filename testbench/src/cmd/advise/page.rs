@@ -93,7 +93,7 @@ pub(super) fn page(advice: &Advice) -> Page {
 fn parts(shares: Shares) -> Vec<f64> {
     match shares {
         Shares::Classes { zero, byte, half, raw } => vec![zero, byte, half, raw],
-        Shares::Planar { zero, coded, raw } => vec![zero, coded, raw],
+        Shares::BitPlane { zero, coded, raw } => vec![zero, coded, raw],
     }
 }
 

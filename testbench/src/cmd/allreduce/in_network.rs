@@ -122,8 +122,8 @@ pub(super) fn is_exact(result: &[f32], wire: Wire, gradients: impl Iterator<Item
     let nearest: Vec<u8> = sums.iter().flat_map(|sum| ((*sum as f64 * unit) as f32).to_le_bytes()).collect();
     let expected = match profile {
         // The result is coded, too.
-        Profile::Classes(_) => restored(profile, &nearest),
-        Profile::Planar(_) => Some(nearest),
+        Profile::SizeClass(_) => restored(profile, &nearest),
+        Profile::BitPlane(_) => Some(nearest),
     };
     expected.is_some_and(|expected| {
         result.iter().zip(expected.as_chunks().0).all(|(value, bytes)| value.to_le_bytes() == *bytes)

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 
 use clap::Parser;
-use gradwire::codec::planar;
+use gradwire::codec::bit_plane;
 use serde_json::Value;
 
 use super::protocol::{Answer, Control, Plan, Sent, VERSION};
@@ -220,8 +220,10 @@ fn an_end_of_another_version_or_none_at_all_is_told_so() {
 
 #[test]
 fn the_default_bound_is_that_of_the_default_rule() {
-    let gradwire::profile::Profile::Planar(bound) = crate::config::DEFAULT_PROFILE else { panic!("codec 2") };
-    assert_eq!(planar::Bound::new(bound.y()).map(|bound| 2f64.powi(bound.y().into())), Ok(DEFAULT_BOUND));
+    let gradwire::profile::Profile::BitPlane(bound) = crate::config::DEFAULT_PROFILE else {
+        panic!("codec 2")
+    };
+    assert_eq!(bit_plane::Bound::new(bound.y()).map(|bound| 2f64.powi(bound.y().into())), Ok(DEFAULT_BOUND));
 }
 
 #[test]

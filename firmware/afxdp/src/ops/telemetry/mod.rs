@@ -113,7 +113,7 @@ pub(crate) mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use gradwire::codec::planar;
+    use gradwire::codec::bit_plane;
     use gradwire::forward::{Forwarder, Port};
     use gradwire::kernels::Kernel;
     use gradwire::rules::{DEFAULT_MARK, MAX_RULES};
@@ -135,7 +135,7 @@ pub(crate) mod tests {
 
     fn telemetry(queues: usize) -> Telemetry {
         let ports = PerPort { host: port("veth0", 3), network: port("eth0", 2) };
-        let rule = Rule { profile: planar::Bound::new(-10).unwrap().into(), ..Rule::DEFAULT };
+        let rule = Rule { profile: bit_plane::Bound::new(-10).unwrap().into(), ..Rule::DEFAULT };
         let rules = Rules::new(&[rule], DEFAULT_MARK).unwrap();
         Telemetry::new(ports, queues, "portable", Some("/etc/xdp.toml".into()), rules)
     }

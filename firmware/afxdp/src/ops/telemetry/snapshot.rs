@@ -131,8 +131,8 @@ pub struct RuleStatus {
 impl RuleStatus {
     pub(super) fn new(rule: &Rule, traffic: Traffic, sampled: Sampled) -> Self {
         let (bound, scale) = match rule.profile {
-            Profile::Classes(params) => (params.b().into(), params.x()),
-            Profile::Planar(bound) => (-i16::from(bound.y()), 0),
+            Profile::SizeClass(params) => (params.b().into(), params.x()),
+            Profile::BitPlane(bound) => (-i16::from(bound.y()), 0),
         };
         Self {
             tos: rule.tos,

@@ -7,15 +7,15 @@ use core::mem::MaybeUninit;
 use super::super::super::scalar32::Writer;
 use super::super::{MAX_OCTETS, RAW_GROUP, encode_with, mode};
 use super::{ONES, turned};
-use crate::codec::planar::sums::MAX_CODED;
-use crate::codec::planar::{Bound, SECTION_VALUES};
+use crate::codec::bit_plane::sums::MAX_CODED;
+use crate::codec::bit_plane::{Bound, SECTION_VALUES};
 use crate::codec::{EncodeError, VALUE_LEN};
 
 const SIGN: u32 = 1 << 31;
 /// The largest plane value, and one, that is a byte with its sign.
 const MAX_NARROW: u32 = 127;
 
-/// As [`crate::codec::planar::encode_payload`].
+/// As [`crate::codec::bit_plane::encode_payload`].
 pub(in super::super::super) fn encode(
     values: &[u8],
     out: &mut [u8],
@@ -32,7 +32,7 @@ pub(in super::super) fn encode_section(values: &[u8], room: &mut [u8], bound: Bo
     if before.is_empty() { encoder.section(words, room) } else { encoder.moved(values, room) }
 }
 
-/// As [`crate::codec::planar::sums::encode`].
+/// As [`crate::codec::bit_plane::sums::encode`].
 pub(in super::super::super) fn encode_sums(sums: &[i32], room: &mut [u8]) -> Option<usize> {
     // SAFETY: every bit pattern of an `i32` is a `u32`; both are aligned alike.
     Encoder(Sums).section(unsafe { sums.align_to() }.1, room)

@@ -7,7 +7,7 @@ use super::super::super::x86::{load16, load32};
 use super::super::tables::CLOSE_UP;
 use super::super::{GROUP_ROOM, MAX_OCTETS, MAX_WIDTH, MORE_ROOM, RAW_GROUP, encode_with, mode, scalar32};
 use super::{RawValues, STEP, STEPS, Words, turned};
-use crate::codec::planar::Bound;
+use crate::codec::bit_plane::Bound;
 use crate::codec::{EncodeError, VALUE_LEN};
 
 /// What is done to eight groups at a time.

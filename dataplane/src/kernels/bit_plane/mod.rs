@@ -1,4 +1,4 @@
-//! Fast versions of [`crate::codec::planar`], which defines what each must do on every input.
+//! Fast versions of [`crate::codec::bit_plane`], which defines what each must do on every input.
 
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "SIMD loads and stores, and calls that a token proves")]
@@ -22,7 +22,7 @@ mod tables;
 #[cfg(target_arch = "x86_64")]
 use core::mem::MaybeUninit;
 
-use crate::codec::planar::SECTION_VALUES;
+use crate::codec::bit_plane::SECTION_VALUES;
 use crate::codec::{DecodeError, EncodeError, VALUE_LEN};
 
 const SECTION_LEN: usize = SECTION_VALUES * VALUE_LEN;

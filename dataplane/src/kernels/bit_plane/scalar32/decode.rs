@@ -6,7 +6,7 @@
 use super::super::super::scalar32::{BYTES, to_hidden};
 use super::super::{MAX_OCTETS, MAX_WIDTH, RAW_GROUP, decode_with, mode};
 use super::{ONES, turned};
-use crate::codec::planar::{Bound, SECTION_VALUES};
+use crate::codec::bit_plane::{Bound, SECTION_VALUES};
 use crate::codec::{DecodeError, VALUE_LEN};
 use crate::sums::BLOCK_VALUES;
 
@@ -37,7 +37,7 @@ impl<const OCTETS: usize> Map<OCTETS> {
     }
 }
 
-/// As [`crate::codec::planar::decode_payload`].
+/// As [`crate::codec::bit_plane::decode_payload`].
 pub(in super::super::super) fn decode(
     sections: &[u8],
     values: &mut [u8],
@@ -65,7 +65,7 @@ pub(in super::super::super) fn decode_units(section: &[u8], units: &mut [i32]) -
     Decoder(Units).section::<{ BLOCK_VALUES / 8 }>(section, words_of(units))
 }
 
-/// As [`crate::codec::planar::sums::decode`].
+/// As [`crate::codec::bit_plane::sums::decode`].
 pub(in super::super::super) fn decode_sums(section: &[u8], sums: &mut [i32]) -> Option<usize> {
     Decoder(Sums).section::<{ BLOCK_VALUES / 8 }>(section, words_of(sums))
 }

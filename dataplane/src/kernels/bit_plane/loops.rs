@@ -6,7 +6,7 @@ use super::super::loops::padded;
 use super::{
     GROUP_ROOM, MAX_OCTETS, MAX_WIDTH, MORE_ROOM, RAW_GROUP, decode_with, encode_with, mode, scalar32,
 };
-use crate::codec::planar::{Bound, SECTION_VALUES};
+use crate::codec::bit_plane::{Bound, SECTION_VALUES};
 use crate::codec::{DecodeError, EncodeError, VALUE_LEN};
 
 /// Values, or items, of a step.
@@ -79,7 +79,7 @@ pub(super) struct Groups {
     pub(super) widths: [u8; 2],
 }
 
-/// As [`crate::codec::planar::encode_payload`]. `take` fills items from the values of a section; `transpose` makes groups of two
+/// As [`crate::codec::bit_plane::encode_payload`]. `take` fills items from the values of a section; `transpose` makes groups of two
 /// times eight words, whose plane value is one more where a bit of its second argument is set; planes of raw words do not matter
 /// if its third is false, and are zero if it is true. `spread` puts words to where its second argument has a bit, and zeros elsewhere.
 #[inline(always)]
@@ -274,7 +274,7 @@ const fn nonzero_bytes(bytes: u64) -> u8 {
     ((highest >> 7 & LOWEST).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
 }
 
-/// As [`crate::codec::planar::decode_payload`]. `words` makes words, `2p + 1` with its sign, of the planes of two groups, as many
+/// As [`crate::codec::bit_plane::decode_payload`]. `words` makes words, `2p + 1` with its sign, of the planes of two groups, as many
 /// of each as the second argument says, and signs; `dense` is whether they are `2p - 1`, and 0 for 0. `place` writes eight values
 /// from words, to where its second argument has a bit, and zeros elsewhere.
 #[inline(always)]

@@ -8,7 +8,7 @@ use super::{
     COLUMNS, Floats, STEP, STEP_GROUPS, STEPS, Words, get_part, get_part16, get64, of_values, put_map_words,
     put_part, put64,
 };
-use crate::codec::planar::Bound;
+use crate::codec::bit_plane::Bound;
 use crate::codec::{DecodeError, VALUE_LEN};
 
 #[target_feature(

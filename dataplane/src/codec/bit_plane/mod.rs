@@ -1,4 +1,4 @@
-//! Codec 2: planar groups over compacted non-zero values, defined value by value (FORMAT.md §3.7 and §4.2).
+//! Codec 2: bit-plane groups over compacted non-zero values, defined value by value (FORMAT.md §3.7 and §4.2).
 //!
 //! A section of at most 512 values says which of them are not zero, and then holds bit planes of those alone: a group of
 //! eight takes as many bytes as its largest magnitude has bits. A value is restored in the middle of its bin, which is two

@@ -6,7 +6,7 @@ use core::arch::aarch64::*;
 use super::super::neon::Neon;
 use super::loops::{self, Groups, Octet, Planes, RAW_FROM, STEP_LEN, Words};
 use super::tables::{CLOSE_UP, SPREAD_OUT};
-use crate::codec::planar::Bound;
+use crate::codec::bit_plane::Bound;
 use crate::codec::{DecodeError, EncodeError};
 
 /// By the number of planes: all bits of those that are there.
@@ -24,7 +24,7 @@ static THERE: [[u8; 16]; 16] = {
     table
 };
 
-/// As [`crate::codec::planar::encode_payload`].
+/// As [`crate::codec::bit_plane::encode_payload`].
 pub(in super::super) fn encode(
     _: Neon,
     values: &[u8],
@@ -35,7 +35,7 @@ pub(in super::super) fn encode(
     unsafe { encode_sections(values, out, bound) }
 }
 
-/// As [`crate::codec::planar::decode_payload`].
+/// As [`crate::codec::bit_plane::decode_payload`].
 pub(in super::super) fn decode(
     _: Neon,
     sections: &[u8],

@@ -7,7 +7,7 @@ use super::super::{GROUP_ROOM, MAX_OCTETS, MAX_WIDTH, MORE_ROOM, RAW_GROUP, enco
 use super::{
     COLUMNS, Floats, STEP, STEP_GROUPS, STEPS, Words, get_part, get64, put_map_words, put_part, put64,
 };
-use crate::codec::planar::{Bound, SECTION_VALUES};
+use crate::codec::bit_plane::{Bound, SECTION_VALUES};
 use crate::codec::{EncodeError, VALUE_LEN};
 
 /// Where every section fits.

@@ -2,9 +2,9 @@
 
 mod common;
 
+use common::bit_plane::BitPlaneLaws;
 use common::golden::golden;
-use common::planar::PlanarLaws;
-use gradwire::codec::planar::{
+use gradwire::codec::bit_plane::{
     Bound, BoundError, SECTION_VALUES, decode_payload, encode_payload, max_encoded_len,
 };
 use gradwire::codec::{DecodeError, EncodeError};
@@ -31,7 +31,7 @@ fn round_trip(values: &[u8], bound: Bound) -> Vec<u8> {
     assert_eq!(decode_payload(&sections, &mut decoded, bound), Ok(len));
     for (sent, got) in values.as_chunks::<4>().0.iter().zip(decoded.as_chunks::<4>().0) {
         let [sent, got] = [sent, got].map(|bytes| u32::from_le_bytes(*bytes));
-        assert_eq!(got, PlanarLaws::of(bound).by_arithmetic(sent));
+        assert_eq!(got, BitPlaneLaws::of(bound).by_arithmetic(sent));
     }
     sections
 }
@@ -49,14 +49,14 @@ proptest! {
 
     #[test]
     fn laws_hold_for_any_bits_and_any_bound(f in 0u32..1 << 31, step in 0u32..1 << 12, bound in any_bound()) {
-        let laws = PlanarLaws::of(bound);
+        let laws = BitPlaneLaws::of(bound);
         laws.hold(f, laws.restored(f.saturating_sub(step)));
     }
 
     #[test]
     fn laws_hold_at_every_border(exponent in -1i32..=16, near in -3i32..=3, bound in any_bound()) {
         let f = (((127 + i32::from(bound.y()) + exponent).clamp(1, 255) << 23) + near) as u32;
-        let laws = PlanarLaws::of(bound);
+        let laws = BitPlaneLaws::of(bound);
         laws.hold(f, laws.restored(f - 1));
     }
 }

@@ -24,10 +24,10 @@ use core::arch::x86_64::*;
 
 use super::super::x86::avx2::Avx2;
 use super::Buffer;
-use crate::codec::planar::{Bound, SECTION_VALUES};
+use crate::codec::bit_plane::{Bound, SECTION_VALUES};
 use crate::codec::{DecodeError, EncodeError, VALUE_LEN};
 
-/// As [`crate::codec::planar::encode_payload`].
+/// As [`crate::codec::bit_plane::encode_payload`].
 pub(in super::super) fn encode(
     _: Avx2,
     values: &[u8],
@@ -38,7 +38,7 @@ pub(in super::super) fn encode(
     unsafe { encode::encode_sections(values, out, bound) }
 }
 
-/// As [`crate::codec::planar::decode_payload`].
+/// As [`crate::codec::bit_plane::decode_payload`].
 pub(in super::super) fn decode(
     _: Avx2,
     sections: &[u8],
@@ -55,13 +55,13 @@ pub(in super::super) fn decode_units(_: Avx2, section: &[u8], units: &mut [i32])
     unsafe { decode::decode_units(section, units) }
 }
 
-/// As [`crate::codec::planar::sums::decode`].
+/// As [`crate::codec::bit_plane::sums::decode`].
 pub(in super::super) fn decode_sums(_: Avx2, section: &[u8], sums: &mut [i32]) -> Option<usize> {
     // SAFETY: the callee needs these features and nothing else; the token proves them.
     unsafe { decode::decode_sums(section, sums) }
 }
 
-/// As [`crate::codec::planar::sums::encode`]; None also if `out` has no room for stores behind the section.
+/// As [`crate::codec::bit_plane::sums::encode`]; None also if `out` has no room for stores behind the section.
 pub(in super::super) fn encode_sums(_: Avx2, sums: &[i32], out: &mut [u8]) -> Option<usize> {
     // SAFETY: the callee needs these features and nothing else; the token proves them.
     unsafe { encode::encode_sums(sums, out) }

@@ -1,7 +1,7 @@
 //! What benches run on: values whose classes are known, and one recording.
 //!
-//! Every shape is the same on every run and machine. Classes are those of the bound 2^-10, and the same in both
-//! splits: what they disagree on, 2^-5 to 2^-3, is drawn by the Laplace shapes only.
+//! Every distribution is the same on every run and machine. Classes are those of the bound 2^-10, and the same in both
+//! splits: what they disagree on, 2^-5 to 2^-3, is drawn by the Laplace distributions only.
 
 use std::ops::Range;
 
@@ -10,17 +10,17 @@ use gradwire::codec::VALUE_LEN;
 use crate::input::npy;
 use crate::input::recordings::GRADIENTS;
 
-/// The recording of the shape `recorded`.
+/// The recording of the distribution `recorded`.
 pub const RECORDED: &str = "hdc256_i0040_w0.npy";
-/// The recording of the shape `resnet`.
+/// The recording of the distribution `resnet`.
 const DENSE: &str = "resnet_i0010_w0.npy";
 
-/// Values in a row that a recorded shape takes from one place: those of a payload of 1448 bytes.
+/// Values in a row that a recorded distribution takes from one place: those of a payload of 1448 bytes.
 const RUN: usize = 362;
 
-/// One shape of input.
+/// One distribution of input.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct Distribution {
     /// Its name in tables; stable.
     pub name: &'static str,
     source: Source,
@@ -37,34 +37,36 @@ enum Source {
 }
 
 /// A real gradient, from places spread over the whole vector: its layers differ.
-pub const RECORDED_SHAPE: Shape = Shape { name: "recorded", source: Source::Recorded(RECORDED, 0) };
+pub const RECORDED_VALUES: Distribution =
+    Distribution { name: "recorded", source: Source::Recorded(RECORDED, 0) };
 /// The same with some values that no codec shortens.
-pub const RECORDED_RAW: Shape = Shape { name: "recorded 1% raw", source: Source::Recorded(RECORDED, 1) };
+pub const RECORDED_RAW: Distribution =
+    Distribution { name: "recorded 1% raw", source: Source::Recorded(RECORDED, 1) };
 /// A gradient of which four values in five are not zero.
-pub const RECORDED_DENSE: Shape = Shape { name: "resnet", source: Source::Recorded(DENSE, 0) };
+pub const RECORDED_DENSE: Distribution = Distribution { name: "resnet", source: Source::Recorded(DENSE, 0) };
 /// The mix that targets are stated for.
-pub const TYPICAL: Shape = Shape { name: "75/4/20/1", source: Source::Classes([75, 4, 20, 1]) };
+pub const TYPICAL: Distribution = Distribution { name: "75/4/20/1", source: Source::Classes([75, 4, 20, 1]) };
 /// A quarter of each class: no branch on a class can be predicted.
-pub const MIXED: Shape = Shape { name: "mixed", source: Source::Classes([25, 25, 25, 25]) };
+pub const MIXED: Distribution = Distribution { name: "mixed", source: Source::Classes([25, 25, 25, 25]) };
 
 /// What sums are measured on.
-pub const SUMMED: [Shape; 3] = [RECORDED_SHAPE, RECORDED_RAW, RECORDED_DENSE];
+pub const SUMMED: [Distribution; 3] = [RECORDED_VALUES, RECORDED_RAW, RECORDED_DENSE];
 
-/// All shapes.
-pub const ALL: [Shape; 10] = [
-    RECORDED_SHAPE,
+/// All distributions.
+pub const ALL: [Distribution; 10] = [
+    RECORDED_VALUES,
     RECORDED_RAW,
     RECORDED_DENSE,
-    Shape { name: "zero", source: Source::Classes([100, 0, 0, 0]) },
-    Shape { name: "raw", source: Source::Classes([0, 0, 0, 100]) },
+    Distribution { name: "zero", source: Source::Classes([100, 0, 0, 0]) },
+    Distribution { name: "raw", source: Source::Classes([0, 0, 0, 100]) },
     MIXED,
     TYPICAL,
-    Shape { name: "laplace 1e-4", source: Source::Laplace(1e-4) },
-    Shape { name: "laplace 1e-3", source: Source::Laplace(1e-3) },
-    Shape { name: "laplace 1e-2", source: Source::Laplace(1e-2) },
+    Distribution { name: "laplace 1e-4", source: Source::Laplace(1e-4) },
+    Distribution { name: "laplace 1e-3", source: Source::Laplace(1e-3) },
+    Distribution { name: "laplace 1e-2", source: Source::Laplace(1e-2) },
 ];
 
-impl Shape {
+impl Distribution {
     /// So many values, as little-endian `f32`s.
     #[must_use]
     pub fn values(&self, count: usize) -> Vec<u8> {
@@ -152,9 +154,9 @@ mod tests {
 
     const COUNT: usize = 100_000;
 
-    fn shares(shape: &Shape, split: Split) -> [f64; 4] {
+    fn shares(distribution: &Distribution, split: Split) -> [f64; 4] {
         let params = Params::new(10, split, 0).unwrap();
-        let values = shape.values(COUNT);
+        let values = distribution.values(COUNT);
         assert_eq!(values.len(), COUNT * VALUE_LEN);
         let mut shares = [0.0; 4];
         for value in values.as_chunks().0 {
@@ -165,12 +167,16 @@ mod tests {
 
     #[test]
     fn classes_have_the_shares_of_the_name_in_both_splits() {
-        for shape in ALL {
-            let Source::Classes(percent) = shape.source else { continue };
+        for distribution in ALL {
+            let Source::Classes(percent) = distribution.source else { continue };
             assert_eq!(percent.iter().sum::<u32>(), 100);
             for split in [Split::Dense, Split::Paper] {
-                for (share, percent) in shares(&shape, split).into_iter().zip(percent) {
-                    assert!((share - f64::from(percent) / 100.0).abs() < 0.01, "{}: {share}", shape.name);
+                for (share, percent) in shares(&distribution, split).into_iter().zip(percent) {
+                    assert!(
+                        (share - f64::from(percent) / 100.0).abs() < 0.01,
+                        "{}: {share}",
+                        distribution.name
+                    );
                 }
             }
         }
@@ -178,20 +184,20 @@ mod tests {
 
     #[test]
     fn a_laplace_shape_has_the_zeros_of_its_distribution() {
-        for shape in ALL {
-            let Source::Laplace(mean) = shape.source else { continue };
+        for distribution in ALL {
+            let Source::Laplace(mean) = distribution.source else { continue };
             let expected = 1.0 - (-(2f64.powi(-10)) / mean).exp();
-            let [zeros, ..] = shares(&shape, Split::Dense);
-            assert!((zeros - expected).abs() < 0.01, "{}: {zeros}, expected {expected}", shape.name);
+            let [zeros, ..] = shares(&distribution, Split::Dense);
+            assert!((zeros - expected).abs() < 0.01, "{}: {zeros}, expected {expected}", distribution.name);
         }
     }
 
     #[test]
     fn every_shape_is_the_same_each_time_and_longer_ones_differ_in_places() {
-        for shape in ALL {
-            assert_eq!(shape.values(1000), shape.values(1000));
+        for distribution in ALL {
+            assert_eq!(distribution.values(1000), distribution.values(1000));
         }
-        let values = RECORDED_SHAPE.values(2 * RUN);
+        let values = RECORDED_VALUES.values(2 * RUN);
         assert_ne!(values[..RUN * VALUE_LEN], values[RUN * VALUE_LEN..]);
     }
 }

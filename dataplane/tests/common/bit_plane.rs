@@ -1,19 +1,19 @@
 //! The laws of codec 2 (FORMAT.md §3.5 and §3.7), verified in `f64`.
 
-use gradwire::codec::planar::{Bound, decode_value, encode_value};
+use gradwire::codec::bit_plane::{Bound, decode_value, encode_value};
 
 const SIGN: u32 = 1 << 31;
 
 /// The laws for one bound.
 #[derive(Clone, Copy, Debug)]
-pub struct PlanarLaws {
+pub struct BitPlaneLaws {
     bound: Bound,
     /// `2^y`, and the smallest magnitude that is raw.
     unit: f64,
     raw_from: f64,
 }
 
-impl PlanarLaws {
+impl BitPlaneLaws {
     pub fn of(bound: Bound) -> Self {
         let unit = 2f64.powi(bound.y().into());
         Self { bound, unit, raw_from: unit * 2f64.powi(14) }

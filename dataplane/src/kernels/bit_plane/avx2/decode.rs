@@ -8,7 +8,7 @@ use super::super::super::x86::{load16, load32};
 use super::super::tables::SPREAD_OUT;
 use super::super::{MAX_OCTETS, MAX_WIDTH, RAW_GROUP, decode_with, mode};
 use super::{RawValues, STEP_GROUPS, Words, turned};
-use crate::codec::planar::Bound;
+use crate::codec::bit_plane::Bound;
 use crate::codec::{DecodeError, VALUE_LEN};
 
 /// What the planes of a step are read from: three groups of at most 15 bytes, and 16 bytes of the fourth.

@@ -1,10 +1,10 @@
 //! No intrinsics, no `unsafe`: what is done to each value alone is written so that compilers vectorise it.
 
 use super::loops::{self, Groups, Octet, Planes, RAW_FROM, STEP_LEN, Words};
-use crate::codec::planar::Bound;
+use crate::codec::bit_plane::Bound;
 use crate::codec::{DecodeError, EncodeError};
 
-/// As [`crate::codec::planar::encode_payload`].
+/// As [`crate::codec::bit_plane::encode_payload`].
 pub(in super::super) fn encode(values: &[u8], out: &mut [u8], bound: Bound) -> Result<usize, EncodeError> {
     let close_up = closer(bound);
     loops::encode(values, out, bound, |items, values| items.take(values, &close_up), transpose, spread)
@@ -80,7 +80,7 @@ const fn turned(mut matrix: u64) -> u64 {
     matrix ^ swap ^ swap << 28
 }
 
-/// As [`crate::codec::planar::decode_payload`].
+/// As [`crate::codec::bit_plane::decode_payload`].
 pub(in super::super) fn decode(
     sections: &[u8],
     values: &mut [u8],
