@@ -19,7 +19,7 @@ impl Sum {
         Self::from_le_words(sum + Self::part_of_le_word(bytes))
     }
 
-    /// What of `bytes` is behind its last whole word of four bytes.
+    /// The bytes of `bytes` behind its last whole word of four bytes.
     // The usual case has no branch and copies nothing: groups end anywhere.
     #[inline]
     pub(crate) fn part_of_le_word(bytes: &[u8]) -> u64 {

@@ -58,7 +58,7 @@ pub trait Buffer {
 
 /// Ports and the buffers that circulate between them. No call waits.
 pub trait Device {
-    /// What names one of its ports: [`Port`] if it has a host's and a network's.
+    /// A name of one of its ports: [`Port`] if it has a host's and a network's.
     type Port: Copy + PartialEq;
     /// Its buffers.
     type Buffer: Buffer;
@@ -90,7 +90,7 @@ pub trait Device {
     fn kick(&mut self, to: Self::Port);
 }
 
-/// What happened to frames of one port that no verdict says; the counts wrap at 2^64.
+/// Losses among frames of one port that no verdict counts; the counts wrap at 2^64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Losses {
@@ -247,7 +247,7 @@ impl<const SETS: usize> Forwarder<SETS> {
         &self.ingress
     }
 
-    /// What happened to frames of `from` outside the engines.
+    /// Losses among frames of `from` outside the engines.
     #[must_use]
     pub const fn losses(&self, from: Port) -> Losses {
         let [host, network] = self.losses;

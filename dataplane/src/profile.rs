@@ -105,7 +105,7 @@ impl Profile {
         }
     }
 
-    /// How many bytes at the start of `bytes` are the code of `values` values, found without decoding one. None if
+    /// The number of bytes at the start of `bytes` that are the code of `values` values, found without decoding one. None if
     /// `bytes` are no such code.
     #[must_use]
     pub fn encoded_len(self, bytes: &[u8], values: usize) -> Option<usize> {
@@ -189,7 +189,7 @@ mod tests {
 
     /// All 2^24: three bytes name at most one profile, and it writes the same three.
     #[test]
-    fn what_is_read_is_written_alike() {
+    fn profiles_that_are_read_are_written_alike() {
         let mut profiles = 0;
         for number in 0..1u32 << 24 {
             let [_, bytes @ ..] = number.to_be_bytes();

@@ -18,7 +18,7 @@ pub const DEFAULT_MARK: u8 = 0x30;
 /// The most rules that one engine takes.
 pub const MAX_RULES: usize = 16;
 
-/// How headers look on the wire (FORMAT.md §5).
+/// The form of headers on the wire (FORMAT.md §5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
@@ -51,7 +51,7 @@ impl Framing {
     }
 }
 
-/// How the start of a TCP stream's values is known.
+/// The source of the start of a TCP stream's values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
@@ -92,7 +92,7 @@ impl Alignment {
     }
 }
 
-/// How a sender knows that the far end restores what it is sent.
+/// The way in which a sender knows that the far end restores its frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
@@ -173,9 +173,9 @@ pub struct Rule {
     pub profile: Profile,
     /// Framing of compressed frames.
     pub framing: Framing,
-    /// Where values start in a TCP stream.
+    /// The start of values in a TCP stream.
     pub alignment: Alignment,
-    /// How it is known that the far end restores.
+    /// The way to know that the far end restores.
     #[cfg_attr(feature = "arbitrary", arbitrary(value = Handshake::Off))]
     pub handshake: Handshake,
     /// The payload heuristic.
@@ -199,7 +199,7 @@ impl Rule {
         udp_offset: 0,
     };
 
-    /// What the NIC of the paper does (Li et al., MICRO 2018), as FORMAT.md §3.6 has it, and as far as docs/papers.md does not
+    /// The NIC of the paper (Li et al., MICRO 2018), as FORMAT.md §3.6 has it, and as far as docs/papers.md does not
     /// list it as something that cannot be had: paper split, in-place framing, exactly ToS 0x28, every payload starts with a value, and both ends
     /// are known to restore. Settings that name it `profile = "inceptionn"` may choose another bound.
     pub const INCEPTIONN: Self = Self {
@@ -224,7 +224,7 @@ impl Rule {
         (tos ^ self.tos) & self.mask == 0
     }
 
-    /// What both ends have to have in common under in-place framing: codec, its two parameters, alignment. None under
+    /// The parameters that both ends must share under in-place framing: codec, its two parameters, alignment. None under
     /// routed framing.
     pub(crate) const fn in_place(&self) -> Option<[u8; 4]> {
         let [codec, first, second] = self.profile.to_bytes();
@@ -338,7 +338,7 @@ impl Rules {
 pub enum RulesError {
     /// More than [`MAX_RULES`] rules.
     TooMany {
-        /// How many there are.
+        /// The number found.
         got: usize,
     },
     /// A rule looks for bits that its mask ignores.
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused() {
+    fn contradictory_rules_are_refused() {
         let rules = |list: &[Rule]| Rules::new(list, DEFAULT_MARK).map(|_| ());
         let tos = |tos, mask| Rule { tos, mask, ..Rule::DEFAULT };
         assert_eq!(rules(&[Rule::DEFAULT, Rule::INCEPTIONN]), Err(RulesError::Hidden { index: 1 }));

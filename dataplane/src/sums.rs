@@ -33,7 +33,7 @@ const MANTISSA_BITS: u32 = 23;
 const HIDDEN: u32 = 1 << MANTISSA_BITS;
 const INFINITE: u32 = 0x7f80_0000;
 
-/// What a value adds to a sum.
+/// The contribution of a value to a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Units {

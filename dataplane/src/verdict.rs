@@ -1,6 +1,6 @@
-//! What became of a frame, and how often.
+//! The verdict on a frame, and counts of verdicts.
 
-/// What the caller does with a frame.
+/// The caller's duty for a frame.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -9,7 +9,7 @@ pub enum Verdict {
     Untouched(PassReason),
     /// Send the first `len` bytes of `out` in its place.
     Changed {
-        /// What was done to it.
+        /// The change.
         change: Change,
         /// Length of the new frame in bytes, without FCS; the MAC pads it if it is below the
         /// Ethernet minimum.
@@ -49,7 +49,7 @@ macro_rules! outcomes {
 pub(crate) use outcomes;
 
 outcomes! {
-    /// How a frame was changed.
+    /// The change of a frame.
     Change {
         /// Egress: the payload was compressed.
         Compressed = "compressed",

@@ -151,7 +151,7 @@ fn a_window_has_two_slots_for_each_chunk() {
 /// One bit of the kind makes a partial sum of one child a contribution, and the reverse; the sections of either would be read as
 /// other values.
 #[test]
-fn what_a_worker_sends_is_what_it_joined_to_send() {
+fn a_worker_sends_what_it_joined_to_send() {
     let limits = Limits::MOST;
     let mut aggregator = aggregator();
     let mut send = |child: u8, seq: u32, body: Body<'_>| {

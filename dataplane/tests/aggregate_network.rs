@@ -15,7 +15,7 @@ use gradwire::sums::Summable;
 use gradwire::wire::chunk::{Limits, MAX_PACKET_LEN, MIN_MTU};
 use proptest::prelude::*;
 
-/// Who sends, and to whom: workers by number, aggregators from here on.
+/// A sender or a receiver: workers by number, aggregators from here on.
 type Address = u16;
 const FIRST_AGGREGATOR: Address = 1000;
 /// Small, so that windows turn over often: four chunks of two blocks.
@@ -122,7 +122,7 @@ struct Network {
     sent: u64,
     aggregators: Vec<Box<TestAggregator>>,
     children: Vec<Worker<8>>,
-    /// What earlier epochs sent.
+    /// Packets of earlier epochs.
     old: Vec<(Address, Address, Vec<u8>)>,
     epoch: u32,
     fallbacks: usize,
@@ -362,7 +362,7 @@ impl Network {
         (outputs, rescaled[0].clone())
     }
 
-    /// What all workers do together: what anybody has is copied, the rest is summed elsewhere, and a later epoch begins.
+    /// The fallback of all workers: what anybody has is copied, the rest is summed elsewhere, and a later epoch begins.
     fn fall_back(
         &mut self,
         inputs: &[Vec<u8>],

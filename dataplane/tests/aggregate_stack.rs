@@ -339,7 +339,7 @@ fn a_batch_takes_no_more_frames_than_its_budget() {
 
 /// A frame's own buffer carries its first answer, and a second buffer is asked for.
 #[test]
-fn what_finds_no_room_or_no_buffer_is_counted() {
+fn frames_without_room_or_buffer_are_counted() {
     for (is_full, is_out_of_buffers, sent, lost) in
         [(true, false, 0, 3), (false, true, 3, 3), (true, true, 0, 6)]
     {

@@ -65,7 +65,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn what_is_encoded_decodes_to_each_value_alone(values in any_values(), y in -30i8..5) {
+    fn each_value_decodes_as_if_alone(values in any_values(), y in -30i8..5) {
         let values = le_bytes(&values);
         let sections = round_trip(&values, bound(y));
         let mut out = vec![0; sections.len()];
@@ -81,7 +81,7 @@ proptest! {
         }
     }
 
-    /// What no encoder makes has a value too, and encoding that value again is stable.
+    /// Bytes that no encoder makes have a value too, and encoding that value again is stable.
     #[test]
     fn any_bytes_decode_or_are_refused(
         mut sections in prop::collection::vec(any::<u8>(), 0..600), mode in 0u8..5, count in 0usize..600, bound in any_bound(),
@@ -122,7 +122,7 @@ fn golden_files() {
 
 /// One section of 16 values at y = -10, by hand; what each refused one has too much.
 #[test]
-fn what_a_decoder_refuses() {
+fn invalid_sections_are_refused() {
     let decode = |section: &[u8], count: usize| {
         let mut values = vec![0xaa; 4 * count];
         decode_payload(section, &mut values, bound(-10)).map(|len| (len, values))

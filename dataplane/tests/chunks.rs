@@ -150,7 +150,7 @@ fn packets(path: &str) -> Vec<(String, Vec<u8>)> {
     examples
 }
 
-/// What the second implementation wrote. docs/aggregation-protocol.md section 6 has some of it.
+/// The output of the second implementation. docs/aggregation-protocol.md section 6 has some of it.
 fn examples() -> Vec<(String, Vec<u8>)> {
     let examples = packets("tests/golden/v1_packets.txt");
     let shown = packets("../docs/aggregation-protocol.md");
@@ -235,7 +235,7 @@ fn examples_of_the_format_document() {
 
 /// Each refusal of docs/aggregation-protocol.md section 3, from a packet that is right but for it.
 #[test]
-fn what_a_receiver_refuses() {
+fn invalid_packets_are_refused() {
     let examples = examples();
     let with = |name: &str, at: usize, byte: u8| {
         let mut packet = examples.iter().find(|(label, _)| label == name).unwrap().1.clone();

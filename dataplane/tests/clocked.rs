@@ -166,7 +166,7 @@ proptest! {
     }
 
     #[test]
-    fn what_follows_the_groups_is_left_alone(
+    fn bytes_behind_the_groups_are_left_alone(
         (params, values) in payload(99),
         more in prop::collection::vec(any::<u8>(), 0..200),
     ) {

@@ -27,7 +27,7 @@ fn header(tos: u8, vlans: usize, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// What the compressor makes of a frame, by the definition.
+/// The compressor's output for a frame, by the definition.
 fn define_frame(frame: &[u8], layout: Layout, params: Params) -> Vec<u8> {
     let (bypassed, rest) = frame.split_at(layout.bypass.min(frame.len()));
     let len = (4 * layout.values).min(rest.len() / 4 * 4);
@@ -102,7 +102,7 @@ fn the_type_of_service_is_compared_on_the_first_burst() {
     assert_eq!(encode_frame(&frame, layout, &mut out, &rule).map(|run| run.len), Ok(frame.len()));
 }
 
-/// How a test treats the pipeline.
+/// The manners of a test towards the pipeline.
 #[derive(Clone, Copy, Debug)]
 struct Manners {
     seed: u64,
@@ -194,7 +194,7 @@ fn frames() -> impl Strategy<Value = Vec<(Layout, Vec<u8>)>> {
 }
 
 #[test]
-fn what_was_taken_and_has_not_left_is_inside() {
+fn beats_that_were_taken_and_have_not_left_are_inside() {
     let layout = Layout { bypass: 0, values: 16 };
     let [first, last] = [Beat::new(&[0xff; 32], false), Beat::new(&[0xff; 32], true)];
     let mut compressor = Compressor::new(Params::DEFAULT);

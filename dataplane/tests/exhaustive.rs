@@ -48,7 +48,7 @@ fn parameters(bounds: impl IntoIterator<Item = u8>, scales: &[i8]) -> Vec<Params
     all
 }
 
-/// What CI can afford, or what was asked for.
+/// The parameters that CI can afford, or that were asked for.
 fn asked(scales: &[i8]) -> Vec<Params> {
     match env::var("GRADWIRE_BOUNDS") {
         Ok(bounds) => {
@@ -108,7 +108,7 @@ fn laws() {
 /// Both extremes of codec 2's bound, and some at which values of neural networks lie.
 const Y: [i8; 5] = [Bound::MIN, -24, -10, 0, Bound::MAX];
 
-/// What was asked for, or what CI can afford.
+/// The exponents that were asked for, or that CI can afford.
 fn asked_exponents() -> Vec<i8> {
     match env::var("GRADWIRE_BIT_PLANE").as_deref() {
         Ok("all") => Y.to_vec(),

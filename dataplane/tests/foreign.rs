@@ -1,4 +1,4 @@
-//! What others do to frames on their way, and what they send under the mark: foreign frames pass as they are, and no
+//! Changes of frames on their way, and frames of others under the mark: foreign frames pass as they are, and no
 //! compressed bytes reach a host as data.
 
 mod common;
@@ -60,7 +60,7 @@ fn a_compressed_segment_with_a_recomputed_checksum_is_dropped() {
     }
 }
 
-/// What differs from a compressed segment in any respect is foreign, and passes.
+/// A segment that differs from a compressed one in any respect is foreign, and passes.
 #[test]
 fn marked_segments_that_no_engine_made_pass() {
     let header = [1, 1, 0x28, 0, 0, 67, 0xa3, 0];

@@ -41,7 +41,7 @@ impl Buffer for Memory {
     }
 }
 
-/// What names a port here.
+/// The names of ports here.
 trait Name: Copy + PartialEq {
     fn index(self) -> usize;
 }
@@ -64,14 +64,14 @@ struct Ports<P, const PORTS: usize> {
     received: [VecDeque<Memory>; PORTS],
     sent: [Vec<Memory>; PORTS],
     kicks: [usize; PORTS],
-    /// How many frames a port takes.
+    /// The number of frames a port takes.
     depth: usize,
     /// Whether checksums are left to it.
     completes: bool,
     ports: PhantomData<P>,
 }
 
-/// What a [`Forwarder`] serves.
+/// The device of a [`Forwarder`].
 type Queues = Ports<Port, 2>;
 
 impl<P: Name, const PORTS: usize> Ports<P, PORTS> {
@@ -98,7 +98,7 @@ impl<P: Name, const PORTS: usize> Ports<P, PORTS> {
         name
     }
 
-    /// What a port sent since it was asked last; its buffers are free again.
+    /// The frames that a port sent since it was asked last; its buffers are free again.
     fn sent(&mut self, by: P) -> Vec<(usize, Vec<u8>)> {
         let sent = self.sent[by.index()].drain(..).collect::<Vec<_>>();
         let frames = sent.iter().map(|memory| (memory.name, memory.frame().to_vec())).collect();
@@ -203,9 +203,9 @@ fn frames_cross_in_order_in_the_buffers_they_came_in_and_changed_ones_in_the_spa
     assert_eq!(forwarder.losses(Port::Network), Losses::default());
 }
 
-/// What is shown is decoded by the definition, and has to be what the far end restores.
+/// The observed groups are decoded by the definition, and have to be what the far end restores.
 #[test]
-fn who_observes_sees_the_values_of_each_compressed_frame_and_their_groups() {
+fn an_observer_sees_the_values_of_each_compressed_frame_and_their_groups() {
     for framing in [Framing::Routed, Framing::InPlace] {
         let rule = Rule { framing, ..Rule::STATIC };
         let rules = Rules::new(&[Rule { tos: 0x48, ..rule }, rule], DEFAULT_MARK).unwrap();
@@ -280,7 +280,7 @@ fn a_frame_leaves_at_the_port_that_it_was_told_to() {
 }
 
 #[test]
-fn what_a_full_queue_refuses_is_counted_and_its_buffer_is_free_again() {
+fn a_frame_refused_by_a_full_queue_is_counted_and_its_buffer_is_free_again() {
     let mut device = Queues::new(8, 1);
     let mut forwarder = forwarder();
     for frame in [segment(0).syn(1000).bytes(), segment(0).bytes(), untagged()] {

@@ -95,7 +95,7 @@ prop_compose! {
     }
 }
 
-/// Where the payload's first value starts, from the headers alone.
+/// The start of the payload's first value, from the headers alone.
 fn head_len(spec: &Spec, rule: &Rule, origin: u32) -> usize {
     match spec.transport {
         TransportSpec::Tcp { seq, .. } if rule.alignment == Alignment::Connection => {
@@ -132,7 +132,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn what_egress_compresses_ingress_restores(spec in any_spec(), rule in any_rule(), origin: u32) {
+    fn ingress_restores_frames_that_egress_compresses(spec in any_spec(), rule in any_rule(), origin: u32) {
         let frame = spec.bytes();
         prop_assume!(frame.len() <= usize::from(MTU));
         let (verdict, wire) = send(rule, origin, &spec);

@@ -163,7 +163,7 @@ fn blocks(path: &str) -> Vec<String> {
     text.split("```example ").skip(1).map(|block| block.split("```").next().unwrap().to_owned()).collect()
 }
 
-/// What the second implementation wrote, and the SYN of FORMAT.md, which it does not write. The other blocks there are of these.
+/// The output of the second implementation, and the SYN of FORMAT.md, which it does not write. The other blocks there are of these.
 fn examples() -> Vec<Example> {
     let mut blocks_of_both = blocks("tests/golden/v1_examples.txt");
     let (syns, others): (Vec<_>, Vec<_>) =

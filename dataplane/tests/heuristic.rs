@@ -60,7 +60,7 @@ fn payload(words: &[(usize, u32)]) -> Vec<u8> {
     bytes
 }
 
-/// What gloo puts before a message: numbers of 64 bits, most of them small.
+/// The header that gloo puts before a message: numbers of 64 bits, most of them small.
 const HEADER: [(usize, u32); 12] =
     [(0, 48), (1, 0), (2, 1), (3, 0), (4, 7), (5, 0), (6, 0), (7, 0), (8, 1600), (9, 0), (10, 0), (11, 0)];
 
@@ -241,7 +241,7 @@ fn a_stream_may_start_with_a_single_value() {
     }
 }
 
-/// What an application sends before its tag is its own: its values start at its first tagged segment, and so do its messages.
+/// The bytes before its tag are the application's own: its values start at its first tagged segment, and so do its messages.
 #[test]
 fn a_stream_that_is_tagged_late_starts_there() {
     for (first, compressed) in [(0x3f80_0000, true), (1200, false)] {

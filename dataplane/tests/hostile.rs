@@ -307,7 +307,7 @@ fn expansion_stops_at_what_the_frame_claimed() {
     }
 }
 
-/// What SECURITY.md says of the most that a frame can become.
+/// The longest frame that SECURITY.md allows a frame to become.
 #[test]
 fn a_short_frame_can_become_one_of_the_mtu() {
     for (profile, len) in profiles().into_iter().zip([62 + 2 * 46, 63]) {

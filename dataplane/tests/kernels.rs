@@ -113,7 +113,7 @@ proptest! {
         let _ = agree_on_decoding(&longer, values.len().saturating_sub(4 * short), profile);
     }
 
-    /// What no encoder makes but looks much like it: the first bytes are the mode and the map.
+    /// Sections that no encoder makes but that look much like its own: the first bytes are the mode and the map.
     #[test]
     fn on_changed_bytes(
         (profile, values) in (any_profile(), any_count()).prop_flat_map(|(p, n)| (Just(p), any_values(p, n))),

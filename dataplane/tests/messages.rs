@@ -1,4 +1,4 @@
-//! What people read: names, and errors that say what was found and what was expected.
+//! Texts for people: names, and errors that say what was found and what was expected.
 
 use gradwire::burst::FrameError;
 use gradwire::codec::{DecodeError, EncodeError, ParamsError, Split};

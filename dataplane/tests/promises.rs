@@ -254,7 +254,7 @@ fn a_reset_elsewhere_in_the_stream_ends_nothing() {
 
 /// A padded segment cannot be compressed, but what is sent again of it has been sent.
 #[test]
-fn what_left_in_a_padded_frame_was_sent() {
+fn bytes_that_left_in_a_padded_frame_were_sent() {
     let mut stream = Stream::new(Rule::STATIC);
     stream.syn(ORIGIN, 0x02);
     let spec = Spec::tcp(ORIGIN, ACK, &stream.values[..400]);
@@ -277,7 +277,7 @@ fn data_of_a_syn_is_compressed_when_it_is_sent_again() {
 
 /// FORMAT.md S8: so is what passed before the application set the tag.
 #[test]
-fn what_passed_before_the_tag_is_compressed_when_it_is_sent_again() {
+fn bytes_from_before_the_tag_are_compressed_when_they_are_sent_again() {
     let mut stream = Stream::new(Rule::STATIC);
     let syn = Spec { tos: 0, ..Spec::tcp(0, 0, &[]) }.syn(ORIGIN);
     let untagged = Spec { tos: 0, ..Spec::tcp(ORIGIN, ACK, &stream.values[..400]) };

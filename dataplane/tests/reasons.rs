@@ -412,6 +412,6 @@ fn counters_say_what_happened_and_nothing_else() {
 }
 
 #[test]
-fn what_the_ends_said_has_the_names_that_metrics_show() {
+fn negotiations_have_the_names_that_metrics_show() {
     assert_eq!(Negotiation::ALL.map(Negotiation::name), ["none", "advertised", "negotiated"]);
 }

@@ -15,7 +15,7 @@ use gradwire::sums::{
 use gradwire::wire::chunk::MAX_SECTION_LEN;
 use proptest::prelude::*;
 
-/// What comes back for a value, from the definition.
+/// The value restored for a value, from the definition.
 fn restored(bits: u32, profile: Summable) -> u32 {
     let mut value = [0; 4];
     profile.profile().decode_payload(&code_of([bits], profile), &mut value).unwrap();
@@ -40,7 +40,7 @@ fn add(kernel: Kernel, code: &[u8], sums: &mut [i32], profile: Summable, limit: 
     unsummable
 }
 
-/// What one restored value counts, verified in `f64`: the error is at most the bound (codec 1: less), and what is over the limit is
+/// The contribution of one restored value, verified in `f64`: the error is at most the bound (codec 1: less), and what is over the limit is
 /// said to be.
 fn verify(bits: u32, restored: u32, profile: Summable, limit: i32) {
     let (value, unit) = (f64::from(f32::from_bits(bits)), unit_of(profile));
@@ -507,7 +507,7 @@ fn sums_of_as_many_workers_as_there_may_be_fit() {
     assert_eq!(i64::from(sums[0]), 255 * (i64::from(-limit(255)) + 1));
 }
 
-/// What hosts and soft cores have room for: a window of 16 chunks of 2048 values, and of 4 of 1024. Beside the slots there are addresses, and
+/// The sizes for which hosts and soft cores have room: a window of 16 chunks of 2048 values, and of 4 of 1024. Beside the slots there are addresses, and
 /// room for one chunk's numbers; an aggregator has a frame, and room behind it.
 #[test]
 fn slots_take_as_much_memory_as_is_said() {

@@ -111,7 +111,7 @@ impl Host {
         self.sockets.get_mut(self.socket)
     }
 
-    /// What leaves the NIC.
+    /// The frames that leave the NIC.
     fn transmit(&mut self, now: Millis) -> Vec<Vec<u8>> {
         let packets = core::mem::take(&mut self.port.sent);
         let restores = self.restores;

@@ -91,7 +91,7 @@ fn does_what_it_says(config: &Config, file: &Table) {
     assert_ne!(config.busy_poll, Some(Duration::ZERO));
 }
 
-/// What a shim's file and an aggregator's have alike.
+/// The settings that a shim's file and an aggregator's share.
 fn path_and_metrics(file: &Table, given: Mode, zero_copy: ZeroCopy, endpoint: Option<SocketAddr>) {
     let none = Table::new();
     let path = file.get("path").map_or(&none, |path| path.as_table().expect("a table"));

@@ -101,7 +101,7 @@ impl Scenario {
         f64::from(self.iterations()) * (exchanges + compute) + late
     }
 
-    /// What the run takes at most. All numbers are in range.
+    /// The most work of the run. All numbers are in range.
     fn work(&self) -> Work {
         let rows = self.model.parameters.len() as u128;
         let workers = u128::from(self.workers);

@@ -43,7 +43,7 @@ pub enum SimError {
     /// A plan that does not go with the model or the workers.
     #[error("the plan: {why}")]
     BadPlan {
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
     /// Butterfly mixing pairs workers in log2 W rounds.
@@ -72,9 +72,9 @@ pub enum SimError {
         work.events / 1_000_000, work.memory / 1_000_000, RUN_LIMIT.events / 1_000_000, RUN_LIMIT.memory / 1_000_000
     )]
     TooLarge {
-        /// What it would take at most.
+        /// The most work that it would take.
         work: Work,
-        /// What makes it so large; printed as the remedy.
+        /// The cause of its size; printed as the remedy.
         excess: Excess,
     },
     /// A trace that is not what [`trace`](crate::workload::trace) reads.
@@ -82,7 +82,7 @@ pub enum SimError {
     BadTrace {
         /// Line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
 }

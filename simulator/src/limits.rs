@@ -1,4 +1,4 @@
-//! How large a run may be.
+//! Limits on the size of a run.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ impl Work {
     }
 }
 
-/// What makes a run too large. It prints as the remedy.
+/// The cause of too large a run. It prints as the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
     /// [`Scenario::message`](crate::Scenario::message) cuts parameters into too many messages.

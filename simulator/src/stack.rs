@@ -24,7 +24,7 @@ use crate::planner::{Decision, Planner};
 use crate::scenario::{CodecPlace, Compression, Mechanism, Packets, Ratios, Scenario, Wire};
 use crate::time::{seconds, transmission};
 
-/// How much of the stack there is.
+/// The part of the stack that is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
@@ -74,7 +74,7 @@ pub struct Stack {
     pub threshold: f64,
 }
 
-/// What a step comes to. Times are seconds.
+/// The result of a step. Times are seconds.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Row {
     /// The model.
@@ -126,13 +126,13 @@ impl Stack {
         })
     }
 
-    /// How much a large tensor shrinks.
+    /// The ratio of a large tensor.
     fn ratio(&self) -> f64 {
         const VALUES: u32 = 1 << 20;
         4.0 * f64::from(VALUES) / self.coding.codec().bound(VALUES as usize) as f64
     }
 
-    /// What the planner decides on tensors that are not small.
+    /// The planner's decisions on tensors that are not small.
     fn decisions(&self) -> Result<Vec<Decision>, SimError> {
         let strategy = match self.strategy {
             Strategy::Ring => casync::Strategy::Ring,

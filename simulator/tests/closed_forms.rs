@@ -189,7 +189,7 @@ fn latency_adds_once_for_each_hop() {
     }
 }
 
-/// What every host sends and receives: nothing is lost, nothing is made up.
+/// Bytes that a host sends are bytes that others receive: nothing is lost, nothing is made up.
 #[test]
 fn bytes_are_conserved() {
     let bits = [64 * 32, 640 * 32, 32 * 32, 5 * 64 * 32];
@@ -319,7 +319,7 @@ fn a_long_run_can_be_watched() {
     assert_eq!(watched, scenario.run().unwrap());
 }
 
-/// Where a model's time goes, by the FLOPs of its rows: in proportion, or evenly if there are none.
+/// The time of a model, by the FLOPs of its rows: in proportion, or evenly if there are none.
 #[test]
 fn compute_times_are_divided_by_flops_and_never_dropped() {
     for (flops, forward, backward) in [

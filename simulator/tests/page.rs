@@ -1,4 +1,4 @@
-//! What docs/simulator.md says of its plots holds for what they show.
+//! Claims of docs/simulator.md about its plots hold for the plots.
 
 use gradwire_simulator::published::figures::{ALL, Chart};
 use gradwire_simulator::{ComputeTimes, Mechanism, Model, Scenario, seconds};

@@ -35,7 +35,7 @@ fn codec(criterion: &mut Criterion) {
     }
 }
 
-/// What an aggregator in the network does to blocks: add them to sums, and encode sums.
+/// The work of an aggregator on blocks: add them to sums, and encode sums.
 fn sums(criterion: &mut Criterion) {
     let bound = Bound::new(-10).expect("a valid bound");
     for kernel in Kernel::available() {
@@ -51,7 +51,7 @@ fn sums(criterion: &mut Criterion) {
     }
 }
 
-/// What memory allows: the same payloads, copied.
+/// The bandwidth of memory: the same payloads, copied.
 fn memcpy(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("memcpy");
     group.throughput(Throughput::Bytes(PASS_LEN as u64));

@@ -53,7 +53,7 @@ pub enum Shares {
 pub struct Measured {
     /// Name of the recording.
     pub name: String,
-    /// How many values it has.
+    /// The number of values it has.
     pub values: u64,
     /// The codec's number.
     pub codec: u8,
@@ -76,10 +76,10 @@ pub struct Measured {
     /// The scale exponent, if the user left it to the tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scale: Option<i8>,
-    /// What a user should know beside the bound.
+    /// Remarks for a user beside the bound.
     #[serde(skip)]
     pub remarks: Vec<Remark>,
-    /// What it was measured with.
+    /// The profile of the measurement.
     #[serde(skip)]
     pub profile: Profile,
     /// Bytes of values a second through the encoder, and through the decoder.

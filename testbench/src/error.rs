@@ -11,7 +11,7 @@ pub enum Error {
     Io {
         /// File, folder or `standard input`.
         file: String,
-        /// What was tried: `read`, `write`, ...
+        /// The action that failed: `read`, `write`, ...
         action: &'static str,
         /// Its answer.
         source: io::Error,
@@ -21,11 +21,11 @@ pub enum Error {
     Input {
         /// File, or `standard input`.
         file: String,
-        /// Where in it, in bytes from its start.
+        /// The place in it, in bytes from its start.
         offset: u64,
-        /// What is there.
+        /// The text or value found.
         found: String,
-        /// What would be right.
+        /// The right one.
         expected: String,
     },
     /// Options that do not go together, or that the dataplane refuses.
@@ -66,7 +66,7 @@ impl Error {
     }
 }
 
-/// What a command that did its work found out.
+/// The result of a command that did its work.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {

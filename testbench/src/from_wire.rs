@@ -19,14 +19,14 @@ use crate::replay::{MIN_FRAME_LEN, Setup};
 use crate::verify::frame::{Checksum, Segment, Transport, View};
 use crate::verify::values::bound_exponent;
 
-/// What a frame takes of the wire beside itself: preamble, FCS and the gap.
+/// The bytes that a frame takes of the wire beside itself: preamble, FCS and the gap.
 const AROUND: u64 = 24;
 /// One slot will do: nobody asks for a capability.
 const SLOTS: usize = 1;
 /// So many failures are listed one by one.
 const MAX_FAILURES: usize = 8;
 
-/// What became of a capture's frames.
+/// The outcomes of a capture's frames.
 #[derive(Debug, Default, Serialize)]
 pub struct FromWire {
     /// Frames that were whole in the capture.
@@ -70,7 +70,7 @@ impl FromWire {
         self.restored + self.dropped.values().sum::<u64>()
     }
 
-    /// How much less the restored frames took.
+    /// The ratio of the restored frames.
     #[must_use]
     pub fn ratio(&self) -> f64 {
         if self.wire_bytes_out == 0 { 1.0 } else { self.wire_bytes_in as f64 / self.wire_bytes_out as f64 }

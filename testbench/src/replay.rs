@@ -41,7 +41,7 @@ pub struct Setup {
     pub rules: Vec<Rule>,
     /// Type of service of compressed frames in routed framing.
     pub mark: u8,
-    /// What encodes and decodes.
+    /// The kernel that encodes and decodes.
     pub kernel: Kernel,
     /// Both ends count as configured for UDP, whatever the rules say.
     pub datagrams: bool,
@@ -86,12 +86,12 @@ impl Setup {
     }
 }
 
-/// What became of one frame. Bytes are kept only if they differ from those before.
+/// The way of one frame. Bytes are kept only if they differ from those before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passage {
-    /// What the sender's card did.
+    /// The verdict of the sender's card.
     pub egress: Verdict,
-    /// What the receiver's card did; `None` if nothing reached it.
+    /// The verdict of the receiver's card; `None` if nothing reached it.
     pub ingress: Option<Verdict>,
     /// Whether it went through engines at all.
     pub(crate) seen: bool,
@@ -206,7 +206,7 @@ impl Engines {
         (self.start, self.now) = (None, Millis(0));
     }
 
-    /// How many connections the rules of another setup would break.
+    /// The number of connections the rules of another setup would break.
     ///
     /// # Errors
     /// Those of [`Setup::rules`].
@@ -215,7 +215,7 @@ impl Engines {
         Ok(self.hosts.values().map(|egress| egress.would_break(&rules, self.now)).sum())
     }
 
-    /// What the SYNs of each connection have said.
+    /// The handshake of each connection.
     pub fn handshakes(&self) -> impl Iterator<Item = Negotiation> {
         self.hosts.values().flat_map(|egress| egress.flows().iter().map(|(_, flow)| flow.handshake()))
     }

@@ -22,7 +22,7 @@ const HEADER_LEN: usize = 8;
 /// Bytes of a beat.
 const BEAT: usize = 32;
 
-/// What the frames cost an engine.
+/// The cost of the frames in an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Cost {
     /// Frames that went through.
@@ -37,7 +37,7 @@ pub struct Cost {
     pub latency: u64,
 }
 
-/// What the frames cost both engines.
+/// The cost of the frames in both engines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Costs {
     /// The sending direction.
@@ -91,7 +91,7 @@ pub fn code(
     Ok(Costs { compressor, decompressor })
 }
 
-/// What the host's engines made of a frame; none if it is not a frame that they compressed and restored.
+/// The frames that the host's engines made of one; none if it is not a frame that they compressed and restored.
 fn of_passage(
     sent: &[u8],
     passage: &Passage,

@@ -58,7 +58,7 @@ fn the_advice_has_ten_lines_and_the_json_of_its_help() {
     assert!(number("/ratio/sums") < number("/ratio/values"), "sums are larger");
 }
 
-/// What `check` measures at the advised bound is what the advice says, and a bound twice as wide loses too much.
+/// `check` measures at the advised bound what the advice says, and a bound twice as wide loses too much.
 #[test]
 fn the_bound_is_the_widest_that_spares_the_norm() {
     let file = recordings().join("resnet_i0010_w0.npy");
@@ -150,7 +150,7 @@ fn outputs_are_checked_before_anything_is_computed() {
     }
 }
 
-/// What is compared without a word of the user is what gradwire is for.
+/// Without options, gradwire is compared.
 #[test]
 fn simulate_compares_gradwire_and_names_what_is_fixed() {
     let report = json(&["simulate", "--mechanism", "ring"]);

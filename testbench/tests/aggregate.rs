@@ -45,7 +45,7 @@ fn allreduce(args: &[&str]) -> (Option<i32>, Value) {
 /// and is then left alone for up to 64 rounds, so no test wants that of a given round.
 const ROUNDS: usize = 1000;
 
-/// How many rounds the aggregator summed alone: they say no reason why it did not.
+/// The number of rounds the aggregator summed alone: they say no reason why it did not.
 fn by_aggregator(report: &Value) -> usize {
     report["in_network"]["reasons"].as_array().unwrap().iter().filter(|reason| reason.is_null()).count()
 }
@@ -93,7 +93,7 @@ fn without_an_aggregator_the_sum_is_exact_too() {
 }
 
 #[test]
-fn what_no_aggregator_sums_is_refused() {
+fn codecs_that_no_aggregator_sums_are_refused() {
     for (args, says) in [
         (&["--local", "2", "--aggregate", "here"][..], "local, or an IP address"),
         (&["--local", "2", "--aggregate", "local", "--codec", "q8"], "wire:C:B"),

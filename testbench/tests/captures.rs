@@ -215,7 +215,7 @@ fn no_damage_panics() {
 }
 
 #[test]
-fn what_is_written_reads_back() {
+fn written_captures_read_back() {
     let mut bytes = Vec::new();
     let mut writer = Writer::new(&mut bytes).unwrap();
     writer.frame(SECOND + Duration::from_nanos(17), b"one").unwrap();

@@ -24,10 +24,10 @@ use gradwire_testbench::replay::{Engines, Setup};
 use gradwire_testbench::verify::frame::{View, repair_checksums};
 use support::document::root;
 
-/// What the magic number adds to a compressed segment's checksum (FORMAT.md section 5.3).
+/// The number that is added to a compressed segment's checksum (FORMAT.md section 5.3).
 const MAGIC: u16 = 0x6777;
 
-/// How a connection's frames look below their payload.
+/// The form of a connection's frames below their payload.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     v6: bool,
@@ -123,7 +123,7 @@ fn number(frames: Vec<Vec<u8>>) -> Vec<Frame> {
     frames.into_iter().enumerate().map(frame).collect()
 }
 
-/// What tshark says of one frame.
+/// The dissection of one frame by tshark.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Dissected {
     outcome: String,
@@ -337,7 +337,7 @@ fn damaged(frame: &[u8], numbers: &mut Numbers) -> Vec<u8> {
     frame
 }
 
-/// What the dissector has to say if a receiver says this.
+/// The text that the dissector has to show for this verdict.
 fn expected(verdict: Verdict) -> (&'static str, &'static str) {
     match verdict {
         Verdict::Changed { change: Change::Restored, .. } => ("restored", ""),

@@ -98,7 +98,7 @@ fn documented() -> BTreeMap<String, Vec<Vec<String>>> {
     crates
 }
 
-/// What is wrong between the modules in `src` and the layers that are documented for them.
+/// The violations by modules in `src` of the layers that are documented for them.
 fn violations(src: &Path, layers: &[Vec<String>]) -> Vec<String> {
     let layer_of = |name: &str| layers.iter().position(|layer| layer.iter().any(|module| module == name));
     let mut wrong = Vec::new();

@@ -1,4 +1,4 @@
-//! What people get wrong, and what the command answers: a table. Each answer names the input and says what helps.
+//! Mistakes of people, and the command's answers: a table. Each answer names the input and says what helps.
 
 mod support;
 
@@ -202,7 +202,7 @@ fn a_capture_before_segmentation_offload_is_marked() {
     assert_eq!(serde_json::from_slice::<serde_json::Value>(&json).unwrap()["oversized"], 1);
 }
 
-/// What is wider wraps in a terminal, and no column stands below its head.
+/// Wide tables wrap in a terminal, and no column stands below its head.
 #[test]
 fn tables_fit_100_columns_and_say_what_their_names_mean() {
     let here = recordings();

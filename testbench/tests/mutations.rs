@@ -16,7 +16,7 @@ const FRAMES: usize = 400;
 /// Sequence numbers: a sender that jumps about in its own stream can be seen otherwise than the engine sees it.
 const SPARED: [std::ops::Range<usize>; 2] = [0..12, 38..42];
 
-/// Where the flags are, and two of them.
+/// The place of the flags, and two of them.
 const TCP_FLAGS: usize = 47;
 const FIN_RST: u8 = 0x05;
 

@@ -71,7 +71,7 @@ fn empty_folder() -> std::path::PathBuf {
 }
 
 #[test]
-fn what_the_gateware_does_not_do_is_refused() {
+fn features_that_the_gateware_lacks_are_refused() {
     for (more, why) in [(&["--codec", "2"][..], "codec 1 alone"), (&["--from-wire"], "--from-wire")] {
         let path = capture("ring4_mtu1450.pcap");
         let output = gradwire(&[&["replay", &path, "--engine", "rtl"], more].concat());

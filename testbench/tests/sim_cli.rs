@@ -114,7 +114,7 @@ fn every_option_is_taken() {
 }
 
 #[test]
-fn what_cannot_be_simulated_is_refused() {
+fn impossible_scenarios_are_refused() {
     for args in [
         &["--model", "alexnet"][..],
         &["--mechanism", "star"],

@@ -99,7 +99,7 @@ fn held(capture: &Capture, setups: &[(usize, Setup)], unseen: usize) -> Findings
     verify_reloaded(setup_of, capture, &passages)
 }
 
-/// What may be compressed of this: all checks hold, and so many segments were compressed.
+/// Verifies what may be compressed of this: all checks hold, and so many segments were compressed.
 fn holds(capture: &Capture, setups: &[(usize, Setup)], unseen: usize, compressed: u64) {
     let report = held(capture, setups, unseen);
     assert!(report.ok, "{:?}", report.failures);
@@ -122,7 +122,7 @@ fn in_doubt(capture: &Capture) {
 /// A stream's last segment has payload and FIN. A peer without gradwire refuses it, and so TCP sends it again, and
 /// again, with all that went before: it is compressed once.
 #[test]
-fn what_is_sent_again_behind_a_fin_is_compressed_once() {
+fn bytes_sent_again_behind_a_fin_are_compressed_once() {
     for alignment in Alignment::ALL {
         let mut talk = Talk::default();
         talk.syn(TOS, ORIGIN, false).accepts(ORIGIN, true);
@@ -136,7 +136,7 @@ fn what_is_sent_again_behind_a_fin_is_compressed_once() {
 
 /// The same without the SYN, as an engine sees it that was started in the connection's middle.
 #[test]
-fn what_is_sent_again_behind_a_fin_is_compressed_once_without_a_start() {
+fn bytes_sent_again_behind_a_fin_are_compressed_once_without_a_start() {
     let mut talk = Talk::default();
     talk.data(TOS, 0, false).data(TOS, LEN, true);
     talk.data(TOS, LEN, true).data(TOS, 0, false).data(TOS, LEN, true);

@@ -1,4 +1,4 @@
-//! How much of the dataplane the fuzzer's corpora reach, in lines.
+//! The part of the dataplane that the fuzzer's corpora reach, in lines.
 
 use std::collections::BTreeMap;
 use std::fs;

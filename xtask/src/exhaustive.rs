@@ -20,14 +20,14 @@ const TESTS: [&str; 3] = ["kernels", "lane-blocks", "laws"];
 /// Those of codec 2.
 const BIT_PLANE: [&str; 2] = ["bit-plane-kernels", "bit-plane-laws"];
 
-/// What is run at once: some tests, with one bound of codec 1 or with all of codec 2.
+/// The tests that run at once: some tests, with one bound of codec 1 or with all of codec 2.
 struct Part<'a> {
     tests: &'a [&'a str],
     bound: Option<u8>,
 }
 
 impl Part<'_> {
-    /// How a row of a test begins.
+    /// The start of a test's row.
     fn start(&self, test: &str) -> String {
         self.bound.map_or_else(|| format!("{test},,,"), |bound| format!("{test},{bound},"))
     }
@@ -106,7 +106,7 @@ fn processor() -> Result<String> {
     Ok(name.unwrap_or(std::env::consts::ARCH).replace(',', " "))
 }
 
-/// What the tests of a part printed, `laws,10,3,0,9.5`: at least one row of each.
+/// The rows that the tests of a part printed, `laws,10,3,0,9.5`: at least one row of each.
 fn rows<'a>(text: &'a str, part: &Part<'_>) -> Result<Vec<&'a str>> {
     // The harness may write in front of a row.
     let row = |line: &'a str| {

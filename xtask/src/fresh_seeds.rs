@@ -12,10 +12,10 @@ use crate::Result;
 use crate::at_least::passed_in;
 use crate::tools::{cargo, output, root, run, target};
 
-/// What proptest takes its seed from.
+/// The variable from which proptest takes its seed.
 const SEED: &str = "PROPTEST_RNG_SEED";
 
-/// Where there are property tests: a folder of sources, others within it that are no part of it, and cargo's arguments.
+/// The workspaces that have property tests: a folder of sources, others within it that are no part of it, and cargo's arguments.
 const WORKSPACES: [(&str, &[&str], &[&str]); 2] = [
     (".", &[":!firmware/softcore", ":!fuzz"], &["--workspace"]),
     (

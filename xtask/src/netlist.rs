@@ -16,7 +16,7 @@ struct Cell {
 /// A design after synthesis, flat.
 pub(crate) struct Netlist(Vec<Cell>);
 
-/// What a signal passes between two registers. All other cells begin and end paths.
+/// The path of a signal between two registers. All other cells begin and end paths.
 #[derive(Clone, Copy)]
 pub(crate) struct Path {
     /// Kinds that count as a level.

@@ -31,7 +31,7 @@ fn golden(bytes: &[u8]) -> [&[u8]; 3] {
     })
 }
 
-/// What a fuzzer has to do to the checksums of a compressed frame that it has changed.
+/// The change that a fuzzer has to make to the checksums of a compressed frame that it has changed.
 fn on_wire(framing: Framing) -> Checksums {
     if framing == Framing::Routed { Checksums::Compressed } else { Checksums::Ordinary }
 }

@@ -1,4 +1,4 @@
-//! What tests were skipped: `cargo test` says nothing of it, since a test that was skipped passes.
+//! The tests that were skipped: `cargo test` says nothing of it, since a test that was skipped passes.
 
 use std::collections::BTreeMap;
 

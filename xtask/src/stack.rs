@@ -122,7 +122,7 @@ struct Analysis {
     made: BTreeSet<u32>,
 }
 
-/// What is known of registers between two functions' starts.
+/// The known values of registers between two functions' starts.
 #[derive(Default)]
 struct Registers<'a> {
     /// The upper part of an address, from `auipc` or `lui`.
@@ -296,7 +296,7 @@ impl Search<'_> {
     }
 }
 
-/// What stack is used at most.
+/// The most stack that is used.
 #[derive(Debug)]
 struct Bound {
     from_the_start: Depth,
@@ -412,7 +412,7 @@ mod tests {
         assert!(error.contains("unknown size"), "{error}");
     }
 
-    /// Where the table stands, the lower part of its address may be 0, and its first entry may not be that of case 0.
+    /// The lower part of the table's address may be 0, and its first entry may not be that of case 0.
     #[test]
     fn the_branches_of_a_match_are_no_calls() {
         let listing = "0: slli a2, a2, 2\n4: lui s1, 0x1\n8: mv s1, s1\nc: add a2, a2, s1\n10: lw a2, -8(a2)\n\
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_bounded_is_an_error() {
+    fn unbounded_stacks_are_errors() {
         let functions = [(0, "_start"), (0x20, "a"), TRAP_AT_80];
         for (listing, expected) in [
             ("0: jal 0x20\n20: jal 0x0\n80: ret\n", "recursion: _start -> a"),

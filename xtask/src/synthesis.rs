@@ -1,4 +1,4 @@
-//! What the gateware's designs take of an FPGA, against `firmware/gateware/synthesis.csv`: cells after yosys' synthesis, before
+//! The area of the gateware's designs on an FPGA, against `firmware/gateware/synthesis.csv`: cells after yosys' synthesis, before
 //! placing.
 
 use std::fs;
@@ -17,7 +17,7 @@ design,family,cell,cells
 ";
 const TOLERANCE: Tolerance = Tolerance { part: 0.05, least: 0.5 };
 const ENGINES: &[&str] = &["gw_compressor", "gw_decompressor"];
-/// What is synthesised if no design is named.
+/// The designs that are synthesised if none is named.
 const DESIGNS: &[&str] = &["gw_compressor", "gw_decompressor", "gw_egress", "gw_ingress", "gw_nic"];
 
 /// A family, yosys' command for it, and what stands in the table: names, and the cells that are added up to each.
@@ -27,7 +27,7 @@ struct Family {
     /// Which designs are synthesised for it.
     designs: &'static [&'static str],
     cells: &'static [(&'static str, &'static [&'static str])],
-    /// Where the tables of its longest path are counted.
+    /// The path on which the tables of its longest path are counted.
     path: Option<Path>,
 }
 

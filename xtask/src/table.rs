@@ -9,7 +9,7 @@ use crate::Result;
 /// A name, which fills all columns but the last, and its figure.
 pub type Row = (String, f64);
 
-/// How far a figure may be from the table's.
+/// The tolerance of a figure.
 #[derive(Clone, Copy, Debug)]
 pub struct Tolerance {
     /// As a part of the table's figure.
@@ -34,7 +34,7 @@ pub struct Table<'a> {
     pub head: &'a str,
     /// Digits behind the point.
     pub digits: usize,
-    /// How far a figure may be from the file's.
+    /// The tolerance of a figure.
     pub tolerance: Tolerance,
     /// The command that writes the file anew.
     pub refresh: &'a str,
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_agrees_with_itself() {
+    fn a_written_table_agrees_with_itself() {
         let path = std::env::temp_dir().join(format!("xtask-table-{}.csv", std::process::id()));
         let table = Table { path: &path, ..strict() };
         let rows = [("a,value".to_owned(), 1.0 / 3.0), ("b,value".to_owned(), 2.5e6)];

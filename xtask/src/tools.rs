@@ -11,7 +11,7 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the repository")
 }
 
-/// Where cargo builds.
+/// The folder where cargo builds.
 #[must_use]
 pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
@@ -37,7 +37,7 @@ pub fn run(command: &mut Command) -> Result {
     Ok(())
 }
 
-/// What it says on standard output.
+/// Its standard output.
 ///
 /// # Errors
 /// It cannot be started, or fails, or says no UTF-8.

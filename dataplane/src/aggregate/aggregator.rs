@@ -21,7 +21,7 @@ const COOKIE_MS: u64 = 60_000;
 const REFUSAL_LEN: usize = HEADER_LEN + 8;
 
 outcomes! {
-    /// What a datagram did to an aggregator.
+    /// The effect of a datagram on an aggregator.
     Outcome {
         /// A contribution was added.
         Added = "added",
@@ -90,18 +90,18 @@ outcomes! {
 /// The parent of an aggregator: one of racks, for example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parent<A> {
-    /// Where it is.
+    /// Its address.
     pub address: A,
     /// Our number among its children.
     pub child: u8,
-    /// How many children it has.
+    /// The number of children it has.
     pub children: u8,
 }
 
-/// How an aggregator serves.
+/// Settings of an aggregator.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings<A> {
-    /// What adds and encodes.
+    /// The kernel that adds and encodes.
     pub kernel: Kernel,
     /// The longest packets, the largest window and chunks; no more than there is room for.
     pub limits: Limits,
@@ -179,7 +179,7 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
         }
     }
 
-    /// How many datagrams had this outcome; it wraps at 2^64.
+    /// The number of datagrams that had this outcome; it wraps at 2^64.
     #[must_use]
     pub fn count(&self, outcome: Outcome) -> u64 {
         self.counts.get(outcome as usize).copied().unwrap_or(0)
@@ -238,7 +238,7 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
         }
     }
 
-    /// What an address has to repeat in this minute: it depends on nothing that a job keeps, so that strangers take no room.
+    /// The bytes that an address has to repeat in this minute: it depends on nothing that a job keeps, so that strangers take no room.
     fn cookie(&self, of: A, minute: u64) -> Cookie {
         let [first, second] = self.settings.secret;
         #[expect(deprecated, reason = "core has no other keyed hash")]

@@ -27,7 +27,7 @@ const TTL: u8 = 64;
 pub const MAX_FRAME_LEN: usize = ETHERNET_LEN + 1500;
 
 outcomes! {
-    /// What a frame did. Datagrams are counted by what they did as well ([`Aggregator::count`]).
+    /// The effect of a frame. Datagrams are counted by what they did as well ([`Aggregator::count`]).
     Arrival {
         /// A datagram for the aggregator.
         Datagram = "datagram",
@@ -137,7 +137,7 @@ impl<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> EthernetAggrega
         self.port = port;
     }
 
-    /// How many frames arrived like this; it wraps at 2^64.
+    /// The number of frames that arrived like this; it wraps at 2^64.
     #[must_use]
     pub fn count(&self, arrival: Arrival) -> u64 {
         self.counts.get(arrival as usize).copied().unwrap_or(0)

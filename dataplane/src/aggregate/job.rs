@@ -8,7 +8,7 @@ use crate::wire::chunk::{Cookie, Limits, MAX_CHILDREN, NO_COOKIE, Refusal};
 /// its place is refused, and says hello again.
 pub const IDLE_MS: u64 = 60_000;
 
-/// What a hello says of its job.
+/// The terms of a job, as a hello has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Agreement {
     pub(super) epoch: u32,
@@ -27,9 +27,9 @@ pub(super) struct Job<A, const SLOTS: usize, const BLOCKS: usize> {
     addresses: [Option<A>; MAX_CHILDREN],
     /// A bit for each child that is an aggregator too.
     aggregators: u64,
-    /// How many workers each child's contributions are of; 0 before its first one.
+    /// The number of workers each child's contributions are of; 0 before its first one.
     workers_of: [u8; MAX_CHILDREN],
-    /// How many children have contributed, and of how many workers.
+    /// The number of children that have contributed, and of how many workers.
     contributing: u8,
     pub(super) workers: u8,
     pub(super) last_seen: Millis,
@@ -44,7 +44,7 @@ pub(super) struct Job<A, const SLOTS: usize, const BLOCKS: usize> {
     pub(super) slots: [Slot<BLOCKS>; SLOTS],
 }
 
-/// What a chunk is to the slot of its place.
+/// The relation of a chunk to the slot of its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// The slot's occupant.
@@ -163,7 +163,7 @@ impl<A: Copy + PartialEq, const SLOTS: usize, const BLOCKS: usize> Job<A, SLOTS,
         }
     }
 
-    /// Where all that have joined are.
+    /// The addresses of all that have joined.
     pub(super) fn joined(&self) -> impl Iterator<Item = A> {
         self.addresses.iter().flatten().copied()
     }
@@ -179,7 +179,7 @@ impl<A: Copy + PartialEq, const SLOTS: usize, const BLOCKS: usize> Job<A, SLOTS,
         self.slots.get_mut(place)
     }
 
-    /// What a chunk is to the slot of its place.
+    /// The relation of a chunk to the slot of its place.
     pub(super) fn standing(&self, seq: u32) -> Option<Standing> {
         let window = u32::from(self.agreed.limits.window);
         let occupant = self.slots.get(self.place(seq))?;

@@ -34,13 +34,13 @@ impl Pace {
         self.window
     }
 
-    /// How long to wait for a result before asking the first time.
+    /// The time to wait for a result before asking the first time.
     pub(super) fn timeout(&self) -> u64 {
         let Some((smooth, variation)) = self.smooth else { return FIRST_MS };
         (smooth / 8 + variation.max(1)).clamp(LEAST_MS, MOST_MS)
     }
 
-    /// How long to wait before asking once more, after `waited`.
+    /// The time to wait before asking once more, after `waited`.
     pub(super) fn backed_off(waited: u64) -> u64 {
         (2 * waited).clamp(LEAST_MS, MOST_MS)
     }

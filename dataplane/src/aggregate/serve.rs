@@ -5,7 +5,7 @@ use super::ethernet::EthernetAggregator;
 use crate::engine::Millis;
 use crate::forward::{Buffer, Device};
 
-/// What a batch of frames came to.
+/// Counts of a batch of frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Served {
@@ -13,7 +13,7 @@ pub struct Served {
     pub received: usize,
     /// Frames queued for sending.
     pub sent: u64,
-    /// How often no buffer was free, or the port had no room. The frame is lost like one on the wire: a child asks again.
+    /// The number of times that no buffer was free, or the port had no room. The frame is lost like one on the wire: a child asks again.
     pub lost: u64,
 }
 

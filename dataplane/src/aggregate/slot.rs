@@ -13,7 +13,7 @@ const HOLD_MS: u64 = 10;
 /// Room for a section, and for what fast encoders write behind it.
 pub(super) const SECTION_ROOM: usize = 1024;
 
-/// How far a chunk is.
+/// The progress of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Some have not contributed.
@@ -28,7 +28,7 @@ pub(super) enum Phase {
 /// costs small cores a third of what adding does.
 pub(super) type Scratch<const BLOCKS: usize> = [[i32; BLOCK_VALUES]; BLOCKS];
 
-/// Where a block is added.
+/// The destination of a block that is added.
 enum To<'a> {
     /// To no sums yet: what is there has no meaning.
     First(&'a mut [i32; BLOCK_VALUES]),

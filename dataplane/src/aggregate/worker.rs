@@ -31,11 +31,11 @@ pub struct WorkerSettings {
     pub epoch: u32,
     /// Our number among the aggregator's children.
     pub child: u8,
-    /// How many children the aggregator has.
+    /// The number of children the aggregator has.
     pub children: u8,
-    /// How many workers the whole job has.
+    /// The number of workers the whole job has.
     pub total: u8,
-    /// What the worker can have at most. The aggregator may ask for less.
+    /// The most that the worker can have. The aggregator may ask for less.
     pub limits: Limits,
     /// A secret of the job.
     pub key: u64,
@@ -72,7 +72,7 @@ pub enum Failure {
     },
 }
 
-/// What a datagram did. Chunks are counted from the operation's start.
+/// The effect of a datagram. Chunks are counted from the operation's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Nothing.
@@ -183,7 +183,7 @@ pub struct Worker<const WINDOW: usize> {
     /// Since when the aggregator has not answered.
     asked: Option<Millis>,
     hello: Option<Millis>,
-    /// What the next hello repeats.
+    /// The cookie that the next hello repeats.
     cookie: Cookie,
     places: [Place; WINDOW],
     operation: Option<Operation>,
@@ -235,7 +235,7 @@ impl<const WINDOW: usize> Worker<WINDOW> {
         &self.settings
     }
 
-    /// What the aggregator agreed to; None before its welcome.
+    /// The limits that the aggregator agreed to; None before its welcome.
     #[must_use]
     pub const fn limits(&self) -> Option<Limits> {
         self.joined

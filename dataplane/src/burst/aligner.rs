@@ -1,4 +1,4 @@
-//! Where byte strings of one length become byte strings of another.
+//! Turns byte strings of one length into byte strings of another.
 
 use super::Beat;
 use crate::codec::{BURST_LEN, DecodeError, MAX_GROUP_LEN};
@@ -48,10 +48,10 @@ impl Collector {
     }
 }
 
-/// How a frame ended: `Err` if it was refused on the way.
+/// The end of a frame: `Err` if it was refused on the way.
 pub(super) type End = Result<(), DecodeError>;
 
-/// What one clock of the blocks gives to the alignment unit: a group, a burst or bypassed bytes; 0 to 34
+/// The output of the blocks in one clock, for the alignment unit: a group, a burst or bypassed bytes; 0 to 34
 /// bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Parcel {

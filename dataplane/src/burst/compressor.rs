@@ -53,7 +53,7 @@ impl Compressor {
         self.pipeline.is_idle()
     }
 
-    /// What the clocks were spent on so far.
+    /// The use of the clocks so far.
     #[must_use]
     pub const fn clocks(&self) -> Clocks {
         self.pipeline.clocks()

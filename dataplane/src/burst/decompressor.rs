@@ -53,7 +53,7 @@ impl Decompressor {
         self.pipeline.is_idle()
     }
 
-    /// What the clocks were spent on so far.
+    /// The use of the clocks so far.
     #[must_use]
     pub const fn clocks(&self) -> Clocks {
         self.pipeline.clocks()
@@ -112,7 +112,7 @@ fn decode_group(intake: &Intake, lanes: usize, params: Params) -> Result<(Parcel
     Ok((Parcel::new(burst, lanes * VALUE_LEN), group_len))
 }
 
-/// Where one lane's vector is.
+/// The place of one lane's vector.
 #[derive(Clone, Copy)]
 struct Place {
     class: Class,

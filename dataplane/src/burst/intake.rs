@@ -7,7 +7,7 @@ use crate::codec::{BURST_LEN, LANES, VALUE_LEN};
 use crate::profile::Profile;
 use crate::rules::Rule;
 
-/// What is at the front of the burst buffer.
+/// The item at the front of the burst buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Front {
     /// Not enough yet to say, or to go on.
@@ -124,7 +124,7 @@ impl Intake {
         if held >= run || ended { Front::Bypass(run.min(held)) } else { Front::Wait }
     }
 
-    /// Where the frame has ended: no more values than there are whole ones in the buffer.
+    /// Clips the values where the frame has ended: no more values than there are whole ones in the buffer.
     pub(super) fn clip_values(&mut self) {
         if self.has_ended() {
             let payload = self.bytes().len().saturating_sub(self.bypass);

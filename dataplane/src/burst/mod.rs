@@ -86,7 +86,7 @@ impl Beat {
     }
 }
 
-/// Where the values of a frame are; what the frame parser gives the pipeline with the first beat (`tuser`).
+/// The place of the values in a frame; what the frame parser gives the pipeline with the first beat (`tuser`).
 ///
 /// The same in both directions: it describes the frame as it was before compression. What follows the values
 /// is bypassed up to the last beat.
@@ -99,7 +99,7 @@ pub struct Layout {
     pub values: usize,
 }
 
-/// What one clock did.
+/// The effect of one clock.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -113,7 +113,7 @@ pub struct Step {
     pub fault: Option<DecodeError>,
 }
 
-/// What the clocks were spent on; the counters wrap at 2^64.
+/// The use of the clocks; the counters wrap at 2^64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Clocks {

@@ -68,7 +68,7 @@ fn count(counter: &mut u64, event: bool) {
     *counter = counter.wrapping_add(u64::from(event));
 }
 
-/// What the blocks code a rule's frames with. Under another codec than theirs they never see a value: the intake bypasses
+/// The parameters with which the blocks code a rule's frames. Under another codec than theirs they never see a value: the intake bypasses
 /// all frames.
 pub(super) const fn params_of(rule: &Rule) -> Params {
     match rule.profile {

@@ -12,7 +12,7 @@ use crate::rules::Rule;
 pub struct Run {
     /// Length in bytes: of what was written, or of the groups that [`decode_payload`] decoded.
     pub len: usize,
-    /// What it cost, from the first beat in to the last beat out.
+    /// Its cost, from the first beat in to the last beat out.
     pub clocks: Clocks,
 }
 
@@ -87,7 +87,7 @@ fn compress(
     Ok(Run { len: sink.len, clocks: compressor.clocks() })
 }
 
-/// Where beats end up; counts also the bytes that did not fit.
+/// The end of the beats' way; counts also the bytes that did not fit.
 struct Sink<'a> {
     bytes: &'a mut [u8],
     len: usize,

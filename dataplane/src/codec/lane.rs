@@ -7,7 +7,7 @@ const MANTISSA_BITS: u32 = 23;
 const MANTISSA: u32 = (1 << MANTISSA_BITS) - 1;
 const HIDDEN: u32 = 1 << MANTISSA_BITS;
 
-/// How much of a value is kept; the discriminant is the lane's 2-bit tag.
+/// The size class of a value; the discriminant is the lane's 2-bit tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]

@@ -137,7 +137,7 @@ pub enum DecodeError {
         at: usize,
         /// Its tag vector.
         tags: u16,
-        /// How many lanes are present.
+        /// The number of lanes that are present.
         lanes: usize,
     },
 }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Where the border between the *byte* and the *half* class lies (FORMAT.md §3.2).
+/// The place of the border between the *byte* and the *half* class (FORMAT.md §3.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]

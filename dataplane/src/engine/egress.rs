@@ -102,7 +102,7 @@ impl<const SETS: usize> Egress<SETS> {
         self.tagged(ip_frame, index.ok_or(PassReason::NoRule)?, out, now, capabilities)
     }
 
-    /// What becomes of a frame that a rule matches; `index` is the rule's place.
+    /// Sends a frame that a rule matches; `index` is the rule's place.
     #[inline(never)] // the registers that it needs would be saved for every frame
     fn tagged(
         &mut self,
@@ -327,7 +327,7 @@ impl<const SETS: usize> Egress<SETS> {
         }
     }
 
-    /// What was done so far.
+    /// Counts of all outcomes so far.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
@@ -364,7 +364,7 @@ impl<const SETS: usize> Egress<SETS> {
         Some(Coded { rule, profile, values, groups })
     }
 
-    /// How many connections `rules` would break: this end advertised in-place frames that `rules` restore to other
+    /// The number of connections `rules` would break: this end advertised in-place frames that `rules` restore to other
     /// values. Who puts other rules in force asks first, and until then lets no connection begin that they would break
     /// ([`Self::set_quiet_in_place`]).
     #[must_use]
@@ -398,7 +398,7 @@ impl<const SETS: usize> Egress<SETS> {
     }
 }
 
-/// Where the values of a frame are, and in the compressed frame their groups.
+/// The places of a frame's values, and in the compressed frame of their groups.
 #[derive(Clone, Copy, Debug)]
 struct Places {
     values_at: usize,

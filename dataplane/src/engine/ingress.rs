@@ -21,7 +21,7 @@ pub struct Ingress {
     counters: Counters,
 }
 
-/// How a compressed packet is restored.
+/// The way to restore a compressed packet.
 struct Restoration {
     tos: u8,
     head_len: usize,
@@ -232,7 +232,7 @@ impl Ingress {
         Ok(len)
     }
 
-    /// What was done so far.
+    /// Counts of all outcomes so far.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters

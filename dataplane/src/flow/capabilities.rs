@@ -47,7 +47,7 @@ impl Start {
 /// A capability as one end of a connection advertised it on its SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advertisement {
-    /// What it restores.
+    /// The capability.
     pub capability: Capability,
     /// The type of service of its SYN, without ECN: in-place frames of this one are restored.
     pub tos: u8,
@@ -109,7 +109,7 @@ impl CapabilityTable {
         check.store(check_of(hash, words), Ordering::Release);
     }
 
-    /// What the far end of the flow `key` advertised last, and on which SYN.
+    /// The last advertisement of the far end of the flow `key`, and its SYN.
     pub(crate) fn find(&self, key: &FlowKey) -> Option<(Start, Advertisement)> {
         let hash = self.hash(key);
         let Slot([number, in_place, rest, check]) = self.slot(hash)?;

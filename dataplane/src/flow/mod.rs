@@ -51,7 +51,7 @@ pub const START_REACH: u32 = 1 << 20;
 /// So often a SYN is sent with the capability option. A box on the way may drop SYNs with an option that it does not know.
 pub const MAX_ADVERTISEMENTS: u8 = 2;
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Phase {
@@ -177,7 +177,7 @@ pub struct Flow {
     /// The sequence number behind the highest tagged byte sent; in phase `Doubtful` behind the last one.
     sent: u32,
     seen: Millis,
-    /// How often its SYN was sent.
+    /// The number of times that its SYN was sent.
     syns: u8,
     /// A tagged segment without payload left, so its host holds the connection. A SYN may be an answer to a forged one.
     established: bool,
@@ -186,9 +186,9 @@ pub struct Flow {
     payload: Payload,
     /// Most bytes of data that its SYN had.
     syn_len: u16,
-    /// What its host advertised on its SYN.
+    /// The advertisement of its host's SYN.
     advertised: Option<Advertisement>,
-    /// What the far end advertised on its SYN.
+    /// The advertisement of the far end's SYN.
     received: Option<Advertisement>,
     trust: Trust,
     traffic: Traffic,
@@ -361,7 +361,7 @@ impl Flow {
             && rules.find(tos).and_then(Rule::in_place) != capability.in_place()
     }
 
-    /// What the two ends advertised, as far as this direction knows: a flow that has sent no payload may not have looked for
+    /// The advertisements of the two ends, as far as this direction knows: a flow that has sent no payload may not have looked for
     /// the far end's answer.
     #[must_use]
     pub const fn handshake(&self) -> Negotiation {
@@ -372,7 +372,7 @@ impl Flow {
         }
     }
 
-    /// How far the connection is.
+    /// The state of the connection.
     #[must_use]
     pub const fn phase(&self) -> Phase {
         self.phase
@@ -459,7 +459,7 @@ impl Flow {
         now.since(self.seen) >= self.keeps()
     }
 
-    /// How many milliseconds it keeps its place behind its last frame.
+    /// The number of milliseconds it keeps its place behind its last frame.
     fn keeps(&self) -> u64 {
         let has_sent = self.traffic.frames > 0;
         match self.phase {

@@ -23,7 +23,7 @@ pub const BYPASS_MS: u64 = 1_000;
 /// The longest bypass is `BYPASS_MS << MAX_BACKOFF`: about a minute.
 pub const MAX_BACKOFF: u8 = 6;
 
-/// What is believed of the peer.
+/// The belief about the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum TrustState {
@@ -84,7 +84,7 @@ impl Trust {
     pub(super) const NEW: Self =
         Self { state: TrustState::Trusted, backoff: 0, since: Millis(0), start: 0, compressed: 0, resent: 0 };
 
-    /// What is believed of the peer.
+    /// The belief about the peer.
     #[must_use]
     pub const fn state(&self) -> TrustState {
         self.state
@@ -139,7 +139,7 @@ impl Trust {
         }
     }
 
-    /// How long the present bypass lasts.
+    /// The time that the present bypass lasts.
     fn bypass_ms(&self) -> u64 {
         BYPASS_MS << self.backoff.saturating_sub(1).min(MAX_BACKOFF)
     }

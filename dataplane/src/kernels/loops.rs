@@ -11,7 +11,7 @@ use crate::codec::{
 /// Two more than the longest group, so that the offset of a lane, at most 30, can be masked with 31 instead of
 /// being checked.
 pub(super) const WINDOW_LEN: usize = MAX_GROUP_LEN + 2;
-/// What a decoder may read from the start of a group, whatever its length.
+/// The bytes that a decoder may read from the start of a group, whatever its length.
 pub(super) type Window = [u8; WINDOW_LEN];
 /// A burst of decoded values.
 pub(super) type Burst = [u8; BURST_LEN];

@@ -46,7 +46,7 @@ impl Kernel {
         fast.or_else(|| self.decode_as_units(coded, units, profile, limit, |bits| marked(bits, unit, limit)))
     }
 
-    /// What adds codes straight to sums, if that is faster with this kernel than by way of units.
+    /// An adder of codes straight to sums, if that is faster with this kernel than by way of units.
     #[must_use]
     pub fn adder(self, profile: impl Into<Summable>, limit: i32) -> Option<Adder> {
         let profile = profile.into();

@@ -1,4 +1,4 @@
-//! What the SIMD kernels of all architectures share: where lanes are placed, and byte shuffles.
+//! Tables that the SIMD kernels of all architectures share: where lanes are placed, and byte shuffles.
 //!
 //! A *placed* lane has its vector at the top of 32 bits: sign at bit 31, magnitude from bit 30 down. The bytes to keep
 //! are then always the topmost ones, and all classes are converted alike.

@@ -28,7 +28,7 @@ const IN_PLACE: u8 = 0x02;
 /// The codecs that this build restores.
 const CODECS: u8 = 0b11;
 
-/// What a host restores, as it advertises on a SYN.
+/// The codecs and framings that a host restores, as it advertises them on a SYN.
 // Its one niche is zero, so that an empty flow is all zeros: a large table is then made in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -124,17 +124,17 @@ impl Capability {
 /// The place where a capability option was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Where an egress puts it: first, behind its two NOPs.
+    /// The place where an egress puts it: first, behind its two NOPs.
     First,
     /// Elsewhere: somebody on the way has moved it, or put something before it.
     Elsewhere {
-        /// Where the option starts.
+        /// The start of the option.
         at: usize,
     },
 }
 
 impl Place {
-    /// Where to take out how many bytes, and what stands there instead: nothing, or as many NOPs.
+    /// The place and number of the bytes to take out, and their replacement: nothing, or as many NOPs.
     #[must_use]
     pub(crate) const fn removal(self) -> (usize, usize, &'static [u8]) {
         match self {
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// What is written is read alike, with and without in-place framing.
+    /// Capabilities that are written are read alike, with and without in-place framing.
     #[test]
     fn a_capability_is_found_as_it_was_written() {
         for capability in [Capability::of(None), Capability::of(Some([2, 0, 0xf6, 1]))] {

@@ -117,7 +117,7 @@ fn write_ipv6(f: &mut fmt::Formatter<'_>, ip: Ipv6Addr) -> fmt::Result {
     Ok(())
 }
 
-/// What RFC 5952 section 4.2 writes as `::`: the first of the longest runs of zeros, if it is longer than one.
+/// The zeros that RFC 5952 section 4.2 writes as `::`: the first of the longest runs of zeros, if it is longer than one.
 fn longest_zeros(words: [u16; 8]) -> Range<usize> {
     let (mut longest, mut run) = (0..0, 0..0);
     for (place, word) in words.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Where things are in an Ethernet frame: headers, payload, and what the flow table needs to know.
+//! The places of things in an Ethernet frame: headers, payload, and what the flow table needs to know.
 //!
 //! Two steps, because most frames need only the first: [`IpFrame::parse`] finds the IP header and its type
 //! of service, [`IpFrame::packet`] the transport header and the payload. Neither believes a length
@@ -312,7 +312,7 @@ fn udp(frame: &[u8], at: usize, end: usize, any_len: bool) -> Result<(Transport,
     Ok((Transport::Udp { checksum }, at + UDP_LEN))
 }
 
-/// What the transport header says.
+/// Fields of the transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Transport {
@@ -330,7 +330,7 @@ pub enum Transport {
     },
 }
 
-/// Where a frame ends, compared with the IP packet in it.
+/// The end of a frame, compared with the IP packet in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// Before the packet does, as its IP length says: in-place framing, or a frame that was cut.
@@ -349,7 +349,7 @@ pub struct Packet<'a> {
     l4_at: usize,
     /// At most the frame's length, and at most `end`.
     payload_at: usize,
-    /// Where the packet ends as its IP length says; may lie behind the frame's end.
+    /// The end of the packet by its IP length; may lie behind the frame's end.
     end: usize,
 }
 
@@ -372,7 +372,7 @@ impl<'a> Packet<'a> {
         self.ip_frame.tos
     }
 
-    /// What the transport header says.
+    /// Fields of the transport header.
     #[must_use]
     pub const fn transport(&self) -> Transport {
         self.transport
@@ -423,7 +423,7 @@ impl<'a> Packet<'a> {
         self.end - self.payload_at
     }
 
-    /// How the frame's length and that of its IP packet compare.
+    /// Compares the frame's length with that of its IP packet.
     #[inline]
     #[must_use]
     pub fn extent(&self) -> Extent {

@@ -5,7 +5,7 @@ use super::segment_header::SegmentHeader;
 use crate::checksum::{Sum, update};
 use crate::kernels::Kernel;
 
-/// What of the headers changes; the rest is copied.
+/// The header fields that change; the rest is copied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Headers {
     /// The new type of service, ECN included.
@@ -16,7 +16,7 @@ pub(crate) struct Headers {
     pub(crate) checksum: L4Checksum,
 }
 
-/// How the transport checksum of a rewritten packet is made.
+/// The way to make the transport checksum of a rewritten packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum L4Checksum {
     /// Over the new segment, plus this constant.

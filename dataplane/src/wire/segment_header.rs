@@ -18,7 +18,7 @@ pub(crate) const HEADER_LEN: usize = 8;
 /// The version this build writes, and the only one it reads.
 const VERSION: u8 = 1;
 
-/// What the checksum of a compressed segment is over: the right one, plus this constant. A host without
+/// The difference between the right checksum and that of a compressed segment: the right one, plus this constant. A host without
 /// gradwire then drops the segment, and NATs' incremental updates keep the difference (FORMAT.md §5.3).
 ///
 /// No change of a single byte moves a sum by it: neither of its bytes is 0x00 or 0xff.
@@ -156,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_parses_is_written_back_alike(bytes: [u8; 12]) {
+        fn parsed_bytes_are_written_back_alike(bytes: [u8; 12]) {
             if let Ok((segment, body)) = SegmentHeader::parse(&bytes) {
                 prop_assert_eq!(&segment.to_bytes(), &bytes[..8]);
                 prop_assert_eq!(body, &bytes[8..]);
@@ -164,7 +164,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_parses_back(
+        fn written_bytes_parse_back(
             tos: u8, no_checksum: bool, head_len: u8, raw in 4u16.., b in 1u8..=14, x in -80i8..,
         ) {
             let profile = Params::new(b, Split::Dense, x).unwrap().into();

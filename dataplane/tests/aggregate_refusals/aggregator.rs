@@ -1,10 +1,10 @@
-//! What an aggregator refuses or ignores, also of its parent.
+//! Packets that an aggregator refuses or ignores, also of its parent.
 
 use gradwire::aggregate::{Aggregator, IDLE_MS, Outcome, Parent, SILENT_MS, Settings, To};
 
 use super::*;
 
-/// Where workers are: ten and their number.
+/// The addresses of workers: ten and their number.
 pub(super) const US_AT: u8 = 10;
 pub(super) const OTHER_AT: u8 = 11;
 /// The parent's address.
@@ -12,7 +12,7 @@ const PARENT: u8 = 200;
 pub(super) const EACH: To<u8> = To::Each { job: US.job };
 
 pub(super) type TestAggregator = Aggregator<u8, 2, 8, 2>;
-/// What a datagram did, and what the aggregator says then.
+/// The outcome of a datagram, and the aggregator's answers.
 pub(super) type Reaction = (Outcome, Vec<(To<u8>, Vec<u8>)>);
 
 pub(super) fn aggregator(parent: Option<Parent<u8>>) -> Box<TestAggregator> {

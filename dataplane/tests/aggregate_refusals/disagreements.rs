@@ -8,14 +8,14 @@ use gradwire::sums::limit;
 use super::aggregator::{EACH, OTHER_AT, Reaction, TestAggregator, US_AT, aggregator, outcome, receive};
 use super::*;
 
-/// Where the aggregator of all racks is; those of racks follow.
+/// The address of the aggregator of all racks; those of racks follow.
 const ROOT: u8 = 200;
 
 fn differs(seq: u32, to: u8) -> Reaction {
     (Outcome::OtherChunk, vec![(To::One(to), refuse(seq, Refusal::Differs))])
 }
 
-/// What a rack says that its workers sum to.
+/// A rack's partial sum.
 fn partial(seq: u32, child: u8, workers: u8, (block, sum): (usize, i32)) -> Vec<u8> {
     let mut section = [0; 1024];
     let len = Kernel::PORTABLE.encode_sums(&[sum; 128], &mut section).unwrap();
@@ -311,7 +311,7 @@ fn workers_that_disagree_do_not_wait_for_ever() {
     }
 }
 
-/// What it sends is damaged each time, as by an aggregator of another version. It asks, is told what is missing, and sends that again.
+/// A worker's packets are damaged each time, as by an aggregator of another version. It asks, is told what is missing, and sends that again.
 #[test]
 fn a_worker_that_is_never_understood_gives_up() {
     let mut hall = Hall::new();

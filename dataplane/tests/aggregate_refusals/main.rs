@@ -1,4 +1,4 @@
-//! What an aggregator and a worker refuse or ignore, packet by packet (docs/aggregation-protocol.md §4 and §5). Nothing else changes by it.
+//! Packets that an aggregator and a worker refuse or ignore (docs/aggregation-protocol.md §4 and §5). Nothing else changes by it.
 
 mod aggregator;
 mod disagreements;
@@ -22,7 +22,7 @@ const US: WorkerSettings =
 /// A worker of two, which are all workers of the job.
 const TWO: WorkerSettings = WorkerSettings { total: 2, ..US };
 
-/// What a packet says of a chunk: some of its blocks, in which each sum is 1.
+/// The chunk of a packet: some of its blocks, in which each sum is 1.
 #[derive(Clone, Copy)]
 struct Chunk {
     values: usize,

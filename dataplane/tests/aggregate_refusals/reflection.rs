@@ -1,4 +1,4 @@
-//! What somebody can have an aggregator send to an address that is not its own: no more than it sends itself.
+//! Packets that an attacker can have an aggregator send to an address that is not its own: no more than it sends itself.
 
 use gradwire::aggregate::{Outcome, To};
 use gradwire::wire::chunk::MAX_PACKET_LEN;
@@ -112,7 +112,7 @@ fn a_cookie_belongs_to_its_address() {
     assert_eq!(receive(&mut aggregator, US_AT, &hello(US), 1_000_000).0, Outcome::Joined);
 }
 
-/// Who has not joined is not told why, if that takes more bytes than it sent. Whoever contributes is.
+/// A stranger learns no reason, if the refusal takes more bytes than it sent. Whoever contributes is.
 #[test]
 fn a_strangers_query_stays_without_an_answer() {
     let mut aggregator = aggregator(None);

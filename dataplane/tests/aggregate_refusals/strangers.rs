@@ -1,4 +1,4 @@
-//! What SECURITY.md says that nobody can do to a running job, packet by packet. The fuzzer's oracle of aggregators knows one key.
+//! Attacks on a running job that SECURITY.md rules out, packet by packet. The fuzzer's oracle of aggregators knows one key.
 
 use gradwire::aggregate::{Aggregator, IDLE_MS, Outcome, Settings, To};
 use gradwire::engine::Millis;
@@ -21,7 +21,7 @@ fn aggregator() -> Box<TestAggregator> {
     }))
 }
 
-/// What the aggregator makes of this hello of a job of two; its answers go nowhere but to where the hello came from.
+/// The aggregator's outcome for this hello of a job of two; its answers go nowhere but to where the hello came from.
 fn hello(
     aggregator: &mut TestAggregator,
     (from, child): (u8, u8),
@@ -50,7 +50,7 @@ fn hello(
 }
 
 #[test]
-fn who_lacks_the_key_neither_joins_nor_resets_a_job() {
+fn without_the_key_nobody_joins_or_resets_a_job() {
     let mut aggregator = aggregator();
     assert_eq!(hello(&mut aggregator, (0, 0), (1, 5), KEY, 0), Outcome::Started);
     for epoch in [4, 5, 6, 1000] {

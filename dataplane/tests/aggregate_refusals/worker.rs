@@ -1,4 +1,4 @@
-//! What a worker refuses or ignores.
+//! Packets that a worker refuses or ignores.
 
 use gradwire::aggregate::{Event, Failure, Ignored, Poll, SILENT_MS, Worker};
 
@@ -36,7 +36,7 @@ impl Station {
         station
     }
 
-    /// What it sends, or what else it wants.
+    /// Its next packet, or its other wish.
     fn poll(&mut self, now: u64) -> Result<Vec<u8>, Poll> {
         let mut out = [0; 1500];
         match self.worker.poll(&self.input, Millis(now), &mut out) {
@@ -168,7 +168,7 @@ fn a_refusal_ends_a_workers_epoch_unless_it_is_late() {
     assert_eq!(station.receive(&refuse(0, Refusal::Full), 1), Event::Refused);
 }
 
-/// What a worker ignores is counted and changes nothing. It shows that the aggregator lives only if it is an answer to this epoch.
+/// An ignored datagram is counted and changes nothing. It shows that the aggregator lives only if it is an answer to this epoch.
 #[test]
 fn a_worker_counts_what_it_ignores() {
     let [shorter, longer, coarser] = OTHERS.map(|other| result(0, other));

@@ -1,4 +1,4 @@
-//! What sums ought to be, in wide integers, and workers of a job.
+//! Right sums, in wide integers, and workers of a job.
 
 use gradwire::aggregate::WorkerSettings;
 use gradwire::codec::Params;
@@ -63,7 +63,7 @@ pub fn code_of(values: impl IntoIterator<Item = u32>, profile: Summable) -> Vec<
     code[..len].to_vec()
 }
 
-/// What a codec restores for a value, by its laws' arithmetic.
+/// The value that a codec restores, by its laws' arithmetic.
 fn restored(bits: u32, profile: Summable) -> u32 {
     match profile.profile() {
         Profile::SizeClass(params) => Laws::of(params).by_arithmetic(bits),
@@ -79,7 +79,7 @@ pub fn unit_of(profile: Summable) -> f64 {
     })
 }
 
-/// How many units a worker's value counts: what its codec restores, to the nearest whole number, the even one of two. None for
+/// The number of units a worker's value counts: what its codec restores, to the nearest whole number, the even one of two. None for
 /// NaN and infinities.
 pub fn whole_units(bits: u32, profile: impl Into<Summable>) -> Option<f64> {
     let profile = profile.into();

@@ -19,12 +19,12 @@ impl BitPlaneLaws {
         Self { bound, unit, raw_from: unit * 2f64.powi(14) }
     }
 
-    /// What comes back for `f`.
+    /// The value restored for `f`.
     pub fn restored(self, f: u32) -> u32 {
         decode_value(encode_value(f, self.bound), self.bound)
     }
 
-    /// What section 3.7 says in `f64`, in which every `f32`, every bound and every bin is exact.
+    /// Section 3.7 in `f64`, in which every `f32`, every bound and every bin is exact.
     pub fn by_arithmetic(self, f: u32) -> u32 {
         let value = f64::from(f32::from_bits(f));
         if value.abs() < self.unit {

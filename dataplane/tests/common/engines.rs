@@ -5,7 +5,7 @@ use gradwire::rules::{DEFAULT_MARK, Rule, Rules};
 use gradwire::verdict::Verdict;
 use gradwire::wire::frame::MAX_LINK_LEN;
 
-/// What ingress restores to at most.
+/// The MTU of ingress.
 pub const MTU: u16 = 9216;
 pub const NOW: Millis = Millis(0);
 

@@ -17,12 +17,12 @@ impl Laws {
         Self { params, bound: 2f64.powi(i32::from(params.x()) - i32::from(params.b())) }
     }
 
-    /// What comes back for `f`.
+    /// The value restored for `f`.
     pub fn restored(self, f: u32) -> u32 {
         decode_lane(encode_lane(f, self.params), self.params)
     }
 
-    /// What sections 3.2 to 3.4 say in `f64`, in which every `f32`, every bound and every vector's weight is exact.
+    /// Sections 3.2 to 3.4 in `f64`, in which every `f32`, every bound and every vector's weight is exact.
     pub fn by_arithmetic(self, f: u32) -> u32 {
         let value = f64::from(f32::from_bits(f));
         let (k, x) = (i32::from(self.params.k()), i32::from(self.params.x()));

@@ -165,7 +165,7 @@ fn checksum(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// What a receiving host would take from a frame: the payload, or nothing if it would drop the frame.
+/// The payload that a receiving host would take from a frame: the payload, or nothing if it would drop the frame.
 pub fn host_accepts(frame: &[u8]) -> Option<Vec<u8>> {
     let packet = SlicedPacket::from_ethernet(frame).ok()?;
     if let Some(ipv4) = packet.net.as_ref()?.ipv4_ref() {

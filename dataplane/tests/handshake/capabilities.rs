@@ -64,7 +64,7 @@ fn a_retransmission_without_the_option_takes_nothing_back() {
     }
 }
 
-/// What boxes and liars do to the option: the SYN arrives as it is, and nobody is believed.
+/// Damage that boxes and liars do to the option: the SYN arrives as it is, and nobody is believed.
 #[test]
 fn an_option_that_is_not_right_is_left_alone() {
     type Edit = fn(&mut Vec<u8>);

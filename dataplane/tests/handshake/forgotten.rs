@@ -1,4 +1,4 @@
-//! What an engine may forget of a connection, and when: forged SYNs, floods, silence, ends that pass another way.
+//! The times at which an engine may forget a connection: forged SYNs, floods, silence, ends that pass another way.
 
 use gradwire::flow::{CLOSED_MS, IDLE_MS, OPENING_MS, UNUSED_MS};
 use gradwire::rules::Heuristic;

@@ -30,7 +30,7 @@ const TAG: u8 = 0x28;
 const IN_PLACE: Rule = Rule { framing: Framing::InPlace, ..Rule::DEFAULT };
 /// Sequence numbers of the SYNs of both ends. Values start behind them, so that every payload is aligned.
 const ISN: [u32; 2] = [0xffff_fffe, 70_000];
-/// What a usual SYN has: MSS, SACK permitted, timestamps, NOP, window scale.
+/// The options of a usual SYN: MSS, SACK permitted, timestamps, NOP, window scale.
 const USUAL: [u8; 20] = [2, 4, 5, 180, 4, 2, 8, 10, 0, 1, 2, 3, 0, 0, 0, 0, 1, 3, 3, 7];
 /// RFC 8684 section 3.1.
 const MPTCP_CAPABLE: [u8; 4] = [30, 4, 1, 0x81];
@@ -148,7 +148,7 @@ impl Host {
         }
     }
 
-    /// What leaves, over exactly the room that the engine asks for.
+    /// The frame that leaves, over exactly the room that the engine asks for.
     fn send(&mut self, frame: &[u8]) -> (Verdict, Vec<u8>) {
         let syn = SlicedPacket::from_ethernet(frame)
             .is_ok_and(|packet| matches!(packet.transport, Some(TransportSlice::Tcp(tcp)) if tcp.syn()));
@@ -157,7 +157,7 @@ impl Host {
         (verdict, sent(verdict, frame, out))
     }
 
-    /// What arrives at the host.
+    /// The frame that arrives at the host.
     fn receive(&mut self, frame: &[u8]) -> (Verdict, Vec<u8>) {
         let mut out = vec![0x55; usize::from(MTU) + MAX_LINK_LEN];
         let verdict = self.ingress.process(frame, &mut out, &self.capabilities);
@@ -194,7 +194,7 @@ fn connect(hosts: &mut [Host; 2], like: &Segment) {
     }
 }
 
-/// What becomes of an end's first values. If they leave compressed, they arrive within the bound.
+/// The result for an end's first values. If they leave compressed, they arrive within the bound.
 fn values(hosts: &mut [Host; 2], segment: &Segment) -> Result<(), PassReason> {
     let frame = segment.bytes();
     let (verdict, wire) = hosts[segment.from].send(&frame);
@@ -247,7 +247,7 @@ prop_compose! {
 proptest! {
     /// Whatever SYN egress changes: a host on the wire accepts it, and ingress restores it byte for byte.
     #[test]
-    fn what_egress_adds_ingress_takes_out(
+    fn ingress_takes_out_the_option_that_egress_adds(
         options_sent in option_list(), answers: bool, v6: bool, vlan: bool, ecn in 0u8..4, in_place: bool,
         seq: u32, ack: u32, len in 0usize..1450,
     ) {

@@ -1,4 +1,4 @@
-//! What rules ask of both ends.
+//! Requirements of rules on both ends.
 
 use super::*;
 

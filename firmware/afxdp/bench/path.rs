@@ -39,7 +39,7 @@ fn main() {
     }
 }
 
-/// What is between host and wire.
+/// The path between host and wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Bridge,
@@ -235,7 +235,7 @@ fn wire() {
     }
 }
 
-/// What a tag costs while the other end has no shim.
+/// The cost of a tag while the other end has no shim.
 fn mixed() {
     println!(
         "Time to move recorded gradients over a new TCP connection, a shim at one end alone; medians of {RUNS} runs, \

@@ -40,7 +40,7 @@ Examples:
   gradwire-xdp aggregate --interface eth1 --address 10.0.0.9    an aggregator for training jobs"
 )]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -136,7 +136,7 @@ mod tests {
         }
     }
 
-    /// What stands between lines of three backquotes that name `language`.
+    /// The text between lines of three backquotes that name `language`.
     fn blocks<'a>(text: &'a str, language: &str) -> Vec<&'a str> {
         let start = format!("```{language}\n");
         let parts = text.split(&start).skip(1);
@@ -233,7 +233,7 @@ mod tests {
         }
     }
 
-    /// What a unit starts, and a look at its settings.
+    /// The command of a unit, and a reader of its settings.
     fn unit(name: &str) -> (Command, impl Fn(&str) -> String) {
         let text = fs::read_to_string(format!("{UNITS}/{name}@.service")).unwrap();
         let setting = move |name: &str| {
@@ -268,7 +268,7 @@ mod tests {
         }
     }
 
-    /// What a service may do is written twice, since systemd has no way to share it.
+    /// The confinement of a service is written twice, since systemd has no way to share it.
     #[test]
     fn both_units_are_confined_alike() {
         let confined = |name: &str| {

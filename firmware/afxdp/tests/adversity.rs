@@ -89,7 +89,7 @@ fn reordering_and_duplicates() {
     }
 }
 
-/// What happens to a shim in the middle of a transfer.
+/// Interrupts a shim in the middle of a transfer.
 fn interrupted(side: Side, address: &str, words: &str, happens: impl FnOnce(&Lab, &mut [Shim; 2])) {
     let Some(lab) = lab(1500) else { return };
     let mut shims = Side::BOTH.map(|side| Shim::start_with(&lab, side, ROUTED, words));

@@ -330,9 +330,9 @@ fn a_hanging_aggregator_leaves_all_to_the_kernel() {
     fs::remove_dir_all(run_dir(&lab)).unwrap();
 }
 
-/// What a file says, and an option says otherwise, is what runs.
+/// A running aggregator has the file's settings, unless an option says otherwise.
 #[test]
-fn a_file_describes_a_aggregator() {
+fn a_file_describes_an_aggregator() {
     let Some(lab) = lab() else { return };
     let file = run_dir(&lab).with_extension("toml");
     let text = "[aggregator]\ninterface = \"eth0\"\naddress = \"10.77.0.8\"\nport = 5000\n[path]\nmode = \"generic\"\n";
@@ -393,7 +393,7 @@ fn the_doctor_knows_whose_an_address_is() {
 }
 
 #[test]
-fn what_it_cannot_do_it_says() {
+fn unsupported_features_are_errors() {
     let Some(lab) = lab() else { return };
     let refused = |words: &str| {
         let command = format!(

@@ -1,4 +1,4 @@
-//! Where values start in a stream must be known, not believed: nothing is compressed from a start that may be another
+//! The start of values in a stream must be known, not believed: nothing is compressed from a start that may be another
 //! connection's, and no byte is compressed twice.
 
 mod support;

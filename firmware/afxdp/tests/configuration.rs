@@ -1,4 +1,4 @@
-//! What the fuzzer kept of configuration files, and files made of lines that have to do with one.
+//! The fuzzer's corpus of configuration files, and files made of lines that have to do with one.
 
 use gradwire_testbench::oracle::corpus;
 use proptest::prelude::*;

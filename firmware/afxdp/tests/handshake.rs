@@ -307,7 +307,7 @@ fn from_far_end(lab: &Lab, port: u16, flags: u8, tos: u8, options: &[u8]) -> Vec
 /// Nothing of a connection goes through the engines before its far end has said that it restores, whoever began it, and whatever the same
 /// ports were before.
 #[test]
-fn what_the_far_end_said_decides_who_forwards() {
+fn the_far_ends_capability_decides_who_forwards() {
     let Some(lab) = quiet_lab(1) else { return };
     // The bridge has the start of a stream here, so no engine could say that it is no length.
     let shim = Shim::start(&lab, Side::A, &format!("{ROUTED}heuristic = \"off\"\n"));

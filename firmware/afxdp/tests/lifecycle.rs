@@ -108,7 +108,7 @@ fn a_clean_stop() {
 
 /// A second one on the same ports, ports that do not exist, a port for both, an MTU that is too large.
 #[test]
-fn what_it_refuses_it_says_and_how_to_fix_it() {
+fn refusals_come_with_their_reason_and_a_fix() {
     let Some(lab) = Lab::new(Plan { mtu: 9000, ..Plan::default() }) else { return };
     let refused = |lab: &Lab, words: &str| {
         let command = format!("{} run {words}", env!("CARGO_BIN_EXE_gradwire-xdp"));
@@ -156,7 +156,7 @@ fn the_largest_mtu_works() {
     assert!(shims[0].outcomes()[0].changed["compressed"] > 1_000);
 }
 
-/// Where a driver runs no XDP programs.
+/// Ports whose driver runs no XDP programs.
 #[test]
 fn generic_mode_works_too() {
     let Some(lab) = Lab::new(Plan::default()) else { return };

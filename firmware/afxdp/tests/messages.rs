@@ -1,4 +1,4 @@
-//! What a shim logs when something changes, and that it waits for ports that come later.
+//! Messages that a shim logs when something changes, and that it waits for ports that come later.
 
 mod support;
 
@@ -74,7 +74,7 @@ fn a_driver_that_refuses_native_mode_is_told_with_its_reason() {
 }
 
 #[test]
-fn it_waits_for_ports_that_come_later() {
+fn the_shim_waits_for_ports_that_come_later() {
     let Some(lab) = Lab::new(Plan::default()) else { return };
     let (host, net) = (lab.host_port(Side::A), lab.network_port(Side::A));
     lab.ip_in("sa", &format!("link set dev {host} down"));

@@ -1,4 +1,4 @@
-//! What an operator does, with real devices: the doctor and its remedies, status, metrics, the service manager, ending it
+//! Tasks of an operator, with real devices: the doctor and its remedies, status, metrics, the service manager, ending it
 //! in every state. All inside namespaces of the test's own.
 
 mod support;
@@ -286,7 +286,7 @@ fn of_a_shim_that_runs_the_doctor_says_what_is() {
 }
 
 #[test]
-fn it_runs_without_privileges_and_tells_the_service_manager() {
+fn the_shim_runs_without_privileges_and_notifies_the_service_manager() {
     let Some(operator) = Operator::new() else { return };
     let notify = operator.folder.join("notify");
     let manager = UnixDatagram::bind(&notify).unwrap();
@@ -432,7 +432,7 @@ fn a_second_one_on_the_ports_is_told_of_the_first() {
 }
 
 #[test]
-fn it_can_be_ended_in_every_state() {
+fn the_shim_can_be_ended_in_every_state() {
     let Some(operator) = Operator::new() else { return };
     let host = operator.host.clone();
 

@@ -68,7 +68,7 @@ fn gradients_get_smaller(mtu: u16, framing: Framing) {
 /// The shim says what compression takes from values: nearly nothing of the norm where every other value is far below the
 /// bound, all of it where all are.
 #[test]
-fn what_is_lost_is_told() {
+fn lost_values_are_reported() {
     let Some(lab) = Lab::new(Plan::default()) else { return };
     for (large, verdict) in [(0.5f32, "compresses"), (1e-6, "norm-lost")] {
         let data: Vec<u8> =

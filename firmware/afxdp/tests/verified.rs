@@ -90,7 +90,7 @@ fn without_shims_every_bit_arrives_and_the_report_says_that_nothing_was_compress
     assert_eq!(sender["wire"]["handshake"], "advertised", "{sender}");
 }
 
-/// How fast either is depends on the machine; that both arrive, and which sends fewer bytes, does not.
+/// The speed of either depends on the machine; that both arrive, and which sends fewer bytes, does not.
 #[test]
 fn a_baseline_compares_the_bridge_and_the_shim() {
     let Some(lab) = Lab::new(Plan::default()) else { return };

@@ -59,7 +59,7 @@ impl virtio::Registers for NicRegisters {
     }
 }
 
-/// What belongs to no other part.
+/// A proof that nothing else uses these parts.
 pub struct Virt(());
 
 /// The board's parts.

@@ -1,4 +1,4 @@
-//! What every image has to bring beside its board: traps, a logger, a panic handler.
+//! The runtime that every image has to bring beside its board: traps, a logger, a panic handler.
 #![expect(unsafe_code, reason = "functions that others find by their names")]
 
 use riscv_rt::TrapFrame;

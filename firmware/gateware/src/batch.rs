@@ -1,4 +1,4 @@
-//! What is sent through a design, and what comes back.
+//! Input of a design, and its output.
 
 /// A frame to send.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -93,7 +93,7 @@ pub struct Received {
     pub bytes: Vec<u8>,
 }
 
-/// What a batch did.
+/// The outcome of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Clocks that the batch took, with the quiet ones at its end.

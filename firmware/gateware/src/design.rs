@@ -1,4 +1,4 @@
-//! What Verilator makes of a module.
+//! Modules as Verilator builds them.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -143,7 +143,7 @@ impl Design {
     }
 }
 
-/// Where simulations are kept: in cargo's target folder.
+/// The folder of simulations: in cargo's target folder.
 fn target() -> PathBuf {
     let folder = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     // A relative folder is the workspace's, whatever this process's is.

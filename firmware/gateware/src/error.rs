@@ -17,13 +17,13 @@ pub enum Error {
     Refused {
         /// The design's name.
         top: String,
-        /// What it printed.
+        /// The printed reason.
         why: String,
     },
     /// The operating system refused.
     #[error("{path}: {source}", path = path.display())]
     Io {
-        /// What was read, written or started.
+        /// The file that was read, written or started.
         path: PathBuf,
         /// Its answer.
         source: io::Error,
@@ -33,7 +33,7 @@ pub enum Error {
     Broken {
         /// The design's name.
         top: String,
-        /// What the pipe said.
+        /// The error of the pipe.
         source: io::Error,
     },
     /// A register did not answer.

@@ -1,9 +1,9 @@
-//! What the engines read and say beside the bytes.
+//! Data of the engines beside the bytes.
 
 /// Set in [`crate::Received::user`] of a frame that the decompressor refused: nothing of it may be used.
 pub const REFUSED: u64 = 1;
 
-/// How the engines code a frame; `layout_t` of `rtl/gw_pkg.sv`, the bits of `s_axis_tuser`.
+/// The coding of a frame; `layout_t` of `rtl/gw_pkg.sv`, the bits of `s_axis_tuser`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coding {
     /// Bytes before the first value.

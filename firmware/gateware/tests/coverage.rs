@@ -1,4 +1,4 @@
-//! What frames reach of the RTL, by Verilator's count: every line and branch, and both values of every bit of the engines. Of the
+//! The parts of the RTL that frames reach, by Verilator's count: every line and branch, and both values of every bit of the engines. Of the
 //! path around them every line and branch, and reached.csv says how many bits. What no frame can reach is listed here with its reason.
 
 mod paths;
@@ -20,7 +20,7 @@ const REACHED: &str = include_str!("reached.csv");
 /// Lines and branches of the path that no frame can reach.
 const UNREACHABLE_LINES: [&str; 0] = [];
 
-/// What no frame can reach of the engines, as module and signal.
+/// The parts of the engines that no frame can reach, as module and signal.
 fn unreachable() -> Vec<String> {
     let mut names = [
         // The compressor refuses nothing.
@@ -61,7 +61,7 @@ fn unreachable() -> Vec<String> {
     names
 }
 
-/// How often each line, branch and bit of the RTL was reached, by module and name. Those of several instances are one.
+/// The number of times that each line, branch and bit of the RTL was reached, by module and name. Those of several instances are one.
 #[derive(Default)]
 struct Points(BTreeMap<(String, String), u64>);
 

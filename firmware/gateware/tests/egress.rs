@@ -10,7 +10,7 @@ use paths::settings::{configure, counter, rules};
 use paths::traffic::{PAUSES, of_host};
 use support::Random;
 
-/// Where the counters are.
+/// The address of the counters.
 const COUNTERS: u16 = Egress.counters();
 
 #[test]

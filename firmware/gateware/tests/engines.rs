@@ -77,7 +77,7 @@ fn captured_frames_pass_a_beat_a_clock() {
     }
 }
 
-/// What each module's header says of a frame's way through an empty engine.
+/// The latency in each module's header is that of a frame through an empty engine.
 #[test]
 #[ignore = "needs Verilator: .ci/gateware"]
 fn latency_is_what_the_modules_say() {

@@ -64,7 +64,7 @@ fn registers_keep_what_is_written_and_silence_is_an_error() {
 
 #[test]
 #[ignore = "needs Verilator: .ci/gateware"]
-fn what_verilator_refuses_is_told() {
+fn errors_of_verilator_are_reported() {
     let refused = Design::new("no_such_design").start().unwrap_err().to_string();
     assert!(refused.contains("no_such_design"), "{refused}");
 }

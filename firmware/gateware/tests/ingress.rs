@@ -11,7 +11,7 @@ use paths::settings::{configure, counter, rules};
 use paths::traffic::{PAUSES, from_wire, oversize};
 use support::Random;
 
-/// Where the counters are.
+/// The address of the counters.
 const COUNTERS: u16 = Ingress.counters();
 
 #[test]

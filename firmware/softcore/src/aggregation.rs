@@ -23,18 +23,18 @@ pub type SoftAggregator = EthernetAggregator<1, 8, 8>;
 pub const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 /// The aggregator's address.
 pub const IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
-/// What adds.
+/// The kernel that adds.
 pub const KERNEL: Kernel = Kernel::SCALAR32;
-/// What it agrees to.
+/// The limits that it agrees to.
 pub const LIMITS: Limits = Limits { blocks: 8, window: 4, mtu: MTU };
 
-/// How it serves. Each worker gets a copy of each result. The `seed` is the board's.
+/// Its settings. Each worker gets a copy of each result. The `seed` is the board's.
 #[must_use]
 pub const fn settings(seed: u64) -> Settings<Peer> {
     Settings { kernel: KERNEL, limits: LIMITS, group: None, parent: None, secret: [seed, !seed] }
 }
 
-/// What an image does beside summing: `()` is nothing.
+/// The tasks of an image beside summing: `()` is nothing.
 pub trait Beside<C: Chip> {
     /// Gives back a frame that is for the aggregator, and keeps any other.
     fn receive(&mut self, frame: BufferOf<C>, _nics: &mut C::Nics) -> Option<BufferOf<C>> {
@@ -220,7 +220,7 @@ pub(crate) fn write_count(line: &mut String<96>, aggregator: &SoftAggregator, nu
     Some(())
 }
 
-/// What a count is of, its name, and the count; None behind the last one.
+/// The subject of a count, its name, and the count; None behind the last one.
 fn count(aggregator: &SoftAggregator, number: usize) -> Option<(&'static str, &'static str, u64)> {
     if let Some(arrival) = Arrival::ALL.get(number) {
         return Some(("frame", arrival.name(), aggregator.count(*arrival)));

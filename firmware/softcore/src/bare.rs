@@ -1,4 +1,4 @@
-//! What images need around the library: last words, and the time of logs.
+//! The parts that images need around the library: last words, and the time of logs.
 
 use core::fmt::{self, Write as _};
 

@@ -1,4 +1,4 @@
-//! What a board provides. A port makes a [`Board`] and nothing else; docs/firmware.md says how to bring one up.
+//! The parts of a board. A port makes a [`Board`] and nothing else; docs/firmware.md says how to bring one up.
 
 use embedded_hal::delay::DelayNs;
 use embedded_hal::digital::OutputPin;
@@ -62,14 +62,14 @@ pub trait Nics: Device<Port = Port> {
     /// Whether a port has a link.
     fn link(&self, port: Port) -> bool;
 
-    /// What went wrong at a port.
+    /// Faults at a port.
     fn faults(&self, port: Port) -> Faults;
 
     /// Sets those counts to zero.
     fn clear_faults(&mut self);
 }
 
-/// What went wrong at a NIC; counts wrap.
+/// Faults at a NIC; counts wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(not(test), derive(defmt::Format))]
 pub struct Faults {

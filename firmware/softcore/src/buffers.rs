@@ -21,7 +21,7 @@ pub const HEADER_LEN: usize = 12;
 #[derive(Debug)]
 pub struct Memory {
     padding: [u8; 2],
-    /// What the NIC wants before the frame.
+    /// The header that the NIC wants before the frame.
     pub header: [u8; HEADER_LEN],
     /// The frame.
     pub room: [u8; ROOM],
@@ -46,7 +46,7 @@ impl FrameBuffer {
         Self { memory, len: 0 }
     }
 
-    /// What a device is told about the frame.
+    /// The header for the device.
     pub const fn header_mut(&mut self) -> &mut [u8; HEADER_LEN] {
         &mut self.memory.header
     }
@@ -99,7 +99,7 @@ impl<const N: usize> Pool<N> {
         let _ = self.free.push(buffer);
     }
 
-    /// How many are free.
+    /// The number that are free.
     #[must_use]
     pub fn len(&self) -> usize {
         self.free.len()

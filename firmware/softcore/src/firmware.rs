@@ -46,7 +46,7 @@ impl Traffic {
     }
 }
 
-/// What is worth a line in the log.
+/// An event that is worth a line in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(test), derive(defmt::Format))]
 pub enum Event {
@@ -81,7 +81,7 @@ pub struct Firmware<C: Chip> {
     console: Console,
     /// By port: as they were when they were looked at last.
     seen: [(bool, Faults); 2],
-    /// What the last line about traffic said, and when, in milliseconds.
+    /// The counts of the last line about traffic, and its time in milliseconds.
     printed: (Traffic, u32),
 }
 

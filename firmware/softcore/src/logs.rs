@@ -8,9 +8,9 @@ use core::cell::RefCell;
 use critical_section::Mutex;
 use heapless::Deque;
 
-/// What stands before a log frame.
+/// The bytes before a log frame.
 pub const START: [u8; 2] = [1, 0];
-/// What stands behind it.
+/// The byte behind it.
 pub const END: u8 = 0;
 
 /// Bytes of logs that wait for the line.
@@ -19,7 +19,7 @@ const ROOM: usize = 1024;
 /// Frames from any context to the one that has the serial line.
 struct Waiting {
     bytes: Deque<u8, ROOM>,
-    /// How many of them belong to whole frames.
+    /// The number of of them belong to whole frames.
     whole: usize,
     /// The frame being written does not fit; it is lost as a whole.
     too_long: bool,

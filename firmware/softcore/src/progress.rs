@@ -1,11 +1,11 @@
-//! What interrupt handlers and logs may know of the main loop: a few counters, shared through `critical-section`.
+//! The progress of the main loop, for interrupt handlers and logs: a few counters, shared through `critical-section`.
 
 use core::cell::Cell;
 
 use critical_section::Mutex;
 use gradwire::engine::Millis;
 
-/// What the main loop has done; counts wrap.
+/// The progress of the main loop; counts wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Turns of the loop: it hangs if this stands still.
@@ -18,7 +18,7 @@ pub struct Progress {
 
 static PROGRESS: Mutex<Cell<Progress>> = Mutex::new(Cell::new(Progress { turns: 0, frames: 0, now_ms: 0 }));
 
-/// What the main loop has done so far.
+/// The progress of the main loop so far.
 #[must_use]
 pub fn read() -> Progress {
     critical_section::with(|cs| PROGRESS.borrow(cs).get())

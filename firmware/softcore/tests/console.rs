@@ -1,4 +1,4 @@
-//! What the fuzzer kept of typing, and lines made of the console's words.
+//! The fuzzer's corpus of typing, and lines made of the console's words.
 
 use gradwire_testbench::oracle::corpus;
 use proptest::prelude::*;

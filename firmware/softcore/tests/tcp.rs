@@ -1,4 +1,4 @@
-//! What an aggregator serves over TCP, on a wire and with a time that the test makes up.
+//! Services of an aggregator over TCP, on a wire and with a time that the test makes up.
 #![cfg(feature = "management")]
 
 use std::collections::{HashSet, VecDeque};
@@ -175,7 +175,7 @@ impl Host {
         text
     }
 
-    /// What a console says to a line.
+    /// The console's answer to a line.
     fn ask(&mut self, console: &mut Peer, line: &[u8]) -> String {
         self.send(console, ACK, line);
         self.receive(console).0
@@ -398,7 +398,7 @@ fn a_turn_is_bounded() {
 
 /// Frames of the aggregator's are given back.
 #[test]
-fn what_is_not_tcp_is_the_aggregators() {
+fn frames_that_are_not_tcp_are_the_aggregators() {
     let mut host = Host::new();
     for frame in [frames::packet(1, 17, &[0; 30]), frames::packet(1, 1, &[0; 30]), vec![0xff; 60]] {
         assert!(!host.give(&frame));

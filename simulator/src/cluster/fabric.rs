@@ -17,12 +17,12 @@ use std::collections::{BinaryHeap, VecDeque};
 use crate::scenario::{Links, WireCost};
 use crate::time::{Picos, transmission};
 
-/// What a mechanism sends; the network reads only `src` and `dest`.
+/// A message of a mechanism; the network reads only `src` and `dest`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     /// Sending host.
     pub src: u32,
-    /// Where it goes.
+    /// Its destination.
     pub dest: Dest,
     /// The mechanism's own number for what is inside: a parameter or a piece of one.
     pub item: u32,
@@ -32,7 +32,7 @@ pub(crate) struct Message {
     pub iteration: u32,
 }
 
-/// Where a message goes.
+/// The destination of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dest {
     /// One host.
@@ -48,7 +48,7 @@ pub(crate) enum Dest {
 /// The sender of what a switch itself sends: no host, so nobody is left out of a multicast.
 pub(crate) const SWITCH: u32 = u32::MAX;
 
-/// What happened, for the mechanism to act on.
+/// An event for the mechanism to act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FabricEvent {
     /// `worker` finished the row it was computing.
@@ -60,21 +60,21 @@ pub(crate) enum FabricEvent {
     Arrived {
         /// The receiving host.
         host: u32,
-        /// What arrived.
+        /// The message that arrived.
         message: Message,
     },
     /// `message` is whole, and decoded, at `host`.
     Delivered {
         /// The receiving host.
         host: u32,
-        /// What arrived.
+        /// The message that arrived.
         message: Message,
         /// Whether an [`FabricEvent::Arrived`] told of it; without a decoder nothing lies between the two.
         announced: bool,
     },
     /// `message` reached the switch it was addressed to.
     AtSwitch {
-        /// What arrived.
+        /// The message that arrived.
         message: Message,
         /// When its last bit is at the switch; later than now under cut-through.
         tail: Picos,

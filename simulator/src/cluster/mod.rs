@@ -30,7 +30,7 @@ pub(crate) trait Exchange {
     }
 }
 
-/// What a host that sends did with the message before.
+/// The work of a host that sends on the message before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// Nothing: it has to encode it.
@@ -80,12 +80,12 @@ impl<'a> Cluster<'a> {
         self.handled(self.scenario.wire.cost(bits, content))
     }
 
-    /// What it costs to send `bits` as they are.
+    /// The cost of sending `bits` as they are.
     pub(crate) fn plain_cost(&self, bits: u64) -> WireCost {
         self.handled(self.scenario.wire.plain_cost(bits))
     }
 
-    /// What it costs to send `bits` of which a codec on the host makes `coded`.
+    /// The cost of sending `bits` of which a codec on the host makes `coded`.
     pub(crate) fn coded_cost(&self, bits: u64, coded: u64) -> WireCost {
         self.handled(self.scenario.wire.coded_cost(bits, coded))
     }
@@ -96,7 +96,7 @@ impl<'a> Cluster<'a> {
         WireCost { encode: cost.encode + each, decode: cost.decode + each, ..cost }
     }
 
-    /// What a parameter costs as chunks for an aggregator in the network.
+    /// The cost of a parameter as chunks for an aggregator in the network.
     pub(crate) fn chunk_cost(&self, parameter: u32, content: Content) -> WireCost {
         let bits = self.scenario.model.parameters[parameter as usize].bits;
         self.scenario.wire.chunk_cost(bits, content)

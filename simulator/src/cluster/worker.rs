@@ -6,14 +6,14 @@
 use crate::time::Picos;
 use crate::workload::{ComputeTimes, Jitter};
 
-/// What a worker computes next.
+/// The next computation of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Forward(u32),
     Backward(u32),
 }
 
-/// What the end of a row means.
+/// The meaning of a row's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
     /// A row of the forward pass.
@@ -31,7 +31,7 @@ pub(crate) struct Worker {
     pace: u64,
     /// Added to the next row.
     delay: Picos,
-    /// How many versions of each parameter have arrived.
+    /// The number of versions of each parameter that have arrived.
     versions: Vec<u32>,
 }
 

@@ -14,13 +14,13 @@ use crate::cluster::{Cluster, Dest, Exchange, Message, Sent};
 use crate::scenario::{Content, Scenario};
 use crate::workload::VALUE_BITS;
 
-/// What one worker does for one partition, whatever the job.
+/// The task of one worker for one partition, whatever the job.
 struct Role {
     graph: Graph,
     followers: Vec<Vec<u32>>,
     /// By receive: the sends that pass the message on, before it is decoded.
     passed_on: Vec<Vec<u32>>,
-    /// What each task waits for; the first on the sum waits for the gradient too.
+    /// The tasks that each task waits for; the first on the sum waits for the gradient too.
     waits: Vec<u32>,
     first: u32,
 }
@@ -217,7 +217,7 @@ fn is_own(graph: &Graph, message: GraphMessage) -> bool {
     made.is_some_and(|made| graph.tasks()[..made].iter().all(|task| !matches!(task.op, Op::Merge { .. })))
 }
 
-/// What the rank did with the message before this send.
+/// The rank's work on the message before this send.
 fn sent_before(graph: &Graph, task: u32, message: GraphMessage) -> Sent {
     let made_here = graph.tasks().iter().any(|task| task.op == Op::Encode { message });
     let sends = |task: &Task| matches!(task.op, Op::Send { message: other, .. } if other == message);

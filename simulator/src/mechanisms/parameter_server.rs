@@ -10,7 +10,7 @@ use crate::time::Picos;
 /// Message size of [`Order::Messages`]: 2.5 MB, in bits.
 pub(crate) const FAIR_SHARE: u64 = 2_500_000 * 8;
 
-/// What travels as one message: a parameter, or a piece of it.
+/// A piece of the gradient in one message: a parameter, or a piece of it.
 struct Piece {
     parameter: u32,
     bits: u64,

@@ -22,7 +22,7 @@ pub(crate) struct Lap {
     waiting: Vec<Vec<Message>>,
 }
 
-/// What a decoded message on a ring leads to.
+/// The consequence of a decoded message on a ring.
 pub(crate) struct Turn {
     /// The number of the hop on which the sum, with the rank's contribution, goes on.
     pub(crate) forward: Option<u32>,

@@ -11,7 +11,7 @@
 
 use super::curve::Curve;
 
-/// Who talks to whom: the factors a, b and g of Eq. 1 and 2.
+/// A strategy of exchange: the factors a, b and g of Eq. 1 and 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
     /// Ring: a = 2(N-1), b = g = N.
@@ -33,7 +33,7 @@ impl Strategy {
     }
 }
 
-/// What a machine takes, in seconds by bytes.
+/// The costs of a machine, in seconds by bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Costs {
     /// T_send.
@@ -55,7 +55,7 @@ pub struct Best {
     pub partitions: u32,
 }
 
-/// How many batches there are, and how many partitions one has.
+/// The number of batches there are, and how many partitions one has.
 fn batches(ranks: u32, partitions: u32) -> (f64, u32) {
     (f64::from(partitions.div_ceil(ranks.max(1))), partitions.min(ranks))
 }

@@ -13,7 +13,7 @@ use crate::scenario::{AggregatorRate, CHUNK_VALUES, Content, Ratios, SUM_RATIOS}
 use crate::time::seconds;
 use crate::workload::{ComputeTimes, Model, VALUE_BITS};
 
-/// What an iteration waits for most.
+/// The part that an iteration waits for most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bottleneck {
@@ -38,14 +38,14 @@ impl fmt::Display for Bottleneck {
     }
 }
 
-/// What an aggregator in the network would come to.
+/// The effect of an aggregator in the network.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct InNetwork {
     /// An iteration with it, in seconds.
     pub iteration_s: f64,
     /// The planned iteration over that.
     pub gain: f64,
-    /// What the iteration waits for most.
+    /// The part that the iteration waits for most.
     pub bottleneck: Bottleneck,
     /// Cores with which the aggregator would not be it.
     pub cores: u32,
@@ -64,7 +64,7 @@ fn slowest(stages: &Stages) -> usize {
 }
 
 impl Planner<'_> {
-    /// What `aggregator` would make of the iteration that was planned; nothing if there is nobody to sum with, or no codec.
+    /// The effect of `aggregator` on the iteration that was planned; nothing if there is nobody to sum with, or no codec.
     #[must_use]
     pub fn in_network(&self, model: &Model, plan: &Plan, aggregator: AggregatorRate) -> Option<InNetwork> {
         if self.ranks < 2 {

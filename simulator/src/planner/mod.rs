@@ -20,12 +20,12 @@ use self::curve::Curve;
 use crate::time::seconds;
 use crate::workload::{self, Model};
 
-/// What to plan for.
+/// The situation to plan for.
 #[derive(Clone, Debug)]
 pub struct Planner<'a> {
     /// Costs on this machine or link.
     pub profile: &'a CostProfile,
-    /// Who talks to whom.
+    /// The strategy of exchange.
     pub strategy: Strategy,
     /// N.
     pub ranks: u32,
@@ -48,7 +48,7 @@ pub enum Reason {
     NoCodec,
     /// Encoding and decoding take longer than compression saves on the wire.
     CodecCostsMore,
-    /// What is saved is below the threshold.
+    /// The saving is below the threshold.
     BelowThreshold,
 }
 

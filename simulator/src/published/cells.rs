@@ -19,7 +19,7 @@ pub struct Cell {
     pub table: String,
     /// Model as the paper writes it.
     pub model: String,
-    /// What was measured, and its unit: seconds, or `x` for the gain over the baseline.
+    /// The measured quantity, and its unit: seconds, or `x` for the gain over the baseline.
     pub column: String,
     /// The paper's value.
     pub published: f64,

@@ -1,4 +1,4 @@
-//! What the text of Chang et al. claims, and what comes out here.
+//! Claims of the text of Chang et al. claims, and what comes out here.
 //!
 //! All with the calibrated backward times and the sizes of Table 2, on 32 workers at 25 Gbit/s unless said
 //! otherwise.

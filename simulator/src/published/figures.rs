@@ -1,4 +1,4 @@
-//! What the plots of docs/simulator.md show: the subjects of the figures of Chang et al.
+//! The plots of docs/simulator.md: the subjects of the figures of Chang et al.
 //!
 //! All with the calibrated backward times, the sizes of Table 2 and, unless said otherwise, 32 workers at
 //! 25 Gbit/s.
@@ -20,11 +20,11 @@ pub struct Series {
 /// A chart of lines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
-    /// What it shows.
+    /// Its title.
     pub title: String,
-    /// What x is, with its unit.
+    /// The label of x, with its unit.
     pub x: String,
-    /// What y is, with its unit.
+    /// The label of y, with its unit.
     pub y: String,
     /// Space x by its logarithm; x must be positive.
     pub log_x: bool,
@@ -56,7 +56,7 @@ pub const ALL: [(&str, Figure); 15] = [
 
 /// The module of Inception-v3 that the paper adds where the network is to have more to do: the last of 17x17x768.
 pub(super) const NETWORK_HEAVY: &str = "mixed_17x17x768e/";
-/// Where processors are to have more to do: the last of 35x35x288.
+/// The row of a model whose processors are to have more to do: the last of 35x35x288.
 pub(super) const COMPUTE_HEAVY: &str = "mixed_35x35x288b/";
 
 const COMPARED: [(&str, Mechanism); 5] = [

@@ -13,7 +13,7 @@ pub struct Row {
     pub table: u8,
     /// The model.
     pub model: &'static str,
-    /// What it is, with its unit.
+    /// The quantity, with its unit.
     pub what: String,
     /// As printed.
     pub published: f64,

@@ -6,7 +6,7 @@ use crate::error::SimError;
 use crate::time::{Picos, picos};
 use crate::workload::VALUE_BITS;
 
-/// What a message holds; each compresses differently.
+/// The content of a message; each compresses differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// One worker's gradient.
@@ -68,7 +68,7 @@ pub const CHUNK_VALUES: u64 = 2048;
 /// one worker's gradient, ratio of everything the ring sent, which is partial sums for the most part.
 pub const RECORDED_RATIOS: [(u8, f64, f64); 3] = [(10, 6.19, 5.69), (8, 8.71, 7.30), (6, 14.23, 11.35)];
 
-/// Where values are encoded and decoded.
+/// The place where values are encoded and decoded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CodecPlace {
     /// In the NIC, at the rate of the link and packet by packet: no host time, as many packets as before.
@@ -86,9 +86,9 @@ pub enum CodecPlace {
 /// A codec, where it runs, and what it achieves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compression {
-    /// Where it runs.
+    /// The place where it runs.
     pub place: CodecPlace,
-    /// What it achieves.
+    /// The ratios that it achieves.
     pub ratios: Ratios,
 }
 
@@ -190,7 +190,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// What `bits` of raw values cost.
+    /// The cost of `bits` of raw values.
     #[must_use]
     pub fn cost(&self, bits: u64, content: Content) -> WireCost {
         let Some(Compression { place, ratios }) = self.compression else { return self.plain_cost(bits) };
@@ -206,13 +206,13 @@ impl Wire {
         }
     }
 
-    /// What `bits` of raw values cost as they are.
+    /// The cost of `bits` of raw values as they are.
     #[must_use]
     pub fn plain_cost(&self, bits: u64) -> WireCost {
         WireCost { bits: bits.saturating_add(self.header_bits(bits)), encode: 0, decode: 0 }
     }
 
-    /// What `bits` of raw values cost of which a codec on the host makes `coded`. Its rates are those of [`compression`](Self::compression)
+    /// The cost of `bits` of raw values of which a codec on the host makes `coded`. Its rates are those of [`compression`](Self::compression)
     /// on the host; without, it takes no time.
     #[must_use]
     pub fn coded_cost(&self, bits: u64, coded: u64) -> WireCost {
@@ -228,7 +228,7 @@ impl Wire {
         }
     }
 
-    /// What `bits` of raw values cost as chunks of [`CHUNK_VALUES`], each in packets of its own. Hosts make the packets, so a
+    /// The cost of `bits` of raw values as chunks of [`CHUNK_VALUES`], each in packets of its own. Hosts make the packets, so a
     /// codec in the NIC saves packets like one on the host.
     #[must_use]
     pub fn chunk_cost(&self, bits: u64, content: Content) -> WireCost {

@@ -1,4 +1,4 @@
-//! What the workers of a graph exchange, and how.
+//! The exchange between the workers of a graph.
 
 use std::fmt::Display;
 

@@ -34,7 +34,7 @@ pub enum Mechanism {
     Ps {
         /// Servers, from 1, each with a link of its own.
         servers: u32,
-        /// Who holds what.
+        /// The assignment of parameters.
         assignment: Assignment,
         /// Order of the distribution; without effect under multicast.
         order: Order,
@@ -57,7 +57,7 @@ pub enum Mechanism {
         /// Workers in a group.
         group: u32,
     },
-    /// What `gradwire-collectives` runs over TCP; workers and servers are ranks.
+    /// The graphs that `gradwire-collectives` runs over TCP; workers and servers are ranks.
     Graph(Strategy),
     /// An aggregator in the switch's place sums chunks and multicasts the results; nobody else holds a sum first.
     InNetwork {

@@ -1,4 +1,4 @@
-//! What is run: a model on a cluster, with a way to exchange gradients and a codec.
+//! The scenario of a run: a model on a cluster, with a way to exchange gradients and a codec.
 
 mod aggregator;
 mod compression;
@@ -36,7 +36,7 @@ pub struct Scenario {
     /// the rates of a codec on the host count then. Without a plan, each parameter is exchanged by itself, in as many partitions as there are
     /// workers.
     pub plan: Option<Plan>,
-    /// What each message takes the host that sends it and the host that gets it, besides what its values take. Chunks for nodes in the
+    /// The time that each message takes its sender and its receiver, besides what its values take. Chunks for nodes in the
     /// network have their own costs.
     pub per_message: Picos,
     /// Aggregators in the network, of [`Mechanism::InNetwork`].
@@ -59,7 +59,7 @@ pub struct Scenario {
     pub full: bool,
 }
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Results {
     /// Time of an iteration. With a barrier: until all gradients are in. Without: the mean distance of the

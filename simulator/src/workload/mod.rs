@@ -1,4 +1,4 @@
-//! What is trained: parameters, their sizes and the time that computing takes.
+//! The models that are trained: parameters, their sizes and the time that computing takes.
 
 mod compute_times;
 mod derived;

@@ -1,4 +1,4 @@
-//! What models whose tensors follow from a few numbers are written with.
+//! Helpers for models whose tensors follow from a few numbers.
 
 use super::model::{Parameter, VALUE_BITS};
 
@@ -21,7 +21,7 @@ impl Rows {
     }
 }
 
-/// What attention computes for a sequence beside its matrices: scores and their sums, over `width` values of `tokens` tokens.
+/// The FLOPs of attention for a sequence beside its matrices: scores and their sums, over `width` values of `tokens` tokens.
 pub(super) const fn attention_flops(tokens: u64, width: u64) -> u64 {
     2 * 2 * tokens * tokens * width
 }

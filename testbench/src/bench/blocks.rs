@@ -1,4 +1,4 @@
-//! What sums in the network are measured on: blocks of values, and what an aggregator does to them.
+//! Blocks on which sums in the network are measured: blocks of values, and what an aggregator does to them.
 
 use std::hint::black_box;
 
@@ -20,7 +20,7 @@ const SECTION_ROOM: usize = 1024;
 type Values = [u8; BLOCK_LEN];
 type Sums = [i32; BLOCK_VALUES];
 
-/// What is done to each block.
+/// The work on each block.
 #[derive(Clone, Copy, Debug)]
 pub enum BlockWork {
     /// A worker encodes its values.

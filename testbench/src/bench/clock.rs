@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::report::ProgressBar;
 
-/// How much time goes into a measurement.
+/// The time that goes into a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// Each piece of work is timed over about this long in a row. Shorter than what a scheduler gives a

@@ -52,10 +52,10 @@ pub fn codec(values: &[u8], bound: u8, step: impl Fn()) -> Result<CodecCosts, Er
     Ok(CodecCosts { name: "dense".into(), bound, ratio, encode: curve(encode)?, decode: curve(decode)? })
 }
 
-/// What sending takes: of the runs at each size the median, and how far they lie apart.
+/// The cost of sending: of the runs at each size the median, and how far they lie apart.
 #[derive(Clone, Debug)]
 pub struct Sends {
-    /// What counts.
+    /// The curve that counts.
     pub median: Curve,
     /// The fastest run at each size.
     pub fastest: Curve,

@@ -1,4 +1,4 @@
-//! What benches run on: values whose classes are known, and one recording.
+//! Input distributions of benches: values whose classes are known, and one recording.
 //!
 //! Every distribution is the same on every run and machine. Classes are those of the bound 2^-10, and the same in both
 //! splits: what they disagree on, 2^-5 to 2^-3, is drawn by the Laplace distributions only.
@@ -49,7 +49,7 @@ pub const TYPICAL: Distribution = Distribution { name: "75/4/20/1", source: Sour
 /// A quarter of each class: no branch on a class can be predicted.
 pub const MIXED: Distribution = Distribution { name: "mixed", source: Source::Classes([25, 25, 25, 25]) };
 
-/// What sums are measured on.
+/// The distributions on which sums are measured.
 pub const SUMMED: [Distribution; 3] = [RECORDED_VALUES, RECORDED_RAW, RECORDED_DENSE];
 
 /// All distributions.

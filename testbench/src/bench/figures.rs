@@ -1,17 +1,17 @@
-//! What the bench measured.
+//! The figures of the bench.
 
 use serde::Serialize;
 
 use super::frames::{Direction, Kind};
 
-/// What was measured. The serialised fields are those of `gradwire bench --json`.
+/// The figures. The serialised fields are those of `gradwire bench --json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
     /// `memcpy` of the payloads that the kernels encode, to where they encode them.
     pub memcpy_gbps: f64,
     /// Each kernel on each distribution.
     pub kernels: Vec<KernelRow>,
-    /// What an aggregator does.
+    /// The figures of an aggregator's work.
     pub sums: Vec<SumsRow>,
     /// The frame path, with the fastest of the kernels measured.
     pub frame_path: Vec<FrameRow>,

@@ -1,4 +1,4 @@
-//! What the frame path is measured on: 1514-byte frames of one TCP stream of gradients.
+//! Frames on which the frame path is measured: 1514-byte frames of one TCP stream of gradients.
 //!
 //! Egress leaves untouched what TCP sends again, so going round a ring of frames must look like a stream that goes
 //! on. The ring is therefore four runs of consecutive segments, a quarter of TCP's sequence numbers apart: whoever
@@ -54,7 +54,7 @@ impl Direction {
     }
 }
 
-/// What is done to each frame.
+/// The work on each frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The whole path of a tagged frame in routed framing.
@@ -86,7 +86,7 @@ impl Kind {
 /// A ring of frames and what they go through.
 pub struct Frames {
     through: Through,
-    /// What comes in, and how long it is.
+    /// The frames that come in, and their length.
     frames: Slots,
     lens: [usize; SLOTS],
     out: Slots,
@@ -173,7 +173,7 @@ impl Frames {
         black_box(self);
     }
 
-    /// What the engine has counted; nothing of a kernel alone.
+    /// The counters of the engine; nothing of a kernel alone.
     #[must_use]
     pub fn counters(&self) -> Option<&Counters> {
         match &self.through {

@@ -126,7 +126,7 @@ pub fn run(kernels: &[Kernel], profiles: &[Profile], peers: bool, effort: Effort
     }
 }
 
-/// What kernels are measured with: both codecs, with the same bound.
+/// The profiles with which kernels are measured: both codecs, with the same bound.
 #[must_use]
 pub fn profiles() -> [Profile; 2] {
     [Params::DEFAULT.into(), Bound::new(-10).expect("a valid bound").into()]

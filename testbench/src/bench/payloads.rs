@@ -1,4 +1,4 @@
-//! What kernels are measured on: payloads of one distribution, one to a buffer.
+//! Payloads on which kernels are measured: payloads of one distribution, one to a buffer.
 
 use std::hint::black_box;
 
@@ -16,7 +16,7 @@ pub const PASS_LEN: usize = SLOTS * PAYLOAD_LEN;
 /// Values that one pass handles.
 pub const PASS_VALUES: usize = PASS_LEN / VALUE_LEN;
 
-/// What is done to each payload.
+/// The work on each payload.
 #[derive(Clone, Copy, Debug)]
 pub enum Work {
     /// Copied, values to where groups go.
@@ -34,9 +34,9 @@ pub struct Payloads {
     values: Slots,
     groups: Slots,
     lens: [usize; SLOTS],
-    /// Where encoders and `memcpy` write.
+    /// The destination of encoders and of `memcpy`.
     encoded: Slots,
-    /// Where decoders write.
+    /// The destination of decoders.
     decoded: Slots,
 }
 

@@ -8,7 +8,7 @@ use super::frames::{Direction, FRAME_LEN, Kind};
 use super::payloads::PAYLOAD_LEN;
 use crate::report::Table;
 
-/// What a kernel should reach on the typical distribution, encoding and decoding.
+/// The target of a kernel on the typical distribution, encoding and decoding.
 enum Target {
     /// As parts of memcpy's speed.
     OfMemcpy(f64, f64),

@@ -20,7 +20,7 @@ Examples:
   gradwire aggregate --listen 10.0.0.9:59255      then, at the ranks:
   gradwire allreduce --listen 10.0.0.2:7000 --ranks 10.0.0.1:7000,10.0.0.2:7000 --token-file token --aggregate 10.0.0.9")]
 pub struct Args {
-    /// Where it listens.
+    /// The address where it listens.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:59255")]
     pub listen: SocketAddr,
 }

@@ -70,7 +70,7 @@ pub struct Args {
 /// The bounds measured by default, as exponents.
 pub const DEFAULT_BOUNDS: [i16; 3] = [10, 8, 6];
 
-/// How the scale exponent is chosen.
+/// The choice of the scale exponent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// By the peak of each recording.
@@ -88,7 +88,7 @@ fn parse_scale(text: &str) -> Result<Scale, String> {
     }
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// One for each recording and bound.

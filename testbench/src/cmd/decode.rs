@@ -46,7 +46,7 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
     pub codec: CodecArgs,
-    /// How many values there are [codec 1: by default all lanes of the last group come out].
+    /// The number of values there are [codec 1: by default all lanes of the last group come out].
     #[arg(long, value_name = "N")]
     pub values: Option<u64>,
 }
@@ -115,11 +115,11 @@ fn from(args: &Args, name: &str, input: &mut impl Read, stdout: &mut impl Write)
 }
 
 struct Decoder<'a> {
-    /// What messages call the input.
+    /// The name of the input in messages.
     name: &'a str,
     kernel: Kernel,
     profile: Profile,
-    /// How many values are to come, if that is known.
+    /// The number of values that are to come, if that is known.
     left: Option<u64>,
     values: Vec<u8>,
 }
@@ -174,7 +174,7 @@ impl Decoder<'_> {
     }
 }
 
-/// How many whole groups `bytes` starts with, at most `most`.
+/// The number of whole groups `bytes` starts with, at most `most`.
 fn whole_groups(mut bytes: &[u8], most: usize) -> usize {
     for count in 0..most {
         let Some((tags, vectors)) = bytes.split_first_chunk::<TAGS_LEN>() else { return count };

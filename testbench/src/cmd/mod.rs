@@ -49,7 +49,7 @@ Examples:
   gradwire plan vgg16 --ranks 16                  whether compression pays, tensor by tensor"
 )]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Option<Command>,
 }

@@ -49,10 +49,10 @@ pub struct Args {
     /// whose times you give; or a CSV file of name,values and perhaps forward_flops.
     #[arg(required = true)]
     pub model: Option<String>,
-    /// How many ranks the job has.
+    /// The number of ranks the job has.
     #[arg(long, required = true, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub ranks: Option<u32>,
-    /// How gradients are exchanged.
+    /// The strategy of exchange.
     #[arg(long, value_enum, default_value = "ring")]
     pub strategy: StrategyArg,
     /// Costs, as `plan profile` writes them [default: measured now, over loopback].
@@ -61,7 +61,7 @@ pub struct Args {
     /// Bandwidth of the link between ranks, as 25G or 25Gbit/s, in place of the profile's.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub bandwidth: Option<u64>,
-    /// What each message on that link takes besides its bytes.
+    /// The time that each message on that link takes besides its bytes.
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time, requires = "bandwidth")]
     pub latency: f64,
     /// Loosest error bound as an exponent: 10 means 2^-10 or tighter.
@@ -90,7 +90,7 @@ pub struct Args {
     pub json: bool,
 }
 
-/// What else the planner does; documented where the arguments are.
+/// Further commands of the planner; documented where the arguments are.
 #[derive(Debug, Subcommand)]
 #[expect(missing_docs, reason = "documentation here would take the place of that of the arguments")]
 pub enum Command {
@@ -121,7 +121,7 @@ pub struct ProfileArgs {
     pub output: Option<PathBuf>,
 }
 
-/// How gradients are exchanged, as options have it.
+/// The strategy of exchange, as options have it.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub enum StrategyArg {
     /// Ring.
@@ -203,7 +203,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     Ok(Outcome::Held)
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     #[serde(flatten)]
@@ -214,7 +214,7 @@ struct Report<'a> {
     in_network: Option<InNetwork>,
 }
 
-/// What a plan comes to with the fastest and with the slowest sends over loopback.
+/// The plan with the fastest and with the slowest sends over loopback.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Loopback {
     /// The smaller and the larger gain against `f32`.
@@ -323,11 +323,11 @@ fn measure_and_write(args: &ProfileArgs, out: &mut impl Write) -> Result<Outcome
     Ok(Outcome::Held)
 }
 
-/// What sending costs.
+/// The source of the cost of sending.
 enum Link<'a> {
     /// This.
     Known(Curve),
-    /// What a measurement to this address shows; over loopback if there is none.
+    /// The result of a measurement to this address; over loopback if there is none.
     To(Option<&'a str>),
 }
 

@@ -65,7 +65,7 @@ Examples:
 pub struct Args {
     /// Capture to replay (pcap or pcapng, Ethernet), or - for standard input.
     pub capture: PathBuf,
-    /// How headers look on the wire: in-place leaves them as they are, for neighbours only; routed crosses
+    /// The form of headers on the wire: in-place leaves them as they are, for neighbours only; routed crosses
     /// routers.
     #[arg(long, default_value = "routed", value_parser = framing(), conflicts_with = "profile")]
     pub framing: Framing,
@@ -81,7 +81,7 @@ pub struct Args {
     /// Which bits of it count; 0xfc leaves out ECN.
     #[arg(long, default_value = "0xfc", value_parser = byte, conflicts_with = "profile")]
     pub mask: u8,
-    /// Where values start in a TCP stream: every 4 bytes from its first, or at the start of every payload.
+    /// The start of values in a TCP stream: every 4 bytes from its first, or at the start of every payload.
     #[arg(long, default_value = "connection", value_parser = alignment(), conflicts_with = "profile")]
     pub alignment: Alignment,
     /// Whether the two ends of a TCP connection agree on their SYNs, or are configured alike [default: required].
@@ -90,7 +90,7 @@ pub struct Args {
     /// The payload heuristic: whether payload that does not look like values goes untouched.
     #[arg(long, default_value = "on", value_parser = heuristic(), conflicts_with = "profile")]
     pub heuristic: Heuristic,
-    /// What codes the payloads: the host's engines, or also the gateware's, in a simulation that needs Verilator. The latter
+    /// The engine that codes the payloads: the host's engines, or also the gateware's, in a simulation that needs Verilator. The latter
     /// implies codec 1 and no handshake.
     #[arg(long, value_enum, default_value_t = Engine::Host)]
     pub engine: Engine,
@@ -111,7 +111,7 @@ pub struct Args {
     pub json: bool,
 }
 
-/// What codes payloads.
+/// The engine that codes payloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Engine {
     /// The host's engines.

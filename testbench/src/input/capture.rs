@@ -20,7 +20,7 @@ pub struct Capture {
     pub frames: Vec<Frame>,
     /// Frames that a snap length has cut; they are left out, since no check could be made on them.
     pub cut: u64,
-    /// Where the file ends, if that is within a frame. The frame is left out.
+    /// The end of the file, if that is within a frame. The frame is left out.
     pub torn: Option<u64>,
 }
 

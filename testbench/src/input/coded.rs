@@ -15,18 +15,18 @@ use gradwire::profile::Profile;
 
 use crate::error::Error;
 
-/// How such a file starts.
+/// The start of such a file.
 pub const MAGIC: [u8; 8] = *b"\xff\xffGW\0\0\r\n";
 /// Bytes before the code.
 pub const HEADER_LEN: usize = 20;
 const VERSION: u8 = 1;
 
-/// What a file says of its code.
+/// The header of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The codec and its parameters.
     pub profile: Profile,
-    /// How many values the code stands for.
+    /// The number of values the code stands for.
     pub values: u64,
 }
 

@@ -5,7 +5,7 @@ use crate::error::Error;
 /// LINKTYPE_ETHERNET in both formats.
 pub(super) const ETHERNET: u32 = 1;
 pub(super) const ETHERNET_WANTED: &str = "1 (Ethernet): capture on an Ethernet interface, not on `any`";
-/// What stands where a file ends too early.
+/// The name of the place where a file ends too early.
 pub(super) const END: &str = "the end of the file";
 /// No capture has frames as long as this; a longer one is a length field gone wrong.
 pub(super) const MAX_FRAME_LEN: u32 = 1 << 24;

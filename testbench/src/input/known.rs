@@ -3,7 +3,7 @@
 const PCAP: &str = "a pcap capture: `gradwire replay` reads it";
 const PICKLE: &str = "a pickle: save one array with numpy.save(f, a.astype('<f4'))";
 
-/// How formats start; what they are, and what makes of them what the tool reads.
+/// The starts of formats; what they are, and what makes of them what the tool reads.
 const FORMATS: &[(usize, &[u8], &str)] = &[
     (
         0,
@@ -31,7 +31,7 @@ const FORMATS: &[(usize, &[u8], &str)] = &[
     (0, b"\xa1\xb2\x3c\x4d", PCAP),
 ];
 
-/// What `bytes`, the start of a file, seem to be: a known format by its name and with a remedy, else the first bytes.
+/// The format of which `bytes` seem to be the start: a known format by its name and with a remedy, else the first bytes.
 #[must_use]
 pub fn found(bytes: &[u8]) -> String {
     match name(bytes) {

@@ -1,4 +1,4 @@
-//! What goes in: captures of traffic (pcap and pcapng, Ethernet only) and recorded gradients (`.npy`).
+//! Input files: captures of traffic (pcap and pcapng, Ethernet only) and recorded gradients (`.npy`).
 //!
 //! The readers are the testbench's own. The one stable crate for both formats of captures (pcap-file 2.0) refuses the
 //! frames that a snap length has cut, takes every pcapng timestamp for nanoseconds, and does not say where in a file it

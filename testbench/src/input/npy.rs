@@ -74,7 +74,7 @@ pub fn parse<'a>(file: &str, bytes: &'a [u8]) -> Result<&'a [u8], Error> {
     Ok(data)
 }
 
-/// Where the data begins. Not a `usize`: a header of 4 GB ends beyond the address space of 32 bits.
+/// The start of the data. Not a `usize`: a header of 4 GB ends beyond the address space of 32 bits.
 fn end_of_header(prefix_len: u32, header_len: u32) -> u64 {
     u64::from(prefix_len) + u64::from(header_len)
 }

@@ -15,9 +15,9 @@ const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const OPTION_TSRESOL: u16 = 9;
 const OPTION_TSOFFSET: u16 = 14;
 
-/// What a section has said of one of its interfaces.
+/// The interface of a section.
 struct Interface {
-    /// Where its block starts.
+    /// The start of its block.
     at: usize,
     link: u16,
     snap_len: u32,

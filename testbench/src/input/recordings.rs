@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::npy;
 use crate::error::Error;
 
-/// What `-` stands for, in messages.
+/// The name of `-` in messages.
 pub const STDIN: &str = "standard input";
 
 /// A gradient: a flat vector of values.
@@ -100,7 +100,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
     fs::read(path).map_err(|source| Error::io(path.display().to_string(), "read", source))
 }
 
-/// How messages name `path`.
+/// The name of `path` in messages.
 #[must_use]
 pub fn display(path: &Path) -> String {
     if is_stdin(path) { STDIN.into() } else { path.display().to_string() }

@@ -220,7 +220,7 @@ pub fn values_seed(values: &[u8]) -> Vec<u8> {
 /// [`Params::DEFAULT`] as `arbitrary` reads it: offsets from the start of each range.
 const DEFAULT_PARAMS: [u8; 3] = [Params::DEFAULT.b() - 1, 0, Params::MIN_SCALE.unsigned_abs()];
 
-/// What all implementations make of `values`; unlike fills, so that a byte that was not written shows.
+/// The code that all implementations make of `values`; unlike fills, so that a byte that was not written shows.
 fn encode(values: &[u8], room: usize, profile: Profile) -> Result<Vec<u8>, EncodeError> {
     let mut out = vec![0xaa; room];
     let expected = profile.encode_payload(values, &mut out).map(|len| out[..len].to_vec());
@@ -237,7 +237,7 @@ fn encode(values: &[u8], room: usize, profile: Profile) -> Result<Vec<u8>, Encod
     expected.inspect_err(|error| drop(printed(error)))
 }
 
-/// What all implementations make of `coded`, for `len` bytes of values; unlike fills.
+/// The values that all implementations make of `coded`, in `len` bytes; unlike fills.
 fn decode(coded: &[u8], len: usize, profile: Profile) -> Result<(usize, Vec<u8>), DecodeError> {
     let mut out = vec![0xaa; len];
     let expected = profile.decode_payload(coded, &mut out).map(|used| (used, out));

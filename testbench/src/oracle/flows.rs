@@ -24,7 +24,7 @@ const MAX_REFUSED: u8 = 72;
 /// Events of one input.
 const MAX_EVENTS: usize = 200;
 
-/// What a host does with one direction of a TCP connection.
+/// A host's event in one direction of a TCP connection.
 #[derive(Clone, Copy, Debug, Arbitrary)]
 enum Event {
     /// 0: the SYN that the other side accepts. Others have another number and come to nothing.
@@ -41,7 +41,7 @@ enum Event {
     Time { seconds: i16 },
 }
 
-/// How the engine sends a segment.
+/// The way in which the engine sends a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Arbitrary)]
 enum Sends {
     /// The rule's alignment is that of the connection.

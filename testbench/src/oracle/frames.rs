@@ -46,7 +46,7 @@ const REQUIRED: u8 = 2;
 /// No frame of a fuzzer is longer.
 const MAX_LEN: u16 = 2048;
 
-/// What is done to the checksums of a fuzzer's frame, whose bytes change; the discriminant is its form.
+/// The change to the checksums of a fuzzer's frame, whose bytes change; the discriminant is its form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksums {
     /// Nothing.
@@ -209,7 +209,7 @@ fn egress_room(frame: &[u8]) -> usize {
     frame.len() + if syn { CAPABILITY_LEN } else { 0 }
 }
 
-/// What egress makes of any frames, and ingress of the SYNs of which it says something.
+/// Any frames through egress, and through ingress the SYNs to which it adds an option.
 ///
 /// # Panics
 /// It changed a frame that it must not, or wrongly.
@@ -429,7 +429,7 @@ fn restore(body: &[u8], head_len: usize, len: usize, profile: Profile) -> Vec<u8
     restored
 }
 
-/// What ingress makes of any frames.
+/// Any frames through ingress.
 ///
 /// # Panics
 /// It restored a frame that it must not, or wrongly.

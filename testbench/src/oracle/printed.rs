@@ -1,6 +1,6 @@
-//! What errors say.
+//! Texts of errors.
 
-/// What an error says; its figures are those of any input.
+/// The text of an error; its figures are those of any input.
 ///
 /// # Panics
 /// It says nothing, or more than a line.

@@ -52,7 +52,7 @@ fn any_profile(number: usize, choice: u8) -> Summable {
     profile.try_into().expect("a small byte offset")
 }
 
-/// What a datagram may be, beside any bytes.
+/// A datagram, beside any bytes.
 #[derive(Debug, Arbitrary)]
 enum Step {
     Hello {
@@ -165,7 +165,7 @@ pub fn block(bytes: &[u8], count: usize, profile: Summable) {
     }
 }
 
-/// What the aggregator has taken: each worker's blocks of a chunk, in units; None is no number.
+/// The contributions that the aggregator has taken: each worker's blocks of a chunk, in units; None is no number.
 #[derive(Default)]
 struct Taken {
     blocks: BTreeMap<(u8, usize), Vec<Option<i64>>>,
@@ -363,7 +363,7 @@ fn verify_result(taken: &Taken, part: &Part<'_>, children: u8) {
     assert!(rest.is_empty());
 }
 
-/// What a worker may be sent, or do.
+/// A packet for a worker, or an action of it.
 #[derive(Debug, Arbitrary)]
 enum Turn {
     Result { epoch: u8, seq: u8, seed: u16, first: u8, blocks: u8, size: u8, profile: u8 },
@@ -521,7 +521,7 @@ pub fn worker(bytes: &[u8]) {
     }
 }
 
-/// What a worker sends is right: contributions are what the definition makes of its values.
+/// Checks that a worker sends what is right: contributions are what the definition makes of its values.
 fn verify_sent(packet: &[u8], input: &[u8], first: u32, done: &BTreeSet<usize>) {
     let packet = Packet::parse(packet).expect("a packet");
     match packet.body {

@@ -1,4 +1,4 @@
-//! What `gradwire replay --from-wire` shows to people.
+//! The output of `gradwire replay --from-wire` for people.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use super::percent;
 use crate::from_wire::FromWire;
 
-/// What a receiver made of a capture's compressed frames.
+/// The findings of a receiver on a capture's compressed frames.
 ///
 /// # Errors
 /// Those of `out`.

@@ -1,8 +1,8 @@
-//! What the names of outcomes mean, for who reads a report and not the dataplane.
+//! The meanings of outcomes' names, for readers of a report.
 
 use gradwire::verdict::{Change, DropReason, PassReason};
 
-/// What `name`, of an outcome in a report, means; `None` if there is no outcome of that name. A dropped frame's reason stands in
+/// The meaning of `name`, of an outcome in a report; `None` if there is no outcome of that name. A dropped frame's reason stands in
 /// brackets: `dropped (groups)`.
 #[must_use]
 pub fn of(name: &str) -> Option<&'static str> {

@@ -1,4 +1,4 @@
-//! What people read: tables, plots and progress. Programs read JSON, which `serde` makes of the figures themselves.
+//! Reports for people: tables, plots and progress. Programs read JSON, which `serde` makes of the figures themselves.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ pub fn output(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// What programs read: a line of JSON.
+/// Output for programs: a line of JSON.
 ///
 /// # Errors
 /// Those of `out`.
@@ -141,7 +141,7 @@ fn shares(shares: Shares) -> Vec<f64> {
     }
 }
 
-/// What a replay did and found, for one capture.
+/// The findings of a replay, for one capture.
 ///
 /// # Errors
 /// Those of `out`.
@@ -187,7 +187,7 @@ pub fn replayed(out: &mut impl Write, name: &str, rule: &Rule, findings: &Findin
     Ok(())
 }
 
-/// What the gateware took for a capture's compressed frames.
+/// The clocks of the gateware for a capture's compressed frames.
 ///
 /// # Errors
 /// Those of `out`.
@@ -202,7 +202,7 @@ pub fn coded_by_rtl(out: &mut impl Write, costs: &Costs) -> io::Result<()> {
     Ok(())
 }
 
-/// What the outcomes in `reports` mean, each once.
+/// The meanings of the outcomes in `reports`, each once.
 ///
 /// # Errors
 /// Those of `out`.
@@ -217,7 +217,7 @@ pub fn outcomes(out: &mut impl Write, reports: &[&Findings]) -> io::Result<()> {
     writeln!(out)
 }
 
-/// What there is to say of each recording beside its row.
+/// The remarks on each recording beside its row.
 ///
 /// # Errors
 /// Those of `out`.

@@ -42,7 +42,7 @@ impl Page {
         Self { title: title.into(), body: String::new() }
     }
 
-    /// What the reader came for, in a box that shows if the news is good.
+    /// The verdict, in a box that shows if the news is good.
     pub fn verdict(&mut self, good: bool, text: &str) {
         let class = if good { "good" } else { "bad" };
         let _ = writeln!(self.body, r#"<p class="verdict {class}">{}</p>"#, escaped(text));

@@ -1,4 +1,4 @@
-//! What the pages of `gradwire check` and `gradwire replay` show.
+//! The pages of `gradwire check` and `gradwire replay`.
 
 use gradwire_simulator::published::figures::{Chart, Series};
 

@@ -73,7 +73,7 @@ pub fn lines(chart: &Chart) -> String {
     svg
 }
 
-/// Where values stand between the bottom of a chart and its top.
+/// The place of values between the bottom of a chart and its top.
 enum Axis {
     /// From zero to `top` in steps.
     Plain { top: f64, step: f64 },
@@ -133,7 +133,7 @@ pub fn bars(title: &str, unit: &str, values: &[(String, f64)]) -> String {
     svg
 }
 
-/// What a plot is written as.
+/// The format of a plot.
 #[derive(Clone, Copy)]
 enum Format {
     Svg,

@@ -26,13 +26,13 @@ const HELP: &str = "\
 other lines                     go to this core's console: `help` lists its commands
 ";
 
-/// What a session works on.
+/// The input and output of a session.
 pub struct Session<'a> {
     /// Both cores; the first one's console is the user's.
     pub pair: &'a mut Pair,
     /// The frames of `:send`.
     pub capture: &'a Capture,
-    /// Where the first core's log goes, as it was on the serial line.
+    /// The destination of the first core's log, as it was on the serial line.
     pub logs: Option<&'a mut dyn Write>,
     sent: usize,
 }

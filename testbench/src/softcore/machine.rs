@@ -18,14 +18,14 @@ use crate::error::Error;
 pub const QEMU: &str = "qemu-system-riscv32";
 /// RV32IMAC and nothing else; QEMU's default processor has more, which would hide a wrong instruction set.
 pub const CPU: &str = "sifive-e31";
-/// What the console writes when it waits for a command.
+/// The prompt of the console.
 const PROMPT: &str = "gradwire> ";
 /// An emulator that takes longer than this to start, to answer a command, or to send what it has to, hangs, however busy the machine is.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 /// Longer than any frame that a core sends.
 const MAX_FRAME_LEN: usize = 1 << 16;
 
-/// How to start one.
+/// The options of a start.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The firmware, an ELF file.

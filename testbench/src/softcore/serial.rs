@@ -1,6 +1,6 @@
 //! The serial line of a soft core: console text and log frames in one stream.
 
-/// What a byte of the line completed.
+/// The item that a byte of the line completed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
     /// A byte of text.

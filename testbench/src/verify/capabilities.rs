@@ -65,7 +65,7 @@ impl Syn {
         Some(Self { headers, options, data: frame[payload].to_vec() })
     }
 
-    /// Where the handshake's option stands.
+    /// The place of the capability option.
     fn capability(&self) -> Option<usize> {
         self.options.windows(4).position(|four| four[0] == 253 && four[2..] == START[4..])
     }

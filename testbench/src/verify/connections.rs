@@ -33,7 +33,7 @@ struct Connection<'a> {
     segments: Vec<Copies<'a>>,
 }
 
-/// What one card has sent of a stream.
+/// The bytes of a stream that one card has sent.
 struct Card {
     /// Positions, and the one behind the highest tagged byte.
     unwrapper: Unwrapper,
@@ -48,7 +48,7 @@ struct Copies<'a> {
     delivered: Option<&'a [u8]>,
 }
 
-/// Where a segment stands in its connection.
+/// The place of a segment in its connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     /// Sequence number of the stream's first byte, if it is known.
@@ -69,7 +69,7 @@ pub(crate) struct Sent<'s, 'a> {
     pub(crate) segment: &'s Segment,
     /// Its payload.
     pub(crate) payload: &'a [u8],
-    /// What arrived of it.
+    /// The bytes that arrived of it.
     pub(crate) delivered: Option<&'a [u8]>,
     /// The alignment of the rule that matches.
     pub(crate) rule: Option<Alignment>,
@@ -195,7 +195,7 @@ impl<'a> Connections<'a> {
     }
 }
 
-/// What the comparison of all streams found.
+/// The result of the comparison of all streams.
 pub(crate) struct StreamResult {
     pub(crate) max_error: f64,
     pub(crate) violations: u64,

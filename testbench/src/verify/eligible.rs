@@ -89,7 +89,7 @@ fn has_home_address(mut options: &[u8]) -> bool {
     false
 }
 
-/// How long a frame counts when it is asked whether it got shorter: without VLAN tags and FCS, and as 60 bytes at least.
+/// The time that a frame counts when it is asked whether it got shorter: without VLAN tags and FCS, and as 60 bytes at least.
 #[must_use]
 pub fn counted_len(frame: &[u8]) -> usize {
     let tags = [12, 16]
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_compressed() {
+    fn eligible_frames_may_be_compressed() {
         let timestamps = |header: &mut TcpHeader| {
             header.set_options_raw(&[1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2]).unwrap();
         };

@@ -1,4 +1,4 @@
-//! What a replay found, frame by frame and in all.
+//! The findings of a replay, frame by frame and in all.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ impl Kind {
     }
 }
 
-/// What a replay found. The serialised fields are those of `gradwire replay --json`.
+/// The findings of a replay. The serialised fields are those of `gradwire replay --json`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Findings {
     /// The number of the rules' codec.
@@ -86,9 +86,9 @@ pub struct Findings {
     pub useful: Option<bool>,
     /// Connections that seem to carry other things than values, which compressing would alter. A capture with one does not pass.
     pub mixed: Vec<String>,
-    /// What the user should know though no check failed.
+    /// Warnings to the user though no check failed.
     pub warnings: Vec<String>,
-    /// What a user should know of the values beside the bound.
+    /// Remarks to the user on the values beside the bound.
     #[serde(skip)]
     pub remarks: Vec<Remark>,
     /// Tagged TCP streams, each reassembled twice and compared.
@@ -97,10 +97,10 @@ pub struct Findings {
     /// The first failures, one line each.
     #[serde(skip)]
     pub failures: Vec<String>,
-    /// How many there were.
+    /// The number of there that were.
     #[serde(skip)]
     pub failed: u64,
-    /// What happened to each kind of frame.
+    /// The outcomes of each kind of frame.
     #[serde(skip)]
     pub kinds: BTreeMap<Kind, BTreeMap<String, u64>>,
 }

@@ -33,7 +33,7 @@ impl std::fmt::Display for Flow {
     }
 }
 
-/// What a receiving host would find when it adds up.
+/// The result of a receiving host's sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksum {
     /// It is right.
@@ -57,7 +57,7 @@ impl Checksum {
     }
 }
 
-/// What a TCP header says, but for its ports.
+/// The fields of a TCP header, but for its ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tcp {
     /// Sequence number.
@@ -82,7 +82,7 @@ impl Tcp {
     }
 }
 
-/// What is particular to the transport.
+/// The fields of the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// TCP.
@@ -94,7 +94,7 @@ pub enum Transport {
 /// TCP or UDP in a frame. Ranges and offsets are in bytes of the frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Where from and where to.
+    /// The source and the destination.
     pub flow: Flow,
     /// TCP or UDP.
     pub transport: Transport,
@@ -275,7 +275,7 @@ fn pseudo_header_sum(source: IpAddr, destination: IpAddr, transport: Transport, 
     !sum.ones_complement().to_be()
 }
 
-/// Where `part`, a slice of `frame`, starts in it.
+/// The start of `part`, a slice of `frame`, in it.
 fn offset_in(frame: &[u8], part: &[u8]) -> usize {
     part.as_ptr().addr() - frame.as_ptr().addr()
 }
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_not_seen() {
+    fn frames_that_are_cut_short_are_not_seen() {
         let mut frame = Vec::new();
         let builder = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4([1; 4], [2; 4], 64).udp(1, 2);
         builder.write(&mut frame, &[0; 8]).unwrap();

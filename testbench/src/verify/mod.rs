@@ -357,7 +357,7 @@ fn kind(view: Option<&View>, tagged: bool) -> Kind {
     }
 }
 
-/// What the capture does not show of the handshakes, and what helps.
+/// Remarks on what the capture does not show of the handshakes, with remedies.
 fn unagreed(untouched: &BTreeMap<&'static str, u64>) -> impl Iterator<Item = String> {
     let counted = |reason: PassReason| untouched.get(reason.name()).copied().filter(|count| *count > 0);
     [

@@ -12,7 +12,7 @@ use crate::input::Capture;
 /// A payload that is longer is on no Ethernet: jumbo frames have an MTU of some 9000 bytes.
 const LONGEST_PAYLOAD: usize = 9216;
 
-/// How many payloads of `capture` are longer than the two ends of their connection said on their SYNs (MSS), or than Ethernet has
+/// The number of payloads of `capture` that are longer than the two ends of their connection advertised on their SYNs (MSS), or than Ethernet has
 /// frames for.
 #[must_use]
 pub(super) fn oversized(capture: &Capture) -> u64 {
@@ -46,7 +46,7 @@ fn mss(frame: &[u8]) -> Option<usize> {
     })
 }
 
-/// What to tell of so many.
+/// The warning about so many.
 #[must_use]
 pub(super) fn warning(oversized: u64) -> Option<String> {
     (oversized > 0).then(|| {

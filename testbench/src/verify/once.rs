@@ -40,7 +40,7 @@ impl Compressed {
         }
     }
 
-    /// How many segments were added.
+    /// The number of segments that were added.
     #[must_use]
     pub fn segments(&self) -> usize {
         self.ranges.len()

@@ -57,7 +57,7 @@ fn replay(setup: &Setup, capture: &Capture) -> Vec<Passage> {
     capture.frames.iter().map(|frame| engines.send(frame)).collect()
 }
 
-/// What the verifier says after `damage`, which has to fail at `expected`.
+/// The verifier's complaint after `damage`, which has to fail at `expected`.
 fn caught(framing: Framing, damage: impl FnOnce(&mut Capture, &mut [Passage]), expected: &str) -> Findings {
     let setup = setup(framing);
     let mut capture = capture();
@@ -183,7 +183,7 @@ fn an_altered_untagged_frame_is_caught_and_counted() {
 }
 
 #[test]
-fn what_is_sent_again_may_not_be_compressed() {
+fn resent_bytes_may_not_be_compressed() {
     let damage = |_: &mut Capture, passages: &mut [Passage]| passages[3] = passages[1].clone();
     caught(Framing::Routed, damage, "frame 4 (tagged TCP, payload): sent again, but compressed");
 }
@@ -419,7 +419,7 @@ fn a_payload_that_starts_within_a_value_may_not_be_compressed_as_if_it_did_not()
 }
 
 #[test]
-fn what_follows_a_reload_is_verified_by_the_new_rules() {
+fn frames_behind_a_reload_are_verified_by_the_new_rules() {
     let [before, after] = Alignment::ALL.map(|alignment| Setup::new(Rule { alignment, ..Rule::STATIC }));
     let payload = values(0.001);
     let frames: Vec<Frame> =
@@ -489,7 +489,7 @@ fn no_byte_is_compressed_twice_on_a_wire() {
     assert!(overlapping.contains("byte 1005 is compressed a second time"), "{overlapping}");
 }
 
-/// What egress and ingress do to SYNs is verified by bytes; and nobody is sent anything compressed who has not asked for it.
+/// Changes of egress and ingress to SYNs are verified by bytes; and nobody is sent anything compressed who has not asked for it.
 #[test]
 fn a_handshake_that_is_not_kept_is_caught() {
     let mut capture = capture();

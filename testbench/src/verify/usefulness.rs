@@ -14,7 +14,7 @@ const FEW: f64 = 1e-3;
 /// ... has at least this share of the squared norm.
 const MOST: f64 = 0.5;
 
-/// How magnitudes lie: how many values there are at each power of two, and their squared norm.
+/// The distribution of magnitudes: how many values there are at each power of two, and their squared norm.
 #[derive(Clone, Debug)]
 pub struct Spectrum {
     /// By an `f32`'s biased exponent. All ones are infinities and NaN.
@@ -94,7 +94,7 @@ impl Default for Spectrum {
     }
 }
 
-/// What a user should know of values beside the bound that held for them.
+/// A remark on values beside the bound that held for them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Remark {
     /// Less than half of the norm is left.
@@ -108,14 +108,14 @@ pub enum Remark {
     },
     /// Few values are so large that a bound by the largest hides the others.
     Outliers {
-        /// How many.
+        /// The number found.
         few: u64,
         /// The share of the others' norm that is gone.
         others: f64,
     },
     /// Values that are no numbers. They arrive as such.
     NonFinite {
-        /// How many.
+        /// The number of values.
         values: u64,
     },
     /// All values are zero.
@@ -160,7 +160,7 @@ impl fmt::Display for Remark {
     }
 }
 
-/// What there is to say of values with this spectrum, of whose norm the share `lost` is gone under the bound 2^`bound`.
+/// The remarks on values with this spectrum, of whose norm the share `lost` is gone under the bound 2^`bound`.
 #[must_use]
 pub fn remarks(spectrum: &Spectrum, lost: f64, bound: i16) -> Vec<Remark> {
     let mut remarks = Vec::new();

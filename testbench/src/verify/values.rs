@@ -101,7 +101,7 @@ impl Tally {
         }
     }
 
-    /// What there is to say beside the bound.
+    /// The remarks beside the bound.
     #[must_use]
     pub fn remarks(&self) -> Vec<Remark> {
         usefulness::remarks(&self.spectrum, self.norm_lost(), self.bound.log2() as i16)
@@ -138,7 +138,7 @@ pub fn scale_to_peak(values: &[u8]) -> i8 {
     peak.clamp(Params::MIN_SCALE.into(), i8::MAX.into()) as i8
 }
 
-/// How many of `values` (little-endian `f32`s) no gradient has: subnormal and not zero, or finite and at least 2^64.
+/// The number of of `values` (little-endian `f32`s) no gradient has: subnormal and not zero, or finite and at least 2^64.
 ///
 /// Small integers, lengths and flags are the first, read as `f32`; text and one random word of four are the second.
 #[must_use]
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_must_come_back_bit_by_bit() {
+    fn values_that_are_not_finite_must_come_back_bit_by_bit() {
         let nan = 0x7fc0_0001;
         assert_eq!(error(nan, nan), 0.0);
         assert_eq!(error(nan, nan + 1), f64::INFINITY);

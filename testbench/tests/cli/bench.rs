@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a bench measured is no matter for a test; that it measured everything is.
+/// The figures of a bench are no matter for a test; that it measured everything is.
 fn assert_positive(rows: &Value, columns: &[&str]) {
     for row in rows.as_array().unwrap() {
         for column in columns {

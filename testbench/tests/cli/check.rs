@@ -100,7 +100,7 @@ fn values_that_are_lost_are_not_held() {
     assert!(String::from_utf8(wide.stdout).unwrap().lines().last().unwrap().starts_with("NOT useful"));
 }
 
-/// What people have at hand and the tool does not read is named, with what to do.
+/// Files that people have at hand and the tool does not read are named, with a remedy.
 #[test]
 fn files_of_other_formats_are_named() {
     let npy = npy(&[1.0; 8]);

@@ -113,7 +113,7 @@ fn the_main_job_holds_and_says_so_in_its_last_line() {
 }
 
 #[test]
-fn what_is_missing_is_code_2() {
+fn missing_files_are_code_2() {
     for subcommand in ["check", "replay"] {
         let output = gradwire(&[subcommand, "no/such/file"]);
         assert_eq!(code(&output), 2);

@@ -71,7 +71,7 @@ fn replay_prints_the_json_of_its_help_and_writes_both_captures() {
     }
 }
 
-/// What a capture does not show is said, with what helps.
+/// A message names what a capture does not show, with a remedy.
 #[test]
 fn captures_without_a_handshake_say_so() {
     let whole = capture(&recordings().join("ring4_loss.pcap"));

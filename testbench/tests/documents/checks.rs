@@ -33,7 +33,7 @@ fn is_test(sources: &[PathBuf], name: &str) -> bool {
         .any(|text| heads.iter().any(|head| text.contains(head)))
 }
 
-/// What becomes of a residual: each event in docs/training.md has a test.
+/// Events of a residual: each event in docs/training.md has a test.
 #[test]
 fn every_event_of_a_residual_has_a_test() {
     let table = table("docs/training.md", &["event", "residual", "test"]);

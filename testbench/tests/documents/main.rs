@@ -1,4 +1,4 @@
-//! What the documents say is true: their figures, what they name, their links.
+//! The documents are true: their figures, what they name, their links.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -46,7 +46,7 @@ fn assert_cell(cell: &str, number: f64, decimals: usize, what: &str) {
     assert_eq!(cell.split(' ').next().unwrap().replace(',', ""), format!("{number:.decimals$}"), "{what}");
 }
 
-/// What README says of a recording at one bound.
+/// The figures of README for a recording at one bound.
 #[derive(Debug)]
 struct Saved {
     ratio: f64,
@@ -55,7 +55,7 @@ struct Saved {
     largest_error: f64,
 }
 
-/// What values were, and what is left of them.
+/// Sums over values, and over what is left of them.
 #[derive(Default)]
 struct Sums {
     compressed: u64,
@@ -283,7 +283,7 @@ fn firmware_has_the_counts() {
     assert_eq!(table(FIRMWARE, &["an aggregator on", "codec"]).rows, aggregators);
 }
 
-/// What the image takes, and what one more connection does. No field of a flow has the size of a pointer, so it is as
+/// The memory of the image, and of one more connection. No field of a flow has the size of a pointer, so it is as
 /// large on 32 bits as here.
 #[test]
 fn firmware_has_the_memory() {
@@ -555,7 +555,7 @@ fn paths_that_documents_name_exist() {
     assert!(seen > 40, "{seen} paths");
 }
 
-/// How often a line of code opens something unsafe.
+/// The number of times that a line of code opens something unsafe.
 fn unsafe_in(line: &str) -> usize {
     let code = line.split("//").next().unwrap();
     let opens = ["{", "fn", "impl", "extern"];

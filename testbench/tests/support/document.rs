@@ -81,7 +81,7 @@ pub fn table(path: &str, head: &[&str]) -> Table {
     table
 }
 
-/// What stands between backticks in a line.
+/// The text between backticks in a line.
 pub fn code_spans(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }

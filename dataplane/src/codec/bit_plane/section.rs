@@ -12,7 +12,7 @@ const RAW_GROUP: u8 = 15;
 /// The widest plane values have so many bits.
 const MAX_WIDTH: u8 = 14;
 
-/// How a section says which values are items; the discriminant is its first byte.
+/// The way in which a section says which values are items; the discriminant is its first byte.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Mode {
@@ -113,7 +113,7 @@ fn bits(group: &[Coded], is_set: impl Fn(Coded) -> bool) -> u8 {
     group.iter().enumerate().fold(0, |all, (item, coded)| all | u8::from(is_set(*coded)) << item)
 }
 
-/// What stands in the planes for an item.
+/// The value in the planes for an item.
 const fn plane_value(coded: Coded, mode: Mode) -> u16 {
     match (coded, mode) {
         (Coded::Bin { index, .. }, Mode::Dense) => index + 1,

@@ -94,7 +94,7 @@ impl fmt::Display for BoundError {
 
 impl core::error::Error for BoundError {}
 
-/// What is kept of a value.
+/// The kept part of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Coded {
@@ -111,7 +111,7 @@ pub enum Coded {
     Raw(u32),
 }
 
-/// What codec 2 keeps of the `f32` with these bits (FORMAT.md §3.7).
+/// The part of the `f32` with these bits that codec 2 keeps (FORMAT.md §3.7).
 #[must_use]
 pub const fn encode_value(bits: u32, bound: Bound) -> Coded {
     let exponent = (bits & !SIGN) >> MANTISSA_BITS;

@@ -68,7 +68,7 @@ impl Items {
     }
 }
 
-/// What is written of two groups.
+/// The written parts of two groups.
 pub(super) struct Groups {
     pub(super) planes: Planes,
     /// Of each word its sign.

@@ -33,7 +33,7 @@ const RAW_GROUP: u8 = 15;
 /// The most planes of a group.
 const MAX_WIDTH: u8 = 14;
 
-/// What a section without raw values needs for each group: sign, half a code, 14 planes. Raw ones need two more, and the values.
+/// The room that a section without raw values needs for each group: sign, half a code, 14 planes. Raw ones need two more, and the values.
 const GROUP_ROOM: usize = 18;
 /// Mode and the longest map, and what stores reach beyond the section's end.
 const MORE_ROOM: usize = 1 + 8 + MAX_OCTETS + 64;

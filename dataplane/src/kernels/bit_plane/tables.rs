@@ -1,4 +1,4 @@
-//! What the SIMD kernels without compression instructions share: shuffles of words.
+//! Tables that the SIMD kernels without compression instructions share: shuffles of words.
 
 use super::super::tables::Shuffle;
 

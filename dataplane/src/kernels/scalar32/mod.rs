@@ -109,7 +109,7 @@ trait Encode: Copy {
 /// From values to groups.
 #[derive(Clone, Copy)]
 struct Encoder {
-    /// Where the classes begin, compared with a value without its sign: the exponent is then the topmost byte.
+    /// The borders of the classes, compared with a value without its sign: the exponent is then the topmost byte.
     byte_from: u32,
     half_from: u32,
     raw_from: u32,
@@ -202,7 +202,7 @@ impl Writer {
         bytes.into_iter().for_each(|byte| self.put(byte.into()));
     }
 
-    /// How many bytes were written or left out since `first`.
+    /// The number of bytes that were written or left out since `first`.
     pub(super) fn written(&self, first: *const u8) -> usize {
         self.0.addr() - first.addr()
     }
@@ -294,10 +294,10 @@ pub(super) fn to_hidden(magnitude: u32) -> u32 {
 
 /// From groups to numbers, which words stand for. A lane of class zero is 0.
 trait Decode: Copy {
-    /// What a byte vector stands for.
+    /// The value of a byte vector.
     fn byte(self, vector: u32) -> u32;
 
-    /// What a half vector stands for.
+    /// The value of a half vector.
     fn half(self, vector: u32) -> u32;
 
     /// Takes a number to its place.
@@ -377,7 +377,7 @@ trait Decode: Copy {
 /// From groups to values.
 #[derive(Clone, Copy)]
 struct Decoder {
-    /// What takes the exponent of an integer to that of its byte vector: the integer 1 has 127.
+    /// Added to the exponent of an integer, it gives that of its byte vector: the integer 1 has 127.
     byte_exponent: u32,
     /// The exponent of a half vector whose leading one is at bit 23, less the one that the hidden bit adds.
     half_exponent: u32,
@@ -461,7 +461,7 @@ impl Reader {
         byte as u32
     }
 
-    /// How many were taken since the start of `bytes`.
+    /// The number that were taken since the start of `bytes`.
     fn read(&self, bytes: &[u8]) -> usize {
         self.0.addr() - bytes.as_ptr().addr()
     }

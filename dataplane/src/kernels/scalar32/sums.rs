@@ -158,7 +158,7 @@ impl<const BEGIN: bool> Decode for Adding<'_, BEGIN> {
 struct Raw {
     adder: Adder,
     first: usize,
-    /// What of it was no number of units.
+    /// The values that were no number of units.
     unsummable: Cell<Unsummable>,
 }
 

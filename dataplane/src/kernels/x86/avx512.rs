@@ -234,7 +234,7 @@ fn decode_bursts(
     )
 }
 
-/// What `vpermilps` chooses from by a tag.
+/// The vector from which `vpermilps` chooses by a tag.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
 fn by_tag([zero, byte, half, raw]: [f32; 4]) -> __m256 {

@@ -1,4 +1,4 @@
-//! What both kernels for x86-64 are called by.
+//! The token of both kernels for x86-64.
 
 /// A kernel's token. Its methods call the functions of the same names in the module, which need what `cpu` there looks for.
 macro_rules! token {

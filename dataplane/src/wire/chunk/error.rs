@@ -42,7 +42,7 @@ pub enum ChunkError {
         values: usize,
         /// The first block.
         first: usize,
-        /// How many blocks.
+        /// The number of blocks.
         count: usize,
     },
     /// A peak that no finite value has.

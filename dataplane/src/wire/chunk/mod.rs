@@ -34,7 +34,7 @@ const AGGREGATOR: u8 = 0xff;
 /// The largest biased exponent of a finite value.
 const MAX_PEAK: u8 = 254;
 
-/// What an aggregator has an address repeat, to see that who sends from there also gets what goes there; zeros are none.
+/// Bytes that an aggregator has an address repeat, to see that its packets arrive there; zeros are none.
 pub type Cookie = [u8; 6];
 /// No cookie.
 pub const NO_COOKIE: Cookie = [0; 6];
@@ -70,11 +70,11 @@ pub struct Head {
 pub struct Packet<'a> {
     /// Which chunk it is about.
     pub head: Head,
-    /// What it says.
+    /// The body.
     pub body: Body<'a>,
 }
 
-/// What a packet says. `child` is a child's number at its aggregator, below [`MAX_CHILDREN`].
+/// The body of a packet. `child` is a child's number at its aggregator, below [`MAX_CHILDREN`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Body<'a> {
@@ -89,14 +89,14 @@ pub enum Body<'a> {
     Partial {
         /// The sender.
         child: u8,
-        /// How many workers the sum is of.
+        /// The number of workers the sum is of.
         workers: u8,
         /// The sum.
         part: Part<'a>,
     },
     /// Aggregator: this is the sum of all. The sections are what the profile makes of sums ([`Summable::encode_result`]).
     Result {
-        /// How many workers the sum is of.
+        /// The number of workers the sum is of.
         workers: u8,
         /// The sum.
         part: Part<'a>,
@@ -116,22 +116,22 @@ pub enum Body<'a> {
         total: u8,
         /// The sender is an aggregator too: it sends partial sums, and no contributions.
         is_aggregator: bool,
-        /// What the child can have at most.
+        /// The most that the child can have.
         limits: Limits,
-        /// Who knows this number belongs to the job.
+        /// A secret that proves membership of the job.
         key: u64,
-        /// What the last welcome asked for.
+        /// The cookie of the last welcome.
         cookie: Cookie,
     },
     /// Aggregator: you take part. With a cookie: say hello again with this, and then you may.
     Welcome {
-        /// What holds for the job; with a cookie, what the hello said.
+        /// The job's limits; with a cookie, what the hello said.
         limits: Limits,
         /// The IPv4 group of results; 0 if each child gets a copy.
         group: [u8; 4],
         /// The job's key.
         key: u64,
-        /// What the next hello is to repeat.
+        /// The cookie for the next hello.
         cookie: Cookie,
     },
     /// Aggregator: I cannot serve you.
@@ -168,7 +168,7 @@ pub struct Part<'a> {
     pub blocks: Blocks,
     /// The largest biased exponent of the finite values.
     pub peak: u8,
-    /// What codes the values. It says the unit of sums, and the bound on the error of each worker's values.
+    /// The profile that codes the values. It says the unit of sums, and the bound on the error of each worker's values.
     pub profile: Summable,
     /// The blocks' sections, not yet checked: that is the decoder's work.
     pub sections: &'a [u8],
@@ -349,7 +349,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// What follows the header, but for sections.
+/// The bytes behind the header, but for sections.
 struct Tail {
     bytes: [u8; 16],
     len: usize,
@@ -413,7 +413,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
         #[test]
-        fn what_parses_is_written_back_alike(
+        fn parsed_bytes_are_written_back_alike(
             bytes in prop::collection::vec(any::<u8>(), 0..40), kind in 0u8..12, shorter in any::<bool>(),
         ) {
             let mut bytes = likely(bytes, kind);

@@ -1,4 +1,4 @@
-//! How much of a gradient a packet is about: blocks of 128 values, chunks of blocks, and the limits that a job agrees on.
+//! The part of a gradient that a packet is about: blocks of 128 values, chunks of blocks, and the limits that a job agrees on.
 
 use crate::codec::bit_plane::max_encoded_len;
 pub use crate::sums::{BLOCK_LEN, BLOCK_VALUES};
@@ -126,7 +126,7 @@ impl Blocks {
     }
 }
 
-/// How many values block `block` of a chunk of `values` values has; 0 if it is not there.
+/// The number of values block `block` of a chunk of `values` values has; 0 if it is not there.
 #[must_use]
 pub const fn values_of_block(values: usize, block: usize) -> usize {
     let rest = values.saturating_sub(block * BLOCK_VALUES);

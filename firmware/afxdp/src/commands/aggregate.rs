@@ -28,7 +28,7 @@ use crate::path::aggregator;
 use crate::path::program::{AggregatorAddress, Program};
 use crate::path::shim::StartError;
 
-/// How long an aggregator that is replaced gets to end by itself, or as long as its thread may give no sign of life.
+/// The time that an aggregator that is replaced gets to end by itself, or as long as its thread may give no sign of life.
 const LEAVE: Duration = Duration::from_secs(5);
 
 /// Sums what workers of training jobs send, at an address of its own, in the foreground.
@@ -49,7 +49,7 @@ pub struct AggregateArgs {
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
     pub place: AggregatorOptions,
-    /// Where its program is attached: auto, unless the file says otherwise.
+    /// The attachment of its program: auto, unless the file says otherwise.
     #[arg(long, value_name = "MODE")]
     pub mode: Option<Mode>,
     /// Which drivers hand over frames without a copy, whatever the file says: auto, those that it was tried with; on, all that offer it;
@@ -71,7 +71,7 @@ pub struct AggregateArgs {
 }
 
 impl AggregateArgs {
-    /// What the file says, and options say otherwise.
+    /// The settings of the file, and of options, which win.
     fn settings(&self) -> Result<AggregatorConfig, ConfigError> {
         let mut config = AggregatorConfig::load(self.config.as_deref(), &self.place)?;
         config.mode = self.mode.unwrap_or(config.mode);
@@ -146,12 +146,12 @@ fn summing(
     })
 }
 
-/// What the main thread looks after.
+/// The state of the main thread.
 struct Running {
     interface: Interface,
     telemetry: Arc<AggregatorTelemetry>,
     stop: Arc<AtomicBool>,
-    /// How often nothing left its interface, as it was told last.
+    /// The number of times that nothing left its interface, as it was told last.
     stalls: u64,
     /// Attached as long as it is there.
     _program: Program,

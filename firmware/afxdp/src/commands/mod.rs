@@ -17,7 +17,7 @@ mod threads;
 pub mod traffic;
 pub mod unload;
 
-/// What a command that did its work found out.
+/// The result of a command that did its work.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {

@@ -26,7 +26,7 @@ use crate::ops::telemetry::{PATIENCE, Telemetry};
 use crate::ops::watch::Watch;
 use crate::path::shim::Shim;
 
-/// How often it looks for ports that are missing.
+/// The number of times that it looks for ports that are missing.
 const LOOK: Duration = Duration::from_millis(200);
 /// A thread has the flow table on its stack while it is made.
 const STACK: usize = 16 << 20;
@@ -148,7 +148,7 @@ fn engine_rules(args: &RunArgs, config: &Config) -> Result<Rules, RunError> {
     Rules::new(&[], config.rules.mark()).map_err(|error| system("rules")(io::Error::other(error)))
 }
 
-/// What the main thread looks after.
+/// The state of the main thread.
 struct Running<'a> {
     args: &'a RunArgs,
     shim: Shim,
@@ -234,7 +234,7 @@ impl Service for Running<'_> {
 }
 
 impl Running<'_> {
-    /// How many connections these rules would break: what the far end sends them in place, as advertised on their
+    /// The number of connections these rules would break: what the far end sends them in place, as advertised on their
     /// SYNs, would be restored to other values. Until the proposal is withdrawn, no other one begins in a thread that has checked it. None if a
     /// thread does not check these rules as soon as it has to give signs of life.
     fn broken_by(&self, rules: &Rules) -> Option<usize> {

@@ -1,4 +1,4 @@
-//! What every command does that serves until it is told to end: its start, whom it tells what it does, and what its main thread
+//! The common part of all commands that serve until they get a signal: its start, whom it tells what it does, and what its main thread
 //! looks after while other threads serve.
 
 use std::io;
@@ -26,24 +26,24 @@ use crate::ops::notify::Notifier;
 use crate::ops::privileges::{PrivilegesError, drop_all_but};
 use crate::path::shim::StartError;
 
-/// How long after a thread's last sign of life frames go to the kernel.
+/// The time after a thread's last sign of life until frames go to the kernel.
 pub const LIMIT: Duration = Duration::from_millis(100);
-/// How often the main thread looks after what is not a frame's matter.
+/// The number of times that the main thread looks after what is not a frame's matter.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Where it is found, and what it logs.
+/// The folder of its socket, and its log.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ServiceArgs {
     /// Folder of the control socket.
     #[arg(long, value_name = "FOLDER", default_value = RUN_DIR)]
     pub run_dir: PathBuf,
-    /// What is logged to standard error: off, error, warn, info, debug, trace, or such by module.
+    /// The filter of the log on standard error: off, error, warn, info, debug, trace, or such by module.
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub log: String,
-    /// How it is logged.
+    /// The format of the log.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub log_format: logging::Format,
-    /// How long after a thread's last sign of life frames go to the kernel: longer, for tests on machines whose threads
+    /// The time after a thread's last sign of life until frames go to the kernel: longer, for tests on machines whose threads
     /// wait for a processor.
     #[arg(long, hide = true, value_name = "MS", default_value_t = LIMIT.as_millis() as u64)]
     pub limit_ms: u64,
@@ -70,7 +70,7 @@ pub enum RunError {
     /// `--log` is no filter.
     #[error("--log {filter}: {source}; expected a level, or module=level, separated by commas")]
     Log {
-        /// What was given.
+        /// The filter that was given.
         filter: String,
         /// Why it is none.
         source: ParseError,
@@ -90,17 +90,17 @@ pub enum RunError {
     /// The operating system.
     #[error("{what}: {error}")]
     System {
-        /// What was to be done.
+        /// The action that failed.
         what: String,
         /// Why it was not.
         error: io::Error,
     },
-    /// What `--wait` waits for did not come.
+    /// The ports that `--wait` waits for did not come.
     #[error("waited {} s for {missing}", waited.as_secs())]
     Waited {
-        /// What is missing.
+        /// The missing ports.
         missing: String,
-        /// How long.
+        /// The wait so far.
         waited: Duration,
     },
     /// The protocol's packets do not fit.
@@ -176,7 +176,7 @@ pub(super) fn serve_control<S: Shown + Serialize + 'static>(
     Ok(file)
 }
 
-/// What the main thread looks after.
+/// The duties of the main thread.
 pub(super) trait Service {
     /// Whether every thread answers: it has given the XDP program a sign of life.
     fn all_answer(&self) -> bool;
@@ -325,7 +325,7 @@ mod tests {
     /// A connection whose SYN comes before a thread's first sign of life is never compressed, so who waits for the service
     /// must not learn of it before.
     #[test]
-    fn it_is_ready_when_every_thread_has_answered() {
+    fn the_service_is_ready_when_every_thread_has_answered() {
         let folder = Scratch::new();
         let path = folder.path().join("notify");
         let manager = UnixDatagram::bind(&path).unwrap();

@@ -1,4 +1,4 @@
-//! What the main thread of a command that runs for long waits for.
+//! Events for the main thread of a command that runs for long.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use signal_hook::iterator::Signals;
 
-/// What happened.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// This signal.
@@ -15,7 +15,7 @@ pub(super) enum Event {
     WorkerEnded,
 }
 
-/// Where events come from, signals among them from now on, and where they arrive.
+/// The two ends of the channel of events, signals among them from now on.
 ///
 /// # Errors
 /// There can be no thread.

@@ -50,7 +50,7 @@ pub enum UnloadError {
     Process {
         /// The process.
         pid: i32,
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
         /// The kernel's answer.
         source: io::Error,
@@ -65,7 +65,7 @@ pub enum UnloadError {
     },
 }
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     /// When it was asked to.

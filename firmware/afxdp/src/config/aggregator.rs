@@ -1,4 +1,4 @@
-//! What an aggregator goes by: `[aggregator]` of a file, or options of the same names, which win over the file.
+//! Settings of an aggregator: `[aggregator]` of a file, or options of the same names, which win over the file.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,32 +18,32 @@ pub const JOBS: usize = 16;
 /// The last group that has so many behind it.
 const LAST_GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 255, (256 - JOBS) as u8);
 
-/// What `gradwire-xdp aggregate` does.
+/// Settings of `gradwire-xdp aggregate`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AggregatorConfig {
-    /// Where workers are.
+    /// The interface towards the workers.
     pub interface: String,
     /// The aggregator's address.
     pub address: Ipv4Addr,
     /// Its UDP port.
     pub port: u16,
-    /// Where results go; to each worker, if there is no group.
+    /// The group that gets results; to each worker, if there is no group.
     pub group: Option<Group>,
-    /// How the XDP program is attached.
+    /// The attachment of the XDP program.
     pub mode: Mode,
     /// Which drivers that can are to hand over frames without a copy.
     pub zero_copy: ZeroCopy,
-    /// Where the Prometheus endpoint listens.
+    /// The address of the Prometheus endpoint.
     pub metrics: Option<SocketAddr>,
     /// Whether it may listen on one of the next ports if that one is taken: the file names none.
     pub any_metrics_port: bool,
 }
 
-/// Where an aggregator is, as far as it is said: settings of a file, or options of the same names.
+/// The interface and addresses of an aggregator, as far as they are given: settings of a file, or options of the same names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct AggregatorOptions {
-    /// Where the aggregator's workers are.
+    /// The interface towards the aggregator's workers.
     #[arg(long, value_name = "IF")]
     pub interface: Option<String>,
     /// The aggregator's address.
@@ -148,7 +148,7 @@ struct File {
 }
 
 impl AggregatorConfig {
-    /// What a file says, if there is one, and `options` say otherwise.
+    /// The settings of a file, if there is one, and of `options`, which win.
     ///
     /// # Errors
     /// The file cannot be read, is no TOML, has settings that are not known, or values that are refused; neither says
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_says_is_named() {
+    fn missing_settings_are_named() {
         let interface =
             AggregatorOptions { interface: Some("eth1".to_owned()), ..AggregatorOptions::default() };
         let error = parsed("", &interface).unwrap_err().to_string();

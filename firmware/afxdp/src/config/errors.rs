@@ -26,7 +26,7 @@ pub enum ConfigError {
         file: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is there, and what would be right.
+        /// The fault, and the right form.
         found: String,
     },
     /// An option and the file, or two options, ask for what cannot be together.
@@ -69,7 +69,7 @@ pub(super) fn tables<T: DeserializeOwned>(text: &str) -> Result<T, Fault> {
     })
 }
 
-/// What was refused, and where: bytes of the file.
+/// A refused setting, and its place: bytes of the file.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) at: Range<usize>,

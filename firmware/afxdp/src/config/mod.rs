@@ -30,29 +30,29 @@ pub const DEFAULT_PROFILE: Profile = match Bound::new(-10) {
     Err(_) => Profile::DEFAULT,
 };
 
-/// What `gradwire-xdp run` does, but for the names of its ports.
+/// Settings of `gradwire-xdp run`, but for the names of its ports.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Which frames are compressed, and how; the mark of compressed frames. The one part that is taken over when
     /// the file is read again.
     pub rules: Rules,
-    /// How the XDP program is attached.
+    /// The attachment of the XDP program.
     pub mode: Mode,
     /// Which drivers that can are to hand over frames without a copy.
     pub zero_copy: ZeroCopy,
     /// The most threads to run; one for each pair of queues, if there is no number.
     pub threads: Option<NonZeroU32>,
-    /// How long the kernel polls the driver at each call: for cores that do nothing else.
+    /// The time that the kernel polls the driver at each call: for cores that do nothing else.
     pub busy_poll: Option<Duration>,
     /// Whether it runs although tagged connections pass by a filter between its ports.
     pub bypass_filter: bool,
-    /// Where the Prometheus endpoint listens.
+    /// The address of the Prometheus endpoint.
     pub metrics: Option<SocketAddr>,
     /// Whether it may listen on one of the next ports if that one is taken: the file names none.
     pub any_metrics_port: bool,
 }
 
-/// How an XDP program is attached to a port.
+/// The attachment of an XDP program to a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -182,7 +182,7 @@ impl Config {
     }
 }
 
-/// What is asked for if an option says so: `--zero-copy`, which wins over the file's setting.
+/// The setting of an option: `--zero-copy`, which wins over the file's setting.
 ///
 /// # Errors
 /// [`ConfigError::ZeroCopyInGeneric`].

@@ -27,7 +27,7 @@ pub(super) struct File {
 }
 
 impl File {
-    /// Where in the file the reason stands for which its rules are refused.
+    /// The place in the file of the setting for which its rules are refused.
     pub(super) fn refused(&self, error: RulesError) -> Fault {
         let rules = self.rule.as_deref().unwrap_or_default();
         let rule = |index: usize| rules.get(index).map(Spanned::as_ref);
@@ -80,7 +80,7 @@ pub(super) struct RuleTable {
     udp_offset: Option<Spanned<u8>>,
 }
 
-/// What a setting says; `None` if nobody wrote it, whatever its default is.
+/// The value of a setting; `None` if nobody wrote it, whatever its default is.
 fn given<T: Copy>(setting: &Option<Spanned<T>>) -> Option<T> {
     setting.as_ref().map(|setting| *setting.as_ref())
 }
@@ -280,7 +280,7 @@ impl Default for MetricsTable {
 }
 
 impl MetricsTable {
-    /// Where the endpoint listens, and whether one of the next ports would do.
+    /// The address of the endpoint, and whether one of the next ports would do.
     pub(super) fn endpoint(table: Option<&Self>) -> (Option<SocketAddr>, bool) {
         let at = table.map(|table| SocketAddr::new(table.address, table.port.unwrap_or(METRICS_PORT)));
         (at, table.is_some_and(|table| table.port.is_none()))

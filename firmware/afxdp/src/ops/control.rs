@@ -17,7 +17,7 @@ use crate::ops::privileges::as_root;
 use crate::ops::server::{self, Request, Terms, patience};
 use crate::ops::telemetry;
 
-/// Where control sockets are, unless told otherwise.
+/// The folder of control sockets, unless an option names another.
 pub const RUN_DIR: &str = "/run/gradwire-xdp";
 /// A client that takes longer to read its snapshot does not get all of it.
 const TERMS: Terms = Terms { name: "control socket", max_request: 0, time: patience(5) };
@@ -55,7 +55,7 @@ pub enum ControlError {
     Answer {
         /// The socket.
         socket: PathBuf,
-        /// Where it differs.
+        /// The difference.
         source: serde_json::Error,
     },
     /// The operating system refused.
@@ -63,7 +63,7 @@ pub enum ControlError {
     Io {
         /// The socket, or its folder.
         path: PathBuf,
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
         /// Its answer.
         source: io::Error,
@@ -101,7 +101,7 @@ pub fn interface_of(socket: &Path) -> Option<String> {
     Some(socket.file_name()?.to_str()?.strip_suffix(":.aggregator")?.to_owned())
 }
 
-/// What `unload` is to be told to end what serves a socket.
+/// The argument of `unload` that ends what serves a socket.
 fn host_of(socket: &Path) -> String {
     let host = ports_of(socket).map(|(host, _)| host);
     host.or_else(|| interface_of(socket)).unwrap_or_else(|| "--all".to_owned())

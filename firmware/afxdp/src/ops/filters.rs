@@ -1,4 +1,4 @@
-//! What filters frames between the two ports in the kernel: a shim's tagged connections pass by all of it.
+//! Filters of frames between the two ports in the kernel: a shim's tagged connections pass by all of it.
 
 use std::io;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::ops::netlink::link::{BLOCKING, Link};
 /// Hooks of the bridge family that forwarded frames come by: `NF_BR_PRE_ROUTING`, `NF_BR_FORWARD`, `NF_BR_POST_ROUTING`.
 const FORWARDED: [u32; 3] = [0, 2, 4];
 
-/// What filters frames between two ports, each in a few words. `bridge` is what joins them, if something does; files are looked for below
+/// The filters of frames between two ports, each in a few words. `bridge` is what joins them, if something does; files are looked for below
 /// `root`, which is `/` but for tests.
 ///
 /// # Errors
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_bridge_filters_is_found() {
+    fn filters_of_a_bridge_are_found() {
         assert_eq!(found(|_, _, _| {}), [""; 0]);
         assert_eq!(found(|_, _, bridge| bridge.vlan_filtering = true), ["VLAN filtering of br0"]);
         // Frames go between an isolated port and one that is not.

@@ -1,4 +1,4 @@
-//! What is to be known of a network interface before frames are taken from it: `/sys/class/net`.
+//! Facts about a network interface, before frames are taken from it: `/sys/class/net`.
 
 use std::fmt::Display;
 use std::fs;
@@ -143,7 +143,7 @@ impl Interface {
     }
 }
 
-/// What two interfaces lack to be the ports of a shim, as far as it may still come: they appear, and a bridge joins them.
+/// The faults that keep two interfaces from being the ports of a shim, as far as they may still pass: they appear, and a bridge joins them.
 /// None if nothing is missing, or if it cannot be looked for, which set-up explains.
 #[must_use]
 pub fn not_there_yet(host: &str, network: &str) -> Option<String> {
@@ -179,7 +179,7 @@ pub fn receive_queues(name: &str) -> Result<u32, InterfaceError> {
     Ok(count.max(1))
 }
 
-/// How many receive queues a driver adds when it gets an XDP program, if the card has that many: virtio one for each processor that there may be.
+/// The number of receive queues a driver adds when it gets an XDP program, if the card has that many: virtio one for each processor that there may be.
 /// Files are looked for below `root`, which is `/` but for tests.
 #[must_use]
 pub fn added_queues(root: &Path, driver: Option<&str>) -> u32 {

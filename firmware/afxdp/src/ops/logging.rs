@@ -7,7 +7,7 @@ use std::{env, io};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 
-/// How events are written.
+/// The format of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// A line for people.
@@ -17,7 +17,7 @@ pub enum Format {
     Json,
 }
 
-/// How often that may be logged which fails again and again.
+/// The interval at which a repeated failure may be logged.
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// When a failure was logged that may repeat as often as it is tried: a full disk of logs would be a second failure.
@@ -62,7 +62,7 @@ mod tests {
 
     /// Ten times a second for a day, as a server without file descriptors fails to accept.
     #[test]
-    fn what_fails_again_and_again_is_logged_once_a_minute() {
+    fn repeated_failures_are_logged_once_a_minute() {
         let (start, mut rarely) = (Instant::now(), Rarely::default());
         let tries = (0..864_000).map(|try_| start + Duration::from_millis(100 * try_));
         assert_eq!(tries.filter(|now| rarely.is_due(*now)).count(), 24 * 60);

@@ -1,4 +1,4 @@
-//! What systemd wants to know of a service (sd_notify(3)): datagrams to the socket that `NOTIFY_SOCKET` names. Without
+//! Messages to systemd about a service (sd_notify(3)): datagrams to the socket that `NOTIFY_SOCKET` names. Without
 //! it, nothing is sent.
 
 use std::os::linux::net::SocketAddrExt;
@@ -42,7 +42,7 @@ impl Notifier {
         Ok(Self { manager: Some((UnixDatagram::unbound()?, address(name)?)), watchdog })
     }
 
-    /// How often [`Self::alive`] has to be said at least; half of it is what systemd recommends. None if
+    /// The number of times that [`Self::alive`] has to be said at least; half of it is what systemd recommends. None if
     /// nobody watches.
     #[must_use]
     pub const fn watchdog(&self) -> Option<Duration> {
@@ -76,7 +76,7 @@ impl Notifier {
         self.send("WATCHDOG=1");
     }
 
-    /// What it is doing, a line for people.
+    /// Reports its state, a line for people.
     pub fn status(&self, status: &str) {
         self.send(&format!("STATUS={}", line(status)));
     }

@@ -1,4 +1,4 @@
-//! What an operator may change about a port while the shim runs, which was set up for it as it was.
+//! Settings of a port that an operator may change while the shim runs.
 
 use crate::ops::interface::{Interface, mtu, receive_queues};
 use crate::ops::netlink::generic::offloads;
@@ -39,7 +39,7 @@ impl Settings {
         }
     }
 
-    /// What is different `now` from these, which are those of the start: what follows, and what fixes it.
+    /// The differences between these settings, which are those of the start, and `now`: what follows, and what fixes it.
     #[must_use]
     pub fn differences(&self, now: &Self) -> Vec<String> {
         let mut found = Vec::new();
@@ -102,7 +102,7 @@ mod tests {
 
     /// A queue that comes between the look at an interface and the first look at its settings has no socket, and the log has to say so.
     #[test]
-    fn what_is_served_is_what_changes_are_told_from() {
+    fn changes_are_compared_with_the_served_settings() {
         let loopback =
             Interface { name: "lo".to_owned(), index: 1, mtu: 1400, queues: 7, driver: None, bridge: None };
         let now = Settings::of(&loopback, Attached::Native);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_does_not_tell_is_no_change() {
+    fn unknown_settings_are_no_change() {
         let start = settings(1500, 4, &[]);
         let unknown = Settings { mtu: None, queues: None, offloads: None };
         assert_eq!(start.differences(&unknown), [""; 0]);

@@ -8,7 +8,7 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
-/// What set-up needs: to attach programs and bind AF_XDP sockets (`CAP_NET_ADMIN`, `CAP_NET_RAW`), to load programs
+/// The capabilities that set-up needs: to attach programs and bind AF_XDP sockets (`CAP_NET_ADMIN`, `CAP_NET_RAW`), to load programs
 /// that compute where in a packet to read (`CAP_BPF`, `CAP_PERFMON`), and to pin their memory (`CAP_IPC_LOCK`, or a
 /// large enough `RLIMIT_MEMLOCK`).
 pub const NEEDED: CapabilitySet = CapabilitySet::NET_ADMIN
@@ -24,13 +24,13 @@ pub enum PrivilegesError {
     /// Capabilities belong to threads: one that runs already would keep its own.
     #[error("privileges can only be dropped before other threads start; there are {threads}")]
     Threads {
-        /// How many there are.
+        /// The number found.
         threads: usize,
     },
     /// The operating system refused.
     #[error("cannot {action}: {source}")]
     Io {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
         /// Its answer.
         source: io::Error,
@@ -69,7 +69,7 @@ pub fn drop_all_but(keep: CapabilitySet) -> Result<(), PrivilegesError> {
     set_no_new_privs(true).map_err(os("forbid new privileges"))
 }
 
-/// What fixes a refusal for want of privileges; nothing for other errors.
+/// The remedy for a refusal for want of privileges; nothing for other errors.
 pub(crate) fn as_root(error: &io::Error) -> &'static str {
     if error.kind() == io::ErrorKind::PermissionDenied { "; try it as root" } else { "" }
 }

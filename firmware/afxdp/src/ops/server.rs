@@ -12,7 +12,7 @@ use crate::ops::logging::Rarely;
 
 /// The most clients at once. The oldest makes room for one more: a client that means it has asked by then.
 pub(crate) const MAX_CLIENTS: usize = 16;
-/// How long accepting waits after a failure: most likely there are no file descriptors left.
+/// The time that accepting waits after a failure: most likely there are no file descriptors left.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// So many seconds that a client and what serves it wait for each other. In tests, longer than any machine keeps a thread waiting.
@@ -20,7 +20,7 @@ pub(crate) const fn patience(seconds: u64) -> Duration {
     Duration::from_secs(if cfg!(test) { 120 } else { seconds })
 }
 
-/// What a client's request is so far.
+/// The state of a client's request.
 #[derive(Debug)]
 pub(crate) enum Request {
     /// Its end has not come yet.
@@ -31,14 +31,14 @@ pub(crate) enum Request {
     Refused,
 }
 
-/// What clients may ask.
+/// Limits on clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     /// For the log.
     pub(crate) name: &'static str,
     /// The longest request that is read.
     pub(crate) max_request: usize,
-    /// How long a client may take for everything, from its connection to the last byte of its answer.
+    /// The time that a client may take for everything, from its connection to the last byte of its answer.
     pub(crate) time: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! What changed about a shim's work: connections that are bypassed and trusted again, peers that restore and those that
+//! Changes of a shim's work: connections that are bypassed and trusted again, peers that restore and those that
 //! say nothing, frames that begin and cease to be lost, threads that hang. Two snapshots are compared, so no frame waits
 //! for a log.
 
@@ -12,12 +12,12 @@ use crate::ops::telemetry::{Bound, FlowStatus, KeptStats, LossStats, Outcomes, P
 /// So many messages of one kind are logged in a [`WINDOW_MS`]; of the others, their number.
 const MOST: u64 = 5;
 const WINDOW_MS: u64 = 60_000;
-/// How long a count must rest until what it counts has ended.
+/// The time that a count must rest until what it counts has ended.
 const QUIET_MS: u64 = 10_000;
 /// Peers that are remembered.
 const MOST_PEERS: usize = 1024;
 
-/// What a message is about: each kind has its own limit.
+/// The subject of a message: each kind has its own limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     /// A connection's far end restores, or does not.
@@ -41,7 +41,7 @@ impl Kind {
     }
 }
 
-/// How much a message matters.
+/// The weight of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
     /// Something does not work as it should.
@@ -55,18 +55,18 @@ pub enum Weight {
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// How much it matters.
+    /// Its weight.
     pub weight: Weight,
-    /// What happened, and what to do about it.
+    /// The event, and advice.
     pub text: String,
 }
 
-/// What was seen so far.
+/// The state seen so far.
 #[derive(Debug, Default)]
 pub struct Watch {
     /// Whether each connection's far end restores, as it was logged last.
     trust: BTreeMap<String, String>,
-    /// What each connection's SYNs said.
+    /// The handshake of each connection.
     handshakes: BTreeMap<String, String>,
     /// Whether a host said that it restores.
     peers: BTreeMap<IpAddr, bool>,
@@ -88,7 +88,7 @@ struct Episode {
     rising: Option<(u64, u64, u64)>,
 }
 
-/// How many messages of a kind were logged since when, and how many were not.
+/// The number of messages of a kind that were logged since when, and how many were not.
 #[derive(Debug, Default)]
 struct Limit {
     since: u64,
@@ -96,7 +96,7 @@ struct Limit {
     left_out: u64,
 }
 
-/// What debug messages compare.
+/// Figures that debug messages compare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Work {
     at: u64,
@@ -119,7 +119,7 @@ impl Watch {
         }
     }
 
-    /// What changed since the last time; the first time, since the start.
+    /// The changes since the last time; the first time, since the start.
     pub fn look(&mut self, now: &Snapshot) -> Vec<Change> {
         let mut found = Vec::new();
         self.flows(now, &mut found);
@@ -154,7 +154,7 @@ impl Watch {
         (self.trust, self.handshakes) = (trust, handshakes);
     }
 
-    /// What a connection that is new, or was answered, says of its far end.
+    /// The change of a far end's state, from a connection that is new or was answered.
     fn of_peer(&mut self, flow: &FlowStatus) -> Option<Change> {
         let restores = match flow.handshake.as_str() {
             "negotiated" => true,
@@ -274,7 +274,7 @@ impl Watch {
         changes
     }
 
-    /// What was done since the last time, if it was anything.
+    /// The work since the last time, if there was any.
     fn work(&mut self, now: &Snapshot) -> Option<Change> {
         let (mut egress, mut ingress) = (Outcomes::default(), Outcomes::default());
         for queue in &now.queues {
@@ -313,7 +313,7 @@ const fn info(text: String) -> Change {
     Change { weight: Weight::Info, text }
 }
 
-/// What it means that a connection was in one state of trust and is in another.
+/// The meaning of a connection's change from one state of trust to another.
 fn of_trust(flow: &FlowStatus, before: &str) -> Option<Change> {
     let name = &flow.flow;
     match (before, flow.trust.as_str()) {
@@ -412,14 +412,14 @@ mod tests {
         snapshot
     }
 
-    /// What is worth more than a detail.
+    /// The messages that are more than details.
     fn messages(watch: &mut Watch, now: &Snapshot) -> Vec<(Weight, String)> {
         let changes = watch.look(now).into_iter().filter(|change| change.weight != Weight::Debug);
         changes.map(|change| (change.weight, change.text)).collect()
     }
 
     #[test]
-    fn where_nothing_changes_nothing_is_told() {
+    fn without_a_change_nothing_is_logged() {
         let mut watch = Watch::default();
         let first = messages(&mut watch, &calm(1_000));
         assert_eq!(

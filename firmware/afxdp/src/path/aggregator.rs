@@ -25,23 +25,23 @@ use crate::path::xsk::Binding;
 /// Chunks of a job that it has room for: two windows.
 const SLOTS: usize = 2 * Limits::MOST.window as usize;
 type Summing = EthernetAggregator<JOBS, SLOTS, MAX_BLOCKS>;
-/// What the thread needs of a stack, several times: the aggregator is made on it before it is boxed.
+/// The stack that the thread needs, several times over: the aggregator is made on it before it is boxed.
 pub const STACK: usize = 16 * size_of::<Summing>();
 /// Workers may leave checksums to offload, as a host does; and nothing that comes in is compressed.
 const PORT: Port = Port::Host;
 
-/// How an aggregator serves.
+/// Settings of an aggregator's service.
 #[derive(Clone, Copy, Debug)]
 pub struct Service {
     /// Its address.
     pub address: AggregatorAddress,
-    /// What adds, packets and groups.
+    /// The kernel, packets and groups.
     pub settings: Settings<gradwire::aggregate::Peer>,
-    /// How long after its thread's last sign of life frames go to the kernel.
+    /// The time after its thread's last sign of life until frames go to the kernel.
     pub limit: Duration,
-    /// Where the program is attached.
+    /// The attachment of the program.
     pub mode: Mode,
-    /// Where drivers may write frames into its memory.
+    /// The drivers that may write frames into its memory.
     pub zero_copy: ZeroCopy,
 }
 

@@ -62,11 +62,11 @@ pub struct Queues {
     turn: [usize; 2],
     /// By port: whether its driver hands over frames whose checksum was left to the card.
     offloads: [bool; 2],
-    /// What sums for checksums.
+    /// The kernel for checksums.
     kernel: Kernel,
     /// For how long the kernel polls the driver at each call, if the process is to drive it.
     busy_poll: Option<Duration>,
-    /// How long nothing may leave a socket until that is a stall.
+    /// The time that nothing may leave a socket until that is a stall.
     patience: Duration,
 }
 
@@ -152,7 +152,7 @@ impl Queues {
         self.ports[port as usize].iter().map(|queue| (queue.number, &queue.socket))
     }
 
-    /// What the kernel counted at the sockets of a port.
+    /// The kernel's counts at the sockets of a port.
     #[must_use]
     pub fn statistics(&self, port: Port) -> RingStats {
         let stalls = self.ports[port as usize].iter().map(|queue| queue.progress.stalls()).sum();

@@ -1,4 +1,4 @@
-//! What a driver lets through to the shim, and what may be asked of it.
+//! Limits of drivers on the shim, and on its settings.
 
 use aya::util::KernelVersion;
 
@@ -9,7 +9,7 @@ use crate::ops::telemetry::{Attached, Bound};
 const ETHERNET_LEN: u32 = 14;
 /// A page, less what the kernel keeps before a frame (256 bytes) and behind it (320): the longest frame in one piece, as a veth has it.
 const IN_ONE_PAGE: u32 = 4096 - 256 - 320;
-/// What virtio writes before each frame (`struct virtio_net_hdr_mrg_rxbuf`), into the same page.
+/// The header that virtio writes before each frame (`struct virtio_net_hdr_mrg_rxbuf`), into the same page.
 const VIRTIO_HEADER: u32 = 12;
 
 /// Bytes of the longest frame, without FCS, that the shim's port gets from `driver` in this mode. All that is longer is lost, untagged
@@ -73,7 +73,7 @@ pub fn untried(driver: &str) -> String {
     )
 }
 
-/// How sockets of a port may be bound whose program is attached in this way.
+/// The allowed binding for sockets of a port whose program is attached in this way.
 ///
 /// In the generic path, the kernel would bind zero-copy as well. But the program then gets copies, which go on through the kernel without what
 /// the card said of them: with a checksum that is left to offload, they are dropped, untagged frames among them.

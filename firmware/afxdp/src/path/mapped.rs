@@ -55,7 +55,7 @@ impl Mapping {
         Some(unsafe { NonNull::slice_from_raw_parts(first, count).as_ref() })
     }
 
-    /// Where `count` elements are, if they lie inside and are aligned.
+    /// The place of `count` elements, if they lie inside and are aligned.
     fn elements<T>(&self, at: usize, count: usize) -> Option<NonNull<T>> {
         let end = count.checked_mul(size_of::<T>())?.checked_add(at)?;
         // SAFETY: the offset lies in the mapping, or just behind it.
@@ -127,7 +127,7 @@ impl Memory {
         if lent.memory == self && inside { Ok(lent.address + start as u64) } else { Err(lent) }
     }
 
-    /// What the kernel gave back to a socket that has this memory.
+    /// The chunk that the kernel gave back to a socket that has this memory.
     pub(crate) const fn returned(self, address: u64, len: usize) -> Returned {
         Returned { memory: self, address, len }
     }
@@ -285,7 +285,7 @@ mod tests {
 
     use super::*;
 
-    /// What a socket of this memory gives back.
+    /// The chunk that a socket of this memory gives back.
     fn returned(frames: &Frames, address: u64) -> Returned {
         frames.memory().returned(address, 60)
     }

@@ -98,7 +98,7 @@ fn describe(error: &ProgramError, reason: Option<String>) -> String {
     }
 }
 
-/// What an aggregator goes by: frames for it have these addresses.
+/// The addresses of an aggregator: frames for it have these addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AggregatorAddress {
     /// Its MAC address.
@@ -271,7 +271,7 @@ impl Program {
         sockets.set(place(port, queue), socket.as_fd().as_raw_fd(), 0).map_err(error)
     }
 
-    /// Where the thread behind a socket gives its signs of life: nanoseconds of `CLOCK_MONOTONIC`.
+    /// The word for signs of life of the thread behind a socket: nanoseconds of `CLOCK_MONOTONIC`.
     #[must_use]
     pub fn beat(&self, port: Port, queue: u32) -> Option<&'static AtomicU64> {
         self.beats.get(place(port, queue) as usize)
@@ -289,7 +289,7 @@ impl Program {
         }
     }
 
-    /// What it leaves to the bridge, all along: the share of one of `threads` threads, at least one. All of them
+    /// Counts of frames that it leaves to the bridge: the share of one of `threads` threads, at least one. All of them
     /// together have each queue once.
     #[must_use]
     pub const fn kept(&self, thread: u32, threads: u32) -> Kept {
@@ -334,7 +334,7 @@ pub enum FollowError {
     Program(#[from] ProgramLoadError),
 }
 
-/// What the program does with frames of a type of service that come in at a port.
+/// The program's action for frames of a type of service that come in at a port.
 fn action(port: Port, tos: u8, rules: &Rules) -> u64 {
     // The host's own frames with the mark lose it.
     if rules.is_mark(tos) {

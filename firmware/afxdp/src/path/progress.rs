@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-/// How long nothing may leave though frames were handed over, at least.
+/// The time that nothing may leave though frames were handed over, at least.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 /// So often it is looked at least before that is a stall: a thread that waited for its processor gives the driver no time.
 const LOOKS: u32 = 16;
 /// After a stall that left no frame behind, whose leaving would tell: how long until frames are taken again.
 pub const AGAIN: Duration = Duration::from_secs(30);
 
-/// What was seen of a socket's frames so far.
+/// The progress of a socket's frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// Frames that the socket was handed when it was looked at last, and the most that had left it; both counts wrap.
@@ -70,7 +70,7 @@ impl Progress {
         self.stalled.is_some()
     }
 
-    /// How often that began.
+    /// The number of times that it began.
     #[must_use]
     pub const fn stalls(&self) -> u64 {
         self.stalls
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_late_before_it_is_stalled() {
+    fn a_port_is_late_before_it_is_stalled() {
         let mut driver = Driver::new();
         driver.hand_over(1);
         driver.pass(400);

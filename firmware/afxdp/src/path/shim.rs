@@ -30,7 +30,7 @@ pub const FLOWS: u32 = (SETS * gradwire::flow::WAYS) as u32;
 /// Connections that the XDP program keeps in mind for each thread: untagged ones are among them.
 const TRACKED_PER_THREAD: u32 = 2 * FLOWS;
 const MAX_TRACKED: u32 = 1 << 18;
-/// How long a start waits for a queue that is not free, or as long as a thread may give no sign of life.
+/// The time that a start waits for a queue that is not free, or as long as a thread may give no sign of life.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why the shim does not start.
@@ -51,7 +51,7 @@ pub enum StartError {
          --bypass-filter, or write bypass-filter = true into [path]", found.join(", ")
     )]
     Filtered {
-        /// What.
+        /// The findings.
         found: Vec<String>,
     },
     /// The kernel does not tell what filters.
@@ -74,7 +74,7 @@ pub enum StartError {
         mtu: u32,
         /// Its driver.
         driver: String,
-        /// How the program is attached.
+        /// The attachment of the program.
         mode: &'static str,
         /// The largest MTU that loses nothing.
         largest: u32,
@@ -82,7 +82,7 @@ pub enum StartError {
     /// Frames could not be given memory.
     #[error("memory for frames, {mib} MiB: {error}")]
     Memory {
-        /// How much.
+        /// The size.
         mib: u64,
         /// Why.
         error: io::Error,
@@ -113,13 +113,13 @@ fn remedy(error: &io::Error) -> &'static str {
 pub struct PortSetup {
     /// The interface.
     pub interface: Interface,
-    /// How the program is attached.
+    /// The attachment of the program.
     pub mode: Attached,
     /// Whether every socket's driver reads and writes the frames' memory itself.
     pub zero_copy: bool,
-    /// What it was set up for.
+    /// The settings for which it was set up.
     pub settings: Settings,
-    /// What it was when it was looked at last.
+    /// Its settings at the last look.
     seen: Settings,
 }
 
@@ -128,11 +128,11 @@ pub struct PortSetup {
 pub struct Shim {
     /// By port.
     pub ports: [PortSetup; 2],
-    /// What the bridge filtered when it was looked at last.
+    /// The bridge's filters at the last look.
     filters: Vec<String>,
     /// The program. Dropping it detaches it.
     pub program: Program,
-    /// What the threads are told.
+    /// The orders for the threads.
     pub orders: Arc<Orders>,
     /// One for each thread.
     pub workers: Vec<Worker<SETS>>,
@@ -259,13 +259,13 @@ fn thread_count([host, network]: [u32; 2], config: &Config) -> u32 {
     config.threads.map_or(pairs, |most| pairs.min(most.get()))
 }
 
-/// How many receive queues a port may have at most: maps are made before it is known how many it has.
+/// The number of receive queues a port may have at most: maps are made before it is known how many it has.
 fn most_queues(interface: &Interface) -> u32 {
     let made_with = Link::with_index(interface.index).ok().flatten().map(|link| link.rx_queues);
     made_with.unwrap_or(MAX_QUEUES).clamp(interface.queues, MAX_QUEUES)
 }
 
-/// How sockets of a port may be bound, which had so many queues before the program was attached; says so if that is not as its driver could.
+/// The allowed binding for sockets of a port which had so many queues before the program was attached; says so if that is not as its driver could.
 pub(super) fn may_bind(interface: &Interface, queues_before: u32, wanted: ZeroCopy, mode: Attached) -> Bound {
     let driver = interface.driver.as_deref();
     let asked = limits::asked(wanted, driver);
@@ -399,7 +399,7 @@ fn links(interfaces: [&Interface; 2]) -> io::Result<([Link; 2], Option<Link>)> {
     Ok((ports, bridge))
 }
 
-/// What is not compressed, and all when this process is gone, is the bridge's to forward.
+/// The bridge forwards all frames that are not compressed, and every frame when this process is gone.
 fn check_bridge(program: &mut Program, interfaces: &[Interface; 2]) {
     let [host, network] = interfaces;
     match (&host.bridge, &network.bridge) {
@@ -425,7 +425,7 @@ fn check_bridge(program: &mut Program, interfaces: &[Interface; 2]) {
 }
 
 impl Shim {
-    /// What it tells about itself, before any frame; `file` is where the configuration is from.
+    /// Its telemetry, before any frame; `file` is where the configuration is from.
     #[must_use]
     pub fn telemetry(&self, config: &Config, file: Option<&Path>) -> Telemetry {
         let ports = PerPort::new(|port| {

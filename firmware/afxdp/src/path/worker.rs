@@ -22,24 +22,24 @@ use crate::path::sampler::Sampler;
 
 /// Frames that are taken from a port before it is the other's turn: what the kernel's drivers take, too.
 pub(super) const BATCH: usize = 64;
-/// How long a thread without frames sleeps, at most: whoever asks for its report waits for it.
+/// The time that a thread without frames sleeps, at most: whoever asks for its report waits for it.
 pub(super) const IDLE: Duration = Duration::from_millis(25);
-/// How long frames that could not be sent wait for the next attempt.
+/// The time that frames that could not be sent wait for the next attempt.
 pub(super) const RETRY: Duration = Duration::from_millis(1);
-/// How long a thread that is to stop waits for frames that are on their way to it, and from it.
+/// The time that a thread that is to stop waits for frames that are on their way to it, and from it.
 pub(super) const DRAIN: Duration = Duration::from_millis(50);
-/// How long it waits, at most, for a port to send.
+/// The time that it waits, at most, for a port to send.
 const LAST_CALL: Duration = Duration::from_secs(1);
 
 /// Places for what far ends said on their SYNs. A connection needs its own until it sends its first payload; who
 /// loses it is not compressed.
 const CAPABILITY_SLOTS: usize = 1 << 14;
 
-/// What all threads are told, and tell each other.
+/// The orders for all threads, and their shared state.
 #[derive(Debug)]
 pub struct Orders {
     stop: AtomicBool,
-    /// How often the rules changed.
+    /// The number of times that the rules changed.
     version: AtomicU64,
     /// Threads only read, so that none keeps another one out.
     rules: RwLock<Rules>,
@@ -69,7 +69,7 @@ impl Orders {
         proposal.0
     }
 
-    /// What was proposed is taken ([`Self::set_rules`] comes first), or is not.
+    /// Ends a proposal, which was taken ([`Self::set_rules`] comes first) or was not.
     pub fn withdraw(&self) {
         self.proposal.write().unwrap_or_else(PoisonError::into_inner).1 = None;
         self.pending.store(0, Ordering::Release);
@@ -87,16 +87,16 @@ impl Orders {
     }
 }
 
-/// What a thread does beside forwarding.
+/// The duties of a thread beside forwarding.
 #[derive(Debug)]
 pub struct Duties {
-    /// Where it gives signs of life, for each socket, by port.
+    /// The words for its signs of life, for each socket, by port.
     pub beats: [Vec<&'static AtomicU64>; 2],
     /// Within what time it has to give one.
     pub limit: Duration,
     /// Whether it polls without a pause.
     pub busy_poll: bool,
-    /// What the XDP program kept from it, for its reports.
+    /// The counts of frames that the XDP program kept from it, for its reports.
     pub kept: Kept,
 }
 

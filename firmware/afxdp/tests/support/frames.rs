@@ -8,7 +8,7 @@ use gradwire_testbench::verify::frame::repair_checksums;
 use super::Lab;
 use super::traffic::TAG;
 
-/// Where the header of TCP or UDP starts.
+/// The start of the header of TCP or UDP.
 pub const L4_AT: usize = 34;
 const TOS_AT: usize = 15;
 const PROTOCOL_AT: usize = 23;

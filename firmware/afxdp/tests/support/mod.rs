@@ -28,7 +28,7 @@ pub mod traffic;
 
 pub(crate) use skip::skip;
 
-/// How long anything may take: longer than any machine, however busy, keeps its processes waiting.
+/// The time that anything may take: longer than any machine, however busy, keeps its processes waiting.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// One laboratory at a time: several would share the cores, and wait for each other.
@@ -60,7 +60,7 @@ impl Side {
     }
 }
 
-/// How the laboratory is built.
+/// The plan of the laboratory.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub mtu: u16,
@@ -225,7 +225,7 @@ impl Lab {
         bytes.collect::<Vec<_>>().try_into().unwrap()
     }
 
-    /// What `ip` tells of an interface.
+    /// The state of an interface, from `ip`.
     pub fn link(&self, place: &str, name: &str) -> serde_json::Value {
         let json = self.ip_in(place, &format!("-s -j link show dev {name}"));
         serde_json::from_str::<serde_json::Value>(&json).unwrap()[0].take()
@@ -306,7 +306,7 @@ impl Lab {
         }
     }
 
-    /// How many packets more A has sent than B has got, of those counted.
+    /// The number of packets that A has sent and B has not got, of those counted.
     pub fn packets_missing(&self) -> u64 {
         let [sent, got] = ["ha", "hb"].map(|host| counted(&self.run_in(host, "nft list table ip packets")));
         sent.saturating_sub(got)
@@ -350,7 +350,7 @@ impl Drop for Lab {
     }
 }
 
-/// What the first counter among packet filter's rules says.
+/// The first counter among packet filter's rules.
 fn counted(rules: &str) -> u64 {
     let after = rules.split("counter packets ").nth(1).unwrap();
     after.split_whitespace().next().unwrap().parse().unwrap()

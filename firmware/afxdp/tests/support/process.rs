@@ -13,9 +13,9 @@ use super::PATIENCE;
 
 pub struct Process {
     child: Child,
-    /// Who it is, for people.
+    /// Its name, for people.
     name: String,
-    /// What it logged.
+    /// Its log.
     log: Arc<Mutex<String>>,
     lines: Receiver<String>,
     /// Reads what it logs, until it ends.

@@ -59,7 +59,7 @@ impl Relay {
         Self { stop, thread }
     }
 
-    /// How many frames were overtaken, and how many came twice.
+    /// The number of frames that were overtaken, and how many came twice.
     pub fn finish(self) -> (u64, u64) {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()

@@ -22,7 +22,7 @@ pub struct Shim {
     config: PathBuf,
 }
 
-/// What a process is asked, a shim is.
+/// A shim answers as its process.
 impl Deref for Shim {
     type Target = Process;
 
@@ -86,7 +86,7 @@ impl Shim {
         assert!(line.contains("the rules in force stay"), "{line}");
     }
 
-    /// What it tells of itself: when all of its threads have answered.
+    /// Its snapshot: when all of its threads have answered.
     pub fn status(&self) -> Snapshot {
         let [host, network] = &self.ports;
         let end = Instant::now() + PATIENCE;
@@ -99,7 +99,7 @@ impl Shim {
         }
     }
 
-    /// What its egress did, over all queues; and its ingress.
+    /// The outcomes of its egress, over all queues; and its ingress.
     pub fn outcomes(&self) -> [Outcomes; 2] {
         let status = self.status();
         let mut sums = [Outcomes::default(), Outcomes::default()];

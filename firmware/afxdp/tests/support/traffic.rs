@@ -1,4 +1,4 @@
-//! What the hosts send each other, and who checks it.
+//! Traffic between the hosts, and its checks.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -25,7 +25,7 @@ use super::Lab;
 
 /// The tag of gradient sockets.
 pub const TAG: u8 = 0x28;
-/// How long a transfer may stand still: longer than any machine, however busy, keeps its processes waiting.
+/// The time that a transfer may stand still: longer than any machine, however busy, keeps its processes waiting.
 const STALL: Duration = Duration::from_secs(120);
 
 /// Recorded gradients, so many bytes: the four recordings over and over.
@@ -56,7 +56,7 @@ pub fn assert_within_bound(sent: &[u8], got: &[u8]) {
 /// One transfer from host A to host B.
 pub struct Transfer {
     received: Arc<AtomicUsize>,
-    /// What is sent only when it is waited for, and to where.
+    /// Data that is sent only when it is waited for, and its destination.
     rest: Option<(Sender<Vec<u8>>, Vec<u8>)>,
     sender: JoinHandle<io::Result<()>>,
     receiver: JoinHandle<io::Result<Vec<u8>>>,
@@ -133,7 +133,7 @@ impl Transfer {
         }
     }
 
-    /// What B got, and how long it took.
+    /// The data that B got, and the time that it took.
     pub fn finish(mut self) -> (Vec<u8>, Duration) {
         if let Some((sender, rest)) = self.rest.take() {
             // If the connection failed, the receiver says so.

@@ -1,4 +1,4 @@
-//! What both directions of a card's path are held to in the same way.
+//! Checks that both directions of a card's path share.
 
 use gradwire::rules::{Heuristic, Rule, Rules};
 use gradwire_gateware::{Batch, Design, Outcome, Pauses, Simulation};
@@ -31,7 +31,7 @@ impl Direction {
         }
     }
 
-    /// Where its counters are.
+    /// The address of its counters.
     pub const fn counters(self) -> u16 {
         match self {
             Self::Egress => 0x200,
@@ -47,7 +47,7 @@ impl Direction {
         }
     }
 
-    /// What enters it, of what a host sent and what of it was on the wire.
+    /// The frames that enter it, of those that a host sent and those that were on the wire.
     fn entering(self, (sent, received): (Vec<Expected>, Vec<Expected>)) -> Vec<Expected> {
         match self {
             Self::Egress => sent,
@@ -74,7 +74,7 @@ pub fn clocks(outcome: &Outcome, port: u8) -> u64 {
     frames.map(|frame| frame.last).max().unwrap() - outcome.sent[0].first
 }
 
-/// How many are to be counted at a place.
+/// The number that are to be counted at a place.
 fn of(expected: &[Expected], place: u8) -> usize {
     expected.iter().filter(|one| one.place == place).count()
 }

@@ -35,7 +35,7 @@ fn is_extended(ip_frame: &IpFrame<'_>) -> bool {
     ip_frame.ip() == Ip::V6 && matches!(ip_frame.frame()[ip_frame.ip_at() + 6], 0 | 43 | 60)
 }
 
-/// What [`Ingress`] says, and `protocol` of a frame behind an extension header. None if the gateware is not made for the
+/// The verdict of [`Ingress`], and `protocol` of a frame behind an extension header. None if the gateware is not made for the
 /// frame: a SYN with the capability option, or a segment of codec 2.
 pub fn ingress(rules: &Rules, mtu: u16, bytes: &[u8]) -> Option<Expected> {
     let mut out = vec![0; 70_000];
@@ -78,7 +78,7 @@ impl Host {
         Self { engine: Box::new(Egress::new(rules.clone(), Kernel::detect(), u16::MAX, 7)), now: 0 }
     }
 
-    /// What [`Egress`] says, and what its flow table knew.
+    /// The verdict of [`Egress`], and the knowledge of its flow table.
     pub fn classify(&mut self, bytes: &[u8]) -> Expected {
         let mut out = vec![0; bytes.len() + 100];
         self.now += 1;

@@ -2,7 +2,7 @@
 
 use crate::support::Random;
 
-/// What a frame is made of; [`Shape::frame`] computes lengths and checksums that are right.
+/// The parts of a frame; [`Shape::frame`] computes lengths and checksums that are right.
 #[derive(Clone, Debug)]
 pub struct Shape {
     pub tags: usize,

@@ -48,7 +48,7 @@ pub fn batch(from_host: &[Expected], from_wire: &[Expected], pauses: Pauses, see
     Batch { frames, pauses, seed, noise: true, ..Batch::of(vec![]) }
 }
 
-/// What leaves of them.
+/// The outputs among them.
 fn outs(expected: &[Expected]) -> Vec<&Vec<u8>> {
     expected.iter().filter_map(|one| one.out.as_ref()).collect()
 }

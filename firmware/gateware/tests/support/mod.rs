@@ -1,4 +1,4 @@
-//! What the tests of the engines share: random inputs, and what the clocked model makes of them.
+//! Helpers that the tests of the engines share: random inputs, and what the clocked model makes of them.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
@@ -113,7 +113,7 @@ fn around(random: &mut Random) -> (Vec<u8>, Vec<u8>) {
     (random.bytes(header), random.bytes(tail))
 }
 
-/// How many values: often those of a frame, sometimes as many as a jumbo frame has, sometimes next to none.
+/// The number of values: often those of a frame, sometimes as many as a jumbo frame has, sometimes next to none.
 fn count(random: &mut Random) -> usize {
     match random.below(8) {
         0 => random.below(10),
@@ -194,13 +194,13 @@ fn drive(bytes: &[u8], mut clock: impl FnMut(Option<&Beat>) -> Step) -> (Vec<u8>
     }
 }
 
-/// What the model's compressor makes of a case.
+/// The output of the model's compressor for a case.
 pub(crate) fn compress(case: &Case) -> Vec<u8> {
     let mut model = Compressor::new(case.params);
     drive(&case.bytes, |beat| model.clock(beat, case.layout, true)).0
 }
 
-/// What the model's decompressor makes of a case; none if it refuses.
+/// The output of the model's decompressor for a case; none if it refuses.
 pub(crate) fn decompress(case: &Case) -> Option<Vec<u8>> {
     let mut model = Decompressor::new(case.params);
     let (bytes, refused) = drive(&case.bytes, |beat| model.clock(beat, case.layout, true));
@@ -249,7 +249,7 @@ pub(crate) const PAUSES: [Pauses; 6] = [
     Pauses { source: 220, source_longest: 9, sink: 20, sink_longest: 200 },
 ];
 
-/// How an outcome differs from the model; `Ok` has the number of frames that both refused.
+/// The difference of an outcome from the model; `Ok` has the number of frames that both refused.
 pub(crate) fn compare(engine: Engine, cases: &[Case], outcome: &Outcome) -> Result<usize, String> {
     if !outcome.broken.is_empty() {
         return Err(outcome.broken.clone());
@@ -279,7 +279,7 @@ pub(crate) fn compare(engine: Engine, cases: &[Case], outcome: &Outcome) -> Resu
     Ok(refused)
 }
 
-/// What chance would take long to come up with, for the decompressor: every truncation of some frames, which end anywhere in a
+/// Cases that chance would take long to find, for the decompressor: every truncation of some frames, which end anywhere in a
 /// cell, and every bit of an absent lane's tag.
 fn borders() -> Vec<Case> {
     let mut random = Random::new(5);

@@ -19,7 +19,7 @@ use static_cell::ConstStaticCell;
 use super::kept::Kept;
 use super::mmio::Mmio;
 
-/// Where `csr.csv` has the blocks.
+/// The place of `csr.csv`'s blocks.
 const CTRL: usize = 0xf000_0000;
 const LEDS: usize = 0xf000_2000;
 const TIMER0: usize = 0xf000_4000;
@@ -261,7 +261,7 @@ impl OutputPin for Led {
     }
 }
 
-/// What belongs to no other part.
+/// A proof that nothing else uses these parts.
 pub(crate) struct Litex(());
 
 impl Chip for Litex {
@@ -317,7 +317,7 @@ pub(crate) fn start() -> Result<Board<Litex>, (&'static str, &'static str)> {
 /// No interrupt is enabled.
 pub(crate) fn tick() {}
 
-/// What a restart leaves as it is.
+/// Memory that a restart leaves as it is.
 #[allow(dead_code, reason = "for the image that may panic")]
 pub(crate) fn kept() -> Kept {
     // SAFETY: RAM behind what the linker script gives to the firmware; no device uses it, and nothing else does.

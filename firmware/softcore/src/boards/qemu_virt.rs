@@ -76,7 +76,7 @@ impl Registers for VirtioRegisters {
     }
 }
 
-/// What belongs to no other part.
+/// A proof that nothing else uses these parts.
 pub(crate) struct Virt(());
 
 /// The serial line. Start-up uses it before the firmware has it.
@@ -187,7 +187,7 @@ pub(crate) fn tick() {
     }
 }
 
-/// What a restart leaves as it is.
+/// Memory that a restart leaves as it is.
 #[allow(dead_code, reason = "for the image that may panic")]
 pub(crate) fn kept() -> Kept {
     // SAFETY: RAM behind what the linker script gives to the firmware; no device uses it, and nothing else does.

@@ -1,4 +1,4 @@
-//! What the console answers, line by line: a long answer holds up no frame.
+//! The answers of the console, line by line: a long answer holds up no frame.
 
 use core::fmt::Write;
 

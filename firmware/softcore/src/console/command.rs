@@ -1,4 +1,4 @@
-//! What a line of the console asks for.
+//! The commands of the console.
 
 use core::fmt;
 
@@ -37,7 +37,7 @@ pub enum Command {
     Reboot,
 }
 
-/// What is wrong with a line.
+/// The fault of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem<'a> {
     /// There is no such command.
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_say_what_is_wrong() {
         for (line, message) in [
             ("rulez", "no command 'rulez': help lists them"),
             ("rules now", "'now' is too much"),

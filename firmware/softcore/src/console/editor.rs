@@ -5,7 +5,7 @@ use heapless::String;
 /// Bytes of a line: a rule with all of its settings takes some 110.
 pub const LINE: usize = 160;
 
-/// What the terminal is to show for a byte that came.
+/// The terminal's output for a byte that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Echo {
     /// Nothing.
@@ -24,7 +24,7 @@ pub enum Echo {
     Enter,
 }
 
-/// Where in an escape sequence (ECMA-48) the input is; arrow keys send them, and they are swallowed.
+/// The state of the input within an escape sequence (ECMA-48); arrow keys send them, and they are swallowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Escape {
     #[default]
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_erased_is_gone() {
+    fn erased_characters_are_gone() {
         assert_eq!(typed(b"rulez\x08s\r").0, ["rules"]);
         assert_eq!(typed(b"rulez\x7fs\r").0, ["rules"]);
         assert_eq!(typed(b"junk\x15flows\r").0, ["flows"]);

@@ -25,10 +25,10 @@ use editor::{Echo, Editor};
 const READ: usize = 16;
 /// Bytes of text that wait for the line.
 const ROOM: usize = 2 * answer::LINE;
-/// What asks for a command.
+/// The prompt.
 pub const PROMPT: &str = "gradwire> ";
 
-/// What the rest of the firmware has to do, or wants to log.
+/// A task for the rest of the firmware, or an event to log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(test), derive(defmt::Format))]
 pub enum Request {
@@ -40,7 +40,7 @@ pub enum Request {
     Reboot,
 }
 
-/// Where log frames are in the stream to the line.
+/// The place of log frames in the stream to the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sending {
     Text,

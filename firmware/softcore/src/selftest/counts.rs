@@ -29,7 +29,7 @@ const PAYLOAD: usize = 1448;
 const HEADERS: usize = 14 + 20 + 32;
 const FRAME: usize = HEADERS + PAYLOAD;
 
-/// Where a frame lies in memory: its IP header on a word, as in the firmware's buffers.
+/// The place of a frame in memory: its IP header on a word, as in the firmware's buffers.
 #[repr(C, align(4))]
 struct Aligned([u8; FRAME + 8]);
 
@@ -74,7 +74,7 @@ pub(crate) fn payloads() {
     }
 }
 
-/// What an aggregator does to blocks, checksums included: adds them to sums, and encodes the results of four. And the whole aggregator's work for
+/// An aggregator's work on blocks, checksums included: adds them to sums, and encodes the results of four. And the whole aggregator's work for
 /// a chunk.
 pub(crate) fn sums() {
     let classes = Profile::from(Params::DEFAULT).try_into().unwrap();

@@ -14,7 +14,7 @@ const EXCHANGE_MS: u64 = 5_000;
 /// Milliseconds that a console waits for a command, or for its answer to be read.
 const CONSOLE_MS: u64 = 60_000;
 
-/// What a client's connection is for.
+/// The purpose of a client's connection.
 #[derive(Debug)]
 enum Session {
     Metrics(Exchange),

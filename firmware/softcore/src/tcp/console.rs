@@ -16,14 +16,14 @@ const HELP: &[&str] = &[
     "quit                   end the connection",
 ];
 
-/// What is to be written next.
+/// The next line to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Saying {
     Greeting,
     Help(usize),
     Counters(usize),
     Jobs(usize),
-    /// What is wrong with the line.
+    /// The fault of the line.
     Problem,
     Prompt,
     Goodbye,

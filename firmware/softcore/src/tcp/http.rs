@@ -11,7 +11,7 @@ use super::{Line, Next};
 /// The longest request.
 const MAX_REQUEST: usize = 4096;
 
-/// What is answered.
+/// The answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Page,

@@ -10,7 +10,7 @@ use super::Line;
 use crate::aggregation::{IP, KERNEL, SoftAggregator};
 use crate::board::Faults;
 
-/// What became of segments and clients, and frames that the aggregator sent; they wrap at 2^64.
+/// Counts of segments and clients, and of frames that the aggregator sent; they wrap at 2^64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Frames that the aggregator sent.
@@ -27,14 +27,14 @@ pub struct Counts {
     pub cut_off: u64,
 }
 
-/// What metrics are made of.
+/// The facts that metrics show.
 #[derive(Clone, Copy)]
 pub struct Facts<'a> {
     /// The aggregator.
     pub aggregator: &'a SoftAggregator,
     /// Since the start.
     pub now: Millis,
-    /// What went wrong at the network's NIC.
+    /// Faults at the network's NIC.
     pub faults: Faults,
     /// Whether that NIC has a link.
     pub link: bool,
@@ -58,7 +58,7 @@ struct Family {
 enum Labels {
     None,
     One(&'static str, &'static str),
-    /// What runs, and where.
+    /// The version and the place of what runs.
     Info,
 }
 

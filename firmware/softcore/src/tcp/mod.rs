@@ -1,4 +1,4 @@
-//! What an aggregator serves over TCP beside its sums: metrics and a console, with smoltcp as the stack. The aggregator itself answers
+//! Services of an aggregator over TCP beside its sums: metrics and a console, with smoltcp as the stack. The aggregator itself answers
 //! ARP and ping, and has everything else but TCP.
 //!
 //! Clients cannot hold up sums: a turn of the main loop gives them one segment in, one segment out and one line each, after
@@ -35,7 +35,7 @@ pub const METRICS_PORT: u16 = 9407;
 /// The port of the console: the number of the sums' UDP port.
 pub const CONSOLE_PORT: u16 = chunk::PORT;
 
-/// Who is served at once, by port.
+/// The ports that are served at once.
 const PORTS: [u16; 5] = [METRICS_PORT, METRICS_PORT, METRICS_PORT, CONSOLE_PORT, CONSOLE_PORT];
 const CLIENTS: usize = PORTS.len();
 /// Bytes of a client that wait to be read, and bytes for it that wait to be sent or acknowledged.
@@ -47,7 +47,7 @@ const QUEUE: usize = 8;
 /// The longest piece of an answer.
 pub type Line = String<256>;
 
-/// What an answer goes on with.
+/// The continuation of an answer.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     /// The line, which may be empty.
@@ -81,7 +81,7 @@ pub struct Management<B> {
     interface: Interface,
     sockets: SocketSet<'static>,
     clients: Vec<Client, CLIENTS>,
-    /// Where clients are, in their order, and behind them who sent the last segment.
+    /// The places of clients, in their order, and behind them the sender of the last segment.
     neighbours: [Option<Neighbour>; CLIENTS + 1],
     /// Segments that wait.
     queue: Deque<B, QUEUE>,

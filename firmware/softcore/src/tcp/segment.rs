@@ -12,7 +12,7 @@ const HEADERS_LEN: usize = 14 + 20 + 20;
 /// A TCP segment for our addresses: whole, and without IP options. Its checksums are not looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Segment<'a> {
-    /// Who sent the frame.
+    /// The sender of the frame.
     pub(super) from: Neighbour,
     /// Our port.
     pub(super) port: u16,

@@ -14,14 +14,14 @@ use crate::board::Nics;
 
 const ETHERNET_LEN: usize = 14;
 
-/// Who is behind an address: a host, or the router towards it.
+/// The station behind an address: a host, or the router towards it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Neighbour {
     pub(super) ip: Ipv4Addr,
     pub(super) mac: [u8; 6],
 }
 
-/// What smoltcp is told of the wire.
+/// The wire's properties for smoltcp.
 fn capabilities() -> DeviceCapabilities {
     let mut capabilities = DeviceCapabilities::default();
     capabilities.medium = Medium::Ip;

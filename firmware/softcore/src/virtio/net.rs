@@ -236,7 +236,7 @@ impl<R: Registers> Nic<R> {
         self.link
     }
 
-    /// What went wrong.
+    /// The faults.
     pub const fn faults(&self) -> Faults {
         self.faults
     }
@@ -246,7 +246,7 @@ impl<R: Registers> Nic<R> {
         self.faults = Faults::default();
     }
 
-    /// How many buffers the device has.
+    /// The number of buffers the device has.
     #[cfg(test)]
     pub(super) fn lent(&self) -> usize {
         self.receive.lent() + self.transmit.lent()

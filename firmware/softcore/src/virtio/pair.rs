@@ -27,7 +27,7 @@ impl<R: Registers> Pair<R> {
         pair
     }
 
-    /// How many buffers the devices have.
+    /// The number of buffers the devices have.
     #[cfg(test)]
     pub(super) fn lent(&self) -> usize {
         self.host.lent() + self.network.lent()

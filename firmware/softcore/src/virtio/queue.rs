@@ -15,7 +15,7 @@ const WRITE: u32 = 2;
 /// Flag of the available ring: no interrupt, please.
 const NO_INTERRUPT: u16 = 1;
 
-/// What driver and device share. The device reads and writes it at any time: every field is atomic.
+/// The memory that driver and device share. The device reads and writes it at any time: every field is atomic.
 #[repr(C, align(16))]
 #[derive(Debug)]
 pub struct QueueMemory {
@@ -74,7 +74,7 @@ impl QueueMemory {
     }
 }
 
-/// What a device does.
+/// The device's side.
 #[cfg(test)]
 impl QueueMemory {
     pub(super) fn write_used(&self, place: u16, id: u32, written: u32) {
@@ -87,7 +87,7 @@ impl QueueMemory {
         self.used.index.store(index, Ordering::Release);
     }
 
-    /// What it reads: the length of each descriptor.
+    /// The lengths that it reads: the length of each descriptor.
     pub(super) fn lens(&self) -> [u32; RING] {
         self.descriptors.each_ref().map(|[_, _, len, _]| len.load(Ordering::Relaxed))
     }
@@ -103,7 +103,7 @@ impl Default for QueueMemory {
     }
 }
 
-/// Who writes the buffers of a queue.
+/// The writer of a queue's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
     /// The device: a receive queue.
@@ -164,7 +164,7 @@ impl Queue {
         self.vacant.len() == RING
     }
 
-    /// How many buffers the device has.
+    /// The number of buffers the device has.
     #[cfg(test)]
     pub(super) fn lent(&self) -> usize {
         self.lent.iter().flatten().count()

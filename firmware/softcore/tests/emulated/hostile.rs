@@ -74,7 +74,7 @@ fn drain(core: &mut Machine, patience: Duration) -> usize {
     count
 }
 
-/// What of a core's memory must not change.
+/// The parts of a core's memory that must not change.
 pub(super) struct Memory {
     code: Vec<u8>,
     bss_end: u32,

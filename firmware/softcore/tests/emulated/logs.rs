@@ -49,7 +49,7 @@ impl Log {
 }
 
 #[test]
-fn what_happens_is_logged() {
+fn outcomes_are_logged() {
     let (mut core, mut log) = (Machine::start(&firmware()).unwrap(), Log::new());
     log.expect(&mut core, "nics up");
     log.expect(&mut core, "1 rules, MTU 1500, 256 flows");

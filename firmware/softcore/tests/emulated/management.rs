@@ -65,7 +65,7 @@ fn get(from: SocketAddrV4, request: &str) -> String {
     answer
 }
 
-/// What a console says until it waits for a command.
+/// The output of a console until it waits for a command.
 fn until_prompt(console: &mut TcpStream) -> String {
     let mut text = Vec::new();
     while !text.ends_with(PROMPT.as_bytes()) {

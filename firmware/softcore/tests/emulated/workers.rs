@@ -30,7 +30,7 @@ fn input(number: u8) -> Vec<f32> {
     (0..VALUES).map(|i| ((i * 7919 + usize::from(number) * 104_729) % 4001) as f32 / 4001.0 - 0.5).collect()
 }
 
-/// What codec 2 restores of a value at the bound 2^-10, in bounds.
+/// The value that codec 2 restores at the bound 2^-10, in bounds.
 fn units(value: f32) -> i64 {
     let bounds = (f64::from(value).abs() * 1024.0).floor() as i64;
     let odd = if bounds == 0 { 0 } else { bounds | 1 };

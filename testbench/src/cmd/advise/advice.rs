@@ -21,7 +21,7 @@ use crate::verify::values::scale_to_peak;
 
 /// So much of the norm may be lost, of all tensors and of each.
 const MOST_LOST: (f64, f64) = (0.01, 0.1);
-/// What an iteration has to save against f32 and 16 bits, for compression to pay.
+/// The saving against f32 and 16 bits from which compression pays.
 const WORTH: f64 = 0.1;
 /// Bounds that are tried, from half of the largest magnitude down.
 const TRIED: i16 = 32;
@@ -32,7 +32,7 @@ const RATES: [f64; 9] = [1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 200.0, 400.0];
 /// Ranks, likewise.
 const RANKS: [u32; 7] = [2, 4, 8, 16, 32, 64, 128];
 
-/// What `advise` found. The fields are those of `--json`; its help says what they mean.
+/// The advice of `advise`. The fields are those of `--json`; its help says what they mean.
 #[derive(Clone, Debug, Serialize)]
 #[expect(missing_docs, reason = "the help of the command and the names of the fields")]
 pub struct Advice {
@@ -87,7 +87,7 @@ pub struct Lost {
     pub tensor: String,
 }
 
-/// Where sizes and times come from.
+/// The source of sizes and times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -128,7 +128,7 @@ pub struct At {
     pub times: Times,
 }
 
-/// What is kept of a tensor.
+/// The shares of a tensor's values by class.
 #[derive(Clone, Debug, Serialize)]
 #[expect(missing_docs, reason = "the names of the fields")]
 pub struct Classes {

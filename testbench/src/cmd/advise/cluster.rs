@@ -11,9 +11,9 @@ use crate::error::Error;
 /// A job on a cluster, whose links and ranks a report varies.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// What is trained.
+    /// The model that is trained.
     pub model: Model,
-    /// How long its passes take.
+    /// The time that its passes take.
     pub times: ComputeTimes,
     /// Of every host, in bit/s.
     pub bandwidth: u64,

@@ -55,7 +55,7 @@ pub struct ClusterArgs {
     /// Bit/s of every host's link, as 25G or 25Gbit/s.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub bandwidth: u64,
-    /// What each message on a link takes besides its bytes.
+    /// The time that each message on a link takes besides its bytes.
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time)]
     pub latency: f64,
     /// Ranks, which exchange gradients round a ring.

@@ -1,4 +1,4 @@
-//! What a codec makes of gradients: bytes, and what is left of the norm.
+//! The sizes of gradients under a codec: bytes, and what is left of the norm.
 
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::error::Error;
 
-/// Where the aggregator is.
+/// The place of the aggregator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In this process.
@@ -59,7 +59,7 @@ impl Drop for LocalAggregator {
     }
 }
 
-/// Who summed, at rank 0, over all rounds.
+/// The summed chunks at rank 0, by who summed them, over all rounds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summed {
     /// Chunks of all rounds.
@@ -130,7 +130,7 @@ pub(super) fn is_exact(result: &[f32], wire: Wire, gradients: impl Iterator<Item
     })
 }
 
-/// What the codec's definition restores of these values.
+/// The values that the codec's definition restores.
 fn restored(profile: Profile, values: &[u8]) -> Option<Vec<u8>> {
     let (mut coded, mut restored) = (vec![0; profile.max_encoded_len(values.len())], vec![0; values.len()]);
     let len = profile.encode_payload(values, &mut coded).ok()?;

@@ -68,10 +68,10 @@ pub struct Args {
     /// With --local: ranks are processes, not threads.
     #[arg(long, requires = "local")]
     pub processes: bool,
-    /// Where this rank listens; a wire: codec also takes the next port.
+    /// The address where this rank listens; a wire: codec also takes the next port.
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<SocketAddr>,
-    /// Where all ranks listen, in the order of their ranks.
+    /// The addresses of all ranks, in the order of their ranks.
     #[arg(
         long,
         value_name = "ADDRESS,..",
@@ -80,28 +80,28 @@ pub struct Args {
         conflicts_with = "root"
     )]
     pub ranks: Vec<SocketAddr>,
-    /// Where rank 0 listens, instead of --ranks.
+    /// The address of rank 0, instead of --ranks.
     #[arg(long, value_name = "ADDRESS", requires_all = ["rank", "world_size"])]
     pub root: Option<SocketAddr>,
     /// This rank's rank, with --root.
     #[arg(long, value_name = "RANK", requires = "root")]
     pub rank: Option<usize>,
-    /// How many ranks there are, with --root.
+    /// The number of ranks, with --root.
     #[arg(long, value_name = "N", requires = "root")]
     pub world_size: Option<usize>,
     /// File of the job's token: 64 hexadecimal digits [default: the variable GRADWIRE_TOKEN].
     #[arg(long, value_name = "FILE", conflicts_with = "local")]
     pub token_file: Option<PathBuf>,
-    /// Who sends what to whom [default: ring].
+    /// The strategy of exchange [default: ring].
     #[arg(long, value_name = "STRATEGY", conflicts_with = "plan")]
     pub strategy: Option<String>,
-    /// How gradients are coded [default: f32, and wire:2:10 with --aggregate].
+    /// The codec of gradients [default: f32, and wire:2:10 with --aggregate].
     #[arg(long, value_name = "CODEC", conflicts_with = "plan")]
     pub codec: Option<String>,
-    /// Where an aggregator sums in the network, or local.
+    /// The address of an aggregator in the network, or local.
     #[arg(long, value_name = "ADDRESS|local", conflicts_with_all = ["plan", "strategy", "groups", "partitions", "order", "draw"], value_parser = in_network::place)]
     pub aggregate: Option<Place>,
-    /// How many groups --strategy hierarchy makes.
+    /// The number of groups --strategy hierarchy makes.
     #[arg(long, value_name = "G", conflicts_with = "plan", value_parser = clap::value_parser!(u16).range(1..))]
     pub groups: Option<u16>,
     /// A plan as TOML, instead of strategy and codec.
@@ -110,7 +110,7 @@ pub struct Args {
     /// Parts of the gradient, which form the pipeline [default: as many as ranks].
     #[arg(long, value_name = "K")]
     pub partitions: Option<usize>,
-    /// Who decides when a big message leaves: fixed turns, nobody, or a coordinator at rank 0 [default: the plan's, or turns].
+    /// The order in which big messages leave: fixed turns, nobody, or a coordinator at rank 0 [default: the plan's, or turns].
     #[arg(long, value_name = "ORDER", value_parser = ["turns", "free", "coordinated"])]
     pub order: Option<String>,
     /// Values of the gradient.
@@ -119,17 +119,17 @@ pub struct Args {
     /// Tensors of this model, in place of one of --values: as `gradwire plan MODEL` takes it, or a CSV file of name,values.
     #[arg(long, value_name = "MODEL", conflicts_with = "values")]
     pub model: Option<String>,
-    /// How often to exchange and take the time, from when all ranks are there.
+    /// The number of timed exchanges, from when all ranks are there.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
-    /// How many exchanges, after those that are timed, to check message by message; each sends the gradient three times more
+    /// The number of exchanges, after those that are timed, to check message by message; each sends the gradient three times more
     /// [default: as many as --rounds].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub checks: Option<u32>,
-    /// What the gradients are made from.
+    /// The seed of the gradients.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// How long ranks wait for each other: at the start, and in each round.
+    /// The time that ranks wait for each other: at the start, and in each round.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = quantity::time)]
     pub timeout: f64,
     /// Draw the graph of the first part into this SVG file, and exchange nothing.
@@ -140,14 +140,14 @@ pub struct Args {
     pub json: bool,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Of the plan, for tensors without a row.
     pub strategy: String,
     /// Likewise.
     pub codec: String,
-    /// How many there are.
+    /// The number found.
     pub ranks: usize,
     /// Of the gradient.
     pub values: usize,
@@ -161,7 +161,7 @@ pub struct Report {
     pub best_s: f64,
     /// Median of encoding, merging and decoding in a round.
     pub compute_s: f64,
-    /// What this rank sent, a round.
+    /// The bytes that this rank sent, a round.
     pub sent_bytes: u64,
     /// Likewise.
     pub sent_messages: u64,
@@ -169,7 +169,7 @@ pub struct Report {
     pub send_calls: u64,
     /// The gradient's bytes, by the median time.
     pub gb_s: f64,
-    /// What was checked.
+    /// The checks.
     pub checks: Checks,
     /// Did all hold?
     pub ok: bool,
@@ -178,7 +178,7 @@ pub struct Report {
     pub in_network: Option<Summed>,
 }
 
-/// What was checked; `None` where there was nothing to check.
+/// The checks; `None` where there was nothing to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Checks {
     /// All ranks have the same bits.
@@ -610,7 +610,7 @@ fn compare_replicas(link: &mut Link, buffer: &[f32]) -> Result<(), Error> {
     Ok(link.compare(checksum(buffer), means)?)
 }
 
-/// How far sums in `f32` of terms with this magnitude in all may be from the sum in `f64`.
+/// The most by which sums in `f32` of terms with this magnitude in all may be off the sum in `f64`.
 fn rounding(ranks: usize, size: f64) -> f64 {
     (ranks + 3) as f64 * f64::from(f32::EPSILON) * size + f64::from(f32::MIN_POSITIVE)
 }

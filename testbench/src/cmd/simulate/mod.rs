@@ -54,7 +54,7 @@ pub struct Args {
     pub runs: Runs,
 }
 
-/// What is prepared; documented where the arguments are.
+/// The files that are prepared; documented where the arguments are.
 #[derive(Debug, Subcommand)]
 #[expect(missing_docs, reason = "documentation here would take the place of that of the arguments")]
 pub enum Command {
@@ -63,7 +63,7 @@ pub enum Command {
     Stack(stack::Args),
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// All runs.

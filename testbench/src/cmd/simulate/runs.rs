@@ -24,7 +24,7 @@ pub struct Runs {
     /// transformer, whose times you give; or CSV files of name,values and perhaps forward_flops.
     #[arg(long, value_delimiter = ',', default_value = "vgg16", value_name = "MODEL,..")]
     pub model: Vec<String>,
-    /// How many ranks train.
+    /// The number of ranks that train.
     #[arg(long, default_value_t = 32, help_heading = "Cluster")]
     pub ranks: u32,
     /// Bit/s of every link, each way.
@@ -89,13 +89,13 @@ pub struct Runs {
     /// A worker that begins late; may be given several times.
     #[arg(long, value_name = "WORKER=TIME", value_parser = |text: &str| pair(text, '=', plain::<u32>, time), help_heading = "Compute and model")]
     pub late: Vec<(u32, f64)>,
-    /// How much faster than the model's times ranks compute.
+    /// The factor by which ranks compute faster than the model's times.
     #[arg(long, default_value_t = 1.0, help_heading = "Compute and model")]
     pub compute: f64,
     /// Layers to add behind the last.
     #[arg(long, default_value_t = 0, help_heading = "Compute and model")]
     pub layers: u32,
-    /// What an added layer has: values and forward FLOPs of an image [default: 1M,100M].
+    /// The values and operations of an added layer: values and forward FLOPs of an image [default: 1M,100M].
     #[arg(long, value_name = "VALUES,FLOPS", value_parser = |text: &str| pair(text, ',', scaled, scaled), help_heading = "Compute and model")]
     pub layer: Option<(u64, u64)>,
     #[command(flatten)]
@@ -138,7 +138,7 @@ pub struct SimulatedRun {
     pub mechanism: String,
     /// `f32`, `16bit`, or as given.
     pub compression: String,
-    /// How many ranks train.
+    /// The number of ranks that train.
     pub ranks: u32,
     /// Bit/s.
     pub bandwidth: u64,
@@ -194,7 +194,7 @@ impl Runs {
         Ok(results?.into_iter().flatten().collect())
     }
 
-    /// What is the same in all runs but what is `swept`, and not what it is without options: for titles.
+    /// The options that are the same in all runs but for `swept`, and not their defaults: for titles.
     #[must_use]
     pub fn fixed(&self, swept: Option<&str>) -> String {
         let all = [
@@ -302,7 +302,7 @@ impl Runs {
         })
     }
 
-    /// How many events the scenario takes at most; refuses what cannot be run.
+    /// The number of events the scenario takes at most; refuses what cannot be run.
     fn most_events(&self, scenario: &Scenario) -> Result<u64, Error> {
         match scenario.check() {
             Ok(work) => Ok(work.events),
@@ -415,7 +415,7 @@ fn compression(text: &str) -> Result<Compression, Error> {
     Ok(format!("{codec}@{},{}", rate(encode), rate(decode)).parse()?)
 }
 
-/// What to say before runs that take a while; a terminal has a bar besides.
+/// The notice before runs that take a while; a terminal has a bar besides.
 fn notice(runs: usize, events: u64) -> Option<String> {
     /// Some ten seconds of one core.
     const LONG: u64 = 100_000_000;

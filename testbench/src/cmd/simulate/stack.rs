@@ -42,10 +42,10 @@ pub struct Args {
     /// Codec on the host, and the GB/s of values at which it encodes and decodes; may be given several times.
     #[arg(long, value_name = "CODEC@ENCODE,DECODE", default_values = MEASURED)]
     pub codec: Vec<String>,
-    /// How gradients are exchanged: by a ring, or by servers on all ranks.
+    /// The strategy of exchange: by a ring, or by servers on all ranks.
     #[arg(long, default_value = "servers", value_parser = strategy)]
     pub strategy: Strategy,
-    /// How many ranks train.
+    /// The number of ranks that train.
     #[arg(long, default_value_t = 16, help_heading = "Cluster")]
     pub ranks: u32,
     /// Bit/s of every link, each way.
@@ -57,7 +57,7 @@ pub struct Args {
     /// MTU of the packets, whose headers count.
     #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u64).range(576..=65_535), help_heading = "Cluster")]
     pub mtu: u64,
-    /// What each message takes its sender, and its receiver, besides what its values take; the default is half of what fits HiPress' Table 7.
+    /// The time that each message takes its sender, and its receiver, besides what its values take; the default is half of what fits HiPress' Table 7.
     #[arg(long, value_name = "TIME", default_value = "6us", value_parser = time, help_heading = "Cluster")]
     pub per_message: f64,
     /// Tensors with fewer values are small.
@@ -98,7 +98,7 @@ fn coding(text: &str) -> Result<(Coding, [f64; 2]), Error> {
     Ok((coding, [1e9 * encode, 1e9 * decode]))
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct Report {
     ranks: u32,

@@ -42,7 +42,7 @@ struct Connection {
     binds: bool,
     /// Sequence number of the first byte.
     origin: u32,
-    /// How values look: the largest exponent, and how far they reach below it.
+    /// The look of values: the largest exponent, and how far they reach below it.
     peak: u8,
     spread: u8,
 }
@@ -185,7 +185,7 @@ impl Held {
     }
 }
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     origin: u32,

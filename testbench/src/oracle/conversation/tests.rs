@@ -10,7 +10,7 @@ use super::*;
 use crate::replay::source_mac;
 use crate::verify::frame::type_of_service;
 
-/// What speaks against a segment; the alignment of its rule; whether its host was compressed before.
+/// The reason against a segment; the alignment of its rule; whether its host was compressed before.
 const NAMED: [(&str, PassReason, Alignment, bool); 4] = [
     ("two-starts", PassReason::AlignmentDoubtful, Alignment::Connection, false),
     ("resent-behind-a-fin", PassReason::AlignmentUnknown, Alignment::Payload, true),

@@ -11,7 +11,7 @@ use super::{RawValues, STEP_GROUPS, Words, turned};
 use crate::codec::bit_plane::Bound;
 use crate::codec::{DecodeError, VALUE_LEN};
 
-/// What the planes of a step are read from: three groups of at most 15 bytes, and 16 bytes of the fourth.
+/// The bytes from which the planes of a step are read: three groups of at most 15 bytes, and 16 bytes of the fourth.
 const WINDOW_LEN: usize = 64;
 /// The lowest bit of each byte.
 const ONES: u64 = 0x0101_0101_0101_0101;
@@ -200,7 +200,7 @@ struct Groups {
     count: usize,
     signs: [u8; WINDOW_LEN],
     codes: [u8; MAX_OCTETS / 2],
-    /// Where the first one starts.
+    /// The start of the first one.
     at: usize,
 }
 

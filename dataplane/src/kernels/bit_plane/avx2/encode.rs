@@ -10,7 +10,7 @@ use super::{RawValues, STEP, STEPS, Words, turned};
 use crate::codec::bit_plane::Bound;
 use crate::codec::{EncodeError, VALUE_LEN};
 
-/// What is done to eight groups at a time.
+/// The number of groups that are handled at a time.
 const BLOCK_GROUPS: usize = 8;
 const BLOCKS: usize = MAX_OCTETS / BLOCK_GROUPS;
 /// Their items, as words.
@@ -53,7 +53,7 @@ struct Taken {
     items: Words,
     /// A bit for each value that is not zero.
     map: [u32; STEPS],
-    /// How many are not zero.
+    /// The number that are not zero.
     count: usize,
 }
 
@@ -383,11 +383,11 @@ fn put_groups<const RAW: bool>(
     Some((signs_at + groups + codes_len + lengths.groups, lengths))
 }
 
-/// What is known of groups from the largest plane value of each.
+/// Lengths of groups, from the largest plane value of each.
 struct Lengths {
     /// A code for each group, as if none had raw items.
     codes: [[u8; 4]; BLOCKS],
-    /// Where the planes of each group start: of those with even numbers, and of those with odd ones.
+    /// The starts of each group's planes: of those with even numbers, and of those with odd ones.
     starts: [[[u32; 4]; 2]; BLOCKS],
     /// All groups.
     groups: usize,

@@ -10,7 +10,7 @@ use super::{
 use crate::codec::bit_plane::{Bound, SECTION_VALUES};
 use crate::codec::{EncodeError, VALUE_LEN};
 
-/// Where every section fits.
+/// Room in which every section fits.
 const APART_LEN: usize = MORE_ROOM + GROUP_ROOM * MAX_OCTETS + VALUE_LEN * SECTION_VALUES;
 /// Magnitudes of coded values are smaller.
 const RAW_FROM: i16 = 1 << 14;
@@ -345,7 +345,7 @@ fn codes(kept: u64) -> u16 {
     _pext_u64(widths(kept), 0x000f_000f_000f_000f) as u16
 }
 
-/// How many planes of four groups are kept, a word each.
+/// The number of planes of four groups that are kept, a word each.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"

@@ -22,7 +22,7 @@ const MAX_NARROW: u8 = 6;
 struct Map<const OCTETS: usize>([u8; OCTETS]);
 
 impl<const OCTETS: usize> Map<OCTETS> {
-    /// How many bits are set, without the multiplication that compilers put here. Each byte counts its own until the end.
+    /// The number of bits that are set, without the multiplication that compilers put here. Each byte counts its own until the end.
     #[inline(always)]
     fn count_ones(&self, octets: usize) -> usize {
         let mut sums = 0;
@@ -75,12 +75,12 @@ fn words_of(numbers: &mut [i32]) -> &mut [u32] {
     unsafe { numbers.align_to_mut() }.1
 }
 
-/// What is made of odd numbers, which are twice a plane value and one.
+/// Results made of odd numbers, which are twice a plane value and one.
 trait Numbers: Copy {
     /// Whether raw items are taken as they are, or not at all.
     const TAKES_RAW: bool;
 
-    /// What [`Self::of_byte`] takes, for four numbers below 2^7 with their signs in the top bits of their bytes.
+    /// As [`Self::of_byte`], for four numbers below 2^7 with their signs in the top bits of their bytes.
     fn bytes(numbers: u32) -> u32;
 
     /// The word in memory of such a byte.
@@ -96,7 +96,7 @@ trait Numbers: Copy {
 /// Values, of so many bounds.
 #[derive(Clone, Copy)]
 struct Floats {
-    /// What takes the exponent of an integer to that of its value: the integer 1 has 127.
+    /// Added to the exponent of an integer, it gives that of its value: the integer 1 has 127.
     exponent: u32,
 }
 

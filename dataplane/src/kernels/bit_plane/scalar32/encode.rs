@@ -43,7 +43,7 @@ const RAW: u16 = 1 << 14;
 /// The sign of a bin beside its index.
 const NEGATIVE: u16 = 1 << 15;
 
-/// What items are made of.
+/// The source of items.
 trait Source: Copy {
     /// Whether a section is worth a guess that it is dense.
     const OFTEN_DENSE: bool;
@@ -71,7 +71,7 @@ trait Source: Copy {
 /// Values within a bound.
 #[derive(Clone, Copy)]
 struct Values {
-    /// Where coded, wide and raw values begin, compared with a value without its sign: the exponent is then the topmost byte.
+    /// The borders of coded, wide and raw values, compared with a value without its sign: the exponent is then the topmost byte.
     from: u32,
     wide_from: u32,
     raw_from: u32,
@@ -423,11 +423,11 @@ fn head(room: &mut [u8], map: &[u8], present: usize, dense: bool) -> Option<usiz
     }
 }
 
-/// Where the next group comes from, and where its parts go.
+/// The source of the next group, and the destinations of its parts.
 struct Groups {
     /// Bytes of items, all of which have been written.
     items: *const u32,
-    /// What plane values are less than the numbers of items, for each of four.
+    /// The difference of plane values and the numbers of items, for each of four.
     less: u32,
     signs: Writer,
     planes: Writer,

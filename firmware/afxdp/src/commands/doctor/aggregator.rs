@@ -1,4 +1,4 @@
-//! What keeps an aggregator from running: of the machine and the interface what a shim's ports are checked by, and whether
+//! Checks of an aggregator: of the machine and the interface what a shim's ports are checked by, and whether
 //! its address can be its own.
 
 use std::io;
@@ -18,7 +18,7 @@ use crate::ops::netlink::address::{self, Held};
 use crate::ops::netlink::link::Link;
 use crate::ops::telemetry::AggregatorSnapshot;
 
-/// How long a host gets to answer who it is.
+/// The time that a host gets to answer who it is.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The port of what nobody wants (RFC 863).
 const DISCARD: u16 = 9;
@@ -30,13 +30,13 @@ pub struct AggregatorFacts {
     pub system: SystemFacts,
     /// The interface.
     pub port: PortFacts,
-    /// Who has its address.
+    /// The holder of its address.
     pub holder: Holder,
     /// Whether a socket of this host has its UDP port, at an address that is this host's; none if it is not known.
     pub port_taken: Option<bool>,
 }
 
-/// Who has an address.
+/// The holder of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// Nobody that answers.
@@ -107,7 +107,7 @@ fn look_up(root: &Path, interface: &str, address: Ipv4Addr) -> Option<Holder> {
     }
 }
 
-/// What the kernel's table of neighbours (proc_net(5), `/proc/net/arp`) says of an address; none if it is not in there.
+/// The answer of the kernel's table of neighbours (proc_net(5), `/proc/net/arp`) about an address; none if it is not in there.
 fn answer(table: &str, interface: &str, address: Ipv4Addr) -> Option<Holder> {
     let address = address.to_string();
     table.lines().find_map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_is_well_nothing_is_to_be_fixed() {
+    fn a_healthy_machine_needs_no_fix() {
         let findings = examine_aggregator(&facts(), &config("group = \"239.1.0.1\""));
         for finding in &findings {
             assert_eq!((finding.status, &finding.fix), (Status::Ok, &None), "{finding:?}");

@@ -34,7 +34,7 @@ pub struct Facts {
     pub system: SystemFacts,
     /// The two ports.
     pub ports: PerPort<PortFacts>,
-    /// What filters frames between them; why the kernel does not tell.
+    /// The filters between them; why the kernel does not tell.
     pub filters: Result<Vec<String>, String>,
 }
 
@@ -70,17 +70,17 @@ pub struct PortFacts {
     pub name: String,
     /// The device; none if there is none of this name.
     pub link: Option<Link>,
-    /// What it is a part of.
+    /// The device that it is a part of.
     pub master: Option<Link>,
     /// Its driver's name; of a virtual device its kind.
     pub driver: Option<String>,
-    /// What its driver can do with XDP.
+    /// The XDP features of its driver.
     pub xdp: Option<XdpFeatures>,
     /// Its offloads by the kernel's names.
     pub offloads: Option<BTreeMap<String, Offload>>,
     /// Queues that receive.
     pub queues: Option<u32>,
-    /// How many its driver adds to them when it gets an XDP program, if the card has that many.
+    /// The number that its driver adds to them when it gets an XDP program, if the card has that many.
     pub added: u32,
     /// Processes that hold the XDP program which is attached to it.
     pub holders: Vec<Holder>,

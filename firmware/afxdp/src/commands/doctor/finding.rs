@@ -1,4 +1,4 @@
-//! What a check found, and how it is printed.
+//! The finding of a check, and its printed form.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::facts::PortFacts;
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
@@ -20,16 +20,16 @@ pub enum Status {
     Failed,
 }
 
-/// What one check found.
+/// The finding of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// The check.
     pub check: &'static str,
     /// The port that it is about, if it is about one.
     pub port: Option<String>,
-    /// How bad it is.
+    /// Its severity.
     pub status: Status,
-    /// What was found, and what it means.
+    /// The finding, and its meaning.
     pub found: String,
     /// The command that fixes it, for a shell, or the line of the configuration file.
     pub fix: Option<String>,

@@ -1,4 +1,4 @@
-//! What is around the ports: the bridge behind them, its packet filter, queueing disciplines, ECN.
+//! Checks of the surroundings of the ports: the bridge behind them, its packet filter, queueing disciplines, ECN.
 
 use gradwire::rules::{ECN, Framing};
 
@@ -66,7 +66,7 @@ fn forwarding(port: &PortFacts, link: &Link) -> Option<Finding> {
     })
 }
 
-/// What a socket sends does not pass the port's queueing discipline.
+/// Frames of a socket do not pass the port's queueing discipline.
 pub(super) fn shaping(port: &PortFacts, link: &Link) -> Option<Finding> {
     SHAPING.contains(&link.qdisc.as_str()).then(|| {
         let found =
@@ -75,7 +75,7 @@ pub(super) fn shaping(port: &PortFacts, link: &Link) -> Option<Finding> {
     })
 }
 
-/// What the shim takes does not come by the bridge, nor by what filters there: whoever may tag a socket could do what that forbids.
+/// Frames that the shim takes do not come by the bridge, nor by what filters there: whoever may tag a socket could do what that forbids.
 fn filters(facts: &Facts, config: &Config) -> Vec<Finding> {
     let command = |option: &str| {
         let (host, network) = (word(&facts.ports.host.name), word(&facts.ports.network.name));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tagged_connections_pass_by_is_refused_unless_the_operator_says_so() {
+    fn a_bypassed_filter_is_refused_unless_the_operator_says_so() {
         let mut facts = healthy();
         let bypass = Config { bypass_filter: true, ..Config::default() };
         facts.filters =

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_merges_in_the_card_is_in_the_way() {
+    fn merging_in_the_card_is_in_the_way() {
         let found = checked("rx-lro", Mode::Auto);
         assert!(fixes(&found, "eth0", Status::Failed, "ethtool -K eth0 lro off"), "{found:?}");
         let found = checked("rx-gro-hw", Mode::Auto);
@@ -168,7 +168,7 @@ mod tests {
 
     /// When it attaches, virtio tells its host to stop, and the offload goes on saying that it is on.
     #[test]
-    fn what_has_no_effect_is_no_warning() {
+    fn an_offload_without_effect_is_no_warning() {
         let native = |port: &PortFacts| served(port, Attached::Native, Bound::Copy);
         for (driver, before) in [("virtio_net", false), ("bnxt_en", true)] {
             let port = with_offload(driver, "rx-gro-hw", true);
@@ -190,7 +190,7 @@ mod tests {
         assert!(!keep_xdp_away(&with_offload("ixgbe", "rx-gro-hw", false)));
     }
 
-    /// What a shim that runs is in counts, not what its driver could do.
+    /// A running shim's mode counts, not what its driver could do.
     #[test]
     fn one_that_runs_in_generic_mode_has_its_advice() {
         let mut facts = healthy();

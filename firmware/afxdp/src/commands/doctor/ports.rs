@@ -35,7 +35,7 @@ pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>)
     }
 }
 
-/// What is checked of any port, an aggregator's interface too.
+/// Checks of any port, an aggregator's interface too.
 pub(super) fn each(port: &PortFacts, mode: Mode, zero_copy: ZeroCopy, findings: &mut Vec<Finding>) {
     findings.push(link(port).of(port));
     if let Some(link) = &port.link {
@@ -139,7 +139,7 @@ fn xdp_mode(port: &PortFacts, mode: Mode, zero_copy: ZeroCopy) -> Finding {
     }
 }
 
-/// How the one that runs is attached, which is not always what its driver could do.
+/// The attachment of the one that runs, which is not always what its driver could do.
 fn served_mode(port: &PortFacts, served: &PortStatus, mode: Mode) -> Finding {
     let xdp = served.xdp.name();
     let copies = match served.bind {
@@ -239,7 +239,7 @@ fn alignment(host: &PortFacts, config: &Config) -> Option<Finding> {
     })
 }
 
-/// How many queues a program will add that is attached now.
+/// The number of queues that the attached program will add.
 fn added(port: &PortFacts, mode: Mode) -> u32 {
     let (Some(link), Some(queues)) = (&port.link, port.queues) else { return 0 };
     let may_add = port.served.is_none() && is_generic(port, mode) == Some(false);
@@ -411,7 +411,7 @@ pub(in crate::commands::doctor) mod tests {
     }
 
     #[test]
-    fn what_runs_is_asked_what_it_was_set_up_for() {
+    fn a_running_shim_is_asked_for_its_settings() {
         let again = "gradwire-xdp unload veth0   # and start it again".to_owned();
         let served = |mtu, queues| {
             move |port: &mut PortFacts| {

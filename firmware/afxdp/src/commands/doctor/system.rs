@@ -23,7 +23,7 @@ pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>)
     findings.push(processors(facts, config));
 }
 
-/// What is checked of any machine, for these ports; `words` are the doctor's that name them.
+/// Checks of any machine, for these ports; `words` are the doctor's that name them.
 pub(super) fn each(system: &SystemFacts, ports: &[&PortFacts], words: &str, findings: &mut Vec<Finding>) {
     findings.push(kernel(system));
     findings.push(sockets(system, words));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_lacks_is_told() {
+    fn missing_kernel_features_are_found() {
         let mut facts = healthy();
         facts.system.xdp_sockets = Some(false);
         facts.system.bpf_jit = None;

@@ -51,7 +51,7 @@ mod tests {
     use crate::ops::telemetry::tests::aggregator_example;
 
     #[test]
-    fn it_says_where_the_aggregator_is_and_what_it_summed() {
+    fn the_text_has_the_aggregators_address_and_its_sums() {
         let text = render(&aggregator_example());
         for words in
             ["aggregator 10.0.0.9:59255 on eth0", "9 chunks summed for 1 jobs", "rx-ring-full", "completed"]

@@ -133,7 +133,7 @@ fn line(snapshot: &impl Serialize) -> io::Result<String> {
     Ok(serde_json::to_string(snapshot)? + "\n")
 }
 
-/// Where reports go, one after the other or, on a terminal, one over the other.
+/// The output of reports, one after the other or, on a terminal, one over the other.
 struct Screen {
     redraws: bool,
 }

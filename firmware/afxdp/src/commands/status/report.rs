@@ -30,7 +30,7 @@ pub(super) fn render(now: &Snapshot, before: Option<&Snapshot>) -> String {
 struct Rate(Option<f64>);
 
 impl Rate {
-    /// How much a count grew in a second.
+    /// The growth of a count in a second.
     fn of(self, now: u64, before: Option<u64>) -> Option<f64> {
         Some(now.wrapping_sub(before?) as f64 / self.0?)
     }
@@ -115,7 +115,7 @@ fn sum(snapshot: &Snapshot, direction: fn(&QueueStatus) -> &Outcomes) -> Outcome
     sum
 }
 
-/// What became of frames, over all queues; what never happened is left out.
+/// The outcomes of frames, over all queues; what never happened is left out.
 fn outcomes(now: &Snapshot, before: Option<&Snapshot>, rate: Rate) -> String {
     type Direction = fn(&QueueStatus) -> &Outcomes;
     type Verdict = fn(&Outcomes) -> &BTreeMap<String, u64>;

@@ -23,7 +23,7 @@ enum Way {
     Shim,
 }
 
-/// What a stream took. None: it cannot be read.
+/// The cost of a stream. None: it cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Cost {
     seconds: f64,
@@ -52,7 +52,7 @@ impl Cost {
         }
     }
 
-    /// How many times those of `other` these are. Of nothing, nothing is a multiple.
+    /// The factor by which these exceed those of `other`. Of nothing, nothing is a multiple.
     fn times(&self, other: &Self) -> Self {
         let some = |a: Option<f64>, b: Option<f64>| Some(a? / b.filter(|b| *b > 0.0)?);
         Self {
@@ -215,7 +215,7 @@ impl Comparison {
         text + &table.render() + &self.verdict() + "\n"
     }
 
-    /// What it comes to.
+    /// The verdict.
     fn verdict(&self) -> String {
         if let Some(bad) = self.streams.iter().find(|stream| !stream.report.good) {
             let way = match bad.way {
@@ -273,7 +273,7 @@ fn busy_ticks(stat: &str) -> Option<u64> {
     Some(user + nice + system + irq + softirq)
 }
 
-/// How much a figure grew.
+/// The growth of a figure.
 pub(super) fn grown(before: Option<f64>, after: Option<f64>) -> Option<f64> {
     Some(after? - before?)
 }
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_or_untouched_comes_before_any_speed() {
+    fn wrong_or_untouched_values_come_before_any_speed() {
         let mut streams = vec![stream(1, Way::Bridge, 1.0, None, 0), stream(1, Way::Shim, 1.0, None, 0)];
         let untouched = Comparison::of(4000, 1, streams.clone());
         assert!(

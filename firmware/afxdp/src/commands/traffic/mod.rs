@@ -92,13 +92,13 @@ pub struct SendArgs {
     /// The receiver's port; the tagged connections go to the port that it names, which is the next one.
     #[arg(long, default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub port: u16,
-    /// How many bytes to send in all; k, M and G are powers of 1000.
+    /// The number of bytes to send in all; k, M and G are powers of 1000.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub bytes: Option<u64>,
-    /// How long to send; 5 seconds if nothing is said.
+    /// The time to send; 5 seconds if nothing is said.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub seconds: Option<Duration>,
-    /// How many connections send at once.
+    /// The number of connections that send at once.
     #[arg(long, value_name = "COUNT", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=i64::from(protocol::MAX_CONNECTIONS)))]
     pub connections: u16,
@@ -122,11 +122,11 @@ pub struct SendArgs {
     /// Send the same stream by the bridge (untagged) and through the shim (tagged) in turn, and print one table of what both take.
     #[arg(long)]
     pub baseline: bool,
-    /// How often each of the two is sent.
+    /// The number of times that each of the two is sent.
     #[arg(long, value_name = "COUNT", default_value_t = 3, requires = "baseline",
         value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub rounds: u16,
-    /// How long anything may stand still.
+    /// The time that anything may stand still.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub timeout: Duration,
     /// Folder of the shims' control sockets.
@@ -159,10 +159,10 @@ pub struct ReceiveArgs {
     /// End after one test.
     #[arg(long)]
     pub once: bool,
-    /// How long to wait for a sender; without it, for ever.
+    /// The time to wait for a sender; without it, for ever.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub wait: Option<Duration>,
-    /// How long anything may stand still.
+    /// The time that anything may stand still.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub timeout: Duration,
     /// Print JSON.
@@ -194,7 +194,7 @@ pub enum TrafficError {
     /// There is no control connection.
     #[error("{to}: cannot connect: {source}; {}", connect_remedy(source))]
     Connect {
-        /// Where to.
+        /// The destination.
         to: String,
         /// The kernel's answer.
         source: io::Error,
@@ -206,7 +206,7 @@ pub enum TrafficError {
         to.port()
     )]
     Tagged {
-        /// Where to.
+        /// The destination.
         to: SocketAddr,
         /// The type of service.
         tos: u8,
@@ -216,7 +216,7 @@ pub enum TrafficError {
     /// The same, as the receiver sees it.
     #[error("{at}: no tagged connection came: {}; let this port through", describe(source))]
     NotTagged {
-        /// Where it listened.
+        /// The address where it listened.
         at: SocketAddr,
         /// The kernel's answer.
         source: io::Error,
@@ -224,7 +224,7 @@ pub enum TrafficError {
     /// The receiver cannot listen.
     #[error("{at}: cannot listen: {source}{}", listen_remedy(source))]
     Listen {
-        /// Where.
+        /// The address.
         at: SocketAddr,
         /// The kernel's answer.
         source: io::Error,
@@ -250,7 +250,7 @@ pub enum TrafficError {
     Receiving {
         /// Its number, from 0.
         connection: usize,
-        /// What had arrived.
+        /// The bytes that had arrived.
         bytes: u64,
         /// The kernel's answer.
         source: io::Error,
@@ -258,7 +258,7 @@ pub enum TrafficError {
     /// The control connection broke, or what came was no message.
     #[error("cannot {action}: {}{}", describe(source), talk_remedy(source))]
     Talk {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
         /// Why it failed.
         source: io::Error,

@@ -1,4 +1,4 @@
-//! What the two ends of a test say to each other on the control connection: a JSON object on each line. The tagged
+//! The messages of the two ends of a test on the control connection: a JSON object on each line. The tagged
 //! connections carry nothing but values.
 //!
 //! ```text
@@ -29,7 +29,7 @@ const MAX_LINE: u64 = 16 << 10;
 /// The most connections of a test.
 pub(super) const MAX_CONNECTIONS: u16 = 64;
 
-/// What will be sent.
+/// The data that will be sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Plan {
     /// [`VERSION`].
@@ -46,11 +46,11 @@ pub(super) struct Plan {
     pub(super) more: bool,
 }
 
-/// How many bytes were sent on each connection.
+/// The number of bytes that were sent on each connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Sent(pub(super) Vec<u64>);
 
-/// What the receiver says.
+/// An answer of the receiver.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Answer {
@@ -66,7 +66,7 @@ pub(super) enum Answer {
     Failed(String),
 }
 
-/// What the receiver found.
+/// The result of the receiver.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Arrived {
     pub(super) tally: Tally,

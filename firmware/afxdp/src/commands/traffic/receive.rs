@@ -18,12 +18,12 @@ use super::{ReceiveArgs, TrafficError};
 
 /// Bytes of one call, at most.
 const PIECE: usize = 1 << 18;
-/// What a sender takes to ask its shims between two tests, beside what it waits for them.
+/// The time that a sender takes to ask its shims between two tests, beside the wait for them.
 const ASK: Duration = Duration::from_secs(10);
-/// How often the sender hears how much has arrived.
+/// The number of times that the sender hears how much has arrived.
 const PROGRESS: Duration = Duration::from_secs(1);
 
-/// Where senders first connect to.
+/// The first address for senders.
 #[derive(Debug)]
 pub(super) struct Receiver {
     listener: TcpListener,
@@ -44,7 +44,7 @@ impl Receiver {
         Ok(Self { listener, data_port: args.data_port() })
     }
 
-    /// Where it listens.
+    /// The address where it listens.
     pub(super) fn address(&self) -> Result<SocketAddr, TrafficError> {
         self.listener.local_addr().map_err(TrafficError::talk("ask for its own address"))
     }
@@ -118,7 +118,7 @@ impl Receiver {
     }
 }
 
-/// What the sender wants, and the values to compare with.
+/// The sender's plan, and the values to compare with.
 fn agree(control: &mut Control) -> Result<(Plan, Values), TrafficError> {
     let plan: Plan = control.receive().map_err(TrafficError::talk("receive what will be sent"))?;
     let refuse = |reason: String| Err(TrafficError::Failed { reason });

@@ -1,4 +1,4 @@
-//! What a test found out: for people, as JSON, and as an exit code.
+//! The result of a test: for people, as JSON, and as an exit code.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::shims::OnTheWire;
 use super::verify::Wrong;
 use crate::ops::telemetry::percent_lost;
 
-/// What one end knows about a test that came to its end.
+/// The result of one end of a test that came to its end.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Report {
     /// The other end.
@@ -35,9 +35,9 @@ pub(super) struct Report {
     seconds: f64,
     /// Of values, as the application sees them.
     gbit_per_second: f64,
-    /// What this machine's shims say; the sender's only, and only if it may ask them.
+    /// The account of this machine's shims; the sender's only, and only if it may ask them.
     wire: Option<OnTheWire>,
-    /// How many times fewer bytes went over the wire, by their account.
+    /// The factor by which fewer bytes went over the wire, by their account.
     ratio: Option<f64>,
 }
 
@@ -135,7 +135,7 @@ impl Report {
         text + "\n" + &self.verdict() + "\n"
     }
 
-    /// What it comes to, and what to do about it.
+    /// The verdict, and advice.
     pub(super) fn verdict(&self) -> String {
         if let Some(wrong) = self.first_wrong {
             let Wrong { connection, place, sent, got } = wrong;

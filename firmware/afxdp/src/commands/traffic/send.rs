@@ -16,17 +16,17 @@ use crate::ops::telemetry::Snapshot;
 
 /// Bytes of one call, at most.
 const PIECE: usize = 1 << 18;
-/// How long to send if nothing is said.
+/// The time to send if nothing is said.
 const SECONDS: Duration = Duration::from_secs(5);
 
-/// How much is sent, over all connections.
+/// The amount that is sent, over all connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Amount {
     Bytes(u64),
     For(Duration),
 }
 
-/// How much a connection sends.
+/// The limit of a connection.
 #[derive(Clone, Copy, Debug)]
 enum Limit {
     Bytes(u64),
@@ -77,7 +77,7 @@ impl<'a> Session<'a> {
         Ok(Self { args, values, bound, peer, control })
     }
 
-    /// How much the arguments ask for.
+    /// The amount that the arguments ask for.
     pub(super) fn amount(&self) -> Amount {
         match self.args.bytes {
             Some(bytes) => Amount::Bytes(bytes),
@@ -129,7 +129,7 @@ impl<'a> Session<'a> {
 #[derive(Debug)]
 pub(super) struct Sending {
     pub(super) report: Report,
-    /// What this machine's shims said after it.
+    /// The snapshots of this machine's shims after it.
     pub(super) shims: Vec<Snapshot>,
     /// Seconds that the processors worked, on whatever it was; none if it cannot be read.
     pub(super) cpu_here: Option<f64>,

@@ -1,4 +1,4 @@
-//! What the shims of this machine say about a test: which bound their rules have, and what they saved on its
+//! The account of this machine's shims about a test: which bound their rules have, and what they saved on its
 //! connections.
 
 use std::net::SocketAddr;
@@ -40,12 +40,12 @@ pub(super) fn bound_for(shims: &[Snapshot], tos: u8) -> Option<f64> {
     bounds.all(|other| other == first).then_some(first)
 }
 
-/// What shims tell of a test's connections, on their way out.
+/// The account of shims about a test's connections, on their way out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct OnTheWire {
     /// The shims' ports, `host/network`.
     pub(super) shims: Vec<String>,
-    /// How many of the connections they list.
+    /// The number of those connections that they list.
     pub(super) connections: usize,
     /// Segments with payload, and those of them that left compressed.
     pub(super) segments: u64,
@@ -58,7 +58,7 @@ pub(super) struct OnTheWire {
 }
 
 impl OnTheWire {
-    /// What these shims tell of connections from the first to the second address; none if they list none of them.
+    /// The account of these shims about connections from the first to the second address; none if they list none of them.
     pub(super) fn of(shims: &[Snapshot], connections: &[(SocketAddr, SocketAddr)]) -> Option<Self> {
         let names = connections.iter().map(|(from, to)| format!("{} > {}", plain(*from), plain(*to)));
         let names = names.collect::<Vec<_>>();
@@ -88,7 +88,7 @@ impl OnTheWire {
         (sum.connections != 0).then_some(sum)
     }
 
-    /// How many times fewer bytes the payloads were on the wire; 1 if none are known of.
+    /// The factor by which the payloads had fewer bytes on the wire; 1 if none are known of.
     pub(super) fn ratio(&self) -> f64 {
         self.bytes.max(1) as f64 / self.bytes.saturating_sub(self.saved).max(1) as f64
     }

@@ -34,7 +34,7 @@ fn receive_args(words: &str) -> ReceiveArgs {
     }
 }
 
-/// What both ends print, as JSON, and whether all is right.
+/// The output of both ends, as JSON, and their exit codes.
 fn both(address: &str, words: &str) -> [(Outcome, Value); 2] {
     let args = receive_args(&format!("--address {address} --port 0 --json"));
     let receiver = Receiver::bind(&args).unwrap();
@@ -90,7 +90,7 @@ fn a_baseline_has_a_stream_by_each_way_in_every_round() {
 }
 
 #[test]
-fn what_was_sent_arrives_and_both_ends_say_so() {
+fn sent_values_arrive_and_both_ends_say_so() {
     let folder = Scratch::new();
     let file = folder.path().join("values.f32");
     let values = (0..1001).flat_map(|value| (value as f32).to_le_bytes()).collect::<Vec<_>>();
@@ -162,7 +162,7 @@ fn bytes_that_are_missing_or_too_many_are_found() {
     }
 }
 
-/// What would compress to nothing is not called good.
+/// Values that would compress to nothing are not called good.
 #[test]
 fn a_norm_that_is_gone_is_no_success() {
     let (outcome, report) =

@@ -1,11 +1,11 @@
-//! What a test sends: values that look like gradients, or those of a file. A stream repeats them over and over.
+//! The values that a test sends: values that look like gradients, or those of a file. A stream repeats them over and over.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 /// The most bytes of a file: the receiving end keeps them in memory.
 pub(super) const MAX_FILE: u64 = 256 << 20;
-/// How many values are made up. A prime number: no shift by whole segments or buffers hits the same values again.
+/// The number of values that are made up. A prime number: no shift by whole segments or buffers hits the same values again.
 const GENERATED: usize = 1_000_003;
 /// So many neighbours are of one scale, as those of a tensor are.
 const TENSOR: usize = 20_011;
@@ -16,7 +16,7 @@ const TENSOR: usize = 20_011;
 pub struct ValuesError {
     /// The file.
     pub file: PathBuf,
-    /// What is wrong with it, and what would be right.
+    /// The fault, and the right form.
     pub reason: String,
 }
 
@@ -85,7 +85,7 @@ impl Values {
         &self.0
     }
 
-    /// Where connection `number` starts among these bytes: each starts elsewhere, so that they are not mistaken for
+    /// The start of connection `number` among these bytes: each starts elsewhere, so that they are not mistaken for
     /// one another.
     pub(super) fn start(&self, number: usize) -> usize {
         number * 7_919 % (self.0.len() / 4) * 4

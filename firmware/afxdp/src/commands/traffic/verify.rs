@@ -16,7 +16,7 @@ pub(super) struct Wrong {
     pub(super) got: u32,
 }
 
-/// What was counted over a stream, or several.
+/// Counts over a stream, or several.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Tally {
     /// Whole values that arrived.

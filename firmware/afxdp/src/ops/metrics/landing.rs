@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::ops::telemetry::{AggregatorSnapshot, Snapshot, Usefulness};
 
-/// What runs, what it saved, and where the metrics are. One page, which loads nothing.
+/// Renders the version, the savings, and the addresses of the metrics. One page, which loads nothing.
 pub(super) fn render(snapshot: &Snapshot) -> String {
     let mut rows = Rows::default();
     let mut row = |name: &str, what: &str| rows.add(name, what);
@@ -35,7 +35,7 @@ pub(super) fn render_aggregator(aggregator: &AggregatorSnapshot) -> String {
     rows.page()
 }
 
-/// What there is to say, line by line.
+/// Text, line by line.
 #[derive(Default)]
 struct Rows(String);
 
@@ -65,7 +65,7 @@ mod tests {
     use crate::ops::telemetry::tests::example;
 
     #[test]
-    fn it_says_what_runs_and_what_it_saved() {
+    fn the_page_says_what_runs_and_what_it_saved() {
         let page = render(&example());
         for words in ["<td>veth0", "<td>eth0", "<td>1 of 2", "codec 2, bound 2^-10", "2.50 times fewer bytes"]
         {

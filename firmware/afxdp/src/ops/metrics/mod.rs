@@ -19,14 +19,14 @@ pub use exposition::render;
 
 const TERMS: Terms = Terms { name: "metrics endpoint", max_request: 4_096, time: patience(5) };
 
-/// How many ports are tried if the configuration names none.
+/// The number of ports that are tried if the configuration names none.
 pub const PORTS: u16 = 16;
 
-/// What a page for scrapers is (the exposition format's version), and one for people.
+/// The type of a page for scrapers (the exposition format's version), and of one for people.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
 
-/// What an endpoint shows.
+/// A snapshot that an endpoint shows.
 pub trait Shown {
     /// All of its numbers, for scrapers.
     fn metrics(&self) -> String;
@@ -84,7 +84,7 @@ impl Endpoint {
         result
     }
 
-    /// Where it listens.
+    /// The address where it listens.
     ///
     /// # Errors
     /// The operating system refused.

@@ -1,4 +1,4 @@
-//! What the files under `monitoring/` ask for exists: every metric, with every label and every value that they name.
+//! Checks that the metrics that the files under `monitoring/` ask for exist: every metric, with every label and every value that they name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{aggregator, render};
 use crate::ops::telemetry::tests::{aggregator_example, example};
 
-/// What shims and aggregators export: the values of each label of each metric.
+/// The metrics that shims and aggregators export: the values of each label of each metric.
 fn exported() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
     let mut metrics = BTreeMap::<_, BTreeMap<_, BTreeSet<_>>>::new();
     let page = render(&example()) + &aggregator::render(&aggregator_example());
@@ -35,7 +35,7 @@ fn selectors(expression: &str) -> Vec<(&str, &str)> {
     found.collect()
 }
 
-/// How many metrics it names; all of them exist.
+/// The number of metrics it names; all of them exist.
 fn check(expression: &str) -> usize {
     let exported = exported();
     let found = selectors(expression);
@@ -72,7 +72,7 @@ fn the_dashboard_shows_what_the_shim_exports() {
 }
 
 #[test]
-fn the_aggregators_dashboard_shows_what_a_aggregator_exports() {
+fn the_aggregators_dashboard_shows_what_an_aggregator_exports() {
     check_dashboard("dashboard-aggregator.json", 8);
 }
 
@@ -116,7 +116,7 @@ fn the_rules_ask_for_what_the_shim_exports() {
 }
 
 #[test]
-fn what_does_not_exist_is_noticed() {
+fn metrics_that_do_not_exist_are_noticed() {
     for wrong in [
         "gradwire_payload_total",
         "gradwire_flows{side=\"in\"}",

@@ -1,4 +1,4 @@
-//! Who filters frames, as the kernel tells of it: nftables' chains (linux/netfilter/nf_tables.h), and the filters of traffic control
+//! Filters of frames, from the kernel's answers: nftables' chains (linux/netfilter/nf_tables.h), and the filters of traffic control
 //! (linux/rtnetlink.h, linux/pkt_sched.h).
 
 use std::io;

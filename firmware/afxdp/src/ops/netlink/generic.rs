@@ -39,7 +39,7 @@ pub struct Offload {
     pub changeable: bool,
 }
 
-/// What a driver can do with XDP: the bits of `enum netdev_xdp_act`.
+/// The XDP features of a driver: the bits of `enum netdev_xdp_act`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XdpFeatures(pub u64);
 
@@ -125,7 +125,7 @@ pub fn offloads(index: u32) -> io::Result<BTreeMap<String, Offload>> {
     Ok(offloads)
 }
 
-/// How many queues of a device receive.
+/// The number of a device's queues that receive.
 ///
 /// # Errors
 /// The driver or the kernel (before Linux 5.7) does not tell, or there is no such device.
@@ -135,7 +135,7 @@ pub fn receive_channels(index: u32) -> io::Result<u32> {
     Ok(count(ETHTOOL_A_CHANNELS_RX_COUNT) + count(ETHTOOL_A_CHANNELS_COMBINED_COUNT))
 }
 
-/// What a device's driver can do with XDP.
+/// The XDP features of a device's driver.
 ///
 /// # Errors
 /// The kernel does not tell (before Linux 6.3), or there is no such device.
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_an_error() {
+    fn a_missing_device_is_an_error() {
         assert_eq!(offloads(u32::MAX >> 1).unwrap_err().raw_os_error(), Some(libc::ENODEV));
         assert!(receive_channels(LOOPBACK).is_err());
         assert!(Family::open("gw-no-such").is_err());

@@ -62,7 +62,7 @@ pub struct Link {
     pub mtu: u32,
     /// The queueing discipline at its root.
     pub qdisc: String,
-    /// What kind of virtual device it is: `veth`, `bridge`, ...; empty for hardware.
+    /// The kind of virtual device: `veth`, `bridge`, ...; empty for hardware.
     pub kind: String,
     /// The device that it is a part of, by index.
     pub master: Option<u32>,
@@ -76,7 +76,7 @@ pub struct Link {
     pub vlan_filtering: bool,
     /// As a bridge: whether it hands frames to iptables, and to ip6tables, whatever the namespace's setting says.
     pub calls_iptables: [bool; 2],
-    /// How many receive queues it was made with.
+    /// The number of receive queues it was made with.
     pub rx_queues: u32,
     /// The XDP program attached to it, by the kernel's number for it.
     pub xdp_program: Option<u32>,

@@ -39,7 +39,7 @@ const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
 pub(crate) struct Netlink {
     socket: OwnedFd,
     sequence: u32,
-    /// What the kernel said about the last error, if it was asked to say it (`NETLINK_EXT_ACK`).
+    /// The kernel's message about the last error, if it was asked for one (`NETLINK_EXT_ACK`).
     reason: Option<String>,
 }
 
@@ -149,7 +149,7 @@ impl Header {
     }
 }
 
-/// What the kernel says about an error, behind its number and the header of the request.
+/// The kernel's message about an error, behind its number and the header of the request.
 fn reason(flags: u16, body: &[u8]) -> Option<String> {
     let (request, rest) = Header::split(body.get(4..)?)?;
     let request_len = if flags & NLM_F_CAPPED == 0 { request.body_len.next_multiple_of(4) } else { 0 };

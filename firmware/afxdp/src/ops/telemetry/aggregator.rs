@@ -1,4 +1,4 @@
-//! What a running aggregator that sums tells about itself.
+//! Telemetry of a running aggregator.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
@@ -15,7 +15,7 @@ use super::snapshot::PortStatus;
 /// The most jobs that a report lists.
 const LISTED: usize = 64;
 
-/// What the aggregator's thread tells. Its size is fixed: filling it allocates nothing.
+/// A report of the aggregator's thread. Its size is fixed: filling it allocates nothing.
 #[derive(Clone, Debug)]
 pub struct AggregatorReport {
     frames: [u64; Arrival::ALL.len()],
@@ -74,20 +74,20 @@ pub struct JobStatus {
     pub children: usize,
 }
 
-/// What an aggregator tells at one moment. All counts are since its start and wrap at 2^64.
+/// The state of an aggregator at one moment. All counts are since its start and wrap at 2^64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AggregatorSnapshot {
     /// Version of the program.
     pub version: String,
     /// Its process.
     pub pid: u32,
-    /// How long it has run, in milliseconds.
+    /// The time that it has run, in milliseconds.
     pub uptime_ms: u64,
-    /// What adds.
+    /// The kernel that adds.
     pub kernel: String,
     /// Its interface.
     pub interface: PortStatus,
-    /// Where workers find it.
+    /// The address for workers.
     pub address: SocketAddrV4,
     /// Whether its thread answered; if not, the counts are older.
     pub answered: bool,
@@ -122,7 +122,7 @@ pub struct AggregatorTelemetry {
     kernel: &'static str,
     interface: PortStatus,
     address: SocketAddrV4,
-    /// Where its thread leaves its report.
+    /// The board with its thread's report.
     pub board: Board<AggregatorReport>,
 }
 

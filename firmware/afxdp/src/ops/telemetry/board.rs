@@ -1,14 +1,14 @@
-//! Where readers and queue threads meet.
+//! The place where readers and queue threads meet.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a snapshot waits for queue threads. They look at the board at least at every sign of life that they give
+/// The time that a snapshot waits for queue threads. They look at the board at least at every sign of life that they give
 /// the XDP program, which is far more often.
 pub const PATIENCE: Duration = Duration::from_millis(250);
 
-/// Where readers ask for reports and queue threads leave them. A queue thread never waits for a reader.
+/// The place where readers ask for reports and queue threads leave them. A queue thread never waits for a reader.
 #[derive(Debug)]
 pub struct Board<R> {
     queues: Vec<Slot<R>>,
@@ -17,7 +17,7 @@ pub struct Board<R> {
 #[derive(Debug)]
 struct Slot<R> {
     asked: AtomicBool,
-    /// How many reports were left, and the last of them.
+    /// The number of reports that were left, and the last of them.
     report: Mutex<(u64, R)>,
     left: Condvar,
 }
@@ -73,7 +73,7 @@ impl<R: Clone + Default> Board<R> {
 }
 
 impl<R> Slot<R> {
-    /// How many reports were left before.
+    /// The number of reports that were left before.
     fn ask(&self) -> u64 {
         let report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
         self.asked.store(true, Ordering::Relaxed);

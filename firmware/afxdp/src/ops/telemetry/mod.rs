@@ -1,4 +1,4 @@
-//! What a running shim tells about itself. A queue thread fills a [`QueueReport`] when the [`Board`] asks for it;
+//! Telemetry of a running shim. A queue thread fills a [`QueueReport`] when the [`Board`] asks for it;
 //! of all reports together [`Telemetry::snapshot`] makes a [`Snapshot`], which goes through the control socket.
 
 use std::ops::Add as _;
@@ -40,7 +40,7 @@ pub struct Telemetry {
     config: Option<PathBuf>,
     rules: Mutex<Rules>,
     reloads: AtomicU64,
-    /// Where queue threads leave their reports.
+    /// The board with the queue threads' reports.
     pub board: Board<QueueReport>,
 }
 

@@ -1,4 +1,4 @@
-//! What there is twice: once for each port.
+//! A pair, one for each port: once for each port.
 
 use gradwire::forward::Port;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub struct PerPort<T> {
 }
 
 impl<T> PerPort<T> {
-    /// What `of` gives for each port.
+    /// The results of `of` for each port.
     pub fn new(mut of: impl FnMut(Port) -> T) -> Self {
         Self { host: of(Port::Host), network: of(Port::Network) }
     }

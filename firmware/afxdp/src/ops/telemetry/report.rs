@@ -1,4 +1,4 @@
-//! What a queue thread tells.
+//! The report of a queue thread.
 
 use gradwire::flow::trust::TrustState;
 use gradwire::flow::{FlowTable, Negotiation, Phase};
@@ -29,7 +29,7 @@ pub struct RingStats {
     pub rx_invalid: u64,
     /// Descriptors of the transmit ring that the kernel refused.
     pub tx_invalid: u64,
-    /// How often frames were taken to leave there, and none left for a second or more: the bridge then got those that came later.
+    /// The number of times that frames were taken to leave there, and none left for a second or more: the bridge then got those that came later.
     #[serde(default)]
     pub stalls: u64,
 }
@@ -112,7 +112,7 @@ impl FlowReport {
     };
 }
 
-/// What one queue tells. Its size is fixed: filling it allocates nothing.
+/// The report of one queue. Its size is fixed: filling it allocates nothing.
 #[derive(Clone, Debug)]
 pub struct QueueReport {
     pub(super) egress: Counters,
@@ -129,11 +129,11 @@ pub struct QueueReport {
     pub(super) known: [u64; Negotiation::ALL.len()],
     /// Frames that wait at a port that nothing leaves; none if frames leave it.
     pub stalled: PerPort<Option<u64>>,
-    /// What it says of rules that were proposed; none if it saw no proposal.
+    /// Its answer about rules that were proposed; none if it saw no proposal.
     pub checked: Option<Checked>,
 }
 
-/// What one thread says of rules that were proposed.
+/// The answer of one thread about rules that were proposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checked {
     /// The proposal's number.

@@ -1,4 +1,4 @@
-//! What compression takes from values, measured on some frames.
+//! The loss of values by compression, measured on some frames.
 
 use serde::{Deserialize, Serialize};
 

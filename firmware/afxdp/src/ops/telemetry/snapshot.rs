@@ -1,4 +1,4 @@
-//! What goes through the control socket.
+//! The data that goes through the control socket.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use super::per_port::PerPort;
 use super::report::{FlowReport, KeptStats, QueueReport, RingStats};
 use super::sampled::Sampled;
 
-/// How an XDP program was attached.
+/// The attachment of an XDP program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Attached {
@@ -36,7 +36,7 @@ impl Attached {
     }
 }
 
-/// How frames come from the driver.
+/// The way of frames from the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
@@ -65,28 +65,28 @@ pub struct PortStatus {
     pub mtu: u32,
     /// Its receive queues at start, each of which has a socket.
     pub queues: u32,
-    /// Where its XDP program runs.
+    /// The place where its XDP program runs.
     pub xdp: Attached,
     /// Why it does not run in the driver, if it was to; none if nothing was refused.
     pub refused: Option<String>,
-    /// How its sockets are bound.
+    /// The binding of its sockets.
     pub bind: Bound,
 }
 
-/// What a shim tells at one moment. All counts are since its start and wrap at 2^64.
+/// The state of a shim at one moment. All counts are since its start and wrap at 2^64.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Version of the program.
     pub version: String,
     /// Its process.
     pub pid: u32,
-    /// How long it has run.
+    /// The time that it has run.
     pub uptime_ms: u64,
     /// The codec kernel in use.
     pub kernel: String,
     /// Its configuration file; none if it runs on defaults.
     pub config: Option<PathBuf>,
-    /// How often that was read again and taken over.
+    /// The number of times that it was read again and taken over.
     pub reloads: u64,
     /// Its ports.
     pub ports: PerPort<PortStatus>,
@@ -124,7 +124,7 @@ pub struct RuleStatus {
     /// Frames that matched it on their way to the wire.
     #[serde(with = "TrafficFields")]
     pub traffic: Traffic,
-    /// What some of those that were compressed lost.
+    /// The loss in some of those that were compressed.
     pub sampled: Sampled,
 }
 
@@ -168,7 +168,7 @@ pub struct QueueStatus {
     /// Frames that wait at a port that nothing leaves: the bridge gets those that would go there. None if frames leave it.
     #[serde(default)]
     pub stalled: PerPort<Option<u64>>,
-    /// What the XDP program kept from the engines.
+    /// Frames that the XDP program kept from the engines.
     pub kept: PerPort<KeptStats>,
     /// Flows that have a place in the table, by what was said on their SYNs: `none`, `asked` or `agreed`.
     pub flows_known: BTreeMap<String, u64>,
@@ -199,7 +199,7 @@ impl QueueStatus {
         }
     }
 
-    /// What became of the host's frames: what the engine did with them, and what it would have done with payload of connections that
+    /// The outcomes of the host's frames: what the engine did with them, and what it would have done with payload of connections that
     /// the XDP program kept from it for the engine's own reasons.
     #[must_use]
     pub fn from_host(&self) -> Outcomes {
@@ -212,7 +212,7 @@ impl QueueStatus {
     }
 }
 
-/// What an engine did with frames: counts by the stable names of `gradwire::verdict`, and all of them.
+/// Outcomes of frames in an engine: counts by the stable names of `gradwire::verdict`, and all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcomes {
     /// By [`Change`].
@@ -279,9 +279,9 @@ impl LossStats {
 pub struct FlowStatus {
     /// Both ends, source first, and VLANs.
     pub flow: String,
-    /// How far the connection is.
+    /// The state of the connection.
     pub phase: String,
-    /// What was said on its SYNs: `none`, `asked` or `agreed`.
+    /// The state of its handshake: `none`, `asked` or `agreed`.
     pub handshake: String,
     /// Whether its peer restores what it is sent.
     pub trust: String,

@@ -12,7 +12,7 @@ const LITTLE: f64 = 0.2;
 /// Values that lose a larger share of their norm are of no use, as `gradwire check` says.
 const MUCH: f64 = 0.5;
 
-/// What the counts since the start come to.
+/// The meaning of the counts since the start.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Usefulness {
     /// There is no rule, so it only restores.
@@ -34,9 +34,9 @@ pub enum Usefulness {
     Compresses {
         /// The share of frames with a payload that is compressed.
         share: f64,
-        /// How many times fewer bytes these have on the wire, headers included.
+        /// The factor by which these have fewer bytes on the wire, headers included.
         ratio: f64,
-        /// What some of them lost, over all rules.
+        /// The loss in some of them, over all rules.
         sampled: Sampled,
     },
 }
@@ -143,7 +143,7 @@ fn most_frequent(untouched: &BTreeMap<String, u64>) -> String {
     with_payload.max_by_key(|(_, count)| **count).map_or_else(String::new, |(reason, _)| reason.clone())
 }
 
-/// What a reason means for an operator; the guide has all of them.
+/// The meaning of a reason for an operator; the guide has all of them.
 fn meaning(reason: &str) -> &'static str {
     match reason {
         "not-negotiated" => {
@@ -163,7 +163,7 @@ fn meaning(reason: &str) -> &'static str {
     }
 }
 
-/// What compression takes from the values, in a sentence.
+/// The loss of values by compression, in a sentence.
 fn losses(sampled: &Sampled) -> String {
     let (Some(lost), Some(zeroed)) = (sampled.norm_lost(), sampled.share_zeroed()) else {
         return "Of the frames that were looked at, all values were zero before".to_owned();

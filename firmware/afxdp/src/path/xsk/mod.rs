@@ -37,7 +37,7 @@ const SEND_BATCH: u32 = 32;
 /// Frames that one busy poll may take.
 const BUSY_POLL_BUDGET: u32 = 64;
 
-/// How a socket is bound.
+/// The binding of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binding {
     /// Index of the interface.
@@ -52,7 +52,7 @@ pub struct Binding {
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
-    /// What it registered.
+    /// The memory that it registered.
     memory: Memory,
     receive: Consumer<2>,
     transmit: Producer<2>,
@@ -65,7 +65,7 @@ pub struct Socket {
     refused: u32,
 }
 
-/// How a socket's frames fare.
+/// The fate of a socket's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// Those that it was handed. All counts wrap.
@@ -208,7 +208,7 @@ impl Socket {
         let _ = send(&self.fd, &[], SendFlags::DONTWAIT);
     }
 
-    /// How its frames fare. With a copy, one has left when the kernel took it from the ring and did not drop it; without, when the driver gives its
+    /// The fate of its frames. With a copy, one has left when the kernel took it from the ring and did not drop it; without, when the driver gives its
     /// memory back.
     #[must_use]
     pub fn sent(&self) -> Sent {
@@ -228,13 +228,13 @@ impl Socket {
         }
     }
 
-    /// How it was bound.
+    /// Its binding.
     #[must_use]
     pub const fn bound(&self) -> Bound {
         Bound::of(self.zero_copy)
     }
 
-    /// What the kernel counted.
+    /// The kernel's counts.
     ///
     /// # Errors
     /// The kernel's.
@@ -293,7 +293,7 @@ pub(super) mod tests {
     }
 
     impl Kernel {
-        /// How many chunks it was shown to receive into.
+        /// The number of chunks it was shown to receive into.
         pub(in crate::path) fn filled(&mut self) -> usize {
             std::iter::from_fn(|| self.fill.pop()).count()
         }

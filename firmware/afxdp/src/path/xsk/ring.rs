@@ -11,7 +11,7 @@ use rustix::net::xdp::{XdpRingFlags, XdpRingOffset};
 
 use crate::path::mapped::Mapping;
 
-/// Where a ring lies. `WORDS` double words an entry.
+/// The place of a ring. `WORDS` double words an entry.
 #[derive(Clone, Copy, Debug)]
 struct Layout<const WORDS: usize> {
     producer: &'static AtomicU32,
@@ -52,7 +52,7 @@ pub(super) struct Producer<const WORDS: usize> {
     ring: Layout<WORDS>,
     /// Behind the last entry written; shown to the kernel by [`Producer::submit`].
     head: u32,
-    /// How far the kernel was when it was looked at last.
+    /// The kernel's progress at the last look.
     tail: u32,
 }
 
@@ -97,12 +97,12 @@ impl<const WORDS: usize> Producer<WORDS> {
         self.ring.consumer.load(Ordering::Acquire) != self.ring.producer.load(Ordering::Relaxed)
     }
 
-    /// How many entries were written so far; wraps.
+    /// The number of entries that were written so far; wraps.
     pub(super) const fn written(&self) -> u32 {
         self.head
     }
 
-    /// How many of them the kernel took; wraps.
+    /// The number of them that the kernel took; wraps.
     pub(super) fn taken(&self) -> u32 {
         self.ring.consumer.load(Ordering::Acquire)
     }
@@ -117,7 +117,7 @@ impl<const WORDS: usize> Producer<WORDS> {
 #[derive(Debug)]
 pub(super) struct Consumer<const WORDS: usize> {
     ring: Layout<WORDS>,
-    /// How far the kernel was when it was looked at last.
+    /// The kernel's progress at the last look.
     head: u32,
     /// Behind the last entry read; shown to the kernel by [`Consumer::release`].
     tail: u32,
@@ -150,7 +150,7 @@ impl<const WORDS: usize> Consumer<WORDS> {
         Some(entry)
     }
 
-    /// How many entries were read so far; wraps.
+    /// The number of entries that were read so far; wraps.
     pub(super) const fn read(&self) -> u32 {
         self.tail
     }
