@@ -204,7 +204,7 @@ impl Buffer for Held {
 
 /// The aggregator's port.
 #[derive(Default)]
-struct NodePort {
+struct AggregatorPort {
     received: Frames,
     sent: Frames,
     kicked: bool,
@@ -212,7 +212,7 @@ struct NodePort {
     is_out_of_buffers: bool,
 }
 
-impl forward::Device for NodePort {
+impl forward::Device for AggregatorPort {
     type Port = ();
     type Buffer = Held;
 
@@ -242,7 +242,7 @@ impl forward::Device for NodePort {
 /// A switch with the aggregator and all hosts.
 struct Network {
     aggregator: Box<EthernetAggregator<1, 32, 16>>,
-    port: NodePort,
+    port: AggregatorPort,
     hosts: Vec<Host>,
 }
 
@@ -252,7 +252,7 @@ impl Network {
             Settings { kernel: Kernel::detect(), limits: Limits::MOST, group, parent: None, secret: [3, 5] };
         Self {
             aggregator: Box::new(EthernetAggregator::new(MAC, IP, settings)),
-            port: NodePort::default(),
+            port: AggregatorPort::default(),
             hosts: (0..HOSTS).map(|number| Host::new(number, local_port)).collect(),
         }
     }

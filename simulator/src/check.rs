@@ -228,8 +228,8 @@ impl Scenario {
 
 /// Tasks and sends of all workers for one partition.
 fn tasks_and_sends(strategy: Strategy, workers: u32) -> [u128; 2] {
-    let members = workers as usize;
-    let graphs = (0..members).filter_map(|me| strategy.graph(members, me, 0).ok());
+    let ranks = workers as usize;
+    let graphs = (0..ranks).filter_map(|me| strategy.graph(ranks, me, 0).ok());
     graphs.fold([0, 0], |[tasks, sends], graph| {
         let sent = graph.tasks().iter().filter(|task| matches!(task.op, Op::Send { .. })).count();
         [tasks + graph.tasks().len() as u128, sends + sent as u128]

@@ -62,7 +62,7 @@ fn each_message_takes_both_of_its_hosts() {
 }
 
 #[test]
-fn rings_stay_flat_in_members_and_one_server_does_not() {
+fn rings_stay_flat_in_ranks_and_one_server_does_not() {
     let model = Model::published("vgg16").unwrap();
     let time = |mechanism, workers| run(&model, mechanism, workers).iteration as f64;
     assert!(time("graph:ring", 8) < 1.25 * time("graph:ring", 4));

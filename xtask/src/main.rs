@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use xtask::{Result, at_least, counts, coverage, exhaustive, fresh_seeds, setup, sizes, stack, synthesis};
+use xtask::{
+    Result, at_least, counts, coverage, exhaustive, fresh_seeds, setup, sizes, stack, synthesis, words,
+};
 
 /// The project's chores. Scripts in .ci install what they need and call them.
 #[derive(Parser)]
@@ -76,6 +78,8 @@ enum Chore {
         /// The image.
         image: PathBuf,
     },
+    /// Fail if a file has a word that the project uses no more, and name the places.
+    Words,
 }
 
 #[cfg(feature = "seeds")]
@@ -116,6 +120,7 @@ fn run(chore: Chore) -> Result {
         Chore::Sizes { images, refresh } => sizes::sizes(&images, refresh),
         Chore::Synthesis { designs, refresh } => synthesis::synthesis(&designs, refresh),
         Chore::Stack { image } => stack::stack(&image),
+        Chore::Words => words::words(),
     }
 }
 

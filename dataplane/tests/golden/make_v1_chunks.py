@@ -4,8 +4,8 @@ FORMAT.md alone.
 
 Usage: make_v1_chunks.py DIR writes the files, make_v1_chunks.py > v1_packets.txt the examples. Golden files are never written again.
 
-A file of codec 2: y, members, values (2 bytes, big-endian); for each member its values and its packet; the result's packet; what
-each member gets. Packets stand behind their length in two bytes. A file of codec 1 has b and k, 4 bits each, before x, which stands
+A file of codec 2: y, workers, values (2 bytes, big-endian); for each worker its values and its packet; the result's packet; what
+each worker gets. Packets stand behind their length in two bytes. A file of codec 1 has b and k, 4 bits each, before x, which stands
 in the place of y.
 """
 
@@ -128,7 +128,7 @@ def bits(value):
 
 
 def cases():
-    """Name, codec, values of each member."""
+    """Name, codec, values of each worker."""
     numbers = random(18)
 
     def values(count, zeros, exponents):

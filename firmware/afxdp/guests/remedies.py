@@ -7,7 +7,7 @@ from lab import Guest, Pair
 from traffic import Traffic, must, note
 
 DOCTOR = "gradwire-xdp doctor --host veth0 --net eth0"
-OF_NODE = "gradwire-xdp doctor --interface eth0 --address 10.9.9.9"
+OF_AGGREGATOR = "gradwire-xdp doctor --interface eth0 --address 10.9.9.9"
 
 
 def remedy(guest: Guest, check: str, doctor: str = DOCTOR) -> str:
@@ -87,7 +87,7 @@ def remedies(pair: Pair) -> None:
 
     note("an address that the kernel does not know the way to")
     a.run("ip route del default 2>/dev/null; ip address flush dev br0; ip link set dev eth0 nomaster")
-    ask = command(remedy(a, "address", OF_NODE))
+    ask = command(remedy(a, "address", OF_AGGREGATOR))
     must(ask.startswith("arping "), f"{ask}")
     a.run(ask)
     b.run("ip address add 10.9.9.9/24 dev br0")

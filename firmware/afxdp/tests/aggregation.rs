@@ -152,17 +152,17 @@ fn sums_outlive_their_aggregator() {
     let mut aggregator = start(&lab, "");
     // Ranks wait here for what happens to the aggregator.
     let gate = Arc::new(Barrier::new(PLACES.len() + 1));
-    let of_members = Arc::clone(&gate);
+    let of_ranks = Arc::clone(&gate);
     let running = ranks(&lab, move |link, rank| {
         let round = until(link, rank, 0, true);
-        of_members.wait();
-        of_members.wait();
+        of_ranks.wait();
+        of_ranks.wait();
         let round = until(link, rank, round, false);
-        of_members.wait();
-        of_members.wait();
+        of_ranks.wait();
+        of_ranks.wait();
         let round = until(link, rank, round, true);
-        of_members.wait();
-        of_members.wait();
+        of_ranks.wait();
+        of_ranks.wait();
         let round = until(link, rank, round, false);
         until(link, rank, round, true);
     });
@@ -211,13 +211,13 @@ fn results_come_by_a_group() {
     let mut aggregator = start(&lab, "--group 239.129.2.3");
     let gate = Arc::new(Barrier::new(PLACES.len() + 1));
     let is_seen = Arc::new(AtomicBool::new(false));
-    let (of_members, seen) = (Arc::clone(&gate), Arc::clone(&is_seen));
+    let (of_ranks, seen) = (Arc::clone(&gate), Arc::clone(&is_seen));
     let running = ranks(&lab, move |link, rank| {
         let mut round = 0;
         while !seen.load(Ordering::SeqCst) {
             round = until(link, rank, round, true);
-            of_members.wait();
-            of_members.wait();
+            of_ranks.wait();
+            of_ranks.wait();
         }
     });
     // Results that got lost on a busy machine are asked for. But if none came by the group, all would be: ten chunks by four ranks.

@@ -126,7 +126,7 @@ fn refusals_come_with_their_reason_and_a_fix() {
     let shim = Shim::start(&lab, Side::A, ROUTED);
     let second = refused(&lab, &ports);
     assert!(second.contains("gradwire-xdp unload"), "{second}");
-    // Told apart by the kernel, too: a pair of ports that shares one with the first.
+    // The kernel distinguishes them, too: a pair of ports that shares one with the first.
     let shared = refused(&lab, &format!("--host {net} --net {host}"));
     assert!(shared.contains("another XDP program is attached"), "{shared}");
     assert!(refused(&lab, "--host nothere --net lo").contains("no such interface"));

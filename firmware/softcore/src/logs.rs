@@ -19,7 +19,7 @@ const ROOM: usize = 1024;
 /// Frames from any context to the one that has the serial line.
 struct Waiting {
     bytes: Deque<u8, ROOM>,
-    /// The number of of them belong to whole frames.
+    /// The number of them that belong to whole frames.
     whole: usize,
     /// The frame being written does not fit; it is lost as a whole.
     too_long: bool,

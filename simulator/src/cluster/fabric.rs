@@ -189,9 +189,9 @@ impl Fabric {
             .map(|(stage, host)| station(stage, host, rates[host as usize]))
             .collect();
         if let Some(racks) = links.racks {
-            for (rack, members) in rates[..workers as usize].chunks(racks.size as usize).enumerate() {
+            for (rack, hosts) in rates[..workers as usize].chunks(racks.size as usize).enumerate() {
                 let rate =
-                    (members.iter().sum::<u64>() as f64 / racks.oversubscription).round().max(1.0) as u64;
+                    (hosts.iter().sum::<u64>() as f64 / racks.oversubscription).round().max(1.0) as u64;
                 stations.push(station(Stage::Uplink, rack as u32, rate));
                 stations.push(station(Stage::Downlink, rack as u32, rate));
             }

@@ -36,7 +36,7 @@ pub struct Scenario {
     /// the rates of a codec on the host count then. Without a plan, each parameter is exchanged by itself, in as many partitions as there are
     /// workers.
     pub plan: Option<Plan>,
-    /// The time that each message takes its sender and its receiver, besides what its values take. Chunks for nodes in the
+    /// The time that each message takes its sender and its receiver, besides what its values take. Chunks for aggregators in the
     /// network have their own costs.
     pub per_message: Picos,
     /// Aggregators in the network, of [`Mechanism::InNetwork`].

@@ -276,7 +276,7 @@ pub fn aggregate(bytes: &[u8]) {
                 }
                 assert_eq!((epoch, children, total), (Some(head.epoch), of, all));
                 let first = *joined.entry(child).or_insert((from, is_aggregator));
-                assert_eq!(first, (from, is_aggregator), "another address, or another member");
+                assert_eq!(first, (from, is_aggregator), "another address, or another child");
             }
             (
                 Outcome::Added | Outcome::Completed,

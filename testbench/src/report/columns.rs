@@ -57,7 +57,7 @@ pub fn columns(title: &str, unit: &str, values: &[(i32, u64)], mark: (i32, &str)
     svg
 }
 
-/// The number of of `bytes`, little-endian `f32`s, there are from 2^e up to 2^(e+1), for each e from the smallest that has any.
+/// Counts of the values of `bytes`, little-endian `f32`s, from 2^e up to 2^(e+1), for each e from the smallest that has any.
 #[must_use]
 pub fn histogram(bytes: &[u8]) -> Vec<(i32, u64)> {
     let mut counts = BTreeMap::<i32, u64>::new();

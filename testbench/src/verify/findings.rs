@@ -97,7 +97,7 @@ pub struct Findings {
     /// The first failures, one line each.
     #[serde(skip)]
     pub failures: Vec<String>,
-    /// The number of there that were.
+    /// The number found.
     #[serde(skip)]
     pub failed: u64,
     /// The outcomes of each kind of frame.

@@ -138,7 +138,7 @@ pub fn scale_to_peak(values: &[u8]) -> i8 {
     peak.clamp(Params::MIN_SCALE.into(), i8::MAX.into()) as i8
 }
 
-/// The number of of `values` (little-endian `f32`s) no gradient has: subnormal and not zero, or finite and at least 2^64.
+/// The number of `values` (little-endian `f32`s) that no gradient has: subnormal and not zero, or finite and at least 2^64.
 ///
 /// Small integers, lengths and flags are the first, read as `f32`; text and one random word of four are the second.
 #[must_use]

@@ -118,7 +118,7 @@ pub enum Body<'a> {
         is_aggregator: bool,
         /// The most that the child can have.
         limits: Limits,
-        /// A secret that proves membership of the job.
+        /// A secret of the job: a sender that knows it belongs to the job.
         key: u64,
         /// The cookie of the last welcome.
         cookie: Cookie,

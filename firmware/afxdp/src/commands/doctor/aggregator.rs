@@ -163,8 +163,8 @@ fn bridge(port: &PortFacts) -> Option<Finding> {
     let found =
         format!("a port of {}: hosts behind its other ports do not reach the aggregator", bridge.name);
     Some(Finding::warning("bridge", found).fix(format!(
-        "ip link add node0 type veth peer name node1 && ip link set dev node1 master {} up && ip link set dev node0 up   \
-         # and --interface node0",
+        "ip link add agg0 type veth peer name agg1 && ip link set dev agg1 master {} up && ip link set dev agg0 up   \
+         # and --interface agg0",
         word(&bridge.name)
     )))
 }
@@ -316,7 +316,7 @@ mod tests {
         let (status, fix) =
             checked("bridge", &config(""), |facts| facts.port.master = healthy().ports.network.master);
         assert_eq!(status, Status::Warning);
-        assert!(fix.contains("ip link set dev node1 master br0 up"), "{fix}");
+        assert!(fix.contains("ip link set dev agg1 master br0 up"), "{fix}");
     }
 
     #[test]
