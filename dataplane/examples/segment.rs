@@ -10,8 +10,8 @@ const ACK: u8 = 0x10;
 const HEADERS_LEN: usize = 14 + 20 + 20;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Frames of type of service 0x28; every value stays within 2^-10. Both ends are configured alike: nobody has to agree on
-    // anything.
+    // Frames of type of service 0x28; every value stays within 2^-10. Both ends are configured
+    // alike: nobody has to agree on anything.
     let rule = Rule::STATIC;
     let rules = Rules::new(&[rule], DEFAULT_MARK)?;
     // Of at most 64 * 8 connections; the seed should be random.

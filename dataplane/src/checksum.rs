@@ -37,8 +37,8 @@ impl Sum {
 
     /// Folds a sum of little-endian 32-bit words.
     ///
-    /// RFC 1071 §2: the sum does not care for byte order as long as the result is swapped alike, and wider
-    /// words may be added as long as their carries are.
+    /// RFC 1071 §2: the sum does not care for byte order as long as the result is swapped alike,
+    /// and wider words may be added as long as their carries are.
     #[inline]
     pub(crate) const fn from_le_words(sum: u64) -> Self {
         let sum = (sum & 0xffff_ffff) + (sum >> 32);

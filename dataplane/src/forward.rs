@@ -1,8 +1,8 @@
-//! Receive, process, transmit: frames from port to port, in batches. What every driver runs; a driver itself is
-//! a [`Device`].
+//! Receive, process, transmit: frames from port to port, in batches. What every driver runs; a
+//! driver itself is a [`Device`].
 //!
-//! [`forward_batch`] is the loop, for any number of ports: who calls it decides what becomes of a frame and where it
-//! leaves. [`Forwarder`] calls it with the two engines between two ports:
+//! [`forward_batch`] is the loop, for any number of ports: who calls it decides what becomes of a
+//! frame and where it leaves. [`Forwarder`] calls it with the two engines between two ports:
 //!
 //! ```text
 //!          receive              transmit
@@ -11,8 +11,8 @@
 //!          transmit              receive
 //! ```
 //!
-//! Buffers are handed over, never copied: an untouched frame leaves in the buffer that it came in, a changed one in
-//! a spare, and the buffer that it came in is the next spare.
+//! Buffers are handed over, never copied: an untouched frame leaves in the buffer that it came in,
+//! a changed one in a spare, and the buffer that it came in is the next spare.
 
 use crate::engine::{Coded, Egress, Ingress, Millis};
 use crate::flow::capabilities::CapabilityTable;
@@ -66,9 +66,10 @@ pub trait Device {
     /// The next frame that a port received.
     fn receive(&mut self, from: Self::Port) -> Option<Self::Buffer>;
 
-    /// Last work on a frame that leaves with the payload that it came with from the port `from`. A device whose ports hand over frames with
-    /// checksums left to offload, and do not compute them when they send, completes them here
-    /// ([`crate::wire::rewrite::complete_checksum`]); others have nothing to do.
+    /// Last work on a frame that leaves with the payload that it came with from the port `from`. A
+    /// device whose ports hand over frames with checksums left to offload, and do not compute them
+    /// when they send, completes them here ([`crate::wire::rewrite::complete_checksum`]); others
+    /// have nothing to do.
     #[inline]
     fn finish(&mut self, from: Self::Port, frame: &mut Self::Buffer) {
         let _ = (from, frame);
@@ -86,7 +87,8 @@ pub trait Device {
     /// Takes back a buffer that is not sent.
     fn release(&mut self, buffer: Self::Buffer);
 
-    /// Tells a port that frames were queued: once a batch, and again each time that the batch turns to another port.
+    /// Tells a port that frames were queued: once a batch, and again each time that the batch turns
+    /// to another port.
     fn kick(&mut self, to: Self::Port);
 }
 
@@ -96,19 +98,20 @@ pub trait Device {
 pub struct Losses {
     /// Dropped: the queue of the port where they were to leave was full, or its link gone.
     pub no_queue: u64,
-    /// No buffer was free to write their replacement to: compressed frames were dropped, others left as they
-    /// were. The engines count both.
+    /// No buffer was free to write their replacement to: compressed frames were dropped, others
+    /// left as they were. The engines count both.
     pub no_buffer: u64,
 }
 
-/// Takes at most `budget` frames that `from` received through `process`, and on to the port that it names; how many there
-/// were.
+/// Takes at most `budget` frames that `from` received through `process`, and on to the port that it
+/// names; how many there were.
 ///
-/// `process` gets a frame and room for its replacement, which is empty if no buffer is free: it then changes nothing. It
-/// gives its verdict and the port where the frame leaves, which means nothing for a frame that it drops.
+/// `process` gets a frame and room for its replacement, which is empty if no buffer is free: it
+/// then changes nothing. It gives its verdict and the port where the frame leaves, which means
+/// nothing for a frame that it drops.
 ///
-/// Frames keep their order. One that finds no room at the port where it is to leave is dropped and counted, as a switch
-/// would.
+/// Frames keep their order. One that finds no room at the port where it is to leave is dropped and
+/// counted, as a switch would.
 pub fn forward_batch<D: Device>(
     device: &mut D,
     from: D::Port,
@@ -184,15 +187,16 @@ pub struct Forwarder<const SETS: usize> {
 }
 
 impl<const SETS: usize> Forwarder<SETS> {
-    /// Engines with an empty flow table, for IP packets of at most `mtu` bytes; `seed` keys the flow table's
-    /// hash and should be random.
+    /// Engines with an empty flow table, for IP packets of at most `mtu` bytes; `seed` keys the
+    /// flow table's hash and should be random.
     #[must_use]
     pub fn new(rules: Rules, kernel: Kernel, mtu: u16, seed: u64) -> Self {
         let ingress = Ingress::new(rules.clone(), kernel, mtu);
         Self { egress: Egress::new(rules, kernel, mtu, seed), ingress, losses: [Losses::default(); 2] }
     }
 
-    /// Takes at most `budget` frames that `from` received to the other port, as [`forward_batch`] does; how many there were.
+    /// Takes at most `budget` frames that `from` received to the other port, as [`forward_batch`]
+    /// does; how many there were.
     ///
     /// `capabilities` belongs to the host: all forwarders between it and the network share it.
     pub fn forward<D: Device<Port = Port>>(
@@ -206,7 +210,8 @@ impl<const SETS: usize> Forwarder<SETS> {
         self.forward_observed(device, from, budget, now, capabilities, |_| {})
     }
 
-    /// The same, and shows `observe` the values of each frame that is compressed, beside what they became.
+    /// The same, and shows `observe` the values of each frame that is compressed, beside what they
+    /// became.
     pub fn forward_observed<D: Device<Port = Port>>(
         &mut self,
         device: &mut D,

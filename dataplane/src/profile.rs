@@ -1,7 +1,8 @@
 //! Profiles: a codec and its parameters, and how a segment header names them (FORMAT.md §5.2).
 //!
-//! Rules, headers and kernels hand a profile on as a whole. What depends on the codec is asked here or in
-//! [`crate::kernels`], by a `match` without `_`: another codec does not compile until each place knows it.
+//! Rules, headers and kernels hand a profile on as a whole. What depends on the codec is asked here
+//! or in [`crate::kernels`], by a `match` without `_`: another codec does not compile until each
+//! place knows it.
 
 use core::fmt;
 
@@ -27,8 +28,8 @@ impl Profile {
     /// Codec 1 with its default parameters: bound 2^-10.
     pub const DEFAULT: Self = Self::SizeClass(Params::DEFAULT);
 
-    /// The profile that the three bytes of a segment header name: its byte 1, the codec, then its bytes 6 and 7,
-    /// the codec's parameters. They may come from the network.
+    /// The profile that the three bytes of a segment header name: its byte 1, the codec, then its
+    /// bytes 6 and 7, the codec's parameters. They may come from the network.
     ///
     /// # Errors
     /// Another codec, or parameters that its codec does not have.
@@ -72,11 +73,12 @@ impl Profile {
         }
     }
 
-    /// Encodes as the codec's definition says, [`codec::encode_payload`] or [`bit_plane::encode_payload`]: slow, and the reference for
-    /// every [`crate::kernels::Kernel`].
+    /// Encodes as the codec's definition says, [`codec::encode_payload`] or
+    /// [`bit_plane::encode_payload`]: slow, and the reference for every [`crate::kernels::Kernel`].
     ///
     /// # Errors
-    /// `values` is not a multiple of 4 long, or its code does not fit; `coded` then holds nothing of use.
+    /// `values` is not a multiple of 4 long, or its code does not fit; `coded` then holds nothing
+    /// of use.
     pub fn encode_payload(self, values: &[u8], coded: &mut [u8]) -> Result<usize, EncodeError> {
         match self {
             Self::SizeClass(params) => codec::encode_payload(values, coded, params),
@@ -84,11 +86,12 @@ impl Profile {
         }
     }
 
-    /// Decodes as the codec's definition says, [`codec::decode_payload`] or [`bit_plane::decode_payload`].
+    /// Decodes as the codec's definition says, [`codec::decode_payload`] or
+    /// [`bit_plane::decode_payload`].
     ///
     /// # Errors
-    /// `values` is not a multiple of 4 long, or `coded` does not start with a code of as many values; `values` then holds
-    /// nothing of use.
+    /// `values` is not a multiple of 4 long, or `coded` does not start with a code of as many
+    /// values; `values` then holds nothing of use.
     pub fn decode_payload(self, coded: &[u8], values: &mut [u8]) -> Result<usize, DecodeError> {
         match self {
             Self::SizeClass(params) => codec::decode_payload(coded, values, params),
@@ -105,8 +108,8 @@ impl Profile {
         }
     }
 
-    /// The number of bytes at the start of `bytes` that are the code of `values` values, found without decoding one. None if
-    /// `bytes` are no such code.
+    /// The number of bytes at the start of `bytes` that are the code of `values` values, found
+    /// without decoding one. None if `bytes` are no such code.
     #[must_use]
     pub fn encoded_len(self, bytes: &[u8], values: usize) -> Option<usize> {
         match self {
@@ -134,8 +137,9 @@ impl From<Bound> for Profile {
     }
 }
 
-// By hand: derived, an enum takes four bytes for its variant. A first byte from 240 on, of which codec 1 uses the remainder
-// by 14, stands for codec 2, so inputs from the time of one codec still mean what they did.
+// By hand: derived, an enum takes four bytes for its variant. A first byte from 240 on, of which
+// codec 1 uses the remainder by 14, stands for codec 2, so inputs from the time of one codec still
+// mean what they did.
 #[cfg(feature = "arbitrary")]
 impl<'a> arbitrary::Arbitrary<'a> for Profile {
     fn arbitrary(u: &mut arbitrary::Unstructured<'a>) -> arbitrary::Result<Self> {

@@ -7,13 +7,13 @@ use heapless::Vec;
 use crate::codec::{Params, Split};
 use crate::profile::Profile;
 
-/// The low two bits of a type of service (IPv6: traffic class) are ECN (RFC 3168): routers set them,
-/// and nothing here changes them.
+/// The low two bits of a type of service (IPv6: traffic class) are ECN (RFC 3168): routers set
+/// them, and nothing here changes them.
 pub const ECN: u8 = 0x03;
 /// The default type of service of gradient sockets: AF11.
 pub const DEFAULT_TOS: u8 = 0x28;
-/// The default mark of compressed frames in routed framing: AF12, the same forwarding class as AF11, so
-/// routers do not reorder the two.
+/// The default mark of compressed frames in routed framing: AF12, the same forwarding class as
+/// AF11, so routers do not reorder the two.
 pub const DEFAULT_MARK: u8 = 0x30;
 /// The most rules that one engine takes.
 pub const MAX_RULES: usize = 16;
@@ -23,7 +23,8 @@ pub const MAX_RULES: usize = 16;
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub enum Framing {
-    /// No header byte changes; the frame is shorter than its IP length says. Layer-2 neighbours only.
+    /// No header byte changes; the frame is shorter than its IP length says. Layer-2 neighbours
+    /// only.
     InPlace,
     /// Lengths and checksums are right for the shorter packet, a segment header stands before the
     /// payload, and the type of service is the mark. Crosses routers and NATs.
@@ -59,8 +60,9 @@ pub enum Alignment {
     /// The first byte after the connection's SYN starts a value, and every fourth after it.
     #[default]
     Connection,
-    /// Every segment's payload starts with a value: for senders that never let TCP cut one. Without a handshake no SYN need have
-    /// been seen; the first tagged segment then fixes the alignment. Segments that are not aligned with it go untouched.
+    /// Every segment's payload starts with a value: for senders that never let TCP cut one. Without
+    /// a handshake no SYN need have been seen; the first tagged segment then fixes the alignment.
+    /// Segments that are not aligned with it go untouched.
     Payload,
 }
 
@@ -97,13 +99,13 @@ impl Alignment {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub enum Handshake {
-    /// The far end of a TCP connection says so on its SYN (FORMAT.md §5.5); what nobody has said so of goes untouched, as does
-    /// UDP, which has no SYN.
+    /// The far end of a TCP connection says so on its SYN (FORMAT.md §5.5); what nobody has said so
+    /// of goes untouched, as does UDP, which has no SYN.
     #[default]
     Required,
-    /// Both ends are configured alike: nothing is said or asked for, and UDP is compressed too. A TCP connection whose peer
-    /// does not restore falls back to ordinary segments. UDP sends nothing again, so nothing shows that its
-    /// datagrams are lost.
+    /// Both ends are configured alike: nothing is said or asked for, and UDP is compressed too. A
+    /// TCP connection whose peer does not restore falls back to ordinary segments. UDP sends
+    /// nothing again, so nothing shows that its datagrams are lost.
     Off,
 }
 
@@ -127,13 +129,14 @@ impl Handshake {
     }
 }
 
-/// The payload heuristic: whether a sender checks that a payload looks like values before it compresses it.
+/// The payload heuristic: whether a sender checks that a payload looks like values before it
+/// compresses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub enum Heuristic {
-    /// Payload that does not look like values goes untouched, and so does all that its connection sends after it
-    /// (FORMAT.md §5.1, S9).
+    /// Payload that does not look like values goes untouched, and so does all that its connection
+    /// sends after it (FORMAT.md §5.1, S9).
     #[default]
     On,
     /// No check: whatever is tagged is values. Saves a pass over every word.
@@ -199,9 +202,10 @@ impl Rule {
         udp_offset: 0,
     };
 
-    /// The NIC of the paper (Li et al., MICRO 2018), as FORMAT.md §3.6 has it, and as far as docs/papers.md does not
-    /// list it as something that cannot be had: paper split, in-place framing, exactly ToS 0x28, every payload starts with a value, and both ends
-    /// are known to restore. Settings that name it `profile = "inceptionn"` may choose another bound.
+    /// The NIC of the paper (Li et al., MICRO 2018), as FORMAT.md §3.6 has it, and as far as
+    /// docs/papers.md does not list it as something that cannot be had: paper split, in-place
+    /// framing, exactly ToS 0x28, every payload starts with a value, and both ends are known to
+    /// restore. Settings that name it `profile = "inceptionn"` may choose another bound.
     pub const INCEPTIONN: Self = Self {
         tos: DEFAULT_TOS,
         mask: u8::MAX,
@@ -216,7 +220,8 @@ impl Rule {
         udp_offset: 0,
     };
 
-    /// [`Rule::DEFAULT`] for hosts that are configured alike at both ends, as the paper's are: without a handshake.
+    /// [`Rule::DEFAULT`] for hosts that are configured alike at both ends, as the paper's are:
+    /// without a handshake.
     pub const STATIC: Self = Self { handshake: Handshake::Off, ..Self::DEFAULT };
 
     /// Whether frames of this type of service are its.
@@ -224,8 +229,8 @@ impl Rule {
         (tos ^ self.tos) & self.mask == 0
     }
 
-    /// The parameters that both ends must share under in-place framing: codec, its two parameters, alignment. None under
-    /// routed framing.
+    /// The parameters that both ends must share under in-place framing: codec, its two parameters,
+    /// alignment. None under routed framing.
     pub(crate) const fn in_place(&self) -> Option<[u8; 4]> {
         let [codec, first, second] = self.profile.to_bytes();
         match self.framing {
@@ -256,8 +261,9 @@ impl Rules {
     /// Checks `rules` and `mark`, whose ECN bits are ignored.
     ///
     /// # Errors
-    /// More than [`MAX_RULES`] rules; a rule whose `tos` has bits outside its `mask` or that matches the mark;
-    /// a rule that earlier rules hide; a rule for TCP alone with an offset for UDP.
+    /// More than [`MAX_RULES`] rules; a rule whose `tos` has bits outside its `mask` or that
+    /// matches the mark; a rule that earlier rules hide; a rule for TCP alone with an offset for
+    /// UDP.
     pub fn new(rules: &[Rule], mark: u8) -> Result<Self, RulesError> {
         let mark = mark & !ECN;
         let list = Vec::from_slice(rules).map_err(|_| RulesError::TooMany { got: rules.len() })?;
@@ -313,8 +319,10 @@ impl Rules {
         self.mark
     }
 
-    /// Whether under one of the rules payload alone opens a flow: no SYN need have been seen, and nobody has to say that it restores.
-    // No field: with one more here, the compiler builds the engine of firmware on the stack, which cannot hold it.
+    /// Whether under one of the rules payload alone opens a flow: no SYN need have been seen, and
+    /// nobody has to say that it restores.
+    // No field: with one more here, the compiler builds the engine of firmware on the stack, which
+    // cannot hold it.
     pub(crate) fn opens_by_payload(&self) -> bool {
         self.list.iter().any(|rule| rule.alignment == Alignment::Payload && rule.handshake == Handshake::Off)
     }

@@ -1,14 +1,16 @@
 //! Sums of what codecs restore, defined value by value (docs/aggregation-protocol.md §2).
 //!
-//! A restored value is a whole number of [units](Unit), and a raw one is taken to the nearest. So sums are integers, and do not
-//! depend on the order of the workers. Partial sums hold the integers themselves, and what a result holds is the codec's choice:
+//! A restored value is a whole number of [units](Unit), and a raw one is taken to the nearest. So
+//! sums are integers, and do not depend on the order of the workers. Partial sums hold the integers
+//! themselves, and what a result holds is the codec's choice:
 //!
 //! | codec | unit | a result holds | a sum of `n` workers is off by |
 //! |---|---|---|---|
 //! | 1 | `2^(x-15)` | codec 1's code of the `f32` nearest to the sum | less than `n + 1` bounds |
 //! | 2 | `2^y` | the sum | `n` bounds at most |
 //!
-//! The last rounding to an `f32` is not counted. The functions here are the reference for every [`Kernel`](crate::kernels::Kernel).
+//! The last rounding to an `f32` is not counted. The functions here are the reference for every
+//! [`Kernel`](crate::kernels::Kernel).
 
 use core::fmt;
 
@@ -21,9 +23,11 @@ pub const BLOCK_VALUES: usize = 128;
 /// Bytes of a block's values.
 pub const BLOCK_LEN: usize = BLOCK_VALUES * VALUE_LEN;
 
-/// Stands for a value that is NaN or infinite, and for a sum that has one in it. No sum is this number: [`limit`] sees to that.
+/// Stands for a value that is NaN or infinite, and for a sum that has one in it. No sum is this
+/// number: [`limit`] sees to that.
 pub const NOT_A_NUMBER: i32 = i32::MIN;
-/// Stands for a value beyond the limit; in a partial sum, for one that has such a value in it. No sum is this number either.
+/// Stands for a value beyond the limit; in a partial sum, for one that has such a value in it. No
+/// sum is this number either.
 pub const OVER: i32 = i32::MIN + 1;
 /// The NaN that is restored for [`NOT_A_NUMBER`].
 pub const NAN_BITS: u32 = 0x7fc0_0000;
@@ -45,7 +49,8 @@ pub enum Units {
     NotANumber,
 }
 
-/// The most units that one of `workers` may add: sums of all fit an `i32`, and are never [`NOT_A_NUMBER`] or [`OVER`].
+/// The most units that one of `workers` may add: sums of all fit an `i32`, and are never
+/// [`NOT_A_NUMBER`] or [`OVER`].
 #[must_use]
 pub const fn limit(workers: u8) -> i32 {
     (i32::MAX - 1) / if workers == 0 { 1 } else { workers as i32 }
@@ -72,8 +77,8 @@ impl Unit {
     }
 }
 
-/// The nearest whole number of units to a restored value, the even one of two. It is exact for all that a codec codes, and half a
-/// unit away at most for what is raw.
+/// The nearest whole number of units to a restored value, the even one of two. It is exact for all
+/// that a codec codes, and half a unit away at most for what is raw.
 #[must_use]
 pub const fn units(bits: u32, unit: Unit, limit: i32) -> Units {
     let exponent = (bits & !SIGN) >> MANTISSA_BITS;
@@ -103,7 +108,8 @@ pub const fn units(bits: u32, unit: Unit, limit: i32) -> Units {
     Units::Whole(if negative { -(magnitude as i32) } else { magnitude as i32 })
 }
 
-/// As [`units`], with [`NOT_A_NUMBER`] and [`OVER`] for what is no number of units. `limit` is below `i32::MAX`.
+/// As [`units`], with [`NOT_A_NUMBER`] and [`OVER`] for what is no number of units. `limit` is
+/// below `i32::MAX`.
 #[must_use]
 pub(crate) const fn marked(bits: u32, unit: Unit, limit: i32) -> i32 {
     match units(bits, unit, limit) {
@@ -113,8 +119,8 @@ pub(crate) const fn marked(bits: u32, unit: Unit, limit: i32) -> i32 {
     }
 }
 
-/// The sum that a value of codec 1's result stands for, or one with the same [`value_of`]: the rounding to an `f32` may have
-/// taken the sum beyond the largest one, or to infinity.
+/// The sum that a value of codec 1's result stands for, or one with the same [`value_of`]: the
+/// rounding to an `f32` may have taken the sum beyond the largest one, or to infinity.
 #[must_use]
 pub(crate) const fn sum_of(bits: u32, unit: Unit) -> i32 {
     const MOST: i32 = limit(1);
@@ -133,12 +139,13 @@ pub fn value_of(sum: i32, unit: Unit) -> u32 {
     if sum == NOT_A_NUMBER {
         return NAN_BITS;
     }
-    // The conversion rounds, the product does not: both factors' exponents are far from the least. It may be infinite.
+    // The conversion rounds, the product does not: both factors' exponents are far from the least.
+    // It may be infinite.
     (sum as f32 * unit.value()).to_bits()
 }
 
-/// A profile whose restored values are whole numbers of a [`Unit`]: any of codec 2, and those of codec 1 whose byte offset `k` is at
-/// most 8, as both named splits have it.
+/// A profile whose restored values are whole numbers of a [`Unit`]: any of codec 2, and those of
+/// codec 1 whose byte offset `k` is at most 8, as both named splits have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Summable(Profile);
@@ -146,7 +153,8 @@ pub struct Summable(Profile);
 impl Summable {
     /// Values are whole numbers.
     pub(crate) const ONE: Self = Self(Profile::BitPlane(Bound::ONE));
-    /// The largest byte offset of codec 1 whose byte vectors, of weight `2^(x-k-7)`, are whole numbers of `2^(x-15)`.
+    /// The largest byte offset of codec 1 whose byte vectors, of weight `2^(x-k-7)`, are whole
+    /// numbers of `2^(x-15)`.
     const MAX_K: u8 = 8;
 
     /// The profile.
@@ -175,16 +183,17 @@ impl Summable {
         }
     }
 
-    /// Fills `units`, at most [`BLOCK_VALUES`], from the code of as many values at the start of `coded`, with what each adds to a sum as
-    /// [`units`] says; [`NOT_A_NUMBER`] and [`OVER`] stand for what adds nothing. `limit` is below `i32::MAX`, as [`limit`] is.
-    /// The code's length; None if there is no such code, and `units` then holds nothing of use.
+    /// Fills `units`, at most [`BLOCK_VALUES`], from the code of as many values at the start of
+    /// `coded`, with what each adds to a sum as [`units`] says; [`NOT_A_NUMBER`] and [`OVER`] stand
+    /// for what adds nothing. `limit` is below `i32::MAX`, as [`limit`] is. The code's length; None
+    /// if there is no such code, and `units` then holds nothing of use.
     #[must_use]
     pub fn decode_units(self, coded: &[u8], units: &mut [i32], limit: i32) -> Option<usize> {
         self.decode_with(coded, units, |bits| marked(bits, self.unit(), limit))
     }
 
-    /// Encodes at most [`BLOCK_VALUES`] sums as a result has them to the start of `out`; the code's length. None if it does not fit, or
-    /// if there are more sums.
+    /// Encodes at most [`BLOCK_VALUES`] sums as a result has them to the start of `out`; the code's
+    /// length. None if it does not fit, or if there are more sums.
     #[must_use]
     pub fn encode_result(self, sums: &[i32], out: &mut [u8]) -> Option<usize> {
         match self.0 {
@@ -201,8 +210,9 @@ impl Summable {
         }
     }
 
-    /// Fills `sums`, at most [`BLOCK_VALUES`], from a result at the start of `coded`; its length. None if there is no such result;
-    /// `sums` then holds nothing of use. Of codec 1's results, the sums are those whose [`value_of`] they are.
+    /// Fills `sums`, at most [`BLOCK_VALUES`], from a result at the start of `coded`; its length.
+    /// None if there is no such result; `sums` then holds nothing of use. Of codec 1's results, the
+    /// sums are those whose [`value_of`] they are.
     #[must_use]
     pub fn decode_result(self, coded: &[u8], sums: &mut [i32]) -> Option<usize> {
         match self.0 {

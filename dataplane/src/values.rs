@@ -1,4 +1,5 @@
-//! Whether bytes look like values (FORMAT.md §5.1, S9): frameworks put headers into streams that an application tagged.
+//! Whether bytes look like values (FORMAT.md §5.1, S9): frameworks put headers into streams that an
+//! application tagged.
 
 use crate::codec::VALUE_LEN;
 
@@ -6,24 +7,30 @@ use crate::codec::VALUE_LEN;
 const HUGE: u32 = (127 + 64) << 23;
 const INFINITE: u32 = 0xff << 23;
 const SMALLEST_NORMAL: u32 = 1 << 23;
-/// Implausible words that are less than this many words apart belong together: gloo's headers are 48 bytes long.
+/// Implausible words that are less than this many words apart belong together: gloo's headers are
+/// 48 bytes long.
 const REACH: usize = 12;
 
-/// Magnitudes from 2 on have this bit, and so all that are huge or not finite. Most gradients have none of them.
+/// Magnitudes from 2 on have this bit, and so all that are huge or not finite. Most gradients have
+/// none of them.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const FROM_TWO: u32 = 1 << 30;
-/// Words without their sign and less one, as a wrapping shift and subtraction make them, are less if they are subnormal and not zero.
+/// Words without their sign and less one, as a wrapping shift and subtraction make them, are less
+/// if they are subnormal and not zero.
 pub(crate) const SUBNORMAL_BELOW: u32 = (SMALLEST_NORMAL << 1) - 1;
 
-/// Whether a word is an implausible value: subnormal and not zero, as small integers are, or finite and huge.
+/// Whether a word is an implausible value: subnormal and not zero, as small integers are, or finite
+/// and huge.
 const fn is_implausible(word: u32) -> bool {
     let magnitude = word & 0x7fff_ffff;
     (magnitude != 0 && magnitude < SMALLEST_NORMAL) || (magnitude >= HUGE && magnitude < INFINITE)
 }
 
-/// Whether any of `values`, little-endian `f32`s, may be implausible: one is implausible, or not finite.
-// One minimum and one maximum: compilers vectorise them for whoever calls it. To tell infinities and NaN from huge values would take
-// another subtraction a word, and there are none in most frames.
+/// Whether any of `values`, little-endian `f32`s, may be implausible: one is implausible, or not
+/// finite.
+// One minimum and one maximum: compilers vectorise them for whoever calls it. To tell infinities
+// and NaN from huge values would take another subtraction a word, and there are none in most
+// frames.
 #[inline(always)]
 pub(crate) fn any_may_be_implausible(values: &[u8]) -> bool {
     let (words, _) = values.as_chunks::<VALUE_LEN>();

@@ -53,12 +53,14 @@ outcomes! {
     Change {
         /// Egress: the payload was compressed.
         Compressed = "compressed",
-        /// Egress: the far end would have taken the host's own frame for a compressed one, by its mark or, under
-        /// in-place framing, because it was cut short; its type of service was set to 0.
+        /// Egress: the far end would have taken the host's own frame for a compressed one, by its
+        /// mark or, under in-place framing, because it was cut short; its type of service was set
+        /// to 0.
         Remarked = "remarked",
         /// Ingress: the payload was restored.
         Restored = "restored",
-        /// Egress: the capability option was added to a SYN, which advertises what its host restores.
+        /// Egress: the capability option was added to a SYN, which advertises what its host
+        /// restores.
         OptionAdded = "option-added",
         /// Ingress: a SYN's capability was recorded, and the option taken out.
         OptionStripped = "option-stripped",
@@ -98,18 +100,21 @@ outcomes! {
         IpChecksum = "ip-checksum",
         /// The TCP or UDP checksum is wrong, and not one left to offload.
         L4Checksum = "l4-checksum",
-        /// The start of the TCP connection was not seen, so where values start is not known; or it has ended.
+        /// The start of the TCP connection was not seen, so where values start is not known; or it
+        /// has ended.
         AlignmentUnknown = "alignment-unknown",
-        /// The connection's start cannot be relied on: two different ones were seen, or one far from the payload, or one
-        /// whose options bind the payload.
+        /// The connection's start cannot be relied on: two different ones were seen, or one far
+        /// from the payload, or one whose options bind the payload.
         AlignmentDoubtful = "alignment-doubtful",
-        /// The payload does not start on a value, and in-place framing or the rule's alignment needs it to.
+        /// The payload does not start on a value, and in-place framing or the rule's alignment
+        /// needs it to.
         Misaligned = "misaligned",
         /// The far end did not advertise on the connection's SYN that it restores this codec.
         NotNegotiated = "not-negotiated",
         /// The connection's SYN was not tagged, so nobody was asked.
         TaggedLate = "tagged-late",
-        /// The far end restores in-place frames with other parameters, or none, or of another type of service.
+        /// The far end restores in-place frames with other parameters, or none, or of another type
+        /// of service.
         ParametersDiffer = "parameters-differ",
         /// TCP sends these bytes again.
         Resent = "resent",
@@ -125,8 +130,8 @@ outcomes! {
         NoRoom = "no-room",
         /// Ingress: an ordinary frame; nothing to restore.
         NotCompressed = "not-compressed",
-        /// Ingress: the mark of compressed frames on a frame that no engine made. Its ordinary checksum is right, or it
-        /// needs none, and its payload is no compressed segment.
+        /// Ingress: the mark of compressed frames on a frame that no engine made. Its ordinary
+        /// checksum is right, or it needs none, and its payload is no compressed segment.
         ForeignMark = "foreign-mark",
     }
 }
@@ -142,10 +147,11 @@ outcomes! {
         L4Checksum = "l4-checksum",
         /// A compressed segment over UDP without a checksum: a host would take it for data.
         NoChecksum = "no-checksum",
-        /// A compressed segment with an ordinary checksum, which somebody has computed on the way: a host would take
-        /// it for data.
+        /// A compressed segment with an ordinary checksum, which somebody has computed on the way:
+        /// a host would take it for data.
         Recomputed = "recomputed",
-        /// The segment header is cut short, of another version or codec, or holds invalid parameters.
+        /// The segment header is cut short, of another version or codec, or holds invalid
+        /// parameters.
         SegmentHeader = "segment-header",
         /// The groups are cut short, or a lane that must be absent is not.
         Groups = "groups",

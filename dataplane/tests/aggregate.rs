@@ -148,8 +148,8 @@ fn a_window_has_two_slots_for_each_chunk() {
     assert_eq!(worker.limits(), Some(Limits { window: 4, ..Limits::MOST }));
 }
 
-/// One bit of the kind makes a partial sum of one child a contribution, and the reverse; the sections of either would be read as
-/// other values.
+/// One bit of the kind makes a partial sum of one child a contribution, and the reverse; the
+/// sections of either would be read as other values.
 #[test]
 fn a_worker_sends_what_it_joined_to_send() {
     let limits = Limits::MOST;
@@ -216,8 +216,9 @@ fn a_jobs_workers_are_its_own() {
     assert_eq!([1, 2, 3].map(children), [vec![10], vec![20], vec![]]);
 }
 
-/// Packets may be cut anew when they are sent again, so that some of their blocks are new and some are not. Each counts once, whichever
-/// comes first, and nothing is left of what a slot held before.
+/// Packets may be cut anew when they are sent again, so that some of their blocks are new and some
+/// are not. Each counts once, whichever comes first, and nothing is left of what a slot held
+/// before.
 #[test]
 fn a_block_counts_once_however_packets_are_cut() {
     const VALUES: usize = 300;
@@ -329,7 +330,8 @@ fn a_partial_sum_beyond_its_workers_limits_is_refused() {
         assert_eq!(send(Body::Partial { child: 0, workers: 1, part }), outcome, "{sum}");
     }
 }
-/// The first contribution says how a chunk is coded; what is coded otherwise is dropped, as another bound is.
+/// The first contribution says how a chunk is coded; what is coded otherwise is dropped, as another
+/// bound is.
 #[test]
 fn a_chunk_has_one_profile() {
     let limits = Limits::MOST;

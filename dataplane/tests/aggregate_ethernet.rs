@@ -1,4 +1,5 @@
-//! An aggregator on Ethernet: what `etherparse` writes, it takes; what it sends, `etherparse` reads.
+//! An aggregator on Ethernet: what `etherparse` writes, it takes; what it sends, `etherparse`
+//! reads.
 
 mod common;
 
@@ -40,7 +41,8 @@ fn datagram(number: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Destination MAC, address and port, and the payload, of a datagram that is right in every respect.
+/// Destination MAC, address and port, and the payload, of a datagram that is right in every
+/// respect.
 fn read(frame: &[u8]) -> ([u8; 6], [u8; 4], u16, Vec<u8>) {
     let packet = SlicedPacket::from_ethernet(frame).unwrap();
     let Some(LinkSlice::Ethernet2(link)) = packet.link else { panic!() };

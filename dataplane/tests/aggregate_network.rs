@@ -1,5 +1,6 @@
-//! Aggregation over networks that lose, copy, delay and cut packets, with aggregators that die or forget and workers that come
-//! late: every worker gets the exact sum, or all agree to fall back, within a bounded time.
+//! Aggregation over networks that lose, copy, delay and cut packets, with aggregators that die or
+//! forget and workers that come late: every worker gets the exact sum, or all agree to fall back,
+//! within a bounded time.
 
 mod common;
 
@@ -210,7 +211,8 @@ impl Network {
                 continue;
             }
             let mut packet = packet.to_vec();
-            // A flipped bit, the checksum of UDP finds; nothing but the packet's own fields shows that it was cut.
+            // A flipped bit, the checksum of UDP finds; nothing but the packet's own fields shows
+            // that it was cut.
             if self.random.happens(self.scenario.cuts) {
                 let len = self.random.next() as usize % packet.len();
                 packet.truncate(len);
@@ -362,7 +364,8 @@ impl Network {
         (outputs, rescaled[0].clone())
     }
 
-    /// The fallback of all workers: what anybody has is copied, the rest is summed elsewhere, and a later epoch begins.
+    /// The fallback of all workers: what anybody has is copied, the rest is summed elsewhere, and a
+    /// later epoch begins.
     fn fall_back(
         &mut self,
         inputs: &[Vec<u8>],
@@ -479,7 +482,8 @@ fn quiet() -> Scenario {
     }
 }
 
-/// Without trouble, nobody falls back; nor because of a straggler, loss of 1 %, or other people's packets.
+/// Without trouble, nobody falls back; nor because of a straggler, loss of 1 %, or other people's
+/// packets.
 #[test]
 fn nobody_falls_back_without_need() {
     for seed in 0..40 {
@@ -498,8 +502,9 @@ fn nobody_falls_back_without_need() {
     }
 }
 
-/// Loss shrinks windows, each worker's at another time. One that has no room left waits for chunks that another, without room
-/// either, has not started: the first chunk has to go on whatever the window is.
+/// Loss shrinks windows, each worker's at another time. One that has no room left waits for chunks
+/// that another, without room either, has not started: the first chunk has to go on whatever the
+/// window is.
 #[test]
 fn small_windows_do_not_wait_for_each_other() {
     for seed in 0..60 {
@@ -507,7 +512,8 @@ fn small_windows_do_not_wait_for_each_other() {
     }
 }
 
-/// One bit of the kind makes a rack's sum of one child that worker's values. Nobody else's packets can end a job either.
+/// One bit of the kind makes a rack's sum of one child that worker's values. Nobody else's packets
+/// can end a job either.
 #[test]
 fn sums_of_one_worker_are_not_taken_for_values() {
     for seed in 0..60 {

@@ -1,5 +1,6 @@
-//! An aggregator among hosts with smoltcp's stack, which knows nothing of ours: they look the aggregator up, ping it, and sum with it over
-//! UDP, by copies and by a multicast group. Time is simulated.
+//! An aggregator among hosts with smoltcp's stack, which knows nothing of ours: they look the
+//! aggregator up, ping it, and sum with it over UDP, by copies and by a multicast group. Time is
+//! simulated.
 
 mod common;
 

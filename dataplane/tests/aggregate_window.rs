@@ -24,8 +24,9 @@ fn worker(child: u8, children: u8, window: u8) -> Worker<4> {
     Worker::new(WorkerSettings { limits, ..worker_settings(child, children) }, Kernel::PORTABLE)
 }
 
-/// Window 4, eight chunks of one block. The contributions of chunks 5, 6 and 7 are always lost, and that of chunk 0 once. The window
-/// shrinks to 2 or 1, with three chunks under way. Chunk 4 is the one that everybody would wait for next.
+/// Window 4, eight chunks of one block. The contributions of chunks 5, 6 and 7 are always lost, and
+/// that of chunk 0 once. The window shrinks to 2 or 1, with three chunks under way. Chunk 4 is the
+/// one that everybody would wait for next.
 #[test]
 fn a_shrunken_window_does_not_hold_back_the_first_chunk() {
     let mut worker = worker(0, 1, 4);
@@ -99,8 +100,8 @@ impl Pair {
         pair
     }
 
-    /// The worker sends all that it has to send, and then receives what the aggregator sent, if `delivered`. The chunks that it contributed, and
-    /// until when it waits.
+    /// The worker sends all that it has to send, and then receives what the aggregator sent, if
+    /// `delivered`. The chunks that it contributed, and until when it waits.
     fn turn(&mut self, now: u64, delivered: bool) -> (Vec<u32>, u64) {
         let done = self.send(now);
         if delivered {
@@ -111,7 +112,8 @@ impl Pair {
         done
     }
 
-    /// The worker sends all that it has to send. The chunks that it contributed, and until when it waits.
+    /// The worker sends all that it has to send. The chunks that it contributed, and until when it
+    /// waits.
     fn send(&mut self, now: u64) -> (Vec<u32>, u64) {
         let (mut packet, mut sent) = ([0; 1500], Vec::new());
         let until = loop {
@@ -153,7 +155,8 @@ impl Pair {
     }
 }
 
-/// A result that nobody had to ask for says how long one takes; the first question waits 50 ms, later ones less.
+/// A result that nobody had to ask for says how long one takes; the first question waits 50 ms,
+/// later ones less.
 #[test]
 fn an_unasked_result_measures_the_time_that_one_takes() {
     let mut pair = Pair::of(1);
@@ -235,7 +238,8 @@ fn a_chunk_that_is_sent_again_is_not_overtaken() {
     }
 }
 
-/// RFC 6298 §2 in `f64`, times 10 ms to 50 ms. Each chunk has its result after so many milliseconds.
+/// RFC 6298 §2 in `f64`, times 10 ms to 50 ms. Each chunk has its result after so many
+/// milliseconds.
 #[test]
 fn the_timer_is_that_of_rfc_6298() {
     let mut pair = Pair::with(1, 1);
@@ -269,8 +273,8 @@ fn the_timer_doubles_with_each_question() {
     }
 }
 
-/// The first result is lost. The second after it says so: the worker asks at once, and the aggregator sends again what it has just sent to
-/// all. Nobody waits for a timer.
+/// The first result is lost. The second after it says so: the worker asks at once, and the
+/// aggregator sends again what it has just sent to all. Nobody waits for a timer.
 #[test]
 fn a_result_that_later_ones_overtook_is_asked_for_at_once() {
     let mut pair = Pair::of(1);
@@ -297,7 +301,8 @@ fn a_contribution_that_was_lost_is_missed_at_once() {
     assert_eq!((pair.aggregator.count(Outcome::Missing), pair.aggregator.count(Outcome::Completed)), (1, 8));
 }
 
-/// A question may have crossed the result, unless later results have come. Nobody has a worker flooded with what it asked for.
+/// A question may have crossed the result, unless later results have come. Nobody has a worker
+/// flooded with what it asked for.
 #[test]
 fn a_result_that_may_be_on_its_way_is_not_sent_again() {
     let mut pair = Pair::of(1);
@@ -323,7 +328,8 @@ fn a_result_that_may_be_on_its_way_is_not_sent_again() {
     }
 }
 
-/// The aggregator answered that it waits for another worker: nothing was lost, and the window stays.
+/// The aggregator answered that it waits for another worker: nothing was lost, and the window
+/// stays.
 #[test]
 fn the_window_stays_if_another_worker_was_late() {
     let mut pair = Pair::of(2);
@@ -332,7 +338,8 @@ fn the_window_stays_if_another_worker_was_late() {
     let (sent, until) = pair.turn(0, true);
     assert_eq!((&sent[..], until), (&[0, 1, 2, 3][..], 50));
     assert_eq!(pair.turn(until, true).0, [], "it asks, and hears who is late");
-    // The late one says hello, and contributes its first four chunks; both receive all that the aggregator sends.
+    // The late one says hello, and contributes its first four chunks; both receive all that the
+    // aggregator sends.
     for now in [60, 61] {
         while let Poll::Send(len) = late.poll(&pair.input, Millis(now), &mut packet) {
             pair.aggregator_receives(&packet[..len], 1, now);

@@ -99,7 +99,8 @@ proptest! {
     }
 }
 
-/// Files of a second implementation: y, three bytes, the number of values; values, sections, decoded values.
+/// Files of a second implementation: y, three bytes, the number of values; values, sections,
+/// decoded values.
 #[test]
 fn golden_files() {
     let files = golden("v1_sections_");
@@ -140,7 +141,8 @@ fn invalid_sections_are_refused() {
     assert_eq!(decode(&[2, 0, 0b10, 1, 2, 1, 1], 9), refused, "a map bit beyond the values");
     assert_eq!(decode(&[2, 0, 0b10, 1, 0x12, 1, 1], 16), refused, "spare code bits");
     assert_eq!(decode(&[2, 0, 0b10, 1, 15, 0, 15], 16), refused, "a width of 15");
-    // All that an encoder does not make: an empty map, a zero byte of a two-level map, wide codes, raw bits of absent items.
+    // All that an encoder does not make: an empty map, a zero byte of a two-level map, wide codes,
+    // raw bits of absent items.
     assert_eq!(decode(&[2, 0, 0], 16), Ok((3, vec![0; 64])));
     assert_eq!(decode(&[1, 0b01, 0], 16), Ok((3, vec![0; 64])));
     assert!(
@@ -183,7 +185,8 @@ fn the_bound_is_exact_and_has_a_range() {
 #[test]
 fn the_longest_payload_is_as_long_as_is_said() {
     let raw = le_bytes(&[f32::NAN.to_bits(); 2 * SECTION_VALUES]);
-    // FORMAT.md section 4.2: 1 + 45 octets + half as many, for octets of 8 values; width 14 needs values beside raw ones.
+    // FORMAT.md section 4.2: 1 + 45 octets + half as many, for octets of 8 values; width 14 needs
+    // values beside raw ones.
     assert_eq!(max_encoded_len(4 * SECTION_VALUES), 2913);
     assert_eq!(max_encoded_len(4 * 362), 1 + 45 * 46 + 23);
     for count in [1, 7, 8, 9, 511, 512, 513, 1024] {

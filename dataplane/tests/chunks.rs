@@ -1,4 +1,5 @@
-//! Aggregation's packets and sums against what a second implementation wrote, from docs/aggregation-protocol.md.
+//! Aggregation's packets and sums against what a second implementation wrote, from
+//! docs/aggregation-protocol.md.
 
 mod common;
 
@@ -34,7 +35,8 @@ fn take_packet<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
     take(rest, u16::from_be_bytes([len[0], len[1]]).into())
 }
 
-/// Workers make the contributions, the aggregator makes the result of them, workers read it: byte by byte, by every kernel.
+/// Workers make the contributions, the aggregator makes the result of them, workers read it: byte
+/// by byte, by every kernel.
 #[test]
 fn golden_files() {
     // Files of codec 1 begin with one byte more: bound exponent and byte offset.
@@ -309,7 +311,8 @@ fn the_longest_packet_is_what_ethernet_leaves() {
     assert_eq!(MAX_PACKET_LEN, Limits::MOST.packet_len());
 }
 
-/// All 2^16: two bytes name at most one profile, which is what a segment header's three do, and one whose values can be summed.
+/// All 2^16: two bytes name at most one profile, which is what a segment header's three do, and one
+/// whose values can be summed.
 #[test]
 fn two_bytes_name_a_profile() {
     let part = Part { blocks: Blocks::new(1, 0, 1).unwrap(), peak: 0, profile: bit_plane(0), sections: &[] };

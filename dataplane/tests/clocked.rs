@@ -46,7 +46,8 @@ fn decompression_block_equals_the_definition_on_every_vector() {
         for x in [Params::MIN_SCALE, 0, i8::MAX] {
             let params = Params::from_exponents(b, k, x).unwrap();
             for low in 0..=0xffffu32 {
-                // Bits above the class's width are there, as the input multiplexer lets them through.
+                // Bits above the class's width are there, as the input multiplexer lets them
+                // through.
                 let vector = next() << 16 | low;
                 for class in [Class::Zero, Class::Byte, Class::Half, Class::Raw] {
                     let lane = Lane { class, vector };
@@ -96,7 +97,8 @@ fn every_tag_vector_with_every_number_of_lanes() {
 
 #[test]
 fn a_group_may_begin_in_any_byte_of_a_burst() {
-    // A first group of every length, then groups of 34 bytes: also from byte 31 on, into a third burst.
+    // A first group of every length, then groups of 34 bytes: also from byte 31 on, into a third
+    // burst.
     for first in [vec![1.5f32; 8], vec![0.0; 8]] {
         for bytes in 0..=8 {
             for halves in 0..=8 - bytes {

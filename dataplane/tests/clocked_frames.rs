@@ -1,4 +1,5 @@
-//! The clocked model as the NIC uses it: frames back to back, late beats, stalled sinks; and the clocks.
+//! The clocked model as the NIC uses it: frames back to back, late beats, stalled sinks; and the
+//! clocks.
 
 use std::iter::repeat_n;
 
@@ -16,7 +17,8 @@ use clocked_inputs::{define_decode, define_encode, noise, params, payload};
 /// 0x28 with an ECN bit, which the default rule's mask ignores.
 const TOS: u8 = 0x2a;
 
-/// An Ethernet and IPv4 header with this type of service behind `vlans` VLAN tags, cut or filled up to `len`.
+/// An Ethernet and IPv4 header with this type of service behind `vlans` VLAN tags, cut or filled up
+/// to `len`.
 fn header(tos: u8, vlans: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![2; 12];
     for tag in 0..vlans {
@@ -175,8 +177,8 @@ fn send(
     panic!("{} of {} frames out, {at} of {} beats in", done.len(), frames.len(), beats.len());
 }
 
-/// Frames with and without the rule's type of service, the shortest headers cut within it; some layouts
-/// promise more than the frame holds.
+/// Frames with and without the rule's type of service, the shortest headers cut within it; some
+/// layouts promise more than the frame holds.
 fn frames() -> impl Strategy<Value = Vec<(Layout, Vec<u8>)>> {
     let frame = (payload(70), 13usize..80, 0usize..40, 0usize..4, any::<bool>()).prop_map(
         |((_, values), bypass, tail, promise, tagged)| {
@@ -320,8 +322,8 @@ fn a_payload_of_1448_bytes_takes_49_to_53_clocks() {
 
 #[test]
 fn frames_back_to_back_take_49_clocks_each() {
-    // 66 bytes of Ethernet, IPv4 and TCP headers: 48 beats; two bursts and two bytes bypassed, 46 bursts
-    // coded.
+    // 66 bytes of Ethernet, IPv4 and TCP headers: 48 beats; two bursts and two bytes bypassed, 46
+    // bursts coded.
     let layout = Layout { bypass: 66, values: 362 };
     let frame = [header(TOS, 0, 66), vec![0; 1448]].concat();
     let wire = define_frame(&frame, layout, Params::DEFAULT);

@@ -1,8 +1,8 @@
-//! All 2^32 values: the laws of the codec, every kernel and the clocked model's lane blocks, with a sample of the parameters
-//! or with all that `exhaustive.csv` records.
+//! All 2^32 values: the laws of the codec, every kernel and the clocked model's lane blocks, with a
+//! sample of the parameters or with all that `exhaustive.csv` records.
 //!
-//! `GRADWIRE_BOUNDS=10,11` runs everything of codec 1 for those bounds, `GRADWIRE_BIT_PLANE=-10` everything of codec 2 for that one;
-//! `.ci/exhaustive` does so for all and writes the record.
+//! `GRADWIRE_BOUNDS=10,11` runs everything of codec 1 for those bounds, `GRADWIRE_BIT_PLANE=-10`
+//! everything of codec 2 for that one; `.ci/exhaustive` does so for all and writes the record.
 //! `GRADWIRE_KERNEL=avx512` compares that kernel alone, in rows of its own: few machines have it.
 
 use std::collections::BTreeSet;
@@ -24,14 +24,16 @@ use common::laws::Laws;
 const BOUNDS: std::ops::RangeInclusive<u8> = Params::MIN_B..=Params::MAX_B;
 /// Both extremes, and scales at which small and large values of neural networks lie.
 const SCALES: [i8; 5] = [Params::MIN_SCALE, -24, 0, 63, i8::MAX];
-/// For what is compared with the definition; `kernels.rs` and `clocked.rs` have every exponent with other scales.
+/// For what is compared with the definition; `kernels.rs` and `clocked.rs` have every exponent with
+/// other scales.
 const NO_SCALE: [i8; 1] = [0];
 
 /// Values are visited in so many blocks.
 const BLOCKS: u32 = 1 << 8;
 const BLOCK: u32 = 1 << 24;
 
-/// Both splits of every bound, with every scale, each once: for some bounds both splits are the same.
+/// Both splits of every bound, with every scale, each once: for some bounds both splits are the
+/// same.
 fn parameters(bounds: impl IntoIterator<Item = u8>, scales: &[i8]) -> Vec<Params> {
     let mut seen = BTreeSet::new();
     let mut all = Vec::new();
@@ -138,13 +140,14 @@ fn bit_plane_laws() {
 fn kernels() {
     let (name, kernels) = asked_kernels("kernels");
     on_every_value(&name, &NO_SCALE, |params, block| {
-        // An odd multiplier visits every value, in an order that mixes the exponents of neighbouring lanes.
+        // An odd multiplier visits every value, in an order that mixes the exponents of
+        // neighbouring lanes.
         agree(&kernels, params.into(), block, |i| i.wrapping_mul(0x9e37_79b1));
     });
 }
 
-/// Codec 2. Neighbours have exponents far apart, so that sections have raw values; and then the same exponent, so that sections
-/// are dense, raw or empty.
+/// Codec 2. Neighbours have exponents far apart, so that sections have raw values; and then the
+/// same exponent, so that sections are dense, raw or empty.
 #[test]
 #[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test exhaustive -- --ignored --nocapture"]
 fn bit_plane_kernels() {

@@ -195,7 +195,8 @@ fn tagged_syns_without_payload_make_way_after_a_while() {
     assert_eq!(table.syn(&key(50), syn(9), Millis(OPENING_MS)).map(drop), Ok(()));
 }
 
-/// A flood makes a listener answer twice on the same ports: no more of a connection than one answer.
+/// A flood makes a listener answer twice on the same ports: no more of a connection than one
+/// answer.
 #[test]
 fn doubt_without_payload_makes_way_after_a_while() {
     let mut table = FlowTable::<1>::new(0);
@@ -258,7 +259,8 @@ fn a_probe_is_one_sample_and_ends_in_trust() {
     assert_eq!(send(&mut table, seq, BYPASS_MS + EPOCH_MS + BYPASS_MS), Ok(()));
 }
 
-/// Twelve units that were sent compressed, and none of them again, are worth an epoch's decision; eleven are not.
+/// Twelve units that were sent compressed, and none of them again, are worth an epoch's decision;
+/// eleven are not.
 #[test]
 fn a_probe_of_few_segments_proves_nothing() {
     for (segments, decided) in [(11, TrustState::Probing), (12, TrustState::Trusted)] {
@@ -273,7 +275,8 @@ fn a_probe_of_few_segments_proves_nothing() {
     }
 }
 
-/// Three quarters of all segments lost, some of them again and again: no peer that restores nothing.
+/// Three quarters of all segments lost, some of them again and again: no peer that restores
+/// nothing.
 #[test]
 fn heavy_loss_is_not_a_refusal() {
     let mut table = open();

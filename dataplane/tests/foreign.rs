@@ -1,5 +1,5 @@
-//! Changes of frames on their way, and frames of others under the mark: foreign frames pass as they are, and no
-//! compressed bytes reach a host as data.
+//! Changes of frames on their way, and frames of others under the mark: foreign frames pass as they
+//! are, and no compressed bytes reach a host as data.
 
 mod common;
 
@@ -44,7 +44,8 @@ fn marked(spec: &Spec, payload: &[u8]) -> Vec<u8> {
     Spec { tos: DEFAULT_MARK, payload: payload.to_vec(), ..spec.clone() }.bytes()
 }
 
-/// A card or a proxy on the way that computes checksums makes a compressed segment look like any other to a host.
+/// A card or a proxy on the way that computes checksums makes a compressed segment look like any
+/// other to a host.
 #[test]
 fn a_compressed_segment_with_a_recomputed_checksum_is_dropped() {
     for spec in specs() {
@@ -171,7 +172,8 @@ fn foreign_datagrams_with_options_pass() {
     }
 }
 
-/// Mobile IPv6: with a home address option the checksum is over that address in place of the source (RFC 6275 §6.3).
+/// Mobile IPv6: with a home address option the checksum is over that address in place of the source
+/// (RFC 6275 §6.3).
 #[test]
 fn foreign_packets_with_a_home_address_pass() {
     for spec in [Spec::tcp(1, ACK, &[9; 40]), Spec::udp(&[9; 40])] {
@@ -198,7 +200,8 @@ fn foreign_packets_with_a_home_address_pass() {
     }
 }
 
-/// A switch takes VLAN tags off a frame and puts others on; it pads what gets too short, and cuts no padding off.
+/// A switch takes VLAN tags off a frame and puts others on; it pads what gets too short, and cuts
+/// no padding off.
 fn through_a_switch(frame: &[u8], tags: &[(u16, u16)]) -> Vec<u8> {
     let mut rest = &frame[12..];
     while matches!(rest, [0x81, 0, ..] | [0x88, 0xa8, ..]) {
@@ -210,7 +213,8 @@ fn through_a_switch(frame: &[u8], tags: &[(u16, u16)]) -> Vec<u8> {
     out
 }
 
-/// In-place framing tells compressed frames by their length, which a switch that changes VLAN tags changes too.
+/// In-place framing tells compressed frames by their length, which a switch that changes VLAN tags
+/// changes too.
 #[test]
 fn in_place_frames_survive_a_change_of_vlan_tags() {
     let tags = [(0x88a8, 7), (0x8100, 5)];

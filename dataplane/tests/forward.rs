@@ -387,7 +387,8 @@ fn checksums_left_to_offload_are_completed_where_the_ports_do_not() {
         }
     }
 
-    // The host's own frame with the mark loses its type of service, and has no right checksum before.
+    // The host's own frame with the mark loses its type of service, and has no right checksum
+    // before.
     let mut device = Queues { completes: true, ..Queues::new(4, 4) };
     device.arrive(Port::Host, &offloaded(&Spec { tos: DEFAULT_MARK, ..tcp.clone() }));
     forwarder().forward(&mut device, Port::Host, 4, NOW, &NO_CAPABILITIES);

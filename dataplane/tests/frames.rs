@@ -19,7 +19,8 @@ use proptest::prelude::*;
 /// Payloads begin within values, too, and do not look like some.
 const RULE: Rule = Rule { heuristic: Heuristic::Off, ..Rule::STATIC };
 
-/// A new flow's SYN, then the frame. The SYN is not tagged: the frame may be anywhere in the stream.
+/// A new flow's SYN, then the frame. The SYN is not tagged: the frame may be anywhere in the
+/// stream.
 fn send(rule: Rule, origin: u32, spec: &Spec) -> (Verdict, Vec<u8>) {
     let mut engine = Egress::<2>::new(rules(rule), Kernel::detect(), 1500, 1);
     if matches!(spec.transport, TransportSpec::Tcp { .. }) && rule.alignment == Alignment::Connection {
@@ -227,7 +228,8 @@ proptest! {
     }
 }
 
-/// Every byte behind the Ethernet header, every other value: what a host accepts has the right bytes.
+/// Every byte behind the Ethernet header, every other value: what a host accepts has the right
+/// bytes.
 #[test]
 fn no_changed_byte_of_a_routed_frame_gets_through() {
     let payload = le_bytes(&gradient(24));
@@ -304,8 +306,8 @@ fn expansion_stops_at_the_mtu() {
     }
 }
 
-/// A field of 0 would say that there is no checksum (FORMAT.md S11), on the wire as in the restored datagram. Sixteen bits of the
-/// payload take every value, and with them the sum.
+/// A field of 0 would say that there is no checksum (FORMAT.md S11), on the wire as in the restored
+/// datagram. Sixteen bits of the payload take every value, and with them the sum.
 #[test]
 fn no_compressed_datagram_has_a_checksum_of_0() {
     let rule = Rule { udp_offset: 2, ..RULE };
@@ -352,7 +354,8 @@ fn another_start_on_a_live_flow_raises_doubt() {
     }
 }
 
-/// One value behind an application header as long as it may be: the shortest payload that is compressed in place.
+/// One value behind an application header as long as it may be: the shortest payload that is
+/// compressed in place.
 #[test]
 fn a_single_value_comes_back() {
     let rule = Rule { framing: Framing::InPlace, udp_offset: 200, ..RULE };
@@ -373,7 +376,8 @@ fn a_short_frame_under_a_routed_rule_is_left_alone() {
     assert_eq!(receive(RULE, &wire).0, Verdict::Untouched(PassReason::NotCompressed));
 }
 
-/// A first SYN that cannot be relied on: cut short, corrupt, or with an option that binds the payload.
+/// A first SYN that cannot be relied on: cut short, corrupt, or with an option that binds the
+/// payload.
 #[test]
 fn a_doubtful_first_syn_starts_no_values() {
     let spec = Spec::tcp(1000, ACK, &le_bytes(&gradient(100)));
@@ -484,7 +488,8 @@ fn a_key_tells_both_ends_of_a_flow_over_ipv6() {
 #[test]
 fn a_key_is_written_as_core_writes_addresses() {
     for (zeros, mapped) in (0..=u8::MAX).flat_map(|zeros| [(zeros, false), (zeros, true)]) {
-        // Words that are zero if the bit is set, and of all four lengths elsewhere; ::ffff:0:0/96 is written otherwise.
+        // Words that are zero if the bit is set, and of all four lengths elsewhere; ::ffff:0:0/96
+        // is written otherwise.
         let word = |place: u32| match place {
             5 if mapped => 0xffff,
             _ if zeros >> place & 1 != 0 => 0u64,

@@ -42,7 +42,8 @@ fn check_payload(values: &[u8], groups: &[u8], decoded: &[u8], params: Params) {
     }
 }
 
-/// Both directions of one payload under codec 2, and every truncation of its sections, for the definition and all kernels.
+/// Both directions of one payload under codec 2, and every truncation of its sections, for the
+/// definition and all kernels.
 fn check_sections(values: &[u8], sections: &[u8], decoded: &[u8], profile: Profile) {
     let mut out = vec![0xaa; profile.max_encoded_len(values.len())];
     assert_eq!(profile.encode_payload(values, &mut out), Ok(sections.len()));
@@ -78,7 +79,8 @@ fn bursts() {
     }
 }
 
-/// The host's frame to the wire's and on to the restored one; every truncation of the wire's is refused.
+/// The host's frame to the wire's and on to the restored one; every truncation of the wire's is
+/// refused.
 fn check_frames(name: &str, frames: &[Vec<u8>; 3], rule: Rule) {
     let [host, wire, restored] = frames;
     let rules = Rules::new(&[Rule { heuristic: Heuristic::Off, ..rule }], DEFAULT_MARK).unwrap();
@@ -100,7 +102,8 @@ fn check_frames(name: &str, frames: &[Vec<u8>; 3], rule: Rule) {
     }
 }
 
-/// A SYN that tells the far end what a host with in-place framing restores, and that the far host gets as it was sent.
+/// A SYN that tells the far end what a host with in-place framing restores, and that the far host
+/// gets as it was sent.
 fn check_syn(host: &[u8], wire: &[u8], restored: &[u8], profile: Profile) {
     let rule = Rule { framing: Framing::InPlace, profile, ..Rule::DEFAULT };
     let rules = Rules::new(&[rule], DEFAULT_MARK).unwrap();
@@ -163,7 +166,8 @@ fn blocks(path: &str) -> Vec<String> {
     text.split("```example ").skip(1).map(|block| block.split("```").next().unwrap().to_owned()).collect()
 }
 
-/// The output of the second implementation, and the SYN of FORMAT.md, which it does not write. The other blocks there are of these.
+/// The output of the second implementation, and the SYN of FORMAT.md, which it does not write. The
+/// other blocks there are of these.
 fn examples() -> Vec<Example> {
     let mut blocks_of_both = blocks("tests/golden/v1_examples.txt");
     let (syns, others): (Vec<_>, Vec<_>) =

@@ -1,4 +1,5 @@
-//! Payload that does not look like values goes untouched (FORMAT.md §5.1, S9), and so does what its connection sends after it.
+//! Payload that does not look like values goes untouched (FORMAT.md §5.1, S9), and so does what its
+//! connection sends after it.
 
 mod common;
 
@@ -35,7 +36,8 @@ impl Host {
         self.engine.process(frame, &mut vec![0; frame.len()], Millis(0), &NO_CAPABILITIES)
     }
 
-    /// The next segment of the stream; whether it was compressed, or went untouched since it is not values.
+    /// The next segment of the stream; whether it was compressed, or went untouched since it is not
+    /// values.
     fn sends(&mut self, payload: &[u8]) -> bool {
         let frame = Spec::tcp(self.sent, ACK, payload).bytes();
         self.sent += payload.len() as u32;
@@ -151,7 +153,8 @@ fn a_rule_may_trust_what_is_tagged() {
     assert!(was_compressed(host.process(&datagram)));
 }
 
-/// A length before each message is one implausible word in many: it shows where the stream starts, whichever way the start goes.
+/// A length before each message is one implausible word in many: it shows where the stream starts,
+/// whichever way the start goes.
 #[test]
 fn a_length_word_at_the_start_of_the_stream_is_not_missed() {
     const URGENT: u8 = 0x20;
@@ -241,7 +244,8 @@ fn a_stream_may_start_with_a_single_value() {
     }
 }
 
-/// The bytes before its tag are the application's own: its values start at its first tagged segment, and so do its messages.
+/// The bytes before its tag are the application's own: its values start at its first tagged
+/// segment, and so do its messages.
 #[test]
 fn a_stream_that_is_tagged_late_starts_there() {
     for (first, compressed) in [(0x3f80_0000, true), (1200, false)] {

@@ -1,4 +1,5 @@
-//! A hostile wire, and hostile hosts: what may be made of every prefix, flipped bit, lying length, bomb and flood.
+//! A hostile wire, and hostile hosts: what may be made of every prefix, flipped bit, lying length,
+//! bomb and flood.
 
 mod common;
 
@@ -53,7 +54,8 @@ fn every_prefix_of_every_golden_frame() {
     }
 }
 
-/// Every bit of the IP packet; those of the Ethernet header are the FCS's, and IPv6 has no checksum over addresses' way.
+/// Every bit of the IP packet; those of the Ethernet header are the FCS's, and IPv6 has no checksum
+/// over addresses' way.
 #[test]
 fn every_flipped_bit_of_a_routed_frame() {
     for (name, [_, wire, restored]) in golden_frames() {
@@ -192,8 +194,8 @@ fn bytes_from(flow: &Spec, frame: &Spec) -> Vec<u8> {
     Spec { vlans: flow.vlans.clone(), ..frame.clone() }.bytes()
 }
 
-/// Two segments of one stream, every way to cut them over 12 bytes: no byte is compressed after it was sent, and both
-/// ways to put them together are within the bound.
+/// Two segments of one stream, every way to cut them over 12 bytes: no byte is compressed after it
+/// was sent, and both ways to put them together are within the bound.
 #[test]
 fn segments_that_overlap_in_every_way() {
     // A third of the values each: zero, byte and half class.
@@ -263,8 +265,9 @@ fn sequence_numbers_that_wrap() {
     }
 }
 
-/// Groups of codec 1 expand 16 times at most, two bytes to eight zeros; a section of codec 2 expands from one byte to 512 zeros. With
-/// either, a frame never becomes longer than its header claims, nor than the receiver's MTU.
+/// Groups of codec 1 expand 16 times at most, two bytes to eight zeros; a section of codec 2
+/// expands from one byte to 512 zeros. With either, a frame never becomes longer than its header
+/// claims, nor than the receiver's MTU.
 #[test]
 fn expansion_stops_at_what_the_frame_claimed() {
     let rules_of = |framing| profiles().map(|profile| Rule { profile, framing, ..RULE });
@@ -287,7 +290,8 @@ fn expansion_stops_at_what_the_frame_claimed() {
                 repair_checksums(&mut longer, 0x6777);
             }
             let (verdict, _) = ingress(&mut receiver, &longer);
-            // In-place: a frame as long as it claims is an ordinary one, and one of the minimum may be padded.
+            // In-place: a frame as long as it claims is an ordinary one, and one of the minimum may
+            // be padded.
             let ordinary = longer.len() >= host.len() || longer.len() == 60;
             if rule.framing == Framing::Routed || !ordinary {
                 assert!(matches!(verdict, Verdict::Dropped(_)), "{claimed} {rule:?} {verdict:?}");
@@ -327,7 +331,8 @@ fn profiles() -> [Profile; 2] {
     [Params::DEFAULT.into(), Bound::new(-10).unwrap().into()]
 }
 
-/// A clock that stands still, jumps to its end and back: resends stay untouched, new bytes are compressed or bypassed.
+/// A clock that stands still, jumps to its end and back: resends stay untouched, new bytes are
+/// compressed or bypassed.
 #[test]
 fn time_that_jumps_or_stands_still() {
     let payload = le_bytes(&gradient(100));

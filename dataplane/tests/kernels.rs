@@ -28,9 +28,10 @@ fn bit_plane(y: i8) -> Profile {
 /// Codec 1 and codec 2 with the same bound.
 const BOTH: fn() -> [Profile; 2] = || [Params::DEFAULT.into(), bit_plane(-10)];
 
-/// Bit patterns whose exponents lie around the class borders of `profile`, and anything else. `wild` values in a hundred have
-/// exponents from below the lowest border to above the highest, so payloads are sparse or dense, with raw values or without. In some
-/// payloads, coded values have low exponents alone: kernels have short ways for them.
+/// Bit patterns whose exponents lie around the class borders of `profile`, and anything else.
+/// `wild` values in a hundred have exponents from below the lowest border to above the highest, so
+/// payloads are sparse or dense, with raw values or without. In some payloads, coded values have
+/// low exponents alone: kernels have short ways for them.
 fn any_values(profile: Profile, len: usize) -> impl Strategy<Value = Vec<u8>> {
     let (below_raw, near) = match profile {
         Profile::SizeClass(params) => (16, 127 + i32::from(params.x())),
@@ -113,7 +114,8 @@ proptest! {
         let _ = agree_on_decoding(&longer, values.len().saturating_sub(4 * short), profile);
     }
 
-    /// Sections that no encoder makes but that look much like its own: the first bytes are the mode and the map.
+    /// Sections that no encoder makes but that look much like its own: the first bytes are the mode
+    /// and the map.
     #[test]
     fn on_changed_bytes(
         (profile, values) in (any_profile(), any_count()).prop_flat_map(|(p, n)| (Just(p), any_values(p, n))),
@@ -264,9 +266,10 @@ fn on_every_tag_vector() {
     }
 }
 
-/// With all parameters but most scales: every exponent, both signs, and the ends and the middle of the significands. Lanes of
-/// one burst have exponents far apart. Quick enough for an emulator.
-/// Kernels choose a way by a section's largest value: from one border of a bin to the next, each is the largest once.
+/// With all parameters but most scales: every exponent, both signs, and the ends and the middle of
+/// the significands. Lanes of one burst have exponents far apart. Quick enough for an emulator.
+/// Kernels choose a way by a section's largest value: from one border of a bin to the next, each is
+/// the largest once.
 #[test]
 fn sections_with_every_largest_value() {
     let y = -10;

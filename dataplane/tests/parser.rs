@@ -1,4 +1,5 @@
-//! The frame parser on its own: each stage refuses what it has to, whatever later stages would find.
+//! The frame parser on its own: each stage refuses what it has to, whatever later stages would
+//! find.
 
 mod common;
 

@@ -1,5 +1,6 @@
-//! Promises about whole flows: a byte is compressed at most once, and values are coded by their own alignment or not at all.
-//! The verifier knows what the host sent, and nothing of what the engine believes.
+//! Promises about whole flows: a byte is compressed at most once, and values are coded by their own
+//! alignment or not at all. The verifier knows what the host sent, and nothing of what the engine
+//! believes.
 
 mod common;
 
@@ -17,7 +18,8 @@ const RST: u8 = 0x04;
 const ORIGIN: u32 = 0xffff_f001;
 const PAYLOAD_ALIGNED: Rule = Rule { alignment: Alignment::Payload, ..Rule::STATIC };
 
-/// A host's stream of values and the engine before it. Byte 0 of the stream has sequence number `origin`.
+/// A host's stream of values and the engine before it. Byte 0 of the stream has sequence number
+/// `origin`.
 struct Stream {
     engine: Egress<1>,
     receiver: Ingress,
@@ -55,8 +57,8 @@ impl Stream {
         assert_eq!(verdict, Verdict::Untouched(PassReason::TcpFlags));
     }
 
-    /// The segment with bytes `from..from + len` of the stream. What the receiving host takes has to be within the
-    /// bound of it, by the stream's own alignment.
+    /// The segment with bytes `from..from + len` of the stream. What the receiving host takes has
+    /// to be within the bound of it, by the stream's own alignment.
     fn send(&mut self, from: usize, len: usize, flags: u8) -> Verdict {
         let payload = self.values[from..from + len].to_vec();
         let seq = self.origin.wrapping_add(from as u32);
@@ -89,8 +91,8 @@ fn untouched(reason: PassReason) -> Verdict {
     Verdict::Untouched(reason)
 }
 
-/// The last segment of most streams has FIN and payload. A peer that cannot restore it makes TCP send it again, and with it
-/// whatever it has not acknowledged before.
+/// The last segment of most streams has FIN and payload. A peer that cannot restore it makes TCP
+/// send it again, and with it whatever it has not acknowledged before.
 #[test]
 fn behind_a_fin_nothing_is_compressed_again() {
     for (alignment, syn) in
@@ -115,7 +117,8 @@ fn behind_a_fin_nothing_is_compressed_again() {
     }
 }
 
-/// Under `alignment = "payload"` a flow that is forgotten opens again: an ended one keeps its place while TCP may still send again.
+/// Under `alignment = "payload"` a flow that is forgotten opens again: an ended one keeps its place
+/// while TCP may still send again.
 #[test]
 fn an_ended_flow_keeps_its_place_while_tcp_may_send_again() {
     let mut stream = Stream::new(PAYLOAD_ALIGNED);
@@ -140,7 +143,8 @@ fn an_ended_flow_keeps_its_place_while_tcp_may_send_again() {
     assert!(!key(&stream));
 }
 
-/// A socket may get another type of service behind its FIN, and with it a rule under which payload opens what is not known.
+/// A socket may get another type of service behind its FIN, and with it a rule under which payload
+/// opens what is not known.
 #[test]
 fn an_ended_flow_keeps_its_place_for_another_rule() {
     const OTHER_TOS: u8 = 0x48;
@@ -166,7 +170,8 @@ fn an_ended_flow_keeps_its_place_for_another_rule() {
     }
 }
 
-/// With SYN cookies a listener answers every SYN with another number, and the client may acknowledge any of them.
+/// With SYN cookies a listener answers every SYN with another number, and the client may
+/// acknowledge any of them.
 #[test]
 fn of_two_starts_none_is_believed() {
     for flags in [0x02, 0x02 | ACK] {
@@ -186,7 +191,8 @@ fn of_two_starts_none_is_believed() {
     }
 }
 
-/// A SYN that carries the mark, as a host's own may, loses the mark and tells the start like any other.
+/// A SYN that carries the mark, as a host's own may, loses the mark and tells the start like any
+/// other.
 #[test]
 fn a_start_that_carries_the_mark_is_learned() {
     const MPTCP_CAPABLE: [u8; 4] = [30, 4, 1, 0x81];
@@ -205,7 +211,8 @@ fn a_start_that_carries_the_mark_is_learned() {
     }
 }
 
-/// Behind the end of such a stream the accepted SYN may come once more, late, and TCP may send again what passed.
+/// Behind the end of such a stream the accepted SYN may come once more, late, and TCP may send
+/// again what passed.
 #[test]
 fn a_late_start_of_a_doubtful_stream_begins_nothing() {
     for end in [ACK | FIN, ACK | RST] {
@@ -221,7 +228,8 @@ fn a_late_start_of_a_doubtful_stream_begins_nothing() {
     }
 }
 
-/// The same SYN again is no other start, and neither is that of a connection whose predecessor has ended.
+/// The same SYN again is no other start, and neither is that of a connection whose predecessor has
+/// ended.
 #[test]
 fn one_start_is_believed() {
     let mut stream = Stream::new(Rule::STATIC);
@@ -234,7 +242,8 @@ fn one_start_is_believed() {
     assert!(is_compressed(stream.send(0, 400, ACK)));
 }
 
-/// A host answers a stray ACK with a RST, whose sequence number the stray one chose: that ends nothing.
+/// A host answers a stray ACK with a RST, whose sequence number the stray one chose: that ends
+/// nothing.
 #[test]
 fn a_reset_elsewhere_in_the_stream_ends_nothing() {
     for elsewhere in [1, 400, 1 << 31] {
@@ -264,7 +273,8 @@ fn bytes_that_left_in_a_padded_frame_were_sent() {
     assert!(is_compressed(stream.send(800, 400, ACK)));
 }
 
-/// FORMAT.md S8: what a SYN carried (Fast Open, RFC 7413) is new to the sender. Sent again in a segment, it is compressed, once.
+/// FORMAT.md S8: what a SYN carried (Fast Open, RFC 7413) is new to the sender. Sent again in a
+/// segment, it is compressed, once.
 #[test]
 fn data_of_a_syn_is_compressed_when_it_is_sent_again() {
     let mut stream = Stream::new(Rule::STATIC);
@@ -288,7 +298,8 @@ fn bytes_from_before_the_tag_are_compressed_when_they_are_sent_again() {
     assert_once(stream);
 }
 
-/// The first 400 bytes are compressed when they come in a tagged segment, and not when they come once more.
+/// The first 400 bytes are compressed when they come in a tagged segment, and not when they come
+/// once more.
 fn assert_once(mut stream: Stream) {
     assert!(is_compressed(stream.send(0, 400, ACK)));
     for _ in 0..3 {
@@ -334,7 +345,8 @@ fn a_flow_without_a_start_has_no_connection_alignment() {
     }
 }
 
-/// A connection whose SYN forbids changes (here TCP MD5) stays untouched behind its end, whatever the alignment.
+/// A connection whose SYN forbids changes (here TCP MD5) stays untouched behind its end, whatever
+/// the alignment.
 #[test]
 fn doubt_outlives_the_end() {
     for alignment in Alignment::ALL {
@@ -350,8 +362,8 @@ fn doubt_outlives_the_end() {
     }
 }
 
-/// `alignment = "payload"` is for senders that never let TCP cut a value. If one does, after a change of the MTU for
-/// example, its segments go untouched.
+/// `alignment = "payload"` is for senders that never let TCP cut a value. If one does, after a
+/// change of the MTU for example, its segments go untouched.
 #[test]
 fn misaligned_segments_are_left_alone() {
     for syn in [false, true] {
@@ -399,7 +411,8 @@ fn any_step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3_000))]
 
-    /// Between two starts no byte leaves in two compressed segments, whatever the alignment, and however flows come and go.
+    /// Between two starts no byte leaves in two compressed segments, whatever the alignment, and
+    /// however flows come and go.
     #[test]
     fn no_byte_is_compressed_twice(steps in prop::collection::vec(any_step(), 1..60), payload_aligned: bool, syn: bool) {
         let alignment = if payload_aligned { Alignment::Payload } else { Alignment::Connection };
@@ -446,7 +459,8 @@ proptest! {
     }
 }
 
-/// UDP sends nothing again, so nothing shows that a peer does not restore: its rule has to say that it does.
+/// UDP sends nothing again, so nothing shows that a peer does not restore: its rule has to say that
+/// it does.
 #[test]
 fn udp_is_compressed_only_where_its_rule_says_so() {
     let frame = Spec::udp(&le_bytes(&gradient(100))).bytes();

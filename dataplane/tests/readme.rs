@@ -1,4 +1,5 @@
-//! The README is read apart from the repository, on crates.io and docs.rs. Its code runs as a doc test.
+//! The README is read apart from the repository, on crates.io and docs.rs. Its code runs as a doc
+//! test.
 
 #[test]
 fn the_readme_is_short_and_has_no_link_into_the_repository() {

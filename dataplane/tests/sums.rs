@@ -1,4 +1,5 @@
-//! Sums of what codecs restore: each contribution against `f64`, sums against 64-bit integers, every kernel against the definition.
+//! Sums of what codecs restore: each contribution against `f64`, sums against 64-bit integers,
+//! every kernel against the definition.
 
 mod common;
 
@@ -40,8 +41,8 @@ fn add(kernel: Kernel, code: &[u8], sums: &mut [i32], profile: Summable, limit: 
     unsummable
 }
 
-/// The contribution of one restored value, verified in `f64`: the error is at most the bound (codec 1: less), and what is over the limit is
-/// said to be.
+/// The contribution of one restored value, verified in `f64`: the error is at most the bound (codec
+/// 1: less), and what is over the limit is said to be.
 fn verify(bits: u32, restored: u32, profile: Summable, limit: i32) {
     let (value, unit) = (f64::from(f32::from_bits(bits)), unit_of(profile));
     let bound = f64::from(profile.profile().bound());
@@ -64,7 +65,8 @@ fn verify(bits: u32, restored: u32, profile: Summable, limit: i32) {
     }
 }
 
-/// Values of every size that a sum can meet: near the bound, raw, over the limit, subnormal, infinite.
+/// Values of every size that a sum can meet: near the bound, raw, over the limit, subnormal,
+/// infinite.
 fn any_value() -> impl Strategy<Value = u32> {
     prop_oneof![
         6 => (any::<bool>(), 110u32..135, 0u32..1 << 23),
@@ -100,8 +102,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// Each kernel adds as the definition does, in any order of the workers; the sum is that of 64-bit integers, and within as many
-    /// bounds of the values' as is said.
+    /// Each kernel adds as the definition does, in any order of the workers; the sum is that of
+    /// 64-bit integers, and within as many bounds of the values' as is said.
     #[test]
     fn every_kernel_adds_alike_in_every_order(
         workers in prop::collection::vec(prop::collection::vec(any_value(), BLOCK_VALUES), 1..9),
@@ -151,7 +153,8 @@ proptest! {
         }
     }
 
-    /// Results: the same bytes from every kernel, which read them as sums with the same values; any prefix is refused.
+    /// Results: the same bytes from every kernel, which read them as sums with the same values; any
+    /// prefix is refused.
     #[test]
     fn results_are_what_is_restored(
         sums in prop::collection::vec(prop_oneof![
@@ -181,7 +184,8 @@ proptest! {
             let mut got = vec![0x55; sums.len()];
             prop_assert_eq!(kernel.decode_result(&expected[..len], &mut got, profile), Some(len), "{}", kernel.name());
             prop_assert_eq!(&got, &again, "{}", kernel.name());
-            // What is read once is written alike, and read alike: aggregators of racks pass results on.
+            // What is read once is written alike, and read alike: aggregators of racks pass results
+            // on.
             prop_assert_eq!(kernel.encode_result(&again, &mut code, profile), Some(len));
             prop_assert_eq!(&code[..len], &expected[..len], "{}", kernel.name());
             for len in 0..len {
@@ -190,7 +194,8 @@ proptest! {
         }
     }
 
-    /// Sections of sums: exact, the same bytes from every kernel, no longer than is said, and any prefix is refused.
+    /// Sections of sums: exact, the same bytes from every kernel, no longer than is said, and any
+    /// prefix is refused.
     #[test]
     fn sections_of_sums_are_exact(
         values in prop::collection::vec(prop_oneof![
@@ -249,7 +254,8 @@ proptest! {
     }
 }
 
-/// The blocks of a packet are one code of codec 1: each call takes the next block, or leaves it out. What is left is not touched.
+/// The blocks of a packet are one code of codec 1: each call takes the next block, or leaves it
+/// out. What is left is not touched.
 #[test]
 fn codes_are_added_block_by_block() {
     let (profile, limit) = (size_class(10, 4, 0), limit(4));
@@ -289,7 +295,8 @@ fn codes_are_added_block_by_block() {
         }
     }
     assert!(adder.codes(&code, count - 1).is_none() && adder.codes(&code, count + 8).is_none());
-    // Only a limit that no coded value exceeds lets codes be added unseen; and no other kernel, nor codec 2, has a faster way.
+    // Only a limit that no coded value exceeds lets codes be added unseen; and no other kernel, nor
+    // codec 2, has a faster way.
     assert!(
         Kernel::SCALAR32.adder(profile, 0x7fff).is_some()
             && Kernel::SCALAR32.adder(profile, 0x7ffe).is_none()
@@ -297,7 +304,8 @@ fn codes_are_added_block_by_block() {
     assert!(Kernel::SCALAR32.adder(bit_plane(0), limit).is_none());
 }
 
-/// Kernels for small cores have a short way for sections of small items: at its borders, in sections of any length, sparse and dense.
+/// Kernels for small cores have a short way for sections of small items: at its borders, in
+/// sections of any length, sparse and dense.
 #[test]
 fn small_items_and_others() {
     for count in 1..=BLOCK_VALUES {
@@ -341,8 +349,8 @@ fn no_infinity_is_a_number_of_units() {
     }
 }
 
-/// No chunk has an empty block, so kernels need not agree with the definition on what one would be; they agree to refuse it, and
-/// more values than a block has.
+/// No chunk has an empty block, so kernels need not agree with the definition on what one would be;
+/// they agree to refuse it, and more values than a block has.
 #[test]
 fn a_code_of_nothing_or_too_much_is_none() {
     let mut longer = [0; BLOCK_VALUES + 1];
@@ -469,7 +477,8 @@ fn every_value_of_codec_1_does() {
     });
 }
 
-/// Kernels against the definition, in blocks that follow one another, so that nearly all have either coded or raw values alone.
+/// Kernels against the definition, in blocks that follow one another, so that nearly all have
+/// either coded or raw values alone.
 #[test]
 #[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test sums -- --ignored"]
 fn every_kernel_adds_every_value() {
@@ -507,8 +516,9 @@ fn sums_of_as_many_workers_as_there_may_be_fit() {
     assert_eq!(i64::from(sums[0]), 255 * (i64::from(-limit(255)) + 1));
 }
 
-/// The sizes for which hosts and soft cores have room: a window of 16 chunks of 2048 values, and of 4 of 1024. Beside the slots there are addresses, and
-/// room for one chunk's numbers; an aggregator has a frame, and room behind it.
+/// The sizes for which hosts and soft cores have room: a window of 16 chunks of 2048 values, and of
+/// 4 of 1024. Beside the slots there are addresses, and room for one chunk's numbers; an aggregator
+/// has a frame, and room behind it.
 #[test]
 fn slots_take_as_much_memory_as_is_said() {
     let numbers = |blocks: usize| blocks * BLOCK_LEN;

@@ -1,5 +1,5 @@
-//! Real TCP over the engines: two hosts with smoltcp's stack, a wire that loses frames, and peers that do
-//! not restore. Time is simulated.
+//! Real TCP over the engines: two hosts with smoltcp's stack, a wire that loses frames, and peers
+//! that do not restore. Time is simulated.
 
 use std::collections::VecDeque;
 
@@ -349,7 +349,8 @@ fn a_handshake_under_loss_keeps_the_bound() {
     }
 }
 
-/// With the far end's gradwire missing, a transfer takes as long as one that is not tagged, to the millisecond.
+/// With the far end's gradwire missing, a transfer takes as long as one that is not tagged, to the
+/// millisecond.
 #[test]
 fn a_peer_without_gradwire_costs_nothing() {
     for framing in Framing::ALL {

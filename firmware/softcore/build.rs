@@ -1,5 +1,5 @@
-//! Linker scripts: riscv-rt's, defmt's and the board's memory map. Here and not in `.cargo/config.toml`, which cargo
-//! looks for from the current folder up.
+//! Linker scripts: riscv-rt's, defmt's and the board's memory map. Here and not in
+//! `.cargo/config.toml`, which cargo looks for from the current folder up.
 
 use std::env;
 use std::path::PathBuf;

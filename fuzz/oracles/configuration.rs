@@ -1,5 +1,5 @@
-//! Verifies the Linux shim's configuration: any text is refused at a line that it has, or does what its tables say.
-//! The `toml` crate's own tables and the equations of FORMAT.md say what that is.
+//! Verifies the Linux shim's configuration: any text is refused at a line that it has, or does what
+//! its tables say. The `toml` crate's own tables and the equations of FORMAT.md say what that is.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Verifies the soft core's console: what the terminal shows is the line that is read, and a line does what its words say.
+//! Verifies the soft core's console: what the terminal shows is the line that is read, and a line
+//! does what its words say.
 
 use gradwire_testbench::oracle::settings::{is_rule, number};
 use softcore::console::command::{self, Command, Problem};
@@ -7,7 +8,8 @@ use softcore::console::editor::{Echo, Editor, LINE};
 /// Any bytes as what is typed.
 ///
 /// # Panics
-/// The terminal shows another line than the one that is read, or a line is read as something else than it says.
+/// The terminal shows another line than the one that is read, or a line is read as something else
+/// than it says.
 pub(crate) fn verify(data: &[u8]) {
     let mut editor = Editor::new();
     let mut shown = String::new();

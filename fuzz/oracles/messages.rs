@@ -1,4 +1,5 @@
-//! Verifies what host codecs make of bytes from the network: a message is refused whole, or adds what docs/host-format.md says.
+//! Verifies what host codecs make of bytes from the network: a message is refused whole, or adds
+//! what docs/host-format.md says.
 
 use gradwire_codecs::{Codec, Registry};
 
@@ -31,7 +32,8 @@ const MOST: usize = 2000;
 /// A codec, a number of values (two bytes), and a message.
 ///
 /// # Panics
-/// A message that is refused changes the sum, one that is taken adds something else than it says, or bytes behind it matter.
+/// A message that is refused changes the sum, one that is taken adds something else than it says,
+/// or bytes behind it matter.
 pub(crate) fn verify(data: &[u8]) {
     let Some(([name, n @ ..], message)) = data.split_first_chunk::<3>() else { return };
     let name = NAMES[usize::from(*name) % NAMES.len()];

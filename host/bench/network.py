@@ -101,7 +101,8 @@ class Network:
         # A shim takes frames as they are on a wire.
         _ip("ip", "netns", "exec", namespace, "ethtool", "-K", "eth0", "tso", "off", "gso", "off", "gro", "off")
         _ip("ip", "-n", bridge, "link", "set", port, "up")
-        # The busy machine may let a shim wait longer than a network would; its frames then went by, uncompressed.
+        # The busy machine may let a shim wait longer than a network would; its frames then went by,
+        # uncompressed.
         words = ("--host", "host", "--net", "net", "--limit-ms", "600000", "--run-dir", f"/run/{between}")
         command = ("ip", "netns", "exec", between, shim[0], "run", *words, *shim[1:])
         process = subprocess.Popen(command, text=True, stderr=subprocess.PIPE)

@@ -66,9 +66,11 @@ def _run(job: dict[str, Any], link: gradwire.Link) -> dict[str, Any]:
     """
     task = TASKS[job["task"]]
     torch.manual_seed(job["seed"])
-    # With two buckets, torch 2.15's PowerSGD waits for ever: each of gloo's two threads waits inside a callback for a third operation.
+    # With two buckets, torch 2.15's PowerSGD waits for ever: each of gloo's two threads waits
+    # inside a callback for a third operation.
     one = job["exchange"].endswith(ONE) or job["exchange"].startswith("powersgd:")
-    # Its default is not 25 in torch 2, though the documentation says so: the first bucket has 1 MB. In torch 1 it cannot be None.
+    # Its default is not 25 in torch 2, though the documentation says so: the first bucket has 1 MB.
+    # In torch 1 it cannot be None.
     ddp = DistributedDataParallel(task.model(), **({"bucket_cap_mb": ONE_BUCKET_MB} if one else {}))
     optimizer = task.optimizer(ddp.parameters(), job["rate"])
     batches, test = task.batches(job["seed"], dist.get_rank()), task.test()
@@ -101,7 +103,8 @@ def _run(job: dict[str, Any], link: gradwire.Link) -> dict[str, Any]:
                 if loss <= task.target or loss != loss:
                     break
             elif not job["until"] and iteration == job["warm"]:
-                # A report waits for what is under way: in a pipeline, that belongs to the iterations that began it.
+                # A report waits for what is under way: in a pipeline, that belongs to the
+                # iterations that began it.
                 parts, report = dict.fromkeys(parts, 0.0), state and state.report()
                 dist.barrier()
                 began = time.monotonic()

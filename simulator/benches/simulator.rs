@@ -1,7 +1,8 @@
 //! Simulator speed: events a second of one core.
 //!
-//! Targets: 5 million events a second, 1000 workers x 190 parameters under half a second, and a cost linear
-//! in workers x parameters. Run on a quiet core with `cargo bench -p gradwire-simulator`.
+//! Targets: 5 million events a second, 1000 workers x 190 parameters under half a second, and a
+//! cost linear in workers x parameters. Run on a quiet core with
+//! `cargo bench -p gradwire-simulator`.
 
 use std::hint::black_box;
 

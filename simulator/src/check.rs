@@ -1,4 +1,5 @@
-//! Limits of a run: what cannot be run, and what a run takes at most, checked before anything is allocated for it.
+//! Limits of a run: what cannot be run, and what a run takes at most, checked before anything is
+//! allocated for it.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +68,8 @@ impl Scenario {
         }
     }
 
-    /// An upper bound of the run's time in seconds, with so many partitions of a parameter: nothing overlaps, on the slowest link.
+    /// An upper bound of the run's time in seconds, with so many partitions of a parameter: nothing
+    /// overlaps, on the slowest link.
     fn longest(&self, partitions: usize) -> f64 {
         let links = &self.links;
         let uplinks = links.racks.map(|racks| links.bandwidth as f64 / racks.oversubscription);
@@ -108,13 +110,14 @@ impl Scenario {
         let simulated = if self.symmetric() { 1 } else { workers };
         let each = simulated * rows;
         let mut pieces = 0;
-        // Hosts beside the workers; messages that one host gets in an iteration; those under way at once.
+        // Hosts beside the workers; messages that one host gets in an iteration; those under way at
+        // once.
         let (others, messages, under_way) = match self.mechanism {
             Mechanism::Ps { servers, assignment, order, multicast, .. } => {
                 let parts;
                 (pieces, parts) = self.pieces(servers, assignment, order, multicast);
-                // Each worker gets every part and sends every piece, the switch every server's sum. No worker
-                // has a piece's gradient before it has the piece.
+                // Each worker gets every part and sends every piece, the switch every server's sum.
+                // No worker has a piece's gradient before it has the piece.
                 (u128::from(servers), workers * (pieces + parts) + pieces, workers * parts)
             }
             Mechanism::Ring { messages, multicast } => {
@@ -167,7 +170,8 @@ impl Scenario {
         Work { events: clip(events), memory: clip(memory) }
     }
 
-    /// Pieces in which the parameters are kept on servers, and the messages that distribute them to a worker.
+    /// Pieces in which the parameters are kept on servers, and the messages that distribute them to
+    /// a worker.
     fn pieces(&self, servers: u32, assignment: Assignment, order: Order, multicast: bool) -> (u128, u128) {
         let homes = match assignment {
             Assignment::RoundRobin => 1,
@@ -185,8 +189,8 @@ impl Scenario {
         all.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
-    /// Refuses a run that is too large, and finds what makes it so: the first that, left out, shrinks it
-    /// enough, or what shrinks it most.
+    /// Refuses a run that is too large, and finds what makes it so: the first that, left out,
+    /// shrinks it enough, or what shrinks it most.
     fn check_work(&self) -> Result<Work, SimError> {
         let work = self.work();
         if work.load() <= 1.0 {

@@ -1,6 +1,6 @@
-//! Simulates distributed training before any hardware is bought: how long an iteration takes with each way to
-//! exchange gradients, and what compression changes, in the NIC or on the host. It also plans: for which tensors
-//! compression pays.
+//! Simulates distributed training before any hardware is bought: how long an iteration takes with
+//! each way to exchange gradients, and what compression changes, in the NIC or on the host. It also
+//! plans: for which tensors compression pays.
 //!
 //! ```
 //! use gradwire_simulator::{Mechanism, Model, Scenario, seconds};
@@ -27,11 +27,13 @@
 //! | stack HiPress' optimizations | [`stack::Stack`] |
 //! | compare with what is published | [`published`] |
 //!
-//! A run is deterministic and exact to the picosecond. The library does no I/O and reads no clock, and of the rest of
-//! gradwire it knows the graphs and plans of the collectives; the `gradwire` command is its face. `docs/simulator.md` says what is simulated and what not.
+//! A run is deterministic and exact to the picosecond. The library does no I/O and reads no clock,
+//! and of the rest of gradwire it knows the graphs and plans of the collectives; the `gradwire`
+//! command is its face. `docs/simulator.md` says what is simulated and what not.
 //!
-//! Inside, imports point down: `workload` (what is trained) and `scenario` (what is run) are below `cluster` (workers
-//! and the network at work), which is below `mechanisms` (one file each) and `run`. `published`, `planner` and `stack` are users.
+//! Inside, imports point down: `workload` (what is trained) and `scenario` (what is run) are below
+//! `cluster` (workers and the network at work), which is below `mechanisms` (one file each) and
+//! `run`. `published`, `planner` and `stack` are users.
 //!
 //! Source: Chang et al., 'How to Train your DNN: The Network Operator Edition'.
 

@@ -19,8 +19,8 @@ impl Scenario {
         self.run_watched(|_| ())
     }
 
-    /// Simulates, and now and then calls `watch` with the events done so far; [`check`](Self::check) says how
-    /// many there are at most.
+    /// Simulates, and now and then calls `watch` with the events done so far;
+    /// [`check`](Self::check) says how many there are at most.
     ///
     /// # Errors
     /// [`check`](Self::check) refuses the scenario.

@@ -8,8 +8,9 @@
 //! | + bulk | all others by the codec | as many as workers | together, as `f32` |
 //! | + selection | as the [planner](crate::planner) decides | likewise | together, as `f32` |
 //!
-//! Source: Bai et al., 'Gradient Compression Supercharged High-Performance Data Parallel DNN Training' (HiPress, SOSP 2021). Bulk is our
-//! reading: the paper also encodes small tensors together, and the collectives send them as `f32`.
+//! Source: Bai et al., 'Gradient Compression Supercharged High-Performance Data Parallel DNN
+//! Training' (HiPress, SOSP 2021). Bulk is our reading: the paper also encodes small tensors
+//! together, and the collectives send them as `f32`.
 
 use std::fmt;
 
@@ -60,7 +61,8 @@ impl fmt::Display for Step {
 /// A model on a cluster, and a codec to stack upon.
 #[derive(Clone, Debug)]
 pub struct Stack {
-    /// Model, cluster and headers. Mechanism, plan and codec are the steps'; all links have the same rate.
+    /// Model, cluster and headers. Mechanism, plan and codec are the steps'; all links have the
+    /// same rate.
     pub scenario: Scenario,
     /// [`Strategy::Ring`], or [`Strategy::Servers`] with everybody.
     pub strategy: Strategy,
@@ -85,11 +87,13 @@ pub struct Row {
     pub step: Step,
     /// An iteration.
     pub iteration_s: f64,
-    /// An iteration whose workers all begin with the same partition of a tensor, so that all send to one of them.
+    /// An iteration whose workers all begin with the same partition of a tensor, so that all send
+    /// to one of them.
     pub uncoordinated_s: f64,
     /// Scaling efficiency: compute over iteration, which is what a worker alone would take.
     pub efficiency: f64,
-    /// Part of the iteration in which the busiest link of a worker is busy, in the busier direction.
+    /// Part of the iteration in which the busiest link of a worker is busy, in the busier
+    /// direction.
     pub communication: f64,
     /// Bytes that the worker with the most sends, with headers.
     pub sent_bytes: u64,

@@ -8,8 +8,8 @@ pub const SECOND: Picos = 1_000_000_000_000;
 
 /// The time that `bits` take at `rate` bit/s, rounded up to a picosecond.
 ///
-/// Exact at every rate that divides 10^12 (all usual link rates do). A rate of zero is the caller's mistake
-/// and panics; [`Scenario::check`](crate::Scenario::check) refuses it first.
+/// Exact at every rate that divides 10^12 (all usual link rates do). A rate of zero is the caller's
+/// mistake and panics; [`Scenario::check`](crate::Scenario::check) refuses it first.
 #[must_use]
 pub fn transmission(bits: u64, rate: u64) -> Picos {
     match bits.checked_mul(SECOND) {

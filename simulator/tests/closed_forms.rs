@@ -32,8 +32,9 @@ fn all() -> impl Iterator<Item = Mechanism> {
     })
 }
 
-/// The toy example: gradients of three operations, 3 s of compute and 3 s of network each, from two workers,
-/// the second of which begins `late`. Parameters take no time: they shrink to a bit, which takes 1 ps.
+/// The toy example: gradients of three operations, 3 s of compute and 3 s of network each, from two
+/// workers, the second of which begins `late`. Parameters take no time: they shrink to a bit, which
+/// takes 1 ps.
 fn toy(mechanism: Mechanism, late: Picos) -> Picos {
     let bits = 3 * SECOND;
     let mut scenario = Scenario::new(model(&[bits; 3]), mechanism);
@@ -76,7 +77,8 @@ fn one_parameter_takes_what_the_closed_forms_say() {
             (Mechanism::Butterfly, rounds * D),
             ("ps-rr".parse().unwrap(), (w + 1) * D),
             (Mechanism::BLOCK, (w + 1) * D),
-            // Down: W/2 copies to the groups, then 2 in the last of them; up: 1 to its aggregator, 1 to the root.
+            // Down: W/2 copies to the groups, then 2 in the last of them; up: 1 to its aggregator,
+            // 1 to the root.
             ("hier-agg:2".parse().unwrap(), (w / 2 + 4) * D),
             // A ring of 2, the leaders' ring of W/2, and the result in halves to the other rank.
             ("hier-ring:2".parse().unwrap(), D + 2 * (w / 2 - 1) * D / (w / 2) + D),
@@ -169,7 +171,8 @@ fn slow_links_and_narrow_uplinks_cost_what_they_should() {
         let mut racked = single(Mechanism::BOTH, 8);
         racked.links.racks = Some(Racks { size: 4, oversubscription });
         let racked = time(&racked);
-        // Upwards, four copies share an uplink of 4 / oversubscription links. The multicast passes once.
+        // Upwards, four copies share an uplink of 4 / oversubscription links. The multicast passes
+        // once.
         if oversubscription == 1.0 {
             assert_eq!(racked, fast);
         } else {
@@ -359,7 +362,8 @@ proptest! {
         }
     }
 
-    /// Up to a barrier. Without one, the time between iterations is a difference of times, both of which shrink.
+    /// Up to a barrier. Without one, the time between iterations is a difference of times, both of
+    /// which shrink.
     #[test]
     fn more_bandwidth_is_never_slower(mut scenario in scenario(), more in 1.0..10.0) {
         (scenario.barrier, scenario.staleness) = (true, 0);

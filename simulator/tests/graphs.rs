@@ -36,7 +36,8 @@ fn partitioned_servers_and_halving_send_what_a_ring_does() {
     assert!((sent("graph:servers:1") / ring - 4.0).abs() < 0.01);
 }
 
-/// One server of three workers: two messages arrive, one after the other, and are decoded. The sum is encoded once, and then leaves twice.
+/// One server of three workers: two messages arrive, one after the other, and are decoded. The sum
+/// is encoded once, and then leaves twice.
 #[test]
 fn no_copy_of_a_sum_leaves_before_the_sum_is_encoded() {
     let model = Model::from_csv("one", &b"name,values,forward_flops\np,1000000,0\n"[..]).unwrap();

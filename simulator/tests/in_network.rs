@@ -47,7 +47,8 @@ fn a_slow_aggregator_takes_its_rate_and_cores_share_it() {
     }
 }
 
-/// The copies of two parameters queue up before the aggregator. It adds in the order in which they come, so the times add up.
+/// The copies of two parameters queue up before the aggregator. It adds in the order in which they
+/// come, so the times add up.
 #[test]
 fn an_aggregator_serves_one_parameter_after_the_other() {
     let csv = format!("name,values,forward_flops\na,{VALUES},0\nb,{VALUES},0\n");
@@ -57,7 +58,8 @@ fn an_aggregator_serves_one_parameter_after_the_other() {
     assert_eq!(time(&scenario), 160 * SECOND / 1000);
 }
 
-/// Up one way with the link's latency, which counts to the far end, and from the switch nothing more.
+/// Up one way with the link's latency, which counts to the far end, and from the switch nothing
+/// more.
 #[test]
 fn the_way_by_the_aggregator_is_as_long_as_the_way_to_another_worker() {
     let mut far = scenario("ina", 4, IDEAL);
@@ -65,8 +67,9 @@ fn the_way_by_the_aggregator_is_as_long_as_the_way_to_another_worker() {
     assert_eq!(time(&far), LINK + SECOND / 1000);
 }
 
-/// Racks of four, 4:1: an uplink carries what one link does. Without aggregators in racks, four copies share it. With them,
-/// one partial sum passes. An aggregator in a rack adds four copies, the one in the core two.
+/// Racks of four, 4:1: an uplink carries what one link does. Without aggregators in racks, four
+/// copies share it. With them, one partial sum passes. An aggregator in a rack adds four copies,
+/// the one in the core two.
 #[test]
 fn aggregators_in_racks_spare_narrow_uplinks() {
     let racked = |mechanism: &str, aggregator| {
@@ -76,7 +79,8 @@ fn aggregators_in_racks_spare_narrow_uplinks() {
     };
     assert_eq!(racked("ina", IDEAL), 4 * LINK);
     assert_eq!(racked("ina:rack", IDEAL), LINK);
-    // 4 million values at 40 million a second, and then the core's two million, whose first come with the first bits.
+    // 4 million values at 40 million a second, and then the core's two million, whose first come
+    // with the first bits.
     assert_eq!(racked("ina:rack", AggregatorRate { rate: 40_000_000, cores: 1 }), 100 * SECOND / 1000);
     assert_eq!(racked("ina", AggregatorRate { rate: 40_000_000, cores: 1 }), 200 * SECOND / 1000);
 }
@@ -96,7 +100,8 @@ fn a_last_rack_may_have_fewer_workers() {
     assert_eq!(time(&scenario), LINK);
 }
 
-/// Ratios of the table, in proportion to the gradient's 6.19: a sum of 4 has 5.57 / 6.49 of it; one of 8 lies halfway to 16.
+/// Ratios of the table, in proportion to the gradient's 6.19: a sum of 4 has 5.57 / 6.49 of it; one
+/// of 8 lies halfway to 16.
 #[test]
 fn sums_of_more_workers_compress_less() {
     let codec: Compression = "in-nic:b10".parse().unwrap();
@@ -115,8 +120,8 @@ fn sums_of_more_workers_compress_less() {
     assert!((time(&dense) as f64 / down - 1.0).abs() < 1e-4, "{} and {down}", time(&dense));
 }
 
-/// A chunk's 8192 raw bytes are 2048 at a ratio of 4, in two packets of at most 1500 - 48 bytes. Each has 48 bytes of headers
-/// inside the MTU, and 38 outside. As `f32`, a chunk takes six.
+/// A chunk's 8192 raw bytes are 2048 at a ratio of 4, in two packets of at most 1500 - 48 bytes.
+/// Each has 48 bytes of headers inside the MTU, and 38 outside. As `f32`, a chunk takes six.
 #[test]
 fn chunks_have_packets_of_their_own() {
     let packets = Some(Packets::of_mtu(1500));

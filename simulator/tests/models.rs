@@ -1,4 +1,5 @@
-//! The committed model files against their architectures, and against the published sizes and assignments.
+//! The committed model files against their architectures, and against the published sizes and
+//! assignments.
 
 use gradwire_simulator::Model;
 
@@ -108,7 +109,8 @@ fn inceptionv3_follows_from_its_architecture() {
     assert_eq!(rows("inceptionv3"), expected);
 }
 
-/// Published, Table 2: Gb and FLOPs. 0.715 Gb of Inception-v3 is neither with nor without its auxiliary head.
+/// Published, Table 2: Gb and FLOPs. 0.715 Gb of Inception-v3 is neither with nor without its
+/// auxiliary head.
 #[test]
 fn sizes_are_those_of_table_2() {
     for (name, gigabits, size_tolerance, flops, flops_tolerance) in [
@@ -131,9 +133,9 @@ fn sizes_are_those_of_table_2() {
     );
 }
 
-/// Values and tensors: GPT-2's of its checkpoint, Llama's and VGG-19's as published. HiPress measures VGG-19 with
-/// 548.05 MB in 38 gradients.
-/// A forward pass takes some two FLOPs a value and token, and what attention adds.
+/// Values and tensors: GPT-2's of its checkpoint, Llama's and VGG-19's as published. HiPress
+/// measures VGG-19 with 548.05 MB in 38 gradients. A forward pass takes some two FLOPs a value and
+/// token, and what attention adds.
 #[test]
 fn derived_models_have_the_published_sizes() {
     for (name, values, tensors, tokens, embedded) in
@@ -158,7 +160,8 @@ fn derived_models_have_the_published_sizes() {
     assert!(named.iter().all(|name| unknown.contains(name)), "{unknown}");
 }
 
-/// HiPress, Table 6: MB (of 2^20 bytes) in all, MB of the largest gradient, gradients. Of BERT-large we have one less.
+/// HiPress, Table 6: MB (of 2^20 bytes) in all, MB of the largest gradient, gradients. Of
+/// BERT-large we have one less.
 #[test]
 fn the_models_of_hipress_have_its_sizes() {
     for (name, all, largest, gradients) in [
@@ -176,12 +179,13 @@ fn the_models_of_hipress_have_its_sizes() {
         let names: std::collections::BTreeSet<_> = model.parameters.iter().map(|row| &row.name).collect();
         assert_eq!(names.len(), gradients, "{name}: each has a name of its own");
     }
-    // He et al. 2015, Table 1, count 3.8 billion multiplications of ResNet-50 where a unit's first convolution halves the picture; here the second
-    // does, which makes it 4.1.
+    // He et al. 2015, Table 1, count 3.8 billion multiplications of ResNet-50 where a unit's first
+    // convolution halves the picture; here the second does, which makes it 4.1.
     let resnet = Model::named("resnet50").unwrap().forward_flops() as f64;
     assert!((resnet / 2.0 / 4.1e9 - 1.0).abs() < 0.02, "{resnet}");
-    // Two FLOPs for each value of a matrix and each token: BERT's 335 million without tables of positions and words, the last product again,
-    // and 2 x 2 x 512 x 512 x 1024 of attention a layer.
+    // Two FLOPs for each value of a matrix and each token: BERT's 335 million without tables of
+    // positions and words, the last product again, and 2 x 2 x 512 x 512 x 1024 of attention a
+    // layer.
     let bert = Model::named("bert-large").unwrap();
     let matrices = 2.0 * 512.0 * 335.0e6;
     assert!(
@@ -234,8 +238,8 @@ fn shares_are_those_of_table_7() {
         equal(ours.0, least, least_unit);
         equal(ours.1, most, most_unit);
     }
-    // The paper prints 0.451 and 0.22 for two of the largest: our second largest. Its Table 1 needs the
-    // largest. Two servers do not help, as one of them has all weights.
+    // The paper prints 0.451 and 0.22 for two of the largest: our second largest. Its Table 1 needs
+    // the largest. Two servers do not help, as one of them has all weights.
     let second = |name: &str, servers| {
         let mut shares = Model::published(name).unwrap().round_robin_shares(servers);
         shares.sort_by(f64::total_cmp);

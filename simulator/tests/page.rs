@@ -111,7 +111,8 @@ fn without_a_barrier_vgg16_loses_and_a_pipeline_gains() {
         assert!(if gigabits > 5.0 { part > 1.02 } else { part > 0.98 && part < 1.0 }, "{gigabits}: {part}");
     }
     for &(gigabits, time) in &line(&chart, "ring, pipelined") {
-        // Synchronous, the ring's time is the forward pass and the exchange: what the pipeline lays side by side.
+        // Synchronous, the ring's time is the forward pass and the exchange: what the pipeline lays
+        // side by side.
         let whole = at(&chart, "ring", gigabits);
         let longer = compute("vgg16").max(whole - Model::published("vgg16").unwrap().forward);
         assert!((time / longer - 1.0).abs() < 0.01, "{gigabits} Gbit/s: {time} s, the longer {longer} s");

@@ -1,4 +1,5 @@
-//! The planner against published decisions, and the cost models against each other and the simulator.
+//! The planner against published decisions, and the cost models against each other and the
+//! simulator.
 
 use gradwire_simulator::planner::casync::{Costs, Strategy, best, compressed, original};
 use gradwire_simulator::planner::collectives::{
@@ -119,7 +120,8 @@ fn casync_counts_operations_as_table_3() {
     assert_eq!(best(4, |k| f64::from((k as i32 - 3).abs())).partitions, 3);
 }
 
-/// Our reading of K > N: a batch of the last partitions costs as much as any other, however few they are.
+/// Our reading of K > N: a batch of the last partitions costs as much as any other, however few
+/// they are.
 #[test]
 fn more_partitions_than_ranks_are_batches() {
     let unit = || Curve::affine(1.0, f64::INFINITY);
@@ -162,8 +164,9 @@ fn the_simulator_agrees_with_the_closed_forms() {
     assert!((ours / parameter_server(machine, 32, n) - 1.0).abs() < 0.005);
 }
 
-/// CaSync's Eq. 2 with K = N is a ring whose hosts encode and decode, as long as decoding keeps up with the link.
-/// If it does not, each worker's N-1 distributed chunks queue for it, of which Eq. 2 counts one.
+/// CaSync's Eq. 2 with K = N is a ring whose hosts encode and decode, as long as decoding keeps up
+/// with the link. If it does not, each worker's N-1 distributed chunks queue for it, of which Eq. 2
+/// counts one.
 #[test]
 fn the_simulator_agrees_with_casync() {
     let (encode, ratio) = (4e9, 8.0);
@@ -198,7 +201,8 @@ fn the_simulator_agrees_with_casync() {
     }
 }
 
-/// The published claims, at 10 Gbit/s and 20 GB/s of summing: WA nearly linear, INC nearly constant.
+/// The published claims, at 10 Gbit/s and 20 GB/s of summing: WA nearly linear, INC nearly
+/// constant.
 #[test]
 fn inceptionns_two_exchanges_scale_as_it_says() {
     let machine = Linear { alpha: 0.0, beta: 8.0 / 10e9, gamma: 1.0 / 20e9 };
@@ -256,7 +260,8 @@ proptest! {
     }
 }
 
-/// Codec of ratio 4 that takes no time, links of 1 GB/s, four ranks of which each has 40 MB: 10 million values.
+/// Codec of ratio 4 that takes no time, links of 1 GB/s, four ranks of which each has 40 MB: 10
+/// million values.
 fn ten_million(values_a_second: u64, cores: u32, forward: f64) -> (f64, InNetwork) {
     let no_time = Curve::affine(0.0, f64::INFINITY);
     // At this bound a sum of four has 5.57 / 6.49 of the gradient's ratio.
@@ -271,7 +276,8 @@ fn ten_million(values_a_second: u64, cores: u32, forward: f64) -> (f64, InNetwor
     (plan.iteration_s, planner.in_network(&model, &plan, aggregator).unwrap())
 }
 
-/// By hand: the ring sends six quarters of 10 MB, 15 ms. The aggregator's way down takes 10 MB * 6.49 / 5.57, 11.65 ms.
+/// By hand: the ring sends six quarters of 10 MB, 15 ms. The aggregator's way down takes 10 MB *
+/// 6.49 / 5.57, 11.65 ms.
 #[test]
 fn an_aggregator_pays_where_links_bound_and_not_where_it_or_compute_does() {
     let close = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 2e-3, "{a} is not {b}");

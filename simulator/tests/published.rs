@@ -28,7 +28,8 @@ fn every_cell_agrees_with_the_prototype_in_every_setting() {
     }
 }
 
-/// ring >= multicast and aggregation >= butterfly > multicast > aggregation: no inversion larger than 1 %.
+/// ring >= multicast and aggregation >= butterfly > multicast > aggregation: no inversion larger
+/// than 1 %.
 #[test]
 fn mechanisms_rank_as_published() {
     for name in Model::names() {

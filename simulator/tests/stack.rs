@@ -58,7 +58,8 @@ fn the_figures_of_each_step_go_together() {
     }
 }
 
-/// A batch saves messages. It goes as `f32` and last, which messages that cost nothing do not pay for.
+/// A batch saves messages. It goes as `f32` and last, which messages that cost nothing do not pay
+/// for.
 #[test]
 fn bulk_pays_if_messages_cost_enough() {
     for (per_message, pays) in [(0, false), (SECOND / 10_000, true)] {
@@ -104,8 +105,8 @@ fn partitioned(strategy: Strategy, values: usize, partitions: usize) -> Picos {
     scenario.run().unwrap().iteration
 }
 
-/// K > N: ceil(K/N) batches of N partitions, one after the other. Workers begin the next one before the last is done, so it takes less than
-/// that, but more than one batch.
+/// K > N: ceil(K/N) batches of N partitions, one after the other. Workers begin the next one before
+/// the last is done, so it takes less than that, but more than one batch.
 #[test]
 fn more_partitions_than_workers_cost_at_most_their_batches() {
     const PART: usize = 400_000;

@@ -1,7 +1,7 @@
 //! Kernels by direction, split and input distribution, in bytes of raw gradient a second.
 //!
-//! `cargo bench --bench codec -- avx2/decode` runs a part. Here and not in the dataplane, whose tests also run on targets
-//! if neither criterion nor the testbench is worth building.
+//! `cargo bench --bench codec -- avx2/decode` runs a part. Here and not in the dataplane, whose
+//! tests also run on targets if neither criterion nor the testbench is worth building.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use gradwire::codec::bit_plane::Bound;

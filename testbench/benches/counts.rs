@@ -1,8 +1,9 @@
 //! The work that `.ci/counts` counts the instructions of, under callgrind.
 //!
-//! Each piece of work runs inside one call of `gradwire_counted`, whose name the script gives to callgrind: it counts in
-//! there only, and writes a file at the end of each call. On standard output is what each of these files is of, in
-//! order: a name, and by how many values or frames to divide.
+//! Each piece of work runs inside one call of `gradwire_counted`, whose name the script gives to
+//! callgrind: it counts in there only, and writes a file at the end of each call. On standard
+//! output is what each of these files is of, in order: a name, and by how many values or frames to
+//! divide.
 
 use gradwire::codec::bit_plane::Bound;
 use gradwire::codec::{Params, Split};

@@ -1,8 +1,8 @@
 //! Sends a gradient through the codec as the wire would carry it, and measures what comes back.
 //!
-//! The payloads are [`PAYLOAD_LEN`] bytes: the 45 whole bursts that fit into a TCP segment of 1448 bytes
-//! (MTU 1500 with timestamps). With whole bursts the ratio is that of the format itself,
-//! 32 / (2 + mean vector bits), up to the vector's last burst.
+//! The payloads are [`PAYLOAD_LEN`] bytes: the 45 whole bursts that fit into a TCP segment of 1448
+//! bytes (MTU 1500 with timestamps). With whole bursts the ratio is that of the format itself, 32 /
+//! (2 + mean vector bits), up to the vector's last burst.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,8 @@ pub const PAYLOAD_LEN: usize = 1440;
 /// A speed is measured over at least this long, so that short recordings do not measure the clock.
 const TIMED: Duration = Duration::from_millis(20);
 
-/// Shares of a recording's values by the codec's classes, from nothing kept to everything kept; they sum to 1.
+/// Shares of a recording's values by the codec's classes, from nothing kept to everything kept;
+/// they sum to 1.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Shares {
@@ -63,7 +64,8 @@ pub struct Measured {
     pub ratio: f64,
     /// Shares of the classes, as the code has them.
     pub classes: Shares,
-    /// The largest error. It is infinite, and so `null` in JSON, if a NaN or infinity was not restored.
+    /// The largest error. It is infinite, and so `null` in JSON, if a NaN or infinity was not
+    /// restored.
     pub max_error: f64,
     /// The root of the mean squared error.
     pub rms_error: f64,
@@ -71,7 +73,8 @@ pub struct Measured {
     pub norm_lost: f64,
     /// Values that are NaN or infinite.
     pub non_finite: u64,
-    /// Values whose error is beyond the bound, and payloads that did not decode to the length they had.
+    /// Values whose error is beyond the bound, and payloads that did not decode to the length they
+    /// had.
     pub violations: u64,
     /// The scale exponent, if the user left it to the tool.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -238,7 +241,8 @@ mod tests {
         let measured = measure(&recording(&values), Bound::new(-10).unwrap().into(), 2, Kernel::detect());
         assert_eq!(measured.classes, Shares::BitPlane { zero: 0.375, coded: 0.5, raw: 0.125 });
         assert_eq!((measured.codec, measured.bound, measured.violations), (2, 12, 0));
-        // Mode, map, sign byte, code byte; raw mask, width, 10 planes of the bin of 1.5, and the NaN.
+        // Mode, map, sign byte, code byte; raw mask, width, 10 planes of the bin of 1.5, and the
+        // NaN.
         assert_eq!(measured.ratio, 32.0 / f64::from(1 + 1 + 1 + 1 + 1 + 1 + 10 + 4));
     }
 }

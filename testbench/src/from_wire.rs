@@ -1,7 +1,9 @@
-//! A capture that was taken on the wire, behind the card that compresses: the receiver's ingress restores what it can.
+//! A capture that was taken on the wire, behind the card that compresses: the receiver's ingress
+//! restores what it can.
 //!
-//! What the sender's host sent is not in such a capture, so no error can be verified. What can be parts: which frames a
-//! receiver restores and which it refuses, what the ends advertised on their SYNs, and what that saved.
+//! What the sender's host sent is not in such a capture, so no error can be verified. What can be
+//! parts: which frames a receiver restores and which it refuses, what the ends advertised on their
+//! SYNs, and what that saved.
 
 use std::collections::BTreeMap;
 
@@ -77,7 +79,8 @@ impl FromWire {
     }
 }
 
-/// The rule that a capture's own SYNs ask for, if an end advertised in-place framing; `rule` otherwise.
+/// The rule that a capture's own SYNs ask for, if an end advertised in-place framing; `rule`
+/// otherwise.
 #[must_use]
 pub fn rule_of(capture: &Capture, rule: Rule) -> Rule {
     let in_place = capture.frames.iter().find_map(|frame| capability(&frame.bytes)?.in_place());

@@ -16,7 +16,8 @@ fn main() -> ExitCode {
     match result {
         Ok(Outcome::Held) => ExitCode::SUCCESS,
         Ok(Outcome::Failed) => ExitCode::from(1),
-        // The reader of the output has gone. It did not get the answer, so this is not success either.
+        // The reader of the output has gone. It did not get the answer, so this is not success
+        // either.
         Err(error) if error.is_broken_pipe() => ExitCode::from(2),
         Err(error) => {
             eprintln!("gradwire: {error}");

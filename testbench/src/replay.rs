@@ -1,12 +1,14 @@
 //! Sends the frames of a capture through the dataplane: sender's egress, wire, receiver's ingress.
 //!
-//! - *Hosts.* A capture from a bridge holds the frames of several hosts, and each has a card of its own: there
-//!   is one egress engine for each source MAC address. Ingress keeps no state of flows, so one stands for all. What SYNs say is
-//!   found by the flow that it is for, so all hosts may share the table.
-//! - *UDP* has no handshake, and both ends are here. So datagrams go through engines of their own, whose rules need none.
+//! - *Hosts.* A capture from a bridge holds the frames of several hosts, and each has a card of its
+//!   own: there is one egress engine for each source MAC address. Ingress keeps no state of flows,
+//!   so one stands for all. What SYNs say is found by the flow that it is for, so all hosts may
+//!   share the table.
+//! - *UDP* has no handshake, and both ends are here. So datagrams go through engines of their own,
+//!   whose rules need none.
 //! - *Time* is the capture's: milliseconds since its first frame, never backwards.
-//! - *Wire.* A frame that egress has changed is padded to the Ethernet minimum of 60 bytes, as the MAC does.
-//!   A frame left untouched goes on as it was captured.
+//! - *Wire.* A frame that egress has changed is padded to the Ethernet minimum of 60 bytes, as the
+//!   MAC does. A frame left untouched goes on as it was captured.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -29,15 +31,15 @@ pub const MIN_FRAME_LEN: usize = 60;
 const SETS: usize = 64;
 /// Places for what SYNs say.
 const CAPABILITY_SLOTS: usize = 1 << 16;
-/// So many hosts have an engine of their own; further ones share the engine of MAC address zero. It bounds
-/// the memory that a capture with made-up addresses can ask for.
+/// So many hosts have an engine of their own; further ones share the engine of MAC address zero. It
+/// bounds the memory that a capture with made-up addresses can ask for.
 const MAX_HOSTS: usize = 256;
 
 /// The rules that a replay uses, the mark of compressed frames, and the kernel.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Which frames, and what is done to them; the first match counts. There is at least one, and all have the same
-    /// codec parameters.
+    /// Which frames, and what is done to them; the first match counts. There is at least one, and
+    /// all have the same codec parameters.
     pub rules: Vec<Rule>,
     /// Type of service of compressed frames in routed framing.
     pub mark: u8,
@@ -149,7 +151,8 @@ pub struct Engines {
 }
 
 impl Engines {
-    /// Engines for the frames of `capture`, whose longest IP packet, but at least 1500 bytes, is the MTU.
+    /// Engines for the frames of `capture`, whose longest IP packet, but at least 1500 bytes, is
+    /// the MTU.
     ///
     /// # Errors
     /// Those of [`Setup::rules`].

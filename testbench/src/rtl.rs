@@ -1,8 +1,9 @@
 //! The payloads of a capture through the gateware's engines, in simulation.
 //!
-//! The engines of the host decide: which frames are compressed, where values start, what the headers say. Each frame that they
-//! compressed goes through `gw_compressor`, and what that gives through `gw_decompressor`, with the host's layouts in `tuser`.
-//! Both have to give the bytes that the host's engines gave. Frames follow each other without a gap, as on a busy wire.
+//! The engines of the host decide: which frames are compressed, where values start, what the
+//! headers say. Each frame that they compressed goes through `gw_compressor`, and what that gives
+//! through `gw_decompressor`, with the host's layouts in `tuser`. Both have to give the bytes that
+//! the host's engines gave. Frames follow each other without a gap, as on a busy wire.
 
 use gradwire::codec::Params;
 use gradwire::profile::Profile;
@@ -58,7 +59,8 @@ struct Coded {
     restored: Vec<u8>,
 }
 
-/// Sends the frames that `passages` compressed through both engines. What differs is a failure in `findings`.
+/// Sends the frames that `passages` compressed through both engines. What differs is a failure in
+/// `findings`.
 ///
 /// # Errors
 /// The codec is not codec 1, there is no Verilator, or the simulation cannot be run.
@@ -91,7 +93,8 @@ pub fn code(
     Ok(Costs { compressor, decompressor })
 }
 
-/// The frames that the host's engines made of one; none if it is not a frame that they compressed and restored.
+/// The frames that the host's engines made of one; none if it is not a frame that they compressed
+/// and restored.
 fn of_passage(
     sent: &[u8],
     passage: &Passage,

@@ -1,4 +1,5 @@
-//! `gradwire advise` and the pages of `--html`, as their users meet them. `.ci/pages` loads the pages in a browser.
+//! `gradwire advise` and the pages of `--html`, as their users meet them. `.ci/pages` loads the
+//! pages in a browser.
 
 mod support;
 
@@ -51,14 +52,16 @@ fn the_advice_has_ten_lines_and_the_json_of_its_help() {
     let (f32_s, nic_s) = (number("/iteration/f32_s"), number("/iteration/in_nic_s"));
     assert!((number("/gain_f32") - f32_s / nic_s).abs() < 1e-9);
     assert!(number("/iteration/compute_s") < nic_s && nic_s < f32_s);
-    // VGG-16 has 205 million values; a ring of 16 sends 15/8 of them at 25 Gbit/s. Headers come on top.
+    // VGG-16 has 205 million values; a ring of 16 sends 15/8 of them at 25 Gbit/s. Headers come on
+    // top.
     let exchange = 205_470_505.0 * 32.0 * 2.0 * 15.0 / 16.0 / 25e9;
     assert!(f32_s > exchange && f32_s < 1.1 * exchange + number("/iteration/compute_s"), "{f32_s}");
     assert!(report["pays"] == true && number("/ratio/wire") < number("/ratio/values"));
     assert!(number("/ratio/sums") < number("/ratio/values"), "sums are larger");
 }
 
-/// `check` measures at the advised bound what the advice says, and a bound twice as wide loses too much.
+/// `check` measures at the advised bound what the advice says, and a bound twice as wide loses too
+/// much.
 #[test]
 fn the_bound_is_the_widest_that_spares_the_norm() {
     let file = recordings().join("resnet_i0010_w0.npy");
@@ -99,7 +102,8 @@ fn advice_says_when_compression_does_not_pay() {
     assert!(String::from_utf8(zero.stderr).unwrap().contains("all values are zero"));
 }
 
-/// The page has the JSON of the same run, nothing that a browser would fetch, and its figures' places exist.
+/// The page has the JSON of the same run, nothing that a browser would fetch, and its figures'
+/// places exist.
 #[test]
 fn pages_are_one_file_with_their_json() {
     let ring = recordings().join("ring4_loss.pcap");

@@ -1,4 +1,5 @@
-//! `gradwire allreduce --aggregate` and `gradwire aggregate`, as a user calls them, and an aggregator that is killed.
+//! `gradwire allreduce --aggregate` and `gradwire aggregate`, as a user calls them, and an
+//! aggregator that is killed.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -41,8 +42,9 @@ fn allreduce(args: &[&str]) -> (Option<i32>, Value) {
     (output.status.code(), serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{stderr}")))
 }
 
-/// Jobs, or rounds of one, until the aggregator has to have summed a round alone. On a busy machine it may be silent for 200 ms now and then,
-/// and is then left alone for up to 64 rounds, so no test wants that of a given round.
+/// Jobs, or rounds of one, until the aggregator has to have summed a round alone. On a busy machine
+/// it may be silent for 200 ms now and then, and is then left alone for up to 64 rounds, so no test
+/// wants that of a given round.
 const ROUNDS: usize = 1000;
 
 /// The number of rounds the aggregator summed alone: they say no reason why it did not.
@@ -82,7 +84,8 @@ fn a_local_aggregator_sums_exactly_for_threads_and_processes() {
 
 #[test]
 fn without_an_aggregator_the_sum_is_exact_too() {
-    // No other socket of a test gets a port of this address, so nobody listens there when the aggregator is gone.
+    // No other socket of a test gets a port of this address, so nobody listens there when the
+    // aggregator is gone.
     let [_, a, b, c] = std::process::id().to_be_bytes();
     let nobody = RunningAggregator::start(&format!("127.{}.{b}.{c}:9256", 128 | a)).1.to_string();
     let (code, report) =
@@ -106,7 +109,8 @@ fn codecs_that_no_aggregator_sums_are_refused() {
     }
 }
 
-/// Ranks go on in step; before some rounds the aggregator's process is killed or started again, then without memory.
+/// Ranks go on in step; before some rounds the aggregator's process is killed or started again,
+/// then without memory.
 #[test]
 fn an_aggregator_that_is_killed_is_replaced_and_used_again_when_it_is_back() {
     const RANKS: usize = 4;

@@ -60,7 +60,8 @@ fn every_pair_of_strategy_and_codec_works_or_says_why_not() {
     }
 }
 
-/// Tensors of a file, and what a plan says of them: one alone, one in parts, and small ones together.
+/// Tensors of a file, and what a plan says of them: one alone, one in parts, and small ones
+/// together.
 #[test]
 fn a_models_tensors_go_as_the_plan_says() {
     let scratch = std::env::temp_dir().join(format!("gradwire-model-{}", std::process::id()));
@@ -79,8 +80,8 @@ fn a_models_tensors_go_as_the_plan_says() {
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!((&report["values"], &report["tensors"]), (&45_150.into(), &4.into()));
         assert_eq!((&report["ok"], &report["checks"]["given"]), (&true.into(), &true.into()), "{report}");
-        // Rank 0 sends of `words` parts to two owners, and its own sum to two ranks; of `head` one message to its owner, rank 2. The
-        // small ones are its own: it sends their sum to two.
+        // Rank 0 sends of `words` parts to two owners, and its own sum to two ranks; of `head` one
+        // message to its owner, rank 2. The small ones are its own: it sends their sum to two.
         assert_eq!(report["sent_messages"], 4 + 1 + 2);
     }
     let output = gradwire(&format!("--local 2 --model {} --rounds 1", model.display()));

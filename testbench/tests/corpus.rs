@@ -1,4 +1,5 @@
-//! The corpora of `fuzz/` as plain tests: every input that the fuzzer was given or kept is verified again.
+//! The corpora of `fuzz/` as plain tests: every input that the fuzzer was given or kept is verified
+//! again.
 
 use gradwire_testbench::oracle::{FUZZED, corpus};
 use proptest::prelude::*;

@@ -1,5 +1,5 @@
-//! The Wireshark dissector against the engines: what it decodes, and what it says a receiver does. Needs tshark, so
-//! these tests are ignored by default; `.ci/dissector` runs them.
+//! The Wireshark dissector against the engines: what it decodes, and what it says a receiver does.
+//! Needs tshark, so these tests are ignored by default; `.ci/dissector` runs them.
 
 mod support;
 
@@ -45,7 +45,8 @@ const SHAPES: [Shape; 6] = [
 ];
 
 impl Shape {
-    /// A frame from one host (0 or 1) to the other; `syn` is None behind the handshake, and else says whether it is an answer.
+    /// A frame from one host (0 or 1) to the other; `syn` is None behind the handshake, and else
+    /// says whether it is an answer.
     fn frame(self, from: u8, seq: u32, syn: Option<bool>, payload: &[u8]) -> Vec<u8> {
         let ports = [(40_000, 5400), (5400, 40_000)][usize::from(from)];
         let mac = |host: u8| [2, 0, 0, 0, 0, host];
@@ -96,7 +97,8 @@ impl Shape {
     }
 }
 
-/// A connection's frames as its hosts send them: both SYNs, then values in segments that are cut anywhere.
+/// A connection's frames as its hosts send them: both SYNs, then values in segments that are cut
+/// anywhere.
 fn conversation(shape: Shape, values: &[u8], framing: Framing) -> Vec<Frame> {
     let mut frames = Vec::new();
     if shape.tcp {
@@ -225,8 +227,8 @@ fn on_the_wire(profile: Profile, framing: Framing) -> Vec<(Vec<u8>, Option<Vec<u
     wire
 }
 
-/// Both codecs, both framings, IPv4 and IPv6, TCP and UDP, with and without VLAN tags: the restored payload is what the
-/// engines restore, byte for byte, and each SYN's option is found.
+/// Both codecs, both framings, IPv4 and IPv6, TCP and UDP, with and without VLAN tags: the restored
+/// payload is what the engines restore, byte for byte, and each SYN's option is found.
 #[test]
 #[ignore = "needs tshark: .ci/dissector"]
 fn decodes_what_the_engines_restore() {
@@ -235,7 +237,8 @@ fn decodes_what_the_engines_restore() {
             let wire = on_the_wire(profile, framing);
             let frames: Vec<Vec<u8>> = wire.iter().map(|(bytes, ..)| bytes.clone()).collect();
             let name = format!("{} {}", framing.name(), text);
-            // A handshake's frames need no preference, datagrams do: a wrong one here shows that TCP does without.
+            // A handshake's frames need no preference, datagrams do: a wrong one here shows that
+            // TCP does without.
             let found = dissect(&name, &frames, text);
             let (mut compressed, mut options) = (0, 0);
             for (at, ((_, delivered, has_option), found)) in wire.iter().zip(found).enumerate() {
@@ -257,7 +260,8 @@ fn decodes_what_the_engines_restore() {
     }
 }
 
-/// In-place parameters come from the connection's SYNs: without the preference, TCP is decoded and datagrams are not.
+/// In-place parameters come from the connection's SYNs: without the preference, TCP is decoded and
+/// datagrams are not.
 #[test]
 #[ignore = "needs tshark: .ci/dissector"]
 fn in_place_parameters_come_from_the_syns() {
@@ -342,7 +346,8 @@ fn expected(verdict: Verdict) -> (&'static str, &'static str) {
     match verdict {
         Verdict::Changed { change: Change::Restored, .. } => ("restored", ""),
         Verdict::Dropped(reason) => ("dropped", reason.name()),
-        // Without the mark, as far as one can see; malformed is an IP version that is not the EtherType's.
+        // Without the mark, as far as one can see; malformed is an IP version that is not the
+        // EtherType's.
         Verdict::Untouched(
             PassReason::NotIp | PassReason::NoRule | PassReason::NotCompressed | PassReason::Malformed,
         ) => ("", ""),

@@ -91,7 +91,8 @@ fn a_hosts_capture_is_no_capture_of_the_wire() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("nothing was verified"));
 }
 
-/// The SYN of FORMAT.md section 8.3, from a host that restores in-place frames of codec 1 with b = 10 and k = 3.
+/// The SYN of FORMAT.md section 8.3, from a host that restores in-place frames of codec 1 with b =
+/// 10 and k = 3.
 #[test]
 fn in_place_parameters_are_read_from_syns() {
     let format = support::document::text("FORMAT.md");

@@ -106,7 +106,8 @@ fn all_captures_replay_in_both_framings() {
                 !report.untouched.contains_key("bypassed"),
                 "{name}: ordinary loss is not a peer that fails"
             );
-            // Twelve directions with gloo's headers. Not one of the others' 2.3 million values is taken for a header.
+            // Twelve directions with gloo's headers. Not one of the others' 2.3 million values is
+            // taken for a header.
             let mixed = if name.starts_with("gloo") { 12 } else { 0 };
             assert_eq!(report.compressed > 0, mixed == 0, "{name} {framing:?}");
             assert_eq!(report.mixed.len(), mixed, "{name}: {:?}", report.mixed);
@@ -120,7 +121,8 @@ fn all_captures_replay_in_both_framings() {
             let misaligned = report.untouched.get("misaligned").copied().unwrap_or(0);
             let cut_misaligned =
                 ["ring4_mtu1450", "ring4_mtu9001", "ring4_oddwrites", "ring4_loss"].contains(&&name[..]);
-            // Routed framing compresses misaligned segments; in-place framing passes them untouched.
+            // Routed framing compresses misaligned segments; in-place framing passes them
+            // untouched.
             assert_eq!(misaligned > 0, cut_misaligned && framing == Framing::InPlace, "{name} {framing:?}");
         }
     }

@@ -41,7 +41,8 @@ fn code(text: &str) -> String {
     code.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")
 }
 
-/// The first names that follow a path's beginning: of `a::b` it is `a`, of `{a::b, c}` they are `a` and `c`.
+/// The first names that follow a path's beginning: of `a::b` it is `a`, of `{a::b, c}` they are `a`
+/// and `c`.
 fn first_names(rest: &str) -> Vec<String> {
     let name = |text: &str| -> String {
         text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
@@ -63,7 +64,8 @@ fn first_names(rest: &str) -> Vec<String> {
     names
 }
 
-/// The names at the crate's root that code of this module uses, by `crate::` and by as many `super::` as lead there.
+/// The names at the crate's root that code of this module uses, by `crate::` and by as many
+/// `super::` as lead there.
 fn uses(code: &str, module: &[String]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let starts = |at: usize| !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':');
@@ -85,7 +87,8 @@ fn uses(code: &str, module: &[String]) -> BTreeSet<String> {
     found
 }
 
-/// The blocks of ARCHITECTURE.md: by folder, the modules from the top down; those of one line do not know each other.
+/// The blocks of ARCHITECTURE.md: by folder, the modules from the top down; those of one line do
+/// not know each other.
 fn documented() -> BTreeMap<String, Vec<Vec<String>>> {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let mut crates = BTreeMap::new();

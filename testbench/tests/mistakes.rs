@@ -1,4 +1,5 @@
-//! Mistakes of people, and the command's answers: a table. Each answer names the input and says what helps.
+//! Mistakes of people, and the command's answers: a table. Each answer names the input and says
+//! what helps.
 
 mod support;
 

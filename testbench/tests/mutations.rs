@@ -1,5 +1,5 @@
-//! Damaged and unusual traffic: whatever the frames hold, every check on their replay still holds. In doubt the
-//! engines forward untouched, and the verifier has to agree.
+//! Damaged and unusual traffic: whatever the frames hold, every check on their replay still holds.
+//! In doubt the engines forward untouched, and the verifier has to agree.
 
 mod support;
 
@@ -12,8 +12,9 @@ use support::{capture, recordings, replayed_with};
 /// Frames enough for several connections and some hundred segments.
 const FRAMES: usize = 400;
 
-/// Bytes left as they are. Addresses of cards: the verifier does not follow a connection from one card to another.
-/// Sequence numbers: a sender that jumps about in its own stream can be seen otherwise than the engine sees it.
+/// Bytes left as they are. Addresses of cards: the verifier does not follow a connection from one
+/// card to another. Sequence numbers: a sender that jumps about in its own stream can be seen
+/// otherwise than the engine sees it.
 const SPARED: [std::ops::Range<usize>; 2] = [0..12, 38..42];
 
 /// The place of the flags, and two of them.
@@ -49,8 +50,8 @@ proptest! {
             if SPARED.iter().any(|spared| spared.contains(&at)) {
                 continue;
             }
-            // A host that ends a connection, starts another and goes on with the first is none that an engine can
-            // understand (SECURITY.md, hosts that share one egress).
+            // A host that ends a connection, starts another and goes on with the first is none that
+            // an engine can understand (SECURITY.md, hosts that share one egress).
             frame.bytes[at] = if at == TCP_FLAGS && right_again { byte & !FIN_RST } else { byte };
             if right_again {
                 repair_checksums(&mut frame.bytes, 0);
@@ -80,8 +81,8 @@ proptest! {
     }
 }
 
-/// A capture that starts in the middle of its connections: nothing may be compressed, unless the rule says
-/// that every payload starts with a value.
+/// A capture that starts in the middle of its connections: nothing may be compressed, unless the
+/// rule says that every payload starts with a value.
 #[test]
 fn a_late_capture_passes_untouched() {
     let mut late = sample();

@@ -40,7 +40,8 @@ proptest! {
         }
     }
 
-    /// Any order of arrival of a stream that is cut anywhere gives the stream back, across the wrap as well.
+    /// Any order of arrival of a stream that is cut anywhere gives the stream back, across the wrap
+    /// as well.
     #[test]
     fn restores_a_shuffled_stream(
         origin: u32,

@@ -93,7 +93,8 @@ fn reassembly_gives_the_streams_that_the_workers_sent() {
     }
 }
 
-/// Routed framing asks nothing of the listener's type of service: every connection of the captures agrees.
+/// Routed framing asks nothing of the listener's type of service: every connection of the captures
+/// agrees.
 #[test]
 fn a_handshake_loses_no_frame_of_the_captures() {
     for path in files(&recordings(), "pcap") {

@@ -1,4 +1,5 @@
-//! `gradwire replay --engine rtl`: the captures' payloads through the gateware, and what the command says if it cannot.
+//! `gradwire replay --engine rtl`: the captures' payloads through the gateware, and what the
+//! command says if it cannot.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -30,7 +31,8 @@ fn both_captures_through_the_gateware_in_both_framings() {
                 let cost = &json["rtl"][engine];
                 assert_eq!(cost["frames"], json["compressed"], "{name}, {framing}, {engine}");
                 assert!(cost["frames"].as_u64().unwrap() > 150);
-                // A clock for each beat, two between frames, and what the last frame takes on its way.
+                // A clock for each beat, two between frames, and what the last frame takes on its
+                // way.
                 let [clocks, beats, frames] =
                     ["clocks", "beats", "frames"].map(|key| cost[key].as_u64().unwrap());
                 assert!((beats..=beats + 2 * frames + 200).contains(&clocks), "{cost}");

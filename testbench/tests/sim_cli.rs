@@ -148,7 +148,8 @@ fn impossible_scenarios_are_refused() {
     }
 }
 
-/// Refused with code 2 before anything is allocated, with the option to blame and what to do about it.
+/// Refused with code 2 before anything is allocated, with the option to blame and what to do about
+/// it.
 #[test]
 fn runs_that_are_too_large_are_refused_by_option() {
     for (args, option, remedy) in [
@@ -416,7 +417,8 @@ fn a_stack_has_each_step_of_each_codec() {
     }
 }
 
-/// VGG-16 on 16 workers: 2.2 G values that one core of 500 M takes 4.4 s for. With enough cores the aggregator beats a ring.
+/// VGG-16 on 16 workers: 2.2 G values that one core of 500 M takes 4.4 s for. With enough cores the
+/// aggregator beats a ring.
 #[test]
 fn an_aggregator_is_as_fast_as_its_cores() {
     let report = json(&[

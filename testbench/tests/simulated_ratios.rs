@@ -4,8 +4,8 @@ use gradwire::codec::{Params, Split, encode_payload, max_encoded_len};
 use gradwire_simulator::RECORDED_RATIOS;
 use gradwire_testbench::input::recordings::builtin;
 
-/// The ratios that `b10`, `b8` and `b6` stand for, on the recording they are of. That of partial sums needs the
-/// traffic of a whole ring, which is not built in.
+/// The ratios that `b10`, `b8` and `b6` stand for, on the recording they are of. That of partial
+/// sums needs the traffic of a whole ring, which is not built in.
 #[test]
 fn recorded_ratios_are_those_of_the_recording() {
     let recording =

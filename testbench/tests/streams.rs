@@ -1,5 +1,5 @@
-//! TCP streams of which an engine cannot know, or must not forget, where values start and what was sent before. The
-//! engines are real, and the verifier knows each stream from its sender's side.
+//! TCP streams of which an engine cannot know, or must not forget, where values start and what was
+//! sent before. The engines are real, and the verifier knows each stream from its sender's side.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use gradwire_testbench::verify::{Findings, verify_reloaded};
 
 /// Sequence number of the stream's first byte.
 const ORIGIN: u32 = 1001;
-/// Of another SYN: with each alignment, and so near before `ORIGIN` that the distance alone raises no doubt.
+/// Of another SYN: with each alignment, and so near before `ORIGIN` that the distance alone raises
+/// no doubt.
 const OTHER_ORIGINS: Range<u32> = ORIGIN - 400..ORIGIN - 396;
 /// The far end's next sequence number.
 const FAR: u32 = 7001;
@@ -41,7 +42,8 @@ impl Talk {
         self.0.frames.push(Frame { number, time: Duration::from_millis(number), bytes });
     }
 
-    /// A SYN of the near end whose stream would start at `origin`; an answer acknowledges the far end's.
+    /// A SYN of the near end whose stream would start at `origin`; an answer acknowledges the far
+    /// end's.
     fn syn(&mut self, tos: u8, origin: u32, answers: bool) -> &mut Self {
         let header = |tcp: &mut TcpHeader| {
             (tcp.sequence_number, tcp.syn) = (origin.wrapping_sub(1), true);
@@ -73,14 +75,15 @@ impl Talk {
     }
 }
 
-/// The stream's byte at a position: values of every magnitude below 1/2, so with another alignment most are far off.
+/// The stream's byte at a position: values of every magnitude below 1/2, so with another alignment
+/// most are far off.
 fn byte(at: u32) -> u8 {
     let value = ((at / 4) as f32 * 0.7).sin() * 0.5;
     value.to_le_bytes()[at as usize % 4]
 }
 
-/// The payload heuristic is off: values cut by a wrong alignment do not look like values, and a check of them would leave alone what
-/// an engine without these fixes compresses.
+/// The payload heuristic is off: values cut by a wrong alignment do not look like values, and a
+/// check of them would leave alone what an engine without these fixes compresses.
 fn rule(alignment: Alignment) -> Rule {
     Rule { alignment, heuristic: Heuristic::Off, ..Rule::STATIC }
 }
@@ -119,8 +122,8 @@ fn in_doubt(capture: &Capture) {
     );
 }
 
-/// A stream's last segment has payload and FIN. A peer without gradwire refuses it, and so TCP sends it again, and
-/// again, with all that went before: it is compressed once.
+/// A stream's last segment has payload and FIN. A peer without gradwire refuses it, and so TCP
+/// sends it again, and again, with all that went before: it is compressed once.
 #[test]
 fn bytes_sent_again_behind_a_fin_are_compressed_once() {
     for alignment in Alignment::ALL {
@@ -143,7 +146,8 @@ fn bytes_sent_again_behind_a_fin_are_compressed_once_without_a_start() {
     holds(&talk.0, &[(0, Setup::new(rule(Alignment::Payload)))], 0, 2);
 }
 
-/// A listener with SYN cookies answers each SYN with another number, and the client may acknowledge the first.
+/// A listener with SYN cookies answers each SYN with another number, and the client may acknowledge
+/// the first.
 #[test]
 fn a_listeners_second_answer_does_not_move_the_alignment() {
     for other in OTHER_ORIGINS {
@@ -154,7 +158,8 @@ fn a_listeners_second_answer_does_not_move_the_alignment() {
     }
 }
 
-/// Somebody behind the same engine sends a SYN in the host's name, before the connection has sent anything.
+/// Somebody behind the same engine sends a SYN in the host's name, before the connection has sent
+/// anything.
 #[test]
 fn a_forged_syn_does_not_move_the_alignment() {
     for other in OTHER_ORIGINS {
@@ -167,8 +172,9 @@ fn a_forged_syn_does_not_move_the_alignment() {
     }
 }
 
-/// A flow that was opened by payload alone, under `alignment = "payload"`, has no start: a rule that needs one finds none,
-/// be it after a reload or because the application changes its type of service.
+/// A flow that was opened by payload alone, under `alignment = "payload"`, has no start: a rule
+/// that needs one finds none, be it after a reload or because the application changes its type of
+/// service.
 #[test]
 fn a_flow_without_a_start_has_no_alignment_under_another_rule() {
     let [connection, payload] = Alignment::ALL.map(|alignment| Setup::new(rule(alignment)));
@@ -187,7 +193,8 @@ fn a_flow_without_a_start_has_no_alignment_under_another_rule() {
     holds(&talk.0, &[(0, both)], 2, 1);
 }
 
-/// `alignment = "payload"` is the sender's word that it never cuts a value. If the start is known, it can be checked.
+/// `alignment = "payload"` is the sender's word that it never cuts a value. If the start is known,
+/// it can be checked.
 #[test]
 fn a_payload_that_starts_within_a_value_goes_untouched() {
     let mut talk = Talk::default();

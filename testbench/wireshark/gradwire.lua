@@ -1,16 +1,20 @@
--- Wireshark and tshark: what is in gradwire's compressed frames. Copy it into a folder that "Help, About, Folders" names
--- as "Personal Lua Plugins", or run `tshark -X lua_script:gradwire.lua -r wire.pcap -V`.
+-- Wireshark and tshark: what is in gradwire's compressed frames. Copy it into a folder that "Help,
+-- About, Folders" names as "Personal Lua Plugins", or run
+-- `tshark -X lua_script:gradwire.lua -r wire.pcap -V`.
 --
--- Written from FORMAT.md alone, so it is also a check of that document: `testbench/tests/dissector.rs` compares it with
--- the engines. Numbers in brackets are FORMAT.md's sections.
+-- Written from FORMAT.md alone, so it is also a check of that document:
+-- `testbench/tests/dissector.rs` compares it with the engines. Numbers in brackets are FORMAT.md's
+-- sections.
 --
--- It is a postdissector, which sees whole frames: an in-place frame is shorter than its IP length says, and Wireshark
--- hands no payload of such a frame to anyone. It reads no byte that it has not counted, and refuses by `refuse`, never
--- by an error of Lua. Arithmetic only, no bit operators: Wireshark's Lua is 5.1 to 5.4.
+-- It is a postdissector, which sees whole frames: an in-place frame is shorter than its IP length
+-- says, and Wireshark hands no payload of such a frame to anyone. It reads no byte that it has not
+-- counted, and refuses by `refuse`, never by an error of Lua. Arithmetic only, no bit operators:
+-- Wireshark's Lua is 5.1 to 5.4.
 
 local gradwire = Proto("gradwire", "gradwire: compressed gradients")
 
--- Preferences ---------------------------------------------------------------------------------------------------------
+-- Preferences
+-- ---------------------------------------------------------------------------------------------------------
 
 local prefs = gradwire.prefs
 prefs.mark = Pref.uint("Mark", 0x30, "Type of service of compressed frames; only its upper six bits count")
@@ -21,7 +25,8 @@ prefs.in_place = Pref.string("In-place profile", "", "For in-place framing if no
 prefs.udp_offset = Pref.uint("UDP offset", 0, "In-place framing: bytes at the start of UDP payloads that are no values")
 prefs.max_values = Pref.uint("Values shown", 64, "So many decoded values of each frame get a line; 0 for none")
 
--- Fields --------------------------------------------------------------------------------------------------------------
+-- Fields
+-- --------------------------------------------------------------------------------------------------------------
 
 local f = {
   framing = ProtoField.string("gradwire.framing", "Framing"),
@@ -82,7 +87,8 @@ local note = {
 }
 gradwire.experts = note
 
--- Bytes and refusals --------------------------------------------------------------------------------------------------
+-- Bytes and refusals
+-- --------------------------------------------------------------------------------------------------
 
 local MAGIC = 0x6777
 local TCP, UDP = 6, 17
@@ -124,7 +130,8 @@ local function folded(sum)
   return sum
 end
 
--- Codecs --------------------------------------------------------------------------------------------------------------
+-- Codecs
+-- --------------------------------------------------------------------------------------------------------------
 
 -- (-1)^sign * q * 2^weight as the four bytes of a binary32 that is normal or, if q is 0, a zero.
 local function float(sign, q, weight)
@@ -239,7 +246,8 @@ local function section(s, at, stop, count, p, values, classes)
   return at, mode, #places
 end
 
--- Codec and parameters out of byte 1 and bytes 6 and 7 of a segment header [5.2]; nil if a decoder must refuse them.
+-- Codec and parameters out of byte 1 and bytes 6 and 7 of a segment header [5.2]; nil if a decoder
+-- must refuse them.
 local function profile(codec, first, second)
   local p = { codec = codec }
   if codec == 1 then
@@ -264,9 +272,11 @@ local function configured()
   return y and profile(2, 0, tonumber(y) % 256)
 end
 
--- Frames --------------------------------------------------------------------------------------------------------------
+-- Frames
+-- --------------------------------------------------------------------------------------------------------------
 
--- Headers of a frame, or nil if it is not IP to a receiver. What is contradictory or not understood stands in `refused`.
+-- Headers of a frame, or nil if it is not IP to a receiver. What is contradictory or not understood
+-- stands in `refused`.
 local function parse(s)
   local len, at, vlans = #s, 12, 0
   if len < 14 then return nil end
@@ -362,7 +372,8 @@ local function segment_header(s, p)
   return header
 end
 
--- Head, values and tail behind `at`. What was read so far stays in the result if the rest is refused.
+-- Head, values and tail behind `at`. What was read so far stays in the result if the rest is
+-- refused.
 local function payload(s, at, stop, header, padding)
   local body = { values = {}, classes = {}, parts = {}, head = at }
   local _, refused = attempt(function()
@@ -395,7 +406,8 @@ local function ours(header, body, p)
   return p.protocol == TCP or not NO_UDP[u16(p.ports, 2)]
 end
 
--- What a receiver does with a frame that carries the mark [6.1]: nil if it restores it, else the refusal.
+-- What a receiver does with a frame that carries the mark [6.1]: nil if it restores it, else the
+-- refusal.
 local function routed_refusal(s, p, header, header_refused, body)
   local is_ours = ours(header, body, p)
   local function answer(outcome, reason, text) return { outcome = outcome, reason = reason, text = text } end
@@ -422,10 +434,11 @@ local function routed_refusal(s, p, header, header_refused, body)
   return header_refused or body.refused
 end
 
--- The tree ------------------------------------------------------------------------------------------------------------
+-- The tree
+-- ------------------------------------------------------------------------------------------------------------
 
--- The capabilities that a connection's SYNs advertised, by the end that did; and what that means for each frame, since Wireshark reads
--- frames a second time in any order.
+-- The capabilities that a connection's SYNs advertised, by the end that did; and what that means
+-- for each frame, since Wireshark reads frames a second time in any order.
 local advertised, in_place_of = {}, {}
 function gradwire.init() advertised, in_place_of = {}, {} end
 
@@ -596,7 +609,8 @@ local function show_options(tvb, root, s, p)
 end
 
 function gradwire.dissector(tvb, pinfo, root)
-  -- Only Ethernet has both; fields of other protocols are not there when frames are read for the first time.
+  -- Only Ethernet has both; fields of other protocols are not there when frames are read for the
+  -- first time.
   if tostring(pinfo.dl_src) == "" or tostring(pinfo.dl_dst) == "" then return end
   local s = tvb:raw(0, tvb:len())
   local p = parse(s)

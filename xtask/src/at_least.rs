@@ -1,11 +1,13 @@
-//! Runs tests and counts them: a filter that matches nothing, or a list that is empty, is no success.
+//! Runs tests and counts them: a filter that matches nothing, or a list that is empty, is no
+//! success.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use crate::Result;
 
-/// Runs `command`, whose output goes to `out`, and fails if it does, or if fewer than `least` tests passed.
+/// Runs `command`, whose output goes to `out`, and fails if it does, or if fewer than `least` tests
+/// passed.
 ///
 /// # Errors
 /// The command cannot be started, or fails; or too few tests passed.

@@ -1,5 +1,5 @@
-//! Instructions per value and per frame, counted by callgrind. Times depend on the machine and its neighbours; these depend
-//! on the compiler and the source alone.
+//! Instructions per value and per frame, counted by callgrind. Times depend on the machine and its
+//! neighbours; these depend on the compiler and the source alone.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,8 @@ const TOLERANCE: f64 = 0.02;
 /// Counts, and compares with the committed table, or writes it.
 ///
 /// # Errors
-/// A count is off; or nothing could be counted, as on any processor but x86-64, whose instructions the table has.
+/// A count is off; or nothing could be counted, as on any processor but x86-64, whose instructions
+/// the table has.
 pub fn counts(refresh: bool) -> Result {
     if !cfg!(target_arch = "x86_64") {
         return Err(format!("{TABLE} is of x86-64: nothing to compare with on this processor").into());
@@ -68,7 +69,8 @@ kernel,direction,codec,of,instructions
     Ok(())
 }
 
-/// Runs the program that is counted. It prints a line for each piece of work; callgrind leaves a dump for each in `work`.
+/// Runs the program that is counted. It prints a line for each piece of work; callgrind leaves a
+/// dump for each in `work`.
 fn callgrind(work: &Path) -> Result<String> {
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--tool=callgrind", "--collect-atstart=no", "--toggle-collect=counts::gradwire_counted"]);
@@ -94,7 +96,8 @@ fn dumps(work: &Path) -> Result<Vec<String>> {
     }
 }
 
-/// A row for each piece of work: `names` says what each dump is of, and by how many values or frames to divide.
+/// A row for each piece of work: `names` says what each dump is of, and by how many values or
+/// frames to divide.
 fn counted(names: &str, dumps: &[String]) -> Result<Vec<Row>> {
     if names.lines().count() != dumps.len() {
         return Err(format!(

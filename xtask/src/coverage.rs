@@ -29,10 +29,12 @@ impl Lines {
     }
 }
 
-/// Replays the corpora and prints a table by part; `lines` also prints every line that no input reaches.
+/// Replays the corpora and prints a table by part; `lines` also prints every line that no input
+/// reaches.
 ///
 /// # Errors
-/// A part has less than its share; llvm's tools, which have to be of the compiler's LLVM, are missing.
+/// A part has less than its share; llvm's tools, which have to be of the compiler's LLVM, are
+/// missing.
 pub fn coverage(lines: bool) -> Result {
     let llvm = llvm_version(&output(Command::new("rustc").arg("-vV"))?)?;
     let work = target().join("coverage");
@@ -79,8 +81,8 @@ fn llvm_version(text: &str) -> Result<u32> {
     version.ok_or_else(|| "rustc -vV names no version of LLVM".into())
 }
 
-/// Builds the test that replays the corpora; where it is. Only the workspace's crates are instrumented; the others are taken
-/// as the tests have built them.
+/// Builds the test that replays the corpora; where it is. Only the workspace's crates are
+/// instrumented; the others are taken as the tests have built them.
 fn build(work: &Path) -> Result<PathBuf> {
     let wrapper = work.join("rustc");
     fs::write(&wrapper, "#!/bin/sh\nexec \"$@\" -C instrument-coverage\n")?;

@@ -1,4 +1,5 @@
-//! The record of all 2^32 values, `dataplane/tests/exhaustive.csv`: runs `dataplane/tests/exhaustive.rs` bound by bound.
+//! The record of all 2^32 values, `dataplane/tests/exhaustive.csv`: runs
+//! `dataplane/tests/exhaustive.rs` bound by bound.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -37,8 +38,9 @@ impl Part<'_> {
     }
 }
 
-/// Writes the rows of codec 1 with these bounds; other rows stay. Some hours on two cores for all. With `kernel`, that kernel
-/// alone is compared with the definition, in rows of its own name: for a processor that the others were not recorded on.
+/// Writes the rows of codec 1 with these bounds; other rows stay. Some hours on two cores for all.
+/// With `kernel`, that kernel alone is compared with the definition, in rows of its own name: for a
+/// processor that the others were not recorded on.
 ///
 /// # Errors
 /// The dataplane differs from its last commit; a value breaks a law; a test printed no row.

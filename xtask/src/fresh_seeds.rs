@@ -1,5 +1,5 @@
-//! Runs the property tests with seeds that nobody has run. `cargo test` draws the same cases each time (.cargo/config.toml), so that
-//! nobody's run fails by chance.
+//! Runs the property tests with seeds that nobody has run. `cargo test` draws the same cases each
+//! time (.cargo/config.toml), so that nobody's run fails by chance.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,7 +15,8 @@ use crate::tools::{cargo, output, root, run, target};
 /// The variable from which proptest takes its seed.
 const SEED: &str = "PROPTEST_RNG_SEED";
 
-/// The workspaces that have property tests: a folder of sources, others within it that are no part of it, and cargo's arguments.
+/// The workspaces that have property tests: a folder of sources, others within it that are no part
+/// of it, and cargo's arguments.
 const WORKSPACES: [(&str, &[&str], &[&str]); 2] = [
     (".", &[":!firmware/softcore", ":!fuzz"], &["--workspace"]),
     (
@@ -106,7 +107,8 @@ impl Properties {
     }
 }
 
-/// Names of the tests within `proptest!` blocks, which end at a brace as far from the margin as they begin.
+/// Names of the tests within `proptest!` blocks, which end at a brace as far from the margin as
+/// they begin.
 fn tests_in(text: &str) -> Vec<String> {
     let (mut tests, mut end) = (Vec::new(), None);
     for line in text.lines() {
@@ -124,11 +126,12 @@ fn tests_in(text: &str) -> Vec<String> {
     tests
 }
 
-/// Runs every property test with one fresh seed after the other for about `time`, at least with one.
+/// Runs every property test with one fresh seed after the other for about `time`, at least with
+/// one.
 ///
 /// # Errors
-/// A test failed, which is a bug that nobody knew: the error says how to repeat it, and the output stays in a file. Or a test
-/// did not run.
+/// A test failed, which is a bug that nobody knew: the error says how to repeat it, and the output
+/// stays in a file. Or a test did not run.
 pub fn fresh_seeds(time: Duration) -> Result {
     let all = WORKSPACES.into_iter().map(Properties::of).collect::<Result<Vec<_>>>()?;
     for properties in &all {

@@ -15,6 +15,7 @@ pub mod stack;
 pub mod synthesis;
 pub mod table;
 pub mod tools;
+mod width;
 pub mod words;
 
 /// An error is shown to who runs the chore, and ends it.

@@ -28,7 +28,8 @@ enum Chore {
         #[arg(long)]
         refresh: bool,
     },
-    /// Say how much of the dataplane the fuzzer's corpora reach; needs LLVM's tools of the compiler's version.
+    /// Say how much of the dataplane the fuzzer's corpora reach; needs LLVM's tools of the
+    /// compiler's version.
     Coverage {
         /// Also name every line that no input reaches.
         #[arg(long)]
@@ -36,7 +37,8 @@ enum Chore {
     },
     /// Run the tests of all 2^32 values and write their record; hours.
     Exhaustive {
-        /// Compare this kernel alone, in rows of its own: for a processor that the others were not recorded on.
+        /// Compare this kernel alone, in rows of its own: for a processor that the others were not
+        /// recorded on.
         #[arg(long)]
         kernel: Option<String>,
         /// Codec 2 alone: its bounds are exponents of their own.
@@ -46,7 +48,8 @@ enum Chore {
         #[arg(value_parser = clap::value_parser!(u8).range(1..=14))]
         bounds: Vec<u8>,
     },
-    /// Run the property tests with seeds that nobody has run, one after the other; fail if a test does, and say how to repeat it.
+    /// Run the property tests with seeds that nobody has run, one after the other; fail if a test
+    /// does, and say how to repeat it.
     FreshSeeds {
         /// For about so long.
         #[arg(value_name = "SECONDS", default_value_t = 60)]
@@ -65,7 +68,8 @@ enum Chore {
         #[arg(long)]
         refresh: bool,
     },
-    /// Compare what the gateware takes of an FPGA with firmware/gateware/synthesis.csv; needs yosys.
+    /// Compare what the gateware takes of an FPGA with firmware/gateware/synthesis.csv; needs
+    /// yosys.
     Synthesis {
         /// Write the table.
         #[arg(long)]
@@ -78,7 +82,8 @@ enum Chore {
         /// The image.
         image: PathBuf,
     },
-    /// Fail if a file has a word that the project uses no more, and name the places.
+    /// Fail if a file has a word that the project uses no more, or a comment wider than 100
+    /// columns, and name the places.
     Words,
 }
 

@@ -1,4 +1,5 @@
-//! A netlist as yosys' `write_json` gives it: how many cells of a kind there are, and how many lookup tables follow each other.
+//! A netlist as yosys' `write_json` gives it: how many cells of a kind there are, and how many
+//! lookup tables follow each other.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,5 @@
-//! Cuts the first inputs of the fuzzer's corpora from the recordings and golden frames: `fuzz/corpus/NAME/seed-*`.
+//! Cuts the first inputs of the fuzzer's corpora from the recordings and golden frames:
+//! `fuzz/corpus/NAME/seed-*`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -164,7 +165,8 @@ pub fn seeds() -> Result {
     tagged().udp(40_000, 4789).write(&mut tunnel, &[0; 200])?;
     write("egress", "tunnel", &frames::seed(&Rule::STATIC, Checksums::AsTheyAre, &[&tunnel]))?;
 
-    // Gloo's kind of header before values, in a datagram and in the middle of a stream; and a length at a stream's start.
+    // Gloo's kind of header before values, in a datagram and in the middle of a stream; and a
+    // length at a stream's start.
     let values: Vec<u8> = (0..100).flat_map(|_| 1e-3f32.to_le_bytes()).collect();
     let headed = [&48u64.to_le_bytes()[..], &7u64.to_le_bytes(), &values].concat();
     let mut datagrams = [Vec::new(), Vec::new()];
@@ -209,7 +211,8 @@ pub fn seeds() -> Result {
     npy.extend(b"\n\0\0\x80\x3f\0\0\0\x3f");
     write("npy", "two", &npy)?;
 
-    // A codec, by its place among those of a tensor; how many values; and a message of the second implementation's.
+    // A codec, by its place among those of a tensor; how many values; and a message of the second
+    // implementation's.
     let messages = fs::read_to_string(root().join("host/codecs/tests/golden/v1.txt"))?;
     let tensor =
         messages.split("tensor ").find(|tensor| tensor.starts_with("short ")).expect("a short tensor");

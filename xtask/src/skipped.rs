@@ -1,8 +1,10 @@
-//! The tests that were skipped: `cargo test` says nothing of it, since a test that was skipped passes.
+//! The tests that were skipped: `cargo test` says nothing of it, since a test that was skipped
+//! passes.
 
 use std::collections::BTreeMap;
 
-/// The last words of a run: how many tests were skipped, and why, by what each wrote on a line of `list`.
+/// The last words of a run: how many tests were skipped, and why, by what each wrote on a line of
+/// `list`.
 #[must_use]
 pub fn summary(list: &str) -> String {
     let mut reasons = BTreeMap::<&str, usize>::new();

@@ -1,10 +1,13 @@
-//! The most stack that the soft core's image can use: frames added up along the calls, from its disassembly alone.
+//! The most stack that the soft core's image can use: frames added up along the calls, from its
+//! disassembly alone.
 //!
 //! What is assumed, and checked if it can be:
 //! - A function's frame is the sum of all that it subtracts from the stack pointer.
-//! - Only formatting (`core::fmt` and its implementations) calls through registers: `core::fmt::write` whatever formatting
-//!   function's address stands in the image, all others the methods of what is written to.
-//! - `core::fmt::write` nests at most `NESTING` deep, since no type that is formatted contains itself.
+//! - Only formatting (`core::fmt` and its implementations) calls through registers:
+//!   `core::fmt::write` whatever formatting function's address stands in the image, all others the
+//!   methods of what is written to.
+//! - `core::fmt::write` nests at most `NESTING` deep, since no type that is formatted contains
+//!   itself.
 //! - No other recursion: a cycle is an error.
 //! - On top comes one trap, which interrupts at the deepest point; traps do not nest.
 
@@ -18,7 +21,8 @@ use object::{Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
 use crate::Result;
 use crate::tools::output;
 
-/// A problem of the console that is a problem of the codec's parameters that is a number: write, and twice within.
+/// A problem of the console that is a problem of the codec's parameters that is a number: write,
+/// and twice within.
 const NESTING: usize = 4;
 const WRITE: &str = "core3fmt5write";
 const METHODS: [&str; 3] = ["9write_str", "10write_char", "9write_fmt"];
@@ -112,7 +116,8 @@ fn place(operand: &str) -> (Option<i64>, &str) {
     in_brackets.map_or((None, operand), |(offset, register)| (number(offset), register))
 }
 
-/// By function: its frame, the functions that it calls, whether it calls through registers; and all addresses that are made.
+/// By function: its frame, the functions that it calls, whether it calls through registers; and all
+/// addresses that are made.
 #[derive(Debug, Default)]
 struct Analysis {
     frames: BTreeMap<u32, u64>,
@@ -326,10 +331,12 @@ fn bound(image: &Image, analysis: &mut Analysis) -> Result<Bound> {
     Ok(Bound { from_the_start: from("_start")?, in_a_trap: from(TRAP)? })
 }
 
-/// Prints the deepest calls of `image`, and fails if they take more than its linker script reserves (`_stack_reserved`).
+/// Prints the deepest calls of `image`, and fails if they take more than its linker script reserves
+/// (`_stack_reserved`).
 ///
 /// # Errors
-/// The stack may not suffice; a frame's size cannot be told; a call, or a recursion, that the assumptions do not allow.
+/// The stack may not suffice; a frame's size cannot be told; a call, or a recursion, that the
+/// assumptions do not allow.
 pub fn stack(path: &Path) -> Result {
     let image = Image::read(path)?;
     let text = output(Command::new("llvm-objdump").args(["-d", "--no-show-raw-insn"]).arg(path))?;
@@ -412,7 +419,8 @@ mod tests {
         assert!(error.contains("unknown size"), "{error}");
     }
 
-    /// The lower part of the table's address may be 0, and its first entry may not be that of case 0.
+    /// The lower part of the table's address may be 0, and its first entry may not be that of
+    /// case 0.
     #[test]
     fn the_branches_of_a_match_are_no_calls() {
         let listing = "0: slli a2, a2, 2\n4: lui s1, 0x1\n8: mv s1, s1\nc: add a2, a2, s1\n10: lw a2, -8(a2)\n\

@@ -1,5 +1,5 @@
-//! The area of the gateware's designs on an FPGA, against `firmware/gateware/synthesis.csv`: cells after yosys' synthesis, before
-//! placing.
+//! The area of the gateware's designs on an FPGA, against `firmware/gateware/synthesis.csv`: cells
+//! after yosys' synthesis, before placing.
 
 use std::fs;
 use std::process::Command;
@@ -20,7 +20,8 @@ const ENGINES: &[&str] = &["gw_compressor", "gw_decompressor"];
 /// The designs that are synthesised if none is named.
 const DESIGNS: &[&str] = &["gw_compressor", "gw_decompressor", "gw_egress", "gw_ingress", "gw_nic"];
 
-/// A family, yosys' command for it, and what stands in the table: names, and the cells that are added up to each.
+/// A family, yosys' command for it, and what stands in the table: names, and the cells that are
+/// added up to each.
 struct Family {
     name: &'static str,
     command: &'static str,
@@ -77,8 +78,8 @@ const FAMILIES: [Family; 2] = [
     },
 ];
 
-/// Synthesises the named designs, or all of them, and compares their cells with the committed table, or writes them there:
-/// a run that names designs leaves the others' rows as they are.
+/// Synthesises the named designs, or all of them, and compares their cells with the committed
+/// table, or writes them there: a run that names designs leaves the others' rows as they are.
 ///
 /// # Errors
 /// A figure is off; yosys is missing, or refuses a design.

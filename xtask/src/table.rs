@@ -52,10 +52,12 @@ impl Table<'_> {
         Ok(fs::write(self.path, format!("{}{rows}", self.head))?)
     }
 
-    /// Compares what was measured with the file: the same names, and every figure within the tolerance.
+    /// Compares what was measured with the file: the same names, and every figure within the
+    /// tolerance.
     ///
     /// # Errors
-    /// Every difference, a line each. Nothing was measured; the file has no rows, or a row without a figure.
+    /// Every difference, a line each. Nothing was measured; the file has no rows, or a row without
+    /// a figure.
     pub fn compare(&self, measured: &[Row]) -> Result {
         let path = self.path.display();
         let text = fs::read_to_string(self.path).map_err(|error| format!("{path}: {error}"))?;

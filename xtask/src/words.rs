@@ -1,14 +1,17 @@
-//! Keeps old words out: each has a field's term in its place (CHANGELOG.md, "New names").
+//! Keeps old words out: each has a field's term in its place (CHANGELOG.md, "New names"). And keeps
+//! comments narrow.
 
 use std::fs;
 use std::path::Path;
 
 use crate::Result;
 use crate::tools::output;
+use crate::width::too_wide;
 
 /// A word that the project uses no more.
 struct Old {
-    /// The word in lower case, as a part of a name: `node` is in `node`, `NodeConfig` and `by_node`, and not in `nodelay`.
+    /// The word in lower case, as a part of a name: `node` is in `node`, `NodeConfig` and
+    /// `by_node`, and not in `nodelay`.
     words: &'static [&'static str],
     now: &'static str,
     /// Files and folders in which the word means something else.
@@ -84,16 +87,20 @@ const ENDS: &[&str] = &[
     ".yml",
 ];
 
-/// Fails if a file of the project has an old word, and names the places.
+/// Fails if a file of the project has an old word or a comment that is too wide, and names the
+/// places.
 ///
 /// # Errors
-/// An old word, or a file that cannot be read.
+/// An old word, a wide comment, or a file that cannot be read.
 pub fn words() -> Result {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("no root")?;
     let files = output(std::process::Command::new("git").arg("ls-files").current_dir(root))?;
     let mut found = Vec::new();
     for file in files.lines().filter(|file| is_read(file)) {
         let text = fs::read_to_string(root.join(file)).map_err(|error| format!("{file}: {error}"))?;
+        found.extend(
+            too_wide(file, &text).into_iter().map(|number| format!("{file}:{number}: wider than 100")),
+        );
         for (number, line) in (1..).zip(text.lines()) {
             found.extend(faults(file, line).into_iter().map(|fault| format!("{file}:{number}: {fault}")));
         }
@@ -102,7 +109,7 @@ pub fn words() -> Result {
 }
 
 fn is_read(file: &str) -> bool {
-    ENDS.iter().any(|end| file.ends_with(end))
+    (ENDS.iter().any(|end| file.ends_with(end)) || file.starts_with(".ci/"))
         && !ABOUT.contains(&file)
         && !EXCLUDED.iter().any(|folder| file.starts_with(folder))
         && !file.starts_with("fuzz/corpus/")
@@ -124,7 +131,8 @@ fn faults(file: &str, line: &str) -> Vec<String> {
     words.chain(texts).map(|(old, now)| format!("`{old}` is now: {now}")).collect()
 }
 
-/// The parts of all names in a line, in lower case: `SoftNode` and `soft_node` both have `soft` and `node`.
+/// The parts of all names in a line, in lower case: `SoftNode` and `soft_node` both have `soft` and
+/// `node`.
 fn parts(line: &str) -> Vec<String> {
     let (mut parts, mut before) = (vec![String::new()], ' ');
     for letter in line.chars() {

@@ -1,5 +1,6 @@
-//! Says at the end of `cargo test --workspace` which tests were skipped: cargo runs this program behind all others, and only the
-//! documentation's examples after it. Each test that was skipped wrote a line (firmware/afxdp/tests/support/skip.rs).
+//! Says at the end of `cargo test --workspace` which tests were skipped: cargo runs this program
+//! behind all others, and only the documentation's examples after it. Each test that was skipped
+//! wrote a line (firmware/afxdp/tests/support/skip.rs).
 
 use std::fs;
 use std::os::unix::process::parent_id;

@@ -1,8 +1,9 @@
-//! A firmware as small as it gets: both directions, and both roles of aggregation; C calling convention.
+//! A firmware as small as it gets: both directions, and both roles of aggregation; C calling
+//! convention.
 //!
-//! It links only if the dataplane needs neither std (which brings a panic handler of its own) nor an
-//! allocator (there is none), nor can panic: the handler calls a function that nobody defines, and
-//! is gone only if no path to it is left.
+//! It links only if the dataplane needs neither std (which brings a panic handler of its own) nor
+//! an allocator (there is none), nor can panic: the handler calls a function that nobody defines,
+//! and is gone only if no path to it is left.
 #![no_std]
 
 use gradwire::aggregate::{EthernetAggregator, Event, Poll, Worker};

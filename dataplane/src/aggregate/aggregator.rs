@@ -31,7 +31,8 @@ outcomes! {
         Joined = "joined",
         /// A child's hello started a job, or an epoch of it.
         Started = "started",
-        /// A hello from an address that has not shown that it gets what is sent there: it was sent a cookie.
+        /// A hello from an address that has not shown that it gets what is sent there: it was sent
+        /// a cookie.
         Challenged = "challenged",
         /// A child's hello waits until the parent knows the job.
         AskedParent = "asked-parent",
@@ -71,7 +72,8 @@ outcomes! {
         OtherEpoch = "other-epoch",
         /// Dropped: a contribution from an address that has not joined as this child.
         Stranger = "stranger",
-        /// Dropped: values of a child that is an aggregator, or a partial sum of one that is a worker.
+        /// Dropped: values of a child that is an aggregator, or a partial sum of one that is a
+        /// worker.
         OtherKind = "other-kind",
         /// Dropped: it was added before.
         Duplicate = "duplicate",
@@ -79,8 +81,9 @@ outcomes! {
         Old = "old",
         /// Dropped: a chunk that no child can have come to.
         Ahead = "ahead",
-        /// Refused: another number of values, or another profile, than the rest of the chunk; or another number of workers than
-        /// the child's other contributions, or than the job has. Of a result from the parent: dropped.
+        /// Refused: another number of values, or another profile, than the rest of the chunk; or
+        /// another number of workers than the child's other contributions, or than the job has. Of
+        /// a result from the parent: dropped.
         OtherChunk = "other-chunk",
         /// Dropped: the sections are none, or hold what no sum can be.
         Sections = "sections",
@@ -105,7 +108,8 @@ pub struct Settings<A> {
     pub kernel: Kernel,
     /// The longest packets, the largest window and chunks; no more than there is room for.
     pub limits: Limits,
-    /// The IPv4 group of the first place of jobs; the others have the ones that follow. Without, each child gets a copy.
+    /// The IPv4 group of the first place of jobs; the others have the ones that follow. Without,
+    /// each child gets a copy.
     pub group: Option<[u8; 4]>,
     /// The aggregator that has the sum of all, if this one has only a part.
     pub parent: Option<Parent<A>>,
@@ -145,8 +149,8 @@ struct Stream<A> {
     next: usize,
 }
 
-/// An aggregator for `JOBS` jobs. Each has room for `SLOTS` chunks, twice the largest window, of `BLOCKS` blocks. `A` is what
-/// an address is to the caller.
+/// An aggregator for `JOBS` jobs. Each has room for `SLOTS` chunks, twice the largest window, of
+/// `BLOCKS` blocks. `A` is what an address is to the caller.
 ///
 /// All it needs is within; it is large, and best made in place.
 pub struct Aggregator<A, const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> {
@@ -195,8 +199,8 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
         self.jobs.iter().filter(move |open| open.is_open && open.id == job).flat_map(Job::joined)
     }
 
-    /// Takes the payload of a datagram. Afterwards, [`Self::emit`] has what is to be sent; what a caller leaves there is lost
-    /// with the next datagram, as packets are.
+    /// Takes the payload of a datagram. Afterwards, [`Self::emit`] has what is to be sent; what a
+    /// caller leaves there is lost with the next datagram, as packets are.
     pub fn process(&mut self, datagram: &[u8], from: A, now: Millis) -> Outcome {
         self.answers.clear();
         self.stream = None;
@@ -212,7 +216,8 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
         let Ok(Packet { head, body }) = Packet::parse(datagram) else { return Outcome::Malformed };
         match body {
             Body::Hello { cookie, limits, key, .. } if !self.is_proven(from, cookie, now) => {
-                // As long as the hello, and nothing is kept: what may come of it goes to an address that somebody else may have written.
+                // As long as the hello, and nothing is kept: what may come of it goes to an address
+                // that somebody else may have written.
                 let cookie = self.cookie(from, now.0 / COOKIE_MS);
                 self.answer(from, head, Body::Welcome { limits, group: [0; 4], key, cookie });
                 Outcome::Challenged
@@ -238,7 +243,8 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
         }
     }
 
-    /// The bytes that an address has to repeat in this minute: it depends on nothing that a job keeps, so that strangers take no room.
+    /// The bytes that an address has to repeat in this minute: it depends on nothing that a job
+    /// keeps, so that strangers take no room.
     fn cookie(&self, of: A, minute: u64) -> Cookie {
         let [first, second] = self.settings.secret;
         #[expect(deprecated, reason = "core has no other keyed hash")]
@@ -266,8 +272,8 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
         let _ = self.answers.push_back((to, Packet { head, body }));
     }
 
-    /// Says no to `from`; `epoch` is the job's. Strangers get no more bytes than they sent: a query of theirs stays without an answer, for
-    /// which their silence stands.
+    /// Says no to `from`; `epoch` is the job's. Strangers get no more bytes than they sent: a query
+    /// of theirs stays without an answer, for which their silence stands.
     fn refuse(&mut self, from: A, head: Head, reason: Refusal, epoch: u32) -> Outcome {
         let may_be_strange = matches!(reason, Refusal::UnknownJob | Refusal::OldEpoch | Refusal::Taken);
         if self.received >= REFUSAL_LEN || !may_be_strange {
@@ -286,7 +292,8 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
         }
     }
 
-    /// Says no to a child whose contribution cannot be of the chunk, or of the job, that the others contribute to.
+    /// Says no to a child whose contribution cannot be of the chunk, or of the job, that the others
+    /// contribute to.
     fn disagrees(&mut self, from: A, head: Head) -> Outcome {
         let _ = self.refuse(from, head, Refusal::Differs, head.epoch);
         Outcome::OtherChunk
@@ -530,7 +537,8 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
                     return Outcome::Key;
                 }
                 if cookie != NO_COOKIE {
-                    // The first one is repeated at once, later ones with the next hello of a child: that ends.
+                    // The first one is repeated at once, later ones with the next hello of a child:
+                    // that ends.
                     let is_first = job.cookie == NO_COOKIE;
                     job.cookie = cookie;
                     if is_first {
@@ -604,7 +612,8 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
         }
     }
 
-    /// Writes the next packet to send to `out`. None if there is no more, or `out` is too short for it.
+    /// Writes the next packet to send to `out`. None if there is no more, or `out` is too short for
+    /// it.
     pub fn emit(&mut self, out: &mut [u8]) -> Option<Emitted<A>> {
         if let Some((to, packet)) = self.answers.pop_front() {
             return Some(Emitted { to: To::One(to), len: packet.write(out)? });

@@ -1,5 +1,5 @@
-//! An aggregator on Ethernet: frames in, frames out. It answers ARP and echo requests for its address, so a network
-//! finds it without any other software.
+//! An aggregator on Ethernet: frames in, frames out. It answers ARP and echo requests for its
+//! address, so a network finds it without any other software.
 
 use core::net::Ipv4Addr;
 
@@ -27,7 +27,8 @@ const TTL: u8 = 64;
 pub const MAX_FRAME_LEN: usize = ETHERNET_LEN + 1500;
 
 outcomes! {
-    /// The effect of a frame. Datagrams are counted by what they did as well ([`Aggregator::count`]).
+    /// The effect of a frame. Datagrams are counted by what they did as well
+    /// ([`Aggregator::count`]).
     Arrival {
         /// A datagram for the aggregator.
         Datagram = "datagram",
@@ -37,7 +38,8 @@ outcomes! {
         Echo = "echo",
         /// For another MAC or IP address, or ARP that asks for another one.
         NotOurs = "not-ours",
-        /// Neither ARP nor IPv4, or behind a VLAN tag; or IPv4 with another protocol, or ICMP that is no echo request.
+        /// Neither ARP nor IPv4, or behind a VLAN tag; or IPv4 with another protocol, or ICMP that
+        /// is no echo request.
         Protocol = "protocol",
         /// Another UDP port.
         Port = "port",
@@ -69,7 +71,8 @@ pub struct Peer {
     pub port: u16,
 }
 
-/// A frame whose IP header lies on a word, and then so does a datagram's payload: small cores copy and sum it faster.
+/// A frame whose IP header lies on a word, and then so does a datagram's payload: small cores copy
+/// and sum it faster.
 #[repr(C, align(4))]
 struct Frame {
     before: [u8; 2],
@@ -132,7 +135,8 @@ impl<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> EthernetAggrega
         }
     }
 
-    /// From now on it listens at another UDP port, and sends from there. Groups stay at the protocol's.
+    /// From now on it listens at another UDP port, and sends from there. Groups stay at the
+    /// protocol's.
     pub const fn listen_at(&mut self, port: u16) {
         self.port = port;
     }
@@ -143,8 +147,8 @@ impl<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> EthernetAggrega
         self.counts.get(arrival as usize).copied().unwrap_or(0)
     }
 
-    /// Takes a frame, without FCS. Afterwards, [`Self::emit`] has what is to be sent; what a caller leaves there is lost with
-    /// the next frame.
+    /// Takes a frame, without FCS. Afterwards, [`Self::emit`] has what is to be sent; what a caller
+    /// leaves there is lost with the next frame.
     pub fn process(&mut self, frame: &[u8], now: Millis) -> (Arrival, Option<Outcome>) {
         self.next = Next::Nothing;
         let (arrival, outcome) = match self.arrive(frame, now) {
@@ -270,8 +274,8 @@ impl<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> EthernetAggrega
         Ok(self.engine.process(datagram, peer, now))
     }
 
-    /// Writes the next frame to send to `out`, which has room for [`MAX_FRAME_LEN`] bytes; its length, without FCS. MACs pad
-    /// it.
+    /// Writes the next frame to send to `out`, which has room for [`MAX_FRAME_LEN`] bytes; its
+    /// length, without FCS. MACs pad it.
     pub fn emit(&mut self, out: &mut [u8]) -> Option<usize> {
         match self.next {
             Next::Answer => {

@@ -4,8 +4,8 @@ use super::slot::{Phase, Slot};
 use crate::engine::Millis;
 use crate::wire::chunk::{Cookie, Limits, MAX_CHILDREN, NO_COOKIE, Refusal};
 
-/// A job that was silent for so long may lose its place to another. Trainers pause for evaluations and checkpoints; who loses
-/// its place is refused, and says hello again.
+/// A job that was silent for so long may lose its place to another. Trainers pause for evaluations
+/// and checkpoints; who loses its place is refused, and says hello again.
 pub const IDLE_MS: u64 = 60_000;
 
 /// The terms of a job, as a hello has them.
@@ -141,8 +141,9 @@ impl<A: Copy + PartialEq, const SLOTS: usize, const BLOCKS: usize> Job<A, SLOTS,
         self.aggregators >> (child & 63) & 1 != 0
     }
 
-    /// Whether a child's contribution may be of so many workers: of as many as its others, since each may add as much as the
-    /// limit of one; and of all children together no more than the job has. Without a parent, they are all that it has.
+    /// Whether a child's contribution may be of so many workers: of as many as its others, since
+    /// each may add as much as the limit of one; and of all children together no more than the job
+    /// has. Without a parent, they are all that it has.
     pub(super) fn may_be_of(&self, child: u8, workers: u8, is_top: bool) -> bool {
         let Some(before) = self.workers_of.get(usize::from(child)) else { return false };
         if *before != 0 {
@@ -189,8 +190,8 @@ impl<A: Copy + PartialEq, const SLOTS: usize, const BLOCKS: usize> Job<A, SLOTS,
         } else if !is_later(seq, occupant.seq) {
             Standing::Old
         } else {
-            // Who sends a chunk has the result of the one a window before. So all have contributed to that one, and have the
-            // result of the occupant.
+            // Who sends a chunk has the result of the one a window before. So all have contributed
+            // to that one, and have the result of the occupant.
             let before = seq.wrapping_sub(window);
             let slot = self.slots.get(self.place(before))?;
             let may_follow = ahead == 2 * window && slot.seq == before && slot.phase == Phase::Done;

@@ -14,7 +14,8 @@ const MOST_MS: u64 = 50;
 /// The timer of RFC 6298, in milliseconds, and the window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// Smoothed time from the last packet of a contribution to the result, times 8; its variation, times 4.
+    /// Smoothed time from the last packet of a contribution to the result, times 8; its variation,
+    /// times 4.
     smooth: Option<(u64, u64)>,
     /// Chunks that may be under way, and the most that may ever be.
     window: u32,
@@ -45,11 +46,12 @@ impl Pace {
         (2 * waited).clamp(LEAST_MS, MOST_MS)
     }
 
-    /// A result came. `sample` is how long it took, unless the worker asked after it, since it may then answer either
-    /// (Karn's algorithm).
+    /// A result came. `sample` is how long it took, unless the worker asked after it, since it may
+    /// then answer either (Karn's algorithm).
     pub(super) fn result(&mut self, sample: Option<u64>) {
         if let Some(sample) = sample {
-            // RFC 6298 §2, with its factors 1/8 and 1/4. What a straggler makes of it, the clamp bounds.
+            // RFC 6298 §2, with its factors 1/8 and 1/4. What a straggler makes of it, the clamp
+            // bounds.
             let sample = sample.min(60_000);
             self.smooth = Some(match self.smooth {
                 None => (8 * sample, 2 * sample),
@@ -65,7 +67,8 @@ impl Pace {
         }
     }
 
-    /// A packet was lost: queues on the way are full. The window shrinks once for all losses of a window.
+    /// A packet was lost: queues on the way are full. The window shrinks once for all losses of a
+    /// window.
     pub(super) fn lost(&mut self, now: Millis) {
         if self.shrunk.is_none_or(|shrunk| now.since(shrunk) >= self.timeout()) {
             self.shrunk = Some(now);

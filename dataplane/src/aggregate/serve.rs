@@ -1,5 +1,6 @@
-//! An aggregator behind a device's port: the loop of firmware whose port mostly has room for a frame's answers. Firmware with a
-//! few buffers does better to wait for room before it takes the next frame, as the soft core's image does.
+//! An aggregator behind a device's port: the loop of firmware whose port mostly has room for a
+//! frame's answers. Firmware with a few buffers does better to wait for room before it takes the
+//! next frame, as the soft core's image does.
 
 use super::ethernet::EthernetAggregator;
 use crate::engine::Millis;
@@ -13,13 +14,14 @@ pub struct Served {
     pub received: usize,
     /// Frames queued for sending.
     pub sent: u64,
-    /// The number of times that no buffer was free, or the port had no room. The frame is lost like one on the wire: a child asks again.
+    /// The number of times that no buffer was free, or the port had no room. The frame is lost like
+    /// one on the wire: a child asks again.
     pub lost: u64,
 }
 
 impl<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> EthernetAggregator<JOBS, SLOTS, BLOCKS> {
-    /// Takes at most `budget` frames that `port` received, and sends there what they call for. A frame calls for at most a copy of
-    /// each of the result's packets to each child.
+    /// Takes at most `budget` frames that `port` received, and sends there what they call for. A
+    /// frame calls for at most a copy of each of the result's packets to each child.
     pub fn serve<D: Device>(&mut self, device: &mut D, port: D::Port, budget: usize, now: Millis) -> Served {
         let mut served = Served::default();
         while served.received < budget
@@ -28,7 +30,8 @@ impl<const JOBS: usize, const SLOTS: usize, const BLOCKS: usize> EthernetAggrega
             served.received += 1;
             device.finish(port, &mut buffer);
             let _ = self.process(buffer.frame(), now);
-            // The frame's own buffer has room for the first answer: there is one even if no other is free.
+            // The frame's own buffer has room for the first answer: there is one even if no other
+            // is free.
             let mut own = Some(buffer);
             loop {
                 let Some(mut buffer) = own.take().or_else(|| device.take()) else {

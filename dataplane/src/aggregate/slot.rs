@@ -7,8 +7,8 @@ use crate::wire::chunk::{
     BLOCK_VALUES, Blocks, HEADER_LEN, Head, MAX_BLOCKS, Part, all_blocks_mask, values_of_block,
 };
 
-/// A result that was sent to all, or to a child, is not sent to that child for so long: the answer to a query that crossed it would be
-/// in vain.
+/// A result that was sent to all, or to a child, is not sent to that child for so long: the answer
+/// to a query that crossed it would be in vain.
 const HOLD_MS: u64 = 10;
 /// Room for a section, and for what fast encoders write behind it.
 pub(super) const SECTION_ROOM: usize = 1024;
@@ -24,8 +24,8 @@ pub(super) enum Phase {
     Done,
 }
 
-/// Room for what the sections of a part are read to. What it holds from one part to the next has no meaning: zeroing it for each
-/// costs small cores a third of what adding does.
+/// Room for what the sections of a part are read to. What it holds from one part to the next has no
+/// meaning: zeroing it for each costs small cores a third of what adding does.
 pub(super) type Scratch<const BLOCKS: usize> = [[i32; BLOCK_VALUES]; BLOCKS];
 
 /// The destination of a block that is added.
@@ -47,7 +47,8 @@ pub(super) struct Slot<const BLOCKS: usize> {
     seen: [u64; BLOCKS],
     /// When the result was sent to all.
     sent: Millis,
-    /// A bit for each child that got it again in the last piece of time that anybody did, and in the piece before.
+    /// A bit for each child that got it again in the last piece of time that anybody did, and in
+    /// the piece before.
     repeated: [u64; 2],
     /// The number of that piece.
     piece: u64,
@@ -120,9 +121,10 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         (self.sent, self.repeated) = (now, [0; 2]);
     }
 
-    /// Whether a child that asks gets the result again. If results of later chunks have overtaken it, it does not cross what was sent
-    /// to all. But whoever writes a child's address could have it flooded, so it gets the result at most once in 10 ms, and in any 20 if it
-    /// asks: two bits a child, where the time of each would take 128 bytes a slot.
+    /// Whether a child that asks gets the result again. If results of later chunks have overtaken
+    /// it, it does not cross what was sent to all. But whoever writes a child's address could have
+    /// it flooded, so it gets the result at most once in 10 ms, and in any 20 if it asks: two bits
+    /// a child, where the time of each would take 128 bytes a slot.
     pub(super) fn repeats(&mut self, child: u8, is_overtaken: bool, now: Millis) -> bool {
         if !is_overtaken && now.since(self.sent) < HOLD_MS {
             return false;
@@ -153,8 +155,9 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         children & !self.seen.iter().take(self.blocks()).fold(u64::MAX, |all, seen| all & seen)
     }
 
-    /// Adds a child's blocks, as far as they were not added before; if `starts`, to a chunk that takes the slot. `false` if a
-    /// section is none, or bytes follow the last one; nothing has changed then, but `scratch`.
+    /// Adds a child's blocks, as far as they were not added before; if `starts`, to a chunk that
+    /// takes the slot. `false` if a section is none, or bytes follow the last one; nothing has
+    /// changed then, but `scratch`.
     pub(super) fn add_values(
         &mut self,
         kernel: Kernel,
@@ -176,7 +179,8 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         true
     }
 
-    /// As [`Self::add_values`]. All but a chunk's last block are whole groups, so the sections of a part are one code.
+    /// As [`Self::add_values`]. All but a chunk's last block are whole groups, so the sections of a
+    /// part are one code.
     fn add_codes(&mut self, adder: Adder, child: u8, part: &Part<'_>, starts: Option<Head>) -> bool {
         let values = part.blocks.each().map(|(_, count)| count).sum();
         let Some(mut codes) = adder.codes(part.sections, values) else { return false };
@@ -191,7 +195,8 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         true
     }
 
-    /// Adds a rack's sums, each of at most `limit`; else as [`Self::add_values`]. `false` also if a sum is beyond that.
+    /// Adds a rack's sums, each of at most `limit`; else as [`Self::add_values`]. `false` also if a
+    /// sum is beyond that.
     pub(super) fn add_sums(
         &mut self,
         kernel: Kernel,
@@ -236,7 +241,8 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         });
     }
 
-    /// Has `add` add the blocks of a part, one after the other. All of it has been read: what is refused takes no slot.
+    /// Has `add` add the blocks of a part, one after the other. All of it has been read: what is
+    /// refused takes no slot.
     fn add(
         &mut self,
         child: u8,
@@ -297,8 +303,8 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         self.from_parent == all_blocks_mask(self.values())
     }
 
-    /// A block's sums, and what stands for those that are none; the first of a partial sum's block says that the chunk has a value over the
-    /// limit.
+    /// A block's sums, and what stands for those that are none; the first of a partial sum's block
+    /// says that the chunk has a value over the limit.
     #[cold]
     fn marked(&self, mut sums: [i32; BLOCK_VALUES], mut unsummable: u128) -> [i32; BLOCK_VALUES] {
         while unsummable != 0 {
@@ -313,8 +319,9 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
         sums
     }
 
-    /// Encodes the sums from block `first` on, as many blocks as fit `most` bytes, behind the room for a header. The blocks and the
-    /// packet's length; None if none is left. Sections go straight to `out` as long as it has room for more than them.
+    /// Encodes the sums from block `first` on, as many blocks as fit `most` bytes, behind the room
+    /// for a header. The blocks and the packet's length; None if none is left. Sections go straight
+    /// to `out` as long as it has room for more than them.
     pub(super) fn encode(
         &self,
         kernel: Kernel,
@@ -357,8 +364,9 @@ impl<const BLOCKS: usize> Slot<BLOCKS> {
     }
 }
 
-/// Reads the sections of a part with `read`, each to the place of its block; behind the last of a block's numbers are zeros. `false`
-/// if a section is none, a block has no place, or bytes follow the last one.
+/// Reads the sections of a part with `read`, each to the place of its block; behind the last of a
+/// block's numbers are zeros. `false` if a section is none, a block has no place, or bytes follow
+/// the last one.
 pub(super) fn read_all(
     part: &Part<'_>,
     blocks: &mut [[i32; BLOCK_VALUES]],

@@ -14,11 +14,11 @@ use crate::wire::chunk::{
 
 /// Hellos are sent again after so long.
 const HELLO_MS: u64 = 20;
-/// A result so many chunks ahead says that a packet of the chunk was lost: all workers had contributed to it before. One alone
-/// may have been overtaken on the way.
+/// A result so many chunks ahead says that a packet of the chunk was lost: all workers had
+/// contributed to it before. One alone may have been overtaken on the way.
 const AHEAD: u32 = 2;
-/// So often a worker sends the same blocks again. An aggregator that lacks them still will not take them; that the network loses
-/// one packet so often is as unlikely.
+/// So often a worker sends the same blocks again. An aggregator that lacks them still will not take
+/// them; that the network loses one packet so often is as unlikely.
 const MOST_REPEATS: u8 = 5;
 
 /// Which job a worker belongs to, and as whom.
@@ -26,8 +26,8 @@ const MOST_REPEATS: u8 = 5;
 pub struct WorkerSettings {
     /// The job.
     pub job: u16,
-    /// Its epoch, which all workers have agreed on. A job that starts over does so in a later one; the first one is best drawn by
-    /// chance, so that nobody guesses it.
+    /// Its epoch, which all workers have agreed on. A job that starts over does so in a later one;
+    /// the first one is best drawn by chance, so that nobody guesses it.
     pub epoch: u32,
     /// Our number among the aggregator's children.
     pub child: u8,
@@ -50,8 +50,8 @@ pub enum Poll {
     Wait(Millis),
     /// The operation is done; without one, the worker has joined.
     Done,
-    /// The aggregator cannot be relied on; this is final. All workers have to agree on what each holds, sum the rest in another way, and start a
-    /// later epoch.
+    /// The aggregator cannot be relied on; this is final. All workers have to agree on what each
+    /// holds, sum the rest in another way, and start a later epoch.
     Failed(Failure),
 }
 
@@ -93,8 +93,9 @@ pub enum Event {
         /// The largest biased exponent of all workers' finite values.
         peak: u8,
     },
-    /// A chunk has a value that is too large for its unit, on some worker: the output has no result. Every worker learns it. All
-    /// sum the chunk again with a larger unit, as an operation of its own.
+    /// A chunk has a value that is too large for its unit, on some worker: the output has no
+    /// result. Every worker learns it. All sum the chunk again with a larger unit, as an operation
+    /// of its own.
     Rescale {
         /// Which.
         chunk: usize,
@@ -247,8 +248,9 @@ impl<const WINDOW: usize> Worker<WINDOW> {
         self.ignored.get(reason as usize).copied().unwrap_or(0)
     }
 
-    /// Starts to sum `values` values. All workers start the same operations in the same order. Nothing happens, and the answer is
-    /// `false`, before the aggregator's welcome, while another operation goes on, and after a failure.
+    /// Starts to sum `values` values. All workers start the same operations in the same order.
+    /// Nothing happens, and the answer is `false`, before the aggregator's welcome, while another
+    /// operation goes on, and after a failure.
     pub fn start(&mut self, values: usize, profile: impl Into<Summable>) -> bool {
         let Some(limits) = self.joined.filter(|_| self.failure.is_none() && self.is_done()) else {
             return false;
@@ -270,8 +272,9 @@ impl<const WINDOW: usize> Worker<WINDOW> {
         self.operation.is_none_or(|operation| operation.left == 0)
     }
 
-    /// Whether the result of a chunk of the last operation is whole, or it is known that there is none ([`Event::Rescale`]). If a worker holds a chunk,
-    /// all others hold the one a window before.
+    /// Whether the result of a chunk of the last operation is whole, or it is known that there is
+    /// none ([`Event::Rescale`]). If a worker holds a chunk, all others hold the one a window
+    /// before.
     #[must_use]
     pub fn holds(&self, chunk: usize) -> bool {
         let (Some(Operation { first, values, .. }), Some(limits)) = (self.operation, self.joined) else {
@@ -293,10 +296,10 @@ impl<const WINDOW: usize> Worker<WINDOW> {
         self.places.get((seq & (self.window() - 1)) as usize)
     }
 
-    /// The next packet to send, or what else the worker wants. `input` has the values of the operation, little-endian
-    /// `f32`s, and must not change until the operation is done; values that it lacks are zeros, so a worker that only receives
-    /// gives none. `out` has room for a packet:
-    /// [`MAX_PACKET_LEN`](crate::wire::chunk::MAX_PACKET_LEN) bytes are enough.
+    /// The next packet to send, or what else the worker wants. `input` has the values of the
+    /// operation, little-endian `f32`s, and must not change until the operation is done; values
+    /// that it lacks are zeros, so a worker that only receives gives none. `out` has room for a
+    /// packet: [`MAX_PACKET_LEN`](crate::wire::chunk::MAX_PACKET_LEN) bytes are enough.
     pub fn poll(&mut self, input: &[u8], now: Millis, out: &mut [u8]) -> Poll {
         if let Some(failure) = self.failure {
             return Poll::Failed(failure);
@@ -344,8 +347,9 @@ impl<const WINDOW: usize> Worker<WINDOW> {
                 wait = wait.min(place.ask);
             }
         }
-        // The first chunk that is not done may always start: it may be the one that all others wait for, and whose results
-        // would make room. Two workers with small windows could else wait for each other's chunks for ever.
+        // The first chunk that is not done may always start: it may be the one that all others wait
+        // for, and whose results would make room. Two workers with small windows could else wait
+        // for each other's chunks for ever.
         let may_start = |order: u32| under_way < self.pace.window() || order < lowest;
         let chunks = limits.chunks(operation.values);
         let starting = starting.filter(|(order, _)| (*order as usize) < chunks && may_start(*order));
@@ -355,7 +359,8 @@ impl<const WINDOW: usize> Worker<WINDOW> {
         if let Some((_, number)) = asking
             && let Some(place) = self.places.get_mut(number)
         {
-            // A first question that later results called for says nothing of how long a result takes.
+            // A first question that later results called for says nothing of how long a result
+            // takes.
             if place.was_asked || !place.is_overtaken {
                 place.waited = Pace::backed_off(place.waited);
             }
@@ -449,8 +454,9 @@ impl<const WINDOW: usize> Worker<WINDOW> {
         packet.write_before_sections(out).map_or(Poll::Done, |()| Poll::Send(at))
     }
 
-    /// Takes the payload of a datagram from the aggregator: who calls has to look at where it comes from. Results go to `output`, which has
-    /// room for the operation's values and is not the input.
+    /// Takes the payload of a datagram from the aggregator: who calls has to look at where it comes
+    /// from. Results go to `output`, which has room for the operation's values and is not the
+    /// input.
     pub fn handle(&mut self, datagram: &[u8], output: &mut [u8], now: Millis) -> Event {
         let event = self.event(datagram, output, now);
         // Whatever the aggregator says of this epoch shows that it lives.

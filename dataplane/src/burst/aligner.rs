@@ -5,12 +5,13 @@ use crate::codec::{BURST_LEN, DecodeError, MAX_GROUP_LEN};
 
 /// Bytes of a collector: two bursts and one byte.
 ///
-/// Before the blocks: 33 bytes are not yet a group of 34, and the beat that completes it must fit. Behind
-/// them: 31 bytes are not yet a beat, and a group of 34 must fit. With 512 bits either would wait for ever.
+/// Before the blocks: 33 bytes are not yet a group of 34, and the beat that completes it must fit.
+/// Behind them: 31 bytes are not yet a beat, and a group of 34 must fit. With 512 bits either would
+/// wait for ever.
 const COLLECTOR_LEN: usize = BURST_LEN + MAX_GROUP_LEN - 1;
 
-/// A shift register: strings of any length are appended behind what it holds, and bytes leave at its front.
-/// Before the blocks it is the burst buffer, behind them it collects full beats.
+/// A shift register: strings of any length are appended behind what it holds, and bytes leave at
+/// its front. Before the blocks it is the burst buffer, behind them it collects full beats.
 #[derive(Clone, Debug)]
 pub(super) struct Collector {
     bytes: [u8; COLLECTOR_LEN],
@@ -51,8 +52,8 @@ impl Collector {
 /// The end of a frame: `Err` if it was refused on the way.
 pub(super) type End = Result<(), DecodeError>;
 
-/// The output of the blocks in one clock, for the alignment unit: a group, a burst or bypassed bytes; 0 to 34
-/// bytes.
+/// The output of the blocks in one clock, for the alignment unit: a group, a burst or bypassed
+/// bytes; 0 to 34 bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Parcel {
     bytes: [u8; MAX_GROUP_LEN],
@@ -79,11 +80,12 @@ impl Parcel {
     }
 }
 
-/// Alignment unit: collects parcels and gives a full beat whenever 256 bits have collected, and what is
-/// left when the frame ends. Two stages: the register that the blocks write, and the collector behind it.
+/// Alignment unit: collects parcels and gives a full beat whenever 256 bits have collected, and
+/// what is left when the frame ends. Two stages: the register that the blocks write, and the
+/// collector behind it.
 ///
-/// A new frame's bytes wait in the register until the last beat of the frame before has left, so that no
-/// beat holds bytes of two frames.
+/// A new frame's bytes wait in the register until the last beat of the frame before has left, so
+/// that no beat holds bytes of two frames.
 #[derive(Clone, Debug)]
 pub(super) struct AlignmentUnit {
     register: Option<Parcel>,

@@ -12,11 +12,12 @@ const BYTE_PLACE: u32 = 32 - 7;
 /// Compression block: one value in, its class and vector out.
 ///
 /// - Input: any `f32` bit pattern; `b`, `k` and `127+x` are configuration registers.
-/// - Inside: one subtraction of exponents, one right shift by at most 15, one left shift by `k` (constant
-///   between frames), two comparisons of 4 bits, one multiplexer.
+/// - Inside: one subtraction of exponents, one right shift by at most 15, one left shift by `k`
+///   (constant between frames), two comparisons of 4 bits, one multiplexer.
 /// - Output: what [`crate::codec::encode_lane`] gives, on every input.
 ///
-/// Source: FORMAT.md §3; the compression block of Li et al., MICRO 2018 (doi:10.1109/MICRO.2018.00023).
+/// Source: FORMAT.md §3; the compression block of Li et al., MICRO 2018
+/// (doi:10.1109/MICRO.2018.00023).
 #[must_use]
 pub const fn compression_block(value: u32, params: Params) -> Lane {
     let (b, k) = (params.b() as u32, params.k() as u32);
@@ -25,8 +26,8 @@ pub const fn compression_block(value: u32, params: Params) -> Lane {
     // How many places 1.m moves down to become a fraction of 2^x. A borrow: the value is above 2^x.
     let (distance, borrow) = params.raw_from().overflowing_sub(exponent);
 
-    // The hidden one takes the top place, over the exponent's last bit. Beyond a distance of 16 the four-bit
-    // shift wraps; the multiplexer then takes another input.
+    // The hidden one takes the top place, over the exponent's last bit. Beyond a distance of 16 the
+    // four-bit shift wraps; the multiplexer then takes another input.
     let fraction = (1 << 31 | value << 8) >> (distance.wrapping_sub(1) & 15);
     let half = sign << 15 | fraction >> HALF_PLACE;
     // A byte lane has distance > k, so the left shift pushes out zeros only.
@@ -45,7 +46,8 @@ pub const fn compression_block(value: u32, params: Params) -> Lane {
 
 /// Decompression block: one lane's tag and vector in, the value out.
 ///
-/// - Input: any vector, also those that no compression block makes; bits above the class's width are ignored.
+/// - Input: any vector, also those that no compression block makes; bits above the class's width
+///   are ignored.
 /// - Inside: one shift to the fraction, a priority encoder with its shifter, one subtraction of
 ///   exponents, one multiplexer.
 /// - Output: what [`crate::codec::decode_lane`] gives, on every input.
@@ -69,8 +71,8 @@ pub const fn decompression_block(lane: Lane, params: Params) -> u32 {
     sign << 31 | exponent << 23 | (significand << 1) >> 9
 }
 
-/// Priority encoder: `fraction` shifted up until its leading one is at the top, and by how many places
-/// (0..=31). Each step halves the field in which the leading one can be.
+/// Priority encoder: `fraction` shifted up until its leading one is at the top, and by how many
+/// places (0..=31). Each step halves the field in which the leading one can be.
 const fn normalise(fraction: u32) -> (u32, u32) {
     let (mut fraction, mut places) = (fraction, 0);
     let mut step = 16;

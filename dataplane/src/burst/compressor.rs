@@ -11,11 +11,11 @@ use crate::rules::Rule;
 /// The sending direction: bytes before the first value and after the last leave as they came, eight
 /// values leave as a group, all as one stream of full beats.
 ///
-/// - One burst enters per clock while the groups are 32 bytes or shorter on average; 34-byte groups stall the
-///   source in one clock of 17.
+/// - One burst enters per clock while the groups are 32 bytes or shorter on average; 34-byte groups
+///   stall the source in one clock of 17.
 /// - A burst leaves three clocks after it was taken, at the earliest.
-/// - A frame that ends before its layout says: the whole values that are there are coded, the rest is
-///   bypassed.
+/// - A frame that ends before its layout says: the whole values that are there are coded, the rest
+///   is bypassed.
 ///
 /// Source: FORMAT.md §4; Li et al., MICRO 2018 (doi:10.1109/MICRO.2018.00023).
 #[derive(Clone, Debug)]
@@ -31,15 +31,15 @@ impl Compressor {
         Self { pipeline: Pipeline::new(None), params }
     }
 
-    /// A compressor for Ethernet frames: those that do not match the rule's type of service are bypassed
-    /// whole, and all if the rule's codec is not codec 1: these blocks speak no other.
+    /// A compressor for Ethernet frames: those that do not match the rule's type of service are
+    /// bypassed whole, and all if the rule's codec is not codec 1: these blocks speak no other.
     #[must_use]
     pub fn for_frames(rule: &Rule) -> Self {
         Self { pipeline: Pipeline::new(Some(rule)), params: params_of(rule) }
     }
 
-    /// One clock: `input` is offered, and `ready` says whether the sink takes a beat. `layout` is read with a
-    /// frame's first beat.
+    /// One clock: `input` is offered, and `ready` says whether the sink takes a beat. `layout` is
+    /// read with a frame's first beat.
     ///
     /// A beat that was not taken has to be offered again.
     pub fn clock(&mut self, input: Option<&Beat>, layout: Layout, ready: bool) -> Step {

@@ -8,14 +8,14 @@ use super::{Beat, Clocks, Layout, Step};
 use crate::codec::{Class, DecodeError, LANES, Lane, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
 use crate::rules::Rule;
 
-/// The receiving direction: a group becomes eight values; bytes before the first group and after the last
-/// leave as they came, all as one stream of full beats.
+/// The receiving direction: a group becomes eight values; bytes before the first group and after
+/// the last leave as they came, all as one stream of full beats.
 ///
-/// - One burst leaves per clock while the buffer holds a whole group: the source waits if groups are
-///   short; 34-byte groups need 17 clocks for 16 bursts.
+/// - One burst leaves per clock while the buffer holds a whole group: the source waits if groups
+///   are short; 34-byte groups need 17 clocks for 16 bursts.
 /// - A burst leaves three clocks after the last byte of its group was taken, at the earliest.
-/// - A frame whose groups cannot be decoded ends early, its last beat with a fault; the rest of it is
-///   taken and thrown away. Offsets in the fault count from the first group.
+/// - A frame whose groups cannot be decoded ends early, its last beat with a fault; the rest of it
+///   is taken and thrown away. Offsets in the fault count from the first group.
 ///
 /// Source: FORMAT.md §4; Li et al., MICRO 2018 (doi:10.1109/MICRO.2018.00023).
 #[derive(Clone, Debug)]
@@ -31,15 +31,15 @@ impl Decompressor {
         Self { pipeline: Pipeline::new(None), params }
     }
 
-    /// A decompressor for Ethernet frames: those that do not match the rule's type of service are bypassed
-    /// whole, and all if the rule's codec is not codec 1: these blocks speak no other.
+    /// A decompressor for Ethernet frames: those that do not match the rule's type of service are
+    /// bypassed whole, and all if the rule's codec is not codec 1: these blocks speak no other.
     #[must_use]
     pub fn for_frames(rule: &Rule) -> Self {
         Self { pipeline: Pipeline::new(Some(rule)), params: params_of(rule) }
     }
 
-    /// One clock: `input` is offered, and `ready` says whether the sink takes a beat. `layout` is read with a
-    /// frame's first beat.
+    /// One clock: `input` is offered, and `ready` says whether the sink takes a beat. `layout` is
+    /// read with a frame's first beat.
     ///
     /// A beat that was not taken has to be offered again.
     pub fn clock(&mut self, input: Option<&Beat>, layout: Layout, ready: bool) -> Step {
@@ -120,8 +120,8 @@ struct Place {
     at: usize,
 }
 
-/// Tag decoder: every lane's class and place, and the length of all vectors (0..=32 bytes). In RTL a prefix
-/// sum over eight lengths of three bits.
+/// Tag decoder: every lane's class and place, and the length of all vectors (0..=32 bytes). In RTL
+/// a prefix sum over eight lengths of three bits.
 fn tag_decoder(tags: u16) -> ([Place; LANES], usize) {
     let mut places = [Place { class: Class::Zero, at: 0 }; LANES];
     let (mut tags, mut at) = (tags, 0);
@@ -133,8 +133,8 @@ fn tag_decoder(tags: u16) -> ([Place; LANES], usize) {
     (places, at)
 }
 
-/// A lane's input multiplexer: the 32 bits from byte `at` on. Bytes that belong to the next lane come along;
-/// the block ignores them.
+/// A lane's input multiplexer: the 32 bits from byte `at` on. Bytes that belong to the next lane
+/// come along; the block ignores them.
 fn select(vectors: &[u8], at: usize) -> u32 {
     let bytes = vectors.get(at..).unwrap_or(&[]);
     bytes.iter().take(VALUE_LEN).rev().fold(0, |high, &low| high << 8 | u32::from(low))

@@ -18,8 +18,8 @@ pub(super) enum Front {
     Payload(usize),
 }
 
-/// `Idle --first beat--> Open --last beat--> Ended --buffer empty--> Idle`; a refused frame goes from `Open`
-/// to `Refused` until its last beat.
+/// `Idle --first beat--> Open --last beat--> Ended --buffer empty--> Idle`; a refused frame goes
+/// from `Open` to `Refused` until its last beat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Between frames.
@@ -83,8 +83,8 @@ impl Intake {
         self.coded
     }
 
-    /// Takes a beat, if the buffer has room and holds nothing of a frame that has ended. `layout` counts on a
-    /// frame's first beat.
+    /// Takes a beat, if the buffer has room and holds nothing of a frame that has ended. `layout`
+    /// counts on a frame's first beat.
     pub(super) fn accept(&mut self, beat: &Beat, layout: Layout) -> bool {
         if self.state == State::Idle {
             self.state = State::Open;
@@ -124,7 +124,8 @@ impl Intake {
         if held >= run || ended { Front::Bypass(run.min(held)) } else { Front::Wait }
     }
 
-    /// Clips the values where the frame has ended: no more values than there are whole ones in the buffer.
+    /// Clips the values where the frame has ended: no more values than there are whole ones in the
+    /// buffer.
     pub(super) fn clip_values(&mut self) {
         if self.has_ended() {
             let payload = self.bytes().len().saturating_sub(self.bypass);
@@ -156,7 +157,8 @@ impl Intake {
         if !self.has_ended() || !self.bytes().is_empty() {
             return false;
         }
-        // The frame may end before the payload begins; values that are still owed are then found missing.
+        // The frame may end before the payload begins; values that are still owed are then found
+        // missing.
         self.bypass = 0;
         if self.values == 0 {
             self.state = State::Idle;
@@ -164,7 +166,8 @@ impl Intake {
         self.values == 0
     }
 
-    /// The comparator: a frame of another type of service, or of none, has no values; nor has one for another codec.
+    /// The comparator: a frame of another type of service, or of none, has no values; nor has one
+    /// for another codec.
     fn compare(&mut self) {
         self.uncompared = false;
         if let Some(rule) = self.rule

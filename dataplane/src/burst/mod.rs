@@ -1,7 +1,8 @@
 //! Clocked model of the NIC pipeline: both directions, one 256-bit beat per clock (FORMAT.md §4).
 //!
-//! The reference for RTL: same bytes as [`crate::codec`] on every input, and the clocks counted. After the
-//! compression and decompression engines of Li et al., MICRO 2018 (doi:10.1109/MICRO.2018.00023).
+//! The reference for RTL: same bytes as [`crate::codec`] on every input, and the clocks counted.
+//! After the compression and decompression engines of Li et al., MICRO 2018
+//! (doi:10.1109/MICRO.2018.00023).
 //!
 //! ```text
 //!  Compressor
@@ -20,24 +21,25 @@
 //!                                     └────────────────────────────────┘
 //! ```
 //!
-//! State is held in three places: burst buffer (65 bytes), register (34), collector (65). All between them
-//! is combinational. Both sides are valid/ready: a source may leave clocks empty and must offer a beat
-//! until it is taken; a sink may refuse in any clock. Neither changes a byte.
+//! State is held in three places: burst buffer (65 bytes), register (34), collector (65). All
+//! between them is combinational. Both sides are valid/ready: a source may leave clocks empty and
+//! must offer a beat until it is taken; a sink may refuse in any clock. Neither changes a byte.
 //!
-//! - The *burst buffer* realigns: headers rarely end on a burst, and the payload is cut into bursts that
-//!   start at its first value.
-//! - *Bypass*: headers, the bytes before the first value and the bytes after the last value go around the blocks,
-//!   up to 32 a clock; frames that the comparator does not want go around whole.
+//! - The *burst buffer* realigns: headers rarely end on a burst, and the payload is cut into bursts
+//!   that start at its first value.
+//! - *Bypass*: headers, the bytes before the first value and the bytes after the last value go
+//!   around the blocks, up to 32 a clock; frames that the comparator does not want go around whole.
 //! - The *collector* keeps the bytes of a frame in one stream and cuts it into full beats.
 //!
-//! A payload of 1448 bytes takes 49 clocks in either direction, from the first beat in to the last beat out:
-//! 46 bursts and three stages. Raw lanes add at most four clocks. Frames of 1514 bytes with such a payload
-//! of zeros follow each other every 49 clocks.
+//! A payload of 1448 bytes takes 49 clocks in either direction, from the first beat in to the last
+//! beat out: 46 bursts and three stages. Raw lanes add at most four clocks. Frames of 1514 bytes
+//! with such a payload of zeros follow each other every 49 clocks.
 //!
-//! Where the values are comes from the frame parser beside the pipeline, as a [`Layout`] with the first beat.
-//! What is known only at a frame's end has to be checked around the pipeline, which gives its first beat
-//! before it has seen the last: whether the frame got shorter (raw lanes make it longer by 1/16) and whether
-//! its L4 checksum was right (FORMAT.md §5). A NIC keeps the original frame until then.
+//! Where the values are comes from the frame parser beside the pipeline, as a [`Layout`] with the
+//! first beat. What is known only at a frame's end has to be checked around the pipeline, which
+//! gives its first beat before it has seen the last: whether the frame got shorter (raw lanes make
+//! it longer by 1/16) and whether its L4 checksum was right (FORMAT.md §5). A NIC keeps the
+//! original frame until then.
 
 mod aligner;
 mod blocks;
@@ -64,8 +66,8 @@ pub struct Beat {
 }
 
 impl Beat {
-    /// A beat of the first 32 of `bytes`, or of all if there are fewer. A beat of no bytes is allowed:
-    /// with `last` it ends a frame.
+    /// A beat of the first 32 of `bytes`, or of all if there are fewer. A beat of no bytes is
+    /// allowed: with `last` it ends a frame.
     #[must_use]
     pub fn new(bytes: &[u8], last: bool) -> Self {
         let mut data = [0; BURST_LEN];
@@ -86,10 +88,11 @@ impl Beat {
     }
 }
 
-/// The place of the values in a frame; what the frame parser gives the pipeline with the first beat (`tuser`).
+/// The place of the values in a frame; what the frame parser gives the pipeline with the first beat
+/// (`tuser`).
 ///
-/// The same in both directions: it describes the frame as it was before compression. What follows the values
-/// is bypassed up to the last beat.
+/// The same in both directions: it describes the frame as it was before compression. What follows
+/// the values is bypassed up to the last beat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Layout {
@@ -108,8 +111,8 @@ pub struct Step {
     pub taken: bool,
     /// The beat given to the sink.
     pub beat: Option<Beat>,
-    /// Comes with the last beat of a frame that could not be decoded: the sink throws the frame away.
-    /// A compressor never gives one.
+    /// Comes with the last beat of a frame that could not be decoded: the sink throws the frame
+    /// away. A compressor never gives one.
     pub fault: Option<DecodeError>,
 }
 

@@ -29,13 +29,13 @@ impl Pipeline {
         self.intake.is_idle() && self.aligner.is_empty()
     }
 
-    /// One clock. `blocks` is the combinational logic between the burst buffer and the alignment unit's
-    /// register.
+    /// One clock. `blocks` is the combinational logic between the burst buffer and the alignment
+    /// unit's register.
     ///
-    /// The stages move from the last to the first: each takes what the one before it held at the start of the
-    /// clock, and room that one stage makes serves the stage before it in the same clock. So `ready` ripples
-    /// back to the source within one clock; RTL that cuts this path with skid buffers changes latency,
-    /// never bytes.
+    /// The stages move from the last to the first: each takes what the one before it held at the
+    /// start of the clock, and room that one stage makes serves the stage before it in the same
+    /// clock. So `ready` ripples back to the source within one clock; RTL that cuts this path with
+    /// skid buffers changes latency, never bytes.
     pub(super) fn clock(
         &mut self,
         input: Option<&Beat>,
@@ -68,8 +68,8 @@ fn count(counter: &mut u64, event: bool) {
     *counter = counter.wrapping_add(u64::from(event));
 }
 
-/// The parameters with which the blocks code a rule's frames. Under another codec than theirs they never see a value: the intake bypasses
-/// all frames.
+/// The parameters with which the blocks code a rule's frames. Under another codec than theirs they
+/// never see a value: the intake bypasses all frames.
 pub(super) const fn params_of(rule: &Rule) -> Params {
     match rule.profile {
         Profile::SizeClass(params) => params,

@@ -1,4 +1,5 @@
-//! Whole payloads and frames through the model: a source that always has a beat, a sink that is always ready.
+//! Whole payloads and frames through the model: a source that always has a beat, a sink that is
+//! always ready.
 
 use core::fmt;
 
@@ -19,7 +20,8 @@ pub struct Run {
 /// [`crate::codec::encode_payload`], clock by clock: the same groups and the same errors.
 ///
 /// # Errors
-/// `values` is not a multiple of 4 long, or the groups do not fit; `groups` then holds nothing of use.
+/// `values` is not a multiple of 4 long, or the groups do not fit; `groups` then holds nothing of
+/// use.
 pub fn encode_payload(values: &[u8], groups: &mut [u8], params: Params) -> Result<Run, EncodeError> {
     if !values.len().is_multiple_of(VALUE_LEN) {
         return Err(EncodeError::Unaligned { len: values.len() });
@@ -28,12 +30,13 @@ pub fn encode_payload(values: &[u8], groups: &mut [u8], params: Params) -> Resul
     compress(Compressor::new(params), values, layout, groups)
 }
 
-/// [`crate::codec::decode_payload`], clock by clock: the same values and the same errors. [`Run::len`] is how
-/// many bytes of `groups` were decoded; the clocks count until all values have left.
+/// [`crate::codec::decode_payload`], clock by clock: the same values and the same errors.
+/// [`Run::len`] is how many bytes of `groups` were decoded; the clocks count until all values have
+/// left.
 ///
 /// # Errors
-/// `values` is not a multiple of 4 long, the groups end too early, or a lane past the last value has a
-/// tag; `values` then holds nothing of use.
+/// `values` is not a multiple of 4 long, the groups end too early, or a lane past the last value
+/// has a tag; `values` then holds nothing of use.
 pub fn decode_payload(groups: &[u8], values: &mut [u8], params: Params) -> Result<Run, DecodeError> {
     if !values.len().is_multiple_of(VALUE_LEN) {
         return Err(DecodeError::Unaligned { len: values.len() });
@@ -45,11 +48,12 @@ pub fn decode_payload(groups: &[u8], values: &mut [u8], params: Params) -> Resul
     Ok(Run { len: decompressor.groups_len(), clocks: decompressor.clocks() })
 }
 
-/// An Ethernet frame (without FCS) to its in-place form (FORMAT.md §5): the bytes before the first value,
-/// the groups, the bytes after the last value. A frame that does not match the rule's type of service, or
-/// that has no values, comes out as it went in.
+/// An Ethernet frame (without FCS) to its in-place form (FORMAT.md §5): the bytes before the first
+/// value, the groups, the bytes after the last value. A frame that does not match the rule's type
+/// of service, or that has no values, comes out as it went in.
 ///
-/// A frame that ends before `layout` says: the whole values that are there are coded, the rest is bypassed.
+/// A frame that ends before `layout` says: the whole values that are there are coded, the rest is
+/// bypassed.
 ///
 /// # Errors
 /// The result does not fit; `out` then holds nothing of use.
@@ -57,8 +61,8 @@ pub fn encode_frame(frame: &[u8], layout: Layout, out: &mut [u8], rule: &Rule) -
     compress(Compressor::for_frames(rule), frame, layout, out)
 }
 
-/// The inverse of [`encode_frame`]; `layout` is that of the frame before compression. What follows the last
-/// group comes out as it went in; how long it may be is the caller's to check.
+/// The inverse of [`encode_frame`]; `layout` is that of the frame before compression. What follows
+/// the last group comes out as it went in; how long it may be is the caller's to check.
 ///
 /// # Errors
 /// The groups are refused, or the result does not fit; `out` then holds nothing of use.
@@ -113,8 +117,8 @@ impl<'a> Sink<'a> {
     }
 }
 
-/// Clocks `source` through, beat by beat, until the last beat is out or the sink has enough. An empty source
-/// is one beat of no bytes.
+/// Clocks `source` through, beat by beat, until the last beat is out or the sink has enough. An
+/// empty source is one beat of no bytes.
 fn drive(
     mut source: &[u8],
     sink: &mut Sink<'_>,

@@ -26,8 +26,8 @@ impl Group {
     }
 }
 
-/// Encodes a burst of up to eight values (little-endian `f32`s); lanes past the last whole value are
-/// absent, with tag 0. Anything past 32 bytes is ignored.
+/// Encodes a burst of up to eight values (little-endian `f32`s); lanes past the last whole value
+/// are absent, with tag 0. Anything past 32 bytes is ignored.
 ///
 /// Source: FORMAT.md §4.
 #[must_use]
@@ -45,8 +45,8 @@ pub(crate) fn encode_burst(burst: &[u8], params: Params) -> Group {
     group
 }
 
-/// Decodes the group at byte `at` of `groups` to the up to eight values of `burst` (little-endian `f32`s);
-/// returns the group's length.
+/// Decodes the group at byte `at` of `groups` to the up to eight values of `burst` (little-endian
+/// `f32`s); returns the group's length.
 ///
 /// # Errors
 /// The group is not whole, or a lane that `burst` has no value for has a tag other than 0.
@@ -85,8 +85,8 @@ pub(crate) fn decode_burst(
     Ok(need)
 }
 
-/// Length of the groups of `count` values at the start of `groups`; none if [`super::decode_payload`] would refuse them.
-/// It decodes nothing, and needs no room.
+/// Length of the groups of `count` values at the start of `groups`; none if
+/// [`super::decode_payload`] would refuse them. It decodes nothing, and needs no room.
 #[must_use]
 pub(crate) fn groups_len(groups: &[u8], count: usize) -> Option<usize> {
     let (mut at, mut left) = (0, count);

@@ -62,16 +62,17 @@ pub struct Lane {
     pub vector: u32,
 }
 
-/// Encodes one value, given as the bit pattern of an `f32`, as the narrowest lane that keeps the bound.
+/// Encodes one value, given as the bit pattern of an `f32`, as the narrowest lane that keeps the
+/// bound.
 ///
 /// - Input: any bit pattern. Magnitudes of `2^x` and up, infinities and NaN are kept whole.
 /// - Output: the class by the biased exponent alone; a byte or half vector is the sign, then the
 ///   magnitude as a fixed-point fraction of `2^x`, truncated toward zero.
-/// - Guarantee: `|f - f'| < 2^(x-b)` for the decoded `f'`, bit-exact for raw lanes; the bits of `f'` are
-///   a subset of the bits of `f` (the mixing law, FORMAT.md §3.5).
+/// - Guarantee: `|f - f'| < 2^(x-b)` for the decoded `f'`, bit-exact for raw lanes; the bits of
+///   `f'` are a subset of the bits of `f` (the mixing law, FORMAT.md §3.5).
 ///
-/// Source: FORMAT.md §3.2 and §3.3; after Li et al., MICRO 2018 (doi:10.1109/MICRO.2018.00023), with the
-/// departures that docs/papers.md lists.
+/// Source: FORMAT.md §3.2 and §3.3; after Li et al., MICRO 2018 (doi:10.1109/MICRO.2018.00023),
+/// with the departures that docs/papers.md lists.
 #[must_use]
 pub const fn encode_lane(value: u32, params: Params) -> Lane {
     let exponent = (value & !SIGN) >> MANTISSA_BITS;
@@ -82,7 +83,8 @@ pub const fn encode_lane(value: u32, params: Params) -> Lane {
         return Lane { class: Class::Zero, vector: 0 };
     }
     let class = if exponent < params.half_from() { Class::Byte } else { Class::Half };
-    // The significand, as an integer, weighs 2^(exponent-127-23); the vector's last bit 2^(raw_from-127-top).
+    // The significand, as an integer, weighs 2^(exponent-127-23); the vector's last bit
+    // 2^(raw_from-127-top).
     let significand = HIDDEN | (value & MANTISSA);
     let shift = params.raw_from() + MANTISSA_BITS - lowest_weight(class, params) - exponent;
     let sign = (value >> 31) << class.magnitude_bits();
@@ -91,10 +93,10 @@ pub const fn encode_lane(value: u32, params: Params) -> Lane {
 
 /// Decodes one lane to the bit pattern of an `f32`.
 ///
-/// Total: every vector has a value, also those that [`encode_lane`] never makes. A byte or half vector
-/// is `(-1)^s * q * 2^(x-n)`, exactly, where `q` is its magnitude and `n` the weight of its last bit;
-/// magnitude zero is a zero with the vector's sign. Bits of `lane.vector` above the class's width are
-/// ignored.
+/// Total: every vector has a value, also those that [`encode_lane`] never makes. A byte or half
+/// vector is `(-1)^s * q * 2^(x-n)`, exactly, where `q` is its magnitude and `n` the weight of its
+/// last bit; magnitude zero is a zero with the vector's sign. Bits of `lane.vector` above the
+/// class's width are ignored.
 ///
 /// Source: FORMAT.md §3.4.
 #[must_use]

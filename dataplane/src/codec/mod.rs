@@ -1,17 +1,19 @@
-//! The codecs, defined value by value (FORMAT.md §3 and §4): codec 1 with its classes, vectors and groups here, codec 2 in
-//! [`bit_plane`].
+//! The codecs, defined value by value (FORMAT.md §3 and §4): codec 1 with its classes, vectors and
+//! groups here, codec 2 in [`bit_plane`].
 //!
 //! What a codec that runs on TCP must promise, because TCP may resend any byte range at any time
 //! and cut it anywhere; `tests/laws.rs` holds this codec to it:
 //!
-//! 1. *Bound*: `|f - f'|` is at most the bound (codec 1: less) for every `f32` bit pattern, and 0 if no bound can be given.
+//! 1. *Bound*: `|f - f'|` is at most the bound (codec 1: less) for every `f32` bit pattern, and 0
+//!    if no bound can be given.
 //! 2. *Idempotence*: a decoded value encodes as the value did.
 //! 3. *Sign symmetry*: `-f` encodes as `f` with the other sign; zeros lose their sign.
 //! 4. *Monotonicity*: `|f| <= |g|` implies `|f'| <= |g'|`.
 //! 5. *Mixing*: any byte-wise mix of `f` and `f'` keeps the bound.
 //! 6. *Totality*: any bytes decode, or are refused with an error.
 //!
-//! The functions here are the definition: plain, branchy, and the reference for every faster kernel.
+//! The functions here are the definition: plain, branchy, and the reference for every faster
+//! kernel.
 
 use core::fmt;
 
@@ -41,10 +43,12 @@ pub const fn max_encoded_len(values_len: usize) -> usize {
     values_len + TAGS_LEN * values_len.div_ceil(BURST_LEN)
 }
 
-/// Encodes `values` (little-endian `f32`s, any alignment) to groups in `groups`; returns their length.
+/// Encodes `values` (little-endian `f32`s, any alignment) to groups in `groups`; returns their
+/// length.
 ///
 /// # Errors
-/// `values` is not a multiple of 4 long, or the groups do not fit; `groups` then holds nothing of use.
+/// `values` is not a multiple of 4 long, or the groups do not fit; `groups` then holds nothing of
+/// use.
 pub fn encode_payload(values: &[u8], groups: &mut [u8], params: Params) -> Result<usize, EncodeError> {
     if !values.len().is_multiple_of(VALUE_LEN) {
         return Err(EncodeError::Unaligned { len: values.len() });
@@ -62,12 +66,12 @@ pub fn encode_payload(values: &[u8], groups: &mut [u8], params: Params) -> Resul
     Ok(at)
 }
 
-/// Decodes groups until `values` (little-endian `f32`s, any alignment) is full; returns how many bytes of
-/// `groups` that took. What follows them is the caller's to check.
+/// Decodes groups until `values` (little-endian `f32`s, any alignment) is full; returns how many
+/// bytes of `groups` that took. What follows them is the caller's to check.
 ///
 /// # Errors
-/// `values` is not a multiple of 4 long, the groups end too early, or a lane past the last value has a
-/// tag; `values` then holds nothing of use.
+/// `values` is not a multiple of 4 long, the groups end too early, or a lane past the last value
+/// has a tag; `values` then holds nothing of use.
 pub fn decode_payload(groups: &[u8], values: &mut [u8], params: Params) -> Result<usize, DecodeError> {
     if !values.len().is_multiple_of(VALUE_LEN) {
         return Err(DecodeError::Unaligned { len: values.len() });

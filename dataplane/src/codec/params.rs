@@ -42,8 +42,8 @@ impl Split {
 /// - `b`, the *bound exponent*: 1..=14.
 /// - `k`, the *byte offset*: a byte vector's magnitude bits weigh `2^(x-k-1)` to `2^(x-k-7)`.
 ///   0..=b and at least b-7; the border M of FORMAT.md §3.2 is `127 - k`.
-/// - `x`, the *scale exponent*: -80..=127. Every border exponent, multiplier and decoded magnitude is
-///   then a normal `f32`, so no kernel meets a subnormal.
+/// - `x`, the *scale exponent*: -80..=127. Every border exponent, multiplier and decoded magnitude
+///   is then a normal `f32`, so no kernel meets a subnormal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Params {

@@ -44,8 +44,9 @@ pub struct Coded<'a> {
 }
 
 impl<const SETS: usize> Egress<SETS> {
-    /// An engine with an empty flow table, on a link whose IP packets have at most `mtu` bytes. `seed` keys the table's hash: if it is
-    /// random, nobody can choose addresses that crowd into one set. The same seed, frames and times give the same verdicts.
+    /// An engine with an empty flow table, on a link whose IP packets have at most `mtu` bytes.
+    /// `seed` keys the table's hash: if it is random, nobody can choose addresses that crowd into
+    /// one set. The same seed, frames and times give the same verdicts.
     #[must_use]
     pub const fn new(rules: Rules, kernel: Kernel, mtu: u16, seed: u64) -> Self {
         Self {
@@ -60,16 +61,19 @@ impl<const SETS: usize> Egress<SETS> {
         }
     }
 
-    /// One frame from the host: Ethernet II, without FCS. Its replacement, if there is one, is written
-    /// to `out`, which must be as long as `frame`, or [`CAPABILITY_LEN`] longer if it carries a TCP SYN: only SYNs may grow. One that finds no
-    /// room to grow leaves as it is, and its connection is not compressed.
+    /// One frame from the host: Ethernet II, without FCS. Its replacement, if there is one, is
+    /// written to `out`, which must be as long as `frame`, or [`CAPABILITY_LEN`] longer if it
+    /// carries a TCP SYN: only SYNs may grow. One that finds no room to grow leaves as it is, and
+    /// its connection is not compressed.
     ///
-    /// Give it every frame that the host sends, **a connection's SYN first**, also of connections that no rule matches yet: only the SYN
-    /// shows where a stream's values begin, and a stream that was not seen from there leaves untouched (FORMAT.md §5).
+    /// Give it every frame that the host sends, **a connection's SYN first**, also of connections
+    /// that no rule matches yet: only the SYN shows where a stream's values begin, and a stream
+    /// that was not seen from there leaves untouched (FORMAT.md §5).
     ///
-    /// `now` may come from any clock that does not step back; idle connections give way to new ones by it. `capabilities` is the table that the
-    /// host's [`super::Ingress`] fills, in whatever thread it runs. A replacement may be shorter than Ethernet's minimum of 60 bytes: the
-    /// MAC pads it, as it pads others.
+    /// `now` may come from any clock that does not step back; idle connections give way to new ones
+    /// by it. `capabilities` is the table that the host's [`super::Ingress`] fills, in whatever
+    /// thread it runs. A replacement may be shorter than Ethernet's minimum of 60 bytes: the MAC
+    /// pads it, as it pads others.
     pub fn process(
         &mut self,
         frame: &[u8],
@@ -143,7 +147,8 @@ impl<const SETS: usize> Egress<SETS> {
         }
     }
 
-    /// The host's own frame carries the mark: it goes on without, and its SYN counts like any other that no rule matches.
+    /// The host's own frame carries the mark: it goes on without, and its SYN counts like any other
+    /// that no rule matches.
     #[cold] // and by value: what is known of other frames then stays in registers
     fn unmark(
         &mut self,
@@ -159,8 +164,9 @@ impl<const SETS: usize> Egress<SETS> {
         remark(&ip_frame, out)
     }
 
-    /// Remembers where a TCP stream starts, tagged or not: applications tag sockets late. If this host is to advertise what it
-    /// restores, the SYN is written to `out` with the capability option; the new frame's length.
+    /// Remembers where a TCP stream starts, tagged or not: applications tag sockets late. If this
+    /// host is to advertise what it restores, the SYN is written to `out` with the capability
+    /// option; the new frame's length.
     ///
     /// # Errors
     /// [`PassReason::TableFull`], if a rule matches it: nothing of its connection is compressed.
@@ -191,7 +197,8 @@ impl<const SETS: usize> Egress<SETS> {
             }
         };
 
-        // Fast Open (RFC 7413): the stream starts in the SYN, and what follows does not show whether with a length.
+        // Fast Open (RFC 7413): the stream starts in the SYN, and what follows does not show
+        // whether with a length.
         if index.is_some() && packet.payload_len() >= VALUE_LEN {
             flow.check_syn_payload(|| looks_like_f32(self.kernel, &packet, 0, true));
         }
@@ -244,16 +251,17 @@ impl<const SETS: usize> Egress<SETS> {
 
     /// Compresses a tagged segment to `out`; the new frame's length.
     ///
-    /// The order of the checks is part of what the engine promises. A flow has to count every segment that the peer
-    /// may take as a part of the stream, and of no other:
+    /// The order of the checks is part of what the engine promises. A flow has to count every
+    /// segment that the peer may take as a part of the stream, and of no other:
     ///
-    /// 1. A segment that carries nothing of the stream must not reach the flow: it would count as sent, and the bytes
-    ///    themselves, when they come, as resent. A SYN's sequence number is no payload byte's, a RST's payload is not
-    ///    the stream's (RFC 9293 §3.5.3), and a receiver discards a segment with a wrong checksum.
+    /// 1. A segment that carries nothing of the stream must not reach the flow: it would count as
+    ///    sent, and the bytes themselves, when they come, as resent. A SYN's sequence number is no
+    ///    payload byte's, a RST's payload is not the stream's (RFC 9293 §3.5.3), and a receiver
+    ///    discards a segment with a wrong checksum.
     /// 2. The flow takes note of what is left, whether it may be compressed or not.
-    /// 3. Urgent data and options that bind the payload only forbid to change the segment. Its bytes are sent: if they
-    ///    are sent again in an ordinary segment, the flow has to know them. The same goes for a far end that did not
-    ///    advertise that it restores them.
+    /// 3. Urgent data and options that bind the payload only forbid to change the segment. Its
+    ///    bytes are sent: if they are sent again in an ordinary segment, the flow has to know them.
+    ///    The same goes for a far end that did not advertise that it restores them.
     #[expect(clippy::too_many_arguments, reason = "each is looked up once, and comes in a register")]
     fn send_segment(
         &mut self,
@@ -317,7 +325,8 @@ impl<const SETS: usize> Egress<SETS> {
         if packet.verify(self.kernel).is_ok()
             && let Some(flow) = self.flows.find(&packet.flow_key())
         {
-            // What a RST carries is no part of the stream; an IP length field bounds what a FIN carries.
+            // What a RST carries is no part of the stream; an IP length field bounds what a FIN
+            // carries.
             let len = if flags & tcp_flags::RST != 0 { 0 } else { packet.payload_len() as u32 };
             // The host may give the socket another type of service behind its FIN, too.
             if self.rules.opens_by_payload() {
@@ -351,7 +360,8 @@ impl<const SETS: usize> Egress<SETS> {
         self.traffic.get(rule).copied().unwrap_or(Traffic::NONE)
     }
 
-    /// The values of `frame`, the last that was compressed, and in `out` what they became: for whoever compares them.
+    /// The values of `frame`, the last that was compressed, and in `out` what they became: for
+    /// whoever compares them.
     #[must_use]
     pub fn coded<'a>(&self, frame: &'a [u8], out: &'a [u8]) -> Option<Coded<'a>> {
         let (rule, places) = self.last;
@@ -364,16 +374,16 @@ impl<const SETS: usize> Egress<SETS> {
         Some(Coded { rule, profile, values, groups })
     }
 
-    /// The number of connections `rules` would break: this end advertised in-place frames that `rules` restore to other
-    /// values. Who puts other rules in force asks first, and until then lets no connection begin that they would break
-    /// ([`Self::set_quiet_in_place`]).
+    /// The number of connections `rules` would break: this end advertised in-place frames that
+    /// `rules` restore to other values. Who puts other rules in force asks first, and until then
+    /// lets no connection begin that they would break ([`Self::set_quiet_in_place`]).
     #[must_use]
     pub fn would_break(&self, rules: &Rules, now: Millis) -> usize {
         self.flows.iter().filter(|(_, flow)| flow.needs_other_than(rules, now)).count()
     }
 
-    /// Whether SYNs under rules with in-place framing leave as they are from now on. Their connections are not compressed, so other rules
-    /// cannot break them.
+    /// Whether SYNs under rules with in-place framing leave as they are from now on. Their
+    /// connections are not compressed, so other rules cannot break them.
     pub const fn set_quiet_in_place(&mut self, quiet: bool) {
         self.quiet_in_place = quiet;
     }
@@ -386,7 +396,8 @@ impl<const SETS: usize> Egress<SETS> {
         self.last = NOTHING;
     }
 
-    /// Puts other rules in force; flows and counters stay, but for the traffic of rules that changed.
+    /// Puts other rules in force; flows and counters stay, but for the traffic of rules that
+    /// changed.
     pub fn set_rules(&mut self, rules: Rules) {
         for (place, traffic) in self.traffic.iter_mut().enumerate() {
             if rules.as_slice().get(place) != self.rules.as_slice().get(place) {
@@ -409,13 +420,15 @@ struct Places {
 
 const NOTHING: (usize, Places) = (0, Places { values_at: 0, values_len: 0, groups_at: 0, groups_len: 0 });
 
-/// The far end would take this frame of the host's own for a compressed one: it loses its type of service.
+/// The far end would take this frame of the host's own for a compressed one: it loses its type of
+/// service.
 fn remark(ip_frame: &IpFrame<'_>, out: &mut [u8]) -> Result<Verdict, PassReason> {
     let len = write_remarked(ip_frame, ip_frame.tos() & ECN, out).ok_or(PassReason::NoRoom)?;
     Ok(Verdict::Changed { change: Change::Remarked, len })
 }
 
-/// Writes a SYN to `out` with `capability` before its own options; the new frame's length. None if it has to stay as it is.
+/// Writes a SYN to `out` with `capability` before its own options; the new frame's length. None if
+/// it has to stay as it is.
 fn write_capability(
     packet: &Packet<'_>,
     capability: Capability,
@@ -438,17 +451,19 @@ fn write_capability(
     write_options(packet, (0, 0, &capability.to_options()), kernel, out)
 }
 
-/// Whether the payload behind its first `head_len` bytes looks like values. If it `starts` the stream, one implausible word is enough: frameworks
-/// begin with a header, or with a length.
+/// Whether the payload behind its first `head_len` bytes looks like values. If it `starts` the
+/// stream, one implausible word is enough: frameworks begin with a header, or with a length.
 fn looks_like_f32(kernel: Kernel, packet: &Packet<'_>, head_len: usize, starts: bool) -> bool {
     let values = packet.payload().get(head_len..).unwrap_or(&[]);
     !kernel.any_may_be_implausible(values)
         || !(starts && values::first_is_implausible(values) || values::has_header(values))
 }
 
-/// Writes the compressed frame to `out`: headers, in routed framing the segment header, `head_len` raw
-/// bytes, the groups, up to 3 raw bytes. The new frame's length; `places` is as it was if there is an error.
-// `places` goes to where it stays: returned, it would be copied from the stack right after it was written there.
+/// Writes the compressed frame to `out`: headers, in routed framing the segment header, `head_len`
+/// raw bytes, the groups, up to 3 raw bytes. The new frame's length; `places` is as it was if there
+/// is an error.
+// `places` goes to where it stays: returned, it would be copied from the stack right after it was
+// written there.
 fn compress(
     kernel: Kernel,
     packet: &Packet<'_>,
@@ -482,8 +497,8 @@ fn compress(
     let groups_len = kernel.encode(values, room, rule.profile).map_err(|_| PassReason::NotShorter)?;
     let tail_at = groups_at + groups_len;
     let len = tail_at + tail.len();
-    // Without VLAN tags: a switch on the way may take them off or put others on, and pads anew. In-place framing tells
-    // compressed frames by their length alone.
+    // Without VLAN tags: a switch on the way may take them off or put others on, and pads anew.
+    // In-place framing tells compressed frames by their length alone.
     let padded_len = |len: usize| len.saturating_sub(packet.tags_len()).max(MIN_FRAME_LEN);
     if padded_len(len) >= padded_len(frame_len) {
         return Err(PassReason::NotShorter);

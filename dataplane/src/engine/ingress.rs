@@ -12,7 +12,8 @@ use crate::wire::frame::{EXCLUDED_FLAGS, Extent, IpFrame, MIN_FRAME_LEN, Packet,
 use crate::wire::rewrite::{Headers, L4Checksum, write_headers, write_options};
 use crate::wire::segment_header::{CHECKSUM_CONSTANT, SegmentHeader};
 
-/// The receiving direction: wire to host. It keeps no state but its counters, and writes to the [`CapabilityTable`] what far ends restore.
+/// The receiving direction: wire to host. It keeps no state but its counters, and writes to the
+/// [`CapabilityTable`] what far ends restore.
 #[derive(Debug)]
 pub struct Ingress {
     rules: Rules,
@@ -39,11 +40,13 @@ impl Ingress {
         Self { rules, kernel, mtu, counters: Counters::new() }
     }
 
-    /// One frame from the wire: Ethernet II, without FCS. Its replacement, if there is one, is written
-    /// to `out`, which must have room for the MTU and [`crate::wire::frame::MAX_LINK_LEN`] bytes.
+    /// One frame from the wire: Ethernet II, without FCS. Its replacement, if there is one, is
+    /// written to `out`, which must have room for the MTU and [`crate::wire::frame::MAX_LINK_LEN`]
+    /// bytes.
     ///
-    /// Give it every frame from the wire, SYNs among them: what a far end advertises on its SYN is in `capabilities` before this returns. A frame may
-    /// be padded to Ethernet's minimum; its replacement ends where the IP packet ends.
+    /// Give it every frame from the wire, SYNs among them: what a far end advertises on its SYN is
+    /// in `capabilities` before this returns. A frame may be padded to Ethernet's minimum; its
+    /// replacement ends where the IP packet ends.
     pub fn process(&mut self, frame: &[u8], out: &mut [u8], capabilities: &CapabilityTable) -> Verdict {
         let verdict = match self.decide(frame, out, capabilities) {
             Ok(len) => Verdict::Changed { change: Change::Restored, len },
@@ -69,8 +72,9 @@ impl Ingress {
         }
     }
 
-    /// Records the capability of a SYN, and writes the SYN to `out` as the far host sent it; its length. None if it has no capability option
-    /// that can be relied on: it then stays as it is, since hosts ignore the option.
+    /// Records the capability of a SYN, and writes the SYN to `out` as the far host sent it; its
+    /// length. None if it has no capability option that can be relied on: it then stays as it is,
+    /// since hosts ignore the option.
     #[cold] // and by value: what is known of other frames then stays in registers
     fn strip_option(
         &self,
@@ -102,7 +106,8 @@ impl Ingress {
 
     /// A frame that carries the mark. If it may be a foreign frame, it goes untouched: a host
     /// refuses a compressed segment by its checksum.
-    // Always: else what is known of the frame is put in memory for it, also for frames without the mark.
+    // Always: else what is known of the frame is put in memory for it, also for frames without the
+    // mark.
     #[inline(always)]
     fn receive_routed(&self, ip_frame: &IpFrame<'_>, out: &mut [u8]) -> Result<usize, Verdict> {
         let packet = match ip_frame.packet() {
@@ -162,7 +167,8 @@ impl Ingress {
         SegmentHeader::recognise(packet).is_some_and(|segment| !self.rules.is_mark(segment.tos))
     }
 
-    /// A frame whose rule asks for in-place framing: compressed if it is shorter than its IP header says.
+    /// A frame whose rule asks for in-place framing: compressed if it is shorter than its IP header
+    /// says.
     fn receive_in_place(
         &self,
         ip_frame: &IpFrame<'_>,

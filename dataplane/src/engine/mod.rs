@@ -7,11 +7,12 @@
 //!               -> values -> headers -> host
 //! ```
 //!
-//! Whatever is in doubt leaves egress untouched. Ingress drops what says that it is compressed and is not
-//! right: TCP sends it again, and egress does not compress what is sent again.
+//! Whatever is in doubt leaves egress untouched. Ingress drops what says that it is compressed and
+//! is not right: TCP sends it again, and egress does not compress what is sent again.
 //!
-//! Before that, the two ends agree: egress advertises on a SYN what its host restores, ingress records it, and egress asks the
-//! [`CapabilityTable`] what the far end advertised (FORMAT.md §5.5).
+//! Before that, the two ends agree: egress advertises on a SYN what its host restores, ingress
+//! records it, and egress asks the [`CapabilityTable`] what the far end advertised (FORMAT.md
+//! §5.5).
 
 mod egress;
 mod ingress;

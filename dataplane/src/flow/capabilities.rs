@@ -1,7 +1,9 @@
-//! The capability table: what far ends advertised on their SYNs. Ingress writes it and egress reads it, perhaps in other threads.
+//! The capability table: what far ends advertised on their SYNs. Ingress writes it and egress reads
+//! it, perhaps in other threads.
 //!
-//! Ingress writes before it hands a SYN on, and egress reads when the answer leaves, which the host cannot send before it
-//! has the SYN. Nobody waits: a capability that is not found was not advertised.
+//! Ingress writes before it hands a SYN on, and egress reads when the answer leaves, which the host
+//! cannot send before it has the SYN. Nobody waits: a capability that is not found was not
+//! advertised.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,7 +14,8 @@ use crate::wire::flow_key::{FlowKey, mix};
 /// The SYN of the far end that a capability came with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// A SYN: the host's SYN-ACK acknowledges it, with all or some of its data (TCP Fast Open, RFC 7413).
+    /// A SYN: the host's SYN-ACK acknowledges it, with all or some of its data (TCP Fast Open, RFC
+    /// 7413).
     Syn {
         /// Its sequence number.
         number: u32,
@@ -21,7 +24,8 @@ pub enum Start {
     },
     /// A SYN-ACK.
     Answer {
-        /// Its acknowledgment number: behind the host's SYN, and perhaps behind some of the SYN's data.
+        /// Its acknowledgment number: behind the host's SYN, and perhaps behind some of the SYN's
+        /// data.
         acknowledges: u32,
     },
 }
@@ -53,20 +57,24 @@ pub struct Advertisement {
     pub tos: u8,
 }
 
-/// One advertisement, in four words: its SYN's number, its in-place parameters, all else, and a check.
+/// One advertisement, in four words: its SYN's number, its in-place parameters, all else, and a
+/// check.
 ///
-/// The words are written one by one, and two threads may write the same slot. So a reader may find words of different
-/// advertisements, or of another connection whose hash falls on the slot. The check is a keyed hash of the flow's key and of the other three words:
-/// a mix fits by chance once in 2^32, and must then have the 32-bit number of the very SYN that the reader asks for. Whoever
-/// does not know the seed cannot do better than chance. So nothing depends on the order in which the words are seen.
+/// The words are written one by one, and two threads may write the same slot. So a reader may find
+/// words of different advertisements, or of another connection whose hash falls on the slot. The
+/// check is a keyed hash of the flow's key and of the other three words: a mix fits by chance once
+/// in 2^32, and must then have the 32-bit number of the very SYN that the reader asks for. Whoever
+/// does not know the seed cannot do better than chance. So nothing depends on the order in which
+/// the words are seen.
 #[derive(Debug)]
 pub struct Slot([AtomicU32; 4]);
 
-/// Advertised capabilities by the key of the flow that leaves the host; `S` is an array of [`Slot`]s.
+/// Advertised capabilities by the key of the flow that leaves the host; `S` is an array of
+/// [`Slot`]s.
 ///
-/// Each key has one slot, and the newest advertisement takes it. One that lost its slot counts as never made, and its
-/// connection goes uncompressed. An advertisement holds for the SYN that it came with: another start of the same ports does
-/// not find it.
+/// Each key has one slot, and the newest advertisement takes it. One that lost its slot counts as
+/// never made, and its connection goes uncompressed. An advertisement holds for the SYN that it
+/// came with: another start of the same ports does not find it.
 #[derive(Debug)]
 pub struct CapabilityTable<S: ?Sized = [Slot]> {
     /// High and low half.
@@ -135,8 +143,9 @@ const fn check_of(hash: u64, [number, in_place, rest]: [u32; 3]) -> u32 {
     mix(mix(hash, words), rest as u64) as u32
 }
 
-/// Parts of the third word, of which an empty slot has neither of the first two: bits 0 and 1, those that ECN leaves free;
-/// the type of service; the codecs in bits 8 to 15; bits 16 and 17; the length above them.
+/// Parts of the third word, of which an empty slot has neither of the first two: bits 0 and 1,
+/// those that ECN leaves free; the type of service; the codecs in bits 8 to 15; bits 16 and 17; the
+/// length above them.
 const ROUTED: u32 = 1 << 0;
 const IN_PLACE: u32 = 1 << 1;
 const SYN: u32 = 1 << 16;
@@ -252,7 +261,8 @@ mod tests {
         }
     }
 
-    /// Threads write other advertisements to the same slot all the time: a reader finds one as it was written, or none.
+    /// Threads write other advertisements to the same slot all the time: a reader finds one as it
+    /// was written, or none.
     #[test]
     fn a_torn_advertisement_is_not_found() {
         const WRITES: u32 = 200_000;

@@ -1,8 +1,9 @@
-//! The flow table: where the values of a TCP stream start, what it sent before, and whether its peer
-//! restores what it is sent.
+//! The flow table: where the values of a TCP stream start, what it sent before, and whether its
+//! peer restores what it is sent.
 //!
 //! Only the sending direction is looked at: the peer's ACKs need not carry the tag, so they may
-//! never come by. What the peer advertised on its SYN is in [`capabilities`]. Time is an argument; it may stand still or jump.
+//! never come by. What the peer advertised on its SYN is in [`capabilities`]. Time is an argument;
+//! it may stand still or jump.
 
 use crate::rules::{Alignment, Handshake, Rule, Rules};
 use crate::verdict::{PassReason, Traffic};
@@ -14,8 +15,9 @@ pub mod trust;
 use capabilities::{Advertisement, CapabilityTable};
 use trust::{Trust, TrustState};
 
-/// A point in time, in milliseconds since any fixed start, by a clock that goes on while the machine runs: a monotonic one, or a counter.
-/// A clock that steps back only lets idle connections stay longer.
+/// A point in time, in milliseconds since any fixed start, by a clock that goes on while the
+/// machine runs: a monotonic one, or a counter. A clock that steps back only lets idle connections
+/// stay longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
@@ -33,22 +35,26 @@ impl Millis {
 pub const WAYS: usize = 8;
 /// A tagged connection that has sent no payload for this long may lose its place to another.
 pub const OPENING_MS: u64 = 10_000;
-/// A connection that has sent nothing for this long may lose its place to another. Trainers pause for
-/// evaluations and checkpoints; who loses its place is not compressed any more.
+/// A connection that has sent nothing for this long may lose its place to another. Trainers pause
+/// for evaluations and checkpoints; who loses its place is not compressed any more.
 pub const IDLE_MS: u64 = 3_600_000;
-/// A connection on which nothing but its SYN has left for so long is not compressed in place any more: [`IDLE_MS`], if it has sent
-/// payload. The far end, which has to restore by the parameters that it advertised, waits twice as long until it takes such a connection for
-/// ended (FORMAT.md §5.5). Without a limit, one forged SYN would forbid another rule for ever.
+/// A connection on which nothing but its SYN has left for so long is not compressed in place any
+/// more: [`IDLE_MS`], if it has sent payload. The far end, which has to restore by the parameters
+/// that it advertised, waits twice as long until it takes such a connection for ended (FORMAT.md
+/// §5.5). Without a limit, one forged SYN would forbid another rule for ever.
 pub const UNUSED_MS: u64 = 120_000;
-/// If payload alone opens a flow, one that has ended keeps its place until it has been silent for this long: TCP may still
-/// send again what it sent before, and a flow that is not known would begin anew and compress it a second time. Twice the
-/// lifetime of a segment (RFC 9293 §3.4.2), and twice as long as TCP waits between two attempts.
+/// If payload alone opens a flow, one that has ended keeps its place until it has been silent for
+/// this long: TCP may still send again what it sent before, and a flow that is not known would
+/// begin anew and compress it a second time. Twice the lifetime of a segment (RFC 9293 §3.4.2), and
+/// twice as long as TCP waits between two attempts.
 pub const CLOSED_MS: u64 = 240_000;
-/// Payload of a connection that was tagged from its SYN on starts at most this far behind the SYN when the first of it
-/// is seen; what came before it went another way. Farther off, it is more likely that another start was missed.
+/// Payload of a connection that was tagged from its SYN on starts at most this far behind the SYN
+/// when the first of it is seen; what came before it went another way. Farther off, it is more
+/// likely that another start was missed.
 pub const START_REACH: u32 = 1 << 20;
 
-/// So often a SYN is sent with the capability option. A box on the way may drop SYNs with an option that it does not know.
+/// So often a SYN is sent with the capability option. A box on the way may drop SYNs with an option
+/// that it does not know.
 pub const MAX_ADVERTISEMENTS: u8 = 2;
 
 /// The state of a connection.
@@ -61,8 +67,8 @@ pub enum Phase {
     Opening,
     /// Tagged payload was sent.
     Open,
-    /// A start was seen, but not for certain the one that the stream's values count from: there were two different
-    /// ones, for example.
+    /// A start was seen, but not for certain the one that the stream's values count from: there
+    /// were two different ones, for example.
     Doubtful,
     /// FIN or RST was sent.
     Closed,
@@ -76,8 +82,8 @@ pub enum Event {
     Syn,
     /// A SYN with another initial sequence number than the one known.
     OtherSyn,
-    /// A SYN that cannot be relied on: its options bind the payload to what the sender sent, its checksum is wrong, or it may
-    /// be the old connection's.
+    /// A SYN that cannot be relied on: its options bind the payload to what the sender sent, its
+    /// checksum is wrong, or it may be the old connection's.
     DoubtfulSyn,
     /// A tagged segment with payload.
     Payload,
@@ -98,16 +104,17 @@ impl Phase {
             // A SYN that was sent again, or that the network of the host doubled.
             (Opening, Syn) => Opening,
             (Open, Syn) => Open,
-            // Either may be the one that counts: with SYN cookies a listener answers every SYN of a client with another
-            // number, and the client may acknowledge any of the answers (RFC 4987 §3.6).
+            // Either may be the one that counts: with SYN cookies a listener answers every SYN of a
+            // client with another number, and the client may acknowledge any of the answers (RFC
+            // 4987 §3.6).
             (Opening | Open, OtherSyn) => Doubtful,
             (Vacant | Opening | Closed | Open | Doubtful, DoubtfulSyn) => Doubtful,
             (Opening, FarPayload) => Doubtful,
             (Doubtful, Syn | OtherSyn | Payload | FarPayload) => Doubtful,
             (Opening | Open, Payload) | (Open, FarPayload) => Open,
             (Vacant, Payload | FarPayload | End) => Vacant,
-            // The old connection's SYN, late: a new one has another start (RFC 9293 §3.4.1). Payload is what the old
-            // one sends again.
+            // The old connection's SYN, late: a new one has another start (RFC 9293 §3.4.1).
+            // Payload is what the old one sends again.
             (Closed, Syn | Payload | FarPayload) => Closed,
             (Opening | Open | Doubtful | Closed, End) => Closed,
         }
@@ -174,12 +181,14 @@ pub struct Flow {
     started: bool,
     /// Sequence number of the first byte of the stream; of the first tagged one if no SYN was seen.
     origin: u32,
-    /// The sequence number behind the highest tagged byte sent; in phase `Doubtful` behind the last one.
+    /// The sequence number behind the highest tagged byte sent; in phase `Doubtful` behind the last
+    /// one.
     sent: u32,
     seen: Millis,
     /// The number of times that its SYN was sent.
     syns: u8,
-    /// A tagged segment without payload left, so its host holds the connection. A SYN may be an answer to a forged one.
+    /// A tagged segment without payload left, so its host holds the connection. A SYN may be an
+    /// answer to a forged one.
     established: bool,
     /// It was silent for too long to be compressed in place: [`UNUSED_MS`].
     lapsed: bool,
@@ -221,11 +230,13 @@ impl Flow {
         self.started &= self.phase != Phase::Doubtful;
     }
 
-    /// Bytes from sequence number `seq` to the next start of a value: 0 to 3; under [`Alignment::Payload`] 0.
+    /// Bytes from sequence number `seq` to the next start of a value: 0 to 3; under
+    /// [`Alignment::Payload`] 0.
     ///
     /// # Errors
-    /// [`PassReason::AlignmentUnknown`], if `alignment` needs a SYN and none was seen. [`PassReason::Misaligned`], if `alignment` promises
-    /// that every payload starts with a value, and this one does not.
+    /// [`PassReason::AlignmentUnknown`], if `alignment` needs a SYN and none was seen.
+    /// [`PassReason::Misaligned`], if `alignment` promises that every payload starts with a value,
+    /// and this one does not.
     pub const fn head_len(&self, seq: u32, alignment: Alignment) -> Result<usize, PassReason> {
         match (alignment, (self.origin.wrapping_sub(seq) & 3) as usize) {
             (Alignment::Connection, _) if !self.started => Err(PassReason::AlignmentUnknown),
@@ -247,9 +258,11 @@ impl Flow {
         self.syn_len = self.syn_len.max(len);
     }
 
-    /// Its SYN-ACK leaves: takes the capability of the SYN that it acknowledges. Whether there is one.
+    /// Its SYN-ACK leaves: takes the capability of the SYN that it acknowledges. Whether there is
+    /// one.
     ///
-    /// What was received before, of a copy of that SYN, holds: the flow's own number says that it is the same connection.
+    /// What was received before, of a copy of that SYN, holds: the flow's own number says that it
+    /// is the same connection.
     pub(crate) fn receive_from_syn(&mut self, capabilities: &CapabilityTable, acknowledges: u32) -> bool {
         if self.phase == Phase::Opening
             && let Some((start, advertised)) = capabilities.find(&self.key)
@@ -261,7 +274,8 @@ impl Flow {
         self.received.is_some()
     }
 
-    /// Payload leaves: if it is the first, and the flow's own SYN asked, takes the capability of the SYN-ACK.
+    /// Payload leaves: if it is the first, and the flow's own SYN asked, takes the capability of
+    /// the SYN-ACK.
     #[inline]
     pub(crate) fn receive_from_syn_ack(&mut self, capabilities: &CapabilityTable) {
         if self.phase == Phase::Opening
@@ -274,7 +288,8 @@ impl Flow {
         }
     }
 
-    /// Whether the far end advertised that it restores frames of this rule and this type of service, without ECN.
+    /// Whether the far end advertised that it restores frames of this rule and this type of
+    /// service, without ECN.
     ///
     /// # Errors
     /// [`PassReason::NotNegotiated`], [`PassReason::TaggedLate`], [`PassReason::ParametersDiffer`].
@@ -301,11 +316,13 @@ impl Flow {
         }
     }
 
-    /// Whether all that the stream has sent up to the segment at `seq` looks like values. `looks_like_f32` says it of this segment, and gets
-    /// whether the segment starts the stream. Where a header came once, others come.
+    /// Whether all that the stream has sent up to the segment at `seq` looks like values.
+    /// `looks_like_f32` says it of this segment, and gets whether the segment starts the stream.
+    /// Where a header came once, others come.
     ///
-    /// A length before each message shows at the stream's start alone. So a stream whose start was missed, because the bridge or a SYN had
-    /// it, does not look like values. One that is tagged late starts at its first tagged segment, unless it advertised something on its SYN.
+    /// A length before each message shows at the stream's start alone. So a stream whose start was
+    /// missed, because the bridge or a SYN had it, does not look like values. One that is tagged
+    /// late starts at its first tagged segment, unless it advertised something on its SYN.
     ///
     /// # Errors
     /// [`PassReason::NotValues`].
@@ -328,14 +345,16 @@ impl Flow {
         Ok(())
     }
 
-    /// Its tagged SYN has a value's length of data, at least: `looks_like_f32` says whether that looks like the start of a stream of values.
+    /// Its tagged SYN has a value's length of data, at least: `looks_like_f32` says whether that
+    /// looks like the start of a stream of values.
     pub(crate) fn check_syn_payload(&mut self, looks_like_f32: impl FnOnce() -> bool) {
         if self.phase == Phase::Opening {
             self.payload = if looks_like_f32() { Payload::Values } else { Payload::Mixed };
         }
     }
 
-    /// A segment leaves. Behind a long silence, the far end may restore in-place frames by other rules than it advertised.
+    /// A segment leaves. Behind a long silence, the far end may restore in-place frames by other
+    /// rules than it advertised.
     pub(crate) fn lapse(&mut self, now: Millis) {
         let limit = if self.traffic.frames == 0 { UNUSED_MS } else { IDLE_MS };
         self.lapsed |= now.since(self.seen) >= limit;
@@ -353,7 +372,8 @@ impl Flow {
         self.advertised.is_some_and(|advertised| advertised.capability.in_place().is_some())
     }
 
-    /// Whether the far end may send in-place frames that `rules` would restore to other values than this end advertised.
+    /// Whether the far end may send in-place frames that `rules` would restore to other values than
+    /// this end advertised.
     pub(crate) fn needs_other_than(&self, rules: &Rules, now: Millis) -> bool {
         let Some(Advertisement { capability, tos }) = self.advertised else { return false };
         capability.in_place().is_some()
@@ -361,8 +381,8 @@ impl Flow {
             && rules.find(tos).and_then(Rule::in_place) != capability.in_place()
     }
 
-    /// The advertisements of the two ends, as far as this direction knows: a flow that has sent no payload may not have looked for
-    /// the far end's answer.
+    /// The advertisements of the two ends, as far as this direction knows: a flow that has sent no
+    /// payload may not have looked for the far end's answer.
     #[must_use]
     pub const fn handshake(&self) -> Negotiation {
         match (&self.advertised, &self.received) {
@@ -390,8 +410,8 @@ impl Flow {
         &self.traffic
     }
 
-    /// Takes note of a tagged segment that starts at `seq` and has `len` payload bytes, and says whether it may
-    /// be compressed. The caller says with [`Flow::compressed`] that it was.
+    /// Takes note of a tagged segment that starts at `seq` and has `len` payload bytes, and says
+    /// whether it may be compressed. The caller says with [`Flow::compressed`] that it was.
     ///
     /// # Errors
     /// Why it must go untouched.
@@ -403,7 +423,8 @@ impl Flow {
         if first && !self.started {
             self.origin = seq;
         }
-        // Before the tag, a connection may have sent any number of bytes; not if it advertised on its SYN what it restores.
+        // Before the tag, a connection may have sent any number of bytes; not if it advertised on
+        // its SYN what it restores.
         let known = self.tag != Tag::Never || self.advertised.is_some();
         let far = first && known && seq.wrapping_sub(self.origin) >= START_REACH;
         self.apply(if far { Event::FarPayload } else { Event::Payload });
@@ -439,17 +460,18 @@ impl Flow {
         self.traffic.count_compressed(saved);
     }
 
-    /// FIN or RST was sent; `at` is the sequence number behind its payload. It ends the flow if that is what the host sends
-    /// next. Elsewhere it says nothing: a host answers a stray ACK with a RST whose number the stray one chose
-    /// (RFC 9293 §3.5.2).
+    /// FIN or RST was sent; `at` is the sequence number behind its payload. It ends the flow if
+    /// that is what the host sends next. Elsewhere it says nothing: a host answers a stray ACK with
+    /// a RST whose number the stray one chose (RFC 9293 §3.5.2).
     pub fn end(&mut self, at: u32) {
         if at == self.sent {
             self.apply(Event::End);
         }
     }
 
-    /// There is a rule under which payload alone opens a flow, be it another one than serves this flow now. So it keeps its place for
-    /// [`CLOSED_MS`] behind its end: forgotten, it would be opened anew, and bytes compressed a second time.
+    /// There is a rule under which payload alone opens a flow, be it another one than serves this
+    /// flow now. So it keeps its place for [`CLOSED_MS`] behind its end: forgotten, it would be
+    /// opened anew, and bytes compressed a second time.
     pub const fn keep(&mut self) {
         self.reopens = true;
     }
@@ -466,11 +488,13 @@ impl Flow {
             Phase::Vacant => 0,
             Phase::Closed if self.reopens || self.restores_in_place() => CLOSED_MS,
             Phase::Closed => 0,
-            // It may only receive, and has to restore what it advertised: twice as long as the far end starts to.
+            // It may only receive, and has to restore what it advertised: twice as long as the far
+            // end starts to.
             Phase::Opening | Phase::Open | Phase::Doubtful if self.restores_in_place() => {
                 2 * if has_sent || self.established { IDLE_MS } else { UNUSED_MS }
             }
-            // Most connections are never tagged; they must not crowd out those that are, or that advertised that they restore.
+            // Most connections are never tagged; they must not crowd out those that are, or that
+            // advertised that they restore.
             Phase::Opening | Phase::Open | Phase::Doubtful
                 if self.tag == Tag::Never && self.advertised.is_none() =>
             {
@@ -508,8 +532,8 @@ pub struct Syn {
 
 /// Flows by key: `SETS` sets of [`WAYS`]; `SETS` is a power of two.
 ///
-/// A look-up or an insertion touches one set, so a flood of new flows costs no more a frame than none.
-/// A live flow never loses its place: if a set is full, new flows go untouched.
+/// A look-up or an insertion touches one set, so a flood of new flows costs no more a frame than
+/// none. A live flow never loses its place: if a set is full, new flows go untouched.
 #[derive(Debug)]
 pub struct FlowTable<const SETS: usize> {
     sets: [[Flow; WAYS]; SETS],
@@ -517,7 +541,8 @@ pub struct FlowTable<const SETS: usize> {
 }
 
 impl<const SETS: usize> FlowTable<SETS> {
-    /// An empty table; `seed` keys the hash, so that who does not know it cannot fill one set on purpose.
+    /// An empty table; `seed` keys the hash, so that who does not know it cannot fill one set on
+    /// purpose.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         const { assert!(SETS.is_power_of_two()) };
@@ -542,7 +567,8 @@ impl<const SETS: usize> FlowTable<SETS> {
     pub fn syn(&mut self, key: &FlowKey, syn: Syn, now: Millis) -> Result<&mut Flow, PassReason> {
         let origin = syn.isn.wrapping_add(1);
         let flow = self.find_or_insert(key, now)?;
-        // A host may send the end of a connection past the engine. Much later, another start of its ports is another connection's.
+        // A host may send the end of a connection past the engine. Much later, another start of its
+        // ports is another connection's.
         if flow.is_over(now) && !(flow.started && flow.origin == origin) {
             *flow = Flow { key: *key, ..Flow::VACANT };
         }
@@ -550,8 +576,8 @@ impl<const SETS: usize> FlowTable<SETS> {
             _ if syn.doubtful => Event::DoubtfulSyn,
             Phase::Vacant => Event::Syn,
             _ if flow.started && flow.origin == origin => Event::Syn,
-            // Up to what was sent, it may be a late copy of the SYN that the peer accepted. Beyond it is another connection's
-            // (RFC 9293 §3.6.1).
+            // Up to what was sent, it may be a late copy of the SYN that the peer accepted. Beyond
+            // it is another connection's (RFC 9293 §3.6.1).
             Phase::Closed if !flow.started && !is_before(flow.sent, origin) => Event::DoubtfulSyn,
             _ => Event::OtherSyn,
         };
@@ -569,8 +595,8 @@ impl<const SETS: usize> FlowTable<SETS> {
         Ok(flow)
     }
 
-    /// The flow with this key; if there is none, a new one whose first payload fixes its alignment. One that has ended stays
-    /// so, until a SYN begins another connection.
+    /// The flow with this key; if there is none, a new one whose first payload fixes its alignment.
+    /// One that has ended stays so, until a SYN begins another connection.
     ///
     /// # Errors
     /// [`PassReason::TableFull`].
@@ -589,7 +615,8 @@ impl<const SETS: usize> FlowTable<SETS> {
         flows.map(|flow| (&flow.key, flow))
     }
 
-    /// The place of this key: its own, else one that is vacant (`phase` says so), else one that yields.
+    /// The place of this key: its own, else one that is vacant (`phase` says so), else one that
+    /// yields.
     fn find_or_insert(&mut self, key: &FlowKey, now: Millis) -> Result<&mut Flow, PassReason> {
         let set = self.set(key);
         // Own place first, then who was seen longest ago; vacant places were never seen.
@@ -609,7 +636,8 @@ impl<const SETS: usize> FlowTable<SETS> {
 
     fn set(&mut self, key: &FlowKey) -> &mut [Flow] {
         let hash = key.hash(self.seed);
-        // A product's low bits know nothing of the factor's high ones, where ports are; its highest know of all.
+        // A product's low bits know nothing of the factor's high ones, where ports are; its highest
+        // know of all.
         let index = (((hash >> 32) * SETS as u64) >> 32) as usize;
         // The remainder keeps the index in range, and the compiler can see it.
         match self.sets.get_mut(index % SETS) {

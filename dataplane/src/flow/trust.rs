@@ -1,18 +1,19 @@
 //! Whether a flow's peer restores what it is sent.
 //!
-//! A peer without a decompressor drops every compressed segment, so all of them are sent again. Loss
-//! makes some of them be sent again. A sample distinguishes the two: of the segments that the first
-//! [`SAMPLE_LEN`] bytes of an epoch sent compressed, how many had to be sent again?
+//! A peer without a decompressor drops every compressed segment, so all of them are sent again.
+//! Loss makes some of them be sent again. A sample distinguishes the two: of the segments that the
+//! first [`SAMPLE_LEN`] bytes of an epoch sent compressed, how many had to be sent again?
 
 use super::Millis;
 
 /// Bytes of the stream that an epoch watches.
 pub const SAMPLE_LEN: u32 = 64 * UNIT_LEN;
-/// A sample is watched in 64 units of so many bytes, a bit each: was a segment that starts in it compressed, and
-/// was it sent again? Longer than Ethernet's usual segments, so that nearly every one has a bit.
+/// A sample is watched in 64 units of so many bytes, a bit each: was a segment that starts in it
+/// compressed, and was it sent again? Longer than Ethernet's usual segments, so that nearly every
+/// one has a bit.
 const UNIT_LEN: u32 = 2_048;
-/// Fewer resent units prove nothing: a small message may be lost whole. Below the 10 segments that TCP sends
-/// before it gets an answer (RFC 6928).
+/// Fewer resent units prove nothing: a small message may be lost whole. Below the 10 segments that
+/// TCP sends before it gets an answer (RFC 6928).
 const MIN_EVIDENCE: u32 = 6;
 /// A sample with fewer compressed units is not worth a decision.
 const MIN_SAMPLE: u32 = 2 * MIN_EVIDENCE;
@@ -31,8 +32,8 @@ pub enum TrustState {
     Trusted,
     /// It does not: nothing is compressed for a while.
     Bypassed,
-    /// After a bypass: one sample is compressed, the rest goes untouched until the epoch is over. TCP then
-    /// notices a loss by the segments that follow it, and need not wait for a time-out.
+    /// After a bypass: one sample is compressed, the rest goes untouched until the epoch is over.
+    /// TCP then notices a loss by the segments that follow it, and need not wait for a time-out.
     Probing,
 }
 

@@ -1,9 +1,10 @@
-//! Decoding with look-ahead: where groups end is found for every byte at once, before any is decoded.
+//! Decoding with look-ahead: where groups end is found for every byte at once, before any is
+//! decoded.
 //!
-//! A group's length is in its first two bytes, so finding group after group is a chain: load, count, add,
-//! some 11 cycles a burst, more than the rest of the work. Here SIMD computes for 64 offsets at a time how long a
-//! group that starts there would be, whether one does or not. The chain is then a load of one byte and
-//! an add.
+//! A group's length is in its first two bytes, so finding group after group is a chain: load,
+//! count, add, some 11 cycles a burst, more than the rest of the work. Here SIMD computes for 64
+//! offsets at a time how long a group that starts there would be, whether one does or not. The
+//! chain is then a load of one byte and an add.
 
 use super::loops::{Burst, WINDOW_LEN, Window, copy_start};
 use crate::codec::{BURST_LEN, Class, LANES, VALUE_LEN};
@@ -12,7 +13,8 @@ use crate::codec::{BURST_LEN, Class, LANES, VALUE_LEN};
 pub(super) const AHEAD: usize = 64;
 /// Steps whose results are kept at a time.
 const STEPS: usize = 4;
-/// The end of a payload, less than this, is copied and padded: windows and steps would reach beyond it.
+/// The end of a payload, less than this, is copied and padded: windows and steps would reach beyond
+/// it.
 const END: usize = AHEAD + WINDOW_LEN;
 
 /// Bytes of the vectors of two lanes, by their tags.
@@ -27,9 +29,10 @@ pub(super) const NIBBLE_LENS: [u8; 16] = {
     table
 };
 
-/// Decodes groups until `values` is full; the length of the groups. `ahead` writes for each of 64 offsets the length of a group that
-/// starts there; `burst` decodes the group at the start of its window, to values or whatever of their size. None if the groups
-/// are to be refused, or if nothing but values that are done says that they are not: the definition tells which.
+/// Decodes groups until `values` is full; the length of the groups. `ahead` writes for each of 64
+/// offsets the length of a group that starts there; `burst` decodes the group at the start of its
+/// window, to values or whatever of their size. None if the groups are to be refused, or if nothing
+/// but values that are done says that they are not: the definition tells which.
 #[inline(always)]
 pub(super) fn decode_ahead(
     groups: &[u8],
@@ -42,8 +45,8 @@ pub(super) fn decode_ahead(
     let mut last_burst = [0; BURST_LEN];
     let mut bursts = whole.iter_mut().chain((last_lanes > 0).then_some(&mut last_burst));
 
-    // Up to `end` there are whole windows and whole steps. The rest is read from a block, padded with zeros, which
-    // look like groups of 2 bytes.
+    // Up to `end` there are whole windows and whole steps. The rest is read from a block, padded
+    // with zeros, which look like groups of 2 bytes.
     let end = groups.len().saturating_sub(WINDOW_LEN) / AHEAD * AHEAD;
     let mut block = [0; 2 * AHEAD + WINDOW_LEN];
     let rest = groups.get(end..).unwrap_or(&[]);
@@ -54,8 +57,8 @@ pub(super) fn decode_ahead(
     let mut last_at = 0; // of the last group decoded
     let mut done = false;
     while !done && first <= end {
-        // One call of `ahead` and one of `burst`, so that they are inlined here and their constants stay in
-        // registers.
+        // One call of `ahead` and one of `burst`, so that they are inlined here and their constants
+        // stay in registers.
         let (base, steps) = if first < end {
             (groups.get(first..).unwrap_or(&[]), ((end - first) / AHEAD).min(STEPS))
         } else {

@@ -1,27 +1,28 @@
-//! The loops that kernels share: whole steps straight from and to the payload, and the ends of payloads, where a
-//! whole step or window is not there.
+//! The loops that kernels share: whole steps straight from and to the payload, and the ends of
+//! payloads, where a whole step or window is not there.
 //!
-//! `#[inline(always)]`: each is compiled into the kernel that calls it, with that kernel's instructions.
+//! `#[inline(always)]`: each is compiled into the kernel that calls it, with that kernel's
+//! instructions.
 
 use crate::codec::{
     BURST_LEN, DecodeError, EncodeError, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN, decode_burst,
     encode_payload,
 };
 
-/// Two more than the longest group, so that the offset of a lane, at most 30, can be masked with 31 instead of
-/// being checked.
+/// Two more than the longest group, so that the offset of a lane, at most 30, can be masked with 31
+/// instead of being checked.
 pub(super) const WINDOW_LEN: usize = MAX_GROUP_LEN + 2;
 /// The bytes that a decoder may read from the start of a group, whatever its length.
 pub(super) type Window = [u8; WINDOW_LEN];
 /// A burst of decoded values.
 pub(super) type Burst = [u8; BURST_LEN];
 
-/// Encodes `values` with `step`, which turns `STEP` bytes of values (a multiple of a burst) into groups at the start of
-/// `ROOM` bytes and returns their length; it may write anything behind them. `load` reads values, `load_part` fewer than
-/// `STEP` bytes of them and zeros behind.
+/// Encodes `values` with `step`, which turns `STEP` bytes of values (a multiple of a burst) into
+/// groups at the start of `ROOM` bytes and returns their length; it may write anything behind them.
+/// `load` reads values, `load_part` fewer than `STEP` bytes of them and zeros behind.
 ///
-/// Nothing is called here but what is inlined, and the definition at the very end: the kernel's constants
-/// stay in registers.
+/// Nothing is called here but what is inlined, and the definition at the very end: the kernel's
+/// constants stay in registers.
 #[inline(always)]
 pub(super) fn encode_with<const STEP: usize, const ROOM: usize, V>(
     values: &[u8],
@@ -47,7 +48,8 @@ pub(super) struct Crowded {
     left: usize,
 }
 
-/// As [`encode_with`], of anything that `load` and `load_part` make values of, and only as far as there certainly is room.
+/// As [`encode_with`], of anything that `load` and `load_part` make values of, and only as far as
+/// there certainly is room.
 #[inline(always)]
 pub(super) fn encode_steps<const STEP: usize, const ROOM: usize, V>(
     values: &[u8],
@@ -82,8 +84,8 @@ pub(super) fn encode_steps<const STEP: usize, const ROOM: usize, V>(
     Err(Crowded { at, left })
 }
 
-/// Decodes groups until `values` is full with `burst`, which decodes the group at the start of its window and returns
-/// the group's length; it never reads further than the window.
+/// Decodes groups until `values` is full with `burst`, which decodes the group at the start of its
+/// window and returns the group's length; it never reads further than the window.
 #[inline(always)]
 pub(super) fn decode_with(
     groups: &[u8],
@@ -94,7 +96,8 @@ pub(super) fn decode_with(
     decode_from(groups, 0, values, params, burst)
 }
 
-/// As [`decode_with`], from the group at byte `at`; returns the offset of the first byte behind the last group.
+/// As [`decode_with`], from the group at byte `at`; returns the offset of the first byte behind the
+/// last group.
 #[inline(always)]
 pub(super) fn decode_from(
     groups: &[u8],
@@ -113,8 +116,8 @@ pub(super) fn decode_from(
     decode_end(groups, at, bursts.into_slice(), last, params, burst)
 }
 
-/// The end of a payload: fewer bytes than a window, or fewer values than a burst. `at` is the offset of the next group;
-/// returns that of the first byte behind the last group.
+/// The end of a payload: fewer bytes than a window, or fewer values than a burst. `at` is the
+/// offset of the next group; returns that of the first byte behind the last group.
 #[inline(always)]
 fn decode_end(
     groups: &[u8],

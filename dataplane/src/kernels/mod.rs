@@ -1,8 +1,8 @@
-//! Fast versions of the payload functions of [`crate::codec`], which define what each of them must do on every
-//! input: same bytes, same errors.
+//! Fast versions of the payload functions of [`crate::codec`], which define what each of them must
+//! do on every input: same bytes, same errors.
 //!
-//! A [`Kernel`] is a proof that the processor can run it: only detection makes one. Engines are built with
-//! one and call it without further checks.
+//! A [`Kernel`] is a proof that the processor can run it: only detection makes one. Engines are
+//! built with one and call it without further checks.
 //!
 //! `docs/kernels.md` has what bounds each kernel, in cycles, and what was tried and dropped.
 
@@ -13,7 +13,8 @@
 mod ahead;
 mod bit_plane;
 mod loops;
-// On big-endian targets the bytes of a lane stand the other way round; those for soft floats may not use NEON.
+// On big-endian targets the bytes of a lane stand the other way round; those for soft floats may
+// not use NEON.
 #[cfg(all(target_arch = "aarch64", target_endian = "little", target_feature = "neon"))]
 #[expect(unsafe_code, reason = "SIMD loads and stores, and calls that a token proves")]
 mod neon;
@@ -134,11 +135,13 @@ impl Kernel {
         }
     }
 
-    /// Encodes `values`, little-endian `f32`s at any alignment, to the start of `coded`; the length of their code. As
-    /// [`crate::codec::encode_payload`] and [`crate::codec::bit_plane::encode_payload`]. Behind that length, `coded` may be overwritten.
+    /// Encodes `values`, little-endian `f32`s at any alignment, to the start of `coded`; the length
+    /// of their code. As [`crate::codec::encode_payload`] and
+    /// [`crate::codec::bit_plane::encode_payload`]. Behind that length, `coded` may be overwritten.
     ///
     /// # Errors
-    /// `values` is not a multiple of 4 long, or the code does not fit; `coded` then holds nothing of use.
+    /// `values` is not a multiple of 4 long, or the code does not fit; `coded` then holds nothing
+    /// of use.
     pub fn encode(
         self,
         values: &[u8],
@@ -194,8 +197,8 @@ impl Kernel {
     /// [`crate::codec::decode_payload`] and [`crate::codec::bit_plane::decode_payload`].
     ///
     /// # Errors
-    /// `values` is not a multiple of 4 long, or `coded` does not start with a code of as many values; `values` then
-    /// holds nothing of use.
+    /// `values` is not a multiple of 4 long, or `coded` does not start with a code of as many
+    /// values; `values` then holds nothing of use.
     pub fn decode(
         self,
         coded: &[u8],
@@ -289,7 +292,8 @@ mod tests {
         }
     }
 
-    /// The first, second and last value of every exponent and sign: random mantissas hardly ever lie on a border.
+    /// The first, second and last value of every exponent and sign: random mantissas hardly ever
+    /// lie on a border.
     #[test]
     fn classes_begin_and_end_where_they_should() {
         let bits = (0..512u32).flat_map(|top| [0, 1, 0x7f_ffff].map(|mantissa| top << 23 | mantissa));

@@ -1,8 +1,8 @@
-//! NEON, which every 64-bit Arm core has: byte look-ups from tables stand for the codec's shifter trees, four
-//! lanes at a time.
+//! NEON, which every 64-bit Arm core has: byte look-ups from tables stand for the codec's shifter
+//! trees, four lanes at a time.
 //!
-//! Neither the rounding mode nor flushing of subnormals matters: the products of byte and half lanes are exact and
-//! normal, and those of other lanes are not used.
+//! Neither the rounding mode nor flushing of subnormals matters: the products of byte and half
+//! lanes are exact and normal, and those of other lanes are not used.
 
 use core::arch::aarch64::*;
 
@@ -48,7 +48,8 @@ impl Neon {
     }
 }
 
-/// By the tags of four lanes: bytes of their vectors. A look-up, because NEON has no scalar population count.
+/// By the tags of four lanes: bytes of their vectors. A look-up, because NEON has no scalar
+/// population count.
 static LENS: [u8; 256] = {
     let mut table = [0; 256];
     let mut tags = 0;
@@ -99,8 +100,8 @@ fn stepper(params: Params) -> impl Fn(&Burst, &mut [u8; WINDOW_LEN]) -> usize {
         let bits = vreinterpretq_u32_f32(magnitude);
         // All ones, which is minus one, if the lane is of this class or a higher one.
         let [byte, half, raw] = [byte_from, half_from, raw_from].map(|from| vcgeq_u32(bits, from));
-        // The truncating conversion is the shift by the exponent. It saturates if the lane is raw, and whatever
-        // it makes of lanes below the byte class is not kept.
+        // The truncating conversion is the shift by the exponent. It saturates if the lane is raw,
+        // and whatever it makes of lanes below the byte class is not kept.
         let fraction = vcvtq_u32_f32(vmulq_f32(magnitude, vbslq_f32(half, half_up, byte_up)));
         // The sign of the value over the fraction; raw lanes are the value itself.
         let placed = vbslq_u32(vorrq_u32(raw, sign_bit), vreinterpretq_u32_f32(f), fraction);

@@ -1,9 +1,9 @@
 //! No intrinsics, no `unsafe`, no branch on data: for processors without a kernel of their own.
 //!
 //! The encoder works in two phases, 64 values at a time. Work on one lane alone is written so that
-//! compilers vectorise it, also for SSE2, which has neither shifts by different counts nor saturating
-//! conversions. Work that depends on the lane before is scalar: one multiplication turns eight
-//! lengths into eight offsets. The decoder is scalar, with tables by tag.
+//! compilers vectorise it, also for SSE2, which has neither shifts by different counts nor
+//! saturating conversions. Work that depends on the lane before is scalar: one multiplication turns
+//! eight lengths into eight offsets. The decoder is scalar, with tables by tag.
 
 use super::loops::{Burst, WINDOW_LEN, Window, decode_with, encode_with, padded};
 use crate::checksum::Sum;
@@ -55,8 +55,8 @@ fn placer(params: Params) -> impl Fn(&[u8; STEP]) -> Placed {
     // What exponents grow by, so that a fraction becomes a whole number: 2^(7+k-x) and 2^(15-x).
     let (k, x) = (i32::from(params.k()), i32::from(params.x()));
     let (byte_up, half_more) = ((7 + k - x) << 23, (8 - k) << 23);
-    // Between 2^23 and 2^24 floats are the whole numbers. A conversion would have to saturate, which not every vector
-    // unit does.
+    // Between 2^23 and 2^24 floats are the whole numbers. A conversion would have to saturate,
+    // which not every vector unit does.
     let whole = f32::from_bits((127 + 23) << 23);
 
     move |values| {

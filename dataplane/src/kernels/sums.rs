@@ -1,9 +1,12 @@
-//! Fast sums. [`crate::sums`] and [`crate::codec::bit_plane::sums`] define what each function must do on every input.
+//! Fast sums. [`crate::sums`] and [`crate::codec::bit_plane::sums`] define what each function must
+//! do on every input.
 //!
-//! With codec 2, the kernels for x86-64 and for small cores make units and sums of a section's words in place of values, and words of sums; with
-//! codec 1, those for x86-64 take values to units and back within their loops, and that for small cores adds vectors straight to sums, and
-//! makes vectors of sums. All else goes by way of values, so the codec's kernels do the work, and what is left are loops that compilers vectorise: a section of sums none of which is raw is, byte for byte, codec 2's section of the
-//! numbers `±(2|q| - 1)` at `y = 0`.
+//! With codec 2, the kernels for x86-64 and for small cores make units and sums of a section's
+//! words in place of values, and words of sums; with codec 1, those for x86-64 take values to units
+//! and back within their loops, and that for small cores adds vectors straight to sums, and makes
+//! vectors of sums. All else goes by way of values, so the codec's kernels do the work, and what is
+//! left are loops that compilers vectorise: a section of sums none of which is raw is, byte for
+//! byte, codec 2's section of the numbers `±(2|q| - 1)` at `y = 0`.
 
 use super::numbers::bytes_of_mut;
 use super::units::{SIMPLE_BELOW, Unsummable, WHOLE_BITS, add, to_units};
@@ -77,7 +80,8 @@ impl Kernel {
         }
     }
 
-    /// Decodes to values, and takes each to units: as `marked` does if one may be larger than `limit`, or too large for the fast way.
+    /// Decodes to values, and takes each to units: as `marked` does if one may be larger than
+    /// `limit`, or too large for the fast way.
     #[inline(never)]
     fn decode_as_units(
         self,
@@ -92,7 +96,8 @@ impl Kernel {
         {
             return Some(len);
         }
-        // Values first stand where their units are to be: room for them apart costs a fifth of the time, most of it to zero it.
+        // Values first stand where their units are to be: room for them apart costs a fifth of the
+        // time, most of it to zero it.
         let len = self.decode(coded, bytes_of_mut(units), profile.profile()).ok()?;
         for units in units {
             *units = marked(u32::from_le(units.cast_unsigned()));
@@ -100,7 +105,8 @@ impl Kernel {
         Some(len)
     }
 
-    /// Decodes to units, if all values are below 2^22 of them; else what is in `units` is of no use.
+    /// Decodes to units, if all values are below 2^22 of them; else what is in `units` is of no
+    /// use.
     #[inline]
     fn decode_simple(self, coded: &[u8], units: &mut [i32], profile: Summable) -> Option<usize> {
         let unit = profile.unit();
@@ -132,8 +138,8 @@ impl Kernel {
         }
     }
 
-    /// Adds a block of units, as [`Self::decode_units`] or [`Self::decode_sums`] leaves them, to sums. Sums wrap; callers that
-    /// keep to [`crate::sums::limit`] never see that.
+    /// Adds a block of units, as [`Self::decode_units`] or [`Self::decode_sums`] leaves them, to
+    /// sums. Sums wrap; callers that keep to [`crate::sums::limit`] never see that.
     pub fn add(self, units: &[i32; BLOCK_VALUES], sums: &mut [i32; BLOCK_VALUES]) -> Unsummable {
         let least = match self.0 {
             Token::Scalar32 => bit_plane::scalar32::add(units, sums),
@@ -175,7 +181,8 @@ impl Kernel {
         })
     }
 
-    /// As [`sums::encode`], of at most [`BLOCK_VALUES`] sums; None if there are more. Behind the section, `out` may be overwritten.
+    /// As [`sums::encode`], of at most [`BLOCK_VALUES`] sums; None if there are more. Behind the
+    /// section, `out` may be overwritten.
     #[must_use]
     pub fn encode_sums(self, sums: &[i32], out: &mut [u8]) -> Option<usize> {
         let fast = match self.0 {
@@ -224,7 +231,8 @@ impl Kernel {
         let values = room.get_mut(..sums.len() * VALUE_LEN)?;
         let len = self.decode_bit_plane(section, values, Bound::ONE).ok()?;
         for (value, sum) in values.as_chunks().0.iter().zip(sums) {
-            // An odd number below 2^15, or zero: the middle of a bin becomes its outer border, halved.
+            // An odd number below 2^15, or zero: the middle of a bin becomes its outer border,
+            // halved.
             let odd = f32::from_bits(u32::from_le_bytes(*value)) as i32;
             *sum = (odd + odd.signum()) / 2;
         }
@@ -232,7 +240,8 @@ impl Kernel {
     }
 }
 
-/// Whether a section may stand for so many values. No block is empty: a decoder that said yes to one would take no bytes of it.
+/// Whether a section may stand for so many values. No block is empty: a decoder that said yes to
+/// one would take no bytes of it.
 const fn is_block(values: usize) -> bool {
     0 < values && values <= BLOCK_VALUES
 }

@@ -1,12 +1,13 @@
-//! Tables that the SIMD kernels of all architectures share: where lanes are placed, and byte shuffles.
+//! Tables that the SIMD kernels of all architectures share: where lanes are placed, and byte
+//! shuffles.
 //!
-//! A *placed* lane has its vector at the top of 32 bits: sign at bit 31, magnitude from bit 30 down. The bytes to keep
-//! are then always the topmost ones, and all classes are converted alike.
+//! A *placed* lane has its vector at the top of 32 bits: sign at bit 31, magnitude from bit 30
+//! down. The bytes to keep are then always the topmost ones, and all classes are converted alike.
 
 use crate::codec::{Class, Params};
 
-/// The numbers that place vectors at the top of 32 bits and take them down again; all normal `f32`s for
-/// valid parameters (FORMAT.md §3.1).
+/// The numbers that place vectors at the top of 32 bits and take them down again; all normal `f32`s
+/// for valid parameters (FORMAT.md §3.1).
 pub(super) struct Placing {
     /// `2^(31+k-x)` and `2^(31-x)`: from a value to its placed magnitude.
     pub(super) byte_up: f32,
@@ -50,7 +51,8 @@ pub(super) const BYTE_MASKS: [u16; 256] = {
     table
 };
 
-/// The indices of a byte shuffle. Aligned: a load that crosses from one cache line to the next takes twice as long.
+/// The indices of a byte shuffle. Aligned: a load that crosses from one cache line to the next
+/// takes twice as long.
 #[derive(Clone, Copy)]
 #[repr(align(16))]
 pub(super) struct Shuffle(pub(super) [u8; 16]);

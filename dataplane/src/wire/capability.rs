@@ -29,7 +29,8 @@ const IN_PLACE: u8 = 0x02;
 const CODECS: u8 = 0b11;
 
 /// The codecs and framings that a host restores, as it advertises them on a SYN.
-// Its one niche is zero, so that an empty flow is all zeros: a large table is then made in its place.
+// Its one niche is zero, so that an empty flow is all zeros: a large table is then made in its
+// place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Capability {
@@ -40,8 +41,8 @@ pub struct Capability {
 }
 
 impl Capability {
-    /// Of a host that restores these codecs (bit c-1 for codec c) in routed framing if it is `routed`, and in-place frames with
-    /// this codec, its two parameter bytes and this alignment.
+    /// Of a host that restores these codecs (bit c-1 for codec c) in routed framing if it is
+    /// `routed`, and in-place frames with this codec, its two parameter bytes and this alignment.
     #[must_use]
     pub(crate) const fn new(routed: bool, codecs: u8, in_place: Option<[u8; 4]>) -> Self {
         const VERSION_ALONE: NonZero<u8> = NonZero::new(VERSION << 4).unwrap();
@@ -53,7 +54,8 @@ impl Capability {
         Self { framings: VERSION_ALONE.saturating_add(routed | in_place), codecs, parameters }
     }
 
-    /// Of a host that restores all codecs of this build in routed framing, and in-place frames with these parameters.
+    /// Of a host that restores all codecs of this build in routed framing, and in-place frames with
+    /// these parameters.
     #[must_use]
     pub(crate) const fn of(in_place: Option<[u8; 4]>) -> Self {
         Self::new(true, CODECS, in_place)
@@ -71,7 +73,8 @@ impl Capability {
         self.codecs
     }
 
-    /// The codec, its two parameter bytes and the alignment of frames with in-place framing; none if it restores none.
+    /// The codec, its two parameter bytes and the alignment of frames with in-place framing; none
+    /// if it restores none.
     #[must_use]
     pub const fn in_place(self) -> Option<[u8; 4]> {
         if self.framings.get() & IN_PLACE != 0 { Some(self.parameters) } else { None }
@@ -95,8 +98,9 @@ impl Capability {
 
     /// The capability among the options of a SYN, and what has to be taken out for it.
     ///
-    /// None if there is no such option, or it cannot be relied on: it is cut short or repeated, of another length or version, or
-    /// stands among options that bind the payload or cannot be understood.
+    /// None if there is no such option, or it cannot be relied on: it is cut short or repeated, of
+    /// another length or version, or stands among options that bind the payload or cannot be
+    /// understood.
     #[must_use]
     pub fn find(options: &[u8]) -> Option<(Self, Place)> {
         if bind_payload(options) {
@@ -134,7 +138,8 @@ pub enum Place {
 }
 
 impl Place {
-    /// The place and number of the bytes to take out, and their replacement: nothing, or as many NOPs.
+    /// The place and number of the bytes to take out, and their replacement: nothing, or as many
+    /// NOPs.
     #[must_use]
     pub(crate) const fn removal(self) -> (usize, usize, &'static [u8]) {
         match self {

@@ -4,7 +4,8 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::ops::Range;
 
-/// Which flow a packet belongs to: addresses, ports, VLANs, version of IP. One direction of a connection.
+/// Which flow a packet belongs to: addresses, ports, VLANs, version of IP. One direction of a
+/// connection.
 #[derive(Clone, Copy, Debug, Default, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
@@ -117,7 +118,8 @@ fn write_ipv6(f: &mut fmt::Formatter<'_>, ip: Ipv6Addr) -> fmt::Result {
     Ok(())
 }
 
-/// The zeros that RFC 5952 section 4.2 writes as `::`: the first of the longest runs of zeros, if it is longer than one.
+/// The zeros that RFC 5952 section 4.2 writes as `::`: the first of the longest runs of zeros, if
+/// it is longer than one.
 fn longest_zeros(words: [u16; 8]) -> Range<usize> {
     let (mut longest, mut run) = (0..0, 0..0);
     for (place, word) in words.into_iter().enumerate() {

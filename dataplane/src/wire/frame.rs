@@ -1,9 +1,10 @@
-//! The places of things in an Ethernet frame: headers, payload, and what the flow table needs to know.
+//! The places of things in an Ethernet frame: headers, payload, and what the flow table needs to
+//! know.
 //!
-//! Two steps, because most frames need only the first: [`IpFrame::parse`] finds the IP header and its type
-//! of service, [`IpFrame::packet`] the transport header and the payload. Neither believes a length
-//! that the frame does not bear out, except the IP length itself: in-place framing makes frames shorter
-//! than that.
+//! Two steps, because most frames need only the first: [`IpFrame::parse`] finds the IP header and
+//! its type of service, [`IpFrame::packet`] the transport header and the payload. Neither believes
+//! a length that the frame does not bear out, except the IP length itself: in-place framing makes
+//! frames shorter than that.
 
 use core::cmp::Ordering;
 
@@ -96,7 +97,8 @@ impl<'a> IpFrame<'a> {
     /// Finds the IP header behind at most two VLAN tags.
     ///
     /// # Errors
-    /// [`PassReason::NotIp`], or [`PassReason::Malformed`] if the IP header is not what the EtherType says.
+    /// [`PassReason::NotIp`], or [`PassReason::Malformed`] if the IP header is not what the
+    /// EtherType says.
     #[inline]
     pub fn parse(frame: &'a [u8]) -> Result<Self, PassReason> {
         let mut ip_at = ETHERNET_LEN;
@@ -151,8 +153,9 @@ impl<'a> IpFrame<'a> {
         self.ip
     }
 
-    /// Whether this could start a TCP connection; cheap, and right for frames without IPv4 options and
-    /// extension headers. [`IpFrame::packet`] decides; with options or extension headers it has to.
+    /// Whether this could start a TCP connection; cheap, and right for frames without IPv4 options
+    /// and extension headers. [`IpFrame::packet`] decides; with options or extension headers it has
+    /// to.
     #[inline]
     #[must_use]
     pub fn may_be_syn(&self) -> bool {
@@ -174,15 +177,18 @@ impl<'a> IpFrame<'a> {
     /// Finds the transport header and the payload.
     ///
     /// # Errors
-    /// [`PassReason::Fragment`], [`PassReason::Protocol`], [`PassReason::UdpOptions`], or [`PassReason::Malformed`] if a
-    /// header is cut short, lies outside the IP packet, or contradicts itself.
-    // Always: handed over in memory, the parts that were just written would be read before they can be.
+    /// [`PassReason::Fragment`], [`PassReason::Protocol`], [`PassReason::UdpOptions`], or
+    /// [`PassReason::Malformed`] if a header is cut short, lies outside the IP packet, or
+    /// contradicts itself.
+    // Always: handed over in memory, the parts that were just written would be read before they can
+    // be.
     #[inline(always)]
     pub fn packet(&self) -> Result<Packet<'a>, PassReason> {
         self.packet_where(false)
     }
 
-    /// [`IpFrame::packet`], but a UDP datagram is as long as the IP packet has room for, whatever its own length says.
+    /// [`IpFrame::packet`], but a UDP datagram is as long as the IP packet has room for, whatever
+    /// its own length says.
     ///
     /// # Errors
     /// As there, but for [`PassReason::UdpOptions`].
@@ -222,7 +228,8 @@ impl<'a> IpFrame<'a> {
         if header_len < IPV4_LEN || total_len < header_len {
             return Err(PassReason::Malformed);
         }
-        // More fragments, or an offset; reserved and don't-fragment bits do not matter (RFC 791 §3.1).
+        // More fragments, or an offset; reserved and don't-fragment bits do not matter (RFC 791
+        // §3.1).
         if u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0 {
             return Err(PassReason::Fragment);
         }
@@ -246,7 +253,8 @@ impl<'a> IpFrame<'a> {
                 _ => return Ok((next, at, end)),
             }
             let extension = self.frame.get(at..).and_then(|rest| rest.first_chunk::<4>()).ok_or(malformed)?;
-            // Until the last segment the destination is not the one that checksums are over (RFC 8200 §8.1).
+            // Until the last segment the destination is not the one that checksums are over (RFC
+            // 8200 §8.1).
             if next == ROUTING && extension[3] != 0 {
                 return Err(PassReason::Protocol);
             }
@@ -262,8 +270,8 @@ impl<'a> IpFrame<'a> {
     }
 }
 
-/// Whether a header with destination options has Mobile IPv6's home address. Checksums are over that one then, in place of
-/// the source (RFC 6275 §6.3).
+/// Whether a header with destination options has Mobile IPv6's home address. Checksums are over
+/// that one then, in place of the source (RFC 6275 §6.3).
 #[inline(never)]
 fn has_home_address(header: &[u8]) -> bool {
     const PAD1: u8 = 0;
@@ -434,11 +442,12 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Whether the packet is all in its frame and its checksums are right, or left to offload. Asked of a packet of the
-    /// host: what was wrong before must not become right.
+    /// Whether the packet is all in its frame and its checksums are right, or left to offload.
+    /// Asked of a packet of the host: what was wrong before must not become right.
     ///
     /// # Errors
-    /// [`PassReason::Malformed`] if the frame ends before the packet, [`PassReason::IpChecksum`], [`PassReason::L4Checksum`].
+    /// [`PassReason::Malformed`] if the frame ends before the packet, [`PassReason::IpChecksum`],
+    /// [`PassReason::L4Checksum`].
     #[inline]
     pub fn verify(&self, kernel: Kernel) -> Result<(), PassReason> {
         if self.extent() == Extent::Short {
@@ -513,14 +522,15 @@ impl<'a> Packet<'a> {
         be16(self.ip_frame.frame, self.l4_checksum_at()).unwrap_or(0)
     }
 
-    /// Whether the checksum is left to offload: the field holds the pseudo-header's sum, not inverted.
+    /// Whether the checksum is left to offload: the field holds the pseudo-header's sum, not
+    /// inverted.
     #[must_use]
     pub fn l4_checksum_is_offloaded(&self) -> bool {
         Sum::word(self.l4_checksum()).equals(self.pseudo_sum(self.end - self.l4_at))
     }
 
-    /// Whether a checksum field holds the zero that no sender computes: the sum of a header with a protocol in it is
-    /// never 0, so its complement is never 0xffff.
+    /// Whether a checksum field holds the zero that no sender computes: the sum of a header with a
+    /// protocol in it is never 0, so its complement is never 0xffff.
     #[must_use]
     pub(crate) fn has_negative_zero(&self) -> bool {
         let ip_checksum = match self.ip_frame.ip {

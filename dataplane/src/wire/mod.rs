@@ -1,5 +1,5 @@
-//! Bytes on the wire: where a frame's payload is, which flow it belongs to, the segment header, the handshake's option,
-//! how headers are rewritten, and the packets of aggregation.
+//! Bytes on the wire: where a frame's payload is, which flow it belongs to, the segment header, the
+//! handshake's option, how headers are rewritten, and the packets of aggregation.
 
 pub mod capability;
 pub mod chunk;

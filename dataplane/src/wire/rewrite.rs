@@ -1,4 +1,5 @@
-//! Headers of a rewritten packet: lengths, type of service, and the checksums that follow from them.
+//! Headers of a rewritten packet: lengths, type of service, and the checksums that follow from
+//! them.
 
 use super::frame::{Extent, Ip, IpFrame, Packet, TCP_LEN, Transport};
 use super::segment_header::SegmentHeader;
@@ -28,9 +29,9 @@ pub(crate) enum L4Checksum {
     None,
 }
 
-/// Writes the headers of `packet` with `headers` to the start of `out`, where the new payload already
-/// stands. `None` if a length does not fit its field or `out` is too short; `out` then holds nothing of
-/// use.
+/// Writes the headers of `packet` with `headers` to the start of `out`, where the new payload
+/// already stands. `None` if a length does not fit its field or `out` is too short; `out` then
+/// holds nothing of use.
 pub(crate) fn write_headers(
     packet: &Packet<'_>,
     headers: Headers,
@@ -46,8 +47,8 @@ pub(crate) fn write_headers(
     write_lengths_and_checksum(packet, checksum, kernel, out)
 }
 
-/// Makes lengths and checksums right for a packet of the kind of `packet` that ends with `out`. `None` if a length does not
-/// fit its field.
+/// Makes lengths and checksums right for a packet of the kind of `packet` that ends with `out`.
+/// `None` if a length does not fit its field.
 #[inline]
 fn write_lengths_and_checksum(
     packet: &Packet<'_>,
@@ -83,9 +84,10 @@ fn write_lengths_and_checksum(
     Some(())
 }
 
-/// Writes a TCP packet to `out` with `put` in place of the `taken` bytes at `at` of its options, which may make the header
-/// longer or shorter by whole words. Bytes behind the packet stay away, and a checksum left to offload is computed. The new frame's length.
-/// `None` if a length does not fit its field or `out` is too short; `out` then holds nothing of use.
+/// Writes a TCP packet to `out` with `put` in place of the `taken` bytes at `at` of its options,
+/// which may make the header longer or shorter by whole words. Bytes behind the packet stay away,
+/// and a checksum left to offload is computed. The new frame's length. `None` if a length does not
+/// fit its field or `out` is too short; `out` then holds nothing of use.
 pub(crate) fn write_options(
     packet: &Packet<'_>,
     (at, taken, put): (usize, usize, &[u8]),
@@ -110,7 +112,8 @@ pub(crate) fn write_options(
     Some(end)
 }
 
-/// Copies the frame of `network` to `out` with another type of service. `None` if `out` is too short.
+/// Copies the frame of `network` to `out` with another type of service. `None` if `out` is too
+/// short.
 pub(crate) fn write_remarked(ip_frame: &IpFrame<'_>, tos: u8, out: &mut [u8]) -> Option<usize> {
     let frame = ip_frame.frame();
     write_at(out, 0, frame)?;
@@ -118,12 +121,14 @@ pub(crate) fn write_remarked(ip_frame: &IpFrame<'_>, tos: u8, out: &mut [u8]) ->
     Some(frame.len())
 }
 
-/// Computes the transport checksum of a packet whose sender left it to offload; whether it was left. A frame that
-/// went past the hardware, or the metadata, that would do it is dropped by its receiver.
+/// Computes the transport checksum of a packet whose sender left it to offload; whether it was
+/// left. A frame that went past the hardware, or the metadata, that would do it is dropped by its
+/// receiver.
 ///
-/// A packet whose own checksum is right by chance looks the same, and keeps it. So does one compressed segment in 65,536, and
-/// a host would then take it for data: if the frame is `from_wire`, it may be one whose mark somebody has changed, and
-/// what looks like a compressed segment is left alone.
+/// A packet whose own checksum is right by chance looks the same, and keeps it. So does one
+/// compressed segment in 65,536, and a host would then take it for data: if the frame is
+/// `from_wire`, it may be one whose mark somebody has changed, and what looks like a compressed
+/// segment is left alone.
 pub fn complete_checksum(frame: &mut [u8], from_wire: bool, kernel: Kernel) -> bool {
     let Ok(packet) = IpFrame::parse(frame).and_then(|ip_frame| ip_frame.packet()) else { return false };
     let none = matches!(packet.transport(), Transport::Udp { checksum: 0 });
@@ -164,7 +169,8 @@ fn set_tos(out: &mut [u8], ip: Ip, ip_at: usize, tos: u8) -> Option<()> {
 
 /// Follows the change of one aligned word of the IPv4 header.
 fn update_ipv4_checksum(out: &mut [u8], ip_at: usize, old: u16, new: u16) -> Option<()> {
-    // The update may turn one zero of ones' complement into the other; in-place framing changes no byte.
+    // The update may turn one zero of ones' complement into the other; in-place framing changes no
+    // byte.
     if old == new {
         return Some(());
     }

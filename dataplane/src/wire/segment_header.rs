@@ -1,4 +1,5 @@
-//! The segment header: the eight bytes before a compressed payload in routed framing (FORMAT.md §5.2).
+//! The segment header: the eight bytes before a compressed payload in routed framing (FORMAT.md
+//! §5.2).
 //!
 //! ```text
 //! 0         1         2              3          4                    6        7       8
@@ -18,8 +19,9 @@ pub(crate) const HEADER_LEN: usize = 8;
 /// The version this build writes, and the only one it reads.
 const VERSION: u8 = 1;
 
-/// The difference between the right checksum and that of a compressed segment: the right one, plus this constant. A host without
-/// gradwire then drops the segment, and NATs' incremental updates keep the difference (FORMAT.md §5.3).
+/// The difference between the right checksum and that of a compressed segment: the right one, plus
+/// this constant. A host without gradwire then drops the segment, and NATs' incremental updates
+/// keep the difference (FORMAT.md §5.3).
 ///
 /// No change of a single byte moves a sum by it: neither of its bytes is 0x00 or 0xff.
 pub(crate) const CHECKSUM_CONSTANT: u16 = 0x6777;
@@ -48,7 +50,8 @@ impl SegmentHeader {
     /// Splits `bytes`, which come from the network, into the header and what follows it.
     ///
     /// # Errors
-    /// Too short; another version or codec; a reserved bit set; invalid parameters; less than one value.
+    /// Too short; another version or codec; a reserved bit set; invalid parameters; less than one
+    /// value.
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), SegmentError> {
         let Some((header, body)) = bytes.split_first_chunk::<HEADER_LEN>() else {
             return Err(SegmentError::Truncated { need: HEADER_LEN, have: bytes.len() });
@@ -69,8 +72,8 @@ impl SegmentHeader {
         Ok((Self { tos: tos & TOS, no_checksum, head_len, raw_len, profile }, body))
     }
 
-    /// The header of a packet that is a compressed segment in every respect but its checksum and its type of service. Random
-    /// bytes look like one once in 2^30.
+    /// The header of a packet that is a compressed segment in every respect but its checksum and
+    /// its type of service. Random bytes look like one once in 2^30.
     #[must_use]
     pub(crate) fn recognise(packet: &Packet<'_>) -> Option<Self> {
         let (segment, body) = Self::parse(packet.payload()).ok()?;

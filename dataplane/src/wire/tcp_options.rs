@@ -5,8 +5,8 @@ const NOP: u8 = 1;
 
 /// The options of a TCP header, without padding: where each starts, and its bytes.
 ///
-/// The bytes are no more than the list has. So an option that is cut short has fewer than its length says; one whose
-/// length is missing or below 2 is the last, with all that follows it.
+/// The bytes are no more than the list has. So an option that is cut short has fewer than its
+/// length says; one whose length is missing or below 2 is the last, with all that follows it.
 #[derive(Clone, Debug)]
 pub(crate) struct TcpOptions<'a> {
     rest: &'a [u8],
@@ -43,7 +43,8 @@ impl<'a> Iterator for TcpOptions<'a> {
     }
 }
 
-/// Whether one of these options signs or renumbers the payload, or cannot be understood: who knows what it says.
+/// Whether one of these options signs or renumbers the payload, or cannot be understood: who knows
+/// what it says.
 pub(crate) fn bind_payload(list: &[u8]) -> bool {
     const MD5: u8 = 19; // RFC 2385
     const AO: u8 = 29; // RFC 5925

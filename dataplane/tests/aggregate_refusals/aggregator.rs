@@ -177,7 +177,8 @@ fn rack() -> Box<TestAggregator> {
         assert_eq!(outcome(&mut aggregator, PARENT, &welcome(limits, key)), expected);
         assert_eq!(outcome(&mut aggregator, US_AT, &hello(US)), Outcome::AskedParent);
     }
-    // A cookie that is new is repeated at once; else, and if it changes, only with a worker's next hello.
+    // A cookie that is new is repeated at once; else, and if it changes, only with a worker's next
+    // hello.
     for (cookie, is_at_once) in [([7; 6], true), ([7; 6], false), ([9; 6], false)] {
         let challenge = say(0, Body::Welcome { limits: LIMITS, group: [0; 4], key: US.key, cookie });
         let WorkerSettings { job, epoch, total, limits, key, .. } = US;
@@ -266,7 +267,8 @@ fn a_chunk_without_a_result_stays_without_one() {
     assert_eq!(receive(&mut aggregator, US_AT, &query(0, true), 0), (Outcome::Repeated, sent));
 }
 
-/// If the parent has lost the job, or never took it, this one refuses it: whoever asks next falls back, until there is a later epoch.
+/// If the parent has lost the job, or never took it, this one refuses it: whoever asks next falls
+/// back, until there is a later epoch.
 #[test]
 fn a_refusal_from_the_parent_ends_the_job() {
     for reason in Refusal::ALL {

@@ -1,4 +1,5 @@
-//! Packets that contradict what their sender, or others, said before. None of them changes anything, and no sum lacks a worker.
+//! Packets that contradict what their sender, or others, said before. None of them changes
+//! anything, and no sum lacks a worker.
 
 use std::collections::VecDeque;
 
@@ -83,7 +84,8 @@ fn a_worker_takes_no_result_of_fewer_workers() {
     assert_eq!(worker.handle(&of(4), &mut output, Millis(0)), Event::Chunk { chunk: 0, peak: 127 });
 }
 
-/// As large as two workers' sums may be, in the name of one. The limit is that of each child, whatever a packet says.
+/// As large as two workers' sums may be, in the name of one. The limit is that of each child,
+/// whatever a packet says.
 #[test]
 fn a_worker_cannot_overflow_a_sum() {
     let most = limit(2);
@@ -117,7 +119,8 @@ fn a_worker_cannot_overflow_a_sum() {
 #[test]
 fn a_refused_contribution_changes_nothing() {
     let damaged = |seq, chunk: Chunk| [&contribute(seq, 0, chunk)[..], &[0]].concat();
-    // The chunk that a free place begins with, and one whose place holds a result that may be asked for.
+    // The chunk that a free place begins with, and one whose place holds a result that may be asked
+    // for.
     for seq in [0, 8] {
         let mut aggregator = with_two(TWO, [false; 2]);
         for before in (0..seq).step_by(4) {
@@ -190,7 +193,8 @@ impl Hall {
         self.children.push((Worker::new(worker_settings, Kernel::PORTABLE), at));
     }
 
-    /// Has workers sum 1000 values, each with its bound, for ten minutes at most. By worker: when it was done or failed.
+    /// Has workers sum 1000 values, each with its bound, for ten minutes at most. By worker: when
+    /// it was done or failed.
     fn sum(&mut self, bound: impl Fn(usize) -> i8) -> Vec<Option<(u64, Option<Failure>)>> {
         let input = [1f32.to_le_bytes(); 1000].concat();
         self.outputs = vec![vec![0; input.len()]; self.children.len()];
@@ -254,7 +258,8 @@ fn aggregator_of(parent: Option<Parent<u8>>, limits: Limits) -> Box<Aggregator<u
     Box::new(Aggregator::new(settings))
 }
 
-/// Racks of three and of four, and a job of eight: nobody gets the mean of seven, or of its rack, for that of all.
+/// Racks of three and of four, and a job of eight: nobody gets the mean of seven, or of its rack,
+/// for that of all.
 #[test]
 fn a_root_misses_a_worker_that_no_rack_has() {
     for total in [7, 8] {
@@ -311,7 +316,8 @@ fn workers_that_disagree_do_not_wait_for_ever() {
     }
 }
 
-/// A worker's packets are damaged each time, as by an aggregator of another version. It asks, is told what is missing, and sends that again.
+/// A worker's packets are damaged each time, as by an aggregator of another version. It asks, is
+/// told what is missing, and sends that again.
 #[test]
 fn a_worker_that_is_never_understood_gives_up() {
     let mut hall = Hall::new();

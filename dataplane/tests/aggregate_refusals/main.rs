@@ -1,4 +1,5 @@
-//! Packets that an aggregator and a worker refuse or ignore (docs/aggregation-protocol.md §4 and §5). Nothing else changes by it.
+//! Packets that an aggregator and a worker refuse or ignore (docs/aggregation-protocol.md §4 and
+//! §5). Nothing else changes by it.
 
 mod aggregator;
 mod disagreements;

@@ -1,4 +1,5 @@
-//! Packets that an attacker can have an aggregator send to an address that is not its own: no more than it sends itself.
+//! Packets that an attacker can have an aggregator send to an address that is not its own: no more
+//! than it sends itself.
 
 use gradwire::aggregate::{Outcome, To};
 use gradwire::wire::chunk::MAX_PACKET_LEN;
@@ -26,7 +27,8 @@ fn forge(aggregator: &mut TestAggregator, packet: &[u8], now: u64) -> usize {
     bytes
 }
 
-/// All that a worker may say, and what an aggregator may, with numbers that are right as far as a forger can know them.
+/// All that a worker may say, and what an aggregator may, with numbers that are right as far as a
+/// forger can know them.
 fn any_packet(mut random: impl FnMut(usize) -> usize, cookies: &[[u8; 6]]) -> Vec<u8> {
     let (seq, child) = ([0, 1, 8][random(3)], random(2) as u8);
     let chunk = [WHOLE, Chunk::block(0), Chunk::block(1), OTHERS[0]][random(4)];
@@ -60,7 +62,8 @@ fn a_forged_source_does_not_get_more_than_it_sent() {
     }
     assert_eq!(aggregator_of_its_own.children(US.job).count(), 0);
 
-    // Or a place in a job that runs, with cookies that the forger was sent, or guesses. Its own address is taken.
+    // Or a place in a job that runs, with cookies that the forger was sent, or guesses. Its own
+    // address is taken.
     let mut aggregator = aggregator(None);
     assert_eq!(outcome(&mut aggregator, US_AT, &hello(TWO)), Outcome::Started);
     let other = hello(WorkerSettings { child: 1, ..TWO });
@@ -83,7 +86,8 @@ fn a_forged_source_does_not_get_more_than_it_sent() {
     assert!(aggregator.children(US.job).all(|worker| worker != VICTIM));
 }
 
-/// It is good at the address that it was sent to, and for as long as a hello takes, whatever job it is for.
+/// It is good at the address that it was sent to, and for as long as a hello takes, whatever job it
+/// is for.
 #[test]
 fn a_cookie_belongs_to_its_address() {
     let mut aggregator = aggregator(None);
@@ -112,7 +116,8 @@ fn a_cookie_belongs_to_its_address() {
     assert_eq!(receive(&mut aggregator, US_AT, &hello(US), 1_000_000).0, Outcome::Joined);
 }
 
-/// A stranger learns no reason, if the refusal takes more bytes than it sent. Whoever contributes is.
+/// A stranger learns no reason, if the refusal takes more bytes than it sent. Whoever contributes
+/// is.
 #[test]
 fn a_strangers_query_stays_without_an_answer() {
     let mut aggregator = aggregator(None);

@@ -1,4 +1,5 @@
-//! Attacks on a running job that SECURITY.md rules out, packet by packet. The fuzzer's oracle of aggregators knows one key.
+//! Attacks on a running job that SECURITY.md rules out, packet by packet. The fuzzer's oracle of
+//! aggregators knows one key.
 
 use gradwire::aggregate::{Aggregator, IDLE_MS, Outcome, Settings, To};
 use gradwire::engine::Millis;
@@ -21,7 +22,8 @@ fn aggregator() -> Box<TestAggregator> {
     }))
 }
 
-/// The aggregator's outcome for this hello of a job of two; its answers go nowhere but to where the hello came from.
+/// The aggregator's outcome for this hello of a job of two; its answers go nowhere but to where the
+/// hello came from.
 fn hello(
     aggregator: &mut TestAggregator,
     (from, child): (u8, u8),

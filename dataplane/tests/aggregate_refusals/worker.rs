@@ -78,7 +78,8 @@ fn a_worker_takes_a_welcome_with_its_key_and_no_more_than_it_can_have() {
     }
 }
 
-/// Sent again five times and missing still: nobody will take it. Each time, there is something to count only if the blocks were sent.
+/// Sent again five times and missing still: nobody will take it. Each time, there is something to
+/// count only if the blocks were sent.
 #[test]
 fn a_worker_sends_the_same_blocks_again_five_times() {
     let mut station = Station::summing();
@@ -168,7 +169,8 @@ fn a_refusal_ends_a_workers_epoch_unless_it_is_late() {
     assert_eq!(station.receive(&refuse(0, Refusal::Full), 1), Event::Refused);
 }
 
-/// An ignored datagram is counted and changes nothing. It shows that the aggregator lives only if it is an answer to this epoch.
+/// An ignored datagram is counted and changes nothing. It shows that the aggregator lives only if
+/// it is an answer to this epoch.
 #[test]
 fn a_worker_counts_what_it_ignores() {
     let [shorter, longer, coarser] = OTHERS.map(|other| result(0, other));

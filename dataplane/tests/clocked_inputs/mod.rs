@@ -4,8 +4,8 @@
 use gradwire::codec::{self, DecodeError, Params};
 use proptest::prelude::*;
 
-/// Cases are short, so there are many; failures are not stored, as the clocked model keeps no regression
-/// file.
+/// Cases are short, so there are many; failures are not stored, as the clocked model keeps no
+/// regression file.
 pub(crate) fn config() -> ProptestConfig {
     ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() }
 }
@@ -22,7 +22,8 @@ pub(crate) fn params() -> impl Strategy<Value = Params> {
     (prop::sample::select(pairs), scale).prop_map(|((b, k), x)| Params::from_exponents(b, k, x).unwrap())
 }
 
-/// A value by its bits: mostly with an exponent around the borders of `params`, sometimes any at all.
+/// A value by its bits: mostly with an exponent around the borders of `params`, sometimes any at
+/// all.
 fn value(params: Params) -> impl Strategy<Value = u32> {
     let one = 127 + i32::from(params.x());
     let near = (one - 20..one + 3).prop_map(|exponent| exponent.clamp(0, 255) as u32);

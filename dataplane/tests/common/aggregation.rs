@@ -79,8 +79,8 @@ pub fn unit_of(profile: Summable) -> f64 {
     })
 }
 
-/// The number of units a worker's value counts: what its codec restores, to the nearest whole number, the even one of two. None for
-/// NaN and infinities.
+/// The number of units a worker's value counts: what its codec restores, to the nearest whole
+/// number, the even one of two. None for NaN and infinities.
 pub fn whole_units(bits: u32, profile: impl Into<Summable>) -> Option<f64> {
     let profile = profile.into();
     let value = f64::from(f32::from_bits(restored(bits, profile)));
@@ -88,8 +88,8 @@ pub fn whole_units(bits: u32, profile: impl Into<Summable>) -> Option<f64> {
     units.is_finite().then_some(units)
 }
 
-/// The sum of a value of each child: an exact integer, then the nearest `f32`, then what codec 1 restores of that. What is beyond an
-/// aggregator's limit saturates.
+/// The sum of a value of each child: an exact integer, then the nearest `f32`, then what codec 1
+/// restores of that. What is beyond an aggregator's limit saturates.
 pub fn sum_of(values: impl IntoIterator<Item = u32>, profile: impl Into<Summable>) -> u32 {
     let profile = profile.into();
     let mut sum = 0i64;
@@ -97,7 +97,8 @@ pub fn sum_of(values: impl IntoIterator<Item = u32>, profile: impl Into<Summable
         let Some(units) = whole_units(bits, profile) else { return 0x7fc0_0000 };
         sum = sum.saturating_add(units as i64);
     }
-    // An i64 of this size is an f64; the rounding to f32 is the only one, but for what is too large.
+    // An i64 of this size is an f64; the rounding to f32 is the only one, but for what is too
+    // large.
     let nearest = ((sum as f64 * unit_of(profile)) as f32).to_bits();
     match profile.profile() {
         Profile::SizeClass(_) => restored(nearest, profile),

@@ -37,7 +37,8 @@ impl BitPlaneLaws {
         (middle.copysign(value) as f32).to_bits()
     }
 
-    /// All laws that a positive value, its negative, and its predecessor's restored magnitude can show; returns its own.
+    /// All laws that a positive value, its negative, and its predecessor's restored magnitude can
+    /// show; returns its own.
     pub fn hold(self, f: u32, below: u32) -> u32 {
         let g = self.restored(f);
         assert!(g == self.by_arithmetic(f), "value: {f:#010x} -> {g:#010x}, {self:?}");

@@ -13,7 +13,8 @@ pub fn golden(prefix: &str) -> BTreeMap<String, Vec<u8>> {
     wanted.map(|(name, path)| (name, fs::read(path).unwrap())).collect()
 }
 
-/// Host's, wire's and restored frame, by name. In a file, each stands behind its length in two bytes, big-endian.
+/// Host's, wire's and restored frame, by name. In a file, each stands behind its length in two
+/// bytes, big-endian.
 pub fn golden_frames() -> BTreeMap<String, [Vec<u8>; 3]> {
     let split = |bytes: Vec<u8>| {
         let mut rest = &bytes[..];

@@ -22,7 +22,8 @@ impl Laws {
         decode_lane(encode_lane(f, self.params), self.params)
     }
 
-    /// Sections 3.2 to 3.4 in `f64`, in which every `f32`, every bound and every vector's weight is exact.
+    /// Sections 3.2 to 3.4 in `f64`, in which every `f32`, every bound and every vector's weight is
+    /// exact.
     pub fn by_arithmetic(self, f: u32) -> u32 {
         let value = f64::from(f32::from_bits(f));
         let (k, x) = (i32::from(self.params.k()), i32::from(self.params.x()));
@@ -43,7 +44,8 @@ impl Laws {
         f == g || (f_value - g_value).abs() < self.bound
     }
 
-    /// All laws that a positive value, its negative, and its predecessor's restored magnitude can show; returns its own.
+    /// All laws that a positive value, its negative, and its predecessor's restored magnitude can
+    /// show; returns its own.
     pub fn hold(self, f: u32, below: u32) -> u32 {
         let Self { params, .. } = self;
         let lane = encode_lane(f, params);

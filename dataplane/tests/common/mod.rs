@@ -1,5 +1,5 @@
-//! Frames for tests, built byte by byte from the RFCs and verified by `etherparse`; nothing here calls the
-//! code under test.
+//! Frames for tests, built byte by byte from the RFCs and verified by `etherparse`; nothing here
+//! calls the code under test.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
 use etherparse::{SlicedPacket, TransportSlice};
@@ -15,8 +15,8 @@ pub mod laws;
 pub struct Spec {
     /// VLAN tags, outer first: EtherType and TCI.
     pub vlans: Vec<(u16, u16)>,
-    /// IPv4 with this many words of options, or IPv6 with these extension headers (next-header number and
-    /// length in units of 8 bytes).
+    /// IPv4 with this many words of options, or IPv6 with these extension headers (next-header
+    /// number and length in units of 8 bytes).
     pub ip: IpSpec,
     pub tos: u8,
     pub transport: TransportSpec,
@@ -165,7 +165,8 @@ fn checksum(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// The payload that a receiving host would take from a frame: the payload, or nothing if it would drop the frame.
+/// The payload that a receiving host would take from a frame: the payload, or nothing if it would
+/// drop the frame.
 pub fn host_accepts(frame: &[u8]) -> Option<Vec<u8>> {
     let packet = SlicedPacket::from_ethernet(frame).ok()?;
     if let Some(ipv4) = packet.net.as_ref()?.ipv4_ref() {
@@ -208,8 +209,8 @@ fn l4_checksum(packet: &SlicedPacket<'_>) -> Option<u16> {
     }
 }
 
-/// Makes the IPv4 header checksum right, and the transport's right but for `plus` (ones' complement), if the frame
-/// has them.
+/// Makes the IPv4 header checksum right, and the transport's right but for `plus` (ones'
+/// complement), if the frame has them.
 pub fn repair_checksums(frame: &mut [u8], plus: u16) {
     repair_ipv4_checksum(frame);
     let l4 = SlicedPacket::from_ethernet(frame).ok().and_then(|packet| {

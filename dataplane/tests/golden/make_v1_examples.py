@@ -85,13 +85,15 @@ def main():
 
     payload = wire[payload_at:]
     refused = {
-        # The payload of the routed example, as a box would leave it that computes the checksum anew.
+        # The payload of the routed example, as a box would leave it that computes the checksum
+        # anew.
         "recomputed": marked(payload, plus=0),
         # One bit of a group differs.
         "l4-checksum": wire[:-4] + bytes([wire[-4] ^ 1]) + wire[-3:],
         # Version 2.
         "segment-header": marked(b"\2" + payload[1:]),
-        # The last lane's tag says 4 bytes instead of 1, so groups and tail go beyond the packet's end.
+        # The last lane's tag says 4 bytes instead of 1, so groups and tail go beyond the packet's
+        # end.
         "groups": marked(payload[:10] + bytes([payload[10] | 0xC0]) + payload[11:]),
         # One byte behind the tail.
         "excess": marked(payload + b"\0"),

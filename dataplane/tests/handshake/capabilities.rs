@@ -197,8 +197,8 @@ fn syns_that_have_no_room_or_bind_the_payload_leave_as_they_came() {
     }
 }
 
-/// Both zeros of ones' complement are right where no sum but zero is possible, and no sender computes 0xffff. The far end, which
-/// computes the sum anew, could not give it back.
+/// Both zeros of ones' complement are right where no sum but zero is possible, and no sender
+/// computes 0xffff. The far end, which computes the sum anew, could not give it back.
 #[test]
 fn a_checksum_that_could_not_be_given_back_stays() {
     let word = |frame: &[u8], at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
@@ -223,8 +223,8 @@ fn a_checksum_that_could_not_be_given_back_stays() {
     }
 }
 
-/// A host that advertised in-place framing has to restore what comes: its connection keeps its place
-/// for longer than one whose far end may forget.
+/// A host that advertised in-place framing has to restore what comes: its connection keeps its
+/// place for longer than one whose far end may forget.
 #[test]
 fn a_connection_that_restores_in_place_keeps_its_place() {
     for (rule, until) in [(Rule::DEFAULT, OPENING_MS), (IN_PLACE, 2 * UNUSED_MS)] {
@@ -246,11 +246,13 @@ fn a_connection_that_restores_in_place_keeps_its_place() {
     }
 }
 
-/// Of connections that share a place, the newest has its capability. Which ones share a place depends on the whole seed.
+/// Of connections that share a place, the newest has its capability. Which ones share a place
+/// depends on the whole seed.
 #[test]
 fn which_offers_share_a_place_depends_on_the_seed() {
     let ask = Segment { options: [&ROUTED[..], &USUAL].concat(), ..Segment::syn() };
-    // Identification and window give what the address of the end that connects takes: both checksums stay right.
+    // Identification and window give what the address of the end that connects takes: both
+    // checksums stay right.
     let of = |segment: &Segment, address_at: usize, client: u8| {
         let mut frame = segment.bytes();
         frame[address_at] += client;
@@ -285,7 +287,8 @@ fn which_offers_share_a_place_depends_on_the_seed() {
     }
 }
 
-/// Only a SYN that begins a connection advertises: any other segment with the option stays as it is.
+/// Only a SYN that begins a connection advertises: any other segment with the option stays as it
+/// is.
 #[test]
 fn an_offer_elsewhere_than_on_a_syn_is_left_alone() {
     for flags in ["", "F", "R", "SF", "SR"] {
@@ -329,7 +332,8 @@ fn a_syn_without_room_in_the_buffer_asks_nobody() {
     assert_eq!(verdict, Verdict::Untouched(PassReason::NotCompressed));
 }
 
-/// A SYN that its sender left to offload arrives whole: the option would make a partial checksum wrong.
+/// A SYN that its sender left to offload arrives whole: the option would make a partial checksum
+/// wrong.
 #[test]
 fn a_checksum_left_to_offload_is_completed() {
     let whole = Segment::syn().bytes();

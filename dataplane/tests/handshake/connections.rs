@@ -90,8 +90,8 @@ fn simultaneous_open() {
     }
 }
 
-/// A listener with SYN cookies answers every SYN with another number, and forgets it. Its own direction is in doubt; the
-/// client's is not.
+/// A listener with SYN cookies answers every SYN with another number, and forgets it. Its own
+/// direction is in doubt; the client's is not.
 #[test]
 fn syn_cookies() {
     let mut hosts = [Rule::DEFAULT; 2].map(Host::new);
@@ -106,7 +106,8 @@ fn syn_cookies() {
     assert_eq!(values(&mut hosts, &Segment::data(1)), Err(PassReason::AlignmentDoubtful));
 }
 
-/// A tagged SYN on the ports of a live connection, from elsewhere in its stream: it does not count, since its number may be a forger's.
+/// A tagged SYN on the ports of a live connection, from elsewhere in its stream: it does not count,
+/// since its number may be a forger's.
 #[test]
 fn a_syn_on_a_live_connection_does_not_count() {
     let mut hosts = [Rule::DEFAULT; 2].map(Host::new);
@@ -132,12 +133,14 @@ fn a_syn_with_data() {
     assert_eq!(values(&mut hosts, &Segment::data(1)), Ok(()));
 }
 
-/// A SYN's capability holds for its connection alone: another one of the same ports starts with nothing.
+/// A SYN's capability holds for its connection alone: another one of the same ports starts with
+/// nothing.
 #[test]
 fn a_new_syn_erases_the_capability() {
     let mut hosts = [Rule::DEFAULT; 2].map(Host::new);
     connect(&mut hosts, &Segment::syn());
-    // The peer loses its gradwire, both ends connect again; whether the old connection was used or not.
+    // The peer loses its gradwire, both ends connect again; whether the old connection was used or
+    // not.
     for from in [0, 1] {
         assert_eq!(values(&mut hosts, &Segment::data(from)), Ok(()));
     }
@@ -188,7 +191,8 @@ fn an_answer_counts_only_for_the_syn_that_asked() {
     }
 }
 
-/// The table of capabilities is bounded: who loses its place is not compressed, and nobody gets another's.
+/// The table of capabilities is bounded: who loses its place is not compressed, and nobody gets
+/// another's.
 #[test]
 fn a_capability_that_lost_its_slot_was_not_advertised() {
     let capabilities = CapabilityTable::<[Slot; 1]>::new(3);
@@ -208,7 +212,8 @@ fn a_capability_that_lost_its_slot_was_not_advertised() {
     }
 }
 
-/// A listener without a tag answers that it restores, so its stream is looked at from its first word on, or not compressed.
+/// A listener without a tag answers that it restores, so its stream is looked at from its first
+/// word on, or not compressed.
 #[test]
 fn a_stream_that_was_agreed_on_and_lacks_its_start_is_left_alone() {
     for (tos, missed, right) in

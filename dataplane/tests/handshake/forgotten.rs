@@ -1,4 +1,5 @@
-//! The times at which an engine may forget a connection: forged SYNs, floods, silence, ends that pass another way.
+//! The times at which an engine may forget a connection: forged SYNs, floods, silence, ends that
+//! pass another way.
 
 use gradwire::flow::{CLOSED_MS, IDLE_MS, OPENING_MS, UNUSED_MS};
 use gradwire::rules::Heuristic;
@@ -17,7 +18,8 @@ fn acknowledgement(from: usize) -> Segment {
     Segment { payload: vec![], ..Segment::data(from) }
 }
 
-/// The listener gets a SYN from this port with a capability, and answers. Whether the answer advertises one, too.
+/// The listener gets a SYN from this port with a capability, and answers. Whether the answer
+/// advertises one, too.
 fn listener_advertises(host: &mut Host, port: u16, answer: &Segment) -> bool {
     let options = [&ROUTED[..], &USUAL].concat();
     let _ = host.receive(&Segment { port, options, ..Segment::syn() }.bytes());
@@ -102,7 +104,8 @@ fn behind_a_long_silence_nothing_is_compressed_in_place() {
     }
 }
 
-/// Every order of five: silence, values, and a reload that the end itself has nothing against. Whatever arrives is within the bound.
+/// Every order of five: silence, values, and a reload that the end itself has nothing against.
+/// Whatever arrives is within the bound.
 #[test]
 fn a_reload_that_no_end_refuses_breaks_no_connection() {
     #[derive(Clone, Copy, Debug)]
@@ -164,8 +167,8 @@ fn an_end_that_restores_in_place_is_not_forgotten_for_others() {
     assert_eq!(hosts[0].egress.would_break(&other_rules(), hosts[0].now), 1);
 }
 
-/// A listener that uses SYN cookies answers twice, with two numbers, and the client takes the first answer. Between them, other
-/// connections begin.
+/// A listener that uses SYN cookies answers twice, with two numbers, and the client takes the first
+/// answer. Between them, other connections begin.
 #[test]
 fn an_untagged_syn_ack_is_not_forgotten_for_others() {
     for heuristic in [Heuristic::Off, Heuristic::On] {
@@ -193,7 +196,8 @@ fn an_untagged_syn_ack_is_not_forgotten_for_others() {
                 let (verdict, wire) = hosts[1].send(&frame);
                 let what =
                     format!("{heuristic:?}, advertised {advertised}, {silence} ms, {shift:#x}: {verdict:?}");
-                // Ten seconds later it may be forgotten. Then only what is looked at, or far away, shows it.
+                // Ten seconds later it may be forgotten. Then only what is looked at, or far away,
+                // shows it.
                 if silence == 0 {
                     assert_eq!(verdict, Verdict::Untouched(PassReason::AlignmentDoubtful), "{what}");
                 } else if heuristic == Heuristic::On || shift > 1 << 20 {
@@ -204,7 +208,8 @@ fn an_untagged_syn_ack_is_not_forgotten_for_others() {
     }
 }
 
-/// If the far end is silent, the XDP program sends the connection's end past the engine. Its ports serve another one later.
+/// If the far end is silent, the XDP program sends the connection's end past the engine. Its ports
+/// serve another one later.
 #[test]
 fn ports_whose_connection_ended_unseen_are_believed_again() {
     for (silence, right) in [(CLOSED_MS - 1, Err(PassReason::AlignmentDoubtful)), (CLOSED_MS, Ok(()))] {
@@ -220,7 +225,8 @@ fn ports_whose_connection_ended_unseen_are_believed_again() {
     }
 }
 
-/// The network doubles a SYN, however late: it begins nothing, and nothing is compressed a second time.
+/// The network doubles a SYN, however late: it begins nothing, and nothing is compressed a second
+/// time.
 #[test]
 fn the_same_start_again_begins_nothing_however_late() {
     let mut hosts = [Rule::DEFAULT; 2].map(Host::new);

@@ -1,5 +1,5 @@
-//! The handshake (FORMAT.md §5.5): two hosts agree on their SYNs, or nothing is compressed. `etherparse` writes and reads
-//! the frames.
+//! The handshake (FORMAT.md §5.5): two hosts agree on their SYNs, or nothing is compressed.
+//! `etherparse` writes and reads the frames.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -28,7 +28,8 @@ const MTU: u16 = 1500;
 const NOW: Millis = Millis(0);
 const TAG: u8 = 0x28;
 const IN_PLACE: Rule = Rule { framing: Framing::InPlace, ..Rule::DEFAULT };
-/// Sequence numbers of the SYNs of both ends. Values start behind them, so that every payload is aligned.
+/// Sequence numbers of the SYNs of both ends. Values start behind them, so that every payload is
+/// aligned.
 const ISN: [u32; 2] = [0xffff_fffe, 70_000];
 /// The options of a usual SYN: MSS, SACK permitted, timestamps, NOP, window scale.
 const USUAL: [u8; 20] = [2, 4, 5, 180, 4, 2, 8, 10, 0, 1, 2, 3, 0, 0, 0, 0, 1, 3, 3, 7];
@@ -245,7 +246,8 @@ prop_compose! {
 }
 
 proptest! {
-    /// Whatever SYN egress changes: a host on the wire accepts it, and ingress restores it byte for byte.
+    /// Whatever SYN egress changes: a host on the wire accepts it, and ingress restores it byte for
+    /// byte.
     #[test]
     fn ingress_takes_out_the_option_that_egress_adds(
         options_sent in option_list(), answers: bool, v6: bool, vlan: bool, ecn in 0u8..4, in_place: bool,
@@ -277,8 +279,8 @@ proptest! {
         }
     }
 
-    /// Any bytes as the options of a SYN from the wire: what reaches the host is acceptable and no longer, and has no
-    /// capability that the engine believed.
+    /// Any bytes as the options of a SYN from the wire: what reaches the host is acceptable and no
+    /// longer, and has no capability that the engine believed.
     #[test]
     fn any_options_from_the_wire(bytes in prop::collection::vec(any::<u8>(), 0..=40), start in 0usize..40, v6: bool) {
         let mut list = bytes;

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// In-place frames carry no codec: the type of service says which rule restores them, so both ends have to name it.
+/// In-place frames carry no codec: the type of service says which rule restores them, so both ends
+/// have to name it.
 #[test]
 fn in_place_framing_needs_the_type_of_service_in_both_directions() {
     let mut hosts = [IN_PLACE; 2].map(Host::new);
@@ -125,7 +126,8 @@ fn rules_that_would_break_a_connection_are_known() {
     assert_eq!(hosts[0].egress.would_break(&newer, NOW), 0);
 }
 
-/// While other rules are checked, no connection begins that they would break: its SYN, or its SYN-ACK, advertises nothing.
+/// While other rules are checked, no connection begins that they would break: its SYN, or its
+/// SYN-ACK, advertises nothing.
 #[test]
 fn while_rules_are_checked_no_connection_begins_that_they_would_break() {
     let profile = Params::new(9, Split::Dense, 0).unwrap().into();
@@ -138,7 +140,8 @@ fn while_rules_are_checked_no_connection_begins_that_they_would_break() {
         let far = Segment::data(1 - checking);
         assert_eq!(values(&mut hosts, &far), Err(PassReason::NotNegotiated));
     }
-    // Routed frames carry their parameters, so it advertises those as ever; and in-place ones when the check is over.
+    // Routed frames carry their parameters, so it advertises those as ever; and in-place ones when
+    // the check is over.
     for (rule, quiet) in [(Rule::DEFAULT, true), (IN_PLACE, false)] {
         let mut hosts = [rule; 2].map(Host::new);
         hosts[0].egress.set_quiet_in_place(true);

@@ -136,7 +136,8 @@ fn one(way: Way, data: &[u8]) -> Option<Run> {
         Way::Bridge => vec![],
         Way::Redirect => {
             let object = std::fs::read(std::env::var_os("GRADWIRE_REDIRECT")?).ok()?;
-            // Frames are lost on a veth whose peer does not poll, and no checksum is left to offload behind a redirect.
+            // Frames are lost on a veth whose peer does not poll, and no checksum is left to
+            // offload behind a redirect.
             for side in Side::BOTH {
                 for (place, name) in [(format!("h{}", side.name()), "eth0"), ("w".into(), side.name())] {
                     lab.run_in(&place, &format!("ethtool -K {name} gro on tx off"));
@@ -268,7 +269,8 @@ fn mixed() {
     }
 }
 
-/// Speed through shims, untagged and tagged, as ratios to the bridge that the same hosts had before the shims started.
+/// Speed through shims, untagged and tagged, as ratios to the bridge that the same hosts had before
+/// the shims started.
 fn cost() {
     println!(
         "Speed of {} MB of recorded gradients over one TCP connection through shims at both ends, as a part of the bridge's speed \
@@ -288,7 +290,8 @@ fn cost() {
             // The first transfer of a lab is slower: the bridge has yet to learn where hosts are.
             speed(0);
             let bridge = speed(0);
-            // What a program costs that does nothing. Generic mode shares its cause, so it is measured in native mode.
+            // What a program costs that does nothing. Generic mode shares its cause, so it is
+            // measured in native mode.
             let passing = object.as_ref().filter(|_| mode == "native").map(|object| {
                 let _programs = Side::BOTH.map(|side| attach(&lab, side, object, "pass"));
                 speed(0) / bridge
@@ -327,7 +330,8 @@ fn both(lab: &Lab, data: &[u8]) -> Vec<(f64, f64)> {
     (0..RUNS).map(round).collect()
 }
 
-/// Seconds of a transfer that shims may compress if it is tagged, and that arrives as it was sent otherwise.
+/// Seconds of a transfer that shims may compress if it is tagged, and that arrives as it was sent
+/// otherwise.
 fn through_shims(lab: &Lab, tos: u8, data: &[u8]) -> f64 {
     let (got, time) = transfer(lab, ADDRESS, tos, data);
     if tos == TAG {

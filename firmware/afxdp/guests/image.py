@@ -11,7 +11,8 @@ HERE = Path(__file__).parent
 LOADER = "lib64/ld-linux-x86-64.so.2"
 # A shell of its own, because busybox' shell runs its own `ip` whatever PATH says.
 TOOLS = ["dash", "ip", "tc", "bridge", "ethtool", "nft", "ping", "kmod"]
-# What a Kubernetes node has and the tools lack; what makes a container of a process; and what the doctor names.
+# What a Kubernetes node has and the tools lack; what makes a container of a process; and what the
+# doctor names.
 POD_TOOLS = ["xtables-nft-multi", "arping", "bpftool", "nsenter", "setpriv", "unshare"]
 CNI = ["bridge", "host-device", "host-local", "static"]
 # What a host has on which systemd runs services, and dpkg installs packages.

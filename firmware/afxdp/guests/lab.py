@@ -25,10 +25,12 @@ from pathlib import Path
 import image
 
 FOLDER = Path(__file__).parents[3] / "target/drivers"
-# A guest without KVM boots in 10 to 60 s, on a machine that does nothing else. One of some hundred boots stands still before
-# its kernel says a word, emulated as its two processors are: so it has more than one try.
+# A guest without KVM boots in 10 to 60 s, on a machine that does nothing else. One of some hundred
+# boots stands still before its kernel says a word, emulated as its two processors are: so it has
+# more than one try.
 BOOTS = [200, 200, 200]
-# A stock kernel boots with KVM in less time than this, or not at all: that /dev/kvm exists says nothing.
+# A stock kernel boots with KVM in less time than this, or not at all: that /dev/kvm exists says
+# nothing.
 BOOTS_WITH_KVM = 10
 
 
@@ -61,7 +63,8 @@ class Card:
 
 CARDS = {
     "virtio": Card("virtio-net-pci", queues=4),
-    # Zero-copy needs a driver that maps memory for the card as it does for hardware, and queues that stay when the program goes.
+    # Zero-copy needs a driver that maps memory for the card as it does for hardware, and queues
+    # that stay when the program goes.
     "virtio-zc": Card("virtio-net-pci", "disable-legacy=on,iommu_platform=on", queues=4, used=4),
     "virtio-generic": Card("virtio-net-pci", "ctrl_guest_offloads=off", queues=4),
     # More queues than the shim serves.
@@ -274,7 +277,8 @@ class Pair:
                 link, server = next((i, end == pair[0]) for i, pair in enumerate(self.links) if end in pair)
                 role = "server=on" if server else "server=off,reconnect-ms=100"
                 netdev = f"stream,id={end},addr.type=unix,addr.path={self.scratch}/link{link},{role}"
-            # Cards of the wire get and send frames as they are on a wire: the guest merges none, and completes no checksum.
+            # Cards of the wire get and send frames as they are on a wire: the guest merges none,
+            # and completes no checksum.
             off = "csum guest_csum guest_tso4 guest_tso6 guest_ecn guest_ufo host_tso4 host_tso6 host_ufo"
             plain = ",".join(f"{offload}=off" for offload in off.split())
             card = Card("virtio-net-pci", plain) if end.startswith("w") else self.card

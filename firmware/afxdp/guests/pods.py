@@ -232,7 +232,8 @@ def pods(pair: Pair) -> None:
         ready(guest, job)
     must(network(pair.a)["xdp"] == "native", f"{network(pair.a)}")
     held = pair.a.run(f"grep -E '^Cap(Eff|Bnd)' /proc/{SHIM}/status").split()[1::2]
-    # NET_ADMIN, NET_RAW, IPC_LOCK, PERFMON and BPF, by their bits in linux/capability.h; and none of them when set-up is done.
+    # NET_ADMIN, NET_RAW, IPC_LOCK, PERFMON and BPF, by their bits in linux/capability.h; and none
+    # of them when set-up is done.
     must(held == [f"{bits:016x}" for bits in (0, 1 << 12 | 1 << 13 | 1 << 14 | 1 << 38 | 1 << 39)], f"{held}")
     traffic.streams()
     traffic.all_tagged()
@@ -273,7 +274,8 @@ def pods(pair: Pair) -> None:
     before = pair.b.run(f"echo {SHIM}")
     pair.b.run(cni("DEL", "net1", second(2)))
     pair.b.run(cni("ADD", "net1", second(2)))
-    # The plugin does not wait until the kernel knows that nobody else has the address; connections before that have another source.
+    # The plugin does not wait until the kernel knows that nobody else has the address; connections
+    # before that have another source.
     pair.b.until("! ip -n c -6 address show dev net1 | grep tentative")
     must(pair.b.run(f"echo {SHIM}") == before, "the shim is another one")
     traffic.streams(STREAM // 4)

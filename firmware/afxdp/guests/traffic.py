@@ -9,7 +9,8 @@ from lab import Container, Failed, Guest, Job, Pair
 # Enough for each connection to leave slow start.
 STREAM = 2_000_000
 TAGGED_BYTES = "4M"
-# A busy machine makes single frames late: these go by the bridge, and connections stay untouched. A round that shows that is repeated.
+# A busy machine makes single frames late: these go by the bridge, and connections stay untouched. A
+# round that shows that is repeated.
 ROUNDS = 6
 
 

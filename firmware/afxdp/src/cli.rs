@@ -19,9 +19,10 @@ pub use crate::commands::{CommandError, Outcome};
 
 /// Compresses tagged gradient traffic between a container's veth and the network card, by AF_XDP.
 ///
-/// Frames whose IP type of service matches a rule (0x28 unless configured) get smaller on the wire under a guaranteed
-/// error bound, and are restored by the gradwire-xdp of the other host. All others stay in the kernel's bridge, which
-/// joins both ports, and so do all when this program ends, however it ends.
+/// Frames whose IP type of service matches a rule (0x28 unless configured) get smaller on the wire
+/// under a guaranteed error bound, and are restored by the gradwire-xdp of the other host. All
+/// others stay in the kernel's bridge, which joins both ports, and so do all when this program
+/// ends, however it ends.
 #[derive(Debug, Parser)]
 #[command(
     name = "gradwire-xdp",

@@ -1,4 +1,5 @@
-//! Loss, reordering, and shims that die, hang, come back, or are not there: the transfer completes, within the bound.
+//! Loss, reordering, and shims that die, hang, come back, or are not there: the transfer completes,
+//! within the bound.
 
 mod support;
 
@@ -80,7 +81,8 @@ fn reordering_and_duplicates() {
             if restored > compressed {
                 break;
             }
-            // On a busy machine the ring before the far shim gets full, and may lose more frames than came twice.
+            // On a busy machine the ring before the far shim gets full, and may lose more frames
+            // than came twice.
             assert!(Instant::now() < end, "duplicates are not restored: {restored} of {compressed}");
         }
         let (delayed, doubled) = relay.finish();
@@ -113,8 +115,9 @@ fn killed() {
     }
 }
 
-/// A shim hangs when its threads give no sign of life for this long: longer than [`gradwire_xdp::commands::service::LIMIT`], since the
-/// other shim must not be taken for hanging if the machine is busy.
+/// A shim hangs when its threads give no sign of life for this long: longer than
+/// [`gradwire_xdp::commands::service::LIMIT`], since the other shim must not be taken for hanging
+/// if the machine is busy.
 const HANGING: Duration = Duration::from_secs(3);
 
 fn hanging() -> String {
@@ -156,8 +159,8 @@ fn restarted() {
     }
 }
 
-/// Both ends are said to be configured, but the peer has no shim: what was sent compressed is sent again untouched, and the flow
-/// is left alone after that.
+/// Both ends are said to be configured, but the peer has no shim: what was sent compressed is sent
+/// again untouched, and the flow is left alone after that.
 #[test]
 fn the_peer_is_missing() {
     for (config, address) in [(ROUTED, ADDRESSES[0]), (ROUTED, ADDRESSES[1]), (IN_PLACE, ADDRESSES[0])] {

@@ -36,7 +36,8 @@ const PLACES: [(&str, [u8; 4]); 4] =
     [("ha", [10, 77, 0, 1]), ("hb", [10, 77, 0, 2]), ("c2", [10, 77, 0, 3]), ("c3", [10, 77, 0, 4])];
 /// Ten chunks, the last one short.
 const VALUES: usize = 20_000;
-/// Exchanges until the aggregator has to have summed one alone: it is left alone for up to 64 of them when it was silent.
+/// Exchanges until the aggregator has to have summed one alone: it is left alone for up to 64 of
+/// them when it was silent.
 const ROUNDS: usize = 1000;
 
 /// A laboratory with four hosts, and a machine for an aggregator on its switch.
@@ -48,7 +49,8 @@ fn lab() -> Option<Lab> {
     Some(lab)
 }
 
-/// A folder for the aggregator's control socket: interfaces of other laboratories have the same name.
+/// A folder for the aggregator's control socket: interfaces of other laboratories have the same
+/// name.
 fn run_dir(lab: &Lab) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(lab.netns("n"))
 }
@@ -86,8 +88,8 @@ fn gradient(rank: usize, round: usize) -> Vec<f32> {
     values.cycle().skip(rank * VALUES + 7 * round).take(VALUES).collect()
 }
 
-/// The bits of the sums of what the codec's definition restores of all gradients: sums of so few whole units of 2^-10 are exact
-/// in `f64`, and in `f32`.
+/// The bits of the sums of what the codec's definition restores of all gradients: sums of so few
+/// whole units of 2^-10 are exact in `f64`, and in `f32`.
 fn exact(round: usize) -> Vec<u32> {
     let bound = Bound::new(-10).unwrap();
     let mut sums = vec![0f64; VALUES];
@@ -104,8 +106,8 @@ fn exact(round: usize) -> Vec<u32> {
     sums.into_iter().map(|sum| (sum as f32).to_bits()).collect()
 }
 
-/// One exchange of a rank; why the aggregator did not sum all of it, which every rank says alike. The sums are exact, whoever made
-/// them.
+/// One exchange of a rank; why the aggregator did not sum all of it, which every rank says alike.
+/// The sums are exact, whoever made them.
 fn exchange(link: &mut Link, rank: usize, round: usize) -> Option<&'static str> {
     let plan: Exchange =
         format!("strategy = \"in-network:{AGGREGATOR}\"\ncodec = \"wire:2:10\"").parse().unwrap();
@@ -145,7 +147,8 @@ fn ranks(lab: &Lab, job: impl Fn(&mut Link, usize) + Clone + Send + 'static) -> 
     PLACES.iter().enumerate().map(rank).collect()
 }
 
-/// Sums are exact, with the aggregator, when it is killed, when it is back, and when another one takes its place.
+/// Sums are exact, with the aggregator, when it is killed, when it is back, and when another one
+/// takes its place.
 #[test]
 fn sums_outlive_their_aggregator() {
     let Some(lab) = lab() else { return };
@@ -204,7 +207,8 @@ fn sums_outlive_their_aggregator() {
     fs::remove_dir_all(run_dir(&lab)).unwrap();
 }
 
-/// By a multicast group, which ranks join because the aggregator names it: each result is sent once.
+/// By a multicast group, which ranks join because the aggregator names it: each result is sent
+/// once.
 #[test]
 fn results_come_by_a_group() {
     let Some(lab) = lab() else { return };
@@ -220,7 +224,8 @@ fn results_come_by_a_group() {
             of_ranks.wait();
         }
     });
-    // Results that got lost on a busy machine are asked for. But if none came by the group, all would be: ten chunks by four ranks.
+    // Results that got lost on a busy machine are asked for. But if none came by the group, all
+    // would be: ten chunks by four ranks.
     let mut repeated = 0;
     for _ in 0..ROUNDS {
         gate.wait();
@@ -310,7 +315,8 @@ fn other_traffic_is_untouched() {
     fs::remove_dir_all(run_dir(&lab)).unwrap();
 }
 
-/// With its machine's own address, the aggregator answers as long as it lives, and the kernel when it hangs.
+/// With its machine's own address, the aggregator answers as long as it lives, and the kernel when
+/// it hangs.
 #[test]
 fn a_hanging_aggregator_leaves_all_to_the_kernel() {
     let Some(lab) = lab() else { return };

@@ -1,5 +1,5 @@
-//! The start of values in a stream must be known, not believed: nothing is compressed from a start that may be another
-//! connection's, and no byte is compressed twice.
+//! The start of values in a stream must be known, not believed: nothing is compressed from a start
+//! that may be another connection's, and no byte is compressed twice.
 
 mod support;
 
@@ -20,13 +20,14 @@ use support::traffic::{
 };
 use support::{Lab, PATIENCE, Plan, Side};
 
-// The payload heuristic is off: values that are cut at wrong bytes do not look like values, and would go untouched.
+// The payload heuristic is off: values that are cut at wrong bytes do not look like values, and
+// would go untouched.
 const ROUTED: &str = "[[rule]]\ntos = 0x28\nhandshake = \"off\"\nheuristic = \"off\"\n";
 const PAYLOAD: &str =
     "[[rule]]\ntos = 0x28\nhandshake = \"off\"\nheuristic = \"off\"\nalignment = \"payload\"\n";
 
-/// The last segment of a stream has its FIN and payload. A peer without a shim refuses it, so it is sent again, untouched;
-/// as is all that was sent compressed before.
+/// The last segment of a stream has its FIN and payload. A peer without a shim refuses it, so it is
+/// sent again, untouched; as is all that was sent compressed before.
 #[test]
 fn alignment_payload_and_a_peer_without_a_shim() {
     let Some(lab) = Lab::new(Plan::default()) else { return };
@@ -40,13 +41,14 @@ fn alignment_payload_and_a_peer_without_a_shim() {
     }
 }
 
-/// Shims that start within connections know no start of them. A rule that needs it, put in force later, must not take
-/// what the first rule knew for one.
+/// Shims that start within connections know no start of them. A rule that needs it, put in force
+/// later, must not take what the first rule knew for one.
 #[test]
 fn reload_from_alignment_payload_to_alignment_connection() {
     const STEP: usize = 400_000;
-    // What is sent before the shims, under the first rule and under the second. The first rule meets the one stream where a
-    // value starts, and compresses it. The other one it meets within a value, and has but two bytes of it.
+    // What is sent before the shims, under the first rule and under the second. The first rule
+    // meets the one stream where a value starts, and compresses it. The other one it meets within a
+    // value, and has but two bytes of it.
     const CUTS: [[usize; 3]; 2] = [[STEP, 2 * STEP, 3 * STEP], [STEP - 2, STEP, 3 * STEP]];
     let Some(lab) = Lab::new(Plan::default()) else { return };
     let data = gradients(3 * STEP);
@@ -82,8 +84,9 @@ fn reload_from_alignment_payload_to_alignment_connection() {
     assert!(after.1 - unknown >= (3 * STEP / 1460) as u64, "{unknown}, then {after:?}");
 }
 
-/// A listener that answers with SYN cookies answers each SYN with another sequence number, and the client acknowledges
-/// the first answer, though a forged SYN made the listener send another one behind it.
+/// A listener that answers with SYN cookies answers each SYN with another sequence number, and the
+/// client acknowledges the first answer, though a forged SYN made the listener send another one
+/// behind it.
 #[test]
 fn syn_cookies_and_a_forged_syn() {
     let Some(lab) = Lab::new(Plan::default()) else { return };
@@ -120,8 +123,8 @@ fn syn_cookies_and_a_forged_syn() {
     let end = Instant::now() + PATIENCE;
     loop {
         let capturing = Capturing::start(&lab, "w");
-        // The cookie moves as the number does: values would start two bytes off, and not behind the stream's first byte, which
-        // would raise doubt by itself.
+        // The cookie moves as the number does: values would start two bytes off, and not behind the
+        // stream's first byte, which would raise doubt by itself.
         injector.send(with_seq(&syn, seq(&syn).wrapping_sub(2)));
         thread::sleep(Duration::from_millis(50));
         let capture = capturing.finish();

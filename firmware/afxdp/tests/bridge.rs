@@ -1,5 +1,5 @@
-//! Tagged frames that do not go from one port to the other: the bridge's own, and those of its other ports. They are
-//! somebody else's, and have to arrive.
+//! Tagged frames that do not go from one port to the other: the bridge's own, and those of its
+//! other ports. They are somebody else's, and have to arrive.
 
 mod support;
 
@@ -62,7 +62,8 @@ fn traffic_of_the_bridge_itself_and_of_its_other_ports_arrives() {
     let [egress, ingress] = shims[0].outcomes();
     assert_eq!(egress.changed["compressed"] + ingress.changed["restored"], 0);
 
-    // From outside, the other shim compresses what nobody restores here: it is sent again, untouched.
+    // From outside, the other shim compresses what nobody restores here: it is sent again,
+    // untouched.
     for to in [("sa", "10.77.0.11"), ("c2", "10.77.0.12")] {
         assert!(tagged(&lab, "hb", to, &data) == data);
     }

@@ -14,7 +14,8 @@ use support::shim::Shim;
 use support::traffic::{TAG, assert_within_bound, connect_tagged, gradients, set_tos};
 use support::{Lab, Plan, Side};
 
-/// Ports that a host has for connections to one other: `net.ipv4.ip_local_port_range` is widened to this.
+/// Ports that a host has for connections to one other: `net.ipv4.ip_local_port_range` is widened to
+/// this.
 const PORTS: &str = "net.ipv4.ip_local_port_range=2000 65000";
 
 /// More than a flow table holds.

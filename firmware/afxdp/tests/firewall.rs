@@ -1,5 +1,6 @@
-//! Bridges that filter. What is untagged meets them as if there were no shim, and what is tagged passes by them only if the operator says so.
-//! nftables' own counters and the kernel's own TCP are the checks.
+//! Bridges that filter. What is untagged meets them as if there were no shim, and what is tagged
+//! passes by them only if the operator says so. nftables' own counters and the kernel's own TCP are
+//! the checks.
 
 mod support;
 
@@ -33,8 +34,8 @@ fn counted(lab: &Lab, place: &str, name: &str) -> u64 {
     count.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Has the bridges of both shims hand frames to a chain that drops what belongs to no connection that it saw begin, as Kubernetes' aggregators have
-/// it; `false` if this kernel cannot.
+/// Has the bridges of both shims hand frames to a chain that drops what belongs to no connection
+/// that it saw begin, as Kubernetes' aggregators have it; `false` if this kernel cannot.
 fn filter_statefully(lab: &Lab) -> bool {
     if !Path::new("/proc/sys/net/bridge/bridge-nf-call-iptables").exists() {
         eprintln!("  this kernel has no br_netfilter");
@@ -61,7 +62,8 @@ fn filter_statefully(lab: &Lab) -> bool {
     true
 }
 
-/// Without a tag, a connection through shims is one like any other to a firewall that watches connections.
+/// Without a tag, a connection through shims is one like any other to a firewall that watches
+/// connections.
 #[test]
 fn untagged_connections_pass_a_stateful_firewall() {
     let Some(lab) = Lab::new(Plan::default()) else { return };
@@ -99,7 +101,8 @@ fn untagged_connections_pass_a_stateful_firewall() {
     }
 }
 
-/// One connection from A to an address of B, each end with its own type of service; what B got. It fails when the client gives up.
+/// One connection from A to an address of B, each end with its own type of service; what B got. It
+/// fails when the client gives up.
 fn transferred(lab: &Lab, address: &str, [client, listener]: [u8; 2], data: &[u8]) -> Vec<u8> {
     let address: IpAddr = address.parse().unwrap();
     let (tx, rx) = std::sync::mpsc::channel();
@@ -123,8 +126,9 @@ fn transferred(lab: &Lab, address: &str, [client, listener]: [u8; 2], data: &[u8
     receiver.join().unwrap()
 }
 
-/// Both SYNs of a connection go the same way, so a firewall that watches connections has seen a whole start, or none. With the operator's
-/// consent tagged connections come about behind such firewalls, whichever end has a shim or a tag.
+/// Both SYNs of a connection go the same way, so a firewall that watches connections has seen a
+/// whole start, or none. With the operator's consent tagged connections come about behind such
+/// firewalls, whichever end has a shim or a tag.
 #[test]
 fn tagged_connections_come_about_beside_a_stateful_firewall() {
     let data = gradients(400_000);
@@ -156,7 +160,8 @@ fn tagged_connections_come_about_beside_a_stateful_firewall() {
     }
 }
 
-/// Whether a connection comes about, of this type of service, from a place to a listener at another.
+/// Whether a connection comes about, of this type of service, from a place to a listener at
+/// another.
 fn connects(lab: &Lab, from: &str, to: (&str, SocketAddr), tos: u8) -> bool {
     let (place, address) = to;
     let (tx, rx) = std::sync::mpsc::channel();
@@ -172,8 +177,8 @@ fn connects(lab: &Lab, from: &str, to: (&str, SocketAddr), tos: u8) -> bool {
     connected
 }
 
-/// A firewall in one direction: connections from the container to one port are forbidden, and all that the network begins. Without a tag,
-/// that holds with shims as without.
+/// A firewall in one direction: connections from the container to one port are forbidden, and all
+/// that the network begins. Without a tag, that holds with shims as without.
 #[test]
 fn a_firewall_in_one_direction_holds_for_what_is_untagged() {
     let Some(lab) = Lab::new(Plan::default()) else { return };
@@ -238,8 +243,8 @@ fn found(lab: &Lab, config: &Path) -> Vec<(String, String, Option<String>)> {
     filters.map(|f| (text(&f["status"]).unwrap(), text(&f["found"]).unwrap(), text(&f["fix"]))).collect()
 }
 
-/// Whatever filters between the ports is found by the doctor, keeps the shim from starting, and is passed by only if the operator says so, as
-/// the doctor's own command does.
+/// Whatever filters between the ports is found by the doctor, keeps the shim from starting, and is
+/// passed by only if the operator says so, as the doctor's own command does.
 #[test]
 fn a_tag_does_not_open_a_filter_unless_the_operator_says_so() {
     let Some(lab) = Lab::new(Plan::default()) else { return };

@@ -1,5 +1,5 @@
-//! The handshake between shims: connections are compressed if both ends said on their SYNs that they restore, and cost
-//! nothing if one did not.
+//! The handshake between shims: connections are compressed if both ends said on their SYNs that
+//! they restore, and cost nothing if one did not.
 
 mod support;
 
@@ -89,8 +89,8 @@ fn one_end_without_a_shim() {
         let [egress, ingress] = shim.outcomes();
         assert_eq!((egress.changed["compressed"], ingress.changed["restored"]), (0, 0));
         let kept = shim.status().queues[0].kept;
-        // By the bridge, as untagged frames: neither a frame with payload nor an acknowledgement of one goes through the engines. With
-        // in-place framing, they do.
+        // By the bridge, as untagged frames: neither a frame with payload nor an acknowledgement of
+        // one goes through the engines. With in-place framing, they do.
         let (by_engine, by_bridge) = (egress.untouched["not-negotiated"], kept.host.not_negotiated);
         let (acknowledgements, received) =
             (egress.untouched["no-payload"], ingress.untouched["not-compressed"]);
@@ -157,7 +157,8 @@ fn boxes_that_do_not_like_the_option() {
     }
 }
 
-/// Its flow table is gone, so what began before goes untouched to the end; what begins then is compressed.
+/// Its flow table is gone, so what began before goes untouched to the end; what begins then is
+/// compressed.
 #[test]
 fn a_restarted_shim_leaves_old_connections_alone() {
     for config in [ROUTED, "[[rule]]\ntos = 0x28\nalignment = \"payload\"\n"] {
@@ -179,7 +180,8 @@ fn a_restarted_shim_leaves_old_connections_alone() {
     }
 }
 
-/// In-place frames carry no parameters: while a connection lives to which some were advertised, they stay.
+/// In-place frames carry no parameters: while a connection lives to which some were advertised,
+/// they stay.
 #[test]
 fn a_reload_that_would_break_a_connection_is_refused() {
     let Some(lab) = lab() else { return };
@@ -198,8 +200,9 @@ fn a_reload_that_would_break_a_connection_is_refused() {
     assert_within_bound(&data, &got);
 }
 
-/// Each of several threads is asked, and each one's answer counts, however they meet: the connection is known to one of them. Idle
-/// threads are woken together, and busy ones meet at any moment.
+/// Each of several threads is asked, and each one's answer counts, however they meet: the
+/// connection is known to one of them. Idle threads are woken together, and busy ones meet at any
+/// moment.
 #[test]
 fn a_reload_that_would_break_a_connection_is_refused_by_every_thread() {
     const ROUNDS: usize = 200;
@@ -216,15 +219,16 @@ fn a_reload_that_would_break_a_connection_is_refused_by_every_thread() {
         }
         let checked = receiver.log().matches("the in-place rule of 1 connections changed").count();
         assert_eq!(checked, ROUNDS, "{}", receiver.log());
-        // Taken over, the other bound would make wrong values of what follows, with a right checksum.
+        // Taken over, the other bound would make wrong values of what follows, with a right
+        // checksum.
         let (got, _) = running.finish();
         assert_within_bound(&data, &got);
         assert!(receiver.outcomes()[1].changed["restored"] > 500);
     }
 }
 
-/// A listener answered a SYN that nobody sent, and has given up long since. Its shim cannot know that at once, but it does not wait for
-/// ever.
+/// A listener answered a SYN that nobody sent, and has given up long since. Its shim cannot know
+/// that at once, but it does not wait for ever.
 #[test]
 #[ignore = "takes four minutes: cargo test -p gradwire-xdp --test handshake -- --ignored"]
 fn one_forged_syn_does_not_forbid_reloads() {
@@ -268,7 +272,8 @@ fn one_forged_syn_does_not_forbid_reloads() {
     host.finish();
 }
 
-/// A lab whose host A knows nothing of the connections that a test makes up, and does not refuse them.
+/// A lab whose host A knows nothing of the connections that a test makes up, and does not refuse
+/// them.
 fn quiet_lab(queues: u32) -> Option<Lab> {
     let lab = Lab::new(Plan { queues, ..Plan::default() })?;
     for command in [
@@ -289,7 +294,8 @@ fn from_host(lab: &Lab, port: u16, flags: u8, seq: u32, payload: &[u8]) -> Vec<u
     frame
 }
 
-/// A segment of the far end of that connection, with `options`. It has sequence number 7 and acknowledges number 0.
+/// A segment of the far end of that connection, with `options`. It has sequence number 7 and
+/// acknowledges number 0.
 fn from_far_end(lab: &Lab, port: u16, flags: u8, tos: u8, options: &[u8]) -> Vec<u8> {
     let mut frame = segment(lab, flags, 7, &[]);
     frame[..12].rotate_left(6);
@@ -304,8 +310,8 @@ fn from_far_end(lab: &Lab, port: u16, flags: u8, tos: u8, options: &[u8]) -> Vec
     frame
 }
 
-/// Nothing of a connection goes through the engines before its far end has said that it restores, whoever began it, and whatever the same
-/// ports were before.
+/// Nothing of a connection goes through the engines before its far end has said that it restores,
+/// whoever began it, and whatever the same ports were before.
 #[test]
 fn the_far_ends_capability_decides_who_forwards() {
     let Some(lab) = quiet_lab(1) else { return };
@@ -314,7 +320,8 @@ fn the_far_ends_capability_decides_who_forwards() {
     let host = Injector::on(&lab, "ha", "eth0", 0);
     let wire = Injector::on(&lab, "w", "a", 0);
     let data = gradients(1_400);
-    // By the bridge: host's, tagged late, network's; by the engines: compressed, option added, option stripped.
+    // By the bridge: host's, tagged late, network's; by the engines: compressed, option added,
+    // option stripped.
     let counts = || {
         let queue = &shim.status().queues[0];
         let KeptStats { not_negotiated, tagged_late, .. } = queue.kept.host;
@@ -390,7 +397,8 @@ fn the_far_ends_capability_decides_who_forwards() {
     [host, wire].into_iter().for_each(Injector::finish);
 }
 
-/// A SYN leaves on one queue, and its answer comes up on another: another thread receives it, before the host does.
+/// A SYN leaves on one queue, and its answer comes up on another: another thread receives it,
+/// before the host does.
 #[test]
 fn an_answer_on_another_queue_counts() {
     let Some(lab) = quiet_lab(4) else { return };

@@ -18,7 +18,8 @@ use support::{Lab, PATIENCE, Plan, Side};
 
 const ROUTED: &str = "[[rule]]\ntos = 0x28\nhandshake = \"off\"\n";
 
-/// Frames at once that no ring on the way is too small for, however late the kernel's threads get their processors.
+/// Frames at once that no ring on the way is too small for, however late the kernel's threads get
+/// their processors.
 const AT_ONCE: u64 = 64;
 
 /// Every compressed datagram with every byte changed behind the IP header, one at a time.
@@ -92,7 +93,8 @@ fn corrupt_datagrams_are_dropped_and_counted() {
     assert_within_bound(&data, &got.concat());
 }
 
-/// Corrupt copies of a stream's own segments: beside the stream, where a ring may be full, and while it pauses, where none is.
+/// Corrupt copies of a stream's own segments: beside the stream, where a ring may be full, and
+/// while it pauses, where none is.
 #[test]
 fn corrupt_segments_of_a_live_stream() {
     const PART: usize = 8_000_000;

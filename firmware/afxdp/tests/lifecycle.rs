@@ -14,12 +14,14 @@ use support::{Lab, PATIENCE, Plan, Side};
 
 const ROUTED: &str = "[[rule]]\ntos = 0x28\n";
 
-/// Other rules in the middle of a transfer: no frame is lost, the flow goes on, and is compressed all the time.
+/// Other rules in the middle of a transfer: no frame is lost, the flow goes on, and is compressed
+/// all the time.
 #[test]
 fn reloading_loses_no_frame_and_no_flow() {
     let Some(lab) = Lab::new(Plan::default()) else { return };
     lab.count_packets(TAG);
-    // So few segments are under way that no ring fills, however long a thread waits for its processor.
+    // So few segments are under way that no ring fills, however long a thread waits for its
+    // processor.
     lab.ip_in("ha", "route replace 10.77.0.0/24 dev eth0 cwnd lock 64");
     let mut shims = Side::BOTH.map(|side| Shim::start(&lab, side, ROUTED));
     let data = gradients(80_000_000);
@@ -58,8 +60,8 @@ fn reloading_loses_no_frame_and_no_flow() {
         let KeptStats { stale, elsewhere, too_long, .. } = queue.kept.host;
         assert_eq!((stale, elsewhere, too_long), (0, 0, 0));
     }
-    // The flow was known all the time: what was not compressed was sent before, or the peer was in doubt, both of which
-    // a thread that waits for its processor brings about.
+    // The flow was known all the time: what was not compressed was sent before, or the peer was in
+    // doubt, both of which a thread that waits for its processor brings about.
     let [egress, _] = shims[0].outcomes();
     let segments = rounds * data.len() as u64 / 1448;
     let counts = ["resent", "bypassed"].map(|reason| egress.untouched[reason]);
@@ -79,7 +81,8 @@ fn reloading_loses_no_frame_and_no_flow() {
     assert_within_bound(&data[..4_000_000], &got);
 }
 
-/// It ends on request, also under load, and leaves nothing behind: frames go by the bridge, and it starts again.
+/// It ends on request, also under load, and leaves nothing behind: frames go by the bridge, and it
+/// starts again.
 #[test]
 fn a_clean_stop() {
     let Some(lab) = Lab::new(Plan::default()) else { return };
@@ -106,7 +109,8 @@ fn a_clean_stop() {
     assert!(shims[0].outcomes()[0].changed["compressed"] > 1_000);
 }
 
-/// A second one on the same ports, ports that do not exist, a port for both, an MTU that is too large.
+/// A second one on the same ports, ports that do not exist, a port for both, an MTU that is too
+/// large.
 #[test]
 fn refusals_come_with_their_reason_and_a_fix() {
     let Some(lab) = Lab::new(Plan { mtu: 9000, ..Plan::default() }) else { return };
@@ -134,7 +138,8 @@ fn refusals_come_with_their_reason_and_a_fix() {
     drop(shim);
 }
 
-/// The container ends, and its veth with it: so does the shim, for its service manager to start it again.
+/// The container ends, and its veth with it: so does the shim, for its service manager to start it
+/// again.
 #[test]
 fn a_port_that_goes() {
     let Some(lab) = Lab::new(Plan::default()) else { return };

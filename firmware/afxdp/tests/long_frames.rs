@@ -1,5 +1,6 @@
-//! Frames longer than the shim has room for: an MTU that grew while it ran, segments that an offload merged or did
-//! not cut. They are the bridge's, untouched, and their transfers complete as if there were no shim.
+//! Frames longer than the shim has room for: an MTU that grew while it ran, segments that an
+//! offload merged or did not cut. They are the bridge's, untouched, and their transfers complete as
+//! if there were no shim.
 
 mod support;
 
@@ -28,7 +29,8 @@ fn too_long(shim: &Shim) -> u64 {
     shim.status().queues.iter().map(of).sum()
 }
 
-/// As an operator raises it: on the hosts, the shims' ports and the wire. The running shims keep their memory.
+/// As an operator raises it: on the hosts, the shims' ports and the wire. The running shims keep
+/// their memory.
 #[test]
 fn the_mtu_is_raised_while_it_runs() {
     let Some(lab) = Lab::new(Plan::default()) else { return };
@@ -43,7 +45,8 @@ fn the_mtu_is_raised_while_it_runs() {
     let capturing = Capturing::start(&lab, "ha");
     let (got, _) = transfer(&lab, "10.77.0.2", TAG, &data);
     assert_within_bound(&data, &got);
-    // Nearly all of the stream; how TCP cuts it at a window's edge, and what it sends again, is its own affair.
+    // Nearly all of the stream; how TCP cuts it at a window's edge, and what it sends again, is its
+    // own affair.
     let (capture, source) = (capturing.finish(), lab.mac("ha"));
     let is_long = |frame: &&Frame| frame.bytes[6..12] == source && frame.bytes.len() > 1500 + MAX_LINK_LEN;
     let long = capture.frames.iter().filter(is_long).count() as u64;
@@ -61,8 +64,8 @@ fn the_mtu_is_raised_while_it_runs() {
     assert_eq!(too_long(&shims[0]), 0);
 }
 
-/// No engine gets a start or an end that is too long. Both count all the same: values are not cut by a start that may not
-/// be the stream's, and behind its end a connection is left alone.
+/// No engine gets a start or an end that is too long. Both count all the same: values are not cut
+/// by a start that may not be the stream's, and behind its end a connection is left alone.
 #[test]
 fn a_start_and_an_end_that_are_too_long_count() {
     let Some(lab) = Lab::new(Plan::default()) else { return };
@@ -94,8 +97,8 @@ fn a_start_and_an_end_that_are_too_long_count() {
     injector.finish();
 }
 
-/// Only the receiver has a shim, in generic mode, and segments were merged before they come to it. A veth between hosts
-/// of one machine leaves them so.
+/// Only the receiver has a shim, in generic mode, and segments were merged before they come to it.
+/// A veth between hosts of one machine leaves them so.
 #[test]
 fn generic_mode_and_receive_offload() {
     let Some(lab) = Lab::new(Plan::default()) else { return };
@@ -106,11 +109,13 @@ fn generic_mode_and_receive_offload() {
     let data = gradients(1_000_000);
     let (got, _) = transfer(&lab, "10.77.0.2", TAG, &data);
     assert!(got == data, "nobody compressed");
-    // How much is merged depends on how the kernel's threads are scheduled; that something was, on nothing.
+    // How much is merged depends on how the kernel's threads are scheduled; that something was, on
+    // nothing.
     assert!(too_long(&shim) > 0);
 }
 
-/// As [`generic_mode_and_receive_offload`], but the operator turns it on after the start: the log tells.
+/// As [`generic_mode_and_receive_offload`], but the operator turns it on after the start: the log
+/// tells.
 #[test]
 fn an_offload_is_turned_on_while_it_runs() {
     let Some(lab) = Lab::new(Plan::default()) else { return };

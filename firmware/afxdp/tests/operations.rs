@@ -1,5 +1,5 @@
-//! Tasks of an operator, with real devices: the doctor and its remedies, status, metrics, the service manager, ending it
-//! in every state. All inside namespaces of the test's own.
+//! Tasks of an operator, with real devices: the doctor and its remedies, status, metrics, the
+//! service manager, ending it in every state. All inside namespaces of the test's own.
 
 mod support;
 
@@ -259,7 +259,8 @@ fn the_doctor_sees_what_drivers_tell() {
     }
 }
 
-/// The driver could run XDP itself, and the file does not say otherwise: only the shim that runs knows.
+/// The driver could run XDP itself, and the file does not say otherwise: only the shim that runs
+/// knows.
 #[test]
 fn of_a_shim_that_runs_the_doctor_says_what_is() {
     let Some(operator) = Operator::new() else { return };
@@ -373,7 +374,8 @@ fn with_the_units_capabilities_it_needs_no_root() {
     });
 }
 
-/// Runs a command as nobody, with no more than the capabilities of a unit, until it answers at its socket.
+/// Runs a command as nobody, with no more than the capabilities of a unit, until it answers at its
+/// socket.
 fn serves_without_root(operator: &Operator, unit: &str, command: &str, socket: &dyn Fn(&Path) -> PathBuf) {
     let unit = fs::read_to_string(format!("{}/systemd/{unit}@.service", env!("CARGO_MANIFEST_DIR"))).unwrap();
     let capabilities = unit.lines().find_map(|line| line.strip_prefix("AmbientCapabilities=")).unwrap();
@@ -470,7 +472,8 @@ fn the_shim_can_be_ended_in_every_state() {
     assert!(operator.unload(&host).contains("nothing to do"));
 }
 
-/// The guide's steps: a host without rules restores what others send; a rule comes and goes by a reload.
+/// The guide's steps: a host without rules restores what others send; a rule comes and goes by a
+/// reload.
 #[test]
 fn rolling_out_and_back() {
     let Some(lab) = Lab::new(Plan::default()) else { return };

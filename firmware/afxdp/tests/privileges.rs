@@ -1,4 +1,5 @@
-//! Dropping privileges, in a process of its own: capabilities belong to threads, and the test harness has several.
+//! Dropping privileges, in a process of its own: capabilities belong to threads, and the test
+//! harness has several.
 
 #[path = "support/skip.rs"]
 mod skip;

@@ -58,8 +58,8 @@ fn one_thread_serves_all_queues() {
     assert!(status.queues[0].egress.changed["compressed"] > 1_000);
 }
 
-/// A sender that moves from core to core, and with it from queue to queue: what it sends on another queue than the
-/// first goes untouched, and no byte of its stream is ever compressed twice.
+/// A sender that moves from core to core, and with it from queue to queue: what it sends on another
+/// queue than the first goes untouched, and no byte of its stream is ever compressed twice.
 #[test]
 fn a_connection_that_moves_is_left_alone_elsewhere() {
     let cpus = sched_getaffinity(None).unwrap();
@@ -69,7 +69,8 @@ fn a_connection_that_moves_is_left_alone_elsewhere() {
         return;
     }
     let Some(lab) = Lab::new(Plan { queues: 4, ..Plan::default() }) else { return };
-    // Each core sends on its own queue (XPS), and loss makes TCP send again, wherever it is by then.
+    // Each core sends on its own queue (XPS), and loss makes TCP send again, wherever it is by
+    // then.
     for (queue, cpu) in cpus.iter().enumerate() {
         let file = format!("/sys/class/net/eth0/queues/tx-{queue}/xps_cpus");
         let mask = format!("{:x}", 1u32 << cpu);
@@ -86,8 +87,8 @@ fn a_connection_that_moves_is_left_alone_elsewhere() {
     let shims = Side::BOTH.map(|side| Shim::start(&lab, side, ROUTED));
     lab.lose(1);
     let kept = || shims[0].status().queues.iter().map(|queue| queue.kept.host.unknown).sum::<u64>();
-    // A busy machine and loss make TCP send much again, and then a shim compresses nothing for a second. Another connection
-    // starts anew.
+    // A busy machine and loss make TCP send much again, and then a shim compresses nothing for a
+    // second. Another connection starts anew.
     let end = Instant::now() + PATIENCE;
     loop {
         let before = kept();
@@ -102,8 +103,8 @@ fn a_connection_that_moves_is_left_alone_elsewhere() {
     }
 }
 
-/// Sends values with one connection from each of these cores in turn, and says how many segments of it were compressed. Values
-/// are within the bound, and no byte was compressed twice.
+/// Sends values with one connection from each of these cores in turn, and says how many segments of
+/// it were compressed. Values are within the bound, and no byte was compressed twice.
 fn send_from_core_to_core(lab: &Lab, cpus: &[usize]) -> usize {
     let data = gradients(6_000_000);
     let (tx, rx) = std::sync::mpsc::channel();
@@ -124,7 +125,8 @@ fn send_from_core_to_core(lab: &Lab, cpus: &[usize]) -> usize {
             here.set(cpu);
             sched_setaffinity(None, &here).unwrap();
         };
-        // The engine has to see the first word of the stream: it leaves the queue that the SYN has left.
+        // The engine has to see the first word of the stream: it leaves the queue that the SYN has
+        // left.
         move_to(cpus[0]);
         let mut stream = connect_tagged(to, TAG).unwrap();
         for (part, bytes) in sent.chunks(200_000).enumerate() {
@@ -144,7 +146,8 @@ fn send_from_core_to_core(lab: &Lab, cpus: &[usize]) -> usize {
     assert_compressed_once(&capturing.finish())
 }
 
-/// Bytes to a port that this thread's namespace has not sent, or of which it has no acknowledgement (`proc_pid_net(5)`).
+/// Bytes to a port that this thread's namespace has not sent, or of which it has no acknowledgement
+/// (`proc_pid_net(5)`).
 fn bytes_under_way(port: u16) -> u64 {
     let connections = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
     let far = format!(":{port:04X}");
@@ -153,7 +156,8 @@ fn bytes_under_way(port: u16) -> u64 {
     queues.map(|queues| u64::from_str_radix(&queues[..8], 16).unwrap()).sum()
 }
 
-/// Queues are added while it runs: the log tells and says what fixes it, and what passes by there is counted.
+/// Queues are added while it runs: the log tells and says what fixes it, and what passes by there
+/// is counted.
 #[test]
 fn queues_are_added_while_it_runs() {
     let Some(lab) = Lab::new(Plan { queues: 4, ..Plan::default() }) else { return };
@@ -163,7 +167,8 @@ fn queues_are_added_while_it_runs() {
     let mut shim = Shim::start(&lab, Side::A, ROUTED);
     lab.run_in("sa", &format!("ethtool -L {port} rx 4"));
     shim.wait_for("4 receive queues, 1 at start");
-    // No thread is behind the queues added. The one behind the first queue is not stale: it may take its time.
+    // No thread is behind the queues added. The one behind the first queue is not stale: it may
+    // take its time.
     let stale = |shim: &Shim| shim.status().queues.iter().map(|queue| queue.kept.host.stale).sum::<u64>();
     assert_eq!(stale(&shim), 0);
     // By chance each connection is on one of four queues, and one of them has a socket.
@@ -178,8 +183,9 @@ fn queues_are_added_while_it_runs() {
     }
 }
 
-/// Two starts on two queues: each engine has seen one of them, and neither knows which one the values count from. A
-/// listener with SYN cookies answers so, from whichever processor a SYN came to.
+/// Two starts on two queues: each engine has seen one of them, and neither knows which one the
+/// values count from. A listener with SYN cookies answers so, from whichever processor a SYN came
+/// to.
 #[test]
 fn starts_on_two_queues_are_in_doubt_until_the_connection_ends() {
     let Some(lab) = Lab::new(Plan { queues: 2, ..Plan::default() }) else { return };

@@ -29,7 +29,8 @@ impl Datagrams {
         Self { from, to, sent: gradients(1_000) }
     }
 
-    /// Until `done`, which is told whether it arrived with other values than it left: compressed and restored.
+    /// Until `done`, which is told whether it arrived with other values than it left: compressed
+    /// and restored.
     fn one_arrives(&self, done: impl Fn(bool) -> bool) {
         let end = Instant::now() + PATIENCE;
         let mut buffer = [0; 2048];
@@ -46,13 +47,13 @@ impl Datagrams {
     }
 }
 
-/// The shim's cable is cut, at either end, and the bridge has another one. What the shim took was lost then, for as long as it
-/// ran: the XDP program still knew host B behind the cut cable.
+/// The shim's cable is cut, at either end, and the bridge has another one. What the shim took was
+/// lost then, for as long as it ran: the XDP program still knew host B behind the cut cable.
 #[test]
 fn frames_that_cannot_leave_a_port_go_by_the_bridge() {
     let Some(lab) = Lab::new(Plan::default()) else { return };
-    // A second cable from A's bridge to the wire, which is not plugged in: two at a time would be a loop. A's bridge learns
-    // nothing from it, so the program does not either.
+    // A second cable from A's bridge to the wire, which is not plugged in: two at a time would be a
+    // loop. A's bridge learns nothing from it, so the program does not either.
     let second = format!("x{}", lab.network_port(Side::A));
     lab.ip_in("sa", &format!("link add {second} type veth peer name second netns {}", lab.netns("w")));
     for (place, name) in [("sa", second.as_str()), ("w", "second")] {

@@ -22,8 +22,8 @@ fn config(framing: Framing) -> &'static str {
     }
 }
 
-/// Within the bound; as many bytes on the wire as the engines of a replay make of the same frames; the untagged
-/// stream and pings beside it as if there were no shim.
+/// Within the bound; as many bytes on the wire as the engines of a replay make of the same frames;
+/// the untagged stream and pings beside it as if there were no shim.
 fn gradients_get_smaller(mtu: u16, framing: Framing) {
     let Some(lab) = Lab::new(Plan { mtu, ..Plan::default() }) else { return };
     let _shims = Side::BOTH.map(|side| Shim::start(&lab, side, config(framing)));
@@ -53,7 +53,8 @@ fn gradients_get_smaller(mtu: u16, framing: Framing) {
             if wire.1.abs_diff(frames) <= 10 && wire.0.abs_diff(bytes) <= bytes / 200 {
                 break (wire, plain);
             }
-            // On a busy machine the ring before the shim gets full, and nothing is predicted of frames that are lost there.
+            // On a busy machine the ring before the shim gets full, and nothing is predicted of
+            // frames that are lost there.
             assert!(Instant::now() < end, "{wire:?}, predicted ({bytes}, {frames})");
         };
         // In-place framing leaves alone what is misaligned: half of the segments at MTU 1450.
@@ -65,8 +66,8 @@ fn gradients_get_smaller(mtu: u16, framing: Framing) {
     }
 }
 
-/// The shim says what compression takes from values: nearly nothing of the norm where every other value is far below the
-/// bound, all of it where all are.
+/// The shim says what compression takes from values: nearly nothing of the norm where every other
+/// value is far below the bound, all of it where all are.
 #[test]
 fn lost_values_are_reported() {
     let Some(lab) = Lab::new(Plan::default()) else { return };

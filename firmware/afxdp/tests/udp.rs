@@ -1,5 +1,5 @@
-//! UDP has no acknowledgements: nothing tells a sender that its peer does not restore. So datagrams are compressed only
-//! if a rule says that it does.
+//! UDP has no acknowledgements: nothing tells a sender that its peer does not restore. So datagrams
+//! are compressed only if a rule says that it does.
 
 mod support;
 

@@ -90,7 +90,8 @@ fn without_shims_every_bit_arrives_and_the_report_says_that_nothing_was_compress
     assert_eq!(sender["wire"]["handshake"], "advertised", "{sender}");
 }
 
-/// The speed of either depends on the machine; that both arrive, and which sends fewer bytes, does not.
+/// The speed of either depends on the machine; that both arrive, and which sends fewer bytes, does
+/// not.
 #[test]
 fn a_baseline_compares_the_bridge_and_the_shim() {
     let Some(lab) = Lab::new(Plan::default()) else { return };
@@ -128,7 +129,8 @@ fn a_baseline_compares_the_bridge_and_the_shim() {
 #[test]
 fn a_wire_that_damages_a_value_is_found() {
     let Some(lab) = Lab::new(Plan::default()) else { return };
-    // The payload of a full segment, somewhere in its middle: the fourth byte of a value has sign and exponent.
+    // The payload of a full segment, somewhere in its middle: the fourth byte of a value has sign
+    // and exponent.
     let harm = "nft add table bridge damage; \
         nft add chain bridge damage forward '{ type filter hook forward priority 0; }'; \
         nft add rule bridge damage forward ip daddr 10.77.0.2 tcp dport 5281 ip length 1500 limit rate 1/hour burst 1 packets @th,512,32 set 0x12345678";

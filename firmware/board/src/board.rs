@@ -1,4 +1,5 @@
-//! The board: what `start` hands over (docs/firmware.md). All addresses are those of QEMU's `virt` machine.
+//! The board: what `start` hands over (docs/firmware.md). All addresses are those of QEMU's `virt`
+//! machine.
 #![expect(unsafe_code, reason = "registers are memory that no Rust object owns")]
 
 use core::fmt;
@@ -22,7 +23,8 @@ const VIRTIO: [usize; 2] = [0x1000_1000, 0x1000_2000];
 const TIMER_HZ: u64 = 10_000_000;
 
 fn read32(address: usize) -> u32 {
-    // SAFETY: all callers are below, with addresses of registers that are words, and no memory of Rust's.
+    // SAFETY: all callers are below, with addresses of registers that are words, and no memory of
+    // Rust's.
     unsafe { with_exposed_provenance::<u32>(address).read_volatile() }
 }
 

@@ -1,7 +1,9 @@
-//! A firmware for a board that gradwire's repository does not know: copy this crate, and put your board into `board.rs`.
+//! A firmware for a board that gradwire's repository does not know: copy this crate, and put your
+//! board into `board.rs`.
 //!
-//! It is the smallest one that works: it polls, so it needs no interrupts, and it keeps no log. `firmware/softcore/src/main.rs`
-//! has both. The board here is QEMU's `virt` machine, so that a test can run it.
+//! It is the smallest one that works: it polls, so it needs no interrupts, and it keeps no log.
+//! `firmware/softcore/src/main.rs` has both. The board here is QEMU's `virt` machine, so that a
+//! test can run it.
 #![no_std]
 #![no_main]
 

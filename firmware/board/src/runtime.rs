@@ -3,7 +3,8 @@
 
 use riscv_rt::TrapFrame;
 
-// SAFETY: riscv-rt declares a function of this name and signature and defines none. No interrupt is enabled.
+// SAFETY: riscv-rt declares a function of this name and signature and defines none. No interrupt is
+// enabled.
 #[unsafe(no_mangle)]
 extern "C" fn _dispatch_core_interrupt(_code: usize) {}
 

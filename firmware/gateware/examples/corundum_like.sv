@@ -1,10 +1,12 @@
-// gw_nic in a NIC's application block, between DMA and MAC, the way Corundum's `mqnic_app_block` has its streams: `tx` goes to the
-// wire, `rx` comes from it, each with a stream in and a stream out, and an AXI4-Lite port of the host's driver.
+// gw_nic in a NIC's application block, between DMA and MAC, the way Corundum's `mqnic_app_block`
+// has its streams: `tx` goes to the wire, `rx` comes from it, each with a stream in and a stream
+// out, and an AXI4-Lite port of the host's driver.
 //
-// Widths are those of a 100G build at 256 bits. The MAC's clock has to be the application's: put asynchronous FIFOs in front if
-// they differ. Corundum marks broken received frames with bit 0 of `tuser` on the last beat; give gw_nic frames that
-// the MAC found whole. Timestamps and other sideband do not go through gw_nic, since frames come out of it changed or not at all.
-// Not tried in Corundum: its sources are not on a registry that CI may use. Linted alone.
+// Widths are those of a 100G build at 256 bits. The MAC's clock has to be the application's: put
+// asynchronous FIFOs in front if they differ. Corundum marks broken received frames with bit 0 of
+// `tuser` on the last beat; give gw_nic frames that the MAC found whole. Timestamps and other
+// sideband do not go through gw_nic, since frames come out of it changed or not at all. Not tried
+// in Corundum: its sources are not on a registry that CI may use. Linted alone.
 module corundum_like #(
     parameter int unsigned AXIS_DATA_WIDTH = 256,
     parameter int unsigned AXIS_KEEP_WIDTH = AXIS_DATA_WIDTH / 8,

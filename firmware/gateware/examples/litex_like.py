@@ -25,7 +25,8 @@ class GradwireNic(Module):
         self.wire_sink = stream.Endpoint(LAYOUT)
         self.wire_source = stream.Endpoint(LAYOUT)
         self.bus = axi.AXILiteInterface(data_width=32, address_width=12)
-        # What the owner of a TCP flow knows of the frame whose first beat is offered; 0: nobody does.
+        # What the owner of a TCP flow knows of the frame whose first beat is offered; 0: nobody
+        # does.
         self.host_knows = Signal(8)
 
         ports = dict(

@@ -1,6 +1,8 @@
-// The definition of a lane, and what a proof compares. Written from FORMAT.md section 3 and dataplane/src/codec/lane.rs, with the
-// arithmetic that they have: thresholds of exponents, a significand that is shifted by a difference of weights, the highest bit of a magnitude.
-// `prove` takes the registers out of the lanes, so that both sides are functions, and asks yosys for an input on which they differ.
+// The definition of a lane, and what a proof compares. Written from FORMAT.md section 3 and
+// dataplane/src/codec/lane.rs, with the arithmetic that they have: thresholds of exponents, a
+// significand that is shifted by a difference of weights, the highest bit of a magnitude. `prove`
+// takes the registers out of the lanes, so that both sides are functions, and asks yosys for an
+// input on which they differ.
 
 // What parameters there are (dataplane/src/codec/params.rs).
 module valid_params (
@@ -49,7 +51,8 @@ module compress_equal (
     end else if (exponent < raw_from - {4'd0, k}) begin
       tag = 2'd1;
       bytes = 3'd1;
-      // The last bit of a byte vector weighs 2^(x-k-7), that of the significand 2^(exponent-127-23).
+      // The last bit of a byte vector weighs 2^(x-k-7), that of the significand
+      // 2^(exponent-127-23).
       shift = raw_from + 8'd23 - ({4'd0, k} + 8'd7) - exponent;
       vector_ = {24'd0, value[31], 7'd0} | (significand >> shift);
     end else begin

@@ -1,12 +1,15 @@
 // Look-ahead of the decompressor: where a group would end, for each of a cell's 32 bytes.
 //
-// A group's length is in its first two bytes, so finding group after group is a loop. Here it is worked out for all bytes
-// beforehand, whether a group starts there or not; what remains in the loop is one choice out of 32.
+// A group's length is in its first two bytes, so finding group after group is a loop. Here it is
+// worked out for all bytes beforehand, whether a group starts there or not; what remains in the
+// loop is one choice out of 32.
 //
 // Enters:  cells of gw_front.sv.
 // Leaves:  the cell, and for each byte of it an entry: what the loop does behind a group that starts there.
-// Latency: 4 clocks, and until the next cell enters, since a tag vector may reach into it; a frame's last cell does not wait.
-// Follows: dataplane/src/kernels/ahead.rs; the lengths are those of `tag_decoder` of dataplane/src/burst/decompressor.rs.
+// Latency: 4 clocks, and until the next cell enters, since a tag vector may reach into it; a
+// frame's last cell does not wait.
+// Follows: dataplane/src/kernels/ahead.rs; the lengths are those of `tag_decoder` of
+// dataplane/src/burst/decompressor.rs.
 
 module gw_ahead #(
     parameter int SIDE = 1

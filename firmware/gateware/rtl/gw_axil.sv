@@ -1,4 +1,5 @@
-// AXI4-Lite in front of gw_regs' bus: one access at a time, whole words. Answers are always OKAY; what has no register reads as 0.
+// AXI4-Lite in front of gw_regs' bus: one access at a time, whole words. Answers are always OKAY;
+// what has no register reads as 0.
 //
 // Enters: s_axil. Leaves: an access on the bus. Latency: two clocks, and the bus's.
 module gw_axil (

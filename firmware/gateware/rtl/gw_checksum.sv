@@ -1,8 +1,8 @@
 // Ones' complement sum over a part of a frame, a beat a clock.
 //
-// Enters: a frame's beats, each with its number, `valid` for one clock a beat, in order; bytes that the frame does not have
-// are 0. `from` (even) and `until` are offsets in the frame, and are read with every beat. A byte at an odd end counts
-// as the upper half of a word.
+// Enters: a frame's beats, each with its number, `valid` for one clock a beat, in order; bytes that
+// the frame does not have are 0. `from` (even) and `until` are offsets in the frame, and are read
+// with every beat. A byte at an odd end counts as the upper half of a word.
 // Leaves: `done` for one clock, and with it `sum`, folded: 0 only if every byte was.
 // Latency: six clocks from the last beat to `done`.
 // Follows: dataplane/src/checksum.rs, Sum::of.

@@ -1,9 +1,12 @@
 // Takes coded frames from an engine into a ring, and sums their transport segments.
 //
-// Enters: s_axis, the engine's frames; for each of them, in the order of the plans, where its transport header is and where
-// its packet ends (`l4_at`, `until_`). `free` is how far the reader of the ring has come.
-// Leaves: writes to the ring; `outcome` of each frame. Of a frame that is longer than gw_nic_pkg::MAX_FRAME, the rest is not kept.
-// Latency: eight clocks from a frame's last beat to `outcome`. A beat a clock while the ring has room.
+// Enters: s_axis, the engine's frames; for each of them, in the order of the plans, where its
+// transport header is and where its packet ends (`l4_at`, `until_`). `free` is how far the reader
+// of the ring has come.
+// Leaves: writes to the ring; `outcome` of each frame. Of a frame that is longer than
+// gw_nic_pkg::MAX_FRAME, the rest is not kept.
+// Latency: eight clocks from a frame's last beat to `outcome`. A beat a clock while the ring has
+// room.
 module gw_collector (
     input  logic         clk,
     input  logic         rst,

@@ -36,7 +36,8 @@ module gw_compress_lane (
   logic [31:0] value1, value2, value3;
   logic coded1, coded2, coded3;
   logic [3:0] b1, k1;
-  // The places that the leading one moves down in a vector, if it is a byte's and if it is a half's.
+  // The places that the leading one moves down in a vector, if it is a byte's and if it is a
+  // half's.
   logic [3:0] byte_places1, half_places1;
 
   always_ff @(posedge clk) begin

@@ -1,10 +1,11 @@
 // The sending direction: values to groups.
 //
-// Enters:  frames on an AXI4-Stream of 256 bits; `s_axis_tuser` (`gw_pkg::layout_t`) counts with a frame's first beat.
-// Leaves:  the bytes before the first value, the groups, the bytes behind the last value. A frame that ends before its
-//          layout says: the whole values that are there are coded.
-// Latency: 23 clocks from a beat to the beat that its first byte is in, if that is complete. A frame of n beats takes
-//          n + 1 clocks, or as many as it has beats of output.
+// Enters:  frames on an AXI4-Stream of 256 bits; `s_axis_tuser` (`gw_pkg::layout_t`) counts with a
+//          frame's first beat.
+// Leaves:  the bytes before the first value, the groups, the bytes behind the last value. A frame
+//          that ends before its layout says: the whole values that are there are coded.
+// Latency: 23 clocks from a beat to the beat that its first byte is in, if that is complete. A
+//          frame of n beats takes n + 1 clocks, or as many as it has beats of output.
 // Follows: dataplane/src/burst/compressor.rs.
 
 module gw_compressor (
@@ -60,8 +61,8 @@ module gw_compressor (
       .cell_params(cell_params)
   );
 
-  // Stage 1: how many lanes have a value by the layout. Those among them whose four bytes are there are coded, so a frame
-  // that ends early needs no other care.
+  // Stage 1: how many lanes have a value by the layout. Those among them whose four bytes are there
+  // are coded, so a frame that ends early needs no other care.
   logic v1, bypass1, last1;
   logic [255:0] data1;
   logic [15:0] params1;
@@ -156,8 +157,8 @@ module gw_compressor (
       .out(body_tags)
   );
 
-  // Beside lanes and tree. A lane that is not coded counts four bytes, also beyond the frame's end: what the frame has less
-  // than 32 bytes is taken off again.
+  // Beside lanes and tree. A lane that is not coded counts four bytes, also beyond the frame's end:
+  // what the frame has less than 32 bytes is taken off again.
   logic [12:0] beside;
   logic [8:0] valid_beside;
   logic body_tagged, body_last;

@@ -1,8 +1,9 @@
 // Counts verdicts, 64 bits each.
 //
-// Enters: verdicts, at most one every other clock. Leaves: the counter at `read_at`, half of it at a time, two clocks later: its
-// upper half is the one of when the lower one was read. Places are the outcomes of gw_nic_pkg.
-// After a reset, and after `clear`, it takes 64 clocks to become zero; verdicts until then are lost.
+// Enters: verdicts, at most one every other clock. Leaves: the counter at `read_at`, half of it at
+// a time, two clocks later: its upper half is the one of when the lower one was read. Places are
+// the outcomes of gw_nic_pkg. After a reset, and after `clear`, it takes 64 clocks to become zero;
+// verdicts until then are lost.
 // Follows: dataplane/src/verdict.rs, Counters.
 module gw_counters (
     input  logic        clk,
@@ -25,7 +26,8 @@ module gw_counters (
   logic [63:0] bytes_in, bytes_out;
   logic [6:0] swept;
 
-  // A verdict; a clock later, with the counter of it; and another one later, with one more. The memory is slow, and so is the addition.
+  // A verdict; a clock later, with the counter of it; and another one later, with one more. The
+  // memory is slow, and so is the addition.
   gw_nic_pkg::verdict_t v;
   logic [63:0] old, older, sum, seen;
   logic counted, was_counted;

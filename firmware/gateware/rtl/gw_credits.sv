@@ -4,7 +4,8 @@
 // Leaves:  `room`: a register that says that the FIFO holds what may enter until it is read and heeded, four clocks' worth,
 //          without being full.
 // Latency: 2 clocks, and for `done` one more, since what tells it is slow.
-// Follows: nothing of the model, in which `ready` ripples back within a clock (dataplane/src/burst/pipeline.rs).
+// Follows: nothing of the model, in which `ready` ripples back within a clock
+// (dataplane/src/burst/pipeline.rs).
 
 module gw_credits #(
     parameter int DEPTH = 32

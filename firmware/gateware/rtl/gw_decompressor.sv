@@ -1,11 +1,12 @@
 // The receiving direction: groups to values.
 //
-// Enters:  frames on an AXI4-Stream of 256 bits; `s_axis_tuser` (`gw_pkg::layout_t`) counts with a frame's first beat, and is
-//          that of the frame before compression.
-// Leaves:  the bytes before the first group, the values, the bytes behind the last group. `m_axis_tuser` with a frame's last
-//          beat: it was refused, and nothing of it may be used. A group is not whole, or an absent lane has a tag.
-// Latency: 33 clocks from a beat to the beat that its first byte is in, if that is complete. A frame of n beats takes n + 1
-//          clocks, or two more than it has bursts and header cells.
+// Enters:  frames on an AXI4-Stream of 256 bits; `s_axis_tuser` (`gw_pkg::layout_t`) counts with a
+//          frame's first beat, and is that of the frame before compression.
+// Leaves:  the bytes before the first group, the values, the bytes behind the last group.
+//          `m_axis_tuser` with a frame's last beat: it was refused, and nothing of it may be used.
+//          A group is not whole, or an absent lane has a tag.
+// Latency: 33 clocks from a beat to the beat that its first byte is in, if that is complete. A
+//          frame of n beats takes n + 1 clocks, or two more than it has bursts and header cells.
 // Follows: dataplane/src/burst/decompressor.rs, which gives up a refused frame at once.
 
 module gw_decompressor (
@@ -67,7 +68,8 @@ module gw_decompressor (
       .cell_params({cell_params, unused_b})
   );
 
-  // Look-ahead: 4 clocks. What goes beside a cell: for the walk the first 15 bits, for the data the others.
+  // Look-ahead: 4 clocks. What goes beside a cell: for the walk the first 15 bits, for the data the
+  // others.
   localparam int BESIDE = 5 + 3 + 1 + 12;
   logic ahead_valid, ahead_last, ahead_short, ahead_bypass, ahead_first;
   logic [255:0] ahead_data, ahead_entries;
@@ -145,9 +147,9 @@ module gw_decompressor (
       .item_last(item_last)
   );
 
-  // The items' bytes: the same cells, which follow the walk a clock behind its items, since they pass through a register
-  // before the one in which an item finds its cell. Of the cell behind these two an item needs one byte at most, which it takes
-  // from the memory.
+  // The items' bytes: the same cells, which follow the walk a clock behind its items, since they
+  // pass through a register before the one in which an item finds its cell. Of the cell behind
+  // these two an item needs one byte at most, which it takes from the memory.
   logic data_valid, data_pop;
   logic [255:0] data_head;
   logic [5:0] count_head;
@@ -226,7 +228,8 @@ module gw_decompressor (
   assign turn = step_at | here_start;
   assign here_rest = {1'b0, here_count} - {2'd0, step_at};
 
-  // Stages 1 and 2: the item's bytes move to the front. A group that is not whole and a step that is nothing have none.
+  // Stages 1 and 2: the item's bytes move to the front. A group that is not whole and a step that
+  // is nothing have none.
   logic v1, v2, bytes1, bytes2, group1, group2, last1, last2, refused1, refused2;
   logic [327:0] data1;
   logic [271:0] data2;
@@ -247,7 +250,8 @@ module gw_decompressor (
     if (step_bytes) length1 <= here_rest[6] ? 6'd0 : here_rest[5:0];
     else if (step_skip || step_bad) length1 <= 6'd0;
     else length1 <= step_final && here_lanes != 3'd0 ? {1'b0, here_lanes, 2'd0} : 6'd32;
-    // A group that is not whole shows itself, or behind it: in a step over its cell, or as bytes that begin beyond the end.
+    // A group that is not whole shows itself, or behind it: in a step over its cell, or as bytes
+    // that begin beyond the end.
     if (step_skip) refused1 <= step_short;
     else if (step_bytes) refused1 <= step_bypass ? step_last && here_owed : here_rest[6];
     else refused1 <= step_bad;

@@ -1,14 +1,17 @@
-// From the host to the wire: tagged frames of values are compressed, others leave as they came. Both framings, by rule; frames
-// are stored and forwarded, in their order.
+// From the host to the wire: tagged frames of values are compressed, others leave as they came.
+// Both framings, by rule; frames are stored and forwarded, in their order.
 //
-// Enters: s_axis, frames without FCS, all beats but the last full; `cfg`, which may change between frames. s_axis_tuser
-// counts with a frame's first beat, and for TCP alone: what the owner of its flow knows (gw_egress_classifier.sv). 0 means
-// that nobody knows the flow, and the segment leaves as it came. UDP needs nothing.
-// Leaves: m_axis, frames for the wire, none longer than it came; a verdict for each frame (gw_nic_pkg.sv), in their order.
-// Latency: of a frame that leaves as it came, its beats and 21 clocks; of a compressed one, gw_compressor's and the compressed
-// frame's beats on top. A beat a clock; the engine takes one more clock a frame.
-// Follows: dataplane/src/engine/egress.rs, Egress::process, with codec 1, `handshake = "off"` and `heuristic = "off"`. The flow
-// table is not here, and neither are capability options on SYNs.
+// Enters: s_axis, frames without FCS, all beats but the last full; `cfg`, which may change between
+// frames. s_axis_tuser counts with a frame's first beat, and for TCP alone: what the owner of its
+// flow knows (gw_egress_classifier.sv). 0 means that nobody knows the flow, and the segment leaves
+// as it came. UDP needs nothing.
+// Leaves: m_axis, frames for the wire, none longer than it came; a verdict for each frame
+// (gw_nic_pkg.sv), in their order.
+// Latency: of a frame that leaves as it came, its beats and 21 clocks; of a compressed one,
+// gw_compressor's and the compressed frame's beats on top. A beat a clock; the engine takes one
+// more clock a frame.
+// Follows: dataplane/src/engine/egress.rs, Egress::process, with codec 1, `handshake = "off"` and
+// `heuristic = "off"`. The flow table is not here, and neither are capability options on SYNs.
 module gw_egress (
     input  logic         clk,
     input  logic         rst,

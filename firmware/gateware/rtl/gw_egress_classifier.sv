@@ -1,11 +1,13 @@
 // What is to become of a frame of the host.
 //
-// Enters: the parser's records and TCP options. With a TCP frame, `record.user` has what the owner of its flow knows:
-// bit 7, the segment may be compressed, and bits 1 and 0 are its head's length; or bit 7 is 0, and bits 4 to 0 are the reason's
-// place in PassReason::ALL, 0 for `alignment-unknown`.
-// Leaves: a plan for each, four clocks later, at most one in two clocks. TCP options other than timestamps take a clock a byte to look at.
-// Follows: dataplane/src/engine/egress.rs, Egress::decide, with codec 1, `handshake = "off"` and `heuristic = "off"`: the look
-// at values (FORMAT.md S9) is off here.
+// Enters: the parser's records and TCP options. With a TCP frame, `record.user` has what the owner
+// of its flow knows: bit 7, the segment may be compressed, and bits 1 and 0 are its head's length;
+// or bit 7 is 0, and bits 4 to 0 are the reason's place in PassReason::ALL, 0 for
+// `alignment-unknown`.
+// Leaves: a plan for each, four clocks later, at most one in two clocks. TCP options other than
+// timestamps take a clock a byte to look at.
+// Follows: dataplane/src/engine/egress.rs, Egress::decide, with codec 1, `handshake = "off"` and
+// `heuristic = "off"`: the look at values (FORMAT.md S9) is off here.
 module gw_egress_classifier (
     input  logic        clk,
     input  logic        rst,
@@ -25,14 +27,15 @@ module gw_egress_classifier (
   localparam logic fault_mptcp = 1'b0;
 `endif
 
-  // Stage 0: out of the memory into a register, again and again while its options are looked at: to hold it would take an enable
-  // that reaches all of it. So a record takes two clocks.
+  // Stage 0: out of the memory into a register, again and again while its options are looked at: to
+  // hold it would take an enable that reaches all of it. So a record takes two clocks.
   gw_nic_pkg::record_t held;
   gw_nic_pkg::rule_t rule;
   logic holds;                         // `held` is the record that is offered
   assign rule = held.rule;
 
-  // Options that sign or renumber the payload, or cannot be read: a byte a clock, for the frame that waits.
+  // Options that sign or renumber the payload, or cannot be read: a byte a clock, for the frame
+  // that waits.
   logic walking, walked, binding;
   logic [319:0] rest;
   logic [5:0] left;

@@ -47,7 +47,8 @@ module gw_feeder #(
     end
   end
 
-  // Reading: a plan waits here while its beats are asked for. Beats that are asked for have room in the FIFO.
+  // Reading: a plan waits here while its beats are asked for. Beats that are asked for have room in
+  // the FIFO.
   logic busy, ask, final_ask, one_left, first, short_, room_enough, work_room, taken;
   logic [8:0] left;
   logic [4:0] room;

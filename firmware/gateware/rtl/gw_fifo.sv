@@ -20,8 +20,8 @@ module gw_fifo #(
 
   localparam int ADDRESS = $clog2(DEPTH);
 
-  // In parts of so many bits, with places of their own: a register that reaches all of a wide memory has to be far away from
-  // much of it.
+  // In parts of so many bits, with places of their own: a register that reaches all of a wide
+  // memory has to be far away from much of it.
   localparam int PART = 64;
   localparam int PARTS = (WIDTH + PART - 1) / PART;
   logic [ADDRESS-1:0] head, tail, next_head;

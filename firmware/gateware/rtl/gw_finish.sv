@@ -1,9 +1,11 @@
 // Decides what leaves, and computes the headers that it leaves with.
 //
-// Enters: plans of all frames in their order, and for those that were coded what came out of the engine.
+// Enters: plans of all frames in their order, and for those that were coded what came out of the
+// engine.
 // Leaves: an `order` for gw_sender, and the verdict for the counters, for one clock.
 // Latency: two clocks for a frame that leaves as it came, seven for a coded one.
-// Follows: dataplane/src/engine/ingress.rs (restore) or egress.rs (compress), dataplane/src/wire/rewrite.rs.
+// Follows: dataplane/src/engine/ingress.rs (restore) or egress.rs (compress),
+// dataplane/src/wire/rewrite.rs.
 module gw_finish #(
     parameter bit EGRESS = 1'b0
 ) (

@@ -1,8 +1,9 @@
 // Front of both engines: beats to cells.
 //
-// A cell is 32 bytes of a frame, cut so that the first value begins a cell: with `r` bytes of header beyond whole beats, the
-// first cell has `r` bytes, and each one after it has the last `32 - r` bytes of one beat and the first `r` of the next.
-// So the rotation is constant within a frame.
+// A cell is 32 bytes of a frame, cut so that the first value begins a cell: with `r` bytes of
+// header beyond whole beats, the first cell has `r` bytes, and each one after it has the last
+// `32 - r` bytes of one beat and the first `r` of the next. So the rotation is constant within a
+// frame.
 //
 // Enters:  beats of an AXI4-Stream; `room` while the engine can take the cells of four more clocks.
 // Leaves:  a cell for each beat, and one behind the last beat with what is left of it, perhaps nothing. No back-pressure.

@@ -1,10 +1,13 @@
-// From the wire to the host: compressed frames are restored, others pass, and what is compressed and cannot be restored is
-// dropped. Both framings, told apart by the mark and by the rules; frames are stored and forwarded, in their order.
+// From the wire to the host: compressed frames are restored, others pass, and what is compressed
+// and cannot be restored is dropped. Both framings, told apart by the mark and by the rules; frames
+// are stored and forwarded, in their order.
 //
-// Enters: s_axis, frames without FCS, all beats but the last full; `cfg`, which may change between frames.
-// Leaves: m_axis, frames as the host gets them; a verdict for each frame that entered (gw_nic_pkg.sv), in their order.
-// Latency: of a frame that passes, its beats and 20 clocks; of a restored one, gw_decompressor's and the restored frame's beats
-// on top. A beat a clock; the engine takes one more clock a frame.
+// Enters: s_axis, frames without FCS, all beats but the last full; `cfg`, which may change between
+// frames.
+// Leaves: m_axis, frames as the host gets them; a verdict for each frame that entered
+// (gw_nic_pkg.sv), in their order.
+// Latency: of a frame that passes, its beats and 20 clocks; of a restored one, gw_decompressor's
+// and the restored frame's beats on top. A beat a clock; the engine takes one more clock a frame.
 // Follows: dataplane/src/engine/ingress.rs, Ingress::process, with codec 1 and `handshake = "off"`.
 module gw_ingress (
     input  logic         clk,

@@ -1,8 +1,9 @@
 // What is to become of a frame from the wire.
 //
 // Enters: the parser's records. Leaves: a plan for each, three clocks later.
-// Follows: dataplane/src/engine/ingress.rs, Ingress::decide, with codec 1 and `handshake = "off"`: capability options on SYNs are left to
-// whoever owns the flows. A segment header of another codec is refused as one of another version.
+// Follows: dataplane/src/engine/ingress.rs, Ingress::decide, with codec 1 and `handshake = "off"`:
+// capability options on SYNs are left to whoever owns the flows. A segment header of another codec
+// is refused as one of another version.
 module gw_ingress_classifier (
     input  logic        clk,
     input  logic        rst,

@@ -1,7 +1,8 @@
 // A bump in the wire: both directions of a network card's path, their rules and their counters.
 //
-// Enters and leaves: towards the host s_axis_host and m_axis_host, towards the wire s_axis_wire and m_axis_wire, frames without
-// FCS; s_axil, the registers (README.md). s_axis_host_tuser is what the owner of a TCP flow knows (gw_egress.sv); 0 if nobody does.
+// Enters and leaves: towards the host s_axis_host and m_axis_host, towards the wire s_axis_wire and
+// m_axis_wire, frames without FCS; s_axil, the registers (README.md). s_axis_host_tuser is what the
+// owner of a TCP flow knows (gw_egress.sv); 0 if nobody does.
 // Latency: that of gw_egress and gw_ingress. One clock for all of it, 100 MHz at least.
 // Follows: dataplane/src/forward.rs, Forwarder: a port to each side, an engine for each direction.
 module gw_nic (

@@ -16,8 +16,8 @@ package gw_nic_pkg;
   localparam int RING_BITS = 10;
   localparam int RULES = 16;
 
-  // Outcomes: places of their counters. A change is 0 and its place in Change::ALL, a reason to pass 8 and its place in
-  // PassReason::ALL, a reason to drop 40 and its place in DropReason::ALL.
+  // Outcomes: places of their counters. A change is 0 and its place in Change::ALL, a reason to
+  // pass 8 and its place in PassReason::ALL, a reason to drop 40 and its place in DropReason::ALL.
   localparam logic [5:0] COMPRESSED = 6'd0;
   localparam logic [5:0] REMARKED = 6'd1;
   localparam logic [5:0] RESTORED = 6'd2;
@@ -207,7 +207,8 @@ package gw_nic_pkg;
     plus = sum[15:0] + {15'b0, sum[16]};
   endfunction
 
-  // The same of three: first without carries, so that one carry chain is left, and the one that comes round.
+  // The same of three: first without carries, so that one carry chain is left, and the one that
+  // comes round.
   function automatic logic [15:0] plus3(input logic [15:0] a, input logic [15:0] b, input logic [15:0] c);
     logic [15:0] carries;
     carries = (a & b) | (a & c) | (b & c);
@@ -219,7 +220,8 @@ package gw_nic_pkg;
     same = a == b || ((a == 16'h0000 || a == 16'hffff) && (b == 16'h0000 || b == 16'hffff));
   endfunction
 
-  // How many bytes a beat has: `keep` has ones below and zeros above. One place has a border, so no priority is needed.
+  // How many bytes a beat has: `keep` has ones below and zeros above. One place has a border, so no
+  // priority is needed.
   function automatic logic [5:0] bytes_of(input logic [31:0] keep);
     bytes_of = 6'd0;
     for (int i = 0; i < 32; i++) if (keep[i] && (i == 31 || !keep[(i + 1) % 32])) bytes_of = bytes_of | 6'(i + 1);

@@ -1,14 +1,16 @@
 // Alignment unit: chunks of 0 to 34 bytes to full beats.
 //
-// A chunk is a body of up to 32 bytes, and before it two bytes of tags, if it is a group. The body is rotated to the
-// place where its bytes stand in the beats, before the FIFO, since that depends on lengths alone. Behind the FIFO each byte
-// of a beat is a choice of what waited, the tags and the body. Of a frame 1 to 32 bytes wait: a full beat stays until more
-// follows, so that no last beat is empty.
+// A chunk is a body of up to 32 bytes, and before it two bytes of tags, if it is a group. The body
+// is rotated to the place where its bytes stand in the beats, before the FIFO, since that depends
+// on lengths alone. Behind the FIFO each byte of a beat is a choice of what waited, the tags and
+// the body. Of a frame 1 to 32 bytes wait: a full beat stays until more follows, so that no last
+// beat is empty.
 //
 // Enters:  chunks, without back-pressure: `issue` says that one will come, and `room` that four more may be issued.
 // Leaves:  beats of an AXI4-Stream; `m_axis_tuser` is that of a frame's last chunk.
 // Latency: 7 clocks, a chunk each; a chunk that completes two beats takes two.
-// Follows: `AlignmentUnit` of dataplane/src/burst/aligner.rs, which gives an empty last beat where this one does not.
+// Follows: `AlignmentUnit` of dataplane/src/burst/aligner.rs, which gives an empty last beat where
+// this one does not.
 
 module gw_packer (
     input  logic         clk,
@@ -178,7 +180,8 @@ module gw_packer (
       fresh5 <= place4 == 6'd0 && !over4 && !last4;
       keep5 <= keep4;
       for (int i = 0; i < 32; i++) begin
-        // Products: of a choice with WAITED in it, yosys makes a reset, and `pop` would have to reach that through more logic.
+        // Products: of a choice with WAITED in it, yosys makes a reset, and `pop` would have to
+        // reach that through more logic.
         what5[2*i+:2] <= {2{!waits4[i]}} & ~{tagged4 && 6'(i) == place4, tagged4 && place4 == 6'(i - 1)};
       end
     end
@@ -217,7 +220,8 @@ module gw_packer (
   assign beat_keep  = state == ENDING ? keep6 : beat_last ? keep5 : '1;
   assign beat_user  = state == ENDING ? user6 : user5;
 
-  // The chunk is done with: it goes into the beats, or begins the next frame while the last beat of one leaves.
+  // The chunk is done with: it goes into the beats, or begins the next frame while the last beat of
+  // one leaves.
   assign take5 = v5 && go && (state == CHUNK ? !twice : state == SECOND || fresh5);
 
   always_comb begin

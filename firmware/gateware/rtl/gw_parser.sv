@@ -1,11 +1,12 @@
 // Reads a frame's headers and sums as its beats go by.
 //
 // Enters: beats from gw_store, a beat a clock and never held up.
-// Leaves: for each frame one `record`, with its rule and with `done` for one clock, and the TCP options (`options`, the first byte lowest; what
-// is behind the header is of no use). Up to two VLAN tags, IPv4 with options, IPv6 without extension headers, TCP, UDP.
+// Leaves: for each frame one `record`, with its rule and with `done` for one clock, and the TCP
+// options (`options`, the first byte lowest; what is behind the header is of no use). Up to two
+// VLAN tags, IPv4 with options, IPv6 without extension headers, TCP, UDP.
 // Latency: ten clocks from a frame's last beat.
-// Follows: dataplane/src/wire/frame.rs (IpFrame::parse, IpFrame::packet, Packet). One difference: an IPv6 extension header that
-// frame.rs steps over is another protocol here.
+// Follows: dataplane/src/wire/frame.rs (IpFrame::parse, IpFrame::packet, Packet). One difference:
+// an IPv6 extension header that frame.rs steps over is another protocol here.
 module gw_parser (
     input  logic         clk,
     input  logic         rst,
@@ -231,8 +232,9 @@ module gw_parser (
     long_5 = {3'b0, len_5};
     l4_end_5 = {10'b0, head_5.l4_at} + {1'b0, udp_len_5};
   end
-  // The eight bytes behind the transport header, which has two words or at least five: else nobody asks for them. Written as a
-  // sum of products: as one choice after the other, it was the slowest path.
+  // The eight bytes behind the transport header, which has two words or at least five: else nobody
+  // asks for them. Written as a sum of products: as one choice after the other, it was the slowest
+  // path.
   always_comb begin
     segment_d = '0;
     for (int i = 2; i < 16; i++)

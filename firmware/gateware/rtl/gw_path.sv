@@ -1,10 +1,12 @@
-// What both directions have around their engine: a frame is stored, read, classified, coded if it is to be, finished, and sent.
+// What both directions have around their engine: a frame is stored, read, classified, coded if it
+// is to be, finished, and sent.
 //
 //   s_axis ─┬─► ring ─────────────────────────────────────► sender ─► m_axis
 //           │     └─► feeder ─► (engine) ─► collector ─► ring ┘ ▲
 //           └─► parser ─► (classifier) ─► plans ─► finish ───────────┘
 //
-// Enters: frames on s_axis. The classifier and the engine are outside: gw_ingress.sv and gw_egress.sv connect them.
+// Enters: frames on s_axis. The classifier and the engine are outside: gw_ingress.sv and
+// gw_egress.sv connect them.
 // Leaves: frames on m_axis, in their order, and a verdict for each, in the order of the frames.
 module gw_path #(
     parameter bit EGRESS = 1'b0
@@ -49,8 +51,8 @@ module gw_path #(
   localparam int BITS = gw_nic_pkg::RING_BITS;
   localparam int RECORD = gw_nic_pkg::RECORD_W + (EGRESS ? 320 : 0);
 
-  // `rst` reaches all of the chip, so it has a clock for the way. Meanwhile nothing may enter or leave; what is between is reset a
-  // clock later than these two, which wait for it.
+  // `rst` reaches all of the chip, so it has a clock for the way. Meanwhile nothing may enter or
+  // leave; what is between is reset a clock later than these two, which wait for it.
   logic rst_late, rst_border;
   (* keep *) always_ff @(posedge clk) rst_late <= rst;
   assign rst_border = rst || rst_late;

@@ -1,4 +1,5 @@
-// What modules share: the bits of `s_axis_tuser` at the engines, and which bytes of a beat are its first ones.
+// What modules share: the bits of `s_axis_tuser` at the engines, and which bytes of a beat are its
+// first ones.
 //
 // Follows: dataplane/src/burst/mod.rs (`Layout`), dataplane/src/codec/params.rs (`Params`).
 
@@ -16,7 +17,8 @@ package gw_pkg;
     logic [15:0] bypass;    // [15:0]  bytes before the first value
   } layout_t;
 
-  // The first `count` of 32 bits, and all of them from 32 on. For `i < count` tools build a subtractor for each bit.
+  // The first `count` of 32 bits, and all of them from 32 on. For `i < count` tools build a
+  // subtractor for each bit.
   function automatic logic [31:0] first_of(input logic [5:0] count);
     logic [7:0] few;  // of eight, by the lower three bits
     few = {1'b0, &count[2:0], count[2] & count[1], count[2] & (count[1] | count[0]), count[2],

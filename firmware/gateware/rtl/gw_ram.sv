@@ -1,7 +1,8 @@
 // Block memory: a beat written and a beat read a clock.
 //
-// Leaves: `read_data`, a clock behind `read_at`. Of an address that is written in that clock it is of no use: rings are read
-// behind what is written. To promise more, tools put a comparison and a register around each bit.
+// Leaves: `read_data`, a clock behind `read_at`. Of an address that is written in that clock it is
+// of no use: rings are read behind what is written. To promise more, tools put a comparison and a
+// register around each bit.
 module gw_ram #(
     parameter int W = 256,
     parameter int BITS = 10

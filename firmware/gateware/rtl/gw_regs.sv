@@ -1,4 +1,5 @@
-// Registers: rules, mark and MTU for both directions, and the counters of both. README.md has the table.
+// Registers: rules, mark and MTU for both directions, and the counters of both. README.md has the
+// table.
 //
 // Enters: accesses on a simple bus, which stay until `reg_ready`; verdicts of both directions.
 // Leaves: `cfg`; with `reg_ready`, for a clock, what was read. Latency: six clocks an access.
@@ -34,7 +35,8 @@ module gw_regs (
   end
   logic [3:0] place;
   logic first_step, unused;
-  // Which rule's lower or upper word is written; a clock of its own, since an address reaches all rules.
+  // Which rule's lower or upper word is written; a clock of its own, since an address reaches all
+  // rules.
   logic [gw_nic_pkg::RULES-1:0] write_lower, write_upper;
   logic writes_rule;
   assign unused = ^reg_addr[1:0];

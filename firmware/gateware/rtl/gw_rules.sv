@@ -1,6 +1,7 @@
 // The first rule that matches a type of service, and whether it is the mark.
 //
-// Enters: types of service, one a clock. Leaves: the answer; `hit` is 0 if no rule matches, and then `rule` is 0.
+// Enters: types of service, one a clock. Leaves: the answer; `hit` is 0 if no rule matches, and
+// then `rule` is 0.
 // Latency: three clocks.
 // Follows: dataplane/src/rules.rs, Rules::find and Rules::is_mark.
 module gw_rules (

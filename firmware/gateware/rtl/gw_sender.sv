@@ -91,7 +91,8 @@ module gw_sender (
     end
   end
 
-  // Another clock later: block memory is slow, and takes most of a clock. Meanwhile each patch finds its word.
+  // Another clock later: block memory is slow, and takes most of a clock. Meanwhile each patch
+  // finds its word.
   logic [255:0] plain, data;
   logic turned_last, patched_last;
   logic [31:0] turned_keep, patched_keep;
@@ -115,8 +116,8 @@ module gw_sender (
     end
   end
 
-  // Each 64 bits of a beat have the values in registers of their own, as the FIFO has places: one that reaches a whole beat is
-  // far away from much of it.
+  // Each 64 bits of a beat have the values in registers of their own, as the FIFO has places: one
+  // that reaches a whole beat is far away from much of it.
   localparam int PART = 4;  // words
   generate
     for (genvar part = 0; part < 16 / PART; part++) begin : g_part

@@ -20,7 +20,8 @@ module gw_shifter_tree (
   localparam logic fault_pair_shift = 1'b0;
 `endif
 
-  // Pairs, quads and all, each by the bytes that its lower half has: first by 0 to 3 of them, then by whole fours.
+  // Pairs, quads and all, each by the bytes that its lower half has: first by 0 to 3 of them, then
+  // by whole fours.
   logic [255:0] pairs;
   logic [15:0] pair_lengths;
   logic [127:0] low_pairs;

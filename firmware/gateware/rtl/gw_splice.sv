@@ -1,12 +1,14 @@
 // Puts eight bytes into a frame, or cuts eight out: the segment header of routed framing.
 //
-// Enters: a frame's beats, never held up. With each, `in_at`: where the hole begins in this beat (even), 0 if in one before it, 32
-// if in none so far. To be put in, with a frame's first beat: `in_put`, turned so that its byte j has a place j modulo 8 in a beat.
-// If a frame gets a beat longer, one of any bytes enters behind it. With CUT, `in_short` says with the last beat that the frame
-// gets a beat shorter.
+// Enters: a frame's beats, never held up. With each, `in_at`: where the hole begins in this beat
+// (even), 0 if in one before it, 32 if in none so far. To be put in, with a frame's first beat:
+// `in_put`, turned so that its byte j has a place j modulo 8 in a beat. If a frame gets a beat
+// longer, one of any bytes enters behind it. With CUT, `in_short` says with the last beat that the
+// frame gets a beat shorter.
 // Leaves: the frame's beats; `out_last` with the last one.
 // Latency: two clocks, and with CUT until the next beat enters, or three.
-// Follows: dataplane/src/engine/{egress,ingress}.rs, where the segment header is written and parsed.
+// Follows: dataplane/src/engine/{egress,ingress}.rs, where the segment header is written and
+// parsed.
 module gw_splice #(
     parameter bit CUT = 1'b0
 ) (

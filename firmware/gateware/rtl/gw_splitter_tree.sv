@@ -28,7 +28,8 @@ module gw_splitter_tree (
     pair_length = low + high;
   endfunction
 
-  // Stage 1: lengths. Stages 2 and 3: quads, by 0 to 3 bytes and then by whole fours. Stages 4 and 5: pairs. Stage 6: lanes.
+  // Stage 1: lengths. Stages 2 and 3: quads, by 0 to 3 bytes and then by whole fours. Stages 4 and
+  // 5: pairs. Stage 6: lanes.
   logic [255:0] vectors1, quads3, pairs5;
   logic [15:0] tags1, tags2, tags3, tags4, tags5;
   logic [7:0] pairs1, pairs2, pairs3, pairs4;

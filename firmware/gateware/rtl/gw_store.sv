@@ -1,9 +1,10 @@
 // Puts frames into a ring, whole, and shows every beat to the parser.
 //
-// Enters: s_axis, a frame's beats; all but the last are full. `free` is how far the reader of the ring has come;
-// `records_low` says that there is little room for what the parser will say.
-// Leaves: writes to the ring; to the parser, a clock later, the beat, and with the last one where the frame lies. A frame longer
-// than gw_nic_pkg::MAX_FRAME is taken to its end and thrown away: its place in the ring is given back.
+// Enters: s_axis, a frame's beats; all but the last are full. `free` is how far the reader of the
+// ring has come; `records_low` says that there is little room for what the parser will say.
+// Leaves: writes to the ring; to the parser, a clock later, the beat, and with the last one where
+// the frame lies. A frame longer than gw_nic_pkg::MAX_FRAME is taken to its end and thrown away:
+// its place in the ring is given back.
 // Latency: a clock. It takes a beat a clock while the ring has room.
 module gw_store (
     input  logic         clk,

@@ -1,7 +1,8 @@
-// A FIFO in distributed memory between two sides that may both pause; gw_fifo.sv leaves it to its user that there is room.
+// A FIFO in distributed memory between two sides that may both pause; gw_fifo.sv leaves it to its
+// user that there is room.
 //
-// Enters: `in_data` while `in_valid` and `in_ready`. Leaves: `out_data` while `out_valid` and `out_ready`. `room` is how many
-// more fit, for those who have to stop early.
+// Enters: `in_data` while `in_valid` and `in_ready`. Leaves: `out_data` while `out_valid` and
+// `out_ready`. `room` is how many more fit, for those who have to stop early.
 // Latency: 1 clock.
 module gw_stream_fifo #(
     parameter int W = 8,
@@ -17,8 +18,8 @@ module gw_stream_fifo #(
     output logic          out_valid,
     input  logic          out_ready
 );
-  // In parts of so many bits, with places of their own: a register that reaches all of a wide memory has to be far away from
-  // much of it.
+  // In parts of so many bits, with places of their own: a register that reaches all of a wide
+  // memory has to be far away from much of it.
   localparam int PART = 64;
   localparam int PARTS = (W + PART - 1) / PART;
   logic push, pop;

@@ -1,12 +1,14 @@
 // Walks through a frame's cells from group to group: the one loop of the decompressor.
 //
-// Each step is an item: a group, or the bytes of a cell that are no group's, or nothing, where a group reached beyond the cell
-// behind its own. A step is taken once all bytes that a group may have are there, which is two cells more, or the frame's end.
+// Each step is an item: a group, or the bytes of a cell that are no group's, or nothing, where a
+// group reached beyond the cell behind its own. A step is taken once all bytes that a group may
+// have are there, which is two cells more, or the frame's end.
 //
 // Enters:  cells with the entries of gw_ahead.sv; `room` while the pipeline behind takes the items of four more clocks.
 // Leaves:  items. `item_advance` says that the next item is in the next cell.
 // Latency: 3 clocks, an item each.
-// Follows: `Intake::front` and `Intake::take` of dataplane/src/burst/intake.rs, for the decompressor.
+// Follows: `Intake::front` and `Intake::take` of dataplane/src/burst/intake.rs, for the
+// decompressor.
 
 module gw_walk #(
     parameter int DEPTH = 32

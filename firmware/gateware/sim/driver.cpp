@@ -1,8 +1,10 @@
-// Drives one simulated design: takes batches of frames on standard input, gives what came out on standard output.
+// Drives one simulated design: takes batches of frames on standard input, gives what came out on
+// standard output.
 //
-// Every design under test is wrapped in a module `NAME_sim` whose ports are those of pass_through_sim.sv: two streams in,
-// two streams out, a bus of registers. So there is one driver, and Verilator's `--prefix Vtop` gives all designs one name.
-// src/protocol.rs has the messages, and must agree with this file. All numbers are little-endian.
+// Every design under test is wrapped in a module `NAME_sim` whose ports are those of
+// pass_through_sim.sv: two streams in, two streams out, a bus of registers. So there is one driver,
+// and Verilator's `--prefix Vtop` gives all designs one name. src/protocol.rs has the messages, and
+// must agree with this file. All numbers are little-endian.
 
 #include <cstdint>
 #include <cstdio>
@@ -59,7 +61,8 @@ struct Random {
   }
 };
 
-// Empty clocks at one side of a stream: in `chance` of 256 clocks a pause of 1 to `longest` clocks begins.
+// Empty clocks at one side of a stream: in `chance` of 256 clocks a pause of 1 to `longest` clocks
+// begins.
 struct Pause {
   uint8_t chance, longest;
   uint32_t left = 0;
@@ -172,7 +175,8 @@ class Bench {
   void offer(Source &source, Ports &port, Random &random, bool garbage);
 };
 
-// Sets a source's pins for one clock. Bytes that are not kept are garbage if asked for, so that nobody relies on them.
+// Sets a source's pins for one clock. Bytes that are not kept are garbage if asked for, so that
+// nobody relies on them.
 void Bench::offer(Source &source, Ports &port, Random &random, bool garbage) {
   if (!source.offered) {
     if (source.done() || source.pause.now(random)) {

@@ -1,4 +1,5 @@
-// gw_decompressor for the driver: stream 0, groups to values; bit 0 of `m0_tuser` says that a frame was refused.
+// gw_decompressor for the driver: stream 0, groups to values; bit 0 of `m0_tuser` says that a frame
+// was refused.
 
 /* verilator lint_off UNUSEDSIGNAL */
 module gw_decompressor_sim (

@@ -1,5 +1,5 @@
-// gw_egress with its registers, as the driver wants it. On the second stream out there is a frame of one byte for each verdict: the
-// outcome.
+// gw_egress with its registers, as the driver wants it. On the second stream out there is a frame
+// of one byte for each verdict: the outcome.
 module gw_egress_sim (
     `include "ports.svh"
 );

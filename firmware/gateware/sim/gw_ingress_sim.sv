@@ -1,5 +1,5 @@
-// gw_ingress with its registers, as the driver wants it. On the second stream out there is a frame of one byte for each verdict: the
-// outcome.
+// gw_ingress with its registers, as the driver wants it. On the second stream out there is a frame
+// of one byte for each verdict: the outcome.
 module gw_ingress_sim (
     `include "ports.svh"
 );

@@ -1,5 +1,6 @@
-// gw_nic for the driver: stream 0 in and out is the host's, stream 1 the wire's. The register bus becomes AXI4-Lite, with a
-// master that gives what it writes a clock behind the address and takes answers a clock late.
+// gw_nic for the driver: stream 0 in and out is the host's, stream 1 the wire's. The register bus
+// becomes AXI4-Lite, with a master that gives what it writes a clock behind the address and takes
+// answers a clock late.
 
 /* verilator lint_off UNUSEDSIGNAL */
 module gw_nic_sim (

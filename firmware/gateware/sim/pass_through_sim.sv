@@ -1,5 +1,5 @@
-// The test bench itself, with nothing in it: each stream goes through one register, and one register of the register
-// bus keeps what was written. `tests/harness.rs` holds the driver to this.
+// The test bench itself, with nothing in it: each stream goes through one register, and one
+// register of the register bus keeps what was written. `tests/harness.rs` holds the driver to this.
 
 module pass_through_sim (
     `include "ports.svh"

@@ -1,4 +1,5 @@
-// The ports of every wrapper, which sim/driver.cpp drives: two streams in, two streams out, a bus of registers.
+// The ports of every wrapper, which sim/driver.cpp drives: two streams in, two streams out, a bus
+// of registers.
 
     input  logic         clk,
     input  logic         rst,

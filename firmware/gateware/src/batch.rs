@@ -48,13 +48,14 @@ pub struct Batch {
     pub pauses: Pauses,
     /// Of the pauses, and of what stands in bytes that are not kept.
     pub seed: u64,
-    /// Drive noise wherever no rule of AXI4-Stream says what stands there: behind a frame's end, while `tvalid` is low,
-    /// and in `tuser` behind the first beat.
+    /// Drive noise wherever no rule of AXI4-Stream says what stands there: behind a frame's end,
+    /// while `tvalid` is low, and in `tuser` behind the first beat.
     pub noise: bool,
     /// Reset the design in this clock and end the batch: frames that are not out by then are lost.
     pub reset_at: Option<u64>,
-    /// So many frames come out, of all streams: the batch ends soon behind them. If more come they are noticed. If fewer
-    /// come, the batch ends when nothing has moved for [`Self::quiet`] clocks.
+    /// So many frames come out, of all streams: the batch ends soon behind them. If more come they
+    /// are noticed. If fewer come, the batch ends when nothing has moved for [`Self::quiet`]
+    /// clocks.
     pub expected: u32,
     /// See [`Self::expected`].
     pub quiet: u32,
@@ -102,9 +103,9 @@ pub struct Outcome {
     pub stalls: u64,
     /// Clocks in which a beat was there and the sink was not ready, of all streams.
     pub waits: u64,
-    /// Broken rules of AXI4-Stream, in words, a line each: a beat that changed while it waited, one before the last that
-    /// is not full, an empty last beat of a frame that is not empty, a frame without end, a design that takes nothing
-    /// more. Empty if none was.
+    /// Broken rules of AXI4-Stream, in words, a line each: a beat that changed while it waited, one
+    /// before the last that is not full, an empty last beat of a frame that is not empty, a frame
+    /// without end, a design that takes nothing more. Empty if none was.
     pub broken: String,
     /// Of each frame sent, in their order.
     pub sent: Vec<Sent>,

@@ -27,7 +27,8 @@ impl Design {
         Self { top: top.to_owned(), defines: Vec::new(), faults: Vec::new(), coverage: None }
     }
 
-    /// With a fault that the sources have under `GW_FAULTS`, by its name there. One build serves all faults of a design.
+    /// With a fault that the sources have under `GW_FAULTS`, by its name there. One build serves
+    /// all faults of a design.
     #[must_use]
     pub fn plant(self, fault: &str) -> Self {
         let mut design = self.define("GW_FAULTS");
@@ -51,7 +52,8 @@ impl Design {
         self
     }
 
-    /// Builds the simulation, unless it is built already, and starts it. A build takes some 20 seconds.
+    /// Builds the simulation, unless it is built already, and starts it. A build takes some 20
+    /// seconds.
     ///
     /// # Errors
     /// There is no Verilator, it refuses the design, or the process cannot be started.

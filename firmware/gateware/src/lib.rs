@@ -1,7 +1,8 @@
 //! gradwire's engines as RTL, and what drives them in simulation.
 //!
-//! The modules are SystemVerilog, in `rtl/`; `README.md` beside this crate says what they do and how to use them. This library
-//! builds a [`Design`] with Verilator and sends frames through it as a [`Simulation`]:
+//! The modules are SystemVerilog, in `rtl/`; `README.md` beside this crate says what they do and
+//! how to use them. This library builds a [`Design`] with Verilator and sends frames through it as
+//! a [`Simulation`]:
 //!
 //! ```no_run
 //! use gradwire_gateware::{Batch, Design, Frame};
@@ -12,8 +13,8 @@
 //! # Ok::<(), gradwire_gateware::Error>(())
 //! ```
 //!
-//! The simulation is a process of its own, and the two talk over pipes. So there is no foreign code in this process, and a
-//! design that crashes ends no test but its own.
+//! The simulation is a process of its own, and the two talk over pipes. So there is no foreign code
+//! in this process, and a design that crashes ends no test but its own.
 
 mod batch;
 mod design;

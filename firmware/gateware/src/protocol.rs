@@ -1,4 +1,5 @@
-//! The messages between this crate and `sim/driver.cpp`, which must agree. All numbers are little-endian.
+//! The messages between this crate and `sim/driver.cpp`, which must agree. All numbers are
+//! little-endian.
 
 use std::io::{self, Read, Write};
 

@@ -8,7 +8,8 @@ use crate::Error;
 use crate::batch::{Batch, Outcome};
 use crate::protocol;
 
-/// A process that simulates one design. It keeps its state, and so the design's registers, from batch to batch.
+/// A process that simulates one design. It keeps its state, and so the design's registers, from
+/// batch to batch.
 #[derive(Debug)]
 pub struct Simulation {
     top: String,

@@ -1,6 +1,7 @@
 //! Data of the engines beside the bytes.
 
-/// Set in [`crate::Received::user`] of a frame that the decompressor refused: nothing of it may be used.
+/// Set in [`crate::Received::user`] of a frame that the decompressor refused: nothing of it may be
+/// used.
 pub const REFUSED: u64 = 1;
 
 /// The coding of a frame; `layout_t` of `rtl/gw_pkg.sv`, the bits of `s_axis_tuser`.

@@ -1,7 +1,8 @@
-// A design between registers, for place and route: it has more pins than a package. What enters comes out of a shift
-// register, and what leaves is folded into another, so that every path begins and ends in a register and none is optimised away.
-// Two registers are at each border, so that the chains do not pull the design's own registers to where they happen to lie.
-// DESIGN is the module, gw_nic if NIC is defined and else an engine.
+// A design between registers, for place and route: it has more pins than a package. What enters
+// comes out of a shift register, and what leaves is folded into another, so that every path begins
+// and ends in a register and none is optimised away. Two registers are at each border, so that the
+// chains do not pull the design's own registers to where they happen to lie. DESIGN is the module,
+// gw_nic if NIC is defined and else an engine.
 
 module route (
     input  logic clk,

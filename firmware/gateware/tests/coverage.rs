@@ -1,5 +1,6 @@
-//! The parts of the RTL that frames reach, by Verilator's count: every line and branch, and both values of every bit of the engines. Of the
-//! path around them every line and branch, and reached.csv says how many bits. What no frame can reach is listed here with its reason.
+//! The parts of the RTL that frames reach, by Verilator's count: every line and branch, and both
+//! values of every bit of the engines. Of the path around them every line and branch, and
+//! reached.csv says how many bits. What no frame can reach is listed here with its reason.
 
 mod paths;
 mod support;
@@ -61,12 +62,14 @@ fn unreachable() -> Vec<String> {
     names
 }
 
-/// The number of times that each line, branch and bit of the RTL was reached, by module and name. Those of several instances are one.
+/// The number of times that each line, branch and bit of the RTL was reached, by module and name.
+/// Those of several instances are one.
 #[derive(Default)]
 struct Points(BTreeMap<(String, String), u64>);
 
 impl Points {
-    /// Adds a file of counts. A line of it is `C '`, for each key `\x01KEY\x02VALUE`, and `' COUNT`.
+    /// Adds a file of counts. A line of it is `C '`, for each key `\x01KEY\x02VALUE`, and
+    /// `' COUNT`.
     fn add(&mut self, file: &Path) {
         for line in std::fs::read_to_string(file).unwrap().lines() {
             let Some((keys, count)) = line.strip_prefix("C '").and_then(|line| line.rsplit_once("' ")) else {
@@ -139,7 +142,8 @@ fn random_frames_reach_all_that_can_be_reached() {
     assert!(README.contains(&format!(": {reached} |")), "README.md says another number than {reached}");
 }
 
-/// A module that both directions have is reached if either reaches it. The engines inside are the test's above.
+/// A module that both directions have is reached if either reaches it. The engines inside are the
+/// test's above.
 #[test]
 #[ignore = "needs Verilator: .ci/gateware"]
 fn frames_through_a_nic_reach_every_line_of_its_path() {

@@ -1,4 +1,5 @@
-//! The engines' RTL against the clocked model, frame by frame: `gw_compressor` and `gw_decompressor` in Verilator.
+//! The engines' RTL against the clocked model, frame by frame: `gw_compressor` and
+//! `gw_decompressor` in Verilator.
 
 mod support;
 
@@ -7,7 +8,8 @@ use gradwire::codec::Params;
 use gradwire_gateware::Batch;
 use support::{Case, Engine, PAUSES, Random, captured, compare, compress, recorded, verify};
 
-/// Random frames, layouts and parameters, hostile groups, pauses at both sides, noise wherever nothing is promised.
+/// Random frames, layouts and parameters, hostile groups, pauses at both sides, noise wherever
+/// nothing is promised.
 fn agrees(engine: Engine) {
     let mut simulation = engine.design().start().unwrap();
     let (frames, refused) = verify(&mut simulation, engine, 1, 300_000, &recorded()).unwrap();
@@ -29,7 +31,8 @@ fn the_decompressor_makes_the_models_bytes() {
     agrees(Engine::Decompressor);
 }
 
-/// Resets in the middle of frames: what is inside is lost, whatever it was, and what follows is right.
+/// Resets in the middle of frames: what is inside is lost, whatever it was, and what follows is
+/// right.
 #[test]
 #[ignore = "needs Verilator: .ci/gateware"]
 fn a_reset_in_the_middle_of_a_frame_leaves_nothing_behind() {
@@ -53,7 +56,8 @@ fn a_reset_in_the_middle_of_a_frame_leaves_nothing_behind() {
     }
 }
 
-/// The frames of both captures in the repository that carry values, both ways: the bytes, and what they cost.
+/// The frames of both captures in the repository that carry values, both ways: the bytes, and what
+/// they cost.
 #[test]
 #[ignore = "needs Verilator: .ci/gateware"]
 fn captured_frames_pass_a_beat_a_clock() {

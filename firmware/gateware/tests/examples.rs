@@ -1,4 +1,5 @@
-//! The example for LiteX connects the ports that `gw_nic` has. (That for Corundum is SystemVerilog: CI lints it.)
+//! The example for LiteX connects the ports that `gw_nic` has. (That for Corundum is SystemVerilog:
+//! CI lints it.)
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! The driver itself, on a design that does nothing: what goes in comes out, pauses are made, resets lose frames.
+//! The driver itself, on a design that does nothing: what goes in comes out, pauses are made,
+//! resets lose frames.
 
 use gradwire_gateware::{Batch, Design, Frame, Pauses};
 

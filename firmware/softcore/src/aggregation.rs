@@ -1,4 +1,5 @@
-//! An aggregator (docs/aggregation-protocol.md), in place of the engines: an image of its own, on the same boards.
+//! An aggregator (docs/aggregation-protocol.md), in place of the engines: an image of its own, on
+//! the same boards.
 //!
 //! Workers are behind the network's NIC. Frames that come from the host's are not looked at.
 
@@ -16,7 +17,8 @@ use crate::board::{Board, Chip, Nics as _};
 use crate::console::PROMPT;
 use crate::{BUDGET, MTU, progress};
 
-/// One job, whose workers have 4 chunks of 1024 values under way: 36 KB of slots, each chunk having two.
+/// One job, whose workers have 4 chunks of 1024 values under way: 36 KB of slots, each chunk having
+/// two.
 pub type SoftAggregator = EthernetAggregator<1, 8, 8>;
 
 /// The aggregator's MAC address: a local one.
@@ -74,7 +76,8 @@ impl<C: Chip, B: Beside<C>> AggregatorFirmware<C, B> {
     pub fn step(&mut self) {
         let now = self.board.chip.now();
         let mut frames = 0;
-        // What is not sent is lost with the next frame. So the next one waits, and its sender with it.
+        // What is not sent is lost with the next frame. So the next one waits, and its sender with
+        // it.
         while self.send()
             && frames < BUDGET
             && let Some(frame) = self.board.nics.receive(Port::Network)

@@ -1,4 +1,5 @@
-//! The parts of a board. A port makes a [`Board`] and nothing else; docs/firmware.md says how to bring one up.
+//! The parts of a board. A port makes a [`Board`] and nothing else; docs/firmware.md says how to
+//! bring one up.
 
 use embedded_hal::delay::DelayNs;
 use embedded_hal::digital::OutputPin;
@@ -10,7 +11,8 @@ use gradwire::forward::{Device, Port};
 pub trait Chip {
     /// Both NICs, and the buffers between them.
     type Nics: Nics;
-    /// The line with console and logs. It is written to and read from only if it says that it is ready.
+    /// The line with console and logs. It is written to and read from only if it says that it is
+    /// ready.
     type Serial: Read + ReadReady + Write + WriteReady;
     /// Waits before a restart, for the last words to leave the serial line.
     type Delay: DelayNs;
@@ -23,12 +25,12 @@ pub trait Chip {
     /// A number that a sender of frames cannot guess, as good as the board has one.
     fn seed(&mut self) -> u64;
 
-    /// Tells the watchdog that the main loop runs: called in every turn, the longest apart by [`IDLE_MS`] and the work
-    /// of one batch each way.
+    /// Tells the watchdog that the main loop runs: called in every turn, the longest apart by
+    /// [`IDLE_MS`] and the work of one batch each way.
     fn feed_watchdog(&mut self);
 
-    /// Waits until a NIC or the serial line has something, at most [`IDLE_MS`]; may return at once. Must not lose
-    /// what arrived after [`Nics::service`] looked last.
+    /// Waits until a NIC or the serial line has something, at most [`IDLE_MS`]; may return at once.
+    /// Must not lose what arrived after [`Nics::service`] looked last.
     fn idle(&mut self);
 
     /// Starts anew.
@@ -54,9 +56,11 @@ pub struct Board<C: Chip> {
 /// The longest that a board may idle.
 pub const IDLE_MS: u32 = 10;
 
-/// Two NICs as `gradwire`'s forwarding loop takes them, and what else the firmware wants to know of them.
+/// Two NICs as `gradwire`'s forwarding loop takes them, and what else the firmware wants to know of
+/// them.
 pub trait Nics: Device<Port = Port> {
-    /// Does what is to be done between batches: gives the receiver free buffers, looks after the links.
+    /// Does what is to be done between batches: gives the receiver free buffers, looks after the
+    /// links.
     fn service(&mut self);
 
     /// Whether a port has a link.

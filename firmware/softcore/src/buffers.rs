@@ -15,8 +15,8 @@ pub const HEADER_LEN: usize = 12;
 
 /// One buffer's memory.
 ///
-/// The frame starts two bytes behind a word: an IP header then starts on a word, and so do the values in most TCP
-/// segments, which processors without unaligned loads read several times faster.
+/// The frame starts two bytes behind a word: an IP header then starts on a word, and so do the
+/// values in most TCP segments, which processors without unaligned loads read several times faster.
 #[repr(C, align(4))]
 #[derive(Debug)]
 pub struct Memory {

@@ -96,7 +96,8 @@ impl<C: Chip> Firmware<C> {
         Self { board, forwarder, capabilities, console: Console::new(), seen, printed: Default::default() }
     }
 
-    /// One turn: a batch each way, and a piece of everything else. What happened is for the caller to log.
+    /// One turn: a batch each way, and a piece of everything else. What happened is for the caller
+    /// to log.
     pub fn step(&mut self) -> Events {
         let now = self.board.chip.now();
         let mut frames = 0;

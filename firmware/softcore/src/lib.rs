@@ -1,4 +1,5 @@
-//! gradwire in a soft core: all that does not depend on the board, so that it runs in host tests and fuzzers too.
+//! gradwire in a soft core: all that does not depend on the board, so that it runs in host tests
+//! and fuzzers too.
 //!
 //! ```text
 //!             ┌──────────────── Firmware::step ────────────────┐
@@ -8,9 +9,9 @@
 //!             └──────── board::Board: what a port writes ──────┘
 //! ```
 //!
-//! [`aggregator`] is another main loop: that of an aggregator, without engines. With the feature `management`,
-//! `tcp` serves metrics and a console beside it.
-//! [`board`] says what a board provides, and docs/firmware.md how; [`virtio`] drives the NICs of QEMU's `virt` machine.
+//! [`aggregator`] is another main loop: that of an aggregator, without engines. With the feature
+//! `management`, `tcp` serves metrics and a console beside it. [`board`] says what a board
+//! provides, and docs/firmware.md how; [`virtio`] drives the NICs of QEMU's `virt` machine.
 #![cfg_attr(not(test), no_std)]
 
 pub mod aggregation;
@@ -27,7 +28,8 @@ pub mod virtio;
 
 use gradwire::rules::{DEFAULT_MARK, Heuristic, Rule};
 
-/// The rule in force after a start. The payload heuristic is off: with it, every word of a payload would be read once more.
+/// The rule in force after a start. The payload heuristic is off: with it, every word of a payload
+/// would be read once more.
 pub const RULE: Rule = Rule { heuristic: Heuristic::Off, ..Rule::DEFAULT };
 /// The rules in force after a start; the console changes them until the next one.
 pub const RULES: &[Rule] = &[RULE];

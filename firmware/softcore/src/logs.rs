@@ -1,7 +1,8 @@
 //! Logs on their way to the serial line, which they share with the console's text.
 //!
-//! A log frame (`defmt`, rzCOBS: no byte of it is zero) is sent between [`START`] and a zero byte. Text has neither, so
-//! whoever reads the line can tell the two, and `defmt-print`, which knows frames only, skips the text.
+//! A log frame (`defmt`, rzCOBS: no byte of it is zero) is sent between [`START`] and a zero byte.
+//! Text has neither, so whoever reads the line can tell the two, and `defmt-print`, which knows
+//! frames only, skips the text.
 
 use core::cell::RefCell;
 

@@ -1,4 +1,5 @@
-//! The progress of the main loop, for interrupt handlers and logs: a few counters, shared through `critical-section`.
+//! The progress of the main loop, for interrupt handlers and logs: a few counters, shared through
+//! `critical-section`.
 
 use core::cell::Cell;
 

@@ -1,4 +1,5 @@
-//! The 16550 UART as QEMU's `virt` machine and most SoCs have it (National Semiconductor PC16550D), polled.
+//! The 16550 UART as QEMU's `virt` machine and most SoCs have it (National Semiconductor PC16550D),
+//! polled.
 
 use core::convert::Infallible;
 
@@ -25,14 +26,16 @@ const DATA_READY: u8 = 1;
 const TRANSMITTER_EMPTY: u8 = 1 << 5;
 const FIFO_LEN: usize = 16;
 
-/// A UART. Reading and writing wait, as `embedded-io` has it, unless `read_ready` and `write_ready` say yes.
+/// A UART. Reading and writing wait, as `embedded-io` has it, unless `read_ready` and `write_ready`
+/// say yes.
 #[derive(Debug)]
 pub struct Uart<R> {
     registers: R,
 }
 
 impl<R: Registers> Uart<R> {
-    /// Eight bits, no parity, FIFOs on; an interrupt if there is something to read. The rate stays as it is.
+    /// Eight bits, no parity, FIFOs on; an interrupt if there is something to read. The rate stays
+    /// as it is.
     pub fn new(mut registers: R) -> Self {
         registers.write(LINE_CONTROL, 0b11);
         registers.write(FIFO_CONTROL, 1);

@@ -150,7 +150,8 @@ impl Host {
         self.send(peer, ACK, b"");
     }
 
-    /// All that the aggregator has to say to a peer that acknowledges it piece by piece, and whether it ends the connection then.
+    /// All that the aggregator has to say to a peer that acknowledges it piece by piece, and
+    /// whether it ends the connection then.
     fn receive(&mut self, peer: &mut Peer) -> (String, bool) {
         let mut text = String::new();
         loop {
@@ -210,8 +211,8 @@ fn metrics_are_fetched_again_and_again() {
     assert_eq!(host.wire.free, BUFFERS);
 }
 
-/// Each name is printed once, before its samples, each series is there once, and no line is cut. Whatever the shim's aggregator counts
-/// too has that one's name, type and meaning.
+/// Each name is printed once, before its samples, each series is there once, and no line is cut.
+/// Whatever the shim's aggregator counts too has that one's name, type and meaning.
 #[test]
 fn the_page_is_in_prometheus_format_with_the_shims_names() {
     let shim = include_str!("../../afxdp/src/ops/metrics/aggregator.rs");

@@ -3,10 +3,11 @@
 //! ```text
 //! encode? -> egress -> (rack uplink -> core -> rack downlink)? -> ingress -> decode?
 //! ```
-//! Cut-through: a message's head enters the next link when it enters this one, and a message is delivered
-//! when its last bit has left the last link. Switch buffers are unbounded. Every link, codec and processor is
-//! a station that serves first in, first out, so what leaves one of them is ordered in time: the heap holds one entry for each station,
-//! not one for each message. Equal times are ordered by the sequence number given at admission.
+//! Cut-through: a message's head enters the next link when it enters this one, and a message is
+//! delivered when its last bit has left the last link. Switch buffers are unbounded. Every link,
+//! codec and processor is a station that serves first in, first out, so what leaves one of them is
+//! ordered in time: the heap holds one entry for each station, not one for each message. Equal
+//! times are ordered by the sequence number given at admission.
 //!
 //! Source: Chang et al., 'How to Train your DNN', the rules of its simulator.
 
@@ -39,7 +40,8 @@ pub(crate) enum Dest {
     Host(u32),
     /// Every worker but the sender, replicated by the switch.
     Workers,
-    /// The switch itself, which takes it off the wire (in-network aggregation); the core switch, if there are racks.
+    /// The switch itself, which takes it off the wire (in-network aggregation); the core switch, if
+    /// there are racks.
     Switch,
     /// The switch of the sender's rack; the only switch, if there are no racks.
     RackSwitch,
@@ -69,7 +71,8 @@ pub(crate) enum FabricEvent {
         host: u32,
         /// The message that arrived.
         message: Message,
-        /// Whether an [`FabricEvent::Arrived`] told of it; without a decoder nothing lies between the two.
+        /// Whether an [`FabricEvent::Arrived`] told of it; without a decoder nothing lies between
+        /// the two.
         announced: bool,
     },
     /// `message` reached the switch it was addressed to.
@@ -112,7 +115,8 @@ struct Flight {
     message: Message,
 }
 
-/// Bytes for a message under way: a queue that grows holds its messages, and room for twice as many.
+/// Bytes for a message under way: a queue that grows holds its messages, and room for twice as
+/// many.
 pub(crate) const MESSAGE_BYTES: u128 = 192;
 /// Bytes of a station and its entry in the heap.
 pub(crate) const STATION_BYTES: u128 = 128;
@@ -160,8 +164,9 @@ pub(crate) struct Fabric {
 impl Fabric {
     /// A network of `workers` hosts and then `others` (servers, aggregators).
     ///
-    /// `copies`: in the symmetric form, in which one worker stands for all, how many multicasts of the others
-    /// reach it for each one that it sends. `cut_through`: whether a message is at the switch with its first bit.
+    /// `copies`: in the symmetric form, in which one worker stands for all, how many multicasts of
+    /// the others reach it for each one that it sends. `cut_through`: whether a message is at the
+    /// switch with its first bit.
     #[must_use]
     pub(crate) fn new(
         links: &Links,
@@ -263,8 +268,8 @@ impl Fabric {
         self.occupy(host(message.src, ENCODE), cost.encode, flight);
     }
 
-    /// Sends `message` from the core switch to a host or to all workers, or from the sender's rack to the core switch; its
-    /// last bit is not at the switch before `tail`.
+    /// Sends `message` from the core switch to a host or to all workers, or from the sender's rack
+    /// to the core switch; its last bit is not at the switch before `tail`.
     pub(crate) fn send_from_switch(&mut self, message: Message, cost: WireCost, tail: Picos) {
         let flight = Flight { bits: cost.bits, decode: cost.decode, tail, message };
         match (message.dest, self.rack(message.src)) {
@@ -390,7 +395,8 @@ impl Fabric {
         }
     }
 
-    /// A link on the way: the event is the head's entry into it, which is also its entry into what follows.
+    /// A link on the way: the event is the head's entry into it, which is also its entry into what
+    /// follows.
     fn link(&mut self, index: usize, at: Picos, flight: Flight) {
         if self.stations[index].stage == Stage::Uplink && flight.message.dest == Dest::Switch {
             return self.reach_switch(index, at, 0, flight);
@@ -450,10 +456,11 @@ impl Fabric {
 }
 
 impl Station {
-    /// Serves a message whose head is here at `at`; returns when it starts and when its last bit is out.
+    /// Serves a message whose head is here at `at`; returns when it starts and when its last bit is
+    /// out.
     ///
-    /// A fast link after a slow one is not held up by it: it has room for others between the bits that
-    /// trickle in, but keeps their order.
+    /// A fast link after a slow one is not held up by it: it has room for others between the bits
+    /// that trickle in, but keeps their order.
     fn serve(&mut self, at: Picos, flight: Flight) -> (Picos, Picos) {
         let start = at.max(self.free);
         self.free = start + transmission(flight.bits, self.rate);

@@ -1,4 +1,5 @@
-//! The cluster at work: workers that compute, the network between them, and what a mechanism sees of both.
+//! The cluster at work: workers that compute, the network between them, and what a mechanism sees
+//! of both.
 
 mod fabric;
 mod worker;
@@ -46,7 +47,8 @@ pub(crate) struct Cluster<'a> {
     pub(crate) fabric: Fabric,
     pub(crate) scenario: &'a Scenario,
     workers: Vec<Worker>,
-    /// For each iteration: parameters not yet reduced, the time of the last, the time of the first row's.
+    /// For each iteration: parameters not yet reduced, the time of the last, the time of the first
+    /// row's.
     left: Vec<usize>,
     finished: Vec<Picos>,
     first_row: Vec<Picos>,

@@ -1,7 +1,7 @@
 //! A worker: when it needs each parameter, and when it has each gradient.
 //!
-//! Forward, row by row: row i starts when row i-1 is done and parameter i is there. Then backward, from the
-//! last row to the first; gradient i is handed to the mechanism at the end of its row.
+//! Forward, row by row: row i starts when row i-1 is done and parameter i is there. Then backward,
+//! from the last row to the first; gradient i is handed to the mechanism at the end of its row.
 
 use crate::time::Picos;
 use crate::workload::{ComputeTimes, Jitter};
@@ -51,7 +51,8 @@ impl Worker {
         self.versions[parameter as usize] += 1;
     }
 
-    /// If the worker is idle and can compute its next row, marks it busy and returns the row's time.
+    /// If the worker is idle and can compute its next row, marks it busy and returns the row's
+    /// time.
     ///
     /// An iteration's forward pass may use parameters that miss the last `staleness` updates.
     pub(crate) fn start(

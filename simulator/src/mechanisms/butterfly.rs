@@ -5,8 +5,8 @@
 use crate::cluster::{Cluster, Dest, Exchange, Message};
 use crate::scenario::{Content, Scenario};
 
-/// Iterations that can be under way at once: with a staleness of 1, whoever begins iteration k+4 has the sum
-/// of k+2, to which a worker contributes only when it is done with k.
+/// Iterations that can be under way at once: with a staleness of 1, whoever begins iteration k+4
+/// has the sum of k+2, to which a worker contributes only when it is done with k.
 const UNDER_WAY: usize = 4;
 
 pub(crate) struct Butterfly {

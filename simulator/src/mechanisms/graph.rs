@@ -1,8 +1,9 @@
 //! The collectives' own graphs, on the cost model.
 //!
-//! Each worker runs the graphs that it would run over TCP, of the jobs of the scenario's plan. Without a plan each parameter is a job of its
-//! own, cut into as many partitions as there are workers, where the strategy gives each an owner. A message is encoded by its first sender
-//! and decoded by each receiver; who passes it on does so before decoding.
+//! Each worker runs the graphs that it would run over TCP, of the jobs of the scenario's plan.
+//! Without a plan each parameter is a job of its own, cut into as many partitions as there are
+//! workers, where the strategy gives each an owner. A message is encoded by its first sender and
+//! decoded by each receiver; who passes it on does so before decoding.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

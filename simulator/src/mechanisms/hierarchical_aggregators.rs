@@ -1,6 +1,8 @@
-//! Hierarchical aggregators: a tree of groups, each with an aggregator, and one aggregator at the root.
+//! Hierarchical aggregators: a tree of groups, each with an aggregator, and one aggregator at the
+//! root.
 //!
-//! Gradients are summed in the group and then at the root; the root sends parameters down the same way.
+//! Gradients are summed in the group and then at the root; the root sends parameters down the same
+//! way.
 //!
 //! Source: INCEPTIONN (Li et al., MICRO 2018), Fig. 1(a).
 
@@ -10,7 +12,8 @@ use crate::scenario::{Content, Scenario};
 pub(crate) struct HierarchicalAggregators {
     group: u32,
     groups: u32,
-    /// Copies that [aggregator][parameter] waits for, for this iteration and the next; the root comes last.
+    /// Copies that [aggregator][parameter] waits for, for this iteration and the next; the root
+    /// comes last.
     awaited: Vec<[u32; 2]>,
 }
 

@@ -1,8 +1,8 @@
-//! Hierarchical rings: a ring all-reduce in every group, then one among the groups' first workers, who pass
-//! the result round their groups in chunks.
+//! Hierarchical rings: a ring all-reduce in every group, then one among the groups' first workers,
+//! who pass the result round their groups in chunks.
 //!
-//! Source: INCEPTIONN (Li et al., MICRO 2018), Fig. 1(c); that the leader passes the result on round its
-//! group is our reading.
+//! Source: INCEPTIONN (Li et al., MICRO 2018), Fig. 1(c); that the leader passes the result on
+//! round its group is our reading.
 
 use super::ring::Lap;
 use crate::cluster::{Cluster, Dest, Exchange, Message};
@@ -49,7 +49,8 @@ impl HierarchicalRings {
         worker as usize * self.behind.len() + parameter as usize
     }
 
-    /// The next worker on the ring of hop number `step`, and in how many chunks a parameter travels there.
+    /// The next worker on the ring of hop number `step`, and in how many chunks a parameter travels
+    /// there.
     fn next(&self, worker: u32, step: u32) -> (u32, u32) {
         if step > self.leaders_base() && step <= self.result_base() {
             ((worker + self.group) % (self.group * self.groups), self.groups)
@@ -88,7 +89,8 @@ impl HierarchicalRings {
         }
     }
 
-    /// `worker` holds its group's sum; if it leads the group, it contributes that to the leaders' ring.
+    /// `worker` holds its group's sum; if it leads the group, it contributes that to the leaders'
+    /// ring.
     fn group_summed(&mut self, cluster: &mut Cluster<'_>, worker: u32, message: Message) {
         if !worker.is_multiple_of(self.group) {
             return;

@@ -1,8 +1,9 @@
-//! Sums in the network, by aggregators of finite speed: workers send coded chunks, an aggregator in the switch's place adds them and
-//! multicasts the sum.
+//! Sums in the network, by aggregators of finite speed: workers send coded chunks, an aggregator in
+//! the switch's place adds them and multicasts the sum.
 //!
-//! Chunks are short, so a parameter passes like water: a sum's first bit leaves the aggregator when the first of the last copy is
-//! there, its last bit when the last one is and the aggregator has added all of it. An aggregator serves what comes first, first.
+//! Chunks are short, so a parameter passes like water: a sum's first bit leaves the aggregator when
+//! the first of the last copy is there, its last bit when the last one is and the aggregator has
+//! added all of it. An aggregator serves what comes first, first.
 
 use super::aggregation::Aggregation;
 use crate::cluster::{Cluster, Dest, Exchange, Message, SWITCH};

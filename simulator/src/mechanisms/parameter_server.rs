@@ -1,6 +1,7 @@
 //! Parameter servers: they hold the parameters, send them to every worker and sum the gradients.
 //!
-//! An iteration is from the distribution's begin until the servers hold all gradients of all workers.
+//! An iteration is from the distribution's begin until the servers hold all gradients of all
+//! workers.
 
 use super::aggregation::Aggregation;
 use crate::cluster::{Cluster, Dest, Exchange, Message};

@@ -1,11 +1,11 @@
 //! Ring all-reduce: W-1 hops sum, W-1 hops distribute, store-and-forward at every worker.
 //!
-//! Compressed sums are distributed as they are: only the worker that completed a sum encodes it, and decoding
-//! holds nobody up.
+//! Compressed sums are distributed as they are: only the worker that completed a sum encodes it,
+//! and decoding holds nobody up.
 //!
-//! Chunk c of a parameter starts at worker c when its own gradient is there; each summing hop waits for the
-//! local gradient. Forward starts at time 0 on every worker, which all hold the parameters. If workers
-//! are alike, one worker whose link leads back to itself sees what each of them would.
+//! Chunk c of a parameter starts at worker c when its own gradient is there; each summing hop waits
+//! for the local gradient. Forward starts at time 0 on every worker, which all hold the parameters.
+//! If workers are alike, one worker whose link leads back to itself sees what each of them would.
 
 use crate::cluster::{Cluster, Dest, Exchange, Message};
 use crate::scenario::{Content, Mechanism, Scenario};

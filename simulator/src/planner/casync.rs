@@ -1,13 +1,14 @@
-//! CaSync's cost of exchanging one gradient, with and without compression (HiPress, SOSP 2021, Eq. 1 and 2,
-//! Table 3).
+//! CaSync's cost of exchanging one gradient, with and without compression (HiPress, SOSP 2021, Eq.
+//! 1 and 2, Table 3).
 //!
 //! N ranks, a gradient of m bytes in K partitions, compressed to r m bytes:
 //! ```text
 //! (1)  T_orig(m, K) = a T_send(m/K)
 //! (2)  T_cpr(m, K)  = a T_send(r m/K) + b T_enc(m/K) + g T_dec(r m/K)
 //! ```
-//! T_dec counts compressed bytes. For K > N the paper speaks of batches and gives no formula. Our reading: ceil(K/N) batches, one after the
-//! other, and each costs what N partitions of m/K bytes cost.
+//! T_dec counts compressed bytes. For K > N the paper speaks of batches and gives no formula. Our
+//! reading: ceil(K/N) batches, one after the other, and each costs what N partitions of m/K bytes
+//! cost.
 
 use super::curve::Curve;
 
@@ -78,7 +79,8 @@ pub fn compressed(costs: &Costs, strategy: Strategy, ranks: u32, bytes: f64, par
         .map(|time| batches * time)
 }
 
-/// The best K from 1 to N. Where a message costs a fixed time and a time for each byte, more partitions than ranks are never better.
+/// The best K from 1 to N. Where a message costs a fixed time and a time for each byte, more
+/// partitions than ranks are never better.
 #[must_use]
 pub fn best(ranks: u32, time: impl Fn(u32) -> f64) -> Best {
     (1..=ranks.max(1))

@@ -15,8 +15,8 @@ pub struct Linear {
 
 /// Ring all-reduce: 2(p-1) alpha + 2(p-1)/p n beta + (p-1)/p n gamma.
 ///
-/// The same as INC(p), the gradient-centric exchange of INCEPTIONN (Li et al., MICRO 2018), whose n-terms tend
-/// to 2 n beta + n gamma: nearly constant in p.
+/// The same as INC(p), the gradient-centric exchange of INCEPTIONN (Li et al., MICRO 2018), whose
+/// n-terms tend to 2 n beta + n gamma: nearly constant in p.
 #[must_use]
 pub fn ring(Linear { alpha, beta, gamma }: Linear, p: u32, n: f64) -> f64 {
     let p = f64::from(p);
@@ -35,10 +35,11 @@ pub fn butterfly(Linear { alpha, beta, gamma }: Linear, p: u32, n: f64) -> f64 {
     f64::from(p).log2() * (alpha + n * (beta + gamma))
 }
 
-/// Workers and one aggregator, which broadcasts by a tree: WA(p) = (1 + log2 p) alpha + (p + log2 p) n beta +
-/// (p-1) n gamma, nearly linear in p.
+/// Workers and one aggregator, which broadcasts by a tree: WA(p) = (1 + log2 p) alpha + (p + log2
+/// p) n beta + (p-1) n gamma, nearly linear in p.
 ///
-/// Source: INCEPTIONN (Li et al., MICRO 2018); the formula is reconstructed from standard collectives.
+/// Source: INCEPTIONN (Li et al., MICRO 2018); the formula is reconstructed from standard
+/// collectives.
 #[must_use]
 pub fn worker_aggregator(Linear { alpha, beta, gamma }: Linear, p: u32, n: f64) -> f64 {
     let p = f64::from(p);

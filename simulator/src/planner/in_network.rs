@@ -1,8 +1,9 @@
 //! Whether an aggregator pays: the iteration with it against the iteration as planned.
 //!
-//! A worker encodes chunks and sends them to the aggregator. The aggregator adds them and multicasts sums, which the worker decodes. All of
-//! that goes on at once, so a tensor takes what its slowest stage takes for all of it, and the other stages take for one chunk.
-//! The aggregator stands in the switch's place: it has a link to each worker.
+//! A worker encodes chunks and sends them to the aggregator. The aggregator adds them and
+//! multicasts sums, which the worker decodes. All of that goes on at once, so a tensor takes what
+//! its slowest stage takes for all of it, and the other stages take for one chunk. The aggregator
+//! stands in the switch's place: it has a link to each worker.
 
 use std::fmt;
 
@@ -64,7 +65,8 @@ fn slowest(stages: &Stages) -> usize {
 }
 
 impl Planner<'_> {
-    /// The effect of `aggregator` on the iteration that was planned; nothing if there is nobody to sum with, or no codec.
+    /// The effect of `aggregator` on the iteration that was planned; nothing if there is nobody to
+    /// sum with, or no codec.
     #[must_use]
     pub fn in_network(&self, model: &Model, plan: &Plan, aggregator: AggregatorRate) -> Option<InNetwork> {
         if self.ranks < 2 {

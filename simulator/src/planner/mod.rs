@@ -1,7 +1,8 @@
 //! The planner: for each tensor, whether compression pays, and what the whole iteration gains.
 //!
-//! [`collectives`], [`pipe_sgd`] and [`casync`] are cost models as published; a [`cost_profile`] has the costs that they
-//! need; [`Planner`] decides by CaSync's Eq. 1 and 2. [`in_network`] says what an aggregator would change.
+//! [`collectives`], [`pipe_sgd`] and [`casync`] are cost models as published; a [`cost_profile`]
+//! has the costs that they need; [`Planner`] decides by CaSync's Eq. 1 and 2. [`in_network`] says
+//! what an aggregator would change.
 
 pub mod casync;
 pub mod collectives;
@@ -131,7 +132,8 @@ pub struct Plan {
     pub pays: bool,
 }
 
-/// An iteration in seconds: the forward pass and then the backward pass, with exchanges one after the other as gradients appear.
+/// An iteration in seconds: the forward pass and then the backward pass, with exchanges one after
+/// the other as gradients appear.
 fn iteration(model: &Model, exchange: impl Fn(usize) -> f64) -> f64 {
     let times = workload::ComputeTimes::of(model);
     let mut computed = seconds(times.forward.iter().sum());
@@ -146,8 +148,8 @@ fn iteration(model: &Model, exchange: impl Fn(usize) -> f64) -> f64 {
 impl Planner<'_> {
     /// Decides on every tensor of `model`.
     ///
-    /// An iteration is the forward pass and then the backward pass, with exchanges one after the other as
-    /// gradients appear. A model without compute times is all exchange.
+    /// An iteration is the forward pass and then the backward pass, with exchanges one after the
+    /// other as gradients appear. A model without compute times is all exchange.
     #[must_use]
     pub fn plan(&self, model: &Model) -> Plan {
         let tensors: Vec<Decision> = model

@@ -1,7 +1,7 @@
 //! Pipe-SGD's model of training time (Li et al., NeurIPS 2018, Eq. 2 to 7).
 //!
-//! The symbols are reconstructed from the text around the equations; Eq. 6 is our reading of it. T is the
-//! number of iterations, K the staleness; all times are in seconds.
+//! The symbols are reconstructed from the text around the equations; Eq. 6 is our reading of it. T
+//! is the number of iterations, K the staleness; all times are in seconds.
 
 use super::collectives::{Linear, ring};
 
@@ -44,7 +44,8 @@ pub fn pipeline(t: f64, stages: Stages, comm: f64) -> f64 {
     t * stages.compute().max(comm)
 }
 
-/// Eq. 5, gradients exchanged as one: T max(l_up + l_for + l_back, ring(p, n) + S), S the synchronisation.
+/// Eq. 5, gradients exchanged as one: T max(l_up + l_for + l_back, ring(p, n) + S), S the
+/// synchronisation.
 #[must_use]
 pub fn sequential_gradients(t: f64, stages: Stages, machine: Linear, p: u32, n: f64, sync: f64) -> f64 {
     pipeline(t, stages, ring(machine, p, n) + sync)

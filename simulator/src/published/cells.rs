@@ -1,7 +1,7 @@
 //! The published cells beside ours.
 //!
-//! `models/published.csv` holds every cell of Chang et al. that can be simulated, and what a separate
-//! prototype of the same rules came to.
+//! `models/published.csv` holds every cell of Chang et al. that can be simulated, and what a
+//! separate prototype of the same rules came to.
 
 use serde::Deserialize;
 
@@ -86,8 +86,8 @@ pub fn compare(cell: Cell) -> Result<Comparison, SimError> {
     Ok(Comparison { ours: simulate(&cell, setting)?, cell, setting, tolerance })
 }
 
-/// Inputs and tolerance of a cell. VGG-16 needs no calibration; the other three models' backward times, as
-/// printed, contradict Table 8.
+/// Inputs and tolerance of a cell. VGG-16 needs no calibration; the other three models' backward
+/// times, as printed, contradict Table 8.
 fn acceptance(cell: &Cell) -> (Setting, Option<f64>) {
     use Setting::{Calibrated, Uncalibrated};
     let vgg = cell.model == "VGG-16";

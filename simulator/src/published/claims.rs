@@ -1,7 +1,7 @@
 //! Claims of the text of Chang et al. claims, and what comes out here.
 //!
-//! All with the calibrated backward times and the sizes of Table 2, on 32 workers at 25 Gbit/s unless said
-//! otherwise.
+//! All with the calibrated backward times and the sizes of Table 2, on 32 workers at 25 Gbit/s
+//! unless said otherwise.
 
 use serde::Serialize;
 
@@ -70,7 +70,8 @@ fn gain_of_fast_compute(mechanism: Mechanism) -> Result<f64, SimError> {
         / time_with_compute("resnet200", mechanism, 3.0)?)
 }
 
-/// The first compute speed at which multicast and aggregation are faster than the ring by more than 0.1 %.
+/// The first compute speed at which multicast and aggregation are faster than the ring by more than
+/// 0.1 %.
 fn first_passing(model: &str, speeds: &[f64]) -> Result<Option<f64>, SimError> {
     for &speed in speeds {
         let both = time_with_compute(model, Mechanism::BOTH, speed)?;

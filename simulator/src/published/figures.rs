@@ -1,7 +1,7 @@
 //! The plots of docs/simulator.md: the subjects of the figures of Chang et al.
 //!
-//! All with the calibrated backward times, the sizes of Table 2 and, unless said otherwise, 32 workers at
-//! 25 Gbit/s.
+//! All with the calibrated backward times, the sizes of Table 2 and, unless said otherwise, 32
+//! workers at 25 Gbit/s.
 
 use super::setting::{scenario, time, time_at, time_with_compute};
 use crate::error::SimError;
@@ -54,7 +54,8 @@ pub const ALL: [(&str, Figure); 15] = [
     ("compression", compression),
 ];
 
-/// The module of Inception-v3 that the paper adds where the network is to have more to do: the last of 17x17x768.
+/// The module of Inception-v3 that the paper adds where the network is to have more to do: the last
+/// of 17x17x768.
 pub(super) const NETWORK_HEAVY: &str = "mixed_17x17x768e/";
 /// The row of a model whose processors are to have more to do: the last of 35x35x288.
 pub(super) const COMPUTE_HEAVY: &str = "mixed_35x35x288b/";

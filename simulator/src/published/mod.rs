@@ -1,4 +1,5 @@
-//! Published figures: the cells and claims of Chang et al. beside ours, and the subjects of their figures.
+//! Published figures: the cells and claims of Chang et al. beside ours, and the subjects of their
+//! figures.
 
 pub mod cells;
 pub mod claims;

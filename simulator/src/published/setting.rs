@@ -1,5 +1,5 @@
-//! The setting of the claims and the figures: calibrated backward times, the sizes of Table 2 and, unless said
-//! otherwise, 32 workers at 25 Gbit/s.
+//! The setting of the claims and the figures: calibrated backward times, the sizes of Table 2 and,
+//! unless said otherwise, 32 workers at 25 Gbit/s.
 
 use crate::error::SimError;
 use crate::scenario::{Mechanism, Scenario};

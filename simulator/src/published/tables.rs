@@ -1,5 +1,5 @@
-//! Tables 2 and 7 of Chang et al. beside ours: how large models are, and what a server gets of one when TensorFlow assigns
-//! variables in turn.
+//! Tables 2 and 7 of Chang et al. beside ours: how large models are, and what a server gets of one
+//! when TensorFlow assigns variables in turn.
 
 use serde::Serialize;
 
@@ -29,7 +29,8 @@ const TABLE_2: [(&str, f64, f64); 4] = [
     ("inceptionv3", 0.715, 1.1e10),
 ];
 
-/// Servers, model, smallest and largest share. Two of the largest are our second largest: 0.451 and 0.22.
+/// Servers, model, smallest and largest share. Two of the largest are our second largest: 0.451 and
+/// 0.22.
 const TABLE_7: [(u32, &str, f64, f64); 6] = [
     (4, "vgg16", 4e-5, 0.918),
     (8, "vgg16", 1e-5, 0.859),

@@ -28,22 +28,25 @@ pub struct Ratios {
     pub partial_sum: f64,
     /// Of [`Content::Parameters`]; 1.0 for a codec made for gradients.
     pub parameters: f64,
-    /// The exponent of the recorded bound, if the ratios are recorded ones: then sums of many workers compress less.
+    /// The exponent of the recorded bound, if the ratios are recorded ones: then sums of many
+    /// workers compress less.
     pub bound: Option<u8>,
 }
 
 /// Workers in the sums of [`SUM_RATIOS`].
 const SUMMED: [u32; 4] = [1, 4, 16, 64];
 
-/// Ratios of exact sums of 1, 4, 16 and 64 workers by bound exponent, coded anew at the same bound. The gradients of four
-/// workers were recorded (run hdc256); those of 16 and 64 are drawn from them with replacement.
+/// Ratios of exact sums of 1, 4, 16 and 64 workers by bound exponent, coded anew at the same bound.
+/// The gradients of four workers were recorded (run hdc256); those of 16 and 64 are drawn from them
+/// with replacement.
 pub const SUM_RATIOS: [(u8, [f64; 4]); 3] =
     [(10, [6.49, 5.57, 5.1, 4.0]), (8, [9.71, 7.66, 7.2, 6.6]), (6, [15.0, 13.8, 13.2, 12.6])];
 
 impl Ratios {
     /// The ratio of what a message holds.
     ///
-    /// Of a recorded bound, a sum's ratio falls with the logarithm of its workers, in proportion to the gradient's.
+    /// Of a recorded bound, a sum's ratio falls with the logarithm of its workers, in proportion to
+    /// the gradient's.
     #[must_use]
     pub fn of(&self, content: Content) -> f64 {
         let recorded = self.bound.and_then(|bound| SUM_RATIOS.iter().find(|known| known.0 == bound));
@@ -64,17 +67,19 @@ impl Ratios {
 /// Values of a chunk, the unit that aggregators in the network sum.
 pub const CHUNK_VALUES: u64 = 2048;
 
-/// Ratios recorded on a 4-worker ring training an MLP (run hdc256, iteration 40): bound exponent, ratio of
-/// one worker's gradient, ratio of everything the ring sent, which is partial sums for the most part.
+/// Ratios recorded on a 4-worker ring training an MLP (run hdc256, iteration 40): bound exponent,
+/// ratio of one worker's gradient, ratio of everything the ring sent, which is partial sums for the
+/// most part.
 pub const RECORDED_RATIOS: [(u8, f64, f64); 3] = [(10, 6.19, 5.69), (8, 8.71, 7.30), (6, 14.23, 11.35)];
 
 /// The place where values are encoded and decoded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CodecPlace {
-    /// In the NIC, at the rate of the link and packet by packet: no host time, as many packets as before.
+    /// In the NIC, at the rate of the link and packet by packet: no host time, as many packets as
+    /// before.
     Nic,
-    /// On the host, in bytes of raw values a second, one message at a time, before it is cut into packets.
-    /// It is a processor of its own: compute does not slow down.
+    /// On the host, in bytes of raw values a second, one message at a time, before it is cut into
+    /// packets. It is a processor of its own: compute does not slow down.
     Host {
         /// Encoder's rate; infinite for a codec that is free.
         encode: f64,
@@ -103,8 +108,9 @@ impl Compression {
 impl FromStr for Compression {
     type Err = SimError;
 
-    /// `16bit`, `in-nic:RATIOS` or `on-host:RATIOS@ENCODE,DECODE`, with rates in GB/s of raw values. RATIOS is
-    /// `GRADIENT[/PARTIAL_SUM[/PARAMETERS]]`, or `b10`, `b8`, `b6` for the recorded ones at that bound.
+    /// `16bit`, `in-nic:RATIOS` or `on-host:RATIOS@ENCODE,DECODE`, with rates in GB/s of raw
+    /// values. RATIOS is `GRADIENT[/PARTIAL_SUM[/PARAMETERS]]`, or `b10`, `b8`, `b6` for the
+    /// recorded ones at that bound.
     fn from_str(text: &str) -> Result<Self, SimError> {
         let bad = || SimError::BadCompression { text: text.to_owned() };
         if text == "16bit" {
@@ -155,14 +161,15 @@ pub struct Packets {
 }
 
 impl Packets {
-    /// TCP over IPv4 with timestamps (20 + 32 bytes inside the MTU), and on Ethernet a header, FCS, preamble
-    /// and gap (14 + 4 + 8 + 12 bytes).
+    /// TCP over IPv4 with timestamps (20 + 32 bytes inside the MTU), and on Ethernet a header, FCS,
+    /// preamble and gap (14 + 4 + 8 + 12 bytes).
     #[must_use]
     pub fn of_mtu(mtu: u64) -> Self {
         Self { payload: mtu.saturating_sub(52).max(1), overhead: 52 + 38 }
     }
 
-    /// The same wire with chunks in UDP: 20 + 8 + 20 bytes of headers inside the MTU, which are 4 fewer than those of TCP.
+    /// The same wire with chunks in UDP: 20 + 8 + 20 bytes of headers inside the MTU, which are 4
+    /// fewer than those of TCP.
     #[must_use]
     fn of_chunks(self) -> Self {
         Self { payload: self.payload + 4, overhead: self.overhead.saturating_sub(4) }
@@ -212,8 +219,8 @@ impl Wire {
         WireCost { bits: bits.saturating_add(self.header_bits(bits)), encode: 0, decode: 0 }
     }
 
-    /// The cost of `bits` of raw values of which a codec on the host makes `coded`. Its rates are those of [`compression`](Self::compression)
-    /// on the host; without, it takes no time.
+    /// The cost of `bits` of raw values of which a codec on the host makes `coded`. Its rates are
+    /// those of [`compression`](Self::compression) on the host; without, it takes no time.
     #[must_use]
     pub fn coded_cost(&self, bits: u64, coded: u64) -> WireCost {
         let bytes = bits as f64 / 8.0;
@@ -228,8 +235,8 @@ impl Wire {
         }
     }
 
-    /// The cost of `bits` of raw values as chunks of [`CHUNK_VALUES`], each in packets of its own. Hosts make the packets, so a
-    /// codec in the NIC saves packets like one on the host.
+    /// The cost of `bits` of raw values as chunks of [`CHUNK_VALUES`], each in packets of its own.
+    /// Hosts make the packets, so a codec in the NIC saves packets like one on the host.
     #[must_use]
     pub fn chunk_cost(&self, bits: u64, content: Content) -> WireCost {
         let ratio = self.compression.map_or(1.0, |codec| codec.ratios.of(content));

@@ -45,7 +45,8 @@ pub enum Mechanism {
     },
     /// Ring all-reduce.
     Ring {
-        /// Parameters travel in W equal chunks; otherwise whole, parameter i owned by worker i mod W.
+        /// Parameters travel in W equal chunks; otherwise whole, parameter i owned by worker i mod
+        /// W.
         messages: bool,
         /// A summed chunk is multicast, not passed on round the ring.
         multicast: bool,
@@ -59,7 +60,8 @@ pub enum Mechanism {
     },
     /// The graphs that `gradwire-collectives` runs over TCP; workers and servers are ranks.
     Graph(Strategy),
-    /// An aggregator in the switch's place sums chunks and multicasts the results; nobody else holds a sum first.
+    /// An aggregator in the switch's place sums chunks and multicasts the results; nobody else
+    /// holds a sum first.
     InNetwork {
         /// An aggregator in each rack's switch, too, which sends on one partial sum.
         racks: bool,
@@ -89,8 +91,9 @@ impl Mechanism {
     /// Ring all-reduce of chunks.
     pub const RING: Self = Self::Ring { messages: true, multicast: false };
 
-    /// Names on the command line, and what they stand for. `hier-agg` and `hier-ring` take groups of 8 or,
-    /// as `hier-agg:4`, of any size. `graph:` and a strategy of the collectives is a mechanism too.
+    /// Names on the command line, and what they stand for. `hier-agg` and `hier-ring` take groups
+    /// of 8 or, as `hier-agg:4`, of any size. `graph:` and a strategy of the collectives is a
+    /// mechanism too.
     pub const NAMES: [(&'static str, Self); 14] = [
         ("ps", Self::BASELINE),
         ("ps-rr", ps(Order::RoundRobin, false, false)),
@@ -163,7 +166,8 @@ impl fmt::Display for Mechanism {
 impl Mechanism {
     fn name(self) -> &'static str {
         let plain = self.with_servers(1, Assignment::Even);
-        // Every combination of flags has a name but the orders of a multicast, which are one mechanism.
+        // Every combination of flags has a name but the orders of a multicast, which are one
+        // mechanism.
         Self::NAMES.iter().find(|known| known.1 == plain).map_or("ps", |known| known.0)
     }
 }

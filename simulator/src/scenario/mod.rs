@@ -32,18 +32,20 @@ pub struct Scenario {
     pub links: Links,
     /// The way gradients are exchanged.
     pub mechanism: Mechanism,
-    /// Of [`Mechanism::Graph`]: which parameters are exchanged together, in how many partitions, by which strategy and codec. Of `wire`, only
-    /// the rates of a codec on the host count then. Without a plan, each parameter is exchanged by itself, in as many partitions as there are
+    /// Of [`Mechanism::Graph`]: which parameters are exchanged together, in how many partitions, by
+    /// which strategy and codec. Of `wire`, only the rates of a codec on the host count then.
+    /// Without a plan, each parameter is exchanged by itself, in as many partitions as there are
     /// workers.
     pub plan: Option<Plan>,
-    /// The time that each message takes its sender and its receiver, besides what its values take. Chunks for aggregators in the
-    /// network have their own costs.
+    /// The time that each message takes its sender and its receiver, besides what its values take.
+    /// Chunks for aggregators in the network have their own costs.
     pub per_message: Picos,
     /// Aggregators in the network, of [`Mechanism::InNetwork`].
     pub aggregator: AggregatorRate,
     /// Codec and headers.
     pub wire: Wire,
-    /// Largest message in bits, for every mechanism that sends whole parameters; `None` does not cut them.
+    /// Largest message in bits, for every mechanism that sends whole parameters; `None` does not
+    /// cut them.
     pub message: Option<u64>,
     /// Aggregation starts with the first bits of the last copy, not when it is whole.
     pub cut_through: bool,
@@ -62,9 +64,9 @@ pub struct Scenario {
 /// The results of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Results {
-    /// Time of an iteration. With a barrier: until all gradients are in. Without: the mean distance of the
-    /// times at which the first row's gradient is in, from the first to the third iteration, or from the
-    /// fourth to the eighth of a pipeline.
+    /// Time of an iteration. With a barrier: until all gradients are in. Without: the mean distance
+    /// of the times at which the first row's gradient is in, from the first to the third iteration,
+    /// or from the fourth to the eighth of a pipeline.
     pub iteration: Picos,
     /// Events processed.
     pub events: u64,
@@ -75,7 +77,8 @@ pub struct Results {
 }
 
 impl Scenario {
-    /// The published setting: one mechanism on 32 workers at 25 Gbit/s, no latency, no headers, no codec.
+    /// The published setting: one mechanism on 32 workers at 25 Gbit/s, no latency, no headers, no
+    /// codec.
     #[must_use]
     pub fn new(model: Model, mechanism: Mechanism) -> Self {
         Self {
@@ -98,7 +101,8 @@ impl Scenario {
         }
     }
 
-    /// Iterations a run simulates: one up to a barrier; without, three, or ten so that a pipeline fills.
+    /// Iterations a run simulates: one up to a barrier; without, three, or ten so that a pipeline
+    /// fills.
     #[must_use]
     pub fn iterations(&self) -> u32 {
         match (self.barrier, self.staleness) {

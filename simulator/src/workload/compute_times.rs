@@ -6,7 +6,8 @@ use crate::time::{Picos, picos};
 /// Seed and amount of the variation of compute time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Jitter {
-    /// A pass takes 1 to 1 + `amount` times its time, uniformly, drawn for each worker and iteration.
+    /// A pass takes 1 to 1 + `amount` times its time, uniformly, drawn for each worker and
+    /// iteration.
     pub amount: f64,
     /// The same seed gives the same run.
     pub seed: u64,
@@ -22,12 +23,12 @@ pub struct ComputeTimes {
 }
 
 impl ComputeTimes {
-    /// Divides a model's compute times among its rows in proportion to their FLOPs, or evenly if no row has
-    /// any. No time is lost: the rows' times add up to the model's.
+    /// Divides a model's compute times among its rows in proportion to their FLOPs, or evenly if no
+    /// row has any. No time is lost: the rows' times add up to the model's.
     ///
-    /// Backward, the last row with FLOPs and the rows after it cost nothing, as the published traces begin at
-    /// the first gradient (Chang et al., Table 3: 'does not include the first layer'). A row that alone has
-    /// FLOPs keeps all of the time.
+    /// Backward, the last row with FLOPs and the rows after it cost nothing, as the published
+    /// traces begin at the first gradient (Chang et al., Table 3: 'does not include the first
+    /// layer'). A row that alone has FLOPs keeps all of the time.
     #[must_use]
     pub fn of(model: &Model) -> Self {
         let mut weights: Vec<u64> =
@@ -60,7 +61,8 @@ impl ComputeTimes {
     }
 }
 
-/// Splits `total` in proportion to `weights`, exactly: the parts sum to `total`. Some weight is positive.
+/// Splits `total` in proportion to `weights`, exactly: the parts sum to `total`. Some weight is
+/// positive.
 fn shares(weights: &[u64], total: Picos) -> Vec<Picos> {
     let sum: u128 = weights.iter().map(|&weight| u128::from(weight)).sum();
     let mut done = 0_u128;

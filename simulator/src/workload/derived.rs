@@ -1,5 +1,5 @@
-//! Models whose tensors follow from a few numbers of their papers. Nobody published their compute times for the mechanisms compared
-//! here, so users give them.
+//! Models whose tensors follow from a few numbers of their papers. Nobody published their compute
+//! times for the mechanisms compared here, so users give them.
 
 use super::hipress;
 use super::model::{Model, Parameter};
@@ -25,7 +25,8 @@ fn parameters(name: &str) -> Option<Vec<Parameter>> {
 }
 
 impl Model {
-    /// Names of all models that come with gradwire: [`Self::names`], and those without published compute times.
+    /// Names of all models that come with gradwire: [`Self::names`], and those without published
+    /// compute times.
     pub fn all_names() -> impl Iterator<Item = &'static str> {
         Self::names().chain(NAMES)
     }
@@ -45,8 +46,9 @@ impl Model {
     }
 }
 
-/// GPT-2 with 124 million values (Radford et al. 2019, and the names of its checkpoint), for a sequence of 1024 tokens. The last
-/// product is with the table of tokens; its FLOPs count where it happens, at the last normalisation.
+/// GPT-2 with 124 million values (Radford et al. 2019, and the names of its checkpoint), for a
+/// sequence of 1024 tokens. The last product is with the table of tokens; its FLOPs count where it
+/// happens, at the last normalisation.
 fn gpt2(rows: &mut Rows) {
     const VOCABULARY: u64 = 50_257;
     const TOKENS: u64 = 1024;
@@ -94,7 +96,8 @@ fn llama2(rows: &mut Rows) {
     rows.matrix("output".into(), WIDTH, VOCABULARY, TOKENS);
 }
 
-/// VGG-19 (Simonyan and Zisserman 2015, configuration E) for an image of 224 x 224 and 1000 classes.
+/// VGG-19 (Simonyan and Zisserman 2015, configuration E) for an image of 224 x 224 and 1000
+/// classes.
 fn vgg19(rows: &mut Rows) {
     let (mut size, mut from) = (224, 3);
     for (block, (to, layers)) in [(64, 2), (128, 2), (256, 4), (512, 4), (512, 4)].into_iter().enumerate() {

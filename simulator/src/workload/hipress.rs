@@ -1,10 +1,11 @@
-//! The models that HiPress (SOSP 2021, Table 6) measures besides VGG-19, which `derived` has: their tensors follow from their
-//! architectures and from the sizes that its table prints.
+//! The models that HiPress (SOSP 2021, Table 6) measures besides VGG-19, which `derived` has: their
+//! tensors follow from their architectures and from the sizes that its table prints.
 
 use super::rows::{Rows, attention_flops};
 
-/// ResNet-50 as MXNet has it: of He et al. 2016 ('identity mappings'), with normalisation before each convolution, for an image of
-/// 224 x 224 and 1000 classes. The scale of the first normalisation of the image is fixed.
+/// ResNet-50 as MXNet has it: of He et al. 2016 ('identity mappings'), with normalisation before
+/// each convolution, for an image of 224 x 224 and 1000 classes. The scale of the first
+/// normalisation of the image is fixed.
 pub(super) fn resnet50(rows: &mut Rows) {
     let norm = |rows: &mut Rows, name: String, channels: u64| {
         rows.tensor(format!("{name}.gamma"), channels, 0);
@@ -48,8 +49,8 @@ fn layer_norm(rows: &mut Rows, name: &str, width: u64) {
     rows.tensor(format!("{name}.bias"), width, 0);
 }
 
-/// BERT-large with the heads of its training (Devlin et al. 2019), for a sequence of 512 tokens. HiPress counts one gradient more than
-/// these.
+/// BERT-large with the heads of its training (Devlin et al. 2019), for a sequence of 512 tokens.
+/// HiPress counts one gradient more than these.
 pub(super) fn bert_large(rows: &mut Rows) {
     const VOCABULARY: u64 = 30_522;
     const TOKENS: u64 = 512;
@@ -78,8 +79,8 @@ pub(super) fn bert_large(rows: &mut Rows) {
     linear(rows, "head.next_sentence", WIDTH, 2, 1);
 }
 
-/// The language model of PyTorch's examples on WikiText-2, its largest size: two LSTM layers of 1500, the table of words used twice, for a
-/// sequence of 35 words.
+/// The language model of PyTorch's examples on WikiText-2, its largest size: two LSTM layers of
+/// 1500, the table of words used twice, for a sequence of 35 words.
 pub(super) fn lstm(rows: &mut Rows) {
     const VOCABULARY: u64 = 33_278;
     const WIDTH: u64 = 1500;
@@ -94,8 +95,8 @@ pub(super) fn lstm(rows: &mut Rows) {
     rows.tensor("decoder.bias".into(), VOCABULARY, 2 * VOCABULARY * WIDTH * WORDS);
 }
 
-/// The base Transformer (Vaswani et al. 2017) as Tensor2Tensor has it: attention without biases, one table of 33,708 words for all,
-/// for sentences of 64 words.
+/// The base Transformer (Vaswani et al. 2017) as Tensor2Tensor has it: attention without biases,
+/// one table of 33,708 words for all, for sentences of 64 words.
 pub(super) fn transformer(rows: &mut Rows) {
     const VOCABULARY: u64 = 33_708;
     const WIDTH: u64 = 512;

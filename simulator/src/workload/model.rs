@@ -20,7 +20,8 @@ pub struct Parameter {
     pub name: String,
     /// Values in it.
     pub values: u64,
-    /// FLOPs (2 MACs) of its forward pass for one image; 0 for biases and normalisation, and in a file without this column.
+    /// FLOPs (2 MACs) of its forward pass for one image; 0 for biases and normalisation, and in a
+    /// file without this column.
     #[serde(default)]
     pub forward_flops: u64,
     /// Size as `f32`, in bits. `32 * values`, unless the model was scaled.
@@ -99,7 +100,8 @@ const PUBLISHED: [Published; 4] = [
     Published {
         name: "inceptionv3",
         parameters: include_str!("../../models/inceptionv3.csv"),
-        // The auxiliary head's variables were assigned to servers too, though its gradients were not traced.
+        // The auxiliary head's variables were assigned to servers too, though its gradients were
+        // not traced.
         variables: include_str!("../../models/inceptionv3_aux.allvars.csv"),
         forward: 0.176,
         backward: 0.296,
@@ -147,7 +149,8 @@ impl Model {
         }
     }
 
-    /// Reads `name,values,forward_flops` rows in forward order, or `name,values` rows; compute times are zero.
+    /// Reads `name,values,forward_flops` rows in forward order, or `name,values` rows; compute
+    /// times are zero.
     ///
     /// # Errors
     /// The file is not such a CSV, or it has no row.
@@ -181,7 +184,8 @@ impl Model {
         self
     }
 
-    /// Adds `layers` copies of a layer of `values` values and `forward_flops` FLOPs behind the last row.
+    /// Adds `layers` copies of a layer of `values` values and `forward_flops` FLOPs behind the last
+    /// row.
     ///
     /// Compute times grow with the FLOPs, so that existing layers keep theirs.
     #[must_use]
@@ -200,8 +204,8 @@ impl Model {
         self.timed(forward, backward)
     }
 
-    /// The same with `copies` more of the rows whose names begin with `prefix`, behind the last row and each as one row, so that a module of a
-    /// model counts as one layer.
+    /// The same with `copies` more of the rows whose names begin with `prefix`, behind the last row
+    /// and each as one row, so that a module of a model counts as one layer.
     #[must_use]
     pub fn with_copies(self, copies: u32, prefix: &str) -> Self {
         let module = self.parameters.iter().filter(|row| row.name.starts_with(prefix));
@@ -228,8 +232,9 @@ impl Model {
         self.parameters.iter().map(|parameter| parameter.forward_flops).sum()
     }
 
-    /// TensorFlow's round robin: variable i in creation order lives on server i mod `servers`. Returns the
-    /// server of each trained parameter; a model without variables is assigned parameter by parameter.
+    /// TensorFlow's round robin: variable i in creation order lives on server i mod `servers`.
+    /// Returns the server of each trained parameter; a model without variables is assigned
+    /// parameter by parameter.
     #[must_use]
     pub fn round_robin(&self, servers: u32) -> Vec<u32> {
         let order = (0..servers).cycle();

@@ -21,7 +21,8 @@ impl Rows {
     }
 }
 
-/// The FLOPs of attention for a sequence beside its matrices: scores and their sums, over `width` values of `tokens` tokens.
+/// The FLOPs of attention for a sequence beside its matrices: scores and their sums, over `width`
+/// values of `tokens` tokens.
 pub(super) const fn attention_flops(tokens: u64, width: u64) -> u64 {
     2 * 2 * tokens * tokens * width
 }

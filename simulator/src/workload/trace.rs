@@ -4,9 +4,10 @@
 //! {"time": 0.0021, "parameter": "conv1.weight", "bytes": 6912, "source": "ps", "destination": "worker0"}
 //! {"time": 0.0875, "parameter": "conv1.weight", "bytes": 6912, "source": "worker0", "destination": "ps"}
 //! ```
-//! Times are seconds from any origin. A line to a worker says that its forward pass needs the parameter now,
-//! a line from a worker that the gradient is there: the events that a parameter server sees. A new
-//! iteration begins with the first line to the worker after its gradients. `recorder/record.py` writes it.
+//! Times are seconds from any origin. A line to a worker says that its forward pass needs the
+//! parameter now, a line from a worker that the gradient is there: the events that a parameter
+//! server sees. A new iteration begins with the first line to the worker after its gradients.
+//! `recorder/record.py` writes it.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
@@ -107,7 +108,8 @@ fn rows(
         .iter()
         .rev()
         .map(|record| {
-            // If gradients come out of order, a row ends when its own and all later rows' are there.
+            // If gradients come out of order, a row ends when its own and all later rows' are
+            // there.
             let end = times[record.parameter.as_str()].max(reached);
             picos(end - core::mem::replace(&mut reached, end))
         })

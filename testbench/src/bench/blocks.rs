@@ -1,4 +1,5 @@
-//! Blocks on which sums in the network are measured: blocks of values, and what an aggregator does to them.
+//! Blocks on which sums in the network are measured: blocks of values, and what an aggregator does
+//! to them.
 
 use std::hint::black_box;
 
@@ -27,8 +28,9 @@ pub enum BlockWork {
     Encode(Kernel),
     /// The values are decoded.
     Decode(Kernel),
-    /// As an aggregator adds: the values are decoded to units, sixteen blocks at a time as in its packets, and then added to sums; or code is
-    /// added straight to sums, where a kernel does that.
+    /// As an aggregator adds: the values are decoded to units, sixteen blocks at a time as in its
+    /// packets, and then added to sums; or code is added straight to sums, where a kernel does
+    /// that.
     Add(Kernel),
     /// Sums of four workers are encoded.
     Sums(Kernel),

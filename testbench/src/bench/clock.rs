@@ -7,16 +7,17 @@ use crate::report::ProgressBar;
 /// The time that goes into a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Each piece of work is timed over about this long in a row. Shorter than what a scheduler gives a
-    /// neighbour, so that most slices have the core for themselves.
+    /// Each piece of work is timed over about this long in a row. Shorter than what a scheduler
+    /// gives a neighbour, so that most slices have the core for themselves.
     pub slice: Duration,
-    /// All work in turn, again and again, until this is over: what slows the machine down for a while slows all
-    /// of it. One round at least. Peers have as much again.
+    /// All work in turn, again and again, until this is over: what slows the machine down for a
+    /// while slows all of it. One round at least. Peers have as much again.
     pub budget: Duration,
 }
 
 impl Effort {
-    /// Some hundred rounds on an idle machine. With peers everything still takes less than a minute.
+    /// Some hundred rounds on an idle machine. With peers everything still takes less than a
+    /// minute.
     pub const DEFAULT: Self = Self { slice: Duration::from_micros(500), budget: Duration::from_secs(20) };
     /// For tests: numbers of no use.
     pub const NONE: Self = Self { slice: Duration::from_micros(1), budget: Duration::ZERO };
@@ -36,8 +37,8 @@ impl Effort {
     }
 }
 
-/// The time of one pass of a piece of work: the best of all slices. Whatever disturbs makes it longer, so the
-/// shortest is the closest to what the work itself needs.
+/// The time of one pass of a piece of work: the best of all slices. Whatever disturbs makes it
+/// longer, so the shortest is the closest to what the work itself needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Timing {
     best: Option<f64>,
@@ -59,8 +60,9 @@ impl Timing {
         self.best = Some(self.best.map_or(seconds, |best| best.min(seconds)));
     }
 
-    /// Passes that fill a slice, by the best time so far. A number fixed once would be that of the first pass, which
-    /// meets new pages and may meet a neighbour: too few passes then, too short and too cold, to the end of the run.
+    /// Passes that fill a slice, by the best time so far. A number fixed once would be that of the
+    /// first pass, which meets new pages and may meet a neighbour: too few passes then, too short
+    /// and too cold, to the end of the run.
     fn passes(&self, effort: Effort) -> u32 {
         self.best.map_or(1, |best| ((effort.slice.as_secs_f64() / best) as u32).max(1))
     }

@@ -24,8 +24,9 @@ pub fn steps(sends: bool, codecs: usize) -> u64 {
     (usize::from(sends) * SENT.len() + codecs * ENCODED.len()) as u64
 }
 
-/// Measures this machine's fastest kernel of the codec with the dense split at a bound of 2^-`bound` on `values` (little-endian `f32`s),
-/// repeated as needed, and calls `step` after each size.
+/// Measures this machine's fastest kernel of the codec with the dense split at a bound of
+/// 2^-`bound` on `values` (little-endian `f32`s), repeated as needed, and calls `step` after each
+/// size.
 ///
 /// # Errors
 /// The bound is not one, there are no values, or the codec refuses them.
@@ -63,8 +64,8 @@ pub struct Sends {
     pub slowest: Curve,
 }
 
-/// Measures the time from the first byte sent to the answer that all have been received, on `stream` from
-/// [`connect`]; calls `step` after each size.
+/// Measures the time from the first byte sent to the answer that all have been received, on
+/// `stream` from [`connect`]; calls `step` after each size.
 ///
 /// # Errors
 /// The connection fails.
@@ -92,8 +93,8 @@ pub fn send(mut stream: TcpStream, step: impl Fn()) -> Result<Sends, Error> {
     Ok(Sends { median: median?, fastest: fastest?, slowest: slowest? })
 }
 
-/// The curve through measured points. More bytes never take less time; if they seem to, something else
-/// ran while fewer were measured.
+/// The curve through measured points. More bytes never take less time; if they seem to, something
+/// else ran while fewer were measured.
 fn curve(mut points: Vec<(f64, f64)>) -> Result<Curve, Error> {
     for at in (1..points.len()).rev() {
         points[at - 1].1 = points[at - 1].1.min(points[at].1);

@@ -1,7 +1,8 @@
 //! Input distributions of benches: values whose classes are known, and one recording.
 //!
-//! Every distribution is the same on every run and machine. Classes are those of the bound 2^-10, and the same in both
-//! splits: what they disagree on, 2^-5 to 2^-3, is drawn by the Laplace distributions only.
+//! Every distribution is the same on every run and machine. Classes are those of the bound 2^-10,
+//! and the same in both splits: what they disagree on, 2^-5 to 2^-3, is drawn by the Laplace
+//! distributions only.
 
 use std::ops::Range;
 
@@ -15,7 +16,8 @@ pub const RECORDED: &str = "hdc256_i0040_w0.npy";
 /// The recording of the distribution `resnet`.
 const DENSE: &str = "resnet_i0010_w0.npy";
 
-/// Values in a row that a recorded distribution takes from one place: those of a payload of 1448 bytes.
+/// Values in a row that a recorded distribution takes from one place: those of a payload of 1448
+/// bytes.
 const RUN: usize = 362;
 
 /// One distribution of input.
@@ -95,8 +97,8 @@ impl Distribution {
     }
 }
 
-/// Binary exponents of the classes' magnitudes. Those of zero reach down to where half of a trained model's
-/// gradients are; those of half begin where both splits have it.
+/// Binary exponents of the classes' magnitudes. Those of zero reach down to where half of a trained
+/// model's gradients are; those of half begin where both splits have it.
 const EXPONENTS: [Range<f64>; 4] = [-30.0..-10.0, -10.0..-5.0, -3.0..0.0, 0.0..4.0];
 
 fn of_classes(random: &mut Random, shares: [u32; 4]) -> f32 {

@@ -64,7 +64,8 @@ pub struct FrameRow {
     pub kind: &'static str,
     /// Nanoseconds a frame.
     pub ns: f64,
-    /// Gbit a second of the payload as the host has it: 1448 bytes a frame, whatever went over the wire.
+    /// Gbit a second of the payload as the host has it: 1448 bytes a frame, whatever went over the
+    /// wire.
     pub gbps: f64,
 }
 

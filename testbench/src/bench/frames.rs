@@ -1,9 +1,10 @@
 //! Frames on which the frame path is measured: 1514-byte frames of one TCP stream of gradients.
 //!
-//! Egress leaves untouched what TCP sends again, so going round a ring of frames must look like a stream that goes
-//! on. The ring is therefore four runs of consecutive segments, a quarter of TCP's sequence numbers apart: whoever
-//! has sent the last run finds the first ahead of it again, modulo 2^32, for ever. No frame has to be changed between
-//! passes, and none is there only to open connections.
+//! Egress leaves untouched what TCP sends again, so going round a ring of frames must look like a
+//! stream that goes on. The ring is therefore four runs of consecutive segments, a quarter of TCP's
+//! sequence numbers apart: whoever has sent the last run finds the first ahead of it again, modulo
+//! 2^32, for ever. No frame has to be changed between passes, and none is there only to open
+//! connections.
 
 use std::hint::black_box;
 

@@ -1,7 +1,9 @@
-//! Speed, as ratios: kernels and the frame path against `memcpy` of the same buffers in the same run.
+//! Speed, as ratios: kernels and the frame path against `memcpy` of the same buffers in the same
+//! run.
 //!
-//! Machines are shared and their clocks change, so no time means much by itself. All work is timed in turn, in short
-//! slices, many times over; of each the best counts. Speeds are in bytes of raw gradient, whichever way they go.
+//! Machines are shared and their clocks change, so no time means much by itself. All work is timed
+//! in turn, in short slices, many times over; of each the best counts. Speeds are in bytes of raw
+//! gradient, whichever way they go.
 
 use gradwire::codec::Params;
 use gradwire::codec::bit_plane::Bound;
@@ -31,8 +33,8 @@ pub use table::write;
 use clock::Timing;
 use distributions::SUMMED;
 
-/// Measures `kernels`, the fastest first, and the frame path with the first of them, each with these profiles; with `peers`
-/// other codecs too.
+/// Measures `kernels`, the fastest first, and the frame path with the first of them, each with
+/// these profiles; with `peers` other codecs too.
 #[must_use]
 pub fn run(kernels: &[Kernel], profiles: &[Profile], peers: bool, effort: Effort) -> Figures {
     let works: Vec<Work> =

@@ -1,10 +1,11 @@
 //! Other codecs on the same recordings: how small, how exact, how fast.
 //!
-//! Each gets a whole recording at once, as it would in memory; gradwire gets it payload by payload, as it has to in a
-//! card. Those that take a bound get gradwire's.
+//! Each gets a whole recording at once, as it would in memory; gradwire gets it payload by payload,
+//! as it has to in a card. Those that take a bound get gradwire's.
 //!
-//! Left out: SZ3, whose bindings are GPL and need cmake and libclang; SZx, which neither crates.io nor Debian has;
-//! bindings of zfp, which need libclang. zfp is measured if its command is installed (Debian: `zfp`).
+//! Left out: SZ3, whose bindings are GPL and need cmake and libclang; SZx, which neither crates.io
+//! nor Debian has; bindings of zfp, which need libclang. zfp is measured if its command is
+//! installed (Debian: `zfp`).
 
 use std::hint::black_box;
 use std::process::{Command, Stdio};
@@ -264,7 +265,8 @@ impl Peer for Pco {
     }
 }
 
-/// Steps of twice the bound, and pco on their numbers: what an error bound buys if speed is no matter.
+/// Steps of twice the bound, and pco on their numbers: what an error bound buys if speed is no
+/// matter.
 struct QuantisedPco {
     steps: Vec<i32>,
     compressed: Vec<u8>,
@@ -294,9 +296,10 @@ impl Peer for QuantisedPco {
     }
 }
 
-/// zfp at fixed accuracy, if its command is installed. The times are the wall clock of the command, with its start
-/// and its files, which are long so that these matter little. Unlike all others it cannot be timed in short slices: on
-/// a busy machine it seems slower than it is, and its name in reports says how it was measured.
+/// zfp at fixed accuracy, if its command is installed. The times are the wall clock of the command,
+/// with its start and its files, which are long so that these matter little. Unlike all others it
+/// cannot be timed in short slices: on a busy machine it seems slower than it is, and its name in
+/// reports says how it was measured.
 fn zfp(recording: &str, values: &Values, effort: Effort) -> Option<PeerRow> {
     const LONG: usize = 1 << 23; // values
     let repeats = if effort.budget.is_zero() { 1 } else { LONG / values.floats.len() + 1 };

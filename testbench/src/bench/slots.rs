@@ -2,13 +2,15 @@
 
 /// Bytes of a buffer: a frame of 1514, a payload that grew, and what a kernel may write behind it.
 pub(crate) const SLOT_LEN: usize = 1728;
-/// The start of the payload: behind the headers of Ethernet, IPv4 and TCP with timestamps. No kernel then
-/// loads from aligned addresses, as none will in a card.
+/// The start of the payload: behind the headers of Ethernet, IPv4 and TCP with timestamps. No
+/// kernel then loads from aligned addresses, as none will in a card.
 pub(crate) const PAYLOAD_AT: usize = 14 + 20 + 32;
-/// Buffers of one kind. Two kinds at a time are in use, 442 KB: beyond every L1 cache, within most L2 caches.
+/// Buffers of one kind. Two kinds at a time are in use, 442 KB: beyond every L1 cache, within most
+/// L2 caches.
 pub(crate) const SLOTS: usize = 128;
 
-/// [`SLOTS`] buffers. The first starts at a cache line, and so does each after it: all runs have them alike.
+/// [`SLOTS`] buffers. The first starts at a cache line, and so does each after it: all runs have
+/// them alike.
 #[derive(Debug)]
 pub(crate) struct Slots {
     bytes: Vec<u8>,

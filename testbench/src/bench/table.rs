@@ -48,7 +48,8 @@ const SUMS_OF_ENCODE: f64 = 0.70;
 /// The mixed distribution in terms of the typical one, at least.
 const MIXED_OF_TYPICAL: f64 = 0.5;
 
-/// Writes `figures` to `out`. `frame_kernel` names the kernel that the frame path was measured with.
+/// Writes `figures` to `out`. `frame_kernel` names the kernel that the frame path was measured
+/// with.
 ///
 /// # Errors
 /// Those of `out`.

@@ -10,8 +10,9 @@ use crate::error::{Error, Outcome};
 
 /// Sums what ranks of `gradwire allreduce --aggregate` send, until it is ended.
 ///
-/// It is for trying and for tests: packets take the system's way through a UDP socket, and every rank gets a copy of each result. It serves four jobs at
-/// a time, and keeps nothing when it ends: ranks notice, sum without it, and use it again when it is back.
+/// It is for trying and for tests: packets take the system's way through a UDP socket, and every
+/// rank gets a copy of each result. It serves four jobs at a time, and keeps nothing when it ends:
+/// ranks notice, sum without it, and use it again when it is back.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 It first prints the address where it listens.

@@ -11,9 +11,10 @@ use crate::report;
 
 /// Measures every kernel against memcpy, sums in the network, and the whole path of a frame.
 ///
-/// Payloads are 1448 bytes in the second-level cache, at the bound 2^-10; speeds count bytes of raw gradient. memcpy
-/// copies the same buffers in the same run. The bench times everything in turn, in short slices, and keeps the best
-/// slice of each: on a busy machine, trust the ratios more than the speeds. Takes 25 seconds of one core, with peers 45.
+/// Payloads are 1448 bytes in the second-level cache, at the bound 2^-10; speeds count bytes of raw
+/// gradient. memcpy copies the same buffers in the same run. The bench times everything in turn, in
+/// short slices, and keeps the best slice of each: on a busy machine, trust the ratios more than
+/// the speeds. Takes 25 seconds of one core, with peers 45.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 JSON: {\"memcpy_gbps\", \"kernels\": [{\"name\", \"codec\", \"distribution\", \"encode_gbps\", \"decode_gbps\"}],

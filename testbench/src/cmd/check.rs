@@ -18,8 +18,8 @@ use crate::verify::values::scale_to_peak;
 
 /// Sends every gradient through compress, wire and decompress, and measures what comes back.
 ///
-/// The wire carries payloads of 1440 bytes, the whole bursts that fit into a TCP segment. Each error is computed in
-/// f64 and has to be below 2^(X-B); of codec 2, at most 2^(X-B).
+/// The wire carries payloads of 1440 bytes, the whole bursts that fit into a TCP segment. Each
+/// error is computed in f64 and has to be below 2^(X-B); of codec 2, at most 2^(X-B).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 JSON: {\"recordings\": [{\"name\", \"values\", \"codec\", \"bound\", \"ratio\", \"classes\": {\"zero\", \"coded\", \"raw\"},
@@ -33,10 +33,12 @@ Examples:
   gradwire check grad.npy --bounds 6 --scale auto    bound relative to the largest gradient
   gradwire check a.npy folder/ --split paper --json")]
 pub struct Args {
-    /// .npy files of little-endian f32, folders of them, or - for standard input [default: built in].
+    /// .npy files of little-endian f32, folders of them, or - for standard input [default: built
+    /// in].
     #[arg(value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// Error bounds, each measured: 10, 2^-10 or 0.001, which is rounded down to a power of two. Codec 1: 1 to 14.
+    /// Error bounds, each measured: 10, 2^-10 or 0.001, which is rounded down to a power of two.
+    /// Codec 1: 1 to 14.
     #[arg(
         long,
         value_name = "B,..",
@@ -49,8 +51,8 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
     pub codec: CodecChoice,
-    /// Scale exponent (codec 1: -80 to 127; codec 2: X-B from -94 to 111): the codec runs on f * 2^-X. `auto`: for each recording the one that brings
-    /// its largest magnitude into [0.5, 1).
+    /// Scale exponent (codec 1: -80 to 127; codec 2: X-B from -94 to 111): the codec runs on f *
+    /// 2^-X. `auto`: for each recording the one that brings its largest magnitude into [0.5, 1).
     #[arg(long, value_name = "X", default_value = "0", allow_hyphen_values = true, value_parser = parse_scale)]
     pub scale: Scale,
     #[command(flatten)]

@@ -17,14 +17,15 @@ use crate::error::Error;
 /// Codec, bound, scale, and the kernel that encodes and decodes with them.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CodecArgs {
-    /// Error bound: 10, 2^-10 or 0.001, which is rounded down to a power of two. Codec 1: 1 to 14 [default: 10].
+    /// Error bound: 10, 2^-10 or 0.001, which is rounded down to a power of two. Codec 1: 1 to 14
+    /// [default: 10].
     #[arg(long, value_name = "B", allow_negative_numbers = true, value_parser = exponent)]
     pub bound: Option<i16>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
     pub choice: CodecChoice,
-    /// Scale exponent: the codec runs on f * 2^-X, and the bound becomes 2^(X-B). Codec 1: X from -80 to 127; codec 2:
-    /// X-B from -94 to 111 [default: 0].
+    /// Scale exponent: the codec runs on f * 2^-X, and the bound becomes 2^(X-B). Codec 1: X from
+    /// -80 to 127; codec 2: X-B from -94 to 111 [default: 0].
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub scale: Option<i8>,
     #[command(flatten)]
@@ -65,16 +66,16 @@ impl CodecArgs {
 /// The codec, and what only codec 1 has.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CodecChoice {
-    /// Codec of the wire: 1 is that of INCEPTIONN (MICRO 2018), for hardware and soft cores; 2 is denser and faster in
-    /// software [default: 2, with --split 1].
+    /// Codec of the wire: 1 is that of INCEPTIONN (MICRO 2018), for hardware and soft cores; 2 is
+    /// denser and faster in software [default: 2, with --split 1].
     #[arg(long, value_name = "1|2", value_parser = clap::value_parser!(u8).range(1..=2))]
     pub codec: Option<u8>,
-    /// Border between the 8-bit and the 16-bit values of codec 1: dense keeps as few bits as the bound allows, paper as
-    /// many as INCEPTIONN published [default: dense].
+    /// Border between the 8-bit and the 16-bit values of codec 1: dense keeps as few bits as the
+    /// bound allows, paper as many as INCEPTIONN published [default: dense].
     #[arg(long, value_parser = split())]
     pub split: Option<Split>,
-    /// All settings of one system at once: inceptionn is codec 1 with the paper split and, for frames, in-place framing,
-    /// exactly ToS 0x28, and a value at the start of every payload.
+    /// All settings of one system at once: inceptionn is codec 1 with the paper split and, for
+    /// frames, in-place framing, exactly ToS 0x28, and a value at the start of every payload.
     #[arg(long, value_name = "NAME", value_parser = [INCEPTIONN], conflicts_with_all = ["codec", "split"])]
     pub profile: Option<String>,
 }
@@ -139,8 +140,8 @@ impl Codec {
     }
 }
 
-/// Parses a bound as people write it: `10` and `2^-10` are the exponent 10; a decimal is rounded down to a power of two, so
-/// that the bound that was asked for holds.
+/// Parses a bound as people write it: `10` and `2^-10` are the exponent 10; a decimal is rounded
+/// down to a power of two, so that the bound that was asked for holds.
 ///
 /// # Errors
 /// None of the three.
@@ -179,7 +180,8 @@ pub(crate) fn open(path: &Path) -> Result<File, Error> {
     File::open(path).map_err(|source| Error::io(path.display().to_string(), "read", source))
 }
 
-/// Reads until `buffer` is full or `input`, which messages call `name`, ends; how many bytes that gave.
+/// Reads until `buffer` is full or `input`, which messages call `name`, ends; how many bytes that
+/// gave.
 pub(crate) fn read_full(name: &str, input: &mut impl Read, buffer: &mut [u8]) -> Result<usize, Error> {
     let mut at = 0;
     while at < buffer.len() {

@@ -24,9 +24,10 @@ const MAX_SECTION_LEN: usize = 4096;
 
 /// Reads sections or groups and writes little-endian f32 values.
 ///
-/// A file of `gradwire encode -o` says what it was made with. Bare code does not: its codec and parameters are those of the
-/// options, and --values N says how many values the last section or group stands for. Codec 2 needs it. With
-/// codec 1, every group gives 8 values without it, and absent lanes come out as zeros.
+/// A file of `gradwire encode -o` says what it was made with. Bare code does not: its codec and
+/// parameters are those of the options, and --values N says how many values the last section or
+/// group stands for. Codec 2 needs it. With codec 1, every group gives 8 values without it, and
+/// absent lanes come out as zeros.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A file says what it was made with, and takes no options about that. Bare code needs the options of its encoder.
@@ -54,8 +55,8 @@ pub struct Args {
 /// Decodes `stdin`, or the file that `args` name, to `stdout`, or to the file that they name.
 ///
 /// # Errors
-/// Nobody says how many values sections stand for. The code ends too early, goes on after the last value, or is none. The
-/// input or the output fails.
+/// Nobody says how many values sections stand for. The code ends too early, goes on after the last
+/// value, or is none. The input or the output fails.
 pub fn run(args: &Args, stdin: &mut impl Read, stdout: &mut impl Write) -> Result<Outcome, Error> {
     match &args.input {
         Some(path) if path.as_os_str() != "-" => from(args, &display(path), &mut open(path)?, stdout),
@@ -125,8 +126,8 @@ struct Decoder<'a> {
 }
 
 impl Decoder<'_> {
-    /// Decodes the groups or sections of `bytes`, which stand at `offset` of the input, that are surely whole: all
-    /// if the input has `ended`. Returns how many bytes that took.
+    /// Decodes the groups or sections of `bytes`, which stand at `offset` of the input, that are
+    /// surely whole: all if the input has `ended`. Returns how many bytes that took.
     fn decode(
         &mut self,
         bytes: &[u8],
@@ -157,7 +158,8 @@ impl Decoder<'_> {
             }
             let left = self.left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX));
             let count = match self.profile {
-                // Whole bursts together; what is not whole by itself, so that a refusal knows where.
+                // Whole bursts together; what is not whole by itself, so that a refusal knows
+                // where.
                 Profile::SizeClass(_) => match whole_groups(rest, BLOCK_VALUES.min(left) / LANES) {
                     0 => left.min(LANES),
                     groups => groups * LANES,

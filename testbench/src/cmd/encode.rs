@@ -14,15 +14,16 @@ use crate::input::known;
 use crate::input::recordings::{STDIN, display};
 use crate::report;
 
-/// Bytes of values read at once, whole sections and so whole bursts; memory does not grow with the input.
+/// Bytes of values read at once, whole sections and so whole bursts; memory does not grow with the
+/// input.
 const BLOCK_LEN: usize = 16 * SECTION_VALUES * VALUE_LEN;
 
-/// Reads little-endian f32 values and writes sections or groups: bare to standard output, or to a file that begins with the codec, its
-/// parameters and the number of values.
+/// Reads little-endian f32 values and writes sections or groups: bare to standard output, or to a
+/// file that begins with the codec, its parameters and the number of values.
 ///
-/// Codec 2: every 512 values make a section, the last one may stand for fewer. Codec 1: every 8 values make a
-/// group: a 16-bit tag vector, then 0, 1, 2 or 4 bytes a value. The last group may stand for fewer values; its
-/// absent lanes have tag 0.
+/// Codec 2: every 512 values make a section, the last one may stand for fewer. Codec 1: every 8
+/// values make a group: a 16-bit tag vector, then 0, 1, 2 or 4 bytes a value. The last group may
+/// stand for fewer values; its absent lanes have tag 0.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A file of --output begins with 20 bytes: ff ff 47 57 00 00 0d 0a, codec and parameters as in a segment header (3 bytes), version 1,
@@ -34,7 +35,8 @@ Examples:
   gradwire encode --codec 1 < values.f32 > values.groups
   gradwire encode --bound 8 < values.f32 | gradwire decode --bound 8 --values 1000 > restored.f32")]
 pub struct Args {
-    /// Bare little-endian f32 values, as numpy's a.astype('<f4').tofile(f) writes them [default: standard input].
+    /// Bare little-endian f32 values, as numpy's a.astype('<f4').tofile(f) writes them [default:
+    /// standard input].
     #[arg(value_name = "FILE")]
     pub input: Option<PathBuf>,
     /// Write a file that says what it was made with, not bare code to standard output.
@@ -62,7 +64,8 @@ fn to(args: &Args, name: &str, input: &mut impl Read, stdout: &mut impl Write) -
         encode(&args.codec, name, input, stdout)?;
         return Ok(Outcome::Held);
     };
-    // It gets its name when it is whole; until then a file of that name, which may be the input, stays as it is.
+    // It gets its name when it is whole; until then a file of that name, which may be the input,
+    // stays as it is.
     let part = path.with_added_extension("part");
     let written = write_file(&args.codec, name, input, &part).and_then(|()| {
         fs::rename(&part, path).map_err(|source| Error::io(path.display().to_string(), "write", source))

@@ -5,8 +5,8 @@ use gradwire::kernels::Kernel;
 /// The kernel.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct KernelArg {
-    /// Kernel that encodes and decodes, by name: portable, or one that this processor has the instructions for
-    /// [default: the fastest of these].
+    /// Kernel that encodes and decodes, by name: portable, or one that this processor has the
+    /// instructions for [default: the fastest of these].
     #[arg(long, value_name = "K", value_parser = kernel)]
     pub kernel: Option<Kernel>,
 }
@@ -19,7 +19,8 @@ impl KernelArg {
     }
 }
 
-/// Finds a kernel by its name. A name that another processor would know is as wrong here as any other.
+/// Finds a kernel by its name. A name that another processor would know is as wrong here as any
+/// other.
 fn kernel(name: &str) -> Result<Kernel, String> {
     Kernel::available().find(|kernel| kernel.name() == name).ok_or_else(|| {
         let names: Vec<&str> = Kernel::available().map(Kernel::name).collect();

@@ -16,7 +16,8 @@ use crate::input::recordings::{self, CAPTURES};
 use crate::replay::Setup;
 use crate::report;
 
-/// Measures every built-in gradient with both codecs, replays every built-in capture in both framings, and reports to `out`.
+/// Measures every built-in gradient with both codecs, replays every built-in capture in both
+/// framings, and reports to `out`.
 ///
 /// # Errors
 /// The output cannot be written.
@@ -45,7 +46,8 @@ pub fn run(out: &mut impl Write) -> Result<Outcome, Error> {
             (Framing::Routed, Profile::DEFAULT),
             (Framing::InPlace, Profile::DEFAULT),
         ] {
-            // Not every listener in the captures is tagged, as a handshake about in-place framing needs.
+            // Not every listener in the captures is tagged, as a handshake about in-place framing
+            // needs.
             let handshake = match framing {
                 Framing::Routed => Handshake::Required,
                 Framing::InPlace => Handshake::Off,

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use crate::error::{Error, Outcome};
 
-/// Writes the manual pages of gradwire and its subcommands to a folder, and makes the folder if it is missing.
+/// Writes the manual pages of gradwire and its subcommands to a folder, and makes the folder if it
+/// is missing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:

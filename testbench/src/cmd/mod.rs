@@ -1,4 +1,5 @@
-//! The subcommands of `gradwire`, one file each. Data goes to the output given, talk to standard error.
+//! The subcommands of `gradwire`, one file each. Data goes to the output given, talk to standard
+//! error.
 
 use std::io::Write;
 
@@ -26,10 +27,12 @@ pub mod replay;
 pub mod simulate;
 pub mod softcore;
 
-/// Sends recorded gradients and gradient traffic through gradwire's dataplane and checks every value.
+/// Sends recorded gradients and gradient traffic through gradwire's dataplane and checks every
+/// value.
 ///
-/// Without a subcommand it does the main job on the recordings that are built in: every gradient through
-/// compress, wire and decompress, then every capture through both engines, in both framings.
+/// Without a subcommand it does the main job on the recordings that are built in: every gradient
+/// through compress, wire and decompress, then every capture through both engines, in both
+/// framings.
 #[derive(Debug, Parser)]
 #[command(
     name = "gradwire",

@@ -23,7 +23,8 @@ use crate::input::recordings;
 use crate::report;
 use crate::report::{ProgressBar, Table};
 
-/// Decides for each tensor of a model whether compression pays, by CaSync's cost model and measured costs.
+/// Decides for each tensor of a model whether compression pays, by CaSync's cost model and measured
+/// costs.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -45,8 +46,9 @@ pub struct Args {
     /// Measure instead.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// vgg16, resnet101, resnet200, inceptionv3; gpt2, llama2-7b, vgg19, resnet50, bert-large, lstm, transformer,
-    /// whose times you give; or a CSV file of name,values and perhaps forward_flops.
+    /// vgg16, resnet101, resnet200, inceptionv3; gpt2, llama2-7b, vgg19, resnet50, bert-large,
+    /// lstm, transformer, whose times you give; or a CSV file of name,values and perhaps
+    /// forward_flops.
     #[arg(required = true)]
     pub model: Option<String>,
     /// The number of ranks the job has.
@@ -175,7 +177,8 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     let plan = planner.plan(&model);
     let aggregator = AggregatorRate { rate: args.aggregator_rate, cores: args.aggregator_cores };
     let in_network = planner.in_network(&model, &plan, aggregator);
-    // Sends that were measured without a profile went over loopback: the plan is worth what they agree on.
+    // Sends that were measured without a profile went over loopback: the plan is worth what they
+    // agree on.
     let loopback = sends.map(|sends| {
         let over = |send| {
             let profile = CostProfile { send, ..profile.clone() };

@@ -1,7 +1,7 @@
 //! Numbers with a unit, as options have them.
 
-/// A number with an optional suffix `K`, `M`, `G` or `T` (powers of 1000), and `bit/s` or `bps` behind it, which says what users of a
-/// rate mean anyway: `25G`, `25Gbit/s`, `100Gbps`, `1000`.
+/// A number with an optional suffix `K`, `M`, `G` or `T` (powers of 1000), and `bit/s` or `bps`
+/// behind it, which says what users of a rate mean anyway: `25G`, `25Gbit/s`, `100Gbps`, `1000`.
 ///
 /// # Errors
 /// Not such a number, or not at least 1.

@@ -21,15 +21,17 @@ use crate::verify::frame::type_of_service;
 use crate::verify::usefulness::Remark;
 use crate::verify::{self, Findings};
 
-/// Sends every frame of a capture through the sender's egress engine, the wire, and the receiver's ingress
-/// engine, and checks what arrives.
+/// Sends every frame of a capture through the sender's egress engine, the wire, and the receiver's
+/// ingress engine, and checks what arrives.
 ///
-/// Checked: untagged frames arrive byte-identical; restored frames have their length, headers and valid
-/// checksums, as another parser verifies; every value is within the bound; what TCP sends again goes out raw, and no
-/// byte of a stream is compressed twice; nothing is dropped; each tagged TCP stream, reassembled with the first and
-/// with the last copy of every byte, is within the bound of what was sent.
+/// Checked: untagged frames arrive byte-identical; restored frames have their length, headers and
+/// valid checksums, as another parser verifies; every value is within the bound; what TCP sends
+/// again goes out raw, and no byte of a stream is compressed twice; nothing is dropped; each tagged
+/// TCP stream, reassembled with the first and with the last copy of every byte, is within the bound
+/// of what was sent.
 ///
-/// If no tagged frame has payload, or no value was compressed, nothing was verified, and the exit code is 2.
+/// If no tagged frame has payload, or no value was compressed, nothing was verified, and the exit
+/// code is 2.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 JSON: {\"codec\", \"frames\", \"tagged\", \"compressed\", \"untouched\": {reason: n}, \"dropped\": {reason: n}, \"wire_bytes_in\",
@@ -65,8 +67,8 @@ Examples:
 pub struct Args {
     /// Capture to replay (pcap or pcapng, Ethernet), or - for standard input.
     pub capture: PathBuf,
-    /// The form of headers on the wire: in-place leaves them as they are, for neighbours only; routed crosses
-    /// routers.
+    /// The form of headers on the wire: in-place leaves them as they are, for neighbours only;
+    /// routed crosses routers.
     #[arg(long, default_value = "routed", value_parser = framing(), conflicts_with = "profile")]
     pub framing: Framing,
     #[command(flatten)]
@@ -81,20 +83,23 @@ pub struct Args {
     /// Which bits of it count; 0xfc leaves out ECN.
     #[arg(long, default_value = "0xfc", value_parser = byte, conflicts_with = "profile")]
     pub mask: u8,
-    /// The start of values in a TCP stream: every 4 bytes from its first, or at the start of every payload.
+    /// The start of values in a TCP stream: every 4 bytes from its first, or at the start of every
+    /// payload.
     #[arg(long, default_value = "connection", value_parser = alignment(), conflicts_with = "profile")]
     pub alignment: Alignment,
-    /// Whether the two ends of a TCP connection agree on their SYNs, or are configured alike [default: required].
+    /// Whether the two ends of a TCP connection agree on their SYNs, or are configured alike
+    /// [default: required].
     #[arg(long, value_parser = handshake(), conflicts_with = "profile")]
     pub handshake: Option<Handshake>,
     /// The payload heuristic: whether payload that does not look like values goes untouched.
     #[arg(long, default_value = "on", value_parser = heuristic(), conflicts_with = "profile")]
     pub heuristic: Heuristic,
-    /// The engine that codes the payloads: the host's engines, or also the gateware's, in a simulation that needs Verilator. The latter
-    /// implies codec 1 and no handshake.
+    /// The engine that codes the payloads: the host's engines, or also the gateware's, in a
+    /// simulation that needs Verilator. The latter implies codec 1 and no handshake.
     #[arg(long, value_enum, default_value_t = Engine::Host)]
     pub engine: Engine,
-    /// The capture was taken behind a shim or a card: restore its compressed frames, and report on them.
+    /// The capture was taken behind a shim or a card: restore its compressed frames, and report on
+    /// them.
     #[arg(long, conflicts_with_all = ["write_wire", "write_restored", "html", "heuristic"])]
     pub from_wire: bool,
     /// Write the frames as they were on the wire to this pcap file.
@@ -164,8 +169,8 @@ impl Args {
     }
 }
 
-/// Replays what `args` name and reports to `out`. Warnings go to standard error, and failures too if `out`
-/// gets JSON.
+/// Replays what `args` name and reports to `out`. Warnings go to standard error, and failures too
+/// if `out` gets JSON.
 ///
 /// # Errors
 /// The capture cannot be read, an output not be written, or the rule contradicts itself.
@@ -197,7 +202,8 @@ struct Json<'a> {
 /// Writes what `args` ask for: captures, then the table or JSON. Warnings go to standard error.
 ///
 /// # Errors
-/// An output cannot be written, or nothing was verified: then the table or the JSON is there, with the reasons.
+/// An output cannot be written, or nothing was verified: then the table or the JSON is there, with
+/// the reasons.
 pub fn report(
     args: &Args,
     out: &mut impl Write,

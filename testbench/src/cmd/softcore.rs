@@ -13,13 +13,15 @@ use crate::softcore::Pair;
 use crate::softcore::interactive::Session;
 use crate::softcore::machine::Options;
 
-/// Sends every frame of a capture through two soft cores in QEMU, back to back, and checks what arrives.
+/// Sends every frame of a capture through two soft cores in QEMU, back to back, and checks what
+/// arrives.
 ///
-/// The hosts of the capture are put on the two sides by turns, so frames go both ways. The command checks what
-/// `gradwire replay` checks. It also checks that the cores send the same bytes as the engines on this machine, and that
-/// the cores' counters agree with the frames.
+/// The hosts of the capture are put on the two sides by turns, so frames go both ways. The command
+/// checks what `gradwire replay` checks. It also checks that the cores send the same bytes as the
+/// engines on this machine, and that the cores' counters agree with the frames.
 ///
-/// Needs qemu-system-riscv32 (Debian: qemu-system-misc) and the firmware: firmware/softcore/cargo build --release
+/// Needs qemu-system-riscv32 (Debian: qemu-system-misc) and the firmware: firmware/softcore/cargo
+/// build --release
 #[derive(Debug, clap::Args)]
 // Those of `replay` are a group named `Args` too, and names must differ.
 #[group(id = "softcore")]
@@ -42,7 +44,8 @@ pub struct Args {
         default_value = "target/softcore/build/riscv32imac-unknown-none-elf/release/softcore"
     )]
     pub image: PathBuf,
-    /// Sit at the first core's console: lines go to it, and `:send` sends the capture's frames when you like (`:help`).
+    /// Sit at the first core's console: lines go to it, and `:send` sends the capture's frames when
+    /// you like (`:help`).
     #[arg(long, conflicts_with_all = ["json", "html", "write_wire", "write_restored"])]
     pub interactive: bool,
     /// With --interactive: write the first core's log to this file, for `defmt-print`.

@@ -1,4 +1,5 @@
-//! Files of `gradwire encode -o`: bare code does not say what it was made with, so these begin with that.
+//! Files of `gradwire encode -o`: bare code does not say what it was made with, so these begin with
+//! that.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -8,8 +9,9 @@
 //! | 12..20 | how many values, little-endian |
 //! | 20.. | sections or groups |
 //!
-//! No encoder makes code that starts like [`MAGIC`], so a reader cannot take bare code for such a file: codec 2 has no mode
-//! 0xff, and to codec 1 the first lane would be a subnormal that is kept whole, which it never keeps.
+//! No encoder makes code that starts like [`MAGIC`], so a reader cannot take bare code for such a
+//! file: codec 2 has no mode 0xff, and to codec 1 the first lane would be a subnormal that is kept
+//! whole, which it never keeps.
 
 use gradwire::profile::Profile;
 
@@ -45,7 +47,8 @@ impl Header {
     /// The header that `bytes`, the start of `file`, begin with; `None` if they are bare code.
     ///
     /// # Errors
-    /// The file begins like one of these, but its header is cut short, of another version, or its parameters are none.
+    /// The file begins like one of these, but its header is cut short, of another version, or its
+    /// parameters are none.
     pub fn parse(file: &str, bytes: &[u8]) -> Result<Option<Self>, Error> {
         if !bytes.starts_with(&MAGIC) {
             return Ok(None);

@@ -1,4 +1,5 @@
-//! Names of formats that the tool does not read, so that messages can say what a file is and not only what it is not.
+//! Names of formats that the tool does not read, so that messages can say what a file is and not
+//! only what it is not.
 
 const PCAP: &str = "a pcap capture: `gradwire replay` reads it";
 const PICKLE: &str = "a pickle: save one array with numpy.save(f, a.astype('<f4'))";
@@ -31,7 +32,8 @@ const FORMATS: &[(usize, &[u8], &str)] = &[
     (0, b"\xa1\xb2\x3c\x4d", PCAP),
 ];
 
-/// The format of which `bytes` seem to be the start: a known format by its name and with a remedy, else the first bytes.
+/// The format of which `bytes` seem to be the start: a known format by its name and with a remedy,
+/// else the first bytes.
 #[must_use]
 pub fn found(bytes: &[u8]) -> String {
     match name(bytes) {

@@ -1,8 +1,10 @@
-//! Input files: captures of traffic (pcap and pcapng, Ethernet only) and recorded gradients (`.npy`).
+//! Input files: captures of traffic (pcap and pcapng, Ethernet only) and recorded gradients
+//! (`.npy`).
 //!
-//! The readers are the testbench's own. The one stable crate for both formats of captures (pcap-file 2.0) refuses the
-//! frames that a snap length has cut, takes every pcapng timestamp for nanoseconds, and does not say where in a file it
-//! stopped. Formats: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng.
+//! The readers are the testbench's own. The one stable crate for both formats of captures
+//! (pcap-file 2.0) refuses the frames that a snap length has cut, takes every pcapng timestamp for
+//! nanoseconds, and does not say where in a file it stopped. Formats: draft-ietf-opsawg-pcap and
+//! draft-ietf-opsawg-pcapng.
 
 use crate::error::Error;
 
@@ -23,7 +25,8 @@ pub use header::ipv4;
 pub use pcap::Writer;
 
 impl Capture {
-    /// Reads `bytes`, the content of `file`, in either format. A file may end within a frame that is not its first.
+    /// Reads `bytes`, the content of `file`, in either format. A file may end within a frame that
+    /// is not its first.
     ///
     /// # Errors
     /// Neither of the formats, a link type other than Ethernet, a length that cannot be.

@@ -1,8 +1,8 @@
 //! Reads `.npy` files of little-endian `f32`.
 //!
-//! A reader of its own, since its errors have to say which file, which byte, and what would be right.
-//! Format: NumPy Enhancement Proposal 1, versions 1 to 3. An array of any shape and order is taken as the
-//! flat vector that stands in the file.
+//! A reader of its own, since its errors have to say which file, which byte, and what would be
+//! right. Format: NumPy Enhancement Proposal 1, versions 1 to 3. An array of any shape and order is
+//! taken as the flat vector that stands in the file.
 
 use super::known;
 use crate::error::Error;
@@ -13,8 +13,8 @@ const WANTED: &str = "'<f4' (little-endian float32; in NumPy: a.astype('<f4'))";
 /// The values in `bytes`, the content of `file`: little-endian `f32`s, four bytes each.
 ///
 /// # Errors
-/// Not an `.npy` file, another dtype or byte order, a header that cannot be read, no values at all, fewer
-/// bytes than the shape asks for, or more.
+/// Not an `.npy` file, another dtype or byte order, a header that cannot be read, no values at all,
+/// fewer bytes than the shape asks for, or more.
 pub fn parse<'a>(file: &str, bytes: &'a [u8]) -> Result<&'a [u8], Error> {
     let refuse =
         |offset: usize, found: String, expected: &str| Err(Error::input(file, offset, found, expected));
@@ -41,7 +41,8 @@ pub fn parse<'a>(file: &str, bytes: &'a [u8]) -> Result<&'a [u8], Error> {
     let Some((at, descr)) = field(&header, "descr") else {
         return refuse(prefix_len, "a header without 'descr'".into(), WANTED);
     };
-    // A structured dtype is a list, not a string: it has no closing quote of the same kind at its start.
+    // A structured dtype is a list, not a string: it has no closing quote of the same kind at its
+    // start.
     let dtype = match descr.chars().next() {
         Some(quote @ ('\'' | '"')) => descr[1..].split(quote).next().unwrap_or(""),
         _ => descr.split(['}', '\n']).next().unwrap_or(""),

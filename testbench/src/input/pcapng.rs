@@ -1,4 +1,5 @@
-//! Reads the pcapng blocks that carry frames; every other block is skipped (draft-ietf-opsawg-pcapng).
+//! Reads the pcapng blocks that carry frames; every other block is skipped
+//! (draft-ietf-opsawg-pcapng).
 
 use std::time::Duration;
 
@@ -36,7 +37,8 @@ impl Interface {
     }
 }
 
-/// Adds the frames in `bytes`, the content of `file`, which start with a section header block, to `capture`.
+/// Adds the frames in `bytes`, the content of `file`, which start with a section header block, to
+/// `capture`.
 pub(super) fn parse(file: &str, bytes: &[u8], capture: &mut Capture) -> Result<(), Error> {
     let mut interfaces: Vec<Interface> = Vec::new();
     let mut reader = Fields { file, bytes, big_endian: false };

@@ -57,7 +57,8 @@ pub fn load_or_builtin(paths: &[PathBuf]) -> Result<(Vec<Recording>, Vec<Error>)
     if paths.is_empty() { Ok((builtin()?, Vec::new())) } else { load(paths) }
 }
 
-/// The gradients in `paths`: `.npy` files, folders of them, or `-` for standard input; and why files of a folder were left out.
+/// The gradients in `paths`: `.npy` files, folders of them, or `-` for standard input; and why
+/// files of a folder were left out.
 ///
 /// # Errors
 /// A path that cannot be read or is not what it should be, or a folder without any `.npy`.
@@ -70,7 +71,8 @@ pub fn load(paths: &[PathBuf]) -> Result<(Vec<Recording>, Vec<Error>), Error> {
                 let found = "a folder without .npy files";
                 return Err(Error::input(path.display().to_string(), 0usize, found, "at least one"));
             }
-            // Whoever names a folder does not know each of its files: one that is bad does not hide the others.
+            // Whoever names a folder does not know each of its files: one that is bad does not hide
+            // the others.
             for file in files {
                 let name = file.display().to_string();
                 match read(&file).and_then(|bytes| recording(&name, &bytes)) {

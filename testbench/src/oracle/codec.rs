@@ -1,4 +1,5 @@
-//! Verifies the codec: its laws in `f64`, and that every implementation of it agrees with the definition.
+//! Verifies the codec: its laws in `f64`, and that every implementation of it agrees with the
+//! definition.
 
 use arbitrary::Unstructured;
 use gradwire::burst;
@@ -70,9 +71,11 @@ fn mixes(sent: u32, got: u32) -> impl Iterator<Item = u32> {
     })
 }
 
-/// The laws for any values, and the same groups from the definition, every kernel and the clocked model.
+/// The laws for any values, and the same groups from the definition, every kernel and the clocked
+/// model.
 ///
-/// The input of a fuzzer: parameters as `arbitrary` reads them, the room for groups that is missing (a byte), values.
+/// The input of a fuzzer: parameters as `arbitrary` reads them, the room for groups that is missing
+/// (a byte), values.
 ///
 /// # Panics
 /// A law does not hold, or two differ.
@@ -106,9 +109,11 @@ pub fn values(data: &[u8]) {
     }
 }
 
-/// Any bytes as groups: the definition, every kernel and the clocked model decode or refuse them alike.
+/// Any bytes as groups: the definition, every kernel and the clocked model decode or refuse them
+/// alike.
 ///
-/// The input of a fuzzer: parameters as `arbitrary` reads them, the length of the values (two bytes), groups.
+/// The input of a fuzzer: parameters as `arbitrary` reads them, the length of the values (two
+/// bytes), groups.
 ///
 /// # Panics
 /// Two differ.
@@ -139,10 +144,12 @@ pub fn groups(data: &[u8]) {
     }
 }
 
-/// Any bytes as a frame for the clocked model of the NIC: what is before and behind the values is bypassed, values are
-/// coded as the definition says, and come back; or nothing changes, because the type of service is another.
+/// Any bytes as a frame for the clocked model of the NIC: what is before and behind the values is
+/// bypassed, values are coded as the definition says, and come back; or nothing changes, because
+/// the type of service is another.
 ///
-/// The input of a fuzzer: parameters as `arbitrary` reads them, length of the bypass, number of values (a byte each), frame.
+/// The input of a fuzzer: parameters as `arbitrary` reads them, length of the bypass, number of
+/// values (a byte each), frame.
 ///
 /// # Panics
 /// The frame on the wire is another, or does not come back.
@@ -205,7 +212,8 @@ pub fn groups_seed(values: &[u8]) -> Vec<u8> {
     [&DEFAULT_PARAMS[..], &(values.len() as u16).to_le_bytes(), &groups].concat()
 }
 
-/// A seed for the fuzzer of [`groups`]: sections of codec 2 that stand for `count` values, with the default bound.
+/// A seed for the fuzzer of [`groups`]: sections of codec 2 that stand for `count` values, with the
+/// default bound.
 #[must_use]
 pub fn sections_seed(count: usize, sections: &[u8]) -> Vec<u8> {
     [&DEFAULT_PARAMS[..], &(4 * count as u16).to_le_bytes(), sections].concat()
@@ -220,7 +228,8 @@ pub fn values_seed(values: &[u8]) -> Vec<u8> {
 /// [`Params::DEFAULT`] as `arbitrary` reads it: offsets from the start of each range.
 const DEFAULT_PARAMS: [u8; 3] = [Params::DEFAULT.b() - 1, 0, Params::MIN_SCALE.unsigned_abs()];
 
-/// The code that all implementations make of `values`; unlike fills, so that a byte that was not written shows.
+/// The code that all implementations make of `values`; unlike fills, so that a byte that was not
+/// written shows.
 fn encode(values: &[u8], room: usize, profile: Profile) -> Result<Vec<u8>, EncodeError> {
     let mut out = vec![0xaa; room];
     let expected = profile.encode_payload(values, &mut out).map(|len| out[..len].to_vec());

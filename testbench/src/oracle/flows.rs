@@ -1,8 +1,8 @@
-//! Verifies the flow table by the streams of the senders: hosts that hold connections, against a table that sees their
-//! SYNs, and others' in their names.
+//! Verifies the flow table by the streams of the senders: hosts that hold connections, against a
+//! table that sees their SYNs, and others' in their names.
 //!
-//! The model has no phases. It knows what the table cannot: which SYN the other side accepted, so at which bytes the
-//! values of the stream start.
+//! The model has no phases. It knows what the table cannot: which SYN the other side accepted, so
+//! at which bytes the values of the stream start.
 
 use std::collections::HashMap;
 
@@ -61,7 +61,8 @@ struct Stream {
     former: Vec<u32>,
     /// The SYN that counts was shown to the table.
     syn_seen: bool,
-    /// Whether that SYN has options that bind the payload, as soon as it was drawn: all its copies have the same.
+    /// Whether that SYN has options that bind the payload, as soon as it was drawn: all its copies
+    /// have the same.
     binds: Option<bool>,
     /// It was shown, and binds the payload: nothing may be compressed.
     bound: bool,
@@ -71,7 +72,8 @@ struct Stream {
     deceiving: bool,
     /// The table was shown something of it, and not as what a stream before it sent late.
     shown: bool,
-    /// If the table was shown nothing of it, and doubts the start of the last stream that it was shown: where that one ended.
+    /// If the table was shown nothing of it, and doubts the start of the last stream that it was
+    /// shown: where that one ended.
     doubted: Option<u32>,
     ended: bool,
     /// Position behind the highest byte sent.
@@ -110,7 +112,8 @@ impl Stream {
         }
     }
 
-    /// The table has no place for it any more. It may let pass again what it let pass, but no byte that it compressed.
+    /// The table has no place for it any more. It may let pass again what it let pass, but no byte
+    /// that it compressed.
     fn forget(&mut self) {
         (self.syn_seen, self.bound, self.asked, self.traffic) = (false, false, None, Traffic::NONE);
         if self.given_up {
@@ -125,7 +128,8 @@ type Table = FlowTable<2>;
 /// Runs events from a fuzzer's bytes, read by `arbitrary`.
 ///
 /// # Panics
-/// The table allows what would make values wrong or a byte compressed twice, or forbids what nothing speaks against.
+/// The table allows what would make values wrong or a byte compressed twice, or forbids what
+/// nothing speaks against.
 pub fn run(data: &[u8]) {
     let mut u = Unstructured::new(data);
     let mut bench = Bench {
@@ -190,12 +194,14 @@ impl Bench {
                 // What was sent while the table had no place may have hidden the end from it.
                 let known = self.table.find(&key(flow)).is_some_and(|known| known.phase() != Phase::Closed);
                 let stream = self.stream(flow);
-                // The number of an old connection is taken for its SYN, late, and rightly (RFC 9293 section 3.4.1).
+                // The number of an old connection is taken for its SYN, late, and rightly (RFC 9293
+                // section 3.4.1).
                 if stream.ended && origin != stream.origin && !stream.former.contains(&origin) {
                     let mut former = std::mem::take(&mut stream.former);
                     former.push(stream.origin);
-                    // Behind a stream whose start is in doubt, only a number beyond its end is certainly another one's. The table
-                    // still knows that stream if it was shown nothing of later ones.
+                    // Behind a stream whose start is in doubt, only a number beyond its end is
+                    // certainly another one's. The table still knows that stream if it was shown
+                    // nothing of later ones.
                     let end = stream.origin.wrapping_add(stream.sent as u32);
                     let doubted = if stream.shown { stream.disturbed.then_some(end) } else { stream.doubted };
                     let late = doubted.is_some_and(|end| (end.wrapping_sub(origin) as i32) >= 0);
@@ -218,10 +224,11 @@ impl Bench {
         let known = self.table.find(&key(flow)).is_some();
         let now = self.now;
         let stream = self.stream(flow);
-        // Behind such a silence another start may be another connection's, whether the table has a place for the old one or not.
+        // Behind such a silence another start may be another connection's, whether the table has a
+        // place for the old one or not.
         let silent = now.since(stream.seen) >= CLOSED_MS;
-        // A SYN that no rule matches is believed if it is the only one of a connection (SECURITY.md, hosts that share one
-        // egress): nothing is sent behind it.
+        // A SYN that no rule matches is believed if it is the only one of a connection
+        // (SECURITY.md, hosts that share one egress): nothing is sent behind it.
         if other != 0 && !tagged {
             if stream.ended {
                 return;

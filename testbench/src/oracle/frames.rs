@@ -1,7 +1,8 @@
 //! Verifies the engines frame by frame: any rule, any bytes.
 //!
-//! The input of a fuzzer: a [`Rule`] as `arbitrary` reads it, then frames, each a byte for its form, two for its
-//! length (little-endian), and its bytes. The form is one of [`Checksums`]: no fuzzer finds right ones.
+//! The input of a fuzzer: a [`Rule`] as `arbitrary` reads it, then frames, each a byte for its
+//! form, two for its length (little-endian), and its bytes. The form is one of [`Checksums`]: no
+//! fuzzer finds right ones.
 
 use std::collections::BTreeSet;
 
@@ -36,8 +37,8 @@ const SEGMENT_HEADER_LEN: usize = 8;
 const MTU: u16 = 1500;
 /// Ethernet header and two VLAN tags.
 const LINK_LEN: usize = 22;
-/// From this offset of UDP on, a fuzzer's rule has none: the longest are worth little. What the byte adds to this means
-/// `CHECKED` and `REQUIRED`.
+/// From this offset of UDP on, a fuzzer's rule has none: the longest are worth little. What the
+/// byte adds to this means `CHECKED` and `REQUIRED`.
 const NO_OFFSET: u8 = 240;
 /// The rule's payload heuristic is on.
 const CHECKED: u8 = 1;
@@ -46,7 +47,8 @@ const REQUIRED: u8 = 2;
 /// No frame of a fuzzer is longer.
 const MAX_LEN: u16 = 2048;
 
-/// The change to the checksums of a fuzzer's frame, whose bytes change; the discriminant is its form.
+/// The change to the checksums of a fuzzer's frame, whose bytes change; the discriminant is its
+/// form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksums {
     /// Nothing.
@@ -98,10 +100,12 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-/// A seed for the fuzzers of [`egress`] and [`ingress`]: these frames under a rule, of which alignment and offset are the default's.
+/// A seed for the fuzzers of [`egress`] and [`ingress`]: these frames under a rule, of which
+/// alignment and offset are the default's.
 #[must_use]
 pub fn seed(rule: &Rule, checksums: Checksums, frames: &[&[u8]]) -> Vec<u8> {
-    // As `arbitrary` reads integers, ranges (offset from their start) and enums (a u32 scaled to the variants).
+    // As `arbitrary` reads integers, ranges (offset from their start) and enums (a u32 scaled to
+    // the variants).
     let Rule { tos, mask, profile, framing, handshake, heuristic, .. } = *rule;
     let mut bytes = vec![tos, mask];
     match profile {
@@ -129,7 +133,8 @@ pub fn seed(rule: &Rule, checksums: Checksums, frames: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// The frame parser against `etherparse`, on frames that both accept; and checksums that were left to the card.
+/// The frame parser against `etherparse`, on frames that both accept; and checksums that were left
+/// to the card.
 ///
 /// # Panics
 /// They differ, or a checksum was completed wrongly.
@@ -186,8 +191,8 @@ fn is_same_zero(frame: &[u8], segment: &Segment) -> bool {
     matches!(found, [0, 0] | [0xff, 0xff]) && matches!(segment.right_checksum, Some(0 | 0xffff))
 }
 
-/// Runs `engine` twice over buffers with unlike fills: a byte that it did not write shows. Its verdict, and
-/// what it wrote.
+/// Runs `engine` twice over buffers with unlike fills: a byte that it did not write shows. Its
+/// verdict, and what it wrote.
 fn twice(room: usize, mut engine: impl FnMut(usize, &mut [u8]) -> Verdict) -> (Verdict, Vec<u8>) {
     let [(verdict, out), (other_verdict, other)] = [(0, 0x00), (1, 0xff)].map(|(which, fill)| {
         let mut out = vec![fill; room];
@@ -298,8 +303,8 @@ fn is_marked(frame: &[u8]) -> bool {
     type_of_service(frame).is_some_and(|tos| tos & !ECN == DEFAULT_MARK)
 }
 
-/// A frame of which egress says that it does not carry values: the flow of an earlier one, or there are implausible words
-/// (FORMAT.md S9).
+/// A frame of which egress says that it does not carry values: the flow of an earlier one, or there
+/// are implausible words (FORMAT.md S9).
 fn not_values(rule: &Rule, sent: &[u8], mixed: &mut BTreeSet<Flow>) {
     assert_eq!(rule.heuristic, Heuristic::On);
     let segment = View::of(sent).and_then(|view| view.segment).expect("TCP or UDP");
@@ -307,14 +312,16 @@ fn not_values(rule: &Rule, sent: &[u8], mixed: &mut BTreeSet<Flow>) {
     let are_implausible = if segment.transport == Transport::Udp {
         holds_header(payload)
     } else {
-        // Where values start is the flow's knowledge; at the start of a stream one implausible word is enough.
+        // Where values start is the flow's knowledge; at the start of a stream one implausible word
+        // is enough.
         let implausible = (0..payload.len().min(4)).any(|start| implausible(&payload[start..]) > 0);
         !mixed.insert(segment.flow) || implausible
     };
     assert!(are_implausible, "they look like values");
 }
 
-/// A frame that egress compressed: what the wire has, decoded by the codec's definition, is within the bound; `coded` is that part.
+/// A frame that egress compressed: what the wire has, decoded by the codec's definition, is within
+/// the bound; `coded` is that part.
 fn compressed(rule: &Rule, sent: &[u8], wire: &[u8], coded: &Coded<'_>) {
     assert!(counted_len(wire) < counted_len(sent));
     assert_eq!(refusal(sent), None, "FORMAT.md section 5.1");
@@ -419,7 +426,8 @@ fn segment_header(payload: &[u8]) {
     }
 }
 
-/// Head, groups and tail back to a payload of `len` bytes, by the codec's definition; nothing may be left over.
+/// Head, groups and tail back to a payload of `len` bytes, by the codec's definition; nothing may
+/// be left over.
 fn restore(body: &[u8], head_len: usize, len: usize, profile: Profile) -> Vec<u8> {
     let (head, groups) = body.split_at(head_len);
     let mut values = vec![0; (len - head_len) / 4 * 4];
@@ -464,7 +472,8 @@ pub fn ingress(data: &[u8]) {
     assert_eq!(counted(engines[0].counters()), 0);
 }
 
-/// A frame that ingress restored: whole and right for a host, and what the definition makes of the wire's bytes.
+/// A frame that ingress restored: whole and right for a host, and what the definition makes of the
+/// wire's bytes.
 fn restored(rule: &Rule, wire: &[u8], out: &[u8]) {
     let view = View::of(out).expect("an IP packet");
     let segment = view.segment.expect("TCP or UDP");
@@ -479,7 +488,8 @@ fn restored(rule: &Rule, wire: &[u8], out: &[u8]) {
         let wire_segment = wire_view.segment.expect("a segment on the wire");
         if let Some(right) = wire_segment.right_checksum {
             let found = &wire[wire_segment.checksum_at.clone()];
-            // As it stands in the frame, complemented: what is added to the sum is taken from the field.
+            // As it stands in the frame, complemented: what is added to the sum is taken from the
+            // field.
             let found = u16::from_be_bytes([found[0], found[1]]);
             let expected = add_ones_complement(right, CHECKSUM_CONSTANT);
             assert_eq!(found % 0xffff, expected % 0xffff);

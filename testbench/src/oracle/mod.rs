@@ -1,6 +1,6 @@
-//! Oracles for fuzzing. Each takes any bytes, gives them to a part of gradwire that reads bytes from elsewhere, and
-//! panics if something is wrong. [`FUZZED`] lists them. `fuzz/` runs each under libFuzzer, `tests/corpus.rs` on what the
-//! fuzzer kept.
+//! Oracles for fuzzing. Each takes any bytes, gives them to a part of gradwire that reads bytes
+//! from elsewhere, and panics if something is wrong. [`FUZZED`] lists them. `fuzz/` runs each under
+//! libFuzzer, `tests/corpus.rs` on what the fuzzer kept.
 //!
 //! Oracles for firmware's own input, which this crate does not know, are in `fuzz/oracles`.
 

@@ -3,8 +3,9 @@
 use gradwire::profile::Profile;
 use gradwire::rules::{Alignment, Framing, Rule};
 
-/// `rule` is what its settings say, by the equations of FORMAT.md. `setting` has the text of a setting by its name, if
-/// somebody wrote it. A rule that says nothing of its codec or its heuristic has these.
+/// `rule` is what its settings say, by the equations of FORMAT.md. `setting` has the text of a
+/// setting by its name, if somebody wrote it. A rule that says nothing of its codec or its
+/// heuristic has these.
 ///
 /// # Panics
 /// The rule is another one.

@@ -1,5 +1,5 @@
-//! Verifies both roles of aggregation, datagram by datagram: an aggregator by the integers that it was given, a worker by the
-//! results that it was sent.
+//! Verifies both roles of aggregation, datagram by datagram: an aggregator by the integers that it
+//! was given, a worker by the results that it was sent.
 //!
 //! The input of a fuzzer is a list of steps, as `arbitrary` reads them. Some are any bytes.
 
@@ -27,7 +27,8 @@ const JOB: u16 = 1;
 const KEY: u64 = 9;
 const MAX_STEPS: usize = 120;
 
-/// Values of a block that a few bytes stand for: some zero, some raw, one that is no number now and then.
+/// Values of a block that a few bytes stand for: some zero, some raw, one that is no number now and
+/// then.
 fn values(seed: u16, count: usize) -> Vec<u8> {
     let value = |i: usize| {
         let mixed = (i as u32 + 1).wrapping_mul(u32::from(seed) << 8 | 0x51).wrapping_mul(0x9e37_79b1);
@@ -42,7 +43,8 @@ fn values(seed: u16, count: usize) -> Vec<u8> {
     (0..count).flat_map(|i| value(i).to_le_bytes()).collect()
 }
 
-/// The usual profile of a chunk or of an operation with this number, or another one; that of odd numbers is codec 1's.
+/// The usual profile of a chunk or of an operation with this number, or another one; that of odd
+/// numbers is codec 1's.
 fn any_profile(number: usize, choice: u8) -> Summable {
     let profile = match (number % 2, choice) {
         (0, ..240) | (1, 248..) => Profile::BitPlane(Bound::new(-10).expect("in range")),
@@ -106,8 +108,8 @@ fn datagram(head: Head, body: impl Fn(Part<'_>) -> Body<'_>, part: Part<'_>) -> 
     out
 }
 
-/// Any bytes as a block of values, as a result and as a section of sums: every kernel reads them, and writes the sums, as the
-/// definition does.
+/// Any bytes as a block of values, as a result and as a section of sums: every kernel reads them,
+/// and writes the sums, as the definition does.
 ///
 /// # Panics
 /// A kernel differs from the definition.
@@ -165,14 +167,16 @@ pub fn block(bytes: &[u8], count: usize, profile: Summable) {
     }
 }
 
-/// The contributions that the aggregator has taken: each worker's blocks of a chunk, in units; None is no number.
+/// The contributions that the aggregator has taken: each worker's blocks of a chunk, in units; None
+/// is no number.
 #[derive(Default)]
 struct Taken {
     blocks: BTreeMap<(u8, usize), Vec<Option<i64>>>,
     is_over: bool,
 }
 
-/// Any datagrams from anybody: results are the sums of what was taken, each worker's blocks once; what is refused changes nothing.
+/// Any datagrams from anybody: results are the sums of what was taken, each worker's blocks once;
+/// what is refused changes nothing.
 ///
 /// # Panics
 /// A result is wrong, comes too early or to a stranger, or an answer is longer than it may be.
@@ -253,7 +257,8 @@ pub fn aggregate(bytes: &[u8]) {
             }
         };
         let outcome = aggregator.process(&packet, from, Millis(now));
-        // What the oracle knows of the packet, it has from the reader that golden files hold to FORMAT.md.
+        // What the oracle knows of the packet, it has from the reader that golden files hold to
+        // FORMAT.md.
         let parsed = Packet::parse(&packet);
         match (outcome, parsed) {
             (
@@ -378,8 +383,8 @@ enum Turn {
     Bytes { bytes: Vec<u8> },
 }
 
-/// Any datagrams to a worker: its output is what the first result of each block says, it contributes what it was given and no
-/// more than a window ahead, and it fails for good.
+/// Any datagrams to a worker: its output is what the first result of each block says, it
+/// contributes what it was given and no more than a window ahead, and it fails for good.
 ///
 /// # Panics
 /// One of these is not so.
@@ -521,7 +526,8 @@ pub fn worker(bytes: &[u8]) {
     }
 }
 
-/// Checks that a worker sends what is right: contributions are what the definition makes of its values.
+/// Checks that a worker sends what is right: contributions are what the definition makes of its
+/// values.
 fn verify_sent(packet: &[u8], input: &[u8], first: u32, done: &BTreeSet<usize>) {
     let packet = Packet::parse(packet).expect("a packet");
     match packet.body {

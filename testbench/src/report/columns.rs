@@ -8,8 +8,8 @@ use super::plot::{COLOURS, WIDTH, head, number, text};
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 690.0;
 
-/// A column for each of `values`, by their logarithm, since sizes differ by decades; labels stand below, and a line before the first column
-/// whose label is at least `mark` is named `marked`.
+/// A column for each of `values`, by their logarithm, since sizes differ by decades; labels stand
+/// below, and a line before the first column whose label is at least `mark` is named `marked`.
 #[must_use]
 pub fn columns(title: &str, unit: &str, values: &[(i32, u64)], mark: (i32, &str)) -> String {
     const TOP: f64 = 56.0;
@@ -57,7 +57,8 @@ pub fn columns(title: &str, unit: &str, values: &[(i32, u64)], mark: (i32, &str)
     svg
 }
 
-/// Counts of the values of `bytes`, little-endian `f32`s, from 2^e up to 2^(e+1), for each e from the smallest that has any.
+/// Counts of the values of `bytes`, little-endian `f32`s, from 2^e up to 2^(e+1), for each e from
+/// the smallest that has any.
 #[must_use]
 pub fn histogram(bytes: &[u8]) -> Vec<(i32, u64)> {
     let mut counts = BTreeMap::<i32, u64>::new();
@@ -72,7 +73,8 @@ pub fn histogram(bytes: &[u8]) -> Vec<(i32, u64)> {
     (low.max(high - 60)..=high).map(|e| (e, counts.get(&e).copied().unwrap_or(0))).collect()
 }
 
-/// A bar of full width for each row, divided by its shares, which sum to 1; `names` are those of the parts.
+/// A bar of full width for each row, divided by its shares, which sum to 1; `names` are those of
+/// the parts.
 #[must_use]
 pub fn shares(title: &str, names: &[&str], rows: &[(String, Vec<f64>)]) -> String {
     const ROW: f64 = 22.0;

@@ -27,8 +27,8 @@ const fn kind(op: Op) -> usize {
     }
 }
 
-/// The graphs of all ranks for one partition, as an SVG document. Messages that the codec makes are drawn as lines, raw ones
-/// dashed.
+/// The graphs of all ranks for one partition, as an SVG document. Messages that the codec makes are
+/// drawn as lines, raw ones dashed.
 #[must_use]
 pub fn draw(title: &str, graphs: &[Graph]) -> String {
     let columns = columns(graphs);
@@ -85,7 +85,8 @@ pub fn draw(title: &str, graphs: &[Graph]) -> String {
     svg
 }
 
-/// By rank and task: how many tasks come before it at least, anywhere, with no two of a rank in one column.
+/// By rank and task: how many tasks come before it at least, anywhere, with no two of a rank in one
+/// column.
 fn columns(graphs: &[Graph]) -> Vec<Vec<usize>> {
     let mut columns: Vec<Vec<Option<usize>>> =
         graphs.iter().map(|graph| vec![None; graph.tasks().len()]).collect();

@@ -2,8 +2,8 @@
 
 use gradwire::verdict::{Change, DropReason, PassReason};
 
-/// The meaning of `name`, of an outcome in a report; `None` if there is no outcome of that name. A dropped frame's reason stands in
-/// brackets: `dropped (groups)`.
+/// The meaning of `name`, of an outcome in a report; `None` if there is no outcome of that name. A
+/// dropped frame's reason stands in brackets: `dropped (groups)`.
 #[must_use]
 pub fn of(name: &str) -> Option<&'static str> {
     if let Some(reason) = name.strip_prefix("dropped (").and_then(|rest| rest.strip_suffix(')')) {

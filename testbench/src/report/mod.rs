@@ -1,4 +1,5 @@
-//! Reports for people: tables, plots and progress. Programs read JSON, which `serde` makes of the figures themselves.
+//! Reports for people: tables, plots and progress. Programs read JSON, which `serde` makes of the
+//! figures themselves.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -54,7 +55,8 @@ pub fn json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
 /// Columns of the bar that shows class shares.
 const BAR: usize = 16;
 
-/// The table of `gradwire check`; all rows are of one codec. A `long` one has the classes as bars, the mean error and speeds, too.
+/// The table of `gradwire check`; all rows are of one codec. A `long` one has the classes as bars,
+/// the mean error and speeds, too.
 ///
 /// # Errors
 /// Those of `out`.
@@ -230,8 +232,8 @@ pub fn remarks(out: &mut impl Write, rows: &[Measured]) -> io::Result<()> {
     Ok(())
 }
 
-/// The last line: whether everything held, and if it was asked whether the values are of use: what holds of values that are lost
-/// is no good news.
+/// The last line: whether everything held, and if it was asked whether the values are of use: what
+/// holds of values that are lost is no good news.
 ///
 /// # Errors
 /// Those of `out`.
@@ -262,7 +264,8 @@ fn percent(share: f64) -> String {
     format!("{:.1}%", (1000.0 * share).round() / 10.0 + 0.0)
 }
 
-/// The shares as a bar. Rounding goes by the cumulative share, so the bar always has its full width.
+/// The shares as a bar. Rounding goes by the cumulative share, so the bar always has its full
+/// width.
 fn bar(classes: Shares) -> String {
     let mut bar = String::new();
     let mut cumulative = 0.0;

@@ -1,6 +1,6 @@
-//! A report as one HTML file that needs nothing else: no network, no script, pictures as inline SVG, light and dark as the reader's
-//! system is. The report's JSON lies in it, and every figure that is shown says where in the JSON it comes from, so that a program
-//! can hold the two together.
+//! A report as one HTML file that needs nothing else: no network, no script, pictures as inline
+//! SVG, light and dark as the reader's system is. The report's JSON lies in it, and every figure
+//! that is shown says where in the JSON it comes from, so that a program can hold the two together.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -10,7 +10,8 @@ use crate::input::recordings::Recording;
 use crate::verify::Findings;
 use crate::verify::values::bound_exponent;
 
-/// Of gradients that went through the codec: `rows`, of one codec, are what came of `recordings` at each bound.
+/// Of gradients that went through the codec: `rows`, of one codec, are what came of `recordings` at
+/// each bound.
 #[must_use]
 pub fn measured(recordings: &[Recording], rows: &[Measured], ok: bool, useful: bool) -> Page {
     let mut page = Page::new("gradwire check: gradients through the codec");

@@ -13,7 +13,8 @@ pub(super) const COLOURS: [&str; 7] =
 
 /// Dashes, each of a rhythm of its own: where lines coincide, the ones below show in the gaps.
 const DASHES: [&str; 5] = ["", "10 5", "4 4", "12 3 3 3", "2 5"];
-/// If the largest value is so many times the smallest, a plain axis would press the small ones onto zero.
+/// If the largest value is so many times the smallest, a plain axis would press the small ones onto
+/// zero.
 const DECADES: f64 = 20.0;
 
 pub(super) const WIDTH: f64 = 720.0;
@@ -21,7 +22,8 @@ const HEIGHT: f64 = 400.0;
 /// The area of the data: left, top, right, bottom.
 const AREA: (f64, f64, f64, f64) = (64.0, 46.0, 500.0, 350.0);
 
-/// The chart as an SVG document: lines, from y = 0 up, or by their logarithm if they differ by decades.
+/// The chart as an SVG document: lines, from y = 0 up, or by their logarithm if they differ by
+/// decades.
 #[must_use]
 pub fn lines(chart: &Chart) -> String {
     let (left, top, right, bottom) = AREA;

@@ -2,8 +2,8 @@
 
 use indicatif::{ProgressDrawTarget, ProgressStyle};
 
-/// A bar over `steps` steps on standard error; it draws nothing if that is not a terminal, and vanishes
-/// when it is dropped.
+/// A bar over `steps` steps on standard error; it draws nothing if that is not a terminal, and
+/// vanishes when it is dropped.
 #[derive(Debug)]
 pub struct ProgressBar(indicatif::ProgressBar);
 

@@ -34,7 +34,8 @@ impl Table {
         self.write_within(out, usize::MAX)
     }
 
-    /// The table in [`WIDTH`] columns: names in the first that are too long for it lose their middle.
+    /// The table in [`WIDTH`] columns: names in the first that are too long for it lose their
+    /// middle.
     pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         self.write_within(out, WIDTH)
     }

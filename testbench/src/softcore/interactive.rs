@@ -1,8 +1,8 @@
-//! A session at the console of a soft core that has its two peers: the hosts of a capture on one side, and another core
-//! with the capture's other hosts behind it on the other.
+//! A session at the console of a soft core that has its two peers: the hosts of a capture on one
+//! side, and another core with the capture's other hosts behind it on the other.
 //!
-//! Lines go to the console. Those that begin with a colon are for the session: they send frames, pull cables, and talk
-//! to the other core.
+//! Lines go to the console. Those that begin with a colon are for the session: they send frames,
+//! pull cables, and talk to the other core.
 
 use std::io::{BufRead, Write};
 

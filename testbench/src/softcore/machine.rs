@@ -16,11 +16,13 @@ use crate::error::Error;
 
 /// The emulator.
 pub const QEMU: &str = "qemu-system-riscv32";
-/// RV32IMAC and nothing else; QEMU's default processor has more, which would hide a wrong instruction set.
+/// RV32IMAC and nothing else; QEMU's default processor has more, which would hide a wrong
+/// instruction set.
 pub const CPU: &str = "sifive-e31";
 /// The prompt of the console.
 const PROMPT: &str = "gradwire> ";
-/// An emulator that takes longer than this to start, to answer a command, or to send what it has to, hangs, however busy the machine is.
+/// An emulator that takes longer than this to start, to answer a command, or to send what it has
+/// to, hangs, however busy the machine is.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 /// Longer than any frame that a core sends.
 const MAX_FRAME_LEN: usize = 1 << 16;
@@ -34,9 +36,9 @@ pub struct Options {
     pub cpu: String,
     /// Whether instructions are counted exactly, which is slower.
     pub icount: bool,
-    /// The network's NIC is also on a network of the emulator's own, from which this machine's programs reach the core by TCP:
-    /// [`Machine::forward`]. Frames of that network arrive as if from the NIC, too. It is 10.0.0.0/24 and has the address
-    /// 10.0.0.2.
+    /// The network's NIC is also on a network of the emulator's own, from which this machine's
+    /// programs reach the core by TCP: [`Machine::forward`]. Frames of that network arrive as if
+    /// from the NIC, too. It is 10.0.0.0/24 and has the address 10.0.0.2.
     pub clients: bool,
 }
 
@@ -299,7 +301,8 @@ impl Machine {
         std::fs::read(&file).map_err(|source| Error::io(name.to_string(), "read", source))
     }
 
-    /// From now on, connections to the address that is returned go to `to` through the network of [`Options::clients`].
+    /// From now on, connections to the address that is returned go to `to` through the network of
+    /// [`Options::clients`].
     ///
     /// # Errors
     /// The emulator refuses.
@@ -307,7 +310,8 @@ impl Machine {
         let mut ask =
             |line: &str| self.control("human-monitor-command", &format!("{{\"command-line\":\"{line}\"}}"));
         ask(&format!("hostfwd_add clients tcp:127.0.0.1:0-{}:{}", to.ip(), to.port()))?;
-        // A line for each connection: TCP[HOST_FORWARD], a file, address and port here, address and port there, two queues.
+        // A line for each connection: TCP[HOST_FORWARD], a file, address and port here, address and
+        // port there, two queues.
         let list = ask("info usernet")?;
         let words: Vec<_> = list.split(|char: char| char == '\\' || char.is_whitespace()).collect();
         let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();

@@ -5,8 +5,8 @@
 //!                    ◄──        ◄──      ◄──        ◄──
 //! ```
 //!
-//! Frames go one by one, so each that arrives is known by its turn. The engines of the host go the same way beside
-//! it: what the cores make of a frame has to be, byte for byte, what they make.
+//! Frames go one by one, so each that arrives is known by its turn. The engines of the host go the
+//! same way beside it: what the cores make of a frame has to be, byte for byte, what they make.
 
 pub mod interactive;
 pub mod machine;
@@ -60,8 +60,8 @@ pub fn set_rule(core: &mut Machine, rule: &Rule) -> Result<(), Error> {
     if answer.is_empty() { Ok(()) } else { Err(Error::Usage(format!("the soft core's console: {answer}"))) }
 }
 
-/// The core that has a frame's sender. The ends of a connection have one each, whoever else their hosts talk to: a core
-/// believes an end only what comes from the network.
+/// The core that has a frame's sender. The ends of a connection have one each, whoever else their
+/// hosts talk to: a core believes an end only what comes from the network.
 fn side(frame: &[u8]) -> usize {
     let first_sends = match View::of(frame).and_then(|view| view.segment) {
         Some(Segment { flow, .. }) => flow.source < flow.destination,
@@ -92,7 +92,8 @@ impl Pair {
         Ok(Self { cores, patience: PATIENCE })
     }
 
-    /// Sends a frame from a host of core `from` to those of the other: what was on the wire, and what arrived.
+    /// Sends a frame from a host of core `from` to those of the other: what was on the wire, and
+    /// what arrived.
     ///
     /// # Errors
     /// An emulator has gone.
@@ -106,8 +107,8 @@ impl Pair {
         Ok([Some(wire), arrived])
     }
 
-    /// Sends all of a capture, and verifies what arrives. If the cores' frames are not those of the host's
-    /// engines, or their counters not those of the frames, the report says so.
+    /// Sends all of a capture, and verifies what arrives. If the cores' frames are not those of the
+    /// host's engines, or their counters not those of the frames, the report says so.
     ///
     /// # Errors
     /// An emulator has gone, or the rule contradicts itself.

@@ -9,7 +9,8 @@ pub enum Item {
     Frame(Vec<u8>),
 }
 
-/// Tells the two apart: a frame stands between the bytes 1, 0 and a 0, and text has neither of the two.
+/// Tells the two apart: a frame stands between the bytes 1, 0 and a 0, and text has neither of the
+/// two.
 #[derive(Clone, Debug, Default)]
 pub struct Splitter {
     started: bool,

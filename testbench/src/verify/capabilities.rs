@@ -1,5 +1,5 @@
-//! Verifies the handshake (FORMAT.md section 5.5), by bytes: what a SYN advertises on the wire, that no host sees it, and
-//! that nothing is compressed towards an end that advertised nothing.
+//! Verifies the handshake (FORMAT.md section 5.5), by bytes: what a SYN advertises on the wire,
+//! that no host sees it, and that nothing is compressed towards an end that advertised nothing.
 
 use std::collections::BTreeSet;
 

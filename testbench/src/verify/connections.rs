@@ -1,5 +1,5 @@
-//! The TCP connections of a capture: where their values start, what was sent and compressed before, and whether both
-//! ways to reassemble what arrived agree with what was sent.
+//! The TCP connections of a capture: where their values start, what was sent and compressed before,
+//! and whether both ways to reassemble what arrived agree with what was sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +15,15 @@ use super::values::{Tally, implausible};
 /// One direction of one connection.
 struct Connection<'a> {
     flow: Flow,
-    /// Sequence number of the first payload byte, if the capture shows which SYN opened the connection.
+    /// Sequence number of the first payload byte, if the capture shows which SYN opened the
+    /// connection.
     origin: Option<u32>,
     /// Its SYN, which the engine saw, had an option that binds the payload.
     binds: bool,
     /// Whether the engine can know what was sent: it saw the SYN, or the rule asks for none.
     counts: bool,
-    /// A sequence number at which a value starts: the origin, or else the start of the first payload of which a rule
-    /// says that it starts with a value.
+    /// A sequence number at which a value starts: the origin, or else the start of the first
+    /// payload of which a rule says that it starts with a value.
     alignment: Option<u32>,
     /// The origin, or else the sequence number of the first segment seen.
     base: u32,
@@ -55,7 +56,8 @@ pub(crate) struct Place {
     pub(crate) origin: Option<u32>,
     /// Sequence number that a value starts at, if it is known.
     pub(crate) alignment: Option<u32>,
-    /// Whether the same card had sent any byte of it, or any byte after it, before, and its engine could know.
+    /// Whether the same card had sent any byte of it, or any byte after it, before, and its engine
+    /// could know.
     pub(crate) again: bool,
     /// Whether the connection's SYN had an option that binds the payload, and an engine saw it.
     pub(crate) binds: bool,
@@ -89,8 +91,8 @@ pub(crate) struct Connections<'a> {
 }
 
 impl<'a> Connections<'a> {
-    /// Adds a segment; `None` if it is not TCP, or a SYN. What a SYN carries does not count: a server may refuse it
-    /// (RFC 7413), and then it is as good as new.
+    /// Adds a segment; `None` if it is not TCP, or a SYN. What a SYN carries does not count: a
+    /// server may refuse it (RFC 7413), and then it is as good as new.
     pub(crate) fn add(&mut self, sent: &Sent<'_, 'a>) -> Option<Place> {
         let Sent { card, segment, payload, delivered, rule, seen } = *sent;
         let flow = segment.flow;
@@ -156,8 +158,9 @@ impl<'a> Connections<'a> {
             .map_err(|at| format!("byte {at} of the stream is compressed a second time"))
     }
 
-    /// Reassembles every tagged stream twice and compares what was sent with what arrived. Where values start
-    /// is not known, nothing may have been compressed, and all bytes have to be the same.
+    /// Reassembles every tagged stream twice and compares what was sent with what arrived. Where
+    /// values start is not known, nothing may have been compressed, and all bytes have to be the
+    /// same.
     pub(crate) fn verify(
         &self,
         tally: &Tally,
@@ -173,7 +176,8 @@ impl<'a> Connections<'a> {
             }
             let last = sent(Policy::LastWins);
             if first != last {
-                // A value put together from two contents was never sent; no bound is promised for it.
+                // A value put together from two contents was never sent; no bound is promised for
+                // it.
                 let flow = connection.flow;
                 findings.warnings.push(format!(
                     "{flow}: sent different bytes at the same place; its stream is not checked"
@@ -243,12 +247,13 @@ impl<'a> Connection<'a> {
 
 /// Tagged flows that seem to carry something other than values.
 ///
-/// Framework headers hold small integers, lengths and flags, which read as nonzero subnormal `f32`s; text and a
-/// quarter of random words read as 2^64 and more. The 32 tagged streams of the recorded all-reduces hold none of
-/// both in 2.3 million values; in those of gloo, which puts
-/// 48 bytes before every message, they are 0.5 % to 23 %. The threshold of one in a thousand stands between,
-/// five times below the second; a header of six such words is then found before messages of up to 24 000
-/// bytes. At least four must be there, so that a chance one in a short stream says nothing.
+/// Framework headers hold small integers, lengths and flags, which read as nonzero subnormal
+/// `f32`s; text and a quarter of random words read as 2^64 and more. The 32 tagged streams of the
+/// recorded all-reduces hold none of both in 2.3 million values; in those of gloo, which puts 48
+/// bytes before every message, they are 0.5 % to 23 %. The threshold of one in a thousand stands
+/// between, five times below the second; a header of six such words is then found before messages
+/// of up to 24 000 bytes. At least four must be there, so that a chance one in a short stream says
+/// nothing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Suspicion {
     /// Values, and those among them that no gradient has.

@@ -1,5 +1,5 @@
-//! FORMAT.md section 5.1, frame by frame: what may be compressed. Read by `etherparse`, so that the parser of the
-//! dataplane is not its own verify.
+//! FORMAT.md section 5.1, frame by frame: what may be compressed. Read by `etherparse`, so that the
+//! parser of the dataplane is not its own verify.
 
 use etherparse::{
     Ipv6ExtensionSlice, LinkExtSlice, NetSlice, SlicedPacket, TcpSlice, TransportSlice, UdpSlice,
@@ -9,10 +9,12 @@ use crate::replay::MIN_FRAME_LEN;
 
 /// Tunnels and RDMA: GTP-U, VXLAN, RoCEv2, GENEVE, VXLAN's old port.
 const TUNNELS: [u16; 5] = [2152, 4789, 4791, 6081, 8472];
-/// TCP options that bind the payload to what the sender sent: MD5 (RFC 2385), AO (RFC 5925), Multipath TCP (RFC 8684).
+/// TCP options that bind the payload to what the sender sent: MD5 (RFC 2385), AO (RFC 5925),
+/// Multipath TCP (RFC 8684).
 const BINDING: [u8; 3] = [19, 29, 30];
 
-/// Why this frame may not be compressed, whatever its connection and its type of service; `None` if it may.
+/// Why this frame may not be compressed, whatever its connection and its type of service; `None` if
+/// it may.
 #[must_use]
 pub fn refusal(frame: &[u8]) -> Option<&'static str> {
     let Ok(packet) = SlicedPacket::from_ethernet(frame) else { return Some("headers that are not whole") };
@@ -76,7 +78,8 @@ fn udp_refusal(udp: &UdpSlice<'_>, len: usize) -> Option<&'static str> {
     (udp.payload().len() < 4).then_some("no whole value")
 }
 
-/// Whether IPv6 destination options (RFC 8200 section 4.2) hold the one for a home address (RFC 6275 section 6.3).
+/// Whether IPv6 destination options (RFC 8200 section 4.2) hold the one for a home address (RFC
+/// 6275 section 6.3).
 fn has_home_address(mut options: &[u8]) -> bool {
     while let [kind, rest @ ..] = options {
         options = match (kind, rest) {
@@ -89,7 +92,8 @@ fn has_home_address(mut options: &[u8]) -> bool {
     false
 }
 
-/// The time that a frame counts when it is asked whether it got shorter: without VLAN tags and FCS, and as 60 bytes at least.
+/// The time that a frame counts when it is asked whether it got shorter: without VLAN tags and FCS,
+/// and as 60 bytes at least.
 #[must_use]
 pub fn counted_len(frame: &[u8]) -> usize {
     let tags = [12, 16]

@@ -62,12 +62,13 @@ pub struct Findings {
     pub untouched: BTreeMap<&'static str, u64>,
     /// Frames that either engine dropped, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
-    /// Ethernet bytes of the tagged frames with payload as the hosts sent them: at least 60 bytes each, with
-    /// preamble, FCS and gap (24 bytes).
+    /// Ethernet bytes of the tagged frames with payload as the hosts sent them: at least 60 bytes
+    /// each, with preamble, FCS and gap (24 bytes).
     pub wire_bytes_in: u64,
     /// The same for what went over the wire in their place.
     pub wire_bytes_out: u64,
-    /// Segments longer than frames on the wire are, as before segmentation offload: with any, the ratio is too high.
+    /// Segments longer than frames on the wire are, as before segmentation offload: with any, the
+    /// ratio is too high.
     #[serde(skip_serializing_if = "is_zero")]
     pub oversized: u64,
     /// Values in compressed frames.
@@ -84,7 +85,8 @@ pub struct Findings {
     pub ok: bool,
     /// Whether the values are still of use; None if there are none.
     pub useful: Option<bool>,
-    /// Connections that seem to carry other things than values, which compressing would alter. A capture with one does not pass.
+    /// Connections that seem to carry other things than values, which compressing would alter. A
+    /// capture with one does not pass.
     pub mixed: Vec<String>,
     /// Warnings to the user though no check failed.
     pub warnings: Vec<String>,

@@ -1,4 +1,5 @@
-//! Looks into a frame with `etherparse`, which shares no code with the dataplane: the verifier of frames.
+//! Looks into a frame with `etherparse`, which shares no code with the dataplane: the verifier of
+//! frames.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -40,7 +41,8 @@ pub enum Checksum {
     Valid,
     /// UDP: the sender computed none.
     Absent,
-    /// It is the sum of the pseudo-header alone: a capture from the sending host, whose card computes the rest.
+    /// It is the sum of the pseudo-header alone: a capture from the sending host, whose card
+    /// computes the rest.
     LeftToCard,
     /// It is wrong: the receiving host drops the segment.
     Wrong,
@@ -49,8 +51,8 @@ pub enum Checksum {
 }
 
 impl Checksum {
-    /// Whether a host that receives the segment accepts it. What only looks as if it had been left to a card, one
-    /// segment in 65,536 by chance, is wrong to a receiver.
+    /// Whether a host that receives the segment accepts it. What only looks as if it had been left
+    /// to a card, one segment in 65,536 by chance, is wrong to a receiver.
     #[must_use]
     pub const fn is_accepted(self) -> bool {
         matches!(self, Self::Valid | Self::Absent)
@@ -70,7 +72,8 @@ pub struct Tcp {
     pub fin: bool,
     /// Whether it aborts or refuses the connection.
     pub rst: bool,
-    /// Whether it has an option that binds the payload to what the sender sent (FORMAT.md section 5.1).
+    /// Whether it has an option that binds the payload to what the sender sent (FORMAT.md section
+    /// 5.1).
     pub binds: bool,
 }
 
@@ -153,8 +156,8 @@ pub fn is_cut_short(frame: &[u8]) -> bool {
     matches!(error.layer, Layer::Ipv4Packet | Layer::Ipv6Packet)
 }
 
-/// The type of service (IPv6: traffic class) behind at most two VLAN tags, if the IP header is whole. By the bytes
-/// themselves: `etherparse` refuses packets for what follows.
+/// The type of service (IPv6: traffic class) behind at most two VLAN tags, if the IP header is
+/// whole. By the bytes themselves: `etherparse` refuses packets for what follows.
 #[must_use]
 pub fn type_of_service(frame: &[u8]) -> Option<u8> {
     let mut at = 12;
@@ -230,8 +233,9 @@ fn segment(
     })
 }
 
-/// Makes the IPv4 header checksum right, and the one of TCP or UDP right but for `plus`, which is added to it in
-/// one's complement (RFC 1071). What a frame does not have, or is not whole, stays as it is.
+/// Makes the IPv4 header checksum right, and the one of TCP or UDP right but for `plus`, which is
+/// added to it in one's complement (RFC 1071). What a frame does not have, or is not whole, stays
+/// as it is.
 pub fn repair_checksums(frame: &mut [u8], plus: u16) {
     let ip_header = match LaxSlicedPacket::from_ethernet(frame).ok().and_then(|packet| packet.net) {
         Some(LaxNetSlice::Ipv4(ip)) => {
@@ -270,7 +274,8 @@ fn pseudo_header_sum(source: IpAddr, destination: IpAddr, transport: Transport, 
         Transport::Tcp(_) => etherparse::IpNumber::TCP,
         Transport::Udp => etherparse::IpNumber::UDP,
     };
-    // An IP length bounds `len`, so the upper half is zero but for jumbograms, which nothing here reads.
+    // An IP length bounds `len`, so the upper half is zero but for jumbograms, which nothing here
+    // reads.
     let sum = sum.add_2bytes([0, protocol.0]).add_4bytes((len as u32).to_be_bytes());
     !sum.ones_complement().to_be()
 }

@@ -1,10 +1,11 @@
-//! Which TCP connection a segment belongs to, and where that connection's stream starts: by what its two ends say to
-//! each other, whatever an engine believes.
+//! Which TCP connection a segment belongs to, and where that connection's stream starts: by what
+//! its two ends say to each other, whatever an engine believes.
 //!
-//! A host may send several SYNs with different numbers before one connection comes about: a listener that uses SYN
-//! cookies answers each SYN that it sees with another number, a client that was refused tries again from the same port,
-//! and anybody behind the same engine may send a SYN in another host's name. The one that counts is the one that the
-//! other side accepts, by its acknowledgement number (RFC 9293 section 3.5).
+//! A host may send several SYNs with different numbers before one connection comes about: a
+//! listener that uses SYN cookies answers each SYN that it sees with another number, a client that
+//! was refused tries again from the same port, and anybody behind the same engine may send a SYN in
+//! another host's name. The one that counts is the one that the other side accepts, by its
+//! acknowledgement number (RFC 9293 section 3.5).
 
 use std::collections::BTreeMap;
 
@@ -52,8 +53,8 @@ struct Present {
 /// A connection begins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Begins {
-    /// Sequence number of its first byte. `None` if the capture does not show it: it has no SYN, or several and no sign
-    /// which of them counts.
+    /// Sequence number of its first byte. `None` if the capture does not show it: it has no SYN, or
+    /// several and no sign which of them counts.
     pub(crate) origin: Option<u32>,
     /// Its SYN had an option that binds the payload.
     pub(crate) binds: bool,
@@ -66,8 +67,8 @@ impl From<Option<SynSeen>> for Begins {
 }
 
 impl Handshakes {
-    /// Takes note of the next segment of a capture, which has `len` bytes of payload. `Some` if a connection begins with
-    /// it that it belongs to; SYNs belong to none.
+    /// Takes note of the next segment of a capture, which has `len` bytes of payload. `Some` if a
+    /// connection begins with it that it belongs to; SYNs belong to none.
     pub(crate) fn begins(&mut self, flow: Flow, tcp: Tcp, len: u32) -> Option<Begins> {
         if tcp.rst || tcp.ack.is_some() {
             let back = self.flows.entry(flow.reversed()).or_default();
@@ -127,8 +128,8 @@ impl Starts {
         }
     }
 
-    /// The other side acknowledged this number. A SYN is accepted by a SYN that acknowledges it, a SYN that answers one
-    /// by any other segment.
+    /// The other side acknowledged this number. A SYN is accepted by a SYN that acknowledges it, a
+    /// SYN that answers one by any other segment.
     fn acknowledged(&mut self, ack: u32, syn: bool) {
         if self.accepted.is_none() {
             let accepted = |seen: &&SynSeen| seen.origin == ack && seen.answers != syn;
@@ -136,7 +137,8 @@ impl Starts {
         }
     }
 
-    /// Whether a segment that is no SYN is the first of a new connection. It takes `space` sequence numbers from `seq` on.
+    /// Whether a segment that is no SYN is the first of a new connection. It takes `space` sequence
+    /// numbers from `seq` on.
     fn which(&mut self, seq: u32, space: i64) -> Option<Begins> {
         if let Some(seen) = self.accepted.take() {
             return Some(Some(seen).into());
@@ -145,7 +147,8 @@ impl Starts {
         let sole = if let [seen] = self.syns[..] { Some(seen) } else { None };
         match &mut self.present {
             None => Some(follows.or(sole).into()),
-            // Nobody accepted another start: who sends a SYN into a live connection does not move its stream.
+            // Nobody accepted another start: who sends a SYN into a live connection does not move
+            // its stream.
             Some(Present { origin: Some(_), ended: false, .. }) => None,
             Some(Present { origin: None, ended: false, .. }) => {
                 follows.or(sole).map(|seen| Some(seen).into())

@@ -1,7 +1,8 @@
 //! Verifies a replay: what reached the receiving hosts against what the sending hosts had sent.
 //!
-//! Where a frame's values start is worked out here from the handshakes in the capture, frames are read by
-//! `etherparse`, and errors are computed in `f64`: nothing is taken from the engines but their verdicts.
+//! Where a frame's values start is worked out here from the handshakes in the capture, frames are
+//! read by `etherparse`, and errors are computed in `f64`: nothing is taken from the engines but
+//! their verdicts.
 
 use std::collections::BTreeMap;
 
@@ -43,8 +44,8 @@ pub fn verify(setup: &Setup, capture: &Capture, passages: &[Passage]) -> Finding
     verify_reloaded(|_| setup, capture, passages)
 }
 
-/// The same if the rules change on the way: `setup_of` has those that were in force for the frame at an index. All
-/// rules have the same profile, since a stream has one bound.
+/// The same if the rules change on the way: `setup_of` has those that were in force for the frame
+/// at an index. All rules have the same profile, since a stream has one bound.
 #[must_use]
 pub fn verify_reloaded<'s>(
     setup_of: impl Fn(usize) -> &'s Setup,
@@ -93,7 +94,8 @@ impl<'a> Verifier<'_, 'a> {
             let values = payload.start + usize::from(rule.udp_offset);
             self.datagrams.add(*flow, frame.bytes.get(values..payload.end).unwrap_or(&[]));
         }
-        // A segment whose checksum is wrong is dropped by the receiving host: it is no part of the stream.
+        // A segment whose checksum is wrong is dropped by the receiving host: it is no part of the
+        // stream.
         let accepted = |segment: &&Segment| {
             segment.checksum != Checksum::Wrong && view.as_ref().is_some_and(|view| view.ip_checksum_ok)
         };
@@ -295,7 +297,8 @@ impl<'a> Verifier<'_, 'a> {
         }
     }
 
-    /// A compressed frame on the wire has to look right to routers, and wrong to a host without a decompressor.
+    /// A compressed frame on the wire has to look right to routers, and wrong to a host without a
+    /// decompressor.
     fn routed_wire(&self, wire: &[u8], sent: &View) -> Result<(), String> {
         let view = View::of(wire).ok_or("no IP packet on the wire")?;
         let marked = self.setup.mark & !ECN | sent.tos & ECN;
@@ -381,7 +384,8 @@ fn unagreed(untouched: &BTreeMap<&'static str, u64>) -> impl Iterator<Item = Str
     .flatten()
 }
 
-/// A frame that the far end would take for a compressed one may lose its type of service and nothing else.
+/// A frame that the far end would take for a compressed one may lose its type of service and
+/// nothing else.
 fn remarked(frame: &Frame, passage: &Passage, view: Option<&View>, setup: &Setup) -> Result<(), String> {
     let marked = view.is_some_and(|view| view.tos & !ECN == setup.mark & !ECN);
     let in_place = type_of_service(&frame.bytes)

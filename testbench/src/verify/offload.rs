@@ -1,6 +1,6 @@
-//! Finds segments that never were on a wire: a host that leaves segmentation to its card (TSO, GSO) or joins what arrives (GRO) shows
-//! its capture tool segments of up to 64 KB. On the wire each was several frames with headers of their own, which
-//! compression does not shrink.
+//! Finds segments that never were on a wire: a host that leaves segmentation to its card (TSO, GSO)
+//! or joins what arrives (GRO) shows its capture tool segments of up to 64 KB. On the wire each was
+//! several frames with headers of their own, which compression does not shrink.
 
 use std::collections::HashMap;
 
@@ -12,11 +12,12 @@ use crate::input::Capture;
 /// A payload that is longer is on no Ethernet: jumbo frames have an MTU of some 9000 bytes.
 const LONGEST_PAYLOAD: usize = 9216;
 
-/// The number of payloads of `capture` that are longer than the two ends of their connection advertised on their SYNs (MSS), or than Ethernet has
-/// frames for.
+/// The number of payloads of `capture` that are longer than the two ends of their connection
+/// advertised on their SYNs (MSS), or than Ethernet has frames for.
 #[must_use]
 pub(super) fn oversized(capture: &Capture) -> u64 {
-    // A host sends no more than the far end takes, nor than its own link has frames for: the smaller of both MSS.
+    // A host sends no more than the far end takes, nor than its own link has frames for: the
+    // smaller of both MSS.
     let mut longest: HashMap<Flow, usize> = HashMap::new();
     let mut oversized = 0;
     for frame in &capture.frames {

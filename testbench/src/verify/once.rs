@@ -1,7 +1,7 @@
 //! Verifies FORMAT.md section 5.1: no byte of a TCP stream leaves in two compressed segments.
 //!
-//! The verifier knows nothing of flow tables, alignments or resends. It writes down the byte range of every compressed
-//! segment of a stream and compares the ranges.
+//! The verifier knows nothing of flow tables, alignments or resends. It writes down the byte range
+//! of every compressed segment of a stream and compares the ranges.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +20,12 @@ pub struct Compressed {
 }
 
 impl Compressed {
-    /// Adds a compressed segment: its sequence number, and the length of its payload before compression.
+    /// Adds a compressed segment: its sequence number, and the length of its payload before
+    /// compression.
     ///
     /// # Errors
-    /// Some of its bytes were in a compressed segment before; the sequence number of the first of them.
+    /// Some of its bytes were in a compressed segment before; the sequence number of the first of
+    /// them.
     pub fn add(&mut self, seq: u32, len: u32) -> Result<(), u32> {
         let start = self.unwrapper.get_or_insert(Unwrapper::new(seq)).position(seq);
         let end = start + i64::from(len);
@@ -47,11 +49,12 @@ impl Compressed {
     }
 }
 
-/// Verifies all TCP connections of a wire that carries routed framing with the default mark; how many compressed
-/// segments there were.
+/// Verifies all TCP connections of a wire that carries routed framing with the default mark; how
+/// many compressed segments there were.
 ///
-/// `frames` are in the order of the wire, each once: a capture of one interface, in one place. A connection begins anew
-/// with a SYN that the other side accepted, so frames of both directions belong to it.
+/// `frames` are in the order of the wire, each once: a capture of one interface, in one place. A
+/// connection begins anew with a SYN that the other side accepted, so frames of both directions
+/// belong to it.
 ///
 /// # Errors
 /// A byte is in two compressed segments; which.

@@ -1,4 +1,5 @@
-//! Reassembles one direction of a TCP connection, by either of the two policies a receiver may have.
+//! Reassembles one direction of a TCP connection, by either of the two policies a receiver may
+//! have.
 //!
 //! If copies of the same bytes differ, some hosts keep the first and some the last; a compressed
 //! stream has to be right for both.
@@ -17,8 +18,8 @@ pub enum Policy {
 /// Bytes of a stream without a gap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Position of the first byte; 0 is the stream's origin, and a capture that starts in the middle of a
-    /// connection can have positions below it.
+    /// Position of the first byte; 0 is the stream's origin, and a capture that starts in the
+    /// middle of a connection can have positions below it.
     pub start: i64,
     /// The bytes.
     pub bytes: Vec<u8>,
@@ -105,7 +106,8 @@ impl<'a> Reassembler<'a> {
 
     /// Removes what pieces have between positions `start` and `end`.
     fn cut(&mut self, start: i64, end: i64) {
-        // At most one piece starts before `start` and reaches past it; the loop takes those behind it.
+        // At most one piece starts before `start` and reaches past it; the loop takes those behind
+        // it.
         let first = self.pieces.range(..start).next_back().map_or(start, |(at, _)| *at);
         let touched: Vec<i64> = self.pieces.range(first..end.max(first)).map(|(at, _)| *at).collect();
         for at in touched {

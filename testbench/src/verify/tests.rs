@@ -29,7 +29,8 @@ fn values(factor: f32) -> Vec<u8> {
     (0..VALUES).flat_map(|i| ((i as f32 - 20.0) * factor).to_le_bytes()).collect()
 }
 
-/// SYN, two segments of values, the first of them again, and an untagged segment. The second starts within a value.
+/// SYN, two segments of values, the first of them again, and an untagged segment. The second starts
+/// within a value.
 fn capture() -> Capture {
     let (first, second) = (values(0.001), values(0.01));
     let start = 1000u32;
@@ -44,8 +45,8 @@ fn capture() -> Capture {
     Capture { frames, cut: 0, torn: None }
 }
 
-/// An engine that believes a wrong start would find that the payload looks like no values, and the verifier would have nothing to
-/// notice.
+/// An engine that believes a wrong start would find that the payload looks like no values, and the
+/// verifier would have nothing to notice.
 const RULE: Rule = Rule { heuristic: Heuristic::Off, ..Rule::STATIC };
 
 fn setup(framing: Framing) -> Setup {
@@ -94,7 +95,8 @@ fn a_good_replay_holds() {
         assert_eq!((report.frames, report.tagged, report.compressed), (5, 4, compressed));
         assert_eq!(report.untouched["resent"], 1);
         assert_eq!((report.streams, report.violations, report.altered_untagged), (1, 0, 0));
-        // Only the second segment starts within a value: 63 whole values in the first, 2 + 256 bytes in it.
+        // Only the second segment starts within a value: 63 whole values in the first, 2 + 256
+        // bytes in it.
         assert_eq!(report.values, if framing == Framing::Routed { 63 + 64 } else { 63 });
         let sent: usize = [308, 312, 308].iter().map(|len| len + 24).sum();
         assert_eq!(report.wire_bytes_in as usize, sent);
@@ -293,8 +295,8 @@ fn answer(number: u64, far: bool, (seq, ack): (u32, u32), syn: bool, payload: &[
     frame
 }
 
-/// The passages of an engine that believes another start than the one that counts: it sees `believed` in place of
-/// the frames of `capture`.
+/// The passages of an engine that believes another start than the one that counts: it sees
+/// `believed` in place of the frames of `capture`.
 fn deceived(setup: &Setup, capture: &Capture, believed: &[Frame]) -> Findings {
     let engine = Capture { frames: believed.to_vec(), cut: 0, torn: None };
     verify(setup, capture, &replay(setup, &engine))
@@ -489,7 +491,8 @@ fn no_byte_is_compressed_twice_on_a_wire() {
     assert!(overlapping.contains("byte 1005 is compressed a second time"), "{overlapping}");
 }
 
-/// Changes of egress and ingress to SYNs are verified by bytes; and nobody is sent anything compressed who has not asked for it.
+/// Changes of egress and ingress to SYNs are verified by bytes; and nobody is sent anything
+/// compressed who has not asked for it.
 #[test]
 fn a_handshake_that_is_not_kept_is_caught() {
     let mut capture = capture();

@@ -1,4 +1,5 @@
-//! Verifies whether values are of use after a codec: a bound can hold where nothing is left of them.
+//! Verifies whether values are of use after a codec: a bound can hold where nothing is left of
+//! them.
 
 use std::fmt;
 
@@ -14,7 +15,8 @@ const FEW: f64 = 1e-3;
 /// ... has at least this share of the squared norm.
 const MOST: f64 = 0.5;
 
-/// The distribution of magnitudes: how many values there are at each power of two, and their squared norm.
+/// The distribution of magnitudes: how many values there are at each power of two, and their
+/// squared norm.
 #[derive(Clone, Debug)]
 pub struct Spectrum {
     /// By an `f32`'s biased exponent. All ones are infinities and NaN.
@@ -49,7 +51,8 @@ impl Spectrum {
         Some(largest as i16 - 126)
     }
 
-    /// The exponent of the widest bound that spares nearly all of the norm; None if there is no norm.
+    /// The exponent of the widest bound that spares nearly all of the norm; None if there is no
+    /// norm.
     #[must_use]
     pub fn spared(&self) -> Option<i16> {
         let peak = self.peak()?;
@@ -64,8 +67,8 @@ impl Spectrum {
         Some(peak)
     }
 
-    /// Values so large that they have most of the norm, and the share of the others' norm that is below 2^`bound`; None if there
-    /// are no such values.
+    /// Values so large that they have most of the norm, and the share of the others' norm that is
+    /// below 2^`bound`; None if there are no such values.
     fn outliers(&self, bound: i16) -> Option<(u64, f64)> {
         let values: u64 = self.counts[..255].iter().sum();
         let all: f64 = self.squares[..255].iter().sum();
@@ -160,7 +163,8 @@ impl fmt::Display for Remark {
     }
 }
 
-/// The remarks on values with this spectrum, of whose norm the share `lost` is gone under the bound 2^`bound`.
+/// The remarks on values with this spectrum, of whose norm the share `lost` is gone under the bound
+/// 2^`bound`.
 #[must_use]
 pub fn remarks(spectrum: &Spectrum, lost: f64, bound: i16) -> Vec<Remark> {
     let mut remarks = Vec::new();

@@ -1,5 +1,5 @@
-//! Verifies values, for every command that compares some: in `f64` and by the bound alone, with nothing of the codec that
-//! it verifies.
+//! Verifies values, for every command that compares some: in `f64` and by the bound alone, with
+//! nothing of the codec that it verifies.
 
 use gradwire::codec::Params;
 use gradwire::profile::Profile;
@@ -94,7 +94,8 @@ impl Tally {
         }
     }
 
-    /// Compares the whole values of two byte strings; what follows the last whole value is not looked at.
+    /// Compares the whole values of two byte strings; what follows the last whole value is not
+    /// looked at.
     pub fn bytes(&mut self, sent: &[u8], got: &[u8]) {
         for (sent, got) in sent.as_chunks::<4>().0.iter().zip(got.as_chunks::<4>().0) {
             self.value(u32::from_le_bytes(*sent), u32::from_le_bytes(*got));
@@ -119,15 +120,16 @@ impl Tally {
         if self.values == 0 { 0.0 } else { (self.squared_error / self.values as f64).sqrt() }
     }
 
-    /// `1 - ||f'|| / ||f||`, the share of the vector's Euclidean norm that truncation took; 0 for a zero vector.
+    /// `1 - ||f'|| / ||f||`, the share of the vector's Euclidean norm that truncation took; 0 for a
+    /// zero vector.
     #[must_use]
     pub fn norm_lost(&self) -> f64 {
         if self.squared_sent == 0.0 { 0.0 } else { 1.0 - (self.squared_got / self.squared_sent).sqrt() }
     }
 }
 
-/// The scale exponent that brings the largest finite magnitude of `values` (little-endian `f32`s) into
-/// [0.5, 1), as near as the codec's range allows; 0 if there is none above zero.
+/// The scale exponent that brings the largest finite magnitude of `values` (little-endian `f32`s)
+/// into [0.5, 1), as near as the codec's range allows; 0 if there is none above zero.
 #[must_use]
 pub fn scale_to_peak(values: &[u8]) -> i8 {
     let mut spectrum = Spectrum::new();
@@ -138,9 +140,11 @@ pub fn scale_to_peak(values: &[u8]) -> i8 {
     peak.clamp(Params::MIN_SCALE.into(), i8::MAX.into()) as i8
 }
 
-/// The number of `values` (little-endian `f32`s) that no gradient has: subnormal and not zero, or finite and at least 2^64.
+/// The number of `values` (little-endian `f32`s) that no gradient has: subnormal and not zero, or
+/// finite and at least 2^64.
 ///
-/// Small integers, lengths and flags are the first, read as `f32`; text and one random word of four are the second.
+/// Small integers, lengths and flags are the first, read as `f32`; text and one random word of four
+/// are the second.
 #[must_use]
 pub fn implausible(values: &[u8]) -> u64 {
     implausible_places(values).count() as u64

@@ -84,7 +84,8 @@ fn npy(values: &[f32]) -> Vec<u8> {
     bytes
 }
 
-/// Runs a subcommand on a file of `bytes`: it has to end with code 2 and name the file in its message.
+/// Runs a subcommand on a file of `bytes`: it has to end with code 2 and name the file in its
+/// message.
 fn refusal(subcommand: &str, name: &str, bytes: &[u8]) -> String {
     let path = scratch(name, bytes);
     let output = gradwire(&[subcommand, path.to_str().unwrap()]);

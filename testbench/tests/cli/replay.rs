@@ -184,8 +184,8 @@ fn a_capture_of_headers_is_code_1() {
 
 #[test]
 fn a_failed_check_is_code_1() {
-    // A rule that says that each payload starts with a value is wrong for these segments. A card that gets the
-    // connection in its middle cannot know, and the stream shows it.
+    // A rule that says that each payload starts with a value is wrong for these segments. A card
+    // that gets the connection in its middle cannot know, and the stream shows it.
     let mut capture = capture(&recordings().join("ring4_mtu1450.pcap"));
     let mut segments = BTreeMap::new();
     for frame in &mut capture.frames {

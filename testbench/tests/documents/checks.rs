@@ -46,9 +46,9 @@ fn every_event_of_a_residual_has_a_test() {
     }
 }
 
-/// Every test, fuzz target and step of CI that TESTING.md names as a check exists. Each section of FORMAT.md that has laws
-/// of the wire has some, and so has each law S1 to S12, each point of the handshake, and each section of
-/// docs/aggregation-protocol.md between its words and its examples.
+/// Every test, fuzz target and step of CI that TESTING.md names as a check exists. Each section of
+/// FORMAT.md that has laws of the wire has some, and so has each law S1 to S12, each point of the
+/// handshake, and each section of docs/aggregation-protocol.md between its words and its examples.
 #[test]
 fn every_promise_has_a_check() {
     let testing = text("TESTING.md");

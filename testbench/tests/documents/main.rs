@@ -81,7 +81,8 @@ impl Sums {
     }
 }
 
-/// FORMAT.md sections 3 and 4 in `f64`, by value and not by bit: dense split, scale 0, 45 bursts a payload.
+/// FORMAT.md sections 3 and 4 in `f64`, by value and not by bit: dense split, scale 0, 45 bursts a
+/// payload.
 fn saved(values: &[u8], b: u8) -> Saved {
     let half = |n: u8| 2f64.powi(-i32::from(n));
     let k = b.saturating_sub(7);
@@ -114,7 +115,8 @@ fn saved_bit_plane(values: &[u8], b: i16) -> Saved {
     let mut sums = Sums::default();
     for section in values.chunks(4 * 360) {
         let values = section.as_chunks::<4>().0.iter().map(|value| f64::from(f32::from_le_bytes(*value)));
-        // The bin of each value that is not zero; the recordings have none that is raw at these bounds.
+        // The bin of each value that is not zero; the recordings have none that is raw at these
+        // bounds.
         let bins: Vec<Option<u32>> = values
             .clone()
             .map(|value| (value.abs() >= bound).then(|| (value.abs() / (2.0 * bound)) as u32))
@@ -143,7 +145,8 @@ fn saved_bit_plane(values: &[u8], b: i16) -> Saved {
     sums.saved(values.len(), bound)
 }
 
-/// The dataplane's figures, and those of the arithmetic above, are those that README and the performance page print.
+/// The dataplane's figures, and those of the arithmetic above, are those that README and the
+/// performance page print.
 #[test]
 fn readme_has_the_ratios_norms_and_errors() {
     holds_what_is_saved(README, Codec::BitPlane, saved_bit_plane);
@@ -157,7 +160,8 @@ fn holds_what_is_saved(document: &str, codec: Codec, by_hand: fn(&[u8], i16) -> 
     let recordings = builtin().unwrap();
     let report = measure_all(&recordings, &DEFAULT_BOUNDS, codec, Scale::Fixed(0), Kernel::detect()).unwrap();
     assert_eq!(table.rows.len(), recordings.len());
-    // The rows are in the order of the recordings, and say of each what its file's name says shortly.
+    // The rows are in the order of the recordings, and say of each what its file's name says
+    // shortly.
     let words = [("convolutional", "cnn"), ("MLP", "hdc256"), ("transformer", "lm"), ("ResNet", "resnet")];
     for ((row, recording), (word, name)) in table.rows.iter().zip(&recordings).zip(words) {
         let (model, iteration) = recording.name.split_once("_i").unwrap();
@@ -177,7 +181,8 @@ fn holds_what_is_saved(document: &str, codec: Codec, by_hand: fn(&[u8], i16) -> 
             assert!((measured.norm_lost - by_hand.norm_lost).abs() < 1e-12, "{what}");
             assert_eq!(measured.max_error * f64::from(bound).exp2(), by_hand.largest_error, "{what}");
             assert_cell(&row[2 + 2 * place], by_hand.ratio, 2, &what);
-            // A norm may grow a little: codec 2 restores to the middle of a bin. No zero has a sign.
+            // A norm may grow a little: codec 2 restores to the middle of a bin. No zero has a
+            // sign.
             let percent = (1000.0 * by_hand.norm_lost).round() / 10.0 + 0.0;
             assert_cell(&row[3 + 2 * place], percent, 1, &what);
             largest = largest.max(by_hand.largest_error);
@@ -218,7 +223,8 @@ fn csv(path: &str) -> BTreeMap<String, f64> {
     rows.filter_map(|(name, count)| Some((name.to_owned(), count.parse().ok()?))).collect()
 }
 
-/// `.ci/counts` lets the committed counts stand while a fresh count is within this share; so does this.
+/// `.ci/counts` lets the committed counts stand while a fresh count is within this share; so does
+/// this.
 const COUNTS_TOLERANCE: f64 = 0.02;
 
 #[test]
@@ -283,8 +289,8 @@ fn firmware_has_the_counts() {
     assert_eq!(table(FIRMWARE, &["an aggregator on", "codec"]).rows, aggregators);
 }
 
-/// The memory of the image, and of one more connection. No field of a flow has the size of a pointer, so it is as
-/// large on 32 bits as here.
+/// The memory of the image, and of one more connection. No field of a flow has the size of a
+/// pointer, so it is as large on 32 bits as here.
 #[test]
 fn firmware_has_the_memory() {
     let sizes = csv("firmware/softcore/sizes.csv");
@@ -309,7 +315,8 @@ fn firmware_has_the_memory() {
     }
 }
 
-/// A measured table cannot be measured again here. What one of its cells says of another has to be right.
+/// A measured table cannot be measured again here. What one of its cells says of another has to be
+/// right.
 #[test]
 fn measured_figures_agree_with_each_other() {
     let machines = table(PERFORMANCE, &["machine", "processor"]);
@@ -441,7 +448,8 @@ fn format_has_the_defaults() {
     }
 }
 
-/// Each count that the shim's reference explains exists: an outcome of the dataplane, or something that the shim counts itself.
+/// Each count that the shim's reference explains exists: an outcome of the dataplane, or something
+/// that the shim counts itself.
 #[test]
 fn the_shims_counts_exist() {
     let folders = ["dataplane/src", "firmware/afxdp/src/ops"].map(|folder| root().join(folder));
@@ -520,8 +528,8 @@ fn links_lead_somewhere() {
     assert!(seen > 30, "{seen} links");
 }
 
-/// A file or folder that a document names exists. Paths are from the root, or from the folder of the part that the
-/// document speaks about.
+/// A file or folder that a document names exists. Paths are from the root, or from the folder of
+/// the part that the document speaks about.
 #[test]
 fn paths_that_documents_name_exist() {
     let bases = [
@@ -619,8 +627,9 @@ fn the_lists_of_crates_and_dependencies_are_complete() {
     assert_eq!(listed, dependencies);
 }
 
-/// CONTRIBUTING.md says so: nobody's run fails by chance, and no find of an earlier run makes it fail. cargo tells proptest by
-/// `.cargo/config.toml`, for the tests of all crates; a seed in the environment goes before it.
+/// CONTRIBUTING.md says so: nobody's run fails by chance, and no find of an earlier run makes it
+/// fail. cargo tells proptest by `.cargo/config.toml`, for the tests of all crates; a seed in the
+/// environment goes before it.
 #[test]
 fn property_tests_draw_the_same_cases_in_every_run() {
     use proptest::prelude::any;

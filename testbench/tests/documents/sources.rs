@@ -6,7 +6,8 @@ use std::fs;
 use crate::support::document::{code_spans, files_with, table, tables, text};
 use crate::{FIRMWARE, HOST_CODECS, KERNELS, PERFORMANCE, README};
 
-/// Documents with figures, and at most how many of their tables have no full source: TESTING.md says so, too.
+/// Documents with figures, and at most how many of their tables have no full source: TESTING.md
+/// says so, too.
 const DOCUMENTS: [(&str, usize); 10] = [
     (README, 0),
     (PERFORMANCE, 0),

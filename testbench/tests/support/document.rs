@@ -23,7 +23,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// The number at the start of a cell, without its thousands' commas: `1.6 %` and `49,672` are numbers.
+    /// The number at the start of a cell, without its thousands' commas: `1.6 %` and `49,672` are
+    /// numbers.
     pub fn number(cell: &str) -> f64 {
         let number = cell.split(' ').next().unwrap().replace(',', "");
         number.parse().unwrap_or_else(|_| panic!("not a number: {cell:?}"))

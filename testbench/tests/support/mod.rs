@@ -73,8 +73,8 @@ pub fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Every TCP stream of a capture whose SYN is in it, reassembled with `policy`; one with a gap is absent. And
-/// the payloads of every UDP flow, one after the other.
+/// Every TCP stream of a capture whose SYN is in it, reassembled with `policy`; one with a gap is
+/// absent. And the payloads of every UDP flow, one after the other.
 pub fn streams(capture: &Capture, policy: Policy) -> BTreeMap<Flow, Vec<u8>> {
     let mut tcp: BTreeMap<Flow, Reassembler<'_>> = BTreeMap::new();
     let mut streams: BTreeMap<Flow, Vec<u8>> = BTreeMap::new();
@@ -104,7 +104,8 @@ pub fn streams(capture: &Capture, policy: Policy) -> BTreeMap<Flow, Vec<u8>> {
     streams
 }
 
-/// Checks every stream that `NAME.flows.jsonl` beside the capture lists against its SHA-256; how many.
+/// Checks every stream that `NAME.flows.jsonl` beside the capture lists against its SHA-256; how
+/// many.
 pub fn check_streams(path: &Path) -> usize {
     let capture = capture(path);
     let listed = fs::read_to_string(path.with_extension("flows.jsonl")).unwrap();

@@ -1,10 +1,13 @@
-//! Codec 2: bit-plane groups over compacted non-zero values, defined value by value (FORMAT.md §3.7 and §4.2).
+//! Codec 2: bit-plane groups over compacted non-zero values, defined value by value (FORMAT.md §3.7
+//! and §4.2).
 //!
-//! A section of at most 512 values says which of them are not zero, and then holds bit planes of those alone: a group of
-//! eight takes as many bytes as its largest magnitude has bits. A value is restored in the middle of its bin, which is two
-//! bounds wide and never crosses a power of two, so every byte-wise mix of a value and its decoded form is within the bound.
+//! A section of at most 512 values says which of them are not zero, and then holds bit planes of
+//! those alone: a group of eight takes as many bytes as its largest magnitude has bits. A value is
+//! restored in the middle of its bin, which is two bounds wide and never crosses a power of two, so
+//! every byte-wise mix of a value and its decoded form is within the bound.
 //!
-//! The functions here are the definition: plain, branchy, and the reference for every faster kernel.
+//! The functions here are the definition: plain, branchy, and the reference for every faster
+//! kernel.
 
 mod section;
 pub mod sums;
@@ -29,17 +32,21 @@ pub const fn max_encoded_len(values_len: usize) -> usize {
         + if rest == 0 { 0 } else { max_section_len(rest.div_ceil(VALUE_LEN)) }
 }
 
-/// The longest section of `values` values: a flat map, and a group of raw values for each byte of it.
+/// The longest section of `values` values: a flat map, and a group of raw values for each byte of
+/// it.
 const fn max_section_len(values: usize) -> usize {
-    // Mode and map; of a group its signs, half a byte of code, which are raw, width, planes and raw values.
+    // Mode and map; of a group its signs, half a byte of code, which are raw, width, planes and raw
+    // values.
     let octets = values.div_ceil(8);
     1 + octets + octets.div_ceil(2) + octets * (1 + 1 + 1 + 9 + 32)
 }
 
-/// Encodes `values` (little-endian `f32`s, any alignment) to sections in `out`; returns their length.
+/// Encodes `values` (little-endian `f32`s, any alignment) to sections in `out`; returns their
+/// length.
 ///
 /// # Errors
-/// `values` is not a multiple of 4 long, or the sections do not fit; `out` then holds nothing of use.
+/// `values` is not a multiple of 4 long, or the sections do not fit; `out` then holds nothing of
+/// use.
 pub fn encode_payload(values: &[u8], out: &mut [u8], bound: Bound) -> Result<usize, EncodeError> {
     let (values, []) = values.as_chunks::<VALUE_LEN>() else {
         return Err(EncodeError::Unaligned { len: values.len() });
@@ -54,11 +61,12 @@ pub fn encode_payload(values: &[u8], out: &mut [u8], bound: Bound) -> Result<usi
     Ok(at)
 }
 
-/// Decodes sections until `values` (little-endian `f32`s, any alignment) is full; returns how many bytes of `sections`
-/// that took. What follows them is the caller's to check.
+/// Decodes sections until `values` (little-endian `f32`s, any alignment) is full; returns how many
+/// bytes of `sections` that took. What follows them is the caller's to check.
 ///
 /// # Errors
-/// `values` is not a multiple of 4 long, or a section is cut short or is none; `values` then holds nothing of use.
+/// `values` is not a multiple of 4 long, or a section is cut short or is none; `values` then holds
+/// nothing of use.
 pub fn decode_payload(sections: &[u8], values: &mut [u8], bound: Bound) -> Result<usize, DecodeError> {
     let len = values.len();
     let (values, []) = values.as_chunks_mut::<VALUE_LEN>() else {
@@ -73,8 +81,8 @@ pub fn decode_payload(sections: &[u8], values: &mut [u8], bound: Bound) -> Resul
     Ok(at)
 }
 
-/// The length of the sections of `values` values at the start of `sections`; None if [`decode_payload`] would refuse them.
-/// It decodes nothing, and needs no room.
+/// The length of the sections of `values` values at the start of `sections`; None if
+/// [`decode_payload`] would refuse them. It decodes nothing, and needs no room.
 #[must_use]
 pub(crate) fn sections_len(sections: &[u8], values: usize) -> Option<usize> {
     let (mut at, mut left) = (0, values);

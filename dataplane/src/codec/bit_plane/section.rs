@@ -1,4 +1,5 @@
-//! A section: which values are there, their signs, how wide each group is, its planes (FORMAT.md §4.2).
+//! A section: which values are there, their signs, how wide each group is, its planes (FORMAT.md
+//! §4.2).
 
 use heapless::Vec;
 
@@ -40,7 +41,8 @@ impl Output<'_> {
     }
 }
 
-/// Encodes at most [`SECTION_VALUES`] values to the start of `room`; the section's length. None if it does not fit.
+/// Encodes at most [`SECTION_VALUES`] values to the start of `room`; the section's length. None if
+/// it does not fit.
 pub(super) fn encode<T>(values: &[T], room: &mut [u8], encode_value: impl Fn(&T) -> Coded) -> Option<usize> {
     let mut out = Output { room, len: 0 };
     let coded = || values.iter().map(&encode_value);
@@ -198,7 +200,8 @@ impl<'a> Head<'a> {
         Some(Self { map: whole, dense: mode == Mode::Dense as u8, signs, codes })
     }
 
-    /// Reads what group number `group` holds beside its sign byte: which of its items are raw, its planes, the raw values.
+    /// Reads what group number `group` holds beside its sign byte: which of its items are raw, its
+    /// planes, the raw values.
     fn group(&self, input: &mut Input<'a>, group: usize) -> Option<(u8, &'a [u8], &'a [u8])> {
         let code = self.codes.get(group / 2)? >> (4 * (group % 2)) & 15;
         let (raw, width) = if code == RAW_GROUP { (input.byte()?, input.byte()?) } else { (0, code) };
@@ -210,8 +213,8 @@ impl<'a> Head<'a> {
     }
 }
 
-/// The length of the section of `values` values, at most [`SECTION_VALUES`], at the start of `bytes`; None if [`decode`]
-/// would refuse it. It decodes nothing, and needs no room.
+/// The length of the section of `values` values, at most [`SECTION_VALUES`], at the start of
+/// `bytes`; None if [`decode`] would refuse it. It decodes nothing, and needs no room.
 pub(super) fn len(bytes: &[u8], values: usize) -> Option<usize> {
     let mut input = Input { bytes, at: 0 };
     let head = Head::read(&mut input, values)?;
@@ -221,8 +224,8 @@ pub(super) fn len(bytes: &[u8], values: usize) -> Option<usize> {
     Some(input.at)
 }
 
-/// Whether a group of the section of `values` values at the start of `bytes` may have raw items. If [`decode`] would refuse
-/// the section, any answer may come.
+/// Whether a group of the section of `values` values at the start of `bytes` may have raw items. If
+/// [`decode`] would refuse the section, any answer may come.
 pub(super) fn may_have_raw(bytes: &[u8], values: usize) -> bool {
     let octets = values.div_ceil(8);
     let ones = |bytes: &[u8]| bytes.iter().map(|byte| byte.count_ones() as usize).sum::<usize>();
@@ -245,8 +248,8 @@ pub(super) fn may_have_raw(bytes: &[u8], values: usize) -> bool {
     groups_have().unwrap_or(true)
 }
 
-/// Decodes the section at the start of `bytes` to at most [`SECTION_VALUES`] values; its length. None if it is cut short,
-/// or has a bit or a number that no section has.
+/// Decodes the section at the start of `bytes` to at most [`SECTION_VALUES`] values; its length.
+/// None if it is cut short, or has a bit or a number that no section has.
 pub(super) fn decode<T>(bytes: &[u8], values: &mut [T], decode_value: impl Fn(Coded) -> T) -> Option<usize> {
     let mut input = Input { bytes, at: 0 };
     let head = Head::read(&mut input, values.len())?;

@@ -1,6 +1,7 @@
-//! Sections of sums, defined value by value (docs/aggregation-protocol.md §2): laid out as codec 2's sections of values, but each sum is held
-//! exactly. Its plane value is the magnitude less one where codec 2's is the bin. A sum beyond [`MAX_CODED`] is raw, and its four
-//! bytes are the integer.
+//! Sections of sums, defined value by value (docs/aggregation-protocol.md §2): laid out as codec
+//! 2's sections of values, but each sum is held exactly. Its plane value is the magnitude less one
+//! where codec 2's is the bin. A sum beyond [`MAX_CODED`] is raw, and its four bytes are the
+//! integer.
 
 use super::value::Coded;
 use super::{SECTION_VALUES, section};
@@ -25,8 +26,8 @@ const fn decode_sum(coded: Coded) -> i32 {
     }
 }
 
-/// Encodes at most [`SECTION_VALUES`] sums to a section at the start of `out`; its length. None if it does not fit, or if there
-/// are more sums.
+/// Encodes at most [`SECTION_VALUES`] sums to a section at the start of `out`; its length. None if
+/// it does not fit, or if there are more sums.
 #[must_use]
 pub fn encode(sums: &[i32], out: &mut [u8]) -> Option<usize> {
     if sums.len() > SECTION_VALUES {
@@ -35,8 +36,8 @@ pub fn encode(sums: &[i32], out: &mut [u8]) -> Option<usize> {
     section::encode(sums, out, |sum| encode_sum(*sum))
 }
 
-/// Fills `sums`, at most [`SECTION_VALUES`], from the section at the start of `bytes`; its length. None if there is no such
-/// section; `sums` then holds nothing of use.
+/// Fills `sums`, at most [`SECTION_VALUES`], from the section at the start of `bytes`; its length.
+/// None if there is no such section; `sums` then holds nothing of use.
 #[must_use]
 pub fn decode(bytes: &[u8], sums: &mut [i32]) -> Option<usize> {
     if sums.len() > SECTION_VALUES {
@@ -45,7 +46,8 @@ pub fn decode(bytes: &[u8], sums: &mut [i32]) -> Option<usize> {
     section::decode(bytes, sums, decode_sum)
 }
 
-/// Whether the section of `sums` sums at the start of `bytes` may have raw ones; any answer if there is no such section.
+/// Whether the section of `sums` sums at the start of `bytes` may have raw ones; any answer if
+/// there is no such section.
 #[must_use]
 pub(crate) fn may_have_raw(bytes: &[u8], sums: usize) -> bool {
     section::may_have_raw(bytes, sums)

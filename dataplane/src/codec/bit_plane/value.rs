@@ -33,7 +33,8 @@ impl Bound {
         Self::from_exponents(y as i16, 0)
     }
 
-    /// The bound `2^(y+x)`: `2^y` of values that are scaled by `2^-x`, as [`super::super::Params`] takes it.
+    /// The bound `2^(y+x)`: `2^y` of values that are scaled by `2^-x`, as [`super::super::Params`]
+    /// takes it.
     ///
     /// # Errors
     /// Those of [`Self::new`].
@@ -127,7 +128,8 @@ pub const fn encode_value(bits: u32, bound: Bound) -> Coded {
     }
 }
 
-/// The bits of the `f32` that stands for `coded`. An index of 2^14 or more is none that a section can hold.
+/// The bits of the `f32` that stands for `coded`. An index of 2^14 or more is none that a section
+/// can hold.
 #[must_use]
 pub const fn decode_value(coded: Coded, bound: Bound) -> u32 {
     match coded {

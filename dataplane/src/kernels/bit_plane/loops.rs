@@ -1,6 +1,8 @@
-//! The loops that the portable kernel and NEON share: two groups, or two bytes of the map, at a time.
+//! The loops that the portable kernel and NEON share: two groups, or two bytes of the map, at a
+//! time.
 //!
-//! `#[inline(always)]`: each is compiled into the kernel that calls it, with that kernel's instructions.
+//! `#[inline(always)]`: each is compiled into the kernel that calls it, with that kernel's
+//! instructions.
 
 use super::super::loops::padded;
 use super::{
@@ -25,8 +27,8 @@ pub(super) const RAW_FROM: i16 = 1 << 14;
 
 /// The values of a section that are not zero.
 pub(super) struct Items {
-    /// The magnitude of each in whole bounds, with its sign; of a raw one, something from [`RAW_FROM`] on. Zeros behind the last
-    /// to the end of its step.
+    /// The magnitude of each in whole bounds, with its sign; of a raw one, something from
+    /// [`RAW_FROM`] on. Zeros behind the last to the end of its step.
     words: [u8; 2 * (SECTION_VALUES + STEP)],
     /// A bit for each value.
     map: [[u8; 2]; MAX_OCTETS / 2],
@@ -34,8 +36,8 @@ pub(super) struct Items {
 }
 
 impl Items {
-    /// Takes the values of a section with `close_up`, which writes the words of those of a step that are not zero, and anything
-    /// behind them; the bits of the map.
+    /// Takes the values of a section with `close_up`, which writes the words of those of a step
+    /// that are not zero, and anything behind them; the bits of the map.
     #[inline(always)]
     pub(super) fn take(
         &mut self,
@@ -79,9 +81,11 @@ pub(super) struct Groups {
     pub(super) widths: [u8; 2],
 }
 
-/// As [`crate::codec::bit_plane::encode_payload`]. `take` fills items from the values of a section; `transpose` makes groups of two
-/// times eight words, whose plane value is one more where a bit of its second argument is set; planes of raw words do not matter
-/// if its third is false, and are zero if it is true. `spread` puts words to where its second argument has a bit, and zeros elsewhere.
+/// As [`crate::codec::bit_plane::encode_payload`]. `take` fills items from the values of a section;
+/// `transpose` makes groups of two times eight words, whose plane value is one more where a bit of
+/// its second argument is set; planes of raw words do not matter if its third is false, and are
+/// zero if it is true. `spread` puts words to where its second argument has a bit, and zeros
+/// elsewhere.
 #[inline(always)]
 pub(super) fn encode(
     values: &[u8],
@@ -111,12 +115,14 @@ pub(super) fn encode(
         if raw_count > 0 && room_for_groups + VALUE_LEN * raw_count <= room.len() {
             return encode_raw(&items, count, &raw, room, &transpose);
         }
-        // Too little room for stores beyond the end. This one has none, and needs less stack than a buffer would.
+        // Too little room for stores beyond the end. This one has none, and needs less stack than a
+        // buffer would.
         scalar32::encode_section(values, room, bound)
     })
 }
 
-/// Encodes a section of `count` values to the start of `room`, which is large enough. None if one is raw.
+/// Encodes a section of `count` values to the start of `room`, which is large enough. None if one
+/// is raw.
 #[inline(always)]
 fn encode_coded(
     items: &Items,
@@ -146,7 +152,8 @@ fn encode_coded(
     put_coded(count, room, 1, groups)
 }
 
-/// Writes signs, codes and planes of `count` items from byte `signs_at` on; where they end. None if a value is raw.
+/// Writes signs, codes and planes of `count` items from byte `signs_at` on; where they end. None if
+/// a value is raw.
 #[inline(always)]
 fn put_coded(
     count: usize,
@@ -174,7 +181,8 @@ fn put_coded(
     (raw == 0).then_some(signs_at + groups + groups.div_ceil(2) + at)
 }
 
-/// Encodes a section of `count` values, some of them `raw`, to the start of `room`, which is large enough.
+/// Encodes a section of `count` values, some of them `raw`, to the start of `room`, which is large
+/// enough.
 #[inline(always)]
 fn encode_raw(
     items: &Items,
@@ -191,7 +199,8 @@ fn encode_raw(
     let mut at = 0;
     let mut signs_of_pairs = signs_room.chunks_mut(2);
     for (words, code) in words.iter().zip(codes) {
-        // Not zipped: a zip that is not inlined divides by the chunks' length, which it does not know.
+        // Not zipped: a zip that is not inlined divides by the chunks' length, which it does not
+        // know.
         let signs = signs_of_pairs.next()?;
         let pair = transpose(words, [0; 2], true);
         for (to, sign) in signs.iter_mut().zip(pair.signs) {
@@ -274,9 +283,10 @@ const fn nonzero_bytes(bytes: u64) -> u8 {
     ((highest >> 7 & LOWEST).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
 }
 
-/// As [`crate::codec::bit_plane::decode_payload`]. `words` makes words, `2p + 1` with its sign, of the planes of two groups, as many
-/// of each as the second argument says, and signs; `dense` is whether they are `2p - 1`, and 0 for 0. `place` writes eight values
-/// from words, to where its second argument has a bit, and zeros elsewhere.
+/// As [`crate::codec::bit_plane::decode_payload`]. `words` makes words, `2p + 1` with its sign, of
+/// the planes of two groups, as many of each as the second argument says, and signs; `dense` is
+/// whether they are `2p - 1`, and 0 for 0. `place` writes eight values from words, to where its
+/// second argument has a bit, and zeros elsewhere.
 #[inline(always)]
 pub(super) fn decode(
     sections: &[u8],
@@ -459,7 +469,8 @@ impl RawGroups {
     #[inline(always)]
     fn put(&self, bytes: &[u8], map: &[u8; MAX_OCTETS], item_count: usize, values: &mut [u8]) {
         let (values, _) = values.as_chunks_mut::<VALUE_LEN>();
-        // The octet that was come to, its items that are left, and the number of the first of those.
+        // The octet that was come to, its items that are left, and the number of the first of
+        // those.
         let mut octets = map.iter().copied().enumerate();
         let (mut octet, mut bits, mut first) = (0, 0u8, 0);
         for &(group, mut is_raw, at) in self.groups.iter().take(self.count) {

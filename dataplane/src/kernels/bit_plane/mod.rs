@@ -33,7 +33,8 @@ const RAW_GROUP: u8 = 15;
 /// The most planes of a group.
 const MAX_WIDTH: u8 = 14;
 
-/// The room that a section without raw values needs for each group: sign, half a code, 14 planes. Raw ones need two more, and the values.
+/// The room that a section without raw values needs for each group: sign, half a code, 14 planes.
+/// Raw ones need two more, and the values.
 const GROUP_ROOM: usize = 18;
 /// Mode and the longest map, and what stores reach beyond the section's end.
 const MORE_ROOM: usize = 1 + 8 + MAX_OCTETS + 64;
@@ -46,8 +47,8 @@ mod mode {
     pub(super) const DENSE: u8 = 3;
 }
 
-/// Room for registers that are written one behind the other, often over the end of the one before. Not initialised: clearing it
-/// would take a tenth of the time of a payload.
+/// Room for registers that are written one behind the other, often over the end of the one before.
+/// Not initialised: clearing it would take a tenth of the time of a payload.
 #[cfg(target_arch = "x86_64")]
 #[repr(align(64))]
 struct Buffer<const N: usize>(MaybeUninit<[u8; N]>);
@@ -59,8 +60,8 @@ impl<const N: usize> Buffer<N> {
     }
 }
 
-/// Encodes `values`, section by section, with `section`, which writes one to the start of the room that is left. That may
-/// overwrite what is behind the section.
+/// Encodes `values`, section by section, with `section`, which writes one to the start of the room
+/// that is left. That may overwrite what is behind the section.
 #[inline(always)]
 fn encode_with(
     values: &[u8],
@@ -79,7 +80,8 @@ fn encode_with(
     Ok(at)
 }
 
-/// Fills `values`, section by section, with `section`, which decodes the one at the start of what is left.
+/// Fills `values`, section by section, with `section`, which decodes the one at the start of what
+/// is left.
 #[inline(always)]
 fn decode_with(
     sections: &[u8],

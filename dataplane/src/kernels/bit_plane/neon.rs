@@ -1,5 +1,5 @@
-//! NEON: shuffles from tables close up and spread eight words at a time; matrices of 8x8 bits are transposed by exchanging halves,
-//! quarters and eighths.
+//! NEON: shuffles from tables close up and spread eight words at a time; matrices of 8x8 bits are
+//! transposed by exchanging halves, quarters and eighths.
 
 use core::arch::aarch64::*;
 
@@ -56,7 +56,8 @@ fn encode_sections(values: &[u8], out: &mut [u8], bound: Bound) -> Result<usize,
     let whole = |values: &[u8; STEP_LEN], at| {
         let f = vreinterpretq_s32_u8(load_at(values, at));
         let magnitude = vandq_s32(f, vdupq_n_s32(i32::MAX));
-        // From just below 1 to 2^14, which is raw: a NaN would convert to 0, and no subnormal is converted.
+        // From just below 1 to 2^14, which is raw: a NaN would convert to 0, and no subnormal is
+        // converted.
         let magnitude = vmaxq_s32(vminq_s32(magnitude, raw_from), below);
         let bounds = vcvtq_s32_f32(vreinterpretq_f32_s32(vaddq_s32(magnitude, up)));
         let sign = vshrq_n_s32::<31>(f);

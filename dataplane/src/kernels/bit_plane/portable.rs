@@ -1,4 +1,5 @@
-//! No intrinsics, no `unsafe`: what is done to each value alone is written so that compilers vectorise it.
+//! No intrinsics, no `unsafe`: what is done to each value alone is written so that compilers
+//! vectorise it.
 
 use super::loops::{self, Groups, Octet, Planes, RAW_FROM, STEP_LEN, Words};
 use crate::codec::bit_plane::Bound;
@@ -15,8 +16,8 @@ pub(in super::super) fn encode(values: &[u8], out: &mut [u8], bound: Bound) -> R
 fn closer(bound: Bound) -> impl Fn(&[u8; STEP_LEN], &mut Words) -> [u8; 2] {
     let [from, raw_from] = [bound.coded_from(), bound.raw_from()].map(|exponent| (exponent << 23) as i32);
     let up = -i32::from(bound.y()) << 23;
-    // Between 2^23 and 2^24 floats are the whole numbers. A conversion would have to saturate, which not every vector
-    // unit does.
+    // Between 2^23 and 2^24 floats are the whole numbers. A conversion would have to saturate,
+    // which not every vector unit does.
     let whole = f32::from_bits((127 + 23) << 23);
 
     move |values, to| {
@@ -24,7 +25,8 @@ fn closer(bound: Bound) -> impl Fn(&[u8; STEP_LEN], &mut Words) -> [u8; 2] {
         for (value, word) in values.as_chunks().0.iter().zip(&mut words) {
             let f = i32::from_le_bytes(*value);
             let magnitude = f & i32::MAX;
-            // From 1 to 2^14, which is raw; no subnormal is added to anything. `clamp` would panic if it could.
+            // From 1 to 2^14, which is raw; no subnormal is added to anything. `clamp` would panic
+            // if it could.
             let scaled = f32::from_bits((magnitude.max(from).min(raw_from) + up) as u32);
             let rounded = scaled + whole;
             let too_much = i32::from(rounded - whole > scaled);

@@ -1,9 +1,9 @@
-//! For small 32-bit processors: no multiplication, no floating point, no count of leading zeros unless the target has
-//! one, and loads of whole words if payloads lie on them.
+//! For small 32-bit processors: no multiplication, no floating point, no count of leading zeros
+//! unless the target has one, and loads of whole words if payloads lie on them.
 //!
-//! Branches by class, unlike `portable`: gradients are mostly below the bound, and a core without speculation pays for
-//! what it executes alone. A value below the bound costs a load, a shift and a branch; a decoded group without any
-//! lane, eight stores.
+//! Branches by class, unlike `portable`: gradients are mostly below the bound, and a core without
+//! speculation pays for what it executes alone. A value below the bound costs a load, a shift and a
+//! branch; a decoded group without any lane, eight stores.
 
 use core::hint::black_box;
 use core::sync::atomic::{Ordering, compiler_fence};
@@ -109,11 +109,13 @@ trait Encode: Copy {
 /// From values to groups.
 #[derive(Clone, Copy)]
 struct Encoder {
-    /// The borders of the classes, compared with a value without its sign: the exponent is then the topmost byte.
+    /// The borders of the classes, compared with a value without its sign: the exponent is then the
+    /// topmost byte.
     byte_from: u32,
     half_from: u32,
     raw_from: u32,
-    /// Less the exponent: by how much a significand, left-aligned, is shifted to its vector's place; 17 to 31.
+    /// Less the exponent: by how much a significand, left-aligned, is shifted to its vector's
+    /// place; 17 to 31.
     byte_shift: u32,
     half_shift: u32,
 }
@@ -129,7 +131,8 @@ impl Encoder {
         }
     }
 
-    /// As [`Self::burst`], to the start of `room`, for callers in which it is worth its size only once; the group's length.
+    /// As [`Self::burst`], to the start of `room`, for callers in which it is worth its size only
+    /// once; the group's length.
     #[inline(never)]
     fn called(self, values: &Words, room: &mut [u8; WINDOW_LEN]) -> usize {
         // SAFETY: there is room for the longest group, and `burst` writes no more.
@@ -213,7 +216,8 @@ pub(super) fn decode(groups: &[u8], values: &mut [u8], params: Params) -> Result
     decode_with(groups, values, params, Decoder::new(params))
 }
 
-/// As [`crate::codec::decode_payload`], to the numbers that `decoder` makes of vectors, in the order of this processor's bytes.
+/// As [`crate::codec::decode_payload`], to the numbers that `decoder` makes of vectors, in the
+/// order of this processor's bytes.
 #[inline(always)]
 fn decode_with(
     groups: &[u8],
@@ -250,7 +254,8 @@ fn decode_with(
     decode_from(groups, at, rest, params, to_bytes)
 }
 
-/// Stands in [`BYTES`] if the magnitude is 0, whose exponent is no other number's; no integer below 128 is this.
+/// Stands in [`BYTES`] if the magnitude is 0, whose exponent is no other number's; no integer below
+/// 128 is this.
 const NOTHING: u32 = u32::MAX;
 
 /// The `f32`s that byte vectors are as integers.
@@ -350,7 +355,8 @@ trait Decode: Copy {
         }
     }
 
-    /// As [`Self::burst`], from the start of `window`, for callers in which it is worth its size only once; the group's length.
+    /// As [`Self::burst`], from the start of `window`, for callers in which it is worth its size
+    /// only once; the group's length.
     #[inline(never)]
     fn called(self, window: &Window, to: &mut Words) -> usize {
         // SAFETY: the longest group is there, and `burst` reads no more.
@@ -377,12 +383,14 @@ trait Decode: Copy {
 /// From groups to values.
 #[derive(Clone, Copy)]
 struct Decoder {
-    /// Added to the exponent of an integer, it gives that of its byte vector: the integer 1 has 127.
+    /// Added to the exponent of an integer, it gives that of its byte vector: the integer 1
+    /// has 127.
     byte_exponent: u32,
-    /// The exponent of a half vector whose leading one is at bit 23, less the one that the hidden bit adds.
+    /// The exponent of a half vector whose leading one is at bit 23, less the one that the hidden
+    /// bit adds.
     half_exponent: u32,
-    /// [`NOTHING`], hidden from the compiler: it knows the table by heart and would look at the vector instead,
-    /// for one instruction more.
+    /// [`NOTHING`], hidden from the compiler: it knows the table by heart and would look at the
+    /// vector instead, for one instruction more.
     nothing: u32,
 }
 
@@ -401,8 +409,8 @@ impl Decode for Decoder {
     fn byte(self, vector: u32) -> u32 {
         let value = BYTES[vector as usize & 0xff];
         let value = if value == self.nothing {
-            // No encoder makes them. The fence, which is no instruction, keeps this a branch that is never taken;
-            // the compiler would rather have four instructions for every lane.
+            // No encoder makes them. The fence, which is no instruction, keeps this a branch that
+            // is never taken; the compiler would rather have four instructions for every lane.
             compiler_fence(Ordering::SeqCst);
             (vector & 0x80) << 24
         } else {

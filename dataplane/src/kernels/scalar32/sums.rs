@@ -1,5 +1,6 @@
-//! Sums of codec 1's values: groups added to sums, and sums to the groups of a result. A unit is the weight of a half vector's last
-//! bit, so vectors are whole numbers but for a shift, and no floating point is needed but for what is raw.
+//! Sums of codec 1's values: groups added to sums, and sums to the groups of a result. A unit is
+//! the weight of a half vector's last bit, so vectors are whole numbers but for a shift, and no
+//! floating point is needed but for what is raw.
 
 use core::cell::Cell;
 
@@ -40,8 +41,8 @@ static LENGTHS: [u8; 256] = {
     table
 };
 
-/// Adds groups to sums. Lanes of class zero, which most are, cost a look at their tags: decoding them to units first would store
-/// each, and load it again.
+/// Adds groups to sums. Lanes of class zero, which most are, cost a look at their tags: decoding
+/// them to units first would store each, and load it again.
 #[derive(Clone, Copy, Debug)]
 pub struct Adder {
     byte_shift: u32,
@@ -55,7 +56,8 @@ impl Adder {
         Self { byte_shift: byte_shift(params), unit, limit }
     }
 
-    /// `groups`, if they are the code of so many values and nothing else. `values` is not limited to a block's.
+    /// `groups`, if they are the code of so many values and nothing else. `values` is not limited
+    /// to a block's.
     #[must_use]
     pub fn codes(self, groups: &[u8], values: usize) -> Option<Codes<'_>> {
         let mut rest = groups;
@@ -82,8 +84,10 @@ pub struct Codes<'a> {
 }
 
 impl Codes<'_> {
-    /// Adds the next block to sums, as [`Kernel::decode_units`](crate::kernels::Kernel::decode_units) and
-    /// [`Kernel::add`](crate::kernels::Kernel::add) do one after the other: a whole block, or the values that are left.
+    /// Adds the next block to sums, as
+    /// [`Kernel::decode_units`](crate::kernels::Kernel::decode_units) and
+    /// [`Kernel::add`](crate::kernels::Kernel::add) do one after the other: a whole block, or the
+    /// values that are left.
     pub fn add(&mut self, sums: &mut [i32; BLOCK_VALUES]) -> Unsummable {
         self.next::<false>(sums)
     }
@@ -116,7 +120,8 @@ impl Codes<'_> {
     }
 }
 
-/// To sums, or in their place if they are to `BEGIN`. What few lanes need stands apart, so that it does not take registers from the others.
+/// To sums, or in their place if they are to `BEGIN`. What few lanes need stands apart, so that it
+/// does not take registers from the others.
 #[derive(Clone, Copy)]
 struct Adding<'a, const BEGIN: bool> {
     byte_shift: u32,
@@ -229,7 +234,8 @@ impl Sums {
     }
 }
 
-/// As [`crate::sums::Summable::encode_result`]; None also if there is no room for the longest groups.
+/// As [`crate::sums::Summable::encode_result`]; None also if there is no room for the longest
+/// groups.
 pub(in super::super) fn encode_result(
     sums: &[i32],
     groups: &mut [u8],

@@ -1,4 +1,5 @@
-//! AVX2 with BMI2: byte shuffles from tables stand for the codec's shifter trees, four lanes at a time.
+//! AVX2 with BMI2: byte shuffles from tables stand for the codec's shifter trees, four lanes at a
+//! time.
 //!
 //! This is shorter than the AVX-512 kernel translated: values are scaled by adding to the exponent,
 //! the conversion itself shows which lanes are raw, and one `lea` and one `pext` make the tags. The
@@ -28,8 +29,9 @@ const ROOM: usize = MAX_GROUP_LEN + WINDOW_LEN;
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn sum(bytes: &[u8]) -> Sum {
-    // RFC 1071 §2: of words of 32 bits, whose carries the 64 bits of a sum have room for. Words are added in pairs, 64 bits
-    // wide, and their high halves once more: what these make of the first sum can be taken away again.
+    // RFC 1071 §2: of words of 32 bits, whose carries the 64 bits of a sum have room for. Words are
+    // added in pairs, 64 bits wide, and their high halves once more: what these make of the first
+    // sum can be taken away again.
     let [mut pairs, mut high] = [_mm256_setzero_si256(); 2];
     let mut add = |words| {
         pairs = _mm256_add_epi64(pairs, words);
@@ -143,7 +145,8 @@ fn stepper(params: Params) -> impl Fn(&[__m256i; 2], &mut [u8; ROOM]) -> usize {
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn packer(params: Params) -> impl Fn(__m256i, &mut [u8; WINDOW_LEN]) -> usize {
     let (b, h, r) = (params.byte_from(), params.half_from(), params.raw_from());
-    // A lane's bytes 3, 2, 1, 0 are set from these biased exponents on: as many as are kept, but not the same ones.
+    // A lane's bytes 3, 2, 1, 0 are set from these biased exponents on: as many as are kept, but
+    // not the same ones.
     let borders = _mm256_set1_epi32((h << 24 | b << 16 | r << 8 | r) as i32);
     let raw_from = _mm256_set1_epi32((r << 24) as i32);
     // `Placing::byte_up` as an exponent, and what `Placing::half_up` is less.
@@ -162,18 +165,20 @@ fn packer(params: Params) -> impl Fn(__m256i, &mut [u8; WINDOW_LEN]) -> usize {
         let kept = _mm256_cmpeq_epi8(_mm256_max_epu8(exponent, borders), exponent);
         let keep = _mm256_movemask_epi8(kept) as u32;
 
-        // Scaled by adding to the exponent: no subnormal reaches a multiplier. What becomes of lanes below the byte
-        // class does not matter; raw lanes become 2^31, which no exponent takes beyond its byte.
+        // Scaled by adding to the exponent: no subnormal reaches a multiplier. What becomes of
+        // lanes below the byte class does not matter; raw lanes become 2^31, which no exponent
+        // takes beyond its byte.
         let magnitude = _mm256_add_epi32(_mm256_min_epu32(magnitude, raw_from), byte_up);
         let magnitude = _mm256_sub_epi32(magnitude, _mm256_and_si256(kept, half_less));
-        // The truncating conversion is the shift by the exponent. Of 2^31 it makes the negative number that says that it
-        // does not fit: there the value itself is taken.
+        // The truncating conversion is the shift by the exponent. Of 2^31 it makes the negative
+        // number that says that it does not fit: there the value itself is taken.
         let fraction = _mm256_cvttps_epi32(_mm256_castsi256_ps(_mm256_srli_epi32::<1>(magnitude)));
         let fraction = _mm256_castsi256_ps(fraction);
         let placed = _mm256_blendv_ps(fraction, _mm256_castsi256_ps(f), fraction);
         let placed = _mm256_or_si256(_mm256_castps_si256(placed), _mm256_and_si256(f, sign_bit));
 
-        // Three times 0000, 0100, 1100, 1111 has the tag at bits 5 and 3, and no lane's bits meet its neighbour's.
+        // Three times 0000, 0100, 1100, 1111 has the tag at bits 5 and 3, and no lane's bits meet
+        // its neighbour's.
         let tags = _pext_u64(3 * u64::from(keep), 0x2_aaaa_aaa8) as u16;
         let [low_tags, high_tags] = tags.to_le_bytes();
         let shuffle = both(&CLOSE_UP[usize::from(low_tags)].0, &CLOSE_UP[usize::from(high_tags)].0);
@@ -223,8 +228,8 @@ fn decode_units(groups: &[u8], units: &mut [i32], params: Params, unit: Unit) ->
     (_mm256_movemask_epi8(simple) == -1).then_some(len)
 }
 
-/// Decodes groups until `to` is full of what `finish` makes of each burst's placed lanes, and of its tags, which are the two low bits of each
-/// lane.
+/// Decodes groups until `to` is full of what `finish` makes of each burst's placed lanes, and of
+/// its tags, which are the two low bits of each lane.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn decode_bursts(
@@ -270,7 +275,8 @@ fn is_raw(tags: __m256i) -> __m256i {
 fn load_part(values: &[u8]) -> __m256i {
     let count = _mm256_set1_epi32((values.len() / VALUE_LEN) as i32);
     let there = _mm256_cmpgt_epi32(count, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    // SAFETY: of the 8 words only those whose mask is set are read, and as many are set as `values` has.
+    // SAFETY: of the 8 words only those whose mask is set are read, and as many are set as `values`
+    // has.
     unsafe { _mm256_maskload_epi32(values.as_ptr().cast(), there) }
 }
 

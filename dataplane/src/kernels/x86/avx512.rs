@@ -1,10 +1,10 @@
-//! AVX-512 with VBMI2: the byte-wise compress and expand instructions are the codec's shifter trees.
-//! A mask of bytes is all that differs between placed lanes (`tables.rs`).
+//! AVX-512 with VBMI2: the byte-wise compress and expand instructions are the codec's shifter
+//! trees. A mask of bytes is all that differs between placed lanes (`tables.rs`).
 //!
 //! One step encodes 16 lanes. A truncating conversion to integers does the codec's shift by the
 //! exponent. One unsigned byte compare with the three class borders gives the bytes to keep and,
-//! through one `pext`, the tags. Only the output offset is carried from step to step, by one add, so
-//! latency does not count; port 5 does.
+//! through one `pext`, the tags. Only the output offset is carried from step to step, by one add,
+//! so latency does not count; port 5 does.
 
 use core::arch::x86_64::*;
 
@@ -40,13 +40,15 @@ token!(Avx512);
 
 /// Two bursts a step: 16 lanes fill a register.
 const STEP: usize = 64;
-/// Two groups of at most 34 bytes; each store is 32 bytes wide behind 2 bytes of tags, so it ends within them.
+/// Two groups of at most 34 bytes; each store is 32 bytes wide behind 2 bytes of tags, so it ends
+/// within them.
 const ROOM: usize = 2 * MAX_GROUP_LEN;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
 fn sum(bytes: &[u8]) -> Sum {
-    // RFC 1071 §2: of words of 32 bits, whose carries the 64 bits of a sum have room for. Words are added in pairs, 64 bits
-    // wide, and their high halves once more: what these make of the first sum can be taken away again.
+    // RFC 1071 §2: of words of 32 bits, whose carries the 64 bits of a sum have room for. Words are
+    // added in pairs, 64 bits wide, and their high halves once more: what these make of the first
+    // sum can be taken away again.
     let (chunks, rest) = bytes.as_chunks();
     let [mut pairs, mut high] = [_mm512_setzero_si512(); 2];
     let mut add = |words| {
@@ -208,8 +210,8 @@ fn decode_units(groups: &[u8], units: &mut [i32], params: Params, unit: Unit) ->
     (simple == u8::MAX).then_some(len)
 }
 
-/// Decodes groups until `to` is full of what `finish` makes of each burst's placed lanes, and of its tags, which are the two low bits of each
-/// lane, whatever stands above.
+/// Decodes groups until `to` is full of what `finish` makes of each burst's placed lanes, and of
+/// its tags, which are the two low bits of each lane, whatever stands above.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
 fn decode_bursts(
@@ -253,7 +255,8 @@ fn load64(bytes: &[u8; 64]) -> __m512i {
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn load_part(bytes: &[u8]) -> __m512i {
     let there = _bzhi_u64(u64::MAX, bytes.len() as u32);
-    // SAFETY: of the 64 bytes only those whose bit is set are read, and `there` has a bit for each of `bytes`.
+    // SAFETY: of the 64 bytes only those whose bit is set are read, and `there` has a bit for each
+    // of `bytes`.
     unsafe { _mm512_maskz_loadu_epi8(there, bytes.as_ptr().cast()) }
 }
 

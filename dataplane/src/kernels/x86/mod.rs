@@ -11,8 +11,8 @@ use core::arch::x86_64::*;
 use super::loops::{Burst, Window};
 use crate::codec::TAGS_LEN;
 
-/// The first four bytes of a group, which start with its tag vector, in every lane; and the 32 bytes behind
-/// the tag vector.
+/// The first four bytes of a group, which start with its tag vector, in every lane; and the 32
+/// bytes behind the tag vector.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn get_group(window: &Window) -> [__m256i; 2] {
@@ -21,7 +21,8 @@ fn get_group(window: &Window) -> [__m256i; 2] {
     [_mm256_set1_epi32(tags), load32(vectors.unwrap_or(&[0; 32]))]
 }
 
-/// Writes a tag vector and the 32 bytes behind it to byte `at` of `room`, which must have 34 bytes there.
+/// Writes a tag vector and the 32 bytes behind it to byte `at` of `room`, which must have 34 bytes
+/// there.
 #[inline]
 #[target_feature(enable = "avx")]
 fn put_group(room: &mut [u8], at: usize, tags: u16, vectors: __m256i) {

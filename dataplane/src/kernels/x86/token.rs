@@ -1,6 +1,7 @@
 //! The token of both kernels for x86-64.
 
-/// A kernel's token. Its methods call the functions of the same names in the module, which need what `cpu` there looks for.
+/// A kernel's token. Its methods call the functions of the same names in the module, which need
+/// what `cpu` there looks for.
 macro_rules! token {
     ($name:ident) => {
         /// Proof that the processor and the system support what this module needs.

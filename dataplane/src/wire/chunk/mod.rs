@@ -1,12 +1,13 @@
-//! Packets of aggregation: the messages between aggregators and their children about chunks of values (docs/aggregation-protocol.md).
+//! Packets of aggregation: the messages between aggregators and their children about chunks of
+//! values (docs/aggregation-protocol.md).
 //!
 //! ```text
 //! 0         1      2          4            8            12       13        14           16       17     18    19  20
 //! | version | kind | job (BE) | epoch (BE) | seq (BE)   | child | workers | values(BE) | blocks | peak | profile |
 //! ```
 //!
-//! [`Packet::parse`] takes any bytes. What it returns is whole and agrees with itself. Sections are not read here: decoding
-//! them is what checks them.
+//! [`Packet::parse`] takes any bytes. What it returns is whole and agrees with itself. Sections are
+//! not read here: decoding them is what checks them.
 
 mod error;
 mod refusal;
@@ -34,7 +35,8 @@ const AGGREGATOR: u8 = 0xff;
 /// The largest biased exponent of a finite value.
 const MAX_PEAK: u8 = 254;
 
-/// Bytes that an aggregator has an address repeat, to see that its packets arrive there; zeros are none.
+/// Bytes that an aggregator has an address repeat, to see that its packets arrive there; zeros are
+/// none.
 pub type Cookie = [u8; 6];
 /// No cookie.
 pub const NO_COOKIE: Cookie = [0; 6];
@@ -94,7 +96,8 @@ pub enum Body<'a> {
         /// The sum.
         part: Part<'a>,
     },
-    /// Aggregator: this is the sum of all. The sections are what the profile makes of sums ([`Summable::encode_result`]).
+    /// Aggregator: this is the sum of all. The sections are what the profile makes of sums
+    /// ([`Summable::encode_result`]).
     Result {
         /// The number of workers the sum is of.
         workers: u8,
@@ -168,7 +171,8 @@ pub struct Part<'a> {
     pub blocks: Blocks,
     /// The largest biased exponent of the finite values.
     pub peak: u8,
-    /// The profile that codes the values. It says the unit of sums, and the bound on the error of each worker's values.
+    /// The profile that codes the values. It says the unit of sums, and the bound on the error of
+    /// each worker's values.
     pub profile: Summable,
     /// The blocks' sections, not yet checked: that is the decoder's work.
     pub sections: &'a [u8],
@@ -182,8 +186,8 @@ impl<'a> Packet<'a> {
     /// Reads the payload of a datagram, which comes from the network.
     ///
     /// # Errors
-    /// Too short or too long for its kind, another version or kind, a number beyond its range, a profile without a unit, or a field that is
-    /// not 0 and has no meaning. The packet is dropped.
+    /// Too short or too long for its kind, another version or kind, a number beyond its range, a
+    /// profile without a unit, or a field that is not 0 and has no meaning. The packet is dropped.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ChunkError> {
         let Some((header, rest)) = bytes.split_first_chunk::<HEADER_LEN>() else {
             return Err(ChunkError::Truncated { have: bytes.len() });
@@ -207,7 +211,8 @@ impl<'a> Packet<'a> {
             return Err(ChunkError::Child { got: child });
         }
         let part = || {
-            // As in a segment header, but for its byte 1: codec 1's first byte is never 0, and codec 2's always.
+            // As in a segment header, but for its byte 1: codec 1's first byte is never 0, and
+            // codec 2's always.
             let codec = if p0 == 0 { 2 } else { 1 };
             let profile = Profile::from_bytes([codec, p0, p1]).map_err(ChunkError::Profile)?;
             let profile = Summable::try_from(profile).map_err(ChunkError::Unit)?;
@@ -341,7 +346,8 @@ impl<'a> Packet<'a> {
         Some(at)
     }
 
-    /// Writes all but the sections, which the caller has put behind the header. None if not even the header fits.
+    /// Writes all but the sections, which the caller has put behind the header. None if not even
+    /// the header fits.
     #[must_use]
     pub fn write_before_sections(&self, out: &mut [u8]) -> Option<()> {
         *out.first_chunk_mut()? = self.fields().0;

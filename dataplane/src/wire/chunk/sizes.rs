@@ -1,4 +1,5 @@
-//! The part of a gradient that a packet is about: blocks of 128 values, chunks of blocks, and the limits that a job agrees on.
+//! The part of a gradient that a packet is about: blocks of 128 values, chunks of blocks, and the
+//! limits that a job agrees on.
 
 use crate::codec::bit_plane::max_encoded_len;
 pub use crate::sums::{BLOCK_LEN, BLOCK_VALUES};
@@ -88,7 +89,8 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// `count` blocks from `first` on, of a chunk with so many values. None if the chunk has no such blocks.
+    /// `count` blocks from `first` on, of a chunk with so many values. None if the chunk has no
+    /// such blocks.
     #[must_use]
     pub const fn new(values: usize, first: usize, count: usize) -> Option<Self> {
         if values == 0 || values > MAX_VALUES || count == 0 {
@@ -101,7 +103,8 @@ impl Blocks {
         Some(Self { values: values as u16, first: first as u8, count: count as u8 })
     }
 
-    /// As they stand in a header: the chunk's values, then the first block and one less than how many there are.
+    /// As they stand in a header: the chunk's values, then the first block and one less than how
+    /// many there are.
     pub(super) const fn to_bytes(self) -> [u8; 3] {
         let [v0, v1] = self.values.to_be_bytes();
         [v0, v1, self.first << 4 | (self.count - 1)]

@@ -28,14 +28,16 @@ use crate::path::aggregator;
 use crate::path::program::{AggregatorAddress, Program};
 use crate::path::shim::StartError;
 
-/// The time that an aggregator that is replaced gets to end by itself, or as long as its thread may give no sign of life.
+/// The time that an aggregator that is replaced gets to end by itself, or as long as its thread may
+/// give no sign of life.
 const LEAVE: Duration = Duration::from_secs(5);
 
 /// Sums what workers of training jobs send, at an address of its own, in the foreground.
 ///
-/// The address must be nobody else's, or this interface's own. Datagrams to it, at the protocol's port, pings and questions who has
-/// it go to the aggregator; all other frames go the kernel's way, and so do all when the aggregator ends, however it ends. Workers
-/// notice, sum without the aggregator, and use it again when it is back.
+/// The address must be nobody else's, or this interface's own. Datagrams to it, at the protocol's
+/// port, pings and questions who has it go to the aggregator; all other frames go the kernel's way,
+/// and so do all when the aggregator ends, however it ends. Workers notice, sum without the
+/// aggregator, and use it again when it is back.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -52,14 +54,15 @@ pub struct AggregateArgs {
     /// The attachment of its program: auto, unless the file says otherwise.
     #[arg(long, value_name = "MODE")]
     pub mode: Option<Mode>,
-    /// Which drivers hand over frames without a copy, whatever the file says: auto, those that it was tried with; on, all that offer it;
-    /// off, none.
+    /// Which drivers hand over frames without a copy, whatever the file says: auto, those that it
+    /// was tried with; on, all that offer it; off, none.
     #[arg(long, value_name = "WHICH")]
     pub zero_copy: Option<ZeroCopy>,
     /// Serve metrics for Prometheus there.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
-    /// Configuration file (TOML), with tables `aggregator`, `path` and `metrics`; options win over it.
+    /// Configuration file (TOML), with tables `aggregator`, `path` and `metrics`; options win over
+    /// it.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// End the aggregator that serves the interface now, and take its place.

@@ -33,9 +33,9 @@ const STACK: usize = 16 << 20;
 
 /// Compresses and restores between two ports, in the foreground.
 ///
-/// Both ports must be joined by a bridge. SIGHUP reads the configuration file again and takes over its rules without
-/// losing a frame or a connection; SIGTERM and SIGINT end it. Under systemd it says when it is ready and that it is
-/// alive (sd_notify).
+/// Both ports must be joined by a bridge. SIGHUP reads the configuration file again and takes over
+/// its rules without losing a frame or a connection; SIGTERM and SIGINT end it. Under systemd it
+/// says when it is ready and that it is alive (sd_notify).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -48,20 +48,23 @@ pub struct RunArgs {
     /// Configuration file (TOML); without one there is one rule, for type of service 0x28.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Run although tagged connections pass by what filters frames between the ports, such as nftables' bridge chains.
+    /// Run although tagged connections pass by what filters frames between the ports, such as
+    /// nftables' bridge chains.
     #[arg(long)]
     pub bypass_filter: bool,
-    /// Wait until both ports exist and a bridge joins them, at most so many seconds; without a number, a day.
+    /// Wait until both ports exist and a bridge joins them, at most so many seconds; without a
+    /// number, a day.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "86400", value_parser = seconds)]
     pub wait: Option<Duration>,
-    /// Which drivers hand over frames without a copy, whatever the file says: auto, those that it was tried with; on, all that offer it;
-    /// off, none.
+    /// Which drivers hand over frames without a copy, whatever the file says: auto, those that it
+    /// was tried with; on, all that offer it; off, none.
     #[arg(long, value_name = "WHICH")]
     pub zero_copy: Option<ZeroCopy>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
     pub service: ServiceArgs,
-    /// Takes tagged frames and sends them on as they are: what a benchmark compares compression with.
+    /// Takes tagged frames and sends them on as they are: what a benchmark compares compression
+    /// with.
     #[arg(long, hide = true)]
     pub plain: bool,
 }
@@ -186,7 +189,8 @@ impl Service for Running<'_> {
         self.shim.orders.stop();
     }
 
-    /// Reads the file again. What cannot be understood, or would break connections, changes nothing.
+    /// Reads the file again. What cannot be understood, or would break connections, changes
+    /// nothing.
     fn reload(&mut self, notifier: &Notifier) {
         let Some(file) = self.args.config.as_deref() else {
             warn!("SIGHUP: there is no configuration file to read again (--config)");
@@ -201,7 +205,8 @@ impl Service for Running<'_> {
                     warn!("{setting} changed: takes effect at the next start");
                 }
                 let broken = self.broken_by(&new.rules);
-                // The threads first: a frame of a rule that they do not know yet would go untouched.
+                // The threads first: a frame of a rule that they do not know yet would go
+                // untouched.
                 if broken == Some(0) && !self.args.plain {
                     self.shim.orders.set_rules(new.rules.clone());
                 }
@@ -234,9 +239,10 @@ impl Service for Running<'_> {
 }
 
 impl Running<'_> {
-    /// The number of connections these rules would break: what the far end sends them in place, as advertised on their
-    /// SYNs, would be restored to other values. Until the proposal is withdrawn, no other one begins in a thread that has checked it. None if a
-    /// thread does not check these rules as soon as it has to give signs of life.
+    /// The number of connections these rules would break: what the far end sends them in place, as
+    /// advertised on their SYNs, would be restored to other values. Until the proposal is
+    /// withdrawn, no other one begins in a thread that has checked it. None if a thread does not
+    /// check these rules as soon as it has to give signs of life.
     fn broken_by(&self, rules: &Rules) -> Option<usize> {
         let number = self.shim.orders.propose(rules.clone());
         let reports = self.telemetry.board.collect(PATIENCE.max(self.args.service.limit()));

@@ -1,5 +1,5 @@
-//! The common part of all commands that serve until they get a signal: its start, whom it tells what it does, and what its main thread
-//! looks after while other threads serve.
+//! The common part of all commands that serve until they get a signal: its start, whom it tells
+//! what it does, and what its main thread looks after while other threads serve.
 
 use std::io;
 use std::net::SocketAddr;
@@ -37,14 +37,15 @@ pub struct ServiceArgs {
     /// Folder of the control socket.
     #[arg(long, value_name = "FOLDER", default_value = RUN_DIR)]
     pub run_dir: PathBuf,
-    /// The filter of the log on standard error: off, error, warn, info, debug, trace, or such by module.
+    /// The filter of the log on standard error: off, error, warn, info, debug, trace, or such by
+    /// module.
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub log: String,
     /// The format of the log.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub log_format: logging::Format,
-    /// The time after a thread's last sign of life until frames go to the kernel: longer, for tests on machines whose threads
-    /// wait for a processor.
+    /// The time after a thread's last sign of life until frames go to the kernel: longer, for tests
+    /// on machines whose threads wait for a processor.
     #[arg(long, hide = true, value_name = "MS", default_value_t = LIMIT.as_millis() as u64)]
     pub limit_ms: u64,
 }
@@ -139,8 +140,8 @@ pub(super) fn manager_and_signals() -> Result<(Notifier, Signals), RunError> {
     Ok((notifier, signals))
 }
 
-/// Gives up all capabilities but what the main thread still needs when all is set up: to change maps, before Linux 5.19
-/// let their owner.
+/// Gives up all capabilities but what the main thread still needs when all is set up: to change
+/// maps, before Linux 5.19 let their owner.
 ///
 /// # Errors
 /// [`RunError::Privileges`].
@@ -149,7 +150,8 @@ pub(super) fn drop_privileges() -> Result<(), RunError> {
     Ok(drop_all_but(if recent { CapabilitySet::empty() } else { CapabilitySet::BPF })?)
 }
 
-/// Binds the metrics endpoint, if there is to be one: at one of the next ports if `any_port`, and this one is taken.
+/// Binds the metrics endpoint, if there is to be one: at one of the next ports if `any_port`, and
+/// this one is taken.
 ///
 /// # Errors
 /// [`RunError::System`].
@@ -158,7 +160,8 @@ pub(super) fn bind_endpoint(at: Option<SocketAddr>, any_port: bool) -> Result<Op
     at.map(|at| bind(at).map_err(system(format!("metrics, {at}")))).transpose()
 }
 
-/// From now on the control socket and the endpoint answer with snapshots, for as long as the process lives.
+/// From now on the control socket and the endpoint answer with snapshots, for as long as the
+/// process lives.
 ///
 /// # Errors
 /// [`RunError::Control`], [`RunError::System`]: there can be no thread.
@@ -272,8 +275,8 @@ mod tests {
     use super::*;
     use crate::scratch::Scratch;
 
-    /// Its threads answer when they are asked for the fourth time. SIGHUP comes before, and again when it is ready; then
-    /// SIGTERM.
+    /// Its threads answer when they are asked for the fourth time. SIGHUP comes before, and again
+    /// when it is ready; then SIGTERM.
     struct Slow {
         manager: UnixDatagram,
         events: Sender<Event>,
@@ -322,8 +325,8 @@ mod tests {
         fn stop(&self) {}
     }
 
-    /// A connection whose SYN comes before a thread's first sign of life is never compressed, so who waits for the service
-    /// must not learn of it before.
+    /// A connection whose SYN comes before a thread's first sign of life is never compressed, so
+    /// who waits for the service must not learn of it before.
     #[test]
     fn the_service_is_ready_when_every_thread_has_answered() {
         let folder = Scratch::new();

@@ -1,7 +1,8 @@
 //! `gradwire-xdp unload`: ends shims, also those that hang, and clears up after those that crashed.
 //!
-//! An XDP program of gradwire's lives as long as its process: its link is not pinned. So what there is to do is to find
-//! the process, by its control socket or, if that is lost, by the link that it holds.
+//! An XDP program of gradwire's lives as long as its process: its link is not pinned. So what there
+//! is to do is to find the process, by its control socket or, if that is lost, by the link that it
+//! holds.
 
 use std::fs;
 use std::io::{self, Write};
@@ -18,7 +19,8 @@ use crate::ops::holders::{Holder, holders};
 use crate::ops::netlink::link::Link;
 use crate::ops::privileges::as_root;
 
-/// Ends the gradwire-xdp that serves an interface, shim or aggregator, also if it hangs, and clears up after one that crashed.
+/// Ends the gradwire-xdp that serves an interface, shim or aggregator, also if it hangs, and clears
+/// up after one that crashed.
 ///
 /// Traffic goes on by the bridge. XDP programs of others stay.
 #[derive(Debug, clap::Args)]
@@ -249,7 +251,8 @@ mod tests {
 
         let (mut stopped, pid) = child("exec sleep 600");
         rustix::process::kill_process(pid, Signal::STOP).unwrap();
-        // Stopped is `T` in the kernel's own words; before that, another signal would still reach it.
+        // Stopped is `T` in the kernel's own words; before that, another signal would still reach
+        // it.
         let stat = format!("/proc/{}/stat", pid.as_raw_nonzero());
         while !fs::read_to_string(&stat).unwrap().contains(") T ") {
             thread::yield_now();

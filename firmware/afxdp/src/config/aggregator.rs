@@ -1,4 +1,5 @@
-//! Settings of an aggregator: `[aggregator]` of a file, or options of the same names, which win over the file.
+//! Settings of an aggregator: `[aggregator]` of a file, or options of the same names, which win
+//! over the file.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -39,7 +40,8 @@ pub struct AggregatorConfig {
     pub any_metrics_port: bool,
 }
 
-/// The interface and addresses of an aggregator, as far as they are given: settings of a file, or options of the same names.
+/// The interface and addresses of an aggregator, as far as they are given: settings of a file, or
+/// options of the same names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct AggregatorOptions {
@@ -52,8 +54,9 @@ pub struct AggregatorOptions {
     /// The aggregator's UDP port, if not 59255.
     #[arg(long, value_name = "PORT")]
     pub port: Option<NonZeroU16>,
-    /// Send results to IPv4 groups, this one for the first job's place and those that follow for the others, in place of a copy to
-    /// each worker. Workers must join the group that they are told.
+    /// Send results to IPv4 groups, this one for the first job's place and those that follow for
+    /// the others, in place of a copy to each worker. Workers must join the group that they are
+    /// told.
     #[arg(long, value_name = "IPV4")]
     pub group: Option<Group>,
 }
@@ -90,7 +93,8 @@ impl TryFrom<String> for HostAddress {
     }
 }
 
-/// The first of [`JOBS`] IPv4 groups that routers may forward (RFC 5771): 224.0.0.0/24 is for a network's own protocols.
+/// The first of [`JOBS`] IPv4 groups that routers may forward (RFC 5771): 224.0.0.0/24 is for a
+/// network's own protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Group(Ipv4Addr);
@@ -151,8 +155,8 @@ impl AggregatorConfig {
     /// The settings of a file, if there is one, and of `options`, which win.
     ///
     /// # Errors
-    /// The file cannot be read, is no TOML, has settings that are not known, or values that are refused; neither says
-    /// which interface, or which address.
+    /// The file cannot be read, is no TOML, has settings that are not known, or values that are
+    /// refused; neither says which interface, or which address.
     pub fn load(file: Option<&Path>, options: &AggregatorOptions) -> Result<Self, ConfigError> {
         match file {
             Some(path) => Self::parse(&read(path)?, path, options),
@@ -197,7 +201,8 @@ impl AggregatorConfig {
 }
 
 impl PathTable {
-    /// An aggregator serves all queues in one thread, which waits for frames, and is no way around a bridge.
+    /// An aggregator serves all queues in one thread, which waits for frames, and is no way around
+    /// a bridge.
     fn of_an_aggregator(&self) -> Result<(), Fault> {
         let threads = self.threads.as_ref().map(|at| ("threads", at.span()));
         let busy_poll = self.busy_poll_us.as_ref().map(|at| ("busy-poll-us", at.span()));

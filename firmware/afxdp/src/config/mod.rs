@@ -1,4 +1,5 @@
-//! The configuration file: TOML, checked before anything is touched. Every error names file, line and remedy.
+//! The configuration file: TOML, checked before anything is touched. Every error names file, line
+//! and remedy.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,10 +22,12 @@ use tables::{File, MetricsTable};
 pub use aggregator::{AggregatorConfig, AggregatorOptions, Group, HostAddress, JOBS, NoGroup, NoHostAddress};
 pub use errors::ConfigError;
 
-/// The port of the Prometheus endpoint if the file names none; if another shim has it, the next free one.
+/// The port of the Prometheus endpoint if the file names none; if another shim has it, the next
+/// free one.
 pub const METRICS_PORT: u16 = 9407;
 
-/// Codec 2 at the bound that codec 1 has by default. Hosts have the processors for the denser codec.
+/// Codec 2 at the bound that codec 1 has by default. Hosts have the processors for the denser
+/// codec.
 pub const DEFAULT_PROFILE: Profile = match Bound::new(-10) {
     Ok(bound) => Profile::BitPlane(bound),
     Err(_) => Profile::DEFAULT,
@@ -33,8 +36,8 @@ pub const DEFAULT_PROFILE: Profile = match Bound::new(-10) {
 /// Settings of `gradwire-xdp run`, but for the names of its ports.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Which frames are compressed, and how; the mark of compressed frames. The one part that is taken over when
-    /// the file is read again.
+    /// Which frames are compressed, and how; the mark of compressed frames. The one part that is
+    /// taken over when the file is read again.
     pub rules: Rules,
     /// The attachment of the XDP program.
     pub mode: Mode,
@@ -99,7 +102,8 @@ impl Config {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// The file cannot be read, is no TOML, has settings that are not known, or values that are refused.
+    /// The file cannot be read, is no TOML, has settings that are not known, or values that are
+    /// refused.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         Self::parse(&read(path)?, path)
     }
@@ -142,7 +146,8 @@ impl Config {
                     "busy-poll-us 0 polls for no time; remove the line to wait instead",
                 ));
             }
-            // The kernel takes an int (socket(7), SO_BUSY_POLL), and refuses others without a word about this file.
+            // The kernel takes an int (socket(7), SO_BUSY_POLL), and refuses others without a word
+            // about this file.
             Some(us) if i32::try_from(*us.as_ref()).is_err() => {
                 return Err(Fault::at(
                     us,

@@ -110,7 +110,8 @@ impl RuleTable {
         })
     }
 
-    /// All settings of one system at once. Beside the name, a table may have a bound, a scale and a UDP offset.
+    /// All settings of one system at once. Beside the name, a table may have a bound, a scale and a
+    /// UDP offset.
     fn preset(&self, name: &Spanned<String>) -> Result<Rule, Fault> {
         let Rule { tos, mask, framing, alignment, handshake, heuristic, .. } = Rule::INCEPTIONN;
         if name.as_ref() != "inceptionn" {
@@ -152,7 +153,8 @@ impl RuleTable {
         given(&self.udp_offset).unwrap_or(0)
     }
 
-    /// The table's bound and scale under a codec: the one named, else codec 1 if there is a split, else codec 2.
+    /// The table's bound and scale under a codec: the one named, else codec 1 if there is a split,
+    /// else codec 2.
     fn coding(&self, codec: Option<u8>, split: Option<Split>) -> Result<Profile, Fault> {
         let bound = given(&self.bound).unwrap_or(i16::from(Params::DEFAULT.b()));
         let scale = given(&self.scale).unwrap_or(Params::DEFAULT.x());
@@ -198,7 +200,8 @@ fn classes(bound: i16, split: Split, scale: i8) -> Result<Profile, (Wrong, Strin
     })
 }
 
-/// A setting that is one of `all`, by its name: the dataplane, which knows no serde, has the names. A refusal lists the default first.
+/// A setting that is one of `all`, by its name: the dataplane, which knows no serde, has the names.
+/// A refusal lists the default first.
 fn named<'de, T: Copy + Default + PartialEq, D: Deserializer<'de>>(
     text: D,
     all: &[T],

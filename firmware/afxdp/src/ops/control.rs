@@ -1,5 +1,6 @@
-//! The control socket: whoever connects gets a snapshot as one line of JSON. There is one for each pair of ports and for each
-//! interface with an aggregator, and it also tells which process serves them.
+//! The control socket: whoever connects gets a snapshot as one line of JSON. There is one for each
+//! pair of ports and for each interface with an aggregator, and it also tells which process serves
+//! them.
 
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -95,7 +96,8 @@ pub fn aggregator_socket_path(run_dir: &Path, interface: &str) -> PathBuf {
     run_dir.join(format!("{interface}:.aggregator"))
 }
 
-/// The interface that an aggregator's socket is for; none if the file's name is not such a socket's.
+/// The interface that an aggregator's socket is for; none if the file's name is not such a
+/// socket's.
 #[must_use]
 pub fn interface_of(socket: &Path) -> Option<String> {
     Some(socket.file_name()?.to_str()?.strip_suffix(":.aggregator")?.to_owned())
@@ -107,8 +109,8 @@ fn host_of(socket: &Path) -> String {
     host.or_else(|| interface_of(socket)).unwrap_or_else(|| "--all".to_owned())
 }
 
-/// All sockets of shims in a folder and in the folders in it, in the order of their names; none if there is no such folder.
-/// Under systemd each shim has a folder of its own below [`RUN_DIR`].
+/// All sockets of shims in a folder and in the folders in it, in the order of their names; none if
+/// there is no such folder. Under systemd each shim has a folder of its own below [`RUN_DIR`].
 ///
 /// # Errors
 /// [`ControlError::Io`].
@@ -166,8 +168,8 @@ impl Drop for SocketFile {
 }
 
 impl Control {
-    /// Binds the socket of a pair of ports, in place of one that a crash left behind. To be done before privileges
-    /// are dropped.
+    /// Binds the socket of a pair of ports, in place of one that a crash left behind. To be done
+    /// before privileges are dropped.
     ///
     /// # Errors
     /// [`ControlError::Running`]; [`ControlError::Io`].

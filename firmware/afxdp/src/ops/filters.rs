@@ -1,4 +1,5 @@
-//! Filters of frames between the two ports in the kernel: a shim's tagged connections pass by all of it.
+//! Filters of frames between the two ports in the kernel: a shim's tagged connections pass by all
+//! of it.
 
 use std::io;
 use std::path::Path;
@@ -6,11 +7,12 @@ use std::path::Path;
 use crate::ops::netlink::filter::{BRIDGE, Chain, chains, has_traffic_filter};
 use crate::ops::netlink::link::{BLOCKING, Link};
 
-/// Hooks of the bridge family that forwarded frames come by: `NF_BR_PRE_ROUTING`, `NF_BR_FORWARD`, `NF_BR_POST_ROUTING`.
+/// Hooks of the bridge family that forwarded frames come by: `NF_BR_PRE_ROUTING`, `NF_BR_FORWARD`,
+/// `NF_BR_POST_ROUTING`.
 const FORWARDED: [u32; 3] = [0, 2, 4];
 
-/// The filters of frames between two ports, each in a few words. `bridge` is what joins them, if something does; files are looked for below
-/// `root`, which is `/` but for tests.
+/// The filters of frames between two ports, each in a few words. `bridge` is what joins them, if
+/// something does; files are looked for below `root`, which is `/` but for tests.
 ///
 /// # Errors
 /// The kernel does not tell: without `CAP_NET_ADMIN`, it keeps nftables' chains to itself.

@@ -1,5 +1,5 @@
-//! Which processes hold an XDP program: a program that a `bpf_link` attached stays as long as somebody has the link
-//! open, and goes with the last of them.
+//! Which processes hold an XDP program: a program that a `bpf_link` attached stays as long as
+//! somebody has the link open, and goes with the last of them.
 
 use std::fs;
 use std::path::Path;
@@ -21,8 +21,8 @@ impl Holder {
     }
 }
 
-/// The processes below `root`, which is `/` but for tests, that have a link of `program` open. Those of other users
-/// are only seen by root.
+/// The processes below `root`, which is `/` but for tests, that have a link of `program` open.
+/// Those of other users are only seen by root.
 #[must_use]
 pub fn holders(root: &Path, program: u32) -> Vec<Holder> {
     let Ok(processes) = fs::read_dir(root.join("proc")) else { return Vec::new() };

@@ -114,8 +114,8 @@ impl Interface {
         read::<u32>(&self.name, "ifindex").ok() == Some(self.index)
     }
 
-    /// Whether the frames that a program attached like this sees have their checksums: those of a card on a bus come from a wire. In the
-    /// generic path, GRO leaves checksums.
+    /// Whether the frames that a program attached like this sees have their checksums: those of a
+    /// card on a bus come from a wire. In the generic path, GRO leaves checksums.
     #[must_use]
     pub fn has_checksums(&self, attached: Attached) -> bool {
         self.driver.is_some() && attached == Attached::Native
@@ -143,8 +143,9 @@ impl Interface {
     }
 }
 
-/// The faults that keep two interfaces from being the ports of a shim, as far as they may still pass: they appear, and a bridge joins them.
-/// None if nothing is missing, or if it cannot be looked for, which set-up explains.
+/// The faults that keep two interfaces from being the ports of a shim, as far as they may still
+/// pass: they appear, and a bridge joins them. None if nothing is missing, or if it cannot be
+/// looked for, which set-up explains.
 #[must_use]
 pub fn not_there_yet(host: &str, network: &str) -> Option<String> {
     let mut bridges = Vec::new();
@@ -179,8 +180,9 @@ pub fn receive_queues(name: &str) -> Result<u32, InterfaceError> {
     Ok(count.max(1))
 }
 
-/// The number of receive queues a driver adds when it gets an XDP program, if the card has that many: virtio one for each processor that there may be.
-/// Files are looked for below `root`, which is `/` but for tests.
+/// The number of receive queues a driver adds when it gets an XDP program, if the card has that
+/// many: virtio one for each processor that there may be. Files are looked for below `root`, which
+/// is `/` but for tests.
 #[must_use]
 pub fn added_queues(root: &Path, driver: Option<&str>) -> u32 {
     if driver != Some("virtio_net") {
@@ -192,8 +194,8 @@ pub fn added_queues(root: &Path, driver: Option<&str>) -> u32 {
     last.map_or(1, |last| last + 1)
 }
 
-/// The command that leaves an interface with as many queues as are served, also when its driver has added some. A veth, which has no driver on a
-/// bus, counts its directions apart.
+/// The command that leaves an interface with as many queues as are served, also when its driver has
+/// added some. A veth, which has no driver on a bus, counts its directions apart.
 #[must_use]
 pub fn fewer_queues(name: &str, driver: Option<&str>, added: u32) -> String {
     let kind = if matches!(driver, None | Some("veth")) { "rx" } else { "combined" };

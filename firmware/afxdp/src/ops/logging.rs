@@ -20,7 +20,8 @@ pub enum Format {
 /// The interval at which a repeated failure may be logged.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// When a failure was logged that may repeat as often as it is tried: a full disk of logs would be a second failure.
+/// When a failure was logged that may repeat as often as it is tried: a full disk of logs would be
+/// a second failure.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rarely(Option<Instant>);
 
@@ -35,8 +36,8 @@ impl Rarely {
     }
 }
 
-/// From now on events that `filter` lets through (`info`, `debug`, `gradwire_xdp::ops=trace`, ...) go to standard
-/// error. Under systemd without a time: the journal has its own.
+/// From now on events that `filter` lets through (`info`, `debug`, `gradwire_xdp::ops=trace`, ...)
+/// go to standard error. Under systemd without a time: the journal has its own.
 ///
 /// # Errors
 /// `filter` is none. To be called once.

@@ -1,5 +1,5 @@
-//! Operations: what the shim asks the kernel about its ports, what it tells about itself, and to whom. Nothing here touches a
-//! frame.
+//! Operations: what the shim asks the kernel about its ports, what it tells about itself, and to
+//! whom. Nothing here touches a frame.
 //!
 //! | question | modules |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! Messages to systemd about a service (sd_notify(3)): datagrams to the socket that `NOTIFY_SOCKET` names. Without
-//! it, nothing is sent.
+//! Messages to systemd about a service (sd_notify(3)): datagrams to the socket that `NOTIFY_SOCKET`
+//! names. Without it, nothing is sent.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
@@ -42,8 +42,8 @@ impl Notifier {
         Ok(Self { manager: Some((UnixDatagram::unbound()?, address(name)?)), watchdog })
     }
 
-    /// The number of times that [`Self::alive`] has to be said at least; half of it is what systemd recommends. None if
-    /// nobody watches.
+    /// The number of times that [`Self::alive`] has to be said at least; half of it is what systemd
+    /// recommends. None if nobody watches.
     #[must_use]
     pub const fn watchdog(&self) -> Option<Duration> {
         self.watchdog

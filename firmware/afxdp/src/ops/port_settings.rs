@@ -4,7 +4,8 @@ use crate::ops::interface::{Interface, mtu, receive_queues};
 use crate::ops::netlink::generic::offloads;
 use crate::ops::telemetry::Attached;
 
-/// Offloads that change frames before the XDP program sees them: merged segments, and VLAN tags beside the frame.
+/// Offloads that change frames before the XDP program sees them: merged segments, and VLAN tags
+/// beside the frame.
 const ALWAYS: [&str; 3] = ["rx-lro", "rx-gro-hw", "rx-vlan-hw-parse"];
 /// And if the program runs in the generic path, which comes after it.
 const GENERIC: &str = "rx-gro";
@@ -20,9 +21,11 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Those of an interface that is served as `interface` says, with the offloads as they are now: attaching the program changes some.
+    /// Those of an interface that is served as `interface` says, with the offloads as they are now:
+    /// attaching the program changes some.
     ///
-    /// Not its queues and its MTU as they are by now: what came after it was looked at is not served.
+    /// Not its queues and its MTU as they are by now: what came after it was looked at is not
+    /// served.
     #[must_use]
     pub fn served(interface: &Interface, mode: Attached) -> Self {
         let (mtu, queues) = (Some(interface.mtu.into()), Some(interface.queues));
@@ -39,7 +42,8 @@ impl Settings {
         }
     }
 
-    /// The differences between these settings, which are those of the start, and `now`: what follows, and what fixes it.
+    /// The differences between these settings, which are those of the start, and `now`: what
+    /// follows, and what fixes it.
     #[must_use]
     pub fn differences(&self, now: &Self) -> Vec<String> {
         let mut found = Vec::new();
@@ -100,7 +104,8 @@ mod tests {
         }
     }
 
-    /// A queue that comes between the look at an interface and the first look at its settings has no socket, and the log has to say so.
+    /// A queue that comes between the look at an interface and the first look at its settings has
+    /// no socket, and the log has to say so.
     #[test]
     fn changes_are_compared_with_the_served_settings() {
         let loopback =

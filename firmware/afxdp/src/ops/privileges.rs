@@ -1,5 +1,5 @@
-//! Privileges: what set-up needs, and giving them up when it is done. What runs afterwards reads frames that anybody may
-//! have sent.
+//! Privileges: what set-up needs, and giving them up when it is done. What runs afterwards reads
+//! frames that anybody may have sent.
 
 use std::{fs, io};
 
@@ -8,9 +8,9 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
-/// The capabilities that set-up needs: to attach programs and bind AF_XDP sockets (`CAP_NET_ADMIN`, `CAP_NET_RAW`), to load programs
-/// that compute where in a packet to read (`CAP_BPF`, `CAP_PERFMON`), and to pin their memory (`CAP_IPC_LOCK`, or a
-/// large enough `RLIMIT_MEMLOCK`).
+/// The capabilities that set-up needs: to attach programs and bind AF_XDP sockets (`CAP_NET_ADMIN`,
+/// `CAP_NET_RAW`), to load programs that compute where in a packet to read (`CAP_BPF`,
+/// `CAP_PERFMON`), and to pin their memory (`CAP_IPC_LOCK`, or a large enough `RLIMIT_MEMLOCK`).
 pub const NEEDED: CapabilitySet = CapabilitySet::NET_ADMIN
     .union(CapabilitySet::NET_RAW)
     .union(CapabilitySet::BPF)
@@ -37,11 +37,11 @@ pub enum PrivilegesError {
     },
 }
 
-/// Gives up every capability but `keep`, for this thread, all that it starts, and all that they execute. To be called
-/// when set-up is done and no other thread has started.
+/// Gives up every capability but `keep`, for this thread, all that it starts, and all that they
+/// execute. To be called when set-up is done and no other thread has started.
 ///
-/// A process of root's stays root's: it can still open root's files. The unit that comes with gradwire gives the
-/// process a user of its own instead.
+/// A process of root's stays root's: it can still open root's files. The unit that comes with
+/// gradwire gives the process a user of its own instead.
 ///
 /// # Errors
 /// Other threads run; the kernel refused.
@@ -53,7 +53,8 @@ pub fn drop_all_but(keep: CapabilitySet) -> Result<(), PrivilegesError> {
         return Err(PrivilegesError::Threads { threads });
     }
     let held = capabilities(None).map_err(os("read capabilities"))?;
-    // Without CAP_SETPCAP the bounding set stays: no_new_privs alone then keeps executed files from giving any.
+    // Without CAP_SETPCAP the bounding set stays: no_new_privs alone then keeps executed files from
+    // giving any.
     if held.effective.contains(CapabilitySet::SETPCAP) {
         for capability in CapabilitySet::all().difference(keep).iter() {
             // The kernel may know fewer than this program.

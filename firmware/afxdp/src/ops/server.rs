@@ -10,12 +10,14 @@ use rustix::io::ioctl_fionbio;
 
 use crate::ops::logging::Rarely;
 
-/// The most clients at once. The oldest makes room for one more: a client that means it has asked by then.
+/// The most clients at once. The oldest makes room for one more: a client that means it has asked
+/// by then.
 pub(crate) const MAX_CLIENTS: usize = 16;
 /// The time that accepting waits after a failure: most likely there are no file descriptors left.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// So many seconds that a client and what serves it wait for each other. In tests, longer than any machine keeps a thread waiting.
+/// So many seconds that a client and what serves it wait for each other. In tests, longer than any
+/// machine keeps a thread waiting.
 pub(crate) const fn patience(seconds: u64) -> Duration {
     Duration::from_secs(if cfg!(test) { 120 } else { seconds })
 }
@@ -38,11 +40,13 @@ pub(crate) struct Terms {
     pub(crate) name: &'static str,
     /// The longest request that is read.
     pub(crate) max_request: usize,
-    /// The time that a client may take for everything, from its connection to the last byte of its answer.
+    /// The time that a client may take for everything, from its connection to the last byte of its
+    /// answer.
     pub(crate) time: Duration,
 }
 
-/// Serves clients for as long as the process lives. `respond` gets all that a client sent so far, nothing at first.
+/// Serves clients for as long as the process lives. `respond` gets all that a client sent so far,
+/// nothing at first.
 ///
 /// Failures are logged, at most one a minute: none of them is a reason to stop.
 pub(crate) fn serve<L: AsFd, C: AsFd + Read + Write>(
@@ -88,7 +92,8 @@ pub(crate) fn serve<L: AsFd, C: AsFd + Read + Write>(
                 }
             }
         }
-        // All of them, ready or not: they are few. One that has just come has often sent its request already.
+        // All of them, ready or not: they are few. One that has just come has often sent its
+        // request already.
         clients.retain_mut(|client| match client.go_on(&terms, &respond) {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
                 Instant::now() < client.end

@@ -1,6 +1,6 @@
-//! Changes of a shim's work: connections that are bypassed and trusted again, peers that restore and those that
-//! say nothing, frames that begin and cease to be lost, threads that hang. Two snapshots are compared, so no frame waits
-//! for a log.
+//! Changes of a shim's work: connections that are bypassed and trusted again, peers that restore
+//! and those that say nothing, frames that begin and cease to be lost, threads that hang. Two
+//! snapshots are compared, so no frame waits for a log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -140,8 +140,8 @@ impl Watch {
             let before = self.trust.get(&flow.flow).map_or("trusted", String::as_str);
             found.extend(of_trust(flow, before).map(|change| (Kind::Flow, change)));
             trust.insert(flow.flow.clone(), flow.trust.clone());
-            // Before a connection's first payload, an answer may still come. If its payload goes by the bridge, only the sum of all
-            // connections says so.
+            // Before a connection's first payload, an answer may still come. If its payload goes by
+            // the bridge, only the sum of all connections says so.
             if flow.traffic.frames == 0 && !left_alone {
                 continue;
             }
@@ -341,7 +341,8 @@ fn peer_of(flow: &FlowStatus) -> Option<IpAddr> {
     to.parse::<SocketAddr>().ok().map(|address| address.ip())
 }
 
-/// Every way in which frames are lost or not compressed for the shim's own reasons, and how many were.
+/// Every way in which frames are lost or not compressed for the shim's own reasons, and how many
+/// were.
 fn losses(now: &Snapshot) -> Vec<(String, u64)> {
     let mut sums = BTreeMap::<String, u64>::new();
     let mut add = |what: String, count: u64| {

@@ -25,7 +25,8 @@ use crate::path::xsk::Binding;
 /// Chunks of a job that it has room for: two windows.
 const SLOTS: usize = 2 * Limits::MOST.window as usize;
 type Summing = EthernetAggregator<JOBS, SLOTS, MAX_BLOCKS>;
-/// The stack that the thread needs, several times over: the aggregator is made on it before it is boxed.
+/// The stack that the thread needs, several times over: the aggregator is made on it before it is
+/// boxed.
 pub const STACK: usize = 16 * size_of::<Summing>();
 /// Workers may leave checksums to offload, as a host does; and nothing that comes in is compressed.
 const PORT: Port = Port::Host;
@@ -54,7 +55,8 @@ pub struct AggregatorWorker {
     kept: Kept,
 }
 
-/// Sets all up on an interface. No frame is taken before the worker runs. Dropping the program detaches it.
+/// Sets all up on an interface. No frame is taken before the worker runs. Dropping the program
+/// detaches it.
 ///
 /// # Errors
 /// What is in the way, and what fixes it.

@@ -1,4 +1,5 @@
-//! The queues of one thread as a device of the dataplane: sockets on both ports, and the frames that circulate.
+//! The queues of one thread as a device of the dataplane: sockets on both ports, and the frames
+//! that circulate.
 
 use std::io;
 use std::thread;
@@ -41,8 +42,9 @@ impl Buffer for Frame {
     }
 }
 
-/// Without a copy, always the large ones: of a chunk the kernel leaves a driver all but [`HEADROOM`], and some cards take the size of a buffer
-/// in whole KiB (igb, and by its source ixgbe on the 82599). Of 2048 bytes they would use 1024, and lose every frame that is longer.
+/// Without a copy, always the large ones: of a chunk the kernel leaves a driver all but
+/// [`HEADROOM`], and some cards take the size of a buffer in whole KiB (igb, and by its source
+/// ixgbe on the 82599). Of 2048 bytes they would use 1024, and lose every frame that is longer.
 const fn chunk_size(frame_len: usize, bound: Bound) -> u32 {
     match bound {
         Bound::Copy if frame_len <= (SMALL_CHUNK - HEADROOM) as usize => SMALL_CHUNK,
@@ -80,8 +82,9 @@ struct Queue {
 }
 
 impl Queues {
-    /// Memory for `sockets` sockets and frames of `frame_len` bytes, at most [`largest_mtu`](crate::path::limits::largest_mtu) and
-    /// link headers. `bound`: whether one of them may be without a copy.
+    /// Memory for `sockets` sockets and frames of `frame_len` bytes, at most
+    /// [`largest_mtu`](crate::path::limits::largest_mtu) and link headers. `bound`: whether one of
+    /// them may be without a copy.
     ///
     /// # Errors
     /// The kernel's.
@@ -99,12 +102,14 @@ impl Queues {
         })
     }
 
-    /// Has the kernel poll the driver for so long at each call, in place of interrupts. For sockets that are bound later.
+    /// Has the kernel poll the driver for so long at each call, in place of interrupts. For sockets
+    /// that are bound later.
     pub const fn poll_busily(&mut self, time: Option<Duration>) {
         self.busy_poll = time;
     }
 
-    /// A thread that may rest for as long as `limit` gives a driver at least as long until it is said that nothing leaves.
+    /// A thread that may rest for as long as `limit` gives a driver at least as long until it is
+    /// said that nothing leaves.
     pub fn rest_for(&mut self, limit: Duration) {
         self.patience = progress::PATIENCE.max(limit);
     }
@@ -121,16 +126,19 @@ impl Queues {
         &self.frames
     }
 
-    /// The frames of this port come from a wire, with checksums: [`Device::finish`] leaves them alone.
+    /// The frames of this port come from a wire, with checksums: [`Device::finish`] leaves them
+    /// alone.
     pub const fn has_checksums(&mut self, port: Port) {
         self.offloads[port as usize] = false;
     }
 
-    /// Adds a socket of a queue, which has memory to receive into before it is bound. If the queue is not free, waits for it, at most for
-    /// `patience`: the kernel takes its time to take back what a process that has just ended had.
+    /// Adds a socket of a queue, which has memory to receive into before it is bound. If the queue
+    /// is not free, waits for it, at most for `patience`: the kernel takes its time to take back
+    /// what a process that has just ended had.
     ///
     /// # Errors
-    /// The kernel's: `EBUSY` if the queue has a socket already. The chunks that the socket got are lost.
+    /// The kernel's: `EBUSY` if the queue has a socket already. The chunks that the socket got are
+    /// lost.
     pub fn bind(&mut self, port: Port, binding: Binding, patience: Duration) -> io::Result<&Socket> {
         let mut socket = Socket::open(&self.frames, self.busy_poll)?;
         stock(&mut self.frames, &mut self.free, &mut socket, 0);
@@ -168,7 +176,8 @@ impl Queues {
         })
     }
 
-    /// Frames that wait to leave a port that nothing leaves: none of the other port's are to be taken then. None if frames leave.
+    /// Frames that wait to leave a port that nothing leaves: none of the other port's are to be
+    /// taken then. None if frames leave.
     #[must_use]
     pub fn stalled(&self, port: Port) -> Option<u64> {
         // All frames leave by the first.
@@ -176,8 +185,9 @@ impl Queues {
         Some(queue.socket.sent().waiting.into())
     }
 
-    /// Takes back what was sent, gives the kernel memory for what is to come, and sends what could not be sent
-    /// before; whether all is under way that may get under way soon. `now`: nanoseconds.
+    /// Takes back what was sent, gives the kernel memory for what is to come, and sends what could
+    /// not be sent before; whether all is under way that may get under way soon. `now`:
+    /// nanoseconds.
     pub fn service(&mut self, now: u64) -> bool {
         let Self { frames, free, ports, turn, patience, .. } = self;
         for (turn, queues) in turn.iter_mut().zip(&*ports) {
@@ -266,8 +276,9 @@ impl Device for Queues {
     }
 
     fn finish(&mut self, from: Port, frame: &mut Frame) {
-        // A veth leaves checksums to offload, and AF_XDP does not carry the kernel's note that says so. By chance, one
-        // compressed frame in 65536 looks like that, too: if no frame can be, none is taken for one.
+        // A veth leaves checksums to offload, and AF_XDP does not carry the kernel's note that says
+        // so. By chance, one compressed frame in 65536 looks like that, too: if no frame can be,
+        // none is taken for one.
         if !self.offloads[from as usize] {
             return;
         }
@@ -305,8 +316,8 @@ mod tests {
     use super::*;
     use crate::path::xsk::tests::socket;
 
-    /// A frame over IPv4 and TCP whose checksum field has the pseudo-header's sum: what a veth hands over if the
-    /// checksum was left to the card.
+    /// A frame over IPv4 and TCP whose checksum field has the pseudo-header's sum: what a veth
+    /// hands over if the checksum was left to the card.
     const OFFLOADED: &[u8] = b"\x02\0\0\0\0\x02\x02\0\0\0\0\x01\x08\0\
         \x45\x28\0\x30\0\0\x40\0\x40\x06\0\0\x0a\0\0\x01\x0a\0\0\x02\
         \x9c\x40\x15\x18\0\0\0\x01\0\0\0\x01\x50\x18\x01\0\x14\x25\0\0gradient";
@@ -324,7 +335,8 @@ mod tests {
         }
     }
 
-    /// As a driver sees it: what is left of a chunk, in whole KiB. With an XDP program, igb and ixgbe refuse an MTU beyond 3046.
+    /// As a driver sees it: what is left of a chunk, in whole KiB. With an XDP program, igb and
+    /// ixgbe refuse an MTU beyond 3046.
     #[test]
     fn a_card_that_counts_in_kib_gets_room_for_every_frame() {
         for mtu in 60..=3046 {
@@ -337,7 +349,8 @@ mod tests {
         assert_eq!(Queues::memory(2, 1522, Bound::ZeroCopy) >> 20, 48);
     }
 
-    /// A socket that is bound first and filled later starts with a driver that found no memory, and may wait for a call that nobody makes.
+    /// A socket that is bound first and filled later starts with a driver that found no memory, and
+    /// may wait for a call that nobody makes.
     #[test]
     fn a_socket_has_memory_before_it_is_bound() {
         let mut queues = Queues::new(1, 1500, Bound::Copy).unwrap();
@@ -346,7 +359,8 @@ mod tests {
         assert_eq!(kernel.filled(), 4, "all that this ring has room for");
     }
 
-    /// The kernel's end of the rings takes no frame, as a driver that hangs: the port has stalled, until it takes some.
+    /// The kernel's end of the rings takes no frame, as a driver that hangs: the port has stalled,
+    /// until it takes some.
     #[test]
     fn a_port_that_nothing_leaves_is_told_until_something_does() {
         let mut queues = Queues::new(1, 1500, Bound::Copy).unwrap();

@@ -7,18 +7,21 @@ use crate::ops::telemetry::{Attached, Bound};
 
 /// Bytes of an Ethernet header, which the MTU does not count.
 const ETHERNET_LEN: u32 = 14;
-/// A page, less what the kernel keeps before a frame (256 bytes) and behind it (320): the longest frame in one piece, as a veth has it.
+/// A page, less what the kernel keeps before a frame (256 bytes) and behind it (320): the longest
+/// frame in one piece, as a veth has it.
 const IN_ONE_PAGE: u32 = 4096 - 256 - 320;
-/// The header that virtio writes before each frame (`struct virtio_net_hdr_mrg_rxbuf`), into the same page.
+/// The header that virtio writes before each frame (`struct virtio_net_hdr_mrg_rxbuf`), into the
+/// same page.
 const VIRTIO_HEADER: u32 = 12;
 
-/// Bytes of the longest frame, without FCS, that the shim's port gets from `driver` in this mode. All that is longer is lost, untagged
-/// frames, too: a driver with an XDP program drops what is in several pieces. `driver` is the module's name, as `/sys` has it; none for a
-/// veth.
+/// Bytes of the longest frame, without FCS, that the shim's port gets from `driver` in this mode.
+/// All that is longer is lost, untagged frames, too: a driver with an XDP program drops what is in
+/// several pieces. `driver` is the module's name, as `/sys` has it; none for a veth.
 #[must_use]
 pub fn longest_frame(driver: Option<&str>, attached: Attached) -> u32 {
     match (driver, attached) {
-        // Without a copy the header has a place of its own; but who starts without a copy may have to start with one.
+        // Without a copy the header has a place of its own; but who starts without a copy may have
+        // to start with one.
         (Some("virtio_net"), Attached::Native) => IN_ONE_PAGE - VIRTIO_HEADER,
         _ => IN_ONE_PAGE,
     }
@@ -30,8 +33,9 @@ pub fn largest_mtu(driver: Option<&str>, attached: Attached) -> u32 {
     longest_frame(driver, attached) - ETHERNET_LEN
 }
 
-/// Drivers whose zero-copy was tried (`.ci/drivers`): frames of every length, tagged and not, from this kernel on. virtio is none of them: of its
-/// starts one never sent, and nobody knows why. See also [`keeps_memory`].
+/// Drivers whose zero-copy was tried (`.ci/drivers`): frames of every length, tagged and not, from
+/// this kernel on. virtio is none of them: of its starts one never sent, and nobody knows why. See
+/// also [`keeps_memory`].
 const TRIED: [(&str, u8, u8); 1] = [("igb", 7, 3)];
 
 /// Whether a port's frames are to come without a copy.
@@ -75,8 +79,9 @@ pub fn untried(driver: &str) -> String {
 
 /// The allowed binding for sockets of a port whose program is attached in this way.
 ///
-/// In the generic path, the kernel would bind zero-copy as well. But the program then gets copies, which go on through the kernel without what
-/// the card said of them: with a checksum that is left to offload, they are dropped, untagged frames among them.
+/// In the generic path, the kernel would bind zero-copy as well. But the program then gets copies,
+/// which go on through the kernel without what the card said of them: with a checksum that is left
+/// to offload, they are dropped, untagged frames among them.
 #[must_use]
 pub const fn binding(asked: Asked, attached: Attached) -> Bound {
     match (asked, attached) {
@@ -85,10 +90,13 @@ pub const fn binding(asked: Asked, attached: Attached) -> Bound {
     }
 }
 
-/// Whether a driver would go on using a socket's memory when the socket is gone: where its queue has come with the program, and goes with it first.
+/// Whether a driver would go on using a socket's memory when the socket is gone: where its queue
+/// has come with the program, and goes with it first.
 ///
-/// virtio's `virtnet_xsk_pool_disable` does nothing for a queue that is not in use any more ("Failed to disable zero-copy!", Linux 7.3). When the
-/// next program brings the queue back, `try_fill_recv` takes buffers from memory that was freed (`xp_alloc_batch`), and the kernel crashes.
+/// virtio's `virtnet_xsk_pool_disable` does nothing for a queue that is not in use any more
+/// ("Failed to disable zero-copy!", Linux 7.3). When the next program brings the queue back,
+/// `try_fill_recv` takes buffers from memory that was freed (`xp_alloc_batch`), and the kernel
+/// crashes.
 #[must_use]
 pub const fn keeps_memory(queues_before: u32, queues_attached: u32) -> bool {
     queues_attached > queues_before

@@ -1,7 +1,8 @@
-//! Memory that the kernel reads and writes, too: all `unsafe` of this crate, behind types that cannot be misused.
+//! Memory that the kernel reads and writes, too: all `unsafe` of this crate, behind types that
+//! cannot be misused.
 //!
-//! Nothing mapped here is ever unmapped: rings, frames and maps live as long as the process, so what refers to them is
-//! `'static`. All of it is allocated at start.
+//! Nothing mapped here is ever unmapped: rings, frames and maps live as long as the process, so
+//! what refers to them is `'static`. All of it is allocated at start.
 
 #![expect(unsafe_code, reason = "memory shared with the kernel has no safe face in the standard library")]
 
@@ -24,7 +25,8 @@ impl Mapping {
     /// Maps `len` bytes of `fd`, a socket or a BPF map, from `offset` on, for reading and writing.
     ///
     /// # Errors
-    /// The kernel's. A file is refused: who shortens it would have every later look at its pages end the process.
+    /// The kernel's. A file is refused: who shortens it would have every later look at its pages
+    /// end the process.
     pub(crate) fn new(fd: impl AsFd, offset: u64, len: usize) -> io::Result<Self> {
         let kind = FileType::from_raw_mode(fstat(&fd)?.st_mode);
         if kind == FileType::RegularFile {
@@ -42,8 +44,8 @@ impl Mapping {
     #[must_use]
     pub(crate) fn word(&self, at: usize) -> Option<&'static AtomicU32> {
         let word = self.elements::<AtomicU32>(at, 1)?;
-        // SAFETY: `elements` vouches for one element of a mapping that is never unmapped, mapped readable and
-        // writable; any bits are a value, and an atomic may be changed by others.
+        // SAFETY: `elements` vouches for one element of a mapping that is never unmapped, mapped
+        // readable and writable; any bits are a value, and an atomic may be changed by others.
         Some(unsafe { word.as_ref() })
     }
 
@@ -64,10 +66,12 @@ impl Mapping {
     }
 }
 
-/// A piece of the memory of frames. Whoever has the value has the memory: it is not to be had twice.
+/// A piece of the memory of frames. Whoever has the value has the memory: it is not to be had
+/// twice.
 ///
-/// A chunk is always in one of three places, and the values say in which: here ([`Chunk`]), on its way to the kernel
-/// ([`Lent`]), or the kernel's. It leaves the kernel as [`Returned`], which only a socket makes.
+/// A chunk is always in one of three places, and the values say in which: here ([`Chunk`]), on its
+/// way to the kernel ([`Lent`]), or the kernel's. It leaves the kernel as [`Returned`], which only
+/// a socket makes.
 #[derive(Debug)]
 #[must_use = "a chunk that is dropped is lost: give it back to where chunks circulate"]
 pub struct Chunk {
@@ -89,7 +93,8 @@ impl Chunk {
     }
 }
 
-/// A chunk that no [`Chunk`] stands for any more, to be given to the kernel. Only [`Frames::lend`] makes one:
+/// A chunk that no [`Chunk`] stands for any more, to be given to the kernel. Only [`Frames::lend`]
+/// makes one:
 ///
 /// ```compile_fail,E0308
 /// fn two_owners(socket: &mut gradwire_xdp::path::xsk::Socket) {
@@ -113,12 +118,14 @@ pub struct Returned {
     len: usize,
 }
 
-/// Which memory an address belongs to: where it starts. It is never unmapped, so no two have the same.
+/// Which memory an address belongs to: where it starts. It is never unmapped, so no two have the
+/// same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Memory(usize);
 
 impl Memory {
-    /// The address of byte `start` of a chunk of this memory, for a ring's descriptor of `len` bytes.
+    /// The address of byte `start` of a chunk of this memory, for a ring's descriptor of `len`
+    /// bytes.
     ///
     /// # Errors
     /// A chunk of other memory comes back, and one that does not have these bytes.
@@ -133,7 +140,8 @@ impl Memory {
     }
 }
 
-/// The memory of frames: chunks of one size, each of which either is a [`Chunk`] or is the kernel's.
+/// The memory of frames: chunks of one size, each of which either is a [`Chunk`] or is the
+/// kernel's.
 #[derive(Debug)]
 pub struct Frames {
     base: NonNull<u8>,
@@ -142,7 +150,8 @@ pub struct Frames {
     lent: Vec<bool>,
 }
 
-// SAFETY: `base` is not tied to a thread, and who has the value is the only one who makes chunks of it.
+// SAFETY: `base` is not tied to a thread, and who has the value is the only one who makes chunks of
+// it.
 unsafe impl Send for Frames {}
 
 impl Frames {
@@ -186,8 +195,8 @@ impl Frames {
         index.and_then(|index| self.make(index)).ok_or(lent)
     }
 
-    /// The chunk that came back from the kernel, and where the frame in it starts and how long it is. `None` if
-    /// the kernel did not have it, or it is of other memory.
+    /// The chunk that came back from the kernel, and where the frame in it starts and how long it
+    /// is. `None` if the kernel did not have it, or it is of other memory.
     pub fn reclaim(&mut self, returned: Returned) -> Option<(Chunk, usize, usize)> {
         let Returned { memory, address, len } = returned;
         let index = self.index(address).filter(|_| memory == self.memory())?;
@@ -201,7 +210,8 @@ impl Frames {
         u32::try_from(address / u64::from(self.chunk_size)).ok()
     }
 
-    /// The chunk at this place, if it is lent. It is the caller's: the kernel, or a [`Lent`], must not have it any more.
+    /// The chunk at this place, if it is lent. It is the caller's: the kernel, or a [`Lent`], must
+    /// not have it any more.
     fn make(&mut self, index: u32) -> Option<Chunk> {
         let lent = self.lent.get_mut(index as usize)?;
         if !core::mem::take(lent) {
@@ -210,10 +220,11 @@ impl Frames {
         // SAFETY: `lent` has an element for each chunk, so the offset lies in the mapping.
         let first = unsafe { self.base.add(index as usize * self.chunk_size as usize) };
         let bytes = NonNull::slice_from_raw_parts(first, self.chunk_size as usize);
-        // SAFETY: the mapping is never unmapped and was zeroed by the kernel; no other reference exists: a
-        // `Chunk` is made only if `lent` was set, that is before the first and after the last was given up.
-        // Nor does the kernel write to it: it was never given to it, or a socket of this memory gave it back, for
-        // `lend`, which set `lent`, made the only `Lent`, and that was used up.
+        // SAFETY: the mapping is never unmapped and was zeroed by the kernel; no other reference
+        // exists: a `Chunk` is made only if `lent` was set, that is before the first and after the
+        // last was given up. Nor does the kernel write to it: it was never given to it, or a socket
+        // of this memory gave it back, for `lend`, which set `lent`, made the only `Lent`, and that
+        // was used up.
         let bytes = unsafe { &mut *bytes.as_ptr() };
         Some(Chunk { index, bytes })
     }
@@ -248,7 +259,8 @@ impl Frames {
     }
 }
 
-/// Lets a socket's owner drive the card's receive loop, in place of interrupts: `SO_PREFER_BUSY_POLL`.
+/// Lets a socket's owner drive the card's receive loop, in place of interrupts:
+/// `SO_PREFER_BUSY_POLL`.
 ///
 /// # Errors
 /// The kernel's: before 5.11 it does not know the option.

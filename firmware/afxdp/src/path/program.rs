@@ -132,7 +132,8 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Those of a port. Queues without a socket count, too: one that was added while the shim runs has none.
+    /// Those of a port. Queues without a socket count, too: one that was added while the shim runs
+    /// has none.
     #[must_use]
     pub fn of(&self, port: Port) -> KeptStats {
         let mut sum = KeptStats::default();
@@ -157,8 +158,8 @@ impl Kept {
 impl Program {
     /// Loads the program. It takes no frame until a socket is added and gives signs of life.
     ///
-    /// `flows`: TCP connections that it can keep in mind; `limit_ns`: how long after a sign of life frames are
-    /// still taken; `longest`: bytes of the longest frame that is taken.
+    /// `flows`: TCP connections that it can keep in mind; `limit_ns`: how long after a sign of life
+    /// frames are still taken; `longest`: bytes of the longest frame that is taken.
     ///
     /// # Errors
     /// The kernel's.
@@ -168,8 +169,8 @@ impl Program {
         Self::load_with(loader, ["host", "network"], limit_ns, longest)
     }
 
-    /// Loads what chooses frames for an aggregator, in place of [`Self::load`]. It is attached to one interface, as
-    /// [`Port::Host`].
+    /// Loads what chooses frames for an aggregator, in place of [`Self::load`]. It is attached to
+    /// one interface, as [`Port::Host`].
     ///
     /// # Errors
     /// The kernel's.
@@ -261,7 +262,8 @@ impl Program {
         self.refused[port as usize].clone()
     }
 
-    /// Frames of this port and queue go to the socket from now on, as long as it gives signs of life.
+    /// Frames of this port and queue go to the socket from now on, as long as it gives signs of
+    /// life.
     ///
     /// # Errors
     /// The kernel's.
@@ -289,15 +291,15 @@ impl Program {
         }
     }
 
-    /// Counts of frames that it leaves to the bridge: the share of one of `threads` threads, at least one. All of them
-    /// together have each queue once.
+    /// Counts of frames that it leaves to the bridge: the share of one of `threads` threads, at
+    /// least one. All of them together have each queue once.
     #[must_use]
     pub const fn kept(&self, thread: u32, threads: u32) -> Kept {
         Kept { counts: self.kept, thread, threads }
     }
 
-    /// Tells the program what the bridge knows and it does not: addresses behind the two ports that it has not
-    /// heard of, and addresses that are the bridge's own, or behind another port by now.
+    /// Tells the program what the bridge knows and it does not: addresses behind the two ports that
+    /// it has not heard of, and addresses that are the bridge's own, or behind another port by now.
     ///
     /// # Errors
     /// The ports are not in this bridge, and the kernel's.
@@ -341,8 +343,9 @@ fn action(port: Port, tos: u8, rules: &Rules) -> u64 {
         return TAKE;
     }
     let Some(rule) = rules.find(tos) else { return 0 };
-    // Not in-place framing: by its SYN, the host advertised to the far end which frames it restores, and until the connection ends those rules
-    // stay. Only an engine that sees all of its frames knows when it ends.
+    // Not in-place framing: by its SYN, the host advertised to the far end which frames it
+    // restores, and until the connection ends those rules stay. Only an engine that sees all of its
+    // frames knows when it ends.
     let asks = rule.handshake == Handshake::Required && rule.framing == Framing::Routed;
     let ask = if asks { ASK } else { 0 };
     match port {
@@ -351,7 +354,8 @@ fn action(port: Port, tos: u8, rules: &Rules) -> u64 {
             CONNECTION | OPEN
         }
         Port::Host => CONNECTION | ask,
-        // Compressed frames carry the mark or, in-place, the rule's; those that are not keep their place behind.
+        // Compressed frames carry the mark or, in-place, the rule's; those that are not keep their
+        // place behind.
         Port::Network => TAKE | ask,
     }
 }

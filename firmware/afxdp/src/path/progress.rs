@@ -1,19 +1,22 @@
-//! Whether frames leave a socket. A driver may take none any more while the thread behind the socket lives; then frames must not be
-//! taken from the kernel's path to leave there.
+//! Whether frames leave a socket. A driver may take none any more while the thread behind the
+//! socket lives; then frames must not be taken from the kernel's path to leave there.
 
 use std::time::Duration;
 
 /// The time that nothing may leave though frames were handed over, at least.
 pub const PATIENCE: Duration = Duration::from_secs(1);
-/// So often it is looked at least before that is a stall: a thread that waited for its processor gives the driver no time.
+/// So often it is looked at least before that is a stall: a thread that waited for its processor
+/// gives the driver no time.
 const LOOKS: u32 = 16;
-/// After a stall that left no frame behind, whose leaving would tell: how long until frames are taken again.
+/// After a stall that left no frame behind, whose leaving would tell: how long until frames are
+/// taken again.
 pub const AGAIN: Duration = Duration::from_secs(30);
 
 /// The progress of a socket's frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Frames that the socket was handed when it was looked at last, and the most that had left it; both counts wrap.
+    /// Frames that the socket was handed when it was looked at last, and the most that had left it;
+    /// both counts wrap.
     handed: u32,
     left: u32,
     /// Since when a frame was handed over and none left, and how often that was seen.
@@ -30,15 +33,17 @@ impl Progress {
         Self { handed, left, waits: None, stalled: None, stalls: 0 }
     }
 
-    /// Takes note of how many frames the socket was handed, and how many left it, at this time in nanoseconds. Nothing may leave for
-    /// `patience` until that is a stall.
+    /// Takes note of how many frames the socket was handed, and how many left it, at this time in
+    /// nanoseconds. Nothing may leave for `patience` until that is a stall.
     pub fn look(&mut self, now: u64, handed: u32, left: u32, patience: Duration) {
-        // The kernel says late that it took a frame that it dropped, so the count may go back before it goes on.
+        // The kernel says late that it took a frame that it dropped, so the count may go back
+        // before it goes on.
         let more = left.wrapping_sub(self.left).cast_signed() > 0;
         if more {
             (self.waits, self.stalled, self.left) = (None, None, left);
         } else if handed != self.handed && self.waits.is_none() {
-            // Only a frame that is new begins a wait: one whose end the driver never tells would begin it again and again.
+            // Only a frame that is new begins a wait: one whose end the driver never tells would
+            // begin it again and again.
             self.waits = Some((now, 0));
         }
         self.handed = handed;
@@ -51,7 +56,8 @@ impl Progress {
         }
     }
 
-    /// Takes it that frames may leave again, some time after a stall. For a socket in which no frame waits: none would tell.
+    /// Takes it that frames may leave again, some time after a stall. For a socket in which no
+    /// frame waits: none would tell.
     pub fn try_again(&mut self, now: u64) {
         if self.stalled.is_some_and(|since| over(since, now, AGAIN)) {
             (self.waits, self.stalled) = (None, None);
@@ -151,7 +157,8 @@ mod tests {
         assert_eq!(driver.progress.stalls(), 0);
     }
 
-    /// Some drivers lose the end of a frame if their link goes. What comes later leaves, so nothing stalls.
+    /// Some drivers lose the end of a frame if their link goes. What comes later leaves, so nothing
+    /// stalls.
     #[test]
     fn a_frame_whose_end_is_never_told_is_no_stall() {
         let mut driver = Driver::new();
@@ -165,7 +172,8 @@ mod tests {
         assert!(!driver.pass(10_000));
     }
 
-    /// A frame that is dropped counts as one fewer, until the kernel says that it took it from the ring.
+    /// A frame that is dropped counts as one fewer, until the kernel says that it took it from the
+    /// ring.
     #[test]
     fn a_frame_that_is_dropped_is_no_progress() {
         let mut driver = Driver::new();

@@ -1,5 +1,5 @@
-//! Looks at a few of the compressed frames: how much of their values is left. The engines hold the bound of every value; whether the
-//! bound suits the values, nobody knows who does not look.
+//! Looks at a few of the compressed frames: how much of their values is left. The engines hold the
+//! bound of every value; whether the bound suits the values, nobody knows who does not look.
 
 use gradwire::engine::Coded;
 use gradwire::kernels::Kernel;
@@ -7,7 +7,8 @@ use gradwire::rules::MAX_RULES;
 
 use crate::ops::telemetry::Sampled;
 
-/// One of so many compressed frames is looked at, and the first. To restore a frame takes less than to compress it.
+/// One of so many compressed frames is looked at, and the first. To restore a frame takes less than
+/// to compress it.
 const EVERY: u32 = 256;
 
 /// Restores frames and compares them, for each rule.

@@ -30,7 +30,8 @@ pub const FLOWS: u32 = (SETS * gradwire::flow::WAYS) as u32;
 /// Connections that the XDP program keeps in mind for each thread: untagged ones are among them.
 const TRACKED_PER_THREAD: u32 = 2 * FLOWS;
 const MAX_TRACKED: u32 = 1 << 18;
-/// The time that a start waits for a queue that is not free, or as long as a thread may give no sign of life.
+/// The time that a start waits for a queue that is not free, or as long as a thread may give no
+/// sign of life.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why the shim does not start.
@@ -141,7 +142,8 @@ pub struct Shim {
 impl Shim {
     /// Sets all up. No frame is taken before the workers run.
     ///
-    /// `rules`: those of the engines; frames are taken by those of `config`. `limit`: how long after a thread's last sign of life frames go to the bridge.
+    /// `rules`: those of the engines; frames are taken by those of `config`. `limit`: how long
+    /// after a thread's last sign of life frames go to the bridge.
     ///
     /// # Errors
     /// What is in the way, and what fixes it.
@@ -169,8 +171,8 @@ impl Shim {
         for ((port, interface), mode) in Port::ALL.into_iter().zip(&interfaces).zip(&mut modes) {
             *mode = attach(&mut program, port, interface, config.mode)?;
         }
-        // Attaching gives virtio receive queues, one for each processor if the card has them. What is served is what this says, whatever the
-        // interfaces are later.
+        // Attaching gives virtio receive queues, one for each processor if the card has them. What
+        // is served is what this says, whatever the interfaces are later.
         let before = &interfaces;
         let interfaces = [Interface::find(&host.name)?, Interface::find(&network.name)?];
         let [host, network] = &interfaces;
@@ -252,20 +254,22 @@ impl Shim {
     }
 }
 
-/// A thread for each pair of queues; if the ports have different numbers of them, the rest is dealt out: every
-/// queue needs a socket, since frames of any may be compressed.
+/// A thread for each pair of queues; if the ports have different numbers of them, the rest is dealt
+/// out: every queue needs a socket, since frames of any may be compressed.
 fn thread_count([host, network]: [u32; 2], config: &Config) -> u32 {
     let pairs = host.min(network);
     config.threads.map_or(pairs, |most| pairs.min(most.get()))
 }
 
-/// The number of receive queues a port may have at most: maps are made before it is known how many it has.
+/// The number of receive queues a port may have at most: maps are made before it is known how many
+/// it has.
 fn most_queues(interface: &Interface) -> u32 {
     let made_with = Link::with_index(interface.index).ok().flatten().map(|link| link.rx_queues);
     made_with.unwrap_or(MAX_QUEUES).clamp(interface.queues, MAX_QUEUES)
 }
 
-/// The allowed binding for sockets of a port which had so many queues before the program was attached; says so if that is not as its driver could.
+/// The allowed binding for sockets of a port which had so many queues before the program was
+/// attached; says so if that is not as its driver could.
 pub(super) fn may_bind(interface: &Interface, queues_before: u32, wanted: ZeroCopy, mode: Attached) -> Bound {
     let driver = interface.driver.as_deref();
     let asked = limits::asked(wanted, driver);
@@ -399,7 +403,8 @@ fn links(interfaces: [&Interface; 2]) -> io::Result<([Link; 2], Option<Link>)> {
     Ok((ports, bridge))
 }
 
-/// The bridge forwards all frames that are not compressed, and every frame when this process is gone.
+/// The bridge forwards all frames that are not compressed, and every frame when this process is
+/// gone.
 fn check_bridge(program: &mut Program, interfaces: &[Interface; 2]) {
     let [host, network] = interfaces;
     match (&host.bridge, &network.bridge) {
@@ -444,7 +449,8 @@ impl Shim {
         Telemetry::new(ports, self.workers.len(), kernel, file.map(Path::to_owned), config.rules.clone())
     }
 
-    /// Warns of what changed about the ports, and keeps this shim from doing its work until it is started again.
+    /// Warns of what changed about the ports, and keeps this shim from doing its work until it is
+    /// started again.
     pub fn warn_of_changes(&mut self) {
         for port in &mut self.ports {
             let now = Settings::of(&port.interface, port.mode);
@@ -499,7 +505,8 @@ mod tests {
         Interface { name, index: 2, mtu, queues: 1, driver, bridge: None }
     }
 
-    /// virtio takes 12 bytes of each frame's page for its header, and starts with an MTU that leaves no room for them.
+    /// virtio takes 12 bytes of each frame's page for its header, and starts with an MTU that
+    /// leaves no room for them.
     #[test]
     fn an_mtu_whose_frames_the_driver_drops_is_refused_with_one_that_works() {
         let before = |driver, mtu, wanted| check_mtu_before(&interface(driver, mtu), wanted);

@@ -20,19 +20,21 @@ use crate::path::device::Queues;
 use crate::path::program::Kept;
 use crate::path::sampler::Sampler;
 
-/// Frames that are taken from a port before it is the other's turn: what the kernel's drivers take, too.
+/// Frames that are taken from a port before it is the other's turn: what the kernel's drivers take,
+/// too.
 pub(super) const BATCH: usize = 64;
 /// The time that a thread without frames sleeps, at most: whoever asks for its report waits for it.
 pub(super) const IDLE: Duration = Duration::from_millis(25);
 /// The time that frames that could not be sent wait for the next attempt.
 pub(super) const RETRY: Duration = Duration::from_millis(1);
-/// The time that a thread that is to stop waits for frames that are on their way to it, and from it.
+/// The time that a thread that is to stop waits for frames that are on their way to it, and from
+/// it.
 pub(super) const DRAIN: Duration = Duration::from_millis(50);
 /// The time that it waits, at most, for a port to send.
 const LAST_CALL: Duration = Duration::from_secs(1);
 
-/// Places for what far ends said on their SYNs. A connection needs its own until it sends its first payload; who
-/// loses it is not compressed.
+/// Places for what far ends said on their SYNs. A connection needs its own until it sends its first
+/// payload; who loses it is not compressed.
 const CAPABILITY_SLOTS: usize = 1 << 14;
 
 /// The orders for all threads, and their shared state.
@@ -43,7 +45,8 @@ pub struct Orders {
     version: AtomicU64,
     /// Threads only read, so that none keeps another one out.
     rules: RwLock<Rules>,
-    /// Others, which may follow, and how many were proposed before them: each report says how many connections they would break.
+    /// Others, which may follow, and how many were proposed before them: each report says how many
+    /// connections they would break.
     proposal: RwLock<(u64, Option<Rules>)>,
     /// The number of the proposal that is neither taken nor withdrawn; 0 if there is none.
     pending: AtomicU64,
@@ -61,7 +64,8 @@ impl Orders {
         Self { stop, version, rules, proposal, pending, capabilities }
     }
 
-    /// From now on reports say how many connections these rules would break; they name the proposal by the number that this returns.
+    /// From now on reports say how many connections these rules would break; they name the proposal
+    /// by the number that this returns.
     pub fn propose(&self, rules: Rules) -> u64 {
         let mut proposal = self.proposal.write().unwrap_or_else(PoisonError::into_inner);
         *proposal = (proposal.0 + 1, Some(rules));
@@ -148,7 +152,8 @@ impl<const SETS: usize> Worker<SETS> {
         self.drain(&mut polled, orders)
     }
 
-    /// Has frames taken, but for those of a port whose other port nothing leaves: they are better off with the bridge.
+    /// Has frames taken, but for those of a port whose other port nothing leaves: they are better
+    /// off with the bridge.
     fn give_signs(&self, now: u64) {
         for (from, beats) in Port::ALL.into_iter().zip(&self.duties.beats) {
             let beat = if self.queues.stalled(from.other()).is_some() { 0 } else { now };
@@ -189,7 +194,8 @@ impl<const SETS: usize> Worker<SETS> {
 
     fn report(&mut self, report: &mut QueueReport, orders: &Orders, now: Millis) {
         let rings = PerPort::new(|port| self.queues.statistics(port));
-        // Who proposes asks for the report after that, and holds no lock then. A report that was under way is none of this proposal.
+        // Who proposes asks for the report after that, and holds no lock then. A report that was
+        // under way is none of this proposal.
         report.checked = orders.proposal.try_read().ok().and_then(|proposal| {
             let (number, rules) = (proposal.0, proposal.1.as_ref()?);
             Some(Checked { number, broken: self.forwarder.egress().would_break(rules, now) })

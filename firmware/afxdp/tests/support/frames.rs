@@ -1,5 +1,5 @@
-//! TCP segments over IPv4, made and read byte by byte (RFC 791 section 3.1, RFC 9293 section 3.1): headers without options,
-//! behind Ethernet without tags.
+//! TCP segments over IPv4, made and read byte by byte (RFC 791 section 3.1, RFC 9293 section 3.1):
+//! headers without options, behind Ethernet without tags.
 
 use gradwire::rules::{DEFAULT_MARK, ECN};
 use gradwire_testbench::input::Capture;

@@ -28,7 +28,8 @@ pub mod traffic;
 
 pub(crate) use skip::skip;
 
-/// The time that anything may take: longer than any machine, however busy, keeps its processes waiting.
+/// The time that anything may take: longer than any machine, however busy, keeps its processes
+/// waiting.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// One laboratory at a time: several would share the cores, and wait for each other.
@@ -83,7 +84,8 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// None, after a word about why, if this cannot be done; a failure with `GRADWIRE_REQUIRE_NET=1`.
+    /// None, after a word about why, if this cannot be done; a failure with
+    /// `GRADWIRE_REQUIRE_NET=1`.
     pub fn new(plan: Plan) -> Option<Self> {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(missing) = possible() {
@@ -139,7 +141,8 @@ impl Lab {
     pub fn assert_pings(&self, address: &str) {
         let ping = format!("ping -q -i 0.01 -c 50 -w {} -s 1000 {address}", PATIENCE.as_secs());
         let pings = self.run_in("ha", &ping);
-        // Answers that come late come together, and then it takes one or two more than it was told to wait for.
+        // Answers that come late come together, and then it takes one or two more than it was told
+        // to wait for.
         let received = pings.split(" received").next().and_then(|before| before.rsplit(' ').next());
         assert!(received.and_then(|count| count.parse().ok()) >= Some(50), "{pings}");
     }
@@ -293,8 +296,8 @@ impl Lab {
         checked(command, &self.command_in("w", "nft").arg(command).output().unwrap());
     }
 
-    /// From now on both hosts count IP packets with this type of service: A those that it sends, each a frame, and B those that
-    /// arrive.
+    /// From now on both hosts count IP packets with this type of service: A those that it sends,
+    /// each a frame, and B those that arrive.
     pub fn count_packets(&self, tos: u8) {
         // A lets its card cut nothing.
         self.ip_in("ha", "link set dev eth0 gso_max_segs 1");
@@ -326,7 +329,8 @@ impl Lab {
         Side::BOTH.into_iter().flat_map(at).map(of).sum()
     }
 
-    /// SYNs and SYN-ACKs that a host has sent again, as it does after a second without an answer: a shim tells on the first of them, too.
+    /// SYNs and SYN-ACKs that a host has sent again, as it does after a second without an answer: a
+    /// shim tells on the first of them, too.
     pub fn syns_again(&self, host: &str) -> u64 {
         let counts = self.run_in(host, "cat /proc/net/netstat");
         // A line of names, and one of numbers.

@@ -1,4 +1,5 @@
-//! A wire that frames overtake each other on: a process between its two ends, in place of the bridge.
+//! A wire that frames overtake each other on: a process between its two ends, in place of the
+//! bridge.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -12,8 +12,8 @@ use rustix::process::Signal;
 use super::process::Process;
 use super::{Lab, PATIENCE, Side};
 
-/// Frames of a thread that waits longer for a processor go by the bridge, uncompressed. Tests of what is compressed must
-/// not depend on that, so it never happens to them.
+/// Frames of a thread that waits longer for a processor go by the bridge, uncompressed. Tests of
+/// what is compressed must not depend on that, so it never happens to them.
 pub const PATIENT: &str = "--limit-ms 600000";
 
 pub struct Shim {
@@ -38,7 +38,8 @@ impl DerefMut for Shim {
 }
 
 impl Shim {
-    /// Starts beside one host, and waits until it is ready. It waits for its threads as long as it takes.
+    /// Starts beside one host, and waits until it is ready. It waits for its threads as long as it
+    /// takes.
     pub fn start(lab: &Lab, side: Side, config: &str) -> Self {
         Self::start_with(lab, side, config, PATIENT)
     }
@@ -110,7 +111,8 @@ impl Shim {
         sums
     }
 
-    /// Nanoseconds of CPU that all its threads used, and the part of it outside the kernel in ticks of 10 ms.
+    /// Nanoseconds of CPU that all its threads used, and the part of it outside the kernel in ticks
+    /// of 10 ms.
     pub fn cpu(&self) -> (u64, u64) {
         let folder = format!("/proc/{}/task", self.id());
         let tasks = fs::read_dir(folder).unwrap().map(|task| task.unwrap().path());

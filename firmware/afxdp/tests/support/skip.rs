@@ -10,7 +10,8 @@ pub(crate) fn skip(missing: &str) {
     assert!(!required, "GRADWIRE_REQUIRE_NET=1, but {missing}");
     // Not by a macro: the test harness would keep that to itself.
     let _ = writeln!(io::stderr(), "SKIPPED: {missing}; GRADWIRE_REQUIRE_NET=1 makes this a failure");
-    // For xtask's test program `skipped`, which runs last. Programs of one run have one parent, cargo.
+    // For xtask's test program `skipped`, which runs last. Programs of one run have one parent,
+    // cargo.
     let name = format!("skipped-{}", std::os::unix::process::parent_id());
     let list = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let list = File::options().create(true).append(true).open(&list);

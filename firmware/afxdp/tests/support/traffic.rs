@@ -25,7 +25,8 @@ use super::Lab;
 
 /// The tag of gradient sockets.
 pub const TAG: u8 = 0x28;
-/// The time that a transfer may stand still: longer than any machine, however busy, keeps its processes waiting.
+/// The time that a transfer may stand still: longer than any machine, however busy, keeps its
+/// processes waiting.
 const STALL: Duration = Duration::from_secs(120);
 
 /// Recorded gradients, so many bytes: the four recordings over and over.
@@ -35,7 +36,8 @@ pub fn gradients(len: usize) -> Vec<u8> {
     all.iter().copied().cycle().take(len - len % 4).collect()
 }
 
-/// Every value within 2^-10 of what was sent; checked in `f64`, which shares no rounding with the codec.
+/// Every value within 2^-10 of what was sent; checked in `f64`, which shares no rounding with the
+/// codec.
 pub fn assert_within_bound(sent: &[u8], got: &[u8]) {
     assert_eq!(sent.len(), got.len(), "bytes that arrived");
     let values = |bytes: &[u8]| {
@@ -64,15 +66,15 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Starts to send `data` to B's `address`, with this type of service at both ends. It is written in pieces of
-    /// `piece` bytes.
+    /// Starts to send `data` to B's `address`, with this type of service at both ends. It is
+    /// written in pieces of `piece` bytes.
     pub fn start(lab: &Lab, address: &str, tos: u8, data: Vec<u8>, piece: usize) -> Self {
         let pieces = data.chunks(piece).map(<[u8]>::to_vec).collect::<Vec<_>>();
         Self::start_in_pieces(lab, address, tos, pieces)
     }
 
-    /// As [`Transfer::start`], but sends only the first so many bytes before [`Transfer::finish`]: what happens in
-    /// between happens within the connection, however late.
+    /// As [`Transfer::start`], but sends only the first so many bytes before [`Transfer::finish`]:
+    /// what happens in between happens within the connection, however late.
     pub fn start_held(lab: &Lab, address: &str, tos: u8, data: &[u8], first: usize) -> Self {
         let (sender, pieces) = channel();
         let (first, rest) = data.split_at(first);
@@ -211,7 +213,8 @@ impl Capturing {
     }
 }
 
-/// Bytes and frames that `gradwire replay` puts on the wire for the frames of a capture that this MAC address sent.
+/// Bytes and frames that `gradwire replay` puts on the wire for the frames of a capture that this
+/// MAC address sent.
 pub fn predicted(setup: &Setup, capture: &Capture, source: [u8; 6]) -> (u64, u64) {
     let mut engines = Engines::new(setup, capture).unwrap();
     let mut sum = (0, 0);
@@ -228,7 +231,8 @@ pub fn predicted(setup: &Setup, capture: &Capture, source: [u8; 6]) -> (u64, u64
 
 /// No byte of a stream is in two compressed segments; how many compressed segments there were.
 pub fn assert_compressed_once(capture: &Capture) -> usize {
-    // The wire's ends and its bridge all show a frame: it counts once. One that was sent again has another identification.
+    // The wire's ends and its bridge all show a frame: it counts once. One that was sent again has
+    // another identification.
     let mut seen = BTreeSet::new();
     let frames = capture.frames.iter().map(|frame| frame.bytes.as_slice());
     let segments =

@@ -79,8 +79,8 @@ fn of(expected: &[Expected], place: u8) -> usize {
     expected.iter().filter(|one| one.place == place).count()
 }
 
-/// Both recordings in both framings, back to back: a clock for each beat of the uncompressed frames, and one for each frame,
-/// which is the engine's. `and` looks at each run.
+/// Both recordings in both framings, back to back: a clock for each beat of the uncompressed
+/// frames, and one for each frame, which is the engine's. `and` looks at each run.
 pub fn recordings_pass_a_beat_a_clock(direction: Direction, and: impl Fn(&mut Simulation, &[Expected])) {
     let mut simulation = direction.design().start().unwrap();
     for name in ["ring4_mtu1450.pcap", "ring4_loss.pcap"] {
@@ -105,8 +105,8 @@ pub fn recordings_pass_a_beat_a_clock(direction: Direction, and: impl Fn(&mut Si
     }
 }
 
-/// Frames of 1514 bytes full of recorded values, back to back: at 100 MHz at least 24 Gbit/s of uncompressed frames, in both
-/// framings.
+/// Frames of 1514 bytes full of recorded values, back to back: at 100 MHz at least 24 Gbit/s of
+/// uncompressed frames, in both framings.
 pub fn full_frames_pass_at_24_gbit_per_second(direction: Direction) {
     let mut simulation = direction.design().start().unwrap();
     for rules in framings() {
@@ -149,7 +149,8 @@ pub fn a_lone_frame_waits_no_longer_than_the_readme_says(direction: Direction) {
         let frame = outcome.frames.iter().find(|frame| frame.port == 0).unwrap();
         let clocks = frame.first - outcome.sent[0].first;
         let (len_in, len_out) = (one.bytes.len().div_ceil(32), one.out.as_ref().unwrap().len().div_ceil(32));
-        // It is stored once, or twice: beats that the engine works on count where there are more of them.
+        // It is stored once, or twice: beats that the engine works on count where there are more of
+        // them.
         let stored = len_in + if coded { len_in.max(len_out) } else { 0 };
         println!(
             "{len_in} beats in, {len_out} out: {clocks} clocks from first to first, {stored} of them beats"

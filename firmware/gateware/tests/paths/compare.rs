@@ -35,8 +35,8 @@ fn is_extended(ip_frame: &IpFrame<'_>) -> bool {
     ip_frame.ip() == Ip::V6 && matches!(ip_frame.frame()[ip_frame.ip_at() + 6], 0 | 43 | 60)
 }
 
-/// The verdict of [`Ingress`], and `protocol` of a frame behind an extension header. None if the gateware is not made for the
-/// frame: a SYN with the capability option, or a segment of codec 2.
+/// The verdict of [`Ingress`], and `protocol` of a frame behind an extension header. None if the
+/// gateware is not made for the frame: a SYN with the capability option, or a segment of codec 2.
 pub fn ingress(rules: &Rules, mtu: u16, bytes: &[u8]) -> Option<Expected> {
     let mut out = vec![0; 70_000];
     let mut verdict =

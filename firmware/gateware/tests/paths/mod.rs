@@ -1,4 +1,5 @@
-//! Helpers that the tests of a NIC's paths share: frames, the engines in Rust as the reference, and the comparison.
+//! Helpers that the tests of a NIC's paths share: frames, the engines in Rust as the reference, and
+//! the comparison.
 
 #![allow(dead_code, unreachable_pub, reason = "no test file uses all of it")]
 

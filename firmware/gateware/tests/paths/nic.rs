@@ -6,7 +6,8 @@ use gradwire_gateware::{Batch, Design, Frame, Outcome, Pauses, Simulation};
 
 use super::compare::Expected;
 
-/// `gw_nic` with counters of what is reached, which go to [`counts`] of this name. One build serves all tests.
+/// `gw_nic` with counters of what is reached, which go to [`counts`] of this name. One build serves
+/// all tests.
 pub fn nic(name: &str) -> Design {
     Design::new("gw_nic").coverage(&counts(name))
 }

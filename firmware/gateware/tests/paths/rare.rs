@@ -5,7 +5,8 @@ use super::frames::Shape;
 use super::settings::{MARK, rules};
 use super::traffic::seal;
 
-/// A datagram whose checksum is 0 and is sent as 0xffff, also once it is restored: its values are zeros.
+/// A datagram whose checksum is 0 and is sent as 0xffff, also once it is restored: its values are
+/// zeros.
 fn sums_to_zero() -> Shape {
     let mut shape = Shape::datagram(0xa8, vec![0; 330]);
     let (at, frame) = (shape.l4_at() + 6, shape.frame());

@@ -8,8 +8,8 @@ use gradwire_gateware::Simulation;
 
 pub const MARK: u8 = 0x30;
 
-/// As many rules as there may be: both framings, both alignments, many parameters; the first is the paper's, the fourth is for TCP
-/// alone, and the last matches much of what those before it match.
+/// As many rules as there may be: both framings, both alignments, many parameters; the first is the
+/// paper's, the fourth is for TCP alone, and the last matches much of what those before it match.
 pub fn rules() -> Rules {
     let profile = |b, split, x| Profile::from(Params::new(b, split, x).unwrap());
     let plain = Rule { handshake: Handshake::Off, heuristic: Heuristic::Off, ..Rule::DEFAULT };

@@ -65,7 +65,8 @@ pub fn of_host(random: &mut Random, count: usize, longest: usize) -> Vec<Expecte
     expected
 }
 
-/// Frames from the wire: compressed ones, as they were sent and broken in ways that checksums see or do not, and others.
+/// Frames from the wire: compressed ones, as they were sent and broken in ways that checksums see
+/// or do not, and others.
 pub fn from_wire(random: &mut Random, count: usize, longest: usize, mtu: u16) -> Vec<Expected> {
     let rules = rules();
     let compressed = place(Verdict::Changed { change: Change::Compressed, len: 0 });
@@ -91,7 +92,8 @@ pub fn from_wire(random: &mut Random, count: usize, longest: usize, mtu: u16) ->
     expected
 }
 
-/// Changes a compressed frame and makes its checksums fit, as a box on the way might, or an attacker.
+/// Changes a compressed frame and makes its checksums fit, as a box on the way might, or an
+/// attacker.
 fn tamper(random: &mut Random, frame: &mut Vec<u8>) {
     let Some((ip_at, l4_at, payload_at, udp)) =
         IpFrame::parse(frame).and_then(|f| f.packet()).ok().map(|packet| {
@@ -199,7 +201,8 @@ pub fn both_ways(name: &str, rules: &Rules) -> (Vec<Expected>, Vec<Expected>) {
     sent_and_received(&recorded(name), rules)
 }
 
-/// So many datagrams in frames of 1514 bytes, full of recorded values: as a host sent them, and as they are on the wire.
+/// So many datagrams in frames of 1514 bytes, full of recorded values: as a host sent them, and as
+/// they are on the wire.
 pub fn full_frames(rules: &Rules, count: usize) -> (Vec<Expected>, Vec<Expected>) {
     let frame = |payload: &[u8]| Shape::datagram(rules.as_slice()[0].tos, payload.to_vec()).frame();
     let room = 1514 - frame(&[]).len();

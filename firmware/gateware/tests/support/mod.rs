@@ -1,4 +1,5 @@
-//! Helpers that the tests of the engines share: random inputs, and what the clocked model makes of them.
+//! Helpers that the tests of the engines share: random inputs, and what the clocked model makes of
+//! them.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
@@ -57,7 +58,8 @@ impl Random {
         let raw_from = (127 + i32::from(params.x())) as u32;
         let mut value = || {
             let bits = self.next();
-            // An exponent from 17 below the raw class to 2 above it, so that all classes and their borders come up.
+            // An exponent from 17 below the raw class to 2 above it, so that all classes and their
+            // borders come up.
             let near = (raw_from + 2).saturating_sub(self.below(20) as u32).min(255);
             match kind {
                 1 => bits,
@@ -113,7 +115,8 @@ fn around(random: &mut Random) -> (Vec<u8>, Vec<u8>) {
     (random.bytes(header), random.bytes(tail))
 }
 
-/// The number of values: often those of a frame, sometimes as many as a jumbo frame has, sometimes next to none.
+/// The number of values: often those of a frame, sometimes as many as a jumbo frame has, sometimes
+/// next to none.
 fn count(random: &mut Random) -> usize {
     match random.below(8) {
         0 => random.below(10),
@@ -148,7 +151,8 @@ fn lie(layout: &mut Layout, random: &mut Random) {
     }
 }
 
-/// A frame for the decompressor: what the model's compressor gave, and of two in five something else.
+/// A frame for the decompressor: what the model's compressor gave, and of two in five something
+/// else.
 pub(crate) fn to_decompress(random: &mut Random, recorded: &[u8]) -> Case {
     let mut case = to_compress(random, recorded);
     case.bytes = compress(&case);
@@ -279,8 +283,8 @@ pub(crate) fn compare(engine: Engine, cases: &[Case], outcome: &Outcome) -> Resu
     Ok(refused)
 }
 
-/// Cases that chance would take long to find, for the decompressor: every truncation of some frames, which end anywhere in a
-/// cell, and every bit of an absent lane's tag.
+/// Cases that chance would take long to find, for the decompressor: every truncation of some
+/// frames, which end anywhere in a cell, and every bit of an absent lane's tag.
 fn borders() -> Vec<Case> {
     let mut random = Random::new(5);
     let params = Params::DEFAULT;
@@ -317,7 +321,8 @@ fn borders() -> Vec<Case> {
     cases
 }
 
-/// Sends border cases and then random frames through an engine until so many bursts went in, and compares them: frames, and those that were refused.
+/// Sends border cases and then random frames through an engine until so many bursts went in, and
+/// compares them: frames, and those that were refused.
 pub(crate) fn verify(
     simulation: &mut Simulation,
     engine: Engine,
@@ -359,8 +364,9 @@ pub(crate) fn recorded() -> Vec<u8> {
     names.iter().flat_map(|name| values(read(name))).collect()
 }
 
-/// The tagged TCP frames of a capture in the repository that have payload, as if each payload were values from its first
-/// byte on. A reader of its own: classic pcap, little-endian, Ethernet, IPv4 without VLAN tags.
+/// The tagged TCP frames of a capture in the repository that have payload, as if each payload were
+/// values from its first byte on. A reader of its own: classic pcap, little-endian, Ethernet, IPv4
+/// without VLAN tags.
 pub(crate) fn captured(name: &str) -> Vec<Case> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbench/recordings");
     let file = std::fs::read(folder.join(format!("{name}.pcap"))).unwrap();

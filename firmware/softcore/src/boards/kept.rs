@@ -1,4 +1,5 @@
-//! A count that outlives a restart, in memory that neither the linker script nor a start-up touches.
+//! A count that outlives a restart, in memory that neither the linker script nor a start-up
+//! touches.
 
 use super::mmio::Mmio;
 

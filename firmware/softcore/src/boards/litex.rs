@@ -1,8 +1,8 @@
-//! A LiteX SoC with VexRiscv and two LiteEth MACs (`LiteEthMAC`, Wishbone interface, 32-bit CSRs): a skeleton. It
-//! compiles, and has run nowhere.
+//! A LiteX SoC with VexRiscv and two LiteEth MACs (`LiteEthMAC`, Wishbone interface, 32-bit CSRs):
+//! a skeleton. It compiles, and has run nowhere.
 //!
-//! Addresses are those of no particular SoC: take them from the `csr.csv` and `csr.h` of yours. LiteEth has no DMA;
-//! frames are copied from and to its slots, a word at a time.
+//! Addresses are those of no particular SoC: take them from the `csr.csv` and `csr.h` of yours.
+//! LiteEth has no DMA; frames are copied from and to its slots, a word at a time.
 #![expect(unsafe_code, reason = "addresses of devices")]
 
 use core::convert::Infallible;
@@ -36,7 +36,8 @@ const SLOTS: usize = 2;
 const BUFFERS: usize = 8;
 
 fn csr(base: usize) -> Mmio {
-    // SAFETY: as this file's addresses have it; CSRs change no memory but the slots of a MAC, which are registers too.
+    // SAFETY: as this file's addresses have it; CSRs change no memory but the slots of a MAC, which
+    // are registers too.
     unsafe { Mmio::new(base, 0x800) }
 }
 
@@ -284,7 +285,8 @@ impl Chip for Litex {
     }
 
     fn idle(&mut self) {
-        // VexRiscv's interrupts have a mask of their own (CSR 0xbc0); until a port sets it, the core polls.
+        // VexRiscv's interrupts have a mask of their own (CSR 0xbc0); until a port sets it, the
+        // core polls.
     }
 
     fn reset(&mut self) -> ! {
@@ -320,7 +322,8 @@ pub(crate) fn tick() {}
 /// Memory that a restart leaves as it is.
 #[allow(dead_code, reason = "for the image that may panic")]
 pub(crate) fn kept() -> Kept {
-    // SAFETY: RAM behind what the linker script gives to the firmware; no device uses it, and nothing else does.
+    // SAFETY: RAM behind what the linker script gives to the firmware; no device uses it, and
+    // nothing else does.
     Kept::new(unsafe { Mmio::new(0x4020_0000, Kept::LEN) })
 }
 

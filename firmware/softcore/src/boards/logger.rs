@@ -22,7 +22,8 @@ static STATE: Mutex<RefCell<State>> =
 #[defmt::global_logger]
 struct Logger;
 
-// SAFETY: `acquire` enters a critical section that lasts until `release`: no other context writes into a frame.
+// SAFETY: `acquire` enters a critical section that lasts until `release`: no other context writes
+// into a frame.
 unsafe impl defmt::Logger for Logger {
     fn acquire() {
         // SAFETY: `release` ends it with the same state, once: defmt calls the two in turn.

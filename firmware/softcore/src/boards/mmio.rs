@@ -14,8 +14,9 @@ impl Mmio {
     /// The block of `len` bytes at `base`.
     ///
     /// # Safety
-    /// `base` is a multiple of 4, and all of the block is registers of a device, no memory that Rust knows. Accesses
-    /// of 1 and 4 bytes, aligned, have no effect on memory but on buffers that a driver gave to the device.
+    /// `base` is a multiple of 4, and all of the block is registers of a device, no memory that
+    /// Rust knows. Accesses of 1 and 4 bytes, aligned, have no effect on memory but on buffers that
+    /// a driver gave to the device.
     pub(crate) const unsafe fn new(base: usize, len: usize) -> Self {
         Self { base, len }
     }

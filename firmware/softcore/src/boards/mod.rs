@@ -1,5 +1,6 @@
-//! The board that the firmware is built for, chosen by a feature: `start` hands over its parts once, `serial` says why
-//! it could not, `tick` and `restart` serve traps, and `kept` is memory that outlives a restart.
+//! The board that the firmware is built for, chosen by a feature: `start` hands over its parts
+//! once, `serial` says why it could not, `tick` and `restart` serve traps, and `kept` is memory
+//! that outlives a restart.
 
 mod kept;
 mod logger;

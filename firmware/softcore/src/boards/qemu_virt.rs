@@ -1,5 +1,5 @@
-//! QEMU's `virt` machine (hw/riscv/virt.c): two virtio-net NICs, a 16550, CLINT and PLIC, and a test device that
-//! restarts it. `virtio-mmio-bus.0` is the host's NIC, `.1` the network's.
+//! QEMU's `virt` machine (hw/riscv/virt.c): two virtio-net NICs, a 16550, CLINT and PLIC, and a
+//! test device that restarts it. `virtio-mmio-bus.0` is the host's NIC, `.1` the network's.
 #![expect(unsafe_code, reason = "addresses of devices, and enabling interrupts")]
 
 use embedded_hal::delay::DelayNs;
@@ -61,7 +61,8 @@ pub(crate) struct VirtioRegisters(Mmio);
 
 impl VirtioRegisters {
     fn new(bus: usize) -> Self {
-        // SAFETY: as above; one of eight. The only memory it touches are queues and what `Queue` lends.
+        // SAFETY: as above; one of eight. The only memory it touches are queues and what `Queue`
+        // lends.
         Self(unsafe { Mmio::new(0x1000_1000 + 0x1000 * bus, 0x1000) })
     }
 }
@@ -107,8 +108,8 @@ pub(crate) fn start() -> Result<Board<Virt>, (&'static str, Unusable)> {
     plic.write32(PLIC_THRESHOLD, 0);
 
     set_tick();
-    // SAFETY: the trap vector is set, and the one interrupt enabled has a handler, which shares nothing with others
-    // but what `critical-section` guards.
+    // SAFETY: the trap vector is set, and the one interrupt enabled has a handler, which shares
+    // nothing with others but what `critical-section` guards.
     unsafe { mie::set_mtimer() };
     // SAFETY: as above.
     unsafe { mstatus::set_mie() };
@@ -148,9 +149,9 @@ impl Chip for Virt {
 
     fn idle(&mut self) {
         riscv::interrupt::free(|| {
-            // A NIC's interrupt stands until `service` stops it, and WFI does not wait while one stands; interrupts
-            // are off, so it wakes and calls nothing.
-            // SAFETY: it can be taken nowhere but here, where interrupts are off.
+            // A NIC's interrupt stands until `service` stops it, and WFI does not wait while one
+            // stands; interrupts are off, so it wakes and calls nothing. SAFETY: it can be taken
+            // nowhere but here, where interrupts are off.
             unsafe { mie::set_mext() };
             riscv::asm::wfi();
             // SAFETY: only less can happen.
@@ -190,7 +191,8 @@ pub(crate) fn tick() {
 /// Memory that a restart leaves as it is.
 #[allow(dead_code, reason = "for the image that may panic")]
 pub(crate) fn kept() -> Kept {
-    // SAFETY: RAM behind what the linker script gives to the firmware; no device uses it, and nothing else does.
+    // SAFETY: RAM behind what the linker script gives to the firmware; no device uses it, and
+    // nothing else does.
     Kept::new(unsafe { Mmio::new(0x8020_0000, Kept::LEN) })
 }
 

@@ -6,7 +6,8 @@ use riscv_rt::TrapFrame;
 /// Number of the machine timer interrupt (RISC-V Privileged Architecture, `mcause`).
 const MACHINE_TIMER: usize = 7;
 
-// SAFETY: riscv-rt declares a function of this name and signature and defines none (`custom-interrupts`).
+// SAFETY: riscv-rt declares a function of this name and signature and defines none
+// (`custom-interrupts`).
 #[unsafe(no_mangle)]
 extern "C" fn _dispatch_core_interrupt(code: usize) {
     // Others are not enabled while interrupts are taken.
@@ -15,7 +16,8 @@ extern "C" fn _dispatch_core_interrupt(code: usize) {
     }
 }
 
-// SAFETY: riscv-rt declares a function of this name and signature and defines none (`custom-exceptions`).
+// SAFETY: riscv-rt declares a function of this name and signature and defines none
+// (`custom-exceptions`).
 #[unsafe(no_mangle)]
 extern "C" fn _dispatch_exception(_frame: &TrapFrame, _cause: usize) {
     super::restart()

@@ -24,7 +24,8 @@ pub enum Echo {
     Enter,
 }
 
-/// The state of the input within an escape sequence (ECMA-48); arrow keys send them, and they are swallowed.
+/// The state of the input within an escape sequence (ECMA-48); arrow keys send them, and they are
+/// swallowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Escape {
     #[default]

@@ -1,7 +1,7 @@
 //! The console on the serial line: rules, counters, flows, for whoever has a terminal.
 //!
-//! [`editor`] makes lines of bytes, [`command`] commands of lines, `answer` lines of commands. [`Console::poll`]
-//! does a bounded piece of all that and never waits for the line.
+//! [`editor`] makes lines of bytes, [`command`] commands of lines, `answer` lines of commands.
+//! [`Console::poll`] does a bounded piece of all that and never waits for the line.
 
 pub mod answer;
 pub mod command;
@@ -105,8 +105,8 @@ impl Console {
         let len = serial.read(&mut bytes).unwrap_or(0);
         let mut request = None;
         for byte in bytes.iter().take(len) {
-            // Bytes behind a command's line are type-ahead: they are lost while it is answered, as the help of
-            // a terminal program may show; what a person types is not as fast.
+            // Bytes behind a command's line are type-ahead: they are lost while it is answered, as
+            // the help of a terminal program may show; what a person types is not as fast.
             if self.answering.is_none() && request.is_none() {
                 request = self.byte(*byte, forwarder);
             }

@@ -1,5 +1,5 @@
-//! The firmware of an aggregator and serves metrics and a console over TCP: start-up, and what a panic
-//! leads to. All else is in the library and in the board.
+//! The firmware of an aggregator and serves metrics and a console over TCP: start-up, and what a
+//! panic leads to. All else is in the library and in the board.
 #![no_std]
 #![no_main]
 
@@ -45,7 +45,8 @@ fn main() -> ! {
     }
 }
 
-/// Workers get over an aggregator that comes back without memory (docs/aggregation-protocol.md), so a restart costs them one fallback.
+/// Workers get over an aggregator that comes back without memory (docs/aggregation-protocol.md), so
+/// a restart costs them one fallback.
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     boards::kept().count_panic();

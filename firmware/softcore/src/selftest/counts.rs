@@ -1,4 +1,5 @@
-//! Instructions, counted by the processor: exact under QEMU's `-icount shift=0`, whatever the machine.
+//! Instructions, counted by the processor: exact under QEMU's `-icount shift=0`, whatever the
+//! machine.
 //!
 //! A line `count NAME INSTRUCTIONS UNITS`: so many instructions for so many values, or frames.
 
@@ -46,7 +47,8 @@ fn counted<T>(f: impl FnOnce() -> T) -> (u64, T) {
     (minstret::read64() - before, result)
 }
 
-/// Encoding and decoding of payloads at all distances from a word, with both codecs and the same bound.
+/// Encoding and decoding of payloads at all distances from a word, with both codecs and the same
+/// bound.
 pub(crate) fn payloads() {
     let bit_plane = Bound::new(-10).unwrap();
     for (of, profile) in [("value", Profile::from(Params::DEFAULT)), ("bit-plane-value", bit_plane.into())] {
@@ -74,8 +76,8 @@ pub(crate) fn payloads() {
     }
 }
 
-/// An aggregator's work on blocks, checksums included: adds them to sums, and encodes the results of four. And the whole aggregator's work for
-/// a chunk.
+/// An aggregator's work on blocks, checksums included: adds them to sums, and encodes the results
+/// of four. And the whole aggregator's work for a chunk.
 pub(crate) fn sums() {
     let classes = Profile::from(Params::DEFAULT).try_into().unwrap();
     let bit_plane = Bound::new(-10).unwrap().into();
@@ -137,7 +139,8 @@ fn blocks_of(of: &str, profile: Summable) {
     say(format_args!("count {name},sums,{of},0 {encode} {encoded}"));
 }
 
-/// Frames of four workers in, and the result out: a copy for each, or one for their group. A frame has a whole chunk.
+/// Frames of four workers in, and the result out: a copy for each, or one for their group. A frame
+/// has a whole chunk.
 fn chunks_of(of: &str, how: &str, profile: Summable, settings: Settings<Peer>) {
     const BLOCKS: usize = LIMITS.blocks as usize;
     let kernel = Kernel::SCALAR32;
@@ -261,7 +264,8 @@ fn make_headers(frame: &mut [u8], tos: u8) {
     tcp[20..24].copy_from_slice(&[1, 1, 8, 10]);
 }
 
-/// Sequence number, flags, payload, and what follows from them. Without a payload the segment ends at the headers.
+/// Sequence number, flags, payload, and what follows from them. Without a payload the segment ends
+/// at the headers.
 fn write_segment(frame: &mut [u8], seq: u32, flags: u8, payload: &[u8]) {
     frame[38..42].copy_from_slice(&seq.to_be_bytes());
     frame[47] = flags;

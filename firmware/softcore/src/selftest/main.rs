@@ -1,5 +1,6 @@
-//! The dataplane on the target itself, without NICs: golden files, and instructions counted. Lines on the serial line
-//! say what was found; the emulator's exit status says whether all of it is right.
+//! The dataplane on the target itself, without NICs: golden files, and instructions counted. Lines
+//! on the serial line say what was found; the emulator's exit status says whether all of it is
+//! right.
 #![no_std]
 #![no_main]
 

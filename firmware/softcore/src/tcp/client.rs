@@ -77,8 +77,9 @@ impl Client {
                 self.until = None; // it may have been half open
                 return false;
             }
-            // Nobody waits out TIME-WAIT here, as places are few. If the last acknowledgement is lost, the client's FIN is
-            // answered with a reset, which takes nothing from it: it has had the answer whole.
+            // Nobody waits out TIME-WAIT here, as places are few. If the last acknowledgement is
+            // lost, the client's FIN is answered with a reset, which takes nothing from it: it has
+            // had the answer whole.
             State::Closed | State::TimeWait => {
                 self.listen(socket);
                 return false;

@@ -1,4 +1,5 @@
-//! The aggregator's console over TCP: lines in, lines out, no echo. It shows, and changes nothing: nobody says who he is here.
+//! The aggregator's console over TCP: lines in, lines out, no echo. It shows, and changes nothing:
+//! nobody says who he is here.
 
 use core::fmt::Write as _;
 

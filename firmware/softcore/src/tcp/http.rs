@@ -1,5 +1,6 @@
-//! `GET /metrics` over HTTP/1.0 (RFC 1945): a request, an answer, the end. No length is announced, since the end of the
-//! connection is the end of the answer, and so counts need no memory on their way.
+//! `GET /metrics` over HTTP/1.0 (RFC 1945): a request, an answer, the end. No length is announced,
+//! since the end of the connection is the end of the answer, and so counts need no memory on their
+//! way.
 
 use core::fmt::Write as _;
 

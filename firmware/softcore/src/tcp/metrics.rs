@@ -1,5 +1,5 @@
-//! All counts in Prometheus' text format 0.0.4, line by line. What means the same as in `gradwire-xdp aggregate` has the same
-//! name, so that one dashboard shows both.
+//! All counts in Prometheus' text format 0.0.4, line by line. What means the same as in
+//! `gradwire-xdp aggregate` has the same name, so that one dashboard shows both.
 
 use core::fmt::{self, Write as _};
 
@@ -19,7 +19,8 @@ pub struct Counts {
     pub segments: u64,
     /// Segments that were dropped because too many waited.
     pub no_queue: u64,
-    /// Segments, in or out, for which there was no buffer or no room at the NIC, or nobody known to send them to.
+    /// Segments, in or out, for which there was no buffer or no room at the NIC, or nobody known to
+    /// send them to.
     pub no_room: u64,
     /// Connections that were half open when another client wanted their place.
     pub displaced: u64,
@@ -181,7 +182,8 @@ const FAMILIES: &[Family] = &[
     },
 ];
 
-/// Writes the piece at this place: a sample, or what stands before a name's first. None behind the last one.
+/// Writes the piece at this place: a sample, or what stands before a name's first. None behind the
+/// last one.
 pub fn write(at: usize, facts: &Facts<'_>, line: &mut Line) -> Option<()> {
     let mut at = at;
     for Family { name, kind, help, samples, sample } in FAMILIES {

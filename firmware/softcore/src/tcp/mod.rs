@@ -1,8 +1,9 @@
-//! Services of an aggregator over TCP beside its sums: metrics and a console, with smoltcp as the stack. The aggregator itself answers
-//! ARP and ping, and has everything else but TCP.
+//! Services of an aggregator over TCP beside its sums: metrics and a console, with smoltcp as the
+//! stack. The aggregator itself answers ARP and ping, and has everything else but TCP.
 //!
-//! Clients cannot hold up sums: a turn of the main loop gives them one segment in, one segment out and one line each, after
-//! the aggregator has had its batch. What they say wrong, leave half open or do not read costs them their place, by a deadline.
+//! Clients cannot hold up sums: a turn of the main loop gives them one segment in, one segment out
+//! and one line each, after the aggregator has had its batch. What they say wrong, leave half open
+//! or do not read costs them their place, by a deadline.
 //!
 //! smoltcp may panic, so this is not part of the images that are proved not to.
 
@@ -133,7 +134,8 @@ impl<B: Buffer> Management<B> {
         None
     }
 
-    /// One segment in, at most one out for each client beside its answer, and a line for each; whether there is more to do.
+    /// One segment in, at most one out for each client beside its answer, and a line for each;
+    /// whether there is more to do.
     pub fn step(
         &mut self,
         nics: &mut impl Nics<Buffer = B>,
@@ -192,8 +194,8 @@ impl<B: Buffer> Management<B> {
     }
 }
 
-/// If nobody listens at the port of a SYN any more, the oldest connection that is half open makes room: a client that means
-/// it has sent its acknowledgement by then.
+/// If nobody listens at the port of a SYN any more, the oldest connection that is half open makes
+/// room: a client that means it has sent its acknowledgement by then.
 fn make_room(clients: &mut [Client], sockets: &mut SocketSet<'_>, counts: &mut Counts, port: u16) {
     let at_port = || clients.iter().enumerate().filter(|(_, client)| client.port == port);
     if at_port().any(|(_, client)| client.is_listening()) {

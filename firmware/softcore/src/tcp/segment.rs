@@ -84,8 +84,8 @@ mod tests {
     /// Each byte that decides is changed: the frame is the aggregator's then.
     #[test]
     fn all_else_is_the_aggregators() {
-        // The MAC address, the type, the version with the header's length, the flag for more fragments and the offset, the
-        // protocol, the address.
+        // The MAC address, the type, the version with the header's length, the flag for more
+        // fragments and the offset, the protocol, the address.
         let deciding = (0..6).chain(12..15).chain([20, 21, 23]).chain(30..34);
         for at in deciding {
             let mut frame = frame();

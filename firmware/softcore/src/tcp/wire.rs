@@ -1,5 +1,6 @@
-//! The network's NIC as smoltcp sees it: IP packets. Ethernet headers are written here, towards whoever sent the last segment
-//! of the same address, so that the stack needs no ARP beside the aggregator's.
+//! The network's NIC as smoltcp sees it: IP packets. Ethernet headers are written here, towards
+//! whoever sent the last segment of the same address, so that the stack needs no ARP beside the
+//! aggregator's.
 
 use core::net::Ipv4Addr;
 
@@ -95,7 +96,8 @@ impl<'a, N: Nics> Device for Wire<'a, N> {
         Self: 't;
 
     fn receive(&mut self, _: Instant) -> Option<(Packet<'a>, Room<'_, 'a, N>)> {
-        // Without room, what it answers to a segment is lost, and the segment is worth no more than lost.
+        // Without room, what it answers to a segment is lost, and the segment is worth no more than
+        // lost.
         if !self.has_room() {
             *self.no_room += u64::from(self.packet.take().is_some());
             return None;

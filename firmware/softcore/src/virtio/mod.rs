@@ -1,8 +1,9 @@
-//! NICs of QEMU's `virt` machine: virtio-net over MMIO (Virtual I/O Device 1.2, sections 2.7, 4.2 and 5.1).
+//! NICs of QEMU's `virt` machine: virtio-net over MMIO (Virtual I/O Device 1.2, sections 2.7, 4.2
+//! and 5.1).
 //!
-//! [`queue`] is one ring of buffers, [`net`] one NIC with two of them, [`pair`] the two NICs as a `Device`. A device
-//! that breaks the rules costs frames and is counted: nothing that it writes makes the driver panic, loop or touch a
-//! buffer that it does not own.
+//! [`queue`] is one ring of buffers, [`net`] one NIC with two of them, [`pair`] the two NICs as a
+//! `Device`. A device that breaks the rules costs frames and is counted: nothing that it writes
+//! makes the driver panic, loop or touch a buffer that it does not own.
 
 pub mod net;
 pub mod pair;

@@ -1,4 +1,5 @@
-//! One virtio-net NIC: reset, negotiation, a receive and a transmit queue (sections 3.1, 4.2.3 and 5.1).
+//! One virtio-net NIC: reset, negotiation, a receive and a transmit queue (sections 3.1, 4.2.3 and
+//! 5.1).
 
 use core::fmt;
 
@@ -26,7 +27,8 @@ mod register {
     pub(super) const INTERRUPT_STATUS: usize = 0x060;
     pub(super) const INTERRUPT_ACK: usize = 0x064;
     pub(super) const STATUS: usize = 0x070;
-    /// Low words of the addresses of descriptors, available and used ring; the high words stand behind them.
+    /// Low words of the addresses of descriptors, available and used ring; the high words stand
+    /// behind them.
     pub(super) const QUEUE_ADDRESSES: [usize; 3] = [0x080, 0x090, 0x0a0];
     /// MAC address (6 bytes), status (2): section 5.1.4.
     pub(super) const CONFIG_MAC_STATUS: usize = 0x104;
@@ -154,8 +156,8 @@ impl<R: Registers> Nic<R> {
         Ok(nic)
     }
 
-    /// The next frame received. Runts, frames that are too long and what the device may not do are counted and
-    /// skipped, at most a ring's length of them.
+    /// The next frame received. Runts, frames that are too long and what the device may not do are
+    /// counted and skipped, at most a ring's length of them.
     pub fn receive<const N: usize>(&mut self, pool: &mut Pool<N>) -> Option<FrameBuffer> {
         for _ in 0..RING {
             let Ok(Returned { mut buffer, written }) = self.receive.take_back()? else {
@@ -193,7 +195,8 @@ impl<R: Registers> Nic<R> {
         self.registers.write(register::QUEUE_NOTIFY, TRANSMIT);
     }
 
-    /// Takes back what was sent, gives the receiver buffers, looks after the link, and stops the interrupt.
+    /// Takes back what was sent, gives the receiver buffers, looks after the link, and stops the
+    /// interrupt.
     pub fn service<const N: usize>(&mut self, pool: &mut Pool<N>) {
         // Before anything is looked at: what comes later interrupts again.
         let interrupt = self.registers.read(register::INTERRUPT_STATUS);
@@ -429,7 +432,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a device writes: no panic, no loop, no buffer twice and none lost that it gave back.
+        /// Whatever a device writes: no panic, no loop, no buffer twice and none lost that it gave
+        /// back.
         #[test]
         fn a_device_that_lies_costs_frames_and_nothing_else(
             turns in prop::collection::vec(

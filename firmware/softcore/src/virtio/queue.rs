@@ -15,7 +15,8 @@ const WRITE: u32 = 2;
 /// Flag of the available ring: no interrupt, please.
 const NO_INTERRUPT: u16 = 1;
 
-/// The memory that driver and device share. The device reads and writes it at any time: every field is atomic.
+/// The memory that driver and device share. The device reads and writes it at any time: every field
+/// is atomic.
 #[repr(C, align(16))]
 #[derive(Debug)]
 pub struct QueueMemory {
@@ -229,8 +230,9 @@ impl Queue {
 /// A buffer again, of memory that was lent.
 #[expect(unsafe_code, reason = "memory comes back from a device, which has no type")]
 fn reclaim(mut memory: NonNull<Memory>) -> FrameBuffer {
-    // SAFETY: the pointer was made from the `&'static mut` of a buffer in `lend`, and is taken out of `lent` exactly
-    // once, so nobody else has it; a device writes no buffer any more that it returned (section 2.7.8.2), and the
-    // acquiring load of the index orders what it wrote before what is read now. All bit patterns are valid.
+    // SAFETY: the pointer was made from the `&'static mut` of a buffer in `lend`, and is taken out
+    // of `lent` exactly once, so nobody else has it; a device writes no buffer any more that it
+    // returned (section 2.7.8.2), and the acquiring load of the index orders what it wrote before
+    // what is read now. All bit patterns are valid.
     FrameBuffer::new(unsafe { memory.as_mut() })
 }

@@ -6,8 +6,8 @@ use gradwire_testbench::softcore::Pair;
 
 use super::{firmware, recording};
 
-/// Verified by the verifier of `gradwire replay`: untagged frames identical, values within the bound, headers and
-/// checksums right; and frames and counters those of the engines on the host.
+/// Verified by the verifier of `gradwire replay`: untagged frames identical, values within the
+/// bound, headers and checksums right; and frames and counters those of the engines on the host.
 fn crosses(name: &str, framing: Framing) {
     // Not every listener in the captures is tagged, as a handshake about in-place framing needs.
     let rule = match framing {

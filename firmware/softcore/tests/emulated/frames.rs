@@ -74,7 +74,8 @@ impl Peer {
         packet(self.number, 6, &segment)
     }
 
-    /// Flags and new payload of a frame that is for this end; what comes next is expected from now on.
+    /// Flags and new payload of a frame that is for this end; what comes next is expected from now
+    /// on.
     pub(crate) fn take(&mut self, frame: &[u8]) -> Option<(u8, Vec<u8>)> {
         let to = [frame.get(..6)?, frame.get(30..38)?];
         let ports = [self.ports[1].to_be_bytes(), self.ports[0].to_be_bytes()].concat();

@@ -1,4 +1,5 @@
-//! Random and hostile frames: the core stays alive, its memory is what it was, its stack within its bounds.
+//! Random and hostile frames: the core stays alive, its memory is what it was, its stack within its
+//! bounds.
 
 use std::time::{Duration, Instant};
 
@@ -97,7 +98,8 @@ impl Memory {
         }
     }
 
-    /// Code and constants are what they were; between the last variable and the stack nothing was ever written.
+    /// Code and constants are what they were; between the last variable and the stack nothing was
+    /// ever written.
     pub(super) fn is_unharmed(&self, core: &mut Machine) {
         let code = core.memory(RAM, self.code.len() as u32).unwrap();
         assert!(code == self.code, "code or constants changed");

@@ -68,7 +68,8 @@ fn outcomes_are_logged() {
     assert_eq!(log.messages.len(), before, "{:#?}", log.messages);
 }
 
-/// `defmt-print` reads the whole line: text is malformed to it, and it goes on behind the next zero.
+/// `defmt-print` reads the whole line: text is malformed to it, and it goes on behind the next
+/// zero.
 #[test]
 fn a_reader_that_knows_frames_only_skips_the_text() {
     let (mut core, log) = (Machine::start(&firmware()).unwrap(), Log::new());

@@ -1,4 +1,5 @@
-//! The firmware in QEMU. `firmware/softcore/test` builds the images that these tests start, and runs them.
+//! The firmware in QEMU. `firmware/softcore/test` builds the images that these tests start, and
+//! runs them.
 
 mod aggregator;
 mod board;
@@ -18,7 +19,8 @@ use std::path::PathBuf;
 
 use gradwire_testbench::softcore::machine::Options;
 
-/// The image of this name, in the folder that the environment names or else where `firmware/softcore/cargo` builds.
+/// The image of this name, in the folder that the environment names or else where
+/// `firmware/softcore/cargo` builds.
 fn image(variant: &str, name: &str) -> PathBuf {
     let target = std::env::var_os("SOFTCORE_TARGET").map_or_else(
         || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/softcore")),

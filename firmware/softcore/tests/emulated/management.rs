@@ -1,5 +1,6 @@
-//! The image of an aggregator that also serves metrics and a console over TCP, to clients of this machine's own stack: QEMU relays
-//! their connections. Sums stay exact whatever clients do, and a panic costs a restart.
+//! The image of an aggregator that also serves metrics and a console over TCP, to clients of this
+//! machine's own stack: QEMU relays their connections. Sums stay exact whatever clients do, and a
+//! panic costs a restart.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -117,7 +118,8 @@ fn clients_get_metrics_and_a_console_and_workers_exact_sums() {
     ] {
         assert_eq!(samples.get(&series), Some(&value), "{series} {samples:#?}");
     }
-    // What the serial line shows is what metrics say. ARP is the network's own affair, and may go on.
+    // What the serial line shows is what metrics say. ARP is the network's own affair, and may go
+    // on.
     let counters = aggregator.machine.counters().unwrap();
     assert!(counters.iter().any(|(name, _)| name.starts_with("datagram ")));
     for (name, count) in &counters {
@@ -152,8 +154,8 @@ fn answer(aggregator: &mut Machine, peer: &mut Peer) -> u8 {
     }
 }
 
-/// Clients that are half open, silent, or do not read, and segments that are none: workers get their sums, and another client
-/// its metrics.
+/// Clients that are half open, silent, or do not read, and segments that are none: workers get
+/// their sums, and another client its metrics.
 #[test]
 fn hostile_clients_cost_themselves_their_places() {
     let options = options("build");

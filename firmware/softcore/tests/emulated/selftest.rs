@@ -15,12 +15,14 @@ const HEAD: &str = "\
 # Compared by firmware/softcore/test; written anew by firmware/softcore/test --refresh
 isa,kernel,direction,of,how,instructions
 ";
-/// Counts of another compiler than the table's differ a little; a regression that matters differs more.
+/// Counts of another compiler than the table's differ a little; a regression that matters differs
+/// more.
 const TOLERANCE: Tolerance = Tolerance { part: 0.03, least: 0.0 };
 /// Bursts with both kernels, and frames.
 const GOLDEN: usize = 7 * 2 + 8;
 
-/// Runs the selftest; what it printed. It ends well only if every golden file came out byte for byte.
+/// Runs the selftest; what it printed. It ends well only if every golden file came out byte for
+/// byte.
 fn run(options: &Options) -> String {
     let output = options.spawn(&[]).unwrap().wait_with_output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();

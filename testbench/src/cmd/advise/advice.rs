@@ -154,7 +154,8 @@ impl Advice {
 /// Works out what `args` ask for.
 ///
 /// # Errors
-/// A file or an option is refused, or the gradients show nothing: they are zero, or no bound spares their norm.
+/// A file or an option is refused, or the gradients show nothing: they are zero, or no bound spares
+/// their norm.
 pub fn advise(args: &Args) -> Result<Advice, Error> {
     let (gradients, refused) = recordings::load_or_builtin(&args.gradients)?;
     if let Some(error) = refused.into_iter().next() {

@@ -15,11 +15,12 @@ use crate::error::{Error, Outcome};
 use crate::report;
 use crate::report::page as html;
 
-/// Says which bound, scale and codec suit recorded gradients, and whether compression pays on a cluster: the iteration's time against
-/// f32 and 16 bit, and how much of the norm is lost.
+/// Says which bound, scale and codec suit recorded gradients, and whether compression pays on a
+/// cluster: the iteration's time against f32 and 16 bit, and how much of the norm is lost.
 ///
-/// The bound is the widest power of two at which 1% of the norm or less is lost, and 10% or less of each tensor's. The times are
-/// simulated, on the network alone: an estimate, which a measurement goes before.
+/// The bound is the widest power of two at which 1% of the norm or less is lost, and 10% or less of
+/// each tensor's. The times are simulated, on the network alone: an estimate, which a measurement
+/// goes before.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 JSON: {\"gradients\", \"bound\", \"scale\", \"codec\", \"ratio\", \"norm_lost\", \"job\", \"iteration\", \"gain_f32\", \"gain_16bit\", \"pays\",
@@ -64,7 +65,8 @@ pub struct ClusterArgs {
     /// MTU, for the headers on the wire.
     #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u64).range(576..=65_535))]
     pub mtu: u64,
-    /// Model that the job trains, for its size and times: a name that `simulate` knows or a CSV file [default: the gradients are the model].
+    /// Model that the job trains, for its size and times: a name that `simulate` knows or a CSV
+    /// file [default: the gradients are the model].
     #[arg(long, value_name = "MODEL", conflicts_with = "trace")]
     pub model: Option<String>,
     /// Recorded trace of one rank, for sizes and times.

@@ -53,8 +53,8 @@ fn squares(values: &[u8]) -> f64 {
     values.as_chunks::<4>().0.iter().filter_map(finite).map(|value| value * value).sum()
 }
 
-/// The sums of `ranks` gradients such as these, if the ranks' differ as noise does: the square root of `ranks` as large. Partial
-/// sums are smaller.
+/// The sums of `ranks` gradients such as these, if the ranks' differ as noise does: the square root
+/// of `ranks` as large. Partial sums are smaller.
 pub(super) fn summed(gradients: &[Recording], ranks: u32) -> Vec<Recording> {
     let factor = f64::from(ranks).sqrt() as f32;
     let larger = |value: &[u8; 4]| (f32::from_le_bytes(*value) * factor).to_le_bytes();

@@ -1,4 +1,5 @@
-//! `gradwire allreduce --aggregate`: where the aggregator is, what it did, and whether sums are exact.
+//! `gradwire allreduce --aggregate`: where the aggregator is, what it did, and whether sums are
+//! exact.
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -101,7 +102,8 @@ impl Summed {
     }
 }
 
-/// Is the result, to the bit, the sum of all gradients as the codec's definition restores them? Units are counted as integers.
+/// Is the result, to the bit, the sum of all gradients as the codec's definition restores them?
+/// Units are counted as integers.
 pub(super) fn is_exact(result: &[f32], wire: Wire, gradients: impl Iterator<Item = Vec<f32>>) -> bool {
     let profile = wire.profile();
     let Ok(summable) = Summable::try_from(profile) else { return false };
@@ -111,7 +113,8 @@ pub(super) fn is_exact(result: &[f32], wire: Wire, gradients: impl Iterator<Item
         let raw: Vec<u8> = gradient.iter().flat_map(|value| value.to_le_bytes()).collect();
         let Some(restored) = restored(profile, &raw) else { return false };
         for (sum, bytes) in sums.iter_mut().zip(restored.as_chunks().0) {
-            // The gradients of this command are below 1, so what is restored is a whole number of units.
+            // The gradients of this command are below 1, so what is restored is a whole number of
+            // units.
             let units = f64::from(f32::from_le_bytes(*bytes)) / unit;
             if units.fract() != 0.0 {
                 return false;

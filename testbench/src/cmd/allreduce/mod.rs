@@ -25,9 +25,9 @@ use crate::report;
 
 /// Exchanges gradients between ranks, with any strategy and codec, and checks what they get.
 ///
-/// Each rank makes its own gradient for each round. Afterwards all replicas must be equal bit by bit; each rank's result must
-/// be what the messages that it decoded say; what all were given must be what was delivered and the residuals; and f32
-/// must be the sum in f64, to rounding.
+/// Each rank makes its own gradient for each round. Afterwards all replicas must be equal bit by
+/// bit; each rank's result must be what the messages that it decoded say; what all were given must
+/// be what was delivered and the residuals; and f32 must be the sum in f64, to rounding.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Strategies: ring, servers[:S] (S ranks sum; without S each does), hierarchy:GROUP[:servers] (f32 within
@@ -110,20 +110,22 @@ pub struct Args {
     /// Parts of the gradient, which form the pipeline [default: as many as ranks].
     #[arg(long, value_name = "K")]
     pub partitions: Option<usize>,
-    /// The order in which big messages leave: fixed turns, nobody, or a coordinator at rank 0 [default: the plan's, or turns].
+    /// The order in which big messages leave: fixed turns, nobody, or a coordinator at rank 0
+    /// [default: the plan's, or turns].
     #[arg(long, value_name = "ORDER", value_parser = ["turns", "free", "coordinated"])]
     pub order: Option<String>,
     /// Values of the gradient.
     #[arg(long, value_name = "N", default_value = "1M", value_parser = quantity::scaled)]
     pub values: u64,
-    /// Tensors of this model, in place of one of --values: as `gradwire plan MODEL` takes it, or a CSV file of name,values.
+    /// Tensors of this model, in place of one of --values: as `gradwire plan MODEL` takes it, or a
+    /// CSV file of name,values.
     #[arg(long, value_name = "MODEL", conflicts_with = "values")]
     pub model: Option<String>,
     /// The number of timed exchanges, from when all ranks are there.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
-    /// The number of exchanges, after those that are timed, to check message by message; each sends the gradient three times more
-    /// [default: as many as --rounds].
+    /// The number of exchanges, after those that are timed, to check message by message; each sends
+    /// the gradient three times more [default: as many as --rounds].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub checks: Option<u32>,
     /// The seed of the gradients.
@@ -468,7 +470,8 @@ impl Job<'_> {
         Ok(report)
     }
 
-    /// All rounds of one rank: those that are timed, and then those whose messages are recorded and checked.
+    /// All rounds of one rank: those that are timed, and then those whose messages are recorded and
+    /// checked.
     fn exchange(&self, link: &mut Link) -> Result<Report, Error> {
         let values = self.layout.values();
         let coding = self.plan.others.coding;
@@ -532,7 +535,8 @@ impl Job<'_> {
         })
     }
 
-    /// Exchanges as often as `--checks` says, and compares what is recorded: are results what messages say, and is nothing lost?
+    /// Exchanges as often as `--checks` says, and compares what is recorded: are results what
+    /// messages say, and is nothing lost?
     fn check(&self, link: &mut Link, residuals: &mut Residuals, checks: &mut Checks) -> Result<(), Error> {
         let (mut replay, mut given) = (true, true);
         let rounds = self.args.checks.unwrap_or(self.args.rounds);
@@ -548,8 +552,9 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Over all ranks, what was given, what is residual or dropped, and the magnitudes of both; summed as plain `f32`, by
-    /// servers. Their sums are to rounding, and so is what they are compared with.
+    /// Over all ranks, what was given, what is residual or dropped, and the magnitudes of both;
+    /// summed as plain `f32`, by servers. Their sums are to rounding, and so is what they are
+    /// compared with.
     fn sums(
         &self,
         link: &mut Link,
@@ -615,7 +620,8 @@ fn rounding(ranks: usize, size: f64) -> f64 {
     (ranks + 3) as f64 * f64::from(f32::EPSILON) * size + f64::from(f32::MIN_POSITIVE)
 }
 
-/// Is the result what the decoded messages say, summed in `f64`? One message has to give the very bits.
+/// Is the result what the decoded messages say, summed in `f64`? One message has to give the very
+/// bits.
 fn replayed(record: &Record, result: &[f32]) -> bool {
     let (mut sums, mut sizes) = (vec![0.0f64; result.len()], vec![0.0f64; result.len()]);
     let mut counts = vec![0u32; result.len()];

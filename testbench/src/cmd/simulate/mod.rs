@@ -19,8 +19,9 @@ use crate::report::Table;
 use crate::report::page::{Cell, Page};
 use crate::report::plot;
 
-/// Simulates training on a cluster: what each way to exchange gradients, and compression on it, does to the
-/// time of an iteration. Every result is compared with f32 and with truncation to 16 bits.
+/// Simulates training on a cluster: what each way to exchange gradients, and compression on it,
+/// does to the time of an iteration. Every result is compared with f32 and with truncation to 16
+/// bits.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,

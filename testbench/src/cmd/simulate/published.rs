@@ -13,9 +13,11 @@ use crate::report;
 use crate::report::ProgressBar;
 use crate::report::{Table, WIDTH};
 
-/// Prints every published cell beside ours with its tolerance and the verdict, then the claims of the text.
+/// Prints every published cell beside ours with its tolerance and the verdict, then the claims of
+/// the text.
 ///
-/// A cell outside its tolerance is a failure. A claim that does not reproduce is a finding, not a failure.
+/// A cell outside its tolerance is a failure. A claim that does not reproduce is a finding, not a
+/// failure.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 JSON: {\"cells\": [{\"table\", \"model\", \"column\", \"published\", \"ours\", \"difference\", \"tolerance\", \"calibrated\",

@@ -20,8 +20,9 @@ use crate::report::{page, plot};
 /// Runs to do: every model, mechanism, compression and value of the sweep.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Runs {
-    /// Models: vgg16, resnet101, resnet200, inceptionv3; gpt2, llama2-7b, vgg19, resnet50, bert-large, lstm,
-    /// transformer, whose times you give; or CSV files of name,values and perhaps forward_flops.
+    /// Models: vgg16, resnet101, resnet200, inceptionv3; gpt2, llama2-7b, vgg19, resnet50,
+    /// bert-large, lstm, transformer, whose times you give; or CSV files of name,values and perhaps
+    /// forward_flops.
     #[arg(long, value_delimiter = ',', default_value = "vgg16", value_name = "MODEL,..")]
     pub model: Vec<String>,
     /// The number of ranks that train.
@@ -41,13 +42,15 @@ pub struct Runs {
     /// Compression to compare with f32 and 16 bits; may be given several times.
     #[arg(long, value_name = "CODEC", default_value = "in-nic:b10")]
     pub compress: Vec<String>,
-    /// Values to run through: ranks, bandwidth, compute, layers, message, latency, servers or aggregator-cores; A..B doubles.
+    /// Values to run through: ranks, bandwidth, compute, layers, message, latency, servers or
+    /// aggregator-cores; A..B doubles.
     #[arg(long, value_name = "WHAT=A..B|A,B,..")]
     pub sweep: Option<String>,
     /// Parameter servers.
     #[arg(long, default_value_t = 1, help_heading = "Exchange")]
     pub servers: u32,
-    /// Which server holds a parameter: TensorFlow's round robin of variables, or a piece of each on every one.
+    /// Which server holds a parameter: TensorFlow's round robin of variables, or a piece of each on
+    /// every one.
     #[arg(long, default_value = "even", value_parser = assignment, help_heading = "Exchange")]
     pub assign: Assignment,
     /// Do not wait for all gradients before parameters are sent out again.
@@ -62,7 +65,8 @@ pub struct Runs {
     /// Aggregate in the switch from the first bits on.
     #[arg(long, help_heading = "Exchange")]
     pub cut_through: bool,
-    /// Values that a core of an aggregator in the network (ina) takes in a second, from all ranks together.
+    /// Values that a core of an aggregator in the network (ina) takes in a second, from all ranks
+    /// together.
     #[arg(long, value_name = "VALUES", default_value = "500M", value_parser = scaled, help_heading = "Cluster")]
     pub aggregator_rate: u64,
     /// Cores of such an aggregator.
@@ -95,7 +99,8 @@ pub struct Runs {
     /// Layers to add behind the last.
     #[arg(long, default_value_t = 0, help_heading = "Compute and model")]
     pub layers: u32,
-    /// The values and operations of an added layer: values and forward FLOPs of an image [default: 1M,100M].
+    /// The values and operations of an added layer: values and forward FLOPs of an image [default:
+    /// 1M,100M].
     #[arg(long, value_name = "VALUES,FLOPS", value_parser = |text: &str| pair(text, ',', scaled, scaled), help_heading = "Compute and model")]
     pub layer: Option<(u64, u64)>,
     #[command(flatten)]
@@ -194,7 +199,8 @@ impl Runs {
         Ok(results?.into_iter().flatten().collect())
     }
 
-    /// The options that are the same in all runs but for `swept`, and not their defaults: for titles.
+    /// The options that are the same in all runs but for `swept`, and not their defaults: for
+    /// titles.
     #[must_use]
     pub fn fixed(&self, swept: Option<&str>) -> String {
         let all = [
@@ -427,7 +433,8 @@ fn with(scenario: &Scenario, compression: Option<Compression>) -> Scenario {
     Scenario { wire: Wire { compression, ..scenario.wire }, ..scenario.clone() }
 }
 
-/// One scenario under every compression, the first two of which are the baselines; `most` are their events.
+/// One scenario under every compression, the first two of which are the baselines; `most` are their
+/// events.
 fn compare(
     sweep: Option<f64>,
     scenario: &Scenario,

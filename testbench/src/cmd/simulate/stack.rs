@@ -15,10 +15,12 @@ use crate::error::{Error, Outcome};
 use crate::report;
 use crate::report::{ProgressBar, Table};
 
-/// Simulates HiPress' optimizations one on top of the other: a codec on the host, pipelining, bulk and selection.
+/// Simulates HiPress' optimizations one on top of the other: a codec on the host, pipelining, bulk
+/// and selection.
 ///
-/// none sends f32 in as many partitions as there are ranks. codec encodes each tensor whole, + pipelining cuts it into as many partitions as
-/// there are ranks, + bulk sends small tensors together as f32, and + selection compresses only what the planner would, in its partitions.
+/// none sends f32 in as many partitions as there are ranks. codec encodes each tensor whole, +
+/// pipelining cuts it into as many partitions as there are ranks, + bulk sends small tensors
+/// together as f32, and + selection compresses only what the planner would, in its partitions.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 efficiency     compute over iteration: what a worker alone would take, as a part of what it takes among others
@@ -39,7 +41,8 @@ pub struct Args {
     /// Models, as `gradwire simulate --model` takes them.
     #[arg(long, value_delimiter = ',', default_value = "vgg16,resnet101", value_name = "MODEL,..")]
     pub model: Vec<String>,
-    /// Codec on the host, and the GB/s of values at which it encodes and decodes; may be given several times.
+    /// Codec on the host, and the GB/s of values at which it encodes and decodes; may be given
+    /// several times.
     #[arg(long, value_name = "CODEC@ENCODE,DECODE", default_values = MEASURED)]
     pub codec: Vec<String>,
     /// The strategy of exchange: by a ring, or by servers on all ranks.
@@ -57,7 +60,8 @@ pub struct Args {
     /// MTU of the packets, whose headers count.
     #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u64).range(576..=65_535), help_heading = "Cluster")]
     pub mtu: u64,
-    /// The time that each message takes its sender, and its receiver, besides what its values take; the default is half of what fits HiPress' Table 7.
+    /// The time that each message takes its sender, and its receiver, besides what its values take;
+    /// the default is half of what fits HiPress' Table 7.
     #[arg(long, value_name = "TIME", default_value = "6us", value_parser = time, help_heading = "Cluster")]
     pub per_message: f64,
     /// Tensors with fewer values are small.

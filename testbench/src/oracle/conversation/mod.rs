@@ -1,5 +1,5 @@
-//! Verifies both engines and the wire between them: connections as hosts hold them, made from a fuzzer's bytes and
-//! verified like a capture.
+//! Verifies both engines and the wire between them: connections as hosts hold them, made from a
+//! fuzzer's bytes and verified like a capture.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -49,8 +49,9 @@ struct Connection {
 
 #[derive(Clone, Copy, Debug, Arbitrary)]
 enum What {
-    /// 0: the SYN that the far end accepts. Others have another number, and come to nothing: a listener with SYN cookies
-    /// answers each SYN that it sees, a client tries again, somebody sends SYNs in another host's name.
+    /// 0: the SYN that the far end accepts. Others have another number, and come to nothing: a
+    /// listener with SYN cookies answers each SYN that it sees, a client tries again, somebody
+    /// sends SYNs in another host's name.
     Syn {
         other: u8,
         tagged: bool,
@@ -150,8 +151,8 @@ impl<'a> Arbitrary<'a> for Conversation {
 /// Holds the conversation, and verifies what arrived.
 ///
 /// # Panics
-/// A check of [`mod@crate::verify`] failed, engines that start anew are not as new ones, or what they say of handshakes does not
-/// agree with the frames.
+/// A check of [`mod@crate::verify`] failed, engines that start anew are not as new ones, or what
+/// they say of handshakes does not agree with the frames.
 pub fn run(data: &[u8]) {
     let Ok(conversation) = Unstructured::new(data).arbitrary::<Conversation>() else { return };
     let held = conversation.hold();
@@ -226,7 +227,8 @@ impl Stream {
 }
 
 impl Stream {
-    /// Whether the engines may have forgotten its SYN: they may take another one for a later connection's.
+    /// Whether the engines may have forgotten its SYN: they may take another one for a later
+    /// connection's.
     fn silent(&self, held: &Held) -> bool {
         held.time.saturating_sub(self.syn_time) >= Duration::from_millis(CLOSED_MS)
     }
@@ -244,17 +246,19 @@ impl Conversation {
             match *what {
                 What::Reload => held.in_force = 1 - held.in_force,
                 What::Wait { milliseconds } => held.time += Duration::from_millis(milliseconds.into()),
-                // A SYN that no rule matches is believed if it is the only one of a connection (SECURITY.md, hosts that
-                // share one egress).
+                // A SYN that no rule matches is believed if it is the only one of a connection
+                // (SECURITY.md, hosts that share one egress).
                 What::Syn { other, tagged: false }
                     if other != 0 && (ended || stream.unseen(self, &held) || stream.silent(&held)) => {}
-                // Once it sends bytes, a host sends its SYN no more, but a network may double it: then it is known.
+                // Once it sends bytes, a host sends its SYN no more, but a network may double it:
+                // then it is known.
                 What::Syn { other: 0, .. } if stream.sent > 0 && stream.unseen(self, &held) => {}
                 What::Syn { other, tagged } if !connection.udp => {
                     let tos = if tagged { first } else { 0 };
                     connection.syn(which, stream, other, tos, &mut held);
                 }
-                // The number of the old connection is taken for its SYN, late, and rightly (RFC 9293 section 3.4.1).
+                // The number of the old connection is taken for its SYN, late, and rightly (RFC
+                // 9293 section 3.4.1).
                 What::Reopen { origin } if ended && origin != stream.origin => *stream = Stream::new(origin),
                 What::Syn { .. } | What::Reopen { .. } => {}
                 What::Data { len, back } => self.data(which, stream, (len, back), first, &mut held),
@@ -310,8 +314,8 @@ impl Conversation {
         assert!(advertised || broken == 0, "{broken} connections break: {self:?}");
     }
 
-    /// A connection is negotiated only if an engine took a capability option out of a SYN, and no end advertises under rules that
-    /// do not ask for it.
+    /// A connection is negotiated only if an engine took a capability option out of a SYN, and no
+    /// end advertises under rules that do not ask for it.
     fn check_handshakes(&self, passages: &[Passage], engines: &Engines) {
         let mut flows = BTreeMap::new();
         for negotiation in engines.handshakes() {

@@ -1,5 +1,5 @@
-//! Named inputs of the corpus say something else as soon as a conversation draws one choice more. Does each still reach
-//! what it is named for?
+//! Named inputs of the corpus say something else as soon as a conversation draws one choice more.
+//! Does each still reach what it is named for?
 
 use std::fs;
 use std::path::Path;
@@ -23,8 +23,8 @@ fn is_compressed(passage: &Passage) -> bool {
 }
 
 impl Conversation {
-    /// Whether a segment goes untouched for this reason, and for no other: engines that know nothing of its connection,
-    /// and take every payload for whole values, compress it.
+    /// Whether a segment goes untouched for this reason, and for no other: engines that know
+    /// nothing of its connection, and take every payload for whole values, compress it.
     fn reaches(&self, reason: PassReason, alignment: Alignment, compressed_before: bool) -> bool {
         let held = self.hold();
         let frames = &held.capture.frames;

@@ -11,7 +11,8 @@ use super::{RawValues, STEP_GROUPS, Words, turned};
 use crate::codec::bit_plane::Bound;
 use crate::codec::{DecodeError, VALUE_LEN};
 
-/// The bytes from which the planes of a step are read: three groups of at most 15 bytes, and 16 bytes of the fourth.
+/// The bytes from which the planes of a step are read: three groups of at most 15 bytes, and 16
+/// bytes of the fourth.
 const WINDOW_LEN: usize = 64;
 /// The lowest bit of each byte.
 const ONES: u64 = 0x0101_0101_0101_0101;
@@ -46,8 +47,9 @@ pub(super) fn decode_sums(section: &[u8], sums: &mut [i32]) -> Option<usize> {
     decode_section(section, bytes_of_mut(sums), true, &mut Words::new(), to_sums)
 }
 
-/// Decodes the section at the start of `section`; its length. `to_values` makes values of words, `2p + 1` with its sign or 0; raw
-/// ones are taken as they are, or, if `takes_raw` is false, not at all.
+/// Decodes the section at the start of `section`; its length. `to_values` makes values of words,
+/// `2p + 1` with its sign or 0; raw ones are taken as they are, or, if `takes_raw` is false, not at
+/// all.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn decode_section(
@@ -140,7 +142,8 @@ fn decode_section(
     Some(at)
 }
 
-/// Writes the codes of so many groups, and zeros behind; whether one is of a group with raw items. None if spare bits are set.
+/// Writes the codes of so many groups, and zeros behind; whether one is of a group with raw items.
+/// None if spare bits are set.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn put_codes(from: &[u8; WINDOW_LEN], groups: usize, to: &mut [u8; MAX_OCTETS / 2]) -> Option<bool> {
@@ -272,8 +275,8 @@ fn decode_raw(
     Some(at)
 }
 
-/// Words, `2p + 1` with its sign, of the planes of four groups, of which so many are there, from the second byte of 16 on; if
-/// `dense`, `2p - 1`, and 0 for 0.
+/// Words, `2p + 1` with its sign, of the planes of four groups, of which so many are there, from
+/// the second byte of 16 on; if `dense`, `2p - 1`, and 0 for 0.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn to_words(pairs: [__m256i; 2], widths: u32, signs: u32, dense: bool) -> [__m256i; 2] {
@@ -301,7 +304,8 @@ fn to_words(pairs: [__m256i; 2], widths: u32, signs: u32, dense: bool) -> [__m25
     words
 }
 
-/// Writes values, which `to_values` makes of items: where `map` has a bit, and zeros elsewhere; if `dense`, everywhere.
+/// Writes values, which `to_values` makes of items: where `map` has a bit, and zeros elsewhere; if
+/// `dense`, everywhere.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn put_values(
@@ -319,7 +323,8 @@ fn put_values(
     let from = items.0.as_ptr().cast::<u8>();
     let mut at = 0;
     let mut next = |bits: u8| {
-        // SAFETY: all items have been put and a register behind the last, and `at` is no more than they are.
+        // SAFETY: all items have been put and a register behind the last, and `at` is no more than
+        // they are.
         let words = unsafe { _mm_loadu_si128(from.wrapping_add(at).cast()) };
         at += 2 * u32::from(bits).count_ones() as usize;
         to_values(_mm_shuffle_epi8(words, load16(&SPREAD_OUT[usize::from(bits)].0)))
@@ -356,6 +361,7 @@ fn put32(to: &mut [u8; 32], bytes: __m256i) {
 fn put_part(to: &mut [u8], values: __m256i) {
     let count = _mm256_set1_epi32((to.len() / VALUE_LEN) as i32);
     let there = _mm256_cmpgt_epi32(count, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    // SAFETY: of the 8 words only those whose mask is set are written, and as many are set as `to` has.
+    // SAFETY: of the 8 words only those whose mask is set are written, and as many are set as `to`
+    // has.
     unsafe { _mm256_maskstore_epi32(to.as_mut_ptr().cast(), there, values) };
 }

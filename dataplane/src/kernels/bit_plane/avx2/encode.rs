@@ -30,7 +30,8 @@ pub(super) fn encode_sections(values: &[u8], out: &mut [u8], bound: Bound) -> Re
     encode_with(values, out, |values, room| {
         let raw_count = taken.take(values, bound, &mut raw);
         taken.encode(values.len() / VALUE_LEN, &raw, raw_count, room).or_else(|| {
-            // Too little room for stores beyond the end. This one has none, and needs less stack than a buffer would.
+            // Too little room for stores beyond the end. This one has none, and needs less stack
+            // than a buffer would.
             scalar32::encode_section(values, room, bound)
         })
     })
@@ -46,8 +47,8 @@ pub(super) fn encode_sums(sums: &[i32], room: &mut [u8]) -> Option<usize> {
 
 /// The values of a section.
 struct Taken {
-    /// The magnitude of each in whole bounds, with its sign; of a raw one, something from [`RAW_FROM`] on. Zeros to the end of
-    /// the last block.
+    /// The magnitude of each in whole bounds, with its sign; of a raw one, something from
+    /// [`RAW_FROM`] on. Zeros to the end of the last block.
     words: Words,
     /// The words that are not zero, and zeros to the end of the last block.
     items: Words,
@@ -62,8 +63,9 @@ impl Taken {
     #[inline]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
     fn take(&mut self, values: &[u8], bound: Bound, raw: &mut RawValues) -> usize {
-        // Nothing is multiplied, so that subnormals cost nothing. Exponents up to 127 do not overflow if they become larger; if
-        // they become smaller, any may. With a fine bound, some of these values are raw.
+        // Nothing is multiplied, so that subnormals cost nothing. Exponents up to 127 do not
+        // overflow if they become larger; if they become smaller, any may. With a fine bound, some
+        // of these values are raw.
         let up = _mm256_set1_epi32(-i32::from(bound.y()) << 23);
         let scale = |f| _mm256_cvttps_epi32(_mm256_castsi256_ps(_mm256_add_epi32(f, up)));
         let any_overflows = bound.y() > 0;
@@ -156,7 +158,8 @@ impl Taken {
                 // SAFETY: `take_with` has put the words of all steps.
                 let words = unsafe { self.words.get16(2 * STEP * step + 16 * octet) };
                 let closed = _mm_shuffle_epi8(words, load16(&CLOSE_UP[usize::from(bits)].0));
-                // SAFETY: each octet before took at most 16 bytes of the items, which have room for all and a step more.
+                // SAFETY: each octet before took at most 16 bytes of the items, which have room for
+                // all and a step more.
                 unsafe { _mm_storeu_si128(to.cast(), closed) };
                 to = to.wrapping_add(2 * u32::from(bits).count_ones() as usize);
             }
@@ -167,8 +170,8 @@ impl Taken {
         }
     }
 
-    /// Encodes a section of `count` values, `raw_count` of them `raw`, to the start of `room`. None if there is too little room for stores
-    /// beyond the end.
+    /// Encodes a section of `count` values, `raw_count` of them `raw`, to the start of `room`. None
+    /// if there is too little room for stores beyond the end.
     #[inline]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
     fn encode(&mut self, count: usize, raw: &RawValues, raw_count: usize, room: &mut [u8]) -> Option<usize> {
@@ -182,7 +185,8 @@ impl Taken {
         if raw_count == 0 { self.encode_coded(count, room) } else { self.encode_raw(count, raw, room) }
     }
 
-    /// Encodes a section of `count` values, none of them raw, to the start of `room`, which is large enough.
+    /// Encodes a section of `count` values, none of them raw, to the start of `room`, which is
+    /// large enough.
     #[inline]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
     fn encode_coded(&mut self, count: usize, room: &mut [u8]) -> Option<usize> {
@@ -242,7 +246,8 @@ impl Taken {
         Some(1 + presence_len + at.min(octets))
     }
 
-    /// Encodes a section of `count` values, some of them `raw`, to the start of `room`, which is large enough.
+    /// Encodes a section of `count` values, some of them `raw`, to the start of `room`, which is
+    /// large enough.
     #[inline(never)]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
     fn encode_raw(&mut self, count: usize, raw: &RawValues, room: &mut [u8]) -> Option<usize> {
@@ -288,7 +293,8 @@ fn packed([a, b, c, d]: [__m256i; 4]) -> [__m256i; 2] {
         .map(|words| _mm256_permute4x64_epi64::<0b11_01_10_00>(words))
 }
 
-/// Which of these magnitudes are of raw values. They are without sign: the one of the smallest number is the largest.
+/// Which of these magnitudes are of raw values. They are without sign: the one of the smallest
+/// number is the largest.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn are_raw(magnitudes: __m256i) -> __m256i {
@@ -303,7 +309,8 @@ fn has_raw(words: [__m256i; 2]) -> bool {
     _mm256_movemask_epi8(are_raw(largest)) != 0
 }
 
-/// Writes those of eight values that are raw, of magnitudes from `raw_from` on, behind `count` others; how many they are.
+/// Writes those of eight values that are raw, of magnitudes from `raw_from` on, behind `count`
+/// others; how many they are.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn close_up_raw(
@@ -322,9 +329,10 @@ fn close_up_raw(
     u32::from(is_raw).count_ones() as usize
 }
 
-/// Writes signs, codes and planes of `count` items at `signs_at`; where they end, and where planes start. `plane_values` makes plane
-/// values of words and half their magnitudes. If `RAW`, some items may be raw: there is room for what else their groups
-/// need, and it is not written. None if `room` is too small.
+/// Writes signs, codes and planes of `count` items at `signs_at`; where they end, and where planes
+/// start. `plane_values` makes plane values of words and half their magnitudes. If `RAW`, some
+/// items may be raw: there is room for what else their groups need, and it is not written. None if
+/// `room` is too small.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn put_groups<const RAW: bool>(
@@ -343,7 +351,8 @@ fn put_groups<const RAW: bool>(
     let (codes, _) = lengths.codes.as_flattened().split_first_chunk::<MAX_CODES>()?;
     *room.first_chunk_mut()? = *codes;
     let room = room.get_mut(codes_len..)?;
-    // Compared once for all stores below: no planes start behind the end of the groups, and no store is longer than 16 bytes.
+    // Compared once for all stores below: no planes start behind the end of the groups, and no
+    // store is longer than 16 bytes.
     if room.len() < lengths.groups + 16 {
         return None;
     }
@@ -468,8 +477,9 @@ impl Lengths {
     }
 }
 
-/// By which items of eight groups are raw, a byte for each group: the bytes that a group has before its planes, and all that it has beside them; each
-/// of the groups with even numbers, and of those with odd ones.
+/// By which items of eight groups are raw, a byte for each group: the bytes that a group has before
+/// its planes, and all that it has beside them; each of the groups with even numbers, and of those
+/// with odd ones.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn raw_lengths(is_raw: u64) -> ([__m128i; 2], [__m128i; 2]) {
@@ -487,7 +497,8 @@ fn raw_lengths(is_raw: u64) -> ([__m128i; 2], [__m128i; 2]) {
     ([even, odd].map(|of| _mm_shuffle_epi8(heads, of)), [even, odd].map(|of| _mm_shuffle_epi8(more, of)))
 }
 
-/// Of 32 plane values below 2^8, half a block, the 8 planes of each group: the first and the third, the second and the last.
+/// Of 32 plane values below 2^8, half a block, the 8 planes of each group: the first and the third,
+/// the second and the last.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn byte_planes(values: &Words, block: usize, half: usize) -> __m256i {
@@ -539,9 +550,11 @@ fn load_at(bytes: &[u8], at: usize) -> __m256i {
 fn load_part(values: &[u8], first: i32) -> __m256i {
     let count = _mm256_set1_epi32((values.len() / VALUE_LEN) as i32 - first);
     let there = _mm256_cmpgt_epi32(count, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    // An address near the values, also where nothing is read: processors take long to find out that none of a page is.
+    // An address near the values, also where nothing is read: processors take long to find out that
+    // none of a page is.
     let from = values.as_ptr().wrapping_add(VALUE_LEN * first as usize);
-    // SAFETY: of the 8 words only those whose mask is set are read, and no more are set than there are values.
+    // SAFETY: of the 8 words only those whose mask is set are read, and no more are set than there
+    // are values.
     unsafe { _mm256_maskload_epi32(from.cast(), there) }
 }
 

@@ -1,21 +1,21 @@
-//! AVX2 with BMI2: shuffles from tables close up and spread eight words at a time; matrices of 8x8 bits are transposed by
-//! exchanging halves, quarters and eighths.
+//! AVX2 with BMI2: shuffles from tables close up and spread eight words at a time; matrices of 8x8
+//! bits are transposed by exchanging halves, quarters and eighths.
 //!
-//! Values become words, 32 a step, in their places. A dense section goes on from there; others first
-//! close up their words. From then on eight groups are one step. A tree of shuffles and maxima finds
-//! the largest plane value of each group; its width is the exponent of its conversion to float, and
-//! sums of widths give all places. Only then are planes made, from four matrices of 32 values if all
-//! are below 2^8, and of 16 if not.
+//! Values become words, 32 a step, in their places. A dense section goes on from there; others
+//! first close up their words. From then on eight groups are one step. A tree of shuffles and
+//! maxima finds the largest plane value of each group; its width is the exponent of its conversion
+//! to float, and sums of widths give all places. Only then are planes made, from four matrices of
+//! 32 values if all are below 2^8, and of 16 if not.
 //!
 //! The decoder reads windows of 64 bytes from the section, or from a copy of its end that it makes
-//! first. So no load waits for a store, and no loop calls anything. An item's sign travels through the
-//! transposition as its 16th plane.
+//! first. So no load waits for a store, and no loop calls anything. An item's sign travels through
+//! the transposition as its 16th plane.
 //!
-//! If a step has an exponent from 128 on, or with a fine bound a raw value, the encoder converts and
-//! clamps it again. Groups with raw items are written like all others, with room for the rest; heads
-//! and raw values follow, group by group. The decoder restores all values as if none were raw, then
-//! writes the raw ones over them. It walks single groups to find planes, without a branch: a wrong
-//! guess about raw items costs as much as a group.
+//! If a step has an exponent from 128 on, or with a fine bound a raw value, the encoder converts
+//! and clamps it again. Groups with raw items are written like all others, with room for the rest;
+//! heads and raw values follow, group by group. The decoder restores all values as if none were
+//! raw, then writes the raw ones over them. It walks single groups to find planes, without a
+//! branch: a wrong guess about raw items costs as much as a group.
 
 mod decode;
 mod encode;
@@ -61,7 +61,8 @@ pub(in super::super) fn decode_sums(_: Avx2, section: &[u8], sums: &mut [i32]) -
     unsafe { decode::decode_sums(section, sums) }
 }
 
-/// As [`crate::codec::bit_plane::sums::encode`]; None also if `out` has no room for stores behind the section.
+/// As [`crate::codec::bit_plane::sums::encode`]; None also if `out` has no room for stores behind
+/// the section.
 pub(in super::super) fn encode_sums(_: Avx2, sums: &[i32], out: &mut [u8]) -> Option<usize> {
     // SAFETY: the callee needs these features and nothing else; the token proves them.
     unsafe { encode::encode_sums(sums, out) }

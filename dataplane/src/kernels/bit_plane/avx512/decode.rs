@@ -50,8 +50,9 @@ pub(super) fn decode_sums(section: &[u8], sums: &mut [i32]) -> Option<usize> {
     decode_section(section, bytes_of_mut(sums), true, &mut Words::new(), to_sums)
 }
 
-/// Decodes the section at the start of `section`; its length. `to_values` makes values of words, `2p + 1` with its sign or 0 in the
-/// upper half of each lane; raw ones are taken as they are, or, if `takes_raw` is false, not at all.
+/// Decodes the section at the start of `section`; its length. `to_values` makes values of words,
+/// `2p + 1` with its sign or 0 in the upper half of each lane; raw ones are taken as they are, or,
+/// if `takes_raw` is false, not at all.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
@@ -129,13 +130,15 @@ fn decode_section(
             |step| {
                 let there = map.get(step).copied().unwrap_or(0);
                 let is_raw = of_values(&is_raw, item, there);
-                // SAFETY: all items have been put and a register behind the last, and `item` is no more than they are.
+                // SAFETY: all items have been put and a register behind the last, and `item` is no
+                // more than they are.
                 let words = unsafe { words.get(2 * item) };
                 item += there.count_ones() as usize;
                 (_mm512_maskz_expand_epi16(there, words), is_raw)
             },
             |coded, is_raw| {
-                // SAFETY: all raw values have been put and a register behind the last, and `raw_at` is no more than they are.
+                // SAFETY: all raw values have been put and a register behind the last, and `raw_at`
+                // is no more than they are.
                 let raw = unsafe { raw.get(raw_at) };
                 raw_at += VALUE_LEN * is_raw.count_ones() as usize;
                 _mm512_mask_expand_epi32(coded, is_raw, raw)
@@ -159,7 +162,8 @@ fn decode_section(
         let mut at = 0;
         let next = |step: usize| {
             let there = map.get(step).copied().unwrap_or(0);
-            // SAFETY: all items have been put and a register behind the last, and `at` is no more than they are.
+            // SAFETY: all items have been put and a register behind the last, and `at` is no more
+            // than they are.
             let words = unsafe { words.get(2 * at) };
             at += there.count_ones() as usize;
             (_mm512_maskz_expand_epi16(there, words), 0)
@@ -169,8 +173,9 @@ fn decode_section(
     Some(section.len() - planes_left.len())
 }
 
-/// Decodes groups, some of them with raw items, from `bytes`, which begin with the planes of the first, to `words`, and their raw
-/// values to `raw`. Which items are raw, and how many bytes that took.
+/// Decodes groups, some of them with raw items, from `bytes`, which begin with the planes of the
+/// first, to `words`, and their raw values to `raw`. Which items are raw, and how many bytes that
+/// took.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
@@ -205,7 +210,8 @@ fn decode_raw(
             }
             let ones = _mm_setr_epi8(-1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
             let from = bytes.as_ptr().wrapping_add(at + head);
-            // SAFETY: of the 16 bytes from one before the planes on only planes are read, and they have been compared.
+            // SAFETY: of the 16 bytes from one before the planes on only planes are read, and they
+            // have been compared.
             *planes = unsafe { _mm_mask_loadu_epi8(ones, (2 << width) - 2, from.wrapping_sub(1).cast()) };
             let from = bytes.as_ptr().wrapping_add(raw_from);
             let there = _bzhi_u32(u32::MAX, raw_len as u32);
@@ -226,7 +232,8 @@ fn decode_raw(
     Some((is_raw, at))
 }
 
-/// Writes `values`, 32 at a time, which `to_values` makes of words; `blend` puts others to where the bits say that came with the words.
+/// Writes `values`, 32 at a time, which `to_values` makes of words; `blend` puts others to where
+/// the bits say that came with the words.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
@@ -300,7 +307,8 @@ fn beyond(bits: u64, from: usize) -> bool {
     bits.checked_shr(from as u32).unwrap_or(0) != 0
 }
 
-/// Planes go to where a bit of `kept` is set; a plane of ones to the first byte of each 16, which `kept` leaves out.
+/// Planes go to where a bit of `kept` is set; a plane of ones to the first byte of each 16, which
+/// `kept` leaves out.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"

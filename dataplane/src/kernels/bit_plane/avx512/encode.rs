@@ -41,8 +41,8 @@ pub(super) fn encode_sums(sums: &[i32], room: &mut [u8]) -> Option<usize> {
 
 /// The values of a section that are not zero.
 struct Items {
-    /// The magnitude of each in whole bounds, with its sign; of a raw one, something from [`RAW_FROM`] on. Zeros behind the last
-    /// to the end of its step.
+    /// The magnitude of each in whole bounds, with its sign; of a raw one, something from
+    /// [`RAW_FROM`] on. Zeros behind the last to the end of its step.
     words: Words,
     /// A bit for each value.
     map: [u32; STEPS],
@@ -50,7 +50,8 @@ struct Items {
 }
 
 impl Items {
-    /// Takes the values of a section. Whether one has an exponent from 128 on, which [`Self::take_any`] may have to take again.
+    /// Takes the values of a section. Whether one has an exponent from 128 on, which
+    /// [`Self::take_any`] may have to take again.
     #[inline]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
@@ -59,7 +60,8 @@ impl Items {
         if bound.y() > 0 {
             return true;
         }
-        // Nothing is multiplied, so that subnormals cost nothing. Exponents up to 127 do not overflow.
+        // Nothing is multiplied, so that subnormals cost nothing. Exponents up to 127 do not
+        // overflow.
         let up = _mm512_set1_epi32(-i32::from(bound.y()) << 23);
         let mut all = _mm512_setzero_si512();
         self.compact(values, |low, high| {
@@ -151,8 +153,8 @@ fn packed([low, high]: [__m512i; 2]) -> __m512i {
     _mm512_permutexvar_epi64(in_order, _mm512_packs_epi32(low, high))
 }
 
-/// Encodes a section of `count` values to the start of `room`. None if a value is raw, or there is too little room for stores
-/// beyond the end.
+/// Encodes a section of `count` values to the start of `room`. None if a value is raw, or there is
+/// too little room for stores beyond the end.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
@@ -168,7 +170,8 @@ fn encode_taken(items: &Items, count: usize, room: &mut [u8]) -> Option<usize> {
     encode_coded(items, count, room)
 }
 
-/// Encodes a section of `count` values to the start of `room`, which is large enough. None if a value is raw.
+/// Encodes a section of `count` values to the start of `room`, which is large enough. None if a
+/// value is raw.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
@@ -180,7 +183,8 @@ fn encode_coded(items: &Items, count: usize, room: &mut [u8]) -> Option<usize> {
         let mut at = 0;
         put_groups::<true>(count, room, 1, |step| {
             let there = items.map.get(step).copied().unwrap_or(0);
-            // SAFETY: `compact` has put the items and a register behind the last, and `at` is no more than they are.
+            // SAFETY: `compact` has put the items and a register behind the last, and `at` is no
+            // more than they are.
             let words = unsafe { items.words.get(2 * at) };
             let words = _mm512_maskz_expand_epi16(there, words);
             at += there.count_ones() as usize;
@@ -191,7 +195,8 @@ fn encode_coded(items: &Items, count: usize, room: &mut [u8]) -> Option<usize> {
     } else {
         let at = put_map(items, count, room)?;
         put_groups::<false>(items.count, room, at, |step| {
-            // SAFETY: `compact` has put the items and a register behind the last, which is in this step or behind it.
+            // SAFETY: `compact` has put the items and a register behind the last, which is in this
+            // step or behind it.
             let words = unsafe { items.words.get(2 * STEP * step) };
             let magnitudes = _mm512_abs_epi16(words);
             (words, magnitudes, _mm512_srli_epi16::<1>(magnitudes))
@@ -223,9 +228,11 @@ fn put_map(items: &Items, count: usize, room: &mut [u8]) -> Option<usize> {
     Some(1 + presence_len + len)
 }
 
-/// Writes signs, codes and planes of `count` items at `signs_at`; where they end. `items` gives 32 of them: words with their signs,
-/// magnitudes, plane values. None if a magnitude is that of a raw value, or `room` is too small. With `PAIRS`, two steps are taken at
-/// a time: that is faster if their number is always about the same, and else the processor foretells two branches wrongly in place of one.
+/// Writes signs, codes and planes of `count` items at `signs_at`; where they end. `items` gives 32
+/// of them: words with their signs, magnitudes, plane values. None if a magnitude is that of a raw
+/// value, or `room` is too small. With `PAIRS`, two steps are taken at a time: that is faster if
+/// their number is always about the same, and else the processor foretells two branches wrongly in
+/// place of one.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
@@ -239,8 +246,8 @@ fn put_groups<const PAIRS: bool>(
     let groups = count.div_ceil(8);
     let codes_len = groups.div_ceil(2);
     let steps = groups.div_ceil(STEP_GROUPS);
-    // Compared once for all stores below: each step has at most 4 signs and 2 codes, 14 planes for each of its groups, and
-    // reaches less than 64 bytes beyond them.
+    // Compared once for all stores below: each step has at most 4 signs and 2 codes, 14 planes for
+    // each of its groups, and reaches less than 64 bytes beyond them.
     let room = room.get_mut(signs_at..)?;
     if room.len() < groups + codes_len + MAX_WIDTH as usize * STEP_GROUPS * steps + 64 {
         return None;
@@ -257,7 +264,8 @@ fn put_groups<const PAIRS: bool>(
         all = _mm512_ternarylogic_epi32::<0xfe>(all, low_magnitudes, high_magnitudes);
         // Up to three bytes too many, as below.
         let signs = [low_words, high_words].map(|words| _mm512_movepi16_mask(words));
-        // SAFETY: eight bytes at the signs of these steps, of which at least five are before the codes; planes and 64 bytes are behind.
+        // SAFETY: eight bytes at the signs of these steps, of which at least five are before the
+        // codes; planes and 64 bytes are behind.
         unsafe { signs_to.wrapping_add(STEP_GROUPS * step).cast::<[u32; 2]>().write_unaligned(signs) };
         let planes = [low_plane_values, high_plane_values].map(|values| transpose(values));
         let [low_used, high_used] = planes.map(|planes| _mm512_test_epi8_mask(planes, planes) as i64);
@@ -277,7 +285,8 @@ fn put_groups<const PAIRS: bool>(
         unsafe { codes_to.wrapping_add(2 * step).cast::<[u8; 3]>().write_unaligned([first, second, third]) };
         for (kept, planes) in kept.into_iter().zip(planes) {
             let planes = _mm512_maskz_compress_epi8(kept, planes);
-            // SAFETY: so many steps have written at most 14 planes for each of their groups, and 64 bytes are behind.
+            // SAFETY: so many steps have written at most 14 planes for each of their groups, and 64
+            // bytes are behind.
             unsafe { _mm512_storeu_si512(to.cast(), planes) };
             to = to.wrapping_add(kept.count_ones() as usize);
         }
@@ -285,9 +294,11 @@ fn put_groups<const PAIRS: bool>(
     for step in in_pairs..steps {
         let (words, magnitudes, plane_values) = items(step);
         all = _mm512_or_si512(all, magnitudes);
-        // Up to three bytes too many, which are written over: by planes that follow, and by the first codes in the end.
+        // Up to three bytes too many, which are written over: by planes that follow, and by the
+        // first codes in the end.
         let signs = _mm512_movepi16_mask(words);
-        // SAFETY: four bytes at the signs of this step, which begin before the codes; planes and 64 bytes are behind.
+        // SAFETY: four bytes at the signs of this step, which begin before the codes; planes and 64
+        // bytes are behind.
         unsafe { signs_to.wrapping_add(STEP_GROUPS * step).cast::<u32>().write_unaligned(signs) };
         let planes = transpose(plane_values);
         let kept = down_from_highest(_mm512_test_epi8_mask(planes, planes)) & ALL_PLANES;
@@ -300,7 +311,8 @@ fn put_groups<const PAIRS: bool>(
         // SAFETY: a code of this section: a step has one or two bytes of them.
         unsafe { codes_to.wrapping_add(2 * step).write(first) };
         let planes = _mm512_maskz_compress_epi8(kept, planes);
-        // SAFETY: so many steps have written at most 14 planes for each of their groups, and 64 bytes are behind.
+        // SAFETY: so many steps have written at most 14 planes for each of their groups, and 64
+        // bytes are behind.
         unsafe { _mm512_storeu_si512(to.cast(), planes) };
         to = to.wrapping_add(kept.count_ones() as usize);
     }
@@ -420,7 +432,8 @@ fn greatest(values: &[u8]) -> u32 {
     _mm512_reduce_max_epu32(greatest)
 }
 
-/// Writes the raw ones among `values` to `raw`, those with magnitudes, shifted left by one, from `raw_from` on; how many they are.
+/// Writes the raw ones among `values` to `raw`, those with magnitudes, shifted left by one, from
+/// `raw_from` on; how many they are.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
@@ -443,7 +456,8 @@ fn close_up_raw(values: &[u8], raw_from: u32, raw: &mut Floats) -> usize {
     count
 }
 
-/// Encodes a section of `count` values, some of them `raw`, to the start of `room`, which is large enough.
+/// Encodes a section of `count` values, some of them `raw`, to the start of `room`, which is large
+/// enough.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
@@ -453,8 +467,8 @@ fn encode_raw(items: &Items, count: usize, raw: &Floats, raw_count: usize, room:
     let groups = items.count.div_ceil(8);
     let (signs_to, room) = room.get_mut(signs_at..)?.split_at_mut_checked(groups)?;
     let (codes_to, room) = room.split_at_mut_checked(groups.div_ceil(2))?;
-    // Compared once for all stores below: each group has at most two bytes, 14 planes and its raw values, and no store
-    // reaches more than 64 bytes beyond.
+    // Compared once for all stores below: each group has at most two bytes, 14 planes and its raw
+    // values, and no store reaches more than 64 bytes beyond.
     let steps = groups.div_ceil(STEP_GROUPS);
     if room.len() < (2 + MAX_WIDTH as usize) * groups + VALUE_LEN * raw_count + 64 {
         return None;
@@ -465,13 +479,15 @@ fn encode_raw(items: &Items, count: usize, raw: &Floats, raw_count: usize, room:
     let mut signs = [0; STEPS];
     let mut codes = [0; STEPS];
     for (step, (signs, codes)) in signs.iter_mut().zip(&mut codes).enumerate().take(steps) {
-        // SAFETY: `compact` has put the items and a register behind the last, which is in this step or behind it.
+        // SAFETY: `compact` has put the items and a register behind the last, which is in this step
+        // or behind it.
         let words = unsafe { items.words.get(2 * STEP * step) };
         let magnitudes = _mm512_abs_epi16(words);
         let coded = _mm512_cmplt_epu16_mask(magnitudes, _mm512_set1_epi16(RAW_FROM));
         *signs = _mm512_movepi16_mask(words) & coded;
-        // Raw items have the bit above the planes instead, so that the map of a group's raw items is its 15th plane. In front of the others,
-        // that is where the map belongs; the width is put behind it, in place of the 16th.
+        // Raw items have the bit above the planes instead, so that the map of a group's raw items
+        // is its 15th plane. In front of the others, that is where the map belongs; the width is
+        // put behind it, in place of the 16th.
         let planes = transpose(_mm512_mask_srli_epi16::<1>(_mm512_set1_epi16(RAW_FROM), coded, magnitudes));
         let used = _mm512_test_epi8_mask(planes, planes);
         let kept = down_from_highest(used & ALL_PLANES);
@@ -484,8 +500,9 @@ fn encode_raw(items: &Items, count: usize, raw: &Floats, raw_count: usize, room:
         let bytes = _mm512_or_si512(_mm512_alignr_epi8::<14>(planes, planes), widths);
         let mut left = (kept << 2) | ((raw_groups >> MAX_WIDTH) * 0b11);
         let mut is_raw = _pdep_u64((!coded).into(), 0x00ff_00ff_00ff_00ff);
-        // All to the end of the step is written, and what is behind a group's raw values again behind these. Once also if no group has
-        // any: how many have cannot be foretold, but it is often one at most.
+        // All to the end of the step is written, and what is behind a group's raw values again
+        // behind these. Once also if no group has any: how many have cannot be foretold, but it is
+        // often one at most.
         let all = _mm512_maskz_compress_epi8(left, bytes);
         // SAFETY: as compared.
         unsafe { _mm512_storeu_si512(to.cast(), all) };

@@ -1,18 +1,18 @@
-//! AVX-512 with VBMI2, BITALG, CD and GFNI: compress and expand close up and spread the values, and one instruction
-//! transposes eight matrices of 8x8 bits, which are the planes of 32 items.
+//! AVX-512 with VBMI2, BITALG, CD and GFNI: compress and expand close up and spread the values, and
+//! one instruction transposes eight matrices of 8x8 bits, which are the planes of 32 items.
 //!
 //! The encoder has two phases of 32 values a step. The first turns values into words and closes up
-//! those that are not zero. The second transposes, and a compression drops the planes above the last
-//! one used. Dense sections all have the same number of steps, so they are taken in pairs; in other
-//! modes nobody can foretell that number, and pairs cost more than they gain.
+//! those that are not zero. The second transposes, and a compression drops the planes above the
+//! last one used. Dense sections all have the same number of steps, so they are taken in pairs; in
+//! other modes nobody can foretell that number, and pairs cost more than they gain.
 //!
 //! The decoder knows all lengths from map and codes before it decodes a value, so there is no chain
 //! from group to group.
 //!
 //! A payload with magnitudes from 2 on costs a pass that finds the greatest, and raw values cost
-//! another, which closes them up. The encoder then writes a step as a whole, and loops over those of
-//! its groups that have raw values: what is behind a group's raw values is written once more behind
-//! them. The decoder takes single groups there, instead of four at a time.
+//! another, which closes them up. The encoder then writes a step as a whole, and loops over those
+//! of its groups that have raw values: what is behind a group's raw values is written once more
+//! behind them. The decoder takes single groups there, instead of four at a time.
 
 mod decode;
 mod encode;
@@ -58,7 +58,8 @@ pub(in super::super) fn decode_sums(_: Avx512, section: &[u8], sums: &mut [i32])
     unsafe { decode::decode_sums(section, sums) }
 }
 
-/// As [`crate::codec::bit_plane::sums::encode`]; None also if one is raw, or `out` has no room for stores behind the section.
+/// As [`crate::codec::bit_plane::sums::encode`]; None also if one is raw, or `out` has no room for
+/// stores behind the section.
 pub(in super::super) fn encode_sums(_: Avx512, sums: &[i32], out: &mut [u8]) -> Option<usize> {
     // SAFETY: the callee needs these features and nothing else; the token proves them.
     unsafe { encode::encode_sums(sums, out) }
@@ -132,7 +133,8 @@ fn put64(room: &mut [u8], at: usize, bytes: __m512i) {
 )]
 fn get_part(bytes: &[u8]) -> __m512i {
     let there = _bzhi_u64(u64::MAX, bytes.len() as u32);
-    // SAFETY: of the 64 bytes only those whose bit is set are read, and no more are set than there are bytes.
+    // SAFETY: of the 64 bytes only those whose bit is set are read, and no more are set than there
+    // are bytes.
     unsafe { _mm512_maskz_loadu_epi8(there, bytes.as_ptr().cast()) }
 }
 
@@ -143,7 +145,8 @@ fn get_part(bytes: &[u8]) -> __m512i {
 )]
 fn get_part16(bytes: &[u8]) -> __m128i {
     let there = _bzhi_u32(0xffff, bytes.len() as u32) as u16;
-    // SAFETY: of the 16 bytes only those whose bit is set are read, and no more are set than there are bytes.
+    // SAFETY: of the 16 bytes only those whose bit is set are read, and no more are set than there
+    // are bytes.
     unsafe { _mm_maskz_loadu_epi8(there, bytes.as_ptr().cast()) }
 }
 
@@ -154,7 +157,8 @@ fn get_part16(bytes: &[u8]) -> __m128i {
 )]
 fn put_part(to: &mut [u8], bytes: __m512i) {
     let there = _bzhi_u64(u64::MAX, to.len() as u32);
-    // SAFETY: of the 64 bytes only those whose bit is set are written, and no more are set than there are bytes.
+    // SAFETY: of the 64 bytes only those whose bit is set are written, and no more are set than
+    // there are bytes.
     unsafe { _mm512_mask_storeu_epi8(to.as_mut_ptr().cast(), there, bytes) };
 }
 

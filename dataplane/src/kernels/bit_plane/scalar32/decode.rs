@@ -1,7 +1,7 @@
 //! Sections to values, to units and to sums.
 //!
-//! Items are written to the start of the values, as bytes or as words, and then move to their places from the last to the first, so
-//! that the one buffer is the map.
+//! Items are written to the start of the values, as bytes or as words, and then move to their
+//! places from the last to the first, so that the one buffer is the map.
 
 use super::super::super::scalar32::{BYTES, to_hidden};
 use super::super::{MAX_OCTETS, MAX_WIDTH, RAW_GROUP, decode_with, mode};
@@ -22,7 +22,8 @@ const MAX_NARROW: u8 = 6;
 struct Map<const OCTETS: usize>([u8; OCTETS]);
 
 impl<const OCTETS: usize> Map<OCTETS> {
-    /// The number of bits that are set, without the multiplication that compilers put here. Each byte counts its own until the end.
+    /// The number of bits that are set, without the multiplication that compilers put here. Each
+    /// byte counts its own until the end.
     #[inline(always)]
     fn count_ones(&self, octets: usize) -> usize {
         let mut sums = 0;
@@ -71,7 +72,8 @@ pub(in super::super::super) fn decode_sums(section: &[u8], sums: &mut [i32]) -> 
 }
 
 fn words_of(numbers: &mut [i32]) -> &mut [u32] {
-    // SAFETY: every bit pattern of an `i32` is a `u32`, and the other way round; both are aligned alike.
+    // SAFETY: every bit pattern of an `i32` is a `u32`, and the other way round; both are aligned
+    // alike.
     unsafe { numbers.align_to_mut() }.1
 }
 
@@ -80,7 +82,8 @@ trait Numbers: Copy {
     /// Whether raw items are taken as they are, or not at all.
     const TAKES_RAW: bool;
 
-    /// As [`Self::of_byte`], for four numbers below 2^7 with their signs in the top bits of their bytes.
+    /// As [`Self::of_byte`], for four numbers below 2^7 with their signs in the top bits of their
+    /// bytes.
     fn bytes(numbers: u32) -> u32;
 
     /// The word in memory of such a byte.
@@ -138,7 +141,8 @@ impl Numbers for Units {
 
     #[inline(always)]
     fn bytes(numbers: u32) -> u32 {
-        // As signed bytes. Of an odd number that is negative, all bits but the first and the sign are inverted.
+        // As signed bytes. Of an odd number that is negative, all bits but the first and the sign
+        // are inverted.
         let negative = numbers & SIGNS;
         numbers ^ (negative - (negative >> 6))
     }
@@ -197,7 +201,8 @@ impl Numbers for Sums {
 struct Decoder<N>(N);
 
 impl<N: Numbers> Decoder<N> {
-    /// Decodes the section at the start of `section`; its length. None also if its map may have more bytes than `OCTETS`.
+    /// Decodes the section at the start of `section`; its length. None also if its map may have
+    /// more bytes than `OCTETS`.
     #[inline(never)]
     fn section<const OCTETS: usize>(self, section: &[u8], values: &mut [u32]) -> Option<usize> {
         let count = values.len();
@@ -257,8 +262,9 @@ impl<N: Numbers> Decoder<N> {
         Some(section.len() - rest.len())
     }
 
-    /// Decodes the groups at the start of `bytes` to the start of `items`, a byte for each item, as [`Numbers::of_byte`] takes it; what
-    /// is behind them. None if one has too many planes, if they are cut short, or if there is too little room.
+    /// Decodes the groups at the start of `bytes` to the start of `items`, a byte for each item, as
+    /// [`Numbers::of_byte`] takes it; what is behind them. None if one has too many planes, if they
+    /// are cut short, or if there is too little room.
     #[inline(always)]
     fn narrow_groups<'a>(bytes: &'a [u8], codes: &[u8], signs: &[u8], items: &mut [u32]) -> Option<&'a [u8]> {
         let (items, _) = items.as_chunks_mut::<2>();
@@ -369,12 +375,12 @@ impl<N: Numbers> Decoder<N> {
     }
 }
 
-/// Makes values of the items at the start of `values`, as many as `map` has bits, where it has one, and zeros elsewhere. An item is as
-/// long as a value, or shorter.
+/// Makes values of the items at the start of `values`, as many as `map` has bits, where it has one,
+/// and zeros elsewhere. An item is as long as a value, or shorter.
 #[inline(always)]
 fn place<T: Copy>(values: &mut [u32], item_count: usize, map: &[u8], value_of: impl Fn(T) -> u32) {
-    // From the last one on. As many items are left as the octets that are left have bits, so an item is never behind its value,
-    // and what is overwritten has been read.
+    // From the last one on. As many items are left as the octets that are left have bits, so an
+    // item is never behind its value, and what is overwritten has been read.
     let count = values.len();
     let first: *mut u32 = values.as_mut_ptr();
     let mut item = first.cast::<T>().wrapping_add(item_count);

@@ -24,7 +24,8 @@ pub(in super::super::super) fn encode(
     encode_with(values, out, |values, room| encode_section(values, room, bound))
 }
 
-/// Encodes a section to the start of `room`; its length. Behind the section, `room` may be overwritten.
+/// Encodes a section to the start of `room`; its length. Behind the section, `room` may be
+/// overwritten.
 pub(in super::super) fn encode_section(values: &[u8], room: &mut [u8], bound: Bound) -> Option<usize> {
     let encoder = Encoder(Values::new(bound));
     // SAFETY: every bit pattern of four bytes is a `u32`.
@@ -71,11 +72,13 @@ trait Source: Copy {
 /// Values within a bound.
 #[derive(Clone, Copy)]
 struct Values {
-    /// The borders of coded, wide and raw values, compared with a value without its sign: the exponent is then the topmost byte.
+    /// The borders of coded, wide and raw values, compared with a value without its sign: the
+    /// exponent is then the topmost byte.
     from: u32,
     wide_from: u32,
     raw_from: u32,
-    /// Less the exponent: by how much a significand, left-aligned, is shifted to its magnitude in whole bounds; 18 to 31.
+    /// Less the exponent: by how much a significand, left-aligned, is shifted to its magnitude in
+    /// whole bounds; 18 to 31.
     shift: u32,
 }
 
@@ -184,7 +187,8 @@ impl Source for Sums {
 
     #[inline(always)]
     fn numbers(bytes: u32) -> u32 {
-        // Negative bytes: all bits but the sign are inverted, and one is added, which is no carry since none is -128.
+        // Negative bytes: all bits but the sign are inverted, and one is added, which is no carry
+        // since none is -128.
         let negative = bytes >> 7 & ONES;
         (bytes ^ ((negative << 7) - negative)) + negative
     }
@@ -230,7 +234,8 @@ impl<S: Source> Encoder<S> {
         self.section(words.get(..values.len())?, room)
     }
 
-    /// Encodes a section of narrow items. None if there is another, or if there might be too little room.
+    /// Encodes a section of narrow items. None if there is another, or if there might be too little
+    /// room.
     #[inline(never)]
     fn narrow(self, values: &[u32], room: &mut [u8]) -> Option<usize> {
         let octets = values.len().div_ceil(8);
@@ -298,8 +303,8 @@ impl<S: Source> Encoder<S> {
         Some(to.planes.written(start))
     }
 
-    /// Takes all of so many values as items, also zeros. None if another is not narrow; with `guess` also if the section is not dense, or
-    /// does not look so before its end.
+    /// Takes all of so many values as items, also zeros. None if another is not narrow; with
+    /// `guess` also if the section is not dense, or does not look so before its end.
     #[inline(never)]
     fn all<'a>(
         self,
@@ -322,7 +327,8 @@ impl<S: Source> Encoder<S> {
         (!guess || is_dense(count + padding - zeros as usize, count)).then_some(to)
     }
 
-    /// Appends the items of eight values to `to`; a bit for each. If `ALL` are items, how many are zero. None if one is not narrow.
+    /// Appends the items of eight values to `to`; a bit for each. If `ALL` are items, how many are
+    /// zero. None if one is not narrow.
     #[inline(always)]
     fn octet<const ALL: bool>(self, words: &[u32; 8], to: &mut Writer) -> Option<u32> {
         let [a, b, c, d, e, f, g, h] = *words;
@@ -361,7 +367,8 @@ impl<S: Source> Encoder<S> {
         let (mut nonzero, mut raw) = (0, false);
         let mut octets = values.chunks(8);
         for octet in &mut map {
-            // Not zipped: a zip that is not inlined divides by the chunks' length, which it does not know.
+            // Not zipped: a zip that is not inlined divides by the chunks' length, which it does
+            // not know.
             let Some(values) = octets.next() else { break };
             for (place, word) in values.iter().enumerate() {
                 let bits = S::bits(*word);
@@ -389,12 +396,14 @@ impl<S: Source> Encoder<S> {
     }
 }
 
-/// Whether so many of the values of a section, none of them raw, make it dense: `16 * nonzero >= 13 * count`, without multiplying.
+/// Whether so many of the values of a section, none of them raw, make it dense:
+/// `16 * nonzero >= 13 * count`, without multiplying.
 const fn is_dense(nonzero: usize, count: usize) -> bool {
     nonzero << 4 >= (count << 4) - (count << 2) + count
 }
 
-/// Writes mode and map, in which so many bytes are not 0, to the start of `room`; the length of both.
+/// Writes mode and map, in which so many bytes are not 0, to the start of `room`; the length of
+/// both.
 #[inline(always)]
 fn head(room: &mut [u8], map: &[u8], present: usize, dense: bool) -> Option<usize> {
     let (mode, room) = room.split_first_mut()?;
@@ -449,7 +458,8 @@ impl Groups {
     }
 }
 
-/// Writes the planes of a group up to the last that is not 0; how many. The first four are `low`, the others `high`.
+/// Writes the planes of a group up to the last that is not 0; how many. The first four are `low`,
+/// the others `high`.
 #[inline(always)]
 fn put_planes(to: &mut Writer, low: u32, high: u32) -> u32 {
     // Not a loop: compilers would leave it one.
@@ -489,7 +499,8 @@ impl Output<'_> {
         Some(())
     }
 
-    /// Writes signs, codes and planes of `count` items; what has been written by then. The raw ones are `raw_values`, in order.
+    /// Writes signs, codes and planes of `count` items; what has been written by then. The raw ones
+    /// are `raw_values`, in order.
     #[inline(always)]
     fn groups(
         mut self,

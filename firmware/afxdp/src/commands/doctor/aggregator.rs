@@ -1,5 +1,5 @@
-//! Checks of an aggregator: of the machine and the interface what a shim's ports are checked by, and whether
-//! its address can be its own.
+//! Checks of an aggregator: of the machine and the interface what a shim's ports are checked by,
+//! and whether its address can be its own.
 
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -32,7 +32,8 @@ pub struct AggregatorFacts {
     pub port: PortFacts,
     /// The holder of its address.
     pub holder: Holder,
-    /// Whether a socket of this host has its UDP port, at an address that is this host's; none if it is not known.
+    /// Whether a socket of this host has its UDP port, at an address that is this host's; none if
+    /// it is not known.
     pub port_taken: Option<bool>,
 }
 
@@ -52,8 +53,9 @@ pub enum Holder {
 }
 
 impl AggregatorFacts {
-    /// Gathers them. Files are looked for below `root`, which is `/` but for tests; control sockets in `run_dir`. If no
-    /// device of this host has the address, the kernel is made to look it up behind the interface, by one datagram.
+    /// Gathers them. Files are looked for below `root`, which is `/` but for tests; control sockets
+    /// in `run_dir`. If no device of this host has the address, the kernel is made to look it up
+    /// behind the interface, by one datagram.
     ///
     /// # Errors
     /// The kernel does not tell of its devices at all.
@@ -94,7 +96,8 @@ fn is_taken(config: &AggregatorConfig) -> Option<bool> {
     }
 }
 
-/// Has the kernel ask behind the interface who has an address. None if it asks elsewhere, or does not know where.
+/// Has the kernel ask behind the interface who has an address. None if it asks elsewhere, or does
+/// not know where.
 fn look_up(root: &Path, interface: &str, address: Ipv4Addr) -> Option<Holder> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.send_to(&[0], (address, DISCARD)).ok()?;
@@ -107,7 +110,8 @@ fn look_up(root: &Path, interface: &str, address: Ipv4Addr) -> Option<Holder> {
     }
 }
 
-/// The answer of the kernel's table of neighbours (proc_net(5), `/proc/net/arp`) about an address; none if it is not in there.
+/// The answer of the kernel's table of neighbours (proc_net(5), `/proc/net/arp`) about an address;
+/// none if it is not in there.
 fn answer(table: &str, interface: &str, address: Ipv4Addr) -> Option<Holder> {
     let address = address.to_string();
     table.lines().find_map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {

@@ -1,5 +1,5 @@
-//! Facts for the checks: gathered once, from `/proc`, `/sys` and the kernel's answers about the two ports. Tests fill it
-//! themselves, or gather it from a folder.
+//! Facts for the checks: gathered once, from `/proc`, `/sys` and the kernel's answers about the two
+//! ports. Tests fill it themselves, or gather it from a folder.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -80,7 +80,8 @@ pub struct PortFacts {
     pub offloads: Option<BTreeMap<String, Offload>>,
     /// Queues that receive.
     pub queues: Option<u32>,
-    /// The number that its driver adds to them when it gets an XDP program, if the card has that many.
+    /// The number that its driver adds to them when it gets an XDP program, if the card has that
+    /// many.
     pub added: u32,
     /// Processes that hold the XDP program which is attached to it.
     pub holders: Vec<Holder>,
@@ -89,7 +90,8 @@ pub struct PortFacts {
 }
 
 impl Facts {
-    /// Gathers them. Files are looked for below `root`, which is `/` but for tests; control sockets in `run_dir`.
+    /// Gathers them. Files are looked for below `root`, which is `/` but for tests; control sockets
+    /// in `run_dir`.
     ///
     /// # Errors
     /// The kernel does not tell of its devices at all.

@@ -1,5 +1,6 @@
-//! `gradwire-xdp doctor`: what about this machine keeps the shim, or an aggregator, from running, or from running well, each
-//! with the command that fixes it. [`Facts`], or [`AggregatorFacts`], are gathered first; the checks read them and look at nothing else.
+//! `gradwire-xdp doctor`: what about this machine keeps the shim, or an aggregator, from running,
+//! or from running well, each with the command that fixes it. [`Facts`], or [`AggregatorFacts`],
+//! are gathered first; the checks read them and look at nothing else.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -20,9 +21,11 @@ pub use aggregator::{AggregatorFacts, Holder, examine_aggregator};
 pub use facts::{Facts, GatherError, PortFacts, SystemFacts};
 pub use finding::{Finding, Status};
 
-/// Looks for what keeps gradwire-xdp from running between two ports, or as an aggregator, or from running well.
+/// Looks for what keeps gradwire-xdp from running between two ports, or as an aggregator, or from
+/// running well.
 ///
-/// With --host and --net it checks what `run` needs, else what `aggregate` needs. Each fault comes with the command that fixes it. Nothing is changed. As root it sees more.
+/// With --host and --net it checks what `run` needs, else what `aggregate` needs. Each fault comes
+/// with the command that fixes it. Nothing is changed. As root it sees more.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 JSON: an array of {\"check\", \"port\", \"status\", \"found\", \"fix\"}; status is ok, unknown, warning or failed, port and

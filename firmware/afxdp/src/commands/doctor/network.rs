@@ -1,4 +1,5 @@
-//! Checks of the surroundings of the ports: the bridge behind them, its packet filter, queueing disciplines, ECN.
+//! Checks of the surroundings of the ports: the bridge behind them, its packet filter, queueing
+//! disciplines, ECN.
 
 use gradwire::rules::{ECN, Framing};
 
@@ -75,7 +76,8 @@ pub(super) fn shaping(port: &PortFacts, link: &Link) -> Option<Finding> {
     })
 }
 
-/// Frames that the shim takes do not come by the bridge, nor by what filters there: whoever may tag a socket could do what that forbids.
+/// Frames that the shim takes do not come by the bridge, nor by what filters there: whoever may tag
+/// a socket could do what that forbids.
 fn filters(facts: &Facts, config: &Config) -> Vec<Finding> {
     let command = |option: &str| {
         let (host, network) = (word(&facts.ports.host.name), word(&facts.ports.network.name));
@@ -111,7 +113,8 @@ fn filters(facts: &Facts, config: &Config) -> Vec<Finding> {
     checked.collect()
 }
 
-/// A bridge that filters IP drops frames that are shorter than their IP header says, as in-place framing has them.
+/// A bridge that filters IP drops frames that are shorter than their IP header says, as in-place
+/// framing has them.
 fn iptables(facts: &Facts, config: &Config) -> Option<Finding> {
     let in_place = config.rules.as_slice().iter().any(|rule| rule.framing == Framing::InPlace);
     let system = &facts.system;

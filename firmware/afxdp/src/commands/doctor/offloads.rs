@@ -7,7 +7,8 @@ use crate::config::Config;
 use crate::ops::interface::CUT_SEGMENTS;
 use crate::ops::telemetry::Attached;
 
-/// The driver of a virtual machine's card: its host merges segments, and cuts them again for the machine if it is told to.
+/// The driver of a virtual machine's card: its host merges segments, and cuts them again for the
+/// machine if it is told to.
 const VIRTIO: &str = "virtio_net";
 
 pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>) {
@@ -34,7 +35,8 @@ pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>)
     }
 }
 
-/// An aggregator takes datagrams, which nothing cuts or merges unless asked. But what merges segments in the card may keep XDP away.
+/// An aggregator takes datagrams, which nothing cuts or merges unless asked. But what merges
+/// segments in the card may keep XDP away.
 pub(super) fn check_aggregator(port: &PortFacts, findings: &mut Vec<Finding>) {
     if port.link.is_some() {
         let finding = untold(port).or_else(|| merging(port));
@@ -68,7 +70,8 @@ fn turn_off(port: &PortFacts, offloads: &[&str]) -> String {
 pub(super) const TAKE_ORDERS: &str =
     "ctrl_guest_offloads=on   # on the machine's host, for QEMU's -device virtio-net-pci";
 
-/// Whether a virtual machine's host may merge segments and takes no order to stop: the driver then refuses native XDP.
+/// Whether a virtual machine's host may merge segments and takes no order to stop: the driver then
+/// refuses native XDP.
 pub(super) fn keep_xdp_away(port: &PortFacts) -> bool {
     let offload = port.offloads.as_ref().and_then(|offloads| offloads.get("rx-gro-hw"));
     is_virtio(port) && offload.is_some_and(|offload| offload.on && !offload.changeable)
@@ -80,7 +83,8 @@ fn is_virtio(port: &PortFacts) -> bool {
 
 /// The card merges received segments before XDP sees them; most drivers then refuse XDP.
 fn merging(port: &PortFacts) -> Option<Finding> {
-    // Its driver has agreed, and virtio's has told the host to stop; what the offload says then has no effect.
+    // Its driver has agreed, and virtio's has told the host to stop; what the offload says then has
+    // no effect.
     let is_native = port.served.as_ref().is_some_and(|served| served.xdp == Attached::Native);
     if is_on(port, "rx-lro") && !(is_native && is_virtio(port)) {
         let found = "LRO merges segments in the card: frames get longer than the MTU";
@@ -97,8 +101,8 @@ fn merging(port: &PortFacts) -> Option<Finding> {
     None
 }
 
-/// A tag that is not in the frame is not seen, and not sent on. Whether there are VLAN interfaces in a container, the kernel does not tell here:
-/// `possible` says whether it has any at all.
+/// A tag that is not in the frame is not seen, and not sent on. Whether there are VLAN interfaces
+/// in a container, the kernel does not tell here: `possible` says whether it has any at all.
 fn vlans(port: &PortFacts, possible: bool) -> Option<Finding> {
     // With a veth, it is the other end that leaves tags beside frames, whatever this end says.
     if port.driver.as_deref() == Some("veth") {
@@ -166,7 +170,8 @@ mod tests {
         port
     }
 
-    /// When it attaches, virtio tells its host to stop, and the offload goes on saying that it is on.
+    /// When it attaches, virtio tells its host to stop, and the offload goes on saying that it is
+    /// on.
     #[test]
     fn an_offload_without_effect_is_no_warning() {
         let native = |port: &PortFacts| served(port, Attached::Native, Bound::Copy);
@@ -180,7 +185,8 @@ mod tests {
         assert!(merging(&native(&with_offload("ixgbe", "rx-lro", true))).is_some());
     }
 
-    /// A virtual machine whose host takes no such order (QEMU's `ctrl_guest_offloads=off`) has generic mode.
+    /// A virtual machine whose host takes no such order (QEMU's `ctrl_guest_offloads=off`) has
+    /// generic mode.
     #[test]
     fn a_host_that_takes_no_order_keeps_xdp_away() {
         let port = with_offload("virtio_net", "rx-gro-hw", false);
@@ -223,7 +229,8 @@ mod tests {
         let found = checked("rx-vlan-hw-parse", Mode::Auto);
         assert!(fixes(&found, "eth0", Status::Warning, "ethtool -K eth0 rxvlan off txvlan off"), "{found:?}");
         assert!(found.contains(&("veth0".to_owned(), Status::Ok, None)), "{found:?}");
-        // What a veth says has no effect: its other end, in the container, leaves them beside frames, if there are any.
+        // What a veth says has no effect: its other end, in the container, leaves them beside
+        // frames, if there are any.
         let mut facts = healthy();
         facts.system.vlans = true;
         let mut findings = Vec::new();

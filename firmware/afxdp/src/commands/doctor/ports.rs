@@ -67,7 +67,8 @@ fn link(port: &PortFacts) -> Finding {
     Finding::ok("link", format!("{kind}, up"))
 }
 
-/// Whether the program runs in the kernel's generic path, or would if it was started; none if it is not known.
+/// Whether the program runs in the kernel's generic path, or would if it was started; none if it is
+/// not known.
 pub(super) fn is_generic(port: &PortFacts, mode: Mode) -> Option<bool> {
     if let Some(served) = &port.served {
         return Some(served.xdp == Attached::Generic);
@@ -187,8 +188,8 @@ fn other_program(port: &PortFacts, link: &Link) -> Finding {
     }
 }
 
-/// Takes away a program that no process holds. The kernel does not tell here whether netlink attached it, or a link that is pinned in a BPF file
-/// system: then it refuses the first command.
+/// Takes away a program that no process holds. The kernel does not tell here whether netlink
+/// attached it, or a link that is pinned in a BPF file system: then it refuses the first command.
 fn detach(port: &PortFacts, link: &Link, program: u32) -> String {
     let mode = if link.xdp_generic { "xdpgeneric" } else { "xdp" };
     let of_program = format!("bpftool link | sed -n 's/^\\([0-9]*\\): xdp  prog {program} .*/\\1/p'");
@@ -225,8 +226,8 @@ fn restart(port: &PortFacts) -> String {
     format!("gradwire-xdp unload {}   # and start it again", word(&port.name))
 }
 
-/// TCP cuts segments at its MSS. Under `alignment = "payload"` that must be a place between two values. The MSS is the MTU
-/// without headers, all of which are multiples of four.
+/// TCP cuts segments at its MSS. Under `alignment = "payload"` that must be a place between two
+/// values. The MSS is the MTU without headers, all of which are multiples of four.
 fn alignment(host: &PortFacts, config: &Config) -> Option<Finding> {
     let mtu = host.link.as_ref()?.mtu;
     let by_payload = config.rules.as_slice().iter().any(|rule| rule.alignment == Alignment::Payload);

@@ -6,7 +6,8 @@ use super::report::{duration, number, port};
 use super::table::Table;
 use crate::ops::telemetry::AggregatorSnapshot;
 
-/// An aggregator as text: where it is, its jobs, and what came and what became of it. Counts of nothing are left out.
+/// An aggregator as text: where it is, its jobs, and what came and what became of it. Counts of
+/// nothing are left out.
 pub(super) fn render(aggregator: &AggregatorSnapshot) -> String {
     let head = format!(
         "aggregator {} on {}\nprocess {}, version {}, up {}, kernel {}\n{} chunks summed for {} jobs, {} frames sent, {} without room\n\n",

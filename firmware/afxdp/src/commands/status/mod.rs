@@ -23,10 +23,11 @@ pub(super) use table::Table;
 
 use report::render;
 
-/// Shows what running shims do: a verdict, and counts by rule, outcome, queue and flow; and what aggregators sum.
+/// Shows what running shims do: a verdict, and counts by rule, outcome, queue and flow; and what
+/// aggregators sum.
 ///
-/// Bytes of rules are those of whole frames, bytes of flows those of payloads. With --watch, counts have rates beside
-/// them.
+/// Bytes of rules are those of whole frames, bytes of flows those of payloads. With --watch, counts
+/// have rates beside them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 JSON: an object for each shim, on a line of its own: {\"version\", \"pid\", \"uptime_ms\", \"kernel\", \"config\", \"reloads\",
@@ -78,7 +79,8 @@ pub fn run(args: &StatusArgs, out: &mut impl Write) -> Result<Outcome, CommandEr
     Ok(Outcome::Good)
 }
 
-/// Asks every shim once; what to show, and whether all answered. `before` holds what they told last.
+/// Asks every shim once; what to show, and whether all answered. `before` holds what they told
+/// last.
 fn once(args: &StatusArgs, before: &mut BTreeMap<PathBuf, Snapshot>) -> Result<(String, bool), CommandError> {
     let wanted = |socket: &Path| {
         control::ports_of(socket).is_some_and(|(host, net)| {
@@ -141,7 +143,8 @@ struct Screen {
 impl Screen {
     fn show(&mut self, text: &str, out: &mut impl Write) -> io::Result<()> {
         if self.redraws {
-            // Home, clear the rest of each line, then what is below: without flicker (ECMA-48, CUP, EL, ED).
+            // Home, clear the rest of each line, then what is below: without flicker (ECMA-48, CUP,
+            // EL, ED).
             write!(out, "\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"))?;
         } else {
             out.write_all(text.as_bytes())?;

@@ -17,7 +17,8 @@ impl<const N: usize> Table<N> {
         self.rows.push(cells);
     }
 
-    /// The table and an empty line, without columns whose cells are all empty; nothing if there is no row.
+    /// The table and an empty line, without columns whose cells are all empty; nothing if there is
+    /// no row.
     pub(crate) fn render(&self) -> String {
         if self.rows.is_empty() {
             return String::new();

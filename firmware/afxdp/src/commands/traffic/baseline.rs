@@ -1,5 +1,5 @@
-//! `--baseline`: the same stream by the bridge and through the shim in turn, so that what compression gains and costs shows on this
-//! path before anything depends on it.
+//! `--baseline`: the same stream by the bridge and through the shim in turn, so that what
+//! compression gains and costs shows on this path before anything depends on it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -30,7 +30,8 @@ struct Cost {
     mbit_per_second: f64,
     /// Bytes that the card sent meanwhile, whoever sent them.
     card_bytes: Option<f64>,
-    /// Seconds that the processors of the sending and of the receiving machine worked, on whatever it was.
+    /// Seconds that the processors of the sending and of the receiving machine worked, on whatever
+    /// it was.
     cpu_here: Option<f64>,
     cpu_there: Option<f64>,
 }
@@ -86,7 +87,8 @@ pub(super) struct Comparison {
     /// Medians over the rounds.
     bridge: Cost,
     shim: Cost,
-    /// Medians of the rounds' own ratios, shim to bridge: neighbours in time share the machine's load.
+    /// Medians of the rounds' own ratios, shim to bridge: neighbours in time share the machine's
+    /// load.
     ratio: Cost,
     /// The lowest and the highest of the rounds' ratios of speed.
     speed_from: f64,
@@ -123,7 +125,8 @@ pub(super) fn compare(args: &SendArgs) -> Result<Comparison, TrafficError> {
             sent.push((round, way, sending, std::mem::replace(&mut before, after)));
         }
     }
-    // The card is that of the shim which lists the tagged connections; of several, no one card has it all.
+    // The card is that of the shim which lists the tagged connections; of several, no one card has
+    // it all.
     let mut shims = sent.iter().filter_map(|(_, _, sending, _)| sending.report.shims());
     let shim = shims.next().filter(|first| first.len() == 1 && shims.all(|other| other == *first));
     let shim = shim.map(|shims| shims[0].clone());
@@ -260,12 +263,14 @@ fn median(mut figures: Vec<f64>) -> f64 {
     }
 }
 
-/// Seconds that all processors of this machine have worked since its start, on whatever it was; none if it does not tell.
+/// Seconds that all processors of this machine have worked since its start, on whatever it was;
+/// none if it does not tell.
 pub(super) fn busy_seconds() -> Option<f64> {
     Some(busy_ticks(&fs::read_to_string("/proc/stat").ok()?)? as f64 / clock_ticks_per_second() as f64)
 }
 
-/// proc_stat(5): user, nice, system, idle, iowait, irq, softirq; what follows is other machines', or in these already.
+/// proc_stat(5): user, nice, system, idle, iowait, irq, softirq; what follows is other machines',
+/// or in these already.
 fn busy_ticks(stat: &str) -> Option<u64> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks = line.split_whitespace().map(str::parse).collect::<Result<Vec<u64>, _>>().ok()?;
@@ -324,7 +329,8 @@ mod tests {
         let text = compared([2.0, 8.0, 4.0], [1.0, 2.0, 4.0]).text();
         assert_eq!(cells(&text, "bridge "), ["4.000", "0.0", "4,000", "8.00", "2.00"], "{text}");
         assert_eq!(cells(&text, "shim "), ["2.000", "0.0", "1,000", "4.00", "1.00"], "{text}");
-        // Of 1/2, 1/4 and 1: not the ratio of the medians, which is the same by chance here, nor that of the sums.
+        // Of 1/2, 1/4 and 1: not the ratio of the medians, which is the same by chance here, nor
+        // that of the sums.
         assert_eq!(cells(&text, "shim / bridge "), ["0.50", "2.00", "0.25", "0.50", "0.50"], "{text}");
         let text = compared([2.0, 8.0, 4.0], [1.0, 6.0, 4.0]).text();
         assert_eq!(cells(&text, "shim / bridge ")[0], "0.75", "of 1/2, 3/4 and 1, and 4/4 of the medians");

@@ -1,9 +1,9 @@
 //! `gradwire-xdp test`: traffic between two hosts whose every value is checked.
 //!
-//! An untagged control connection agrees on a seed, so both ends make the same values; the tagged connections carry
-//! nothing but them. `values` makes them, `verify` compares them, `protocol` is what the two ends say, `send` and
-//! `receive` are the ends, `shims` asks this machine's shims, `report` says what it comes to, and `baseline` compares
-//! streams of both ways.
+//! An untagged control connection agrees on a seed, so both ends make the same values; the tagged
+//! connections carry nothing but them. `values` makes them, `verify` compares them, `protocol` is
+//! what the two ends say, `send` and `receive` are the ends, `shims` asks this machine's shims,
+//! `report` says what it comes to, and `baseline` compares streams of both ways.
 
 use std::io::{self, ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -36,8 +36,8 @@ const DEFAULT_BOUND: f64 = 1.0 / 1024.0;
 
 /// Sends tagged values from host to host and checks every one of them.
 ///
-/// One host receives, the other one sends. An untagged connection agrees on what is sent. The tagged connections carry
-/// nothing but f32 values, from the SYN on. Neither end needs privileges.
+/// One host receives, the other one sends. An untagged connection agrees on what is sent. The
+/// tagged connections carry nothing but f32 values, from the SYN on. Neither end needs privileges.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -89,7 +89,8 @@ pub struct SendArgs {
     /// The receiving host: its address or name.
     #[arg(value_name = "ADDRESS")]
     pub address: String,
-    /// The receiver's port; the tagged connections go to the port that it names, which is the next one.
+    /// The receiver's port; the tagged connections go to the port that it names, which is the next
+    /// one.
     #[arg(long, default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub port: u16,
     /// The number of bytes to send in all; k, M and G are powers of 1000.
@@ -102,15 +103,15 @@ pub struct SendArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=i64::from(protocol::MAX_CONNECTIONS)))]
     pub connections: u16,
-    /// Send the values of a file over and over: raw little-endian f32, or .npy. Otherwise values are made up that look like
-    /// gradients.
+    /// Send the values of a file over and over: raw little-endian f32, or .npy. Otherwise values
+    /// are made up that look like gradients.
     #[arg(long, value_name = "FILE")]
     pub values: Option<PathBuf>,
     /// Which values are made up.
     #[arg(long, default_value_t = 1, conflicts_with = "values")]
     pub seed: u64,
-    /// The error that no value may exceed: 10 or 2^-10, or a number such as 0.001. Without it, that of the rule of
-    /// this machine's shims, else 2^-10.
+    /// The error that no value may exceed: 10 or 2^-10, or a number such as 0.001. Without it, that
+    /// of the rule of this machine's shims, else 2^-10.
     #[arg(long, value_name = "BOUND", value_parser = bound)]
     pub bound: Option<f64>,
     /// No bit may change: for a path without shims, or another type of service.
@@ -119,7 +120,8 @@ pub struct SendArgs {
     /// The type of service of the connections.
     #[arg(long, value_name = "TOS", default_value = "0x28", value_parser = tos)]
     pub tos: u8,
-    /// Send the same stream by the bridge (untagged) and through the shim (tagged) in turn, and print one table of what both take.
+    /// Send the same stream by the bridge (untagged) and through the shim (tagged) in turn, and
+    /// print one table of what both take.
     #[arg(long)]
     pub baseline: bool,
     /// The number of times that each of the two is sent.
@@ -153,7 +155,8 @@ pub struct ReceiveArgs {
     /// The address to listen on; all of them if there is none.
     #[arg(long, value_name = "ADDRESS")]
     pub address: Option<IpAddr>,
-    /// The port for senders' control connections; the tagged ones go to the next port. 0 takes any two.
+    /// The port for senders' control connections; the tagged ones go to the next port. 0 takes any
+    /// two.
     #[arg(long, default_value_t = PORT, value_parser = clap::value_parser!(u16).range(..=i64::from(u16::MAX - 1)))]
     pub port: u16,
     /// End after one test.

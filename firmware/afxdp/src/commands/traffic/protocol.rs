@@ -1,5 +1,5 @@
-//! The messages of the two ends of a test on the control connection: a JSON object on each line. The tagged
-//! connections carry nothing but values.
+//! The messages of the two ends of a test on the control connection: a JSON object on each line.
+//! The tagged connections carry nothing but values.
 //!
 //! ```text
 //! sender                                   receiver
@@ -70,12 +70,13 @@ pub(super) enum Answer {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Arrived {
     pub(super) tally: Tally,
-    /// Bytes that were sent and did not arrive; those that nobody sent, if negative. Over all connections, and the
-    /// largest difference of one, so that they do not cancel out.
+    /// Bytes that were sent and did not arrive; those that nobody sent, if negative. Over all
+    /// connections, and the largest difference of one, so that they do not cancel out.
     pub(super) missing: i64,
     /// From the first accepted connection to the last byte.
     pub(super) seconds: f64,
-    /// Seconds that the receiver's processors worked meanwhile, on whatever it was; none if it cannot be read.
+    /// Seconds that the receiver's processors worked meanwhile, on whatever it was; none if it
+    /// cannot be read.
     pub(super) cpu_seconds: Option<f64>,
 }
 

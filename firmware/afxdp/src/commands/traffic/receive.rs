@@ -1,5 +1,5 @@
-//! The receiving end: one test after the other. Whoever reaches its port may have it check traffic, within limits of time
-//! and memory; it writes nothing.
+//! The receiving end: one test after the other. Whoever reaches its port may have it check traffic,
+//! within limits of time and memory; it writes nothing.
 
 use std::io::{self, ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -66,7 +66,8 @@ impl Receiver {
                     if !more {
                         return Ok(reports);
                     }
-                    // In between, the sender asks its shims, and may wait for one that does not answer.
+                    // In between, the sender asks its shims, and may wait for one that does not
+                    // answer.
                     let wait = 2 * args.timeout + ASK;
                     control.wait_at_most(wait).map_err(TrafficError::talk("wait for the next test"))?;
                 }
@@ -164,7 +165,8 @@ fn receive_all(
         drop(done);
         // Nobody sends anything: it ends when the last thread has.
         while let Err(RecvTimeoutError::Timeout) = is_done.recv_timeout(PROGRESS) {
-            // A sender that is still sending does not read yet; one that has gone ends its connections.
+            // A sender that is still sending does not read yet; one that has gone ends its
+            // connections.
             let _ = control.send(&Answer::Received(received.load(Ordering::Relaxed)));
         }
         let results = threads.into_iter().enumerate().map(|(connection, thread)| {

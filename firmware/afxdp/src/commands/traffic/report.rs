@@ -264,7 +264,8 @@ mod tests {
 
     #[test]
     fn a_norm_that_grew_is_not_lost() {
-        // One of 4 that became 4 and a third of a percent, and one that lost less than a digit shows.
+        // One of 4 that became 4 and a third of a percent, and one that lost less than a digit
+        // shows.
         for got in [4.03, 4.0 + 1e-9, 4.0, 3.9999] {
             let text = report(|of| of.tally.squares_got = got, None).text();
             assert!(text.contains("\nnorm lost    0.0 %\n"), "{text}");

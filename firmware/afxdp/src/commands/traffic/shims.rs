@@ -1,5 +1,5 @@
-//! The account of this machine's shims about a test: which bound their rules have, and what they saved on its
-//! connections.
+//! The account of this machine's shims about a test: which bound their rules have, and what they
+//! saved on its connections.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use serde::Serialize;
 use crate::ops::control::{self, ControlError};
 use crate::ops::telemetry::{FlowStatus, Snapshot};
 
-/// Every shim that answers on this machine. None if there is no folder, or this user may not ask: a container sees no
-/// shim of its host. One whose threads are late to answer is asked again, for as long as `patience` lasts: what they last told may be of
-/// before the test.
+/// Every shim that answers on this machine. None if there is no folder, or this user may not ask: a
+/// container sees no shim of its host. One whose threads are late to answer is asked again, for as
+/// long as `patience` lasts: what they last told may be of before the test.
 pub(super) fn answering(run_dir: &Path, patience: Duration) -> Vec<Snapshot> {
     let sockets = control::sockets(run_dir).unwrap_or_default();
     let end = Instant::now() + patience;
@@ -58,7 +58,8 @@ pub(super) struct OnTheWire {
 }
 
 impl OnTheWire {
-    /// The account of these shims about connections from the first to the second address; none if they list none of them.
+    /// The account of these shims about connections from the first to the second address; none if
+    /// they list none of them.
     pub(super) fn of(shims: &[Snapshot], connections: &[(SocketAddr, SocketAddr)]) -> Option<Self> {
         let names = connections.iter().map(|(from, to)| format!("{} > {}", plain(*from), plain(*to)));
         let names = names.collect::<Vec<_>>();

@@ -1,5 +1,5 @@
-//! Both ends over loopback, where nothing compresses; and ends that do wrong. `tests/verified.rs` has them on hosts with
-//! shims.
+//! Both ends over loopback, where nothing compresses; and ends that do wrong. `tests/verified.rs`
+//! has them on hosts with shims.
 
 use std::net::{TcpListener, TcpStream};
 use std::thread;
@@ -116,7 +116,8 @@ fn sent_values_arrive_and_both_ends_say_so() {
     assert_eq!(sender["values"], 750_000);
 }
 
-/// A sender of the test's own making, over the real protocol: `harm` changes the bytes of its one stream.
+/// A sender of the test's own making, over the real protocol: `harm` changes the bytes of its one
+/// stream.
 fn sent_by_hand(plan: &Plan, harm: impl FnOnce(&mut Vec<u8>), claimed: u64) -> (Outcome, Value) {
     let args = receive_args("--address 127.0.0.1 --port 0 --json");
     let receiver = Receiver::bind(&args).unwrap();

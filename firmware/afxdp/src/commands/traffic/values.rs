@@ -1,11 +1,13 @@
-//! The values that a test sends: values that look like gradients, or those of a file. A stream repeats them over and over.
+//! The values that a test sends: values that look like gradients, or those of a file. A stream
+//! repeats them over and over.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 /// The most bytes of a file: the receiving end keeps them in memory.
 pub(super) const MAX_FILE: u64 = 256 << 20;
-/// The number of values that are made up. A prime number: no shift by whole segments or buffers hits the same values again.
+/// The number of values that are made up. A prime number: no shift by whole segments or buffers
+/// hits the same values again.
 const GENERATED: usize = 1_000_003;
 /// So many neighbours are of one scale, as those of a tensor are.
 const TENSOR: usize = 20_011;
@@ -25,9 +27,9 @@ pub struct ValuesError {
 pub(super) struct Values(Vec<u8>);
 
 impl Values {
-    /// The same for a seed on every machine, since only exact operations make them: sums of uniform numbers, near a
-    /// normal distribution, times a power of two that is larger the rarer it is. So most are small and a few are large,
-    /// as among gradients.
+    /// The same for a seed on every machine, since only exact operations make them: sums of uniform
+    /// numbers, near a normal distribution, times a power of two that is larger the rarer it is. So
+    /// most are small and a few are large, as among gradients.
     pub(super) fn generated(seed: u64) -> Self {
         let mut random = SplitMix(seed);
         let mut bytes = Vec::with_capacity(4 * GENERATED);
@@ -85,8 +87,8 @@ impl Values {
         &self.0
     }
 
-    /// The start of connection `number` among these bytes: each starts elsewhere, so that they are not mistaken for
-    /// one another.
+    /// The start of connection `number` among these bytes: each starts elsewhere, so that they are
+    /// not mistaken for one another.
     pub(super) fn start(&self, number: usize) -> usize {
         number * 7_919 % (self.0.len() / 4) * 4
     }

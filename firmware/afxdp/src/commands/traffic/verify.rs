@@ -1,4 +1,5 @@
-//! Compares what arrived with what was sent, value by value, in `f64`: no code that compresses has a part in it.
+//! Compares what arrived with what was sent, value by value, in `f64`: no code that compresses has
+//! a part in it.
 
 use serde::{Deserialize, Serialize};
 

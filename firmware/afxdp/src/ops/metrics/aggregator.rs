@@ -3,7 +3,8 @@
 use super::exposition::Page;
 use crate::ops::telemetry::{AggregatorSnapshot, RingStats};
 
-/// All of a snapshot's numbers; those of jobs are summed up, because over time jobs have any number.
+/// All of a snapshot's numbers; those of jobs are summed up, because over time jobs have any
+/// number.
 pub(super) fn render(aggregator: &AggregatorSnapshot) -> String {
     let mut page = Page::new(&[("interface", &aggregator.interface.name)]);
     page.family("gradwire_aggregator_info", "gauge", "What runs; always 1.");

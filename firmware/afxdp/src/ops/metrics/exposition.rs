@@ -6,7 +6,8 @@ use crate::ops::telemetry::{
     KeptStats, LossStats, Outcomes, PerPort, RingStats, RuleStatus, Snapshot, Usefulness,
 };
 
-/// All of a snapshot's numbers. Flows are left out: over time their number has no bound, which Prometheus bears badly.
+/// All of a snapshot's numbers. Flows are left out: over time their number has no bound, which
+/// Prometheus bears badly.
 #[must_use]
 pub fn render(snapshot: &Snapshot) -> String {
     let PerPort { host, network } = &snapshot.ports;
@@ -93,7 +94,8 @@ pub(super) type Label<'a> = (&'a str, &'a dyn Display);
 /// A page that grows by families of metrics.
 pub(super) struct Page {
     pub(super) text: String,
-    /// Labels of every sample: a Prometheus server that reads several shims tells them apart by their ports.
+    /// Labels of every sample: a Prometheus server that reads several shims tells them apart by
+    /// their ports.
     whose: String,
     /// The family that samples belong to.
     name: &'static str,
@@ -292,8 +294,8 @@ pub(super) mod tests {
         assert!(render(&snapshot).contains(r#"{host="a\"b\\c","#));
     }
 
-    /// A host that receives sends bare ACKs, and one that compresses nothing sends payloads: the two look alike in the
-    /// rule's frames, and not here.
+    /// A host that receives sends bare ACKs, and one that compresses nothing sends payloads: the
+    /// two look alike in the rule's frames, and not here.
     #[test]
     fn bare_acknowledgements_are_no_payload() {
         let mut snapshot = example();

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use crate::ops::telemetry::{AggregatorSnapshot, Snapshot, Usefulness};
 
-/// Renders the version, the savings, and the addresses of the metrics. One page, which loads nothing.
+/// Renders the version, the savings, and the addresses of the metrics. One page, which loads
+/// nothing.
 pub(super) fn render(snapshot: &Snapshot) -> String {
     let mut rows = Rows::default();
     let mut row = |name: &str, what: &str| rows.add(name, what);

@@ -1,6 +1,6 @@
-//! The Prometheus endpoint: `GET /metrics` over HTTP/1.1, in the text exposition format 0.0.4, and a page for people who
-//! find it. Clients are bounded in number, length and time: it is read by a scraper every few seconds, and must not become
-//! a way in.
+//! The Prometheus endpoint: `GET /metrics` over HTTP/1.1, in the text exposition format 0.0.4, and
+//! a page for people who find it. Clients are bounded in number, length and time: it is read by a
+//! scraper every few seconds, and must not become a way in.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -67,7 +67,8 @@ impl Endpoint {
         TcpListener::bind(address).map(Self)
     }
 
-    /// Binds the first free port from that of `address` on, among [`PORTS`] of them: each shim of a host gets its own.
+    /// Binds the first free port from that of `address` on, among [`PORTS`] of them: each shim of a
+    /// host gets its own.
     ///
     /// # Errors
     /// All of them are in use, or the address is not this host's.
@@ -181,7 +182,8 @@ mod tests {
         assert!(matches!(endless.read(&mut [0; 1]), Ok(0) | Err(_)));
     }
 
-    /// More than are served at once, all of them older than the scraper, and all still connected when it is answered.
+    /// More than are served at once, all of them older than the scraper, and all still connected
+    /// when it is answered.
     #[test]
     fn idle_clients_keep_nobody_out() {
         let endpoint = Endpoint::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();

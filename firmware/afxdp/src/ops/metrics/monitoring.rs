@@ -1,4 +1,5 @@
-//! Checks that the metrics that the files under `monitoring/` ask for exist: every metric, with every label and every value that they name.
+//! Checks that the metrics that the files under `monitoring/` ask for exist: every metric, with
+//! every label and every value that they name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,7 +24,8 @@ fn exported() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
     metrics
 }
 
-/// The metrics of the shim's that an expression names, each with its selector; `promtool` checks the rest of it.
+/// The metrics of the shim's that an expression names, each with its selector; `promtool` checks
+/// the rest of it.
 fn selectors(expression: &str) -> Vec<(&str, &str)> {
     let starts = expression.match_indices("gradwire_").map(|(at, _)| at);
     let found = starts.map(|at| {
@@ -111,7 +113,8 @@ fn the_rules_ask_for_what_the_shim_exports() {
         assert!(guide.contains(&format!("`{name}`")), "docs/shim-reference.md does not know {name}");
     }
     assert!(names.len() >= 6);
-    // The series that the tests make up are the shim's, too; a colon stands in the names of recorded ones.
+    // The series that the tests make up are the shim's, too; a colon stands in the names of
+    // recorded ones.
     assert!(check(&tests) > 10);
 }
 

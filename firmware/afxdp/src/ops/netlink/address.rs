@@ -1,4 +1,5 @@
-//! The IPv4 addresses of a network namespace, as rtnetlink tells of them (rtnetlink(7), linux/if_addr.h).
+//! The IPv4 addresses of a network namespace, as rtnetlink tells of them (rtnetlink(7),
+//! linux/if_addr.h).
 
 use std::io;
 use std::net::Ipv4Addr;

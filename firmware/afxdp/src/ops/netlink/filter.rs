@@ -1,5 +1,5 @@
-//! Filters of frames, from the kernel's answers: nftables' chains (linux/netfilter/nf_tables.h), and the filters of traffic control
-//! (linux/rtnetlink.h, linux/pkt_sched.h).
+//! Filters of frames, from the kernel's answers: nftables' chains (linux/netfilter/nf_tables.h),
+//! and the filters of traffic control (linux/rtnetlink.h, linux/pkt_sched.h).
 
 use std::io;
 

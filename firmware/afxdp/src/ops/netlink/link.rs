@@ -74,7 +74,8 @@ pub struct Link {
     pub locked: bool,
     /// As a bridge: whether it compares VLAN tags with those of its ports.
     pub vlan_filtering: bool,
-    /// As a bridge: whether it hands frames to iptables, and to ip6tables, whatever the namespace's setting says.
+    /// As a bridge: whether it hands frames to iptables, and to ip6tables, whatever the namespace's
+    /// setting says.
     pub calls_iptables: [bool; 2],
     /// The number of receive queues it was made with.
     pub rx_queues: u32,
@@ -153,8 +154,9 @@ impl Link {
     }
 }
 
-/// Why a device's driver does not take an XDP program, in the kernel's words; none if it has none, or if the driver takes it. `bpf_link_create`
-/// has a number only, so this asks for the same by netlink. `extend` sets `NETLINK_EXT_ACK` on the socket.
+/// Why a device's driver does not take an XDP program, in the kernel's words; none if it has none,
+/// or if the driver takes it. `bpf_link_create` has a number only, so this asks for the same by
+/// netlink. `extend` sets `NETLINK_EXT_ACK` on the socket.
 ///
 /// # Errors
 /// The kernel does not answer.

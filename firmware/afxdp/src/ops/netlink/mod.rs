@@ -1,6 +1,6 @@
-//! Questions to the kernel about network devices, over netlink: of the namespace that the process is in, whatever
-//! `/sys` shows. [`link`](mod@link) and [`address`] ask rtnetlink, [`generic`] what ethtool and the XDP features are about,
-//! and [`filter`] who filters frames.
+//! Questions to the kernel about network devices, over netlink: of the namespace that the process
+//! is in, whatever `/sys` shows. [`link`](mod@link) and [`address`] ask rtnetlink, [`generic`] what
+//! ethtool and the XDP features are about, and [`filter`] who filters frames.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -63,8 +63,8 @@ impl Netlink {
         Self::open(Some(netlink::NETFILTER))
     }
 
-    /// Sends a request of type `kind` and takes its first answer, without the header; empty if the kernel only
-    /// acknowledges.
+    /// Sends a request of type `kind` and takes its first answer, without the header; empty if the
+    /// kernel only acknowledges.
     fn request(&mut self, kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
         let mut answer = Vec::new();
         self.ask(kind, NLM_F_ACK, body, |part, is_one_of_many| {
@@ -80,7 +80,8 @@ impl Netlink {
         self.ask(kind, NLM_F_DUMP, body, |part, _| each(part))
     }
 
-    /// Sends a request, and hands over what comes back until its end: each body, and whether it is a part of many.
+    /// Sends a request, and hands over what comes back until its end: each body, and whether it is
+    /// a part of many.
     fn ask(
         &mut self,
         kind: u16,

@@ -95,7 +95,8 @@ pub struct AggregatorSnapshot {
     pub jobs: Vec<JobStatus>,
     /// Frames that it got, by what they were ([`Arrival`]).
     pub frames: BTreeMap<String, u64>,
-    /// Datagrams among them, by what they did ([`Outcome`]). Those that completed a chunk are the chunks summed.
+    /// Datagrams among them, by what they did ([`Outcome`]). Those that completed a chunk are the
+    /// chunks summed.
     pub datagrams: BTreeMap<String, u64>,
     /// Frames that it sent.
     pub sent: u64,

@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The time that a snapshot waits for queue threads. They look at the board at least at every sign of life that they give
-/// the XDP program, which is far more often.
+/// The time that a snapshot waits for queue threads. They look at the board at least at every sign
+/// of life that they give the XDP program, which is far more often.
 pub const PATIENCE: Duration = Duration::from_millis(250);
 
-/// The place where readers ask for reports and queue threads leave them. A queue thread never waits for a reader.
+/// The place where readers ask for reports and queue threads leave them. A queue thread never waits
+/// for a reader.
 #[derive(Debug)]
 pub struct Board<R> {
     queues: Vec<Slot<R>>,
@@ -34,8 +35,8 @@ impl<R: Clone + Default> Board<R> {
         Self { queues: (0..queues).map(|_| slot()).collect() }
     }
 
-    /// The queue thread's part, at every turn of its loop: if somebody asked for the report of `queue`, and
-    /// nobody reads it right now, `fill` is called. Otherwise it costs one load.
+    /// The queue thread's part, at every turn of its loop: if somebody asked for the report of
+    /// `queue`, and nobody reads it right now, `fill` is called. Otherwise it costs one load.
     pub fn answer(&self, queue: usize, fill: impl FnOnce(&mut R)) {
         let Some(slot) = self.queues.get(queue) else { return };
         if !slot.asked.load(Ordering::Relaxed) {
@@ -48,7 +49,8 @@ impl<R: Clone + Default> Board<R> {
         slot.left.notify_all();
     }
 
-    /// A new report of every queue; of one that does not answer within `patience` the last one, and `false`.
+    /// A new report of every queue; of one that does not answer within `patience` the last one, and
+    /// `false`.
     #[must_use]
     pub fn collect(&self, patience: Duration) -> Vec<(bool, R)> {
         let end = Instant::now() + patience;

@@ -1,5 +1,6 @@
-//! Telemetry of a running shim. A queue thread fills a [`QueueReport`] when the [`Board`] asks for it;
-//! of all reports together [`Telemetry::snapshot`] makes a [`Snapshot`], which goes through the control socket.
+//! Telemetry of a running shim. A queue thread fills a [`QueueReport`] when the [`Board`] asks for
+//! it; of all reports together [`Telemetry::snapshot`] makes a [`Snapshot`], which goes through the
+//! control socket.
 
 use std::ops::Add as _;
 use std::path::PathBuf;

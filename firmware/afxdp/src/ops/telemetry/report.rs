@@ -14,7 +14,8 @@ use super::sampled::Sampled;
 /// The most flows that one queue tells about: those with the most bytes.
 pub const FLOWS_LISTED: usize = 32;
 
-/// Statistics of an AF_XDP socket: the kernel's (`XDP_STATISTICS`, linux/if_xdp.h), and one of the thread's own.
+/// Statistics of an AF_XDP socket: the kernel's (`XDP_STATISTICS`, linux/if_xdp.h), and one of the
+/// thread's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingStats {
     /// Received, and dropped for other reasons than a full ring.
@@ -29,7 +30,8 @@ pub struct RingStats {
     pub rx_invalid: u64,
     /// Descriptors of the transmit ring that the kernel refused.
     pub tx_invalid: u64,
-    /// The number of times that frames were taken to leave there, and none left for a second or more: the bridge then got those that came later.
+    /// The number of times that frames were taken to leave there, and none left for a second or
+    /// more: the bridge then got those that came later.
     #[serde(default)]
     pub stalls: u64,
 }
@@ -50,7 +52,8 @@ impl RingStats {
     }
 }
 
-/// Frames that the XDP program left in the kernel's path though their type of service asks for an engine.
+/// Frames that the XDP program left in the kernel's path though their type of service asks for an
+/// engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptStats {
     /// The queue's thread had given no sign of life for too long.
@@ -59,9 +62,11 @@ pub struct KeptStats {
     pub unknown: u64,
     /// Not from one of the two ports to the other.
     pub elsewhere: u64,
-    /// Longer than the MTU that the ports had at start allows: the MTU was raised, or an offload merged segments.
+    /// Longer than the MTU that the ports had at start allows: the MTU was raised, or an offload
+    /// merged segments.
     pub too_long: u64,
-    /// With payload, of connections whose far end did not advertise that it restores, as the rule asks.
+    /// With payload, of connections whose far end did not advertise that it restores, as the rule
+    /// asks.
     pub not_negotiated: u64,
     /// The same, if the host's own SYN was not tagged either.
     pub tagged_late: u64,
@@ -163,8 +168,8 @@ impl Default for QueueReport {
 }
 
 impl QueueReport {
-    /// Takes down all that the engines of a queue count, what some of its compressed frames lost, the statistics of its sockets, and
-    /// what the XDP program kept from it.
+    /// Takes down all that the engines of a queue count, what some of its compressed frames lost,
+    /// the statistics of its sockets, and what the XDP program kept from it.
     pub fn fill<const SETS: usize>(
         &mut self,
         engines: &Forwarder<SETS>,
@@ -184,7 +189,8 @@ impl QueueReport {
         self.list(engines.egress().flows());
     }
 
-    /// Lists the tagged flows with the most bytes; with none, those that asked and have no answer, whose payload may go another way.
+    /// Lists the tagged flows with the most bytes; with none, those that asked and have no answer,
+    /// whose payload may go another way.
     fn list<const SETS: usize>(&mut self, table: &FlowTable<SETS>) {
         (self.listed, self.known) = (0, [0; Negotiation::ALL.len()]);
         for (key, flow) in table.iter() {

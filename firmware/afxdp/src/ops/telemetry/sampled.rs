@@ -24,7 +24,8 @@ impl Sampled {
     pub const NONE: Self =
         Self { frames: 0, values: 0, zeroed: 0, non_finite: 0, squares: 0.0, squares_kept: 0.0 };
 
-    /// The share of the Euclidean norm that is gone, as `gradwire check` has it; None if there is no norm to lose.
+    /// The share of the Euclidean norm that is gone, as `gradwire check` has it; None if there is
+    /// no norm to lose.
     #[must_use]
     pub fn norm_lost(&self) -> Option<f64> {
         (self.squares > 0.0).then(|| 1.0 - (self.squares_kept / self.squares).sqrt())
@@ -68,7 +69,8 @@ impl std::ops::Add for Sampled {
     }
 }
 
-/// A lost share of the norm in percent, for people: values that rounding made longer have lost none of it.
+/// A lost share of the norm in percent, for people: values that rounding made longer have lost none
+/// of it.
 #[must_use]
 pub fn percent_lost(share: f64) -> f64 {
     if share > 0.0 { 100.0 * share } else { 0.0 }

@@ -165,12 +165,14 @@ pub struct QueueStatus {
     pub losses: PerPort<LossStats>,
     /// Statistics of the sockets.
     pub rings: PerPort<RingStats>,
-    /// Frames that wait at a port that nothing leaves: the bridge gets those that would go there. None if frames leave it.
+    /// Frames that wait at a port that nothing leaves: the bridge gets those that would go there.
+    /// None if frames leave it.
     #[serde(default)]
     pub stalled: PerPort<Option<u64>>,
     /// Frames that the XDP program kept from the engines.
     pub kept: PerPort<KeptStats>,
-    /// Flows that have a place in the table, by what was said on their SYNs: `none`, `asked` or `agreed`.
+    /// Flows that have a place in the table, by what was said on their SYNs: `none`, `asked` or
+    /// `agreed`.
     pub flows_known: BTreeMap<String, u64>,
     /// The tagged ones with the most bytes, at most [`super::FLOWS_LISTED`].
     pub flows: Vec<FlowStatus>,
@@ -199,8 +201,9 @@ impl QueueStatus {
         }
     }
 
-    /// The outcomes of the host's frames: what the engine did with them, and what it would have done with payload of connections that
-    /// the XDP program kept from it for the engine's own reasons.
+    /// The outcomes of the host's frames: what the engine did with them, and what it would have
+    /// done with payload of connections that the XDP program kept from it for the engine's own
+    /// reasons.
     #[must_use]
     pub fn from_host(&self) -> Outcomes {
         let mut outcomes = self.egress.clone();
@@ -212,7 +215,8 @@ impl QueueStatus {
     }
 }
 
-/// Outcomes of frames in an engine: counts by the stable names of `gradwire::verdict`, and all of them.
+/// Outcomes of frames in an engine: counts by the stable names of `gradwire::verdict`, and all of
+/// them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcomes {
     /// By [`Change`].

@@ -110,8 +110,9 @@ impl Usefulness {
 }
 
 impl Outcomes {
-    /// Frames to the wire that a rule matched and that have something to compress: how many were, and how many were not.
-    /// A host that only receives sends many bare acknowledgements, which do not count.
+    /// Frames to the wire that a rule matched and that have something to compress: how many were,
+    /// and how many were not. A host that only receives sends many bare acknowledgements, which do
+    /// not count.
     #[must_use]
     pub fn payload_frames(&self) -> (u64, u64) {
         let compressed = self.changed.get(Change::Compressed.name()).copied().unwrap_or(0);
@@ -120,7 +121,8 @@ impl Outcomes {
     }
 }
 
-/// Whether a frame that egress passed for this reason was a rule's, with bytes that could have been compressed.
+/// Whether a frame that egress passed for this reason was a rule's, with bytes that could have been
+/// compressed.
 fn has_payload(reason: &str) -> bool {
     let reason = PassReason::ALL.iter().find(|of| of.name() == reason);
     !matches!(

@@ -1,8 +1,9 @@
-//! `AF_XDP` sockets: frames of one queue of an interface, in memory that the process shares with the kernel.
+//! `AF_XDP` sockets: frames of one queue of an interface, in memory that the process shares with
+//! the kernel.
 //!
-//! Every socket registers the same memory for itself. Frames so pass from port to port without a copy, and each
-//! port has the mode that its driver offers: sockets that share one registration share its mode, so a veth (copy)
-//! would take zero-copy from the card.
+//! Every socket registers the same memory for itself. Frames so pass from port to port without a
+//! copy, and each port has the mode that its driver offers: sockets that share one registration
+//! share its mode, so a veth (copy) would take zero-copy from the card.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -61,7 +62,8 @@ pub struct Socket {
     busy_poll: bool,
     /// Whether the driver reads and writes the process's memory itself.
     zero_copy: bool,
-    /// Frames that the kernel took from the transmit ring and dropped: the link has no carrier, or the driver no room.
+    /// Frames that the kernel took from the transmit ring and dropped: the link has no carrier, or
+    /// the driver no room.
     refused: u32,
 }
 
@@ -77,8 +79,8 @@ pub struct Sent {
 }
 
 impl Socket {
-    /// A socket with rings that is not bound yet, so that its fill ring can have memory when it is: a driver that finds none may wait for a call
-    /// that nobody knows of.
+    /// A socket with rings that is not bound yet, so that its fill ring can have memory when it is:
+    /// a driver that finds none may wait for a call that nobody knows of.
     ///
     /// # Errors
     /// The kernel's.
@@ -111,7 +113,8 @@ impl Socket {
         Ok(Self { fd, memory, receive, transmit, fill, completion, busy_poll, zero_copy: false, refused: 0 })
     }
 
-    /// Binds it to a queue; frames come only when an XDP program sends them. If that fails, it may be tried again.
+    /// Binds it to a queue; frames come only when an XDP program sends them. If that fails, it may
+    /// be tried again.
     ///
     /// # Errors
     /// The kernel's: `EBUSY` if the queue has a socket already.
@@ -133,8 +136,8 @@ impl Socket {
     /// Queues a frame for sending: `len` bytes from byte `start` of the chunk on.
     ///
     /// # Errors
-    /// The chunk comes back if there is no room, if it does not have these bytes, and if it is of other
-    /// memory than the socket was bound with.
+    /// The chunk comes back if there is no room, if it does not have these bytes, and if it is of
+    /// other memory than the socket was bound with.
     pub fn transmit(&mut self, chunk: Lent, start: usize, len: usize) -> Result<(), Lent> {
         if self.transmit.room() == 0 {
             return Err(chunk);
@@ -153,7 +156,8 @@ impl Socket {
     /// Gives the kernel memory for a received frame.
     ///
     /// # Errors
-    /// The chunk comes back if there is no room, and if it is of other memory than the socket was bound with.
+    /// The chunk comes back if there is no room, and if it is of other memory than the socket was
+    /// bound with.
     pub fn fill(&mut self, chunk: Lent) -> Result<(), Lent> {
         if self.fill.room() == 0 {
             return Err(chunk);
@@ -166,8 +170,9 @@ impl Socket {
     pub fn submit_fill(&mut self) {
         self.receive.release();
         self.fill.submit();
-        // A driver that ran out of memory waits for a call; there is nothing to do about one that fails. Also if nothing is new: the driver may have
-        // said so just after the last look, and then no frame comes, and nothing new either.
+        // A driver that ran out of memory waits for a call; there is nothing to do about one that
+        // fails. Also if nothing is new: the driver may have said so just after the last look, and
+        // then no frame comes, and nothing new either.
         if self.fill.needs_wakeup() && self.fill.is_pending() {
             let _ = recv(&self.fd, &mut [0; 0][..], RecvFlags::DONTWAIT);
         }
@@ -178,8 +183,8 @@ impl Socket {
         self.completion.pop().map(|[address]| self.memory.returned(address, 0))
     }
 
-    /// Has the queued frames sent; whether all are under way. If not, the driver was busy, and this is to be
-    /// called again when completed frames were taken back.
+    /// Has the queued frames sent; whether all are under way. If not, the driver was busy, and this
+    /// is to be called again when completed frames were taken back.
     pub fn kick(&mut self) -> bool {
         self.transmit.submit();
         if !self.transmit.is_pending() {
@@ -203,13 +208,14 @@ impl Socket {
         !self.transmit.is_pending()
     }
 
-    /// Has the driver look at its queue, whether or not it asked for that: some tell which frames they sent only then.
+    /// Has the driver look at its queue, whether or not it asked for that: some tell which frames
+    /// they sent only then.
     pub fn nudge(&self) {
         let _ = send(&self.fd, &[], SendFlags::DONTWAIT);
     }
 
-    /// The fate of its frames. With a copy, one has left when the kernel took it from the ring and did not drop it; without, when the driver gives its
-    /// memory back.
+    /// The fate of its frames. With a copy, one has left when the kernel took it from the ring and
+    /// did not drop it; without, when the driver gives its memory back.
     #[must_use]
     pub fn sent(&self) -> Sent {
         let handed = self.transmit.written();
@@ -256,7 +262,8 @@ pub(super) mod tests {
     use super::ring::tests::ring;
     use super::*;
 
-    /// Gives chunks to a ring of four entries; one more comes back whole, until an entry is free again.
+    /// Gives chunks to a ring of four entries; one more comes back whole, until an entry is free
+    /// again.
     fn fill_up<const WORDS: usize>(
         mut give: impl FnMut(&mut Socket, Lent) -> Result<(), Lent>,
         submit: impl Fn(&Socket),

@@ -1,7 +1,8 @@
-//! The rings of an `AF_XDP` socket: one side writes, the other reads, a power of two of entries between them.
+//! The rings of an `AF_XDP` socket: one side writes, the other reads, a power of two of entries
+//! between them.
 //!
-//! Memory order as in the kernel's `net/xdp/xsk_queue.h`: entries are written before the index that shows them, and
-//! read before the index that gives them back.
+//! Memory order as in the kernel's `net/xdp/xsk_queue.h`: entries are written before the index that
+//! shows them, and read before the index that gives them back.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -113,7 +114,8 @@ impl<const WORDS: usize> Producer<WORDS> {
     }
 }
 
-/// The reading side: receive ring (an address; length and options) and completion ring (an address).
+/// The reading side: receive ring (an address; length and options) and completion ring (an
+/// address).
 #[derive(Debug)]
 pub(super) struct Consumer<const WORDS: usize> {
     ring: Layout<WORDS>,
@@ -165,7 +167,8 @@ impl<const WORDS: usize> Consumer<WORDS> {
 pub(super) mod tests {
     use super::*;
 
-    /// Both ends of a ring of `len` entries; the kernel has neither. Its indices wrap within the first four entries.
+    /// Both ends of a ring of `len` entries; the kernel has neither. Its indices wrap within the
+    /// first four entries.
     pub(in crate::path::xsk) fn ring<const WORDS: usize>(len: u32) -> (Producer<WORDS>, Consumer<WORDS>) {
         let word = |value| &*Box::leak(Box::new(AtomicU32::new(value)));
         let ring = Layout {
